@@ -16,6 +16,7 @@
 #include "sim/workload/batch.h"
 #include "solver/slimpack/makespan.h"
 #include "solver/strategies/karmarkar_karp.h"
+#include "tests/bench/bench.h"
 
 extern char **environ;
 
@@ -38,14 +39,6 @@ typedef struct answer {
     bool found;
     double largest_s, ms;
 } answer;
-
-static void require(sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fprintf(stderr, "%s\n", err->count > 0 ? err->message[0] : sp_status_text(status));
-        exit(1);
-    }
-}
 
 static void *room_for(size_t count, size_t size)
 {

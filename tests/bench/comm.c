@@ -11,6 +11,7 @@
 #include "backends/comm/workers.h"
 #include "backends/host/cpu_runtime.h"
 #include "sim/base/progress.h"
+#include "tests/bench/bench.h"
 
 enum { RANKS = 2, MOST_SAMPLES = 4000, TAG = 1 };
 
@@ -112,13 +113,6 @@ static sp_status run(void *data, int rank, sp_error *err)
     return status;
 }
 
-static int compare(const void *x, const void *y)
-{
-    double p = *(const double *)x;
-    double q = *(const double *)y;
-    return p < q ? -1 : p > q;
-}
-
 static void need(bool condition, const char *text)
 {
     if (!condition) {
@@ -136,7 +130,7 @@ static void measure(job *j, bool *pinned)
     need(sp_workers_join(workers, 0, &err) == SP_OK, err.message[0]);
     *pinned = sp_workers_are_pinned(workers);
     sp_workers_free(workers);
-    qsort(j->seconds, (size_t)j->samples, sizeof j->seconds[0], compare);
+    qsort(j->seconds, (size_t)j->samples, sizeof j->seconds[0], compare_doubles);
 }
 
 // Bytes that all ranks write together in one call.

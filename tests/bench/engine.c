@@ -14,24 +14,10 @@
 #include "sim/plan/walk.h"
 #include "sim/schedule/schedule.h"
 #include "sim/verify/graph_private.h"
+#include "tests/bench/bench.h"
 #include "tests/support/uniform_packing.h"
 
 enum { PP = 64, CHUNKS = 2, MICROBATCHES = 3968, REPEATS = 7 };
-
-static void require(sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fprintf(stderr, "%s\n", err->count > 0 ? err->message[0] : sp_status_text(status));
-        exit(1);
-    }
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
 
 typedef struct samples {
     double seconds[REPEATS];
@@ -39,7 +25,7 @@ typedef struct samples {
 
 static double median(samples *s)
 {
-    qsort(s->seconds, REPEATS, sizeof s->seconds[0], compare);
+    qsort(s->seconds, REPEATS, sizeof s->seconds[0], compare_doubles);
     return s->seconds[REPEATS / 2];
 }
 

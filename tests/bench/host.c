@@ -11,6 +11,7 @@
 #include "kernels/kernels.h"
 #include "sim/base/progress.h"
 #include "sim/schedule/schedule.h"
+#include "tests/bench/bench.h"
 
 enum { SAMPLES = 8, TOKENS = 512, MOST_STEPS = 1000, MOST_PRODUCTS = 10000 };
 
@@ -24,14 +25,6 @@ static const sp_model model = {.name = "bench",
                                .vocab = 4096};
 
 static float *product_in, *product_weight, *product_out;
-
-static void require(sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fprintf(stderr, "%s\n", err->count > 0 ? err->message[0] : sp_status_text(status));
-        exit(1);
-    }
-}
 
 static void must(bool ok)
 {
@@ -49,13 +42,6 @@ static void product(void)
                          product_weight, model.hidden, NULL, product_out, 2 * model.ffn);
 }
 
-static int compare(const void *x, const void *y)
-{
-    double p = *(const double *)x;
-    double q = *(const double *)y;
-    return p < q ? -1 : p > q;
-}
-
 // Median seconds of one product, over a second of them.
 static double product_s(void)
 {
@@ -69,7 +55,7 @@ static double product_s(void)
         seconds[count] = end_s - now_s;
         now_s = end_s;
     }
-    qsort(seconds, count, sizeof seconds[0], compare);
+    qsort(seconds, count, sizeof seconds[0], compare_doubles);
     return seconds[count / 2];
 }
 
@@ -125,7 +111,7 @@ static double run_steps(const sp_plan *plan, int steps, double *loss)
     for (int i = 1; i < steps; i++) {
         seconds[i - 1] = busy_s(&sp_run_step(run, i)->timeline);
     }
-    qsort(seconds, (size_t)steps - 1, sizeof *seconds, compare);
+    qsort(seconds, (size_t)steps - 1, sizeof *seconds, compare_doubles);
     double median_s = seconds[(steps - 1) / 2];
     *loss = sp_run_step(run, steps - 1)->loss;
     free(seconds);

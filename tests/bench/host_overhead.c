@@ -13,6 +13,7 @@
 #include "kernels/start.h"
 #include "sim/base/json.h"
 #include "solver/evaluate/evaluate.h"
+#include "tests/bench/bench.h"
 #include "tests/bench/sampling.h"
 
 enum { LISTED = 12, MOST_STEPS = 1000 };
@@ -31,14 +32,6 @@ typedef struct bench {
     size_t function_count;
     tally tally; // of the current case
 } bench;
-
-static void require(sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fprintf(stderr, "%s\n", err->count > 0 ? err->message[0] : sp_status_text(status));
-        exit(1);
-    }
-}
 
 // ---- one case ----
 

@@ -7,15 +7,9 @@
 
 #include "kernels/start.h"
 #include "sim/base/progress.h"
+#include "tests/bench/bench.h"
 
 enum { MAX_SAMPLES = 1000 };
-
-static int compare(const void *x, const void *y)
-{
-    double p = *(const double *)x;
-    double q = *(const double *)y;
-    return p < q ? -1 : p > q;
-}
 
 typedef struct timing {
     double min_s, median_s, p95_s;
@@ -36,7 +30,7 @@ static timing measure(void (*run)(void))
         seconds[t.samples++] = end_s - now_s;
         now_s = end_s;
     }
-    qsort(seconds, (size_t)t.samples, sizeof seconds[0], compare);
+    qsort(seconds, (size_t)t.samples, sizeof seconds[0], compare_doubles);
     t.min_s = seconds[0];
     t.median_s = seconds[t.samples / 2];
     t.p95_s = seconds[t.samples * 95 / 100];

@@ -12,16 +12,9 @@
 #include "experiments/stream/plan_stream.h"
 #include "sim/base/progress.h"
 #include "solver/evaluate/evaluate.h"
+#include "tests/bench/bench.h"
 
 enum { MOST_BATCHES = 100000, AHEAD = 16 };
-
-static void require(sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fprintf(stderr, "%s\n", err->count > 0 ? err->message[0] : sp_status_text(status));
-        exit(1);
-    }
-}
 
 typedef struct loop {
     double step_ms;    // 0: as fast as it goes

@@ -14,6 +14,7 @@
 #include "kernels/kernels.h"
 #include "sim/base/prng.h"
 #include "sim/base/progress.h"
+#include "tests/bench/bench.h"
 
 enum { LARGEST = 4096 * 1024, MOST_SAMPLES = 400 };
 
@@ -169,13 +170,6 @@ static void check(const shape *s)
 
 // ---- times ----
 
-static int compare(const void *a, const void *b)
-{
-    double p = *(const double *)a;
-    double q = *(const double *)b;
-    return (p > q) - (p < q);
-}
-
 static double processor_s(void)
 {
     struct timespec now;
@@ -207,9 +201,9 @@ static void report(const shape *s, pass p, bool is_f64)
         ratios[count] = seconds[0][count] / seconds[1][count];
         count++;
     }
-    qsort(ratios, (size_t)count, sizeof ratios[0], compare);
-    qsort(seconds[0], (size_t)count, sizeof seconds[0][0], compare);
-    qsort(seconds[1], (size_t)count, sizeof seconds[1][0], compare);
+    qsort(ratios, (size_t)count, sizeof ratios[0], compare_doubles);
+    qsort(seconds[0], (size_t)count, sizeof seconds[0][0], compare_doubles);
+    qsort(seconds[1], (size_t)count, sizeof seconds[1][0], compare_doubles);
     double ratio = ratios[count / 2];
     double plain_s = seconds[0][count / 2];
     double kernel_s = seconds[1][count / 2];

@@ -5,16 +5,9 @@
 
 #include "sim/base/progress.h"
 #include "solver/strategy.h"
+#include "tests/bench/bench.h"
 
 enum { SAMPLES = 1000000 };
-
-static void require(sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fprintf(stderr, "%s\n", err->count > 0 ? err->message[0] : sp_status_text(status));
-        exit(1);
-    }
-}
 
 static void run(const char *kind, const sp_batch *batch, int64_t context)
 {

@@ -7,16 +7,9 @@
 #include "sim/engine/engine.h"
 #include "sim/metrics/metrics.h"
 #include "sim/schedule/schedule.h"
+#include "tests/bench/bench.h"
 
 enum { PP = 64, MICROBATCHES = 512, SLICES = 32 };
-
-static void require(sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fprintf(stderr, "%s\n", err->count > 0 ? err->message[0] : sp_status_text(status));
-        exit(1);
-    }
-}
 
 static void run(sp_schedule_kind kind)
 {

@@ -10,14 +10,7 @@
 
 #include "sim/base/progress.h"
 #include "solver/evaluate/evaluate.h"
-
-static void require(sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fprintf(stderr, "%s\n", err->count > 0 ? err->message[0] : sp_status_text(status));
-        exit(1);
-    }
-}
+#include "tests/bench/bench.h"
 
 static json_t *scenario_of(int samples, int dp, int limit_ms)
 {

@@ -9,16 +9,9 @@
 
 #include "experiments/sweep/run.h"
 #include "sim/base/progress.h"
+#include "tests/bench/bench.h"
 
 enum { MOST_RUNS = 2, LINE = 1 << 20 };
-
-static void require(sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fprintf(stderr, "%s\n", err->count > 0 ? err->message[0] : sp_status_text(status));
-        exit(1);
-    }
-}
 
 typedef struct measured {
     char path[64];

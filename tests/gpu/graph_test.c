@@ -9,6 +9,7 @@
 #include "kernels/cuda_kernels.h"
 #include "sim/schedule/schedule.h"
 #include "tests/gpu/gpu_test.h"
+#include "tests/support/initializers.h"
 
 enum { RANKS = 4, MEMORY = 1 << 30 };
 
@@ -261,17 +262,7 @@ static bool add_samples(task *k)
 static sp_status task_init(task *k, sp_error *err)
 {
     const sp_schedule_spec spec = {.kind = SP_SCHEDULE_1F1B};
-    *k = (task){.model = {.name = "small",
-                          .layers = 4,
-                          .hidden = 512,
-                          .ffn = 1536,
-                          .heads = 8,
-                          .kv_heads = 4,
-                          .head_dim = 64,
-                          .vocab = 4096,
-                          .activation = SP_SWIGLU,
-                          .norm = SP_RMSNORM,
-                          .positional = SP_ROPE},
+    *k = (task){.model = {.name = "small", LLAMA_SHAPE(4, 512, 1536, 8, 4, 4096)},
                 .layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1}};
     k->batch = (sp_batch){.ids = k->ids, .tokens = k->tokens, .count = SAMPLES};
     sp_packing_init(&k->packing, &k->batch, 1);
@@ -288,15 +279,8 @@ static sp_status run(const gpu_test *t, const task *k, const char *graphs, const
     static const sp_memory_options memory;
     const sp_backend_option options[] = {
         {"graphs", graphs}, {"cudnn", cudnn}, {"partition", "off"}, {"learning_rate", "0.01"}};
-    const sp_run_request request = {.plan = &k->plan,
-                                    .model = &k->model,
-                                    .memory = &memory,
-                                    .clock = SP_CLOCK_WALL,
-                                    .precision = SP_BF16,
-                                    .seed = 1,
-                                    .steps = STEPS,
-                                    .options = options,
-                                    .option_count = 4};
+    const sp_run_request request = {RUN_OF(&k->plan, &k->model, &memory), .clock = SP_CLOCK_WALL,
+                                    RUN_STEPS(SP_BF16, 1, STEPS), RUN_OPTIONS(options, 4)};
     sp_measured_step steps[STEPS];
     void *state = NULL;
     memset(steps, 0, sizeof steps);

@@ -4,18 +4,13 @@
 
 #include "backends/api/backend.h"
 #include "sim/scenario/plan_input.h"
+#include "tests/support/initializers.h"
 
 // The first batch in bf16, from seed 1, without a limit of memory; borrows from `in`.
 static inline sp_run_request plan_request(const sp_plan_input *in, sp_clock clock, int steps)
 {
-    return (sp_run_request){.plan = &in->plans.plans[0],
-                            .model = &in->scenario.model,
-                            .memory = &in->scenario.memory,
-                            .clock = clock,
-                            .precision = SP_BF16,
-                            .seed = 1,
-                            .steps = steps,
-                            .memory_points = true};
+    return (sp_run_request){RUN_OF(&in->plans.plans[0], &in->scenario.model, &in->scenario.memory),
+                            .clock = clock, RUN_STEPS(SP_BF16, 1, steps), .memory_points = true};
 }
 
 #endif

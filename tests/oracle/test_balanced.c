@@ -124,11 +124,10 @@ static double degree(const sp_batches *batches, const char *strategy, double *wa
              strategy);
     sp_scenario scenario;
     sp_result result;
-    sp_error err;
     tally t = {0};
     const sp_evaluate_options options = {.observer = observe, .observer_context = &t};
-    must_succeed(run_read(text, &scenario, &err), &err);
-    must_succeed(sp_evaluate(&scenario, batches, &options, &result, &err), &err);
+    must_succeed(run_read(text, &scenario, ERR));
+    must_succeed(sp_evaluate(&scenario, batches, &options, &result, ERR));
     sp_result_fini(&result);
     sp_scenario_fini(&scenario);
     *wait = t.waited / t.tokens;

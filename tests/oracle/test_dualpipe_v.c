@@ -9,12 +9,9 @@ static void run(int p, int m, int64_t f, int64_t i, int64_t w, int64_t p2p, unif
 {
     uniform_case c = {.kind = SP_SCHEDULE_DUALPIPE_V,
                       .pp = p,
-                      .dp = 1,
                       .chunks = 2,
                       .microbatches = m,
-                      .f_ns = f,
-                      .i_ns = i,
-                      .w_ns = w,
+                      .ns = {f, i, w},
                       .p2p_ns = p2p};
     uniform_step_run(&c, &plain, step);
 }
@@ -202,15 +199,14 @@ TEST(any_costs)
 
 TEST(too_few_microbatches)
 {
-    sp_error err = {0};
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 2, .placement = SP_PLACE_V};
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_DUALPIPE_V};
     sp_packing packing;
     sp_plan plan;
-    must_succeed(uniform_packing(&packing, 1, 7, &err), &err);
-    must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
-    assert_int_equal(sp_schedule_generate(&spec, NULL, "case.json", &plan, &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "case.json: schedule.microbatches: "));
+    must_succeed(uniform_packing(&packing, 1, 7, ERR));
+    must_succeed(sp_plan_init(&plan, &layout, &packing, ERR));
+    must_fail_with(sp_schedule_generate(&spec, NULL, "case.json", &plan, ERR), SP_ERR_CONTENT,
+                   "case.json: schedule.microbatches: ");
     sp_plan_fini(&plan);
     sp_packing_fini(&packing);
 }
@@ -224,7 +220,7 @@ TEST(only_pairs_run_side_by_side)
     for (int r = 0; r < 2; r++) {
         sp_stage_plan *stage = sp_plan_stage(&step.plan, 0, r);
         for (size_t a = 0; a < stage->count; a++) {
-            sp_error err = {0};
+            sp_error_clear(ERR);
             uint8_t was = stage->actions[a].with_next;
             bool legal = a + 1 < stage->count && !stage->actions[a + 1].with_next &&
                          (a == 0 || !stage->actions[a - 1].with_next) &&
@@ -233,7 +229,7 @@ TEST(only_pairs_run_side_by_side)
                           (stage->actions[a].kind == SP_ACTION_B &&
                            stage->actions[a + 1].kind == SP_ACTION_F));
             stage->actions[a].with_next = 1;
-            sp_status status = sp_plan_check(&step.plan, "test", &err);
+            sp_status status = sp_plan_check(&step.plan, "test", ERR);
             stage->actions[a].with_next = was;
             assert_true(legal || was ? status == SP_OK : status == SP_ERR_CONTENT);
             refused += status != SP_OK;

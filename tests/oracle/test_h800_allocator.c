@@ -35,19 +35,16 @@ static const char scenario_text[] =
 static double error_of(int row)
 {
     char text[2000];
-    sp_error err = {0};
     sp_scenario scenario;
     sp_batches batches;
     sp_result result;
     snprintf(text, sizeof text, scenario_text, rows[row].recompute, rows[row].offload_ratio);
     json_t *root = json_loads(text, 0, NULL);
     assert_non_null(root);
-    if (sp_scenario_from_json(root, "h800.json", NULL, 0, &scenario, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
-    must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
+    must_succeed(sp_scenario_from_json(root, "h800.json", NULL, 0, &scenario, ERR));
+    must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
     sp_evaluate_options options = {.allocator_peak = true};
-    must_succeed(sp_evaluate(&scenario, &batches, &options, &result, &err), &err);
+    must_succeed(sp_evaluate(&scenario, &batches, &options, &result, ERR));
     double error = (double)result.allocator_peak_bytes / rows[row].bytes - 1.0;
     sp_result_fini(&result);
     sp_batches_fini(&batches);

@@ -44,12 +44,11 @@ static void evaluate(const measured *row, const sp_evaluate_options *options, sp
     json_t *root = NULL;
     sp_scenario scenario;
     sp_batches batches;
-    sp_error err = {0};
-    must_succeed(sp_json_read_text(text, strlen(text), "test", &root, &err), &err);
-    must_succeed(sp_scenario_from_json(root, "test", NULL, 0, &scenario, &err), &err);
+    must_succeed(sp_json_read_text(text, strlen(text), "test", &root, ERR));
+    must_succeed(sp_scenario_from_json(root, "test", NULL, 0, &scenario, ERR));
     json_decref(root);
-    must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
-    must_succeed(sp_evaluate(&scenario, &batches, options, result, &err), &err);
+    must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
+    must_succeed(sp_evaluate(&scenario, &batches, options, result, ERR));
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);
 }

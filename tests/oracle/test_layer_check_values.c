@@ -23,6 +23,7 @@
 #include "sim/cost/cost_private.h"
 #include "sim/cost/op_time.h"
 #include "tests/support/flat_profile.h"
+#include "tests/support/initializers.h"
 #include "tests/support/pack_times.h"
 
 #define FITTED ",\"level\":\"fitted\",\"source\":\"test\"}"
@@ -68,7 +69,6 @@ static const check checks[] = {
 
 enum { CHECKS = sizeof checks / sizeof checks[0] };
 
-static sp_error err;
 static sp_profile profile;
 
 typedef struct setup {
@@ -79,23 +79,13 @@ typedef struct setup {
 
 static void load_profile(void)
 {
-    sp_error_clear(&err);
-    assert_int_equal(flat_profile(constants, &profile, &err), SP_OK);
+    must_succeed(flat_profile(constants, &profile, ERR));
 }
 
 static void set_up(const check *c, setup *s)
 {
-    sp_error_clear(&err);
-    s->model = (sp_model){.layers = c->layers,
-                          .hidden = c->h,
-                          .ffn = 4 * (int64_t)c->h,
-                          .heads = c->a,
-                          .kv_heads = c->a,
-                          .head_dim = c->h / c->a,
-                          .vocab = 51200,
-                          .activation = SP_GELU,
-                          .norm = SP_LAYERNORM,
-                          .positional = SP_LEARNED,
+    sp_error_clear(ERR);
+    s->model = (sp_model){GPT_SHAPE(c->layers, c->h, 4 * (int64_t)c->h, c->a, 51200),
                           .tied_embeddings = true};
     s->cluster = (sp_cluster){.gpus_per_node = 8, .nics_per_node = 4, .nic_bytes_per_s = 25e9};
     s->pack = (pack_times_case){
@@ -106,8 +96,7 @@ static void set_up(const check *c, setup *s)
         .memory = {.attention = SP_ATTENTION_UNFUSED,
                    .recompute = c->recompute ? SP_RECOMPUTE_FULL : SP_RECOMPUTE_NONE}};
     assert_true(sp_stack_builtin("megatron-deepspeed-2022", &s->pack.memory.stack));
-    assert_int_equal(sp_cluster_fit(&s->cluster, sp_layout_ranks(&s->pack.layout), "test", &err),
-                     SP_OK);
+    must_succeed(sp_cluster_fit(&s->cluster, sp_layout_ranks(&s->pack.layout), "test", ERR));
     assert_int_equal(sp_layout_ranks(&s->pack.layout), c->gpus);
 }
 
@@ -200,11 +189,10 @@ static void tails_of(setup *s, bool tied, sp_epilogue_cost *first)
     sp_packing packing;
     sp_step_costs costs;
     s->model.tied_embeddings = tied;
-    assert_int_equal(sp_cost_model_init(&cost, &s->model, &s->pack.layout, &s->cluster, &profile,
-                                        s->pack.memory, "test", &err),
-                     SP_OK);
+    must_succeed(sp_cost_model_init(&cost, &s->model, &s->pack.layout, &s->cluster, &profile,
+                                    s->pack.memory, "test", ERR));
     sp_packing_init(&packing, NULL, s->pack.layout.dp);
-    assert_int_equal(sp_cost_model_build(&cost, &packing, &costs, &err), SP_OK);
+    must_succeed(sp_cost_model_build(&cost, &packing, &costs, ERR));
     *first = costs.epilogue[0];
     sp_step_costs_fini(&costs);
     sp_packing_fini(&packing);

@@ -8,10 +8,7 @@ static sp_bytes predict(const sp_model *model, const sp_layout *layout,
                         const sp_planner_options *options)
 {
     sp_bytes bytes;
-    sp_error err = {0};
-    if (sp_planner_memory(model, layout, options, "test", &bytes, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(sp_planner_memory(model, layout, options, "test", &bytes, ERR));
     return bytes;
 }
 
@@ -199,10 +196,8 @@ TEST(random_options)
 static void refuse(const sp_model *model, const sp_planner_options *options, const char *path)
 {
     sp_bytes bytes;
-    sp_error err = {0};
-    assert_int_equal(sp_planner_memory(model, &small_layout, options, "test", &bytes, &err),
-                     SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], path));
+    must_fail_with(sp_planner_memory(model, &small_layout, options, "test", &bytes, ERR),
+                   SP_ERR_CONTENT, path);
 }
 
 TEST(refusals)

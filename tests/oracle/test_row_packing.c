@@ -99,9 +99,7 @@ static int64_t bert_packs(int64_t max_per_pack)
     sp_i_length_count lengths[BERT_CONTEXT];
     size_t count = descending_histogram(lengths);
     sp_i_pack_kinds kinds;
-    sp_error err = {0};
-    must_succeed(sp_i_histogram_pack(lengths, count, BERT_CONTEXT, max_per_pack, &kinds, &err),
-                 &err);
+    must_succeed(sp_i_histogram_pack(lengths, count, BERT_CONTEXT, max_per_pack, &kinds, ERR));
     int64_t packs =
         checked_packs(&kinds, lengths, count, max_per_pack > 0 ? max_per_pack : BERT_CONTEXT);
     sp_i_free(kinds.kind);
@@ -146,8 +144,7 @@ static size_t best_fit_rows(sp_batch *batch, int64_t context)
     scenario.layout = (sp_layout){.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
     sp_strategy_input input = {.scenario = &scenario, .batch = batch, .context = context};
     sp_packing packing;
-    sp_error err = {0};
-    must_succeed(sp_strategy_find("bfd")->pack(&input, &packing, &err), &err);
+    must_succeed(sp_strategy_find("bfd")->pack(&input, &packing, ERR));
     size_t rows = packing.forward.count;
     for (size_t k = 0; k < rows; k++) {
         assert_true(packing.forward.packs[k].tokens <= context);

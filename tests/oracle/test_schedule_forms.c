@@ -29,12 +29,8 @@ static void check_unchunked(sp_schedule_kind kind)
             for (int t = 0; t < TIMES; t++) {
                 uniform_case c = {.kind = kind,
                                   .pp = p,
-                                  .dp = 1,
-                                  .chunks = 1,
                                   .microbatches = m,
-                                  .f_ns = times[t][0],
-                                  .i_ns = times[t][1],
-                                  .w_ns = times[t][2]};
+                                  .ns = {times[t][0], times[t][1], times[t][2]}};
                 int64_t per_microbatch = c.f_ns + c.i_ns + c.w_ns;
                 assert_int_equal(makespan(&c), (m + p - 1) * per_microbatch);
             }
@@ -42,15 +38,8 @@ static void check_unchunked(sp_schedule_kind kind)
     }
 }
 
-TEST(gpipe_makespan)
-{
-    check_unchunked(SP_SCHEDULE_GPIPE);
-}
-
-TEST(one_f_one_b_makespan)
-{
-    check_unchunked(SP_SCHEDULE_1F1B);
-}
+TEST_CALL(gpipe_makespan, check_unchunked(SP_SCHEDULE_GPIPE))
+TEST_CALL(one_f_one_b_makespan, check_unchunked(SP_SCHEDULE_1F1B))
 
 // Bubble (p-1)(f+b) in chunk times for groups of p.
 TEST(interleaved_makespan)
@@ -61,12 +50,9 @@ TEST(interleaved_makespan)
                 for (int t = 0; t < TIMES; t++) {
                     uniform_case c = {.kind = SP_SCHEDULE_INTERLEAVED,
                                       .pp = p,
-                                      .dp = 1,
                                       .chunks = v,
                                       .microbatches = p * rounds,
-                                      .f_ns = times[t][0],
-                                      .i_ns = times[t][1],
-                                      .w_ns = times[t][2]};
+                                      .ns = {times[t][0], times[t][1], times[t][2]}};
                     int64_t unit = c.f_ns + c.i_ns + c.w_ns;
                     assert_int_equal(makespan(&c), ((int64_t)p * rounds * v + p - 1) * unit);
                 }
@@ -84,12 +70,9 @@ TEST(interleaved_latency)
             for (int rounds = 2; rounds <= 4; rounds++) {
                 uniform_case c = {.kind = SP_SCHEDULE_INTERLEAVED,
                                   .pp = p,
-                                  .dp = 1,
                                   .chunks = v,
                                   .microbatches = p * rounds,
-                                  .f_ns = 100000,
-                                  .i_ns = 100000,
-                                  .w_ns = 50000,
+                                  .ns = {100000, 100000, 50000},
                                   .p2p_ns = 100};
                 uniform_step step;
                 uniform_step_run(&c, &plain, &step);
@@ -112,12 +95,8 @@ TEST(one_f_one_b_latency)
             int m = p * rounds;
             uniform_case c = {.kind = SP_SCHEDULE_1F1B,
                               .pp = p,
-                              .dp = 1,
-                              .chunks = 1,
                               .microbatches = m,
-                              .f_ns = 100000,
-                              .i_ns = 100000,
-                              .w_ns = 50000,
+                              .ns = {100000, 100000, 50000},
                               .p2p_ns = 100};
             uniform_step step;
             uniform_step_run(&c, &plain, &step);
@@ -150,12 +129,10 @@ TEST(zero_bubble_tables)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         uniform_case c = {.kind = SP_SCHEDULE_1F1B,
                           .pp = rows[i].p,
-                          .dp = 1,
-                          .chunks = 1,
                           .microbatches = rows[i].m,
-                          .f_ns = (int64_t)llround(rows[i].f_ms * 1e6),
-                          .i_ns = (int64_t)llround(rows[i].b_ms * 1e6),
-                          .w_ns = (int64_t)llround(rows[i].w_ms * 1e6),
+                          .ns = {(int64_t)llround(rows[i].f_ms * 1e6),
+                                 (int64_t)llround(rows[i].b_ms * 1e6),
+                                 (int64_t)llround(rows[i].w_ms * 1e6)},
                           .p2p_ns = (int64_t)llround(rows[i].c_ms * 1e6)};
         uniform_step step;
         uniform_step_run(&c, &plain, &step);
@@ -173,12 +150,9 @@ TEST(peak_units)
             for (int v = 1; v <= 3; v++) {
                 uniform_case c = {.kind = v == 1 ? SP_SCHEDULE_1F1B : SP_SCHEDULE_INTERLEAVED,
                                   .pp = p,
-                                  .dp = 1,
                                   .chunks = v,
                                   .microbatches = m,
-                                  .f_ns = 1000,
-                                  .i_ns = 1000,
-                                  .w_ns = 1000};
+                                  .ns = {1000, 1000, 1000}};
                 uniform_step step;
                 uniform_step_run(&c, &plain, &step);
                 for (int r = 0; r < p; r++) {
@@ -207,12 +181,9 @@ TEST(interleaved_uneven_groups)
             for (int v = 2; v <= 4; v++) {
                 uniform_case c = {.kind = SP_SCHEDULE_INTERLEAVED,
                                   .pp = p,
-                                  .dp = 1,
                                   .chunks = v,
                                   .microbatches = m,
-                                  .f_ns = 1000,
-                                  .i_ns = 1500,
-                                  .w_ns = 500};
+                                  .ns = {1000, 1500, 500}};
                 int64_t unit = c.f_ns + c.i_ns + c.w_ns;
                 int64_t ns = makespan(&c);
                 assert_true(ns >= ((int64_t)m * v + p - 1) * unit);
@@ -228,13 +199,10 @@ TEST(interleaved_given_group)
 {
     uniform_case c = {.kind = SP_SCHEDULE_INTERLEAVED,
                       .pp = 4,
-                      .dp = 1,
                       .chunks = 2,
                       .microbatches = 16,
                       .group = 6,
-                      .f_ns = 1000,
-                      .i_ns = 1000,
-                      .w_ns = 1000};
+                      .ns = {1000, 1000, 1000}};
     uniform_step step;
     uniform_step_run(&c, &plain, &step);
     // Rank 0 holds (v-1)g + 2(p-1) + 1 chunks.

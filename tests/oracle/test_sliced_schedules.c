@@ -17,13 +17,10 @@ static uniform_case make_case(sp_schedule_kind kind, int p, int v, int m, int n,
 {
     return (uniform_case){.kind = kind,
                           .pp = p,
-                          .dp = 1,
                           .chunks = v,
                           .microbatches = m,
                           .slices = n,
-                          .f_ns = t[0],
-                          .i_ns = t[1],
-                          .w_ns = t[2]};
+                          .ns = {t[0], t[1], t[2]}};
 }
 
 // Makespan (n v m + p-1)(f+b) for every set of times; `peak` units held by rank r.
@@ -208,25 +205,21 @@ static void build_packing(const int *counts, int microbatches, int dp, uniform_s
 
 static void simulate(const sp_schedule_spec *spec, const sp_layout *layout, uniform_step *step)
 {
-    sp_error err = {0};
     sp_engine_options options = {.verify = true, .memory_points = true};
-    must_succeed(sp_plan_init(&step->plan, layout, &step->packing, &err), &err);
-    must_succeed(sp_schedule_generate(spec, NULL, "test", &step->plan, &err), &err);
-    must_succeed(sp_plan_check(&step->plan, "test", &err), &err);
+    must_succeed(sp_plan_init(&step->plan, layout, &step->packing, ERR));
+    must_succeed(sp_schedule_generate(spec, NULL, "test", &step->plan, ERR));
+    must_succeed(sp_plan_check(&step->plan, "test", ERR));
     must_succeed(sp_simulate(&step->plan, &step->costs, &options, &step->timeline, &step->memory,
-                             &step->counts, &err),
-                 &err);
-    must_succeed(sp_step_metrics_compute(&step->timeline, &step->memory, &step->metrics, &err),
-                 &err);
+                             &step->counts, ERR));
+    must_succeed(sp_step_metrics_compute(&step->timeline, &step->memory, &step->metrics, ERR));
 }
 
 // Uniform costs of `f_ns` and `b_ns` for a slice of micro-batch m times weights[m].
 static void set_costs(const sp_layout *layout, const int *weights, int64_t f_ns, int64_t b_ns,
                       uniform_step *step)
 {
-    sp_error err = {0};
     sp_uniform_costs none = {0};
-    must_succeed(sp_step_costs_uniform(&none, layout, &step->packing, &step->costs, &err), &err);
+    must_succeed(sp_step_costs_uniform(&none, layout, &step->packing, &step->costs, ERR));
     for (size_t k = 0; k < step->packing.forward.count; k++) {
         int m = step->packing.forward.packs[k].microbatch;
         step->costs.f[k].compute_ns = f_ns * weights[m];
@@ -497,18 +490,16 @@ TEST(ranks_of_unlike_slices)
 // Chunks of a SlimPipe micro-batch need a group of at least p slices.
 TEST(slimpipe_too_few_slices)
 {
-    sp_error err = {0};
     sp_packing packing;
     sp_batch batch;
     sp_plan plan;
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 2};
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_SLIMPIPE};
-    must_succeed(sp_packing_uniform_sliced(&packing, &batch, 1, 3, 2, &err), &err);
-    must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
-    assert_int_equal(sp_schedule_generate(&spec, NULL, "s.json", &plan, &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0],
-                        "s.json: schedule.slices: \"slimpipe\" with several chunks needs at least "
-                        "as many slices as pipeline ranks (4), a micro-batch has 2");
+    must_succeed(sp_packing_uniform_sliced(&packing, &batch, 1, 3, 2, ERR));
+    must_succeed(sp_plan_init(&plan, &layout, &packing, ERR));
+    must_fail(sp_schedule_generate(&spec, NULL, "s.json", &plan, ERR), SP_ERR_CONTENT,
+              "s.json: schedule.slices: \"slimpipe\" with several chunks needs at least "
+              "as many slices as pipeline ranks (4), a micro-batch has 2");
     sp_plan_fini(&plan);
     sp_packing_fini(&packing);
     sp_batch_fini(&batch);
@@ -521,13 +512,11 @@ TEST(allocation_failures)
         sp_schedule_spec spec = {.kind = (sp_schedule_kind)kind};
         sp_packing packing;
         sp_batch batch;
-        sp_error err = {0};
-        must_succeed(sp_packing_uniform_sliced(&packing, &batch, 1, 2, 3, &err), &err);
+        must_succeed(sp_packing_uniform_sliced(&packing, &batch, 1, 2, 3, ERR));
         for (memory_failures failing = {0}; memory_fails(&failing);) {
             sp_plan plan;
-            sp_error_clear(&err);
-            must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
-            memory_try(&failing, sp_schedule_generate(&spec, NULL, "test", &plan, &err), &err);
+            must_succeed(sp_plan_init(&plan, &layout, &packing, ERR));
+            memory_try(&failing, sp_schedule_generate(&spec, NULL, "test", &plan, ERR), ERR);
             sp_plan_fini(&plan);
         }
         sp_packing_fini(&packing);

@@ -7,15 +7,8 @@ static const sp_engine_options plain;
 static uniform_case v_case(sp_schedule_kind kind, int p, int m, int64_t f, int64_t i, int64_t w,
                            int64_t p2p)
 {
-    return (uniform_case){.kind = kind,
-                          .pp = p,
-                          .dp = 1,
-                          .chunks = 2,
-                          .microbatches = m,
-                          .f_ns = f,
-                          .i_ns = i,
-                          .w_ns = w,
-                          .p2p_ns = p2p};
+    return (uniform_case){
+        .kind = kind, .pp = p, .chunks = 2, .microbatches = m, .ns = {f, i, w}, .p2p_ns = p2p};
 }
 
 // Runs a case and returns the bubble of the longest stage; no rank may hold more than `cap` chunks.
@@ -130,19 +123,17 @@ TEST(zb_v_uneven_stages)
         uniform_case c = v_case(SP_SCHEDULE_ZB_V, p, m, 1000, 1000, 1000, 0);
         uniform_step step;
         uniform_step_run(&c, &plain, &step);
-        sp_error err = {0};
         sp_plan plan;
         sp_schedule_spec spec = {.kind = SP_SCHEDULE_ZB_V};
-        must_succeed(sp_plan_init(&plan, &step.plan.layout, &step.packing, &err), &err);
-        must_succeed(sp_schedule_generate(&spec, &costs, "test", &plan, &err), &err);
-        must_succeed(sp_plan_check(&plan, "test", &err), &err);
+        must_succeed(sp_plan_init(&plan, &step.plan.layout, &step.packing, ERR));
+        must_succeed(sp_schedule_generate(&spec, &costs, "test", &plan, ERR));
+        must_succeed(sp_plan_check(&plan, "test", ERR));
         sp_step_metrics metrics;
         sp_timeline timeline = {0};
         sp_memory_timeline memory = {0};
         sp_engine_counts counts;
-        must_succeed(sp_simulate(&plan, &step.costs, &plain, &timeline, &memory, &counts, &err),
-                     &err);
-        must_succeed(sp_step_metrics_compute(&timeline, &memory, &metrics, &err), &err);
+        must_succeed(sp_simulate(&plan, &step.costs, &plain, &timeline, &memory, &counts, ERR));
+        must_succeed(sp_step_metrics_compute(&timeline, &memory, &metrics, ERR));
         for (int r = 0; r < p; r++) {
             assert_true(metrics.ranks[r].units_peak <= 2.0 * p);
         }

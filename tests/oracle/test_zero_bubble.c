@@ -29,12 +29,8 @@ TEST(static_bubbles)
         for (int m = 2 * p - 1; m <= 4 * p + 1; m += p) {
             for (int t = 0; t < 2 * TIMES; t++) {
                 uniform_case c = {.pp = p,
-                                  .dp = 1,
-                                  .chunks = 1,
                                   .microbatches = m,
-                                  .f_ns = times[t / 2][0],
-                                  .i_ns = times[t / 2][1],
-                                  .w_ns = times[t / 2][2],
+                                  .ns = {times[t / 2][0], times[t / 2][1], times[t / 2][2]},
                                   .p2p_ns = t % 2 * 7};
                 c.kind = SP_SCHEDULE_ZB_H1;
                 assert_int_equal(longest_bubble_ns(&c),
@@ -54,12 +50,8 @@ TEST(static_peaks)
     for (int p = 1; p <= 8; p++) {
         for (int m = 2 * p; m <= 4 * p; m += p) {
             uniform_case c = {.pp = p,
-                              .dp = 1,
-                              .chunks = 1,
                               .microbatches = m,
-                              .f_ns = 1000,
-                              .i_ns = 1000,
-                              .w_ns = 900,
+                              .ns = {1000, 1000, 900},
                               .has_units = true,
                               .unit_f = 1.0,
                               .unit_b = m_w - 1.0,
@@ -90,14 +82,8 @@ TEST(static_orders)
         {SP_SCHEDULE_ZB_H2, {"FFFFIWIWIWIW", "FFFIFIIWIWWW", "FIFIFIFIWWWW"}},
     };
     for (int e = 0; e < 2; e++) {
-        uniform_case c = {.kind = expected[e].kind,
-                          .pp = 3,
-                          .dp = 1,
-                          .chunks = 1,
-                          .microbatches = 4,
-                          .f_ns = 1000,
-                          .i_ns = 1000,
-                          .w_ns = 1000};
+        uniform_case c = {
+            .kind = expected[e].kind, .pp = 3, .microbatches = 4, .ns = {1000, 1000, 1000}};
         uniform_step step;
         uniform_step_run(&c, &plain, &step);
         for (int r = 0; r < 3; r++) {
@@ -140,12 +126,10 @@ static uniform_case published_case(const published *row)
     double m_b = 34.0 * row->hidden + 5.0 * row->heads * 1024.0;
     double m_w = 32.0 * row->hidden;
     return (uniform_case){.pp = row->p,
-                          .dp = 1,
-                          .chunks = 1,
                           .microbatches = row->m,
-                          .f_ns = (int64_t)llround(row->f_ms * 1e6),
-                          .i_ns = (int64_t)llround(row->b_ms * 1e6),
-                          .w_ns = (int64_t)llround(row->w_ms * 1e6),
+                          .ns = {(int64_t)llround(row->f_ms * 1e6),
+                                 (int64_t)llround(row->b_ms * 1e6),
+                                 (int64_t)llround(row->w_ms * 1e6)},
                           .p2p_ns = (int64_t)llround(row->c_ms * 1e6),
                           .has_units = true,
                           .unit_f = 1.0,
@@ -207,11 +191,10 @@ TEST(few_microbatches)
                 uniform_case c = {.kind = kinds[k],
                                   .pp = p,
                                   .dp = 1 + m % 2,
-                                  .chunks = 1,
                                   .microbatches = m,
-                                  .f_ns = 1 + (int64_t)sp_prng_below(&prng, 3000),
-                                  .i_ns = 1 + (int64_t)sp_prng_below(&prng, 3000),
-                                  .w_ns = (int64_t)sp_prng_below(&prng, 3000),
+                                  .ns = {1 + (int64_t)sp_prng_below(&prng, 3000),
+                                         1 + (int64_t)sp_prng_below(&prng, 3000),
+                                         (int64_t)sp_prng_below(&prng, 3000)},
                                   .p2p_ns = (int64_t)sp_prng_below(&prng, 500)};
                 uniform_step step;
                 uniform_step_run(&c, &plain, &step);

@@ -18,19 +18,16 @@ static uniform_case random_case(sp_prng *prng, int p, int m)
 {
     double b = between(prng, 0.8, 1.3);
     double m_w = between(prng, 0.2, 0.8);
-    return (uniform_case){.kind = SP_SCHEDULE_ZB_AUTO,
-                          .pp = p,
-                          .dp = 1,
-                          .chunks = 1,
-                          .microbatches = m,
-                          .f_ns = 1000000,
-                          .i_ns = llround(b * 1e6),
-                          .w_ns = llround(b * between(prng, 0.4, 1.0) * 1e6),
-                          .p2p_ns = llround(between(prng, 0.0, 5e4)),
-                          .has_units = true,
-                          .unit_f = 1.0,
-                          .unit_b = m_w - 1.0,
-                          .unit_w = -m_w};
+    return (uniform_case){
+        .kind = SP_SCHEDULE_ZB_AUTO,
+        .pp = p,
+        .microbatches = m,
+        .ns = {1000000, llround(b * 1e6), llround(b * between(prng, 0.4, 1.0) * 1e6)},
+        .p2p_ns = llround(between(prng, 0.0, 5e4)),
+        .has_units = true,
+        .unit_f = 1.0,
+        .unit_b = m_w - 1.0,
+        .unit_w = -m_w};
 }
 
 // Bubble of the longest stage. Checks that no rank holds more than the cap (0: none), and the bound
@@ -92,13 +89,9 @@ TEST(cap_of_one)
         int m = 5;
         uniform_case c = {.kind = SP_SCHEDULE_ZB_AUTO,
                           .pp = p,
-                          .dp = 1,
-                          .chunks = 1,
                           .microbatches = m,
                           .memory_limit_microbatches = 1.0,
-                          .f_ns = 1000,
-                          .i_ns = 1500,
-                          .w_ns = 0,
+                          .ns = {1000, 1500, 0},
                           .p2p_ns = 10};
         assert_int_equal(longest_bubble_ns(&c, 1.0), m * (p - 1) * (1000 + 1500 + 2 * 10));
     }
@@ -135,17 +128,16 @@ typedef struct uneven {
 
 static int64_t uneven_span_ns(const uneven *u, const sp_schedule_spec *spec)
 {
-    sp_error err = {0};
     sp_plan plan;
     sp_timeline timeline;
     sp_memory_timeline memory;
     sp_engine_counts counts;
     sp_step_metrics metrics;
-    must_succeed(sp_plan_init(&plan, &u->layout, &u->packing, &err), &err);
-    must_succeed(sp_schedule_generate(spec, u->means, "test", &plan, &err), &err);
-    must_succeed(sp_plan_check(&plan, "test", &err), &err);
-    must_succeed(sp_simulate(&plan, &u->costs, &plain, &timeline, &memory, &counts, &err), &err);
-    must_succeed(sp_step_metrics_compute(&timeline, &memory, &metrics, &err), &err);
+    must_succeed(sp_plan_init(&plan, &u->layout, &u->packing, ERR));
+    must_succeed(sp_schedule_generate(spec, u->means, "test", &plan, ERR));
+    must_succeed(sp_plan_check(&plan, "test", ERR));
+    must_succeed(sp_simulate(&plan, &u->costs, &plain, &timeline, &memory, &counts, ERR));
+    must_succeed(sp_step_metrics_compute(&timeline, &memory, &metrics, ERR));
     for (int r = 0; spec->kind == SP_SCHEDULE_ZB_AUTO && r < u->layout.pp; r++) {
         assert_true(metrics.ranks[r].units_peak <= spec->memory_limit_microbatches + 1e-6);
     }
@@ -179,7 +171,6 @@ TEST(uneven_stages)
     for (int k = 0; k < 150; k++) {
         int p = 1 + (int)sp_prng_below(&prng, 10);
         int m = 1 + (int)sp_prng_below(&prng, 3 * (uint64_t)p);
-        sp_error err = {0};
         uneven u = {.layout = {.tp = 1, .cp = 1, .pp = p, .dp = 1, .chunks = 1}};
         sp_uniform_costs uniform = {.f_ms = 1.0,
                                     .b_ms = 1.0,
@@ -189,12 +180,12 @@ TEST(uneven_stages)
                                     .unit_f = 1.0,
                                     .unit_b = -0.5,
                                     .unit_w = -0.5};
-        must_succeed(uniform_packing(&u.packing, 1, m, &err), &err);
-        must_succeed(sp_step_costs_uniform(&uniform, &u.layout, &u.packing, &u.costs, &err), &err);
+        must_succeed(uniform_packing(&u.packing, 1, m, ERR));
+        must_succeed(sp_step_costs_uniform(&uniform, &u.layout, &u.packing, &u.costs, ERR));
         give_stages_own_costs(&u.costs, p, &prng);
         sp_plan empty;
-        must_succeed(sp_plan_init(&empty, &u.layout, &u.packing, &err), &err);
-        must_succeed(sp_step_costs_means(&u.costs, &empty, &u.means, &err), &err);
+        must_succeed(sp_plan_init(&empty, &u.layout, &u.packing, ERR));
+        must_succeed(sp_step_costs_means(&u.costs, &empty, &u.means, ERR));
         sp_plan_fini(&empty);
         sp_schedule_spec automatic = {.kind = SP_SCHEDULE_ZB_AUTO, .memory_limit_microbatches = p};
         sp_schedule_spec h1 = {.kind = SP_SCHEDULE_ZB_H1};
@@ -225,8 +216,7 @@ static void small_init(small *s)
                  .ns = {1000, 1000, 1000}};
     s->costs = (sp_schedule_costs){
         .f_ns = s->ns, .i_ns = s->ns, .w_ns = s->ns, .unit_f = 1.0, .unit_w = -1.0};
-    sp_error err = {0};
-    must_succeed(uniform_packing(&s->packing, 1, 4, &err), &err);
+    must_succeed(uniform_packing(&s->packing, 1, 4, ERR));
 }
 
 static sp_status generate(const small *s, double limit, sp_error *err)
@@ -245,15 +235,14 @@ TEST(cap_too_small)
 {
     small s;
     small_init(&s);
-    sp_error err = {0};
-    assert_int_equal(generate(&s, 0.5, &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "case.json: schedule.memory_limit_microbatches: "));
+    must_fail_with(generate(&s, 0.5, ERR), SP_ERR_CONTENT,
+                   "case.json: schedule.memory_limit_microbatches: ");
     assert_int_equal(generate(&s, 1.0, NULL), SP_OK);
     // Gradients that need memory of their own.
     s.costs.unit_b = 0.5;
     s.costs.unit_w = -1.5;
-    sp_error_clear(&err);
-    assert_int_equal(generate(&s, 1.25, &err), SP_ERR_CONTENT);
+    sp_error_clear(ERR);
+    assert_int_equal(generate(&s, 1.25, ERR), SP_ERR_CONTENT);
     assert_int_equal(generate(&s, 1.5, NULL), SP_OK);
     sp_packing_fini(&s.packing);
 }
@@ -264,8 +253,8 @@ TEST(every_allocation_may_fail)
     small_init(&s);
     memory_failures failing = {0};
     while (memory_fails(&failing)) {
-        sp_error err = {0};
-        memory_try(&failing, generate(&s, 3.0, &err), &err);
+        sp_error_clear(ERR);
+        memory_try(&failing, generate(&s, 3.0, ERR), ERR);
     }
     assert_true(failing.rounds > 10);
     sp_packing_fini(&s.packing);

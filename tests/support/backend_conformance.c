@@ -23,11 +23,11 @@ static const char *text_of(sp_status status, const sp_error *err)
 
 static void run_and_check(const conformance_device *device, const sp_run_request *request)
 {
-    sp_error err = {0};
+    sp_error_clear(ERR);
     sp_run *run = NULL;
-    sp_status status = sp_backend_run(device->backend, device->device, request, &run, &err);
+    sp_status status = sp_backend_run(device->backend, device->device, request, &run, ERR);
     if (status != SP_OK) {
-        fail_msg("%s", text_of(status, &err));
+        fail_msg("%s", text_of(status, ERR));
     }
     assert_int_equal(sp_run_steps(run), request->steps);
     for (int i = 0; i < request->steps; i++) {
@@ -88,7 +88,7 @@ void conformance_runs_random_plans(const conformance_device *device, uint64_t se
     for (int i = 0; i < count; i++) {
         random_plan r;
         sp_step_costs costs;
-        sp_error err = {0};
+        sp_error_clear(ERR);
         random_plan_make(&prng, 3, 2, &r);
         random_agreed_actions(&prng, &r);
         random_costs(&prng, &r.layout, &r.packing, 0, &costs);
@@ -98,7 +98,7 @@ void conformance_runs_random_plans(const conformance_device *device, uint64_t se
             run_and_check(device, &request);
         } else {
             sp_run *run = NULL;
-            assert_int_equal(sp_backend_run(device->backend, device->device, &request, &run, &err),
+            assert_int_equal(sp_backend_run(device->backend, device->device, &request, &run, ERR),
                              SP_ERR_CONTENT);
             assert_null(run);
         }
@@ -124,23 +124,23 @@ void conformance_refuses(const conformance_device *device)
     assert_int_equal(sp_backend_device_info(device->backend, device->device, &info, NULL), SP_OK);
     for (int c = 0; c < SP_CAPABILITIES; c++) {
         plan_sample sample;
-        sp_error err = {0};
+        sp_error_clear(ERR);
         sp_run *run = NULL;
         plan_sample_make((sp_capability)c, &device->request, &sample);
         sample.request.costs = device->takes_costs ? &sample.costs : NULL;
-        sp_status status = sp_backend_check(device->backend, device->device, &sample.request, &err);
+        sp_status status = sp_backend_check(device->backend, device->device, &sample.request, ERR);
         const char *text = sp_capability_text((sp_capability)c);
         if ((info.capabilities >> c & 1) == 0) {
             assert_int_equal(status, SP_ERR_CONTENT);
-            if (!says(&err, text)) {
-                fail_msg("no word of '%s' in \"%s\"", text, text_of(status, &err));
+            if (!says(ERR, text)) {
+                fail_msg("no word of '%s' in \"%s\"", text, text_of(status, ERR));
             }
             assert_int_equal(
                 sp_backend_run(device->backend, device->device, &sample.request, &run, NULL),
                 SP_ERR_CONTENT);
             assert_null(run);
-        } else if (says(&err, text)) {
-            fail_msg("%s", text_of(status, &err));
+        } else if (says(ERR, text)) {
+            fail_msg("%s", text_of(status, ERR));
         }
         plan_sample_fini(&sample);
     }
@@ -167,12 +167,12 @@ static void fail_at(const conformance_device *device, const plan_sample *sample,
     sp_run_request request = request_for(device, &sample->plan, &sample->costs);
     request.options = options;
     request.option_count = count + 1;
-    sp_error err = {0};
+    sp_error_clear(ERR);
     sp_run *run = NULL;
-    sp_status status = sp_backend_run(device->backend, device->device, &request, &run, &err);
+    sp_status status = sp_backend_run(device->backend, device->device, &request, &run, ERR);
     assert_int_equal(status, expected);
     assert_null(run);
-    const char *text = text_of(status, &err);
+    const char *text = text_of(status, ERR);
     const char *at = strstr(text, place);
     if (at == NULL || at[strlen(place)] == '\0') {
         fail_msg("expected \"%s\" and a reason, got \"%s\"", place, text);
@@ -206,10 +206,10 @@ void conformance_survives_no_memory(const conformance_device *device)
     plan_sample_make(SP_CAP_PIPELINE, &device->request, &sample);
     sp_run_request request = request_for(device, &sample.plan, &sample.costs);
     for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_error err = {0};
+        sp_error_clear(ERR);
         sp_run *run = NULL;
-        memory_try(&failing, sp_backend_run(device->backend, device->device, &request, &run, &err),
-                   &err);
+        memory_try(&failing, sp_backend_run(device->backend, device->device, &request, &run, ERR),
+                   ERR);
         assert_true((run != NULL) == (failing.status == SP_OK));
         sp_run_free(run);
     }

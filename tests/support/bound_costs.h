@@ -19,8 +19,7 @@ static inline double bound_fixed_s(const sp_bound_costs *c, double tokens, bool 
 static inline double bound_growth_s(const sp_bound_costs *costs, const sp_bound_batch *batch)
 {
     double bound_s = 0.0;
-    sp_error err = {0};
-    must_succeed(sp_bound_growth_s(costs, batch, &bound_s, &err), &err);
+    must_succeed(sp_bound_growth_s(costs, batch, &bound_s, ERR));
     return bound_s;
 }
 

@@ -135,8 +135,7 @@ void assert_pack_rules(const sp_packing *packing)
     }
     free(samples);
     int32_t *forward = NULL;
-    sp_error err = {0};
-    must_succeed(sp_regroup(packing, &forward, &err), &err);
+    must_succeed(sp_regroup(packing, &forward, ERR));
     for (size_t i = 0; i < packing->backward.slice_count; i++) {
         assert_true(has_slice(&packing->forward, &packing->forward.packs[forward[i]],
                               &packing->backward.slices[i]));
@@ -156,8 +155,7 @@ void assert_cuts(const sp_packing *packing, int64_t slice_tokens)
 void assert_needs(const sp_packing *packing, const sp_i_needs *needs)
 {
     int32_t *forward = NULL;
-    sp_error err = {0};
-    must_succeed(sp_regroup(packing, &forward, &err), &err);
+    must_succeed(sp_regroup(packing, &forward, ERR));
     assert_int_equal(needs->count, packing->backward.count);
     int32_t need = 0;
     for (size_t k = 0; k < packing->backward.count; k++) {

@@ -4,8 +4,10 @@
 #include <time.h>
 
 #include "sim/schedule/schedule.h"
+#include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 
 const failing_shape failing_shapes[FAILING_SHAPES] = {
     {1, 1, 2, 1}, {2, 1, 2, 1}, {1, 2, 2, 1}, {1, 1, 2, 2}, {2, 2, 2, 2}};
@@ -40,9 +42,8 @@ static void make_packs(failing_run *f, int dp)
         f->ids[s] = s;
         f->tokens[s] = tokens[s];
         f->batch.total_tokens += tokens[s];
-        sp_slice slice = {.sample = s, .tokens = tokens[s], .computed_tokens = tokens[s]};
-        assert_true(sp_pack_list_begin(&f->packing.forward, s == 0 ? 0 : s % dp, s == 0 ? dp : 1));
-        assert_true(sp_pack_list_add(&f->packing.forward, slice, true));
+        assert_true(
+            pack_sample(&f->packing.forward, s == 0 ? 0 : s % dp, s == 0 ? dp : 1, s, tokens[s]));
     }
 }
 
@@ -50,7 +51,6 @@ void failing_run_make(failing_run *f, const failing_shape *s, sp_clock clock)
 {
     static const sp_memory_options memory;
     const sp_schedule_spec spec = {.kind = SP_SCHEDULE_1F1B};
-    sp_error err = {0};
     *f = (failing_run){.layout = {.tp = s->tp,
                                   .cp = s->cp,
                                   .pp = s->pp,
@@ -65,15 +65,10 @@ void failing_run_make(failing_run *f, const failing_shape *s, sp_clock clock)
     f->model.head_dim = 4;
     f->model.ffn = 16;
     make_packs(f, s->dp);
-    must_succeed(sp_plan_init(&f->plan, &f->layout, &f->packing, &err), &err);
-    must_succeed(sp_schedule_generate(&spec, NULL, "plan", &f->plan, &err), &err);
-    f->request = (sp_run_request){.plan = &f->plan,
-                                  .model = &f->model,
-                                  .memory = &memory,
-                                  .clock = clock,
-                                  .precision = SP_FP32,
-                                  .seed = 1,
-                                  .steps = 2};
+    must_succeed(sp_plan_init(&f->plan, &f->layout, &f->packing, ERR));
+    must_succeed(sp_schedule_generate(&spec, NULL, "plan", &f->plan, ERR));
+    f->request = (sp_run_request){RUN_OF(&f->plan, &f->model, &memory), .clock = clock,
+                                  RUN_STEPS(SP_FP32, 1, 2)};
     sp_run_free(host_run(&f->device, &f->request));
     f->threads = threads_now();
 }

@@ -3,6 +3,7 @@
 #include "sim/cost/cost_model.h"
 #include "sim/engine/memory.h"
 #include "tests/support/host_random.h"
+#include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -43,8 +44,7 @@ static void compare_step(comparison *c, const sp_plan *plan, const sp_step_costs
                          const sp_measured_step *step)
 {
     sp_memory_timeline predicted;
-    sp_error err = {0};
-    must_succeed(sp_memory_replay(&step->timeline, costs, true, &predicted, &err), &err);
+    must_succeed(sp_memory_replay(&step->timeline, costs, true, &predicted, ERR));
     size_t ranks = step->timeline.rank_count;
     for (size_t r = 0; r < ranks; r++) {
         const host_memory memory = {.plan = plan,
@@ -62,14 +62,8 @@ static void compare_step(comparison *c, const sp_plan *plan, const sp_step_costs
 static void compare_plan(comparison *c, const sp_model *model, const sp_memory_options *memory_of,
                          const sp_plan *plan, const sp_step_costs *costs)
 {
-    const sp_run_request request = {.plan = plan,
-                                    .model = model,
-                                    .memory = memory_of,
-                                    .clock = c->clock,
-                                    .precision = SP_FP32,
-                                    .seed = 5,
-                                    .steps = c->steps,
-                                    .memory_points = true};
+    const sp_run_request request = {RUN_OF(plan, model, memory_of), .clock = c->clock,
+                                    RUN_STEPS(SP_FP32, 5, c->steps), .memory_points = true};
     sp_run *run = host_run(c->device, &request);
     for (int s = 0; s < c->steps; s++) {
         compare_step(c, plan, costs, sp_run_step(run, s));
@@ -118,12 +112,10 @@ static void compare_random(comparison *c, const sp_scenario *scenario, const sp_
     sp_memory_options memory = {.recompute = mode};
     sp_cost_model cost;
     sp_step_costs costs;
-    sp_error err = {0};
     assert_true(sp_stack_builtin(sp_backend_stack(c->device->backend), &memory.stack));
     must_succeed(sp_cost_model_init(&cost, model, &r->plan.layout, &scenario->cluster,
-                                    &scenario->profile, memory, "random", &err),
-                 &err);
-    must_succeed(sp_cost_model_build(&cost, &r->packing, &costs, &err), &err);
+                                    &scenario->profile, memory, "random", ERR));
+    must_succeed(sp_cost_model_build(&cost, &r->packing, &costs, ERR));
     compare_plan(c, model, &memory, &r->plan, &costs);
     sp_step_costs_fini(&costs);
     sp_cost_model_fini(&cost);
@@ -135,9 +127,9 @@ void host_memory_compare_random(const sp_model *model, uint64_t seed, int count,
     host_device device;
     comparison c = {.device = &device, .steps = 1, .check = check};
     sp_scenario scenario;
-    sp_error err = {0};
+    sp_error_clear(ERR);
     sp_prng prng = prng_seeded(seed);
-    must_succeed(run_read("{'model': 'llama-7b', 'cluster': 'h800-8'}", &scenario, &err), &err);
+    must_succeed(run_read("{'model': 'llama-7b', 'cluster': 'h800-8'}", &scenario, ERR));
     host_open(&device);
     for (int ran = 0; ran < count;) {
         random_plan r;

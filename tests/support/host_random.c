@@ -1,6 +1,7 @@
 #include "tests/support/host_random.h"
 
 #include "tests/support/host_run.h"
+#include "tests/support/initializers.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/random_plan.h"
 #include "tests/support/test_main.h"
@@ -27,7 +28,7 @@ static void draw_layers(sp_prng *prng, sp_layout *layout, int *layers, int total
 static void draw_members(sp_prng *prng, const host_random *draw, sp_layout *layout)
 {
     layout->tp = 1 << random_below(prng, draw->most_tp_bits + 1);
-    layout->cp = 1 + random_below(prng, draw->most_cp);
+    layout->cp = 1 + random_below(prng, draw->most_cp > 0 ? draw->most_cp : 1);
     layout->sequence_parallel = random_below(prng, 2) == 0;
     layout->vocab_parallel = draw->vocab;
 }
@@ -68,42 +69,39 @@ bool host_random_plan(sp_prng *prng, int layers, int stage_layers[HOST_STAGES], 
     return is_wanted(false, r);
 }
 
-void host_random_agree(const host_random *draw)
+void host_random_agree(host_random draw)
 {
-    const sp_backend_option options[] = {{"dropout", draw->dropout},
-                                         {"attention", draw->ring ? "ring" : "gathered"}};
-    sp_prng prng;
+    const sp_backend_option options[] = {{"dropout", draw.dropout != NULL ? draw.dropout : "0"},
+                                         {"attention", draw.ring ? "ring" : "gathered"}};
+    const sp_model builtin = draw.gpt ? host_gpt() : host_llama();
+    const sp_model *model = draw.model != NULL ? draw.model : &builtin;
+    sp_prng prng = prng_seeded(draw.seed);
     host_device device;
     int ran = 0;
-    sp_prng_seed(&prng, draw->seed);
     host_open(&device);
-    while (ran < draw->count) {
+    while (ran < draw.count) {
         random_plan r;
         int layers[HOST_STAGES];
         random_plan_make(&prng, 3, 2, &r);
         random_agreed_actions(&prng, &r);
-        draw_layers(&prng, &r.plan.layout, layers, draw->model->layers, draw->agrees == NULL);
-        draw_members(&prng, draw, &r.plan.layout);
-        r.plan.layout.zero = draw->zero > 0 ? draw->zero : 1;
+        draw_layers(&prng, &r.plan.layout, layers, model->layers, draw.agrees == NULL);
+        draw_members(&prng, &draw, &r.plan.layout);
+        r.plan.layout.zero = draw.zero > 0 ? draw.zero : 1;
         const sp_memory_options memory = {
             .recompute = (sp_recompute)random_below(&prng, SP_RECOMPUTE_MODES),
-            .offload_ratio = draw->vocab ? 0.0 : (double)random_below(&prng, 5) / 4.0};
-        const sp_run_request request = {.plan = &r.plan,
-                                        .model = draw->model,
-                                        .memory = &memory,
-                                        .clock = draw->clock,
-                                        .precision = draw->precision,
-                                        .seed = draw->seed,
-                                        .steps = 1,
-                                        .options = options,
-                                        .option_count = 2,
-                                        .memory_points = true};
-        bool wanted = is_wanted(draw->merges, &r) &&
-                      (draw->most_tokens == 0 || r.batch.total_tokens <= draw->most_tokens);
-        if (wanted && draw->agrees != NULL) {
-            draw->agrees(&request);
+            .offload_ratio = draw.vocab ? 0.0 : (double)random_below(&prng, 5) / 4.0};
+        const sp_run_request request = {RUN_OF(&r.plan, model, &memory), .clock = draw.clock,
+                                        RUN_STEPS(draw.bf16   ? SP_BF16
+                                                  : draw.fp32 ? SP_FP32
+                                                              : SP_FP64,
+                                                  draw.seed, 1),
+                                        RUN_OPTIONS(options, 2), .memory_points = true};
+        bool wanted = is_wanted(draw.merges, &r) &&
+                      (draw.most_tokens == 0 || r.batch.total_tokens <= draw.most_tokens);
+        if (wanted && draw.agrees != NULL) {
+            draw.agrees(&request);
         } else if (wanted) {
-            host_must_agree(&device, &request, draw->precision == SP_FP64 ? 1e-10 : 1e-4);
+            host_must_agree(&device, &request, draw.fp32 ? 1e-4 : 1e-10);
         }
         ran += wanted;
         random_plan_fini(&r);

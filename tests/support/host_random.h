@@ -19,21 +19,22 @@ bool host_random_plan(sp_prng *prng, int layers, int stage_layers[HOST_STAGES], 
 typedef struct host_random {
     void (*agrees)(
         const sp_run_request *request); // NULL: the CPU executor's gradients are compared
-    const sp_model *model;
-    const char *dropout; // the executor's option
+    const sp_model *model;              // NULL: host_llama(), or host_gpt() where `gpt`
+    bool gpt;
+    const char *dropout; // the executor's option; NULL: none
     uint64_t seed;
     int count;           // plans
     int64_t most_tokens; // of a batch; 0: any
-    sp_precision precision;
+    bool fp32, bf16;     // instead of fp64
     sp_clock clock;
     int most_tp_bits; // tensor-parallel ranks: up to 2 to this
-    int most_cp;      // context-parallel ranks
+    int most_cp;      // context-parallel ranks; 0: 1
     bool merges;      // packs on several data-parallel ranks
     bool vocab;       // spread over the pipeline ranks
     bool ring;        // keys and values go round, instead of all at once
     int zero;         // 0: optimizer states are sharded
 } host_random;
 
-void host_random_agree(const host_random *draw);
+void host_random_agree(host_random draw);
 
 #endif

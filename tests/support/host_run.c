@@ -1,4 +1,5 @@
 #include "tests/support/host_run.h"
+#include "tests/support/initializers.h"
 
 #include "sim/base/alloc.h"
 #include "tests/support/scenario_run.h"
@@ -6,33 +7,14 @@
 
 sp_model host_llama(void)
 {
-    return (sp_model){.name = "llama",
-                      .layers = 4,
-                      .hidden = 32,
-                      .ffn = 48,
-                      .heads = 4,
-                      .kv_heads = 2,
-                      .head_dim = 8,
-                      .vocab = 61,
-                      .activation = SP_SWIGLU,
-                      .norm = SP_RMSNORM,
-                      .positional = SP_ROPE};
+    return (sp_model){.name = "llama", LLAMA_SHAPE(4, 32, 48, 4, 2, 61)};
 }
 
 sp_model host_gpt(void)
 {
     return (sp_model){.name = "gpt",
-                      .layers = 4,
-                      .hidden = 32,
-                      .ffn = 64,
-                      .heads = 4,
-                      .kv_heads = 4,
-                      .head_dim = 8,
-                      .vocab = 61,
+                      GPT_SHAPE(4, 32, 64, 4, 61),
                       .max_positions = 1024,
-                      .activation = SP_GELU,
-                      .norm = SP_LAYERNORM,
-                      .positional = SP_LEARNED,
                       .tied_embeddings = true,
                       .bias = true};
 }
@@ -50,9 +32,8 @@ void host_close(host_device *device)
 
 sp_run *host_run(const host_device *device, const sp_run_request *request)
 {
-    sp_error err = {0};
     sp_run *run = NULL;
-    must_succeed(sp_backend_run(device->backend, 0, request, &run, &err), &err);
+    must_succeed(sp_backend_run(device->backend, 0, request, &run, ERR));
     return run;
 }
 
@@ -60,8 +41,7 @@ sp_run *host_run(const host_device *device, const sp_run_request *request)
 
 void host_plain_make(const sp_run_request *request, host_plain *plain)
 {
-    sp_error err = {0};
-    must_succeed(plain_step_make(request, plain, &err), &err);
+    must_succeed(plain_step_make(request, plain, ERR));
 }
 
 void host_plain_fini(host_plain *plain)

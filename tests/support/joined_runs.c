@@ -196,9 +196,8 @@ static void must_be_equal(const joined_runs *runs, int number, const sp_run *tog
         fail_msg("rank %d: %s", number, rank->err.message[0]);
     }
     for (int i = 0; i < runs->request->steps; i++) {
-        sp_error err = {0};
         const sp_measured_step *step = &rank->steps[i];
-        must_succeed(sp_measured_step_check(runs->request->plan, step, &err), &err);
+        must_succeed(sp_measured_step_check(runs->request->plan, step, ERR));
         must_be_alike(step, &runs->ranks[0].steps[i]);
         must_hold_the_same(step, sp_run_step(together, i));
         assert_true(step->has_loss == sp_run_step(together, i)->has_loss);

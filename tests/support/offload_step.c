@@ -6,19 +6,16 @@
 
 void step_offload(offload_step *s)
 {
-    sp_error err = {0};
-    must_succeed(sp_schedule_add_offload(&s->plan, &err), &err);
-    must_succeed(sp_plan_check(&s->plan, "test", &err), &err);
+    must_succeed(sp_schedule_add_offload(&s->plan, ERR));
+    must_succeed(sp_plan_check(&s->plan, "test", ERR));
 }
 
 void step_simulate(offload_step *s, bool unfold)
 {
-    sp_error err = {0};
     sp_engine_options options = {.unfold = unfold, .verify = true, .memory_points = true};
     must_succeed(
-        sp_simulate(&s->plan, &s->costs, &options, &s->timeline, &s->memory, &s->counts, &err),
-        &err);
-    must_succeed(sp_step_metrics_compute(&s->timeline, &s->memory, &s->metrics, &err), &err);
+        sp_simulate(&s->plan, &s->costs, &options, &s->timeline, &s->memory, &s->counts, ERR));
+    must_succeed(sp_step_metrics_compute(&s->timeline, &s->memory, &s->metrics, ERR));
 }
 
 void step_outcome_fini(offload_step *s)

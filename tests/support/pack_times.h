@@ -18,24 +18,20 @@ typedef struct pack_times_case {
 static inline void pack_times(const pack_times_case *of, const sp_slice *slices, int count,
                               int dp_count, sp_i_pack_time *times)
 {
-    sp_error err;
     sp_i_pack_timer *timer = NULL;
     sp_packing packing;
     sp_i_pack_time backward;
     sp_op_timer op_timer = {.cluster = of->cluster, .profile = of->profile};
-    sp_error_clear(&err);
     must_succeed(
-        sp_i_pack_timer_new(of->model, &of->layout, of->cluster, &of->memory, &timer, &err), &err);
+        sp_i_pack_timer_new(of->model, &of->layout, of->cluster, &of->memory, &timer, ERR));
     sp_packing_init(&packing, NULL, of->layout.dp);
     assert_true(sp_pack_list_begin(&packing.forward, 0, dp_count));
     for (int i = 0; i < count; i++) {
         assert_true(sp_pack_list_add(&packing.forward, slices[i], true));
     }
     const sp_pack *pack = &packing.forward.packs[0];
-    must_succeed(sp_i_pack_time_of(timer, &op_timer, &packing.forward, pack, false, times, &err),
-                 &err);
-    must_succeed(sp_i_pack_time_of(timer, &op_timer, &packing.forward, pack, true, &backward, &err),
-                 &err);
+    must_succeed(sp_i_pack_time_of(timer, &op_timer, &packing.forward, pack, false, times, ERR));
+    must_succeed(sp_i_pack_time_of(timer, &op_timer, &packing.forward, pack, true, &backward, ERR));
     for (int part = 0; part < SP_I_PARTS; part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             if (pass != SP_PASS_F) {

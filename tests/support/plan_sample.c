@@ -120,7 +120,6 @@ static void merge_packs(plan_sample *sample)
 
 void plan_sample_make(sp_capability capability, const sp_run_request *request, plan_sample *sample)
 {
-    sp_error err = {0};
     sp_prng prng;
     shape s = shape_for(capability);
     sp_prng_seed(&prng, (uint64_t)capability);
@@ -134,14 +133,13 @@ void plan_sample_make(sp_capability capability, const sp_run_request *request, p
         merge_packs(sample);
     } else {
         must_succeed(
-            sp_packing_uniform_sliced(&sample->packing, &sample->batch, s.dp, 4, s.slices, &err),
-            &err);
+            sp_packing_uniform_sliced(&sample->packing, &sample->batch, s.dp, 4, s.slices, ERR));
     }
-    must_succeed(sp_plan_init(&sample->plan, &sample->layout, &sample->packing, &err), &err);
+    must_succeed(sp_plan_init(&sample->plan, &sample->layout, &sample->packing, ERR));
     sp_schedule_spec spec = {.kind = s.kind, .slices = s.slices, .retained = 1};
-    must_succeed(sp_schedule_generate(&spec, NULL, "sample", &sample->plan, &err), &err);
+    must_succeed(sp_schedule_generate(&spec, NULL, "sample", &sample->plan, ERR));
     if (capability == SP_CAP_OFFLOAD) {
-        must_succeed(sp_schedule_add_offload(&sample->plan, &err), &err);
+        must_succeed(sp_schedule_add_offload(&sample->plan, ERR));
     }
     random_costs(&prng, &sample->layout, &sample->packing, 0, &sample->costs);
     random_copies(&prng, &sample->packing, &sample->costs);

@@ -2,23 +2,14 @@
 
 #include "sim/cost/op_time.h"
 #include "tests/support/flat_profile.h"
+#include "tests/support/initializers.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_OVERRIDES = 8 };
 
 priced_case priced_default(void)
 {
-    return (priced_case){.model = {.name = "small",
-                                   .layers = 8,
-                                   .hidden = 1024,
-                                   .ffn = 2816,
-                                   .heads = 8,
-                                   .kv_heads = 4,
-                                   .head_dim = 128,
-                                   .vocab = 32000,
-                                   .activation = SP_SWIGLU,
-                                   .norm = SP_RMSNORM,
-                                   .positional = SP_ROPE},
+    return (priced_case){.model = {.name = "small", LLAMA_SHAPE(8, 1024, 2816, 8, 4, 32000)},
                          .layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1, .zero = 1},
                          .schedule = {.kind = SP_SCHEDULE_1F1B},
                          .microbatches = 1,
@@ -26,7 +17,7 @@ priced_case priced_default(void)
                          .nvlink_gb_per_s = 200.0};
 }
 
-static void load_profile(priced_step *step, sp_error *err)
+static void load_profile(priced_step *step)
 {
     char rate[64];
     const char *overrides[MOST_OVERRIDES] = {rate, "links.nvlink_latency_us=0",
@@ -35,7 +26,7 @@ static void load_profile(priced_step *step, sp_error *err)
     for (int i = 0; step->of.overrides[i] != NULL; i++) {
         overrides[3 + i] = step->of.overrides[i];
     }
-    must_succeed(flat_profile(overrides, &step->profile, err), err);
+    must_succeed(flat_profile(overrides, &step->profile, ERR));
 }
 
 static void make_packs(priced_step *step)
@@ -51,29 +42,25 @@ static void make_packs(priced_step *step)
 
 void priced_step_run(const priced_case *c, priced_step *step)
 {
-    sp_error err = {0};
     sp_engine_options options = {.verify = true};
     *step = (priced_step){.of = *c};
     const sp_layout *layout = &step->of.layout;
     step->cluster = (sp_cluster){
         .gpus_per_node = 8, .nics_per_node = 8, .nic_bytes_per_s = 50e9, .peak_flops_per_s = 1e15};
-    must_succeed(sp_cluster_fit(&step->cluster, sp_layout_ranks(layout), "test", &err), &err);
-    load_profile(step, &err);
+    must_succeed(sp_cluster_fit(&step->cluster, sp_layout_ranks(layout), "test", ERR));
+    load_profile(step);
     must_succeed(sp_cost_model_init(&step->cost, &step->of.model, layout, &step->cluster,
-                                    &step->profile, step->of.memory, "test", &err),
-                 &err);
+                                    &step->profile, step->of.memory, "test", ERR));
     make_packs(step);
-    must_succeed(sp_cost_model_build(&step->cost, &step->packing, &step->costs, &err), &err);
-    must_succeed(sp_plan_init(&step->plan, layout, &step->packing, &err), &err);
+    must_succeed(sp_cost_model_build(&step->cost, &step->packing, &step->costs, ERR));
+    must_succeed(sp_plan_init(&step->plan, layout, &step->packing, ERR));
     sp_schedule_costs *means = NULL;
-    must_succeed(sp_step_costs_means(&step->costs, &step->plan, &means, &err), &err);
-    must_succeed(sp_schedule_generate(&step->of.schedule, means, "test", &step->plan, &err), &err);
+    must_succeed(sp_step_costs_means(&step->costs, &step->plan, &means, ERR));
+    must_succeed(sp_schedule_generate(&step->of.schedule, means, "test", &step->plan, ERR));
     sp_schedule_costs_free(means);
     must_succeed(sp_simulate(&step->plan, &step->costs, &options, &step->timeline, &step->memory,
-                             &step->counts, &err),
-                 &err);
-    must_succeed(sp_step_metrics_compute(&step->timeline, &step->memory, &step->metrics, &err),
-                 &err);
+                             &step->counts, ERR));
+    must_succeed(sp_step_metrics_compute(&step->timeline, &step->memory, &step->metrics, ERR));
 }
 
 void priced_step_fini(priced_step *step)

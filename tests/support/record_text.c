@@ -9,16 +9,15 @@ json_t *record_plan(const sp_plan *plan)
     static const sp_plan_predictions none = {-1.0, -1.0};
     char *text = NULL;
     size_t bytes;
-    sp_error err = {0};
     json_t *root = NULL;
     json_t *scenario = json_pack("{s:s}", "schema", "slimpack/scenario/1");
     FILE *file = open_memstream(&text, &bytes);
-    must_succeed(sp_plan_json_begin(file, scenario, &err), &err);
-    must_succeed(sp_plan_json_batch(file, 0, plan, none, &err), &err);
-    must_succeed(sp_plan_json_end(file, &err), &err);
+    must_succeed(sp_plan_json_begin(file, scenario, ERR));
+    must_succeed(sp_plan_json_batch(file, 0, plan, none, ERR));
+    must_succeed(sp_plan_json_end(file, ERR));
     assert_int_equal(fclose(file), 0);
     json_decref(scenario);
-    must_succeed(sp_json_read_text(text, strlen(text), "plan", &root, &err), &err);
+    must_succeed(sp_json_read_text(text, strlen(text), "plan", &root, ERR));
     free(text);
     return root;
 }

@@ -32,15 +32,14 @@ sp_status run_read(const char *text, sp_scenario *scenario, sp_error *err)
 sp_status run_text(const char *text, const sp_evaluate_options *options, scenario_run *r,
                    sp_error *err)
 {
-    must_succeed_for(text, run_read(text, &r->scenario, err), err);
-    must_succeed_for(text, sp_evaluate_batches(&r->scenario, &r->batches, err), err);
+    must_succeed_for(text, run_read(text, &r->scenario, ERR));
+    must_succeed_for(text, sp_evaluate_batches(&r->scenario, &r->batches, ERR));
     return sp_evaluate(&r->scenario, &r->batches, options, &r->result, err);
 }
 
 void run_good(const char *text, const sp_evaluate_options *options, scenario_run *r)
 {
-    sp_error err;
-    must_succeed_for(text, run_text(text, options, r, &err), &err);
+    must_succeed_for(text, run_text(text, options, r, ERR));
 }
 
 void run_fini(scenario_run *r)

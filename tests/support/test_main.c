@@ -23,12 +23,29 @@ int test_rounds(int all)
     return (all + LESS - 1) / LESS;
 }
 
-void check_call(const char *input, sp_status status, const sp_error *err, const char *call,
-                const char *file, int line)
+_Thread_local sp_error test_error;
+
+static const char *first_message(void)
+{
+    return test_error.count > 0 ? test_error.message[0] : "";
+}
+
+void check_call(const char *input, sp_status status, const char *call, const char *file, int line)
 {
     if (status != SP_OK) {
-        const char *message = err != NULL && err->count > 0 ? err->message[0] : "";
-        print_error("%s\n%s: %s: %s\n", input, call, sp_status_text(status), message);
+        print_error("%s\n%s: %s: %s\n", input, call, sp_status_text(status), first_message());
+        _fail(file, line);
+    }
+}
+
+void check_refusal(sp_status status, sp_status expected, const char *message, bool whole,
+                   const char *call, const char *file, int line)
+{
+    const char *said = first_message();
+    bool is_said = whole ? strcmp(said, message) == 0 : strstr(said, message) != NULL;
+    if (status != expected || !is_said) {
+        print_error("%s: %s: %s\nexpected %s: %s\n", call, sp_status_text(status), said,
+                    sp_status_text(expected), message);
         _fail(file, line);
     }
 }

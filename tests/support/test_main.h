@@ -28,7 +28,7 @@ typedef struct test_case {
 void test_case_add(test_case *added);
 
 // TEST(name) { ... } defines a case and lists it before main() of test_main.c runs. CMake reads the
-// names from lines that begin with TEST(.
+// names from lines that begin with TEST( or TEST_CALL(.
 #define TEST(case_name)                                                     \
     static void case_name(void);                                            \
     __attribute__((constructor)) static void case_name##_is_listed(void)    \
@@ -37,6 +37,13 @@ void test_case_add(test_case *added);
         test_case_add(&listed);                                             \
     }                                                                       \
     static void case_name(void)
+
+// TEST_CALL(name, call) is a case that makes one call.
+#define TEST_CALL(case_name, call) \
+    TEST(case_name)                \
+    {                              \
+        call;                      \
+    }
 
 static inline sp_prng prng_seeded(uint64_t seed)
 {
@@ -49,12 +56,25 @@ static inline sp_prng prng_seeded(uint64_t seed)
 // takes many times as long and finds other faults than wrong values.
 int test_rounds(int all);
 
-// Fails the case, with the call and its first message, unless `call` returns SP_OK;
+// The error of the calls that a case makes, each thread's own.
+extern _Thread_local sp_error test_error;
+#define ERR (&test_error)
+
+// Fails the case, with the call and the first message of ERR, unless `call` returns SP_OK;
 // must_succeed_for says besides on what input.
-#define must_succeed(call, err) check_call("", (call), err, #call, __FILE__, __LINE__)
-#define must_succeed_for(input, call, err) check_call(input, (call), err, #call, __FILE__, __LINE__)
-void check_call(const char *input, sp_status status, const sp_error *err, const char *call,
-                const char *file, int line);
+#define must_succeed(call) must_succeed_for("", call)
+#define must_succeed_for(input, call) \
+    (sp_error_clear(ERR), check_call(input, (call), #call, __FILE__, __LINE__))
+void check_call(const char *input, sp_status status, const char *call, const char *file, int line);
+
+// Fails the case unless `call` returns the status and the first message of ERR is `message`;
+// must_fail_with: contains it.
+#define must_fail(call, status, message) \
+    (sp_error_clear(ERR), check_refusal((call), status, message, true, #call, __FILE__, __LINE__))
+#define must_fail_with(call, status, message) \
+    (sp_error_clear(ERR), check_refusal((call), status, message, false, #call, __FILE__, __LINE__))
+void check_refusal(sp_status status, sp_status expected, const char *message, bool whole,
+                   const char *call, const char *file, int line);
 
 // Fails the case unless the value is as near to the expected one as said: relative to the expected
 // one, within a distance, or within the sum of both.

@@ -1,4 +1,4 @@
-// Equal packs without samples.
+// Packs as simple as tests need: without samples, or of one sample each.
 #ifndef SLIMPACK_TESTS_SUPPORT_UNIFORM_PACKING_H
 #define SLIMPACK_TESTS_SUPPORT_UNIFORM_PACKING_H
 
@@ -16,6 +16,14 @@ static inline sp_status uniform_packing(sp_packing *packing, int dp, int64_t mic
         }
     }
     return SP_OK;
+}
+
+// A pack of a whole sample on dp_count data-parallel ranks; false: no memory.
+static inline bool pack_sample(sp_pack_list *list, int dp_first, int dp_count, int32_t sample,
+                               int64_t tokens)
+{
+    const sp_slice slice = {.sample = sample, .tokens = tokens, .computed_tokens = tokens};
+    return sp_pack_list_begin(list, dp_first, dp_count) && sp_pack_list_add(list, slice, true);
 }
 
 #endif

@@ -4,13 +4,12 @@
 
 void uniform_step_run(const uniform_case *c, const sp_engine_options *options, uniform_step *step)
 {
-    sp_error err = {0};
     *step = (uniform_step){0};
     sp_layout layout = {.tp = 1,
                         .cp = 1,
                         .pp = c->pp,
-                        .dp = c->dp,
-                        .chunks = c->chunks,
+                        .dp = c->dp > 0 ? c->dp : 1,
+                        .chunks = c->chunks > 0 ? c->chunks : 1,
                         .placement = sp_schedule_traits_of(c->kind).placement};
     int slices = c->slices > 1 ? c->slices : 1;
     sp_uniform_costs costs = {.f_ms = (double)(c->f_ns * slices) / 1e6,
@@ -28,24 +27,21 @@ void uniform_step_run(const uniform_case *c, const sp_engine_options *options, u
                              .slices = c->slices,
                              .retained = c->retained,
                              .memory_limit_microbatches = c->memory_limit_microbatches};
-    must_succeed(sp_packing_uniform_sliced(&step->packing, &step->batch, c->dp, c->microbatches,
-                                           slices, &err),
-                 &err);
-    must_succeed(sp_plan_init(&step->plan, &layout, &step->packing, &err), &err);
-    must_succeed(sp_step_costs_uniform(&costs, &layout, &step->packing, &step->costs, &err), &err);
+    must_succeed(sp_packing_uniform_sliced(&step->packing, &step->batch, layout.dp, c->microbatches,
+                                           slices, ERR));
+    must_succeed(sp_plan_init(&step->plan, &layout, &step->packing, ERR));
+    must_succeed(sp_step_costs_uniform(&costs, &layout, &step->packing, &step->costs, ERR));
     sp_schedule_costs *means = NULL;
-    must_succeed(sp_step_costs_means(&step->costs, &step->plan, &means, &err), &err);
-    must_succeed(sp_step_costs_by_pack(&step->costs, &step->plan, means, &err), &err);
-    must_succeed(sp_schedule_generate(&spec, means, "test", &step->plan, &err), &err);
+    must_succeed(sp_step_costs_means(&step->costs, &step->plan, &means, ERR));
+    must_succeed(sp_step_costs_by_pack(&step->costs, &step->plan, means, ERR));
+    must_succeed(sp_schedule_generate(&spec, means, "test", &step->plan, ERR));
     sp_schedule_costs_free(means);
-    must_succeed(sp_plan_check(&step->plan, "test", &err), &err);
+    must_succeed(sp_plan_check(&step->plan, "test", ERR));
     sp_engine_options verified = *options;
     verified.verify = true;
     must_succeed(sp_simulate(&step->plan, &step->costs, &verified, &step->timeline, &step->memory,
-                             &step->counts, &err),
-                 &err);
-    must_succeed(sp_step_metrics_compute(&step->timeline, &step->memory, &step->metrics, &err),
-                 &err);
+                             &step->counts, ERR));
+    must_succeed(sp_step_metrics_compute(&step->timeline, &step->memory, &step->metrics, ERR));
 }
 
 void uniform_step_fini(uniform_step *step)

@@ -8,7 +8,8 @@
 
 typedef struct uniform_case {
     sp_schedule_kind kind;
-    int pp, dp, chunks;
+    int pp;
+    int dp, chunks;                   // 0: one
     int microbatches;                 // per data-parallel rank
     int group;                        // interleaved
     int slices;                       // packs of a micro-batch; 0: one
@@ -18,7 +19,13 @@ typedef struct uniform_case {
     bool has_units;                   // memory units as given, else the defaults
     double unit_f, unit_b, unit_w;
     // Nanoseconds of one pack on one chunk (with attention_share: the mean over the slices).
-    int64_t f_ns, i_ns, w_ns, p2p_ns;
+    union {
+        struct {
+            int64_t f_ns, i_ns, w_ns;
+        };
+        int64_t ns[3];
+    };
+    int64_t p2p_ns;
 } uniform_case;
 
 typedef struct uniform_step {

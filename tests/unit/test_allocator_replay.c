@@ -7,8 +7,10 @@
 #include "sim/model/unit_tensors.h"
 #include "sim/schedule/offload.h"
 #include "solver/evaluate/evaluate.h"
+#include "tests/support/initializers.h"
 #include "tests/support/scenario_fixture.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 
 #define MIB INT64_C(1048576)
 
@@ -16,16 +18,7 @@
 // numbers are 8 MiB. Then blocks are split to the byte and count as their tensors.
 static sp_model even_model(int layers)
 {
-    return (sp_model){.layers = layers,
-                      .hidden = 1024,
-                      .ffn = 4096,
-                      .heads = 8,
-                      .kv_heads = 8,
-                      .head_dim = 128,
-                      .vocab = 4096,
-                      .activation = SP_SWIGLU,
-                      .norm = SP_RMSNORM,
-                      .positional = SP_ROPE};
+    return (sp_model){LLAMA_SHAPE(layers, 1024, 4096, 8, 8, 4096)};
 }
 
 enum { EVEN_TOKENS = 4096 };
@@ -48,19 +41,16 @@ typedef struct step {
 static void gpipe(step *s, int pp, int count, sp_recompute recompute)
 {
     static const int first[] = {0};
-    sp_error err = {0};
     *s = (step){.layout = {.tp = 1, .cp = 1, .pp = pp, .dp = 1, .chunks = 1},
                 .model = even_model(2 * pp),
                 .options = {.recompute = recompute}};
     sp_packing_init(&s->packing, NULL, 1);
     for (int k = 0; k < count; k++) {
-        sp_slice slice = {.sample = k, .tokens = EVEN_TOKENS, .computed_tokens = EVEN_TOKENS};
-        assert_true(sp_pack_list_begin(&s->packing.forward, 0, 1));
-        assert_true(sp_pack_list_add(&s->packing.forward, slice, true));
+        assert_true(pack_sample(&s->packing.forward, 0, 1, k, EVEN_TOKENS));
     }
-    must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, &err), &err);
+    must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, ERR));
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_GPIPE};
-    must_succeed(sp_schedule_generate(&spec, NULL, "test", &s->plan, &err), &err);
+    must_succeed(sp_schedule_generate(&spec, NULL, "test", &s->plan, ERR));
     s->costs.unit = &s->unit;
     s->timeline = (sp_timeline){.plan = &s->plan, .ranks = s->ranks, .rank_count = (size_t)pp};
     s->memory = (sp_memory_timeline){.ranks = s->memories, .rank_count = (size_t)pp};
@@ -79,11 +69,9 @@ static void step_fini(step *s)
 
 static int64_t replay(const step *s, const sp_step_costs *costs, const char **obstacle)
 {
-    sp_error err = {0};
     sp_allocator_peak peak = {-1, -1};
     must_succeed(sp_allocator_replay(&s->timeline, costs, &s->memory, &s->model, &s->options,
-                                     SP_NO_RANK, &peak, obstacle, &err),
-                 &err);
+                                     SP_NO_RANK, &peak, obstacle, ERR));
     assert_true(peak.reserved_bytes >= peak.allocated_bytes);
     return peak.allocated_bytes;
 }
@@ -248,12 +236,10 @@ TEST(one_rank)
         int kept = which == SP_FIRST_RANK ? 0 : pp - 1;
         step s;
         gpipe(&s, pp, 3, SP_RECOMPUTE_NONE);
-        sp_error err = {0};
         const char *obstacle = "";
         sp_allocator_peak one = {0};
         must_succeed(sp_allocator_replay(&s.timeline, &s.costs, &s.memory, &s.model, &s.options,
-                                         which, &one, &obstacle, &err),
-                     &err);
+                                         which, &one, &obstacle, ERR));
         assert_null(obstacle);
         assert_true(one.allocated_bytes > 0 && one.allocated_bytes <= replayed(&s));
         assert_true(one.reserved_bytes >= one.allocated_bytes);
@@ -273,18 +259,17 @@ TEST(memory_runs_out)
 {
     step s;
     gpipe(&s, 2, 2, SP_RECOMPUTE_FULL);
-    sp_error err = {0};
-    must_succeed(sp_schedule_add_offload(&s.plan, &err), &err);
+    must_succeed(sp_schedule_add_offload(&s.plan, ERR));
     s.options.offload_ratio = 0.5;
     memory_failures failing = {.fewer = 50};
     while (memory_fails(&failing)) {
         sp_allocator_peak peak = {-1, -1};
         const char *obstacle;
-        sp_error_clear(&err);
+        sp_error_clear(ERR);
         memory_try(&failing,
                    sp_allocator_replay(&s.timeline, &s.costs, &s.memory, &s.model, &s.options,
-                                       SP_NO_RANK, &peak, &obstacle, &err),
-                   &err);
+                                       SP_NO_RANK, &peak, &obstacle, ERR),
+                   ERR);
     }
     assert_true(failing.allowed > 50);
     step_fini(&s);
@@ -512,13 +497,12 @@ TEST(copies_anywhere)
 
 static void evaluate(const char *text, sp_result *result)
 {
-    sp_error err = {0};
     sp_scenario scenario;
     sp_batches batches;
-    must_succeed(fixture_read(text, &scenario, &err), &err);
-    must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
+    must_succeed(fixture_read(text, &scenario, ERR));
+    must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
     sp_evaluate_options options = {.allocator_peak = true};
-    must_succeed(sp_evaluate(&scenario, &batches, &options, result, &err), &err);
+    must_succeed(sp_evaluate(&scenario, &batches, &options, result, ERR));
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);
 }

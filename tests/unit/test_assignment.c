@@ -277,9 +277,9 @@ TEST(allocation_failures)
     int rank[10];
     draw(&prng, work_s, 10);
     for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_error err = {0};
+        sp_error_clear(ERR);
         sp_i_assignment result;
-        memory_try(&failing, sp_i_assignment_solve(work_s, 10, 3, &unlimited, rank, &result, &err),
-                   &err);
+        memory_try(&failing, sp_i_assignment_solve(work_s, 10, 3, &unlimited, rank, &result, ERR),
+                   ERR);
     }
 }

@@ -82,18 +82,18 @@ static void end(fixture *f)
 TEST(refusals_name_all_that_is_missing)
 {
     fixture f;
-    sp_error err = {0};
+    sp_error_clear(ERR);
     begin(&f, SP_CAP_SPLIT_BACKWARD);
     f.s.request.precision = SP_BF16;
     f.s.request.clock = SP_CLOCK_WALL;
-    assert_int_equal(sp_backend_check(f.fake, 1, &f.s.request, &err), SP_ERR_CONTENT);
-    assert_int_equal(err.count, 4);
-    assert_string_equal(err.message[0],
+    assert_int_equal(sp_backend_check(f.fake, 1, &f.s.request, ERR), SP_ERR_CONTENT);
+    assert_int_equal(ERR->count, 4);
+    assert_string_equal(ERR->message[0],
                         "dp 0 pp 0: I0: backend 'fake' (plain) cannot execute input and weight "
                         "gradients as actions of their own");
-    assert_string_equal(err.message[1], "backend 'fake' (plain) cannot execute bf16");
-    assert_string_equal(err.message[2], "backend 'fake' (plain) cannot execute the wall clock");
-    assert_string_equal(err.message[3],
+    assert_string_equal(ERR->message[1], "backend 'fake' (plain) cannot execute bf16");
+    assert_string_equal(ERR->message[2], "backend 'fake' (plain) cannot execute the wall clock");
+    assert_string_equal(ERR->message[3],
                         "backend 'fake' (plain) cannot execute the course of memory over time");
     end(&f);
 }
@@ -118,12 +118,12 @@ TEST(requests_are_checked)
     assert_int_equal(sp_backend_check(f.fake, 0, &f.s.request, NULL), SP_ERR_CONTENT);
     stage->count++;
     // More ranks than the device runs.
-    sp_error err = {0};
+    sp_error_clear(ERR);
     sp_layout wide = f.s.layout;
     wide.tp = 17;
     f.s.plan.layout = wide;
-    assert_int_equal(sp_backend_check(f.fake, 1, &f.s.request, &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[err.count - 1], "runs at most 16 ranks, the plan has 34"));
+    assert_int_equal(sp_backend_check(f.fake, 1, &f.s.request, ERR), SP_ERR_CONTENT);
+    assert_non_null(strstr(ERR->message[ERR->count - 1], "runs at most 16 ranks, the plan has 34"));
     end(&f);
 }
 
@@ -144,7 +144,7 @@ TEST(plans_that_cannot_end)
     const sp_backend *fake = NULL;
     sp_packing packing;
     sp_plan plan;
-    sp_error err = {0};
+    sp_error_clear(ERR);
     sp_run *run = NULL;
     assert_int_equal(sp_registry_new(&registry, NULL), SP_OK);
     assert_int_equal(sp_registry_find(registry, "fake", &fake, NULL), SP_OK);
@@ -161,10 +161,10 @@ TEST(plans_that_cannot_end)
     request.plan = &plan;
     request.options = options;
     request.option_count = 1;
-    assert_int_equal(sp_backend_run(fake, 0, &request, &run, &err), SP_ERR_DEADLOCK);
+    assert_int_equal(sp_backend_run(fake, 0, &request, &run, ERR), SP_ERR_DEADLOCK);
     assert_null(run);
-    assert_string_equal(err.message[0], "dp 0 pp 0: B0: waits for B0 of dp 0 pp 1, which cannot "
-                                        "run before it");
+    assert_string_equal(ERR->message[0], "dp 0 pp 0: B0: waits for B0 of dp 0 pp 1, which cannot "
+                                         "run before it");
     sp_plan_fini(&plan);
     sp_packing_fini(&packing);
     sp_registry_free(registry);
@@ -195,17 +195,17 @@ TEST(damage_is_found)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         fixture f;
-        sp_error err = {0};
+        sp_error_clear(ERR);
         sp_run *run = NULL;
         const sp_backend_option option = {"damage", cases[i].damage};
         begin(&f, cases[i].plan);
         f.s.request.options = &option;
         f.s.request.option_count = 1;
-        assert_int_equal(sp_backend_run(f.fake, 0, &f.s.request, &run, &err), SP_ERR_INTERNAL);
+        assert_int_equal(sp_backend_run(f.fake, 0, &f.s.request, &run, ERR), SP_ERR_INTERNAL);
         assert_null(run);
-        if (strstr(err.message[0], cases[i].text) == NULL) {
+        if (strstr(ERR->message[0], cases[i].text) == NULL) {
             fail_msg("%s: expected \"%s\", got \"%s\"", cases[i].damage, cases[i].text,
-                     err.message[0]);
+                     ERR->message[0]);
         }
         end(&f);
     }
@@ -308,7 +308,7 @@ TEST(pairs_end_together)
     const sp_walk_driver driver = {.run = constant_time};
     plan_sample s;
     sp_measured_step step;
-    sp_error err = {0};
+    sp_error_clear(ERR);
     plan_sample_make(SP_CAP_PAIRS, &base, &s);
     for (int apart = 0; apart < 2; apart++) {
         size_t pairs = 0;
@@ -334,11 +334,11 @@ TEST(pairs_end_together)
         }
         sp_timeline_finish(&step.timeline);
         assert_int_equal(sp_memory_timeline_init(&step.memory, &step.timeline, NULL), SP_OK);
-        assert_int_equal(sp_measured_step_check(&s.plan, &step, &err),
+        assert_int_equal(sp_measured_step_check(&s.plan, &step, ERR),
                          apart ? SP_ERR_INTERNAL : SP_OK);
         sp_memory_timeline_fini(&step.memory);
         sp_timeline_fini(&step.timeline);
     }
-    assert_non_null(strstr(err.message[0], ": it starts before "));
+    assert_non_null(strstr(ERR->message[0], ": it starts before "));
     plan_sample_fini(&s);
 }

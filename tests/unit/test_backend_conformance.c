@@ -55,9 +55,7 @@ static void run_schedule(const conformance_device *device, sp_schedule_kind kind
                       .chunks = chunks,
                       .microbatches = 6,
                       .slices = sp_schedule_traits_of(kind).sliced ? 3 : 0,
-                      .f_ns = 1000,
-                      .i_ns = 1100,
-                      .w_ns = 900,
+                      .ns = {1000, 1100, 900},
                       .p2p_ns = 90};
     uniform_step step;
     sp_engine_options options = {0};

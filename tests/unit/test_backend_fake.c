@@ -3,6 +3,7 @@
 #include "backends/api/device.h"
 #include "sim/base/alloc.h"
 #include "sim/schedule/offload.h"
+#include "tests/support/initializers.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/random_plan.h"
 #include "tests/support/random_step.h"
@@ -29,11 +30,8 @@ static void fake_end(sp_run *run)
 // Runs on the fake backend; only the run itself may fail.
 static sp_run *must_run(const sp_run_request *request)
 {
-    sp_error err = {0};
     sp_run *run = NULL;
-    if (sp_backend_run(fake(), 0, request, &run, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(sp_backend_run(fake(), 0, request, &run, ERR));
     return run;
 }
 
@@ -112,19 +110,19 @@ static sp_run_request simulated(const sp_plan *plan, const sp_step_costs *costs)
 // Simulates with every rank by itself and executes; all must be equal. False: neither can end.
 static bool must_equal_the_simulator(const sp_plan *plan, const sp_step_costs *costs)
 {
-    sp_error err = {0};
+    sp_error_clear(ERR);
     sp_timeline timeline;
     sp_memory_timeline memory;
     sp_engine_counts counts;
     sp_engine_options options = {.unfold = true, .memory_points = true};
     sp_run_request request = simulated(plan, costs);
-    sp_status status = sp_simulate(plan, costs, &options, &timeline, &memory, &counts, &err);
+    sp_status status = sp_simulate(plan, costs, &options, &timeline, &memory, &counts, ERR);
     if (status == SP_ERR_DEADLOCK) {
-        assert_int_equal(try_run(&request, &err), SP_ERR_DEADLOCK);
+        assert_int_equal(try_run(&request, ERR), SP_ERR_DEADLOCK);
         return false;
     }
     if (status != SP_OK) {
-        fail_msg("%s", err.message[0]);
+        fail_msg("%s", ERR->message[0]);
     }
     sp_run *run = must_run(&request);
     equal_timelines(&sp_run_step(run, 0)->timeline, &timeline);
@@ -150,9 +148,7 @@ static uniform_case case_of(int kind)
                           .microbatches = 8,
                           .slices = traits.sliced ? 4 : 0,
                           .retained = 2,
-                          .f_ns = 1013,
-                          .i_ns = 1511,
-                          .w_ns = 707,
+                          .ns = {1013, 1511, 707},
                           .p2p_ns = 211};
 }
 
@@ -220,20 +216,14 @@ TEST(equals_the_simulator_with_random_costs_and_offload)
 static sp_run_request scripted(const sp_plan *plan, const sp_backend_option *options, size_t count)
 {
     return (sp_run_request){
-        .plan = plan, .precision = SP_FP64, .steps = 1, .options = options, .option_count = count};
+        .plan = plan, .precision = SP_FP64, .steps = 1, RUN_OPTIONS(options, count)};
 }
 
 // 1F1B with equal times ends after (m + p - 1)(f + b) + 2(p - 1) transfers on one micro-batch's way
 // (Narayanan et al., arXiv 2104.04473, section 2.2, where transfers take nothing).
 TEST(scripted_durations)
 {
-    uniform_case c = {.kind = SP_SCHEDULE_1F1B,
-                      .pp = 4,
-                      .dp = 1,
-                      .chunks = 1,
-                      .microbatches = 8,
-                      .f_ns = 1,
-                      .i_ns = 1};
+    uniform_case c = {.kind = SP_SCHEDULE_1F1B, .pp = 4, .microbatches = 8, .f_ns = 1, .i_ns = 1};
     uniform_step step;
     sp_engine_options none = {0};
     uniform_step_run(&c, &none, &step);
@@ -264,7 +254,7 @@ TEST(scripted_durations)
 TEST(jitter_is_bounded_and_belongs_to_the_seed)
 {
     plan_sample s;
-    const sp_run_request base = {.precision = SP_FP64, .steps = 3, .seed = 5};
+    const sp_run_request base = {RUN_STEPS(SP_FP64, 5, 3)};
     const sp_backend_option options[] = {{"jitter", "0.1"}, {"durations", "F=100000,B=100000"}};
     plan_sample_make(SP_CAP_DATA_PARALLEL, &base, &s);
     s.request.options = options;
@@ -306,7 +296,6 @@ TEST(jitter_is_bounded_and_belongs_to_the_seed)
 TEST(limits_end_a_run)
 {
     plan_sample s;
-    sp_error err = {0};
     const sp_run_request base = {.precision = SP_FP64, .steps = 1};
     plan_sample_make(SP_CAP_PIPELINE, &base, &s);
     s.request.costs = &s.costs;
@@ -321,17 +310,16 @@ TEST(limits_end_a_run)
     fake_end(run);
     s.request.timeout_ns = makespan_ns;
     s.request.memory_limit_bytes = peak_bytes;
-    must_succeed(try_run(&s.request, &err), &err);
+    must_succeed(try_run(&s.request, ERR));
     s.request.timeout_ns = makespan_ns - 1;
-    assert_int_equal(try_run(&s.request, &err), SP_ERR_LIMIT);
-    assert_non_null(strstr(err.message[0], "dp 0 pp 0: B3: it is not done at the timeout of "));
+    must_fail_with(try_run(&s.request, ERR), SP_ERR_LIMIT,
+                   "dp 0 pp 0: B3: it is not done at the timeout of ");
     s.request.timeout_ns = 0;
     s.request.memory_limit_bytes = peak_bytes - 1;
-    assert_int_equal(try_run(&s.request, &err), SP_ERR_INFEASIBLE);
-    assert_non_null(strstr(err.message[0], " bytes, over the limit of "));
-    assert_int_equal(strncmp(err.message[0], "dp 0 pp ", 8), 0);
+    must_fail_with(try_run(&s.request, ERR), SP_ERR_INFEASIBLE, " bytes, over the limit of ");
+    assert_int_equal(strncmp(ERR->message[0], "dp 0 pp ", 8), 0);
     s.request.memory_limit_bytes = 1;
-    assert_int_equal(try_run(&s.request, &err), SP_ERR_INFEASIBLE);
+    assert_int_equal(try_run(&s.request, ERR), SP_ERR_INFEASIBLE);
     plan_sample_fini(&s);
 }
 
@@ -367,14 +355,14 @@ TEST(options_are_checked)
     const sp_run_request base = {.precision = SP_FP64, .steps = 1};
     plan_sample_make(SP_CAP_PIPELINE, &base, &s);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        sp_error err = {0};
+        sp_error_clear(ERR);
         const sp_backend_option option = {wrong[i].key, wrong[i].value};
         s.request.options = &option;
         s.request.option_count = 1;
         s.request.costs = strcmp(wrong[i].value, "F=1") == 0 ? NULL : &s.costs;
-        assert_int_not_equal(try_run(&s.request, &err), SP_OK);
-        if (strstr(err.message[0], wrong[i].text) == NULL) {
-            fail_msg("%s=%s: %s", wrong[i].key, wrong[i].value, err.message[0]);
+        assert_int_not_equal(try_run(&s.request, ERR), SP_OK);
+        if (strstr(ERR->message[0], wrong[i].text) == NULL) {
+            fail_msg("%s=%s: %s", wrong[i].key, wrong[i].value, ERR->message[0]);
         }
     }
     plan_sample_fini(&s);
@@ -383,7 +371,6 @@ TEST(options_are_checked)
 TEST(loss_and_tensors_are_read_back)
 {
     plan_sample s;
-    sp_error err = {0};
     const sp_run_request base = {.precision = SP_FP64, .steps = 2};
     const sp_backend_option options[] = {{"loss", "2.5"},
                                          {"tensor", "gradients/head.weight=1;-2.5;1e-3"}};
@@ -399,21 +386,20 @@ TEST(loss_and_tensors_are_read_back)
     size_t count = 0;
     sp_tensor_info info;
     double values[3] = {0};
-    must_succeed(sp_run_tensor_count(run, &count, &err), &err);
+    must_succeed(sp_run_tensor_count(run, &count, ERR));
     assert_int_equal(count, 1);
-    must_succeed(sp_run_tensor_at(run, 0, &info, &err), &err);
+    must_succeed(sp_run_tensor_at(run, 0, &info, ERR));
     assert_string_equal(info.name, "gradients/head.weight");
-    must_succeed(sp_run_tensor_find(run, "gradients/head.weight", &info, &err), &err);
+    must_succeed(sp_run_tensor_find(run, "gradients/head.weight", &info, ERR));
     assert_int_equal(info.elements, 3);
-    must_succeed(sp_run_tensor_read(run, "gradients/head.weight", values, 3, &err), &err);
+    must_succeed(sp_run_tensor_read(run, "gradients/head.weight", values, 3, ERR));
     assert_true(values[0] == 1.0 && values[1] == -2.5 && values[2] == 1e-3);
-    assert_int_equal(sp_run_tensor_at(run, 1, &info, &err), SP_ERR_USAGE);
-    sp_error_clear(&err);
-    assert_int_equal(sp_run_tensor_read(run, "gradients/head.weight", values, 2, &err),
+    assert_int_equal(sp_run_tensor_at(run, 1, &info, ERR), SP_ERR_USAGE);
+    sp_error_clear(ERR);
+    assert_int_equal(sp_run_tensor_read(run, "gradients/head.weight", values, 2, ERR),
                      SP_ERR_USAGE);
-    sp_error_clear(&err);
-    assert_int_equal(sp_run_tensor_find(run, "gradients/head.weigth", &info, &err), SP_ERR_USAGE);
-    assert_non_null(strstr(err.message[0], "did you mean 'gradients/head.weight'?"));
+    must_fail_with(sp_run_tensor_find(run, "gradients/head.weigth", &info, ERR), SP_ERR_USAGE,
+                   "did you mean 'gradients/head.weight'?");
     fake_end(run);
     plan_sample_fini(&s);
 }

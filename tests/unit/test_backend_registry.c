@@ -19,13 +19,13 @@ static sp_registry *open_registry(const char *path)
 
 static void must_refuse(const char *name, sp_status expected, const char *text)
 {
-    sp_error err = {0};
+    sp_error_clear(ERR);
     const sp_backend *backend = NULL;
     sp_registry *registry = open_registry(SP_TEST_PLUGIN_DIR);
-    assert_int_equal(sp_registry_find(registry, name, &backend, &err), expected);
+    assert_int_equal(sp_registry_find(registry, name, &backend, ERR), expected);
     assert_null(backend);
-    if (strstr(err.message[0], text) == NULL) {
-        fail_msg("expected \"%s\", got \"%s\"", text, err.message[0]);
+    if (strstr(ERR->message[0], text) == NULL) {
+        fail_msg("expected \"%s\", got \"%s\"", text, ERR->message[0]);
     }
     sp_registry_free(registry);
 }
@@ -36,19 +36,18 @@ TEST(built_in_backends)
     const sp_backend *backend = NULL;
     int count = 0;
     sp_device_info info;
-    sp_error err = {0};
-    must_succeed(sp_registry_find(registry, "fake", &backend, &err), &err);
+    must_succeed(sp_registry_find(registry, "fake", &backend, ERR));
     assert_string_equal(sp_backend_name(backend), "fake");
     assert_true(strlen(sp_backend_description(backend)) > 0);
     assert_string_equal(sp_backend_options(backend)[0].key, "durations");
-    must_succeed(sp_backend_device_count(backend, &count, &err), &err);
+    must_succeed(sp_backend_device_count(backend, &count, ERR));
     assert_int_equal(count, 2);
-    must_succeed(sp_backend_device_info(backend, 1, &info, &err), &err);
+    must_succeed(sp_backend_device_info(backend, 1, &info, ERR));
     assert_string_equal(info.name, "plain");
-    assert_int_equal(sp_backend_device_info(backend, 2, &info, &err), SP_ERR_USAGE);
-    assert_non_null(strstr(err.message[0], "backend 'fake' has no device 2 (it has 2)"));
-    sp_error_clear(&err);
-    assert_int_equal(sp_backend_device_info(backend, -1, &info, &err), SP_ERR_USAGE);
+    must_fail_with(sp_backend_device_info(backend, 2, &info, ERR), SP_ERR_USAGE,
+                   "backend 'fake' has no device 2 (it has 2)");
+    sp_error_clear(ERR);
+    assert_int_equal(sp_backend_device_info(backend, -1, &info, ERR), SP_ERR_USAGE);
     sp_registry_free(registry);
 }
 
@@ -57,21 +56,18 @@ TEST(a_plugin_is_loaded_once)
     sp_registry *registry = open_registry("/nowhere:" SP_TEST_PLUGIN_DIR);
     const sp_backend *backend = NULL;
     const sp_backend *again = NULL;
-    sp_error err = {0};
-    if (sp_registry_find(registry, "sample", &backend, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(sp_registry_find(registry, "sample", &backend, ERR));
     assert_string_equal(sp_backend_description(backend), "a sample");
     assert_null(sp_backend_options(backend)[0].key);
-    must_succeed(sp_registry_find(registry, "sample", &again, &err), &err);
+    must_succeed(sp_registry_find(registry, "sample", &again, ERR));
     assert_ptr_equal(backend, again);
     sp_registry_free(registry);
     // By its path, and without any variable.
     registry = open_registry(NULL);
     const char *path = SP_TEST_PLUGIN_DIR "/libslimpack-backend-sample.so";
-    must_succeed(sp_registry_find(registry, path, &backend, &err), &err);
+    must_succeed(sp_registry_find(registry, path, &backend, ERR));
     assert_string_equal(sp_backend_name(backend), "sample");
-    must_succeed(sp_registry_find(registry, path, &again, &err), &err);
+    must_succeed(sp_registry_find(registry, path, &again, ERR));
     assert_ptr_equal(backend, again);
     sp_registry_free(registry);
 }
@@ -100,13 +96,13 @@ TEST(no_shared_library)
     assert_int_equal(fclose(out), 0);
     sp_registry *registry = open_registry(folder);
     const sp_backend *backend = NULL;
-    sp_error err = {0};
-    sp_status status = sp_registry_find(registry, "text", &backend, &err);
+    sp_error_clear(ERR);
+    sp_status status = sp_registry_find(registry, "text", &backend, ERR);
     sp_registry_free(registry);
     remove(file);
     rmdir(folder);
     assert_int_equal(status, SP_ERR_IO);
-    assert_non_null(strstr(err.message[0], "libslimpack-backend-text.so: cannot load: "));
+    assert_non_null(strstr(ERR->message[0], "libslimpack-backend-text.so: cannot load: "));
 }
 
 TEST(unknown_names_get_a_hint)
@@ -144,20 +140,18 @@ TEST(slots_that_are_left_out)
     const sp_backend *shorter = NULL;
     sp_device_memory memory;
     json_t *profile = NULL;
-    sp_error err = {0};
     const sp_calibration_request calibration = {.limit_s = 1.5};
     assert_int_equal(sp_registry_find(registry, "fake", &fake, NULL), SP_OK);
     assert_int_equal(sp_registry_find(registry, "sample", &sample, NULL), SP_OK);
     assert_int_equal(sp_registry_find(registry, "shorter", &shorter, NULL), SP_OK);
-    assert_int_equal(sp_backend_device_memory(fake, 0, &memory, &err), SP_ERR_USAGE);
-    assert_string_equal(err.message[0], "backend 'fake' does not tell its memory");
+    must_fail(sp_backend_device_memory(fake, 0, &memory, ERR), SP_ERR_USAGE,
+              "backend 'fake' does not tell its memory");
     assert_int_equal(sp_backend_device_memory(sample, 0, &memory, NULL), SP_OK);
     assert_int_equal(memory.free_bytes, 3000);
     assert_int_equal(memory.total_bytes, 4000);
     assert_int_equal(sp_backend_device_memory(sample, 1, &memory, NULL), SP_ERR_USAGE);
-    sp_error_clear(&err);
-    assert_int_equal(sp_backend_calibrate(fake, 0, &calibration, &profile, &err), SP_ERR_USAGE);
-    assert_string_equal(err.message[0], "backend 'fake' cannot calibrate");
+    must_fail(sp_backend_calibrate(fake, 0, &calibration, &profile, ERR), SP_ERR_USAGE,
+              "backend 'fake' cannot calibrate");
     assert_int_equal(sp_backend_calibrate(sample, 0, &calibration, &profile, NULL), SP_OK);
     assert_true(json_number_value(json_object_get(profile, "limit")) == 1.5);
     json_decref(profile);
@@ -173,9 +167,8 @@ TEST(slots_that_are_left_out)
     plan_sample_make(SP_CAP_PIPELINE, &base, &s);
     assert_int_equal(sp_backend_run(sample, 0, &s.request, &run, NULL), SP_OK);
     assert_false(sp_run_step(run, 0)->has_loss);
-    sp_error_clear(&err);
-    assert_int_equal(sp_run_tensor_count(run, &count, &err), SP_ERR_USAGE);
-    assert_string_equal(err.message[0], "backend 'sample' gives no tensors to read");
+    must_fail(sp_run_tensor_count(run, &count, ERR), SP_ERR_USAGE,
+              "backend 'sample' gives no tensors to read");
     assert_int_equal(count, 0);
     sp_run_free(run);
     plan_sample_fini(&s);
@@ -187,7 +180,6 @@ TEST(processes_of_a_run)
     sp_registry *registry = NULL;
     const sp_backend *alone = NULL;
     const sp_backend *of_two = NULL;
-    sp_error err = {0};
     int rank = -1;
     int ranks = -1;
     assert_int_equal(setenv("SLIMPACK_BACKEND_PATH", SP_TEST_PLUGIN_DIR, 1), 0);
@@ -202,8 +194,8 @@ TEST(processes_of_a_run)
     assert_int_equal(rank, 1);
     assert_int_equal(ranks, 2);
     assert_int_equal(unsetenv("SAMPLE_RANK"), 0);
-    assert_int_equal(sp_backend_process(of_two, &rank, &ranks, &err), SP_ERR_USAGE);
-    assert_string_equal(err.message[0], "environment: SAMPLE_RANK is not set");
+    must_fail(sp_backend_process(of_two, &rank, &ranks, ERR), SP_ERR_USAGE,
+              "environment: SAMPLE_RANK is not set");
     sp_registry_free(registry);
 }
 

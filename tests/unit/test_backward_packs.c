@@ -13,12 +13,11 @@ static drawn_batch d;
 
 static void make(const sp_i_shape *shape, sp_packing *packing)
 {
-    sp_error err = {0};
     sp_i_needs needs = {0};
     sp_i_rank_samples samples = drawn_samples(&d, 0, 1);
     sp_packing_init(packing, &d.batch, 1);
     must_succeed(
-        sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, packing, &needs, &err), &err);
+        sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, packing, &needs, ERR));
     assert_pack_rules(packing);
     assert_needs(packing, &needs);
     sp_i_free(needs.pack);

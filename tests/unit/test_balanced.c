@@ -14,17 +14,15 @@ typedef struct fixture {
 
 static void fixture_init(fixture *f, int dp)
 {
-    sp_error err;
     char text[RUN_TEXT] = "";
     put_json(text,
              "%s'cluster': 'h800-8', 'parallel': {'dp': %d}, 'strategy': {'kind': 'balanced'}, "
              "'workload': {'uniform': 64}}",
              TINY_MODEL, dp);
-    must_succeed(run_read(text, &f->scenario, &err), &err);
+    must_succeed(run_read(text, &f->scenario, ERR));
     must_succeed(sp_cost_model_init(&f->cost, &f->scenario.model, &f->scenario.layout,
                                     &f->scenario.cluster, &f->scenario.profile, f->scenario.memory,
-                                    f->scenario.source, &err),
-                 &err);
+                                    f->scenario.source, ERR));
 }
 
 static void fixture_fini(fixture *f)
@@ -47,8 +45,7 @@ static sp_status try_pack(fixture *f, const sp_batch *batch, size_t carried, int
 static void pack(fixture *f, const sp_batch *batch, size_t carried, int64_t context,
                  sp_packing *packing)
 {
-    sp_error err = {0};
-    must_succeed(try_pack(f, batch, carried, context, packing, &err), &err);
+    must_succeed(try_pack(f, batch, carried, context, packing, ERR));
 }
 
 // Mostly short, one in twelve of any length up to the context.
@@ -295,19 +292,18 @@ TEST(delayed_samples_train_later)
 TEST(run_without_memory)
 {
     scenario_run r;
-    sp_error err;
     char text[RUN_TEXT] = "";
     put_json(text,
              "%s'cluster': 'h800-8', 'schedule': {'microbatches': 2}, 'strategy': {'kind': "
              "'balanced', 'outlier_tokens': 500}, 'workload': {'lengths': [800, 100, 100], "
              "'context': 800, 'order': 'file', 'samples_per_batch': 3, 'batches': 2}}",
              TINY_MODEL);
-    must_succeed(run_read(text, &r.scenario, &err), &err);
-    must_succeed(sp_evaluate_batches(&r.scenario, &r.batches, &err), &err);
+    must_succeed(run_read(text, &r.scenario, ERR));
+    must_succeed(sp_evaluate_batches(&r.scenario, &r.batches, ERR));
     static const sp_evaluate_options plain;
     for (memory_failures failing = {0}; memory_fails(&failing);) {
-        memory_try(&failing, sp_evaluate(&r.scenario, &r.batches, &plain, &r.result, &err), &err);
-        sp_error_clear(&err);
+        memory_try(&failing, sp_evaluate(&r.scenario, &r.batches, &plain, &r.result, ERR), ERR);
+        sp_error_clear(ERR);
     }
     run_fini(&r);
 }
@@ -316,13 +312,12 @@ TEST(run_without_memory)
 TEST(keys_are_read_and_resolved)
 {
     sp_scenario scenario;
-    sp_error err;
     char text[RUN_TEXT] = "";
     put_json(text,
              "%s'cluster': 'h800-8', 'workload': {'uniform': 64}, 'strategy': {'kind': 'balanced', "
              "'outlier_queues': 3, 'outlier_tokens': 17, 'pack_tokens': 1000}}",
              TINY_MODEL);
-    must_succeed(run_read(text, &scenario, &err), &err);
+    must_succeed(run_read(text, &scenario, ERR));
     assert_int_equal(scenario.strategy.outlier_queues, 3);
     assert_int_equal(scenario.strategy.outlier_tokens, 17);
     assert_int_equal(scenario.strategy.pack_tokens, 1000);
@@ -339,7 +334,7 @@ TEST(keys_are_read_and_resolved)
                  "%s'cluster': 'h800-8', 'workload': {'uniform': 64}, 'strategy': {'kind': "
                  "'balanced', %s}}",
                  TINY_MODEL, wrong[i]);
-        assert_int_equal(run_read(bad, &scenario, &err), SP_ERR_CONTENT);
+        assert_int_equal(run_read(bad, &scenario, ERR), SP_ERR_CONTENT);
     }
 }
 
@@ -368,10 +363,9 @@ TEST(says_what_does_not_fit)
                  "100}}",
                  TINY_MODEL, wrong[i][0]);
         scenario_run r;
-        sp_error err;
-        assert_int_equal(run_text(text, &run_verified, &r, &err),
+        assert_int_equal(run_text(text, &run_verified, &r, ERR),
                          i == 0 ? SP_ERR_CONTENT : SP_ERR_INFEASIBLE);
-        assert_non_null(strstr(err.message[0], wrong[i][1]));
+        assert_non_null(strstr(ERR->message[0], wrong[i][1]));
         run_fini(&r);
     }
 }
@@ -380,8 +374,7 @@ TEST(says_what_does_not_fit)
 static double imbalance(fixture *f, const sp_packing *packing)
 {
     sp_step_costs costs;
-    sp_error err = {0};
-    must_succeed(sp_cost_model_build(&f->cost, packing, &costs, &err), &err);
+    must_succeed(sp_cost_model_build(&f->cost, packing, &costs, ERR));
     double most = 0.0;
     double sum = 0.0;
     for (size_t k = 0; k < packing->forward.count; k++) {
@@ -447,9 +440,9 @@ TEST(allocation_failures)
     fixture f;
     fixture_init(&f, 1);
     for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_error err = {0};
+        sp_error_clear(ERR);
         sp_packing packing;
-        memory_try(&failing, try_pack(&f, &batch, 0, 50, &packing, &err), &err);
+        memory_try(&failing, try_pack(&f, &batch, 0, 50, &packing, ERR), ERR);
         if (failing.status == SP_OK) {
             sp_packing_fini(&packing);
         }

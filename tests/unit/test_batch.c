@@ -4,8 +4,6 @@
 
 enum { COUNT = 1000 };
 
-static sp_error err;
-
 // Lengths 1 to COUNT, scattered; the length tells the position and the other way round.
 static int64_t scattered(size_t position)
 {
@@ -27,10 +25,7 @@ static sp_lengths *list_of(size_t count)
 static sp_batches make(const sp_workload_spec *spec)
 {
     sp_batches batches;
-    sp_error_clear(&err);
-    if (sp_batches_make(spec, &batches, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(sp_batches_make(spec, &batches, ERR));
     assert_int_equal(batches.count, spec->batches);
     for (int i = 0; i < batches.count; i++) {
         int64_t total = 0;
@@ -46,9 +41,9 @@ static sp_batches make(const sp_workload_spec *spec)
 static void expect_error(const sp_workload_spec *spec, sp_status status, const char *message)
 {
     sp_batches batches;
-    sp_error_clear(&err);
-    assert_int_equal(sp_batches_make(spec, &batches, &err), status);
-    assert_string_equal(err.message[0], message);
+    sp_error_clear(ERR);
+    assert_int_equal(sp_batches_make(spec, &batches, ERR), status);
+    assert_string_equal(ERR->message[0], message);
     assert_null(batches.batch);
 }
 
@@ -356,8 +351,8 @@ TEST(failing_allocations_are_reported)
         .lengths = list_of(COUNT), .tokens_per_batch = 30000, .batches = 3, .seed = 4};
     for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_batches batches;
-        sp_error_clear(&err);
-        memory_try(&failing, sp_batches_make(&spec, &batches, &err), &err);
+        sp_error_clear(ERR);
+        memory_try(&failing, sp_batches_make(&spec, &batches, ERR), ERR);
         sp_batches_fini(&batches);
     }
 }

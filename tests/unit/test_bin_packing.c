@@ -42,8 +42,7 @@ static void pack_rows(const char *kind, int64_t max_per_pack, const sp_batch *ba
     scenario.layout = (sp_layout){.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
     sp_strategy_input input = {.scenario = &scenario, .batch = batch, .context = context};
     sp_packing packing;
-    sp_error err = {0};
-    must_succeed(sp_strategy_find(kind)->pack(&input, &packing, &err), &err);
+    must_succeed(sp_strategy_find(kind)->pack(&input, &packing, ERR));
     memset(rows, 0, sizeof *rows);
     rows->count = packing.forward.count;
     size_t samples = 0;
@@ -295,9 +294,7 @@ TEST(samples_per_pack_of_a_scenario)
         run_fini(&r);
     }
     sp_scenario scenario;
-    sp_error err;
     char text[RUN_TEXT] = "";
     put_json(text, "%s%s", TINY_RUN, "{'max_per_pack': 0}}");
-    assert_int_equal(run_read(text, &scenario, &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "strategy.max_per_pack"));
+    must_fail_with(run_read(text, &scenario, ERR), SP_ERR_CONTENT, "strategy.max_per_pack");
 }

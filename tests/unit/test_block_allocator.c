@@ -417,10 +417,10 @@ TEST(everything_released_leaves_whole_segments)
 TEST(every_allocation_may_fail)
 {
     for (long n = 0; n < 40; n++) {
-        sp_error err = {0};
+        sp_error_clear(ERR);
         sp_block_allocator *a = NULL;
         sp_i_alloc_fail_after(n);
-        sp_status status = sp_block_allocator_new(0, &a, &err);
+        sp_status status = sp_block_allocator_new(0, &a, ERR);
         sp_i_alloc_fail_after(-1);
         if (n == 0) {
             assert_int_equal(status, SP_ERR_NO_MEMORY);
@@ -432,8 +432,8 @@ TEST(every_allocation_may_fail)
         int refused = 0;
         for (int i = 0; i < 200; i++) {
             int32_t block = 0;
-            while (sp_block_allocate(a, 3 * MIB, &block, &err) != SP_OK) {
-                assert_int_equal(err.status, SP_ERR_NO_MEMORY);
+            while (sp_block_allocate(a, 3 * MIB, &block, ERR) != SP_OK) {
+                assert_int_equal(ERR->status, SP_ERR_NO_MEMORY);
                 assert_int_equal(block, SP_NO_BLOCK);
                 assert_int_equal(sp_block_allocator_allocated(a), i * 3 * MIB);
                 sp_i_alloc_fail_after(-1);
@@ -443,7 +443,7 @@ TEST(every_allocation_may_fail)
         assert_true(refused <= 1);
         sp_i_alloc_fail_after(n - 1);
         sp_block_allocator *copy = NULL;
-        status = sp_block_allocator_copy(a, &copy, &err);
+        status = sp_block_allocator_copy(a, &copy, ERR);
         sp_i_alloc_fail_after(-1);
         assert_int_equal(status, n - 1 < 4 ? SP_ERR_NO_MEMORY : SP_OK);
         assert_true((copy == NULL) == (n - 1 < 4));

@@ -63,8 +63,8 @@ TEST(running_out_of_memory_is_reported)
     memory_failures failing = {0};
     while (memory_fails(&failing)) {
         double bound_s;
-        sp_error err = {0};
-        memory_try(&failing, sp_bound_growth_s(&costs, &batch, &bound_s, &err), &err);
+        sp_error_clear(ERR);
+        memory_try(&failing, sp_bound_growth_s(&costs, &batch, &bound_s, ERR), ERR);
     }
     assert_true(failing.rounds > 1);
 }

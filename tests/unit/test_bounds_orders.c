@@ -111,15 +111,8 @@ static void check_many(bool split, int ranks, int rounds, int most_units, bool s
     }
 }
 
-TEST(no_order_of_one_rank_is_faster)
-{
-    check_many(false, 1, 20, 4, false);
-}
-
-TEST(no_split_order_is_faster)
-{
-    check_many(true, 1, 20, 3, false);
-}
+TEST_CALL(no_order_of_one_rank_is_faster, check_many(false, 1, 20, 4, false))
+TEST_CALL(no_split_order_is_faster, check_many(true, 1, 20, 3, false))
 
 TEST(no_spread_over_two_ranks_is_faster)
 {

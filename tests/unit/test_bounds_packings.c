@@ -161,8 +161,7 @@ static double simulated_s(const drawn *d, const packs *p)
                            .tokens = p->tokens,
                            .freed = freed};
     sp_packflow_result result = {0};
-    sp_error err = {0};
-    must_succeed(sp_packflow_run(&job, &result, &err), &err);
+    must_succeed(sp_packflow_run(&job, &result, ERR));
     sp_i_free(times);
     sp_i_free(freed);
     return (double)result.makespan_ns;

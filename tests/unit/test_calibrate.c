@@ -82,11 +82,8 @@ static const fit_source sources[] = {{.csv = "steps.csv"}};
 static void read_spec(const char *text, fit_spec *spec)
 {
     json_t *root = json_loads(text, 0, NULL);
-    sp_error err = {0};
     assert_non_null(root);
-    if (fit_spec_from_json(root, "fit.json", spec, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(fit_spec_from_json(root, "fit.json", spec, ERR));
 }
 
 // Times that the true constants give, with deviations of `noise` in turn above and below.
@@ -96,17 +93,14 @@ static void measure(double noise)
     fit_model model;
     fit_rows rows;
     double times[ROWS] = {0.0};
-    sp_error err = {0};
     read_spec(spec_text, &spec);
     write_table(NULL);
-    must_succeed(fit_model_init(&spec, NULL, &model, &err), &err);
-    if (fit_rows_read(&spec, sources, 1, model.document, NULL, &rows, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(fit_model_init(&spec, NULL, &model, ERR));
+    must_succeed(fit_rows_read(&spec, sources, 1, model.document, NULL, &rows, ERR));
     model.rows = &rows;
     model.threads = 1;
     assert_int_equal(rows.count, ROWS);
-    must_succeed(fit_model_predict(&model, truth, NULL, times, &err), &err);
+    must_succeed(fit_model_predict(&model, truth, NULL, times, ERR));
     for (int i = 0; i < ROWS; i++) {
         times[i] *= 1.0 + (i % 5 < 2 ? noise : -noise);
     }
@@ -131,11 +125,8 @@ static void begin(double noise)
 
 static void calibrate(const fit_options *options, fit_spec *spec, fit_outcome *outcome)
 {
-    sp_error err = {0};
     read_spec(spec_text, spec);
-    if (fit_calibrate(spec, sources, 1, options, outcome, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(fit_calibrate(spec, sources, 1, options, outcome, ERR));
 }
 
 static void finish(fit_spec *spec, fit_outcome *outcome)
@@ -262,10 +253,10 @@ static void expect_error(const char *from, const char *to, const fit_source *lis
              at + strlen(from));
     fit_spec spec;
     fit_outcome outcome;
-    sp_error err = {0};
+    sp_error_clear(ERR);
     read_spec(text, &spec);
-    assert_int_not_equal(fit_calibrate(&spec, list, count, &bare, &outcome, &err), SP_OK);
-    assert_string_equal(err.message[0], message);
+    assert_int_not_equal(fit_calibrate(&spec, list, count, &bare, &outcome, ERR), SP_OK);
+    assert_string_equal(ERR->message[0], message);
     assert_null(outcome.predicted);
     fit_spec_fini(&spec);
 }
@@ -385,11 +376,8 @@ static const char *spec_with(const char *tables)
 
 static void calibrate_with(const char *tables, fit_spec *spec, fit_outcome *outcome)
 {
-    sp_error err = {0};
     read_spec(spec_with(tables), spec);
-    if (fit_calibrate(spec, sources, 1, &quick, outcome, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(fit_calibrate(spec, sources, 1, &quick, outcome, ERR));
 }
 
 // Rows of one model stand in one fold, and every model has a fold of its own or is dealt whole.
@@ -440,14 +428,12 @@ TEST(group_of_an_unknown_column)
 {
     fit_spec spec;
     fit_outcome outcome;
-    sp_error err;
     begin(0.02);
-    sp_error_clear(&err);
+    sp_error_clear(ERR);
     read_spec(spec_with("{\"steps\": {\"folds\": {\"group\": [\"model.hiden\"]}}}"), &spec);
-    assert_int_equal(fit_calibrate(&spec, sources, 1, &quick, &outcome, &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0],
-                        "fit.json: tables: steps: folds.group: the table has no column "
-                        "'model.hiden' (did you mean 'model.hidden'?)");
+    must_fail(fit_calibrate(&spec, sources, 1, &quick, &outcome, ERR), SP_ERR_CONTENT,
+              "fit.json: tables: steps: folds.group: the table has no column "
+              "'model.hiden' (did you mean 'model.hidden'?)");
     fit_spec_fini(&spec);
 }
 
@@ -527,15 +513,15 @@ TEST(out_of_memory)
     for (memory_failures failing = {.fewer = 8}; memory_fails(&failing);) {
         fit_spec spec;
         fit_outcome outcome;
-        sp_error err = {0};
+        sp_error_clear(ERR);
         read_spec(text, &spec);
-        memory_try(&failing, fit_calibrate(&spec, sources, 1, &how, &outcome, &err), &err);
+        memory_try(&failing, fit_calibrate(&spec, sources, 1, &how, &outcome, ERR), ERR);
         // So does the profile that comes out.
         memory_failures writing = {0};
         while (failing.status == SP_OK && memory_fails(&writing)) {
             json_t *document = NULL;
-            sp_error_clear(&err);
-            memory_try(&writing, fit_profile_document(&spec, &outcome, &document, &err), &err);
+            sp_error_clear(ERR);
+            memory_try(&writing, fit_profile_document(&spec, &outcome, &document, ERR), ERR);
             assert_int_equal(document != NULL, writing.status == SP_OK);
             json_decref(document);
         }

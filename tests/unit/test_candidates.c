@@ -41,10 +41,10 @@ static bool is_no_worse(const char *scenario, const char *candidate, const char 
     const char *const kinds[] = {candidate, chooser};
     char text[2][RUN_TEXT] = {"", ""};
     for (int i = 0; i < 2; i++) {
-        sp_error err = {0};
+        sp_error_clear(ERR);
         put_json(text[i], "%s'strategy': {'kind': '%s'}}", scenario, kinds[i]);
         planned[i] =
-            run_text(text[i], &(sp_evaluate_options){.no_bounds = true}, &r[i], &err) == SP_OK;
+            run_text(text[i], &(sp_evaluate_options){.no_bounds = true}, &r[i], ERR) == SP_OK;
     }
     bool oom[2] = {false, false};
     for (int i = 0; i < 2 && planned[i]; i++) {

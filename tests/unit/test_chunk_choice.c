@@ -18,9 +18,8 @@ static void scenario_text(int layers, const char *parallel, const char *lengths,
 
 static void settle(const char *text, sp_scenario *scenario)
 {
-    sp_error err = {0};
-    must_succeed_for(text, run_read(text, scenario, &err), &err);
-    must_succeed_for(text, sp_strategy_resolve(scenario, false, &err), &err);
+    must_succeed_for(text, run_read(text, scenario, ERR));
+    must_succeed_for(text, sp_strategy_resolve(scenario, false, ERR));
 }
 
 static void assert_same_layout(const sp_layout *a, const sp_layout *b)
@@ -38,10 +37,9 @@ static void assert_same_layout(const sp_layout *a, const sp_layout *b)
 static void assert_level(const sp_scenario *scenario)
 {
     const sp_layout *layout = &scenario->layout;
-    sp_error err = {0};
     sp_stage *stages = calloc((size_t)sp_layout_vstages(layout), sizeof *stages);
     assert_non_null(stages);
-    must_succeed(sp_layout_stages(layout, scenario->model.layers, "test", stages, &err), &err);
+    must_succeed(sp_layout_stages(layout, scenario->model.layers, "test", stages, ERR));
     for (int r = 0; r < layout->pp; r++) {
         int layers = 0;
         for (int chunk = 0; chunk < layout->chunks; chunk++) {
@@ -77,7 +75,6 @@ TEST(choices_are_written_and_read_back)
     int with[3] = {0};
     for (int i = 0; i < CHOSEN; i++) {
         char text[RUN_TEXT];
-        sp_error err = {0};
         sp_scenario scenario;
         sp_scenario again;
         scenario_text(chosen[i].layers, chosen[i].parallel, chosen[i].lengths, "slimpack-zb", text);
@@ -87,11 +84,11 @@ TEST(choices_are_written_and_read_back)
         assert_true(scenario.layout.chunks == 1 || scenario.layout.placement == SP_PLACE_V);
         assert_level(&scenario);
         json_t *copy = json_deep_copy(scenario.resolved);
-        must_succeed(sp_scenario_from_json(copy, "test.json", NULL, 0, &again, &err), &err);
+        must_succeed(sp_scenario_from_json(copy, "test.json", NULL, 0, &again, ERR));
         assert_same_layout(&scenario.layout, &again.layout);
-        must_succeed(sp_strategy_resolve(&again, false, &err), &err);
+        must_succeed(sp_strategy_resolve(&again, false, ERR));
         assert_same_layout(&scenario.layout, &again.layout);
-        must_succeed(sp_strategy_resolve(&scenario, false, &err), &err);
+        must_succeed(sp_strategy_resolve(&scenario, false, ERR));
         assert_same_layout(&scenario.layout, &again.layout);
         assert_true(json_equal(scenario.resolved, again.resolved));
         json_decref(copy);
@@ -187,10 +184,9 @@ TEST(allocation_failures)
     scenario_text(4, "'pp': 2", "900, 80", "slimpack-zb", text);
     // Hundreds of packings are tried: each early failure, then ever fewer of them.
     for (memory_failures failing = {.fewer = 40}; memory_fails(&failing);) {
-        sp_error err = {0};
         sp_scenario scenario;
-        must_succeed_for(text, run_read(text, &scenario, &err), &err);
-        memory_try(&failing, sp_strategy_resolve(&scenario, false, &err), &err);
+        must_succeed_for(text, run_read(text, &scenario, ERR));
+        memory_try(&failing, sp_strategy_resolve(&scenario, false, ERR), ERR);
         sp_scenario_fini(&scenario);
     }
 }

@@ -18,18 +18,16 @@ typedef struct fixture {
 static void fixture_init(fixture *f, const char *kind, const char *more, int dp, int64_t context,
                          sp_prng *prng)
 {
-    sp_error err;
     char text[RUN_TEXT] = "";
     put_json(text,
              "%s'cluster': 'h800-8', 'parallel': {'pp': 2, 'dp': %d}, 'workload': {'uniform': 64}, "
              "'strategy': {'kind': '%s'%s}}",
              TINY_MODEL, dp, kind, more);
-    must_succeed(run_read(text, &f->scenario, &err), &err);
-    must_succeed(sp_strategy_resolve(&f->scenario, false, &err), &err);
+    must_succeed(run_read(text, &f->scenario, ERR));
+    must_succeed(sp_strategy_resolve(&f->scenario, false, ERR));
     must_succeed(sp_cost_model_init(&f->cost, &f->scenario.model, &f->scenario.layout,
                                     &f->scenario.cluster, &f->scenario.profile, f->scenario.memory,
-                                    f->scenario.source, &err),
-                 &err);
+                                    f->scenario.source, ERR));
     f->batch = (sp_batch){.ids = f->ids, .tokens = f->tokens};
     f->batch.count = 1 + (size_t)sp_prng_below(prng, MOST_SAMPLES);
     for (size_t i = 0; i < f->batch.count; i++) {
@@ -44,9 +42,8 @@ static void fixture_init(fixture *f, const char *kind, const char *more, int dp,
 
 static void fixture_pack(fixture *f)
 {
-    sp_error err = {0};
     const sp_strategy *strategy = sp_strategy_find(f->scenario.strategy.kind);
-    must_succeed(strategy->pack(&f->input, &f->packing, &err), &err);
+    must_succeed(strategy->pack(&f->input, &f->packing, ERR));
 }
 
 static void fixture_fini(fixture *f)
@@ -272,8 +269,8 @@ TEST(slices_are_uniform)
             short_row = short_row || rows.packing.forward.packs[k].tokens < slices;
         }
         if (slice == 0 && short_row) {
-            sp_error err = {0};
-            assert_int_equal(sp_strategy_find("slimpipe")->pack(&f.input, &f.packing, &err),
+            sp_error_clear(ERR);
+            assert_int_equal(sp_strategy_find("slimpipe")->pack(&f.input, &f.packing, ERR),
                              SP_ERR_INFEASIBLE);
             f.packing = (sp_packing){0};
         } else {
@@ -383,13 +380,13 @@ TEST(strategies_bring_their_order)
         for (int k = 0; k < 3; k++) {
             char text[RUN_TEXT] = "";
             scenario_run r;
-            sp_error err;
             order_scenario(text, strategy, settings[k]);
-            assert_int_equal(run_text(text, &run_verified, &r, &err), expected[k]);
+            assert_int_equal(run_text(text, &run_verified, &r, ERR), expected[k]);
             if (expected[k] == SP_OK) {
                 assert_string_equal(r.result.schedule, strategy);
             } else {
-                assert_non_null(strstr(err.message[0], "schedule.kind: is \"1f1b\", but strategy"));
+                assert_non_null(
+                    strstr(ERR->message[0], "schedule.kind: is \"1f1b\", but strategy"));
             }
             run_fini(&r);
             // In a comparison the stated order is for the others.
@@ -408,13 +405,12 @@ TEST(order_asks_for_its_layout)
 {
     char text[RUN_TEXT] = "";
     scenario_run r;
-    sp_error err;
     put_json(text,
              "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
              "'cluster': 'h800-8', 'parallel': {'pp': 2, 'chunks_per_rank': 2}, 'strategy': "
              "{'kind': 'chunkflow'}, 'workload': {'uniform': 64}}");
-    assert_int_equal(run_text(text, &run_verified, &r, &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "\"chunkflow\" runs one chunk per rank"));
+    must_fail_with(run_text(text, &run_verified, &r, ERR), SP_ERR_CONTENT,
+                   "\"chunkflow\" runs one chunk per rank");
     run_fini(&r);
 }
 
@@ -425,14 +421,13 @@ TEST(resolved_order_is_read_again)
         char text[RUN_TEXT] = "";
         sp_scenario scenario;
         sp_scenario again;
-        sp_error err;
         order_scenario(text, own_order[i], "");
-        must_succeed(run_read(text, &scenario, &err), &err);
-        must_succeed(sp_strategy_resolve(&scenario, false, &err), &err);
-        must_succeed(sp_strategy_resolve(&scenario, false, &err), &err);
+        must_succeed(run_read(text, &scenario, ERR));
+        must_succeed(sp_strategy_resolve(&scenario, false, ERR));
+        must_succeed(sp_strategy_resolve(&scenario, false, ERR));
         json_t *root = json_deep_copy(scenario.resolved);
-        must_succeed(sp_scenario_from_json(root, "again", NULL, 0, &again, &err), &err);
-        must_succeed(sp_strategy_resolve(&again, false, &err), &err);
+        must_succeed(sp_scenario_from_json(root, "again", NULL, 0, &again, ERR));
+        must_succeed(sp_strategy_resolve(&again, false, ERR));
         assert_true(json_equal(again.resolved, scenario.resolved));
         assert_string_equal(sp_schedule_names[again.schedule.kind], own_order[i]);
         assert_int_equal(again.schedule.slices, scenario.schedule.slices);
@@ -450,9 +445,9 @@ TEST(allocation_failures)
         fixture_init(&f, own_order[i], ", 'chunk_tokens': 300, 'slice_tokens': 300", 3, 1500,
                      &prng);
         for (memory_failures failing = {0}; memory_fails(&failing);) {
-            sp_error err = {0};
-            memory_try(&failing, sp_strategy_find(own_order[i])->pack(&f.input, &f.packing, &err),
-                       &err);
+            sp_error_clear(ERR);
+            memory_try(&failing, sp_strategy_find(own_order[i])->pack(&f.input, &f.packing, ERR),
+                       ERR);
         }
         fixture_fini(&f);
     }

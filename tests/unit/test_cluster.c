@@ -49,16 +49,15 @@ TEST(presets_carry_data_sheet_values)
 TEST(unknown_cluster_gets_the_nearest)
 {
     sp_cluster cluster;
-    sp_error err = {0};
-    assert_int_equal(sp_cluster_builtin("h80-8", &cluster, &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "unknown cluster 'h80-8' (did you mean 'h"));
+    must_fail_with(sp_cluster_builtin("h80-8", &cluster, ERR), SP_ERR_CONTENT,
+                   "unknown cluster 'h80-8' (did you mean 'h");
 }
 
 static void from_text(const char *text, sp_cluster *cluster, sp_error *err)
 {
     json_t *root = NULL;
     sp_error_clear(err);
-    must_succeed(sp_json_read_text(text, strlen(text), "s.json", &root, err), err);
+    must_succeed(sp_json_read_text(text, strlen(text), "s.json", &root, ERR));
     sp_object object;
     sp_object_begin(&object, root, "s.json", "cluster", err);
     sp_cluster_from_object(&object, cluster);
@@ -68,13 +67,12 @@ static void from_text(const char *text, sp_cluster *cluster, sp_error *err)
 TEST(object_units)
 {
     sp_cluster c;
-    sp_error err;
     from_text("{\"name\":\"mine\",\"gpu\":\"X1\",\"profile\":\"h100\",\"peak_tflops\":100,"
               "\"memory_gib\":1.5,\"hbm_gb_per_s\":1000,\"gpus_per_node\":4,\"nodes\":3,"
               "\"nvlink_gb_per_s\":25,\"nics_per_node\":2,\"nic_gbit_per_s\":400,"
               "\"source\":\"bench\"}",
-              &c, &err);
-    assert_int_equal(err.count, 0);
+              &c, ERR);
+    assert_int_equal(ERR->count, 0);
     assert_string_equal(c.name, "mine");
     assert_string_equal(c.gpu, "X1");
     assert_string_equal(c.profile, "h100");
@@ -87,8 +85,8 @@ TEST(object_units)
     assert_int_equal(c.nics_per_node, 2);
     assert_int_equal(c.nodes, 3);
 
-    from_text("{\"name\":\"h800-8\",\"nics_per_node\":4}", &c, &err);
-    assert_int_equal(err.count, 0);
+    from_text("{\"name\":\"h800-8\",\"nics_per_node\":4}", &c, ERR);
+    assert_int_equal(ERR->count, 0);
     assert_string_equal(c.gpu, "H800");
     assert_int_equal(c.nics_per_node, 4);
     assert_true(c.nic_bytes_per_s == 50e9);
@@ -97,14 +95,13 @@ TEST(object_units)
 TEST(object_errors)
 {
     sp_cluster c;
-    sp_error err;
-    from_text("{\"peak_tflops\":-1,\"memory_gb\":80}", &c, &err);
-    assert_int_equal(err.status, SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "s.json: cluster.peak_tflops: expected a number"));
-    assert_string_equal(err.message[1], "s.json: cluster: key 'memory_gib' is missing");
-    assert_string_equal(err.message[err.count - 1],
+    from_text("{\"peak_tflops\":-1,\"memory_gb\":80}", &c, ERR);
+    assert_int_equal(ERR->status, SP_ERR_CONTENT);
+    assert_non_null(strstr(ERR->message[0], "s.json: cluster.peak_tflops: expected a number"));
+    assert_string_equal(ERR->message[1], "s.json: cluster: key 'memory_gib' is missing");
+    assert_string_equal(ERR->message[ERR->count - 1],
                         "s.json: cluster: unknown key 'memory_gb' (did you mean 'memory_gib'?)");
-    assert_int_equal(err.count, 6);
+    assert_int_equal(ERR->count, 6);
 }
 
 TEST(fit_settles_the_nodes)
@@ -112,10 +109,9 @@ TEST(fit_settles_the_nodes)
     sp_cluster c = builtin("a100-8");
     assert_int_equal(sp_cluster_fit(&c, 17, "s.json", NULL), SP_OK);
     assert_int_equal(c.nodes, 3);
-    sp_error err = {0};
-    assert_int_equal(sp_cluster_fit(&c, 16, "s.json", &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0], "s.json: nodes: 3 nodes of 8 GPUs are filled by 24 ranks, "
-                                        "but tp*cp*pp*dp is 16");
+    must_fail(sp_cluster_fit(&c, 16, "s.json", ERR), SP_ERR_CONTENT,
+              "s.json: nodes: 3 nodes of 8 GPUs are filled by 24 ranks, "
+              "but tp*cp*pp*dp is 16");
     assert_int_equal(sp_cluster_fit(&c, 24, "s.json", NULL), SP_OK);
 }
 

@@ -3,16 +3,13 @@
 
 #include "sim/cost/op_time.h"
 
-static sp_error err;
-
 // 8 GPUs and 4 NICs of 25 GB/s a node.
 static const sp_cluster cluster = {
     .gpus_per_node = 8, .nodes = 64, .nics_per_node = 4, .nic_bytes_per_s = 25e9};
 
 static void load(const char *const *overrides, sp_profile *profile)
 {
-    sp_error_clear(&err);
-    must_succeed(flat_profile(overrides, profile, &err), &err);
+    must_succeed(flat_profile(overrides, profile, ERR));
 }
 
 static sp_group inside(int size)
@@ -94,8 +91,7 @@ TEST(tree_over_nodes)
 TEST(published_times)
 {
     sp_profile profile;
-    sp_error_clear(&err);
-    must_succeed(sp_profile_load("h100", &profile, &err), &err);
+    must_succeed(sp_profile_load("h100", &profile, ERR));
     sp_uncalibrated uncalibrated = {0};
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile, .uncalibrated = &uncalibrated};
     double mib = 1048576.0;
@@ -203,9 +199,9 @@ TEST(is_monotone)
     sp_prng prng = prng_seeded(3);
     for (size_t p = 0; p < sizeof names / sizeof names[0]; p++) {
         sp_profile profile;
-        sp_error_clear(&err);
+        sp_error_clear(ERR);
         if (names[p] != NULL) {
-            must_succeed(sp_profile_load(names[p], &profile, &err), &err);
+            must_succeed(sp_profile_load(names[p], &profile, ERR));
         } else {
             load((const char *[]){GROUPS, NULL}, &profile);
         }

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "tests/support/flat_profile.h"
+#include "tests/support/initializers.h"
 #include "tests/support/pack_times.h"
 
 #include "sim/cost/op_time.h"
@@ -15,30 +16,16 @@
     "{\"kind\":\"all_gather\",\"ranks\":8,\"level\":\"measured\",\"source\":\"s\"," \
     "\"points\":[[1000,6],[100000,40]]}]"
 
-static sp_error err;
 static sp_profile profile;
 
 static const sp_cluster cluster = {
     .gpus_per_node = 64, .nodes = 4, .nics_per_node = 8, .nic_bytes_per_s = 50e9};
 
-static const sp_model model = {.name = "dense",
-                               .layers = 4,
-                               .hidden = 1024,
-                               .ffn = 2816,
-                               .heads = 8,
-                               .kv_heads = 4,
-                               .head_dim = 128,
-                               .vocab = 32000,
-                               .activation = SP_SWIGLU,
-                               .norm = SP_RMSNORM,
-                               .positional = SP_ROPE};
+static const sp_model model = {.name = "dense", LLAMA_SHAPE(4, 1024, 2816, 8, 4, 32000)};
 
 static void load(const char *const *overrides)
 {
-    sp_error_clear(&err);
-    if (flat_profile(overrides, &profile, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(flat_profile(overrides, &profile, ERR));
 }
 
 static double gather_us(int ranks, int nodes, double bytes)
@@ -105,10 +92,10 @@ TEST(refuses_tables)
          "\"level\":\"measured\",\"source\":\"s\",\"points\":[[1,1]]}]",
          "a table for all_gather of 2 ranks is given already"}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        sp_error_clear(&err);
-        assert_int_equal(flat_profile((const char *[]){wrong[i][0], NULL}, &profile, &err),
+        sp_error_clear(ERR);
+        assert_int_equal(flat_profile((const char *[]){wrong[i][0], NULL}, &profile, ERR),
                          SP_ERR_CONTENT);
-        assert_non_null(strstr(err.message[0], wrong[i][1]));
+        assert_non_null(strstr(ERR->message[0], wrong[i][1]));
     }
 }
 

@@ -335,15 +335,8 @@ TEST(over_a_transport)
     }
 }
 
-TEST(one_rank)
-{
-    check_script(1, 500, 1, 100);
-}
-
-TEST(two_ranks)
-{
-    check_script(2, 5000, 2, 200);
-}
+TEST_CALL(one_rank, check_script(1, 500, 1, 100))
+TEST_CALL(two_ranks, check_script(2, 5000, 2, 200))
 
 TEST(many_ranks)
 {
@@ -352,7 +345,4 @@ TEST(many_ranks)
     }
 }
 
-TEST(without_disturbance)
-{
-    check_script(4, 4000, 9, UINT64_MAX);
-}
+TEST_CALL(without_disturbance, check_script(4, 4000, 9, UINT64_MAX))

@@ -205,13 +205,12 @@ TEST(first_reason_wins)
 {
     for (int i = 0; i < 100; i++) {
         sp_comm_world *world = world_of(RANKS);
-        sp_error err = {0};
         char expected[32];
         group_of_all(world);
-        assert_int_equal(run_ranks(world, all_fail, NULL, &err), SP_ERR_NO_MEMORY);
+        assert_int_equal(run_ranks(world, all_fail, NULL, ERR), SP_ERR_NO_MEMORY);
         snprintf(expected, sizeof expected, "rank %d: a", sp_comm_failed_rank(world));
-        assert_string_equal(err.message[0], expected);
-        assert_int_equal(err.count, 1);
+        assert_string_equal(ERR->message[0], expected);
+        assert_int_equal(ERR->count, 1);
         sp_comm_world_free(world);
     }
 }
@@ -232,10 +231,9 @@ TEST(deadline_of_a_run)
 {
     sp_comm_world *world = world_of(3);
     job j = {.group = group_of(world, "pair", (const int[]){0, 1}, 2)};
-    sp_error err = {0};
-    assert_int_equal(sp_comm_run(world, NULL, work_for_ever, &j, 200000000, &err), SP_ERR_LIMIT);
-    assert_non_null(strstr(err.message[0], ": is not done at the timeout"));
-    assert_string_equal(err.message[err.count - 1], "rank 2: is done");
+    must_fail_with(sp_comm_run(world, NULL, work_for_ever, &j, 200000000, ERR), SP_ERR_LIMIT,
+                   ": is not done at the timeout");
+    assert_string_equal(ERR->message[ERR->count - 1], "rank 2: is done");
     assert_int_equal(sp_comm_failed_rank(world), -1);
     sp_comm_world_free(world);
 }
@@ -253,13 +251,10 @@ TEST(failing_body)
 {
     for (int i = 0; i < 2; i++) {
         sp_comm_world *world = world_of(3);
-        sp_error err = {0};
         group_of_all(world);
-        assert_int_equal(sp_comm_run(world, NULL, fail_plainly, i == 0 ? &err : NULL, 0, &err),
-                         SP_ERR_IO);
-        assert_string_equal(err.message[0],
-                            i == 0 ? "rank 1: W3: torn" : "rank 1: W3: cannot read or write");
-        assert_int_equal(err.count, 1);
+        must_fail(sp_comm_run(world, NULL, fail_plainly, i == 0 ? ERR : NULL, 0, ERR), SP_ERR_IO,
+                  i == 0 ? "rank 1: W3: torn" : "rank 1: W3: cannot read or write");
+        assert_int_equal(ERR->count, 1);
         sp_comm_world_free(world);
     }
 }

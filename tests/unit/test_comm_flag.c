@@ -153,23 +153,21 @@ static sp_status wait_too_long(sp_comm *me, void *data, sp_error *err)
 TEST(report_of_flags)
 {
     static job j;
-    sp_error err = {0};
     j.world = world_of(RANKS);
-    assert_int_equal(run_ranks(j.world, wait_too_long, &j, &err), SP_ERR_LIMIT);
-    assert_int_equal(err.count, 4);
-    assert_string_equal(err.message[0], "rank 0: B0: waits for ever for F3.0 of pp 1");
-    assert_string_equal(err.message[1], "rank 1: is done");
-    assert_string_equal(err.message[2], "rank 2: B1: waits for F3.2 of pp 3");
-    assert_string_equal(err.message[3], "rank 3: is done");
+    assert_int_equal(run_ranks(j.world, wait_too_long, &j, ERR), SP_ERR_LIMIT);
+    assert_int_equal(ERR->count, 4);
+    assert_string_equal(ERR->message[0], "rank 0: B0: waits for ever for F3.0 of pp 1");
+    assert_string_equal(ERR->message[1], "rank 1: is done");
+    assert_string_equal(ERR->message[2], "rank 2: B1: waits for F3.2 of pp 3");
+    assert_string_equal(ERR->message[3], "rank 3: is done");
     sp_comm_world_free(j.world);
 }
 
 TEST(report_in_turns)
 {
     static job j;
-    sp_error err = {0};
     j.world = world_with(RANKS, &(sp_comm_options){.spins = -1, .one_at_a_time = true});
-    assert_int_equal(run_ranks(j.world, wait_too_long, &j, &err), SP_ERR_LIMIT);
-    assert_string_equal(err.message[0], "rank 0: B0: waits for ever for F3.0 of pp 1");
+    must_fail(run_ranks(j.world, wait_too_long, &j, ERR), SP_ERR_LIMIT,
+              "rank 0: B0: waits for ever for F3.0 of pp 1");
     sp_comm_world_free(j.world);
 }

@@ -351,17 +351,6 @@ TEST(on_the_cpu)
     }
 }
 
-TEST(as_late_as_fences_allow)
-{
-    check_queued(1, 18, false, false);
-}
-
-TEST(through_the_machine_alone)
-{
-    check_queued(200, 6, true, false);
-}
-
-TEST(in_virtual_time)
-{
-    check_queued(300, 6, false, true);
-}
+TEST_CALL(as_late_as_fences_allow, check_queued(1, 18, false, false))
+TEST_CALL(through_the_machine_alone, check_queued(200, 6, true, false))
+TEST_CALL(in_virtual_time, check_queued(300, 6, false, true))

@@ -29,25 +29,24 @@ static sp_status circle(sp_comm *me, void *data, sp_error *err)
 TEST(report_of_a_circle)
 {
     sp_comm_world *world = world_of(RANKS);
-    sp_error err = {0};
     sp_comm_set_name(sp_comm_of(world, 2), "the third");
-    assert_int_equal(run_ranks(world, circle, NULL, &err), SP_ERR_LIMIT);
+    assert_int_equal(run_ranks(world, circle, NULL, ERR), SP_ERR_LIMIT);
     // Any of the circle may come first, the others follow in its order.
     const char *const says[3] = {"rank 0: F0: waits for%s rank 1 to send (receive, tag 5)",
                                  "rank 1: F1: waits for%s the third to send (receive, tag 5)",
                                  "the third: B2: waits for%s rank 0 to send (receive, tag 5)"};
     int first = sp_comm_failed_rank(world);
     assert_in_range(first, 0, 2);
-    assert_int_equal(err.count, 4);
+    assert_int_equal(ERR->count, 4);
     for (int i = 0; i < 3; i++) {
         char expected[96];
         const char *pattern = says[(first + i) % 3];
         const char *gap = strstr(pattern, "%s");
         snprintf(expected, sizeof expected, "%.*s%s%s", (int)(gap - pattern), pattern,
                  i == 0 ? " ever for" : "", gap + 2);
-        assert_string_equal(err.message[i], expected);
+        assert_string_equal(ERR->message[i], expected);
     }
-    assert_string_equal(err.message[3], "rank 3: is done");
+    assert_string_equal(ERR->message[3], "rank 3: is done");
     sp_comm_world_free(world);
 }
 
@@ -75,14 +74,14 @@ TEST(report_of_a_chain)
 {
     sp_comm_world *world = world_of(RANKS);
     job j = {.world = world, .group = group_of(world, "cp", (const int[]){2, 1, 0}, 3)};
-    sp_error err = {0};
-    assert_int_equal(run_ranks(world, chain, &j, &err), SP_ERR_LIMIT);
-    assert_int_equal(err.count, RANKS);
-    assert_string_equal(err.message[0],
+    assert_int_equal(run_ranks(world, chain, &j, ERR), SP_ERR_LIMIT);
+    assert_int_equal(ERR->count, RANKS);
+    assert_string_equal(ERR->message[0],
                         "rank 3: waits for ever for rank 0 to send (receive, tag 6)");
-    assert_string_equal(err.message[1], "rank 0: is done");
-    assert_string_equal(err.message[2], "rank 1: waits for rank 3 to take a message (send, tag 4)");
-    assert_string_equal(err.message[3], "rank 2: waits for rank 1, rank 0 (barrier, group 'cp')");
+    assert_string_equal(ERR->message[1], "rank 0: is done");
+    assert_string_equal(ERR->message[2],
+                        "rank 1: waits for rank 3 to take a message (send, tag 4)");
+    assert_string_equal(ERR->message[3], "rank 2: waits for rank 1, rank 0 (barrier, group 'cp')");
     sp_comm_world_free(world);
 }
 
@@ -118,11 +117,9 @@ TEST(one_rank_waits)
     for (int64_t timeout_ns = 0; timeout_ns <= INT64_C(50000000000); timeout_ns += 50000000000) {
         sp_comm_world *world = world_of(1);
         sp_comm_flag flag = {0};
-        sp_error err = {0};
-        assert_int_equal(sp_comm_run(world, NULL, wait_for_itself, &flag, timeout_ns, &err),
-                         SP_ERR_LIMIT);
-        assert_int_equal(err.count, 1);
-        assert_string_equal(err.message[0], "rank 0: waits for ever for its own end");
+        must_fail(sp_comm_run(world, NULL, wait_for_itself, &flag, timeout_ns, ERR), SP_ERR_LIMIT,
+                  "rank 0: waits for ever for its own end");
+        assert_int_equal(ERR->count, 1);
         sp_comm_world_free(world);
     }
 }
@@ -166,10 +163,9 @@ TEST(calls_that_differ)
 {
     for (int operation = 0; operation < 6; operation++) {
         job j = {.operation = operation, .world = world_of(RANKS)};
-        sp_error err = {0};
         j.group = group_of_all(j.world);
-        assert_int_equal(run_ranks(j.world, differ_and_meet, &j, &err), SP_ERR_INTERNAL);
-        assert_non_null(strstr(err.message[0], "in group 'all', but rank"));
+        must_fail_with(run_ranks(j.world, differ_and_meet, &j, ERR), SP_ERR_INTERNAL,
+                       "in group 'all', but rank");
         sp_comm_world_free(j.world);
     }
 }
@@ -199,9 +195,8 @@ TEST(calls_that_nobody_can_make)
 {
     for (int operation = 0; operation < 5; operation++) {
         job j = {.operation = operation, .world = world_of(2)};
-        sp_error err = {0};
         j.group = group_of(j.world, "alone", (const int[]){0}, 1);
-        assert_int_equal(run_ranks(j.world, misuse, &j, &err), SP_ERR_USAGE);
+        assert_int_equal(run_ranks(j.world, misuse, &j, ERR), SP_ERR_USAGE);
         sp_comm_world_free(j.world);
     }
     sp_comm_world *world = world_of(1);

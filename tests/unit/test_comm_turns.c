@@ -155,13 +155,11 @@ TEST(a_rank_fails)
 {
     job j = {0};
     for (int again = 0; again < 60; again++) {
-        sp_error err = {0};
         j.world = world_of_turns(RANKS);
         j.all = group_of_all(j.world);
         j.some = group_of(j.world, "some", (const int[]){4, 0, 3}, 3);
         memset(j.seen, 0, sizeof j.seen);
-        assert_int_equal(run_ranks(j.world, give_up, &j, &err), SP_ERR_IO);
-        assert_string_equal(err.message[0], "rank 2: torn");
+        must_fail(run_ranks(j.world, give_up, &j, ERR), SP_ERR_IO, "rank 2: torn");
         for (int rank = 0; rank < RANKS; rank++) {
             assert_int_equal(j.seen[rank], rank == 2 ? SP_OK : SP_ERR_IO);
         }
@@ -182,10 +180,9 @@ static sp_status stay_away(sp_comm *me, void *data, sp_error *err)
 TEST(a_rank_stays_away)
 {
     job j = {.world = world_of_turns(RANKS)};
-    sp_error err = {0};
     j.all = group_of_all(j.world);
-    assert_int_equal(run_ranks(j.world, stay_away, &j, &err), SP_ERR_LIMIT);
-    assert_non_null(strstr(err.message[0], "waits for ever for rank 3 (barrier"));
+    must_fail_with(run_ranks(j.world, stay_away, &j, ERR), SP_ERR_LIMIT,
+                   "waits for ever for rank 3 (barrier");
     for (int rank = 0; rank < RANKS; rank++) {
         assert_int_equal(j.seen[rank], rank == 3 ? SP_OK : SP_ERR_LIMIT);
     }

@@ -26,15 +26,14 @@ static sp_status write_twice(sp_comm *me, void *data, sp_error *err)
 // The body knows nothing of it.
 TEST(work_goes_wrong)
 {
-    sp_error err = {0};
     job j = {.machine = queued_machine_new(&(queued_machine_options){.ranks = 3})};
     sp_comm_world *world = world_with(3, &(sp_comm_options){.spins = -1, .runtime = j.machine});
     for (int r = 0; r < 3; r++) {
         j.memory[r] = j.machine->ops->allocate(j.machine, 8);
     }
     queued_machine_fail(j.machine, 1, 1);
-    assert_int_equal(run_ranks(world, write_twice, &j, &err), SP_ERR_INTERNAL);
-    assert_string_equal(err.message[0], "rank 1: queued work went wrong");
+    must_fail(run_ranks(world, write_twice, &j, ERR), SP_ERR_INTERNAL,
+              "rank 1: queued work went wrong");
     for (int r = 0; r < 3; r++) {
         assert_int_equal(queued_machine_left(j.machine, r), 0);
         j.machine->ops->release(j.machine, j.memory[r]);
@@ -62,12 +61,10 @@ TEST(only_in_plain_memory)
     sp_runtime *machine = queued_machine_new(&(queued_machine_options){.ranks = 1});
     for (int i = 0; i < 2; i++) {
         char x = 0;
-        sp_error err = {0};
         sp_comm_world *world = world_with(1, &(sp_comm_options){.spins = -1, .runtime = machine});
         group_of_all(world);
         assert_int_equal(sp_comm_queue_open(world, 0, 0, 0, 1, 1, NULL), SP_ERR_USAGE);
-        assert_int_equal(run_ranks(world, bodies[i], &x, &err), SP_ERR_USAGE);
-        assert_string_equal(err.message[0], texts[i]);
+        must_fail(run_ranks(world, bodies[i], &x, ERR), SP_ERR_USAGE, texts[i]);
         sp_comm_world_free(world);
     }
     queued_machine_free(machine);

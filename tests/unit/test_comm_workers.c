@@ -48,13 +48,11 @@ TEST(lowest_rank_wins)
 {
     static job j;
     sp_workers *workers;
-    sp_error err = {0};
     memset(&j, 0, sizeof j);
     atomic_store(&j.stop, true);
     assert_int_equal(sp_workers_start(COUNT, NULL, note, &j, &workers, NULL), SP_OK);
-    assert_int_equal(sp_workers_join(workers, 0, &err), SP_ERR_LIMIT);
-    assert_int_equal(err.count, 1);
-    assert_string_equal(err.message[0], "worker 1");
+    must_fail(sp_workers_join(workers, 0, ERR), SP_ERR_LIMIT, "worker 1");
+    assert_int_equal(ERR->count, 1);
     sp_workers_free(workers);
     sp_workers_free(NULL);
 }
@@ -74,14 +72,13 @@ TEST(deadline)
 {
     static job j;
     sp_workers *workers;
-    sp_error err = {0};
     memset(&j, 0, sizeof j);
     assert_int_equal(sp_workers_start(5, NULL, wait_for_stop, &j, &workers, NULL), SP_OK);
     while (atomic_load(&j.ended) < 2) {
         sleep_us(200);
     }
-    assert_int_equal(sp_workers_join(workers, 100000000, &err), SP_ERR_LIMIT);
-    assert_string_equal(err.message[0], "after 0.1 s still at work: rank 0, 2, 4");
+    must_fail(sp_workers_join(workers, 100000000, ERR), SP_ERR_LIMIT,
+              "after 0.1 s still at work: rank 0, 2, 4");
     assert_int_equal(sp_workers_running(workers), 3);
     atomic_store(&j.stop, true);
     assert_int_equal(sp_workers_join(workers, 0, NULL), SP_OK);
@@ -126,7 +123,6 @@ static size_t set_stacks(size_t bytes)
 TEST(cannot_start)
 {
     static job j;
-    sp_error err = {0};
     sp_workers *workers;
     memset(&j, 0, sizeof j);
     assert_int_equal(sp_workers_start(0, NULL, note, &j, &workers, NULL), SP_ERR_USAGE);
@@ -139,10 +135,10 @@ TEST(cannot_start)
     }
 #ifdef __GLIBC__
     size_t usual = set_stacks(SIZE_MAX / 4); // which no address space holds
-    sp_status status = sp_workers_start(2, NULL, note, &j, &workers, &err);
+    sp_status status = sp_workers_start(2, NULL, note, &j, &workers, ERR);
     set_stacks(usual);
     assert_int_equal(status, SP_ERR_NO_MEMORY);
-    assert_string_equal(err.message[0], "only 0 of 2 worker threads could start");
+    assert_string_equal(ERR->message[0], "only 0 of 2 worker threads could start");
 #endif
     assert_int_equal(atomic_load(&j.ran[0]), 0);
 }

@@ -1,4 +1,5 @@
 #include "tests/support/flat_profile.h"
+#include "tests/support/initializers.h"
 #include "tests/support/test_main.h"
 
 #include "sim/cost/cost_model.h"
@@ -8,17 +9,7 @@
 static const char *const arithmetic_only[] = {"memory.gb_per_s=1e15", "links.nvlink_latency_us=0",
                                               "links.nic_latency_us=0", NULL};
 
-static const sp_model llama = {.name = "small",
-                               .layers = 8,
-                               .hidden = 1024,
-                               .ffn = 2816,
-                               .heads = 8,
-                               .kv_heads = 4,
-                               .head_dim = 128,
-                               .vocab = 32000,
-                               .activation = SP_SWIGLU,
-                               .norm = SP_RMSNORM,
-                               .positional = SP_ROPE};
+static const sp_model llama = {.name = "small", LLAMA_SHAPE(8, 1024, 2816, 8, 4, 32000)};
 
 // Linear FLOPs of a token in one layer: 2 per weight of Q and O (h*h), K and V (h*512), gate, up
 // and down (h*f).
@@ -26,8 +17,6 @@ static const double layer_flops = 2.0 * (2 * 1024.0 * 1024 + 2 * 1024.0 * 512 + 
 static const double head_flops = 2.0 * 1024 * 32000;
 
 static const sp_layout single = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1, .zero = 1};
-
-static sp_error err;
 
 typedef struct fixture {
     sp_layout layout;
@@ -41,15 +30,14 @@ typedef struct fixture {
 static void begin(fixture *f, const sp_model *model, sp_layout layout, const char *const *overrides,
                   sp_memory_options memory)
 {
-    sp_error_clear(&err);
+    sp_error_clear(ERR);
     *f = (fixture){.layout = layout};
     f->cluster = (sp_cluster){
         .gpus_per_node = 8, .nics_per_node = 8, .nic_bytes_per_s = 50e9, .peak_flops_per_s = 1e15};
-    must_succeed(sp_cluster_fit(&f->cluster, sp_layout_ranks(&layout), "test", &err), &err);
-    must_succeed(flat_profile(overrides, &f->profile, &err), &err);
+    must_succeed(sp_cluster_fit(&f->cluster, sp_layout_ranks(&layout), "test", ERR));
+    must_succeed(flat_profile(overrides, &f->profile, ERR));
     must_succeed(sp_cost_model_init(&f->cost, model, &f->layout, &f->cluster, &f->profile, memory,
-                                    "test", &err),
-                 &err);
+                                    "test", ERR));
     sp_packing_init(&f->packing, NULL, layout.dp);
 }
 
@@ -66,7 +54,7 @@ static void add_slice(fixture *f, int sample, int64_t begin_at, int64_t tokens, 
 
 static void build(fixture *f)
 {
-    must_succeed(sp_cost_model_build(&f->cost, &f->packing, &f->costs, &err), &err);
+    must_succeed(sp_cost_model_build(&f->cost, &f->packing, &f->costs, ERR));
 }
 
 static void end(fixture *f)
@@ -462,11 +450,10 @@ TEST(least_work_is_a_bound)
         sp_cost_model_fini(&f.cost);
         if (names[p % 6] != NULL) {
             sp_profile_fini(&f.profile);
-            must_succeed(sp_profile_load(names[p % 6], &f.profile, &err), &err);
+            must_succeed(sp_profile_load(names[p % 6], &f.profile, ERR));
         }
         must_succeed(sp_cost_model_init(&f.cost, &llama, &f.layout, &f.cluster, &f.profile, memory,
-                                        "test", &err),
-                     &err);
+                                        "test", ERR));
         int64_t tokens = 1 + (int64_t)exp(12.0 * sp_prng_uniform(&prng));
         for (int64_t at = 0; at < tokens;) {
             int64_t cut = 1 + (int64_t)exp(12.0 * sp_prng_uniform(&prng));
@@ -504,14 +491,12 @@ TEST(layer_efficiency)
     layout.tp = 8;
     layout.pp = 40;
     layout.sequence_parallel = true;
-    sp_error_clear(&err);
-    must_succeed(sp_model_builtin("llama-13b", &model, &err), &err);
-    must_succeed(sp_cluster_builtin("h800-8", &cluster, &err), &err);
-    must_succeed(sp_cluster_fit(&cluster, sp_layout_ranks(&layout), "test", &err), &err);
-    must_succeed(sp_profile_load("h800", &profile, &err), &err);
+    must_succeed(sp_model_builtin("llama-13b", &model, ERR));
+    must_succeed(sp_cluster_builtin("h800-8", &cluster, ERR));
+    must_succeed(sp_cluster_fit(&cluster, sp_layout_ranks(&layout), "test", ERR));
+    must_succeed(sp_profile_load("h800", &profile, ERR));
     must_succeed(sp_cost_model_init(&cost, &model, &layout, &cluster, &profile,
-                                    (sp_memory_options){0}, "test", &err),
-                 &err);
+                                    (sp_memory_options){0}, "test", ERR));
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         sp_packing packing;
         sp_step_costs costs;
@@ -520,7 +505,7 @@ TEST(layer_efficiency)
         assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
         assert_true(
             sp_pack_list_add(&packing.forward, (sp_slice){0, 0, lengths[i], lengths[i]}, true));
-        must_succeed(sp_cost_model_build(&cost, &packing, &costs, &err), &err);
+        must_succeed(sp_cost_model_build(&cost, &packing, &costs, ERR));
         int inner = costs.class_of_vstage[1];
         double flops = n * sp_model_layer_linear_flops_per_token(&model) +
                        n * n / 2 * sp_model_attention_flops_per_pair(&model);
@@ -548,12 +533,10 @@ TEST(rejects_uneven_stages)
     sp_profile profile;
     sp_cost_model cost;
     layout.pp = 3;
-    sp_error_clear(&err);
-    must_succeed(flat_profile(NULL, &profile, &err), &err);
-    assert_int_equal(sp_cost_model_init(&cost, &llama, &layout, &cluster, &profile,
-                                        (sp_memory_options){0}, "scenario.json", &err),
-                     SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "scenario.json: parallel.pp"));
+    must_succeed(flat_profile(NULL, &profile, ERR));
+    must_fail_with(sp_cost_model_init(&cost, &llama, &layout, &cluster, &profile,
+                                      (sp_memory_options){0}, "scenario.json", ERR),
+                   SP_ERR_CONTENT, "scenario.json: parallel.pp");
     sp_profile_fini(&profile);
 }
 
@@ -595,17 +578,17 @@ TEST(survives_failing_memory)
     sp_cost_model_fini(&f.cost);
     memory_failures failing = {0};
     while (memory_fails(&failing)) {
-        sp_error_clear(&err);
+        sp_error_clear(ERR);
         memory_begin(&failing);
         sp_status status = sp_cost_model_init(&f.cost, &llama, &f.layout, &f.cluster, &f.profile,
-                                              (sp_memory_options){0}, "test", &err);
+                                              (sp_memory_options){0}, "test", ERR);
         if (status == SP_OK) {
-            status = sp_cost_model_build(&f.cost, &f.packing, &f.costs, &err);
+            status = sp_cost_model_build(&f.cost, &f.packing, &f.costs, ERR);
             if (status != SP_OK) {
                 sp_cost_model_fini(&f.cost);
             }
         }
-        memory_end(&failing, status, &err);
+        memory_end(&failing, status, ERR);
     }
     assert_true(failing.rounds > 15);
     end(&f);

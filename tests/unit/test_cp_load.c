@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "tests/support/flat_profile.h"
+#include "tests/support/initializers.h"
 #include "tests/support/pack_times.h"
 
 #include "sim/base/prng.h"
@@ -10,20 +11,9 @@
 
 enum { HIDDEN = 1024, MOST_SLICES = 40 };
 
-static sp_error err;
 static sp_profile profile;
 
-static const sp_model model = {.name = "dense",
-                               .layers = 4,
-                               .hidden = HIDDEN,
-                               .ffn = 2816,
-                               .heads = 8,
-                               .kv_heads = 8,
-                               .head_dim = 128,
-                               .vocab = 32000,
-                               .activation = SP_SWIGLU,
-                               .norm = SP_RMSNORM,
-                               .positional = SP_ROPE};
+static const sp_model model = {.name = "dense", LLAMA_SHAPE(4, HIDDEN, 2816, 8, 8, 32000)};
 
 static const sp_cluster cluster = {
     .gpus_per_node = 8, .nodes = 8, .nics_per_node = 8, .nic_bytes_per_s = 50e9};
@@ -60,8 +50,7 @@ static attention sharded(sp_cp_sharding way, int cp, const sp_slice *slices, int
 
 static void flat(void)
 {
-    sp_error_clear(&err);
-    assert_int_equal(flat_profile(NULL, &profile, &err), SP_OK);
+    must_succeed(flat_profile(NULL, &profile, ERR));
 }
 
 // On the flat profile: QK^T and PV forward, 2.5 times that backward.
@@ -130,8 +119,7 @@ TEST(merged_ranks_shard_alike)
 
 static void published(void)
 {
-    sp_error_clear(&err);
-    assert_int_equal(sp_profile_load("h100", &profile, &err), SP_OK);
+    must_succeed(sp_profile_load("h100", &profile, ERR));
 }
 
 static double piece_s(double l, double o)
@@ -262,15 +250,15 @@ TEST(runs_out_of_memory)
     while (memory_fails(&failing)) {
         sp_i_pack_timer *timer = NULL;
         sp_i_pack_time time;
-        sp_error_clear(&err);
+        sp_error_clear(ERR);
         memory_begin(&failing);
         sp_status status =
-            sp_i_pack_timer_new(&model, &of.layout, &cluster, &of.memory, &timer, &err);
+            sp_i_pack_timer_new(&model, &of.layout, &cluster, &of.memory, &timer, ERR);
         if (status == SP_OK) {
             status = sp_i_pack_time_of(timer, &op_timer, &packing.forward, packing.forward.packs,
-                                       false, &time, &err);
+                                       false, &time, ERR);
         }
-        memory_end(&failing, status, &err);
+        memory_end(&failing, status, ERR);
         sp_i_pack_timer_free(timer);
     }
     // The timer, its variants, its memos; a variant and its ranks, unmerged and merged.

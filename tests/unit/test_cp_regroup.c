@@ -5,7 +5,6 @@
 #include "sim/base/alloc.h"
 
 static const sp_layout two_ranks = {.tp = 1, .cp = 2, .pp = 1, .dp = 1, .chunks = 1};
-static sp_error err;
 
 // Three samples in two forward packs. Backward `regrouped` in another two, else the same in
 // reverse.
@@ -40,8 +39,8 @@ TEST(backward_keeps_the_cut)
         layout.cp_sharding = (sp_cp_sharding)(i % 4);
         bool by_pack = i % 4 == SP_SHARD_SEQUENCE || i % 4 == SP_SHARD_ADAPTIVE;
         two_packs(&packing, &batch, regrouped);
-        sp_error_clear(&err);
-        sp_status status = sp_i_cp_regroup(&layout, &packing, "test", &forward_pack, &err);
+        sp_error_clear(ERR);
+        sp_status status = sp_i_cp_regroup(&layout, &packing, "test", &forward_pack, ERR);
         assert_int_equal(status, by_pack && regrouped ? SP_ERR_CONTENT : SP_OK);
         assert_true((forward_pack != NULL) == (by_pack && !regrouped));
         for (int k = 0; status == SP_OK && k < 2; k++) {
@@ -53,8 +52,7 @@ TEST(backward_keeps_the_cut)
         sp_i_free(forward_pack);
         // One CP rank holds all of any pack.
         layout.cp = 1;
-        sp_error_clear(&err);
-        must_succeed(sp_i_cp_regroup(&layout, &packing, "test", &forward_pack, &err), &err);
+        must_succeed(sp_i_cp_regroup(&layout, &packing, "test", &forward_pack, ERR));
         layout.cp = 2;
         sp_i_free(forward_pack);
         sp_packing_fini(&packing);
@@ -72,8 +70,8 @@ TEST(runs_out_of_memory)
     two_packs(&packing, &batch, false);
     memory_failures failing = {0};
     while (memory_fails(&failing)) {
-        sp_error_clear(&err);
-        memory_try(&failing, sp_i_cp_regroup(&layout, &packing, "test", &forward_pack, &err), &err);
+        sp_error_clear(ERR);
+        memory_try(&failing, sp_i_cp_regroup(&layout, &packing, "test", &forward_pack, ERR), ERR);
         assert_true(failing.status == SP_OK ||
                     (failing.status == SP_ERR_NO_MEMORY && forward_pack == NULL));
     }

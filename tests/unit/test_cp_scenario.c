@@ -32,10 +32,9 @@ TEST(resolved_scenario)
         char strategy[64];
         sp_scenario scenario;
         sp_scenario again;
-        sp_error err = {0};
         snprintf(strategy, sizeof strategy, "'cp_sharding': '%s'", ways[i]);
         write_scenario(text, "'pp': 2, 'cp': 4", "", strategy);
-        must_succeed(run_read(text, &scenario, &err), &err);
+        must_succeed(run_read(text, &scenario, ERR));
         assert_int_equal(scenario.layout.cp_sharding, i);
         const json_t *said = resolved_way(&scenario);
         if (i == SP_SHARD_EVEN) {
@@ -44,7 +43,7 @@ TEST(resolved_scenario)
             assert_string_equal(json_string_value(said), ways[i]);
         }
         must_succeed(
-            sp_scenario_from_json(scenario.resolved, "resolved.json", NULL, 0, &again, &err), &err);
+            sp_scenario_from_json(scenario.resolved, "resolved.json", NULL, 0, &again, ERR));
         assert_int_equal(again.layout.cp_sharding, i);
         sp_scenario_fini(&again);
         sp_scenario_fini(&scenario);
@@ -54,10 +53,8 @@ TEST(resolved_scenario)
 static void expect_error(const char *text, const char *message)
 {
     sp_scenario scenario;
-    sp_error err = {0};
-    assert_int_equal(run_read(text, &scenario, &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], message));
-    assert_int_equal(err.count, 1);
+    must_fail_with(run_read(text, &scenario, ERR), SP_ERR_CONTENT, message);
+    assert_int_equal(ERR->count, 1);
     sp_scenario_fini(&scenario);
 }
 
@@ -85,11 +82,10 @@ TEST(regrouped_packs)
         char text[RUN_TEXT];
         char strategy[96];
         scenario_run r;
-        sp_error err = {0};
         snprintf(strategy, sizeof strategy, "'kind': '%s', 'cp_sharding': '%s'", kinds[i / WAYS],
                  ways[i % WAYS]);
         write_scenario(text, "'pp': 2, 'cp': 2, 'dp': 2", "", strategy);
-        must_succeed_for(text, run_text(text, &run_verified, &r, &err), &err);
+        must_succeed_for(text, run_text(text, &run_verified, &r, ERR));
         run_fini(&r);
     }
 }

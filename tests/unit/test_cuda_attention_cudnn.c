@@ -169,11 +169,8 @@ TEST(packs_of_much_the_same_size_share_a_shape)
 
 static void agrees(attention_case *c)
 {
-    sp_error err = {0};
     double lse_error;
-    if (case_run(c, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(case_run(c, ERR));
     double error = case_error(c, &lse_error);
     if (!(error <= 1e-2 && lse_error <= 1e-3)) {
         fail_msg("errors of %g, and of %g of lse", error, lse_error);
@@ -298,7 +295,6 @@ TEST(work_spaces_are_predicted)
 
 TEST(plans_are_made_before_the_first_step)
 {
-    sp_error err = {0};
     struct sp_i_cuda_attention plans = {0};
     attention_case c = small();
     case_pack(&c);
@@ -310,17 +306,16 @@ TEST(plans_are_made_before_the_first_step)
     const sp_i_exec_job job = {
         .model = &model, .shard = {.heads = 4, .q = 64, .kv = 32}, .slices = c.slices};
     const sp_i_exec_job *jobs[] = {&job, &job};
-    must_succeed(sp_i_cuda_attention_prepare(&plans, jobs, 2, &err), &err);
+    must_succeed(sp_i_cuda_attention_prepare(&plans, jobs, 2, ERR));
     // Both packs are small, and so one plan each way serves both.
     assert_int_equal(plans.plans[0], 1);
     assert_int_equal(plans.plans[1], 1);
     assert_int_equal(plans.plan[0][0].segments, 1);
     assert_int_equal(plans.plan[0][0].queries, 512);
     plans.fails = SP_ERR_INTERNAL;
-    assert_int_equal(sp_i_cuda_attention_prepare(&plans, jobs, 2, &err), SP_ERR_INTERNAL);
+    assert_int_equal(sp_i_cuda_attention_prepare(&plans, jobs, 2, ERR), SP_ERR_INTERNAL);
     c.plans = &plans;
-    assert_int_equal(case_run(&c, &err), SP_ERR_INTERNAL);
-    assert_non_null(strstr(err.message[0], "no engine"));
+    must_fail_with(case_run(&c, ERR), SP_ERR_INTERNAL, "no engine");
     case_fini(&c);
 }
 
@@ -337,7 +332,6 @@ static void need(attention_case *c, int samples, int64_t tokens)
 // which is near. A plan of 16 of 1024 is small, so that a sample of 100 tokens joins it.
 TEST(near_shapes_get_one_plan)
 {
-    sp_error err = {0};
     struct sp_i_cuda_attention plans = {0};
     attention_case c = {.heads = 1, .kv_heads = 1, .head_dim = 16};
     need(&c, 1, 32768);
@@ -347,9 +341,9 @@ TEST(near_shapes_get_one_plan)
     const sp_i_exec_place place = {.cp = 1, .parts = 1, .tp = 1};
     sp_i_exec_job job = {.model = &(sp_model){.head_dim = 16},
                          .shard = {.heads = 1, .q = 16, .kv = 16}};
-    must_succeed(sp_i_exec_slices_init(&job.slices, &c.packing, &place, &err), &err);
+    must_succeed(sp_i_exec_slices_init(&job.slices, &c.packing, &place, ERR));
     const sp_i_exec_job *jobs[] = {&job};
-    must_succeed(sp_i_cuda_attention_prepare(&plans, jobs, 1, &err), &err);
+    must_succeed(sp_i_cuda_attention_prepare(&plans, jobs, 1, ERR));
     for (int pass = 0; pass < 2; pass++) {
         assert_int_equal(plans.plans[pass], 2);
         assert_int_equal(plans.plan[pass][0].segments, 4);

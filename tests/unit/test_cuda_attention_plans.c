@@ -39,7 +39,7 @@ static sp_status prepare_all(void *context, const sp_step_view *view, sp_error *
                                   .shard = sp_shard_of(&c->of->scenario.model, layout)};
         of[r] = &jobs[r];
         must_succeed_for(c->of->name,
-                         sp_i_exec_slices_init(&jobs[r].slices, plan->packing, &place, err), err);
+                         sp_i_exec_slices_init(&jobs[r].slices, plan->packing, &place, ERR));
     }
     status = sp_i_cuda_attention_prepare(&c->plans, of, (size_t)ranks, err);
     for (int r = 0; r < ranks; r++) {
@@ -56,9 +56,8 @@ static int plans_of(const sp_scenario_case *of)
         .no_bounds = true, .observer = prepare_all, .observer_context = &c};
     sp_batches batches;
     sp_result result;
-    sp_error err = {0};
-    must_succeed_for(of->name, sp_evaluate_batches(&of->scenario, &batches, &err), &err);
-    must_succeed_for(of->name, sp_evaluate(&of->scenario, &batches, &options, &result, &err), &err);
+    must_succeed_for(of->name, sp_evaluate_batches(&of->scenario, &batches, ERR));
+    must_succeed_for(of->name, sp_evaluate(&of->scenario, &batches, &options, &result, ERR));
     sp_result_fini(&result);
     sp_batches_fini(&batches);
     return (int)sp_i_cuda_attention_plans(&c.plans);
@@ -69,15 +68,14 @@ TEST(committed_scenarios_need_few_plans)
     const char *const overrides[] = {"profile=h200", "stack=cuda"};
     json_t *document;
     sp_scenario_set set;
-    sp_error err = {0};
     int all = 0;
-    must_succeed_for(SET, sp_json_read_file(SET, 1 << 20, &document, &err), &err);
+    must_succeed_for(SET, sp_json_read_file(SET, 1 << 20, &document, ERR));
     json_t *groups = json_object_get(document, "groups");
     for (size_t g = 0; g < json_array_size(groups); g++) {
         // No partition was measured yet, and times do not matter.
         json_object_del(json_object_get(json_array_get(groups, g), "set"), "profile");
     }
-    must_succeed_for(SET, sp_scenario_set_from_json(document, SET, overrides, 2, &set, &err), &err);
+    must_succeed_for(SET, sp_scenario_set_from_json(document, SET, overrides, 2, &set, ERR));
     assert_int_equal(set.count, 28);
     for (size_t i = 0; i < set.count; i++) {
         int plans = plans_of(&set.cases[i]);

@@ -62,7 +62,7 @@ static sp_i_cuda_attention_shape slice(int64_t queries, int64_t keys, int64_t he
 static int64_t planned(const sp_i_cudnn_api *api, const sp_i_cuda_attention_shape *shape,
                        bool backward, int operations)
 {
-    sp_error err = {0};
+    sp_error_clear(ERR);
     sp_i_cudnn_graph graph;
     sp_i_cudnn_plan plan;
     const sp_i_cudnn_target target = {.properties = h200};
@@ -74,9 +74,9 @@ static int64_t planned(const sp_i_cudnn_api *api, const sp_i_cuda_attention_shap
         sp_i_attention_forward(&graph, shape);
     }
     assert_int_equal(graph.operation_count, operations);
-    sp_status status = sp_i_cudnn_plan_make(&graph, &target, &plan, &err);
+    sp_status status = sp_i_cudnn_plan_make(&graph, &target, &plan, ERR);
     if (status != SP_OK) {
-        fail_msg("%s", err.message[0]);
+        fail_msg("%s", ERR->message[0]);
     }
     assert_non_null(plan.plan);
     sp_i_cudnn_graph_fini(&graph);
@@ -205,7 +205,6 @@ TEST(what_cudnn_does_not_take_has_a_reason)
 TEST(a_graph_keeps_its_first_failure)
 {
     sp_i_cudnn_api api;
-    sp_error err = {0};
     sp_i_cudnn_graph graph;
     start(&api);
     sp_i_cudnn_graph_init(&graph, &api);
@@ -214,8 +213,8 @@ TEST(a_graph_keeps_its_first_failure)
         .id = 1, .type = CUDNN_DATA_FLOAT, .size = {1, -1, 2, 2}, .stride = {1, 1, 1, 1}};
     (void)sp_i_cudnn_add_tensor(&graph, &wrong);
     int made = graph.made_count;
-    assert_int_equal(sp_i_cudnn_graph_status(&graph, &err), SP_ERR_INTERNAL);
-    assert_non_null(strstr(err.message[0], "a tensor failed with CUDNN_STATUS_BAD_PARAM"));
+    must_fail_with(sp_i_cudnn_graph_status(&graph, ERR), SP_ERR_INTERNAL,
+                   "a tensor failed with CUDNN_STATUS_BAD_PARAM");
     (void)sp_i_cudnn_add_scalar(&graph, 2, CUDNN_DATA_FLOAT);
     assert_int_equal(graph.made_count, made);
     sp_i_cudnn_graph_fini(&graph);

@@ -21,13 +21,10 @@ TEST(tables_hold_what_products_took)
 
 TEST(the_document_is_a_profile_of_those_rates)
 {
-    sp_error err = {0};
     sp_profile profile;
     json_t *base = known();
     json_t *document = calibrated(base);
-    if (sp_profile_from_json(document, "document", &profile, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(sp_profile_from_json(document, "document", &profile, ERR));
     assert_string_equal(profile.name, "fake");
     assert_string_equal(profile.gpu, "Fake SXM");
     assert_close(profile.memory_bytes_per_s, 1e9 * MOVED_PER_NS, 1e-3);

@@ -73,15 +73,12 @@ static json_t *profile_with(json_t *tables)
 TEST(tables_are_what_collectives_took)
 {
     static const int groups[] = {2, 4, 6};
-    sp_error err = {0};
     sp_profile profile;
     json_t *tables;
     fake_cuda_reset(&api);
-    must_succeed(measure(0, 6, &tables, &err), &err);
+    must_succeed(measure(0, 6, &tables, ERR));
     json_t *document = profile_with(tables);
-    if (sp_profile_from_json(document, "document", &profile, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(sp_profile_from_json(document, "document", &profile, ERR));
     assert_int_equal(profile.collective_tables, 3 * SP_COLLECTIVES);
     for (int i = 0; i < profile.collective_tables; i++) {
         const sp_collective_table *t = &profile.collective_times[i];
@@ -104,30 +101,29 @@ TEST(tables_are_what_collectives_took)
 // The world's last rank is in the group of all alone, and puts there what the first does.
 TEST(ranks_put_the_collectives_of_their_groups)
 {
-    sp_error err = {0};
     json_t *tables;
     int first[16];
     fake_cuda_reset(&api);
-    must_succeed(measure(0, 5, &tables, &err), &err);
+    must_succeed(measure(0, 5, &tables, ERR));
     memcpy(first, put_by, sizeof first);
     json_decref(tables);
     assert_true(first[2] > 0 && first[2] == first[4] && first[4] == first[5]);
-    must_succeed(measure(4, 5, &tables, &err), &err);
+    must_succeed(measure(4, 5, &tables, ERR));
     assert_null(tables);
     for (int ranks = 0; ranks < 16; ranks++) {
         assert_int_equal(put_by[ranks], ranks == 5 ? first[5] : 0);
     }
-    must_succeed(measure(2, 5, &tables, &err), &err);
+    must_succeed(measure(2, 5, &tables, ERR));
     assert_int_equal(put_by[2], 0);
     assert_int_equal(put_by[4], first[4]);
 }
 
 TEST(a_world_of_one_has_no_collectives)
 {
-    sp_error err = {0};
+    sp_error_clear(ERR);
     json_t *tables;
     fake_cuda_reset(&api);
-    assert_int_equal(measure(0, 1, &tables, &err), SP_ERR_USAGE);
+    assert_int_equal(measure(0, 1, &tables, ERR), SP_ERR_USAGE);
     assert_null(tables);
 }
 
@@ -136,11 +132,11 @@ TEST(failed_calls_leave_nothing_behind)
     static const char *const calls[] = {"Malloc", "EventCreateWithFlags", "EventRecord",
                                         "EventElapsedTime"};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
-        sp_error err = {0};
+        sp_error_clear(ERR);
         json_t *tables;
         fake_cuda_reset(&api);
         fake.fail = calls[i];
-        assert_int_not_equal(measure(0, 2, &tables, &err), SP_OK);
+        assert_int_not_equal(measure(0, 2, &tables, ERR), SP_OK);
         assert_null(tables);
     }
 }

@@ -5,21 +5,12 @@
 #include "backends/cuda/calibrate/elements.h"
 #include "kernels/cuda_kernels.h"
 #include "sim/model/inventory.h"
+#include "tests/support/initializers.h"
 #include "tests/support/test_main.h"
 
 enum { TOKENS = 48, MOST_TOKENS = 64 };
 
-static const sp_model llama = {.name = "small",
-                               .layers = 2,
-                               .hidden = 64,
-                               .ffn = 160,
-                               .heads = 4,
-                               .kv_heads = 2,
-                               .head_dim = 16,
-                               .vocab = 96,
-                               .activation = SP_SWIGLU,
-                               .norm = SP_RMSNORM,
-                               .positional = SP_ROPE};
+static const sp_model llama = {.name = "small", LLAMA_SHAPE(2, 64, 160, 4, 2, 96)};
 
 static sp_model other(void)
 {

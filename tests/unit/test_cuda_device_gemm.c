@@ -14,13 +14,12 @@ static char workspace[256];
 
 static sp_i_cuda_gemm *gemm_new(int sms)
 {
-    sp_error err = {0};
     sp_i_cuda_gemm *gemm;
     fake_cuda_reset(&api);
     computing_cublas_reset(&cublas);
     computing.workspace_bytes = 48;
     const sp_i_cuda_gemm_place place = {workspace, sizeof workspace, sms};
-    must_succeed(sp_i_cuda_gemm_new(&device, &cublas, &place, &gemm, &err), &err);
+    must_succeed(sp_i_cuda_gemm_new(&device, &cublas, &place, &gemm, ERR));
     return gemm;
 }
 
@@ -65,7 +64,6 @@ static void check_product(sp_i_cuda_product_kind kind, bool fp32, bool accumulat
     uint16_t w[OUT * IN];
     uint16_t dy[TOKENS * OUT];
     float result[OUT * TOKENS * IN];
-    sp_error err = {0};
     sp_i_cuda_gemm *gemm = gemm_new(0);
     const int rows = kind == SP_I_CUDA_WEIGHT ? OUT : TOKENS;
     const int columns = kind == SP_I_CUDA_FORWARD ? OUT : IN;
@@ -82,7 +80,7 @@ static void check_product(sp_i_cuda_product_kind kind, bool fp32, bool accumulat
             ((uint16_t *)result)[i] = sp_bf16_from_float(10.0f);
         }
     }
-    must_succeed(sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, &err), &err);
+    must_succeed(sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, ERR));
     for (int r = 0; r < rows; r++) {
         for (int c = 0; c < columns; c++) {
             int i = r * columns + c;
@@ -110,14 +108,13 @@ TEST(each_shape_asks_once)
     enum { SHAPES = 200 };
     uint16_t data[SHAPES * 2];
     float result[SHAPES * 2];
-    sp_error err = {0};
     sp_i_cuda_gemm *gemm = gemm_new(48);
     const sp_i_cuda_operands operands = {data, data, result};
     fill(data, SHAPES * 2, 0);
     for (int round = 0; round < 2; round++) {
         for (int t = 1; t <= SHAPES; t++) {
             const sp_i_cuda_product product = {SP_I_CUDA_FORWARD, t, 2, 1, true, false};
-            must_succeed(sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, &err), &err);
+            must_succeed(sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, ERR));
         }
         assert_int_equal(computing.heuristics, SHAPES);
         assert_int_equal(sp_i_cuda_gemm_shapes(gemm), SHAPES);
@@ -139,13 +136,12 @@ TEST(each_alignment_asks_for_itself)
     } cases[] = {{0, 0, 0, 256, 1}, {256, 512, 0, 256, 1}, {0, 64, 0, 64, 2}, {0, 0, 448, 64, 2},
                  {2, 64, 16, 2, 3}, {0, 16, 256, 16, 4},   {0, 0, 0, 256, 4}};
     const sp_i_cuda_product product = {SP_I_CUDA_FORWARD, 2, 2, 2, true, false};
-    sp_error err = {0};
     sp_i_cuda_gemm *gemm = gemm_new(0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const sp_i_cuda_operands operands = {data[0] + cases[i].left, data[1] + cases[i].right,
                                              data[2] + cases[i].result};
         int before = computing.heuristics;
-        must_succeed(sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, &err), &err);
+        must_succeed(sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, ERR));
         assert_int_equal(computing.heuristics, cases[i].asked);
         for (int k = 0; k < 4 && computing.heuristics > before; k++) {
             assert_int_equal(computing.alignment[k], cases[i].expected);
@@ -169,14 +165,14 @@ TEST(a_bias_is_added_in_the_product)
     fill(bias[0], OUT, 0);
     fill(bias[1], OUT, 2);
     for (int without = 0; without < 2; without++) {
-        sp_error err = {0};
+        sp_error_clear(ERR);
         sp_i_cuda_gemm *gemm = gemm_new(0);
         computing.finds_no_bias = without;
         for (int call = 0; call < 3; call++) {
             bool added = false;
             sp_status status = call < 2 ? sp_i_cuda_gemm_run_biased(gemm, &product, &operands,
-                                                                    bias[call], &added, NULL, &err)
-                                        : sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, &err);
+                                                                    bias[call], &added, NULL, ERR)
+                                        : sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, ERR);
             assert_int_equal(status, SP_OK);
             assert_int_equal(added, call < 2 && !without);
             // The next call's may be aligned no better than the operand with the least.
@@ -203,20 +199,19 @@ TEST(failures_name_the_shape_and_leave_nothing)
     const sp_i_cuda_product product = {SP_I_CUDA_WEIGHT, 2, 3, 1, true, true};
     const sp_i_cuda_operands operands = {data, data, result};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
-        sp_error err = {0};
+        sp_error_clear(ERR);
         sp_i_cuda_gemm *gemm = gemm_new(8);
         computing.fail = calls[i];
-        assert_int_equal(sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, &err),
-                         SP_ERR_INTERNAL);
+        assert_int_equal(sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, ERR), SP_ERR_INTERNAL);
         assert_non_null(
-            strstr(err.message[0], "CUBLAS_STATUS_INVALID_VALUE for a weight gradient of 2 x 3"));
+            strstr(ERR->message[0], "CUBLAS_STATUS_INVALID_VALUE for a weight gradient of 2 x 3"));
         assert_int_equal(sp_i_cuda_gemm_shapes(gemm), 0);
         sp_i_cuda_gemm_free(gemm);
         assert_int_equal(computing.live, 0);
     }
-    sp_error err = {0};
+    sp_error_clear(ERR);
     sp_i_cuda_gemm *gemm = gemm_new(8);
     computing.finds_nothing = true;
-    assert_int_equal(sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, &err), SP_ERR_INTERNAL);
+    assert_int_equal(sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, ERR), SP_ERR_INTERNAL);
     sp_i_cuda_gemm_free(gemm);
 }

@@ -2,11 +2,11 @@
 // common.
 #include "backends/cuda/joined.h"
 #include "tests/gpu/support/fake_cuda.h"
+#include "tests/support/initializers.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/test_main.h"
 
-static const sp_run_request base = {
-    .precision = SP_BF16, .clock = SP_CLOCK_WALL, .seed = 3, .steps = 1};
+static const sp_run_request base = {.clock = SP_CLOCK_WALL, RUN_STEPS(SP_BF16, 3, 1)};
 
 // A plan of 2 pipeline ranks.
 static void make(plan_sample *s)

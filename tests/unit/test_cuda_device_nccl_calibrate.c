@@ -8,22 +8,13 @@
 #include "tests/gpu/support/clocked_cuda.h"
 #include "tests/gpu/support/fake_nccl.h"
 #include "tests/gpu/support/forked_ranks.h"
+#include "tests/support/initializers.h"
 
 enum { LONG_WAIT_MS = 60000, SHORT_WAIT_MS = 300 };
 
 // Untied embeddings 2 x 128, a norm of 8, three layers of 464: attention 4 x 64, MLP 3 x 64, norms
 // 2 x 8. 1656 gradients of 4 bytes are more than 4 KiB.
-static const sp_model tiny = {.name = "tiny",
-                              .layers = 3,
-                              .hidden = 8,
-                              .ffn = 8,
-                              .heads = 1,
-                              .kv_heads = 1,
-                              .head_dim = 8,
-                              .vocab = 16,
-                              .activation = SP_SWIGLU,
-                              .norm = SP_RMSNORM,
-                              .positional = SP_ROPE};
+static const sp_model tiny = {.name = "tiny", LLAMA_SHAPE(3, 8, 8, 1, 1, 16)};
 enum { SIZES = 3, KINDS = SP_COLLECTIVES }; // 1, 4 and 16 KiB
 
 typedef struct process {

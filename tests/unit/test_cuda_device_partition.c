@@ -41,10 +41,9 @@ static void everything_is_gone(void)
 
 TEST(one_split_makes_all_partitions)
 {
-    sp_error err = {0};
     sp_i_cuda_partitions *p;
     fake_cuda_reset(&api);
-    must_succeed(sp_i_cuda_partitions_new(&device, 4, 2, &p, &err), &err);
+    must_succeed(sp_i_cuda_partitions_new(&device, 4, 2, &p, ERR));
     assert_true(sp_i_cuda_are_partitioned(p, NULL));
     assert_int_equal(fake.splits, 1);
     assert_int_equal(fake.live_contexts, 4);
@@ -61,10 +60,9 @@ TEST(one_split_makes_all_partitions)
 // All SMs and a plain stream, without a split.
 TEST(one_partition_is_the_device)
 {
-    sp_error err = {0};
     sp_i_cuda_partitions *p;
     fake_cuda_reset(&api);
-    must_succeed(sp_i_cuda_partitions_new(&device, 1, 2, &p, &err), &err);
+    must_succeed(sp_i_cuda_partitions_new(&device, 1, 2, &p, ERR));
     assert_true(sp_i_cuda_are_partitioned(p, NULL));
     assert_int_equal(fake.splits, 0);
     assert_int_equal(fake.live_contexts, 0);
@@ -77,10 +75,9 @@ TEST(one_partition_is_the_device)
 // The reason names what was missing; the streams are there all the same, on the whole device.
 static void check_fallback(const char *reason)
 {
-    sp_error err = {0};
     sp_i_cuda_partitions *p;
     const char *why = NULL;
-    must_succeed(sp_i_cuda_partitions_new(&device, 4, 2, &p, &err), &err);
+    must_succeed(sp_i_cuda_partitions_new(&device, 4, 2, &p, ERR));
     assert_false(sp_i_cuda_are_partitioned(p, &why));
     assert_non_null(strstr(why, reason));
     assert_int_equal(fake.live_contexts, 0);
@@ -127,12 +124,12 @@ TEST(a_failing_driver_falls_back)
 
 TEST(failing_streams_are_errors)
 {
-    sp_error err = {0};
+    sp_error_clear(ERR);
     sp_i_cuda_partitions *p;
     fake_cuda_reset(&api);
     fake.fail = "GreenCtxStreamCreate";
     fake.fail_at = 5;
-    assert_int_equal(sp_i_cuda_partitions_new(&device, 4, 2, &p, &err), SP_ERR_INTERNAL);
+    assert_int_equal(sp_i_cuda_partitions_new(&device, 4, 2, &p, ERR), SP_ERR_INTERNAL);
     assert_null(p);
     everything_is_gone();
 }

@@ -4,15 +4,12 @@
 
 TEST(a_partition_is_measured_beside_busy_neighbours)
 {
-    sp_error err = {0};
     sp_profile profile;
     json_t *base = known();
     json_t *document = calibrated_in(base, PLACES);
     check_tables(document, LOADED);
     assert_true(clocked.delays > 0 && clocked.told_sms > 0);
-    if (sp_profile_from_json(document, "document", &profile, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(sp_profile_from_json(document, "document", &profile, ERR));
     assert_string_equal(profile.name, "fake-1of4");
     assert_close(profile.memory_bytes_per_s, 1e9 * MOVED_PER_NS / LOADED, 1e-3);
     assert_close(profile.kernel_s, 1e-9 * LAUNCH_NS * LOADED, 1e-3);
@@ -52,13 +49,13 @@ TEST(partitions_that_cannot_be_had_are_refused)
 {
     json_t *base = known();
     for (int i = 0; i < 3; i++) {
-        sp_error err = {0};
+        sp_error_clear(ERR);
         json_t *document = NULL;
         fake_cuda_reset(&clocked.api);
         clocked.api.partitions = i != 0; // an old driver
         fake.groups_less = i == 1;
         int places = i < 2 ? PLACES : SP_I_CUDA_MOST_PLACES + 1;
-        assert_int_equal(clocked_calibrate(base, places, &document, &err),
+        assert_int_equal(clocked_calibrate(base, places, &document, ERR),
                          i < 2 ? SP_ERR_INFEASIBLE : SP_ERR_USAGE);
         assert_null(document);
     }
@@ -72,12 +69,12 @@ TEST(a_call_that_fails_leaves_nothing_behind)
     json_t *base = known();
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         for (int at = 0; at < 4; at++) {
-            sp_error err = {0};
+            sp_error_clear(ERR);
             json_t *document = NULL;
             fake_cuda_reset(&clocked.api);
             fake.fail = calls[i];
             fake.fail_at = at;
-            sp_status status = clocked_calibrate(base, PLACES, &document, &err);
+            sp_status status = clocked_calibrate(base, PLACES, &document, ERR);
             // Streams that cannot be made are an error, not partitions that cannot be had.
             assert_int_not_equal(status, SP_OK);
             json_decref(document);
@@ -117,14 +114,13 @@ static cudaError_t first_delay(int64_t ns, cudaStream_t stream)
 // is timed is without neighbours, who start after one delay and go on after the last.
 TEST(neighbours_work_longer_than_what_is_timed)
 {
-    sp_error err = {0};
     sp_i_cuda_bench bench;
     sp_i_cuda_timing t;
     int place;
     fake_cuda_reset(&clocked.api);
     clocked.delays = started = 0;
     const sp_i_cuda_device device = {&clocked.api, 0};
-    assert_int_equal(sp_i_cuda_bench_init(&device, NULL, 64, &bench, &err), SP_OK);
+    must_succeed(sp_i_cuda_bench_init(&device, NULL, 64, &bench, ERR));
     worker workers[3] = {{0}};
     void *contexts[3] = {&workers[0], &workers[1], &workers[2]};
     bench.delay = first_delay;
@@ -132,7 +128,7 @@ TEST(neighbours_work_longer_than_what_is_timed)
     for (place = 1; place < 3; place++) {
         bench.neighbour[place - 1] = workers[place].stream = (cudaStream_t)(void *)&workers[place];
     }
-    assert_int_equal(sp_i_cuda_bench_time_loaded(&bench, work, contexts, 16.5e-6, &t, &err), SP_OK);
+    must_succeed(sp_i_cuda_bench_time_loaded(&bench, work, contexts, 16.5e-6, &t, ERR));
     assert_int_equal(started, 0);
     assert_int_equal(clocked.delays, 4);
     assert_int_equal(t.repeats, 2 * SP_I_CUDA_BATCH);
@@ -141,7 +137,7 @@ TEST(neighbours_work_longer_than_what_is_timed)
     assert_close(t.median_s, 1e-6, 1e-4);
     // Alone, the neighbours rest.
     int runs = workers[1].runs;
-    assert_int_equal(sp_i_cuda_bench_time(&bench, work, contexts[0], 0.0, &t, &err), SP_OK);
+    must_succeed(sp_i_cuda_bench_time(&bench, work, contexts[0], 0.0, &t, ERR));
     assert_int_equal(workers[1].runs, runs);
     assert_int_equal(clocked.delays, 4);
     // What takes longer than its budget has few repeats, after one that warms up.

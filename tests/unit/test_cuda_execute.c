@@ -121,19 +121,18 @@ static void request_agrees(const sp_run_request *request)
 
 TEST(random_plans)
 {
-    const sp_model models[] = {host_llama(), host_gpt()};
     for (int i = 0; i < 2; i++) {
         const host_random draw = {.agrees = request_agrees,
-                                  .model = &models[i % 2],
-                                  .dropout = i % 2 == 1 ? "0.1" : "0",
+                                  .gpt = i % 2 == 1,
+                                  .dropout = i % 2 == 1 ? "0.1" : NULL,
                                   .seed = 41 + (uint64_t)i,
                                   .count = 1,
                                   .most_tokens = 100,
-                                  .precision = SP_BF16,
+                                  .bf16 = true,
                                   .most_tp_bits = 1,
                                   .most_cp = 2,
                                   .merges = true,
                                   .zero = 2 + i};
-        host_random_agree(&draw);
+        host_random_agree(draw);
     }
 }

@@ -64,13 +64,10 @@ static void every_schedule(const conformance_device *device)
         int chunks = traits.chunks > 0 ? traits.chunks : kind == SP_SCHEDULE_INTERLEAVED ? 2 : 1;
         const uniform_case c = {.kind = (sp_schedule_kind)kind,
                                 .pp = 2,
-                                .dp = 1,
                                 .chunks = chunks,
                                 .microbatches = 4,
                                 .slices = traits.sliced ? 2 : 0,
-                                .f_ns = 1000,
-                                .i_ns = 1100,
-                                .w_ns = 900};
+                                .ns = {1000, 1100, 900}};
         const sp_engine_options simulated = {0};
         uniform_step step;
         uniform_step_run(&c, &simulated, &step);
@@ -79,45 +76,14 @@ static void every_schedule(const conformance_device *device)
     }
 }
 
-TEST(runs_a_random_plan)
-{
-    pass(random_plan, 12, SP_CLOCK_VIRTUAL);
-}
-
-TEST(runs_a_random_plan_on_the_wall_clock)
-{
-    pass(random_plan, 12, SP_CLOCK_WALL);
-}
-
-TEST(runs_every_schedule)
-{
-    pass(every_schedule, 4, SP_CLOCK_VIRTUAL);
-}
-
-TEST(runs_every_schedule_on_the_wall_clock)
-{
-    pass(every_schedule, 4, SP_CLOCK_WALL);
-}
-
-TEST(refuses)
-{
-    pass(conformance_refuses, 12, SP_CLOCK_VIRTUAL);
-}
-
-TEST(fails)
-{
-    pass(conformance_fails, 2, SP_CLOCK_VIRTUAL);
-}
-
-TEST(fails_on_the_wall_clock)
-{
-    pass(conformance_fails, 2, SP_CLOCK_WALL);
-}
-
-TEST(survives_no_memory)
-{
-    pass(conformance_survives_no_memory, 2, SP_CLOCK_VIRTUAL);
-}
+TEST_CALL(runs_a_random_plan, pass(random_plan, 12, SP_CLOCK_VIRTUAL))
+TEST_CALL(runs_a_random_plan_on_the_wall_clock, pass(random_plan, 12, SP_CLOCK_WALL))
+TEST_CALL(runs_every_schedule, pass(every_schedule, 4, SP_CLOCK_VIRTUAL))
+TEST_CALL(runs_every_schedule_on_the_wall_clock, pass(every_schedule, 4, SP_CLOCK_WALL))
+TEST_CALL(refuses, pass(conformance_refuses, 12, SP_CLOCK_VIRTUAL))
+TEST_CALL(fails, pass(conformance_fails, 2, SP_CLOCK_VIRTUAL))
+TEST_CALL(fails_on_the_wall_clock, pass(conformance_fails, 2, SP_CLOCK_WALL))
+TEST_CALL(survives_no_memory, pass(conformance_survives_no_memory, 2, SP_CLOCK_VIRTUAL))
 
 TEST(survives_no_memory_on_the_wall_clock)
 {

@@ -6,8 +6,10 @@
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/host_run.h"
+#include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 
 enum { SAMPLES = 2, MIB = 1 << 20, PRIME = 23 };
 
@@ -28,7 +30,6 @@ static void open_fixture(fixture *f, sp_clock clock)
 {
     static const sp_memory_options memory;
     const sp_schedule_spec spec = {.kind = SP_SCHEDULE_1F1B};
-    sp_error err = {0};
     *f = (fixture){.model = host_llama(),
                    .layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1},
                    .tokens = {9, 5},
@@ -37,23 +38,13 @@ static void open_fixture(fixture *f, sp_clock clock)
     f->batch = (sp_batch){.ids = f->ids, .tokens = f->tokens, .count = SAMPLES, .total_tokens = 14};
     sp_packing_init(&f->packing, &f->batch, 1);
     for (int32_t s = 0; s < SAMPLES; s++) {
-        const sp_slice slice = {
-            .sample = s, .tokens = f->tokens[s], .computed_tokens = f->tokens[s]};
         f->ids[s] = s;
-        assert_true(sp_pack_list_begin(&f->packing.forward, 0, 1));
-        assert_true(sp_pack_list_add(&f->packing.forward, slice, true));
+        assert_true(pack_sample(&f->packing.forward, 0, 1, s, f->tokens[s]));
     }
-    must_succeed(sp_plan_init(&f->plan, &f->layout, &f->packing, &err), &err);
-    must_succeed(sp_schedule_generate(&spec, NULL, "plan", &f->plan, &err), &err);
-    f->request = (sp_run_request){.plan = &f->plan,
-                                  .model = &f->model,
-                                  .memory = &memory,
-                                  .clock = clock,
-                                  .precision = SP_BF16,
-                                  .seed = 1,
-                                  .steps = 1,
-                                  .options = &f->option,
-                                  .option_count = 1};
+    must_succeed(sp_plan_init(&f->plan, &f->layout, &f->packing, ERR));
+    must_succeed(sp_schedule_generate(&spec, NULL, "plan", &f->plan, ERR));
+    f->request = (sp_run_request){RUN_OF(&f->plan, &f->model, &memory), .clock = clock,
+                                  RUN_STEPS(SP_BF16, 1, 1), RUN_OPTIONS(&f->option, 1)};
     f->backend = emulated_backend_new();
     sp_emulated_takes = emulated_kernels_skip; // nothing here depends on values
 }
@@ -116,30 +107,22 @@ static void launches_fail_on(sp_clock clock)
     open_fixture(&f, clock);
     sp_status status = SP_ERR_INTERNAL;
     for (long n = 0; status != SP_OK; n += PRIME) {
-        sp_error err;
         sp_emulated_launches = n;
-        status = run(&f, &err);
+        status = run(&f, ERR);
         bool reached = sp_emulated_launches < 0;
         sp_emulated_launches = -1;
         assert_true(reached == (status != SP_OK));
         if (status != SP_OK) {
-            must_say(&err, "sp_cuda_");
-            in_actions += names_an_action(&f, &err);
+            must_say(ERR, "sp_cuda_");
+            in_actions += names_an_action(&f, ERR);
         }
     }
     assert_true(in_actions > 3);
     close_fixture(&f);
 }
 
-TEST(launches_fail)
-{
-    launches_fail_on(SP_CLOCK_VIRTUAL);
-}
-
-TEST(launches_fail_on_the_wall_clock)
-{
-    launches_fail_on(SP_CLOCK_WALL);
-}
+TEST_CALL(launches_fail, launches_fail_on(SP_CLOCK_VIRTUAL))
+TEST_CALL(launches_fail_on_the_wall_clock, launches_fail_on(SP_CLOCK_WALL))
 
 static void calls_fail_on(const char *call, const char *name, int stride, sp_clock clock, bool acts)
 {
@@ -149,16 +132,15 @@ static void calls_fail_on(const char *call, const char *name, int stride, sp_clo
     fake.fail = call;
     sp_status status = SP_ERR_INTERNAL;
     for (int n = 0; status != SP_OK; n += stride) {
-        sp_error err;
         fake.fail_at = n;
         fake.calls = 0;
-        status = run(&f, &err);
+        status = run(&f, ERR);
         if ((fake.calls > n) != (status != SP_OK)) {
             fail_msg("call %d of %s: %s", n, call, sp_status_text(status));
         }
         if (status != SP_OK) {
-            must_say(&err, name);
-            in_actions += names_an_action(&f, &err);
+            must_say(ERR, name);
+            in_actions += names_an_action(&f, ERR);
         }
     }
     assert_true(!acts || in_actions > 3);
@@ -177,17 +159,16 @@ TEST(reading_fails)
 {
     fixture f;
     sp_run *made;
-    sp_error err = {0};
     sp_tensor_info info;
     open_fixture(&f, SP_CLOCK_VIRTUAL);
-    must_succeed(sp_backend_run(f.backend, 0, &f.request, &made, &err), &err);
+    must_succeed(sp_backend_run(f.backend, 0, &f.request, &made, ERR));
     assert_int_equal(sp_run_tensor_at(made, 0, &info, NULL), SP_OK);
     double *values = sp_i_calloc((size_t)info.elements, sizeof *values);
     assert_non_null(values);
     fake.fail = "MemcpyAsync";
-    assert_int_equal(sp_run_tensor_read(made, info.name, values, info.elements, &err),
+    assert_int_equal(sp_run_tensor_read(made, info.name, values, info.elements, ERR),
                      SP_ERR_INTERNAL);
-    must_say(&err, "cudaMemcpyAsync");
+    must_say(ERR, "cudaMemcpyAsync");
     sp_i_free(values);
     sp_run_free(made);
     close_fixture(&f);
@@ -214,12 +195,11 @@ TEST(partitions_fail)
 TEST(products_fail)
 {
     fixture f;
-    sp_error err;
     open_fixture(&f, SP_CLOCK_VIRTUAL);
     computing.fails = true;
-    assert_int_equal(run(&f, &err), SP_ERR_INTERNAL);
-    must_say(&err, "dp 0 pp 0: F0: ");
-    must_say(&err, "CUBLAS_STATUS_EXECUTION_FAILED");
+    assert_int_equal(run(&f, ERR), SP_ERR_INTERNAL);
+    must_say(ERR, "dp 0 pp 0: F0: ");
+    must_say(ERR, "CUBLAS_STATUS_EXECUTION_FAILED");
     close_fixture(&f);
 }
 
@@ -233,10 +213,9 @@ TEST(memory_runs_out)
     size_t enough = fake.free_bytes;
     fake.free_bytes -= (size_t)(512 - 32) * MIB;
     for (sp_status status = SP_ERR_NO_MEMORY; status != SP_OK; fake.free_bytes += 16 << 10) {
-        sp_error err;
         assert_true(fake.free_bytes < enough);
-        status = run(&f, &err);
-        bool in_action = status != SP_OK && names_an_action(&f, &err);
+        status = run(&f, ERR);
+        bool in_action = status != SP_OK && names_an_action(&f, ERR);
         assert_true(status == SP_OK || status == SP_ERR_INFEASIBLE ||
                     (status == SP_ERR_NO_MEMORY && !in_action));
         in_actions += in_action;

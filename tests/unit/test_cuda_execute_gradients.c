@@ -14,13 +14,13 @@ static gradients_report compare(const char *name, size_t options)
 {
     char path[1024];
     host_device cpu;
-    sp_error err = {0};
+    sp_error_clear(ERR);
     gradients_report report;
     snprintf(path, sizeof path, "%s/%s", folder, name);
     sp_backend *gpu = emulated_backend_new();
     host_open(&cpu);
-    if (gradients_compare_file(gpu, cpu.backend, path, on_gpu, options, &report, &err) != SP_OK) {
-        fail_msg("%s: %s", name, err.message[0]);
+    if (gradients_compare_file(gpu, cpu.backend, path, on_gpu, options, &report, ERR) != SP_OK) {
+        fail_msg("%s: %s", name, ERR->message[0]);
     }
     host_close(&cpu);
     emulated_backend_free(gpu);

@@ -8,6 +8,7 @@
 #include "tests/gpu/support/fake_graph.h"
 #include "tests/support/execution_rules.h"
 #include "tests/support/host_run.h"
+#include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -92,10 +93,9 @@ static void ask(asked *a, const sp_run_request *request, const char *graphs, int
 static sp_run *run_on(const sp_backend *backend, const asked *a, put_counts *put)
 {
     sp_run *run = NULL;
-    sp_error err = {0};
     const put_counts before = put_so_far();
     const fake_graph_counts graphs = fake_graphs;
-    must_succeed(sp_backend_run(backend, 0, &a->request, &run, &err), &err);
+    must_succeed(sp_backend_run(backend, 0, &a->request, &run, ERR));
     const put_counts now = put_so_far();
     *put = (put_counts){now.kernels - before.kernels, now.copies - before.copies,
                         now.sets - before.sets, now.products - before.products};
@@ -235,17 +235,15 @@ static sp_run_request request_of(const observed *o, const sp_step_view *view)
 {
     static const sp_backend_option links[] = {{"links", "emulated"}};
     static const sp_backend_option clip[] = {{"clip", "0.01"}};
-    return (sp_run_request){.plan = view->plan,
-                            .costs = view->costs,
-                            .options = o->of->limits ? clip : links,
-                            .option_count = o->of->limits || o->of->links,
-                            .timeout_ns = o->of->limits ? INT64_C(1000000000000000) : 0,
-                            .model = &o->run.scenario.model,
-                            .memory = &o->run.scenario.memory,
-                            .clock = SP_CLOCK_WALL,
-                            .precision = SP_BF16,
-                            .seed = 5,
-                            .memory_points = true};
+    return (sp_run_request){
+        RUN_OF(view->plan, &o->run.scenario.model, &o->run.scenario.memory),
+        .costs = view->costs,
+        .timeout_ns = o->of->limits ? INT64_C(1000000000000000) : 0,
+        .clock = SP_CLOCK_WALL,
+        .precision = SP_BF16,
+        .seed = 5,
+        RUN_OPTIONS(o->of->limits ? clip : links, o->of->limits || o->of->links),
+        .memory_points = true};
 }
 
 static sp_status compare(void *context, const sp_step_view *view, sp_error *err)
@@ -400,13 +398,12 @@ static int calls_fail(const sp_backend *backend, const asked *a, const char *cal
     sp_status status = SP_ERR_INTERNAL;
     fake.fail = call;
     for (int n = 0; status != SP_OK; n += stride) {
-        sp_error err;
         fake.fail_at = n;
         fake.calls = 0;
-        status = run_to_failure(backend, a, &err);
+        status = run_to_failure(backend, a, ERR);
         assert_true((fake.calls > n) == (status != SP_OK));
         if (status != SP_OK) {
-            must_say(&err, name);
+            must_say(ERR, name);
             failed++;
         }
     }

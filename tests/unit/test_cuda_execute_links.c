@@ -4,6 +4,7 @@
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/host_run.h"
+#include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -38,15 +39,9 @@ static sp_status compare(void *context, const sp_step_view *view, sp_error *err)
 {
     const observed *o = context;
     const sp_backend_option options[] = {{"cudnn", "off"}, {"links", "emulated"}};
-    sp_run_request request = {.plan = view->plan,
-                              .model = &o->run.scenario.model,
-                              .memory = &o->run.scenario.memory,
-                              .costs = view->costs,
-                              .clock = o->clock,
-                              .precision = SP_BF16,
-                              .seed = 3,
-                              .steps = 2,
-                              .options = options};
+    sp_run_request request = {RUN_OF(view->plan, &o->run.scenario.model, &o->run.scenario.memory),
+                              .costs = view->costs, .clock = o->clock, .options = options,
+                              RUN_STEPS(SP_BF16, 3, 2)};
     sp_backend *backend = emulated_backend_new();
     (void)err;
     outcome without = run_with(backend, &request, 1);

@@ -7,6 +7,7 @@
 #include "sim/engine/memory.h"
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/support/host_memory.h"
+#include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -65,10 +66,9 @@ static void shrink(json_t *settings)
 static void read_small_set(sp_scenario_set *set)
 {
     json_t *document;
-    sp_error err = {0};
     const char *const overrides[] = {"profile=h200", "stack.name=cuda",
                                      "stack.cudnn_attention=false"};
-    must_succeed_for(SET, sp_json_read_file(SET, 1 << 20, &document, &err), &err);
+    must_succeed_for(SET, sp_json_read_file(SET, 1 << 20, &document, ERR));
     json_t *base = json_object_get(document, "base");
     json_t *groups = json_object_get(document, "groups");
     assert_string_equal(json_string_value(json_object_get(base, "stack")), "cuda");
@@ -77,7 +77,7 @@ static void read_small_set(sp_scenario_set *set)
     for (size_t g = 0; g < json_array_size(groups); g++) {
         shrink(json_object_get(json_array_get(groups, g), "set"));
     }
-    must_succeed_for(SET, sp_scenario_set_from_json(document, SET, overrides, 3, set, &err), &err);
+    must_succeed_for(SET, sp_scenario_set_from_json(document, SET, overrides, 3, set, ERR));
 }
 
 // ---- one case ----
@@ -101,18 +101,13 @@ static void peak_is_near(const execution *e, const sp_rank_timeline *rank,
 static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
 {
     const execution *e = context;
+    (void)err;
     const sp_scenario *scenario = &e->of->scenario;
     const sp_backend_option options[] = {{"cudnn", "off"}};
     bool wall = strcmp(e->of->clock, sp_clock_names[SP_CLOCK_WALL]) == 0;
-    const sp_run_request request = {.plan = view->plan,
-                                    .model = &scenario->model,
-                                    .memory = &scenario->memory,
+    const sp_run_request request = {RUN_OF(view->plan, &scenario->model, &scenario->memory),
                                     .clock = wall ? SP_CLOCK_WALL : SP_CLOCK_VIRTUAL,
-                                    .precision = SP_BF16,
-                                    .seed = 5,
-                                    .steps = 1,
-                                    .options = options,
-                                    .option_count = 1,
+                                    RUN_STEPS(SP_BF16, 5, 1), RUN_OPTIONS(options, 1),
                                     .memory_points = true};
     sp_run *run = host_run(&(host_device){.backend = e->backend}, &request);
     const sp_measured_step *step = sp_run_step(run, 0);
@@ -121,7 +116,7 @@ static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
         all[k] = (sp_memory_category)k;
     }
     sp_memory_timeline predicted;
-    must_succeed(sp_memory_replay(&step->timeline, view->costs, true, &predicted, err), err);
+    must_succeed(sp_memory_replay(&step->timeline, view->costs, true, &predicted, ERR));
     for (size_t r = 0; r < step->timeline.rank_count; r++) {
         const host_memory memory = {.plan = view->plan,
                                     .rank = &step->timeline.ranks[r],
@@ -141,10 +136,8 @@ static void is_as_predicted(const execution *e)
         .no_bounds = true, .observer = execute, .observer_context = (void *)(uintptr_t)e};
     sp_batches batches;
     sp_result result;
-    sp_error err = {0};
-    must_succeed_for(e->of->name, sp_evaluate_batches(&e->of->scenario, &batches, &err), &err);
-    must_succeed_for(e->of->name, sp_evaluate(&e->of->scenario, &batches, &options, &result, &err),
-                     &err);
+    must_succeed_for(e->of->name, sp_evaluate_batches(&e->of->scenario, &batches, ERR));
+    must_succeed_for(e->of->name, sp_evaluate(&e->of->scenario, &batches, &options, &result, ERR));
     sp_result_fini(&result);
     sp_batches_fini(&batches);
 }
@@ -168,32 +161,9 @@ static void group_is_as_predicted(const char *group, size_t least)
     sp_scenario_set_fini(&set);
 }
 
-TEST(llama)
-{
-    group_is_as_predicted("llama", 9);
-}
-
-TEST(llama_long)
-{
-    group_is_as_predicted("llama long", 7);
-}
-
-TEST(llama_wide)
-{
-    group_is_as_predicted("llama wide", 2);
-}
-
-TEST(gpt)
-{
-    group_is_as_predicted("gpt", 3);
-}
-
-TEST(partition)
-{
-    group_is_as_predicted("partition", 4);
-}
-
-TEST(partition_long)
-{
-    group_is_as_predicted("part. long", 3);
-}
+TEST_CALL(llama, group_is_as_predicted("llama", 9))
+TEST_CALL(llama_long, group_is_as_predicted("llama long", 7))
+TEST_CALL(llama_wide, group_is_as_predicted("llama wide", 2))
+TEST_CALL(gpt, group_is_as_predicted("gpt", 3))
+TEST_CALL(partition, group_is_as_predicted("partition", 4))
+TEST_CALL(partition_long, group_is_as_predicted("part. long", 3))

@@ -82,22 +82,21 @@ static void request_agrees(const sp_run_request *request)
 
 TEST(random_plans)
 {
-    const sp_model models[] = {host_llama(), host_gpt()};
     agreed = 0;
     for (int i = 0; i < 6; i++) {
         const host_random draw = {.agrees = request_agrees,
-                                  .model = &models[i % 2],
-                                  .dropout = i % 2 == 1 ? "0.1" : "0",
+                                  .gpt = i % 2 == 1,
+                                  .dropout = i % 2 == 1 ? "0.1" : NULL,
                                   .seed = 71 + (uint64_t)i,
                                   .count = 1,
                                   .most_tokens = 24,
-                                  .precision = SP_BF16,
+                                  .bf16 = true,
                                   .clock = SP_CLOCK_WALL,
                                   .most_tp_bits = 1 - i % 2,
                                   .most_cp = 1 + i % 2,
                                   .merges = true,
                                   .zero = 1};
-        host_random_agree(&draw);
+        host_random_agree(draw);
     }
     assert_true(agreed > 2);
 }

@@ -6,8 +6,10 @@
 #include "tests/gpu/support/fake_nccl.h"
 #include "tests/gpu/support/joined_backend.h"
 #include "tests/support/host_run.h"
+#include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 
 enum { SAMPLES = 4, RANKS = 4 };
 
@@ -28,7 +30,6 @@ static void open_fixture(fixture *f)
 {
     static const sp_memory_options memory;
     const sp_schedule_spec spec = {.kind = SP_SCHEDULE_1F1B};
-    sp_error err = {0};
     *f = (fixture){.model = host_llama(),
                    .layout = {.tp = 2, .cp = 1, .pp = 2, .dp = 1, .chunks = 1},
                    .tokens = {5, 3, 8, 4},
@@ -37,23 +38,13 @@ static void open_fixture(fixture *f)
     f->batch = (sp_batch){.ids = f->ids, .tokens = f->tokens, .count = SAMPLES, .total_tokens = 20};
     sp_packing_init(&f->packing, &f->batch, 1);
     for (int32_t s = 0; s < SAMPLES; s++) {
-        const sp_slice slice = {
-            .sample = s, .tokens = f->tokens[s], .computed_tokens = f->tokens[s]};
         f->ids[s] = s;
-        assert_true(sp_pack_list_begin(&f->packing.forward, 0, 1));
-        assert_true(sp_pack_list_add(&f->packing.forward, slice, true));
+        assert_true(pack_sample(&f->packing.forward, 0, 1, s, f->tokens[s]));
     }
-    must_succeed(sp_plan_init(&f->plan, &f->layout, &f->packing, &err), &err);
-    must_succeed(sp_schedule_generate(&spec, NULL, "plan", &f->plan, &err), &err);
-    f->request = (sp_run_request){.plan = &f->plan,
-                                  .model = &f->model,
-                                  .memory = &memory,
-                                  .clock = SP_CLOCK_WALL,
-                                  .precision = SP_BF16,
-                                  .seed = 1,
-                                  .steps = 2,
-                                  .options = f->options,
-                                  .option_count = 2};
+    must_succeed(sp_plan_init(&f->plan, &f->layout, &f->packing, ERR));
+    must_succeed(sp_schedule_generate(&spec, NULL, "plan", &f->plan, ERR));
+    f->request = (sp_run_request){RUN_OF(&f->plan, &f->model, &memory), .clock = SP_CLOCK_WALL,
+                                  RUN_STEPS(SP_BF16, 1, 2), RUN_OPTIONS(f->options, 2)};
     f->backend = joined_backend_new();
     sp_emulated_takes = emulated_kernels_skip; // nothing here depends on values
 }
@@ -116,8 +107,7 @@ TEST(an_action_that_never_ends)
     open_fixture(&f);
     f.options[1] = (sp_backend_option){"stall", "F2@0.1"};
     f.request.timeout_ns = 2000000000;
-    sp_error err;
-    assert_int_equal(run(&f, &err), SP_ERR_LIMIT);
+    assert_int_equal(run(&f, ERR), SP_ERR_LIMIT);
     for (int r = 0; r < RANKS; r++) {
         assert_int_equal(joined[r].status, SP_ERR_LIMIT);
     }
@@ -131,13 +121,11 @@ TEST(calls_that_fail)
     open_fixture(&f);
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         char text[64];
-        sp_error err;
         snprintf(text, sizeof text, "nccl%s failed with ncclSystemError", calls[i]);
         nccl.fail = calls[i];
         nccl.fail_rank = 1;
         nccl.fail_code = ncclSystemError;
-        assert_int_equal(run(&f, &err), SP_ERR_IO);
-        assert_non_null(strstr(err.message[0], text));
+        must_fail_with(run(&f, ERR), SP_ERR_IO, text);
         nccl.fail = NULL;
     }
     assert_int_equal(run(&f, &(sp_error){0}), SP_OK);
@@ -154,14 +142,13 @@ TEST(work_that_fails)
     open_fixture(&f);
     f.request.steps = 1;
     for (int n = 0; status != SP_OK; n += 5) {
-        sp_error err;
         fake.fail = "MemcpyAsync";
         fake.fail_at = n;
         fake.calls = 0;
-        status = run(&f, &err);
+        status = run(&f, ERR);
         for (int r = 0; status != SP_OK && r < RANKS; r++) {
             const char *words = joined[r].err.message[0];
-            if (strcmp(words, err.message[0]) != 0 ||
+            if (strcmp(words, ERR->message[0]) != 0 ||
                 (strstr(words, "dp 0 pp ") == NULL && strstr(words, "nccl_bytes.c:") == NULL) ||
                 strstr(words, "cudaMemcpyAsync") == NULL) {
                 fail_msg("copy %d, rank %d: \"%s\"", n, r, words);
@@ -247,20 +234,18 @@ TEST(a_process_that_never_comes)
 
 TEST(what_processes_cannot_execute)
 {
-    sp_error err;
     fixture f;
     open_fixture(&f);
     f.request.clock = SP_CLOCK_VIRTUAL;
     must_end(&f, SP_ERR_USAGE, "ranks that are processes run on the wall clock alone");
     f.request.clock = SP_CLOCK_WALL;
     f.options[1] = (sp_backend_option){"transport", "mail"};
-    assert_int_equal(run(&f, &err), SP_ERR_USAGE);
-    assert_string_equal(err.message[0], "backend 'cuda': transport: expected \"auto\", \"threads\" "
-                                        "or \"nccl\", got \"mail\"");
+    must_fail(run(&f, ERR), SP_ERR_USAGE,
+              "backend 'cuda': transport: expected \"auto\", \"threads\" "
+              "or \"nccl\", got \"mail\"");
     f.options[1] = (sp_backend_option){"nccl_mib", "-1"};
-    assert_int_equal(run(&f, &err), SP_ERR_USAGE);
-    assert_string_equal(err.message[0],
-                        "backend 'cuda': nccl_mib: expected an integer from 0 to 1048576, got "
-                        "\"-1\"");
+    must_fail(run(&f, ERR), SP_ERR_USAGE,
+              "backend 'cuda': nccl_mib: expected an integer from 0 to 1048576, got "
+              "\"-1\"");
     close_fixture(&f);
 }

@@ -22,19 +22,17 @@ static void pass_alone(const computing_product *product, cudaStream_t stream)
 
 static void run_watched(const sp_run_request *request, const sp_i_cuda_device *gpu, int *count)
 {
-    sp_error err = {0};
     sp_backend *backend = emulated_backend_new();
     const host_device device = {.backend = backend};
     products_watch(gpu);
     sp_run_free(host_run(&device, request));
-    must_succeed(products_seen(request->steps, shapes, count, &err), &err);
+    must_succeed(products_seen(request->steps, shapes, count, ERR));
     emulated_backend_free(backend);
 }
 
 TEST(every_product_is_seen)
 {
     sp_plan_input in;
-    sp_error err = {0};
     sp_i_cuda_api api;
     sp_i_cublas_api cublas;
     int count;
@@ -44,7 +42,7 @@ TEST(every_product_is_seen)
     fake_cuda_reset(&api);
     computing_cublas_reset(&cublas);
     const sp_i_cuda_device gpu = {&api, 0};
-    must_succeed(sp_plan_input_read(path, &in, &err), &err);
+    must_succeed(sp_plan_input_read(path, &in, ERR));
     sp_run_request request = plan_request(&in, SP_CLOCK_VIRTUAL, STEPS);
     request.options = options;
     request.option_count = 1;
@@ -63,7 +61,7 @@ TEST(every_product_is_seen)
     fake_cuda_reset(&api);
     fake.tick_ns = TICK_NS;
     computing.clock = pass_alone;
-    must_succeed(products_alone(&gpu, &cublas, 0.001, shapes, count, &err), &err);
+    must_succeed(products_alone(&gpu, &cublas, 0.001, shapes, count, ERR));
     for (int i = 0; i < count; i++) {
         assert_within(1e9 * shapes[i].alone_s, (ALONE_NS + TICK_NS), 1.0);
     }
@@ -76,11 +74,11 @@ TEST(every_product_is_seen)
 // One step has none that counts.
 TEST(one_step_is_refused)
 {
-    sp_error err = {0};
+    sp_error_clear(ERR);
     sp_i_cuda_api api;
     int count;
     fake_cuda_reset(&api);
     const sp_i_cuda_device gpu = {&api, 0};
     products_watch(&gpu);
-    assert_int_equal(products_seen(1, shapes, &count, &err), SP_ERR_LIMIT);
+    assert_int_equal(products_seen(1, shapes, &count, ERR), SP_ERR_LIMIT);
 }

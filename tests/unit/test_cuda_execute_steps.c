@@ -5,6 +5,7 @@
 #include "sim/base/alloc.h"
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/support/host_run.h"
+#include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -48,13 +49,8 @@ static sp_status train(void *context, const sp_step_view *view, sp_error *err)
     const observed *o = context;
     const sp_backend_option options[] = {
         {"cudnn", "off"}, {"rounded", "true"}, {"learning_rate", "0.01"}, {"text", o->text}};
-    const sp_run_request request = {.plan = view->plan,
-                                    .model = &o->run.scenario.model,
-                                    .precision = SP_BF16,
-                                    .seed = 7,
-                                    .steps = STEPS,
-                                    .options = options,
-                                    .option_count = 4};
+    const sp_run_request request = {RUN_OF(view->plan, &o->run.scenario.model, NULL),
+                                    RUN_STEPS(SP_BF16, 7, STEPS), RUN_OPTIONS(options, 4)};
     sp_run_request on_cpu = request;
     host_device cpu;
     sp_backend *backend = emulated_backend_new();
@@ -167,13 +163,8 @@ static sp_status clip(void *context, const sp_step_view *view, sp_error *err)
                                          {"learning_rate", "0.01"},
                                          {"clip", "1e-6"}};
     const sp_backend_option resting[] = {{"rounded", "true"}, {"learning_rate", "0"}};
-    const sp_run_request request = {.plan = view->plan,
-                                    .model = &o->run.scenario.model,
-                                    .precision = SP_BF16,
-                                    .seed = 3,
-                                    .steps = 1,
-                                    .options = options,
-                                    .option_count = 5};
+    const sp_run_request request = {RUN_OF(view->plan, &o->run.scenario.model, NULL),
+                                    RUN_STEPS(SP_BF16, 3, 1), RUN_OPTIONS(options, 5)};
     sp_run_request still = request;
     host_device cpu;
     sp_backend *backend = emulated_backend_new();

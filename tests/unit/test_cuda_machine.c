@@ -10,14 +10,13 @@ enum { MIB = 1 << 20, MEMORY = 80 * MIB };
 static sp_i_cuda_api api;
 static sp_i_cublas_api cublas;
 static const sp_i_cuda_device device = {&api, 0};
-static sp_error err;
 
 static sp_status try_machine(int ranks, bool partitioned, sp_runtime **made)
 {
     const sp_i_cuda_machine_options options = {
         .ranks = ranks, .partitioned = partitioned, .memory_bytes = MEMORY};
-    sp_error_clear(&err);
-    return sp_i_cuda_machine_new(&device, &cublas, &options, made, &err);
+    sp_error_clear(ERR);
+    return sp_i_cuda_machine_new(&device, &cublas, &options, made, ERR);
 }
 
 static sp_runtime *machine_new(int ranks, bool partitioned)
@@ -95,7 +94,7 @@ TEST(copies_move_bytes)
     m->ops->copy_rows(m, ROWS - 1, TO, x + TO, TO, y + TO, TO);
     m->ops->download(m, host, x, sizeof host);
     assert_memory_equal(host, back, sizeof host);
-    assert_int_equal(m->ops->synchronize(m, &err), SP_OK);
+    must_succeed(m->ops->synchronize(m, ERR));
     end(m);
 }
 
@@ -171,7 +170,7 @@ TEST(sums_are_of_all_members)
     m->ops->reduce(m, SP_ELEMENT_BF16, false, 1, in, MEMBERS, out, 1);
     m->ops->download(m, &result, out[0], sizeof result);
     assert_true(sp_bf16_to_float(result) == 1.0f + 0x1p-7f);
-    assert_int_equal(m->ops->synchronize(m, &err), SP_OK);
+    must_succeed(m->ops->synchronize(m, ERR));
     end(m);
 }
 
@@ -196,18 +195,17 @@ TEST(failures_stay_with_their_rank)
     assert_int_equal(m->ops->stamp_ns(m, 0), 0);
     (void)m->ops->now_ns(m);
     for (int times = 0; times < 2; times++) {
-        sp_error_clear(&err);
-        assert_int_equal(m->ops->synchronize(m, &err), SP_ERR_INTERNAL);
-        assert_non_null(strstr(err.message[0], "GPU 0: cudaMemcpyAsync failed with"));
-        assert_non_null(strstr(err.message[0], "(lane.c:"));
+        must_fail_with(m->ops->synchronize(m, ERR), SP_ERR_INTERNAL,
+                       "GPU 0: cudaMemcpyAsync failed with");
+        assert_non_null(strstr(ERR->message[0], "(lane.c:"));
     }
     // What was put down before is waited for all the same.
     assert_string_equal(fake.log, "StreamSynchronize StreamSynchronize ");
     fake.log[0] = '\0';
     m->ops->enter(m, 1);
-    sp_error_clear(&err);
+    sp_error_clear(ERR);
     m->ops->zero(m, x, 1);
-    assert_int_equal(m->ops->synchronize(m, &err), SP_OK);
+    must_succeed(m->ops->synchronize(m, ERR));
     assert_string_equal(fake.log, "SetDevice MemsetAsync StreamSynchronize ");
     end(m);
 }
@@ -217,9 +215,9 @@ TEST(a_launch_that_fails_is_named)
     sp_runtime *m = machine_new(1, false);
     void *none[1] = {NULL};
     m->ops->reduce(m, SP_ELEMENT_F32, false, 1, (const void *const *)none, 0, none, 1);
-    assert_int_equal(m->ops->synchronize(m, &err), SP_ERR_INTERNAL);
-    assert_non_null(strstr(err.message[0], "GPU 0: sp_cuda_reduce_fp32 failed with"));
-    assert_non_null(strstr(err.message[0], "(machine_memory.c:"));
+    must_fail_with(m->ops->synchronize(m, ERR), SP_ERR_INTERNAL,
+                   "GPU 0: sp_cuda_reduce_fp32 failed with");
+    assert_non_null(strstr(ERR->message[0], "(machine_memory.c:"));
     end(m);
 }
 
@@ -237,8 +235,8 @@ TEST(scratch_memory_grows)
     assert_null(sp_i_cuda_scratch(rank, 60 * MIB));
     assert_null(sp_i_cuda_scratch(rank, 1));
     sp_i_cuda_release(rank);
-    assert_int_equal(m->ops->synchronize(m, &err), SP_ERR_INFEASIBLE);
-    assert_string_equal(err.message[0], "GPU 0: no 62914560 bytes of scratch memory");
+    must_fail(m->ops->synchronize(m, ERR), SP_ERR_INFEASIBLE,
+              "GPU 0: no 62914560 bytes of scratch memory");
     end(m);
 }
 
@@ -290,8 +288,7 @@ TEST(cudnn_is_there_or_a_reason)
     assert_false(sp_i_cuda_machine_has_cudnn(m, &reason));
     assert_string_equal(reason, "");
     end(m);
-    sp_error_clear(&err);
-    must_succeed(sp_i_cuda_machine_new(&device, &cublas, &options, &m, &err), &err);
+    must_succeed(sp_i_cuda_machine_new(&device, &cublas, &options, &m, ERR));
     assert_true(sp_i_cuda_machine_has_cudnn(m, &reason) == (reason[0] == '\0'));
     m->ops->enter(m, 0);
     assert_true((sp_i_cuda_rank_now()->attention != NULL) == (reason[0] == '\0'));
@@ -303,8 +300,7 @@ TEST(memory_of_a_device_that_is_full)
     const sp_i_cuda_machine_options options = {.ranks = 1};
     sp_runtime *m;
     fake_cuda_reset(&api);
-    sp_error_clear(&err);
-    assert_int_equal(sp_i_cuda_machine_new(&device, &cublas, &options, &m, &err), SP_ERR_NO_MEMORY);
-    assert_string_equal(err.message[0], "GPU 0: no free memory");
+    must_fail(sp_i_cuda_machine_new(&device, &cublas, &options, &m, ERR), SP_ERR_NO_MEMORY,
+              "GPU 0: no free memory");
     nothing_lives();
 }

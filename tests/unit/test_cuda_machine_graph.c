@@ -27,18 +27,18 @@ static void must(sp_status status, const sp_error *err)
 // Puts the same work down twice: once to be done, once to be kept.
 static void capture(sp_runtime *m, void (*put)(sp_runtime *m, void *data), void *data)
 {
-    sp_error err = {0};
+    sp_error_clear(ERR);
     m->ops->rehearse(m);
     put(m, data);
-    must(m->ops->capture_begin(m, &err), &err);
+    must(m->ops->capture_begin(m, ERR), ERR);
     put(m, data);
-    must(m->ops->capture_end(m, true, &err), &err);
+    must(m->ops->capture_end(m, true, ERR), ERR);
 }
 
 static void replay(sp_runtime *m)
 {
-    sp_error err = {0};
-    must(m->ops->replay(m, &err), &err);
+    sp_error_clear(ERR);
+    must(m->ops->replay(m, ERR), ERR);
 }
 
 // ---- what is kept and what is read again ----
@@ -107,11 +107,11 @@ static void upload_nothing(sp_runtime *m, void *data)
 TEST(what_has_no_bytes_needs_no_room)
 {
     sp_runtime *m = emulated_machine_new(1, true, MEMORY);
-    sp_error err = {0};
+    sp_error_clear(ERR);
     void *room = m->ops->allocate(m, 64);
     capture(m, upload_nothing, room);
     replay(m);
-    must(m->ops->synchronize(m, &err), &err);
+    must(m->ops->synchronize(m, ERR), ERR);
     m->ops->release(m, room);
     end(m);
 }
@@ -165,10 +165,10 @@ TEST(fences_order_a_repetition)
         assert_int_equal(r.at[RANKS * ROUNDS], i);
     }
     // A point in the capture is over, whoever waits for it later.
-    sp_error err = {0};
+    sp_error_clear(ERR);
     m->ops->enter(m, 1);
     m->ops->wait(m, r.before);
-    must(m->ops->synchronize(m, &err), &err);
+    must(m->ops->synchronize(m, ERR), ERR);
     assert_int_equal(fake_graphs.refused, 0);
     m->ops->release(m, r.at);
     end(m);
@@ -232,19 +232,19 @@ static void must_say(const sp_error *err, const char *text)
 // The rank's error, at the capture's end; it is dropped.
 static void capture_must_fail(sp_runtime *m, const char *text)
 {
-    sp_error err = {0};
-    assert_int_not_equal(m->ops->synchronize(m, &err), SP_OK);
-    must_say(&err, text);
-    must(m->ops->capture_end(m, false, &err), &err);
+    sp_error_clear(ERR);
+    assert_int_not_equal(m->ops->synchronize(m, ERR), SP_OK);
+    must_say(ERR, text);
+    must(m->ops->capture_end(m, false, ERR), ERR);
     assert_false(fake_graph_capturing());
     end(m);
 }
 
 static void begin_capture(sp_runtime *m)
 {
-    sp_error err = {0};
+    sp_error_clear(ERR);
     m->ops->rehearse(m);
-    must(m->ops->capture_begin(m, &err), &err);
+    must(m->ops->capture_begin(m, ERR), ERR);
 }
 
 TEST(nothing_in_a_capture_waits)
@@ -290,15 +290,15 @@ TEST(a_capture_is_as_its_rehearsal)
 // What was dropped leaves a machine that works, and may capture again.
 TEST(a_dropped_capture_leaves_nothing)
 {
-    sp_error err = {0};
+    sp_error_clear(ERR);
     sp_runtime *m = emulated_machine_new(RANKS, true, MEMORY);
     int64_t bytes = (RANKS * ROUNDS + 1) * (int64_t)sizeof(int64_t);
     ring r = {.at = m->ops->allocate(m, bytes)};
     memset(r.at, 0, (size_t)bytes);
     m->ops->rehearse(m);
-    must(m->ops->capture_begin(m, &err), &err);
+    must(m->ops->capture_begin(m, ERR), ERR);
     go_round(m, &r);
-    must(m->ops->capture_end(m, false, &err), &err);
+    must(m->ops->capture_end(m, false, ERR), ERR);
     r.at[0] = 3;
     go_round(m, &r);
     assert_int_equal(r.at[RANKS * ROUNDS], 3);

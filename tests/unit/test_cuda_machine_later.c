@@ -65,14 +65,13 @@ static sp_runtime *machine_new(int ranks, bool partitioned)
     const sp_i_cuda_machine_options options = {
         .ranks = ranks, .partitioned = partitioned, .memory_bytes = 256 << 20, .delay = delay};
     sp_runtime *machine;
-    sp_error err = {0};
     fake_cuda_reset(&api);
     computing_cublas_reset(&cublas);
     memset(&timed, 0, sizeof timed);
     plain = api;
     api.EventRecord = event_record;
     api.StreamWaitEvent = stream_wait;
-    must_succeed(sp_i_cuda_machine_new(&device, &cublas, &options, &machine, &err), &err);
+    must_succeed(sp_i_cuda_machine_new(&device, &cublas, &options, &machine, ERR));
     return machine;
 }
 
@@ -186,9 +185,9 @@ TEST(on_one_stream)
     end(m);
 }
 
-static void must_fail(const char *call, int at, cudaError_t code, const char *says)
+static void must_fail_at(const char *call, int at, cudaError_t code, const char *says)
 {
-    sp_error err = {0};
+    sp_error_clear(ERR);
     sp_runtime *m = machine_new(2, true);
     m->ops->enter(m, 0);
     fake.fail = call;
@@ -197,9 +196,9 @@ static void must_fail(const char *call, int at, cudaError_t code, const char *sa
     timed.code = code;
     sp_fence fence = m->ops->mark_later(m, 100);
     (void)m->ops->mark_later(m, 100);
-    assert_int_equal(m->ops->synchronize(m, &err), SP_ERR_INTERNAL);
-    if (strstr(err.message[0], says) == NULL) {
-        fail_msg("expected \"%s\", got \"%s\"", says, err.message[0]);
+    assert_int_equal(m->ops->synchronize(m, ERR), SP_ERR_INTERNAL);
+    if (strstr(ERR->message[0], says) == NULL) {
+        fail_msg("expected \"%s\", got \"%s\"", says, ERR->message[0]);
     }
     m->ops->enter(m, 1);
     m->ops->wait(m, fence);
@@ -209,11 +208,11 @@ static void must_fail(const char *call, int at, cudaError_t code, const char *sa
 
 TEST(failures_name_the_call)
 {
-    must_fail("GreenCtxStreamCreate", 0, cudaSuccess, "cuGreenCtxStreamCreate");
-    must_fail("EventCreateWithFlags", 0, cudaSuccess, "cudaEventCreate");
-    must_fail("EventCreateWithFlags", 200, cudaSuccess, "cudaEventCreate");
-    must_fail("EventRecord", 0, cudaSuccess, "cudaEventRecord");
-    must_fail("StreamWaitEvent", 0, cudaSuccess, "cudaStreamWaitEvent");
-    must_fail(NULL, 0, cudaErrorUnknown, "a link's delay");
-    must_fail("EventRecord", 1, cudaSuccess, "cudaEventRecord");
+    must_fail_at("GreenCtxStreamCreate", 0, cudaSuccess, "cuGreenCtxStreamCreate");
+    must_fail_at("EventCreateWithFlags", 0, cudaSuccess, "cudaEventCreate");
+    must_fail_at("EventCreateWithFlags", 200, cudaSuccess, "cudaEventCreate");
+    must_fail_at("EventRecord", 0, cudaSuccess, "cudaEventRecord");
+    must_fail_at("StreamWaitEvent", 0, cudaSuccess, "cudaStreamWaitEvent");
+    must_fail_at(NULL, 0, cudaErrorUnknown, "a link's delay");
+    must_fail_at("EventRecord", 1, cudaSuccess, "cudaEventRecord");
 }

@@ -285,7 +285,6 @@ TEST(a_product_that_fails_ends_the_ranks_work)
     ops_tensor *x = ops_bf16(8, 8);
     ops_tensor *y = ops_fp32(8, 8);
     const int64_t index[8] = {0};
-    sp_error err = {0};
     computing.fails = true;
     SP_OP(linear)(8, 8, 8, x->data, x->data, x->data, x->data);
     fake.log[0] = '\0';
@@ -298,10 +297,9 @@ TEST(a_product_that_fails_ends_the_ranks_work)
     SP_OP(add)(64, x->data, x->data);
     assert_string_equal(fake.log, "");
     assert_int_equal(computing.products, 1);
-    assert_int_equal(ops_machine->ops->synchronize(ops_machine, &err), SP_ERR_INTERNAL);
-    assert_string_equal(err.message[0],
-                        "GPU 0: cublasLtMatmul failed with "
-                        "CUBLAS_STATUS_EXECUTION_FAILED for a forward of 8 x 8 x 8");
+    must_fail(ops_machine->ops->synchronize(ops_machine, ERR), SP_ERR_INTERNAL,
+              "GPU 0: cublasLtMatmul failed with "
+              "CUBLAS_STATUS_EXECUTION_FAILED for a forward of 8 x 8 x 8");
     OPS_DROP(x, y);
     sp_i_cuda_machine_free(ops_machine);
 }

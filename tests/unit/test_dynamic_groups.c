@@ -27,17 +27,15 @@ typedef struct bench {
 static void bench_init(bench *b, int pp, int dp, int64_t context)
 {
     char text[RUN_TEXT] = "";
-    sp_error err = {0};
     put_json(text,
              "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
              "'cluster': 'h800-8', 'profile': 'h800', 'parallel': {'pp': %d, 'dp': %d}, "
              "'workload': {'lengths': [1]}, 'strategy': {'kind': 'flexsp'}}",
              pp, dp);
-    must_succeed_for(text, run_read(text, &b->scenario, &err), &err);
+    must_succeed_for(text, run_read(text, &b->scenario, ERR));
     must_succeed(sp_cost_model_init(&b->cost, &b->scenario.model, &b->scenario.layout,
                                     &b->scenario.cluster, &b->scenario.profile, b->scenario.memory,
-                                    "test", &err),
-                 &err);
+                                    "test", ERR));
     b->batch = (sp_batch){.ids = b->ids, .tokens = b->tokens};
     b->context = context;
 }
@@ -103,7 +101,6 @@ static void assert_valid(const bench *b, const char *kind, const sp_packing *pac
 // it cannot finish.
 static sp_status plan_status(const bench *b, sp_schedule_kind kind, const sp_packing *packing)
 {
-    sp_error err = {0};
     sp_plan plan;
     sp_prng prng;
     sp_step_costs costs;
@@ -113,11 +110,11 @@ static sp_status plan_status(const bench *b, sp_schedule_kind kind, const sp_pac
     const sp_schedule_spec spec = {.kind = kind};
     const sp_engine_options options = {.verify = true};
     sp_prng_seed(&prng, packing->forward.count);
-    must_succeed(sp_plan_init(&plan, &b->scenario.layout, packing, &err), &err);
-    must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, &err), &err);
-    must_succeed(sp_plan_check(&plan, "test", &err), &err);
+    must_succeed(sp_plan_init(&plan, &b->scenario.layout, packing, ERR));
+    must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, ERR));
+    must_succeed(sp_plan_check(&plan, "test", ERR));
     random_costs(&prng, &b->scenario.layout, packing, 0, &costs);
-    sp_status status = sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, &err);
+    sp_status status = sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, ERR);
     if (status == SP_OK) {
         sp_timeline_fini(&timeline);
         sp_memory_timeline_fini(&memory);
@@ -139,8 +136,7 @@ TEST(samples_once_within_room_without_deadlock)
         random_batch(&prng, &b);
         for (int i = 0; strategies[i] != NULL; i++) {
             sp_packing packing;
-            sp_error err = {0};
-            must_succeed_for(strategies[i], pack(&b, strategies[i], &packing, &err), &err);
+            must_succeed_for(strategies[i], pack(&b, strategies[i], &packing, ERR));
             assert_valid(&b, strategies[i], &packing);
             assert_int_equal(plan_status(&b, SP_SCHEDULE_1F1B, &packing), SP_OK);
             assert_int_equal(plan_status(&b, SP_SCHEDULE_GPIPE, &packing), SP_OK);
@@ -182,9 +178,8 @@ TEST(rounds_are_packs)
         random_batch(&prng, &b);
         for (int packed = 0; packed < 2; packed++) {
             sp_packing packing;
-            sp_error err = {0};
             b.scenario.strategy.pack_rounds = packed != 0;
-            must_succeed(pack(&b, "hybrid-cp", &packing, &err), &err);
+            must_succeed(pack(&b, "hybrid-cp", &packing, ERR));
             assert_int_equal(packing.forward.slice_count, b.batch.count);
             assert_int_equal(plan_status(&b, SP_SCHEDULE_1F1B, &packing), SP_OK);
             find_places(&packing, places[packed]);
@@ -330,8 +325,7 @@ TEST(work_below_that_of_fixed_groups)
         random_batch(&prng, &b);
         for (int i = 0; i < 2; i++) {
             sp_packing packing;
-            sp_error err = {0};
-            must_succeed(pack(&b, of[i].name, &packing, &err), &err);
+            must_succeed(pack(&b, of[i].name, &packing, ERR));
             double share = most_work(&b, of[i].squares, &packing) / static_work(&b, of[i].squares);
             sum[i] += share;
             if (share > of[i].most) {
@@ -505,17 +499,16 @@ TEST(flexsp_with_any_times)
         sp_i_flexsp_problem p;
         sp_i_flexsp_plan plan;
         sp_i_flexsp_plan searched;
-        sp_error err = {0};
         random_problem(&prng, 4 << sp_prng_below(&prng, 3), 60, tokens, &p);
         for (int k = 0; k < p.degrees; k++) {
             p.times[k].per_square = pow(10.0, 40.0 * sp_prng_uniform(&prng) - 30.0);
             p.times[k].per_token = pow(10.0, 30.0 * sp_prng_uniform(&prng) - 20.0);
             p.times[k].per_pack = pow(10.0, 40.0 * sp_prng_uniform(&prng) - 20.0);
         }
-        must_succeed(sp_i_flexsp_solve(&p, &searched, &err), &err);
+        must_succeed(sp_i_flexsp_solve(&p, &searched, ERR));
         p.time_limit_ms = SP_I_NO_TIME_LIMIT;
         p.iteration_limit = 500;
-        must_succeed(sp_i_flexsp_solve(&p, &plan, &err), &err);
+        must_succeed(sp_i_flexsp_solve(&p, &plan, ERR));
         assert_true(plan.time <= searched.time);
         sp_i_flexsp_plan_fini(&plan);
         sp_i_flexsp_plan_fini(&searched);
@@ -535,9 +528,8 @@ TEST(samples_too_long_are_infeasible)
     b.tokens[1] = 401;
     for (int i = 0; strategies[i] != NULL; i++) {
         sp_packing packing;
-        sp_error err = {0};
-        assert_int_equal(pack(&b, strategies[i], &packing, &err), SP_ERR_INFEASIBLE);
-        assert_non_null(strstr(err.message[0], "401 tokens does not fit 4 data-parallel ranks"));
+        must_fail_with(pack(&b, strategies[i], &packing, ERR), SP_ERR_INFEASIBLE,
+                       "401 tokens does not fit 4 data-parallel ranks");
     }
     bench_fini(&b);
 }
@@ -554,9 +546,9 @@ TEST(allocation_failures)
     for (int i = 0; strategies[i] != NULL; i++) {
         for (memory_failures failing = {.keeps_blocks = true};
              memory_fails(&failing);) { // times that the cost model remembers
-            sp_error err = {0};
+            sp_error_clear(ERR);
             sp_packing packing;
-            memory_try(&failing, pack(&b, strategies[i], &packing, &err), &err);
+            memory_try(&failing, pack(&b, strategies[i], &packing, ERR), ERR);
             if (failing.status == SP_OK) {
                 assert_valid(&b, strategies[i], &packing);
                 sp_packing_fini(&packing);

@@ -18,17 +18,15 @@ typedef struct fixture {
 
 static void fixture_init(fixture *f, sp_prng *prng)
 {
-    sp_error err;
     char text[RUN_TEXT] = "";
     put_json(text,
              "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
              "'cluster': 'h800-8', 'parallel': {'pp': %d, 'dp': %d}, 'workload': {'uniform': 64}}",
              1 << sp_prng_below(prng, 4), 1 + (int)sp_prng_below(prng, 4));
-    must_succeed(run_read(text, &f->scenario, &err), &err);
+    must_succeed(run_read(text, &f->scenario, ERR));
     must_succeed(sp_cost_model_init(&f->cost, &f->scenario.model, &f->scenario.layout,
                                     &f->scenario.cluster, &f->scenario.profile, f->scenario.memory,
-                                    f->scenario.source, &err),
-                 &err);
+                                    f->scenario.source, ERR));
     f->batch = (sp_batch){.ids = f->ids, .tokens = f->tokens};
     f->batch.count = 1 + (size_t)sp_prng_below(prng, 8);
     for (size_t i = 0; i < f->batch.count; i++) {
@@ -134,9 +132,8 @@ TEST(no_cut_is_better)
     for (int round = 0; round < 60; round++) {
         fixture f;
         sp_packing packing;
-        sp_error err = {0};
         fixture_init(&f, &prng);
-        must_succeed(sp_strategy_find("dynapipe")->pack(&f.input, &packing, &err), &err);
+        must_succeed(sp_strategy_find("dynapipe")->pack(&f.input, &packing, ERR));
         assert_sorted_groups(&f, &packing);
         double sum_s = 0.0;
         double longest_s = 0.0;
@@ -172,7 +169,6 @@ static void put_scenario(char *text, const char *limit, const char *lengths)
 // the limit when it runs. Less memory, smaller micro-batches; less than a sample needs alone, none.
 TEST(microbatches_fit_memory)
 {
-    sp_error err;
     double last_mean = (double)INFINITY;
     const double limits_gib[] = {0.6, 0.4, 0.3, 0.26};
     for (size_t i = 0; i < sizeof limits_gib / sizeof limits_gib[0]; i++) {
@@ -195,8 +191,8 @@ TEST(microbatches_fit_memory)
     char text[RUN_TEXT] = "";
     scenario_run r;
     put_scenario(text, "'limit_gib': 0.25", "[40000, 650, 30]");
-    assert_int_equal(run_text(text, &run_verified, &r, &err), SP_ERR_INFEASIBLE);
-    assert_non_null(strstr(err.message[0], "sample 0 of 40000 tokens alone needs"));
+    must_fail_with(run_text(text, &run_verified, &r, ERR), SP_ERR_INFEASIBLE,
+                   "sample 0 of 40000 tokens alone needs");
     run_fini(&r);
 }
 
@@ -348,9 +344,9 @@ TEST(allocation_failures)
     fixture f;
     fixture_init(&f, &prng);
     for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_error err = {0};
+        sp_error_clear(ERR);
         sp_packing packing;
-        memory_try(&failing, sp_strategy_find("dynapipe")->pack(&f.input, &packing, &err), &err);
+        memory_try(&failing, sp_strategy_find("dynapipe")->pack(&f.input, &packing, ERR), ERR);
         if (failing.status == SP_OK) {
             sp_packing_fini(&packing);
         }

@@ -24,11 +24,10 @@ typedef struct fixture {
 static void open_fixture(fixture *f)
 {
     char text[RUN_TEXT] = "";
-    sp_error err = {0};
     host_open(&f->device);
     put_json(text, "%s", SET);
     must_succeed(
-        sp_scenario_set_from_json(json_loads(text, 0, NULL), "set", NULL, 0, &f->set, &err), &err);
+        sp_scenario_set_from_json(json_loads(text, 0, NULL), "set", NULL, 0, &f->set, ERR));
     f->options = (sp_execution_options){.backend = f->device.backend,
                                         .precision = SP_FP64,
                                         .seed = 3,
@@ -76,9 +75,8 @@ static void execute_elsewhere(const sp_execution_options *options, const char *p
 {
     sp_plan_input in;
     sp_execution execution;
-    sp_error err = {0};
-    must_succeed(sp_plan_input_read(plan, &in, &err), &err);
-    must_succeed(sp_execution_run_recorded(&in, options, record, &execution, &err), &err);
+    must_succeed(sp_plan_input_read(plan, &in, ERR));
+    must_succeed(sp_execution_run_recorded(&in, options, record, &execution, ERR));
     sp_execution_fini(&execution);
     sp_plan_input_fini(&in);
 }
@@ -88,9 +86,8 @@ static void fail_elsewhere(const sp_execution_options *options, const char *plan
                            const char *record, sp_status status, const char *reason)
 {
     sp_plan_input in;
-    sp_error err = {0};
     const sp_run_request run = {.seed = 1, .steps = options->steps};
-    must_succeed(sp_plan_input_read(plan, &in, &err), &err);
+    must_succeed(sp_plan_input_read(plan, &in, ERR));
     json_t *document =
         sp_result_document(sp_backend_name(options->backend), &run, in.root, NULL, status, reason);
     assert_int_equal(json_dump_file(document, record, 0), 0);
@@ -102,7 +99,6 @@ static void fail_elsewhere(const sp_execution_options *options, const char *plan
 TEST(executed_elsewhere_is_executed_here)
 {
     fixture f;
-    sp_error err = {0};
     open_fixture(&f);
     for (size_t i = 0; i < 2; i++) {
         const sp_scenario_case *of = &f.set.cases[i];
@@ -114,18 +110,17 @@ TEST(executed_elsewhere_is_executed_here)
         sp_execution recalled;
         f.options.executed = NULL;
         f.options.memory_points = true;
-        must_succeed(sp_set_export_case(of, &f.options, "case.json", &exported, &err), &err);
+        must_succeed(sp_set_export_case(of, &f.options, "case.json", &exported, ERR));
         assert_int_equal(exported.status, SP_CASE_OK);
         execute_elsewhere(&f.options, "case.json", "case.result.json");
-        must_succeed(sp_set_run_case(of, &f.options, &here, &err), &err);
-        must_succeed(sp_execution_run(&of->scenario, &f.options, &direct, &err), &err);
+        must_succeed(sp_set_run_case(of, &f.options, &here, ERR));
+        must_succeed(sp_execution_run(&of->scenario, &f.options, &direct, ERR));
         must_succeed(
-            sp_set_read_executed(of, f.device.backend, "case.result.json", &executed, &err), &err);
+            sp_set_read_executed(of, f.device.backend, "case.result.json", &executed, ERR));
         f.options.executed = &executed;
-        must_succeed(sp_set_run_case(of, &f.options, &there, &err), &err);
+        must_succeed(sp_set_run_case(of, &f.options, &there, ERR));
         must_succeed(sp_execution_run_plans(&of->scenario, executed.plans.plans,
-                                            executed.plans.count, &f.options, &recalled, &err),
-                     &err);
+                                            executed.plans.count, &f.options, &recalled, ERR));
         assert_int_equal(there.status, here.status);
         assert_true(there.predicted_ms == here.predicted_ms);
         assert_true(there.predicted_ms == exported.predicted_ms);
@@ -161,27 +156,20 @@ TEST(results_of_others_are_refused)
     sp_backend *cuda;
     sp_case_outcome outcome;
     sp_result_file executed;
-    sp_error err = {0};
     open_fixture(&f);
-    must_succeed(sp_set_export_case(&f.set.cases[0], &f.options, "one.json", &outcome, &err), &err);
+    must_succeed(sp_set_export_case(&f.set.cases[0], &f.options, "one.json", &outcome, ERR));
     fail_elsewhere(&f.options, "one.json", "one.result.json", SP_ERR_LIMIT, "no time");
-    assert_int_equal(
-        sp_set_read_executed(&f.set.cases[2], f.device.backend, "one.result.json", &executed, &err),
-        SP_ERR_CONTENT);
-    assert_string_equal(err.message[0],
-                        "one.result.json: model.hidden: executed with 32, the scenario has 64");
-    sp_error_clear(&err);
-    must_succeed(sp_backend_absent_new("cuda", &cuda, &err), &err);
-    assert_int_equal(
-        sp_set_read_executed(&f.set.cases[0], cuda, "one.result.json", &executed, &err),
-        SP_ERR_CONTENT);
-    assert_string_equal(err.message[0],
-                        "one.result.json: request.backend: expected \"cuda\", got \"host\"");
+    must_fail(
+        sp_set_read_executed(&f.set.cases[2], f.device.backend, "one.result.json", &executed, ERR),
+        SP_ERR_CONTENT, "one.result.json: model.hidden: executed with 32, the scenario has 64");
+    must_succeed(sp_backend_absent_new("cuda", &cuda, ERR));
+    must_fail(sp_set_read_executed(&f.set.cases[0], cuda, "one.result.json", &executed, ERR),
+              SP_ERR_CONTENT, "one.result.json: request.backend: expected \"cuda\", got \"host\"");
     sp_i_backend_free(cuda);
-    sp_error_clear(&err);
-    assert_int_equal(sp_set_read_executed(&f.set.cases[0], f.device.backend, "none.result.json",
-                                          &executed, &err),
-                     SP_ERR_IO);
+    sp_error_clear(ERR);
+    assert_int_equal(
+        sp_set_read_executed(&f.set.cases[0], f.device.backend, "none.result.json", &executed, ERR),
+        SP_ERR_IO);
     close_fixture(&f);
 }
 
@@ -196,19 +184,17 @@ TEST(failures_elsewhere_are_outcomes)
                  {SP_ERR_USAGE, SP_CASE_CANNOT_EXECUTE},  {SP_ERR_CONTENT, SP_CASE_CANNOT_EXECUTE},
                  {SP_ERR_INFEASIBLE, SP_CASE_INFEASIBLE}, {SP_ERR_DEADLOCK, SP_CASE_FAILED}};
     fixture f;
-    sp_error err = {0};
     sp_case_outcome outcome;
     const sp_scenario_case *of;
     open_fixture(&f);
     of = &f.set.cases[0];
-    must_succeed(sp_set_export_case(of, &f.options, "two.json", &outcome, &err), &err);
+    must_succeed(sp_set_export_case(of, &f.options, "two.json", &outcome, ERR));
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_result_file executed;
         fail_elsewhere(&f.options, "two.json", "two.result.json", cases[i].status, "the reason");
-        must_succeed(sp_set_read_executed(of, f.device.backend, "two.result.json", &executed, &err),
-                     &err);
+        must_succeed(sp_set_read_executed(of, f.device.backend, "two.result.json", &executed, ERR));
         f.options.executed = &executed;
-        must_succeed(sp_set_run_case(of, &f.options, &outcome, &err), &err);
+        must_succeed(sp_set_run_case(of, &f.options, &outcome, ERR));
         assert_int_equal(outcome.status, cases[i].outcome);
         assert_string_equal(outcome.reason, "the reason");
         sp_result_file_fini(&executed);
@@ -220,15 +206,14 @@ TEST(absent_backends_have_no_device)
 {
     sp_backend *backend;
     sp_device_info info;
-    sp_error err = {0};
     int count = 7;
-    must_succeed(sp_backend_absent_new("elsewhere", &backend, &err), &err);
-    must_succeed(sp_backend_device_count(backend, &count, &err), &err);
+    must_succeed(sp_backend_absent_new("elsewhere", &backend, ERR));
+    must_succeed(sp_backend_device_count(backend, &count, ERR));
     assert_int_equal(count, 0);
     assert_string_equal(sp_backend_name(backend), "elsewhere");
     assert_null(sp_backend_stack(backend));
-    assert_int_equal(sp_backend_device_info(backend, 0, &info, &err), SP_ERR_USAGE);
+    assert_int_equal(sp_backend_device_info(backend, 0, &info, ERR), SP_ERR_USAGE);
     sp_i_backend_free(backend);
-    sp_error_clear(&err);
-    assert_int_equal(sp_backend_absent_new("No Name", &backend, &err), SP_ERR_CONTENT);
+    sp_error_clear(ERR);
+    assert_int_equal(sp_backend_absent_new("No Name", &backend, ERR), SP_ERR_CONTENT);
 }

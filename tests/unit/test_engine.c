@@ -16,12 +16,10 @@ typedef struct outcome {
 
 static void simulate(const sp_plan *plan, const sp_step_costs *costs, bool unfold, outcome *s)
 {
-    sp_error err = {0};
     sp_engine_options options = {.unfold = unfold, .verify = true, .memory_points = true};
     *s = (outcome){0};
-    must_succeed(sp_simulate(plan, costs, &options, &s->timeline, &s->memory, &s->counts, &err),
-                 &err);
-    must_succeed(sp_step_metrics_compute(&s->timeline, &s->memory, &s->metrics, &err), &err);
+    must_succeed(sp_simulate(plan, costs, &options, &s->timeline, &s->memory, &s->counts, ERR));
+    must_succeed(sp_step_metrics_compute(&s->timeline, &s->memory, &s->metrics, ERR));
 }
 
 static void step_fini(outcome *s)
@@ -34,11 +32,10 @@ static void step_fini(outcome *s)
 static void generate(sp_schedule_kind kind, const sp_layout *layout, const sp_packing *packing,
                      sp_plan *plan)
 {
-    sp_error err = {0};
     sp_schedule_spec spec = {.kind = kind};
-    must_succeed(sp_plan_init(plan, layout, packing, &err), &err);
-    must_succeed(sp_schedule_generate(&spec, NULL, "test", plan, &err), &err);
-    must_succeed(sp_plan_check(plan, "test", &err), &err);
+    must_succeed(sp_plan_init(plan, layout, packing, ERR));
+    must_succeed(sp_schedule_generate(&spec, NULL, "test", plan, ERR));
+    must_succeed(sp_plan_check(plan, "test", ERR));
 }
 
 static void assert_same_metrics(const sp_step_metrics *a, const sp_step_metrics *b)
@@ -63,7 +60,6 @@ TEST(random_plans_verify)
 {
     sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 60; round++) {
-        sp_error err = {0};
         sp_layout layout = {.tp = 1, .cp = 1};
         layout.pp = 2 + (int)sp_prng_below(&prng, 5);
         layout.dp = 1 + (int)sp_prng_below(&prng, 3);
@@ -73,8 +69,7 @@ TEST(random_plans_verify)
         sp_plan plan;
         sp_step_costs costs;
         outcome s;
-        must_succeed(uniform_packing(&packing, layout.dp, 1 + (int)sp_prng_below(&prng, 12), &err),
-                     &err);
+        must_succeed(uniform_packing(&packing, layout.dp, 1 + (int)sp_prng_below(&prng, 12), ERR));
         random_costs(&prng, &layout, &packing, 0, &costs);
         costs.blocking_transfers = round % 2 == 1;
         generate(kind, &layout, &packing, &plan);
@@ -96,14 +91,13 @@ TEST(folding_changes_nothing)
 {
     sp_prng prng = prng_seeded(5);
     for (int kinds = 1; kinds <= 4; kinds++) {
-        sp_error err = {0};
         sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 6, .chunks = 1};
         sp_packing packing;
         sp_plan plan;
         sp_step_costs costs;
         outcome folded;
         outcome unfolded;
-        must_succeed(uniform_packing(&packing, layout.dp, 9, &err), &err);
+        must_succeed(uniform_packing(&packing, layout.dp, 9, ERR));
         random_costs(&prng, &layout, &packing, kinds, &costs);
         costs.blocking_transfers = kinds > 2;
         generate(SP_SCHEDULE_1F1B, &layout, &packing, &plan);
@@ -127,13 +121,10 @@ TEST(folding_of_slices)
     uniform_case c = {.kind = SP_SCHEDULE_SEQ1F1B,
                       .pp = 3,
                       .dp = 5,
-                      .chunks = 1,
                       .microbatches = 4,
                       .slices = 3,
                       .attention_share = 0.5,
-                      .f_ns = 1000,
-                      .i_ns = 1500,
-                      .w_ns = 700};
+                      .ns = {1000, 1500, 700}};
     sp_engine_options folded = {.memory_points = true};
     sp_engine_options unfolded = {.unfold = true, .memory_points = true};
     uniform_step a;
@@ -150,14 +141,13 @@ TEST(folding_of_slices)
 // Ranks that differ in one pack's cost are not folded.
 TEST(unlike_ranks_stay_apart)
 {
-    sp_error err = {0};
     sp_prng prng = prng_seeded(6);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 3, .chunks = 1};
     sp_packing packing;
     sp_plan plan;
     sp_step_costs costs;
     outcome s;
-    must_succeed(uniform_packing(&packing, layout.dp, 4, &err), &err);
+    must_succeed(uniform_packing(&packing, layout.dp, 4, ERR));
     random_costs(&prng, &layout, &packing, 1, &costs);
     // Pack 4 is the second of data-parallel rank 1.
     costs.f[4 * (size_t)costs.classes].compute_ns += 1;
@@ -187,7 +177,7 @@ static sp_status run_uniform(const sp_plan *plan, sp_error *err)
     sp_memory_timeline memory;
     sp_engine_counts counts;
     sp_engine_options options = {0};
-    must_succeed(sp_step_costs_uniform(&uniform, &plan->layout, plan->packing, &costs, err), err);
+    must_succeed(sp_step_costs_uniform(&uniform, &plan->layout, plan->packing, &costs, ERR));
     sp_status status = sp_simulate(plan, &costs, &options, &timeline, &memory, &counts, err);
     sp_timeline_fini(&timeline);
     sp_memory_timeline_fini(&memory);
@@ -198,12 +188,11 @@ static sp_status run_uniform(const sp_plan *plan, sp_error *err)
 // Rank 0 wants B0 before it has sent F1, rank 1 wants F1 before it gives B0.
 TEST(deadlock_is_named)
 {
-    sp_error err = {0};
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
     sp_packing packing;
     sp_plan plan;
-    must_succeed(uniform_packing(&packing, 1, 2, &err), &err);
-    must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+    must_succeed(uniform_packing(&packing, 1, 2, ERR));
+    must_succeed(sp_plan_init(&plan, &layout, &packing, ERR));
     add(&plan, 0, 0, SP_ACTION_F, 0);
     add(&plan, 0, 0, SP_ACTION_B, 0);
     add(&plan, 0, 0, SP_ACTION_F, 1);
@@ -212,15 +201,15 @@ TEST(deadlock_is_named)
     add(&plan, 0, 1, SP_ACTION_F, 1);
     add(&plan, 0, 1, SP_ACTION_B, 0);
     add(&plan, 0, 1, SP_ACTION_B, 1);
-    assert_int_equal(run_uniform(&plan, &err), SP_ERR_DEADLOCK);
+    assert_int_equal(run_uniform(&plan, ERR), SP_ERR_DEADLOCK);
     // The only circle: F1 on rank 0 after B0 there, B0 on rank 1's B0, that after F1, F1 on rank
     // 0's F1.
-    assert_non_null(strstr(err.message[0], "F1 on dp 0 pp 0"));
-    assert_non_null(strstr(err.message[0], "B0 on dp 0 pp 0"));
-    assert_non_null(strstr(err.message[0], "B0 on dp 0 pp 1"));
-    assert_non_null(strstr(err.message[0], "F1 on dp 0 pp 1"));
-    assert_non_null(strstr(err.message[0], "its gradient"));
-    assert_non_null(strstr(err.message[0], "its input"));
+    assert_non_null(strstr(ERR->message[0], "F1 on dp 0 pp 0"));
+    assert_non_null(strstr(ERR->message[0], "B0 on dp 0 pp 0"));
+    assert_non_null(strstr(ERR->message[0], "B0 on dp 0 pp 1"));
+    assert_non_null(strstr(ERR->message[0], "F1 on dp 0 pp 1"));
+    assert_non_null(strstr(ERR->message[0], "its gradient"));
+    assert_non_null(strstr(ERR->message[0], "its input"));
     sp_plan_fini(&plan);
     sp_packing_fini(&packing);
 }
@@ -251,7 +240,6 @@ static void make_regrouped(sp_batch *batch, sp_packing *packing)
 // Backward packs of their own: the plan runs, and every byte is freed by the slice that held it.
 TEST(regrouped_packs)
 {
-    sp_error err = {0};
     sp_prng prng = prng_seeded(3);
     sp_batch batch;
     sp_packing packing;
@@ -260,14 +248,14 @@ TEST(regrouped_packs)
     outcome s;
     make_regrouped(&batch, &packing);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
-    must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+    must_succeed(sp_plan_init(&plan, &layout, &packing, ERR));
     for (int r = 0; r < 2; r++) {
         add(&plan, 0, r, SP_ACTION_F, 0);
         add(&plan, 0, r, SP_ACTION_F, 1);
         add(&plan, 0, r, SP_ACTION_B, 0);
         add(&plan, 0, r, SP_ACTION_B, 1);
     }
-    must_succeed(sp_plan_check(&plan, "test", &err), &err);
+    must_succeed(sp_plan_check(&plan, "test", ERR));
     random_costs(&prng, &layout, &packing, 0, &costs);
     simulate(&plan, &costs, false, &s);
     // Backward pack 0 frees forward pack 1 whole and 3 of the 7 tokens of forward pack 0.
@@ -290,19 +278,17 @@ TEST(regrouped_packs)
 // The backward pack comes before a forward pack whose slice it holds.
 TEST(regrouped_deadlock)
 {
-    sp_error err = {0};
     sp_batch batch;
     sp_packing packing;
     sp_plan plan;
     make_regrouped(&batch, &packing);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
-    must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+    must_succeed(sp_plan_init(&plan, &layout, &packing, ERR));
     add(&plan, 0, 0, SP_ACTION_F, 0);
     add(&plan, 0, 0, SP_ACTION_B, 0);
     add(&plan, 0, 0, SP_ACTION_F, 1);
     add(&plan, 0, 0, SP_ACTION_B, 1);
-    assert_int_equal(run_uniform(&plan, &err), SP_ERR_DEADLOCK);
-    assert_non_null(strstr(err.message[0], "its activations"));
+    must_fail_with(run_uniform(&plan, ERR), SP_ERR_DEADLOCK, "its activations");
     sp_plan_fini(&plan);
     sp_packing_fini(&packing);
 }
@@ -311,7 +297,6 @@ TEST(regrouped_deadlock)
 // it.
 TEST(merged_packs_meet)
 {
-    sp_error err = {0};
     static int64_t ids[] = {0, 1, 2};
     static int64_t tokens[] = {5, 50, 5};
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 3, .total_tokens = 60};
@@ -324,12 +309,10 @@ TEST(merged_packs_meet)
     int first[] = {0, 0, 1};
     int ranks[] = {1, 2, 1};
     for (int k = 0; k < 3; k++) {
-        sp_slice slice = {.sample = k, .tokens = tokens[k], .computed_tokens = tokens[k]};
-        assert_true(sp_pack_list_begin(&packing.forward, first[k], ranks[k]));
-        assert_true(sp_pack_list_add(&packing.forward, slice, true));
+        assert_true(pack_sample(&packing.forward, first[k], ranks[k], k, tokens[k]));
     }
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1};
-    must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+    must_succeed(sp_plan_init(&plan, &layout, &packing, ERR));
     for (int r = 0; r < 2; r++) {
         add(&plan, 0, r, SP_ACTION_F, 0);
         add(&plan, 0, r, SP_ACTION_B, 0);
@@ -340,7 +323,7 @@ TEST(merged_packs_meet)
         add(&plan, 1, r, SP_ACTION_F, 2);
         add(&plan, 1, r, SP_ACTION_B, 2);
     }
-    must_succeed(sp_plan_check(&plan, "test", &err), &err);
+    must_succeed(sp_plan_check(&plan, "test", ERR));
     random_costs(&prng, &layout, &packing, 0, &costs);
     costs.blocking_transfers = true;
     simulate(&plan, &costs, false, &s);
@@ -360,22 +343,21 @@ TEST(merged_packs_meet)
 // Works and transfers of the critical path fill the makespan without a gap.
 TEST(critical_path_adds_up)
 {
-    sp_error err = {0};
     sp_prng prng = prng_seeded(21);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 2};
     sp_packing packing;
     sp_plan plan;
     sp_step_costs costs;
     outcome s;
-    must_succeed(uniform_packing(&packing, 1, 8, &err), &err);
+    must_succeed(uniform_packing(&packing, 1, 8, ERR));
     random_costs(&prng, &layout, &packing, 0, &costs);
     generate(SP_SCHEDULE_INTERLEAVED, &layout, &packing, &plan);
     simulate(&plan, &costs, false, &s);
     sp_structure *structure = NULL;
     sp_critical_step *steps = NULL;
     size_t count = 0;
-    must_succeed(sp_structure_new(&plan, &costs, &structure, &err), &err);
-    must_succeed(sp_structure_critical_path(structure, &steps, &count, &err), &err);
+    must_succeed(sp_structure_new(&plan, &costs, &structure, ERR));
+    must_succeed(sp_structure_critical_path(structure, &steps, &count, ERR));
     assert_true(count > 0);
     assert_int_equal(steps[0].start_ns, 0);
     assert_int_equal(steps[count - 1].end_ns, s.metrics.makespan_ns);
@@ -395,23 +377,16 @@ TEST(critical_path_adds_up)
 // GraphML holds every action and dependency.
 TEST(graphml_is_complete)
 {
-    sp_error err = {0};
-    uniform_case c = {.kind = SP_SCHEDULE_1F1B,
-                      .pp = 3,
-                      .dp = 2,
-                      .chunks = 1,
-                      .microbatches = 4,
-                      .f_ns = 1000,
-                      .i_ns = 1000,
-                      .w_ns = 1000};
+    uniform_case c = {
+        .kind = SP_SCHEDULE_1F1B, .pp = 3, .dp = 2, .microbatches = 4, .ns = {1000, 1000, 1000}};
     sp_engine_options options = {0};
     uniform_step step;
     uniform_step_run(&c, &options, &step);
     sp_structure *structure = NULL;
-    must_succeed(sp_structure_new(&step.plan, &step.costs, &structure, &err), &err);
+    must_succeed(sp_structure_new(&step.plan, &step.costs, &structure, ERR));
     FILE *file = tmpfile();
     assert_non_null(file);
-    must_succeed(sp_structure_graphml(structure, file, &err), &err);
+    must_succeed(sp_structure_graphml(structure, file, ERR));
     rewind(file);
     int64_t nodes = 0;
     int64_t edges = 0;
@@ -432,20 +407,19 @@ TEST(graphml_is_complete)
 // An explicit recomputation takes its time out of the backward that would have contained it.
 TEST(explicit_recompute)
 {
-    sp_error err = {0};
     sp_prng prng = prng_seeded(4);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
     sp_packing packing;
     sp_plan plan;
     sp_step_costs costs;
     outcome s;
-    must_succeed(uniform_packing(&packing, 1, 1, &err), &err);
+    must_succeed(uniform_packing(&packing, 1, 1, ERR));
     random_costs(&prng, &layout, &packing, 0, &costs);
     costs.r[0] = costs.f[0];
     costs.b[0].compute_ns += costs.r[0].compute_ns;
     costs.b[0].tp_ns += costs.r[0].tp_ns;
     costs.b[0].cp_ns += costs.r[0].cp_ns;
-    must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
+    must_succeed(sp_plan_init(&plan, &layout, &packing, ERR));
     add(&plan, 0, 0, SP_ACTION_F, 0);
     add(&plan, 0, 0, SP_ACTION_R, 0);
     add(&plan, 0, 0, SP_ACTION_B, 0);
@@ -462,26 +436,19 @@ TEST(explicit_recompute)
 // Every allocation of a simulation may fail; each failure is reported and nothing leaks.
 TEST(allocation_failures)
 {
-    uniform_case c = {.kind = SP_SCHEDULE_1F1B,
-                      .pp = 2,
-                      .dp = 2,
-                      .chunks = 1,
-                      .microbatches = 3,
-                      .f_ns = 1000,
-                      .i_ns = 1000,
-                      .w_ns = 1000};
+    uniform_case c = {
+        .kind = SP_SCHEDULE_1F1B, .pp = 2, .dp = 2, .microbatches = 3, .ns = {1000, 1000, 1000}};
     sp_engine_options options = {.memory_points = true};
     uniform_step step;
     uniform_step_run(&c, &options, &step);
     for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_error err = {0};
+        sp_error_clear(ERR);
         sp_timeline timeline;
         sp_memory_timeline memory;
         sp_engine_counts counts;
-        memory_try(
-            &failing,
-            sp_simulate(&step.plan, &step.costs, &options, &timeline, &memory, &counts, &err),
-            &err);
+        memory_try(&failing,
+                   sp_simulate(&step.plan, &step.costs, &options, &timeline, &memory, &counts, ERR),
+                   ERR);
         sp_timeline_fini(&timeline);
         sp_memory_timeline_fini(&memory);
     }

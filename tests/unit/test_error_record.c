@@ -6,8 +6,6 @@
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"
 
-static sp_error err;
-
 #define FIGURES "\"steps\": 607, \"median\": 0.03, \"p90\": 0.08, \"bias\": -0.01"
 #define HEAD "{\"scope\": \"some steps\", \"source\": \"a test\", "
 #define RECORD(when) HEAD "\"when\": " when ", " FIGURES "}"
@@ -18,8 +16,8 @@ static sp_status read(const char *errors, sp_profile *profile)
     char override[4000];
     const char *overrides[] = {override, NULL};
     snprintf(override, sizeof override, "errors=%s", errors);
-    sp_error_clear(&err);
-    return flat_profile(overrides, profile, &err);
+    sp_error_clear(ERR);
+    return flat_profile(overrides, profile, ERR);
 }
 
 TEST(every_key)
@@ -88,7 +86,7 @@ TEST(refused)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_profile profile;
         assert_int_equal(read(cases[i].errors, &profile), SP_ERR_CONTENT);
-        assert_string_equal(err.message[0], cases[i].message);
+        assert_string_equal(ERR->message[0], cases[i].message);
         assert_int_equal(profile.errors.count, 0);
     }
 }
@@ -228,8 +226,8 @@ TEST(survives_failing_memory)
     memory_failures failing = {0};
     assert_int_equal(read("[" RECORD("{\"gpus\": 8}") "]", &profile), SP_OK);
     while (memory_fails(&failing)) {
-        sp_error_clear(&err);
-        memory_try(&failing, sp_profile_copy(&profile, &copy, &err), &err);
+        sp_error_clear(ERR);
+        memory_try(&failing, sp_profile_copy(&profile, &copy, ERR), ERR);
     }
     // Three tables and the records.
     assert_int_equal(failing.rounds, 5);
@@ -242,9 +240,9 @@ TEST(survives_failing_memory)
         json_t *root = json_loads("{\"errors\": [" RECORD("{}") "]}", 0, NULL);
         sp_error_records records = {0};
         sp_object object;
-        sp_error_clear(&err);
-        sp_object_begin(&object, root, "test", "", &err);
-        memory_try(&failing, sp_i_error_records_read(&object, &records), &err);
+        sp_error_clear(ERR);
+        sp_object_begin(&object, root, "test", "", ERR);
+        memory_try(&failing, sp_i_error_records_read(&object, &records), ERR);
         assert_int_equal(records.count, failing.status == SP_OK);
         sp_i_error_records_fini(&records);
         json_decref(root);

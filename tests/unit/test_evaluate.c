@@ -5,6 +5,7 @@
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 
 static int pick(sp_prng *prng, const int *values, int count)
 {
@@ -152,9 +153,8 @@ TEST(bound_holds_everywhere)
         scenario_run r;
         run_good(text, &run_verified, &r);
         check_result(text, &r);
-        sp_error err = {0};
         sp_result other;
-        must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &unfolded, &other, &err), &err);
+        must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &unfolded, &other, ERR));
         assert_same_result(text, &r.result, &other);
         sp_result_fini(&other);
         run_fini(&r);
@@ -171,9 +171,8 @@ TEST(folding_saves_work)
     scenario_run r;
     run_good(text, &run_verified, &r);
     const sp_evaluate_options unfolded = {.engine = {.verify = true, .unfold = true}};
-    sp_error err = {0};
     sp_result other;
-    must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &unfolded, &other, &err), &err);
+    must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &unfolded, &other, ERR));
     assert_same_result(text, &r.result, &other);
     // 8 forwards and 8 backwards on each of 4 ranks.
     assert_int_equal(r.result.batches[0].facts.tasks, 64);
@@ -202,18 +201,17 @@ static sp_status write_batch(void *context, const sp_step_view *view, sp_error *
 
 static void round_trip(const char *text)
 {
-    sp_error err = {0};
     plan_writer writer = {.file = tmpfile()};
     assert_non_null(writer.file);
     sp_evaluate_options options = run_verified;
     options.observer = write_batch;
     options.observer_context = &writer;
     scenario_run r;
-    must_succeed_for(text, run_read(text, &r.scenario, &err), &err);
-    must_succeed_for(text, sp_plan_json_begin(writer.file, r.scenario.resolved, &err), &err);
-    must_succeed_for(text, sp_evaluate_batches(&r.scenario, &r.batches, &err), &err);
-    must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &options, &r.result, &err), &err);
-    must_succeed_for(text, sp_plan_json_end(writer.file, &err), &err);
+    must_succeed_for(text, run_read(text, &r.scenario, ERR));
+    must_succeed_for(text, sp_plan_json_begin(writer.file, r.scenario.resolved, ERR));
+    must_succeed_for(text, sp_evaluate_batches(&r.scenario, &r.batches, ERR));
+    must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &options, &r.result, ERR));
+    must_succeed_for(text, sp_plan_json_end(writer.file, ERR));
     assert_int_equal(writer.batches, r.result.batch_count);
 
     rewind(writer.file);
@@ -222,16 +220,14 @@ static void round_trip(const char *text)
     assert_true(sp_plan_json_is_plan(root));
     sp_scenario stored;
     json_t *copy = json_deep_copy(json_object_get(root, "scenario"));
-    must_succeed_for(text, sp_scenario_from_json(copy, "stored", NULL, 0, &stored, &err), &err);
+    must_succeed_for(text, sp_scenario_from_json(copy, "stored", NULL, 0, &stored, ERR));
     json_decref(copy);
     sp_plan_file plans;
-    must_succeed_for(text, sp_plan_json_read(root, "plan.json", &stored.layout, &plans, &err),
-                     &err);
+    must_succeed_for(text, sp_plan_json_read(root, "plan.json", &stored.layout, &plans, ERR));
     assert_int_equal(plans.count, writer.batches);
     sp_result again;
     must_succeed_for(
-        text, sp_evaluate_plans(&stored, plans.plans, plans.count, &run_verified, &again, &err),
-        &err);
+        text, sp_evaluate_plans(&stored, plans.plans, plans.count, &run_verified, &again, ERR));
     assert_same_result(text, &r.result, &again);
     assert_true(again.lossless);
     sp_result_fini(&again);
@@ -259,27 +255,24 @@ TEST(dropped_samples_count_for_nothing)
 {
     static int64_t ids[] = {0, 1};
     static int64_t tokens[] = {1000000, 100};
-    sp_error err = {0};
+    sp_error_clear(ERR);
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 2, .total_tokens = 1000100};
     sp_scenario scenario;
     must_succeed(run_read("{'model': {'layers': 1, 'hidden': 512, 'ffn': 1024, 'heads': 8, "
                           "'vocab': 1000}, 'workload': {'lengths': [1000000, 100]}}",
-                          &scenario, &err),
-                 &err);
+                          &scenario, ERR));
     sp_packing packing;
     sp_packing_init(&packing, &batch, 1);
     packing.dropped = sp_i_calloc(1, sizeof *packing.dropped);
     assert_non_null(packing.dropped);
     packing.dropped[packing.dropped_count++] = 0;
-    assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
-    sp_slice slice = {.sample = 1, .tokens = 100, .computed_tokens = 100};
-    assert_true(sp_pack_list_add(&packing.forward, slice, true));
+    assert_true(pack_sample(&packing.forward, 0, 1, 1, 100));
     sp_plan plan;
-    must_succeed(sp_plan_init(&plan, &scenario.layout, &packing, &err), &err);
-    must_succeed(sp_schedule_generate(&scenario.schedule, NULL, "test", &plan, &err), &err);
-    must_succeed(sp_plan_check(&plan, "test", &err), &err);
+    must_succeed(sp_plan_init(&plan, &scenario.layout, &packing, ERR));
+    must_succeed(sp_schedule_generate(&scenario.schedule, NULL, "test", &plan, ERR));
+    must_succeed(sp_plan_check(&plan, "test", ERR));
     sp_result result;
-    must_succeed(sp_evaluate_plans(&scenario, &plan, 1, &run_verified, &result, &err), &err);
+    must_succeed(sp_evaluate_plans(&scenario, &plan, 1, &run_verified, &result, ERR));
     const sp_batch_result *b = &result.batches[0];
     assert_true(b->facts.lower_bound_ns > 0.0);
     assert_true(b->facts.lower_bound_ns <= (double)b->iteration_ns);
@@ -299,15 +292,14 @@ TEST(dropped_samples_count_for_nothing)
 
 TEST(microbatches_must_agree)
 {
-    sp_error err;
     scenario_run r;
     const char *wrong = TINY_MODEL "'parallel': {'dp': 2}, 'schedule': {'microbatches': 3}, "
                                    "'workload': {'uniform': 100, 'context': 100, "
                                    "'samples_per_batch': 8}}";
-    assert_int_equal(run_text(wrong, &run_verified, &r, &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "schedule.microbatches"));
-    assert_non_null(strstr(err.message[0], "is 3 for each of 2"));
-    assert_non_null(strstr(err.message[0], "makes 8 micro-batches"));
+    must_fail_with(run_text(wrong, &run_verified, &r, ERR), SP_ERR_CONTENT,
+                   "schedule.microbatches");
+    assert_non_null(strstr(ERR->message[0], "is 3 for each of 2"));
+    assert_non_null(strstr(ERR->message[0], "makes 8 micro-batches"));
     assert_null(r.result.batches);
     run_fini(&r);
     run_good(TINY_MODEL "'parallel': {'dp': 2}, 'schedule': {'microbatches': 4}, "
@@ -319,13 +311,11 @@ TEST(microbatches_must_agree)
 
 TEST(unknown_strategy)
 {
-    sp_error err;
     scenario_run r;
-    assert_int_equal(run_text(TINY_MODEL "'strategy': {'kind': 'pakced'}, "
-                                         "'workload': {'lengths': [3, 4]}}",
-                              &run_verified, &r, &err),
-                     SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "did you mean \"packed\"?"));
+    must_fail_with(run_text(TINY_MODEL "'strategy': {'kind': 'pakced'}, "
+                                       "'workload': {'lengths': [3, 4]}}",
+                            &run_verified, &r, ERR),
+                   SP_ERR_CONTENT, "did you mean \"packed\"?");
     run_fini(&r);
 }
 
@@ -339,7 +329,6 @@ static sp_status refuse(void *context, const sp_step_view *view, sp_error *err)
 
 TEST(observer_can_stop)
 {
-    sp_error err;
     scenario_run r;
     int calls = 0;
     sp_evaluate_options options = run_verified;
@@ -348,7 +337,7 @@ TEST(observer_can_stop)
     assert_int_equal(run_text(TINY_MODEL
                               "'workload': {'lengths': [10, 20], 'samples_per_batch': 1, "
                               "'batches': 2}}",
-                              &options, &r, &err),
+                              &options, &r, ERR),
                      SP_ERR_IO);
     assert_int_equal(calls, 1);
     run_fini(&r);
@@ -357,27 +346,26 @@ TEST(observer_can_stop)
 // A machine so slow that the step would outlast the clock is refused, not wrapped around.
 TEST(endless_step_is_refused)
 {
-    sp_error err = {0};
+    sp_error_clear(ERR);
     sp_scenario scenario;
     sp_batches batches;
     sp_result result;
     must_succeed(run_read(TINY_MODEL
                           "'parallel': {'pp': 2}, 'workload': {'uniform': 100, 'context': 100, "
                           "'samples_per_batch': 100}}",
-                          &scenario, &err),
-                 &err);
-    must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
+                          &scenario, ERR));
+    must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
     // From single actions that are too long, over a step that is, to one that is not.
     bool long_pack = false;
     bool long_step = false;
     sp_status status = SP_ERR_LIMIT;
     for (double rate = 1e-6; status == SP_ERR_LIMIT; rate *= 1.5) {
         assert_true(rate < 1e12);
-        sp_error_clear(&err);
+        sp_error_clear(ERR);
         scenario.profile.memory_bytes_per_s = rate;
-        status = sp_evaluate(&scenario, &batches, &run_verified, &result, &err);
-        long_pack = long_pack || (status != SP_OK && strstr(err.message[0], "a pack of") != NULL);
-        long_step = long_step || (status != SP_OK && strstr(err.message[0], "years") != NULL);
+        status = sp_evaluate(&scenario, &batches, &run_verified, &result, ERR);
+        long_pack = long_pack || (status != SP_OK && strstr(ERR->message[0], "a pack of") != NULL);
+        long_step = long_step || (status != SP_OK && strstr(ERR->message[0], "years") != NULL);
     }
     assert_int_equal(status, SP_OK);
     assert_true(long_pack && long_step);
@@ -389,20 +377,19 @@ TEST(endless_step_is_refused)
 // Whichever allocation fails, the evaluation says so and leaks nothing.
 TEST(every_allocation_may_fail)
 {
-    sp_error err = {0};
+    sp_error_clear(ERR);
     sp_scenario scenario;
     sp_batches batches;
     must_succeed(run_read(TINY_MODEL
                           "'parallel': {'pp': 2, 'dp': 2}, 'strategy': {'kind': 'ffd'}, "
                           "'workload': {'lengths': [10, 20, 30, 40, 50], 'context': 60}}",
-                          &scenario, &err),
-                 &err);
-    must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
+                          &scenario, ERR));
+    must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
     sp_evaluate_options options = {.engine = {.memory_points = true}};
     for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_result result;
-        sp_error_clear(&err);
-        memory_try(&failing, sp_evaluate(&scenario, &batches, &options, &result, &err), &err);
+        sp_error_clear(ERR);
+        memory_try(&failing, sp_evaluate(&scenario, &batches, &options, &result, ERR), ERR);
         sp_result_fini(&result);
     }
     sp_batches_fini(&batches);

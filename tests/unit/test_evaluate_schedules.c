@@ -9,8 +9,7 @@ enum { TEXT = 2048 };
 
 static void read_scenario(const char *text, sp_scenario *scenario)
 {
-    sp_error err = {0};
-    must_succeed_for(text, run_read(text, scenario, &err), &err);
+    must_succeed_for(text, run_read(text, scenario, ERR));
 }
 
 // Writes each batch's plan.
@@ -26,11 +25,10 @@ static json_t *read_back(FILE *file)
     assert_true(bytes > 0);
     char *text = malloc((size_t)bytes);
     json_t *root = NULL;
-    sp_error err = {0};
     assert_non_null(text);
     rewind(file);
     assert_int_equal(fread(text, 1, (size_t)bytes, file), bytes);
-    must_succeed(sp_json_read_text(text, (size_t)bytes, "plan.json", &root, &err), &err);
+    must_succeed(sp_json_read_text(text, (size_t)bytes, "plan.json", &root, ERR));
     free(text);
     return root;
 }
@@ -39,24 +37,23 @@ static void evaluate(const char *text, sp_result *result, bool round_trip)
 {
     sp_scenario scenario;
     sp_batches batches;
-    sp_error err = {0};
     FILE *file = tmpfile();
     assert_non_null(file);
     read_scenario(text, &scenario);
     sp_evaluate_options options = {
         .engine = {.verify = true}, .observer = write_plan, .observer_context = file};
-    must_succeed(sp_plan_json_begin(file, scenario.resolved, &err), &err);
-    must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
-    must_succeed_for(text, sp_evaluate(&scenario, &batches, &options, result, &err), &err);
-    must_succeed(sp_plan_json_end(file, &err), &err);
+    must_succeed(sp_plan_json_begin(file, scenario.resolved, ERR));
+    must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
+    must_succeed_for(text, sp_evaluate(&scenario, &batches, &options, result, ERR));
+    must_succeed(sp_plan_json_end(file, ERR));
     if (round_trip) {
         sp_plan_file plans;
         sp_result again;
         sp_evaluate_options verified = {.engine = {.verify = true}};
         json_t *root = read_back(file);
-        must_succeed(sp_plan_json_read(root, "plan.json", &scenario.layout, &plans, &err), &err);
+        must_succeed(sp_plan_json_read(root, "plan.json", &scenario.layout, &plans, ERR));
         must_succeed(
-            sp_evaluate_plans(&scenario, plans.plans, plans.count, &verified, &again, &err), &err);
+            sp_evaluate_plans(&scenario, plans.plans, plans.count, &verified, &again, ERR));
         assert_true(sp_result_iteration_ms(&again) == sp_result_iteration_ms(result));
         assert_int_equal(again.peak_bytes, result->peak_bytes);
         sp_result_fini(&again);
@@ -177,15 +174,14 @@ TEST(too_short_a_row)
     sp_scenario scenario;
     sp_batches batches;
     sp_result result;
-    sp_error err = {0};
     sp_evaluate_options plain = {0};
     read_scenario("{'model': 'llama-7b', 'cluster': 'h100-8', 'parallel': {'pp': 2}, "
                   "'schedule': {'kind': 'seq1f1b', 'slices': 16}, 'workload': {'lengths': [8, 8], "
                   "'context': 8}}",
                   &scenario);
-    must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
-    assert_int_equal(sp_evaluate(&scenario, &batches, &plain, &result, &err), SP_ERR_INFEASIBLE);
-    assert_non_null(strstr(err.message[0], "schedule.slices"));
+    must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
+    must_fail_with(sp_evaluate(&scenario, &batches, &plain, &result, ERR), SP_ERR_INFEASIBLE,
+                   "schedule.slices");
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);
 }

@@ -15,7 +15,6 @@ static uniform_case half_blocks(int pp, int slices, int microbatches)
 {
     return (uniform_case){.kind = SP_SCHEDULE_SLIMPIPE,
                           .pp = pp,
-                          .dp = 1,
                           .chunks = 1,
                           .microbatches = microbatches,
                           .slices = slices,
@@ -27,10 +26,7 @@ static uniform_case half_blocks(int pp, int slices, int microbatches)
 static sp_exchange_report exchange(uniform_step *step)
 {
     sp_exchange_report report;
-    sp_error err = {0};
-    if (sp_exchange_apply(&step->plan, &step->costs, &report, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(sp_exchange_apply(&step->plan, &step->costs, &report, ERR));
     return report;
 }
 
@@ -161,9 +157,9 @@ static uniform_case random_case(sp_prng *prng)
                           .microbatches = 1 + (int)sp_prng_below(prng, 5),
                           .slices = n,
                           .attention_share = sp_prng_uniform(prng),
-                          .f_ns = 1000 + (int64_t)sp_prng_below(prng, 100000),
-                          .i_ns = 1000 + (int64_t)sp_prng_below(prng, 200000),
-                          .w_ns = (int64_t)sp_prng_below(prng, 100000)};
+                          .ns = {1000 + (int64_t)sp_prng_below(prng, 100000),
+                                 1000 + (int64_t)sp_prng_below(prng, 200000),
+                                 (int64_t)sp_prng_below(prng, 100000)}};
 }
 
 // The exchange moves attention and makes none, to the nanosecond; ranks never get less level.
@@ -429,11 +425,10 @@ TEST(one_rank_has_no_partner)
 
 static void refuse(whole_step *step, const char *text)
 {
-    sp_error err = {0};
     sp_exchange_report report;
     const sp_action_cost *f = step->costs.f;
-    assert_int_equal(sp_exchange_apply(&step->plan, &step->costs, &report, &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], text));
+    must_fail_with(sp_exchange_apply(&step->plan, &step->costs, &report, ERR), SP_ERR_CONTENT,
+                   text);
     assert_ptr_equal(step->costs.f, f);
     assert_int_equal(step->costs.classes, 2);
 }

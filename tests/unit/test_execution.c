@@ -19,12 +19,11 @@ typedef struct fixture {
 
 static void open_fixture(fixture *f)
 {
-    sp_error err = {0};
     *f = (fixture){.options = {.precision = SP_FP32, .seed = 3, .steps = 3}};
     f->options.compare_memory = true;
-    must_succeed(run_read(SCENARIO, &f->scenario, &err), &err);
-    must_succeed(sp_registry_new(&f->registry, &err), &err);
-    must_succeed(sp_registry_find(f->registry, "fake", &f->options.backend, &err), &err);
+    must_succeed(run_read(SCENARIO, &f->scenario, ERR));
+    must_succeed(sp_registry_new(&f->registry, ERR));
+    must_succeed(sp_registry_find(f->registry, "fake", &f->options.backend, ERR));
 }
 
 static void close_fixture(fixture *f)
@@ -67,12 +66,11 @@ TEST(durations_of_the_simulator_give_no_error)
 {
     fixture f;
     sp_execution execution;
-    sp_error err = {0};
     int calls = 0;
     open_fixture(&f);
     f.options.observer = compare_views;
     f.options.observer_context = &calls;
-    must_succeed(sp_execution_run(&f.scenario, &f.options, &execution, &err), &err);
+    must_succeed(sp_execution_run(&f.scenario, &f.options, &execution, ERR));
     const sp_execution_error error = sp_execution_compare(&execution);
     assert_true(error.iteration_time == 0.0);
     assert_true(error.bubble_ratio == 0.0);
@@ -93,14 +91,13 @@ static sp_execution_error executed(const char *backend, const char *stack, char 
 {
     fixture f;
     sp_execution execution;
-    sp_error err = {0};
     open_fixture(&f);
-    must_succeed(sp_registry_find(f.registry, backend, &f.options.backend, &err), &err);
+    must_succeed(sp_registry_find(f.registry, backend, &f.options.backend, ERR));
     if (stack != NULL) {
         assert_true(sp_stack_builtin(stack, &f.scenario.memory.stack));
         f.scenario.stack_given = true;
     }
-    must_succeed(sp_execution_run(&f.scenario, &f.options, &execution, &err), &err);
+    must_succeed(sp_execution_run(&f.scenario, &f.options, &execution, ERR));
     const sp_execution_error error = sp_execution_compare(&execution);
     snprintf(name, SP_STACK_NAME, "%s", execution.stack.name);
     sp_execution_fini(&execution);
@@ -129,12 +126,11 @@ TEST(errors_are_predicted_over_measured)
     assert_true(isnan(sp_relative_error(1.0, 0.0)));
     fixture f;
     sp_execution execution;
-    sp_error err = {0};
     const sp_backend_option jitter = {.key = "jitter", .value = "0.5"};
     open_fixture(&f);
     f.options.options = &jitter;
     f.options.option_count = 1;
-    must_succeed(sp_execution_run(&f.scenario, &f.options, &execution, &err), &err);
+    must_succeed(sp_execution_run(&f.scenario, &f.options, &execution, ERR));
     double error = sp_execution_compare(&execution).iteration_time;
     double predicted_ms = sp_result_iteration_ms(&execution.predicted);
     double measured_ms = sp_result_iteration_ms(&execution.measured);
@@ -172,9 +168,8 @@ TEST(json_states_both_results)
 {
     fixture f;
     sp_execution execution;
-    sp_error err = {0};
     open_fixture(&f);
-    must_succeed(sp_execution_run(&f.scenario, &f.options, &execution, &err), &err);
+    must_succeed(sp_execution_run(&f.scenario, &f.options, &execution, ERR));
     json_t *root = sp_execution_validation_json(&execution);
     const char *const keys[] = {"schema", "clock", "predicted", "measured", "error", "ranks"};
     for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
@@ -193,20 +188,20 @@ TEST(failures_leave_nothing_behind)
 {
     fixture f;
     sp_execution execution;
-    sp_error err = {0};
+    sp_error_clear(ERR);
     const sp_backend_option fail = {.key = "fail", .value = "F1"};
     open_fixture(&f);
     f.options.options = &fail;
     f.options.option_count = 1;
-    sp_status failed = sp_execution_run(&f.scenario, &f.options, &execution, &err);
+    sp_status failed = sp_execution_run(&f.scenario, &f.options, &execution, ERR);
     assert_int_equal(failed, SP_ERR_INTERNAL);
     f.options.option_count = 0;
     memory_failures failing = {0};
     while (memory_fails(&failing)) {
-        sp_error_clear(&err);
-        memory_try(&failing, sp_execution_run(&f.scenario, &f.options, &execution, &err), &err);
+        sp_error_clear(ERR);
+        memory_try(&failing, sp_execution_run(&f.scenario, &f.options, &execution, ERR), ERR);
     }
-    must_succeed(failing.status, &err);
+    must_succeed(failing.status);
     assert_true(failing.rounds > 10);
     sp_execution_fini(&execution);
     close_fixture(&f);

@@ -2,6 +2,7 @@
 // bytes that are left when a pass ends, which the saved-tensor table says in another way.
 #include "sim/model/explicit_state.h"
 #include "sim/model/explicit_unit.h"
+#include "tests/support/initializers.h"
 #include "tests/support/test_main.h"
 
 enum { TOKEN = 1 };
@@ -9,16 +10,7 @@ enum { TOKEN = 1 };
 // One token of this model takes 8 bytes as a hidden state, as queries, as keys and values, as
 // output of the attention and as its log-sum-exp; 16 as output of QKV and as input of fc2, 32 as
 // output of fc1. Statistics of a norm are 8 bytes, logits 40.
-static const sp_model small = {.layers = 1,
-                               .hidden = 4,
-                               .ffn = 8,
-                               .heads = 2,
-                               .kv_heads = 1,
-                               .head_dim = 2,
-                               .vocab = 10,
-                               .activation = SP_SWIGLU,
-                               .norm = SP_RMSNORM,
-                               .positional = SP_ROPE};
+static const sp_model small = {LLAMA_SHAPE(1, 4, 8, 2, 1, 10)};
 static const sp_layout alone = {.tp = 1, .cp = 1, .pp = 3, .dp = 1, .chunks = 1};
 
 static sp_memory_options explicit_in(sp_recompute mode)

@@ -11,10 +11,8 @@ static char *export_data(const made_timeline *made, bool memory, const sp_export
 {
     FILE *file = tmpfile();
     assert_non_null(file);
-    sp_error err = {0};
     must_succeed(
-        sp_export_gnuplot(file, &made->timeline, memory ? &made->memory : NULL, window, &err),
-        &err);
+        sp_export_gnuplot(file, &made->timeline, memory ? &made->memory : NULL, window, ERR));
     char *text = made_read_all(file, NULL);
     fclose(file);
     return text;
@@ -204,10 +202,8 @@ TEST(script_draws_a_picture)
         assert_true(descriptor >= 0);
         FILE *file = fdopen(descriptor, "wb");
         assert_non_null(file);
-        sp_error err = {0};
         must_succeed(
-            sp_export_gnuplot(file, &made.timeline, memory ? &made.memory : NULL, NULL, &err),
-            &err);
+            sp_export_gnuplot(file, &made.timeline, memory ? &made.memory : NULL, NULL, ERR));
         fclose(file);
         char command[1024];
         snprintf(command, sizeof(command),

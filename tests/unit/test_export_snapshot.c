@@ -135,8 +135,7 @@ static json_t *export_snapshot(const made_timeline *made, size_t rank)
 {
     FILE *file = tmpfile();
     assert_non_null(file);
-    sp_error err = {0};
-    must_succeed(sp_export_memory_snapshot(file, &made->timeline, &made->memory, rank, &err), &err);
+    must_succeed(sp_export_memory_snapshot(file, &made->timeline, &made->memory, rank, ERR));
     size_t bytes = 0;
     char *text = made_read_all(file, &bytes);
     fclose(file);
@@ -408,16 +407,16 @@ TEST(wrong_use_is_refused)
     made_spec spec = made_default();
     make_timeline(&made, &spec);
     FILE *file = tmpfile();
-    sp_error err = {0};
-    assert_int_equal(sp_export_memory_snapshot(file, &made.timeline, &made.memory, 3, &err),
+    sp_error_clear(ERR);
+    assert_int_equal(sp_export_memory_snapshot(file, &made.timeline, &made.memory, 3, ERR),
                      SP_ERR_USAGE);
-    sp_error_clear(&err);
+    sp_error_clear(ERR);
     made.memory.ranks[1].point_count = 0;
-    assert_int_equal(sp_export_memory_snapshot(file, &made.timeline, &made.memory, 1, &err),
+    assert_int_equal(sp_export_memory_snapshot(file, &made.timeline, &made.memory, 1, ERR),
                      SP_ERR_USAGE);
-    sp_error_clear(&err);
+    sp_error_clear(ERR);
     made.memory.ranks[0].points[2].bytes.of[SP_MEM_LOGITS] = -1;
-    assert_int_equal(sp_export_memory_snapshot(file, &made.timeline, &made.memory, 0, &err),
+    assert_int_equal(sp_export_memory_snapshot(file, &made.timeline, &made.memory, 0, ERR),
                      SP_ERR_INTERNAL);
     fclose(file);
     made_timeline_free(&made);
@@ -431,9 +430,9 @@ TEST(every_allocation_may_fail)
     memory_failures failing = {0};
     while (memory_fails(&failing)) {
         FILE *file = tmpfile();
-        sp_error err = {0};
-        memory_try(&failing, sp_export_memory_snapshot(file, &made.timeline, &made.memory, 0, &err),
-                   &err);
+        sp_error_clear(ERR);
+        memory_try(&failing, sp_export_memory_snapshot(file, &made.timeline, &made.memory, 0, ERR),
+                   ERR);
         fclose(file);
     }
     assert_true(failing.rounds > 3);
@@ -466,8 +465,7 @@ TEST(python_reads_the_pickle)
     assert_true(descriptor >= 0);
     FILE *file = fdopen(descriptor, "wb");
     assert_non_null(file);
-    sp_error err = {0};
-    must_succeed(sp_export_memory_snapshot(file, &made.timeline, &made.memory, 0, &err), &err);
+    must_succeed(sp_export_memory_snapshot(file, &made.timeline, &made.memory, 0, ERR));
     fclose(file);
     char command[1024];
     snprintf(command, sizeof(command), "python3 -c \"%s\" '%s'", python_check, name);

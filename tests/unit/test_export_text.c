@@ -11,8 +11,7 @@ static char *draw(const made_timeline *made, const sp_export_window *window, int
 {
     FILE *file = tmpfile();
     assert_non_null(file);
-    sp_error err = {0};
-    must_succeed(sp_export_text(file, &made->timeline, window, columns, colour, &err), &err);
+    must_succeed(sp_export_text(file, &made->timeline, window, columns, colour, ERR));
     char *text = made_read_all(file, NULL);
     fclose(file);
     return text;
@@ -238,12 +237,12 @@ TEST(narrow_terminal_is_refused)
     made_spec spec = made_default();
     make_timeline(&made, &spec);
     FILE *file = tmpfile();
-    sp_error err = {0};
-    assert_int_equal(sp_export_text(file, &made.timeline, NULL, LABEL + 9 + BUSY, false, &err),
+    sp_error_clear(ERR);
+    assert_int_equal(sp_export_text(file, &made.timeline, NULL, LABEL + 9 + BUSY, false, ERR),
                      SP_ERR_USAGE);
-    sp_error_clear(&err);
+    sp_error_clear(ERR);
     sp_i_alloc_fail_after(0);
-    sp_status status = sp_export_text(file, &made.timeline, NULL, 80, false, &err);
+    sp_status status = sp_export_text(file, &made.timeline, NULL, 80, false, ERR);
     sp_i_alloc_fail_after(-1);
     assert_int_equal(status, SP_ERR_NO_MEMORY);
     fclose(file);

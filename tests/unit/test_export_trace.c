@@ -11,10 +11,8 @@ static json_t *export_trace(const made_timeline *made, bool memory, const sp_exp
 {
     FILE *file = tmpfile();
     assert_non_null(file);
-    sp_error err = {0};
     must_succeed(
-        sp_export_trace(file, &made->timeline, memory ? &made->memory : NULL, window, events, &err),
-        &err);
+        sp_export_trace(file, &made->timeline, memory ? &made->memory : NULL, window, events, ERR));
     char *text = made_read_all(file, NULL);
     fclose(file);
     json_error_t error;
@@ -107,8 +105,7 @@ TEST(nanoseconds_are_exact)
     made.timeline.ranks[0].spans[0].start_ns = 1;
     made.timeline.ranks[0].spans[0].end_ns = 9007199254740993;
     FILE *file = tmpfile();
-    sp_error err = {0};
-    must_succeed(sp_export_trace(file, &made.timeline, NULL, NULL, NULL, &err), &err);
+    must_succeed(sp_export_trace(file, &made.timeline, NULL, NULL, NULL, ERR));
     char *text = made_read_all(file, NULL);
     fclose(file);
     assert_non_null(strstr(text, "\"ts\":0.001,\"dur\":9007199254740.992,"));
@@ -299,11 +296,11 @@ TEST(full_disk_is_an_error)
     made_timeline made;
     made_spec spec = made_default();
     make_timeline(&made, &spec);
-    sp_error err = {0};
-    assert_int_equal(sp_export_trace(file, &made.timeline, &made.memory, NULL, NULL, &err),
+    sp_error_clear(ERR);
+    assert_int_equal(sp_export_trace(file, &made.timeline, &made.memory, NULL, NULL, ERR),
                      SP_ERR_IO);
-    assert_int_equal(err.count, 1);
-    assert_int_equal(strncmp(err.message[0], "cannot write the trace: ", 24), 0);
+    assert_int_equal(ERR->count, 1);
+    assert_int_equal(strncmp(ERR->message[0], "cannot write the trace: ", 24), 0);
     fclose(file);
     made_timeline_free(&made);
 }
@@ -311,23 +308,23 @@ TEST(full_disk_is_an_error)
 TEST(rank_lists_are_read)
 {
     int ranks[8];
-    sp_error err = {0};
-    assert_int_equal(sp_export_parse_ranks("0-3,8", 9, ranks, 8, &err), 5);
+    sp_error_clear(ERR);
+    assert_int_equal(sp_export_parse_ranks("0-3,8", 9, ranks, 8, ERR), 5);
     const int expected[] = {0, 1, 2, 3, 8};
     assert_memory_equal(ranks, expected, sizeof(expected));
-    assert_int_equal(sp_export_parse_ranks("5", 6, ranks, 8, &err), 1);
+    assert_int_equal(sp_export_parse_ranks("5", 6, ranks, 8, ERR), 1);
     assert_int_equal(ranks[0], 5);
-    assert_int_equal(sp_export_parse_ranks("2,1-3,2", 4, ranks, 8, &err), 3);
-    assert_int_equal(err.count, 0);
+    assert_int_equal(sp_export_parse_ranks("2,1-3,2", 4, ranks, 8, ERR), 3);
+    assert_int_equal(ERR->count, 0);
     static const char *const wrong[] = {
         "", ",", "1,", "-1", "1-", "a", "1-2-3", "3-1", "9", "0-9", "1 ", "99999999999999999999",
     };
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-        sp_error_clear(&err);
-        assert_int_equal(sp_export_parse_ranks(wrong[i], 9, ranks, 8, &err), -1);
-        assert_int_equal(err.status, SP_ERR_USAGE);
+        sp_error_clear(ERR);
+        assert_int_equal(sp_export_parse_ranks(wrong[i], 9, ranks, 8, ERR), -1);
+        assert_int_equal(ERR->status, SP_ERR_USAGE);
     }
-    sp_error_clear(&err);
-    assert_int_equal(sp_export_parse_ranks("0-8", 9, ranks, 8, &err), -1);
-    assert_int_equal(err.status, SP_ERR_USAGE);
+    sp_error_clear(ERR);
+    assert_int_equal(sp_export_parse_ranks("0-8", 9, ranks, 8, ERR), -1);
+    assert_int_equal(ERR->status, SP_ERR_USAGE);
 }

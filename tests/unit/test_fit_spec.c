@@ -33,7 +33,6 @@ static sp_status read(const char *text, fit_spec *spec, sp_error *err)
 TEST(whole_specification)
 {
     fit_spec spec;
-    sp_error err;
     must_succeed(
         read("{'schema': 'slimpack/fit/1', 'name': 'mine', 'description': 'd', 'profile': 'a100',"
              " 'start': {'host': {'layer_us': 5}, 'memory.gb_per_s': 1500},"
@@ -42,8 +41,7 @@ TEST(whole_specification)
              " 'tables': {'b': {'weight': 2, 'folds': 5}, 'a': {}},"
              " 'loss_scale': 0.01, 'bootstrap': 7, 'seed': 3,"
              " 'ablations': [{'name': 'x', 'set': {'host': null}, 'scenario': ['stack.a=true']}]}",
-             &spec, &err),
-        &err);
+             &spec, ERR));
     assert_string_equal(spec.name, "mine");
     assert_string_equal(spec.description, "d");
     assert_string_equal(spec.profile, "a100");
@@ -70,13 +68,11 @@ TEST(whole_specification)
 TEST(folds_of_groups)
 {
     fit_spec spec;
-    sp_error err;
     must_succeed(
         read(HEAD "'constants': {'kernel.us': " CONSTANT "}, 'tables': {"
                   "'a': {'folds': {'group': ['model', 'gpus']}, 'errors_by': ['tp', 'lengths']},"
                   "'b': {'folds': {'group': ['model'], 'count': 3}}}}",
-             &spec, &err),
-        &err);
+             &spec, ERR));
     assert_int_equal(spec.tables[0].group_count, 2);
     assert_string_equal(spec.tables[0].group[1], "gpus");
     assert_int_equal(spec.tables[0].folds, 0);
@@ -145,9 +141,7 @@ TEST(refused)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         fit_spec spec;
-        sp_error err;
-        assert_int_equal(read(cases[i].text, &spec, &err), SP_ERR_CONTENT);
-        assert_string_equal(err.message[0], cases[i].message);
+        must_fail(read(cases[i].text, &spec, ERR), SP_ERR_CONTENT, cases[i].message);
         assert_null(spec.document);
     }
 }

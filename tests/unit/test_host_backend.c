@@ -3,7 +3,9 @@
 #include "sim/model/footprint.h"
 #include "sim/schedule/schedule.h"
 #include "tests/support/host_run.h"
+#include "tests/support/initializers.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 
 static int64_t ids[] = {1, 2, 3, 4};
 static int64_t tokens[] = {9, 30, 17, 4};
@@ -26,17 +28,11 @@ static void fixture_make(fixture *f)
                    .layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1, .zero = 1}};
     sp_packing_init(&f->packing, &batch, 2);
     for (int s = 0; s < 4; s++) {
-        sp_slice slice = {.sample = s, .tokens = tokens[s], .computed_tokens = tokens[s]};
-        assert_true(sp_pack_list_begin(&f->packing.forward, s % 2, 1));
-        assert_true(sp_pack_list_add(&f->packing.forward, slice, true));
+        assert_true(pack_sample(&f->packing.forward, s % 2, 1, s, tokens[s]));
     }
     assert_int_equal(sp_plan_init(&f->plan, &f->layout, &f->packing, NULL), SP_OK);
     assert_int_equal(sp_schedule_generate(&spec, NULL, "test", &f->plan, NULL), SP_OK);
-    f->request = (sp_run_request){.plan = &f->plan,
-                                  .model = &f->model,
-                                  .precision = SP_FP64,
-                                  .seed = 1,
-                                  .steps = 2,
+    f->request = (sp_run_request){RUN_OF(&f->plan, &f->model, NULL), RUN_STEPS(SP_FP64, 1, 2),
                                   .memory_points = true};
     host_open(&f->device);
 }
@@ -127,7 +123,6 @@ TEST(fits_its_peak)
     int64_t peaks[2];
     for (int m = 0; m < 2; m++) {
         const sp_backend_option option = {"bytes", measures[m]};
-        sp_error err = {0};
         sp_run *run = NULL;
         f.request.options = &option;
         f.request.option_count = 1;
@@ -138,15 +133,14 @@ TEST(fits_its_peak)
         f.request.memory_limit_bytes = peaks[m];
         sp_run_free(host_run(&f.device, &f.request));
         f.request.memory_limit_bytes = peaks[m] - 1;
-        assert_int_equal(sp_backend_run(f.device.backend, 0, &f.request, &run, &err),
-                         SP_ERR_INFEASIBLE);
-        assert_non_null(strstr(err.message[0], "over the limit"));
-        assert_int_equal(strncmp(err.message[0], "dp ", 3), 0);
+        must_fail_with(sp_backend_run(f.device.backend, 0, &f.request, &run, ERR),
+                       SP_ERR_INFEASIBLE, "over the limit");
+        assert_int_equal(strncmp(ERR->message[0], "dp ", 3), 0);
         f.request.memory_limit_bytes = 1000;
-        sp_error_clear(&err);
-        assert_int_equal(sp_backend_run(f.device.backend, 0, &f.request, &run, &err),
+        sp_error_clear(ERR);
+        assert_int_equal(sp_backend_run(f.device.backend, 0, &f.request, &run, ERR),
                          SP_ERR_INFEASIBLE);
-        assert_int_equal(strncmp(err.message[0], "parameters, ", 12), 0);
+        assert_int_equal(strncmp(ERR->message[0], "parameters, ", 12), 0);
     }
     assert_true(peaks[1] > peaks[0]);
     fixture_fini(&f);
@@ -155,16 +149,16 @@ TEST(fits_its_peak)
 static void refuses(const fixture *f, const sp_run_request *request, sp_status status,
                     const char *text)
 {
-    sp_error err = {0};
+    sp_error_clear(ERR);
     sp_run *run = NULL;
-    assert_int_equal(sp_backend_run(f->device.backend, 0, request, &run, &err), status);
+    assert_int_equal(sp_backend_run(f->device.backend, 0, request, &run, ERR), status);
     assert_null(run);
     bool found = false;
-    for (int i = 0; i < err.count; i++) {
-        found = found || strstr(err.message[i], text) != NULL;
+    for (int i = 0; i < ERR->count; i++) {
+        found = found || strstr(ERR->message[i], text) != NULL;
     }
     if (!found) {
-        fail_msg("no \"%s\" in \"%s\"", text, err.message[0]);
+        fail_msg("no \"%s\" in \"%s\"", text, ERR->message[0]);
     }
 }
 

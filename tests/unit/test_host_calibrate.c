@@ -9,22 +9,18 @@
 static json_t *calibrate(const sp_model *model, sp_precision precision)
 {
     host_device device;
-    sp_error err = {0};
     json_t *document = NULL;
     const sp_calibration_request request = {
         .precision = precision, .seed = 3, .limit_s = 0.05, .model = model};
     host_open(&device);
-    must_succeed(sp_backend_calibrate(device.backend, 0, &request, &document, &err), &err);
+    must_succeed(sp_backend_calibrate(device.backend, 0, &request, &document, ERR));
     host_close(&device);
     return document;
 }
 
 static void read_back(const json_t *document, sp_profile *profile)
 {
-    sp_error err = {0};
-    if (sp_profile_from_json(document, "measured", profile, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(sp_profile_from_json(document, "measured", profile, ERR));
 }
 
 TEST(is_a_measured_profile)
@@ -146,13 +142,11 @@ TEST(refuses)
 {
     host_device device;
     json_t *document = NULL;
-    sp_error err = {0};
     sp_model model = host_llama();
     host_open(&device);
     sp_calibration_request request = {.precision = SP_BF16, .limit_s = 0.05};
-    assert_int_equal(sp_backend_calibrate(device.backend, 0, &request, &document, &err),
-                     SP_ERR_USAGE);
-    assert_string_equal(err.message[0], "backend 'host' cannot calibrate bf16");
+    must_fail(sp_backend_calibrate(device.backend, 0, &request, &document, ERR), SP_ERR_USAGE,
+              "backend 'host' cannot calibrate bf16");
     model.experts = 4;
     request = (sp_calibration_request){.precision = SP_FP32, .limit_s = 0.05, .model = &model};
     assert_int_equal(sp_backend_calibrate(device.backend, 0, &request, &document, NULL),
@@ -170,10 +164,10 @@ TEST(memory_may_run_out)
         .precision = SP_FP32, .seed = 3, .limit_s = 0.01, .model = &model};
     host_open(&device);
     for (size_t i = 0; i < sizeof after / sizeof after[0]; i++) {
-        sp_error err = {0};
+        sp_error_clear(ERR);
         json_t *document = NULL;
         sp_i_alloc_fail_after(after[i]);
-        sp_status status = sp_backend_calibrate(device.backend, 0, &request, &document, &err);
+        sp_status status = sp_backend_calibrate(device.backend, 0, &request, &document, ERR);
         sp_i_alloc_fail_after(-1);
         if (status == SP_OK || document != NULL) {
             fail_msg("after %ld allocations: %s", after[i], sp_status_text(status));

@@ -3,6 +3,7 @@
 // optimizer's epsilon counts: AdamW alone does not see a factor of its gradients.
 #include "sim/base/alloc.h"
 #include "tests/support/host_run.h"
+#include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -43,12 +44,8 @@ static void with_plan(const char *model, const char *layout, observer *see)
 static sp_run_request request_of(const clipping *c, const sp_step_view *view)
 {
     static const sp_memory_options memory;
-    return (sp_run_request){.plan = view->plan,
-                            .model = &c->run.scenario.model,
-                            .memory = &memory,
-                            .precision = SP_FP64,
-                            .seed = 3,
-                            .steps = 1};
+    return (sp_run_request){RUN_OF(view->plan, &c->run.scenario.model, &memory),
+                            RUN_STEPS(SP_FP64, 3, 1)};
 }
 
 static double *read_tensor(const sp_run *run, const char *folder, const sp_tensor_info *info)

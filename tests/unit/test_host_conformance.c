@@ -61,9 +61,7 @@ static void runs_every_schedule_on(sp_clock clock)
                                 .chunks = chunks,
                                 .microbatches = 6,
                                 .slices = traits.sliced ? 3 : 0,
-                                .f_ns = 1000,
-                                .i_ns = 1100,
-                                .w_ns = 900};
+                                .ns = {1000, 1100, 900}};
         const sp_engine_options options = {0};
         uniform_step step;
         uniform_step_run(&c, &options, &step);
@@ -104,47 +102,12 @@ static void survives_no_memory_on(sp_clock clock)
     host_close(&device);
 }
 
-TEST(runs_random_plans)
-{
-    runs_random_plans_on(SP_CLOCK_VIRTUAL);
-}
-
-TEST(runs_random_plans_on_the_wall_clock)
-{
-    runs_random_plans_on(SP_CLOCK_WALL);
-}
-
-TEST(runs_every_schedule)
-{
-    runs_every_schedule_on(SP_CLOCK_VIRTUAL);
-}
-
-TEST(runs_every_schedule_on_the_wall_clock)
-{
-    runs_every_schedule_on(SP_CLOCK_WALL);
-}
-
-TEST(refuses)
-{
-    refuses_on(SP_CLOCK_VIRTUAL);
-}
-
-TEST(fails)
-{
-    fails_on(SP_CLOCK_VIRTUAL);
-}
-
-TEST(fails_on_the_wall_clock)
-{
-    fails_on(SP_CLOCK_WALL);
-}
-
-TEST(survives_no_memory)
-{
-    survives_no_memory_on(SP_CLOCK_VIRTUAL);
-}
-
-TEST(survives_no_memory_on_the_wall_clock)
-{
-    survives_no_memory_on(SP_CLOCK_WALL);
-}
+TEST_CALL(runs_random_plans, runs_random_plans_on(SP_CLOCK_VIRTUAL))
+TEST_CALL(runs_random_plans_on_the_wall_clock, runs_random_plans_on(SP_CLOCK_WALL))
+TEST_CALL(runs_every_schedule, runs_every_schedule_on(SP_CLOCK_VIRTUAL))
+TEST_CALL(runs_every_schedule_on_the_wall_clock, runs_every_schedule_on(SP_CLOCK_WALL))
+TEST_CALL(refuses, refuses_on(SP_CLOCK_VIRTUAL))
+TEST_CALL(fails, fails_on(SP_CLOCK_VIRTUAL))
+TEST_CALL(fails_on_the_wall_clock, fails_on(SP_CLOCK_WALL))
+TEST_CALL(survives_no_memory, survives_no_memory_on(SP_CLOCK_VIRTUAL))
+TEST_CALL(survives_no_memory_on_the_wall_clock, survives_no_memory_on(SP_CLOCK_WALL))

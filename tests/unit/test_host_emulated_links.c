@@ -8,8 +8,10 @@
 #include "experiments/execution/execution.h"
 #include "sim/metrics/metrics.h"
 #include "tests/support/host_run.h"
+#include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 
 enum { PACKS = 2 };
 
@@ -54,21 +56,12 @@ static void fixture_make(fixture *f)
     assert_true(sp_stack_builtin("reference", &f->memory.stack));
     sp_packing_init(&f->packing, &batch, 1);
     for (int s = 0; s < PACKS; s++) {
-        sp_slice slice = {.sample = s, .tokens = tokens[s], .computed_tokens = tokens[s]};
-        assert_true(sp_pack_list_begin(&f->packing.forward, 0, 1));
-        assert_true(sp_pack_list_add(&f->packing.forward, slice, true));
+        assert_true(pack_sample(&f->packing.forward, 0, 1, s, tokens[s]));
     }
     assert_int_equal(sp_plan_init(&f->plan, &f->layout, &f->packing, NULL), SP_OK);
     assert_int_equal(sp_schedule_generate(&spec, NULL, "test", &f->plan, NULL), SP_OK);
-    f->request = (sp_run_request){.plan = &f->plan,
-                                  .model = &f->model,
-                                  .memory = &f->memory,
-                                  .links = &times,
-                                  .precision = SP_FP32,
-                                  .seed = 1,
-                                  .steps = 1,
-                                  .options = emulated,
-                                  .option_count = 1};
+    f->request = (sp_run_request){RUN_OF(&f->plan, &f->model, &f->memory), .links = &times,
+                                  RUN_STEPS(SP_FP32, 1, 1), RUN_OPTIONS(emulated, 1)};
     host_open(&f->device);
 }
 
@@ -178,12 +171,11 @@ static gaps validate(size_t options)
         "'host', 'parallel': {'pp': 2}, 'schedule': {'kind': '1f1b'}, 'workload': {'lengths': "
         "[60], 'order': 'file', 'samples_per_batch': 1, 'context': 64}}";
     gaps g = {{0}, {0}};
-    sp_error err = {0};
     host_device device;
     sp_scenario scenario;
     sp_execution execution = {0};
     host_open(&device);
-    must_succeed(run_read(text, &scenario, &err), &err);
+    must_succeed(run_read(text, &scenario, ERR));
     const sp_execution_options set = {.backend = device.backend,
                                       .clock = SP_CLOCK_VIRTUAL,
                                       .precision = SP_FP32,
@@ -193,7 +185,7 @@ static gaps validate(size_t options)
                                       .option_count = options,
                                       .observer = see,
                                       .observer_context = &g};
-    must_succeed(sp_execution_run(&scenario, &set, &execution, &err), &err);
+    must_succeed(sp_execution_run(&scenario, &set, &execution, ERR));
     sp_execution_fini(&execution);
     sp_scenario_fini(&scenario);
     host_close(&device);

@@ -36,13 +36,12 @@ static void demand_everywhere(const demand *d, sp_clock clock)
                 char name[32];
                 char place[FAILING_PLACE];
                 char expected[2 * FAILING_PLACE];
-                sp_error err;
                 sp_action_name(stage->actions[a], 1, name);
-                fail_on_demand(&f, d, name, r / 2, r % 2, a % 2 == 0 ? "1" : "2", &err);
+                fail_on_demand(&f, d, name, r / 2, r % 2, a % 2 == 0 ? "1" : "2", ERR);
                 snprintf(place, sizeof place, "dp %d pp %d: %s: ", r / 2, r % 2, name);
                 snprintf(expected, sizeof expected, "%s%s", place, d->reason[clock]);
-                if (strstr(err.message[0], expected) == NULL) {
-                    fail_msg("expected \"%s\", got \"%s\"", expected, err.message[0]);
+                if (strstr(ERR->message[0], expected) == NULL) {
+                    fail_msg("expected \"%s\", got \"%s\"", expected, ERR->message[0]);
                 }
             }
         }
@@ -55,35 +54,12 @@ static const demand stalls = {"stall", SP_ERR_LIMIT, {"", "waits for ever for it
 static const demand exhausts = {
     "exhaust", SP_ERR_INFEASIBLE, {"it finds no memory, on demand", "it finds no memory"}};
 
-TEST(failing_action)
-{
-    demand_everywhere(&fails, SP_CLOCK_VIRTUAL);
-}
-
-TEST(failing_action_on_the_wall_clock)
-{
-    demand_everywhere(&fails, SP_CLOCK_WALL);
-}
-
-TEST(stalled_action)
-{
-    demand_everywhere(&stalls, SP_CLOCK_VIRTUAL);
-}
-
-TEST(stalled_action_on_the_wall_clock)
-{
-    demand_everywhere(&stalls, SP_CLOCK_WALL);
-}
-
-TEST(exhausted_action)
-{
-    demand_everywhere(&exhausts, SP_CLOCK_VIRTUAL);
-}
-
-TEST(exhausted_action_on_the_wall_clock)
-{
-    demand_everywhere(&exhausts, SP_CLOCK_WALL);
-}
+TEST_CALL(failing_action, demand_everywhere(&fails, SP_CLOCK_VIRTUAL))
+TEST_CALL(failing_action_on_the_wall_clock, demand_everywhere(&fails, SP_CLOCK_WALL))
+TEST_CALL(stalled_action, demand_everywhere(&stalls, SP_CLOCK_VIRTUAL))
+TEST_CALL(stalled_action_on_the_wall_clock, demand_everywhere(&stalls, SP_CLOCK_WALL))
+TEST_CALL(exhausted_action, demand_everywhere(&exhausts, SP_CLOCK_VIRTUAL))
+TEST_CALL(exhausted_action_on_the_wall_clock, demand_everywhere(&exhausts, SP_CLOCK_WALL))
 
 // Ranks that wait say for what: another stage's action, or the peers of an exchange.
 TEST(who_waits_for_what)
@@ -96,11 +72,10 @@ TEST(who_waits_for_what)
         "cp 0 tp 1 of dp 0 pp 1: F0: waits for F0 of dp 0 pp 0"};
     for (int s = 0; s < FAILING_SHAPES; s++) {
         failing_run f;
-        sp_error err;
         failing_run_make(&f, &failing_shapes[s], SP_CLOCK_WALL);
-        fail_on_demand(&f, &stalls, "F0", 0, 0, "2", &err);
+        fail_on_demand(&f, &stalls, "F0", 0, 0, "2", ERR);
         // A record has room for ten messages; the last shape has sixteen ranks.
-        assert_true(failing_run_says(&err, lines[s]));
+        assert_true(failing_run_says(ERR, lines[s]));
         failing_run_fini(&f);
     }
 }
@@ -108,12 +83,11 @@ TEST(who_waits_for_what)
 TEST(step_of_a_fault)
 {
     failing_run f;
-    sp_error err;
     const demand wrong = {.key = "fail", .status = SP_ERR_USAGE};
     failing_run_make(&f, &failing_shapes[0], SP_CLOCK_WALL);
-    fail_on_demand(&f, &wrong, "F0", 0, 0, "3", &err);
-    assert_string_equal(err.message[0],
+    fail_on_demand(&f, &wrong, "F0", 0, 0, "3", ERR);
+    assert_string_equal(ERR->message[0],
                         "backend 'host': fault_step: expected a step from 1 to 2, got \"3\"");
-    fail_on_demand(&f, &wrong, "F0", 0, 0, "0", &err);
+    fail_on_demand(&f, &wrong, "F0", 0, 0, "0", ERR);
     failing_run_fini(&f);
 }

@@ -2,6 +2,7 @@
 // its definition.
 #include "backends/host/host.h"
 #include "tests/support/host_run.h"
+#include "tests/support/initializers.h"
 #include "tests/support/test_main.h"
 
 static int64_t ids[] = {3, 8, 5};
@@ -25,13 +26,8 @@ static void probe_make(const sp_model *model, const char *dropout, probe *p)
                  .options = {{"learning_rate", "0"}, {"dropout", dropout}}};
     sp_packing_init(&p->packing, &batch, 1);
     assert_int_equal(sp_plan_init(&p->plan, &p->layout, &p->packing, NULL), SP_OK);
-    p->request = (sp_run_request){.plan = &p->plan,
-                                  .model = model,
-                                  .precision = SP_FP64,
-                                  .seed = 11,
-                                  .steps = 1,
-                                  .options = p->options,
-                                  .option_count = 2};
+    p->request = (sp_run_request){RUN_OF(&p->plan, model, NULL), RUN_STEPS(SP_FP64, 11, 1),
+                                  RUN_OPTIONS(p->options, 2)};
     host_plain_make(&p->request, &p->plain);
     assert_int_equal(sp_i_host_run_new_cpu(&p->plain.request, &p->run, NULL), SP_OK);
 }
@@ -47,12 +43,9 @@ static void probe_fini(probe *p)
 static double loss(const probe *p)
 {
     sp_measured_step step = {0};
-    sp_error err = {0};
     // The same tokens every time.
     p->run->steps_done = 0;
-    if (sp_i_exec_run_step(p->run, &step, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(sp_i_exec_run_step(p->run, &step, ERR));
     sp_timeline_fini(&step.timeline);
     sp_memory_timeline_fini(&step.memory);
     assert_true(step.has_loss);

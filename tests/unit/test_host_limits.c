@@ -27,7 +27,6 @@ TEST(memory_limit)
 {
     for (int i = 0; i < 2 * FAILING_SHAPES; i++) {
         failing_run f;
-        sp_error err;
         int64_t most = 0;
         failing_run_make(&f, &failing_shapes[i / 2], i % 2 == 0 ? SP_CLOCK_VIRTUAL : SP_CLOCK_WALL);
         sp_run *run = host_run(&f.device, &f.request);
@@ -40,8 +39,8 @@ TEST(memory_limit)
         request.memory_limit_bytes = most;
         sp_run_free(host_run(&f.device, &request));
         request.memory_limit_bytes = most - 1;
-        failing_run_must(&f, &request, SP_ERR_INFEASIBLE, &err);
-        int named = rank_named(&f, err.message[0]);
+        failing_run_must(&f, &request, SP_ERR_INFEASIBLE, ERR);
+        int named = rank_named(&f, ERR->message[0]);
         assert_int_equal(sp_bytes_total(&memory->ranks[named].peak), most);
         sp_run_free(run);
         failing_run_fini(&f);
@@ -52,13 +51,12 @@ TEST(timeout_in_virtual_time)
 {
     for (int s = 0; s < FAILING_SHAPES; s++) {
         failing_run f;
-        sp_error err;
         failing_run_make(&f, &failing_shapes[s], SP_CLOCK_VIRTUAL);
         sp_run_request request = f.request;
         request.timeout_ns = 1;
-        failing_run_must(&f, &request, SP_ERR_LIMIT, &err);
-        rank_named(&f, err.message[0]);
-        assert_true(failing_run_says(&err, "not done at the timeout"));
+        failing_run_must(&f, &request, SP_ERR_LIMIT, ERR);
+        rank_named(&f, ERR->message[0]);
+        assert_true(failing_run_says(ERR, "not done at the timeout"));
         failing_run_fini(&f);
     }
 }
@@ -68,13 +66,12 @@ TEST(timeout_on_the_wall_clock)
 {
     for (int i = 0; i < 4 * FAILING_SHAPES; i++) {
         failing_run f;
-        sp_error err;
         failing_run_make(&f, &failing_shapes[i / 4], SP_CLOCK_WALL);
         sp_run_request request = f.request;
         request.steps = 50000;
         request.timeout_ns = 1 + (int64_t)(i % 4) * 13000000;
-        failing_run_must(&f, &request, SP_ERR_LIMIT, &err);
-        const char *text = err.message[0];
+        failing_run_must(&f, &request, SP_ERR_LIMIT, ERR);
+        const char *text = ERR->message[0];
         if (strstr(text, "dp ") == NULL || strstr(text, "not done at the timeout") == NULL) {
             fail_msg("got \"%s\"", text);
         }
@@ -92,9 +89,9 @@ static void refuse_every_allocation(sp_clock clock)
     failing_run_make(&f, &all, clock);
     f.request.steps = 1;
     while (memory_fails(&failing)) {
-        sp_error err = {0};
+        sp_error_clear(ERR);
         sp_run *run = NULL;
-        memory_try(&failing, sp_backend_run(f.device.backend, 0, &f.request, &run, &err), &err);
+        memory_try(&failing, sp_backend_run(f.device.backend, 0, &f.request, &run, ERR), ERR);
         assert_true((run != NULL) == (failing.status == SP_OK));
         sp_run_free(run);
     }
@@ -102,12 +99,5 @@ static void refuse_every_allocation(sp_clock clock)
     failing_run_fini(&f);
 }
 
-TEST(no_memory)
-{
-    refuse_every_allocation(SP_CLOCK_VIRTUAL);
-}
-
-TEST(no_memory_on_the_wall_clock)
-{
-    refuse_every_allocation(SP_CLOCK_WALL);
-}
+TEST_CALL(no_memory, refuse_every_allocation(SP_CLOCK_VIRTUAL))
+TEST_CALL(no_memory_on_the_wall_clock, refuse_every_allocation(SP_CLOCK_WALL))

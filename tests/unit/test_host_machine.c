@@ -148,12 +148,11 @@ TEST(gives_back_and_reads_late)
     for (int s = 0; s < FAILING_SHAPES; s++) {
         for (int clock = 0; clock < SP_CLOCKS; clock++) {
             failing_run f;
-            sp_error err;
             double loss;
             double expected;
             failing_run_make(&f, &failing_shapes[s], (sp_clock)clock);
-            must_succeed(run_step(&f, sp_runtime_cpu(), &expected, &err), &err);
-            must_succeed(run_step(&f, counting_machine(-1, 0), &loss, &err), &err);
+            must_succeed(run_step(&f, sp_runtime_cpu(), &expected, ERR));
+            must_succeed(run_step(&f, counting_machine(-1, 0), &loss, ERR));
             assert_true(loss == expected);
             assert_int_equal(c.too_early, 0);
             assert_int_equal(c.blocks, 0);
@@ -170,7 +169,6 @@ TEST(failed_work_is_an_actions)
 {
     for (int clock = 0; clock < SP_CLOCKS; clock++) {
         failing_run f;
-        sp_error err;
         double loss;
         char name[32];
         char expected[FAILING_PLACE];
@@ -178,9 +176,9 @@ TEST(failed_work_is_an_actions)
         const sp_stage_plan *stage = sp_plan_stage(&f.plan, 0, 1);
         sp_action_name(stage->actions[clock == SP_CLOCK_WALL ? stage->count - 1 : 0], 1, name);
         snprintf(expected, sizeof expected, "dp 0 pp 1: %s: it broke", name);
-        assert_int_equal(run_step(&f, counting_machine(1, 1), &loss, &err), SP_ERR_INTERNAL);
-        if (strstr(err.message[0], expected) == NULL) {
-            fail_msg("expected \"%s\", got \"%s\"", expected, err.message[0]);
+        assert_int_equal(run_step(&f, counting_machine(1, 1), &loss, ERR), SP_ERR_INTERNAL);
+        if (strstr(ERR->message[0], expected) == NULL) {
+            fail_msg("expected \"%s\", got \"%s\"", expected, ERR->message[0]);
         }
         assert_int_equal(c.blocks, 0);
         failing_run_fini(&f);
@@ -190,11 +188,10 @@ TEST(failed_work_is_an_actions)
 TEST(failed_work_before_a_step)
 {
     failing_run f;
-    sp_error err;
     double loss;
     failing_run_make(&f, &failing_shapes[3], SP_CLOCK_VIRTUAL);
-    assert_int_equal(run_step(&f, counting_machine(1, 0), &loss, &err), SP_ERR_INTERNAL);
-    assert_string_equal(err.message[0], "dp 0 pp 1 cp 0 tp 0: it broke");
+    must_fail(run_step(&f, counting_machine(1, 0), &loss, ERR), SP_ERR_INTERNAL,
+              "dp 0 pp 1 cp 0 tp 0: it broke");
     failing_run_fini(&f);
 }
 
@@ -203,28 +200,26 @@ TEST(failed_reads_are_errors)
     failing_run f;
     sp_i_exec_run *run;
     sp_measured_step step = {0};
-    sp_error err = {0};
+    sp_error_clear(ERR);
     double loss;
     failing_run_make(&f, &failing_shapes[3], SP_CLOCK_VIRTUAL);
     sp_runtime *machine = counting_machine(1, MOST_STAMPS);
-    must_succeed(
-        sp_i_exec_run_new(
-            &f.request,
-            &(sp_i_exec_site){.backend = "host", .runtime = machine, .math = &sp_i_exec_math_f32},
-            &run, &err),
-        &err);
-    must_succeed(sp_i_exec_run_step(run, &step, &err), &err);
+    must_succeed(sp_i_exec_run_new(
+        &f.request,
+        &(sp_i_exec_site){.backend = "host", .runtime = machine, .math = &sp_i_exec_math_f32}, &run,
+        ERR));
+    must_succeed(sp_i_exec_run_step(run, &step, ERR));
     // Pipeline rank 1 has the last of the parameters.
     size_t last = sp_i_exec_tensor_count(run) / 2 - 1;
     sp_tensor_info info;
     sp_i_exec_tensor_info(run, last, &info);
     double *values = malloc((size_t)info.elements * sizeof *values);
     assert_non_null(values);
-    must_succeed(sp_i_exec_tensor_read(run, last, values, &err), &err);
+    must_succeed(sp_i_exec_tensor_read(run, last, values, ERR));
     c.reads_fail = true;
-    must_succeed(sp_i_exec_tensor_read(run, 0, values, &err), &err);
-    assert_int_equal(sp_i_exec_tensor_read(run, last, values, &err), SP_ERR_INTERNAL);
-    assert_string_equal(err.message[0], "dp 0 pp 1 cp 0 tp 0: it broke");
+    must_succeed(sp_i_exec_tensor_read(run, 0, values, ERR));
+    must_fail(sp_i_exec_tensor_read(run, last, values, ERR), SP_ERR_INTERNAL,
+              "dp 0 pp 1 cp 0 tp 0: it broke");
     free(values);
     sp_timeline_fini(&step.timeline);
     sp_memory_timeline_fini(&step.memory);
@@ -232,8 +227,7 @@ TEST(failed_reads_are_errors)
     // The loss.
     machine = counting_machine(1, MOST_STAMPS);
     c.reads_fail = true;
-    assert_int_equal(run_step(&f, machine, &loss, &err), SP_ERR_INTERNAL);
-    assert_string_equal(err.message[0], "dp 0 pp 1 cp 0 tp 0: it broke");
+    must_fail(run_step(&f, machine, &loss, ERR), SP_ERR_INTERNAL, "dp 0 pp 1 cp 0 tp 0: it broke");
     failing_run_fini(&f);
 }
 

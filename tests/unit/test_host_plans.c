@@ -1,6 +1,7 @@
 // Gradients and loss of executed plans, whatever their schedule, strategy and layout, are those of
 // the plain step: one rank, whole samples.
 #include "tests/support/host_run.h"
+#include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -48,12 +49,8 @@ static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
     examination *e = context;
     (void)err;
     const sp_scenario *scenario = &e->run.scenario;
-    const sp_run_request request = {.plan = view->plan,
-                                    .model = &e->model,
-                                    .memory = &scenario->memory,
-                                    .precision = e->precision,
-                                    .seed = 5,
-                                    .steps = 1};
+    const sp_run_request request = {RUN_OF(view->plan, &e->model, &scenario->memory),
+                                    RUN_STEPS(e->precision, 5, 1)};
     e->found = (features){0};
     find_features(view->plan, &e->found);
     host_must_agree(&e->device, &request, e->bound);

@@ -1,38 +1,83 @@
-// Random plans on one rank a stage. Gradients and loss are those of the plain step.
+// Random plans on the CPU, whose gradients and loss are those of the plain step on one rank: one
+// rank a stage, then several ranks a layer (tensor parallelism with and without sequence
+// parallelism, context parallelism, packs on merged data-parallel ranks, and all at once).
 #include "tests/support/host_random.h"
 #include "tests/support/host_run.h"
 #include "tests/support/test_main.h"
 
-static void agree(const sp_model *model, const char *dropout, uint64_t seed, int count,
-                  sp_precision precision)
+static void agree(host_random draw)
 {
-    const host_random draw = {.model = model,
-                              .dropout = dropout,
-                              .seed = seed,
-                              .count = count,
-                              .precision = precision,
-                              .most_cp = 1};
-    host_random_agree(&draw);
+    draw.count = test_rounds(draw.count);
+    host_random_agree(draw);
 }
+
+// ---- one rank a stage ----
 
 TEST(llama_in_fp64)
 {
-    sp_model model = host_llama();
-    agree(&model, "0", 1, 40, SP_FP64);
-    model.tied_embeddings = true;
-    model.qkv_bias = true;
-    agree(&model, "0", 2, 20, SP_FP64);
+    sp_model tied = host_llama();
+    tied.tied_embeddings = true;
+    tied.qkv_bias = true;
+    agree((host_random){.seed = 1, .count = 40});
+    agree((host_random){.model = &tied, .seed = 2, .count = 20});
 }
 
 TEST(gpt_in_fp64)
 {
-    sp_model model = host_gpt();
-    agree(&model, "0", 3, 40, SP_FP64);
-    agree(&model, "0.25", 5, 30, SP_FP64);
+    agree((host_random){.gpt = true, .seed = 3, .count = 40});
+    agree((host_random){.gpt = true, .dropout = "0.25", .seed = 5, .count = 30});
 }
 
-TEST(llama_in_fp32)
+TEST_CALL(llama_in_fp32, agree((host_random){.seed = 4, .count = 40, .fp32 = true}))
+
+// ---- several ranks a layer ----
+
+// Four query heads on two heads of keys and values: with four ranks each of those stands twice.
+TEST_CALL(tensor_parallel, agree((host_random){.seed = 11, .count = 25, .most_tp_bits = 2}))
+
+// Biases, learned positions, a tied table and dropout.
+TEST(tensor_parallel_gpt)
 {
-    sp_model model = host_llama();
-    agree(&model, "0", 4, 40, SP_FP32);
+    agree(
+        (host_random){.gpt = true, .dropout = "0.25", .seed = 12, .count = 25, .most_tp_bits = 2});
+}
+
+TEST(context_parallel)
+{
+    agree((host_random){.seed = 13, .count = 15, .most_cp = 3});
+    agree((host_random){.seed = 13, .count = 15, .most_cp = 3, .ring = true});
+}
+
+TEST_CALL(merged_ranks, agree((host_random){.seed = 14, .count = 25, .merges = true}))
+
+// ---- all at once ----
+
+static void agree_at_once(host_random draw)
+{
+    draw.most_tp_bits = 1;
+    draw.most_cp = 2;
+    draw.merges = true;
+    agree(draw);
+}
+
+TEST(spread_vocabulary)
+{
+    agree_at_once((host_random){.seed = 18, .count = 15, .vocab = true});
+    agree_at_once(
+        (host_random){.gpt = true, .dropout = "0.1", .seed = 18, .count = 15, .vocab = true});
+}
+
+TEST(all_at_once)
+{
+    agree_at_once((host_random){.seed = 15, .count = 12});
+    agree_at_once(
+        (host_random){.gpt = true, .dropout = "0.1", .seed = 15, .count = 12, .ring = true});
+}
+
+TEST_CALL(all_in_fp32, agree_at_once((host_random){.seed = 16, .count = 15, .fp32 = true}))
+
+TEST(on_the_wall_clock)
+{
+    agree_at_once((host_random){.seed = 17, .count = 15, .clock = SP_CLOCK_WALL});
+    agree_at_once((host_random){.seed = 18, .count = 12, .clock = SP_CLOCK_WALL, .vocab = true});
 }

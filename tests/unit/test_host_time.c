@@ -3,13 +3,12 @@
 #include <math.h>
 
 #include "tests/support/flat_profile.h"
+#include "tests/support/initializers.h"
 #include "tests/support/pack_times.h"
 
 #include "sim/base/prng.h"
 #include "sim/cost/cost_model.h"
 #include "sim/cost/cost_private.h"
-
-static sp_error err;
 
 static const sp_host_model plain = {.layer_s = 4e-3, .softmax_s = 1e-3, .head_s = 10e-3};
 static const sp_layout one_rank = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
@@ -100,9 +99,8 @@ TEST(steps_of_a_pack)
 {
     sp_model model;
     sp_profile profile;
-    sp_error_clear(&err);
-    assert_int_equal(sp_model_builtin("llama-7b", &model, &err), SP_OK);
-    assert_int_equal(flat_profile(NULL, &profile, &err), SP_OK);
+    must_succeed(sp_model_builtin("llama-7b", &model, ERR));
+    must_succeed(flat_profile(NULL, &profile, ERR));
     const sp_cluster cluster = {
         .gpus_per_node = 8, .nodes = 1, .nics_per_node = 8, .nic_bytes_per_s = 5e10};
     for (int cp = 1; cp <= 8; cp *= 2) {
@@ -152,9 +150,8 @@ TEST(partial_recompute_share)
     const double shares[SP_RECOMPUTE_MODES] = {0, 4.0 / 13, 5.0 / 13, 1.0 / 13, 1};
     sp_model model;
     sp_profile profile;
-    sp_error_clear(&err);
-    assert_int_equal(sp_model_builtin("llama-7b", &model, &err), SP_OK);
-    assert_int_equal(flat_profile(NULL, &profile, &err), SP_OK);
+    must_succeed(sp_model_builtin("llama-7b", &model, ERR));
+    must_succeed(flat_profile(NULL, &profile, ERR));
     const sp_cluster cluster = {
         .gpus_per_node = 8, .nodes = 1, .nics_per_node = 8, .nic_bytes_per_s = 5e10};
     for (int mode = 0; mode < SP_RECOMPUTE_MODES; mode++) {
@@ -216,16 +213,7 @@ TEST(norm_lies_between)
     }
 }
 
-static const sp_model small = {.layers = 4,
-                               .hidden = 1024,
-                               .ffn = 2816,
-                               .heads = 8,
-                               .kv_heads = 8,
-                               .head_dim = 128,
-                               .vocab = 32000,
-                               .activation = SP_SWIGLU,
-                               .norm = SP_RMSNORM,
-                               .positional = SP_ROPE};
+static const sp_model small = {LLAMA_SHAPE(4, 1024, 2816, 8, 8, 32000)};
 
 static void build(const char *const *overrides, sp_step_costs *costs, sp_epilogue_cost *tail)
 {
@@ -234,16 +222,14 @@ static void build(const char *const *overrides, sp_step_costs *costs, sp_epilogu
     sp_packing packing;
     const sp_cluster cluster = {
         .gpus_per_node = 8, .nodes = 1, .nics_per_node = 8, .nic_bytes_per_s = 5e10};
-    sp_error_clear(&err);
-    assert_int_equal(flat_profile(overrides, &profile, &err), SP_OK);
-    assert_int_equal(sp_cost_model_init(&cost, &small, &one_rank, &cluster, &profile,
-                                        (sp_memory_options){.recompute = SP_RECOMPUTE_FULL}, "test",
-                                        &err),
-                     SP_OK);
+    must_succeed(flat_profile(overrides, &profile, ERR));
+    must_succeed(sp_cost_model_init(&cost, &small, &one_rank, &cluster, &profile,
+                                    (sp_memory_options){.recompute = SP_RECOMPUTE_FULL}, "test",
+                                    ERR));
     sp_packing_init(&packing, NULL, 1);
     assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
     assert_true(sp_pack_list_add(&packing.forward, (sp_slice){0, 0, 2048, 2048}, true));
-    assert_int_equal(sp_cost_model_build(&cost, &packing, costs, &err), SP_OK);
+    must_succeed(sp_cost_model_build(&cost, &packing, costs, ERR));
     *tail = costs->epilogue[0];
     sp_packing_fini(&packing);
     sp_cost_model_fini(&cost);

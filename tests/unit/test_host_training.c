@@ -7,6 +7,7 @@
 #include "backends/executor/tensors.h"
 #include "sim/base/alloc.h"
 #include "tests/support/host_run.h"
+#include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -70,13 +71,8 @@ static sp_status train(void *context, const sp_step_view *view, sp_error *err)
 {
     const training *t = context;
     const sp_backend_option options[] = {{"learning_rate", "0.003"}, {"text", text_file}};
-    const sp_run_request request = {.plan = view->plan,
-                                    .model = &t->model,
-                                    .precision = t->precision,
-                                    .seed = 7,
-                                    .steps = STEPS,
-                                    .options = options,
-                                    .option_count = 2};
+    const sp_run_request request = {RUN_OF(view->plan, &t->model, NULL),
+                                    RUN_STEPS(t->precision, 7, STEPS), RUN_OPTIONS(options, 2)};
     host_plain plain;
     (void)err;
     must_need(&request, t->features);
@@ -234,12 +230,11 @@ TEST(text_is_read_in_order)
 TEST(refuses_text)
 {
     sp_i_exec_text t;
-    sp_error err = {0};
-    assert_int_equal(sp_i_exec_text_read("no_such_file", 128, &t, &err), SP_ERR_IO);
+    sp_error_clear(ERR);
+    assert_int_equal(sp_i_exec_text_read("no_such_file", 128, &t, ERR), SP_ERR_IO);
     write_text();
-    sp_error_clear(&err);
-    assert_int_equal(sp_i_exec_text_read(text_file, 61, &t, &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "the vocabulary has 61 tokens"));
+    must_fail_with(sp_i_exec_text_read(text_file, 61, &t, ERR), SP_ERR_CONTENT,
+                   "the vocabulary has 61 tokens");
     sp_i_alloc_fail_after(0);
     assert_int_equal(sp_i_exec_text_read(text_file, 128, &t, NULL), SP_ERR_NO_MEMORY);
     sp_i_alloc_fail_after(-1);

@@ -46,15 +46,14 @@ static sp_status count_overlaps(void *context, const sp_step_view *predicted,
 static void execute(fixture *f, const char *parallel, sp_clock clock)
 {
     char text[1024];
-    sp_error err = {0};
     *f = (fixture){.options = {.clock = clock, .precision = SP_FP32, .seed = 1, .steps = 2}};
     snprintf(text, sizeof text, "%s%s}", SCENARIO, parallel);
-    must_succeed(run_read(text, &f->scenario, &err), &err);
+    must_succeed(run_read(text, &f->scenario, ERR));
     host_open(&f->device);
     f->options.backend = f->device.backend;
     f->options.observer = count_overlaps;
     f->options.observer_context = f;
-    must_succeed(sp_execution_run(&f->scenario, &f->options, &f->execution, &err), &err);
+    must_succeed(sp_execution_run(&f->scenario, &f->options, &f->execution, ERR));
 }
 
 static void close_fixture(fixture *f)

@@ -5,45 +5,36 @@
 #include "backends/host/cpu_runtime.h"
 #include "tests/support/host_memory.h"
 #include "tests/support/host_random.h"
+#include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
-static void agree(const sp_model *model, const char *dropout, int zero, sp_clock clock,
-                  uint64_t seed)
+static void agree(host_random draw)
 {
-    const host_random draw = {.model = model,
-                              .dropout = dropout,
-                              .seed = seed,
-                              .count = 8,
-                              .precision = SP_FP64,
-                              .clock = clock,
-                              .most_tp_bits = 1,
-                              .most_cp = 2,
-                              .merges = true,
-                              .zero = zero};
-    host_random_agree(&draw);
+    draw.count = test_rounds(8);
+    draw.most_tp_bits = 1;
+    draw.most_cp = 2;
+    draw.merges = true;
+    host_random_agree(draw);
 }
 
 TEST(llama_in_virtual_time)
 {
-    sp_model model = host_llama();
-    agree(&model, "0", 2, SP_CLOCK_VIRTUAL, 31);
-    agree(&model, "0", 3, SP_CLOCK_VIRTUAL, 32);
+    agree((host_random){.zero = 2, .seed = 31});
+    agree((host_random){.zero = 3, .seed = 32});
 }
 
 // A tied table, whose ends may stand on one rank or two.
 TEST(gpt_in_virtual_time)
 {
-    sp_model model = host_gpt();
-    agree(&model, "0.25", 2, SP_CLOCK_VIRTUAL, 33);
-    agree(&model, "0.25", 3, SP_CLOCK_VIRTUAL, 34);
+    agree((host_random){.gpt = true, .dropout = "0.25", .zero = 2, .seed = 33});
+    agree((host_random){.gpt = true, .dropout = "0.25", .zero = 3, .seed = 34});
 }
 
 TEST(on_the_wall_clock)
 {
-    sp_model models[] = {host_llama(), host_gpt()};
-    agree(&models[0], "0", 3, SP_CLOCK_WALL, 35);
-    agree(&models[1], "0", 2, SP_CLOCK_WALL, 36);
+    agree((host_random){.zero = 3, .clock = SP_CLOCK_WALL, .seed = 35});
+    agree((host_random){.gpt = true, .zero = 2, .clock = SP_CLOCK_WALL, .seed = 36});
 }
 
 #define LLAMA "{'layers': 4, 'hidden': 32, 'ffn': 48, 'heads': 4, 'kv_heads': 2, 'vocab': 61}"
@@ -91,13 +82,8 @@ static sp_status compare_steps(void *context, const sp_step_view *view, sp_error
 {
     const steps *s = context;
     static const sp_memory_options memory;
-    const sp_run_request request = {.plan = view->plan,
-                                    .model = &s->model,
-                                    .memory = &memory,
-                                    .clock = s->clock,
-                                    .precision = SP_FP64,
-                                    .seed = 9,
-                                    .steps = 4};
+    const sp_run_request request = {RUN_OF(view->plan, &s->model, &memory), .clock = s->clock,
+                                    RUN_STEPS(SP_FP64, 9, 4)};
     host_plain plain;
     (void)err;
     host_plain_make(&request, &plain);

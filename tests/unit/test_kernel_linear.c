@@ -43,10 +43,7 @@ static void check_forward(const double *bias, const float *bias_f32)
     tensors_fini(&l.all);
 }
 
-TEST(forward_without_bias)
-{
-    check_forward(NULL, NULL);
-}
+TEST_CALL(forward_without_bias, check_forward(NULL, NULL))
 
 TEST(forward_with_bias)
 {
@@ -79,15 +76,8 @@ static void check_backward_input(bool accumulate)
     tensors_fini(&l.all);
 }
 
-TEST(input_gradient)
-{
-    check_backward_input(false);
-}
-
-TEST(input_gradient_added)
-{
-    check_backward_input(true);
-}
+TEST_CALL(input_gradient, check_backward_input(false))
+TEST_CALL(input_gradient_added, check_backward_input(true))
 
 TEST(weight_gradient_adds_up)
 {

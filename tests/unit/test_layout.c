@@ -83,18 +83,16 @@ TEST(vocabulary_parallel_stages)
 TEST(uneven_layers_are_an_error)
 {
     sp_stage stages[24];
-    sp_error err = {0};
     sp_layout layout = layout_of(1, 1, 8, 1, 3);
-    assert_int_equal(sp_layout_stages(&layout, 40, "scenario.json", stages, &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0], "scenario.json: parallel.pp: 40 layers cannot be split "
-                                        "into 8 x 3 equal chunks (parallel.stage_layers \"auto\" "
-                                        "spreads them)");
-    sp_error_clear(&err);
+    must_fail(sp_layout_stages(&layout, 40, "scenario.json", stages, ERR), SP_ERR_CONTENT,
+              "scenario.json: parallel.pp: 40 layers cannot be split "
+              "into 8 x 3 equal chunks (parallel.stage_layers \"auto\" "
+              "spreads them)");
+    sp_error_clear(ERR);
     layout.chunks = 1;
-    assert_int_equal(sp_layout_stages(&layout, 42, "scenario.json", stages, &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0],
-                        "scenario.json: parallel.pp: 42 layers cannot be split into 8 equal stages "
-                        "(parallel.stage_layers \"auto\" spreads them)");
+    must_fail(sp_layout_stages(&layout, 42, "scenario.json", stages, ERR), SP_ERR_CONTENT,
+              "scenario.json: parallel.pp: 42 layers cannot be split into 8 equal stages "
+              "(parallel.stage_layers \"auto\" spreads them)");
 }
 
 // The least possible largest load, by trying every split.
@@ -210,44 +208,42 @@ TEST(stated_layers_must_fit)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_stage stages[4];
-        sp_error err = {0};
         sp_layout layout = layout_of(1, 1, 4, 1, 1);
         layout.stage_layers = cases[i].layers;
-        assert_int_equal(sp_layout_stages(&layout, 40, "s.json", stages, &err), SP_ERR_CONTENT);
-        assert_int_equal(err.count, 1);
-        assert_string_equal(err.message[0], cases[i].message);
+        must_fail(sp_layout_stages(&layout, 40, "s.json", stages, ERR), SP_ERR_CONTENT,
+                  cases[i].message);
+        assert_int_equal(ERR->count, 1);
     }
 }
 
 TEST(checks_report_every_finding)
 {
     sp_model model = llama_13b();
-    sp_error err = {0};
     sp_layout good = layout_of(8, 2, 4, 3, 1);
-    must_succeed(sp_layout_check(&good, &model, "s.json", &err), &err);
+    must_succeed(sp_layout_check(&good, &model, "s.json", ERR));
     assert_int_equal(sp_layout_ranks(&good), 192);
 
     sp_layout zeros = layout_of(0, 1, 0, 1, 1);
     zeros.zero = 4;
-    assert_int_equal(sp_layout_check(&zeros, &model, "s.json", &err), SP_ERR_CONTENT);
-    assert_int_equal(err.count, 3);
-    assert_string_equal(err.message[0],
+    assert_int_equal(sp_layout_check(&zeros, &model, "s.json", ERR), SP_ERR_CONTENT);
+    assert_int_equal(ERR->count, 3);
+    assert_string_equal(ERR->message[0],
                         "s.json: parallel.tp: expected an integer from 1 to 1048576, got 0");
 
-    sp_error_clear(&err);
+    sp_error_clear(ERR);
     sp_layout thirds = layout_of(3, 1, 1, 1, 3); // 40 heads, 40 kv heads; 13824 = 3 * 4608
     thirds.placement = SP_PLACE_V;
-    assert_int_equal(sp_layout_check(&thirds, &model, "s.json", &err), SP_ERR_CONTENT);
-    assert_int_equal(err.count, 3);
-    assert_string_equal(err.message[0],
+    assert_int_equal(sp_layout_check(&thirds, &model, "s.json", ERR), SP_ERR_CONTENT);
+    assert_int_equal(ERR->count, 3);
+    assert_string_equal(ERR->message[0],
                         "s.json: parallel.tp: 40 attention heads cannot be split over 3 ranks");
     assert_string_equal(
-        err.message[2],
+        ERR->message[2],
         "s.json: parallel.chunks_per_rank: the V placement has 2 chunks per rank, got 3");
 
-    sp_error_clear(&err);
+    sp_error_clear(ERR);
     sp_layout huge = layout_of(1 << 20, 1 << 20, 1 << 20, 1 << 20, 1);
-    assert_int_equal(sp_layout_check(&huge, &model, "s.json", &err), SP_ERR_CONTENT);
+    assert_int_equal(sp_layout_check(&huge, &model, "s.json", ERR), SP_ERR_CONTENT);
 }
 
 // tp above kv_heads replicates keys and values and is allowed where it is a multiple.

@@ -83,10 +83,10 @@ static double noise(sp_prng *prng)
 
 static void solve(const trial *t, fit_solution *solution)
 {
-    sp_error err = {0};
-    sp_status status = fit_least_squares(&t->problem, solution, &err);
+    sp_error_clear(ERR);
+    sp_status status = fit_least_squares(&t->problem, solution, ERR);
     if (status != SP_OK) {
-        fail_msg("%s", err.message[0]);
+        fail_msg("%s", ERR->message[0]);
     }
     assert_true(solution->converged);
 }
@@ -335,18 +335,17 @@ TEST(failing_model)
     int calls = t.machine.calls;
     fit_solution_fini(&solution);
     for (int fail_at = 1; fail_at <= calls; fail_at++) {
-        sp_error err = {0};
         t.machine.calls = 0;
         t.machine.fail_at = fail_at;
         t.machine.prediction = 0.0;
-        assert_int_equal(fit_least_squares(&t.problem, &solution, &err), SP_ERR_INFEASIBLE);
-        assert_string_equal(err.message[0], "the machine is broken");
+        must_fail(fit_least_squares(&t.problem, &solution, ERR), SP_ERR_INFEASIBLE,
+                  "the machine is broken");
         assert_null(solution.constants);
-        sp_error_clear(&err);
+        sp_error_clear(ERR);
         t.machine.calls = 0;
         t.machine.prediction = -1.0;
-        assert_int_equal(fit_least_squares(&t.problem, &solution, &err), SP_ERR_CONTENT);
-        assert_string_equal(err.message[0], "row 1: the model predicts -1");
+        must_fail(fit_least_squares(&t.problem, &solution, ERR), SP_ERR_CONTENT,
+                  "row 1: the model predicts -1");
     }
 }
 
@@ -359,9 +358,8 @@ TEST(too_few_rows)
         t.weight[i] = 0.0;
     }
     fit_solution solution;
-    sp_error err = {0};
-    assert_int_equal(fit_least_squares(&t.problem, &solution, &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0], "3 constants cannot be fitted to 2 rows and 0 priors");
+    must_fail(fit_least_squares(&t.problem, &solution, ERR), SP_ERR_CONTENT,
+              "3 constants cannot be fitted to 2 rows and 0 priors");
     // An expectation stands for a row.
     t.parameters[2].expect = truth[2];
     t.parameters[2].within = 1.0;
@@ -379,8 +377,7 @@ TEST(no_parameters)
     t.machine.fail_at = 1;
     t.machine.prediction = 2.0;
     fit_solution solution;
-    sp_error err = {0};
-    must_succeed(fit_least_squares(&t.problem, &solution, &err), &err);
+    must_succeed(fit_least_squares(&t.problem, &solution, ERR));
     assert_within(solution.predicted[0], 2.0, 1e-12);
     fit_solution_fini(&solution);
 }

@@ -175,7 +175,6 @@ TEST(empty_list_is_refused)
 {
     sp_lengths lengths = {0};
     sp_length_stats stats;
-    sp_error err = {0};
-    assert_int_equal(sp_length_stats_compute(&lengths, "list", &stats, &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0], "list: holds no lengths");
+    must_fail(sp_length_stats_compute(&lengths, "list", &stats, ERR), SP_ERR_CONTENT,
+              "list: holds no lengths");
 }

@@ -8,17 +8,15 @@
 
 enum { MANY = 300000 }; // lengths of a file that does not fit into the input buffer
 
-static sp_error err;
-
 static sp_status read_bytes(const char *bytes, size_t n, sp_i_length_format format,
                             const char *column, sp_lengths *lengths)
 {
     FILE *stream = fmemopen((void *)(uintptr_t)bytes, n, "rb");
     assert_non_null(stream);
-    sp_error_clear(&err);
-    sp_status status = sp_i_lengths_read_stream(stream, format, "f", column, lengths, &err);
+    sp_error_clear(ERR);
+    sp_status status = sp_i_lengths_read_stream(stream, format, "f", column, lengths, ERR);
     fclose(stream);
-    assert_int_equal(status, err.status);
+    assert_int_equal(status, ERR->status);
     return status;
 }
 
@@ -27,7 +25,7 @@ static void expect_list(const char *text, sp_i_length_format format, const char 
 {
     sp_lengths lengths;
     if (read_bytes(text, strlen(text), format, column, &lengths) != SP_OK) {
-        fail_msg("%s", err.message[0]);
+        fail_msg("%s", ERR->message[0]);
     }
     assert_int_equal(lengths.count, count);
     assert_int_equal(lengths.capacity, count);
@@ -40,7 +38,7 @@ static void expect_error(const char *text, sp_i_length_format format, const char
 {
     sp_lengths lengths;
     assert_int_equal(read_bytes(text, strlen(text), format, column, &lengths), status);
-    assert_string_equal(err.message[0], message);
+    assert_string_equal(ERR->message[0], message);
     assert_null(lengths.tokens);
     assert_int_equal(lengths.count, 0);
 }
@@ -83,7 +81,7 @@ TEST(text_refuses_what_is_no_length)
         snprintf(text, sizeof text, "5\n\n%s\n6\n", bad[i].line);
         snprintf(message, sizeof message, "f:3: " RANGE "\"%s\"", bad[i].quoted);
         expect_error(text, SP_I_LENGTHS_TEXT, NULL, SP_ERR_CONTENT, message);
-        assert_int_equal(err.count, 1);
+        assert_int_equal(ERR->count, 1);
     }
 }
 
@@ -94,16 +92,16 @@ TEST(text_collects_ten_errors)
         strcat(text, "x\n6\n");
     }
     expect_error(text, SP_I_LENGTHS_TEXT, NULL, SP_ERR_CONTENT, "f:2: " RANGE "\"x\"");
-    assert_int_equal(err.count, 10);
-    assert_int_equal(err.dropped, 0);
-    assert_string_equal(err.message[9], "f:20: " RANGE "\"x\"");
+    assert_int_equal(ERR->count, 10);
+    assert_int_equal(ERR->dropped, 0);
+    assert_string_equal(ERR->message[9], "f:20: " RANGE "\"x\"");
 }
 
 TEST(garbage_gets_one_message)
 {
     expect_error("length\nfoo\nbar\n", SP_I_LENGTHS_TEXT, NULL, SP_ERR_CONTENT,
                  "f:1: " RANGE "\"length\"");
-    assert_int_equal(err.count, 1);
+    assert_int_equal(ERR->count, 1);
 }
 
 static void fill(char *text, size_t n, char c)
@@ -189,8 +187,8 @@ TEST(csv_lists_few_of_many_columns)
     sp_lengths lengths;
     assert_int_equal(read_bytes(text, strlen(text), SP_I_LENGTHS_CSV, NULL, &lengths),
                      SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "column-11, ...)"));
-    assert_null(strstr(err.message[0], "column-12"));
+    assert_non_null(strstr(ERR->message[0], "column-11, ...)"));
+    assert_null(strstr(ERR->message[0], "column-12"));
 }
 
 TEST(jsonl_reads_key_and_numbers)
@@ -238,7 +236,7 @@ TEST(jsonl_names_what_is_wrong)
     const char *text = "{\"tokens\": 5}\n{\"tokens\": NaN}\n";
     assert_int_equal(read_bytes(text, strlen(text), SP_I_LENGTHS_JSONL, NULL, &lengths),
                      SP_ERR_SYNTAX);
-    assert_memory_equal(err.message[0], "f:2:14: ", 8);
+    assert_memory_equal(ERR->message[0], "f:2:14: ", 8);
 }
 
 TEST(json_reads_flat_array)
@@ -332,11 +330,11 @@ static void expect_file(const char *directory, const char *name, const char *tex
     fputs(text, file);
     assert_int_equal(fclose(file), 0);
     sp_lengths lengths;
-    sp_error_clear(&err);
-    sp_status status = sp_lengths_read(path, NULL, &lengths, &err);
+    sp_error_clear(ERR);
+    sp_status status = sp_lengths_read(path, NULL, &lengths, ERR);
     remove(path);
     if (status != SP_OK) {
-        fail_msg("%s", err.message[0]);
+        fail_msg("%s", ERR->message[0]);
     }
     assert_int_equal(lengths.tokens[0], first);
     sp_lengths_fini(&lengths);
@@ -356,15 +354,15 @@ TEST(name_decides_the_format)
 
     sp_lengths lengths;
     char message[256];
-    sp_error_clear(&err);
-    assert_int_equal(sp_lengths_read(directory, NULL, &lengths, &err), SP_ERR_IO);
+    sp_error_clear(ERR);
+    assert_int_equal(sp_lengths_read(directory, NULL, &lengths, ERR), SP_ERR_IO);
     snprintf(message, sizeof message, "%s: is a directory", directory);
-    assert_string_equal(err.message[0], message);
+    assert_string_equal(ERR->message[0], message);
     rmdir(directory);
-    sp_error_clear(&err);
-    assert_int_equal(sp_lengths_read(directory, NULL, &lengths, &err), SP_ERR_IO);
+    sp_error_clear(ERR);
+    assert_int_equal(sp_lengths_read(directory, NULL, &lengths, ERR), SP_ERR_IO);
     snprintf(message, sizeof message, "%s: No such file or directory", directory);
-    assert_string_equal(err.message[0], message);
+    assert_string_equal(ERR->message[0], message);
     assert_int_equal(sp_lengths_read(directory, NULL, &lengths, NULL), SP_ERR_IO);
 }
 
@@ -377,9 +375,7 @@ TEST(pipes_are_read)
     FILE *stream = fdopen(ends[0], "rb");
     assert_non_null(stream);
     sp_lengths lengths;
-    sp_error_clear(&err);
-    must_succeed(sp_i_lengths_read_stream(stream, SP_I_LENGTHS_ANY, "pipe", NULL, &lengths, &err),
-                 &err);
+    must_succeed(sp_i_lengths_read_stream(stream, SP_I_LENGTHS_ANY, "pipe", NULL, &lengths, ERR));
     fclose(stream);
     assert_int_equal(lengths.count, 2);
     assert_int_equal(lengths.tokens[1], 8);

@@ -12,8 +12,6 @@ typedef struct file_bytes {
     size_t n;
 } file_bytes;
 
-static sp_error err;
-
 static file_bytes *new_file(void)
 {
     static char room[ROOM];
@@ -40,10 +38,10 @@ static sp_status read_file(const file_bytes *file, sp_lengths *lengths)
 {
     FILE *stream = fmemopen(file->bytes, file->n, "rb");
     assert_non_null(stream);
-    sp_error_clear(&err);
-    sp_status status = sp_i_lengths_read_stream(stream, SP_I_LENGTHS_ANY, "f", NULL, lengths, &err);
+    sp_error_clear(ERR);
+    sp_status status = sp_i_lengths_read_stream(stream, SP_I_LENGTHS_ANY, "f", NULL, lengths, ERR);
     fclose(stream);
-    assert_int_equal(status, err.status);
+    assert_int_equal(status, ERR->status);
     return status;
 }
 
@@ -51,7 +49,7 @@ static void expect_list(const file_bytes *file, const int64_t *tokens, size_t co
 {
     sp_lengths lengths;
     if (read_file(file, &lengths) != SP_OK) {
-        fail_msg("%s", err.message[0]);
+        fail_msg("%s", ERR->message[0]);
     }
     assert_int_equal(lengths.count, count);
     assert_int_equal(lengths.capacity, count);
@@ -63,7 +61,7 @@ static void expect_error(const file_bytes *file, const char *message)
 {
     sp_lengths lengths;
     assert_int_equal(read_file(file, &lengths), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0], message);
+    assert_string_equal(ERR->message[0], message);
     assert_null(lengths.tokens);
 }
 
@@ -73,10 +71,10 @@ static void expect_truncations_refused(const file_bytes *file, sp_i_length_forma
     for (size_t n = 1; n < file->n; n++) {
         FILE *stream = fmemopen(file->bytes, n, "rb");
         sp_lengths lengths;
-        sp_error_clear(&err);
-        assert_int_equal(sp_i_lengths_read_stream(stream, format, "f", NULL, &lengths, &err),
+        sp_error_clear(ERR);
+        assert_int_equal(sp_i_lengths_read_stream(stream, format, "f", NULL, &lengths, ERR),
                          SP_ERR_CONTENT);
-        assert_int_equal(err.count, 1);
+        assert_int_equal(ERR->count, 1);
         fclose(stream);
     }
 }
@@ -156,8 +154,8 @@ TEST(npy_names_the_element)
     put_integer(file, 0, 4);
     put_integer(file, UINT64_MAX, 4);
     expect_error(file, "f: [1]: expected a length from 1 to 2147483647, got 0");
-    assert_int_equal(err.count, 2);
-    assert_string_equal(err.message[1], "f: [2]: expected a length from 1 to 2147483647, got -1");
+    assert_int_equal(ERR->count, 2);
+    assert_string_equal(ERR->message[1], "f: [2]: expected a length from 1 to 2147483647, got -1");
     npy(file, 1, "{'descr': '<i8', 'fortran_order': False, 'shape': (1,)}");
     put_integer(file, UINT64_C(2147483648), 8);
     expect_error(file, "f: [0]: expected a length from 1 to 2147483647, got 2147483648");
@@ -170,8 +168,8 @@ static sp_status read_piped(const file_bytes *file, sp_lengths *lengths)
     assert_int_equal(write(ends[1], file->bytes, file->n), file->n);
     close(ends[1]);
     FILE *stream = fdopen(ends[0], "rb");
-    sp_error_clear(&err);
-    sp_status status = sp_i_lengths_read_stream(stream, SP_I_LENGTHS_ANY, "f", NULL, lengths, &err);
+    sp_error_clear(ERR);
+    sp_status status = sp_i_lengths_read_stream(stream, SP_I_LENGTHS_ANY, "f", NULL, lengths, ERR);
     fclose(stream);
     return status;
 }
@@ -189,7 +187,7 @@ TEST(npy_comes_through_a_pipe)
     npy(file, 1, "{'descr': '<i8', 'fortran_order': False, 'shape': (200000000000,)}");
     put_integer(file, 5, 8);
     assert_int_equal(read_piped(file, &lengths), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0], "f: truncated: ends after 1 of 200000000000 elements");
+    assert_string_equal(ERR->message[0], "f: truncated: ends after 1 of 200000000000 elements");
 }
 
 // A Megatron-LM index whose parts can be set wrong one by one.

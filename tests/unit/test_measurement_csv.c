@@ -6,10 +6,7 @@
 
 static void must_read_csv(const char *text, size_t bytes, sp_csv *csv)
 {
-    sp_error err = {0};
-    if (sp_csv_read_text(text, bytes, "t.csv", csv, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(sp_csv_read_text(text, bytes, "t.csv", csv, ERR));
 }
 
 static void assert_cell(const sp_csv_cell *cell, const char *text, int line, int column)
@@ -109,10 +106,10 @@ TEST(csv_round_trip)
 static void assert_csv_error(const char *text, sp_status status, int count, const char *message)
 {
     sp_csv csv;
-    sp_error err = {0};
-    assert_int_equal(sp_csv_read_text(text, strlen(text), "t.csv", &csv, &err), status);
-    assert_int_equal(err.count, count);
-    assert_string_equal(err.message[count - 1], message);
+    sp_error_clear(ERR);
+    assert_int_equal(sp_csv_read_text(text, strlen(text), "t.csv", &csv, ERR), status);
+    assert_int_equal(ERR->count, count);
+    assert_string_equal(ERR->message[count - 1], message);
     assert_null(csv.cells);
 }
 
@@ -135,24 +132,23 @@ TEST(csv_errors)
     assert_csv_error("a,b,a\n1,2,3\n", SP_ERR_CONTENT, 1, "t.csv:1:5: column 'a' stands twice");
     assert_csv_error("a,,b\n", SP_ERR_CONTENT, 1, "t.csv:1:3: column 2 has no name");
     sp_csv csv;
-    sp_error err = {0};
-    assert_int_equal(sp_csv_read_text("a\0b", 3, "t.csv", &csv, &err), SP_ERR_SYNTAX);
+    sp_error_clear(ERR);
+    assert_int_equal(sp_csv_read_text("a\0b", 3, "t.csv", &csv, ERR), SP_ERR_SYNTAX);
 }
 
 TEST(csv_limits)
 {
     char header[4 * SP_CSV_COLUMNS];
     sp_csv csv;
-    sp_error err;
     for (int extra = 0; extra < 2; extra++) {
         size_t bytes = 0;
         for (int c = 0; c < SP_CSV_COLUMNS + extra; c++) {
             header[bytes++] = (char)(c % 2 == 0 ? 'a' : 'b');
             header[bytes++] = ',';
         }
-        sp_error_clear(&err);
+        sp_error_clear(ERR);
         // Names stand twice, which is only looked at within the limit.
-        assert_int_equal(sp_csv_read_text(header, bytes - 1, "t.csv", &csv, &err),
+        assert_int_equal(sp_csv_read_text(header, bytes - 1, "t.csv", &csv, ERR),
                          extra == 0 ? SP_ERR_CONTENT : SP_ERR_LIMIT);
     }
     size_t most = 2 * (SP_CSV_ROWS + 2);
@@ -161,10 +157,9 @@ TEST(csv_limits)
     for (size_t i = 0; i < most; i++) {
         rows[i] = i % 2 == 0 ? '1' : '\n';
     }
-    sp_error_clear(&err);
-    must_succeed(sp_csv_read_text(rows, most - 2, "t.csv", &csv, &err), &err);
+    must_succeed(sp_csv_read_text(rows, most - 2, "t.csv", &csv, ERR));
     assert_int_equal(csv.rows, SP_CSV_ROWS);
     sp_csv_fini(&csv);
-    assert_int_equal(sp_csv_read_text(rows, most, "t.csv", &csv, &err), SP_ERR_LIMIT);
+    assert_int_equal(sp_csv_read_text(rows, most, "t.csv", &csv, ERR), SP_ERR_LIMIT);
     free(rows);
 }

@@ -6,14 +6,11 @@
 static void read(const char *csv, const char *map, sp_measurements *m)
 {
     json_t *document = NULL;
-    sp_error err = {0};
     if (map != NULL) {
-        must_succeed(sp_json_read_text(map, strlen(map), "t.json", &document, &err), &err);
+        must_succeed(sp_json_read_text(map, strlen(map), "t.json", &document, ERR));
     }
-    if (sp_measurements_from_text(csv, strlen(csv), "t.csv", document, "t.json", NULL, 0, m,
-                                  &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(
+        sp_measurements_from_text(csv, strlen(csv), "t.csv", document, "t.json", NULL, 0, m, ERR));
 }
 
 // Columns that differ between rows, by the last part of the path that names them.

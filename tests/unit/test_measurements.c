@@ -22,19 +22,13 @@ static sp_status read_table(const char *csv, const char *map, const char *const 
 
 static void must_read(const char *csv, const char *map, sp_measurements *measurements)
 {
-    sp_error err;
-    if (read_table(csv, map, NULL, 0, measurements, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(read_table(csv, map, NULL, 0, measurements, ERR));
 }
 
 static void assert_same_scenario(const sp_scenario *found, const char *expected)
 {
     sp_scenario scenario;
-    sp_error err;
-    if (fixture_read(expected, &scenario, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(fixture_read(expected, &scenario, ERR));
     if (!json_equal(found->resolved, scenario.resolved)) {
         char *text = json_dumps(found->resolved, JSON_COMPACT);
         fail_msg("%s", text);
@@ -116,10 +110,8 @@ TEST(measured_columns)
     assert_true(m.cases[1].at_most);
     assert_string_equal(m.cases[3].label, "pp=2 zb");
     // GPipe (Huang et al., arXiv 1811.06965): bubble (p-1)/(m+p-1), of the longest stage as well.
-    sp_error err;
     double found = 0.0;
-    sp_error_clear(&err);
-    assert_int_equal(sp_measured_case_predict(&m.cases[0], m.kind, NULL, &found, &err), SP_OK);
+    must_succeed(sp_measured_case_predict(&m.cases[0], m.kind, NULL, &found, ERR));
     assert_within(found, 3.0 / 11.0, 1e-12);
     sp_measurements_fini(&m);
 }
@@ -128,10 +120,9 @@ TEST(without_map)
 {
     static const char *const overrides[] = {"parallel.pp=2", "workload.uniform=256"};
     sp_measurements m;
-    sp_error err;
     const char csv[] = "model,cluster,parallel.tp,tokens_per_s,schedule.microbatches\n"
                        "llama-13b,h800-8,8,1e5,4\n";
-    assert_int_equal(read_table(csv, NULL, overrides, 2, &m, &err), SP_OK);
+    must_succeed(read_table(csv, NULL, overrides, 2, &m, ERR));
     assert_int_equal(m.kind, SP_MEASURED_TOKENS_PER_S);
     assert_true(m.bound < 0.0);
     assert_true(m.published_error < 0.0);
@@ -147,14 +138,13 @@ TEST(without_map)
 static void assert_messages(const char *csv, const char *map, const char *first, const char *second)
 {
     sp_measurements m;
-    sp_error err;
-    assert_int_not_equal(read_table(csv, map, NULL, 0, &m, &err), SP_OK);
-    assert_int_equal(err.status, SP_ERR_CONTENT);
-    assert_string_equal(err.message[0], first);
+    assert_int_not_equal(read_table(csv, map, NULL, 0, &m, ERR), SP_OK);
+    assert_int_equal(ERR->status, SP_ERR_CONTENT);
+    assert_string_equal(ERR->message[0], first);
     if (second != NULL) {
-        assert_string_equal(err.message[1], second);
+        assert_string_equal(ERR->message[1], second);
     }
-    assert_int_equal(err.count, second != NULL ? 2 : 1);
+    assert_int_equal(ERR->count, second != NULL ? 2 : 1);
     assert_int_equal(m.count, 0);
 }
 
@@ -307,7 +297,6 @@ TEST(speedup_over_a_baseline)
         "'b_ms': 2}, 'schedule': {'kind': 'gpipe'}}, 'columns': {'m': 'schedule.microbatches', "
         "'p': null}}";
     sp_measurements m;
-    sp_error err;
     sp_validation validation;
     must_read("m,p,times\n8,4,1.375\n2,1,1\n4,8,5.5\n", map, &m);
     assert_int_equal(m.kind, SP_MEASURED_SPEEDUP);
@@ -315,8 +304,7 @@ TEST(speedup_over_a_baseline)
     assert_int_equal(m.cases[0].scenario.schedule.kind, SP_SCHEDULE_GPIPE);
     assert_int_equal(m.cases[0].baseline->scenario.layout.pp, 4);
     assert_int_equal(m.cases[0].baseline->scenario.schedule.kind, SP_SCHEDULE_1F1B);
-    sp_error_clear(&err);
-    assert_int_equal(sp_validation_run(&m, 2, &validation, &err), SP_OK);
+    must_succeed(sp_validation_run(&m, 2, &validation, ERR));
     static const double expected[] = {11.0 / 8.0, 1.0, 11.0 / 4.0};
     for (size_t i = 0; i < 3; i++) {
         assert_within(validation.cases[i].computed, expected[i], 1e-12);
@@ -330,30 +318,26 @@ TEST(predictions)
 {
     static const sp_evaluate_options plain;
     sp_measurements m;
-    sp_error err;
     sp_profile slow;
     must_read(SMALL_HEADER "2,2,4,8,a,100\n4,1,4,8,b,200\n", small_map, &m);
-    sp_error_clear(&err);
-    assert_int_equal(sp_profile_copy(&m.cases[0].scenario.profile, &slow, &err), SP_OK);
+    must_succeed(sp_profile_copy(&m.cases[0].scenario.profile, &slow, ERR));
     slow.memory_bytes_per_s /= 2.0;
     for (size_t i = 0; i < m.count; i++) {
         sp_result result;
         double own = 0.0;
         double other = 0.0;
         double again = 0.0;
-        assert_int_equal(
-            sp_evaluate(&m.cases[i].scenario, &m.cases[i].batches, &plain, &result, &err), SP_OK);
-        assert_int_equal(sp_measured_case_predict(&m.cases[i], m.kind, NULL, &own, &err), SP_OK);
-        assert_int_equal(sp_measured_case_predict(&m.cases[i], m.kind, &slow, &other, &err), SP_OK);
-        assert_int_equal(sp_measured_case_predict(&m.cases[i], m.kind, NULL, &again, &err), SP_OK);
+        must_succeed(sp_evaluate(&m.cases[i].scenario, &m.cases[i].batches, &plain, &result, ERR));
+        must_succeed(sp_measured_case_predict(&m.cases[i], m.kind, NULL, &own, ERR));
+        must_succeed(sp_measured_case_predict(&m.cases[i], m.kind, &slow, &other, ERR));
+        must_succeed(sp_measured_case_predict(&m.cases[i], m.kind, NULL, &again, ERR));
         assert_true(own == sp_result_iteration_ms(&result));
         assert_true(again == own);
         assert_true(other > own);
         double tokens_per_s = 0.0;
         sp_result_fini(&result);
-        assert_int_equal(sp_measured_case_evaluate(&m.cases[i], SP_MEASURED_TOKENS_PER_S, NULL,
-                                                   &tokens_per_s, &result, &err),
-                         SP_OK);
+        must_succeed(sp_measured_case_evaluate(&m.cases[i], SP_MEASURED_TOKENS_PER_S, NULL,
+                                               &tokens_per_s, &result, ERR));
         assert_true(tokens_per_s == sp_result_tokens_per_s(&result));
         // 8 samples of 128 tokens.
         assert_within(tokens_per_s * own / 1024e3, 1.0, 1e-9);
@@ -366,23 +350,21 @@ TEST(predictions)
 TEST(wrong_units)
 {
     sp_measurements m;
-    sp_error err;
     must_read(SMALL_HEADER "2,2,4,8,a,100\n4,1,4,8,b,200\n", small_map, &m);
     const double within[] = {100.0 * 99.0, 200.0 / 99.0};
     const double one[] = {100.0, 200.0 * 1000.0};
     const double beyond[] = {100.0 * 1000.0, 200.0 * 1000.0};
     const double below[] = {100.0 / 1000.0, 200.0 / 1000.0};
-    sp_error_clear(&err);
-    assert_int_equal(sp_measurements_check_units(&m, within, &err), SP_OK);
+    must_succeed(sp_measurements_check_units(&m, within, ERR));
     // A single step may have gone wrong.
-    assert_int_equal(sp_measurements_check_units(&m, one, &err), SP_OK);
-    assert_int_equal(sp_measurements_check_units(&m, beyond, &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0], "t.csv:2:11: column 'ms': expected about 100000 "
-                                        "(iteration_ms), got 100: is it in seconds?");
-    sp_error_clear(&err);
-    assert_int_equal(sp_measurements_check_units(&m, below, &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0], "t.csv:2:11: column 'ms': expected about 0.1 "
-                                        "(iteration_ms), got 100: is it in microseconds?");
+    must_succeed(sp_measurements_check_units(&m, one, ERR));
+    assert_int_equal(sp_measurements_check_units(&m, beyond, ERR), SP_ERR_CONTENT);
+    assert_string_equal(ERR->message[0], "t.csv:2:11: column 'ms': expected about 100000 "
+                                         "(iteration_ms), got 100: is it in seconds?");
+    sp_error_clear(ERR);
+    assert_int_equal(sp_measurements_check_units(&m, below, ERR), SP_ERR_CONTENT);
+    assert_string_equal(ERR->message[0], "t.csv:2:11: column 'ms': expected about 0.1 "
+                                         "(iteration_ms), got 100: is it in microseconds?");
     sp_measurements_fini(&m);
 }
 
@@ -390,16 +372,14 @@ TEST(wrong_units)
 TEST(validation_figures)
 {
     sp_measurements m;
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error_clear(ERR);
     must_read(SMALL_HEADER "2,2,4,8,a,100\n4,1,4,8,b,200\n1,4,4,16,a,300\n1,1,1,3,b,400\n",
               small_map, &m);
     // Measured values in a known ratio to what is computed.
     static const double ratio[] = {0.8, 1.25, 0.5, 1.0};
     for (size_t i = 0; i < m.count; i++) {
         double predicted = 0.0;
-        assert_int_equal(sp_measured_case_predict(&m.cases[i], m.kind, NULL, &predicted, &err),
-                         SP_OK);
+        must_succeed(sp_measured_case_predict(&m.cases[i], m.kind, NULL, &predicted, ERR));
         m.cases[i].measured = predicted * ratio[i];
     }
     for (int bound = 0; bound < 2; bound++) {
@@ -407,7 +387,7 @@ TEST(validation_figures)
         m.bound = bound == 0 ? 0.36 : 0.37;
         for (int threads = 1; threads <= 4; threads++) {
             sp_validation v;
-            assert_int_equal(sp_validation_run(&m, threads, &v, &err), SP_OK);
+            must_succeed(sp_validation_run(&m, threads, &v, ERR));
             assert_within(v.errors.mean, (0.25 + 0.2 + 1.0) / 4.0, 1e-12);
             assert_within(v.errors.bias, (0.25 - 0.2 + 1.0) / 4.0, 1e-12);
             assert_int_equal(v.errors.worst_row, 2);
@@ -423,14 +403,13 @@ TEST(validation_figures)
 static void must_read_published(const char *name, sp_measurements *m)
 {
     sp_published published;
-    sp_error err;
     char path[SP_PUBLISHED_PATH];
     fixture_begin();
-    sp_error_clear(&err);
-    if (sp_published_list(&published, &err) != SP_OK ||
-        sp_published_file(&published, name, path, &err) != SP_OK ||
-        sp_measurements_read(path, NULL, NULL, 0, m, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
+    sp_error_clear(ERR);
+    if (sp_published_list(&published, ERR) != SP_OK ||
+        sp_published_file(&published, name, path, ERR) != SP_OK ||
+        sp_measurements_read(path, NULL, NULL, 0, m, ERR) != SP_OK) {
+        fail_msg("%s", ERR->message[0]);
     }
 }
 
@@ -463,11 +442,9 @@ TEST(published_tables)
         sp_measurements_fini(&m);
     }
     sp_published published;
-    sp_error err;
     char path[SP_PUBLISHED_PATH];
-    sp_error_clear(&err);
-    assert_int_equal(sp_published_list(&published, &err), SP_OK);
-    assert_int_equal(sp_published_file(&published, "zb_w", path, &err), SP_ERR_USAGE);
+    must_succeed(sp_published_list(&published, ERR));
+    assert_int_equal(sp_published_file(&published, "zb_w", path, ERR), SP_ERR_USAGE);
 }
 
 // Two rows by hand: the first of each table.
@@ -523,10 +500,9 @@ TEST(published_bubbles)
     for (int t = 0; t < 2; t++) {
         sp_measurements m;
         sp_validation v;
-        sp_error err;
-        sp_error_clear(&err);
+        sp_error_clear(ERR);
         must_read_published(names[t], &m);
-        assert_int_equal(sp_validation_run(&m, 2, &v, &err), SP_OK);
+        must_succeed(sp_validation_run(&m, 2, &v, ERR));
         for (size_t i = 0; i < m.count; i++) {
             assert_true(fabs(v.cases[i].error) < 0.5e-4 + 1e-9);
         }
@@ -544,11 +520,10 @@ TEST(every_allocation_fails_once)
     while (memory_fails(&failing)) {
         sp_measurements m;
         sp_validation v;
-        sp_error err;
         memory_begin(&failing);
-        sp_status read = read_table(SMALL_HEADER "2,2,4,8,a,400\n", small_map, NULL, 0, &m, &err);
-        sp_status run = read == SP_OK ? sp_validation_run(&m, 1, &v, &err) : read;
-        memory_end(&failing, run, &err);
+        sp_status read = read_table(SMALL_HEADER "2,2,4,8,a,400\n", small_map, NULL, 0, &m, ERR);
+        sp_status run = read == SP_OK ? sp_validation_run(&m, 1, &v, ERR) : read;
+        memory_end(&failing, run, ERR);
         if (run == SP_OK) {
             sp_validation_fini(&v);
         }
@@ -617,11 +592,10 @@ TEST(what_fits)
 {
     sp_measurements m;
     sp_validation v;
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error_clear(ERR);
     must_read(SMALL_HEADER "8,1,8,8,a,ran\n1,1,1,8,a,failed\n1,1,1,8,a,ran\n", fits_map, &m);
     assert_int_equal(m.kind, SP_MEASURED_FITS);
-    assert_int_equal(sp_validation_run(&m, 1, &v, &err), SP_OK);
+    must_succeed(sp_validation_run(&m, 1, &v, ERR));
     assert_int_equal(v.cases[0].fits, SP_FITS_YES);
     assert_int_equal(v.cases[1].fits, SP_FITS_NO);
     assert_true(v.cases[0].error == 0.0 && v.cases[1].error == 0.0 && v.cases[2].error == -1.0);
@@ -649,11 +623,10 @@ TEST(measured_share_of_peak)
 {
     sp_measurements m;
     sp_validation v;
-    sp_error err;
     double mfu = 0.0;
-    sp_error_clear(&err);
+    sp_error_clear(ERR);
     must_read(SMALL_HEADER "2,2,4,8,a,100\n2,2,4,8,a,200\n", small_map, &m);
-    assert_int_equal(sp_validation_run(&m, 1, &v, &err), SP_OK);
+    must_succeed(sp_validation_run(&m, 1, &v, ERR));
     mfu = v.cases[0].measured_mfu;
     // 8 samples of 128 tokens, 6 flops a token and parameter, 4 A100 of 312 TFLOP/s, 100 ms;
     // attention and the embedding table, which is no product, are a few percent.

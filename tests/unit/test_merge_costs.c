@@ -18,10 +18,7 @@ static void fixture_init(fixture *f, int tp, int dp)
              "'profile': 'h800', 'parallel': {'tp': %d, 'dp': %d}, "
              "'workload': {'lengths': [100], 'samples_per_batch': 1}}",
              tp, dp);
-    sp_error err;
-    if (fixture_read(text, &f->scenario, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(fixture_read(text, &f->scenario, ERR));
     const sp_scenario *s = &f->scenario;
     assert_int_equal(sp_cost_model_init(&f->cost, &s->model, &s->layout, &s->cluster, &s->profile,
                                         s->memory, s->source, NULL),

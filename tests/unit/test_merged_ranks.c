@@ -32,20 +32,18 @@ static void run(const char *first, const char *second, step *s)
     const sp_uniform_costs uniform = {.f_ms = F / 1e6, .b_ms = I / 1e6, .w_ms = W / 1e6};
     const sp_engine_options options = {.verify = true};
     sp_engine_counts counts;
-    sp_error err = {0};
     *s = (step){.costs = {0}};
     sp_packing_init(&s->packing, NULL, 2);
     for (int k = 0; k < 4; k++) {
         assert_true(sp_pack_list_begin(&s->packing.forward, ranks[k][0], ranks[k][1]));
     }
-    must_succeed(sp_plan_init(&s->plan, &layout, &s->packing, &err), &err);
+    must_succeed(sp_plan_init(&s->plan, &layout, &s->packing, ERR));
     add(s, 0, first);
     add(s, 1, second);
-    must_succeed(sp_plan_check(&s->plan, "test", &err), &err);
-    must_succeed(sp_step_costs_uniform(&uniform, &layout, &s->packing, &s->costs, &err), &err);
+    must_succeed(sp_plan_check(&s->plan, "test", ERR));
+    must_succeed(sp_step_costs_uniform(&uniform, &layout, &s->packing, &s->costs, ERR));
     must_succeed_for(
-        first, sp_simulate(&s->plan, &s->costs, &options, &s->timeline, &s->memory, &counts, &err),
-        &err);
+        first, sp_simulate(&s->plan, &s->costs, &options, &s->timeline, &s->memory, &counts, ERR));
 }
 
 static void step_fini(step *s)

@@ -70,8 +70,7 @@ static void tail(drawing *d, int rank, int64_t start_ns, int64_t reduce_ns, int6
 
 static void measure(const drawing *d, sp_step_metrics *metrics)
 {
-    sp_error err = {0};
-    must_succeed(sp_step_metrics_compute(&d->timeline, &d->memory, metrics, &err), &err);
+    must_succeed(sp_step_metrics_compute(&d->timeline, &d->memory, metrics, ERR));
 }
 
 // 0         10   20    30        50      60 62 65
@@ -271,11 +270,8 @@ TEST(closed_form)
         uniform_case c = {.kind = SP_SCHEDULE_1F1B,
                           .pp = pp,
                           .dp = 2,
-                          .chunks = 1,
                           .microbatches = 6,
-                          .f_ns = 1000,
-                          .i_ns = 1000,
-                          .w_ns = 1000};
+                          .ns = {1000, 1000, 1000}};
         sp_engine_options options = {0};
         uniform_step step;
         uniform_step_run(&c, &options, &step);
@@ -304,9 +300,7 @@ TEST(equal_packs_do_not_vary)
                           .chunks = traits.chunks > 0 ? traits.chunks : 1,
                           .microbatches = 6,
                           .memory_limit_microbatches = 6.0,
-                          .f_ns = 2000,
-                          .i_ns = 3000,
-                          .w_ns = 1000,
+                          .ns = {2000, 3000, 1000},
                           .p2p_ns = 250};
         sp_engine_options options = {0};
         uniform_step step;
@@ -368,7 +362,6 @@ TEST(time_adds_up)
 {
     sp_prng prng = prng_seeded(41);
     for (int round = 0; round < 60; round++) {
-        sp_error err = {0};
         sp_layout layout = {.tp = 1, .cp = 1};
         layout.pp = 2 + (int)sp_prng_below(&prng, 4);
         layout.dp = 1 + (int)sp_prng_below(&prng, 4);
@@ -378,22 +371,20 @@ TEST(time_adds_up)
         sp_packing packing;
         sp_plan plan;
         sp_step_costs costs;
-        must_succeed(uniform_packing(&packing, layout.dp, 1 + (int)sp_prng_below(&prng, 9), &err),
-                     &err);
+        must_succeed(uniform_packing(&packing, layout.dp, 1 + (int)sp_prng_below(&prng, 9), ERR));
         random_costs(&prng, &layout, &packing, (int)sp_prng_below(&prng, 3), &costs);
         costs.blocking_transfers = sp_prng_below(&prng, 2) == 1;
-        must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
-        must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, &err), &err);
+        must_succeed(sp_plan_init(&plan, &layout, &packing, ERR));
+        must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, ERR));
         sp_step_metrics metrics[2];
         for (int unfold = 0; unfold < 2; unfold++) {
             sp_engine_options options = {.unfold = unfold != 0, .verify = true};
             sp_timeline timeline;
             sp_memory_timeline memory;
             sp_engine_counts counts;
-            must_succeed(sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, &err),
-                         &err);
+            must_succeed(sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, ERR));
             sp_step_metrics *m = &metrics[unfold];
-            must_succeed(sp_step_metrics_compute(&timeline, &memory, m, &err), &err);
+            must_succeed(sp_step_metrics_compute(&timeline, &memory, m, ERR));
             int64_t idle_ns = idle_of(&timeline);
             assert_int_equal(m->busy_ns + idle_ns, m->rank_count * m->makespan_ns);
             assert_true(m->tp_ns + m->cp_ns + m->dp_ns + m->launch_ns <= m->busy_ns);

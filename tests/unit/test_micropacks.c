@@ -19,19 +19,16 @@ static const sp_i_shape even = {
 
 static void make(const sp_i_shape *shape, int dp, sp_packing *packing, sp_i_needs *needs)
 {
-    sp_error err = {0};
     sp_i_rank_samples samples = drawn_samples(&d, 0, dp);
     sp_packing_init(packing, &d.batch, dp);
-    must_succeed(sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, packing, needs, &err),
-                 &err);
+    must_succeed(sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, packing, needs, ERR));
 }
 
 // All samples on the groups of a split, with merged ranks or (merge_share 0) without.
 static void fill(int dp, double merge_share, const sp_i_shape *shape, sp_packing *packing)
 {
-    sp_error err = {0};
     sp_i_rank_split split;
-    must_succeed(assumed_split(&drawn_work, &d.batch, dp, 8, merge_share, 0, &split, &err), &err);
+    must_succeed(assumed_split(&drawn_work, &d.batch, dp, 8, merge_share, 0, &split, ERR));
     sp_packing_init(packing, &d.batch, dp);
     for (int g = 0; g < split.count; g++) {
         const sp_i_rank_group *group = &split.groups[g];
@@ -41,11 +38,10 @@ static void fill(int dp, double merge_share, const sp_i_shape *shape, sp_packing
         sp_packing_init(&rank, &d.batch, dp);
         if (group->count > 0) {
             must_succeed(
-                sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, &rank, &needs, &err),
-                &err);
+                sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, &rank, &needs, ERR));
             assert_needs(&rank, &needs);
         }
-        must_succeed(sp_i_micropacks_append(&rank, packing, &err), &err);
+        must_succeed(sp_i_micropacks_append(&rank, packing, ERR));
         sp_i_free(needs.pack);
         sp_packing_fini(&rank);
     }
@@ -291,26 +287,24 @@ TEST(equal_samples_fill_equal_packs)
 // against the longest path in igraph.
 static void run_plan(const sp_scenario *scenario, const sp_packing *packing, bool split)
 {
-    sp_error err = {0};
     sp_cost_model cost;
     sp_step_costs costs;
     sp_plan plan;
     sp_schedule_costs *times = NULL;
     must_succeed(sp_cost_model_init(&cost, &scenario->model, &scenario->layout, &scenario->cluster,
-                                    &scenario->profile, scenario->memory, scenario->source, &err),
-                 &err);
-    must_succeed(sp_cost_model_build(&cost, packing, &costs, &err), &err);
-    must_succeed(sp_plan_init(&plan, &scenario->layout, packing, &err), &err);
-    must_succeed(sp_step_costs_means(&costs, &plan, &times, &err), &err);
-    must_succeed(sp_step_costs_by_pack(&costs, &plan, times, &err), &err);
+                                    &scenario->profile, scenario->memory, scenario->source, ERR));
+    must_succeed(sp_cost_model_build(&cost, packing, &costs, ERR));
+    must_succeed(sp_plan_init(&plan, &scenario->layout, packing, ERR));
+    must_succeed(sp_step_costs_means(&costs, &plan, &times, ERR));
+    must_succeed(sp_step_costs_by_pack(&costs, &plan, times, ERR));
     const sp_schedule_spec spec = {.kind = SP_SCHEDULE_PACKFLOW, .split_backward = split};
-    must_succeed(sp_schedule_generate(&spec, times, "test", &plan, &err), &err);
-    must_succeed(sp_plan_check(&plan, "test", &err), &err);
+    must_succeed(sp_schedule_generate(&spec, times, "test", &plan, ERR));
+    must_succeed(sp_plan_check(&plan, "test", ERR));
     sp_timeline timeline;
     sp_memory_timeline memory;
     sp_engine_counts counts;
     const sp_engine_options options = {.verify = true};
-    must_succeed(sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, &err), &err);
+    must_succeed(sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, ERR));
     sp_timeline_fini(&timeline);
     sp_memory_timeline_fini(&memory);
     sp_schedule_costs_free(times);
@@ -329,7 +323,6 @@ TEST(random_plans_run)
         shape.slice_tokens += 64; // the engine's time is for packs, not for thousands of slices
         int dp = 1 + (int)sp_prng_below(&prng, 4);
         int pp = 1 << sp_prng_below(&prng, 2);
-        sp_error err = {0};
         sp_scenario scenario;
         char text[RUN_TEXT] = "";
         put_json(text,
@@ -337,7 +330,7 @@ TEST(random_plans_run)
                  "{'uniform': 64}, 'schedule': {'kind': 'packflow'}, 'strategy': {'kind': "
                  "'slimpack'}}",
                  TINY_MODEL, pp, dp);
-        must_succeed(run_read(text, &scenario, &err), &err);
+        must_succeed(run_read(text, &scenario, ERR));
         sp_packing packing;
         fill(dp, sp_prng_below(&prng, 2) == 0 ? 0.0 : 0.9, &shape, &packing);
         for (size_t k = 0; k < packing.forward.count; k++) {
@@ -352,7 +345,7 @@ TEST(random_plans_run)
 
 static void make_failing(const sp_i_shape *shape, memory_failures *failing)
 {
-    sp_error err = {0};
+    sp_error_clear(ERR);
     sp_packing rank;
     sp_packing all;
     sp_i_needs needs = {0};
@@ -361,11 +354,11 @@ static void make_failing(const sp_i_shape *shape, memory_failures *failing)
     sp_packing_init(&all, &d.batch, 1);
     memory_begin(failing);
     sp_status status =
-        sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, &rank, &needs, &err);
+        sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, &rank, &needs, ERR);
     if (status == SP_OK) {
-        status = sp_i_micropacks_append(&rank, &all, &err);
+        status = sp_i_micropacks_append(&rank, &all, ERR);
     }
-    if (memory_end(failing, status, &err) == SP_OK) {
+    if (memory_end(failing, status, ERR) == SP_OK) {
         assert_pack_rules(&all);
     }
     sp_i_free(needs.pack);

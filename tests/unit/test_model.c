@@ -4,8 +4,7 @@
 static sp_model builtin(const char *name)
 {
     sp_model model;
-    sp_error err = {0};
-    must_succeed(sp_model_builtin(name, &model, &err), &err);
+    must_succeed(sp_model_builtin(name, &model, ERR));
     return model;
 }
 
@@ -13,7 +12,7 @@ static sp_status read_text(const char *text, sp_model *model, sp_error *err)
 {
     json_t *root = NULL;
     sp_error_clear(err);
-    must_succeed(sp_json_read_text(text, strlen(text), "config.json", &root, err), err);
+    must_succeed(sp_json_read_text(text, strlen(text), "config.json", &root, ERR));
     sp_status status = sp_model_from_hf(root, "config.json", model, err);
     json_decref(root);
     return status;
@@ -22,10 +21,7 @@ static sp_status read_text(const char *text, sp_model *model, sp_error *err)
 static sp_model from_hf(const char *text)
 {
     sp_model model;
-    sp_error err;
-    if (read_text(text, &model, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(read_text(text, &model, ERR));
     return model;
 }
 
@@ -85,12 +81,10 @@ TEST(builtins_are_valid_and_named)
 TEST(unknown_name_gets_the_nearest)
 {
     sp_model model;
-    sp_error err = {0};
-    assert_int_equal(sp_model_builtin("lama-13b", &model, &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0], "unknown model 'lama-13b' (did you mean 'llama-13b'?)");
-    sp_error_clear(&err);
-    assert_int_equal(sp_model_builtin("transformer-xl", &model, &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0], "unknown model 'transformer-xl'");
+    must_fail(sp_model_builtin("lama-13b", &model, ERR), SP_ERR_CONTENT,
+              "unknown model 'lama-13b' (did you mean 'llama-13b'?)");
+    must_fail(sp_model_builtin("transformer-xl", &model, ERR), SP_ERR_CONTENT,
+              "unknown model 'transformer-xl'");
 }
 
 // Contents of the published config.json files and the parameter counts on their model pages.
@@ -174,44 +168,43 @@ TEST(long_names_are_cut_between_characters)
 TEST(huggingface_errors_name_key_and_file)
 {
     sp_model model;
-    sp_error err;
     assert_int_equal(read_text("{\"model_type\":\"llama\",\"hidden_size\":64,"
                                "\"num_attention_heads\":4,\"vocab_size\":10}",
-                               &model, &err),
+                               &model, ERR),
                      SP_ERR_CONTENT);
-    assert_int_equal(err.count, 2);
-    assert_string_equal(err.message[0], "config.json: key 'num_hidden_layers' is missing");
-    assert_string_equal(err.message[1], "config.json: key 'intermediate_size' is missing");
+    assert_int_equal(ERR->count, 2);
+    assert_string_equal(ERR->message[0], "config.json: key 'num_hidden_layers' is missing");
+    assert_string_equal(ERR->message[1], "config.json: key 'intermediate_size' is missing");
 
-    assert_int_equal(read_text("{}", &model, &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0], "config.json: key 'model_type' is missing");
-    assert_int_equal(read_text("[1]", &model, &err), SP_ERR_CONTENT);
+    must_fail(read_text("{}", &model, ERR), SP_ERR_CONTENT,
+              "config.json: key 'model_type' is missing");
+    assert_int_equal(read_text("[1]", &model, ERR), SP_ERR_CONTENT);
 
-    assert_int_equal(read_text("{\"model_type\":\"qwen4\"}", &model, &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "config.json: model_type: expected one of"));
-    assert_non_null(strstr(err.message[0], "did you mean \"qwen"));
+    must_fail_with(read_text("{\"model_type\":\"qwen4\"}", &model, ERR), SP_ERR_CONTENT,
+                   "config.json: model_type: expected one of");
+    assert_non_null(strstr(ERR->message[0], "did you mean \"qwen"));
 
     const char *bias = "{\"model_type\":\"llama\",\"hidden_size\":64,\"num_attention_heads\":4,"
                        "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128,"
                        "\"attention_bias\":true}";
-    assert_int_equal(read_text(bias, &model, &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0], "config.json: attention_bias: biases on the attention "
-                                        "alone are not supported");
+    must_fail(read_text(bias, &model, ERR), SP_ERR_CONTENT,
+              "config.json: attention_bias: biases on the attention "
+              "alone are not supported");
 
     const char *odd = "{\"model_type\":\"llama\",\"hidden_size\":65,\"num_attention_heads\":4,"
                       "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128}";
-    assert_int_equal(read_text(odd, &model, &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "config.json: num_attention_heads: 4 heads"));
+    must_fail_with(read_text(odd, &model, ERR), SP_ERR_CONTENT,
+                   "config.json: num_attention_heads: 4 heads");
 
-    sp_error_clear(&err);
-    assert_int_equal(sp_model_read_hf("/nonexistent/config.json", &model, &err), SP_ERR_IO);
+    sp_error_clear(ERR);
+    assert_int_equal(sp_model_read_hf("/nonexistent/config.json", &model, ERR), SP_ERR_IO);
 }
 
 static void object_from(const char *text, sp_model *model, sp_error *err)
 {
     json_t *root = NULL;
     sp_error_clear(err);
-    must_succeed(sp_json_read_text(text, strlen(text), "scenario.json", &root, err), err);
+    must_succeed(sp_json_read_text(text, strlen(text), "scenario.json", &root, ERR));
     sp_object object;
     sp_object_begin(&object, root, "scenario.json", "model", err);
     sp_model_from_object(&object, model);
@@ -221,24 +214,23 @@ static void object_from(const char *text, sp_model *model, sp_error *err)
 TEST(scenario_object)
 {
     sp_model model;
-    sp_error err;
     object_from("{\"layers\":32,\"hidden\":4096,\"ffn\":11008,\"heads\":32,\"vocab\":32000}",
-                &model, &err);
-    assert_int_equal(err.count, 0);
+                &model, ERR);
+    assert_int_equal(ERR->count, 0);
     assert_int_equal(sp_model_parameters(&model), 6738415616); // Llama-2 7B
 
     object_from("{\"layers\":12,\"hidden\":768,\"heads\":12,\"vocab\":50257,\"max_positions\":1024,"
                 "\"activation\":\"gelu\",\"norm\":\"layernorm\",\"positional\":\"learned\","
                 "\"tied_embeddings\":true,\"bias\":true}",
-                &model, &err);
-    assert_int_equal(err.count, 0);
+                &model, ERR);
+    assert_int_equal(ERR->count, 0);
     assert_int_equal(sp_model_parameters(&model), 124439808); // GPT-2
 
     // Squared ReLU has one matrix before it, and no dropout unless it is asked for.
     object_from("{\"layers\":2,\"hidden\":64,\"heads\":4,\"vocab\":8,\"activation\":"
                 "\"squared-relu\"}",
-                &model, &err);
-    assert_int_equal(err.count, 0);
+                &model, ERR);
+    assert_int_equal(ERR->count, 0);
     assert_int_equal(model.activation, SP_SQUARED_RELU);
     assert_int_equal(model.dropout, SP_DROPOUT_USUAL);
     assert_int_equal(model.ffn, 256);
@@ -249,26 +241,26 @@ TEST(scenario_object)
                  "{\"layers\":2,\"hidden\":64,\"heads\":4,\"vocab\":8,\"activation\":\"gelu\","
                  "\"dropout\":%s}",
                  on == 1 ? "true" : "false");
-        object_from(text, &model, &err);
-        assert_int_equal(err.count, 0);
+        object_from(text, &model, ERR);
+        assert_int_equal(ERR->count, 0);
         assert_int_equal(model.dropout, on == 1 ? SP_DROPOUT_ON : SP_DROPOUT_OFF);
         json_t *json = sp_model_to_json(&model);
         char *written = json_dumps(json, 0);
-        object_from(written, &back, &err);
+        object_from(written, &back, ERR);
         assert_int_equal(back.dropout, model.dropout);
         free(written);
         json_decref(json);
     }
 
-    object_from("{\"layers\":0,\"hidden\":64,\"heads\":\"four\",\"vocabulary\":1}", &model, &err);
-    assert_int_equal(err.status, SP_ERR_CONTENT);
-    assert_string_equal(err.message[0], "scenario.json: model: key 'vocab' is missing");
-    assert_int_equal(err.count, 5);
+    object_from("{\"layers\":0,\"hidden\":64,\"heads\":\"four\",\"vocabulary\":1}", &model, ERR);
+    assert_int_equal(ERR->status, SP_ERR_CONTENT);
+    assert_string_equal(ERR->message[0], "scenario.json: model: key 'vocab' is missing");
+    assert_int_equal(ERR->count, 5);
 
     object_from("{\"layers\":1,\"hidden\":64,\"heads\":4,\"kv_heads\":3,\"vocab\":8,\"ffn\":8}",
-                &model, &err);
-    assert_string_equal(err.message[0], "scenario.json: model.kv_heads: 3 key and value heads do "
-                                        "not divide 4 query heads");
+                &model, ERR);
+    assert_string_equal(ERR->message[0], "scenario.json: model.kv_heads: 3 key and value heads do "
+                                         "not divide 4 query heads");
 }
 
 TEST(oversized_model_is_refused)
@@ -278,13 +270,11 @@ TEST(oversized_model_is_refused)
     model.hidden = 1 << 18;
     model.ffn = 1 << 21;
     model.experts = 1024;
-    sp_error err = {0};
-    assert_int_equal(sp_model_check(&model, "x.json", "model", &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0], "x.json: model: more than 2^50 parameters");
+    must_fail(sp_model_check(&model, "x.json", "model", ERR), SP_ERR_CONTENT,
+              "x.json: model: more than 2^50 parameters");
     model.layers = 1 << 20;
-    sp_error_clear(&err);
-    assert_int_equal(sp_model_check(&model, "x.json", "model", &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "x.json: model.layers: expected an integer from 1"));
+    must_fail_with(sp_model_check(&model, "x.json", "model", ERR), SP_ERR_CONTENT,
+                   "x.json: model.layers: expected an integer from 1");
 }
 
 // Korthikanti et al., arXiv 2205.05198, appendix A: 24*b*s*h^2 + 4*b*s^2*h forward per layer and

@@ -21,11 +21,10 @@ enum { HELD = 100, OTHER = 10, FORWARD = 7, BACKWARD = 5 };
 // values.
 static void stack(offload_step *s, int m, times t, int64_t leaving)
 {
-    sp_error err = {0};
     *s = (offload_step){.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1}};
-    must_succeed(uniform_packing(&s->packing, 1, m, &err), &err);
-    must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, &err), &err);
-    must_succeed(sp_i_step_costs_init(&s->costs, &s->layout, &s->packing, 1, true, &err), &err);
+    must_succeed(uniform_packing(&s->packing, 1, m, ERR));
+    must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, ERR));
+    must_succeed(sp_i_step_costs_init(&s->costs, &s->layout, &s->packing, 1, true, ERR));
     sp_stage_plan *stage = sp_plan_stage(&s->plan, 0, 0);
     for (int k = 0; k < m; k++) {
         assert_true(sp_stage_plan_add(stage, SP_ACTION_F, 0, k));
@@ -179,7 +178,6 @@ TEST(tensor_that_leaves_in_part)
 TEST(state_at_the_peak)
 {
     offload_step s;
-    sp_error err = {0};
     stack(&s, 4, (times){10, 20, 8, 15}, HELD);
     step_offload(&s);
     step_simulate(&s, false);
@@ -189,9 +187,9 @@ TEST(state_at_the_peak)
     assert_int_equal(memory->peak_action.kind, SP_ACTION_F);
     assert_int_equal(memory->peak_action.pack, 3);
     sp_peak_state peak;
-    must_succeed(sp_memory_at_peak(&s.timeline, &s.costs, &s.memory, 0, &peak, &err), &err);
+    must_succeed(sp_memory_at_peak(&s.timeline, &s.costs, &s.memory, 0, &peak, ERR));
     static const sp_unit_holds expected[] = {SP_HOLDS_REST, SP_HOLDS_REST, SP_HOLDS_ALL,
-                                             SP_HOLDS_ALL};
+                                               SP_HOLDS_ALL};
     for (int k = 0; k < 4; k++) {
         assert_int_equal(peak.units[k].holds, expected[k]);
     }
@@ -228,7 +226,6 @@ TEST(slow_copy_keeps_memory)
 TEST(trace_has_copy_threads)
 {
     offload_step s;
-    sp_error err = {0};
     stack(&s, 4, (times){10, 20, 8, 15}, HELD);
     step_offload(&s);
     step_simulate(&s, false);
@@ -238,12 +235,12 @@ TEST(trace_has_copy_threads)
     int64_t events = 0;
     FILE *file = open_memstream(&text, &bytes);
     assert_non_null(file);
-    must_succeed(sp_export_trace(file, &s.timeline, NULL, &window, &events, &err), &err);
+    must_succeed(sp_export_trace(file, &s.timeline, NULL, &window, &events, ERR));
     assert_int_equal(fclose(file), 0);
     assert_int_equal(sp_export_trace_events(&s.timeline, &window, false), events);
     assert_true(sp_export_trace_events(&s.timeline, &window, true) > events);
     json_t *root = NULL;
-    must_succeed(sp_json_read_text(text, bytes, "trace.json", &root, &err), &err);
+    must_succeed(sp_json_read_text(text, bytes, "trace.json", &root, ERR));
     json_t *list = json_object_get(root, "traceEvents");
     assert_int_equal(json_array_size(list), events);
     int on_thread[5] = {0};
@@ -265,21 +262,18 @@ TEST(trace_has_copy_threads)
 // time it takes on the host link, 50 GB/s for an H800.
 TEST(costs_of_copies)
 {
-    sp_error err = {0};
     sp_model model;
     sp_cluster cluster;
     sp_profile profile;
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
-    must_succeed(sp_model_builtin("llama-13b", &model, &err), &err);
-    must_succeed(sp_cluster_builtin("h800-8", &cluster, &err), &err);
-    must_succeed(flat_profile(NULL, &profile, &err), &err);
+    must_succeed(sp_model_builtin("llama-13b", &model, ERR));
+    must_succeed(sp_cluster_builtin("h800-8", &cluster, ERR));
+    must_succeed(flat_profile(NULL, &profile, ERR));
     assert_true(cluster.host_link_bytes_per_s == 50e9);
     sp_packing packing;
     sp_packing_init(&packing, NULL, 1);
     for (int k = 0; k < 2; k++) {
-        assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
-        sp_slice slice = {.tokens = 1000, .computed_tokens = 1000};
-        assert_true(sp_pack_list_add(&packing.forward, slice, true));
+        assert_true(pack_sample(&packing.forward, 0, 1, 0, 1000));
     }
     int64_t whole = 0;
     for (int quarters = 0; quarters <= 4; quarters++) {
@@ -287,9 +281,8 @@ TEST(costs_of_copies)
         sp_step_costs costs;
         sp_memory_options memory = {.offload_ratio = 0.25 * quarters};
         must_succeed(
-            sp_cost_model_init(&cost, &model, &layout, &cluster, &profile, memory, "test", &err),
-            &err);
-        must_succeed(sp_cost_model_build(&cost, &packing, &costs, &err), &err);
+            sp_cost_model_init(&cost, &model, &layout, &cluster, &profile, memory, "test", ERR));
+        must_succeed(sp_cost_model_build(&cost, &packing, &costs, ERR));
         whole = quarters == 0 ? costs.unit[0].held.of[SP_MEM_ACTIVATIONS] : whole;
         // All but the softmax statistics of a layer, 40 heads * 4 B * 1000 tokens, in whole MiB.
         int64_t large = whole - INT64_C(20) * 40 * 4 * 1000;
@@ -322,7 +315,6 @@ TEST(host_link_of_a_cluster)
                   "'nvlink_gb_per_s': 1, 'nic_gbit_per_s': 1}",
                   25e9}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        sp_error err = {0};
         char text[200];
         snprintf(text, sizeof text, "%s", cases[i].text);
         for (char *c = text; *c != '\0'; c++) {
@@ -331,10 +323,10 @@ TEST(host_link_of_a_cluster)
         json_t *json = NULL;
         sp_object object;
         sp_cluster cluster;
-        must_succeed(sp_json_read_text(text, strlen(text), "s.json", &json, &err), &err);
-        sp_object_begin(&object, json, "s.json", "cluster", &err);
+        must_succeed(sp_json_read_text(text, strlen(text), "s.json", &json, ERR));
+        sp_object_begin(&object, json, "s.json", "cluster", ERR);
         sp_cluster_from_object(&object, &cluster);
-        assert_int_equal(err.count, 0);
+        assert_int_equal(ERR->count, 0);
         assert_true(cluster.host_link_bytes_per_s == cases[i].rate);
         json_decref(json);
     }

@@ -13,15 +13,14 @@
 static void prepare(offload_step *s, sp_schedule_spec spec, int pp, int dp, int chunks, int64_t m,
                     int slices)
 {
-    sp_error err = {0};
     sp_schedule_traits traits = sp_schedule_traits_of(spec.kind);
     *s = (offload_step){
         .layout = {
             .tp = 1, .cp = 1, .pp = pp, .dp = dp, .chunks = chunks, .placement = traits.placement}};
     spec.slices = slices;
-    must_succeed(sp_packing_uniform_sliced(&s->packing, &s->batch, dp, m, slices, &err), &err);
-    must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, &err), &err);
-    must_succeed(sp_schedule_generate(&spec, NULL, "test", &s->plan, &err), &err);
+    must_succeed(sp_packing_uniform_sliced(&s->packing, &s->batch, dp, m, slices, ERR));
+    must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, ERR));
+    must_succeed(sp_schedule_generate(&spec, NULL, "test", &s->plan, ERR));
 }
 
 // 1F1B on two ranks: on the last one every backward follows its forward at once.
@@ -65,7 +64,6 @@ TEST(regrouped_slices)
 {
     static int64_t ids[] = {0, 1};
     static int64_t tokens[] = {8, 3};
-    sp_error err = {0};
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 2, .total_tokens = 11};
     offload_step s = {.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1}};
     sp_slice first = {.sample = 0, .begin = 0, .tokens = 4, .computed_tokens = 4};
@@ -82,12 +80,12 @@ TEST(regrouped_slices)
     assert_true(sp_pack_list_add(&s.packing.backward, whole, true));
     assert_true(sp_pack_list_begin(&s.packing.backward, 0, 1));
     assert_true(sp_pack_list_add(&s.packing.backward, first, false));
-    must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, &err), &err);
+    must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, ERR));
     sp_stage_plan *stage = sp_plan_stage(&s.plan, 0, 0);
     for (int k = 0; k < 4; k++) {
         assert_true(sp_stage_plan_add(stage, k < 2 ? SP_ACTION_F : SP_ACTION_B, 0, k % 2));
     }
-    must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, true, &err), &err);
+    must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, true, ERR));
     for (int k = 0; k < 2; k++) {
         s.costs.f[k].compute_ns = 10;
         s.costs.b[k].compute_ns = 20;
@@ -269,16 +267,15 @@ TEST(merged_packs)
 {
     sp_prng prng = prng_seeded(41);
     for (int round = 0; round < 40; round++) {
-        sp_error err = {0};
         offload_step s = {.layout = {.tp = 1, .cp = 1, .pp = 1 + round % 3, .dp = 2, .chunks = 1}};
         sp_packing_init(&s.packing, NULL, 2);
         for (int k = 0; k < 9; k++) {
             int where = (int)sp_prng_below(&prng, 3);
             assert_true(sp_pack_list_begin(&s.packing.forward, where % 2, where == 2 ? 2 : 1));
         }
-        must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, &err), &err);
+        must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, ERR));
         sp_schedule_spec spec = {.kind = SP_SCHEDULE_GPIPE};
-        must_succeed(sp_schedule_generate(&spec, NULL, "test", &s.plan, &err), &err);
+        must_succeed(sp_schedule_generate(&spec, NULL, "test", &s.plan, ERR));
         random_step(&prng, 0, 20000, &s);
         step_offload(&s);
         step_simulate(&s, false);
@@ -305,22 +302,18 @@ TEST(merged_packs)
 TEST(uniform_costs_have_no_copies)
 {
     offload_step s;
-    sp_error err = {0};
     sp_uniform_costs uniform = {.f_ms = 1.0, .b_ms = 1.0, .w_ms = 1.0};
     prepare(&s, (sp_schedule_spec){.kind = SP_SCHEDULE_GPIPE}, 2, 1, 1, 3, 1);
-    must_succeed(sp_step_costs_uniform(&uniform, &s.layout, &s.packing, &s.costs, &err), &err);
+    must_succeed(sp_step_costs_uniform(&uniform, &s.layout, &s.packing, &s.costs, ERR));
     step_offload(&s);
     sp_engine_options options = {.verify = true};
-    assert_int_equal(
-        sp_simulate(&s.plan, &s.costs, &options, &s.timeline, &s.memory, &s.counts, &err),
-        SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "action O0: "));
+    must_fail_with(sp_simulate(&s.plan, &s.costs, &options, &s.timeline, &s.memory, &s.counts, ERR),
+                   SP_ERR_CONTENT, "action O0: ");
     step_fini(&s);
 }
 
 TEST(plans_round_trip)
 {
-    sp_error err = {0};
     offload_step s;
     prepare(&s, (sp_schedule_spec){.kind = SP_SCHEDULE_SLIMPIPE}, 2, 2, 2, 3, 4);
     step_offload(&s);
@@ -331,15 +324,15 @@ TEST(plans_round_trip)
     sp_plan_predictions predictions = {.lower_bound_ms = -1.0, .predicted_ms = -1.0};
     assert_non_null(file);
     assert_non_null(scenario);
-    must_succeed(sp_plan_json_begin(file, scenario, &err), &err);
-    must_succeed(sp_plan_json_batch(file, 0, &s.plan, predictions, &err), &err);
-    must_succeed(sp_plan_json_end(file, &err), &err);
+    must_succeed(sp_plan_json_begin(file, scenario, ERR));
+    must_succeed(sp_plan_json_batch(file, 0, &s.plan, predictions, ERR));
+    must_succeed(sp_plan_json_end(file, ERR));
     assert_int_equal(fclose(file), 0);
     json_t *root = NULL;
     sp_plan_file read;
-    must_succeed(sp_json_read_text(text, bytes, "plan.json", &root, &err), &err);
-    must_succeed(sp_plan_json_read(root, "plan.json", &s.layout, &read, &err), &err);
-    must_succeed(sp_plan_check(&read.plans[0], "plan.json", &err), &err);
+    must_succeed(sp_json_read_text(text, bytes, "plan.json", &root, ERR));
+    must_succeed(sp_plan_json_read(root, "plan.json", &s.layout, &read, ERR));
+    must_succeed(sp_plan_check(&read.plans[0], "plan.json", ERR));
     for (int i = 0; i < 4; i++) {
         assert_int_equal(read.plans[0].stages[i].count, s.plan.stages[i].count);
         assert_memory_equal(read.plans[0].stages[i].actions, s.plan.stages[i].actions,
@@ -356,11 +349,10 @@ TEST(plans_round_trip)
 // copies a circle is named as without them. Rank 0 runs B0 before F1, rank 1 F1 before B0.
 TEST(circles_beside_copies)
 {
-    sp_error err = {0};
     offload_step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1}};
-    must_succeed(uniform_packing(&s.packing, 1, 2, &err), &err);
-    must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, &err), &err);
-    must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, true, &err), &err);
+    must_succeed(uniform_packing(&s.packing, 1, 2, ERR));
+    must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, ERR));
+    must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, true, ERR));
     static const sp_action first[] = {{.kind = SP_ACTION_F},
                                       {.kind = SP_ACTION_B},
                                       {.kind = SP_ACTION_F, .pack = 1},
@@ -376,12 +368,10 @@ TEST(circles_beside_copies)
         assert_true(sp_stage_plan_add(&s.plan.stages[1], (sp_action_kind)second[i].kind, 0,
                                       second[i].pack));
     }
-    must_succeed(sp_plan_check(&s.plan, "test", &err), &err);
+    must_succeed(sp_plan_check(&s.plan, "test", ERR));
     sp_engine_options options = {.source = "plan"};
-    assert_int_equal(
-        sp_simulate(&s.plan, &s.costs, &options, &s.timeline, &s.memory, &s.counts, &err),
-        SP_ERR_DEADLOCK);
-    assert_non_null(strstr(err.message[0], "plan: the plan cannot finish"));
-    assert_non_null(strstr(err.message[0], "F1 on dp 0 pp 1"));
+    must_fail_with(sp_simulate(&s.plan, &s.costs, &options, &s.timeline, &s.memory, &s.counts, ERR),
+                   SP_ERR_DEADLOCK, "plan: the plan cannot finish");
+    assert_non_null(strstr(ERR->message[0], "F1 on dp 0 pp 1"));
     step_fini(&s);
 }

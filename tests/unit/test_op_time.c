@@ -3,7 +3,6 @@
 
 #include "sim/cost/op_time.h"
 
-static sp_error err;
 static sp_uncalibrated uncalibrated;
 
 static sp_op_timer timer_of(const sp_profile *profile)
@@ -14,8 +13,7 @@ static sp_op_timer timer_of(const sp_profile *profile)
 
 static void load(const char *const *overrides, sp_profile *profile)
 {
-    sp_error_clear(&err);
-    must_succeed(flat_profile(overrides, profile, &err), &err);
+    must_succeed(flat_profile(overrides, profile, ERR));
 }
 
 // FLOPs / rate where the arithmetic is the limit, bytes / memory rate where the operands are, and
@@ -390,8 +388,7 @@ TEST(cutting_saves_nothing)
     sp_prng prng = prng_seeded(13);
     for (size_t p = 0; p < sizeof names / sizeof names[0]; p++) {
         sp_profile profile;
-        sp_error_clear(&err);
-        must_succeed(sp_profile_load(names[p], &profile, &err), &err);
+        must_succeed(sp_profile_load(names[p], &profile, ERR));
         sp_op_timer timer = timer_of(&profile);
         for (int i = 0; i < 1000; i++) {
             int backward = i % 2;

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "tests/support/flat_profile.h"
+#include "tests/support/initializers.h"
 #include "tests/support/pack_times.h"
 
 #include "sim/base/prng.h"
@@ -11,20 +12,9 @@
 // Arithmetic and bandwidth alone: neither memory traffic nor latency.
 #define BARE "memory.gb_per_s=1e12", "links.nvlink_latency_us=0", "links.nic_latency_us=0"
 
-static sp_error err;
 static sp_profile profile;
 
-static const sp_model dense = {.name = "dense",
-                               .layers = 4,
-                               .hidden = 1024,
-                               .ffn = 2816,
-                               .heads = 8,
-                               .kv_heads = 8,
-                               .head_dim = 128,
-                               .vocab = 32000,
-                               .activation = SP_SWIGLU,
-                               .norm = SP_RMSNORM,
-                               .positional = SP_ROPE};
+static const sp_model dense = {.name = "dense", LLAMA_SHAPE(4, 1024, 2816, 8, 8, 32000)};
 
 static const sp_cluster one_node = {
     .gpus_per_node = 8, .nodes = 1, .nics_per_node = 8, .nic_bytes_per_s = 50e9};
@@ -33,8 +23,7 @@ enum { TOKENS = 4096 };
 
 static void load(const char *const *overrides)
 {
-    sp_error_clear(&err);
-    assert_int_equal(flat_profile(overrides, &profile, &err), SP_OK);
+    must_succeed(flat_profile(overrides, &profile, ERR));
 }
 
 static double gemm_s(double m, double n, double k)

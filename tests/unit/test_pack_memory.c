@@ -5,6 +5,7 @@
 #include "tests/support/drawn_packs.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 
 #define SMALL_MODEL \
     "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
@@ -18,17 +19,15 @@ typedef struct memory_case {
 
 static void case_init(const char *more, memory_case *c)
 {
-    sp_error err = {0};
     char text[RUN_TEXT] = "";
     put_json(text,
              "%s'cluster': 'h800-8', 'workload': {'uniform': 64}, 'schedule': {'kind': "
              "'packflow'}, 'strategy': {'kind': 'slimpack'}, %s}",
              SMALL_MODEL, more);
-    must_succeed_for(text, run_read(text, &c->scenario, &err), &err);
+    must_succeed_for(text, run_read(text, &c->scenario, ERR));
     must_succeed(sp_cost_model_init(&c->cost, &c->scenario.model, &c->scenario.layout,
                                     &c->scenario.cluster, &c->scenario.profile, c->scenario.memory,
-                                    c->scenario.source, &err),
-                 &err);
+                                    c->scenario.source, ERR));
 }
 
 static void case_fini(memory_case *c)
@@ -40,15 +39,12 @@ static void case_fini(memory_case *c)
 static void add_pack(sp_packing *packing, int32_t sample, int64_t tokens, int dp_first,
                      int dp_count)
 {
-    sp_slice slice = {.sample = sample, .tokens = tokens, .computed_tokens = tokens};
-    assert_true(sp_pack_list_begin(&packing->forward, dp_first, dp_count));
-    assert_true(sp_pack_list_add(&packing->forward, slice, true));
+    assert_true(pack_sample(&packing->forward, dp_first, dp_count, sample, tokens));
 }
 
 static void fullest_of(const sp_packing *packing, int cp, sp_fullest_pack *fullest)
 {
-    sp_error err = {0};
-    must_succeed(sp_fullest_packs(packing, cp, fullest, &err), &err);
+    must_succeed(sp_fullest_packs(packing, cp, fullest, ERR));
 }
 
 // Every pack is within the tables: so many bytes for each of its tokens, and so many while it runs.
@@ -66,7 +62,6 @@ TEST(tables_cover_every_pack)
             size_t count = 1 + (size_t)sp_prng_below(&prng, 20);
             sp_batch batch = {.ids = tokens, .tokens = tokens, .count = count};
             sp_packing packing;
-            sp_error err = {0};
             sp_step_costs costs;
             sp_pack_memory memory;
             sp_fullest_pack fullest;
@@ -77,8 +72,8 @@ TEST(tables_cover_every_pack)
                 longest = tokens[k] > longest ? tokens[k] : longest;
                 add_pack(&packing, (int32_t)k, tokens[k], 0, 1);
             }
-            must_succeed(sp_cost_model_build(&c.cost, &packing, &costs, &err), &err);
-            must_succeed(sp_pack_memory_init(&memory, &c.scenario.layout, &costs, &err), &err);
+            must_succeed(sp_cost_model_build(&c.cost, &packing, &costs, ERR));
+            must_succeed(sp_pack_memory_init(&memory, &c.scenario.layout, &costs, ERR));
             fullest_of(&packing, 1, &fullest);
             assert_int_equal(fullest.tokens, longest);
             assert_int_equal(fullest.summed_tokens, 0);
@@ -219,16 +214,14 @@ typedef struct verdict {
 // `runs`: with a packing, which is run.
 static verdict search(const char *text, bool asymmetric, bool split, int trials, bool runs)
 {
-    sp_error err = {0};
     sp_scenario settled;
     sp_batches batches;
-    must_succeed(run_read(text, &settled, &err), &err);
-    must_succeed(sp_evaluate_batches(&settled, &batches, &err), &err);
-    must_succeed(sp_strategy_resolve(&settled, false, &err), &err);
+    must_succeed(run_read(text, &settled, ERR));
+    must_succeed(sp_evaluate_batches(&settled, &batches, ERR));
+    must_succeed(sp_strategy_resolve(&settled, false, ERR));
     sp_cost_model cost;
     must_succeed(sp_cost_model_init(&cost, &settled.model, &settled.layout, &settled.cluster,
-                                    &settled.profile, settled.memory, settled.source, &err),
-                 &err);
+                                    &settled.profile, settled.memory, settled.source, ERR));
     const sp_strategy_input input = {.scenario = &settled,
                                      .batch = &batches.batch[0],
                                      .context = batches.context,
@@ -238,9 +231,9 @@ static verdict search(const char *text, bool asymmetric, bool split, int trials,
     sp_packflow_outcome said;
     sp_packflow_outcome run = {0};
     sp_packing packing = {0};
-    must_succeed(sp_i_slimpack_search(&input, &options, NULL, &said, &err), &err);
+    must_succeed(sp_i_slimpack_search(&input, &options, NULL, &said, ERR));
     if (runs) {
-        must_succeed(sp_i_slimpack_search(&input, &options, &packing, &run, &err), &err);
+        must_succeed(sp_i_slimpack_search(&input, &options, &packing, &run, ERR));
     }
     sp_packing_fini(&packing);
     sp_cost_model_fini(&cost);
@@ -361,7 +354,6 @@ TEST(what_fits_stays_within_any_limit)
 TEST(allocation_failures)
 {
     static memory_case c;
-    sp_error err = {0};
     case_init("'parallel': {'pp': 2}", &c);
     int64_t tokens[1] = {1000};
     sp_batch batch = {.ids = tokens, .tokens = tokens, .count = 1};
@@ -370,16 +362,16 @@ TEST(allocation_failures)
     sp_fullest_pack fullest;
     sp_packing_init(&packing, &batch, 1);
     add_pack(&packing, 0, 1000, 0, 1);
-    must_succeed(sp_cost_model_build(&c.cost, &packing, &costs, &err), &err);
+    must_succeed(sp_cost_model_build(&c.cost, &packing, &costs, ERR));
     for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_pack_memory memory;
-        sp_error_clear(&err);
+        sp_error_clear(ERR);
         memory_begin(&failing);
-        sp_status status = sp_pack_memory_init(&memory, &c.scenario.layout, &costs, &err);
+        sp_status status = sp_pack_memory_init(&memory, &c.scenario.layout, &costs, ERR);
         if (status == SP_OK) {
-            status = sp_fullest_packs(&packing, 1, &fullest, &err);
+            status = sp_fullest_packs(&packing, 1, &fullest, ERR);
         }
-        memory_end(&failing, status, &err);
+        memory_end(&failing, status, ERR);
         sp_pack_memory_fini(&memory);
     }
     sp_step_costs_fini(&costs);

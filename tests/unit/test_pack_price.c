@@ -1,19 +1,10 @@
 // Times of single packs, as a search asks for them, against the tables of a whole packing.
 #include "sim/cost/cost_model.h"
 #include "tests/support/flat_profile.h"
+#include "tests/support/initializers.h"
 #include "tests/support/test_main.h"
 
-static const sp_model model = {.name = "small",
-                               .layers = 8,
-                               .hidden = 1024,
-                               .ffn = 2816,
-                               .heads = 8,
-                               .kv_heads = 8,
-                               .head_dim = 128,
-                               .vocab = 32000,
-                               .activation = SP_SWIGLU,
-                               .norm = SP_RMSNORM,
-                               .positional = SP_ROPE};
+static const sp_model model = {.name = "small", LLAMA_SHAPE(8, 1024, 2816, 8, 8, 32000)};
 
 enum { MOST_CLASSES = 8 };
 
@@ -25,8 +16,6 @@ typedef struct fixture {
     sp_cost_model cost;
     sp_packing packing;
 } fixture;
-
-static sp_error err;
 
 static int below(sp_prng *prng, int bound)
 {
@@ -64,7 +53,7 @@ static void draw_pack(sp_prng *prng, int dp, sp_pack_list *list)
 static void begin_fixture(fixture *f, sp_prng *prng)
 {
     static const char *const names[] = {"a100", "h100", "h800", "h200", "host", NULL};
-    sp_error_clear(&err);
+    sp_error_clear(ERR);
     *f = (fixture){
         .layout = draw_layout(prng),
         .cluster = {.gpus_per_node = 8,
@@ -80,16 +69,14 @@ static void begin_fixture(fixture *f, sp_prng *prng)
     if (f->layout.cp_sharding != SP_SHARD_EVEN) {
         f->memory.attention = SP_ATTENTION_FLASH; // which alone is known uneven
     }
-    must_succeed(sp_cluster_fit(&f->cluster, sp_layout_ranks(&f->layout), "test", &err), &err);
+    must_succeed(sp_cluster_fit(&f->cluster, sp_layout_ranks(&f->layout), "test", ERR));
     const char *name = names[below(prng, 6)];
     const char *const host[] = {
         "host={\"layer_us\":100,\"overlap_power\":4,\"level\":\"fitted\",\"source\":\"s\"}", NULL};
-    assert_int_equal(name != NULL ? sp_profile_load(name, &f->profile, &err)
-                                  : flat_profile(host, &f->profile, &err),
-                     SP_OK);
+    must_succeed(name != NULL ? sp_profile_load(name, &f->profile, ERR)
+                              : flat_profile(host, &f->profile, ERR));
     must_succeed(sp_cost_model_init(&f->cost, &model, &f->layout, &f->cluster, &f->profile,
-                                    f->memory, "test", &err),
-                 &err);
+                                    f->memory, "test", ERR));
     sp_packing_init(&f->packing, NULL, f->layout.dp);
     for (int k = 1 + below(prng, 8); k > 0; k--) {
         draw_pack(prng, f->layout.dp, &f->packing.forward);
@@ -119,8 +106,7 @@ static void check_pack(sp_cost_model *cost, const sp_pack_list *list, size_t k, 
     size_t at = k * (size_t)costs->classes;
     for (int split = 0; backward && split < 2; split++) {
         must_succeed(sp_cost_model_backward_ns(cost, list, &list->packs[k], split == 1, first_ns,
-                                               second_ns, &err),
-                     &err);
+                                               second_ns, ERR));
         for (int c = 0; c < cost->stage_classes; c++) {
             const sp_action_cost *first = &(split ? costs->i : costs->b)[at + (size_t)c];
             assert_int_equal(first_ns[c], total_ns(first));
@@ -128,7 +114,7 @@ static void check_pack(sp_cost_model *cost, const sp_pack_list *list, size_t k, 
         }
     }
     if (!backward) {
-        must_succeed(sp_cost_model_forward_ns(cost, list, &list->packs[k], first_ns, &err), &err);
+        must_succeed(sp_cost_model_forward_ns(cost, list, &list->packs[k], first_ns, ERR));
         for (int c = 0; c < cost->stage_classes; c++) {
             assert_int_equal(first_ns[c], total_ns(&costs->f[at + (size_t)c]));
         }
@@ -145,10 +131,9 @@ TEST(packs_cost_what_the_tables_say)
         sp_step_costs costs;
         sp_cost_model asked;
         begin_fixture(&f, &prng);
-        must_succeed(sp_cost_model_build(&f.cost, &f.packing, &costs, &err), &err);
+        must_succeed(sp_cost_model_build(&f.cost, &f.packing, &costs, ERR));
         must_succeed(sp_cost_model_init(&asked, &model, &f.layout, &f.cluster, &f.profile, f.memory,
-                                        "test", &err),
-                     &err);
+                                        "test", ERR));
         assert_in_range(asked.classes, 1, MOST_CLASSES);
         classes = asked.classes > classes ? asked.classes : classes;
         const sp_pack_list *backward = sp_packing_backward(&f.packing);
@@ -187,16 +172,15 @@ TEST(survives_failing_memory)
         memory_failures failing = {0};
         sp_cost_model_fini(&f.cost);
         must_succeed(sp_cost_model_init(&f.cost, &model, &f.layout, &f.cluster, &f.profile,
-                                        f.memory, "test", &err),
-                     &err);
+                                        f.memory, "test", ERR));
         while (memory_fails(&failing)) {
-            sp_error_clear(&err);
+            sp_error_clear(ERR);
             memory_begin(&failing);
-            sp_status status = backward
-                                   ? sp_cost_model_backward_ns(&f.cost, list, pack, true, first_ns,
-                                                               second_ns, &err)
-                                   : sp_cost_model_forward_ns(&f.cost, list, pack, first_ns, &err);
-            memory_end(&failing, status, &err);
+            sp_status status =
+                backward
+                    ? sp_cost_model_backward_ns(&f.cost, list, pack, true, first_ns, second_ns, ERR)
+                    : sp_cost_model_forward_ns(&f.cost, list, pack, first_ns, ERR);
+            memory_end(&failing, status, ERR);
         }
         assert_true(failing.rounds > 1);
     }

@@ -2,6 +2,7 @@
 #include "sim/schedule/packflow.h"
 #include "tests/support/packflow_replay.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 
 static packflow_case c;
 static packflow_run run;
@@ -185,9 +186,7 @@ TEST(merged_ranks_share_their_tokens)
         // Ranks 0 and 1 together, then rank 2 with packs of half the tokens: the same a rank.
         bool merged = k < PACKS;
         tokens[k] = merged ? 200 : 100;
-        assert_true(sp_pack_list_begin(&packing.forward, merged ? 0 : 2, merged ? 2 : 1));
-        sp_slice slice = {.sample = k, .tokens = tokens[k], .computed_tokens = tokens[k]};
-        assert_true(sp_pack_list_add(&packing.forward, slice, true));
+        assert_true(pack_sample(&packing.forward, merged ? 0 : 2, merged ? 2 : 1, k, tokens[k]));
     }
     for (int i = 0; i < 2 * PACKS * STAGES; i++) {
         f_ns[i] = 10;
@@ -208,10 +207,8 @@ TEST(merged_ranks_share_their_tokens)
         }
         int64_t makespan_ns[3];
         for (int d = 0; d < 3; d++) {
-            sp_error err = {0};
             sp_packflow_result result;
-            must_succeed(sp_packflow_rank(&spec, &costs, &packing, &layout, d, &result, &err),
-                         &err);
+            must_succeed(sp_packflow_rank(&spec, &costs, &packing, &layout, d, &result, ERR));
             // One pack at a time is the least that a rank can hold.
             assert_int_equal(result.lacking_bytes, packs == 0 ? 300 : 0);
             makespan_ns[d] = result.makespan_ns;
@@ -232,9 +229,9 @@ TEST(allocation_failures)
     packflow_case_uniform(&c, 2, 2, 3, 1, 2, 1);
     memory_failures failing = {0};
     while (memory_fails(&failing)) {
-        sp_error err = {0};
+        sp_error_clear(ERR);
         sp_packflow_result result = {0};
-        memory_try(&failing, sp_packflow_run(&c.job, &result, &err), &err);
+        memory_try(&failing, sp_packflow_run(&c.job, &result, ERR), ERR);
     }
     assert_true(failing.rounds > 1);
 }

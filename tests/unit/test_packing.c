@@ -159,9 +159,9 @@ TEST(uniform_refuses_more_packs_than_an_action_can_name)
     const int64_t many = INT64_C(1) << 30;
     sp_packing packing;
     sp_batch batch;
-    sp_error err = {0};
-    assert_int_equal(sp_packing_uniform_sliced(&packing, &batch, 2, many, 1, &err), SP_ERR_LIMIT);
-    assert_int_equal(err.count, 1);
+    sp_error_clear(ERR);
+    assert_int_equal(sp_packing_uniform_sliced(&packing, &batch, 2, many, 1, ERR), SP_ERR_LIMIT);
+    assert_int_equal(ERR->count, 1);
     sp_packing_fini(&packing);
     sp_batch_fini(&batch);
     assert_int_equal(sp_packing_uniform_sliced(&packing, &batch, 7, INT64_MAX, 3, NULL),

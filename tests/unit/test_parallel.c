@@ -39,9 +39,8 @@ TEST(every_job_once)
     for (int threads = -1; threads <= MOST_THREADS; threads++) {
         for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
             j = (jobs){0};
-            sp_error err = {0};
-            must_succeed(sp_i_parallel_for(threads, counts[i], note, &j, &err), &err);
-            assert_int_equal(err.status, SP_OK);
+            must_succeed(sp_i_parallel_for(threads, counts[i], note, &j, ERR));
+            assert_int_equal(ERR->status, SP_OK);
             int noted = 0;
             for (int w = 0; w < most_workers(threads, counts[i]); w++) {
                 noted += j.of_worker[w];
@@ -70,15 +69,15 @@ TEST(lowest_error_wins)
             j.fails[k] = sp_prng_below(&prng, odds) == 0;
             first = j.fails[k] ? k : first;
         }
-        sp_error err = {0};
-        sp_status status = sp_i_parallel_for(threads, count, note, &j, trial % 5 > 0 ? &err : NULL);
+        sp_error_clear(ERR);
+        sp_status status = sp_i_parallel_for(threads, count, note, &j, trial % 5 > 0 ? ERR : NULL);
         assert_int_equal(status, first < count ? SP_ERR_CONTENT : SP_OK);
         if (first < count && trial % 5 > 0) {
             char text[32];
             snprintf(text, sizeof text, "job %d", first);
-            assert_int_equal(err.status, SP_ERR_CONTENT);
-            assert_int_equal(err.count, 1);
-            assert_string_equal(err.message[0], text);
+            assert_int_equal(ERR->status, SP_ERR_CONTENT);
+            assert_int_equal(ERR->count, 1);
+            assert_string_equal(ERR->message[0], text);
         }
         for (int k = 0; k < count; k++) {
             assert_true(j.runs[k] <= 1);
@@ -92,12 +91,12 @@ TEST(out_of_memory)
 {
     for (int threads = 1; threads <= 3; threads++) {
         j = (jobs){0};
-        sp_error err = {0};
+        sp_error_clear(ERR);
         sp_i_alloc_fail_after(0);
-        sp_status status = sp_i_parallel_for(threads, 5, note, &j, &err);
+        sp_status status = sp_i_parallel_for(threads, 5, note, &j, ERR);
         sp_i_alloc_fail_after(-1);
         assert_int_equal(status, threads > 1 ? SP_ERR_NO_MEMORY : SP_OK);
-        assert_int_equal(err.status, status);
+        assert_int_equal(ERR->status, status);
         assert_int_equal(j.runs[0], threads == 1);
     }
 }

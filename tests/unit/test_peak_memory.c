@@ -10,8 +10,7 @@ enum { TEXT = 2048 };
 
 static void read_scenario(const char *text, sp_scenario *scenario)
 {
-    sp_error err = {0};
-    must_succeed_for(text, run_read(text, scenario, &err), &err);
+    must_succeed_for(text, run_read(text, scenario, ERR));
 }
 
 // For each batch: the explanation beside the memory timeline that it explains.
@@ -59,12 +58,11 @@ static void evaluate(const char *text, sp_result *result)
 {
     sp_scenario scenario;
     sp_batches batches;
-    sp_error err = {0};
     read_scenario(text, &scenario);
     check c = {&scenario, text};
     sp_evaluate_options options = {.observer = explain, .observer_context = &c};
-    must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
-    must_succeed_for(text, sp_evaluate(&scenario, &batches, &options, result, &err), &err);
+    must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
+    must_succeed_for(text, sp_evaluate(&scenario, &batches, &options, result, ERR));
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);
 }
@@ -188,11 +186,10 @@ TEST(planner_and_uniform_costs_have_none)
         sp_scenario scenario;
         sp_batches batches;
         sp_result result;
-        sp_error err = {0};
         sp_evaluate_options options = {0};
         read_scenario(texts[i], &scenario);
-        must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
-        must_succeed_for(texts[i], sp_evaluate(&scenario, &batches, &options, &result, &err), &err);
+        must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
+        must_succeed_for(texts[i], sp_evaluate(&scenario, &batches, &options, &result, ERR));
         assert_false(result.peak_memory.known);
         sp_result_fini(&result);
         sp_batches_fini(&batches);
@@ -222,14 +219,13 @@ TEST(every_allocation_may_fail)
     sp_scenario scenario;
     sp_batches batches;
     sp_result result;
-    sp_error err = {0};
     read_scenario("{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'pp': 8}, "
                   "'workload': {'uniform': 1024, 'context': 1024, 'samples_per_batch': 16}}",
                   &scenario);
     sp_evaluate_options options = {.observer = explain_without_memory,
                                    .observer_context = &scenario};
-    must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
-    must_succeed(sp_evaluate(&scenario, &batches, &options, &result, &err), &err);
+    must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
+    must_succeed(sp_evaluate(&scenario, &batches, &options, &result, ERR));
     sp_result_fini(&result);
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);

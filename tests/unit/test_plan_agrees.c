@@ -46,22 +46,18 @@ static void assert_same_keys(const char *text, const json_t *a, json_t *b)
 
 static json_t *result_of_plan(const char *text, FILE *file)
 {
-    sp_error err = {0};
     sp_scenario scenario;
     sp_plan_file plans;
     sp_result result;
     rewind(file);
     json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, NULL);
     assert_non_null(root);
-    must_succeed_for(
-        text,
-        sp_scenario_from_json(json_object_get(root, "scenario"), "plan", NULL, 0, &scenario, &err),
-        &err);
-    must_succeed_for(text, sp_plan_json_read(root, "plan", &scenario.layout, &plans, &err), &err);
+    must_succeed_for(text, sp_scenario_from_json(json_object_get(root, "scenario"), "plan", NULL, 0,
+                                                 &scenario, ERR));
+    must_succeed_for(text, sp_plan_json_read(root, "plan", &scenario.layout, &plans, ERR));
     const sp_evaluate_options options = {.allocator_peak = true, .formed = &plans.formed};
     must_succeed_for(
-        text, sp_evaluate_plans(&scenario, plans.plans, plans.count, &options, &result, &err),
-        &err);
+        text, sp_evaluate_plans(&scenario, plans.plans, plans.count, &options, &result, ERR));
     json_t *keys = result_keys(&result);
     sp_result_fini(&result);
     sp_plan_file_fini(&plans);
@@ -73,33 +69,33 @@ static json_t *result_of_plan(const char *text, FILE *file)
 // False: the scenario cannot be planned.
 static bool agrees(const char *text)
 {
-    sp_error err = {0};
+    sp_error_clear(ERR);
     scenario_run r = {0};
     FILE *file = tmpfile();
     assert_non_null(file);
-    sp_status status = run_read(text, &r.scenario, &err);
+    sp_status status = run_read(text, &r.scenario, ERR);
     if (status == SP_OK) {
-        status = sp_strategy_resolve(&r.scenario, false, &err);
+        status = sp_strategy_resolve(&r.scenario, false, ERR);
     }
     if (status == SP_OK) {
-        status = sp_evaluate_batches(&r.scenario, &r.batches, &err);
+        status = sp_evaluate_batches(&r.scenario, &r.batches, ERR);
     }
     if (status == SP_OK) {
         const sp_evaluate_options options = {
             .allocator_peak = true, .observer = write_batch, .observer_context = file};
-        must_succeed_for(text, sp_plan_json_begin(file, r.scenario.resolved, &err), &err);
-        status = sp_evaluate(&r.scenario, &r.batches, &options, &r.result, &err);
+        must_succeed_for(text, sp_plan_json_begin(file, r.scenario.resolved, ERR));
+        status = sp_evaluate(&r.scenario, &r.batches, &options, &r.result, ERR);
     }
     bool planned = status == SP_OK;
     if (planned) {
-        must_succeed_for(text, sp_plan_json_end_formed(file, &r.batches, &err), &err);
+        must_succeed_for(text, sp_plan_json_end_formed(file, &r.batches, ERR));
         json_t *of_scenario = result_keys(&r.result);
         json_t *of_plan = result_of_plan(text, file);
         assert_same_keys(text, of_scenario, of_plan);
         json_decref(of_scenario);
         json_decref(of_plan);
     } else if (status != SP_ERR_CONTENT && status != SP_ERR_INFEASIBLE) {
-        fail_msg("%s: %s", text, err.message[0]);
+        fail_msg("%s: %s", text, ERR->message[0]);
     }
     run_fini(&r);
     fclose(file);
@@ -208,14 +204,12 @@ TEST(uniform_costs)
 // A plan may come from elsewhere, with a strategy of another name.
 TEST(plan_of_an_unknown_strategy)
 {
-    sp_error err = {0};
+    sp_error_clear(ERR);
     scenario_run r = {0};
     must_succeed(run_read(TINY_MODEL "'workload': {'lengths': [5]}, 'strategy': {'kind': 'mine'}}",
-                          &r.scenario, &err),
-                 &err);
-    assert_int_equal(
-        sp_evaluate_plans(&r.scenario, NULL, 0, &(sp_evaluate_options){0}, &r.result, &err),
-        SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "unknown strategy \"mine\""));
+                          &r.scenario, ERR));
+    must_fail_with(
+        sp_evaluate_plans(&r.scenario, NULL, 0, &(sp_evaluate_options){0}, &r.result, ERR),
+        SP_ERR_CONTENT, "unknown strategy \"mine\"");
     run_fini(&r);
 }

@@ -25,9 +25,8 @@ static const int64_t list[BATCHES * PER_BATCH] = {700,  90, 1024, 31,   512, 640
 
 static void make(const char *text, sp_scenario *scenario, sp_planner **planner)
 {
-    sp_error err;
-    must_succeed_for(text, run_read(text, scenario, &err), &err);
-    must_succeed_for(text, sp_planner_new(scenario, planner, &err), &err);
+    must_succeed_for(text, run_read(text, scenario, ERR));
+    must_succeed_for(text, sp_planner_new(scenario, planner, ERR));
 }
 
 static sp_status plan_of(sp_planner *planner, const int64_t *tokens, size_t count,
@@ -41,8 +40,7 @@ static json_t *document_of(const sp_planner *planner, const sp_batch_plan *plan)
 {
     char *text = NULL;
     size_t bytes = 0;
-    sp_error err = {0};
-    must_succeed(sp_batch_plan_text(planner, plan, &text, &bytes, &err), &err);
+    must_succeed(sp_batch_plan_text(planner, plan, &text, &bytes, ERR));
     assert_int_equal(strlen(text), bytes);
     assert_null(strchr(text, '\n'));
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
@@ -70,16 +68,15 @@ static sp_status write_batch(void *context, const sp_step_view *view, sp_error *
 static json_t *evaluated_document(const sp_scenario *scenario)
 {
     written w = {0};
-    sp_error err = {0};
     sp_batches batches;
     sp_result result;
     w.file = open_memstream(&w.text, &w.bytes);
     assert_non_null(w.file);
-    must_succeed(sp_plan_json_begin(w.file, scenario->resolved, &err), &err);
-    must_succeed(sp_evaluate_batches(scenario, &batches, &err), &err);
+    must_succeed(sp_plan_json_begin(w.file, scenario->resolved, ERR));
+    must_succeed(sp_evaluate_batches(scenario, &batches, ERR));
     sp_evaluate_options options = {.observer = write_batch, .observer_context = &w};
-    must_succeed(sp_evaluate(scenario, &batches, &options, &result, &err), &err);
-    must_succeed(sp_plan_json_end(w.file, &err), &err);
+    must_succeed(sp_evaluate(scenario, &batches, &options, &result, ERR));
+    must_succeed(sp_plan_json_end(w.file, ERR));
     assert_int_equal(fclose(w.file), 0);
     json_t *root = json_loads(w.text, 0, NULL);
     assert_non_null(root);
@@ -106,9 +103,8 @@ TEST(same_plans_as_an_evaluation)
     json_t *expected = evaluated_document(&scenario);
     for (int b = 0; b < BATCHES; b++) {
         sp_batch_plan *plan;
-        sp_error err;
-        must_succeed(plan_of(planner, list + b * PER_BATCH, PER_BATCH, &plan, &err), &err);
-        must_succeed(sp_plan_check(&plan->plan, "plan", &err), &err);
+        must_succeed(plan_of(planner, list + b * PER_BATCH, PER_BATCH, &plan, ERR));
+        must_succeed(sp_plan_check(&plan->plan, "plan", ERR));
         json_t *found = document_of(planner, plan);
         json_t *batch = json_array_get(json_object_get(expected, "batches"), (size_t)b);
         renumber(batch);
@@ -132,11 +128,10 @@ TEST(text_reads_back)
     sp_planner *planner;
     sp_batch_plan *plan;
     sp_plan_file file;
-    sp_error err;
     make(LIST_SCENARIO, &scenario, &planner);
-    must_succeed(plan_of(planner, list, PER_BATCH, &plan, &err), &err);
+    must_succeed(plan_of(planner, list, PER_BATCH, &plan, ERR));
     json_t *root = document_of(planner, plan);
-    must_succeed(sp_plan_json_read(root, "plan", &scenario.layout, &file, &err), &err);
+    must_succeed(sp_plan_json_read(root, "plan", &scenario.layout, &file, ERR));
     assert_int_equal(file.count, 1);
     assert_int_equal(file.batches[0].count, PER_BATCH);
     assert_memory_equal(file.batches[0].tokens, list, PER_BATCH * sizeof list[0]);
@@ -163,7 +158,6 @@ TEST(bad_lengths_are_refused)
     sp_scenario scenario;
     sp_planner *planner;
     sp_batch_plan *plan;
-    sp_error err;
     make(SHORT_SCENARIO(""), &scenario, &planner);
     refused(planner, (int64_t[]){5, 0}, 2,
             "batch: sample 1: expected a length from 1 to 2147483647, got 0");
@@ -175,7 +169,7 @@ TEST(bad_lengths_are_refused)
     refused(planner, (int64_t[]){101, 500}, 2,
             "batch: no sample is left: all 2 are longer than the context of 100");
     // And the planner goes on.
-    must_succeed(plan_of(planner, (int64_t[]){100}, 1, &plan, &err), &err);
+    must_succeed(plan_of(planner, (int64_t[]){100}, 1, &plan, ERR));
     sp_batch_plan_free(plan);
     sp_planner_free(planner);
     sp_scenario_fini(&scenario);
@@ -187,10 +181,9 @@ TEST(over_length)
     sp_scenario scenario;
     sp_planner *planner;
     sp_batch_plan *plan;
-    sp_error err;
 
     make(SHORT_SCENARIO(""), &scenario, &planner);
-    must_succeed(plan_of(planner, tokens, 5, &plan, &err), &err);
+    must_succeed(plan_of(planner, tokens, 5, &plan, ERR));
     assert_int_equal(plan->batch.count, 3);
     assert_memory_equal(plan->batch.ids, ((int64_t[]){0, 2, 4}), 3 * sizeof(int64_t));
     assert_memory_equal(plan->batch.tokens, ((int64_t[]){7, 100, 8}), 3 * sizeof(int64_t));
@@ -201,7 +194,7 @@ TEST(over_length)
     sp_scenario_fini(&scenario);
 
     make(SHORT_SCENARIO(", 'over_length': 'truncate'"), &scenario, &planner);
-    must_succeed(plan_of(planner, tokens, 5, &plan, &err), &err);
+    must_succeed(plan_of(planner, tokens, 5, &plan, ERR));
     assert_int_equal(plan->batch.count, 5);
     assert_int_equal(plan->batch.total_tokens, 7 + 100 + 100 + 100 + 8);
     assert_int_equal(plan->truncated, 2);
@@ -224,11 +217,10 @@ TEST(delayed_are_named_by_id)
     sp_scenario scenario;
     sp_planner *planner;
     sp_batch_plan *plan;
-    sp_error err;
     make(TINY_MODEL "'cluster': 'h800-8', 'parallel': {'pp': 2}, 'workload': {'lengths': [5], "
                     "'context': 100}, 'strategy': {'kind': 'balanced', 'outlier_tokens': 60}}",
          &scenario, &planner);
-    must_succeed(plan_of(planner, tokens, 6, &plan, &err), &err);
+    must_succeed(plan_of(planner, tokens, 6, &plan, ERR));
     json_t *root = document_of(planner, plan);
     json_t *batch = json_array_get(json_object_get(root, "batches"), 0);
     json_t *delayed = json_object_get(batch, "delayed");
@@ -246,12 +238,10 @@ TEST(uniform_costs_are_refused)
 {
     sp_scenario scenario;
     sp_planner *planner;
-    sp_error err;
     must_succeed(run_read("{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'w_ms': 1}, 'schedule': "
                           "{'microbatches': 2}}",
-                          &scenario, &err),
-                 &err);
-    assert_int_equal(sp_planner_new(&scenario, &planner, &err), SP_ERR_CONTENT);
+                          &scenario, ERR));
+    assert_int_equal(sp_planner_new(&scenario, &planner, ERR), SP_ERR_CONTENT);
     assert_null(planner);
     sp_planner_free(planner);
     sp_scenario_fini(&scenario);
@@ -262,9 +252,8 @@ TEST(out_of_memory_is_said)
     sp_scenario scenario;
     sp_planner *planner;
     sp_batch_plan *plan;
-    sp_error err;
     make(SHORT_SCENARIO("}, 'memory': {'limit_gib': 0.001953125"), &scenario, &planner);
-    must_succeed(plan_of(planner, list + 1, 1, &plan, &err), &err);
+    must_succeed(plan_of(planner, list + 1, 1, &plan, ERR));
     assert_true(plan->oom && plan->peak_bytes > plan->memory_limit_bytes);
     assert_int_equal(plan->memory_limit_bytes, 2 << 20);
     sp_batch_plan_free(plan);
@@ -302,9 +291,8 @@ static void *plan_all(void *context)
 TEST(planners_share_a_scenario)
 {
     sp_scenario scenario;
-    sp_error err;
     thread_run runs[THREADS] = {0};
-    must_succeed(run_read(LIST_SCENARIO, &scenario, &err), &err);
+    must_succeed(run_read(LIST_SCENARIO, &scenario, ERR));
     for (int t = 0; t < THREADS; t++) {
         runs[t].scenario = &scenario;
         assert_int_equal(pthread_create(&runs[t].thread, NULL, plan_all, &runs[t]), 0);
@@ -348,11 +336,10 @@ static sp_status plan_once(const sp_scenario *scenario, sp_error *err)
 TEST(every_allocation_may_fail)
 {
     sp_scenario scenario;
-    sp_error err;
-    must_succeed(run_read(LIST_SCENARIO, &scenario, &err), &err);
+    must_succeed(run_read(LIST_SCENARIO, &scenario, ERR));
     for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_error_clear(&err);
-        memory_try(&failing, plan_once(&scenario, &err), &err);
+        sp_error_clear(ERR);
+        memory_try(&failing, plan_once(&scenario, ERR), ERR);
     }
     sp_scenario_fini(&scenario);
 }
@@ -364,33 +351,31 @@ TEST(scenario_rules)
     sp_scenario scenario;
     sp_planner *planner;
     sp_batch_plan *plan;
-    sp_error err;
     make(SHORT_SCENARIO(""), &scenario, &planner);
-    must_succeed(plan_of(planner, (int64_t[]){60, 40, 100}, 3, &plan, &err), &err);
-    must_succeed(sp_plan_check_scenario(&plan->plan, 0, &scenario, "p", &err), &err);
+    must_succeed(plan_of(planner, (int64_t[]){60, 40, 100}, 3, &plan, ERR));
+    must_succeed(sp_plan_check_scenario(&plan->plan, 0, &scenario, "p", ERR));
 
     scenario.workload.context = 99;
-    assert_int_equal(sp_plan_check_scenario(&plan->plan, 2, &scenario, "p", &err), SP_ERR_CONTENT);
-    assert_int_equal(err.count, 3);
-    assert_string_equal(err.message[0],
+    assert_int_equal(sp_plan_check_scenario(&plan->plan, 2, &scenario, "p", ERR), SP_ERR_CONTENT);
+    assert_int_equal(ERR->count, 3);
+    assert_string_equal(ERR->message[0],
                         "p: batches[2].samples[2]: 100 tokens are more than the context of 99");
     assert_string_equal(
-        err.message[1],
+        ERR->message[1],
         "p: batches[2].forward_packs[0]: 100 tokens are more than 1 x the context of 99");
     // Two rows make the packs fit, but not the sample.
     scenario.strategy.microbatch_samples = 2;
-    sp_error_clear(&err);
-    assert_int_equal(sp_plan_check_scenario(&plan->plan, 2, &scenario, "p", &err), SP_ERR_CONTENT);
-    assert_int_equal(err.count, 1);
+    sp_error_clear(ERR);
+    assert_int_equal(sp_plan_check_scenario(&plan->plan, 2, &scenario, "p", ERR), SP_ERR_CONTENT);
+    assert_int_equal(ERR->count, 1);
 
     scenario.workload.context = 100;
     int64_t left_out = 1;
     plan->packing.dropped = &left_out;
     plan->packing.dropped_count = 1;
-    sp_error_clear(&err);
-    assert_int_equal(sp_plan_check_scenario(&plan->plan, 0, &scenario, "p", &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0], "p: batches[0].dropped: strategy \"packed\" trains every "
-                                        "sample, got 1 samples left out");
+    must_fail(sp_plan_check_scenario(&plan->plan, 0, &scenario, "p", ERR), SP_ERR_CONTENT,
+              "p: batches[0].dropped: strategy \"packed\" trains every "
+              "sample, got 1 samples left out");
     plan->packing.dropped = NULL;
     plan->packing.dropped_count = 0;
     sp_batch_plan_free(plan);

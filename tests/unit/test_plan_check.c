@@ -10,7 +10,6 @@ typedef struct fixture {
     sp_packing packing;
     sp_layout layout;
     sp_plan plan;
-    sp_error err;
 } fixture;
 
 static void setup(fixture *f, int dp, int pp, int chunks)
@@ -66,15 +65,15 @@ static void actions(fixture *f, int dp_rank, int pp_rank, const char *text)
 
 static sp_status check(fixture *f)
 {
-    sp_error_clear(&f->err);
-    return sp_plan_check(&f->plan, "plan.json", &f->err);
+    sp_error_clear(ERR);
+    return sp_plan_check(&f->plan, "plan.json", ERR);
 }
 
 static void good(fixture *f)
 {
     sp_status status = check(f);
     if (status != SP_OK) {
-        print_message("%s\n", f->err.message[0]);
+        print_message("%s\n", ERR->message[0]);
     }
     assert_int_equal(status, SP_OK);
 }
@@ -83,9 +82,9 @@ static void good(fixture *f)
 static void bad(fixture *f, const char *text)
 {
     assert_int_equal(check(f), SP_ERR_CONTENT);
-    assert_true(f->err.count > 0);
-    assert_memory_equal(f->err.message[0], "plan.json: ", 11);
-    assert_string_equal(f->err.message[0] + 11, text);
+    assert_true(ERR->count > 0);
+    assert_memory_equal(ERR->message[0], "plan.json: ", 11);
+    assert_string_equal(ERR->message[0] + 11, text);
     // Without a record the answer is the same.
     assert_int_equal(sp_plan_check(&f->plan, "plan.json", NULL), SP_ERR_CONTENT);
 }
@@ -490,7 +489,7 @@ TEST(collects_up_to_ten_findings)
     simple(&f);
     actions(&f, 0, 0, "B0 W0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0");
     assert_int_equal(check(&f), SP_ERR_CONTENT);
-    assert_int_equal(f.err.count, SP_ERROR_MESSAGES);
+    assert_int_equal(ERR->count, SP_ERROR_MESSAGES);
     teardown(&f);
 }
 
@@ -500,7 +499,7 @@ TEST(memory_failures_are_reported)
     sliced(&f);
     for (memory_failures failing = {0}; memory_fails(&failing);) {
         memory_try(&failing, check(&f), NULL);
-        assert_int_equal(f.err.status, failing.status);
+        assert_int_equal(ERR->status, failing.status);
     }
     teardown(&f);
 }

@@ -36,10 +36,7 @@ static const sp_layout example_layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 2, .ch
 static json_t *parse(const char *text)
 {
     json_t *root = NULL;
-    sp_error err = {0};
-    if (sp_json_read_text(text, strlen(text), "plan.json", &root, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(sp_json_read_text(text, strlen(text), "plan.json", &root, ERR));
     return root;
 }
 
@@ -62,10 +59,7 @@ static char *write(const json_t *scenario, const sp_plan *plans, int count,
 
 static void read_good(const json_t *root, const sp_layout *layout, sp_plan_file *file)
 {
-    sp_error err = {0};
-    if (sp_plan_json_read(root, "plan.json", layout, file, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(sp_plan_json_read(root, "plan.json", layout, file, ERR));
 }
 
 TEST(reads_every_part)
@@ -391,11 +385,11 @@ TEST(errors_name_the_place)
         char *text = edited(&edits[i]);
         json_t *root = parse(text);
         sp_plan_file file;
-        sp_error err = {0};
-        assert_int_equal(sp_plan_json_read(root, "plan.json", &example_layout, &file, &err),
+        sp_error_clear(ERR);
+        assert_int_equal(sp_plan_json_read(root, "plan.json", &example_layout, &file, ERR),
                          SP_ERR_CONTENT);
-        assert_memory_equal(err.message[0], "plan.json: ", 11);
-        assert_string_equal(err.message[0] + 11, edits[i].message);
+        assert_memory_equal(ERR->message[0], "plan.json: ", 11);
+        assert_string_equal(ERR->message[0] + 11, edits[i].message);
         assert_null(file.plans);
         sp_plan_file_fini(&file);
         assert_int_equal(sp_plan_json_read(root, "plan.json", &example_layout, &file, NULL),
@@ -420,10 +414,9 @@ TEST(refuses_missing_parts)
         assert_int_equal(json_object_set_new(batch, cases[i].find, json_array()), 0);
         assert_int_equal(json_object_set_new(batch, "dropped", json_array()), 0);
         sp_plan_file file;
-        sp_error err = {0};
-        assert_int_equal(sp_plan_json_read(root, "p", &example_layout, &file, &err),
-                         SP_ERR_CONTENT);
-        assert_string_equal(err.message[0] + 3, cases[i].message);
+        sp_error_clear(ERR);
+        assert_int_equal(sp_plan_json_read(root, "p", &example_layout, &file, ERR), SP_ERR_CONTENT);
+        assert_string_equal(ERR->message[0] + 3, cases[i].message);
         json_decref(root);
     }
 }
@@ -449,11 +442,11 @@ TEST(refuses_malformed_actions)
         json_t *stage = json_array_get(json_object_get(batch, "stages"), 1);
         json_array_set_new(json_object_get(stage, "actions"), 5, json_string(action));
         sp_plan_file file;
-        sp_error err = {0};
-        sp_status status = sp_plan_json_read(root, "p", &example_layout, &file, &err);
+        sp_error_clear(ERR);
+        sp_status status = sp_plan_json_read(root, "p", &example_layout, &file, ERR);
         assert_int_equal(status, i == 0 ? SP_OK : SP_ERR_CONTENT);
         if (i > 0) {
-            assert_non_null(strstr(err.message[0], "p: batches[0].stages[1].actions[5]: "));
+            assert_non_null(strstr(ERR->message[0], "p: batches[0].stages[1].actions[5]: "));
         }
         sp_plan_file_fini(&file);
         json_decref(root);
@@ -466,10 +459,10 @@ TEST(memory_failures_are_reported)
     memory_failures failing = {0};
     while (memory_fails(&failing)) {
         sp_plan_file file;
-        sp_error err = {0};
-        memory_try(&failing, sp_plan_json_read(root, "plan.json", &example_layout, &file, &err),
-                   &err);
-        assert_int_equal(err.status, failing.status);
+        sp_error_clear(ERR);
+        memory_try(&failing, sp_plan_json_read(root, "plan.json", &example_layout, &file, ERR),
+                   ERR);
+        assert_int_equal(ERR->status, failing.status);
         assert_int_equal(file.count, failing.status == SP_OK ? 1 : 0);
         sp_plan_file_fini(&file);
     }

@@ -47,8 +47,7 @@ static void expect_line(stream_lines *lines, const char *expected)
 {
     char *text;
     size_t bytes;
-    sp_error err = {0};
-    must_succeed(stream_lines_next(lines, &text, &bytes, &err), &err);
+    must_succeed(stream_lines_next(lines, &text, &bytes, ERR));
     if (expected == NULL) {
         assert_null(text);
         return;
@@ -108,8 +107,7 @@ TEST(long_lines)
     for (int i = 0; i < 2; i++) {
         char *line;
         size_t bytes;
-        sp_error err = {0};
-        must_succeed(stream_lines_next(&lines, &line, &bytes, &err), &err);
+        must_succeed(stream_lines_next(&lines, &line, &bytes, ERR));
         assert_int_equal(bytes, LONG);
         assert_memory_equal(line, text + i * (LONG + 1), LONG);
         sp_i_free(line);
@@ -164,9 +162,8 @@ TEST(arrays_of_lengths)
     static const char *const good[] = {"[7,8]", " [ 7 ,\t8 ] \r", "[7.0, 8]"};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         sp_lengths lengths;
-        sp_error err = {0};
-        must_succeed_for(
-            good[i], stream_read_lengths(good[i], strlen(good[i]), "s", 1, &lengths, &err), &err);
+        must_succeed_for(good[i],
+                         stream_read_lengths(good[i], strlen(good[i]), "s", 1, &lengths, ERR));
         assert_int_equal(lengths.count, 2);
         assert_int_equal(lengths.tokens[0], 7);
         assert_int_equal(lengths.tokens[1], 8);
@@ -205,11 +202,10 @@ TEST(lines_that_are_no_batch)
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         sp_lengths lengths;
-        sp_error err = {0};
         sp_status status =
-            stream_read_lengths(bad[i].text, strlen(bad[i].text), "s", 9, &lengths, &err);
+            stream_read_lengths(bad[i].text, strlen(bad[i].text), "s", 9, &lengths, ERR);
         assert_int_equal(status, bad[i].status);
-        assert_string_equal(err.message[0], bad[i].message);
+        assert_string_equal(ERR->message[0], bad[i].message);
         assert_int_equal(lengths.count, 0);
     }
 }
@@ -262,7 +258,7 @@ static sp_status stream_text(const char *text, int threads, int ahead, int *open
                              sp_error *err)
 {
     sp_scenario scenario;
-    must_succeed(run_read(SCENARIO, &scenario, err), err);
+    must_succeed(run_read(SCENARIO, &scenario, ERR));
     stream_options options = {.threads = threads, .ahead = ahead, .name = "s"};
     int fd = input_of(text, open_end);
     sp_status status = stream_plans(&scenario, fd, &options, collect, c, err);
@@ -295,13 +291,12 @@ TEST(answers_do_not_depend_on_threads)
     static char text[1 << 15];
     static const int ways[][2] = {{1, 1}, {1, 16}, {2, 1}, {2, 3}, {5, 2}, {4, 100}};
     collected first = {0};
-    sp_error err;
     make_lines(text, sizeof text);
-    must_succeed(stream_text(text, 1, 4, NULL, &first, &err), &err);
+    must_succeed(stream_text(text, 1, 4, NULL, &first, ERR));
     assert_int_equal(first.count, LINES);
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         collected c = {0};
-        must_succeed(stream_text(text, ways[i][0], ways[i][1], NULL, &c, &err), &err);
+        must_succeed(stream_text(text, ways[i][0], ways[i][1], NULL, &c, ERR));
         assert_int_equal(c.count, LINES);
         assert_int_equal(c.bytes, first.bytes);
         assert_memory_equal(c.all, first.all, first.bytes);
@@ -314,14 +309,11 @@ TEST(bad_line_ends_the_stream)
 {
     for (int threads = 1; threads <= 3; threads++) {
         collected c = {0};
-        sp_error err;
         // The input stays open: nothing may wait for its end.
         int open_end;
-        assert_int_equal(stream_text("[1]\n[2]\n[x]\n[3]\n", threads, 8, &open_end, &c, &err),
-                         SP_ERR_CONTENT);
-        assert_int_equal(err.count, 1);
-        assert_string_equal(err.message[0],
-                            "s:3:2: expected a length from 1 to 2147483647, got 'x'");
+        must_fail(stream_text("[1]\n[2]\n[x]\n[3]\n", threads, 8, &open_end, &c, ERR),
+                  SP_ERR_CONTENT, "s:3:2: expected a length from 1 to 2147483647, got 'x'");
+        assert_int_equal(ERR->count, 1);
         assert_int_equal(c.count, 2);
         free(c.all);
     }
@@ -330,10 +322,8 @@ TEST(bad_line_ends_the_stream)
 TEST(planner_errors_name_the_line)
 {
     collected c = {0};
-    sp_error err;
-    assert_int_equal(stream_text("[1]\n[2000]\n", 2, 8, NULL, &c, &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0],
-                        "s:2: batch: no sample is left: all 1 are longer than the context of 1000");
+    must_fail(stream_text("[1]\n[2000]\n", 2, 8, NULL, &c, ERR), SP_ERR_CONTENT,
+              "s:2: batch: no sample is left: all 1 are longer than the context of 1000");
     assert_int_equal(c.count, 1);
     free(c.all);
 }
@@ -341,10 +331,9 @@ TEST(planner_errors_name_the_line)
 TEST(sink_ends_the_stream)
 {
     collected c = {.fails_at = 2};
-    sp_error err;
     int open_end;
-    assert_int_equal(stream_text("[1]\n[2]\n[3]\n[4]\n", 2, 1, &open_end, &c, &err), SP_ERR_IO);
-    assert_string_equal(err.message[0], "the sink is full");
+    must_fail(stream_text("[1]\n[2]\n[3]\n[4]\n", 2, 1, &open_end, &c, ERR), SP_ERR_IO,
+              "the sink is full");
     assert_int_equal(c.count, 2);
     free(c.all);
 }
@@ -352,24 +341,22 @@ TEST(sink_ends_the_stream)
 TEST(empty_stream)
 {
     collected c = {0};
-    sp_error err;
-    must_succeed(stream_text("", 2, 8, NULL, &c, &err), &err);
+    must_succeed(stream_text("", 2, 8, NULL, &c, ERR));
     assert_int_equal(c.count, 0);
 }
 
 TEST(stream_that_cannot_be_read)
 {
     sp_scenario scenario;
-    sp_error err;
     collected c = {0};
-    must_succeed(run_read(SCENARIO, &scenario, &err), &err);
+    must_succeed(run_read(SCENARIO, &scenario, ERR));
     stream_options options = {.threads = 2, .ahead = 3, .name = "s"};
     int fd = open("/dev/null", O_WRONLY);
     assert_true(fd >= 0);
-    assert_int_equal(stream_plans(&scenario, fd, &options, collect, &c, &err), SP_ERR_IO);
+    assert_int_equal(stream_plans(&scenario, fd, &options, collect, &c, ERR), SP_ERR_IO);
     char message[80];
     snprintf(message, sizeof message, "s:1: cannot read: %s", strerror(EBADF));
-    assert_string_equal(err.message[0], message);
+    assert_string_equal(ERR->message[0], message);
     close(fd);
     sp_scenario_fini(&scenario);
 }
@@ -397,12 +384,11 @@ static sp_status send_next(void *context, const stream_answer *answer, sp_error 
 TEST(answers_come_at_once)
 {
     sp_scenario scenario;
-    sp_error err;
     client c = {.sent = 1};
-    must_succeed(run_read(SCENARIO, &scenario, &err), &err);
+    must_succeed(run_read(SCENARIO, &scenario, ERR));
     stream_options options = {.threads = 2, .ahead = 4, .name = "s"};
     int fd = input_of("[9]\n", &c.to);
-    must_succeed(stream_plans(&scenario, fd, &options, send_next, &c, &err), &err);
+    must_succeed(stream_plans(&scenario, fd, &options, send_next, &c, ERR));
     assert_int_equal(c.sent, 5);
     close(fd);
     sp_scenario_fini(&scenario);

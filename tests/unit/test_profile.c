@@ -6,18 +6,16 @@
 
 #include "sim/cost/profile.h"
 
-static sp_error err;
-
 // The message of the only error of the flat profile with one override.
 static const char *message_of(const char *override)
 {
     const char *overrides[] = {override, NULL};
     sp_profile profile;
-    sp_error_clear(&err);
-    assert_int_equal(flat_profile(overrides, &profile, &err), SP_ERR_CONTENT);
-    assert_int_equal(err.count, 1);
+    sp_error_clear(ERR);
+    assert_int_equal(flat_profile(overrides, &profile, ERR), SP_ERR_CONTENT);
+    assert_int_equal(ERR->count, 1);
     assert_int_equal(profile.gemm_rate.points, 0);
-    return err.message[0];
+    return ERR->message[0];
 }
 
 TEST(reads_units)
@@ -32,8 +30,7 @@ TEST(reads_units)
         "collectives.all_gather={\"level\":\"measured\",\"source\":\"s\",\"points\":[[1024,0.5]]}",
         "stack=megatron-core-2024",
         NULL};
-    sp_error_clear(&err);
-    must_succeed(flat_profile(overrides, &profile, &err), &err);
+    must_succeed(flat_profile(overrides, &profile, ERR));
     assert_string_equal(profile.name, "flat");
     assert_string_equal(profile.stack.name, "megatron-core-2024");
     assert_int_equal(profile.gemm_rate.points, 2);
@@ -61,8 +58,7 @@ TEST(reads_cluster)
                                "\"memory_gib\":24,\"hbm_gb_per_s\":900,\"gpus_per_node\":4,"
                                "\"nvlink_gb_per_s\":50,\"nics_per_node\":2,\"nic_gbit_per_s\":100}",
                                NULL};
-    sp_error_clear(&err);
-    must_succeed(flat_profile(overrides, &profile, &err), &err);
+    must_succeed(flat_profile(overrides, &profile, ERR));
     assert_true(profile.has_cluster);
     assert_string_equal(profile.cluster.name, "mine");
     assert_int_equal(profile.cluster.gpus_per_node, 4);
@@ -116,8 +112,7 @@ TEST(levels_noise)
         "gemm=[{\"n\":4096,\"k\":1024,\"level\":\"measured\",\"source\":\"s\","
         "\"points\":[[128,20],[256,19],[512,40]]}]",
         NULL};
-    sp_error_clear(&err);
-    must_succeed(flat_profile(overrides, &profile, &err), &err);
+    must_succeed(flat_profile(overrides, &profile, ERR));
     assert_within(profile.gemm_rate.y[1] / 80e12, 1.0, 1e-12);
     assert_within(profile.attention_forward_causal.y[1] / 20e12, 1.0, 1e-12);
     assert_within(profile.collective[SP_ALL_REDUCE].y[1] / 4e9, 1.0, 1e-12);
@@ -137,13 +132,12 @@ TEST(weakest_level)
                                NULL,
                                NULL};
     sp_profile profile;
-    sp_error_clear(&err);
-    must_succeed(flat_profile(overrides, &profile, &err), &err);
+    must_succeed(flat_profile(overrides, &profile, ERR));
     assert_int_equal(sp_profile_level(&profile), SP_LEVEL_PUBLISHED);
     sp_profile_fini(&profile);
     overrides[6] = "collectives.all_to_all={\"level\":\"fitted\",\"source\":\"s\","
                    "\"points\":[[1,1]]}";
-    must_succeed(flat_profile(overrides, &profile, &err), &err);
+    must_succeed(flat_profile(overrides, &profile, ERR));
     assert_int_equal(sp_profile_level(&profile), SP_LEVEL_FITTED);
     sp_profile_fini(&profile);
 }
@@ -196,18 +190,17 @@ TEST(extends_another)
     write_text(folder, "faster", faster);
     write_text(folder, "fastest", fastest);
     write_text(folder, "alias", other_name);
-    sp_error_clear(&err);
-    must_succeed(sp_profile_load("faster", &profile, &err), &err);
+    must_succeed(sp_profile_load("faster", &profile, ERR));
     assert_string_equal(profile.name, "faster");
     assert_true(profile.memory_bytes_per_s == 3e12 && fabs(profile.host.unit_s - 5e-6) < 1e-15);
     assert_true(profile.kernel_s == 0.0 && profile.nvlink_bytes_per_s == 2e11);
     assert_int_equal(profile.for_stacks + profile.fitted_constants, 0);
     sp_profile_fini(&profile);
-    must_succeed(sp_profile_load("fastest", &profile, &err), &err);
+    must_succeed(sp_profile_load("fastest", &profile, ERR));
     assert_true(profile.memory_bytes_per_s == 3e12 && fabs(profile.kernel_s - 2e-6) < 1e-15);
     assert_true(profile.host.unit_s == 0.0);
     sp_profile_fini(&profile);
-    must_succeed(sp_profile_load("alias", &profile, &err), &err);
+    must_succeed(sp_profile_load("alias", &profile, ERR));
     assert_string_equal(profile.name, "alias");
     assert_int_equal(profile.fitted_constants, 1);
     assert_int_equal(profile.for_stacks, 1);
@@ -244,13 +237,13 @@ TEST(wrong_extensions_are_refused)
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         bool said = false;
         write_text(folder, "itself", wrong[i].text);
-        sp_error_clear(&err);
-        assert_int_equal(sp_profile_load("itself", &profile, &err), SP_ERR_CONTENT);
-        for (int m = 0; m < err.count; m++) {
-            said = said || strstr(err.message[m], wrong[i].message) != NULL;
+        sp_error_clear(ERR);
+        assert_int_equal(sp_profile_load("itself", &profile, ERR), SP_ERR_CONTENT);
+        for (int m = 0; m < ERR->count; m++) {
+            said = said || strstr(ERR->message[m], wrong[i].message) != NULL;
         }
         if (!said) {
-            fail_msg("%s", err.message[0]);
+            fail_msg("%s", ERR->message[0]);
         }
     }
     remove_flat(folder, "itself");
@@ -271,21 +264,19 @@ TEST(finds_names)
     write_flat(second, "yotta-gpu");
     snprintf(variable, sizeof variable, ":%s::%s:", first, second);
     assert_int_equal(setenv("SLIMPACK_PROFILE_PATH", variable, 1), 0);
-    sp_error_clear(&err);
-    must_succeed(sp_profile_load("zeta-gpu", &profile, &err), &err);
+    must_succeed(sp_profile_load("zeta-gpu", &profile, ERR));
     sp_profile_fini(&profile);
-    must_succeed(sp_profile_load("yotta-gpu", &profile, &err), &err);
+    must_succeed(sp_profile_load("yotta-gpu", &profile, ERR));
     sp_profile_fini(&profile);
 
-    assert_int_equal(sp_profile_load("zeta-cpu", &profile, &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "unknown profile 'zeta-cpu' (did you mean 'zeta-gpu'?"));
-    assert_non_null(strstr(err.message[0], "yotta-gpu, zeta-gpu"));
+    must_fail_with(sp_profile_load("zeta-cpu", &profile, ERR), SP_ERR_CONTENT,
+                   "unknown profile 'zeta-cpu' (did you mean 'zeta-gpu'?");
+    assert_non_null(strstr(ERR->message[0], "yotta-gpu, zeta-gpu"));
 
     snprintf(path, sizeof path, "%s/zeta-gpu.json", first);
-    sp_error_clear(&err);
-    must_succeed(sp_profile_load(path, &profile, &err), &err);
+    must_succeed(sp_profile_load(path, &profile, ERR));
     sp_profile_fini(&profile);
-    assert_int_equal(sp_profile_load("./no-such-file.json", &profile, &err), SP_ERR_IO);
+    assert_int_equal(sp_profile_load("./no-such-file.json", &profile, ERR), SP_ERR_IO);
 
     remove_flat(first, "zeta-gpu");
     remove_flat(second, "yotta-gpu");
@@ -309,8 +300,7 @@ TEST(shipped_profiles)
                    {"host", 5e10}};
     for (size_t i = 0; i < sizeof shipped / sizeof shipped[0]; i++) {
         sp_profile profile;
-        sp_error_clear(&err);
-        must_succeed(sp_profile_load(shipped[i].name, &profile, &err), &err);
+        must_succeed(sp_profile_load(shipped[i].name, &profile, ERR));
         assert_string_equal(profile.name, shipped[i].name);
         const sp_curve *curves[] = {
             &profile.gemm_rate, &profile.attention_forward_causal, &profile.attention_forward_full,
@@ -333,13 +323,13 @@ TEST(shipped_profiles)
         sp_profile_fini(&profile);
     }
     sp_profile profile;
-    must_succeed(sp_profile_load("h200-burst", &profile, &err), &err);
+    must_succeed(sp_profile_load("h200-burst", &profile, ERR));
     assert_true(profile.attention_forward_causal.x[2] == 8192.0);
     assert_true(profile.attention_forward_causal.y[2] == 644e12);
     assert_true(profile.attention_backward_full.y[4] == 572e12);
     assert_true(profile.memory_bytes_per_s == 4010e9);
     sp_profile_fini(&profile);
-    must_succeed(sp_profile_load("h100-burst", &profile, &err), &err);
+    must_succeed(sp_profile_load("h100-burst", &profile, ERR));
     assert_true(profile.gemm_rate.x[2] == 4096.0 && profile.gemm_rate.y[2] == 789e12);
     sp_profile_fini(&profile);
 }
@@ -350,11 +340,9 @@ TEST(survives_failing_memory)
     memory_failures failing = {0};
     while (memory_fails(&failing)) {
         json_t *root = NULL;
-        sp_error_clear(&err);
         must_succeed(
-            sp_json_read_text(flat_profile_text, strlen(flat_profile_text), "flat", &root, &err),
-            &err);
-        memory_try(&failing, sp_profile_from_json(root, "flat", &profile, &err), &err);
+            sp_json_read_text(flat_profile_text, strlen(flat_profile_text), "flat", &root, ERR));
+        memory_try(&failing, sp_profile_from_json(root, "flat", &profile, ERR), ERR);
         json_decref(root);
     }
     // One block for each of the three tables of the flat profile.

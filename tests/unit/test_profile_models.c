@@ -6,14 +6,9 @@
 
 #define SOURCE ",\"level\":\"fitted\",\"source\":\"s\"}"
 
-static sp_error err;
-
 static void load(const char *const *overrides, sp_profile *profile)
 {
-    sp_error_clear(&err);
-    if (flat_profile(overrides, profile, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(flat_profile(overrides, profile, ERR));
 }
 
 // The flat profile with one section is refused for one reason, said at `path`.
@@ -22,11 +17,11 @@ static void refused(const char *override, const char *path)
     const char *overrides[] = {override, NULL};
     sp_profile profile;
     char prefix[96];
-    sp_error_clear(&err);
-    assert_int_equal(flat_profile(overrides, &profile, &err), SP_ERR_CONTENT);
+    sp_error_clear(ERR);
+    assert_int_equal(flat_profile(overrides, &profile, ERR), SP_ERR_CONTENT);
     snprintf(prefix, sizeof prefix, "flat: %s: ", path);
-    if (err.count != 1 || strncmp(err.message[0], prefix, strlen(prefix)) != 0) {
-        fail_msg("%s: %d errors, first %s", override, err.count, err.message[0]);
+    if (ERR->count != 1 || strncmp(ERR->message[0], prefix, strlen(prefix)) != 0) {
+        fail_msg("%s: %d errors, first %s", override, ERR->count, ERR->message[0]);
     }
 }
 
@@ -142,10 +137,8 @@ TEST(gemm_model_in_place_of_the_curve)
     assert_close(profile.gemm_model.flops_per_s, 1e14, 1e-12);
     sp_profile_fini(&profile);
     const char *neither[] = {"gemm_rate=null", NULL};
-    sp_error_clear(&err);
-    assert_int_equal(flat_profile(neither, &profile, &err), SP_ERR_CONTENT);
-    assert_int_equal(err.count, 1);
-    assert_non_null(strstr(err.message[0], "'gemm_rate' is missing"));
+    must_fail_with(flat_profile(neither, &profile, ERR), SP_ERR_CONTENT, "'gemm_rate' is missing");
+    assert_int_equal(ERR->count, 1);
 }
 
 TEST(scale_multiplies_rates)
@@ -291,14 +284,14 @@ TEST(copies_and_survives_failing_memory)
         "node_collectives={\"gb_per_s\":[[2,194],[8,230]]" SOURCE,
         "gemm_model={\"tflops\":273,\"sms\":108,\"tiles\":[[128,128,1]]" SOURCE, NULL};
     load(overrides, &profile);
-    must_succeed(sp_profile_copy(&profile, &copy, &err), &err);
+    must_succeed(sp_profile_copy(&profile, &copy, ERR));
     sp_profile_fini(&profile);
     assert_close(copy.groups.bytes_per_s.y[1], 230e9, 1e-12);
     assert_int_equal(copy.gemm_model.tiles[0].n, 128);
     memory_failures failing = {0};
     while (memory_fails(&failing)) {
-        sp_error_clear(&err);
-        memory_try(&failing, sp_profile_copy(&copy, &profile, &err), &err);
+        sp_error_clear(ERR);
+        memory_try(&failing, sp_profile_copy(&copy, &profile, ERR), ERR);
     }
     // GEMM rate, two attention rates and the group rate.
     assert_int_equal(failing.rounds, 5);

@@ -111,14 +111,14 @@ static void draw_text(sp_prng *prng, char text[RUN_TEXT])
 // finding; whatever else goes wrong is.
 static bool evaluates(const char *text, scenario_run *r)
 {
-    sp_error err = {0};
-    sp_status status = run_read(text, &r->scenario, &err);
-    status = status == SP_OK ? sp_evaluate_batches(&r->scenario, &r->batches, &err) : status;
+    sp_error_clear(ERR);
+    sp_status status = run_read(text, &r->scenario, ERR);
+    status = status == SP_OK ? sp_evaluate_batches(&r->scenario, &r->batches, ERR) : status;
     status = status == SP_OK
-                 ? sp_evaluate(&r->scenario, &r->batches, &run_verified, &r->result, &err)
+                 ? sp_evaluate(&r->scenario, &r->batches, &run_verified, &r->result, ERR)
                  : status;
     if (status != SP_OK && status != SP_ERR_CONTENT && status != SP_ERR_INFEASIBLE) {
-        fail_msg("%s: %s", text, err.message[0]);
+        fail_msg("%s: %s", text, ERR->message[0]);
     }
     return status == SP_OK;
 }

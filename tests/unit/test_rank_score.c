@@ -24,7 +24,6 @@ typedef struct scored_case {
 
 static void case_init(int tp, int pp, int dp, int chunks, const char *more, scored_case *c)
 {
-    sp_error err = {0};
     char text[RUN_TEXT] = "";
     put_json(text,
              "{'model': {'layers': 16, 'hidden': 1024, 'ffn': 2048, 'heads': 8, 'vocab': 1000}, "
@@ -33,12 +32,11 @@ static void case_init(int tp, int pp, int dp, int chunks, const char *more, scor
              "'workload': {'uniform': 64}, 'schedule': {'kind': 'packflow'}, 'strategy': {'kind': "
              "'slimpack'}%s}",
              tp, pp, dp, chunks, more);
-    must_succeed_for(text, run_read(text, &c->scenario, &err), &err);
+    must_succeed_for(text, run_read(text, &c->scenario, ERR));
     must_succeed(sp_cost_model_init(&c->cost, &c->scenario.model, &c->scenario.layout,
                                     &c->scenario.cluster, &c->scenario.profile, c->scenario.memory,
-                                    c->scenario.source, &err),
-                 &err);
-    must_succeed(sp_i_rank_scorer_init(&c->scorer, &c->scenario, &c->cost, LONGEST, &err), &err);
+                                    c->scenario.source, ERR));
+    must_succeed(sp_i_rank_scorer_init(&c->scorer, &c->scenario, &c->cost, LONGEST, ERR));
 }
 
 static void case_fini(scored_case *c)
@@ -51,11 +49,9 @@ static void case_fini(scored_case *c)
 // Packs of all samples on ranks [0, dp).
 static void make(int dp, const sp_i_shape *shape, sp_packing *packing, sp_i_needs *needs)
 {
-    sp_error err = {0};
     sp_i_rank_samples samples = drawn_samples(&d, 0, dp);
     sp_packing_init(packing, &d.batch, dp);
-    must_succeed(sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, packing, needs, &err),
-                 &err);
+    must_succeed(sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, packing, needs, ERR));
 }
 
 typedef struct simulated {
@@ -66,25 +62,23 @@ typedef struct simulated {
 
 static void simulate(scored_case *c, const sp_packing *packing, bool split, simulated *s)
 {
-    sp_error err = {0};
     sp_step_costs costs;
     sp_plan plan;
     sp_schedule_costs *times = NULL;
-    must_succeed(sp_cost_model_build(&c->cost, packing, &costs, &err), &err);
-    must_succeed(sp_plan_init(&plan, &c->scenario.layout, packing, &err), &err);
-    must_succeed(sp_step_costs_means(&costs, &plan, &times, &err), &err);
-    must_succeed(sp_step_costs_by_pack(&costs, &plan, times, &err), &err);
+    must_succeed(sp_cost_model_build(&c->cost, packing, &costs, ERR));
+    must_succeed(sp_plan_init(&plan, &c->scenario.layout, packing, ERR));
+    must_succeed(sp_step_costs_means(&costs, &plan, &times, ERR));
+    must_succeed(sp_step_costs_by_pack(&costs, &plan, times, ERR));
     const sp_schedule_spec spec = {.kind = SP_SCHEDULE_PACKFLOW, .split_backward = split};
-    must_succeed(sp_schedule_generate(&spec, times, "test", &plan, &err), &err);
-    must_succeed(sp_plan_check(&plan, "test", &err), &err);
+    must_succeed(sp_schedule_generate(&spec, times, "test", &plan, ERR));
+    must_succeed(sp_plan_check(&plan, "test", ERR));
     sp_packflow_result result;
-    must_succeed(sp_packflow_rank(&spec, times, packing, &c->scenario.layout, 0, &result, &err),
-                 &err);
+    must_succeed(sp_packflow_rank(&spec, times, packing, &c->scenario.layout, 0, &result, ERR));
     sp_timeline timeline;
     sp_memory_timeline memory;
     sp_engine_counts counts;
     const sp_engine_options options = {.verify = true};
-    must_succeed(sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, &err), &err);
+    must_succeed(sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, ERR));
     *s = (simulated){.packflow_ns = result.makespan_ns, .engine_ns = timeline.makespan_ns};
     for (size_t k = 0; k < packing->forward.count; k++) {
         const sp_pack *pack = &packing->forward.packs[k];
@@ -105,10 +99,9 @@ static void simulate(scored_case *c, const sp_packing *packing, bool split, simu
 static void assert_score(scored_case *c, const sp_packing *packing, const sp_i_needs *needs,
                          bool split, double tolerance)
 {
-    sp_error err = {0};
     sp_packflow_outcome outcome;
     simulated s;
-    must_succeed(sp_i_rank_score(&c->scorer, packing, needs->pack, split, &outcome, &err), &err);
+    must_succeed(sp_i_rank_score(&c->scorer, packing, needs->pack, split, &outcome, ERR));
     simulate(c, packing, split, &s);
     double off = (double)llabs(outcome.makespan_ns - s.engine_ns) / (double)s.engine_ns;
     assert_true(outcome.fits);
@@ -188,7 +181,6 @@ TEST(scores_do_not_depend_on_others)
 {
     static scored_case c;
     sp_prng prng = prng_seeded(107);
-    sp_error err = {0};
     case_init(1, 4, 1, 1, "", &c);
     enum { ROUNDS = 20 };
     sp_packing packing[ROUNDS];
@@ -203,8 +195,7 @@ TEST(scores_do_not_depend_on_others)
         }
         sp_packflow_outcome outcome;
         must_succeed(
-            sp_i_rank_score(&c.scorer, &packing[k], needs[k].pack, k % 2 != 0, &outcome, &err),
-            &err);
+            sp_i_rank_score(&c.scorer, &packing[k], needs[k].pack, k % 2 != 0, &outcome, ERR));
         if (round < ROUNDS) {
             first_ns[k] = outcome.makespan_ns;
         } else {
@@ -220,7 +211,6 @@ TEST(scores_do_not_depend_on_others)
 TEST(fits_up_to_the_limit)
 {
     static scored_case c;
-    sp_error err = {0};
     const sp_i_shape one = {.forward = {.flat = 1, .grow = 1.0, .shrink = 1.0},
                             .slice_tokens = 128};
     sp_packing packing;
@@ -234,7 +224,7 @@ TEST(fits_up_to_the_limit)
     while (most_bytes - least_bytes > 1) {
         sp_packflow_outcome outcome;
         c.scenario.memory_limit_bytes = least_bytes + (most_bytes - least_bytes) / 2;
-        must_succeed(sp_i_rank_score(&c.scorer, &packing, needs.pack, false, &outcome, &err), &err);
+        must_succeed(sp_i_rank_score(&c.scorer, &packing, needs.pack, false, &outcome, ERR));
         *(outcome.fits ? &most_bytes : &least_bytes) = c.scenario.memory_limit_bytes;
     }
     int64_t token_bytes[2];
@@ -262,15 +252,15 @@ TEST(allocation_failures)
     sp_i_needs needs = {0};
     make(1, &shape, &packing, &needs);
     for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_error err = {0};
+        sp_error_clear(ERR);
         sp_i_rank_scorer scorer;
         sp_packflow_outcome outcome;
         memory_begin(&failing);
-        sp_status status = sp_i_rank_scorer_init(&scorer, &c.scenario, &c.cost, LONGEST, &err);
+        sp_status status = sp_i_rank_scorer_init(&scorer, &c.scenario, &c.cost, LONGEST, ERR);
         if (status == SP_OK) {
-            status = sp_i_rank_score(&scorer, &packing, needs.pack, true, &outcome, &err);
+            status = sp_i_rank_score(&scorer, &packing, needs.pack, true, &outcome, ERR);
         }
-        memory_end(&failing, status, &err);
+        memory_end(&failing, status, ERR);
         // Of a failed start it does nothing.
         sp_i_rank_scorer_fini(&scorer);
     }

@@ -34,8 +34,7 @@ static double sample_s(const drawn_batch *d, int32_t sample)
 static void make(const drawn_batch *d, int dp, int most, double share, int64_t limit,
                  sp_i_rank_split *split)
 {
-    sp_error err = {0};
-    must_succeed(assumed_split(&d->work, &d->batch, dp, most, share, limit, split, &err), &err);
+    must_succeed(assumed_split(&d->work, &d->batch, dp, most, share, limit, split, ERR));
 }
 
 // Every sample in one group, longest first (equal ones in the batch's order), the groups side by
@@ -243,9 +242,8 @@ TEST(moves_lose_nothing)
         draw(&d, &prng, 1 + (size_t)sp_prng_below(&prng, MOST_SAMPLES), 50000);
         sp_i_rank_split split;
         sp_i_rank_split copy;
-        sp_error err = {0};
         make(&d, dp, 8, sp_prng_below(&prng, 2) == 0 ? 0.0 : 0.8, 0, &split);
-        must_succeed(sp_i_rank_split_copy(&split, &copy, &err), &err);
+        must_succeed(sp_i_rank_split_copy(&split, &copy, ERR));
         int from = (int)sp_prng_below(&prng, (uint64_t)split.count);
         int to = (int)sp_prng_below(&prng, (uint64_t)split.count);
         if (from == to) {
@@ -283,13 +281,13 @@ TEST(allocation_failures)
     sp_i_rank_split copy;
     memory_failures failing = {0};
     while (memory_fails(&failing)) {
-        sp_error err = {0};
-        memory_try(&failing, assumed_split(&d.work, &d.batch, 4, 2, 0.5, 0, &split, &err), &err);
+        sp_error_clear(ERR);
+        memory_try(&failing, assumed_split(&d.work, &d.batch, 4, 2, 0.5, 0, &split, ERR), ERR);
     }
     failing = (memory_failures){0};
     while (memory_fails(&failing)) {
-        sp_error err = {0};
-        memory_try(&failing, sp_i_rank_split_copy(&split, &copy, &err), &err);
+        sp_error_clear(ERR);
+        memory_try(&failing, sp_i_rank_split_copy(&split, &copy, ERR), ERR);
     }
     sp_i_alloc_fail_after(0);
     bool moved = false;

@@ -45,8 +45,7 @@ static double best_s(const drawn *d, size_t i, double load_s[RANKS])
 
 static void make(const drawn *d, int ranks, sp_i_rank_split *split)
 {
-    sp_error err = {0};
-    must_succeed(assumed_split(&some_work, &d->batch, ranks, 1, 0.0, 0, split, &err), &err);
+    must_succeed(assumed_split(&some_work, &d->batch, ranks, 1, 0.0, 0, split, ERR));
 }
 
 // Every sample once, longest first, with the work that is said.
@@ -79,12 +78,11 @@ TEST(small_ones_are_best)
     for (int round = 0; round < 30; round++) {
         drawn d = {0};
         sp_i_rank_split split;
-        sp_error err = {0};
         double load_s[RANKS] = {0};
         draw(&d, 4 + (size_t)sp_prng_below(&prng, MOST - 4), &prng);
         make(&d, RANKS, &split);
         double before_s = check(&d, &split);
-        must_succeed(sp_i_rank_split_prove(&some_work, &d.batch, 10000, 0.0, &split, &err), &err);
+        must_succeed(sp_i_rank_split_prove(&some_work, &d.batch, 10000, 0.0, &split, ERR));
         double after_s = check(&d, &split);
         double best = best_s(&d, 0, load_s);
         assert_true(after_s <= best * (1.0 + 1e-6) && after_s <= before_s);
@@ -101,12 +99,11 @@ TEST(large_ones_are_left)
     sp_prng prng = prng_seeded(43);
     drawn d = {0};
     sp_i_rank_split split;
-    sp_error err = {0};
     draw(&d, 80, &prng);
     make(&d, 4, &split);
     double before_s = check(&d, &split);
     double bound_s = split.bound_s;
-    must_succeed(sp_i_rank_split_prove(&some_work, &d.batch, 1, 0.0, &split, &err), &err);
+    must_succeed(sp_i_rank_split_prove(&some_work, &d.batch, 1, 0.0, &split, ERR));
     assert_true(check(&d, &split) == before_s && split.bound_s == bound_s);
     sp_i_rank_split_fini(&split);
 }
@@ -118,10 +115,10 @@ TEST(allocation_failures)
     draw(&d, MOST, &prng);
     for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_i_rank_split split;
-        sp_error err = {0};
+        sp_error_clear(ERR);
         make(&d, RANKS, &split);
-        memory_try(&failing, sp_i_rank_split_prove(&some_work, &d.batch, 10000, 0.0, &split, &err),
-                   &err);
+        memory_try(&failing, sp_i_rank_split_prove(&some_work, &d.batch, 10000, 0.0, &split, ERR),
+                   ERR);
         check(&d, &split);
         sp_i_rank_split_fini(&split);
     }

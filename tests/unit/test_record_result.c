@@ -4,6 +4,7 @@
 #include "sim/base/json.h"
 #include "tests/support/host_random.h"
 #include "tests/support/host_run.h"
+#include "tests/support/initializers.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/record_text.h"
 #include "tests/support/scenario_run.h"
@@ -12,23 +13,17 @@
 static sp_run_request request_of(const sp_plan *plan, const sp_model *model,
                                  const sp_memory_options *memory)
 {
-    return (sp_run_request){.plan = plan,
-                            .model = model,
-                            .memory = memory,
-                            .precision = SP_FP32,
-                            .seed = 7,
-                            .steps = 3,
+    return (sp_run_request){RUN_OF(plan, model, memory), RUN_STEPS(SP_FP32, 7, 3),
                             .memory_points = true};
 }
 
 // By way of text, as between two machines.
 static void read_back(const json_t *document, const sp_layout *layout, sp_result_file *file)
 {
-    sp_error err = {0};
     json_t *root = NULL;
     char *text = json_dumps(document, JSON_COMPACT | JSON_REAL_PRECISION(17));
-    must_succeed(sp_json_read_text(text, strlen(text), "result", &root, &err), &err);
-    must_succeed(sp_result_json_read(root, "result", layout, file, &err), &err);
+    must_succeed(sp_json_read_text(text, strlen(text), "result", &root, ERR));
+    must_succeed(sp_result_json_read(root, "result", layout, file, ERR));
     free(text);
 }
 
@@ -89,12 +84,11 @@ static void must_equal_steps(const sp_measured_step *a, const sp_measured_step *
 static size_t must_come_back(const host_device *device, const sp_run_request *run_request)
 {
     sp_result_file result;
-    sp_error err = {0};
     const sp_device_info info = {.name = "of the test", .ranks = 5, .cores = 2};
     sp_run *run = host_run(device, run_request);
     json_t *plan = record_plan(run_request->plan);
     json_t *document = sp_result_document("host", run_request, plan, &info, SP_OK, NULL);
-    must_succeed(sp_result_document_add(document, run, &err), &err);
+    must_succeed(sp_result_document_add(document, run, ERR));
     read_back(document, &run_request->plan->layout, &result);
     assert_string_equal(result.backend, "host");
     assert_int_equal(result.run.clock, run_request->clock);
@@ -178,7 +172,6 @@ static json_t *good_document(host_device *device, random_plan *r, int layers[HOS
     sp_prng prng = prng_seeded(31);
     sp_model model = host_llama();
     sp_memory_options memory = {.recompute = SP_RECOMPUTE_NONE};
-    sp_error err = {0};
     while (!host_random_plan(&prng, 4, layers, r) || r->layout.pp < 2 || r->layout.dp > 1 ||
            r->plan.stages[0].count < 4) {
         random_plan_fini(r);
@@ -187,7 +180,7 @@ static json_t *good_document(host_device *device, random_plan *r, int layers[HOS
     sp_run *run = host_run(device, &run_request);
     json_t *plan = record_plan(&r->plan);
     json_t *document = sp_result_document("host", &run_request, plan, NULL, SP_OK, NULL);
-    must_succeed(sp_result_document_add(document, run, &err), &err);
+    must_succeed(sp_result_document_add(document, run, ERR));
     json_decref(plan);
     sp_run_free(run);
     return document;
@@ -240,12 +233,12 @@ TEST(wrong_results_are_refused)
     json_t *good = good_document(&device, &r, layers);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_result_file file;
-        sp_error err = {0};
+        sp_error_clear(ERR);
         json_t *document = json_deep_copy(good);
         record_edit(document, cases[i].path, cases[i].value);
-        assert_int_equal(sp_result_json_read(document, "result", &r.plan.layout, &file, &err),
+        assert_int_equal(sp_result_json_read(document, "result", &r.plan.layout, &file, ERR),
                          SP_ERR_CONTENT);
-        record_must_say(&err, cases[i].says);
+        record_must_say(ERR, cases[i].says);
     }
     json_decref(good);
     random_plan_fini(&r);
@@ -262,7 +255,7 @@ TEST(failures_come_back)
     sp_model model = host_llama();
     sp_memory_options memory = {0};
     sp_result_file result;
-    sp_error err = {0};
+    sp_error_clear(ERR);
     sp_run *none = NULL;
     sp_prng_seed(&prng, 37);
     host_open(&device);
@@ -271,10 +264,10 @@ TEST(failures_come_back)
     }
     sp_run_request run = request_of(&r.plan, &model, &memory);
     run.memory_limit_bytes = 1000;
-    sp_status status = sp_backend_run(device.backend, 0, &run, &none, &err);
+    sp_status status = sp_backend_run(device.backend, 0, &run, &none, ERR);
     json_t *plan = record_plan(&r.plan);
     const sp_device_info info = {.name = "of the test"};
-    json_t *document = sp_result_document("host", &run, plan, &info, status, err.message[0]);
+    json_t *document = sp_result_document("host", &run, plan, &info, status, ERR->message[0]);
     read_back(document, &r.plan.layout, &result);
     assert_int_equal(result.status, SP_ERR_INFEASIBLE);
     assert_non_null(strstr(result.reason, "over the limit of 1000"));

@@ -81,7 +81,6 @@ static sp_result described(void)
 
 static void add_both(sp_result *result)
 {
-    sp_error err = {0};
     sp_batch_facts one = {.samples = 3,
                           .tokens = 1000,
                           .computed_tokens = 1200,
@@ -108,8 +107,8 @@ static void add_both(sp_result *result)
                           .simulate_ms = 2.0,
                           .tasks = 5,
                           .edges = 7};
-    must_succeed(sp_result_add(result, &first, &one, &err), &err);
-    must_succeed(sp_result_add(result, &second, &two, &err), &err);
+    must_succeed(sp_result_add(result, &first, &one, ERR));
+    must_succeed(sp_result_add(result, &second, &two, ERR));
 }
 
 static const json_t *member(const json_t *object, const char *key)
@@ -501,13 +500,12 @@ TEST(undefined_figures_are_null)
                                             "gap_work",
                                             "model",
                                             NULL};
-    sp_error err = {0};
     sp_result r = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1},
                    .schedule = "1f1b",
                    .level = SP_LEVEL_ASSUMED,
                    .published_bubble_ratio = -1.0};
     sp_batch_facts none = {0};
-    must_succeed(sp_result_add(&r, &first, &none, &err), &err);
+    must_succeed(sp_result_add(&r, &first, &none, ERR));
     json_t *json = sp_result_json(&r, false);
     assert_keys(json, result_keys);
     for (size_t i = 0; undefined[i] != NULL; i++) {
@@ -528,7 +526,7 @@ TEST(undefined_figures_are_null)
     static sp_rank_metrics idle[2];
     sp_step_metrics nothing = {.rank_count = 2, .dp_max_over_mean = 1.0, .ranks = idle};
     r = described();
-    must_succeed(sp_result_add(&r, &nothing, &none, &err), &err);
+    must_succeed(sp_result_add(&r, &nothing, &none, ERR));
     json = sp_result_json(&r, true);
     assert_near(real(json, "iteration_ms"), 0.0, 0.5e-12, 0.5e-12);
     assert_near(real(json, "bubble_ratio"), 0.0, 0.5e-12, 0.5e-12);

@@ -7,9 +7,8 @@
 
 static void read_good(const char *text, sp_scenario *scenario)
 {
-    sp_error err;
-    if (fixture_read(text, scenario, &err) != SP_OK) {
-        fail_msg("%s: %s", text, err.count > 0 ? err.message[0] : sp_status_text(err.status));
+    if (fixture_read(text, scenario, ERR) != SP_OK) {
+        fail_msg("%s: %s", text, ERR->count > 0 ? ERR->message[0] : sp_status_text(ERR->status));
     }
 }
 
@@ -369,14 +368,13 @@ TEST(overrides)
 TEST(schedule_change_is_resolved)
 {
     sp_scenario s;
-    sp_error err;
     read_good("{'model': 'llama-13b', 'parallel': {'pp': 4, 'dp': 3, 'chunks_per_rank': 2}}", &s);
-    sp_error_clear(&err);
-    assert_int_equal(sp_scenario_resolve_layout(&s, &err), SP_OK);
+    must_succeed(sp_scenario_resolve_layout(&s, ERR));
     s.schedule.kind = SP_SCHEDULE_1F1B;
-    assert_int_equal(sp_scenario_resolve_layout(&s, &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0], "scenario.json: schedule.kind: \"1f1b\" runs one chunk per "
-                                        "rank, parallel.chunks_per_rank is 2");
+    assert_int_equal(sp_scenario_resolve_layout(&s, ERR), SP_ERR_CONTENT);
+    assert_string_equal(ERR->message[0],
+                        "scenario.json: schedule.kind: \"1f1b\" runs one chunk per "
+                        "rank, parallel.chunks_per_rank is 2");
     sp_scenario_fini(&s);
 }
 
@@ -385,19 +383,18 @@ TEST(order_of_a_strategy_is_not_given)
 {
     sp_scenario s;
     sp_scenario again;
-    sp_error err;
     read_good("{'model': 'llama-13b', 'parallel': {'pp': 4, 'dp': 3}}", &s);
-    sp_error_clear(&err);
+    sp_error_clear(ERR);
     assert_false(s.order_resolved);
     s.schedule.kind = SP_SCHEDULE_INTERLEAVED;
     s.schedule.slices = 3;
     s.layout.chunks = 5;
-    assert_int_equal(sp_scenario_set_order(&s, &err), SP_OK);
+    must_succeed(sp_scenario_set_order(&s, ERR));
     assert_true(s.order_resolved);
     assert_false(s.schedule_given);
     assert_false(s.chunks_given);
     assert_false(s.strategy.given);
-    assert_int_equal(sp_scenario_from_json(s.resolved, "again", NULL, 0, &again, &err), SP_OK);
+    must_succeed(sp_scenario_from_json(s.resolved, "again", NULL, 0, &again, ERR));
     assert_int_equal(again.schedule.kind, SP_SCHEDULE_INTERLEAVED);
     assert_int_equal(again.schedule.slices, 3);
     assert_int_equal(again.layout.chunks, 5);
@@ -406,7 +403,7 @@ TEST(order_of_a_strategy_is_not_given)
     sp_scenario_fini(&again);
     // 40 layers do not make 28 equal stages: the choice is refused as a file with it would be.
     s.layout.chunks = 7;
-    assert_int_equal(sp_scenario_set_order(&s, &err), SP_ERR_CONTENT);
+    assert_int_equal(sp_scenario_set_order(&s, ERR), SP_ERR_CONTENT);
     sp_scenario_fini(&s);
 }
 
@@ -441,13 +438,12 @@ TEST(derived_facts)
 static void check_round_trip(sp_scenario *s)
 {
     sp_scenario again;
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error_clear(ERR);
     char *text = json_dumps(s->resolved, JSON_COMPACT);
     assert_non_null(text);
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-    if (sp_scenario_from_json(root, "again.json", NULL, 0, &again, &err) != SP_OK) {
-        fail_msg("%s: %s", text, err.message[0]);
+    if (sp_scenario_from_json(root, "again.json", NULL, 0, &again, ERR) != SP_OK) {
+        fail_msg("%s: %s", text, ERR->message[0]);
     }
     char *text_again = json_dumps(again.resolved, JSON_COMPACT);
     assert_string_equal(text, text_again);
@@ -582,16 +578,15 @@ TEST(resolved_takes_overrides)
 TEST(nothing_points_into_the_document)
 {
     sp_scenario s;
-    sp_error err;
     fixture_begin();
-    sp_error_clear(&err);
+    sp_error_clear(ERR);
     json_t *root = fixture_document(
         "{'model': 'llama-13b', 'workload': {'lengths': 'lengths.txt', 'samples_per_batch': 2}, "
         "'strategy': {'kind': 'sorted'}}");
-    assert_int_equal(sp_scenario_from_json(root, "scenario.json", NULL, 0, &s, &err), SP_OK);
+    must_succeed(sp_scenario_from_json(root, "scenario.json", NULL, 0, &s, ERR));
     json_decref(root);
     sp_batches batches;
-    assert_int_equal(sp_batches_make(&s.workload, &batches, &err), SP_OK);
+    must_succeed(sp_batches_make(&s.workload, &batches, ERR));
     assert_int_equal(batches.count, 1);
     assert_int_equal(batches.batch[0].count, 2);
     sp_batches_fini(&batches);

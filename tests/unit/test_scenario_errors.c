@@ -8,12 +8,11 @@
 static void expect_error(const char *text, const char *message)
 {
     sp_scenario s;
-    sp_error err;
-    sp_status status = fixture_read(text, &s, &err);
+    sp_status status = fixture_read(text, &s, ERR);
     assert_int_equal(status, SP_ERR_CONTENT);
-    assert_int_equal(err.status, SP_ERR_CONTENT);
-    assert_string_equal(err.message[0], message);
-    assert_int_equal(err.count, 1);
+    assert_int_equal(ERR->status, SP_ERR_CONTENT);
+    assert_string_equal(ERR->message[0], message);
+    assert_int_equal(ERR->count, 1);
     sp_scenario_fini(&s);
 }
 
@@ -21,12 +20,11 @@ static void expect_error(const char *text, const char *message)
 static void expect_error_prefix(const char *text, const char *prefix)
 {
     sp_scenario s;
-    sp_error err;
-    assert_int_equal(fixture_read(text, &s, &err), SP_ERR_CONTENT);
-    if (strncmp(err.message[0], prefix, strlen(prefix)) != 0) {
-        fail_msg("expected %s..., got %s", prefix, err.message[0]);
+    assert_int_equal(fixture_read(text, &s, ERR), SP_ERR_CONTENT);
+    if (strncmp(ERR->message[0], prefix, strlen(prefix)) != 0) {
+        fail_msg("expected %s..., got %s", prefix, ERR->message[0]);
     }
-    assert_int_equal(err.count, 1);
+    assert_int_equal(ERR->count, 1);
     sp_scenario_fini(&s);
 }
 
@@ -112,11 +110,10 @@ TEST(ranks_and_layers)
                         "scenario.json: parallel.pp: 40 layers ");
     // GPT-3 175B has as many key and value heads as heads, and neither splits over 64.
     sp_scenario s;
-    sp_error err;
-    assert_int_equal(fixture_read("{'model': 'gpt-175b', 'parallel': {'tp': 64}}", &s, &err),
+    assert_int_equal(fixture_read("{'model': 'gpt-175b', 'parallel': {'tp': 64}}", &s, ERR),
                      SP_ERR_CONTENT);
-    assert_int_equal(err.count, 2);
-    assert_non_null(strstr(err.message[0], "scenario.json: parallel.tp: 96 attention heads "));
+    assert_int_equal(ERR->count, 2);
+    assert_non_null(strstr(ERR->message[0], "scenario.json: parallel.tp: 96 attention heads "));
     sp_scenario_fini(&s);
 }
 
@@ -361,18 +358,17 @@ TEST(all_at_once)
         "scenario.json: strategy.kind: expected a string, got 8",
     };
     sp_scenario s;
-    sp_error err;
     assert_int_equal(
         fixture_read("{'model': 1, 'cluster': 2, 'parallel': {'tp': 0, 'pp': 'four', 'pq': 1}, "
                      "'schedule': {'microbatches': -3}, 'memory': {'offload_ratio': 2}, "
                      "'workload': {'lengths': [0, 5, -7]}, 'strategy': {'kind': 8}, 'eleven': 11, "
                      "'twelve': 12}",
-                     &s, &err),
+                     &s, ERR),
         SP_ERR_CONTENT);
-    assert_int_equal(err.count, SP_ERROR_MESSAGES);
-    assert_int_equal(err.dropped, 2);
+    assert_int_equal(ERR->count, SP_ERROR_MESSAGES);
+    assert_int_equal(ERR->dropped, 2);
     for (int i = 0; i < SP_ERROR_MESSAGES; i++) {
-        assert_string_equal(err.message[i], expected[i]);
+        assert_string_equal(ERR->message[i], expected[i]);
     }
     sp_scenario_fini(&s);
 }
@@ -380,13 +376,12 @@ TEST(all_at_once)
 TEST(a_wrong_profile_does_not_hide_other_errors)
 {
     sp_scenario s;
-    sp_error err;
     assert_int_equal(fixture_read("{'model': 'llama-13b', 'profile': './none.json', 'cluster': "
                                   "'h100-8', 'parallel': {'pp': 0}}",
-                                  &s, &err),
+                                  &s, ERR),
                      SP_ERR_CONTENT);
-    assert_int_equal(err.count, 2);
-    assert_string_equal(err.message[1],
+    assert_int_equal(ERR->count, 2);
+    assert_string_equal(ERR->message[1],
                         "scenario.json: parallel.pp: expected an integer from 1 to 4096, got 0");
     sp_scenario_fini(&s);
 }
@@ -394,14 +389,13 @@ TEST(a_wrong_profile_does_not_hide_other_errors)
 TEST(files)
 {
     sp_scenario s;
-    sp_error err;
     fixture_begin();
-    sp_error_clear(&err);
-    assert_int_equal(sp_scenario_read("none.json", NULL, 0, &s, &err), SP_ERR_IO);
+    sp_error_clear(ERR);
+    assert_int_equal(sp_scenario_read("none.json", NULL, 0, &s, ERR), SP_ERR_IO);
     sp_scenario_fini(&s);
-    sp_error_clear(&err);
-    assert_int_equal(sp_scenario_read("syntax.json", NULL, 0, &s, &err), SP_ERR_SYNTAX);
-    assert_int_equal(strncmp(err.message[0], "syntax.json:2:", 14), 0);
+    sp_error_clear(ERR);
+    assert_int_equal(sp_scenario_read("syntax.json", NULL, 0, &s, ERR), SP_ERR_SYNTAX);
+    assert_int_equal(strncmp(ERR->message[0], "syntax.json:2:", 14), 0);
     sp_scenario_fini(&s);
     assert_int_equal(sp_scenario_read("none.json", NULL, 0, &s, NULL), SP_ERR_IO);
     sp_scenario_fini(&s);
@@ -425,11 +419,10 @@ TEST(overrides)
     fixture_begin();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_scenario s;
-        sp_error err;
-        sp_error_clear(&err);
-        assert_int_equal(sp_scenario_read("scenario.json", &cases[i].set, 1, &s, &err),
+        sp_error_clear(ERR);
+        assert_int_equal(sp_scenario_read("scenario.json", &cases[i].set, 1, &s, ERR),
                          cases[i].status);
-        assert_string_equal(err.message[0], cases[i].message);
+        assert_string_equal(ERR->message[0], cases[i].message);
         sp_scenario_fini(&s);
     }
 }
@@ -437,9 +430,8 @@ TEST(overrides)
 TEST(empty_after_failure)
 {
     sp_scenario s;
-    sp_error err;
     assert_int_equal(
-        fixture_read("{'model': 'llama-13b', 'workload': {'lengths': [5, 6]}, 'x': 1}", &s, &err),
+        fixture_read("{'model': 'llama-13b', 'workload': {'lengths': [5, 6]}, 'x': 1}", &s, ERR),
         SP_ERR_CONTENT);
     assert_null(s.resolved);
     assert_int_equal(s.lengths.count, 0);
@@ -450,11 +442,10 @@ TEST(empty_after_failure)
 TEST(a_list_without_lengths)
 {
     sp_scenario s;
-    sp_error err;
     assert_int_equal(
-        fixture_read("{'model': 'llama-13b', 'workload': {'lengths': 'empty.txt'}}", &s, &err),
+        fixture_read("{'model': 'llama-13b', 'workload': {'lengths': 'empty.txt'}}", &s, ERR),
         SP_ERR_CONTENT);
-    assert_int_equal(err.count, 1);
+    assert_int_equal(ERR->count, 1);
     sp_scenario_fini(&s);
 }
 
@@ -464,11 +455,10 @@ static void fail_each_allocation(const char *text, const char *const *set, int s
     memory_failures failing = {0};
     while (memory_fails(&failing)) {
         sp_scenario s;
-        sp_error err;
-        sp_error_clear(&err);
+        sp_error_clear(ERR);
         json_t *root = fixture_document(text);
-        memory_try(&failing, sp_scenario_from_json(root, "scenario.json", set, set_count, &s, &err),
-                   &err);
+        memory_try(&failing, sp_scenario_from_json(root, "scenario.json", set, set_count, &s, ERR),
+                   ERR);
         json_decref(root);
         sp_scenario_fini(&s);
     }

@@ -24,8 +24,7 @@ static sp_status read_set(const char *rest, const char *const *overrides, int ov
 static void good_set(const char *rest, const char *const *overrides, int override_count,
                      sp_scenario_set *set)
 {
-    sp_error err = {0};
-    must_succeed(read_set(rest, overrides, override_count, set, &err), &err);
+    must_succeed(read_set(rest, overrides, override_count, set, ERR));
 }
 
 #define TWO_GROUPS                                                                               \
@@ -60,10 +59,10 @@ TEST(settings_count_in_order)
 static void refuses(const char *rest, const char *message)
 {
     sp_scenario_set set;
-    sp_error err = {0};
-    assert_int_equal(read_set(rest, NULL, 0, &set, &err), SP_ERR_CONTENT);
-    if (strstr(err.message[0], message) == NULL) {
-        fail_msg("expected '%s', got '%s'", message, err.message[0]);
+    sp_error_clear(ERR);
+    assert_int_equal(read_set(rest, NULL, 0, &set, ERR), SP_ERR_CONTENT);
+    if (strstr(ERR->message[0], message) == NULL) {
+        fail_msg("expected '%s', got '%s'", message, ERR->message[0]);
     }
 }
 
@@ -103,15 +102,14 @@ typedef struct executed {
 
 static void execute(const char *backend, const char *rest, executed *e)
 {
-    sp_error err = {0};
     sp_execution_options options = {
         .precision = SP_FP32, .seed = 1, .steps = 2, .compare_memory = true};
     good_set(rest, NULL, 0, &e->set);
     assert_true(e->set.count <= 4);
-    must_succeed(sp_registry_new(&e->registry, &err), &err);
-    must_succeed(sp_registry_find(e->registry, backend, &options.backend, &err), &err);
+    must_succeed(sp_registry_new(&e->registry, ERR));
+    must_succeed(sp_registry_find(e->registry, backend, &options.backend, ERR));
     for (size_t i = 0; i < e->set.count; i++) {
-        must_succeed(sp_set_run_case(&e->set.cases[i], &options, &e->outcomes[i], &err), &err);
+        must_succeed(sp_set_run_case(&e->set.cases[i], &options, &e->outcomes[i], ERR));
     }
 }
 

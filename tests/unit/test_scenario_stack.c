@@ -8,14 +8,13 @@ static const char plain[] = "{'model': 'llama-13b', 'parallel': {'tp': 8}}";
 
 static void read_with(const char *text, const char *const *overrides, int count, sp_scenario *s)
 {
-    sp_error err;
     fixture_begin();
     json_t *root = fixture_document(text);
-    sp_error_clear(&err);
-    sp_status status = sp_scenario_from_json(root, "scenario.json", overrides, count, s, &err);
+    sp_error_clear(ERR);
+    sp_status status = sp_scenario_from_json(root, "scenario.json", overrides, count, s, ERR);
     json_decref(root);
     if (status != SP_OK) {
-        fail_msg("%s", err.message[0]);
+        fail_msg("%s", ERR->message[0]);
     }
 }
 
@@ -39,8 +38,7 @@ static void write_profile(const char *name, const char *stack)
 TEST(default_is_ours)
 {
     sp_scenario s;
-    sp_error err;
-    assert_int_equal(fixture_read(plain, &s, &err), SP_OK);
+    must_succeed(fixture_read(plain, &s, ERR));
     assert_string_equal(s.memory.stack.name, "ours");
     assert_false(s.memory.stack.hide_forward_gather);
     sp_scenario_fini(&s);
@@ -121,17 +119,16 @@ TEST(overrides_name_it_and_switch_it)
 static void refuses(const char *override, const char *prefix)
 {
     sp_scenario s;
-    sp_error err;
     fixture_begin();
     json_t *root = fixture_document(plain);
-    sp_error_clear(&err);
+    sp_error_clear(ERR);
     assert_int_equal(
-        sp_scenario_from_json(root, "scenario.json", (const char *[]){override}, 1, &s, &err),
+        sp_scenario_from_json(root, "scenario.json", (const char *[]){override}, 1, &s, ERR),
         SP_ERR_CONTENT);
     json_decref(root);
-    assert_int_equal(err.count, 1);
-    if (strncmp(err.message[0], prefix, strlen(prefix)) != 0) {
-        fail_msg("expected %s..., got %s", prefix, err.message[0]);
+    assert_int_equal(ERR->count, 1);
+    if (strncmp(ERR->message[0], prefix, strlen(prefix)) != 0) {
+        fail_msg("expected %s..., got %s", prefix, ERR->message[0]);
     }
     sp_scenario_fini(&s);
 }
@@ -155,15 +152,14 @@ TEST(heads_must_divide)
                        "'cp': 4}, 'stack': {'cp_overlap': 'a2a'}, 'workload': {'uniform': 64, "
                        "'samples_per_batch': 2}}";
     sp_scenario s;
-    sp_error err;
     fixture_begin();
     json_t *root = fixture_document(text);
-    sp_error_clear(&err);
-    assert_int_equal(sp_scenario_from_json(root, "scenario.json", NULL, 0, &s, &err),
+    sp_error_clear(ERR);
+    assert_int_equal(sp_scenario_from_json(root, "scenario.json", NULL, 0, &s, ERR),
                      SP_ERR_CONTENT);
     json_decref(root);
-    assert_string_equal(err.message[0], "scenario.json: stack.cp_overlap: a2a needs heads that tp "
-                                        "x cp divides: 4 heads, 8 ranks");
+    assert_string_equal(ERR->message[0], "scenario.json: stack.cp_overlap: a2a needs heads that tp "
+                                         "x cp divides: 4 heads, 8 ranks");
     sp_scenario_fini(&s);
     read_with(text, (const char *[]){"parallel.cp=2"}, 1, &s);
     sp_scenario_fini(&s);
@@ -183,9 +179,7 @@ TEST(resolved_form_states_it)
     assert_true(json_is_true(json_object_get(stack, "whole_transfers")));
     assert_true(json_is_false(json_object_get(stack, "hide_forward_reduce")));
     json_t *copy = json_deep_copy(s.resolved);
-    sp_error err;
-    sp_error_clear(&err);
-    assert_int_equal(sp_scenario_from_json(copy, "scenario.json", NULL, 0, &again, &err), SP_OK);
+    must_succeed(sp_scenario_from_json(copy, "scenario.json", NULL, 0, &again, ERR));
     assert_true(json_equal(again.resolved, s.resolved));
     json_decref(copy);
     sp_scenario_fini(&s);
@@ -205,16 +199,15 @@ static prediction predict(const char *text, const char *const *overrides, int co
     sp_scenario s;
     sp_batches batches;
     sp_result result;
-    sp_error err;
     const sp_evaluate_options options = {.engine = {.verify = true}, .allocator_peak = true};
     read_with(text, overrides, count, &s);
-    sp_error_clear(&err);
-    sp_status status = sp_evaluate_batches(&s, &batches, &err);
+    sp_error_clear(ERR);
+    sp_status status = sp_evaluate_batches(&s, &batches, ERR);
     if (status == SP_OK) {
-        status = sp_evaluate(&s, &batches, &options, &result, &err);
+        status = sp_evaluate(&s, &batches, &options, &result, ERR);
     }
     if (status != SP_OK) {
-        fail_msg("%s: %s", overrides[count - 1], err.message[0]);
+        fail_msg("%s: %s", overrides[count - 1], ERR->message[0]);
     }
     prediction made = {result.iteration_ns, result.peak_bytes, result.allocator_peak_bytes,
                        sp_result_lower_bound_ms(&result)};

@@ -21,20 +21,18 @@ typedef struct search_case {
 
 static void case_init(int pp, search_case *c)
 {
-    sp_error err = {0};
     char text[RUN_TEXT] = "";
     put_json(text,
              "{'model': {'layers': 8, 'hidden': 2048, 'ffn': 4096, 'heads': 16, 'vocab': 1000}, "
              "'cluster': 'h800-8', 'parallel': {'pp': %d}, 'workload': {'uniform': 64}, "
              "'schedule': {'kind': 'packflow'}, 'strategy': {'kind': 'slimpack'}}",
              pp);
-    must_succeed_for(text, run_read(text, &c->scenario, &err), &err);
+    must_succeed_for(text, run_read(text, &c->scenario, ERR));
     must_succeed(sp_cost_model_init(&c->cost, &c->scenario.model, &c->scenario.layout,
                                     &c->scenario.cluster, &c->scenario.profile, c->scenario.memory,
-                                    c->scenario.source, &err),
-                 &err);
-    must_succeed(sp_i_rank_scorer_init(&c->scorer, &c->scenario, &c->cost, 30000, &err), &err);
-    must_succeed(sp_i_work_measure(&c->cost, 4096, &c->work, &err), &err);
+                                    c->scenario.source, ERR));
+    must_succeed(sp_i_rank_scorer_init(&c->scorer, &c->scenario, &c->cost, 30000, ERR));
+    must_succeed(sp_i_work_measure(&c->cost, 4096, &c->work, ERR));
     c->search = (sp_i_shape_search){
         .scorer = &c->scorer, .work = &c->work, .batch = &d.batch, .taper = true, .trials = 100};
 }
@@ -57,11 +55,10 @@ static void draw(sp_prng *prng, search_case *c)
 
 static void run(search_case *c, const sp_i_shape_search *search, bool warm, sp_i_best_shape *best)
 {
-    sp_error err = {0};
     sp_i_rank_samples samples = drawn_samples(&d, 0, 1);
-    must_succeed(sp_i_search_shape(search, &samples, c->work_s, warm, best, &err), &err);
+    must_succeed(sp_i_search_shape(search, &samples, c->work_s, warm, best, ERR));
     if (c->asymmetric) {
-        must_succeed(sp_i_search_regrouped(search, &samples, best, &err), &err);
+        must_succeed(sp_i_search_regrouped(search, &samples, best, ERR));
     }
 }
 
@@ -69,17 +66,14 @@ static void run(search_case *c, const sp_i_shape_search *search, bool warm, sp_i
 static void make_best(search_case *c, const sp_i_shape_search *search, const sp_i_best_shape *best,
                       sp_packing *packing)
 {
-    sp_error err = {0};
     sp_i_needs needs = {0};
     sp_i_rank_samples samples = drawn_samples(&d, 0, 1);
     sp_packflow_outcome again;
     sp_packing_init(packing, &d.batch, 1);
     must_succeed(
-        sp_i_micropacks_make(&c->work, &d.batch, &samples, &best->shape, packing, &needs, &err),
-        &err);
+        sp_i_micropacks_make(&c->work, &d.batch, &samples, &best->shape, packing, &needs, ERR));
     assert_pack_rules(packing);
-    must_succeed(sp_i_rank_score(&c->scorer, packing, needs.pack, search->split, &again, &err),
-                 &err);
+    must_succeed(sp_i_rank_score(&c->scorer, packing, needs.pack, search->split, &again, ERR));
     assert_int_equal(again.makespan_ns, best->out.makespan_ns);
     assert_int_equal(again.fits, best->out.fits);
     sp_i_free(needs.pack);
@@ -220,14 +214,14 @@ TEST(allocation_failures)
     search.trials = 4;
     for (memory_failures failing = {.keeps_blocks = true};
          memory_fails(&failing);) { // times that the cost model remembers
-        sp_error err = {0};
+        sp_error_clear(ERR);
         sp_i_best_shape best;
         memory_begin(&failing);
-        sp_status status = sp_i_search_shape(&search, &samples, c.work_s, false, &best, &err);
+        sp_status status = sp_i_search_shape(&search, &samples, c.work_s, false, &best, ERR);
         if (status == SP_OK) {
-            status = sp_i_search_regrouped(&search, &samples, &best, &err);
+            status = sp_i_search_regrouped(&search, &samples, &best, ERR);
         }
-        memory_end(&failing, status, &err);
+        memory_end(&failing, status, ERR);
     }
     case_fini(&c);
 }

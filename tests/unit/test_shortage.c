@@ -20,14 +20,13 @@ static sp_status find(void *context, const sp_step_view *view, sp_error *err)
 
 static sp_oom_diagnosis shortage_of(const char *text)
 {
-    sp_error err;
     scenario_run r;
     asked a = {.scenario = &r.scenario};
     const sp_evaluate_options options = {.observer = find, .observer_context = &a};
-    must_succeed_for(text, run_read(text, &r.scenario, &err), &err);
-    must_succeed_for(text, sp_strategy_resolve(&r.scenario, true, &err), &err);
-    must_succeed_for(text, sp_evaluate_batches(&r.scenario, &r.batches, &err), &err);
-    must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &options, &r.result, &err), &err);
+    must_succeed_for(text, run_read(text, &r.scenario, ERR));
+    must_succeed_for(text, sp_strategy_resolve(&r.scenario, true, ERR));
+    must_succeed_for(text, sp_evaluate_batches(&r.scenario, &r.batches, ERR));
+    must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &options, &r.result, ERR));
     run_fini(&r);
     return a.shortage;
 }
@@ -172,18 +171,17 @@ static bool is_oom_at(const char *kind, const setting *s, double limit_gib, cons
 {
     char text[RUN_TEXT];
     char limit[64];
-    sp_error err;
     scenario_run r;
     snprintf(limit, sizeof limit, ", 'limit_gib': %.17g", limit_gib);
     write_scenario(text, kind, strcmp(kind, "balanced") == 0 ? ", 'outlier_queues': 0" : "", s,
                    limit, lengths);
-    sp_status status = run_text(text, &run_verified, &r, &err);
+    sp_status status = run_text(text, &run_verified, &r, ERR);
     bool oom = status == SP_ERR_INFEASIBLE || (status == SP_OK && sp_result_is_oom(&r.result));
     snprintf(shortage, SP_WARNING_TEXT, "%s", status == SP_OK ? r.result.oom_diagnosis : "");
     if (status == SP_ERR_INFEASIBLE) {
-        snprintf(shortage, SP_WARNING_TEXT, "%.*s", SP_WARNING_TEXT - 1, err.message[0]);
+        snprintf(shortage, SP_WARNING_TEXT, "%.*s", SP_WARNING_TEXT - 1, ERR->message[0]);
     } else {
-        must_succeed_for(text, status, &err);
+        must_succeed_for(text, status);
         bool warned = false;
         for (int i = 0; i < r.result.warnings.count; i++) {
             warned = warned || strcmp(r.result.warnings.text[i], shortage) == 0;
@@ -348,23 +346,22 @@ TEST(allocation_failures)
     const setting plain = {"'dp': 2, 'pp': 2", "1f1b", "'recompute': 'none', 'limit_gib': 0.1"};
     for (int k = 0; k < 3; k++) {
         char text[RUN_TEXT];
-        sp_error err;
         scenario_run r;
         write_scenario(text, kinds[k], "", &plain, "", ALONE);
-        must_succeed_for(text, run_read(text, &r.scenario, &err), &err);
-        must_succeed_for(text, sp_evaluate_batches(&r.scenario, &r.batches, &err), &err);
+        must_succeed_for(text, run_read(text, &r.scenario, ERR));
+        must_succeed_for(text, sp_evaluate_batches(&r.scenario, &r.batches, ERR));
         const sp_evaluate_options options = {.no_bounds = true};
         memory_failures failing = {.or_ends_with = SP_ERR_INFEASIBLE};
         while (memory_fails(&failing)) {
-            sp_error_clear(&err);
-            memory_try(&failing, sp_evaluate(&r.scenario, &r.batches, &options, &r.result, &err),
-                       &err);
+            sp_error_clear(ERR);
+            memory_try(&failing, sp_evaluate(&r.scenario, &r.batches, &options, &r.result, ERR),
+                       ERR);
         }
         if (failing.status == SP_OK) {
             assert_non_null(strstr(r.result.oom_diagnosis, "alone needs"));
         } else {
             assert_int_equal(failing.status, SP_ERR_INFEASIBLE);
-            assert_non_null(strstr(err.message[0], "alone needs"));
+            assert_non_null(strstr(ERR->message[0], "alone needs"));
         }
         run_fini(&r);
     }

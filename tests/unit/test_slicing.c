@@ -72,15 +72,12 @@ static sums sum_packs(const sp_pack_list *list, size_t first, size_t count)
 static void assert_schedulable(const sp_packing *packing, int dp)
 {
     for (int kind = SP_SCHEDULE_TERAPIPE; kind <= SP_SCHEDULE_CHUNKFLOW; kind++) {
-        sp_error err = {0};
         sp_plan plan;
         sp_layout layout = {.tp = 1, .cp = 1, .pp = 3, .dp = dp, .chunks = 1};
         sp_schedule_spec spec = {.kind = (sp_schedule_kind)kind};
-        must_succeed(sp_plan_init(&plan, &layout, packing, &err), &err);
-        must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, &err), &err);
-        if (sp_plan_check(&plan, "test", &err) != SP_OK) {
-            fail_msg("%s", err.message[0]);
-        }
+        must_succeed(sp_plan_init(&plan, &layout, packing, ERR));
+        must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, ERR));
+        must_succeed(sp_plan_check(&plan, "test", ERR));
         sp_plan_fini(&plan);
     }
 }
@@ -247,13 +244,9 @@ TEST(short_rows_are_infeasible)
 {
     static const int64_t tokens[] = {3, 2};
     rows r;
-    sp_error err = {0};
     one_row(tokens, tokens, 2, &r);
-    assert_int_equal(sp_slice_rows(&r.packing, 6, SP_SLICE_TOKENS, NULL, "s.json", &err),
-                     SP_ERR_INFEASIBLE);
-    assert_string_equal(
-        err.message[0],
-        "s.json: schedule.slices: micro-batch 0 has 5 tokens, fewer than the 6 slices");
+    must_fail(sp_slice_rows(&r.packing, 6, SP_SLICE_TOKENS, NULL, "s.json", ERR), SP_ERR_INFEASIBLE,
+              "s.json: schedule.slices: micro-batch 0 has 5 tokens, fewer than the 6 slices");
     // The rows are still there.
     assert_int_equal(r.packing.forward.count, 1);
     assert_int_equal(r.packing.backward.count, 0);

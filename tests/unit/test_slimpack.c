@@ -117,15 +117,8 @@ static void no_slower_than(int context)
     }
 }
 
-TEST(wikipedia_at_64k)
-{
-    no_slower_than(65536);
-}
-
-TEST(wikipedia_at_256k)
-{
-    no_slower_than(262144);
-}
+TEST_CALL(wikipedia_at_64k, no_slower_than(65536))
+TEST_CALL(wikipedia_at_256k, no_slower_than(262144))
 
 #define TINY(dp, pp, lengths, more)                                          \
     TINY_MODEL "'cluster': 'h800-8', 'parallel': {'dp': " #dp ", 'pp': " #pp \
@@ -218,20 +211,19 @@ TEST(what_fits_nowhere_is_out_of_memory)
 TEST(allocation_failures)
 {
     for (int i = 0; i < KINDS; i++) {
-        sp_error err;
         sp_scenario scenario;
         sp_batches batches;
         char text[RUN_TEXT] = "";
         put_json(text, "%s, 'strategy': {'kind': '%s'}}", TINY(2, 2, "9000, 300, 200", ""),
                  kinds[i]);
-        must_succeed(run_read(text, &scenario, &err), &err);
-        must_succeed(sp_evaluate_batches(&scenario, &batches, &err), &err);
+        must_succeed(run_read(text, &scenario, ERR));
+        must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
         const sp_evaluate_options options = {0};
         // Thousands of packings are tried: each early failure, then ever fewer of them.
         for (memory_failures failing = {.fewer = 40}; memory_fails(&failing);) {
             sp_result result;
-            sp_error_clear(&err);
-            memory_try(&failing, sp_evaluate(&scenario, &batches, &options, &result, &err), &err);
+            sp_error_clear(ERR);
+            memory_try(&failing, sp_evaluate(&scenario, &batches, &options, &result, ERR), ERR);
             sp_result_fini(&result);
         }
         sp_batches_fini(&batches);

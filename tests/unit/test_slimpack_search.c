@@ -32,14 +32,12 @@ static double cpu_s(void)
 
 static void plan(const char *text, bool asymmetric, bool split, int threads, planned *p)
 {
-    sp_error err = {0};
-    must_succeed_for(text, run_read(text, &p->scenario, &err), &err);
-    must_succeed_for(text, sp_strategy_resolve(&p->scenario, false, &err), &err);
-    must_succeed_for(text, sp_evaluate_batches(&p->scenario, &p->batches, &err), &err);
+    must_succeed_for(text, run_read(text, &p->scenario, ERR));
+    must_succeed_for(text, sp_strategy_resolve(&p->scenario, false, ERR));
+    must_succeed_for(text, sp_evaluate_batches(&p->scenario, &p->batches, ERR));
     must_succeed(sp_cost_model_init(&p->cost, &p->scenario.model, &p->scenario.layout,
                                     &p->scenario.cluster, &p->scenario.profile, p->scenario.memory,
-                                    p->scenario.source, &err),
-                 &err);
+                                    p->scenario.source, ERR));
     const sp_strategy_input input = {.scenario = &p->scenario,
                                      .batch = &p->batches.batch[0],
                                      .context = p->batches.context,
@@ -49,7 +47,7 @@ static void plan(const char *text, bool asymmetric, bool split, int threads, pla
     double used_s = cpu_s();
     const sp_i_slimpack_options options =
         sp_i_slimpack_options_of(&p->scenario.strategy, asymmetric, split);
-    must_succeed(sp_i_slimpack_search(&input, &options, &p->packing, &p->outcome, &err), &err);
+    must_succeed(sp_i_slimpack_search(&input, &options, &p->packing, &p->outcome, ERR));
     p->wall_ms = 1e3 * (sp_clock_s() - wall_s);
     p->cpu_ms = 1e3 * (cpu_s() - used_s);
     assert_pack_rules(&p->packing);
@@ -247,7 +245,6 @@ TEST(time_limits_are_kept)
 // Where split backwards do not fit and whole ones are searched as well, in one and the same time.
 TEST(time_limits_hold_for_both_searches)
 {
-    sp_error err = {0};
     sp_scenario scenario;
     sp_batches batches;
     sp_cost_model cost;
@@ -256,18 +253,17 @@ TEST(time_limits_hold_for_both_searches)
                        "'dp': 8, 'chunks_per_rank': 1}, 'workload': {'lengths': 'wikipedia', "
                        "'context': 65536, 'samples_per_batch': 2048}, 'memory': {'limit_gib': 5}, "
                        "'strategy': {'kind': 'slimpack-zb', 'time_limit_ms': 100}}";
-    must_succeed_for(text, run_read(text, &scenario, &err), &err);
-    must_succeed_for(text, sp_strategy_resolve(&scenario, false, &err), &err);
-    must_succeed_for(text, sp_evaluate_batches(&scenario, &batches, &err), &err);
+    must_succeed_for(text, run_read(text, &scenario, ERR));
+    must_succeed_for(text, sp_strategy_resolve(&scenario, false, ERR));
+    must_succeed_for(text, sp_evaluate_batches(&scenario, &batches, ERR));
     must_succeed(sp_cost_model_init(&cost, &scenario.model, &scenario.layout, &scenario.cluster,
-                                    &scenario.profile, scenario.memory, scenario.source, &err),
-                 &err);
+                                    &scenario.profile, scenario.memory, scenario.source, ERR));
     const sp_strategy_input input = {.scenario = &scenario,
                                      .batch = &batches.batch[0],
                                      .context = batches.context,
                                      .cost = &cost};
     double used_s = cpu_s();
-    must_succeed(sp_strategy_find("slimpack-zb")->pack(&input, &packing, &err), &err);
+    must_succeed(sp_strategy_find("slimpack-zb")->pack(&input, &packing, ERR));
     double used_ms = 1e3 * (cpu_s() - used_s);
     assert_pack_rules(&packing);
     if (used_ms > 100.0 + MOST_OVER_MS) {

@@ -3,8 +3,6 @@
 #include "sim/base/json.h"
 #include "sim/model/stack.h"
 
-static sp_error err;
-
 // Every on/off switch by its key, as the documentation names it.
 static const struct {
     const char *key;
@@ -62,13 +60,12 @@ static bool read(const char *value, sp_stack *stack)
     json_t *root = NULL;
     sp_object parent;
     snprintf(text, sizeof text, "{\"stack\": %s}", value);
-    sp_error_clear(&err);
-    must_succeed(sp_json_read_text(text, strlen(text), "test", &root, &err), &err);
-    sp_object_begin(&parent, root, "test", "", &err);
+    must_succeed(sp_json_read_text(text, strlen(text), "test", &root, ERR));
+    sp_object_begin(&parent, root, "test", "", ERR);
     sp_stack_from_member(&parent, "stack", stack);
     sp_object_end(&parent);
     json_decref(root);
-    return err.count == 0;
+    return ERR->count == 0;
 }
 
 static void assert_same(const sp_stack *a, const sp_stack *b)
@@ -90,8 +87,8 @@ static void message_is(const char *value, const char *message)
 {
     sp_stack stack = {.name = "ours"};
     assert_false(read(value, &stack));
-    assert_int_equal(err.count, 1);
-    assert_string_equal(err.message[0], message);
+    assert_int_equal(ERR->count, 1);
+    assert_string_equal(ERR->message[0], message);
 }
 
 enum { BUILTINS = 8 };

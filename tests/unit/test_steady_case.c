@@ -53,19 +53,17 @@ TEST(median_of_all_without_speeds)
 // With a profile whose reference work took so many seconds.
 static void run_case(const char *backend, double reference_s, int repeat, sp_case_outcome *outcome)
 {
-    sp_error err = {0};
     sp_scenario_set set;
     sp_registry *registry;
     sp_execution_options options = {.precision = SP_FP32, .seed = 1, .steps = 1};
     char text[RUN_TEXT] = "";
     put_json(text, "%s", SET);
     must_succeed(
-        sp_scenario_set_from_json(json_loads(text, 0, NULL), "set.json", NULL, 0, &set, &err),
-        &err);
+        sp_scenario_set_from_json(json_loads(text, 0, NULL), "set.json", NULL, 0, &set, ERR));
     set.cases[0].scenario.profile.reference_s = reference_s;
-    must_succeed(sp_registry_new(&registry, &err), &err);
-    must_succeed(sp_registry_find(registry, backend, &options.backend, &err), &err);
-    must_succeed(sp_set_run_steady_case(&set.cases[0], &options, repeat, outcome, &err), &err);
+    must_succeed(sp_registry_new(&registry, ERR));
+    must_succeed(sp_registry_find(registry, backend, &options.backend, ERR));
+    must_succeed(sp_set_run_steady_case(&set.cases[0], &options, repeat, outcome, ERR));
     sp_registry_free(registry);
     sp_scenario_set_fini(&set);
 }

@@ -5,9 +5,8 @@
 
 static void read_scenario(const char *text, sp_scenario *scenario)
 {
-    sp_error err;
-    if (fixture_read(text, scenario, &err) != SP_OK) {
-        fail_msg("%s: %s", text, err.message[0]);
+    if (fixture_read(text, scenario, ERR) != SP_OK) {
+        fail_msg("%s: %s", text, ERR->message[0]);
     }
 }
 

@@ -38,10 +38,8 @@ static sp_status try_pack(const char *kind, int64_t microbatch_samples, sp_pad_t
 static void pack(const char *kind, int64_t microbatch_samples, const sp_batch *batch,
                  int64_t context, int dp, sp_packing *packing)
 {
-    sp_error err = {0};
     must_succeed(
-        try_pack(kind, microbatch_samples, SP_PAD_CONTEXT, batch, context, dp, packing, &err),
-        &err);
+        try_pack(kind, microbatch_samples, SP_PAD_CONTEXT, batch, context, dp, packing, ERR));
 }
 
 // Each sample in exactly one slice that covers it; packs hold at most rows * context tokens and are
@@ -182,8 +180,7 @@ TEST(order_and_padding)
     assert_int_equal(packing.forward.packs[0].computed, 100);
     assert_int_equal(packing.forward.packs[0].tokens, 50);
     sp_packing_fini(&packing);
-    sp_error err = {0};
-    must_succeed(try_pack("padded", 2, SP_PAD_LONGEST, &batch, 50, 1, &packing, &err), &err);
+    must_succeed(try_pack("padded", 2, SP_PAD_LONGEST, &batch, 50, 1, &packing, ERR));
     assert_int_equal(packing.forward.packs[0].computed, 80);
     assert_int_equal(packing.forward.packs[1].computed, 60);
     sp_packing_fini(&packing);
@@ -191,9 +188,8 @@ TEST(order_and_padding)
 
 TEST(unknown_strategy_gets_a_hint)
 {
-    sp_error err = {0};
-    assert_int_equal(sp_strategy_check("pakced", "s.json", &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "did you mean \"packed\"?"));
+    must_fail_with(sp_strategy_check("pakced", "s.json", ERR), SP_ERR_CONTENT,
+                   "did you mean \"packed\"?");
     assert_int_equal(sp_strategy_check("ffd", "s.json", NULL), SP_OK);
 }
 
@@ -204,12 +200,11 @@ TEST(allocation_failures)
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 3, .total_tokens = 70};
     for (int i = 0; row_strategies[i] != NULL; i++) {
         for (memory_failures failing = {0}; memory_fails(&failing);) {
-            sp_error err = {0};
+            sp_error_clear(ERR);
             sp_packing packing;
-            memory_try(
-                &failing,
-                try_pack(row_strategies[i], 1, SP_PAD_CONTEXT, &batch, 50, 2, &packing, &err),
-                &err);
+            memory_try(&failing,
+                       try_pack(row_strategies[i], 1, SP_PAD_CONTEXT, &batch, 50, 2, &packing, ERR),
+                       ERR);
             if (failing.status == SP_OK) {
                 sp_packing_fini(&packing);
             }

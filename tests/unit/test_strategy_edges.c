@@ -146,20 +146,19 @@ static void write_scenario(char *text, const char *kind, const layout *at, const
 // True: there is a plan.
 static bool run_one(const char *text, bool may_refuse)
 {
-    sp_error err;
     scenario_run r;
     observed seen = {.scenario = &r.scenario};
     const sp_evaluate_options options = {.engine = {.verify = true},
                                          .compared = true,
                                          .observer = check_plan,
                                          .observer_context = &seen};
-    sp_status status = run_text(text, &options, &r, &err);
+    sp_status status = run_text(text, &options, &r, ERR);
     if (status == SP_OK) {
         check_run(text, &r, &seen);
     } else if (may_refuse) {
-        check_reason(text, status, &err);
+        check_reason(text, status, ERR);
     } else {
-        must_succeed_for(text, status, &err);
+        must_succeed_for(text, status);
     }
     run_fini(&r);
     return status == SP_OK;
@@ -182,20 +181,9 @@ static void run_all(size_t workload_index, const char *workload)
 #define FOUR(x) x ", " x ", " x ", " x
 #define SIXTEEN(x) FOUR(FOUR(x))
 
-TEST(one_sample)
-{
-    run_all(0, "'lengths': [5000], 'samples_per_batch': 1");
-}
-
-TEST(one_token)
-{
-    run_all(1, "'lengths': [1], 'samples_per_batch': 1");
-}
-
-TEST(equal_samples)
-{
-    run_all(0, "'lengths': [" SIXTEEN("1000") "]");
-}
+TEST_CALL(one_sample, run_all(0, "'lengths': [5000], 'samples_per_batch': 1"))
+TEST_CALL(one_token, run_all(1, "'lengths': [1], 'samples_per_batch': 1"))
+TEST_CALL(equal_samples, run_all(0, "'lengths': [" SIXTEEN("1000") "]"))
 
 // Rows as long as one sample, and so long that all fit one.
 TEST(equal_samples_in_rows)
@@ -215,15 +203,8 @@ TEST(one_giant)
     run_all(1, "'lengths': [" FOUR("60, 40, 30, 70, 50") ", 50000, " FOUR("45, 55") "]");
 }
 
-TEST(fewer_samples_than_ranks)
-{
-    run_all(0, "'lengths': [900, 4000]");
-}
-
-TEST(a_batch_of_one_token_rows)
-{
-    run_all(1, "'lengths': [3, 1, 2], 'context': 3");
-}
+TEST_CALL(fewer_samples_than_ranks, run_all(0, "'lengths': [900, 4000]"))
+TEST_CALL(a_batch_of_one_token_rows, run_all(1, "'lengths': [3, 1, 2], 'context': 3"))
 
 // A last batch after an uneven one, and a batch that begins the list again.
 TEST(several_batches)
@@ -353,20 +334,17 @@ TEST(no_empty_samples)
     static const int64_t tokens[] = {700, 0, 30};
     for (int k = 0; sp_strategy_names[k] != NULL; k++) {
         char text[RUN_TEXT];
-        sp_error err;
         sp_scenario scenario;
         const layout one = {1, 1, 1, NULL};
         write_scenario(text, sp_strategy_names[k], &one, "'lengths': [700, 0, 30]", "");
-        assert_int_equal(run_read(text, &scenario, &err), SP_ERR_CONTENT);
-        assert_non_null(strstr(err.message[0], "lengths"));
-        assert_non_null(strstr(err.message[0], "got 0"));
+        must_fail_with(run_read(text, &scenario, ERR), SP_ERR_CONTENT, "lengths");
+        assert_non_null(strstr(ERR->message[0], "got 0"));
         sp_planner *planner;
         sp_batch_plan *plan;
         write_scenario(text, sp_strategy_names[k], &one, "'lengths': [700, 30]", "");
-        must_succeed_for(text, run_read(text, &scenario, &err), &err);
-        must_succeed_for(text, sp_planner_new(&scenario, &planner, &err), &err);
-        assert_int_equal(sp_plan_batch(planner, tokens, 3, &plan, &err), SP_ERR_CONTENT);
-        assert_non_null(strstr(err.message[0], "sample 1"));
+        must_succeed_for(text, run_read(text, &scenario, ERR));
+        must_succeed_for(text, sp_planner_new(&scenario, &planner, ERR));
+        must_fail_with(sp_plan_batch(planner, tokens, 3, &plan, ERR), SP_ERR_CONTENT, "sample 1");
         assert_null(plan);
         sp_planner_free(planner);
         sp_scenario_fini(&scenario);
@@ -395,7 +373,6 @@ TEST(over_length)
             char asked[256];
             char text[RUN_TEXT];
             scenario_run r;
-            sp_error err;
             snprintf(asked, sizeof asked, workload, "drop", 3);
             write_scenario(text, sp_strategy_names[k], &plain_layouts[l], asked, settings);
             run_good(text, &run_verified, &r);
@@ -414,10 +391,10 @@ TEST(over_length)
 
             snprintf(asked, sizeof asked, workload, "error", 5);
             write_scenario(text, sp_strategy_names[k], &plain_layouts[l], asked, settings);
-            must_succeed_for(text, run_read(text, &r.scenario, &err), &err);
-            assert_int_equal(sp_evaluate_batches(&r.scenario, &r.batches, &err), SP_ERR_CONTENT);
-            assert_non_null(strstr(err.message[0], "sample 1"));
-            assert_non_null(strstr(err.message[0], "1001 tokens"));
+            must_succeed_for(text, run_read(text, &r.scenario, ERR));
+            must_fail_with(sp_evaluate_batches(&r.scenario, &r.batches, ERR), SP_ERR_CONTENT,
+                           "sample 1");
+            assert_non_null(strstr(ERR->message[0], "1001 tokens"));
             sp_scenario_fini(&r.scenario);
         }
     }

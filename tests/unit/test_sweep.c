@@ -8,11 +8,7 @@
 
 static void must_read(const char *text, sweep_spec *spec)
 {
-    sp_error err;
-    sp_error_clear(&err);
-    if (sweep_spec_from_json(fixture_document(text), "sweep.json", spec, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(sweep_spec_from_json(fixture_document(text), "sweep.json", spec, ERR));
 }
 
 // ---- runs ----
@@ -80,11 +76,8 @@ static sp_status run_sweep(const char *text, const char *path, int threads, bool
 
 static json_t *fresh_lines(const char *text, int threads, sweep_summary *summary)
 {
-    sp_error err;
     remove("out.jsonl");
-    if (run_sweep(text, "out.jsonl", threads, false, NULL, summary, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(run_sweep(text, "out.jsonl", threads, false, NULL, summary, ERR));
     json_t *lines = lines_of("out.jsonl");
     remove("out.jsonl");
     return lines;
@@ -216,11 +209,10 @@ TEST(a_stated_count_of_microbatches_may_be_infeasible)
 TEST(resumed_files_are_the_same)
 {
     sp_prng prng;
-    sp_error err;
     sweep_summary summary;
     size_t bytes = 0;
     remove("out.jsonl");
-    assert_int_equal(run_sweep(UNIFORM_SWEEP, "out.jsonl", 2, false, NULL, &summary, &err), SP_OK);
+    must_succeed(run_sweep(UNIFORM_SWEEP, "out.jsonl", 2, false, NULL, &summary, ERR));
     char *text = file_text("out.jsonl", &bytes);
     json_t *expected = lines_of("out.jsonl");
     sp_prng_seed(&prng, 7);
@@ -231,8 +223,7 @@ TEST(resumed_files_are_the_same)
             whole += text[c] == '\n';
         }
         write_text("out.jsonl", text, cut);
-        assert_int_equal(
-            run_sweep(UNIFORM_SWEEP, "out.jsonl", 1 + i % 4, true, NULL, &summary, &err), SP_OK);
+        must_succeed(run_sweep(UNIFORM_SWEEP, "out.jsonl", 1 + i % 4, true, NULL, &summary, ERR));
         assert_int_equal(summary.resumed, whole);
         assert_int_equal(summary.written, UNIFORM_POINTS);
         json_t *lines = lines_of("out.jsonl");
@@ -254,14 +245,13 @@ TEST(files_that_do_not_fit_are_refused)
     static const char *const texts[] = {
         "not JSON\n", "{}\n", "{\"point\":{}}\n", "{\"point\":{},\"status\":\"fine\"}\n",
         other,        base};
-    sp_error err;
     sweep_summary summary;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         size_t bytes = 0;
         write_text("out.jsonl", texts[i], strlen(texts[i]));
-        sp_status status = run_sweep(UNIFORM_SWEEP, "out.jsonl", 2, true, NULL, &summary, &err);
+        sp_status status = run_sweep(UNIFORM_SWEEP, "out.jsonl", 2, true, NULL, &summary, ERR);
         assert_int_equal(sp_status_exit(status), 3);
-        assert_non_null(strstr(err.message[0], "out.jsonl:1:"));
+        assert_non_null(strstr(ERR->message[0], "out.jsonl:1:"));
         char *text = file_text("out.jsonl", &bytes);
         assert_string_equal(text, texts[i]);
         free(text);
@@ -273,32 +263,30 @@ TEST(files_that_do_not_fit_are_refused)
     assert_int_equal(run_sweep("{'base': {'uniform_costs': {'f_ms': 1, 'b_ms': 1}}, 'grid': "
                                "{'schedule.kind': ['gpipe'], 'parallel.pp': [1], "
                                "'schedule.microbatches': [8], 'parallel.chunks_per_rank': [1]}}",
-                               "out.jsonl", 2, true, NULL, &summary, &err),
+                               "out.jsonl", 2, true, NULL, &summary, ERR),
                      SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "out.jsonl:2: is past the last point"));
+    assert_non_null(strstr(ERR->message[0], "out.jsonl:2: is past the last point"));
     // Without being told to go on, a file that holds something is left alone.
-    assert_int_equal(run_sweep(UNIFORM_SWEEP, "out.jsonl", 2, false, NULL, &summary, &err),
+    assert_int_equal(run_sweep(UNIFORM_SWEEP, "out.jsonl", 2, false, NULL, &summary, ERR),
                      SP_ERR_IO);
     remove("out.jsonl");
-    assert_int_equal(run_sweep(UNIFORM_SWEEP, "no/such/out.jsonl", 2, false, NULL, &summary, &err),
+    assert_int_equal(run_sweep(UNIFORM_SWEEP, "no/such/out.jsonl", 2, false, NULL, &summary, ERR),
                      SP_ERR_IO);
 }
 
 TEST(a_stop_leaves_whole_lines)
 {
     static const volatile sig_atomic_t at_once = 1;
-    sp_error err;
     sweep_summary summary;
     json_t *expected = fresh_lines(UNIFORM_SWEEP, 2, &summary);
-    assert_int_equal(run_sweep(UNIFORM_SWEEP, "out.jsonl", 1, false, &at_once, &summary, &err),
-                     SP_OK);
+    must_succeed(run_sweep(UNIFORM_SWEEP, "out.jsonl", 1, false, &at_once, &summary, ERR));
     // One thread is at most its window ahead.
     assert_true(summary.written <= SWEEP_WINDOW + 1);
     assert_true(summary.stopped);
     json_t *lines = lines_of("out.jsonl");
     assert_int_equal(json_array_size(lines), summary.written);
     json_decref(lines);
-    assert_int_equal(run_sweep(UNIFORM_SWEEP, "out.jsonl", 2, true, NULL, &summary, &err), SP_OK);
+    must_succeed(run_sweep(UNIFORM_SWEEP, "out.jsonl", 2, true, NULL, &summary, ERR));
     lines = lines_of("out.jsonl");
     assert_true(json_equal(lines, expected));
     json_decref(lines);
@@ -314,17 +302,15 @@ TEST(equal_workloads_share_their_batches)
         "{'model': 'llama-7b', 'workload': {'lengths': 'wikipedia'}}",
         "{'model': 'llama-13b', 'parallel': {'pp': 4}, 'workload': {'lengths': 'wikipedia'}}",
         "{'model': 'llama-7b', 'workload': {'lengths': 'wikipedia', 'seed': 2}}"};
-    sp_error err;
     sweep_batch_cache *cache = NULL;
     sweep_batch_entry *entries[3];
-    sp_error_clear(&err);
-    assert_int_equal(sweep_batch_cache_new(&cache, &err), SP_OK);
+    must_succeed(sweep_batch_cache_new(&cache, ERR));
     for (int i = 0; i < 3; i++) {
         sp_scenario scenario;
         sp_batches own;
-        assert_int_equal(fixture_read(texts[i], &scenario, &err), SP_OK);
-        assert_int_equal(sweep_batch_cache_acquire(cache, &scenario, &entries[i], &err), SP_OK);
-        assert_int_equal(sp_batches_make(&scenario.workload, &own, &err), SP_OK);
+        must_succeed(fixture_read(texts[i], &scenario, ERR));
+        must_succeed(sweep_batch_cache_acquire(cache, &scenario, &entries[i], ERR));
+        must_succeed(sp_batches_make(&scenario.workload, &own, ERR));
         const sp_batches *found = sweep_batch_entry_batches(entries[i]);
         assert_int_equal(found->batch[0].count, own.batch[0].count);
         assert_memory_equal(found->batch[0].tokens, own.batch[0].tokens,
@@ -360,19 +346,16 @@ TEST(cached_scenarios_are_as_read)
         "{'model': 'llama-7b', 'profile': 'carrier', 'workload': {'lengths': 'lengths.txt'}}",
         "{'model': 'llama-7b', 'workload': {'lengths': 'lengths.csv', 'column': 'mine'}}",
         "{'model': 'llama-7b', 'workload': {'lengths': 'lengths.txt'}}"};
-    sp_error err;
     sp_scenario_cache *cache = NULL;
-    sp_error_clear(&err);
-    assert_int_equal(sp_scenario_cache_new(&cache, &err), SP_OK);
+    must_succeed(sp_scenario_cache_new(&cache, ERR));
     for (int pass = 0; pass < 2; pass++) {
         for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
             sp_scenario read;
             sp_scenario cached;
-            assert_int_equal(fixture_read(texts[i], &read, &err), SP_OK);
+            must_succeed(fixture_read(texts[i], &read, ERR));
             json_t *document = fixture_document(texts[i]);
-            assert_int_equal(
-                sp_scenario_from_json_cached(document, "scenario.json", cache, &cached, &err),
-                SP_OK);
+            must_succeed(
+                sp_scenario_from_json_cached(document, "scenario.json", cache, &cached, ERR));
             json_decref(document);
             assert_true(json_equal(read.resolved, cached.resolved));
             assert_same_curve(&read.profile.gemm_rate, &cached.profile.gemm_rate);
@@ -390,9 +373,9 @@ TEST(cached_scenarios_are_as_read)
     for (int pass = 0; pass < 2; pass++) {
         sp_scenario scenario;
         json_t *document = fixture_document("{'model': 'llama-7b', 'profile': 'broken'}");
-        sp_error_clear(&err);
+        sp_error_clear(ERR);
         assert_int_equal(
-            sp_scenario_from_json_cached(document, "scenario.json", cache, &scenario, &err),
+            sp_scenario_from_json_cached(document, "scenario.json", cache, &scenario, ERR),
             SP_ERR_CONTENT);
         json_decref(document);
     }

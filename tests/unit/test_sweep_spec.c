@@ -27,10 +27,7 @@ static sp_status read_spec(const char *text, sweep_spec *spec, sp_error *err)
 
 static void must_read(const char *text, sweep_spec *spec)
 {
-    sp_error err;
-    if (read_spec(text, spec, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_succeed(read_spec(text, spec, ERR));
 }
 
 // ---- the condition ----
@@ -89,11 +86,10 @@ TEST(where_is_true_or_false)
         {"--1 == 1 && !!tp", true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        sp_error err;
         bool value = !cases[i].value;
-        sp_status status = holds(cases[i].text, &value, &err);
+        sp_status status = holds(cases[i].text, &value, ERR);
         if (status != SP_OK || value != cases[i].value) {
-            fail_msg("%s: %s", cases[i].text, status != SP_OK ? err.message[0] : "wrong value");
+            fail_msg("%s: %s", cases[i].text, status != SP_OK ? ERR->message[0] : "wrong value");
         }
     }
 }
@@ -126,37 +122,34 @@ TEST(where_errors_name_the_character)
         {"\x01", "character 1: expected a number, a string, a name or '(', got byte 0x01"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        sp_error err;
         char expected[SP_ERROR_TEXT];
         bool value = false;
-        assert_int_equal(holds(cases[i].text, &value, &err), SP_ERR_CONTENT);
+        assert_int_equal(holds(cases[i].text, &value, ERR), SP_ERR_CONTENT);
         snprintf(expected, sizeof expected, "sweep.json: where: %s", cases[i].message);
-        assert_string_equal(err.message[0], expected);
-        assert_int_equal(err.count, 1);
+        assert_string_equal(ERR->message[0], expected);
+        assert_int_equal(ERR->count, 1);
     }
 }
 
 TEST(where_bounds_nesting_and_length)
 {
     char text[SWEEP_WHERE_BYTES + 2];
-    sp_error err;
     bool value = false;
     memset(text, '(', sizeof text);
     text[1000] = '\0';
-    assert_int_equal(holds(text, &value, &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "less nesting"));
+    must_fail_with(holds(text, &value, ERR), SP_ERR_CONTENT, "less nesting");
     memset(text, '!', sizeof text);
     text[1000] = '\0';
-    assert_int_equal(holds(text, &value, &err), SP_ERR_CONTENT);
+    assert_int_equal(holds(text, &value, ERR), SP_ERR_CONTENT);
     // A chain is no nesting.
     for (int i = 0; i < SWEEP_WHERE_BYTES; i++) {
         text[i] = i % 2 == 0 ? '1' : '+';
     }
     text[SWEEP_WHERE_BYTES - 1] = '\0';
-    must_succeed(holds(text, &value, &err), &err);
+    must_succeed(holds(text, &value, ERR));
     memset(text, ' ', sizeof text);
     text[SWEEP_WHERE_BYTES + 1] = '\0';
-    assert_int_equal(holds(text, &value, &err), SP_ERR_CONTENT);
+    assert_int_equal(holds(text, &value, ERR), SP_ERR_CONTENT);
 }
 
 typedef enum random_op { OR, AND, EQ, NE, LE, GE, LT, GT, ADD, SUB, MUL, DIV, MOD } random_op;
@@ -238,10 +231,9 @@ TEST(where_agrees_with_an_independent_evaluation)
     int trues = 0;
     for (int i = 0; i < 3000; i++) {
         char text[8192];
-        sp_error err;
         bool value = false;
         bool expected = random_expression(&prng, 4, true, 0, text, sizeof text) != 0.0;
-        if (holds(text, &value, &err) != SP_OK || value != expected) {
+        if (holds(text, &value, ERR) != SP_OK || value != expected) {
             fail_msg("%s", text);
         }
         trues += expected;
@@ -252,18 +244,15 @@ TEST(where_agrees_with_an_independent_evaluation)
 TEST(where_names_may_be_ambiguous)
 {
     sweep_spec spec;
-    sp_error err;
-    assert_int_equal(read_spec("{'base': {'a': {'kind': 1}, 'b': {'kind': 2}}, 'grid': {}, "
-                               "'where': 'kind == 1'}",
-                               &spec, &err),
-                     SP_ERR_CONTENT);
-    assert_string_equal(err.message[0],
-                        "sweep.json: where: character 1: 'kind' may be 'a.kind' or 'b.kind'");
+    must_fail(read_spec("{'base': {'a': {'kind': 1}, 'b': {'kind': 2}}, 'grid': {}, "
+                        "'where': 'kind == 1'}",
+                        &spec, ERR),
+              SP_ERR_CONTENT, "sweep.json: where: character 1: 'kind' may be 'a.kind' or 'b.kind'");
     must_read("{'base': {'a': {'kind': 1}, 'b': {'kind': 2}}, 'grid': {}, "
               "'where': 'a.kind == 1 && b.kind == 2'}",
               &spec);
     int64_t points = 0;
-    must_succeed(sweep_spec_count(&spec, &points, &err), &err);
+    must_succeed(sweep_spec_count(&spec, &points, ERR));
     assert_int_equal(points, 1);
     sweep_spec_fini(&spec);
 }
@@ -300,9 +289,7 @@ TEST(spec_errors)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sweep_spec spec;
-        sp_error err;
-        assert_int_equal(read_spec(cases[i].text, &spec, &err), cases[i].status);
-        assert_string_equal(err.message[0], cases[i].message);
+        must_fail(read_spec(cases[i].text, &spec, ERR), cases[i].status, cases[i].message);
     }
 }
 
@@ -318,8 +305,7 @@ TEST(spec_bounds_the_combinations)
     }
     strcat(text, "}}");
     sweep_spec spec;
-    sp_error err;
-    assert_int_equal(read_spec(text, &spec, &err), SP_ERR_LIMIT);
+    assert_int_equal(read_spec(text, &spec, ERR), SP_ERR_LIMIT);
 }
 
 // Points come as nested loops over the axes would give them, and none is missing or twice.
@@ -330,13 +316,12 @@ TEST(points_are_those_of_nested_loops)
     static const int dp[] = {1, 2, 4, 8, 16};
     sweep_spec spec;
     sweep_cursor cursor;
-    sp_error err;
     bool found = false;
     int64_t points = 0;
     must_read("{'base': {}, 'grid': {'parallel.tp': [1, 2, 4, 8], 'parallel.pp': [1, 2, 3], "
               "'parallel.dp': [1, 2, 4, 8, 16]}, 'where': 'tp * pp * dp == 16'}",
               &spec);
-    sp_error_clear(&err);
+    sp_error_clear(ERR);
     sweep_cursor_begin(&cursor, &spec);
     for (int64_t combination = 0; combination < 60; combination++) {
         int64_t a = combination / 15;
@@ -345,7 +330,7 @@ TEST(points_are_those_of_nested_loops)
         if (tp[a] * pp[b] * dp[c] != 16) {
             continue;
         }
-        must_succeed(sweep_cursor_next(&cursor, &found, &err), &err);
+        must_succeed(sweep_cursor_next(&cursor, &found, ERR));
         assert_true(found);
         assert_int_equal(cursor.combination, combination);
         assert_int_equal(cursor.digit[0], a);
@@ -356,10 +341,10 @@ TEST(points_are_those_of_nested_loops)
         assert_memory_equal(digit, cursor.digit, 3 * sizeof digit[0]);
         points++;
     }
-    must_succeed(sweep_cursor_next(&cursor, &found, &err), &err);
+    must_succeed(sweep_cursor_next(&cursor, &found, ERR));
     assert_false(found);
     int64_t counted = 0;
-    must_succeed(sweep_spec_count(&spec, &counted, &err), &err);
+    must_succeed(sweep_spec_count(&spec, &counted, ERR));
     assert_int_equal(counted, points);
     sweep_spec_fini(&spec);
 }
@@ -396,12 +381,11 @@ TEST(scenario_of_a_point_leaves_the_base_alone)
 TEST(axes_may_hold_objects)
 {
     sweep_spec spec;
-    sp_error err;
     int64_t points = 0;
     must_read("{'base': {'parallel': {'tp': 64}}, 'grid': {'parallel': [{'tp': 2, 'pp': 4}, {'pp': "
               "8}, {'tp': 8}]}, 'where': 'tp * pp * dp == 8'}",
               &spec);
-    must_succeed(sweep_spec_count(&spec, &points, &err), &err);
+    must_succeed(sweep_spec_count(&spec, &points, ERR));
     assert_int_equal(points, 3);
     sweep_spec_fini(&spec);
 }
@@ -411,10 +395,10 @@ TEST(spec_survives_lack_of_memory)
     memory_failures failing = {0};
     while (memory_fails(&failing)) {
         sweep_spec spec;
-        sp_error err = {0};
+        sp_error_clear(ERR);
         json_t *document = document_of(
             GRID_OF_LAYOUTS ", 'where': 'tp * pp <= 8 && recompute != \\u0027full\\u0027'}");
-        memory_try(&failing, sweep_spec_from_json(document, "sweep.json", &spec, &err), &err);
+        memory_try(&failing, sweep_spec_from_json(document, "sweep.json", &spec, ERR), ERR);
         if (failing.status == SP_OK) {
             sweep_spec_fini(&spec);
         }

@@ -222,16 +222,15 @@ static void random_case_make(random_case *c, sp_prng *prng)
 {
     static const sp_schedule_kind kinds[] = {SP_SCHEDULE_1F1B, SP_SCHEDULE_INTERLEAVED,
                                              SP_SCHEDULE_ZB_H1, SP_SCHEDULE_GPIPE};
-    sp_error err = {0};
     sp_schedule_spec spec = {.kind = kinds[sp_prng_below(prng, sizeof kinds / sizeof kinds[0])]};
     *c = (random_case){.layout = {.tp = 1, .cp = 1}};
     c->layout.pp = 2 + (int)sp_prng_below(prng, 3);
     c->layout.dp = 1 + (int)sp_prng_below(prng, 3);
     c->layout.chunks = spec.kind == SP_SCHEDULE_INTERLEAVED ? 1 + (int)sp_prng_below(prng, 3) : 1;
     int m = c->layout.pp * (1 + (int)sp_prng_below(prng, 3));
-    must_succeed(uniform_packing(&c->packing, c->layout.dp, m, &err), &err);
-    must_succeed(sp_plan_init(&c->plan, &c->layout, &c->packing, &err), &err);
-    must_succeed(sp_schedule_generate(&spec, NULL, "test", &c->plan, &err), &err);
+    must_succeed(uniform_packing(&c->packing, c->layout.dp, m, ERR));
+    must_succeed(sp_plan_init(&c->plan, &c->layout, &c->packing, ERR));
+    must_succeed(sp_schedule_generate(&spec, NULL, "test", &c->plan, ERR));
     random_costs(prng, &c->layout, &c->packing, 0, &c->costs);
 }
 
@@ -257,12 +256,10 @@ static void draw_buckets(random_case *c, sp_prng *prng, int64_t most_ns)
 
 static void simulate(const random_case *c, sp_timeline *timeline)
 {
-    sp_error err = {0};
     sp_engine_options options = {.verify = true, .unfold = true};
     sp_memory_timeline memory;
     sp_engine_counts counts;
-    must_succeed(sp_simulate(&c->plan, &c->costs, &options, timeline, &memory, &counts, &err),
-                 &err);
+    must_succeed(sp_simulate(&c->plan, &c->costs, &options, timeline, &memory, &counts, ERR));
     sp_memory_timeline_fini(&memory);
 }
 

@@ -17,13 +17,11 @@ typedef struct outcome {
 static void simulate(const sp_plan *plan, sp_step_costs *costs, bool blocking, bool unfold,
                      outcome *o)
 {
-    sp_error err = {0};
     sp_engine_options options = {.verify = true, .unfold = unfold};
     costs->blocking_transfers = blocking;
     *o = (outcome){0};
-    must_succeed(sp_simulate(plan, costs, &options, &o->timeline, &o->memory, &o->counts, &err),
-                 &err);
-    must_succeed(sp_step_metrics_compute(&o->timeline, &o->memory, &o->metrics, &err), &err);
+    must_succeed(sp_simulate(plan, costs, &options, &o->timeline, &o->memory, &o->counts, ERR));
+    must_succeed(sp_step_metrics_compute(&o->timeline, &o->memory, &o->metrics, ERR));
 }
 
 static void outcome_fini(outcome *o)
@@ -52,13 +50,12 @@ typedef struct pipeline {
 
 static void pipeline_init(pipeline *s, int p, int m)
 {
-    sp_error err = {0};
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_1F1B};
     *s = (pipeline){.layout = {.tp = 1, .cp = 1, .pp = p, .dp = 1, .chunks = 1}};
-    must_succeed(uniform_packing(&s->packing, 1, m, &err), &err);
-    must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, &err), &err);
-    must_succeed(sp_schedule_generate(&spec, NULL, "test", &s->plan, &err), &err);
-    must_succeed(sp_i_step_costs_init(&s->costs, &s->layout, &s->packing, p, false, &err), &err);
+    must_succeed(uniform_packing(&s->packing, 1, m, ERR));
+    must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, ERR));
+    must_succeed(sp_schedule_generate(&spec, NULL, "test", &s->plan, ERR));
+    must_succeed(sp_i_step_costs_init(&s->costs, &s->layout, &s->packing, p, false, ERR));
     for (int i = 0; i < p; i++) {
         s->costs.class_of_vstage[i] = i;
     }
@@ -264,9 +261,7 @@ TEST(all_schedules)
                               .chunks = cases[c].chunks,
                               .microbatches = 8,
                               .slices = cases[c].slices,
-                              .f_ns = 1000,
-                              .i_ns = 1100,
-                              .w_ns = 900,
+                              .ns = {1000, 1100, 900},
                               .p2p_ns = p2p_ns};
             sp_engine_options options = {0};
             uniform_step step;
@@ -294,7 +289,6 @@ TEST(chunks_of_one_rank)
 {
     uniform_case u = {.kind = SP_SCHEDULE_V_MIN,
                       .pp = 1,
-                      .dp = 1,
                       .chunks = 2,
                       .microbatches = 5,
                       .f_ns = 100,
@@ -307,12 +301,9 @@ TEST(chunks_of_one_rank)
     uniform_step_fini(&step);
     u = (uniform_case){.kind = SP_SCHEDULE_ZB_V,
                        .pp = 3,
-                       .dp = 1,
                        .chunks = 2,
                        .microbatches = 1,
-                       .f_ns = 100,
-                       .i_ns = 200,
-                       .w_ns = 0,
+                       .ns = {100, 200, 0},
                        .p2p_ns = 7};
     uniform_step_run(&u, &options, &step);
     assert_int_equal(makespan(&step.plan, &step.costs, true), 6 * 300 + 8 * 7);
@@ -324,7 +315,6 @@ TEST(folding)
 {
     sp_prng prng = prng_seeded(23);
     for (int kinds = 1; kinds <= 3; kinds++) {
-        sp_error err = {0};
         sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 3, .chunks = 2};
         sp_schedule_spec spec = {.kind = SP_SCHEDULE_INTERLEAVED};
         sp_packing packing;
@@ -332,9 +322,9 @@ TEST(folding)
         sp_step_costs costs;
         outcome folded;
         outcome unfolded;
-        must_succeed(uniform_packing(&packing, layout.dp, 8, &err), &err);
-        must_succeed(sp_plan_init(&plan, &layout, &packing, &err), &err);
-        must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, &err), &err);
+        must_succeed(uniform_packing(&packing, layout.dp, 8, ERR));
+        must_succeed(sp_plan_init(&plan, &layout, &packing, ERR));
+        must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, ERR));
         random_costs(&prng, &layout, &packing, kinds, &costs);
         simulate(&plan, &costs, true, false, &folded);
         simulate(&plan, &costs, true, true, &unfolded);

@@ -65,15 +65,8 @@ static void demand_everywhere(const char *key, sp_status status, const char *rea
     }
 }
 
-TEST(failing_action)
-{
-    demand_everywhere("fail", SP_ERR_INTERNAL, "it fails on demand");
-}
-
-TEST(exhausted_action)
-{
-    demand_everywhere("exhaust", SP_ERR_INFEASIBLE, "it finds no memory");
-}
+TEST_CALL(failing_action, demand_everywhere("fail", SP_ERR_INTERNAL, "it fails on demand"))
+TEST_CALL(exhausted_action, demand_everywhere("exhaust", SP_ERR_INFEASIBLE, "it finds no memory"))
 
 TEST(stalled_action)
 {
@@ -172,13 +165,11 @@ TEST(what_is_refused)
 TEST(wrong_number_of_processes)
 {
     failing_run f;
-    sp_error err = {0};
     sp_transport three = {.rank = 0, .ranks = 3};
     const sp_i_exec_site site = {.backend = "host", .transport = &three};
     make(&f, 0);
-    assert_int_equal(sp_i_exec_check_transport(&f.request, &site, &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0],
-                        "backend 'host': a plan of 2 ranks cannot run on 3 processes");
+    must_fail(sp_i_exec_check_transport(&f.request, &site, ERR), SP_ERR_CONTENT,
+              "backend 'host': a plan of 2 ranks cannot run on 3 processes");
     failing_run_fini(&f);
 }
 
@@ -207,18 +198,16 @@ TEST(words_of_the_first)
     sp_transport transport = {.ops = &gone, .rank = 1, .ranks = 2};
     const sp_i_exec_run run = {.transport = &transport};
     sp_error own = {0};
-    sp_error err = {0};
     sp_error_set(&own, SP_ERR_NO_MEMORY, "memory ran out");
-    assert_int_equal(sp_i_exec_report_failure(&run, own.status, &own, &err), SP_ERR_INTERNAL);
-    assert_int_equal(err.count, 1);
-    assert_string_equal(err.message[0], first_words);
+    must_fail(sp_i_exec_report_failure(&run, own.status, &own, ERR), SP_ERR_INTERNAL, first_words);
+    assert_int_equal(ERR->count, 1);
     // A reason that all ranks find stays whole.
-    own = err = (sp_error){0};
+    own = *ERR = (sp_error){0};
     sp_error_set(&own, SP_ERR_INTERNAL, "gone");
     sp_error_set(&own, SP_ERR_INTERNAL, "and more");
-    assert_int_equal(sp_i_exec_report_failure(&run, own.status, &own, &err), SP_ERR_INTERNAL);
-    assert_int_equal(err.count, 2);
-    assert_string_equal(err.message[0], "gone");
+    assert_int_equal(sp_i_exec_report_failure(&run, own.status, &own, ERR), SP_ERR_INTERNAL);
+    assert_int_equal(ERR->count, 2);
+    assert_string_equal(ERR->message[0], "gone");
 }
 
 // Between actions too: the rank that waits does not put its own name before them.
@@ -230,11 +219,9 @@ TEST(words_of_the_first_between_actions)
     sp_i_exec_rank ranks[2] = {{0}};
     sp_i_exec_run run = {
         .transport = &transport, .runtime = machine, .ranks = ranks, .here = 1, .end_here = 2};
-    sp_error err = {0};
     assert_int_equal(sp_comm_world_new(2, &options, &run.world, NULL), SP_OK);
     ranks[1].links.me = sp_comm_of(run.world, 1);
-    assert_int_equal(sp_i_exec_synchronize_rank(&run, &ranks[1], &err), SP_ERR_INTERNAL);
-    assert_int_equal(err.count, 1);
-    assert_string_equal(err.message[0], first_words);
+    must_fail(sp_i_exec_synchronize_rank(&run, &ranks[1], ERR), SP_ERR_INTERNAL, first_words);
+    assert_int_equal(ERR->count, 1);
     sp_comm_world_free(run.world);
 }

@@ -1,9 +1,11 @@
 // Plans of every schedule and strategy whose ranks stand alone, as in processes of their own; steps
 // one after another, with clipping, without shards of optimizer states, with everything beside the
 // packs that ranks can tell each other.
+#include "tests/support/initializers.h"
 #include "tests/support/joined_runs.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 
 #define PLANNED \
     "{'layers': 4, 'hidden': 8192, 'ffn': 16384, 'heads': 64, 'kv_heads': 8, 'vocab': 32000}"
@@ -38,15 +40,9 @@ static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
     execution *e = context;
     (void)err;
     const joined_settings settings = {.late = e->steps % 2 != 0, .skewed = e->steps == 2};
-    const sp_run_request request = {.plan = view->plan,
-                                    .model = &e->model,
-                                    .memory = &e->run.scenario.memory,
-                                    .clock = SP_CLOCK_WALL,
-                                    .precision = SP_FP64,
-                                    .seed = 5,
-                                    .steps = e->steps,
-                                    .options = e->options,
-                                    .option_count = e->option_count,
+    const sp_run_request request = {RUN_OF(view->plan, &e->model, &e->run.scenario.memory),
+                                    .clock = SP_CLOCK_WALL, RUN_STEPS(SP_FP64, 5, e->steps),
+                                    RUN_OPTIONS(e->options, e->option_count),
                                     .memory_points = true};
     joined_runs_agree(&e->device, &request, &settings);
     sp_run *run = host_run(&e->device, &request);
@@ -174,9 +170,7 @@ static void make_ordered(sp_prng *prng, const sp_layout *layout, sp_packing *pac
 {
     for (int32_t s = 0; s < layout->dp * ORDERED; s++) {
         int64_t tokens = packing->batch->tokens[s];
-        sp_slice slice = {.sample = s, .tokens = tokens, .computed_tokens = tokens};
-        assert_true(sp_pack_list_begin(&packing->forward, s % layout->dp, 1));
-        assert_true(sp_pack_list_add(&packing->forward, slice, true));
+        assert_true(pack_sample(&packing->forward, s % layout->dp, 1, s, tokens));
     }
     assert_int_equal(sp_plan_init(plan, layout, packing, NULL), SP_OK);
     for (int i = 0; i < layout->dp * layout->pp; i++) {
@@ -212,14 +206,8 @@ TEST(orders_of_their_own)
         }
         sp_packing_init(&packing, &batch, layout.dp);
         make_ordered(&prng, &layout, &packing, &plan);
-        const sp_run_request request = {.plan = &plan,
-                                        .model = &model,
-                                        .memory = &memory,
-                                        .clock = SP_CLOCK_WALL,
-                                        .precision = SP_FP64,
-                                        .seed = 6,
-                                        .steps = 1,
-                                        .memory_points = true};
+        const sp_run_request request = {RUN_OF(&plan, &model, &memory), .clock = SP_CLOCK_WALL,
+                                        RUN_STEPS(SP_FP64, 6, 1), .memory_points = true};
         joined_runs_agree(&device, &request, &(joined_settings){.late = i % 2 == 0});
         sp_plan_fini(&plan);
         sp_packing_fini(&packing);

@@ -15,69 +15,33 @@ static void agrees(const sp_run_request *request)
     joined_runs_agree(&device, request, &settings);
 }
 
-static void agree(const host_random *draw)
+static void agree(host_random draw)
 {
-    host_random own = *draw;
-    own.agrees = agrees;
-    own.precision = SP_FP64;
-    own.clock = SP_CLOCK_WALL;
+    draw.agrees = agrees;
+    draw.clock = SP_CLOCK_WALL;
+    draw.count = test_rounds(draw.count);
     host_open(&device);
-    host_random_agree(&own);
+    host_random_agree(draw);
     host_close(&device);
 }
 
-TEST(pipeline)
+TEST_CALL(pipeline, agree((host_random){.seed = 31, .count = 25}))
+TEST_CALL(tied_table, agree((host_random){.gpt = true, .seed = 32, .count = 15, .most_tp_bits = 1}))
+TEST_CALL(tensor_parallel, agree((host_random){.seed = 33, .count = 12, .most_tp_bits = 2}))
+TEST_CALL(context_parallel,
+          agree((host_random){.seed = 34, .count = 12, .most_cp = 3, .merges = true}))
+
+static void agree_at_once(host_random draw)
 {
-    const sp_model model = host_llama();
-    agree(&(host_random){.model = &model, .dropout = "0", .seed = 31, .count = 25, .most_cp = 1});
+    draw.most_tp_bits = 1;
+    draw.most_cp = 2;
+    draw.merges = true;
+    draw.count = 8;
+    agree(draw);
+    draw.gpt = true;
+    draw.dropout = "0.1";
+    agree(draw);
 }
 
-TEST(tied_table)
-{
-    const sp_model model = host_gpt();
-    agree(&(host_random){
-        .model = &model, .dropout = "0", .seed = 32, .count = 15, .most_tp_bits = 1, .most_cp = 1});
-}
-
-TEST(tensor_parallel)
-{
-    const sp_model model = host_llama();
-    agree(&(host_random){
-        .model = &model, .dropout = "0", .seed = 33, .count = 12, .most_tp_bits = 2, .most_cp = 1});
-}
-
-TEST(context_parallel)
-{
-    const sp_model model = host_llama();
-    agree(&(host_random){
-        .model = &model, .dropout = "0", .seed = 34, .count = 12, .most_cp = 3, .merges = true});
-}
-
-TEST(spread_vocabulary)
-{
-    const sp_model models[] = {host_llama(), host_gpt()};
-    for (int m = 0; m < 2; m++) {
-        agree(&(host_random){.model = &models[m],
-                             .dropout = m == 1 ? "0.1" : "0",
-                             .seed = 35,
-                             .count = 8,
-                             .most_tp_bits = 1,
-                             .most_cp = 2,
-                             .merges = true,
-                             .vocab = true});
-    }
-}
-
-TEST(all_at_once)
-{
-    const sp_model models[] = {host_llama(), host_gpt()};
-    for (int m = 0; m < 2; m++) {
-        agree(&(host_random){.model = &models[m],
-                             .dropout = m == 1 ? "0.1" : "0",
-                             .seed = 36,
-                             .count = 8,
-                             .most_tp_bits = 1,
-                             .most_cp = 2,
-                             .merges = true});
-    }
-}
+TEST_CALL(spread_vocabulary, agree_at_once((host_random){.seed = 35, .vocab = true}))
+TEST_CALL(all_at_once, agree_at_once((host_random){.seed = 36}))

@@ -7,6 +7,7 @@
 #include "solver/evaluate/evaluate.h"
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 
 enum { TEXT = 2048, MOST_STAGES = 64, LAYERS = 40 };
 
@@ -21,7 +22,7 @@ static sp_status read_scenario(const char *text, sp_scenario *scenario, sp_error
     for (char *c = json; *c != '\0'; c++) {
         *c = *c == '\'' ? '"' : *c;
     }
-    must_succeed(sp_json_read_text(json, strlen(json), "test", &root, err), err);
+    must_succeed(sp_json_read_text(json, strlen(json), "test", &root, ERR));
     sp_status status = sp_scenario_from_json(root, "test", NULL, 0, scenario, err);
     json_decref(root);
     return status;
@@ -54,8 +55,7 @@ static int64_t rank_parameters(const sp_model *model, const sp_layout *layout, i
     sp_stage stages[MOST_STAGES];
     sp_stage held[MOST_STAGES];
     sp_bytes bytes;
-    sp_error err = {0};
-    must_succeed(sp_layout_stages(layout, model->layers, "test", stages, &err), &err);
+    must_succeed(sp_layout_stages(layout, model->layers, "test", stages, ERR));
     for (int c = 0; c < layout->chunks; c++) {
         held[c] = stages[sp_layout_vstage(layout, rank, c)];
     }
@@ -119,21 +119,17 @@ static void flat_costs_make(const sp_model *model, const sp_layout *layout, sp_r
 {
     static const char *const arithmetic_only[] = {
         "memory.gb_per_s=1e15", "links.nvlink_latency_us=0", "links.nic_latency_us=0", NULL};
-    sp_error err = {0};
     *f = (flat_costs){.cluster = {.gpus_per_node = 8,
                                   .nics_per_node = 8,
                                   .nic_bytes_per_s = 50e9,
                                   .peak_flops_per_s = 1e15}};
-    must_succeed(sp_cluster_fit(&f->cluster, sp_layout_ranks(layout), "test", &err), &err);
-    must_succeed(flat_profile(arithmetic_only, &f->profile, &err), &err);
+    must_succeed(sp_cluster_fit(&f->cluster, sp_layout_ranks(layout), "test", ERR));
+    must_succeed(flat_profile(arithmetic_only, &f->profile, ERR));
     must_succeed(sp_cost_model_init(&f->model, model, layout, &f->cluster, &f->profile,
-                                    (sp_memory_options){.recompute = recompute}, "test", &err),
-                 &err);
+                                    (sp_memory_options){.recompute = recompute}, "test", ERR));
     sp_packing_init(&f->packing, NULL, layout->dp);
-    assert_true(sp_pack_list_begin(&f->packing.forward, 0, 1));
-    sp_slice slice = {.tokens = tokens, .computed_tokens = tokens};
-    assert_true(sp_pack_list_add(&f->packing.forward, slice, true));
-    must_succeed(sp_cost_model_build(&f->model, &f->packing, &f->costs, &err), &err);
+    assert_true(pack_sample(&f->packing.forward, 0, 1, 0, tokens));
+    must_succeed(sp_cost_model_build(&f->model, &f->packing, &f->costs, ERR));
 }
 
 static void flat_costs_fini(flat_costs *f)
@@ -251,19 +247,18 @@ static sp_status measure(void *context, const sp_step_view *view, sp_error *err)
 
 static void run(const char *text, FILE *plan, step *s)
 {
-    sp_error err;
     sp_batches batches;
     *s = (step){.plan = plan};
     const sp_evaluate_options options = {
         .engine = {.verify = true}, .observer = measure, .observer_context = s};
-    must_succeed_for(text, read_scenario(text, &s->scenario, &err), &err);
+    must_succeed_for(text, read_scenario(text, &s->scenario, ERR));
     if (plan != NULL) {
-        must_succeed_for(text, sp_plan_json_begin(plan, s->scenario.resolved, &err), &err);
+        must_succeed_for(text, sp_plan_json_begin(plan, s->scenario.resolved, ERR));
     }
-    must_succeed_for(text, sp_evaluate_batches(&s->scenario, &batches, &err), &err);
-    must_succeed_for(text, sp_evaluate(&s->scenario, &batches, &options, &s->result, &err), &err);
+    must_succeed_for(text, sp_evaluate_batches(&s->scenario, &batches, ERR));
+    must_succeed_for(text, sp_evaluate(&s->scenario, &batches, &options, &s->result, ERR));
     if (plan != NULL) {
-        must_succeed_for(text, sp_plan_json_end(plan, &err), &err);
+        must_succeed_for(text, sp_plan_json_end(plan, ERR));
     }
     sp_batches_fini(&batches);
 }
@@ -391,7 +386,6 @@ TEST(plans_round_trip)
         {"zb-v", "0, 6, 6, 6, 6, 6, 6, 4", 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        sp_error err = {0};
         char text[TEXT];
         step s;
         FILE *file = tmpfile();
@@ -402,23 +396,19 @@ TEST(plans_round_trip)
         json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, NULL);
         assert_non_null(root);
         sp_scenario stored;
-        must_succeed_for(text,
-                         sp_scenario_from_json(json_object_get(root, "scenario"), "stored", NULL, 0,
-                                               &stored, &err),
-                         &err);
+        must_succeed_for(text, sp_scenario_from_json(json_object_get(root, "scenario"), "stored",
+                                                     NULL, 0, &stored, ERR));
         assert_non_null(stored.layout.stage_layers);
         for (int v = 0; v < 4 * cases[i].chunks; v++) {
             assert_int_equal(stored.layout.stage_layers[v], s.scenario.layout.stage_layers[v]);
         }
         assert_true(json_equal(stored.resolved, s.scenario.resolved));
         sp_plan_file plans;
-        must_succeed_for(text, sp_plan_json_read(root, "plan.json", &stored.layout, &plans, &err),
-                         &err);
+        must_succeed_for(text, sp_plan_json_read(root, "plan.json", &stored.layout, &plans, ERR));
         const sp_evaluate_options verified = {.engine = {.verify = true}};
         sp_result again;
         must_succeed_for(
-            text, sp_evaluate_plans(&stored, plans.plans, plans.count, &verified, &again, &err),
-            &err);
+            text, sp_evaluate_plans(&stored, plans.plans, plans.count, &verified, &again, ERR));
         assert_int_equal(again.batches[0].iteration_ns, s.result.batches[0].iteration_ns);
         assert_int_equal(again.peak_bytes, s.result.peak_bytes);
         sp_result_fini(&again);
@@ -439,11 +429,10 @@ static int64_t derived_int(const json_t *derived, const char *key)
 
 TEST(derived_facts_name_both_ends)
 {
-    sp_error err;
     sp_scenario scenario;
     const char *text =
         "{'model': 'llama-13b', 'parallel': {'pp': 4, 'stage_layers': [11, 10, 12, 7]}}";
-    must_succeed_for(text, read_scenario(text, &scenario, &err), &err);
+    must_succeed_for(text, read_scenario(text, &scenario, ERR));
     json_t *derived = sp_scenario_derived(&scenario);
     assert_null(json_object_get(derived, "layers_per_chunk"));
     assert_int_equal(derived_int(derived, "fewest_layers_per_chunk"), 7);
@@ -457,16 +446,15 @@ TEST(memory_may_run_out)
     const char *text = "{'model': 'llama-13b', 'parallel': {'pp': 4, 'stage_layers': [11, 10, 10, "
                        "9]}, 'workload': {'uniform': 512}}";
     for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_error err;
         sp_scenario scenario;
         sp_cost_model cost = {0};
         memory_begin(&failing);
-        sp_status status = read_scenario(text, &scenario, &err);
+        sp_status status = read_scenario(text, &scenario, ERR);
         if (status == SP_OK) {
             status = sp_cost_model_init(&cost, &scenario.model, &scenario.layout, &scenario.cluster,
-                                        &scenario.profile, scenario.memory, "test", &err);
+                                        &scenario.profile, scenario.memory, "test", ERR);
         }
-        memory_end(&failing, status, &err);
+        memory_end(&failing, status, ERR);
         sp_cost_model_fini(&cost);
         sp_scenario_fini(&scenario);
     }
@@ -481,34 +469,29 @@ TEST(closed_memory_formulas_need_equal_shares)
     static const int even[] = {10, 10, 10, 10};
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 1, .stage_layers = uneven};
     const sp_planner_options options = {.order = SP_PLANNER_1F1B, .sequence_tokens = 4096};
-    sp_error err = {0};
     sp_bytes bytes;
     sp_bytes plain;
-    assert_int_equal(sp_planner_memory(&model, &layout, &options, "test", &bytes, &err),
-                     SP_ERR_CONTENT);
-    assert_string_equal(err.message[0],
-                        "test: parallel.stage_layers: memory.model \"slimpipe-planner\" knows "
-                        "equal shares of the layers alone");
-    sp_error_clear(&err);
+    must_fail(sp_planner_memory(&model, &layout, &options, "test", &bytes, ERR), SP_ERR_CONTENT,
+              "test: parallel.stage_layers: memory.model \"slimpipe-planner\" knows "
+              "equal shares of the layers alone");
+    sp_error_clear(ERR);
     layout.stage_layers = even;
-    must_succeed(sp_planner_memory(&model, &layout, &options, "test", &bytes, &err), &err);
+    must_succeed(sp_planner_memory(&model, &layout, &options, "test", &bytes, ERR));
     layout.stage_layers = NULL;
-    must_succeed(sp_planner_memory(&model, &layout, &options, "test", &plain, &err), &err);
+    must_succeed(sp_planner_memory(&model, &layout, &options, "test", &plain, ERR));
     assert_int_equal(sp_bytes_total(&bytes), sp_bytes_total(&plain));
 }
 
 TEST(the_exchange_needs_equal_shares)
 {
-    sp_error err;
     sp_scenario scenario;
     const char *uneven = "{'model': 'llama-13b', 'parallel': {'pp': 2, 'stage_layers': [21, 19]}, "
                          "'schedule': {'kind': 'slimpipe', 'slices': 4, 'exchange': true}}";
     const char *even = "{'model': 'llama-13b', 'parallel': {'pp': 2, 'stage_layers': [20, 20]}, "
                        "'schedule': {'kind': 'slimpipe', 'slices': 4, 'exchange': true}}";
-    assert_int_equal(read_scenario(uneven, &scenario, &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0],
-                        "test: schedule.exchange: needs equally many layers on every virtual "
-                        "stage, parallel.stage_layers differ");
-    must_succeed_for(even, read_scenario(even, &scenario, &err), &err);
+    must_fail(read_scenario(uneven, &scenario, ERR), SP_ERR_CONTENT,
+              "test: schedule.exchange: needs equally many layers on every virtual "
+              "stage, parallel.stage_layers differ");
+    must_succeed_for(even, read_scenario(even, &scenario, ERR));
     sp_scenario_fini(&scenario);
 }

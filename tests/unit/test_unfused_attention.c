@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "tests/support/flat_profile.h"
+#include "tests/support/initializers.h"
 #include "tests/support/pack_times.h"
 
 #include "sim/base/prng.h"
@@ -12,20 +13,9 @@
     "128,"                                                                                      \
     "1],[64,64,0.7]],\"level\":\"fitted\",\"source\":\"s\"}"
 
-static sp_error err;
 static sp_profile profile;
 
-static const sp_model gpt = {.name = "gpt",
-                             .layers = 2,
-                             .hidden = 1024,
-                             .ffn = 4096,
-                             .heads = 16,
-                             .kv_heads = 16,
-                             .head_dim = 64,
-                             .vocab = 51200,
-                             .activation = SP_GELU,
-                             .norm = SP_LAYERNORM,
-                             .positional = SP_LEARNED};
+static const sp_model gpt = {.name = "gpt", GPT_SHAPE(2, 1024, 4096, 16, 51200)};
 
 static const sp_cluster one_node = {
     .gpus_per_node = 8, .nodes = 1, .nics_per_node = 4, .nic_bytes_per_s = 25e9};
@@ -38,8 +28,7 @@ static const double unfused_more_bytes[2] = {24, 18};
 
 static void load(const char *const *overrides)
 {
-    sp_error_clear(&err);
-    assert_int_equal(flat_profile(overrides, &profile, &err), SP_OK);
+    must_succeed(flat_profile(overrides, &profile, ERR));
 }
 
 static pack_times_case case_of(int tp)

@@ -181,14 +181,13 @@ static bool ends(walker *w)
 static bool all_end(const sp_plan *plan, bool shares)
 {
     walker w = {.plan = plan};
-    sp_error err = {0};
     size_t lanes = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
     size_t packs = plan->packing->forward.count + sp_packing_backward(plan->packing)->count;
     size_t entries = packs * (size_t)plan->layout.dp * (size_t)sp_layout_vstages(&plan->layout) + 1;
     sp_plan bare = *plan;
     bare.layout.vocab_parallel = shares;
     w.plan = &bare;
-    must_succeed(sp_shares_make(&bare, &w.shares, &err), &err);
+    must_succeed(sp_shares_make(&bare, &w.shares, ERR));
     w.done = calloc(lanes, sizeof *w.done);
     w.shares_done = calloc(lanes, sizeof *w.shares_done);
     w.over[0] = calloc(entries, sizeof(bool));
@@ -219,8 +218,7 @@ static int count_of(const sp_share *shares, size_t count, sp_share_end end, int3
 static void each_once(const sp_plan *plan)
 {
     sp_shares shares;
-    sp_error err = {0};
-    must_succeed(sp_shares_make(plan, &shares, &err), &err);
+    must_succeed(sp_shares_make(plan, &shares, ERR));
     for (int d = 0; d < plan->layout.dp; d++) {
         for (int p = 0; p < plan->layout.pp; p++) {
             size_t count;
@@ -295,9 +293,10 @@ static const struct {
 static sp_status stands_as_by_hand(void *context, const sp_step_view *view, sp_error *err)
 {
     bool *seen = context;
+    (void)err;
     sp_shares shares;
     size_t at = 0;
-    must_succeed(sp_shares_make(view->plan, &shares, err), err);
+    must_succeed(sp_shares_make(view->plan, &shares, ERR));
     for (int p = 0; p < 2; p++) {
         size_t count;
         const sp_share *of = sp_shares_of(&shares, &view->plan->layout, 0, p, &count);
@@ -360,7 +359,6 @@ TEST(simulations_agree_with_the_longest_path)
 // Peaks of a timeline without the shares that take no time.
 static void peaks_without_idle_shares(const sp_step_view *view, int64_t *peak_bytes, size_t *idle)
 {
-    sp_error err = {0};
     size_t ranks = view->timeline->rank_count;
     sp_timeline timeline = *view->timeline;
     sp_memory_timeline memory;
@@ -381,7 +379,7 @@ static void peaks_without_idle_shares(const sp_step_view *view, int64_t *peak_by
             }
         }
     }
-    must_succeed(sp_memory_replay(&timeline, view->costs, false, &memory, &err), &err);
+    must_succeed(sp_memory_replay(&timeline, view->costs, false, &memory, ERR));
     for (size_t r = 0; r < ranks; r++) {
         peak_bytes[r] = sp_bytes_total(&memory.ranks[r].peak);
         free(timeline.ranks[r].shares);

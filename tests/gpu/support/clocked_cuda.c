@@ -1,4 +1,5 @@
 #include "tests/gpu/support/clocked_cuda.h"
+#include "tests/support/initializers.h"
 
 #include "tests/gpu/support/computing_cublas.h"
 
@@ -105,17 +106,7 @@ static int attend(const sp_kernel_attention_shape *shape, const sp_cuda_attentio
     return cudaSuccess;
 }
 
-static const sp_model small = {.name = "small",
-                               .layers = 2,
-                               .hidden = 256,
-                               .ffn = 640,
-                               .heads = 4,
-                               .kv_heads = 2,
-                               .head_dim = 64,
-                               .vocab = 1024,
-                               .activation = SP_SWIGLU,
-                               .norm = SP_RMSNORM,
-                               .positional = SP_ROPE};
+static const sp_model small = {.name = "small", LLAMA_SHAPE(2, 256, 640, 4, 2, 1024)};
 
 sp_status clocked_calibrate(json_t *base, int places, json_t **document, sp_error *err)
 {

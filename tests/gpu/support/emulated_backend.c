@@ -94,10 +94,9 @@ sp_runtime *emulated_machine_new(int ranks, bool partitioned, int64_t memory_byt
     const sp_i_cuda_machine_options options = {
         .ranks = ranks, .partitioned = partitioned, .memory_bytes = memory_bytes};
     sp_runtime *machine;
-    sp_error err = {0};
     fake_cuda_reset(&api);
     computing_cublas_reset(&cublas);
-    assert_int_equal(sp_i_cuda_machine_new(&device, &cublas, &options, &machine, &err), SP_OK);
+    must_succeed(sp_i_cuda_machine_new(&device, &cublas, &options, &machine, ERR));
     machine->ops->enter(machine, 0);
     return machine;
 }

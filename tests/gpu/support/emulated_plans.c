@@ -5,6 +5,7 @@
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/support/execution_rules.h"
 #include "tests/support/host_run.h"
+#include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -175,16 +176,10 @@ static sp_status run_plan(void *context, const sp_step_view *view, sp_error *err
     running *r = context;
     const char *dropout = r->plan->dropout != NULL ? r->plan->dropout : "0";
     const sp_backend_option options[] = {{"dropout", dropout}};
-    const sp_run_request request = {.plan = view->plan,
-                                    .model = &r->run.scenario.model,
-                                    .memory = &r->run.scenario.memory,
-                                    .clock = r->plan->clock,
-                                    .precision = SP_BF16,
-                                    .seed = 5,
-                                    .steps = 1,
-                                    .options = options,
-                                    .option_count = 1,
-                                    .memory_points = true};
+    const sp_run_request request = {
+        RUN_OF(view->plan, &r->run.scenario.model, &r->run.scenario.memory),
+        .clock = r->plan->clock, RUN_STEPS(SP_BF16, 5, 1), RUN_OPTIONS(options, 1),
+        .memory_points = true};
     (void)err;
     r->most_offloaded = r->plan->device == NULL
                             ? emulated_request_agrees(&request)

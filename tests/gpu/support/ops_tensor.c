@@ -25,10 +25,10 @@ void ops_begin(void)
 
 void ops_end(void)
 {
-    sp_error err = {0};
-    sp_status status = ops_machine->ops->synchronize(ops_machine, &err);
+    sp_error_clear(ERR);
+    sp_status status = ops_machine->ops->synchronize(ops_machine, ERR);
     if (status != SP_OK) {
-        print_error("%s\n", err.message[0]);
+        print_error("%s\n", ERR->message[0]);
     }
     assert_int_equal(status, SP_OK);
     emulated_machine_free(ops_machine);
