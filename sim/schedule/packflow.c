@@ -27,6 +27,7 @@ typedef struct run {
     const sp_packflow_job *job;
     int vstages;
     rank *ranks;       // [pp]
+    int64_t *next_ns;  // [pp] starts of what they would start next
     progress *done;    // [vstages]
     int *rank_of;      // [vstages]
     int *vstage_of;    // [pp * chunks] by rank, then chunk
@@ -47,14 +48,25 @@ size_t sp_packflow_length(const sp_packflow_job *job)
            (size_t)job->layout->chunks;
 }
 
-// What a started action makes ready is on the ranks of the virtual stages beside it.
-static void choose_again(run *r, int vstage)
+static void choose_on(run *r, int k)
 {
-    for (int v = vstage - 1; v <= vstage + 1; v++) {
-        if (v >= 0 && v < r->vstages) {
-            int k = r->rank_of[v];
-            r->ranks[k].next = choose(r, k);
-        }
+    r->ranks[k].next = choose(r, k);
+    r->next_ns[k] = r->ranks[k].next.start_ns;
+}
+
+// A started forward makes that of its pack ready on the next virtual stage, a backward on the one
+// before: where that is what comes next there.
+static void choose_again(run *r, int k, const choice *started)
+{
+    int v = started->vstage;
+    choose_on(r, k);
+    if (started->kind == SP_PACKFLOW_F && v + 1 < r->vstages &&
+        r->done[v + 1].forwards + 1 == r->done[v].forwards) {
+        choose_on(r, r->rank_of[v + 1]);
+    }
+    if (started->kind == SP_PACKFLOW_B && v > 0 &&
+        r->done[v - 1].backwards + 1 == r->done[v].backwards) {
+        choose_on(r, r->rank_of[v - 1]);
     }
 }
 
@@ -62,18 +74,19 @@ static void choose_again(run *r, int vstage)
 static void run_all(run *r)
 {
     size_t left = sp_packflow_length(r->job) * (size_t)r->job->layout->pp;
-    for (int k = 0; k < r->job->layout->pp; k++) {
-        r->ranks[k].next = choose(r, k);
+    int pp = r->job->layout->pp;
+    for (int k = 0; k < pp; k++) {
+        choose_on(r, k);
     }
     for (; left > 0; left--) {
         int first = 0;
-        for (int k = 1; k < r->job->layout->pp; k++) {
-            first = r->ranks[k].next.start_ns < r->ranks[first].next.start_ns ? k : first;
+        for (int k = 1; k < pp; k++) {
+            first = r->next_ns[k] < r->next_ns[first] ? k : first;
         }
-        int vstage = r->ranks[first].next.vstage;
-        SP_ASSERT(r->ranks[first].next.start_ns != NEVER);
+        const choice next = r->ranks[first].next;
+        SP_ASSERT(next.start_ns != NEVER);
         start(r, first);
-        choose_again(r, vstage);
+        choose_again(r, first, &next);
     }
 }
 
@@ -106,6 +119,7 @@ sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_result *result
     run r = {.job = job,
              .vstages = (int)vstages,
              .ranks = sp_i_arena_take(&work, (size_t)job->layout->pp, sizeof *r.ranks),
+             .next_ns = sp_i_arena_take(&work, (size_t)job->layout->pp, sizeof *r.next_ns),
              .done = sp_i_arena_take(&work, vstages, sizeof *r.done),
              .rank_of = sp_i_arena_take(&work, vstages, sizeof *r.rank_of),
              .vstage_of = sp_i_arena_take(&work, vstages, sizeof *r.vstage_of),
