@@ -21,6 +21,8 @@ typedef struct run {
 static void add_run(const sp_i_attention *attention, const run *r, bool forward, bool backward,
                     sp_i_attention_load *load);
 static double run_s(const sp_i_attention *attention, bool backward, const run *r);
+static double slice_s(const sp_i_attention *attention, bool backward, const run *r);
+static const double *remembered_s(const sp_i_attention *attention, bool backward, const run *r);
 static double unfused_s(const sp_i_attention *attention, bool backward, const run *r);
 static double score_weight(const sp_score_model *scores, double keys);
 static bool is_softmax_unfused(const sp_i_attention *attention, const run *r);
@@ -152,9 +154,30 @@ static double run_s(const sp_i_attention *attention, bool backward, const run *r
     if (is_sliced(attention)) {
         return r->count * sliced_s(attention, backward, r);
     }
+    return r->count * (attention->memo != NULL ? *remembered_s(attention, backward, r)
+                                               : slice_s(attention, backward, r));
+}
+
+static double slice_s(const sp_i_attention *attention, bool backward, const run *r)
+{
     double heads = (double)attention->model->heads / attention->layout->tp;
-    return r->count * sp_time_attention_slice(attention->timer, backward, r->length, r->context,
-                                              heads, (double)attention->model->head_dim);
+    return sp_time_attention_slice(attention->timer, backward, r->length, r->context, heads,
+                                   (double)attention->model->head_dim);
+}
+
+static const double *remembered_s(const sp_i_attention *attention, bool backward, const run *r)
+{
+    uint64_t hash =
+        ((uint64_t)r->length * 0x9E3779B97F4A7C15u) ^ ((uint64_t)r->context * 0xC2B2AE3D27D4EB4Fu);
+    sp_i_attention_memo *memo = &attention->memo[(hash >> 40) % SP_I_ATTENTION_MEMOS];
+    if (memo->length < r->length || memo->length > r->length || memo->context < r->context ||
+        memo->context > r->context) {
+        *memo = (sp_i_attention_memo){r->length, r->context, {-1.0, -1.0}};
+    }
+    if (memo->time_s[backward] < 0.0) {
+        memo->time_s[backward] = slice_s(attention, backward, r);
+    }
+    return &memo->time_s[backward];
 }
 
 static double unfused_s(const sp_i_attention *attention, bool backward, const run *r)

@@ -12,14 +12,23 @@
 #include "sim/model/model.h"
 #include "sim/plan/packing.h"
 
+// Times of a slice's attention, forward and backward; negative: not known. A table has so many of
+// them, by a hash of the slice.
+enum { SP_I_ATTENTION_MEMOS = 8192 };
+
+typedef struct sp_i_attention_memo {
+    double length, context, time_s[2];
+} sp_i_attention_memo;
+
 // Whose attention, and what prices it.
 typedef struct sp_i_attention {
     const sp_model *model;
     const sp_layout *layout; // with cp grown by the pack's data-parallel ranks
     const sp_memory_options *memory;
     const sp_op_timer *timer;
-    bool recomputes; // the forward runs again in the backward
-    double *rank_s;  // [2 * cp] to work in; NULL where CP ranks share evenly
+    bool recomputes;           // the forward runs again in the backward
+    double *rank_s;            // [2 * cp] to work in; NULL where CP ranks share evenly
+    sp_i_attention_memo *memo; // NULL: every slice is priced anew
 } sp_i_attention;
 
 // What attention the slices of a pack need in one layer of one rank.

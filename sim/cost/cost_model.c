@@ -123,6 +123,12 @@ static void find_reach(sp_cost_model *cost)
     }
 }
 
+sp_status sp_cost_model_interpolate(sp_cost_model *cost, sp_error *err)
+{
+    cost->approximate = cost->layout->zero < 2;
+    return sp_i_pack_timer_interpolate(cost->packs, err);
+}
+
 double sp_cost_model_least_p2p_s(sp_cost_model *cost)
 {
     sp_op_timer timer = timer_of(cost);
@@ -176,8 +182,13 @@ sp_status sp_cost_model_forward_ns(sp_cost_model *cost, const sp_pack_list *list
     sp_i_pack_time time;
     sp_status status = sp_i_pack_time_of(cost->packs, &timer, list, pack, false, &time, err);
     for (int c = 0; status == SP_OK && c < cost->stage_classes; c++) {
-        sp_action_cost f = sp_i_price_forward(cost, &timer, pack, &time, &cost->class_stage[c]);
-        f_ns[c] = sp_action_cost_ns(&f);
+        const sp_stage *stage = &cost->class_stage[c];
+        if (cost->approximate) {
+            f_ns[c] = sp_i_price_passes_ns(cost, &timer, pack, &time, stage, SP_I_FORWARD);
+        } else {
+            sp_action_cost f = sp_i_price_forward(cost, &timer, pack, &time, stage);
+            f_ns[c] = sp_action_cost_ns(&f);
+        }
     }
     return status;
 }
@@ -190,8 +201,15 @@ sp_status sp_cost_model_backward_ns(sp_cost_model *cost, const sp_pack_list *lis
     sp_i_pack_time time;
     sp_status status = sp_i_pack_time_of(cost->packs, &timer, list, pack, true, &time, err);
     for (int c = 0; status == SP_OK && c < cost->stage_classes; c++) {
-        sp_i_price_backward_ns(cost, &timer, pack, &time, &cost->class_stage[c], split, &b_ns[c],
-                               &w_ns[c]);
+        const sp_stage *stage = &cost->class_stage[c];
+        if (cost->approximate) {
+            unsigned first = SP_I_AGAIN | SP_I_INPUTS | (split ? 0 : SP_I_WEIGHTS);
+            b_ns[c] = sp_i_price_passes_ns(cost, &timer, pack, &time, stage, first);
+            w_ns[c] =
+                split ? sp_i_price_passes_ns(cost, &timer, pack, &time, stage, SP_I_WEIGHTS) : 0;
+        } else {
+            sp_i_price_backward_ns(cost, &timer, pack, &time, stage, split, &b_ns[c], &w_ns[c]);
+        }
     }
     return status;
 }

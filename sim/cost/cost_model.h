@@ -54,6 +54,7 @@ typedef struct sp_cost_model {
     struct sp_least_work *least;   // [slope * classes + class], owned
     struct sp_least_size *sizes;   // [class * SP_LEAST_SIZES + size], owned
     bool pipeline_crosses_nodes;
+    bool approximate;        // sp_cost_model_interpolate
     double slowest_rank;     // time of computation on it over that of a rank alone
     double work_per_token_s; // of sp_cost_model_sample_work_s
     double work_per_square_s;
@@ -64,6 +65,10 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
                              const sp_cluster *cluster, const sp_profile *profile,
                              sp_memory_options memory, const char *source, sp_error *err);
 void sp_cost_model_fini(sp_cost_model *cost);
+
+// From now on times of packs are approximate, within about 0.1 %, and are found several times as
+// fast: for searches that price many packs which are only tried.
+sp_status sp_cost_model_interpolate(sp_cost_model *cost, sp_error *err);
 
 // Costs of every pack on every stage class, transfers, the optimizer epilogue and memory. O(slices
 // + packs * classes). SP_ERR_CONTENT where the layout's CP sharding does not go with packs that are

@@ -30,8 +30,19 @@ void sp_i_price_backward_ns(const sp_cost_model *cost, const sp_op_timer *timer,
 
 // Seconds of an action that runs these passes (bits 1 << pass), without what sharded parameters
 // (ZeRO) add.
+enum {
+    SP_I_FORWARD = 1u << SP_PASS_F,
+    SP_I_AGAIN = 1u << SP_PASS_RECOMPUTE,
+    SP_I_INPUTS = 1u << SP_PASS_I,
+    SP_I_WEIGHTS = 1u << SP_PASS_W
+};
 double sp_i_price_passes_s(const sp_cost_model *cost, const sp_i_pack_time *time,
                            const sp_stage *stage, unsigned passes);
+
+// Its nanoseconds with the exchanges of a spread vocabulary, parts not rounded apart.
+int64_t sp_i_price_passes_ns(const sp_cost_model *cost, const sp_op_timer *timer,
+                             const sp_pack *pack, const sp_i_pack_time *time, const sp_stage *stage,
+                             unsigned passes);
 
 // Seconds that the host takes to launch one pass of a stage (profile.h, sp_host_model). A partial
 // recomputation takes its share of the forward's kernels.

@@ -25,19 +25,27 @@ static sp_i_time stage_time(const sp_cost_model *cost, const sp_i_pack_time *tim
     return total;
 }
 
-// How much longer an action of these passes (bits 1 << pass) takes than the GPU works, because it
-// waits for launches, and the unit's fixed time.
-static double launch_wait_s(const sp_cost_model *cost, const sp_i_pack_time *time,
-                            const sp_stage *stage, unsigned passes)
+static double gpu_s_of(const sp_cost_model *cost, const sp_i_pack_time *time, const sp_stage *stage,
+                       unsigned passes)
 {
-    const sp_host_model *host = &cost->profile->host;
     double gpu_s = 0.0;
-    double host_s = 0.0;
-    double unit_s = 0.0;
     for (int pass = 0; pass < SP_I_PASSES; pass++) {
         if ((passes >> pass & 1u) != 0) {
             sp_i_time part = stage_time(cost, time, stage, (sp_pass)pass);
             gpu_s += part.compute_s + part.tp_s + part.cp_s;
+        }
+    }
+    return gpu_s;
+}
+
+static double launch_wait_behind_s(const sp_cost_model *cost, const sp_i_pack_time *time,
+                                   const sp_stage *stage, unsigned passes, double gpu_s)
+{
+    const sp_host_model *host = &cost->profile->host;
+    double host_s = 0.0;
+    double unit_s = 0.0;
+    for (int pass = 0; pass < SP_I_PASSES; pass++) {
+        if ((passes >> pass & 1u) != 0) {
             host_s += sp_i_exec_s(host, time, stage, (sp_pass)pass, cost->pipeline_crosses_nodes);
             unit_s += sp_i_unit_share[pass] * host->unit_s;
         }
@@ -45,17 +53,19 @@ static double launch_wait_s(const sp_cost_model *cost, const sp_i_pack_time *tim
     return sp_i_launch_wait_s(host, gpu_s, host_s) + unit_s;
 }
 
+// How much longer an action of these passes (bits 1 << pass) takes than the GPU works, because it
+// waits for launches, and the unit's fixed time.
+static double launch_wait_s(const sp_cost_model *cost, const sp_i_pack_time *time,
+                            const sp_stage *stage, unsigned passes)
+{
+    return launch_wait_behind_s(cost, time, stage, passes, gpu_s_of(cost, time, stage, passes));
+}
+
 double sp_i_price_passes_s(const sp_cost_model *cost, const sp_i_pack_time *time,
                            const sp_stage *stage, unsigned passes)
 {
-    double total_s = launch_wait_s(cost, time, stage, passes);
-    for (int pass = 0; pass < SP_I_PASSES; pass++) {
-        if ((passes >> pass & 1u) != 0) {
-            sp_i_time part = stage_time(cost, time, stage, (sp_pass)pass);
-            total_s += part.compute_s + part.tp_s + part.cp_s;
-        }
-    }
-    return total_s;
+    double gpu_s = gpu_s_of(cost, time, stage, passes);
+    return gpu_s + launch_wait_behind_s(cost, time, stage, passes, gpu_s);
 }
 
 static void add_launch_wait(const sp_cost_model *cost, const sp_i_pack_time *time,
@@ -87,6 +97,20 @@ static double vocabulary_exchange_s(const sp_cost_model *cost, const sp_op_timer
         (double)pack->computed / layout->cp / layout->tp * (double)cost->model->hidden * BYTES_BF16;
     return sp_time_collective(timer, kind, sp_cluster_group(cost->cluster, cost->layout, SP_DIM_PP),
                               bytes);
+}
+
+int64_t sp_i_price_passes_ns(const sp_cost_model *cost, const sp_op_timer *timer,
+                             const sp_pack *pack, const sp_i_pack_time *time, const sp_stage *stage,
+                             unsigned passes)
+{
+    double time_s = sp_i_price_passes_s(cost, time, stage, passes);
+    if ((passes & SP_I_FORWARD) != 0) {
+        time_s += vocabulary_exchange_s(cost, timer, pack, time->layout, stage, SP_ALL_GATHER);
+    }
+    if ((passes & SP_I_INPUTS) != 0) {
+        time_s += vocabulary_exchange_s(cost, timer, pack, time->layout, stage, SP_REDUCE_SCATTER);
+    }
+    return sp_i_cut_ns(time_s);
 }
 
 sp_action_cost sp_i_price_forward(const sp_cost_model *cost, const sp_op_timer *timer,
@@ -127,17 +151,15 @@ static sp_i_backward_price price_work(const sp_cost_model *cost, const sp_op_tim
     return p;
 }
 
-enum { AGAIN = 1u << SP_PASS_RECOMPUTE, INPUTS = 1u << SP_PASS_I, WEIGHTS = 1u << SP_PASS_W };
-
 sp_i_backward_price sp_i_price_backward(const sp_cost_model *cost, const sp_op_timer *timer,
                                         const sp_pack *pack, const sp_i_pack_time *time,
                                         const sp_stage *stage)
 {
     sp_i_backward_price p = price_work(cost, timer, pack, time, stage);
-    add_launch_wait(cost, time, stage, AGAIN, &p.r);
-    add_launch_wait(cost, time, stage, AGAIN | INPUTS, &p.i);
-    add_launch_wait(cost, time, stage, WEIGHTS, &p.w);
-    add_launch_wait(cost, time, stage, AGAIN | INPUTS | WEIGHTS, &p.b);
+    add_launch_wait(cost, time, stage, SP_I_AGAIN, &p.r);
+    add_launch_wait(cost, time, stage, SP_I_AGAIN | SP_I_INPUTS, &p.i);
+    add_launch_wait(cost, time, stage, SP_I_WEIGHTS, &p.w);
+    add_launch_wait(cost, time, stage, SP_I_AGAIN | SP_I_INPUTS | SP_I_WEIGHTS, &p.b);
     sp_i_zero_backward(cost, timer, stage, time, &p.b, &p.i, &p.w, &p.r);
     return p;
 }
@@ -148,10 +170,10 @@ void sp_i_price_backward_ns(const sp_cost_model *cost, const sp_op_timer *timer,
 {
     sp_i_backward_price p = price_work(cost, timer, pack, time, stage);
     if (split) {
-        add_launch_wait(cost, time, stage, AGAIN | INPUTS, &p.i);
-        add_launch_wait(cost, time, stage, WEIGHTS, &p.w);
+        add_launch_wait(cost, time, stage, SP_I_AGAIN | SP_I_INPUTS, &p.i);
+        add_launch_wait(cost, time, stage, SP_I_WEIGHTS, &p.w);
     } else {
-        add_launch_wait(cost, time, stage, AGAIN | INPUTS | WEIGHTS, &p.b);
+        add_launch_wait(cost, time, stage, SP_I_AGAIN | SP_I_INPUTS | SP_I_WEIGHTS, &p.b);
     }
     sp_i_zero_backward(cost, timer, stage, time, &p.b, &p.i, &p.w, &p.r);
     *b_ns = sp_action_cost_ns(split ? &p.i : &p.b);
@@ -161,6 +183,9 @@ void sp_i_price_backward_ns(const sp_cost_model *cost, const sp_op_timer *timer,
 static double layer_s(const sp_host_model *host, const sp_i_pack_time *time, sp_pass pass,
                       bool pipeline_crosses_nodes)
 {
+    if (!(host->layer_s + host->tp_rank_s + host->softmax_s + host->cp_step_s > 0.0)) {
+        return 0.0;
+    }
     int tp = time->layout->tp;
     double growth = 1.0 + host->tp_growth * log2((double)tp);
     double launches = 0.25 * host->layer_s * growth;

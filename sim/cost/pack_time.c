@@ -7,6 +7,10 @@
 
 enum { MEMO = 4096 }; // token counts kept: candidates of a search repeat them
 
+// Where times are interpolated: tokens on one rank between two whose times are computed. A multiple
+// of a GEMM's tile, so that no step of the tiles falls between the two.
+enum { CELL = 64 };
+
 // One part in one pass.
 typedef struct pass_ops {
     sp_inventory inventory;
@@ -16,6 +20,7 @@ typedef struct pass_ops {
     double pair_bytes;           // score traffic of the unfused attention, per full pair
     double unfused_pair_bytes;   // more where its softmax is unfused
     double ring_bytes_per_token; // keys and values around the CP ring
+    bool attends;                // any of these
 } pass_ops;
 
 // Inventories and groups for packs of `dp_count` merged data-parallel ranks.
@@ -42,6 +47,9 @@ struct sp_i_pack_timer {
     sp_memory_options memory;
     variant **variants; // by dp_count, [1..dp]; made when first asked for
     memo *memos;        // [MEMO], by token count modulo MEMO
+    bool interpolates;
+    sp_i_attention_memo *attention; // NULL unless it interpolates
+    memo between;                   // interpolated last
 };
 
 static variant *variant_new(const sp_i_pack_timer *packs, int dp_count);
@@ -50,6 +58,8 @@ static void pass_ops_build(const sp_i_pack_timer *packs, const sp_layout *layout
                            sp_pass pass, pass_ops *ops);
 static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer, const variant *v,
                                int dp_count, int64_t tokens);
+static const memo *interpolated_times(sp_i_pack_timer *packs, const sp_op_timer *timer,
+                                      const variant *v, int dp_count, int64_t tokens);
 static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *v,
                                    const sp_op_timer *timer);
 static sp_i_time pass_time(const sp_i_attention *attention, sp_group cp_group, const pass_ops *ops,
@@ -90,8 +100,16 @@ void sp_i_pack_timer_free(sp_i_pack_timer *packs)
         variant_free(packs->variants[i]);
     }
     sp_i_free(packs->variants);
+    sp_i_free(packs->attention);
     sp_i_free(packs->memos);
     sp_i_free(packs);
+}
+
+sp_status sp_i_pack_timer_interpolate(sp_i_pack_timer *packs, sp_error *err)
+{
+    packs->interpolates = true;
+    packs->attention = sp_i_calloc(SP_I_ATTENTION_MEMOS, sizeof *packs->attention);
+    return packs->attention != NULL ? SP_OK : sp_error_no_memory(err, "the cost model");
 }
 
 static int ring_steps(const sp_i_pack_timer *packs, const sp_layout *layout)
@@ -112,7 +130,9 @@ sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
             return sp_error_no_memory(err, "the cost model");
         }
     }
-    const memo *tokens = token_times(packs, timer, *v, pack->dp_count, pack->computed);
+    const memo *tokens = packs->interpolates
+                             ? interpolated_times(packs, timer, *v, pack->dp_count, pack->computed)
+                             : token_times(packs, timer, *v, pack->dp_count, pack->computed);
     const pass_ops *layer = (*v)->ops[SP_PART_LAYER];
     sp_i_attention attention = attention_of(packs, *v, timer);
     bool recomputes = attention.recomputes;
@@ -131,8 +151,11 @@ sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
                 continue;
             }
             sp_i_time *of = &time->of[part][pass];
-            *of = pass_time(&attention, (*v)->cp, &(*v)->ops[part][pass], &load,
-                            tokens->qkv_s[pass], (sp_pass)pass);
+            const pass_ops *ops = &(*v)->ops[part][pass];
+            if (ops->attends) {
+                *of =
+                    pass_time(&attention, (*v)->cp, ops, &load, tokens->qkv_s[pass], (sp_pass)pass);
+            }
             of->compute_s += tokens->compute_s[part][pass];
             of->tp_s += tokens->tp_s[part][pass];
         }
@@ -238,12 +261,15 @@ static void pass_ops_build(const sp_i_pack_timer *packs, const sp_layout *layout
             ops->ring_bytes_per_token += op->bytes_per_token * op->repeat;
         }
     }
+    ops->attends = ops->attentions > 0 || ops->pair_bytes + ops->unfused_pair_bytes > 0.0 ||
+                   ops->ring_bytes_per_token > 0.0;
 }
 
 static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer, const variant *v,
                                int dp_count, int64_t tokens)
 {
-    memo *entry = &packs->memos[(uint64_t)tokens % MEMO];
+    // Counts at the ends of cells keep apart, too.
+    memo *entry = &packs->memos[((uint64_t)tokens * 0x9E3779B97F4A7C15u >> 40) % MEMO];
     if (entry->dp_count == dp_count && entry->tokens == tokens) {
         return entry;
     }
@@ -263,6 +289,31 @@ static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer,
     return entry;
 }
 
+// Between the first and the last token count of a cell, which has CELL tokens a rank.
+static const memo *interpolated_times(sp_i_pack_timer *packs, const sp_op_timer *timer,
+                                      const variant *v, int dp_count, int64_t tokens)
+{
+    int64_t cell = (int64_t)CELL * v->layout.cp;
+    int64_t first = (tokens - 1) / cell * cell + 1;
+    if (tokens <= cell || tokens == first || tokens == first + cell - 1) {
+        return token_times(packs, timer, v, dp_count, tokens);
+    }
+    const memo a = *token_times(packs, timer, v, dp_count, first);
+    const memo *b = token_times(packs, timer, v, dp_count, first + cell - 1);
+    memo *m = &packs->between;
+    double w = (double)(tokens - first) / (double)(cell - 1);
+    for (int pass = 0; pass < SP_I_PASSES; pass++) {
+        for (int part = 0; part < SP_I_PARTS; part++) {
+            m->compute_s[part][pass] =
+                a.compute_s[part][pass] + w * (b->compute_s[part][pass] - a.compute_s[part][pass]);
+            m->tp_s[part][pass] =
+                a.tp_s[part][pass] + w * (b->tp_s[part][pass] - a.tp_s[part][pass]);
+        }
+        m->qkv_s[pass] = a.qkv_s[pass] + w * (b->qkv_s[pass] - a.qkv_s[pass]);
+    }
+    return m;
+}
+
 static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *v,
                                    const sp_op_timer *timer)
 {
@@ -271,7 +322,8 @@ static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *
                             .memory = &packs->memory,
                             .timer = timer,
                             .recomputes = v->ops[SP_PART_LAYER][SP_PASS_RECOMPUTE].attentions > 0,
-                            .rank_s = v->rank_s};
+                            .rank_s = v->rank_s,
+                            .memo = packs->attention};
 }
 
 static sp_i_time pass_time(const sp_i_attention *attention, sp_group cp_group, const pass_ops *ops,

@@ -36,6 +36,11 @@ sp_status sp_i_pack_timer_new(const sp_model *model, const sp_layout *layout,
                               sp_i_pack_timer **packs, sp_error *err);
 void sp_i_pack_timer_free(sp_i_pack_timer *packs);
 
+// From now on times that depend on the tokens alone are interpolated between counts 64 tokens a
+// rank apart, and attention of slices that were priced before is looked up: for searches, which
+// price many packs that are only tried.
+sp_status sp_i_pack_timer_interpolate(sp_i_pack_timer *packs, sp_error *err);
+
 // O(slices + operators). Only the passes a side needs are filled: SP_PASS_F for forward packs, the
 // others for backward packs.
 sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
