@@ -31,10 +31,11 @@
       "rank_tokens")                                                                              \
     X("slimpack-symmetric", slimpack_symmetric, SEARCH,                                           \
       "long samples cut, packs that grow and shrink, backward packs as forward", SP_OF_SLIMPACK,  \
-      .sliced = true, SP_BRINGS(PACKFLOW))                                                        \
+      .sliced = true, SP_BRINGS(PACKFLOW), .choose_chunks = sp_i_choose_chunks)                   \
     X("slimpack", slimpack, SEARCH,                                                               \
       "slimpack-symmetric, with backward packs of their own (arXiv 2509.26246)",                  \
-      SP_OF_SLIMPACK ", asymmetric", .sliced = true, SP_BRINGS(PACKFLOW))                         \
+      SP_OF_SLIMPACK ", asymmetric", .sliced = true, SP_BRINGS(PACKFLOW),                         \
+      .choose_chunks = sp_i_choose_chunks)                                                        \
     X("slimpack-zb", slimpack_zb, SEARCH,                                                         \
       "slimpack, with input and weight gradients apart and one or two chunks a rank",             \
       SP_OF_SLIMPACK ", asymmetric", .sliced = true, SP_BRINGS(PACKFLOW),                         \

@@ -40,7 +40,7 @@ static sp_status measure(sp_i_rank_scorer *s, int64_t longest_tokens, sp_error *
 sp_status sp_i_rank_scorer_init(sp_i_rank_scorer *scorer, const sp_scenario *scenario,
                                 const sp_cost_model *cost, int64_t longest_tokens, sp_error *err)
 {
-    *scorer = (sp_i_rank_scorer){.scenario = scenario};
+    *scorer = (sp_i_rank_scorer){.scenario = scenario, .limit_bytes = scenario->memory_limit_bytes};
     sp_status status = sp_cost_model_init(&scorer->cost, cost->model, cost->layout, cost->cluster,
                                           cost->profile, cost->memory, scenario->source, err);
     size_t vstages = (size_t)sp_layout_vstages(cost->layout);
@@ -79,8 +79,7 @@ int64_t sp_i_rank_scorer_most_tokens(sp_i_rank_scorer *s, bool split)
         .dp_count = 1, .tokens = TYPICAL, .slices = 1, .summed_tokens = TYPICAL};
     sp_pack_memory_measure(&s->memory, &s->cost, &typical);
     int64_t most = INT64_MAX;
-    sp_pack_memory_room(&s->memory, layout, split, s->scenario->memory_limit_bytes, s->token_bytes,
-                        s->room_bytes);
+    sp_pack_memory_room(&s->memory, layout, split, s->limit_bytes, s->token_bytes, s->room_bytes);
     for (int r = 0; r < layout->pp; r++) {
         double bytes = 0.0; // of a token, with the sums of the gradients of its key and value
         double room = (double)s->room_bytes[r];
@@ -145,8 +144,8 @@ static sp_status fill_memory(sp_i_rank_scorer *s, const sp_packing *packing, boo
     if (status == SP_OK) {
         sp_pack_memory_measure(&s->memory, &s->cost,
                                &s->fullest[packing->forward.packs[0].dp_first]);
-        sp_pack_memory_room(&s->memory, layout, split, s->scenario->memory_limit_bytes,
-                            s->token_bytes, s->room_bytes);
+        sp_pack_memory_room(&s->memory, layout, split, s->limit_bytes, s->token_bytes,
+                            s->room_bytes);
     }
     return status;
 }
@@ -195,7 +194,7 @@ sp_status sp_i_rank_score(sp_i_rank_scorer *scorer, const sp_packing *packing, c
     };
     sp_packflow_result result = {0};
     status = sp_packflow_run(&job, &result, err);
-    *outcome =
-        (sp_packflow_outcome){.makespan_ns = result.makespan_ns, .fits = result.lacking_bytes == 0};
+    *outcome = (sp_packflow_outcome){.makespan_ns = result.makespan_ns,
+                                     .lacking_bytes = result.lacking_bytes};
     return status;
 }

@@ -1,26 +1,37 @@
 #include "solver/slimpack/shape_search.h"
 
+#include <limits.h>
 #include <math.h>
 
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "sim/base/progress.h"
 
-enum { MOST_PACKS = 4096, LEAST_PACK = 512, LEAST_SLICE = 128, SLICE_SIZES = 5 };
+enum { MOST_PACKS = 4096, LEAST_PACK = 512, LEAST_SLICE = 128, MOST_SLICE = 2048 };
 
-enum { USUAL_PACKS = 250 }; // of a rank
+enum {
+    EXPLORED = 30, // shapes from each start
+    STEPS_AWAY = 3,
+    VAIN_WAYS = 10,
+    VAIN = 4,              // steps of each coordinate that may be in vain
+    SAMPLES_PER_ACTION = 4 // that are placed while one action is timed
+};
 
-// Longer makespans are taken at first up to about this share, then ever less.
-#define HEAT 2e-3
-
-static bool is_late(const sp_i_shape_search *search)
+static bool is_over(const sp_i_shape_search *search)
 {
-    return search->deadline_s > 0.0 && sp_clock_s() > search->deadline_s;
+    return search->effort <= 0 || (search->deadline_s > 0.0 && sp_clock_s() > search->deadline_s);
 }
 
-static sp_status try_shape(const sp_i_shape_search *search, const sp_i_rank_samples *samples,
+static bool is_enough(const sp_i_shape_search *search, const sp_i_best_shape *best)
+{
+    return best->out.lacking_bytes == 0 && best->out.makespan_ns <= search->enough_ns;
+}
+
+// Takes its effort from what is left.
+static sp_status try_shape(sp_i_shape_search *search, const sp_i_rank_samples *samples,
                            const sp_i_shape *shape, sp_i_best_shape *tried, sp_error *err)
 {
+    const sp_layout *layout = &search->scorer->scenario->layout;
     sp_packing packing;
     sp_i_needs needs = {0};
     *tried = (sp_i_best_shape){.shape = *shape};
@@ -31,6 +42,9 @@ static sp_status try_shape(const sp_i_shape_search *search, const sp_i_rank_samp
         status =
             sp_i_rank_score(search->scorer, &packing, needs.pack, search->split, &tried->out, err);
     }
+    search->effort -=
+        (int64_t)(packing.forward.count + packing.backward.count) * sp_layout_vstages(layout) +
+        (int64_t)(samples->count / SAMPLES_PER_ACTION);
     sp_i_free(needs.pack);
     sp_packing_fini(&packing);
     return status;
@@ -69,157 +83,31 @@ static void set_rates(const sp_i_shape_search *s, const sp_i_rank_samples *sampl
     taper->shrink = 1.0 + 1.1 / (ratio * hops);
 }
 
+// ---- Rosenbrock's method: one coordinate of the shape after the other ----
+
+// What a step changes. A step of 1 is a tenth of all packs where packs are counted.
+typedef enum coordinate {
+    SHORTS_FIRST,
+    SLICES,
+    FORWARD, // from here on those of a taper
+    BACKWARD = FORWARD + 8,
+    COORDINATES = BACKWARD + 8
+} coordinate;
+
+typedef enum taper_step {
+    ALL_PACKS, // more or fewer of each kind, growing as fast over all of them
+    FLAT_TO_FALL,
+    FLAT_TO_RISE,
+    GROWTH,
+    SHRINKING,
+    FALL,
+    RISE,
+    FLAT
+} taper_step;
+
 static int rounded(double value)
 {
     return value < 0.0 ? 0 : value > MOST_PACKS ? MOST_PACKS : (int)(value + 0.5);
-}
-
-static sp_i_taper varied_taper(const sp_i_taper *taper, bool tapers, sp_prng *prng)
-{
-    sp_i_taper next = *taper;
-    double up = 0.75 + 0.55 * sp_prng_uniform(prng);
-    int step = (int)sp_prng_below(prng, 7) - 3;
-    switch (tapers ? sp_prng_below(prng, 7) : 0) {
-    case 0:
-        next.flat = rounded(taper->flat * up + 0.3 * step);
-        break;
-    case 1:
-        next.fall = rounded(taper->fall * up + 0.3 * step);
-        break;
-    case 2:
-        next.grow = 1.0 + (taper->grow - 1.0) * up;
-        break;
-    case 3:
-        next.shrink = 1.0 + (taper->shrink - 1.0) * up;
-        break;
-    case 4:
-        next.rise = rounded(taper->rise + step);
-        break;
-    case 5:
-        next.flat = rounded(taper->flat - step);
-        next.fall = rounded(taper->fall + step);
-        break;
-    default:
-        next.rise = rounded(taper->rise + step);
-        next.flat = rounded(taper->flat - step);
-        break;
-    }
-    if (sp_i_taper_packs(&next) < 1) {
-        next.flat = 1;
-    }
-    return next;
-}
-
-// A step in the neighbourhood of a shape.
-static sp_i_shape varied(const sp_i_shape_search *s, const sp_i_shape *shape, sp_prng *prng)
-{
-    sp_i_shape next = *shape;
-    uint64_t kind = sp_prng_below(prng, 12);
-    if (kind < 3) {
-        next.shorts_first = 0.95 * sp_prng_uniform(prng);
-    } else if (kind < 4 && s->slice_tokens == 0) {
-        next.slice_tokens = (int64_t)LEAST_SLICE << sp_prng_below(prng, SLICE_SIZES);
-    } else {
-        next.forward = varied_taper(&shape->forward, s->taper, prng);
-    }
-    return next;
-}
-
-// The same with backward packs of their own.
-static sp_i_shape varied_backward(const sp_i_shape_search *s, const sp_i_shape *shape,
-                                  sp_prng *prng)
-{
-    if (sp_prng_below(prng, 3) == 0) {
-        return varied(s, shape, prng);
-    }
-    sp_i_shape next = *shape;
-    next.backward = varied_taper(&shape->backward, s->taper, prng);
-    return next;
-}
-
-// Shares of the best count of uniform packs, for rise, flat and fall.
-typedef struct preset {
-    double rise, flat, fall;
-} preset;
-
-static sp_status try_presets(const sp_i_shape_search *search, const sp_i_rank_samples *samples,
-                             double work_s, sp_i_best_shape *best, sp_error *err)
-{
-    static const preset presets[] = {{0.15, 0.2, 0.3},  {0.0, 1.0, 0.0},  {0.17, 0.05, 0.5},
-                                     {0.17, 0.3, 0.0},  {0.1, 0.15, 0.0}, {0.0, 0.5, 0.0},
-                                     {0.17, 0.02, 0.3}, {0.0, 0.25, 0.0}, {0.0, 1.5, 0.0}};
-    double count = best_count(search, samples, work_s);
-    sp_i_shape shape = {.shorts_first = 0.5,
-                        .slice_tokens =
-                            search->slice_tokens > 0 ? search->slice_tokens : LEAST_SLICE};
-    set_rates(search, samples, &shape.forward);
-    *best = (sp_i_best_shape){.out = {.makespan_ns = INT64_MAX}};
-    sp_status status = SP_OK;
-    for (size_t i = 0; status == SP_OK && i < sizeof presets / sizeof presets[0]; i++) {
-        const preset *p = &presets[i];
-        if ((!search->taper && p->rise + p->fall > 0.0) || (i > 1 && is_late(search))) {
-            continue;
-        }
-        shape.forward.rise = rounded(p->rise * count);
-        shape.forward.flat = rounded(fmax(1.0, p->flat * count));
-        shape.forward.fall = rounded(p->fall * count);
-        sp_i_best_shape tried;
-        status = try_shape(search, samples, &shape, &tried, err);
-        if (status == SP_OK && sp_packflow_is_better(&tried.out, &best->out)) {
-            *best = tried;
-        }
-    }
-    return status;
-}
-
-// A trial takes as long as there are packs.
-static int trials_for(const sp_i_shape_search *search, const sp_i_shape *shape)
-{
-    int packs = sp_i_taper_packs(&shape->forward);
-    return packs > USUAL_PACKS ? (int)((int64_t)search->trials * USUAL_PACKS / packs)
-                               : search->trials;
-}
-
-typedef sp_i_shape (*neighbour)(const sp_i_shape_search *s, const sp_i_shape *shape, sp_prng *prng);
-
-static sp_status anneal(const sp_i_shape_search *search, const sp_i_rank_samples *samples,
-                        neighbour step, int trials, sp_i_best_shape *best, sp_error *err)
-{
-    sp_prng prng;
-    sp_prng_seed(&prng, 1);
-    sp_i_best_shape at = *best;
-    double heat_ns = HEAT * (double)best->out.makespan_ns;
-    sp_status status = SP_OK;
-    for (int i = 0; status == SP_OK && i < trials && !is_late(search); i++) {
-        sp_i_shape next = step(search, &at.shape, &prng);
-        sp_i_best_shape tried;
-        status = try_shape(search, samples, &next, &tried, err);
-        double left = 1.0 - (double)i / trials;
-        double longer_ns = -heat_ns * left * left * log(1.0 - sp_prng_uniform(&prng));
-        if (status == SP_OK && tried.out.fits >= at.out.fits &&
-            (double)tried.out.makespan_ns <= (double)at.out.makespan_ns + longer_ns) {
-            at = tried;
-        }
-        if (status == SP_OK && sp_packflow_is_better(&tried.out, &best->out)) {
-            *best = tried;
-        }
-    }
-    return status;
-}
-
-sp_status sp_i_search_shape(const sp_i_shape_search *search, const sp_i_rank_samples *samples,
-                            double work_s, bool warm, sp_i_best_shape *best, sp_error *err)
-{
-    sp_status status = SP_OK;
-    if (warm) {
-        const sp_i_shape shape = best->shape;
-        status = try_shape(search, samples, &shape, best, err);
-    } else {
-        status = try_presets(search, samples, work_s, best, err);
-    }
-    return status == SP_OK
-               ? anneal(search, samples, varied, trials_for(search, &best->shape), best, err)
-               : status;
 }
 
 static sp_i_taper scaled(const sp_i_taper *taper, double by)
@@ -233,19 +121,229 @@ static sp_i_taper scaled(const sp_i_taper *taper, double by)
     return next;
 }
 
+static sp_i_taper moved_taper(const sp_i_taper *taper, taper_step kind, double step)
+{
+    sp_i_taper next = *taper;
+    double share = 0.1 * step * sp_i_taper_packs(taper);
+    double packs = step < 0.0 ? fmin(share, -1.0) : fmax(share, 1.0);
+    switch (kind) {
+    case ALL_PACKS:
+        return scaled(taper, exp(0.15 * step));
+    case FLAT_TO_FALL:
+        next.flat = rounded(taper->flat - packs);
+        next.fall = rounded(taper->fall + packs);
+        break;
+    case FLAT_TO_RISE:
+        next.flat = rounded(taper->flat - packs);
+        next.rise = rounded(taper->rise + packs);
+        break;
+    case GROWTH:
+        next.grow = 1.0 + (taper->grow - 1.0) * exp(0.25 * step);
+        break;
+    case SHRINKING:
+        next.shrink = 1.0 + (taper->shrink - 1.0) * exp(0.25 * step);
+        break;
+    case FALL:
+        next.fall = rounded(taper->fall + packs);
+        break;
+    case RISE:
+        next.rise = rounded(taper->rise + packs);
+        break;
+    case FLAT:
+        next.flat = rounded(taper->flat + packs);
+        break;
+    }
+    if (sp_i_taper_packs(&next) < 1) {
+        next.flat = 1;
+    }
+    return next;
+}
+
+static bool is_same_taper(const sp_i_taper *a, const sp_i_taper *b)
+{
+    return a->rise == b->rise && a->flat == b->flat && a->fall == b->fall &&
+           !(a->grow < b->grow || a->grow > b->grow || a->shrink < b->shrink ||
+             a->shrink > b->shrink);
+}
+
+// False where the step leads nowhere: there is nothing to try.
+static bool move(const sp_i_shape_search *search, int at, double step, sp_i_shape *shape)
+{
+    if (at == SHORTS_FIRST) {
+        double was = shape->shorts_first;
+        shape->shorts_first = fmin(0.95, fmax(0.0, was + 0.25 * step));
+        return shape->shorts_first < was || shape->shorts_first > was;
+    }
+    if (at == SLICES) {
+        shape->slice_tokens = step > 0.0 ? 2 * shape->slice_tokens : shape->slice_tokens / 2;
+        return search->slice_tokens == 0 && shape->slice_tokens >= LEAST_SLICE &&
+               shape->slice_tokens <= MOST_SLICE;
+    }
+    sp_i_taper *taper = at < BACKWARD ? &shape->forward : &shape->backward;
+    taper_step kind = (taper_step)(at < BACKWARD ? at - FORWARD : at - BACKWARD);
+    if (!search->taper && kind != ALL_PACKS && kind != FLAT) {
+        return false;
+    }
+    const sp_i_taper was = *taper;
+    *taper = moved_taper(&was, kind, step);
+    return sp_i_taper_packs(taper) <= MOST_PACKS && !is_same_taper(taper, &was);
+}
+
+// A step that was better is repeated and grows, another turns round and shrinks (Rosenbrock, An
+// automatic method for finding the greatest or least value of a function, 1960). It ends where
+// steps of all sizes are in vain.
+static sp_status descend(sp_i_shape_search *search, const sp_i_rank_samples *samples, int trials,
+                         sp_i_best_shape *best, sp_error *err)
+{
+    double step[COORDINATES];
+    int coordinates = best->shape.regrouped ? COORDINATES : BACKWARD;
+    int vain = 0;
+    sp_status status = SP_OK;
+    for (int i = 0; i < COORDINATES; i++) {
+        step[i] = 1.0;
+    }
+    for (int at = 0; status == SP_OK && trials > 0 && vain < VAIN * coordinates &&
+                     !is_enough(search, best) && !is_over(search);
+         at = (at + 1) % coordinates) {
+        sp_i_best_shape tried;
+        sp_i_shape next = best->shape;
+        bool better = false;
+        if (move(search, at, step[at], &next)) {
+            status = try_shape(search, samples, &next, &tried, err);
+            better = status == SP_OK && sp_packflow_is_better(&tried.out, &best->out);
+            trials--;
+        }
+        vain = better ? 0 : vain + 1;
+        step[at] *= better ? 1.7 : -0.6;
+        if (fabs(step[at]) < 0.02) {
+            step[at] = step[at] < 0.0 ? -1.0 : 1.0;
+        }
+        if (better) {
+            *best = tried;
+        }
+    }
+    return status;
+}
+
+// Goes on from shapes a few random steps away from the best one, as long as effort is left.
+static sp_status wander(sp_i_shape_search *search, const sp_i_rank_samples *samples,
+                        sp_i_best_shape *best, sp_error *err)
+{
+    sp_prng prng;
+    int coordinates = best->shape.regrouped ? COORDINATES : BACKWARD;
+    sp_status status = search->seed == 0 ? descend(search, samples, INT_MAX, best, err) : SP_OK;
+    sp_prng_seed(&prng, search->seed);
+    for (int vain = 0;
+         status == SP_OK && vain < VAIN_WAYS && !is_enough(search, best) && !is_over(search);
+         vain++) {
+        sp_i_best_shape tried;
+        sp_i_shape next = best->shape;
+        for (int i = 0; i < STEPS_AWAY; i++) {
+            sp_i_shape was = next;
+            if (!move(search, (int)sp_prng_below(&prng, (uint64_t)coordinates),
+                      4.0 * sp_prng_uniform(&prng) - 2.0, &next)) {
+                next = was;
+            }
+        }
+        status = try_shape(search, samples, &next, &tried, err);
+        if (status == SP_OK) {
+            status = descend(search, samples, EXPLORED, &tried, err);
+        }
+        if (status == SP_OK && sp_packflow_is_better(&tried.out, &best->out)) {
+            *best = tried;
+            vain = 0;
+        }
+    }
+    return status;
+}
+
+// Shares of the best count of uniform packs, for rise, flat and fall.
+typedef struct preset {
+    double rise, flat, fall;
+} preset;
+
+// Where the search starts, from a good taper to packs of equal work. *count of them are filled, the
+// best first; of equal ones the earlier.
+enum { STARTS = 9 };
+
+static sp_status try_starts(sp_i_shape_search *search, const sp_i_rank_samples *samples,
+                            double work_s, sp_i_best_shape starts[STARTS], int *count,
+                            sp_error *err)
+{
+    static const preset presets[STARTS] = {{0.15, 0.2, 0.3},  {0.0, 1.0, 0.0},  {0.17, 0.05, 0.5},
+                                           {0.17, 0.3, 0.0},  {0.1, 0.15, 0.0}, {0.0, 0.5, 0.0},
+                                           {0.17, 0.02, 0.3}, {0.0, 0.25, 0.0}, {0.0, 1.5, 0.0}};
+    double packs = best_count(search, samples, work_s);
+    sp_i_shape shape = {.shorts_first = 0.5,
+                        .slice_tokens =
+                            search->slice_tokens > 0 ? search->slice_tokens : LEAST_SLICE};
+    set_rates(search, samples, &shape.forward);
+    sp_status status = SP_OK;
+    *count = 0;
+    for (int i = 0; status == SP_OK && i < STARTS; i++) {
+        const preset *p = &presets[i];
+        if ((!search->taper && p->rise + p->fall > 0.0) || (i > 1 && is_over(search))) {
+            continue;
+        }
+        shape.forward.rise = rounded(p->rise * packs);
+        shape.forward.flat = rounded(fmax(1.0, p->flat * packs));
+        shape.forward.fall = rounded(p->fall * packs);
+        sp_i_best_shape tried;
+        status = try_shape(search, samples, &shape, &tried, err);
+        int at = (*count)++;
+        for (; at > 0 && sp_packflow_is_better(&tried.out, &starts[at - 1].out); at--) {
+            starts[at] = starts[at - 1];
+        }
+        starts[at] = tried;
+    }
+    return status;
+}
+
+// Goes a little way from every start, as far as effort is left, from the best ones first.
+static sp_status explore(sp_i_shape_search *search, const sp_i_rank_samples *samples, double work_s,
+                         sp_i_best_shape *best, sp_error *err)
+{
+    sp_i_best_shape starts[STARTS];
+    int count;
+    sp_status status = try_starts(search, samples, work_s, starts, &count, err);
+    if (status == SP_OK) {
+        *best = starts[0];
+    }
+    for (int i = 0; status == SP_OK && i < count && !is_enough(search, best); i++) {
+        status = descend(search, samples, EXPLORED, &starts[i], err);
+        if (status == SP_OK && sp_packflow_is_better(&starts[i].out, &best->out)) {
+            *best = starts[i];
+        }
+    }
+    return status;
+}
+
+sp_status sp_i_search_shape(sp_i_shape_search *search, const sp_i_rank_samples *samples,
+                            double work_s, bool warm, sp_i_best_shape *best, sp_error *err)
+{
+    sp_status status = SP_OK;
+    if (warm) {
+        const sp_i_shape shape = best->shape;
+        status = try_shape(search, samples, &shape, best, err);
+    } else {
+        status = explore(search, samples, work_s, best, err);
+    }
+    return status == SP_OK ? wander(search, samples, best, err) : status;
+}
+
 // Backward packs of their own with fewer or more packs than forward; the best of these.
-static sp_status try_scaled(const sp_i_shape_search *search, const sp_i_rank_samples *samples,
+static sp_status try_scaled(sp_i_shape_search *search, const sp_i_rank_samples *samples,
                             const sp_i_shape *mirrored, sp_i_best_shape *best, sp_error *err)
 {
     static const double scales[] = {1.0, 0.5, 0.7, 0.85, 1.2, 1.5, 2.0};
     sp_status status = SP_OK;
-    *best = (sp_i_best_shape){.out = {.makespan_ns = INT64_MAX}};
+    *best = (sp_i_best_shape){.out = SP_PACKFLOW_WORST};
     for (size_t i = 0; status == SP_OK && i < sizeof scales / sizeof scales[0]; i++) {
         sp_i_shape shape = *mirrored;
         shape.regrouped = true;
         shape.backward = scaled(&mirrored->forward, scales[i]);
         sp_i_best_shape tried;
-        if (is_late(search)) {
+        if (is_over(search)) {
             break;
         }
         status = try_shape(search, samples, &shape, &tried, err);
@@ -256,14 +354,13 @@ static sp_status try_scaled(const sp_i_shape_search *search, const sp_i_rank_sam
     return status;
 }
 
-sp_status sp_i_search_regrouped(const sp_i_shape_search *search, const sp_i_rank_samples *samples,
+sp_status sp_i_search_regrouped(sp_i_shape_search *search, const sp_i_rank_samples *samples,
                                 sp_i_best_shape *best, sp_error *err)
 {
     sp_i_best_shape own;
     sp_status status = try_scaled(search, samples, &best->shape, &own, err);
     if (status == SP_OK && own.out.makespan_ns < INT64_MAX) {
-        status =
-            anneal(search, samples, varied_backward, trials_for(search, &own.shape) / 4, &own, err);
+        status = wander(search, samples, &own, err);
     }
     if (status == SP_OK && sp_packflow_is_better(&own.out, &best->out)) {
         *best = own;

@@ -15,6 +15,7 @@
 // Has a cost model of its own, so that several can work side by side.
 typedef struct sp_i_rank_scorer {
     const sp_scenario *scenario;
+    int64_t limit_bytes; // of memory
     sp_cost_model cost;
     sp_i_arena arrays;           // those of fixed size
     sp_pack_memory memory;       // of the packs at hand
@@ -49,7 +50,9 @@ typedef struct sp_i_shape_search {
     bool split;           // input and weight gradients apart
     bool taper;           // packs may grow and shrink; otherwise all have equal work
     int64_t slice_tokens; // 0: searched as well
-    int trials;           // shapes tried beyond the first ones, fewer where they have many packs
+    int64_t effort;       // left: actions that may be timed, of all virtual stages
+    uint64_t seed;        // of its random ways
+    int64_t enough_ns;    // a shape that is as fast ends the search; 0: none is
     double deadline_s;    // of sp_clock_s(): no more trials after it; 0: none
 } sp_i_shape_search;
 
@@ -60,15 +63,15 @@ typedef struct sp_i_best_shape {
 
 // Of samples whose work is work_s on each of their ranks; at least one sample. *best is
 // uninitialised, or `warm` the result of a search of nearly the same samples, from which this one
-// starts. The search is simulated annealing over a fixed random sequence: the result depends on
-// nothing but the arguments, and on the time where that runs out. Backward packs mirror the forward
-// packs.
-sp_status sp_i_search_shape(const sp_i_shape_search *search, const sp_i_rank_samples *samples,
+// starts. The search goes down from several shapes, and then again from random ones near the best;
+// its sequence is fixed: the result depends on nothing but the arguments, and on the time where
+// that runs out. At least one shape is tried. Backward packs mirror the forward packs.
+sp_status sp_i_search_shape(sp_i_shape_search *search, const sp_i_rank_samples *samples,
                             double work_s, bool warm, sp_i_best_shape *best, sp_error *err);
 
 // From the best shape on, backward packs that are a partition of their own, as long as that is
 // better.
-sp_status sp_i_search_regrouped(const sp_i_shape_search *search, const sp_i_rank_samples *samples,
+sp_status sp_i_search_regrouped(sp_i_shape_search *search, const sp_i_rank_samples *samples,
                                 sp_i_best_shape *best, sp_error *err);
 
 #endif

@@ -1,9 +1,60 @@
 // SlimPack (arXiv 2509.26246), the same with symmetric packs, and with split backwards.
+#include <string.h>
+
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/progress.h"
+#include "sim/base/units.h"
 #include "solver/slimpack/slimpack_search.h"
+#include "solver/step/step.h"
 #include "solver/strategy_list.h"
+
+// ---- without a pipeline: ranks merged for each sample by itself ----
+
+// Packs as a strategy makes them, judged, where it makes any.
+static sp_status try_packs(const sp_strategy_input *input, int64_t rank_tokens, sp_packing *packing,
+                           sp_packflow_outcome *outcome, sp_error *err)
+{
+    sp_error own;
+    sp_packing tried;
+    sp_packflow_outcome judged;
+    sp_scenario scenario = *input->scenario;
+    sp_strategy_input with = *input;
+    scenario.strategy.rank_tokens = rank_tokens;
+    with.scenario = &scenario;
+    sp_error_clear(&own);
+    sp_status status = sp_i_pack_bytescale(&with, &tried, &own);
+    if (status != SP_OK) {
+        return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;
+    }
+    status = sp_step_judge(input, &tried, &judged, err);
+    bool better = status == SP_OK && sp_packflow_is_better(&judged, outcome);
+    sp_packing_fini(better ? packing : &tried);
+    if (better) {
+        *packing = tried;
+        *outcome = judged;
+    }
+    return status;
+}
+
+// Ranks that are merged for a long sample run short ones apart, as ByteScale packs them: with a
+// pipeline they would have to agree on an order. Without one the better of both is taken.
+static sp_status try_nested_groups(const sp_strategy_input *input, sp_packing *packing,
+                                   sp_packflow_outcome *outcome, sp_error *err)
+{
+    const sp_layout *layout = &input->scenario->layout;
+    int64_t longest = sp_batch_longest(input->batch);
+    sp_status status = SP_OK;
+    if (layout->pp > 1 || layout->dp == 1 || !input->scenario->strategy.dp_merge) {
+        return SP_OK;
+    }
+    for (int ranks = 1; status == SP_OK && ranks <= layout->dp; ranks *= 2) {
+        status = try_packs(input, sp_ceil_div(longest, ranks), packing, outcome, err);
+    }
+    return status;
+}
+
+// ---- the strategies ----
 
 static sp_status search(const sp_strategy_input *input, bool asymmetric, sp_packing *packing,
                         sp_error *err)
@@ -11,7 +62,14 @@ static sp_status search(const sp_strategy_input *input, bool asymmetric, sp_pack
     sp_packflow_outcome outcome;
     const sp_i_slimpack_options options =
         sp_i_slimpack_options_of(&input->scenario->strategy, asymmetric, false);
-    return sp_i_slimpack_search(input, &options, packing, &outcome, err);
+    sp_status status = sp_i_slimpack_search(input, &options, packing, &outcome, err);
+    if (status == SP_OK) {
+        status = try_nested_groups(input, packing, &outcome, err);
+        if (status != SP_OK) {
+            sp_packing_fini(packing);
+        }
+    }
+    return status;
 }
 
 sp_status sp_i_pack_slimpack_symmetric(const sp_strategy_input *input, sp_packing *packing,
@@ -26,20 +84,25 @@ sp_status sp_i_pack_slimpack(const sp_strategy_input *input, sp_packing *packing
 }
 
 // Weight gradients of their own hold activations for longer, and some ranks have no idle time for
-// them: with one chunk a rank, whole backwards are searched as well, in the same time limit. The
-// order runs the packs either way, as it is faster (packflow_outcome.h).
+// them: with one chunk a rank, and where memory is short, whole backwards are searched as well, in
+// the same time limit. The order runs the packs either way, as it is faster (packflow.h). Without a
+// pipeline nothing is idle that they could fill.
 sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
-    bool both = input->scenario->layout.chunks == 1;
+    const sp_layout *layout = &input->scenario->layout;
+    bool both = layout->chunks == 1;
     sp_packflow_outcome apart;
     sp_i_slimpack_options options =
         sp_i_slimpack_options_of(&input->scenario->strategy, true, true);
     double deadline_s = options.deadline_s;
+    if (layout->pp == 1) {
+        return search(input, true, packing, err);
+    }
     if (both && deadline_s > 0.0) {
         options.deadline_s = 0.5 * (sp_clock_s() + deadline_s);
     }
     sp_status status = sp_i_slimpack_search(input, &options, packing, &apart, err);
-    if (status != SP_OK || !both) {
+    if (status != SP_OK || (!both && apart.lacking_bytes == 0)) {
         return status;
     }
     sp_packflow_outcome whole;
@@ -57,13 +120,27 @@ sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *pack
     return SP_OK;
 }
 
-enum { TRIALS = 400 };
+// ---- model chunks of each rank, and the layers of every virtual stage ----
+
+// Actions timed for a first look at each cut, and again for each of those that look best.
+enum { FIRST_LOOK = 60000, SECOND_LOOK = 240000, SECOND_LOOKS = 3 };
+
+enum { MOST_CHUNKS = 10 };
+
+// Part of a time limit in which the cuts are compared.
+#define CHOOSING 0.25
+
+// One way to cut the model.
+typedef struct cut {
+    int chunks;
+    int *layers; // [pp * chunks]; NULL: equal shares
+    sp_packflow_outcome outcome;
+} cut;
 
 static bool may_choose(const sp_scenario *scenario)
 {
-    const sp_layout *layout = &scenario->layout;
-    return !scenario->chunks_given && layout->pp > 1 && scenario->model.layers % layout->pp == 0 &&
-           scenario->model.layers / layout->pp >= 2;
+    return !scenario->chunks_given && scenario->layout.stage_layers == NULL &&
+           scenario->layout.pp > 1;
 }
 
 // Virtual stages r and 2p-1-r lie on one rank and differ in parity.
@@ -75,71 +152,204 @@ static void alternate_layers(const sp_scenario *scenario, int *layers)
     }
 }
 
-static sp_status predict(const sp_scenario *scenario, const sp_batches *batches, int chunks,
-                         const int *layers, sp_packflow_outcome *outcome, sp_error *err)
+static sp_layout layout_of(const sp_scenario *scenario, const cut *tried)
 {
-    sp_scenario tried = *scenario;
-    tried.layout.chunks = chunks;
-    tried.layout.placement = sp_schedule_placement(tried.schedule.kind, chunks);
-    tried.layout.stage_layers = chunks > 1 ? layers : scenario->layout.stage_layers;
+    sp_layout layout = scenario->layout;
+    layout.chunks = tried->chunks;
+    layout.placement = sp_schedule_placement(scenario->schedule.kind, tried->chunks);
+    layout.stage_layers = tried->layers;
+    return layout;
+}
+
+// The choice among cuts.
+typedef struct choice {
+    const sp_scenario *scenario;
+    sp_batches batches; // the first of the workload
+    int64_t effort;     // of one look
+    double deadline_s;  // 0: none
+    cut *cuts;          // best first
+    int count;
+} choice;
+
+static bool is_late(const choice *c)
+{
+    return c->deadline_s > 0.0 && sp_clock_s() > c->deadline_s;
+}
+
+static sp_status search_cut(const choice *c, const sp_strategy_input *input, bool split, cut *tried,
+                            sp_error *err)
+{
+    sp_packflow_outcome outcome;
+    const sp_i_slimpack_options options = {
+        .split = split, .effort = c->effort, .deadline_s = c->deadline_s};
+    sp_status status = sp_i_slimpack_search(input, &options, NULL, &outcome, err);
+    if (status == SP_OK && sp_packflow_is_better(&outcome, &tried->outcome)) {
+        tried->outcome = outcome;
+    }
+    return status;
+}
+
+static sp_status predict(const choice *c, cut *tried, sp_error *err)
+{
+    const sp_scenario *scenario = c->scenario;
+    sp_scenario with = *scenario;
+    with.layout = layout_of(scenario, tried);
     sp_cost_model cost;
-    sp_status status = sp_cost_model_init(&cost, &tried.model, &tried.layout, &tried.cluster,
-                                          &tried.profile, tried.memory, tried.source, err);
+    sp_status status = sp_cost_model_init(&cost, &with.model, &with.layout, &with.cluster,
+                                          &with.profile, with.memory, with.source, err);
     if (status != SP_OK) {
         return status;
     }
-    const sp_strategy_input input = {.scenario = &tried,
-                                     .batch = &batches->batch[0],
-                                     .context = batches->context,
+    const sp_strategy_input input = {.scenario = &with,
+                                     .batch = &c->batches.batch[0],
+                                     .context = c->batches.context,
                                      .cost = &cost};
-    sp_i_slimpack_options options = {
-        .asymmetric = scenario->strategy.asymmetric, .split = true, .trials = TRIALS};
-    status = sp_i_slimpack_search(&input, &options, NULL, outcome, err);
-    if (status == SP_OK && chunks == 1) {
-        sp_packflow_outcome whole;
-        options.split = false;
-        status = sp_i_slimpack_search(&input, &options, NULL, &whole, err);
-        if (status == SP_OK && sp_packflow_is_better(&whole, outcome)) {
-            *outcome = whole;
-        }
+    bool split = sp_strategy_find(scenario->strategy.kind)->split_backward;
+    tried->outcome = SP_PACKFLOW_WORST;
+    if (split) {
+        status = search_cut(c, &input, true, tried, err);
+    }
+    if (status == SP_OK && (!split || tried->chunks == 1)) {
+        status = search_cut(c, &input, false, tried, err);
     }
     sp_cost_model_fini(&cost);
     return status;
 }
 
-// How many model chunks each pipeline rank holds, where that is for the strategy to say: one chunk,
-// or two in V placement with equally many layers on every rank: what a short search on the first
-// batch of the workload predicts to be faster. A job keeps its chunks, whatever its later batches.
-// Changes the layout, and the resolved document if there is one, unless the scenario states its
-// chunks or the layers do not allow two.
+// Ways to cut the layers into so many chunks.
+typedef enum cut_kind {
+    CUT_EVEN,      // equal shares
+    CUT_ALTERNATE, // equal shares of ranks in V placement
+    CUT_BY_LOAD,   // with the head counted
+    CUT_KINDS
+} cut_kind;
+
+static bool is_possible(const sp_scenario *scenario, int chunks, cut_kind kind)
+{
+    int layers = scenario->model.layers;
+    int pp = scenario->layout.pp;
+    bool v = sp_schedule_placement(scenario->schedule.kind, chunks) == SP_PLACE_V;
+    switch (kind) {
+    case CUT_EVEN:
+        return layers % (pp * chunks) == 0;
+    case CUT_ALTERNATE:
+        return v && layers % pp == 0 && layers % (pp * chunks) != 0;
+    default:
+        return layers >= pp * chunks;
+    }
+}
+
+static sp_status cut_layers(const sp_scenario *scenario, int chunks, cut_kind kind, cut *tried,
+                            sp_error *err)
+{
+    int vstages = scenario->layout.pp * chunks;
+    *tried = (cut){.chunks = chunks};
+    if (kind == CUT_EVEN) {
+        return SP_OK;
+    }
+    tried->layers = sp_i_malloc((size_t)vstages * sizeof *tried->layers);
+    if (tried->layers == NULL) {
+        return sp_error_no_memory(err, "model chunks");
+    }
+    if (kind == CUT_ALTERNATE) {
+        alternate_layers(scenario, tried->layers);
+        return SP_OK;
+    }
+    const sp_layout layout = layout_of(scenario, tried);
+    sp_layout_spread(&layout, &scenario->model, tried->layers);
+    bool even = true;
+    for (int v = 1; v < vstages; v++) {
+        even = even && tried->layers[v] == tried->layers[0];
+    }
+    if (even) {
+        sp_i_free(tried->layers); // has been looked at
+        *tried = (cut){.chunks = 0};
+    }
+    return SP_OK;
+}
+
+// Keeps the order of outcomes; of equal ones the earlier, with fewer chunks, stays in front.
+static void add_cut(choice *c, cut tried)
+{
+    int at = c->count++;
+    for (; at > 0 && sp_packflow_is_better(&tried.outcome, &c->cuts[at - 1].outcome); at--) {
+        c->cuts[at] = c->cuts[at - 1];
+    }
+    c->cuts[at] = tried;
+}
+
+static sp_status look_at_all(choice *c, sp_error *err)
+{
+    sp_status status = SP_OK;
+    c->effort = FIRST_LOOK;
+    for (int i = 0; status == SP_OK && i < MOST_CHUNKS * CUT_KINDS; i++) {
+        int chunks = i / CUT_KINDS + 1;
+        cut_kind kind = (cut_kind)(i % CUT_KINDS);
+        cut tried;
+        if (!is_possible(c->scenario, chunks, kind) || (c->count > 0 && is_late(c))) {
+            continue;
+        }
+        status = cut_layers(c->scenario, chunks, kind, &tried, err);
+        if (status == SP_OK && tried.chunks > 0) {
+            status = predict(c, &tried, err);
+            add_cut(c, tried);
+        }
+    }
+    return status;
+}
+
+static sp_status look_again(choice *c, sp_error *err)
+{
+    sp_status status = SP_OK;
+    cut found[SECOND_LOOKS];
+    int count = c->count < SECOND_LOOKS ? c->count : SECOND_LOOKS;
+    c->effort = SECOND_LOOK;
+    memcpy(found, c->cuts, (size_t)count * sizeof *found);
+    memmove(c->cuts, c->cuts + count, (size_t)(c->count - count) * sizeof *found);
+    c->count -= count;
+    for (int i = 0; i < count; i++) {
+        if (status == SP_OK && !is_late(c)) {
+            status = predict(c, &found[i], err);
+        }
+        add_cut(c, found[i]);
+    }
+    return status;
+}
+
+// How many model chunks each pipeline rank holds, and which layers, where that is for the strategy
+// to say: what a short search on the first batch of the workload predicts to be fastest. A job
+// keeps its chunks, whatever its later batches. Changes the layout, and the resolved document if
+// there is one, unless the scenario states its chunks or layers.
 sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err)
 {
     if (!may_choose(scenario)) {
         return SP_OK;
     }
+    choice c = {.scenario = scenario};
     sp_workload_spec first = scenario->workload;
-    sp_batches batches = {0};
-    sp_packflow_outcome one = {0};
-    sp_packflow_outcome two = {0};
     first.batches = 1;
-    int *layers = sp_i_malloc(2 * (size_t)scenario->layout.pp * sizeof *layers);
-    sp_status status = layers != NULL ? sp_batches_make(&first, &batches, err)
+    if (scenario->strategy.time_limit_ms > 0) {
+        c.deadline_s = sp_clock_s() + CHOOSING * 1e-3 * (double)scenario->strategy.time_limit_ms;
+    }
+    c.cuts = sp_i_calloc(MOST_CHUNKS * CUT_KINDS, sizeof *c.cuts);
+    sp_status status = c.cuts != NULL ? sp_batches_make(&first, &c.batches, err)
                                       : sp_error_no_memory(err, "model chunks");
-    bool any = status == SP_OK && batches.count > 0 && batches.batch[0].count > 0;
-    if (any) {
-        alternate_layers(scenario, layers);
-        status = predict(scenario, &batches, 1, NULL, &one, err);
+    if (status == SP_OK && c.batches.count > 0 && c.batches.batch[0].count > 0) {
+        status = look_at_all(&c, err);
     }
-    if (any && status == SP_OK) {
-        status = predict(scenario, &batches, 2, layers, &two, err);
+    if (status == SP_OK && c.count > 1) {
+        status = look_again(&c, err);
     }
-    sp_batches_fini(&batches);
-    if (status == SP_OK && any && sp_packflow_is_better(&two, &one)) {
-        scenario->layout.chunks = 2;
-        scenario->layout.stage_layers = layers;
-        scenario->stage_layers = layers;
-        layers = NULL;
+    if (status == SP_OK && c.count > 0) {
+        scenario->layout.chunks = c.cuts[0].chunks;
+        scenario->layout.stage_layers = c.cuts[0].layers;
+        scenario->stage_layers = c.cuts[0].layers;
+        c.cuts[0].layers = NULL;
     }
-    sp_i_free(layers);
+    for (int i = 0; i < c.count; i++) {
+        sp_i_free(c.cuts[i].layers);
+    }
+    sp_i_free(c.cuts);
+    sp_batches_fini(&c.batches);
     return status;
 }

@@ -14,10 +14,10 @@
 #define SEARCHING 0.9
 
 enum {
-    TRIALS = 6000,     // of all ranks together
-    LEAST_TRIALS = 60, // of one rank
-    MOST_TRIALS = 2000,
-    LEVELLINGS = 4,
+    EFFORT = 600000, // actions timed for all ranks together, about
+    PARTS = 12,      // in which what is left makes the slowest group faster
+    VAIN = 3,
+    MOST_AGAIN = 3, // searches with less room
     TYPICAL_TOKENS = 4096
 };
 
@@ -28,16 +28,23 @@ typedef struct search {
     sp_i_work work;
     sp_i_rank_scorer *scorers; // [threads]
     int threads;
-    int trials; // of one group
     sp_i_rank_split ranks;
     sp_i_best_shape *best; // [groups]
+    int *order;            // [groups] those that go on at the same time
+    int64_t spare_bytes;   // of memory that the search leaves
+    int64_t left;          // effort
+    int64_t share;         // of each of them
+    int64_t *used;         // [groups] by each of them
+    int64_t enough_ns;     // no need for any of them to be faster
+    uint64_t round;        // of improvements: each goes other ways
+    bool regroups;         // they look for backward packs of their own
 } search;
 
 sp_i_slimpack_options sp_i_slimpack_options_of(const sp_strategy_spec *spec, bool asymmetric,
                                                bool split)
 {
     sp_i_slimpack_options options = {
-        .asymmetric = asymmetric && spec->asymmetric, .split = split, .trials = TRIALS};
+        .asymmetric = asymmetric && spec->asymmetric, .split = split, .effort = EFFORT};
     if (spec->time_limit_ms > 0) {
         options.deadline_s = sp_clock_s() + SEARCHING * 1e-3 * (double)spec->time_limit_ms;
     }
@@ -58,6 +65,8 @@ static void search_fini(search *s)
     }
     sp_i_free(s->scorers);
     sp_i_free(s->best);
+    sp_i_free(s->order);
+    sp_i_free(s->used);
     sp_i_rank_split_fini(&s->ranks);
 }
 
@@ -92,24 +101,22 @@ static sp_status search_init(search *s, const sp_strategy_input *input,
     s->threads = input->threads < 1 ? 1 : input->threads < dp ? input->threads : dp;
     s->scorers = sp_i_calloc((size_t)s->threads, sizeof *s->scorers);
     s->best = sp_i_calloc((size_t)dp, sizeof *s->best);
-    sp_status status = s->scorers != NULL && s->best != NULL
+    s->order = sp_i_calloc((size_t)dp + 1, sizeof *s->order);
+    s->used = sp_i_calloc((size_t)dp + 1, sizeof *s->used);
+    sp_status status = s->scorers != NULL && s->best != NULL && s->order != NULL && s->used != NULL
                            ? SP_OK
                            : sp_error_no_memory(err, "the search for a packing");
     for (int i = 0; status == SP_OK && i < s->threads; i++) {
         status = sp_i_rank_scorer_init(&s->scorers[i], scenario, input->cost,
                                        sp_batch_longest(input->batch), err);
+        if (status == SP_OK) {
+            status = sp_cost_model_interpolate(&s->scorers[i].cost, err);
+        }
     }
     if (status == SP_OK) {
         status = sp_i_work_measure(input->cost, TYPICAL_TOKENS, &s->work, err);
     }
-    if (status == SP_OK) {
-        status = split_ranks(s, err);
-    }
-    if (status == SP_OK) {
-        int share = options->trials / s->ranks.count;
-        s->trials = share < LEAST_TRIALS ? LEAST_TRIALS : share > MOST_TRIALS ? MOST_TRIALS : share;
-    }
-    return status;
+    return status == SP_OK ? split_ranks(s, err) : status;
 }
 
 static sp_i_rank_samples samples_of(const sp_i_rank_group *group)
@@ -117,18 +124,7 @@ static sp_i_rank_samples samples_of(const sp_i_rank_group *group)
     return (sp_i_rank_samples){group->sample, group->count, group->dp_first, group->dp_count};
 }
 
-// Each group's share of the time that is left, where it is limited.
-static double group_deadline_s(const search *s, int group)
-{
-    if (s->options.deadline_s <= 0.0) {
-        return 0.0;
-    }
-    double now_s = sp_clock_s();
-    double rounds = (double)(s->ranks.count - group + s->threads - 1) / s->threads;
-    return now_s + (s->options.deadline_s - now_s) / (rounds > 1.0 ? rounds : 1.0);
-}
-
-static sp_i_shape_search shapes_of(search *s, int worker, int trials)
+static sp_i_shape_search shapes_of(search *s, int worker, int64_t effort)
 {
     const sp_strategy_spec *spec = &s->input->scenario->strategy;
     return (sp_i_shape_search){.scorer = &s->scorers[worker],
@@ -137,20 +133,95 @@ static sp_i_shape_search shapes_of(search *s, int worker, int trials)
                                .split = s->options.split,
                                .taper = spec->taper,
                                .slice_tokens = spec->slices ? spec->slice_tokens : INT64_MAX / 4,
-                               .trials = trials};
+                               .effort = effort,
+                               .enough_ns = s->enough_ns,
+                               .seed = s->round,
+                               .deadline_s = s->options.deadline_s};
 }
 
-static sp_status search_group(void *context, int worker, int group, sp_error *err)
+static bool is_late(const search *s)
+{
+    return s->options.deadline_s > 0.0 && sp_clock_s() > s->options.deadline_s;
+}
+
+// ---- groups that go on at the same time ----
+
+// From the best shape so far, or from none where a group has none yet.
+static sp_status search_group(void *context, int worker, int index, sp_error *err)
 {
     search *s = context;
+    int group = s->order[index];
     const sp_i_rank_group *ranks = &s->ranks.groups[group];
     sp_i_rank_samples samples = samples_of(ranks);
-    sp_i_shape_search shapes = shapes_of(s, worker, s->trials);
-    shapes.deadline_s = group_deadline_s(s, group);
-    s->best[group] = (sp_i_best_shape){.out = {.fits = true}};
-    return ranks->count > 0
-               ? sp_i_search_shape(&shapes, &samples, ranks->work_s, false, &s->best[group], err)
-               : SP_OK;
+    sp_i_shape_search shapes = shapes_of(s, worker, s->share);
+    sp_i_best_shape *best = &s->best[group];
+    bool warm = sp_i_taper_packs(&best->shape.forward) > 0;
+    sp_status status = s->regroups
+                           ? sp_i_search_regrouped(&shapes, &samples, best, err)
+                           : sp_i_search_shape(&shapes, &samples, ranks->work_s, warm, best, err);
+    s->used[index] = s->share - shapes.effort;
+    return status;
+}
+
+static sp_status search_groups(search *s, int count, int64_t effort, int64_t enough_ns,
+                               sp_error *err)
+{
+    s->share = count > 0 ? effort / count : 0;
+    s->enough_ns = enough_ns;
+    sp_status status = sp_i_parallel_for(s->threads, count, search_group, s, err);
+    for (int i = 0; i < count; i++) {
+        s->left -= s->used[i];
+    }
+    return status;
+}
+
+// The group with samples that takes longest.
+static int slowest_of(const search *s)
+{
+    int slow = 0;
+    for (int g = 1; g < s->ranks.count; g++) {
+        slow = sp_packflow_is_better(&s->best[slow].out, &s->best[g].out) ? g : slow;
+    }
+    return slow;
+}
+
+// ---- the phases of the search ----
+
+// The first group of each number of ranks is searched for itself. The others begin with its shape,
+// and need to be no slower than it.
+static sp_status search_leaders(search *s, sp_error *err)
+{
+    int leaders = 0;
+    int leader = -1;
+    for (int g = 0; g < s->ranks.count; g++) {
+        const sp_i_rank_group *group = &s->ranks.groups[g];
+        s->best[g] = (sp_i_best_shape){0};
+        if (group->count > 0 &&
+            (leader < 0 || group->dp_count != s->ranks.groups[leader].dp_count)) {
+            leader = g;
+            s->order[leaders++] = g;
+        }
+    }
+    return search_groups(s, leaders, s->options.effort / 4, 0, err);
+}
+
+static sp_status search_followers(search *s, sp_error *err)
+{
+    int followers = 0;
+    int leader = -1;
+    int64_t slowest_ns = s->ranks.count > 0 ? s->best[slowest_of(s)].out.makespan_ns : 0;
+    for (int g = 0; g < s->ranks.count; g++) {
+        if (s->ranks.groups[g].count == 0) {
+            continue;
+        }
+        if (leader < 0 || s->ranks.groups[g].dp_count != s->ranks.groups[leader].dp_count) {
+            leader = g;
+        } else {
+            s->best[g].shape = s->best[leader].shape;
+            s->order[followers++] = g;
+        }
+    }
+    return search_groups(s, followers, s->options.effort / 4, slowest_ns, err);
 }
 
 // Two groups after samples went from one to the other.
@@ -166,22 +237,23 @@ static sp_status search_moved(void *context, int worker, int which, sp_error *er
     moved *m = context;
     const sp_i_rank_group *ranks = &m->split->groups[m->group[which]];
     sp_i_rank_samples samples = samples_of(ranks);
-    sp_i_shape_search shapes = shapes_of(m->s, worker, LEAST_TRIALS);
-    shapes.deadline_s = m->s->options.deadline_s;
+    sp_i_shape_search shapes = shapes_of(m->s, worker, m->s->share);
     bool warm = m->s->best[m->group[which]].out.makespan_ns > 0;
     m->best[which] = m->s->best[m->group[which]];
-    return sp_i_search_shape(&shapes, &samples, ranks->work_s, warm, &m->best[which], err);
+    sp_status status =
+        sp_i_search_shape(&shapes, &samples, ranks->work_s, warm, &m->best[which], err);
+    m->s->used[which] = m->s->share - shapes.effort;
+    return status;
 }
 
 // Equal work is not equal time: the rank with the longest sample has more idle time. Samples go
 // from the slowest group to the fastest as long as the slower of the two gets faster.
 static sp_status level_once(search *s, bool *improved, sp_error *err)
 {
-    int slow = 0;
+    int slow = slowest_of(s);
     int fast = 0;
     *improved = false;
     for (int g = 1; g < s->ranks.count; g++) {
-        slow = s->best[g].out.makespan_ns > s->best[slow].out.makespan_ns ? g : slow;
         fast = s->best[g].out.makespan_ns < s->best[fast].out.makespan_ns ? g : fast;
     }
     double slow_ns = (double)s->best[slow].out.makespan_ns;
@@ -196,7 +268,10 @@ static sp_status level_once(search *s, bool *improved, sp_error *err)
     }
     moved m = {.s = s, .split = &tried, .group = {slow, fast}};
     if (status == SP_OK && any) {
+        // Slower than the slowest is of no use, a little faster is.
+        s->enough_ns = (int64_t)(0.5 * (slow_ns + fast_ns));
         status = sp_i_parallel_for(s->threads, 2, search_moved, &m, err);
+        s->left -= s->used[0] + s->used[1];
         *improved = status == SP_OK && sp_packflow_is_better(&m.best[0].out, &s->best[slow].out) &&
                     sp_packflow_is_better(&m.best[1].out, &s->best[slow].out);
     }
@@ -211,30 +286,62 @@ static sp_status level_once(search *s, bool *improved, sp_error *err)
     return status;
 }
 
-static sp_status level_times(search *s, sp_error *err)
+// Of all groups but one.
+static int64_t second_slowest_ns(const search *s, int slow)
+{
+    int64_t second_ns = 0;
+    for (int g = 0; g < s->ranks.count; g++) {
+        if (g != slow && s->best[g].out.makespan_ns > second_ns) {
+            second_ns = s->best[g].out.makespan_ns;
+        }
+    }
+    return second_ns;
+}
+
+// Makes the slowest group faster, by other samples or by other packs, until that is in vain.
+static sp_status improve(search *s, int64_t reserve, sp_error *err)
 {
     sp_status status = SP_OK;
-    bool improved = s->ranks.count > 1;
-    for (int round = 0; status == SP_OK && improved && round < LEVELLINGS * s->ranks.count;
-         round++) {
-        if (s->options.deadline_s > 0.0 && sp_clock_s() > s->options.deadline_s) {
-            break;
+    int64_t part = s->left > reserve ? (s->left - reserve) / PARTS : 0;
+    int vain = 0;
+    while (status == SP_OK && s->left > reserve && part > 0 && vain < VAIN && !is_late(s)) {
+        bool improved = false;
+        s->round++;
+        if (s->ranks.count > 1) {
+            s->share = part / 2;
+            status = level_once(s, &improved, err);
         }
-        status = level_once(s, &improved, err);
+        if (status == SP_OK && !improved) {
+            int slow = slowest_of(s);
+            int64_t was_ns = s->best[slow].out.makespan_ns;
+            s->order[0] = slow;
+            status = search_groups(s, 1, part, second_slowest_ns(s, slow), err);
+            improved = s->best[slow].out.makespan_ns < was_ns;
+        }
+        vain = improved ? 0 : vain + 1;
     }
     return status;
 }
 
-// Backward packs of their own for every group.
-static sp_status regroup(void *context, int worker, int group, sp_error *err)
+// Backward packs of their own, where a group is slowest, and for every other group that would then
+// be slower.
+static sp_status regroup(search *s, sp_error *err)
 {
-    search *s = context;
-    const sp_i_rank_group *ranks = &s->ranks.groups[group];
-    sp_i_rank_samples samples = samples_of(ranks);
-    sp_i_shape_search shapes = shapes_of(s, worker, s->trials);
-    shapes.deadline_s = group_deadline_s(s, group);
-    return ranks->count > 0 ? sp_i_search_regrouped(&shapes, &samples, &s->best[group], err)
-                            : SP_OK;
+    int slow = slowest_of(s);
+    if (s->ranks.groups[slow].count == 0) {
+        return SP_OK;
+    }
+    s->order[0] = slow;
+    s->regroups = true;
+    sp_status status = search_groups(s, 1, s->left / 2, 0, err);
+    int64_t slowest_ns = s->best[slow].out.makespan_ns;
+    int slower = 0;
+    for (int g = 0; g < s->ranks.count; g++) {
+        if (s->best[g].out.makespan_ns > slowest_ns) {
+            s->order[slower++] = g;
+        }
+    }
+    return status == SP_OK ? search_groups(s, slower, s->left, slowest_ns, err) : status;
 }
 
 static sp_status write_packing(const search *s, sp_packing *packing, sp_error *err)
@@ -242,6 +349,7 @@ static sp_status write_packing(const search *s, sp_packing *packing, sp_error *e
     int dp = s->input->scenario->layout.dp;
     sp_status status = SP_OK;
     sp_packing_init(packing, s->input->batch, dp);
+    packing->spare_bytes = s->spare_bytes;
     for (int g = 0; status == SP_OK && g < s->ranks.count; g++) {
         sp_i_rank_samples samples = samples_of(&s->ranks.groups[g]);
         sp_packing rank;
@@ -261,16 +369,20 @@ static sp_status write_packing(const search *s, sp_packing *packing, sp_error *e
     return status;
 }
 
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 // The slowest group's.
 static sp_packflow_outcome outcome_of(const search *s)
 {
-    sp_packflow_outcome all = {.fits = true};
+    sp_packflow_outcome all = {0};
     for (int g = 0; g < s->ranks.count; g++) {
         const sp_packflow_outcome *out = &s->best[g].out;
         if (s->ranks.groups[g].count > 0) {
-            all.fits = all.fits && out->fits;
-            all.makespan_ns =
-                out->makespan_ns > all.makespan_ns ? out->makespan_ns : all.makespan_ns;
+            all.lacking_bytes = larger(all.lacking_bytes, out->lacking_bytes);
+            all.makespan_ns = larger(all.makespan_ns, out->makespan_ns);
         }
     }
     return all;
@@ -298,6 +410,52 @@ static sp_status judge(const search *s, sp_packing *packing, sp_packflow_outcome
     return status;
 }
 
+// Shapes of all groups, within the memory that the scorers know of. What is better in the whole
+// step takes the place of *best, unless `judged` is NULL.
+static sp_status search_shapes(search *s, sp_packing *best, sp_packflow_outcome *judged,
+                               sp_error *err)
+{
+    s->left = s->options.effort;
+    s->round = 0;
+    s->regroups = false;
+    sp_status status = search_leaders(s, err);
+    if (status == SP_OK) {
+        status = search_followers(s, err);
+    }
+    if (status == SP_OK) {
+        // As much without backward packs of their own, so that those are on top of the best others.
+        status = improve(s, s->options.effort / 4, err);
+    }
+    if (status == SP_OK && judged != NULL) {
+        status = judge(s, best, judged, err);
+    }
+    if (status == SP_OK && s->options.asymmetric) {
+        status = regroup(s, err);
+        if (status == SP_OK && judged != NULL) {
+            status = judge(s, best, judged, err);
+        }
+    }
+    return status;
+}
+
+// The reckoning of the search leaves some memory out: where the whole step needs more than there
+// is, the search is done again with so much less room.
+static sp_status search_in_memory(search *s, sp_packing *best, sp_packflow_outcome *judged,
+                                  sp_error *err)
+{
+    sp_status status = search_shapes(s, best, judged, err);
+    for (int again = 0; status == SP_OK && again < MOST_AGAIN && judged->lacking_bytes > 0 &&
+                        outcome_of(s).lacking_bytes == 0 && !is_late(s);
+         again++) {
+        s->spare_bytes += judged->lacking_bytes + judged->lacking_bytes / 8;
+        for (int i = 0; i < s->threads; i++) {
+            s->scorers[i].limit_bytes = s->input->scenario->memory_limit_bytes - s->spare_bytes;
+        }
+        status = search_shapes(s, best, judged, err);
+    }
+    return status;
+}
+
 sp_status sp_i_slimpack_search(const sp_strategy_input *input, const sp_i_slimpack_options *options,
                                sp_packing *packing, sp_packflow_outcome *outcome, sp_error *err)
 {
@@ -305,22 +463,11 @@ sp_status sp_i_slimpack_search(const sp_strategy_input *input, const sp_i_slimpa
     sp_packing best;
     sp_packing_init(&best, input->batch, input->scenario->layout.dp);
     sp_status status = search_init(&s, input, options, err);
-    if (status == SP_OK) {
-        status = sp_i_parallel_for(s.threads, s.ranks.count, search_group, &s, err);
-    }
-    if (status == SP_OK) {
-        status = level_times(&s, err);
-    }
     if (status == SP_OK && packing != NULL) {
-        status = judge(&s, &best, outcome, err);
-    }
-    if (status == SP_OK && s.options.asymmetric) {
-        status = sp_i_parallel_for(s.threads, s.ranks.count, regroup, &s, err);
-    }
-    if (status == SP_OK && packing == NULL) {
+        status = search_in_memory(&s, &best, outcome, err);
+    } else if (status == SP_OK) {
+        status = search_shapes(&s, NULL, NULL, err);
         *outcome = outcome_of(&s);
-    } else if (status == SP_OK && s.options.asymmetric) {
-        status = judge(&s, &best, outcome, err);
     }
     if (status == SP_OK && packing != NULL) {
         *packing = best;

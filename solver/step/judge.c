@@ -65,7 +65,7 @@ static sp_status judge(const sp_strategy_input *input, const sp_packing *packing
                         .trial = *input->cost,
                         .result = &alone};
     sp_error_clear(&own);
-    *outcome = (sp_packflow_outcome){.makespan_ns = INT64_MAX};
+    *outcome = SP_PACKFLOW_WORST;
     sp_status status = rows != NULL ? sp_i_step_rows(&steps, rows, &own) : SP_OK;
     if (status == SP_OK) {
         status = sp_i_step_alone(&steps, packing, &own);
@@ -73,7 +73,8 @@ static sp_status judge(const sp_strategy_input *input, const sp_packing *packing
     if (status == SP_OK) {
         sp_result_add_stalls(&alone, steps.scenario->profile.interference.tight_microbatch_s);
         outcome->makespan_ns = alone.batches[0].iteration_ns;
-        outcome->fits = !sp_result_is_oom(&alone);
+        int64_t margin_bytes = sp_result_margin_bytes(&alone);
+        outcome->lacking_bytes = margin_bytes < 0 ? -margin_bytes : 0;
     }
     sp_result_fini(&alone);
     return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;

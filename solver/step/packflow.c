@@ -195,14 +195,13 @@ static sp_status outcome_of(const sp_scenario *scenario, const sp_schedule_costs
 {
     sp_schedule_spec spec = scenario->schedule;
     spec.split_backward = split;
-    *outcome = (sp_packflow_outcome){.fits = true};
+    *outcome = (sp_packflow_outcome){0};
     sp_status status = SP_OK;
     for (int d = 0; status == SP_OK && d < scenario->layout.dp; d++) {
         sp_packflow_result result = {0};
         status = sp_packflow_rank(&spec, times, packing, &scenario->layout, d, &result, err);
-        outcome->makespan_ns =
-            result.makespan_ns > outcome->makespan_ns ? result.makespan_ns : outcome->makespan_ns;
-        outcome->fits = outcome->fits && result.lacking_bytes == 0;
+        outcome->makespan_ns = larger(outcome->makespan_ns, result.makespan_ns);
+        outcome->lacking_bytes = larger(outcome->lacking_bytes, result.lacking_bytes);
     }
     return status;
 }
@@ -219,6 +218,7 @@ static sp_status measure(const sp_scenario *scenario, const sp_cost_model *cost,
                          sp_pack_memory *memory, memory_tables *tables, sp_error *err)
 {
     const sp_layout *layout = &plan->layout;
+    int64_t limit_bytes = scenario->memory_limit_bytes - plan->packing->spare_bytes;
     size_t dp = (size_t)layout->dp;
     size_t pp = (size_t)layout->pp;
     size_t vstages = (size_t)sp_layout_vstages(layout);
@@ -236,7 +236,7 @@ static sp_status measure(const sp_scenario *scenario, const sp_cost_model *cost,
         }
         sp_pack_memory_measure(memory, cost, &fullest[d]);
         for (int split = 0; split < 2; split++) {
-            sp_pack_memory_room(memory, layout, split != 0, scenario->memory_limit_bytes,
+            sp_pack_memory_room(memory, layout, split != 0, limit_bytes,
                                 tables->token_bytes[split] + d * vstages,
                                 tables->room_bytes[split] + d * pp);
         }
@@ -308,5 +308,6 @@ sp_status sp_i_packflow_choose(const sp_scenario *scenario, const sp_cost_model 
 
 bool sp_packflow_is_better(const sp_packflow_outcome *a, const sp_packflow_outcome *b)
 {
-    return a->fits != b->fits ? a->fits : a->makespan_ns < b->makespan_ns;
+    return a->lacking_bytes != b->lacking_bytes ? a->lacking_bytes < b->lacking_bytes
+                                                : a->makespan_ns < b->makespan_ns;
 }

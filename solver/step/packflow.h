@@ -58,11 +58,14 @@ void sp_pack_memory_room(const sp_pack_memory *memory, const sp_layout *layout, 
 
 // What a run of PackFlow over packs comes to.
 typedef struct sp_packflow_outcome {
-    int64_t makespan_ns; // of the slowest rank
-    bool fits;           // activations in memory
+    int64_t makespan_ns;   // of the slowest rank
+    int64_t lacking_bytes; // of memory, where it lacks most; 0: it fits
 } sp_packflow_outcome;
 
-// Fitting goes before time.
+// What is there before anything was tried: every other outcome is better.
+#define SP_PACKFLOW_WORST ((sp_packflow_outcome){INT64_MAX, INT64_MAX})
+
+// Fitting goes before time, and lacking less before lacking more.
 bool sp_packflow_is_better(const sp_packflow_outcome *a, const sp_packflow_outcome *b);
 
 // Fills in what PackFlow looks at besides the times of every pack (sp_step_costs_by_pack): the

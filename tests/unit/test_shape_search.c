@@ -1,5 +1,6 @@
-// The search for the shape of one rank's packs: more trials, more freedom and a warm start never
-// end worse; the switches bind it; time that has run out leaves the first shapes.
+// The search for the shape of one rank's packs: more effort, more freedom and a warm start never
+// end worse; the switches bind it; it ends where that is enough; time that has run out leaves the
+// first shapes.
 #include "sim/base/alloc.h"
 #include "sim/base/progress.h"
 #include "solver/slimpack/shape_search.h"
@@ -34,7 +35,7 @@ static void case_init(int pp, search_case *c)
     must_succeed(sp_i_rank_scorer_init(&c->scorer, &c->scenario, &c->cost, 30000, ERR));
     must_succeed(sp_i_work_measure(&c->cost, 4096, &c->work, ERR));
     c->search = (sp_i_shape_search){
-        .scorer = &c->scorer, .work = &c->work, .batch = &d.batch, .taper = true, .trials = 100};
+        .scorer = &c->scorer, .work = &c->work, .batch = &d.batch, .taper = true, .effort = 40000};
 }
 
 static void case_fini(search_case *c)
@@ -53,12 +54,16 @@ static void draw(sp_prng *prng, search_case *c)
     }
 }
 
+// Each of both searches with all of the effort.
 static void run(search_case *c, const sp_i_shape_search *search, bool warm, sp_i_best_shape *best)
 {
     sp_i_rank_samples samples = drawn_samples(&d, 0, 1);
-    must_succeed(sp_i_search_shape(search, &samples, c->work_s, warm, best, ERR));
+    sp_i_shape_search shapes = *search;
+    must_succeed(sp_i_search_shape(&shapes, &samples, c->work_s, warm, best, ERR));
+    assert_true(shapes.effort < search->effort);
     if (c->asymmetric) {
-        must_succeed(sp_i_search_regrouped(search, &samples, best, ERR));
+        shapes.effort = search->effort;
+        must_succeed(sp_i_search_regrouped(&shapes, &samples, best, ERR));
     }
 }
 
@@ -75,7 +80,7 @@ static void make_best(search_case *c, const sp_i_shape_search *search, const sp_
     assert_pack_rules(packing);
     must_succeed(sp_i_rank_score(&c->scorer, packing, needs.pack, search->split, &again, ERR));
     assert_int_equal(again.makespan_ns, best->out.makespan_ns);
-    assert_int_equal(again.fits, best->out.fits);
+    assert_int_equal(again.lacking_bytes, best->out.lacking_bytes);
     sp_i_free(needs.pack);
 }
 
@@ -84,7 +89,7 @@ static void assert_no_worse(const sp_i_best_shape *a, const sp_i_best_shape *b)
     assert_false(sp_packflow_is_better(&b->out, &a->out));
 }
 
-// Without trials the first shapes are all there is. Regrouped backward packs come on top of the
+// Without effort the first shapes are all there is. Regrouped backward packs come on top of the
 // best equal ones.
 TEST(more_search_is_no_worse)
 {
@@ -98,9 +103,9 @@ TEST(more_search_is_no_worse)
         sp_i_best_shape first;
         sp_i_best_shape symmetric;
         sp_i_best_shape asymmetric;
-        search.trials = 0;
+        search.effort = 0;
         run(&c, &search, false, &first);
-        search.trials = c.search.trials;
+        search.effort = c.search.effort;
         run(&c, &search, false, &symmetric);
         c.asymmetric = true;
         run(&c, &search, false, &asymmetric);
@@ -109,7 +114,7 @@ TEST(more_search_is_no_worse)
         assert_no_worse(&symmetric, &first);
         assert_no_worse(&asymmetric, &symmetric);
         sp_i_best_shape warm = symmetric;
-        search.trials = 10;
+        search.effort = 4000;
         run(&c, &search, true, &warm);
         assert_no_worse(&warm, &symmetric);
         case_fini(&c);
@@ -187,7 +192,7 @@ TEST(time_that_has_run_out)
         draw(&prng, &c);
         sp_i_shape_search search = c.search;
         c.asymmetric = true;
-        search.trials = 1000000;
+        search.effort = INT64_MAX / 4;
         search.deadline_s = sp_clock_s() - 1.0;
         sp_i_best_shape late;
         sp_i_best_shape best;
@@ -196,9 +201,50 @@ TEST(time_that_has_run_out)
         make_best(&c, &search, &late, &packing);
         sp_packing_fini(&packing);
         search.deadline_s = 0.0;
-        search.trials = 0;
+        search.effort = 0;
         run(&c, &search, false, &best);
         assert_no_worse(&best, &late);
+    }
+    case_fini(&c);
+}
+
+// It takes no more effort than it has, but for the shape that exceeds it.
+TEST(effort_is_kept)
+{
+    static search_case c;
+    sp_prng prng = prng_seeded(149);
+    case_init(4, &c);
+    for (int round = 0; round < 20; round++) {
+        draw(&prng, &c);
+        sp_i_rank_samples samples = drawn_samples(&d, 0, 1);
+        sp_i_best_shape best;
+        sp_i_shape_search search = c.search;
+        search.effort = 5000 + (int64_t)sp_prng_below(&prng, 20000);
+        must_succeed(sp_i_search_shape(&search, &samples, c.work_s, false, &best, ERR));
+        assert_true(search.effort <= 0);
+        assert_true(-search.effort <= 2 * 4 * 4096 + (int64_t)d.batch.count);
+    }
+    case_fini(&c);
+}
+
+// A shape that is fast enough ends the search: it is no slower than that, and was found with less
+// effort than the fastest.
+TEST(enough_is_enough)
+{
+    static search_case c;
+    sp_prng prng = prng_seeded(151);
+    case_init(4, &c);
+    for (int round = 0; round < 20; round++) {
+        draw(&prng, &c);
+        sp_i_rank_samples samples = drawn_samples(&d, 0, 1);
+        sp_i_best_shape fastest;
+        sp_i_best_shape enough;
+        run(&c, &c.search, false, &fastest);
+        sp_i_shape_search search = c.search;
+        search.enough_ns = fastest.out.makespan_ns + fastest.out.makespan_ns / 100;
+        must_succeed(sp_i_search_shape(&search, &samples, c.work_s, false, &enough, ERR));
+        assert_true(enough.out.makespan_ns <= search.enough_ns);
+        assert_true(search.effort > 0);
     }
     case_fini(&c);
 }
@@ -211,12 +257,13 @@ TEST(allocation_failures)
     draw(&prng, &c);
     sp_i_shape_search search = c.search;
     sp_i_rank_samples samples = drawn_samples(&d, 0, 1);
-    search.trials = 4;
+    search.effort = 1000;
     for (memory_failures failing = {.keeps_blocks = true};
          memory_fails(&failing);) { // times that the cost model remembers
         sp_error_clear(ERR);
         sp_i_best_shape best;
         memory_begin(&failing);
+        search.effort = 1000;
         sp_status status = sp_i_search_shape(&search, &samples, c.work_s, false, &best, ERR);
         if (status == SP_OK) {
             status = sp_i_search_regrouped(&search, &samples, &best, ERR);

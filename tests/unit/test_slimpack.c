@@ -208,6 +208,111 @@ TEST(what_fits_nowhere_is_out_of_memory)
     }
 }
 
+// ---- what the search chooses for itself ----
+
+static void put_drawn_lengths(sp_prng *prng, char *text)
+{
+    int count = 4 + (int)sp_prng_below(prng, 30);
+    put_json(text, "'workload': {'order': 'file', 'lengths': [");
+    for (int k = 0; k < count; k++) {
+        uint64_t most = sp_prng_below(prng, 8) == 0 ? 60000 : 6000;
+        put_json(text, "%s%d", k > 0 ? ", " : "", 1 + (int)sp_prng_below(prng, most));
+    }
+    put_json(text, "]}");
+}
+
+// Chunks and layers that it chooses are no slower than any number of chunks that is stated: up to
+// what its short searches cannot tell apart.
+TEST(chosen_chunks_are_no_slower)
+{
+    sp_prng prng = prng_seeded(163);
+    double sum = 0.0;
+    enum { ROUNDS = 6, MOST = 4 };
+    for (int round = 0; round < ROUNDS; round++) {
+        char lengths[RUN_TEXT] = "";
+        put_drawn_lengths(&prng, lengths);
+        const char *kind = kinds[round % KINDS];
+        double ms[MOST + 1];
+        for (int chunks = 0; chunks <= MOST; chunks++) {
+            char text[RUN_TEXT] = "";
+            char stated[64] = "";
+            if (chunks > 0) {
+                snprintf(stated, sizeof stated, ", 'chunks_per_rank': %d", chunks);
+            }
+            put_json(text,
+                     "{'model': {'layers': 24, 'hidden': 2048, 'ffn': 5504, 'heads': 16, 'vocab': "
+                     "32000}, 'cluster': 'h800-8', 'parallel': {'pp': 2, 'dp': 2%s}, %s",
+                     stated, lengths);
+            ms[chunks] = iteration_ms(kind, text, NULL);
+        }
+        for (int chunks = 1; chunks <= MOST; chunks++) {
+            if (ms[0] > 1.06 * ms[chunks]) {
+                fail_msg("%s: %s: chosen %.3f, %d chunks %.3f", kind, lengths, ms[0], chunks,
+                         ms[chunks]);
+            }
+        }
+        sum += ms[0] / ms[1];
+    }
+    assert_true(sum < ROUNDS);
+}
+
+// Without a pipeline, long samples take several ranks and short ones one each, as ByteScale has it.
+TEST(without_a_pipeline_no_slower_than_bytescale)
+{
+    sp_prng prng = prng_seeded(167);
+    for (int round = 0; round < 8; round++) {
+        char text[RUN_TEXT] = "";
+        put_json(&text[0],
+                 "{'model': {'layers': 8, 'hidden': 2048, 'ffn': 5504, 'heads': 16, 'vocab': "
+                 "32000}, 'cluster': 'h800-8', 'parallel': {'dp': %d}, ",
+                 2 << sp_prng_below(&prng, 4));
+        put_drawn_lengths(&prng, text);
+        double bytescale_ms = iteration_ms("bytescale", text, NULL);
+        for (int i = 0; i < KINDS; i++) {
+            double ms = iteration_ms(kinds[i], text, NULL);
+            if (ms > 1.0001 * bytescale_ms) {
+                fail_msg("%s: %s: %.3f, bytescale %.3f", text, kinds[i], ms, bytescale_ms);
+            }
+        }
+    }
+}
+
+static double peak_gib(const char *kind, const char *scenario, double limit_gib)
+{
+    char text[RUN_TEXT] = "";
+    scenario_run r;
+    put_json(text, "%s, 'memory': {'limit_gib': %.6f}, 'strategy': {'kind': '%s'}}", scenario,
+             limit_gib, kind);
+    run_good(text, &(sp_evaluate_options){.no_bounds = true}, &r);
+    double peak = (double)r.result.peak_bytes / (double)((int64_t)1 << 30);
+    run_fini(&r);
+    return peak;
+}
+
+// Where a lossless strategy fits, slimpack fits: the limit is what that one needs. ChunkFlow may
+// need less: it computes the chunks of a long sample twice.
+TEST(fits_where_others_fit)
+{
+    static const char *const others[] = {"packed", "slimpipe", "bytescale"};
+    sp_prng prng = prng_seeded(173);
+    for (int round = 0; round < 12; round++) {
+        char text[RUN_TEXT] = "";
+        put_json(text,
+                 "{'model': {'layers': 8, 'hidden': 2048, 'ffn': 5504, 'heads': 16, 'vocab': "
+                 "32000}, 'cluster': 'h800-8', 'parallel': {'pp': %d, 'dp': %d}, ",
+                 1 << sp_prng_below(&prng, 3), 1 << sp_prng_below(&prng, 2));
+        put_drawn_lengths(&prng, text);
+        double limit = 1.0001 * peak_gib(others[round % 3], text, 4000.0);
+        for (int i = 0; i < KINDS; i++) {
+            double peak = peak_gib(kinds[i], text, limit);
+            if (peak > limit) {
+                fail_msg("%s: %s: %.4f GiB of %.4f, where %s fits", text, kinds[i], peak, limit,
+                         others[round % 3]);
+            }
+        }
+    }
+}
+
 TEST(allocation_failures)
 {
     for (int i = 0; i < KINDS; i++) {
@@ -220,7 +325,7 @@ TEST(allocation_failures)
         must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
         const sp_evaluate_options options = {0};
         // Thousands of packings are tried: each early failure, then ever fewer of them.
-        for (memory_failures failing = {.fewer = 40}; memory_fails(&failing);) {
+        for (memory_failures failing = {.fewer = 15}; memory_fails(&failing);) {
             sp_result result;
             sp_error_clear(ERR);
             memory_try(&failing, sp_evaluate(&scenario, &batches, &options, &result, ERR), ERR);
