@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(THREADS) attention_backward_keys_kernel(attent
 int sp_cuda_attention_backward_keys(const sp_kernel_attention_shape *shape,
                                     const sp_cuda_attention_tables *tables, sp_cuda_stream stream)
 {
-    attention_arguments a = arguments_of(shape, tables, tables->key_tiles, false, false);
+    attention_arguments a = arguments_of(shape, tables, tables->key_tiles);
     return launch_over_tiles(attention_backward_keys_kernel<128>,
                              attention_backward_keys_kernel<64>, a, tables->key_tile_count,
                              shape->kv_heads, THREADS, 2 * KEYS + 4 * QUERIES,

@@ -41,13 +41,10 @@ __device__ __forceinline__ void differentiate(product<1, STEP / 8> &scores,
     }
 }
 
-template <int DIM>
 __device__ __forceinline__ void start(const attention_arguments &a,
                                       const sp_cuda_attention_slice *slice, int64_t query, int head,
-                                      row_numbers &numbers, product<1, DIM / 8> &dq)
+                                      row_numbers &numbers)
 {
-    int lane = static_cast<int>(threadIdx.x) % 32;
-    dq.clear();
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         bool inside = query + 8 * h < slice->queries;
@@ -55,14 +52,6 @@ __device__ __forceinline__ void start(const attention_arguments &a,
         // Of a row that does not exist every probability is 0.
         numbers.lse[h] = inside ? slice->lse[row] * SP_I_LOG2_E : INFINITY;
         numbers.delta[h] = inside ? slice->delta[row] : 0.0F;
-#pragma unroll
-        for (int n = 0; n < DIM / 8; n++) {
-            if (inside && a.resume && n * 8 < a.head_dim) {
-                const float *from = slice->held + row * a.head_dim + n * 8 + lane % 4 * 2;
-                dq.c[0][n][2 * h] = from[0];
-                dq.c[0][n][2 * h + 1] = from[1];
-            }
-        }
     }
 }
 
@@ -78,11 +67,7 @@ __device__ __forceinline__ void finish(const attention_arguments &a,
 #pragma unroll
         for (int n = 0; n < DIM / 8; n++) {
             int column = n * 8 + lane % 4 * 2;
-            if (row < slice->queries && column < a.head_dim && a.hold) {
-                float *to = slice->held + (row * a.heads + head) * a.head_dim + column;
-                to[0] = dq.c[0][n][2 * h];
-                to[1] = dq.c[0][n][2 * h + 1];
-            } else if (row < slice->queries && column < a.head_dim) {
+            if (row < slice->queries && column < a.head_dim) {
                 sp_bf16 *to = slice->dq + row * a.q_stride + head * a.head_dim + column;
                 *reinterpret_cast<uint32_t *>(to) =
                     sp_i_pack(dq.c[0][n][2 * h] * a.scale, dq.c[0][n][2 * h + 1] * a.scale);
@@ -112,7 +97,8 @@ __global__ void __launch_bounds__(THREADS) attention_backward_queries_kernel(att
     sp_i_copy_commit();
     product<1, DIM / 8> dq;
     row_numbers numbers;
-    start<DIM>(a, own.slice, query, own.head, numbers, dq);
+    dq.clear();
+    start(a, own.slice, query, own.head, numbers);
     for (int turn = 0; !stream.done(); turn ^= 1) {
         int keys = stream.keys();
         int ahead = static_cast<int>(stream.first() - own.position);
@@ -144,10 +130,10 @@ __global__ void __launch_bounds__(THREADS) attention_backward_queries_kernel(att
 } // namespace
 
 int sp_cuda_attention_backward_queries(const sp_kernel_attention_shape *shape,
-                                       const sp_cuda_attention_tables *tables, bool resume,
-                                       bool hold, sp_cuda_stream stream)
+                                       const sp_cuda_attention_tables *tables,
+                                       sp_cuda_stream stream)
 {
-    attention_arguments a = arguments_of(shape, tables, tables->query_tiles, resume, hold);
+    attention_arguments a = arguments_of(shape, tables, tables->query_tiles);
     return launch_over_tiles(attention_backward_queries_kernel<128>,
                              attention_backward_queries_kernel<64>, a, tables->query_tile_count,
                              shape->heads, THREADS, 2 * QUERIES + 4 * KEYS, 0, stream);

@@ -15,6 +15,15 @@ enum {
 // Maximum and sum of each row's exponentials so far. The sum is spread over the lanes of a row.
 struct softmax_state {
     float max[ROW_TILES][2], sum[ROW_TILES][2];
+
+    __device__ __forceinline__ void clear()
+    {
+#pragma unroll
+        for (int r = 0; r < ROW_TILES; r++) {
+            max[r][0] = max[r][1] = -INFINITY;
+            sum[r][0] = sum[r][1] = 0;
+        }
+    }
 };
 
 // Scores of keys that a query does not see become -infinity. Key column c is visible to row r where
@@ -103,36 +112,6 @@ __device__ __forceinline__ void over_rows(const sp_cuda_attention_slice *slice, 
 
 template <int DIM>
 __device__ __forceinline__ void
-start(const attention_arguments &a, const sp_cuda_attention_slice *slice, int64_t begin,
-      int warp_row, int head, softmax_state &state, product<ROW_TILES, DIM / 8> &out)
-{
-    int lane = static_cast<int>(threadIdx.x) % 32;
-    out.clear();
-#pragma unroll
-    for (int r = 0; r < ROW_TILES; r++) {
-        state.max[r][0] = state.max[r][1] = -INFINITY;
-        state.sum[r][0] = state.sum[r][1] = 0;
-    }
-    if (!a.resume) {
-        return;
-    }
-    over_rows(slice, begin, warp_row, [&](int r, int h, int64_t query) {
-        int64_t row = query * a.heads + head;
-        state.max[r][h] = slice->held_max[row] * SP_I_LOG2_E;
-        state.sum[r][h] = lane % 4 == 0 ? slice->held_sum[row] : 0.0F;
-#pragma unroll
-        for (int n = 0; n < DIM / 8; n++) {
-            if (n * 8 < a.head_dim) {
-                const float *from = slice->held + row * a.head_dim + n * 8 + lane % 4 * 2;
-                out.c[r][n][2 * h] = from[0];
-                out.c[r][n][2 * h + 1] = from[1];
-            }
-        }
-    });
-}
-
-template <int DIM>
-__device__ __forceinline__ void
 finish(const attention_arguments &a, const sp_cuda_attention_slice *slice, int64_t begin,
        int warp_row, int head, softmax_state &state, const product<ROW_TILES, DIM / 8> &out)
 {
@@ -149,10 +128,7 @@ finish(const attention_arguments &a, const sp_cuda_attention_slice *slice, int64
         int64_t row = query * a.heads + head;
         float max = state.max[r][h] * SP_I_LN_2;
         float sum = state.sum[r][h];
-        if (lane % 4 == 0 && a.hold) {
-            slice->held_max[row] = max;
-            slice->held_sum[row] = sum;
-        } else if (lane % 4 == 0) {
+        if (lane % 4 == 0) {
             slice->lse[row] = max + logf(sum);
         }
         // Where no key was seen the row is zero already.
@@ -160,11 +136,7 @@ finish(const attention_arguments &a, const sp_cuda_attention_slice *slice, int64
 #pragma unroll
         for (int n = 0; n < DIM / 8; n++) {
             int column = n * 8 + lane % 4 * 2;
-            if (column < a.head_dim && a.hold) {
-                float *to = slice->held + row * a.head_dim + column;
-                to[0] = out.c[r][n][2 * h];
-                to[1] = out.c[r][n][2 * h + 1];
-            } else if (column < a.head_dim) {
+            if (column < a.head_dim) {
                 sp_bf16 *to = slice->out + query * a.out_stride + head * a.head_dim + column;
                 *reinterpret_cast<uint32_t *>(to) =
                     sp_i_pack(out.c[r][n][2 * h] * share, out.c[r][n][2 * h + 1] * share);
@@ -193,7 +165,8 @@ __global__ void __launch_bounds__(THREADS) attention_forward_kernel(attention_ar
     sp_i_copy_commit();
     product<ROW_TILES, DIM / 8> out;
     softmax_state state;
-    start<DIM>(a, own.slice, own.begin, warp_row, own.head, state, out);
+    out.clear();
+    state.clear();
     for (int turn = 0; !stream.done(); turn ^= 1) {
         int keys = stream.keys();
         int ahead = static_cast<int>(stream.first() - own.position);
@@ -224,10 +197,9 @@ __global__ void __launch_bounds__(THREADS) attention_forward_kernel(attention_ar
 } // namespace
 
 int sp_cuda_attention_forward(const sp_kernel_attention_shape *shape,
-                              const sp_cuda_attention_tables *tables, bool resume, bool hold,
-                              sp_cuda_stream stream)
+                              const sp_cuda_attention_tables *tables, sp_cuda_stream stream)
 {
-    attention_arguments a = arguments_of(shape, tables, tables->query_tiles, resume, hold);
+    attention_arguments a = arguments_of(shape, tables, tables->query_tiles);
     a.scale *= SP_I_LOG2_E; // scores in units of log 2
     return launch_over_tiles(attention_forward_kernel<128>, attention_forward_kernel<64>, a,
                              tables->query_tile_count, shape->heads, THREADS, QUERIES + 4 * KEYS, 0,

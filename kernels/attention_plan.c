@@ -42,7 +42,7 @@ static bool tables_fit(const sp_cuda_attention_tables *t)
         if (s->group < 0 || s->group >= t->group_count || !rows_fit(s->query_begin, s->queries) ||
             i < t->groups[s->group].first_slice ||
             i >= t->groups[s->group].first_slice + t->groups[s->group].slices || !aligned(s->q) ||
-            !aligned(s->out) || !aligned(s->dout) || !aligned(s->dq) || !aligned(s->held)) {
+            !aligned(s->out) || !aligned(s->dout) || !aligned(s->dq)) {
             return false;
         }
     }

@@ -199,12 +199,11 @@ struct attention_arguments {
     int64_t q_stride, kv_stride, out_stride;
     int heads, kv_heads, queries_per_kv, head_dim;
     float scale; // of scores
-    bool resume, hold;
 };
 
 inline attention_arguments arguments_of(const sp_kernel_attention_shape *shape,
                                         const sp_cuda_attention_tables *tables,
-                                        const sp_cuda_attention_tile *tiles, bool resume, bool hold)
+                                        const sp_cuda_attention_tile *tiles)
 {
     return {tables->slices,
             tables->keys,
@@ -217,9 +216,7 @@ inline attention_arguments arguments_of(const sp_kernel_attention_shape *shape,
             static_cast<int>(shape->kv_heads),
             static_cast<int>(shape->heads / shape->kv_heads),
             static_cast<int>(shape->head_dim),
-            static_cast<float>(shape->scale),
-            resume,
-            hold};
+            static_cast<float>(shape->scale)};
 }
 
 // Launches one of a kernel's two forms, for heads of at most 128 features and of at most 64, with a

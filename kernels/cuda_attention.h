@@ -1,8 +1,7 @@
 // Causal grouped-query attention of a whole pack on a CUDA device, in bf16 with fp32 sums; what
 // typed.h computes slice by slice. Tables say where the slices of the pack and the keys of
-// their samples lie, so that one launch serves slices and key blocks of any number and length; key
-// blocks that arrive one after another (ring attention) are taken by several launches that hand a
-// state on. Head size a multiple of 8 up to 128; rows and tensors 16-byte aligned. Equal input
+// their samples lie, so that one launch serves slices and key blocks of any number and length.
+// Head size a multiple of 8 up to 128; rows and tensors 16-byte aligned. Equal input
 // gives equal bits: no sum is left to the order in which blocks run.
 //
 // FLOPs of a visible pair of query and key and a query head: 4 head_dim forward, 10 backward (14
@@ -19,14 +18,11 @@ SP_CUDA_BEGIN
 // the shape. Members that a call does not use may be NULL.
 typedef struct sp_cuda_attention_slice {
     const sp_bf16 *q;
-    sp_bf16 *out; // written by the last forward launch, read by _delta
+    sp_bf16 *out; // written by forward, read by _delta
     float *lse;   // [queries, heads], likewise
     const sp_bf16 *dout;
     float *delta; // [queries, heads], written by _delta
-    sp_bf16 *dq;  // written by the last launch of _backward_queries
-    // Between launches: out not yet divided, or dq, [queries, heads, head_dim]; max and sum
-    // [queries, heads].
-    float *held, *held_max, *held_sum;
+    sp_bf16 *dq;  // written by _backward_queries
     int64_t query_begin, queries;
     int64_t group;
 } sp_cuda_attention_slice;
@@ -70,20 +66,18 @@ typedef struct sp_cuda_attention_tables {
 int sp_cuda_attention_plan(const sp_kernel_attention_shape *shape,
                            sp_cuda_attention_tables *tables);
 
-// `resume` takes up the state of an earlier launch, `hold` leaves one instead of the result; with
-// neither, one launch is the whole computation. The shape is on the host.
+// out and lse of all slices. The shape is on the host.
 int sp_cuda_attention_forward(const sp_kernel_attention_shape *shape,
-                              const sp_cuda_attention_tables *tables, bool resume, bool hold,
-                              sp_cuda_stream stream);
+                              const sp_cuda_attention_tables *tables, sp_cuda_stream stream);
 
 // delta = sum over head_dim of out dout, of all slices.
 int sp_cuda_attention_delta(const sp_kernel_attention_shape *shape,
                             const sp_cuda_attention_tables *tables, sp_cuda_stream stream);
 
-// dq of all slices, given lse and delta; resume and hold as forward.
+// dq of all slices, given lse and delta.
 int sp_cuda_attention_backward_queries(const sp_kernel_attention_shape *shape,
-                                       const sp_cuda_attention_tables *tables, bool resume,
-                                       bool hold, sp_cuda_stream stream);
+                                       const sp_cuda_attention_tables *tables,
+                                       sp_cuda_stream stream);
 
 // dk and dv of all key blocks += what these slices give, given lse and delta.
 int sp_cuda_attention_backward_keys(const sp_kernel_attention_shape *shape,

@@ -6,192 +6,73 @@
 namespace
 {
 
-template <int COUNT> struct two_rows {
-    bf16s<COUNT> x, y;
-};
-
-// y += x, with one row of x for all where x_stride is 0.
-struct add_operation {
-    const sp_bf16 *x;
-    int64_t x_stride;
-    sp_bf16 *y;
-    int64_t y_stride;
-
-    template <int COUNT> using inputs = two_rows<COUNT>;
-
-    template <int COUNT> __device__ inputs<COUNT> take(int64_t row, int64_t column) const
+struct sum_function {
+    __device__ __forceinline__ float operator()(float x, float y) const
     {
-        return {read<COUNT>(x + row * x_stride + column), read<COUNT>(y + row * y_stride + column)};
-    }
-
-    template <int COUNT>
-    __device__ void put(int64_t row, int64_t column, const inputs<COUNT> &in) const
-    {
-        floats<COUNT> a = widen<COUNT>(in.x);
-        floats<COUNT> b = widen<COUNT>(in.y);
-#pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            b.v[i] += a.v[i];
-        }
-        write<COUNT>(y + row * y_stride + column, b);
+        return y + x;
     }
 };
 
-template <int COUNT> struct bf16_and_fp32 {
-    bf16s<COUNT> x;
-    floats<COUNT> y;
-};
-
-struct accumulate_operation {
-    const sp_bf16 *x;
-    int64_t x_stride;
-    float *y;
-    int64_t y_stride;
-
-    template <int COUNT> using inputs = bf16_and_fp32<COUNT>;
-
-    template <int COUNT> __device__ inputs<COUNT> take(int64_t row, int64_t column) const
+struct same_function {
+    __device__ __forceinline__ float operator()(float x, float) const
     {
-        return {read<COUNT>(x + row * x_stride + column), read<COUNT>(y + row * y_stride + column)};
-    }
-
-    template <int COUNT>
-    __device__ void put(int64_t row, int64_t column, const inputs<COUNT> &in) const
-    {
-        floats<COUNT> sum = widen<COUNT>(in.x);
-#pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            sum.v[i] += in.y.v[i];
-        }
-        write<COUNT>(y + row * y_stride + column, sum);
+        return x;
     }
 };
 
-struct round_operation {
-    const float *x;
-    int64_t x_stride;
-    sp_bf16 *y;
-    int64_t y_stride;
-
-    template <int COUNT> using inputs = floats<COUNT>;
-
-    template <int COUNT> __device__ inputs<COUNT> take(int64_t row, int64_t column) const
-    {
-        return read<COUNT>(x + row * x_stride + column);
-    }
-
-    template <int COUNT>
-    __device__ void put(int64_t row, int64_t column, const inputs<COUNT> &in) const
-    {
-        write<COUNT>(y + row * y_stride + column, in);
-    }
-};
-
-template <int COUNT> struct two_rows_fp32 {
-    floats<COUNT> x, y;
-};
-
-struct add_fp32_operation {
-    const float *x;
-    float *y;
-
-    template <int COUNT> using inputs = two_rows_fp32<COUNT>;
-
-    template <int COUNT> __device__ inputs<COUNT> take(int64_t, int64_t column) const
-    {
-        return {read<COUNT>(x + column), read<COUNT>(y + column)};
-    }
-
-    template <int COUNT> __device__ void put(int64_t, int64_t column, const inputs<COUNT> &in) const
-    {
-        floats<COUNT> sum = in.y;
-#pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            sum.v[i] += in.x.v[i];
-        }
-        write<COUNT>(y + column, sum);
-    }
-};
-
-// A byte for each element.
-template <int COUNT> struct alignas(COUNT) mask {
-    uint8_t keeps[COUNT];
-};
-
-template <int COUNT> struct row_and_mask {
-    bf16s<COUNT> x;
-    mask<COUNT> mask_of;
-};
-
-struct drop_operation {
-    const uint8_t *keeps;
+struct drop_function {
     float scale;
-    const sp_bf16 *x;
-    sp_bf16 *y;
 
-    template <int COUNT> using inputs = row_and_mask<COUNT>;
-
-    template <int COUNT> __device__ inputs<COUNT> take(int64_t, int64_t column) const
+    __device__ __forceinline__ float operator()(float x, float keeps) const
     {
-        return {read<COUNT>(x + column), *reinterpret_cast<const mask<COUNT> *>(keeps + column)};
-    }
-
-    template <int COUNT> __device__ void put(int64_t, int64_t column, const inputs<COUNT> &in) const
-    {
-        floats<COUNT> left = widen<COUNT>(in.x);
-#pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            left.v[i] = in.mask_of.keeps[i] != 0 ? scale * left.v[i] : 0.0F;
-        }
-        write<COUNT>(y + column, left);
+        return keeps != 0.0F ? scale * x : 0.0F;
     }
 };
+
+// y += x.
+template <class X, class Y>
+int add_rows(int64_t rows, int64_t columns, rows_of<const X> x, rows_of<Y> y, sp_cuda_stream stream)
+{
+    return map_rows<sum_function, X, Y, Y>(rows, columns, {}, x, {y.first, y.stride}, y, stream);
+}
 
 } // namespace
 
 int sp_cuda_add(int64_t n, const sp_bf16 *x, sp_bf16 *y, sp_cuda_stream stream)
 {
-    add_operation op = {x, 0, y, 0};
-    return walk_over(1, n, aligned_rows(x, 0) && aligned_rows(y, 0), op, stream);
+    return add_rows<sp_bf16, sp_bf16>(1, n, {x, 0}, {y, 0}, stream);
 }
 
 int sp_cuda_add_fp32(int64_t n, const float *x, float *y, sp_cuda_stream stream)
 {
-    add_fp32_operation op = {x, y};
-    return walk_over(1, n, aligned_rows(x, 0) && aligned_rows(y, 0), op, stream);
+    return add_rows<float, float>(1, n, {x, 0}, {y, 0}, stream);
 }
 
 int sp_cuda_drop(int64_t n, const uint8_t *keeps, double scale, const sp_bf16 *x, sp_bf16 *y,
                  sp_cuda_stream stream)
 {
-    drop_operation op = {keeps, static_cast<float>(scale), x, y};
-    bool aligned =
-        reinterpret_cast<uintptr_t>(keeps) % 8 == 0 && aligned_rows(x, 0) && aligned_rows(y, 0);
-    return walk_over(1, n, aligned, op, stream);
+    return map_rows<drop_function, sp_bf16, uint8_t, sp_bf16>(1, n, {static_cast<float>(scale)},
+                                                              {x, 0}, {keeps, 0}, {y, 0}, stream);
 }
 
+// One row of x for all.
 int sp_cuda_add_bias(int64_t tokens, int64_t features, const sp_bf16 *bias, sp_bf16 *y,
                      int64_t y_stride, sp_cuda_stream stream)
 {
-    add_operation op = {bias, 0, y, y_stride};
-    return walk_over(tokens, features, aligned_rows(bias, 0) && aligned_rows(y, y_stride), op,
-                     stream);
+    return add_rows<sp_bf16, sp_bf16>(tokens, features, {bias, 0}, {y, y_stride}, stream);
 }
 
 int sp_cuda_accumulate(int64_t rows, int64_t columns, const sp_bf16 *x, int64_t x_stride, float *y,
                        int64_t y_stride, sp_cuda_stream stream)
 {
-    accumulate_operation op = {x, x_stride, y, y_stride};
-    return walk_over(rows, columns, aligned_rows(x, x_stride) && aligned_rows(y, y_stride), op,
-                     stream);
+    return add_rows<sp_bf16, float>(rows, columns, {x, x_stride}, {y, y_stride}, stream);
 }
 
 int sp_cuda_round(int64_t rows, int64_t columns, const float *x, int64_t x_stride, sp_bf16 *y,
                   int64_t y_stride, sp_cuda_stream stream)
 {
-    round_operation op = {x, x_stride, y, y_stride};
-    return walk_over(rows, columns, aligned_rows(x, x_stride) && aligned_rows(y, y_stride), op,
-                     stream);
+    return map_rows<same_function, float, no_numbers, sp_bf16>(rows, columns, {}, {x, x_stride}, {},
+                                                               {y, y_stride}, stream);
 }
 
 // ---- Norms ----

@@ -65,6 +65,26 @@ template <int COUNT> __device__ __forceinline__ floats<COUNT> widen(const floats
     return from;
 }
 
+// A byte for each element.
+template <int COUNT> struct alignas(COUNT) bytes {
+    uint8_t b[COUNT];
+};
+
+template <int COUNT> __device__ __forceinline__ bytes<COUNT> read(const uint8_t *from)
+{
+    return *reinterpret_cast<const bytes<COUNT> *>(from);
+}
+
+template <int COUNT> __device__ __forceinline__ floats<COUNT> widen(const bytes<COUNT> &from)
+{
+    floats<COUNT> x;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        x.v[i] = from.b[i];
+    }
+    return x;
+}
+
 template <int COUNT> __device__ __forceinline__ void write(sp_bf16 *to, const floats<COUNT> &x)
 {
     if constexpr (COUNT == 1) {

@@ -87,4 +87,83 @@ inline bool aligned_rows(const float *pointer, int64_t stride)
     return sp_i_cuda_aligned(pointer, stride, 4);
 }
 
+inline bool aligned_rows(const uint8_t *pointer, int64_t)
+{
+    return reinterpret_cast<uintptr_t>(pointer) % 8 == 0;
+}
+
+// ---- one number out of one or two ----
+
+// In place of a second input.
+struct no_numbers {
+};
+
+template <int COUNT> __device__ __forceinline__ no_numbers read(const no_numbers *)
+{
+    return {};
+}
+
+template <int COUNT> __device__ __forceinline__ floats<COUNT> widen(const no_numbers &)
+{
+    return {};
+}
+
+inline bool aligned_rows(const no_numbers *, int64_t)
+{
+    return true;
+}
+
+template <class T> struct rows_of {
+    T *first;
+    int64_t stride;
+
+    __device__ __forceinline__ T *at(int64_t row, int64_t column) const
+    {
+        return first + row * stride + column;
+    }
+};
+
+template <class T, int COUNT>
+using taken_of = decltype(read<COUNT>(static_cast<const T *>(nullptr)));
+
+template <class Function, class X, class Y, class Out> struct map_operation {
+    Function function;
+    rows_of<const X> x;
+    rows_of<const Y> y;
+    rows_of<Out> out;
+
+    template <int COUNT> struct inputs {
+        taken_of<X, COUNT> x;
+        taken_of<Y, COUNT> y;
+    };
+
+    template <int COUNT> __device__ inputs<COUNT> take(int64_t row, int64_t column) const
+    {
+        return {read<COUNT>(x.at(row, column)), read<COUNT>(y.at(row, column))};
+    }
+
+    template <int COUNT>
+    __device__ void put(int64_t row, int64_t column, const inputs<COUNT> &in) const
+    {
+        floats<COUNT> a = widen<COUNT>(in.x);
+        floats<COUNT> b = widen<COUNT>(in.y);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            a.v[i] = function(a.v[i], b.v[i]);
+        }
+        write<COUNT>(out.at(row, column), a);
+    }
+};
+
+// out = function(x, y), element by element of [rows, columns], fp32; out may be x or y itself.
+template <class Function, class X, class Y, class Out>
+int map_rows(int64_t rows, int64_t columns, const Function &function, rows_of<const X> x,
+             rows_of<const Y> y, rows_of<Out> out, sp_cuda_stream stream)
+{
+    map_operation<Function, X, Y, Out> op = {function, x, y, out};
+    bool aligned = aligned_rows(x.first, x.stride) && aligned_rows(y.first, y.stride) &&
+                   aligned_rows(out.first, out.stride);
+    return walk_over(rows, columns, aligned, op, stream);
+}
+
 #endif

@@ -305,7 +305,7 @@ static sp_cuda_attention_tables tables;
 
 static int run_attention(void)
 {
-    return sp_cuda_attention_forward(&shape, &tables, false, false, NULL);
+    return sp_cuda_attention_forward(&shape, &tables, NULL);
 }
 
 static int run_attention_delta(void)
@@ -315,7 +315,7 @@ static int run_attention_delta(void)
 
 static int run_attention_queries(void)
 {
-    return sp_cuda_attention_backward_queries(&shape, &tables, false, false, NULL);
+    return sp_cuda_attention_backward_queries(&shape, &tables, NULL);
 }
 
 static int run_attention_keys(void)

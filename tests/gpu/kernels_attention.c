@@ -37,22 +37,14 @@ static void check_all(attention_pack *p)
     }
 }
 
-// All keys at once, or block after block with a state between the launches.
-static void check_pack(attention_pack *p, int64_t turns)
+static void check_pack(attention_pack *p)
 {
     attention_fill(p);
-    for (int64_t turn = 0; turn < turns; turn++) {
-        attention_show(p, turn, turns > 1 ? 1 : ATTENTION_MOST);
-        device_wait(
-            sp_cuda_attention_forward(&p->shape, &p->tables, turn > 0, turn + 1 < turns, NULL));
-    }
+    attention_show(p);
+    device_wait(sp_cuda_attention_forward(&p->shape, &p->tables, NULL));
     device_wait(sp_cuda_attention_delta(&p->shape, &p->tables, NULL));
-    for (int64_t turn = 0; turn < turns; turn++) {
-        attention_show(p, turn, turns > 1 ? 1 : ATTENTION_MOST);
-        device_wait(sp_cuda_attention_backward_queries(&p->shape, &p->tables, turn > 0,
-                                                       turn + 1 < turns, NULL));
-        device_wait(sp_cuda_attention_backward_keys(&p->shape, &p->tables, NULL));
-    }
+    device_wait(sp_cuda_attention_backward_queries(&p->shape, &p->tables, NULL));
+    device_wait(sp_cuda_attention_backward_keys(&p->shape, &p->tables, NULL));
     check_all(p);
 }
 
@@ -64,7 +56,7 @@ static void check_sample(int64_t heads, int64_t kv_heads, int64_t head_dim, int6
                         .key_count = 1,
                         .slices = {{0, 0, tokens}},
                         .keys = {{0, 0, tokens}}};
-    check_pack(&p, 1);
+    check_pack(&p);
 }
 
 static void attention_sizes(void)
@@ -101,11 +93,11 @@ static void attention_of_a_pack(void)
         .key_count = 6,
         .slices = {{0, 130, 75}, {1, 0, 3}, {2, 20, 60}, {2, 150, 40}},
         .keys = {{0, 0, 130}, {0, 130, 75}, {1, 0, 3}, {2, 0, 20}, {2, 20, 130}, {2, 150, 40}}};
-    check_pack(&p, 1);
+    check_pack(&p);
 }
 
-// Blocks that come one after another, in an order in which the first query sees nothing at first.
-static void attention_in_turns(void)
+// Blocks in an order in which the first query sees nothing at first.
+static void attention_of_unsorted_blocks(void)
 {
     attention_pack p = {
         .shape = {.heads = 2, .kv_heads = 2, .head_dim = 64},
@@ -114,18 +106,21 @@ static void attention_in_turns(void)
         .key_count = 6,
         .slices = {{0, 0, 140}, {1, 50, 30}},
         .keys = {{0, 70, 70}, {0, 0, 70}, {0, 200, 9}, {1, 0, 40}, {1, 60, 20}, {1, 40, 20}}};
-    check_pack(&p, 3);
+    check_pack(&p);
     attention_pack wide = {.shape = {.heads = 1, .kv_heads = 1, .head_dim = 128},
                            .samples = 1,
                            .slice_count = 1,
                            .key_count = 2,
                            .slices = {{0, 10, 30}},
                            .keys = {{0, 20, 20}, {0, 0, 20}}};
-    check_pack(&wide, 2);
+    check_pack(&wide);
 }
 
 const kernel_case kernels_attention_cases[] = {
-    KERNEL_CASE(attention_sizes),         KERNEL_CASE(attention_head_dims),
-    KERNEL_CASE(attention_grouped_heads), KERNEL_CASE(attention_of_a_pack),
-    KERNEL_CASE(attention_in_turns),      {NULL, NULL},
+    KERNEL_CASE(attention_sizes),
+    KERNEL_CASE(attention_head_dims),
+    KERNEL_CASE(attention_grouped_heads),
+    KERNEL_CASE(attention_of_a_pack),
+    KERNEL_CASE(attention_of_unsorted_blocks),
+    {NULL, NULL},
 };

@@ -90,9 +90,6 @@ static void fill_slice(attention_pack *p, int64_t s)
     p->dout[s] = tensor_drawn(TENSOR_BF16, tokens, columns, out_layout, 1);
     p->delta[s] = tensor_blank(TENSOR_FP32, tokens, shape->heads, plain);
     p->dq[s] = tensor_blank(TENSOR_BF16, tokens, columns, q_layout);
-    p->held[s] = tensor_blank(TENSOR_FP32, tokens, columns, plain);
-    p->held_max[s] = tensor_blank(TENSOR_FP32, tokens, shape->heads, plain);
-    p->held_sum[s] = tensor_blank(TENSOR_FP32, tokens, shape->heads, plain);
     p->expected_out[s] = tensor_zeros(tokens * shape->out_stride);
     p->expected_lse[s] = tensor_zeros(tokens * shape->heads);
     p->expected_dq[s] = tensor_zeros(tokens * shape->q_stride);
@@ -144,7 +141,7 @@ static void *on_device(const void *from, size_t bytes)
     return room.device;
 }
 
-void attention_show(attention_pack *p, int64_t first, int64_t count)
+void attention_show(attention_pack *p)
 {
     sp_cuda_attention_slice slices[ATTENTION_MOST] = {0};
     sp_cuda_attention_keys keys[ATTENTION_MOST] = {0};
@@ -163,18 +160,14 @@ void attention_show(attention_pack *p, int64_t first, int64_t count)
                                               .dout = BF16(p->dout[s]),
                                               .delta = FP32(p->delta[s]),
                                               .dq = BF16(p->dq[s]),
-                                              .held = FP32(p->held[s]),
-                                              .held_max = FP32(p->held_max[s]),
-                                              .held_sum = FP32(p->held_sum[s]),
                                               .query_begin = p->slices[s].begin,
                                               .queries = p->slices[s].tokens,
                                               .group = g};
                 groups[g].slices++;
             }
         }
-        int64_t seen = 0;
         for (int64_t b = 0; b < p->key_count; b++) {
-            if (p->keys[b].sample == g && seen++ >= first && seen <= first + count) {
+            if (p->keys[b].sample == g) {
                 keys[t.key_count++] = (sp_cuda_attention_keys){.k = BF16(p->k[b]),
                                                                .v = BF16(p->v[b]),
                                                                .dk = FP32(p->dk[b]),

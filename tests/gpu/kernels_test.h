@@ -56,7 +56,6 @@ typedef struct attention_pack {
     // Of each slice or key block, with the shape's strides.
     tensor q[ATTENTION_MOST], out[ATTENTION_MOST], lse[ATTENTION_MOST], dout[ATTENTION_MOST];
     tensor delta[ATTENTION_MOST], dq[ATTENTION_MOST];
-    tensor held[ATTENTION_MOST], held_max[ATTENTION_MOST], held_sum[ATTENTION_MOST];
     tensor k[ATTENTION_MOST], v[ATTENTION_MOST], dk[ATTENTION_MOST], dv[ATTENTION_MOST];
     double *expected_out[ATTENTION_MOST], *expected_lse[ATTENTION_MOST];
     double *expected_dq[ATTENTION_MOST], *expected_dk[ATTENTION_MOST], *expected_dv[ATTENTION_MOST];
@@ -67,8 +66,7 @@ typedef struct attention_pack {
 // expected, by the definition over every pair. Strides leave gaps.
 void attention_fill(attention_pack *pack);
 
-// Puts tables on the device in which the samples see only the key blocks [first, first + count) of
-// each sample.
-void attention_show(attention_pack *pack, int64_t first, int64_t count);
+// Puts the pack's tables on the device.
+void attention_show(attention_pack *pack);
 
 #endif

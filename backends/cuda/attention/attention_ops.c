@@ -12,11 +12,11 @@ int sp_i_cuda_attention_launch(const sp_kernel_attention_shape *shape,
                                cudaStream_t stream)
 {
     if (!backward) {
-        return sp_cuda_attention_forward(shape, tables, false, false, stream);
+        return sp_cuda_attention_forward(shape, tables, stream);
     }
     int code = sp_cuda_attention_delta(shape, tables, stream);
     if (code == 0) {
-        code = sp_cuda_attention_backward_queries(shape, tables, false, false, stream);
+        code = sp_cuda_attention_backward_queries(shape, tables, stream);
     }
     return code == 0 ? sp_cuda_attention_backward_keys(shape, tables, stream) : code;
 }
