@@ -7,11 +7,9 @@
 
 #include <jansson.h>
 
-#include "backends/cuda/device/device.h"
-#include "backends/cuda/rendezvous.h"
+#include "backends/cuda/calibrate/collective_bench.h"
+#include "backends/cuda/nccl.h"
 #include "sim/model/model.h"
-
-struct sp_i_nccl_api;
 
 typedef struct sp_i_cuda_team {
     const sp_i_place *place; // of two ranks or more
@@ -31,6 +29,12 @@ typedef sp_status (*sp_i_cuda_measure)(void *context, const sp_i_cuda_device *de
 // models of GPU, two ranks on one GPU.
 sp_status sp_i_cuda_calibrate_together(const sp_i_cuda_team *team, sp_i_cuda_measure measure,
                                        void *context, json_t **document, sp_error *err);
+
+// As sp_i_cuda_time_collectives, in groups of the world's first ranks, with what puts a collective
+// and waits for it filled in. The groups stay until the world is freed. A rank that is in few of
+// them returns long before the others. A failure is the world's.
+sp_status sp_i_nccl_time_collectives(sp_i_nccl *n, const sp_i_cuda_collective_bench *bench,
+                                     json_t **tables, sp_error *err);
 
 // The largest tensor that is timed: the gradients of all parameters, fp32 as they are reduced, up
 // to 256 MiB; 1 KiB times a power of four, which the tables' sizes are.

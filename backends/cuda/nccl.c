@@ -14,47 +14,40 @@ int sp_i_nccl_version(char reason[SP_I_CUDA_TEXT])
     return sp_i_nccl_api_init(&api, reason, SP_I_CUDA_TEXT) ? api.version : 0;
 }
 
-// A communicator of this rank as `member` of `size`, whose ranks all have the same id.
-static sp_status init_comm(sp_i_nccl *n, sp_i_nccl_group *group, const ncclUniqueId *id,
-                           sp_error *err)
+static sp_status broadcast(sp_i_nccl *n, void *data, size_t bytes, sp_error *err)
 {
+    sp_error found = {0};
+    sp_status status = sp_i_rendezvous_broadcast(n->options.rendezvous, data, bytes, &found);
+    return status == SP_OK ? SP_OK : sp_i_nccl_follow(n, err, &found);
+}
+
+// The communicator of all ranks, which have rank 0's id.
+static sp_status init_world(sp_i_nccl *n, sp_error *err)
+{
+    sp_i_nccl_group *group = &n->all;
+    ncclUniqueId id;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    if (n->options.max_ctas > 0) {
-        config.maxCTAs = n->options.max_ctas;
-        config.minCTAs = 1;
+    memset(&id, 0, sizeof id);
+    sp_status status = SP_OK;
+    if (group->member == 0) {
+        status = sp_i_nccl_finish(n, group, "GetUniqueId", n->api->GetUniqueId(&id), err);
     }
-    ncclResult_t code = n->api->CommInitRankConfig((ncclComm_t *)&group->comm, group->size, *id,
+    status = status == SP_OK ? broadcast(n, &id, sizeof id, err) : status;
+    if (status != SP_OK) {
+        return status;
+    }
+    ncclResult_t code = n->api->CommInitRankConfig((ncclComm_t *)&group->comm, group->size, id,
                                                    group->member, &config);
     return sp_i_nccl_finish(n, group, "CommInitRankConfig", code, err);
 }
 
-// Rank 0's id of a new communicator, at all ranks.
-static sp_status share_id(sp_i_nccl *n, const sp_i_nccl_group *group, ncclUniqueId *id,
-                          sp_error *err)
-{
-    const sp_i_nccl_exchange *exchange = &n->options.exchange;
-    sp_error found = {0};
-    sp_status status = SP_OK;
-    memset(id, 0, sizeof *id);
-    if (n->options.rank == 0) {
-        status = sp_i_nccl_finish(n, group, "GetUniqueId", n->api->GetUniqueId(id), err);
-    }
-    if (status == SP_OK) {
-        status = exchange->broadcast(exchange->context, id, sizeof *id, &found);
-        status = status == SP_OK ? SP_OK : sp_i_nccl_follow(n, err, &found);
-    }
-    return status;
-}
-
 static sp_status compare_versions(sp_i_nccl *n, sp_error *err)
 {
-    const sp_i_nccl_exchange *exchange = &n->options.exchange;
-    sp_error found = {0};
     int first = n->api->version;
-    sp_status status = exchange->broadcast(exchange->context, &first, sizeof first, &found);
+    sp_status status = broadcast(n, &first, sizeof first, err);
     if (status != SP_OK) {
-        return sp_i_nccl_follow(n, err, &found);
+        return status;
     }
     return first == n->api->version
                ? SP_OK
@@ -78,7 +71,6 @@ static sp_status load(sp_i_nccl *n, sp_error *err)
 static sp_status make_world(sp_i_nccl *n, sp_error *err)
 {
     sp_error found = {0};
-    ncclUniqueId id;
     sp_status status = load(n, err);
     if (status == SP_OK) {
         status = sp_i_cuda_use(&n->options.device, &found);
@@ -87,10 +79,7 @@ static sp_status make_world(sp_i_nccl *n, sp_error *err)
     if (status == SP_OK) {
         status = compare_versions(n, err);
     }
-    if (status == SP_OK) {
-        status = share_id(n, &n->all, &id, err);
-    }
-    return status == SP_OK ? init_comm(n, &n->all, &id, err) : status;
+    return status == SP_OK ? init_world(n, err) : status;
 }
 
 sp_status sp_i_nccl_new(const sp_i_nccl_options *options, sp_i_nccl **made, sp_error *err)
@@ -101,7 +90,9 @@ sp_status sp_i_nccl_new(const sp_i_nccl_options *options, sp_i_nccl **made, sp_e
         return sp_error_no_memory(err, "a world of NCCL");
     }
     n->options = *options;
-    n->all = (sp_i_nccl_group){.name = "all", .size = options->ranks, .member = options->rank};
+    n->rank = sp_i_rendezvous_rank(options->rendezvous);
+    n->ranks = sp_i_rendezvous_ranks(options->rendezvous);
+    n->all = (sp_i_nccl_group){.name = "all", .size = n->ranks, .member = n->rank};
     sp_status status = make_world(n, err);
     if (status != SP_OK) {
         sp_i_nccl_free(n);
@@ -168,7 +159,6 @@ static sp_status split(sp_i_nccl *n, sp_i_nccl_group *group, sp_error *err)
 sp_status sp_i_nccl_group_new(sp_i_nccl *n, const char *name, const int *ranks, int size,
                               int *group, sp_error *err)
 {
-    ncclUniqueId id;
     SP_ASSERT(n->batch == 0);
     sp_status status = sp_i_nccl_failure(n, err);
     if (status != SP_OK) {
@@ -184,16 +174,12 @@ sp_status sp_i_nccl_group_new(sp_i_nccl *n, const char *name, const int *ranks, 
     made->size = size;
     made->member = -1;
     for (int i = 0; i < size; i++) {
-        SP_ASSERT(ranks[i] >= 0 && ranks[i] < n->options.ranks);
-        made->member = ranks[i] == n->options.rank ? i : made->member;
+        SP_ASSERT(ranks[i] >= 0 && ranks[i] < n->ranks);
+        made->member = ranks[i] == n->rank ? i : made->member;
     }
     *group = (int)n->count;
     n->groups[n->count++] = made;
-    if (!n->options.by_ids) {
-        return split(n, made, err);
-    }
-    status = share_id(n, made, &id, err);
-    return status == SP_OK && made->member >= 0 ? init_comm(n, made, &id, err) : status;
+    return split(n, made, err);
 }
 
 int sp_i_nccl_member(const sp_i_nccl *n, int group)

@@ -6,7 +6,7 @@
 // A world fails once: every error lets all communicators be aborted, what is on the GPU with them,
 // tells the other ranks, and is what each later call returns. Calls of a world come from one thread
 // at a time, whose device is the world's. What is between ranks without NCCL (ids, failures) goes
-// through an exchange, such as rendezvous.h.
+// by rendezvous.h.
 //
 // Sums and maxima are formed in NCCL's order, by its algorithm for the size: equal for the same
 // ranks, size and NCCL, not those of the members' order. bf16 is added up in bf16. A maximum with a
@@ -25,25 +25,10 @@ enum { SP_I_NCCL_NAME = 32 };
 
 struct sp_i_nccl_api;
 
-// How ranks reach each other beside NCCL.
-typedef struct sp_i_nccl_exchange {
-    void *context;
-    // data [bytes] of rank 0 to all.
-    sp_status (*broadcast)(void *context, void *data, size_t bytes, sp_error *err);
-    // Without waiting: SP_OK, or that another rank has failed.
-    sp_status (*check)(void *context, sp_error *err);
-    // Tells the other ranks.
-    void (*abort)(void *context, sp_status status, const char *text);
-} sp_i_nccl_exchange;
-sp_i_nccl_exchange sp_i_nccl_over_rendezvous(sp_i_rendezvous *rendezvous);
-
 typedef struct sp_i_nccl_options {
     sp_i_cuda_device device;
-    sp_i_nccl_exchange exchange;
-    int rank, ranks;
-    int timeout_ms; // of a call, and of work that is waited for
-    int max_ctas;   // SMs that a collective may take; 0: NCCL's choice
-    bool by_ids;    // groups by ids of their own instead of splitting; equal at all ranks
+    sp_i_rendezvous *rendezvous;     // of the world's ranks; borrowed
+    int timeout_ms;                  // of a call, and of work that is waited for
     const struct sp_i_nccl_api *api; // NULL: that of libnccl, loaded when the first world is made
 } sp_i_nccl_options;
 

@@ -20,7 +20,7 @@ typedef struct gathering {
 static sp_status all_gather(const gathering *g, size_t bytes, sp_error *err)
 {
     sp_i_nccl *n = g->n;
-    const char *own = g->device + (size_t)n->options.ranks * g->part_bytes;
+    const char *own = g->device + (size_t)n->ranks * g->part_bytes;
     sp_status status = sp_i_nccl_failure(n, err);
     return status != SP_OK ? status
                            : sp_i_nccl_finish(n, &n->all, "AllGather",
@@ -32,7 +32,7 @@ static sp_status all_gather(const gathering *g, size_t bytes, sp_error *err)
 // Of every rank `bytes`, at most a part, from plain memory into g->host.
 static sp_status gather(const gathering *g, const void *mine, size_t bytes, sp_error *err)
 {
-    const size_t ranks = (size_t)g->n->options.ranks;
+    const size_t ranks = (size_t)g->n->ranks;
     const sp_i_cuda_device *device = &g->n->options.device;
     sp_error found = {0};
     sp_status status = SP_I_CUDA(device, &found, MemcpyAsync, g->device + ranks * g->part_bytes,
@@ -55,7 +55,7 @@ static sp_status gather_sizes(const gathering *g, size_t bytes, sp_transport_par
     const uint64_t own = bytes;
     sp_status status = gather(g, &own, sizeof own, err);
     *most = 0;
-    for (int i = 0; status == SP_OK && i < g->n->options.ranks; i++) {
+    for (int i = 0; status == SP_OK && i < g->n->ranks; i++) {
         uint64_t theirs;
         memcpy(&theirs, g->host + (size_t)i * sizeof theirs, sizeof theirs);
         parts[i].bytes = (size_t)theirs;
@@ -82,7 +82,7 @@ static sp_status gather_all(const gathering *g, const void *mine, size_t bytes,
             memcpy(g->host, (const char *)mine + done, left < now ? left : now);
         }
         status = gather(g, g->host, now, err);
-        for (int i = 0; status == SP_OK && i < g->n->options.ranks; i++) {
+        for (int i = 0; status == SP_OK && i < g->n->ranks; i++) {
             const size_t theirs = parts[i].bytes > done ? parts[i].bytes - done : 0;
             memcpy((char *)parts[i].data + (theirs > 0 ? done : 0), g->host + (size_t)i * now,
                    theirs < now ? theirs : now);
@@ -96,7 +96,7 @@ static sp_status gather_all(const gathering *g, const void *mine, size_t bytes,
 sp_status sp_i_nccl_exchange_bytes(sp_i_nccl *n, const void *mine, size_t bytes,
                                    sp_transport_part *parts, cudaStream_t stream, sp_error *err)
 {
-    const size_t ranks = (size_t)n->options.ranks;
+    const size_t ranks = (size_t)n->ranks;
     const sp_i_cuda_device *device = &n->options.device;
     gathering g = {.n = n, .stream = stream, .part_bytes = MOST_OF_ALL / (ranks + 1)};
     sp_error found = {0};

@@ -63,12 +63,12 @@ sp_status sp_i_nccl_fail(sp_i_nccl *n, sp_error *err, sp_status status, const ch
         va_start(arguments, format);
         vsnprintf(text, sizeof text, format, arguments);
         va_end(arguments);
-        snprintf(with_rank, sizeof with_rank, "rank %d: %s", n->options.rank, text);
+        snprintf(with_rank, sizeof with_rank, "rank %d: %s", n->rank, text);
         // The others first: aborting can take a while. What failed here may be what another
         // rank's failure has left.
         sp_error first = {0};
-        n->options.exchange.abort(n->options.exchange.context, status, text);
-        sp_status theirs = n->options.exchange.check(n->options.exchange.context, &first);
+        (void)sp_i_rendezvous_abort(n->options.rendezvous, status, "%s", text);
+        sp_status theirs = sp_i_rendezvous_check(n->options.rendezvous, &first);
         note(n, theirs != SP_OK ? theirs : status, theirs != SP_OK ? first.message[0] : with_rank);
     }
     return sp_i_nccl_failure(n, err);
@@ -86,7 +86,7 @@ sp_status sp_i_nccl_follow(sp_i_nccl *n, sp_error *err, const sp_error *theirs)
 static sp_status look_at_others(sp_i_nccl *n, sp_error *err)
 {
     sp_error theirs = {0};
-    sp_status status = n->options.exchange.check(n->options.exchange.context, &theirs);
+    sp_status status = sp_i_rendezvous_check(n->options.rendezvous, &theirs);
     return status == SP_OK ? SP_OK : sp_i_nccl_follow(n, err, &theirs);
 }
 
@@ -145,7 +145,7 @@ static sp_status hear_others(sp_i_nccl *n, sp_error *err)
 static sp_status fail_with(sp_i_nccl *n, const sp_i_nccl_group *group, const char *call,
                            ncclResult_t code, sp_error *err)
 {
-    if (code == ncclRemoteError && n->options.ranks > 1 && n->failure.status == SP_OK) {
+    if (code == ncclRemoteError && n->ranks > 1 && n->failure.status == SP_OK) {
         sp_status theirs = hear_others(n, err);
         if (theirs != SP_OK) {
             return theirs;

@@ -1,7 +1,6 @@
 #include "backends/cuda/nccl_transport.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #include "backends/cuda/device/rank.h"
@@ -9,8 +8,8 @@
 #include "backends/cuda/nccl_messages.h"
 #include "sim/base/alloc.h"
 
-// Calls come from one thread at a time, but for `abort`: where another thread is in a call, what is
-// asked for is kept for that one, which looks for it while it waits and when it ends.
+// Calls come from one thread at a time, but for `abort`: where another thread is in a call, that
+// one finds what is asked for (sp_i_rendezvous_ask) while it waits and when it ends.
 typedef struct nccl_transport {
     sp_transport base; // first
     sp_runtime *machine;
@@ -21,10 +20,8 @@ typedef struct nccl_transport {
     int *groups; // of n, those that are no channels
     size_t group_count, group_capacity;
     sp_i_nccl_messages messages;
-    pthread_mutex_t calls, lock; // of everything above; of `asked`
+    pthread_mutex_t calls; // of everything above
     bool locks;
-    sp_error asked; // the first abort
-    atomic_bool is_asked;
 } nccl_transport;
 
 static nccl_transport *of(sp_transport *transport)
@@ -32,43 +29,19 @@ static nccl_transport *of(sp_transport *transport)
     return (nccl_transport *)(void *)transport;
 }
 
-// ---- how NCCL's world reaches the others ----
-
-static sp_status others_broadcast(void *context, void *data, size_t bytes, sp_error *err)
-{
-    const nccl_transport *t = context;
-    return sp_i_rendezvous_broadcast(t->rendezvous, data, bytes, err);
-}
-
-static sp_status others_check(void *context, sp_error *err)
-{
-    nccl_transport *t = context;
-    if (atomic_load(&t->is_asked)) {
-        (void)pthread_mutex_lock(&t->lock);
-        (void)sp_i_rendezvous_abort_with(t->rendezvous, t->asked.status, t->asked.message[0]);
-        (void)pthread_mutex_unlock(&t->lock);
-    }
-    return sp_i_rendezvous_check(t->rendezvous, err);
-}
-
-static void others_abort(void *context, sp_status status, const char *text)
-{
-    const nccl_transport *t = context;
-    (void)sp_i_rendezvous_abort(t->rendezvous, status, "%s", text);
-}
-
 // ---- calls ----
 
 static sp_status enter(nccl_transport *t, sp_error *err)
 {
     (void)pthread_mutex_lock(&t->calls);
-    return atomic_load(&t->is_asked) ? sp_i_nccl_check(t->n, err) : SP_OK;
+    return sp_i_rendezvous_is_asked(t->rendezvous) ? sp_i_nccl_check(t->n, err) : SP_OK;
 }
 
 static sp_status leave(nccl_transport *t, sp_status status)
 {
     (void)pthread_mutex_unlock(&t->calls);
-    if (status == SP_OK && atomic_load(&t->is_asked) && pthread_mutex_trylock(&t->calls) == 0) {
+    if (status == SP_OK && sp_i_rendezvous_is_asked(t->rendezvous) &&
+        pthread_mutex_trylock(&t->calls) == 0) {
         (void)sp_i_nccl_check(t->n, NULL);
         (void)pthread_mutex_unlock(&t->calls);
     }
@@ -246,11 +219,7 @@ static sp_status give_up(sp_transport *transport, sp_status status, const char *
 {
     nccl_transport *t = of(transport);
     SP_ASSERT(status != SP_OK);
-    (void)pthread_mutex_lock(&t->lock);
-    (void)sp_error_set(&t->asked, t->asked.status == SP_OK ? status : t->asked.status, "%s", text);
-    status = t->asked.status;
-    (void)pthread_mutex_unlock(&t->lock);
-    atomic_store(&t->is_asked, true);
+    status = sp_i_rendezvous_ask(t->rendezvous, status, text);
     if (pthread_mutex_trylock(&t->calls) == 0) {
         status = sp_i_nccl_check(t->n, NULL);
         (void)pthread_mutex_unlock(&t->calls);
@@ -303,9 +272,7 @@ static sp_status make(nccl_transport *t, const sp_i_nccl_transport_options *opti
     machine->ops->zero(machine, token, SP_I_NCCL_TOKEN);
     const sp_i_nccl_options world = {
         .device = options->device,
-        .exchange = {t, others_broadcast, others_check, others_abort},
-        .rank = t->base.rank,
-        .ranks = t->base.ranks,
+        .rendezvous = options->rendezvous,
         .timeout_ms = options->timeout_ms,
         .api = options->api,
     };
@@ -335,10 +302,6 @@ sp_status sp_i_nccl_transport_new(const sp_i_nccl_transport_options *options, sp
         t->machine = options->machine;
         t->rendezvous = options->rendezvous;
         t->locks = pthread_mutex_init(&t->calls, NULL) == 0;
-        if (t->locks && pthread_mutex_init(&t->lock, NULL) != 0) {
-            (void)pthread_mutex_destroy(&t->calls);
-            t->locks = false;
-        }
     }
     status = t != NULL && t->locks ? make(t, options, &found)
                                    : sp_error_no_memory(&found, "a transport");
@@ -371,31 +334,8 @@ void sp_i_nccl_transport_free(sp_transport *transport)
         t->machine->ops->release(t->machine, t->messages.token);
     }
     if (t->locks) {
-        (void)pthread_mutex_destroy(&t->lock);
         (void)pthread_mutex_destroy(&t->calls);
     }
     sp_i_free(t->groups);
     sp_i_free(t);
-}
-
-// ---- a world without a transport ----
-
-static sp_status meeting_broadcast(void *context, void *data, size_t bytes, sp_error *err)
-{
-    return sp_i_rendezvous_broadcast(context, data, bytes, err);
-}
-
-static sp_status meeting_check(void *context, sp_error *err)
-{
-    return sp_i_rendezvous_check(context, err);
-}
-
-static void meeting_abort(void *context, sp_status status, const char *text)
-{
-    (void)sp_i_rendezvous_abort(context, status, "%s", text);
-}
-
-sp_i_nccl_exchange sp_i_nccl_over_rendezvous(sp_i_rendezvous *rendezvous)
-{
-    return (sp_i_nccl_exchange){rendezvous, meeting_broadcast, meeting_check, meeting_abort};
 }

@@ -15,6 +15,7 @@ typedef struct sp_i_nccl_group {
 
 struct sp_i_nccl {
     sp_i_nccl_options options;
+    int rank, ranks;
     sp_i_nccl_api own; // the library's, where options.api was NULL
     const sp_i_nccl_api *api;
     sp_i_nccl_group all; // the ranks of the world: splitting it makes the others

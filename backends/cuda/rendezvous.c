@@ -57,6 +57,14 @@ void sp_i_rendezvous_card_text(int rank, const char *card, const char *own, char
     snprintf(text, bytes, "rank %d has %s, rank 0 has %s", rank, card, own);
 }
 
+static void fail_all(sp_i_rendezvous *r, sp_status status, const char *text)
+{
+    if (r->failure.status == SP_OK) {
+        r->ops->tell(r, status, text);
+        sp_i_rendezvous_note(r, status, "%s", text);
+    }
+}
+
 static sp_status give_failure(const sp_i_rendezvous *r, sp_error *err)
 {
     return r->failure.status == SP_OK
@@ -69,17 +77,35 @@ sp_status sp_i_rendezvous_check(sp_i_rendezvous *r, sp_error *err)
     if (r->failure.status == SP_OK) {
         r->ops->look(r);
     }
+    if (sp_i_rendezvous_is_asked(r)) {
+        fail_all(r, r->asked.status, r->asked.message[0]);
+    }
     return give_failure(r, err);
 }
 
 sp_status sp_i_rendezvous_abort_with(sp_i_rendezvous *r, sp_status status, const char *text)
 {
     // What came before and has another cause is first.
-    if (sp_i_rendezvous_check(r, NULL) == SP_OK) {
-        r->ops->tell(r, status, text);
-        sp_i_rendezvous_note(r, status, "%s", text);
-    }
+    (void)sp_i_rendezvous_check(r, NULL);
+    fail_all(r, status, text);
     return r->failure.status;
+}
+
+sp_status sp_i_rendezvous_ask(sp_i_rendezvous *r, sp_status status, const char *text)
+{
+    int nobody = 0;
+    if (atomic_compare_exchange_strong(&r->asking, &nobody, 1)) {
+        (void)sp_error_set(&r->asked, status, "%s", text);
+        atomic_store(&r->asking, 2);
+    }
+    while (!sp_i_rendezvous_is_asked(r)) {
+    }
+    return r->asked.status;
+}
+
+bool sp_i_rendezvous_is_asked(const sp_i_rendezvous *r)
+{
+    return atomic_load(&r->asking) == 2;
 }
 
 sp_status sp_i_rendezvous_abort(sp_i_rendezvous *r, sp_status status, const char *format, ...)

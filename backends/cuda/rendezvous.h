@@ -8,6 +8,7 @@
 #ifndef SLIMPACK_BACKENDS_CUDA_RENDEZVOUS_H
 #define SLIMPACK_BACKENDS_CUDA_RENDEZVOUS_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,6 +42,11 @@ sp_status sp_i_rendezvous_abort(sp_i_rendezvous *r, sp_status status, const char
 // Takes the whole text, which says who failed.
 sp_status sp_i_rendezvous_abort_with(sp_i_rendezvous *r, sp_status status, const char *text);
 
+// From any thread, whatever call another is in: the next check lets all ranks fail with this text,
+// the first that was asked for. Returns the status of that one.
+sp_status sp_i_rendezvous_ask(sp_i_rendezvous *r, sp_status status, const char *text);
+bool sp_i_rendezvous_is_asked(const sp_i_rendezvous *r);
+
 // ---- for those who implement it ----
 
 typedef struct sp_i_rendezvous_ops {
@@ -57,6 +63,8 @@ struct sp_i_rendezvous {
     const sp_i_rendezvous_ops *ops;
     int rank, ranks, timeout_ms;
     sp_error failure;
+    atomic_int asking; // 0: nobody has asked, 1: somebody is at it, 2: `asked` is there
+    sp_error asked;
 };
 
 // Notes a failure that the others know of, or will learn of by themselves; the first stays.

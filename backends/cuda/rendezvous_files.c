@@ -392,7 +392,10 @@ sp_status sp_i_rendezvous_join(const sp_i_place *place, const char *card, int ti
         sp_i_free(numbers);
         return sp_error_no_memory(err, "the ranks' meeting");
     }
-    *m = (meeting){.base = {&file_ops, place->rank, place->ranks, timeout_ms, {0}},
+    *m = (meeting){.base = {.ops = &file_ops,
+                            .rank = place->rank,
+                            .ranks = place->ranks,
+                            .timeout_ms = timeout_ms},
                    .at = {.rank = place->rank, .ranks = place->ranks, .card_file = -1},
                    .numbers = numbers};
     snprintf(m->at.path, sizeof m->at.path, "%s/%s", place->folder, place->run);

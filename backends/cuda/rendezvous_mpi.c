@@ -174,7 +174,8 @@ sp_status sp_i_mpi_join(const sp_i_place *place, const char *card, int timeout_m
     if (m == NULL) {
         return sp_error_no_memory(err, "the ranks' meeting");
     }
-    m->base = (sp_i_rendezvous){&mpi_ops, place->rank, place->ranks, timeout_ms, {0}};
+    m->base = (sp_i_rendezvous){
+        .ops = &mpi_ops, .rank = place->rank, .ranks = place->ranks, .timeout_ms = timeout_ms};
     (void)MPI_Comm_dup(MPI_COMM_WORLD, &m->comm);
     compare_cards(m, card, sp_i_now_ms() + timeout_ms);
     sp_status status = m->base.failure.status;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backends/cuda/collective_nccl.h"
+#include "backends/cuda/calibrate_together.h"
 #include "backends/cuda/device/device.h"
 #include "backends/cuda/nccl_bytes.h"
 #include "sim/base/alloc.h"
@@ -177,11 +177,8 @@ static sp_status make_world(rank *r, sp_error *err)
     if (status != SP_OK) {
         return status;
     }
-    const sp_i_nccl_options options = {.device = r->test->device,
-                                       .exchange = sp_i_nccl_over_rendezvous(r->rendezvous),
-                                       .rank = r->place.rank,
-                                       .ranks = r->place.ranks,
-                                       .timeout_ms = TIMEOUT_MS};
+    const sp_i_nccl_options options = {
+        .device = r->test->device, .rendezvous = r->rendezvous, .timeout_ms = TIMEOUT_MS};
     status = sp_i_nccl_new(&options, &r->n, err);
     return status == SP_OK ? make_group(r, err) : status;
 }

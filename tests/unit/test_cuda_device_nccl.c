@@ -196,21 +196,12 @@ TEST(calls_do_what_they_are_defined_to)
 {
     for (int ranks = 1; ranks <= 4; ranks++) {
         reset_world();
-        run_world(ranks, try_all, false, LONG_MS);
+        run_world(ranks, try_all, LONG_MS);
         assert_all_well(ranks);
         assert_int_equal(atomic_load(&nccl.ids), 1);
         assert_int_equal(atomic_load(&nccl.splits), 3 + ranks);
         assert_int_equal(atomic_load(&nccl.set_devices), ranks);
     }
-}
-
-TEST(groups_can_have_ids_of_their_own)
-{
-    reset_world();
-    run_world(4, try_all, true, LONG_MS);
-    assert_all_well(4);
-    assert_int_equal(atomic_load(&nccl.ids), 1 + 3 + 4);
-    assert_int_equal(atomic_load(&nccl.splits), 0);
 }
 
 static sp_status gather_twice(rank_of_world *me, sp_error *err)
@@ -237,7 +228,7 @@ static sp_status gather_twice(rank_of_world *me, sp_error *err)
 TEST(unequal_rows_are_put_together)
 {
     reset_world();
-    run_world(2, gather_twice, false, LONG_MS);
+    run_world(2, gather_twice, LONG_MS);
     assert_all_well(2);
     assert_string_equal(nccl.log, "AllGather f64 4; ReduceScatter bf16 4; "
                                   "Broadcast f64 4; Broadcast f64 2; "
@@ -293,7 +284,7 @@ static sp_status mail(rank_of_world *me, sp_error *err)
 TEST(messages_arrive_in_order)
 {
     reset_world();
-    run_world(3, mail, false, LONG_MS);
+    run_world(3, mail, LONG_MS);
     assert_all_well(3);
 }
 

@@ -45,7 +45,7 @@ static void fail_by(const char *call, ncclResult_t code, fake_nccl_way way)
     nccl.fail = call;
     nccl.fail_code = code;
     nccl.fail_way = way;
-    run_world(1, call_each, false, way == FAKE_NCCL_NEVER ? SHORT_MS : LONG_MS);
+    run_world(1, call_each, way == FAKE_NCCL_NEVER ? SHORT_MS : LONG_MS);
 }
 
 static const struct {
@@ -161,7 +161,7 @@ static sp_status look(rank_of_world *me, sp_error *err)
 TEST(what_goes_wrong_on_the_gpu_is_seen)
 {
     reset_world();
-    run_world(1, look, false, LONG_MS);
+    run_world(1, look, LONG_MS);
     assert_int_equal(world[0].status, SP_ERR_IO);
     assert_non_null(strstr(world[0].err.message[0],
                            "group 'self' of 1: ncclCommGetAsyncError failed with ncclRemoteError"));
@@ -175,17 +175,17 @@ static sp_status settle(rank_of_world *me, sp_error *err)
 TEST(streams_are_waited_for)
 {
     reset_world();
-    run_world(1, settle, false, LONG_MS);
+    run_world(1, settle, LONG_MS);
     assert_all_well(1);
     reset_world();
     nccl.query_code = cudaErrorIllegalAddress;
-    run_world(1, settle, false, LONG_MS);
+    run_world(1, settle, LONG_MS);
     assert_int_equal(world[0].status, SP_ERR_INTERNAL);
     assert_non_null(strstr(world[0].err.message[0],
                            "rank 0: GPU 0: cudaStreamQuery failed with cudaErrorOfTest"));
     reset_world();
     nccl.query_code = cudaErrorNotReady;
-    run_world(1, settle, false, SHORT_MS);
+    run_world(1, settle, SHORT_MS);
     assert_int_equal(world[0].status, SP_ERR_LIMIT);
     assert_string_equal(world[0].err.message[0],
                         "rank 0: GPU 0: the work of a stream was not over in 50 ms");
@@ -207,7 +207,7 @@ TEST(who_waits_learns_of_anothers_failure)
 {
     reset_world();
     nccl.query_code = cudaErrorNotReady;
-    run_world(3, give_up, false, LONG_MS);
+    run_world(3, give_up, LONG_MS);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(world[i].status, SP_ERR_NO_MEMORY);
         assert_string_equal(world[i].err.message[0], "rank 1: F3.1: out of memory");
@@ -235,7 +235,7 @@ TEST(a_call_of_one_rank_fails_for_all)
         nccl.fail_code = ncclInvalidUsage;
         nccl.fail_way = FAKE_NCCL_LATER;
         // Rank 0 splits only with rank 1, which has failed to come into the world.
-        run_world(2, i == 0 ? settle : split_and_settle, false, LONG_MS);
+        run_world(2, i == 0 ? settle : split_and_settle, LONG_MS);
         for (int j = 0; j < 2; j++) {
             char text[80];
             snprintf(text, sizeof text, "rank 1: GPU 1: group 'all' of 2: nccl%s failed with",
@@ -250,7 +250,7 @@ TEST(versions_that_differ_are_said)
 {
     reset_world();
     other_api.version = 22003;
-    run_world(2, settle, false, LONG_MS);
+    run_world(2, settle, LONG_MS);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(world[i].status, SP_ERR_USAGE);
         assert_string_equal(world[i].err.message[0],
@@ -264,7 +264,7 @@ TEST(memory_can_run_out_anywhere)
     while (memory_fails(&refused)) {
         reset_world();
         memory_begin(&refused);
-        run_world(1, call_each, false, LONG_MS);
+        run_world(1, call_each, LONG_MS);
         memory_end(&refused, world[0].status, NULL);
     }
     assert_true(refused.allowed > 2);

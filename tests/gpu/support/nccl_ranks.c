@@ -17,16 +17,11 @@ cudaStream_t world_stream(void)
 static void *rank_main(void *context)
 {
     rank_of_world *me = context;
-    sp_i_nccl_options options = {.device = {&cuda, me->place.rank},
-                                 .rank = me->place.rank,
-                                 .ranks = me->place.ranks,
-                                 .timeout_ms = me->timeout_ms,
-                                 .max_ctas = 4,
-                                 .by_ids = me->by_ids,
-                                 .api = me->api};
+    sp_i_nccl_options options = {
+        .device = {&cuda, me->place.rank}, .timeout_ms = me->timeout_ms, .api = me->api};
     me->status = sp_i_rendezvous_join(&me->place, "plan 1", LONG_MS, &me->rendezvous, &me->err);
     if (me->status == SP_OK) {
-        options.exchange = sp_i_nccl_over_rendezvous(me->rendezvous);
+        options.rendezvous = me->rendezvous;
         me->status = sp_i_nccl_new(&options, &me->n, &me->err);
     }
     if (me->status == SP_OK) {
@@ -39,7 +34,7 @@ static void *rank_main(void *context)
 
 rank_of_world world[FAKE_NCCL_RANKS];
 
-void run_world(int ranks, world_body body, bool by_ids, int timeout_ms)
+void run_world(int ranks, world_body body, int timeout_ms)
 {
     forked_ranks f;
     pthread_t threads[FAKE_NCCL_RANKS];
@@ -47,7 +42,6 @@ void run_world(int ranks, world_body body, bool by_ids, int timeout_ms)
     for (int i = 0; i < ranks; i++) {
         world[i] = (rank_of_world){.place = f.place,
                                    .body = body,
-                                   .by_ids = by_ids,
                                    .timeout_ms = timeout_ms,
                                    .api = i == 1 ? &other_api : &api};
         world[i].place.rank = i;

@@ -13,7 +13,6 @@ typedef sp_status (*world_body)(rank_of_world *me, sp_error *err);
 struct rank_of_world {
     sp_i_place place;
     world_body body;
-    bool by_ids;
     int timeout_ms;
     const sp_i_nccl_api *api;
     sp_i_rendezvous *rendezvous;
@@ -28,7 +27,7 @@ extern sp_i_nccl_api other_api; // of rank 1, where it has another
 // A fake on which nothing fails. What is to fail is set after this.
 void reset_world(void);
 // Makes a world of so many ranks, runs the body in each and frees it; nothing may be left of it.
-void run_world(int ranks, world_body body, bool by_ids, int timeout_ms);
+void run_world(int ranks, world_body body, int timeout_ms);
 void assert_all_well(int ranks);
 // The stream of all calls.
 cudaStream_t world_stream(void);
