@@ -10,8 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "backends/cuda/calibrate/bench.h"
 #include "backends/cuda/device/device.h"
+#include "kernels/bf16.h"
 
 enum { NO_GPU = 77, CASE_S = 60 };
 
@@ -146,7 +146,7 @@ double *gpu_read_bf16(gpu_test *t, const void *data, int64_t count, sp_error *er
         return NULL;
     }
     for (int64_t i = 0; i < count; i++) {
-        values[i] = sp_i_bf16_value(bits[i]);
+        values[i] = (double)sp_bf16_to_float(bits[i]);
     }
     free(bits);
     return values;

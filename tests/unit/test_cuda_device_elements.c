@@ -1,7 +1,6 @@
 // What a calibration times of the kernels bound by memory: bytes and launches are those that the
 // cost model counts, and each kernel runs, on the CPU that emulates a device, in the memory laid
 // out for it.
-#include "backends/cuda/calibrate/bench.h"
 #include "backends/cuda/calibrate/elements.h"
 #include "kernels/cuda_kernels.h"
 #include "sim/model/inventory.h"
@@ -130,7 +129,7 @@ static void make_room(const sp_model *model, room *r)
     assert_non_null(r->memory);
     assert_non_null(r->before);
     for (int64_t i = 0; i < (r->bytes + MARGIN) / 2; i++) {
-        uint16_t bits = sp_i_bf16(sin(1.0 + (double)i));
+        sp_bf16 bits = sp_bf16_from_float((float)sin(1.0 + (double)i));
         memcpy(r->memory + 2 * i, &bits, sizeof bits);
     }
     sp_i_cuda_element_place(&most, r->memory, &r->data);
@@ -183,11 +182,11 @@ TEST(an_addition_adds)
 {
     room r;
     make_room(&llama, &r);
-    double x = sp_i_bf16_value(r.data.x[0][77]);
-    double y = sp_i_bf16_value(r.data.x[1][77]);
+    float x = sp_bf16_to_float(r.data.x[0][77]);
+    float y = sp_bf16_to_float(r.data.x[1][77]);
     sp_bf16 behind = r.data.x[1][TOKENS * 64];
     assert_int_equal(sp_i_cuda_launch_element(SP_I_CUDA_RESIDUAL_ADD, &r.shape, &r.data, NULL), 0);
-    assert_true(sp_i_bf16_value(r.data.x[1][77]) == sp_i_bf16_value(sp_i_bf16(x + y)));
+    assert_int_equal(r.data.x[1][77], sp_bf16_from_float(x + y));
     assert_int_equal(r.data.x[1][TOKENS * 64], behind);
     free(r.memory);
     free(r.before);

@@ -2,9 +2,9 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "backends/cuda/device/device.h"
+#include "kernels/bf16.h"
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 
@@ -182,34 +182,30 @@ sp_status sp_i_cuda_bench_time_loaded(sp_i_cuda_bench *bench, sp_i_cuda_work wor
 
 enum { DRAWN = 4 << 20 };
 
-uint16_t sp_i_bf16(double value)
+int64_t sp_i_cuda_aligned_bytes(int64_t bytes)
 {
-    float single = (float)value;
-    uint32_t bits;
-    memcpy(&bits, &single, sizeof bits);
-    bits += 0x7fff + (bits >> 16 & 1);
-    return (uint16_t)(bits >> 16);
+    enum { ALIGNMENT = 256 };
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-double sp_i_bf16_value(uint16_t bits)
+void *sp_i_cuda_take_part(char **next, int64_t bytes)
 {
-    uint32_t wide = (uint32_t)bits << 16;
-    float single;
-    memcpy(&single, &wide, sizeof single);
-    return (double)single;
+    char *data = *next;
+    *next += sp_i_cuda_aligned_bytes(bytes);
+    return data;
 }
 
 // Box and Muller's two normal numbers of two uniform ones.
-static void draw(uint16_t *values, int64_t count, double deviation, uint64_t seed)
+static void draw(sp_bf16 *values, int64_t count, double deviation, uint64_t seed)
 {
     sp_prng prng;
     sp_prng_seed(&prng, seed);
     for (int64_t i = 0; i < count; i += 2) {
         double radius = deviation * sqrt(-2.0 * log(1.0 - sp_prng_uniform(&prng)));
         double angle = 6.283185307179586 * sp_prng_uniform(&prng);
-        values[i] = sp_i_bf16(radius * cos(angle));
+        values[i] = sp_bf16_from_float((float)(radius * cos(angle)));
         if (i + 1 < count) {
-            values[i + 1] = sp_i_bf16(radius * sin(angle));
+            values[i + 1] = sp_bf16_from_float((float)(radius * sin(angle)));
         }
     }
 }
@@ -218,7 +214,7 @@ sp_status sp_i_cuda_fill_normal(const sp_i_cuda_device *device, void *data, int6
                                 double deviation, uint64_t seed, cudaStream_t stream, sp_error *err)
 {
     int64_t drawn = elements < DRAWN ? elements : DRAWN;
-    uint16_t *values = sp_i_malloc((size_t)drawn * sizeof *values);
+    sp_bf16 *values = sp_i_malloc((size_t)drawn * sizeof *values);
     if (values == NULL) {
         return sp_error_no_memory(err, "random numbers");
     }

@@ -70,8 +70,9 @@ sp_status sp_i_cuda_fill_normal(const sp_i_cuda_device *device, void *data, int6
                                 double deviation, uint64_t seed, cudaStream_t stream,
                                 sp_error *err);
 
-// To the nearest, halves to even; not for NaN.
-uint16_t sp_i_bf16(double value);
-double sp_i_bf16_value(uint16_t bits);
+// Parts of one block of memory, one behind the other: what so many bytes take, and the next of
+// them.
+int64_t sp_i_cuda_aligned_bytes(int64_t bytes);
+void *sp_i_cuda_take_part(char **next, int64_t bytes);
 
 #endif

@@ -23,7 +23,6 @@ enum { LEAST_LENGTH = 512, MOST_SEGMENTS = 16, MOST_LENGTHS = 16, CURVES = 4, AL
 // What one place works on: tensors for the longest shape.
 typedef struct room {
     const struct attention *of;
-    void *memory;
     void *tensors[SP_I_CUDA_ATTENTION_TENSORS]; // of cuDNN; Q to DV are both ways'
     float *delta, *dkv;                         // of slimpack's kernels
     char *tables;                               // of either, on the device
@@ -42,6 +41,7 @@ typedef struct attention {
     int64_t most_queries, most_keys;
     int64_t tables_bytes, workspace_bytes; // of a room
     double budget_s;
+    sp_i_cuda_rooms memory;
     room rooms[SP_I_CUDA_MOST_PLACES];
     void *contexts[SP_I_CUDA_MOST_PLACES];
 } attention;
@@ -61,57 +61,34 @@ static sp_status run(void *context, cudaStream_t stream, sp_error *err)
 
 // ---- memory ----
 
-static char *take(char **next, int64_t bytes)
-{
-    char *data = *next;
-    *next += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    return data;
-}
-
 static void free_rooms(attention *a)
 {
-    for (int i = 0; i < a->c->places; i++) {
-        if (a->rooms[i].memory != NULL) {
-            (void)a->c->device.api->Free(a->rooms[i].memory);
-        }
-        a->rooms[i] = (room){.of = a};
-    }
+    sp_i_cuda_rooms_fini(a->c, &a->memory);
 }
 
 // K stands beside V, dK beside dV in fp32 or, as cuDNN writes them, in bf16 one behind the other.
-static sp_status make_room(const attention *a, room *r, sp_error *err)
+// Q to V hold numbers.
+static void place_room(const attention *a, char *memory, room *r)
 {
     const sp_kernel_attention_shape *s = &a->shape;
-    const sp_i_cuda_device *device = &a->c->device;
     const int64_t q = 2 * a->most_queries * s->q_stride;
     const int64_t kv = 2 * a->most_keys * s->kv_stride;
     const int64_t rows = 4 * a->most_queries * s->heads;
-    const int64_t bytes =
-        4 * q + 3 * kv + 2 * rows + a->tables_bytes + a->workspace_bytes + 12 * ALIGNMENT;
-    sp_status status = SP_I_CUDA(device, err, Malloc, &r->memory, (size_t)bytes);
-    if (status != SP_OK) {
-        return status;
-    }
-    char *next = r->memory;
-    r->tensors[SP_I_CUDA_Q] = take(&next, q);
-    r->tensors[SP_I_CUDA_DO] = take(&next, q);
-    r->tensors[SP_I_CUDA_K] = take(&next, kv);
+    char *next = memory;
+    *r = (room){.of = a};
+    r->tensors[SP_I_CUDA_Q] = sp_i_cuda_take_part(&next, q);
+    r->tensors[SP_I_CUDA_DO] = sp_i_cuda_take_part(&next, q);
+    r->tensors[SP_I_CUDA_K] = sp_i_cuda_take_part(&next, kv);
     r->tensors[SP_I_CUDA_V] = (char *)r->tensors[SP_I_CUDA_K] + s->kv_stride;
-    const int64_t drawn = (next - (char *)r->memory) / 2;
-    r->tensors[SP_I_CUDA_O] = take(&next, q);
-    r->tensors[SP_I_CUDA_DQ] = take(&next, q);
-    r->tensors[SP_I_CUDA_STATS] = take(&next, rows);
-    r->delta = (float *)(void *)take(&next, rows);
-    r->dkv = (float *)(void *)take(&next, 2 * kv);
+    r->tensors[SP_I_CUDA_O] = sp_i_cuda_take_part(&next, q);
+    r->tensors[SP_I_CUDA_DQ] = sp_i_cuda_take_part(&next, q);
+    r->tensors[SP_I_CUDA_STATS] = sp_i_cuda_take_part(&next, rows);
+    r->delta = sp_i_cuda_take_part(&next, rows);
+    r->dkv = sp_i_cuda_take_part(&next, 2 * kv);
     r->tensors[SP_I_CUDA_DK] = r->dkv;
     r->tensors[SP_I_CUDA_DV] = (char *)(void *)r->dkv + kv / 2;
-    r->tables = take(&next, a->tables_bytes);
-    r->workspace = take(&next, a->workspace_bytes);
-    status =
-        sp_i_cuda_fill_normal(device, r->memory, drawn, 1.0, a->c->seed, a->c->bench.stream, err);
-    return status == SP_OK ? SP_I_CUDA(device, err, MemsetAsync, r->dkv, 0, (size_t)(2 * kv),
-                                       a->c->bench.stream)
-                           : status;
+    r->tables = sp_i_cuda_take_part(&next, a->tables_bytes);
+    r->workspace = sp_i_cuda_take_part(&next, a->workspace_bytes);
 }
 
 // ---- a shape of cuDNN's ----
@@ -348,7 +325,7 @@ static bool add_curve(const attention *a, const curves *found, int curve, json_t
 static sp_status note_packs(attention *a, json_t *notes, sp_error *err)
 {
     json_t *list = json_array();
-    sp_status status = list != NULL ? SP_OK : sp_error_no_memory(err, "a profile");
+    sp_status status = list != NULL ? SP_OK : sp_i_cuda_no_profile(err);
     a->plan_keys = 0;
     for (a->segments = 4; status == SP_OK && a->segments <= MOST_SEGMENTS; a->segments *= 4) {
         for (int pass = 0; status == SP_OK && pass < 2; pass++) {
@@ -361,13 +338,13 @@ static sp_status note_packs(attention *a, json_t *notes, sp_error *err)
                                                 (json_int_t)a->segments, "queries",
                                                 (json_int_t)a->queries, "backward", pass == 1, "us",
                                                 1e6 * t.median_s, "spread", t.spread)) != 0) {
-                status = sp_error_no_memory(err, "a profile");
+                status = sp_i_cuda_no_profile(err);
             }
         }
     }
     a->segments = 1;
     if (status == SP_OK && json_object_set(notes, "packs", list) != 0) {
-        status = sp_error_no_memory(err, "a profile");
+        status = sp_i_cuda_no_profile(err);
     }
     json_decref(list);
     return status;
@@ -394,9 +371,22 @@ static sp_status make_rooms(attention *a, int64_t longest, sp_error *err)
         // A forward, which has no parts of its own, takes less; plans differ by some KiB.
         a->workspace_bytes += 1 << 20;
     }
+    const int64_t q = sp_i_cuda_aligned_bytes(2 * a->most_queries * a->shape.q_stride);
+    const int64_t kv = sp_i_cuda_aligned_bytes(2 * a->most_keys * a->shape.kv_stride);
+    const int64_t rows = sp_i_cuda_aligned_bytes(4 * a->most_queries * a->shape.heads);
+    const int64_t drawn = (2 * q + kv) / 2; // bf16
+    if (status == SP_OK) {
+        status = sp_i_cuda_rooms_init(a->c,
+                                      4 * q + 3 * kv + 2 * rows +
+                                          sp_i_cuda_aligned_bytes(a->tables_bytes) +
+                                          sp_i_cuda_aligned_bytes(a->workspace_bytes),
+                                      drawn, drawn, &a->memory, err);
+    }
     for (int i = 0; status == SP_OK && i < a->c->places; i++) {
         a->contexts[i] = &a->rooms[i];
-        status = make_room(a, &a->rooms[i], err);
+        place_room(a, a->memory.memory[i], &a->rooms[i]);
+        status = SP_I_CUDA(&a->c->device, err, MemsetAsync, a->rooms[i].dkv, 0,
+                           (size_t)(4 * a->most_keys * a->shape.kv_stride), a->c->bench.stream);
     }
     return status;
 }
@@ -412,7 +402,7 @@ static sp_status time_way(attention *a, int64_t longest, json_t *section, sp_err
         status = time_length(a, l, &found, err);
     }
     for (int k = 0; status == SP_OK && k < CURVES; k++) {
-        status = add_curve(a, &found, k, section) ? SP_OK : sp_error_no_memory(err, "a profile");
+        status = add_curve(a, &found, k, section) ? SP_OK : sp_i_cuda_no_profile(err);
     }
     // Of a partition nobody asks for more than the profile.
     if (status == SP_OK && a->c->partitions == NULL) {
@@ -430,9 +420,8 @@ static sp_status keep_known(const sp_i_cuda_calibration *c, sp_error *err)
                             "attention cannot be measured without cuDNN and without kernels, and "
                             "no profile of this GPU is known that has it");
     }
-    return json_object_set(c->document, "attention", known) == 0
-               ? SP_OK
-               : sp_error_no_memory(err, "a profile");
+    return json_object_set(c->document, "attention", known) == 0 ? SP_OK
+                                                                 : sp_i_cuda_no_profile(err);
 }
 
 sp_status sp_i_cuda_calibrate_attention(sp_i_cuda_calibration *c, sp_error *err)
@@ -455,7 +444,7 @@ sp_status sp_i_cuda_calibrate_attention(sp_i_cuda_calibration *c, sp_error *err)
     const int64_t longest[] = {c->partitions == NULL ? 4 * c->most_tokens : c->most_tokens,
                                4 * c->most_tokens};
     json_t *ways = json_object();
-    sp_status status = ways != NULL ? SP_OK : sp_error_no_memory(err, "a profile");
+    sp_status status = ways != NULL ? SP_OK : sp_i_cuda_no_profile(err);
     a.budget_s = 0.3 * c->limit_s / 60;
     for (int way = 0; status == SP_OK && way < 2; way++) {
         json_t *section = json_object();
@@ -466,13 +455,13 @@ sp_status sp_i_cuda_calibrate_attention(sp_i_cuda_calibration *c, sp_error *err)
             if (status == SP_OK &&
                 (json_object_set(ways, a.cudnn ? "cudnn" : "kernels", section) != 0 ||
                  json_object_set(c->document, "attention", section) != 0)) {
-                status = sp_error_no_memory(err, "a profile");
+                status = sp_i_cuda_no_profile(err);
             }
         }
         json_decref(section);
     }
     if (status == SP_OK && json_object_set(c->extra, "attention", ways) != 0) {
-        status = sp_error_no_memory(err, "a profile");
+        status = sp_i_cuda_no_profile(err);
     }
     json_decref(ways);
     return status == SP_OK && !by_cudnn && !by_kernels ? keep_known(c, err) : status;

@@ -55,7 +55,7 @@ static sp_status measure(sp_i_cuda_calibration *c, void *const *contexts, sp_err
     }
     if (status == SP_OK && json_object_set_new(c->extra, "copy_gb_per_s",
                                                json_real(1e-9 * c->copied_bytes_per_s)) != 0) {
-        status = sp_error_no_memory(err, "a profile");
+        status = sp_i_cuda_no_profile(err);
     }
     return status;
 }
@@ -64,23 +64,16 @@ sp_status sp_i_cuda_calibrate_copies(sp_i_cuda_calibration *c, sp_error *err)
 {
     copy copies[SP_I_CUDA_MOST_PLACES];
     void *contexts[SP_I_CUDA_MOST_PLACES];
-    void *data = NULL;
-    const size_t each = 2 * (size_t)COPIED_BYTES;
-    sp_status status = SP_I_CUDA(&c->device, err, Malloc, &data, each * (size_t)c->places);
-    if (status != SP_OK) {
-        return status;
-    }
-    for (int i = 0; status == SP_OK && i < c->places; i++) {
-        char *from = (char *)data + each * (size_t)i;
+    sp_i_cuda_rooms rooms;
+    sp_status status = sp_i_cuda_rooms_init(c, 2 * (int64_t)COPIED_BYTES, COPIED_BYTES / 2,
+                                            COPIED_BYTES / 2, &rooms, err);
+    for (int i = 0; i < c->places; i++) {
+        char *from = rooms.memory[i];
         copies[i] = (copy){.c = c, .from = from, .to = from + COPIED_BYTES};
         contexts[i] = &copies[i];
-        status = sp_i_cuda_fill_normal(&c->device, from, COPIED_BYTES / 2, 1.0, c->seed,
-                                       c->bench.stream, err);
     }
-    if (status == SP_OK) {
-        status = measure(c, contexts, err);
-    }
-    (void)c->device.api->Free(data);
+    status = status == SP_OK ? measure(c, contexts, err) : status;
+    sp_i_cuda_rooms_fini(c, &rooms);
     return status;
 }
 
@@ -98,17 +91,14 @@ static json_t *assumed_links(const sp_i_cuda_calibration *c)
 static json_t *links_of_partitions(const sp_i_cuda_calibration *c)
 {
     json_t *links = sp_i_cuda_measured(c, "copies of a partition", 0.0);
-    bool ok =
-        links != NULL &&
-        json_object_set_new(links, "nvlink_gb_per_s", json_real(0.5e-9 * c->copied_bytes_per_s)) ==
-            0 &&
-        json_object_set_new(links, "nvlink_latency_us", json_real(1e6 * c->small_copy_s)) == 0 &&
-        json_object_set_new(links, "nic_efficiency", json_real(0.9)) == 0 &&
-        json_object_set_new(links, "nic_latency_us", json_real(20.0)) == 0;
-    if (!ok) {
+    json_t *values = json_pack(
+        "{s:f, s:f, s:f, s:f}", "nvlink_gb_per_s", 0.5e-9 * c->copied_bytes_per_s,
+        "nvlink_latency_us", 1e6 * c->small_copy_s, "nic_efficiency", 0.9, "nic_latency_us", 20.0);
+    if (links != NULL && (values == NULL || json_object_update(links, values) != 0)) {
         json_decref(links);
-        return NULL;
+        links = NULL;
     }
+    json_decref(values);
     return links;
 }
 
@@ -117,7 +107,7 @@ sp_status sp_i_cuda_calibrate_rest(sp_i_cuda_calibration *c, sp_error *err)
     bool ok;
     if (c->partitions != NULL) {
         ok = json_object_set_new(c->document, "links", links_of_partitions(c)) == 0;
-        return ok ? SP_OK : sp_error_no_memory(err, "a profile");
+        return ok ? SP_OK : sp_i_cuda_no_profile(err);
     }
     json_t *links = c->base != NULL ? json_object_get(c->base, "links") : NULL;
     json_t *collectives = c->base != NULL ? json_object_get(c->base, "collectives") : NULL;
@@ -125,5 +115,5 @@ sp_status sp_i_cuda_calibrate_rest(sp_i_cuda_calibration *c, sp_error *err)
                        : json_object_set_new(c->document, "links", assumed_links(c)) == 0;
     ok = ok &&
          (collectives == NULL || json_object_set(c->document, "collectives", collectives) == 0);
-    return ok ? SP_OK : sp_error_no_memory(err, "a profile");
+    return ok ? SP_OK : sp_i_cuda_no_profile(err);
 }

@@ -39,7 +39,7 @@ enum { LEAST_TOKENS = 128, STEP = 4, SIZES = 8 };
 // What one place works on.
 typedef struct room {
     const struct elements *of;
-    void *memory;
+    char *memory;
     sp_i_cuda_element_data data;
 } room;
 
@@ -50,6 +50,7 @@ typedef struct elements {
     int64_t drawn_bytes; // of each room
     int64_t copied_bytes;
     double budget_s;
+    sp_i_cuda_rooms memory;
     room rooms[SP_I_CUDA_MOST_PLACES];
     void *contexts[SP_I_CUDA_MOST_PLACES];
     double time_s[SP_I_CUDA_ELEMENTS][SIZES]; // less an empty pair of events
@@ -78,42 +79,28 @@ static sp_status run(void *context, cudaStream_t stream, sp_error *err)
 static sp_status run_copy(void *context, cudaStream_t stream, sp_error *err)
 {
     const room *r = context;
-    return SP_I_CUDA(&r->of->c->device, err, MemcpyAsync,
-                     (char *)r->memory + r->of->drawn_bytes / 2, r->memory,
-                     (size_t)r->of->copied_bytes, cudaMemcpyDeviceToDevice, stream);
+    return SP_I_CUDA(&r->of->c->device, err, MemcpyAsync, r->memory + r->of->drawn_bytes / 2,
+                     r->memory, (size_t)r->of->copied_bytes, cudaMemcpyDeviceToDevice, stream);
 }
 
 // ---- memory ----
 
-static void fini(elements *e)
-{
-    for (int i = 0; i < e->c->places; i++) {
-        if (e->rooms[i].memory != NULL) {
-            (void)e->c->device.api->Free(e->rooms[i].memory);
-        }
-    }
-    json_decref(e->notes);
-}
-
 // Pairs of bf16 numbers are fp32 numbers of the same kind.
 static sp_status init(sp_i_cuda_calibration *c, elements *e, sp_error *err)
 {
-    int64_t most = c->most_tokens;
+    const int64_t most = c->most_tokens;
     *e = (elements){.c = c, .notes = json_array()};
     e->shape = sp_i_cuda_element_shape_of(&c->model, most, most);
     e->drawn_bytes = sp_i_cuda_element_drawn(&e->shape);
-    int64_t bytes = sp_i_cuda_element_bytes(&e->shape);
-    sp_status status = e->notes != NULL ? SP_OK : sp_error_no_memory(err, "a profile");
+    const int64_t bytes = sp_i_cuda_element_bytes(&e->shape);
+    sp_status status = e->notes != NULL ? SP_OK : sp_i_cuda_no_profile(err);
+    if (status == SP_OK) {
+        status = sp_i_cuda_rooms_init(c, bytes, bytes / 2, bytes / 2, &e->memory, err);
+    }
     for (int i = 0; status == SP_OK && i < c->places; i++) {
-        room *r = &e->rooms[i];
-        r->of = e;
-        e->contexts[i] = r;
-        status = SP_I_CUDA(&c->device, err, Malloc, &r->memory, (size_t)bytes);
-        if (status == SP_OK) {
-            sp_i_cuda_element_place(&e->shape, r->memory, &r->data);
-            status = sp_i_cuda_fill_normal(&c->device, r->memory, bytes / 2, 1.0, c->seed,
-                                           c->bench.stream, err);
-        }
+        e->rooms[i] = (room){.of = e, .memory = e->memory.memory[i]};
+        e->contexts[i] = &e->rooms[i];
+        sp_i_cuda_element_place(&e->shape, e->rooms[i].memory, &e->rooms[i].data);
     }
     return status;
 }
@@ -205,8 +192,7 @@ static sp_status time_element(elements *e, sp_i_cuda_element element, int size, 
         "{s:s, s:I, s:f, s:f, s:f, s:f, s:f}", "name", sp_i_cuda_element_names[element], "tokens",
         (json_int_t)e->shape.tokens, "bytes", moved_bytes, "us", 1e6 * t.median_s, "spread",
         t.spread, "gb_per_s", 1e-9 * moved_bytes / t.median_s, "copy_ratio", copy_s / t.median_s);
-    return json_array_append_new(e->notes, note) == 0 ? SP_OK
-                                                      : sp_error_no_memory(err, "a profile");
+    return json_array_append_new(e->notes, note) == 0 ? SP_OK : sp_i_cuda_no_profile(err);
 }
 
 static sp_status time_all(elements *e, sp_error *err)
@@ -267,23 +253,22 @@ static sp_status write(const elements *e, const sp_i_cuda_fit *fit, sp_error *er
     double loss_bytes = (loss_s - loss_kernels * fit->kernel_s) * fit->bytes_per_s / logits;
     double step_bytes = e->time_s[SP_I_CUDA_ADAMW][last] * fit->bytes_per_s /
                         ((double)s->tokens * (double)s->hidden);
-    sp_status status = sp_i_cuda_add_value(c, "memory", "gb_per_s", 1e-9 * fit->bytes_per_s,
-                                           "a layer's element-wise kernels", e->spread, err);
-    if (status == SP_OK) {
-        status = sp_i_cuda_add_value(c, "kernel", "us", 1e6 * fit->kernel_s,
-                                     "a layer's element-wise kernels", e->spread, err);
-    }
-    if (status == SP_OK) {
-        status =
-            sp_i_cuda_add_value(c, "loss", "bytes_per_logit", loss_bytes > 0.1 ? loss_bytes : 0.1,
-                                "cross-entropy at the memory rate", e->spread, err);
-    }
-    if (status == SP_OK) {
-        status = sp_i_cuda_add_value(c, "optimizer", "bytes_per_parameter", step_bytes,
-                                     "AdamW, clearing, at the memory rate", e->spread, err);
+    const struct {
+        const char *section, *key, *what;
+        double value;
+    } values[] = {
+        {"memory", "gb_per_s", "a layer's element-wise kernels", 1e-9 * fit->bytes_per_s},
+        {"kernel", "us", "a layer's element-wise kernels", 1e6 * fit->kernel_s},
+        {"loss", "bytes_per_logit", "cross-entropy at the memory rate",
+         loss_bytes > 0.1 ? loss_bytes : 0.1},
+        {"optimizer", "bytes_per_parameter", "AdamW, clearing, at the memory rate", step_bytes}};
+    sp_status status = SP_OK;
+    for (size_t i = 0; status == SP_OK && i < sizeof values / sizeof *values; i++) {
+        status = sp_i_cuda_add_value(c, values[i].section, values[i].key, values[i].value,
+                                     values[i].what, e->spread, err);
     }
     if (status == SP_OK && json_object_set(c->extra, "elements", e->notes) != 0) {
-        status = sp_error_no_memory(err, "a profile");
+        status = sp_i_cuda_no_profile(err);
     }
     return status;
 }
@@ -302,6 +287,7 @@ sp_status sp_i_cuda_calibrate_elements(sp_i_cuda_calibration *c, sp_error *err)
     if (status == SP_OK) {
         status = write(&e, &fit, err);
     }
-    fini(&e);
+    sp_i_cuda_rooms_fini(c, &e.memory);
+    json_decref(e.notes);
     return status;
 }

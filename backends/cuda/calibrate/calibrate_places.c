@@ -53,6 +53,42 @@ void sp_i_cuda_calibration_end(sp_i_cuda_calibration *c)
     c->partitions = NULL;
 }
 
+void sp_i_cuda_rooms_fini(const sp_i_cuda_calibration *c, sp_i_cuda_rooms *rooms)
+{
+    for (int i = 0; i < c->places; i++) {
+        (void)c->device.api->Free(rooms->memory[i]);
+    }
+    *rooms = (sp_i_cuda_rooms){{0}};
+}
+
+static sp_status draw(const sp_i_cuda_calibration *c, char *data, int64_t elements, int64_t drawn,
+                      sp_error *err)
+{
+    cudaStream_t stream = c->bench.stream;
+    drawn = drawn < elements ? drawn : elements;
+    sp_status status = sp_i_cuda_fill_normal(&c->device, data, drawn, 1.0, c->seed, stream, err);
+    for (int64_t done = drawn; status == SP_OK && done < elements; done *= 2) {
+        const int64_t more = elements - done < done ? elements - done : done;
+        status = SP_I_CUDA(&c->device, err, MemcpyAsync, data + 2 * done, data, (size_t)(2 * more),
+                           cudaMemcpyDeviceToDevice, stream);
+    }
+    return status;
+}
+
+// Other streams read what this one has filled.
+sp_status sp_i_cuda_rooms_init(const sp_i_cuda_calibration *c, int64_t bytes, int64_t elements,
+                               int64_t drawn, sp_i_cuda_rooms *rooms, sp_error *err)
+{
+    sp_status status = SP_OK;
+    *rooms = (sp_i_cuda_rooms){{0}};
+    for (int i = 0; status == SP_OK && i < c->places; i++) {
+        status = SP_I_CUDA(&c->device, err, Malloc, &rooms->memory[i], (size_t)bytes);
+        status = status == SP_OK ? draw(c, rooms->memory[i], elements, drawn, err) : status;
+    }
+    return status == SP_OK ? SP_I_CUDA(&c->device, err, StreamSynchronize, c->bench.stream)
+                           : status;
+}
+
 int sp_i_cuda_place_sms(const sp_i_cuda_calibration *c, int place)
 {
     return c->partitions != NULL ? sp_i_cuda_partition_sms(c->partitions, place) : 0;
@@ -98,7 +134,5 @@ sp_status sp_i_cuda_note_places(sp_i_cuda_calibration *c, const char *name, sp_i
     json_t *note = json_pack("{s:s, s:f, s:f, s:f, s:f}", "name", name, "whole_us",
                              1e6 * on_whole.median_s, "alone_us", 1e6 * alone.median_s, "loaded_us",
                              1e6 * loaded.median_s, "loaded_spread", loaded.spread);
-    return json_array_append_new(partition_notes(c), note) == 0
-               ? SP_OK
-               : sp_error_no_memory(err, "a profile");
+    return json_array_append_new(partition_notes(c), note) == 0 ? SP_OK : sp_i_cuda_no_profile(err);
 }

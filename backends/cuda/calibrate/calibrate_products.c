@@ -21,109 +21,77 @@ typedef struct shape {
     int64_t in, out;
 } shape;
 
-// Matrices of one shape at the most tokens. `y` is either gradient or output, of 4 bytes an
-// element.
-typedef struct product {
-    const sp_i_cuda_calibration *c;
-    sp_i_cuda_gemm *gemm;
-    sp_i_cuda_product what;
-    void *memory;
-    char *x, *dy, *weight, *result;
-} product;
-
 static sp_status run(void *context, cudaStream_t stream, sp_error *err)
 {
-    const product *p = context;
-    const sp_i_cuda_operands operands = {p->what.kind == SP_I_CUDA_FORWARD ? p->x : p->dy,
-                                         p->what.kind == SP_I_CUDA_WEIGHT ? p->x : p->weight,
+    const struct sp_i_cuda_product_in *p = context;
+    const sp_i_cuda_product *what = &p->of->what;
+    const sp_i_cuda_operands operands = {what->kind == SP_I_CUDA_FORWARD ? p->x : p->dy,
+                                         what->kind == SP_I_CUDA_WEIGHT ? p->x : p->weight,
                                          p->result};
-    return sp_i_cuda_gemm_run(p->gemm, &p->what, &operands, stream, err);
+    return sp_i_cuda_gemm_run(p->gemm, what, &operands, stream, err);
 }
 
-static void product_fini(product *p)
+// Sums of weight gradients start from numbers, not from what memory held.
+static sp_status make_product(const sp_i_cuda_calibration *c, sp_i_cuda_products *p, int place,
+                              const int64_t bytes[4], int sms, struct sp_i_cuda_product_in *in,
+                              sp_error *err)
 {
-    sp_i_cuda_gemm_free(p->gemm);
-    if (p->memory != NULL) {
-        (void)p->c->device.api->Free(p->memory);
-    }
-}
-
-static int64_t aligned(int64_t bytes)
-{
-    return (bytes + 255) / 256 * 256;
-}
-
-// sms: as sp_i_cuda_gemm_place.
-static sp_status product_init(const sp_i_cuda_calibration *c, shape s, int64_t tokens, int sms,
-                              product *p, sp_error *err)
-{
-    int64_t x = aligned(2 * tokens * s.in);
-    int64_t dy = aligned(2 * tokens * s.out);
-    int64_t weight = aligned(2 * s.in * s.out);
-    int64_t result = aligned((int64_t)fmax(fmax((double)x, (double)dy), 2.0 * (double)weight));
-    *p = (product){.c = c};
-    sp_status status = SP_I_CUDA(&c->device, err, Malloc, &p->memory,
-                                 (size_t)(x + dy + weight + result + SP_I_CUDA_GEMM_WORKSPACE));
-    if (status != SP_OK) {
-        return status;
-    }
-    p->x = p->memory;
-    p->dy = p->x + x;
-    p->weight = p->dy + dy;
-    p->result = p->weight + weight;
-    const sp_i_cuda_gemm_place place = {p->result + result, SP_I_CUDA_GEMM_WORKSPACE, sms};
-    status = sp_i_cuda_fill_normal(&c->device, p->x, (x + dy + weight) / 2, 1.0, c->seed,
-                                   c->bench.stream, err);
-    if (status == SP_OK) {
-        // Sums of weight gradients start from numbers, not from what memory held.
-        status =
-            SP_I_CUDA(&c->device, err, MemsetAsync, p->result, 0, (size_t)result, c->bench.stream);
-    }
-    return status == SP_OK ? sp_i_cuda_gemm_new(&c->device, c->cublas, &place, &p->gemm, err)
+    char *next = p->rooms.memory[place];
+    *in = (struct sp_i_cuda_product_in){.of = p};
+    in->x = sp_i_cuda_take_part(&next, bytes[0]);
+    in->dy = sp_i_cuda_take_part(&next, bytes[1]);
+    in->weight = sp_i_cuda_take_part(&next, bytes[2]);
+    in->result = sp_i_cuda_take_part(&next, bytes[3]);
+    in->workspace = next;
+    const sp_i_cuda_gemm_place at = {next, SP_I_CUDA_GEMM_WORKSPACE, sms};
+    sp_status status =
+        SP_I_CUDA(&c->device, err, MemsetAsync, in->result, 0, (size_t)bytes[3], c->bench.stream);
+    return status == SP_OK ? sp_i_cuda_gemm_new(&c->device, c->cublas, &at, &in->gemm, err)
                            : status;
 }
 
-// One in each place.
-typedef struct products {
-    int count;
-    product of[SP_I_CUDA_MOST_PLACES];
-    void *contexts[SP_I_CUDA_MOST_PLACES];
-} products;
-
-static void products_fini(products *p)
+// The result is a gradient or output, or of 4 bytes an element that of the weight.
+sp_status sp_i_cuda_products_init(const sp_i_cuda_calibration *c, int64_t in, int64_t out,
+                                  int64_t tokens, int64_t drawn, sp_i_cuda_products *p,
+                                  sp_error *err)
 {
-    for (int i = 0; i < p->count; i++) {
-        product_fini(&p->of[i]);
+    const int64_t x = sp_i_cuda_aligned_bytes(2 * tokens * in);
+    const int64_t dy = sp_i_cuda_aligned_bytes(2 * tokens * out);
+    const int64_t weight = sp_i_cuda_aligned_bytes(2 * in * out);
+    const int64_t bytes[] = {x, dy, weight,
+                             (int64_t)fmax(fmax((double)x, (double)dy), 2.0 * (double)weight)};
+    const int64_t elements = (x + dy + weight) / 2;
+    *p = (sp_i_cuda_products){.what = {.in = in, .out = out}};
+    sp_status status = sp_i_cuda_rooms_init(c, 2 * elements + bytes[3] + SP_I_CUDA_GEMM_WORKSPACE,
+                                            elements, drawn > 0 ? drawn : elements, &p->rooms, err);
+    for (int i = 0; status == SP_OK && i < c->places; i++) {
+        p->contexts[i] = &p->in[i];
+        status = make_product(c, p, i, bytes, sp_i_cuda_place_sms(c, i), &p->in[i], err);
     }
+    return status == SP_OK ? SP_I_CUDA(&c->device, err, StreamSynchronize, c->bench.stream)
+                           : status;
 }
 
-// To be ended on failure as well.
-static sp_status products_init(const sp_i_cuda_calibration *c, shape s, int64_t tokens, products *p,
-                               sp_error *err)
+void sp_i_cuda_products_fini(const sp_i_cuda_calibration *c, sp_i_cuda_products *p)
 {
-    sp_status status = SP_OK;
-    p->count = 0;
-    while (status == SP_OK && p->count < c->places) {
-        int i = p->count++;
-        p->contexts[i] = &p->of[i];
-        status = product_init(c, s, tokens, sp_i_cuda_place_sms(c, i), &p->of[i], err);
+    for (int i = 0; i < c->places; i++) {
+        sp_i_cuda_gemm_free(p->in[i].gemm);
     }
-    return status;
+    sp_i_cuda_rooms_fini(c, &p->rooms);
 }
 
-static void set_product(product *p, sp_i_cuda_product_kind kind, shape s, int64_t tokens)
+static void set_product(sp_i_cuda_products *p, sp_i_cuda_product_kind kind, int64_t tokens)
 {
-    bool weight = kind == SP_I_CUDA_WEIGHT;
-    p->what = (sp_i_cuda_product){kind, tokens, s.in, s.out, weight, weight};
+    p->what.kind = kind;
+    p->what.tokens = tokens;
+    p->what.fp32 = p->what.accumulate = kind == SP_I_CUDA_WEIGHT;
 }
 
-static sp_status time_one(sp_i_cuda_calibration *c, products *p, sp_i_cuda_product_kind kind,
-                          shape s, int64_t tokens, double budget_s, sp_i_cuda_timing *t,
-                          sp_error *err)
+sp_status sp_i_cuda_products_time(sp_i_cuda_calibration *c, sp_i_cuda_products *p,
+                                  sp_i_cuda_product_kind kind, int64_t tokens, double budget_s,
+                                  sp_i_cuda_timing *t, sp_error *err)
 {
-    for (int i = 0; i < p->count; i++) {
-        set_product(&p->of[i], kind, s, tokens);
-    }
+    set_product(p, kind, tokens);
     return sp_i_cuda_calibration_time(c, run, p->contexts, budget_s, t, err);
 }
 
@@ -164,9 +132,9 @@ static table *table_of(table *tables, int *count, int64_t n, int64_t k, bool wei
 static sp_status time_shape(sp_i_cuda_calibration *c, shape s, table *tables, int *count,
                             sp_error *err)
 {
-    products p;
+    sp_i_cuda_products p;
     double budget_s = 0.4 * c->limit_s / (SHAPES * SP_I_CUDA_PRODUCTS * 8);
-    sp_status status = products_init(c, s, c->most_tokens, &p, err);
+    sp_status status = sp_i_cuda_products_init(c, s.in, s.out, c->most_tokens, 0, &p, err);
     for (int kind = 0; kind < SP_I_CUDA_PRODUCTS; kind++) {
         bool input = kind == SP_I_CUDA_INPUT;
         table *t = table_of(tables, count, input ? s.in : s.out, input ? s.out : s.in,
@@ -174,13 +142,14 @@ static sp_status time_shape(sp_i_cuda_calibration *c, shape s, table *tables, in
         int point = 0;
         for (int64_t m = LEAST_TOKENS; status == SP_OK && m <= c->most_tokens; m *= 2) {
             sp_i_cuda_timing timing;
-            status = time_one(c, &p, (sp_i_cuda_product_kind)kind, s, m, budget_s, &timing, err);
+            status = sp_i_cuda_products_time(c, &p, (sp_i_cuda_product_kind)kind, m, budget_s,
+                                             &timing, err);
             t->us[point++] += 1e6 * timing.median_s;
             t->spread = fmax(t->spread, timing.spread);
         }
         t->products++;
     }
-    products_fini(&p);
+    sp_i_cuda_products_fini(c, &p);
     return status;
 }
 
@@ -223,7 +192,7 @@ static sp_status add_tables(sp_i_cuda_calibration *c, sp_error *err)
     }
     ok = ok && json_object_set(c->document, "gemm", list) == 0;
     json_decref(list);
-    return ok ? SP_OK : sp_error_no_memory(err, "a profile");
+    return ok ? SP_OK : sp_i_cuda_no_profile(err);
 }
 
 // ---- any shape ----
@@ -231,46 +200,46 @@ static sp_status add_tables(sp_i_cuda_calibration *c, sp_error *err)
 static sp_status time_cube(sp_i_cuda_calibration *c, int64_t edge, json_t *points, double *spread,
                            sp_error *err)
 {
-    products p;
+    sp_i_cuda_products p;
     double seconds = 0.0;
-    const shape s = {edge, edge};
-    sp_status status = products_init(c, s, edge, &p, err);
+    sp_status status = sp_i_cuda_products_init(c, edge, edge, edge, 0, &p, err);
     for (int kind = 0; status == SP_OK && kind < SP_I_CUDA_PRODUCTS; kind++) {
         sp_i_cuda_timing t;
-        status =
-            time_one(c, &p, (sp_i_cuda_product_kind)kind, s, edge, 0.1 * c->limit_s / 15, &t, err);
+        status = sp_i_cuda_products_time(c, &p, (sp_i_cuda_product_kind)kind, edge,
+                                         0.1 * c->limit_s / 15, &t, err);
         seconds += t.median_s;
         *spread = fmax(*spread, t.spread);
     }
-    products_fini(&p);
+    sp_i_cuda_products_fini(c, &p);
     double flops = 2.0 * SP_I_CUDA_PRODUCTS * (double)edge * (double)edge * (double)edge;
     if (status == SP_OK && json_array_append_new(points, json_pack("[I, f]", (json_int_t)edge,
                                                                    1e-12 * flops / seconds)) != 0) {
-        status = sp_error_no_memory(err, "a profile");
+        status = sp_i_cuda_no_profile(err);
     }
     return status;
 }
 
+// The product on the whole device is one of the same memory, of whose SMs it is not told.
 static sp_status note_cube(sp_i_cuda_calibration *c, int64_t edge, sp_error *err)
 {
-    products p;
-    product whole = {0};
+    sp_i_cuda_products p;
     char name[48];
-    const shape s = {edge, edge};
-    sp_status status = products_init(c, s, edge, &p, err);
+    sp_status status = sp_i_cuda_products_init(c, edge, edge, edge, 0, &p, err);
+    struct sp_i_cuda_product_in whole = p.in[0];
+    whole.gemm = NULL;
     if (status == SP_OK) {
-        status = product_init(c, s, edge, 0, &whole, err);
-        set_product(&whole, SP_I_CUDA_FORWARD, s, edge);
+        const sp_i_cuda_gemm_place at = {whole.result +
+                                             2 * sp_i_cuda_aligned_bytes(2 * edge * edge),
+                                         SP_I_CUDA_GEMM_WORKSPACE, 0};
+        status = sp_i_cuda_gemm_new(&c->device, c->cublas, &at, &whole.gemm, err);
+    }
+    if (status == SP_OK) {
+        set_product(&p, SP_I_CUDA_FORWARD, edge);
         snprintf(name, sizeof name, "product, edge %d", (int)edge);
-    }
-    for (int i = 0; i < p.count; i++) {
-        set_product(&p.of[i], SP_I_CUDA_FORWARD, s, edge);
-    }
-    if (status == SP_OK) {
         status = sp_i_cuda_note_places(c, name, run, p.contexts, &whole, 0.005 * c->limit_s, err);
     }
-    product_fini(&whole);
-    products_fini(&p);
+    sp_i_cuda_gemm_free(whole.gemm);
+    sp_i_cuda_products_fini(c, &p);
     return status;
 }
 
@@ -278,7 +247,7 @@ static sp_status add_rates(sp_i_cuda_calibration *c, sp_error *err)
 {
     double spread = 0.0;
     json_t *points = json_array();
-    sp_status status = points != NULL ? SP_OK : sp_error_no_memory(err, "a profile");
+    sp_status status = points != NULL ? SP_OK : sp_i_cuda_no_profile(err);
     int64_t most = MOST_EDGE < c->most_tokens ? MOST_EDGE : c->most_tokens;
     for (int64_t edge = LEAST_EDGE; status == SP_OK && edge <= most; edge *= 2) {
         status = time_cube(c, edge, points, &spread, err);
@@ -288,7 +257,7 @@ static sp_status add_rates(sp_i_cuda_calibration *c, sp_error *err)
     }
     if (status == SP_OK && !sp_i_cuda_add_table(c, c->document, "gemm_rate",
                                                 "cubes by cuBLASLt, all passes", spread, points)) {
-        status = sp_error_no_memory(err, "a profile");
+        status = sp_i_cuda_no_profile(err);
     }
     json_decref(points);
     return status;

@@ -23,6 +23,11 @@ void sp_i_cuda_profile_name(const char *gpu, int places, char *name, size_t name
     }
 }
 
+sp_status sp_i_cuda_no_profile(sp_error *err)
+{
+    return sp_error_no_memory(err, "a profile");
+}
+
 json_t *sp_i_cuda_measured(const sp_i_cuda_calibration *c, const char *what, double spread)
 {
     char text[230];
@@ -56,7 +61,7 @@ sp_status sp_i_cuda_add_value(const sp_i_cuda_calibration *c, const char *sectio
     bool ok = made != NULL && json_object_set_new(made, key, json_real(value)) == 0 &&
               json_object_set(c->document, section, made) == 0;
     json_decref(made);
-    return ok ? SP_OK : sp_error_no_memory(err, "a profile");
+    return ok ? SP_OK : sp_i_cuda_no_profile(err);
 }
 
 static json_t *conditions(const sp_i_cuda_calibration *c)
@@ -103,7 +108,7 @@ static sp_status begin(sp_i_cuda_calibration *c, sp_error *err)
                   "fused_swiglu", 1, "in_place_lookup_gradient", 1, "timed_accumulation", 1, "fit",
                   "constants", "gpu", c->info.name, "before", conditions(c));
     c->extra = json_object_get(c->document, "fit");
-    return c->document != NULL && add_known(c) ? SP_OK : sp_error_no_memory(err, "a profile");
+    return c->document != NULL && add_known(c) ? SP_OK : sp_i_cuda_no_profile(err);
 }
 
 typedef sp_status calibrate_part(sp_i_cuda_calibration *c, sp_error *err);
@@ -115,17 +120,9 @@ static calibrate_part *const parts[] = {sp_i_cuda_calibrate_copies, sp_i_cuda_ca
 // The device's speed is looked at before, between and behind the parts.
 enum { PARTS = sizeof parts / sizeof *parts, LOOKS = PARTS + 1 };
 
-static int compare(const void *x, const void *y)
-{
-    double a = *(const double *)x;
-    double b = *(const double *)y;
-    return (a > b) - (a < b);
-}
-
 static sp_status add_reference(sp_i_cuda_calibration *c, double seconds[LOOKS], sp_error *err)
 {
-    qsort(seconds, LOOKS, sizeof *seconds, compare);
-    double middle_s = seconds[LOOKS / 2];
+    const double middle_s = sp_i_cuda_timing_of(seconds, LOOKS).median_s; // which sorts them
     json_t *section =
         json_pack("{s:f, s:f, s:s, s:s}", "us", 1e6 * middle_s, "drift",
                   middle_s > 0.0 ? (seconds[LOOKS - 1] - seconds[0]) / middle_s : 0.0, "level",
@@ -134,7 +131,7 @@ static sp_status add_reference(sp_i_cuda_calibration *c, double seconds[LOOKS], 
                   "calibration");
     return section != NULL && json_object_set_new(c->document, "reference", section) == 0
                ? SP_OK
-               : sp_error_no_memory(err, "a profile");
+               : sp_i_cuda_no_profile(err);
 }
 
 sp_status sp_i_cuda_calibrate_all(sp_i_cuda_calibration *c, sp_error *err)
@@ -157,7 +154,7 @@ sp_status sp_i_cuda_calibrate_all(sp_i_cuda_calibration *c, sp_error *err)
         status = add_reference(c, reference_s, err);
     }
     if (status == SP_OK && json_object_set_new(c->extra, "after", conditions(c)) != 0) {
-        status = sp_error_no_memory(err, "a profile");
+        status = sp_i_cuda_no_profile(err);
     }
     return status;
 }

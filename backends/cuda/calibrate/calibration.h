@@ -76,6 +76,37 @@ sp_status sp_i_cuda_calibrate_all(sp_i_cuda_calibration *c, sp_error *err);
 // one of four partitions.
 void sp_i_cuda_profile_name(const char *gpu, int places, char *name, size_t name_bytes);
 
+// Memory of a part of the calibration, alike in every place.
+typedef struct sp_i_cuda_rooms {
+    void *memory[SP_I_CUDA_MOST_PLACES];
+} sp_i_cuda_rooms;
+// `bytes` in each place, of which the first `elements` bf16 are normal numbers, `drawn` of them and
+// then copies of these. To be ended on failure as well; frees NULL.
+sp_status sp_i_cuda_rooms_init(const sp_i_cuda_calibration *c, int64_t bytes, int64_t elements,
+                               int64_t drawn, sp_i_cuda_rooms *rooms, sp_error *err);
+void sp_i_cuda_rooms_fini(const sp_i_cuda_calibration *c, sp_i_cuda_rooms *rooms);
+
+// Products of x [tokens, in], weight [out, in] and a result, one in each place.
+typedef struct sp_i_cuda_products {
+    sp_i_cuda_product what; // which is computed
+    sp_i_cuda_rooms rooms;
+    struct sp_i_cuda_product_in {
+        const struct sp_i_cuda_products *of;
+        sp_i_cuda_gemm *gemm;
+        char *x, *dy, *weight, *result, *workspace;
+    } in[SP_I_CUDA_MOST_PLACES];
+    void *contexts[SP_I_CUDA_MOST_PLACES];
+} sp_i_cuda_products;
+// Room for so many tokens. `drawn`: as for rooms. To be ended on failure as well.
+sp_status sp_i_cuda_products_init(const sp_i_cuda_calibration *c, int64_t in, int64_t out,
+                                  int64_t tokens, int64_t drawn, sp_i_cuda_products *products,
+                                  sp_error *err);
+void sp_i_cuda_products_fini(const sp_i_cuda_calibration *c, sp_i_cuda_products *products);
+// Times the product of this kind and so many tokens, which is the products' from then on.
+sp_status sp_i_cuda_products_time(sp_i_cuda_calibration *c, sp_i_cuda_products *products,
+                                  sp_i_cuda_product_kind kind, int64_t tokens, double budget_s,
+                                  sp_i_cuda_timing *t, sp_error *err);
+
 // Times work in the first place while the others do the same; contexts [c->places].
 sp_status sp_i_cuda_calibration_time(sp_i_cuda_calibration *c, sp_i_cuda_work work,
                                      void *const *contexts, double budget_s, sp_i_cuda_timing *t,
@@ -96,6 +127,9 @@ bool sp_i_cuda_add_table(const sp_i_cuda_calibration *c, json_t *section, const 
 // {"level", "source", key: value} as the document's `section`.
 sp_status sp_i_cuda_add_value(const sp_i_cuda_calibration *c, const char *section, const char *key,
                               double value, const char *what, double spread, sp_error *err);
+
+// A document's memory ran out.
+sp_status sp_i_cuda_no_profile(sp_error *err);
 
 // The rate and the floor of a launch that tell times of kernels bound by memory best: the sum of
 // the squares of relative errors, ((kernels * kernel_s + bytes / bytes_per_s) / time - 1)^2, is

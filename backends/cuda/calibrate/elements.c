@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "backends/cuda/calibrate/bench.h"
 #include "kernels/cuda_grid.h"
 #include "kernels/cuda_kernels.h"
 #include "sim/model/layout.h"
@@ -24,7 +25,7 @@ const char *const sp_i_cuda_element_names[] = {"rms_norm",
                                                "adamw",
                                                NULL};
 
-enum { BF16 = 2, FP32 = 4, INDEX = 8, ALIGNMENT = 256 };
+enum { BF16 = 2, FP32 = 4, INDEX = 8, LOSS = 256 };
 
 // ---- sizes ----
 
@@ -38,20 +39,16 @@ static int64_t widest(const sp_i_cuda_element_shape *s)
     return largest(largest(s->hidden, s->ffn), largest(s->q + s->kv, 2 * s->kv));
 }
 
-static int64_t aligned(int64_t bytes)
-{
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
 static int64_t activation_bytes(const sp_i_cuda_element_shape *s)
 {
-    return aligned(BF16 * s->tokens * widest(s));
+    return sp_i_cuda_aligned_bytes(BF16 * s->tokens * widest(s));
 }
 
 static int64_t wide_bytes(const sp_i_cuda_element_shape *s)
 {
     // Angles of the rotation are in here as well.
-    return aligned(FP32 * s->tokens * largest(largest(s->hidden, 2 * s->kv), s->head_dim));
+    return sp_i_cuda_aligned_bytes(FP32 * s->tokens *
+                                   largest(largest(s->hidden, 2 * s->kv), s->head_dim));
 }
 
 sp_i_cuda_element_shape sp_i_cuda_element_shape_of(const sp_model *model, int64_t tokens,
@@ -81,21 +78,15 @@ int64_t sp_i_cuda_element_drawn(const sp_i_cuda_element_shape *s)
 // At least what sp_cuda_column_sums_workspace says of any number of tokens.
 static int64_t column_sums_bytes(const sp_i_cuda_element_shape *s)
 {
-    return aligned(FP32 * 2 * SP_I_CUDA_SLABS * s->hidden);
+    return sp_i_cuda_aligned_bytes(FP32 * 2 * SP_I_CUDA_SLABS * s->hidden);
 }
 
 int64_t sp_i_cuda_element_bytes(const sp_i_cuda_element_shape *s)
 {
-    return sp_i_cuda_element_drawn(s) + 2 * aligned(BF16 * s->hidden) +
-           2 * aligned(FP32 * s->hidden) + SP_I_CUDA_ELEMENT_ROWS * aligned(FP32 * s->tokens) +
-           column_sums_bytes(s) + ALIGNMENT + 2 * aligned(INDEX * s->tokens);
-}
-
-static void *take(char **next, int64_t bytes)
-{
-    char *data = *next;
-    *next += aligned(bytes);
-    return data;
+    return sp_i_cuda_element_drawn(s) + 2 * sp_i_cuda_aligned_bytes(BF16 * s->hidden) +
+           2 * sp_i_cuda_aligned_bytes(FP32 * s->hidden) +
+           SP_I_CUDA_ELEMENT_ROWS * sp_i_cuda_aligned_bytes(FP32 * s->tokens) +
+           column_sums_bytes(s) + LOSS + 2 * sp_i_cuda_aligned_bytes(INDEX * s->tokens);
 }
 
 void sp_i_cuda_element_place(const sp_i_cuda_element_shape *s, void *memory,
@@ -103,22 +94,22 @@ void sp_i_cuda_element_place(const sp_i_cuda_element_shape *s, void *memory,
 {
     char *next = memory;
     for (int i = 0; i < SP_I_CUDA_ELEMENT_BF16; i++) {
-        data->x[i] = take(&next, activation_bytes(s));
+        data->x[i] = sp_i_cuda_take_part(&next, activation_bytes(s));
     }
     for (int i = 0; i < SP_I_CUDA_ELEMENT_FP32; i++) {
-        data->wide[i] = take(&next, wide_bytes(s));
+        data->wide[i] = sp_i_cuda_take_part(&next, wide_bytes(s));
     }
     for (int i = 0; i < 2; i++) {
-        data->vector[i] = take(&next, BF16 * s->hidden);
-        data->column[i] = take(&next, FP32 * s->hidden);
+        data->vector[i] = sp_i_cuda_take_part(&next, BF16 * s->hidden);
+        data->column[i] = sp_i_cuda_take_part(&next, FP32 * s->hidden);
     }
     for (int i = 0; i < SP_I_CUDA_ELEMENT_ROWS; i++) {
-        data->row[i] = take(&next, FP32 * s->tokens);
+        data->row[i] = sp_i_cuda_take_part(&next, FP32 * s->tokens);
     }
-    data->workspace = take(&next, column_sums_bytes(s));
-    data->loss = take(&next, ALIGNMENT);
-    data->index = take(&next, INDEX * s->tokens);
-    data->order = take(&next, INDEX * s->tokens);
+    data->workspace = sp_i_cuda_take_part(&next, column_sums_bytes(s));
+    data->loss = sp_i_cuda_take_part(&next, LOSS);
+    data->index = sp_i_cuda_take_part(&next, INDEX * s->tokens);
+    data->order = sp_i_cuda_take_part(&next, INDEX * s->tokens);
     SP_ASSERT(next - (char *)memory == sp_i_cuda_element_bytes(s));
 }
 
