@@ -67,8 +67,8 @@ static sp_status run(void *context, cudaStream_t stream, sp_error *err)
     const elements *e = r->of;
     const sp_i_cuda_device *device = &e->c->device;
     int code = e->c->launch(e->element, &e->shape, &r->data, stream);
-    sp_status status = sp_i_cuda_check(
-        device, (cudaError_t)code, sp_i_cuda_element_names[e->element], __FILE__, __LINE__, err);
+    sp_status status = sp_i_cuda_check(device, (cudaError_t)code,
+                                       sp_i_cuda_element_name(e->element), __FILE__, __LINE__, err);
     if (status == SP_OK && e->element == SP_I_CUDA_ADAMW) {
         status = SP_I_CUDA(device, err, MemsetAsync, r->data.wide[0], 0,
                            (size_t)(4 * e->shape.tokens * e->shape.hidden), stream);
@@ -189,7 +189,7 @@ static sp_status time_element(elements *e, sp_i_cuda_element element, int size, 
         e->spread = t.spread;
     }
     json_t *note = json_pack(
-        "{s:s, s:I, s:f, s:f, s:f, s:f, s:f}", "name", sp_i_cuda_element_names[element], "tokens",
+        "{s:s, s:I, s:f, s:f, s:f, s:f, s:f}", "name", sp_i_cuda_element_name(element), "tokens",
         (json_int_t)e->shape.tokens, "bytes", moved_bytes, "us", 1e6 * t.median_s, "spread",
         t.spread, "gb_per_s", 1e-9 * moved_bytes / t.median_s, "copy_ratio", copy_s / t.median_s);
     return json_array_append_new(e->notes, note) == 0 ? SP_OK : sp_i_cuda_no_profile(err);

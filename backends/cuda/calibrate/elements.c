@@ -7,25 +7,52 @@
 #include "kernels/cuda_kernels.h"
 #include "sim/model/layout.h"
 
-const char *const sp_i_cuda_element_names[] = {"rms_norm",
-                                               "rms_norm_backward",
-                                               "layer_norm",
-                                               "layer_norm_backward",
-                                               "swiglu",
-                                               "swiglu_backward",
-                                               "gelu",
-                                               "gelu_backward",
-                                               "rope",
-                                               "residual_add",
-                                               "embedding",
-                                               "embedding_backward",
-                                               "cross_entropy",
-                                               "cross_entropy_backward",
-                                               "key_value_gradient",
-                                               "adamw",
-                                               NULL};
-
 enum { BF16 = 2, FP32 = 4, INDEX = 8, LOSS = 256 };
+
+// What an element moves, in bytes for each: number of the hidden states, of the MLP's activation,
+// of queries and keys, of keys and values, of the logits, of the distinct rows of a table. What the
+// cost model counts of it: all of that, so many bytes for each number of the hidden states, or
+// nothing; and kernels. How often it stands in a layer, in whose models: a layer has two norms and
+// two blocks whose outputs are added to the residual path, forward and backward, and turns queries
+// and keys once each way.
+typedef enum models { ALL, RMS, LAYER_NORM, SWIGLU, GELU, ROPE } models;
+enum { AS_MOVED = -1, BACKWARD = 3 * BF16 };
+
+static const struct element {
+    const char *name;
+    double states, ffn, turned, kv, logits, rows;
+    double counted;
+    int kernels;
+    int in_layer;
+    models of;
+} elements[] = {
+    [SP_I_CUDA_RMS_NORM] = {"rms_norm", 2 * BF16, .counted = AS_MOVED, 1, 2, RMS},
+    // Input and gradient are read twice.
+    [SP_I_CUDA_RMS_NORM_BACKWARD] = {"rms_norm_backward", 5 * BF16, .counted = BACKWARD, 1, 2, RMS},
+    [SP_I_CUDA_LAYER_NORM] = {"layer_norm", 2 * BF16, .counted = AS_MOVED, 1, 2, LAYER_NORM},
+    [SP_I_CUDA_LAYER_NORM_BACKWARD] = {"layer_norm_backward", 5 * BF16, .counted = BACKWARD, 1, 2,
+                                       LAYER_NORM},
+    [SP_I_CUDA_SWIGLU] = {"swiglu", .ffn = 3 * BF16, .counted = AS_MOVED, 1, 1, SWIGLU},
+    [SP_I_CUDA_SWIGLU_BACKWARD] = {"swiglu_backward", .ffn = 5 * BF16, .counted = AS_MOVED, 1, 1,
+                                   SWIGLU},
+    [SP_I_CUDA_GELU] = {"gelu", .ffn = 2 * BF16, .counted = AS_MOVED, 1, 1, GELU},
+    [SP_I_CUDA_GELU_BACKWARD] = {"gelu_backward", .ffn = 3 * BF16, .counted = AS_MOVED, 1, 1, GELU},
+    [SP_I_CUDA_ROPE] = {"rope", .turned = 2 * BF16, .counted = AS_MOVED, 2, 2, ROPE},
+    [SP_I_CUDA_RESIDUAL_ADD] = {"residual_add", 3 * BF16, .counted = AS_MOVED, 1, 4},
+    [SP_I_CUDA_LOOKUP] = {"embedding", 2 * BF16, .counted = AS_MOVED, 1},
+    [SP_I_CUDA_LOOKUP_BACKWARD] = {"embedding_backward", BF16, .rows = 2 * FP32,
+                                   .counted = BACKWARD, 1},
+    [SP_I_CUDA_CROSS_ENTROPY] = {"cross_entropy", .logits = BF16, .kernels = 6},
+    [SP_I_CUDA_CROSS_ENTROPY_BACKWARD] = {"cross_entropy_backward", .logits = 2 * BF16,
+                                          .kernels = 2},
+    [SP_I_CUDA_KEY_VALUE_GRADIENT] = {"key_value_gradient", .kv = BF16 + 2 * FP32},
+    // Four read, three and the bf16 copy written, the gradient cleared.
+    [SP_I_CUDA_ADAMW] = {"adamw", 8 * FP32 + BF16}};
+
+const char *sp_i_cuda_element_name(sp_i_cuda_element element)
+{
+    return elements[element].name;
+}
 
 // ---- sizes ----
 
@@ -115,107 +142,26 @@ void sp_i_cuda_element_place(const sp_i_cuda_element_shape *s, void *memory,
 
 // ---- bytes ----
 
-static double moved(sp_i_cuda_element element, const sp_i_cuda_element_shape *s)
-{
-    double t = (double)s->tokens;
-    double h = (double)s->hidden;
-    double f = (double)s->ffn;
-    double logits = (double)s->loss_tokens * (double)s->vocab;
-    switch (element) {
-    case SP_I_CUDA_RMS_NORM:
-    case SP_I_CUDA_LAYER_NORM:
-    case SP_I_CUDA_LOOKUP:
-        return 2.0 * BF16 * t * h;
-    case SP_I_CUDA_RMS_NORM_BACKWARD:
-    case SP_I_CUDA_LAYER_NORM_BACKWARD: // input and gradient are read twice
-        return 5.0 * BF16 * t * h;
-    case SP_I_CUDA_SWIGLU:
-        return 3.0 * BF16 * t * f;
-    case SP_I_CUDA_SWIGLU_BACKWARD:
-        return 5.0 * BF16 * t * f;
-    case SP_I_CUDA_GELU:
-        return 2.0 * BF16 * t * f;
-    case SP_I_CUDA_GELU_BACKWARD:
-        return 3.0 * BF16 * t * f;
-    case SP_I_CUDA_ROPE:
-        return 2.0 * BF16 * t * (double)(s->q + s->kv);
-    case SP_I_CUDA_RESIDUAL_ADD:
-        return 3.0 * BF16 * t * h;
-    case SP_I_CUDA_LOOKUP_BACKWARD:
-        return BF16 * t * h + 2.0 * FP32 * (double)s->distinct * h;
-    case SP_I_CUDA_CROSS_ENTROPY:
-        return BF16 * logits;
-    case SP_I_CUDA_CROSS_ENTROPY_BACKWARD:
-        return 2.0 * BF16 * logits;
-    case SP_I_CUDA_KEY_VALUE_GRADIENT:
-        return (BF16 + 2.0 * FP32) * t * 2.0 * (double)s->kv;
-    case SP_I_CUDA_ADAMW: // four read, three and the bf16 copy written, the gradient cleared
-        return (8.0 * FP32 + BF16) * t * h;
-    case SP_I_CUDA_ELEMENTS:
-        break;
-    }
-    return 0.0;
-}
-
 sp_i_cuda_element_cost sp_i_cuda_element_cost_of(sp_i_cuda_element element,
                                                  const sp_i_cuda_element_shape *s)
 {
-    sp_i_cuda_element_cost cost = {moved(element, s), moved(element, s), 1};
-    double states = BF16 * (double)s->tokens * (double)s->hidden;
-    switch (element) {
-    case SP_I_CUDA_RMS_NORM_BACKWARD:
-    case SP_I_CUDA_LAYER_NORM_BACKWARD:
-    case SP_I_CUDA_LOOKUP_BACKWARD:
-        cost.counted_bytes = 3.0 * states;
-        break;
-    case SP_I_CUDA_ROPE:
-        cost.counted_kernels = 2;
-        break;
-    case SP_I_CUDA_CROSS_ENTROPY:
-        cost.counted_bytes = 0.0;
-        cost.counted_kernels = 6;
-        break;
-    case SP_I_CUDA_CROSS_ENTROPY_BACKWARD:
-        cost.counted_bytes = 0.0;
-        cost.counted_kernels = 2;
-        break;
-    case SP_I_CUDA_KEY_VALUE_GRADIENT:
-    case SP_I_CUDA_ADAMW:
-        cost.counted_bytes = 0.0;
-        cost.counted_kernels = 0;
-        break;
-    default:
-        break;
-    }
-    return cost;
+    const struct element *e = &elements[element];
+    const double t = (double)s->tokens;
+    const double h = (double)s->hidden;
+    const double moved = e->states * t * h + e->ffn * t * (double)s->ffn +
+                         e->turned * t * (double)(s->q + s->kv) + e->kv * t * 2.0 * (double)s->kv +
+                         e->logits * (double)s->loss_tokens * (double)s->vocab +
+                         e->rows * (double)s->distinct * h;
+    return (sp_i_cuda_element_cost){moved, e->counted < 0.0 ? moved : e->counted * t * h,
+                                    e->kernels};
 }
 
-// A layer has two norms and two blocks whose outputs are added to the residual path, forward and
-// backward, and turns queries and keys once each way.
 int sp_i_cuda_element_in_layer(sp_i_cuda_element element, const sp_model *model)
 {
-    bool rms = model->norm == SP_RMSNORM;
-    bool swiglu = model->activation == SP_SWIGLU;
-    switch (element) {
-    case SP_I_CUDA_RMS_NORM:
-    case SP_I_CUDA_RMS_NORM_BACKWARD:
-        return rms ? 2 : 0;
-    case SP_I_CUDA_LAYER_NORM:
-    case SP_I_CUDA_LAYER_NORM_BACKWARD:
-        return rms ? 0 : 2;
-    case SP_I_CUDA_SWIGLU:
-    case SP_I_CUDA_SWIGLU_BACKWARD:
-        return swiglu ? 1 : 0;
-    case SP_I_CUDA_GELU:
-    case SP_I_CUDA_GELU_BACKWARD:
-        return swiglu ? 0 : 1;
-    case SP_I_CUDA_ROPE:
-        return model->positional == SP_ROPE ? 2 : 0;
-    case SP_I_CUDA_RESIDUAL_ADD:
-        return 4;
-    default:
-        return 0;
-    }
+    const bool rms = model->norm == SP_RMSNORM;
+    const bool swiglu = model->activation == SP_SWIGLU;
+    const bool holds[] = {true, rms, !rms, swiglu, !swiglu, model->positional == SP_ROPE};
+    return holds[elements[element].of] ? elements[element].in_layer : 0;
 }
 
 #define EPSILON 1e-5

@@ -27,7 +27,7 @@ typedef enum sp_i_cuda_element {
     SP_I_CUDA_ELEMENTS
 } sp_i_cuda_element;
 
-extern const char *const sp_i_cuda_element_names[]; // "rms_norm", ..., NULL
+const char *sp_i_cuda_element_name(sp_i_cuda_element element); // such as "rms_norm"
 
 typedef struct sp_i_cuda_element_shape {
     int64_t tokens, hidden, q, kv, head_dim, ffn, vocab; // q, kv, ffn: columns
