@@ -2,7 +2,7 @@
 // the whole device from the published rate.
 #include <string.h>
 
-#include "backends/cuda/attention/attention.h"
+#include "backends/cuda/attention/attention_packed.h"
 #include "backends/cuda/calibrate/bench.h"
 #include "backends/cuda/device/partition.h"
 #include "tests/gpu/checklist.h"
@@ -22,8 +22,7 @@ static const sp_i_cuda_attention_shape shape = {.segments = 1,
                                                 .kv_stride = KV_HEADS * HEAD_DIM,
                                                 .out_stride = HEADS * HEAD_DIM,
                                                 .dq_stride = HEADS * HEAD_DIM,
-                                                .dkv_stride = KV_HEADS * HEAD_DIM,
-                                                .causal = true};
+                                                .dkv_stride = KV_HEADS * HEAD_DIM};
 
 typedef struct pass {
     sp_i_cuda_attention *attention;
@@ -40,6 +39,22 @@ static sp_status run(void *context, cudaStream_t stream, sp_error *err)
                                    stream, err);
 }
 
+enum { INDEX = 64 };
+
+// One segment, as the executor has a pack of one sample.
+static sp_status put_index(const checklist *c, pass *p, char *to, sp_error *err)
+{
+    int64_t key_row = 0;
+    sp_i_cuda_segment whole = {.queries = LENGTH, .keys = LENGTH};
+    const sp_i_cuda_segments segments = {.of = &whole, .count = 1, .key_row = &key_row};
+    int32_t index[INDEX];
+    const int64_t count = sp_i_cuda_packed_index_count(&shape);
+    SP_ASSERT(count <= INDEX);
+    sp_i_cuda_packed_index(&segments, &shape, index);
+    sp_i_cuda_packed_tensors(&shape, (int32_t *)(void *)to, p->tensors);
+    return sp_i_cuda_upload(&c->device, to, index, count * (int64_t)sizeof *index, NULL, err);
+}
+
 static sp_status place(const checklist *c, pass *p, int64_t *workspace_bytes, sp_error *err)
 {
     const int64_t wide = 2 * LENGTH * shape.q_stride;
@@ -49,10 +64,12 @@ static sp_status place(const checklist *c, pass *p, int64_t *workspace_bytes, sp
     if (status == SP_OK) {
         status = sp_i_cuda_attention_workspace(p->attention, &shape, true, workspace_bytes, err);
     }
-    const int64_t rest = *workspace_bytes > forward_bytes ? *workspace_bytes : forward_bytes;
+    const int64_t rest = sp_i_cuda_aligned_bytes(*workspace_bytes > forward_bytes ? *workspace_bytes
+                                                                                  : forward_bytes);
     if (status == SP_OK) {
-        status = SP_I_CUDA(&c->device, err, Malloc, &p->memory,
-                           (size_t)(wide * SP_I_CUDA_QUERY_LENGTHS + rest));
+        status =
+            SP_I_CUDA(&c->device, err, Malloc, &p->memory,
+                      (size_t)(wide * SP_I_CUDA_QUERY_LENGTHS + rest) + INDEX * sizeof(int32_t));
     }
     if (status != SP_OK) {
         return status;
@@ -61,8 +78,11 @@ static sp_status place(const checklist *c, pass *p, int64_t *workspace_bytes, sp
         p->tensors[id] = (char *)p->memory + wide * (id - 1);
     }
     p->workspace = (char *)p->memory + wide * (SP_I_CUDA_QUERY_LENGTHS - 1);
-    return sp_i_cuda_fill_normal(&c->device, p->memory, wide / 2 * (SP_I_CUDA_QUERY_LENGTHS - 1),
-                                 1.0, 1, NULL, err);
+    status = put_index(c, p, (char *)p->workspace + rest, err);
+    return status == SP_OK
+               ? sp_i_cuda_fill_normal(&c->device, p->memory,
+                                       wide / 2 * (SP_I_CUDA_QUERY_LENGTHS - 1), 1.0, 1, NULL, err)
+               : status;
 }
 
 static sp_status time_partition(const checklist *c, pass *p, int count, sp_error *err)

@@ -157,7 +157,6 @@ sp_status sp_i_cuda_attention_workspace(sp_i_cuda_attention *a,
 // Scalars that a plan reads when it is put on a stream.
 typedef struct scalars {
     float scale, masked, one;
-    int32_t queries, keys;
 } scalars;
 
 typedef struct pack {
@@ -175,9 +174,7 @@ static void add(pack *p, int64_t id, void *data)
 static void fill_pack(const entry *e, void *const *tensors, const int64_t *offset, char *workspace,
                       scalars *s, pack *p)
 {
-    const bool packed = e->shape.packed;
-    const int last = packed ? SP_I_CUDA_ATTENTION_TENSORS : SP_I_CUDA_QUERY_LENGTHS;
-    for (int id = SP_I_CUDA_Q; id < last; id++) {
+    for (int id = SP_I_CUDA_Q; id < SP_I_CUDA_ATTENTION_TENSORS; id++) {
         bool gradient = (id >= SP_I_CUDA_DO && id <= SP_I_CUDA_DV) || id == SP_I_CUDA_DQ_OFFSETS ||
                         id == SP_I_CUDA_DKV_OFFSETS;
         if (e->backward || !gradient) {
@@ -185,17 +182,11 @@ static void fill_pack(const entry *e, void *const *tensors, const int64_t *offse
         }
     }
     add(p, SP_I_ATTENTION_SCALE, &s->scale);
-    if (e->shape.causal || packed) {
-        add(p, SP_I_ATTENTION_MASKED, &s->masked);
-    }
-    if (e->shape.causal && !packed) {
-        add(p, SP_I_ATTENTION_QUERIES, &s->queries);
-        add(p, SP_I_ATTENTION_KEYS, &s->keys);
-    }
+    add(p, SP_I_ATTENTION_MASKED, &s->masked);
     if (!e->backward) {
         return;
     }
-    const bool spread = packed && e->shape.heads != e->shape.kv_heads;
+    const bool spread = e->shape.heads != e->shape.kv_heads;
     add(p, SP_I_ATTENTION_ONE, &s->one);
     for (int id = SP_I_ATTENTION_DQ_SUM;
          id < (spread ? SP_I_ATTENTION_IDS : SP_I_ATTENTION_DK_HEADS); id++) {
@@ -240,11 +231,8 @@ sp_status sp_i_cuda_attention_run(sp_i_cuda_attention *a, const sp_i_cuda_attent
     entry *e = NULL;
     int64_t offset[PARTS];
     pack p = {.count = 0};
-    scalars s = {.scale = (float)(1.0 / sqrt((double)shape->head_dim)),
-                 .masked = -INFINITY,
-                 .one = 1.0f,
-                 .queries = (int32_t)shape->queries,
-                 .keys = (int32_t)shape->keys};
+    scalars s = {
+        .scale = (float)(1.0 / sqrt((double)shape->head_dim)), .masked = -INFINITY, .one = 1.0f};
     sp_status status = find(a, shape, backward, false, &e, err);
     if (status == SP_OK) {
         status = check(a, a->plans->api.SetStream(a->handle, stream), "cudnnSetStream", err);
@@ -287,7 +275,7 @@ static sp_status make(sp_i_cuda_attention *a, const sp_i_cuda_attention_shape *s
 
 static bool serves(const entry *e, const sp_i_cuda_attention_shape *s, bool backward)
 {
-    return e->backward == backward && s->packed && sp_i_cuda_attention_alike(&e->shape, s) &&
+    return e->backward == backward && sp_i_cuda_attention_alike(&e->shape, s) &&
            e->shape.segments >= s->segments && e->shape.queries >= s->queries &&
            e->shape.keys >= s->keys &&
            sp_i_cuda_attention_near(sp_i_cuda_attention_area(&e->shape, backward),

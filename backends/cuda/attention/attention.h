@@ -10,19 +10,17 @@
 #include "backends/cuda/device/device.h"
 
 // Attention as training on slices needs it: grouped queries, causal with the diagonal at the bottom
-// right (the last query sees all keys, so that a slice sees the tokens before it), one slice or
-// several samples of different lengths packed behind each other.
+// right (the last query sees all keys, so that a slice sees the tokens before it), of samples of
+// different lengths packed behind each other, whose lengths and offsets are in device memory.
 
 // Plans are kept by this. Matrices are row-major: a token's heads one after another, tokens
 // `..._stride` elements apart. O and dO have one stride, and so have K and V, and dK and dV.
 typedef struct sp_i_cuda_attention_shape {
-    int64_t segments;              // packed samples; 1: one slice, whose lengths are the two below
-    int64_t queries, keys;         // of the longest segment
-    int64_t all_queries, all_keys; // of all segments, at most; one slice: the same again
+    int64_t segments;                  // packed samples, at most
+    int64_t queries, keys;             // of the longest segment, at most
+    int64_t all_queries, all_keys;     // of all segments, at most
     int64_t heads, kv_heads, head_dim; // head_dim a multiple of 8, up to 256
     int64_t q_stride, kv_stride, out_stride, dq_stride, dkv_stride; // elements
-    bool causal;
-    bool packed; // by lengths and offsets in device memory
 } sp_i_cuda_attention_shape;
 
 // Tensors in device memory. Statistics are fp32, a token's heads one after another: log(sum(exp)).
@@ -36,7 +34,7 @@ typedef enum sp_i_cuda_attention_tensor {
     SP_I_CUDA_DQ,
     SP_I_CUDA_DK, // overwritten, not added to
     SP_I_CUDA_DV,
-    // of a packed one: int32 [segments] lengths, int32 [segments + 1] first elements (tokens times
+    // int32 [segments] lengths, int32 [segments + 1] first elements (tokens times
     // stride; statistics: tokens times heads)
     SP_I_CUDA_QUERY_LENGTHS,
     SP_I_CUDA_KEY_LENGTHS,
@@ -74,9 +72,8 @@ int64_t sp_i_cuda_attention_area(const sp_i_cuda_attention_shape *shape, bool ba
 // are started, or so few (128 tiles a head) that starting them takes some microseconds.
 bool sp_i_cuda_attention_near(int64_t planned_area, int64_t needed_area);
 
-// Finds the plan with the least area that serves a packed shape and is near it, else makes one of
-// this shape; *shape becomes that of the plan, whose tables of lengths it takes. Other shapes have
-// plans of their own.
+// Finds the plan with the least area that serves a shape and is near it, else makes one of this
+// shape; *shape becomes that of the plan, whose tables of lengths it takes.
 sp_status sp_i_cuda_attention_plan(sp_i_cuda_attention *attention, sp_i_cuda_attention_shape *shape,
                                    bool backward, sp_error *err);
 

@@ -35,27 +35,11 @@ void sp_i_attention_forward(sp_i_cudnn_graph *graph, const sp_i_cuda_attention_s
     sp_i_cudnn_add_matmul(graph, p, v, lengths, o);
 }
 
-// [segments, heads, queries, head_dim] nowhere in memory, or [.., keys, ..].
-static sp_i_cudnn_node by_head(sp_i_attention_parts *parts, int64_t id, int64_t tokens,
-                               cudnnDataType_t type)
-{
-    const sp_i_cuda_attention_shape *s = parts->shape;
-    const sp_i_cudnn_tensor t = {
-        .id = id,
-        .type = type,
-        .size = {s->segments, s->heads, tokens, s->head_dim},
-        .stride = {s->heads * tokens * s->head_dim, tokens * s->head_dim, s->head_dim, 1}};
-    return sp_i_cudnn_add_tensor(parts->graph, &t);
-}
-
-// The gradient of K or V before the query heads of a group are added up. A packed one has memory of
-// its own, laid out as the gradient with a group's heads in place of one.
+// The gradient of K or V before the query heads of a group are added up, in memory of its own that
+// is laid out as the gradient with a group's heads in place of one.
 static sp_i_cudnn_node spread_gradient(sp_i_attention_parts *parts, int64_t id)
 {
     const sp_i_cuda_attention_shape *s = parts->shape;
-    if (!s->packed) {
-        return by_head(parts, 0, s->keys, CUDNN_DATA_BFLOAT16);
-    }
     const int64_t stride = s->dkv_stride * (s->heads / s->kv_heads);
     const sp_i_cudnn_tensor t = {.id = id,
                                  .type = CUDNN_DATA_BFLOAT16,
@@ -112,9 +96,6 @@ static sp_i_cudnn_node row_sums(sp_i_attention_parts *parts, sp_i_cudnn_node d_o
 static sp_i_cudnn_node dq_sum(sp_i_attention_parts *parts)
 {
     const sp_i_cuda_attention_shape *s = parts->shape;
-    if (!s->packed) {
-        return by_head(parts, SP_I_ATTENTION_DQ_SUM, s->queries, CUDNN_DATA_FLOAT);
-    }
     const sp_i_cudnn_tensor t = {
         .id = SP_I_ATTENTION_DQ_SUM,
         .type = CUDNN_DATA_FLOAT,

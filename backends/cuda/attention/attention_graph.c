@@ -14,10 +14,8 @@ void sp_i_attention_begin(sp_i_cudnn_graph *graph, const sp_i_cuda_attention_sha
                           sp_i_attention_parts *parts)
 {
     *parts = (sp_i_attention_parts){.graph = graph, .shape = shape};
-    if (shape->packed) {
-        parts->query_lengths = index_table(parts, SP_I_CUDA_QUERY_LENGTHS, shape->segments);
-        parts->key_lengths = index_table(parts, SP_I_CUDA_KEY_LENGTHS, shape->segments);
-    }
+    parts->query_lengths = index_table(parts, SP_I_CUDA_QUERY_LENGTHS, shape->segments);
+    parts->key_lengths = index_table(parts, SP_I_CUDA_KEY_LENGTHS, shape->segments);
     parts->scale = sp_i_cudnn_add_scalar(graph, SP_I_ATTENTION_SCALE, CUDNN_DATA_FLOAT);
     parts->masked = sp_i_cudnn_add_scalar(graph, SP_I_ATTENTION_MASKED, CUDNN_DATA_FLOAT);
 }
@@ -49,9 +47,6 @@ static matrix matrix_of(const sp_i_cuda_attention_shape *s, sp_i_cuda_attention_
 
 static sp_i_cudnn_node offsets_of(sp_i_attention_parts *parts, sp_i_cuda_attention_tensor id)
 {
-    if (!parts->shape->packed) {
-        return NULL;
-    }
     if (parts->offsets[id] == NULL) {
         parts->offsets[id] = index_table(parts, id, parts->shape->segments + 1);
     }
@@ -164,15 +159,9 @@ static sp_i_cudnn_node mask_padding(sp_i_attention_parts *parts, sp_i_cudnn_node
 // Query r sees key c where r + keys - queries >= c.
 static sp_i_cudnn_node mask_later(sp_i_attention_parts *parts, sp_i_cudnn_node scores)
 {
-    sp_i_cudnn_node queries = parts->query_lengths;
-    sp_i_cudnn_node keys = parts->key_lengths;
-    if (!parts->shape->packed) {
-        queries = sp_i_cudnn_add_scalar(parts->graph, SP_I_ATTENTION_QUERIES, CUDNN_DATA_INT32);
-        keys = sp_i_cudnn_add_scalar(parts->graph, SP_I_ATTENTION_KEYS, CUDNN_DATA_INT32);
-    }
     sp_i_cudnn_node row = position(parts, scores, QUERY_AXIS);
-    row = combine(parts, CUDNN_POINTWISE_ADD, CUDNN_DATA_INT32, row, keys);
-    row = combine(parts, CUDNN_POINTWISE_SUB, CUDNN_DATA_INT32, row, queries);
+    row = combine(parts, CUDNN_POINTWISE_ADD, CUDNN_DATA_INT32, row, parts->key_lengths);
+    row = combine(parts, CUDNN_POINTWISE_SUB, CUDNN_DATA_INT32, row, parts->query_lengths);
     sp_i_cudnn_node column = position(parts, scores, KEY_AXIS);
     return keep(parts, scores,
                 combine(parts, CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN, row, column));
@@ -180,10 +169,7 @@ static sp_i_cudnn_node mask_later(sp_i_attention_parts *parts, sp_i_cudnn_node s
 
 sp_i_cudnn_node sp_i_attention_mask(sp_i_attention_parts *parts, sp_i_cudnn_node scores)
 {
-    if (parts->shape->packed) {
-        scores = mask_padding(parts, scores);
-    }
-    return parts->shape->causal ? mask_later(parts, scores) : scores;
+    return mask_later(parts, mask_padding(parts, scores));
 }
 
 // ---- workspace ----
@@ -191,10 +177,9 @@ sp_i_cudnn_node sp_i_attention_mask(sp_i_attention_parts *parts, sp_i_cudnn_node
 int64_t sp_i_attention_workspace(const sp_i_cuda_attention_shape *s,
                                  int64_t offset[SP_I_ATTENTION_IDS - SP_I_ATTENTION_DQ_SUM])
 {
-    const int64_t queries = s->packed ? s->all_queries : s->segments * s->queries;
-    const int64_t spread = s->packed && s->heads != s->kv_heads ? s->all_keys : 0;
+    const int64_t spread = s->heads != s->kv_heads ? s->all_keys : 0;
     const int64_t bytes[SP_I_ATTENTION_IDS - SP_I_ATTENTION_DQ_SUM] = {
-        4 * queries * (s->packed ? s->dq_stride : s->heads * s->head_dim), 4 * queries * s->heads,
+        4 * s->all_queries * s->dq_stride, 4 * s->all_queries * s->heads,
         4 * spread * s->dkv_stride * (s->heads / s->kv_heads),
         4 * spread * s->dkv_stride * (s->heads / s->kv_heads)};
     int64_t sum = 0;

@@ -15,11 +15,9 @@ enum {
     SP_I_ATTENTION_SCALE = SP_I_CUDA_ATTENTION_TENSORS, // fp32: 1 / sqrt(head_dim)
     SP_I_ATTENTION_MASKED,                              // fp32: minus infinity
     SP_I_ATTENTION_ONE,                                 // fp32: 1
-    SP_I_ATTENTION_QUERIES,                             // int32
-    SP_I_ATTENTION_KEYS,                                // int32
     SP_I_ATTENTION_DQ_SUM,                              // fp32 [queries, heads, head_dim]
     SP_I_ATTENTION_SOFTMAX_SUM,                         // fp32 [queries, heads]
-    SP_I_ATTENTION_DK_HEADS, // packed and grouped: dK and dV of each query head
+    SP_I_ATTENTION_DK_HEADS,                            // grouped: dK and dV of each query head
     SP_I_ATTENTION_DV_HEADS,
     SP_I_ATTENTION_IDS
 };
@@ -40,7 +38,7 @@ void sp_i_attention_backward(sp_i_cudnn_graph *graph, const sp_i_cuda_attention_
 typedef struct sp_i_attention_parts {
     sp_i_cudnn_graph *graph;
     const sp_i_cuda_attention_shape *shape;
-    sp_i_cudnn_node query_lengths, key_lengths; // NULL: one slice
+    sp_i_cudnn_node query_lengths, key_lengths;
     sp_i_cudnn_node scale, masked;
     // Reused where two tensors have one table of offsets.
     sp_i_cudnn_node offsets[SP_I_CUDA_ATTENTION_TENSORS];

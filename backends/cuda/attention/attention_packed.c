@@ -144,9 +144,7 @@ bool sp_i_cuda_packed_shape(const sp_i_cuda_segments *segments, int64_t rows,
         .kv_stride = shape->kv_stride,
         .out_stride = shape->out_stride,
         .dq_stride = shape->q_stride,
-        .dkv_stride = shape->kv_heads * shape->head_dim,
-        .causal = true,
-        .packed = true};
+        .dkv_stride = shape->kv_heads * shape->head_dim};
     return sp_i_cuda_cudnn_takes(shape) && sp_i_cuda_attention_refusal(packed) == NULL &&
            offsets_fit(segments, rows, packed);
 }
@@ -234,7 +232,7 @@ bool sp_i_cuda_attention_alike(const sp_i_cuda_attention_shape *x,
     return x->heads == y->heads && x->kv_heads == y->kv_heads && x->head_dim == y->head_dim &&
            x->q_stride == y->q_stride && x->kv_stride == y->kv_stride &&
            x->out_stride == y->out_stride && x->dq_stride == y->dq_stride &&
-           x->dkv_stride == y->dkv_stride && x->causal == y->causal && x->packed == y->packed;
+           x->dkv_stride == y->dkv_stride;
 }
 
 // Blocks of a forward are tiles of queries, those of a backward tiles of keys; the other length is
@@ -263,12 +261,6 @@ const char *sp_i_cuda_attention_refusal(const sp_i_cuda_attention_shape *s)
     }
     if (s->segments < 1 || s->queries < 1 || s->keys < 1) {
         return "an empty slice";
-    }
-    if (!s->packed && s->causal && s->queries > s->keys) {
-        return "more queries than keys under a causal mask";
-    }
-    if (!s->packed && s->segments != 1) {
-        return "several slices without a table of lengths";
     }
     for (int i = 0; i < 5; i++) {
         if (strides[i] % STEP != 0) {

@@ -157,7 +157,7 @@ sp_status sp_i_cuda_attention_run(sp_i_cuda_attention *attention,
                                   cudaStream_t stream, sp_error *err)
 {
     (void)stream;
-    SP_ASSERT(shape->packed && shape->causal && workspace != NULL);
+    SP_ASSERT(workspace != NULL);
     if (attention->fails != SP_OK) {
         return sp_error_set(err, attention->fails, "no engine is found");
     }
