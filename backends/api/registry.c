@@ -9,6 +9,7 @@
 #include "backends/fake/fake.h"
 #include "backends/host/host.h"
 #include "sim/base/alloc.h"
+#include "sim/base/data_folder.h"
 #include "sim/base/json.h"
 
 static const sp_backend_ops *const builtin[] = {&sp_fake_backend, &sp_host_backend, NULL};
@@ -86,22 +87,24 @@ enum { PLUGIN_PATH = 4096 };
 #define PLUGIN_PREFIX "libslimpack-backend-"
 #define PLUGIN_SUFFIX ".so"
 
-// A folder list: first the parts of the variable, then the two built-in folders.
+// A folder list: first the parts of the variable, then the folder of the prefix that the program
+// was started from, wherever that has been moved, then the two built-in folders.
 typedef struct folders {
     const char *rest; // of the variable
-    int built_in;     // the next one
+    int built_in;     // the next one; -1: that of the program
     char folder[PLUGIN_PATH];
 } folders;
 
 static folders folders_begin(void)
 {
     const char *path = getenv("SLIMPACK_BACKEND_PATH");
-    return (folders){.rest = path != NULL ? path : ""};
+    return (folders){.rest = path != NULL ? path : "", .built_in = -1};
 }
 
 static bool folders_next(folders *f)
 {
     static const char *const built_in[] = {SP_BACKEND_BUILD_DIR, SP_BACKEND_INSTALL_DIR};
+    char program[SP_DATA_PATH];
     while (*f->rest != '\0') {
         const char *part = f->rest;
         size_t length = strcspn(part, ":");
@@ -111,6 +114,13 @@ static bool folders_next(folders *f)
             f->folder[length] = '\0';
             return true;
         }
+    }
+    if (f->built_in < 0) {
+        sp_program_folder(program);
+        int length = snprintf(f->folder, sizeof f->folder, "%s/" SP_BACKENDS_FROM_PROGRAM, program);
+        f->built_in++;
+        f->folder[length < PLUGIN_PATH ? length : 0] = '\0';
+        return true;
     }
     if (f->built_in == sizeof built_in / sizeof built_in[0]) {
         return false;

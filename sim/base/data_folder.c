@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
-// The folder of the running program, as Linux tells it; "" where it cannot.
-static void program_folder(char folder[SP_DATA_PATH])
+// As Linux tells it.
+void sp_program_folder(char folder[SP_DATA_PATH])
 {
     ssize_t length = readlink("/proc/self/exe", folder, SP_DATA_PATH - 1);
     folder[length > 0 ? length : 0] = '\0';
@@ -24,7 +24,7 @@ bool sp_data_folder(const char *name, int n, char folder[SP_DATA_PATH])
     int length = -1;
     switch (n) {
     case 0:
-        program_folder(program);
+        sp_program_folder(program);
         length =
             snprintf(folder, SP_DATA_PATH, "%s/" SP_DATA_FROM_PROGRAM "/%s", program, installed);
         break;

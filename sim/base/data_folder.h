@@ -13,4 +13,7 @@ enum { SP_DATA_PATH = 4096 }; // bytes of a file name: as long as Linux opens an
 // exist.
 bool sp_data_folder(const char *name, int n, char folder[SP_DATA_PATH]);
 
+// The folder of the running program; "" where it cannot be told.
+void sp_program_folder(char folder[SP_DATA_PATH]);
+
 #endif

@@ -133,6 +133,14 @@ run(${program} validate --published --table moved_only)
 if(NOT output MATCHES "moved_only")
   message(FATAL_ERROR "the table beside the moved program is not used:\n${output}")
 endif()
+# A plug-in, too, which stands nowhere else.
+file(COPY ${BUILD}/tests/plugins/libslimpack-backend-sample.so
+     DESTINATION ${moved}/${LIBDIR}/slimpack)
+unset(ENV{SLIMPACK_BACKEND_PATH})
+run(${program} plan ${demo} --set nodes=1 --set parallel.tp=1 --set parallel.pp=4
+    --set parallel.sequence_parallel=false --set parallel.zero=0 --set memory.recompute=none
+    --set workload.context=4096 --set workload.samples_per_batch=16 -o ${WORK}/plan.json)
+run(${program} run ${WORK}/plan.json --backend sample --clock virtual)
 find_program(gnuplot gnuplot)
 if(gnuplot)
   run(${program} simulate ${demo} --plot ${WORK}/timeline.svg)
