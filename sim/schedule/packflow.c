@@ -1,6 +1,7 @@
 #include "sim/schedule/packflow.h"
 
 #include "sim/base/alloc.h"
+#include "sim/base/units.h"
 
 #define NEVER INT64_MAX
 
@@ -243,11 +244,6 @@ static bool is_exempt(const run *r, int k, int v)
            r->done[v].forwards <= (size_t)r->job->need[first->backwards];
 }
 
-static int64_t later(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 // A weight gradient runs while nothing else is ready, or where the forward that is ready, the last
 // chunk's of several, has no room without it.
 static choice choose(const run *r, int k)
@@ -261,15 +257,15 @@ static choice choose(const run *r, int k)
     for (int chunk = chunks - 1; chunk >= 0; chunk--) {
         int v = r->vstage_of[k * chunks + chunk];
         int64_t backward_ns = backward_ready_ns(r, v);
-        if (backward_ns != NEVER && later(backward_ns, free_ns) < backward.start_ns) {
-            backward.start_ns = later(backward_ns, free_ns);
+        if (backward_ns != NEVER && sp_larger(backward_ns, free_ns) < backward.start_ns) {
+            backward.start_ns = sp_larger(backward_ns, free_ns);
             backward.vstage = v;
         }
         int64_t forward_ns = forward_ready_ns(r, v);
-        if (forward_ns != NEVER && later(forward_ns, free_ns) < forward.start_ns) {
+        if (forward_ns != NEVER && sp_larger(forward_ns, free_ns) < forward.start_ns) {
             bool has_room = fits(r, k, v);
             if (has_room || is_exempt(r, k, v)) {
-                forward.start_ns = later(forward_ns, free_ns);
+                forward.start_ns = sp_larger(forward_ns, free_ns);
                 forward.vstage = v;
             }
             room = room && (has_room || forward_ns > free_ns);
@@ -308,12 +304,12 @@ static void start(run *r, int k)
     if (job->room_bytes != NULL && c.kind == SP_PACKFLOW_F) {
         on->held_bytes += forward_bytes(job, c.vstage, pack);
         r->result->lacking_bytes =
-            later(r->result->lacking_bytes, on->held_bytes - job->room_bytes[k]);
+            sp_larger(r->result->lacking_bytes, on->held_bytes - job->room_bytes[k]);
     } else if (job->room_bytes != NULL &&
                c.kind == (job->w_ns != NULL ? SP_PACKFLOW_W : SP_PACKFLOW_B)) {
         on->held_bytes -= job->freed[pack] * job->token_bytes[c.vstage];
     }
-    r->result->makespan_ns = later(r->result->makespan_ns, on->free_ns);
+    r->result->makespan_ns = sp_larger(r->result->makespan_ns, on->free_ns);
     if (r->result->steps != NULL) {
         r->result->steps[(size_t)k * sp_packflow_length(job) + on->steps++] = (sp_packflow_step){
             (int32_t)pack, (int16_t)(c.vstage / job->layout->pp), (uint8_t)c.kind};

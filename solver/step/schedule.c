@@ -3,7 +3,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/cost/exchange.h"
-#include "sim/schedule/offload.h"
+#include "sim/schedule/schedule.h"
 #include "solver/slicing.h"
 #include "solver/step/packflow.h"
 #include "solver/step/step.h"

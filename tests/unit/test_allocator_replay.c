@@ -5,7 +5,7 @@
 #include "sim/engine/allocator_replay.h"
 #include "sim/model/tensor_program.h"
 #include "sim/model/unit_tensors.h"
-#include "sim/schedule/offload.h"
+#include "sim/schedule/schedule.h"
 #include "solver/evaluate/evaluate.h"
 #include "tests/support/initializers.h"
 #include "tests/support/scenario_fixture.h"
