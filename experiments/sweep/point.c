@@ -339,6 +339,17 @@ bool sweep_digest_read(const json_t *row, sweep_digest *digest, const char **exp
     return true;
 }
 
+// A tight step is slower than predicted, so it comes behind all that are not. Figures of one sweep
+// are of one kind: all its points have tokens, or none.
+bool sweep_is_better(const sweep_digest *a, const sweep_digest *b)
+{
+    if ((a->fits == SP_FITS_TIGHT) != (b->fits == SP_FITS_TIGHT)) {
+        return b->fits == SP_FITS_TIGHT;
+    }
+    bool by_tokens = isfinite(a->tokens_per_s) && isfinite(b->tokens_per_s);
+    return by_tokens ? a->tokens_per_s > b->tokens_per_s : a->iteration_ms < b->iteration_ms;
+}
+
 char *sweep_point_text(const json_t *point)
 {
     return json_dumps(point, LINE_FLAGS);

@@ -64,6 +64,9 @@ sp_status sweep_evaluate_point(const sweep_worker *worker, const int64_t digit[S
 // Reads a line back. False where it is no line of a sweep; *expected says then what was not found.
 bool sweep_digest_read(const json_t *row, sweep_digest *digest, const char **expected);
 
+// Is a faster than b, both of points that fit?
+bool sweep_is_better(const sweep_digest *a, const sweep_digest *b);
+
 // The text of a point as it stands in the line; freed with free(). NULL when memory ran out.
 char *sweep_point_text(const json_t *point);
 

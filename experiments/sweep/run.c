@@ -95,17 +95,6 @@ sp_status sweep_run(const sweep_spec *spec, const char *path, const sweep_run_op
 
 // ---- summary ----
 
-// A tight step is slower than predicted, so it comes behind all that are not. Figures of one sweep
-// are of one kind: all its points have tokens, or none.
-static bool is_better(const sweep_digest *a, const sweep_digest *b)
-{
-    if ((a->fits == SP_FITS_TIGHT) != (b->fits == SP_FITS_TIGHT)) {
-        return b->fits == SP_FITS_TIGHT;
-    }
-    bool by_tokens = isfinite(a->tokens_per_s) && isfinite(b->tokens_per_s);
-    return by_tokens ? a->tokens_per_s > b->tokens_per_s : a->iteration_ms < b->iteration_ms;
-}
-
 static void add_to_summary(sweep_summary *summary, int64_t combination, const sweep_digest *digest)
 {
     sweep_status s = digest->status;
@@ -117,7 +106,7 @@ static void add_to_summary(sweep_summary *summary, int64_t combination, const sw
         return;
     }
     int rank = summary->best_count;
-    while (rank > 0 && is_better(digest, &summary->best[rank - 1].digest)) {
+    while (rank > 0 && sweep_is_better(digest, &summary->best[rank - 1].digest)) {
         rank--;
     }
     if (rank == SWEEP_BEST) {
