@@ -52,10 +52,10 @@ sp_status sp_batch_join(const sp_batch *front, const sp_batch *back, sp_batch *j
 sp_status sp_batch_pick(const sp_batch *batch, const int64_t *index, size_t count, sp_batch *picked,
                         sp_error *err);
 
-// The samples joined one after the other and cut into rows of `context` tokens, as pretraining does:
-// what is cut off a sample is one of its own in the next row, which does not see the first part. No
-// token is lost. `across`: each row is one sample, with the id of the first in it. The caller frees
-// them.
+// The samples joined one after the other and cut into rows of `context` tokens, as pretraining
+// does: what is cut off a sample is one of its own in the next row, which does not see the first
+// part. No token is lost. `across`: each row is one sample, with the id of the first in it. The
+// caller frees them.
 sp_status sp_batch_concatenate(const sp_batch *batch, int64_t context, bool across, sp_batch *cut,
                                sp_error *err);
 
@@ -66,7 +66,7 @@ typedef struct sp_batches {
     int64_t dropped; // samples over the context, dropped before batches were formed
     int64_t truncated;
     int64_t split; // samples over the context, in pieces
-    bool wrapped; // the list was shorter than the batches: it was started again (reshuffled)
+    bool wrapped;  // the list was shorter than the batches: it was started again (reshuffled)
 } sp_batches;
 
 SP_API void sp_batches_fini(sp_batches *batches);

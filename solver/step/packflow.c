@@ -6,8 +6,8 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/plan/regroup.h"
-#include "sim/schedule/schedule.h"
 #include "sim/schedule/packflow.h"
+#include "sim/schedule/schedule.h"
 
 static int64_t larger(int64_t a, int64_t b)
 {
