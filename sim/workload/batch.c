@@ -107,6 +107,7 @@ sp_status sp_batch_concatenate(const sp_batch *batch, int64_t context, bool acro
     }
     cut->count = 0;
     cut->total_tokens = batch->total_tokens;
+    cut->documents = batch->count;
     int64_t room = 0; // in the row
     for (size_t i = 0; i < batch->count; i++) {
         for (int64_t left = batch->tokens[i]; left > 0;) {

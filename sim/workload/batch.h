@@ -38,6 +38,7 @@ typedef struct sp_batch {
     int64_t *tokens; // after truncation
     size_t count;
     int64_t total_tokens;
+    size_t documents; // that sp_batch_concatenate made these of; 0: each sample is one
 } sp_batch;
 
 void sp_batch_fini(sp_batch *batch);

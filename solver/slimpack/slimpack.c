@@ -166,6 +166,7 @@ typedef struct choice {
     const sp_scenario *scenario;
     sp_batches batches; // the first of the workload
     int64_t effort;     // of one look
+    bool judged;        // by whole steps, no longer by what the search predicts
     double deadline_s;  // 0: none
     cut *cuts;          // best first
     int count;
@@ -179,10 +180,15 @@ static bool is_late(const choice *c)
 static sp_status search_cut(const choice *c, const sp_strategy_input *input, bool split, cut *tried,
                             sp_error *err)
 {
+    sp_packing packing;
     sp_packflow_outcome outcome;
     const sp_i_slimpack_options options = {
         .split = split, .effort = c->effort, .deadline_s = c->deadline_s};
-    sp_status status = sp_i_slimpack_search(input, &options, NULL, &outcome, err);
+    sp_status status =
+        sp_i_slimpack_search(input, &options, c->judged ? &packing : NULL, &outcome, err);
+    if (status == SP_OK && c->judged) {
+        sp_packing_fini(&packing);
+    }
     if (status == SP_OK && sp_packflow_is_better(&outcome, &tried->outcome)) {
         tried->outcome = outcome;
     }
@@ -298,18 +304,22 @@ static sp_status look_at_all(choice *c, sp_error *err)
     return status;
 }
 
-static sp_status look_again(choice *c, sp_error *err)
+// Searches the first so many cuts for longer, until one of them fits where `judged`.
+static sp_status look_again(choice *c, int count, bool judged, sp_error *err)
 {
     sp_status status = SP_OK;
-    cut found[SECOND_LOOKS];
-    int count = c->count < SECOND_LOOKS ? c->count : SECOND_LOOKS;
+    cut found[MOST_CHUNKS * CUT_KINDS];
+    bool fits = false;
+    count = c->count < count ? c->count : count;
     c->effort = SECOND_LOOK;
+    c->judged = judged;
     memcpy(found, c->cuts, (size_t)count * sizeof *found);
     memmove(c->cuts, c->cuts + count, (size_t)(c->count - count) * sizeof *found);
     c->count -= count;
     for (int i = 0; i < count; i++) {
-        if (status == SP_OK && !is_late(c)) {
+        if (status == SP_OK && !is_late(c) && !fits) {
             status = predict(c, &found[i], err);
+            fits = judged && found[i].outcome.lacking_bytes == 0;
         }
         add_cut(c, found[i]);
     }
@@ -338,7 +348,11 @@ sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err)
         status = look_at_all(&c, err);
     }
     if (status == SP_OK && c.count > 1) {
-        status = look_again(&c, err);
+        status = look_again(&c, SECOND_LOOKS, false, err);
+    }
+    if (status == SP_OK && c.count > 1 && c.cuts[0].outcome.lacking_bytes > 0) {
+        // A short search, which reckons memory a little high, found none that fits.
+        status = look_again(&c, c.count, true, err);
     }
     if (status == SP_OK && c.count > 0) {
         scenario->layout.chunks = c.cuts[0].chunks;

@@ -56,7 +56,11 @@ static bool is_no_worse(const char *scenario, const char *candidate, const char 
     if (planned[0] && !oom[0] && oom[1]) {
         fail_msg("out of memory: %s", text[1]);
     }
-    if (planned[0] && oom[0] == oom[1] &&
+    // Of plans that do not fit, the one that lacks least is taken.
+    if (planned[0] && oom[0] && oom[1] && r[1].result.peak_bytes > r[0].result.peak_bytes) {
+        fail_msg("lacks more: %s", text[1]);
+    }
+    if (planned[0] && !oom[0] && !oom[1] &&
         sp_result_iteration_ms(&r[1].result) > sp_result_iteration_ms(&r[0].result)) {
         fail_msg("%.3f ms, %s %.3f: %s", sp_result_iteration_ms(&r[1].result), candidate,
                  sp_result_iteration_ms(&r[0].result), text[1]);

@@ -207,6 +207,7 @@ TEST(first_reason_wins)
         sp_comm_world *world = world_of(RANKS);
         char expected[32];
         group_of_all(world);
+        sp_error_clear(ERR);
         assert_int_equal(run_ranks(world, all_fail, NULL, ERR), SP_ERR_NO_MEMORY);
         snprintf(expected, sizeof expected, "rank %d: a", sp_comm_failed_rank(world));
         assert_string_equal(ERR->message[0], expected);

@@ -202,6 +202,7 @@ TEST(lines_that_are_no_batch)
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         sp_lengths lengths;
+        sp_error_clear(ERR);
         sp_status status =
             stream_read_lengths(bad[i].text, strlen(bad[i].text), "s", 9, &lengths, ERR);
         assert_int_equal(status, bad[i].status);

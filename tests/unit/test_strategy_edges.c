@@ -105,9 +105,9 @@ static void check_run(const char *text, const scenario_run *r, const observed *s
         trained_tokens += result->batches[b].facts.tokens;
     }
     assert_int_equal(seen->batches, r->batches.count);
-    // Joined documents are trained in pieces.
+    // The plan holds joined documents in pieces.
     bool cut = sp_strategy_find(r->scenario.strategy.kind)->joins_documents;
-    if (trained != seen->trained || (!cut && trained + seen->delayed != samples)) {
+    if ((!cut && trained != seen->trained) || trained + seen->delayed != samples) {
         fail_msg("%d of %d samples trained, %d delayed: %s", (int)trained, (int)samples,
                  (int)seen->delayed, text);
     }
