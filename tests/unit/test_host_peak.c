@@ -47,8 +47,7 @@ static void peaks_agree(int pp, const char *layout, const char *plan)
 {
     for (int m = 0; m < HOST_MODELS; m++) {
         for (int mode = 0; mode < MODES; mode++) {
-            char parallel[128];
-            char more[256];
+            char parallel[128], more[256];
             snprintf(parallel, sizeof parallel, "{'pp': %d, 'dp': %d%s}", pp, 1 + (m + mode) % 2,
                      layout);
             snprintf(more, sizeof more, "'memory': {'recompute': '%s'}, %s", modes[mode], plan);
