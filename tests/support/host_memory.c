@@ -220,3 +220,15 @@ int64_t host_memory_must_hold(const host_device *device, const char *scenario, s
     compare_scenario(&c, scenario);
     return c.most_offloaded;
 }
+
+void host_memory_compare_random_plans(host_memory_check check)
+{
+    sp_model llama = host_llama();
+    sp_model gpt = host_gpt();
+    host_memory_compare_random(&llama, 1, test_rounds(60), false, check);
+    host_memory_compare_random(&gpt, 2, test_rounds(60), false, check);
+    llama.tied_embeddings = true;
+    gpt.tied_embeddings = false;
+    host_memory_compare_random(&llama, 3, test_rounds(30), false, check);
+    host_memory_compare_random(&gpt, 4, test_rounds(30), false, check);
+}

@@ -168,10 +168,8 @@ TEST(reading_fails)
     close_fixture(&f);
 }
 
-TEST(clearing_fails)
-{
-    calls_fail_on("MemsetAsync", "cudaMemsetAsync", 1, SP_CLOCK_VIRTUAL, true);
-}
+TEST_CALL(clearing_fails,
+          calls_fail_on("MemsetAsync", "cudaMemsetAsync", 1, SP_CLOCK_VIRTUAL, true))
 
 TEST(events_fail)
 {

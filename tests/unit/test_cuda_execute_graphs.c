@@ -275,10 +275,7 @@ static void agree(const char *model, const char *layout, const char *more)
     with_plan(&c, compare);
 }
 
-TEST(one_rank)
-{
-    agree(LLAMA, "{}", PLAIN);
-}
+TEST_CALL(one_rank, agree(LLAMA, "{}", PLAIN))
 
 TEST(stages)
 {

@@ -75,17 +75,7 @@ static void must_not_matter(const char *layout, const char *more)
     }
 }
 
-TEST(two_stages)
-{
-    must_not_matter("{'pp': 2}", "'schedule': {'kind': '1f1b'}");
-}
-
-TEST(four_stages)
-{
-    must_not_matter("{'pp': 4}", "'schedule': {'kind': 'zb-h1'}");
-}
-
-TEST(stages_of_several_ranks)
-{
-    must_not_matter("{'pp': 2, 'tp': 2}", "'schedule': {'kind': '1f1b'}");
-}
+TEST_CALL(two_stages, must_not_matter("{'pp': 2}", "'schedule': {'kind': '1f1b'}"))
+TEST_CALL(four_stages, must_not_matter("{'pp': 4}", "'schedule': {'kind': 'zb-h1'}"))
+TEST_CALL(stages_of_several_ranks,
+          must_not_matter("{'pp': 2, 'tp': 2}", "'schedule': {'kind': '1f1b'}"))

@@ -46,10 +46,8 @@ TEST(data_parallel)
     gpt("{'cp': 2}", PLAIN);
 }
 
-TEST(all_together)
-{
-    gpt("{'pp': 2, 'tp': 2, 'dp': 2, 'zero': 1, 'sequence_parallel': true}", PLAIN);
-}
+TEST_CALL(all_together,
+          gpt("{'pp': 2, 'tp': 2, 'dp': 2, 'zero': 1, 'sequence_parallel': true}", PLAIN))
 
 TEST(what_the_memory_does)
 {
@@ -97,7 +95,4 @@ TEST(random_plans)
     assert_true(agreed > 2);
 }
 
-TEST(one_rank_alone)
-{
-    llama("{}", PLAIN);
-}
+TEST_CALL(one_rank_alone, llama("{}", PLAIN))

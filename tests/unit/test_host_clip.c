@@ -169,7 +169,4 @@ static sp_status leaves_small_norms(void *context, const sp_step_view *view, sp_
     return SP_OK;
 }
 
-TEST(small_norms_stay)
-{
-    with_plan(HOST_LLAMA, "{'pp': 2, 'dp': 2}", leaves_small_norms);
-}
+TEST_CALL(small_norms_stay, with_plan(HOST_LLAMA, "{'pp': 2, 'dp': 2}", leaves_small_norms))

@@ -195,10 +195,8 @@ TEST(tiny_samples)
     run_all(0, "'lengths': [" SIXTEEN("1") "], 'context': 16");
 }
 
-TEST(one_giant)
-{
-    run_all(1, "'lengths': [" FOUR("60, 40, 30, 70, 50") ", 50000, " FOUR("45, 55") "]");
-}
+TEST_CALL(one_giant,
+          run_all(1, "'lengths': [" FOUR("60, 40, 30, 70, 50") ", 50000, " FOUR("45, 55") "]"))
 
 TEST_CALL(fewer_samples_than_ranks, run_all(0, "'lengths': [900, 4000]"))
 TEST_CALL(a_batch_of_one_token_rows, run_all(1, "'lengths': [3, 1, 2], 'context': 3"))

@@ -66,11 +66,8 @@ static void demand_everywhere(const char *key, sp_status status, const char *rea
 
 TEST_CALL(failing_action, demand_everywhere("fail", SP_ERR_INTERNAL, "it fails on demand"))
 TEST_CALL(exhausted_action, demand_everywhere("exhaust", SP_ERR_INFEASIBLE, "it finds no memory"))
-
-TEST(stalled_action)
-{
-    demand_everywhere("stall", SP_ERR_LIMIT, "waits for ever for its own end");
-}
+TEST_CALL(stalled_action,
+          demand_everywhere("stall", SP_ERR_LIMIT, "waits for ever for its own end"))
 
 // Before the first step the others cannot know: they wait as long as the request says.
 TEST(rank_that_never_comes)

@@ -93,10 +93,7 @@ TEST(data_parallel)
     agree("{}", STRATEGY("packed"));
 }
 
-TEST(interleaved)
-{
-    agree("{'pp': 2, 'dp': 2, 'chunks_per_rank': 2}", SCHEDULE("interleaved"));
-}
+TEST_CALL(interleaved, agree("{'pp': 2, 'dp': 2, 'chunks_per_rank': 2}", SCHEDULE("interleaved")))
 
 TEST(zero_bubble)
 {
