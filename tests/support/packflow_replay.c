@@ -18,9 +18,7 @@ typedef struct replay {
     lists at[PACKFLOW_STAGES];
     replayed_rank rank[PACKFLOW_RANKS];
     int64_t f_end[PACKFLOW_STAGES][PACKFLOW_PACKS]; // -1: not yet
-    int64_t b_end[PACKFLOW_STAGES][PACKFLOW_PACKS];
-    int64_t makespan_ns;
-    int64_t most[PACKFLOW_RANKS];
+    int64_t b_end[PACKFLOW_STAGES][PACKFLOW_PACKS], makespan_ns, most[PACKFLOW_RANKS];
 } replay;
 
 // Linear: c * pp + r. A V comes back: r and 2 pp - 1 - r.

@@ -72,8 +72,7 @@ TEST(choices_are_written_and_read_back)
     int one = 0;
     for (int i = 0; i < CHOSEN; i++) {
         char text[RUN_TEXT];
-        sp_scenario scenario;
-        sp_scenario again;
+        sp_scenario scenario, again;
         scenario_text(chosen[i].layers, chosen[i].parallel, chosen[i].lengths, "slimpack-zb", text);
         settle(text, &scenario);
         assert_in_range(scenario.layout.chunks, 1, 10);
@@ -99,7 +98,7 @@ TEST(choices_are_written_and_read_back)
 // simulated in the layout that was chosen.
 TEST(the_faster_one_is_chosen)
 {
-    for (int i = 0; i < CHOSEN; i++) {
+    for (int i = 0; i < test_rounds(CHOSEN); i++) {
         char text[RUN_TEXT];
         double ms[3];
         sp_scenario scenario;

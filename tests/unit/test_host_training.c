@@ -180,8 +180,7 @@ static sp_i_exec_weight weight_of(const char *name)
 TEST(weights_are_spread)
 {
     sp_i_exec_weight weight = weight_of("layers.0.fc1.weight");
-    double sum = 0.0;
-    double squares = 0.0;
+    double sum = 0.0, squares = 0.0;
     for (int64_t i = 0; i < weight.elements; i++) {
         double value = sp_i_exec_weight_start(&weight, 1, i);
         assert_true(fabs(value) <= 0.5 * sqrt(3.0));

@@ -130,7 +130,7 @@ TEST(copies_that_do_not_hide)
 {
     sp_prng prng = prng_seeded(7);
     for (int round = 0; round < 50; round++) {
-        int m = 2 + (int)sp_prng_below(&prng, 9);
+        int m = 2 + prng_below(&prng, 9);
         times t = {.f_ns = 1 + (int64_t)sp_prng_below(&prng, 50),
                    .b_ns = 1 + (int64_t)sp_prng_below(&prng, 90)};
         t.o_ns = t.f_ns + (int64_t)sp_prng_below(&prng, 100);

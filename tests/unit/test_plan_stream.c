@@ -280,7 +280,7 @@ static void make_lines(char *text, size_t room)
         int samples = 1 + (int)sp_prng_below(&prng, i % 7 == 0 ? 120 : 4);
         for (int s = 0; s < samples; s++) {
             used += (size_t)snprintf(text + used, room - used, "%s%d", s > 0 ? ", " : "[",
-                                     1 + (int)sp_prng_below(&prng, 1000));
+                                     1 + prng_below(&prng, 1000));
         }
         used += (size_t)snprintf(text + used, room - used, "]\n");
         assert_true(used < room);
