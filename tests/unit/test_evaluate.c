@@ -1,6 +1,7 @@
 // Whole scenarios, from their text to the result: properties that hold for every scenario, plans,
 // and what is refused. Every simulation is checked against the longest path in igraph (verify).
 #include "sim/base/alloc.h"
+#include "sim/base/parallel.h"
 #include "sim/plan/plan_json.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
@@ -422,4 +423,28 @@ TEST(other_gpus_are_told)
         }
         run_fini(&r);
     }
+}
+
+// ---- several threads ----
+
+static sp_status verify_one(void *context, int worker, int job, sp_error *err)
+{
+    char text[RUN_TEXT] = "";
+    scenario_run r;
+    (void)context;
+    (void)worker;
+    put_json(text,
+             "{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 8, 'pp': 4}, "
+             "'workload': {'lengths': [900, 400, %d, 70]}, 'strategy': {'kind': 'packed'}, "
+             "'schedule': {'kind': '1f1b', 'microbatch_samples': 1}}",
+             1 + job);
+    sp_status status = run_text(text, &run_verified, &r, err);
+    run_fini(&r);
+    return status;
+}
+
+// igraph keeps one list of what to free for all threads.
+TEST(verified_by_many_threads)
+{
+    must_succeed(sp_i_parallel_for(8, test_rounds(1500), verify_one, NULL, ERR));
 }
