@@ -192,7 +192,7 @@ static int slowest_of(const search *s)
 
 // The first group of each number of ranks is searched for itself. The others begin with its shape,
 // and need to be no slower than it.
-static sp_status search_leaders(search *s, sp_error *err)
+static sp_status search_leaders(search *s, int64_t effort, sp_error *err)
 {
     int leaders = 0;
     int leader = -1;
@@ -205,7 +205,7 @@ static sp_status search_leaders(search *s, sp_error *err)
             s->order[leaders++] = g;
         }
     }
-    return search_groups(s, leaders, s->options.effort / 4, 0, err);
+    return search_groups(s, leaders, effort, 0, err);
 }
 
 static sp_status search_followers(search *s, sp_error *err)
@@ -392,7 +392,7 @@ static sp_packflow_outcome outcome_of(const search *s)
 }
 
 // The packs as they stand take the place of *packing, which is empty at first, where they are
-// better.
+// better in the whole step; that is not asked of the first when time is up.
 static sp_status judge(const search *s, sp_packing *packing, sp_packflow_outcome *outcome,
                        sp_error *err)
 {
@@ -402,9 +402,13 @@ static sp_status judge(const search *s, sp_packing *packing, sp_packflow_outcome
     if (status != SP_OK) {
         return status;
     }
-    status = sp_step_judge(s->input, &now, &judged, err);
-    bool better =
-        status == SP_OK && (packing->forward.count == 0 || sp_packflow_is_better(&judged, outcome));
+    bool first = packing->forward.count == 0;
+    if (first && is_late(s)) {
+        judged = outcome_of(s);
+    } else {
+        status = sp_step_judge(s->input, &now, &judged, err);
+    }
+    bool better = status == SP_OK && (first || sp_packflow_is_better(&judged, outcome));
     sp_packing_fini(better ? packing : &now);
     if (better) {
         *packing = now;
@@ -414,14 +418,14 @@ static sp_status judge(const search *s, sp_packing *packing, sp_packflow_outcome
 }
 
 // Shapes of all groups, within the memory that the scorers know of. What is better in the whole
-// step takes the place of *best, unless `judged` is NULL.
+// step takes the place of *best.
 static sp_status search_shapes(search *s, sp_packing *best, sp_packflow_outcome *judged,
                                sp_error *err)
 {
     s->left = s->options.effort;
     s->round = 0;
     s->regroups = false;
-    sp_status status = search_leaders(s, err);
+    sp_status status = search_leaders(s, s->options.effort / 4, err);
     if (status == SP_OK) {
         status = search_followers(s, err);
     }
@@ -429,12 +433,12 @@ static sp_status search_shapes(search *s, sp_packing *best, sp_packflow_outcome 
         // As much without backward packs of their own, so that those are on top of the best others.
         status = improve(s, s->options.effort / 4, err);
     }
-    if (status == SP_OK && judged != NULL) {
+    if (status == SP_OK) {
         status = judge(s, best, judged, err);
     }
-    if (status == SP_OK && s->options.asymmetric && s->retained == 0) {
+    if (status == SP_OK && s->options.asymmetric && s->retained == 0 && !is_late(s)) {
         status = regroup(s, err);
-        if (status == SP_OK && judged != NULL) {
+        if (status == SP_OK) {
             status = judge(s, best, judged, err);
         }
     }
@@ -503,7 +507,7 @@ sp_status sp_i_slimpack_search(const sp_strategy_input *input, const sp_i_slimpa
     if (status == SP_OK && packing != NULL) {
         status = search_with_repeats(&s, &best, outcome, err);
     } else if (status == SP_OK) {
-        status = search_shapes(&s, NULL, NULL, err);
+        status = search_leaders(&s, s.options.effort, err);
         *outcome = outcome_of(&s);
     }
     if (status == SP_OK && packing != NULL) {
