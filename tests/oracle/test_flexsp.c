@@ -9,8 +9,9 @@
 // gives, of BatchAda over static, 1.33 to 1.42 at both limits (1.29 and 1.28 from the first 300,000
 // documents of the list itself; published 1.34 and 1.32), and of FlexSP over static 1.83 to 1.95
 // (1.81 from the list; published 1.72) at 192K: both within 15 %. At 384K it gives 1.77 to 1.92
-// (1.77; published 1.46), which is not reproduced: the measured step of FlexSP grows by 18 % from
-// the few documents above 192K, the modelled one by about 5 %.
+// (1.77; published 1.46), which is not reproduced: the measured step of FlexSP grows by 18 % where
+// only the few documents above 192K come in, the modelled one by about 5 %; the last two tests show
+// why no such model can follow.
 #include "sim/workload/distribution.h"
 #include "solver/flexsp/flexsp.h"
 #include "tests/support/test_main.h"
