@@ -299,6 +299,11 @@ static sp_status try_degrees(const sp_scenario *scenario, const sp_packing *pack
     for (int which = 0; status == SP_OK && which < SP_OOM_DEGREES; which++) {
         sp_scenario other = *scenario;
         int *degree = degree_of(&other.layout, which);
+        if (degree == &other.layout.pp) {
+            // Layers by stage are those of the stages there are.
+            other.stage_layers = NULL;
+            other.layout.stage_layers = NULL;
+        }
         sp_status valid = SP_OK;
         for (int times = 0; times < MOST_DOUBLINGS && status == SP_OK && valid == SP_OK &&
                             oom->degree[which].bytes == 0;
