@@ -118,6 +118,7 @@ sp_status sp_batch_concatenate(const sp_batch *batch, int64_t context, bool acro
             cut->count += begins_sample;
             cut->ids[cut->count - 1] = begins_sample ? batch->ids[i] : cut->ids[cut->count - 1];
             cut->tokens[cut->count - 1] += tokens;
+            cut->cut_tokens += left < batch->tokens[i] ? tokens : 0;
             left -= tokens;
             room -= tokens;
         }

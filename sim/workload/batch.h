@@ -38,7 +38,8 @@ typedef struct sp_batch {
     int64_t *tokens; // after truncation
     size_t count;
     int64_t total_tokens;
-    size_t documents; // that sp_batch_concatenate made these of; 0: each sample is one
+    size_t documents;   // that sp_batch_concatenate made these of; 0: each sample is one
+    int64_t cut_tokens; // of them, of pieces that do not see the beginning of their document
 } sp_batch;
 
 void sp_batch_fini(sp_batch *batch);

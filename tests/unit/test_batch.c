@@ -379,8 +379,10 @@ TEST(concatenated_rows_are_full)
         int64_t at = 0;
         size_t sample = 0;
         int64_t left = tokens[0];
+        int64_t cut_tokens = 0;
         for (size_t i = 0; i < cut.count; i++) {
             assert_int_equal(cut.ids[i], ids[sample]);
+            cut_tokens += i > 0 && cut.ids[i] == cut.ids[i - 1] ? cut.tokens[i] : 0;
             int64_t room = context - at % context;
             assert_int_equal(cut.tokens[i], left < room ? left : room);
             at += cut.tokens[i];
@@ -390,6 +392,8 @@ TEST(concatenated_rows_are_full)
             }
         }
         assert_int_equal(at, batch.total_tokens);
+        assert_int_equal(cut.cut_tokens, cut_tokens);
+        assert_int_equal(cut.documents, batch.count);
         sp_batch_fini(&cut);
         must_succeed(sp_batch_concatenate(&batch, context, true, &cut, ERR));
         assert_int_equal(cut.count, (batch.total_tokens + context - 1) / context);
