@@ -179,6 +179,7 @@ static sp_status read_batch(reader *r, const json_t *json)
         return SP_ERR_CONTENT;
     }
     const json_t *samples = array_member(&object, "samples");
+    size_t documents = (size_t)sp_object_int(&object, "documents", 0, 1, INT64_MAX);
     const json_t *forward = array_member(&object, "forward_packs");
     const json_t *backward = array_member(&object, "backward_packs");
     const json_t *stages = array_member(&object, "stages");
@@ -194,6 +195,7 @@ static sp_status read_batch(reader *r, const json_t *json)
         !read_packs(r, backward, "backward_packs", &packing->backward)) {
         return SP_ERR_NO_MEMORY;
     }
+    r->batch->documents = documents;
     merge_sides(r, backward);
     if (!read_left_out(r, dropped, delayed) ||
         sp_plan_init(r->plan, r->layout, packing, r->err) != SP_OK || !read_stages(r, stages)) {

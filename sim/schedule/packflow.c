@@ -21,6 +21,7 @@ typedef struct rank {
     int64_t free_ns; // end of the last action
     int64_t held_bytes;
     size_t steps;
+    bool after_backward; // of forwards and backwards it ran a backward last
     choice next;
 } rank;
 
@@ -244,8 +245,9 @@ static bool is_exempt(const run *r, int k, int v)
            r->done[v].forwards <= (size_t)r->job->need[first->backwards];
 }
 
-// A weight gradient runs while nothing else is ready, or where the forward that is ready, the last
-// chunk's of several, has no room without it.
+// Of a forward and a backward that are ready the other kind than the last goes first: with several
+// chunks, stages behind would else run out of forwards. A weight gradient runs while nothing else is
+// ready, or where the forward that is ready, the last chunk's of several, has no room without it.
 static choice choose(const run *r, int k)
 {
     int chunks = r->job->layout->chunks;
@@ -280,7 +282,9 @@ static choice choose(const run *r, int k)
         (!room || forward.start_ns > free_ns)) {
         return weight;
     }
-    return backward.start_ns <= forward.start_ns ? backward : forward;
+    bool forward_first = r->ranks[k].after_backward ? forward.start_ns <= backward.start_ns
+                                                    : forward.start_ns < backward.start_ns;
+    return forward_first ? forward : backward;
 }
 
 static void start(run *r, int k)
@@ -289,6 +293,7 @@ static void start(run *r, int k)
     rank *on = &r->ranks[k];
     choice c = on->next;
     progress *done = &r->done[c.vstage];
+    on->after_backward = c.kind == SP_PACKFLOW_W ? on->after_backward : c.kind == SP_PACKFLOW_B;
     size_t pack = c.kind == SP_PACKFLOW_F   ? done->forwards++
                   : c.kind == SP_PACKFLOW_B ? done->backwards++
                                             : done->weights++;

@@ -1,7 +1,7 @@
 // PackFlow: the order of SlimPack's packs (arXiv 2509.26246; a one-forward-one-backward order over
 // forward packs and backward packs that are different partitions of the same slices). Each rank
-// runs a backward as soon as one is ready, else the next forward as far as memory allows, and,
-// where the backward is split, weight gradients while it would be idle. Of several chunks on a rank
+// runs a backward and the next forward in turn where both are ready and memory allows, else the one
+// that is, and, where the backward is split, weight gradients while it would be idle. Of several chunks on a rank
 // the one nearer to the loss goes first.
 #ifndef SLIMPACK_SIM_SCHEDULE_PACKFLOW_H
 #define SLIMPACK_SIM_SCHEDULE_PACKFLOW_H

@@ -76,6 +76,10 @@ static void warn_of_batches(sp_result *result, const sp_batches *batches)
         sp_warnings_add(&result->warnings, "samples longer than the context, truncated: %lld",
                         (long long)batches->truncated);
     }
+    if (batches->split > 0) {
+        sp_warnings_add(&result->warnings, "samples longer than the context, split: %lld",
+                        (long long)batches->split);
+    }
     if (batches->wrapped) {
         sp_warnings_add(&result->warnings,
                         "the list of lengths is shorter than the batches: it was started again");
@@ -189,17 +193,25 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
     const sp_schedule_spec *schedule = &scenario->schedule;
     if (scenario->uniform) {
         int slices = sp_schedule_traits_of(schedule->kind).sliced ? schedule->slices : 1;
-        return sp_packing_uniform_sliced(&step->packing, &step->uniform, scenario->layout.dp,
+        return sp_packing_uniform_sliced(&step->packing, &step->own, scenario->layout.dp,
                                          scenario->microbatches, slices, err);
     }
     const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
+    sp_status status = SP_OK;
+    if (strategy->joins_documents) {
+        status = sp_batch_concatenate(batch, context, scenario->strategy.attention_across,
+                                      &step->own, err);
+        batch = &step->own;
+    }
     const sp_strategy_input input = {.scenario = scenario,
                                      .batch = batch,
                                      .carried = ev->carried.count,
                                      .context = context,
                                      .cost = &steps->trial,
                                      .threads = steps->options->threads};
-    sp_status status = strategy->pack(&input, &step->packing, err);
+    if (status == SP_OK) {
+        status = strategy->pack(&input, &step->packing, err);
+    }
     if (status != SP_OK) {
         return status;
     }
@@ -237,7 +249,7 @@ void sp_i_step_fini(sp_i_step *step)
     sp_step_costs_fini(&step->costs);
     sp_plan_fini(&step->plan);
     sp_packing_fini(&step->packing);
-    sp_batch_fini(&step->uniform);
+    sp_batch_fini(&step->own);
 }
 
 // A plan that exists already.

@@ -6,8 +6,8 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/plan/regroup.h"
-#include "sim/schedule/schedule.h"
 #include "sim/schedule/packflow.h"
+#include "sim/schedule/schedule.h"
 
 static int64_t larger(int64_t a, int64_t b)
 {
@@ -274,7 +274,8 @@ static void use_memory(const memory_tables *tables, bool split, sp_schedule_cost
     times->room_bytes = tables->room_bytes[split];
 }
 
-// Gradients are run apart only where that is faster, or fits where whole backwards do not.
+// Gradients are run apart only where that is faster, or fits where whole backwards do not. Without
+// a pipeline no rank waits for an input gradient.
 static sp_status choose_split(const sp_scenario *scenario, const sp_plan *plan,
                               const memory_tables *tables, sp_schedule_costs *times,
                               sp_schedule_spec *spec, sp_error *err)
@@ -282,6 +283,7 @@ static sp_status choose_split(const sp_scenario *scenario, const sp_plan *plan,
     sp_packflow_outcome whole = {0};
     sp_packflow_outcome apart = {0};
     sp_status status = SP_OK;
+    spec->split_backward = spec->split_backward && plan->layout.pp > 1;
     if (spec->split_backward) {
         use_memory(tables, false, times);
         status = outcome_of(scenario, times, plan->packing, false, &whole, err);

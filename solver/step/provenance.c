@@ -151,6 +151,9 @@ void sp_i_step_count(const sp_i_steps *steps, const sp_packing *packing, sp_batc
         full2 += 2.0 * l * (double)packing->batch->tokens[slice->sample];
         facts->samples += slice->begin == 0;
     }
+    if (packing->batch->documents > 0) {
+        facts->samples = (int64_t)packing->batch->documents;
+    }
     double tokens = (double)facts->tokens;
     facts->model_flops = 3.0 * sp_model_forward_flops(model, tokens, pairs2);
     facts->full_flops = 3.0 * sp_model_forward_flops(model, tokens, full2);

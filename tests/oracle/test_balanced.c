@@ -63,10 +63,7 @@ static void free_batches(sp_batches *batches)
 TEST(mix_is_the_published_one)
 {
     sp_prng prng = prng_seeded(53);
-    double tokens = 0.0;
-    double squares = 0.0;
-    double long_tokens = 0.0;
-    double long_squares = 0.0;
+    double tokens = 0.0, squares = 0.0, long_tokens = 0.0, long_squares = 0.0;
     const int n = 400000;
     for (int i = 0; i < n; i++) {
         double t = (double)document(&prng);
@@ -92,8 +89,7 @@ static sp_status observe(void *context, const sp_step_view *view, sp_error *err)
     const sp_step_costs *costs = view->costs;
     const sp_pack_list *packs = &view->plan->packing->forward;
     assert_int_equal(packs->count, PACKS);
-    double most = 0.0;
-    double sum = 0.0;
+    double most = 0.0, sum = 0.0;
     for (size_t k = 0; k < packs->count; k++) {
         double ns = 0.0;
         for (int s = 0; s < PACKS; s++) {
@@ -116,12 +112,11 @@ static sp_status observe(void *context, const sp_step_view *view, sp_error *err)
 // Mean imbalance degree; *wait becomes the mean over tokens of the steps waited.
 static double degree(const sp_batches *batches, const char *strategy, double *wait)
 {
-    char text[RUN_TEXT] = "";
-    put_json(text,
-             "{'model': 'llama-7b', 'cluster': 'h100-8', 'parallel': {'pp': 4}, 'schedule': {"
-             "'microbatches': 4}, 'workload': {'uniform': 1, 'context': 131072}, "
-             "'strategy': {'kind': 'balanced', %s}}",
-             strategy);
+    const char *text =
+        json_text("{'model': 'llama-7b', 'cluster': 'h100-8', 'parallel': {'pp': 4}, 'schedule': {"
+                  "'microbatches': 4}, 'workload': {'uniform': 1, 'context': 131072}, "
+                  "'strategy': {'kind': 'balanced', %s}}",
+                  strategy);
     sp_scenario scenario;
     sp_result result;
     tally t = {0};

@@ -229,8 +229,7 @@ static void set_costs(const sp_layout *layout, const int *weights, int64_t f_ns,
 }
 
 typedef struct figure {
-    int slices[4], weights[4];
-    int microbatches, retained;
+    int slices[4], weights[4], microbatches, retained;
     double bubble; // of the makespan
 } figure;
 
@@ -334,8 +333,7 @@ static int check_rank(const uniform_step *step, const int *counts, int microbatc
     const sp_packing *packing = &step->packing;
     int chunks = step->plan.layout.chunks;
     int next[MOST_MICROBATCHES][4];
-    int flying = 0;
-    int most = 0;
+    int flying = 0, most = 0;
     for (int m = 0; m < microbatches; m++) {
         for (int c = 0; c < chunks; c++) {
             next[m][c] = counts[m] - 1;
@@ -359,8 +357,7 @@ static int check_rank(const uniform_step *step, const int *counts, int microbatc
 static int cap_of(sp_schedule_kind kind, const sp_layout *layout, const int *counts,
                   int microbatches, int pp_rank)
 {
-    int largest = 0;
-    int sum = 0;
+    int largest = 0, sum = 0;
     for (int m = 0; m < microbatches; m++) {
         largest = counts[m] > largest ? counts[m] : largest;
         sum += counts[m];
@@ -381,15 +378,15 @@ static void random_step_of(sp_prng *prng, sp_schedule_kind kind)
     bool chunked = sp_schedule_traits_of(kind).chunks != 1;
     sp_layout layout = {.tp = 1,
                         .cp = 1,
-                        .pp = 1 + (int)sp_prng_below(prng, 6),
+                        .pp = 1 + prng_below(prng, 6),
                         .dp = 1,
-                        .chunks = chunked ? 1 + (int)sp_prng_below(prng, 3) : 1};
-    sp_schedule_spec spec = {.kind = kind, .retained = (int)sp_prng_below(prng, 4)};
+                        .chunks = chunked ? 1 + prng_below(prng, 3) : 1};
+    sp_schedule_spec spec = {.kind = kind, .retained = prng_below(prng, 4)};
     int counts[MOST_MICROBATCHES];
-    int microbatches = 1 + (int)sp_prng_below(prng, MOST_MICROBATCHES);
+    int microbatches = 1 + prng_below(prng, MOST_MICROBATCHES);
     bool equal = sp_prng_below(prng, 2) == 0;
     for (int m = 0; m < microbatches; m++) {
-        counts[m] = equal && m > 0 ? counts[0] : 1 + (int)sp_prng_below(prng, 9);
+        counts[m] = equal && m > 0 ? counts[0] : 1 + prng_below(prng, 9);
         if (kind == SP_SCHEDULE_SLIMPIPE && layout.chunks > 1 && counts[m] < layout.pp) {
             counts[m] = layout.pp;
         }
@@ -451,14 +448,12 @@ TEST(terapipe_forward_time)
     sp_prng prng = prng_seeded(62);
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_TERAPIPE};
     for (int round = 0; round < 200; round++) {
-        int n = 1 + (int)sp_prng_below(&prng, 12);
-        sp_layout layout = {
-            .tp = 1, .cp = 1, .pp = 1 + (int)sp_prng_below(&prng, 8), .dp = 1, .chunks = 1};
+        int n = 1 + prng_below(&prng, 12);
+        sp_layout layout = {.tp = 1, .cp = 1, .pp = 1 + prng_below(&prng, 8), .dp = 1, .chunks = 1};
         uniform_step step;
         build_packing(&n, 1, 1, &step);
         set_costs(&layout, &weight, 0, 0, &step);
-        int64_t sum = 0;
-        int64_t longest = 0;
+        int64_t sum = 0, longest = 0;
         for (int s = 0; s < n; s++) {
             int64_t ns = 1 + (int64_t)sp_prng_below(&prng, 5000);
             step.costs.f[s].compute_ns = ns;

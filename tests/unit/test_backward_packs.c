@@ -171,8 +171,7 @@ TEST(forward_packs_stay)
     for (int round = 0; round < 300; round++) {
         draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
         sp_i_shape shape = draw_shape(&prng);
-        sp_packing mirrored;
-        sp_packing regrouped;
+        sp_packing mirrored, regrouped;
         shape.regrouped = false;
         make(&shape, &mirrored);
         shape.regrouped = true;

@@ -169,8 +169,7 @@ static double figure_after(const char *text, const char *words)
 static bool is_oom_at(const char *kind, const setting *s, double limit_gib, const char *lengths,
                       char shortage[SP_WARNING_TEXT])
 {
-    char text[RUN_TEXT];
-    char limit[64];
+    char text[RUN_TEXT], limit[64];
     scenario_run r;
     snprintf(limit, sizeof limit, ", 'limit_gib': %.17g", limit_gib);
     write_scenario(text, kind, strcmp(kind, "balanced") == 0 ? ", 'outlier_queues': 0" : "", s,
@@ -198,8 +197,7 @@ TEST(the_stated_limit_is_enough)
 {
     const setting plain = {"'dp': 2, 'pp': 2", "1f1b", "'recompute': 'none'"};
     for (int k = 0; sp_strategy_names[k] != NULL; k++) {
-        char first[SP_WARNING_TEXT];
-        char again[SP_WARNING_TEXT];
+        char first[SP_WARNING_TEXT], again[SP_WARNING_TEXT];
         assert_true(is_oom_at(sp_strategy_names[k], &plain, 0.1, ALONE, first));
         assert_non_null(strstr(first, "sample 0 of 9000 tokens"));
         double need = figure_after(first, "alone needs ");
@@ -274,8 +272,7 @@ TEST(the_longest_text_has_room)
 TEST(the_plan_alone_is_too_much)
 {
     const setting plain = {"'dp': 1, 'pp': 4", "gpipe", "'recompute': 'none'"};
-    char text[SP_WARNING_TEXT];
-    char again[SP_WARNING_TEXT];
+    char text[SP_WARNING_TEXT], again[SP_WARNING_TEXT];
     char lengths[] = "[30000, 30000, 30000, 30000, 30000, 30000]";
     assert_true(is_oom_at("packed", &plain, 0.1, lengths, text));
     double alone = figure_after(text, "alone needs ");
@@ -320,8 +317,7 @@ TEST(nothing_else_changes)
 {
     const setting plain = {"'dp': 2, 'pp': 2", "1f1b", "'recompute': 'none'"};
     char text[RUN_TEXT];
-    scenario_run tight;
-    scenario_run wide;
+    scenario_run tight, wide;
     write_scenario(text, "packed", "", &plain, ", 'limit_gib': 0.1", AMONG);
     run_good(text, &run_verified, &tight);
     write_scenario(text, "packed", "", &plain, "", AMONG);

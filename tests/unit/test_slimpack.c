@@ -71,8 +71,7 @@ static double iteration_ms(const char *kind, const char *scenario, finding *foun
     finding *f = found != NULL ? found : &own;
     const sp_evaluate_options options = {
         .engine = {.verify = true}, .observer = look, .observer_context = f};
-    char text[RUN_TEXT] = "";
-    put_json(text, "%s, 'strategy': {'kind': '%s'}}", scenario, kind);
+    const char *text = json_text("%s, 'strategy': {'kind': '%s'}}", scenario, kind);
     scenario_run r;
     run_good(text, &options, &r);
     double ms = sp_result_iteration_ms(&r.result);
@@ -90,12 +89,11 @@ static double iteration_ms(const char *kind, const char *scenario, finding *foun
 
 static void no_slower(int context, int dp, int seed)
 {
-    char text[RUN_TEXT] = "";
-    put_json(text,
-             "{'model': 'llama-13b', 'cluster': 'h800-8', 'parallel': {'tp': 8, 'pp': 8, 'dp': "
-             "%d}, 'memory': {'recompute': 'full'}, 'workload': {'lengths': 'wikipedia', "
-             "'context': %d, 'samples_per_batch': 128, 'seed': %d}",
-             dp, context, seed);
+    const char *text = json_text(
+        "{'model': 'llama-13b', 'cluster': 'h800-8', 'parallel': {'tp': 8, 'pp': 8, 'dp': "
+        "%d}, 'memory': {'recompute': 'full'}, 'workload': {'lengths': 'wikipedia', "
+        "'context': %d, 'samples_per_batch': 128, 'seed': %d}",
+        dp, context, seed);
     double packed_ms = iteration_ms("packed", text, NULL);
     double slimpipe_ms = iteration_ms("slimpipe", text, NULL);
     double ms[KINDS];
@@ -196,11 +194,10 @@ TEST(one_stage_has_no_bubbles)
 TEST(what_fits_nowhere_is_out_of_memory)
 {
     for (int i = 0; i < KINDS; i++) {
-        char text[RUN_TEXT] = "";
-        put_json(text,
-                 "{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 4, 'pp': 2}, "
-                 "'workload': {'lengths': [2000000, 100]}, 'strategy': {'kind': '%s'}}",
-                 kinds[i]);
+        const char *text =
+            json_text("{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 4, 'pp': 2}, "
+                      "'workload': {'lengths': [2000000, 100]}, 'strategy': {'kind': '%s'}}",
+                      kinds[i]);
         scenario_run r;
         run_good(text, &run_verified, &r);
         assert_true(sp_result_is_oom(&r.result));
@@ -318,9 +315,8 @@ TEST(allocation_failures)
     for (int i = 0; i < KINDS; i++) {
         sp_scenario scenario;
         sp_batches batches;
-        char text[RUN_TEXT] = "";
-        put_json(text, "%s, 'strategy': {'kind': '%s'}}", TINY(2, 2, "9000, 300, 200", ""),
-                 kinds[i]);
+        const char *text = json_text("%s, 'strategy': {'kind': '%s'}}",
+                                     TINY(2, 2, "9000, 300, 200", ""), kinds[i]);
         must_succeed(run_read(text, &scenario, ERR));
         must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
         const sp_evaluate_options options = {0};
