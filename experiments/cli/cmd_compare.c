@@ -23,76 +23,6 @@ typedef struct compare_args {
     int64_t jobs;
 } compare_args;
 
-static const cli_option options[] = {
-    CLI_SET_OPTION(compare_args),
-    {.kind = CLI_STRING,
-     .name = "strategies",
-     .value = "LIST",
-     .at = offsetof(compare_args, strategies),
-     .help = "packing strategies to compare, the first is the baseline (default: all)",
-     .names = sp_strategy_names},
-    {.kind = CLI_STRING,
-     .name = "schedules",
-     .value = "LIST",
-     .at = offsetof(compare_args, schedules),
-     .help = "pipeline schedules to compare instead, with the scenario's strategy",
-     .names = sp_schedule_names},
-    CLI_FLAG_OPTION("best-layout", compare_args, best_layout,
-                    "every strategy at its own best layout, schedule and recomputation on as many "
-                    "GPUs"),
-    CLI_JOBS_OPTION(compare_args),
-    CLI_COMMON_OPTIONS(compare_args),
-    {0},
-};
-
-static const char *const examples[] = {
-    "slimpack compare experiments/demo.json --strategies packed,sorted,ffd,bfd,lpfhp",
-    "slimpack compare experiments/demo.json --set workload.context=65536 --json",
-    "slimpack compare experiments/zoo.json --schedules 1f1b,zb-h1,zb-v,slimpipe",
-    "slimpack compare experiments/demo.json --best-layout --set workload.batches=1",
-    NULL,
-};
-
-static void list_strategies(FILE *out);
-static int run(const void *given, const cli_operands *operands);
-
-const cli_command cli_cmd_compare = {
-    .name = "compare",
-    .summary = "compare packing strategies, or schedules, on the same batches",
-    .operands = "SCENARIO",
-    .min_operands = 1,
-    .max_operands = 1,
-    .description =
-        "Evaluates a scenario with several packing strategies, all on the same batches, and "
-        "prints a row for each: iteration time, speed-up over the first, tokens/s/GPU, "
-        "TFLOP/s/GPU and MFU full (by Megatron's formula, with all pairs of attention), MFU "
-        "causal (with the pairs that a causal mask keeps), bubble ratio, peak memory, imbalance "
-        "over data-parallel ranks (busiest over mean), gap to the lower bound of the batch's "
-        "work, micro-batches and solver time."
-        "\n\nWith --schedules it compares pipeline schedules: iteration time, both bubble ratios, "
-        "and the activation units that the fullest and the last pipeline rank hold. A schedule "
-        "that runs a given number of chunks per rank gets that number. A row that cannot be "
-        "planned or simulated says why."
-        "\n\nWith --best-layout every strategy is evaluated at all layouts of the scenario's GPUs "
-        "(tensor parallelism inside a node, context parallelism up to 16, pipeline and data "
-        "parallelism), with recomputation none, attention or full, the schedules 1f1b, "
-        "interleaved, "
-        "zb-h1 and zb-v unless it brings its own, and several budgets of tokens. Its row is the "
-        "fastest that fits, with the layout; beside it stands what the strategy takes in the "
-        "scenario's own layout, so that the factor of the strategy and that of the layout are told "
-        "apart. This may take minutes."
-        "\n\nAbove the rows stands how far the profile was off on logged steps like these, or why "
-        "that is not known. The margin is the memory limit less the peak; a row within a tenth of "
-        "the limit is marked tight and may run several times slower."
-        "\n\nA row that runs out of memory is marked oom; a warning (with --json its reason) says "
-        "which sample needs how much. The exit status is 1 when no row can be trained.",
-    .examples = examples,
-    .options = options,
-    .list = list_strategies,
-    .args_bytes = sizeof(compare_args),
-    .run = run,
-};
-
 static void list_strategies(FILE *out)
 {
     static const char *const kinds[] = {"rows", "budgets", "search"};
@@ -586,3 +516,72 @@ static int run(const void *given, const cli_operands *operands)
     json_decref(cmp.root);
     return exit_status;
 }
+
+// ---- the command ----
+
+static const cli_option options[] = {
+    CLI_SET_OPTION(compare_args),
+    {.kind = CLI_STRING,
+     .name = "strategies",
+     .value = "LIST",
+     .at = offsetof(compare_args, strategies),
+     .help = "packing strategies to compare, the first is the baseline (default: all)",
+     .names = sp_strategy_names},
+    {.kind = CLI_STRING,
+     .name = "schedules",
+     .value = "LIST",
+     .at = offsetof(compare_args, schedules),
+     .help = "pipeline schedules to compare instead, with the scenario's strategy",
+     .names = sp_schedule_names},
+    CLI_FLAG_OPTION("best-layout", compare_args, best_layout,
+                    "every strategy at its own best layout, schedule and recomputation on as many "
+                    "GPUs"),
+    CLI_JOBS_OPTION(compare_args),
+    CLI_COMMON_OPTIONS(compare_args),
+    {0},
+};
+
+static const char *const examples[] = {
+    "slimpack compare experiments/demo.json --strategies packed,sorted,ffd,bfd,lpfhp",
+    "slimpack compare experiments/demo.json --set workload.context=65536 --json",
+    "slimpack compare experiments/zoo.json --schedules 1f1b,zb-h1,zb-v,slimpipe",
+    "slimpack compare experiments/demo.json --best-layout --set workload.batches=1",
+    NULL,
+};
+
+const cli_command cli_cmd_compare = {
+    .name = "compare",
+    .summary = "compare packing strategies, or schedules, on the same batches",
+    .operands = "SCENARIO",
+    .min_operands = 1,
+    .max_operands = 1,
+    .description =
+        "Evaluates a scenario with several packing strategies, all on the same batches, and "
+        "prints a row for each: iteration time, speed-up over the first, tokens/s/GPU, "
+        "TFLOP/s/GPU and MFU full (by Megatron's formula, with all pairs of attention), MFU "
+        "causal (with the pairs that a causal mask keeps), bubble ratio, peak memory, imbalance "
+        "over data-parallel ranks (busiest over mean), gap to the lower bound of the batch's "
+        "work, micro-batches and solver time."
+        "\n\nWith --schedules it compares pipeline schedules: iteration time, both bubble ratios, "
+        "and the activation units that the fullest and the last pipeline rank hold. A schedule "
+        "that runs a given number of chunks per rank gets that number. A row that cannot be "
+        "planned or simulated says why."
+        "\n\nWith --best-layout every strategy is evaluated at all layouts of the scenario's GPUs "
+        "(tensor parallelism inside a node, context parallelism up to 16, pipeline and data "
+        "parallelism), with recomputation none, attention or full, the schedules 1f1b, "
+        "interleaved, "
+        "zb-h1 and zb-v unless it brings its own, and several budgets of tokens. Its row is the "
+        "fastest that fits, with the layout; beside it stands what the strategy takes in the "
+        "scenario's own layout, so that the factor of the strategy and that of the layout are told "
+        "apart. This may take minutes."
+        "\n\nAbove the rows stands how far the profile was off on logged steps like these, or why "
+        "that is not known. The margin is the memory limit less the peak; a row within a tenth of "
+        "the limit is marked tight and may run several times slower."
+        "\n\nA row that runs out of memory is marked oom; a warning (with --json its reason) says "
+        "which sample needs how much. The exit status is 1 when no row can be trained.",
+    .examples = examples,
+    .options = options,
+    .list = list_strategies,
+    .args_bytes = sizeof(compare_args),
+    .run = run,
+};

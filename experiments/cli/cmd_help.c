@@ -11,34 +11,6 @@ typedef struct help_args {
     cli_common common;
 } help_args;
 
-static const cli_option options[] = {
-    CLI_FLAG_OPTION("man", help_args, manual, "print the manual page, as source for man(1)"),
-    CLI_FLAG_OPTION("completion", help_args, completion, "print the completion script for bash"),
-    CLI_COMMON_OPTIONS(help_args),
-    {0},
-};
-
-static const char *const examples[] = {
-    "slimpack help lengths",
-    ". <(slimpack help --completion)",
-    NULL,
-};
-
-static int run(const void *given, const cli_operands *operands);
-
-const cli_command cli_cmd_help = {
-    .name = "help",
-    .summary = "explain a command, or list the commands",
-    .operands = "[COMMAND]",
-    .max_operands = 1,
-    .description = "Prints what a command does and the options it takes. With --json the same "
-                   "comes as data, for tools that offer the commands.",
-    .examples = examples,
-    .options = options,
-    .args_bytes = sizeof(help_args),
-    .run = run,
-};
-
 static json_t *command_json(const cli_command *command);
 static json_t *overview_json(void);
 
@@ -102,3 +74,31 @@ static json_t *overview_json(void)
     }
     return json_pack("{s:s, s:o}", "version", SP_VERSION, "commands", list);
 }
+
+// ---- the command ----
+
+static const cli_option options[] = {
+    CLI_FLAG_OPTION("man", help_args, manual, "print the manual page, as source for man(1)"),
+    CLI_FLAG_OPTION("completion", help_args, completion, "print the completion script for bash"),
+    CLI_COMMON_OPTIONS(help_args),
+    {0},
+};
+
+static const char *const examples[] = {
+    "slimpack help lengths",
+    ". <(slimpack help --completion)",
+    NULL,
+};
+
+const cli_command cli_cmd_help = {
+    .name = "help",
+    .summary = "explain a command, or list the commands",
+    .operands = "[COMMAND]",
+    .max_operands = 1,
+    .description = "Prints what a command does and the options it takes. With --json the same "
+                   "comes as data, for tools that offer the commands.",
+    .examples = examples,
+    .options = options,
+    .args_bytes = sizeof(help_args),
+    .run = run,
+};

@@ -27,45 +27,6 @@ typedef struct lengths_args {
     cli_common common;
 } lengths_args;
 
-static const cli_option options[] = {
-    CLI_TEXT_OPTION(CLI_STRING, 0, "column", "NAME", lengths_args, column,
-                    "column of a CSV file, or key of a JSONL file, that holds the length"),
-    CLI_INT_OPTION("samples", "N", lengths_args, samples, 1, MOST_SAMPLES,
-                   "lengths drawn from a built-in distribution (default 1000000)"),
-    CLI_INT_OPTION("seed", "N", lengths_args, seed, 0, INT64_MAX,
-                   "seed of what is drawn (default 1)"),
-    CLI_COMMON_OPTIONS(lengths_args),
-    {0},
-};
-
-static const char *const examples[] = {
-    "slimpack lengths wikipedia",
-    "slimpack lengths --json --column num_tokens corpus.csv",
-    "slimpack lengths dataset_text_document.idx",
-    NULL,
-};
-
-static int run(const void *given, const cli_operands *operands);
-
-const cli_command cli_cmd_lengths = {
-    .name = "lengths",
-    .summary = "print statistics and a histogram of document lengths",
-    .operands = "[FILE|NAME...]",
-    .max_operands = -1,
-    .description =
-        "Reads document lengths, in tokens, from text (one per line), CSV or JSONL with a named "
-        "column, a JSON array, NumPy .npy or a Megatron-LM .idx file, or draws them from a "
-        "built-in distribution, and prints count, mean, quantiles and a histogram with the share "
-        "of documents, of tokens and of squared length (which attention costs) in each bin. A "
-        "built-in name is preferred to a file of that name; write ./NAME for the file."
-        "\n\nWithout an argument, lists the built-in distributions and where they were published.",
-    .examples = examples,
-    .options = options,
-    .args_bytes = sizeof(lengths_args),
-    .defaults = &(const lengths_args){.seed = -1},
-    .run = run,
-};
-
 // One source as read: its statistics, and where the lengths came from.
 typedef struct source {
     const char *name;
@@ -313,3 +274,42 @@ static void print_histogram(const sp_length_stats *stats)
                100.0 * bin->sum_squares / stats->sum_squares, cells > 0 ? "  " : "", cells, bar);
     }
 }
+
+// ---- the command ----
+
+static const cli_option options[] = {
+    CLI_TEXT_OPTION(CLI_STRING, 0, "column", "NAME", lengths_args, column,
+                    "column of a CSV file, or key of a JSONL file, that holds the length"),
+    CLI_INT_OPTION("samples", "N", lengths_args, samples, 1, MOST_SAMPLES,
+                   "lengths drawn from a built-in distribution (default 1000000)"),
+    CLI_INT_OPTION("seed", "N", lengths_args, seed, 0, INT64_MAX,
+                   "seed of what is drawn (default 1)"),
+    CLI_COMMON_OPTIONS(lengths_args),
+    {0},
+};
+
+static const char *const examples[] = {
+    "slimpack lengths wikipedia",
+    "slimpack lengths --json --column num_tokens corpus.csv",
+    "slimpack lengths dataset_text_document.idx",
+    NULL,
+};
+
+const cli_command cli_cmd_lengths = {
+    .name = "lengths",
+    .summary = "print statistics and a histogram of document lengths",
+    .operands = "[FILE|NAME...]",
+    .max_operands = -1,
+    .description =
+        "Reads document lengths, in tokens, from text (one per line), CSV or JSONL with a named "
+        "column, a JSON array, NumPy .npy or a Megatron-LM .idx file, or draws them from a "
+        "built-in distribution, and prints count, mean, quantiles and a histogram with the share "
+        "of documents, of tokens and of squared length (which attention costs) in each bin. A "
+        "built-in name is preferred to a file of that name; write ./NAME for the file."
+        "\n\nWithout an argument, lists the built-in distributions and where they were published.",
+    .examples = examples,
+    .options = options,
+    .args_bytes = sizeof(lengths_args),
+    .defaults = &(const lengths_args){.seed = -1},
+    .run = run,
+};

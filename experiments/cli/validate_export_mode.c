@@ -11,7 +11,7 @@
 enum { NAME = 30, PATH_BYTES = 1024 };
 
 typedef struct export_run {
-    const cli_validate_backend *args;
+    const cli_validate *args;
     sp_scenario_set set;
     json_t *rows; // of --json
     FILE *runs;   // what `slimpack run` is given for each case
@@ -62,9 +62,9 @@ static void put_run(FILE *file, const char *name, const sp_execution_options *op
 
 static sp_status export_case(export_run *run, size_t index, sp_error *err)
 {
-    const cli_validate_backend *args = run->args;
+    const cli_validate *args = run->args;
     const sp_scenario_case *of = &run->set.cases[index];
-    cli_execute execute = cli_execute_of_case(args->execute, of);
+    cli_execute execute = cli_execute_of_case(&args->execute, of);
     cli_executor executor;
     sp_case_outcome outcome;
     char name[SP_CASE_FILE];
@@ -75,7 +75,7 @@ static sp_status export_case(export_run *run, size_t index, sp_error *err)
     sp_status status =
         cli_executor_begin(&execute, &of->scenario, CLI_VALIDATE_STEPS, &executor, err);
     if (status == SP_OK) {
-        executor.options.threads = args->threads;
+        executor.options.threads = cli_threads(args->jobs);
         status = sp_set_export_case(of, &executor.options, path, &outcome, err);
     }
     if (status == SP_OK) {
@@ -83,7 +83,7 @@ static sp_status export_case(export_run *run, size_t index, sp_error *err)
         if (outcome.status == SP_CASE_OK || outcome.status == SP_CASE_OOM) {
             put_run(run->runs, name, &executor.options);
         }
-        if (args->json) {
+        if (args->common.json) {
             json_array_append_new(run->rows, case_json(&outcome, path));
         } else {
             print_case(&outcome, path);
@@ -95,11 +95,11 @@ static sp_status export_case(export_run *run, size_t index, sp_error *err)
 
 static sp_status export_cases(export_run *run, sp_error *err)
 {
-    const cli_validate_backend *args = run->args;
+    const cli_validate *args = run->args;
     if (mkdir(args->export, 0777) != 0 && errno != EEXIST) {
         return sp_error_set(err, SP_ERR_IO, "%s: %s", args->export, strerror(errno));
     }
-    if (!args->json) {
+    if (!args->common.json) {
         printf("%-10s %-*s %10s %8s %9s %8s  %s\n", "group", NAME, "case", "pred. ms", "bubble",
                "peak GiB", "bytes", "plan");
     }
@@ -123,7 +123,7 @@ static sp_status export_cases(export_run *run, sp_error *err)
 static int report(export_run *run)
 {
     bool good = run->written == run->set.count;
-    if (run->args->json) {
+    if (run->args->common.json) {
         int printed = cli_print_json(
             json_pack("{s:s, s:O}", "schema", "slimpack/export/1", "cases", run->rows));
         if (printed != 0) {
@@ -135,12 +135,12 @@ static int report(export_run *run)
     return sp_status_exit(good ? SP_OK : SP_ERR_INFEASIBLE);
 }
 
-int cli_validate_export(const cli_validate_backend *args, json_t *document)
+int cli_validate_export(const cli_validate *args, json_t *document)
 {
     sp_error err = {0};
     export_run run = {.args = args, .rows = json_array()};
-    sp_status status = sp_scenario_set_from_json(document, args->scenario, args->set->items,
-                                                 args->set->count, &run.set, &err);
+    sp_status status = sp_scenario_set_from_json(document, args->scenario, args->set.items,
+                                                 args->set.count, &run.set, &err);
     if (status == SP_OK) {
         status = export_cases(&run, &err);
     }

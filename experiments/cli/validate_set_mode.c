@@ -12,7 +12,7 @@ enum { FIGURE = 16, NAME = 30, PATH_BYTES = 1024 };
 
 // What of a run is the same for all cases of a set.
 typedef struct set_run {
-    const cli_validate_backend *args;
+    const cli_validate *args;
     int repeat;
     sp_scenario_set set;
     sp_case_outcome *outcomes; // owned
@@ -158,14 +158,14 @@ static sp_status begin_case(set_run *run, const cli_execute *execute, const sp_s
     sp_execution_options *options = &run->executor.options;
     options->compare_memory =
         !of->scenario.uniform && (run->executor.capabilities & SP_CAN(MEMORY_POINTS)) != 0;
-    options->threads = run->args->threads;
+    options->threads = cli_threads(run->args->jobs);
     return status;
 }
 
 static sp_status run_case(set_run *run, size_t index, sp_error *err)
 {
     const sp_scenario_case *of = &run->set.cases[index];
-    const cli_execute execute = cli_execute_of_case(run->args->execute, of);
+    const cli_execute execute = cli_execute_of_case(&run->args->execute, of);
     sp_status status = begin_case(run, &execute, of, err);
     // Repeats go by the clock, which processes do not share.
     if (status == SP_OK && run->executor.processes > 1) {
@@ -186,7 +186,7 @@ static sp_status recall_case(set_run *run, size_t index, sp_error *err)
     sp_case_outcome *outcome = &run->outcomes[index];
     sp_execution_options *options = &run->executor.options;
     // What executed is in the result; this stands for cases that have none.
-    cli_execute execute = cli_execute_of_case(run->args->execute, of);
+    cli_execute execute = cli_execute_of_case(&run->args->execute, of);
     execute.elsewhere = true;
     execute.precision = sp_precision_names[run->executor.options.precision];
     char name[SP_CASE_FILE];
@@ -232,7 +232,7 @@ static sp_status run_cases(set_run *run, sp_error *err)
     }
     for (size_t i = 0; status == SP_OK && i < run->set.count; i++) {
         status = run->args->executed != NULL ? recall_case(run, i, err) : run_case(run, i, err);
-        if (status == SP_OK && !run->args->json) {
+        if (status == SP_OK && !run->args->common.json) {
             if (i == 0) {
                 print_heading();
             }
@@ -260,14 +260,14 @@ static int verdict(const sp_set_summary *summary, size_t count)
 
 static int report(const set_run *run)
 {
-    const cli_validate_backend *args = run->args;
+    const cli_validate *args = run->args;
     sp_error err = {0};
     sp_set_summary summary;
     if (args->output != NULL && cli_write_json(args->output, report_json(run), &err) != SP_OK) {
         return cli_fail(&err);
     }
     sp_set_summarize(run->outcomes, run->set.count, &run->set.bounds, &summary);
-    if (args->json) {
+    if (args->common.json) {
         int printed = cli_print_json(report_json(run));
         return printed != 0 ? printed : verdict(&summary, run->set.count);
     }
@@ -275,18 +275,18 @@ static int report(const set_run *run)
     return verdict(&summary, run->set.count);
 }
 
-int cli_validate_set_with_backend(const cli_validate_backend *args, json_t *document)
+int cli_validate_set_with_backend(const cli_validate *args, json_t *document)
 {
     sp_error err = {0};
-    set_run run = {.args = args, .repeat = args->repeat > 0 ? args->repeat : 1};
+    set_run run = {.args = args, .repeat = args->repeat > 0 ? (int)args->repeat : 1};
     sp_status status = SP_OK;
     if (args->plot != NULL) {
         json_decref(document);
         status = sp_error_set(&err, SP_ERR_USAGE, "--plot draws one scenario, %s is a set of them",
                               args->scenario);
     } else {
-        status = sp_scenario_set_from_json(document, args->scenario, args->set->items,
-                                           args->set->count, &run.set, &err);
+        status = sp_scenario_set_from_json(document, args->scenario, args->set.items,
+                                           args->set.count, &run.set, &err);
     }
     if (status == SP_OK) {
         status = run_cases(&run, &err);

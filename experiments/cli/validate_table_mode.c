@@ -20,11 +20,11 @@ typedef struct tables {
 } tables;
 
 // A profile is a setting like any other, but bubble tables have none to replace.
-static sp_status choose_overrides(const cli_validate_tables *args, char profile[OVERRIDE],
+static sp_status choose_overrides(const cli_validate *args, char profile[OVERRIDE],
                                   const char **overrides, int *count, sp_error *err)
 {
     *count = 0;
-    if (args->set->count >= MOST_OVERRIDES) {
+    if (args->set.count >= MOST_OVERRIDES) {
         return sp_error_set(err, SP_ERR_USAGE, "--set is given %d times or more", MOST_OVERRIDES);
     }
     if (args->profile != NULL) {
@@ -34,19 +34,19 @@ static sp_status choose_overrides(const cli_validate_tables *args, char profile[
         }
         overrides[(*count)++] = profile;
     }
-    for (int i = 0; i < args->set->count; i++) {
-        overrides[(*count)++] = args->set->items[i];
+    for (int i = 0; i < args->set.count; i++) {
+        overrides[(*count)++] = args->set.items[i];
     }
     return SP_OK;
 }
 
 // Tables of published bubble ratios state every cost: there is nothing to replace in them.
-static bool states_costs(const cli_validate_tables *args, const sp_measurements *measurements)
+static bool states_costs(const cli_validate *args, const sp_measurements *measurements)
 {
     return args->measurements == NULL && measurements->cases[0].scenario.uniform;
 }
 
-static sp_status read_table(const cli_validate_tables *args, const char *path,
+static sp_status read_table(const cli_validate *args, const char *path,
                             sp_measurements *measurements, sp_error *err)
 {
     char profile[OVERRIDE];
@@ -65,19 +65,19 @@ static sp_status read_table(const cli_validate_tables *args, const char *path,
                : status;
 }
 
-static sp_status validate_table(const cli_validate_tables *args, const char *path, tables *all,
+static sp_status validate_table(const cli_validate *args, const char *path, tables *all,
                                 sp_error *err)
 {
     sp_status status = read_table(args, path, &all->measurements[all->count], err);
     if (status == SP_OK) {
-        status = sp_validation_run(&all->measurements[all->count], args->threads,
+        status = sp_validation_run(&all->measurements[all->count], cli_threads(args->jobs),
                                    &all->validations[all->count], err);
         all->count++;
     }
     return status;
 }
 
-static sp_status validate_published(const cli_validate_tables *args, tables *all, sp_error *err)
+static sp_status validate_published(const cli_validate *args, tables *all, sp_error *err)
 {
     sp_published published;
     char path[SP_PUBLISHED_PATH];
@@ -444,9 +444,9 @@ static sp_status write_figure(FILE *out, const void *what, sp_error *err)
 
 // ---- output ----
 
-static int print(const cli_validate_tables *args, const tables *all)
+static int print(const cli_validate *args, const tables *all)
 {
-    if (args->json) {
+    if (args->common.json) {
         return cli_print_json(tables_json(all->validations, all->count));
     }
     print_tables(all->validations, all->count);
@@ -465,7 +465,7 @@ static bool within_bounds(const tables *all)
     return within;
 }
 
-static int validate(const cli_validate_tables *args, tables *all)
+static int validate(const cli_validate *args, tables *all)
 {
     sp_error err = {0};
     sp_status status = args->plot != NULL ? cli_plot_check(args->plot, &err) : SP_OK;
@@ -484,7 +484,7 @@ static int validate(const cli_validate_tables *args, tables *all)
     return cli_answer(exit_status, within_bounds(all));
 }
 
-int cli_validate_with_tables(const cli_validate_tables *args)
+int cli_validate_with_tables(const cli_validate *args)
 {
     sp_error err = {0};
     tables *all = sp_i_calloc(1, sizeof *all);
