@@ -300,7 +300,7 @@ static json_t *row_json(const comparison *cmp, const row *r)
         sp_json_put(object, cmp->of_schedules ? "schedule" : "strategy", json_string(r->name));
         sp_json_put(object, "status", json_string(status_word(r)));
         sp_json_put(object, "reason", r->reason[0] != '\0' ? json_string(r->reason) : json_null());
-        sp_json_put(object, "speedup", cli_json_figure(factor));
+        sp_json_put(object, "speedup", sp_json_figure(factor));
         if (!cmp->of_schedules) {
             bool lossless = r->status == SP_OK ? r->result.lossless
                                                : sp_strategy_is_lossless(sp_strategy_find(r->name),
@@ -315,7 +315,7 @@ static json_t *row_json(const comparison *cmp, const row *r)
             sp_json_put(object, "layouts", layouts);
             sp_json_put(object, "layout",
                         r->layout[0] != '\0' ? json_string(r->layout) : json_null());
-            sp_json_put(object, "stated_layout_ms", cli_json_figure(r->stated_ms));
+            sp_json_put(object, "stated_layout_ms", sp_json_figure(r->stated_ms));
         }
     }
     return object;

@@ -72,9 +72,9 @@ static int print_plans_json(const plan_args *args, const sp_result *result)
                                         (json_int_t)batch->facts.samples, "tokens",
                                         (json_int_t)batch->facts.tokens, "microbatches",
                                         (json_int_t)batch->facts.microbatches, "predicted_ms",
-                                        cli_json_figure(predicted_ms(batch)), "lower_bound_ms",
-                                        cli_json_figure(bound_ms(batch)), "solver_ms",
-                                        cli_json_figure(batch->facts.solver_ms)));
+                                        sp_json_figure(predicted_ms(batch)), "lower_bound_ms",
+                                        sp_json_figure(bound_ms(batch)), "solver_ms",
+                                        sp_json_figure(batch->facts.solver_ms)));
     }
     return cli_print_json(json_pack("{s:s, s:o*, s:s, s:s, s:b, s:b, s:o}", "schema",
                                     "slimpack/plan-summary/1", "plan", json_string(args->output),

@@ -108,15 +108,15 @@ static json_t *best_json(const sweep_spec *spec, const sweep_best *best)
     const char *fits = digest->fits != SP_FITS_NONE ? sp_fits_names[digest->fits] : NULL;
     const char *not_validated = digest->not_validated[0] != '\0' ? digest->not_validated : NULL;
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s?, s:o, s:s?}", "point",
-                     best_point(spec, best), "iteration_ms", cli_json_figure(digest->iteration_ms),
-                     "tokens_per_s", cli_json_figure(digest->tokens_per_s), "tokens_per_gpu_s",
-                     cli_json_figure(digest->tokens_per_gpu_s), "tflops_per_gpu",
-                     cli_json_figure(digest->tflops_per_gpu), "mfu_full_attention",
-                     cli_json_figure(digest->mfu_full_attention), "mfu",
-                     cli_json_figure(digest->mfu), "peak_memory_gib",
-                     cli_json_figure(digest->peak_memory_gib), "memory_margin_gib",
-                     cli_json_figure(digest->memory_margin_gib), "fits", fits, "median_error",
-                     cli_json_figure(digest->median_error), "not_validated", not_validated);
+                     best_point(spec, best), "iteration_ms", sp_json_figure(digest->iteration_ms),
+                     "tokens_per_s", sp_json_figure(digest->tokens_per_s), "tokens_per_gpu_s",
+                     sp_json_figure(digest->tokens_per_gpu_s), "tflops_per_gpu",
+                     sp_json_figure(digest->tflops_per_gpu), "mfu_full_attention",
+                     sp_json_figure(digest->mfu_full_attention), "mfu", sp_json_figure(digest->mfu),
+                     "peak_memory_gib", sp_json_figure(digest->peak_memory_gib),
+                     "memory_margin_gib", sp_json_figure(digest->memory_margin_gib), "fits", fits,
+                     "median_error", sp_json_figure(digest->median_error), "not_validated",
+                     not_validated);
 }
 
 static json_t *summary_json(const sweep_spec *spec, const sweep_summary *summary)

@@ -86,11 +86,6 @@ int cli_print_json(json_t *root)
     return sp_status_exit(SP_OK);
 }
 
-json_t *cli_json_figure(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 static sp_status dump_json(FILE *file, const void *root, sp_error *err)
 {
     bool complete = json_dumpf(root, file, JSON_INDENT(2) | JSON_REAL_PRECISION(JSON_DIGITS)) == 0;

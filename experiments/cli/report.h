@@ -29,9 +29,6 @@ void cli_warn(bool quiet, const char *format, ...) SP_PRINTF(2, 3);
 // Returns the exit status.
 int cli_print_json(json_t *root);
 
-// A number, or null where it is not finite.
-json_t *cli_json_figure(double value);
-
 // Takes over `root` in the same way and writes to a file what cli_print_json() prints.
 sp_status cli_write_json(const char *path, json_t *root, sp_error *err);
 

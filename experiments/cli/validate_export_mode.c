@@ -27,7 +27,7 @@ static long long bytes_of(const char *path)
 static void print_case(const sp_case_outcome *outcome, const char *path)
 {
     printf("%-10s %-*s ", outcome->of->group, NAME, outcome->of->name);
-    if (outcome->status == SP_CASE_OK || outcome->status == SP_CASE_OOM) {
+    if (sp_case_has_figures(outcome)) {
         printf("%10.2f %8.3f %9.3f %8lld  %s%s\n", outcome->predicted_ms, outcome->predicted_bubble,
                sp_gib_from_bytes(outcome->predicted_peak_bytes), bytes_of(path), path,
                outcome->status == SP_CASE_OOM ? "  out of memory" : "");
@@ -39,7 +39,7 @@ static void print_case(const sp_case_outcome *outcome, const char *path)
 
 static json_t *case_json(const sp_case_outcome *outcome, const char *path)
 {
-    bool planned = outcome->status == SP_CASE_OK || outcome->status == SP_CASE_OOM;
+    bool planned = sp_case_has_figures(outcome);
     return json_pack("{s:s, s:s, s:s, s:s?, s:s?, s:I}", "group", outcome->of->group, "name",
                      outcome->of->name, "status", sp_case_status_names[outcome->status], "reason",
                      planned ? NULL : outcome->reason, "plan", planned ? path : NULL, "bytes",
@@ -80,7 +80,7 @@ static sp_status export_case(export_run *run, size_t index, sp_error *err)
     }
     if (status == SP_OK) {
         run->written += outcome.status == SP_CASE_OK;
-        if (outcome.status == SP_CASE_OK || outcome.status == SP_CASE_OOM) {
+        if (sp_case_has_figures(&outcome)) {
             put_run(run->runs, name, &executor.options);
         }
         if (args->common.json) {

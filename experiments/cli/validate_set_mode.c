@@ -85,7 +85,7 @@ static void print_case(const sp_case_outcome *outcome)
     char peak[FIGURE];
     char speed[FIGURE];
     printf("%-10s %-*s ", outcome->of->group, NAME, outcome->of->name);
-    if (outcome->status == SP_CASE_OK || outcome->status == SP_CASE_OOM) {
+    if (sp_case_has_figures(outcome)) {
         printf("%10.2f %11.2f %8s %7.3f %7.3f %+8.4f %7s %6s  ", outcome->predicted_ms,
                outcome->measured_ms, percent(outcome->error.iteration_time, true, error),
                outcome->predicted_bubble, outcome->measured_bubble, outcome->error.bubble_ratio,

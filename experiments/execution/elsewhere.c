@@ -82,7 +82,7 @@ sp_status sp_set_export_case(const sp_scenario_case *of, const sp_execution_opti
     if (fclose(e.file) != 0 && status == SP_OK) {
         status = sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
     }
-    if (status != SP_OK || (outcome->status != SP_CASE_OK && outcome->status != SP_CASE_OOM)) {
+    if (status != SP_OK || !sp_case_has_figures(outcome)) {
         remove(path);
     }
     return status;

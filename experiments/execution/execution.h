@@ -4,8 +4,21 @@
 
 #include "backends/api/device.h"
 #include "backends/record/result.h"
-#include "experiments/execution/held_memory.h"
 #include "solver/evaluate/evaluate.h"
+
+// What ranks hold between their actions. What passes while an action runs is each executor's own;
+// what is left after it is what the saved-tensor table (sim/model/footprint.h) describes, for the
+// simulator and for whatever executes the plan.
+//
+// Of one rank: of each category, the most that is held after any action.
+typedef struct sp_held_memory {
+    sp_bytes predicted, measured;
+} sp_held_memory;
+
+// Raises held[dp * pp + p] of every rank of the timeline to what it held after its actions;
+// `memory` has its points. O(actions + points).
+void sp_held_memory_add(sp_held_memory *held, int pp, const sp_timeline *timeline,
+                        const sp_memory_timeline *memory, bool measured);
 
 // Called after each batch with the simulated and the executed step.
 typedef sp_status (*sp_execution_observer)(void *context, const sp_step_view *predicted,

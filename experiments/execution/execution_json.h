@@ -16,6 +16,8 @@ typedef struct sp_execution_error {
 
 sp_execution_error sp_execution_compare(const sp_execution *execution);
 
+json_t *sp_execution_error_json(const sp_execution_error *error);
+
 double sp_relative_error(double predicted, double measured);
 
 // The result of what was executed (slimpack/result/1) with one more key, "execution": backend,

@@ -3,6 +3,9 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "sim/base/json.h"
+#include "sim/base/units.h"
+
 const char *const sp_case_status_names[] = {"ok",     "oom", "infeasible", "cannot execute",
                                             "failed", NULL};
 
@@ -101,7 +104,7 @@ bool sp_case_memory_is_exact(const sp_case_outcome *outcome)
 
 // ---- all cases ----
 
-static bool has_figures(const sp_case_outcome *outcome)
+bool sp_case_has_figures(const sp_case_outcome *outcome)
 {
     return outcome->status == SP_CASE_OK || outcome->status == SP_CASE_OOM;
 }
@@ -124,7 +127,7 @@ void sp_set_summarize(const sp_case_outcome *outcomes, size_t count,
     for (size_t i = 0; i < count; i++) {
         const sp_case_outcome *o = &outcomes[i];
         summary->of_status[o->status]++;
-        if (!has_figures(o)) {
+        if (!sp_case_has_figures(o)) {
             continue;
         }
         summary->compared++;
@@ -152,4 +155,107 @@ void sp_set_summarize(const sp_case_outcome *outcomes, size_t count,
     summary->within_bounds = within(summary->iteration_time_mape, bounds->iteration_time_mape) &&
                              within(summary->largest_bubble_error, bounds->bubble_ratio_abs) &&
                              within(summary->peak_memory_mape, bounds->peak_memory_mape);
+}
+
+// ---- JSON ----
+
+static json_t *figures_json(double iteration_ms, double bubble_ratio, int64_t peak_bytes)
+{
+    return json_pack("{s:o, s:o, s:o}", "iteration_ms", sp_json_figure(iteration_ms),
+                     "bubble_ratio", sp_json_figure(bubble_ratio), "peak_memory_gib",
+                     sp_json_figure(sp_gib_from_bytes(peak_bytes)));
+}
+
+static json_t *differing_json(uint32_t differs)
+{
+    json_t *names = json_array();
+    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+        if ((differs >> c & 1u) != 0) {
+            json_array_append_new(names, json_string(sp_memory_category_names[c]));
+        }
+    }
+    return names;
+}
+
+static json_t *parallel_json(const sp_layout *layout)
+{
+    return json_pack("{s:i, s:i, s:i, s:i, s:i}", "tp", layout->tp, "cp", layout->cp, "pp",
+                     layout->pp, "dp", layout->dp, "chunks_per_rank", layout->chunks);
+}
+
+static void put_figures(json_t *object, const sp_case_outcome *o)
+{
+    json_t *measured = json_pack(
+        "{s:s, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o}", "profile", o->of->scenario.profile.name,
+        "predicted", figures_json(o->predicted_ms, o->predicted_bubble, o->predicted_peak_bytes),
+        "measured", figures_json(o->measured_ms, o->measured_bubble, o->measured_peak_bytes),
+        "error", sp_execution_error_json(&o->error), "speed", sp_json_figure(o->speed), "steady",
+        isfinite(o->speed) ? json_boolean(o->steady) : json_null(), "runs", o->runs, "memory_exact",
+        o->memory_compared ? json_boolean(sp_case_memory_is_exact(o)) : json_null(),
+        "memory_differs", differing_json(o->memory_differs));
+    json_object_update(object, measured);
+    json_decref(measured);
+}
+
+// A reason that is not UTF-8 has no place in JSON: its key is left out.
+static json_t *case_json(const sp_case_outcome *outcome)
+{
+    const sp_scenario *scenario = &outcome->of->scenario;
+    json_t *reason = outcome->reason[0] != '\0' ? json_string(outcome->reason) : json_null();
+    json_t *object =
+        json_pack("{s:s, s:s, s:s, s:o*, s:o, s:s, s:s, s:s}", "group", outcome->of->group, "name",
+                  outcome->of->name, "status", sp_case_status_names[outcome->status], "reason",
+                  reason, "parallel", parallel_json(&scenario->layout), "schedule",
+                  sp_schedule_names[scenario->schedule.kind], "strategy", scenario->strategy.kind,
+                  "clock", sp_clock_names[outcome->clock]);
+    if (sp_case_has_figures(outcome)) {
+        put_figures(object, outcome);
+    }
+    return object;
+}
+
+static json_t *bound_json(double bound)
+{
+    return bound >= 0.0 ? json_real(bound) : json_null();
+}
+
+static json_t *summary_json(const sp_set_summary *s, const sp_scenario_set_bounds *bounds)
+{
+    json_t *of_status = json_object();
+    for (int i = 0; i < SP_CASE_STATUSES; i++) {
+        sp_json_put(of_status, sp_case_status_names[i], json_integer((json_int_t)s->of_status[i]));
+    }
+    json_t *stated =
+        json_pack("{s:o, s:o, s:o}", "iteration_time_mape", bound_json(bounds->iteration_time_mape),
+                  "bubble_ratio_abs", bound_json(bounds->bubble_ratio_abs), "peak_memory_mape",
+                  bound_json(bounds->peak_memory_mape));
+    return json_pack("{s:o, s:I, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:o, s:b}", "cases",
+                     of_status, "compared", (json_int_t)s->compared, "iteration_time_mape",
+                     sp_json_figure(s->iteration_time_mape), "iteration_time_bias",
+                     sp_json_figure(s->iteration_time_bias), "bubble_ratio_abs",
+                     sp_json_figure(s->largest_bubble_error), "peak_memory_mape",
+                     sp_json_figure(s->peak_memory_mape), "memory_exact",
+                     (json_int_t)s->memory_exact, "memory_compared", (json_int_t)s->memory_compared,
+                     "speeds_known", (json_int_t)s->speeds, "steady", (json_int_t)s->steady,
+                     "bounds", stated, "within_bounds", (int)s->within_bounds);
+}
+
+json_t *sp_set_validation_json(const sp_case_outcome *outcomes, size_t count,
+                               const sp_execution_options *options, int repeat,
+                               const sp_scenario_set_bounds *bounds)
+{
+    sp_set_summary summary;
+    const char *device = "";
+    json_t *cases = json_array();
+    for (size_t i = 0; i < count; i++) {
+        json_array_append_new(cases, case_json(&outcomes[i]));
+        device = outcomes[i].device[0] != '\0' ? outcomes[i].device : device;
+    }
+    sp_set_summarize(outcomes, count, bounds, &summary);
+    return json_pack("{s:s, s:o*, s:o*, s:s, s:I, s:i, s:i, s:o, s:o}", "schema",
+                     "slimpack/validation/1", "backend",
+                     json_string(sp_backend_name(options->backend)), "device", json_string(device),
+                     "precision", sp_precision_names[options->precision], "seed",
+                     (json_int_t)options->seed, "steps", options->steps, "repeat", repeat, "cases",
+                     cases, "summary", summary_json(&summary, bounds));
 }

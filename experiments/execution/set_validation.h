@@ -59,6 +59,8 @@ typedef struct sp_set_summary {
 sp_status sp_set_run_case(const sp_scenario_case *of, const sp_execution_options *options,
                           sp_case_outcome *outcome, sp_error *err);
 
+bool sp_case_has_figures(const sp_case_outcome *outcome);
+
 // Does every rank hold what was predicted, of each category, between its actions? Work spaces live
 // inside actions and are each executor's own: they do not count.
 bool sp_case_memory_is_exact(const sp_case_outcome *outcome);

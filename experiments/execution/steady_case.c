@@ -35,11 +35,6 @@ static sp_status run_once(const sp_scenario_case *of, const sp_execution_options
     return status;
 }
 
-static bool has_figures(const sp_case_outcome *outcome)
-{
-    return outcome->status == SP_CASE_OK || outcome->status == SP_CASE_OOM;
-}
-
 // How many runs of its kind are faster; of equal ones the earlier counts as such.
 static int place(const sp_case_outcome *runs, int count, int at, bool steady)
 {
@@ -96,7 +91,7 @@ sp_status sp_set_run_steady_case(const sp_scenario_case *of, const sp_execution_
     while (status == SP_OK && figures && count < most && good < repeat) {
         sp_case_outcome *run = &runs[count];
         status = run_once(of, options, run, err);
-        figures = status == SP_OK && has_figures(run);
+        figures = status == SP_OK && sp_case_has_figures(run);
         good += run->steady || !isfinite(run->speed);
         count += status == SP_OK;
     }

@@ -9,11 +9,11 @@
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
 
-typedef struct point {
+typedef struct swept {
     int64_t combination;
     char *line;
     sweep_digest digest;
-} point;
+} swept;
 
 typedef struct runner {
     const sweep_spec *spec;
@@ -127,7 +127,7 @@ static sp_status read_back(runner *run, sp_error *err)
 static sp_status next_point(void *context, void *item, bool *more, sp_error *err)
 {
     runner *run = context;
-    point *next = item;
+    swept *next = item;
     sp_status status = sweep_cursor_next(&run->cursor, more, err);
     next->combination = run->cursor.combination;
     return status;
@@ -136,14 +136,14 @@ static sp_status next_point(void *context, void *item, bool *more, sp_error *err
 static sp_status evaluate_point(void *context, int worker, void *item, sp_error *err)
 {
     const runner *run = context;
-    point *p = item;
+    swept *p = item;
     return sweep_evaluate_point(&run->evaluator, worker, p->combination, &p->line, &p->digest, err);
 }
 
 static sp_status write_point(void *context, void *item, sp_error *err)
 {
     runner *run = context;
-    const point *p = item;
+    const swept *p = item;
     sp_status status = sweep_file_append(&run->file, p->line, strlen(p->line), err);
     if (status == SP_OK) {
         add_to_summary(run->summary, p->combination, &p->digest);
@@ -154,7 +154,7 @@ static sp_status write_point(void *context, void *item, sp_error *err)
 
 static void drop_point(void *item)
 {
-    point *p = item;
+    swept *p = item;
     free(p->line);
 }
 
@@ -169,7 +169,7 @@ static sp_status run_points(runner *run, sp_error *err)
 {
     const sp_i_ordered how = {.threads = run->options->threads,
                               .ahead = run->options->threads * SWEEP_WINDOW,
-                              .item_bytes = sizeof(point),
+                              .item_bytes = sizeof(swept),
                               .context = run,
                               .make = next_point,
                               .work = evaluate_point,
