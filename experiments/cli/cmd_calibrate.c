@@ -216,6 +216,15 @@ static sp_status read_model(const char *name, sp_model *model, sp_error *err)
     return is_path ? sp_model_read_hf(name, model, err) : sp_model_builtin(name, model, err);
 }
 
+// A calibration that is cut off leaves what it has measured. Whether the file can be written says
+// the last time.
+static void keep_part(void *context, const json_t *so_far)
+{
+    const calibrate_args *args = context;
+    sp_error ignored = {0};
+    (void)cli_write_file(args->output, write_document, so_far, &ignored);
+}
+
 static sp_status measure(const calibrate_args *args, json_t **profile, int *process, sp_error *err)
 {
     int processes = 1;
@@ -245,6 +254,8 @@ static sp_status measure(const calibrate_args *args, json_t **profile, int *proc
     // The others may be on computers that have no such folder.
     if (status == SP_OK && args->output != NULL && *process == 0) {
         status = cli_check_writable(args->output, err);
+        request.part = keep_part;
+        request.part_context = (void *)(uintptr_t)args;
     }
     if (status == SP_OK) {
         status = sp_backend_device_info(backend, 0, &device, err);
@@ -436,7 +447,9 @@ const cli_command cli_cmd_calibrate = {
         "each of its parts. -o writes the profile, with these figures in it."
         "\n\nWith --backend it measures operators on this machine instead: products, attention, "
         "copies, and whole actions of small steps, on one core; the profile predicts the steps of "
-        "`run --backend` on its virtual clock.",
+        "`run --backend` on its virtual clock. -o is written after each part, so that a run that "
+        "is cut off leaves what "
+        "it has measured.",
     .examples = examples,
     .options = options,
     .args_bytes = sizeof(calibrate_args),
