@@ -31,60 +31,11 @@ static const double no_slope = 1e-9;
 static const double tolerance = 1e-6;
 static const double refit_tolerance = 1e-5;
 
-static sp_status set_up(calibration *c, const fit_options *options);
-static sp_status fit_all_rows(calibration *c);
-static sp_status round_values(calibration *c);
-static void find_correlations(calibration *c);
-static sp_status cross_validate(calibration *c);
-static sp_status bootstrap(calibration *c);
-static sp_status ablate_all(calibration *c);
-
-sp_status fit_calibrate(const fit_spec *spec, const fit_source *sources, int source_count,
-                        const fit_options *options, fit_outcome *outcome, sp_error *err)
-{
-    sp_error own;
-    sp_error_clear(&own);
-    calibration c = {.spec = spec,
-                     .sources = sources,
-                     .source_count = source_count,
-                     .outcome = outcome,
-                     .err = err != NULL ? err : &own};
-    *outcome = (fit_outcome){0};
-    sp_status status = set_up(&c, options);
-    if (status != SP_OK) {
-        fit_outcome_fini(outcome);
-        return status;
-    }
-    status = fit_all_rows(&c);
-    if (status == SP_OK) {
-        status = round_values(&c);
-    }
-    if (status == SP_OK) {
-        find_correlations(&c);
-        status = cross_validate(&c);
-    }
-    if (status == SP_OK) {
-        status = bootstrap(&c);
-    }
-    if (status == SP_OK && options->ablations) {
-        status = ablate_all(&c);
-    }
-    sp_progress_end(&c.progress);
-    fit_solution_fini(&c.best);
-    if (status != SP_OK) {
-        fit_outcome_fini(outcome);
-    }
-    return status;
-}
-
 void fit_outcome_fini(fit_outcome *outcome)
 {
     fit_model_fini(&outcome->model);
     fit_rows_fini(&outcome->rows);
-    sp_i_free(outcome->predicted);
-    sp_i_free(outcome->left_out);
-    sp_i_free(outcome->fold);
-    sp_i_free(outcome->ablations);
+    sp_i_arena_free(&outcome->arena);
     *outcome = (fit_outcome){0};
 }
 
@@ -149,10 +100,11 @@ static sp_status set_up(calibration *c, const fit_options *options)
     }
     outcome->model.rows = &outcome->rows;
     outcome->model.threads = options->threads;
-    outcome->predicted = sp_i_calloc(outcome->rows.count, sizeof *outcome->predicted);
-    outcome->left_out = sp_i_calloc(outcome->rows.count, sizeof *outcome->left_out);
-    outcome->fold = sp_i_calloc(outcome->rows.count, sizeof *outcome->fold);
-    if (outcome->predicted == NULL || outcome->left_out == NULL || outcome->fold == NULL) {
+    size_t count = outcome->rows.count;
+    outcome->predicted = sp_i_arena_take(&outcome->arena, count, sizeof *outcome->predicted);
+    outcome->left_out = sp_i_arena_take(&outcome->arena, count, sizeof *outcome->left_out);
+    outcome->fold = sp_i_arena_take(&outcome->arena, count, sizeof *outcome->fold);
+    if (outcome->arena.failed) {
         return sp_error_no_memory(c->err, "predictions");
     }
     status = check_units(c);
@@ -348,9 +300,10 @@ static sp_status cross_validate(calibration *c)
 {
     fit_outcome *outcome = c->outcome;
     size_t count = outcome->rows.count;
-    double *weight = sp_i_calloc(count, sizeof *weight);
-    uint8_t *held = sp_i_calloc(count, sizeof *held);
-    sp_status status = weight != NULL && held != NULL ? SP_OK : sp_error_no_memory(c->err, "folds");
+    sp_i_arena arena = {0};
+    double *weight = sp_i_arena_take(&arena, count, sizeof *weight);
+    uint8_t *held = sp_i_arena_take(&arena, count, sizeof *held);
+    sp_status status = arena.failed ? sp_error_no_memory(c->err, "folds") : SP_OK;
     int most = most_folds(outcome);
     for (int k = 0; status == SP_OK && k < most; k++) {
         status = leave_out(c, k, weight, held);
@@ -362,8 +315,7 @@ static sp_status cross_validate(calibration *c)
                               outcome->rows.first[t + 1], &outcome->fold_errors[t], c->err);
         }
     }
-    sp_i_free(weight);
-    sp_i_free(held);
+    sp_i_arena_free(&arena);
     return status;
 }
 
@@ -491,7 +443,8 @@ static sp_status ablate_all(calibration *c)
     fit_outcome *outcome = c->outcome;
     int count = c->spec->ablation_count;
     sp_error *outer = c->err;
-    outcome->ablations = sp_i_calloc((size_t)count, sizeof *outcome->ablations);
+    outcome->ablations =
+        sp_i_arena_take(&outcome->arena, (size_t)count, sizeof *outcome->ablations);
     double *predicted = sp_i_calloc(outcome->rows.count, sizeof *predicted);
     sp_status status = SP_OK;
     if (outcome->ablations == NULL || predicted == NULL) {
@@ -512,5 +465,43 @@ static sp_status ablate_all(calibration *c)
     }
     c->err = outer;
     sp_i_free(predicted);
+    return status;
+}
+
+// ---- the calibration ----
+
+sp_status fit_calibrate(const fit_spec *spec, const fit_source *sources, int source_count,
+                        const fit_options *options, fit_outcome *outcome, sp_error *err)
+{
+    calibration c = {.spec = spec,
+                     .sources = sources,
+                     .source_count = source_count,
+                     .outcome = outcome,
+                     .err = err};
+    *outcome = (fit_outcome){0};
+    sp_status status = set_up(&c, options);
+    if (status != SP_OK) {
+        fit_outcome_fini(outcome);
+        return status;
+    }
+    status = fit_all_rows(&c);
+    if (status == SP_OK) {
+        status = round_values(&c);
+    }
+    if (status == SP_OK) {
+        find_correlations(&c);
+        status = cross_validate(&c);
+    }
+    if (status == SP_OK) {
+        status = bootstrap(&c);
+    }
+    if (status == SP_OK && options->ablations) {
+        status = ablate_all(&c);
+    }
+    sp_progress_end(&c.progress);
+    fit_solution_fini(&c.best);
+    if (status != SP_OK) {
+        fit_outcome_fini(outcome);
+    }
     return status;
 }

@@ -99,10 +99,10 @@ static sp_status read_tables(const fit_spec *spec, const fit_source *sources,
 
 static sp_status list_rows(const fit_spec *spec, fit_rows *rows, sp_error *err)
 {
-    rows->cases = sp_i_calloc(rows->count, sizeof *rows->cases);
-    rows->observed = sp_i_calloc(rows->count, sizeof *rows->observed);
-    rows->weight = sp_i_calloc(rows->count, sizeof *rows->weight);
-    if (rows->cases == NULL || rows->observed == NULL || rows->weight == NULL) {
+    rows->cases = sp_i_arena_take(&rows->arena, rows->count, sizeof *rows->cases);
+    rows->observed = sp_i_arena_take(&rows->arena, rows->count, sizeof *rows->observed);
+    rows->weight = sp_i_arena_take(&rows->arena, rows->count, sizeof *rows->weight);
+    if (rows->arena.failed) {
         return sp_error_no_memory(err, "the rows of a fit");
     }
     for (int t = 0; t < rows->table_count; t++) {
@@ -165,9 +165,7 @@ void fit_rows_fini(fit_rows *rows)
     for (int t = 0; t < rows->table_count; t++) {
         sp_measurements_fini(&rows->tables[t]);
     }
-    sp_i_free(rows->cases);
-    sp_i_free(rows->observed);
-    sp_i_free(rows->weight);
+    sp_i_arena_free(&rows->arena);
     *rows = (fit_rows){0};
 }
 

@@ -21,9 +21,10 @@ typedef struct fit_rows {
     int table_count;
     size_t first[FIT_TABLES + 1]; // first row of each table
     size_t count;
-    sp_measured_case **cases; // [count], of the tables; owned array
-    double *observed;         // [count]; owned
-    double *weight;           // [count], of the row's table; owned
+    sp_i_arena arena;         // of the arrays below
+    sp_measured_case **cases; // [count], of the tables
+    double *observed;         // [count]
+    double *weight;           // [count], of the row's table
 } fit_rows;
 
 // Reads the tables that the specification names, each from the source of its name. Their scenarios

@@ -19,38 +19,6 @@ typedef struct grouping {
     sp_error *err;
 } grouping;
 
-static sp_status assign_groups(const fit_spec *spec, const fit_table_spec *table,
-                               const sp_measurements *cases, sp_prng *prng, int *folds, int *fold,
-                               sp_error *err);
-
-sp_status fit_assign_folds(const fit_spec *spec, const fit_rows *rows, int count,
-                           int folds[FIT_TABLES], int *fold, sp_error *err)
-{
-    sp_prng prng;
-    sp_status status = SP_OK;
-    sp_prng_seed(&prng, spec->seed);
-    for (int t = 0; status == SP_OK && t < rows->table_count; t++) {
-        const fit_table_spec *table = &spec->tables[t];
-        size_t first = rows->first[t];
-        size_t end = rows->first[t + 1];
-        for (size_t row = first; row < end; row++) {
-            fold[row] = -1;
-        }
-        if (count < 0 && table->group_count > 0) {
-            status =
-                assign_groups(spec, table, &rows->tables[t], &prng, &folds[t], fold + first, err);
-            continue;
-        }
-        folds[t] = count >= 0 ? count : table->folds;
-        folds[t] = (size_t)folds[t] > end - first ? (int)(end - first) : folds[t];
-        folds[t] = folds[t] >= 2 ? folds[t] : 0;
-        if (folds[t] > 0) {
-            status = fit_random_folds(&prng, first, end, folds[t], fold, err);
-        }
-    }
-    return status;
-}
-
 // ---- groups ----
 
 static sp_status find_columns(grouping *g)
@@ -126,6 +94,28 @@ static void number_groups(grouping *g)
     }
 }
 
+// ---- random draws ----
+
+sp_status fit_random_folds(sp_prng *prng, size_t first, size_t end, int folds, int *fold,
+                           sp_error *err)
+{
+    size_t count = end - first;
+    size_t *order = sp_i_calloc(count, sizeof *order);
+    if (order == NULL) {
+        return sp_error_no_memory(err, "folds");
+    }
+    for (size_t i = 0; i < count; i++) {
+        size_t j = (size_t)sp_prng_below(prng, i + 1);
+        order[i] = order[j];
+        order[j] = i;
+    }
+    for (size_t i = 0; i < count; i++) {
+        fold[first + order[i]] = (int)(i % (size_t)folds);
+    }
+    sp_i_free(order);
+    return SP_OK;
+}
+
 static sp_status assign_found(grouping *g, sp_prng *prng, int *folds, int *fold)
 {
     int count = g->table->folds;
@@ -164,9 +154,10 @@ static sp_status assign_groups(const fit_spec *spec, const fit_table_spec *table
     if (status != SP_OK) {
         return status;
     }
-    g.row = sp_i_calloc(cases->count, sizeof *g.row);
-    g.group = sp_i_calloc(cases->count, sizeof *g.group);
-    status = g.row != NULL && g.group != NULL ? find_columns(&g) : sp_error_no_memory(err, "folds");
+    sp_i_arena arena = {0};
+    g.row = sp_i_arena_take(&arena, cases->count, sizeof *g.row);
+    g.group = sp_i_arena_take(&arena, cases->count, sizeof *g.group);
+    status = arena.failed ? sp_error_no_memory(err, "folds") : find_columns(&g);
     if (status == SP_OK) {
         status = find_rows(&g);
     }
@@ -174,32 +165,37 @@ static sp_status assign_groups(const fit_spec *spec, const fit_table_spec *table
         number_groups(&g);
         status = assign_found(&g, prng, folds, fold);
     }
-    sp_i_free(g.row);
-    sp_i_free(g.group);
+    sp_i_arena_free(&arena);
     sp_csv_fini(&g.csv);
     return status;
 }
 
-// ---- random draws ----
-
-sp_status fit_random_folds(sp_prng *prng, size_t first, size_t end, int folds, int *fold,
-                           sp_error *err)
+sp_status fit_assign_folds(const fit_spec *spec, const fit_rows *rows, int count,
+                           int folds[FIT_TABLES], int *fold, sp_error *err)
 {
-    size_t count = end - first;
-    size_t *order = sp_i_calloc(count, sizeof *order);
-    if (order == NULL) {
-        return sp_error_no_memory(err, "folds");
+    sp_prng prng;
+    sp_status status = SP_OK;
+    sp_prng_seed(&prng, spec->seed);
+    for (int t = 0; status == SP_OK && t < rows->table_count; t++) {
+        const fit_table_spec *table = &spec->tables[t];
+        size_t first = rows->first[t];
+        size_t end = rows->first[t + 1];
+        for (size_t row = first; row < end; row++) {
+            fold[row] = -1;
+        }
+        if (count < 0 && table->group_count > 0) {
+            status =
+                assign_groups(spec, table, &rows->tables[t], &prng, &folds[t], fold + first, err);
+            continue;
+        }
+        folds[t] = count >= 0 ? count : table->folds;
+        folds[t] = (size_t)folds[t] > end - first ? (int)(end - first) : folds[t];
+        folds[t] = folds[t] >= 2 ? folds[t] : 0;
+        if (folds[t] > 0) {
+            status = fit_random_folds(&prng, first, end, folds[t], fold, err);
+        }
     }
-    for (size_t i = 0; i < count; i++) {
-        size_t j = (size_t)sp_prng_below(prng, i + 1);
-        order[i] = order[j];
-        order[j] = i;
-    }
-    for (size_t i = 0; i < count; i++) {
-        fold[first + order[i]] = (int)(i % (size_t)folds);
-    }
-    sp_i_free(order);
-    return SP_OK;
+    return status;
 }
 
 void fit_resample_rows(sp_prng *prng, size_t first, size_t end, double *times)

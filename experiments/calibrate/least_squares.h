@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "sim/base/alloc.h"
 #include "sim/base/status.h"
 
 typedef struct fit_parameter {
@@ -21,8 +22,8 @@ typedef sp_status (*fit_predict)(void *context, const double *constants, const u
 
 // Derivatives of log(predicted) by log(constant) and the place they were taken at.
 typedef struct fit_derivatives {
-    double *at;     // [parameters]: logs of the constants; owned
-    double *matrix; // [rows][parameters]; owned
+    double *at;     // [parameters]: logs of the constants
+    double *matrix; // [rows][parameters]
     bool known;
 } fit_derivatives;
 
@@ -45,7 +46,8 @@ typedef struct fit_problem {
 } fit_problem;
 
 typedef struct fit_solution {
-    double *constants;  // [parameters]; owned, as all arrays
+    sp_i_arena arena;   // of all arrays
+    double *constants;  // [parameters]
     double *covariance; // [parameters][parameters] of the logs; 0 where nothing is determined
     double *predicted;  // [rows]; 0 where not wanted
     fit_derivatives derivatives;

@@ -11,37 +11,6 @@ typedef struct help_args {
     cli_common common;
 } help_args;
 
-static json_t *command_json(const cli_command *command);
-static json_t *overview_json(void);
-
-static int run(const void *given, const cli_operands *operands)
-{
-    const help_args *args = given;
-    if (args->manual || args->completion) {
-        if (operands->count > 0 || args->common.json || (args->manual && args->completion)) {
-            return cli_usage_error(&cli_cmd_help, "--man and --completion stand alone");
-        }
-        (args->manual ? cli_print_manual : cli_print_completion)(stdout);
-        return 0;
-    }
-    if (operands->count == 0) {
-        if (args->common.json) {
-            return cli_print_json(overview_json());
-        }
-        cli_print_overview(stdout);
-        return 0;
-    }
-    const cli_command *command = cli_find_command(operands->items[0]);
-    if (command == NULL) {
-        return cli_unknown_command(operands->items[0]);
-    }
-    if (args->common.json) {
-        return cli_print_json(command_json(command));
-    }
-    cli_print_help(stdout, command);
-    return 0;
-}
-
 static json_t *option_json(const cli_option *option)
 {
     static const char *const kinds[] = {"flag", "integer", "string", "file", "list"};
@@ -73,6 +42,34 @@ static json_t *overview_json(void)
         json_array_append_new(list, command_json(cli_commands[i]));
     }
     return json_pack("{s:s, s:o}", "version", SP_VERSION, "commands", list);
+}
+
+static int run(const void *given, const cli_operands *operands)
+{
+    const help_args *args = given;
+    if (args->manual || args->completion) {
+        if (operands->count > 0 || args->common.json || (args->manual && args->completion)) {
+            return cli_usage_error(&cli_cmd_help, "--man and --completion stand alone");
+        }
+        (args->manual ? cli_print_manual : cli_print_completion)(stdout);
+        return 0;
+    }
+    if (operands->count == 0) {
+        if (args->common.json) {
+            return cli_print_json(overview_json());
+        }
+        cli_print_overview(stdout);
+        return 0;
+    }
+    const cli_command *command = cli_find_command(operands->items[0]);
+    if (command == NULL) {
+        return cli_unknown_command(operands->items[0]);
+    }
+    if (args->common.json) {
+        return cli_print_json(command_json(command));
+    }
+    cli_print_help(stdout, command);
+    return 0;
 }
 
 // ---- the command ----

@@ -11,20 +11,6 @@ typedef struct executor {
     sp_execution *execution;
 } executor;
 
-static sp_status execute_batch(void *context, const sp_step_view *view, sp_error *err);
-
-// What simulation and execution have in common.
-static sp_evaluate_options evaluation(executor *e)
-{
-    const sp_execution_options *options = e->options;
-    return (sp_evaluate_options){
-        .engine = {.memory_points = options->memory_points || options->compare_memory},
-        .no_bounds = !options->bounds,
-        .threads = options->threads,
-        .observer = execute_batch,
-        .observer_context = e};
-}
-
 // ---- what ranks hold ----
 
 static void raise(sp_bytes *most, const sp_bytes *bytes)
@@ -102,45 +88,6 @@ static sp_status begin(const sp_scenario *scenario, const sp_execution_options *
     return sp_backend_device_info(options->backend, options->device, &execution->device, err);
 }
 
-static sp_status end(sp_execution *execution, sp_status status)
-{
-    if (status != SP_OK) {
-        sp_execution_fini(execution);
-    }
-    return status;
-}
-
-sp_status sp_execution_run(const sp_scenario *scenario, const sp_execution_options *options,
-                           sp_execution *execution, sp_error *err)
-{
-    executor e;
-    sp_batches batches = {0};
-    sp_status status = begin(scenario, options, &e, execution, err);
-    const sp_evaluate_options evaluate = evaluation(&e);
-    if (status == SP_OK) {
-        status = sp_evaluate_batches(&e.scenario, &batches, err);
-    }
-    if (status == SP_OK) {
-        status = sp_evaluate(&e.scenario, &batches, &evaluate, &execution->predicted, err);
-    }
-    sp_batches_fini(&batches);
-    return end(execution, status);
-}
-
-sp_status sp_execution_run_plans(const sp_scenario *scenario, const sp_plan *plans, int count,
-                                 const sp_execution_options *options, sp_execution *execution,
-                                 sp_error *err)
-{
-    executor e;
-    sp_status status = begin(scenario, options, &e, execution, err);
-    const sp_evaluate_options evaluate = evaluation(&e);
-    if (status == SP_OK) {
-        status =
-            sp_evaluate_plans(&e.scenario, plans, count, &evaluate, &execution->predicted, err);
-    }
-    return end(execution, status);
-}
-
 void sp_execution_fini(sp_execution *execution)
 {
     for (size_t b = 0; b < execution->batch_count; b++) {
@@ -151,6 +98,14 @@ void sp_execution_fini(sp_execution *execution)
     sp_result_fini(&execution->predicted);
     sp_result_fini(&execution->measured);
     *execution = (sp_execution){0};
+}
+
+static sp_status end(sp_execution *execution, sp_status status)
+{
+    if (status != SP_OK) {
+        sp_execution_fini(execution);
+    }
+    return status;
 }
 
 static sp_run_request request_of(const executor *e, const sp_step_view *view)
@@ -355,4 +310,47 @@ static sp_status execute_batch(void *context, const sp_step_view *view, sp_error
     }
     const sp_run_request request = request_of(e, view);
     return execute_here(e, view, &request, err);
+}
+
+// What simulation and execution have in common.
+static sp_evaluate_options evaluation(executor *e)
+{
+    const sp_execution_options *options = e->options;
+    return (sp_evaluate_options){
+        .engine = {.memory_points = options->memory_points || options->compare_memory},
+        .no_bounds = !options->bounds,
+        .threads = options->threads,
+        .observer = execute_batch,
+        .observer_context = e};
+}
+
+sp_status sp_execution_run_plans(const sp_scenario *scenario, const sp_plan *plans, int count,
+                                 const sp_execution_options *options, sp_execution *execution,
+                                 sp_error *err)
+{
+    executor e;
+    sp_status status = begin(scenario, options, &e, execution, err);
+    const sp_evaluate_options evaluate = evaluation(&e);
+    if (status == SP_OK) {
+        status =
+            sp_evaluate_plans(&e.scenario, plans, count, &evaluate, &execution->predicted, err);
+    }
+    return end(execution, status);
+}
+
+sp_status sp_execution_run(const sp_scenario *scenario, const sp_execution_options *options,
+                           sp_execution *execution, sp_error *err)
+{
+    executor e;
+    sp_batches batches = {0};
+    sp_status status = begin(scenario, options, &e, execution, err);
+    const sp_evaluate_options evaluate = evaluation(&e);
+    if (status == SP_OK) {
+        status = sp_evaluate_batches(&e.scenario, &batches, err);
+    }
+    if (status == SP_OK) {
+        status = sp_evaluate(&e.scenario, &batches, &evaluate, &execution->predicted, err);
+    }
+    sp_batches_fini(&batches);
+    return end(execution, status);
 }

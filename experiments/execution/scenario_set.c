@@ -19,30 +19,10 @@ typedef struct set_reader {
     sp_error *err;
 } set_reader;
 
-static sp_status read_set(set_reader *reader);
-
 bool sp_is_scenario_set(const json_t *document)
 {
     const char *schema = json_string_value(json_object_get(document, "schema"));
     return schema != NULL && strcmp(schema, SP_SCENARIO_SET_SCHEMA) == 0;
-}
-
-sp_status sp_scenario_set_from_json(json_t *document, const char *source,
-                                    const char *const *overrides, int override_count,
-                                    sp_scenario_set *set, sp_error *err)
-{
-    sp_error own = {0};
-    *set = (sp_scenario_set){.document = document};
-    set_reader reader = {.set = set,
-                         .source = source,
-                         .overrides = overrides,
-                         .override_count = override_count,
-                         .err = err != NULL ? err : &own};
-    sp_status status = read_set(&reader);
-    if (status != SP_OK) {
-        sp_scenario_set_fini(set);
-    }
-    return status;
 }
 
 void sp_scenario_set_fini(sp_scenario_set *set)
@@ -216,6 +196,24 @@ static sp_status read_set(set_reader *reader)
     sp_status status = SP_OK;
     for (size_t i = 0; status == SP_OK && i < json_array_size(groups); i++) {
         status = read_group(reader, i, json_array_get(groups, i));
+    }
+    return status;
+}
+
+sp_status sp_scenario_set_from_json(json_t *document, const char *source,
+                                    const char *const *overrides, int override_count,
+                                    sp_scenario_set *set, sp_error *err)
+{
+    sp_error own = {0};
+    *set = (sp_scenario_set){.document = document};
+    set_reader reader = {.set = set,
+                         .source = source,
+                         .overrides = overrides,
+                         .override_count = override_count,
+                         .err = err != NULL ? err : &own};
+    sp_status status = read_set(&reader);
+    if (status != SP_OK) {
+        sp_scenario_set_fini(set);
     }
     return status;
 }

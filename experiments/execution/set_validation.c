@@ -9,8 +9,43 @@
 const char *const sp_case_status_names[] = {"ok",     "oom", "infeasible", "cannot execute",
                                             "failed", NULL};
 
-static void take_predicted(const sp_execution *execution, sp_case_outcome *outcome);
-static void take_figures(const sp_execution *execution, sp_case_outcome *outcome);
+static uint32_t categories_that_differ(const sp_execution *execution)
+{
+    size_t ranks = (size_t)execution->measured.layout.dp * (size_t)execution->measured.layout.pp;
+    uint32_t differs = 0;
+    for (size_t r = 0; r < ranks; r++) {
+        const sp_held_memory *held = &execution->held[r];
+        for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+            bool equal = held->predicted.of[c] == held->measured.of[c];
+            differs |= equal ? 0 : UINT32_C(1) << c;
+        }
+    }
+    return differs;
+}
+
+static void take_predicted(const sp_execution *execution, sp_case_outcome *outcome)
+{
+    const sp_result *predicted = &execution->predicted;
+    outcome->status = sp_result_is_oom(predicted) ? SP_CASE_OOM : SP_CASE_OK;
+    outcome->predicted_ms = sp_result_iteration_ms(predicted);
+    outcome->predicted_bubble = sp_result_bubble_ratio(predicted);
+    outcome->predicted_peak_bytes = predicted->peak_bytes;
+}
+
+static void take_figures(const sp_execution *execution, sp_case_outcome *outcome)
+{
+    const sp_result *measured = &execution->measured;
+    if (sp_result_is_oom(measured)) {
+        outcome->status = SP_CASE_OOM;
+    }
+    snprintf(outcome->device, sizeof outcome->device, "%s", execution->device.name);
+    outcome->measured_ms = sp_result_iteration_ms(measured);
+    outcome->measured_bubble = sp_result_bubble_ratio(measured);
+    outcome->measured_peak_bytes = measured->peak_bytes;
+    outcome->error = sp_execution_compare(execution);
+    outcome->memory_compared = execution->held != NULL;
+    outcome->memory_differs = execution->held != NULL ? categories_that_differ(execution) : 0;
+}
 
 sp_status sp_set_run_case(const sp_scenario_case *of, const sp_execution_options *options,
                           sp_case_outcome *outcome, sp_error *err)
@@ -56,44 +91,6 @@ sp_status sp_set_run_case(const sp_scenario_case *of, const sp_execution_options
     }
     sp_execution_fini(&execution);
     return SP_OK;
-}
-
-static uint32_t categories_that_differ(const sp_execution *execution)
-{
-    size_t ranks = (size_t)execution->measured.layout.dp * (size_t)execution->measured.layout.pp;
-    uint32_t differs = 0;
-    for (size_t r = 0; r < ranks; r++) {
-        const sp_held_memory *held = &execution->held[r];
-        for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
-            bool equal = held->predicted.of[c] == held->measured.of[c];
-            differs |= equal ? 0 : UINT32_C(1) << c;
-        }
-    }
-    return differs;
-}
-
-static void take_predicted(const sp_execution *execution, sp_case_outcome *outcome)
-{
-    const sp_result *predicted = &execution->predicted;
-    outcome->status = sp_result_is_oom(predicted) ? SP_CASE_OOM : SP_CASE_OK;
-    outcome->predicted_ms = sp_result_iteration_ms(predicted);
-    outcome->predicted_bubble = sp_result_bubble_ratio(predicted);
-    outcome->predicted_peak_bytes = predicted->peak_bytes;
-}
-
-static void take_figures(const sp_execution *execution, sp_case_outcome *outcome)
-{
-    const sp_result *measured = &execution->measured;
-    if (sp_result_is_oom(measured)) {
-        outcome->status = SP_CASE_OOM;
-    }
-    snprintf(outcome->device, sizeof outcome->device, "%s", execution->device.name);
-    outcome->measured_ms = sp_result_iteration_ms(measured);
-    outcome->measured_bubble = sp_result_bubble_ratio(measured);
-    outcome->measured_peak_bytes = measured->peak_bytes;
-    outcome->error = sp_execution_compare(execution);
-    outcome->memory_compared = execution->held != NULL;
-    outcome->memory_differs = execution->held != NULL ? categories_that_differ(execution) : 0;
 }
 
 bool sp_case_memory_is_exact(const sp_case_outcome *outcome)

@@ -32,18 +32,6 @@ typedef struct evaluation {
     sp_status status;
 } evaluation;
 
-static sweep_value evaluate(evaluation *ev, int index);
-static bool truth(evaluation *ev, const sweep_node *node, sweep_value value);
-
-sp_status sweep_where_holds(const sweep_where *where, const int64_t *digit, bool *holds,
-                            sp_error *err)
-{
-    evaluation ev = {.where = where, .digit = digit, .err = err};
-    sweep_value value = evaluate(&ev, where->root);
-    *holds = truth(&ev, &where->nodes[where->root], value);
-    return ev.status;
-}
-
 static const char *const operator_texts[] = {
 #define X(name, text, binds) text,
     SWEEP_OPERATORS(X)
@@ -193,4 +181,13 @@ static sweep_value evaluate(evaluation *ev, int index)
     default:
         return calculate(ev, node, left, right);
     }
+}
+
+sp_status sweep_where_holds(const sweep_where *where, const int64_t *digit, bool *holds,
+                            sp_error *err)
+{
+    evaluation ev = {.where = where, .digit = digit, .err = err};
+    sweep_value value = evaluate(&ev, where->root);
+    *holds = truth(&ev, &where->nodes[where->root], value);
+    return ev.status;
 }
