@@ -1,7 +1,6 @@
 #include "experiments/calibrate/calibrate.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "experiments/calibrate/folds.h"

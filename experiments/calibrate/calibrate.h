@@ -3,9 +3,6 @@
 #ifndef SLIMPACK_EXPERIMENTS_CALIBRATE_CALIBRATE_H
 #define SLIMPACK_EXPERIMENTS_CALIBRATE_CALIBRATE_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "experiments/calibrate/fit_model.h"
 #include "experiments/measurements/validation.h"
 

@@ -1,6 +1,5 @@
 #include "experiments/calibrate/fit_model.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

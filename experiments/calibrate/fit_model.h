@@ -3,9 +3,6 @@
 #ifndef SLIMPACK_EXPERIMENTS_CALIBRATE_FIT_MODEL_H
 #define SLIMPACK_EXPERIMENTS_CALIBRATE_FIT_MODEL_H
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include "experiments/calibrate/fit_spec.h"
 #include "experiments/calibrate/least_squares.h"
 #include "experiments/measurements/measurements.h"

@@ -1,6 +1,5 @@
 #include "experiments/calibrate/fit_spec.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -1,15 +1,12 @@
 #include "experiments/calibrate/fitted_profile.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "experiments/calibrate/profile_document.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
-#include "sim/cost/profile.h"
-#include "sim/scenario/scenario.h"
 
 enum {
     SOURCE = sizeof(((sp_curve *)0)->source),

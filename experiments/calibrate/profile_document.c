@@ -1,7 +1,5 @@
 #include "experiments/calibrate/profile_document.h"
 
-#include <string.h>
-
 #include "sim/base/json.h"
 #include "sim/cost/profile.h"
 

@@ -1,15 +1,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "backends/api/device.h"
 #include "experiments/calibrate/calibrate.h"
 #include "experiments/calibrate/fit_report.h"
 #include "experiments/calibrate/fitted_profile.h"
 #include "experiments/calibrate/profile_document.h"
 #include "experiments/cli/execute_options.h"
-#include "experiments/cli/options.h"
 #include "experiments/cli/plot.h"
-#include "experiments/cli/report.h"
 #include "experiments/execution/steady_case.h"
 #include "sim/base/alloc.h"
 

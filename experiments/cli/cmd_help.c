@@ -1,9 +1,5 @@
-#include <string.h>
-
-#include "experiments/cli/options.h"
 #include "experiments/cli/report.h"
 #include "sim/base/json.h"
-#include "sim/base/status.h"
 
 typedef struct help_args {
     bool manual;

@@ -1,13 +1,10 @@
 #include <errno.h>
 #include <inttypes.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "experiments/cli/options.h"
 #include "experiments/cli/report.h"
 #include "sim/base/json.h"
 #include "sim/base/prng.h"
-#include "sim/base/status.h"
 #include "sim/workload/distribution.h"
 #include "sim/workload/length_stats.h"
 #include "sim/workload/lengths.h"

@@ -2,7 +2,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/cli/options.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "experiments/cli/simulate_export.h"
@@ -10,7 +9,6 @@
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 #include "sim/scenario/plan_input.h"
-#include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 
 enum { DEFAULT_AHEAD = 16 }; // batches of a stream that are read and not yet answered

@@ -1,11 +1,9 @@
 #include <string.h>
 
-#include "experiments/cli/options.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "experiments/cli/simulate_export.h"
 #include "sim/plan/plan_json.h"
-#include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 
 typedef struct simulate_args {

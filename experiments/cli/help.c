@@ -1,7 +1,6 @@
 // Help, the manual page and shell completion, written out from the tables of the commands.
 #include <string.h>
 
-#include "experiments/cli/options.h"
 #include "experiments/cli/report.h"
 
 void cli_print_overview(FILE *out)

@@ -3,8 +3,6 @@
 #define SLIMPACK_EXPERIMENTS_CLI_REPORT_H
 
 #include <jansson.h>
-#include <stdbool.h>
-#include <stdint.h>
 
 #include "experiments/cli/options.h"
 #include "sim/base/status.h"

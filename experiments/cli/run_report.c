@@ -1,7 +1,6 @@
 #include "experiments/cli/run_report.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "experiments/cli/report.h"
 #include "sim/base/units.h"

@@ -7,10 +7,8 @@
 #include <unistd.h>
 
 #include "experiments/cli/plot.h"
-#include "experiments/cli/report.h"
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "sim/metrics/export.h"
 #include "sim/plan/plan_json.h"
 #include "sim/verify/dependency_graph.h"
 

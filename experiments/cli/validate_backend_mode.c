@@ -2,11 +2,9 @@
 
 #include "experiments/cli/execution_report.h"
 #include "experiments/cli/plot.h"
-#include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "experiments/cli/validate_modes.h"
 #include "experiments/execution/execution_json.h"
-#include "experiments/execution/scenario_set.h"
 #include "sim/base/json.h"
 #include "solver/strategy.h"
 

@@ -3,8 +3,6 @@
 #ifndef SLIMPACK_EXPERIMENTS_CLI_VALIDATE_MODES_H
 #define SLIMPACK_EXPERIMENTS_CLI_VALIDATE_MODES_H
 
-#include <jansson.h>
-
 #include "experiments/cli/execute_options.h"
 #include "experiments/execution/scenario_set.h"
 

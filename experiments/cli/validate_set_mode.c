@@ -1,6 +1,5 @@
 // slimpack validate SET --backend
 #include <math.h>
-#include <stdio.h>
 
 #include "experiments/cli/report.h"
 #include "experiments/cli/validate_modes.h"

@@ -1,6 +1,5 @@
 #include "experiments/execution/execution.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"

@@ -2,8 +2,6 @@
 #ifndef SLIMPACK_EXPERIMENTS_EXECUTION_EXECUTION_JSON_H
 #define SLIMPACK_EXPERIMENTS_EXECUTION_EXECUTION_JSON_H
 
-#include <jansson.h>
-
 #include "experiments/execution/execution.h"
 
 // Predicted beside measured. Relative errors are predicted over measured - 1, NAN where that is not

@@ -1,7 +1,6 @@
 #include "experiments/execution/set_validation.h"
 
 #include <math.h>
-#include <stdio.h>
 
 #include "sim/base/json.h"
 #include "sim/base/units.h"

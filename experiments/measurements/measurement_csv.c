@@ -1,7 +1,6 @@
 #include "experiments/measurements/measurement_csv.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>

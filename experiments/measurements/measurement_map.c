@@ -1,7 +1,6 @@
 // Reading a map: which column sets what.
 #include "experiments/measurements/measurement_map.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

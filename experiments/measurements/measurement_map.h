@@ -3,9 +3,6 @@
 #ifndef SLIMPACK_EXPERIMENTS_MEASUREMENTS_MEASUREMENT_MAP_H
 #define SLIMPACK_EXPERIMENTS_MEASUREMENTS_MEASUREMENT_MAP_H
 
-#include <jansson.h>
-#include <stdbool.h>
-
 #include "experiments/measurements/measurement_csv.h"
 #include "experiments/measurements/measurements.h"
 

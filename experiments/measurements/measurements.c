@@ -3,15 +3,12 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/measurements/measurement_csv.h"
 #include "experiments/measurements/measurement_map.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
-#include "sim/scenario/scenario.h"
 #include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 

@@ -8,7 +8,6 @@
 
 #include "experiments/stream/batch_lines.h"
 #include "sim/base/alloc.h"
-#include "sim/base/json.h"
 #include "sim/base/parallel.h"
 
 // A line on its way to its answer.

@@ -1,11 +1,9 @@
 #include "experiments/sweep/run.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "experiments/sweep/results_file.h"
-#include "sim/base/json.h"
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
 
