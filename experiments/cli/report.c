@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
@@ -173,6 +174,12 @@ void cli_print_wrapped(FILE *out, const char *text, int column, int indent)
         at_start = false;
     }
     fputc('\n', out);
+}
+
+const char *cli_percent(double share, const char *format, char text[CLI_PERCENT])
+{
+    snprintf(text, CLI_PERCENT, isfinite(share) ? format : "-", 100.0 * share);
+    return text;
 }
 
 const char *cli_grouped(int64_t value, char text[CLI_GROUPED])

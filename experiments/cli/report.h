@@ -42,7 +42,11 @@ sp_status cli_check_writable(const char *path, sp_error *err);
 // an empty line in the text stays one. Ends with a newline.
 void cli_print_wrapped(FILE *out, const char *text, int column, int indent);
 
-enum { CLI_GROUPED = 32 };
+enum { CLI_PERCENT = 32, CLI_GROUPED = 32 };
+
+// A share by a format for its percent, such as "%+.1f %%", or "-" where it is not finite; returns
+// text.
+const char *cli_percent(double share, const char *format, char text[CLI_PERCENT]);
 
 // 1234567 as "1,234,567"; returns text.
 const char *cli_grouped(int64_t value, char text[CLI_GROUPED]);

@@ -1,6 +1,5 @@
 // slimpack validate SCENARIO --backend
 
-#include "experiments/cli/execution_report.h"
 #include "experiments/cli/plot.h"
 #include "experiments/cli/run_report.h"
 #include "experiments/cli/validate_modes.h"

@@ -7,7 +7,7 @@
 #include "experiments/execution/steady_case.h"
 #include "sim/base/alloc.h"
 
-enum { FIGURE = 16, NAME = 30, PATH_BYTES = 1024 };
+enum { NAME = 30, PATH_BYTES = 1024 };
 
 // What of a run is the same for all cases of a set.
 typedef struct set_run {
@@ -24,16 +24,6 @@ static void print_heading(void)
 {
     printf("%-10s %-*s %10s %11s %8s %7s %7s %8s %7s %6s  %s\n", "group", NAME, "case", "pred. ms",
            "executed ms", "error", "bubble", "exec.", "delta", "peak", "speed", "memory held");
-}
-
-static const char *percent(double share, bool sign, char text[FIGURE])
-{
-    if (isfinite(share)) {
-        snprintf(text, FIGURE, sign ? "%+.1f %%" : "%.1f %%", 100.0 * share);
-    } else {
-        snprintf(text, FIGURE, "-");
-    }
-    return text;
 }
 
 static void print_memory(const sp_case_outcome *outcome)
@@ -53,12 +43,12 @@ static void print_memory(const sp_case_outcome *outcome)
 }
 
 // Over that of the calibration; '!' where it differs.
-static const char *speed_of(const sp_case_outcome *outcome, char text[FIGURE])
+static const char *speed_of(const sp_case_outcome *outcome, char text[CLI_PERCENT])
 {
     if (isfinite(outcome->speed)) {
-        snprintf(text, FIGURE, "%.2f%s", outcome->speed, outcome->steady ? " " : "!");
+        snprintf(text, CLI_PERCENT, "%.2f%s", outcome->speed, outcome->steady ? " " : "!");
     } else {
-        snprintf(text, FIGURE, "- ");
+        snprintf(text, CLI_PERCENT, "- ");
     }
     return text;
 }
@@ -80,15 +70,16 @@ static void print_speeds(const sp_set_summary *summary)
 
 static void print_case(const sp_case_outcome *outcome)
 {
-    char error[FIGURE];
-    char peak[FIGURE];
-    char speed[FIGURE];
+    char error[CLI_PERCENT];
+    char peak[CLI_PERCENT];
+    char speed[CLI_PERCENT];
     printf("%-10s %-*s ", outcome->of->group, NAME, outcome->of->name);
     if (sp_case_has_figures(outcome)) {
         printf("%10.2f %11.2f %8s %7.3f %7.3f %+8.4f %7s %6s  ", outcome->predicted_ms,
-               outcome->measured_ms, percent(outcome->error.iteration_time, true, error),
+               outcome->measured_ms, cli_percent(outcome->error.iteration_time, "%+.1f %%", error),
                outcome->predicted_bubble, outcome->measured_bubble, outcome->error.bubble_ratio,
-               percent(outcome->error.peak_memory_mape, false, peak), speed_of(outcome, speed));
+               cli_percent(outcome->error.peak_memory_mape, "%.1f %%", peak),
+               speed_of(outcome, speed));
         print_memory(outcome);
         fputs(outcome->status == SP_CASE_OOM ? "  out of memory\n" : "\n", stdout);
     } else {
@@ -99,11 +90,11 @@ static void print_case(const sp_case_outcome *outcome)
 
 static void print_mean(const char *what, double figure, double bound)
 {
-    char text[FIGURE];
-    char bound_text[FIGURE];
-    printf("%s %s", what, percent(figure, false, text));
+    char text[CLI_PERCENT];
+    char bound_text[CLI_PERCENT];
+    printf("%s %s", what, cli_percent(figure, "%.1f %%", text));
     if (bound >= 0.0) {
-        printf(" (at most %s%s)", percent(bound, false, bound_text),
+        printf(" (at most %s%s)", cli_percent(bound, "%.1f %%", bound_text),
                figure <= bound ? "" : ": MISSED");
     }
 }
@@ -111,7 +102,7 @@ static void print_mean(const char *what, double figure, double bound)
 static void print_summary(const sp_set_summary *summary, const sp_scenario_set_bounds *bounds,
                           size_t count)
 {
-    char bias[FIGURE];
+    char bias[CLI_PERCENT];
     printf("\n%zu of %zu cases executed", summary->compared, count);
     for (int s = SP_CASE_OOM; s < SP_CASE_STATUSES; s++) {
         if (summary->of_status[s] > 0) {
@@ -120,7 +111,7 @@ static void print_summary(const sp_set_summary *summary, const sp_scenario_set_b
     }
     print_mean("\niteration time, mean absolute error", summary->iteration_time_mape,
                bounds->iteration_time_mape);
-    printf(", bias %s", percent(summary->iteration_time_bias, true, bias));
+    printf(", bias %s", cli_percent(summary->iteration_time_bias, "%+.1f %%", bias));
     if (isnan(summary->largest_bubble_error)) {
         printf("\nbubble ratio, largest error -");
     } else {

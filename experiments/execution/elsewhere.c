@@ -126,9 +126,11 @@ sp_status sp_execution_run_recorded(const sp_plan_input *in, const sp_execution_
 {
     sp_execution_options own = *options;
     sp_error failed = {0};
+    own.plans = &in->plans;
     if (path == NULL) {
-        return sp_execution_run_plans(&in->scenario, in->plans.plans, in->plans.count, options,
-                                      execution, err);
+        sp_status status = sp_execution_run(&in->scenario, &own, execution, err);
+        execution->options = options;
+        return status;
     }
     // What stays where this process is stopped from outside, or crashes.
     (void)sp_error_set(&failed, SP_ERR_INTERNAL, "the execution did not end");
@@ -141,8 +143,7 @@ sp_status sp_execution_run_recorded(const sp_plan_input *in, const sp_execution_
     if (own.record == NULL) {
         return sp_error_no_memory(err, "a record");
     }
-    status = sp_execution_run_plans(&in->scenario, in->plans.plans, in->plans.count, &own,
-                                    execution, &failed);
+    status = sp_execution_run(&in->scenario, &own, execution, &failed);
     execution->options = options;
     if (status == SP_OK) {
         return write_record(path, own.record, err);

@@ -70,21 +70,15 @@ sp_memory_options sp_execution_memory(const sp_scenario *scenario, const sp_back
     return memory;
 }
 
-static sp_status begin(const sp_scenario *scenario, const sp_execution_options *options,
-                       executor *e, sp_execution *execution, sp_error *err)
+static sp_status find_device(const sp_execution_options *options, sp_device_info *device,
+                             sp_error *err)
 {
-    *execution = (sp_execution){.options = options};
-    *e = (executor){.scenario = *scenario, .options = options, .execution = execution};
-    e->scenario.memory = sp_execution_memory(scenario, options->backend);
-    execution->stack = e->scenario.memory.stack;
     if (options->executed != NULL) {
-        execution->device = options->executed->device;
-        return SP_OK;
+        *device = options->executed->device;
     }
-    if (options->taker != NULL) {
-        return SP_OK;
-    }
-    return sp_backend_device_info(options->backend, options->device, &execution->device, err);
+    return options->executed != NULL || options->taker != NULL
+               ? SP_OK
+               : sp_backend_device_info(options->backend, options->device, device, err);
 }
 
 void sp_execution_fini(sp_execution *execution)
@@ -97,14 +91,6 @@ void sp_execution_fini(sp_execution *execution)
     sp_result_fini(&execution->predicted);
     sp_result_fini(&execution->measured);
     *execution = (sp_execution){0};
-}
-
-static sp_status end(sp_execution *execution, sp_status status)
-{
-    if (status != SP_OK) {
-        sp_execution_fini(execution);
-    }
-    return status;
 }
 
 static sp_run_request request_of(const executor *e, const sp_step_view *view)
@@ -311,45 +297,44 @@ static sp_status execute_batch(void *context, const sp_step_view *view, sp_error
     return execute_here(e, view, &request, err);
 }
 
-// What simulation and execution have in common.
-static sp_evaluate_options evaluation(executor *e)
+// Plans that are given, or those of the scenario's own batches.
+static sp_status evaluate(executor *e, const sp_evaluate_options *how, sp_error *err)
 {
     const sp_execution_options *options = e->options;
-    return (sp_evaluate_options){
-        .engine = {.memory_points = options->memory_points || options->compare_memory},
-        .no_bounds = !options->bounds,
-        .threads = options->threads,
-        .observer = execute_batch,
-        .observer_context = e};
-}
-
-sp_status sp_execution_run_plans(const sp_scenario *scenario, const sp_plan *plans, int count,
-                                 const sp_execution_options *options, sp_execution *execution,
-                                 sp_error *err)
-{
-    executor e;
-    sp_status status = begin(scenario, options, &e, execution, err);
-    const sp_evaluate_options evaluate = evaluation(&e);
-    if (status == SP_OK) {
-        status =
-            sp_evaluate_plans(&e.scenario, plans, count, &evaluate, &execution->predicted, err);
+    const sp_result_file *executed = options->executed;
+    sp_result *predicted = &e->execution->predicted;
+    sp_batches batches = {0};
+    if (executed != NULL || options->plans != NULL) {
+        const sp_plan_file *given = executed != NULL ? &executed->plans : options->plans;
+        return sp_evaluate_plans(&e->scenario, given->plans, given->count, how, predicted, err);
     }
-    return end(execution, status);
+    sp_status status = sp_evaluate_batches(&e->scenario, &batches, err);
+    if (status == SP_OK) {
+        status = sp_evaluate(&e->scenario, &batches, how, predicted, err);
+    }
+    sp_batches_fini(&batches);
+    return status;
 }
 
 sp_status sp_execution_run(const sp_scenario *scenario, const sp_execution_options *options,
                            sp_execution *execution, sp_error *err)
 {
-    executor e;
-    sp_batches batches = {0};
-    sp_status status = begin(scenario, options, &e, execution, err);
-    const sp_evaluate_options evaluate = evaluation(&e);
+    executor e = {.scenario = *scenario, .options = options, .execution = execution};
+    const sp_evaluate_options how = {
+        .engine = {.memory_points = options->memory_points || options->compare_memory},
+        .no_bounds = !options->bounds,
+        .threads = options->threads,
+        .observer = execute_batch,
+        .observer_context = &e};
+    *execution = (sp_execution){.options = options};
+    e.scenario.memory = sp_execution_memory(scenario, options->backend);
+    execution->stack = e.scenario.memory.stack;
+    sp_status status = find_device(options, &execution->device, err);
     if (status == SP_OK) {
-        status = sp_evaluate_batches(&e.scenario, &batches, err);
+        status = evaluate(&e, &how, err);
     }
-    if (status == SP_OK) {
-        status = sp_evaluate(&e.scenario, &batches, &evaluate, &execution->predicted, err);
+    if (status != SP_OK) {
+        sp_execution_fini(execution);
     }
-    sp_batches_fini(&batches);
-    return end(execution, status);
+    return status;
 }

@@ -53,12 +53,7 @@ sp_status sp_set_run_case(const sp_scenario_case *of, const sp_execution_options
     sp_error reason = {0};
     *outcome =
         (sp_case_outcome){.of = of, .clock = options->clock, .speed = (double)NAN, .runs = 1};
-    const sp_result_file *executed = options->executed;
-    sp_status status =
-        executed != NULL
-            ? sp_execution_run_plans(&of->scenario, executed->plans.plans, executed->plans.count,
-                                     options, &execution, &reason)
-            : sp_execution_run(&of->scenario, options, &execution, &reason);
+    sp_status status = sp_execution_run(&of->scenario, options, &execution, &reason);
     switch (status) {
     case SP_OK:
         take_predicted(&execution, outcome);
