@@ -341,10 +341,6 @@ static const char *factor_text(double factor, char text[FACTOR])
 
 static void print_row(const comparison *cmp, const row *r)
 {
-    if (r->status != SP_OK) {
-        printf("%-12s infeasible: %s\n", r->name, r->reason);
-        return;
-    }
     const sp_result *result = &r->result;
     double n = (double)result->batch_count;
     double solver_ms = 0.0;
@@ -372,10 +368,6 @@ static void print_best_row(const comparison *cmp, const row *r)
     char factor[FACTOR];
     char stated[FACTOR] = "-";
     char layout[FACTOR];
-    if (r->status != SP_OK) {
-        printf("%-18s infeasible: %s\n", r->name, r->reason);
-        return;
-    }
     const sp_result *result = &r->result;
     double ms = sp_result_iteration_ms(result);
     if (isfinite(r->stated_ms)) {
@@ -390,10 +382,6 @@ static void print_best_row(const comparison *cmp, const row *r)
 
 static void print_schedule_row(const comparison *cmp, const row *r)
 {
-    if (r->status != SP_OK) {
-        printf("%-12s infeasible: %s\n", r->name, r->reason);
-        return;
-    }
     const sp_result *result = &r->result;
     size_t ranks = (size_t)result->layout.dp * (size_t)result->layout.pp;
     double most = 0.0;
@@ -411,6 +399,19 @@ static void print_schedule_row(const comparison *cmp, const row *r)
                sp_gib_from_bytes(sp_result_margin_bytes(result)), cli_memory_word(result));
     } else {
         printf(" %9s %9s  %s\n", "-", "-", cli_memory_word(result));
+    }
+}
+
+static void print_rows(const comparison *cmp, int width,
+                       void (*print)(const comparison *cmp, const row *r))
+{
+    for (int i = 0; i < cmp->count; i++) {
+        const row *r = &cmp->rows[i];
+        if (r->status == SP_OK) {
+            print(cmp, r);
+        } else {
+            printf("%-*s infeasible: %s\n", width, r->name, r->reason);
+        }
     }
 }
 
@@ -436,9 +437,7 @@ static void print_schedules(const comparison *cmp)
     }
     printf("%-12s %14s %9s %10s %13s %9s %9s %9s %9s  %s\n", "schedule", "iteration ms", "speed-up",
            "bubble", "longest stage", "units", "last rank", "peak GiB", "margin", "status");
-    for (int i = 0; i < cmp->count; i++) {
-        print_schedule_row(cmp, &cmp->rows[i]);
-    }
+    print_rows(cmp, 12, print_schedule_row);
 }
 
 static void print_table(const comparison *cmp)
@@ -459,17 +458,13 @@ static void print_table(const comparison *cmp)
         printf("%-18s %12s %8s %12s %8s %9s %9s %9s %9s  %s\n", "strategy", "iteration ms",
                "speed-up", "stated ms", "layout's", "MFU full", "bubble", "peak GiB", "margin",
                "status; best layout");
-        for (int i = 0; i < cmp->count; i++) {
-            print_best_row(cmp, &cmp->rows[i]);
-        }
+        print_rows(cmp, 18, print_best_row);
         return;
     }
     printf("%-12s %14s %9s %12s %11s %9s %10s %10s %9s %9s %9s %10s %8s %9s  %s\n", "strategy",
            "iteration ms", "speed-up", "tokens/s/GPU", "TFLOP/s/GPU", "MFU full", "MFU causal",
            "bubble", "peak GiB", "margin", "imbalance", "gap", "packs", "solver ms", "status");
-    for (int i = 0; i < cmp->count; i++) {
-        print_row(cmp, &cmp->rows[i]);
-    }
+    print_rows(cmp, 12, print_row);
 }
 
 static int run(const void *given, const cli_operands *operands)

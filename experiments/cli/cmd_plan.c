@@ -49,30 +49,20 @@ static sp_status make_plans(const plan_args *args, const sp_scenario *scenario, 
     return status != SP_OK ? status : closed;
 }
 
-static double predicted_ms(const sp_batch_result *batch)
-{
-    return sp_ms_from_ns(batch->iteration_ns);
-}
-
-static double bound_ms(const sp_batch_result *batch)
-{
-    return batch->facts.lower_bound_ns / SP_NS_PER_MS;
-}
-
 // A name that is not UTF-8 has no place in JSON: its key is left out.
 static int print_plans_json(const plan_args *args, const sp_result *result)
 {
     json_t *batches = json_array();
     for (size_t b = 0; b < result->batch_count; b++) {
         const sp_batch_result *batch = &result->batches[b];
-        json_array_append_new(batches,
-                              json_pack("{s:I, s:I, s:I, s:o, s:o, s:o}", "samples",
-                                        (json_int_t)batch->facts.samples, "tokens",
-                                        (json_int_t)batch->facts.tokens, "microbatches",
-                                        (json_int_t)batch->facts.microbatches, "predicted_ms",
-                                        sp_json_figure(predicted_ms(batch)), "lower_bound_ms",
-                                        sp_json_figure(bound_ms(batch)), "solver_ms",
-                                        sp_json_figure(batch->facts.solver_ms)));
+        json_array_append_new(
+            batches,
+            json_pack("{s:I, s:I, s:I, s:o, s:o, s:o}", "samples", (json_int_t)batch->facts.samples,
+                      "tokens", (json_int_t)batch->facts.tokens, "microbatches",
+                      (json_int_t)batch->facts.microbatches, "predicted_ms",
+                      sp_json_figure(sp_ms_from_ns(batch->iteration_ns)), "lower_bound_ms",
+                      sp_json_figure(batch->facts.lower_bound_ns / SP_NS_PER_MS), "solver_ms",
+                      sp_json_figure(batch->facts.solver_ms)));
     }
     return cli_print_json(json_pack("{s:s, s:o*, s:s, s:s, s:b, s:b, s:o}", "schema",
                                     "slimpack/plan-summary/1", "plan", json_string(args->output),
@@ -93,7 +83,7 @@ static int print_plans(const plan_args *args, const sp_result *result)
         char tokens[CLI_GROUPED];
         printf("%5zu %8lld %12s %8lld %14.1f %14.1f\n", b, (long long)batch->facts.samples,
                cli_grouped(batch->facts.tokens, tokens), (long long)batch->facts.microbatches,
-               predicted_ms(batch), bound_ms(batch));
+               sp_ms_from_ns(batch->iteration_ns), batch->facts.lower_bound_ns / SP_NS_PER_MS);
     }
     printf("plan in %s%s\n", args->output, sp_result_is_oom(result) ? ", OUT OF MEMORY" : "");
     return 0;

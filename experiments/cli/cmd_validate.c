@@ -2,10 +2,15 @@
 #include "experiments/cli/validate_modes.h"
 #include "experiments/execution/steady_case.h"
 
+static bool says_how(const cli_execute *execute)
+{
+    return execute->clock != NULL || execute->precision != NULL || execute->device != 0 ||
+           execute->seed != 0 || execute->steps != 0 || execute->options.count > 0;
+}
+
 // Nothing is executed here: an export has no report, and what was executed states how.
 static const char *wrong_elsewhere_usage(const cli_validate *args)
 {
-    const cli_execute *execute = &args->execute;
     if (args->export == NULL && args->executed == NULL) {
         return NULL;
     }
@@ -18,9 +23,7 @@ static const char *wrong_elsewhere_usage(const cli_validate *args)
     if (args->export != NULL && args->output != NULL) {
         return "-o keeps a report, --export has none";
     }
-    if (args->executed != NULL &&
-        (execute->clock != NULL || execute->precision != NULL || execute->device != 0 ||
-         execute->seed != 0 || execute->steps != 0 || execute->options.count > 0)) {
+    if (args->executed != NULL && says_how(&args->execute)) {
         return "--executed has its own --device, --clock, --precision, --seed, --steps and "
                "--option";
     }
@@ -44,14 +47,11 @@ static const char *wrong_backend_usage(const cli_validate *args, int operands)
 
 static const char *wrong_usage(const cli_validate *args, int operands)
 {
-    const cli_execute *execute = &args->execute;
-    if (execute->backend != NULL) {
+    if (args->execute.backend != NULL) {
         return wrong_backend_usage(args, operands);
     }
-    if (args->output != NULL || execute->clock != NULL || execute->precision != NULL ||
-        execute->device != 0 || execute->seed != 0 || execute->steps != 0 ||
-        execute->options.count > 0 || args->repeat != 0 || args->export != NULL ||
-        args->executed != NULL) {
+    if (args->output != NULL || says_how(&args->execute) || args->repeat != 0 ||
+        args->export != NULL || args->executed != NULL) {
         return "-o, --export, --executed, --repeat, --device, --clock, --precision, --seed, "
                "--steps and --option need "
                "--backend";

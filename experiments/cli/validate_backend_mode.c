@@ -104,9 +104,6 @@ int cli_validate_with_backend(const cli_validate *args)
     if (sp_json_read_file(args->scenario, 0, &document, &err) != SP_OK) {
         return cli_fail(&err);
     }
-    if (!sp_is_scenario_set(document)) {
-        return validate_scenario(args, document);
-    }
-    return args->export != NULL ? cli_validate_export(args, document)
-                                : cli_validate_set_with_backend(args, document);
+    return sp_is_scenario_set(document) ? cli_validate_set_with_backend(args, document)
+                                        : validate_scenario(args, document);
 }

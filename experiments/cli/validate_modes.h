@@ -30,14 +30,8 @@ int cli_validate_with_tables(const cli_validate *args);
 // --backend: predicts a scenario's steps, or those of every case of a set, and executes them.
 int cli_validate_with_backend(const cli_validate *args);
 
-// The same for a set that was read; takes over `document`.
+// The same for a set that was read, or with --export writes the plans of its cases; takes over
+// `document`.
 int cli_validate_set_with_backend(const cli_validate *args, json_t *document);
-
-// --export: writes the plans of a set's cases; takes over `document`.
-int cli_validate_export(const cli_validate *args, json_t *document);
-
-// How a case of a set is executed: as on the command line, by the clock that the case states where
-// the command line states none.
-cli_execute cli_execute_of_case(const cli_execute *execute, const sp_scenario_case *of);
 
 #endif

@@ -89,16 +89,9 @@ static sweep_value compare(evaluation *ev, const sweep_node *node, sweep_value a
     } else {
         return failed(ev, node, "two numbers or two strings", a.kind < b.kind ? a : b);
     }
-    switch (node->op) {
-    case OP_LT:
-        return boolean(difference < 0.0);
-    case OP_LE:
-        return boolean(difference <= 0.0);
-    case OP_GT:
-        return boolean(difference > 0.0);
-    default:
-        return boolean(difference >= 0.0);
-    }
+    bool less = node->op == OP_LT || node->op == OP_LE;
+    bool or_equal = node->op == OP_LE || node->op == OP_GE;
+    return boolean(difference == 0.0 ? or_equal : (difference < 0.0) == less);
 }
 
 static sweep_value calculate(evaluation *ev, const sweep_node *node, sweep_value a, sweep_value b)
@@ -115,23 +108,11 @@ static sweep_value calculate(evaluation *ev, const sweep_node *node, sweep_value
         }
         return result;
     }
-    switch (node->op) {
-    case OP_ADD:
-        result.number = a.number + b.number;
-        break;
-    case OP_SUB:
-        result.number = a.number - b.number;
-        break;
-    case OP_MUL:
-        result.number = a.number * b.number;
-        break;
-    case OP_DIV:
-        result.number = a.number / b.number;
-        break;
-    default:
-        result.number = fmod(a.number, b.number);
-        break;
-    }
+    result.number = node->op == OP_ADD   ? a.number + b.number
+                    : node->op == OP_SUB ? a.number - b.number
+                    : node->op == OP_MUL ? a.number * b.number
+                    : node->op == OP_DIV ? a.number / b.number
+                                         : fmod(a.number, b.number);
     return result;
 }
 
