@@ -16,7 +16,7 @@ typedef struct calibration {
     int source_count;
     fit_outcome *outcome;
     fit_solution best; // of all rows
-    int resamples;
+    int resamples, ablations;
     sp_progress progress;
     int64_t steps_done; // of the progress
     sp_error *err;
@@ -115,8 +115,8 @@ static sp_status set_up(calibration *c, const fit_options *options)
         return status;
     }
     c->resamples = options->bootstrap >= 0 ? options->bootstrap : c->spec->bootstrap;
-    int64_t steps = 1 + (int64_t)most_folds(outcome) + c->resamples +
-                    (options->ablations ? c->spec->ablation_count : 0);
+    c->ablations = options->ablations ? c->spec->ablation_count : 0;
+    int64_t steps = 1 + (int64_t)most_folds(outcome) + c->resamples + c->ablations;
     sp_progress_begin(&c->progress, "fitting", steps, options->quiet);
     return SP_OK;
 }
@@ -242,7 +242,7 @@ static sp_status round_values(calibration *c)
     return status;
 }
 
-static void find_correlations(calibration *c)
+static sp_status find_correlations(calibration *c)
 {
     fit_outcome *outcome = c->outcome;
     int count = outcome->model.constant_count;
@@ -257,6 +257,7 @@ static void find_correlations(calibration *c)
             }
         }
     }
+    return SP_OK;
 }
 
 // ---- parts of the rows ----
@@ -440,7 +441,7 @@ static sp_status ablate(calibration *c, const fit_ablation *ablation, double *pr
 static sp_status ablate_all(calibration *c)
 {
     fit_outcome *outcome = c->outcome;
-    int count = c->spec->ablation_count;
+    int count = c->ablations;
     sp_error *outer = c->err;
     outcome->ablations =
         sp_i_arena_take(&outcome->arena, (size_t)count, sizeof *outcome->ablations);
@@ -472,6 +473,8 @@ static sp_status ablate_all(calibration *c)
 sp_status fit_calibrate(const fit_spec *spec, const fit_source *sources, int source_count,
                         const fit_options *options, fit_outcome *outcome, sp_error *err)
 {
+    static sp_status (*const steps[])(calibration *) = {
+        fit_all_rows, round_values, find_correlations, cross_validate, bootstrap, ablate_all};
     calibration c = {.spec = spec,
                      .sources = sources,
                      .source_count = source_count,
@@ -483,19 +486,8 @@ sp_status fit_calibrate(const fit_spec *spec, const fit_source *sources, int sou
         fit_outcome_fini(outcome);
         return status;
     }
-    status = fit_all_rows(&c);
-    if (status == SP_OK) {
-        status = round_values(&c);
-    }
-    if (status == SP_OK) {
-        find_correlations(&c);
-        status = cross_validate(&c);
-    }
-    if (status == SP_OK) {
-        status = bootstrap(&c);
-    }
-    if (status == SP_OK && options->ablations) {
-        status = ablate_all(&c);
+    for (size_t i = 0; status == SP_OK && i < sizeof steps / sizeof *steps; i++) {
+        status = steps[i](&c);
     }
     sp_progress_end(&c.progress);
     fit_solution_fini(&c.best);

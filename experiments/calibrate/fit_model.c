@@ -206,8 +206,10 @@ static sp_status predict_row(void *context, int worker, int row, sp_error *err)
                                           p->rows->cases[row]->line, found.message[0]);
 }
 
-sp_status fit_rows_predict(const fit_rows *rows, const sp_profile *profile, const uint8_t *wanted,
-                           int threads, double *predicted, sp_error *err)
+// predicted[i] of every row with wanted[i] != 0 (NULL: all rows), the other values are left alone.
+// Of several rows that fail the first one's error is returned. Independent of `threads`.
+static sp_status predict_rows(const fit_rows *rows, const sp_profile *profile,
+                              const uint8_t *wanted, int threads, double *predicted, sp_error *err)
 {
     prediction p = {.rows = rows, .profile = profile, .wanted = wanted, .predicted = predicted};
     return sp_i_parallel_for(threads, (int)rows->count, predict_row, &p, err);
@@ -312,7 +314,7 @@ sp_status fit_model_predict(void *context, const double *constants, const uint8_
     }
     sp_status status = sp_profile_from_json(document, model->source, &profile, err);
     if (status == SP_OK) {
-        status = fit_rows_predict(model->rows, &profile, wanted, model->threads, predicted, err);
+        status = predict_rows(model->rows, &profile, wanted, model->threads, predicted, err);
         sp_profile_fini(&profile);
     }
     json_decref(document);

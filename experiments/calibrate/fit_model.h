@@ -34,11 +34,6 @@ void fit_rows_fini(fit_rows *rows);
 
 int fit_rows_table(const fit_rows *rows, size_t row);
 
-// predicted[i] of every row with wanted[i] != 0 (NULL: all rows), the other values are left alone.
-// Of several rows that fail the first one's error is returned. Independent of `threads`.
-sp_status fit_rows_predict(const fit_rows *rows, const sp_profile *profile, const uint8_t *wanted,
-                           int threads, double *predicted, sp_error *err);
-
 typedef struct fit_model {
     json_t *document; // of the profile, with what the fit sets on it; owned
     const char *source;

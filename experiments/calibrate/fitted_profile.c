@@ -1,4 +1,4 @@
-#include "experiments/calibrate/fitted_profile.h"
+#include "experiments/calibrate/fit_report.h"
 
 #include <math.h>
 #include <stdlib.h>

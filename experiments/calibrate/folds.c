@@ -13,7 +13,6 @@ typedef struct grouping {
     const sp_measurements *cases;
     sp_csv csv;
     int columns[FIT_GROUP_COLUMNS]; // that a group agrees in
-    size_t *row;                    // [cases]: of the CSV
     int *group;                     // [cases]
     int groups;
     sp_error *err;
@@ -43,39 +42,25 @@ static sp_status find_columns(grouping *g)
     return SP_OK;
 }
 
-static bool holds_cell(const sp_csv *csv, size_t row, const sp_measured_case *measured)
+// Does every case still stand in its row?
+static bool is_unchanged(const grouping *g)
 {
-    for (int c = 0; c < csv->columns; c++) {
-        const sp_csv_cell *cell = sp_csv_at(csv, row, c);
-        if (cell->line == measured->line && cell->column == measured->column) {
-            return true;
-        }
+    bool unchanged = true;
+    for (size_t i = 0; unchanged && i < g->cases->count; i++) {
+        const sp_measured_case *c = &g->cases->cases[i];
+        unchanged = c->row < g->csv.rows && sp_csv_at(&g->csv, c->row, 0)->line <= c->line &&
+                    sp_csv_at(&g->csv, c->row, g->csv.columns - 1)->line >= c->line;
     }
-    return false;
-}
-
-// Cases come in the order of their rows; a row has one for each measured column.
-static sp_status find_rows(grouping *g)
-{
-    size_t row = 0;
-    for (size_t i = 0; i < g->cases->count; i++) {
-        while (row < g->csv.rows && !holds_cell(&g->csv, row, &g->cases->cases[i])) {
-            row++;
-        }
-        if (row == g->csv.rows) {
-            return sp_error_set(g->err, SP_ERR_IO, "%s: cannot be read twice: it has changed",
-                                g->cases->path);
-        }
-        g->row[i] = row;
-    }
-    return SP_OK;
+    return unchanged;
 }
 
 static bool same_group(const grouping *g, size_t a, size_t b)
 {
+    size_t row_a = g->cases->cases[a].row;
+    size_t row_b = g->cases->cases[b].row;
     for (int i = 0; i < g->table->group_count; i++) {
-        if (strcmp(sp_csv_at(&g->csv, g->row[a], g->columns[i])->text,
-                   sp_csv_at(&g->csv, g->row[b], g->columns[i])->text) != 0) {
+        if (strcmp(sp_csv_at(&g->csv, row_a, g->columns[i])->text,
+                   sp_csv_at(&g->csv, row_b, g->columns[i])->text) != 0) {
             return false;
         }
     }
@@ -154,18 +139,17 @@ static sp_status assign_groups(const fit_spec *spec, const fit_table_spec *table
     if (status != SP_OK) {
         return status;
     }
-    sp_i_arena arena = {0};
-    g.row = sp_i_arena_take(&arena, cases->count, sizeof *g.row);
-    g.group = sp_i_arena_take(&arena, cases->count, sizeof *g.group);
-    status = arena.failed ? sp_error_no_memory(err, "folds") : find_columns(&g);
-    if (status == SP_OK) {
-        status = find_rows(&g);
+    g.group = sp_i_calloc(cases->count, sizeof *g.group);
+    status = g.group != NULL ? find_columns(&g) : sp_error_no_memory(err, "folds");
+    if (status == SP_OK && !is_unchanged(&g)) {
+        status =
+            sp_error_set(err, SP_ERR_IO, "%s: cannot be read twice: it has changed", cases->path);
     }
     if (status == SP_OK) {
         number_groups(&g);
         status = assign_found(&g, prng, folds, fold);
     }
-    sp_i_arena_free(&arena);
+    sp_i_free(g.group);
     sp_csv_fini(&g.csv);
     return status;
 }

@@ -3,11 +3,10 @@
 
 #include "experiments/calibrate/calibrate.h"
 #include "experiments/calibrate/fit_report.h"
-#include "experiments/calibrate/fitted_profile.h"
 #include "experiments/calibrate/profile_document.h"
 #include "experiments/cli/execute_options.h"
-#include "experiments/cli/plot.h"
-#include "experiments/execution/steady_case.h"
+#include "experiments/cli/report.h"
+#include "experiments/execution/set_validation.h"
 #include "sim/base/alloc.h"
 
 // Time that the measurements of --backend may take.

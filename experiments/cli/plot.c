@@ -1,4 +1,4 @@
-#include "experiments/cli/plot.h"
+#include "experiments/cli/report.h"
 
 #include <errno.h>
 #include <fcntl.h>

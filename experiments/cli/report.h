@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 #include "experiments/cli/options.h"
-#include "sim/base/status.h"
+#include "sim/plan/timeline.h"
 
 // Prints every message of the record ("error: ...") and returns its exit status.
 int cli_fail(const sp_error *err);
@@ -34,6 +34,20 @@ sp_status cli_write_json(const char *path, json_t *root, sp_error *err);
 // stream could not write is one, whether `write` looks or not.
 typedef sp_status (*cli_writer)(FILE *file, const void *what, sp_error *err);
 sp_status cli_write_file(const char *path, cli_writer write, const void *what, sp_error *err);
+
+// Figures: data for gnuplot, and gnuplot itself.
+// Is the name one that can be drawn to?
+sp_status cli_plot_check(const char *path, sp_error *err);
+
+// Draws to `path` (.png or .svg) with a script of plots/; the data, which `write` writes, stays
+// beside it, in a file of that name with ".dat" after it. Without gnuplot an SP_ERR_IO error says
+// which package to install.
+sp_status cli_plot(const char *script, const char *path, cli_writer write, const void *what,
+                   sp_error *err);
+
+// Draws two timelines of one plan, what was predicted over what was measured, on one axis of time.
+sp_status cli_plot_comparison(const char *path, const sp_timeline *predicted,
+                              const sp_timeline *measured, sp_error *err);
 
 // A command may take minutes: says before whether the file can be written, and leaves it as it is.
 sp_status cli_check_writable(const char *path, sp_error *err);

@@ -6,7 +6,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "experiments/cli/plot.h"
+#include "experiments/cli/report.h"
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/plan/plan_json.h"

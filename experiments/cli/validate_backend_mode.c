@@ -1,6 +1,6 @@
 // slimpack validate SCENARIO --backend
 
-#include "experiments/cli/plot.h"
+#include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "experiments/cli/validate_modes.h"
 #include "experiments/execution/execution_json.h"

@@ -7,7 +7,6 @@
 #include "experiments/cli/report.h"
 #include "experiments/cli/validate_modes.h"
 #include "experiments/execution/elsewhere.h"
-#include "experiments/execution/steady_case.h"
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "experiments/cli/plot.h"
+#include "experiments/cli/report.h"
 #include "experiments/cli/validate_modes.h"
 #include "experiments/measurements/published.h"
 #include "experiments/measurements/validation.h"

@@ -354,6 +354,7 @@ static sp_status read_measured(table_reader *reader, size_t row, int measured,
     bool is_number = measured_number(&reader->map, cell->text, &value);
     measured_case->measured = value;
     measured_case->at_most = reader->map.measured[measured].at_most;
+    measured_case->row = row;
     measured_case->line = cell->line;
     measured_case->column = cell->column;
     snprintf(measured_case->measured_column, sizeof measured_case->measured_column, "%s", name);
