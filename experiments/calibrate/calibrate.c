@@ -184,13 +184,16 @@ static sp_status refit(calibration *c, const fit_model *model, const double *wei
     return status;
 }
 
-static sp_status table_errors(const fit_rows *rows, const double *predicted,
+// Of tables with folds alone where `folds` is given.
+static sp_status table_errors(const fit_rows *rows, const double *predicted, const int *folds,
                               sp_prediction_errors errors[FIT_TABLES], sp_error *err)
 {
     sp_status status = SP_OK;
     for (int t = 0; status == SP_OK && t < rows->table_count; t++) {
-        status = fit_errors_of(rows->observed, predicted, rows->first[t], rows->first[t + 1],
-                               &errors[t], err);
+        if (folds == NULL || folds[t] > 0) {
+            status = fit_errors_of(rows->observed, predicted, rows->first[t], rows->first[t + 1],
+                                   &errors[t], err);
+        }
     }
     return status;
 }
@@ -237,7 +240,7 @@ static sp_status round_values(calibration *c)
     sp_status status =
         fit_model_predict(&outcome->model, constants, NULL, outcome->predicted, c->err);
     if (status == SP_OK) {
-        status = table_errors(&outcome->rows, outcome->predicted, outcome->errors, c->err);
+        status = table_errors(&outcome->rows, outcome->predicted, NULL, outcome->errors, c->err);
     }
     return status;
 }
@@ -308,12 +311,9 @@ static sp_status cross_validate(calibration *c)
     for (int k = 0; status == SP_OK && k < most; k++) {
         status = leave_out(c, k, weight, held);
     }
-    for (int t = 0; status == SP_OK && t < outcome->rows.table_count; t++) {
-        if (outcome->folds[t] > 0) {
-            status =
-                fit_errors_of(outcome->rows.observed, outcome->left_out, outcome->rows.first[t],
-                              outcome->rows.first[t + 1], &outcome->fold_errors[t], c->err);
-        }
+    if (status == SP_OK) {
+        status = table_errors(&outcome->rows, outcome->left_out, outcome->folds,
+                              outcome->fold_errors, c->err);
     }
     sp_i_arena_free(&arena);
     return status;
@@ -391,7 +391,7 @@ static sp_status predict_kept(calibration *c, fit_model *model, double *predicte
     }
     sp_status status = fit_model_predict(model, constants, NULL, predicted, c->err);
     if (status == SP_OK) {
-        status = table_errors(model->rows, predicted, result->kept, c->err);
+        status = table_errors(model->rows, predicted, NULL, result->kept, c->err);
     }
     return status;
 }
@@ -401,7 +401,7 @@ static sp_status predict_refitted(calibration *c, fit_model *model, fit_ablation
     fit_solution solution;
     sp_status status = refit(c, model, model->rows->weight, NULL, &solution);
     if (status == SP_OK) {
-        status = table_errors(model->rows, solution.predicted, result->refitted, c->err);
+        status = table_errors(model->rows, solution.predicted, NULL, result->refitted, c->err);
         for (int i = 0; i < model->constant_count; i++) {
             result->constants[model->number[i]] = solution.constants[i];
         }

@@ -43,33 +43,24 @@ static sp_status match_sources(const fit_spec *spec, const fit_source *sources, 
     return SP_OK;
 }
 
-// "key=..." with the value (taken over) as JSON; the caller frees it.
-static sp_status override_of(const char *key, json_t *value, char **text, sp_error *err)
+// "key=..." with the value (taken over) as JSON, as a JSON text; NULL when memory ran out.
+static json_t *override_of(const char *key, json_t *value)
 {
     char *dump = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    json_t *text = dump != NULL ? json_sprintf("%s=%s", key, dump) : NULL;
     json_decref(value);
-    size_t bytes = dump != NULL ? strlen(key) + strlen(dump) + 2 : 0;
-    *text = dump != NULL ? sp_i_malloc(bytes) : NULL;
-    if (*text != NULL) {
-        snprintf(*text, bytes, "%s=%s", key, dump);
-    }
     free(dump);
-    return *text != NULL ? SP_OK : sp_error_no_memory(err, "an override");
+    return text;
 }
 
-// The stack of the profile as an object, so that single switches can be overridden; *text stays
-// NULL where the profile names none.
-static sp_status stack_override(const json_t *profile, char **text, sp_error *err)
+// The stack of the profile as an object, so that single switches can be overridden.
+static json_t *stack_override(const json_t *stack)
 {
-    const json_t *stack = json_object_get(profile, "stack");
-    if (stack == NULL) {
-        return SP_OK;
-    }
     json_t *object = json_is_string(stack) ? json_object() : json_deep_copy(stack);
     if (json_is_string(stack)) {
         sp_json_put(object, "name", json_string(json_string_value(stack)));
     }
-    return override_of("stack", object, text, err);
+    return override_of("stack", object);
 }
 
 static sp_status read_tables(const fit_spec *spec, const fit_source *sources,
@@ -125,22 +116,20 @@ sp_status fit_rows_read(const fit_spec *spec, const fit_source *sources, int sou
                         sp_error *err)
 {
     const char *overrides[OVERRIDES];
-    char *start = NULL;
-    char *stack = NULL;
+    const json_t *named = json_object_get(profile, "stack");
     int count = 0;
     int source_of[FIT_TABLES];
     *rows = (fit_rows){0};
-    sp_status status = match_sources(spec, sources, source_count, source_of, err);
     // The profile that the table's map names need not be there yet: it may be the one being fitted.
-    if (status == SP_OK) {
-        status = override_of("profile", json_string(spec->profile), &start, err);
-        overrides[count++] = start;
+    json_t *start = override_of("profile", json_string(spec->profile));
+    json_t *stack = named != NULL ? stack_override(named) : NULL;
+    sp_status status = match_sources(spec, sources, source_count, source_of, err);
+    if (status == SP_OK && (start == NULL || (named != NULL && stack == NULL))) {
+        status = sp_error_no_memory(err, "an override");
     }
-    if (status == SP_OK) {
-        status = stack_override(profile, &stack, err);
-    }
+    overrides[count++] = json_string_value(start);
     if (stack != NULL) {
-        overrides[count++] = stack;
+        overrides[count++] = json_string_value(stack);
     }
     for (int i = 0; ablation != NULL && i < ablation->override_count; i++) {
         overrides[count++] = ablation->overrides[i];
@@ -151,8 +140,8 @@ sp_status fit_rows_read(const fit_spec *spec, const fit_source *sources, int sou
     if (status == SP_OK) {
         status = list_rows(spec, rows, err);
     }
-    sp_i_free(start);
-    sp_i_free(stack);
+    json_decref(start);
+    json_decref(stack);
     if (status != SP_OK) {
         fit_rows_fini(rows);
     }

@@ -183,11 +183,6 @@ typedef struct recording {
 
 // ---- one record ----
 
-static json_t *whole(double value)
-{
-    return json_integer((json_int_t)value);
-}
-
 // Values of one figure among the chosen rows.
 static json_t *range_json(const recording *r, size_t count, int figure)
 {
@@ -198,10 +193,7 @@ static json_t *range_json(const recording *r, size_t count, int figure)
         least = fmin(least, value);
         most = fmax(most, value);
     }
-    json_t *range = json_array();
-    json_array_append_new(range, whole(least));
-    json_array_append_new(range, whole(most));
-    return range;
+    return json_pack("[I, I]", (json_int_t)least, (json_int_t)most);
 }
 
 static json_t *words_json(const recording *r, size_t count, int word)
@@ -422,13 +414,10 @@ sp_status fit_profile_document(const fit_spec *spec, const fit_outcome *outcome,
     // Errors of the profile that the fit started from are not those of the fitted one.
     json_object_del(*document, "errors");
     sp_status status = add_errors(spec, outcome, *document, err);
-    sp_profile profile;
     if (status == SP_OK) {
-        status = sp_profile_from_json(*document, spec->name, &profile, err);
+        status = fit_document_check(*document, spec->name, err);
     }
-    if (status == SP_OK) {
-        sp_profile_fini(&profile);
-    } else {
+    if (status != SP_OK) {
         json_decref(*document);
         *document = NULL;
     }

@@ -266,17 +266,6 @@ static sp_status measure(const calibrate_args *args, json_t **profile, int *proc
     return status;
 }
 
-// What was measured must read as a profile before anybody gets it.
-static sp_status check_profile(const json_t *profile, sp_error *err)
-{
-    sp_profile read;
-    sp_status status = sp_profile_from_json(profile, "calibration", &read, err);
-    if (status == SP_OK) {
-        sp_profile_fini(&read);
-    }
-    return status;
-}
-
 // What a machine that changes its speed makes of a profile no later step can tell.
 static void warn_of_drift(const json_t *profile)
 {
@@ -296,7 +285,8 @@ static int calibrate_backend(const calibrate_args *args)
     int process = 0;
     sp_status status = measure(args, &profile, &process, &err);
     if (status == SP_OK) {
-        status = check_profile(profile, &err);
+        // What was measured must read as a profile before anybody gets it.
+        status = fit_document_check(profile, "calibration", &err);
     }
     if (status == SP_OK && args->output != NULL && process == 0) {
         status = cli_write_file(args->output, write_document, profile, &err);

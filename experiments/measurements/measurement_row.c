@@ -105,14 +105,12 @@ static json_t *cell_value(const char *text)
 static void cell_error(row_writer *writer, const char *name, const sp_csv_cell *cell,
                        const char *expected)
 {
-    if (cell->text[0] == '\0') {
-        sp_error_at(writer->err, SP_ERR_CONTENT, writer->csv_source, cell->line, cell->column,
-                    "column '%.*s': expected %s, got an empty cell", SHOWN, name, expected);
-        return;
+    char got[SHOWN + 4] = "an empty cell";
+    if (cell->text[0] != '\0') {
+        snprintf(got, sizeof got, "\"%.*s\"", SHOWN, cell->text);
     }
     sp_error_at(writer->err, SP_ERR_CONTENT, writer->csv_source, cell->line, cell->column,
-                "column '%.*s': expected %s, got \"%.*s\"", SHOWN, name, expected, SHOWN,
-                cell->text);
+                "column '%.*s': expected %s, got %s", SHOWN, name, expected, got);
 }
 
 // Puts a value (taken over) at a path of the document, with the objects on the way.

@@ -169,13 +169,24 @@ static size_t extend(lister *list, size_t used, const char *key)
     return more > 0 && used + (size_t)more < sizeof list->path ? used + (size_t)more : 0;
 }
 
+static bool is_axis(const sweep_spec *spec, const char *path)
+{
+    for (int a = 0; a < spec->axis_count; a++) {
+        if (strcmp(spec->axes[a].path, path) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Scalars at and below a value of an axis, or (axis -1) of the base, where no axis replaces them.
 static void list_value(lister *list, int axis, int64_t index, const json_t *json, size_t used,
                        int depth)
 {
     if (!json_is_object(json)) {
-        sweep_symbol *symbol =
-            json_is_array(json) ? NULL : symbol_at(list, axis, list->spec->axes[axis].count);
-        if (symbol != NULL) {
+        int64_t count = axis >= 0 ? list->spec->axes[axis].count : 1;
+        sweep_symbol *symbol = json_is_array(json) ? NULL : symbol_at(list, axis, count);
+        if (symbol != NULL && symbol->axis == axis) {
             symbol->values[index] = value_of(json);
         }
         return;
@@ -184,7 +195,7 @@ static void list_value(lister *list, int axis, int64_t index, const json_t *json
     json_t *member;
     json_object_foreach ((json_t *)json, key, member) {
         size_t longer = depth < DEPTH ? extend(list, used, key) : 0;
-        if (longer > 0) {
+        if (longer > 0 && !is_axis(list->spec, list->path)) {
             list_value(list, axis, index, member, longer, depth + 1);
         }
         list->path[used] = '\0';
@@ -200,36 +211,6 @@ static void list_axis(lister *list, int axis)
     }
 }
 
-static bool is_axis(const sweep_spec *spec, const char *path)
-{
-    for (int a = 0; a < spec->axis_count; a++) {
-        if (strcmp(spec->axes[a].path, path) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void list_base(lister *list, const json_t *object, size_t used, int depth)
-{
-    const char *key;
-    json_t *member;
-    json_object_foreach ((json_t *)object, key, member) {
-        size_t longer = depth < DEPTH ? extend(list, used, key) : 0;
-        if (longer > 0 && !is_axis(list->spec, list->path)) {
-            if (json_is_object(member)) {
-                list_base(list, member, longer, depth + 1);
-            } else if (!json_is_array(member)) {
-                sweep_symbol *symbol = symbol_at(list, -1, 1);
-                if (symbol != NULL && symbol->axis < 0) {
-                    symbol->values[0] = value_of(member);
-                }
-            }
-        }
-        list->path[used] = '\0';
-    }
-}
-
 // Lists every scalar of the base that no axis replaces, every axis, and the scalars inside the
 // objects that an axis takes as values (null where one of them has no such key).
 static sp_status list_symbols(sweep_spec *spec, sp_error *err)
@@ -238,7 +219,7 @@ static sp_status list_symbols(sweep_spec *spec, sp_error *err)
     for (int a = 0; a < spec->axis_count; a++) {
         list_axis(&list, a);
     }
-    list_base(&list, spec->base, 0, 0);
+    list_value(&list, -1, 0, spec->base, 0, 0);
     return list.status;
 }
 
