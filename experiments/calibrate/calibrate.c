@@ -270,8 +270,7 @@ static sp_status refit_part(calibration *c, const char *part, int number, const 
                             fit_solution *solution)
 {
     sp_error *outer = c->err;
-    sp_error inner;
-    sp_error_clear(&inner);
+    sp_error inner = {0};
     c->err = &inner;
     sp_status status = refit(c, &c->outcome->model, weight, &c->best.derivatives, solution);
     c->err = outer;
@@ -451,8 +450,7 @@ static sp_status ablate_all(calibration *c)
         status = sp_error_no_memory(outer, "ablations");
     }
     for (int a = 0; status == SP_OK && a < count; a++) {
-        sp_error inner;
-        sp_error_clear(&inner);
+        sp_error inner = {0};
         c->err = &inner;
         status = ablate(c, &c->spec->ablations[a], predicted, &outcome->ablations[a]);
         if (status != SP_OK) {

@@ -183,8 +183,7 @@ static sp_status predict_row(void *context, int worker, int row, sp_error *err)
         return SP_OK;
     }
     const sp_measurements *table = &p->rows->tables[fit_rows_table(p->rows, (size_t)row)];
-    sp_error found;
-    sp_error_clear(&found);
+    sp_error found = {0};
     sp_status status = sp_measured_case_count(p->rows->cases[row], table->kind, &found);
     if (status == SP_OK) {
         status = sp_measured_case_predict(p->rows->cases[row], table->kind, p->profile,

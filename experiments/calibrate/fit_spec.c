@@ -13,17 +13,14 @@ static const double most_value = 1e18;
 static const json_t *read_texts(sp_object *object, const char *key)
 {
     const json_t *texts = sp_object_get(object, key);
+    bool good = texts == NULL || json_is_array(texts);
     for (size_t i = 0; i < json_array_size(texts); i++) {
-        if (!json_is_string(json_array_get(texts, i))) {
-            sp_object_error(object, key, "expected an array of texts");
-            return NULL;
-        }
+        good = good && json_is_string(json_array_get(texts, i));
     }
-    if (texts != NULL && !json_is_array(texts)) {
+    if (!good) {
         sp_object_error(object, key, "expected an array of texts");
-        return NULL;
     }
-    return texts;
+    return good ? texts : NULL;
 }
 
 void fit_spec_fini(fit_spec *spec)
@@ -328,8 +325,7 @@ static void read_document(fit_spec *spec, sp_error *err)
 
 sp_status fit_spec_from_json(json_t *document, const char *source, fit_spec *spec, sp_error *err)
 {
-    sp_error own;
-    sp_error_clear(&own);
+    sp_error own = {0};
     err = err != NULL ? err : &own;
     *spec = (fit_spec){.document = document};
     snprintf(spec->source, sizeof spec->source, "%s", source);

@@ -7,8 +7,10 @@
 
 #include "sim/base/alloc.h"
 
-static const double default_step = 1e-3;
-static const double default_refresh = 0.02;
+// Of log(constant): a derivative is a difference over this step.
+static const double slope_step = 1e-3;
+// Derivatives are used again while no log of a constant has moved by more.
+static const double refresh = 0.02;
 static const double default_tolerance = 1e-8;
 // A constant that moves by less than this share has arrived.
 static const double least_move = 1e-9;
@@ -21,7 +23,7 @@ typedef struct solver {
     fit_solution *solution;
     sp_i_arena arena; // of the arrays below
     size_t parameters, rows, residuals, priors;
-    double step, refresh, tolerance;
+    double tolerance;
     uint8_t *wanted;                 // [rows]
     size_t *row_of;                  // residual number to row, for those of rows
     double *middle;                  // [parameters], of log(constant)
@@ -66,19 +68,12 @@ static sp_status allocate(solver *s)
     return s->arena.failed || kept->failed ? sp_error_no_memory(s->err, "a fit") : SP_OK;
 }
 
-static double or_default(double value, double fallback)
-{
-    return value > 0.0 ? value : fallback;
-}
-
 static sp_status prepare(solver *s)
 {
     const fit_problem *problem = s->problem;
     s->parameters = problem->parameter_count;
     s->rows = problem->row_count;
-    s->step = or_default(problem->step, default_step);
-    s->refresh = or_default(problem->refresh, default_refresh);
-    s->tolerance = or_default(problem->tolerance, default_tolerance);
+    s->tolerance = problem->tolerance > 0.0 ? problem->tolerance : default_tolerance;
     sp_status status = allocate(s);
     if (status != SP_OK) {
         return status;
@@ -180,7 +175,7 @@ static bool near_enough(const solver *s)
     bool near = derivatives->known;
     for (size_t j = 0; near && j < s->parameters; j++) {
         double moved = fabs(s->logs[j] - derivatives->at[j]);
-        near = s->want_fresh ? moved == 0.0 : moved <= s->refresh;
+        near = s->want_fresh ? moved == 0.0 : moved <= refresh;
     }
     return near;
 }
@@ -194,7 +189,7 @@ static sp_status differentiate(solver *s)
     for (size_t j = 0; status == SP_OK && j < s->parameters; j++) {
         double kept = s->constants[j];
         double x = s->logs[j];
-        double step = fmin(s->step, s->half[j]);
+        double step = fmin(slope_step, s->half[j]);
         double to = x + step <= s->middle[j] + s->half[j] ? x + step : x - step;
         s->constants[j] = constant_of_log(s, j, to);
         status = predict(s, s->shifted);

@@ -33,11 +33,8 @@ typedef struct fit_problem {
     const double *observed; // [rows], > 0
     const double *weight;   // [rows]; rows of weight 0 are not asked for
     size_t row_count;
-    double scale; // of a residual log(predicted / observed)
-    bool squares; // plain least squares in place of the soft-L1 loss
-    // Derivatives are differences over this step of log(constant), and are used again while no
-    // constant has moved by more than `refresh`. 0: 1e-3 and 0.02.
-    double step, refresh;
+    double scale;     // of a residual log(predicted / observed)
+    bool squares;     // plain least squares in place of the soft-L1 loss
     double tolerance; // ends when the loss falls by less than this share; 0: 1e-8
     int most_iterations;
     fit_predict predict;

@@ -59,17 +59,6 @@ void sp_held_memory_add(sp_held_memory *held, int pp, const sp_timeline *timelin
 
 // ---- runs ----
 
-// Memory is predicted for the software that executes, unless the scenario asks for another.
-sp_memory_options sp_execution_memory(const sp_scenario *scenario, const sp_backend *backend)
-{
-    sp_memory_options memory = scenario->memory;
-    const char *stack = sp_backend_stack(backend);
-    if (!scenario->stack_given && stack != NULL) {
-        sp_stack_builtin(stack, &memory.stack);
-    }
-    return memory;
-}
-
 static sp_status find_device(const sp_execution_options *options, sp_device_info *device,
                              sp_error *err)
 {
@@ -327,7 +316,11 @@ sp_status sp_execution_run(const sp_scenario *scenario, const sp_execution_optio
         .observer = execute_batch,
         .observer_context = &e};
     *execution = (sp_execution){.options = options};
-    e.scenario.memory = sp_execution_memory(scenario, options->backend);
+    // Memory is predicted for the software that executes, unless the scenario asks for another.
+    const char *stack = sp_backend_stack(options->backend);
+    if (!scenario->stack_given && stack != NULL) {
+        sp_stack_builtin(stack, &e.scenario.memory.stack);
+    }
     execution->stack = e.scenario.memory.stack;
     sp_status status = find_device(options, &execution->device, err);
     if (status == SP_OK) {

@@ -80,7 +80,4 @@ sp_status sp_execution_run(const sp_scenario *scenario, const sp_execution_optio
 
 void sp_execution_fini(sp_execution *execution);
 
-// The scenario's memory with the stack that a prediction for this backend is made with.
-sp_memory_options sp_execution_memory(const sp_scenario *scenario, const sp_backend *backend);
-
 #endif

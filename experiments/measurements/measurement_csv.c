@@ -262,8 +262,7 @@ static void check_header(csv_reader *reader)
 
 static sp_status read_owned(sp_csv *csv, size_t bytes, const char *source, sp_error *err)
 {
-    sp_error own;
-    sp_error_clear(&own);
+    sp_error own = {0};
     csv_reader reader = {.csv = csv,
                          .source = source,
                          .err = err != NULL ? err : &own,

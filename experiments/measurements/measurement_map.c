@@ -486,8 +486,7 @@ static void read_rows(map_reader *reader, sp_object *root)
 sp_status sp_map_from_json(json_t *document, const char *source, const char *csv_source,
                            const sp_csv *csv, sp_map *map, sp_error *err)
 {
-    sp_error own;
-    sp_error_clear(&own);
+    sp_error own = {0};
     *map = (sp_map){.document = document, .source = source};
     map_reader reader = {
         .map = map, .csv = csv, .csv_source = csv_source, .err = err != NULL ? err : &own};

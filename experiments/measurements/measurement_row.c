@@ -226,8 +226,7 @@ static void set_columns(row_writer *writer, const sp_map_column *columns, size_t
 sp_status sp_map_row(const sp_map *map, const sp_csv *csv, const char *csv_source, size_t row,
                      int measured, bool baseline, json_t **document, sp_error *err)
 {
-    sp_error own;
-    sp_error_clear(&own);
+    sp_error own = {0};
     err = err != NULL ? err : &own;
     // Errors of other rows may stand there already.
     int before = err->count + err->dropped;

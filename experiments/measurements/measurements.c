@@ -377,8 +377,7 @@ static sp_status read_scenario(table_reader *reader, size_t row, json_t *documen
                                sp_measured_case *measured_case)
 {
     char source[SP_SOURCE_NAME];
-    sp_error found;
-    sp_error_clear(&found);
+    sp_error found = {0};
     int line = sp_csv_at(&reader->csv, row, 0)->line;
     snprintf(source, sizeof source, "%s:%d", reader->measurements->path, line);
     sp_status status = SP_OK;

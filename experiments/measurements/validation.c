@@ -12,13 +12,6 @@ bool sp_validation_is_difference(sp_measured kind)
     return kind == SP_MEASURED_BUBBLE_RATE || kind == SP_MEASURED_FITS;
 }
 
-double sp_validation_bounded_error(const sp_validation *validation)
-{
-    return validation->measurements->kind == SP_MEASURED_BUBBLE_RATE
-               ? fabs(validation->errors.worst)
-               : validation->errors.mean;
-}
-
 // ---- simulation ----
 
 static double error_of(const sp_measured_case *measured, sp_measured kind, double computed)
@@ -274,8 +267,9 @@ static sp_status sum_up(sp_validation *validation, sp_error *err)
     if (status == SP_OK) {
         sp_prediction_errors_of(errors, count, &validation->errors);
         sp_prediction_errors_of(plain, count, &validation->plain_errors);
-        validation->within_bound = measurements->bound < 0.0 ||
-                                   sp_validation_bounded_error(validation) <= measurements->bound;
+        bool largest = measurements->kind == SP_MEASURED_BUBBLE_RATE;
+        double bounded = largest ? fabs(validation->errors.worst) : validation->errors.mean;
+        validation->within_bound = measurements->bound < 0.0 || bounded <= measurements->bound;
         status = sp_ranking_of(measurements, rows, &validation->ranking, err);
     }
     sp_i_arena_free(&arena);

@@ -115,8 +115,7 @@ static sp_status plan_line(void *context, int worker, void *item, sp_error *err)
     const stream *s = context;
     batch_line *line = item;
     sp_lengths lengths;
-    sp_error found;
-    sp_error_clear(&found);
+    sp_error found = {0};
     sp_status status = stream_read_lengths(line->text, line->bytes, s->options->name,
                                            line->answer.line, &lengths, err);
     sp_i_free(line->text);

@@ -276,8 +276,7 @@ sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int
 {
     int64_t digit[SWEEP_AXES];
     sweep_spec_digits(evaluator->spec, combination, digit);
-    sp_error reason;
-    sp_error_clear(&reason);
+    sp_error reason = {0};
     json_t *keys = NULL;
     sweep_status status = SWEEP_INVALID;
     const char *expected;

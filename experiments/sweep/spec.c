@@ -226,8 +226,7 @@ static sp_status list_symbols(sweep_spec *spec, sp_error *err)
 sp_status sweep_spec_from_json(json_t *document, const char *source, sweep_spec *spec,
                                sp_error *err)
 {
-    sp_error own;
-    sp_error_clear(&own);
+    sp_error own = {0};
     err = err != NULL ? err : &own;
     *spec = (sweep_spec){.document = document};
     snprintf(spec->source, sizeof spec->source, "%s", source);

@@ -87,8 +87,7 @@ static int unexpected(parser *in, const char *wanted)
 sp_status sweep_where_parse(const char *text, const char *source, const sweep_symbols *symbols,
                             sweep_where **where, sp_error *err)
 {
-    sp_error own;
-    sp_error_clear(&own);
+    sp_error own = {0};
     parser in = {.text = text, .next = text, .symbols = symbols, .err = err != NULL ? err : &own};
     size_t length = strlen(text);
     *where = NULL;
