@@ -85,6 +85,7 @@ typedef struct sp_schedule_costs {
     // * pp * chunks + virtual stage], and what each rank has for them, [data-parallel rank * pp +
     // rank]. NULL: any amount.
     const int64_t *token_bytes, *room_bytes;
+    double kept_share; // of that, what packs keep whose forward runs again
 } sp_schedule_costs;
 
 // Fills the plan (initialised, empty) from its packing and layout. `costs` may be NULL unless the

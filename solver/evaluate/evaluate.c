@@ -11,6 +11,7 @@ static sp_status resolve(sp_i_evaluation *ev, sp_error *err);
 static void warn_of_batches(sp_result *result, const sp_batches *batches);
 static void warn_of_delayed(sp_i_evaluation *ev, sp_status status);
 static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing);
+static void warn_of_repeats(sp_i_evaluation *ev, const sp_plan *plan);
 static sp_status evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *batch,
                                 int64_t context, sp_error *err);
 static sp_status evaluate_plan(sp_i_evaluation *ev, int index, const sp_plan *plan, sp_error *err);
@@ -276,11 +277,28 @@ static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *
 {
     sp_i_step_count(&ev->steps, plan->packing, facts);
     warn_of_idle_ranks(ev, plan->packing);
+    warn_of_repeats(ev, plan);
     if (plan->packing->dropped_count + plan->packing->delayed_count > 0) {
         ev->steps.result->lossless = false;
     }
     sp_status status = sp_i_step_simulate(&ev->steps, index, plan, costs, facts, err);
     return status == SP_OK ? diagnose_oom(ev, plan->packing, err) : status;
+}
+
+// What a strategy does where memory is short, unless its order always does.
+static void warn_of_repeats(sp_i_evaluation *ev, const sp_plan *plan)
+{
+    const sp_pack_list *packs = &plan->packing->forward;
+    size_t again = 0;
+    for (size_t k = 0; k < packs->count; k++) {
+        again += packs->packs[k].runs_again;
+    }
+    if (again > 0) {
+        sp_warnings_add(&ev->steps.result->warnings,
+                        "memory is short: %zu of %zu packs run their forward again before their "
+                        "backward",
+                        again, packs->count);
+    }
 }
 
 static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing)

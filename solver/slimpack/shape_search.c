@@ -275,6 +275,7 @@ static sp_status try_starts(sp_i_shape_search *search, const sp_i_rank_samples *
                                            {0.17, 0.02, 0.3}, {0.0, 0.25, 0.0}, {0.0, 1.5, 0.0}};
     double packs = best_count(search, samples, work_s);
     sp_i_shape shape = {.shorts_first = 0.5,
+                        .retained = search->retained,
                         .slice_tokens =
                             search->slice_tokens > 0 ? search->slice_tokens : LEAST_SLICE};
     set_rates(search, samples, &shape.forward);

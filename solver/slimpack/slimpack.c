@@ -120,7 +120,7 @@ sp_status sp_i_pack_slimpack(const sp_strategy_input *input, sp_packing *packing
 }
 
 // Actions timed to see whether gradients should run apart.
-enum { GLANCE = 60000 };
+enum { GLANCE = 15000 };
 
 // Weight gradients of their own hold activations for longer, and some ranks have no idle time for
 // them: whole backwards are searched as well where they look faster, or where memory is short. The
@@ -165,7 +165,7 @@ sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *pack
 // ---- model chunks of each rank, and the layers of every virtual stage ----
 
 // Actions timed for a first look at each cut, and again for each of those that look best.
-enum { FIRST_LOOK = 60000, SECOND_LOOK = 240000, SECOND_LOOKS = 3 };
+enum { FIRST_LOOK = 15000, SECOND_LOOK = 60000, SECOND_LOOKS = 3 };
 
 enum { MOST_CHUNKS = 10 };
 

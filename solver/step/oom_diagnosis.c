@@ -166,6 +166,7 @@ static bool add_own_slices(const sp_packing *from, const sp_pack_list *list, con
                 begun = ok = sp_pack_list_begin(to, 0, c->dp_count);
                 if (ok) {
                     to->packs[to->count - 1].microbatch = pack->microbatch - first;
+                    to->packs[to->count - 1].runs_again = pack->runs_again;
                 }
             }
             ok = ok && sp_i_add_slice(from->batch, *slice, to);

@@ -22,6 +22,7 @@ typedef struct sp_fullest_pack {
     // from the backward of their sample's last slice to their own.
     int64_t summed_tokens;
     int64_t waiting_tokens; // of them after the last pack so far: 0 in the end
+    int64_t again_tokens;   // of a pack whose forward runs again
 } sp_fullest_pack;
 
 // Of every data-parallel rank, [packing->dp]; `cp` ranks share each pack of one of them.
@@ -36,6 +37,7 @@ typedef struct sp_pack_memory {
                            // until the weight gradient
     double *running;       // [virtual stages] while any pack runs, beside what packs hold
     double *sums;          // [virtual stages] the sums of gradients of keys and values
+    double *kept;          // [virtual stages] for each token of a pack whose forward runs again
     sp_fullest_pack packs; // what the tables of virtual stages are of
 } sp_pack_memory;
 
@@ -53,6 +55,9 @@ void sp_pack_memory_measure(sp_pack_memory *memory, const sp_cost_model *cost,
 // token on every virtual stage; `split`: held until the weight gradient.
 void sp_pack_memory_room(const sp_pack_memory *memory, const sp_layout *layout, bool split,
                          int64_t limit_bytes, int64_t *token_bytes, int64_t *room_bytes);
+
+// Of the bytes of a token, what packs keep whose forward runs again; the most of all stages.
+double sp_pack_memory_kept_share(const sp_pack_memory *memory, const sp_layout *layout);
 
 // ---- PackFlow over the packs of a whole step: what its order looks at, and its outcome ----
 

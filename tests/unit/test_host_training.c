@@ -151,6 +151,15 @@ TEST(learns_regrouped)
                  SP_CAN(SLICES) | SP_CAN(REGROUPED), SP_FP64, FP64_BOUND);
 }
 
+// So little memory that forwards run again.
+TEST(learns_regrouped_and_repeated)
+{
+    trains_alike(host_llama(),
+                 "'parallel': {'pp': 2}, 'memory': {'limit_gib': 0.09422}, "
+                 "'strategy': {'kind': 'slimpack', 'slice_tokens': 8}",
+                 SP_CAN(SLICES) | SP_CAN(RECOMPUTE_ACTION), SP_FP64, FP64_BOUND);
+}
+
 TEST(learns_split)
 {
     trains_alike(host_gpt(), "'parallel': {'pp': 4}, 'schedule': {'kind': 'zb-h1'}",
