@@ -404,16 +404,23 @@ static json_t *table_json(const sp_validation *v)
     return object;
 }
 
-static json_t *tables_json(const sp_validation *validations, int count)
+static bool within_bounds(const tables *all)
+{
+    bool within = true;
+    for (int i = 0; i < all->count; i++) {
+        within = within && all->validations[i].within_bound;
+    }
+    return within;
+}
+
+static json_t *tables_json(const tables *all)
 {
     json_t *list = json_array();
-    bool within = true;
-    for (int i = 0; i < count; i++) {
-        json_array_append_new(list, table_json(&validations[i]));
-        within = within && validations[i].within_bound;
+    for (int i = 0; i < all->count; i++) {
+        json_array_append_new(list, table_json(&all->validations[i]));
     }
-    return json_pack("{s:s, s:b, s:o}", "schema", "slimpack/validation/1", "within_bounds", within,
-                     "tables", list);
+    return json_pack("{s:s, s:b, s:o}", "schema", "slimpack/validation/1", "within_bounds",
+                     (int)within_bounds(all), "tables", list);
 }
 
 // ---- figure ----
@@ -446,22 +453,13 @@ static sp_status write_figure(FILE *out, const void *what, sp_error *err)
 static int print(const cli_validate *args, const tables *all)
 {
     if (args->common.json) {
-        return cli_print_json(tables_json(all->validations, all->count));
+        return cli_print_json(tables_json(all));
     }
     print_tables(all->validations, all->count);
     for (int i = 0; args->rows && i < all->count; i++) {
         print_cases(&all->validations[i]);
     }
     return 0;
-}
-
-static bool within_bounds(const tables *all)
-{
-    bool within = true;
-    for (int i = 0; i < all->count; i++) {
-        within = within && all->validations[i].within_bound;
-    }
-    return within;
 }
 
 static int validate(const cli_validate *args, tables *all)

@@ -182,27 +182,21 @@ static sp_status run_once(const sp_scenario_case *of, const sp_execution_options
     return status;
 }
 
-// How many runs of its kind are faster; of equal ones the earlier counts as such.
-static int place(const sp_case_outcome *runs, int count, int at, bool steady)
+// Of runs of one kind the one of median time; of equal ones the earlier counts as the faster.
+static const sp_case_outcome *median(const sp_case_outcome *runs, int count, bool steady)
 {
-    int before = 0;
+    const sp_case_outcome *found = &runs[0];
     for (int i = 0; i < count; i++) {
-        if (runs[i].steady == steady && (runs[i].measured_ms < runs[at].measured_ms ||
-                                         (runs[i].measured_ms == runs[at].measured_ms && i < at))) {
-            before++;
+        int faster = 0;
+        int among = 0;
+        for (int k = 0; k < count; k++) {
+            double more_ms = runs[k].measured_ms - runs[i].measured_ms;
+            among += runs[k].steady == steady;
+            faster += runs[k].steady == steady && (k < i ? more_ms <= 0.0 : more_ms < 0.0);
         }
+        found = runs[i].steady == steady && faster == (among - 1) / 2 ? &runs[i] : found;
     }
-    return before;
-}
-
-static const sp_case_outcome *median(const sp_case_outcome *runs, int count, int among, bool steady)
-{
-    for (int i = 0; i < count; i++) {
-        if (runs[i].steady == steady && place(runs, count, i, steady) == (among - 1) / 2) {
-            return &runs[i];
-        }
-    }
-    return &runs[0];
+    return found;
 }
 
 const sp_case_outcome *sp_set_steady_run(const sp_case_outcome *runs, int count)
@@ -218,9 +212,9 @@ const sp_case_outcome *sp_set_steady_run(const sp_case_outcome *runs, int count)
         }
     }
     if (steady > 0) {
-        return median(runs, count, steady, true);
+        return median(runs, count, true);
     }
-    return known > 0 ? nearest : median(runs, count, count, false);
+    return known > 0 ? nearest : median(runs, count, false);
 }
 
 sp_status sp_set_run_steady_case(const sp_scenario_case *of, const sp_execution_options *options,

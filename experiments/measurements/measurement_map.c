@@ -144,9 +144,8 @@ static void add_measured(map_reader *reader, sp_object *object, const char *key,
         sp_object_error(object, key, "the name '%.64s' is too long", column);
         return;
     }
-    map->measured[map->measured_count].column = column;
-    map->measured[map->measured_count].settings = settings;
-    map->measured[map->measured_count].at_most = at_most;
+    map->measured[map->measured_count] =
+        (sp_map_measured){.column = column, .index = c, .settings = settings, .at_most = at_most};
     map->columns[c].measured = map->measured_count++;
     reader->named[c] = true;
 }

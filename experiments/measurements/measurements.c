@@ -138,18 +138,6 @@ static bool has_rows(const table_reader *reader)
     return false;
 }
 
-static const sp_csv_cell *measured_cell(const table_reader *reader, size_t row, int measured,
-                                        const char **name)
-{
-    for (int c = 0; c < reader->csv.columns; c++) {
-        if (reader->map.columns[c].measured == measured) {
-            *name = sp_csv_header(&reader->csv, c)->text;
-            return sp_csv_at(&reader->csv, row, c);
-        }
-    }
-    SP_UNREACHABLE("a measured column of the map is in the table");
-}
-
 static bool varies(const sp_csv *csv, int column)
 {
     for (size_t row = 1; row < csv->rows; row++) {
@@ -348,8 +336,8 @@ static bool measured_number(const sp_map *map, const char *text, double *number)
 static sp_status read_measured(table_reader *reader, size_t row, int measured,
                                sp_measured_case *measured_case)
 {
-    const char *name = "";
-    const sp_csv_cell *cell = measured_cell(reader, row, measured, &name);
+    const char *name = reader->map.measured[measured].column;
+    const sp_csv_cell *cell = sp_csv_at(&reader->csv, row, reader->map.measured[measured].index);
     double value = 0.0;
     bool is_number = measured_number(&reader->map, cell->text, &value);
     measured_case->measured = value;
