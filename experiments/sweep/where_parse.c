@@ -82,42 +82,6 @@ static int unexpected(parser *in, const char *wanted)
                       (unsigned)(unsigned char)*in->next);
 }
 
-// ---- the condition ----
-
-sp_status sweep_where_parse(const char *text, const char *source, const sweep_symbols *symbols,
-                            sweep_where **where, sp_error *err)
-{
-    sp_error own = {0};
-    parser in = {.text = text, .next = text, .symbols = symbols, .err = err != NULL ? err : &own};
-    size_t length = strlen(text);
-    *where = NULL;
-    if (length > SWEEP_WHERE_BYTES) {
-        return sp_error_in(in.err, SP_ERR_CONTENT, source, "where",
-                           "%zu characters are more than the %d that are read", length,
-                           (int)SWEEP_WHERE_BYTES);
-    }
-    in.where = sp_i_calloc(1, sizeof *in.where);
-    if (in.where == NULL) {
-        return sp_error_no_memory(in.err, "a condition");
-    }
-    in.where->source = source;
-    in.where->texts = sp_i_malloc(length + 1);
-    if (in.where->texts == NULL) {
-        sweep_where_free(in.where);
-        return sp_error_no_memory(in.err, "a condition");
-    }
-    in.where->root = parse_binary(&in, 1);
-    if (in.where->root >= 0 && (skip_blanks(&in), *in.next != '\0')) {
-        in.where->root = unexpected(&in, "an operator or the end");
-    }
-    if (in.where->root < 0) {
-        sweep_where_free(in.where);
-        return in.err->status;
-    }
-    *where = in.where;
-    return SP_OK;
-}
-
 // The binary operator that comes next, if it binds as said; else OP_VALUE.
 static sweep_op take_operator(parser *in, int binds)
 {
@@ -350,4 +314,40 @@ static int parse_binary(parser *in, int binds)
                    : add_node(in, (sweep_node){.op = op, .left = left, .right = right, .at = at});
     }
     return left;
+}
+
+// ---- the condition ----
+
+sp_status sweep_where_parse(const char *text, const char *source, const sweep_symbols *symbols,
+                            sweep_where **where, sp_error *err)
+{
+    sp_error own = {0};
+    parser in = {.text = text, .next = text, .symbols = symbols, .err = err != NULL ? err : &own};
+    size_t length = strlen(text);
+    *where = NULL;
+    if (length > SWEEP_WHERE_BYTES) {
+        return sp_error_in(in.err, SP_ERR_CONTENT, source, "where",
+                           "%zu characters are more than the %d that are read", length,
+                           (int)SWEEP_WHERE_BYTES);
+    }
+    in.where = sp_i_calloc(1, sizeof *in.where);
+    if (in.where == NULL) {
+        return sp_error_no_memory(in.err, "a condition");
+    }
+    in.where->source = source;
+    in.where->texts = sp_i_malloc(length + 1);
+    if (in.where->texts == NULL) {
+        sweep_where_free(in.where);
+        return sp_error_no_memory(in.err, "a condition");
+    }
+    in.where->root = parse_binary(&in, 1);
+    if (in.where->root >= 0 && (skip_blanks(&in), *in.next != '\0')) {
+        in.where->root = unexpected(&in, "an operator or the end");
+    }
+    if (in.where->root < 0) {
+        sweep_where_free(in.where);
+        return in.err->status;
+    }
+    *where = in.where;
+    return SP_OK;
 }
