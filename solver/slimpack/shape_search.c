@@ -42,9 +42,9 @@ static sp_status try_shape(sp_i_shape_search *search, const sp_i_rank_samples *s
         status =
             sp_i_rank_score(search->scorer, &packing, needs.pack, search->split, &tried->out, err);
     }
-    search->effort -=
-        (int64_t)(packing.forward.count + packing.backward.count) * sp_layout_vstages(layout) +
-        (int64_t)(samples->count / SAMPLES_PER_ACTION);
+    size_t actions = packing.forward.count + (search->split ? 2 : 1) * packing.backward.count;
+    search->effort -= (int64_t)actions * sp_layout_vstages(layout) +
+                      (int64_t)(samples->count / SAMPLES_PER_ACTION);
     sp_i_free(needs.pack);
     sp_packing_fini(&packing);
     return status;

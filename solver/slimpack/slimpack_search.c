@@ -14,7 +14,7 @@
 #define SEARCHING 0.9
 
 enum {
-    EFFORT = 600000, // actions timed for all ranks together, about
+    EFFORT = 500000, // actions timed for all ranks together, about
     PARTS = 12,      // in which what is left makes the slowest group faster
     VAIN = 3,
     MOST_AGAIN = 3,    // searches with less room
