@@ -246,37 +246,35 @@ static void print_tables(const sp_validation *validations, int count)
     }
 }
 
-static const char *unit_of(sp_measured kind)
-{
-    return sp_measured_is_memory(kind)        ? "GiB"
-           : kind == SP_MEASURED_TOKENS_PER_S ? "tokens/s"
-           : kind == SP_MEASURED_BUBBLE_RATE  ? "ratio"
-           : kind == SP_MEASURED_SPEEDUP      ? "x"
-           : kind == SP_MEASURED_FITS         ? "ran"
-                                              : "ms";
-}
-
-static double in_unit(sp_measured kind, double value)
-{
-    return sp_measured_is_memory(kind) ? value / SP_GIB : value;
-}
+// How the values of a kind are shown: their unit, its size in that of the kind, digits.
+static const struct {
+    const char *unit;
+    double size;
+    int digits;
+} shown[] = {
+    [SP_MEASURED_ITERATION_MS] = {"ms", 1.0, 2},
+    [SP_MEASURED_TOKENS_PER_S] = {"tokens/s", 1.0, 0},
+    [SP_MEASURED_ALLOCATOR_PEAK_BYTES] = {"GiB", SP_GIB, 3},
+    [SP_MEASURED_FIRST_RANK_RESERVED_BYTES] = {"GiB", SP_GIB, 3},
+    [SP_MEASURED_LAST_RANK_BYTES] = {"GiB", SP_GIB, 3},
+    [SP_MEASURED_BUBBLE_RATE] = {"ratio", 1.0, 5},
+    [SP_MEASURED_SPEEDUP] = {"x", 1.0, 3},
+    [SP_MEASURED_FITS] = {"ran", 1.0, 2},
+};
 
 static void print_cases(const sp_validation *validation)
 {
     const sp_measurements *m = validation->measurements;
-    int digits = m->kind == SP_MEASURED_BUBBLE_RATE                                 ? 5
-                 : sp_measured_is_memory(m->kind) || m->kind == SP_MEASURED_SPEEDUP ? 3
-                 : m->kind == SP_MEASURED_TOKENS_PER_S                              ? 0
-                                                                                    : 2;
+    int digits = shown[m->kind].digits;
     printf("\n%s, %s%s%s, in %s\n", m->name, sp_measured_names[m->kind],
-           profile_name(m)[0] != '\0' ? ", profile " : "", profile_name(m), unit_of(m->kind));
+           profile_name(m)[0] != '\0' ? ", profile " : "", profile_name(m), shown[m->kind].unit);
     printf("%6s %12s %12s %12s %10s  %s\n", "line", "measured", "computed", "delta", "error",
            "row");
     for (size_t i = 0; i < m->count; i++) {
         const sp_measured_case *c = &m->cases[i];
         const sp_validated_case *found = &validation->cases[i];
-        double measured = in_unit(m->kind, c->measured);
-        double computed = in_unit(m->kind, found->computed);
+        double measured = c->measured / shown[m->kind].size;
+        double computed = found->computed / shown[m->kind].size;
         char error[FIGURE];
         printf("%6d %12.*f %12.*f %+12.*f %10s%s%s%s\n", c->line, digits, measured, digits,
                computed, digits, computed - measured,
@@ -439,10 +437,10 @@ static sp_status write_figure(FILE *out, const void *what, sp_error *err)
         }
         fputs(written++ > 0 ? "\n\n" : "", out);
         for (size_t k = 0; k < m->count; k++) {
-            double measured = in_unit(m->kind, m->cases[k].measured);
-            double computed = in_unit(m->kind, all->validations[i].cases[k].computed);
+            double measured = m->cases[k].measured / shown[m->kind].size;
+            double computed = all->validations[i].cases[k].computed / shown[m->kind].size;
             fprintf(out, "%.9g %.9g %.6f \"%s\" \"%s\" %d\n", measured, computed,
-                    computed / measured, m->name, unit_of(m->kind), m->cases[k].line);
+                    computed / measured, m->name, shown[m->kind].unit, m->cases[k].line);
         }
     }
     return SP_OK;

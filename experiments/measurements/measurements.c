@@ -225,9 +225,7 @@ static sp_status check_kind(table_reader *reader, const sp_scenario *scenario)
                        "a table of %s needs a model", sp_measured_names[kind]);
 }
 
-static sp_status wrong_cell(const table_reader *reader, const sp_csv_cell *cell, const char *name,
-                            const char *format, ...) SP_PRINTF(4, 5);
-
+SP_PRINTF(4, 5)
 static sp_status wrong_cell(const table_reader *reader, const sp_csv_cell *cell, const char *name,
                             const char *format, ...)
 {

@@ -27,7 +27,6 @@ typedef struct parser {
 } parser;
 
 static int parse_binary(parser *in, int binds);
-static int fail(parser *in, int at, const char *format, ...) SP_PRINTF(3, 4);
 
 // ---- errors; each returns the node number that stands for one ----
 
@@ -36,6 +35,7 @@ static int character(const parser *in)
     return (int)(in->next - in->text) + 1;
 }
 
+SP_PRINTF(3, 4)
 static int fail(parser *in, int at, const char *format, ...)
 {
     char text[SP_ERROR_TEXT / 2];
