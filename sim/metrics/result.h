@@ -12,7 +12,7 @@
 #include "sim/metrics/metrics.h"
 #include "sim/model/layout.h"
 
-enum { SP_WARNINGS = 16, SP_WARNING_TEXT = 320 };
+enum { SP_WARNINGS = 16, SP_WARNING_TEXT = 512 };
 
 typedef struct sp_warnings {
     char text[SP_WARNINGS][SP_WARNING_TEXT];

@@ -30,7 +30,7 @@ case $text in
 esac
 line=$(grep 'alone needs' notes)
 case $line in
-"warning: sample 1 of 65536 tokens alone needs "*" GiB on a rank (states "*") where 40.000 are there; context parallelism over "*" data-parallel ranks would need "*) ;;
+"warning: sample 1 of 65536 tokens alone needs "*" GiB on a rank (states "*") where 40.000 are there; fits with memory.limit_gib "*", memory.recompute full ("*"); context parallelism over "*" data-parallel ranks would need "*) ;;
 *) complain "the warning: $line" ;;
 esac
 need=$(echo "$line" | sed -E 's/.*alone needs ([0-9.]+) GiB.*/\1/')
@@ -43,6 +43,11 @@ alone() { # LIMIT
 }
 expect "with the stated limit" 0 "$(alone "$need")"
 expect "with one per cent less" 1 "$(alone "$less")"
+
+# Settings that are named are enough.
+"$program" simulate s.json --quiet --set memory.recompute=full --set 'workload.lengths=[65536]' \
+    --set workload.samples_per_batch=1 >/dev/null
+expect "with recomputation" 0 "$?"
 
 # The same words in every answer.
 words=${line#warning: }

@@ -259,6 +259,42 @@ TEST(chunkflow_figure_2)
     }
 }
 
+// The same sequences in chunks of two units, one of the long one's two kept (K = 1): published are
+// 54.1 %, which no schedule has. 57.14, 47.8 and 60 % all are 1 - 24 / makespan, so useful work (24
+// units of F a rank, B = 2F) over the makespan is what the figure prints. All chunks are of two
+// units and all passes of two or four, so that the makespan, a longest path, is even in any order
+// and under any dependencies; 24 of 52 leave 53.8 %, 24 of 54 leave 55.6 %. With the repeated
+// forward counted as work (26) or that of both chunks (28) no even makespan gives 54.1 % either.
+// The schedule here fills bubbles with the repeated forward, whose input each rank keeps: 24 of 44
+// where the long sequence is first, else of 48 (a second program, which takes the longest path of
+// the same orders, agrees); were that forward to wait for the rank before, 24 of 60, 64 and 66.
+TEST(chunkflow_figure_2_with_one_chunk_kept)
+{
+    static const int64_t makespan[] = {44, 48, 48};
+    const double published = .541;
+    for (int64_t units = 2; units < 1000; units += 2) {
+        for (int busy = 24; busy <= 28; busy += 2) {
+            assert_true(fabs(1.0 - busy / (double)units - published) > 0.5e-3);
+        }
+    }
+    for (int place = 0; place < 3; place++) {
+        uniform_step step;
+        sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 1};
+        sp_schedule_spec spec = {.kind = SP_SCHEDULE_CHUNKFLOW, .retained = 1};
+        const int weights[] = {2, 2, 2};
+        int slices[] = {1, 1, 1};
+        slices[place] = 2;
+        build_packing(slices, 3, 1, &step);
+        set_costs(&layout, weights, 1000, 2000, &step);
+        simulate(&spec, &layout, &step);
+        int64_t units = step.metrics.makespan_ns / 1000;
+        print_message("long sequence at %d: makespan %lld, bubble %.4f, published %.3f\n", place,
+                      (long long)units, 1.0 - 24.0 / (double)units, published);
+        assert_int_equal(step.metrics.makespan_ns, makespan[place] * 1000);
+        uniform_step_fini(&step);
+    }
+}
+
 // One rank, N chunks, K kept: forward, the last K backward, then R and B of the others descending;
 // N-K forwards more, min(N, K) units at most.
 TEST(chunkflow_recomputes)
