@@ -1,14 +1,12 @@
 #include <math.h>
 #include <string.h>
 
-#include "experiments/cli/options.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "experiments/sweep/best_layout.h"
 #include "sim/base/alloc.h"
 #include "sim/base/progress.h"
 #include "sim/base/units.h"
-#include "sim/scenario/scenario.h"
 #include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 
@@ -22,76 +20,6 @@ typedef struct compare_args {
     bool best_layout;
     int64_t jobs;
 } compare_args;
-
-static const cli_option options[] = {
-    CLI_SET_OPTION(compare_args),
-    {.kind = CLI_STRING,
-     .name = "strategies",
-     .value = "LIST",
-     .at = offsetof(compare_args, strategies),
-     .help = "packing strategies to compare, the first is the baseline (default: all)",
-     .names = sp_strategy_names},
-    {.kind = CLI_STRING,
-     .name = "schedules",
-     .value = "LIST",
-     .at = offsetof(compare_args, schedules),
-     .help = "pipeline schedules to compare instead, with the scenario's strategy",
-     .names = sp_schedule_names},
-    CLI_FLAG_OPTION("best-layout", compare_args, best_layout,
-                    "every strategy at its own best layout, schedule and recomputation on as many "
-                    "GPUs"),
-    CLI_JOBS_OPTION(compare_args),
-    CLI_COMMON_OPTIONS(compare_args),
-    {0},
-};
-
-static const char *const examples[] = {
-    "slimpack compare experiments/demo.json --strategies packed,sorted,ffd,bfd,lpfhp",
-    "slimpack compare experiments/demo.json --set workload.context=65536 --json",
-    "slimpack compare experiments/zoo.json --schedules 1f1b,zb-h1,zb-v,slimpipe",
-    "slimpack compare experiments/demo.json --best-layout --set workload.batches=1",
-    NULL,
-};
-
-static void list_strategies(FILE *out);
-static int run(const void *given, const cli_operands *operands);
-
-const cli_command cli_cmd_compare = {
-    .name = "compare",
-    .summary = "compare packing strategies, or schedules, on the same batches",
-    .operands = "SCENARIO",
-    .min_operands = 1,
-    .max_operands = 1,
-    .description =
-        "Evaluates a scenario with several packing strategies, all on the same batches, and "
-        "prints a row for each: iteration time, speed-up over the first, tokens/s/GPU, "
-        "TFLOP/s/GPU and MFU full (by Megatron's formula, with all pairs of attention), MFU "
-        "causal (with the pairs that a causal mask keeps), bubble ratio, peak memory, imbalance "
-        "over data-parallel ranks (busiest over mean), gap to the lower bound of the batch's "
-        "work, micro-batches and solver time."
-        "\n\nWith --schedules it compares pipeline schedules: iteration time, both bubble ratios, "
-        "and the activation units that the fullest and the last pipeline rank hold. A schedule "
-        "that runs a given number of chunks per rank gets that number. A row that cannot be "
-        "planned or simulated says why."
-        "\n\nWith --best-layout every strategy is evaluated at all layouts of the scenario's GPUs "
-        "(tensor parallelism inside a node, context parallelism up to 16, pipeline and data "
-        "parallelism), with recomputation none, attention or full, the schedules 1f1b, "
-        "interleaved, "
-        "zb-h1 and zb-v unless it brings its own, and several budgets of tokens. Its row is the "
-        "fastest that fits, with the layout; beside it stands what the strategy takes in the "
-        "scenario's own layout, so that the factor of the strategy and that of the layout are told "
-        "apart. This may take minutes."
-        "\n\nAbove the rows stands how far the profile was off on logged steps like these, or why "
-        "that is not known. The margin is the memory limit less the peak; a row within a tenth of "
-        "the limit is marked tight and may run several times slower."
-        "\n\nA row that runs out of memory is marked oom; a warning (with --json its reason) says "
-        "which sample needs how much. The exit status is 1 when no row can be trained.",
-    .examples = examples,
-    .options = options,
-    .list = list_strategies,
-    .args_bytes = sizeof(compare_args),
-    .run = run,
-};
 
 static void list_strategies(FILE *out)
 {
@@ -370,7 +298,7 @@ static json_t *row_json(const comparison *cmp, const row *r)
         sp_json_put(object, cmp->of_schedules ? "schedule" : "strategy", json_string(r->name));
         sp_json_put(object, "status", json_string(status_word(r)));
         sp_json_put(object, "reason", r->reason[0] != '\0' ? json_string(r->reason) : json_null());
-        sp_json_put(object, "speedup", cli_json_figure(factor));
+        sp_json_put(object, "speedup", sp_json_figure(factor));
         if (!cmp->of_schedules) {
             bool lossless = r->status == SP_OK ? r->result.lossless
                                                : sp_strategy_is_lossless(sp_strategy_find(r->name),
@@ -385,7 +313,7 @@ static json_t *row_json(const comparison *cmp, const row *r)
             sp_json_put(object, "layouts", layouts);
             sp_json_put(object, "layout",
                         r->layout[0] != '\0' ? json_string(r->layout) : json_null());
-            sp_json_put(object, "stated_layout_ms", cli_json_figure(r->stated_ms));
+            sp_json_put(object, "stated_layout_ms", sp_json_figure(r->stated_ms));
         }
     }
     return object;
@@ -413,10 +341,6 @@ static const char *factor_text(double factor, char text[FACTOR])
 
 static void print_row(const comparison *cmp, const row *r)
 {
-    if (r->status != SP_OK) {
-        printf("%-12s infeasible: %s\n", r->name, r->reason);
-        return;
-    }
     const sp_result *result = &r->result;
     double n = (double)result->batch_count;
     double solver_ms = 0.0;
@@ -444,10 +368,6 @@ static void print_best_row(const comparison *cmp, const row *r)
     char factor[FACTOR];
     char stated[FACTOR] = "-";
     char layout[FACTOR];
-    if (r->status != SP_OK) {
-        printf("%-18s infeasible: %s\n", r->name, r->reason);
-        return;
-    }
     const sp_result *result = &r->result;
     double ms = sp_result_iteration_ms(result);
     if (isfinite(r->stated_ms)) {
@@ -462,10 +382,6 @@ static void print_best_row(const comparison *cmp, const row *r)
 
 static void print_schedule_row(const comparison *cmp, const row *r)
 {
-    if (r->status != SP_OK) {
-        printf("%-12s infeasible: %s\n", r->name, r->reason);
-        return;
-    }
     const sp_result *result = &r->result;
     size_t ranks = (size_t)result->layout.dp * (size_t)result->layout.pp;
     double most = 0.0;
@@ -483,6 +399,19 @@ static void print_schedule_row(const comparison *cmp, const row *r)
                sp_gib_from_bytes(sp_result_margin_bytes(result)), cli_memory_word(result));
     } else {
         printf(" %9s %9s  %s\n", "-", "-", cli_memory_word(result));
+    }
+}
+
+static void print_rows(const comparison *cmp, int width,
+                       void (*print)(const comparison *cmp, const row *r))
+{
+    for (int i = 0; i < cmp->count; i++) {
+        const row *r = &cmp->rows[i];
+        if (r->status == SP_OK) {
+            print(cmp, r);
+        } else {
+            printf("%-*s infeasible: %s\n", width, r->name, r->reason);
+        }
     }
 }
 
@@ -508,9 +437,7 @@ static void print_schedules(const comparison *cmp)
     }
     printf("%-12s %14s %9s %10s %13s %9s %9s %9s %9s  %s\n", "schedule", "iteration ms", "speed-up",
            "bubble", "longest stage", "units", "last rank", "peak GiB", "margin", "status");
-    for (int i = 0; i < cmp->count; i++) {
-        print_schedule_row(cmp, &cmp->rows[i]);
-    }
+    print_rows(cmp, 12, print_schedule_row);
 }
 
 static void print_table(const comparison *cmp)
@@ -531,17 +458,13 @@ static void print_table(const comparison *cmp)
         printf("%-18s %12s %8s %12s %8s %9s %9s %9s %9s  %s\n", "strategy", "iteration ms",
                "speed-up", "stated ms", "layout's", "MFU full", "bubble", "peak GiB", "margin",
                "status; best layout");
-        for (int i = 0; i < cmp->count; i++) {
-            print_best_row(cmp, &cmp->rows[i]);
-        }
+        print_rows(cmp, 18, print_best_row);
         return;
     }
     printf("%-12s %14s %9s %12s %11s %9s %10s %10s %9s %9s %9s %10s %8s %9s  %s\n", "strategy",
            "iteration ms", "speed-up", "tokens/s/GPU", "TFLOP/s/GPU", "MFU full", "MFU causal",
            "bubble", "peak GiB", "margin", "imbalance", "gap", "packs", "solver ms", "status");
-    for (int i = 0; i < cmp->count; i++) {
-        print_row(cmp, &cmp->rows[i]);
-    }
+    print_rows(cmp, 12, print_row);
 }
 
 static int run(const void *given, const cli_operands *operands)
@@ -586,3 +509,72 @@ static int run(const void *given, const cli_operands *operands)
     json_decref(cmp.root);
     return exit_status;
 }
+
+// ---- the command ----
+
+static const cli_option options[] = {
+    CLI_SET_OPTION(compare_args),
+    {.kind = CLI_STRING,
+     .name = "strategies",
+     .value = "LIST",
+     .at = offsetof(compare_args, strategies),
+     .help = "packing strategies to compare, the first is the baseline (default: all)",
+     .names = sp_strategy_names},
+    {.kind = CLI_STRING,
+     .name = "schedules",
+     .value = "LIST",
+     .at = offsetof(compare_args, schedules),
+     .help = "pipeline schedules to compare instead, with the scenario's strategy",
+     .names = sp_schedule_names},
+    CLI_FLAG_OPTION("best-layout", compare_args, best_layout,
+                    "every strategy at its own best layout, schedule and recomputation on as many "
+                    "GPUs"),
+    CLI_JOBS_OPTION(compare_args),
+    CLI_COMMON_OPTIONS(compare_args),
+    {0},
+};
+
+static const char *const examples[] = {
+    "slimpack compare experiments/demo.json --strategies packed,sorted,ffd,bfd,lpfhp",
+    "slimpack compare experiments/demo.json --set workload.context=65536 --json",
+    "slimpack compare experiments/zoo.json --schedules 1f1b,zb-h1,zb-v,slimpipe",
+    "slimpack compare experiments/demo.json --best-layout --set workload.batches=1",
+    NULL,
+};
+
+const cli_command cli_cmd_compare = {
+    .name = "compare",
+    .summary = "compare packing strategies, or schedules, on the same batches",
+    .operands = "SCENARIO",
+    .min_operands = 1,
+    .max_operands = 1,
+    .description =
+        "Evaluates a scenario with several packing strategies, all on the same batches, and "
+        "prints a row for each: iteration time, speed-up over the first, tokens/s/GPU, "
+        "TFLOP/s/GPU and MFU full (by Megatron's formula, with all pairs of attention), MFU "
+        "causal (with the pairs that a causal mask keeps), bubble ratio, peak memory, imbalance "
+        "over data-parallel ranks (busiest over mean), gap to the lower bound of the batch's "
+        "work, micro-batches and solver time."
+        "\n\nWith --schedules it compares pipeline schedules: iteration time, both bubble ratios, "
+        "and the activation units that the fullest and the last pipeline rank hold. A schedule "
+        "that runs a given number of chunks per rank gets that number. A row that cannot be "
+        "planned or simulated says why."
+        "\n\nWith --best-layout every strategy is evaluated at all layouts of the scenario's GPUs "
+        "(tensor parallelism inside a node, context parallelism up to 16, pipeline and data "
+        "parallelism), with recomputation none, attention or full, the schedules 1f1b, "
+        "interleaved, "
+        "zb-h1 and zb-v unless it brings its own, and several budgets of tokens. Its row is the "
+        "fastest that fits, with the layout; beside it stands what the strategy takes in the "
+        "scenario's own layout, so that the factor of the strategy and that of the layout are told "
+        "apart. This may take minutes."
+        "\n\nAbove the rows stands how far the profile was off on logged steps like these, or why "
+        "that is not known. The margin is the memory limit less the peak; a row within a tenth of "
+        "the limit is marked tight and may run several times slower."
+        "\n\nA row that runs out of memory is marked oom; a warning (with --json its reason) says "
+        "which sample needs how much. The exit status is 1 when no row can be trained.",
+    .examples = examples,
+    .options = options,
+    .list = list_strategies,
+    .args_bytes = sizeof(compare_args),
+    .run = run,
+};

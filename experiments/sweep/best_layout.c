@@ -116,7 +116,7 @@ static sp_status spec_of(const json_t *base, const sp_scenario *scenario, const 
 
 typedef struct finder {
     const sweep_spec *spec;
-    sweep_worker *workers;
+    sweep_evaluator evaluator;
     int64_t *combination; // [count]
     sweep_digest *digest; // [count]
     int64_t count;
@@ -147,11 +147,9 @@ static sp_status list_points(finder *f, sp_error *err)
 static sp_status evaluate_point(void *context, int worker, int point, sp_error *err)
 {
     finder *f = context;
-    int64_t digit[SWEEP_AXES];
     char *line = NULL;
-    sweep_spec_digits(f->spec, f->combination[point], digit);
-    sp_status status =
-        sweep_evaluate_point(&f->workers[worker], digit, &line, &f->digest[point], err);
+    sp_status status = sweep_evaluate_point(&f->evaluator, worker, f->combination[point], &line,
+                                            &f->digest[point], err);
     free(line);
     return status;
 }
@@ -182,21 +180,9 @@ static sp_status take_best(const finder *f, sweep_best_layout *best, sp_error *e
 
 static sp_status find(finder *f, int threads, sweep_best_layout *best, sp_error *err)
 {
-    sp_scenario_cache *files = NULL;
-    sweep_batch_cache *batches = NULL;
     sp_status status = list_points(f, err);
-    f->workers = sp_i_calloc((size_t)threads, sizeof *f->workers);
-    if (status == SP_OK && f->workers == NULL) {
-        status = sp_error_no_memory(err, "layouts");
-    }
     if (status == SP_OK) {
-        status = sp_scenario_cache_new(&files, err);
-    }
-    if (status == SP_OK) {
-        status = sweep_batch_cache_new(&batches, err);
-    }
-    for (int t = 0; status == SP_OK && t < threads; t++) {
-        status = sweep_worker_init(&f->workers[t], f->spec, files, batches, err);
+        status = sweep_evaluator_init(&f->evaluator, f->spec, threads, err);
     }
     if (status == SP_OK) {
         status = sp_i_parallel_for(threads, (int)f->count, evaluate_point, f, err);
@@ -204,12 +190,7 @@ static sp_status find(finder *f, int threads, sweep_best_layout *best, sp_error 
     if (status == SP_OK) {
         status = take_best(f, best, err);
     }
-    for (int t = 0; f->workers != NULL && t < threads; t++) {
-        sweep_worker_fini(&f->workers[t]);
-    }
-    sweep_batch_cache_free(batches);
-    sp_scenario_cache_free(files);
-    sp_i_free(f->workers);
+    sweep_evaluator_fini(&f->evaluator);
     sp_i_free(f->combination);
     sp_i_free(f->digest);
     return status;

@@ -3,8 +3,6 @@
 #ifndef SLIMPACK_EXPERIMENTS_SWEEP_BEST_LAYOUT_H
 #define SLIMPACK_EXPERIMENTS_SWEEP_BEST_LAYOUT_H
 
-#include <jansson.h>
-
 #include "experiments/sweep/point.h"
 
 typedef struct sweep_best_layout {

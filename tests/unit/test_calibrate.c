@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "experiments/calibrate/fit_report.h"
-#include "experiments/calibrate/fitted_profile.h"
 #include "experiments/calibrate/folds.h"
 #include "experiments/calibrate/profile_document.h"
 #include "sim/scenario/scenario.h"

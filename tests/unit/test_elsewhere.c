@@ -115,8 +115,7 @@ TEST(executed_elsewhere_is_executed_here)
             sp_set_read_executed(of, f.device.backend, "case.result.json", &executed, ERR));
         f.options.executed = &executed;
         must_succeed(sp_set_run_case(of, &f.options, &there, ERR));
-        must_succeed(sp_execution_run_plans(&of->scenario, executed.plans.plans,
-                                            executed.plans.count, &f.options, &recalled, ERR));
+        must_succeed(sp_execution_run(&of->scenario, &f.options, &recalled, ERR));
         assert_int_equal(there.status, here.status);
         assert_true(there.predicted_ms == here.predicted_ms);
         assert_true(there.predicted_ms == exported.predicted_ms);
