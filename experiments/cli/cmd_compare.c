@@ -1,6 +1,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "experiments/cli/memory_curve.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "experiments/sweep/best_layout.h"
@@ -17,7 +18,7 @@ typedef struct compare_args {
     cli_list set;
     const char *strategies;
     const char *schedules;
-    bool best_layout;
+    bool best_layout, memory_curve;
     int64_t jobs;
 } compare_args;
 
@@ -105,6 +106,9 @@ static sp_status choose_rows(const compare_args *args, comparison *cmp, sp_error
     }
     if (status == SP_OK && args->schedules != NULL && args->best_layout) {
         status = sp_error_set(err, SP_ERR_USAGE, "--best-layout tries schedules for itself");
+    }
+    if (status == SP_OK && args->memory_curve && (args->schedules != NULL || args->best_layout)) {
+        status = sp_error_set(err, SP_ERR_USAGE, "--memory-curve is of strategies in one layout");
     }
     for (int i = 0; status == SP_OK && list == NULL && sp_strategy_names[i] != NULL; i++) {
         status = add_row(cmp, sp_strategy_names[i], strlen(sp_strategy_names[i]), err);
@@ -248,7 +252,7 @@ static sp_status read_scenario(const compare_args *args, const char *path, compa
                            : status;
 }
 
-static sp_status evaluate_all(const compare_args *args, const char *path, comparison *cmp,
+static sp_status read_batches(const compare_args *args, const char *path, comparison *cmp,
                               sp_error *err)
 {
     sp_status status = read_scenario(args, path, cmp, err);
@@ -259,6 +263,13 @@ static sp_status evaluate_all(const compare_args *args, const char *path, compar
     if (status == SP_OK) {
         status = sp_evaluate_batches(&cmp->scenario, &cmp->batches, err);
     }
+    return status;
+}
+
+static sp_status evaluate_all(const compare_args *args, const char *path, comparison *cmp,
+                              sp_error *err)
+{
+    sp_status status = read_batches(args, path, cmp, err);
     sp_progress progress;
     sp_progress_begin(&progress, "comparing", cmp->count, args->common.quiet);
     for (int i = 0; status == SP_OK && i < cmp->count; i++) {
@@ -304,6 +315,8 @@ static json_t *row_json(const comparison *cmp, const row *r)
                                                : sp_strategy_is_lossless(sp_strategy_find(r->name),
                                                                          &cmp->scenario.strategy);
             sp_json_put(object, "lossless", json_boolean(lossless));
+            sp_json_put(object, "left_out_share", json_real(sp_result_left_out_share(&r->result)));
+            sp_json_put(object, "cut_share", json_real(sp_result_cut_share(&r->result)));
         }
         if (cmp->root != NULL) {
             json_t *layouts = json_object();
@@ -339,6 +352,23 @@ static const char *factor_text(double factor, char text[FACTOR])
     return text;
 }
 
+enum { LOSS = 80 };
+
+// "", or ", 12.3 % of tokens left out"
+static const char *loss_text(const sp_result *result, char text[LOSS])
+{
+    double left_out = sp_result_left_out_share(result);
+    double cut = sp_result_cut_share(result);
+    int used = snprintf(text, LOSS, "%s", result->lossless ? "" : ", not lossless");
+    if (left_out > 0.0) {
+        used = snprintf(text, LOSS, ", %.1f %% of tokens left out", 100.0 * left_out);
+    }
+    if (cut > 0.0) {
+        snprintf(text + used, (size_t)(LOSS - used), ", %.1f %% of tokens cut off", 100.0 * cut);
+    }
+    return text;
+}
+
 static void print_row(const comparison *cmp, const row *r)
 {
     const sp_result *result = &r->result;
@@ -349,6 +379,7 @@ static void print_row(const comparison *cmp, const row *r)
     }
     char tokens[CLI_SHORT_NUMBER];
     char factor[FACTOR];
+    char loss[LOSS];
     printf("%-12s %14.1f %9s %12s %11.1f %7.2f %% %8.2f %% %8.2f %% %9.2f %9.2f %9.3f %8.1f %% "
            "%8.1f %9.2f  %s%s\n",
            r->name, sp_result_iteration_ms(result), factor_text(speedup(cmp, r), factor),
@@ -359,7 +390,7 @@ static void print_row(const comparison *cmp, const row *r)
            sp_gib_from_bytes(result->peak_bytes), sp_gib_from_bytes(sp_result_margin_bytes(result)),
            sp_result_dp_max_over_mean(result), 100.0 * sp_result_gap(result),
            sp_result_microbatches(result), solver_ms / n, cli_memory_word(result),
-           result->lossless ? "" : ", not lossless");
+           loss_text(result, loss));
 }
 
 // The strategy's factor is that of best layouts, the layout's is what the stated one costs.
@@ -368,6 +399,7 @@ static void print_best_row(const comparison *cmp, const row *r)
     char factor[FACTOR];
     char stated[FACTOR] = "-";
     char layout[FACTOR];
+    char loss[LOSS];
     const sp_result *result = &r->result;
     double ms = sp_result_iteration_ms(result);
     if (isfinite(r->stated_ms)) {
@@ -377,7 +409,7 @@ static void print_best_row(const comparison *cmp, const row *r)
            factor_text(speedup(cmp, r), factor), stated, factor_text(r->stated_ms / ms, layout),
            100.0 * sp_result_mfu(result, SP_FLOPS_MEGATRON), 100.0 * sp_result_bubble_ratio(result),
            sp_gib_from_bytes(result->peak_bytes), sp_gib_from_bytes(sp_result_margin_bytes(result)),
-           cli_memory_word(result), result->lossless ? "" : ", not lossless", r->layout);
+           cli_memory_word(result), loss_text(result, loss), r->layout);
 }
 
 static void print_schedule_row(const comparison *cmp, const row *r)
@@ -467,6 +499,31 @@ static void print_table(const comparison *cmp)
     print_rows(cmp, 12, print_row);
 }
 
+static sp_status show_memory_curve(const compare_args *args, const char *path, comparison *cmp,
+                                   int *exit_status, sp_error *err)
+{
+    const char *names[MOST_ROWS];
+    json_t *curve = NULL;
+    for (int i = 0; i < cmp->count; i++) {
+        names[i] = cmp->rows[i].name;
+    }
+    sp_status status = read_batches(args, path, cmp, err);
+    if (status == SP_OK) {
+        status = cli_memory_curve(&cmp->scenario, &cmp->batches, names, cmp->count,
+                                  cli_threads(args->jobs), &curve, err);
+    }
+    if (status == SP_OK && args->common.json) {
+        *exit_status = cli_print_json(curve);
+        return SP_OK;
+    }
+    if (status == SP_OK) {
+        cli_print_headline(stdout, &cmp->scenario);
+        cli_print_memory_curve(curve);
+    }
+    json_decref(curve);
+    return status;
+}
+
 static int run(const void *given, const cli_operands *operands)
 {
     const compare_args *args = given;
@@ -474,10 +531,12 @@ static int run(const void *given, const cli_operands *operands)
     comparison cmp = {0};
     sp_error err = {0};
     sp_status status = choose_rows(args, &cmp, &err);
-    if (status == SP_OK) {
+    if (status == SP_OK && args->memory_curve) {
+        status = show_memory_curve(args, operands->items[0], &cmp, &exit_status, &err);
+    } else if (status == SP_OK) {
         status = evaluate_all(args, operands->items[0], &cmp, &err);
     }
-    if (status == SP_OK) {
+    if (status == SP_OK && !args->memory_curve) {
         if (args->common.json) {
             exit_status = cli_print_json(comparison_json(&cmp));
         } else if (cmp.of_schedules) {
@@ -497,7 +556,7 @@ static int run(const void *given, const cli_operands *operands)
             }
         }
         exit_status = cli_answer(exit_status, any);
-    } else {
+    } else if (status != SP_OK) {
         exit_status = cli_fail(&err);
     }
     for (int i = 0; cmp.rows != NULL && i < cmp.count; i++) {
@@ -529,6 +588,8 @@ static const cli_option options[] = {
     CLI_FLAG_OPTION("best-layout", compare_args, best_layout,
                     "every strategy at its own best layout, schedule and recomputation on as many "
                     "GPUs"),
+    CLI_FLAG_OPTION("memory-curve", compare_args, memory_curve,
+                    "the strategies with ever less memory, until none of them fits"),
     CLI_JOBS_OPTION(compare_args),
     CLI_COMMON_OPTIONS(compare_args),
     {0},
@@ -539,6 +600,7 @@ static const char *const examples[] = {
     "slimpack compare experiments/demo.json --set workload.context=65536 --json",
     "slimpack compare experiments/zoo.json --schedules 1f1b,zb-h1,zb-v,slimpipe",
     "slimpack compare experiments/demo.json --best-layout --set workload.batches=1",
+    "slimpack compare experiments/demo.json --memory-curve --strategies slimpack,slimpack-zb",
     NULL,
 };
 
@@ -567,6 +629,9 @@ const cli_command cli_cmd_compare = {
         "fastest that fits, with the layout; beside it stands what the strategy takes in the "
         "scenario's own layout, so that the factor of the strategy and that of the layout are told "
         "apart. This may take minutes."
+        "\n\nWith --memory-curve the strategies are evaluated with the scenario's memory, then "
+        "with four fifths of that and so on, until none of them fits: the trade of time against "
+        "memory."
         "\n\nAbove the rows stands how far the profile was off on logged steps like these, or why "
         "that is not known. The margin is the memory limit less the peak; a row within a tenth of "
         "the limit is marked tight and may run several times slower."

@@ -164,9 +164,8 @@ void sp_i_step_count(const sp_i_steps *steps, const sp_packing *packing, sp_batc
         facts->samples = (int64_t)packing->batch->documents;
     }
     facts->cut_tokens = packing->batch->cut_tokens;
-    facts->left_out_tokens =
-        tokens_of(packing->batch, packing->dropped, packing->dropped_count) +
-        tokens_of(packing->batch, packing->delayed, packing->delayed_count);
+    facts->dropped_tokens = tokens_of(packing->batch, packing->dropped, packing->dropped_count);
+    facts->delayed_tokens = tokens_of(packing->batch, packing->delayed, packing->delayed_count);
     double tokens = (double)facts->tokens;
     facts->model_flops = 3.0 * sp_model_forward_flops(model, tokens, pairs2);
     facts->full_flops = 3.0 * sp_model_forward_flops(model, tokens, full2);
