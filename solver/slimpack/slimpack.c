@@ -146,7 +146,7 @@ sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *pack
     }
     options.split = !sp_packflow_is_better(&outcome[0], &outcome[1]);
     status = sp_i_slimpack_search(input, &options, packing, &outcome[0], err);
-    if (status != SP_OK || outcome[0].lacking_bytes == 0) {
+    if (status != SP_OK || (outcome[0].lacking_bytes == 0 && !outcome[0].tight)) {
         return status;
     }
     sp_packing other;

@@ -10,6 +10,9 @@
 // A sample beyond this share of a rank's fair share gets several ranks.
 #define MERGE_SHARE 0.95
 
+// Share of the memory limit that is left besides where a step came out tight.
+#define MORE_SPARE 0.03
+
 // Part of a time limit that is searched; the rest is for writing the packs and their order down.
 #define SEARCHING 0.9
 
@@ -480,12 +483,36 @@ static bool is_hopeless(const search *s)
     return hopeless;
 }
 
+static bool is_tight(const sp_packflow_outcome *judged)
+{
+    return judged->lacking_bytes == 0 && judged->tight;
+}
+
+// Packs that leave as much memory as a step has to spare that is not tight.
+static sp_status search_with_margin(search *s, sp_packing *best, sp_packflow_outcome *judged,
+                                    sp_error *err)
+{
+    double limit_bytes = (double)s->input->scenario->memory_limit_bytes;
+    double spare_bytes = SP_MEMORY_TIGHT * limit_bytes;
+    sp_status status = SP_OK;
+    // The reckoning of the search leaves some memory out.
+    for (int again = 0; status == SP_OK && again < 2 && is_tight(judged) && !is_late(s); again++) {
+        set_spare(s, (int64_t)spare_bytes);
+        status = search_shapes(s, best, judged, err);
+        spare_bytes += MORE_SPARE * limit_bytes;
+    }
+    return status;
+}
+
 // Where no packs fit, forwards run again: of as few packs as are enough. Weight gradients of their
 // own would hold what that saves.
 static sp_status search_with_repeats(search *s, sp_packing *best, sp_packflow_outcome *judged,
                                      sp_error *err)
 {
     sp_status status = search_in_memory(s, best, judged, err);
+    if (status == SP_OK && is_tight(judged)) {
+        status = search_with_margin(s, best, judged, err);
+    }
     bool may_help = !s->options.split && !is_hopeless(s);
     for (int retained = MOST_RETAINED;
          status == SP_OK && retained > 0 && judged->lacking_bytes > 0 && may_help && !is_late(s);

@@ -325,8 +325,16 @@ sp_status sp_i_packflow_choose(const sp_scenario *scenario, const sp_cost_model 
     return status == SP_OK ? choose_split(scenario, plan, &tables, times, spec, err) : status;
 }
 
+// A twentieth of its time is what it may cost a step not to fit tightly.
+static int64_t counted_ns(const sp_packflow_outcome *out)
+{
+    return out->tight ? out->makespan_ns + out->makespan_ns / 20 : out->makespan_ns;
+}
+
 bool sp_packflow_is_better(const sp_packflow_outcome *a, const sp_packflow_outcome *b)
 {
-    return a->lacking_bytes != b->lacking_bytes ? a->lacking_bytes < b->lacking_bytes
-                                                : a->makespan_ns < b->makespan_ns;
+    if (a->lacking_bytes != b->lacking_bytes) {
+        return a->lacking_bytes < b->lacking_bytes;
+    }
+    return counted_ns(a) < counted_ns(b);
 }

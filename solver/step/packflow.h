@@ -65,12 +65,15 @@ double sp_pack_memory_kept_share(const sp_pack_memory *memory, const sp_layout *
 typedef struct sp_packflow_outcome {
     int64_t makespan_ns;   // of the slowest rank
     int64_t lacking_bytes; // of memory, where it lacks most; 0: it fits
+    bool tight;            // it fits, with less than a tenth to spare; known of whole steps only
 } sp_packflow_outcome;
 
 // What is there before anything was tried: every other outcome is better.
-#define SP_PACKFLOW_WORST ((sp_packflow_outcome){INT64_MAX, INT64_MAX})
+#define SP_PACKFLOW_WORST ((sp_packflow_outcome){INT64_MAX, INT64_MAX, false})
 
-// Fitting goes before time, and lacking less before lacking more.
+// Fitting goes before time, and lacking less before lacking more. A step that fits tightly counts
+// as 5 % longer: such logged steps ran several times slower, and most packs can do without that
+// memory for less.
 bool sp_packflow_is_better(const sp_packflow_outcome *a, const sp_packflow_outcome *b);
 
 // Fills in what PackFlow looks at besides the times of every pack (sp_step_costs_by_pack): the
