@@ -43,6 +43,7 @@ typedef struct sp_strategy {
     bool brings_order; // its packs run in a schedule of its own, not in that of the scenario
     sp_schedule_kind schedule; // then that one
     bool split_backward;       // with input and weight gradients apart
+    bool joins_documents;      // samples are joined and cut before they are packed
     bool outlier_queues;       // may delay samples to later batches: then it is not lossless
     // Chooses the chunks of each rank where the scenario does not state them; NULL: it does not.
     sp_status (*choose_chunks)(sp_scenario *scenario, sp_error *err);

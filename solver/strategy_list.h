@@ -13,6 +13,8 @@
     X("padded", padded, ROWS, "each sample padded to the context or to its micro-batch's longest",\
       "pad_to")                                                                                   \
     X("packed", packed, ROWS, "samples in batch order fill rows of the context's length", "")     \
+    X("concat", concat, ROWS, "samples joined and cut at the context, as in pretraining",         \
+      "attention_across", .joins_documents = true)                                                \
     X("packed-tuned", packed_tuned, SEARCH,                                                       \
       "packed, in rows of the length whose whole step is fastest, of 17 lengths", "")             \
     X("sorted", sorted, ROWS, "as packed, longest samples first", "")                             \

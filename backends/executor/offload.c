@@ -8,7 +8,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/model/unit_tensors.h"
-#include "sim/schedule/offload.h"
+#include "sim/schedule/schedule.h"
 
 // ---- What leaves of a unit ----
 

@@ -1,7 +1,6 @@
 #include "experiments/calibrate/calibrate.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "experiments/calibrate/folds.h"
@@ -17,7 +16,7 @@ typedef struct calibration {
     int source_count;
     fit_outcome *outcome;
     fit_solution best; // of all rows
-    int resamples;
+    int resamples, ablations;
     sp_progress progress;
     int64_t steps_done; // of the progress
     sp_error *err;
@@ -31,60 +30,11 @@ static const double no_slope = 1e-9;
 static const double tolerance = 1e-6;
 static const double refit_tolerance = 1e-5;
 
-static sp_status set_up(calibration *c, const fit_options *options);
-static sp_status fit_all_rows(calibration *c);
-static sp_status round_values(calibration *c);
-static void find_correlations(calibration *c);
-static sp_status cross_validate(calibration *c);
-static sp_status bootstrap(calibration *c);
-static sp_status ablate_all(calibration *c);
-
-sp_status fit_calibrate(const fit_spec *spec, const fit_source *sources, int source_count,
-                        const fit_options *options, fit_outcome *outcome, sp_error *err)
-{
-    sp_error own;
-    sp_error_clear(&own);
-    calibration c = {.spec = spec,
-                     .sources = sources,
-                     .source_count = source_count,
-                     .outcome = outcome,
-                     .err = err != NULL ? err : &own};
-    *outcome = (fit_outcome){0};
-    sp_status status = set_up(&c, options);
-    if (status != SP_OK) {
-        fit_outcome_fini(outcome);
-        return status;
-    }
-    status = fit_all_rows(&c);
-    if (status == SP_OK) {
-        status = round_values(&c);
-    }
-    if (status == SP_OK) {
-        find_correlations(&c);
-        status = cross_validate(&c);
-    }
-    if (status == SP_OK) {
-        status = bootstrap(&c);
-    }
-    if (status == SP_OK && options->ablations) {
-        status = ablate_all(&c);
-    }
-    sp_progress_end(&c.progress);
-    fit_solution_fini(&c.best);
-    if (status != SP_OK) {
-        fit_outcome_fini(outcome);
-    }
-    return status;
-}
-
 void fit_outcome_fini(fit_outcome *outcome)
 {
     fit_model_fini(&outcome->model);
     fit_rows_fini(&outcome->rows);
-    sp_i_free(outcome->predicted);
-    sp_i_free(outcome->left_out);
-    sp_i_free(outcome->fold);
-    sp_i_free(outcome->ablations);
+    sp_i_arena_free(&outcome->arena);
     *outcome = (fit_outcome){0};
 }
 
@@ -149,10 +99,11 @@ static sp_status set_up(calibration *c, const fit_options *options)
     }
     outcome->model.rows = &outcome->rows;
     outcome->model.threads = options->threads;
-    outcome->predicted = sp_i_calloc(outcome->rows.count, sizeof *outcome->predicted);
-    outcome->left_out = sp_i_calloc(outcome->rows.count, sizeof *outcome->left_out);
-    outcome->fold = sp_i_calloc(outcome->rows.count, sizeof *outcome->fold);
-    if (outcome->predicted == NULL || outcome->left_out == NULL || outcome->fold == NULL) {
+    size_t count = outcome->rows.count;
+    outcome->predicted = sp_i_arena_take(&outcome->arena, count, sizeof *outcome->predicted);
+    outcome->left_out = sp_i_arena_take(&outcome->arena, count, sizeof *outcome->left_out);
+    outcome->fold = sp_i_arena_take(&outcome->arena, count, sizeof *outcome->fold);
+    if (outcome->arena.failed) {
         return sp_error_no_memory(c->err, "predictions");
     }
     status = check_units(c);
@@ -164,8 +115,8 @@ static sp_status set_up(calibration *c, const fit_options *options)
         return status;
     }
     c->resamples = options->bootstrap >= 0 ? options->bootstrap : c->spec->bootstrap;
-    int64_t steps = 1 + (int64_t)most_folds(outcome) + c->resamples +
-                    (options->ablations ? c->spec->ablation_count : 0);
+    c->ablations = options->ablations ? c->spec->ablation_count : 0;
+    int64_t steps = 1 + (int64_t)most_folds(outcome) + c->resamples + c->ablations;
     sp_progress_begin(&c->progress, "fitting", steps, options->quiet);
     return SP_OK;
 }
@@ -233,13 +184,16 @@ static sp_status refit(calibration *c, const fit_model *model, const double *wei
     return status;
 }
 
-static sp_status table_errors(const fit_rows *rows, const double *predicted,
+// Of tables with folds alone where `folds` is given.
+static sp_status table_errors(const fit_rows *rows, const double *predicted, const int *folds,
                               sp_prediction_errors errors[FIT_TABLES], sp_error *err)
 {
     sp_status status = SP_OK;
     for (int t = 0; status == SP_OK && t < rows->table_count; t++) {
-        status = fit_errors_of(rows->observed, predicted, rows->first[t], rows->first[t + 1],
-                               &errors[t], err);
+        if (folds == NULL || folds[t] > 0) {
+            status = fit_errors_of(rows->observed, predicted, rows->first[t], rows->first[t + 1],
+                                   &errors[t], err);
+        }
     }
     return status;
 }
@@ -286,12 +240,12 @@ static sp_status round_values(calibration *c)
     sp_status status =
         fit_model_predict(&outcome->model, constants, NULL, outcome->predicted, c->err);
     if (status == SP_OK) {
-        status = table_errors(&outcome->rows, outcome->predicted, outcome->errors, c->err);
+        status = table_errors(&outcome->rows, outcome->predicted, NULL, outcome->errors, c->err);
     }
     return status;
 }
 
-static void find_correlations(calibration *c)
+static sp_status find_correlations(calibration *c)
 {
     fit_outcome *outcome = c->outcome;
     int count = outcome->model.constant_count;
@@ -306,6 +260,7 @@ static void find_correlations(calibration *c)
             }
         }
     }
+    return SP_OK;
 }
 
 // ---- parts of the rows ----
@@ -315,8 +270,7 @@ static sp_status refit_part(calibration *c, const char *part, int number, const 
                             fit_solution *solution)
 {
     sp_error *outer = c->err;
-    sp_error inner;
-    sp_error_clear(&inner);
+    sp_error inner = {0};
     c->err = &inner;
     sp_status status = refit(c, &c->outcome->model, weight, &c->best.derivatives, solution);
     c->err = outer;
@@ -348,22 +302,19 @@ static sp_status cross_validate(calibration *c)
 {
     fit_outcome *outcome = c->outcome;
     size_t count = outcome->rows.count;
-    double *weight = sp_i_calloc(count, sizeof *weight);
-    uint8_t *held = sp_i_calloc(count, sizeof *held);
-    sp_status status = weight != NULL && held != NULL ? SP_OK : sp_error_no_memory(c->err, "folds");
+    sp_i_arena arena = {0};
+    double *weight = sp_i_arena_take(&arena, count, sizeof *weight);
+    uint8_t *held = sp_i_arena_take(&arena, count, sizeof *held);
+    sp_status status = arena.failed ? sp_error_no_memory(c->err, "folds") : SP_OK;
     int most = most_folds(outcome);
     for (int k = 0; status == SP_OK && k < most; k++) {
         status = leave_out(c, k, weight, held);
     }
-    for (int t = 0; status == SP_OK && t < outcome->rows.table_count; t++) {
-        if (outcome->folds[t] > 0) {
-            status =
-                fit_errors_of(outcome->rows.observed, outcome->left_out, outcome->rows.first[t],
-                              outcome->rows.first[t + 1], &outcome->fold_errors[t], c->err);
-        }
+    if (status == SP_OK) {
+        status = table_errors(&outcome->rows, outcome->left_out, outcome->folds,
+                              outcome->fold_errors, c->err);
     }
-    sp_i_free(weight);
-    sp_i_free(held);
+    sp_i_arena_free(&arena);
     return status;
 }
 
@@ -439,7 +390,7 @@ static sp_status predict_kept(calibration *c, fit_model *model, double *predicte
     }
     sp_status status = fit_model_predict(model, constants, NULL, predicted, c->err);
     if (status == SP_OK) {
-        status = table_errors(model->rows, predicted, result->kept, c->err);
+        status = table_errors(model->rows, predicted, NULL, result->kept, c->err);
     }
     return status;
 }
@@ -449,7 +400,7 @@ static sp_status predict_refitted(calibration *c, fit_model *model, fit_ablation
     fit_solution solution;
     sp_status status = refit(c, model, model->rows->weight, NULL, &solution);
     if (status == SP_OK) {
-        status = table_errors(model->rows, solution.predicted, result->refitted, c->err);
+        status = table_errors(model->rows, solution.predicted, NULL, result->refitted, c->err);
         for (int i = 0; i < model->constant_count; i++) {
             result->constants[model->number[i]] = solution.constants[i];
         }
@@ -489,17 +440,17 @@ static sp_status ablate(calibration *c, const fit_ablation *ablation, double *pr
 static sp_status ablate_all(calibration *c)
 {
     fit_outcome *outcome = c->outcome;
-    int count = c->spec->ablation_count;
+    int count = c->ablations;
     sp_error *outer = c->err;
-    outcome->ablations = sp_i_calloc((size_t)count, sizeof *outcome->ablations);
+    outcome->ablations =
+        sp_i_arena_take(&outcome->arena, (size_t)count, sizeof *outcome->ablations);
     double *predicted = sp_i_calloc(outcome->rows.count, sizeof *predicted);
     sp_status status = SP_OK;
     if (outcome->ablations == NULL || predicted == NULL) {
         status = sp_error_no_memory(outer, "ablations");
     }
     for (int a = 0; status == SP_OK && a < count; a++) {
-        sp_error inner;
-        sp_error_clear(&inner);
+        sp_error inner = {0};
         c->err = &inner;
         status = ablate(c, &c->spec->ablations[a], predicted, &outcome->ablations[a]);
         if (status != SP_OK) {
@@ -512,5 +463,34 @@ static sp_status ablate_all(calibration *c)
     }
     c->err = outer;
     sp_i_free(predicted);
+    return status;
+}
+
+// ---- the calibration ----
+
+sp_status fit_calibrate(const fit_spec *spec, const fit_source *sources, int source_count,
+                        const fit_options *options, fit_outcome *outcome, sp_error *err)
+{
+    static sp_status (*const steps[])(calibration *) = {
+        fit_all_rows, round_values, find_correlations, cross_validate, bootstrap, ablate_all};
+    calibration c = {.spec = spec,
+                     .sources = sources,
+                     .source_count = source_count,
+                     .outcome = outcome,
+                     .err = err};
+    *outcome = (fit_outcome){0};
+    sp_status status = set_up(&c, options);
+    if (status != SP_OK) {
+        fit_outcome_fini(outcome);
+        return status;
+    }
+    for (size_t i = 0; status == SP_OK && i < sizeof steps / sizeof *steps; i++) {
+        status = steps[i](&c);
+    }
+    sp_progress_end(&c.progress);
+    fit_solution_fini(&c.best);
+    if (status != SP_OK) {
+        fit_outcome_fini(outcome);
+    }
     return status;
 }

@@ -3,9 +3,6 @@
 #ifndef SLIMPACK_EXPERIMENTS_CALIBRATE_CALIBRATE_H
 #define SLIMPACK_EXPERIMENTS_CALIBRATE_CALIBRATE_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "experiments/calibrate/fit_model.h"
 #include "experiments/measurements/validation.h"
 
@@ -36,15 +33,16 @@ typedef struct fit_outcome {
     fit_model model;
     fit_rows rows;
     fit_value values[FIT_CONSTANTS];
-    double *predicted; // [rows], with the values above; owned
-    double *left_out;  // [rows], by a fit without the row's fold, 0 where there was none; owned
+    sp_i_arena arena;  // of the arrays below
+    double *predicted; // [rows], with the values above
+    double *left_out;  // [rows], by a fit without the row's fold, 0 where there was none
     sp_prediction_errors errors[FIT_TABLES], fold_errors[FIT_TABLES];
-    int *fold; // [rows]: which left the row out, negative: none; owned
+    int *fold; // [rows]: which left the row out, negative: none
     int folds[FIT_TABLES];
     int resamples; // 0: spreads are those of the linearised fit
     fit_correlation correlations[FIT_CORRELATIONS];
     int correlation_count;
-    fit_ablation_result *ablations; // owned
+    fit_ablation_result *ablations;
     int ablation_count;
     int iterations;
     int64_t evaluations; // of all rows or a part of them, over all fits

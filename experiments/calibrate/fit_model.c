@@ -1,6 +1,5 @@
 #include "experiments/calibrate/fit_model.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,33 +43,24 @@ static sp_status match_sources(const fit_spec *spec, const fit_source *sources, 
     return SP_OK;
 }
 
-// "key=..." with the value (taken over) as JSON; the caller frees it.
-static sp_status override_of(const char *key, json_t *value, char **text, sp_error *err)
+// "key=..." with the value (taken over) as JSON, as a JSON text; NULL when memory ran out.
+static json_t *override_of(const char *key, json_t *value)
 {
     char *dump = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    json_t *text = dump != NULL ? json_sprintf("%s=%s", key, dump) : NULL;
     json_decref(value);
-    size_t bytes = dump != NULL ? strlen(key) + strlen(dump) + 2 : 0;
-    *text = dump != NULL ? sp_i_malloc(bytes) : NULL;
-    if (*text != NULL) {
-        snprintf(*text, bytes, "%s=%s", key, dump);
-    }
     free(dump);
-    return *text != NULL ? SP_OK : sp_error_no_memory(err, "an override");
+    return text;
 }
 
-// The stack of the profile as an object, so that single switches can be overridden; *text stays
-// NULL where the profile names none.
-static sp_status stack_override(const json_t *profile, char **text, sp_error *err)
+// The stack of the profile as an object, so that single switches can be overridden.
+static json_t *stack_override(const json_t *stack)
 {
-    const json_t *stack = json_object_get(profile, "stack");
-    if (stack == NULL) {
-        return SP_OK;
-    }
     json_t *object = json_is_string(stack) ? json_object() : json_deep_copy(stack);
     if (json_is_string(stack)) {
         sp_json_put(object, "name", json_string(json_string_value(stack)));
     }
-    return override_of("stack", object, text, err);
+    return override_of("stack", object);
 }
 
 static sp_status read_tables(const fit_spec *spec, const fit_source *sources,
@@ -99,10 +89,10 @@ static sp_status read_tables(const fit_spec *spec, const fit_source *sources,
 
 static sp_status list_rows(const fit_spec *spec, fit_rows *rows, sp_error *err)
 {
-    rows->cases = sp_i_calloc(rows->count, sizeof *rows->cases);
-    rows->observed = sp_i_calloc(rows->count, sizeof *rows->observed);
-    rows->weight = sp_i_calloc(rows->count, sizeof *rows->weight);
-    if (rows->cases == NULL || rows->observed == NULL || rows->weight == NULL) {
+    rows->cases = sp_i_arena_take(&rows->arena, rows->count, sizeof *rows->cases);
+    rows->observed = sp_i_arena_take(&rows->arena, rows->count, sizeof *rows->observed);
+    rows->weight = sp_i_arena_take(&rows->arena, rows->count, sizeof *rows->weight);
+    if (rows->arena.failed) {
         return sp_error_no_memory(err, "the rows of a fit");
     }
     for (int t = 0; t < rows->table_count; t++) {
@@ -126,22 +116,20 @@ sp_status fit_rows_read(const fit_spec *spec, const fit_source *sources, int sou
                         sp_error *err)
 {
     const char *overrides[OVERRIDES];
-    char *start = NULL;
-    char *stack = NULL;
+    const json_t *named = json_object_get(profile, "stack");
     int count = 0;
     int source_of[FIT_TABLES];
     *rows = (fit_rows){0};
-    sp_status status = match_sources(spec, sources, source_count, source_of, err);
     // The profile that the table's map names need not be there yet: it may be the one being fitted.
-    if (status == SP_OK) {
-        status = override_of("profile", json_string(spec->profile), &start, err);
-        overrides[count++] = start;
+    json_t *start = override_of("profile", json_string(spec->profile));
+    json_t *stack = named != NULL ? stack_override(named) : NULL;
+    sp_status status = match_sources(spec, sources, source_count, source_of, err);
+    if (status == SP_OK && (start == NULL || (named != NULL && stack == NULL))) {
+        status = sp_error_no_memory(err, "an override");
     }
-    if (status == SP_OK) {
-        status = stack_override(profile, &stack, err);
-    }
+    overrides[count++] = json_string_value(start);
     if (stack != NULL) {
-        overrides[count++] = stack;
+        overrides[count++] = json_string_value(stack);
     }
     for (int i = 0; ablation != NULL && i < ablation->override_count; i++) {
         overrides[count++] = ablation->overrides[i];
@@ -152,8 +140,8 @@ sp_status fit_rows_read(const fit_spec *spec, const fit_source *sources, int sou
     if (status == SP_OK) {
         status = list_rows(spec, rows, err);
     }
-    sp_i_free(start);
-    sp_i_free(stack);
+    json_decref(start);
+    json_decref(stack);
     if (status != SP_OK) {
         fit_rows_fini(rows);
     }
@@ -165,9 +153,7 @@ void fit_rows_fini(fit_rows *rows)
     for (int t = 0; t < rows->table_count; t++) {
         sp_measurements_fini(&rows->tables[t]);
     }
-    sp_i_free(rows->cases);
-    sp_i_free(rows->observed);
-    sp_i_free(rows->weight);
+    sp_i_arena_free(&rows->arena);
     *rows = (fit_rows){0};
 }
 
@@ -197,8 +183,7 @@ static sp_status predict_row(void *context, int worker, int row, sp_error *err)
         return SP_OK;
     }
     const sp_measurements *table = &p->rows->tables[fit_rows_table(p->rows, (size_t)row)];
-    sp_error found;
-    sp_error_clear(&found);
+    sp_error found = {0};
     sp_status status = sp_measured_case_count(p->rows->cases[row], table->kind, &found);
     if (status == SP_OK) {
         status = sp_measured_case_predict(p->rows->cases[row], table->kind, p->profile,
@@ -209,8 +194,10 @@ static sp_status predict_row(void *context, int worker, int row, sp_error *err)
                                           p->rows->cases[row]->line, found.message[0]);
 }
 
-sp_status fit_rows_predict(const fit_rows *rows, const sp_profile *profile, const uint8_t *wanted,
-                           int threads, double *predicted, sp_error *err)
+// predicted[i] of every row with wanted[i] != 0 (NULL: all rows), the other values are left alone.
+// Of several rows that fail the first one's error is returned. Independent of `threads`.
+static sp_status predict_rows(const fit_rows *rows, const sp_profile *profile,
+                              const uint8_t *wanted, int threads, double *predicted, sp_error *err)
 {
     prediction p = {.rows = rows, .profile = profile, .wanted = wanted, .predicted = predicted};
     return sp_i_parallel_for(threads, (int)rows->count, predict_row, &p, err);
@@ -315,7 +302,7 @@ sp_status fit_model_predict(void *context, const double *constants, const uint8_
     }
     sp_status status = sp_profile_from_json(document, model->source, &profile, err);
     if (status == SP_OK) {
-        status = fit_rows_predict(model->rows, &profile, wanted, model->threads, predicted, err);
+        status = predict_rows(model->rows, &profile, wanted, model->threads, predicted, err);
         sp_profile_fini(&profile);
     }
     json_decref(document);

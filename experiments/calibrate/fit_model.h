@@ -3,9 +3,6 @@
 #ifndef SLIMPACK_EXPERIMENTS_CALIBRATE_FIT_MODEL_H
 #define SLIMPACK_EXPERIMENTS_CALIBRATE_FIT_MODEL_H
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include "experiments/calibrate/fit_spec.h"
 #include "experiments/calibrate/least_squares.h"
 #include "experiments/measurements/measurements.h"
@@ -21,9 +18,10 @@ typedef struct fit_rows {
     int table_count;
     size_t first[FIT_TABLES + 1]; // first row of each table
     size_t count;
-    sp_measured_case **cases; // [count], of the tables; owned array
-    double *observed;         // [count]; owned
-    double *weight;           // [count], of the row's table; owned
+    sp_i_arena arena;         // of the arrays below
+    sp_measured_case **cases; // [count], of the tables
+    double *observed;         // [count]
+    double *weight;           // [count], of the row's table
 } fit_rows;
 
 // Reads the tables that the specification names, each from the source of its name. Their scenarios
@@ -35,11 +33,6 @@ sp_status fit_rows_read(const fit_spec *spec, const fit_source *sources, int sou
 void fit_rows_fini(fit_rows *rows);
 
 int fit_rows_table(const fit_rows *rows, size_t row);
-
-// predicted[i] of every row with wanted[i] != 0 (NULL: all rows), the other values are left alone.
-// Of several rows that fail the first one's error is returned. Independent of `threads`.
-sp_status fit_rows_predict(const fit_rows *rows, const sp_profile *profile, const uint8_t *wanted,
-                           int threads, double *predicted, sp_error *err);
 
 typedef struct fit_model {
     json_t *document; // of the profile, with what the fit sets on it; owned

@@ -1,6 +1,5 @@
 #include "experiments/calibrate/fit_spec.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,45 +10,17 @@ enum { DOCUMENT_LIMIT_BYTES = 16 << 20 };
 static const double least_value = 1e-12;
 static const double most_value = 1e18;
 
-static void read_document(fit_spec *spec, sp_error *err);
-
-sp_status fit_spec_read(const char *path, fit_spec *spec, sp_error *err)
-{
-    *spec = (fit_spec){0};
-    json_t *document = NULL;
-    sp_status status = sp_json_read_file(path, DOCUMENT_LIMIT_BYTES, &document, err);
-    return status == SP_OK ? fit_spec_from_json(document, path, spec, err) : status;
-}
-
 static const json_t *read_texts(sp_object *object, const char *key)
 {
     const json_t *texts = sp_object_get(object, key);
+    bool good = texts == NULL || json_is_array(texts);
     for (size_t i = 0; i < json_array_size(texts); i++) {
-        if (!json_is_string(json_array_get(texts, i))) {
-            sp_object_error(object, key, "expected an array of texts");
-            return NULL;
-        }
+        good = good && json_is_string(json_array_get(texts, i));
     }
-    if (texts != NULL && !json_is_array(texts)) {
+    if (!good) {
         sp_object_error(object, key, "expected an array of texts");
-        return NULL;
     }
-    return texts;
-}
-
-sp_status fit_spec_from_json(json_t *document, const char *source, fit_spec *spec, sp_error *err)
-{
-    sp_error own;
-    sp_error_clear(&own);
-    err = err != NULL ? err : &own;
-    *spec = (fit_spec){.document = document};
-    snprintf(spec->source, sizeof spec->source, "%s", source);
-    read_document(spec, err);
-    sp_status status = err->status;
-    if (status != SP_OK) {
-        fit_spec_fini(spec);
-    }
-    return status;
+    return good ? texts : NULL;
 }
 
 void fit_spec_fini(fit_spec *spec)
@@ -69,37 +40,6 @@ int fit_spec_table(const fit_spec *spec, const char *name)
 }
 
 // ---- reading ----
-
-static void read_name(sp_object *root, fit_spec *spec);
-static const json_t *read_settings(sp_object *object, const char *key);
-static void read_constants(sp_object *root, fit_spec *spec);
-static void read_tables(sp_object *root, fit_spec *spec);
-static void read_ablations(sp_object *root, fit_spec *spec);
-
-static void read_document(fit_spec *spec, sp_error *err)
-{
-    sp_object root;
-    sp_object_begin(&root, spec->document, spec->source, "", err);
-    sp_object_require(&root, "schema");
-    const char *schema = sp_object_string(&root, "schema", FIT_SCHEMA);
-    if (strcmp(schema, FIT_SCHEMA) != 0) {
-        sp_object_error(&root, "schema", "expected \"" FIT_SCHEMA "\", got \"%.64s\"", schema);
-    }
-    read_name(&root, spec);
-    spec->description = sp_object_string(&root, "description", "");
-    spec->tried = read_texts(&root, "tried");
-    sp_object_require(&root, "profile");
-    spec->profile = sp_object_string(&root, "profile", "");
-    spec->extends = sp_object_bool(&root, "extends", false);
-    spec->start = read_settings(&root, "start");
-    read_constants(&root, spec);
-    read_tables(&root, spec);
-    read_ablations(&root, spec);
-    spec->loss_scale = sp_object_real(&root, "loss_scale", 0.005, 1e-6, 10.0);
-    spec->bootstrap = (int)sp_object_int(&root, "bootstrap", 0, 0, FIT_RESAMPLES);
-    spec->seed = (uint64_t)sp_object_int(&root, "seed", 1, 0, INT64_MAX);
-    sp_object_end(&root);
-}
 
 // The name is also that of a file.
 static void read_name(sp_object *root, fit_spec *spec)
@@ -354,4 +294,53 @@ static void read_ablations(sp_object *root, fit_spec *spec)
         read_ablation(root, i, json_array_get(list, i), &spec->ablations[i]);
     }
     spec->ablation_count = (int)count;
+}
+
+// ---- the document ----
+
+static void read_document(fit_spec *spec, sp_error *err)
+{
+    sp_object root;
+    sp_object_begin(&root, spec->document, spec->source, "", err);
+    sp_object_require(&root, "schema");
+    const char *schema = sp_object_string(&root, "schema", FIT_SCHEMA);
+    if (strcmp(schema, FIT_SCHEMA) != 0) {
+        sp_object_error(&root, "schema", "expected \"" FIT_SCHEMA "\", got \"%.64s\"", schema);
+    }
+    read_name(&root, spec);
+    spec->description = sp_object_string(&root, "description", "");
+    spec->tried = read_texts(&root, "tried");
+    sp_object_require(&root, "profile");
+    spec->profile = sp_object_string(&root, "profile", "");
+    spec->extends = sp_object_bool(&root, "extends", false);
+    spec->start = read_settings(&root, "start");
+    read_constants(&root, spec);
+    read_tables(&root, spec);
+    read_ablations(&root, spec);
+    spec->loss_scale = sp_object_real(&root, "loss_scale", 0.005, 1e-6, 10.0);
+    spec->bootstrap = (int)sp_object_int(&root, "bootstrap", 0, 0, FIT_RESAMPLES);
+    spec->seed = (uint64_t)sp_object_int(&root, "seed", 1, 0, INT64_MAX);
+    sp_object_end(&root);
+}
+
+sp_status fit_spec_from_json(json_t *document, const char *source, fit_spec *spec, sp_error *err)
+{
+    sp_error own = {0};
+    err = err != NULL ? err : &own;
+    *spec = (fit_spec){.document = document};
+    snprintf(spec->source, sizeof spec->source, "%s", source);
+    read_document(spec, err);
+    sp_status status = err->status;
+    if (status != SP_OK) {
+        fit_spec_fini(spec);
+    }
+    return status;
+}
+
+sp_status fit_spec_read(const char *path, fit_spec *spec, sp_error *err)
+{
+    *spec = (fit_spec){0};
+    json_t *document = NULL;
+    sp_status status = sp_json_read_file(path, DOCUMENT_LIMIT_BYTES, &document, err);
+    return status == SP_OK ? fit_spec_from_json(document, path, spec, err) : status;
 }

@@ -1,15 +1,12 @@
-#include "experiments/calibrate/fitted_profile.h"
+#include "experiments/calibrate/fit_report.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "experiments/calibrate/profile_document.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
-#include "sim/cost/profile.h"
-#include "sim/scenario/scenario.h"
 
 enum {
     SOURCE = sizeof(((sp_curve *)0)->source),
@@ -178,78 +175,32 @@ typedef struct recording {
     size_t first, count;          // rows of the table
     sp_step_kind *kinds;          // [count]
     bool *done;                   // [count]: in a record of its kind already
+    size_t *chosen;               // [count]: rows of the record under way
     double *observed, *predicted; // [count], of times
     json_t *records;
     sp_error *err;
 } recording;
 
-static sp_status record_table(recording *r, const sp_profile *profile);
-static sp_status record_kinds(recording *r);
-
-// Fills *records with an array as in `errors` of a profile: a record of each table of times that
-// has folds and, where its specification says `errors_by`, of its rows with equal values of these
-// traits. `profile` is the fitted one. The caller owns the array; NULL after an error.
-static sp_status records_json(const fit_spec *spec, const fit_outcome *outcome,
-                              const sp_profile *profile, json_t **records, sp_error *err)
-{
-    recording r = {.spec = spec, .outcome = outcome, .records = json_array(), .err = err};
-    sp_status status = r.records != NULL ? SP_OK : sp_error_no_memory(err, "the errors of a fit");
-    for (int t = 0; status == SP_OK && t < outcome->rows.table_count; t++) {
-        bool of_times = outcome->rows.tables[t].kind == SP_MEASURED_ITERATION_MS ||
-                        outcome->rows.tables[t].kind == SP_MEASURED_TOKENS_PER_S;
-        if (outcome->folds[t] > 0 && of_times) {
-            r.table = t;
-            r.first = outcome->rows.first[t];
-            r.count = outcome->rows.first[t + 1] - r.first;
-            r.kinds = sp_i_calloc(r.count, sizeof *r.kinds);
-            r.done = sp_i_calloc(r.count, sizeof *r.done);
-            r.observed = sp_i_calloc(r.count, sizeof *r.observed);
-            r.predicted = sp_i_calloc(r.count, sizeof *r.predicted);
-            bool all =
-                r.kinds != NULL && r.done != NULL && r.observed != NULL && r.predicted != NULL;
-            status = all ? record_table(&r, profile) : sp_error_no_memory(err, "errors");
-            sp_i_free(r.kinds);
-            sp_i_free(r.done);
-            sp_i_free(r.observed);
-            sp_i_free(r.predicted);
-        }
-    }
-    if (status != SP_OK) {
-        json_decref(r.records);
-        r.records = NULL;
-    }
-    *records = r.records;
-    return status;
-}
-
 // ---- one record ----
 
-static json_t *whole(double value)
-{
-    return json_integer((json_int_t)value);
-}
-
 // Values of one figure among the chosen rows.
-static json_t *range_json(const recording *r, const size_t *chosen, size_t count, int figure)
+static json_t *range_json(const recording *r, size_t count, int figure)
 {
     double least = HUGE_VAL;
     double most = -HUGE_VAL;
     for (size_t i = 0; i < count; i++) {
-        double value = r->kinds[chosen[i]].figure[figure];
+        double value = r->kinds[r->chosen[i]].figure[figure];
         least = fmin(least, value);
         most = fmax(most, value);
     }
-    json_t *range = json_array();
-    json_array_append_new(range, whole(least));
-    json_array_append_new(range, whole(most));
-    return range;
+    return json_pack("[I, I]", (json_int_t)least, (json_int_t)most);
 }
 
-static json_t *words_json(const recording *r, const size_t *chosen, size_t count, int word)
+static json_t *words_json(const recording *r, size_t count, int word)
 {
     json_t *words = json_array();
     for (size_t i = 0; i < count; i++) {
-        const char *text = r->kinds[chosen[i]].word[word];
+        const char *text = r->kinds[r->chosen[i]].word[word];
         size_t at = 0;
         while (at < json_array_size(words) &&
                strcmp(json_string_value(json_array_get(words, at)), text) != 0) {
@@ -262,14 +213,14 @@ static json_t *words_json(const recording *r, const size_t *chosen, size_t count
     return words;
 }
 
-static json_t *when_json(const recording *r, const size_t *chosen, size_t count)
+static json_t *when_json(const recording *r, size_t count)
 {
     json_t *when = json_object();
     for (int f = 0; f < SP_STEP_FIGURES; f++) {
-        sp_json_put(when, sp_step_figure_names[f], range_json(r, chosen, count, f));
+        sp_json_put(when, sp_step_figure_names[f], range_json(r, count, f));
     }
     for (int w = 0; w < SP_STEP_WORDS; w++) {
-        sp_json_put(when, sp_step_word_names[w], words_json(r, chosen, count, w));
+        sp_json_put(when, sp_step_word_names[w], words_json(r, count, w));
     }
     return when;
 }
@@ -309,7 +260,7 @@ static void source_text(const recording *r, char text[SP_ERROR_SOURCE])
 }
 
 // `kind`: of all chosen rows in what the table's errors are told by; NULL: all rows of the table.
-static sp_status record(recording *r, const size_t *chosen, size_t count, const sp_step_kind *kind)
+static sp_status record(recording *r, size_t count, const sp_step_kind *kind)
 {
     char scope[SP_ERROR_SCOPE];
     char source[SP_ERROR_SOURCE];
@@ -320,8 +271,8 @@ static sp_status record(recording *r, const size_t *chosen, size_t count, const 
     // A throughput that is predicted too high is a time that is predicted too short.
     bool rate = r->outcome->rows.tables[r->table].kind == SP_MEASURED_TOKENS_PER_S;
     for (size_t i = 0; i < count; i++) {
-        double observed = r->outcome->rows.observed[r->first + chosen[i]];
-        double predicted = r->outcome->left_out[r->first + chosen[i]];
+        double observed = r->outcome->rows.observed[r->first + r->chosen[i]];
+        double predicted = r->outcome->left_out[r->first + r->chosen[i]];
         r->observed[i] = rate ? 1.0 / observed : observed;
         r->predicted[i] = rate ? 1.0 / predicted : predicted;
     }
@@ -331,33 +282,16 @@ static sp_status record(recording *r, const size_t *chosen, size_t count, const 
     }
     scope_text(r, kind, scope);
     source_text(r, source);
-    json_t *object = json_pack("{s:s, s:o, s:I, s:o, s:o, s:o, s:s}", "scope", scope, "when",
-                               when_json(r, chosen, count), "steps", (json_int_t)count, "median",
-                               brief(errors.median), "p90", brief(errors.p90), "bias",
-                               brief(errors.bias), "source", source);
+    json_t *object =
+        json_pack("{s:s, s:o, s:I, s:o, s:o, s:o, s:s}", "scope", scope, "when",
+                  when_json(r, count), "steps", (json_int_t)count, "median", brief(errors.median),
+                  "p90", brief(errors.p90), "bias", brief(errors.bias), "source", source);
     return json_array_append_new(r->records, object) == 0
                ? SP_OK
                : sp_error_no_memory(r->err, "the errors of a fit");
 }
 
 // ---- which rows ----
-
-static sp_status record_table(recording *r, const sp_profile *profile)
-{
-    size_t *all = sp_i_calloc(r->count, sizeof *all);
-    if (all == NULL) {
-        return sp_error_no_memory(r->err, "errors");
-    }
-    for (size_t i = 0; i < r->count; i++) {
-        const sp_measured_case *measured = r->outcome->rows.cases[r->first + i];
-        sp_step_kind_of(&measured->scenario, profile, &r->kinds[i]);
-        all[i] = i;
-    }
-    sp_status status = record(r, all, r->count, NULL);
-    sp_i_free(all);
-    bool by_kind = r->spec->tables[r->table].errors_by_count > 0;
-    return status == SP_OK && by_kind ? record_kinds(r) : status;
-}
 
 static bool same_kind(const recording *r, size_t a, size_t b)
 {
@@ -376,23 +310,66 @@ static bool same_kind(const recording *r, size_t a, size_t b)
 
 static sp_status record_kinds(recording *r)
 {
-    size_t *chosen = sp_i_calloc(r->count, sizeof *chosen);
-    sp_status status = chosen != NULL ? SP_OK : sp_error_no_memory(r->err, "errors");
+    sp_status status = SP_OK;
     for (size_t i = 0; status == SP_OK && i < r->count; i++) {
         size_t count = 0;
         for (size_t j = i; j < r->count && !r->done[i]; j++) {
             if (same_kind(r, i, j)) {
-                chosen[count++] = j;
+                r->chosen[count++] = j;
             }
         }
         for (size_t k = 0; k < count; k++) {
-            r->done[chosen[k]] = true;
+            r->done[r->chosen[k]] = true;
         }
         if (count >= RECORD_STEPS && count < r->count) {
-            status = record(r, chosen, count, &r->kinds[i]);
+            status = record(r, count, &r->kinds[i]);
         }
     }
-    sp_i_free(chosen);
+    return status;
+}
+
+static sp_status record_table(recording *r, const sp_profile *profile)
+{
+    for (size_t i = 0; i < r->count; i++) {
+        const sp_measured_case *measured = r->outcome->rows.cases[r->first + i];
+        sp_step_kind_of(&measured->scenario, profile, &r->kinds[i]);
+        r->chosen[i] = i;
+    }
+    sp_status status = record(r, r->count, NULL);
+    bool by_kind = r->spec->tables[r->table].errors_by_count > 0;
+    return status == SP_OK && by_kind ? record_kinds(r) : status;
+}
+
+// Fills *records with an array as in `errors` of a profile: a record of each table of times that
+// has folds and, where its specification says `errors_by`, of its rows with equal values of these
+// traits. `profile` is the fitted one. The caller owns the array; NULL after an error.
+static sp_status records_json(const fit_spec *spec, const fit_outcome *outcome,
+                              const sp_profile *profile, json_t **records, sp_error *err)
+{
+    recording r = {.spec = spec, .outcome = outcome, .records = json_array(), .err = err};
+    sp_status status = r.records != NULL ? SP_OK : sp_error_no_memory(err, "the errors of a fit");
+    for (int t = 0; status == SP_OK && t < outcome->rows.table_count; t++) {
+        bool of_times = outcome->rows.tables[t].kind == SP_MEASURED_ITERATION_MS ||
+                        outcome->rows.tables[t].kind == SP_MEASURED_TOKENS_PER_S;
+        if (outcome->folds[t] > 0 && of_times) {
+            r.table = t;
+            r.first = outcome->rows.first[t];
+            r.count = outcome->rows.first[t + 1] - r.first;
+            sp_i_arena arena = {0};
+            r.kinds = sp_i_arena_take(&arena, r.count, sizeof *r.kinds);
+            r.done = sp_i_arena_take(&arena, r.count, sizeof *r.done);
+            r.chosen = sp_i_arena_take(&arena, r.count, sizeof *r.chosen);
+            r.observed = sp_i_arena_take(&arena, r.count, sizeof *r.observed);
+            r.predicted = sp_i_arena_take(&arena, r.count, sizeof *r.predicted);
+            status = arena.failed ? sp_error_no_memory(err, "errors") : record_table(&r, profile);
+            sp_i_arena_free(&arena);
+        }
+    }
+    if (status != SP_OK) {
+        json_decref(r.records);
+        r.records = NULL;
+    }
+    *records = r.records;
     return status;
 }
 
@@ -437,13 +414,10 @@ sp_status fit_profile_document(const fit_spec *spec, const fit_outcome *outcome,
     // Errors of the profile that the fit started from are not those of the fitted one.
     json_object_del(*document, "errors");
     sp_status status = add_errors(spec, outcome, *document, err);
-    sp_profile profile;
     if (status == SP_OK) {
-        status = sp_profile_from_json(*document, spec->name, &profile, err);
+        status = fit_document_check(*document, spec->name, err);
     }
-    if (status == SP_OK) {
-        sp_profile_fini(&profile);
-    } else {
+    if (status != SP_OK) {
         json_decref(*document);
         *document = NULL;
     }

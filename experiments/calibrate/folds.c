@@ -13,43 +13,10 @@ typedef struct grouping {
     const sp_measurements *cases;
     sp_csv csv;
     int columns[FIT_GROUP_COLUMNS]; // that a group agrees in
-    size_t *row;                    // [cases]: of the CSV
     int *group;                     // [cases]
     int groups;
     sp_error *err;
 } grouping;
-
-static sp_status assign_groups(const fit_spec *spec, const fit_table_spec *table,
-                               const sp_measurements *cases, sp_prng *prng, int *folds, int *fold,
-                               sp_error *err);
-
-sp_status fit_assign_folds(const fit_spec *spec, const fit_rows *rows, int count,
-                           int folds[FIT_TABLES], int *fold, sp_error *err)
-{
-    sp_prng prng;
-    sp_status status = SP_OK;
-    sp_prng_seed(&prng, spec->seed);
-    for (int t = 0; status == SP_OK && t < rows->table_count; t++) {
-        const fit_table_spec *table = &spec->tables[t];
-        size_t first = rows->first[t];
-        size_t end = rows->first[t + 1];
-        for (size_t row = first; row < end; row++) {
-            fold[row] = -1;
-        }
-        if (count < 0 && table->group_count > 0) {
-            status =
-                assign_groups(spec, table, &rows->tables[t], &prng, &folds[t], fold + first, err);
-            continue;
-        }
-        folds[t] = count >= 0 ? count : table->folds;
-        folds[t] = (size_t)folds[t] > end - first ? (int)(end - first) : folds[t];
-        folds[t] = folds[t] >= 2 ? folds[t] : 0;
-        if (folds[t] > 0) {
-            status = fit_random_folds(&prng, first, end, folds[t], fold, err);
-        }
-    }
-    return status;
-}
 
 // ---- groups ----
 
@@ -75,39 +42,25 @@ static sp_status find_columns(grouping *g)
     return SP_OK;
 }
 
-static bool holds_cell(const sp_csv *csv, size_t row, const sp_measured_case *measured)
+// Does every case still stand in its row?
+static bool is_unchanged(const grouping *g)
 {
-    for (int c = 0; c < csv->columns; c++) {
-        const sp_csv_cell *cell = sp_csv_at(csv, row, c);
-        if (cell->line == measured->line && cell->column == measured->column) {
-            return true;
-        }
+    bool unchanged = true;
+    for (size_t i = 0; unchanged && i < g->cases->count; i++) {
+        const sp_measured_case *c = &g->cases->cases[i];
+        unchanged = c->row < g->csv.rows && sp_csv_at(&g->csv, c->row, 0)->line <= c->line &&
+                    sp_csv_at(&g->csv, c->row, g->csv.columns - 1)->line >= c->line;
     }
-    return false;
-}
-
-// Cases come in the order of their rows; a row has one for each measured column.
-static sp_status find_rows(grouping *g)
-{
-    size_t row = 0;
-    for (size_t i = 0; i < g->cases->count; i++) {
-        while (row < g->csv.rows && !holds_cell(&g->csv, row, &g->cases->cases[i])) {
-            row++;
-        }
-        if (row == g->csv.rows) {
-            return sp_error_set(g->err, SP_ERR_IO, "%s: cannot be read twice: it has changed",
-                                g->cases->path);
-        }
-        g->row[i] = row;
-    }
-    return SP_OK;
+    return unchanged;
 }
 
 static bool same_group(const grouping *g, size_t a, size_t b)
 {
+    size_t row_a = g->cases->cases[a].row;
+    size_t row_b = g->cases->cases[b].row;
     for (int i = 0; i < g->table->group_count; i++) {
-        if (strcmp(sp_csv_at(&g->csv, g->row[a], g->columns[i])->text,
-                   sp_csv_at(&g->csv, g->row[b], g->columns[i])->text) != 0) {
+        if (strcmp(sp_csv_at(&g->csv, row_a, g->columns[i])->text,
+                   sp_csv_at(&g->csv, row_b, g->columns[i])->text) != 0) {
             return false;
         }
     }
@@ -124,6 +77,28 @@ static void number_groups(grouping *g)
         }
         g->group[i] = earlier < i ? g->group[earlier] : g->groups++;
     }
+}
+
+// ---- random draws ----
+
+sp_status fit_random_folds(sp_prng *prng, size_t first, size_t end, int folds, int *fold,
+                           sp_error *err)
+{
+    size_t count = end - first;
+    size_t *order = sp_i_calloc(count, sizeof *order);
+    if (order == NULL) {
+        return sp_error_no_memory(err, "folds");
+    }
+    for (size_t i = 0; i < count; i++) {
+        size_t j = (size_t)sp_prng_below(prng, i + 1);
+        order[i] = order[j];
+        order[j] = i;
+    }
+    for (size_t i = 0; i < count; i++) {
+        fold[first + order[i]] = (int)(i % (size_t)folds);
+    }
+    sp_i_free(order);
+    return SP_OK;
 }
 
 static sp_status assign_found(grouping *g, sp_prng *prng, int *folds, int *fold)
@@ -164,42 +139,47 @@ static sp_status assign_groups(const fit_spec *spec, const fit_table_spec *table
     if (status != SP_OK) {
         return status;
     }
-    g.row = sp_i_calloc(cases->count, sizeof *g.row);
     g.group = sp_i_calloc(cases->count, sizeof *g.group);
-    status = g.row != NULL && g.group != NULL ? find_columns(&g) : sp_error_no_memory(err, "folds");
-    if (status == SP_OK) {
-        status = find_rows(&g);
+    status = g.group != NULL ? find_columns(&g) : sp_error_no_memory(err, "folds");
+    if (status == SP_OK && !is_unchanged(&g)) {
+        status =
+            sp_error_set(err, SP_ERR_IO, "%s: cannot be read twice: it has changed", cases->path);
     }
     if (status == SP_OK) {
         number_groups(&g);
         status = assign_found(&g, prng, folds, fold);
     }
-    sp_i_free(g.row);
     sp_i_free(g.group);
     sp_csv_fini(&g.csv);
     return status;
 }
 
-// ---- random draws ----
-
-sp_status fit_random_folds(sp_prng *prng, size_t first, size_t end, int folds, int *fold,
-                           sp_error *err)
+sp_status fit_assign_folds(const fit_spec *spec, const fit_rows *rows, int count,
+                           int folds[FIT_TABLES], int *fold, sp_error *err)
 {
-    size_t count = end - first;
-    size_t *order = sp_i_calloc(count, sizeof *order);
-    if (order == NULL) {
-        return sp_error_no_memory(err, "folds");
+    sp_prng prng;
+    sp_status status = SP_OK;
+    sp_prng_seed(&prng, spec->seed);
+    for (int t = 0; status == SP_OK && t < rows->table_count; t++) {
+        const fit_table_spec *table = &spec->tables[t];
+        size_t first = rows->first[t];
+        size_t end = rows->first[t + 1];
+        for (size_t row = first; row < end; row++) {
+            fold[row] = -1;
+        }
+        if (count < 0 && table->group_count > 0) {
+            status =
+                assign_groups(spec, table, &rows->tables[t], &prng, &folds[t], fold + first, err);
+            continue;
+        }
+        folds[t] = count >= 0 ? count : table->folds;
+        folds[t] = (size_t)folds[t] > end - first ? (int)(end - first) : folds[t];
+        folds[t] = folds[t] >= 2 ? folds[t] : 0;
+        if (folds[t] > 0) {
+            status = fit_random_folds(&prng, first, end, folds[t], fold, err);
+        }
     }
-    for (size_t i = 0; i < count; i++) {
-        size_t j = (size_t)sp_prng_below(prng, i + 1);
-        order[i] = order[j];
-        order[j] = i;
-    }
-    for (size_t i = 0; i < count; i++) {
-        fold[first + order[i]] = (int)(i % (size_t)folds);
-    }
-    sp_i_free(order);
-    return SP_OK;
+    return status;
 }
 
 void fit_resample_rows(sp_prng *prng, size_t first, size_t end, double *times)

@@ -7,8 +7,10 @@
 
 #include "sim/base/alloc.h"
 
-static const double default_step = 1e-3;
-static const double default_refresh = 0.02;
+// Of log(constant): a derivative is a difference over this step.
+static const double slope_step = 1e-3;
+// Derivatives are used again while no log of a constant has moved by more.
+static const double refresh = 0.02;
 static const double default_tolerance = 1e-8;
 // A constant that moves by less than this share has arrived.
 static const double least_move = 1e-9;
@@ -19,11 +21,11 @@ static const double half_pi = 1.57079632679489661923;
 typedef struct solver {
     const fit_problem *problem;
     fit_solution *solution;
+    sp_i_arena arena; // of the arrays below
     size_t parameters, rows, residuals, priors;
-    double step, refresh, tolerance;
+    double tolerance;
     uint8_t *wanted;                 // [rows]
     size_t *row_of;                  // residual number to row, for those of rows
-    double *block;                   // holds the arrays below
     double *middle;                  // [parameters], of log(constant)
     double *half;                    // [parameters]
     double *logs;                    // [parameters]: where log_predicted was taken
@@ -35,41 +37,9 @@ typedef struct solver {
     sp_error *err;
 } solver;
 
-static sp_status prepare(solver *s);
-static sp_status solve(solver *s);
-static sp_status finish(solver *s);
-static void release(solver *s);
-
-sp_status fit_least_squares(const fit_problem *problem, fit_solution *solution, sp_error *err)
-{
-    sp_error own;
-    sp_error_clear(&own);
-    solver s = {.problem = problem, .solution = solution, .err = err != NULL ? err : &own};
-    *solution = (fit_solution){0};
-    // The default handler of GSL ends the process.
-    gsl_error_handler_t *before = gsl_set_error_handler_off();
-    sp_status status = prepare(&s);
-    if (status == SP_OK) {
-        status = solve(&s);
-    }
-    if (status == SP_OK) {
-        status = finish(&s);
-    }
-    gsl_set_error_handler(before);
-    release(&s);
-    if (status != SP_OK) {
-        fit_solution_fini(solution);
-    }
-    return status;
-}
-
 void fit_solution_fini(fit_solution *solution)
 {
-    sp_i_free(solution->constants);
-    sp_i_free(solution->covariance);
-    sp_i_free(solution->predicted);
-    sp_i_free(solution->derivatives.at);
-    sp_i_free(solution->derivatives.matrix);
+    sp_i_arena_free(&solution->arena);
     *solution = (fit_solution){0};
 }
 
@@ -80,31 +50,22 @@ static sp_status allocate(solver *s)
     fit_solution *solution = s->solution;
     size_t n = s->rows;
     size_t p = s->parameters;
-    s->wanted = sp_i_calloc(n, sizeof *s->wanted);
-    s->row_of = sp_i_calloc(n, sizeof *s->row_of);
-    s->block = sp_i_calloc(4 * p + 2 * n, sizeof *s->block);
-    solution->constants = sp_i_calloc(p, sizeof *solution->constants);
-    solution->covariance = sp_i_calloc(p * p, sizeof *solution->covariance);
-    solution->predicted = sp_i_calloc(n, sizeof *solution->predicted);
-    solution->derivatives.at = sp_i_calloc(p, sizeof *solution->derivatives.at);
-    solution->derivatives.matrix = sp_i_calloc(n * p, sizeof *solution->derivatives.matrix);
-    if (s->wanted == NULL || s->row_of == NULL || s->block == NULL || solution->constants == NULL ||
-        solution->covariance == NULL || solution->predicted == NULL ||
-        solution->derivatives.at == NULL || solution->derivatives.matrix == NULL) {
-        return sp_error_no_memory(s->err, "a fit");
-    }
-    s->middle = s->block;
-    s->half = s->middle + p;
-    s->logs = s->half + p;
-    s->constants = s->logs + p;
-    s->log_predicted = s->constants + p;
-    s->shifted = s->log_predicted + n;
-    return SP_OK;
-}
-
-static double or_default(double value, double fallback)
-{
-    return value > 0.0 ? value : fallback;
+    s->wanted = sp_i_arena_take(&s->arena, n, sizeof *s->wanted);
+    s->row_of = sp_i_arena_take(&s->arena, n, sizeof *s->row_of);
+    s->middle = sp_i_arena_take(&s->arena, p, sizeof *s->middle);
+    s->half = sp_i_arena_take(&s->arena, p, sizeof *s->half);
+    s->logs = sp_i_arena_take(&s->arena, p, sizeof *s->logs);
+    s->constants = sp_i_arena_take(&s->arena, p, sizeof *s->constants);
+    s->log_predicted = sp_i_arena_take(&s->arena, n, sizeof *s->log_predicted);
+    s->shifted = sp_i_arena_take(&s->arena, n, sizeof *s->shifted);
+    sp_i_arena *kept = &solution->arena;
+    solution->constants = sp_i_arena_take(kept, p, sizeof *solution->constants);
+    solution->covariance = sp_i_arena_take(kept, p * p, sizeof *solution->covariance);
+    solution->predicted = sp_i_arena_take(kept, n, sizeof *solution->predicted);
+    solution->derivatives.at = sp_i_arena_take(kept, p, sizeof *solution->derivatives.at);
+    solution->derivatives.matrix =
+        sp_i_arena_take(kept, n * p, sizeof *solution->derivatives.matrix);
+    return s->arena.failed || kept->failed ? sp_error_no_memory(s->err, "a fit") : SP_OK;
 }
 
 static sp_status prepare(solver *s)
@@ -112,9 +73,7 @@ static sp_status prepare(solver *s)
     const fit_problem *problem = s->problem;
     s->parameters = problem->parameter_count;
     s->rows = problem->row_count;
-    s->step = or_default(problem->step, default_step);
-    s->refresh = or_default(problem->refresh, default_refresh);
-    s->tolerance = or_default(problem->tolerance, default_tolerance);
+    s->tolerance = problem->tolerance > 0.0 ? problem->tolerance : default_tolerance;
     sp_status status = allocate(s);
     if (status != SP_OK) {
         return status;
@@ -146,13 +105,6 @@ static sp_status prepare(solver *s)
         mine->known = true;
     }
     return SP_OK;
-}
-
-static void release(solver *s)
-{
-    sp_i_free(s->wanted);
-    sp_i_free(s->row_of);
-    sp_i_free(s->block);
 }
 
 // ---- the free variables ----
@@ -223,7 +175,7 @@ static bool near_enough(const solver *s)
     bool near = derivatives->known;
     for (size_t j = 0; near && j < s->parameters; j++) {
         double moved = fabs(s->logs[j] - derivatives->at[j]);
-        near = s->want_fresh ? moved == 0.0 : moved <= s->refresh;
+        near = s->want_fresh ? moved == 0.0 : moved <= refresh;
     }
     return near;
 }
@@ -237,7 +189,7 @@ static sp_status differentiate(solver *s)
     for (size_t j = 0; status == SP_OK && j < s->parameters; j++) {
         double kept = s->constants[j];
         double x = s->logs[j];
-        double step = fmin(s->step, s->half[j]);
+        double step = fmin(slope_step, s->half[j]);
         double to = x + step <= s->middle[j] + s->half[j] ? x + step : x - step;
         s->constants[j] = constant_of_log(s, j, to);
         status = predict(s, s->shifted);
@@ -498,4 +450,27 @@ static sp_status finish(solver *s)
         solution->predicted[i] = exp(s->log_predicted[i]);
     }
     return s->parameters > 0 ? put_covariance(s) : SP_OK;
+}
+
+// ---- the fit ----
+
+sp_status fit_least_squares(const fit_problem *problem, fit_solution *solution, sp_error *err)
+{
+    solver s = {.problem = problem, .solution = solution, .err = err};
+    *solution = (fit_solution){0};
+    // The default handler of GSL ends the process.
+    gsl_error_handler_t *before = gsl_set_error_handler_off();
+    sp_status status = prepare(&s);
+    if (status == SP_OK) {
+        status = solve(&s);
+    }
+    if (status == SP_OK) {
+        status = finish(&s);
+    }
+    gsl_set_error_handler(before);
+    sp_i_arena_free(&s.arena);
+    if (status != SP_OK) {
+        fit_solution_fini(solution);
+    }
+    return status;
 }

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "sim/base/alloc.h"
 #include "sim/base/status.h"
 
 typedef struct fit_parameter {
@@ -21,8 +22,8 @@ typedef sp_status (*fit_predict)(void *context, const double *constants, const u
 
 // Derivatives of log(predicted) by log(constant) and the place they were taken at.
 typedef struct fit_derivatives {
-    double *at;     // [parameters]: logs of the constants; owned
-    double *matrix; // [rows][parameters]; owned
+    double *at;     // [parameters]: logs of the constants
+    double *matrix; // [rows][parameters]
     bool known;
 } fit_derivatives;
 
@@ -32,11 +33,8 @@ typedef struct fit_problem {
     const double *observed; // [rows], > 0
     const double *weight;   // [rows]; rows of weight 0 are not asked for
     size_t row_count;
-    double scale; // of a residual log(predicted / observed)
-    bool squares; // plain least squares in place of the soft-L1 loss
-    // Derivatives are differences over this step of log(constant), and are used again while no
-    // constant has moved by more than `refresh`. 0: 1e-3 and 0.02.
-    double step, refresh;
+    double scale;     // of a residual log(predicted / observed)
+    bool squares;     // plain least squares in place of the soft-L1 loss
     double tolerance; // ends when the loss falls by less than this share; 0: 1e-8
     int most_iterations;
     fit_predict predict;
@@ -45,7 +43,8 @@ typedef struct fit_problem {
 } fit_problem;
 
 typedef struct fit_solution {
-    double *constants;  // [parameters]; owned, as all arrays
+    sp_i_arena arena;   // of all arrays
+    double *constants;  // [parameters]
     double *covariance; // [parameters][parameters] of the logs; 0 where nothing is determined
     double *predicted;  // [rows]; 0 where not wanted
     fit_derivatives derivatives;

@@ -1,7 +1,5 @@
 #include "experiments/calibrate/profile_document.h"
 
-#include <string.h>
-
 #include "sim/base/json.h"
 #include "sim/cost/profile.h"
 
@@ -65,20 +63,26 @@ sp_status fit_document_apply(json_t *document, const json_t *settings, sp_error 
 
 // ---- files ----
 
+sp_status fit_document_check(const json_t *document, const char *source, sp_error *err)
+{
+    sp_profile profile;
+    sp_status status = sp_profile_from_json(document, source, &profile, err);
+    if (status == SP_OK) {
+        sp_profile_fini(&profile);
+    }
+    return status;
+}
+
 sp_status fit_document_load(const char *name, json_t **document, sp_error *err)
 {
     char file[SP_PROFILE_PATH];
-    sp_profile profile;
     sp_status status = sp_profile_document(name, document, file, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = sp_profile_from_json(*document, file, &profile, err);
     if (status == SP_OK) {
-        sp_profile_fini(&profile);
-    } else {
-        json_decref(*document);
-        *document = NULL;
+        status = fit_document_check(*document, file, err);
+        if (status != SP_OK) {
+            json_decref(*document);
+            *document = NULL;
+        }
     }
     return status;
 }

@@ -12,6 +12,9 @@
 // owns it; NULL after an error.
 sp_status fit_document_load(const char *name, json_t **document, sp_error *err);
 
+// Does it read as a profile?
+sp_status fit_document_check(const json_t *document, const char *source, sp_error *err);
+
 // The value at a path, or NULL.
 json_t *fit_document_get(const json_t *document, const char *path);
 // Takes over `value` and puts it at a path, making objects on the way; NULL takes away what is

@@ -1,16 +1,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "backends/api/device.h"
 #include "experiments/calibrate/calibrate.h"
 #include "experiments/calibrate/fit_report.h"
-#include "experiments/calibrate/fitted_profile.h"
 #include "experiments/calibrate/profile_document.h"
 #include "experiments/cli/execute_options.h"
-#include "experiments/cli/options.h"
-#include "experiments/cli/plot.h"
 #include "experiments/cli/report.h"
-#include "experiments/execution/steady_case.h"
+#include "experiments/execution/set_validation.h"
 #include "sim/base/alloc.h"
 
 // Time that the measurements of --backend may take.
@@ -30,92 +26,6 @@ typedef struct calibrate_args {
     int64_t partitions;
     bool quick;
 } calibrate_args;
-
-static const cli_option options[] = {
-    CLI_TEXT_OPTION(
-        CLI_LIST, 0, "from-measurements", "TABLE", calibrate_args, tables,
-        "table of measured steps (CSV), or several, separated by commas; may be repeated"),
-    CLI_TEXT_OPTION(
-        CLI_LIST, 0, "map", "FILE", calibrate_args, maps,
-        "what the columns of a table mean, one for each table in their order (default: the "
-        ".json file beside the table, where there is one)"),
-    CLI_TEXT_OPTION(CLI_FILE, 0, "fit", "SPEC", calibrate_args, fit,
-                    "what is fitted: start profile, free constants, tables"),
-    CLI_TEXT_OPTION(CLI_FILE, 'o', "output", "PROFILE", calibrate_args, output,
-                    "write the profile"),
-    CLI_TEXT_OPTION(CLI_STRING, 0, "backend", "NAME", calibrate_args, backend,
-                    "measure the operators of this backend instead: host or cuda"),
-    CLI_TEXT_OPTION(
-        CLI_STRING, 0, "precision", "P", calibrate_args, precision,
-        "with --backend: fp32 or fp64 (host), bf16 (cuda) (default: fp32 where it can)"),
-    CLI_TEXT_OPTION(CLI_STRING, 0, "model", "MODEL", calibrate_args, model,
-                    "with --backend: whose shapes are measured, a built-in name or a Hugging Face "
-                    "config.json (default: a Llama of hidden size 256)"),
-    CLI_INT_OPTION(
-        "partitions", "N", calibrate_args, partitions, 0, 16,
-        "with --backend: measure one of N partitions of a GPU beside busy others (default: "
-        "all of it)"),
-    CLI_FLAG_OPTION("quick", calibrate_args, quick,
-                    "with --backend: a few seconds and small sizes in place of a minute"),
-    CLI_TEXT_OPTION(CLI_FILE, 0, "report", "FILE", calibrate_args, report,
-                    "write a report (Markdown), with the rows that are not explained"),
-    CLI_TEXT_OPTION(CLI_FILE, 0, "plot", "FILE", calibrate_args, plot,
-                    "draw the residuals with gnuplot (.png or .svg); the data stays in FILE.dat"),
-    CLI_INT_OPTION("folds", "N", calibrate_args, folds, 0, FIT_FOLDS,
-                   "folds of the cross-validation of every table; 0: none (default: as SPEC says)"),
-    CLI_INT_OPTION("bootstrap", "N", calibrate_args, bootstrap, 0, FIT_RESAMPLES,
-                   "resamples for the spread of the constants; 0: none (default: as SPEC says)"),
-    CLI_FLAG_OPTION("no-ablation", calibrate_args, no_ablation, "leave the ablations of SPEC out"),
-    CLI_JOBS_OPTION(calibrate_args),
-    CLI_COMMON_OPTIONS(calibrate_args),
-    {0},
-};
-
-static const char *const examples[] = {
-    "slimpack calibrate --from-measurements experiments/published/a100_single_node.csv "
-    "--from-measurements experiments/published/a100_multi_node.csv "
-    "--fit experiments/published/fit_a100.json -o a100-fitted.json --report a100.md",
-    "slimpack calibrate --from-measurements runs.csv --fit fit.json -o mine.json --bootstrap 0",
-    "slimpack calibrate --backend host -o host.json",
-    NULL,
-};
-
-static int run(const void *given, const cli_operands *operands);
-
-const cli_command cli_cmd_calibrate = {
-    .name = "calibrate",
-    .summary = "fit a profile to measured steps, or measure one",
-    .operands = "[TABLE...]",
-    .min_operands = 0,
-    .max_operands = -1,
-    .description =
-        "Fits constants of a profile so that the simulator reproduces measured training steps. "
-        "The tables are CSV files with a row for each measured step; the map of a table says "
-        "which setting of a scenario each column is, and what was measured. Tables may also be "
-        "given as operands."
-        "\n\nSPEC (slimpack/fit/1) is a JSON object: \"name\" of the new profile, \"profile\" to "
-        "start from, \"start\" with values to set on it by dotted path, \"constants\" with the "
-        "paths of the free numbers and for each \"unit\", \"least\", \"most\" and, where "
-        "something is known beforehand, \"expect\" and \"within\" (its standard deviation, as a "
-        "share); \"tables\" with \"weight\", \"folds\" (a number, or columns whose groups stay "
-        "together) and \"errors_by\" of each; \"loss_scale\", \"bootstrap\", \"seed\"; and "
-        "\"ablations\", each with \"name\", \"set\" (values on the profile) and \"scenario\" "
-        "(overrides of every row's scenario). experiments/published/README.md describes tables, "
-        "maps and SPEC, profiles/README.md the constants of a profile."
-        "\n\nThe fit is least squares on the logarithm of predicted over measured, with a soft-L1 "
-        "loss so that rows that nothing explains bend it little. Beside the constants it prints "
-        "their spread, constants that the rows cannot tell apart, the errors on the rows "
-        "themselves and on rows that were left out (k-fold), and the errors of the model without "
-        "each of its parts. -o writes the profile, with these figures in it."
-        "\n\nWith --backend it measures operators on this machine instead: products, attention, "
-        "copies, and whole actions of small steps, on one core; the profile predicts the steps of "
-        "`run --backend` on its virtual clock.",
-    .examples = examples,
-    .options = options,
-    .args_bytes = sizeof(calibrate_args),
-    .defaults = &(const calibrate_args){.folds = NOT_GIVEN, .bootstrap = NOT_GIVEN},
-    .run = run,
-};
 
 // ---- tables ----
 
@@ -302,6 +212,15 @@ static sp_status read_model(const char *name, sp_model *model, sp_error *err)
     return is_path ? sp_model_read_hf(name, model, err) : sp_model_builtin(name, model, err);
 }
 
+// A calibration that is cut off leaves what it has measured. Whether the file can be written says
+// the last time.
+static void keep_part(void *context, const json_t *so_far)
+{
+    const calibrate_args *args = context;
+    sp_error ignored = {0};
+    (void)cli_write_file(args->output, write_document, so_far, &ignored);
+}
+
 static sp_status measure(const calibrate_args *args, json_t **profile, int *process, sp_error *err)
 {
     int processes = 1;
@@ -331,6 +250,8 @@ static sp_status measure(const calibrate_args *args, json_t **profile, int *proc
     // The others may be on computers that have no such folder.
     if (status == SP_OK && args->output != NULL && *process == 0) {
         status = cli_check_writable(args->output, err);
+        request.part = keep_part;
+        request.part_context = (void *)(uintptr_t)args;
     }
     if (status == SP_OK) {
         status = sp_backend_device_info(backend, 0, &device, err);
@@ -342,17 +263,6 @@ static sp_status measure(const calibrate_args *args, json_t **profile, int *proc
         status = sp_backend_calibrate(backend, 0, &request, profile, err);
     }
     sp_registry_free(registry);
-    return status;
-}
-
-// What was measured must read as a profile before anybody gets it.
-static sp_status check_profile(const json_t *profile, sp_error *err)
-{
-    sp_profile read;
-    sp_status status = sp_profile_from_json(profile, "calibration", &read, err);
-    if (status == SP_OK) {
-        sp_profile_fini(&read);
-    }
     return status;
 }
 
@@ -375,7 +285,8 @@ static int calibrate_backend(const calibrate_args *args)
     int process = 0;
     sp_status status = measure(args, &profile, &process, &err);
     if (status == SP_OK) {
-        status = check_profile(profile, &err);
+        // What was measured must read as a profile before anybody gets it.
+        status = fit_document_check(profile, "calibration", &err);
     }
     if (status == SP_OK && args->output != NULL && process == 0) {
         status = cli_write_file(args->output, write_document, profile, &err);
@@ -409,7 +320,7 @@ static int measure_backend(const calibrate_args *args, const cli_operands *opera
     return calibrate_backend(args);
 }
 
-// ---- the command ----
+// ---- what was asked for ----
 
 static int run(const void *given, const cli_operands *operands)
 {
@@ -443,3 +354,91 @@ static int run(const void *given, const cli_operands *operands)
     free_sources(&sources);
     return exit_status;
 }
+
+// ---- the command ----
+
+static const cli_option options[] = {
+    CLI_TEXT_OPTION(
+        CLI_LIST, 0, "from-measurements", "TABLE", calibrate_args, tables,
+        "table of measured steps (CSV), or several, separated by commas; may be repeated"),
+    CLI_TEXT_OPTION(
+        CLI_LIST, 0, "map", "FILE", calibrate_args, maps,
+        "what the columns of a table mean, one for each table in their order (default: the "
+        ".json file beside the table, where there is one)"),
+    CLI_TEXT_OPTION(CLI_FILE, 0, "fit", "SPEC", calibrate_args, fit,
+                    "what is fitted: start profile, free constants, tables"),
+    CLI_TEXT_OPTION(CLI_FILE, 'o', "output", "PROFILE", calibrate_args, output,
+                    "write the profile"),
+    CLI_TEXT_OPTION(CLI_STRING, 0, "backend", "NAME", calibrate_args, backend,
+                    "measure the operators of this backend instead: host or cuda"),
+    CLI_TEXT_OPTION(
+        CLI_STRING, 0, "precision", "P", calibrate_args, precision,
+        "with --backend: fp32 or fp64 (host), bf16 (cuda) (default: fp32 where it can)"),
+    CLI_TEXT_OPTION(CLI_STRING, 0, "model", "MODEL", calibrate_args, model,
+                    "with --backend: whose shapes are measured, a built-in name or a Hugging Face "
+                    "config.json (default: a Llama of hidden size 256)"),
+    CLI_INT_OPTION(
+        "partitions", "N", calibrate_args, partitions, 0, 16,
+        "with --backend: measure one of N partitions of a GPU beside busy others (default: "
+        "all of it)"),
+    CLI_FLAG_OPTION("quick", calibrate_args, quick,
+                    "with --backend: a few seconds and small sizes in place of a minute"),
+    CLI_TEXT_OPTION(CLI_FILE, 0, "report", "FILE", calibrate_args, report,
+                    "write a report (Markdown), with the rows that are not explained"),
+    CLI_TEXT_OPTION(CLI_FILE, 0, "plot", "FILE", calibrate_args, plot,
+                    "draw the residuals with gnuplot (.png or .svg); the data stays in FILE.dat"),
+    CLI_INT_OPTION("folds", "N", calibrate_args, folds, 0, FIT_FOLDS,
+                   "folds of the cross-validation of every table; 0: none (default: as SPEC says)"),
+    CLI_INT_OPTION("bootstrap", "N", calibrate_args, bootstrap, 0, FIT_RESAMPLES,
+                   "resamples for the spread of the constants; 0: none (default: as SPEC says)"),
+    CLI_FLAG_OPTION("no-ablation", calibrate_args, no_ablation, "leave the ablations of SPEC out"),
+    CLI_JOBS_OPTION(calibrate_args),
+    CLI_COMMON_OPTIONS(calibrate_args),
+    {0},
+};
+
+static const char *const examples[] = {
+    "slimpack calibrate --from-measurements experiments/published/a100_single_node.csv "
+    "--from-measurements experiments/published/a100_multi_node.csv "
+    "--fit experiments/published/fit_a100.json -o a100-fitted.json --report a100.md",
+    "slimpack calibrate --from-measurements runs.csv --fit fit.json -o mine.json --bootstrap 0",
+    "slimpack calibrate --backend host -o host.json",
+    NULL,
+};
+
+const cli_command cli_cmd_calibrate = {
+    .name = "calibrate",
+    .summary = "fit a profile to measured steps, or measure one",
+    .operands = "[TABLE...]",
+    .min_operands = 0,
+    .max_operands = -1,
+    .description =
+        "Fits constants of a profile so that the simulator reproduces measured training steps. "
+        "The tables are CSV files with a row for each measured step; the map of a table says "
+        "which setting of a scenario each column is, and what was measured. Tables may also be "
+        "given as operands."
+        "\n\nSPEC (slimpack/fit/1) is a JSON object: \"name\" of the new profile, \"profile\" to "
+        "start from, \"start\" with values to set on it by dotted path, \"constants\" with the "
+        "paths of the free numbers and for each \"unit\", \"least\", \"most\" and, where "
+        "something is known beforehand, \"expect\" and \"within\" (its standard deviation, as a "
+        "share); \"tables\" with \"weight\", \"folds\" (a number, or columns whose groups stay "
+        "together) and \"errors_by\" of each; \"loss_scale\", \"bootstrap\", \"seed\"; and "
+        "\"ablations\", each with \"name\", \"set\" (values on the profile) and \"scenario\" "
+        "(overrides of every row's scenario). experiments/published/README.md describes tables, "
+        "maps and SPEC, profiles/README.md the constants of a profile."
+        "\n\nThe fit is least squares on the logarithm of predicted over measured, with a soft-L1 "
+        "loss so that rows that nothing explains bend it little. Beside the constants it prints "
+        "their spread, constants that the rows cannot tell apart, the errors on the rows "
+        "themselves and on rows that were left out (k-fold), and the errors of the model without "
+        "each of its parts. -o writes the profile, with these figures in it."
+        "\n\nWith --backend it measures operators on this machine instead: products, attention, "
+        "copies, and whole actions of small steps, on one core; the profile predicts the steps of "
+        "`run --backend` on its virtual clock. -o is written after each part, so that a run that "
+        "is cut off leaves what "
+        "it has measured.",
+    .examples = examples,
+    .options = options,
+    .args_bytes = sizeof(calibrate_args),
+    .defaults = &(const calibrate_args){.folds = NOT_GIVEN, .bootstrap = NOT_GIVEN},
+    .run = run,
+};

@@ -1,13 +1,13 @@
 #include <math.h>
 #include <string.h>
 
-#include "experiments/cli/options.h"
+#include "experiments/cli/memory_curve.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
+#include "experiments/sweep/best_layout.h"
 #include "sim/base/alloc.h"
 #include "sim/base/progress.h"
 #include "sim/base/units.h"
-#include "sim/scenario/scenario.h"
 #include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 
@@ -18,66 +18,9 @@ typedef struct compare_args {
     cli_list set;
     const char *strategies;
     const char *schedules;
+    bool best_layout, memory_curve;
     int64_t jobs;
 } compare_args;
-
-static const cli_option options[] = {
-    CLI_SET_OPTION(compare_args),
-    {.kind = CLI_STRING,
-     .name = "strategies",
-     .value = "LIST",
-     .at = offsetof(compare_args, strategies),
-     .help = "packing strategies to compare, the first is the baseline (default: all)",
-     .names = sp_strategy_names},
-    {.kind = CLI_STRING,
-     .name = "schedules",
-     .value = "LIST",
-     .at = offsetof(compare_args, schedules),
-     .help = "pipeline schedules to compare instead, with the scenario's strategy",
-     .names = sp_schedule_names},
-    CLI_JOBS_OPTION(compare_args),
-    CLI_COMMON_OPTIONS(compare_args),
-    {0},
-};
-
-static const char *const examples[] = {
-    "slimpack compare experiments/demo.json --strategies packed,sorted,ffd,bfd,lpfhp",
-    "slimpack compare experiments/demo.json --set workload.context=65536 --json",
-    "slimpack compare experiments/zoo.json --schedules 1f1b,zb-h1,zb-v,slimpipe",
-    NULL,
-};
-
-static void list_strategies(FILE *out);
-static int run(const void *given, const cli_operands *operands);
-
-const cli_command cli_cmd_compare = {
-    .name = "compare",
-    .summary = "compare packing strategies, or schedules, on the same batches",
-    .operands = "SCENARIO",
-    .min_operands = 1,
-    .max_operands = 1,
-    .description =
-        "Evaluates a scenario with several packing strategies, all on the same batches, and "
-        "prints a row for each: iteration time, speed-up over the first, tokens/s/GPU, "
-        "TFLOP/s/GPU and MFU full (by Megatron's formula, with all pairs of attention), MFU "
-        "causal (with the pairs that a causal mask keeps), bubble ratio, peak memory, imbalance "
-        "over data-parallel ranks (busiest over mean), gap to the lower bound of the batch's "
-        "work, micro-batches and solver time."
-        "\n\nWith --schedules it compares pipeline schedules: iteration time, both bubble ratios, "
-        "and the activation units that the fullest and the last pipeline rank hold. A schedule "
-        "that runs a given number of chunks per rank gets that number. A row that cannot be "
-        "planned or simulated says why."
-        "\n\nAbove the rows stands how far the profile was off on logged steps like these, or why "
-        "that is not known. The margin is the memory limit less the peak; a row within a tenth of "
-        "the limit is marked tight and may run several times slower."
-        "\n\nA row that runs out of memory is marked oom; a warning (with --json its reason) says "
-        "which sample needs how much. The exit status is 1 when no row can be trained.",
-    .examples = examples,
-    .options = options,
-    .list = list_strategies,
-    .args_bytes = sizeof(compare_args),
-    .run = run,
-};
 
 static void list_strategies(FILE *out)
 {
@@ -96,14 +39,22 @@ static void list_strategies(FILE *out)
     }
 }
 
+enum { LAYOUT = 160 };
+
 typedef struct row {
     char name[SP_STRATEGY_NAME]; // of the strategy or the schedule
     sp_status status;
     char reason[SP_ERROR_TEXT];
     sp_result result;
+    // With --best-layout: where, how many layouts there were, and the time in the stated one (NAN:
+    // none, or it does not fit).
+    char layout[LAYOUT];
+    int64_t of_status[SWEEP_STATUSES];
+    double stated_ms;
 } row;
 
 typedef struct comparison {
+    json_t *root; // of the scenario, with its overrides; --best-layout alone
     sp_scenario scenario;
     sp_batches batches;
     bool of_schedules;
@@ -153,6 +104,12 @@ static sp_status choose_rows(const compare_args *args, comparison *cmp, sp_error
     if (status == SP_OK && args->schedules != NULL && args->strategies != NULL) {
         status = sp_error_set(err, SP_ERR_USAGE, "--strategies and --schedules exclude each other");
     }
+    if (status == SP_OK && args->schedules != NULL && args->best_layout) {
+        status = sp_error_set(err, SP_ERR_USAGE, "--best-layout tries schedules for itself");
+    }
+    if (status == SP_OK && args->memory_curve && (args->schedules != NULL || args->best_layout)) {
+        status = sp_error_set(err, SP_ERR_USAGE, "--memory-curve is of strategies in one layout");
+    }
     for (int i = 0; status == SP_OK && list == NULL && sp_strategy_names[i] != NULL; i++) {
         status = add_row(cmp, sp_strategy_names[i], strlen(sp_strategy_names[i]), err);
     }
@@ -192,6 +149,62 @@ static sp_status read_with_schedule(const compare_args *args, const char *path, 
     return sp_scenario_read(path, overrides, count, scenario, err);
 }
 
+// "tp 4, cp 1, pp 8, dp 4, 2 chunks, interleaved, recompute none, rank_tokens 8192"
+static void put_layout(const sp_result *result, const sp_scenario *scenario, char text[LAYOUT])
+{
+    const sp_layout *layout = &result->layout;
+    const json_t *memory = json_object_get(scenario->resolved, "memory");
+    const json_t *strategy = json_object_get(scenario->resolved, "strategy");
+    int used = snprintf(text, LAYOUT, "tp %d, cp %d, pp %d, dp %d", layout->tp, layout->cp,
+                        layout->pp, layout->dp);
+    if (layout->chunks > 1) {
+        used += snprintf(text + used, (size_t)(LAYOUT - used), ", %d chunks", layout->chunks);
+    }
+    used += snprintf(text + used, (size_t)(LAYOUT - used), ", %s, recompute %s", result->schedule,
+                     json_string_value(json_object_get(memory, "recompute")));
+    static const char *const budgets[] = {"rank_tokens", "chunk_tokens"};
+    for (int i = 0; i < 2; i++) {
+        json_int_t tokens = json_integer_value(json_object_get(strategy, budgets[i]));
+        if (tokens > 0) {
+            used += snprintf(text + used, (size_t)(LAYOUT - used), ", %s %lld", budgets[i],
+                             (long long)tokens);
+        }
+    }
+}
+
+// The strategy at the layout that serves it best; what it takes in the stated one is known.
+static sp_status evaluate_best(const compare_args *args, const comparison *cmp, row *r,
+                               sp_error *err)
+{
+    const sp_evaluate_options options_of_row = {.threads = cli_threads(args->jobs)};
+    sweep_best_layout best;
+    sp_scenario scenario;
+    r->stated_ms = r->status == SP_OK && !sp_result_is_oom(&r->result)
+                       ? sp_result_iteration_ms(&r->result)
+                       : (double)NAN;
+    sp_result_fini(&r->result);
+    sp_error_clear(err);
+    sp_status status = sweep_best_layout_find(cmp->root, &cmp->scenario, r->name,
+                                              cli_threads(args->jobs), &best, err);
+    memcpy(r->of_status, best.of_status, sizeof r->of_status);
+    if (status == SP_OK && best.document == NULL) {
+        status = sp_error_set(err, SP_ERR_INFEASIBLE, "no layout fits: %s", best.reason);
+    }
+    if (status == SP_OK) {
+        status =
+            sp_scenario_from_json(best.document, cmp->scenario.source, NULL, 0, &scenario, err);
+        if (status == SP_OK) {
+            status = sp_evaluate(&scenario, &cmp->batches, &options_of_row, &r->result, err);
+            if (status == SP_OK) {
+                put_layout(&r->result, &scenario, r->layout);
+            }
+            sp_scenario_fini(&scenario);
+        }
+    }
+    sweep_best_layout_fini(&best);
+    return status;
+}
+
 // A strategy or schedule that cannot serve the scenario is a row with its reason.
 static sp_status evaluate_row(const compare_args *args, const char *path, comparison *cmp, row *r,
                               sp_error *err)
@@ -209,6 +222,9 @@ static sp_status evaluate_row(const compare_args *args, const char *path, compar
                                 &options_of_row, &r->result, err);
     }
     sp_scenario_fini(&own);
+    if (args->best_layout && (r->status == SP_OK || !sp_status_is_fatal(r->status))) {
+        r->status = evaluate_best(args, cmp, r, err);
+    }
     if (r->status != SP_OK && !sp_status_is_fatal(r->status)) {
         snprintf(r->reason, sizeof r->reason, "%s",
                  err->count > 0 ? err->message[0] : sp_status_text(r->status));
@@ -221,13 +237,25 @@ static sp_status evaluate_row(const compare_args *args, const char *path, compar
     return r->status;
 }
 
-static sp_status evaluate_all(const compare_args *args, const char *path, comparison *cmp,
+static sp_status read_scenario(const compare_args *args, const char *path, comparison *cmp,
+                               sp_error *err)
+{
+    if (cmp->of_schedules) {
+        return read_with_schedule(args, path, cmp->rows[0].name, &cmp->scenario, err);
+    }
+    if (!args->best_layout) {
+        return sp_scenario_read(path, args->set.items, args->set.count, &cmp->scenario, err);
+    }
+    sp_status status = sp_json_read_file(path, 0, &cmp->root, err);
+    return status == SP_OK ? sp_scenario_from_json(cmp->root, path, args->set.items,
+                                                   args->set.count, &cmp->scenario, err)
+                           : status;
+}
+
+static sp_status read_batches(const compare_args *args, const char *path, comparison *cmp,
                               sp_error *err)
 {
-    sp_status status =
-        cmp->of_schedules
-            ? read_with_schedule(args, path, cmp->rows[0].name, &cmp->scenario, err)
-            : sp_scenario_read(path, args->set.items, args->set.count, &cmp->scenario, err);
+    sp_status status = read_scenario(args, path, cmp, err);
     if (status == SP_OK && cmp->scenario.uniform && !cmp->of_schedules) {
         status = sp_error_in(err, SP_ERR_CONTENT, path, "uniform_costs",
                              "strategies need a model and a workload to be compared on");
@@ -235,6 +263,13 @@ static sp_status evaluate_all(const compare_args *args, const char *path, compar
     if (status == SP_OK) {
         status = sp_evaluate_batches(&cmp->scenario, &cmp->batches, err);
     }
+    return status;
+}
+
+static sp_status evaluate_all(const compare_args *args, const char *path, comparison *cmp,
+                              sp_error *err)
+{
+    sp_status status = read_batches(args, path, cmp, err);
     sp_progress progress;
     sp_progress_begin(&progress, "comparing", cmp->count, args->common.quiet);
     for (int i = 0; status == SP_OK && i < cmp->count; i++) {
@@ -274,12 +309,24 @@ static json_t *row_json(const comparison *cmp, const row *r)
         sp_json_put(object, cmp->of_schedules ? "schedule" : "strategy", json_string(r->name));
         sp_json_put(object, "status", json_string(status_word(r)));
         sp_json_put(object, "reason", r->reason[0] != '\0' ? json_string(r->reason) : json_null());
-        sp_json_put(object, "speedup", cli_json_figure(factor));
+        sp_json_put(object, "speedup", sp_json_figure(factor));
         if (!cmp->of_schedules) {
             bool lossless = r->status == SP_OK ? r->result.lossless
                                                : sp_strategy_is_lossless(sp_strategy_find(r->name),
                                                                          &cmp->scenario.strategy);
             sp_json_put(object, "lossless", json_boolean(lossless));
+            sp_json_put(object, "left_out_share", json_real(sp_result_left_out_share(&r->result)));
+            sp_json_put(object, "cut_share", json_real(sp_result_cut_share(&r->result)));
+        }
+        if (cmp->root != NULL) {
+            json_t *layouts = json_object();
+            for (int s = 0; s < SWEEP_STATUSES; s++) {
+                sp_json_put(layouts, sweep_status_names[s], json_integer(r->of_status[s]));
+            }
+            sp_json_put(object, "layouts", layouts);
+            sp_json_put(object, "layout",
+                        r->layout[0] != '\0' ? json_string(r->layout) : json_null());
+            sp_json_put(object, "stated_layout_ms", sp_json_figure(r->stated_ms));
         }
     }
     return object;
@@ -305,12 +352,25 @@ static const char *factor_text(double factor, char text[FACTOR])
     return text;
 }
 
+enum { LOSS = 80 };
+
+// "", or ", 12.3 % of tokens left out"
+static const char *loss_text(const sp_result *result, char text[LOSS])
+{
+    double left_out = sp_result_left_out_share(result);
+    double cut = sp_result_cut_share(result);
+    int used = snprintf(text, LOSS, "%s", result->lossless ? "" : ", not lossless");
+    if (left_out > 0.0) {
+        used = snprintf(text, LOSS, ", %.1f %% of tokens left out", 100.0 * left_out);
+    }
+    if (cut > 0.0) {
+        snprintf(text + used, (size_t)(LOSS - used), ", %.1f %% of tokens cut off", 100.0 * cut);
+    }
+    return text;
+}
+
 static void print_row(const comparison *cmp, const row *r)
 {
-    if (r->status != SP_OK) {
-        printf("%-12s infeasible: %s\n", r->name, r->reason);
-        return;
-    }
     const sp_result *result = &r->result;
     double n = (double)result->batch_count;
     double solver_ms = 0.0;
@@ -319,6 +379,7 @@ static void print_row(const comparison *cmp, const row *r)
     }
     char tokens[CLI_SHORT_NUMBER];
     char factor[FACTOR];
+    char loss[LOSS];
     printf("%-12s %14.1f %9s %12s %11.1f %7.2f %% %8.2f %% %8.2f %% %9.2f %9.2f %9.3f %8.1f %% "
            "%8.1f %9.2f  %s%s\n",
            r->name, sp_result_iteration_ms(result), factor_text(speedup(cmp, r), factor),
@@ -329,15 +390,30 @@ static void print_row(const comparison *cmp, const row *r)
            sp_gib_from_bytes(result->peak_bytes), sp_gib_from_bytes(sp_result_margin_bytes(result)),
            sp_result_dp_max_over_mean(result), 100.0 * sp_result_gap(result),
            sp_result_microbatches(result), solver_ms / n, cli_memory_word(result),
-           result->lossless ? "" : ", not lossless");
+           loss_text(result, loss));
+}
+
+// The strategy's factor is that of best layouts, the layout's is what the stated one costs.
+static void print_best_row(const comparison *cmp, const row *r)
+{
+    char factor[FACTOR];
+    char stated[FACTOR] = "-";
+    char layout[FACTOR];
+    char loss[LOSS];
+    const sp_result *result = &r->result;
+    double ms = sp_result_iteration_ms(result);
+    if (isfinite(r->stated_ms)) {
+        snprintf(stated, sizeof stated, "%.1f", r->stated_ms);
+    }
+    printf("%-18s %12.1f %8s %12s %8s %7.2f %% %7.2f %% %9.2f %9.2f  %s%s; %s\n", r->name, ms,
+           factor_text(speedup(cmp, r), factor), stated, factor_text(r->stated_ms / ms, layout),
+           100.0 * sp_result_mfu(result, SP_FLOPS_MEGATRON), 100.0 * sp_result_bubble_ratio(result),
+           sp_gib_from_bytes(result->peak_bytes), sp_gib_from_bytes(sp_result_margin_bytes(result)),
+           cli_memory_word(result), loss_text(result, loss), r->layout);
 }
 
 static void print_schedule_row(const comparison *cmp, const row *r)
 {
-    if (r->status != SP_OK) {
-        printf("%-12s infeasible: %s\n", r->name, r->reason);
-        return;
-    }
     const sp_result *result = &r->result;
     size_t ranks = (size_t)result->layout.dp * (size_t)result->layout.pp;
     double most = 0.0;
@@ -355,6 +431,19 @@ static void print_schedule_row(const comparison *cmp, const row *r)
                sp_gib_from_bytes(sp_result_margin_bytes(result)), cli_memory_word(result));
     } else {
         printf(" %9s %9s  %s\n", "-", "-", cli_memory_word(result));
+    }
+}
+
+static void print_rows(const comparison *cmp, int width,
+                       void (*print)(const comparison *cmp, const row *r))
+{
+    for (int i = 0; i < cmp->count; i++) {
+        const row *r = &cmp->rows[i];
+        if (r->status == SP_OK) {
+            print(cmp, r);
+        } else {
+            printf("%-*s infeasible: %s\n", width, r->name, r->reason);
+        }
     }
 }
 
@@ -380,9 +469,7 @@ static void print_schedules(const comparison *cmp)
     }
     printf("%-12s %14s %9s %10s %13s %9s %9s %9s %9s  %s\n", "schedule", "iteration ms", "speed-up",
            "bubble", "longest stage", "units", "last rank", "peak GiB", "margin", "status");
-    for (int i = 0; i < cmp->count; i++) {
-        print_schedule_row(cmp, &cmp->rows[i]);
-    }
+    print_rows(cmp, 12, print_schedule_row);
 }
 
 static void print_table(const comparison *cmp)
@@ -399,12 +486,42 @@ static void print_table(const comparison *cmp)
            (unsigned long long)cmp->scenario.workload.seed, cmp->scenario.profile.name,
            sp_level_names[sp_profile_level(&cmp->scenario.profile)]);
     print_error_of_times(&cmp->scenario);
+    if (cmp->root != NULL) {
+        printf("%-18s %12s %8s %12s %8s %9s %9s %9s %9s  %s\n", "strategy", "iteration ms",
+               "speed-up", "stated ms", "layout's", "MFU full", "bubble", "peak GiB", "margin",
+               "status; best layout");
+        print_rows(cmp, 18, print_best_row);
+        return;
+    }
     printf("%-12s %14s %9s %12s %11s %9s %10s %10s %9s %9s %9s %10s %8s %9s  %s\n", "strategy",
            "iteration ms", "speed-up", "tokens/s/GPU", "TFLOP/s/GPU", "MFU full", "MFU causal",
            "bubble", "peak GiB", "margin", "imbalance", "gap", "packs", "solver ms", "status");
+    print_rows(cmp, 12, print_row);
+}
+
+static sp_status show_memory_curve(const compare_args *args, const char *path, comparison *cmp,
+                                   int *exit_status, sp_error *err)
+{
+    const char *names[MOST_ROWS];
+    json_t *curve = NULL;
     for (int i = 0; i < cmp->count; i++) {
-        print_row(cmp, &cmp->rows[i]);
+        names[i] = cmp->rows[i].name;
     }
+    sp_status status = read_batches(args, path, cmp, err);
+    if (status == SP_OK) {
+        status = cli_memory_curve(&cmp->scenario, &cmp->batches, names, cmp->count,
+                                  cli_threads(args->jobs), &curve, err);
+    }
+    if (status == SP_OK && args->common.json) {
+        *exit_status = cli_print_json(curve);
+        return SP_OK;
+    }
+    if (status == SP_OK) {
+        cli_print_headline(stdout, &cmp->scenario);
+        cli_print_memory_curve(curve);
+    }
+    json_decref(curve);
+    return status;
 }
 
 static int run(const void *given, const cli_operands *operands)
@@ -414,10 +531,12 @@ static int run(const void *given, const cli_operands *operands)
     comparison cmp = {0};
     sp_error err = {0};
     sp_status status = choose_rows(args, &cmp, &err);
-    if (status == SP_OK) {
+    if (status == SP_OK && args->memory_curve) {
+        status = show_memory_curve(args, operands->items[0], &cmp, &exit_status, &err);
+    } else if (status == SP_OK) {
         status = evaluate_all(args, operands->items[0], &cmp, &err);
     }
-    if (status == SP_OK) {
+    if (status == SP_OK && !args->memory_curve) {
         if (args->common.json) {
             exit_status = cli_print_json(comparison_json(&cmp));
         } else if (cmp.of_schedules) {
@@ -437,7 +556,7 @@ static int run(const void *given, const cli_operands *operands)
             }
         }
         exit_status = cli_answer(exit_status, any);
-    } else {
+    } else if (status != SP_OK) {
         exit_status = cli_fail(&err);
     }
     for (int i = 0; cmp.rows != NULL && i < cmp.count; i++) {
@@ -446,5 +565,81 @@ static int run(const void *given, const cli_operands *operands)
     sp_i_free(cmp.rows);
     sp_batches_fini(&cmp.batches);
     sp_scenario_fini(&cmp.scenario);
+    json_decref(cmp.root);
     return exit_status;
 }
+
+// ---- the command ----
+
+static const cli_option options[] = {
+    CLI_SET_OPTION(compare_args),
+    {.kind = CLI_STRING,
+     .name = "strategies",
+     .value = "LIST",
+     .at = offsetof(compare_args, strategies),
+     .help = "packing strategies to compare, the first is the baseline (default: all)",
+     .names = sp_strategy_names},
+    {.kind = CLI_STRING,
+     .name = "schedules",
+     .value = "LIST",
+     .at = offsetof(compare_args, schedules),
+     .help = "pipeline schedules to compare instead, with the scenario's strategy",
+     .names = sp_schedule_names},
+    CLI_FLAG_OPTION("best-layout", compare_args, best_layout,
+                    "every strategy at its own best layout, schedule and recomputation on as many "
+                    "GPUs"),
+    CLI_FLAG_OPTION("memory-curve", compare_args, memory_curve,
+                    "the strategies with ever less memory, until none of them fits"),
+    CLI_JOBS_OPTION(compare_args),
+    CLI_COMMON_OPTIONS(compare_args),
+    {0},
+};
+
+static const char *const examples[] = {
+    "slimpack compare experiments/demo.json --strategies packed,sorted,ffd,bfd,lpfhp",
+    "slimpack compare experiments/demo.json --set workload.context=65536 --json",
+    "slimpack compare experiments/zoo.json --schedules 1f1b,zb-h1,zb-v,slimpipe",
+    "slimpack compare experiments/demo.json --best-layout --set workload.batches=1",
+    "slimpack compare experiments/demo.json --memory-curve --strategies slimpack,slimpack-zb",
+    NULL,
+};
+
+const cli_command cli_cmd_compare = {
+    .name = "compare",
+    .summary = "compare packing strategies, or schedules, on the same batches",
+    .operands = "SCENARIO",
+    .min_operands = 1,
+    .max_operands = 1,
+    .description =
+        "Evaluates a scenario with several packing strategies, all on the same batches, and "
+        "prints a row for each: iteration time, speed-up over the first, tokens/s/GPU, "
+        "TFLOP/s/GPU and MFU full (by Megatron's formula, with all pairs of attention), MFU "
+        "causal (with the pairs that a causal mask keeps), bubble ratio, peak memory, imbalance "
+        "over data-parallel ranks (busiest over mean), gap to the lower bound of the batch's "
+        "work, micro-batches and solver time."
+        "\n\nWith --schedules it compares pipeline schedules: iteration time, both bubble ratios, "
+        "and the activation units that the fullest and the last pipeline rank hold. A schedule "
+        "that runs a given number of chunks per rank gets that number. A row that cannot be "
+        "planned or simulated says why."
+        "\n\nWith --best-layout every strategy is evaluated at all layouts of the scenario's GPUs "
+        "(tensor parallelism inside a node, context parallelism up to 16, pipeline and data "
+        "parallelism), with recomputation none, attention or full, the schedules 1f1b, "
+        "interleaved, "
+        "zb-h1 and zb-v unless it brings its own, and several budgets of tokens. Its row is the "
+        "fastest that fits, with the layout; beside it stands what the strategy takes in the "
+        "scenario's own layout, so that the factor of the strategy and that of the layout are told "
+        "apart. This may take minutes."
+        "\n\nWith --memory-curve the strategies are evaluated with the scenario's memory, then "
+        "with four fifths of that and so on, until none of them fits: the trade of time against "
+        "memory."
+        "\n\nAbove the rows stands how far the profile was off on logged steps like these, or why "
+        "that is not known. The margin is the memory limit less the peak; a row within a tenth of "
+        "the limit is marked tight and may run several times slower."
+        "\n\nA row that runs out of memory is marked oom; a warning (with --json its reason) says "
+        "which sample needs how much. The exit status is 1 when no row can be trained.",
+    .examples = examples,
+    .options = options,
+    .list = list_strategies,
+    .args_bytes = sizeof(compare_args),
+    .run = run,
+};

@@ -1,74 +1,11 @@
-#include <string.h>
-
-#include "experiments/cli/options.h"
 #include "experiments/cli/report.h"
 #include "sim/base/json.h"
-#include "sim/base/status.h"
 
 typedef struct help_args {
     bool manual;
     bool completion;
     cli_common common;
 } help_args;
-
-static const cli_option options[] = {
-    CLI_FLAG_OPTION("man", help_args, manual, "print the manual page, as source for man(1)"),
-    CLI_FLAG_OPTION("completion", help_args, completion, "print the completion script for bash"),
-    CLI_COMMON_OPTIONS(help_args),
-    {0},
-};
-
-static const char *const examples[] = {
-    "slimpack help lengths",
-    ". <(slimpack help --completion)",
-    NULL,
-};
-
-static int run(const void *given, const cli_operands *operands);
-
-const cli_command cli_cmd_help = {
-    .name = "help",
-    .summary = "explain a command, or list the commands",
-    .operands = "[COMMAND]",
-    .max_operands = 1,
-    .description = "Prints what a command does and the options it takes. With --json the same "
-                   "comes as data, for tools that offer the commands.",
-    .examples = examples,
-    .options = options,
-    .args_bytes = sizeof(help_args),
-    .run = run,
-};
-
-static json_t *command_json(const cli_command *command);
-static json_t *overview_json(void);
-
-static int run(const void *given, const cli_operands *operands)
-{
-    const help_args *args = given;
-    if (args->manual || args->completion) {
-        if (operands->count > 0 || args->common.json || (args->manual && args->completion)) {
-            return cli_usage_error(&cli_cmd_help, "--man and --completion stand alone");
-        }
-        (args->manual ? cli_print_manual : cli_print_completion)(stdout);
-        return 0;
-    }
-    if (operands->count == 0) {
-        if (args->common.json) {
-            return cli_print_json(overview_json());
-        }
-        cli_print_overview(stdout);
-        return 0;
-    }
-    const cli_command *command = cli_find_command(operands->items[0]);
-    if (command == NULL) {
-        return cli_unknown_command(operands->items[0]);
-    }
-    if (args->common.json) {
-        return cli_print_json(command_json(command));
-    }
-    cli_print_help(stdout, command);
-    return 0;
-}
 
 static json_t *option_json(const cli_option *option)
 {
@@ -102,3 +39,59 @@ static json_t *overview_json(void)
     }
     return json_pack("{s:s, s:o}", "version", SP_VERSION, "commands", list);
 }
+
+static int run(const void *given, const cli_operands *operands)
+{
+    const help_args *args = given;
+    if (args->manual || args->completion) {
+        if (operands->count > 0 || args->common.json || (args->manual && args->completion)) {
+            return cli_usage_error(&cli_cmd_help, "--man and --completion stand alone");
+        }
+        (args->manual ? cli_print_manual : cli_print_completion)(stdout);
+        return 0;
+    }
+    if (operands->count == 0) {
+        if (args->common.json) {
+            return cli_print_json(overview_json());
+        }
+        cli_print_overview(stdout);
+        return 0;
+    }
+    const cli_command *command = cli_find_command(operands->items[0]);
+    if (command == NULL) {
+        return cli_unknown_command(operands->items[0]);
+    }
+    if (args->common.json) {
+        return cli_print_json(command_json(command));
+    }
+    cli_print_help(stdout, command);
+    return 0;
+}
+
+// ---- the command ----
+
+static const cli_option options[] = {
+    CLI_FLAG_OPTION("man", help_args, manual, "print the manual page, as source for man(1)"),
+    CLI_FLAG_OPTION("completion", help_args, completion, "print the completion script for bash"),
+    CLI_COMMON_OPTIONS(help_args),
+    {0},
+};
+
+static const char *const examples[] = {
+    "slimpack help lengths",
+    ". <(slimpack help --completion)",
+    NULL,
+};
+
+const cli_command cli_cmd_help = {
+    .name = "help",
+    .summary = "explain a command, or list the commands",
+    .operands = "[COMMAND]",
+    .max_operands = 1,
+    .description = "Prints what a command does and the options it takes. With --json the same "
+                   "comes as data, for tools that offer the commands.",
+    .examples = examples,
+    .options = options,
+    .args_bytes = sizeof(help_args),
+    .run = run,
+};

@@ -1,13 +1,10 @@
 #include <errno.h>
 #include <inttypes.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "experiments/cli/options.h"
 #include "experiments/cli/report.h"
 #include "sim/base/json.h"
 #include "sim/base/prng.h"
-#include "sim/base/status.h"
 #include "sim/workload/distribution.h"
 #include "sim/workload/length_stats.h"
 #include "sim/workload/lengths.h"
@@ -27,45 +24,6 @@ typedef struct lengths_args {
     cli_common common;
 } lengths_args;
 
-static const cli_option options[] = {
-    CLI_TEXT_OPTION(CLI_STRING, 0, "column", "NAME", lengths_args, column,
-                    "column of a CSV file, or key of a JSONL file, that holds the length"),
-    CLI_INT_OPTION("samples", "N", lengths_args, samples, 1, MOST_SAMPLES,
-                   "lengths drawn from a built-in distribution (default 1000000)"),
-    CLI_INT_OPTION("seed", "N", lengths_args, seed, 0, INT64_MAX,
-                   "seed of what is drawn (default 1)"),
-    CLI_COMMON_OPTIONS(lengths_args),
-    {0},
-};
-
-static const char *const examples[] = {
-    "slimpack lengths wikipedia",
-    "slimpack lengths --json --column num_tokens corpus.csv",
-    "slimpack lengths dataset_text_document.idx",
-    NULL,
-};
-
-static int run(const void *given, const cli_operands *operands);
-
-const cli_command cli_cmd_lengths = {
-    .name = "lengths",
-    .summary = "print statistics and a histogram of document lengths",
-    .operands = "[FILE|NAME...]",
-    .max_operands = -1,
-    .description =
-        "Reads document lengths, in tokens, from text (one per line), CSV or JSONL with a named "
-        "column, a JSON array, NumPy .npy or a Megatron-LM .idx file, or draws them from a "
-        "built-in distribution, and prints count, mean, quantiles and a histogram with the share "
-        "of documents, of tokens and of squared length (which attention costs) in each bin. A "
-        "built-in name is preferred to a file of that name; write ./NAME for the file."
-        "\n\nWithout an argument, lists the built-in distributions and where they were published.",
-    .examples = examples,
-    .options = options,
-    .args_bytes = sizeof(lengths_args),
-    .defaults = &(const lengths_args){.seed = -1},
-    .run = run,
-};
-
 // One source as read: its statistics, and where the lengths came from.
 typedef struct source {
     const char *name;
@@ -73,52 +31,6 @@ typedef struct source {
     int64_t seed;                        // of what was drawn
     sp_length_stats stats;
 } source;
-
-static int list_distributions(bool json);
-static bool options_apply(const lengths_args *args, const cli_operands *names, int *exit_status);
-static sp_status read_source(const char *name, const lengths_args *args, source *out,
-                             sp_error *err);
-static json_t *source_json(const source *from);
-static void print_source(const source *from);
-
-static int run(const void *given, const cli_operands *operands)
-{
-    const lengths_args *args = given;
-    int exit_status = 0;
-    if (!options_apply(args, operands, &exit_status)) {
-        return exit_status;
-    }
-    if (operands->count == 0) {
-        return list_distributions(args->common.json);
-    }
-    sp_error err = {0};
-    json_t *all = json_array();
-    for (int i = 0; i < operands->count; i++) {
-        source from;
-        if (read_source(operands->items[i], args, &from, &err) != SP_OK) {
-            json_decref(all);
-            return cli_fail(&err);
-        }
-        if (args->common.json) {
-            json_array_append_new(all, source_json(&from));
-            continue;
-        }
-        if (i > 0) {
-            putchar('\n');
-        }
-        print_source(&from);
-    }
-    if (!args->common.json) {
-        json_decref(all);
-        return 0;
-    }
-    // An append that failed has left the array too short.
-    bool complete = json_array_size(all) == (size_t)operands->count;
-    json_t *printed = !complete ? NULL : operands->count == 1 ? json_array_get(all, 0) : all;
-    json_incref(printed);
-    json_decref(all);
-    return cli_print_json(printed);
-}
 
 // An option that would have no effect is refused, not ignored.
 static bool options_apply(const lengths_args *args, const cli_operands *names, int *exit_status)
@@ -143,31 +55,6 @@ static bool options_apply(const lengths_args *args, const cli_operands *names, i
 }
 
 static sp_status draw(const sp_distribution *distribution, int64_t samples, int64_t seed,
-                      sp_lengths *lengths, sp_error *err);
-static sp_status no_such_source(const char *name, sp_error *err);
-
-static sp_status read_source(const char *name, const lengths_args *args, source *out, sp_error *err)
-{
-    sp_lengths lengths = {0};
-    sp_status status;
-    *out = (source){.name = name, .distribution = sp_distribution_find(name)};
-    if (out->distribution != NULL) {
-        int64_t samples = args->samples > 0 ? args->samples : DEFAULT_SAMPLES;
-        out->seed = args->seed >= 0 ? args->seed : DEFAULT_SEED;
-        status = draw(out->distribution, samples, out->seed, &lengths, err);
-    } else if (access(name, F_OK) != 0 && errno == ENOENT) {
-        status = no_such_source(name, err);
-    } else {
-        status = sp_lengths_read(name, args->column, &lengths, err);
-    }
-    if (status == SP_OK) {
-        status = sp_length_stats_compute(&lengths, name, &out->stats, err);
-    }
-    sp_lengths_fini(&lengths);
-    return status;
-}
-
-static sp_status draw(const sp_distribution *distribution, int64_t samples, int64_t seed,
                       sp_lengths *lengths, sp_error *err)
 {
     sp_prng prng;
@@ -189,6 +76,27 @@ static sp_status no_such_source(const char *name, sp_error *err)
     }
     return sp_error_set(err, SP_ERR_IO, "%s: no such file or built-in distribution%s", name,
                         sp_name_hint(name, names, n, hint));
+}
+
+static sp_status read_source(const char *name, const lengths_args *args, source *out, sp_error *err)
+{
+    sp_lengths lengths = {0};
+    sp_status status;
+    *out = (source){.name = name, .distribution = sp_distribution_find(name)};
+    if (out->distribution != NULL) {
+        int64_t samples = args->samples > 0 ? args->samples : DEFAULT_SAMPLES;
+        out->seed = args->seed >= 0 ? args->seed : DEFAULT_SEED;
+        status = draw(out->distribution, samples, out->seed, &lengths, err);
+    } else if (access(name, F_OK) != 0 && errno == ENOENT) {
+        status = no_such_source(name, err);
+    } else {
+        status = sp_lengths_read(name, args->column, &lengths, err);
+    }
+    if (status == SP_OK) {
+        status = sp_length_stats_compute(&lengths, name, &out->stats, err);
+    }
+    sp_lengths_fini(&lengths);
+    return status;
 }
 
 static json_t *distribution_json(const sp_distribution *distribution)
@@ -258,24 +166,6 @@ static json_t *source_json(const source *from)
     return json;
 }
 
-static void print_numbers(const sp_length_stats *stats);
-static void print_histogram(const sp_length_stats *stats);
-
-static void print_source(const source *from)
-{
-    if (from->distribution != NULL) {
-        printf("%s: drawn with seed %" PRId64 "\n", from->name, from->seed);
-        cli_print_wrapped(stdout, from->distribution->title, 0, 2);
-        cli_print_wrapped(stdout, from->distribution->source, 0, 2);
-    } else {
-        printf("%s\n", from->name);
-    }
-    putchar('\n');
-    print_numbers(&from->stats);
-    putchar('\n');
-    print_histogram(&from->stats);
-}
-
 static void print_numbers(const sp_length_stats *stats)
 {
     char text[CLI_GROUPED];
@@ -313,3 +203,96 @@ static void print_histogram(const sp_length_stats *stats)
                100.0 * bin->sum_squares / stats->sum_squares, cells > 0 ? "  " : "", cells, bar);
     }
 }
+
+static void print_source(const source *from)
+{
+    if (from->distribution != NULL) {
+        printf("%s: drawn with seed %" PRId64 "\n", from->name, from->seed);
+        cli_print_wrapped(stdout, from->distribution->title, 0, 2);
+        cli_print_wrapped(stdout, from->distribution->source, 0, 2);
+    } else {
+        printf("%s\n", from->name);
+    }
+    putchar('\n');
+    print_numbers(&from->stats);
+    putchar('\n');
+    print_histogram(&from->stats);
+}
+
+static int run(const void *given, const cli_operands *operands)
+{
+    const lengths_args *args = given;
+    int exit_status = 0;
+    if (!options_apply(args, operands, &exit_status)) {
+        return exit_status;
+    }
+    if (operands->count == 0) {
+        return list_distributions(args->common.json);
+    }
+    sp_error err = {0};
+    json_t *all = json_array();
+    for (int i = 0; i < operands->count; i++) {
+        source from;
+        if (read_source(operands->items[i], args, &from, &err) != SP_OK) {
+            json_decref(all);
+            return cli_fail(&err);
+        }
+        if (args->common.json) {
+            json_array_append_new(all, source_json(&from));
+            continue;
+        }
+        if (i > 0) {
+            putchar('\n');
+        }
+        print_source(&from);
+    }
+    if (!args->common.json) {
+        json_decref(all);
+        return 0;
+    }
+    // An append that failed has left the array too short.
+    bool complete = json_array_size(all) == (size_t)operands->count;
+    json_t *printed = !complete ? NULL : operands->count == 1 ? json_array_get(all, 0) : all;
+    json_incref(printed);
+    json_decref(all);
+    return cli_print_json(printed);
+}
+
+// ---- the command ----
+
+static const cli_option options[] = {
+    CLI_TEXT_OPTION(CLI_STRING, 0, "column", "NAME", lengths_args, column,
+                    "column of a CSV file, or key of a JSONL file, that holds the length"),
+    CLI_INT_OPTION("samples", "N", lengths_args, samples, 1, MOST_SAMPLES,
+                   "lengths drawn from a built-in distribution (default 1000000)"),
+    CLI_INT_OPTION("seed", "N", lengths_args, seed, 0, INT64_MAX,
+                   "seed of what is drawn (default 1)"),
+    CLI_COMMON_OPTIONS(lengths_args),
+    {0},
+};
+
+static const char *const examples[] = {
+    "slimpack lengths wikipedia",
+    "slimpack lengths --json --column num_tokens corpus.csv",
+    "slimpack lengths dataset_text_document.idx",
+    NULL,
+};
+
+const cli_command cli_cmd_lengths = {
+    .name = "lengths",
+    .summary = "print statistics and a histogram of document lengths",
+    .operands = "[FILE|NAME...]",
+    .max_operands = -1,
+    .description =
+        "Reads document lengths, in tokens, from text (one per line), CSV or JSONL with a named "
+        "column, a JSON array, NumPy .npy or a Megatron-LM .idx file, or draws them from a "
+        "built-in distribution, and prints count, mean, quantiles and a histogram with the share "
+        "of documents, of tokens and of squared length (which attention costs) in each bin. A "
+        "built-in name is preferred to a file of that name; write ./NAME for the file."
+        "\n\nWithout an argument, lists the built-in distributions and where they were published.",
+    .examples = examples,
+    .options = options,
+    .args_bytes = sizeof(lengths_args),
+    .defaults = &(const lengths_args){.seed = -1},
+    .run = run,
+};

@@ -2,7 +2,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/cli/options.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "experiments/cli/simulate_export.h"
@@ -10,7 +9,6 @@
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 #include "sim/scenario/plan_input.h"
-#include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 
 enum { DEFAULT_AHEAD = 16 }; // batches of a stream that are read and not yet answered
@@ -22,62 +20,6 @@ typedef struct plan_args {
     const char *output, *check;
     bool stream;
 } plan_args;
-
-static const cli_option options[] = {
-    CLI_TEXT_OPTION(CLI_FILE, 'o', "output", "FILE", plan_args, output,
-                    "write the plan of all batches of the scenario's workload"),
-    CLI_TEXT_OPTION(CLI_FILE, 0, "check", "PLAN", plan_args, check,
-                    "check a plan, in place of making one"),
-    CLI_FLAG_OPTION(
-        "stream", plan_args, stream,
-        "plan the batches on standard input, one JSON array of lengths per line, and answer "
-        "one plan per line"),
-    CLI_INT_OPTION("ahead", "K", plan_args, ahead, 1, STREAM_MOST_AHEAD,
-                   "batches of a stream that are read and not yet answered, at most (default 16)"),
-    CLI_SET_OPTION(plan_args),
-    CLI_JOBS_OPTION(plan_args),
-    CLI_COMMON_OPTIONS(plan_args),
-    {0},
-};
-
-static const char *const examples[] = {
-    "slimpack plan experiments/demo.json -o plan.json",
-    "slimpack plan --check plan.json",
-    "echo '[5321, 812, 40960]' | slimpack plan experiments/demo.json --stream",
-    NULL,
-};
-
-static int run(const void *given, const cli_operands *operands);
-
-const cli_command cli_cmd_plan = {
-    .name = "plan",
-    .summary = "write the plan of a step, or one for every batch of a stream",
-    .operands = "SCENARIO",
-    .min_operands = 0,
-    .max_operands = 1,
-    .description =
-        "Packs the workload of a scenario and schedules it, and writes the plan for a training "
-        "job's loader: samples, forward and backward packs, the actions of each pipeline rank, the "
-        "predicted time and a lower bound under it."
-        "\n\nWith --stream the batches come from standard input: a line holds the lengths of one "
-        "batch as a JSON array, and its plan is answered as one line, a plan document of its own. "
-        "A sample's id is its position in the array; samples over the context are treated as "
-        "workload.over_length says. Samples that a plan lists as delayed are to be sent again, in "
-        "a later batch. The answers come in the order of the lines while the "
-        "next batches are planned on other threads. A batch for which there is no plan is answered "
-        "by a document without batches that holds the reason. A line that is no batch ends the "
-        "stream with an error that names it; the lines before it are answered."
-        "\n\nWith --check a plan is read and every rule of plans is checked, independently of what "
-        "made it: each slice in one forward and one backward pack, the order of slices and "
-        "actions, lengths within the context. It is then simulated, which finds ranks that "
-        "wait for each other without end and memory that does not suffice."
-        "\n\nThe exit status is 1 when a rank needs more memory than its limit, or a batch "
-        "of a stream has no plan; the plans are written all the same.",
-    .examples = examples,
-    .options = options,
-    .args_bytes = sizeof(plan_args),
-    .run = run,
-};
 
 // ---- the plan of a scenario's own batches ----
 
@@ -107,30 +49,20 @@ static sp_status make_plans(const plan_args *args, const sp_scenario *scenario, 
     return status != SP_OK ? status : closed;
 }
 
-static double predicted_ms(const sp_batch_result *batch)
-{
-    return sp_ms_from_ns(batch->iteration_ns);
-}
-
-static double bound_ms(const sp_batch_result *batch)
-{
-    return batch->facts.lower_bound_ns / SP_NS_PER_MS;
-}
-
 // A name that is not UTF-8 has no place in JSON: its key is left out.
 static int print_plans_json(const plan_args *args, const sp_result *result)
 {
     json_t *batches = json_array();
     for (size_t b = 0; b < result->batch_count; b++) {
         const sp_batch_result *batch = &result->batches[b];
-        json_array_append_new(batches,
-                              json_pack("{s:I, s:I, s:I, s:o, s:o, s:o}", "samples",
-                                        (json_int_t)batch->facts.samples, "tokens",
-                                        (json_int_t)batch->facts.tokens, "microbatches",
-                                        (json_int_t)batch->facts.microbatches, "predicted_ms",
-                                        cli_json_figure(predicted_ms(batch)), "lower_bound_ms",
-                                        cli_json_figure(bound_ms(batch)), "solver_ms",
-                                        cli_json_figure(batch->facts.solver_ms)));
+        json_array_append_new(
+            batches,
+            json_pack("{s:I, s:I, s:I, s:o, s:o, s:o}", "samples", (json_int_t)batch->facts.samples,
+                      "tokens", (json_int_t)batch->facts.tokens, "microbatches",
+                      (json_int_t)batch->facts.microbatches, "predicted_ms",
+                      sp_json_figure(sp_ms_from_ns(batch->iteration_ns)), "lower_bound_ms",
+                      sp_json_figure(batch->facts.lower_bound_ns / SP_NS_PER_MS), "solver_ms",
+                      sp_json_figure(batch->facts.solver_ms)));
     }
     return cli_print_json(json_pack("{s:s, s:o*, s:s, s:s, s:b, s:b, s:o}", "schema",
                                     "slimpack/plan-summary/1", "plan", json_string(args->output),
@@ -151,7 +83,7 @@ static int print_plans(const plan_args *args, const sp_result *result)
         char tokens[CLI_GROUPED];
         printf("%5zu %8lld %12s %8lld %14.1f %14.1f\n", b, (long long)batch->facts.samples,
                cli_grouped(batch->facts.tokens, tokens), (long long)batch->facts.microbatches,
-               predicted_ms(batch), bound_ms(batch));
+               sp_ms_from_ns(batch->iteration_ns), batch->facts.lower_bound_ns / SP_NS_PER_MS);
     }
     printf("plan in %s%s\n", args->output, sp_result_is_oom(result) ? ", OUT OF MEMORY" : "");
     return 0;
@@ -327,9 +259,9 @@ static int stream(const sp_scenario *scenario, int64_t jobs, int64_t ahead, bool
     return cli_answer(0, a.oom + a.infeasible == 0);
 }
 
-// ---- the command ----
+// ---- what was asked for ----
 
-// Options that have no use in what was asked for.
+// Options that have no use in it.
 static int check_usage(const plan_args *args, const cli_operands *operands)
 {
     int modes = (args->output != NULL) + (args->check != NULL) + args->stream;
@@ -384,3 +316,59 @@ static int run(const void *given, const cli_operands *operands)
     return args->check != NULL ? check(args->check, args->common.json, args->common.quiet)
                                : plan_scenario(args, operands->items[0]);
 }
+
+// ---- the command ----
+
+static const cli_option options[] = {
+    CLI_TEXT_OPTION(CLI_FILE, 'o', "output", "FILE", plan_args, output,
+                    "write the plan of all batches of the scenario's workload"),
+    CLI_TEXT_OPTION(CLI_FILE, 0, "check", "PLAN", plan_args, check,
+                    "check a plan, in place of making one"),
+    CLI_FLAG_OPTION(
+        "stream", plan_args, stream,
+        "plan the batches on standard input, one JSON array of lengths per line, and answer "
+        "one plan per line"),
+    CLI_INT_OPTION("ahead", "K", plan_args, ahead, 1, STREAM_MOST_AHEAD,
+                   "batches of a stream that are read and not yet answered, at most (default 16)"),
+    CLI_SET_OPTION(plan_args),
+    CLI_JOBS_OPTION(plan_args),
+    CLI_COMMON_OPTIONS(plan_args),
+    {0},
+};
+
+static const char *const examples[] = {
+    "slimpack plan experiments/demo.json -o plan.json",
+    "slimpack plan --check plan.json",
+    "echo '[5321, 812, 40960]' | slimpack plan experiments/demo.json --stream",
+    NULL,
+};
+
+const cli_command cli_cmd_plan = {
+    .name = "plan",
+    .summary = "write the plan of a step, or one for every batch of a stream",
+    .operands = "SCENARIO",
+    .min_operands = 0,
+    .max_operands = 1,
+    .description =
+        "Packs the workload of a scenario and schedules it, and writes the plan for a training "
+        "job's loader: samples, forward and backward packs, the actions of each pipeline rank, the "
+        "predicted time and a lower bound under it."
+        "\n\nWith --stream the batches come from standard input: a line holds the lengths of one "
+        "batch as a JSON array, and its plan is answered as one line, a plan document of its own. "
+        "A sample's id is its position in the array; samples over the context are treated as "
+        "workload.over_length says. Samples that a plan lists as delayed are to be sent again, in "
+        "a later batch. The answers come in the order of the lines while the "
+        "next batches are planned on other threads. A batch for which there is no plan is answered "
+        "by a document without batches that holds the reason. A line that is no batch ends the "
+        "stream with an error that names it; the lines before it are answered."
+        "\n\nWith --check a plan is read and every rule of plans is checked, independently of what "
+        "made it: each slice in one forward and one backward pack, the order of slices and "
+        "actions, lengths within the context. It is then simulated, which finds ranks that "
+        "wait for each other without end and memory that does not suffice."
+        "\n\nThe exit status is 1 when a rank needs more memory than its limit, or a batch "
+        "of a stream has no plan; the plans are written all the same.",
+    .examples = examples,
+    .options = options,
+    .args_bytes = sizeof(plan_args),
+    .run = run,
+};

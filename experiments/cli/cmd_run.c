@@ -1,6 +1,4 @@
 #include "experiments/cli/execute_options.h"
-#include "experiments/cli/execution_report.h"
-#include "experiments/cli/options.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "experiments/cli/simulate_export.h"
@@ -9,99 +7,12 @@
 #include "sim/base/json.h"
 #include "sim/scenario/plan_input.h"
 
-enum { MOST_BATCHES = 1000000 };
-
 typedef struct run_args {
     cli_common common;
     cli_execute execute;
-    bool timeline;
-    const char *output, *record, *trace, *trace_ranks, *trace_window, *plot;
-    int64_t batch;
+    cli_exports exports;
+    const char *output, *record;
 } run_args;
-
-static const cli_option options[] = {
-    CLI_EXECUTE_OPTIONS(run_args, "1"),
-    {.kind = CLI_FILE,
-     .letter = 'o',
-     .name = "output",
-     .value = "FILE",
-     .at = offsetof(run_args, output),
-     .help = "write the result with the measured timeline of every batch (JSON)"},
-    {.kind = CLI_FILE,
-     .name = "record",
-     .value = "FILE",
-     .at = offsetof(run_args, record),
-     .help = "keep what was executed for 'slimpack validate --executed' on any machine (JSON)"},
-    {.kind = CLI_FILE,
-     .name = "trace",
-     .value = "FILE",
-     .at = offsetof(run_args, trace),
-     .help = "write a Perfetto trace (opens in ui.perfetto.dev)"},
-    {.kind = CLI_STRING,
-     .name = "trace-ranks",
-     .value = "LIST",
-     .at = offsetof(run_args, trace_ranks),
-     .help = "pipeline ranks that trace, timeline and plot show, such as 0-3,7"},
-    {.kind = CLI_STRING,
-     .name = "trace-window",
-     .value = "FROM-TO",
-     .at = offsetof(run_args, trace_window),
-     .help = "part of the step that they show, in milliseconds"},
-    {.kind = CLI_FLAG,
-     .name = "timeline",
-     .at = offsetof(run_args, timeline),
-     .help = "draw the timeline in the terminal"},
-    {.kind = CLI_FILE,
-     .name = "plot",
-     .value = "FILE",
-     .at = offsetof(run_args, plot),
-     .help = "draw timeline and memory with gnuplot (.png or .svg); the data stays in FILE.dat"},
-    {.kind = CLI_INT,
-     .name = "batch",
-     .value = "N",
-     .at = offsetof(run_args, batch),
-     .min = 0,
-     .max = MOST_BATCHES,
-     .help = "batch that trace, timeline and plot show (default 0)"},
-    CLI_COMMON_OPTIONS(run_args),
-    {0},
-};
-
-static const char *const examples[] = {
-    "slimpack plan experiments/host_small.json -o plan.json && slimpack run plan.json --backend "
-    "host",
-    "slimpack run plan.json --backend host --precision fp64 --steps 10 --timeline",
-    "slimpack run plan.json --backend fake --option jitter=0.1 -o measured.json",
-    NULL,
-};
-
-static int run(const void *given, const cli_operands *operands);
-
-const cli_command cli_cmd_run = {
-    .name = "run",
-    .summary = "execute a plan and measure it",
-    .operands = "PLAN",
-    .min_operands = 1,
-    .max_operands = 1,
-    .description =
-        "Executes the steps of a plan on a backend: exactly the plan's actions, each rank's in the "
-        "plan's order. Prints what was measured as 'simulate' prints what is predicted, and the "
-        "time and the loss of every step. Each batch is trained from the same starting parameters."
-        "\n\nBackends are host (a real transformer on the CPU), fake (no work: the simulator's "
-        "durations or scripted ones, and failures on demand) and shared libraries "
-        "libslimpack-backend-NAME.so, looked up in $SLIMPACK_BACKEND_PATH. A failing rank, a peer "
-        "that never answers and memory that runs out end the run with the rank, the action and the "
-        "reason."
-        "\n\nA launcher such as torchrun can start the command several times, as the ranks of one "
-        "run: the first of these processes prints and writes files."
-        "\n\nThe exit status is 1 when memory runs out on a rank, 4 when a limit is hit, 70 when "
-        "an "
-        "action fails.",
-    .examples = examples,
-    .options = options,
-    .args_bytes = sizeof(run_args),
-    .run = run,
-};
 
 typedef struct measured {
     cli_exports exports;
@@ -137,18 +48,13 @@ static sp_status write_measured(const char *path, const sp_execution *execution,
 static sp_status execute(const run_args *args, const sp_plan_input *in, cli_executor *executor,
                          sp_execution *execution, sp_error *err)
 {
+    measured m = {.exports = args->exports};
+    m.exports.quiet = args->common.quiet;
     // With --json standard output belongs to the result alone.
-    measured m = {.exports = {.batch = (int)args->batch,
-                              .quiet = args->common.quiet,
-                              .trace = args->trace,
-                              .trace_ranks = args->trace_ranks,
-                              .trace_window = args->trace_window,
-                              .plot = args->plot,
-                              .timeline = args->timeline,
-                              .text = args->common.json ? stderr : stdout}};
-    if (args->batch >= in->plans.count) {
+    m.exports.text = args->common.json ? stderr : stdout;
+    if (m.exports.batch >= in->plans.count) {
         return sp_error_set(err, SP_ERR_USAGE, "--batch %lld: the last of %d is %d",
-                            (long long)args->batch, in->plans.count, in->plans.count - 1);
+                            (long long)m.exports.batch, in->plans.count, in->plans.count - 1);
     }
     sp_status status = cli_executor_begin(&args->execute, &in->scenario, 1, executor, err);
     executor->options.memory_points =
@@ -213,3 +119,52 @@ static int run(const void *given, const cli_operands *operands)
                ? cli_usage_error(&cli_cmd_run, "'run' needs --backend NAME")
                : run_plan(args, operands->items[0]);
 }
+
+// ---- the command ----
+
+static const cli_option options[] = {
+    CLI_EXECUTE_OPTIONS(run_args, "1"),
+    CLI_TEXT_OPTION(CLI_FILE, 'o', "output", "FILE", run_args, output,
+                    "write the result with the measured timeline of every batch (JSON)"),
+    CLI_TEXT_OPTION(
+        CLI_FILE, 0, "record", "FILE", run_args, record,
+        "keep what was executed for 'slimpack validate --executed' on any machine (JSON)"),
+    CLI_STEP_OPTIONS(run_args),
+    CLI_BATCH_OPTION(run_args, "trace, timeline and plot"),
+    CLI_COMMON_OPTIONS(run_args),
+    {0},
+};
+
+static const char *const examples[] = {
+    "slimpack plan experiments/host_small.json -o plan.json && slimpack run plan.json --backend "
+    "host",
+    "slimpack run plan.json --backend host --precision fp64 --steps 10 --timeline",
+    "slimpack run plan.json --backend fake --option jitter=0.1 -o measured.json",
+    NULL,
+};
+
+const cli_command cli_cmd_run = {
+    .name = "run",
+    .summary = "execute a plan and measure it",
+    .operands = "PLAN",
+    .min_operands = 1,
+    .max_operands = 1,
+    .description =
+        "Executes the steps of a plan on a backend: exactly the plan's actions, each rank's in the "
+        "plan's order. Prints what was measured as 'simulate' prints what is predicted, and the "
+        "time and the loss of every step. Each batch is trained from the same starting parameters."
+        "\n\nBackends are host (a real transformer on the CPU), fake (no work: the simulator's "
+        "durations or scripted ones, and failures on demand) and shared libraries "
+        "libslimpack-backend-NAME.so, looked up in $SLIMPACK_BACKEND_PATH. A failing rank, a peer "
+        "that never answers and memory that runs out end the run with the rank, the action and the "
+        "reason."
+        "\n\nA launcher such as torchrun can start the command several times, as the ranks of one "
+        "run: the first of these processes prints and writes files."
+        "\n\nThe exit status is 1 when memory runs out on a rank, 4 when a limit is hit, 70 when "
+        "an "
+        "action fails.",
+    .examples = examples,
+    .options = options,
+    .args_bytes = sizeof(run_args),
+    .run = run,
+};

@@ -1,83 +1,18 @@
 #include <string.h>
 
-#include "experiments/cli/options.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "experiments/cli/simulate_export.h"
 #include "sim/plan/plan_json.h"
-#include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
-
-enum { MOST_BATCHES = 1000000 };
 
 typedef struct simulate_args {
     cli_common common;
     cli_list set;
-    bool explain, verify, timeline, critical_path;
-    const char *trace, *trace_ranks, *trace_window, *plot, *plan, *snapshot, *graphml;
-    int64_t batch, jobs;
+    cli_exports exports;
+    bool explain, verify;
+    int64_t jobs;
 } simulate_args;
-
-static const cli_option options[] = {
-    CLI_SET_OPTION(simulate_args),
-    CLI_TEXT_OPTION(CLI_FILE, 0, "trace", "FILE", simulate_args, trace,
-                    "write a Perfetto trace (opens in ui.perfetto.dev)"),
-    CLI_TEXT_OPTION(CLI_STRING, 0, "trace-ranks", "LIST", simulate_args, trace_ranks,
-                    "pipeline ranks that trace, timeline and plot show, such as 0-3,7"),
-    CLI_TEXT_OPTION(CLI_STRING, 0, "trace-window", "FROM-TO", simulate_args, trace_window,
-                    "part of the step that they show, in milliseconds"),
-    CLI_FLAG_OPTION("timeline", simulate_args, timeline, "draw the timeline in the terminal"),
-    CLI_TEXT_OPTION(
-        CLI_FILE, 0, "plot", "FILE", simulate_args, plot,
-        "draw timeline and memory with gnuplot (.png or .svg); the data stays in FILE.dat"),
-    CLI_TEXT_OPTION(CLI_FILE, 0, "plan", "FILE", simulate_args, plan,
-                    "write the plan of all batches"),
-    CLI_TEXT_OPTION(CLI_FILE, 0, "memory-snapshot", "FILE", simulate_args, snapshot,
-                    "write the memory of the fullest rank for PyTorch's memory viewer"),
-    CLI_TEXT_OPTION(CLI_FILE, 0, "graphml", "FILE", simulate_args, graphml,
-                    "write the dependency graph, with durations and slack"),
-    CLI_FLAG_OPTION("critical-path", simulate_args, critical_path,
-                    "print the actions that decide the makespan"),
-    CLI_INT_OPTION("batch", "N", simulate_args, batch, 0, MOST_BATCHES,
-                   "batch that trace, timeline, plot and graph show (default 0)"),
-    CLI_FLAG_OPTION("explain", simulate_args, explain,
-                    "print all settings as resolved, and what follows from them"),
-    CLI_FLAG_OPTION("verify", simulate_args, verify,
-                    "check the result against an independent longest path"),
-    CLI_JOBS_OPTION(simulate_args),
-    CLI_COMMON_OPTIONS(simulate_args),
-    {0},
-};
-
-static const char *const examples[] = {
-    "slimpack simulate experiments/demo.json --timeline",
-    "slimpack simulate experiments/demo.json --set parallel.pp=4 --set nodes=8 --json",
-    "slimpack simulate experiments/demo.json --plan plan.json && slimpack simulate plan.json",
-    NULL,
-};
-
-static int run(const void *given, const cli_operands *operands);
-
-const cli_command cli_cmd_simulate = {
-    .name = "simulate",
-    .summary = "predict time, bubbles and memory of a training step",
-    .operands = "SCENARIO|PLAN",
-    .min_operands = 1,
-    .max_operands = 1,
-    .description =
-        "Packs the workload of a scenario, schedules it and simulates one training step per batch, "
-        "or simulates the steps of a plan. Prints iteration time with the error of the profile on "
-        "logged steps like this one (or why that is not known), bubble ratios, tokens/s/GPU, "
-        "TFLOP/s/GPU and MFU (by Megatron's formula, which counts all pairs of attention, and with "
-        "the causal pairs alone), and the memory of each pipeline rank with what it leaves of the "
-        "limit."
-        "\n\nThe exit status is 1 when a rank needs more memory than its limit; the result is "
-        "printed all the same, with a warning that says which sample needs how much.",
-    .examples = examples,
-    .options = options,
-    .args_bytes = sizeof(simulate_args),
-    .run = run,
-};
 
 // A scenario, or a plan with the scenario it was made for.
 typedef struct input {
@@ -148,20 +83,11 @@ static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_r
                           sp_error *err)
 {
     const sp_batches *formed = in->is_plan ? &in->plans.formed : &in->batches;
-    cli_exports exports = {.batch = (int)args->batch,
-                           .quiet = args->common.quiet,
-                           .trace = args->trace,
-                           .trace_ranks = args->trace_ranks,
-                           .trace_window = args->trace_window,
-                           .plot = args->plot,
-                           .snapshot = args->snapshot,
-                           .graphml = args->graphml,
-                           .timeline = args->timeline,
-                           .critical_path = args->critical_path,
-                           .text = text,
-                           .plan = args->plan,
-                           .scenario = in->scenario.resolved,
-                           .formed = formed};
+    cli_exports exports = args->exports;
+    exports.quiet = args->common.quiet;
+    exports.text = text;
+    exports.scenario = in->scenario.resolved;
+    exports.formed = formed;
     sp_evaluate_options evaluate = {
         .engine = {.memory_points = cli_exports_need_memory(&exports), .verify = args->verify},
         .allocator_peak = true,
@@ -170,9 +96,9 @@ static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_r
         .observer = cli_exports_observe,
         .observer_context = &exports};
     int batches = in->is_plan ? in->plans.count : in->scenario.uniform ? 1 : in->batches.count;
-    if (args->batch >= batches) {
+    if (exports.batch >= batches) {
         return sp_error_set(err, SP_ERR_USAGE, "--batch %lld: the last of %d is %d",
-                            (long long)args->batch, batches, batches - 1);
+                            (long long)exports.batch, batches, batches - 1);
     }
     sp_status status = cli_exports_begin(&exports, in->scenario.layout.pp, err);
     if (status == SP_OK) {
@@ -229,3 +155,54 @@ static int run(const void *given, const cli_operands *operands)
     input_fini(&in);
     return exit_status;
 }
+
+// ---- the command ----
+
+static const cli_option options[] = {
+    CLI_SET_OPTION(simulate_args),
+    CLI_STEP_OPTIONS(simulate_args),
+    CLI_TEXT_OPTION(CLI_FILE, 0, "plan", "FILE", simulate_args, exports.plan,
+                    "write the plan of all batches"),
+    CLI_TEXT_OPTION(CLI_FILE, 0, "memory-snapshot", "FILE", simulate_args, exports.snapshot,
+                    "write the memory of the fullest rank for PyTorch's memory viewer"),
+    CLI_TEXT_OPTION(CLI_FILE, 0, "graphml", "FILE", simulate_args, exports.graphml,
+                    "write the dependency graph, with durations and slack"),
+    CLI_FLAG_OPTION("critical-path", simulate_args, exports.critical_path,
+                    "print the actions that decide the makespan"),
+    CLI_BATCH_OPTION(simulate_args, "trace, timeline, plot and graph"),
+    CLI_FLAG_OPTION("explain", simulate_args, explain,
+                    "print all settings as resolved, and what follows from them"),
+    CLI_FLAG_OPTION("verify", simulate_args, verify,
+                    "check the result against an independent longest path"),
+    CLI_JOBS_OPTION(simulate_args),
+    CLI_COMMON_OPTIONS(simulate_args),
+    {0},
+};
+
+static const char *const examples[] = {
+    "slimpack simulate experiments/demo.json --timeline",
+    "slimpack simulate experiments/demo.json --set parallel.pp=4 --set nodes=8 --json",
+    "slimpack simulate experiments/demo.json --plan plan.json && slimpack simulate plan.json",
+    NULL,
+};
+
+const cli_command cli_cmd_simulate = {
+    .name = "simulate",
+    .summary = "predict time, bubbles and memory of a training step",
+    .operands = "SCENARIO|PLAN",
+    .min_operands = 1,
+    .max_operands = 1,
+    .description =
+        "Packs the workload of a scenario, schedules it and simulates one training step per batch, "
+        "or simulates the steps of a plan. Prints iteration time with the error of the profile on "
+        "logged steps like this one (or why that is not known), bubble ratios, tokens/s/GPU, "
+        "TFLOP/s/GPU and MFU (by Megatron's formula, which counts all pairs of attention, and with "
+        "the causal pairs alone), and the memory of each pipeline rank with what it leaves of the "
+        "limit."
+        "\n\nThe exit status is 1 when a rank needs more memory than its limit; the result is "
+        "printed all the same, with a warning that says which sample needs how much.",
+    .examples = examples,
+    .options = options,
+    .args_bytes = sizeof(simulate_args),
+    .run = run,
+};

@@ -1,10 +1,8 @@
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "experiments/cli/options.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "experiments/sweep/run.h"
@@ -23,56 +21,6 @@ typedef struct sweep_args {
     const char *output;
     bool resume, dry_run;
 } sweep_args;
-
-static const cli_option options[] = {
-    CLI_TEXT_OPTION(CLI_FILE, 'o', "output", "FILE", sweep_args, output,
-                    "results file, one JSON object per line in the order of the points"),
-    CLI_FLAG_OPTION("resume", sweep_args, resume,
-                    "go on with the results file of a sweep that was stopped"),
-    CLI_FLAG_OPTION("dry-run", sweep_args, dry_run,
-                    "count the points and show the first ones, nothing else"),
-    CLI_JOBS_OPTION(sweep_args),
-    CLI_COMMON_OPTIONS(sweep_args),
-    {0},
-};
-
-static const char *const examples[] = {
-    "slimpack sweep experiments/sweep_layouts.json --dry-run",
-    "slimpack sweep experiments/sweep_layouts.json -o layouts.jsonl",
-    "slimpack sweep experiments/sweep_layouts.json -o layouts.jsonl --resume",
-    NULL,
-};
-
-static int run(const void *given, const cli_operands *operands);
-
-const cli_command cli_cmd_sweep = {
-    .name = "sweep",
-    .summary = "evaluate every combination of a grid of settings",
-    .operands = "SPEC",
-    .min_operands = 1,
-    .max_operands = 1,
-    .description =
-        "Evaluates a base scenario at every point of a grid, such as all layouts of a model on a "
-        "cluster. SPEC is a JSON object: \"base\" is a scenario, \"grid\" names settings by their "
-        "dotted path (\"parallel.tp\") and gives each an array of values, \"where\" is a "
-        "condition that chooses among the combinations (\"tp*pp*dp == 512 && zero != 3\")."
-        "\n\nEach point becomes a line of the results file: its settings, a status (ok; oom, it "
-        "needs more memory than there is; infeasible, strategy or schedule cannot; invalid, the "
-        "settings make no scenario), the reason, and the keys of a result. The order of the lines "
-        "is that of the points, the last setting turning fastest, whatever the number of threads. "
-        "The file is kept whole through a kill, and --resume goes on with it."
-        "\n\nAt the end the fastest points that fit are listed, each with the median error of its "
-        "profile on logged steps like it. TFLOP/s/GPU and MFU full are by Megatron's formula, "
-        "with all pairs of attention, MFU causal counts those that a causal mask keeps. Points "
-        "that fit tightly, within a tenth of the memory limit, come last: such steps ran several "
-        "times slower than predicted. Where no point fits well, a line says so, with the margin "
-        "of the first."
-        "\n\nThe exit status is 1 when no point is ok.",
-    .examples = examples,
-    .options = options,
-    .args_bytes = sizeof(sweep_args),
-    .run = run,
-};
 
 _Static_assert((int)CLI_MOST_THREADS <= (int)SWEEP_MOST_THREADS, "threads");
 
@@ -158,15 +106,15 @@ static json_t *best_json(const sweep_spec *spec, const sweep_best *best)
     const char *fits = digest->fits != SP_FITS_NONE ? sp_fits_names[digest->fits] : NULL;
     const char *not_validated = digest->not_validated[0] != '\0' ? digest->not_validated : NULL;
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s?, s:o, s:s?}", "point",
-                     best_point(spec, best), "iteration_ms", cli_json_figure(digest->iteration_ms),
-                     "tokens_per_s", cli_json_figure(digest->tokens_per_s), "tokens_per_gpu_s",
-                     cli_json_figure(digest->tokens_per_gpu_s), "tflops_per_gpu",
-                     cli_json_figure(digest->tflops_per_gpu), "mfu_full_attention",
-                     cli_json_figure(digest->mfu_full_attention), "mfu",
-                     cli_json_figure(digest->mfu), "peak_memory_gib",
-                     cli_json_figure(digest->peak_memory_gib), "memory_margin_gib",
-                     cli_json_figure(digest->memory_margin_gib), "fits", fits, "median_error",
-                     cli_json_figure(digest->median_error), "not_validated", not_validated);
+                     best_point(spec, best), "iteration_ms", sp_json_figure(digest->iteration_ms),
+                     "tokens_per_s", sp_json_figure(digest->tokens_per_s), "tokens_per_gpu_s",
+                     sp_json_figure(digest->tokens_per_gpu_s), "tflops_per_gpu",
+                     sp_json_figure(digest->tflops_per_gpu), "mfu_full_attention",
+                     sp_json_figure(digest->mfu_full_attention), "mfu", sp_json_figure(digest->mfu),
+                     "peak_memory_gib", sp_json_figure(digest->peak_memory_gib),
+                     "memory_margin_gib", sp_json_figure(digest->memory_margin_gib), "fits", fits,
+                     "median_error", sp_json_figure(digest->median_error), "not_validated",
+                     not_validated);
 }
 
 static json_t *summary_json(const sweep_spec *spec, const sweep_summary *summary)
@@ -333,3 +281,53 @@ static int run(const void *given, const cli_operands *operands)
     sweep_spec_fini(&spec);
     return exit_status;
 }
+
+// ---- the command ----
+
+static const cli_option options[] = {
+    CLI_TEXT_OPTION(CLI_FILE, 'o', "output", "FILE", sweep_args, output,
+                    "results file, one JSON object per line in the order of the points"),
+    CLI_FLAG_OPTION("resume", sweep_args, resume,
+                    "go on with the results file of a sweep that was stopped"),
+    CLI_FLAG_OPTION("dry-run", sweep_args, dry_run,
+                    "count the points and show the first ones, nothing else"),
+    CLI_JOBS_OPTION(sweep_args),
+    CLI_COMMON_OPTIONS(sweep_args),
+    {0},
+};
+
+static const char *const examples[] = {
+    "slimpack sweep experiments/sweep_layouts.json --dry-run",
+    "slimpack sweep experiments/sweep_layouts.json -o layouts.jsonl",
+    "slimpack sweep experiments/sweep_layouts.json -o layouts.jsonl --resume",
+    NULL,
+};
+
+const cli_command cli_cmd_sweep = {
+    .name = "sweep",
+    .summary = "evaluate every combination of a grid of settings",
+    .operands = "SPEC",
+    .min_operands = 1,
+    .max_operands = 1,
+    .description =
+        "Evaluates a base scenario at every point of a grid, such as all layouts of a model on a "
+        "cluster. SPEC is a JSON object: \"base\" is a scenario, \"grid\" names settings by their "
+        "dotted path (\"parallel.tp\") and gives each an array of values, \"where\" is a "
+        "condition that chooses among the combinations (\"tp*pp*dp == 512 && zero != 3\")."
+        "\n\nEach point becomes a line of the results file: its settings, a status (ok; oom, it "
+        "needs more memory than there is; infeasible, strategy or schedule cannot; invalid, the "
+        "settings make no scenario), the reason, and the keys of a result. The order of the lines "
+        "is that of the points, the last setting turning fastest, whatever the number of threads. "
+        "The file is kept whole through a kill, and --resume goes on with it."
+        "\n\nAt the end the fastest points that fit are listed, each with the median error of its "
+        "profile on logged steps like it. TFLOP/s/GPU and MFU full are by Megatron's formula, "
+        "with all pairs of attention, MFU causal counts those that a causal mask keeps. Points "
+        "that fit tightly, within a tenth of the memory limit, come last: such steps ran several "
+        "times slower than predicted. Where no point fits well, a line says so, with the margin "
+        "of the first."
+        "\n\nThe exit status is 1 when no point is ok.",
+    .examples = examples,
+    .options = options,
+    .args_bytes = sizeof(sweep_args),
+    .run = run,
+};

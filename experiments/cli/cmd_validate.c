@@ -1,86 +1,124 @@
-#include "experiments/cli/options.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/validate_modes.h"
-#include "experiments/execution/steady_case.h"
+#include "experiments/execution/set_validation.h"
 
-typedef struct validate_args {
-    cli_common common;
-    cli_list set;
-    int64_t jobs;
-    bool published, rows;
-    const char *table;
-    const char *measurements, *map, *profile;
-    const char *plot;
-    const char *output;
-    const char *export, *executed;
-    int64_t repeat;
-    cli_execute execute;
-} validate_args;
+static bool says_how(const cli_execute *execute)
+{
+    return execute->clock != NULL || execute->precision != NULL || execute->device != 0 ||
+           execute->seed != 0 || execute->steps != 0 || execute->options.count > 0;
+}
+
+// Nothing is executed here: an export has no report, and what was executed states how.
+static const char *wrong_elsewhere_usage(const cli_validate *args)
+{
+    if (args->export == NULL && args->executed == NULL) {
+        return NULL;
+    }
+    if (args->export != NULL && args->executed != NULL) {
+        return "--export and --executed exclude each other";
+    }
+    if (args->repeat != 0 || args->plot != NULL) {
+        return "--repeat and --plot have no use with --export and --executed";
+    }
+    if (args->export != NULL && args->output != NULL) {
+        return "-o keeps a report, --export has none";
+    }
+    if (args->executed != NULL && says_how(&args->execute)) {
+        return "--executed has its own --device, --clock, --precision, --seed, --steps and "
+               "--option";
+    }
+    return NULL;
+}
+
+// NULL: the options fit together.
+static const char *wrong_backend_usage(const cli_validate *args, int operands)
+{
+    if (operands == 0) {
+        return "--backend needs SCENARIO";
+    }
+    if (args->published || args->measurements != NULL) {
+        return "--published, --measurements and --backend exclude each other";
+    }
+    if (args->table != NULL || args->map != NULL || args->profile != NULL || args->rows) {
+        return "--table, --map, --profile and --rows are for tables of measured steps";
+    }
+    return wrong_elsewhere_usage(args);
+}
+
+static const char *wrong_usage(const cli_validate *args, int operands)
+{
+    if (args->execute.backend != NULL) {
+        return wrong_backend_usage(args, operands);
+    }
+    if (args->output != NULL || says_how(&args->execute) || args->repeat != 0 ||
+        args->export != NULL || args->executed != NULL) {
+        return "-o, --export, --executed, --repeat, --device, --clock, --precision, --seed, "
+               "--steps and --option need "
+               "--backend";
+    }
+    if (operands > 0) {
+        return "SCENARIO needs --backend NAME";
+    }
+    if (args->published == (args->measurements != NULL)) {
+        return "'validate' needs either --published or --measurements TABLE, or SCENARIO "
+               "--backend NAME";
+    }
+    if (args->table != NULL && !args->published) {
+        return "--table chooses among the tables of --published";
+    }
+    if (args->map != NULL && args->published) {
+        return "--map has a use beside --measurements only";
+    }
+    return NULL;
+}
+
+static int run(const void *given, const cli_operands *operands)
+{
+    cli_validate args = *(const cli_validate *)given;
+    const char *wrong = wrong_usage(&args, operands->count);
+    if (wrong != NULL) {
+        return cli_usage_error(&cli_cmd_validate, "%s", wrong);
+    }
+    args.scenario = operands->count > 0 ? operands->items[0] : NULL;
+    return args.execute.backend != NULL ? cli_validate_with_backend(&args)
+                                        : cli_validate_with_tables(&args);
+}
+
+// ---- the command ----
 
 static const cli_option options[] = {
-    {.kind = CLI_FLAG,
-     .name = "published",
-     .at = offsetof(validate_args, published),
-     .help = "the tables of published measurements that travel with the program"},
-    {.kind = CLI_STRING,
-     .name = "table",
-     .value = "NAME",
-     .at = offsetof(validate_args, table),
-     .help = "only this one of the published tables"},
-    {.kind = CLI_FILE,
-     .name = "measurements",
-     .value = "TABLE",
-     .at = offsetof(validate_args, measurements),
-     .help = "a table of your own (CSV)"},
-    {.kind = CLI_FILE,
-     .name = "map",
-     .value = "FILE",
-     .at = offsetof(validate_args, map),
-     .help = "what the columns of TABLE set (default: TABLE's name ending in .json, where there is "
-             "such a file)"},
-    {.kind = CLI_FILE,
-     .name = "profile",
-     .value = "PROFILE",
-     .at = offsetof(validate_args, profile),
-     .help = "compute with this profile in place of the tables' own"},
-    CLI_SET_OPTION(validate_args),
-    {.kind = CLI_FLAG,
-     .name = "rows",
-     .at = offsetof(validate_args, rows),
-     .help = "list every case"},
-    {.kind = CLI_FILE,
-     .name = "plot",
-     .value = "FILE",
-     .at = offsetof(validate_args, plot),
-     .help = "draw computed over measured, or both timelines of --backend, as .png or .svg (needs "
-             "gnuplot)"},
-    CLI_EXECUTE_OPTIONS(validate_args, "6"),
-    {.kind = CLI_INT,
-     .name = "repeat",
-     .value = "N",
-     .at = offsetof(validate_args, repeat),
-     .min = 1,
-     .max = SP_MOST_REPEAT,
-     .help = "runs of each case of a set; of those at the speed of the calibration the one of "
-             "median time is shown (default 1)"},
-    {.kind = CLI_FILE,
-     .name = "export",
-     .value = "FOLDER",
-     .at = offsetof(validate_args, export),
-     .help = "write the plan of each case of a set to FOLDER, to be executed on another machine"},
-    {.kind = CLI_FILE,
-     .name = "executed",
-     .value = "FOLDER",
-     .at = offsetof(validate_args, executed),
-     .help = "take what another machine executed of each case of a set from FOLDER"},
-    {.kind = CLI_FILE,
-     .letter = 'o',
-     .name = "output",
-     .value = "FILE",
-     .at = offsetof(validate_args, output),
-     .help = "keep the report of --backend in a file (JSON)"},
-    CLI_JOBS_OPTION(validate_args),
-    CLI_COMMON_OPTIONS(validate_args),
+    CLI_FLAG_OPTION("published", cli_validate, published,
+                    "the tables of published measurements that travel with the program"),
+    CLI_TEXT_OPTION(CLI_STRING, 0, "table", "NAME", cli_validate, table,
+                    "only this one of the published tables"),
+    CLI_TEXT_OPTION(CLI_FILE, 0, "measurements", "TABLE", cli_validate, measurements,
+                    "a table of your own (CSV)"),
+    CLI_TEXT_OPTION(
+        CLI_FILE, 0, "map", "FILE", cli_validate, map,
+        "what the columns of TABLE set (default: TABLE's name ending in .json, where there is "
+        "such a file)"),
+    CLI_TEXT_OPTION(CLI_FILE, 0, "profile", "PROFILE", cli_validate, profile,
+                    "compute with this profile in place of the tables' own"),
+    CLI_SET_OPTION(cli_validate),
+    CLI_FLAG_OPTION("rows", cli_validate, rows, "list every case"),
+    CLI_TEXT_OPTION(
+        CLI_FILE, 0, "plot", "FILE", cli_validate, plot,
+        "draw computed over measured, or both timelines of --backend, as .png or .svg (needs "
+        "gnuplot)"),
+    CLI_EXECUTE_OPTIONS(cli_validate, "6"),
+    CLI_INT_OPTION(
+        "repeat", "N", cli_validate, repeat, 1, SP_MOST_REPEAT,
+        "runs of each case of a set; of those at the speed of the calibration the one of "
+        "median time is shown (default 1)"),
+    CLI_TEXT_OPTION(
+        CLI_FILE, 0, "export", "FOLDER", cli_validate, export,
+        "write the plan of each case of a set to FOLDER, to be executed on another machine"),
+    CLI_TEXT_OPTION(CLI_FILE, 0, "executed", "FOLDER", cli_validate, executed,
+                    "take what another machine executed of each case of a set from FOLDER"),
+    CLI_TEXT_OPTION(CLI_FILE, 'o', "output", "FILE", cli_validate, output,
+                    "keep the report of --backend in a file (JSON)"),
+    CLI_JOBS_OPTION(cli_validate),
+    CLI_COMMON_OPTIONS(cli_validate),
     {0},
 };
 
@@ -95,8 +133,6 @@ static const char *const examples[] = {
     "requests",
     NULL,
 };
-
-static int run(const void *given, const cli_operands *operands);
 
 const cli_command cli_cmd_validate = {
     .name = "validate",
@@ -138,117 +174,6 @@ const cli_command cli_cmd_validate = {
         "its limit.",
     .examples = examples,
     .options = options,
-    .args_bytes = sizeof(validate_args),
+    .args_bytes = sizeof(cli_validate),
     .run = run,
 };
-
-// Nothing is executed here: an export has no report, and what was executed states how.
-static const char *wrong_elsewhere_usage(const validate_args *args)
-{
-    const cli_execute *execute = &args->execute;
-    if (args->export == NULL && args->executed == NULL) {
-        return NULL;
-    }
-    if (args->export != NULL && args->executed != NULL) {
-        return "--export and --executed exclude each other";
-    }
-    if (args->repeat != 0 || args->plot != NULL) {
-        return "--repeat and --plot have no use with --export and --executed";
-    }
-    if (args->export != NULL && args->output != NULL) {
-        return "-o keeps a report, --export has none";
-    }
-    if (args->executed != NULL &&
-        (execute->clock != NULL || execute->precision != NULL || execute->device != 0 ||
-         execute->seed != 0 || execute->steps != 0 || execute->options.count > 0)) {
-        return "--executed has its own --device, --clock, --precision, --seed, --steps and "
-               "--option";
-    }
-    return NULL;
-}
-
-// NULL: the options fit together.
-static const char *wrong_backend_usage(const validate_args *args, int operands)
-{
-    if (operands == 0) {
-        return "--backend needs SCENARIO";
-    }
-    if (args->published || args->measurements != NULL) {
-        return "--published, --measurements and --backend exclude each other";
-    }
-    if (args->table != NULL || args->map != NULL || args->profile != NULL || args->rows) {
-        return "--table, --map, --profile and --rows are for tables of measured steps";
-    }
-    return wrong_elsewhere_usage(args);
-}
-
-static const char *wrong_usage(const validate_args *args, int operands)
-{
-    const cli_execute *execute = &args->execute;
-    if (execute->backend != NULL) {
-        return wrong_backend_usage(args, operands);
-    }
-    if (args->output != NULL || execute->clock != NULL || execute->precision != NULL ||
-        execute->device != 0 || execute->seed != 0 || execute->steps != 0 ||
-        execute->options.count > 0 || args->repeat != 0 || args->export != NULL ||
-        args->executed != NULL) {
-        return "-o, --export, --executed, --repeat, --device, --clock, --precision, --seed, "
-               "--steps and --option need "
-               "--backend";
-    }
-    if (operands > 0) {
-        return "SCENARIO needs --backend NAME";
-    }
-    if (args->published == (args->measurements != NULL)) {
-        return "'validate' needs either --published or --measurements TABLE, or SCENARIO "
-               "--backend NAME";
-    }
-    if (args->table != NULL && !args->published) {
-        return "--table chooses among the tables of --published";
-    }
-    if (args->map != NULL && args->published) {
-        return "--map has a use beside --measurements only";
-    }
-    return NULL;
-}
-
-static int validate_tables(const validate_args *args)
-{
-    const cli_validate_tables mode = {.table = args->table,
-                                      .measurements = args->measurements,
-                                      .map = args->map,
-                                      .profile = args->profile,
-                                      .set = &args->set,
-                                      .plot = args->plot,
-                                      .threads = cli_threads(args->jobs),
-                                      .rows = args->rows,
-                                      .json = args->common.json};
-    return cli_validate_with_tables(&mode);
-}
-
-static int validate_backend(const validate_args *args, const char *scenario)
-{
-    const cli_validate_backend mode = {.scenario = scenario,
-                                       .set = &args->set,
-                                       .execute = &args->execute,
-                                       .output = args->output,
-                                       .plot = args->plot,
-                                       .export = args->export,
-                                       .executed = args->executed,
-                                       .repeat = (int)args->repeat,
-                                       .threads = cli_threads(args->jobs),
-                                       .json = args->common.json,
-                                       .quiet = args->common.quiet};
-    return cli_validate_with_backend(&mode);
-}
-
-static int run(const void *given, const cli_operands *operands)
-{
-    const validate_args *args = given;
-    const char *wrong = wrong_usage(args, operands->count);
-    if (wrong != NULL) {
-        return cli_usage_error(&cli_cmd_validate, "%s", wrong);
-    }
-    return args->execute.backend != NULL ? validate_backend(args, operands->items[0])
-                                         : validate_tables(args);
-}

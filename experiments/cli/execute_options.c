@@ -1,11 +1,8 @@
 #include "experiments/cli/execute_options.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
-#include "backends/api/device.h"
-#include "experiments/cli/options.h"
 #include "sim/base/alloc.h"
 
 static sp_status read_name(const char *option, const char *text, const char *const *names,

@@ -20,26 +20,22 @@ enum { CLI_MOST_STEPS = 100000, CLI_MOST_DEVICES = 1024 };
 // clang-format off
 // A member `cli_execute execute` of the argument struct.
 #define CLI_EXECUTE_OPTIONS(type, default_steps)                                                  \
-    {.kind = CLI_STRING, .name = "backend", .value = "NAME",                                      \
-     .at = offsetof(type, execute.backend),                                                       \
-     .help = "what executes: host, cuda, fake, or a plug-in by name or path"},                          \
-    {.kind = CLI_INT, .name = "device", .value = "N", .at = offsetof(type, execute.device),       \
-     .min = 0, .max = CLI_MOST_DEVICES, .help = "device of the backend (default 0)"},             \
-    {.kind = CLI_STRING, .name = "clock", .value = "CLOCK", .at = offsetof(type, execute.clock),  \
-     .help = "virtual (actions one by one, replayed side by side) or wall (default: wall where "  \
-             "the device has it and the ranks do not exceed the cores)"},                         \
-    {.kind = CLI_STRING, .name = "precision", .value = "P",                                       \
-     .at = offsetof(type, execute.precision),                                                     \
-     .help = "fp64, fp32 or bf16 (default: fp32 where the device has it)"},                       \
-    {.kind = CLI_INT, .name = "seed", .value = "N", .at = offsetof(type, execute.seed),           \
-     .min = 1, .max = INT64_MAX, .help = "seed of parameters and tokens (default 1)"},            \
-    {.kind = CLI_INT, .name = "steps", .value = "N", .at = offsetof(type, execute.steps),         \
-     .min = 1, .max = CLI_MOST_STEPS,                                                             \
-     .help = "steps of each batch; of several the first warms up and the one of median time "     \
-             "among the others is shown (default " default_steps ")"},                            \
-    {.kind = CLI_LIST, .name = "option", .value = "KEY=VALUE",                                    \
-     .at = offsetof(type, execute.options),                                                       \
-     .help = "a setting of the backend; may be repeated"}
+    CLI_TEXT_OPTION(CLI_STRING, 0, "backend", "NAME", type, execute.backend,                      \
+                    "what executes: host, cuda, fake, or a plug-in by name or path"),             \
+    CLI_INT_OPTION("device", "N", type, execute.device, 0, CLI_MOST_DEVICES,                      \
+                   "device of the backend (default 0)"),                                          \
+    CLI_TEXT_OPTION(CLI_STRING, 0, "clock", "CLOCK", type, execute.clock,                         \
+                    "virtual (actions one by one, replayed side by side) or wall (default: wall " \
+                    "where the device has it and the ranks do not exceed the cores)"),            \
+    CLI_TEXT_OPTION(CLI_STRING, 0, "precision", "P", type, execute.precision,                     \
+                    "fp64, fp32 or bf16 (default: fp32 where the device has it)"),                \
+    CLI_INT_OPTION("seed", "N", type, execute.seed, 1, INT64_MAX,                                 \
+                   "seed of parameters and tokens (default 1)"),                                  \
+    CLI_INT_OPTION("steps", "N", type, execute.steps, 1, CLI_MOST_STEPS,                          \
+                   "steps of each batch; of several the first warms up and the one of median "    \
+                   "time among the others is shown (default " default_steps ")"),                 \
+    CLI_TEXT_OPTION(CLI_LIST, 0, "option", "KEY=VALUE", type, execute.options,                    \
+                    "a setting of the backend; may be repeated")
 // clang-format on
 
 // A backend that was found, and how it is to execute.

@@ -1,7 +1,6 @@
 // Help, the manual page and shell completion, written out from the tables of the commands.
 #include <string.h>
 
-#include "experiments/cli/options.h"
 #include "experiments/cli/report.h"
 
 void cli_print_overview(FILE *out)
@@ -69,24 +68,16 @@ static void section(FILE *out, const char *title)
 // One line of text, with what troff would take for itself escaped.
 static void put_escaped(FILE *out, const char *text, size_t length)
 {
+    static const char special[] = "\\-^~";
+    static const char *const escapes[] = {"\\e", "\\-", "\\(ha", "\\(ti"};
     if (length > 0 && (*text == '.' || *text == '\'')) {
         fputs("\\&", out);
     }
     for (size_t i = 0; i < length; i++) {
-        switch (text[i]) {
-        case '\\':
-            fputs("\\e", out);
-            break;
-        case '-':
-            fputs("\\-", out);
-            break;
-        case '^':
-            fputs("\\(ha", out);
-            break;
-        case '~':
-            fputs("\\(ti", out);
-            break;
-        default:
+        const char *found = strchr(special, text[i]);
+        if (found != NULL) {
+            fputs(escapes[found - special], out);
+        } else {
             fputc(text[i], out);
         }
     }

@@ -2,12 +2,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/cli/options.h"
 #include "experiments/cli/report.h"
 #include "sim/base/json.h"
 
@@ -17,39 +15,6 @@ const cli_command *const cli_commands[] = {
     &cli_cmd_simulate, &cli_cmd_compare,   &cli_cmd_plan,    &cli_cmd_sweep, &cli_cmd_run,
     &cli_cmd_validate, &cli_cmd_calibrate, &cli_cmd_lengths, &cli_cmd_help,  NULL,
 };
-
-static void prepare_streams(void);
-static int dispatch(int argc, char **argv);
-static int close_output(int exit_status);
-
-int main(int argc, char **argv)
-{
-    prepare_streams();
-    return close_output(dispatch(argc, argv));
-}
-
-static int dispatch(int argc, char **argv)
-{
-    if (argc < 2) {
-        cli_print_overview(stderr);
-        return sp_status_exit(SP_ERR_USAGE);
-    }
-    const char *word = argv[1];
-    if (strcmp(word, "--version") == 0) {
-        printf("slimpack %s\n", SP_VERSION);
-        return 0;
-    }
-    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
-        cli_print_overview(stdout);
-        return 0;
-    }
-    if (word[0] == '-') {
-        return cli_usage_error(NULL, "unknown option '%s' (those of a command follow its name)",
-                               word);
-    }
-    const cli_command *command = cli_find_command(word);
-    return command == NULL ? cli_unknown_command(word) : cli_run(command, argc - 1, argv + 1);
-}
 
 // A failed SP_ASSERT ends in SIGABRT; the command line promises 70 for a defect of ours.
 static void on_abort(int signal_number)
@@ -111,4 +76,33 @@ int cli_unknown_command(const char *name)
     }
     return cli_usage_error(NULL, "unknown command '%s'%s", name,
                            sp_name_hint(name, names, n, hint));
+}
+
+static int dispatch(int argc, char **argv)
+{
+    if (argc < 2) {
+        cli_print_overview(stderr);
+        return sp_status_exit(SP_ERR_USAGE);
+    }
+    const char *word = argv[1];
+    if (strcmp(word, "--version") == 0) {
+        printf("slimpack %s\n", SP_VERSION);
+        return 0;
+    }
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+        cli_print_overview(stdout);
+        return 0;
+    }
+    if (word[0] == '-') {
+        return cli_usage_error(NULL, "unknown option '%s' (those of a command follow its name)",
+                               word);
+    }
+    const cli_command *command = cli_find_command(word);
+    return command == NULL ? cli_unknown_command(word) : cli_run(command, argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+    prepare_streams();
+    return close_output(dispatch(argc, argv));
 }

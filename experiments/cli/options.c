@@ -21,149 +21,10 @@ typedef struct parser {
     void *args;
 } parser;
 
-static int parse_words(parser *in, cli_operands *operands);
-static int check_operands(const cli_command *command, const cli_operands *operands);
-static void free_lists(const cli_command *command, void *args);
-
-int cli_run(const cli_command *command, int argc, char **argv)
-{
-    void *args = sp_i_calloc(1, command->args_bytes);
-    if (args == NULL) {
-        sp_error err = {0};
-        sp_error_no_memory(&err, "the options");
-        return cli_fail(&err);
-    }
-    if (command->defaults != NULL) {
-        memcpy(args, command->defaults, command->args_bytes);
-    }
-    parser in = {.command = command, .argc = argc, .argv = argv, .next = 1, .args = args};
-    cli_operands operands = {.items = argv, .count = 0};
-    int result = parse_words(&in, &operands);
-    if (result == CLI_PROCEED) {
-        result = check_operands(command, &operands);
-    }
-    if (result == CLI_PROCEED) {
-        result = command->run(args, &operands);
-    }
-    free_lists(command, args);
-    sp_i_free(args);
-    return result;
-}
-
-static int parse_long(parser *in, const char *word);
-static int parse_letters(parser *in, const char *letters);
-
-static int parse_words(parser *in, cli_operands *operands)
-{
-    bool options_ended = false;
-    while (in->next < in->argc) {
-        char *word = in->argv[in->next++];
-        int result = CLI_PROCEED;
-        if (options_ended || word[0] != '-' || word[1] == '\0') {
-            operands->items[operands->count++] = word;
-        } else if (strcmp(word, "--") == 0) {
-            options_ended = true;
-        } else if (word[1] == '-') {
-            result = parse_long(in, word + 2);
-        } else {
-            result = parse_letters(in, word + 1);
-        }
-        if (result != CLI_PROCEED) {
-            return result;
-        }
-    }
-    return CLI_PROCEED;
-}
-
-static int unknown_option(const parser *in, const char *word, size_t length);
-static int store(parser *in, const cli_option *option, const char *value);
-static int store_next(parser *in, const cli_option *option);
-
 static int show_help(const parser *in)
 {
     cli_print_help(stdout, in->command);
     return 0;
-}
-
-static int parse_long(parser *in, const char *word)
-{
-    size_t length = strcspn(word, "=");
-    const char *value = word[length] == '=' ? word + length + 1 : NULL;
-    if (strcmp(word, "help") == 0) {
-        return show_help(in);
-    }
-    for (const cli_option *option = in->command->options; option->name != NULL; option++) {
-        if (strlen(option->name) != length || strncmp(option->name, word, length) != 0) {
-            continue;
-        }
-        if (option->kind == CLI_FLAG && value != NULL) {
-            return cli_usage_error(in->command, "option '--%s' takes no value, got '%s'",
-                                   option->name, value);
-        }
-        return option->kind == CLI_FLAG || value != NULL ? store(in, option, value)
-                                                         : store_next(in, option);
-    }
-    return unknown_option(in, word, length);
-}
-
-static int parse_letters(parser *in, const char *letters)
-{
-    while (*letters != '\0') {
-        const cli_option *option = in->command->options;
-        while (option->name != NULL && option->letter != *letters) {
-            option++;
-        }
-        if (option->name == NULL && *letters == 'h') {
-            return show_help(in);
-        }
-        if (option->name == NULL) {
-            return cli_usage_error(in->command, "unknown option '-%c'", *letters);
-        }
-        letters++;
-        bool attached = option->kind != CLI_FLAG && *letters != '\0';
-        int result = option->kind == CLI_FLAG || attached ? store(in, option, letters)
-                                                          : store_next(in, option);
-        if (attached || result != CLI_PROCEED) {
-            return result;
-        }
-    }
-    return CLI_PROCEED;
-}
-
-static int store_next(parser *in, const cli_option *option)
-{
-    if (in->next == in->argc) {
-        return cli_usage_error(in->command, "option '--%s' needs a value: %s", option->name,
-                               option->value);
-    }
-    return store(in, option, in->argv[in->next++]);
-}
-
-static int store_int(parser *in, const cli_option *option, const char *value);
-static int store_in_list(parser *in, const cli_option *option, const char *value);
-
-static int store(parser *in, const cli_option *option, const char *value)
-{
-    static const bool yes = true;
-    char *place = (char *)in->args + option->at;
-    switch (option->kind) {
-    case CLI_FLAG:
-        memcpy(place, &yes, sizeof yes);
-        break;
-    case CLI_STRING:
-    case CLI_FILE:
-        if (value[0] == '\0') {
-            return cli_usage_error(in->command, "option '--%s' needs a value: %s", option->name,
-                                   option->value);
-        }
-        memcpy(place, &value, sizeof value);
-        break;
-    case CLI_INT:
-        return store_int(in, option, value);
-    case CLI_LIST:
-        return store_in_list(in, option, value);
-    }
-    return CLI_PROCEED;
 }
 
 static int store_int(parser *in, const cli_option *option, const char *value)
@@ -203,6 +64,63 @@ static int store_in_list(parser *in, const cli_option *option, const char *value
     return CLI_PROCEED;
 }
 
+static int store(parser *in, const cli_option *option, const char *value)
+{
+    static const bool yes = true;
+    char *place = (char *)in->args + option->at;
+    switch (option->kind) {
+    case CLI_FLAG:
+        memcpy(place, &yes, sizeof yes);
+        break;
+    case CLI_STRING:
+    case CLI_FILE:
+        if (value[0] == '\0') {
+            return cli_usage_error(in->command, "option '--%s' needs a value: %s", option->name,
+                                   option->value);
+        }
+        memcpy(place, &value, sizeof value);
+        break;
+    case CLI_INT:
+        return store_int(in, option, value);
+    case CLI_LIST:
+        return store_in_list(in, option, value);
+    }
+    return CLI_PROCEED;
+}
+
+static int store_next(parser *in, const cli_option *option)
+{
+    if (in->next == in->argc) {
+        return cli_usage_error(in->command, "option '--%s' needs a value: %s", option->name,
+                               option->value);
+    }
+    return store(in, option, in->argv[in->next++]);
+}
+
+static int parse_letters(parser *in, const char *letters)
+{
+    while (*letters != '\0') {
+        const cli_option *option = in->command->options;
+        while (option->name != NULL && option->letter != *letters) {
+            option++;
+        }
+        if (option->name == NULL && *letters == 'h') {
+            return show_help(in);
+        }
+        if (option->name == NULL) {
+            return cli_usage_error(in->command, "unknown option '-%c'", *letters);
+        }
+        letters++;
+        bool attached = option->kind != CLI_FLAG && *letters != '\0';
+        int result = option->kind == CLI_FLAG || attached ? store(in, option, letters)
+                                                          : store_next(in, option);
+        if (attached || result != CLI_PROCEED) {
+            return result;
+        }
+    }
+    return CLI_PROCEED;
+}
+
 static int unknown_option(const parser *in, const char *word, size_t length)
 {
     const char *names[MOST_OPTIONS];
@@ -226,6 +144,49 @@ static int unknown_option(const parser *in, const char *word, size_t length)
     return cli_usage_error(in->command, "unknown option '--%.*s'", (int)length, word);
 }
 
+static int parse_long(parser *in, const char *word)
+{
+    size_t length = strcspn(word, "=");
+    const char *value = word[length] == '=' ? word + length + 1 : NULL;
+    if (strcmp(word, "help") == 0) {
+        return show_help(in);
+    }
+    for (const cli_option *option = in->command->options; option->name != NULL; option++) {
+        if (strlen(option->name) != length || strncmp(option->name, word, length) != 0) {
+            continue;
+        }
+        if (option->kind == CLI_FLAG && value != NULL) {
+            return cli_usage_error(in->command, "option '--%s' takes no value, got '%s'",
+                                   option->name, value);
+        }
+        return option->kind == CLI_FLAG || value != NULL ? store(in, option, value)
+                                                         : store_next(in, option);
+    }
+    return unknown_option(in, word, length);
+}
+
+static int parse_words(parser *in, cli_operands *operands)
+{
+    bool options_ended = false;
+    while (in->next < in->argc) {
+        char *word = in->argv[in->next++];
+        int result = CLI_PROCEED;
+        if (options_ended || word[0] != '-' || word[1] == '\0') {
+            operands->items[operands->count++] = word;
+        } else if (strcmp(word, "--") == 0) {
+            options_ended = true;
+        } else if (word[1] == '-') {
+            result = parse_long(in, word + 2);
+        } else {
+            result = parse_letters(in, word + 1);
+        }
+        if (result != CLI_PROCEED) {
+            return result;
+        }
+    }
+    return CLI_PROCEED;
+}
+
 static int check_operands(const cli_command *command, const cli_operands *operands)
 {
     if (operands->count < command->min_operands) {
@@ -247,6 +208,31 @@ static void free_lists(const cli_command *command, void *args)
             sp_i_free((void *)list.items);
         }
     }
+}
+
+int cli_run(const cli_command *command, int argc, char **argv)
+{
+    void *args = sp_i_calloc(1, command->args_bytes);
+    if (args == NULL) {
+        sp_error err = {0};
+        sp_error_no_memory(&err, "the options");
+        return cli_fail(&err);
+    }
+    if (command->defaults != NULL) {
+        memcpy(args, command->defaults, command->args_bytes);
+    }
+    parser in = {.command = command, .argc = argc, .argv = argv, .next = 1, .args = args};
+    cli_operands operands = {.items = argv, .count = 0};
+    int result = parse_words(&in, &operands);
+    if (result == CLI_PROCEED) {
+        result = check_operands(command, &operands);
+    }
+    if (result == CLI_PROCEED) {
+        result = command->run(args, &operands);
+    }
+    free_lists(command, args);
+    sp_i_free(args);
+    return result;
 }
 
 int cli_threads(int64_t jobs)

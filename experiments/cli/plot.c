@@ -1,8 +1,7 @@
-#include "experiments/cli/plot.h"
+#include "experiments/cli/report.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/types.h>
 #include <sys/wait.h>

@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -84,11 +83,6 @@ int cli_print_json(json_t *root)
     }
     putchar('\n');
     return sp_status_exit(SP_OK);
-}
-
-json_t *cli_json_figure(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
 }
 
 static sp_status dump_json(FILE *file, const void *root, sp_error *err)
@@ -180,6 +174,12 @@ void cli_print_wrapped(FILE *out, const char *text, int column, int indent)
         at_start = false;
     }
     fputc('\n', out);
+}
+
+const char *cli_percent(double share, const char *format, char text[CLI_PERCENT])
+{
+    snprintf(text, CLI_PERCENT, isfinite(share) ? format : "-", 100.0 * share);
+    return text;
 }
 
 const char *cli_grouped(int64_t value, char text[CLI_GROUPED])

@@ -3,11 +3,9 @@
 #define SLIMPACK_EXPERIMENTS_CLI_REPORT_H
 
 #include <jansson.h>
-#include <stdbool.h>
-#include <stdint.h>
 
 #include "experiments/cli/options.h"
-#include "sim/base/status.h"
+#include "sim/plan/timeline.h"
 
 // Prints every message of the record ("error: ...") and returns its exit status.
 int cli_fail(const sp_error *err);
@@ -29,9 +27,6 @@ void cli_warn(bool quiet, const char *format, ...) SP_PRINTF(2, 3);
 // Returns the exit status.
 int cli_print_json(json_t *root);
 
-// A number, or null where it is not finite.
-json_t *cli_json_figure(double value);
-
 // Takes over `root` in the same way and writes to a file what cli_print_json() prints.
 sp_status cli_write_json(const char *path, json_t *root, sp_error *err);
 
@@ -40,6 +35,20 @@ sp_status cli_write_json(const char *path, json_t *root, sp_error *err);
 typedef sp_status (*cli_writer)(FILE *file, const void *what, sp_error *err);
 sp_status cli_write_file(const char *path, cli_writer write, const void *what, sp_error *err);
 
+// Figures: data for gnuplot, and gnuplot itself.
+// Is the name one that can be drawn to?
+sp_status cli_plot_check(const char *path, sp_error *err);
+
+// Draws to `path` (.png or .svg) with a script of plots/; the data, which `write` writes, stays
+// beside it, in a file of that name with ".dat" after it. Without gnuplot an SP_ERR_IO error says
+// which package to install.
+sp_status cli_plot(const char *script, const char *path, cli_writer write, const void *what,
+                   sp_error *err);
+
+// Draws two timelines of one plan, what was predicted over what was measured, on one axis of time.
+sp_status cli_plot_comparison(const char *path, const sp_timeline *predicted,
+                              const sp_timeline *measured, sp_error *err);
+
 // A command may take minutes: says before whether the file can be written, and leaves it as it is.
 sp_status cli_check_writable(const char *path, sp_error *err);
 
@@ -47,7 +56,11 @@ sp_status cli_check_writable(const char *path, sp_error *err);
 // an empty line in the text stays one. Ends with a newline.
 void cli_print_wrapped(FILE *out, const char *text, int column, int indent);
 
-enum { CLI_GROUPED = 32 };
+enum { CLI_PERCENT = 32, CLI_GROUPED = 32 };
+
+// A share by a format for its percent, such as "%+.1f %%", or "-" where it is not finite; returns
+// text.
+const char *cli_percent(double share, const char *format, char text[CLI_PERCENT]);
 
 // 1234567 as "1,234,567"; returns text.
 const char *cli_grouped(int64_t value, char text[CLI_GROUPED]);

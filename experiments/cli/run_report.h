@@ -1,11 +1,10 @@
-// What `simulate` and `compare` print of a result for people.
+// What commands print of predicted and of executed steps for people.
 #ifndef SLIMPACK_EXPERIMENTS_CLI_RUN_REPORT_H
 #define SLIMPACK_EXPERIMENTS_CLI_RUN_REPORT_H
 
 #include <stdio.h>
 
-#include "sim/metrics/result.h"
-#include "sim/scenario/scenario.h"
+#include "experiments/execution/execution.h"
 
 // One line: model, layout, cluster, schedule.
 void cli_print_headline(FILE *out, const sp_scenario *scenario);
@@ -15,6 +14,12 @@ void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *r
 
 // Warnings, and table ranges that were left, on standard error.
 void cli_print_notes(bool quiet, const sp_result *result);
+
+// The measured result as `simulate` prints a predicted one, then time and loss of each step.
+void cli_print_execution(FILE *out, const sp_scenario *scenario, const sp_execution *execution);
+
+// Predicted beside measured.
+void cli_print_validation(FILE *out, const sp_scenario *scenario, const sp_execution *execution);
 
 // "±3.0 % in the median, 8.1 % for nine in ten, on 607 logged steps like this (scope)", or "not
 // validated: ..." with the reason; returns text.

@@ -6,11 +6,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "experiments/cli/plot.h"
 #include "experiments/cli/report.h"
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "sim/metrics/export.h"
 #include "sim/plan/plan_json.h"
 #include "sim/verify/dependency_graph.h"
 
@@ -24,24 +22,6 @@ enum {
 bool cli_exports_need_memory(const cli_exports *exports)
 {
     return exports->trace != NULL || exports->plot != NULL || exports->snapshot != NULL;
-}
-
-static sp_status read_selection(cli_exports *exports, int pp, sp_error *err);
-
-sp_status cli_exports_begin(cli_exports *exports, int pp, sp_error *err)
-{
-    sp_status status = read_selection(exports, pp, err);
-    if (status == SP_OK && exports->plot != NULL) {
-        status = cli_plot_check(exports->plot, err);
-    }
-    if (status != SP_OK || exports->plan == NULL) {
-        return status;
-    }
-    exports->plan_file = fopen(exports->plan, "w");
-    if (exports->plan_file == NULL) {
-        return sp_error_set(err, SP_ERR_IO, "%s: %s", exports->plan, strerror(errno));
-    }
-    return sp_plan_json_begin(exports->plan_file, exports->scenario, err);
 }
 
 sp_status cli_exports_end(cli_exports *exports, sp_error *err)
@@ -96,6 +76,22 @@ static sp_status read_selection(cli_exports *exports, int pp, sp_error *err)
     exports->window.pp_ranks = exports->ranks;
     exports->window.pp_rank_count = count;
     return SP_OK;
+}
+
+sp_status cli_exports_begin(cli_exports *exports, int pp, sp_error *err)
+{
+    sp_status status = read_selection(exports, pp, err);
+    if (status == SP_OK && exports->plot != NULL) {
+        status = cli_plot_check(exports->plot, err);
+    }
+    if (status != SP_OK || exports->plan == NULL) {
+        return status;
+    }
+    exports->plan_file = fopen(exports->plan, "w");
+    if (exports->plan_file == NULL) {
+        return sp_error_set(err, SP_ERR_IO, "%s: %s", exports->plan, strerror(errno));
+    }
+    return sp_plan_json_begin(exports->plan_file, exports->scenario, err);
 }
 
 // Uniform costs hold no bytes: there is no memory to show.

@@ -2,15 +2,15 @@
 #ifndef SLIMPACK_EXPERIMENTS_CLI_SIMULATE_EXPORT_H
 #define SLIMPACK_EXPERIMENTS_CLI_SIMULATE_EXPORT_H
 
-#include <stdbool.h>
-#include <stdio.h>
-
+#include "experiments/cli/options.h"
 #include "sim/metrics/export.h"
 #include "solver/evaluate/evaluate.h"
 
+enum { CLI_MOST_BATCHES = 1000000 };
+
 // What was asked for; NULL or false where it was not. All but the plan show one batch.
 typedef struct cli_exports {
-    int batch;
+    int64_t batch;
     bool quiet;
     const char *trace;
     const char *trace_ranks;  // "0-3,8": pipeline ranks
@@ -28,6 +28,25 @@ typedef struct cli_exports {
     sp_export_window window;  // trace_ranks and trace_window as read
     int *ranks;               // those of the window
 } cli_exports;
+
+// clang-format off
+// Rows of an option table, for a member `cli_exports exports` of the argument struct.
+#define CLI_STEP_OPTIONS(type)                                                                    \
+    CLI_TEXT_OPTION(CLI_FILE, 0, "trace", "FILE", type, exports.trace,                            \
+                    "write a Perfetto trace (opens in ui.perfetto.dev)"),                         \
+    CLI_TEXT_OPTION(CLI_STRING, 0, "trace-ranks", "LIST", type, exports.trace_ranks,              \
+                    "pipeline ranks that trace, timeline and plot show, such as 0-3,7"),          \
+    CLI_TEXT_OPTION(CLI_STRING, 0, "trace-window", "FROM-TO", type, exports.trace_window,         \
+                    "part of the step that they show, in milliseconds"),                          \
+    CLI_FLAG_OPTION("timeline", type, exports.timeline, "draw the timeline in the terminal"),     \
+    CLI_TEXT_OPTION(CLI_FILE, 0, "plot", "FILE", type, exports.plot,                              \
+                    "draw timeline and memory with gnuplot (.png or .svg); the data stays in "    \
+                    "FILE.dat")
+// `shows` is text: what of it shows one batch.
+#define CLI_BATCH_OPTION(type, shows)                                                             \
+    CLI_INT_OPTION("batch", "N", type, exports.batch, 0, CLI_MOST_BATCHES,                        \
+                   "batch that " shows " show (default 0)")
+// clang-format on
 
 // Do the exports need the whole memory timeline?
 bool cli_exports_need_memory(const cli_exports *exports);

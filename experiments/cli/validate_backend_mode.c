@@ -1,12 +1,9 @@
 // slimpack validate SCENARIO --backend
 
-#include "experiments/cli/execution_report.h"
-#include "experiments/cli/plot.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "experiments/cli/validate_modes.h"
 #include "experiments/execution/execution_json.h"
-#include "experiments/execution/scenario_set.h"
 #include "sim/base/json.h"
 #include "solver/strategy.h"
 
@@ -14,21 +11,21 @@
 static sp_status draw(void *context, const sp_step_view *predicted, const sp_step_view *measured,
                       sp_error *err)
 {
-    const cli_validate_backend *args = context;
+    const cli_validate *args = context;
     if (args->plot == NULL || predicted->batch != 0) {
         return SP_OK;
     }
     return cli_plot_comparison(args->plot, predicted->timeline, measured->timeline, err);
 }
 
-static sp_status execute(cli_validate_backend *args, const sp_scenario *scenario,
-                         cli_executor *executor, sp_execution *execution, sp_error *err)
+static sp_status execute(cli_validate *args, const sp_scenario *scenario, cli_executor *executor,
+                         sp_execution *execution, sp_error *err)
 {
     sp_status status =
-        cli_executor_begin(args->execute, scenario, CLI_VALIDATE_STEPS, executor, err);
+        cli_executor_begin(&args->execute, scenario, CLI_VALIDATE_STEPS, executor, err);
     if (executor->process > 0) {
         args->plot = args->output = NULL;
-        args->quiet = true;
+        args->common.quiet = true;
     }
     if (status == SP_OK && args->plot != NULL) {
         status = cli_plot_check(args->plot, err);
@@ -40,13 +37,13 @@ static sp_status execute(cli_validate_backend *args, const sp_scenario *scenario
     options->compare_memory =
         !scenario->uniform && (executor->capabilities & SP_CAN(MEMORY_POINTS)) != 0;
     options->bounds = true;
-    options->threads = args->threads;
+    options->threads = cli_threads(args->jobs);
     options->observer = draw;
     options->observer_context = args;
     return sp_execution_run(scenario, options, execution, err);
 }
 
-static int report(const cli_validate_backend *args, const sp_scenario *scenario,
+static int report(const cli_validate *args, const sp_scenario *scenario,
                   const sp_execution *execution)
 {
     sp_error err = {0};
@@ -54,16 +51,16 @@ static int report(const cli_validate_backend *args, const sp_scenario *scenario,
         cli_write_json(args->output, sp_execution_validation_json(execution), &err) != SP_OK) {
         return cli_fail(&err);
     }
-    if (args->json) {
+    if (args->common.json) {
         return cli_print_json(sp_execution_validation_json(execution));
     }
     cli_print_validation(stdout, scenario, execution);
     return 0;
 }
 
-static int validate_scenario(const cli_validate_backend *args, json_t *document)
+static int validate_scenario(const cli_validate *args, json_t *document)
 {
-    cli_validate_backend own = *args;
+    cli_validate own = *args;
     sp_error err = {0};
     sp_scenario scenario = {0};
     cli_executor executor = {0};
@@ -75,7 +72,7 @@ static int validate_scenario(const cli_validate_backend *args, json_t *document)
                               "--repeat, --export and --executed are for sets, %s is one scenario",
                               args->scenario);
     } else {
-        status = sp_scenario_from_json(document, args->scenario, args->set->items, args->set->count,
+        status = sp_scenario_from_json(document, args->scenario, args->set.items, args->set.count,
                                        &scenario, &err);
     }
     json_decref(document);
@@ -87,8 +84,8 @@ static int validate_scenario(const cli_validate_backend *args, json_t *document)
     }
     if (status == SP_OK) {
         exit_status = report(&own, &scenario, &execution);
-        cli_print_notes(own.quiet || own.json, &execution.predicted);
-        cli_print_notes(own.quiet || own.json, &execution.measured);
+        cli_print_notes(own.common.quiet || own.common.json, &execution.predicted);
+        cli_print_notes(own.common.quiet || own.common.json, &execution.measured);
         bool oom = sp_result_is_oom(&execution.predicted) || sp_result_is_oom(&execution.measured);
         exit_status = exit_status == 0 && oom ? sp_status_exit(SP_ERR_INFEASIBLE) : exit_status;
     } else {
@@ -100,16 +97,13 @@ static int validate_scenario(const cli_validate_backend *args, json_t *document)
     return exit_status;
 }
 
-int cli_validate_with_backend(const cli_validate_backend *args)
+int cli_validate_with_backend(const cli_validate *args)
 {
     sp_error err = {0};
     json_t *document = NULL;
     if (sp_json_read_file(args->scenario, 0, &document, &err) != SP_OK) {
         return cli_fail(&err);
     }
-    if (!sp_is_scenario_set(document)) {
-        return validate_scenario(args, document);
-    }
-    return args->export != NULL ? cli_validate_export(args, document)
-                                : cli_validate_set_with_backend(args, document);
+    return sp_is_scenario_set(document) ? cli_validate_set_with_backend(args, document)
+                                        : validate_scenario(args, document);
 }

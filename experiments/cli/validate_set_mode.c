@@ -1,22 +1,27 @@
-// slimpack validate SET --backend
+// slimpack validate SET --backend, with --export as well
+#include <errno.h>
 #include <math.h>
-#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 
 #include "experiments/cli/report.h"
 #include "experiments/cli/validate_modes.h"
 #include "experiments/execution/elsewhere.h"
-#include "experiments/execution/steady_case.h"
 #include "sim/base/alloc.h"
+#include "sim/base/units.h"
 
-enum { FIGURE = 16, NAME = 30, PATH_BYTES = 1024 };
+enum { NAME = 30, PATH_BYTES = 1024 };
 
 // What of a run is the same for all cases of a set.
 typedef struct set_run {
-    const cli_validate_backend *args;
+    const cli_validate *args;
     int repeat;
     sp_scenario_set set;
     sp_case_outcome *outcomes; // owned
     cli_executor executor;     // of the last case
+    json_t *rows;              // of --export with --json
+    FILE *runs;                // what `slimpack run` is given for each exported case
+    size_t written;
 } set_run;
 
 // ---- the table ----
@@ -25,16 +30,6 @@ static void print_heading(void)
 {
     printf("%-10s %-*s %10s %11s %8s %7s %7s %8s %7s %6s  %s\n", "group", NAME, "case", "pred. ms",
            "executed ms", "error", "bubble", "exec.", "delta", "peak", "speed", "memory held");
-}
-
-static const char *percent(double share, bool sign, char text[FIGURE])
-{
-    if (isfinite(share)) {
-        snprintf(text, FIGURE, sign ? "%+.1f %%" : "%.1f %%", 100.0 * share);
-    } else {
-        snprintf(text, FIGURE, "-");
-    }
-    return text;
 }
 
 static void print_memory(const sp_case_outcome *outcome)
@@ -54,12 +49,12 @@ static void print_memory(const sp_case_outcome *outcome)
 }
 
 // Over that of the calibration; '!' where it differs.
-static const char *speed_of(const sp_case_outcome *outcome, char text[FIGURE])
+static const char *speed_of(const sp_case_outcome *outcome, char text[CLI_PERCENT])
 {
     if (isfinite(outcome->speed)) {
-        snprintf(text, FIGURE, "%.2f%s", outcome->speed, outcome->steady ? " " : "!");
+        snprintf(text, CLI_PERCENT, "%.2f%s", outcome->speed, outcome->steady ? " " : "!");
     } else {
-        snprintf(text, FIGURE, "- ");
+        snprintf(text, CLI_PERCENT, "- ");
     }
     return text;
 }
@@ -81,15 +76,16 @@ static void print_speeds(const sp_set_summary *summary)
 
 static void print_case(const sp_case_outcome *outcome)
 {
-    char error[FIGURE];
-    char peak[FIGURE];
-    char speed[FIGURE];
+    char error[CLI_PERCENT];
+    char peak[CLI_PERCENT];
+    char speed[CLI_PERCENT];
     printf("%-10s %-*s ", outcome->of->group, NAME, outcome->of->name);
-    if (outcome->status == SP_CASE_OK || outcome->status == SP_CASE_OOM) {
+    if (sp_case_has_figures(outcome)) {
         printf("%10.2f %11.2f %8s %7.3f %7.3f %+8.4f %7s %6s  ", outcome->predicted_ms,
-               outcome->measured_ms, percent(outcome->error.iteration_time, true, error),
+               outcome->measured_ms, cli_percent(outcome->error.iteration_time, "%+.1f %%", error),
                outcome->predicted_bubble, outcome->measured_bubble, outcome->error.bubble_ratio,
-               percent(outcome->error.peak_memory_mape, false, peak), speed_of(outcome, speed));
+               cli_percent(outcome->error.peak_memory_mape, "%.1f %%", peak),
+               speed_of(outcome, speed));
         print_memory(outcome);
         fputs(outcome->status == SP_CASE_OOM ? "  out of memory\n" : "\n", stdout);
     } else {
@@ -100,11 +96,11 @@ static void print_case(const sp_case_outcome *outcome)
 
 static void print_mean(const char *what, double figure, double bound)
 {
-    char text[FIGURE];
-    char bound_text[FIGURE];
-    printf("%s %s", what, percent(figure, false, text));
+    char text[CLI_PERCENT];
+    char bound_text[CLI_PERCENT];
+    printf("%s %s", what, cli_percent(figure, "%.1f %%", text));
     if (bound >= 0.0) {
-        printf(" (at most %s%s)", percent(bound, false, bound_text),
+        printf(" (at most %s%s)", cli_percent(bound, "%.1f %%", bound_text),
                figure <= bound ? "" : ": MISSED");
     }
 }
@@ -112,7 +108,7 @@ static void print_mean(const char *what, double figure, double bound)
 static void print_summary(const sp_set_summary *summary, const sp_scenario_set_bounds *bounds,
                           size_t count)
 {
-    char bias[FIGURE];
+    char bias[CLI_PERCENT];
     printf("\n%zu of %zu cases executed", summary->compared, count);
     for (int s = SP_CASE_OOM; s < SP_CASE_STATUSES; s++) {
         if (summary->of_status[s] > 0) {
@@ -121,7 +117,7 @@ static void print_summary(const sp_set_summary *summary, const sp_scenario_set_b
     }
     print_mean("\niteration time, mean absolute error", summary->iteration_time_mape,
                bounds->iteration_time_mape);
-    printf(", bias %s", percent(summary->iteration_time_bias, true, bias));
+    printf(", bias %s", cli_percent(summary->iteration_time_bias, "%+.1f %%", bias));
     if (isnan(summary->largest_bubble_error)) {
         printf("\nbubble ratio, largest error -");
     } else {
@@ -140,12 +136,12 @@ static void print_summary(const sp_set_summary *summary, const sp_scenario_set_b
 
 // ---- the run ----
 
-cli_execute cli_execute_of_case(const cli_execute *execute, const sp_scenario_case *of)
+// How a case of a set is executed: as on the command line, by the clock that the case states where
+// the command line states none.
+static cli_execute execute_of_case(const cli_execute *execute, const sp_scenario_case *of)
 {
     cli_execute own = *execute;
-    if (own.clock == NULL) {
-        own.clock = of->clock;
-    }
+    own.clock = own.clock != NULL ? own.clock : of->clock;
     return own;
 }
 
@@ -158,14 +154,14 @@ static sp_status begin_case(set_run *run, const cli_execute *execute, const sp_s
     sp_execution_options *options = &run->executor.options;
     options->compare_memory =
         !of->scenario.uniform && (run->executor.capabilities & SP_CAN(MEMORY_POINTS)) != 0;
-    options->threads = run->args->threads;
+    options->threads = cli_threads(run->args->jobs);
     return status;
 }
 
 static sp_status run_case(set_run *run, size_t index, sp_error *err)
 {
     const sp_scenario_case *of = &run->set.cases[index];
-    const cli_execute execute = cli_execute_of_case(run->args->execute, of);
+    const cli_execute execute = execute_of_case(&run->args->execute, of);
     sp_status status = begin_case(run, &execute, of, err);
     // Repeats go by the clock, which processes do not share.
     if (status == SP_OK && run->executor.processes > 1) {
@@ -186,7 +182,7 @@ static sp_status recall_case(set_run *run, size_t index, sp_error *err)
     sp_case_outcome *outcome = &run->outcomes[index];
     sp_execution_options *options = &run->executor.options;
     // What executed is in the result; this stands for cases that have none.
-    cli_execute execute = cli_execute_of_case(run->args->execute, of);
+    cli_execute execute = execute_of_case(&run->args->execute, of);
     execute.elsewhere = true;
     execute.precision = sp_precision_names[run->executor.options.precision];
     char name[SP_CASE_FILE];
@@ -232,7 +228,7 @@ static sp_status run_cases(set_run *run, sp_error *err)
     }
     for (size_t i = 0; status == SP_OK && i < run->set.count; i++) {
         status = run->args->executed != NULL ? recall_case(run, i, err) : run_case(run, i, err);
-        if (status == SP_OK && !run->args->json) {
+        if (status == SP_OK && !run->args->common.json) {
             if (i == 0) {
                 print_heading();
             }
@@ -260,14 +256,14 @@ static int verdict(const sp_set_summary *summary, size_t count)
 
 static int report(const set_run *run)
 {
-    const cli_validate_backend *args = run->args;
+    const cli_validate *args = run->args;
     sp_error err = {0};
     sp_set_summary summary;
     if (args->output != NULL && cli_write_json(args->output, report_json(run), &err) != SP_OK) {
         return cli_fail(&err);
     }
     sp_set_summarize(run->outcomes, run->set.count, &run->set.bounds, &summary);
-    if (args->json) {
+    if (args->common.json) {
         int printed = cli_print_json(report_json(run));
         return printed != 0 ? printed : verdict(&summary, run->set.count);
     }
@@ -275,23 +271,145 @@ static int report(const set_run *run)
     return verdict(&summary, run->set.count);
 }
 
-int cli_validate_set_with_backend(const cli_validate_backend *args, json_t *document)
+// ---- --export ----
+
+static long long bytes_of(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 ? (long long)info.st_size : 0;
+}
+
+static void print_exported(const sp_case_outcome *outcome, const char *path)
+{
+    printf("%-10s %-*s ", outcome->of->group, NAME, outcome->of->name);
+    if (sp_case_has_figures(outcome)) {
+        printf("%10.2f %8.3f %9.3f %8lld  %s%s\n", outcome->predicted_ms, outcome->predicted_bubble,
+               sp_gib_from_bytes(outcome->predicted_peak_bytes), bytes_of(path), path,
+               outcome->status == SP_CASE_OOM ? "  out of memory" : "");
+    } else {
+        printf("%s: %s\n", sp_case_status_names[outcome->status], outcome->reason);
+    }
+    fflush(stdout);
+}
+
+static json_t *exported_json(const sp_case_outcome *outcome, const char *path)
+{
+    bool planned = sp_case_has_figures(outcome);
+    return json_pack("{s:s, s:s, s:s, s:s?, s:s?, s:I}", "group", outcome->of->group, "name",
+                     outcome->of->name, "status", sp_case_status_names[outcome->status], "reason",
+                     planned ? NULL : outcome->reason, "plan", planned ? path : NULL, "bytes",
+                     (json_int_t)bytes_of(path));
+}
+
+// A line of arguments: files are named as from the folder.
+static void put_run(FILE *file, const char *name, const sp_execution_options *options)
+{
+    fprintf(file, "run %s.json --backend %s --device %d --clock %s --precision %s --seed %llu",
+            name, sp_backend_name(options->backend), options->device,
+            sp_clock_names[options->clock], sp_precision_names[options->precision],
+            (unsigned long long)options->seed);
+    fprintf(file, " --steps %d", options->steps);
+    for (size_t o = 0; o < options->option_count; o++) {
+        fprintf(file, " --option %s=%s", options->options[o].key, options->options[o].value);
+    }
+    fprintf(file, " --record %s.result.json\n", name);
+}
+
+static sp_status export_case(set_run *run, size_t index, sp_error *err)
+{
+    const cli_validate *args = run->args;
+    const sp_scenario_case *of = &run->set.cases[index];
+    cli_execute execute = execute_of_case(&args->execute, of);
+    cli_executor executor;
+    sp_case_outcome outcome;
+    char name[SP_CASE_FILE];
+    char path[PATH_BYTES];
+    execute.elsewhere = true;
+    sp_case_file_name(of, index, name);
+    snprintf(path, sizeof path, "%s/%s.json", args->export, name);
+    sp_status status =
+        cli_executor_begin(&execute, &of->scenario, CLI_VALIDATE_STEPS, &executor, err);
+    if (status == SP_OK) {
+        executor.options.threads = cli_threads(args->jobs);
+        status = sp_set_export_case(of, &executor.options, path, &outcome, err);
+    }
+    if (status == SP_OK) {
+        run->written += outcome.status == SP_CASE_OK;
+        if (sp_case_has_figures(&outcome)) {
+            put_run(run->runs, name, &executor.options);
+        }
+        if (args->common.json) {
+            json_array_append_new(run->rows, exported_json(&outcome, path));
+        } else {
+            print_exported(&outcome, path);
+        }
+    }
+    cli_executor_end(&executor);
+    return status;
+}
+
+static sp_status export_cases(set_run *run, sp_error *err)
+{
+    const cli_validate *args = run->args;
+    if (mkdir(args->export, 0777) != 0 && errno != EEXIST) {
+        return sp_error_set(err, SP_ERR_IO, "%s: %s", args->export, strerror(errno));
+    }
+    if (!args->common.json) {
+        printf("%-10s %-*s %10s %8s %9s %8s  %s\n", "group", NAME, "case", "pred. ms", "bubble",
+               "peak GiB", "bytes", "plan");
+    }
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "%s/runs.txt", args->export);
+    run->runs = fopen(path, "w");
+    if (run->runs == NULL) {
+        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+    }
+    sp_status status = SP_OK;
+    for (size_t i = 0; status == SP_OK && i < run->set.count; i++) {
+        status = export_case(run, i, err);
+    }
+    if (fclose(run->runs) != 0 && status == SP_OK) {
+        status = sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+    }
+    return status;
+}
+
+// A case without a plan, or out of memory, is no success.
+static int report_export(const set_run *run)
+{
+    if (run->args->common.json) {
+        int printed = cli_print_json(
+            json_pack("{s:s, s:O}", "schema", "slimpack/export/1", "cases", run->rows));
+        if (printed != 0) {
+            return printed;
+        }
+    } else {
+        printf("%zu of %zu plans in %s\n", run->written, run->set.count, run->args->export);
+    }
+    return cli_answer(0, run->written == run->set.count);
+}
+
+int cli_validate_set_with_backend(const cli_validate *args, json_t *document)
 {
     sp_error err = {0};
-    set_run run = {.args = args, .repeat = args->repeat > 0 ? args->repeat : 1};
+    set_run run = {.args = args, .repeat = args->repeat > 0 ? (int)args->repeat : 1};
     sp_status status = SP_OK;
     if (args->plot != NULL) {
         json_decref(document);
         status = sp_error_set(&err, SP_ERR_USAGE, "--plot draws one scenario, %s is a set of them",
                               args->scenario);
     } else {
-        status = sp_scenario_set_from_json(document, args->scenario, args->set->items,
-                                           args->set->count, &run.set, &err);
+        status = sp_scenario_set_from_json(document, args->scenario, args->set.items,
+                                           args->set.count, &run.set, &err);
     }
     if (status == SP_OK) {
-        status = run_cases(&run, &err);
+        run.rows = json_array();
+        status = args->export != NULL ? export_cases(&run, &err) : run_cases(&run, &err);
     }
-    int exit_status = status == SP_OK ? report(&run) : cli_fail(&err);
+    int exit_status = status != SP_OK        ? cli_fail(&err)
+                      : args->export != NULL ? report_export(&run)
+                                             : report(&run);
+    json_decref(run.rows);
     sp_i_free(run.outcomes);
     cli_executor_end(&run.executor);
     sp_scenario_set_fini(&run.set);

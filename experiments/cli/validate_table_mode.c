@@ -2,7 +2,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "experiments/cli/plot.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/validate_modes.h"
 #include "experiments/measurements/published.h"
@@ -20,11 +19,11 @@ typedef struct tables {
 } tables;
 
 // A profile is a setting like any other, but bubble tables have none to replace.
-static sp_status choose_overrides(const cli_validate_tables *args, char profile[OVERRIDE],
+static sp_status choose_overrides(const cli_validate *args, char profile[OVERRIDE],
                                   const char **overrides, int *count, sp_error *err)
 {
     *count = 0;
-    if (args->set->count >= MOST_OVERRIDES) {
+    if (args->set.count >= MOST_OVERRIDES) {
         return sp_error_set(err, SP_ERR_USAGE, "--set is given %d times or more", MOST_OVERRIDES);
     }
     if (args->profile != NULL) {
@@ -34,19 +33,19 @@ static sp_status choose_overrides(const cli_validate_tables *args, char profile[
         }
         overrides[(*count)++] = profile;
     }
-    for (int i = 0; i < args->set->count; i++) {
-        overrides[(*count)++] = args->set->items[i];
+    for (int i = 0; i < args->set.count; i++) {
+        overrides[(*count)++] = args->set.items[i];
     }
     return SP_OK;
 }
 
 // Tables of published bubble ratios state every cost: there is nothing to replace in them.
-static bool states_costs(const cli_validate_tables *args, const sp_measurements *measurements)
+static bool states_costs(const cli_validate *args, const sp_measurements *measurements)
 {
     return args->measurements == NULL && measurements->cases[0].scenario.uniform;
 }
 
-static sp_status read_table(const cli_validate_tables *args, const char *path,
+static sp_status read_table(const cli_validate *args, const char *path,
                             sp_measurements *measurements, sp_error *err)
 {
     char profile[OVERRIDE];
@@ -65,19 +64,19 @@ static sp_status read_table(const cli_validate_tables *args, const char *path,
                : status;
 }
 
-static sp_status validate_table(const cli_validate_tables *args, const char *path, tables *all,
+static sp_status validate_table(const cli_validate *args, const char *path, tables *all,
                                 sp_error *err)
 {
     sp_status status = read_table(args, path, &all->measurements[all->count], err);
     if (status == SP_OK) {
-        status = sp_validation_run(&all->measurements[all->count], args->threads,
+        status = sp_validation_run(&all->measurements[all->count], cli_threads(args->jobs),
                                    &all->validations[all->count], err);
         all->count++;
     }
     return status;
 }
 
-static sp_status validate_published(const cli_validate_tables *args, tables *all, sp_error *err)
+static sp_status validate_published(const cli_validate *args, tables *all, sp_error *err)
 {
     sp_published published;
     char path[SP_PUBLISHED_PATH];
@@ -247,37 +246,35 @@ static void print_tables(const sp_validation *validations, int count)
     }
 }
 
-static const char *unit_of(sp_measured kind)
-{
-    return sp_measured_is_memory(kind)        ? "GiB"
-           : kind == SP_MEASURED_TOKENS_PER_S ? "tokens/s"
-           : kind == SP_MEASURED_BUBBLE_RATE  ? "ratio"
-           : kind == SP_MEASURED_SPEEDUP      ? "x"
-           : kind == SP_MEASURED_FITS         ? "ran"
-                                              : "ms";
-}
-
-static double in_unit(sp_measured kind, double value)
-{
-    return sp_measured_is_memory(kind) ? value / SP_GIB : value;
-}
+// How the values of a kind are shown: their unit, its size in that of the kind, digits.
+static const struct {
+    const char *unit;
+    double size;
+    int digits;
+} shown[] = {
+    [SP_MEASURED_ITERATION_MS] = {"ms", 1.0, 2},
+    [SP_MEASURED_TOKENS_PER_S] = {"tokens/s", 1.0, 0},
+    [SP_MEASURED_ALLOCATOR_PEAK_BYTES] = {"GiB", SP_GIB, 3},
+    [SP_MEASURED_FIRST_RANK_RESERVED_BYTES] = {"GiB", SP_GIB, 3},
+    [SP_MEASURED_LAST_RANK_BYTES] = {"GiB", SP_GIB, 3},
+    [SP_MEASURED_BUBBLE_RATE] = {"ratio", 1.0, 5},
+    [SP_MEASURED_SPEEDUP] = {"x", 1.0, 3},
+    [SP_MEASURED_FITS] = {"ran", 1.0, 2},
+};
 
 static void print_cases(const sp_validation *validation)
 {
     const sp_measurements *m = validation->measurements;
-    int digits = m->kind == SP_MEASURED_BUBBLE_RATE                                 ? 5
-                 : sp_measured_is_memory(m->kind) || m->kind == SP_MEASURED_SPEEDUP ? 3
-                 : m->kind == SP_MEASURED_TOKENS_PER_S                              ? 0
-                                                                                    : 2;
+    int digits = shown[m->kind].digits;
     printf("\n%s, %s%s%s, in %s\n", m->name, sp_measured_names[m->kind],
-           profile_name(m)[0] != '\0' ? ", profile " : "", profile_name(m), unit_of(m->kind));
+           profile_name(m)[0] != '\0' ? ", profile " : "", profile_name(m), shown[m->kind].unit);
     printf("%6s %12s %12s %12s %10s  %s\n", "line", "measured", "computed", "delta", "error",
            "row");
     for (size_t i = 0; i < m->count; i++) {
         const sp_measured_case *c = &m->cases[i];
         const sp_validated_case *found = &validation->cases[i];
-        double measured = in_unit(m->kind, c->measured);
-        double computed = in_unit(m->kind, found->computed);
+        double measured = c->measured / shown[m->kind].size;
+        double computed = found->computed / shown[m->kind].size;
         char error[FIGURE];
         printf("%6d %12.*f %12.*f %+12.*f %10s%s%s%s\n", c->line, digits, measured, digits,
                computed, digits, computed - measured,
@@ -405,16 +402,23 @@ static json_t *table_json(const sp_validation *v)
     return object;
 }
 
-static json_t *tables_json(const sp_validation *validations, int count)
+static bool within_bounds(const tables *all)
+{
+    bool within = true;
+    for (int i = 0; i < all->count; i++) {
+        within = within && all->validations[i].within_bound;
+    }
+    return within;
+}
+
+static json_t *tables_json(const tables *all)
 {
     json_t *list = json_array();
-    bool within = true;
-    for (int i = 0; i < count; i++) {
-        json_array_append_new(list, table_json(&validations[i]));
-        within = within && validations[i].within_bound;
+    for (int i = 0; i < all->count; i++) {
+        json_array_append_new(list, table_json(&all->validations[i]));
     }
-    return json_pack("{s:s, s:b, s:o}", "schema", "slimpack/validation/1", "within_bounds", within,
-                     "tables", list);
+    return json_pack("{s:s, s:b, s:o}", "schema", "slimpack/validation/1", "within_bounds",
+                     (int)within_bounds(all), "tables", list);
 }
 
 // ---- figure ----
@@ -433,10 +437,10 @@ static sp_status write_figure(FILE *out, const void *what, sp_error *err)
         }
         fputs(written++ > 0 ? "\n\n" : "", out);
         for (size_t k = 0; k < m->count; k++) {
-            double measured = in_unit(m->kind, m->cases[k].measured);
-            double computed = in_unit(m->kind, all->validations[i].cases[k].computed);
+            double measured = m->cases[k].measured / shown[m->kind].size;
+            double computed = all->validations[i].cases[k].computed / shown[m->kind].size;
             fprintf(out, "%.9g %.9g %.6f \"%s\" \"%s\" %d\n", measured, computed,
-                    computed / measured, m->name, unit_of(m->kind), m->cases[k].line);
+                    computed / measured, m->name, shown[m->kind].unit, m->cases[k].line);
         }
     }
     return SP_OK;
@@ -444,10 +448,10 @@ static sp_status write_figure(FILE *out, const void *what, sp_error *err)
 
 // ---- output ----
 
-static int print(const cli_validate_tables *args, const tables *all)
+static int print(const cli_validate *args, const tables *all)
 {
-    if (args->json) {
-        return cli_print_json(tables_json(all->validations, all->count));
+    if (args->common.json) {
+        return cli_print_json(tables_json(all));
     }
     print_tables(all->validations, all->count);
     for (int i = 0; args->rows && i < all->count; i++) {
@@ -456,16 +460,7 @@ static int print(const cli_validate_tables *args, const tables *all)
     return 0;
 }
 
-static bool within_bounds(const tables *all)
-{
-    bool within = true;
-    for (int i = 0; i < all->count; i++) {
-        within = within && all->validations[i].within_bound;
-    }
-    return within;
-}
-
-static int validate(const cli_validate_tables *args, tables *all)
+static int validate(const cli_validate *args, tables *all)
 {
     sp_error err = {0};
     sp_status status = args->plot != NULL ? cli_plot_check(args->plot, &err) : SP_OK;
@@ -484,7 +479,7 @@ static int validate(const cli_validate_tables *args, tables *all)
     return cli_answer(exit_status, within_bounds(all));
 }
 
-int cli_validate_with_tables(const cli_validate_tables *args)
+int cli_validate_with_tables(const cli_validate *args)
 {
     sp_error err = {0};
     tables *all = sp_i_calloc(1, sizeof *all);

@@ -2,7 +2,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "sim/base/json.h"
@@ -82,7 +81,7 @@ sp_status sp_set_export_case(const sp_scenario_case *of, const sp_execution_opti
     if (fclose(e.file) != 0 && status == SP_OK) {
         status = sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
     }
-    if (status != SP_OK || (outcome->status != SP_CASE_OK && outcome->status != SP_CASE_OOM)) {
+    if (status != SP_OK || !sp_case_has_figures(outcome)) {
         remove(path);
     }
     return status;
@@ -127,9 +126,11 @@ sp_status sp_execution_run_recorded(const sp_plan_input *in, const sp_execution_
 {
     sp_execution_options own = *options;
     sp_error failed = {0};
+    own.plans = &in->plans;
     if (path == NULL) {
-        return sp_execution_run_plans(&in->scenario, in->plans.plans, in->plans.count, options,
-                                      execution, err);
+        sp_status status = sp_execution_run(&in->scenario, &own, execution, err);
+        execution->options = options;
+        return status;
     }
     // What stays where this process is stopped from outside, or crashes.
     (void)sp_error_set(&failed, SP_ERR_INTERNAL, "the execution did not end");
@@ -142,8 +143,7 @@ sp_status sp_execution_run_recorded(const sp_plan_input *in, const sp_execution_
     if (own.record == NULL) {
         return sp_error_no_memory(err, "a record");
     }
-    status = sp_execution_run_plans(&in->scenario, in->plans.plans, in->plans.count, &own,
-                                    execution, &failed);
+    status = sp_execution_run(&in->scenario, &own, execution, &failed);
     execution->options = options;
     if (status == SP_OK) {
         return write_record(path, own.record, err);

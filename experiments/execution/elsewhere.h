@@ -18,7 +18,7 @@ sp_status sp_set_export_case(const sp_scenario_case *of, const sp_execution_opti
                              const char *path, sp_case_outcome *outcome, sp_error *err);
 
 // Executes a plan as `options` say, and leaves at `path` a record of that or of why it failed
-// (backends/record/result.h). NULL: no record. Errors: those of sp_execution_run_plans, and a file
+// (backends/record/result.h). NULL: no record. Errors: those of sp_execution_run, and a file
 // that cannot be written.
 sp_status sp_execution_run_recorded(const sp_plan_input *in, const sp_execution_options *options,
                                     const char *path, sp_execution *execution, sp_error *err);

@@ -1,6 +1,5 @@
 #include "experiments/execution/execution.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"
@@ -11,85 +10,64 @@ typedef struct executor {
     sp_execution *execution;
 } executor;
 
-static sp_status execute_batch(void *context, const sp_step_view *view, sp_error *err);
+// ---- what ranks hold ----
 
-// What simulation and execution have in common.
-static sp_evaluate_options evaluation(executor *e)
+static void raise(sp_bytes *most, const sp_bytes *bytes)
 {
-    const sp_execution_options *options = e->options;
-    return (sp_evaluate_options){
-        .engine = {.memory_points = options->memory_points || options->compare_memory},
-        .no_bounds = !options->bounds,
-        .threads = options->threads,
-        .observer = execute_batch,
-        .observer_context = e};
-}
-
-// Memory is predicted for the software that executes, unless the scenario asks for another.
-sp_memory_options sp_execution_memory(const sp_scenario *scenario, const sp_backend *backend)
-{
-    sp_memory_options memory = scenario->memory;
-    const char *stack = sp_backend_stack(backend);
-    if (!scenario->stack_given && stack != NULL) {
-        sp_stack_builtin(stack, &memory.stack);
+    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+        most->of[c] = bytes->of[c] > most->of[c] ? bytes->of[c] : most->of[c];
     }
-    return memory;
 }
 
-static sp_status begin(const sp_scenario *scenario, const sp_execution_options *options,
-                       executor *e, sp_execution *execution, sp_error *err)
+// The first point of the moment in which an action ends is what it left; later ones of the same
+// moment belong to the action that follows at once. An action without length (of a stage that holds
+// nothing) begins in that moment, too: what it left is the last point.
+static sp_bytes held_by_rank(const sp_rank_timeline *rank, const sp_rank_memory *memory)
 {
-    *execution = (sp_execution){.options = options};
-    *e = (executor){.scenario = *scenario, .options = options, .execution = execution};
-    e->scenario.memory = sp_execution_memory(scenario, options->backend);
-    execution->stack = e->scenario.memory.stack;
+    sp_bytes most = {{0}};
+    size_t point = 0;
+    for (size_t a = 0; a < rank->count; a++) {
+        int64_t end_ns = rank->spans[a].end_ns;
+        while (point + 1 < memory->point_count && memory->points[point].time_ns < end_ns &&
+               memory->points[point + 1].time_ns <= end_ns) {
+            point++;
+        }
+        while (rank->spans[a].start_ns == end_ns && point + 1 < memory->point_count &&
+               memory->points[point + 1].time_ns == end_ns) {
+            point++;
+        }
+        if (point < memory->point_count) {
+            raise(&most, &memory->points[point].bytes);
+        }
+    }
+    return most;
+}
+
+void sp_held_memory_add(sp_held_memory *held, int pp, const sp_timeline *timeline,
+                        const sp_memory_timeline *memory, bool measured)
+{
+    for (size_t r = 0; r < timeline->rank_count; r++) {
+        const sp_rank_timeline *rank = &timeline->ranks[r];
+        sp_bytes most = held_by_rank(rank, &memory->ranks[r]);
+        for (int i = 0; i < rank->alike; i++) {
+            sp_held_memory *place =
+                &held[(size_t)rank->dp_alike[i] * (size_t)pp + (size_t)rank->pp];
+            raise(measured ? &place->measured : &place->predicted, &most);
+        }
+    }
+}
+
+// ---- runs ----
+
+static sp_status find_device(const sp_execution_options *options, sp_device_info *device,
+                             sp_error *err)
+{
     if (options->executed != NULL) {
-        execution->device = options->executed->device;
-        return SP_OK;
+        *device = options->executed->device;
     }
-    if (options->taker != NULL) {
-        return SP_OK;
-    }
-    return sp_backend_device_info(options->backend, options->device, &execution->device, err);
-}
-
-static sp_status end(sp_execution *execution, sp_status status)
-{
-    if (status != SP_OK) {
-        sp_execution_fini(execution);
-    }
-    return status;
-}
-
-sp_status sp_execution_run(const sp_scenario *scenario, const sp_execution_options *options,
-                           sp_execution *execution, sp_error *err)
-{
-    executor e;
-    sp_batches batches = {0};
-    sp_status status = begin(scenario, options, &e, execution, err);
-    const sp_evaluate_options evaluate = evaluation(&e);
-    if (status == SP_OK) {
-        status = sp_evaluate_batches(&e.scenario, &batches, err);
-    }
-    if (status == SP_OK) {
-        status = sp_evaluate(&e.scenario, &batches, &evaluate, &execution->predicted, err);
-    }
-    sp_batches_fini(&batches);
-    return end(execution, status);
-}
-
-sp_status sp_execution_run_plans(const sp_scenario *scenario, const sp_plan *plans, int count,
-                                 const sp_execution_options *options, sp_execution *execution,
-                                 sp_error *err)
-{
-    executor e;
-    sp_status status = begin(scenario, options, &e, execution, err);
-    const sp_evaluate_options evaluate = evaluation(&e);
-    if (status == SP_OK) {
-        status =
-            sp_evaluate_plans(&e.scenario, plans, count, &evaluate, &execution->predicted, err);
-    }
-    return end(execution, status);
+    return options->executed != NULL || options->taker != NULL
+               ? SP_OK
+               : sp_backend_device_info(options->backend, options->device, device, err);
 }
 
 void sp_execution_fini(sp_execution *execution)
@@ -306,4 +284,50 @@ static sp_status execute_batch(void *context, const sp_step_view *view, sp_error
     }
     const sp_run_request request = request_of(e, view);
     return execute_here(e, view, &request, err);
+}
+
+// Plans that are given, or those of the scenario's own batches.
+static sp_status evaluate(executor *e, const sp_evaluate_options *how, sp_error *err)
+{
+    const sp_execution_options *options = e->options;
+    const sp_result_file *executed = options->executed;
+    sp_result *predicted = &e->execution->predicted;
+    sp_batches batches = {0};
+    if (executed != NULL || options->plans != NULL) {
+        const sp_plan_file *given = executed != NULL ? &executed->plans : options->plans;
+        return sp_evaluate_plans(&e->scenario, given->plans, given->count, how, predicted, err);
+    }
+    sp_status status = sp_evaluate_batches(&e->scenario, &batches, err);
+    if (status == SP_OK) {
+        status = sp_evaluate(&e->scenario, &batches, how, predicted, err);
+    }
+    sp_batches_fini(&batches);
+    return status;
+}
+
+sp_status sp_execution_run(const sp_scenario *scenario, const sp_execution_options *options,
+                           sp_execution *execution, sp_error *err)
+{
+    executor e = {.scenario = *scenario, .options = options, .execution = execution};
+    const sp_evaluate_options how = {
+        .engine = {.memory_points = options->memory_points || options->compare_memory},
+        .no_bounds = !options->bounds,
+        .threads = options->threads,
+        .observer = execute_batch,
+        .observer_context = &e};
+    *execution = (sp_execution){.options = options};
+    // Memory is predicted for the software that executes, unless the scenario asks for another.
+    const char *stack = sp_backend_stack(options->backend);
+    if (!scenario->stack_given && stack != NULL) {
+        sp_stack_builtin(stack, &e.scenario.memory.stack);
+    }
+    execution->stack = e.scenario.memory.stack;
+    sp_status status = find_device(options, &execution->device, err);
+    if (status == SP_OK) {
+        status = evaluate(&e, &how, err);
+    }
+    if (status != SP_OK) {
+        sp_execution_fini(execution);
+    }
+    return status;
 }

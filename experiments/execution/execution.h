@@ -4,8 +4,21 @@
 
 #include "backends/api/device.h"
 #include "backends/record/result.h"
-#include "experiments/execution/held_memory.h"
 #include "solver/evaluate/evaluate.h"
+
+// What ranks hold between their actions. What passes while an action runs is each executor's own;
+// what is left after it is what the saved-tensor table (sim/model/footprint.h) describes, for the
+// simulator and for whatever executes the plan.
+//
+// Of one rank: of each category, the most that is held after any action.
+typedef struct sp_held_memory {
+    sp_bytes predicted, measured;
+} sp_held_memory;
+
+// Raises held[dp * pp + p] of every rank of the timeline to what it held after its actions;
+// `memory` has its points. O(actions + points).
+void sp_held_memory_add(sp_held_memory *held, int pp, const sp_timeline *timeline,
+                        const sp_memory_timeline *memory, bool measured);
 
 // Called after each batch with the simulated and the executed step.
 typedef sp_status (*sp_execution_observer)(void *context, const sp_step_view *predicted,
@@ -32,6 +45,7 @@ typedef struct sp_execution_options {
     int threads;
     sp_execution_observer observer; // may be NULL
     void *observer_context;
+    const sp_plan_file *plans; // that exist already; NULL: the scenario is packed and scheduled
     // Of these two at most one; the device need not be here then.
     const sp_result_file *executed; // what another machine came to, batch by batch; NULL: execute
     sp_execution_taker taker; // who gets what is to be executed; nothing is measured. May be NULL
@@ -57,21 +71,13 @@ typedef struct sp_execution {
     sp_held_memory *held;
 } sp_execution;
 
-// Packs and schedules the scenario's batches, predicts and executes them. Where the scenario states
-// no stack it is the backend's own, if that names one. Each batch is a run of
+// Predicts and executes the plans that the options give, or those of the scenario's batches. Where
+// the scenario states no stack it is the backend's own, if that names one. Each batch is a run of
 // its own, from the same starting parameters. Errors: those of sp_evaluate and of sp_backend_run.
 // On success the caller calls sp_execution_fini.
 sp_status sp_execution_run(const sp_scenario *scenario, const sp_execution_options *options,
                            sp_execution *execution, sp_error *err);
 
-// The same with plans that exist already.
-sp_status sp_execution_run_plans(const sp_scenario *scenario, const sp_plan *plans, int count,
-                                 const sp_execution_options *options, sp_execution *execution,
-                                 sp_error *err);
-
 void sp_execution_fini(sp_execution *execution);
-
-// The scenario's memory with the stack that a prediction for this backend is made with.
-sp_memory_options sp_execution_memory(const sp_scenario *scenario, const sp_backend *backend);
 
 #endif

@@ -5,11 +5,6 @@
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 
-static json_t *number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 double sp_relative_error(double predicted, double measured)
 {
     if (predicted == measured) {
@@ -34,53 +29,43 @@ sp_execution_error sp_execution_compare(const sp_execution *execution)
         .peak_memory_mape = measured->parameters > 0 ? sum / (double)ranks : (double)NAN};
 }
 
-static json_t *step_json(const sp_executed_step *step)
-{
-    json_t *object = json_object();
-    sp_json_put(object, "iteration_ms", number(sp_ms_from_ns(step->iteration_ns)));
-    sp_json_put(object, "loss", step->has_loss ? number(step->loss) : json_null());
-    return object;
-}
-
 static json_t *batches_json(const sp_execution *execution)
 {
     json_t *batches = json_array();
     for (size_t b = 0; b < execution->batch_count; b++) {
         const sp_executed_batch *batch = &execution->batches[b];
-        json_t *object = json_object();
         json_t *steps = json_array();
         for (int i = 0; i < batch->step_count; i++) {
-            json_array_append_new(steps, step_json(&batch->steps[i]));
+            const sp_executed_step *step = &batch->steps[i];
+            double ms = sp_ms_from_ns(step->iteration_ns);
+            json_t *loss = step->has_loss ? sp_json_figure(step->loss) : json_null();
+            json_array_append_new(
+                steps, json_pack("{s:o, s:o}", "iteration_ms", sp_json_figure(ms), "loss", loss));
         }
-        sp_json_put(object, "steps", steps);
-        sp_json_put(object, "shown", json_integer(batch->shown));
-        json_array_append_new(batches, object);
+        json_array_append_new(batches,
+                              json_pack("{s:o, s:i}", "steps", steps, "shown", batch->shown));
     }
     return batches;
 }
 
-static void put_setting(json_t *object, const sp_execution *execution)
+// A name that is not UTF-8 has no place in JSON: its key is left out.
+static json_t *setting_json(const sp_execution *execution)
 {
     const sp_execution_options *options = execution->options;
-    sp_json_put(object, "backend", json_string(sp_backend_name(options->backend)));
-    sp_json_put(object, "device", json_string(execution->device.name));
-    sp_json_put(object, "stack",
-                execution->measured.parameters > 0 ? json_string(execution->stack.name)
-                                                   : json_null());
-    sp_json_put(object, "clock", json_string(sp_clock_names[options->clock]));
-    sp_json_put(object, "precision", json_string(sp_precision_names[options->precision]));
-    sp_json_put(object, "seed", json_integer((json_int_t)options->seed));
-    sp_json_put(object, "steps", json_integer(options->steps));
-    sp_json_put(object, "batches", batches_json(execution));
+    const char *stack = execution->measured.parameters > 0 ? execution->stack.name : NULL;
+    return json_pack("{s:o*, s:o*, s:s?, s:s, s:s, s:I, s:i, s:o}", "backend",
+                     json_string(sp_backend_name(options->backend)), "device",
+                     json_string(execution->device.name), "stack", stack, "clock",
+                     sp_clock_names[options->clock], "precision",
+                     sp_precision_names[options->precision], "seed", (json_int_t)options->seed,
+                     "steps", options->steps, "batches", batches_json(execution));
 }
 
 json_t *sp_execution_result_json(const sp_execution *execution)
 {
     json_t *object = sp_result_json(&execution->measured, true);
     if (object != NULL) {
-        json_t *how = json_object();
-        put_setting(how, execution);
-        sp_json_put(object, "execution", how);
+        sp_json_put(object, "execution", setting_json(execution));
     }
     return object;
 }
@@ -98,25 +83,21 @@ static json_t *rank_json(const sp_result *result, size_t rank, const sp_bytes *h
 {
     const sp_rank_metrics *metrics = &result->ranks[rank];
     double batches = (double)result->batch_count;
-    json_t *object = json_object();
-    sp_json_put(object, "busy_ms", number(sp_ms_from_ns(metrics->busy_ns) / batches));
-    sp_json_put(object, "span_ms", number(sp_ms_from_ns(metrics->span_ns) / batches));
-    sp_json_put(object, "peak_bytes",
-                result->parameters > 0 ? json_integer((json_int_t)metrics->peak_bytes)
-                                       : json_null());
-    sp_json_put(object, "held_bytes", held != NULL ? bytes_json(held) : json_null());
-    return object;
+    json_t *peak =
+        result->parameters > 0 ? json_integer((json_int_t)metrics->peak_bytes) : json_null();
+    return json_pack("{s:o, s:o, s:o, s:o}", "busy_ms",
+                     sp_json_figure(sp_ms_from_ns(metrics->busy_ns) / batches), "span_ms",
+                     sp_json_figure(sp_ms_from_ns(metrics->span_ns) / batches), "peak_bytes", peak,
+                     "held_bytes", held != NULL ? bytes_json(held) : json_null());
 }
 
 static json_t *rank_error_json(const sp_rank_metrics *predicted, const sp_rank_metrics *measured,
                                bool with_memory)
 {
-    json_t *object = json_object();
+    double busy = sp_relative_error((double)predicted->busy_ns, (double)measured->busy_ns);
     double peak = sp_relative_error((double)predicted->peak_bytes, (double)measured->peak_bytes);
-    sp_json_put(object, "busy_time",
-                number(sp_relative_error((double)predicted->busy_ns, (double)measured->busy_ns)));
-    sp_json_put(object, "peak_memory", with_memory ? number(peak) : json_null());
-    return object;
+    return json_pack("{s:o, s:o}", "busy_time", sp_json_figure(busy), "peak_memory",
+                     with_memory ? sp_json_figure(peak) : json_null());
 }
 
 static json_t *ranks_json(const sp_execution *execution)
@@ -129,37 +110,35 @@ static json_t *ranks_json(const sp_execution *execution)
         const sp_rank_metrics *predicted = &execution->predicted.ranks[r];
         const sp_rank_metrics *measured = &execution->measured.ranks[r];
         const sp_held_memory *held = execution->held != NULL ? &execution->held[r] : NULL;
-        json_t *object = json_object();
-        sp_json_put(object, "dp", json_integer(measured->dp));
-        sp_json_put(object, "pp", json_integer(measured->pp));
-        sp_json_put(object, "predicted",
-                    rank_json(&execution->predicted, r, held != NULL ? &held->predicted : NULL));
-        sp_json_put(object, "measured",
-                    rank_json(&execution->measured, r, held != NULL ? &held->measured : NULL));
-        sp_json_put(object, "error", rank_error_json(predicted, measured, with_memory));
-        json_array_append_new(ranks, object);
+        json_array_append_new(
+            ranks,
+            json_pack("{s:i, s:i, s:o, s:o, s:o}", "dp", measured->dp, "pp", measured->pp,
+                      "predicted",
+                      rank_json(&execution->predicted, r, held != NULL ? &held->predicted : NULL),
+                      "measured",
+                      rank_json(&execution->measured, r, held != NULL ? &held->measured : NULL),
+                      "error", rank_error_json(predicted, measured, with_memory)));
     }
     return ranks;
+}
+
+json_t *sp_execution_error_json(const sp_execution_error *error)
+{
+    return json_pack("{s:o, s:o, s:o}", "iteration_time", sp_json_figure(error->iteration_time),
+                     "bubble_ratio_abs", sp_json_figure(error->bubble_ratio), "peak_memory_mape",
+                     sp_json_figure(error->peak_memory_mape));
 }
 
 json_t *sp_execution_validation_json(const sp_execution *execution)
 {
     const sp_execution_error error = sp_execution_compare(execution);
-    json_t *object = json_object();
-    json_t *errors = json_object();
-    if (object == NULL || errors == NULL) {
-        json_decref(object);
-        json_decref(errors);
-        return NULL;
-    }
-    sp_json_put(object, "schema", json_string("slimpack/validation/1"));
-    put_setting(object, execution);
+    json_t *object = json_pack("{s:s}", "schema", "slimpack/validation/1");
+    json_t *setting = setting_json(execution);
+    json_object_update(object, setting);
+    json_decref(setting);
     sp_json_put(object, "predicted", sp_result_json(&execution->predicted, false));
     sp_json_put(object, "measured", sp_result_json(&execution->measured, false));
-    sp_json_put(errors, "iteration_time", number(error.iteration_time));
-    sp_json_put(errors, "bubble_ratio_abs", number(error.bubble_ratio));
-    sp_json_put(errors, "peak_memory_mape", number(error.peak_memory_mape));
-    sp_json_put(object, "error", errors);
+    sp_json_put(object, "error", sp_execution_error_json(&error));
     sp_json_put(object, "ranks", ranks_json(execution));
     return object;
 }
@@ -170,11 +149,8 @@ static json_t *spans_json(const sp_timeline *timeline, const sp_span *spans, siz
     for (size_t i = 0; i < count; i++) {
         char name[32];
         sp_action_name(spans[i].action, timeline->plan->layout.chunks, name);
-        json_t *span = json_array();
-        json_array_append_new(span, json_string(name));
-        json_array_append_new(span, json_real(sp_ms_from_ns(spans[i].start_ns)));
-        json_array_append_new(span, json_real(sp_ms_from_ns(spans[i].end_ns)));
-        json_array_append_new(array, span);
+        json_array_append_new(array, json_pack("[s, f, f]", name, sp_ms_from_ns(spans[i].start_ns),
+                                               sp_ms_from_ns(spans[i].end_ns)));
     }
     return array;
 }
@@ -183,12 +159,10 @@ void sp_execution_put_timeline(json_t *ranks, const sp_timeline *timeline)
 {
     for (size_t r = 0; r < timeline->rank_count; r++) {
         const sp_rank_timeline *rank = &timeline->ranks[r];
-        json_t *object = json_object();
-        sp_json_put(object, "dp", json_integer(rank->dp));
-        sp_json_put(object, "pp", json_integer(rank->pp));
-        sp_json_put(object, "actions", spans_json(timeline, rank->spans, rank->count));
-        sp_json_put(object, "copies", spans_json(timeline, rank->copies, rank->copy_count));
-        sp_json_put(object, "end_ms", json_real(sp_ms_from_ns(rank->gather_end_ns)));
-        json_array_append_new(ranks, object);
+        json_array_append_new(
+            ranks, json_pack("{s:i, s:i, s:o, s:o, s:f}", "dp", rank->dp, "pp", rank->pp, "actions",
+                             spans_json(timeline, rank->spans, rank->count), "copies",
+                             spans_json(timeline, rank->copies, rank->copy_count), "end_ms",
+                             sp_ms_from_ns(rank->gather_end_ns)));
     }
 }

@@ -2,8 +2,6 @@
 #ifndef SLIMPACK_EXPERIMENTS_EXECUTION_EXECUTION_JSON_H
 #define SLIMPACK_EXPERIMENTS_EXECUTION_EXECUTION_JSON_H
 
-#include <jansson.h>
-
 #include "experiments/execution/execution.h"
 
 // Predicted beside measured. Relative errors are predicted over measured - 1, NAN where that is not
@@ -15,6 +13,8 @@ typedef struct sp_execution_error {
 } sp_execution_error;
 
 sp_execution_error sp_execution_compare(const sp_execution *execution);
+
+json_t *sp_execution_error_json(const sp_execution_error *error);
 
 double sp_relative_error(double predicted, double measured);
 

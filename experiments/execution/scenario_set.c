@@ -19,30 +19,10 @@ typedef struct set_reader {
     sp_error *err;
 } set_reader;
 
-static sp_status read_set(set_reader *reader);
-
 bool sp_is_scenario_set(const json_t *document)
 {
     const char *schema = json_string_value(json_object_get(document, "schema"));
     return schema != NULL && strcmp(schema, SP_SCENARIO_SET_SCHEMA) == 0;
-}
-
-sp_status sp_scenario_set_from_json(json_t *document, const char *source,
-                                    const char *const *overrides, int override_count,
-                                    sp_scenario_set *set, sp_error *err)
-{
-    sp_error own = {0};
-    *set = (sp_scenario_set){.document = document};
-    set_reader reader = {.set = set,
-                         .source = source,
-                         .overrides = overrides,
-                         .override_count = override_count,
-                         .err = err != NULL ? err : &own};
-    sp_status status = read_set(&reader);
-    if (status != SP_OK) {
-        sp_scenario_set_fini(set);
-    }
-    return status;
 }
 
 void sp_scenario_set_fini(sp_scenario_set *set)
@@ -61,24 +41,18 @@ void sp_scenario_set_fini(sp_scenario_set *set)
 static sp_status apply(const set_reader *reader, json_t *scenario, const json_t *settings)
 {
     const char *path;
-    const json_t *value;
+    json_t *value;
     sp_status status = SP_OK;
-    void *at = json_object_iter((json_t *)(uintptr_t)settings);
-    for (; at != NULL && status == SP_OK;
-         at = json_object_iter_next((json_t *)(uintptr_t)settings, at)) {
-        path = json_object_iter_key(at);
-        value = json_object_iter_value(at);
+    json_object_foreach ((json_t *)(uintptr_t)settings, path, value) {
         char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-        size_t bytes = text != NULL ? strlen(path) + strlen(text) + 2 : 0;
-        char *assignment = text != NULL ? sp_i_malloc(bytes) : NULL;
-        if (assignment != NULL) {
-            snprintf(assignment, bytes, "%s=%s", path, text);
-            status = sp_json_override(scenario, assignment, reader->err);
-        } else {
-            status = sp_error_no_memory(reader->err, "the settings of a case");
-        }
-        sp_i_free(assignment);
+        json_t *assignment = text != NULL ? json_sprintf("%s=%s", path, text) : NULL;
         free(text);
+        if (status == SP_OK) {
+            status = assignment != NULL
+                         ? sp_json_override(scenario, json_string_value(assignment), reader->err)
+                         : sp_error_no_memory(reader->err, "the settings of a case");
+        }
+        json_decref(assignment);
     }
     return status;
 }
@@ -216,6 +190,24 @@ static sp_status read_set(set_reader *reader)
     sp_status status = SP_OK;
     for (size_t i = 0; status == SP_OK && i < json_array_size(groups); i++) {
         status = read_group(reader, i, json_array_get(groups, i));
+    }
+    return status;
+}
+
+sp_status sp_scenario_set_from_json(json_t *document, const char *source,
+                                    const char *const *overrides, int override_count,
+                                    sp_scenario_set *set, sp_error *err)
+{
+    sp_error own = {0};
+    *set = (sp_scenario_set){.document = document};
+    set_reader reader = {.set = set,
+                         .source = source,
+                         .overrides = overrides,
+                         .override_count = override_count,
+                         .err = err != NULL ? err : &own};
+    sp_status status = read_set(&reader);
+    if (status != SP_OK) {
+        sp_scenario_set_fini(set);
     }
     return status;
 }

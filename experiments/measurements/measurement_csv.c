@@ -1,7 +1,6 @@
 #include "experiments/measurements/measurement_csv.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,59 +19,10 @@ typedef struct csv_reader {
     size_t count, capacity; // cells
 } csv_reader;
 
-static sp_status read_records(csv_reader *reader);
-static void check_header(csv_reader *reader);
-
-static sp_status read_owned(sp_csv *csv, size_t bytes, const char *source, sp_error *err)
-{
-    sp_error own;
-    sp_error_clear(&own);
-    csv_reader reader = {.csv = csv,
-                         .source = source,
-                         .err = err != NULL ? err : &own,
-                         .at = csv->text,
-                         .end = csv->text + bytes,
-                         .line = 1};
-    if (bytes >= 3 && memcmp(csv->text, "\xef\xbb\xbf", 3) == 0) {
-        reader.at += 3;
-    }
-    reader.line_begin = reader.at;
-    sp_status status = read_records(&reader);
-    if (status == SP_OK && csv->columns == 0) {
-        status = sp_error_set(reader.err, SP_ERR_CONTENT,
-                              "%s: is empty: expected a header line of column names", source);
-    }
-    if (status == SP_OK) {
-        check_header(&reader);
-        status = reader.err->status;
-    }
-    if (status != SP_OK) {
-        sp_csv_fini(csv);
-    }
-    return status;
-}
-
 static sp_status too_large(const char *source, sp_error *err)
 {
     return sp_error_set(err, SP_ERR_LIMIT, "%s: has more than the %d MiB that a table may have",
                         source, SP_CSV_BYTES >> 20);
-}
-
-sp_status sp_csv_read_text(const char *text, size_t bytes, const char *source, sp_csv *csv,
-                           sp_error *err)
-{
-    *csv = (sp_csv){0};
-    if (bytes > SP_CSV_BYTES) {
-        return too_large(source, err);
-    }
-    csv->text = sp_i_malloc(bytes + 1);
-    if (csv->text == NULL) {
-        return sp_error_no_memory(err, "a table of measurements");
-    }
-    if (bytes > 0) {
-        memcpy(csv->text, text, bytes);
-    }
-    return read_owned(csv, bytes, source, err);
 }
 
 static sp_status read_bytes(FILE *file, const char *path, sp_csv *csv, size_t *bytes, sp_error *err)
@@ -92,26 +42,6 @@ static sp_status read_bytes(FILE *file, const char *path, sp_csv *csv, size_t *b
         *bytes += got;
     }
     return too_large(path, err);
-}
-
-sp_status sp_csv_read_file(const char *path, sp_csv *csv, sp_error *err)
-{
-    struct stat info;
-    size_t bytes = 0;
-    *csv = (sp_csv){0};
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) {
-        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
-    }
-    sp_status status = fstat(fileno(file), &info) != 0 || S_ISDIR(info.st_mode)
-                           ? sp_error_set(err, SP_ERR_IO, "%s: is not a file", path)
-                           : read_bytes(file, path, csv, &bytes, err);
-    fclose(file);
-    if (status != SP_OK) {
-        sp_csv_fini(csv);
-        return status;
-    }
-    return read_owned(csv, bytes, path, err);
 }
 
 void sp_csv_fini(sp_csv *csv)
@@ -328,4 +258,69 @@ static void check_header(csv_reader *reader)
             }
         }
     }
+}
+
+static sp_status read_owned(sp_csv *csv, size_t bytes, const char *source, sp_error *err)
+{
+    sp_error own = {0};
+    csv_reader reader = {.csv = csv,
+                         .source = source,
+                         .err = err != NULL ? err : &own,
+                         .at = csv->text,
+                         .end = csv->text + bytes,
+                         .line = 1};
+    if (bytes >= 3 && memcmp(csv->text, "\xef\xbb\xbf", 3) == 0) {
+        reader.at += 3;
+    }
+    reader.line_begin = reader.at;
+    sp_status status = read_records(&reader);
+    if (status == SP_OK && csv->columns == 0) {
+        status = sp_error_set(reader.err, SP_ERR_CONTENT,
+                              "%s: is empty: expected a header line of column names", source);
+    }
+    if (status == SP_OK) {
+        check_header(&reader);
+        status = reader.err->status;
+    }
+    if (status != SP_OK) {
+        sp_csv_fini(csv);
+    }
+    return status;
+}
+
+sp_status sp_csv_read_file(const char *path, sp_csv *csv, sp_error *err)
+{
+    struct stat info;
+    size_t bytes = 0;
+    *csv = (sp_csv){0};
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+    }
+    sp_status status = fstat(fileno(file), &info) != 0 || S_ISDIR(info.st_mode)
+                           ? sp_error_set(err, SP_ERR_IO, "%s: is not a file", path)
+                           : read_bytes(file, path, csv, &bytes, err);
+    fclose(file);
+    if (status != SP_OK) {
+        sp_csv_fini(csv);
+        return status;
+    }
+    return read_owned(csv, bytes, path, err);
+}
+
+sp_status sp_csv_read_text(const char *text, size_t bytes, const char *source, sp_csv *csv,
+                           sp_error *err)
+{
+    *csv = (sp_csv){0};
+    if (bytes > SP_CSV_BYTES) {
+        return too_large(source, err);
+    }
+    csv->text = sp_i_malloc(bytes + 1);
+    if (csv->text == NULL) {
+        return sp_error_no_memory(err, "a table of measurements");
+    }
+    if (bytes > 0) {
+        memcpy(csv->text, text, bytes);
+    }
+    return read_owned(csv, bytes, source, err);
 }

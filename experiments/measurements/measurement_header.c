@@ -91,8 +91,7 @@ static void no_setting(const sp_csv_cell *cell, const char *csv_source, sp_error
 sp_status sp_map_of_header(const sp_csv *csv, const char *csv_source, json_t **document,
                            sp_error *err)
 {
-    sp_error own;
-    sp_error_clear(&own);
+    sp_error own = {0};
     err = err != NULL ? err : &own;
     json_t *columns = json_object();
     int measured = -1;

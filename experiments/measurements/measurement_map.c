@@ -1,7 +1,6 @@
 // Reading a map: which column sets what.
 #include "experiments/measurements/measurement_map.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -37,47 +36,6 @@ typedef struct map_reader {
     const char *names[SP_CSV_COLUMNS]; // of the table's columns
     bool named[SP_CSV_COLUMNS];        // in the map
 } map_reader;
-
-static void read_measured(map_reader *reader, sp_object *root);
-static void read_baseline(map_reader *reader, sp_object *measured);
-static void read_columns(map_reader *reader, sp_object *root);
-static void read_label_and_cells(map_reader *reader, sp_object *root);
-static void read_rows(map_reader *reader, sp_object *root);
-static void read_description(sp_object *root, sp_measurements *measurements);
-
-sp_status sp_map_from_json(json_t *document, const char *source, const char *csv_source,
-                           const sp_csv *csv, sp_map *map, sp_error *err)
-{
-    sp_error own;
-    sp_error_clear(&own);
-    *map = (sp_map){.document = document, .source = source};
-    map_reader reader = {
-        .map = map, .csv = csv, .csv_source = csv_source, .err = err != NULL ? err : &own};
-    for (int c = 0; c < csv->columns; c++) {
-        reader.names[c] = sp_csv_header(csv, c)->text;
-        map->columns[c].measured = -1;
-    }
-    sp_object root;
-    sp_measurements described = {0};
-    sp_object_begin(&root, document, source, "", reader.err);
-    sp_object_schema(&root, SCHEMA);
-    read_description(&root, &described);
-    sp_object_require(&root, "base");
-    sp_object base;
-    sp_object_member(&root, "base", &base);
-    map->base = json_object_get(document, "base");
-    read_measured(&reader, &root);
-    read_columns(&reader, &root);
-    read_label_and_cells(&reader, &root);
-    read_rows(&reader, &root);
-    sp_object_get(&root, "table");
-    sp_object_end(&root);
-    sp_status status = reader.err->status;
-    if (status != SP_OK) {
-        sp_map_fini(map);
-    }
-    return status;
-}
 
 void sp_map_fini(sp_map *map)
 {
@@ -186,9 +144,8 @@ static void add_measured(map_reader *reader, sp_object *object, const char *key,
         sp_object_error(object, key, "the name '%.64s' is too long", column);
         return;
     }
-    map->measured[map->measured_count].column = column;
-    map->measured[map->measured_count].settings = settings;
-    map->measured[map->measured_count].at_most = at_most;
+    map->measured[map->measured_count] =
+        (sp_map_measured){.column = column, .index = c, .settings = settings, .at_most = at_most};
     map->columns[c].measured = map->measured_count++;
     reader->named[c] = true;
 }
@@ -237,33 +194,6 @@ static void read_measured_values(sp_map *map, sp_object *object)
             sp_object_expected(&values, cell, value, "a number");
         }
     }
-}
-
-static void read_measured(map_reader *reader, sp_object *root)
-{
-    sp_object object;
-    sp_object columns;
-    sp_object_require(root, "measured");
-    sp_object_member(root, "measured", &object);
-    const char *column = sp_object_string(&object, "column", NULL);
-    bool several = sp_object_member(&object, "columns", &columns);
-    reader->map->kind = (sp_measured)sp_object_enum(&object, "is", sp_measured_names, 0);
-    reader->map->scale = sp_object_real(&object, "scale", 1.0, 1e-30, 1e30);
-    read_measured_values(reader->map, &object);
-    if (object.json != NULL) {
-        sp_object_require(&object, "is");
-    }
-    if (object.json != NULL && (column != NULL) == several) {
-        sp_object_error(root, "measured", "expected one of the keys 'column' and 'columns'");
-    } else if (several) {
-        read_measured_columns(reader, &columns);
-    } else if (column != NULL) {
-        add_measured(reader, &object, "column", column, NULL, false);
-    }
-    if (object.json != NULL) {
-        read_baseline(reader, &object);
-    }
-    sp_object_end(&object);
 }
 
 // ---- what a column sets ----
@@ -413,6 +343,33 @@ static void read_baseline(map_reader *reader, sp_object *measured)
     sp_object_end(&baseline);
 }
 
+static void read_measured(map_reader *reader, sp_object *root)
+{
+    sp_object object;
+    sp_object columns;
+    sp_object_require(root, "measured");
+    sp_object_member(root, "measured", &object);
+    const char *column = sp_object_string(&object, "column", NULL);
+    bool several = sp_object_member(&object, "columns", &columns);
+    reader->map->kind = (sp_measured)sp_object_enum(&object, "is", sp_measured_names, 0);
+    reader->map->scale = sp_object_real(&object, "scale", 1.0, 1e-30, 1e30);
+    read_measured_values(reader->map, &object);
+    if (object.json != NULL) {
+        sp_object_require(&object, "is");
+    }
+    if (object.json != NULL && (column != NULL) == several) {
+        sp_object_error(root, "measured", "expected one of the keys 'column' and 'columns'");
+    } else if (several) {
+        read_measured_columns(reader, &columns);
+    } else if (column != NULL) {
+        add_measured(reader, &object, "column", column, NULL, false);
+    }
+    if (object.json != NULL) {
+        read_baseline(reader, &object);
+    }
+    sp_object_end(&object);
+}
+
 static void unknown_column(const map_reader *reader, int c, const char *const *known, int count)
 {
     const sp_csv_cell *cell = sp_csv_header(reader->csv, c);
@@ -521,6 +478,41 @@ static void read_rows(map_reader *reader, sp_object *root)
             reader->map->columns[c].taken = taken;
         }
     }
+}
+
+// ---- the map ----
+
+sp_status sp_map_from_json(json_t *document, const char *source, const char *csv_source,
+                           const sp_csv *csv, sp_map *map, sp_error *err)
+{
+    sp_error own = {0};
+    *map = (sp_map){.document = document, .source = source};
+    map_reader reader = {
+        .map = map, .csv = csv, .csv_source = csv_source, .err = err != NULL ? err : &own};
+    for (int c = 0; c < csv->columns; c++) {
+        reader.names[c] = sp_csv_header(csv, c)->text;
+        map->columns[c].measured = -1;
+    }
+    sp_object root;
+    sp_measurements described = {0};
+    sp_object_begin(&root, document, source, "", reader.err);
+    sp_object_schema(&root, SCHEMA);
+    read_description(&root, &described);
+    sp_object_require(&root, "base");
+    sp_object base;
+    sp_object_member(&root, "base", &base);
+    map->base = json_object_get(document, "base");
+    read_measured(&reader, &root);
+    read_columns(&reader, &root);
+    read_label_and_cells(&reader, &root);
+    read_rows(&reader, &root);
+    sp_object_get(&root, "table");
+    sp_object_end(&root);
+    sp_status status = reader.err->status;
+    if (status != SP_OK) {
+        sp_map_fini(map);
+    }
+    return status;
 }
 
 static bool is_cell(const json_t *value, const char *text)

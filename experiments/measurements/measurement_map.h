@@ -3,9 +3,6 @@
 #ifndef SLIMPACK_EXPERIMENTS_MEASUREMENTS_MEASUREMENT_MAP_H
 #define SLIMPACK_EXPERIMENTS_MEASUREMENTS_MEASUREMENT_MAP_H
 
-#include <jansson.h>
-#include <stdbool.h>
-
 #include "experiments/measurements/measurement_csv.h"
 #include "experiments/measurements/measurements.h"
 
@@ -34,6 +31,13 @@ typedef struct sp_map_column {
     bool in_cell;        // rows that agree in these columns are ranked against each other
 } sp_map_column;
 
+typedef struct sp_map_measured {
+    const char *column;
+    int index;              // of the column
+    const json_t *settings; // of its own: an object of values by path; may be NULL
+    bool at_most;           // the cell is an upper bound of what is computed
+} sp_map_measured;
+
 typedef struct sp_map {
     json_t *document; // owned; all texts below lie in it
     const char *source;
@@ -41,11 +45,7 @@ typedef struct sp_map {
     sp_measured kind;
     double scale;                  // from the cell to the kind's unit
     const json_t *measured_values; // numbers by cell; NULL: the cell is the number
-    struct {
-        const char *column;
-        const json_t *settings; // of its own: an object of values by path; may be NULL
-        bool at_most;           // the cell is an upper bound of what is computed
-    } measured[SP_MEASURED_COLUMNS];
+    sp_map_measured measured[SP_MEASURED_COLUMNS];
     int measured_count;
     // Of a speed-up: what is set beside all else in the scenario that it is over.
     struct {

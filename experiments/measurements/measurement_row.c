@@ -17,54 +17,6 @@ typedef struct row_writer {
     sp_error *err;
 } row_writer;
 
-static void set_columns(row_writer *writer, const sp_map_column *columns, size_t row);
-static void set_cell(row_writer *writer, const sp_map_column *column, const char *name,
-                     const sp_csv_cell *cell);
-static void set_object(row_writer *writer, const char *name, const sp_csv_cell *cell,
-                       const json_t *settings);
-
-sp_status sp_map_row(const sp_map *map, const sp_csv *csv, const char *csv_source, size_t row,
-                     int measured, bool baseline, json_t **document, sp_error *err)
-{
-    sp_error own;
-    sp_error_clear(&own);
-    err = err != NULL ? err : &own;
-    // Errors of other rows may stand there already.
-    int before = err->count + err->dropped;
-    row_writer writer = {
-        .csv = csv, .csv_source = csv_source, .document = json_deep_copy(map->base), .err = err};
-    *document = NULL;
-    if (writer.document == NULL) {
-        return sp_error_no_memory(err, "a row of measurements");
-    }
-    set_columns(&writer, map->columns, row);
-    if (map->measured[measured].settings != NULL) {
-        set_object(&writer, map->measured[measured].column, sp_csv_at(csv, row, 0),
-                   map->measured[measured].settings);
-    }
-    if (baseline) {
-        set_columns(&writer, map->baseline.columns, row);
-        set_object(&writer, map->measured[measured].column, sp_csv_at(csv, row, 0),
-                   map->baseline.settings);
-    }
-    if (err->count + err->dropped != before) {
-        json_decref(writer.document);
-        return err->status;
-    }
-    *document = writer.document;
-    return SP_OK;
-}
-
-static void set_columns(row_writer *writer, const sp_map_column *columns, size_t row)
-{
-    for (int c = 0; c < writer->csv->columns; c++) {
-        if (columns[c].is_setting) {
-            set_cell(writer, &columns[c], sp_csv_header(writer->csv, c)->text,
-                     sp_csv_at(writer->csv, row, c));
-        }
-    }
-}
-
 // Is it the path, or one inside it where that is asked for?
 static bool matches(const char *set, const char *path, bool inside)
 {
@@ -153,14 +105,12 @@ static json_t *cell_value(const char *text)
 static void cell_error(row_writer *writer, const char *name, const sp_csv_cell *cell,
                        const char *expected)
 {
-    if (cell->text[0] == '\0') {
-        sp_error_at(writer->err, SP_ERR_CONTENT, writer->csv_source, cell->line, cell->column,
-                    "column '%.*s': expected %s, got an empty cell", SHOWN, name, expected);
-        return;
+    char got[SHOWN + 4] = "an empty cell";
+    if (cell->text[0] != '\0') {
+        snprintf(got, sizeof got, "\"%.*s\"", SHOWN, cell->text);
     }
     sp_error_at(writer->err, SP_ERR_CONTENT, writer->csv_source, cell->line, cell->column,
-                "column '%.*s': expected %s, got \"%.*s\"", SHOWN, name, expected, SHOWN,
-                cell->text);
+                "column '%.*s': expected %s, got %s", SHOWN, name, expected, got);
 }
 
 // Puts a value (taken over) at a path of the document, with the objects on the way.
@@ -259,4 +209,47 @@ static void set_cell(row_writer *writer, const sp_map_column *column, const char
             }
         }
     }
+}
+
+// ---- the row ----
+
+static void set_columns(row_writer *writer, const sp_map_column *columns, size_t row)
+{
+    for (int c = 0; c < writer->csv->columns; c++) {
+        if (columns[c].is_setting) {
+            set_cell(writer, &columns[c], sp_csv_header(writer->csv, c)->text,
+                     sp_csv_at(writer->csv, row, c));
+        }
+    }
+}
+
+sp_status sp_map_row(const sp_map *map, const sp_csv *csv, const char *csv_source, size_t row,
+                     int measured, bool baseline, json_t **document, sp_error *err)
+{
+    sp_error own = {0};
+    err = err != NULL ? err : &own;
+    // Errors of other rows may stand there already.
+    int before = err->count + err->dropped;
+    row_writer writer = {
+        .csv = csv, .csv_source = csv_source, .document = json_deep_copy(map->base), .err = err};
+    *document = NULL;
+    if (writer.document == NULL) {
+        return sp_error_no_memory(err, "a row of measurements");
+    }
+    set_columns(&writer, map->columns, row);
+    if (map->measured[measured].settings != NULL) {
+        set_object(&writer, map->measured[measured].column, sp_csv_at(csv, row, 0),
+                   map->measured[measured].settings);
+    }
+    if (baseline) {
+        set_columns(&writer, map->baseline.columns, row);
+        set_object(&writer, map->measured[measured].column, sp_csv_at(csv, row, 0),
+                   map->baseline.settings);
+    }
+    if (err->count + err->dropped != before) {
+        json_decref(writer.document);
+        return err->status;
+    }
+    *document = writer.document;
+    return SP_OK;
 }

@@ -3,15 +3,12 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/measurements/measurement_csv.h"
 #include "experiments/measurements/measurement_map.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
-#include "sim/scenario/scenario.h"
 #include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 
@@ -34,61 +31,6 @@ typedef struct table_reader {
     bool stop;
     bool varies[SP_CSV_COLUMNS]; // over the rows
 } table_reader;
-
-static sp_status read_map(const char *csv_path, const char *map_path, json_t **map, char *name,
-                          sp_error *err);
-static bool is_map(const char *path);
-static sp_status table_of_map(const char *map_path, const json_t *map, char path[PATH],
-                              sp_error *err);
-static sp_status read_table(table_reader *reader, json_t *map, const char *map_source);
-static sp_status read_cases(table_reader *reader);
-static void begin_table(table_reader *reader, sp_measurements *measurements, const char *csv_source,
-                        sp_error *err, sp_error *own);
-static void note_path(sp_measurements *measurements, const char *csv_path);
-
-sp_status sp_measurements_read(const char *csv_path, const char *map_path,
-                               const char *const *overrides, int override_count,
-                               sp_measurements *measurements, sp_error *err)
-{
-    sp_error own;
-    char map_name[PATH];
-    char table_path[PATH];
-    json_t *map = NULL;
-    table_reader reader = {.overrides = overrides, .override_count = override_count};
-    begin_table(&reader, measurements, csv_path, err, &own);
-    bool by_map = map_path == NULL && is_map(csv_path);
-    sp_status status = read_map(csv_path, by_map ? csv_path : map_path, &map, map_name, reader.err);
-    if (status == SP_OK && by_map) {
-        status = table_of_map(csv_path, map, table_path, reader.err);
-        csv_path = table_path;
-        note_path(measurements, table_path);
-    }
-    if (status == SP_OK) {
-        snprintf(measurements->file, sizeof measurements->file, "%s", csv_path);
-        status = sp_csv_read_file(csv_path, &reader.csv, reader.err);
-    }
-    if (status != SP_OK) {
-        json_decref(map);
-        return status;
-    }
-    return read_table(&reader, map, map_name);
-}
-
-sp_status sp_measurements_from_text(const char *csv_text, size_t bytes, const char *csv_source,
-                                    json_t *map, const char *map_source,
-                                    const char *const *overrides, int override_count,
-                                    sp_measurements *measurements, sp_error *err)
-{
-    sp_error own;
-    table_reader reader = {.overrides = overrides, .override_count = override_count};
-    begin_table(&reader, measurements, csv_source, err, &own);
-    sp_status status = sp_csv_read_text(csv_text, bytes, csv_source, &reader.csv, reader.err);
-    if (status != SP_OK) {
-        json_decref(map);
-        return status;
-    }
-    return read_table(&reader, map, map_source);
-}
 
 static void case_fini(sp_measured_case *measured)
 {
@@ -118,18 +60,6 @@ static void note_path(sp_measurements *measurements, const char *csv_path)
     size_t most = sizeof measurements->path - 1;
     size_t kept = length < most ? length : most;
     memcpy(measurements->path, csv_path + (length - kept), kept + 1);
-}
-
-// Errors go to `own` where the caller asks for none.
-static void begin_table(table_reader *reader, sp_measurements *measurements, const char *csv_source,
-                        sp_error *err, sp_error *own)
-{
-    sp_error_clear(own);
-    reader->err = err != NULL ? err : own;
-    reader->measurements = measurements;
-    *measurements = (sp_measurements){0};
-    note_path(measurements, csv_source);
-    sp_measurements_name(csv_source, measurements->name);
 }
 
 static bool is_map(const char *path)
@@ -163,6 +93,18 @@ void sp_measurements_name(const char *csv_path, char name[SP_MEASUREMENTS_NAME])
     name[bytes] = '\0';
 }
 
+// Errors go to `own` where the caller asks for none.
+static void begin_table(table_reader *reader, sp_measurements *measurements, const char *csv_source,
+                        sp_error *err, sp_error *own)
+{
+    sp_error_clear(own);
+    reader->err = err != NULL ? err : own;
+    reader->measurements = measurements;
+    *measurements = (sp_measurements){0};
+    note_path(measurements, csv_source);
+    sp_measurements_name(csv_source, measurements->name);
+}
+
 // table.csv -> table.json; false where that is no file.
 static bool map_beside(const char *csv_path, char name[PATH])
 {
@@ -186,8 +128,6 @@ static sp_status read_map(const char *csv_path, const char *map_path, json_t **m
     return sp_json_read_file(map_path != NULL ? map_path : name, MAP_LIMIT_BYTES, map, err);
 }
 
-// ---- the table ----
-
 static bool has_rows(const table_reader *reader)
 {
     for (size_t row = 0; row < reader->csv.rows; row++) {
@@ -198,56 +138,6 @@ static bool has_rows(const table_reader *reader)
     return false;
 }
 
-// Takes over the map and the CSV.
-static sp_status read_table(table_reader *reader, json_t *map, const char *map_source)
-{
-    sp_measurements *measurements = reader->measurements;
-    const char *path = measurements->path;
-    sp_status status = SP_OK;
-    if (map == NULL) {
-        map_source = path;
-        status = sp_map_of_header(&reader->csv, path, &map, reader->err);
-    }
-    if (status == SP_OK) {
-        status = sp_map_from_json(map, map_source, path, &reader->csv, &reader->map, reader->err);
-    }
-    if (status == SP_OK && !has_rows(reader)) {
-        status = sp_error_set(reader->err, SP_ERR_CONTENT,
-                              reader->csv.rows == 0 ? "%s: has a header and no rows"
-                                                    : "%s: has no row that the map takes",
-                              path);
-    }
-    if (status == SP_OK) {
-        status = sp_scenario_cache_new(&reader->files, reader->err);
-    }
-    if (status == SP_OK) {
-        sp_map_describe(&reader->map, measurements);
-        status = read_cases(reader);
-    }
-    sp_scenario_cache_free(reader->files);
-    sp_map_fini(&reader->map);
-    sp_csv_fini(&reader->csv);
-    if (status != SP_OK) {
-        sp_measurements_fini(measurements);
-    }
-    return status;
-}
-
-static const sp_csv_cell *measured_cell(const table_reader *reader, size_t row, int measured,
-                                        const char **name)
-{
-    for (int c = 0; c < reader->csv.columns; c++) {
-        if (reader->map.columns[c].measured == measured) {
-            *name = sp_csv_header(&reader->csv, c)->text;
-            return sp_csv_at(&reader->csv, row, c);
-        }
-    }
-    SP_UNREACHABLE("a measured column of the map is in the table");
-}
-
-static sp_status read_case(table_reader *reader, size_t row, int measured,
-                           sp_measured_case *measured_case);
-
 static bool varies(const sp_csv *csv, int column)
 {
     for (size_t row = 1; row < csv->rows; row++) {
@@ -256,31 +146,6 @@ static bool varies(const sp_csv *csv, int column)
         }
     }
     return false;
-}
-
-// Errors of several rows are collected; what no cell is to blame for, and lack of memory, ends it.
-static sp_status read_cases(table_reader *reader)
-{
-    sp_measurements *measurements = reader->measurements;
-    size_t columns = (size_t)reader->map.measured_count;
-    measurements->cases = sp_i_calloc(reader->csv.rows * columns, sizeof *measurements->cases);
-    if (measurements->cases == NULL) {
-        return sp_error_no_memory(reader->err, "a table of measurements");
-    }
-    for (int c = 0; c < reader->csv.columns; c++) {
-        reader->varies[c] = varies(&reader->csv, c);
-    }
-    for (size_t i = 0; i < reader->csv.rows * columns && !reader->stop; i++) {
-        if (!sp_map_takes(&reader->map, &reader->csv, i / columns)) {
-            continue;
-        }
-        sp_measured_case *next = &measurements->cases[measurements->count];
-        sp_status status = read_case(reader, i / columns, (int)(i % columns), next);
-        measurements->count += status == SP_OK;
-        reader->stop = reader->stop || (status != SP_OK && status != SP_ERR_CONTENT) ||
-                       reader->err->count == SP_ERROR_MESSAGES;
-    }
-    return reader->err->status;
 }
 
 // ---- one row ----
@@ -360,9 +225,7 @@ static sp_status check_kind(table_reader *reader, const sp_scenario *scenario)
                        "a table of %s needs a model", sp_measured_names[kind]);
 }
 
-static sp_status wrong_cell(const table_reader *reader, const sp_csv_cell *cell, const char *name,
-                            const char *format, ...) SP_PRINTF(4, 5);
-
+SP_PRINTF(4, 5)
 static sp_status wrong_cell(const table_reader *reader, const sp_csv_cell *cell, const char *name,
                             const char *format, ...)
 {
@@ -471,12 +334,13 @@ static bool measured_number(const sp_map *map, const char *text, double *number)
 static sp_status read_measured(table_reader *reader, size_t row, int measured,
                                sp_measured_case *measured_case)
 {
-    const char *name = "";
-    const sp_csv_cell *cell = measured_cell(reader, row, measured, &name);
+    const char *name = reader->map.measured[measured].column;
+    const sp_csv_cell *cell = sp_csv_at(&reader->csv, row, reader->map.measured[measured].index);
     double value = 0.0;
     bool is_number = measured_number(&reader->map, cell->text, &value);
     measured_case->measured = value;
     measured_case->at_most = reader->map.measured[measured].at_most;
+    measured_case->row = row;
     measured_case->line = cell->line;
     measured_case->column = cell->column;
     snprintf(measured_case->measured_column, sizeof measured_case->measured_column, "%s", name);
@@ -499,8 +363,7 @@ static sp_status read_scenario(table_reader *reader, size_t row, json_t *documen
                                sp_measured_case *measured_case)
 {
     char source[SP_SOURCE_NAME];
-    sp_error found;
-    sp_error_clear(&found);
+    sp_error found = {0};
     int line = sp_csv_at(&reader->csv, row, 0)->line;
     snprintf(source, sizeof source, "%s:%d", reader->measurements->path, line);
     sp_status status = SP_OK;
@@ -575,4 +438,110 @@ static sp_status read_case(table_reader *reader, size_t row, int measured,
         }
     }
     return status;
+}
+
+// ---- the table ----
+
+// Errors of several rows are collected; what no cell is to blame for, and lack of memory, ends it.
+static sp_status read_cases(table_reader *reader)
+{
+    sp_measurements *measurements = reader->measurements;
+    size_t columns = (size_t)reader->map.measured_count;
+    measurements->cases = sp_i_calloc(reader->csv.rows * columns, sizeof *measurements->cases);
+    if (measurements->cases == NULL) {
+        return sp_error_no_memory(reader->err, "a table of measurements");
+    }
+    for (int c = 0; c < reader->csv.columns; c++) {
+        reader->varies[c] = varies(&reader->csv, c);
+    }
+    for (size_t i = 0; i < reader->csv.rows * columns && !reader->stop; i++) {
+        if (!sp_map_takes(&reader->map, &reader->csv, i / columns)) {
+            continue;
+        }
+        sp_measured_case *next = &measurements->cases[measurements->count];
+        sp_status status = read_case(reader, i / columns, (int)(i % columns), next);
+        measurements->count += status == SP_OK;
+        reader->stop = reader->stop || (status != SP_OK && status != SP_ERR_CONTENT) ||
+                       reader->err->count == SP_ERROR_MESSAGES;
+    }
+    return reader->err->status;
+}
+
+// Takes over the map and the CSV.
+static sp_status read_table(table_reader *reader, json_t *map, const char *map_source)
+{
+    sp_measurements *measurements = reader->measurements;
+    const char *path = measurements->path;
+    sp_status status = SP_OK;
+    if (map == NULL) {
+        map_source = path;
+        status = sp_map_of_header(&reader->csv, path, &map, reader->err);
+    }
+    if (status == SP_OK) {
+        status = sp_map_from_json(map, map_source, path, &reader->csv, &reader->map, reader->err);
+    }
+    if (status == SP_OK && !has_rows(reader)) {
+        status = sp_error_set(reader->err, SP_ERR_CONTENT,
+                              reader->csv.rows == 0 ? "%s: has a header and no rows"
+                                                    : "%s: has no row that the map takes",
+                              path);
+    }
+    if (status == SP_OK) {
+        status = sp_scenario_cache_new(&reader->files, reader->err);
+    }
+    if (status == SP_OK) {
+        sp_map_describe(&reader->map, measurements);
+        status = read_cases(reader);
+    }
+    sp_scenario_cache_free(reader->files);
+    sp_map_fini(&reader->map);
+    sp_csv_fini(&reader->csv);
+    if (status != SP_OK) {
+        sp_measurements_fini(measurements);
+    }
+    return status;
+}
+
+sp_status sp_measurements_from_text(const char *csv_text, size_t bytes, const char *csv_source,
+                                    json_t *map, const char *map_source,
+                                    const char *const *overrides, int override_count,
+                                    sp_measurements *measurements, sp_error *err)
+{
+    sp_error own;
+    table_reader reader = {.overrides = overrides, .override_count = override_count};
+    begin_table(&reader, measurements, csv_source, err, &own);
+    sp_status status = sp_csv_read_text(csv_text, bytes, csv_source, &reader.csv, reader.err);
+    if (status != SP_OK) {
+        json_decref(map);
+        return status;
+    }
+    return read_table(&reader, map, map_source);
+}
+
+sp_status sp_measurements_read(const char *csv_path, const char *map_path,
+                               const char *const *overrides, int override_count,
+                               sp_measurements *measurements, sp_error *err)
+{
+    sp_error own;
+    char map_name[PATH];
+    char table_path[PATH];
+    json_t *map = NULL;
+    table_reader reader = {.overrides = overrides, .override_count = override_count};
+    begin_table(&reader, measurements, csv_path, err, &own);
+    bool by_map = map_path == NULL && is_map(csv_path);
+    sp_status status = read_map(csv_path, by_map ? csv_path : map_path, &map, map_name, reader.err);
+    if (status == SP_OK && by_map) {
+        status = table_of_map(csv_path, map, table_path, reader.err);
+        csv_path = table_path;
+        note_path(measurements, table_path);
+    }
+    if (status == SP_OK) {
+        snprintf(measurements->file, sizeof measurements->file, "%s", csv_path);
+        status = sp_csv_read_file(csv_path, &reader.csv, reader.err);
+    }
+    if (status != SP_OK) {
+        json_decref(map);
+        return status;
+    }
+    return read_table(&reader, map, map_name);
 }

@@ -42,6 +42,7 @@ enum {
 typedef struct sp_measured_case sp_measured_case;
 struct sp_measured_case {
     int line, column; // of the measured cell in the CSV file
+    size_t row;       // of the table, without the header
     char label[96];   // its cells that are settings, for tables and messages
     char cell[96];    // its cells in the map's `cells`: rows of equal text are ranked; "": none
     char measured_column[48];

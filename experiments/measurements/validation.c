@@ -7,54 +7,9 @@
 #include "sim/base/alloc.h"
 #include "sim/base/parallel.h"
 
-static sp_status simulate_case(void *context, int worker, int row, sp_error *err);
-static sp_status check_units(const sp_measurements *measurements, const sp_validated_case *cases,
-                             sp_error *err);
-static sp_status sum_up(sp_validation *validation, sp_error *err);
-static sp_status rank(sp_validation *validation, sp_error *err);
-
-sp_status sp_validation_run(const sp_measurements *measurements, int threads,
-                            sp_validation *validation, sp_error *err)
-{
-    *validation = (sp_validation){.measurements = measurements};
-    validation->cases = sp_i_calloc(measurements->count, sizeof *validation->cases);
-    if (validation->cases == NULL) {
-        return sp_error_no_memory(err, "a validation");
-    }
-    sp_status status =
-        sp_i_parallel_for(threads, (int)measurements->count, simulate_case, validation, err);
-    if (status == SP_OK) {
-        status = check_units(measurements, validation->cases, err);
-    }
-    if (status == SP_OK) {
-        status = sum_up(validation, err);
-    }
-    if (status == SP_OK) {
-        status = rank(validation, err);
-    }
-    if (status != SP_OK) {
-        sp_validation_fini(validation);
-    }
-    return status;
-}
-
-void sp_validation_fini(sp_validation *validation)
-{
-    sp_i_free(validation->cases);
-    sp_ranking_fini(&validation->ranking);
-    *validation = (sp_validation){0};
-}
-
 bool sp_validation_is_difference(sp_measured kind)
 {
     return kind == SP_MEASURED_BUBBLE_RATE || kind == SP_MEASURED_FITS;
-}
-
-double sp_validation_bounded_error(const sp_validation *validation)
-{
-    return validation->measurements->kind == SP_MEASURED_BUBBLE_RATE
-               ? fabs(validation->errors.worst)
-               : validation->errors.mean;
 }
 
 // ---- simulation ----
@@ -100,21 +55,6 @@ static sp_status simulate_case(void *context, int worker, int row, sp_error *err
     return SP_OK;
 }
 
-static sp_status check_units(const sp_measurements *measurements, const sp_validated_case *cases,
-                             sp_error *err)
-{
-    double *predicted = sp_i_malloc(measurements->count * sizeof *predicted);
-    if (predicted == NULL) {
-        return sp_error_no_memory(err, "a validation");
-    }
-    for (size_t i = 0; i < measurements->count; i++) {
-        predicted[i] = cases[i].computed;
-    }
-    sp_status status = sp_measurements_check_units(measurements, predicted, err);
-    sp_i_free(predicted);
-    return status;
-}
-
 // ---- figures of the table ----
 
 static int compare_sizes(const void *a, const void *b)
@@ -142,43 +82,6 @@ void sp_prediction_errors_of(double *errors, size_t count, sp_prediction_errors 
         found->median = 0.5 * (errors[(count - 1) / 2] + errors[count / 2]);
         found->p90 = errors[(9 * count + 9) / 10 - 1];
     }
-}
-
-static sp_status sum_up(sp_validation *validation, sp_error *err)
-{
-    const sp_measurements *measurements = validation->measurements;
-    double *errors = sp_i_malloc(measurements->count * sizeof *errors);
-    if (errors == NULL) {
-        return sp_error_no_memory(err, "a validation");
-    }
-    for (size_t i = 0; i < measurements->count; i++) {
-        errors[i] = validation->cases[i].error;
-    }
-    sp_prediction_errors_of(errors, measurements->count, &validation->errors);
-    for (size_t i = 0; i < measurements->count; i++) {
-        errors[i] = validation->cases[i].plain_error;
-    }
-    sp_prediction_errors_of(errors, measurements->count, &validation->plain_errors);
-    sp_i_free(errors);
-    validation->within_bound =
-        measurements->bound < 0.0 || sp_validation_bounded_error(validation) <= measurements->bound;
-    return SP_OK;
-}
-
-static sp_status rank(sp_validation *validation, sp_error *err)
-{
-    const sp_measurements *measurements = validation->measurements;
-    sp_ranked *rows = sp_i_malloc(measurements->count * sizeof *rows);
-    if (rows == NULL) {
-        return sp_error_no_memory(err, "a validation");
-    }
-    for (size_t i = 0; i < measurements->count; i++) {
-        rows[i] =
-            (sp_ranked){validation->cases[i].computed, validation->cases[i].fits == SP_FITS_YES};
-    }
-    sp_status status = sp_ranking_of(measurements, rows, &validation->ranking, err);
-    sp_i_free(rows);
-    return status;
 }
 
 // ---- ranking ----
@@ -317,6 +220,12 @@ static void sum_up_ranking(sp_ranking *ranking)
     ranking->regret /= fmax(1.0, ranking->picks);
 }
 
+void sp_ranking_fini(sp_ranking *ranking)
+{
+    sp_i_free(ranking->cell);
+    *ranking = (sp_ranking){.cells = 0};
+}
+
 sp_status sp_ranking_of(const sp_measurements *measurements, const sp_ranked *rows,
                         sp_ranking *ranking, sp_error *err)
 {
@@ -334,8 +243,61 @@ sp_status sp_ranking_of(const sp_measurements *measurements, const sp_ranked *ro
     return SP_OK;
 }
 
-void sp_ranking_fini(sp_ranking *ranking)
+// Units, errors and ranks of all rows.
+static sp_status sum_up(sp_validation *validation, sp_error *err)
 {
-    sp_i_free(ranking->cell);
-    *ranking = (sp_ranking){.cells = 0};
+    const sp_measurements *measurements = validation->measurements;
+    size_t count = measurements->count;
+    sp_i_arena arena = {0};
+    double *predicted = sp_i_arena_take(&arena, count, sizeof *predicted);
+    double *errors = sp_i_arena_take(&arena, count, sizeof *errors);
+    double *plain = sp_i_arena_take(&arena, count, sizeof *plain);
+    sp_ranked *rows = sp_i_arena_take(&arena, count, sizeof *rows);
+    sp_status status = arena.failed ? sp_error_no_memory(err, "a validation") : SP_OK;
+    for (size_t i = 0; status == SP_OK && i < count; i++) {
+        const sp_validated_case *found = &validation->cases[i];
+        predicted[i] = found->computed;
+        errors[i] = found->error;
+        plain[i] = found->plain_error;
+        rows[i] = (sp_ranked){found->computed, found->fits == SP_FITS_YES};
+    }
+    if (status == SP_OK) {
+        status = sp_measurements_check_units(measurements, predicted, err);
+    }
+    if (status == SP_OK) {
+        sp_prediction_errors_of(errors, count, &validation->errors);
+        sp_prediction_errors_of(plain, count, &validation->plain_errors);
+        bool largest = measurements->kind == SP_MEASURED_BUBBLE_RATE;
+        double bounded = largest ? fabs(validation->errors.worst) : validation->errors.mean;
+        validation->within_bound = measurements->bound < 0.0 || bounded <= measurements->bound;
+        status = sp_ranking_of(measurements, rows, &validation->ranking, err);
+    }
+    sp_i_arena_free(&arena);
+    return status;
+}
+
+void sp_validation_fini(sp_validation *validation)
+{
+    sp_i_free(validation->cases);
+    sp_ranking_fini(&validation->ranking);
+    *validation = (sp_validation){0};
+}
+
+sp_status sp_validation_run(const sp_measurements *measurements, int threads,
+                            sp_validation *validation, sp_error *err)
+{
+    *validation = (sp_validation){.measurements = measurements};
+    validation->cases = sp_i_calloc(measurements->count, sizeof *validation->cases);
+    if (validation->cases == NULL) {
+        return sp_error_no_memory(err, "a validation");
+    }
+    sp_status status =
+        sp_i_parallel_for(threads, (int)measurements->count, simulate_case, validation, err);
+    if (status == SP_OK) {
+        status = sum_up(validation, err);
+    }
+    if (status != SP_OK) {
+        sp_validation_fini(validation);
+    }
+    return status;
 }

@@ -74,7 +74,4 @@ void sp_validation_fini(sp_validation *validation);
 // Is the error a difference of ratios, and not a share of what was measured?
 bool sp_validation_is_difference(sp_measured kind);
 
-// What the bound is of: mean |error|, or the largest one of differences.
-double sp_validation_bounded_error(const sp_validation *validation);
-
 #endif

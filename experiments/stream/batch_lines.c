@@ -11,10 +11,6 @@ enum {
     ELEMENT = 64, // longest element of an array that can be a length
 };
 
-static sp_status fill(stream_lines *lines, sp_error *err);
-static sp_status take(stream_lines *lines, size_t length, char **text, size_t *bytes,
-                      sp_error *err);
-
 void stream_lines_init(stream_lines *lines, stream_source source, size_t limit)
 {
     *lines = (stream_lines){.source = source, .limit = limit > 0 ? limit : STREAM_LINE_BYTES};
@@ -24,34 +20,6 @@ void stream_lines_fini(stream_lines *lines)
 {
     sp_i_free(lines->buffer);
     *lines = (stream_lines){0};
-}
-
-sp_status stream_lines_next(stream_lines *lines, char **text, size_t *bytes, sp_error *err)
-{
-    *text = NULL;
-    *bytes = 0;
-    for (;;) {
-        size_t fresh = lines->end - lines->searched;
-        const char *newline =
-            fresh > 0 ? memchr(lines->buffer + lines->searched, '\n', fresh) : NULL;
-        size_t length = newline != NULL ? (size_t)(newline - lines->buffer) - lines->begin
-                                        : lines->end - lines->begin;
-        if (length > lines->limit) {
-            return sp_error_at(err, SP_ERR_LIMIT, lines->source.name, (long)lines->line + 1, 0,
-                               "the line is longer than %zu bytes", lines->limit);
-        }
-        if (newline != NULL || (lines->ended && length > 0)) {
-            return take(lines, length, text, bytes, err);
-        }
-        if (lines->ended) {
-            return SP_OK;
-        }
-        lines->searched = lines->end;
-        sp_status status = fill(lines, err);
-        if (status != SP_OK) {
-            return status;
-        }
-    }
 }
 
 static sp_status take(stream_lines *lines, size_t length, char **text, size_t *bytes, sp_error *err)
@@ -102,6 +70,34 @@ static sp_status fill(stream_lines *lines, sp_error *err)
     return SP_OK;
 }
 
+sp_status stream_lines_next(stream_lines *lines, char **text, size_t *bytes, sp_error *err)
+{
+    *text = NULL;
+    *bytes = 0;
+    for (;;) {
+        size_t fresh = lines->end - lines->searched;
+        const char *newline =
+            fresh > 0 ? memchr(lines->buffer + lines->searched, '\n', fresh) : NULL;
+        size_t length = newline != NULL ? (size_t)(newline - lines->buffer) - lines->begin
+                                        : lines->end - lines->begin;
+        if (length > lines->limit) {
+            return sp_error_at(err, SP_ERR_LIMIT, lines->source.name, (long)lines->line + 1, 0,
+                               "the line is longer than %zu bytes", lines->limit);
+        }
+        if (newline != NULL || (lines->ended && length > 0)) {
+            return take(lines, length, text, bytes, err);
+        }
+        if (lines->ended) {
+            return SP_OK;
+        }
+        lines->searched = lines->end;
+        sp_status status = fill(lines, err);
+        if (status != SP_OK) {
+            return status;
+        }
+    }
+}
+
 // ---- a batch ----
 
 typedef struct scanner {
@@ -112,25 +108,6 @@ typedef struct scanner {
     sp_lengths *lengths;
     sp_error *err;
 } scanner;
-
-static sp_status read_array(scanner *in);
-
-sp_status stream_read_lengths(const char *text, size_t bytes, const char *source, int64_t line,
-                              sp_lengths *lengths, sp_error *err)
-{
-    scanner in = {.text = text,
-                  .bytes = bytes,
-                  .source = source,
-                  .line = line,
-                  .lengths = lengths,
-                  .err = err};
-    *lengths = (sp_lengths){0};
-    sp_status status = read_array(&in);
-    if (status != SP_OK) {
-        sp_lengths_fini(lengths);
-    }
-    return status;
-}
 
 static bool is_blank(char c)
 {
@@ -213,4 +190,21 @@ static sp_status read_array(scanner *in)
     in->at++;
     skip_blanks(in);
     return in->at == in->bytes ? SP_OK : unexpected(in, "the end of the line");
+}
+
+sp_status stream_read_lengths(const char *text, size_t bytes, const char *source, int64_t line,
+                              sp_lengths *lengths, sp_error *err)
+{
+    scanner in = {.text = text,
+                  .bytes = bytes,
+                  .source = source,
+                  .line = line,
+                  .lengths = lengths,
+                  .err = err};
+    *lengths = (sp_lengths){0};
+    sp_status status = read_array(&in);
+    if (status != SP_OK) {
+        sp_lengths_fini(lengths);
+    }
+    return status;
 }

@@ -2,92 +2,32 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "experiments/stream/batch_lines.h"
 #include "sim/base/alloc.h"
-#include "sim/base/json.h"
+#include "sim/base/parallel.h"
 
-// A line on its way to its answer. Its slot is free again once the answer is taken.
-typedef struct slot {
-    bool done;
-    char *line; // NULL: it could not be read
+// A line on its way to its answer.
+typedef struct batch_line {
+    char *text; // NULL: it has been read as lengths
     size_t bytes;
     stream_answer answer;
-    sp_error failure; // in place of an answer
-} slot;
+} batch_line;
 
 typedef struct stream {
     const stream_options *options;
     int fd;
     int wake[2]; // a pipe: closed at one end, it ends a wait for input
     sp_planner **planners;
-
-    pthread_mutex_t mutex;      // of all below
-    pthread_cond_t room;        // an answer was taken
-    pthread_cond_t work;        // a line was read
-    pthread_cond_t answered;    // a slot is done, or the input has ended
-    bool ended;                 // no further line comes
-    bool stopped;               // nothing further is wanted
-    int64_t read, begun, taken; // lines; taken <= begun <= read <= taken + size
-    slot *slots;                // ring: line n at n % size
-    int64_t size;
+    stream_lines lines;
+    stream_sink sink;
+    void *sink_context;
 } stream;
 
-// A thread that plans.
-typedef struct worker {
-    stream *of;
-    sp_planner *planner;
-    pthread_t thread;
-} worker;
-
-static sp_status make_planners(stream *s, const sp_scenario *scenario, sp_error *err);
-static sp_status run(stream *s, stream_sink sink, void *context, sp_error *err);
-
-sp_status stream_plans(const sp_scenario *scenario, int fd, const stream_options *options,
-                       stream_sink sink, void *context, sp_error *err)
-{
-    stream s = {.options = options, .fd = fd, .wake = {-1, -1}, .size = options->ahead};
-    sp_status status = make_planners(&s, scenario, err);
-    if (status == SP_OK) {
-        s.slots = sp_i_calloc((size_t)s.size, sizeof *s.slots);
-        status = s.slots != NULL ? SP_OK : sp_error_no_memory(err, "the batches ahead");
-    }
-    if (status == SP_OK && pipe(s.wake) != 0) {
-        s.wake[0] = s.wake[1] = -1;
-        status = sp_error_set(err, SP_ERR_LIMIT, "cannot make a pipe: %s", strerror(errno));
-    }
-    if (status == SP_OK) {
-        status = run(&s, sink, context, err);
-    }
-    for (int i = 0; i < 2; i++) {
-        if (s.wake[i] >= 0) {
-            close(s.wake[i]);
-        }
-    }
-    sp_i_free(s.slots);
-    for (int t = 0; s.planners != NULL && t < options->threads; t++) {
-        sp_planner_free(s.planners[t]);
-    }
-    sp_i_free((void *)s.planners);
-    return status;
-}
-
-// Made before a line is read: what is wrong with the scenario shows at once.
-static sp_status make_planners(stream *s, const sp_scenario *scenario, sp_error *err)
-{
-    s->planners = sp_i_calloc((size_t)s->options->threads, sizeof *s->planners);
-    sp_status status = s->planners != NULL ? SP_OK : sp_error_no_memory(err, "planners");
-    for (int t = 0; status == SP_OK && t < s->options->threads; t++) {
-        status = sp_planner_new(scenario, &s->planners[t], err);
-    }
-    return status;
-}
-
-// ---- the thread that reads ----
+// ---- lines ----
 
 // Waits for input or for the end of the stream, which reads like the end of the input.
 static long read_input(void *context, char *bytes, size_t room)
@@ -109,49 +49,31 @@ static long read_input(void *context, char *bytes, size_t room)
     }
 }
 
-// Waits until a slot is free; NULL when nothing further is wanted.
-static slot *wait_for_room(stream *s)
-{
-    pthread_mutex_lock(&s->mutex);
-    while (!s->stopped && s->read - s->taken == s->size) {
-        pthread_cond_wait(&s->room, &s->mutex);
-    }
-    slot *next = s->stopped ? NULL : &s->slots[s->read % s->size];
-    pthread_mutex_unlock(&s->mutex);
-    return next;
-}
-
-static void *read_lines(void *context)
+static sp_status read_line(void *context, void *item, bool *more, sp_error *err)
 {
     stream *s = context;
-    stream_lines lines;
-    stream_source source = {.read = read_input, .context = s, .name = s->options->name};
-    stream_lines_init(&lines, source, 0);
-    bool more = true;
-    while (more) {
-        slot *next = wait_for_room(s);
-        if (next == NULL) {
-            break;
-        }
-        *next = (slot){0};
-        sp_status status = stream_lines_next(&lines, &next->line, &next->bytes, &next->failure);
-        more = status == SP_OK && next->line != NULL;
-        next->answer.line = lines.line;
-        pthread_mutex_lock(&s->mutex);
-        s->read += more || status != SP_OK;
-        pthread_cond_signal(&s->work);
-        pthread_mutex_unlock(&s->mutex);
-    }
-    stream_lines_fini(&lines);
-    pthread_mutex_lock(&s->mutex);
-    s->ended = true;
-    pthread_cond_broadcast(&s->work);
-    pthread_cond_signal(&s->answered);
-    pthread_mutex_unlock(&s->mutex);
-    return NULL;
+    batch_line *line = item;
+    sp_status status = stream_lines_next(&s->lines, &line->text, &line->bytes, err);
+    line->answer.line = s->lines.line;
+    *more = line->text != NULL;
+    return status;
 }
 
-// ---- the threads that plan ----
+static void drop_line(void *item)
+{
+    batch_line *line = item;
+    sp_i_free(line->text);
+    free(line->answer.text);
+}
+
+static void stop_reading(void *context)
+{
+    stream *s = context;
+    close(s->wake[1]);
+    s->wake[1] = -1;
+}
+
+// ---- answers ----
 
 static sp_status answer_infeasible(stream_answer *answer, sp_error *failure)
 {
@@ -187,155 +109,83 @@ static sp_status answer_plan(sp_planner *planner, const sp_lengths *lengths, str
     return status;
 }
 
-// What the planner says of a batch, with the line that brought it.
-static void name_line(const stream *s, slot *p)
+// What the planner says of a batch comes with the line that brought it.
+static sp_status plan_line(void *context, int worker, void *item, sp_error *err)
 {
-    sp_error plain = p->failure;
-    sp_error_clear(&p->failure);
-    sp_error_at(&p->failure, plain.status, s->options->name, (long)p->answer.line, 0, "%s",
-                plain.message[0]);
-}
-
-static void fill_slot(const stream *s, sp_planner *planner, slot *p)
-{
-    if (p->failure.status != SP_OK) {
-        return;
-    }
+    const stream *s = context;
+    batch_line *line = item;
     sp_lengths lengths;
-    sp_status status = stream_read_lengths(p->line, p->bytes, s->options->name, p->answer.line,
-                                           &lengths, &p->failure);
-    sp_i_free(p->line);
-    p->line = NULL;
+    sp_error found = {0};
+    sp_status status = stream_read_lengths(line->text, line->bytes, s->options->name,
+                                           line->answer.line, &lengths, err);
+    sp_i_free(line->text);
+    line->text = NULL;
     if (status != SP_OK) {
-        return;
+        return status;
     }
-    status = answer_plan(planner, &lengths, &p->answer, &p->failure);
+    status = answer_plan(s->planners[worker], &lengths, &line->answer, &found);
     sp_lengths_fini(&lengths);
     if (status == SP_ERR_INFEASIBLE) {
-        status = answer_infeasible(&p->answer, &p->failure);
+        status = answer_infeasible(&line->answer, &found);
     }
-    if (status != SP_OK) {
-        name_line(s, p);
-    }
+    return status == SP_OK ? SP_OK
+                           : sp_error_at(err, found.status, s->options->name,
+                                         (long)line->answer.line, 0, "%s", found.message[0]);
 }
 
-static void *plan_lines(void *context)
+static sp_status hand_out(void *context, void *item, sp_error *err)
 {
-    const worker *self = context;
-    stream *s = self->of;
-    pthread_mutex_lock(&s->mutex);
-    for (;;) {
-        while (!s->stopped && !s->ended && s->begun == s->read) {
-            pthread_cond_wait(&s->work, &s->mutex);
-        }
-        if (s->stopped || s->begun == s->read) {
-            break;
-        }
-        slot *mine = &s->slots[s->begun++ % s->size];
-        pthread_mutex_unlock(&s->mutex);
-        fill_slot(s, self->planner, mine);
-        pthread_mutex_lock(&s->mutex);
-        mine->done = true;
-        pthread_cond_signal(&s->answered);
-    }
-    pthread_mutex_unlock(&s->mutex);
-    return NULL;
+    const stream *s = context;
+    const batch_line *line = item;
+    return s->sink(s->sink_context, &line->answer, err);
 }
 
-// ---- the caller's thread ----
+// ---- the stream ----
 
-// Waits for the answer to the next line; NULL at the end.
-static slot *next_answer(stream *s)
+// Made before a line is read: what is wrong with the scenario shows at once.
+static sp_status make_planners(stream *s, const sp_scenario *scenario, sp_error *err)
 {
-    pthread_mutex_lock(&s->mutex);
-    slot *next = &s->slots[s->taken % s->size];
-    while (s->taken < s->read ? !next->done : !s->ended) {
-        pthread_cond_wait(&s->answered, &s->mutex);
-    }
-    bool found = s->taken < s->read;
-    pthread_mutex_unlock(&s->mutex);
-    return found ? next : NULL;
-}
-
-static void free_slot(stream *s, slot *p)
-{
-    free(p->answer.text);
-    p->answer.text = NULL;
-    pthread_mutex_lock(&s->mutex);
-    s->taken++;
-    pthread_cond_signal(&s->room);
-    pthread_mutex_unlock(&s->mutex);
-}
-
-static sp_status hand_out(stream *s, stream_sink sink, void *context, sp_error *err)
-{
-    sp_status status = SP_OK;
-    while (status == SP_OK) {
-        slot *next = next_answer(s);
-        if (next == NULL) {
-            break;
-        }
-        status = next->failure.status != SP_OK
-                     ? sp_error_set(err, next->failure.status, "%s", next->failure.message[0])
-                     : sink(context, &next->answer, err);
-        free_slot(s, next);
+    s->planners = sp_i_calloc((size_t)s->options->threads, sizeof *s->planners);
+    sp_status status = s->planners != NULL ? SP_OK : sp_error_no_memory(err, "planners");
+    for (int t = 0; status == SP_OK && t < s->options->threads; t++) {
+        status = sp_planner_new(scenario, &s->planners[t], err);
     }
     return status;
 }
 
-static void stop(stream *s)
+sp_status stream_plans(const sp_scenario *scenario, int fd, const stream_options *options,
+                       stream_sink sink, void *context, sp_error *err)
 {
-    pthread_mutex_lock(&s->mutex);
-    s->stopped = true;
-    pthread_cond_broadcast(&s->room);
-    pthread_cond_broadcast(&s->work);
-    pthread_mutex_unlock(&s->mutex);
-    close(s->wake[1]);
-    s->wake[1] = -1;
-}
-
-static sp_status run(stream *s, stream_sink sink, void *context, sp_error *err)
-{
-    int threads = s->options->threads;
-    int started = 0;
-    pthread_t reader;
-    pthread_mutex_init(&s->mutex, NULL);
-    pthread_cond_init(&s->room, NULL);
-    pthread_cond_init(&s->work, NULL);
-    pthread_cond_init(&s->answered, NULL);
-    worker *workers = sp_i_calloc((size_t)threads, sizeof *workers);
-    sp_status status = workers != NULL ? SP_OK : sp_error_no_memory(err, "threads");
-    int failed = 0;
-    while (status == SP_OK && started < threads && failed == 0) {
-        workers[started] = (worker){.of = s, .planner = s->planners[started]};
-        failed = pthread_create(&workers[started].thread, NULL, plan_lines, &workers[started]);
-        started += failed == 0;
+    stream s = {
+        .options = options, .fd = fd, .wake = {-1, -1}, .sink = sink, .sink_context = context};
+    const sp_i_ordered how = {.threads = options->threads,
+                              .ahead = options->ahead,
+                              .item_bytes = sizeof(batch_line),
+                              .context = &s,
+                              .make = read_line,
+                              .work = plan_line,
+                              .take = hand_out,
+                              .drop = drop_line,
+                              .cancel = stop_reading};
+    const stream_source source = {.read = read_input, .context = &s, .name = options->name};
+    stream_lines_init(&s.lines, source, 0);
+    sp_status status = make_planners(&s, scenario, err);
+    if (status == SP_OK && pipe(s.wake) != 0) {
+        s.wake[0] = s.wake[1] = -1;
+        status = sp_error_set(err, SP_ERR_LIMIT, "cannot make a pipe: %s", strerror(errno));
     }
-    // Fewer threads do the same work; none at all cannot.
-    if (status == SP_OK && started > 0) {
-        failed = pthread_create(&reader, NULL, read_lines, s);
-    }
-    bool reading = status == SP_OK && started > 0 && failed == 0;
     if (status == SP_OK) {
-        status = reading ? hand_out(s, sink, context, err)
-                         : sp_error_set(err, SP_ERR_LIMIT, "cannot start a thread: %s",
-                                        strerror(failed));
+        status = sp_i_ordered_run(&how, err);
     }
-    stop(s);
-    if (reading) {
-        pthread_join(reader, NULL);
+    for (int i = 0; i < 2; i++) {
+        if (s.wake[i] >= 0) {
+            close(s.wake[i]);
+        }
     }
-    for (int t = 0; t < started; t++) {
-        pthread_join(workers[t].thread, NULL);
+    for (int t = 0; s.planners != NULL && t < options->threads; t++) {
+        sp_planner_free(s.planners[t]);
     }
-    for (int64_t i = 0; i < s->size; i++) {
-        sp_i_free(s->slots[i].line);
-        free(s->slots[i].answer.text);
-    }
-    sp_i_free(workers);
-    pthread_cond_destroy(&s->answered);
-    pthread_cond_destroy(&s->work);
-    pthread_cond_destroy(&s->room);
-    pthread_mutex_destroy(&s->mutex);
+    sp_i_free((void *)s.planners);
+    stream_lines_fini(&s.lines);
     return status;
 }

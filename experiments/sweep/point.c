@@ -19,18 +19,30 @@ enum { MOST_ENTRIES = 64, MOST_SAMPLES = 4 << 20 };
 
 const char *const sweep_status_names[] = {"ok", "oom", "infeasible", "invalid", NULL};
 
-sp_status sweep_worker_init(sweep_worker *worker, const sweep_spec *spec, sp_scenario_cache *files,
-                            sweep_batch_cache *cache, sp_error *err)
+sp_status sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spec, int threads,
+                               sp_error *err)
 {
-    *worker = (sweep_worker){.spec = spec, .files = files, .cache = cache};
-    worker->document = json_deep_copy(spec->document);
-    return worker->document != NULL ? SP_OK : sp_error_no_memory(err, "a sweep");
+    *evaluator = (sweep_evaluator){.spec = spec, .threads = threads};
+    evaluator->documents = sp_i_calloc((size_t)threads, sizeof *evaluator->documents);
+    bool complete = evaluator->documents != NULL;
+    for (int t = 0; complete && t < threads; t++) {
+        evaluator->documents[t] = json_deep_copy(spec->document);
+        complete = evaluator->documents[t] != NULL;
+    }
+    sp_status status = complete ? sp_scenario_cache_new(&evaluator->files, err)
+                                : sp_error_no_memory(err, "a sweep");
+    return status == SP_OK ? sweep_batch_cache_new(&evaluator->batches, err) : status;
 }
 
-void sweep_worker_fini(sweep_worker *worker)
+void sweep_evaluator_fini(sweep_evaluator *evaluator)
 {
-    json_decref(worker->document);
-    *worker = (sweep_worker){0};
+    for (int t = 0; evaluator->documents != NULL && t < evaluator->threads; t++) {
+        json_decref(evaluator->documents[t]);
+    }
+    sp_i_free((void *)evaluator->documents);
+    sweep_batch_cache_free(evaluator->batches);
+    sp_scenario_cache_free(evaluator->files);
+    *evaluator = (sweep_evaluator){0};
 }
 
 // ---- batches ----
@@ -179,7 +191,7 @@ void sweep_batch_cache_release(sweep_batch_cache *cache, sweep_batch_entry *entr
 
 // ---- evaluation ----
 
-static sp_status evaluate_scenario(const sweep_worker *worker, const sp_scenario *scenario,
+static sp_status evaluate_scenario(sweep_batch_cache *cache, const sp_scenario *scenario,
                                    sp_result *result, sweep_status *status, sp_error *err)
 {
     static const sp_evaluate_options plain;
@@ -188,13 +200,13 @@ static sp_status evaluate_scenario(const sweep_worker *worker, const sp_scenario
     sp_status found =
         scenario->uniform ? SP_OK : sp_strategy_check(scenario->strategy.kind, "point", err);
     if (found == SP_OK) {
-        found = sweep_batch_cache_acquire(worker->cache, scenario, &entry, err);
+        found = sweep_batch_cache_acquire(cache, scenario, &entry, err);
     }
     if (found != SP_OK) {
         return found;
     }
     found = sp_evaluate(scenario, &entry->batches, &plain, result, err);
-    sweep_batch_cache_release(worker->cache, entry);
+    sweep_batch_cache_release(cache, entry);
     *status = SWEEP_INFEASIBLE;
     if (found == SP_OK) {
         *status = sp_result_is_oom(result) ? SWEEP_OOM : SWEEP_OK;
@@ -203,22 +215,22 @@ static sp_status evaluate_scenario(const sweep_worker *worker, const sp_scenario
 }
 
 // The result's keys, all null where there is none.
-static sp_status evaluate(const sweep_worker *worker, const int64_t digit[SWEEP_AXES],
-                          json_t **keys, sweep_status *status, char oom_reason[SP_WARNING_TEXT],
-                          sp_error *err)
+static sp_status evaluate(const sweep_evaluator *evaluator, int thread,
+                          const int64_t digit[SWEEP_AXES], json_t **keys, sweep_status *status,
+                          char oom_reason[SP_WARNING_TEXT], sp_error *err)
 {
     sp_scenario scenario;
     sp_result result = {0};
-    json_t *document = sweep_spec_scenario(worker->spec, worker->document, digit);
+    json_t *document = sweep_spec_scenario(evaluator->spec, evaluator->documents[thread], digit);
     if (document == NULL) {
         return sp_error_no_memory(err, "a point");
     }
     *status = SWEEP_INVALID;
     sp_status found =
-        sp_scenario_from_json_cached(document, "point", worker->files, &scenario, err);
+        sp_scenario_from_json_cached(document, "point", evaluator->files, &scenario, err);
     json_decref(document);
     if (found == SP_OK) {
-        found = evaluate_scenario(worker, &scenario, &result, status, err);
+        found = evaluate_scenario(evaluator->batches, &scenario, &result, status, err);
         *keys = found == SP_OK ? sp_result_json(&result, false) : NULL;
         snprintf(oom_reason, SP_WARNING_TEXT, "%s", result.oom_diagnosis);
         sp_result_fini(&result);
@@ -231,16 +243,15 @@ static sp_status evaluate(const sweep_worker *worker, const int64_t digit[SWEEP_
     return found;
 }
 
-static json_t *make_row(const sweep_worker *worker, const int64_t digit[SWEEP_AXES],
+static json_t *make_row(const sweep_spec *spec, const int64_t digit[SWEEP_AXES],
                         sweep_status status, const char *reason, json_t *keys)
 {
     json_t *row = json_object();
     bool complete =
-        sp_json_put(row, "point", sweep_spec_point(worker->spec, digit)) &&
+        sp_json_put(row, "point", sweep_spec_point(spec, digit)) &&
         sp_json_put(row, "status", json_string(sweep_status_names[status])) &&
         sp_json_put(row, "reason", reason != NULL ? json_string(reason) : json_null()) &&
-        sp_json_put(row, "base", json_string(worker->spec->base_tag)) &&
-        json_object_update(row, keys) == 0;
+        sp_json_put(row, "base", json_string(spec->base_tag)) && json_object_update(row, keys) == 0;
     if (!complete) {
         json_decref(row);
         return NULL;
@@ -260,17 +271,18 @@ static char *line_text(const json_t *row)
     return line;
 }
 
-sp_status sweep_evaluate_point(const sweep_worker *worker, const int64_t digit[SWEEP_AXES],
+sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int64_t combination,
                                char **line, sweep_digest *digest, sp_error *err)
 {
-    sp_error reason;
-    sp_error_clear(&reason);
+    int64_t digit[SWEEP_AXES];
+    sweep_spec_digits(evaluator->spec, combination, digit);
+    sp_error reason = {0};
     json_t *keys = NULL;
     sweep_status status = SWEEP_INVALID;
     const char *expected;
     *line = NULL;
     char oom_reason[SP_WARNING_TEXT] = "";
-    sp_status found = evaluate(worker, digit, &keys, &status, oom_reason, &reason);
+    sp_status found = evaluate(evaluator, thread, digit, &keys, &status, oom_reason, &reason);
     if (found != SP_OK) {
         return sp_error_set(err, found, "%s",
                             reason.count > 0 ? reason.message[0] : sp_status_text(found));
@@ -278,7 +290,7 @@ sp_status sweep_evaluate_point(const sweep_worker *worker, const int64_t digit[S
     const char *text = reason.count > 0        ? reason.message[0]
                        : oom_reason[0] != '\0' ? oom_reason
                                                : NULL;
-    json_t *row = make_row(worker, digit, status, text, keys);
+    json_t *row = make_row(evaluator->spec, digit, status, text, keys);
     if (row != NULL) {
         *line = line_text(row);
         SP_ASSERT(sweep_digest_read(row, digest, &expected));
@@ -337,6 +349,17 @@ bool sweep_digest_read(const json_t *row, sweep_digest *digest, const char **exp
              text_of(row, "not_validated"));
     snprintf(digest->reason, sizeof digest->reason, "%s", text_of(row, "reason"));
     return true;
+}
+
+// A tight step is slower than predicted, so it comes behind all that are not. Figures of one sweep
+// are of one kind: all its points have tokens, or none.
+bool sweep_is_better(const sweep_digest *a, const sweep_digest *b)
+{
+    if ((a->fits == SP_FITS_TIGHT) != (b->fits == SP_FITS_TIGHT)) {
+        return b->fits == SP_FITS_TIGHT;
+    }
+    bool by_tokens = isfinite(a->tokens_per_s) && isfinite(b->tokens_per_s);
+    return by_tokens ? a->tokens_per_s > b->tokens_per_s : a->iteration_ms < b->iteration_ms;
 }
 
 char *sweep_point_text(const json_t *point)

@@ -44,25 +44,31 @@ sp_status sweep_batch_cache_acquire(sweep_batch_cache *cache, const sp_scenario 
 const sp_batches *sweep_batch_entry_batches(const sweep_batch_entry *entry);
 void sweep_batch_cache_release(sweep_batch_cache *cache, sweep_batch_entry *entry);
 
-// What one thread evaluates with.
-typedef struct sweep_worker {
+// What the threads of a sweep evaluate with.
+typedef struct sweep_evaluator {
     const sweep_spec *spec;
-    json_t *document;         // the thread's own copy of the spec's; owned
-    sp_scenario_cache *files; // shared
-    sweep_batch_cache *cache; // shared
-} sweep_worker;
+    int threads;
+    json_t **documents; // the threads' own copies of the spec's; owned
+    sp_scenario_cache *files;
+    sweep_batch_cache *batches;
+} sweep_evaluator;
 
-sp_status sweep_worker_init(sweep_worker *worker, const sweep_spec *spec, sp_scenario_cache *files,
-                            sweep_batch_cache *cache, sp_error *err);
-void sweep_worker_fini(sweep_worker *worker);
+// sweep_evaluator_fini is called whatever happened.
+sp_status sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spec, int threads,
+                               sp_error *err);
+void sweep_evaluator_fini(sweep_evaluator *evaluator);
 
-// Evaluates a point; *line is its line with the newline, to be freed with free(). What is wrong
-// with a point is its result; only lack of memory and defects of ours are errors.
-sp_status sweep_evaluate_point(const sweep_worker *worker, const int64_t digit[SWEEP_AXES],
+// Evaluates the point of a combination on one of the threads; *line is its line with the newline,
+// to be freed with free(). What is wrong with a point is its result; only lack of memory and
+// defects of ours are errors.
+sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int64_t combination,
                                char **line, sweep_digest *digest, sp_error *err);
 
 // Reads a line back. False where it is no line of a sweep; *expected says then what was not found.
 bool sweep_digest_read(const json_t *row, sweep_digest *digest, const char **expected);
+
+// Is a faster than b, both of points that fit?
+bool sweep_is_better(const sweep_digest *a, const sweep_digest *b);
 
 // The text of a point as it stands in the line; freed with free(). NULL when memory ran out.
 char *sweep_point_text(const json_t *point);

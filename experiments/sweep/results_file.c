@@ -100,6 +100,17 @@ sp_status sweep_file_read(sweep_file *file, sweep_line_reader reader, void *cont
     return status;
 }
 
+// Puts what was written onto the disk.
+static sp_status sync_file(sweep_file *file, sp_error *err)
+{
+    if (file->dirty && file->regular && fsync(file->fd) != 0) {
+        return failed(file, err);
+    }
+    file->dirty = false;
+    file->synced_s = sp_clock_s();
+    return SP_OK;
+}
+
 sp_status sweep_file_append(sweep_file *file, const char *text, size_t bytes, sp_error *err)
 {
     while (bytes > 0) {
@@ -114,24 +125,14 @@ sp_status sweep_file_append(sweep_file *file, const char *text, size_t bytes, sp
         text += written;
         bytes -= (size_t)written;
     }
-    return sp_clock_s() - file->synced_s < sync_every_s ? SP_OK : sweep_file_sync(file, err);
-}
-
-sp_status sweep_file_sync(sweep_file *file, sp_error *err)
-{
-    if (file->dirty && file->regular && fsync(file->fd) != 0) {
-        return failed(file, err);
-    }
-    file->dirty = false;
-    file->synced_s = sp_clock_s();
-    return SP_OK;
+    return sp_clock_s() - file->synced_s < sync_every_s ? SP_OK : sync_file(file, err);
 }
 
 sp_status sweep_file_close(sweep_file *file, sp_error *err)
 {
     sp_status status = SP_OK;
     if (file->fd >= 0) {
-        status = sweep_file_sync(file, err);
+        status = sync_file(file, err);
         // Closing any other descriptor of the file would give up its lock.
         int closed = file->in != NULL ? fclose(file->in) : close(file->fd);
         if (closed != 0 && status == SP_OK) {

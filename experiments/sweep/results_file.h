@@ -32,9 +32,6 @@ sp_status sweep_file_read(sweep_file *file, sweep_line_reader reader, void *cont
 // Appends text that ends with a newline, and syncs where the last time is a second ago.
 sp_status sweep_file_append(sweep_file *file, const char *text, size_t bytes, sp_error *err);
 
-// Puts what was written onto the disk.
-sp_status sweep_file_sync(sweep_file *file, sp_error *err);
-
 // Syncs and closes; does nothing with a file that is not open.
 sp_status sweep_file_close(sweep_file *file, sp_error *err);
 

@@ -13,45 +13,6 @@ enum {
     SYMBOLS = 4096, // settings that a condition can name
 };
 
-static void read_document(sweep_spec *spec, sp_error *err);
-static sp_status list_symbols(sweep_spec *spec, sp_error *err);
-static sp_status tag_base(sweep_spec *spec, sp_error *err);
-
-sp_status sweep_spec_read(const char *path, sweep_spec *spec, sp_error *err)
-{
-    *spec = (sweep_spec){0};
-    json_t *document = NULL;
-    sp_status status = sp_json_read_file(path, DOCUMENT_LIMIT_BYTES, &document, err);
-    return status == SP_OK ? sweep_spec_from_json(document, path, spec, err) : status;
-}
-
-sp_status sweep_spec_from_json(json_t *document, const char *source, sweep_spec *spec,
-                               sp_error *err)
-{
-    sp_error own;
-    sp_error_clear(&own);
-    err = err != NULL ? err : &own;
-    *spec = (sweep_spec){.document = document};
-    snprintf(spec->source, sizeof spec->source, "%s", source);
-    read_document(spec, err);
-    sp_status status = err->status;
-    if (status == SP_OK) {
-        status = list_symbols(spec, err);
-    }
-    const json_t *where = json_object_get(document, "where");
-    if (status == SP_OK && json_is_string(where)) {
-        status = sweep_where_parse(json_string_value(where), spec->source, &spec->symbols,
-                                   &spec->where, err);
-    }
-    if (status == SP_OK) {
-        status = tag_base(spec, err);
-    }
-    if (status != SP_OK) {
-        sweep_spec_fini(spec);
-    }
-    return status;
-}
-
 void sweep_spec_fini(sweep_spec *spec)
 {
     sweep_where_free(spec->where);
@@ -61,33 +22,6 @@ void sweep_spec_fini(sweep_spec *spec)
 }
 
 // ---- reading ----
-
-static void read_axis(sweep_spec *spec, sp_object *grid, const char *path, const json_t *values);
-
-static void read_document(sweep_spec *spec, sp_error *err)
-{
-    sp_object root;
-    sp_object base;
-    sp_object grid;
-    sp_object_begin(&root, spec->document, spec->source, "", err);
-    sp_object_schema(&root, SWEEP_SCHEMA);
-    sp_object_require(&root, "base");
-    sp_object_member(&root, "base", &base);
-    spec->base = base.json;
-    spec->combinations = 1;
-    sp_object_require(&root, "grid");
-    sp_object_member(&root, "grid", &grid);
-    sp_object_string(&root, "where", NULL);
-    sp_object_end(&root);
-    if (err->status != SP_OK) {
-        return;
-    }
-    const char *path;
-    json_t *values;
-    json_object_foreach ((json_t *)grid.json, path, values) {
-        read_axis(spec, &grid, path, values);
-    }
-}
 
 // A setting inside something that the base has as a scalar or an array has no place.
 static bool has_place(const json_t *base, const char *path)
@@ -136,6 +70,31 @@ static void read_axis(sweep_spec *spec, sp_object *grid, const char *path, const
     }
 }
 
+static void read_document(sweep_spec *spec, sp_error *err)
+{
+    sp_object root;
+    sp_object base;
+    sp_object grid;
+    sp_object_begin(&root, spec->document, spec->source, "", err);
+    sp_object_schema(&root, SWEEP_SCHEMA);
+    sp_object_require(&root, "base");
+    sp_object_member(&root, "base", &base);
+    spec->base = base.json;
+    spec->combinations = 1;
+    sp_object_require(&root, "grid");
+    sp_object_member(&root, "grid", &grid);
+    sp_object_string(&root, "where", NULL);
+    sp_object_end(&root);
+    if (err->status != SP_OK) {
+        return;
+    }
+    const char *path;
+    json_t *values;
+    json_object_foreach ((json_t *)grid.json, path, values) {
+        read_axis(spec, &grid, path, values);
+    }
+}
+
 // FNV-1a (Fowler, Noll, Vo; 64 bits) of the base with sorted keys.
 static sp_status tag_base(sweep_spec *spec, sp_error *err)
 {
@@ -160,21 +119,6 @@ typedef struct lister {
     sp_status status;
     char path[SP_JSON_PATH];
 } lister;
-
-static void list_axis(lister *list, int axis);
-static void list_base(lister *list, const json_t *object, size_t used, int depth);
-
-// Lists every scalar of the base that no axis replaces, every axis, and the scalars inside the
-// objects that an axis takes as values (null where one of them has no such key).
-static sp_status list_symbols(sweep_spec *spec, sp_error *err)
-{
-    lister list = {.spec = spec, .err = err};
-    for (int a = 0; a < spec->axis_count; a++) {
-        list_axis(&list, a);
-    }
-    list_base(&list, spec->base, 0, 0);
-    return list.status;
-}
 
 static sweep_value value_of(const json_t *json)
 {
@@ -225,13 +169,24 @@ static size_t extend(lister *list, size_t used, const char *key)
     return more > 0 && used + (size_t)more < sizeof list->path ? used + (size_t)more : 0;
 }
 
+static bool is_axis(const sweep_spec *spec, const char *path)
+{
+    for (int a = 0; a < spec->axis_count; a++) {
+        if (strcmp(spec->axes[a].path, path) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Scalars at and below a value of an axis, or (axis -1) of the base, where no axis replaces them.
 static void list_value(lister *list, int axis, int64_t index, const json_t *json, size_t used,
                        int depth)
 {
     if (!json_is_object(json)) {
-        sweep_symbol *symbol =
-            json_is_array(json) ? NULL : symbol_at(list, axis, list->spec->axes[axis].count);
-        if (symbol != NULL) {
+        int64_t count = axis >= 0 ? list->spec->axes[axis].count : 1;
+        sweep_symbol *symbol = json_is_array(json) ? NULL : symbol_at(list, axis, count);
+        if (symbol != NULL && symbol->axis == axis) {
             symbol->values[index] = value_of(json);
         }
         return;
@@ -240,7 +195,7 @@ static void list_value(lister *list, int axis, int64_t index, const json_t *json
     json_t *member;
     json_object_foreach ((json_t *)json, key, member) {
         size_t longer = depth < DEPTH ? extend(list, used, key) : 0;
-        if (longer > 0) {
+        if (longer > 0 && !is_axis(list->spec, list->path)) {
             list_value(list, axis, index, member, longer, depth + 1);
         }
         list->path[used] = '\0';
@@ -256,34 +211,50 @@ static void list_axis(lister *list, int axis)
     }
 }
 
-static bool is_axis(const sweep_spec *spec, const char *path)
+// Lists every scalar of the base that no axis replaces, every axis, and the scalars inside the
+// objects that an axis takes as values (null where one of them has no such key).
+static sp_status list_symbols(sweep_spec *spec, sp_error *err)
 {
+    lister list = {.spec = spec, .err = err};
     for (int a = 0; a < spec->axis_count; a++) {
-        if (strcmp(spec->axes[a].path, path) == 0) {
-            return true;
-        }
+        list_axis(&list, a);
     }
-    return false;
+    list_value(&list, -1, 0, spec->base, 0, 0);
+    return list.status;
 }
 
-static void list_base(lister *list, const json_t *object, size_t used, int depth)
+sp_status sweep_spec_from_json(json_t *document, const char *source, sweep_spec *spec,
+                               sp_error *err)
 {
-    const char *key;
-    json_t *member;
-    json_object_foreach ((json_t *)object, key, member) {
-        size_t longer = depth < DEPTH ? extend(list, used, key) : 0;
-        if (longer > 0 && !is_axis(list->spec, list->path)) {
-            if (json_is_object(member)) {
-                list_base(list, member, longer, depth + 1);
-            } else if (!json_is_array(member)) {
-                sweep_symbol *symbol = symbol_at(list, -1, 1);
-                if (symbol != NULL && symbol->axis < 0) {
-                    symbol->values[0] = value_of(member);
-                }
-            }
-        }
-        list->path[used] = '\0';
+    sp_error own = {0};
+    err = err != NULL ? err : &own;
+    *spec = (sweep_spec){.document = document};
+    snprintf(spec->source, sizeof spec->source, "%s", source);
+    read_document(spec, err);
+    sp_status status = err->status;
+    if (status == SP_OK) {
+        status = list_symbols(spec, err);
     }
+    const json_t *where = json_object_get(document, "where");
+    if (status == SP_OK && json_is_string(where)) {
+        status = sweep_where_parse(json_string_value(where), spec->source, &spec->symbols,
+                                   &spec->where, err);
+    }
+    if (status == SP_OK) {
+        status = tag_base(spec, err);
+    }
+    if (status != SP_OK) {
+        sweep_spec_fini(spec);
+    }
+    return status;
+}
+
+sp_status sweep_spec_read(const char *path, sweep_spec *spec, sp_error *err)
+{
+    *spec = (sweep_spec){0};
+    json_t *document = NULL;
+    sp_status status = sp_json_read_file(path, DOCUMENT_LIMIT_BYTES, &document, err);
+    return status == SP_OK ? sweep_spec_from_json(document, path, spec, err) : status;
 }
 
 // ---- points ----

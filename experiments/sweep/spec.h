@@ -4,11 +4,8 @@
 #define SLIMPACK_EXPERIMENTS_SWEEP_SPEC_H
 
 #include <jansson.h>
-#include <stdbool.h>
-#include <stdint.h>
 
 #include "experiments/sweep/where.h"
-#include "sim/base/status.h"
 
 #define SWEEP_SCHEMA "slimpack/sweep/1"
 

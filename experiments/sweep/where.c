@@ -32,18 +32,6 @@ typedef struct evaluation {
     sp_status status;
 } evaluation;
 
-static sweep_value evaluate(evaluation *ev, int index);
-static bool truth(evaluation *ev, const sweep_node *node, sweep_value value);
-
-sp_status sweep_where_holds(const sweep_where *where, const int64_t *digit, bool *holds,
-                            sp_error *err)
-{
-    evaluation ev = {.where = where, .digit = digit, .err = err};
-    sweep_value value = evaluate(&ev, where->root);
-    *holds = truth(&ev, &where->nodes[where->root], value);
-    return ev.status;
-}
-
 static const char *const operator_texts[] = {
 #define X(name, text, binds) text,
     SWEEP_OPERATORS(X)
@@ -101,16 +89,9 @@ static sweep_value compare(evaluation *ev, const sweep_node *node, sweep_value a
     } else {
         return failed(ev, node, "two numbers or two strings", a.kind < b.kind ? a : b);
     }
-    switch (node->op) {
-    case OP_LT:
-        return boolean(difference < 0.0);
-    case OP_LE:
-        return boolean(difference <= 0.0);
-    case OP_GT:
-        return boolean(difference > 0.0);
-    default:
-        return boolean(difference >= 0.0);
-    }
+    bool less = node->op == OP_LT || node->op == OP_LE;
+    bool or_equal = node->op == OP_LE || node->op == OP_GE;
+    return boolean(difference == 0.0 ? or_equal : (difference < 0.0) == less);
 }
 
 static sweep_value calculate(evaluation *ev, const sweep_node *node, sweep_value a, sweep_value b)
@@ -127,23 +108,11 @@ static sweep_value calculate(evaluation *ev, const sweep_node *node, sweep_value
         }
         return result;
     }
-    switch (node->op) {
-    case OP_ADD:
-        result.number = a.number + b.number;
-        break;
-    case OP_SUB:
-        result.number = a.number - b.number;
-        break;
-    case OP_MUL:
-        result.number = a.number * b.number;
-        break;
-    case OP_DIV:
-        result.number = a.number / b.number;
-        break;
-    default:
-        result.number = fmod(a.number, b.number);
-        break;
-    }
+    result.number = node->op == OP_ADD   ? a.number + b.number
+                    : node->op == OP_SUB ? a.number - b.number
+                    : node->op == OP_MUL ? a.number * b.number
+                    : node->op == OP_DIV ? a.number / b.number
+                                         : fmod(a.number, b.number);
     return result;
 }
 
@@ -193,4 +162,13 @@ static sweep_value evaluate(evaluation *ev, int index)
     default:
         return calculate(ev, node, left, right);
     }
+}
+
+sp_status sweep_where_holds(const sweep_where *where, const int64_t *digit, bool *holds,
+                            sp_error *err)
+{
+    evaluation ev = {.where = where, .digit = digit, .err = err};
+    sweep_value value = evaluate(&ev, where->root);
+    *holds = truth(&ev, &where->nodes[where->root], value);
+    return ev.status;
 }

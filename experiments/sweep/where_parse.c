@@ -27,44 +27,6 @@ typedef struct parser {
 } parser;
 
 static int parse_binary(parser *in, int binds);
-static int unexpected(parser *in, const char *wanted);
-static int fail(parser *in, int at, const char *format, ...) SP_PRINTF(3, 4);
-static void skip_blanks(parser *in);
-
-sp_status sweep_where_parse(const char *text, const char *source, const sweep_symbols *symbols,
-                            sweep_where **where, sp_error *err)
-{
-    sp_error own;
-    sp_error_clear(&own);
-    parser in = {.text = text, .next = text, .symbols = symbols, .err = err != NULL ? err : &own};
-    size_t length = strlen(text);
-    *where = NULL;
-    if (length > SWEEP_WHERE_BYTES) {
-        return sp_error_in(in.err, SP_ERR_CONTENT, source, "where",
-                           "%zu characters are more than the %d that are read", length,
-                           (int)SWEEP_WHERE_BYTES);
-    }
-    in.where = sp_i_calloc(1, sizeof *in.where);
-    if (in.where == NULL) {
-        return sp_error_no_memory(in.err, "a condition");
-    }
-    in.where->source = source;
-    in.where->texts = sp_i_malloc(length + 1);
-    if (in.where->texts == NULL) {
-        sweep_where_free(in.where);
-        return sp_error_no_memory(in.err, "a condition");
-    }
-    in.where->root = parse_binary(&in, 1);
-    if (in.where->root >= 0 && (skip_blanks(&in), *in.next != '\0')) {
-        in.where->root = unexpected(&in, "an operator or the end");
-    }
-    if (in.where->root < 0) {
-        sweep_where_free(in.where);
-        return in.err->status;
-    }
-    *where = in.where;
-    return SP_OK;
-}
 
 // ---- errors; each returns the node number that stands for one ----
 
@@ -73,6 +35,7 @@ static int character(const parser *in)
     return (int)(in->next - in->text) + 1;
 }
 
+SP_PRINTF(3, 4)
 static int fail(parser *in, int at, const char *format, ...)
 {
     char text[SP_ERROR_TEXT / 2];
@@ -82,22 +45,6 @@ static int fail(parser *in, int at, const char *format, ...)
     va_end(args);
     sp_error_in(in->err, SP_ERR_CONTENT, in->where->source, "where", "character %d: %s", at, text);
     return -1;
-}
-
-static int unexpected(parser *in, const char *wanted)
-{
-    skip_blanks(in);
-    int at = character(in);
-    if (*in->next == '\0') {
-        return fail(in, at, "expected %s, got the end", wanted);
-    }
-    if (in->next[0] == '=' && in->next[1] != '=') {
-        return fail(in, at, "expected %s, got '=' (did you mean '=='?)", wanted);
-    }
-    return isprint((unsigned char)*in->next)
-               ? fail(in, at, "expected %s, got '%c'", wanted, *in->next)
-               : fail(in, at, "expected %s, got byte 0x%02x", wanted,
-                      (unsigned)(unsigned char)*in->next);
 }
 
 static int add_node(parser *in, sweep_node node)
@@ -117,6 +64,22 @@ static int add_node(parser *in, sweep_node node)
 static void skip_blanks(parser *in)
 {
     in->next += strspn(in->next, " \t\r\n");
+}
+
+static int unexpected(parser *in, const char *wanted)
+{
+    skip_blanks(in);
+    int at = character(in);
+    if (*in->next == '\0') {
+        return fail(in, at, "expected %s, got the end", wanted);
+    }
+    if (in->next[0] == '=' && in->next[1] != '=') {
+        return fail(in, at, "expected %s, got '=' (did you mean '=='?)", wanted);
+    }
+    return isprint((unsigned char)*in->next)
+               ? fail(in, at, "expected %s, got '%c'", wanted, *in->next)
+               : fail(in, at, "expected %s, got byte 0x%02x", wanted,
+                      (unsigned)(unsigned char)*in->next);
 }
 
 // The binary operator that comes next, if it binds as said; else OP_VALUE.
@@ -145,93 +108,7 @@ static sweep_op take_operator(parser *in, int binds)
     return OP_VALUE;
 }
 
-static int parse_unary(parser *in);
-
-static int parse_binary(parser *in, int binds)
-{
-    if (binds > TIGHTEST) {
-        return parse_unary(in);
-    }
-    int left = parse_binary(in, binds + 1);
-    for (int operators = 0; left >= 0; operators++) {
-        skip_blanks(in);
-        const char *start = in->next;
-        int at = character(in);
-        sweep_op op = take_operator(in, binds);
-        if (op == OP_VALUE) {
-            break;
-        }
-        if (binds == COMPARISON && operators > 0) {
-            in->next = start;
-            return unexpected(in, "'&&' or '||' (comparisons do not chain)");
-        }
-        int right = parse_binary(in, binds + 1);
-        left = right < 0
-                   ? -1
-                   : add_node(in, (sweep_node){.op = op, .left = left, .right = right, .at = at});
-    }
-    return left;
-}
-
-static int parse_operand(parser *in);
-
-static int parse_unary(parser *in)
-{
-    skip_blanks(in);
-    int at = character(in);
-    bool negates = in->next[0] == '-';
-    if (!negates && (in->next[0] != '!' || in->next[1] == '=')) {
-        return parse_operand(in);
-    }
-    if (++in->depth > SWEEP_WHERE_DEPTH) {
-        return unexpected(in, "less nesting");
-    }
-    in->next++;
-    int right = parse_unary(in);
-    in->depth--;
-    return right < 0
-               ? -1
-               : add_node(in,
-                          (sweep_node){.op = negates ? OP_NEG : OP_NOT, .right = right, .at = at});
-}
-
 // ---- operands ----
-
-static int parse_number(parser *in);
-static int parse_string(parser *in);
-static int parse_name(parser *in);
-
-static int parse_operand(parser *in)
-{
-    char first = in->next[0];
-    if (isdigit((unsigned char)first) || first == '.') {
-        return parse_number(in);
-    }
-    if (first == '\'' || first == '"') {
-        return parse_string(in);
-    }
-    if (isalpha((unsigned char)first) || first == '_') {
-        return parse_name(in);
-    }
-    if (first != '(') {
-        return unexpected(in, "a number, a string, a name or '('");
-    }
-    if (++in->depth > SWEEP_WHERE_DEPTH) {
-        return unexpected(in, "less nesting");
-    }
-    in->next++;
-    int inside = parse_binary(in, 1);
-    in->depth--;
-    if (inside < 0) {
-        return -1;
-    }
-    skip_blanks(in);
-    if (*in->next != ')') {
-        return unexpected(in, "an operator or ')'");
-    }
-    in->next++;
-    return inside;
-}
 
 static int add_value(parser *in, int at, sweep_value value)
 {
@@ -274,26 +151,6 @@ static int parse_string(parser *in)
     in->texts_used += length + 1;
     in->next = end + 1;
     return add_value(in, at, (sweep_value){.kind = SWEEP_STRING, .text = text});
-}
-
-static int parse_word(parser *in, int at, const char *word);
-
-static int parse_name(parser *in)
-{
-    int at = character(in);
-    size_t length = 0;
-    while (isalnum((unsigned char)in->next[length]) || in->next[length] == '_' ||
-           in->next[length] == '.') {
-        length++;
-    }
-    char word[NAME];
-    if (length >= sizeof word) {
-        return unexpected(in, "a shorter name");
-    }
-    memcpy(word, in->next, length);
-    word[length] = '\0';
-    in->next += length;
-    return parse_word(in, at, word);
 }
 
 static const char *last_part(const char *path)
@@ -361,4 +218,136 @@ static int parse_word(parser *in, int at, const char *word)
                         (sweep_node){.op = OP_SYMBOL, .at = at, .symbol = found, .value = none});
     }
     return layout == NULL ? unknown_name(in, at, word) : add_value(in, at, one);
+}
+
+static int parse_name(parser *in)
+{
+    int at = character(in);
+    size_t length = 0;
+    while (isalnum((unsigned char)in->next[length]) || in->next[length] == '_' ||
+           in->next[length] == '.') {
+        length++;
+    }
+    char word[NAME];
+    if (length >= sizeof word) {
+        return unexpected(in, "a shorter name");
+    }
+    memcpy(word, in->next, length);
+    word[length] = '\0';
+    in->next += length;
+    return parse_word(in, at, word);
+}
+
+static int parse_operand(parser *in)
+{
+    char first = in->next[0];
+    if (isdigit((unsigned char)first) || first == '.') {
+        return parse_number(in);
+    }
+    if (first == '\'' || first == '"') {
+        return parse_string(in);
+    }
+    if (isalpha((unsigned char)first) || first == '_') {
+        return parse_name(in);
+    }
+    if (first != '(') {
+        return unexpected(in, "a number, a string, a name or '('");
+    }
+    if (++in->depth > SWEEP_WHERE_DEPTH) {
+        return unexpected(in, "less nesting");
+    }
+    in->next++;
+    int inside = parse_binary(in, 1);
+    in->depth--;
+    if (inside < 0) {
+        return -1;
+    }
+    skip_blanks(in);
+    if (*in->next != ')') {
+        return unexpected(in, "an operator or ')'");
+    }
+    in->next++;
+    return inside;
+}
+
+static int parse_unary(parser *in)
+{
+    skip_blanks(in);
+    int at = character(in);
+    bool negates = in->next[0] == '-';
+    if (!negates && (in->next[0] != '!' || in->next[1] == '=')) {
+        return parse_operand(in);
+    }
+    if (++in->depth > SWEEP_WHERE_DEPTH) {
+        return unexpected(in, "less nesting");
+    }
+    in->next++;
+    int right = parse_unary(in);
+    in->depth--;
+    return right < 0
+               ? -1
+               : add_node(in,
+                          (sweep_node){.op = negates ? OP_NEG : OP_NOT, .right = right, .at = at});
+}
+
+static int parse_binary(parser *in, int binds)
+{
+    if (binds > TIGHTEST) {
+        return parse_unary(in);
+    }
+    int left = parse_binary(in, binds + 1);
+    for (int operators = 0; left >= 0; operators++) {
+        skip_blanks(in);
+        const char *start = in->next;
+        int at = character(in);
+        sweep_op op = take_operator(in, binds);
+        if (op == OP_VALUE) {
+            break;
+        }
+        if (binds == COMPARISON && operators > 0) {
+            in->next = start;
+            return unexpected(in, "'&&' or '||' (comparisons do not chain)");
+        }
+        int right = parse_binary(in, binds + 1);
+        left = right < 0
+                   ? -1
+                   : add_node(in, (sweep_node){.op = op, .left = left, .right = right, .at = at});
+    }
+    return left;
+}
+
+// ---- the condition ----
+
+sp_status sweep_where_parse(const char *text, const char *source, const sweep_symbols *symbols,
+                            sweep_where **where, sp_error *err)
+{
+    sp_error own = {0};
+    parser in = {.text = text, .next = text, .symbols = symbols, .err = err != NULL ? err : &own};
+    size_t length = strlen(text);
+    *where = NULL;
+    if (length > SWEEP_WHERE_BYTES) {
+        return sp_error_in(in.err, SP_ERR_CONTENT, source, "where",
+                           "%zu characters are more than the %d that are read", length,
+                           (int)SWEEP_WHERE_BYTES);
+    }
+    in.where = sp_i_calloc(1, sizeof *in.where);
+    if (in.where == NULL) {
+        return sp_error_no_memory(in.err, "a condition");
+    }
+    in.where->source = source;
+    in.where->texts = sp_i_malloc(length + 1);
+    if (in.where->texts == NULL) {
+        sweep_where_free(in.where);
+        return sp_error_no_memory(in.err, "a condition");
+    }
+    in.where->root = parse_binary(&in, 1);
+    if (in.where->root >= 0 && (skip_blanks(&in), *in.next != '\0')) {
+        in.where->root = unexpected(&in, "an operator or the end");
+    }
+    if (in.where->root < 0) {
+        sweep_where_free(in.where);
+        return in.err->status;
+    }
+    *where = in.where;
+    return SP_OK;
 }

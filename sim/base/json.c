@@ -399,6 +399,11 @@ bool sp_json_put(json_t *object, const char *key, json_t *value)
     return json_object_set_new(object, key, value) == 0;
 }
 
+json_t *sp_json_figure(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
 // Finds or makes the object that holds the last part of `path` (which is cut apart in place).
 static json_t *holder_of(json_t *root, char *path, char **last)
 {

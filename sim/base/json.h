@@ -110,6 +110,9 @@ sp_status sp_json_override(json_t *root, const char *assignment, sp_error *err);
 // Member of an object being built; takes over `value`. Returns false when memory ran out.
 bool sp_json_put(json_t *object, const char *key, json_t *value);
 
+// A number, or null where it is not finite.
+json_t *sp_json_figure(double value);
+
 // An object being built member by member. When memory runs out, the builder lets everything that is
 // added later go, and sp_json_built() returns NULL.
 typedef struct sp_json_builder {

@@ -2,6 +2,9 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
 
 #include "sim/base/alloc.h"
 
@@ -81,5 +84,209 @@ sp_status sp_i_parallel_for(int threads, int count, sp_i_job job, void *context,
         *err = first->err;
     }
     sp_i_free(workers);
+    return status;
+}
+
+// ---- items in order ----
+
+typedef struct queue {
+    const sp_i_ordered *how;
+    pthread_mutex_t making; // held while an item is made
+    pthread_mutex_t mutex;  // of all below
+    pthread_cond_t room;    // an item was taken, or none is to be made
+    pthread_cond_t done;    // an item is ready, or none comes
+    unsigned char *items;   // ring: item n at n % ahead
+    bool *ready;            // ring
+    int64_t made, taken;
+    bool makes;     // a call of `make` goes on
+    bool ended;     // none is to be made
+    bool abandoned; // none is to be taken
+    int64_t failed; // lowest item that failed; negative: none
+    sp_error failure;
+} queue;
+
+typedef struct queue_worker {
+    queue *of;
+    int index;
+    pthread_t thread;
+} queue_worker;
+
+static void *item_at(const queue *q, int64_t number)
+{
+    return q->items + (size_t)(number % q->how->ahead) * q->how->item_bytes;
+}
+
+// Both under the mutex.
+static void end_making(queue *q)
+{
+    q->ended = true;
+    pthread_cond_signal(&q->room);
+    pthread_cond_signal(&q->done);
+}
+
+static void note_failure(queue *q, int64_t number, const sp_error *err)
+{
+    if (q->failed < 0 || number < q->failed) {
+        q->failed = number;
+        q->failure = *err;
+    }
+    end_making(q);
+}
+
+// Waits for room and makes the next item; negative when there is nothing more to work on.
+static int64_t make_item(queue *q)
+{
+    sp_error err;
+    bool more = false;
+    sp_status status = SP_OK;
+    sp_error_clear(&err);
+    pthread_mutex_lock(&q->making);
+    pthread_mutex_lock(&q->mutex);
+    while (!q->ended && q->made - q->taken == q->how->ahead) {
+        pthread_cond_wait(&q->room, &q->mutex);
+    }
+    int64_t number = q->made;
+    if (!q->ended) {
+        q->makes = true;
+        pthread_mutex_unlock(&q->mutex);
+        memset(item_at(q, number), 0, q->how->item_bytes);
+        status = q->how->make(q->how->context, item_at(q, number), &more, &err);
+        pthread_mutex_lock(&q->mutex);
+        q->makes = false;
+    }
+    if (status != SP_OK) {
+        note_failure(q, number, &err);
+    } else if (more) {
+        q->ready[number % q->how->ahead] = false;
+        q->made++;
+    } else {
+        end_making(q);
+    }
+    bool works = status == SP_OK && more && !q->abandoned;
+    pthread_mutex_unlock(&q->mutex);
+    pthread_mutex_unlock(&q->making);
+    return works ? number : -1;
+}
+
+static void *make_and_work(void *argument)
+{
+    const queue_worker *w = argument;
+    queue *q = w->of;
+    for (int64_t number = make_item(q); number >= 0; number = make_item(q)) {
+        sp_error err;
+        sp_error_clear(&err);
+        sp_status status = q->how->work(q->how->context, w->index, item_at(q, number), &err);
+        pthread_mutex_lock(&q->mutex);
+        q->ready[number % q->how->ahead] = true;
+        if (status != SP_OK) {
+            note_failure(q, number, &err);
+        }
+        pthread_cond_signal(&q->done);
+        pthread_mutex_unlock(&q->mutex);
+    }
+    return NULL;
+}
+
+static void wait_for_item(queue *q)
+{
+    const long look_every_ns = 100000000;
+    struct timespec until;
+    if (q->how->stops == NULL) {
+        pthread_cond_wait(&q->done, &q->mutex);
+        return;
+    }
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += look_every_ns;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&q->done, &q->mutex, &until);
+}
+
+// The next item to take; NULL when none comes.
+static void *next_item(queue *q)
+{
+    bool waits = true;
+    bool found = false;
+    pthread_mutex_lock(&q->mutex);
+    while (waits) {
+        if (!q->ended && q->how->stops != NULL && q->how->stops(q->how->context)) {
+            end_making(q);
+        }
+        found = q->taken < q->made && q->taken != q->failed;
+        waits = found ? !q->ready[q->taken % q->how->ahead]
+                      : q->taken != q->failed && (!q->ended || q->makes);
+        if (waits) {
+            wait_for_item(q);
+        }
+    }
+    pthread_mutex_unlock(&q->mutex);
+    return found ? item_at(q, q->taken) : NULL;
+}
+
+static sp_status take_items(queue *q, sp_error *err)
+{
+    sp_status status = SP_OK;
+    for (void *item = next_item(q); item != NULL && status == SP_OK;
+         item = status == SP_OK ? next_item(q) : NULL) {
+        status = q->how->take(q->how->context, item, err);
+        q->how->drop(item);
+        pthread_mutex_lock(&q->mutex);
+        q->taken++;
+        pthread_cond_signal(&q->room);
+        pthread_mutex_unlock(&q->mutex);
+    }
+    pthread_mutex_lock(&q->mutex);
+    q->abandoned = true;
+    end_making(q);
+    pthread_mutex_unlock(&q->mutex);
+    if (q->how->cancel != NULL) {
+        q->how->cancel(q->how->context);
+    }
+    return status;
+}
+
+static sp_status run_queue(queue *q, queue_worker *workers, sp_error *err)
+{
+    int started = 0;
+    int refused = 0;
+    while (started < q->how->threads && refused == 0) {
+        workers[started] = (queue_worker){.of = q, .index = started};
+        refused = pthread_create(&workers[started].thread, NULL, make_and_work, &workers[started]);
+        started += refused == 0;
+    }
+    if (started == 0) {
+        return sp_error_set(err, SP_ERR_LIMIT, "cannot start a thread: %s", strerror(refused));
+    }
+    sp_status status = take_items(q, err);
+    for (int t = 0; t < started; t++) {
+        pthread_join(workers[t].thread, NULL);
+    }
+    for (; q->taken < q->made; q->taken++) {
+        q->how->drop(item_at(q, q->taken));
+    }
+    if (status == SP_OK && q->failed >= 0) {
+        status = sp_error_set(err, q->failure.status, "%s", q->failure.message[0]);
+    }
+    return status;
+}
+
+sp_status sp_i_ordered_run(const sp_i_ordered *how, sp_error *err)
+{
+    queue q = {.how = how, .failed = -1};
+    sp_i_arena arena = {0};
+    q.items = sp_i_arena_take(&arena, (size_t)how->ahead, how->item_bytes);
+    q.ready = sp_i_arena_take(&arena, (size_t)how->ahead, sizeof *q.ready);
+    queue_worker *workers = sp_i_arena_take(&arena, (size_t)how->threads, sizeof *workers);
+    pthread_mutex_init(&q.making, NULL);
+    pthread_mutex_init(&q.mutex, NULL);
+    pthread_cond_init(&q.room, NULL);
+    pthread_cond_init(&q.done, NULL);
+    sp_status status =
+        arena.failed ? sp_error_no_memory(err, "threads") : run_queue(&q, workers, err);
+    pthread_cond_destroy(&q.done);
+    pthread_cond_destroy(&q.room);
+    pthread_mutex_destroy(&q.mutex);
+    pthread_mutex_destroy(&q.making);
+    sp_i_arena_free(&arena);
     return status;
 }

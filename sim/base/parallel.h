@@ -2,6 +2,9 @@
 #ifndef SLIMPACK_SIM_BASE_PARALLEL_H
 #define SLIMPACK_SIM_BASE_PARALLEL_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #include "sim/base/status.h"
 
 // One job; `worker` tells apart the threads, 0 to threads - 1, for what each keeps of its own.
@@ -11,5 +14,31 @@ typedef sp_status (*sp_i_job)(void *context, int worker, int job, sp_error *err)
 // the system has no more. The error is that of the lowest job that failed, whatever the threads;
 // jobs after a failed one may not have run.
 sp_status sp_i_parallel_for(int threads, int count, sp_i_job job, void *context, sp_error *err);
+
+// Items that are made one after another, worked on by several threads, and taken in the order in
+// which they were made.
+typedef struct sp_i_ordered {
+    int threads;       // that make items and work on them, at least 1
+    int ahead;         // most items that are made and not yet taken, at least 1
+    size_t item_bytes; // an item is zeroed before it is made
+    void *context;     // of all functions below
+    // Makes the next item, *more false: there is none. Calls do not overlap.
+    sp_status (*make)(void *context, void *item, bool *more, sp_error *err);
+    sp_status (*work)(void *context, int worker, void *item, sp_error *err);
+    // Takes an item on the caller's thread; an error ends the run.
+    sp_status (*take)(void *context, void *item, sp_error *err);
+    // Frees what an item holds, once for each that was made, taken or not.
+    void (*drop)(void *item);
+    // Are the items made so far to be the last? Asked on the caller's thread before every item and
+    // ten times a second while none comes. NULL: never.
+    bool (*stops)(void *context);
+    // Nothing further is wanted: ends a call of `make` that waits. NULL: `make` does not wait.
+    void (*cancel)(void *context);
+} sp_i_ordered;
+
+// Runs until `make` has no more, something fails, or `stops` says so. The error is that of the
+// first item that could not be made, worked on or taken, after all items before it were taken.
+// SP_ERR_LIMIT where no thread can be started; fewer than asked for do.
+sp_status sp_i_ordered_run(const sp_i_ordered *how, sp_error *err);
 
 #endif

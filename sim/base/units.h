@@ -32,6 +32,11 @@ static inline double sp_gib_from_bytes(int64_t bytes)
     return (double)bytes / SP_GIB;
 }
 
+static inline int64_t sp_larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 // ceil(a / b) for a >= 0, b > 0.
 static inline int64_t sp_ceil_div(int64_t a, int64_t b)
 {

@@ -44,7 +44,9 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
     }
     cost->least = sp_i_calloc(most * SP_LEAST_SLOPES, sizeof *cost->least);
     cost->sizes = sp_i_calloc(most * SP_LEAST_SIZES, sizeof *cost->sizes);
-    if (cost->stages == NULL || cost->class_stage == NULL || cost->class_of_vstage == NULL ||
+    cost->tried = sp_i_calloc(SP_I_SIZES_TRIED, sizeof *cost->tried);
+    if (cost->tried == NULL || cost->stages == NULL || cost->class_stage == NULL ||
+        cost->class_of_vstage == NULL ||
         (sp_shares_are(layout) && cost->memory_class_of_vstage == NULL) || cost->least == NULL ||
         cost->sizes == NULL) {
         status = sp_error_no_memory(err, "the cost model");
@@ -74,6 +76,7 @@ void sp_cost_model_fini(sp_cost_model *cost)
     sp_i_free(cost->memory_class_of_vstage);
     sp_i_free(cost->least);
     sp_i_free(cost->sizes);
+    sp_i_free(cost->tried);
     *cost = (sp_cost_model){0};
 }
 

@@ -128,14 +128,31 @@ typedef struct scan {
     double size_s[SP_LEAST_SIZES][SIDES];  // beyond the least time per token, by size
 } scan;
 
-static void times_at(const scan *s, double tokens, double time_s[SIDES])
+static void add_parts(const scan *s, double of_part[SP_I_PARTS][SP_I_PASSES], double time_s[SIDES])
 {
-    double of_part[SP_I_PARTS][SP_I_PASSES];
-    sp_i_pack_token_time(s->cost->packs, &s->timer, tokens, of_part);
     time_s[FORWARD] = of_stage(s->stage, of_part, SP_PASS_F);
     time_s[INPUTS] =
         of_stage(s->stage, of_part, SP_PASS_RECOMPUTE) + of_stage(s->stage, of_part, SP_PASS_I);
     time_s[BACKWARD] = time_s[INPUTS] + of_stage(s->stage, of_part, SP_PASS_W);
+}
+
+static void times_at(const scan *s, double tokens, double time_s[SIDES])
+{
+    double of_part[SP_I_PARTS][SP_I_PASSES];
+    sp_i_pack_token_time(s->cost->packs, &s->timer, tokens, of_part);
+    add_parts(s, of_part, time_s);
+}
+
+// Every scan of every class goes through the same sizes.
+static void times_of_size(const scan *s, int size, double tokens, double time_s[SIDES])
+{
+    SP_ASSERT(size < SP_I_SIZES_TRIED);
+    sp_i_size_time *time = &s->cost->tried[size];
+    if (time->tokens <= 0.0) {
+        time->tokens = tokens;
+        sp_i_pack_token_time(s->cost->packs, &s->timer, tokens, time->of_part);
+    }
+    add_parts(s, time->of_part, time_s);
 }
 
 static double step_of(double tokens)
@@ -151,10 +168,10 @@ typedef void (*visit)(scan *s, double tokens, double next, const double time_s[S
 static void scan_all(scan *s, visit look)
 {
     double tokens = 1.0 / s->cost->layout->dp;
-    while (tokens < MOST_TOKENS) {
+    for (int size = 0; tokens < MOST_TOKENS; size++) {
         double time_s[SIDES];
         double next = tokens + step_of(tokens);
-        times_at(s, tokens, time_s);
+        times_of_size(s, size, tokens, time_s);
         look(s, tokens, next, time_s);
         tokens = next;
     }

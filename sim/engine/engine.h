@@ -17,7 +17,7 @@ typedef struct sp_engine_options {
 } sp_engine_options;
 
 typedef struct sp_engine_counts {
-    size_t tasks, edges; // lowered (alike ranks counted once)
+    size_t tasks, edges; // of the walk (alike ranks counted once)
 } sp_engine_counts;
 
 // Simulates the plan. A plan that cannot finish is SP_ERR_DEADLOCK with the cycle in the plan's

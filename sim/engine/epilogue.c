@@ -1,4 +1,5 @@
 #include "sim/base/alloc.h"
+#include "sim/base/units.h"
 #include "sim/engine/engine.h"
 
 enum { NO_ACTION = -1 };
@@ -8,11 +9,6 @@ typedef struct readiness {
     int64_t first_ns, last_ns; // first bucket, last bucket; NO_ACTION: the chunk makes none
     const sp_span *span;       // of one rank: the last that made gradients
 } readiness;
-
-static int64_t later(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
 
 static bool makes_gradients(sp_action action)
 {
@@ -56,8 +52,8 @@ static void find_readiness(const sp_step_costs *costs, const sp_timeline *timeli
             if (span != NULL) {
                 int64_t count = costs->buckets[pp_rank * chunks + c].count;
                 int64_t first_ns = span->start_ns + (span->end_ns - span->start_ns) / count;
-                ready[c].first_ns = later(ready[c].first_ns, first_ns);
-                ready[c].last_ns = later(ready[c].last_ns, span->end_ns);
+                ready[c].first_ns = sp_larger(ready[c].first_ns, first_ns);
+                ready[c].last_ns = sp_larger(ready[c].last_ns, span->end_ns);
             }
         }
     }
@@ -84,8 +80,8 @@ static int64_t reduce_buckets(const sp_step_costs *costs, const sp_timeline *tim
             return free_ns;
         }
         const sp_bucket_cost *bucket = &costs->buckets[pp_rank * chunks + next];
-        free_ns = later(later(free_ns, ready[next].first_ns) + bucket->total_ns,
-                        ready[next].last_ns + bucket->bucket_ns);
+        free_ns = sp_larger(sp_larger(free_ns, ready[next].first_ns) + bucket->total_ns,
+                            ready[next].last_ns + bucket->bucket_ns);
         ready[next].last_ns = NO_ACTION;
     }
 }
@@ -113,12 +109,12 @@ static void fill_rank(const sp_step_costs *costs, sp_timeline *timeline, int pp_
     for (size_t i = (size_t)pp_rank; i < timeline->rank_count; i += pp) {
         const sp_rank_timeline *rank = &timeline->ranks[i];
         int64_t forward_ns = first_forward_ns(rank);
-        ready_ns = later(ready_ns, sp_rank_last_ns(rank));
+        ready_ns = sp_larger(ready_ns, sp_rank_last_ns(rank));
         hidden_ns = forward_ns < hidden_ns ? forward_ns : hidden_ns;
     }
     int64_t reduced_ns = ready_ns;
     if (costs->buckets != NULL) {
-        reduced_ns = later(reduced_ns, reduce_buckets(costs, timeline, pp_rank, ready));
+        reduced_ns = sp_larger(reduced_ns, reduce_buckets(costs, timeline, pp_rank, ready));
     }
     for (size_t i = (size_t)pp_rank; i < timeline->rank_count; i += pp) {
         sp_rank_timeline *rank = &timeline->ranks[i];

@@ -1,7 +1,7 @@
 #include <string.h>
 
 #include "sim/engine/memory_walk.h"
-#include "sim/schedule/offload.h"
+#include "sim/schedule/schedule.h"
 
 static bool begin_span(sp_i_memory_walk *w, const sp_span *span)
 {

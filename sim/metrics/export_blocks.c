@@ -7,11 +7,11 @@
 
 static const char *const epilogue_names[] = {"gradient reduce", "optimizer", "parameter gather"};
 
-enum { TAIL_PARTS = sizeof(epilogue_names) / sizeof(epilogue_names[0]) };
+enum { EPILOGUE_PARTS = sizeof(epilogue_names) / sizeof(epilogue_names[0]) };
 
 size_t sp_i_phase_count(const sp_rank_timeline *rank)
 {
-    return 1 + rank->count + TAIL_PARTS;
+    return 1 + rank->count + EPILOGUE_PARTS;
 }
 
 void sp_i_phase_name(const sp_rank_timeline *rank, int chunks, sp_i_phase phase, char name[32])
@@ -45,7 +45,7 @@ static sp_i_phase phase_at(const sp_rank_timeline *rank, int64_t time_ns, bool f
     }
     const int64_t ends_ns[] = {rank->reduce_end_ns, rank->optimizer_end_ns};
     sp_i_phase phase = rank->count + 1;
-    for (int i = 0; i < TAIL_PARTS - 1 && limit_ns > ends_ns[i]; i++) {
+    for (int i = 0; i < EPILOGUE_PARTS - 1 && limit_ns > ends_ns[i]; i++) {
         phase++;
     }
     return phase;
@@ -99,11 +99,6 @@ static bool allocate(const sp_block_walk *walk, int64_t bytes, sp_i_phase made)
     return note(walk, true, heap->blocks[at]);
 }
 
-static bool uses_backward_packs(sp_action action)
-{
-    return action.kind == SP_ACTION_B || action.kind == SP_ACTION_I || action.kind == SP_ACTION_W;
-}
-
 static bool same_pack(const sp_block_walk *walk, sp_i_phase a, sp_i_phase b)
 {
     size_t count = walk->rank->count;
@@ -113,7 +108,7 @@ static bool same_pack(const sp_block_walk *walk, sp_i_phase a, sp_i_phase b)
     sp_action first = walk->rank->spans[a - 1].action;
     sp_action second = walk->rank->spans[b - 1].action;
     return first.pack == second.pack && first.chunk == second.chunk &&
-           (walk->one_to_one || uses_backward_packs(first) == uses_backward_packs(second));
+           (walk->one_to_one || sp_action_is_backward(first) == sp_action_is_backward(second));
 }
 
 static size_t choose_block(const sp_block_walk *walk, const sp_i_heap *heap, sp_i_phase phase)

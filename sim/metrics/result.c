@@ -196,6 +196,30 @@ double sp_result_gap_work(const sp_result *result)
     return bound_ns > 0.0 ? (result->iteration_ns - bound_ns) / bound_ns : (double)NAN;
 }
 
+double sp_result_left_out_share(const sp_result *result)
+{
+    double trained = 0.0;
+    double left_out = 0.0;
+    for (size_t b = 0; b < result->batch_count; b++) {
+        const sp_batch_facts *facts = &result->batches[b].facts;
+        bool last = b + 1 == result->batch_count;
+        trained += (double)facts->tokens;
+        left_out += (double)(facts->dropped_tokens + (last ? facts->delayed_tokens : 0));
+    }
+    return trained + left_out > 0.0 ? left_out / (trained + left_out) : 0.0;
+}
+
+double sp_result_cut_share(const sp_result *result)
+{
+    double trained = 0.0;
+    double cut = 0.0;
+    for (size_t b = 0; b < result->batch_count; b++) {
+        trained += (double)result->batches[b].facts.tokens;
+        cut += (double)result->batches[b].facts.cut_tokens;
+    }
+    return trained > 0.0 ? cut / trained : 0.0;
+}
+
 double sp_result_dp_max_over_mean(const sp_result *result)
 {
     return result->dp_mean_ns > 0.0 ? result->dp_busiest_ns / result->dp_mean_ns : 1.0;

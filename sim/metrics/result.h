@@ -12,7 +12,7 @@
 #include "sim/metrics/metrics.h"
 #include "sim/model/layout.h"
 
-enum { SP_WARNINGS = 16, SP_WARNING_TEXT = 320 };
+enum { SP_WARNINGS = 16, SP_WARNING_TEXT = 512 };
 
 typedef struct sp_warnings {
     char text[SP_WARNINGS][SP_WARNING_TEXT];
@@ -27,6 +27,9 @@ typedef struct sp_batch_facts {
     int64_t samples;         // trained
     int64_t tokens;          // trained
     int64_t computed_tokens; // with padding
+    int64_t dropped_tokens;  // of samples that the strategy dropped
+    int64_t delayed_tokens;  // of samples that it left for later batches
+    int64_t cut_tokens;      // trained, of pieces that do not see the beginning of their document
     int64_t microbatches;    // forward packs
     double model_flops;      // causal pairs, forward and 2x backward, trained tokens
     double full_flops;       // the same with all pairs
@@ -118,6 +121,10 @@ SP_API double sp_result_gap(const sp_result *result);      // over the lower bou
 SP_API double sp_result_gap_work(const sp_result *result); // over pure work
 SP_API double sp_result_dp_max_over_mean(const sp_result *result);
 SP_API double sp_result_microbatches(const sp_result *result); // mean per batch
+// Of all tokens of the batches: of samples that were dropped, or are still left for later batches
+// after the last, and of pieces that do not see the beginning of their document.
+SP_API double sp_result_left_out_share(const sp_result *result);
+SP_API double sp_result_cut_share(const sp_result *result);
 SP_API bool sp_result_is_oom(const sp_result *result);
 
 // Does the step fit? `no`: the peak is above the limit. `tight`: it is not, but what PyTorch would

@@ -32,6 +32,10 @@ typedef struct sp_pack {
     int64_t pairs2;     // twice the causal pairs computed: sum of 2*l*o + l*l over computed lengths
     int64_t full_pairs; // sum of l*(o+l): what an attention without causal mask covers
     int64_t kv_tokens;  // computed tokens of slices whose sample has later slices
+    // Of a forward pack: it runs again (R) before the backward that reads it, and keeps its input,
+    // and keys and values that later slices read, till then. For schedules that order by pack; a
+    // plan says it by its actions.
+    bool runs_again;
 } sp_pack;
 
 typedef struct sp_pack_list {

@@ -1,7 +1,8 @@
 // plan.json: writing and reading (schema slimpack/plan/1). A slice that is computed longer than its
 // tokens (padding) carries "computed" beside "tokens". A slice names its sample by the position in
 // "samples"; "dropped" and "delayed" list sample ids. Packs that are slices of one row carry the
-// row's "microbatch"; without it a pack is a micro-batch of its own. What forming the batches did
+// row's "microbatch"; without it a pack is a micro-batch of its own. "documents" says of how many
+// samples those listed are pieces (strategy concat). What forming the batches did
 // to the samples stands behind them ("over_length", "lengths_started_again"). An action that runs
 // side by side with the next one ends in '&': "F4.0&", "B1.1".
 #ifndef SLIMPACK_SIM_PLAN_PLAN_JSON_H

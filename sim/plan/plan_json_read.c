@@ -144,9 +144,7 @@ static const json_t *array_member(sp_object *object, const char *key)
     sp_object_require(object, key);
     const json_t *value = sp_object_get(object, key);
     if (value != NULL && !json_is_array(value)) {
-        char found[80];
-        sp_json_quote(value, found, sizeof found);
-        sp_object_error(object, key, "expected an array, got %s", found);
+        sp_object_expected(object, key, value, "an array");
         return NULL;
     }
     return value;
@@ -165,11 +163,11 @@ static void wrong_value(reader *r, const char *path, const char *expected, const
     sp_error_in(r->err, SP_ERR_CONTENT, r->source, path, "expected %s, got %s", expected, text);
 }
 
-static sp_status read_samples(reader *r, const json_t *array);
-static sp_status read_packs(reader *r, const json_t *array, const char *side, sp_pack_list *list);
+static bool read_samples(reader *r, const json_t *array);
+static bool read_packs(reader *r, const json_t *array, const char *side, sp_pack_list *list);
 static void merge_sides(reader *r, const json_t *backward);
-static sp_status read_left_out(reader *r, const json_t *dropped, const json_t *delayed);
-static sp_status read_stages(reader *r, const json_t *array);
+static bool read_left_out(reader *r, const json_t *dropped, const json_t *delayed);
+static bool read_stages(reader *r, const json_t *array);
 
 static sp_status read_batch(reader *r, const json_t *json)
 {
@@ -181,6 +179,7 @@ static sp_status read_batch(reader *r, const json_t *json)
         return SP_ERR_CONTENT;
     }
     const json_t *samples = array_member(&object, "samples");
+    size_t documents = (size_t)sp_object_int(&object, "documents", 0, 1, INT64_MAX);
     const json_t *forward = array_member(&object, "forward_packs");
     const json_t *backward = array_member(&object, "backward_packs");
     const json_t *stages = array_member(&object, "stages");
@@ -192,36 +191,26 @@ static sp_status read_batch(reader *r, const json_t *json)
 
     sp_packing *packing = r->packing;
     sp_packing_init(packing, json_array_size(samples) > 0 ? r->batch : NULL, r->layout->dp);
-    sp_status status = read_samples(r, samples);
-    if (status == SP_OK) {
-        status = read_packs(r, forward, "forward_packs", &packing->forward);
+    if (!read_samples(r, samples) || !read_packs(r, forward, "forward_packs", &packing->forward) ||
+        !read_packs(r, backward, "backward_packs", &packing->backward)) {
+        return SP_ERR_NO_MEMORY;
     }
-    if (status == SP_OK) {
-        status = read_packs(r, backward, "backward_packs", &packing->backward);
+    r->batch->documents = documents;
+    merge_sides(r, backward);
+    if (!read_left_out(r, dropped, delayed) ||
+        sp_plan_init(r->plan, r->layout, packing, r->err) != SP_OK || !read_stages(r, stages)) {
+        return SP_ERR_NO_MEMORY;
     }
-    if (status == SP_OK) {
-        merge_sides(r, backward);
-        status = read_left_out(r, dropped, delayed);
-    }
-    if (status == SP_OK) {
-        status = sp_plan_init(r->plan, r->layout, packing, r->err);
-    }
-    if (status == SP_OK) {
-        status = read_stages(r, stages);
-    }
-    if (status == SP_OK && r->err->status == SP_OK) {
-        status = sp_i_plan_check_at(r->plan, r->source, path, r->err);
-    }
-    return status;
+    return r->err->status == SP_OK ? sp_i_plan_check_at(r->plan, r->source, path, r->err) : SP_OK;
 }
 
-static sp_status read_samples(reader *r, const json_t *array)
+static bool read_samples(reader *r, const json_t *array)
 {
     size_t count = json_array_size(array);
     r->batch->ids = sp_i_calloc(count, sizeof *r->batch->ids);
     r->batch->tokens = sp_i_calloc(count, sizeof *r->batch->tokens);
     if (r->batch->ids == NULL || r->batch->tokens == NULL) {
-        return SP_ERR_NO_MEMORY;
+        return false;
     }
     r->batch->count = count;
     for (size_t i = 0; i < count; i++) {
@@ -236,7 +225,7 @@ static sp_status read_samples(reader *r, const json_t *array)
         }
         sp_object_end(&object);
     }
-    return SP_OK;
+    return true;
 }
 
 // The data-parallel ranks of a pack: consecutive ones, in order.
@@ -283,7 +272,7 @@ static bool read_slice(reader *r, sp_object *object, sp_pack_list *list)
     return sp_pack_list_add(list, slice, last);
 }
 
-static sp_status read_packs(reader *r, const json_t *array, const char *side, sp_pack_list *list)
+static bool read_packs(reader *r, const json_t *array, const char *side, sp_pack_list *list)
 {
     size_t count = json_array_size(array);
     for (size_t p = 0; p < count; p++) {
@@ -304,7 +293,7 @@ static sp_status read_packs(reader *r, const json_t *array, const char *side, sp
         int dp_count;
         read_ranks(r, ranks, path, &dp_first, &dp_count);
         if (!sp_pack_list_begin(list, dp_first, dp_count)) {
-            return SP_ERR_NO_MEMORY;
+            return false;
         }
         list->packs[list->count - 1].microbatch = (int32_t)microbatch;
         size_t slice_count = json_array_size(slices);
@@ -313,11 +302,11 @@ static sp_status read_packs(reader *r, const json_t *array, const char *side, sp
             snprintf(path, sizeof path, "batches[%d].%s[%zu].slices[%zu]", r->index, side, p, i);
             sp_object_begin(&object, json_array_get(slices, i), r->source, path, r->err);
             if (object.json != NULL && !read_slice(r, &object, list)) {
-                return SP_ERR_NO_MEMORY;
+                return false;
             }
         }
     }
-    return SP_OK;
+    return true;
 }
 
 static bool same_packs(const sp_pack_list *a, const sp_pack_list *b)
@@ -370,16 +359,15 @@ static int64_t sample_of(const reader *r, const json_t *id)
     return found;
 }
 
-static sp_status read_ids(reader *r, const json_t *array, const char *key, int64_t **list,
-                          size_t *count)
+static bool read_ids(reader *r, const json_t *array, const char *key, int64_t **list, size_t *count)
 {
     size_t size = json_array_size(array);
     if (size == 0) {
-        return SP_OK;
+        return true;
     }
     *list = sp_i_calloc(size, sizeof **list);
     if (*list == NULL) {
-        return SP_ERR_NO_MEMORY;
+        return false;
     }
     *count = size;
     for (size_t i = 0; i < size; i++) {
@@ -397,25 +385,23 @@ static sp_status read_ids(reader *r, const json_t *array, const char *key, int64
             r->settled[sample] = true;
         }
     }
-    return SP_OK;
+    return true;
 }
 
-static sp_status read_left_out(reader *r, const json_t *dropped, const json_t *delayed)
+static bool read_left_out(reader *r, const json_t *dropped, const json_t *delayed)
 {
     sp_packing *packing = r->packing;
     r->settled = sp_i_calloc(r->batch->count + 1, sizeof *r->settled);
     if (r->settled == NULL) {
-        return SP_ERR_NO_MEMORY;
+        return false;
     }
     for (size_t i = 0; i < packing->forward.slice_count; i++) {
         r->settled[packing->forward.slices[i].sample] = true;
     }
-    sp_status status = read_ids(r, dropped, "dropped", &packing->dropped, &packing->dropped_count);
-    if (status == SP_OK) {
-        status = read_ids(r, delayed, "delayed", &packing->delayed, &packing->delayed_count);
-    }
+    bool ok = read_ids(r, dropped, "dropped", &packing->dropped, &packing->dropped_count) &&
+              read_ids(r, delayed, "delayed", &packing->delayed, &packing->delayed_count);
     sp_i_free(r->settled);
-    return status;
+    return ok;
 }
 
 // Digits without sign or leading zeros, at most `max`; moves *text behind them.
@@ -461,7 +447,7 @@ static bool parse_action(const json_t *json, int chunks, sp_action *action)
     return (dot || chunks == 1) && text == json_string_value(json) + json_string_length(json);
 }
 
-static sp_status read_actions(reader *r, const json_t *array, size_t number, sp_stage_plan *stage)
+static bool read_actions(reader *r, const json_t *array, size_t number, sp_stage_plan *stage)
 {
     size_t count = json_array_size(array);
     for (size_t i = 0; i < count; i++) {
@@ -478,15 +464,15 @@ static sp_status read_actions(reader *r, const json_t *array, size_t number, sp_
                         json);
         } else if (!sp_stage_plan_add(stage, (sp_action_kind)action.kind, action.chunk,
                                       action.pack)) {
-            return SP_ERR_NO_MEMORY;
+            return false;
         } else {
             stage->actions[stage->count - 1].with_next = action.with_next;
         }
     }
-    return SP_OK;
+    return true;
 }
 
-static sp_status read_stage(reader *r, const json_t *json, size_t number, char *seen)
+static bool read_stage(reader *r, const json_t *json, size_t number, char *seen)
 {
     const sp_layout *layout = r->layout;
     char path[SP_JSON_PATH];
@@ -494,7 +480,7 @@ static sp_status read_stage(reader *r, const json_t *json, size_t number, char *
     sp_object object;
     sp_object_begin(&object, json, r->source, path, r->err);
     if (object.json == NULL) {
-        return SP_OK;
+        return true;
     }
     int messages = r->err->count + r->err->dropped;
     int64_t dp = required_int(&object, "dp", 0, layout->dp - 1);
@@ -502,32 +488,32 @@ static sp_status read_stage(reader *r, const json_t *json, size_t number, char *
     const json_t *actions = array_member(&object, "actions");
     sp_object_end(&object);
     if (r->err->count + r->err->dropped > messages) {
-        return SP_OK;
+        return true;
     }
     char *mark = &seen[(size_t)dp * (size_t)layout->pp + (size_t)pp];
     if (*mark != 0) {
         sp_error_in(r->err, SP_ERR_CONTENT, r->source, path, "dp %d pp %d stands twice", (int)dp,
                     (int)pp);
-        return SP_OK;
+        return true;
     }
     *mark = 1;
     return read_actions(r, actions, number, sp_plan_stage(r->plan, (int)dp, (int)pp));
 }
 
-static sp_status read_stages(reader *r, const json_t *array)
+static bool read_stages(reader *r, const json_t *array)
 {
     size_t pp = (size_t)r->layout->pp;
     size_t stages = (size_t)r->layout->dp * pp;
     char *seen = sp_i_calloc(stages, 1);
     if (seen == NULL) {
-        return SP_ERR_NO_MEMORY;
+        return false;
     }
-    sp_status status = SP_OK;
+    bool ok = true;
     size_t count = json_array_size(array);
-    for (size_t i = 0; i < count && status == SP_OK; i++) {
-        status = read_stage(r, json_array_get(array, i), i, seen);
+    for (size_t i = 0; i < count && ok; i++) {
+        ok = read_stage(r, json_array_get(array, i), i, seen);
     }
-    for (size_t i = 0; i < stages && r->err->status == SP_OK && status == SP_OK; i++) {
+    for (size_t i = 0; i < stages && r->err->status == SP_OK && ok; i++) {
         if (seen[i] == 0) {
             char path[SP_JSON_PATH];
             snprintf(path, sizeof path, "batches[%d].stages", r->index);
@@ -536,5 +522,5 @@ static sp_status read_stages(reader *r, const json_t *array)
         }
     }
     sp_i_free(seen);
-    return status;
+    return ok;
 }

@@ -63,6 +63,9 @@ static void write_samples(sp_writer *out, const sp_batch *batch)
                  (long long)batch->ids[i], (long long)batch->tokens[i]);
     }
     sp_write(out, "]");
+    if (batch != NULL && batch->documents > 0) {
+        sp_write(out, ", \"documents\": %zu", batch->documents);
+    }
 }
 
 static void write_slices(sp_writer *out, const sp_pack_list *list, const sp_pack *pack)

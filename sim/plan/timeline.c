@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/units.h"
 
 // How many shares each pipeline rank of a data-parallel rank has at most: one for each action that
 // all of them work for.
@@ -108,16 +109,11 @@ sp_status sp_timeline_init(sp_timeline *timeline, const sp_plan *plan, sp_error 
     return status;
 }
 
-static int64_t later(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 int64_t sp_rank_last_ns(const sp_rank_timeline *rank)
 {
     int64_t action_ns = rank->count > 0 ? rank->spans[rank->count - 1].end_ns : 0;
     size_t shares = rank->share_count;
-    return later(action_ns, shares > 0 ? rank->shares[shares - 1].span.end_ns : 0);
+    return sp_larger(action_ns, shares > 0 ? rank->shares[shares - 1].span.end_ns : 0);
 }
 
 // By start; the rest only settles ties.
@@ -162,10 +158,10 @@ void sp_timeline_finish(sp_timeline *timeline)
             rank->optimizer_end_ns = last_ns;
             rank->gather_end_ns = last_ns;
         }
-        timeline->makespan_ns = later(timeline->makespan_ns, last_ns);
-        timeline->iteration_ns = later(timeline->iteration_ns, rank->gather_end_ns);
+        timeline->makespan_ns = sp_larger(timeline->makespan_ns, last_ns);
+        timeline->iteration_ns = sp_larger(timeline->iteration_ns, rank->gather_end_ns);
     }
-    timeline->iteration_ns = later(timeline->iteration_ns, timeline->makespan_ns);
+    timeline->iteration_ns = sp_larger(timeline->iteration_ns, timeline->makespan_ns);
 }
 
 void sp_timeline_fini(sp_timeline *timeline)

@@ -43,8 +43,8 @@ typedef struct sp_rank_timeline {
     size_t copy_count;
     sp_share_span *shares; // owned by the timeline; in order of time
     size_t share_count;
-    // The tail after the last action: gradient reduction, optimizer, parameter gather; the parts
-    // that nothing hides.
+    // The epilogue after the last action: gradient reduction, optimizer, parameter gather; the
+    // parts that nothing hides.
     int64_t reduce_start_ns, reduce_end_ns, optimizer_end_ns, gather_end_ns;
 } sp_rank_timeline;
 
@@ -53,7 +53,7 @@ typedef struct sp_timeline {
     sp_rank_timeline *ranks; // ordered by dp, then pp
     size_t rank_count;
     int64_t makespan_ns;  // end of the last action other than a copy, and of the last share
-    int64_t iteration_ns; // end of the tail
+    int64_t iteration_ns; // end of the epilogue
     sp_span *span_store;
     sp_share_span *share_store;
     int *alike_store;
@@ -74,9 +74,9 @@ sp_status sp_timeline_init_alike(sp_timeline *timeline, const sp_plan *plan,
                                  const sp_alike_ranks *alike, sp_error *err);
 // When the rank's last action, and its last share, is over; 0 of a rank that ran none.
 int64_t sp_rank_last_ns(const sp_rank_timeline *rank);
-// When spans, copies and tails are there: orders the copies by their starts and takes makespan_ns
-// and iteration_ns from the ranks. A rank without a tail (gather_end_ns 0) gets one of no length
-// at its last action. O(actions * log copies).
+// When spans, copies and epilogues are there: orders the copies by their starts and takes
+// makespan_ns and iteration_ns from the ranks. A rank without an epilogue (gather_end_ns 0) gets
+// one of no length at its last action. O(actions * log copies).
 void sp_timeline_finish(sp_timeline *timeline);
 void sp_timeline_fini(sp_timeline *timeline);
 

@@ -33,6 +33,7 @@ typedef struct sp_strategy_spec {
     int64_t max_per_pack;   // lpfhp: samples in a row at most; 0: any number
     int64_t rank_tokens;    // dynamic groups: tokens of one data-parallel rank; 0: context / dp
     bool pack_rounds;       // hybrid-cp: samples of a round on the same ranks are one pack
+    bool attention_across;  // concat: a row attends as one sample
     int64_t chunk_tokens;   // chunkflow: ChunkSize; 0: 8192
     // slimpipe: tokens of a slice, 0: each row in schedule.slices; slimpack: long samples are cut
     // at multiples of it, 0: searched

@@ -38,6 +38,7 @@ static const setting settings[] = {
     NUMBER(max_per_pack, SP_I_MAX_SAMPLES),
     NUMBER(rank_tokens, INT32_MAX),
     SWITCH(pack_rounds, false),
+    SWITCH(attention_across, false),
     NUMBER(chunk_tokens, SP_MAX_LENGTH_TOKENS),
     NUMBER(slice_tokens, SP_MAX_LENGTH_TOKENS),
     NUMBER(time_limit_ms, INT32_MAX),

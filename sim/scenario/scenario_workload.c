@@ -7,11 +7,13 @@
 
 static const int64_t most_batch_tokens = 10000000000;
 
-const char *const sp_i_over_length_names[] = {"drop", "truncate", "error", NULL};
+const char *const sp_i_over_length_names[] = {"drop", "truncate", "error", "split", NULL};
 const char *const sp_i_order_names[] = {"shuffled", "file", NULL};
 
 // Indices into the names above are the enums' values.
-_Static_assert(SP_OVER_DROP == 0 && SP_OVER_TRUNCATE == 1 && SP_OVER_ERROR == 2, "over_length");
+_Static_assert(SP_OVER_DROP == 0 && SP_OVER_TRUNCATE == 1 && SP_OVER_ERROR == 2 &&
+                   SP_OVER_SPLIT == 3,
+               "over_length");
 _Static_assert(SP_ORDER_SHUFFLED == 0 && SP_ORDER_FILE == 1, "order");
 
 static void read_source(sp_i_scenario_reader *reader, sp_object *workload);

@@ -1,4 +1,4 @@
-#include "sim/schedule/offload.h"
+#include "sim/schedule/schedule.h"
 
 #include "sim/base/alloc.h"
 #include "sim/plan/depends.h"

@@ -1,6 +1,7 @@
 #include "sim/schedule/packflow.h"
 
 #include "sim/base/alloc.h"
+#include "sim/base/units.h"
 
 #define NEVER INT64_MAX
 
@@ -20,6 +21,7 @@ typedef struct rank {
     int64_t free_ns; // end of the last action
     int64_t held_bytes;
     size_t steps;
+    bool after_backward; // of forwards and backwards it ran a backward last
     choice next;
 } rank;
 
@@ -33,12 +35,16 @@ typedef struct run {
     int *vstage_of;    // [pp * chunks] by rank, then chunk
     int64_t *f_end_ns; // [vstages * forward]
     int64_t *b_end_ns; // [vstages * backward]
+    // [vstages] when the next forward and backward has all that it reads; NEVER: not known yet
+    int64_t *f_ready_ns, *b_ready_ns;
     // Tokens of the packs before each, [forward + 1], and what the backwards before each free,
     // [backward + 1]
     int64_t *tokens_before, *freed_before;
     sp_packflow_result *result;
 } run;
 
+static int64_t forward_ready_ns(const run *r, int v);
+static int64_t backward_ready_ns(const run *r, int v);
 static choice choose(const run *r, int k);
 static void start(run *r, int k);
 
@@ -59,14 +65,24 @@ static void choose_on(run *r, int k)
 static void choose_again(run *r, int k, const choice *started)
 {
     int v = started->vstage;
-    choose_on(r, k);
-    if (started->kind == SP_PACKFLOW_F && v + 1 < r->vstages &&
-        r->done[v + 1].forwards + 1 == r->done[v].forwards) {
-        choose_on(r, r->rank_of[v + 1]);
+    int other = v;
+    if (started->kind == SP_PACKFLOW_F) {
+        r->f_ready_ns[v] = forward_ready_ns(r, v);
+        r->b_ready_ns[v] = backward_ready_ns(r, v);
+        if (v + 1 < r->vstages && r->done[v + 1].forwards + 1 == r->done[v].forwards) {
+            other = v + 1;
+            r->f_ready_ns[other] = forward_ready_ns(r, other);
+        }
+    } else if (started->kind == SP_PACKFLOW_B) {
+        r->b_ready_ns[v] = backward_ready_ns(r, v);
+        if (v > 0 && r->done[v - 1].backwards + 1 == r->done[v].backwards) {
+            other = v - 1;
+            r->b_ready_ns[other] = backward_ready_ns(r, other);
+        }
     }
-    if (started->kind == SP_PACKFLOW_B && v > 0 &&
-        r->done[v - 1].backwards + 1 == r->done[v].backwards) {
-        choose_on(r, r->rank_of[v - 1]);
+    choose_on(r, k);
+    if (r->rank_of[other] != k) {
+        choose_on(r, r->rank_of[other]);
     }
 }
 
@@ -75,13 +91,20 @@ static void run_all(run *r)
 {
     size_t left = sp_packflow_length(r->job) * (size_t)r->job->layout->pp;
     int pp = r->job->layout->pp;
+    for (int v = 0; v < r->vstages; v++) {
+        r->f_ready_ns[v] = forward_ready_ns(r, v);
+        r->b_ready_ns[v] = NEVER;
+    }
     for (int k = 0; k < pp; k++) {
         choose_on(r, k);
     }
     for (; left > 0; left--) {
         int first = 0;
+        int64_t least_ns = r->next_ns[0];
         for (int k = 1; k < pp; k++) {
-            first = r->next_ns[k] < r->next_ns[first] ? k : first;
+            bool earlier = r->next_ns[k] < least_ns;
+            first = earlier ? k : first;
+            least_ns = earlier ? r->next_ns[k] : least_ns;
         }
         const choice next = r->ranks[first].next;
         SP_ASSERT(next.start_ns != NEVER);
@@ -125,6 +148,8 @@ sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_result *result
              .vstage_of = sp_i_arena_take(&work, vstages, sizeof *r.vstage_of),
              .f_end_ns = sp_i_arena_take(&work, job->forward * vstages, sizeof *r.f_end_ns),
              .b_end_ns = sp_i_arena_take(&work, job->backward * vstages, sizeof *r.b_end_ns),
+             .f_ready_ns = sp_i_arena_take(&work, vstages, sizeof *r.f_ready_ns),
+             .b_ready_ns = sp_i_arena_take(&work, vstages, sizeof *r.b_ready_ns),
              .tokens_before = add_up(&work, job->tokens, job->forward),
              .freed_before = add_up(&work, job->freed, job->backward),
              .result = result};
@@ -243,13 +268,9 @@ static bool is_exempt(const run *r, int k, int v)
            r->done[v].forwards <= (size_t)r->job->need[first->backwards];
 }
 
-static int64_t later(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-// A weight gradient runs while nothing else is ready, or where the forward that is ready, the last
-// chunk's of several, has no room without it.
+// Of a forward and a backward that are ready the other kind than the last goes first: with several
+// chunks, stages behind would else run out of forwards. A weight gradient runs while nothing else is
+// ready, or where the forward that is ready, the last chunk's of several, has no room without it.
 static choice choose(const run *r, int k)
 {
     int chunks = r->job->layout->chunks;
@@ -260,16 +281,16 @@ static choice choose(const run *r, int k)
     bool room = true;
     for (int chunk = chunks - 1; chunk >= 0; chunk--) {
         int v = r->vstage_of[k * chunks + chunk];
-        int64_t backward_ns = backward_ready_ns(r, v);
-        if (backward_ns != NEVER && later(backward_ns, free_ns) < backward.start_ns) {
-            backward.start_ns = later(backward_ns, free_ns);
+        int64_t backward_ns = r->b_ready_ns[v];
+        if (backward_ns != NEVER && sp_larger(backward_ns, free_ns) < backward.start_ns) {
+            backward.start_ns = sp_larger(backward_ns, free_ns);
             backward.vstage = v;
         }
-        int64_t forward_ns = forward_ready_ns(r, v);
-        if (forward_ns != NEVER && later(forward_ns, free_ns) < forward.start_ns) {
+        int64_t forward_ns = r->f_ready_ns[v];
+        if (forward_ns != NEVER && sp_larger(forward_ns, free_ns) < forward.start_ns) {
             bool has_room = fits(r, k, v);
             if (has_room || is_exempt(r, k, v)) {
-                forward.start_ns = later(forward_ns, free_ns);
+                forward.start_ns = sp_larger(forward_ns, free_ns);
                 forward.vstage = v;
             }
             room = room && (has_room || forward_ns > free_ns);
@@ -284,7 +305,9 @@ static choice choose(const run *r, int k)
         (!room || forward.start_ns > free_ns)) {
         return weight;
     }
-    return backward.start_ns <= forward.start_ns ? backward : forward;
+    bool forward_first = r->ranks[k].after_backward ? forward.start_ns <= backward.start_ns
+                                                    : forward.start_ns < backward.start_ns;
+    return forward_first ? forward : backward;
 }
 
 static void start(run *r, int k)
@@ -293,6 +316,7 @@ static void start(run *r, int k)
     rank *on = &r->ranks[k];
     choice c = on->next;
     progress *done = &r->done[c.vstage];
+    on->after_backward = c.kind == SP_PACKFLOW_W ? on->after_backward : c.kind == SP_PACKFLOW_B;
     size_t pack = c.kind == SP_PACKFLOW_F   ? done->forwards++
                   : c.kind == SP_PACKFLOW_B ? done->backwards++
                                             : done->weights++;
@@ -308,12 +332,12 @@ static void start(run *r, int k)
     if (job->room_bytes != NULL && c.kind == SP_PACKFLOW_F) {
         on->held_bytes += forward_bytes(job, c.vstage, pack);
         r->result->lacking_bytes =
-            later(r->result->lacking_bytes, on->held_bytes - job->room_bytes[k]);
+            sp_larger(r->result->lacking_bytes, on->held_bytes - job->room_bytes[k]);
     } else if (job->room_bytes != NULL &&
                c.kind == (job->w_ns != NULL ? SP_PACKFLOW_W : SP_PACKFLOW_B)) {
         on->held_bytes -= job->freed[pack] * job->token_bytes[c.vstage];
     }
-    r->result->makespan_ns = later(r->result->makespan_ns, on->free_ns);
+    r->result->makespan_ns = sp_larger(r->result->makespan_ns, on->free_ns);
     if (r->result->steps != NULL) {
         r->result->steps[(size_t)k * sp_packflow_length(job) + on->steps++] = (sp_packflow_step){
             (int32_t)pack, (int16_t)(c.vstage / job->layout->pp), (uint8_t)c.kind};

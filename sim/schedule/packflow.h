@@ -1,8 +1,8 @@
 // PackFlow: the order of SlimPack's packs (arXiv 2509.26246; a one-forward-one-backward order over
 // forward packs and backward packs that are different partitions of the same slices). Each rank
-// runs a backward as soon as one is ready, else the next forward as far as memory allows, and,
-// where the backward is split, weight gradients while it would be idle. Of several chunks on a rank
-// the one nearer to the loss goes first.
+// runs a backward and the next forward in turn where both are ready and memory allows, else the one
+// that is, and, where the backward is split, weight gradients while it would be idle. Of several
+// chunks on a rank the one nearer to the loss goes first.
 #ifndef SLIMPACK_SIM_SCHEDULE_PACKFLOW_H
 #define SLIMPACK_SIM_SCHEDULE_PACKFLOW_H
 
@@ -51,6 +51,12 @@ typedef struct sp_packflow_result {
     int64_t makespan_ns;
     int64_t lacking_bytes; // the most by which a rank exceeded its room, as any order does; 0: none
 } sp_packflow_result;
+
+// Of a pack whose forward runs again: the tokens whose activations would be as much as it keeps.
+static inline int64_t sp_packflow_kept(int64_t tokens, double kept_share)
+{
+    return (int64_t)((double)tokens * kept_share) + 1;
+}
 
 // Actions of one rank.
 size_t sp_packflow_length(const sp_packflow_job *job);

@@ -15,6 +15,7 @@ typedef struct ordering {
 typedef struct rank_job {
     sp_packflow_job job;
     int32_t *forward, *backward; // packs of the plan, in the rank's order
+    int32_t *again;              // [backward] the forward pack that runs again before it; -1: none
     sp_i_arena work;
 } rank_job;
 
@@ -78,6 +79,35 @@ static int32_t *find_needs(const ordering *o, rank_job *rank)
     return needs;
 }
 
+// A forward that runs again is counted with the backward behind it: the rank is ready for both at
+// the same time. Until then its pack keeps little.
+static void add_repeats(const ordering *o, rank_job *rank)
+{
+    const sp_pack_list *forward = &o->packing->forward;
+    const sp_pack_list *backward = sp_packing_backward(o->packing);
+    size_t vstages = (size_t)sp_layout_vstages(o->layout);
+    int64_t *tokens = (int64_t *)rank->job.tokens;
+    int64_t *freed = (int64_t *)rank->job.freed;
+    int64_t *b_ns = (int64_t *)rank->job.b_ns;
+    rank->again = sp_i_arena_take(&rank->work, rank->job.backward, sizeof *rank->again);
+    for (size_t k = 0; !rank->work.failed && k < rank->job.forward; k++) {
+        if (forward->packs[rank->forward[k]].runs_again) {
+            tokens[k] = sp_packflow_kept(tokens[k], o->costs->kept_share);
+        }
+    }
+    for (size_t k = 0; !rank->work.failed && k < rank->job.backward; k++) {
+        int32_t pack = o->forward_pack == NULL
+                           ? rank->backward[k]
+                           : o->forward_pack[backward->packs[rank->backward[k]].first_slice];
+        bool again = forward->packs[pack].runs_again;
+        rank->again[k] = again ? pack : -1;
+        freed[k] = again ? sp_packflow_kept(freed[k], o->costs->kept_share) : freed[k];
+        for (size_t v = 0; again && v < vstages; v++) {
+            b_ns[k * vstages + v] += o->costs->pack_f_ns[(size_t)pack * vstages + v];
+        }
+    }
+}
+
 // False without memory.
 static bool make_rank(const ordering *o, int dp, rank_job *rank)
 {
@@ -105,6 +135,7 @@ static bool make_rank(const ordering *o, int dp, rank_job *rank)
     job->tokens = tokens_of(work, &o->packing->forward, rank->forward, job->forward);
     job->freed = tokens_of(work, backward, rank->backward, job->backward);
     job->need = find_needs(o, rank);
+    add_repeats(o, rank);
     return !work->failed;
 }
 
@@ -120,8 +151,11 @@ static bool write_stages(const rank_job *rank, const sp_packflow_step *steps, in
             bool forward = step.kind == SP_PACKFLOW_F;
             sp_action_kind kind =
                 forward || rank->job.w_ns != NULL ? split[step.kind] : SP_ACTION_B;
-            ok = sp_stage_plan_add(stage, kind, step.chunk,
-                                   (forward ? rank->forward : rank->backward)[step.pack]);
+            if (step.kind == SP_PACKFLOW_B && rank->again[step.pack] >= 0) {
+                ok = sp_stage_plan_add(stage, SP_ACTION_R, step.chunk, rank->again[step.pack]);
+            }
+            ok = ok && sp_stage_plan_add(stage, kind, step.chunk,
+                                         (forward ? rank->forward : rank->backward)[step.pack]);
         }
     }
     return ok;

@@ -183,7 +183,7 @@ static sp_status generate_ranks(const sp_i_schedule_job *all)
 void sp_i_schedule_add(sp_i_schedule_job *job, int pp_rank, sp_action_kind kind, int chunk,
                        int microbatch, int slice)
 {
-    bool back = kind == SP_ACTION_B || kind == SP_ACTION_I || kind == SP_ACTION_W;
+    bool back = sp_action_is_backward((sp_action){.kind = (uint8_t)kind});
     int place = back ? job->first[microbatch + 1] - 1 - slice : job->first[microbatch] + slice;
     sp_stage_plan *stage = sp_plan_stage(job->plan, job->dp_rank, pp_rank);
     int32_t pack = (back ? job->backward : job->forward)[place];

@@ -1,5 +1,6 @@
 #include <stdlib.h>
 
+#include "sim/base/units.h"
 #include "sim/schedule/v_order.h"
 
 static int by_time(const void *a, const void *b)
@@ -25,11 +26,6 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static int64_t most(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 // When `op` must have ended for all that waits for it to keep its start.
 static int64_t latest_end(const sp_i_v_order *order, sp_i_v_op op, int64_t deadline_ns)
 {
@@ -52,7 +48,7 @@ static int64_t earliest_start(const sp_i_v_order *order, sp_i_v_op op)
     for (int k = 0; k < count; k++) {
         int vstage = sp_i_v_describe(order->setting, ids[k]).vstage;
         int64_t lag_ns = sp_i_v_lag_ns(order->setting, vstage, op.vstage);
-        earliest_ns = most(earliest_ns, end_of(order, ids[k]) + lag_ns);
+        earliest_ns = sp_larger(earliest_ns, end_of(order, ids[k]) + lag_ns);
     }
     return earliest_ns;
 }
@@ -65,7 +61,7 @@ static int64_t unit_of(const sp_i_v_order *order, size_t id)
 // Does operation `passed`, that runs at memory `level`, fit under the cap?
 static bool fits(const sp_i_v_order *order, size_t passed, int64_t level)
 {
-    return level + most(unit_of(order, passed), 0) <= order->setting->cap;
+    return level + sp_larger(unit_of(order, passed), 0) <= order->setting->cap;
 }
 
 // Takes the operation at place `from` of a rank to place `to`.
@@ -137,7 +133,7 @@ static void move_left(sp_i_v_order *order, size_t id)
                            !fits(order, id, order->held[base + k])))) {
             break;
         }
-        int64_t from = k > 0 ? most(earliest, end_of(order, list[k - 1])) : earliest;
+        int64_t from = k > 0 ? sp_larger(earliest, end_of(order, list[k - 1])) : earliest;
         if (from + op.duration_ns <= until) {
             best = k;
             best_ns = from;

@@ -1,5 +1,5 @@
 // The dependency graph of a plan in igraph, built from the rules of execution and not from the
-// lowering: for the independent check of the engine, the naming of a cycle, the critical path and
+// walk: for the independent check of the engine, the naming of a cycle, the critical path and
 // GraphML. Costs far more than a simulation; never on the fast path.
 #ifndef SLIMPACK_SIM_VERIFY_DEPENDENCY_GRAPH_H
 #define SLIMPACK_SIM_VERIFY_DEPENDENCY_GRAPH_H

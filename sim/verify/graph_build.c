@@ -1,3 +1,5 @@
+#include <pthread.h>
+
 #include "sim/verify/graph_private.h"
 
 // Vertex v waits for `from` - 1; 0: for nothing.
@@ -287,6 +289,23 @@ static void connect(sp_i_builder *b, size_t v)
     }
 }
 
+// The list of what igraph frees on an error is one for all threads (but where it was built with
+// IGRAPH_THREAD_SAFE), and so is the handler of errors, without which they abort the process.
+static pthread_mutex_t igraph_lock = PTHREAD_MUTEX_INITIALIZER;
+static igraph_error_handler_t *igraph_handler;
+
+void sp_i_igraph_begin(void)
+{
+    pthread_mutex_lock(&igraph_lock);
+    igraph_handler = igraph_set_error_handler(igraph_error_handler_ignore);
+}
+
+void sp_i_igraph_end(void)
+{
+    igraph_set_error_handler(igraph_handler);
+    pthread_mutex_unlock(&igraph_lock);
+}
+
 sp_status sp_i_igraph_failed(sp_error *err, const char *what, igraph_error_t code)
 {
     return sp_error_set(err, code == IGRAPH_ENOMEM ? SP_ERR_NO_MEMORY : SP_ERR_INTERNAL,
@@ -325,10 +344,9 @@ static sp_status build(sp_i_builder *b, sp_error *err)
     if (b->work.failed) {
         return sp_error_no_memory(err, "the dependency graph");
     }
-    // igraph aborts the process on errors unless told to return them.
-    igraph_error_handler_t *previous = igraph_set_error_handler(igraph_error_handler_ignore);
+    sp_i_igraph_begin();
     igraph_error_t code = sp_i_structure_create(s, &s->graph);
-    igraph_set_error_handler(previous);
+    sp_i_igraph_end();
     s->has_graph = code == IGRAPH_SUCCESS;
     return s->has_graph ? SP_OK : sp_i_igraph_failed(err, "building the graph", code);
 }
@@ -359,7 +377,9 @@ void sp_structure_free(sp_structure *s)
         return;
     }
     if (s->has_graph) {
+        sp_i_igraph_begin();
         igraph_destroy(&s->graph);
+        sp_i_igraph_end();
     }
     sp_i_free(s->vertices);
     sp_i_free(s->edges);

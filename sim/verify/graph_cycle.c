@@ -100,7 +100,7 @@ static void describe(const sp_structure *s, const igraph_vector_int_t *cycle, ch
 
 sp_status sp_structure_cycle(sp_structure *s, const char *source, sp_error *err)
 {
-    igraph_error_handler_t *previous = igraph_set_error_handler(igraph_error_handler_ignore);
+    sp_i_igraph_begin();
     igraph_bool_t acyclic = true;
     igraph_vector_int_t cycle;
     char text[SP_ERROR_TEXT - 80] = "";
@@ -115,7 +115,7 @@ sp_status sp_structure_cycle(sp_structure *s, const char *source, sp_error *err)
             igraph_vector_int_destroy(&cycle);
         }
     }
-    igraph_set_error_handler(previous);
+    sp_i_igraph_end();
     if (code != IGRAPH_SUCCESS) {
         return sp_i_igraph_failed(err, "finding a cycle", code);
     }

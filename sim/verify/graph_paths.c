@@ -45,7 +45,7 @@ static sp_status longest_paths(sp_structure *s, path_times *times, sp_error *err
         path_times_fini(times);
         return sp_error_no_memory(err, "longest paths");
     }
-    igraph_error_handler_t *previous = igraph_set_error_handler(igraph_error_handler_ignore);
+    sp_i_igraph_begin();
     igraph_vector_int_t order = {0};
     igraph_vector_int_t incident = {0};
     igraph_error_t code = igraph_vector_int_init(&order, 0);
@@ -63,7 +63,7 @@ static sp_status longest_paths(sp_structure *s, path_times *times, sp_error *err
     }
     igraph_vector_int_destroy(&incident);
     igraph_vector_int_destroy(&order);
-    igraph_set_error_handler(previous);
+    sp_i_igraph_end();
     for (size_t v = 0; v < n; v++) {
         times->makespan_ns =
             times->end_ns[v] > times->makespan_ns ? times->end_ns[v] : times->makespan_ns;
@@ -108,7 +108,7 @@ sp_status sp_structure_critical_path(sp_structure *s, sp_critical_step **steps, 
             break;
         }
     }
-    igraph_error_handler_t *previous = igraph_set_error_handler(igraph_error_handler_ignore);
+    sp_i_igraph_begin();
     igraph_vector_int_t incident = {0};
     bool ok = igraph_vector_int_init(&incident, 0) == IGRAPH_SUCCESS;
     while (ok && at < s->vertex_count) {
@@ -137,7 +137,7 @@ sp_status sp_structure_critical_path(sp_structure *s, sp_critical_step **steps, 
         at = next;
     }
     igraph_vector_int_destroy(&incident);
-    igraph_set_error_handler(previous);
+    sp_i_igraph_end();
     path_times_fini(&times);
     if (!ok) {
         sp_i_free(*steps);
@@ -206,7 +206,7 @@ sp_status sp_structure_graphml(sp_structure *s, FILE *file, sp_error *err)
     if (status != SP_OK) {
         return status;
     }
-    igraph_error_handler_t *handler = igraph_set_error_handler(igraph_error_handler_ignore);
+    sp_i_igraph_begin();
     igraph_attribute_table_t *table = igraph_set_attribute_table(&igraph_cattribute_table);
     sp_structure with = *s;
     igraph_error_t code = sp_i_structure_create(s, &with.graph);
@@ -221,7 +221,7 @@ sp_status sp_structure_graphml(sp_structure *s, FILE *file, sp_error *err)
         status = sp_i_igraph_failed(err, "writing GraphML", code);
     }
     igraph_set_attribute_table(table);
-    igraph_set_error_handler(handler);
+    sp_i_igraph_end();
     path_times_fini(&times);
     return status;
 }

@@ -45,6 +45,10 @@ struct sp_structure {
     size_t edge_count, edge_capacity;
 };
 
+// Between them igraph is used, by one thread at a time; its errors are returned.
+void sp_i_igraph_begin(void);
+void sp_i_igraph_end(void);
+
 // A failure inside igraph as an error of ours.
 sp_status sp_i_igraph_failed(sp_error *err, const char *what, igraph_error_t code);
 

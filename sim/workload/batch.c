@@ -14,6 +14,7 @@ typedef struct sample {
     int64_t id;
     int64_t tokens;
     bool truncated;
+    bool split;       // first piece of a longer sample
     bool second_pass; // or a later one
     int64_t dropped;  // samples dropped so far, of a distribution
 } sample;
@@ -26,6 +27,7 @@ typedef struct sampler {
     bool second_pass;
     int64_t drawn; // running number of drawn samples
     int64_t dropped;
+    sample rest; // of a sample in pieces; no tokens: none
 } sampler;
 
 static sp_status check_spec(const sp_workload_spec *spec, sp_error *err);
@@ -92,6 +94,36 @@ sp_status sp_batch_pick(const sp_batch *batch, const int64_t *index, size_t coun
         put_sample(picked, i, batch, (size_t)index[i]);
     }
     return status;
+}
+
+sp_status sp_batch_concatenate(const sp_batch *batch, int64_t context, bool across, sp_batch *cut,
+                               sp_error *err)
+{
+    // Every row may cut one sample.
+    size_t rows = (size_t)(batch->total_tokens / context) + 1;
+    sp_status status = batch_of(batch->count + rows, cut, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    cut->count = 0;
+    cut->total_tokens = batch->total_tokens;
+    cut->documents = batch->count;
+    int64_t room = 0; // in the row
+    for (size_t i = 0; i < batch->count; i++) {
+        for (int64_t left = batch->tokens[i]; left > 0;) {
+            bool begins = room == 0;
+            room = begins ? context : room;
+            int64_t tokens = left < room ? left : room;
+            bool begins_sample = begins || !across;
+            cut->count += begins_sample;
+            cut->ids[cut->count - 1] = begins_sample ? batch->ids[i] : cut->ids[cut->count - 1];
+            cut->tokens[cut->count - 1] += tokens;
+            cut->cut_tokens += left < batch->tokens[i] ? tokens : 0;
+            left -= tokens;
+            room -= tokens;
+        }
+    }
+    return SP_OK;
 }
 
 void sp_batches_fini(sp_batches *batches)
@@ -171,13 +203,19 @@ static sp_status too_long(const sp_workload_spec *spec, const char *where, int64
                        (long long)spec->context);
 }
 
+static bool takes_any_length(const sp_workload_spec *spec)
+{
+    return spec->context <= 0 || spec->over_length == SP_OVER_TRUNCATE ||
+           spec->over_length == SP_OVER_SPLIT;
+}
+
 static sp_status check_list(const sp_workload_spec *spec, int64_t *dropped, sp_error *err)
 {
     const sp_lengths *lengths = spec->lengths;
     if (lengths->count == 0) {
         return sp_error_set(err, SP_ERR_CONTENT, "%s: holds no lengths", source_of(spec));
     }
-    if (spec->context <= 0 || spec->over_length == SP_OVER_TRUNCATE) {
+    if (takes_any_length(spec)) {
         return SP_OK;
     }
     for (size_t i = 0; i < lengths->count; i++) {
@@ -217,7 +255,7 @@ static double share_kept(const sp_distribution *distribution, int64_t context)
 
 static sp_status check_distribution(const sp_workload_spec *spec, sp_error *err)
 {
-    if (spec->context <= 0 || spec->over_length == SP_OVER_TRUNCATE) {
+    if (takes_any_length(spec)) {
         return SP_OK;
     }
     int64_t longest = sp_distribution_quantile(spec->distribution, nextafter(1, 0));
@@ -244,8 +282,7 @@ static sp_status check_context(const sp_workload_spec *spec, int64_t *dropped, s
     if (spec->distribution != NULL) {
         return check_distribution(spec, err);
     }
-    if (spec->context > 0 && spec->uniform_tokens > spec->context &&
-        spec->over_length != SP_OVER_TRUNCATE) {
+    if (!takes_any_length(spec) && spec->uniform_tokens > spec->context) {
         return too_long(spec, "every sample", spec->uniform_tokens, err);
     }
     return SP_OK;
@@ -312,15 +349,21 @@ static sample draw(sampler *from)
 static sample next_sample(sampler *from)
 {
     const sp_workload_spec *spec = from->spec;
-    sample drawn = draw(from);
+    sample drawn = from->rest.tokens > 0 ? from->rest : draw(from);
     if (spec->context > 0 && spec->over_length == SP_OVER_DROP) {
         while (drawn.tokens > spec->context) {
             from->dropped += spec->distribution != NULL;
             drawn = draw(from);
         }
     }
-    drawn.truncated = spec->context > 0 && drawn.tokens > spec->context;
-    drawn.tokens = drawn.truncated ? spec->context : drawn.tokens;
+    bool over = spec->context > 0 && drawn.tokens > spec->context;
+    bool splits = spec->over_length == SP_OVER_SPLIT;
+    bool goes_on = from->rest.tokens > 0;
+    from->rest = drawn;
+    from->rest.tokens = over && splits ? drawn.tokens - spec->context : 0;
+    drawn.truncated = over && !splits;
+    drawn.split = over && splits && !goes_on;
+    drawn.tokens = over ? spec->context : drawn.tokens;
     drawn.second_pass = from->second_pass;
     drawn.dropped = from->dropped;
     from->drawn++;
@@ -371,6 +414,7 @@ static sp_status fill_batch(sampler *from, sample *pending, sp_batches *batches,
         batch->total_tokens += pending->tokens;
         batches->context = pending->tokens > batches->context ? pending->tokens : batches->context;
         batches->truncated += pending->truncated;
+        batches->split += pending->split;
         batches->wrapped = batches->wrapped || pending->second_pass;
         batches->dropped = count_dropped ? pending->dropped : batches->dropped;
         *pending = next_sample(from);

@@ -10,7 +10,12 @@
 #include "sim/workload/distribution.h"
 #include "sim/workload/lengths.h"
 
-typedef enum sp_over_length { SP_OVER_DROP, SP_OVER_TRUNCATE, SP_OVER_ERROR } sp_over_length;
+typedef enum sp_over_length {
+    SP_OVER_DROP,
+    SP_OVER_TRUNCATE,
+    SP_OVER_ERROR,
+    SP_OVER_SPLIT // pieces of up to the context, each a sample that does not see the others
+} sp_over_length;
 typedef enum sp_order { SP_ORDER_SHUFFLED, SP_ORDER_FILE } sp_order;
 
 // Exactly one source: lengths (a list, not owned), distribution, or uniform_tokens > 0.
@@ -33,6 +38,8 @@ typedef struct sp_batch {
     int64_t *tokens; // after truncation
     size_t count;
     int64_t total_tokens;
+    size_t documents;   // that sp_batch_concatenate made these of; 0: each sample is one
+    int64_t cut_tokens; // of them, of pieces that do not see the beginning of their document
 } sp_batch;
 
 void sp_batch_fini(sp_batch *batch);
@@ -47,13 +54,21 @@ sp_status sp_batch_join(const sp_batch *front, const sp_batch *back, sp_batch *j
 sp_status sp_batch_pick(const sp_batch *batch, const int64_t *index, size_t count, sp_batch *picked,
                         sp_error *err);
 
+// The samples joined one after the other and cut into rows of `context` tokens, as pretraining
+// does: what is cut off a sample is one of its own in the next row, which does not see the first
+// part. No token is lost. `across`: each row is one sample, with the id of the first in it. The
+// caller frees them.
+sp_status sp_batch_concatenate(const sp_batch *batch, int64_t context, bool across, sp_batch *cut,
+                               sp_error *err);
+
 typedef struct sp_batches {
     sp_batch *batch;
     int count;
     int64_t context; // as given, or the longest sample drawn
     int64_t dropped; // samples over the context, dropped before batches were formed
     int64_t truncated;
-    bool wrapped; // the list was shorter than the batches: it was started again (reshuffled)
+    int64_t split; // samples over the context, in pieces
+    bool wrapped;  // the list was shorter than the batches: it was started again (reshuffled)
 } sp_batches;
 
 SP_API void sp_batches_fini(sp_batches *batches);

@@ -11,6 +11,7 @@ static sp_status resolve(sp_i_evaluation *ev, sp_error *err);
 static void warn_of_batches(sp_result *result, const sp_batches *batches);
 static void warn_of_delayed(sp_i_evaluation *ev, sp_status status);
 static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing);
+static void warn_of_repeats(sp_i_evaluation *ev, const sp_plan *plan);
 static sp_status evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *batch,
                                 int64_t context, sp_error *err);
 static sp_status evaluate_plan(sp_i_evaluation *ev, int index, const sp_plan *plan, sp_error *err);
@@ -75,6 +76,10 @@ static void warn_of_batches(sp_result *result, const sp_batches *batches)
     if (batches->truncated > 0) {
         sp_warnings_add(&result->warnings, "samples longer than the context, truncated: %lld",
                         (long long)batches->truncated);
+    }
+    if (batches->split > 0) {
+        sp_warnings_add(&result->warnings, "samples longer than the context, split: %lld",
+                        (long long)batches->split);
     }
     if (batches->wrapped) {
         sp_warnings_add(&result->warnings,
@@ -189,17 +194,25 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
     const sp_schedule_spec *schedule = &scenario->schedule;
     if (scenario->uniform) {
         int slices = sp_schedule_traits_of(schedule->kind).sliced ? schedule->slices : 1;
-        return sp_packing_uniform_sliced(&step->packing, &step->uniform, scenario->layout.dp,
+        return sp_packing_uniform_sliced(&step->packing, &step->own, scenario->layout.dp,
                                          scenario->microbatches, slices, err);
     }
     const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
+    sp_status status = SP_OK;
+    if (strategy->joins_documents) {
+        status = sp_batch_concatenate(batch, context, scenario->strategy.attention_across,
+                                      &step->own, err);
+        batch = &step->own;
+    }
     const sp_strategy_input input = {.scenario = scenario,
                                      .batch = batch,
                                      .carried = ev->carried.count,
                                      .context = context,
                                      .cost = &steps->trial,
                                      .threads = steps->options->threads};
-    sp_status status = strategy->pack(&input, &step->packing, err);
+    if (status == SP_OK) {
+        status = strategy->pack(&input, &step->packing, err);
+    }
     if (status != SP_OK) {
         return status;
     }
@@ -237,7 +250,7 @@ void sp_i_step_fini(sp_i_step *step)
     sp_step_costs_fini(&step->costs);
     sp_plan_fini(&step->plan);
     sp_packing_fini(&step->packing);
-    sp_batch_fini(&step->uniform);
+    sp_batch_fini(&step->own);
 }
 
 // A plan that exists already.
@@ -264,11 +277,28 @@ static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *
 {
     sp_i_step_count(&ev->steps, plan->packing, facts);
     warn_of_idle_ranks(ev, plan->packing);
+    warn_of_repeats(ev, plan);
     if (plan->packing->dropped_count + plan->packing->delayed_count > 0) {
         ev->steps.result->lossless = false;
     }
     sp_status status = sp_i_step_simulate(&ev->steps, index, plan, costs, facts, err);
     return status == SP_OK ? diagnose_oom(ev, plan->packing, err) : status;
+}
+
+// What a strategy does where memory is short, unless its order always does.
+static void warn_of_repeats(sp_i_evaluation *ev, const sp_plan *plan)
+{
+    const sp_pack_list *packs = &plan->packing->forward;
+    size_t again = 0;
+    for (size_t k = 0; k < packs->count; k++) {
+        again += packs->packs[k].runs_again;
+    }
+    if (again > 0) {
+        sp_warnings_add(&ev->steps.result->warnings,
+                        "memory is short: %zu of %zu packs run their forward again before their "
+                        "backward",
+                        again, packs->count);
+    }
 }
 
 static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing)

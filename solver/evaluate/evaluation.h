@@ -17,7 +17,7 @@ typedef struct sp_i_evaluation {
 
 // A batch on its way. The plan refers to the packing: it stays where it is.
 typedef struct sp_i_step {
-    sp_batch uniform;
+    sp_batch own; // of uniform costs, or of joined documents
     sp_packing packing;
     sp_plan plan;
     sp_step_costs costs;

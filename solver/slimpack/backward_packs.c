@@ -32,13 +32,14 @@ static bool add_need(sp_i_needs *needs, size_t pack)
 }
 
 // The first backward pack of a block has slices of its last forward pack.
-bool sp_i_backward_mirror(const uint8_t *tied, sp_packing *packing, sp_i_needs *needs)
+bool sp_i_backward_mirror(const uint8_t *tied, int retained, sp_packing *packing, sp_i_needs *needs)
 {
-    const sp_pack_list *forward = &packing->forward;
+    sp_pack_list *forward = &packing->forward;
     bool ok = true;
     for (size_t block = 0; ok && block < forward->count;) {
         size_t end = block_end(tied, block);
         for (size_t k = end; ok && k > block; k--) {
+            forward->packs[k - 1].runs_again = retained > 0 && end - k >= (size_t)retained;
             ok = add_need(needs, end - 1) &&
                  sp_i_add_pack(packing->batch, forward, &forward->packs[k - 1], &packing->backward);
         }

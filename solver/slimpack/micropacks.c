@@ -210,7 +210,7 @@ sp_status sp_i_micropacks_make(const sp_i_work *work, const sp_batch *batch,
                  .slice_tokens = shape->slice_tokens};
     bool ok = prepare(&f, shape) && fill_all(&f, shape) &&
               (shape->regrouped ? sp_i_backward_regroup(work, shape, f.tied, packing, needs)
-                                : sp_i_backward_mirror(f.tied, packing, needs));
+                                : sp_i_backward_mirror(f.tied, shape->retained, packing, needs));
     sp_i_arena_free(&f.memory);
     sp_i_free(f.tied);
     return ok ? SP_OK : sp_error_no_memory(err, "micro packs");
@@ -221,6 +221,9 @@ static bool append(const sp_pack_list *from, const sp_batch *batch, sp_pack_list
     bool ok = true;
     for (size_t k = 0; ok && k < from->count; k++) {
         ok = sp_i_add_pack(batch, from, &from->packs[k], to);
+        if (ok) {
+            to->packs[to->count - 1].runs_again = from->packs[k].runs_again;
+        }
     }
     return ok;
 }

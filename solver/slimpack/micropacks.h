@@ -26,6 +26,9 @@ typedef struct sp_i_shape {
     sp_i_taper backward;  // its taper
     double shorts_first;  // share of the short samples' work that comes before the long samples
     int64_t slice_tokens; // long samples are cut at multiples of it
+    // Packs at the end of each block (below) that keep their activations; the forwards of the
+    // others run again before their backwards, which mirror the forward packs. 0: all keep them.
+    int retained;
 } sp_i_shape;
 
 // Cumulative targets of packs by a taper, in the unit of `total`: target[packs of the taper].
@@ -45,7 +48,8 @@ typedef struct sp_i_needs {
 // are false when memory runs out.
 
 // One backward pack for each forward pack.
-bool sp_i_backward_mirror(const uint8_t *tied, sp_packing *packing, sp_i_needs *needs);
+bool sp_i_backward_mirror(const uint8_t *tied, int retained, sp_packing *packing,
+                          sp_i_needs *needs);
 
 // Packs of the backward work that the shape's backward taper asks for. Where one ends inside a
 // slice of a cut sample, the slice becomes two, in its forward pack as well.

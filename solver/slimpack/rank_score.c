@@ -136,6 +136,30 @@ static void fill_tokens(const sp_pack_list *list, int64_t *tokens)
     }
 }
 
+// Forwards that run again, where backward packs mirror forward packs block by block, each of which
+// needs its last pack.
+static void add_repeats(sp_i_rank_scorer *s, const sp_packing *packing, const int32_t *need,
+                        int64_t *freed)
+{
+    size_t vstages = (size_t)sp_layout_vstages(s->cost.layout);
+    size_t nf = packing->forward.count;
+    double share = sp_pack_memory_kept_share(&s->memory, s->cost.layout);
+    int64_t *b_ns = s->times + nf * vstages;
+    size_t block = 0;
+    for (size_t j = 0; j < packing->backward.count; j++) {
+        block = j > 0 && need[j] != need[j - 1] ? j : block;
+        size_t k = (size_t)need[j] - (j - block);
+        if (!packing->forward.packs[k].runs_again) {
+            continue;
+        }
+        s->tokens[k] = sp_packflow_kept(s->tokens[k], share);
+        freed[j] = s->tokens[k];
+        for (size_t v = 0; v < vstages; v++) {
+            b_ns[j * vstages + v] += s->times[k * vstages + v];
+        }
+    }
+}
+
 static sp_status fill_memory(sp_i_rank_scorer *s, const sp_packing *packing, bool split,
                              sp_error *err)
 {
@@ -176,6 +200,9 @@ sp_status sp_i_rank_score(sp_i_rank_scorer *scorer, const sp_packing *packing, c
     }
     if (status != SP_OK) {
         return status;
+    }
+    if (scorer->fullest[packing->forward.packs[0].dp_first].again_tokens > 0) {
+        add_repeats(scorer, packing, need, freed);
     }
     sp_packflow_job job = {
         .layout = layout,

@@ -42,9 +42,9 @@ static sp_status try_shape(sp_i_shape_search *search, const sp_i_rank_samples *s
         status =
             sp_i_rank_score(search->scorer, &packing, needs.pack, search->split, &tried->out, err);
     }
-    search->effort -=
-        (int64_t)(packing.forward.count + packing.backward.count) * sp_layout_vstages(layout) +
-        (int64_t)(samples->count / SAMPLES_PER_ACTION);
+    size_t actions = packing.forward.count + (search->split ? 2 : 1) * packing.backward.count;
+    search->effort -= (int64_t)actions * sp_layout_vstages(layout) +
+                      (int64_t)(samples->count / SAMPLES_PER_ACTION);
     sp_i_free(needs.pack);
     sp_packing_fini(&packing);
     return status;
@@ -275,6 +275,7 @@ static sp_status try_starts(sp_i_shape_search *search, const sp_i_rank_samples *
                                            {0.17, 0.02, 0.3}, {0.0, 0.25, 0.0}, {0.0, 1.5, 0.0}};
     double packs = best_count(search, samples, work_s);
     sp_i_shape shape = {.shorts_first = 0.5,
+                        .retained = search->retained,
                         .slice_tokens =
                             search->slice_tokens > 0 ? search->slice_tokens : LEAST_SLICE};
     set_rates(search, samples, &shape.forward);

@@ -50,6 +50,7 @@ typedef struct sp_i_shape_search {
     bool split;           // input and weight gradients apart
     bool taper;           // packs may grow and shrink; otherwise all have equal work
     int64_t slice_tokens; // 0: searched as well
+    int retained;         // of the shapes (micropacks.h)
     int64_t effort;       // left: actions that may be timed, of all virtual stages
     uint64_t seed;        // of its random ways
     int64_t enough_ns;    // a shape that is as fast ends the search; 0: none is

@@ -11,45 +11,80 @@
 
 // ---- without a pipeline: ranks merged for each sample by itself ----
 
+enum {
+    LEAST_RANK_TOKENS = 2048,
+    FEW_SAMPLES = 32, // a rank, each of which may be a pack of its own
+};
+
+// The best packs so far.
+typedef struct nested {
+    const sp_strategy_input *input;
+    double deadline_s; // 0: none
+    sp_packing *packing;
+    sp_packflow_outcome *outcome;
+} nested;
+
 // Packs as a strategy makes them, judged, where it makes any.
-static sp_status try_packs(const sp_strategy_input *input, int64_t rank_tokens, sp_packing *packing,
-                           sp_packflow_outcome *outcome, sp_error *err)
+static sp_status try_packs(const nested *n, sp_strategy_pack_function pack, int64_t rank_tokens,
+                           sp_error *err)
 {
     sp_error own;
     sp_packing tried;
     sp_packflow_outcome judged;
-    sp_scenario scenario = *input->scenario;
-    sp_strategy_input with = *input;
+    sp_scenario scenario = *n->input->scenario;
+    sp_strategy_input with = *n->input;
     scenario.strategy.rank_tokens = rank_tokens;
+    scenario.strategy.pack_rounds = false;
+    scenario.schedule.slices = 1;
     with.scenario = &scenario;
     sp_error_clear(&own);
-    sp_status status = sp_i_pack_bytescale(&with, &tried, &own);
+    sp_status status = pack(&with, &tried, &own);
     if (status != SP_OK) {
         return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;
     }
-    status = sp_step_judge(input, &tried, &judged, err);
-    bool better = status == SP_OK && sp_packflow_is_better(&judged, outcome);
-    sp_packing_fini(better ? packing : &tried);
+    status = sp_step_judge(n->input, &tried, &judged, err);
+    bool better = status == SP_OK && sp_packflow_is_better(&judged, n->outcome);
+    sp_packing_fini(better ? n->packing : &tried);
     if (better) {
-        *packing = tried;
-        *outcome = judged;
+        *n->packing = tried;
+        *n->outcome = judged;
     }
     return status;
 }
 
-// Ranks that are merged for a long sample run short ones apart, as ByteScale packs them: with a
-// pipeline they would have to agree on an order. Without one the better of both is taken.
-static sp_status try_nested_groups(const sp_strategy_input *input, sp_packing *packing,
-                                   sp_packflow_outcome *outcome, sp_error *err)
+static sp_status try_budget(const nested *n, int64_t rank_tokens, sp_error *err)
 {
-    const sp_layout *layout = &input->scenario->layout;
-    int64_t longest = sp_batch_longest(input->batch);
-    sp_status status = SP_OK;
-    if (layout->pp > 1 || layout->dp == 1 || !input->scenario->strategy.dp_merge) {
+    if (n->deadline_s > 0.0 && sp_clock_s() > n->deadline_s) {
         return SP_OK;
     }
+    sp_status status = try_packs(n, sp_i_pack_bytescale, rank_tokens, err);
+    if (status == SP_OK &&
+        n->input->batch->count <= FEW_SAMPLES * (size_t)n->input->scenario->layout.dp) {
+        status = try_packs(n, sp_i_pack_hybrid_cp, rank_tokens, err);
+    }
+    return status;
+}
+
+// Ranks that are merged for a long sample run short ones apart, as ByteScale packs them, or each
+// sample as a pack of its own, as Megatron's hybrid CP does: with a pipeline they would have to
+// agree on an order. Without one the best is taken, of several budgets of tokens a rank.
+static sp_status try_nested_groups(const nested *n, sp_error *err)
+{
+    const sp_layout *layout = &n->input->scenario->layout;
+    int64_t longest = sp_batch_longest(n->input->batch);
+    sp_status status = SP_OK;
+    if (layout->pp > 1 || layout->dp == 1 || !n->input->scenario->strategy.dp_merge) {
+        return SP_OK;
+    }
+    // Equal cuts of the samples in batch order: packs with long samples among short ones hide more
+    // of what context parallelism sends.
+    status = try_packs(n, sp_i_pack_slimpipe, 0, err);
     for (int ranks = 1; status == SP_OK && ranks <= layout->dp; ranks *= 2) {
-        status = try_packs(input, sp_ceil_div(longest, ranks), packing, outcome, err);
+        status = try_budget(n, sp_ceil_div(longest, ranks), err);
+    }
+    for (int64_t tokens = LEAST_RANK_TOKENS; status == SP_OK && tokens <= n->input->context;
+         tokens *= 2) {
+        status = try_budget(n, tokens, err);
     }
     return status;
 }
@@ -64,7 +99,8 @@ static sp_status search(const sp_strategy_input *input, bool asymmetric, sp_pack
         sp_i_slimpack_options_of(&input->scenario->strategy, asymmetric, false);
     sp_status status = sp_i_slimpack_search(input, &options, packing, &outcome, err);
     if (status == SP_OK) {
-        status = try_nested_groups(input, packing, &outcome, err);
+        const nested n = {input, options.deadline_s, packing, &outcome};
+        status = try_nested_groups(&n, err);
         if (status != SP_OK) {
             sp_packing_fini(packing);
         }
@@ -83,38 +119,44 @@ sp_status sp_i_pack_slimpack(const sp_strategy_input *input, sp_packing *packing
     return search(input, true, packing, err);
 }
 
+// Actions timed to see whether gradients should run apart.
+enum { GLANCE = 15000 };
+
 // Weight gradients of their own hold activations for longer, and some ranks have no idle time for
-// them: with one chunk a rank, and where memory is short, whole backwards are searched as well, in
-// the same time limit. The order runs the packs either way, as it is faster (packflow.h). Without a
-// pipeline nothing is idle that they could fill.
+// them: whole backwards are searched as well where they look faster, or where memory is short. The
+// order runs the packs either way, as it is faster (packflow.h). Without a pipeline nothing is idle
+// that they could fill.
 sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
-    const sp_layout *layout = &input->scenario->layout;
-    bool both = layout->chunks == 1;
-    sp_packflow_outcome apart;
+    sp_packflow_outcome outcome[2];
     sp_i_slimpack_options options =
         sp_i_slimpack_options_of(&input->scenario->strategy, true, true);
-    double deadline_s = options.deadline_s;
-    if (layout->pp == 1) {
+    sp_i_slimpack_options glance = options;
+    sp_status status = SP_OK;
+    if (input->scenario->layout.pp == 1) {
         return search(input, true, packing, err);
     }
-    if (both && deadline_s > 0.0) {
-        options.deadline_s = 0.5 * (sp_clock_s() + deadline_s);
+    glance.effort = GLANCE;
+    for (int split = 0; status == SP_OK && split < 2; split++) {
+        glance.split = split != 0;
+        status = sp_i_slimpack_search(input, &glance, NULL, &outcome[split], err);
     }
-    sp_status status = sp_i_slimpack_search(input, &options, packing, &apart, err);
-    if (status != SP_OK || (!both && apart.lacking_bytes == 0)) {
+    if (status != SP_OK) {
         return status;
     }
-    sp_packflow_outcome whole;
+    options.split = !sp_packflow_is_better(&outcome[0], &outcome[1]);
+    status = sp_i_slimpack_search(input, &options, packing, &outcome[0], err);
+    if (status != SP_OK || (outcome[0].lacking_bytes == 0 && !outcome[0].tight)) {
+        return status;
+    }
     sp_packing other;
-    options.split = false;
-    options.deadline_s = deadline_s;
-    status = sp_i_slimpack_search(input, &options, &other, &whole, err);
+    options.split = !options.split;
+    status = sp_i_slimpack_search(input, &options, &other, &outcome[1], err);
     if (status != SP_OK) {
         sp_packing_fini(packing);
         return status;
     }
-    bool better = sp_packflow_is_better(&whole, &apart);
+    bool better = sp_packflow_is_better(&outcome[1], &outcome[0]);
     sp_packing_fini(better ? packing : &other);
     *packing = better ? other : *packing;
     return SP_OK;
@@ -123,7 +165,7 @@ sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *pack
 // ---- model chunks of each rank, and the layers of every virtual stage ----
 
 // Actions timed for a first look at each cut, and again for each of those that look best.
-enum { FIRST_LOOK = 60000, SECOND_LOOK = 240000, SECOND_LOOKS = 3 };
+enum { FIRST_LOOK = 15000, SECOND_LOOK = 60000, SECOND_LOOKS = 3 };
 
 enum { MOST_CHUNKS = 10 };
 
@@ -166,6 +208,7 @@ typedef struct choice {
     const sp_scenario *scenario;
     sp_batches batches; // the first of the workload
     int64_t effort;     // of one look
+    bool judged;        // by whole steps, no longer by what the search predicts
     double deadline_s;  // 0: none
     cut *cuts;          // best first
     int count;
@@ -179,10 +222,15 @@ static bool is_late(const choice *c)
 static sp_status search_cut(const choice *c, const sp_strategy_input *input, bool split, cut *tried,
                             sp_error *err)
 {
+    sp_packing packing;
     sp_packflow_outcome outcome;
     const sp_i_slimpack_options options = {
         .split = split, .effort = c->effort, .deadline_s = c->deadline_s};
-    sp_status status = sp_i_slimpack_search(input, &options, NULL, &outcome, err);
+    sp_status status =
+        sp_i_slimpack_search(input, &options, c->judged ? &packing : NULL, &outcome, err);
+    if (status == SP_OK && c->judged) {
+        sp_packing_fini(&packing);
+    }
     if (status == SP_OK && sp_packflow_is_better(&outcome, &tried->outcome)) {
         tried->outcome = outcome;
     }
@@ -209,7 +257,7 @@ static sp_status predict(const choice *c, cut *tried, sp_error *err)
     if (split) {
         status = search_cut(c, &input, true, tried, err);
     }
-    if (status == SP_OK && (!split || tried->chunks == 1)) {
+    if (status == SP_OK) {
         status = search_cut(c, &input, false, tried, err);
     }
     sp_cost_model_fini(&cost);
@@ -298,18 +346,22 @@ static sp_status look_at_all(choice *c, sp_error *err)
     return status;
 }
 
-static sp_status look_again(choice *c, sp_error *err)
+// Searches the first so many cuts for longer, until one of them fits where `judged`.
+static sp_status look_again(choice *c, int count, bool judged, sp_error *err)
 {
     sp_status status = SP_OK;
-    cut found[SECOND_LOOKS];
-    int count = c->count < SECOND_LOOKS ? c->count : SECOND_LOOKS;
+    cut found[MOST_CHUNKS * CUT_KINDS];
+    bool fits = false;
+    count = c->count < count ? c->count : count;
     c->effort = SECOND_LOOK;
+    c->judged = judged;
     memcpy(found, c->cuts, (size_t)count * sizeof *found);
     memmove(c->cuts, c->cuts + count, (size_t)(c->count - count) * sizeof *found);
     c->count -= count;
     for (int i = 0; i < count; i++) {
-        if (status == SP_OK && !is_late(c)) {
+        if (status == SP_OK && !is_late(c) && !fits) {
             status = predict(c, &found[i], err);
+            fits = judged && found[i].outcome.lacking_bytes == 0;
         }
         add_cut(c, found[i]);
     }
@@ -338,7 +390,11 @@ sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err)
         status = look_at_all(&c, err);
     }
     if (status == SP_OK && c.count > 1) {
-        status = look_again(&c, err);
+        status = look_again(&c, SECOND_LOOKS, false, err);
+    }
+    if (status == SP_OK && c.count > 1 && c.cuts[0].outcome.lacking_bytes > 0) {
+        // A short search, which reckons memory a little high, found none that fits.
+        status = look_again(&c, c.count, true, err);
     }
     if (status == SP_OK && c.count > 0) {
         scenario->layout.chunks = c.cuts[0].chunks;

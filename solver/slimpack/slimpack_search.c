@@ -10,14 +10,18 @@
 // A sample beyond this share of a rank's fair share gets several ranks.
 #define MERGE_SHARE 0.95
 
+// Share of the memory limit that is left besides where a step came out tight.
+#define MORE_SPARE 0.03
+
 // Part of a time limit that is searched; the rest is for writing the packs and their order down.
 #define SEARCHING 0.9
 
 enum {
-    EFFORT = 600000, // actions timed for all ranks together, about
+    EFFORT = 500000, // actions timed for all ranks together, about
     PARTS = 12,      // in which what is left makes the slowest group faster
     VAIN = 3,
-    MOST_AGAIN = 3, // searches with less room
+    MOST_AGAIN = 3,    // searches with less room
+    MOST_RETAINED = 8, // packs of a block that keep their activations while others do not
     TYPICAL_TOKENS = 4096
 };
 
@@ -32,6 +36,7 @@ typedef struct search {
     sp_i_best_shape *best; // [groups]
     int *order;            // [groups] those that go on at the same time
     int64_t spare_bytes;   // of memory that the search leaves
+    int retained;          // packs of each block that keep their activations; 0: all
     int64_t left;          // effort
     int64_t share;         // of each of them
     int64_t *used;         // [groups] by each of them
@@ -133,6 +138,7 @@ static sp_i_shape_search shapes_of(search *s, int worker, int64_t effort)
                                .split = s->options.split,
                                .taper = spec->taper,
                                .slice_tokens = spec->slices ? spec->slice_tokens : INT64_MAX / 4,
+                               .retained = s->retained,
                                .effort = effort,
                                .enough_ns = s->enough_ns,
                                .seed = s->round,
@@ -189,7 +195,7 @@ static int slowest_of(const search *s)
 
 // The first group of each number of ranks is searched for itself. The others begin with its shape,
 // and need to be no slower than it.
-static sp_status search_leaders(search *s, sp_error *err)
+static sp_status search_leaders(search *s, int64_t effort, sp_error *err)
 {
     int leaders = 0;
     int leader = -1;
@@ -202,7 +208,7 @@ static sp_status search_leaders(search *s, sp_error *err)
             s->order[leaders++] = g;
         }
     }
-    return search_groups(s, leaders, s->options.effort / 4, 0, err);
+    return search_groups(s, leaders, effort, 0, err);
 }
 
 static sp_status search_followers(search *s, sp_error *err)
@@ -389,7 +395,7 @@ static sp_packflow_outcome outcome_of(const search *s)
 }
 
 // The packs as they stand take the place of *packing, which is empty at first, where they are
-// better.
+// better in the whole step; that is not asked of the first when time is up.
 static sp_status judge(const search *s, sp_packing *packing, sp_packflow_outcome *outcome,
                        sp_error *err)
 {
@@ -399,9 +405,13 @@ static sp_status judge(const search *s, sp_packing *packing, sp_packflow_outcome
     if (status != SP_OK) {
         return status;
     }
-    status = sp_step_judge(s->input, &now, &judged, err);
-    bool better =
-        status == SP_OK && (packing->forward.count == 0 || sp_packflow_is_better(&judged, outcome));
+    bool first = packing->forward.count == 0;
+    if (first && is_late(s)) {
+        judged = outcome_of(s);
+    } else {
+        status = sp_step_judge(s->input, &now, &judged, err);
+    }
+    bool better = status == SP_OK && (first || sp_packflow_is_better(&judged, outcome));
     sp_packing_fini(better ? packing : &now);
     if (better) {
         *packing = now;
@@ -411,14 +421,14 @@ static sp_status judge(const search *s, sp_packing *packing, sp_packflow_outcome
 }
 
 // Shapes of all groups, within the memory that the scorers know of. What is better in the whole
-// step takes the place of *best, unless `judged` is NULL.
+// step takes the place of *best.
 static sp_status search_shapes(search *s, sp_packing *best, sp_packflow_outcome *judged,
                                sp_error *err)
 {
     s->left = s->options.effort;
     s->round = 0;
     s->regroups = false;
-    sp_status status = search_leaders(s, err);
+    sp_status status = search_leaders(s, s->options.effort / 4, err);
     if (status == SP_OK) {
         status = search_followers(s, err);
     }
@@ -426,16 +436,24 @@ static sp_status search_shapes(search *s, sp_packing *best, sp_packflow_outcome 
         // As much without backward packs of their own, so that those are on top of the best others.
         status = improve(s, s->options.effort / 4, err);
     }
-    if (status == SP_OK && judged != NULL) {
+    if (status == SP_OK) {
         status = judge(s, best, judged, err);
     }
-    if (status == SP_OK && s->options.asymmetric) {
+    if (status == SP_OK && s->options.asymmetric && s->retained == 0 && !is_late(s)) {
         status = regroup(s, err);
-        if (status == SP_OK && judged != NULL) {
+        if (status == SP_OK) {
             status = judge(s, best, judged, err);
         }
     }
     return status;
+}
+
+static void set_spare(search *s, int64_t spare_bytes)
+{
+    s->spare_bytes = spare_bytes;
+    for (int i = 0; i < s->threads; i++) {
+        s->scorers[i].limit_bytes = s->input->scenario->memory_limit_bytes - spare_bytes;
+    }
 }
 
 // The reckoning of the search leaves some memory out: where the whole step needs more than there
@@ -447,11 +465,61 @@ static sp_status search_in_memory(search *s, sp_packing *best, sp_packflow_outco
     for (int again = 0; status == SP_OK && again < MOST_AGAIN && judged->lacking_bytes > 0 &&
                         outcome_of(s).lacking_bytes == 0 && !is_late(s);
          again++) {
-        s->spare_bytes += judged->lacking_bytes + judged->lacking_bytes / 8;
-        for (int i = 0; i < s->threads; i++) {
-            s->scorers[i].limit_bytes = s->input->scenario->memory_limit_bytes - s->spare_bytes;
-        }
+        set_spare(s, s->spare_bytes + judged->lacking_bytes + judged->lacking_bytes / 8);
         status = search_shapes(s, best, judged, err);
+    }
+    return status;
+}
+
+// A rank's states alone are more than there is.
+static bool is_hopeless(const search *s)
+{
+    const sp_scenario *scenario = s->input->scenario;
+    bool hopeless = false;
+    for (int r = 0; r < scenario->layout.pp; r++) {
+        hopeless =
+            hopeless || s->scorers[0].memory.states[r] > (double)scenario->memory_limit_bytes;
+    }
+    return hopeless;
+}
+
+static bool is_tight(const sp_packflow_outcome *judged)
+{
+    return judged->lacking_bytes == 0 && judged->tight;
+}
+
+// Packs that leave as much memory as a step has to spare that is not tight.
+static sp_status search_with_margin(search *s, sp_packing *best, sp_packflow_outcome *judged,
+                                    sp_error *err)
+{
+    double limit_bytes = (double)s->input->scenario->memory_limit_bytes;
+    double spare_bytes = SP_MEMORY_TIGHT * limit_bytes;
+    sp_status status = SP_OK;
+    // The reckoning of the search leaves some memory out.
+    for (int again = 0; status == SP_OK && again < 2 && is_tight(judged) && !is_late(s); again++) {
+        set_spare(s, (int64_t)spare_bytes);
+        status = search_shapes(s, best, judged, err);
+        spare_bytes += MORE_SPARE * limit_bytes;
+    }
+    return status;
+}
+
+// Where no packs fit, forwards run again: of as few packs as are enough. Weight gradients of their
+// own would hold what that saves.
+static sp_status search_with_repeats(search *s, sp_packing *best, sp_packflow_outcome *judged,
+                                     sp_error *err)
+{
+    sp_status status = search_in_memory(s, best, judged, err);
+    if (status == SP_OK && is_tight(judged)) {
+        status = search_with_margin(s, best, judged, err);
+    }
+    bool may_help = !s->options.split && !is_hopeless(s);
+    for (int retained = MOST_RETAINED;
+         status == SP_OK && retained > 0 && judged->lacking_bytes > 0 && may_help && !is_late(s);
+         retained /= 2) {
+        s->retained = retained;
+        set_spare(s, 0);
+        status = search_in_memory(s, best, judged, err);
     }
     return status;
 }
@@ -464,9 +532,9 @@ sp_status sp_i_slimpack_search(const sp_strategy_input *input, const sp_i_slimpa
     sp_packing_init(&best, input->batch, input->scenario->layout.dp);
     sp_status status = search_init(&s, input, options, err);
     if (status == SP_OK && packing != NULL) {
-        status = search_in_memory(&s, &best, outcome, err);
+        status = search_with_repeats(&s, &best, outcome, err);
     } else if (status == SP_OK) {
-        status = search_shapes(&s, NULL, NULL, err);
+        status = search_leaders(&s, s.options.effort, err);
         *outcome = outcome_of(&s);
     }
     if (status == SP_OK && packing != NULL) {

@@ -75,6 +75,7 @@ static sp_status judge(const sp_strategy_input *input, const sp_packing *packing
         outcome->makespan_ns = alone.batches[0].iteration_ns;
         int64_t margin_bytes = sp_result_margin_bytes(&alone);
         outcome->lacking_bytes = margin_bytes < 0 ? -margin_bytes : 0;
+        outcome->tight = sp_result_fits(&alone) == SP_FITS_TIGHT;
     }
     sp_result_fini(&alone);
     return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;

@@ -11,6 +11,8 @@
 #include "solver/slicing.h"
 #include "solver/strategy.h"
 
+enum { MOST_DOUBLINGS = 3 }; // of a degree of parallelism: what is further is another cluster
+
 // A sample as the packing has it.
 typedef struct candidate {
     int32_t sample;
@@ -24,6 +26,9 @@ static sp_status run_alone(sp_i_steps *steps, const sp_packing *packing, const c
                            bool *ran, sp_error *err);
 static sp_status look_wider(sp_i_steps *steps, const sp_packing *packing, candidate c,
                             sp_oom_diagnosis *oom, sp_error *err);
+
+static sp_status try_settings(const sp_scenario *scenario, const sp_packing *packing,
+                              const candidate *c, sp_oom_diagnosis *oom, sp_error *err);
 
 static int fullest_rank(const sp_result *result)
 {
@@ -74,6 +79,10 @@ sp_status sp_oom_diagnosis_find(const sp_scenario *scenario, const sp_packing *p
     }
     if (status == SP_OK && sp_oom_diagnosis_is_of_sample(oom)) {
         status = look_wider(&steps, packing, list[most], oom, err);
+        candidate *c = &list[most];
+        status = status == SP_OK ? try_settings(scenario, packing, c, oom, err) : status;
+    } else if (status == SP_OK && plan_bytes > 0) {
+        status = try_settings(scenario, packing, NULL, oom, err);
     }
     sp_result_fini(&alone);
     sp_i_steps_fini(&steps);
@@ -166,6 +175,7 @@ static bool add_own_slices(const sp_packing *from, const sp_pack_list *list, con
                 begun = ok = sp_pack_list_begin(to, 0, c->dp_count);
                 if (ok) {
                     to->packs[to->count - 1].microbatch = pack->microbatch - first;
+                    to->packs[to->count - 1].runs_again = pack->runs_again;
                 }
             }
             ok = ok && sp_i_add_slice(from->batch, *slice, to);
@@ -248,6 +258,103 @@ static sp_status look_wider(sp_i_steps *steps, const sp_packing *packing, candid
     return status;
 }
 
+// ---- other settings ----
+
+static const char *const degree_names[SP_OOM_DEGREES] = {"tp", "cp", "pp"};
+
+// Peak with these settings, of a step of one sample or (NULL) of all; 0 where there is no such step
+// or it does not fit.
+static sp_status peak_with(const sp_scenario *other, const sp_packing *packing, const candidate *c,
+                           int64_t *bytes, sp_error *err)
+{
+    static const sp_evaluate_options options = {.no_bounds = true};
+    sp_result result = {0};
+    sp_i_steps steps = {.scenario = other, .options = &options, .result = &result};
+    sp_error own;
+    sp_error_clear(&own);
+    bool ran = false;
+    sp_status status = sp_i_steps_init(&steps, &own);
+    if (status == SP_OK && c != NULL) {
+        status = run_alone(&steps, packing, c, &ran, &own);
+    } else if (status == SP_OK) {
+        status = sp_i_step_alone(&steps, packing, &own);
+        ran = status == SP_OK;
+    }
+    *bytes = ran && result.peak_bytes <= other->memory_limit_bytes ? result.peak_bytes : 0;
+    sp_result_fini(&result);
+    sp_i_steps_fini(&steps);
+    return status == SP_ERR_NO_MEMORY ? sp_error_no_memory(err, "what a sample needs") : SP_OK;
+}
+
+static int *degree_of(sp_layout *layout, int which)
+{
+    return which == 0 ? &layout->tp : which == 1 ? &layout->cp : &layout->pp;
+}
+
+// A copy shares what the scenario owns and is not freed.
+static sp_status try_degrees(const sp_scenario *scenario, const sp_packing *packing,
+                             const candidate *c, sp_oom_diagnosis *oom, sp_error *err)
+{
+    sp_status status = SP_OK;
+    for (int which = 0; status == SP_OK && which < SP_OOM_DEGREES; which++) {
+        sp_scenario other = *scenario;
+        int *degree = degree_of(&other.layout, which);
+        if (degree == &other.layout.pp) {
+            // Layers by stage are those of the stages there are.
+            other.stage_layers = NULL;
+            other.layout.stage_layers = NULL;
+        }
+        sp_status valid = SP_OK;
+        for (int times = 0; times < MOST_DOUBLINGS && status == SP_OK && valid == SP_OK &&
+                            oom->degree[which].bytes == 0;
+             times++) {
+            sp_error own;
+            sp_error_clear(&own);
+            *degree *= 2;
+            valid = sp_scenario_resolve_layout(&other, &own);
+            if (valid == SP_OK) {
+                oom->degree[which].degree = *degree;
+                status = peak_with(&other, packing, c, &oom->degree[which].bytes, err);
+            }
+        }
+    }
+    return status;
+}
+
+// Packs that run again recompute by themselves.
+static bool recomputes(const sp_scenario *scenario, const sp_packing *packing)
+{
+    bool again = scenario->memory.recompute == SP_RECOMPUTE_FULL;
+    for (size_t k = 0; k < packing->forward.count; k++) {
+        again = again || packing->forward.packs[k].runs_again;
+    }
+    return again;
+}
+
+static sp_status try_settings(const sp_scenario *scenario, const sp_packing *packing,
+                              const candidate *c, sp_oom_diagnosis *oom, sp_error *err)
+{
+    sp_status status = SP_OK;
+    bool more = !recomputes(scenario, packing);
+    sp_scenario other = *scenario;
+    other.memory.recompute = SP_RECOMPUTE_FULL;
+    if (more) {
+        status = peak_with(&other, packing, c, &oom->recompute_bytes, err);
+    }
+    if (status == SP_OK && c != NULL) {
+        status = try_degrees(scenario, packing, c, oom, err);
+    }
+    bool fits = oom->recompute_bytes > 0;
+    for (int i = 0; i < SP_OOM_DEGREES; i++) {
+        fits = fits || oom->degree[i].bytes > 0;
+    }
+    if (status == SP_OK && c != NULL && more && !fits) {
+        oom->both = true;
+        status = try_degrees(&other, packing, c, oom, err);
+    }
+    return status;
+}
+
 // The words for what was missing.
 enum { FIGURE = 32, LARGEST = 2 };
 
@@ -313,11 +420,30 @@ static void name_sample(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
     }
 }
 
+// A limit of what is needed always is enough.
+static void say_settings(const sp_oom_diagnosis *s, int64_t need, char text[SP_WARNING_TEXT])
+{
+    char figure[FIGURE];
+    append(text, SP_WARNING_TEXT, "; fits with memory.limit_gib %s", gib(need, figure));
+    if (s->recompute_bytes > 0) {
+        append(text, SP_WARNING_TEXT, ", memory.recompute full (%s)",
+               gib(s->recompute_bytes, figure));
+    }
+    for (int i = 0; i < SP_OOM_DEGREES; i++) {
+        if (s->degree[i].bytes > 0) {
+            append(text, SP_WARNING_TEXT, ", %sparallel.%s %d (%s)",
+                   s->both ? "memory.recompute full and " : "", degree_names[i],
+                   s->degree[i].degree, gib(s->degree[i].bytes, figure));
+        }
+    }
+}
+
 static void say_of_plan(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
 {
     char figure[FIGURE];
     append(text, SP_WARNING_TEXT, "the plan needs %s GiB on a rank", gib(s->plan_bytes, figure));
     append(text, SP_WARNING_TEXT, " where %s are there", gib(s->limit_bytes, figure));
+    say_settings(s, s->plan_bytes, text);
     if (s->tokens > 0) {
         append(text, SP_WARNING_TEXT, "; alone every sample fits: ");
         name_sample(s, text);
@@ -337,6 +463,7 @@ static void say_of_sample(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
     }
     name_parts(&s->need, text);
     append(text, SP_WARNING_TEXT, " where %s are there", gib(s->limit_bytes, figure));
+    say_settings(s, sp_bytes_total(&s->need), text);
     if (states_bytes(&s->need) > s->limit_bytes) {
         append(text, SP_WARNING_TEXT, "; the states alone are more");
     } else if (s->wider > 0) {

@@ -6,8 +6,8 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/plan/regroup.h"
-#include "sim/schedule/offload.h"
 #include "sim/schedule/packflow.h"
+#include "sim/schedule/schedule.h"
 
 static int64_t larger(int64_t a, int64_t b)
 {
@@ -31,6 +31,7 @@ static void add_pack(const sp_pack_list *list, const sp_pack *pack, const sp_sli
         f->seen_tokens = larger(f->seen_tokens, seen);
         f->slices = larger(f->slices, (int64_t)pack->slice_count);
         f->pairs_per_token = fmax(f->pairs_per_token, pairs);
+        f->again_tokens = pack->runs_again ? larger(f->again_tokens, f->tokens) : f->again_tokens;
         if (sums != NULL) {
             f->waiting_tokens += sums->begun_tokens / pack->dp_count;
             f->summed_tokens = larger(f->summed_tokens, f->waiting_tokens);
@@ -66,7 +67,7 @@ sp_status sp_pack_memory_init(sp_pack_memory *memory, const sp_layout *layout,
 {
     size_t vstages = (size_t)sp_layout_vstages(layout);
     *memory = (sp_pack_memory){.states = NULL};
-    memory->states = sp_i_calloc(4 * vstages + (size_t)layout->pp, sizeof *memory->states);
+    memory->states = sp_i_calloc(5 * vstages + (size_t)layout->pp, sizeof *memory->states);
     if (memory->states == NULL) {
         return sp_error_no_memory(err, "the memory of packs");
     }
@@ -74,6 +75,7 @@ sp_status sp_pack_memory_init(sp_pack_memory *memory, const sp_layout *layout,
     memory->split = memory->whole + vstages;
     memory->running = memory->split + vstages;
     memory->sums = memory->running + vstages;
+    memory->kept = memory->sums + vstages;
     for (int r = 0; r < layout->pp; r++) {
         memory->states[r] = (double)sp_bytes_total(&costs->states[r]);
     }
@@ -129,8 +131,10 @@ static void measure_stage(sp_pack_memory *memory, const sp_cost_model *cost,
     int64_t held = sp_bytes_total(&unit.held) + copied;
     memory->whole[vstage] = (double)held / tokens;
     memory->split[vstage] = (double)larger(held, sp_bytes_total(&unit.weights)) / tokens;
+    memory->kept[vstage] = (double)sp_bytes_total(&unit.repeated) / tokens;
     memory->running[vstage] =
-        fmax(running_bytes(&emptiest), running_bytes(&unit)) + (double)(SP_COPY_BUFFERS * copied);
+        fmax(running_bytes(&emptiest), running_bytes(&unit)) + (double)(SP_COPY_BUFFERS * copied) +
+        (memory->whole[vstage] - memory->kept[vstage]) * (double)packs->again_tokens;
     memory->sums[vstage] = (double)sp_footprint_gradient_sums(
         cost->model, layout, stage, &cost->memory.stack, packs->summed_tokens * packs->dp_count);
 }
@@ -140,7 +144,7 @@ static bool is_alike(const sp_fullest_pack *a, const sp_fullest_pack *b)
     return a->dp_count == b->dp_count && a->tokens == b->tokens &&
            a->seen_tokens == b->seen_tokens && a->slices == b->slices &&
            !(a->pairs_per_token < b->pairs_per_token || a->pairs_per_token > b->pairs_per_token) &&
-           a->summed_tokens == b->summed_tokens;
+           a->summed_tokens == b->summed_tokens && a->again_tokens == b->again_tokens;
 }
 
 void sp_pack_memory_measure(sp_pack_memory *memory, const sp_cost_model *cost,
@@ -166,6 +170,7 @@ void sp_pack_memory_measure(sp_pack_memory *memory, const sp_cost_model *cost,
         memory->split[v] = memory->split[u];
         memory->running[v] = memory->running[u];
         memory->sums[v] = memory->sums[u];
+        memory->kept[v] = memory->kept[u];
     }
 }
 
@@ -188,6 +193,15 @@ void sp_pack_memory_room(const sp_pack_memory *memory, const sp_layout *layout, 
     }
 }
 
+double sp_pack_memory_kept_share(const sp_pack_memory *memory, const sp_layout *layout)
+{
+    double share = 0.0;
+    for (int v = 0; v < sp_layout_vstages(layout); v++) {
+        share = fmax(share, memory->kept[v] / fmax(memory->whole[v], 1.0));
+    }
+    return fmin(share, 1.0);
+}
+
 // Of all data-parallel ranks.
 static sp_status outcome_of(const sp_scenario *scenario, const sp_schedule_costs *times,
                             const sp_packing *packing, bool split, sp_packflow_outcome *outcome,
@@ -208,6 +222,7 @@ static sp_status outcome_of(const sp_scenario *scenario, const sp_schedule_costs
 
 // What ranks have for activations, with whole and with split backwards.
 typedef struct memory_tables {
+    double kept_share;
     int64_t *token_bytes[2], *room_bytes[2]; // by `split`, of all data-parallel ranks; one block
 } memory_tables;
 
@@ -235,6 +250,7 @@ static sp_status measure(const sp_scenario *scenario, const sp_cost_model *cost,
             continue;
         }
         sp_pack_memory_measure(memory, cost, &fullest[d]);
+        tables->kept_share = fmax(tables->kept_share, sp_pack_memory_kept_share(memory, layout));
         for (int split = 0; split < 2; split++) {
             sp_pack_memory_room(memory, layout, split != 0, limit_bytes,
                                 tables->token_bytes[split] + d * vstages,
@@ -272,9 +288,11 @@ static void use_memory(const memory_tables *tables, bool split, sp_schedule_cost
 {
     times->token_bytes = tables->token_bytes[split];
     times->room_bytes = tables->room_bytes[split];
+    times->kept_share = tables->kept_share;
 }
 
-// Gradients are run apart only where that is faster, or fits where whole backwards do not.
+// Gradients are run apart only where that is faster, or fits where whole backwards do not. Without
+// a pipeline no rank waits for an input gradient.
 static sp_status choose_split(const sp_scenario *scenario, const sp_plan *plan,
                               const memory_tables *tables, sp_schedule_costs *times,
                               sp_schedule_spec *spec, sp_error *err)
@@ -282,6 +300,7 @@ static sp_status choose_split(const sp_scenario *scenario, const sp_plan *plan,
     sp_packflow_outcome whole = {0};
     sp_packflow_outcome apart = {0};
     sp_status status = SP_OK;
+    spec->split_backward = spec->split_backward && plan->layout.pp > 1;
     if (spec->split_backward) {
         use_memory(tables, false, times);
         status = outcome_of(scenario, times, plan->packing, false, &whole, err);
@@ -306,8 +325,16 @@ sp_status sp_i_packflow_choose(const sp_scenario *scenario, const sp_cost_model 
     return status == SP_OK ? choose_split(scenario, plan, &tables, times, spec, err) : status;
 }
 
+// A twentieth of its time is what it may cost a step not to fit tightly.
+static int64_t counted_ns(const sp_packflow_outcome *out)
+{
+    return out->tight ? out->makespan_ns + out->makespan_ns / 20 : out->makespan_ns;
+}
+
 bool sp_packflow_is_better(const sp_packflow_outcome *a, const sp_packflow_outcome *b)
 {
-    return a->lacking_bytes != b->lacking_bytes ? a->lacking_bytes < b->lacking_bytes
-                                                : a->makespan_ns < b->makespan_ns;
+    if (a->lacking_bytes != b->lacking_bytes) {
+        return a->lacking_bytes < b->lacking_bytes;
+    }
+    return counted_ns(a) < counted_ns(b);
 }

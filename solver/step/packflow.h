@@ -22,6 +22,7 @@ typedef struct sp_fullest_pack {
     // from the backward of their sample's last slice to their own.
     int64_t summed_tokens;
     int64_t waiting_tokens; // of them after the last pack so far: 0 in the end
+    int64_t again_tokens;   // of a pack whose forward runs again
 } sp_fullest_pack;
 
 // Of every data-parallel rank, [packing->dp]; `cp` ranks share each pack of one of them.
@@ -36,6 +37,7 @@ typedef struct sp_pack_memory {
                            // until the weight gradient
     double *running;       // [virtual stages] while any pack runs, beside what packs hold
     double *sums;          // [virtual stages] the sums of gradients of keys and values
+    double *kept;          // [virtual stages] for each token of a pack whose forward runs again
     sp_fullest_pack packs; // what the tables of virtual stages are of
 } sp_pack_memory;
 
@@ -54,18 +56,24 @@ void sp_pack_memory_measure(sp_pack_memory *memory, const sp_cost_model *cost,
 void sp_pack_memory_room(const sp_pack_memory *memory, const sp_layout *layout, bool split,
                          int64_t limit_bytes, int64_t *token_bytes, int64_t *room_bytes);
 
+// Of the bytes of a token, what packs keep whose forward runs again; the most of all stages.
+double sp_pack_memory_kept_share(const sp_pack_memory *memory, const sp_layout *layout);
+
 // ---- PackFlow over the packs of a whole step: what its order looks at, and its outcome ----
 
 // What a run of PackFlow over packs comes to.
 typedef struct sp_packflow_outcome {
     int64_t makespan_ns;   // of the slowest rank
     int64_t lacking_bytes; // of memory, where it lacks most; 0: it fits
+    bool tight;            // it fits, with less than a tenth to spare; known of whole steps only
 } sp_packflow_outcome;
 
 // What is there before anything was tried: every other outcome is better.
-#define SP_PACKFLOW_WORST ((sp_packflow_outcome){INT64_MAX, INT64_MAX})
+#define SP_PACKFLOW_WORST ((sp_packflow_outcome){INT64_MAX, INT64_MAX, false})
 
-// Fitting goes before time, and lacking less before lacking more.
+// Fitting goes before time, and lacking less before lacking more. A step that fits tightly counts
+// as 5 % longer: such logged steps ran several times slower, and most packs can do without that
+// memory for less.
 bool sp_packflow_is_better(const sp_packflow_outcome *a, const sp_packflow_outcome *b);
 
 // Fills in what PackFlow looks at besides the times of every pack (sp_step_costs_by_pack): the

@@ -130,6 +130,15 @@ int64_t sp_i_step_microbatches(const sp_packing *packing)
     return count;
 }
 
+static int64_t tokens_of(const sp_batch *batch, const int64_t *samples, size_t count)
+{
+    int64_t tokens = 0;
+    for (size_t i = 0; i < count; i++) {
+        tokens += batch->tokens[samples[i]];
+    }
+    return tokens;
+}
+
 void sp_i_step_count(const sp_i_steps *steps, const sp_packing *packing, sp_batch_facts *facts)
 {
     const sp_model *model = &steps->scenario->model;
@@ -151,6 +160,12 @@ void sp_i_step_count(const sp_i_steps *steps, const sp_packing *packing, sp_batc
         full2 += 2.0 * l * (double)packing->batch->tokens[slice->sample];
         facts->samples += slice->begin == 0;
     }
+    if (packing->batch->documents > 0) {
+        facts->samples = (int64_t)packing->batch->documents;
+    }
+    facts->cut_tokens = packing->batch->cut_tokens;
+    facts->dropped_tokens = tokens_of(packing->batch, packing->dropped, packing->dropped_count);
+    facts->delayed_tokens = tokens_of(packing->batch, packing->delayed, packing->delayed_count);
     double tokens = (double)facts->tokens;
     facts->model_flops = 3.0 * sp_model_forward_flops(model, tokens, pairs2);
     facts->full_flops = 3.0 * sp_model_forward_flops(model, tokens, full2);

@@ -1,9 +1,9 @@
 // From a packing to a plan: packs cut into slices, in the schedule's order, with what the schedule
 // lets ranks exchange and copy.
+#include "sim/schedule/schedule.h"
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/cost/exchange.h"
-#include "sim/schedule/offload.h"
 #include "solver/slicing.h"
 #include "solver/step/packflow.h"
 #include "solver/step/step.h"

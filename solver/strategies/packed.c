@@ -3,6 +3,9 @@
 // Megatron-LM's SFT data sets.
 // Sorted: descending length, so that a row holds samples of like length: the sorted batching of
 // LongAlign (section 3.3), longest first.
+// Concat: the batch comes joined and cut at the context, so that every row but the last is full:
+// what Megatron-LM's GPT data sets do. A row attends within its samples (reset_attention_mask) or
+// across them (strategy.attention_across, Megatron's default).
 // Packed-tuned: packed, in rows of the length that suits the batch best: what tuning the pack
 // length by hand gives. Rows of the context's length waste a pipeline when a batch fills only a
 // few.
@@ -17,6 +20,11 @@ enum { LENGTHS = 17 }; // tried, from the context to the longest sample in equal
 sp_status sp_i_pack_packed(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
     return sp_i_pack_rows(input, NULL, packing, err);
+}
+
+sp_status sp_i_pack_concat(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+{
+    return sp_i_pack_packed(input, packing, err);
 }
 
 static sp_status fill_descending(sp_i_rows *rows, const sp_strategy_input *input,

@@ -243,8 +243,7 @@ static bool read_solution(const char *path, double *value, size_t columns)
 static answer run_cbc(instance *i, const sp_i_mip *mip, int64_t limit_ms)
 {
     const sp_i_assignment_model model = model_of(i);
-    char problem[MOST_NAME];
-    char solution[MOST_NAME];
+    char problem[MOST_NAME], solution[MOST_NAME];
     snprintf(problem, sizeof problem, "assignment_%ld.lp", (long)getpid());
     snprintf(solution, sizeof solution, "assignment_%ld.sol", (long)getpid());
     FILE *file = fopen(problem, "w");

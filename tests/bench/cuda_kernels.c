@@ -73,9 +73,7 @@ static void fill(void *to, int64_t n, size_t size)
 
 static void set_up_indices(void)
 {
-    static int64_t index[TOKENS];
-    static int64_t order[TOKENS];
-    static int64_t scratch[TOKENS];
+    static int64_t index[TOKENS], order[TOKENS], scratch[TOKENS];
     for (int64_t t = 0; t < TOKENS; t++) {
         index[t] = (int64_t)(fabs(draw()) * TOKENS);
     }

@@ -33,8 +33,7 @@ typedef struct cuda_timing {
 static cuda_timing cuda_measure(int (*run)(void), const char *name, void *flush, size_t flush_bytes)
 {
     float ms[CUDA_SAMPLES];
-    cudaEvent_t start;
-    cudaEvent_t stop;
+    cudaEvent_t start, stop;
     need(cudaEventCreate(&start), "cudaEventCreate");
     need(cudaEventCreate(&stop), "cudaEventCreate");
     for (int i = -CUDA_WARM_UPS; i < CUDA_SAMPLES; i++) {

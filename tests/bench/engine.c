@@ -111,9 +111,7 @@ int main(void)
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_INTERLEAVED};
     sp_packing packing;
     sp_step_costs costs;
-    samples plan_s;
-    samples walk_s;
-    samples simulate_s;
+    samples plan_s, walk_s, simulate_s;
     sp_engine_options options = {0};
     sp_engine_counts counts = {0};
     long before_kib = resident_kib();

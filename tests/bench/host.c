@@ -128,8 +128,7 @@ int main(int argc, char **argv)
         return 2;
     }
     sp_error err = {0};
-    int64_t ids[SAMPLES];
-    int64_t tokens[SAMPLES];
+    int64_t ids[SAMPLES], tokens[SAMPLES];
     const sp_batch batch = {
         .ids = ids, .tokens = tokens, .count = SAMPLES, .total_tokens = SAMPLES * TOKENS};
     const sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};

@@ -52,8 +52,7 @@ static void count_function(bench *b, const located *at, long weight)
 // A copy by libc belongs to whoever called it.
 static place place_of(bench *b, const sample *taken, long weight)
 {
-    located at;
-    located caller;
+    located at, caller;
     if (!locate(taken->pc, &at)) {
         return ELSEWHERE;
     }

@@ -82,8 +82,7 @@ static void run_plain(const shape *s, pass p, bool is_f64)
     blasint k = (blasint)(p == FORWARD ? s->in : p == INPUT ? s->out : s->tokens);
     float one32 = 1.0F;
     float none32 = 0.0F;
-    double one64 = 1.0;
-    double none64 = 0.0;
+    double one64 = 1.0, none64 = 0.0;
     float *const in32[] = {x32, y32, y32};
     float *const with32[] = {weight32, weight32, x32};
     float *const out32[] = {y32, x32, weight32};
@@ -141,8 +140,7 @@ static void draw(void)
 // One element of each product from its definition.
 static void check(const shape *s)
 {
-    double forward = 0.0;
-    double input = 0.0;
+    double forward = 0.0, input = 0.0;
     double weight = weight64[5 * s->in + 7];
     for (int64_t i = 0; i < s->in; i++) {
         forward += x64[3 * s->in + i] * weight64[5 * s->in + i];
@@ -188,8 +186,7 @@ static double sample_s(const shape *s, pass p, bool is_f64, bool is_kernel, int 
 
 static void report(const shape *s, pass p, bool is_f64)
 {
-    static double seconds[2][MOST_SAMPLES];
-    static double ratios[MOST_SAMPLES];
+    static double seconds[2][MOST_SAMPLES], ratios[MOST_SAMPLES];
     int count = 0;
     sample_s(s, p, is_f64, false, 1);
     double once_s = sample_s(s, p, is_f64, true, 1);

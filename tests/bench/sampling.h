@@ -75,8 +75,7 @@ static void stop_sampling(void)
 enum { OBJECT_NAME = 64 };
 
 typedef struct located {
-    uintptr_t pc;
-    uintptr_t base;
+    uintptr_t pc, base;
     char object[OBJECT_NAME]; // file name without folders; "" for the program itself
 } located;
 

@@ -54,8 +54,7 @@ static bool same_line(char *a, char *b)
 
 static bool same_files(const char *a, const char *b)
 {
-    static char line_a[LINE];
-    static char line_b[LINE];
+    static char line_a[LINE], line_b[LINE];
     FILE *file_a = fopen(a, "r");
     FILE *file_b = fopen(b, "r");
     bool same = file_a != NULL && file_b != NULL;

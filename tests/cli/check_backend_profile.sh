@@ -15,3 +15,14 @@ cat >scenario.json <<'S'
 S
 "$program" simulate scenario.json --json >result.json
 grep -q '"level": "measured"' result.json
+
+# A calibration that is killed leaves the parts that it has measured.
+"$program" calibrate --backend host --quick -o cut.json >/dev/null &
+pid=$!
+until grep -q '^}' cut.json 2>/dev/null; do
+    kill -0 $pid
+    sleep 0.01
+done
+kill -9 $pid
+wait $pid || true
+grep -q '"gemm' cut.json

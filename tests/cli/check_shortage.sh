@@ -30,7 +30,7 @@ case $text in
 esac
 line=$(grep 'alone needs' notes)
 case $line in
-"warning: sample 1 of 65536 tokens alone needs "*" GiB on a rank (states "*") where 40.000 are there; context parallelism over "*" data-parallel ranks would need "*) ;;
+"warning: sample 1 of 65536 tokens alone needs "*" GiB on a rank (states "*") where 40.000 are there; fits with memory.limit_gib "*", memory.recompute full ("*"); context parallelism over "*" data-parallel ranks would need "*) ;;
 *) complain "the warning: $line" ;;
 esac
 need=$(echo "$line" | sed -E 's/.*alone needs ([0-9.]+) GiB.*/\1/')
@@ -43,6 +43,11 @@ alone() { # LIMIT
 }
 expect "with the stated limit" 0 "$(alone "$need")"
 expect "with one per cent less" 1 "$(alone "$less")"
+
+# Settings that are named are enough.
+"$program" simulate s.json --quiet --set memory.recompute=full --set 'workload.lengths=[65536]' \
+    --set workload.samples_per_batch=1 >/dev/null
+expect "with recomputation" 0 "$?"
 
 # The same words in every answer.
 words=${line#warning: }
@@ -67,4 +72,26 @@ wide=$(echo "$line" | sed -E 's/.* would need ([0-9.]+)$/\1/')
     --set "memory.limit_gib=$wide" --set 'workload.lengths=[65536]' \
     --set workload.samples_per_batch=1 >/dev/null
 expect "merged ranks with the stated limit" 0 "$?"
+
+# With less and less memory until nothing fits: never faster than with all of it, and within the limit.
+"$program" compare s.json --set memory.limit_gib=4000 --memory-curve --strategies packed,slimpack --json >curve.json 2>/dev/null
+expect "status of --memory-curve" 0 "$?"
+tr -d ' \n' <curve.json | sed 's/{"limit_gib":/\n/g' | awk -F'[,:}]' '
+    NR == 1 { next }
+    { fits = 0
+      limit = $1
+      for (i = 2; i < NF; i++) {
+          if ($i == "\"iteration_ms\"" && $(i + 1) != "null") {
+              fits++
+          }
+          if ($i == "\"peak_memory_gib\"" && $(i - 1) != "null" && $(i + 1) > limit) {
+              print "peak of " $(i + 1) " GiB in " limit
+          }
+          if ($i == "\"speedup\"" && $(i + 1) != "null" && $(i + 1) > 1.0001) {
+              print "faster with " limit " GiB"
+          }
+      }
+      if (NR == 2 && fits != 2) { print fits " strategies fit in all memory" } }
+    END { if (fits != 0) { print "the curve ends where " fits " fit" } }' >curve.txt
+[ -s curve.txt ] && complain "--memory-curve: $(cat curve.txt)"
 exit "$failed"

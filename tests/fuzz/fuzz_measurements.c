@@ -53,8 +53,7 @@ static void check_csv(const char *text, size_t size)
         return;
     }
     SP_ASSERT(csv.columns > 0 && csv.columns <= SP_CSV_COLUMNS && csv.rows <= SP_CSV_ROWS);
-    int line = 0;
-    int column = 0;
+    int line = 0, column = 0;
     for (size_t i = 0; i < (csv.rows + 1) * (size_t)csv.columns; i++) {
         const sp_csv_cell *cell = &csv.cells[i];
         SP_ASSERT(cell->line > line || (cell->line == line && cell->column > column));

@@ -47,8 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                         .chunks = dimension(root, "chunks_per_rank")};
     sp_plan_file plan;
     if (sp_plan_json_read(root, "fuzz", &layout, &plan, &err) == SP_OK) {
-        size_t bytes;
-        size_t bytes_again;
+        size_t bytes, bytes_again;
         char *text = write_plan(&plan, &bytes);
         json_t *root_again = NULL;
         sp_plan_file plan_again;

@@ -225,8 +225,7 @@ static sp_status check_case(gpu_test *t, const attention_case *c, sp_error *err)
     if (status == SP_OK) {
         status = SP_I_CUDA(&t->device, err, StreamSynchronize, (cudaStream_t)NULL);
     }
-    int64_t first_query = 0;
-    int64_t first_key = 0;
+    int64_t first_query = 0, first_key = 0;
     for (int i = 0; status == SP_OK && i < c->count && c->samples[i].queries > 0; i++) {
         status = check_sample(t, &s, &b, c->samples[i], first_query, first_key, err);
         first_query += c->samples[i].queries;

@@ -29,8 +29,7 @@ sp_status check_versions(checklist *c, sp_error *err)
 {
     const sp_i_cuda_info *i = &c->info;
     char driver[80] = "";
-    int64_t free_bytes;
-    int64_t total_bytes;
+    int64_t free_bytes, total_bytes;
     sp_status status = sp_i_cuda_memory(&c->device, &free_bytes, &total_bytes, err);
     if (status != SP_OK) {
         return status;
@@ -120,8 +119,7 @@ static json_t *timing_json(const sp_i_cuda_timing *t)
 sp_status check_events(checklist *c, sp_error *err)
 {
     sp_i_cuda_bench bench = {0};
-    sp_i_cuda_timing empty;
-    sp_i_cuda_timing small;
+    sp_i_cuda_timing empty, small;
     set s = {c, NULL};
     sp_status status = sp_i_cuda_bench_init(&c->device, NULL, 2 * c->info.l2_bytes, &bench, err);
     if (status == SP_OK) {

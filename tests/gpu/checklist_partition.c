@@ -167,8 +167,7 @@ sp_status check_neighbours(checklist *c, sp_error *err)
     sp_status status = SP_OK;
     for (size_t i = 0; status == SP_OK && i < sizeof counts / sizeof *counts; i++) {
         partitioned p;
-        double alone_s;
-        double all_s;
+        double alone_s, all_s;
         const int rounds = 64 / counts[i];
         status = partitioned_init(c, counts[i], true, &p, err);
         if (status != SP_OK) {
@@ -178,8 +177,7 @@ sp_status check_neighbours(checklist *c, sp_error *err)
         if (status == SP_OK) {
             status = time_together(c, &p, 1, rounds, &alone_s, err);
         }
-        sp_i_nvml_state one = {0};
-        sp_i_nvml_state all = {0};
+        sp_i_nvml_state one = {0}, all = {0};
         if (status == SP_OK) {
             one = c->nvml != NULL ? sp_i_nvml_read(c->nvml) : one;
             status = time_together(c, &p, counts[i], rounds, &all_s, err);

@@ -37,8 +37,7 @@ static sp_status random_numbers_are_normal(gpu_test *t, sp_error *err)
     if (values == NULL) {
         return status != SP_OK ? status : SP_ERR_INTERNAL;
     }
-    double sum = 0.0;
-    double squares = 0.0;
+    double sum = 0.0, squares = 0.0;
     for (int64_t i = 0; i < count; i++) {
         sum += values[i];
         squares += values[i] * values[i];
@@ -185,8 +184,7 @@ static sp_status links_hold_up_who_waits(gpu_test *t, sp_error *err)
                                                .memory_bytes = 256 << 20,
                                                .delay = sp_i_cuda_put_delay};
     sp_runtime *m;
-    uint64_t begin[RANKS];
-    uint64_t end[RANKS];
+    uint64_t begin[RANKS], end[RANKS];
     sp_status status = sp_i_cuda_machine_new(&t->device, &cublas, &options, &m, err);
     if (status != SP_OK) {
         return status;

@@ -122,8 +122,7 @@ void gpu_require(gpu_test *t, bool holds, const char *format, ...)
 
 double gpu_relative_error(const double *got, const double *want, int64_t count)
 {
-    double difference = 0.0;
-    double size = 0.0;
+    double difference = 0.0, size = 0.0;
     for (int64_t i = 0; i < count; i++) {
         // What is no number must not pass as one.
         if (!isfinite(got[i])) {

@@ -14,8 +14,7 @@ enum { MOST_OPTIONS = 16 };
 // |a - b| / |b|; 0 where both are zero.
 static double distance_of(const double *a, const double *b, int64_t count)
 {
-    double difference = 0.0;
-    double size = 0.0;
+    double difference = 0.0, size = 0.0;
     for (int64_t i = 0; i < count; i++) {
         if (!isfinite(a[i])) {
             return HUGE_VAL;
@@ -77,8 +76,7 @@ static sp_status compare(const runs *r, gradients_report *report, sp_error *err)
     sp_status status = sp_run_tensor_count(r->plain, &count, err);
     for (size_t i = 0; status == SP_OK && i < count; i++) {
         sp_tensor_info info;
-        double distance = 0.0;
-        double rounding = 0.0;
+        double distance = 0.0, rounding = 0.0;
         status = sp_run_tensor_at(r->plain, i, &info, err);
         if (status != SP_OK || strncmp(info.name, "gradients/", strlen("gradients/")) != 0) {
             continue;
@@ -106,8 +104,7 @@ sp_status gradients_compare(const sp_backend *gpu, const sp_backend *cpu,
                             const sp_run_request *request, const sp_backend_option *more,
                             size_t more_count, gradients_report *report, sp_error *err)
 {
-    sp_backend_option all[MOST_OPTIONS];
-    sp_backend_option exact[MOST_OPTIONS];
+    sp_backend_option all[MOST_OPTIONS], exact[MOST_OPTIONS];
     sp_run_request on_gpu = *request;
     size_t exact_count = 0;
     plain_step plain;

@@ -298,10 +298,8 @@ static sp_status run(const gpu_test *t, const task *k, const char *graphs, const
 // `bound`: of the relative difference of losses.
 static sp_status repeat_steps(gpu_test *t, const char *cudnn, double bound, sp_error *err)
 {
-    double launched[STEPS];
-    double repeated[STEPS];
-    int64_t launched_ns = 0;
-    int64_t repeated_ns = 0;
+    double launched[STEPS], repeated[STEPS];
+    int64_t launched_ns = 0, repeated_ns = 0;
     task k;
     sp_status status = task_init(&k, err);
     status = status == SP_OK ? run(t, &k, "off", cudnn, launched, &launched_ns, err) : status;

@@ -10,8 +10,7 @@ static const double NORM_SHARE = 0.005;
 static void check_tensor(const char *what, tensor *t, const double *expected)
 {
     tensor_check_share(what, t, expected, BF16_ROUNDING, ELEMENT_SHARE);
-    double norm = 0;
-    double error = 0;
+    double norm = 0, error = 0;
     for (int64_t r = 0; r < t->rows; r++) {
         for (int64_t i = r * t->stride; i < r * t->stride + t->columns; i++) {
             norm += expected[i] * expected[i];

@@ -7,8 +7,7 @@ static const tensor_layout plain = {0, 0};
 enum { TOKENS = 13 };
 
 typedef struct problem {
-    int64_t vocab;
-    int64_t target_host[TOKENS];
+    int64_t vocab, target_host[TOKENS];
     tensor logits, target, weight;
     double total_weight;
     double *lse, *dlogits;

@@ -12,8 +12,7 @@ enum { WIDTHS = sizeof widths / sizeof widths[0] };
 
 typedef struct problem {
     int64_t tokens, features;
-    tensor x, dy, weight, bias;
-    tensor y, dx, mean, rstd, dweight, dbias, room;
+    tensor x, dy, weight, bias, y, dx, mean, rstd, dweight, dbias, room;
     double *expected, *expected_mean, *expected_rstd, *expected_weight, *expected_bias;
 } problem;
 

@@ -41,8 +41,7 @@ static void check_rope(int64_t heads, int64_t head_dim, tensor_layout layout, bo
 {
     enum { TOKENS = 17, BEGIN = 21 };
     int64_t half = head_dim / 2;
-    tensor cosine;
-    tensor sine;
+    tensor cosine, sine;
     check_rope_table(head_dim, 10000, &cosine, &sine);
     tensor position = tensor_drawn(TENSOR_INT64, 1, TOKENS, plain, 0);
     tensor x = tensor_drawn(TENSOR_BF16, TOKENS, heads * head_dim, layout, 1);
@@ -112,9 +111,7 @@ static void embedding_gradient(void)
 {
     for (int l = 0; l < 2 * TENSOR_LAYOUTS; l++) {
         int64_t features = l % 2 ? 1032 : 13;
-        int64_t on_host[TOKENS];
-        int64_t order_host[TOKENS];
-        int64_t scratch[TOKENS];
+        int64_t on_host[TOKENS], order_host[TOKENS], scratch[TOKENS];
         tensor index = draw_index(on_host);
         tensor order = tensor_drawn(TENSOR_INT64, 1, TOKENS, plain, 0);
         sp_cuda_embedding_order(TOKENS, on_host, order_host, scratch);

@@ -67,8 +67,7 @@ static void run_cases(const char *name, bool apart, int *run, int *failed)
 int main(int argc, char **argv)
 {
     const bool apart = argc < 2 && getenv("SP_GPU_ONE_PROCESS") == NULL;
-    int run = 0;
-    int failed = 0;
+    int run = 0, failed = 0;
     if (apart) {
         if (run_apart(NULL) == 77) {
             return 77;

@@ -179,8 +179,8 @@ TEST(any_costs)
 {
     sp_prng prng = prng_seeded(2024);
     for (int k = 0; k < 200; k++) {
-        int p = 1 + (int)sp_prng_below(&prng, 12);
-        int m = 2 * p + (int)sp_prng_below(&prng, 30);
+        int p = 1 + prng_below(&prng, 12);
+        int m = 2 * p + prng_below(&prng, 30);
         int64_t f = 1 + (int64_t)sp_prng_below(&prng, 3000);
         int64_t i = (int64_t)sp_prng_below(&prng, 3000);
         int64_t w = (int64_t)sp_prng_below(&prng, 3000);

@@ -7,8 +7,7 @@
 
 static const struct {
     const char *recompute; // "ours" of the table is activation
-    double offload_ratio;
-    double bytes;
+    double offload_ratio, bytes;
 } rows[] = {
     {"none", 0.3, 72762730496.0},       {"none", 0.5, 61136119808.0},
     {"none", 0.7, 50331592704.0},       {"none", 0.9, 39527328256.0},

@@ -17,7 +17,6 @@
 // f and w within 4 %: we count the element-wise traffic a little differently (32*T*h/t in place of
 // 30, 34*T*h in place of 30, 24 and 18 in place of 26u and 16u). The head within 1 %, less the
 // final norm (4*T*h and 6*T*h bytes), which the equations leave out.
-#include <math.h>
 
 #include "sim/cost/cost_model.h"
 #include "sim/cost/cost_private.h"
@@ -77,11 +76,6 @@ typedef struct setup {
     pack_times_case pack;
 } setup;
 
-static void load_profile(void)
-{
-    must_succeed(flat_profile(constants, &profile, ERR));
-}
-
 static void set_up(const check *c, setup *s)
 {
     sp_error_clear(ERR);
@@ -114,7 +108,7 @@ static double us(double s)
 
 TEST(layer_and_head_on_the_gpu)
 {
-    load_profile();
+    flat_profile_load(constants, &profile);
     for (int i = 0; i < CHECKS; i++) {
         const check *c = &checks[i];
         setup s;
@@ -140,7 +134,7 @@ TEST(layer_and_head_on_the_gpu)
 // Two all-reduces of the hidden states in each pass of a layer that has any.
 TEST(tensor_parallel_all_reduce)
 {
-    load_profile();
+    flat_profile_load(constants, &profile);
     for (int i = 0; i < CHECKS; i++) {
         const check *c = &checks[i];
         setup s;
@@ -164,7 +158,7 @@ TEST(tensor_parallel_all_reduce)
 
 TEST(launches_of_a_layer)
 {
-    load_profile();
+    flat_profile_load(constants, &profile);
     const sp_stage one = {.layers = 1};
     for (int i = 0; i < CHECKS; i++) {
         const check *c = &checks[i];
@@ -206,12 +200,11 @@ static void tails_of(setup *s, bool tied, sp_epilogue_cost *first)
 // tied embedding follow from rates that were rounded after the reckoning: 0.3 %.
 TEST(tail_of_the_step)
 {
-    load_profile();
+    flat_profile_load(constants, &profile);
     for (int i = 0; i < CHECKS; i++) {
         const check *c = &checks[i];
         setup s;
-        sp_epilogue_cost all_reduced;
-        sp_epilogue_cost untied;
+        sp_epilogue_cost all_reduced, untied;
         set_up(c, &s);
         tails_of(&s, true, &all_reduced);
         tails_of(&s, false, &untied);

@@ -42,14 +42,13 @@ static double real(const json_t *json, const char *key)
 static void check(const shape *m, int tokens, int sequences, const char *recompute)
 {
     scenario_run r;
-    char text[RUN_TEXT] = "";
-    put_json(text,
-             "{'model': {'layers': %d, 'hidden': %d, 'ffn': %d, 'heads': %d, 'kv_heads': %d, "
-             "'head_dim': %d, 'vocab': %d, 'activation': '%s'}, 'cluster': 'h100-8', "
-             "'profile': 'h100', 'parallel': {'dp': 2}, 'memory': {'recompute': '%s'}, "
-             "'workload': {'uniform': %d, 'context': %d, 'samples_per_batch': %d}}",
-             m->layers, m->hidden, m->ffn, m->heads, m->kv_heads, m->head_dim, m->vocab,
-             m->activation, recompute, tokens, tokens, sequences);
+    const char *text =
+        json_text("{'model': {'layers': %d, 'hidden': %d, 'ffn': %d, 'heads': %d, 'kv_heads': %d, "
+                  "'head_dim': %d, 'vocab': %d, 'activation': '%s'}, 'cluster': 'h100-8', "
+                  "'profile': 'h100', 'parallel': {'dp': 2}, 'memory': {'recompute': '%s'}, "
+                  "'workload': {'uniform': %d, 'context': %d, 'samples_per_batch': %d}}",
+                  m->layers, m->hidden, m->ffn, m->heads, m->kv_heads, m->head_dim, m->vocab,
+                  m->activation, recompute, tokens, tokens, sequences);
     run_good(text, &run_verified, &r);
     json_t *json = sp_result_json(&r.result, false);
     double seconds = real(json, "iteration_ms") * 1e-3;

@@ -156,7 +156,7 @@ static sp_layout random_layout(sp_prng *prng)
                        .cp = 1 << sp_prng_below(prng, 4),
                        .pp = 1 << sp_prng_below(prng, 5),
                        .dp = 1 << sp_prng_below(prng, 3),
-                       .chunks = 1 + (int)sp_prng_below(prng, 5),
+                       .chunks = 1 + prng_below(prng, 5),
                        .zero = 1};
 }
 
@@ -167,7 +167,7 @@ TEST(random_options)
     sp_prng prng = prng_seeded(7);
     for (int round = 0; round < 2000; round++) {
         sp_model model;
-        int index = (int)sp_prng_below(&prng, 5);
+        int index = prng_below(&prng, 5);
         assert_int_equal(sp_model_builtin(sp_model_builtin_name(index), &model, NULL), SP_OK);
         sp_layout layout = random_layout(&prng);
         static const sp_recompute modes[] = {SP_RECOMPUTE_NONE, SP_RECOMPUTE_PARTIAL_FC1,
@@ -175,7 +175,7 @@ TEST(random_options)
         sp_planner_options options = {
             .order = SP_PLANNER_SLIMPIPE,
             .sequence_tokens = 1 + (int64_t)sp_prng_below(&prng, 1 << 22),
-            .slices = 1 + (int)sp_prng_below(&prng, 64),
+            .slices = 1 + prng_below(&prng, 64),
             .memory = {.recompute = modes[sp_prng_below(&prng, 3)]},
         };
         sp_bytes whole = predict(&model, &layout, &options);

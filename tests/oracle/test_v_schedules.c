@@ -87,8 +87,8 @@ TEST(zb_v_any_costs)
 {
     sp_prng prng = prng_seeded(7);
     for (int k = 0; k < 300; k++) {
-        int p = 1 + (int)sp_prng_below(&prng, 12);
-        int m = 1 + (int)sp_prng_below(&prng, 40);
+        int p = 1 + prng_below(&prng, 12);
+        int m = 1 + prng_below(&prng, 40);
         int64_t f = 1 + (int64_t)sp_prng_below(&prng, 3000);
         int64_t i = (int64_t)sp_prng_below(&prng, 3000);
         int64_t w = (int64_t)sp_prng_below(&prng, 3000);
@@ -106,7 +106,7 @@ TEST(zb_v_uneven_stages)
     sp_prng prng = prng_seeded(10);
     for (int k = 0; k < 200; k++) {
         int p = 1 + (int)sp_prng_below(&prng, MOST_STAGES / 2);
-        int m = 1 + (int)sp_prng_below(&prng, 50);
+        int m = 1 + prng_below(&prng, 50);
         int64_t ns[3][MOST_STAGES];
         uint64_t most = sp_prng_below(&prng, 2) == 0 ? 3 : 5000;
         for (int kind = 0; kind < 3; kind++) {
@@ -167,8 +167,8 @@ TEST(zb_v_other_units)
 {
     sp_prng prng = prng_seeded(8);
     for (int k = 0; k < 100; k++) {
-        int p = 1 + (int)sp_prng_below(&prng, 8);
-        int m = 1 + (int)sp_prng_below(&prng, 30);
+        int p = 1 + prng_below(&prng, 8);
+        int m = 1 + prng_below(&prng, 30);
         int64_t f = 1000 + (int64_t)sp_prng_below(&prng, 2000);
         uniform_case c = v_case(SP_SCHEDULE_ZB_V, p, m, f, f, f / 2, 100);
         double m_b = 0.5 + sp_prng_uniform(&prng);
@@ -218,8 +218,8 @@ TEST(building_blocks_any_costs)
 {
     sp_prng prng = prng_seeded(9);
     for (int k = 0; k < 300; k++) {
-        int p = 1 + (int)sp_prng_below(&prng, 16);
-        int m = 1 + (int)sp_prng_below(&prng, 40);
+        int p = 1 + prng_below(&prng, 16);
+        int m = 1 + prng_below(&prng, 40);
         int64_t f = 1 + (int64_t)sp_prng_below(&prng, 3000);
         int64_t i = (int64_t)sp_prng_below(&prng, 3000);
         int64_t w = (int64_t)sp_prng_below(&prng, 3000);

@@ -56,7 +56,7 @@ TEST(never_worse_than_static)
 {
     sp_prng prng = prng_seeded(2401);
     for (int k = 0; k < 60; k++) {
-        int p = 8 + (int)sp_prng_below(&prng, 25);
+        int p = 8 + prng_below(&prng, 25);
         uniform_case c = random_case(&prng, p, 1 + (int)sp_prng_below(&prng, 5 * (uint64_t)p));
         uniform_case h = c;
         h.kind = SP_SCHEDULE_ZB_H1;
@@ -73,7 +73,7 @@ TEST(cap_is_kept)
 {
     sp_prng prng = prng_seeded(10241);
     for (int k = 0; k < 200; k++) {
-        int p = 1 + (int)sp_prng_below(&prng, 12);
+        int p = 1 + prng_below(&prng, 12);
         uniform_case c = random_case(&prng, p, 1 + (int)sp_prng_below(&prng, 4 * (uint64_t)p));
         double cap = between(&prng, 1.0, 3.0 * p);
         c.memory_limit_microbatches = k % 2 == 0 ? floor(cap) : cap;
@@ -169,7 +169,7 @@ TEST(uneven_stages)
 {
     sp_prng prng = prng_seeded(3);
     for (int k = 0; k < 150; k++) {
-        int p = 1 + (int)sp_prng_below(&prng, 10);
+        int p = 1 + prng_below(&prng, 10);
         int m = 1 + (int)sp_prng_below(&prng, 3 * (uint64_t)p);
         uneven u = {.layout = {.tp = 1, .cp = 1, .pp = p, .dp = 1, .chunks = 1}};
         sp_uniform_costs uniform = {.f_ms = 1.0,

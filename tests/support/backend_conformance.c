@@ -2,10 +2,12 @@
 
 #include "sim/schedule/schedule.h"
 #include "tests/support/execution_rules.h"
+#include "tests/support/initializers.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/random_plan.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_step.h"
 
 static sp_run_request request_for(const conformance_device *device, const sp_plan *plan,
                                   const sp_step_costs *costs)
@@ -148,12 +150,38 @@ void conformance_refuses(const conformance_device *device)
 
 // ---- failures ----
 
+void conformance_runs_schedule(const conformance_device *device, sp_schedule_kind kind, int pp,
+                               int dp, int microbatches, int slices)
+{
+    static const sp_engine_options simulated;
+    sp_schedule_traits traits = sp_schedule_traits_of(kind);
+    int chunks = traits.chunks > 0 ? traits.chunks : kind == SP_SCHEDULE_INTERLEAVED ? 2 : 1;
+    const uniform_case c = {.kind = kind,
+                            .pp = pp,
+                            .dp = dp,
+                            .chunks = chunks,
+                            .microbatches = microbatches,
+                            .slices = traits.sliced ? slices : 0,
+                            .ns = {1000, 1100, 900},
+                            .p2p_ns = 90};
+    uniform_step step;
+    uniform_step_run(&c, &simulated, &step);
+    conformance_runs(device, &step.plan, &step.costs);
+    uniform_step_fini(&step);
+}
+
+void conformance_runs_every_schedule(const conformance_device *device, int pp, int dp,
+                                     int microbatches, int slices)
+{
+    for (int kind = 0; kind < SP_SCHEDULE_KINDS; kind++) {
+        conformance_runs_schedule(device, (sp_schedule_kind)kind, pp, dp, microbatches, slices);
+    }
+}
+
 static void fail_at(const conformance_device *device, const plan_sample *sample, const char *key,
                     sp_status expected, int dp, int pp, sp_action action)
 {
-    char name[32];
-    char value[64];
-    char place[80];
+    char name[32], value[64], place[80];
     sp_action_name(action, sample->plan.layout.chunks, name);
     snprintf(value, sizeof value, "%s@%d.%d", name, dp, pp);
     snprintf(place, sizeof place, "dp %d pp %d: %s: ", dp, pp, name);
@@ -214,4 +242,25 @@ void conformance_survives_no_memory(const conformance_device *device)
         sp_run_free(run);
     }
     plan_sample_fini(&sample);
+}
+
+sp_model conformance_model(void)
+{
+    sp_model model = {.name = "llama", LLAMA_SHAPE(12, 8, 8, 2, 1, 11)};
+    model.head_dim = 8; // the least that a GPU takes
+    return model;
+}
+
+conformance_device conformance_of(const sp_backend *backend, const sp_model *model, sp_clock clock,
+                                  sp_precision precision)
+{
+    return (conformance_device){.backend = backend,
+                                .request = {.model = model,
+                                            .clock = clock,
+                                            .precision = precision,
+                                            .steps = 1,
+                                            .memory_points = true},
+                                .fail = "fail",
+                                .stall = "stall",
+                                .exhaust = "exhaust"};
 }

@@ -25,7 +25,14 @@ typedef struct conformance_device {
 void conformance_runs(const conformance_device *device, const sp_plan *plan,
                       const sp_step_costs *costs);
 
-// The same for plans of many kinds, drawn by the seed: those that the device can execute run, the
+// A schedule, or every one, on so many ranks, micro-batches a rank and slices (of schedules that
+// have them).
+void conformance_runs_schedule(const conformance_device *device, sp_schedule_kind kind, int pp,
+                               int dp, int microbatches, int slices);
+void conformance_runs_every_schedule(const conformance_device *device, int pp, int dp,
+                                     int microbatches, int slices);
+
+// Plans of many kinds likewise, drawn by the seed: those that the device can execute run, the
 // others are refused. Which is which is worked out here.
 void conformance_runs_random_plans(const conformance_device *device, uint64_t seed, int count);
 
@@ -39,5 +46,11 @@ void conformance_fails(const conformance_device *device);
 
 // No allocation that fails goes unnoticed or leaks (sp_i_alloc_fail_after).
 void conformance_survives_no_memory(const conformance_device *device);
+
+// An executor of models, in virtual time or on the wall clock, and the small one that it runs: of
+// as many layers as any of the suite's layouts divides.
+conformance_device conformance_of(const sp_backend *backend, const sp_model *model, sp_clock clock,
+                                  sp_precision precision);
+sp_model conformance_model(void);
 
 #endif

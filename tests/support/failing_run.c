@@ -50,14 +50,8 @@ static void make_packs(failing_run *f, int dp)
 void failing_run_make(failing_run *f, const failing_shape *s, sp_clock clock)
 {
     static const sp_memory_options memory;
-    const sp_schedule_spec spec = {.kind = SP_SCHEDULE_1F1B};
-    *f = (failing_run){.layout = {.tp = s->tp,
-                                  .cp = s->cp,
-                                  .pp = s->pp,
-                                  .dp = s->dp,
-                                  .chunks = 1,
-                                  .sequence_parallel = s->tp > 1,
-                                  .zero = 1}};
+    *f = (failing_run){.layout = {LAYOUT(s->tp, s->cp, s->pp, s->dp, 1),
+                                  .sequence_parallel = s->tp > 1, .zero = 1}};
     host_open(&f->device);
     f->model = host_llama();
     f->model.layers = 2;
@@ -65,8 +59,7 @@ void failing_run_make(failing_run *f, const failing_shape *s, sp_clock clock)
     f->model.head_dim = 4;
     f->model.ffn = 16;
     make_packs(f, s->dp);
-    must_succeed(sp_plan_init(&f->plan, &f->layout, &f->packing, ERR));
-    must_succeed(sp_schedule_generate(&spec, NULL, "plan", &f->plan, ERR));
+    must_succeed(plan_by_schedule(&f->plan, &f->layout, &f->packing, SP_SCHEDULE_1F1B, ERR));
     f->request = (sp_run_request){RUN_OF(&f->plan, &f->model, &memory), .clock = clock,
                                   RUN_STEPS(SP_FP32, 1, 2)};
     sp_run_free(host_run(&f->device, &f->request));

@@ -7,6 +7,7 @@
 
 #include "sim/base/json.h"
 #include "sim/cost/profile.h"
+#include "tests/support/test_main.h"
 
 #define FLAT_GEMM_FLOPS_PER_S 5e14
 #define FLAT_FORWARD_FLOPS_PER_S 4e14
@@ -55,6 +56,12 @@ static inline sp_status flat_profile(const char *const *overrides, sp_profile *p
     }
     json_decref(root);
     return status;
+}
+
+// The flat profile with overrides that must be good.
+static inline void flat_profile_load(const char *const *overrides, sp_profile *profile)
+{
+    must_succeed(flat_profile(overrides, profile, ERR));
 }
 
 #endif

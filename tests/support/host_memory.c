@@ -135,7 +135,7 @@ void host_memory_compare_random(const sp_model *model, uint64_t seed, int count,
         random_plan r;
         int layers[HOST_STAGES];
         bool wanted = host_random_plan(&prng, model->layers, layers, &r);
-        sp_recompute mode = (sp_recompute)random_below(&prng, SP_RECOMPUTE_MODES);
+        sp_recompute mode = (sp_recompute)prng_below(&prng, SP_RECOMPUTE_MODES);
         r.plan.layout.vocab_parallel = vocab;
         if (wanted) {
             compare_random(&c, &scenario, model, &r, mode);
@@ -219,4 +219,16 @@ int64_t host_memory_must_hold(const host_device *device, const char *scenario, s
     comparison c = {.device = device, .clock = clock, .steps = 2, .check = is_held};
     compare_scenario(&c, scenario);
     return c.most_offloaded;
+}
+
+void host_memory_compare_random_plans(host_memory_check check)
+{
+    sp_model llama = host_llama();
+    sp_model gpt = host_gpt();
+    host_memory_compare_random(&llama, 1, test_rounds(60), false, check);
+    host_memory_compare_random(&gpt, 2, test_rounds(60), false, check);
+    llama.tied_embeddings = true;
+    gpt.tied_embeddings = false;
+    host_memory_compare_random(&llama, 3, test_rounds(30), false, check);
+    host_memory_compare_random(&gpt, 4, test_rounds(30), false, check);
 }

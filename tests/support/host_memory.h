@@ -31,6 +31,10 @@ double host_memory_compare(const char *model, const char *layout, const char *mo
 void host_memory_compare_random(const sp_model *model, uint64_t seed, int count, bool vocab,
                                 host_memory_check check);
 
+// 180 of them, half of a Llama and half of a GPT, each with its tables tied and apart; a quarter
+// under a sanitizer.
+void host_memory_compare_random_plans(host_memory_check check);
+
 // Executes two steps of the plans of a scenario (' for ") and fails the test case unless
 // parameters, gradients, optimizer states, activations, keys and values, logits and what is
 // offloaded are equal to the byte after every action, and what is offloaded also when each copy

@@ -17,7 +17,7 @@ static void draw_layers(sp_prng *prng, sp_layout *layout, int *layers, int total
         total -= layers[s];
     }
     while (total > 0) {
-        layers[random_below(prng, stages)]++;
+        layers[prng_below(prng, stages)]++;
         total--;
     }
     layout->stage_layers = layers;
@@ -27,9 +27,9 @@ static void draw_layers(sp_prng *prng, sp_layout *layout, int *layers, int total
 // context parallelism.
 static void draw_members(sp_prng *prng, const host_random *draw, sp_layout *layout)
 {
-    layout->tp = 1 << random_below(prng, draw->most_tp_bits + 1);
-    layout->cp = 1 + random_below(prng, draw->most_cp > 0 ? draw->most_cp : 1);
-    layout->sequence_parallel = random_below(prng, 2) == 0;
+    layout->tp = 1 << prng_below(prng, draw->most_tp_bits + 1);
+    layout->cp = 1 + prng_below(prng, draw->most_cp > 0 ? draw->most_cp : 1);
+    layout->sequence_parallel = prng_below(prng, 2) == 0;
     layout->vocab_parallel = draw->vocab;
 }
 
@@ -88,8 +88,8 @@ void host_random_agree(host_random draw)
         draw_members(&prng, &draw, &r.plan.layout);
         r.plan.layout.zero = draw.zero > 0 ? draw.zero : 1;
         const sp_memory_options memory = {
-            .recompute = (sp_recompute)random_below(&prng, SP_RECOMPUTE_MODES),
-            .offload_ratio = draw.vocab ? 0.0 : (double)random_below(&prng, 5) / 4.0};
+            .recompute = (sp_recompute)prng_below(&prng, SP_RECOMPUTE_MODES),
+            .offload_ratio = draw.vocab ? 0.0 : (double)prng_below(&prng, 5) / 4.0};
         const sp_run_request request = {RUN_OF(&r.plan, model, &memory), .clock = draw.clock,
                                         RUN_STEPS(draw.bf16   ? SP_BF16
                                                   : draw.fp32 ? SP_FP32

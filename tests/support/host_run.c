@@ -51,7 +51,7 @@ void host_plain_fini(host_plain *plain)
 
 // ---- comparison ----
 
-static double *read_tensor(const sp_run *run, const sp_tensor_info *info)
+double *host_tensor(const sp_run *run, const sp_tensor_info *info)
 {
     double *values = sp_i_calloc((size_t)info->elements, sizeof *values);
     assert_non_null(values);
@@ -59,12 +59,18 @@ static double *read_tensor(const sp_run *run, const sp_tensor_info *info)
     return values;
 }
 
+double *host_tensor_of(const sp_run *run, const char *folder, const sp_tensor_info *info)
+{
+    sp_tensor_info other = *info;
+    snprintf(other.name, sizeof other.name, "%s/%s", folder, strchr(info->name, '/') + 1);
+    return host_tensor(run, &other);
+}
+
 static double tensor_distance(const sp_run *a, const sp_run *b, const sp_tensor_info *info)
 {
-    double *x = read_tensor(a, info);
-    double *y = read_tensor(b, info);
-    double difference = 0.0;
-    double size = 0.0;
+    double *x = host_tensor(a, info);
+    double *y = host_tensor(b, info);
+    double difference = 0.0, size = 0.0;
     for (int64_t i = 0; i < info->elements; i++) {
         difference += (x[i] - y[i]) * (x[i] - y[i]);
         size += y[i] * y[i];

@@ -19,6 +19,12 @@
     MODEL_SIZES(layers, hidden, ffn, heads, heads, vocab_), \
         .activation = SP_GELU, .norm = SP_LAYERNORM, .positional = SP_LEARNED
 
+#define LAYOUT(tp_, cp_, pp_, dp_, chunks_) \
+    .tp = (tp_), .cp = (cp_), .pp = (pp_), .dp = (dp_), .chunks = (chunks_)
+
+#define ADAMW_SETTINGS \
+    .learning_rate = 0.01, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1
+
 // Runs of a plan, in numbers of `precision` from `seed`, and their options.
 #define RUN_OF(plan_, model_, memory_) .plan = (plan_), .model = (model_), .memory = (memory_)
 #define RUN_STEPS(precision_, seed_, steps_) \

@@ -176,8 +176,7 @@ static double distance(const joined_rank *rank, size_t t, const sp_run *run)
 {
     const sp_tensor_info *info = &rank->tensors[t];
     double *expected = sp_i_calloc((size_t)info->elements, sizeof *expected);
-    double difference = 0.0;
-    double size = 0.0;
+    double difference = 0.0, size = 0.0;
     assert_non_null(expected);
     assert_int_equal(sp_run_tensor_read(run, info->name, expected, info->elements, NULL), SP_OK);
     for (int64_t i = 0; i < info->elements; i++) {

@@ -69,8 +69,7 @@ static void reduce_all(const joined_group *g)
 
 static void scatter(const joined_group *g)
 {
-    int64_t all = 0;
-    int64_t begin = 0;
+    int64_t all = 0, begin = 0;
     for (int m = 0; m < g->size; m++) {
         all += count_of(g, &g->calls[0], m);
     }

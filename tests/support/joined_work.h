@@ -32,8 +32,7 @@ typedef struct joined_call {
 } joined_call;
 
 typedef struct joined_group {
-    int size;
-    int ranks[JOINED_RANKS];
+    int size, ranks[JOINED_RANKS];
     joined_call calls[JOINED_RANKS];
     int arrived;
     uint64_t meetings;

@@ -35,8 +35,7 @@ static void order_actions(const made_spec *spec, int rank, sp_span *spans)
 {
     int m = spec->microbatches;
     int warmup = spec->pp - 1 - rank < m ? spec->pp - 1 - rank : m;
-    int forwards = 0;
-    int backwards = 0;
+    int forwards = 0, backwards = 0;
     for (int i = 0; i < 2 * m; i++) {
         bool forward = forwards < m && (forwards < warmup || forwards - warmup == backwards);
         spans[i].action.kind = forward ? SP_ACTION_F : SP_ACTION_B;

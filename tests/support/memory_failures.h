@@ -1,24 +1,23 @@
 // A call whose first allocation fails, then its second, and so on until the call succeeds:
 //
 //     for (memory_failures failing = {0}; memory_fails(&failing);) {
-//         sp_error err = {0};
-//         memory_try(&failing, sp_thing_make(&thing, &err), &err);
+//         sp_error_clear(ERR);
+//         memory_try(&failing, sp_thing_make(&thing, ERR), ERR);
 //         sp_thing_fini(&thing);
 //     }
 //
-// A call without memory must return SP_ERR_NO_MEMORY and say so in `err` where that is not NULL; a
-// round must give back the blocks that it takes.
+// A call without memory must return SP_ERR_NO_MEMORY and say so in the error where that is not
+// NULL; a round must give back the blocks that it takes.
 #ifndef SLIMPACK_TESTS_SUPPORT_MEMORY_FAILURES_H
 #define SLIMPACK_TESTS_SUPPORT_MEMORY_FAILURES_H
 
 #include <stdbool.h>
 
 #include "sim/base/status.h"
-#include "tests/support/memory_failures.h"
-
 typedef struct memory_failures {
     // Where a call takes very many blocks: each round lets 1/fewer more allocations pass than the
-    // round before, and at least one more. 0 for each allocation in turn.
+    // round before, and at least one more. 0 for each allocation in turn; a sanitized program skips
+    // some after the first 48.
     int fewer;
     sp_status or_ends_with; // a call with memory enough may also return this
     bool keeps_blocks;      // a round may keep blocks, in an object that outlives the rounds

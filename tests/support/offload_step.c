@@ -1,7 +1,7 @@
 #include "tests/support/offload_step.h"
 
 #include "sim/plan/plan_check.h"
-#include "sim/schedule/offload.h"
+#include "sim/schedule/schedule.h"
 #include "tests/support/test_main.h"
 
 void step_offload(offload_step *s)

@@ -1,4 +1,5 @@
 #include "tests/support/packflow_case.h"
+#include "tests/support/initializers.h"
 
 static int64_t below(sp_prng *prng, int64_t bound)
 {
@@ -28,13 +29,8 @@ void packflow_case_room(packflow_case *c, int64_t bytes)
 
 static void begin(packflow_case *c, int pp, int chunks, int64_t forward, int64_t backward)
 {
-    c->layout = (sp_layout){.tp = 1,
-                            .cp = 1,
-                            .pp = pp,
-                            .dp = 1,
-                            .chunks = chunks,
-                            .placement = chunks == 2 ? SP_PLACE_V : SP_PLACE_LINEAR,
-                            .zero = 1};
+    c->layout = (sp_layout){LAYOUT(1, 1, pp, 1, chunks),
+                            .placement = chunks == 2 ? SP_PLACE_V : SP_PLACE_LINEAR, .zero = 1};
     c->job = (sp_packflow_job){.layout = &c->layout,
                                .forward = (size_t)forward,
                                .backward = (size_t)backward,

@@ -22,8 +22,7 @@ typedef struct packflow_case {
     int64_t w_ns[PACKFLOW_PACKS * PACKFLOW_STAGES];
     int64_t p2p_f_ns[PACKFLOW_PACKS], p2p_b_ns[PACKFLOW_PACKS];
     int32_t need[PACKFLOW_PACKS];
-    int64_t tokens[PACKFLOW_PACKS], freed[PACKFLOW_PACKS];
-    int64_t token_bytes[PACKFLOW_STAGES];
+    int64_t tokens[PACKFLOW_PACKS], freed[PACKFLOW_PACKS], token_bytes[PACKFLOW_STAGES];
     int64_t room_bytes[PACKFLOW_RANKS];
 } packflow_case;
 

@@ -18,9 +18,7 @@ typedef struct replay {
     lists at[PACKFLOW_STAGES];
     replayed_rank rank[PACKFLOW_RANKS];
     int64_t f_end[PACKFLOW_STAGES][PACKFLOW_PACKS]; // -1: not yet
-    int64_t b_end[PACKFLOW_STAGES][PACKFLOW_PACKS];
-    int64_t makespan_ns;
-    int64_t most[PACKFLOW_RANKS];
+    int64_t b_end[PACKFLOW_STAGES][PACKFLOW_PACKS], makespan_ns, most[PACKFLOW_RANKS];
 } replay;
 
 // Linear: c * pp + r. A V comes back: r and 2 pp - 1 - r.
@@ -254,9 +252,9 @@ static menu menu_of(const replay *r, int k)
     return m;
 }
 
-// With all times known: a backward that is ready goes first; then a forward, but a weight gradient
-// before one that has no room; weight gradients where the rank would wait; else what is ready
-// first. Times are positive, so that nothing started later is ready at a decision.
+// With all times known: of a forward and a backward what is ready first, of both at once the other
+// kind than the last; a weight gradient where no backward is ready at once and no forward, or none
+// that has room. Times are positive, so that nothing started later is ready at a decision.
 static void assert_rules(const replay *done, int k)
 {
     static replay r;
@@ -265,13 +263,18 @@ static void assert_rules(const replay *done, int k)
     for (int chunk = 0; chunk < r.job->layout->chunks; chunk++) {
         r.at[vstage_of(r.job, k, chunk)] = (lists){0};
     }
+    sp_packflow_kind last = SP_PACKFLOW_F;
     for (size_t i = 0; i < sp_packflow_length(r.job); i++) {
         menu m = menu_of(&r, k);
         int64_t free_ns = r.rank[k].free_ns;
-        sp_packflow_kind kind = m.b_ns <= m.f_ns ? SP_PACKFLOW_B : SP_PACKFLOW_F;
+        sp_packflow_kind kind = m.b_ns < m.f_ns ? SP_PACKFLOW_B : SP_PACKFLOW_F;
+        if (m.b_ns == m.f_ns && last != SP_PACKFLOW_B) {
+            kind = SP_PACKFLOW_B;
+        }
         if (m.w_chunk >= 0 && m.b_ns > free_ns && (m.f_ns > free_ns || m.crowded)) {
             kind = SP_PACKFLOW_W;
         }
+        last = kind == SP_PACKFLOW_W ? last : kind;
         const sp_packflow_step *step = step_at(&r, k);
         assert_int_equal(step->kind, kind);
         assert_int_equal(step->chunk, kind == SP_PACKFLOW_F   ? m.f_chunk

@@ -6,8 +6,7 @@
 
 typedef struct packflow_run {
     sp_packflow_step steps[PACKFLOW_RANKS * PACKFLOW_STEPS];
-    int64_t makespan_ns;
-    int64_t lacking_bytes;
+    int64_t makespan_ns, lacking_bytes;
     int64_t most_bytes[PACKFLOW_RANKS]; // held at any time, by the replay
 } packflow_run;
 

@@ -1,7 +1,6 @@
 #include "tests/support/plan_sample.h"
 
 #include "sim/base/alloc.h"
-#include "sim/schedule/offload.h"
 #include "sim/schedule/schedule.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"

@@ -12,6 +12,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "sim/plan/plan.h"
+#include "tests/support/test_main.h"
 
 enum { RANDOM_SAMPLES = 8, RANDOM_CUTS = 5 };
 
@@ -24,21 +25,15 @@ typedef struct random_plan {
 } random_plan;
 
 typedef struct random_sample {
-    int dp_first, dp_count;
-    int slices, taken;
+    int dp_first, dp_count, slices, taken;
     sp_slice slice[RANDOM_CUTS];
 } random_sample;
-
-static inline int random_below(sp_prng *prng, int bound)
-{
-    return (int)sp_prng_below(prng, (uint64_t)bound);
-}
 
 static inline void random_cut(sp_prng *prng, const random_plan *r, int s, random_sample *sample)
 {
     int dp = r->layout.dp;
-    sample->dp_first = random_below(prng, dp);
-    sample->dp_count = 1 + random_below(prng, dp - sample->dp_first);
+    sample->dp_first = prng_below(prng, dp);
+    sample->dp_count = 1 + prng_below(prng, dp - sample->dp_first);
     int64_t begin = 0;
     while (begin < r->tokens[s]) {
         int64_t left = r->tokens[s] - begin;
@@ -50,7 +45,7 @@ static inline void random_cut(sp_prng *prng, const random_plan *r, int s, random
             .sample = s,
             .begin = begin,
             .tokens = size,
-            .computed_tokens = size + (random_below(prng, 4) == 0 ? random_below(prng, 9) : 0),
+            .computed_tokens = size + (prng_below(prng, 4) == 0 ? prng_below(prng, 9) : 0),
         };
         begin += size;
     }
@@ -65,15 +60,14 @@ static inline void random_deal(sp_prng *prng, random_sample *samples, int count,
         samples[s].taken = 0;
         left += samples[s].slices;
     }
-    int dp_first = -1;
-    int dp_count = 0;
+    int dp_first = -1, dp_count = 0;
     while (left > 0) {
-        random_sample *sample = &samples[random_below(prng, count)];
+        random_sample *sample = &samples[prng_below(prng, count)];
         if (sample->taken == sample->slices) {
             continue;
         }
         if (dp_first != sample->dp_first || dp_count != sample->dp_count ||
-            random_below(prng, 2) == 0) {
+            prng_below(prng, 2) == 0) {
             dp_first = sample->dp_first;
             dp_count = sample->dp_count;
             assert_true(sp_pack_list_begin(list, dp_first, dp_count));
@@ -100,7 +94,7 @@ static inline void random_actions(sp_prng *prng, random_plan *r, int dp_rank, in
         for (size_t p = 0; p < forward->count; p++) {
             if (random_runs_on(&forward->packs[p], dp_rank)) {
                 assert_true(sp_stage_plan_add(stage, SP_ACTION_F, chunk, (int64_t)p));
-                if (random_below(prng, 6) == 0) {
+                if (prng_below(prng, 6) == 0) {
                     assert_true(sp_stage_plan_add(stage, SP_ACTION_O, chunk, (int64_t)p));
                 }
             }
@@ -111,14 +105,14 @@ static inline void random_actions(sp_prng *prng, random_plan *r, int dp_rank, in
         sp_action action = stage->actions[i];
         if (action.kind == SP_ACTION_O) {
             assert_true(sp_stage_plan_add(stage, SP_ACTION_L, action.chunk, action.pack));
-        } else if (random_below(prng, 6) == 0) {
+        } else if (prng_below(prng, 6) == 0) {
             assert_true(sp_stage_plan_add(stage, SP_ACTION_R, action.chunk, action.pack));
         }
     }
     for (int chunk = r->layout.chunks - 1; chunk >= 0; chunk--) {
         for (size_t p = 0; p < backward->count; p++) {
             if (random_runs_on(&backward->packs[p], dp_rank)) {
-                bool split = random_below(prng, 3) == 0;
+                bool split = prng_below(prng, 3) == 0;
                 sp_action_kind kind = split ? SP_ACTION_I : SP_ACTION_B;
                 assert_true(sp_stage_plan_add(stage, kind, chunk, (int64_t)p));
             }
@@ -139,16 +133,16 @@ static inline void random_plan_make(sp_prng *prng, int max_dp, int max_chunks, r
     *r = (random_plan){0};
     r->layout = (sp_layout){.tp = 1,
                             .cp = 1,
-                            .pp = 1 + random_below(prng, 3),
-                            .dp = 1 + random_below(prng, max_dp),
-                            .chunks = 1 + random_below(prng, max_chunks),
+                            .pp = 1 + prng_below(prng, 3),
+                            .dp = 1 + prng_below(prng, max_dp),
+                            .chunks = 1 + prng_below(prng, max_chunks),
                             .zero = 1};
-    int count = random_below(prng, RANDOM_SAMPLES + 1);
+    int count = prng_below(prng, RANDOM_SAMPLES + 1);
     r->batch = (sp_batch){.ids = r->ids, .tokens = r->tokens, .count = (size_t)count};
     random_sample samples[RANDOM_SAMPLES] = {0};
     for (int s = 0; s < count; s++) {
-        r->ids[s] = random_below(prng, 1000);
-        r->tokens[s] = 1 + random_below(prng, 200);
+        r->ids[s] = prng_below(prng, 1000);
+        r->tokens[s] = 1 + prng_below(prng, 200);
         r->batch.total_tokens += r->tokens[s];
     }
     sp_packing *packing = &r->packing;
@@ -158,7 +152,7 @@ static inline void random_plan_make(sp_prng *prng, int max_dp, int max_chunks, r
     assert_non_null(packing->dropped);
     assert_non_null(packing->delayed);
     for (int s = 0; s < count; s++) {
-        int fate = random_below(prng, 10);
+        int fate = prng_below(prng, 10);
         if (fate == 0) {
             packing->dropped[packing->dropped_count++] = s;
         } else if (fate == 1) {
@@ -171,8 +165,8 @@ static inline void random_plan_make(sp_prng *prng, int max_dp, int max_chunks, r
         random_deal(prng, samples, count, false, &packing->forward);
         random_deal(prng, samples, count, true, &packing->backward);
     } else {
-        for (int k = random_below(prng, 6); k > 0; k--) {
-            assert_true(sp_pack_list_begin(&packing->forward, random_below(prng, r->layout.dp), 1));
+        for (int k = prng_below(prng, 6); k > 0; k--) {
+            assert_true(sp_pack_list_begin(&packing->forward, prng_below(prng, r->layout.dp), 1));
         }
     }
     assert_int_equal(sp_plan_init(&r->plan, &r->layout, packing, NULL), SP_OK);

@@ -4,17 +4,35 @@
 
 const sp_evaluate_options run_verified = {.engine = {.verify = true}};
 
-void put_json(char *text, const char *format, ...)
+static void append(char *text, const char *format, va_list args)
 {
     size_t used = strlen(text);
-    va_list args;
-    va_start(args, format);
     int more = vsnprintf(text + used, RUN_TEXT - used, format, args);
-    va_end(args);
     assert_true(more >= 0 && (size_t)more < RUN_TEXT - used);
     for (char *c = text + used; *c != '\0'; c++) {
         *c = *c == '\'' ? '"' : *c;
     }
+}
+
+void put_json(char *text, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    append(text, format, args);
+    va_end(args);
+}
+
+const char *json_text(const char *format, ...)
+{
+    static char texts[8][RUN_TEXT];
+    static unsigned made;
+    char *text = texts[made++ % 8];
+    text[0] = '\0';
+    va_list args;
+    va_start(args, format);
+    append(text, format, args);
+    va_end(args);
+    return text;
 }
 
 sp_status run_read(const char *text, sp_scenario *scenario, sp_error *err)
@@ -29,10 +47,15 @@ sp_status run_read(const char *text, sp_scenario *scenario, sp_error *err)
     return status;
 }
 
+void read_good(const char *text, sp_scenario *scenario)
+{
+    must_succeed_for(text, run_read(text, scenario, ERR));
+}
+
 sp_status run_text(const char *text, const sp_evaluate_options *options, scenario_run *r,
                    sp_error *err)
 {
-    must_succeed_for(text, run_read(text, &r->scenario, ERR));
+    read_good(text, &r->scenario);
     must_succeed_for(text, sp_evaluate_batches(&r->scenario, &r->batches, ERR));
     return sp_evaluate(&r->scenario, &r->batches, options, &r->result, err);
 }

@@ -10,6 +10,13 @@ enum { RUN_TEXT = 4096 };
 #define TINY_MODEL \
     "{'model': {'layers': 2, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
 
+// host_llama() and host_gpt() of host_run.h as scenarios write models.
+#define HOST_LLAMA "{'layers': 4, 'hidden': 32, 'ffn': 48, 'heads': 4, 'kv_heads': 2, 'vocab': 61}"
+#define HOST_GPT                                                                             \
+    "{'layers': 4, 'hidden': 32, 'ffn': 64, 'heads': 4, 'vocab': 61, 'activation': 'gelu', " \
+    "'norm': 'layernorm', 'positional': 'learned', 'max_positions': 128, 'bias': true, "     \
+    "'tied_embeddings': true}"
+
 // With every simulation checked against the longest path in igraph.
 extern const sp_evaluate_options run_verified;
 
@@ -23,8 +30,12 @@ typedef struct scenario_run {
 // Appends to a text of RUN_TEXT bytes, with ' standing for ".
 void put_json(char *text, const char *format, ...);
 
+// Such a text of its own, good until the eighth one after.
+const char *json_text(const char *format, ...);
+
 // Reads a scenario that is written with ' for ".
 sp_status run_read(const char *text, sp_scenario *scenario, sp_error *err);
+void read_good(const char *text, sp_scenario *scenario);
 
 // Evaluates it; only the evaluation may fail. run_fini in any case.
 sp_status run_text(const char *text, const sp_evaluate_options *options, scenario_run *r,

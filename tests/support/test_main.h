@@ -6,6 +6,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -52,9 +53,16 @@ static inline sp_prng prng_seeded(uint64_t seed)
     return prng;
 }
 
+// From 0 to bound - 1.
+static inline int prng_below(sp_prng *prng, int bound)
+{
+    return (int)sp_prng_below(prng, (uint64_t)bound);
+}
+
 // How many rounds of random draws a test makes: all, or a quarter of them under a sanitizer, which
 // takes many times as long and finds other faults than wrong values.
 int test_rounds(int all);
+bool test_is_sanitized(void);
 
 // The error of the calls that a case makes, each thread's own.
 extern _Thread_local sp_error test_error;

@@ -11,8 +11,7 @@ enum { F, B, W }; // W only where the backward is split; B is then the input gra
 
 // Units to packs, both passes.
 typedef struct grouping {
-    int pack_of[2][TINY_UNITS];
-    int packs[2];
+    int pack_of[2][TINY_UNITS], packs[2];
 } grouping;
 
 typedef struct search {

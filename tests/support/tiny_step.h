@@ -12,9 +12,7 @@ enum { TINY_UNITS = 4, TINY_STAGES = 3 }; // at most
 // A sample of n tokens is n slices of one token.
 typedef struct tiny_step {
     int64_t samples[TINY_UNITS];
-    int count;
-    int units;
-    int sample_of[TINY_UNITS], place_of[TINY_UNITS];
+    int count, units, sample_of[TINY_UNITS], place_of[TINY_UNITS];
     const sp_bound_costs *costs;
 } tiny_step;
 

@@ -3,6 +3,7 @@
 #define SLIMPACK_TESTS_SUPPORT_UNIFORM_PACKING_H
 
 #include "sim/plan/packing.h"
+#include "sim/schedule/schedule.h"
 
 // As many packs per data-parallel rank, with no slices: pack k runs on rank k % dp.
 static inline sp_status uniform_packing(sp_packing *packing, int dp, int64_t microbatches,
@@ -24,6 +25,16 @@ static inline bool pack_sample(sp_pack_list *list, int dp_first, int dp_count, i
 {
     const sp_slice slice = {.sample = sample, .tokens = tokens, .computed_tokens = tokens};
     return sp_pack_list_begin(list, dp_first, dp_count) && sp_pack_list_add(list, slice, true);
+}
+
+// The plan of the packs in the schedule's own order.
+static inline sp_status plan_by_schedule(sp_plan *plan, const sp_layout *layout,
+                                         const sp_packing *packing, sp_schedule_kind kind,
+                                         sp_error *err)
+{
+    const sp_schedule_spec spec = {.kind = kind};
+    sp_status status = sp_plan_init(plan, layout, packing, err);
+    return status == SP_OK ? sp_schedule_generate(&spec, NULL, "test", plan, err) : status;
 }
 
 #endif

@@ -1,15 +1,12 @@
 #include "tests/support/uniform_step.h"
+#include "tests/support/initializers.h"
 
 #include "tests/support/test_main.h"
 
 void uniform_step_run(const uniform_case *c, const sp_engine_options *options, uniform_step *step)
 {
     *step = (uniform_step){0};
-    sp_layout layout = {.tp = 1,
-                        .cp = 1,
-                        .pp = c->pp,
-                        .dp = c->dp > 0 ? c->dp : 1,
-                        .chunks = c->chunks > 0 ? c->chunks : 1,
+    sp_layout layout = {LAYOUT(1, 1, c->pp, c->dp > 0 ? c->dp : 1, c->chunks > 0 ? c->chunks : 1),
                         .placement = sp_schedule_traits_of(c->kind).placement};
     int slices = c->slices > 1 ? c->slices : 1;
     sp_uniform_costs costs = {.f_ms = (double)(c->f_ns * slices) / 1e6,
@@ -53,4 +50,19 @@ void uniform_step_fini(uniform_step *step)
     sp_plan_fini(&step->plan);
     sp_packing_fini(&step->packing);
     sp_batch_fini(&step->batch);
+}
+
+void uniform_step_same_times(const sp_step_metrics *a, const sp_step_metrics *b)
+{
+    assert_int_equal(a->makespan_ns, b->makespan_ns);
+    assert_int_equal(a->iteration_ns, b->iteration_ns);
+    assert_int_equal(a->busy_ns, b->busy_ns);
+    assert_int_equal(a->tp_ns, b->tp_ns);
+    assert_int_equal(a->cp_ns, b->cp_ns);
+    assert_int_equal(a->dp_ns, b->dp_ns);
+    assert_int_equal(a->launch_ns, b->launch_ns);
+    assert_int_equal(a->wait_p2p_ns, b->wait_p2p_ns);
+    assert_int_equal(a->reduce_ns, b->reduce_ns);
+    assert_int_equal(a->optimizer_ns, b->optimizer_ns);
+    assert_int_equal(a->peak_bytes, b->peak_bytes);
 }

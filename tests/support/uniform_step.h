@@ -44,4 +44,7 @@ typedef struct uniform_step {
 void uniform_step_run(const uniform_case *c, const sp_engine_options *options, uniform_step *step);
 void uniform_step_fini(uniform_step *step);
 
+// Times and peak of two steps are equal.
+void uniform_step_same_times(const sp_step_metrics *a, const sp_step_metrics *b);
+
 #endif

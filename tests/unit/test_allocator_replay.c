@@ -5,7 +5,7 @@
 #include "sim/engine/allocator_replay.h"
 #include "sim/model/tensor_program.h"
 #include "sim/model/unit_tensors.h"
-#include "sim/schedule/offload.h"
+#include "sim/schedule/schedule.h"
 #include "solver/evaluate/evaluate.h"
 #include "tests/support/initializers.h"
 #include "tests/support/scenario_fixture.h"
@@ -285,8 +285,7 @@ TEST(pieces_cover_the_parameters)
     for (int ranks = 1; ranks <= 24; ranks++) {
         sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = ranks, .chunks = 2, .zero = 1};
         sp_stage stages[] = {{.layers = 4, .embedding = true}, {.layers = 4, .head = true}};
-        int64_t total = 0;
-        int64_t largest = 0;
+        int64_t total = 0, largest = 0;
         for (int r = 0; r < ranks; r++) {
             sp_i_pieces pieces = {0};
             assert_int_equal(sp_i_optimizer_pieces(&model, &layout, stages, r, &pieces, NULL),
@@ -455,7 +454,7 @@ TEST(copies_anywhere)
 {
     enum { UNITS = 6, SLOTS = 2 * UNITS };
     sp_prng prng = prng_seeded(77);
-    for (int round = 0; round < 200; round++) {
+    for (int round = 0; round < test_rounds(200); round++) {
         step s;
         gpipe(&s, 1 + round % 2, UNITS, (sp_recompute)(round % SP_RECOMPUTE_MODES));
         int64_t without = replayed(&s);
@@ -463,13 +462,12 @@ TEST(copies_anywhere)
         for (int r = 0; r < s.layout.pp; r++) {
             sp_stage_plan *stage = sp_plan_stage(&s.plan, 0, r);
             sp_stage_plan to = {0};
-            int out[UNITS];
-            int back[UNITS];
+            int out[UNITS], back[UNITS];
             for (int k = 0; k < UNITS; k++) {
                 // Slot i lies behind action i; the backward of unit k is action SLOTS - 1 - k.
                 int slots = SLOTS - 1 - 2 * k;
-                out[k] = k + (int)sp_prng_below(&prng, (uint64_t)slots);
-                back[k] = out[k] + (int)sp_prng_below(&prng, (uint64_t)(slots - (out[k] - k)));
+                out[k] = k + prng_below(&prng, slots);
+                back[k] = out[k] + prng_below(&prng, slots - (out[k] - k));
                 out[k] = sp_prng_below(&prng, 4) == 0 ? -1 : out[k];
             }
             for (int a = 0; a < SLOTS; a++) {
@@ -532,8 +530,7 @@ TEST(schedules)
                      "{'model': 'llama-7b', %s%s%s, 'workload': {'uniform': 4096, 'context': "
                      "8192, 'samples_per_batch': 24}}",
                      laid_out ? "" : "'parallel': {'pp': 2, 'dp': 2}, ", cases[i], memories[m]);
-            sp_result first;
-            sp_result second;
+            sp_result first, second;
             evaluate(text, &first);
             evaluate(text, &second);
             assert_true(first.allocator_peak_bytes > 0);

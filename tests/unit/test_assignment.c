@@ -75,7 +75,7 @@ TEST(finds_the_least_of_all)
         double work_s[FEW];
         int rank[FEW];
         size_t count = 1 + (size_t)sp_prng_below(&prng, FEW);
-        int ranks = 1 + (int)sp_prng_below(&prng, 4);
+        int ranks = 1 + prng_below(&prng, 4);
         draw(&prng, work_s, count);
         for (size_t i = 0; round % 2 == 0 && i < count; i++) { // not one that rules them all
             work_s[i] = 1.0 + sp_prng_uniform(&prng);
@@ -131,7 +131,7 @@ TEST(program_without_incumbent)
     for (int round = 0; round < 40; round++) {
         double work_s[FEW];
         size_t count = 2 + (size_t)sp_prng_below(&prng, FEW - 1);
-        int ranks = 1 + (int)sp_prng_below(&prng, 3);
+        int ranks = 1 + prng_below(&prng, 3);
         for (size_t i = 0; i < count; i++) {
             work_s[i] = 1.0 + (double)sp_prng_below(&prng, 12);
         }
@@ -232,8 +232,7 @@ TEST(time_is_kept)
         int ranks;
     } sizes[] = {{60, 4}, {250, 8}, {1000, 16}, {2048, 32}};
     static const int64_t limits_ms[] = {10, 50, 200};
-    static double work_s[MOST_SAMPLES];
-    static double sorted[MOST_SAMPLES];
+    static double work_s[MOST_SAMPLES], sorted[MOST_SAMPLES];
     static double value[MOST_SAMPLES * MOST_RANKS + 1];
     sp_prng prng = prng_seeded(23);
     for (size_t k = 0; k < 4; k++) {

@@ -4,6 +4,7 @@
 #include "backends/api/device.h"
 #include "sim/base/alloc.h"
 #include "sim/plan/walk.h"
+#include "tests/support/initializers.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
@@ -40,13 +41,7 @@ TEST(requirements_of_one_rank)
     sp_packing packing;
     sp_plan plan;
     sp_requirements r;
-    const sp_layout layout = {.tp = 1,
-                              .cp = 1,
-                              .pp = 1,
-                              .dp = 1,
-                              .chunks = 1,
-                              .zero = 3,
-                              .sequence_parallel = true,
+    const sp_layout layout = {LAYOUT(1, 1, 1, 1, 1), .zero = 3, .sequence_parallel = true,
                               .vocab_parallel = true};
     assert_int_equal(uniform_packing(&packing, 1, 1, NULL), SP_OK);
     assert_int_equal(sp_plan_init(&plan, &layout, &packing, NULL), SP_OK);
@@ -256,8 +251,7 @@ TEST(idle_time_waits_for_nobody)
 {
     fixture f;
     sp_run *run = NULL;
-    int64_t before_ns[2];
-    int64_t idle_ns[2];
+    int64_t before_ns[2], idle_ns[2];
     begin(&f, SP_CAP_PIPELINE);
     assert_int_equal(sp_backend_run(f.fake, 0, &f.s.request, &run, NULL), SP_OK);
     const sp_measured_step *step = sp_run_step(run, 0);

@@ -2,7 +2,6 @@
 #include "backends/api/device.h"
 #include "tests/support/backend_conformance.h"
 #include "tests/support/test_main.h"
-#include "tests/support/uniform_step.h"
 
 static sp_registry *registry;
 
@@ -47,37 +46,14 @@ static void close_device(void)
     sp_registry_free(registry);
 }
 
-static void run_schedule(const conformance_device *device, sp_schedule_kind kind, int chunks)
-{
-    uniform_case c = {.kind = kind,
-                      .pp = 3,
-                      .dp = 2,
-                      .chunks = chunks,
-                      .microbatches = 6,
-                      .slices = sp_schedule_traits_of(kind).sliced ? 3 : 0,
-                      .ns = {1000, 1100, 900},
-                      .p2p_ns = 90};
-    uniform_step step;
-    sp_engine_options options = {0};
-    uniform_step_run(&c, &options, &step);
-    conformance_runs(device, &step.plan, &step.costs);
-    uniform_step_fini(&step);
-}
-
 TEST(fake_runs_every_schedule)
 {
-    static const char jitter[] = "0.3";
-    const sp_backend_option options[] = {{"jitter", jitter}};
+    const sp_backend_option options[] = {{"jitter", "0.3"}};
     conformance_device d = open_fake();
-    for (int kind = 0; kind < SP_SCHEDULE_KINDS; kind++) {
-        sp_schedule_traits traits = sp_schedule_traits_of((sp_schedule_kind)kind);
-        int chunks = traits.chunks > 0 ? traits.chunks : kind == SP_SCHEDULE_INTERLEAVED ? 2 : 1;
-        d.request.option_count = 0;
-        run_schedule(&d, (sp_schedule_kind)kind, chunks);
-        d.request.options = options;
-        d.request.option_count = 1;
-        run_schedule(&d, (sp_schedule_kind)kind, chunks);
-    }
+    conformance_runs_every_schedule(&d, 3, 2, 6, 3);
+    d.request.options = options;
+    d.request.option_count = 1;
+    conformance_runs_every_schedule(&d, 3, 2, 6, 3);
     close_device();
 }
 
@@ -101,7 +77,7 @@ TEST(fake_refuses)
     d = open_plain_fake();
     conformance_refuses(&d);
     conformance_runs_random_plans(&d, 3, 50);
-    run_schedule(&d, SP_SCHEDULE_1F1B, 1);
+    conformance_runs_schedule(&d, SP_SCHEDULE_1F1B, 3, 2, 6, 3);
     close_device();
 }
 
@@ -122,9 +98,9 @@ TEST(fake_survives_no_memory)
 TEST(plugin_conforms)
 {
     conformance_device d = open_sample();
-    run_schedule(&d, SP_SCHEDULE_GPIPE, 1);
-    run_schedule(&d, SP_SCHEDULE_1F1B, 1);
-    run_schedule(&d, SP_SCHEDULE_INTERLEAVED, 2);
+    conformance_runs_schedule(&d, SP_SCHEDULE_GPIPE, 3, 2, 6, 3);
+    conformance_runs_schedule(&d, SP_SCHEDULE_1F1B, 3, 2, 6, 3);
+    conformance_runs_schedule(&d, SP_SCHEDULE_INTERLEAVED, 3, 2, 6, 3);
     conformance_refuses(&d);
     conformance_runs_random_plans(&d, 4, 50);
     conformance_fails(&d);

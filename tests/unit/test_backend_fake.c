@@ -2,7 +2,7 @@
 // it has closed forms.
 #include "backends/api/device.h"
 #include "sim/base/alloc.h"
-#include "sim/schedule/offload.h"
+#include "sim/schedule/schedule.h"
 #include "tests/support/initializers.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/random_plan.h"

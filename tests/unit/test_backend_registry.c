@@ -117,8 +117,7 @@ TEST(unknown_names_get_a_hint)
 TEST(names_are_in_order)
 {
     sp_backend_names names;
-    bool fake = false;
-    bool sample = false;
+    bool fake = false, sample = false;
     assert_int_equal(setenv("SLIMPACK_BACKEND_PATH", SP_TEST_PLUGIN_DIR ":" SP_TEST_PLUGIN_DIR, 1),
                      0);
     assert_int_equal(sp_registry_names(&names, NULL), SP_OK);
@@ -180,8 +179,7 @@ TEST(processes_of_a_run)
     sp_registry *registry = NULL;
     const sp_backend *alone = NULL;
     const sp_backend *of_two = NULL;
-    int rank = -1;
-    int ranks = -1;
+    int rank = -1, ranks = -1;
     assert_int_equal(setenv("SLIMPACK_BACKEND_PATH", SP_TEST_PLUGIN_DIR, 1), 0);
     assert_int_equal(sp_registry_new(&registry, NULL), SP_OK);
     assert_int_equal(sp_registry_find(registry, "sample", &alone, NULL), SP_OK);

@@ -70,7 +70,7 @@ TEST(mirrored_blocks)
     sp_packing packing;
     sp_i_needs needs = {0};
     by_hand(three_blocks, BY_HAND, &packing);
-    assert_true(sp_i_backward_mirror(three_blocks_tied, &packing, &needs));
+    assert_true(sp_i_backward_mirror(three_blocks_tied, 0, &packing, &needs));
     assert_pack_rules(&packing);
     assert_needs(&packing, &needs);
     assert_int_equal(packing.backward.count, 6);
@@ -84,6 +84,24 @@ TEST(mirrored_blocks)
     }
     sp_i_free(needs.pack);
     sp_packing_fini(&packing);
+}
+
+// All packs of a block but the last ones run forward again.
+TEST(retained_packs)
+{
+    static const bool again[][6] = {{false, false, false, false, false, false},
+                                    {true, true, false, false, true, false},
+                                    {true, false, false, false, false, false},
+                                    {false, false, false, false, false, false}};
+    for (int retained = 0; retained < 4; retained++) {
+        sp_packing packing;
+        by_hand(three_blocks, BY_HAND, &packing);
+        assert_true(sp_i_backward_mirror(three_blocks_tied, retained, &packing, NULL));
+        for (size_t k = 0; k < 6; k++) {
+            assert_int_equal(packing.forward.packs[k].runs_again, again[retained][k]);
+        }
+        sp_packing_fini(&packing);
+    }
 }
 
 // One pack takes everything, and none is cut.
@@ -171,8 +189,7 @@ TEST(forward_packs_stay)
     for (int round = 0; round < 300; round++) {
         draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
         sp_i_shape shape = draw_shape(&prng);
-        sp_packing mirrored;
-        sp_packing regrouped;
+        sp_packing mirrored, regrouped;
         shape.regrouped = false;
         make(&shape, &mirrored);
         shape.regrouped = true;
@@ -199,7 +216,7 @@ TEST(allocation_failures)
             memory_begin(&failing);
             bool ok = regroup != 0 ? sp_i_backward_regroup(&drawn_work, &shape, three_blocks_tied,
                                                            &packing, &needs)
-                                   : sp_i_backward_mirror(three_blocks_tied, &packing, &needs);
+                                   : sp_i_backward_mirror(three_blocks_tied, 0, &packing, &needs);
             memory_end(&failing, ok ? SP_OK : SP_ERR_NO_MEMORY, NULL);
             if (ok) {
                 assert_pack_rules(&packing);

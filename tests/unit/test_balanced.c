@@ -14,11 +14,10 @@ typedef struct fixture {
 
 static void fixture_init(fixture *f, int dp)
 {
-    char text[RUN_TEXT] = "";
-    put_json(text,
-             "%s'cluster': 'h800-8', 'parallel': {'dp': %d}, 'strategy': {'kind': 'balanced'}, "
-             "'workload': {'uniform': 64}}",
-             TINY_MODEL, dp);
+    const char *text = json_text(
+        "%s'cluster': 'h800-8', 'parallel': {'dp': %d}, 'strategy': {'kind': 'balanced'}, "
+        "'workload': {'uniform': 64}}",
+        TINY_MODEL, dp);
     must_succeed(run_read(text, &f->scenario, ERR));
     must_succeed(sp_cost_model_init(&f->cost, &f->scenario.model, &f->scenario.layout,
                                     &f->scenario.cluster, &f->scenario.profile, f->scenario.memory,
@@ -115,8 +114,7 @@ static void check_packing(const fixture *f, const sp_batch *batch, int64_t conte
 TEST(everybody_once_over_a_run)
 {
     sp_prng prng = prng_seeded(41);
-    static int64_t ids[MOST_SAMPLES];
-    static int64_t tokens[MOST_SAMPLES];
+    static int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
     for (int run = 0; run < 60; run++) {
         fixture f;
         fixture_init(&f, 1 << sp_prng_below(&prng, 3));
@@ -125,7 +123,7 @@ TEST(everybody_once_over_a_run)
         int64_t cap = run % 2 == 0 ? context + (int64_t)sp_prng_below(&prng, (uint64_t)context)
                                    : MOST_IDS * context;
         spec->pack_tokens = cap;
-        spec->outlier_queues = (int)sp_prng_below(&prng, 4);
+        spec->outlier_queues = prng_below(&prng, 4);
         unsigned char trained[MOST_IDS] = {0};
         int64_t used = 0;
         sp_batch carried = {0};
@@ -163,12 +161,11 @@ TEST(everybody_once_over_a_run)
 TEST(greedy_against_linear_search)
 {
     sp_prng prng = prng_seeded(43);
-    static int64_t ids[MOST_SAMPLES];
-    static int64_t tokens[MOST_SAMPLES];
+    static int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
     fixture f;
     fixture_init(&f, 2);
     f.scenario.strategy.outlier_queues = 0;
-    for (int round = 0; round < 40; round++) {
+    for (int round = 0; round < test_rounds(40); round++) {
         int64_t context = 2000;
         sp_batch batch = {.ids = ids, .tokens = tokens};
         sp_packing packing;
@@ -188,8 +185,7 @@ TEST(greedy_against_linear_search)
                     next = i;
                 }
             }
-            size_t idle = 0;
-            size_t shortest = 0;
+            size_t idle = 0, shortest = 0;
             for (size_t p = 1; p < packs; p++) {
                 idle = work[p] < work[idle] ? p : idle;
                 shortest = length[p] < length[shortest] ? p : shortest;
@@ -292,12 +288,11 @@ TEST(delayed_samples_train_later)
 TEST(run_without_memory)
 {
     scenario_run r;
-    char text[RUN_TEXT] = "";
-    put_json(text,
-             "%s'cluster': 'h800-8', 'schedule': {'microbatches': 2}, 'strategy': {'kind': "
-             "'balanced', 'outlier_tokens': 500}, 'workload': {'lengths': [800, 100, 100], "
-             "'context': 800, 'order': 'file', 'samples_per_batch': 3, 'batches': 2}}",
-             TINY_MODEL);
+    const char *text =
+        json_text("%s'cluster': 'h800-8', 'schedule': {'microbatches': 2}, 'strategy': {'kind': "
+                  "'balanced', 'outlier_tokens': 500}, 'workload': {'lengths': [800, 100, 100], "
+                  "'context': 800, 'order': 'file', 'samples_per_batch': 3, 'batches': 2}}",
+                  TINY_MODEL);
     must_succeed(run_read(text, &r.scenario, ERR));
     must_succeed(sp_evaluate_batches(&r.scenario, &r.batches, ERR));
     static const sp_evaluate_options plain;
@@ -312,11 +307,10 @@ TEST(run_without_memory)
 TEST(keys_are_read_and_resolved)
 {
     sp_scenario scenario;
-    char text[RUN_TEXT] = "";
-    put_json(text,
-             "%s'cluster': 'h800-8', 'workload': {'uniform': 64}, 'strategy': {'kind': 'balanced', "
-             "'outlier_queues': 3, 'outlier_tokens': 17, 'pack_tokens': 1000}}",
-             TINY_MODEL);
+    const char *text = json_text(
+        "%s'cluster': 'h800-8', 'workload': {'uniform': 64}, 'strategy': {'kind': 'balanced', "
+        "'outlier_queues': 3, 'outlier_tokens': 17, 'pack_tokens': 1000}}",
+        TINY_MODEL);
     must_succeed(run_read(text, &scenario, ERR));
     assert_int_equal(scenario.strategy.outlier_queues, 3);
     assert_int_equal(scenario.strategy.outlier_tokens, 17);
@@ -357,11 +351,10 @@ TEST(says_what_does_not_fit)
          "schedule.microbatches: 2 packs of at most 125 tokens do not hold the 300 tokens of a "
          "batch (strategy.pack_tokens; 1 samples are left)"}};
     for (int i = 0; i < 2; i++) {
-        char text[RUN_TEXT] = "";
-        put_json(text,
-                 "%s'cluster': 'h800-8', %s, 'workload': {'lengths': [100, 100, 100], 'context': "
-                 "100}}",
-                 TINY_MODEL, wrong[i][0]);
+        const char *text = json_text(
+            "%s'cluster': 'h800-8', %s, 'workload': {'lengths': [100, 100, 100], 'context': "
+            "100}}",
+            TINY_MODEL, wrong[i][0]);
         scenario_run r;
         assert_int_equal(run_text(text, &run_verified, &r, ERR),
                          i == 0 ? SP_ERR_CONTENT : SP_ERR_INFEASIBLE);
@@ -375,8 +368,7 @@ static double imbalance(fixture *f, const sp_packing *packing)
 {
     sp_step_costs costs;
     must_succeed(sp_cost_model_build(&f->cost, packing, &costs, ERR));
-    double most = 0.0;
-    double sum = 0.0;
+    double most = 0.0, sum = 0.0;
     for (size_t k = 0; k < packing->forward.count; k++) {
         double ns = (double)(sp_action_cost_ns(&costs.f[k * (size_t)costs.classes]) +
                              sp_action_cost_ns(&costs.b[k * (size_t)costs.classes]));
@@ -389,8 +381,7 @@ static double imbalance(fixture *f, const sp_packing *packing)
 
 static double mean_imbalance(fixture *f, int queues, uint64_t seed, int64_t context)
 {
-    static int64_t ids[MOST_SAMPLES];
-    static int64_t tokens[MOST_SAMPLES];
+    static int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
     sp_prng prng = prng_seeded(seed);
     sp_batch carried = {0};
     double sum = 0.0;

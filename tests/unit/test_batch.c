@@ -356,3 +356,79 @@ TEST(failing_allocations_are_reported)
         sp_batches_fini(&batches);
     }
 }
+
+// Documents one after the other: rows of the context are full but the last, every token is there in
+// its order, and only what a row ends in is cut.
+TEST(concatenated_rows_are_full)
+{
+    sp_prng prng = prng_seeded(181);
+    enum { MOST = 50 };
+    for (int round = 0; round < 300; round++) {
+        int64_t ids[MOST];
+        int64_t tokens[MOST];
+        sp_batch batch = {.ids = ids, .tokens = tokens, .count = 1 + sp_prng_below(&prng, MOST)};
+        int64_t context = 1 + (int64_t)sp_prng_below(&prng, 1000);
+        for (size_t i = 0; i < batch.count; i++) {
+            ids[i] = 100 + (int64_t)i;
+            tokens[i] = 1 + (int64_t)sp_prng_below(&prng, sp_prng_below(&prng, 4) == 0 ? 3000 : 90);
+            batch.total_tokens += tokens[i];
+        }
+        sp_batch cut;
+        must_succeed(sp_batch_concatenate(&batch, context, false, &cut, ERR));
+        assert_int_equal(cut.total_tokens, batch.total_tokens);
+        int64_t at = 0;
+        size_t sample = 0;
+        int64_t left = tokens[0];
+        int64_t cut_tokens = 0;
+        for (size_t i = 0; i < cut.count; i++) {
+            assert_int_equal(cut.ids[i], ids[sample]);
+            cut_tokens += i > 0 && cut.ids[i] == cut.ids[i - 1] ? cut.tokens[i] : 0;
+            int64_t room = context - at % context;
+            assert_int_equal(cut.tokens[i], left < room ? left : room);
+            at += cut.tokens[i];
+            left -= cut.tokens[i];
+            if (left == 0 && sample + 1 < batch.count) {
+                left = tokens[++sample];
+            }
+        }
+        assert_int_equal(at, batch.total_tokens);
+        assert_int_equal(cut.cut_tokens, cut_tokens);
+        assert_int_equal(cut.documents, batch.count);
+        sp_batch_fini(&cut);
+        must_succeed(sp_batch_concatenate(&batch, context, true, &cut, ERR));
+        assert_int_equal(cut.count, (batch.total_tokens + context - 1) / context);
+        at = 0;
+        for (size_t i = 0; i < cut.count; i++) {
+            bool last = i + 1 == cut.count;
+            assert_int_equal(cut.tokens[i], last ? batch.total_tokens - at : context);
+            at += cut.tokens[i];
+        }
+        sp_batch_fini(&cut);
+    }
+}
+
+// Pieces of a long sample follow each other under its id, and no token is lost.
+TEST(long_samples_are_split)
+{
+    int64_t tokens[] = {5, 25, 10, 31, 1};
+    const sp_lengths lengths = {.tokens = tokens, .count = 5};
+    sp_workload_spec spec = {.lengths = &lengths,
+                             .context = 10,
+                             .over_length = SP_OVER_SPLIT,
+                             .samples_per_batch = 10,
+                             .batches = 1,
+                             .order = SP_ORDER_FILE};
+    static const int64_t ids[] = {0, 1, 1, 1, 2, 3, 3, 3, 3, 4};
+    static const int64_t pieces[] = {5, 10, 10, 5, 10, 10, 10, 10, 1, 1};
+    sp_batches batches;
+    must_succeed(sp_batches_make(&spec, &batches, ERR));
+    assert_int_equal(batches.batch[0].count, 10);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(batches.batch[0].ids[i], ids[i]);
+        assert_int_equal(batches.batch[0].tokens[i], pieces[i]);
+    }
+    assert_int_equal(batches.split, 2);
+    assert_int_equal(batches.truncated, 0);
+    assert_int_equal(batches.dropped, 0);
+    sp_batches_fini(&batches);
+}

@@ -8,8 +8,7 @@
 enum { MOST_SAMPLES = 120, FEW_SAMPLES = 8 };
 
 typedef struct drawn_batch {
-    int64_t ids[MOST_SAMPLES];
-    int64_t tokens[MOST_SAMPLES];
+    int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
     sp_batch batch;
 } drawn_batch;
 
@@ -87,10 +86,8 @@ static void sort_rows(row_set *rows)
 static void scan_best_fit(const sp_batch *batch, int64_t context, size_t max_per_pack,
                           bool newest_first, row_set *rows)
 {
-    static int64_t tokens[MOST_SAMPLES];
-    static int64_t room[MOST_SAMPLES];
-    static size_t held[MOST_SAMPLES];
-    static size_t since[MOST_SAMPLES];
+    static int64_t tokens[MOST_SAMPLES], room[MOST_SAMPLES];
+    static size_t held[MOST_SAMPLES], since[MOST_SAMPLES];
     memcpy(tokens, batch->tokens, batch->count * sizeof tokens[0]);
     qsort(tokens, batch->count, sizeof tokens[0], descending);
     memset(rows, 0, sizeof *rows);
@@ -120,8 +117,7 @@ static void scan_best_fit(const sp_batch *batch, int64_t context, size_t max_per
 TEST(bfd_is_best_fit)
 {
     static drawn_batch d;
-    static row_set rows;
-    static row_set scanned;
+    static row_set rows, scanned;
     sp_prng prng = prng_seeded(41);
     for (int round = 0; round < 300; round++) {
         int64_t context = 5 + (int64_t)sp_prng_below(&prng, 500);
@@ -141,8 +137,7 @@ TEST(bfd_is_best_fit)
 TEST(lpfhp_is_best_fit)
 {
     static drawn_batch d;
-    static row_set rows;
-    static row_set scanned;
+    static row_set rows, scanned;
     sp_prng prng = prng_seeded(43);
     for (int round = 0; round < 600; round++) {
         int64_t context = 5 + (int64_t)sp_prng_below(&prng, 500);
@@ -276,8 +271,7 @@ TEST(samples_per_pack_of_a_scenario)
 {
     static const struct {
         const char *strategy;
-        int64_t packs;
-        int64_t given;
+        int64_t packs, given;
     } cases[] = {{"{'kind': 'bfd'}}", 3, 0},
                  {"{'kind': 'lpfhp'}}", 3, 0},
                  {"{'kind': 'lpfhp', 'max_per_pack': 3}}", 4, 3}};

@@ -4,8 +4,6 @@
 // implementation that searches all blocks.
 #include "tests/support/test_main.h"
 
-#include <stdbool.h>
-
 #include "sim/base/alloc.h"
 #include "sim/engine/block_allocator.h"
 
@@ -351,7 +349,7 @@ static void compare_random_sequence(uint64_t seed, int64_t limit, int steps)
     bool holds[OWNERS] = {false};
     sp_prng prng = prng_seeded(seed);
     for (int step = 0; step < steps; step++) {
-        int owner = (int)sp_prng_below(&prng, OWNERS);
+        int owner = prng_below(&prng, OWNERS);
         if (holds[owner]) {
             sp_block_release(a, held[owner]);
             naive_give(naive, owner);

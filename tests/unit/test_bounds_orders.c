@@ -53,7 +53,7 @@ static double one_of(sp_prng *prng, double a, double b, double c)
 
 static sp_bound_costs random_costs(sp_prng *prng, bool split)
 {
-    sp_bound_costs c = {.stages = 1 + (int)sp_prng_below(prng, TINY_STAGES), .split = split};
+    sp_bound_costs c = {.stages = 1 + prng_below(prng, TINY_STAGES), .split = split};
     c.f_token_s = one_of(prng, 1.0, 4.0, 10.0);
     c.f_square_s = one_of(prng, 0.0, 1.0, 3.0);
     c.i_token_s = c.f_token_s * one_of(prng, 0.5, 1.0, 2.0);
@@ -87,7 +87,7 @@ static void check_many(bool split, int ranks, int rounds, int most_units, bool s
                                                {2, 2}, {1, 1, 1}, {2, 1, 1}, {1, 1, 1, 1}};
     sp_prng prng = prng_seeded(5);
     nearness n = {0};
-    for (int round = 0; round < rounds; round++) {
+    for (int round = 0; round < test_rounds(rounds); round++) {
         sp_bound_costs costs = random_costs(&prng, split);
         if (sized) {
             add_sizes(&prng, &costs);

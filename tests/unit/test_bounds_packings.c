@@ -173,7 +173,7 @@ TEST(no_simulated_packing_is_faster)
     double share[2] = {0.0, 0.0};
     double best_share[2] = {0.0, 0.0};
     int cases[2] = {0, 0};
-    for (int round = 0; round < 150; round++) {
+    for (int round = 0; round < test_rounds(150); round++) {
         drawn d = draw(&prng);
         sp_bound_batch batch = {.tokens = d.tokens, .count = (size_t)d.count, .ranks = 1};
         double bound_s =

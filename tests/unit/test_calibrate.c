@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "experiments/calibrate/fit_report.h"
-#include "experiments/calibrate/fitted_profile.h"
 #include "experiments/calibrate/folds.h"
 #include "experiments/calibrate/profile_document.h"
 #include "sim/scenario/scenario.h"
@@ -292,7 +291,7 @@ TEST(folds_are_even)
     for (int round = 0; round < 200; round++) {
         int fold[50];
         int size[8] = {0};
-        int folds = 2 + (int)sp_prng_below(&prng, 7);
+        int folds = 2 + prng_below(&prng, 7);
         size_t first = (size_t)sp_prng_below(&prng, 10);
         size_t end = first + (size_t)folds + (size_t)sp_prng_below(&prng, 30);
         assert_int_equal(fit_random_folds(&prng, first, end, folds, fold, NULL), SP_OK);
@@ -346,8 +345,7 @@ TEST(error_figures)
 // Ten errors of 1 to 10 %: nine of them are at most 9 %.
 TEST(ninth_decile)
 {
-    double observed[10];
-    double predicted[10];
+    double observed[10], predicted[10];
     sp_prediction_errors errors;
     for (int i = 0; i < 10; i++) {
         observed[i] = 100.0;

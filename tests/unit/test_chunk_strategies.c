@@ -18,11 +18,10 @@ typedef struct fixture {
 static void fixture_init(fixture *f, const char *kind, const char *more, int dp, int64_t context,
                          sp_prng *prng)
 {
-    char text[RUN_TEXT] = "";
-    put_json(text,
-             "%s'cluster': 'h800-8', 'parallel': {'pp': 2, 'dp': %d}, 'workload': {'uniform': 64}, "
-             "'strategy': {'kind': '%s'%s}}",
-             TINY_MODEL, dp, kind, more);
+    const char *text = json_text(
+        "%s'cluster': 'h800-8', 'parallel': {'pp': 2, 'dp': %d}, 'workload': {'uniform': 64}, "
+        "'strategy': {'kind': '%s'%s}}",
+        TINY_MODEL, dp, kind, more);
     must_succeed(run_read(text, &f->scenario, ERR));
     must_succeed(sp_strategy_resolve(&f->scenario, false, ERR));
     must_succeed(sp_cost_model_init(&f->cost, &f->scenario.model, &f->scenario.layout,
@@ -109,10 +108,8 @@ static void assert_every_token_once(const fixture *f)
 // First-fit decreasing without a tree.
 static size_t first_fit(const fixture *f, int64_t chunk)
 {
-    int64_t room[MOST_SAMPLES];
-    int64_t tokens[MOST_SAMPLES];
-    size_t n = 0;
-    size_t bins = 0;
+    int64_t room[MOST_SAMPLES], tokens[MOST_SAMPLES];
+    size_t n = 0, bins = 0;
     for (size_t i = 0; i < f->batch.count; i++) {
         size_t k = n;
         if (f->tokens[i] > chunk) {
@@ -142,19 +139,18 @@ static size_t first_fit(const fixture *f, int64_t chunk)
 TEST(chunks_of_the_paper)
 {
     sp_prng prng = prng_seeded(3);
-    for (int round = 0; round < 80; round++) {
+    for (int round = 0; round < test_rounds(80); round++) {
         fixture f;
         char more[64];
         int64_t chunk = 1 + (int64_t)sp_prng_below(&prng, 400);
-        int dp = 1 + (int)sp_prng_below(&prng, 4);
+        int dp = 1 + prng_below(&prng, 4);
         snprintf(more, sizeof more, ", 'chunk_tokens': %d", (int)chunk);
         fixture_init(&f, "chunkflow", more, dp, 2000, &prng);
         fixture_pack(&f);
         assert_every_token_once(&f);
         static span spans[MOST_PACKS];
         size_t count = spans_of(&f.packing.forward, spans);
-        size_t longs = 0;
-        size_t dependent = 0;
+        size_t longs = 0, dependent = 0;
         for (size_t i = 0; i < f.batch.count; i++) {
             longs += f.tokens[i] > chunk;
             dependent += f.tokens[i] > chunk ? (size_t)((f.tokens[i] + chunk - 1) / chunk) : 0;
@@ -224,17 +220,16 @@ static sp_status check_order(void *context, const sp_step_view *view, sp_error *
 TEST(chunks_are_recomputed_as_published)
 {
     for (int64_t retained = 1; retained <= 8; retained *= 2) {
-        char text[RUN_TEXT] = "";
         scenario_run r;
         expectation e = {.chunk = 256, .retained = retained};
         const sp_evaluate_options options = {
             .engine = {.verify = true}, .observer = check_order, .observer_context = &e};
-        put_json(text,
-                 "%s'cluster': 'h800-8', 'parallel': {'pp': 2, 'dp': 3}, 'schedule': "
-                 "{'retained_chunks': %d}, 'strategy': {'kind': 'chunkflow', 'chunk_tokens': 256}, "
-                 "'workload': {'lengths': [2000, 10, 1200, 256, 257, 90, 700, 100, 30, 1, 512], "
-                 "'samples_per_batch': 40, 'batches': 2}}",
-                 TINY_MODEL, (int)retained);
+        const char *text = json_text(
+            "%s'cluster': 'h800-8', 'parallel': {'pp': 2, 'dp': 3}, 'schedule': "
+            "{'retained_chunks': %d}, 'strategy': {'kind': 'chunkflow', 'chunk_tokens': 256}, "
+            "'workload': {'lengths': [2000, 10, 1200, 256, 257, 90, 700, 100, 30, 1, 512], "
+            "'samples_per_batch': 40, 'batches': 2}}",
+            TINY_MODEL, (int)retained);
         run_good(text, &options, &r);
         assert_string_equal(r.result.schedule, "chunkflow");
         assert_true(r.result.lossless);
@@ -249,12 +244,11 @@ TEST(chunks_are_recomputed_as_published)
 TEST(slices_are_uniform)
 {
     sp_prng prng = prng_seeded(19);
-    for (int round = 0; round < 80; round++) {
-        fixture f;
-        fixture rows;
+    for (int round = 0; round < test_rounds(80); round++) {
+        fixture f, rows;
         char more[64] = "";
         int64_t slice = sp_prng_below(&prng, 2) == 0 ? 0 : 1 + (int64_t)sp_prng_below(&prng, 300);
-        int dp = 1 + (int)sp_prng_below(&prng, 4);
+        int dp = 1 + prng_below(&prng, 4);
         if (slice > 0) {
             snprintf(more, sizeof more, ", 'slice_tokens': %d", (int)slice);
         }
@@ -318,9 +312,8 @@ static double busiest_s(const fixture *f)
 TEST(rows_are_dealt_by_time)
 {
     sp_prng prng = prng_seeded(31);
-    double dealt_s = 0.0;
-    double in_turn_s = 0.0;
-    for (int round = 0; round < 40; round++) {
+    double dealt_s = 0.0, in_turn_s = 0.0;
+    for (int round = 0; round < test_rounds(40); round++) {
         fixture f;
         fixture_init(&f, "slimpipe", ", 'slice_tokens': 100", 4, 30000, &prng);
         fixture_pack(&f);
@@ -336,14 +329,13 @@ TEST(rows_are_dealt_by_time)
 
 static int64_t peak_of(const char *offload, const char *exchange)
 {
-    char text[RUN_TEXT] = "";
     scenario_run r;
-    put_json(text,
-             "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
-             "'cluster': 'h800-8', 'parallel': {'pp': 4}, 'memory': {'offload_ratio': %s}, "
-             "'schedule': {'exchange': %s}, 'strategy': {'kind': 'slimpipe', 'slice_tokens': 512}, "
-             "'workload': {'lengths': [9000, 2000, 700], 'samples_per_batch': 9}}",
-             offload, exchange);
+    const char *text = json_text(
+        "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
+        "'cluster': 'h800-8', 'parallel': {'pp': 4}, 'memory': {'offload_ratio': %s}, "
+        "'schedule': {'exchange': %s}, 'strategy': {'kind': 'slimpipe', 'slice_tokens': 512}, "
+        "'workload': {'lengths': [9000, 2000, 700], 'samples_per_batch': 9}}",
+        offload, exchange);
     run_good(text, &run_verified, &r);
     int64_t peak = r.result.peak_bytes;
     run_fini(&r);
@@ -403,12 +395,11 @@ TEST(strategies_bring_their_order)
 
 TEST(order_asks_for_its_layout)
 {
-    char text[RUN_TEXT] = "";
     scenario_run r;
-    put_json(text,
-             "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
-             "'cluster': 'h800-8', 'parallel': {'pp': 2, 'chunks_per_rank': 2}, 'strategy': "
-             "{'kind': 'chunkflow'}, 'workload': {'uniform': 64}}");
+    const char *text =
+        json_text("{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
+                  "'cluster': 'h800-8', 'parallel': {'pp': 2, 'chunks_per_rank': 2}, 'strategy': "
+                  "{'kind': 'chunkflow'}, 'workload': {'uniform': 64}}");
     must_fail_with(run_text(text, &run_verified, &r, ERR), SP_ERR_CONTENT,
                    "\"chunkflow\" runs one chunk per rank");
     run_fini(&r);
@@ -419,8 +410,7 @@ TEST(resolved_order_is_read_again)
 {
     for (size_t i = 0; i < sizeof own_order / sizeof own_order[0]; i++) {
         char text[RUN_TEXT] = "";
-        sp_scenario scenario;
-        sp_scenario again;
+        sp_scenario scenario, again;
         order_scenario(text, own_order[i], "");
         must_succeed(run_read(text, &scenario, ERR));
         must_succeed(sp_strategy_resolve(&scenario, false, ERR));

@@ -195,9 +195,9 @@ TEST(groups_equal_brute_force)
 {
     sp_prng prng = prng_seeded(5);
     const int degrees[] = {1, 2, 3, 4, 5, 6, 8, 12, 16};
-    for (int i = 0; i < 400; i++) {
+    for (int i = 0; i < test_rounds(400); i++) {
         sp_cluster cluster = builtin("a100-8");
-        cluster.gpus_per_node = 1 + (int)sp_prng_below(&prng, 12);
+        cluster.gpus_per_node = 1 + prng_below(&prng, 12);
         sp_layout l = {.chunks = 1, .zero = 1};
         do {
             l.tp = degrees[sp_prng_below(&prng, 9)];
@@ -241,11 +241,11 @@ TEST(pipeline_neighbours_across_nodes)
 {
     sp_prng prng = prng_seeded(6);
     sp_cluster cluster = builtin("a100-8");
-    for (int i = 0; i < 300; i++) {
-        sp_layout l = {.tp = 1 + (int)sp_prng_below(&prng, 4),
-                       .cp = 1 + (int)sp_prng_below(&prng, 3),
-                       .dp = 1 + (int)sp_prng_below(&prng, 3),
-                       .pp = 1 + (int)sp_prng_below(&prng, 8),
+    for (int i = 0; i < test_rounds(300); i++) {
+        sp_layout l = {.tp = 1 + prng_below(&prng, 4),
+                       .cp = 1 + prng_below(&prng, 3),
+                       .dp = 1 + prng_below(&prng, 3),
+                       .pp = 1 + prng_below(&prng, 8),
                        .chunks = 1};
         if (i % 2 == 1) {
             shuffle_order(&prng, &l.order);
@@ -254,8 +254,7 @@ TEST(pipeline_neighbours_across_nodes)
             int crosses = 0;
             for (int64_t here = 0; here < sp_layout_ranks(&l); here++) {
                 for (int64_t there = 0; there < sp_layout_ranks(&l); there++) {
-                    int64_t a[SP_AXES];
-                    int64_t b[SP_AXES];
+                    int64_t a[SP_AXES], b[SP_AXES];
                     place_of(&l, here, a);
                     place_of(&l, there, b);
                     bool peers = a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == r &&
@@ -272,9 +271,8 @@ TEST(pipeline_neighbours_across_nodes)
 TEST(orders_of_ranks_are_read_and_written)
 {
     sp_prng prng = prng_seeded(7);
-    for (int i = 0; i < 100; i++) {
-        sp_rank_order order;
-        sp_rank_order again;
+    for (int i = 0; i < test_rounds(100); i++) {
+        sp_rank_order order, again;
         char text[SP_RANK_ORDER_TEXT];
         shuffle_order(&prng, &order);
         sp_rank_order_write(&order, text);

@@ -7,11 +7,6 @@
 static const sp_cluster cluster = {
     .gpus_per_node = 8, .nodes = 64, .nics_per_node = 4, .nic_bytes_per_s = 25e9};
 
-static void load(const char *const *overrides, sp_profile *profile)
-{
-    must_succeed(flat_profile(overrides, profile, ERR));
-}
-
 static sp_group inside(int size)
 {
     return (sp_group){size, 1, size, size};
@@ -22,7 +17,7 @@ static sp_group inside(int size)
 TEST(alpha_beta_inside_a_node)
 {
     sp_profile profile;
-    load(NULL, &profile);
+    flat_profile_load(NULL, &profile);
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
     double bytes = 64e6;
     for (int n = 2; n <= 8; n++) {
@@ -47,7 +42,7 @@ TEST(alpha_beta_inside_a_node)
 TEST(network_share)
 {
     sp_profile profile;
-    load(NULL, &profile);
+    flat_profile_load(NULL, &profile);
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
     double bytes = 8e9;
     double latency =
@@ -72,7 +67,7 @@ TEST(network_share)
 TEST(tree_over_nodes)
 {
     sp_profile profile;
-    load(NULL, &profile);
+    flat_profile_load(NULL, &profile);
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
     sp_group group = {512, 64, 8, 8};
     assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, group, 1024),
@@ -124,11 +119,12 @@ TEST(published_times)
 TEST(group_model_inside_a_node)
 {
     sp_profile profile;
-    load((const char *[]){GROUPS,
-                          "collectives.all_reduce={\"level\":\"measured\",\"source\":\"s\","
-                          "\"points\":[[1024,1],[1e9,2]]}",
-                          NULL},
-         &profile);
+    flat_profile_load(
+        (const char *[]){GROUPS,
+                         "collectives.all_reduce={\"level\":\"measured\",\"source\":\"s\","
+                         "\"points\":[[1024,1],[1e9,2]]}",
+                         NULL},
+        &profile);
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
     const double bytes = 4194304;
     const struct {
@@ -158,7 +154,7 @@ TEST(group_model_inside_a_node)
 TEST(group_model_between_nodes)
 {
     sp_profile profile;
-    load((const char *[]){GROUPS, NULL}, &profile);
+    flat_profile_load((const char *[]){GROUPS, NULL}, &profile);
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
     const double bytes = 50331648;
     const sp_group group = {16, 2, 8, 8};
@@ -175,7 +171,8 @@ TEST(group_model_between_nodes)
 TEST(transfers_of_their_own)
 {
     sp_profile profile;
-    load((const char *[]){"links.p2p_gb_per_s=90", "links.p2p_latency_us=200", NULL}, &profile);
+    flat_profile_load((const char *[]){"links.p2p_gb_per_s=90", "links.p2p_latency_us=200", NULL},
+                      &profile);
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
     assert_close(sp_time_p2p(&timer, 9e6, 0), 200e-6 + 9e6 / 90e9, 1e-12);
     assert_close(sp_time_p2p(&timer, 9e6, 1), FLAT_NIC_LATENCY_S + 9e6 / 10e9, 1e-12);
@@ -184,9 +181,9 @@ TEST(transfers_of_their_own)
 
 static sp_group random_group(sp_prng *prng)
 {
-    int least = 1 + (int)sp_prng_below(prng, 8);
-    int most = least + (int)sp_prng_below(prng, (uint64_t)(9 - least));
-    int nodes = 1 + (int)sp_prng_below(prng, 40);
+    int least = 1 + prng_below(prng, 8);
+    int most = least + prng_below(prng, 9 - least);
+    int nodes = 1 + prng_below(prng, 40);
     if (nodes == 1) {
         return inside(least);
     }
@@ -203,7 +200,7 @@ TEST(is_monotone)
         if (names[p] != NULL) {
             must_succeed(sp_profile_load(names[p], &profile, ERR));
         } else {
-            load((const char *[]){GROUPS, NULL}, &profile);
+            flat_profile_load((const char *[]){GROUPS, NULL}, &profile);
         }
         sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
         for (int i = 0; i < 2000; i++) {

@@ -1,6 +1,5 @@
 // Measured times of collectives by group size, and context parallelism that exchanges keys and
 // values slice by slice.
-#include <math.h>
 
 #include "tests/support/flat_profile.h"
 #include "tests/support/initializers.h"
@@ -23,11 +22,6 @@ static const sp_cluster cluster = {
 
 static const sp_model model = {.name = "dense", LLAMA_SHAPE(4, 1024, 2816, 8, 4, 32000)};
 
-static void load(const char *const *overrides)
-{
-    must_succeed(flat_profile(overrides, &profile, ERR));
-}
-
 static double gather_us(int ranks, int nodes, double bytes)
 {
     const sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
@@ -38,7 +32,7 @@ static double gather_us(int ranks, int nodes, double bytes)
 // log t is linear in log bytes: at the geometric mean of two points stands that of their times.
 TEST(by_bytes)
 {
-    load((const char *[]){TABLES, NULL});
+    flat_profile_load((const char *[]){TABLES, NULL}, &profile);
     assert_close(gather_us(2, 1, 1000), 2.0, 1e-9);
     assert_close(gather_us(2, 1, 100000), 20.0, 1e-9);
     assert_close(gather_us(2, 1, 10000), sqrt(2.0 * 20.0), 1e-9);
@@ -50,7 +44,7 @@ TEST(by_bytes)
 // 4 ranks are halfway from 2 to 8 in log2; 16 get 15/16 of a tensor from others, 8 get 7/8.
 TEST(by_group_size)
 {
-    load((const char *[]){TABLES, NULL});
+    flat_profile_load((const char *[]){TABLES, NULL}, &profile);
     assert_close(gather_us(8, 1, 1000), 6.0, 1e-9);
     assert_close(gather_us(4, 1, 1000), 4.0, 1e-9);
     assert_close(gather_us(4, 1, 100000), 30.0, 1e-9);
@@ -63,9 +57,9 @@ TEST(by_group_size)
 TEST(others_are_not_timed)
 {
     sp_profile with;
-    load((const char *[]){TABLES, NULL});
+    flat_profile_load((const char *[]){TABLES, NULL}, &profile);
     with = profile;
-    load(NULL);
+    flat_profile_load(NULL, &profile);
     const sp_op_timer timed = {.cluster = &cluster, .profile = &with};
     const sp_op_timer plain = {.cluster = &cluster, .profile = &profile};
     const sp_group inside = {4, 1, 4, 4};
@@ -112,9 +106,8 @@ static void pack_of(sp_cp_overlap mode, int samples, int64_t tokens, sp_i_pack_t
 // Where the rate is the same for every length the blocks of all ranks make up the whole attention.
 TEST(blocks_cover_the_attention)
 {
-    load(NULL);
-    sp_i_pack_time whole;
-    sp_i_pack_time blocks;
+    flat_profile_load(NULL, &profile);
+    sp_i_pack_time whole, blocks;
     pack_of(SP_CP_BLOCKING, 2, 4096, &whole);
     pack_of(SP_CP_SLICES, 2, 4096, &blocks);
     for (int pass = SP_PASS_F; pass <= SP_PASS_I; pass++) {
@@ -128,9 +121,11 @@ TEST(blocks_cover_the_attention)
 // two, sees 7 before them, and all of them in full at the rate of 512 tokens' squares.
 TEST(blocks_run_at_their_own_rate)
 {
-    load((const char *[]){"attention.forward_causal={\"level\":\"assumed\",\"source\":\"s\","
-                          "\"points\":[[1,1],[1000000,1000000]]}",
-                          NULL});
+    flat_profile_load(
+        (const char *[]){"attention.forward_causal={\"level\":\"assumed\",\"source\":\"s\","
+                         "\"points\":[[1,1],[1000000,1000000]]}",
+                         NULL},
+        &profile);
     sp_i_pack_time time;
     pack_of(SP_CP_SLICES, 1, 4096, &time);
     double flops_per_pair = 4.0 * 8 * 128;
@@ -145,11 +140,13 @@ TEST(blocks_run_at_their_own_rate)
 // before.
 TEST(slices_of_a_pack_run_one_by_one)
 {
-    load((const char *[]){"attention.forward_causal={\"level\":\"assumed\",\"source\":\"s\","
-                          "\"points\":[[1,1],[1000000,1000000]]}",
-                          "attention.forward_block={\"level\":\"assumed\",\"source\":\"s\","
-                          "\"points\":[[1,3],[1000000,3000000]]}",
-                          NULL});
+    flat_profile_load(
+        (const char *[]){"attention.forward_causal={\"level\":\"assumed\",\"source\":\"s\","
+                         "\"points\":[[1,1],[1000000,1000000]]}",
+                         "attention.forward_block={\"level\":\"assumed\",\"source\":\"s\","
+                         "\"points\":[[1,3],[1000000,3000000]]}",
+                         NULL},
+        &profile);
     static const sp_slice slices[] = {{0, 0, 2048, 2048}, {0, 2048, 2048, 2048}};
     pack_times_case of = {.model = &model,
                           .cluster = &cluster,
@@ -170,9 +167,8 @@ TEST(slices_of_a_pack_run_one_by_one)
 // ring of 4 has 3 steps.
 TEST(slices_have_latencies_of_their_own)
 {
-    load(NULL);
-    sp_i_pack_time whole;
-    sp_i_pack_time slices;
+    flat_profile_load(NULL, &profile);
+    sp_i_pack_time whole, slices;
     pack_of(SP_CP_BLOCKING, 3, 4096, &whole);
     pack_of(SP_CP_SLICES, 3, 4096, &slices);
     double latency_s = 3 * FLAT_NVLINK_LATENCY_S;
@@ -187,10 +183,8 @@ TEST(slices_have_latencies_of_their_own)
 // one, at the rate of its samples.
 TEST(gathered_slices_have_one_attention)
 {
-    load(NULL);
-    sp_i_pack_time whole;
-    sp_i_pack_time slices;
-    sp_i_pack_time gathered;
+    flat_profile_load(NULL, &profile);
+    sp_i_pack_time whole, slices, gathered;
     pack_of(SP_CP_BLOCKING, 3, 4096, &whole);
     pack_of(SP_CP_SLICES, 3, 4096, &slices);
     pack_of(SP_CP_GATHERED, 3, 4096, &gathered);

@@ -28,8 +28,7 @@ typedef struct step {
     sp_comm_op op;
     bool in_place;
     int root;
-    int64_t count;
-    int64_t rows[MOST_RANKS], width;
+    int64_t count, rows[MOST_RANKS], width;
 } step;
 
 typedef struct script {
@@ -65,7 +64,7 @@ static void random_group(sp_prng *prng, sp_comm_world *world, int *group)
         ranks[i] = ranks[j];
         ranks[j] = i;
     }
-    *group = group_of(world, "some", ranks, 1 + (int)sp_prng_below(prng, (uint64_t)n));
+    *group = group_of(world, "some", ranks, 1 + prng_below(prng, n));
 }
 
 // Numbers in either type.

@@ -187,9 +187,9 @@ static void random_script(script *s, sp_prng *prng)
     }
     for (int i = 0; i < STEPS; i++) {
         s->steps[i] = (step){.kind = (kind)sp_prng_below(prng, KINDS),
-                             .from = (int)sp_prng_below(prng, RANKS),
-                             .to = (int)sp_prng_below(prng, RANKS),
-                             .group = (int)sp_prng_below(prng, GROUPS),
+                             .from = prng_below(prng, RANKS),
+                             .to = prng_below(prng, RANKS),
+                             .group = prng_below(prng, GROUPS),
                              .ns = (int64_t)sp_prng_below(prng, 500)};
         if (sp_prng_below(prng, 2) == 0) {
             s->steps[i].kind = COMPUTE;

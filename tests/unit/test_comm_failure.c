@@ -62,8 +62,7 @@ typedef struct job {
     sp_comm_world *world;
     sp_status seen[RANKS];
     char text[RANKS][SP_ERROR_TEXT];
-    int64_t returned_ns[RANKS];
-    int64_t failed_ns;
+    int64_t returned_ns[RANKS], failed_ns;
 } job;
 
 static int64_t now_ns(void)
@@ -101,7 +100,7 @@ static void check_abort(int operation, uint64_t seed)
 {
     sp_prng prng = prng_seeded(seed);
     job j = {.operation = operation,
-             .failing = (int)sp_prng_below(&prng, RANKS),
+             .failing = prng_below(&prng, RANKS),
              .after_us = (int64_t)sp_prng_below(&prng, 1500),
              .outside = sp_prng_below(&prng, 4) == 0,
              .world = world_with(RANKS,
@@ -161,7 +160,7 @@ static void check_stuck(int operation, uint64_t seed)
 {
     sp_prng prng = prng_seeded(seed);
     job j = {.operation = operation,
-             .failing = (int)sp_prng_below(&prng, RANKS),
+             .failing = prng_below(&prng, RANKS),
              .after_us = (int64_t)sp_prng_below(&prng, 1000),
              .world = world_of(RANKS)};
     j.group = group_of_all(j.world);
@@ -207,6 +206,7 @@ TEST(first_reason_wins)
         sp_comm_world *world = world_of(RANKS);
         char expected[32];
         group_of_all(world);
+        sp_error_clear(ERR);
         assert_int_equal(run_ranks(world, all_fail, NULL, ERR), SP_ERR_NO_MEMORY);
         snprintf(expected, sizeof expected, "rank %d: a", sp_comm_failed_rank(world));
         assert_string_equal(ERR->message[0], expected);

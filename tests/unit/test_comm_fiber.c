@@ -51,8 +51,7 @@ TEST(flows_go_on_where_they_left)
 
 typedef struct deep {
     sp_i_fiber *fiber;
-    int depth;
-    int reached;
+    int depth, reached;
 } deep;
 
 // 16 KiB a level, left and entered again at the bottom.

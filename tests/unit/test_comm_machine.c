@@ -276,8 +276,8 @@ static step random_step(sp_prng *prng, const job *j, int ranks)
               .group = j->groups[sp_prng_below(prng, GROUPS)],
               .op = sp_prng_below(prng, 4) == 0 ? SP_COMM_MAX : SP_COMM_SUM,
               .by_rows = sp_prng_below(prng, 2) == 0,
-              .from = (int)sp_prng_below(prng, (uint64_t)ranks),
-              .to = (int)sp_prng_below(prng, (uint64_t)ranks),
+              .from = prng_below(prng, ranks),
+              .to = prng_below(prng, ranks),
               .width = 1 + (int64_t)sp_prng_below(prng, 3)};
     bool reduces = s.kind == ALL_REDUCE || s.kind == SCATTER;
     s.type = (sp_element)sp_prng_below(prng, reduces ? SP_ELEMENT_BYTE : SP_ELEMENT_BYTE + 1);
@@ -301,8 +301,7 @@ static void random_groups(sp_prng *prng, job *j, int ranks)
             members[i] = members[other];
             members[other] = i;
         }
-        j->groups[g] =
-            group_of(j->world, "some", members, 1 + (int)sp_prng_below(prng, (uint64_t)ranks));
+        j->groups[g] = group_of(j->world, "some", members, 1 + prng_below(prng, ranks));
     }
 }
 

@@ -25,9 +25,7 @@ static void write_message(double *x, int from, int to, int tag, int message)
 static sp_status try_both(sp_comm *me, int to, int from, int tag, int sent, int received,
                           bool *did_send, bool *did_receive, sp_error *err)
 {
-    double out[MOST_DOUBLES];
-    double in[MOST_DOUBLES];
-    double expected[MOST_DOUBLES];
+    double out[MOST_DOUBLES], in[MOST_DOUBLES], expected[MOST_DOUBLES];
     int rank = sp_comm_rank(me);
     sp_status status = SP_OK;
     *did_send = false;
@@ -59,10 +57,9 @@ static sp_status exchange_polling(sp_comm *me, void *data, sp_error *err)
     sp_prng prng = prng_seeded(5 + (uint64_t)rank);
     sp_status status = SP_OK;
     while (left > 0 && status == SP_OK) {
-        int peer = (int)sp_prng_below(&prng, RANKS);
-        int tag = (int)sp_prng_below(&prng, TAGS);
-        bool did_send;
-        bool did_receive;
+        int peer = prng_below(&prng, RANKS);
+        int tag = prng_below(&prng, TAGS);
+        bool did_send, did_receive;
         status = try_both(me, peer, peer, tag, sent[peer][tag], received[peer][tag], &did_send,
                           &did_receive, err);
         sent[peer][tag] += did_send;
@@ -76,9 +73,7 @@ static sp_status exchange_polling(sp_comm *me, void *data, sp_error *err)
 TEST(random_traffic)
 {
     sp_comm_world *world = world_of(RANKS);
-    int64_t sent = 0;
-    int64_t received = 0;
-    int64_t expected = 0;
+    int64_t sent = 0, received = 0, expected = 0;
     assert_ranks(world, exchange_polling, NULL);
     for (int from = 0; from < RANKS; from++) {
         sp_comm_counts counts = sp_comm_counted(sp_comm_of(world, from));

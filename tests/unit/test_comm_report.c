@@ -196,6 +196,7 @@ TEST(calls_that_nobody_can_make)
     for (int operation = 0; operation < 5; operation++) {
         job j = {.operation = operation, .world = world_of(2)};
         j.group = group_of(j.world, "alone", (const int[]){0}, 1);
+        sp_error_clear(ERR);
         assert_int_equal(run_ranks(j.world, misuse, &j, ERR), SP_ERR_USAGE);
         sp_comm_world_free(j.world);
     }

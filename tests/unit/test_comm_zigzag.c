@@ -1,5 +1,4 @@
 // Zig-zag shards: every token on one rank, level counts, level causal pairs.
-#include <stdbool.h>
 
 #include "backends/comm/zigzag.h"
 #include "tests/support/test_main.h"

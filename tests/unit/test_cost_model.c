@@ -103,8 +103,7 @@ TEST(closed_form)
 // the hidden states twice each (Korthikanti et al., arXiv 2205.05198, section 4.2.2).
 TEST(tensor_parallel)
 {
-    fixture whole;
-    fixture split;
+    fixture whole, split;
     sp_layout layout = single;
     layout.tp = 2;
     layout.pp = 8;
@@ -163,8 +162,7 @@ TEST(slices_add_up)
         at += cut;
     }
     build(&f);
-    double f_ns = 0.0;
-    double b_ns = 0.0;
+    double f_ns = 0.0, b_ns = 0.0;
     size_t packs = f.packing.forward.count;
     for (size_t k = first_cut; k < packs; k++) {
         f_ns += total_ns(f.costs.f[k]);
@@ -274,8 +272,7 @@ TEST(context_parallel)
 // Two merged data-parallel ranks run a pack as two context-parallel ranks do.
 TEST(merged_ranks_are_context_parallel)
 {
-    fixture merged;
-    fixture cp;
+    fixture merged, cp;
     sp_layout layout = single;
     layout.dp = 2;
     begin(&merged, &llama, layout, NULL, (sp_memory_options){0});
@@ -430,7 +427,7 @@ TEST(least_work_is_a_bound)
 {
     static const char *const names[] = {"a100", "h100", "h800", "h200", "host", NULL};
     sp_prng prng = prng_seeded(17);
-    for (size_t p = 0; p < 60; p++) {
+    for (int p = 0; p < test_rounds(60); p++) {
         fixture f;
         sp_layout layout = single;
         layout.tp = 1 << sp_prng_below(&prng, 3);

@@ -1,13 +1,9 @@
 // What the ways of cutting a pack over CP ranks cost: closed forms on rates that do not depend on
 // length, properties on a published profile.
-#include <math.h>
 
 #include "tests/support/flat_profile.h"
 #include "tests/support/initializers.h"
 #include "tests/support/pack_times.h"
-
-#include "sim/base/prng.h"
-#include "tests/support/memory_failures.h"
 
 enum { HIDDEN = 1024, MOST_SLICES = 40 };
 
@@ -48,11 +44,6 @@ static attention sharded(sp_cp_sharding way, int cp, const sp_slice *slices, int
     return attention_of(&of, slices, count, 1);
 }
 
-static void flat(void)
-{
-    must_succeed(flat_profile(NULL, &profile, ERR));
-}
-
 // On the flat profile: QK^T and PV forward, 2.5 times that backward.
 static void assert_pairs2(attention a, double pairs2)
 {
@@ -62,7 +53,7 @@ static void assert_pairs2(attention a, double pairs2)
 
 TEST(one_document_costs_an_even_share)
 {
-    flat();
+    flat_profile_load(NULL, &profile);
     for (int cp = 1; cp <= 8; cp *= 2) {
         const sp_slice slice = {0, 0, 1600, 1600};
         for (int way = SP_SHARD_EVEN; way <= SP_SHARD_ADAPTIVE; way++) {
@@ -75,7 +66,7 @@ TEST(one_document_costs_an_even_share)
 // The documents of test_cp_sharding.c: 96 and 64 per sequence, 80 each per document.
 TEST(slowest_rank_counts)
 {
-    flat();
+    flat_profile_load(NULL, &profile);
     const sp_slice slices[] = {{0, 0, 4, 4}, {1, 0, 12, 12}};
     assert_pairs2(sharded(SP_SHARD_EVEN, 2, slices, 2), 80.0);
     assert_pairs2(sharded(SP_SHARD_SEQUENCE, 2, slices, 2), 96.0);
@@ -88,7 +79,7 @@ TEST(slowest_rank_counts)
 // document. One of 2n among 2 of n, last: the first rank has n*n and the end of the long one.
 TEST(documents_on_chunk_borders)
 {
-    flat();
+    flat_profile_load(NULL, &profile);
     const double n2 = 100.0 * 100.0;
     const sp_slice equal[] = {
         {0, 0, 100, 100}, {1, 0, 100, 100}, {2, 0, 100, 100}, {3, 0, 100, 100}};
@@ -102,7 +93,7 @@ TEST(documents_on_chunk_borders)
 // DP-Merge: two data-parallel ranks of cp ranks each are one group of twice as many.
 TEST(merged_ranks_shard_alike)
 {
-    flat();
+    flat_profile_load(NULL, &profile);
     const sp_slice slices[] = {{0, 0, 400, 400}, {1, 0, 96, 96}, {2, 0, 900, 900}};
     for (int i = 0; i < 3; i++) {
         for (int cp = 1; cp <= 4; cp *= 2) {
@@ -169,7 +160,7 @@ TEST(each_way_has_its_packs)
 
 static int random_slices(sp_prng *prng, sp_slice slices[MOST_SLICES])
 {
-    int count = 1 + (int)sp_prng_below(prng, MOST_SLICES);
+    int count = 1 + prng_below(prng, MOST_SLICES);
     for (int i = 0; i < count; i++) {
         int64_t tokens = 1 + (int64_t)exp(11.0 * sp_prng_uniform(prng));
         int64_t begin = sp_prng_below(prng, 4) == 0 ? (int64_t)sp_prng_below(prng, 30000) : 0;
@@ -223,7 +214,7 @@ TEST(never_below_the_least)
     for (int round = 0; round < 400; round++) {
         sp_slice slices[MOST_SLICES];
         int count = random_slices(&prng, slices);
-        int cp = 1 + (int)sp_prng_below(&prng, 12);
+        int cp = 1 + prng_below(&prng, 12);
         double pairs2 = 0.0;
         for (int i = 0; i < count; i++) {
             pairs2 += (double)slices[i].tokens * (double)(2 * slices[i].begin + slices[i].tokens);
@@ -238,7 +229,7 @@ TEST(never_below_the_least)
 
 TEST(runs_out_of_memory)
 {
-    flat();
+    flat_profile_load(NULL, &profile);
     const sp_slice slice = {0, 0, 900, 900};
     pack_times_case of = case_of(SP_SHARD_ADAPTIVE, 2, 2);
     sp_op_timer op_timer = {.cluster = &cluster, .profile = &profile};

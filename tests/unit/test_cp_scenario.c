@@ -28,10 +28,8 @@ static const json_t *resolved_way(const sp_scenario *scenario)
 TEST(resolved_scenario)
 {
     for (int i = 0; i < WAYS; i++) {
-        char text[RUN_TEXT];
-        char strategy[64];
-        sp_scenario scenario;
-        sp_scenario again;
+        char text[RUN_TEXT], strategy[64];
+        sp_scenario scenario, again;
         snprintf(strategy, sizeof strategy, "'cp_sharding': '%s'", ways[i]);
         write_scenario(text, "'pp': 2, 'cp': 4", "", strategy);
         must_succeed(run_read(text, &scenario, ERR));
@@ -79,8 +77,7 @@ TEST(regrouped_packs)
 {
     static const char *const kinds[] = {"slimpack", "slimpack-symmetric", "slimpack-zb"};
     for (int i = 0; i < 3 * WAYS; i++) {
-        char text[RUN_TEXT];
-        char strategy[96];
+        char text[RUN_TEXT], strategy[96];
         scenario_run r;
         snprintf(strategy, sizeof strategy, "'kind': '%s', 'cp_sharding': '%s'", kinds[i / WAYS],
                  ways[i % WAYS]);
@@ -99,8 +96,7 @@ TEST(strategies_of_every_kind)
         "slimpipe", "hybrid-cp", "flexsp", "bytescale", "slimpack-symmetric"};
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         for (int i = 0; i < 2 * WAYS; i++) {
-            char text[RUN_TEXT];
-            char strategy[96];
+            char text[RUN_TEXT], strategy[96];
             scenario_run r;
             snprintf(strategy, sizeof strategy, "'kind': '%s', 'cp_sharding': '%s'", kinds[k],
                      ways[i % WAYS]);
@@ -116,8 +112,7 @@ TEST(strategies_of_every_kind)
 
 static double step_ms(const char *parallel, const char *way)
 {
-    char text[RUN_TEXT];
-    char strategy[64];
+    char text[RUN_TEXT], strategy[64];
     scenario_run r;
     snprintf(strategy, sizeof strategy, "'cp_sharding': '%s'", way);
     write_scenario(text, parallel, "", strategy);

@@ -8,9 +8,7 @@ enum { MOST_RANKS = 16, MOST_SLICES = 12, MOST_TOKENS = 4096 };
 // What the ranks hold.
 typedef struct shares {
     int cp;
-    int64_t pieces;
-    int64_t tokens[MOST_RANKS];
-    int64_t pairs2[MOST_RANKS];
+    int64_t pieces, tokens[MOST_RANKS], pairs2[MOST_RANKS];
 } shares;
 
 static void add(void *state, int rank, int64_t tokens, int64_t context)
@@ -123,7 +121,7 @@ TEST(padding_takes_part)
 
 static int random_slices(sp_prng *prng, sp_slice slices[MOST_SLICES])
 {
-    int count = 1 + (int)sp_prng_below(prng, MOST_SLICES);
+    int count = 1 + prng_below(prng, MOST_SLICES);
     for (int i = 0; i < count; i++) {
         int64_t tokens = 1 + (int64_t)sp_prng_below(prng, sp_prng_below(prng, 2) == 0 ? 8 : 200);
         bool goes_on = i > 0 && sp_prng_below(prng, 3) == 0;
@@ -191,7 +189,7 @@ TEST(random_packs_by_token)
     for (int round = 0; round < 2000; round++) {
         sp_slice slices[MOST_SLICES];
         int count = random_slices(&prng, slices);
-        int cp = 1 + (int)sp_prng_below(&prng, MOST_RANKS);
+        int cp = 1 + prng_below(&prng, MOST_RANKS);
         shares sequence = shares_of(sp_i_cp_by_sequence, slices, count, cp);
         shares document = shares_of(sp_i_cp_by_document, slices, count, cp);
         shares expected = counted_by_sequence(slices, count, cp);
@@ -227,7 +225,7 @@ TEST(shares_are_level)
     for (int round = 0; round < 2000; round++) {
         sp_slice slices[MOST_SLICES];
         int count = random_slices(&prng, slices);
-        int cp = 1 + (int)sp_prng_below(&prng, MOST_RANKS);
+        int cp = 1 + prng_below(&prng, MOST_RANKS);
         int64_t left_over2 = 0;
         for (int i = 0; i < count; i++) {
             left_over2 += 2 * (2 * (slices[i].begin + slices[i].tokens) - 1);
@@ -248,7 +246,7 @@ TEST(documents_stand_alone)
     for (int round = 0; round < 500; round++) {
         sp_slice slices[MOST_SLICES];
         int count = random_slices(&prng, slices);
-        int cp = 1 + (int)sp_prng_below(&prng, 8);
+        int cp = 1 + prng_below(&prng, 8);
         shares sum = {.cp = cp};
         for (int i = 0; i < count; i++) {
             slices[i].tokens += 2 * cp - slices[i].tokens % (2 * cp);

@@ -52,11 +52,8 @@ static void is_segment(const given *g, int32_t i, int64_t row, int64_t queries, 
 TEST(segments_see_their_samples)
 {
     attention_case c = small();
-    case_pack(&c);
-    case_slice(&c, 0, 0, 130, 6);
-    case_slice(&c, 1, 0, 20, 0);
-    case_pack(&c);
-    case_slice(&c, 1, 20, 30, 0);
+    CASE_PACK(&c, {0, 0, 130, 6}, {1, 0, 20, 0});
+    CASE_PACK(&c, {1, 20, 30, 0});
     case_fill(&c, 51);
     given g = given_of(&c, 0, 0);
     assert_true(g.serves);
@@ -87,11 +84,7 @@ TEST(segments_see_their_samples)
 TEST(slices_of_a_sample_are_runs)
 {
     attention_case c = small();
-    case_pack(&c);
-    case_slice(&c, 0, 0, 40, 0);
-    case_slice(&c, 0, 40, 30, 0);
-    case_slice(&c, 1, 0, 10, 0);
-    case_slice(&c, 0, 70, 20, 0);
+    CASE_PACK(&c, {0, 0, 40, 0}, {0, 40, 30, 0}, {1, 0, 10, 0}, {0, 70, 20, 0});
     case_fill(&c, 52);
     given g = given_of(&c, 0, 0);
     assert_int_equal(g.segments.count, 3);
@@ -109,10 +102,7 @@ TEST(slices_of_a_sample_are_runs)
 TEST(offsets_are_those_of_rows)
 {
     attention_case c = small();
-    case_pack(&c);
-    case_slice(&c, 0, 0, 30, 0);
-    case_slice(&c, 1, 0, 20, 0);
-    case_slice(&c, 0, 30, 10, 0);
+    CASE_PACK(&c, {0, 0, 30, 0}, {1, 0, 20, 0}, {0, 30, 10, 0});
     case_fill(&c, 53);
     given g = given_of(&c, 0, 0);
     int32_t index[96];
@@ -186,18 +176,10 @@ TEST(packs_agree_with_the_cpu)
     struct sp_i_cuda_attention plans = {0};
     attention_case c = small();
     c.plans = &plans;
-    case_pack(&c);
-    case_slice(&c, 0, 0, 60, 0);
-    case_slice(&c, 1, 0, 40, 3);
-    case_slice(&c, 2, 0, 7, 0);
-    case_pack(&c);
-    case_slice(&c, 1, 40, 20, 0);
-    case_slice(&c, 3, 0, 20, 0);
-    case_pack(&c);
-    case_slice(&c, 0, 60, 9, 5);
-    case_slice(&c, 0, 69, 30, 0);
-    case_pack(&c);
-    case_slice(&c, 4, 0, 30, 2);
+    CASE_PACK(&c, {0, 0, 60, 0}, {1, 0, 40, 3}, {2, 0, 7, 0});
+    CASE_PACK(&c, {1, 40, 20, 0}, {3, 0, 20, 0});
+    CASE_PACK(&c, {0, 60, 9, 5}, {0, 69, 30, 0});
+    CASE_PACK(&c, {4, 0, 30, 2});
     case_fill(&c, 54);
     agrees(&c);
     assert_int_equal(plans.forward, 5);
@@ -296,10 +278,8 @@ TEST(plans_are_made_before_the_first_step)
 {
     struct sp_i_cuda_attention plans = {0};
     attention_case c = small();
-    case_pack(&c);
-    case_slice(&c, 0, 0, 60, 0);
-    case_pack(&c);
-    case_slice(&c, 0, 60, 60, 0);
+    CASE_PACK(&c, {0, 0, 60, 0});
+    CASE_PACK(&c, {0, 60, 60, 0});
     case_fill(&c, 55);
     const sp_model model = {.head_dim = 16};
     const sp_i_exec_job job = {

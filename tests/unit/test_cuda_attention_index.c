@@ -1,5 +1,4 @@
 // Index arithmetic of CUDA attention against the definitions it stands for.
-#include <stdbool.h>
 
 #include "kernels/cuda_attention_index.h"
 #include "tests/support/test_main.h"
@@ -47,8 +46,7 @@ TEST(visible_pairs)
         for (int64_t queries = 0; queries < 7; queries++) {
             for (int64_t key_begin = 0; key_begin < 12; key_begin++) {
                 for (int64_t keys = 0; keys < 7; keys++) {
-                    int64_t pairs = 0;
-                    int64_t last_sees = 0;
+                    int64_t pairs = 0, last_sees = 0;
                     int64_t first = queries;
                     for (int64_t q = queries - 1; q >= 0; q--) {
                         for (int64_t k = 0; k < keys; k++) {

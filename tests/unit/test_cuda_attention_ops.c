@@ -27,15 +27,9 @@ static attention_case small(int cp, int dp, int parts)
 TEST(slices_see_those_before_them)
 {
     attention_case c = small(1, 1, 1);
-    case_pack(&c);
-    case_slice(&c, 0, 0, 150, 0);
-    case_slice(&c, 1, 0, 7, 0);
-    case_pack(&c);
-    case_slice(&c, 0, 150, 64, 0);
-    case_slice(&c, 2, 0, 90, 0);
-    case_pack(&c);
-    case_slice(&c, 0, 214, 33, 0);
-    case_slice(&c, 1, 7, 100, 0);
+    CASE_PACK(&c, {0, 0, 150, 0}, {1, 0, 7, 0});
+    CASE_PACK(&c, {0, 150, 64, 0}, {2, 0, 90, 0});
+    CASE_PACK(&c, {0, 214, 33, 0}, {1, 7, 100, 0});
     case_fill(&c, 1);
     check(&c);
 }
@@ -44,12 +38,8 @@ TEST(slices_see_those_before_them)
 TEST(slices_of_one_sample_share_a_pack)
 {
     attention_case c = small(1, 1, 1);
-    case_pack(&c);
-    case_slice(&c, 0, 0, 40, 0);
-    case_pack(&c);
-    case_slice(&c, 0, 80, 50, 0);
-    case_slice(&c, 1, 0, 30, 0);
-    case_slice(&c, 0, 40, 40, 0);
+    CASE_PACK(&c, {0, 0, 40, 0});
+    CASE_PACK(&c, {0, 80, 50, 0}, {1, 0, 30, 0}, {0, 40, 40, 0});
     case_fill(&c, 2);
     check(&c);
 }
@@ -58,14 +48,8 @@ TEST(slices_of_one_sample_share_a_pack)
 TEST(padding_is_seen_by_its_slice_alone)
 {
     attention_case c = small(1, 1, 1);
-    case_pack(&c);
-    case_slice(&c, 0, 0, 50, 14);
-    case_slice(&c, 1, 0, 20, 0);
-    case_pack(&c);
-    case_slice(&c, 0, 100, 60, 4);
-    case_slice(&c, 0, 50, 50, 14);
-    case_slice(&c, 1, 20, 20, 12);
-    case_slice(&c, 1, 40, 9, 0);
+    CASE_PACK(&c, {0, 0, 50, 14}, {1, 0, 20, 0});
+    CASE_PACK(&c, {0, 100, 60, 4}, {0, 50, 50, 14}, {1, 20, 20, 12}, {1, 40, 9, 0});
     case_fill(&c, 3);
     check(&c);
 }
@@ -84,7 +68,7 @@ static void draw_packs(attention_case *c, uint64_t seed)
         for (int i = 0; i < SLICES; i++) {
             tokens[s][i] = 1 + (int64_t)sp_prng_below(&prng, 50);
             padding[s][i] = sp_prng_below(&prng, 3) == 0 ? (int64_t)sp_prng_below(&prng, 9) : 0;
-            at[s][i] = i < PACKS && s == 0 ? i : (int)sp_prng_below(&prng, PACKS + 1);
+            at[s][i] = i < PACKS && s == 0 ? i : prng_below(&prng, PACKS + 1);
         }
     }
     for (int p = 0; p < PACKS; p++) {
@@ -114,11 +98,8 @@ TEST(drawn_packs_agree)
 TEST(large_heads_agree)
 {
     attention_case c = {.heads = 3, .kv_heads = 1, .head_dim = 128};
-    case_pack(&c);
-    case_slice(&c, 0, 0, 70, 2);
-    case_pack(&c);
-    case_slice(&c, 0, 70, 80, 0);
-    case_slice(&c, 1, 0, 1, 0);
+    CASE_PACK(&c, {0, 0, 70, 2});
+    CASE_PACK(&c, {0, 70, 80, 0}, {1, 0, 1, 0});
     case_fill(&c, 5);
     check(&c);
 }
@@ -137,11 +118,8 @@ TEST(parts_of_a_pack_agree)
 TEST(shards_of_ranks_agree)
 {
     attention_case c = small(2, 1, 1);
-    case_pack(&c);
-    case_slice(&c, 0, 0, 50, 0);
-    case_pack(&c);
-    case_slice(&c, 0, 50, 33, 2);
-    case_slice(&c, 1, 0, 2, 0);
+    CASE_PACK(&c, {0, 0, 50, 0});
+    CASE_PACK(&c, {0, 50, 33, 2}, {1, 0, 2, 0});
     case_fill(&c, 21);
     check(&c);
 }
@@ -152,9 +130,7 @@ TEST(padded_shards_agree)
     attention_case c = small(3, 1, 1);
     c.heads = 1;
     c.kv_heads = 1;
-    case_pack(&c);
-    case_slice(&c, 0, 0, 30, 7);
-    case_slice(&c, 0, 30, 20, 4);
+    CASE_PACK(&c, {0, 0, 30, 7}, {0, 30, 20, 4});
     case_fill(&c, 22);
     check(&c);
 }
@@ -165,10 +141,8 @@ TEST(merged_packs_agree)
     attention_case c = small(2, 2, 1);
     c.heads = 1;
     c.kv_heads = 1;
-    case_pack(&c);
-    case_slice(&c, 0, 0, 40, 0);
-    case_pack(&c);
-    case_slice(&c, 0, 40, 24, 0);
+    CASE_PACK(&c, {0, 0, 40, 0});
+    CASE_PACK(&c, {0, 40, 24, 0});
     case_fill(&c, 31);
     check(&c);
 }
@@ -179,11 +153,8 @@ TEST(parts_of_shards_agree)
     attention_case c = small(1, 2, 3);
     c.heads = 1;
     c.kv_heads = 1;
-    case_pack(&c);
-    case_slice(&c, 0, 0, 40, 0);
-    case_slice(&c, 1, 0, 30, 1);
-    case_pack(&c);
-    case_slice(&c, 0, 40, 24, 0);
+    CASE_PACK(&c, {0, 0, 40, 0}, {1, 0, 30, 1});
+    CASE_PACK(&c, {0, 40, 24, 0});
     case_fill(&c, 32);
     check(&c);
 }
@@ -192,8 +163,7 @@ TEST(a_ring_is_refused)
 {
     attention_case c = small(2, 1, 1);
     c.ring = true;
-    case_pack(&c);
-    case_slice(&c, 0, 0, 20, 0);
+    CASE_PACK(&c, {0, 0, 20, 0});
     case_fill(&c, 41);
     must_fail_with(case_run(&c, ERR), SP_ERR_USAGE, "\"ring\"");
     case_fini(&c);
@@ -211,8 +181,7 @@ TEST(heads_that_kernels_do_not_take_fail)
     assert_null(sp_i_cuda_attention_model_refusal(&fits));
     attention_case c = small(1, 1, 1);
     c.head_dim = 12;
-    case_pack(&c);
-    case_slice(&c, 0, 0, 20, 0);
+    CASE_PACK(&c, {0, 0, 20, 0});
     case_fill(&c, 42);
     must_fail_with(case_run(&c, ERR), SP_ERR_INTERNAL, "sp_cuda_attention_plan");
     case_fini(&c);
@@ -224,9 +193,7 @@ static attention_case little(int cp)
     attention_case c = small(cp, 1, 1);
     c.heads = 1;
     c.kv_heads = 1;
-    case_pack(&c);
-    case_slice(&c, 0, 0, 5, 1);
-    case_slice(&c, 0, 5, 4, 0);
+    CASE_PACK(&c, {0, 0, 5, 1}, {0, 5, 4, 0});
     case_fill(&c, 43);
     return c;
 }

@@ -95,8 +95,7 @@ TEST(tiles_hold_the_packs_pairs)
     fixture f;
     set_up(&f);
     assert_int_equal(sp_cuda_attention_plan(&f.shape, &f.tables), 0);
-    int64_t of_queries = 0;
-    int64_t of_keys = 0;
+    int64_t of_queries = 0, of_keys = 0;
     for (int64_t i = 0; i < f.tables.query_tile_count; i++) {
         of_queries += f.query_tiles[i].pairs;
         assert_true(i == 0 || f.query_tiles[i - 1].pairs >= f.query_tiles[i].pairs);

@@ -52,8 +52,7 @@ TEST(failures_name_call_place_and_device)
 TEST(info_is_the_device_s)
 {
     sp_i_cuda_info info;
-    int64_t free_bytes;
-    int64_t total_bytes;
+    int64_t free_bytes, total_bytes;
     fake_cuda_reset(&api);
     must_succeed(sp_i_cuda_device_info(&device, &info, ERR));
     assert_string_equal(info.name, "Fake 0");

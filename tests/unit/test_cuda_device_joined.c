@@ -106,8 +106,7 @@ static uint32_t hash_of(const sp_run_request *request)
 // Whatever differs shows; where it lies does not.
 TEST(what_processes_have_in_common)
 {
-    plan_sample s;
-    plan_sample same;
+    plan_sample s, same;
     make(&s);
     make(&same);
     const uint32_t hash = hash_of(&s.request);
@@ -151,8 +150,7 @@ TEST(what_processes_have_in_common)
 TEST(the_environment)
 {
     static const char *const names[] = {"RANK", "WORLD_SIZE", "CUDA_MODULE_LOADING"};
-    int rank = -1;
-    int ranks = -1;
+    int rank = -1, ranks = -1;
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(unsetenv(names[i]), 0);
     }

@@ -98,8 +98,7 @@ static sp_status try_rows(sp_i_nccl *n, int group, int size, buffers *b, const i
 {
     enum { WIDTH = 3 };
     const int member = sp_i_nccl_member(n, group);
-    int64_t total = 0;
-    int64_t before = 0;
+    int64_t total = 0, before = 0;
     fill(b, member, rows[member] * WIDTH);
     for (int j = 0; j < size; j++) {
         before += j < member ? rows[j] * WIDTH : 0;
@@ -174,8 +173,7 @@ static sp_status try_all(rank_of_world *me, sp_error *err)
     sp_status status = SP_OK;
     for (int which = 0; which < 3 + ranks && status == SP_OK; which++) {
         int members[FAKE_NCCL_RANKS];
-        int size = 0;
-        int group = -1;
+        int size = 0, group = -1;
         for (int i = 0; i < ranks; i++) {
             if (which < 2 || (which == 2 && i % 2 == 0) || which == 3 + i) {
                 members[size++] = which == 1 ? ranks - 1 - i : i;
@@ -241,8 +239,7 @@ static sp_status mail(rank_of_world *me, sp_error *err)
     const int rank = me->place.rank;
     const int ranks = me->place.ranks;
     int members[FAKE_NCCL_RANKS];
-    int ring = -1;
-    int edge = -1;
+    int ring = -1, edge = -1;
     char from[3] = {(char)rank, 1, 2};
     char to[3] = {0};
     for (int i = 0; i < ranks; i++) {

@@ -238,8 +238,7 @@ TEST(a_rank_that_comes_twice_waits_in_vain)
 {
     for (int rank = 0; rank < 2; rank++) {
         meeting m = nobody;
-        forked_ranks f;
-        forked_ranks again;
+        forked_ranks f, again;
         forked_ranks_init(&f, 3);
         again = f;
         forked_rank_start(&f, rank, meet, &m);

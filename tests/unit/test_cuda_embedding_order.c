@@ -7,9 +7,7 @@ enum { MOST = 300 };
 
 static void check_order(int64_t tokens, uint64_t different)
 {
-    int64_t index[MOST];
-    int64_t order[MOST];
-    int64_t scratch[MOST];
+    int64_t index[MOST], order[MOST], scratch[MOST];
     int seen[MOST] = {0};
     sp_prng prng = prng_seeded((uint64_t)tokens * 1000 + different);
     for (int64_t t = 0; t < tokens; t++) {

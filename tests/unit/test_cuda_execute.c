@@ -3,23 +3,18 @@
 #include "tests/gpu/support/emulated_plans.h"
 #include "tests/support/host_random.h"
 #include "tests/support/host_run.h"
+#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
-
-#define LLAMA "{'layers': 4, 'hidden': 32, 'ffn': 48, 'heads': 4, 'kv_heads': 2, 'vocab': 61}"
-#define GPT                                                                                  \
-    "{'layers': 4, 'hidden': 32, 'ffn': 64, 'heads': 4, 'vocab': 61, 'activation': 'gelu', " \
-    "'norm': 'layernorm', 'positional': 'learned', 'max_positions': 128, 'bias': true, "     \
-    "'tied_embeddings': true}"
 
 static void llama_on(const char *layout, const char *more, sp_clock clock)
 {
-    const emulated_plan plan = {LLAMA, layout, more, NULL, clock, NULL};
+    const emulated_plan plan = {HOST_LLAMA, layout, more, NULL, clock, NULL};
     emulated_plan_agrees(&plan);
 }
 
 static void gpt_on(const char *layout, const char *more, sp_clock clock)
 {
-    const emulated_plan plan = {GPT, layout, more, "0.25", clock, NULL};
+    const emulated_plan plan = {HOST_GPT, layout, more, "0.25", clock, NULL};
     emulated_plan_agrees(&plan);
 }
 

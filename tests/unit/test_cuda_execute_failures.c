@@ -29,7 +29,6 @@ typedef struct fixture {
 static void open_fixture(fixture *f, sp_clock clock)
 {
     static const sp_memory_options memory;
-    const sp_schedule_spec spec = {.kind = SP_SCHEDULE_1F1B};
     *f = (fixture){.model = host_llama(),
                    .layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1},
                    .tokens = {9, 5},
@@ -41,11 +40,11 @@ static void open_fixture(fixture *f, sp_clock clock)
         f->ids[s] = s;
         assert_true(pack_sample(&f->packing.forward, 0, 1, s, f->tokens[s]));
     }
-    must_succeed(sp_plan_init(&f->plan, &f->layout, &f->packing, ERR));
-    must_succeed(sp_schedule_generate(&spec, NULL, "plan", &f->plan, ERR));
+    must_succeed(plan_by_schedule(&f->plan, &f->layout, &f->packing, SP_SCHEDULE_1F1B, ERR));
     f->request = (sp_run_request){RUN_OF(&f->plan, &f->model, &memory), .clock = clock,
                                   RUN_STEPS(SP_BF16, 1, 1), RUN_OPTIONS(&f->option, 1)};
     f->backend = emulated_backend_new();
+    emulated_backend_memory((size_t)192 * MIB);
     sp_emulated_takes = emulated_kernels_skip; // nothing here depends on values
 }
 
@@ -65,11 +64,7 @@ static sp_status run(const fixture *f, sp_error *err)
     assert_true((made != NULL) == (status == SP_OK));
     assert_true((err->count == 0) == (status == SP_OK));
     sp_run_free(made);
-    assert_int_equal(fake.live_blocks, 0);
-    assert_int_equal(fake.live_events, 0);
-    assert_int_equal(fake.live_streams, 0);
-    assert_int_equal(fake.live_contexts, 0);
-    assert_int_equal(computing.live, 0);
+    emulated_nothing_lives();
     return status;
 }
 
@@ -79,8 +74,7 @@ static bool names_an_action(const fixture *f, const sp_error *err)
     for (int p = 0; p < f->layout.pp; p++) {
         const sp_stage_plan *stage = sp_plan_stage(&f->plan, 0, p);
         for (size_t a = 0; a < stage->count; a++) {
-            char name[32];
-            char place[64];
+            char name[32], place[64];
             sp_action_name(stage->actions[a], 1, name);
             snprintf(place, sizeof place, "dp 0 pp %d: %s: ", p, name);
             const char *at = strstr(err->message[0], place);
@@ -174,10 +168,8 @@ TEST(reading_fails)
     close_fixture(&f);
 }
 
-TEST(clearing_fails)
-{
-    calls_fail_on("MemsetAsync", "cudaMemsetAsync", 1, SP_CLOCK_VIRTUAL, true);
-}
+TEST_CALL(clearing_fails,
+          calls_fail_on("MemsetAsync", "cudaMemsetAsync", 1, SP_CLOCK_VIRTUAL, true))
 
 TEST(events_fail)
 {
@@ -211,7 +203,7 @@ TEST(memory_runs_out)
     int in_actions = 0;
     open_fixture(&f, SP_CLOCK_VIRTUAL);
     size_t enough = fake.free_bytes;
-    fake.free_bytes -= (size_t)(512 - 32) * MIB;
+    fake.free_bytes -= (size_t)(192 - 32) * MIB;
     for (sp_status status = SP_ERR_NO_MEMORY; status != SP_OK; fake.free_bytes += 16 << 10) {
         assert_true(fake.free_bytes < enough);
         status = run(&f, ERR);

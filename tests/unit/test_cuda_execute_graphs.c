@@ -109,14 +109,6 @@ static sp_run *run_on(const sp_backend *backend, const asked *a, put_counts *put
 
 // ---- the same bits ----
 
-static double *read_tensor(const sp_run *run, const sp_tensor_info *info)
-{
-    double *values = sp_i_calloc((size_t)info->elements, sizeof *values);
-    assert_non_null(values);
-    assert_int_equal(sp_run_tensor_read(run, info->name, values, info->elements, NULL), SP_OK);
-    return values;
-}
-
 static void tensors_must_be_equal(const sp_run *a, const sp_run *b)
 {
     size_t count;
@@ -125,8 +117,8 @@ static void tensors_must_be_equal(const sp_run *a, const sp_run *b)
     for (size_t i = 0; i < count; i++) {
         sp_tensor_info info;
         assert_int_equal(sp_run_tensor_at(a, i, &info, NULL), SP_OK);
-        double *x = read_tensor(a, &info);
-        double *y = read_tensor(b, &info);
+        double *x = host_tensor(a, &info);
+        double *y = host_tensor(b, &info);
         if (memcmp(x, y, (size_t)info.elements * sizeof *x) != 0) {
             fail_msg("%s differs", info.name);
         }
@@ -153,8 +145,7 @@ static void memory_must_be_equal(const sp_measured_step *a, const sp_measured_st
         const sp_rank_memory *x = &a->memory.ranks[r];
         const sp_rank_memory *y = &b->memory.ranks[r];
         bool beside = line->copy_count > 0 || line->share_count > 0;
-        size_t i = 0;
-        size_t j = 0;
+        size_t i = 0, j = 0;
         assert_true(x->point_count > 0 && y->point_count > 0);
         assert_true(beside || memcmp(&x->peak, &y->peak, sizeof x->peak) == 0);
         while (!beside && i < x->point_count && j < y->point_count) {
@@ -221,12 +212,11 @@ static void with_plan(const plan_case *c, observer *see)
     observed o = {.of = c};
     const sp_evaluate_options options = {
         .no_bounds = true, .observer = see, .observer_context = &o};
-    char text[RUN_TEXT] = "";
-    put_json(text,
-             "{'model': %s, 'cluster': 'h800-8', 'stack': {'fused_swiglu': true}, 'parallel': %s, "
-             "'workload': {'lengths': [38, 11, 24, 7], 'order': 'file', "
-             "'samples_per_batch': 4, 'context': 64}, %s}",
-             c->model, c->layout, c->more);
+    const char *text = json_text(
+        "{'model': %s, 'cluster': 'h800-8', 'stack': {'fused_swiglu': true}, 'parallel': %s, "
+        "'workload': {'lengths': [38, 11, 24, 7], 'order': 'file', "
+        "'samples_per_batch': 4, 'context': 64}, %s}",
+        c->model, c->layout, c->more);
     run_good(text, &options, &o.run);
     run_fini(&o.run);
 }
@@ -251,8 +241,7 @@ static sp_status compare(void *context, const sp_step_view *view, sp_error *err)
     const observed *o = context;
     const sp_run_request request = request_of(o, view);
     sp_backend *backend = open_backend();
-    asked launched;
-    asked repeated;
+    asked launched, repeated;
     put_counts put[4];
     (void)err;
     // One that is captured and two that repeat it; a third where what they put down is counted.
@@ -286,10 +275,7 @@ static void agree(const char *model, const char *layout, const char *more)
     with_plan(&c, compare);
 }
 
-TEST(one_rank)
-{
-    agree(LLAMA, "{}", PLAIN);
-}
+TEST_CALL(one_rank, agree(LLAMA, "{}", PLAIN))
 
 TEST(stages)
 {
@@ -380,10 +366,7 @@ static sp_status run_to_failure(const sp_backend *backend, const asked *a, sp_er
     *err = (sp_error){0};
     sp_status status = sp_backend_run(backend, 0, &a->request, &run, err);
     sp_run_free(run);
-    assert_int_equal(fake.live_blocks, 0);
-    assert_int_equal(fake.live_events, 0);
-    assert_int_equal(fake.live_streams, 0);
-    assert_int_equal(fake.live_contexts, 0);
+    emulated_nothing_lives();
     assert_int_equal(fake_graphs.live, 0);
     assert_false(fake_graph_capturing());
     assert_int_equal(computing.live, 0);

@@ -65,28 +65,17 @@ static void must_not_matter(const char *layout, const char *more)
         observed o = {.clock = (sp_clock)clock};
         const sp_evaluate_options options = {
             .no_bounds = true, .observer = compare, .observer_context = &o};
-        char text[RUN_TEXT] = "";
-        put_json(text,
-                 "{'model': {'layers': 4, 'hidden': 32, 'ffn': 48, 'heads': 4, 'vocab': 61}, "
-                 "'cluster': 'h800-8', 'parallel': %s, 'workload': {'lengths': [38, 11, 24, 7], "
-                 "'order': 'file', 'samples_per_batch': 4, 'context': 64}, %s}",
-                 layout, more);
+        const char *text = json_text(
+            "{'model': {'layers': 4, 'hidden': 32, 'ffn': 48, 'heads': 4, 'vocab': 61}, "
+            "'cluster': 'h800-8', 'parallel': %s, 'workload': {'lengths': [38, 11, 24, 7], "
+            "'order': 'file', 'samples_per_batch': 4, 'context': 64}, %s}",
+            layout, more);
         run_good(text, &options, &o.run);
         run_fini(&o.run);
     }
 }
 
-TEST(two_stages)
-{
-    must_not_matter("{'pp': 2}", "'schedule': {'kind': '1f1b'}");
-}
-
-TEST(four_stages)
-{
-    must_not_matter("{'pp': 4}", "'schedule': {'kind': 'zb-h1'}");
-}
-
-TEST(stages_of_several_ranks)
-{
-    must_not_matter("{'pp': 2, 'tp': 2}", "'schedule': {'kind': '1f1b'}");
-}
+TEST_CALL(two_stages, must_not_matter("{'pp': 2}", "'schedule': {'kind': '1f1b'}"))
+TEST_CALL(four_stages, must_not_matter("{'pp': 4}", "'schedule': {'kind': 'zb-h1'}"))
+TEST_CALL(stages_of_several_ranks,
+          must_not_matter("{'pp': 2, 'tp': 2}", "'schedule': {'kind': '1f1b'}"))

@@ -5,13 +5,9 @@
 #include "tests/gpu/support/joined_backend.h"
 #include "tests/support/host_random.h"
 #include "tests/support/host_run.h"
+#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
-#define LLAMA "{'layers': 4, 'hidden': 32, 'ffn': 48, 'heads': 4, 'kv_heads': 2, 'vocab': 61}"
-#define GPT                                                                                  \
-    "{'layers': 4, 'hidden': 32, 'ffn': 64, 'heads': 4, 'vocab': 61, 'activation': 'gelu', " \
-    "'norm': 'layernorm', 'positional': 'learned', 'max_positions': 128, 'bias': true, "     \
-    "'tied_embeddings': true}"
 #define PLAIN "'schedule': {'kind': '1f1b'}"
 #define SLICED "'strategy': {'kind': 'slimpack', 'slice_tokens': 16}"
 
@@ -19,13 +15,13 @@ static const emulated_device a_gpu_each = {joined_backend_new, joined_backend_fr
 
 static void llama(const char *layout, const char *more)
 {
-    const emulated_plan plan = {LLAMA, layout, more, NULL, SP_CLOCK_WALL, &a_gpu_each};
+    const emulated_plan plan = {HOST_LLAMA, layout, more, NULL, SP_CLOCK_WALL, &a_gpu_each};
     emulated_plan_agrees(&plan);
 }
 
 static void gpt(const char *layout, const char *more)
 {
-    const emulated_plan plan = {GPT, layout, more, "0.25", SP_CLOCK_WALL, &a_gpu_each};
+    const emulated_plan plan = {HOST_GPT, layout, more, "0.25", SP_CLOCK_WALL, &a_gpu_each};
     emulated_plan_agrees(&plan);
 }
 
@@ -50,10 +46,8 @@ TEST(data_parallel)
     gpt("{'cp': 2}", PLAIN);
 }
 
-TEST(all_together)
-{
-    gpt("{'pp': 2, 'tp': 2, 'dp': 2, 'zero': 1, 'sequence_parallel': true}", PLAIN);
-}
+TEST_CALL(all_together,
+          gpt("{'pp': 2, 'tp': 2, 'dp': 2, 'zero': 1, 'sequence_parallel': true}", PLAIN))
 
 TEST(what_the_memory_does)
 {
@@ -101,7 +95,4 @@ TEST(random_plans)
     assert_true(agreed > 2);
 }
 
-TEST(one_rank_alone)
-{
-    llama("{}", PLAIN);
-}
+TEST_CALL(one_rank_alone, llama("{}", PLAIN))

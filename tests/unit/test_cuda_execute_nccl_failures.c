@@ -29,7 +29,6 @@ typedef struct fixture {
 static void open_fixture(fixture *f)
 {
     static const sp_memory_options memory;
-    const sp_schedule_spec spec = {.kind = SP_SCHEDULE_1F1B};
     *f = (fixture){.model = host_llama(),
                    .layout = {.tp = 2, .cp = 1, .pp = 2, .dp = 1, .chunks = 1},
                    .tokens = {5, 3, 8, 4},
@@ -41,8 +40,7 @@ static void open_fixture(fixture *f)
         f->ids[s] = s;
         assert_true(pack_sample(&f->packing.forward, 0, 1, s, f->tokens[s]));
     }
-    must_succeed(sp_plan_init(&f->plan, &f->layout, &f->packing, ERR));
-    must_succeed(sp_schedule_generate(&spec, NULL, "plan", &f->plan, ERR));
+    must_succeed(plan_by_schedule(&f->plan, &f->layout, &f->packing, SP_SCHEDULE_1F1B, ERR));
     f->request = (sp_run_request){RUN_OF(&f->plan, &f->model, &memory), .clock = SP_CLOCK_WALL,
                                   RUN_STEPS(SP_BF16, 1, 2), RUN_OPTIONS(f->options, 2)};
     f->backend = joined_backend_new();
@@ -89,8 +87,7 @@ TEST(an_action_that_fails)
     fixture f;
     open_fixture(&f);
     for (int pp = 0; pp < 2; pp++) {
-        char place[24];
-        char text[64];
+        char place[24], text[64];
         snprintf(place, sizeof place, "B1@0.%d", pp);
         snprintf(text, sizeof text, "dp 0 pp %d: B1: ", pp);
         f.options[1] = (sp_backend_option){"fail", place};

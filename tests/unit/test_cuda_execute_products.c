@@ -65,9 +65,7 @@ TEST(every_product_is_seen)
     for (int i = 0; i < count; i++) {
         assert_within(1e9 * shapes[i].alone_s, (ALONE_NS + TICK_NS), 1.0);
     }
-    assert_int_equal(fake.live_blocks, 0);
-    assert_int_equal(fake.live_events, 0);
-    assert_int_equal(computing.live, 0);
+    emulated_nothing_lives();
     sp_plan_input_fini(&in);
 }
 

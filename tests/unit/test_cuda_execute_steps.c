@@ -27,12 +27,11 @@ static void with_plan(const char *model, const char *layout, const char *file, o
     observed o = {.text = file};
     const sp_evaluate_options options = {
         .no_bounds = true, .observer = see, .observer_context = &o};
-    char text[RUN_TEXT] = "";
-    put_json(text,
-             "{'model': %s, 'cluster': 'h800-8', 'parallel': %s, 'workload': {'lengths': [23, 9, "
-             "30, 17], 'order': 'file', 'samples_per_batch': 4, 'context': 32}, 'schedule': "
-             "{'kind': '1f1b'}}",
-             model, layout);
+    const char *text = json_text(
+        "{'model': %s, 'cluster': 'h800-8', 'parallel': %s, 'workload': {'lengths': [23, 9, "
+        "30, 17], 'order': 'file', 'samples_per_batch': 4, 'context': 32}, 'schedule': "
+        "{'kind': '1f1b'}}",
+        model, layout);
     run_good(text, &options, &o.run);
     run_fini(&o.run);
 }
@@ -102,16 +101,6 @@ TEST(training_lowers_the_loss)
 #define LEARNING_RATE 0.01
 #define EPSILON 1e-8
 
-static double *read_tensor(const sp_run *run, const char *folder, const sp_tensor_info *info)
-{
-    char name[SP_TENSOR_NAME];
-    double *values = sp_i_calloc((size_t)info->elements, sizeof *values);
-    assert_non_null(values);
-    snprintf(name, sizeof name, "%s/%s", folder, strchr(info->name, '/') + 1);
-    assert_int_equal(sp_run_tensor_read(run, name, values, info->elements, NULL), SP_OK);
-    return values;
-}
-
 static bool is_parameter(const sp_run *run, size_t i, sp_tensor_info *info)
 {
     assert_int_equal(sp_run_tensor_at(run, i, info, NULL), SP_OK);
@@ -124,7 +113,7 @@ static double norm_of(const sp_run *run, size_t tensors)
     double squares = 0.0;
     for (size_t i = 0; i < tensors; i++) {
         if (is_parameter(run, i, &info)) {
-            double *gradient = read_tensor(run, "gradients", &info);
+            double *gradient = host_tensor_of(run, "gradients", &info);
             for (int64_t e = 0; e < info.elements; e++) {
                 squares += gradient[e] * gradient[e];
             }
@@ -139,9 +128,9 @@ static double norm_of(const sp_run *run, size_t tensors)
 static void must_follow(const sp_run *before, const sp_run *run, const sp_tensor_info *info,
                         double scale)
 {
-    double *from = read_tensor(before, "parameters", info);
-    double *gradient = read_tensor(run, "gradients", info);
-    double *to = read_tensor(run, "parameters", info);
+    double *from = host_tensor_of(before, "parameters", info);
+    double *gradient = host_tensor_of(run, "gradients", info);
+    double *to = host_tensor_of(run, "parameters", info);
     for (int64_t e = 0; e < info->elements; e++) {
         double g = scale * gradient[e];
         double expected = from[e] - LEARNING_RATE * g / (fabs(g) + EPSILON);

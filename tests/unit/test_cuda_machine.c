@@ -2,6 +2,7 @@
 #include "backends/cuda/device/machine.h"
 #include "kernels/bf16.h"
 #include "tests/gpu/support/computing_cublas.h"
+#include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"
 
@@ -29,21 +30,6 @@ static sp_runtime *machine_new(int ranks, bool partitioned)
     return machine;
 }
 
-static void nothing_lives(void)
-{
-    assert_int_equal(fake.live_blocks, 0);
-    assert_int_equal(fake.live_events, 0);
-    assert_int_equal(fake.live_streams, 0);
-    assert_int_equal(fake.live_contexts, 0);
-    assert_int_equal(computing.live, 0);
-}
-
-static void end(sp_runtime *machine)
-{
-    sp_i_cuda_machine_free(machine);
-    nothing_lives();
-}
-
 TEST(memory_is_one_block_in_parts)
 {
     sp_runtime *m = machine_new(1, false);
@@ -62,7 +48,7 @@ TEST(memory_is_one_block_in_parts)
     m->ops->release_host(m, beside);
     m->ops->release_host(m, NULL);
     assert_false(m->ops->plain_memory);
-    end(m);
+    emulated_machine_free(m);
 }
 
 TEST(copies_move_bytes)
@@ -95,7 +81,7 @@ TEST(copies_move_bytes)
     m->ops->download(m, host, x, sizeof host);
     assert_memory_equal(host, back, sizeof host);
     must_succeed(m->ops->synchronize(m, ERR));
-    end(m);
+    emulated_machine_free(m);
 }
 
 static int count(const char *call)
@@ -127,7 +113,7 @@ TEST(long_uploads_pass_in_chunks)
     assert_memory_equal(host, back, bytes);
     free(host);
     free(back);
-    end(m);
+    emulated_machine_free(m);
 }
 
 TEST(sums_are_of_all_members)
@@ -144,8 +130,7 @@ TEST(sums_are_of_all_members)
         m->ops->upload(m, to, x, sizeof x);
         in[member] = to;
     }
-    float sum[N];
-    float largest[N];
+    float sum[N], largest[N];
     double squares;
     double expected = 0.0;
     void *out[2] = {m->ops->allocate(m, sizeof sum), m->ops->allocate(m, sizeof sum)};
@@ -171,7 +156,7 @@ TEST(sums_are_of_all_members)
     m->ops->download(m, &result, out[0], sizeof result);
     assert_true(sp_bf16_to_float(result) == 1.0f + 0x1p-7f);
     must_succeed(m->ops->synchronize(m, ERR));
-    end(m);
+    emulated_machine_free(m);
 }
 
 // ---- failures ----
@@ -207,7 +192,7 @@ TEST(failures_stay_with_their_rank)
     m->ops->zero(m, x, 1);
     must_succeed(m->ops->synchronize(m, ERR));
     assert_string_equal(fake.log, "SetDevice MemsetAsync StreamSynchronize ");
-    end(m);
+    emulated_machine_free(m);
 }
 
 TEST(a_launch_that_fails_is_named)
@@ -218,7 +203,7 @@ TEST(a_launch_that_fails_is_named)
     must_fail_with(m->ops->synchronize(m, ERR), SP_ERR_INTERNAL,
                    "GPU 0: sp_cuda_reduce_fp32 failed with");
     assert_non_null(strstr(ERR->message[0], "(machine_memory.c:"));
-    end(m);
+    emulated_machine_free(m);
 }
 
 TEST(scratch_memory_grows)
@@ -237,7 +222,7 @@ TEST(scratch_memory_grows)
     sp_i_cuda_release(rank);
     must_fail(m->ops->synchronize(m, ERR), SP_ERR_INFEASIBLE,
               "GPU 0: no 62914560 bytes of scratch memory");
-    end(m);
+    emulated_machine_free(m);
 }
 
 TEST(what_cannot_be_made_leaves_nothing)
@@ -265,7 +250,7 @@ TEST(what_cannot_be_made_leaves_nothing)
                 assert_null(m);
                 failures++;
             }
-            nothing_lives();
+            emulated_nothing_lives();
         }
     }
     assert_true(failures > 40);
@@ -275,7 +260,7 @@ TEST(what_cannot_be_made_leaves_nothing)
         computing_cublas_reset(&cublas);
         memory_try(&failing, try_machine(2, true, &m), NULL);
         sp_i_cuda_machine_free(m);
-        nothing_lives();
+        emulated_nothing_lives();
     }
 }
 
@@ -287,12 +272,12 @@ TEST(cudnn_is_there_or_a_reason)
     sp_runtime *m = machine_new(1, false);
     assert_false(sp_i_cuda_machine_has_cudnn(m, &reason));
     assert_string_equal(reason, "");
-    end(m);
+    emulated_machine_free(m);
     must_succeed(sp_i_cuda_machine_new(&device, &cublas, &options, &m, ERR));
     assert_true(sp_i_cuda_machine_has_cudnn(m, &reason) == (reason[0] == '\0'));
     m->ops->enter(m, 0);
     assert_true((sp_i_cuda_rank_now()->attention != NULL) == (reason[0] == '\0'));
-    end(m);
+    emulated_machine_free(m);
 }
 
 TEST(memory_of_a_device_that_is_full)
@@ -302,5 +287,5 @@ TEST(memory_of_a_device_that_is_full)
     fake_cuda_reset(&api);
     must_fail(sp_i_cuda_machine_new(&device, &cublas, &options, &m, ERR), SP_ERR_NO_MEMORY,
               "GPU 0: no free memory");
-    nothing_lives();
+    emulated_nothing_lives();
 }

@@ -95,8 +95,7 @@ static sp_status cross(joined_rank *me, sp_error *err)
 {
     sp_transport *t = me->transport;
     const int r = me->place.rank;
-    uint64_t sent[3];
-    uint64_t received[3];
+    uint64_t sent[3], received[3];
     double *in = joined_numbers(me);
     double *out = joined_numbers(me);
     JOINED_TRY(t->ops->channel_new(t, 0, 1, err));
@@ -135,8 +134,7 @@ static sp_status pass_round(joined_rank *me, sp_error *err)
 {
     sp_transport *t = me->transport;
     const int r = me->place.rank;
-    uint64_t from_2 = 0;
-    uint64_t other = 0;
+    uint64_t from_2 = 0, other = 0;
     double *in = joined_numbers(me);
     double *out = joined_numbers(me);
     for (int i = 0; i < 3; i++) {

@@ -3,6 +3,7 @@
 #include "kernels/bf16.h"
 #include "kernels/cuda_math.h"
 #include "kernels/kernels.h"
+#include "tests/support/initializers.h"
 #include "tests/support/test_main.h"
 
 // Calls step(x) for every finite bf16 up to `largest` in size.
@@ -21,11 +22,8 @@ static void swiglu_of(float gate)
     double g = (double)gate;
     double up = 1.5;
     double dy = -0.75;
-    double expected;
-    double expected_gate;
-    double expected_up;
-    float dgate;
-    float dup;
+    double expected, expected_gate, expected_up;
+    float dgate, dup;
     sp_kernel_swiglu_f64(1, 1, &g, &up, 1, &expected, 1);
     sp_kernel_swiglu_backward_f64(1, 1, &g, &up, 1, &dy, 1, &expected_gate, &expected_up, 1);
     sp_i_cuda_swiglu_backward(gate, 1.5F, -0.75F, &dgate, &dup);
@@ -39,8 +37,7 @@ static void gelu_of(float x)
 {
     double from = (double)x;
     double dy = 1.25;
-    double expected;
-    double expected_dx;
+    double expected, expected_dx;
     sp_kernel_gelu_f64(1, &from, &expected);
     sp_kernel_gelu_backward_f64(1, &from, &dy, &expected_dx);
     assert_near((double)sp_i_cuda_gelu(x), expected, 1e-5, 1e-30);
@@ -54,13 +51,7 @@ TEST_CALL(gelu, over_bf16(1e12F, gelu_of))
 
 TEST(adamw)
 {
-    sp_kernel_adamw_step step = {.step = 4,
-                                 .learning_rate = 0.01,
-                                 .beta1 = 0.9,
-                                 .beta2 = 0.95,
-                                 .epsilon = 1e-8,
-                                 .weight_decay = 0.1,
-                                 .gradient_scale = 0.5};
+    sp_kernel_adamw_step step = {.step = 4, ADAMW_SETTINGS, .gradient_scale = 0.5};
     sp_i_cuda_adamw a = {.beta1 = 0.9F,
                          .beta2 = 0.95F,
                          .rest1 = 0.1F,

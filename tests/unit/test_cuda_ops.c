@@ -7,6 +7,7 @@
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/gpu/support/ops_tensor.h"
+#include "tests/support/initializers.h"
 #include "tests/support/test_main.h"
 
 static double expected[OPS_MOST];
@@ -242,13 +243,7 @@ TEST(plain_arrays)
 TEST(a_step_of_the_optimizer)
 {
     enum { N = 100 };
-    const sp_kernel_adamw_step step = {.step = 3,
-                                       .learning_rate = 0.01,
-                                       .beta1 = 0.9,
-                                       .beta2 = 0.95,
-                                       .epsilon = 1e-8,
-                                       .weight_decay = 0.1,
-                                       .gradient_scale = 0.5};
+    const sp_kernel_adamw_step step = {.step = 3, ADAMW_SETTINGS, .gradient_scale = 0.5};
     ops_begin();
     ops_tensor *gradient = ops_fp32(1, N);
     ops_tensor *master = ops_fp32(1, N);

@@ -13,11 +13,7 @@ typedef struct bin_share {
 } bin_share;
 
 typedef struct grid_sums {
-    double mean;
-    double token_weighted_mean;
-    double documents[BINS];
-    double tokens[BINS];
-    double squares[BINS];
+    double mean, token_weighted_mean, documents[BINS], tokens[BINS], squares[BINS];
 } grid_sums;
 
 static const sp_distribution *find(const char *name)
@@ -30,8 +26,7 @@ static const sp_distribution *find(const char *name)
 static void sum_grid(const char *name, const bin_share *bins, int count, grid_sums *sums)
 {
     const sp_distribution *distribution = find(name);
-    double tokens = 0;
-    double squares = 0;
+    double tokens = 0, squares = 0;
     *sums = (grid_sums){0};
     for (int i = 0; i < GRID; i++) {
         int64_t length = sp_distribution_quantile(distribution, (i + .5) / GRID);
@@ -265,8 +260,7 @@ TEST(samples_follow_the_quantiles)
         for (int q = 1; q < 20; q++) {
             int64_t length = sp_distribution_quantile(distribution, q / 20.);
             sp_prng prng = prng_seeded(3);
-            int below = 0;
-            int upto = 0;
+            int below = 0, upto = 0;
             for (int i = 0; i < SAMPLES; i++) {
                 int64_t sample = sp_distribution_sample(distribution, &prng);
                 below += sample < length;

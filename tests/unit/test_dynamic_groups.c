@@ -10,6 +10,7 @@
 #include "tests/support/random_step.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 
 enum { MOST_SAMPLES = 200, MOST_RANKS = 16 };
 
@@ -20,18 +21,16 @@ typedef struct bench {
     sp_scenario scenario;
     sp_cost_model cost;
     sp_batch batch;
-    int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
-    int64_t context;
+    int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES], context;
 } bench;
 
 static void bench_init(bench *b, int pp, int dp, int64_t context)
 {
-    char text[RUN_TEXT] = "";
-    put_json(text,
-             "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
-             "'cluster': 'h800-8', 'profile': 'h800', 'parallel': {'pp': %d, 'dp': %d}, "
-             "'workload': {'lengths': [1]}, 'strategy': {'kind': 'flexsp'}}",
-             pp, dp);
+    const char *text =
+        json_text("{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
+                  "'cluster': 'h800-8', 'profile': 'h800', 'parallel': {'pp': %d, 'dp': %d}, "
+                  "'workload': {'lengths': [1]}, 'strategy': {'kind': 'flexsp'}}",
+                  pp, dp);
     must_succeed_for(text, run_read(text, &b->scenario, ERR));
     must_succeed(sp_cost_model_init(&b->cost, &b->scenario.model, &b->scenario.layout,
                                     &b->scenario.cluster, &b->scenario.profile, b->scenario.memory,
@@ -107,11 +106,9 @@ static sp_status plan_status(const bench *b, sp_schedule_kind kind, const sp_pac
     sp_timeline timeline;
     sp_memory_timeline memory;
     sp_engine_counts counts;
-    const sp_schedule_spec spec = {.kind = kind};
     const sp_engine_options options = {.verify = true};
     sp_prng_seed(&prng, packing->forward.count);
-    must_succeed(sp_plan_init(&plan, &b->scenario.layout, packing, ERR));
-    must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, ERR));
+    must_succeed(plan_by_schedule(&plan, &b->scenario.layout, packing, kind, ERR));
     must_succeed(sp_plan_check(&plan, "test", ERR));
     random_costs(&prng, &b->scenario.layout, packing, 0, &costs);
     sp_status status = sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, ERR);
@@ -129,7 +126,7 @@ TEST(samples_once_within_room_without_deadlock)
 {
     static const int ranks[] = {1, 2, 3, 6, 8, 16};
     sp_prng prng = prng_seeded(51);
-    for (int round = 0; round < 24; round++) {
+    for (int round = 0; round < test_rounds(24); round++) {
         static bench b;
         int pp = round % 2 == 0 ? 4 : 1;
         bench_init(&b, pp, ranks[round % 6], 200 + (int64_t)sp_prng_below(&prng, 20000));
@@ -213,7 +210,7 @@ TEST(random_groups_in_order)
 {
     sp_prng prng = prng_seeded(53);
     int deadlocks = 0;
-    for (int round = 0; round < 120; round++) {
+    for (int round = 0; round < test_rounds(120); round++) {
         static bench b;
         static const int ranks[] = {2, 3, 6, 8, 16};
         int dp = ranks[round % 5];
@@ -223,10 +220,10 @@ TEST(random_groups_in_order)
         sp_packing_init(&packing, &b.batch, dp);
         for (size_t i = 0; i < b.batch.count; i++) {
             int degree = 1;
-            for (int up = (int)sp_prng_below(&prng, 5); up > 0; up--) {
+            for (int up = prng_below(&prng, 5); up > 0; up--) {
                 degree = sp_i_merged_next(degree, dp);
             }
-            int first = degree * (int)sp_prng_below(&prng, (uint64_t)(dp / degree));
+            int first = degree * prng_below(&prng, dp / degree);
             assert_true(sp_pack_list_begin(&packing.forward, first, degree));
             assert_true(sp_i_add_sample(&packing, (int32_t)i));
         }
@@ -250,14 +247,13 @@ TEST(simulated_and_verified)
     static const int layouts[][2] = {{1, 8}, {4, 8}, {2, 6}, {4, 2}};
     for (size_t l = 0; l < sizeof layouts / sizeof layouts[0]; l++) {
         for (int i = 0; strategies[i] != NULL; i++) {
-            char text[RUN_TEXT] = "";
             scenario_run r;
-            put_json(text,
-                     "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': "
-                     "1000}, 'cluster': 'h800-8', 'profile': 'h800', 'parallel': {'pp': %d, 'dp': "
-                     "%d}, 'workload': {'lengths': 'wikipedia', 'context': 65536, "
-                     "'samples_per_batch': 64, 'batches': 2}, 'strategy': {'kind': '%s'}}",
-                     layouts[l][0], layouts[l][1], strategies[i]);
+            const char *text = json_text(
+                "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': "
+                "1000}, 'cluster': 'h800-8', 'profile': 'h800', 'parallel': {'pp': %d, 'dp': "
+                "%d}, 'workload': {'lengths': 'wikipedia', 'context': 65536, "
+                "'samples_per_batch': 64, 'batches': 2}, 'strategy': {'kind': '%s'}}",
+                layouts[l][0], layouts[l][1], strategies[i]);
             run_good(text, &run_verified, &r);
             run_fini(&r);
         }
@@ -442,8 +438,7 @@ static double exhaustive_time(const sp_i_flexsp_problem *p)
 TEST(flexsp_against_all_groupings)
 {
     sp_prng prng = prng_seeded(67);
-    int checked = 0;
-    int improved = 0;
+    int checked = 0, improved = 0;
     for (int round = 0; round < 200; round++) {
         int64_t tokens[7];
         sp_i_flexsp_problem p;
@@ -472,8 +467,7 @@ TEST(flexsp_out_of_time)
     for (int round = 0; round < 40; round++) {
         int64_t tokens[60];
         sp_i_flexsp_problem p;
-        sp_i_flexsp_plan plan;
-        sp_i_flexsp_plan brief;
+        sp_i_flexsp_plan plan, brief;
         random_problem(&prng, 32, 60, tokens, &p);
         assert_int_equal(sp_i_flexsp_solve(&p, &plan, NULL), SP_OK);
         p.time_limit_ms = 1;
@@ -497,8 +491,7 @@ TEST(flexsp_with_any_times)
     for (int round = 0; round < 400; round++) {
         int64_t tokens[60];
         sp_i_flexsp_problem p;
-        sp_i_flexsp_plan plan;
-        sp_i_flexsp_plan searched;
+        sp_i_flexsp_plan plan, searched;
         random_problem(&prng, 4 << sp_prng_below(&prng, 3), 60, tokens, &p);
         for (int k = 0; k < p.degrees; k++) {
             p.times[k].per_square = pow(10.0, 40.0 * sp_prng_uniform(&prng) - 30.0);

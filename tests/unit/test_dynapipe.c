@@ -18,11 +18,10 @@ typedef struct fixture {
 
 static void fixture_init(fixture *f, sp_prng *prng)
 {
-    char text[RUN_TEXT] = "";
-    put_json(text,
-             "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
-             "'cluster': 'h800-8', 'parallel': {'pp': %d, 'dp': %d}, 'workload': {'uniform': 64}}",
-             1 << sp_prng_below(prng, 4), 1 + (int)sp_prng_below(prng, 4));
+    const char *text = json_text(
+        "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
+        "'cluster': 'h800-8', 'parallel': {'pp': %d, 'dp': %d}, 'workload': {'uniform': 64}}",
+        1 << sp_prng_below(prng, 4), 1 + prng_below(prng, 4));
     must_succeed(run_read(text, &f->scenario, ERR));
     must_succeed(sp_cost_model_init(&f->cost, &f->scenario.model, &f->scenario.layout,
                                     &f->scenario.cluster, &f->scenario.profile, f->scenario.memory,
@@ -86,8 +85,7 @@ static double best_cut_s(fixture *f)
     double best_s = (double)INFINITY;
     sort_descending(f, tokens);
     for (unsigned mask = 0; mask < 1u << (n - 1); mask++) {
-        double sum_s = 0.0;
-        double longest_s = 0.0;
+        double sum_s = 0.0, longest_s = 0.0;
         size_t first = 0;
         for (size_t i = 1; i <= n; i++) {
             if (i == n || (mask >> (i - 1) & 1) != 0) {
@@ -135,8 +133,7 @@ TEST(no_cut_is_better)
         fixture_init(&f, &prng);
         must_succeed(sp_strategy_find("dynapipe")->pack(&f.input, &packing, ERR));
         assert_sorted_groups(&f, &packing);
-        double sum_s = 0.0;
-        double longest_s = 0.0;
+        double sum_s = 0.0, longest_s = 0.0;
         for (size_t k = 0; k < packing.forward.count; k++) {
             double s = sp_cost_model_pack_s(&f.cost, &packing.forward, &packing.forward.packs[k]);
             sum_s += s;
@@ -225,8 +222,7 @@ static int64_t exhaustive(const table *t, int n, int most, int64_t stages)
 {
     int64_t best = -1;
     for (unsigned mask = 0; mask < 1u << (n - 1); mask++) {
-        int64_t sum = 0;
-        int64_t longest = 0;
+        int64_t sum = 0, longest = 0;
         bool may = true;
         int begin = 0;
         for (int i = 1; i <= n; i++) {
@@ -249,8 +245,8 @@ TEST(programme_with_forbidden_slices)
     int without = 0;
     for (int round = 0; round < 300; round++) {
         table t;
-        int n = 1 + (int)sp_prng_below(&prng, 10);
-        int most = 1 + (int)sp_prng_below(&prng, 10);
+        int n = 1 + prng_below(&prng, 10);
+        int most = 1 + prng_below(&prng, 10);
         for (int i = 0; i < 16; i++) {
             for (int j = 0; j < 16; j++) {
                 t.ns[i][j] = (int64_t)sp_prng_below(&prng, 1000);
@@ -314,7 +310,7 @@ TEST(sharing_within_its_bound)
         double weight[8];
         int part[8];
         size_t n = 1 + (size_t)sp_prng_below(&prng, 7);
-        int parts = 1 + (int)sp_prng_below(&prng, 4);
+        int parts = 1 + prng_below(&prng, 4);
         for (size_t i = 0; i < n; i++) {
             weight[i] = (double)sp_prng_below(&prng, 100);
         }

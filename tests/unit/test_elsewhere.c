@@ -23,9 +23,8 @@ typedef struct fixture {
 
 static void open_fixture(fixture *f)
 {
-    char text[RUN_TEXT] = "";
     host_open(&f->device);
-    put_json(text, "%s", SET);
+    const char *text = json_text("%s", SET);
     must_succeed(
         sp_scenario_set_from_json(json_loads(text, 0, NULL), "set", NULL, 0, &f->set, ERR));
     f->options = (sp_execution_options){.backend = f->device.backend,
@@ -102,12 +101,9 @@ TEST(executed_elsewhere_is_executed_here)
     open_fixture(&f);
     for (size_t i = 0; i < 2; i++) {
         const sp_scenario_case *of = &f.set.cases[i];
-        sp_case_outcome exported;
-        sp_case_outcome here;
-        sp_case_outcome there;
+        sp_case_outcome exported, here, there;
         sp_result_file executed;
-        sp_execution direct;
-        sp_execution recalled;
+        sp_execution direct, recalled;
         f.options.executed = NULL;
         f.options.memory_points = true;
         must_succeed(sp_set_export_case(of, &f.options, "case.json", &exported, ERR));
@@ -119,8 +115,7 @@ TEST(executed_elsewhere_is_executed_here)
             sp_set_read_executed(of, f.device.backend, "case.result.json", &executed, ERR));
         f.options.executed = &executed;
         must_succeed(sp_set_run_case(of, &f.options, &there, ERR));
-        must_succeed(sp_execution_run_plans(&of->scenario, executed.plans.plans,
-                                            executed.plans.count, &f.options, &recalled, ERR));
+        must_succeed(sp_execution_run(&of->scenario, &f.options, &recalled, ERR));
         assert_int_equal(there.status, here.status);
         assert_true(there.predicted_ms == here.predicted_ms);
         assert_true(there.predicted_ms == exported.predicted_ms);

@@ -40,17 +40,7 @@ static void generate(sp_schedule_kind kind, const sp_layout *layout, const sp_pa
 
 static void assert_same_metrics(const sp_step_metrics *a, const sp_step_metrics *b)
 {
-    assert_int_equal(a->makespan_ns, b->makespan_ns);
-    assert_int_equal(a->iteration_ns, b->iteration_ns);
-    assert_int_equal(a->busy_ns, b->busy_ns);
-    assert_int_equal(a->tp_ns, b->tp_ns);
-    assert_int_equal(a->cp_ns, b->cp_ns);
-    assert_int_equal(a->dp_ns, b->dp_ns);
-    assert_int_equal(a->launch_ns, b->launch_ns);
-    assert_int_equal(a->wait_p2p_ns, b->wait_p2p_ns);
-    assert_int_equal(a->reduce_ns, b->reduce_ns);
-    assert_int_equal(a->optimizer_ns, b->optimizer_ns);
-    assert_int_equal(a->peak_bytes, b->peak_bytes);
+    uniform_step_same_times(a, b);
     assert_int_equal(a->longest_span_ns, b->longest_span_ns);
     assert_memory_equal(a->ranks, b->ranks, (size_t)a->rank_count * sizeof *a->ranks);
 }
@@ -61,15 +51,15 @@ TEST(random_plans_verify)
     sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 60; round++) {
         sp_layout layout = {.tp = 1, .cp = 1};
-        layout.pp = 2 + (int)sp_prng_below(&prng, 5);
-        layout.dp = 1 + (int)sp_prng_below(&prng, 3);
+        layout.pp = 2 + prng_below(&prng, 5);
+        layout.dp = 1 + prng_below(&prng, 3);
         sp_schedule_kind kind = (sp_schedule_kind)sp_prng_below(&prng, SP_SCHEDULE_INTERLEAVED + 1);
-        layout.chunks = kind == SP_SCHEDULE_INTERLEAVED ? 1 + (int)sp_prng_below(&prng, 3) : 1;
+        layout.chunks = kind == SP_SCHEDULE_INTERLEAVED ? 1 + prng_below(&prng, 3) : 1;
         sp_packing packing;
         sp_plan plan;
         sp_step_costs costs;
         outcome s;
-        must_succeed(uniform_packing(&packing, layout.dp, 1 + (int)sp_prng_below(&prng, 12), ERR));
+        must_succeed(uniform_packing(&packing, layout.dp, 1 + prng_below(&prng, 12), ERR));
         random_costs(&prng, &layout, &packing, 0, &costs);
         costs.blocking_transfers = round % 2 == 1;
         generate(kind, &layout, &packing, &plan);
@@ -95,8 +85,7 @@ TEST(folding_changes_nothing)
         sp_packing packing;
         sp_plan plan;
         sp_step_costs costs;
-        outcome folded;
-        outcome unfolded;
+        outcome folded, unfolded;
         must_succeed(uniform_packing(&packing, layout.dp, 9, ERR));
         random_costs(&prng, &layout, &packing, kinds, &costs);
         costs.blocking_transfers = kinds > 2;
@@ -127,8 +116,7 @@ TEST(folding_of_slices)
                       .ns = {1000, 1500, 700}};
     sp_engine_options folded = {.memory_points = true};
     sp_engine_options unfolded = {.unfold = true, .memory_points = true};
-    uniform_step a;
-    uniform_step b;
+    uniform_step a, b;
     uniform_step_run(&c, &folded, &a);
     uniform_step_run(&c, &unfolded, &b);
     assert_int_equal(a.timeline.rank_count, 3);
@@ -388,8 +376,7 @@ TEST(graphml_is_complete)
     assert_non_null(file);
     must_succeed(sp_structure_graphml(structure, file, ERR));
     rewind(file);
-    int64_t nodes = 0;
-    int64_t edges = 0;
+    int64_t nodes = 0, edges = 0;
     char line[512];
     while (fgets(line, sizeof line, file) != NULL) {
         nodes += strstr(line, "<node ") != NULL;

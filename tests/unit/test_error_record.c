@@ -180,7 +180,7 @@ TEST(most_specific_record_is_found)
     int known = 0;
     for (int round = 0; round < 2000; round++) {
         sp_error_record record[6] = {{{0}, {0}, {0}, {0}, {{0}}, 0, 0, 0.0, 0.0, 0.0}};
-        sp_error_records records = {record, 1 + (int)sp_prng_below(&prng, 6)};
+        sp_error_records records = {record, 1 + prng_below(&prng, 6)};
         sp_step_kind kind = plain_kind();
         for (int i = 0; i < records.count; i++) {
             record[i].steps = 1 + (int64_t)sp_prng_below(&prng, 5);
@@ -221,8 +221,7 @@ TEST(most_specific_record_is_found)
 // Reading and copying with every allocation failing in turn.
 TEST(survives_failing_memory)
 {
-    sp_profile profile;
-    sp_profile copy;
+    sp_profile profile, copy;
     memory_failures failing = {0};
     assert_int_equal(read("[" RECORD("{\"gpus\": 8}") "]", &profile), SP_OK);
     while (memory_fails(&failing)) {

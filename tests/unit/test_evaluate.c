@@ -1,6 +1,7 @@
 // Whole scenarios, from their text to the result: properties that hold for every scenario, plans,
 // and what is refused. Every simulation is checked against the longest path in igraph (verify).
 #include "sim/base/alloc.h"
+#include "sim/base/parallel.h"
 #include "sim/plan/plan_json.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
@@ -52,8 +53,8 @@ static void random_text(sp_prng *prng, char text[RUN_TEXT])
     put_json(text,
              "'parallel': {'tp': %d, 'cp': %d, 'pp': %d, 'dp': %d, 'zero': %d, "
              "'chunks_per_rank': %d%s}, ",
-             tp, pick(prng, degrees, 3), pp, pick(prng, sizes, 3), (int)sp_prng_below(prng, 4),
-             chunks, tp > 1 && sp_prng_below(prng, 2) == 0 ? ", 'sequence_parallel': false" : "");
+             tp, pick(prng, degrees, 3), pp, pick(prng, sizes, 3), prng_below(prng, 4), chunks,
+             tp > 1 && sp_prng_below(prng, 2) == 0 ? ", 'sequence_parallel': false" : "");
     put_json(text, "'schedule': {'kind': '%s', 'microbatch_samples': %d}, ", schedule,
              pick(prng, sizes, 3));
     put_json(text, "'memory': {'recompute': '%s', 'attention': '%s', 'offload_ratio': %g}, ",
@@ -61,14 +62,13 @@ static void random_text(sp_prng *prng, char text[RUN_TEXT])
              0.25 * (double)sp_prng_below(prng, 3));
     put_json(text, "'strategy': {'kind': '%s'}, 'workload': {'lengths': [",
              sp_strategy_names[sp_prng_below(prng, 4)]);
-    int samples = 2 + (int)sp_prng_below(prng, 30);
+    int samples = 2 + prng_below(prng, 30);
     for (int i = 0; i < samples; i++) {
         put_json(text, "%s%d", i > 0 ? ", " : "", (int)exp(9.0 * sp_prng_uniform(prng)));
     }
     put_json(text, "], 'context': %d, 'over_length': 'truncate', 'samples_per_batch': %d, ",
-             256 << sp_prng_below(prng, 6), 1 + (int)sp_prng_below(prng, (uint64_t)samples));
-    put_json(text, "'batches': %d, 'seed': %d}}", pick(prng, sizes, 3),
-             1 + (int)sp_prng_below(prng, 1000));
+             256 << sp_prng_below(prng, 6), 1 + prng_below(prng, samples));
+    put_json(text, "'batches': %d, 'seed': %d}}", pick(prng, sizes, 3), 1 + prng_below(prng, 1000));
 }
 
 // What every result must satisfy, whatever the scenario.
@@ -147,7 +147,7 @@ TEST(bound_holds_everywhere)
 {
     sp_prng prng = prng_seeded(23);
     const sp_evaluate_options unfolded = {.engine = {.verify = true, .unfold = true}};
-    for (int round = 0; round < 120; round++) {
+    for (int round = 0; round < test_rounds(120); round++) {
         char text[RUN_TEXT];
         random_text(&prng, text);
         scenario_run r;
@@ -242,7 +242,7 @@ static void round_trip(const char *text)
 TEST(plans_round_trip)
 {
     sp_prng prng = prng_seeded(31);
-    for (int round = 0; round < 25; round++) {
+    for (int round = 0; round < test_rounds(25); round++) {
         char text[RUN_TEXT];
         random_text(&prng, text);
         round_trip(text);
@@ -356,8 +356,7 @@ TEST(endless_step_is_refused)
                           &scenario, ERR));
     must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
     // From single actions that are too long, over a step that is, to one that is not.
-    bool long_pack = false;
-    bool long_step = false;
+    bool long_pack = false, long_step = false;
     sp_status status = SP_ERR_LIMIT;
     for (double rate = 1e-6; status == SP_ERR_LIMIT; rate *= 1.5) {
         assert_true(rate < 1e12);
@@ -424,4 +423,28 @@ TEST(other_gpus_are_told)
         }
         run_fini(&r);
     }
+}
+
+// ---- several threads ----
+
+static sp_status verify_one(void *context, int worker, int job, sp_error *err)
+{
+    char text[RUN_TEXT] = "";
+    scenario_run r;
+    (void)context;
+    (void)worker;
+    put_json(text,
+             "{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 8, 'pp': 4}, "
+             "'workload': {'lengths': [900, 400, %d, 70]}, 'strategy': {'kind': 'packed'}, "
+             "'schedule': {'kind': '1f1b', 'microbatch_samples': 1}}",
+             1 + job);
+    sp_status status = run_text(text, &run_verified, &r, err);
+    run_fini(&r);
+    return status;
+}
+
+// igraph keeps one list of what to free for all threads.
+TEST(verified_by_many_threads)
+{
+    must_succeed(sp_i_parallel_for(8, test_rounds(1500), verify_one, NULL, ERR));
 }

@@ -38,12 +38,11 @@ TEST(rebuilt_attention_fetches_keys)
     static const char *const modes[] = {"none", "attention", "full"};
     double cp_ns[3];
     for (int i = 0; i < 3; i++) {
-        char text[RUN_TEXT] = "";
-        put_json(text,
-                 "%s'cluster': 'h800-8', 'profile': 'h800-burst', "
-                 "'parallel': {'tp': 8, 'cp': 2}, 'memory': {'recompute': '%s'}, "
-                 "'workload': {'uniform': 4096, 'samples_per_batch': 1}}",
-                 TINY_MODEL, modes[i]);
+        const char *text =
+            json_text("%s'cluster': 'h800-8', 'profile': 'h800-burst', "
+                      "'parallel': {'tp': 8, 'cp': 2}, 'memory': {'recompute': '%s'}, "
+                      "'workload': {'uniform': 4096, 'samples_per_batch': 1}}",
+                      TINY_MODEL, modes[i]);
         scenario_run r;
         run_good(text, &run_verified, &r);
         cp_ns[i] = r.result.cp_ns;
@@ -82,8 +81,7 @@ TEST(tied_gradients_are_added_up)
 // Padding is computed, not trained: rows of 100 for 60, 30, 40 and 50 tokens.
 TEST(padding_is_no_throughput)
 {
-    scenario_run padded;
-    scenario_run packed;
+    scenario_run padded, packed;
     const char *text = "%s'strategy': {'kind': '%s'}, 'workload': {'lengths': [60, 30, 40, 50], "
                        "'context': 100, 'samples_per_batch': 4}}";
     char with[RUN_TEXT] = "";

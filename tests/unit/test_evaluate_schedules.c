@@ -7,11 +7,6 @@
 
 enum { TEXT = 2048 };
 
-static void read_scenario(const char *text, sp_scenario *scenario)
-{
-    must_succeed_for(text, run_read(text, scenario, ERR));
-}
-
 // Writes each batch's plan.
 static sp_status write_plan(void *context, const sp_step_view *view, sp_error *err)
 {
@@ -39,7 +34,7 @@ static void evaluate(const char *text, sp_result *result, bool round_trip)
     sp_batches batches;
     FILE *file = tmpfile();
     assert_non_null(file);
-    read_scenario(text, &scenario);
+    read_good(text, &scenario);
     sp_evaluate_options options = {
         .engine = {.verify = true}, .observer = write_plan, .observer_context = file};
     must_succeed(sp_plan_json_begin(file, scenario.resolved, ERR));
@@ -175,10 +170,10 @@ TEST(too_short_a_row)
     sp_batches batches;
     sp_result result;
     sp_evaluate_options plain = {0};
-    read_scenario("{'model': 'llama-7b', 'cluster': 'h100-8', 'parallel': {'pp': 2}, "
-                  "'schedule': {'kind': 'seq1f1b', 'slices': 16}, 'workload': {'lengths': [8, 8], "
-                  "'context': 8}}",
-                  &scenario);
+    read_good("{'model': 'llama-7b', 'cluster': 'h100-8', 'parallel': {'pp': 2}, "
+              "'schedule': {'kind': 'seq1f1b', 'slices': 16}, 'workload': {'lengths': [8, 8], "
+              "'context': 8}}",
+              &scenario);
     must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
     must_fail_with(sp_evaluate(&scenario, &batches, &plain, &result, ERR), SP_ERR_INFEASIBLE,
                    "schedule.slices");

@@ -123,8 +123,7 @@ TEST(volume_of_five_ranks)
 static void check_conserved(const sp_action_cost *wide, const sp_action_cost *narrow, size_t packs,
                             size_t vstages)
 {
-    int64_t before = 0;
-    int64_t after = 0;
+    int64_t before = 0, after = 0;
     for (size_t k = 0; k < packs; k++) {
         for (size_t s = 0; s < vstages; s++) {
             const sp_action_cost *cost = &wide[k * vstages + s];
@@ -148,13 +147,13 @@ static sp_action_cost *copy_of(const sp_action_cost *table, size_t count)
 
 static uniform_case random_case(sp_prng *prng)
 {
-    int p = 2 + (int)sp_prng_below(prng, 6);
-    int n = p * (1 + (int)sp_prng_below(prng, 4));
+    int p = 2 + prng_below(prng, 6);
+    int n = p * (1 + prng_below(prng, 4));
     return (uniform_case){.kind = SP_SCHEDULE_SLIMPIPE,
                           .pp = p,
-                          .dp = 1 + (int)sp_prng_below(prng, 2),
-                          .chunks = 1 + (int)sp_prng_below(prng, 3),
-                          .microbatches = 1 + (int)sp_prng_below(prng, 5),
+                          .dp = 1 + prng_below(prng, 2),
+                          .chunks = 1 + prng_below(prng, 3),
+                          .microbatches = 1 + prng_below(prng, 5),
                           .slices = n,
                           .attention_share = sp_prng_uniform(prng),
                           .ns = {1000 + (int64_t)sp_prng_below(prng, 100000),
@@ -287,8 +286,7 @@ static void check_steps(const sp_pack_list *packs, const sp_action_cost *f, int 
 {
     int units = (int)packs->count;
     for (int t = 0; t < units + p - 1; t++) {
-        int64_t before = 0;
-        int64_t after = 0;
+        int64_t before = 0, after = 0;
         for (int r = 0; r < p; r++) {
             if (t - r >= 0 && t - r < units) {
                 int64_t pairs2 = packs->packs[t - r].pairs2;
@@ -310,7 +308,7 @@ TEST(rows_of_several_samples)
     for (int round = 0; round < 60; round++) {
         static const int cuts[] = {6, 8, 12, 24};
         int n = cuts[sp_prng_below(&prng, 4)];
-        int p = 2 + (int)sp_prng_below(&prng, 4);
+        int p = 2 + prng_below(&prng, 4);
         sp_packing packing;
         sp_packing_init(&packing, NULL, 1);
         int32_t sample = 0;
@@ -357,10 +355,8 @@ static void whole_step_make(whole_step *step, int pp)
 {
     sp_prng prng = prng_seeded(3);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = pp, .dp = 2, .chunks = 1};
-    sp_schedule_spec spec = {.kind = SP_SCHEDULE_1F1B};
     assert_int_equal(uniform_packing(&step->packing, 2, 6, NULL), SP_OK);
-    assert_int_equal(sp_plan_init(&step->plan, &layout, &step->packing, NULL), SP_OK);
-    assert_int_equal(sp_schedule_generate(&spec, NULL, "test", &step->plan, NULL), SP_OK);
+    must_succeed(plan_by_schedule(&step->plan, &layout, &step->packing, SP_SCHEDULE_1F1B, ERR));
     random_costs(&prng, &layout, &step->packing, 0, &step->costs);
 }
 
@@ -383,10 +379,8 @@ TEST(spread_tables_change_nothing)
 {
     whole_step step;
     whole_step_make(&step, 4);
-    sp_timeline before;
-    sp_timeline after;
-    sp_memory_timeline memory_before;
-    sp_memory_timeline memory_after;
+    sp_timeline before, after;
+    sp_memory_timeline memory_before, memory_after;
     simulate(&step, &before, &memory_before);
     sp_exchange_report report;
     assert_int_equal(sp_exchange_apply(&step.plan, &step.costs, &report, NULL), SP_OK);

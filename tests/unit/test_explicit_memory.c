@@ -179,38 +179,34 @@ typedef struct draw {
     sp_unit_load load;
 } draw;
 
-static int below(sp_prng *prng, int bound)
-{
-    return (int)sp_prng_below(prng, (uint64_t)bound);
-}
-
 static draw random_draw(sp_prng *prng)
 {
-    int kv_heads = 4 << below(prng, 2);
-    draw d = {.model = {.layers = 8,
-                        .hidden = 64 * (1 + below(prng, 8)),
-                        .ffn = 64 * (1 + below(prng, 16)),
-                        .kv_heads = kv_heads,
-                        .heads = kv_heads * (1 + below(prng, 3)),
-                        .head_dim = 8 * (1 + below(prng, 4)),
-                        .vocab = 1000 + below(prng, 1000),
-                        .activation = below(prng, 2) == 0 ? SP_SWIGLU : SP_GELU},
-              .layout = {.tp = 1 << below(prng, 3),
-                         .cp = 1 << below(prng, 3),
-                         .pp = 4,
-                         .dp = 1,
-                         .chunks = 1,
-                         .sequence_parallel = below(prng, 2) == 0},
-              .stage = {.layers = below(prng, 4),
-                        .embedding = below(prng, 3) == 0,
-                        .head = below(prng, 3) == 0},
-              .options = explicit_in((sp_recompute)below(prng, SP_RECOMPUTE_MODES)),
-              .load = {.tokens = 8 * (1 + below(prng, 500)), .collects = below(prng, 2) == 0}};
-    d.options.attention = (sp_attention)below(prng, 2);
-    d.load.kv_tokens = 8 * below(prng, (int)d.load.tokens / 8 + 1);
-    d.load.found_tokens = 8 * below(prng, (int)d.load.kv_tokens / 8 + 1);
-    d.load.begun_tokens = 8 * below(prng, 1000);
-    d.load.pairs = d.load.tokens * (1 + below(prng, 5000));
+    int kv_heads = 4 << prng_below(prng, 2);
+    draw d = {
+        .model = {.layers = 8,
+                  .hidden = 64 * (1 + prng_below(prng, 8)),
+                  .ffn = 64 * (1 + prng_below(prng, 16)),
+                  .kv_heads = kv_heads,
+                  .heads = kv_heads * (1 + prng_below(prng, 3)),
+                  .head_dim = 8 * (1 + prng_below(prng, 4)),
+                  .vocab = 1000 + prng_below(prng, 1000),
+                  .activation = prng_below(prng, 2) == 0 ? SP_SWIGLU : SP_GELU},
+        .layout = {.tp = 1 << prng_below(prng, 3),
+                   .cp = 1 << prng_below(prng, 3),
+                   .pp = 4,
+                   .dp = 1,
+                   .chunks = 1,
+                   .sequence_parallel = prng_below(prng, 2) == 0},
+        .stage = {.layers = prng_below(prng, 4),
+                  .embedding = prng_below(prng, 3) == 0,
+                  .head = prng_below(prng, 3) == 0},
+        .options = explicit_in((sp_recompute)prng_below(prng, SP_RECOMPUTE_MODES)),
+        .load = {.tokens = 8 * (1 + prng_below(prng, 500)), .collects = prng_below(prng, 2) == 0}};
+    d.options.attention = (sp_attention)prng_below(prng, 2);
+    d.load.kv_tokens = 8 * prng_below(prng, (int)d.load.tokens / 8 + 1);
+    d.load.found_tokens = 8 * prng_below(prng, (int)d.load.kv_tokens / 8 + 1);
+    d.load.begun_tokens = 8 * prng_below(prng, 1000);
+    d.load.pairs = d.load.tokens * (1 + prng_below(prng, 5000));
     if (d.stage.layers == 0 && !d.stage.embedding && !d.stage.head) {
         d.stage.layers++;
     }

@@ -13,9 +13,7 @@ enum { STACK = 4096, MEMO = 1 << 16 };
 typedef struct unpickler {
     const unsigned char *at, *end;
     json_t *stack[STACK];
-    int depth;
-    int marks[64];
-    int mark_count;
+    int depth, marks[64], mark_count;
     json_t *memo[MEMO];
 } unpickler;
 

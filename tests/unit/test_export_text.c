@@ -74,12 +74,12 @@ TEST(cells_show_what_runs)
     for (int round = 0; round < 25; round++) {
         made_timeline made;
         made_spec spec = made_default();
-        spec.pp = 2 + (int)sp_prng_below(&prng, 4);
-        spec.microbatches = 1 + (int)sp_prng_below(&prng, 14);
+        spec.pp = 2 + prng_below(&prng, 4);
+        spec.microbatches = 1 + prng_below(&prng, 14);
         spec.forward_ns = 1000000 + (int64_t)sp_prng_below(&prng, 3000000);
         spec.p2p_ns = (int64_t)sp_prng_below(&prng, 500000);
         make_timeline(&made, &spec);
-        int cells = 20 + (int)sp_prng_below(&prng, 180);
+        int cells = 20 + prng_below(&prng, 180);
         int64_t from_ns = (int64_t)sp_prng_below(&prng, 5000000);
         int64_t to_ns = from_ns + 4000000 + (int64_t)sp_prng_below(&prng, 40000000);
         sp_export_window window = {.from_ns = from_ns, .to_ns = to_ns};

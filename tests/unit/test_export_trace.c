@@ -154,15 +154,14 @@ TEST(counts_without_writing)
     for (int round = 0; round < 40; round++) {
         made_timeline made;
         made_spec spec = made_default();
-        spec.pp = 1 + (int)sp_prng_below(&prng, 4);
-        spec.microbatches = 1 + (int)sp_prng_below(&prng, 9);
+        spec.pp = 1 + prng_below(&prng, 4);
+        spec.microbatches = 1 + prng_below(&prng, 9);
         spec.tp_ns = (int64_t)sp_prng_below(&prng, 2) * 1000;
         spec.p2p_ns = (int64_t)sp_prng_below(&prng, 3) * 700001;
         spec.optimizer_ns = (int64_t)sp_prng_below(&prng, 2) * 1000;
         make_timeline(&made, &spec);
         int pp_ranks[] = {(int)sp_prng_below(&prng, (uint64_t)spec.pp)};
-        sp_export_window window = {.pp_ranks = pp_ranks,
-                                   .pp_rank_count = (int)sp_prng_below(&prng, 2)};
+        sp_export_window window = {.pp_ranks = pp_ranks, .pp_rank_count = prng_below(&prng, 2)};
         window.from_ns = (int64_t)sp_prng_below(&prng, 40000000);
         window.to_ns = window.from_ns + (int64_t)sp_prng_below(&prng, 20000000);
         int64_t events = 0;

@@ -129,8 +129,7 @@ TEST(dummies_for_each_shape)
         int64_t layers =
             2 * (3 * model.ffn * h + (model.heads + 2 * 8) * d * h + model.heads * d * h) / tp;
         for (int end = 0; end < 2; end++) {
-            sp_bytes with;
-            sp_bytes without;
+            sp_bytes with, without;
             sp_footprint_states(&model, &layout, &stack, &ends[end], 1, &with);
             sp_footprint_states(&model, &layout, &plain_stack, &ends[end], 1, &without);
             assert_int_equal(sp_bytes_total(&with) - sp_bytes_total(&without),
@@ -186,8 +185,7 @@ TEST(masks_and_scores_take_room)
     for (int head = 0; head < 2; head++) {
         sp_stage stage = {.layers = 2, .head = head == 1};
         sp_memory_options options = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_UNFUSED);
-        sp_unit_bytes plain;
-        sp_unit_bytes unit;
+        sp_unit_bytes plain, unit;
         sp_footprint_unit(&model, &layout, &stage, &options, &load, &plain);
         options.stack.attention_mask = true;
         options.stack.score_buffer = true;
@@ -313,14 +311,13 @@ TEST(slices_keep_keys_and_values)
     sp_model model = builtin("llama-70b");
     for (int i = 0; i < 200; i++) {
         sp_layout layout = {.tp = 4, .cp = 2, .pp = 2, .dp = 1, .chunks = 1};
-        sp_stage stage = {.layers = 1 + (int)sp_prng_below(&prng, 8)};
+        sp_stage stage = {.layers = 1 + prng_below(&prng, 8)};
         int64_t tokens = 2 * (1 + (int64_t)sp_prng_below(&prng, 20000));
         int64_t kv_tokens = 2 * (int64_t)sp_prng_below(&prng, (uint64_t)tokens / 2 + 1);
         int64_t cached = stage.layers * (kv_tokens / 2) * 4 * 1024 / 4;
         for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
             sp_memory_options options = mode((sp_recompute)m, SP_ATTENTION_FLASH);
-            sp_unit_bytes whole;
-            sp_unit_bytes sliced;
+            sp_unit_bytes whole, sliced;
             sp_footprint_unit(&model, &layout, &stage, &options, &(sp_unit_load){.tokens = tokens},
                               &whole);
             sp_footprint_unit(&model, &layout, &stage, &options,
@@ -411,8 +408,7 @@ TEST(fused_swiglu_keeps_two_tensors)
     sp_stage stage = {.layers = 2};
     for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
         sp_memory_options options = mode((sp_recompute)m, SP_ATTENTION_FLASH);
-        sp_unit_bytes split;
-        sp_unit_bytes fused;
+        sp_unit_bytes split, fused;
         sp_footprint_unit(&model, &h800, &stage, &options, &(sp_unit_load){.tokens = 8192}, &split);
         options.stack.fused_swiglu = true;
         sp_footprint_unit(&model, &h800, &stage, &options, &(sp_unit_load){.tokens = 8192}, &fused);
@@ -542,8 +538,7 @@ TEST(layers_run_without_the_softmax)
     model.vocab = 1024;
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
     sp_memory_options options = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_FLASH);
-    sp_unit_bytes with;
-    sp_unit_bytes without;
+    sp_unit_bytes with, without;
     const sp_stage head = {.layers = 2, .head = true};
     const sp_stage plain = {.layers = 2};
     sp_footprint_unit(&model, &layout, &head, &options,

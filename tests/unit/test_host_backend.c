@@ -23,15 +23,13 @@ typedef struct fixture {
 
 static void fixture_make(fixture *f)
 {
-    const sp_schedule_spec spec = {.kind = SP_SCHEDULE_1F1B};
     *f = (fixture){.model = host_llama(),
                    .layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1, .zero = 1}};
     sp_packing_init(&f->packing, &batch, 2);
     for (int s = 0; s < 4; s++) {
         assert_true(pack_sample(&f->packing.forward, s % 2, 1, s, tokens[s]));
     }
-    assert_int_equal(sp_plan_init(&f->plan, &f->layout, &f->packing, NULL), SP_OK);
-    assert_int_equal(sp_schedule_generate(&spec, NULL, "test", &f->plan, NULL), SP_OK);
+    must_succeed(plan_by_schedule(&f->plan, &f->layout, &f->packing, SP_SCHEDULE_1F1B, ERR));
     f->request = (sp_run_request){RUN_OF(&f->plan, &f->model, NULL), RUN_STEPS(SP_FP64, 1, 2),
                                   .memory_points = true};
     host_open(&f->device);

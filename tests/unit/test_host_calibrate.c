@@ -55,9 +55,7 @@ TEST(products_of_the_model)
     json_t *document = calibrate(&model, SP_FP32);
     read_back(document, &profile);
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-        int forward = 0;
-        int input = 0;
-        int weight = 0;
+        int forward = 0, input = 0, weight = 0;
         for (int t = 0; t < profile.gemm_tables; t++) {
             const sp_gemm_table *table = &profile.gemm[t];
             bool as_is = table->n == shapes[i][0] && table->k == shapes[i][1];

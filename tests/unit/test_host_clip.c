@@ -11,12 +11,6 @@
 #define LEARNING_RATE "0.01"
 #define EPSILON 1e-8
 
-#define LLAMA "{'layers': 4, 'hidden': 32, 'ffn': 48, 'heads': 4, 'kv_heads': 2, 'vocab': 61}"
-#define GPT                                                                                  \
-    "{'layers': 4, 'hidden': 32, 'ffn': 64, 'heads': 4, 'vocab': 61, 'activation': 'gelu', " \
-    "'norm': 'layernorm', 'positional': 'learned', 'max_positions': 128, 'bias': true, "     \
-    "'tied_embeddings': true}"
-
 typedef struct clipping {
     host_device device;
     scenario_run run;
@@ -29,12 +23,11 @@ static void with_plan(const char *model, const char *layout, observer *see)
     clipping c;
     const sp_evaluate_options options = {
         .no_bounds = true, .observer = see, .observer_context = &c};
-    char text[RUN_TEXT] = "";
-    put_json(text,
-             "{'model': %s, 'cluster': 'h800-8', 'stack': {'fused_swiglu': true}, 'parallel': %s, "
-             "'workload': {'lengths': [38, 11, 64, 24, 12, 83, 15, 22], 'order': 'file', "
-             "'samples_per_batch': 8, 'context': 128}, 'schedule': {'kind': '1f1b'}}",
-             model, layout);
+    const char *text = json_text(
+        "{'model': %s, 'cluster': 'h800-8', 'stack': {'fused_swiglu': true}, 'parallel': %s, "
+        "'workload': {'lengths': [38, 11, 64, 24, 12, 83, 15, 22], 'order': 'file', "
+        "'samples_per_batch': 8, 'context': 128}, 'schedule': {'kind': '1f1b'}}",
+        model, layout);
     host_open(&c.device);
     run_good(text, &options, &c.run);
     run_fini(&c.run);
@@ -46,16 +39,6 @@ static sp_run_request request_of(const clipping *c, const sp_step_view *view)
     static const sp_memory_options memory;
     return (sp_run_request){RUN_OF(view->plan, &c->run.scenario.model, &memory),
                             RUN_STEPS(SP_FP64, 3, 1)};
-}
-
-static double *read_tensor(const sp_run *run, const char *folder, const sp_tensor_info *info)
-{
-    char name[SP_TENSOR_NAME];
-    double *values = sp_i_calloc((size_t)info->elements, sizeof *values);
-    assert_non_null(values);
-    snprintf(name, sizeof name, "%s/%s", folder, strchr(info->name, '/') + 1);
-    assert_int_equal(sp_run_tensor_read(run, name, values, info->elements, NULL), SP_OK);
-    return values;
 }
 
 // Tensor i of the parameters; false behind the last.
@@ -77,7 +60,7 @@ static double norm_of(const sp_run *run)
     sp_tensor_info info;
     double squares = 0.0;
     for (size_t i = 0; parameter_at(run, i, &info); i++) {
-        double *gradient = read_tensor(run, "gradients", &info);
+        double *gradient = host_tensor_of(run, "gradients", &info);
         for (int64_t e = 0; e < info.elements; e++) {
             squares += gradient[e] * gradient[e];
         }
@@ -106,9 +89,9 @@ static sp_status follows_definition(void *context, const sp_step_view *view, sp_
     double scale = strtod(CLIP, NULL) / norm_of(run);
     assert_true(scale < 1.0);
     for (size_t i = 0; parameter_at(run, i, &info); i++) {
-        double *from = read_tensor(before, "parameters", &info);
-        double *gradient = read_tensor(run, "gradients", &info);
-        double *to = read_tensor(run, "parameters", &info);
+        double *from = host_tensor_of(before, "parameters", &info);
+        double *gradient = host_tensor_of(run, "gradients", &info);
+        double *to = host_tensor_of(run, "parameters", &info);
         for (int64_t e = 0; e < info.elements; e++) {
             double g = scale * gradient[e];
             double expected = from[e] - strtod(LEARNING_RATE, NULL) * g / (fabs(g) + EPSILON);
@@ -125,8 +108,8 @@ static sp_status follows_definition(void *context, const sp_step_view *view, sp_
 
 TEST(one_rank_follows_the_definition)
 {
-    with_plan(LLAMA, "{}", follows_definition);
-    with_plan(GPT, "{}", follows_definition);
+    with_plan(HOST_LLAMA, "{}", follows_definition);
+    with_plan(HOST_GPT, "{}", follows_definition);
 }
 
 static sp_status equals_plain(void *context, const sp_step_view *view, sp_error *err)
@@ -163,8 +146,8 @@ TEST(all_layouts_clip_alike)
         "{'tp': 4, 'dp': 2, 'sequence_parallel': true, 'zero': 1}",
         "{'tp': 2, 'pp': 2, 'dp': 2, 'sequence_parallel': true, 'zero': 3}"};
     for (size_t l = 0; l < sizeof layouts / sizeof layouts[0]; l++) {
-        with_plan(LLAMA, layouts[l], equals_plain);
-        with_plan(GPT, layouts[l], equals_plain);
+        with_plan(HOST_LLAMA, layouts[l], equals_plain);
+        with_plan(HOST_GPT, layouts[l], equals_plain);
     }
 }
 
@@ -186,7 +169,4 @@ static sp_status leaves_small_norms(void *context, const sp_step_view *view, sp_
     return SP_OK;
 }
 
-TEST(small_norms_stay)
-{
-    with_plan(LLAMA, "{'pp': 2, 'dp': 2}", leaves_small_norms);
-}
+TEST_CALL(small_norms_stay, with_plan(HOST_LLAMA, "{'pp': 2, 'dp': 2}", leaves_small_norms))

@@ -7,8 +7,7 @@ enum { COUNT = 6 };
 
 static void come_back(sp_element element, const double *from, const double *expected)
 {
-    double stored[COUNT];
-    double back[COUNT];
+    double stored[COUNT], back[COUNT];
     sp_i_exec_elements_from(element, COUNT, from, stored);
     sp_i_exec_elements_to(element, COUNT, stored, back);
     for (int i = 0; i < COUNT; i++) {

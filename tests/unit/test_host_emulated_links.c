@@ -50,7 +50,6 @@ typedef struct fixture {
 
 static void fixture_make(fixture *f)
 {
-    const sp_schedule_spec spec = {.kind = SP_SCHEDULE_1F1B};
     *f = (fixture){.model = host_llama(),
                    .layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1, .zero = 1}};
     assert_true(sp_stack_builtin("reference", &f->memory.stack));
@@ -58,8 +57,7 @@ static void fixture_make(fixture *f)
     for (int s = 0; s < PACKS; s++) {
         assert_true(pack_sample(&f->packing.forward, 0, 1, s, tokens[s]));
     }
-    assert_int_equal(sp_plan_init(&f->plan, &f->layout, &f->packing, NULL), SP_OK);
-    assert_int_equal(sp_schedule_generate(&spec, NULL, "test", &f->plan, NULL), SP_OK);
+    must_succeed(plan_by_schedule(&f->plan, &f->layout, &f->packing, SP_SCHEDULE_1F1B, ERR));
     f->request = (sp_run_request){RUN_OF(&f->plan, &f->model, &f->memory), .links = &times,
                                   RUN_STEPS(SP_FP32, 1, 1), RUN_OPTIONS(emulated, 1)};
     host_open(&f->device);

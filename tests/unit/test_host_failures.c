@@ -33,8 +33,7 @@ static void demand_everywhere(const demand *d, sp_clock clock)
             const sp_stage_plan *stage = sp_plan_stage(&f.plan, r / 2, r % 2);
             size_t stride = stages > 2 ? 3 : 1;
             for (size_t a = (size_t)r % stride; a < stage->count; a += stride) {
-                char name[32];
-                char place[FAILING_PLACE];
+                char name[32], place[FAILING_PLACE];
                 char expected[2 * FAILING_PLACE];
                 sp_action_name(stage->actions[a], 1, name);
                 fail_on_demand(&f, d, name, r / 2, r % 2, a % 2 == 0 ? "1" : "2", ERR);

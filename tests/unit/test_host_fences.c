@@ -113,7 +113,7 @@ static int pass_blocks_on(sp_i_exec_arena *arena, uint64_t seed)
     sp_prng prng = prng_seeded(seed);
     void *block[RANKS] = {NULL};
     for (int round = 0; round < 300; round++) {
-        int r = (int)sp_prng_below(&prng, RANKS);
+        int r = prng_below(&prng, RANKS);
         enter(&w.machine, r);
         if (block[r] != NULL) {
             zero(&w.machine, block[r], 80);
@@ -159,7 +159,7 @@ static void members_make(members *m, sp_prng *prng)
         int64_t end = SHARE * (r + 1) < ELEMENTS ? SHARE * (r + 1) : ELEMENTS;
         enter(machine, r);
         m->arena[r] = sp_i_exec_arena_new(machine, SP_I_EXEC_TABLE, 0);
-        m->left[r] = (int)sp_prng_below(prng, MOST_GIFTS);
+        m->left[r] = prng_below(prng, MOST_GIFTS);
         m->r.shares[r] = (sp_i_exec_share){
             .begin = SHARE * r,
             .end = end,
@@ -205,7 +205,7 @@ TEST(sums_are_complete_after_their_fence)
         sp_prng_seed(&prng, seed);
         members_make(&m, &prng);
         for (int ended = 0; ended < RANKS;) {
-            int rank = (int)sp_prng_below(&prng, RANKS);
+            int rank = prng_below(&prng, RANKS);
             if (m.left[rank] >= 0) {
                 give_one(&m, rank, &prng);
                 ended += m.left[rank] < 0;

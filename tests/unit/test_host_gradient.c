@@ -89,8 +89,7 @@ static void follows_differences(const sp_model *model, const char *dropout)
     memcpy(expected, gradients, (size_t)weights->elements * sizeof *expected);
     for (size_t w = 0; w < weights->count; w++) {
         const sp_i_exec_weight *weight = &weights->items[w];
-        double error = 0.0;
-        double size = 0.0;
+        double error = 0.0, size = 0.0;
         for (int k = 0; k < PLACES; k++) {
             int64_t at = weight->offset + weight->elements * k / PLACES + k % 3;
             at = at < weight->offset + weight->elements ? at : weight->offset;

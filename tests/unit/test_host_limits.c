@@ -9,8 +9,7 @@ static int rank_named(const failing_run *f, const char *message)
     for (int r = 0; r < f->layout.dp * f->layout.pp; r++) {
         const sp_stage_plan *stage = sp_plan_stage(&f->plan, r / 2, r % 2);
         for (size_t a = 0; a < stage->count; a++) {
-            char name[32];
-            char place[FAILING_PLACE];
+            char name[32], place[FAILING_PLACE];
             sp_action_name(stage->actions[a], 1, name);
             snprintf(place, sizeof place, "dp %d pp %d: %s: ", r / 2, r % 2, name);
             if (strstr(message, place) != NULL) {

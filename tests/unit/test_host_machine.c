@@ -13,8 +13,7 @@ enum { MOST_STAMPS = 1 << 14, MOST_RANKS = 16 };
 // that work of one rank goes wrong.
 typedef struct counting {
     sp_runtime machine;
-    atomic_int blocks, host_blocks;
-    atomic_int stamps, too_early;
+    atomic_int blocks, host_blocks, stamps, too_early;
     atomic_int rank_of[MOST_STAMPS]; // from 1; 0: not yet
     uint64_t time[MOST_STAMPS];
     atomic_bool settled[MOST_STAMPS];
@@ -148,8 +147,7 @@ TEST(gives_back_and_reads_late)
     for (int s = 0; s < FAILING_SHAPES; s++) {
         for (int clock = 0; clock < SP_CLOCKS; clock++) {
             failing_run f;
-            double loss;
-            double expected;
+            double loss, expected;
             failing_run_make(&f, &failing_shapes[s], (sp_clock)clock);
             must_succeed(run_step(&f, sp_runtime_cpu(), &expected, ERR));
             must_succeed(run_step(&f, counting_machine(-1, 0), &loss, ERR));
@@ -170,8 +168,7 @@ TEST(failed_work_is_an_actions)
     for (int clock = 0; clock < SP_CLOCKS; clock++) {
         failing_run f;
         double loss;
-        char name[32];
-        char expected[FAILING_PLACE];
+        char name[32], expected[FAILING_PLACE];
         failing_run_make(&f, &failing_shapes[3], (sp_clock)clock);
         const sp_stage_plan *stage = sp_plan_stage(&f.plan, 0, 1);
         sp_action_name(stage->actions[clock == SP_CLOCK_WALL ? stage->count - 1 : 0], 1, name);

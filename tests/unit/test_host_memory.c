@@ -70,17 +70,7 @@ TEST(recomputation_holds_what_is_predicted)
 }
 
 // Slices, padding and packs that no strategy makes.
-TEST(random_plans_hold_what_is_predicted)
-{
-    sp_model llama = host_llama();
-    sp_model gpt = host_gpt();
-    host_memory_compare_random(&llama, 1, 60, false, is_equal);
-    host_memory_compare_random(&gpt, 2, 60, false, is_equal);
-    llama.tied_embeddings = true;
-    gpt.tied_embeddings = false;
-    host_memory_compare_random(&llama, 3, 30, false, is_equal);
-    host_memory_compare_random(&gpt, 4, 30, false, is_equal);
-}
+TEST_CALL(random_plans_hold_what_is_predicted, host_memory_compare_random_plans(is_equal))
 
 TEST(a_shared_vocabulary_holds_what_is_predicted)
 {

@@ -19,13 +19,12 @@ static void holds(const char *model, const char *layout, int context, const char
                   const char *more, sp_clock clock)
 {
     host_device device;
-    char text[RUN_TEXT] = "";
-    put_json(text,
-             "{'model': %s, 'cluster': 'h800-8', 'stack': {'fused_swiglu': true}, 'parallel': %s, "
-             "'workload': {'lengths': [64, 128, 192, 256, 96, 160, 32, 224, 128, 64, 256, 64], "
-             "'order': 'file', 'samples_per_batch': 12, "
-             "'context': %d}, 'memory': {%s}, %s}",
-             model, layout, context, memory, more);
+    const char *text = json_text(
+        "{'model': %s, 'cluster': 'h800-8', 'stack': {'fused_swiglu': true}, 'parallel': %s, "
+        "'workload': {'lengths': [64, 128, 192, 256, 96, 160, 32, 224, 128, 64, 256, 64], "
+        "'order': 'file', 'samples_per_batch': 12, "
+        "'context': %d}, 'memory': {%s}, %s}",
+        model, layout, context, memory, more);
     host_open(&device);
     int64_t most = host_memory_must_hold(&device, text, clock);
     host_close(&device);

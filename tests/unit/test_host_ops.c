@@ -61,9 +61,7 @@ static double row_lse(const double *row)
 TEST(share_without_words)
 {
     double logits[TOKENS * STRIDE];
-    double max[TOKENS];
-    double sum[TOKENS];
-    double logit[TOKENS];
+    double max[TOKENS], sum[TOKENS], logit[TOKENS];
     const double of_others[TOKENS] = {1.0, 2.0, 3.0};
     make_logits(logits);
     sp_i_op_cross_entropy_max_f64(TOKENS, 0, logits, STRIDE, max);

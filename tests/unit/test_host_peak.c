@@ -47,8 +47,7 @@ static void peaks_agree(int pp, const char *layout, const char *plan)
 {
     for (int m = 0; m < HOST_MODELS; m++) {
         for (int mode = 0; mode < MODES; mode++) {
-            char parallel[128];
-            char more[256];
+            char parallel[128], more[256];
             snprintf(parallel, sizeof parallel, "{'pp': %d, 'dp': %d%s}", pp, 1 + (m + mode) % 2,
                      layout);
             snprintf(more, sizeof more, "'memory': {'recompute': '%s'}, %s", modes[mode], plan);
@@ -58,10 +57,7 @@ static void peaks_agree(int pp, const char *layout, const char *plan)
     }
 }
 
-TEST(one_stage)
-{
-    peaks_agree(1, "", "'schedule': {'kind': 'gpipe'}");
-}
+TEST_CALL(one_stage, peaks_agree(1, "", "'schedule': {'kind': 'gpipe'}"))
 
 TEST(one_forward_one_backward)
 {
@@ -69,10 +65,7 @@ TEST(one_forward_one_backward)
     peaks_agree(4, ", 'zero': 0", "'strategy': {'kind': 'padded'}");
 }
 
-TEST(chunks)
-{
-    peaks_agree(2, ", 'chunks_per_rank': 2", "'schedule': {'kind': 'interleaved'}");
-}
+TEST_CALL(chunks, peaks_agree(2, ", 'chunks_per_rank': 2", "'schedule': {'kind': 'interleaved'}"))
 
 TEST(split_backwards)
 {
@@ -86,10 +79,8 @@ TEST(slices)
     peaks_agree(2, "", "'strategy': {'kind': 'slimpipe'}, 'schedule': {'slices': 4}");
 }
 
-TEST(forwards_that_run_again)
-{
-    peaks_agree(2, "", "'strategy': {'kind': 'chunkflow', 'chunk_tokens': 16}");
-}
+TEST_CALL(forwards_that_run_again,
+          peaks_agree(2, "", "'strategy': {'kind': 'chunkflow', 'chunk_tokens': 16}"))
 
 TEST(regrouped_packs)
 {
@@ -97,20 +88,8 @@ TEST(regrouped_packs)
     peaks_agree(2, "", "'strategy': {'kind': 'slimpack', 'slice_tokens': 16}");
 }
 
-TEST(regrouped_packs_with_split_backwards)
-{
-    peaks_agree(2, "", "'strategy': {'kind': 'slimpack-zb', 'slice_tokens': 16}");
-}
+TEST_CALL(regrouped_packs_with_split_backwards,
+          peaks_agree(2, "", "'strategy': {'kind': 'slimpack-zb', 'slice_tokens': 16}"))
 
 // Slices, padding and packs that no strategy makes.
-TEST(random_plans)
-{
-    sp_model llama = host_llama();
-    sp_model gpt = host_gpt();
-    host_memory_compare_random(&llama, 1, 60, false, is_equal);
-    host_memory_compare_random(&gpt, 2, 60, false, is_equal);
-    llama.tied_embeddings = true;
-    gpt.tied_embeddings = false;
-    host_memory_compare_random(&llama, 3, 30, false, is_equal);
-    host_memory_compare_random(&gpt, 4, 30, false, is_equal);
-}
+TEST_CALL(random_plans, host_memory_compare_random_plans(is_equal))

@@ -1,12 +1,10 @@
 // Launches beside the GPU, from the equations in profile.h: a layer's launches in quarters, the
 // softmax of unfused attention, the shares of the ends, and the norm of GPU and host time.
-#include <math.h>
 
 #include "tests/support/flat_profile.h"
 #include "tests/support/initializers.h"
 #include "tests/support/pack_times.h"
 
-#include "sim/base/prng.h"
 #include "sim/cost/cost_model.h"
 #include "sim/cost/cost_private.h"
 
@@ -241,10 +239,8 @@ static void build(const char *const *overrides, sp_step_costs *costs, sp_epilogu
 // In the costs of actions: the norm is taken over a whole action, and what it adds is said apart.
 TEST(actions_wait_for_launches)
 {
-    sp_step_costs bare;
-    sp_step_costs costs;
-    sp_epilogue_cost bare_tail;
-    sp_epilogue_cost tail;
+    sp_step_costs bare, costs;
+    sp_epilogue_cost bare_tail, tail;
     build(NULL, &bare, &bare_tail);
     build((const char *[]){HOST("\"layer_us\":4000,\"overlap_power\":2"), NULL}, &costs, &tail);
     // Four layers: 4 ms for each of forward, both gradients and the whole forward that runs again.
@@ -275,10 +271,8 @@ TEST(actions_wait_for_launches)
 // the recomputation), and of a step.
 TEST(fixed_times)
 {
-    sp_step_costs bare;
-    sp_step_costs costs;
-    sp_epilogue_cost bare_tail;
-    sp_epilogue_cost tail;
+    sp_step_costs bare, costs;
+    sp_epilogue_cost bare_tail, tail;
     build(NULL, &bare, &bare_tail);
     build((const char *[]){HOST("\"unit_us\":2000,\"iteration_us\":1500"), NULL}, &costs, &tail);
     assert_int_equal(costs.f->compute_ns - bare.f->compute_ns, 1000000);

@@ -147,8 +147,17 @@ TEST(learns_in_slices_in_fp32)
 TEST(learns_regrouped)
 {
     trains_alike(host_llama(),
-                 "'parallel': {'pp': 4}, 'strategy': {'kind': 'slimpack', 'slice_tokens': 16}",
+                 "'parallel': {'pp': 2}, 'strategy': {'kind': 'slimpack', 'slice_tokens': 16}",
                  SP_CAN(SLICES) | SP_CAN(REGROUPED), SP_FP64, FP64_BOUND);
+}
+
+// So little memory that forwards run again.
+TEST(learns_regrouped_and_repeated)
+{
+    trains_alike(host_llama(),
+                 "'parallel': {'pp': 2}, 'memory': {'limit_gib': 0.09422}, "
+                 "'strategy': {'kind': 'slimpack', 'slice_tokens': 8}",
+                 SP_CAN(SLICES) | SP_CAN(RECOMPUTE_ACTION), SP_FP64, FP64_BOUND);
 }
 
 TEST(learns_split)
@@ -160,7 +169,7 @@ TEST(learns_split)
 TEST(learns_regrouped_and_split_in_fp32)
 {
     trains_alike(host_llama(),
-                 "'parallel': {'pp': 2}, 'strategy': {'kind': 'slimpack-zb', 'slice_tokens': 16}",
+                 "'parallel': {'pp': 2}, 'strategy': {'kind': 'slimpack-zb', 'slice_tokens': 8}",
                  SP_CAN(REGROUPED) | SP_CAN(SPLIT_BACKWARD), SP_FP32, FP32_BOUND);
 }
 
@@ -180,8 +189,7 @@ static sp_i_exec_weight weight_of(const char *name)
 TEST(weights_are_spread)
 {
     sp_i_exec_weight weight = weight_of("layers.0.fc1.weight");
-    double sum = 0.0;
-    double squares = 0.0;
+    double sum = 0.0, squares = 0.0;
     for (int64_t i = 0; i < weight.elements; i++) {
         double value = sp_i_exec_weight_start(&weight, 1, i);
         assert_true(fabs(value) <= 0.5 * sqrt(3.0));

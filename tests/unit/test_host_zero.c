@@ -37,12 +37,6 @@ TEST(on_the_wall_clock)
     agree((host_random){.gpt = true, .zero = 2, .clock = SP_CLOCK_WALL, .seed = 36});
 }
 
-#define LLAMA "{'layers': 4, 'hidden': 32, 'ffn': 48, 'heads': 4, 'kv_heads': 2, 'vocab': 61}"
-#define GPT                                                                                  \
-    "{'layers': 4, 'hidden': 32, 'ffn': 64, 'heads': 4, 'vocab': 61, 'activation': 'gelu', " \
-    "'norm': 'layernorm', 'positional': 'learned', 'max_positions': 128, 'bias': true, "     \
-    "'tied_embeddings': true}"
-
 #define SCENARIO                                                                           \
     "{'model': %s, 'cluster': 'h800-8', 'stack': {'fused_swiglu': true}, 'parallel': %s, " \
     "'workload': {'lengths': [38, 11, 64, 24, 12, 83, 15, 22, 40, 9, 31, 56], 'order': "   \
@@ -50,11 +44,10 @@ TEST(on_the_wall_clock)
 
 static void holds(const char *layout, const char *more)
 {
-    static const char *const models[] = {LLAMA, GPT};
+    static const char *const models[] = {HOST_LLAMA, HOST_GPT};
     for (int m = 0; m < 2; m++) {
         host_device device;
-        char text[RUN_TEXT] = "";
-        put_json(text, SCENARIO, models[m], layout, more);
+        const char *text = json_text(SCENARIO, models[m], layout, more);
         host_open(&device);
         host_memory_must_hold(&device, text, SP_CLOCK_VIRTUAL);
         host_close(&device);
@@ -105,8 +98,7 @@ static void several_steps(const char *json, sp_model model, const char *layout, 
     scenario_run run;
     const sp_evaluate_options options = {
         .no_bounds = true, .observer = compare_steps, .observer_context = &s};
-    char text[RUN_TEXT] = "";
-    put_json(text, SCENARIO, json, layout, "'schedule': {'kind': '1f1b'}");
+    const char *text = json_text(SCENARIO, json, layout, "'schedule': {'kind': '1f1b'}");
     host_open(&s.device);
     run_good(text, &options, &run);
     run_fini(&run);
@@ -116,9 +108,9 @@ static void several_steps(const char *json, sp_model model, const char *layout, 
 TEST(steps_follow_one_another)
 {
     for (int clock = 0; clock < SP_CLOCKS; clock++) {
-        several_steps(LLAMA, host_llama(), "{'pp': 2, 'dp': 3, 'zero': 2}", (sp_clock)clock);
-        several_steps(LLAMA, host_llama(), "{'pp': 2, 'dp': 3, 'zero': 3}", (sp_clock)clock);
-        several_steps(GPT, host_gpt(), "{'pp': 2, 'dp': 2, 'zero': 3}", (sp_clock)clock);
+        several_steps(HOST_LLAMA, host_llama(), "{'pp': 2, 'dp': 3, 'zero': 2}", (sp_clock)clock);
+        several_steps(HOST_LLAMA, host_llama(), "{'pp': 2, 'dp': 3, 'zero': 3}", (sp_clock)clock);
+        several_steps(HOST_GPT, host_gpt(), "{'pp': 2, 'dp': 2, 'zero': 3}", (sp_clock)clock);
     }
 }
 

@@ -15,8 +15,7 @@ static void state_constant(priced_case *c, const char *constant)
 TEST(each_doubling_of_nodes_slows_computation)
 {
     for (int nodes = 1; nodes <= 16; nodes *= 2) {
-        priced_step even;
-        priced_step uneven;
+        priced_step even, uneven;
         priced_case c = priced_default();
         c.layout.tp = 2;
         c.layout.dp = 4 * nodes;
@@ -44,8 +43,7 @@ TEST(hidden_collectives_slow_computation)
     for (int round = 0; round < 40; round++) {
         char constant[64];
         double share = sp_prng_uniform(&prng);
-        priced_step blocking;
-        priced_step hidden;
+        priced_step blocking, hidden;
         priced_case c = priced_default();
         c.layout.tp = 4;
         c.layout.sequence_parallel = round % 2 == 0;

@@ -107,9 +107,7 @@ TEST(far_from_zero)
     static const double ones[4] = {1.0, 1.0, 1.0, 1.0};
     static const double expected[4] = {200.0, 0.0, 1e6, 0.0};
     static const double slopes[4] = {1.0, 0.0, 1.0, 0.0};
-    double y[4];
-    double dx[4];
-    double dup[4];
+    double y[4], dx[4], dup[4];
     sp_kernel_gelu_f64(4, x, y);
     sp_kernel_gelu_backward_f64(4, x, ones, dx);
     assert_near_rows(y, expected, 4, 1e-15);

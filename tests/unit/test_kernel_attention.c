@@ -102,8 +102,7 @@ TEST(gradients)
 
 static void check_slices(int64_t tokens, const int64_t *begin, int slices)
 {
-    attention_problem whole;
-    attention_problem sliced;
+    attention_problem whole, sliced;
     attention_set_up(&whole, 4, 2, 8, tokens);
     attention_set_up(&sliced, 4, 2, 8, tokens);
     forward_f64(&whole, 0, tokens);
@@ -134,8 +133,7 @@ TEST(slices_against_the_whole)
 // Forward and backward may cut a sample differently.
 TEST(other_slices_backward)
 {
-    attention_problem whole;
-    attention_problem sliced;
+    attention_problem whole, sliced;
     attention_set_up(&whole, 2, 1, 8, 300);
     attention_set_up(&sliced, 2, 1, 8, 300);
     forward_f64(&whole, 0, 300);

@@ -164,8 +164,7 @@ static double vocabulary_parallel(const problem *p, double *lse)
     }
     for (int r = 0; r < RANKS; r++) {
         int64_t columns = first_column[r + 1] - first_column[r];
-        double local_sum[TOKENS];
-        double local_logit[TOKENS];
+        double local_sum[TOKENS], local_logit[TOKENS];
         sp_kernel_cross_entropy_sums_f64(TOKENS, columns, first_column[r],
                                          p->logits.d + first_column[r], STRIDE, target, max,
                                          local_sum, local_logit);

@@ -109,8 +109,7 @@ TEST(layer_norm_definition)
     tensor expected = tensor_zero(&p.all, p.y.n);
     for (int t = 0; t < TOKENS; t++) {
         const double *row = p.x.d + t * X_STRIDE;
-        double mean = 0;
-        double variance = 0;
+        double mean = 0, variance = 0;
         for (int i = 0; i < FEATURES; i++) {
             mean += row[i] / FEATURES;
         }

@@ -51,8 +51,7 @@ static void assert_same_bits(tensor x, tensor y)
 
 TEST(same_bits_on_every_thread)
 {
-    static work alone;
-    static work together[THREADS];
+    static work alone, together[THREADS];
     pthread_t thread[THREADS];
     set_up(&alone);
     compute_again(&alone);

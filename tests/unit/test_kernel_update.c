@@ -1,22 +1,17 @@
 // The optimizer step and the small loops around it.
 #include "kernels/kernels.h"
+#include "tests/support/initializers.h"
 #include "tests/support/kernels/tensors.h"
 #include "tests/support/test_main.h"
 
 enum { N = 43, STEPS = 5 };
-static const sp_kernel_adamw_step settings = {.learning_rate = 0.01,
-                                              .beta1 = 0.9,
-                                              .beta2 = 0.95,
-                                              .epsilon = 1e-8,
-                                              .weight_decay = 0.1,
-                                              .gradient_scale = 0.5};
+static const sp_kernel_adamw_step settings = {ADAMW_SETTINGS, .gradient_scale = 0.5};
 
 // Algorithm 2 of the paper line by line, with moments as sums over all gradients so far.
 static double after_steps(double parameter, const double *gradient)
 {
     for (int step = 1; step <= STEPS; step++) {
-        double first = 0;
-        double second = 0;
+        double first = 0, second = 0;
         for (int s = 1; s <= step; s++) {
             double g = settings.gradient_scale * gradient[s - 1];
             first += (1 - settings.beta1) * pow(settings.beta1, step - s) * g;

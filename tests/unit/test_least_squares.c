@@ -145,16 +145,14 @@ TEST(straight_line)
     t.machine.linear = true;
     t.problem.squares = true;
     t.problem.parameter_count = 2;
-    double sx = 0.0;
-    double sy = 0.0;
+    double sx = 0.0, sy = 0.0;
     for (int i = 0; i < ROWS; i++) {
         t.machine.flops[i] = 0.1 * (double)i;
         t.observed[i] = 5.0 * pow(1.3, t.machine.flops[i]) * exp(0.05 * noise(&prng));
         sx += t.machine.flops[i] / ROWS;
         sy += log(t.observed[i]) / ROWS;
     }
-    double sxx = 0.0;
-    double sxy = 0.0;
+    double sxx = 0.0, sxy = 0.0;
     for (int i = 0; i < ROWS; i++) {
         double x = t.machine.flops[i] - sx;
         sxx += x * x;
@@ -205,8 +203,7 @@ TEST(weights_are_counts)
     twice.problem.observed = twice.observed;
     twice.problem.weight = twice.weight;
     twice.problem.context = &twice.machine;
-    fit_solution a;
-    fit_solution b;
+    fit_solution a, b;
     solve(&t, &a);
     solve(&twice, &b);
     for (int j = 0; j < PARAMETERS; j++) {
@@ -278,13 +275,11 @@ TEST(outliers)
     for (int i = 0; i < ROWS; i += 10) {
         t.observed[i] *= 3.0;
     }
-    fit_solution robust;
-    fit_solution squares;
+    fit_solution robust, squares;
     solve(&t, &robust);
     t.problem.squares = true;
     solve(&t, &squares);
-    double robust_error = 0.0;
-    double squares_error = 0.0;
+    double robust_error = 0.0, squares_error = 0.0;
     for (int j = 0; j < PARAMETERS; j++) {
         robust_error += fabs(log(robust.constants[j] / truth[j]));
         squares_error += fabs(log(squares.constants[j] / truth[j]));
@@ -310,8 +305,7 @@ TEST(derivatives_are_used_again)
         t.parameters[j].start = first.constants[j];
     }
     t.weight[3] = 0.0;
-    fit_solution cold;
-    fit_solution warm;
+    fit_solution cold, warm;
     solve(&t, &cold);
     t.problem.derivatives = &first.derivatives;
     solve(&t, &warm);

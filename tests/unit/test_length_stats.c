@@ -58,8 +58,7 @@ static void check(int64_t *tokens, size_t n)
     size_t at = 0;
     for (int i = 0; i < SP_LENGTH_BINS; i++) {
         int64_t upto = INT64_C(128) << i;
-        int64_t samples = 0;
-        int64_t bin_tokens = 0;
+        int64_t samples = 0, bin_tokens = 0;
         long double bin_squares = 0;
         for (; at < n && sorted[at] <= upto; at++) {
             samples++;

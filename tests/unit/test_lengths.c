@@ -76,8 +76,7 @@ TEST(text_refuses_what_is_no_length)
         {"\x7f\x01\xff", "\\x7f\\x01\\xff"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        char text[128];
-        char message[256];
+        char text[128], message[256];
         snprintf(text, sizeof text, "5\n\n%s\n6\n", bad[i].line);
         snprintf(message, sizeof message, "f:3: " RANGE "\"%s\"", bad[i].quoted);
         expect_error(text, SP_I_LENGTHS_TEXT, NULL, SP_ERR_CONTENT, message);
@@ -293,7 +292,7 @@ TEST(long_lists_come_back)
     assert_non_null(text);
     sp_prng prng = prng_seeded(11);
     for (size_t i = 0; i < MANY; i++) {
-        int bits = 1 + (int)sp_prng_below(&prng, 31);
+        int bits = 1 + prng_below(&prng, 31);
         tokens[i] = 1 + (int64_t)sp_prng_below(&prng, (UINT64_C(1) << bits) - 1);
     }
     for (size_t f = 0; f < sizeof formats / sizeof formats[0]; f++) {

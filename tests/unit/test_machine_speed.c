@@ -101,12 +101,11 @@ TEST(groups_of_flexsp)
 TEST(every_strategy)
 {
     for (int i = 0; sp_strategy_names[i] != NULL; i++) {
-        char text[RUN_TEXT] = "";
-        put_json(text,
-                 TINY_MODEL "'cluster': 'h100-8', 'parallel': {'pp': 2, 'dp': 4}, 'workload': "
-                            "{'lengths': 'wikipedia', 'context': 16384, 'samples_per_batch': 40}, "
-                            "'strategy': {'kind': '%s'}}",
-                 sp_strategy_names[i]);
+        const char *text = json_text(
+            TINY_MODEL "'cluster': 'h100-8', 'parallel': {'pp': 2, 'dp': 4}, 'workload': "
+                       "{'lengths': 'wikipedia', 'context': 16384, 'samples_per_batch': 40}, "
+                       "'strategy': {'kind': '%s'}}",
+            sp_strategy_names[i]);
         assert_same_on(text);
     }
 }

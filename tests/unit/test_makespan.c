@@ -89,7 +89,7 @@ TEST(against_exhaustive_search)
     sp_prng prng = prng_seeded(31);
     int tight = 0;
     for (int round = 0; round < 300; round++) {
-        int machines = 1 + (int)sp_prng_below(&prng, 3);
+        int machines = 1 + prng_below(&prng, 3);
         draw(&d, &prng, 1 + (size_t)sp_prng_below(&prng, 8), machines, round % 2 == 0);
         double load_s[MOST_MACHINES] = {0};
         double least_s = least_of_all(&d, 0, load_s, HUGE_VAL);
@@ -134,7 +134,7 @@ TEST(exchanges_end_where_none_helps)
     sp_prng prng = prng_seeded(37);
     int better = 0;
     for (int round = 0; round < 300; round++) {
-        int machines = 2 + (int)sp_prng_below(&prng, MOST_MACHINES - 1);
+        int machines = 2 + prng_below(&prng, MOST_MACHINES - 1);
         draw(&d, &prng, 1 + (size_t)sp_prng_below(&prng, MOST_JOBS), machines, round % 2 == 0);
         sp_i_makespan_longest_first(&d.m, d.heap);
         assert_loads(&d);

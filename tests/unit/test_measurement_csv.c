@@ -1,5 +1,4 @@
 // Comma-separated tables: quotes, places of cells, mistakes and limits.
-#include <stdbool.h>
 
 #include "experiments/measurements/measurement_csv.h"
 #include "tests/support/test_main.h"
@@ -75,8 +74,8 @@ TEST(csv_round_trip)
     sp_prng prng = prng_seeded(4180);
     for (int round = 0; round < 300; round++) {
         char cells[MOST_CELLS][CELL];
-        int columns = 1 + (int)sp_prng_below(&prng, 6);
-        int rows = 1 + (int)sp_prng_below(&prng, 6);
+        int columns = 1 + prng_below(&prng, 6);
+        int rows = 1 + prng_below(&prng, 6);
         size_t bytes = 0;
         const char *line_end = sp_prng_below(&prng, 2) == 0 ? "\n" : "\r\n";
         for (int i = 0; i < (rows + 1) * columns; i++) {

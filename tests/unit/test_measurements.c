@@ -148,6 +148,11 @@ static void assert_messages(const char *csv, const char *map, const char *first,
     assert_int_equal(m.count, 0);
 }
 
+static void assert_message(const char *csv, const char *map, const char *only)
+{
+    assert_messages(csv, map, only, NULL);
+}
+
 static const char small_map[] =
     "{'measured': {'column': 'ms', 'is': 'iteration_ms'}, 'base': {'model': 'llama-13b', "
     "'cluster': "
@@ -176,8 +181,8 @@ TEST(wrong_cells)
                     "t.csv:2:5: column 'gpus': expected 4, the row's tp x cp x pp x dp, got \"8\"",
                     "t.csv:3:7: column 'batch': expected a multiple of 2, samples of a micro-batch "
                     "times dp, got \"7\"");
-    assert_messages(SMALL_HEADER "2,2,4,8,c,1\n", small_map,
-                    "t.csv:2:9: column 'rc': expected one of \"a\", \"b\", got \"c\"", NULL);
+    assert_message(SMALL_HEADER "2,2,4,8,c,1\n", small_map,
+                   "t.csv:2:9: column 'rc': expected one of \"a\", \"b\", got \"c\"");
     // 40 heads of Llama 13B.
     assert_messages(SMALL_HEADER "3,1,3,8,a,1\n", small_map,
                     "t.csv:2:1: column 'tp': 40 attention heads cannot be split over 3 ranks",
@@ -189,30 +194,27 @@ TEST(wrong_columns)
     assert_messages("tp,dp,gpu,batch,rc,ms\n2,2,4,8,a,1\n", small_map,
                     "t.csv:1: column 'gpus' is missing (is it 'gpu'?)",
                     "t.csv:1:7: unknown column 'gpu' (did you mean 'gpus'?)");
-    assert_messages("tp,dp,gpus,batch,rc\n2,2,4,8,a\n", small_map,
-                    "t.csv:1: column 'ms' is missing", NULL);
-    assert_messages("tp,dp,gpus,batch,rc,ms,comment\n2,2,4,8,a,1,x\n", small_map,
-                    "t.csv:1:24: unknown column 'comment': t.json says nothing of it (null there "
-                    "ignores it)",
-                    NULL);
-    assert_messages(SMALL_HEADER, small_map, "t.csv: has a header and no rows", NULL);
-    assert_messages("tp,iteration_ms\n1,2\n", NULL,
-                    "t.csv:1:1: unknown column 'tp' (did you mean 'parallel.tp'?)", NULL);
+    assert_message("tp,dp,gpus,batch,rc\n2,2,4,8,a\n", small_map,
+                   "t.csv:1: column 'ms' is missing");
+    assert_message("tp,dp,gpus,batch,rc,ms,comment\n2,2,4,8,a,1,x\n", small_map,
+                   "t.csv:1:24: unknown column 'comment': t.json says nothing of it (null there "
+                   "ignores it)");
+    assert_message(SMALL_HEADER, small_map, "t.csv: has a header and no rows");
+    assert_message("tp,iteration_ms\n1,2\n", NULL,
+                   "t.csv:1:1: unknown column 'tp' (did you mean 'parallel.tp'?)");
     assert_messages("parallel.tp,time\n1,2\n", NULL,
                     "t.csv:1:13: unknown column 'time': without a map a column is named by the "
                     "setting that it gives, such as parallel.tp",
                     "t.csv:1: no measured column: expected iteration_ms, tokens_per_s, "
                     "peak_memory_allocator_bytes, peak_memory_first_rank_reserved_bytes or "
                     "peak_memory_last_rank_bytes");
-    assert_messages("model,paralel.tp,iteration_ms\nllama-13b,1,2\nllama-13b,1,2\n", NULL,
-                    "t.csv:1:7: column 'paralel.tp': unknown key 'paralel' (did you mean "
-                    "'parallel'?)",
-                    NULL);
+    assert_message("model,paralel.tp,iteration_ms\nllama-13b,1,2\nllama-13b,1,2\n", NULL,
+                   "t.csv:1:7: column 'paralel.tp': unknown key 'paralel' (did you mean "
+                   "'parallel'?)");
     // What no cell is to blame for is told once.
-    assert_messages("parallel.tp,iteration_ms\n1,2\n1,2\n", NULL,
-                    "t.csv:2: model: is missing: expected a name, the path of a Hugging Face "
-                    "config.json or an object (or uniform_costs in its place)",
-                    NULL);
+    assert_message("parallel.tp,iteration_ms\n1,2\n1,2\n", NULL,
+                   "t.csv:2: model: is missing: expected a name, the path of a Hugging Face "
+                   "config.json or an object (or uniform_costs in its place)");
 }
 
 TEST(wrong_maps)
@@ -220,47 +222,44 @@ TEST(wrong_maps)
     static const char csv[] = "a,ms\n1,2\n";
 #define MAP(columns) \
     "{'measured': {'column': 'ms', 'is': 'iteration_ms'}, 'base': {}, 'columns': " columns "}"
-    assert_messages(
+    assert_message(
         csv, MAP("{'a': 'x..y'}"),
-        "t.json: columns.a: expected a setting's path such as \"parallel.tp\", got x..y", NULL);
-    assert_messages(csv, MAP("{'a': 3}"),
-                    "t.json: columns.a: expected a setting's path such as \"parallel.tp\"", NULL);
-    assert_messages(csv, MAP("{'a': {'parallel.tp': 'x'}}"),
-                    "t.json: columns.a: expected a factor for 'parallel.tp', got \"x\"", NULL);
-    assert_messages(csv, MAP("{'a': {}}"),
-                    "t.json: columns.a: sets nothing: expected paths with factors, or null", NULL);
-    assert_messages(csv, MAP("{'a': {'path': 'x', 'sacle': 2}}"),
-                    "t.json: columns.a: unknown key 'sacle' (did you mean 'scale'?)", NULL);
-    assert_messages(csv, MAP("{'a': {'values': {'1': 2}}}"),
-                    "t.json: columns.a.values: without \"path\" expected an object of settings for "
-                    "\"1\", got 2",
-                    NULL);
-    assert_messages(csv, MAP("{'a': null, 'ms': null}"),
-                    "t.json: columns.ms: is the measured column", NULL);
+        "t.json: columns.a: expected a setting's path such as \"parallel.tp\", got x..y");
+    assert_message(csv, MAP("{'a': 3}"),
+                   "t.json: columns.a: expected a setting's path such as \"parallel.tp\"");
+    assert_message(csv, MAP("{'a': {'parallel.tp': 'x'}}"),
+                   "t.json: columns.a: expected a factor for 'parallel.tp', got \"x\"");
+    assert_message(csv, MAP("{'a': {}}"),
+                   "t.json: columns.a: sets nothing: expected paths with factors, or null");
+    assert_message(csv, MAP("{'a': {'path': 'x', 'sacle': 2}}"),
+                   "t.json: columns.a: unknown key 'sacle' (did you mean 'scale'?)");
+    assert_message(csv, MAP("{'a': {'values': {'1': 2}}}"),
+                   "t.json: columns.a.values: without \"path\" expected an object of settings for "
+                   "\"1\", got 2");
+    assert_message(csv, MAP("{'a': null, 'ms': null}"),
+                   "t.json: columns.ms: is the measured column");
     assert_messages(csv, "{'measured': {'is': 'iteration_ms'}, 'base': {}, 'columns': {'a': null}}",
                     "t.json: measured: expected one of the keys 'column' and 'columns'",
                     "t.csv:1:3: unknown column 'ms': t.json says nothing of it (null there ignores "
                     "it)");
-    assert_messages(csv,
-                    "{'schema': 'x', 'measured': {'column': 'ms', 'is': 'iteration_ms'}, "
-                    "'base': {}, 'columns': {'a': null}}",
-                    "t.json: schema: expected \"slimpack/measurements/1\", got \"x\"", NULL);
-    assert_messages("a,ms\n1,2\n",
-                    "{'measured': {'column': 'ms', 'is': 'iteration_ms'}, 'base': {'model': "
-                    "'llama-13b'}, 'columns': {'a': 'model.layers'}}",
-                    "t.csv:2:1: column 'a': 'model.layers' lies inside a value that is no object",
-                    NULL);
-    assert_messages(
+    assert_message(csv,
+                   "{'schema': 'x', 'measured': {'column': 'ms', 'is': 'iteration_ms'}, "
+                   "'base': {}, 'columns': {'a': null}}",
+                   "t.json: schema: expected \"slimpack/measurements/1\", got \"x\"");
+    assert_message("a,ms\n1,2\n",
+                   "{'measured': {'column': 'ms', 'is': 'iteration_ms'}, 'base': {'model': "
+                   "'llama-13b'}, 'columns': {'a': 'model.layers'}}",
+                   "t.csv:2:1: column 'a': 'model.layers' lies inside a value that is no object");
+    assert_message(
         "a,ms\n1,2\n",
         "{'measured': {'column': 'ms', 'is': 'iteration_ms'}, 'base': {'model': "
         "'llama-13b'}, 'columns': {'a': 'model.layers.first.count'}}",
-        "t.csv:2:1: column 'a': 'model.layers.first.count' lies inside a value that is no object",
-        NULL);
-    assert_messages(csv,
-                    "{'measured': {'column': 'ms', 'is': 'tokens_per_s'}, 'base': "
-                    "{'uniform_costs': {'f_ms': 1, 'b_ms': 2}}, 'columns': {'a': "
-                    "'parallel.pp'}}",
-                    "t.csv:2: uniform_costs: a table of tokens_per_s needs a model", NULL);
+        "t.csv:2:1: column 'a': 'model.layers.first.count' lies inside a value that is no object");
+    assert_message(csv,
+                   "{'measured': {'column': 'ms', 'is': 'tokens_per_s'}, 'base': "
+                   "{'uniform_costs': {'f_ms': 1, 'b_ms': 2}}, 'columns': {'a': "
+                   "'parallel.pp'}}",
+                   "t.csv:2: uniform_costs: a table of tokens_per_s needs a model");
 }
 
 // A speed-up, and nothing else, has a baseline.
@@ -269,20 +268,18 @@ TEST(wrong_baselines)
     static const char csv[] = "a,times\n1,2\n";
 #define SPEEDUP(rest) \
     "{'measured': {'column': 'times', 'is': " rest "}, 'base': {}, 'columns': {'a': null}}"
-    assert_messages(csv, SPEEDUP("'speedup'"),
-                    "t.json: measured.baseline: expected what a \"speedup\" is over: {\"with\": "
-                    "settings by path, \"columns\": rules of columns}",
-                    NULL);
-    assert_messages(csv, SPEEDUP("'iteration_ms', 'baseline': {}"),
-                    "t.json: measured.baseline: only a \"speedup\" has a baseline", NULL);
-    assert_messages(csv, SPEEDUP("'speedup', 'baseline': {'wiht': {}}"),
-                    "t.json: measured.baseline: unknown key 'wiht' (did you mean 'with'?)", NULL);
-    assert_messages(csv, SPEEDUP("'speedup', 'baseline': {'with': {'x..y': 1}}"),
-                    "t.json: measured.baseline.with: expected paths such as \"parallel.tp\", got "
-                    "\"x..y\"",
-                    NULL);
-    assert_messages(csv, SPEEDUP("'speedup', 'baseline': {'columns': {'b': 'parallel.pp'}}"),
-                    "t.csv:1: column 'b' is missing", NULL);
+    assert_message(csv, SPEEDUP("'speedup'"),
+                   "t.json: measured.baseline: expected what a \"speedup\" is over: {\"with\": "
+                   "settings by path, \"columns\": rules of columns}");
+    assert_message(csv, SPEEDUP("'iteration_ms', 'baseline': {}"),
+                   "t.json: measured.baseline: only a \"speedup\" has a baseline");
+    assert_message(csv, SPEEDUP("'speedup', 'baseline': {'wiht': {}}"),
+                   "t.json: measured.baseline: unknown key 'wiht' (did you mean 'with'?)");
+    assert_message(csv, SPEEDUP("'speedup', 'baseline': {'with': {'x..y': 1}}"),
+                   "t.json: measured.baseline.with: expected paths such as \"parallel.tp\", got "
+                   "\"x..y\"");
+    assert_message(csv, SPEEDUP("'speedup', 'baseline': {'columns': {'b': 'parallel.pp'}}"),
+                   "t.csv:1: column 'b' is missing");
 }
 
 // ---- predictions ----
@@ -324,9 +321,7 @@ TEST(predictions)
     slow.memory_bytes_per_s /= 2.0;
     for (size_t i = 0; i < m.count; i++) {
         sp_result result;
-        double own = 0.0;
-        double other = 0.0;
-        double again = 0.0;
+        double own = 0.0, other = 0.0, again = 0.0;
         must_succeed(sp_evaluate(&m.cases[i].scenario, &m.cases[i].batches, &plain, &result, ERR));
         must_succeed(sp_measured_case_predict(&m.cases[i], m.kind, NULL, &own, ERR));
         must_succeed(sp_measured_case_predict(&m.cases[i], m.kind, &slow, &other, ERR));
@@ -603,18 +598,16 @@ TEST(what_fits)
     assert_within(v.errors.mean, 1.0 / 3.0, 1e-12);
     sp_validation_fini(&v);
     sp_measurements_fini(&m);
-    assert_messages(SMALL_HEADER "8,1,8,8,a,ended\n", fits_map,
-                    "t.csv:2:11: column 'ms': expected one of \"ran\", \"failed\", got \"ended\"",
-                    NULL);
-    assert_messages(SMALL_HEADER "8,1,8,8,a,2\n",
-                    "{'measured': {'column': 'ms', 'is': 'fits'}, 'base': {}, 'columns': {'tp': "
-                    "null, 'dp': null, 'gpus': null, 'batch': null, 'rc': null}}",
-                    "t.csv:2:11: column 'ms': expected 0 (did not run) or 1 (ran), got \"2\"",
-                    NULL);
-    assert_messages("a,ms\n1,2\n",
-                    "{'measured': {'column': 'ms', 'is': 'fits', 'values': {'ran': 'yes'}}, "
-                    "'base': {}, 'columns': {'a': null}}",
-                    "t.json: measured.values.ran: expected a number, got \"yes\"", NULL);
+    assert_message(SMALL_HEADER "8,1,8,8,a,ended\n", fits_map,
+                   "t.csv:2:11: column 'ms': expected one of \"ran\", \"failed\", got \"ended\"");
+    assert_message(SMALL_HEADER "8,1,8,8,a,2\n",
+                   "{'measured': {'column': 'ms', 'is': 'fits'}, 'base': {}, 'columns': {'tp': "
+                   "null, 'dp': null, 'gpus': null, 'batch': null, 'rc': null}}",
+                   "t.csv:2:11: column 'ms': expected 0 (did not run) or 1 (ran), got \"2\"");
+    assert_message("a,ms\n1,2\n",
+                   "{'measured': {'column': 'ms', 'is': 'fits', 'values': {'ran': 'yes'}}, "
+                   "'base': {}, 'columns': {'a': null}}",
+                   "t.json: measured.values.ran: expected a number, got \"yes\"");
 }
 
 // A measured step's share of the peak is the predicted one's times predicted over measured; twice

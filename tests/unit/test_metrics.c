@@ -317,8 +317,7 @@ static int64_t idle_of(const sp_timeline *timeline)
     int64_t idle_ns = 0;
     for (size_t i = 0; i < timeline->rank_count; i++) {
         const sp_rank_timeline *rank = &timeline->ranks[i];
-        int64_t now_ns = 0;
-        int64_t gaps_ns = 0;
+        int64_t now_ns = 0, gaps_ns = 0;
         for (size_t s = 0; s < rank->count; s++) {
             assert_true(rank->spans[s].start_ns >= now_ns);
             gaps_ns += rank->spans[s].start_ns - now_ns;
@@ -331,18 +330,8 @@ static int64_t idle_of(const sp_timeline *timeline)
 
 static void assert_same(const sp_step_metrics *a, const sp_step_metrics *b)
 {
-    assert_int_equal(a->makespan_ns, b->makespan_ns);
-    assert_int_equal(a->iteration_ns, b->iteration_ns);
-    assert_int_equal(a->busy_ns, b->busy_ns);
-    assert_int_equal(a->tp_ns, b->tp_ns);
-    assert_int_equal(a->cp_ns, b->cp_ns);
-    assert_int_equal(a->dp_ns, b->dp_ns);
-    assert_int_equal(a->launch_ns, b->launch_ns);
-    assert_int_equal(a->wait_p2p_ns, b->wait_p2p_ns);
-    assert_int_equal(a->reduce_ns, b->reduce_ns);
-    assert_int_equal(a->optimizer_ns, b->optimizer_ns);
+    uniform_step_same_times(a, b);
     assert_int_equal(a->longest_span_work_ns, b->longest_span_work_ns);
-    assert_int_equal(a->peak_bytes, b->peak_bytes);
     assert_memory_equal(&a->peak, &b->peak, sizeof a->peak);
     assert_near(a->forward_pack_cv, b->forward_pack_cv, 0.5e-12, 0.5e-12);
     assert_near(a->backward_pack_cv, b->backward_pack_cv, 0.5e-12, 0.5e-12);
@@ -363,16 +352,16 @@ TEST(time_adds_up)
     sp_prng prng = prng_seeded(41);
     for (int round = 0; round < 60; round++) {
         sp_layout layout = {.tp = 1, .cp = 1};
-        layout.pp = 2 + (int)sp_prng_below(&prng, 4);
-        layout.dp = 1 + (int)sp_prng_below(&prng, 4);
+        layout.pp = 2 + prng_below(&prng, 4);
+        layout.dp = 1 + prng_below(&prng, 4);
         sp_schedule_spec spec = {
             .kind = (sp_schedule_kind)sp_prng_below(&prng, SP_SCHEDULE_INTERLEAVED + 1)};
-        layout.chunks = spec.kind == SP_SCHEDULE_INTERLEAVED ? 1 + (int)sp_prng_below(&prng, 3) : 1;
+        layout.chunks = spec.kind == SP_SCHEDULE_INTERLEAVED ? 1 + prng_below(&prng, 3) : 1;
         sp_packing packing;
         sp_plan plan;
         sp_step_costs costs;
-        must_succeed(uniform_packing(&packing, layout.dp, 1 + (int)sp_prng_below(&prng, 9), ERR));
-        random_costs(&prng, &layout, &packing, (int)sp_prng_below(&prng, 3), &costs);
+        must_succeed(uniform_packing(&packing, layout.dp, 1 + prng_below(&prng, 9), ERR));
+        random_costs(&prng, &layout, &packing, prng_below(&prng, 3), &costs);
         costs.blocking_transfers = sp_prng_below(&prng, 2) == 1;
         must_succeed(sp_plan_init(&plan, &layout, &packing, ERR));
         must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, ERR));

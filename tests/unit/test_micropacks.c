@@ -54,7 +54,7 @@ TEST(every_token_once)
     for (int round = 0; round < 1000; round++) {
         draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
         sp_i_shape shape = draw_shape(&prng);
-        int dp = 1 + (int)sp_prng_below(&prng, 6);
+        int dp = 1 + prng_below(&prng, 6);
         sp_packing packing;
         fill(dp, sp_prng_below(&prng, 2) == 0 ? 0.0 : 0.9, &shape, &packing);
         assert_pack_rules(&packing);
@@ -321,15 +321,14 @@ TEST(random_plans_run)
         draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
         sp_i_shape shape = draw_shape(&prng);
         shape.slice_tokens += 64; // the engine's time is for packs, not for thousands of slices
-        int dp = 1 + (int)sp_prng_below(&prng, 4);
+        int dp = 1 + prng_below(&prng, 4);
         int pp = 1 << sp_prng_below(&prng, 2);
         sp_scenario scenario;
-        char text[RUN_TEXT] = "";
-        put_json(text,
-                 "%s'cluster': 'h800-8', 'parallel': {'pp': %d, 'dp': %d}, 'workload': "
-                 "{'uniform': 64}, 'schedule': {'kind': 'packflow'}, 'strategy': {'kind': "
-                 "'slimpack'}}",
-                 TINY_MODEL, pp, dp);
+        const char *text =
+            json_text("%s'cluster': 'h800-8', 'parallel': {'pp': %d, 'dp': %d}, 'workload': "
+                      "{'uniform': 64}, 'schedule': {'kind': 'packflow'}, 'strategy': {'kind': "
+                      "'slimpack'}}",
+                      TINY_MODEL, pp, dp);
         must_succeed(run_read(text, &scenario, ERR));
         sp_packing packing;
         fill(dp, sp_prng_below(&prng, 2) == 0 ? 0.0 : 0.9, &shape, &packing);
@@ -346,8 +345,7 @@ TEST(random_plans_run)
 static void make_failing(const sp_i_shape *shape, memory_failures *failing)
 {
     sp_error_clear(ERR);
-    sp_packing rank;
-    sp_packing all;
+    sp_packing rank, all;
     sp_i_needs needs = {0};
     sp_i_rank_samples samples = drawn_samples(&d, 0, 1);
     sp_packing_init(&rank, &d.batch, 1);

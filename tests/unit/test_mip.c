@@ -30,8 +30,7 @@ static int64_t exhaustive(const knapsack *k)
 {
     int64_t best = 0;
     for (unsigned set = 0; set < 1u << ITEMS; set++) {
-        int64_t weight = 0;
-        int64_t price = 0;
+        int64_t weight = 0, price = 0;
         for (int i = 0; i < ITEMS; i++) {
             weight += (set >> i & 1u) != 0 ? k->weight[i] : 0;
             price += (set >> i & 1u) != 0 ? k->price[i] : 0;

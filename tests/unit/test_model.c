@@ -51,8 +51,7 @@ TEST(gpt_parameters_follow_megatron_formula)
 {
     const struct {
         const char *name;
-        double billions;
-        double tolerance;
+        double billions, tolerance;
     } gpt[] = {{"gpt-3.6b", 3.6, 0.06},  {"gpt-18.4b", 18.4, 0.06}, {"gpt-39.1b", 39.1, 0.06},
                {"gpt-175b", 175.0, 0.5}, {"gpt3-6.7b", 6.7, 0.2},   {"gpt3-13b", 13.0, 0.2}};
     for (size_t i = 0; i < sizeof gpt / sizeof gpt[0]; i++) {

@@ -130,7 +130,7 @@ TEST(copies_that_do_not_hide)
 {
     sp_prng prng = prng_seeded(7);
     for (int round = 0; round < 50; round++) {
-        int m = 2 + (int)sp_prng_below(&prng, 9);
+        int m = 2 + prng_below(&prng, 9);
         times t = {.f_ns = 1 + (int64_t)sp_prng_below(&prng, 50),
                    .b_ns = 1 + (int64_t)sp_prng_below(&prng, 90)};
         t.o_ns = t.f_ns + (int64_t)sp_prng_below(&prng, 100);
@@ -189,7 +189,7 @@ TEST(state_at_the_peak)
     sp_peak_state peak;
     must_succeed(sp_memory_at_peak(&s.timeline, &s.costs, &s.memory, 0, &peak, ERR));
     static const sp_unit_holds expected[] = {SP_HOLDS_REST, SP_HOLDS_REST, SP_HOLDS_ALL,
-                                               SP_HOLDS_ALL};
+                                             SP_HOLDS_ALL};
     for (int k = 0; k < 4; k++) {
         assert_int_equal(peak.units[k].holds, expected[k]);
     }

@@ -156,13 +156,13 @@ static void random_plan(sp_prng *prng, int dp, offload_step *s)
         SP_SCHEDULE_TERAPIPE, SP_SCHEDULE_SEQ1F1B, SP_SCHEDULE_SLIMPIPE,    SP_SCHEDULE_CHUNKFLOW};
     sp_schedule_spec spec = {.kind = kinds[sp_prng_below(prng, sizeof kinds / sizeof kinds[0])]};
     sp_schedule_traits traits = sp_schedule_traits_of(spec.kind);
-    int pp = 1 + (int)sp_prng_below(prng, 4);
+    int pp = 1 + prng_below(prng, 4);
     pp = spec.kind == SP_SCHEDULE_INTERLEAVED && pp == 1 ? 2 : pp;
     bool many = traits.chunks == 0;
-    int chunks = many ? 1 + (int)sp_prng_below(prng, 3) : traits.chunks;
-    int slices = traits.sliced ? pp * (1 + (int)sp_prng_below(prng, 3)) : 1;
+    int chunks = many ? 1 + prng_below(prng, 3) : traits.chunks;
+    int slices = traits.sliced ? pp * (1 + prng_below(prng, 3)) : 1;
     int64_t m = pp * (1 + (int64_t)sp_prng_below(prng, 3));
-    spec.retained = 1 + (int)sp_prng_below(prng, 3);
+    spec.retained = 1 + prng_below(prng, 3);
     prepare(s, spec, pp, dp, chunks, m, slices);
 }
 
@@ -175,7 +175,7 @@ TEST(random_steps_verify)
     size_t copies = 0;
     for (int round = 0; round < 150; round++) {
         offload_step s;
-        random_plan(&prng, 1 + (int)sp_prng_below(&prng, 2), &s);
+        random_plan(&prng, 1 + prng_below(&prng, 2), &s);
         random_step(&prng, 0, round % 3 == 0 ? 1 : round % 3 == 1 ? 2000 : 30000, &s);
         step_simulate(&s, false);
         int64_t makespan_ns = s.metrics.makespan_ns;
@@ -270,7 +270,7 @@ TEST(merged_packs)
         offload_step s = {.layout = {.tp = 1, .cp = 1, .pp = 1 + round % 3, .dp = 2, .chunks = 1}};
         sp_packing_init(&s.packing, NULL, 2);
         for (int k = 0; k < 9; k++) {
-            int where = (int)sp_prng_below(&prng, 3);
+            int where = prng_below(&prng, 3);
             assert_true(sp_pack_list_begin(&s.packing.forward, where % 2, where == 2 ? 2 : 1));
         }
         must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, ERR));

@@ -11,17 +11,12 @@ static sp_op_timer timer_of(const sp_profile *profile)
     return (sp_op_timer){.profile = profile, .uncalibrated = &uncalibrated};
 }
 
-static void load(const char *const *overrides, sp_profile *profile)
-{
-    must_succeed(flat_profile(overrides, profile, ERR));
-}
-
 // FLOPs / rate where the arithmetic is the limit, bytes / memory rate where the operands are, and
 // the launch floor on top.
 TEST(gemm_roofline)
 {
     sp_profile profile;
-    load((const char *[]){"kernel.us=3", NULL}, &profile);
+    flat_profile_load((const char *[]){"kernel.us=3", NULL}, &profile);
     sp_op_timer timer = timer_of(&profile);
     assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 4096, 5120, 13824),
                  2.0 * 4096 * 5120 * 13824 / FLAT_GEMM_FLOPS_PER_S + 3e-6, 1e-12);
@@ -38,9 +33,9 @@ TEST(gemm_roofline)
 TEST(gemm_curve)
 {
     sp_profile profile;
-    load((const char *[]){"gemm_rate.points=[[1024,177],[2048,677],[4096,789]]",
-                          "memory.gb_per_s=1e6", NULL},
-         &profile);
+    flat_profile_load((const char *[]){"gemm_rate.points=[[1024,177],[2048,677],[4096,789]]",
+                                       "memory.gb_per_s=1e6", NULL},
+                      &profile);
     sp_op_timer timer = timer_of(&profile);
     assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 2048, 2048, 2048),
                  2 * pow(2048, 3) / 677e12, 1e-12);
@@ -63,10 +58,11 @@ TEST(gemm_curve)
 TEST(gemm_table)
 {
     sp_profile profile;
-    load((const char *[]){"gemm=[{\"n\":4096,\"k\":1024,\"level\":\"measured\",\"source\":\"s\","
-                          "\"points\":[[128,20],[512,60]]}]",
-                          "kernel.us=3", NULL},
-         &profile);
+    flat_profile_load(
+        (const char *[]){"gemm=[{\"n\":4096,\"k\":1024,\"level\":\"measured\",\"source\":\"s\","
+                         "\"points\":[[128,20],[512,60]]}]",
+                         "kernel.us=3", NULL},
+        &profile);
     sp_op_timer timer = timer_of(&profile);
     assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 128, 4096, 1024), 20e-6, 1e-12);
     assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 256, 4096, 1024), sqrt(20e-6 * 60e-6),
@@ -103,8 +99,8 @@ TEST(gemm_is_monotone_and_continuous)
     sp_prng prng = prng_seeded(7);
     for (int round = 0; round < 200; round++) {
         sp_profile profile;
-        load((const char *[]){random_points(&prng, "gemm_rate", 64, 50, -2.0, 3.0), NULL},
-             &profile);
+        flat_profile_load(
+            (const char *[]){random_points(&prng, "gemm_rate", 64, 50, -2.0, 3.0), NULL}, &profile);
         sp_op_timer timer = timer_of(&profile);
         for (int i = 0; i < 50; i++) {
             double m = exp(12.0 * sp_prng_uniform(&prng));
@@ -140,7 +136,7 @@ static const char *const tile_model[] = {
 TEST(tile_model_by_hand)
 {
     sp_profile profile;
-    load(tile_model, &profile);
+    flat_profile_load(tile_model, &profile);
     sp_op_timer timer = timer_of(&profile);
     const double k = 1024;
     const double per_element_s = 2.0 * (k + 64) / 273e12;
@@ -167,7 +163,7 @@ TEST(tile_model_by_hand)
 TEST(tile_model_batches)
 {
     sp_profile profile;
-    load(tile_model, &profile);
+    flat_profile_load(tile_model, &profile);
     sp_op_timer timer = timer_of(&profile);
     assert_close(sp_time_batched_gemm(&timer, 96, 1024, 64, 512),
                  15 * 108 * 4096 / 0.7 * 2.0 * (512 + 64) / 273e12 + 5e-6, 1e-12);
@@ -175,7 +171,7 @@ TEST(tile_model_batches)
                  sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1024, 3072, 512), 1e-12);
     sp_profile_fini(&profile);
     // By the rate curve they count as one GEMM of all rows.
-    load((const char *[]){"kernel.us=3", NULL}, &profile);
+    flat_profile_load((const char *[]){"kernel.us=3", NULL}, &profile);
     assert_close(sp_time_batched_gemm(&timer, 96, 1024, 640, 512),
                  2.0 * 96 * 1024 * 640 * 512 / FLAT_GEMM_FLOPS_PER_S + 3e-6, 1e-12);
     sp_profile_fini(&profile);
@@ -185,10 +181,11 @@ TEST(tile_model_batches)
 TEST(tile_model_without_tiles_is_flat)
 {
     sp_profile profile;
-    load((const char *[]){"gemm_model={\"tflops\":265,\"half_rate_k\":64,\"level\":\"fitted\","
-                          "\"source\":\"s\"}",
-                          "memory.gb_per_s=1e9", NULL},
-         &profile);
+    flat_profile_load(
+        (const char *[]){"gemm_model={\"tflops\":265,\"half_rate_k\":64,\"level\":\"fitted\","
+                         "\"source\":\"s\"}",
+                         "memory.gb_per_s=1e9", NULL},
+        &profile);
     sp_op_timer timer = timer_of(&profile);
     assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 130, 77, 64),
                  2 * (2.0 * 130 * 77 * 64 / 265e12), 1e-12);
@@ -204,10 +201,11 @@ TEST(tile_model_without_tiles_is_flat)
 TEST(tile_model_is_bound_by_memory)
 {
     sp_profile profile;
-    load((const char *[]){"gemm_model={\"tflops\":273,\"fixed_us\":5,\"level\":\"fitted\","
-                          "\"source\":\"s\"}",
-                          NULL},
-         &profile);
+    flat_profile_load(
+        (const char *[]){"gemm_model={\"tflops\":273,\"fixed_us\":5,\"level\":\"fitted\","
+                         "\"source\":\"s\"}",
+                         NULL},
+        &profile);
     sp_op_timer timer = timer_of(&profile);
     assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1, 8192, 4096),
                  2.0 * (4096 + 8192.0 * 4096 + 8192) / FLAT_MEMORY_BYTES_PER_S + 5e-6, 1e-12);
@@ -220,11 +218,12 @@ TEST(tile_model_is_bound_by_memory)
 TEST(tile_model_after_tables)
 {
     sp_profile profile;
-    load((const char *[]){"gemm_model={\"tflops\":273,\"sms\":108," TILES,
-                          "gemm=[{\"n\":4096,\"k\":1024,\"level\":\"measured\",\"source\":\"s\","
-                          "\"points\":[[128,20],[512,60]]}]",
-                          NULL},
-         &profile);
+    flat_profile_load(
+        (const char *[]){"gemm_model={\"tflops\":273,\"sms\":108," TILES,
+                         "gemm=[{\"n\":4096,\"k\":1024,\"level\":\"measured\",\"source\":\"s\","
+                         "\"points\":[[128,20],[512,60]]}]",
+                         NULL},
+        &profile);
     sp_op_timer timer = timer_of(&profile);
     assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 512, 4096, 1024), 60e-6, 1e-12);
     sp_profile_fini(&profile);
@@ -241,11 +240,11 @@ TEST(tile_model_is_monotone)
         snprintf(model, sizeof model,
                  "gemm_model={\"tflops\":100,\"half_rate_k\":%d,\"fixed_us\":%d,\"sms\":%d,"
                  "\"tiles\":[[%d,%d,%.3g],[%d,%d,1]],\"level\":\"assumed\",\"source\":\"s\"}",
-                 (int)sp_prng_below(&prng, 200), (int)sp_prng_below(&prng, 10),
-                 (int)sp_prng_below(&prng, 200), 1 + (int)sp_prng_below(&prng, 300),
-                 1 + (int)sp_prng_below(&prng, 300), 0.1 + 2.0 * sp_prng_uniform(&prng),
-                 1 + (int)sp_prng_below(&prng, 300), 1 + (int)sp_prng_below(&prng, 300));
-        load((const char *[]){model, NULL}, &profile);
+                 prng_below(&prng, 200), prng_below(&prng, 10), prng_below(&prng, 200),
+                 1 + prng_below(&prng, 300), 1 + prng_below(&prng, 300),
+                 0.1 + 2.0 * sp_prng_uniform(&prng), 1 + prng_below(&prng, 300),
+                 1 + prng_below(&prng, 300));
+        flat_profile_load((const char *[]){model, NULL}, &profile);
         sp_op_timer timer = timer_of(&profile);
         for (int i = 0; i < 200; i++) {
             double size[4]; // batch, m, n, k
@@ -276,7 +275,7 @@ TEST(tile_model_is_monotone)
 TEST(attention_flat)
 {
     sp_profile profile;
-    load(NULL, &profile);
+    flat_profile_load(NULL, &profile);
     sp_op_timer timer = timer_of(&profile);
     double l = 3000;
     double o = 5000;
@@ -298,11 +297,12 @@ TEST(attention_flat)
 TEST(attention_short)
 {
     sp_profile profile;
-    load((const char *[]){"attention.forward_causal.points=[[2048,484],[4096,591]]",
-                          "attention.forward_full={\"level\":\"published\",\"source\":\"s\","
-                          "\"points\":[[2048,633],[4096,671]]}",
-                          NULL},
-         &profile);
+    flat_profile_load(
+        (const char *[]){"attention.forward_causal.points=[[2048,484],[4096,591]]",
+                         "attention.forward_full={\"level\":\"published\",\"source\":\"s\","
+                         "\"points\":[[2048,633],[4096,671]]}",
+                         NULL},
+        &profile);
     sp_op_timer timer = timer_of(&profile);
     double at_2048 = sp_time_attention_slice(&timer, 0, 2048, 0, 8, 128);
     assert_close(at_2048, 2.0 * 2048 * 2048 * 8 * 128 / 484e12, 1e-12);
@@ -323,10 +323,11 @@ TEST(attention_short)
 TEST(attention_blocks)
 {
     sp_profile profile;
-    load((const char *[]){"attention.forward_block={\"level\":\"assumed\",\"source\":\"s\","
-                          "\"points\":[[4,1],[8,4],[32,40]]}",
-                          NULL},
-         &profile);
+    flat_profile_load(
+        (const char *[]){"attention.forward_block={\"level\":\"assumed\",\"source\":\"s\","
+                         "\"points\":[[4,1],[8,4],[32,40]]}",
+                         NULL},
+        &profile);
     sp_op_timer timer = timer_of(&profile);
     const double flops = 4.0 * 8 * 128;
     double first_s = 4 * 4 * flops / 1e12;
@@ -359,7 +360,7 @@ TEST(attention_is_monotone_and_continuous)
                  "attention.forward_full={\"level\":\"assumed\",\"source\":\"s\","
                  "\"points\":[[%.6g,20],[%.6g,30]]}",
                  first * 1.5, first * 20);
-        load((const char *[]){causal, full, NULL}, &profile);
+        flat_profile_load((const char *[]){causal, full, NULL}, &profile);
         sp_op_timer timer = timer_of(&profile);
         for (int i = 0; i < 100; i++) {
             double l = exp(11.0 * sp_prng_uniform(&prng));

@@ -1,12 +1,10 @@
 // What a software stack hides: TP collectives behind the GEMM next to them, by kind and direction,
 // and the exchange of keys and values of context parallelism in its three modes.
-#include <math.h>
 
 #include "tests/support/flat_profile.h"
 #include "tests/support/initializers.h"
 #include "tests/support/pack_times.h"
 
-#include "sim/base/prng.h"
 #include "sim/base/units.h"
 
 // Arithmetic and bandwidth alone: neither memory traffic nor latency.
@@ -20,11 +18,6 @@ static const sp_cluster one_node = {
     .gpus_per_node = 8, .nodes = 1, .nics_per_node = 8, .nic_bytes_per_s = 50e9};
 
 enum { TOKENS = 4096 };
-
-static void load(const char *const *overrides)
-{
-    must_succeed(flat_profile(overrides, &profile, ERR));
-}
 
 static double gemm_s(double m, double n, double k)
 {
@@ -84,19 +77,14 @@ TEST(tensor_parallel_by_direction)
     static const char *const rates[] = {"links.nvlink_gb_per_s=10", "links.nvlink_gb_per_s=140",
                                         "links.nvlink_gb_per_s=1000"};
     for (int r = 0; r < 3; r++) {
-        load((const char *[]){BARE, rates[r], NULL});
+        flat_profile_load((const char *[]){BARE, rates[r], NULL}, &profile);
         for (unsigned bits = 0; bits < 32; bits++) {
             bool sequence_parallel = (bits & 16u) != 0;
             pack_times_case of = {
                 .model = &dense,
                 .cluster = &one_node,
                 .profile = &profile,
-                .layout = {.tp = 2,
-                           .cp = 1,
-                           .pp = 1,
-                           .dp = 1,
-                           .chunks = 1,
-                           .sequence_parallel = sequence_parallel},
+                .layout = {LAYOUT(2, 1, 1, 1, 1), .sequence_parallel = sequence_parallel},
                 .memory = {.recompute = SP_RECOMPUTE_FULL, .stack = stack_of_bits(bits)}};
             sp_i_pack_time time;
             pack_times_of_samples(&of, 1, TOKENS, &time);
@@ -131,7 +119,7 @@ TEST(tensor_parallel_by_direction)
 // The computation that hides a collective takes no longer for it.
 TEST(hiding_costs_no_computation)
 {
-    load((const char *[]){BARE, NULL});
+    flat_profile_load((const char *[]){BARE, NULL}, &profile);
     sp_i_pack_time time[2];
     for (unsigned i = 0; i < 2; i++) {
         pack_times_case of = {
@@ -168,7 +156,7 @@ TEST(context_parallel_modes)
     const double h = 1024;
     const int cp = 4;
     for (int i = 0; i < 18; i++) {
-        load((const char *[]){BARE, rates[i % 3], NULL});
+        flat_profile_load((const char *[]){BARE, rates[i % 3], NULL}, &profile);
         sp_cp_overlap mode = (sp_cp_overlap)(i / 3 % 3);
         const sp_model *model = models[i / 9];
         pack_times_case of = {
@@ -207,7 +195,7 @@ TEST(context_parallel_modes)
 // The attention alone runs again: its exchange has no QKV projection beside it.
 TEST(recomputed_attention_has_no_projection)
 {
-    load((const char *[]){BARE, NULL});
+    flat_profile_load((const char *[]){BARE, NULL}, &profile);
     pack_times_case of = {
         .model = &dense,
         .cluster = &one_node,
@@ -226,7 +214,7 @@ TEST(recomputed_attention_has_no_projection)
 // share; forward one kernel, backward three.
 TEST(attention_calls_of_the_modes)
 {
-    load((const char *[]){BARE, "kernel.us=3", NULL});
+    flat_profile_load((const char *[]){BARE, "kernel.us=3", NULL}, &profile);
     sp_i_pack_time time[2];
     for (int i = 0; i < 2; i++) {
         pack_times_case of = {
@@ -266,7 +254,7 @@ TEST(hiding_never_slows)
         char rate[64];
         snprintf(rate, sizeof rate, "links.nvlink_gb_per_s=%.6g",
                  exp(8.0 * sp_prng_uniform(&prng)));
-        load((const char *[]){rate, "kernel.us=2", NULL});
+        flat_profile_load((const char *[]){rate, "kernel.us=2", NULL}, &profile);
         sp_cluster cluster = one_node;
         pack_times_case of = {
             .model = &dense,
@@ -277,8 +265,7 @@ TEST(hiding_never_slows)
         cluster.nodes = (int)sp_ceil_div(sp_layout_ranks(&of.layout), 8);
         int64_t tokens = 1 + (int64_t)exp(10.0 * sp_prng_uniform(&prng));
         unsigned bits = (unsigned)sp_prng_below(&prng, 16);
-        sp_i_pack_time fewer;
-        sp_i_pack_time more;
+        sp_i_pack_time fewer, more;
         of.memory.stack = stack_of_bits(bits);
         pack_times_of_samples(&of, 2, tokens, &fewer);
         of.memory.stack = stack_of_bits(bits | 1u << sp_prng_below(&prng, 4));
@@ -307,7 +294,7 @@ TEST(blocking_shows_the_most)
         char rate[64];
         snprintf(rate, sizeof rate, "links.nvlink_gb_per_s=%.6g",
                  exp(8.0 * sp_prng_uniform(&prng)));
-        load((const char *[]){rate, NULL});
+        flat_profile_load((const char *[]){rate, NULL}, &profile);
         sp_cluster cluster = one_node;
         pack_times_case of = {.model = &dense,
                               .cluster = &cluster,

@@ -19,11 +19,10 @@ typedef struct memory_case {
 
 static void case_init(const char *more, memory_case *c)
 {
-    char text[RUN_TEXT] = "";
-    put_json(text,
-             "%s'cluster': 'h800-8', 'workload': {'uniform': 64}, 'schedule': {'kind': "
-             "'packflow'}, 'strategy': {'kind': 'slimpack'}, %s}",
-             SMALL_MODEL, more);
+    const char *text =
+        json_text("%s'cluster': 'h800-8', 'workload': {'uniform': 64}, 'schedule': {'kind': "
+                  "'packflow'}, 'strategy': {'kind': 'slimpack'}, %s}",
+                  SMALL_MODEL, more);
     must_succeed_for(text, run_read(text, &c->scenario, ERR));
     must_succeed(sp_cost_model_init(&c->cost, &c->scenario.model, &c->scenario.layout,
                                     &c->scenario.cluster, &c->scenario.profile, c->scenario.memory,
@@ -170,8 +169,7 @@ TEST(room_is_what_the_rest_leaves)
     // A V: rank 0 has virtual stages 0 and 3, rank 1 has 1 and 2.
     const sp_layout layout = {
         .tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 2, .placement = SP_PLACE_V};
-    int64_t token_bytes[4];
-    int64_t room_bytes[2];
+    int64_t token_bytes[4], room_bytes[2];
     sp_pack_memory_room(&memory, &layout, false, 5000, token_bytes, room_bytes);
     assert_int_equal(token_bytes[0], 10);
     assert_int_equal(token_bytes[1], 21);
@@ -277,7 +275,7 @@ TEST(what_fits_stays_within_the_limit)
                      "32000}, 'cluster': 'h800-8', 'profile': 'h800-burst', 'parallel': {%s}, "
                      "'memory': {'limit_gib': %g}, 'strategy': {'kind': '%s'}, ",
                      searches[i].parallel, 4.5 + 2.5 * round, searches[i].kind);
-            put_lengths(&prng, 4 + (int)sp_prng_below(&prng, 20), 40000, text);
+            put_lengths(&prng, 4 + prng_below(&prng, 20), 40000, text);
             verdict v = search(text, searches[i].asymmetric, searches[i].split, 0, false);
             int64_t limit = (int64_t)((4.5 + 2.5 * round) * GIB);
             int64_t peak = peak_of(text);
@@ -327,15 +325,14 @@ static void put_any(sp_prng *prng, int which, char *text)
 TEST(what_fits_stays_within_any_limit)
 {
     sp_prng prng = prng_seeded(157);
-    int fitting = 0;
-    int rounds = 0;
+    int fitting = 0, rounds = 0;
     for (; rounds < 50; rounds++) {
         char scenario[RUN_TEXT] = "";
         char lengths[RUN_TEXT] = "";
-        int which = (int)sp_prng_below(&prng, SEARCHES);
+        int which = prng_below(&prng, SEARCHES);
         put_any(&prng, which, scenario);
-        put_lengths(&prng, 2 + (int)sp_prng_below(&prng, 40),
-                    (uint64_t)300 << sp_prng_below(&prng, 8), lengths);
+        put_lengths(&prng, 2 + prng_below(&prng, 40), (uint64_t)300 << sp_prng_below(&prng, 8),
+                    lengths);
         char text[RUN_TEXT] = "";
         put_json(text, "%s'limit_gib': 4000}, %s", scenario, lengths);
         double peak_gib = (double)peak_of(text) / GIB;

@@ -17,36 +17,32 @@ typedef struct fixture {
     sp_packing packing;
 } fixture;
 
-static int below(sp_prng *prng, int bound)
-{
-    return (int)sp_prng_below(prng, (uint64_t)bound);
-}
-
 static sp_layout draw_layout(sp_prng *prng)
 {
-    sp_layout layout = {.tp = 1 << below(prng, 3),
-                        .cp = 1 << below(prng, 2),
-                        .pp = 1 << below(prng, 3),
-                        .dp = 1 + below(prng, 3),
-                        .chunks = 1 + below(prng, 2),
-                        .sequence_parallel = below(prng, 2) == 0,
-                        .vocab_parallel = below(prng, 3) == 0,
-                        .zero = below(prng, 4)};
+    sp_layout layout = {.tp = 1 << prng_below(prng, 3),
+                        .cp = 1 << prng_below(prng, 2),
+                        .pp = 1 << prng_below(prng, 3),
+                        .dp = 1 + prng_below(prng, 3),
+                        .chunks = 1 + prng_below(prng, 2),
+                        .sequence_parallel = prng_below(prng, 2) == 0,
+                        .vocab_parallel = prng_below(prng, 3) == 0,
+                        .zero = prng_below(prng, 4)};
     layout.placement = layout.chunks == 2 ? SP_PLACE_V : SP_PLACE_LINEAR;
     // Of the ways of cutting only those that do not depend on the rest of a pack take any packs.
-    layout.cp_sharding = below(prng, 2) == 0 ? SP_SHARD_DOCUMENT : SP_SHARD_EVEN;
+    layout.cp_sharding = prng_below(prng, 2) == 0 ? SP_SHARD_DOCUMENT : SP_SHARD_EVEN;
     return layout;
 }
 
 static void draw_pack(sp_prng *prng, int dp, sp_pack_list *list)
 {
-    int first = below(prng, dp);
-    assert_true(sp_pack_list_begin(list, first, 1 + below(prng, dp - first)));
-    for (int slices = 1 + below(prng, 5); slices > 0; slices--) {
-        int64_t begin = below(prng, 2) * (int64_t)exp(10.0 * sp_prng_uniform(prng));
+    int first = prng_below(prng, dp);
+    assert_true(sp_pack_list_begin(list, first, 1 + prng_below(prng, dp - first)));
+    for (int slices = 1 + prng_below(prng, 5); slices > 0; slices--) {
+        int64_t begin = prng_below(prng, 2) * (int64_t)exp(10.0 * sp_prng_uniform(prng));
         int64_t tokens = 1 + (int64_t)exp(10.0 * sp_prng_uniform(prng));
-        sp_slice slice = {slices, begin, tokens, tokens + below(prng, 2) * below(prng, 100)};
-        assert_true(sp_pack_list_add(list, slice, below(prng, 2) == 0));
+        sp_slice slice = {slices, begin, tokens,
+                          tokens + prng_below(prng, 2) * prng_below(prng, 100)};
+        assert_true(sp_pack_list_add(list, slice, prng_below(prng, 2) == 0));
     }
 }
 
@@ -54,23 +50,23 @@ static void begin_fixture(fixture *f, sp_prng *prng)
 {
     static const char *const names[] = {"a100", "h100", "h800", "h200", "host", NULL};
     sp_error_clear(ERR);
-    *f = (fixture){
-        .layout = draw_layout(prng),
-        .cluster = {.gpus_per_node = 8,
-                    .nics_per_node = 8,
-                    .nic_bytes_per_s = 50e9,
-                    .peak_flops_per_s = 1e15},
-        .memory = {.recompute = (sp_recompute)below(prng, SP_RECOMPUTE_MODES),
-                   .attention = below(prng, 3) == 0 ? SP_ATTENTION_UNFUSED : SP_ATTENTION_FLASH,
-                   .stack = {.fused_softmax_limited = below(prng, 2) == 0,
-                             .hide_forward_gather = below(prng, 2) == 0,
-                             .hide_backward_reduce = below(prng, 2) == 0,
-                             .cp_overlap = (sp_cp_overlap)below(prng, 4)}}};
+    *f = (fixture){.layout = draw_layout(prng),
+                   .cluster = {.gpus_per_node = 8,
+                               .nics_per_node = 8,
+                               .nic_bytes_per_s = 50e9,
+                               .peak_flops_per_s = 1e15},
+                   .memory = {.recompute = (sp_recompute)prng_below(prng, SP_RECOMPUTE_MODES),
+                              .attention = prng_below(prng, 3) == 0 ? SP_ATTENTION_UNFUSED
+                                                                    : SP_ATTENTION_FLASH,
+                              .stack = {.fused_softmax_limited = prng_below(prng, 2) == 0,
+                                        .hide_forward_gather = prng_below(prng, 2) == 0,
+                                        .hide_backward_reduce = prng_below(prng, 2) == 0,
+                                        .cp_overlap = (sp_cp_overlap)prng_below(prng, 4)}}};
     if (f->layout.cp_sharding != SP_SHARD_EVEN) {
         f->memory.attention = SP_ATTENTION_FLASH; // which alone is known uneven
     }
     must_succeed(sp_cluster_fit(&f->cluster, sp_layout_ranks(&f->layout), "test", ERR));
-    const char *name = names[below(prng, 6)];
+    const char *name = names[prng_below(prng, 6)];
     const char *const host[] = {
         "host={\"layer_us\":100,\"overlap_power\":4,\"level\":\"fitted\",\"source\":\"s\"}", NULL};
     must_succeed(name != NULL ? sp_profile_load(name, &f->profile, ERR)
@@ -78,10 +74,10 @@ static void begin_fixture(fixture *f, sp_prng *prng)
     must_succeed(sp_cost_model_init(&f->cost, &model, &f->layout, &f->cluster, &f->profile,
                                     f->memory, "test", ERR));
     sp_packing_init(&f->packing, NULL, f->layout.dp);
-    for (int k = 1 + below(prng, 8); k > 0; k--) {
+    for (int k = 1 + prng_below(prng, 8); k > 0; k--) {
         draw_pack(prng, f->layout.dp, &f->packing.forward);
     }
-    for (int k = below(prng, 2) * below(prng, 8); k > 0; k--) {
+    for (int k = prng_below(prng, 2) * prng_below(prng, 8); k > 0; k--) {
         draw_pack(prng, f->layout.dp, &f->packing.backward);
     }
 }
@@ -101,8 +97,7 @@ static int64_t total_ns(const sp_action_cost *cost)
 static void check_pack(sp_cost_model *cost, const sp_pack_list *list, size_t k, bool backward,
                        const sp_step_costs *costs)
 {
-    int64_t first_ns[MOST_CLASSES];
-    int64_t second_ns[MOST_CLASSES];
+    int64_t first_ns[MOST_CLASSES], second_ns[MOST_CLASSES];
     size_t at = k * (size_t)costs->classes;
     for (int split = 0; backward && split < 2; split++) {
         must_succeed(sp_cost_model_backward_ns(cost, list, &list->packs[k], split == 1, first_ns,
@@ -167,8 +162,7 @@ TEST(survives_failing_memory)
     pack->dp_first = 0;
     pack->dp_count = 2;
     for (int backward = 0; backward < 2; backward++) {
-        int64_t first_ns[MOST_CLASSES];
-        int64_t second_ns[MOST_CLASSES];
+        int64_t first_ns[MOST_CLASSES], second_ns[MOST_CLASSES];
         memory_failures failing = {0};
         sp_cost_model_fini(&f.cost);
         must_succeed(sp_cost_model_init(&f.cost, &model, &f.layout, &f.cluster, &f.profile,

@@ -18,11 +18,7 @@ TEST(sums_count_token_pairs)
         sp_packing packing;
         sp_packing_init(&packing, NULL, 1);
         assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
-        int64_t tokens = 0;
-        int64_t computed = 0;
-        int64_t pairs2 = 0;
-        int64_t full = 0;
-        int64_t kv = 0;
+        int64_t tokens = 0, computed = 0, pairs2 = 0, full = 0, kv = 0;
         for (int i = 0; i < 6; i++) {
             int64_t begin = (int64_t)sp_prng_below(&prng, 60);
             int64_t length = 1 + (int64_t)sp_prng_below(&prng, 60);
@@ -64,8 +60,7 @@ TEST(cutting_loses_no_pairs)
             add(&packing.forward, begin, size, size, begin + size == length);
             begin += size;
         }
-        int64_t pairs2 = 0;
-        int64_t tokens = 0;
+        int64_t pairs2 = 0, tokens = 0;
         for (size_t p = 0; p < packing.forward.count; p++) {
             pairs2 += packing.forward.packs[p].pairs2;
             tokens += packing.forward.packs[p].tokens;

@@ -1,6 +1,5 @@
 // Jobs on several threads: each once, by a worker of the given number, and the lowest error.
 #include <stdatomic.h>
-#include <stdbool.h>
 
 #include "sim/base/alloc.h"
 #include "sim/base/parallel.h"
@@ -12,8 +11,7 @@ typedef struct jobs {
     atomic_int runs[MOST_JOBS];
     bool fails[MOST_JOBS];
     // Written without locks: a worker is one thread at a time, a job runs once.
-    int of_worker[MOST_THREADS];
-    int worker_of[MOST_JOBS];
+    int of_worker[MOST_THREADS], worker_of[MOST_JOBS];
 } jobs;
 
 static jobs j;
@@ -60,7 +58,7 @@ TEST(lowest_error_wins)
 {
     sp_prng prng = prng_seeded(3);
     for (int trial = 0; trial < 500; trial++) {
-        int count = 1 + (int)sp_prng_below(&prng, MOST_JOBS);
+        int count = 1 + prng_below(&prng, MOST_JOBS);
         uint64_t odds = 1 + sp_prng_below(&prng, 100);
         int threads = 1 + trial % MOST_THREADS;
         int first = count;

@@ -8,11 +8,6 @@
 
 enum { TEXT = 2048 };
 
-static void read_scenario(const char *text, sp_scenario *scenario)
-{
-    must_succeed_for(text, run_read(text, scenario, ERR));
-}
-
 // For each batch: the explanation beside the memory timeline that it explains.
 typedef struct check {
     const sp_scenario *scenario;
@@ -58,7 +53,7 @@ static void evaluate(const char *text, sp_result *result)
 {
     sp_scenario scenario;
     sp_batches batches;
-    read_scenario(text, &scenario);
+    read_good(text, &scenario);
     check c = {&scenario, text};
     sp_evaluate_options options = {.observer = explain, .observer_context = &c};
     must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
@@ -99,7 +94,7 @@ TEST(holders_add_up_to_the_peak)
                  "'workload': {'lengths': [8000, 4000, 7000, 6000, 100, 200, 5000, 3000], "
                  "'context': 8192, 'samples_per_batch': 8, 'batches': 2}}",
                  sp_prng_below(&prng, 2) == 0 ? "swiglu" : "gelu",
-                 sp_prng_below(&prng, 2) == 0 ? "true" : "false", 1 + (int)sp_prng_below(&prng, 2),
+                 sp_prng_below(&prng, 2) == 0 ? "true" : "false", 1 + prng_below(&prng, 2),
                  many || v ? 2 : 1, schedule, recompute[sp_prng_below(&prng, 5)],
                  sp_prng_below(&prng, 3) == 0 ? "unfused" : "flash",
                  0.125 * (double)sp_prng_below(&prng, 9));
@@ -152,8 +147,7 @@ TEST(names_and_counts)
     const int64_t mib = 1 << 20;
     assert_int_equal(peak->pp, 0);
     assert_true(peak->action[0] == 'F' || peak->action[0] == 'B');
-    bool halves = false;
-    bool softmax = false;
+    bool halves = false, softmax = false;
     for (int i = 0; i < peak->count; i++) {
         const sp_memory_holder *holder = &peak->holders[i];
         if (strcmp(holder->name, "fc1 output, gate half") == 0) {
@@ -187,7 +181,7 @@ TEST(planner_and_uniform_costs_have_none)
         sp_batches batches;
         sp_result result;
         sp_evaluate_options options = {0};
-        read_scenario(texts[i], &scenario);
+        read_good(texts[i], &scenario);
         must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
         must_succeed_for(texts[i], sp_evaluate(&scenario, &batches, &options, &result, ERR));
         assert_false(result.peak_memory.known);
@@ -219,9 +213,9 @@ TEST(every_allocation_may_fail)
     sp_scenario scenario;
     sp_batches batches;
     sp_result result;
-    read_scenario("{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'pp': 8}, "
-                  "'workload': {'uniform': 1024, 'context': 1024, 'samples_per_batch': 16}}",
-                  &scenario);
+    read_good("{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'pp': 8}, "
+              "'workload': {'uniform': 1024, 'context': 1024, 'samples_per_batch': 16}}",
+              &scenario);
     sp_evaluate_options options = {.observer = explain_without_memory,
                                    .observer_context = &scenario};
     must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));

@@ -109,9 +109,9 @@ static int drawn(sp_prng *prng, const int *from, uint64_t count)
 
 static void put_lengths(sp_prng *prng, char *text)
 {
-    int count = 1 + (int)sp_prng_below(prng, 20);
+    int count = 1 + prng_below(prng, 20);
     for (int i = 0; i < count; i++) {
-        put_json(text, "%s%d", i > 0 ? ", " : "[", 1 + (int)sp_prng_below(prng, 9000));
+        put_json(text, "%s%d", i > 0 ? ", " : "[", 1 + prng_below(prng, 9000));
     }
     put_json(text, "]");
 }
@@ -124,7 +124,7 @@ static void put_layout(sp_prng *prng, char *text)
              "'cluster': 'h800-8', 'parallel': {'tp': %d, 'pp': %d, 'dp': %d, 'cp': %d, 'zero': "
              "%d, 'vocab_parallel': %s}, 'memory': {'recompute': '%s', 'offload_ratio': %s}, ",
              drawn(prng, widths, 4), 1 << sp_prng_below(prng, 3), drawn(prng, widths, 4),
-             1 + (int)sp_prng_below(prng, 2), (int)sp_prng_below(prng, 4),
+             1 + prng_below(prng, 2), prng_below(prng, 4),
              sp_prng_below(prng, 3) == 0 ? "true" : "false",
              sp_prng_below(prng, 3) == 0 ? "full" : "none",
              sp_prng_below(prng, 4) == 0 ? "0.5" : "0");
@@ -137,9 +137,8 @@ static void put_workload(sp_prng *prng, char *text)
     put_json(text,
              ", 'context': %d, 'samples_per_batch': %d, 'batches': %d, 'over_length': '%s', 'seed':"
              " %d}, ",
-             4096 << sp_prng_below(prng, 3), 1 + (int)sp_prng_below(prng, 16),
-             1 + (int)sp_prng_below(prng, 3), sp_prng_below(prng, 2) == 0 ? "drop" : "truncate",
-             1 + (int)sp_prng_below(prng, 99));
+             4096 << sp_prng_below(prng, 3), 1 + prng_below(prng, 16), 1 + prng_below(prng, 3),
+             sp_prng_below(prng, 2) == 0 ? "drop" : "truncate", 1 + prng_below(prng, 99));
 }
 
 // So many scenarios of each strategy, and of each schedule, must be planned for the property to say
@@ -151,7 +150,7 @@ TEST(every_strategy)
     sp_prng prng = prng_seeded(83);
     for (int i = 0; sp_strategy_names[i] != NULL; i++) {
         int planned = 0;
-        for (int round = 0; round < ROUNDS; round++) {
+        for (int round = 0; round < test_rounds(ROUNDS); round++) {
             char text[RUN_TEXT] = "";
             put_layout(&prng, text);
             put_workload(&prng, text);
@@ -176,8 +175,7 @@ TEST(every_schedule)
             put_json(text,
                      "'schedule': {'kind': '%s', 'slices': %d, 'microbatch_samples': %d}, "
                      "'strategy': {'kind': 'packed'}}",
-                     sp_schedule_names[i], 1 << sp_prng_below(&prng, 3),
-                     1 + (int)sp_prng_below(&prng, 2));
+                     sp_schedule_names[i], 1 << sp_prng_below(&prng, 3), 1 + prng_below(&prng, 2));
             planned += agrees(text);
         }
         assert_in_range(planned, LEAST, ROUNDS);
@@ -189,12 +187,11 @@ TEST(uniform_costs)
     int planned = 0;
     for (int i = 0; sp_schedule_names[i] != NULL; i++) {
         for (int slices = 1; slices <= 4; slices *= 4) {
-            char text[RUN_TEXT] = "";
-            put_json(text,
-                     "{'uniform_costs': {'f_ms': 2, 'b_ms': 3, 'w_ms': 1, 'p2p_ms': 0.25}, "
-                     "'parallel': {'pp': 4, 'dp': 2}, 'schedule': {'kind': '%s', 'microbatches': 8,"
-                     " 'slices': %d}}",
-                     sp_schedule_names[i], slices);
+            const char *text = json_text(
+                "{'uniform_costs': {'f_ms': 2, 'b_ms': 3, 'w_ms': 1, 'p2p_ms': 0.25}, "
+                "'parallel': {'pp': 4, 'dp': 2}, 'schedule': {'kind': '%s', 'microbatches': 8,"
+                " 'slices': %d}}",
+                sp_schedule_names[i], slices);
             planned += agrees(text);
         }
     }

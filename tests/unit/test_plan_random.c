@@ -81,9 +81,7 @@ static bool forward_holds(const sp_stage_plan *stage, const random_plan *r, int 
 static bool backward_holds(const sp_stage_plan *stage, const random_plan *r, int chunk, size_t p)
 {
     const sp_pack_list *backward = sp_packing_backward(&r->packing);
-    int bs = 0;
-    int is = 0;
-    int ws = 0;
+    int bs = 0, is = 0, ws = 0;
     size_t b = find(stage, SP_ACTION_B, chunk, p, &bs);
     size_t in = find(stage, SP_ACTION_I, chunk, p, &is);
     size_t w = find(stage, SP_ACTION_W, chunk, p, &ws);
@@ -138,17 +136,16 @@ TEST(accepts_random_plans)
 TEST(agrees_with_the_rules_on_moved_actions)
 {
     sp_prng prng = prng_seeded(22);
-    int accepted = 0;
-    int refused = 0;
+    int accepted = 0, refused = 0;
     for (int round = 0; round < 3000; round++) {
         random_plan r;
         random_plan_make(&prng, 2, 2, &r);
-        int d = random_below(&prng, r.layout.dp);
-        int p = random_below(&prng, r.layout.pp);
+        int d = prng_below(&prng, r.layout.dp);
+        int p = prng_below(&prng, r.layout.pp);
         sp_stage_plan *stage = sp_plan_stage(&r.plan, d, p);
         for (int moves = 0; moves < 3 && stage->count > 1; moves++) {
-            size_t from = (size_t)random_below(&prng, (int)stage->count);
-            size_t to = (size_t)random_below(&prng, (int)stage->count);
+            size_t from = (size_t)prng_below(&prng, (int)stage->count);
+            size_t to = (size_t)prng_below(&prng, (int)stage->count);
             sp_action moved = stage->actions[from];
             memmove(&stage->actions[from], &stage->actions[from + 1],
                     (stage->count - 1 - from) * sizeof moved);
@@ -176,7 +173,7 @@ TEST(refuses_lost_and_doubled_actions)
         random_plan_make(&prng, 2, 2, &r);
         sp_stage_plan *stage = sp_plan_stage(&r.plan, 0, 0);
         if (stage->count > 0) {
-            size_t i = (size_t)random_below(&prng, (int)stage->count);
+            size_t i = (size_t)prng_below(&prng, (int)stage->count);
             sp_action action = stage->actions[i];
             assert_true(
                 sp_stage_plan_add(stage, (sp_action_kind)action.kind, action.chunk, action.pack));

@@ -202,6 +202,7 @@ TEST(lines_that_are_no_batch)
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         sp_lengths lengths;
+        sp_error_clear(ERR);
         sp_status status =
             stream_read_lengths(bad[i].text, strlen(bad[i].text), "s", 9, &lengths, ERR);
         assert_int_equal(status, bad[i].status);
@@ -279,7 +280,7 @@ static void make_lines(char *text, size_t room)
         int samples = 1 + (int)sp_prng_below(&prng, i % 7 == 0 ? 120 : 4);
         for (int s = 0; s < samples; s++) {
             used += (size_t)snprintf(text + used, room - used, "%s%d", s > 0 ? ", " : "[",
-                                     1 + (int)sp_prng_below(&prng, 1000));
+                                     1 + prng_below(&prng, 1000));
         }
         used += (size_t)snprintf(text + used, room - used, "]\n");
         assert_true(used < room);

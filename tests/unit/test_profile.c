@@ -255,8 +255,7 @@ TEST(finds_names)
 {
     char first[] = "/tmp/sp_profile_XXXXXX";
     char second[] = "/tmp/sp_profile_XXXXXX";
-    char variable[128];
-    char path[128];
+    char variable[128], path[128];
     sp_profile profile;
     assert_non_null(mkdtemp(first));
     assert_non_null(mkdtemp(second));

@@ -6,11 +6,6 @@
 
 #define SOURCE ",\"level\":\"fitted\",\"source\":\"s\"}"
 
-static void load(const char *const *overrides, sp_profile *profile)
-{
-    must_succeed(flat_profile(overrides, profile, ERR));
-}
-
 // The flat profile with one section is refused for one reason, said at `path`.
 static void refused(const char *override, const char *path)
 {
@@ -28,10 +23,11 @@ static void refused(const char *override, const char *path)
 TEST(gemm_model_units)
 {
     sp_profile profile;
-    load((const char *[]){"gemm_model={\"tflops\":273,\"half_rate_k\":64,\"fixed_us\":5,"
-                          "\"sms\":108,\"tiles\":[[128,256,1.04],[64,64,0.7]]" SOURCE,
-                          NULL},
-         &profile);
+    flat_profile_load(
+        (const char *[]){"gemm_model={\"tflops\":273,\"half_rate_k\":64,\"fixed_us\":5,"
+                         "\"sms\":108,\"tiles\":[[128,256,1.04],[64,64,0.7]]" SOURCE,
+                         NULL},
+        &profile);
     assert_close(profile.gemm_model.flops_per_s, 273e12, 1e-12);
     assert_close(profile.gemm_model.half_rate_k, 64.0, 1e-12);
     assert_close(profile.gemm_model.fixed_s, 5e-6, 1e-12);
@@ -42,7 +38,7 @@ TEST(gemm_model_units)
     assert_close(profile.gemm_model.tiles[1].efficiency, 0.7, 1e-12);
     assert_int_equal(profile.gemm_model.level, SP_LEVEL_FITTED);
     sp_profile_fini(&profile);
-    load((const char *[]){"gemm_model={\"tflops\":273" SOURCE, NULL}, &profile);
+    flat_profile_load((const char *[]){"gemm_model={\"tflops\":273" SOURCE, NULL}, &profile);
     assert_true(profile.gemm_model.half_rate_k == 0.0 && profile.gemm_model.fixed_s == 0.0);
     assert_int_equal(profile.gemm_model.sms, 0);
     assert_int_equal(profile.gemm_model.tile_count, 0);
@@ -52,11 +48,12 @@ TEST(gemm_model_units)
 TEST(host_units)
 {
     sp_profile profile;
-    load((const char *[]){"host={\"layer_us\":3160,\"tp_growth\":0.034,\"unfused_softmax_us\":495,"
-                          "\"head_us\":3500,\"overlap_power\":3.9,\"unit_us\":2000,"
-                          "\"iteration_us\":1000,\"cp_step_us\":700" SOURCE,
-                          NULL},
-         &profile);
+    flat_profile_load(
+        (const char *[]){"host={\"layer_us\":3160,\"tp_growth\":0.034,\"unfused_softmax_us\":495,"
+                         "\"head_us\":3500,\"overlap_power\":3.9,\"unit_us\":2000,"
+                         "\"iteration_us\":1000,\"cp_step_us\":700" SOURCE,
+                         NULL},
+        &profile);
     assert_close(profile.host.layer_s, 3.16e-3, 1e-12);
     assert_close(profile.host.tp_growth, 0.034, 1e-12);
     assert_close(profile.host.softmax_s, 0.495e-3, 1e-12);
@@ -66,7 +63,7 @@ TEST(host_units)
     assert_close(profile.host.iteration_s, 1e-3, 1e-12);
     assert_close(profile.host.cp_step_s, 0.7e-3, 1e-12);
     sp_profile_fini(&profile);
-    load((const char *[]){"host={\"layer_us\":1" SOURCE, NULL}, &profile);
+    flat_profile_load((const char *[]){"host={\"layer_us\":1" SOURCE, NULL}, &profile);
     assert_true(profile.host.tp_growth == 0.0 && profile.host.softmax_s == 0.0 &&
                 profile.host.head_s == 0.0 && profile.host.overlap_power == 0.0 &&
                 profile.host.unit_s == 0.0 && profile.host.iteration_s == 0.0 &&
@@ -77,7 +74,7 @@ TEST(host_units)
 TEST(score_loss_and_group_units)
 {
     sp_profile profile;
-    load(
+    flat_profile_load(
         (const char *[]){"unfused_attention={\"traffic_factor\":0.56,\"traffic_growth\":1.7,"
                          "\"growth_from_keys\":512,\"growth_to_keys\":4096" SOURCE,
                          "loss={\"bytes_per_logit\":123" SOURCE,
@@ -100,9 +97,9 @@ TEST(score_loss_and_group_units)
     assert_close(profile.p2p_bytes_per_s, 90e9, 1e-12);
     assert_close(profile.p2p_latency_s, 200e-6, 1e-12);
     sp_profile_fini(&profile);
-    load((const char *[]){"unfused_attention={\"level\":\"fitted\",\"source\":\"s\"}",
-                          "node_collectives={\"gb_per_s\":[[2,194]]" SOURCE, NULL},
-         &profile);
+    flat_profile_load((const char *[]){"unfused_attention={\"level\":\"fitted\",\"source\":\"s\"}",
+                                       "node_collectives={\"gb_per_s\":[[2,194]]" SOURCE, NULL},
+                      &profile);
     assert_close(profile.scores.factor, 1.0, 1e-12);
     assert_true(profile.scores.growth == 0.0);
     assert_close(profile.scores.from_keys, 1024.0, 1e-12);
@@ -117,7 +114,7 @@ TEST(score_loss_and_group_units)
 TEST(absent_sections)
 {
     sp_profile profile;
-    load(NULL, &profile);
+    flat_profile_load(NULL, &profile);
     assert_true(profile.gemm_model.flops_per_s == 0.0);
     assert_true(profile.host.layer_s == 0.0 && profile.host.iteration_s == 0.0);
     assert_true(profile.scores.factor == 0.0);
@@ -132,7 +129,8 @@ TEST(absent_sections)
 TEST(gemm_model_in_place_of_the_curve)
 {
     sp_profile profile;
-    load((const char *[]){"gemm_rate=null", "gemm_model={\"tflops\":100" SOURCE, NULL}, &profile);
+    flat_profile_load((const char *[]){"gemm_rate=null", "gemm_model={\"tflops\":100" SOURCE, NULL},
+                      &profile);
     assert_int_equal(profile.gemm_rate.points, 0);
     assert_close(profile.gemm_model.flops_per_s, 1e14, 1e-12);
     sp_profile_fini(&profile);
@@ -144,9 +142,9 @@ TEST(gemm_model_in_place_of_the_curve)
 TEST(scale_multiplies_rates)
 {
     sp_profile profile;
-    load((const char *[]){"gemm_rate.scale=0.5", "attention.scale=0.25",
-                          "attention.forward_causal.scale=2", NULL},
-         &profile);
+    flat_profile_load((const char *[]){"gemm_rate.scale=0.5", "attention.scale=0.25",
+                                       "attention.forward_causal.scale=2", NULL},
+                      &profile);
     assert_close(profile.gemm_rate.y[0], 0.5 * FLAT_GEMM_FLOPS_PER_S, 1e-12);
     assert_close(profile.attention_forward_causal.y[0], 2 * 0.25 * FLAT_FORWARD_FLOPS_PER_S, 1e-12);
     assert_close(profile.attention_backward_causal.y[0], 0.25 * FLAT_BACKWARD_FLOPS_PER_S, 1e-12);
@@ -159,7 +157,8 @@ TEST(scale_multiplies_rates)
 TEST(fit_is_for_people)
 {
     sp_profile profile;
-    load((const char *[]){"fit={\"rows\":397,\"folds\":[1,2],\"note\":\"any\"}", NULL}, &profile);
+    flat_profile_load((const char *[]){"fit={\"rows\":397,\"folds\":[1,2],\"note\":\"any\"}", NULL},
+                      &profile);
     assert_int_equal(sp_profile_level(&profile), SP_LEVEL_ASSUMED);
     sp_profile_fini(&profile);
 }
@@ -209,8 +208,7 @@ TEST(wrong_constants)
     static const char *const values[] = {"-1", "1e300", "true", "\"3\""};
     for (size_t i = 0; i < sizeof host / sizeof host[0]; i++) {
         for (size_t j = 0; j < sizeof values / sizeof values[0]; j++) {
-            char text[128];
-            char path[64];
+            char text[128], path[64];
             snprintf(text, sizeof text, "host={\"%s\":%s" SOURCE, host[i], values[j]);
             snprintf(path, sizeof path, "host.%s", host[i]);
             refused(text, path);
@@ -264,12 +262,12 @@ TEST(weakest_level_counts_each_section)
                                NULL,
                                NULL};
     sp_profile profile;
-    load(overrides, &profile);
+    flat_profile_load(overrides, &profile);
     assert_int_equal(sp_profile_level(&profile), SP_LEVEL_MEASURED);
     sp_profile_fini(&profile);
     for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++) {
         overrides[6] = sections[i];
-        load(overrides, &profile);
+        flat_profile_load(overrides, &profile);
         assert_int_equal(sp_profile_level(&profile), SP_LEVEL_FITTED);
         sp_profile_fini(&profile);
     }
@@ -278,12 +276,11 @@ TEST(weakest_level_counts_each_section)
 // A copy owns the table of the group model too, and a failing allocation loses nothing.
 TEST(copies_and_survives_failing_memory)
 {
-    sp_profile profile;
-    sp_profile copy;
+    sp_profile profile, copy;
     const char *const overrides[] = {
         "node_collectives={\"gb_per_s\":[[2,194],[8,230]]" SOURCE,
         "gemm_model={\"tflops\":273,\"sms\":108,\"tiles\":[[128,128,1]]" SOURCE, NULL};
-    load(overrides, &profile);
+    flat_profile_load(overrides, &profile);
     must_succeed(sp_profile_copy(&profile, &copy, ERR));
     sp_profile_fini(&profile);
     assert_close(copy.groups.bytes_per_s.y[1], 230e9, 1e-12);

@@ -28,7 +28,7 @@ static void put_lengths(sp_prng *prng, char *text)
 {
     static const double most[] = {8.0, 11.0, 14.0};
     double longest = ONE_OF(most);
-    int samples = 1 + (int)sp_prng_below(prng, 20);
+    int samples = 1 + prng_below(prng, 20);
     put_json(text, "'workload': {'lengths': [");
     for (int i = 0; i < samples; i++) {
         put_json(text, "%s%d", i > 0 ? ", " : "", (int)exp2(longest * sp_prng_uniform(prng)) + 1);
@@ -99,7 +99,7 @@ static void draw_text(sp_prng *prng, char text[RUN_TEXT])
     put_json(text,
              "'parallel': {'pp': %d, 'tp': %d, 'cp': %d, 'dp': %d, 'zero': %d, "
              "'vocab_parallel': %s",
-             pp, ONE_OF(degrees), ONE_OF(degrees), ONE_OF(dp), (int)sp_prng_below(prng, 4),
+             pp, ONE_OF(degrees), ONE_OF(degrees), ONE_OF(dp), prng_below(prng, 4),
              one_in(prng, 3) ? "false" : "true");
     if (chunks > 0) {
         put_json(text, ", 'chunks_per_rank': %d", chunks);
@@ -142,7 +142,7 @@ TEST(any_scenario)
     enum { ROUNDS = 60 };
     sp_prng prng = prng_seeded(29);
     int ran = 0;
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < test_rounds(ROUNDS); round++) {
         char text[RUN_TEXT];
         scenario_run r = {0};
         draw_text(&prng, text);
@@ -152,7 +152,7 @@ TEST(any_scenario)
         }
         run_fini(&r);
     }
-    assert_true(ran > ROUNDS / 2);
+    assert_true(ran > test_rounds(ROUNDS) / 2);
 }
 
 // With one long sample the way through the pipeline is the step. The ranks do their shares of the
@@ -162,14 +162,13 @@ TEST(shares_of_a_head_bound_the_way_once)
     static const int pipelines[] = {2, 4, 8}, vocab[] = {32000, 128256};
     for (int p = 0; p < COUNT(pipelines); p++) {
         for (int v = 0; v < COUNT(vocab); v++) {
-            char text[RUN_TEXT] = "";
             scenario_run r;
-            put_json(text,
-                     "{'model': {'layers': 32, 'hidden': 4096, 'ffn': 11008, 'heads': 32, 'vocab': "
-                     "%d}, 'cluster': 'h800-8', 'profile': 'linear', 'parallel': {'tp': 8, 'pp': "
-                     "%d, 'vocab_parallel': true}, 'workload': {'lengths': [16384]}, 'strategy': "
-                     "{'kind': 'packed'}}",
-                     vocab[v], pipelines[p]);
+            const char *text = json_text(
+                "{'model': {'layers': 32, 'hidden': 4096, 'ffn': 11008, 'heads': 32, 'vocab': "
+                "%d}, 'cluster': 'h800-8', 'profile': 'linear', 'parallel': {'tp': 8, 'pp': "
+                "%d, 'vocab_parallel': true}, 'workload': {'lengths': [16384]}, 'strategy': "
+                "{'kind': 'packed'}}",
+                vocab[v], pipelines[p]);
             run_good(text, &run_verified, &r);
             bounds_hold(text, &r);
             run_fini(&r);
@@ -201,9 +200,8 @@ TEST(no_rank_holds_less_than_nothing)
         "{'kind': 'chunkflow', 'slices': 2, 'retained_chunks': 1}, 'stack': {'name': 'ours', "
         "'tensors': 'explicit'}, "};
     for (int i = 0; i < COUNT(cases); i++) {
-        char text[RUN_TEXT] = "";
         scenario_run r;
-        put_json(text, "%s'cluster': 'h800-8', 'profile': 'linear'}", cases[i]);
+        const char *text = json_text("%s'cluster': 'h800-8', 'profile': 'linear'}", cases[i]);
         run_good(text, &run_verified, &r);
         run_fini(&r);
     }

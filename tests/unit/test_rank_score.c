@@ -24,14 +24,13 @@ typedef struct scored_case {
 
 static void case_init(int tp, int pp, int dp, int chunks, const char *more, scored_case *c)
 {
-    char text[RUN_TEXT] = "";
-    put_json(text,
-             "{'model': {'layers': 16, 'hidden': 1024, 'ffn': 2048, 'heads': 8, 'vocab': 1000}, "
-             "'cluster': 'h800-8', 'parallel': {'tp': %d, 'pp': %d, 'dp': %d, 'chunks_per_rank': "
-             "%d}, "
-             "'workload': {'uniform': 64}, 'schedule': {'kind': 'packflow'}, 'strategy': {'kind': "
-             "'slimpack'}%s}",
-             tp, pp, dp, chunks, more);
+    const char *text = json_text(
+        "{'model': {'layers': 16, 'hidden': 1024, 'ffn': 2048, 'heads': 8, 'vocab': 1000}, "
+        "'cluster': 'h800-8', 'parallel': {'tp': %d, 'pp': %d, 'dp': %d, 'chunks_per_rank': "
+        "%d}, "
+        "'workload': {'uniform': 64}, 'schedule': {'kind': 'packflow'}, 'strategy': {'kind': "
+        "'slimpack'}%s}",
+        tp, pp, dp, chunks, more);
     must_succeed_for(text, run_read(text, &c->scenario, ERR));
     must_succeed(sp_cost_model_init(&c->cost, &c->scenario.model, &c->scenario.layout,
                                     &c->scenario.cluster, &c->scenario.profile, c->scenario.memory,
@@ -286,8 +285,7 @@ TEST(fits_up_to_the_limit)
         must_succeed(sp_i_rank_score(&c.scorer, &packing, needs.pack, false, &outcome, ERR));
         *(outcome.lacking_bytes == 0 ? &most_bytes : &least_bytes) = c.scorer.limit_bytes;
     }
-    int64_t token_bytes[2];
-    int64_t room_bytes[2];
+    int64_t token_bytes[2], room_bytes[2];
     sp_pack_memory_room(&c.scorer.memory, &c.scenario.layout, false, most_bytes, token_bytes,
                         room_bytes);
     assert_true(room_bytes[0] >= 100000 * token_bytes[0] &&

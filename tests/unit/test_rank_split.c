@@ -104,7 +104,7 @@ TEST(within_grahams_bound)
     sp_prng prng = prng_seeded(5);
     static drawn_batch d;
     for (int round = 0; round < 300; round++) {
-        int ranks = 1 + (int)sp_prng_below(&prng, 4);
+        int ranks = 1 + prng_below(&prng, 4);
         draw(&d, &prng, 1 + (size_t)sp_prng_below(&prng, 8), 20000);
         sp_i_rank_split split;
         make(&d, ranks, 8, 0.0, 0, &split);
@@ -127,8 +127,8 @@ TEST(groups_are_aligned)
     static drawn_batch d;
     int merged = 0;
     for (int round = 0; round < 2000; round++) {
-        int dp = 1 + (int)sp_prng_below(&prng, MOST_RANKS);
-        int most = 1 + (int)sp_prng_below(&prng, 8);
+        int dp = 1 + prng_below(&prng, MOST_RANKS);
+        int most = 1 + prng_below(&prng, 8);
         double share = sp_prng_below(&prng, 4) == 0 ? 0.0 : 0.3 + sp_prng_uniform(&prng);
         int64_t limit = sp_prng_below(&prng, 2) == 0 ? 0 : 1000;
         draw(&d, &prng, 1 + (size_t)sp_prng_below(&prng, MOST_SAMPLES), 50000);
@@ -238,10 +238,9 @@ TEST(moves_lose_nothing)
     static drawn_batch d;
     int moves = 0;
     for (int round = 0; round < 2000; round++) {
-        int dp = 2 + (int)sp_prng_below(&prng, MOST_RANKS - 1);
+        int dp = 2 + prng_below(&prng, MOST_RANKS - 1);
         draw(&d, &prng, 1 + (size_t)sp_prng_below(&prng, MOST_SAMPLES), 50000);
-        sp_i_rank_split split;
-        sp_i_rank_split copy;
+        sp_i_rank_split split, copy;
         make(&d, dp, 8, sp_prng_below(&prng, 2) == 0 ? 0.0 : 0.8, 0, &split);
         must_succeed(sp_i_rank_split_copy(&split, &copy, ERR));
         int from = (int)sp_prng_below(&prng, (uint64_t)split.count);
@@ -277,8 +276,7 @@ TEST(allocation_failures)
     sp_prng prng = prng_seeded(8);
     static drawn_batch d;
     draw(&d, &prng, 30, 1000);
-    sp_i_rank_split split;
-    sp_i_rank_split copy;
+    sp_i_rank_split split, copy;
     memory_failures failing = {0};
     while (memory_fails(&failing)) {
         sp_error_clear(ERR);

@@ -57,8 +57,7 @@ TEST(order_alone_counts)
 {
     enum { ROWS = 60, CELLS = 4 };
     sp_measured_case cases[ROWS];
-    sp_ranked rising[ROWS];
-    sp_ranked falling[ROWS];
+    sp_ranked rising[ROWS], falling[ROWS];
     double best[CELLS] = {INFINITY, INFINITY, INFINITY, INFINITY};
     double worst[CELLS] = {0.0};
     sp_measurements m = {.kind = SP_MEASURED_ITERATION_MS, .cases = cases, .count = ROWS};

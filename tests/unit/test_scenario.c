@@ -381,8 +381,7 @@ TEST(schedule_change_is_resolved)
 // A strategy's order does not pass for what the user wrote, and the document says it.
 TEST(order_of_a_strategy_is_not_given)
 {
-    sp_scenario s;
-    sp_scenario again;
+    sp_scenario s, again;
     read_good("{'model': 'llama-13b', 'parallel': {'pp': 4, 'dp': 3}}", &s);
     sp_error_clear(ERR);
     assert_false(s.order_resolved);
@@ -550,9 +549,9 @@ TEST(round_trip_of_random_settings)
                  1.0 + 999.0 * sp_prng_uniform(&prng), 1.0 + 99.0 * sp_prng_uniform(&prng),
                  1.0 + 9999.0 * sp_prng_uniform(&prng), 1.0 + 999.0 * sp_prng_uniform(&prng),
                  1.0 + 999.0 * sp_prng_uniform(&prng), 1 << sp_prng_below(&prng, 4), pp,
-                 1 + (int)sp_prng_below(&prng, 9), (int)sp_prng_below(&prng, 4),
+                 1 + prng_below(&prng, 9), prng_below(&prng, 4),
                  1.0 + 99.0 * sp_prng_uniform(&prng), sp_prng_uniform(&prng),
-                 1 + (int)sp_prng_below(&prng, 100000), (int)sp_prng_below(&prng, 1000000));
+                 1 + prng_below(&prng, 100000), prng_below(&prng, 1000000));
         read_good(text, &s);
         check_round_trip(&s);
         sp_scenario_fini(&s);
@@ -562,8 +561,7 @@ TEST(round_trip_of_random_settings)
 // The resolved document can still be changed: its parts do not contradict each other.
 TEST(resolved_takes_overrides)
 {
-    sp_scenario s;
-    sp_scenario changed;
+    sp_scenario s, changed;
     read_good("{'model': 'llama-13b', 'parallel': {'layers_per_chunk': 10, 'pp': 2}}", &s);
     const char *const set[] = {"parallel.pp=4"};
     assert_int_equal(sp_scenario_from_json(s.resolved, "again.json", set, 1, &changed, NULL),

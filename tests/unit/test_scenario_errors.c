@@ -243,7 +243,7 @@ TEST(workload)
          "scenario.json: workload.order: expected one of \"shuffled\", \"file\", got \"random\""},
         {"{'model': 'llama-13b', 'workload': {'over_length': 'trunkate'}}",
          "scenario.json: workload.over_length: expected one of \"drop\", \"truncate\", \"error\", "
-         "got \"trunkate\" (did you mean \"truncate\"?)"},
+         "\"split\", got \"trunkate\" (did you mean \"truncate\"?)"},
     };
     expect_errors(cases, sizeof cases / sizeof cases[0]);
     expect_error_prefix("{'model': 'llama-13b', 'workload': {'lengths': 'wikipedja'}}",

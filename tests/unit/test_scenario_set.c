@@ -13,8 +13,7 @@
 static sp_status read_set(const char *rest, const char *const *overrides, int override_count,
                           sp_scenario_set *set, sp_error *err)
 {
-    char text[RUN_TEXT] = "";
-    put_json(text, "%s%s", HEAD, rest);
+    const char *text = json_text("%s%s", HEAD, rest);
     json_t *document = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     assert_non_null(document);
     assert_true(sp_is_scenario_set(document));

@@ -22,8 +22,7 @@ static void read_with(const char *text, const char *const *overrides, int count,
 static void write_profile(const char *name, const char *stack)
 {
     fixture_begin();
-    char text[2048];
-    char path[64];
+    char text[2048], path[64];
     snprintf(text, sizeof text, "%.*s, 'stack': %s}", (int)strlen(FIXTURE_PROFILE("")) - 1,
              FIXTURE_PROFILE(""), stack);
     snprintf(path, sizeof path, "%s.json", name);
@@ -168,8 +167,7 @@ TEST(heads_must_divide)
 // What a result or a plan repeats as its scenario states every switch and reads back as the same.
 TEST(resolved_form_states_it)
 {
-    sp_scenario s;
-    sp_scenario again;
+    sp_scenario s, again;
     read_with(plain,
               (const char *[]){"stack.name=megatron-core-2024", "stack.bucket_mib=40",
                                "stack.split_limit_mib=21", "stack.whole_transfers=true"},

@@ -22,12 +22,11 @@ typedef struct search_case {
 
 static void case_init(int pp, search_case *c)
 {
-    char text[RUN_TEXT] = "";
-    put_json(text,
-             "{'model': {'layers': 8, 'hidden': 2048, 'ffn': 4096, 'heads': 16, 'vocab': 1000}, "
-             "'cluster': 'h800-8', 'parallel': {'pp': %d}, 'workload': {'uniform': 64}, "
-             "'schedule': {'kind': 'packflow'}, 'strategy': {'kind': 'slimpack'}}",
-             pp);
+    const char *text = json_text(
+        "{'model': {'layers': 8, 'hidden': 2048, 'ffn': 4096, 'heads': 16, 'vocab': 1000}, "
+        "'cluster': 'h800-8', 'parallel': {'pp': %d}, 'workload': {'uniform': 64}, "
+        "'schedule': {'kind': 'packflow'}, 'strategy': {'kind': 'slimpack'}}",
+        pp);
     must_succeed_for(text, run_read(text, &c->scenario, ERR));
     must_succeed(sp_cost_model_init(&c->cost, &c->scenario.model, &c->scenario.layout,
                                     &c->scenario.cluster, &c->scenario.profile, c->scenario.memory,
@@ -100,9 +99,7 @@ TEST(more_search_is_no_worse)
         draw(&prng, &c);
         sp_i_shape_search search = c.search;
         search.split = round % 2 != 0;
-        sp_i_best_shape first;
-        sp_i_best_shape symmetric;
-        sp_i_best_shape asymmetric;
+        sp_i_best_shape first, symmetric, asymmetric;
         search.effort = 0;
         run(&c, &search, false, &first);
         search.effort = c.search.effort;
@@ -133,8 +130,7 @@ TEST(found_shapes_are_as_predicted)
         sp_i_shape_search search = c.search;
         c.asymmetric = true;
         search.split = round % 2 != 0;
-        sp_i_best_shape best;
-        sp_i_best_shape again;
+        sp_i_best_shape best, again;
         sp_packing packing;
         run(&c, &search, false, &best);
         make_best(&c, &search, &best, &packing);
@@ -194,8 +190,7 @@ TEST(time_that_has_run_out)
         c.asymmetric = true;
         search.effort = INT64_MAX / 4;
         search.deadline_s = sp_clock_s() - 1.0;
-        sp_i_best_shape late;
-        sp_i_best_shape best;
+        sp_i_best_shape late, best;
         sp_packing packing;
         run(&c, &search, false, &late);
         make_best(&c, &search, &late, &packing);

@@ -169,8 +169,7 @@ static double figure_after(const char *text, const char *words)
 static bool is_oom_at(const char *kind, const setting *s, double limit_gib, const char *lengths,
                       char shortage[SP_WARNING_TEXT])
 {
-    char text[RUN_TEXT];
-    char limit[64];
+    char text[RUN_TEXT], limit[64];
     scenario_run r;
     snprintf(limit, sizeof limit, ", 'limit_gib': %.17g", limit_gib);
     write_scenario(text, kind, strcmp(kind, "balanced") == 0 ? ", 'outlier_queues': 0" : "", s,
@@ -198,8 +197,7 @@ TEST(the_stated_limit_is_enough)
 {
     const setting plain = {"'dp': 2, 'pp': 2", "1f1b", "'recompute': 'none'"};
     for (int k = 0; sp_strategy_names[k] != NULL; k++) {
-        char first[SP_WARNING_TEXT];
-        char again[SP_WARNING_TEXT];
+        char first[SP_WARNING_TEXT], again[SP_WARNING_TEXT];
         assert_true(is_oom_at(sp_strategy_names[k], &plain, 0.1, ALONE, first));
         assert_non_null(strstr(first, "sample 0 of 9000 tokens"));
         double need = figure_after(first, "alone needs ");
@@ -235,8 +233,18 @@ TEST(parts_add_up)
     sp_oom_diagnosis_text(&s, text);
     assert_string_equal(text, "sample 17 of 131072 tokens alone needs 94.000 GiB on a rank (states "
                               "12.00, activations 78.00, logits 3.00, other 1.00) where 80.000 "
-                              "are there; context parallelism over 2 data-parallel ranks would "
-                              "need 52.000");
+                              "are there; fits with memory.limit_gib 94.000; context parallelism "
+                              "over 2 data-parallel ranks would need 52.000");
+    s.recompute_bytes = (int64_t)30 << 30;
+    s.degree[1].degree = 4;
+    s.degree[1].bytes = (int64_t)77 << 30;
+    sp_oom_diagnosis_text(&s, text);
+    assert_non_null(strstr(text, "; fits with memory.limit_gib 94.000, memory.recompute full "
+                                 "(30.000), parallel.cp 4 (77.000); context"));
+    s.recompute_bytes = 0;
+    s.both = true;
+    sp_oom_diagnosis_text(&s, text);
+    assert_non_null(strstr(text, ", memory.recompute full and parallel.cp 4 (77.000); context"));
     s.need.of[SP_MEM_PARAMETERS] += (int64_t)90 << 30;
     s.dp_count = 2;
     s.computed = 140000;
@@ -258,6 +266,11 @@ TEST(the_longest_text_has_room)
                           .dp_count = INT32_MAX,
                           .wider = INT32_MAX,
                           .wider_bytes = INT64_MAX};
+    for (int i = 0; i < SP_OOM_DEGREES; i++) {
+        s.both = true;
+        s.degree[i].degree = INT32_MAX;
+        s.degree[i].bytes = INT64_MAX;
+    }
     for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
         s.need.of[c] = INT64_MAX / SP_MEM_CATEGORIES;
     }
@@ -268,14 +281,47 @@ TEST(the_longest_text_has_room)
     assert_true(strlen(text) < SP_WARNING_TEXT);
 }
 
+// Each setting that is named holds the sample at the limit there is, and takes what is said.
+TEST(the_settings_named_are_enough)
+{
+    static const struct {
+        const char *words, *parallel, *memory;
+    } other[] = {{"memory.recompute full (", "'dp': 2, 'pp': 2", "'recompute': 'full'"},
+                 {"parallel.tp 2 (", "'dp': 2, 'pp': 2, 'tp': 2", "'recompute': 'none'"},
+                 {"parallel.cp 2 (", "'dp': 2, 'pp': 2, 'cp': 2", "'recompute': 'none'"},
+                 {"parallel.pp 4 (", "'dp': 2, 'pp': 4", "'recompute': 'none'"}};
+    static const char *const kinds[] = {"packed", "ffd", "dynapipe", "slimpipe", "bytescale"};
+    const setting plain = {"'dp': 2, 'pp': 2", "1f1b", "'recompute': 'none'"};
+    int named = 0;
+    for (int k = 0; k < 5; k++) {
+        char first[SP_WARNING_TEXT], again[SP_WARNING_TEXT];
+        assert_true(is_oom_at(kinds[k], &plain, 0.1, ALONE, first));
+        double need = figure_after(first, "memory.limit_gib ");
+        // Just too little, half of it, and what none of them has.
+        for (int share = 0; share < 3; share++) {
+            double limit_gib = need * (share == 0 ? 0.98 : share == 1 ? 0.6 : 0.02);
+            assert_true(is_oom_at(kinds[k], &plain, limit_gib, ALONE, first));
+            for (int i = 0; i < 4; i++) {
+                const setting s = {other[i].parallel, "1f1b", other[i].memory};
+                bool said = strstr(first, other[i].words) != NULL;
+                named += said;
+                if (said && (figure_after(first, other[i].words) > limit_gib ||
+                             is_oom_at(kinds[k], &s, limit_gib, ALONE, again))) {
+                    fail_msg("%s: %s, then %s", kinds[k], first, again);
+                }
+            }
+        }
+    }
+    assert_true(named >= 20);
+}
+
 // ---- the whole result ----
 
 // Where every sample fits by itself, the plan holds too many: the text says what both need.
 TEST(the_plan_alone_is_too_much)
 {
     const setting plain = {"'dp': 1, 'pp': 4", "gpipe", "'recompute': 'none'"};
-    char text[SP_WARNING_TEXT];
-    char again[SP_WARNING_TEXT];
+    char text[SP_WARNING_TEXT], again[SP_WARNING_TEXT];
     char lengths[] = "[30000, 30000, 30000, 30000, 30000, 30000]";
     assert_true(is_oom_at("packed", &plain, 0.1, lengths, text));
     double alone = figure_after(text, "alone needs ");
@@ -320,8 +366,7 @@ TEST(nothing_else_changes)
 {
     const setting plain = {"'dp': 2, 'pp': 2", "1f1b", "'recompute': 'none'"};
     char text[RUN_TEXT];
-    scenario_run tight;
-    scenario_run wide;
+    scenario_run tight, wide;
     write_scenario(text, "packed", "", &plain, ", 'limit_gib': 0.1", AMONG);
     run_good(text, &run_verified, &tight);
     write_scenario(text, "packed", "", &plain, "", AMONG);

@@ -92,8 +92,7 @@ static int check_same(const sp_packing *packing)
 TEST(random_packings)
 {
     sp_prng prng = prng_seeded(21);
-    int regrouped = 0;
-    int same = 0;
+    int regrouped = 0, same = 0;
     for (int round = 0; round < 500; round++) {
         random_plan r;
         random_plan_make(&prng, 3, 1, &r);

@@ -3,6 +3,7 @@
 #include "sim/schedule/schedule.h"
 #include "solver/slicing.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 
 enum { MOST_SAMPLES = 40 };
 
@@ -74,9 +75,7 @@ static void assert_schedulable(const sp_packing *packing, int dp)
     for (int kind = SP_SCHEDULE_TERAPIPE; kind <= SP_SCHEDULE_CHUNKFLOW; kind++) {
         sp_plan plan;
         sp_layout layout = {.tp = 1, .cp = 1, .pp = 3, .dp = dp, .chunks = 1};
-        sp_schedule_spec spec = {.kind = (sp_schedule_kind)kind};
-        must_succeed(sp_plan_init(&plan, &layout, packing, ERR));
-        must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, ERR));
+        must_succeed(plan_by_schedule(&plan, &layout, packing, (sp_schedule_kind)kind, ERR));
         must_succeed(sp_plan_check(&plan, "test", ERR));
         sp_plan_fini(&plan);
     }
@@ -110,10 +109,10 @@ TEST(random_rows_of_equal_tokens)
     for (int round = 0; round < 300; round++) {
         rows r;
         bool padded = sp_prng_below(&prng, 3) == 0;
-        int dp = 1 + (int)sp_prng_below(&prng, 3);
+        int dp = 1 + prng_below(&prng, 3);
         random_rows(&prng, dp, 300, padded, &r);
         int64_t most = least_row(&r.packing) < 9 ? least_row(&r.packing) : 9;
-        int n = 1 + (int)sp_prng_below(&prng, (uint64_t)most);
+        int n = 1 + prng_below(&prng, (int)most);
         size_t count = r.packing.forward.count;
         sums before[MOST_SAMPLES];
         for (size_t k = 0; k < count; k++) {
@@ -268,8 +267,7 @@ static int64_t quadratic_ns(const void *context, int64_t tokens, int64_t prefix)
 
 // A table of arbitrary times, monotone in nothing.
 typedef struct table {
-    int64_t granularity;
-    int64_t ns[16][16];
+    int64_t granularity, ns[16][16];
 } table;
 
 static int64_t table_ns(const void *context, int64_t tokens, int64_t prefix)
@@ -286,9 +284,7 @@ static int64_t exhaustive(const sp_terapipe_problem *p)
     int64_t count = (p->tokens + p->granularity - 1) / p->granularity;
     int64_t best = INT64_MAX;
     for (int64_t mask = 0; mask < (int64_t)1 << (count - 1); mask++) {
-        int64_t begin = 0;
-        int64_t sum = 0;
-        int64_t longest = 0;
+        int64_t begin = 0, sum = 0, longest = 0;
         for (int64_t i = 1; i <= count; i++) {
             if (i == count || (mask >> (i - 1) & 1) != 0) {
                 int64_t end = i == count ? p->tokens : i * p->granularity;
@@ -307,9 +303,7 @@ static int64_t exhaustive(const sp_terapipe_problem *p)
 // The slices cover the sequence and take what is said.
 static void assert_consistent(const sp_terapipe_problem *p, const sp_terapipe_slices *slices)
 {
-    int64_t prefix = 0;
-    int64_t sum = 0;
-    int64_t longest = 0;
+    int64_t prefix = 0, sum = 0, longest = 0;
     for (size_t k = 0; k < slices->count; k++) {
         int64_t ns = p->time(p->context, slices->tokens[k], prefix);
         assert_true(slices->tokens[k] > 0);
@@ -339,7 +333,7 @@ TEST(terapipe_against_exhaustive_search)
         sp_terapipe_problem p = {
             .tokens = 1 + (int64_t)sp_prng_below(&prng, (uint64_t)(11 * t.granularity)),
             .granularity = t.granularity,
-            .stages = 1 + (int)sp_prng_below(&prng, 12),
+            .stages = 1 + prng_below(&prng, 12),
             .time = smooth ? quadratic_ns : table_ns,
             .context = smooth ? (const void *)&q : (const void *)&t};
         int64_t best = exhaustive(&p);
@@ -372,8 +366,7 @@ TEST(terapipe_slices_shrink)
     assert_true(slices.tokens[0] > slices.tokens[slices.count - 1]);
     // Better than any number of equal slices.
     for (int64_t n = 1; n <= 64; n *= 2) {
-        int64_t sum = 0;
-        int64_t longest = 0;
+        int64_t sum = 0, longest = 0;
         for (int64_t k = 0; k < n; k++) {
             int64_t ns = quadratic_ns(&q, 2048 / n, 2048 / n * k);
             sum += ns;
@@ -397,8 +390,7 @@ static int64_t counted_ns(void *context, const sp_pack_list *list)
 
 static int64_t forward_ns(const sp_pack_list *list, size_t first, size_t count, int stages)
 {
-    int64_t sum = 0;
-    int64_t most = 0;
+    int64_t sum = 0, most = 0;
     for (size_t k = first; k < first + count; k++) {
         int64_t ns = 7 + list->packs[k].computed + list->packs[k].pairs2 / 200;
         sum += ns;
@@ -413,10 +405,9 @@ TEST(shortest_slices_of_random_rows)
 {
     sp_prng prng = prng_seeded(77);
     for (int round = 0; round < 20; round++) {
-        static rows r;
-        static rows equal;
-        int dp = 1 + (int)sp_prng_below(&prng, 3);
-        int stages = 2 + (int)sp_prng_below(&prng, 14);
+        static rows r, equal;
+        int dp = 1 + prng_below(&prng, 3);
+        int stages = 2 + prng_below(&prng, 14);
         sp_prng same = prng;
         random_rows(&prng, dp, 300, false, &r);
         assert_int_equal(sp_slice_rows_shortest(&r.packing, stages, counted_ns, NULL, NULL), SP_OK);

@@ -103,14 +103,12 @@ TEST(same_plan_for_any_threads)
 TEST(asymmetric_is_predicted_no_slower)
 {
     for (int seed = 1; seed <= 4; seed++) {
-        char text[RUN_TEXT] = "";
-        planned symmetric;
-        planned asymmetric;
-        put_json(text,
-                 "{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 4, 'pp': 8}, "
-                 "'workload': {'lengths': 'wikipedia', 'context': 65536, 'samples_per_batch': 96, "
-                 "'seed': %d}, 'strategy': {'kind': 'slimpack'}}",
-                 seed);
+        planned symmetric, asymmetric;
+        const char *text = json_text(
+            "{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 4, 'pp': 8}, "
+            "'workload': {'lengths': 'wikipedia', 'context': 65536, 'samples_per_batch': 96, "
+            "'seed': %d}, 'strategy': {'kind': 'slimpack'}}",
+            seed);
         plan(text, false, seed % 2 != 0, 1, &symmetric);
         plan(text, true, seed % 2 != 0, 1, &asymmetric);
         assert_false(sp_packflow_is_better(&symmetric.outcome, &asymmetric.outcome));
@@ -125,11 +123,10 @@ TEST(asymmetric_is_predicted_no_slower)
 
 static void plan_with(const char *layout, const char *lengths, const char *strategy, planned *p)
 {
-    char text[RUN_TEXT] = "";
-    put_json(text,
-             "%s'cluster': 'h800-8', 'parallel': {%s}, 'workload': {'lengths': [%s], 'order': "
-             "'file'}, 'strategy': {'kind': 'slimpack'%s}}",
-             TINY_MODEL, layout, lengths, strategy);
+    const char *text =
+        json_text("%s'cluster': 'h800-8', 'parallel': {%s}, 'workload': {'lengths': [%s], 'order': "
+                  "'file'}, 'strategy': {'kind': 'slimpack'%s}}",
+                  TINY_MODEL, layout, lengths, strategy);
     plan(text, true, false, 1, p);
 }
 
@@ -226,14 +223,13 @@ TEST(time_limits_are_kept)
 {
     static const int limits_ms[] = {20, 300, 1000};
     for (size_t i = 0; i < sizeof limits_ms / sizeof limits_ms[0]; i++) {
-        char text[RUN_TEXT] = "";
         planned p;
-        put_json(text,
-                 "{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 4, 'pp': 4, 'dp': "
-                 "32}, 'workload': {'lengths': 'wikipedia', 'context': 65536, "
-                 "'samples_per_batch': 2048}, 'strategy': {'kind': 'slimpack', 'time_limit_ms': "
-                 "%d}}",
-                 limits_ms[i]);
+        const char *text = json_text(
+            "{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 4, 'pp': 4, 'dp': "
+            "32}, 'workload': {'lengths': 'wikipedia', 'context': 65536, "
+            "'samples_per_batch': 2048}, 'strategy': {'kind': 'slimpack', 'time_limit_ms': "
+            "%d}}",
+            limits_ms[i]);
         plan(text, true, false, 1, &p);
         if (p.cpu_ms > limits_ms[i] + MOST_OVER_MS) {
             fail_msg("%d ms: %.1f ms, %.1f ms of them at work", limits_ms[i], p.wall_ms, p.cpu_ms);

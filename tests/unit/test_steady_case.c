@@ -1,6 +1,6 @@
 // Cases on a machine whose speed changes: which run stands for several, and how many are made.
 #include "backends/api/device.h"
-#include "experiments/execution/steady_case.h"
+#include "experiments/execution/set_validation.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -56,8 +56,7 @@ static void run_case(const char *backend, double reference_s, int repeat, sp_cas
     sp_scenario_set set;
     sp_registry *registry;
     sp_execution_options options = {.precision = SP_FP32, .seed = 1, .steps = 1};
-    char text[RUN_TEXT] = "";
-    put_json(text, "%s", SET);
+    const char *text = json_text("%s", SET);
     must_succeed(
         sp_scenario_set_from_json(json_loads(text, 0, NULL), "set.json", NULL, 0, &set, ERR));
     set.cases[0].scenario.profile.reference_s = reference_s;

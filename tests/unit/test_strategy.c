@@ -68,12 +68,11 @@ static void assert_lossless(const sp_packing *packing, const sp_batch *batch, in
 TEST(every_strategy_is_lossless)
 {
     sp_prng prng = prng_seeded(17);
-    int64_t ids[MOST_SAMPLES];
-    int64_t tokens[MOST_SAMPLES];
+    int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
     for (int round = 0; round < 100; round++) {
         int64_t context = 100 + (int64_t)sp_prng_below(&prng, 3000);
         int64_t rows = 1 + (int64_t)sp_prng_below(&prng, 4);
-        int dp = 1 + (int)sp_prng_below(&prng, 5);
+        int dp = 1 + prng_below(&prng, 5);
         sp_batch batch;
         random_batch(&prng, context, &batch, ids, tokens);
         for (int i = 0; row_strategies[i] != NULL; i++) {
@@ -99,8 +98,7 @@ static size_t rows_of(const char *kind, const sp_batch *batch, int64_t context)
 TEST(row_counts_within_bounds)
 {
     sp_prng prng = prng_seeded(23);
-    int64_t ids[MOST_SAMPLES];
-    int64_t tokens[MOST_SAMPLES];
+    int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
     for (int round = 0; round < 200; round++) {
         int64_t context = 100 + (int64_t)sp_prng_below(&prng, 3000);
         sp_batch batch;
@@ -142,9 +140,7 @@ TEST(ffd_against_optimum)
 {
     sp_prng prng = prng_seeded(29);
     for (int round = 0; round < 60; round++) {
-        int64_t ids[7];
-        int64_t tokens[7];
-        int64_t room[8];
+        int64_t ids[7], tokens[7], room[8];
         sp_batch batch = {.ids = ids, .tokens = tokens, .count = 7};
         for (size_t i = 0; i < 7; i++) {
             ids[i] = (int64_t)i;

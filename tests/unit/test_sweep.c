@@ -350,8 +350,7 @@ TEST(cached_scenarios_are_as_read)
     must_succeed(sp_scenario_cache_new(&cache, ERR));
     for (int pass = 0; pass < 2; pass++) {
         for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-            sp_scenario read;
-            sp_scenario cached;
+            sp_scenario read, cached;
             must_succeed(fixture_read(texts[i], &read, ERR));
             json_t *document = fixture_document(texts[i]);
             must_succeed(

@@ -210,8 +210,7 @@ static double random_expression(sp_prng *prng, int depth, bool truth, int binds,
     random_op op = (random_op)(truth ? sp_prng_below(prng, ADD) : ADD + sp_prng_below(prng, 5));
     int own = operators[op].binds;
     bool of_truths = op == OR || op == AND || (op < LE && sp_prng_below(prng, 2) == 0);
-    char left[2048];
-    char right[2048];
+    char left[2048], right[2048];
     // Left-associative, but for comparisons, which need brackets on both sides.
     double a = random_expression(prng, depth - 1, of_truths, own == 3 ? 4 : own, left, sizeof left);
     double b = random_expression(prng, depth - 1, of_truths, own + 1, right, sizeof right);

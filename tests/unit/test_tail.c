@@ -53,8 +53,7 @@ TEST(buckets)
 {
     for (int zero = 0; zero <= 3; zero++) {
         for (int limited = 0; limited < 2; limited++) {
-            priced_step plain;
-            priced_step step;
+            priced_step plain, step;
             priced_case c = replicated(zero);
             c.layout.pp = 2;
             c.layout.chunks = 2;
@@ -124,8 +123,7 @@ TEST(switches_of_the_reduction)
 // not; on one rank it belongs to the first chunk alone.
 TEST(tied_tables)
 {
-    priced_step hidden;
-    priced_step plain;
+    priced_step hidden, plain;
     priced_case c = replicated(0);
     c.model.tied_embeddings = true;
     c.layout.pp = 2;
@@ -224,10 +222,10 @@ static void random_case_make(random_case *c, sp_prng *prng)
                                              SP_SCHEDULE_ZB_H1, SP_SCHEDULE_GPIPE};
     sp_schedule_spec spec = {.kind = kinds[sp_prng_below(prng, sizeof kinds / sizeof kinds[0])]};
     *c = (random_case){.layout = {.tp = 1, .cp = 1}};
-    c->layout.pp = 2 + (int)sp_prng_below(prng, 3);
-    c->layout.dp = 1 + (int)sp_prng_below(prng, 3);
-    c->layout.chunks = spec.kind == SP_SCHEDULE_INTERLEAVED ? 1 + (int)sp_prng_below(prng, 3) : 1;
-    int m = c->layout.pp * (1 + (int)sp_prng_below(prng, 3));
+    c->layout.pp = 2 + prng_below(prng, 3);
+    c->layout.dp = 1 + prng_below(prng, 3);
+    c->layout.chunks = spec.kind == SP_SCHEDULE_INTERLEAVED ? 1 + prng_below(prng, 3) : 1;
+    int m = c->layout.pp * (1 + prng_below(prng, 3));
     must_succeed(uniform_packing(&c->packing, c->layout.dp, m, ERR));
     must_succeed(sp_plan_init(&c->plan, &c->layout, &c->packing, ERR));
     must_succeed(sp_schedule_generate(&spec, NULL, "test", &c->plan, ERR));
@@ -344,8 +342,7 @@ TEST(overlap_never_costs)
     sp_prng prng = prng_seeded(31);
     for (int round = 0; round < 100; round++) {
         random_case c;
-        sp_timeline apart;
-        sp_timeline timeline;
+        sp_timeline apart, timeline;
         random_case_make(&c, &prng);
         simulate(&c, &apart);
         draw_buckets(&c, &prng, 0);

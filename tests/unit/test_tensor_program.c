@@ -6,11 +6,6 @@
 
 #define MIB INT64_C(1048576)
 
-static int below(sp_prng *prng, int bound)
-{
-    return (int)sp_prng_below(prng, (uint64_t)bound);
-}
-
 typedef struct draw {
     sp_model model;
     sp_layout layout;
@@ -21,53 +16,53 @@ typedef struct draw {
 
 static draw random_draw(sp_prng *prng)
 {
-    int tp = 1 << below(prng, 3);
-    int cp = 1 << below(prng, 3);
-    int kv_heads = 4 << below(prng, 2);
+    int tp = 1 << prng_below(prng, 3);
+    int cp = 1 << prng_below(prng, 3);
+    int kv_heads = 4 << prng_below(prng, 2);
     draw d = {.model = {.layers = 8,
-                        .hidden = 64 * (1 + below(prng, 8)),
-                        .ffn = 64 * (1 + below(prng, 16)),
+                        .hidden = 64 * (1 + prng_below(prng, 8)),
+                        .ffn = 64 * (1 + prng_below(prng, 16)),
                         .kv_heads = kv_heads,
-                        .heads = kv_heads * (1 + below(prng, 3)),
-                        .head_dim = 8 * (1 + below(prng, 4)),
-                        .vocab = 1000 + below(prng, 1000),
+                        .heads = kv_heads * (1 + prng_below(prng, 3)),
+                        .head_dim = 8 * (1 + prng_below(prng, 4)),
+                        .vocab = 1000 + prng_below(prng, 1000),
                         .max_positions = 4096,
-                        .activation = below(prng, 2) == 0 ? SP_SWIGLU : SP_GELU,
-                        .norm = below(prng, 2) == 0 ? SP_RMSNORM : SP_LAYERNORM,
-                        .positional = below(prng, 2) == 0 ? SP_ROPE : SP_LEARNED,
-                        .tied_embeddings = below(prng, 2) == 0,
-                        .bias = below(prng, 2) == 0,
-                        .qk_norm = below(prng, 3) == 0},
+                        .activation = prng_below(prng, 2) == 0 ? SP_SWIGLU : SP_GELU,
+                        .norm = prng_below(prng, 2) == 0 ? SP_RMSNORM : SP_LAYERNORM,
+                        .positional = prng_below(prng, 2) == 0 ? SP_ROPE : SP_LEARNED,
+                        .tied_embeddings = prng_below(prng, 2) == 0,
+                        .bias = prng_below(prng, 2) == 0,
+                        .qk_norm = prng_below(prng, 3) == 0},
               .layout = {.tp = tp,
                          .cp = cp,
                          .pp = 4,
-                         .dp = 1 + below(prng, 3),
+                         .dp = 1 + prng_below(prng, 3),
                          .chunks = 1,
-                         .sequence_parallel = below(prng, 2) == 0},
-              .stage = {.layers = below(prng, 4),
-                        .embedding = below(prng, 3) == 0,
-                        .head = below(prng, 3) == 0},
-              .options = {.recompute = (sp_recompute)below(prng, SP_RECOMPUTE_MODES),
-                          .attention = (sp_attention)below(prng, 2)},
-              .tokens = 1 + below(prng, 5000)};
-    if (below(prng, 4) == 0) {
+                         .sequence_parallel = prng_below(prng, 2) == 0},
+              .stage = {.layers = prng_below(prng, 4),
+                        .embedding = prng_below(prng, 3) == 0,
+                        .head = prng_below(prng, 3) == 0},
+              .options = {.recompute = (sp_recompute)prng_below(prng, SP_RECOMPUTE_MODES),
+                          .attention = (sp_attention)prng_below(prng, 2)},
+              .tokens = 1 + prng_below(prng, 5000)};
+    if (prng_below(prng, 4) == 0) {
         d.model.experts = 8;
-        d.model.experts_per_token = 1 + below(prng, 3);
+        d.model.experts_per_token = 1 + prng_below(prng, 3);
     }
     d.options.stack = (sp_stack){
-        .fused_swiglu = below(prng, 2) == 0,
-        .cp_overlap = below(prng, 4) == 0 ? SP_CP_A2A : (sp_cp_overlap)below(prng, 3),
-        .fused_cross_entropy = below(prng, 3) == 0,
-        .copied_logits = below(prng, 3) == 0,
-        .unfused_weight_gradient = below(prng, 2) == 0,
-        .dummy_weight_gradients = below(prng, 2) == 0,
-        .keep_gathered_inputs = below(prng, 3) == 0,
-        .transposed_output = below(prng, 3) == 0,
-        .attention_mask = below(prng, 3) == 0,
-        .unfused_softmax = below(prng, 3) == 0,
+        .fused_swiglu = prng_below(prng, 2) == 0,
+        .cp_overlap = prng_below(prng, 4) == 0 ? SP_CP_A2A : (sp_cp_overlap)prng_below(prng, 3),
+        .fused_cross_entropy = prng_below(prng, 3) == 0,
+        .copied_logits = prng_below(prng, 3) == 0,
+        .unfused_weight_gradient = prng_below(prng, 2) == 0,
+        .dummy_weight_gradients = prng_below(prng, 2) == 0,
+        .keep_gathered_inputs = prng_below(prng, 3) == 0,
+        .transposed_output = prng_below(prng, 3) == 0,
+        .attention_mask = prng_below(prng, 3) == 0,
+        .unfused_softmax = prng_below(prng, 3) == 0,
     };
-    d.kv_tokens = below(prng, 2) == 0 ? 0 : below(prng, (int)d.tokens + 1);
-    d.pairs = d.tokens * (1 + below(prng, 5000));
+    d.kv_tokens = prng_below(prng, 2) == 0 ? 0 : prng_below(prng, (int)d.tokens + 1);
+    d.pairs = d.tokens * (1 + prng_below(prng, 5000));
     if (!d.stage.embedding && !d.stage.head) {
         d.stage.layers++;
     }

@@ -50,11 +50,9 @@ typedef struct pipeline {
 
 static void pipeline_init(pipeline *s, int p, int m)
 {
-    sp_schedule_spec spec = {.kind = SP_SCHEDULE_1F1B};
     *s = (pipeline){.layout = {.tp = 1, .cp = 1, .pp = p, .dp = 1, .chunks = 1}};
     must_succeed(uniform_packing(&s->packing, 1, m, ERR));
-    must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, ERR));
-    must_succeed(sp_schedule_generate(&spec, NULL, "test", &s->plan, ERR));
+    must_succeed(plan_by_schedule(&s->plan, &s->layout, &s->packing, SP_SCHEDULE_1F1B, ERR));
     must_succeed(sp_i_step_costs_init(&s->costs, &s->layout, &s->packing, p, false, ERR));
     for (int i = 0; i < p; i++) {
         s->costs.class_of_vstage[i] = i;
@@ -93,8 +91,7 @@ static int64_t draw_stages(pipeline *s, sp_prng *prng, int m, bool level, bool s
     int p = s->layout.pp;
     const int64_t link_ns[2] = {(int64_t)sp_prng_below(prng, 300),
                                 (int64_t)sp_prng_below(prng, 2000)};
-    int64_t sum_ns = 0;
-    int64_t most_ns = 0;
+    int64_t sum_ns = 0, most_ns = 0;
     set_transfers(s, link_ns[0], link_ns[1]);
     for (int r = 0; r < p; r++) {
         s->costs.crosses_nodes[r] = (uint8_t)sp_prng_below(prng, 2);
@@ -128,8 +125,8 @@ TEST(closed_form_of_1f1b)
 {
     sp_prng prng = prng_seeded(17);
     for (int round = 0; round < 400; round++) {
-        int p = 1 + (int)sp_prng_below(&prng, 7);
-        int m = p + (int)sp_prng_below(&prng, 9);
+        int p = 1 + prng_below(&prng, 7);
+        int m = p + prng_below(&prng, 9);
         pipeline s;
         pipeline_init(&s, p, m);
         int64_t formula_ns = draw_stages(&s, &prng, m, round % 2 == 0, round % 2 == 1);
@@ -200,8 +197,8 @@ TEST(recursion_of_1f1b)
 {
     sp_prng prng = prng_seeded(19);
     for (int round = 0; round < 300; round++) {
-        int p = 1 + (int)sp_prng_below(&prng, MOST_P);
-        int m = 1 + (int)sp_prng_below(&prng, MOST_M);
+        int p = 1 + prng_below(&prng, MOST_P);
+        int m = 1 + prng_below(&prng, MOST_M);
         pipeline s;
         pipeline_init(&s, p, m);
         draw_stages(&s, &prng, m, false, false);
@@ -316,15 +313,12 @@ TEST(folding)
     sp_prng prng = prng_seeded(23);
     for (int kinds = 1; kinds <= 3; kinds++) {
         sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 3, .chunks = 2};
-        sp_schedule_spec spec = {.kind = SP_SCHEDULE_INTERLEAVED};
         sp_packing packing;
         sp_plan plan;
         sp_step_costs costs;
-        outcome folded;
-        outcome unfolded;
+        outcome folded, unfolded;
         must_succeed(uniform_packing(&packing, layout.dp, 8, ERR));
-        must_succeed(sp_plan_init(&plan, &layout, &packing, ERR));
-        must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, ERR));
+        must_succeed(plan_by_schedule(&plan, &layout, &packing, SP_SCHEDULE_INTERLEAVED, ERR));
         random_costs(&prng, &layout, &packing, kinds, &costs);
         simulate(&plan, &costs, true, false, &folded);
         simulate(&plan, &costs, true, true, &unfolded);

@@ -52,8 +52,7 @@ static void demand_everywhere(const char *key, sp_status status, const char *rea
         for (int r = 0; r < f.layout.dp * f.layout.pp; r++) {
             const sp_stage_plan *stage = sp_plan_stage(&f.plan, r / 2, r % 2);
             for (size_t a = (size_t)r % 2; a < stage->count; a += 3) {
-                char name[32];
-                char place[FAILING_PLACE];
+                char name[32], place[FAILING_PLACE];
                 char text[2 * FAILING_PLACE];
                 sp_action_name(stage->actions[a], 1, name);
                 snprintf(place, sizeof place, "%s@%d.%d", name, r / 2, r % 2);
@@ -67,11 +66,8 @@ static void demand_everywhere(const char *key, sp_status status, const char *rea
 
 TEST_CALL(failing_action, demand_everywhere("fail", SP_ERR_INTERNAL, "it fails on demand"))
 TEST_CALL(exhausted_action, demand_everywhere("exhaust", SP_ERR_INFEASIBLE, "it finds no memory"))
-
-TEST(stalled_action)
-{
-    demand_everywhere("stall", SP_ERR_LIMIT, "waits for ever for its own end");
-}
+TEST_CALL(stalled_action,
+          demand_everywhere("stall", SP_ERR_LIMIT, "waits for ever for its own end"))
 
 // Before the first step the others cannot know: they wait as long as the request says.
 TEST(rank_that_never_comes)

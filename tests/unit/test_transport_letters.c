@@ -122,8 +122,7 @@ static void check_receiver(const sp_plan *plan, int dp, int from, int to, bool g
 {
     sp_i_exec_transfers letters;
     const sp_stage_plan *stage = sp_plan_stage(plan, dp, to);
-    size_t asked = 0;
-    size_t read = 0;
+    size_t asked = 0, read = 0;
     sp_depends depends;
     assert_int_equal(sp_depends_init(&depends, plan, NULL, NULL), SP_OK);
     assert_int_equal(sp_i_exec_transfers_make(&depends, dp, from, to, gradient, &letters, NULL),

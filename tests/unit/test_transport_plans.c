@@ -17,8 +17,7 @@ typedef struct execution {
     sp_model model;
     const sp_backend_option *options;
     size_t option_count;
-    int steps;
-    int plans;
+    int steps, plans;
     int64_t most_offloaded;
 } execution;
 
@@ -55,12 +54,11 @@ static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
 static void run_plan(execution *e, const char *parallel, const char *memory, const char *more)
 {
     const sp_evaluate_options options = {.observer = execute, .observer_context = e};
-    char text[RUN_TEXT] = "";
-    put_json(text,
-             "{'model': " PLANNED ", 'cluster': 'h800-8', 'parallel': %s, 'memory': {%s"
-             "'limit_gib': 10000}, 'workload': {'lengths': [90, 7, 12, 21, 3, 17, 110, 9, 24, 5], "
-             "'order': 'file', 'samples_per_batch': 10, 'context': 120}, %s}",
-             parallel, memory, more);
+    const char *text = json_text(
+        "{'model': " PLANNED ", 'cluster': 'h800-8', 'parallel': %s, 'memory': {%s"
+        "'limit_gib': 10000}, 'workload': {'lengths': [90, 7, 12, 21, 3, 17, 110, 9, 24, 5], "
+        "'order': 'file', 'samples_per_batch': 10, 'context': 120}, %s}",
+        parallel, memory, more);
     e->plans = 0;
     host_open(&e->device);
     run_good(text, &options, &e->run);
@@ -95,10 +93,7 @@ TEST(data_parallel)
     agree("{}", STRATEGY("packed"));
 }
 
-TEST(interleaved)
-{
-    agree("{'pp': 2, 'dp': 2, 'chunks_per_rank': 2}", SCHEDULE("interleaved"));
-}
+TEST_CALL(interleaved, agree("{'pp': 2, 'dp': 2, 'chunks_per_rank': 2}", SCHEDULE("interleaved")))
 
 TEST(zero_bubble)
 {
@@ -190,8 +185,7 @@ TEST(orders_of_their_own)
     static const sp_memory_options memory;
     const sp_model model = host_llama();
     const sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = DP, .chunks = 2, .zero = 1};
-    int64_t ids[SAMPLES];
-    int64_t tokens[SAMPLES];
+    int64_t ids[SAMPLES], tokens[SAMPLES];
     sp_prng prng = prng_seeded(51);
     host_device device;
     host_open(&device);

@@ -52,8 +52,7 @@ static void share_out(sp_prng *prng, int stages, int layers[MOST_STAGES])
 
 static int64_t rank_parameters(const sp_model *model, const sp_layout *layout, int rank)
 {
-    sp_stage stages[MOST_STAGES];
-    sp_stage held[MOST_STAGES];
+    sp_stage stages[MOST_STAGES], held[MOST_STAGES];
     sp_bytes bytes;
     must_succeed(sp_layout_stages(layout, model->layers, "test", stages, ERR));
     for (int c = 0; c < layout->chunks; c++) {
@@ -73,7 +72,7 @@ TEST(parameters_add_up)
         int layers[MOST_STAGES] = {11, 10, 10, 9};
         sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 1};
         if (round > 0) {
-            layout.pp = 2 + (int)sp_prng_below(&prng, 7);
+            layout.pp = 2 + prng_below(&prng, 7);
             layout.chunks = chunk_counts[round % 4];
             layout.placement = round % 4 == 1 ? SP_PLACE_V : SP_PLACE_LINEAR;
             share_out(&prng, sp_layout_vstages(&layout), layers);
@@ -292,9 +291,8 @@ TEST(steps_wait_for_the_slowest_stage)
     sp_prng prng = prng_seeded(42);
     for (int round = 0; round < 30; round++) {
         int layers[MOST_STAGES] = {11, 10, 10, 9};
-        int pp = round == 0 ? 4 : 2 + (int)sp_prng_below(&prng, 5);
-        char text[TEXT];
-        char shares[TEXT];
+        int pp = round == 0 ? 4 : 2 + prng_below(&prng, 5);
+        char text[TEXT], shares[TEXT];
         step s;
         if (round > 0) {
             share_out(&prng, pp, layers);
@@ -317,8 +315,7 @@ TEST(a_dominant_stage_sets_the_pace)
 {
     for (int slow = 0; slow < 4; slow++) {
         int layers[4] = {2, 2, 2, 2};
-        char text[TEXT];
-        char shares[TEXT];
+        char text[TEXT], shares[TEXT];
         step s;
         layers[slow] = 34;
         list(layers, 4, shares);
@@ -334,8 +331,7 @@ TEST(equal_shares_change_nothing)
 {
     static const char *const rest = "}, 'workload': {'uniform': 2048, 'samples_per_batch': 12}}";
     char text[TEXT];
-    step stated;
-    step implied;
+    step stated, implied;
     snprintf(text, sizeof text,
              "{'model': 'llama-13b', 'parallel': {'pp': 4, 'stage_layers': [10, 10, 10, 10]%s",
              rest);
@@ -355,8 +351,7 @@ TEST(memory_follows_the_layers)
     sp_prng prng = prng_seeded(43);
     for (int round = 0; round < 10; round++) {
         int layers[MOST_STAGES];
-        char text[TEXT];
-        char shares[TEXT];
+        char text[TEXT], shares[TEXT];
         step s;
         share_out(&prng, 6, layers);
         list(layers, 6, shares);
@@ -469,8 +464,7 @@ TEST(closed_memory_formulas_need_equal_shares)
     static const int even[] = {10, 10, 10, 10};
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 1, .stage_layers = uneven};
     const sp_planner_options options = {.order = SP_PLANNER_1F1B, .sequence_tokens = 4096};
-    sp_bytes bytes;
-    sp_bytes plain;
+    sp_bytes bytes, plain;
     must_fail(sp_planner_memory(&model, &layout, &options, "test", &bytes, ERR), SP_ERR_CONTENT,
               "test: parallel.stage_layers: memory.model \"slimpipe-planner\" knows "
               "equal shares of the layers alone");

@@ -1,12 +1,9 @@
 // The unfused attention: batched GEMMs over runs of equal segments, the traffic of the scores with
 // its growth, the softmax that a fused kernel does not serve, and the loss by bytes per logit.
-#include <math.h>
 
 #include "tests/support/flat_profile.h"
 #include "tests/support/initializers.h"
 #include "tests/support/pack_times.h"
-
-#include "sim/base/prng.h"
 
 #define TILE_MODEL                                                                              \
     "gemm_model={\"tflops\":273,\"half_rate_k\":64,\"fixed_us\":5,\"sms\":108,\"tiles\":[[128," \
@@ -25,11 +22,6 @@ static const sp_cluster one_node = {
 // more.
 static const double fused_bytes[2] = {9, 11};
 static const double unfused_more_bytes[2] = {24, 18};
-
-static void load(const char *const *overrides)
-{
-    must_succeed(flat_profile(overrides, &profile, ERR));
-}
 
 static pack_times_case case_of(int tp)
 {
@@ -56,7 +48,7 @@ static double batch_s(bool backward, double matrices, double l, double keys)
 // context, makes a run of its own.
 TEST(runs_of_equal_segments)
 {
-    load((const char *[]){TILE_MODEL, NULL});
+    flat_profile_load((const char *[]){TILE_MODEL, NULL}, &profile);
     pack_times_case of = case_of(2); // 8 heads on a rank
     const sp_slice slices[] = {{0, 0, 512, 512},    {1, 0, 512, 512}, {2, 0, 512, 512},
                                {3, 0, 300, 300},    {4, 0, 512, 512}, {5, 1000, 512, 512},
@@ -78,8 +70,7 @@ TEST(runs_of_equal_segments)
     assert_near(time.of[SP_PART_LAYER][SP_PASS_I].attention_s, expected[1], 1e-9, 1e-15);
     assert_true(time.of[SP_PART_LAYER][SP_PASS_W].attention_s == 0.0);
     // In one batch never slower than one by one, and never better than the whole rate.
-    sp_i_pack_time alone;
-    sp_i_pack_time together;
+    sp_i_pack_time alone, together;
     pack_times_of_samples(&of, 1, 700, &alone);
     pack_times_of_samples(&of, 5, 700, &together);
     double one_s = alone.of[SP_PART_LAYER][SP_PASS_F].attention_s;
@@ -92,7 +83,7 @@ TEST(runs_of_equal_segments)
 // Without a tile model the curve's rate, as one GEMM of all rows.
 TEST(flat_rate_counts_the_square)
 {
-    load((const char *[]){"memory.gb_per_s=1e12", NULL});
+    flat_profile_load((const char *[]){"memory.gb_per_s=1e12", NULL}, &profile);
     pack_times_case of = case_of(1);
     sp_i_pack_time time;
     pack_times_of_samples(&of, 3, 1000, &time);
@@ -107,7 +98,7 @@ static void added_by(const char *section, int count, int64_t tokens, double adde
 {
     sp_i_pack_time time[2];
     for (int i = 0; i < 2; i++) {
-        load((const char *[]){TILE_MODEL, i == 0 ? NULL : section, NULL});
+        flat_profile_load((const char *[]){TILE_MODEL, i == 0 ? NULL : section, NULL}, &profile);
         pack_times_case of = case_of(2);
         of.memory.stack.fused_softmax_limited = false;
         pack_times_of_samples(&of, count, tokens, &time[i]);
@@ -163,8 +154,7 @@ TEST(score_traffic_grows_to_its_cap)
 static void softmax_of(pack_times_case of, const sp_slice *slices, int count, double added_s[2],
                        double *share)
 {
-    sp_i_pack_time limited;
-    sp_i_pack_time served;
+    sp_i_pack_time limited, served;
     pack_times(&of, slices, count, 1, &limited);
     of.memory.stack.fused_softmax_limited = false;
     pack_times(&of, slices, count, 1, &served);
@@ -181,7 +171,7 @@ static void softmax_of(pack_times_case of, const sp_slice *slices, int count, do
 // keys are attended to.
 TEST(softmax_falls_back)
 {
-    load((const char *[]){TILE_MODEL, SCORES("\"traffic_factor\":2"), NULL});
+    flat_profile_load((const char *[]){TILE_MODEL, SCORES("\"traffic_factor\":2"), NULL}, &profile);
     const struct {
         int tp, count;
         int64_t tokens;
@@ -191,8 +181,7 @@ TEST(softmax_falls_back)
                  {4, 1, 2048, false}, {4, 1, 2049, true}, {8, 1, 2049, true}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_slice slices[4];
-        double added_s[2];
-        double share;
+        double added_s[2], share;
         for (int j = 0; j < cases[i].count; j++) {
             slices[j] = (sp_slice){j, 0, cases[i].tokens, cases[i].tokens};
         }
@@ -212,14 +201,13 @@ TEST(softmax_falls_back)
 // are not: two of three calls.
 TEST(share_counts_calls)
 {
-    load((const char *[]){TILE_MODEL, NULL});
+    flat_profile_load((const char *[]){TILE_MODEL, NULL}, &profile);
     const sp_slice slices[] = {{0, 0, 512, 512},
                                {1, 0, 512, 512},
                                {2, 0, 300, 300},
                                {3, 2000, 100, 100},
                                {4, 2000, 100, 100}};
-    double added_s[2];
-    double share;
+    double added_s[2], share;
     softmax_of(case_of(8), slices, 5, added_s, &share);
     assert_near(share, 2.0 / 3.0, 1e-9, 1e-15);
     double scores = 2 * (300.0 * 300 + 2 * 100.0 * 2100);
@@ -235,7 +223,8 @@ TEST(flash_has_no_scores)
 {
     sp_i_pack_time time[2];
     for (int i = 0; i < 2; i++) {
-        load((const char *[]){i == 0 ? NULL : SCORES("\"traffic_factor\":9"), NULL});
+        flat_profile_load((const char *[]){i == 0 ? NULL : SCORES("\"traffic_factor\":9"), NULL},
+                          &profile);
         pack_times_case of = case_of(8);
         of.memory.attention = SP_ATTENTION_FLASH;
         of.memory.stack.fused_softmax_limited = i == 1;
@@ -253,9 +242,12 @@ TEST(loss_by_bytes_per_logit)
 {
     sp_i_pack_time time[2];
     for (int i = 0; i < 2; i++) {
-        load((const char *[]){
-            i == 0 ? NULL : "loss={\"bytes_per_logit\":123,\"level\":\"fitted\",\"source\":\"s\"}",
-            NULL});
+        flat_profile_load(
+            (const char *[]){
+                i == 0 ? NULL
+                       : "loss={\"bytes_per_logit\":123,\"level\":\"fitted\",\"source\":\"s\"}",
+                NULL},
+            &profile);
         pack_times_case of = case_of(4);
         pack_times_of_samples(&of, 2, 1000, &time[i]);
         sp_profile_fini(&profile);

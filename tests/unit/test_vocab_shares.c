@@ -344,13 +344,12 @@ TEST(simulations_agree_with_the_longest_path)
         "'pp': 4, 'vocab_parallel': true}, 'memory': {'offload_ratio': 0.5}, 'strategy': {'kind': "
         "'slimpipe'}, 'schedule': {'slices': 4}"};
     for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++) {
-        char text[RUN_TEXT] = "";
         scenario_run r;
-        put_json(text,
-                 "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
-                 "'cluster': 'h800-8', 'workload': {'lengths': [64, 96, 16, 128, 80, 24, 112, 48], "
-                 "'context': 128, 'order': 'file', 'samples_per_batch': 8}, 'parallel': {%s}",
-                 plans[i]);
+        const char *text = json_text(
+            "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
+            "'cluster': 'h800-8', 'workload': {'lengths': [64, 96, 16, 128, 80, 24, 112, 48], "
+            "'context': 128, 'order': 'file', 'samples_per_batch': 8}, 'parallel': {%s}",
+            plans[i]);
         run_good(text, &run_verified, &r);
         run_fini(&r);
     }

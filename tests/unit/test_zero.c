@@ -23,9 +23,7 @@ static priced_case sharded(int zero, double nvlink_gb_per_s)
 // gradients. One micro-batch.
 TEST(volumes)
 {
-    priced_step plain;
-    priced_step two;
-    priced_step three;
+    priced_step plain, two, three;
     priced_case c = sharded(0, 1e-5);
     priced_step_run(&c, &plain);
     c.layout.zero = 2;
@@ -71,7 +69,7 @@ TEST(closed_form)
         // From hidden altogether to not at all.
         priced_case c = sharded(2 + round % 2, exp(8.0 * sp_prng_uniform(&prng)));
         bool gathers = c.layout.zero == 3;
-        int n = 1 + (int)sp_prng_below(&prng, 6);
+        int n = 1 + prng_below(&prng, 6);
         c.layout.pp = 3;
         c.layout.dp = 2;
         c.model.layers = 3 * n;
@@ -197,7 +195,7 @@ TEST(faster_computation_slows_no_step)
         c.layout.tp = degrees[sp_prng_below(&prng, 2)];
         c.layout.dp = degrees[sp_prng_below(&prng, 2)];
         c.layout.pp = degrees[sp_prng_below(&prng, 2)];
-        c.microbatches = 1 + (int)sp_prng_below(&prng, 3);
+        c.microbatches = 1 + prng_below(&prng, 3);
         c.tokens = 1024 * degrees[sp_prng_below(&prng, 4)];
         c.memory.recompute = (sp_recompute)sp_prng_below(&prng, SP_RECOMPUTE_MODES);
         int64_t before_ns = iteration_ns(&c);
@@ -217,8 +215,7 @@ TEST(faster_computation_slows_no_step)
 // Every rank holds a share of the states; two whole layers of ZeRO 3 pass through the workspace.
 TEST(memory_of_gathered_layers)
 {
-    priced_step one;
-    priced_step three;
+    priced_step one, three;
     priced_case c = sharded(1, 1.0);
     priced_step_run(&c, &one);
     c.layout.zero = 3;

@@ -119,6 +119,9 @@ sp_status sp_i_host_calibrate(int device, const sp_calibration_request *request,
     for (size_t i = 0; status == SP_OK && i < sizeof parts / sizeof parts[0]; i++) {
         status = parts[i](&c, err);
         status = status == SP_OK ? time_reference(&c, err) : status;
+        if (status == SP_OK && request->part != NULL) {
+            request->part(request->part_context, c.document);
+        }
     }
     status = status == SP_OK ? write_reference(&c, err) : status;
     if (status != SP_OK) {

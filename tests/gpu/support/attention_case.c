@@ -32,6 +32,14 @@ void case_slice(attention_case *c, int32_t sample, int64_t begin, int64_t tokens
     SP_ASSERT(sp_pack_list_add(&c->packing.forward, slice, false));
 }
 
+void case_pack_of(attention_case *c, const int64_t slices[][4], size_t count)
+{
+    case_pack(c);
+    for (size_t i = 0; i < count; i++) {
+        case_slice(c, (int32_t)slices[i][0], slices[i][1], slices[i][2], slices[i][3]);
+    }
+}
+
 // ---- what is expected ----
 
 // Keys and values of a slice's sample up to its end, or its own part of their gradients back.

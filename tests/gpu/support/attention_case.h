@@ -36,6 +36,12 @@ void case_pack(attention_case *c);
 // Of the last pack; slices of a sample in the order of their positions, packs in any.
 void case_slice(attention_case *c, int32_t sample, int64_t begin, int64_t tokens, int64_t padding);
 
+// A pack with all of its slices: {sample, begin, tokens, padding}, ...
+#define CASE_PACK(c, ...)                              \
+    case_pack_of(c, (const int64_t[][4]){__VA_ARGS__}, \
+                 sizeof((const int64_t[][4]){__VA_ARGS__}) / sizeof(int64_t[4]))
+void case_pack_of(attention_case *c, const int64_t slices[][4], size_t count);
+
 // Draws all numbers and computes what is expected.
 void case_fill(attention_case *c, uint64_t seed);
 // Forward and backward of every pack on every rank; the first failure.

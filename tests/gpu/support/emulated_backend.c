@@ -36,21 +36,21 @@ static sp_status execute(int device, const sp_run_request *request, sp_measured_
     return sp_i_cuda_execute_with(&api, &cublas, device, request, steps, state, err);
 }
 
-static const sp_backend_ops ops = {.abi = SP_BACKEND_ABI,
-                                   .size = sizeof(sp_backend_ops),
-                                   .types = SP_BACKEND_TYPES,
-                                   .name = "cuda",
-                                   .description = "emulated",
-                                   .options = sp_i_cuda_option_list,
-                                   .device_count = device_count,
-                                   .device_info = device_info,
-                                   .execute = execute,
-                                   .free_state = sp_i_cuda_free_state,
-                                   .check = sp_i_cuda_check_request,
-                                   .tensor_count = sp_i_cuda_tensor_count,
-                                   .tensor_info = sp_i_cuda_tensor_info,
-                                   .tensor_read = sp_i_cuda_tensor_read,
-                                   .stack = "cuda"};
+const sp_backend_ops emulated_backend_ops = {.abi = SP_BACKEND_ABI,
+                                             .size = sizeof(sp_backend_ops),
+                                             .types = SP_BACKEND_TYPES,
+                                             .name = "cuda",
+                                             .description = "emulated",
+                                             .options = sp_i_cuda_option_list,
+                                             .device_count = device_count,
+                                             .device_info = device_info,
+                                             .execute = execute,
+                                             .free_state = sp_i_cuda_free_state,
+                                             .check = sp_i_cuda_check_request,
+                                             .tensor_count = sp_i_cuda_tensor_count,
+                                             .tensor_info = sp_i_cuda_tensor_info,
+                                             .tensor_read = sp_i_cuda_tensor_read,
+                                             .stack = "cuda"};
 
 bool emulated_kernels_skip(cudaStream_t stream, void (*run)(void *), void *launch,
                            void (*drop)(void *))
@@ -61,18 +61,23 @@ bool emulated_kernels_skip(cudaStream_t stream, void (*run)(void *), void *launc
     return true;
 }
 
+void emulated_backend_memory(size_t bytes)
+{
+    fake.free_bytes = (size_t)SP_I_CUDA_RESERVE + bytes;
+}
+
 sp_backend *emulated_backend_new(void)
 {
     sp_backend *backend;
     fake_cuda_reset(&api);
     computing_cublas_reset(&cublas);
-    fake.free_bytes = (size_t)SP_I_CUDA_RESERVE + MEMORY;
+    emulated_backend_memory(MEMORY);
     fake.tick_ns = 1000;
-    assert_int_equal(sp_i_backend_new(&ops, "test", &backend, NULL), SP_OK);
+    assert_int_equal(sp_i_backend_new(&emulated_backend_ops, "test", &backend, NULL), SP_OK);
     return backend;
 }
 
-static void nothing_lives(void)
+void emulated_nothing_lives(void)
 {
     assert_int_equal(fake.live_blocks, 0);
     assert_int_equal(fake.live_events, 0);
@@ -85,7 +90,7 @@ void emulated_backend_free(sp_backend *backend)
 {
     sp_i_backend_free(backend);
     sp_emulated_takes = NULL;
-    nothing_lives();
+    emulated_nothing_lives();
 }
 
 sp_runtime *emulated_machine_new(int ranks, bool partitioned, int64_t memory_bytes)
@@ -104,5 +109,5 @@ sp_runtime *emulated_machine_new(int ranks, bool partitioned, int64_t memory_byt
 void emulated_machine_free(sp_runtime *machine)
 {
     sp_i_cuda_machine_free(machine);
-    nothing_lives();
+    emulated_nothing_lives();
 }

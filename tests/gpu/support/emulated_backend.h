@@ -5,14 +5,20 @@
 
 #include <cuda_runtime_api.h>
 
+#include "backends/api/backend_private.h"
 #include "backends/api/device.h"
 #include "backends/api/device_runtime.h"
 
 // Its device has memory far beyond what models of tests take, and a clock that goes on by a
 // microsecond with every event that is recorded.
 sp_backend *emulated_backend_new(void);
+// So many bytes instead, for many runs of small models: AddressSanitizer marks all of them in every
+// run, which takes it longer than the run.
+void emulated_backend_memory(size_t bytes);
 // Fails the test case where anything of CUDA is still alive.
 void emulated_backend_free(sp_backend *backend);
+void emulated_nothing_lives(void);
+extern const sp_backend_ops emulated_backend_ops;
 
 // A GPU as a machine on fresh fakes, whose first rank the calling thread enters. The end fails the
 // test case as that of the backend does.

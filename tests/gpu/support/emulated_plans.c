@@ -1,7 +1,5 @@
 #include "tests/gpu/support/emulated_plans.h"
 
-#include <math.h>
-
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/support/execution_rules.h"
 #include "tests/support/host_run.h"
@@ -58,8 +56,7 @@ static void must_hold_alike(const sp_rank_memory *a, const sp_rank_memory *b)
                      (long long)a->peak.of[k], (long long)b->peak.of[k]);
         }
     }
-    size_t i = 0;
-    size_t j = 0;
+    size_t i = 0, j = 0;
     while (i < a->point_count && j < b->point_count) {
         assert_memory_equal(&a->points[i].bytes, &b->points[j].bytes, sizeof a->points[i].bytes);
         i = next_change(a, i);

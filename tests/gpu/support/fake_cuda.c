@@ -317,8 +317,7 @@ static cudaError_t event_between(float *ms, cudaEvent_t start, cudaEvent_t end)
     if (is_captured(start) || is_captured(end)) {
         return fake_graph_refuse(cudaErrorCapturedEvent);
     }
-    recorded from;
-    recorded to;
+    recorded from, to;
     memcpy(&from, start, sizeof from);
     memcpy(&to, end, sizeof to);
     *ms = (float)((double)(to.clock_ns - from.clock_ns) / 1e6);

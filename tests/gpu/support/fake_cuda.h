@@ -29,8 +29,7 @@ typedef struct fake_cuda {
     unsigned groups_less; // fewer groups than a split should give
     int64_t tick_ns;      // that the clock goes on with every record of an event
     // ---- kept by the fake ----
-    int live_blocks, live_streams, live_events, live_contexts;
-    int splits;
+    int live_blocks, live_streams, live_events, live_contexts, splits;
     int calls; // of `fail`
     bool cleared;
     int records;      // of events

@@ -19,8 +19,7 @@ typedef struct node {
 // As many graphs as captures: an instantiated one is the same.
 typedef struct graph {
     node *nodes;
-    int count, capacity;
-    int owners;
+    int count, capacity, owners;
 } graph;
 
 typedef struct held {

@@ -92,8 +92,7 @@ static ncclResult_t split(ncclComm_t of, int color, int key, ncclComm_t *made, n
 {
     SP_ASSERT(config == NULL && (color == 0 || color == NCCL_SPLIT_NOCOLOR));
     int own[2] = {color, key};
-    int rank = 0;
-    int size = 0;
+    int rank = 0, size = 0;
     of->splits++;
     atomic_fetch_add(&nccl.splits, of->rank == 0);
     for (int i = 0; i < of->size; i++) {

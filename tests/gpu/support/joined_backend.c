@@ -1,12 +1,11 @@
 #include "tests/gpu/support/joined_backend.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 
 #include "backends/api/backend_private.h"
 #include "backends/cuda/execute.h"
 #include "backends/executor/run.h"
-#include "tests/gpu/support/computing_cublas.h"
+#include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/gpu/support/fake_nccl.h"
 #include "tests/gpu/support/forked_ranks.h"
@@ -32,22 +31,6 @@ typedef struct table {
 
 joined_change joined_backend_change;
 int joined_backend_absent = -1;
-
-static sp_status device_count(int *count, sp_error *err)
-{
-    (void)err;
-    *count = 1;
-    return SP_OK;
-}
-
-static sp_status device_info(int device, sp_device_info *info, sp_error *err)
-{
-    (void)device;
-    (void)err;
-    *info =
-        (sp_device_info){.name = "emulated", .capabilities = SP_I_EXEC_CAPABILITIES | SP_CAN(BF16)};
-    return SP_OK;
-}
 
 // ---- threads ----
 
@@ -229,25 +212,17 @@ static sp_status tensor_read(void *state, size_t index, double *values, sp_error
     return status;
 }
 
-static const sp_backend_ops ops = {.abi = SP_BACKEND_ABI,
-                                   .size = sizeof(sp_backend_ops),
-                                   .types = SP_BACKEND_TYPES,
-                                   .name = "cuda",
-                                   .description = "emulated, a GPU for each rank",
-                                   .options = sp_i_cuda_option_list,
-                                   .device_count = device_count,
-                                   .device_info = device_info,
-                                   .execute = execute,
-                                   .free_state = free_state,
-                                   .check = sp_i_cuda_check_request,
-                                   .tensor_count = tensor_count,
-                                   .tensor_info = tensor_info,
-                                   .tensor_read = tensor_read,
-                                   .stack = "cuda"};
-
 sp_backend *joined_backend_new(void)
 {
+    static sp_backend_ops ops;
     sp_backend *backend;
+    ops = emulated_backend_ops;
+    ops.description = "emulated, a GPU for each rank";
+    ops.execute = execute;
+    ops.free_state = free_state;
+    ops.tensor_count = tensor_count;
+    ops.tensor_info = tensor_info;
+    ops.tensor_read = tensor_read;
     joined_reset();
     joined_backend_change = NULL;
     joined_backend_absent = -1;
@@ -259,9 +234,6 @@ void joined_backend_free(sp_backend *backend)
 {
     sp_i_backend_free(backend);
     assert_int_equal(atomic_load(&nccl.live), 0);
-    assert_int_equal(fake.live_blocks, 0);
-    assert_int_equal(fake.live_events, 0);
-    assert_int_equal(fake.live_streams, 0);
-    assert_int_equal(computing.live, 0);
+    emulated_nothing_lives();
     assert_int_equal(streamed_nccl_unequal(), 0);
 }

@@ -1,11 +1,7 @@
 #include "tests/gpu/support/ops_tensor.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 #include "kernels/bf16.h"
 #include "kernels/kernels.h"
-#include "sim/base/prng.h"
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/support/test_main.h"
 

@@ -2,13 +2,7 @@
 
 #include <cstdint>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define SP_EMULATED_ASAN
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SP_EMULATED_ASAN
-#endif
-#endif
+// Defined where the kernels are built with AddressSanitizer.
 #ifdef SP_EMULATED_ASAN
 #include <sanitizer/common_interface_defs.h>
 #endif

@@ -1,0 +1,224 @@
+// SlimPack against every lossless strategy on the same layout, with any schedule and budget: rivals
+// [SCENARIOS SEED]. Inputs on which it once lost, then random models, layouts (pp 1 to 16, cp 1 to
+// 8), lengths and batches of 4 to 8192 samples. Prints those on which the better of slimpack and
+// slimpack-zb is slower than a rival or does not fit where one does, and a summary.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sim/base/prng.h"
+#include "solver/evaluate/evaluate.h"
+#include "tests/bench/bench.h"
+
+enum { TEXT = 1024, RIVALS = 128 };
+
+typedef struct rival {
+    char settings[6][48];
+    int count;
+} rival;
+
+static rival rivals[RIVALS];
+static int rival_count;
+
+static void add(const char *strategy, const char *schedule, int chunks, const char *budget,
+                int tokens)
+{
+    rival *r = &rivals[rival_count++];
+    snprintf(r->settings[r->count++], sizeof r->settings[0], "strategy.kind=%s", strategy);
+    if (schedule != NULL) {
+        snprintf(r->settings[r->count++], sizeof r->settings[0], "schedule.kind=%s", schedule);
+    }
+    if (chunks > 0) {
+        snprintf(r->settings[r->count++], sizeof r->settings[0], "parallel.chunks_per_rank=%d",
+                 chunks);
+    }
+    if (budget != NULL) {
+        snprintf(r->settings[r->count++], sizeof r->settings[0], "%s=%d", budget, tokens);
+    }
+}
+
+static void list_rivals(void)
+{
+    static const char *const rows[] = {"packed",   "packed-tuned", "ffd",
+                                       "dynapipe", "hybrid-cp",    "bytescale"};
+    static const struct {
+        const char *kind;
+        int chunks;
+    } schedules[] = {{"1f1b", 0},        {"zb-h1", 0},       {"zb-v", 2},
+                     {"interleaved", 2}, {"interleaved", 4}, {"interleaved", 5}};
+    for (size_t s = 0; s < sizeof schedules / sizeof schedules[0]; s++) {
+        for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
+            add(rows[k], schedules[s].kind, schedules[s].chunks, NULL, 0);
+        }
+    }
+    for (int tokens = 2048; tokens <= 131072; tokens *= 2) {
+        add("hybrid-cp", "1f1b", 0, "strategy.rank_tokens", tokens);
+        add("hybrid-cp", "zb-h1", 0, "strategy.rank_tokens", tokens);
+        add("bytescale", "1f1b", 0, "strategy.rank_tokens", tokens);
+        add("bytescale", "zb-h1", 0, "strategy.rank_tokens", tokens);
+        add("chunkflow", NULL, 0, "strategy.chunk_tokens", tokens);
+    }
+    for (int slices = 1; slices <= 16; slices *= 2) {
+        add("slimpipe", NULL, 0, "schedule.slices", slices);
+        add("slimpipe", NULL, 5, "schedule.slices", slices);
+    }
+}
+
+// In ms; infinite where there is no plan or none that fits.
+static double step_ms(const json_t *root, const char *const *settings, int count)
+{
+    sp_error err = {0};
+    sp_scenario scenario;
+    sp_batches batches = {0};
+    sp_result result = {0};
+    const sp_evaluate_options options = {.threads = (int)sysconf(_SC_NPROCESSORS_ONLN),
+                                         .no_bounds = true};
+    double ms = HUGE_VAL;
+    json_t *own = json_deep_copy(root); // which takes the settings
+    sp_status status =
+        sp_scenario_from_json(own, "rivals", settings, (size_t)count, &scenario, &err);
+    json_decref(own);
+    if (status != SP_OK) {
+        return ms; // a layout that cannot be cut so
+    }
+    status = sp_evaluate_batches(&scenario, &batches, &err);
+    if (status == SP_OK) {
+        status = sp_evaluate(&scenario, &batches, &options, &result, &err);
+    }
+    if (status == SP_OK && !sp_result_is_oom(&result) && result.lossless) {
+        ms = sp_result_iteration_ms(&result);
+    }
+    sp_result_fini(&result);
+    sp_batches_fini(&batches);
+    sp_scenario_fini(&scenario);
+    return ms;
+}
+
+// "Once lost": few samples, one long one, large context parallelism.
+static const char *const once_lost[] = {
+    "'tp': 8, 'pp': 8}, 'workload': {'order': 'file', 'lengths': [4096, 4096, 4096, 4096, 4096, "
+    "4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096]}",
+    "'tp': 8, 'pp': 8}, 'workload': {'order': 'file', 'lengths': [200000, 1000, 64000, 3000, 8000, "
+    "512, 32000, 100]}",
+    "'tp': 8, 'pp': 2, 'dp': 4}, 'workload': {'lengths': [262144]}",
+    "'tp': 4, 'cp': 8, 'pp': 2, 'dp': 2}, 'workload': {'lengths': 'wikipedia', 'context': 262144, "
+    "'samples_per_batch': 512, 'seed': 1}",
+    "'tp': 8, 'pp': 8}, 'workload': {'order': 'file', 'lengths': [65536, 65536, 65536, 65536, "
+    "65536, 65536, 65536, 65536]}"};
+
+enum { ONCE_LOST = sizeof once_lost / sizeof once_lost[0] };
+
+static int drawn(sp_prng *prng, const int *values, int count)
+{
+    return values[sp_prng_below(prng, (uint64_t)count)];
+}
+
+static void draw(sp_prng *prng, char text[TEXT])
+{
+    static const struct {
+        const char *name;
+        int layers;
+    } models[] = {{"llama-7b", 32}, {"llama-13b", 40}, {"llama-3-8b", 32}, {"llama-70b", 80}};
+    static const char *const lengths[] = {"wikipedia", "prolong", "longmix"};
+    static const char *const recompute[] = {"none", "attention", "full"};
+    static const int pps[] = {1, 1, 2, 4, 8, 16};
+    static const int cps[] = {1, 1, 2, 4, 8};
+    static const int degrees[] = {1, 2, 4, 8, 16};
+    static const int contexts[] = {8192, 32768, 65536, 131072, 262144};
+    size_t model = 0;
+    int tp = 1, cp = 1, pp = 1, dp = 1;
+    do {
+        model = sp_prng_below(prng, 4);
+        pp = drawn(prng, pps, 6);
+        cp = drawn(prng, cps, 5);
+        tp = drawn(prng, degrees, 4);
+        dp = drawn(prng, degrees, 5);
+    } while (models[model].layers % pp != 0 || tp * cp * pp * dp > 256 || tp * cp * pp * dp % 8);
+    snprintf(text, TEXT,
+             "{'model': '%s', 'cluster': '%s-8', 'stack': '%s', 'memory': {'recompute': '%s'}, "
+             "'parallel': {'tp': %d, 'cp': %d, 'pp': %d, 'dp': %d}, 'workload': {'lengths': '%s', "
+             "'context': %d, 'over_length': 'truncate', 'samples_per_batch': %d, 'seed': %d}}",
+             models[model].name, sp_prng_below(prng, 2) == 0 ? "h800" : "h100",
+             sp_prng_below(prng, 2) == 0 ? "ours" : "megatron-core-2025",
+             recompute[sp_prng_below(prng, 3)], tp, cp, pp, dp, lengths[sp_prng_below(prng, 3)],
+             drawn(prng, contexts, 5), (int)exp2(2.0 + 11.0 * sp_prng_uniform(prng)),
+             1 + (int)sp_prng_below(prng, 99));
+}
+
+typedef struct summary {
+    int compared, alone, slower, much_slower, no_room;
+    double log_gain, worst;
+} summary;
+
+static void compare(const char *text, summary *all)
+{
+    static const char *const ours[][1] = {{"strategy.kind=slimpack"},
+                                          {"strategy.kind=slimpack-zb"}};
+    json_error_t at;
+    json_t *root = json_loads(text, 0, &at);
+    double own = HUGE_VAL;
+    double best = HUGE_VAL;
+    int by = 0;
+    for (int i = 0; i < 2; i++) {
+        own = fmin(own, step_ms(root, ours[i], 1));
+    }
+    for (int i = 0; i < rival_count; i++) {
+        const char *settings[6];
+        for (int s = 0; s < rivals[i].count; s++) {
+            settings[s] = rivals[i].settings[s];
+        }
+        double ms = step_ms(root, settings, rivals[i].count);
+        by = ms < best ? i : by;
+        best = fmin(best, ms);
+    }
+    json_decref(root);
+    all->compared += isfinite(own) && isfinite(best);
+    all->alone += isfinite(own) && !isfinite(best);
+    all->no_room += !isfinite(own) && isfinite(best);
+    if (isfinite(own) && isfinite(best)) {
+        all->log_gain += log(best / own);
+        all->worst = fmax(all->worst, own / best);
+        all->slower += own > best;
+        all->much_slower += own > 1.01 * best;
+    }
+    if (own > 1.0001 * best) {
+        printf("%.4f  %.3f ms, %.3f by", own / best, own, best);
+        for (int s = 0; s < rivals[by].count; s++) {
+            printf(" %s", rivals[by].settings[s]);
+        }
+        printf(": %s\n", text);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    int scenarios = argc > 1 ? atoi(argv[1]) : 100;
+    sp_prng prng;
+    summary all = {0};
+    char text[TEXT];
+    sp_prng_seed(&prng, argc > 2 ? (uint64_t)atoll(argv[2]) : 1);
+    list_rivals();
+    for (int i = 0; i < ONCE_LOST + scenarios; i++) {
+        if (i < ONCE_LOST) {
+            snprintf(text, sizeof text,
+                     "{'model': 'llama-13b', 'cluster': 'h800-8', 'parallel': {%s}", once_lost[i]);
+        } else {
+            draw(&prng, text);
+        }
+        for (char *c = text; *c != '\0'; c++) {
+            *c = *c == '\'' ? '"' : *c;
+        }
+        compare(text, &all);
+    }
+    printf("scenarios                            %6d\n", ONCE_LOST + scenarios);
+    printf("a rival and SlimPack fit             %6d\n", all.compared);
+    printf("only SlimPack fits                   %6d\n", all.alone);
+    printf("only a rival fits                    %6d\n", all.no_room);
+    printf("SlimPack slower                      %6d\n", all.slower);
+    printf("by more than 1 %%                     %6d\n", all.much_slower);
+    printf("slowest, of the best rival's time    %8.3f\n", all.worst);
+    printf("mean gain (geometric)                %8.3f\n", exp(all.log_gain / all.compared));
+    return 0;
+}
