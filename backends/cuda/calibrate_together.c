@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "backends/cuda/joined.h"
-#include "backends/cuda/nccl_bytes.h"
 #include "sim/base/alloc.h"
 
 enum {

@@ -8,7 +8,6 @@
 #include "backends/cuda/device/machine.h"
 #include "backends/cuda/joined.h"
 #include "backends/cuda/nccl_transport.h"
-#include "backends/cuda/request_option.h"
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
 

@@ -4,11 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cuda/request_option.h"
-
 enum { TIMEOUT_MS = 600000, NS_PER_MS = 1000000, SPARE_MIB = 2048, MOST_MIB = 1 << 20 };
 
 // ---- options ----
+
+const char *sp_i_cuda_option(const sp_run_request *request, const char *key)
+{
+    for (size_t o = 0; o < request->option_count; o++) {
+        if (strcmp(request->options[o].key, key) == 0) {
+            return request->options[o].value;
+        }
+    }
+    return NULL;
+}
 
 sp_status sp_i_cuda_joining_read(const sp_run_request *request, sp_i_cuda_joining *joining,
                                  sp_error *err)

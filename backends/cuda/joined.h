@@ -11,6 +11,9 @@
 
 struct sp_i_nccl_api;
 
+// The value of the request's first option of this name; NULL where there is none.
+const char *sp_i_cuda_option(const sp_run_request *request, const char *key);
+
 // What a request asks for by the options "transport" and "nccl_mib".
 typedef enum sp_i_cuda_ranks { SP_I_CUDA_AUTO, SP_I_CUDA_THREADS, SP_I_CUDA_NCCL } sp_i_cuda_ranks;
 typedef struct sp_i_cuda_joining {

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "backends/api/device_runtime.h"
+#include "backends/comm/transport.h"
 #include "backends/cuda/device/device.h"
 #include "backends/cuda/rendezvous.h"
 
@@ -95,6 +95,14 @@ sp_status sp_i_nccl_receive(sp_i_nccl *n, int group, sp_element element, void *t
 // Calls between begin and end are put down together, at the end; pairs may stand in pairs.
 sp_status sp_i_nccl_batch_begin(sp_i_nccl *n, sp_error *err);
 sp_status sp_i_nccl_batch_end(sp_i_nccl *n, sp_error *err);
+
+// ---- plain memory ----
+
+// mine [bytes], of any size at each rank: parts [ranks], what each gave, which the caller frees
+// with sp_i_free; zeroed where it fails. Every rank calls it; returns when the stream is done with
+// it. Takes up to 32 MiB of the device for as long as it lasts.
+sp_status sp_i_nccl_exchange_bytes(sp_i_nccl *n, const void *mine, size_t bytes,
+                                   sp_transport_part *parts, cudaStream_t stream, sp_error *err);
 
 // ---- failure ----
 

@@ -1,5 +1,4 @@
-#include "backends/cuda/nccl_bytes.h"
-
+// Plain memory of all ranks of a world at all of them.
 #include <string.h>
 
 #include "backends/cuda/nccl_world.h"

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "backends/cuda/device/rank.h"
-#include "backends/cuda/nccl_bytes.h"
 #include "backends/cuda/nccl_messages.h"
 #include "sim/base/alloc.h"
 

@@ -1,6 +1,6 @@
 // How the processes of a run find each other before NCCL connects them, and how the others learn
 // that one has failed: by MPI where it started them, else by files in a folder that all see. What
-// ranks tell each other once NCCL is there goes by NCCL (nccl_bytes.h).
+// ranks tell each other once NCCL is there goes by NCCL (nccl.h).
 //
 // Every rank makes the same calls in the same order, from one thread at a time. Every wait ends:
 // after the timeout with a message that names the ranks that are missing, sooner where one has died

@@ -7,7 +7,6 @@
 
 #include "backends/cuda/calibrate_together.h"
 #include "backends/cuda/device/device.h"
-#include "backends/cuda/nccl_bytes.h"
 #include "sim/base/alloc.h"
 #include "tests/gpu/gpu_test.h"
 

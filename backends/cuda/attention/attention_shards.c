@@ -2,11 +2,6 @@
 #include "backends/cuda/attention/attention_pass.h"
 #include "sim/base/alloc.h"
 
-static int64_t width_of(const sp_i_cuda_pass *pass)
-{
-    return pass->shape.kv_stride;
-}
-
 static int group_of(const sp_i_cuda_pass *pass, const sp_i_cuda_turns *turns,
                     const sp_i_cuda_group *group)
 {
@@ -31,7 +26,7 @@ bool sp_i_cuda_gather(const sp_i_cuda_pass *pass, const sp_i_cuda_turns *turns,
 {
     sp_i_exec_links *links = pass->l->stage->links;
     const sp_i_exec_slice *slice = slice_of(pass->l, seen->slice);
-    int64_t count = slice->computed * width_of(pass);
+    int64_t count = slice->computed * pass->shape.kv_stride;
     sp_bf16 *kv = sp_i_cuda_pass_take(pass, count, (int64_t)sizeof *kv);
     seen->kv = kv;
     seen->dkv =
@@ -51,7 +46,7 @@ bool sp_i_cuda_gather(const sp_i_cuda_pass *pass, const sp_i_cuda_turns *turns,
     links->status =
         sp_comm_all_gather_rows(links->me, group_of(pass, turns, group), SP_REAL_ELEMENT,
                                 *sp_i_exec_kv(pass->l->stage, seen->slice, pass->l->index), kv,
-                                rows, width_of(pass), &links->err);
+                                rows, pass->shape.kv_stride, &links->err);
     sp_i_free(rows);
     return links->status == SP_OK;
 }
@@ -70,13 +65,13 @@ bool sp_i_cuda_scatter(const sp_i_cuda_pass *pass, const sp_i_cuda_turns *turns,
     if (rows == NULL) {
         return sp_i_cuda_pass_no_memory(pass);
     }
-    float *own = seen->dkv + before * width_of(pass);
-    links->status =
-        sp_comm_reduce_scatter_rows(links->me, group_of(pass, turns, group), SP_EXACT_ELEMENT,
-                                    SP_COMM_SUM, seen->dkv, own, rows, width_of(pass), &links->err);
+    float *own = seen->dkv + before * pass->shape.kv_stride;
+    links->status = sp_comm_reduce_scatter_rows(links->me, group_of(pass, turns, group),
+                                                SP_EXACT_ELEMENT, SP_COMM_SUM, seen->dkv, own, rows,
+                                                pass->shape.kv_stride, &links->err);
     sp_i_free(rows);
     if (links->status == SP_OK) {
-        SP_OP(add_exact)(slice->rows * width_of(pass), own, sum);
+        SP_OP(add_exact)(slice->rows * pass->shape.kv_stride, own, sum);
     }
     return links->status == SP_OK;
 }

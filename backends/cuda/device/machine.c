@@ -11,11 +11,6 @@ static sp_status take_memory(sp_i_cuda_machine *m, int64_t bytes, int64_t spare_
 static sp_status make_lanes(sp_i_cuda_machine *m, const sp_i_cublas_api *cublas, bool cudnn,
                             sp_error *err);
 
-static sp_i_cuda_machine *of(sp_runtime *machine)
-{
-    return (sp_i_cuda_machine *)(void *)machine;
-}
-
 sp_status sp_i_cuda_machine_new(const sp_i_cuda_device *device, const sp_i_cublas_api *cublas,
                                 const sp_i_cuda_machine_options *options, sp_runtime **made,
                                 sp_error *err)
@@ -59,7 +54,7 @@ void sp_i_cuda_machine_free(sp_runtime *machine)
     if (machine == NULL) {
         return;
     }
-    sp_i_cuda_machine *m = of(machine);
+    sp_i_cuda_machine *m = sp_i_cuda_machine_of(machine);
     const sp_i_cuda_api *api = m->device.api;
     sp_i_cuda_machine_drop_graph(m);
     for (int i = 0; m->lane != NULL && i < m->lanes; i++) {
@@ -167,7 +162,7 @@ bool sp_i_cuda_machine_has_cudnn(const sp_runtime *machine, const char **reason)
 
 static void enter(sp_runtime *machine, int rank)
 {
-    sp_i_cuda_machine *m = of(machine);
+    sp_i_cuda_machine *m = sp_i_cuda_machine_of(machine);
     SP_ASSERT(rank >= 0 && rank < m->ranks);
     sp_i_cuda_rank *entered = &m->rank[rank];
     sp_i_cuda_rank_enter(entered);
@@ -179,7 +174,7 @@ static sp_status settle(sp_runtime *machine, sp_error *err)
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     // What was put down before something went wrong runs to its end all the same. What a capture
     // keeps does not run yet.
-    if (!of(machine)->capturing) {
+    if (!sp_i_cuda_machine_of(machine)->capturing) {
         cudaError_t code = rank->device.api->StreamSynchronize(rank->stream);
         if (rank->status == SP_OK) {
             sp_i_cuda_note(rank, (int)code, "cudaStreamSynchronize", __FILE__, __LINE__);

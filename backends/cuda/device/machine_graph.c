@@ -4,14 +4,9 @@
 // passes where the event still has the record of the step before.
 #include "backends/cuda/device/machine_state.h"
 
-static sp_i_cuda_machine *of(sp_runtime *machine)
-{
-    return (sp_i_cuda_machine *)(void *)machine;
-}
-
 void sp_i_cuda_machine_rehearse(sp_runtime *machine)
 {
-    sp_i_cuda_machine *m = of(machine);
+    sp_i_cuda_machine *m = sp_i_cuda_machine_of(machine);
     for (int i = 0; i < m->lanes; i++) {
         m->lane[i].kept.counted = 0;
     }
@@ -61,7 +56,7 @@ static void pass_points(sp_i_cuda_machine *m)
 // The mode is relaxed because ranks' threads put work down, and another one ends the capture.
 sp_status sp_i_cuda_machine_capture_begin(sp_runtime *machine, sp_error *err)
 {
-    sp_i_cuda_machine *m = of(machine);
+    sp_i_cuda_machine *m = sp_i_cuda_machine_of(machine);
     SP_ASSERT(!m->capturing && m->graph == NULL);
     sp_status status = prepare(m, err);
     if (status == SP_OK) {
@@ -81,7 +76,7 @@ sp_status sp_i_cuda_machine_capture_begin(sp_runtime *machine, sp_error *err)
 
 sp_status sp_i_cuda_machine_capture_end(sp_runtime *machine, bool keep, sp_error *err)
 {
-    sp_i_cuda_machine *m = of(machine);
+    sp_i_cuda_machine *m = sp_i_cuda_machine_of(machine);
     SP_ASSERT(m->capturing);
     cudaGraph_t graph = NULL;
     sp_status status = keep ? join_streams(m, err) : SP_OK;
@@ -107,7 +102,7 @@ sp_status sp_i_cuda_machine_capture_end(sp_runtime *machine, bool keep, sp_error
 
 sp_status sp_i_cuda_machine_replay(sp_runtime *machine, sp_error *err)
 {
-    sp_i_cuda_machine *m = of(machine);
+    sp_i_cuda_machine *m = sp_i_cuda_machine_of(machine);
     SP_ASSERT(m->graph != NULL);
     for (int i = 0; i < m->lanes; i++) {
         sp_i_cuda_kept_refill(&m->lane[i].kept);

@@ -2,16 +2,11 @@
 #include "backends/cuda/device/machine_state.h"
 #include "kernels/cuda_kernels.h"
 
-static sp_i_cuda_machine *of(sp_runtime *machine)
-{
-    return (sp_i_cuda_machine *)(void *)machine;
-}
-
 // ---- memory ----
 
 void *sp_i_cuda_machine_allocate(sp_runtime *machine, int64_t bytes)
 {
-    sp_i_cuda_machine *m = of(machine);
+    sp_i_cuda_machine *m = sp_i_cuda_machine_of(machine);
     (void)pthread_mutex_lock(&m->lock);
     void *memory = sp_i_cuda_arena_take(m->arena, bytes);
     (void)pthread_mutex_unlock(&m->lock);
@@ -20,7 +15,7 @@ void *sp_i_cuda_machine_allocate(sp_runtime *machine, int64_t bytes)
 
 void sp_i_cuda_machine_release(sp_runtime *machine, void *memory)
 {
-    sp_i_cuda_machine *m = of(machine);
+    sp_i_cuda_machine *m = sp_i_cuda_machine_of(machine);
     (void)pthread_mutex_lock(&m->lock);
     sp_i_cuda_arena_give(m->arena, memory);
     (void)pthread_mutex_unlock(&m->lock);
@@ -28,7 +23,7 @@ void sp_i_cuda_machine_release(sp_runtime *machine, void *memory)
 
 void *sp_i_cuda_machine_allocate_host(sp_runtime *machine, int64_t bytes)
 {
-    const sp_i_cuda_machine *m = of(machine);
+    const sp_i_cuda_machine *m = sp_i_cuda_machine_of(machine);
     void *memory = NULL;
     bool got = sp_i_cuda_use(&m->device, NULL) == SP_OK &&
                SP_I_CUDA(&m->device, NULL, HostAlloc, &memory, (size_t)(bytes > 0 ? bytes : 1),
@@ -39,7 +34,7 @@ void *sp_i_cuda_machine_allocate_host(sp_runtime *machine, int64_t bytes)
 void sp_i_cuda_machine_release_host(sp_runtime *machine, void *memory)
 {
     if (memory != NULL) {
-        (void)of(machine)->device.api->FreeHost(memory);
+        (void)sp_i_cuda_machine_of(machine)->device.api->FreeHost(memory);
     }
 }
 

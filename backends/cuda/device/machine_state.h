@@ -65,6 +65,11 @@ typedef struct sp_i_cuda_machine {
     sp_i_cuda_stamps *captured; // stamps in it, of each rank
 } sp_i_cuda_machine;
 
+static inline sp_i_cuda_machine *sp_i_cuda_machine_of(sp_runtime *machine)
+{
+    return (sp_i_cuda_machine *)(void *)machine;
+}
+
 // ---- slots of the machine's table ----
 
 void *sp_i_cuda_machine_allocate(sp_runtime *machine, int64_t bytes);

@@ -9,18 +9,13 @@ enum { FAR_NS = 100000000 }; // 0.1 s, which fp32 holds to 8 ns
 
 static const uint64_t late_point = UINT64_C(1) << 63; // points of a lane's side stream
 
-static sp_i_cuda_machine *of(sp_runtime *machine)
-{
-    return (sp_i_cuda_machine *)(void *)machine;
-}
-
 // ---- order ----
 
 sp_fence sp_i_cuda_machine_mark(sp_runtime *machine)
 {
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     sp_i_cuda_lane *lane = rank->lane;
-    if (of(machine)->lanes == 1) {
+    if (sp_i_cuda_machine_of(machine)->lanes == 1) {
         return (sp_fence){0};
     }
     sp_i_cuda_hold(rank);
@@ -41,7 +36,7 @@ void sp_i_cuda_machine_wait(sp_runtime *machine, sp_fence fence)
     if (fence.point == 0 || (fence.rank == rank->number && !late)) {
         return;
     }
-    const sp_i_cuda_machine *m = of(machine);
+    const sp_i_cuda_machine *m = sp_i_cuda_machine_of(machine);
     const sp_i_cuda_lane *lane = m->rank[fence.rank].lane;
     const sp_i_cuda_events *events = late ? &lane->late : &lane->points;
     // A rank whose work has failed records no more, and in a capture that would be the waiting
@@ -78,7 +73,7 @@ static void make_side(sp_i_cuda_machine *m, sp_i_cuda_rank *rank)
 // the other, whatever the rank has put down since.
 sp_fence sp_i_cuda_machine_mark_later(sp_runtime *machine, int64_t ns)
 {
-    sp_i_cuda_machine *m = of(machine);
+    sp_i_cuda_machine *m = sp_i_cuda_machine_of(machine);
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     sp_i_cuda_lane *lane = rank->lane;
     sp_fence fence = {0};
@@ -209,9 +204,9 @@ static uint64_t captured_stamp(sp_i_cuda_rank *rank, sp_i_cuda_stamps *stamps)
 uint64_t sp_i_cuda_machine_stamp(sp_runtime *machine)
 {
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
-    sp_i_cuda_stamps *stamps = &of(machine)->stamps[rank->number];
-    if (of(machine)->capturing) {
-        return captured_stamp(rank, &of(machine)->captured[rank->number]);
+    sp_i_cuda_stamps *stamps = &sp_i_cuda_machine_of(machine)->stamps[rank->number];
+    if (sp_i_cuda_machine_of(machine)->capturing) {
+        return captured_stamp(rank, &sp_i_cuda_machine_of(machine)->captured[rank->number]);
     }
     sp_i_cuda_stamp *stamp = rank->status == SP_OK ? next_stamp(rank, stamps) : NULL;
     if (stamp == NULL) {
@@ -269,7 +264,7 @@ static void find_time(sp_i_cuda_machine *m, sp_i_cuda_rank *rank, sp_i_cuda_stam
 
 int64_t sp_i_cuda_machine_stamp_ns(sp_runtime *machine, uint64_t number)
 {
-    sp_i_cuda_machine *m = of(machine);
+    sp_i_cuda_machine *m = sp_i_cuda_machine_of(machine);
     if (number == 0) {
         return 0;
     }

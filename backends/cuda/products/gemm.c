@@ -1,5 +1,7 @@
 #include "backends/cuda/products/gemm.h"
 
+#include <search.h>
+
 #include "backends/cuda/device/api.h"
 #include "sim/base/alloc.h"
 
@@ -13,9 +15,8 @@
 typedef struct plan {
     sp_i_cuda_product product;
     uint32_t alignment; // of the operand with the least, in bytes
-    bool used;
-    bool biased;    // asked for with a bias
-    bool adds_bias; // and has an algorithm that adds it
+    bool biased;        // asked for with a bias
+    bool adds_bias;     // and has an algorithm that adds it
     cublasLtMatmulDesc_t matmul;
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algorithm;
@@ -27,12 +28,13 @@ struct sp_i_cuda_gemm {
     const sp_i_cublas_api *cublas;
     sp_i_cuda_gemm_place place;
     cublasLtHandle_t handle;
-    plan *plans; // open addressing, a power of two of places, at most half used
-    size_t capacity, count;
+    void *plans; // a tree of them (tsearch), by what they are for
+    size_t count;
 };
 
-enum { FIRST_CAPACITY = 64, BEST_ALIGNMENT = 256 };
+enum { BEST_ALIGNMENT = 256 };
 
+static int compare(const void *x, const void *y);
 static uint32_t alignment_of(const sp_i_cuda_operands *operands, const void *bias);
 static sp_status find_plan(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
                            uint32_t alignment, bool biased, plan **found, sp_error *err);
@@ -45,17 +47,10 @@ sp_status sp_i_cuda_gemm_new(const sp_i_cuda_device *device, const sp_i_cublas_a
 {
     *made = NULL;
     sp_i_cuda_gemm *gemm = sp_i_calloc(1, sizeof *gemm);
-    plan *plans = sp_i_calloc(FIRST_CAPACITY, sizeof *plans);
-    if (gemm == NULL || plans == NULL) {
-        sp_i_free(gemm);
-        sp_i_free(plans);
+    if (gemm == NULL) {
         return sp_error_no_memory(err, "cuBLASLt's products");
     }
-    *gemm = (sp_i_cuda_gemm){.device = *device,
-                             .cublas = cublas,
-                             .place = *place,
-                             .plans = plans,
-                             .capacity = FIRST_CAPACITY};
+    *gemm = (sp_i_cuda_gemm){.device = *device, .cublas = cublas, .place = *place};
     sp_status status = check(gemm, cublas->Create(&gemm->handle), "cublasLtCreate", NULL, err);
     if (status != SP_OK) {
         sp_i_cuda_gemm_free(gemm);
@@ -83,13 +78,15 @@ void sp_i_cuda_gemm_free(sp_i_cuda_gemm *gemm)
     if (gemm == NULL) {
         return;
     }
-    for (size_t i = 0; i < gemm->capacity; i++) {
-        plan_fini(gemm, &gemm->plans[i]);
+    while (gemm->plans != NULL) {
+        plan *root = *(plan **)gemm->plans;
+        (void)tdelete(root, &gemm->plans, compare);
+        plan_fini(gemm, root);
+        sp_i_free(root);
     }
     if (gemm->handle != NULL) {
         (void)gemm->cublas->Destroy(gemm->handle);
     }
-    sp_i_free(gemm->plans);
     sp_i_free(gemm);
 }
 
@@ -278,50 +275,22 @@ static cublasStatus_t choose_algorithm(const sp_i_cuda_gemm *gemm, plan *p)
 
 // ---- plans by shape ----
 
-static bool same(const plan *a, const plan *b)
+static int compare(const void *x, const void *y)
 {
-    const sp_i_cuda_product *x = &a->product;
-    const sp_i_cuda_product *y = &b->product;
-    return x->kind == y->kind && x->tokens == y->tokens && x->in == y->in && x->out == y->out &&
-           x->fp32 == y->fp32 && x->accumulate == y->accumulate && a->alignment == b->alignment &&
-           a->biased == b->biased;
-}
-
-static plan *place_of(plan *plans, size_t capacity, const plan *like)
-{
-    const sp_i_cuda_product *p = &like->product;
-    const int64_t parts[] = {p->kind, p->tokens,     p->in,           p->out,
-                             p->fp32, p->accumulate, like->alignment, like->biased};
-    uint64_t hash = 0;
+    const plan *a = x;
+    const plan *b = y;
+    const sp_i_cuda_product *p = &a->product;
+    const sp_i_cuda_product *q = &b->product;
+    const int64_t parts[][2] = {
+        {p->tokens, q->tokens},       {p->in, q->in},        {p->out, q->out},
+        {p->kind, q->kind},           {p->fp32, q->fp32},    {p->accumulate, q->accumulate},
+        {a->alignment, b->alignment}, {a->biased, b->biased}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        hash = (hash ^ (uint64_t)parts[i]) * UINT64_C(0x9e3779b97f4a7c15);
-        hash ^= hash >> 29;
-    }
-    size_t at = (size_t)hash & (capacity - 1);
-    while (plans[at].used && !same(&plans[at], like)) {
-        at = (at + 1) & (capacity - 1);
-    }
-    return &plans[at];
-}
-
-static bool grow(sp_i_cuda_gemm *gemm)
-{
-    if (2 * (gemm->count + 1) <= gemm->capacity) {
-        return true;
-    }
-    plan *plans = sp_i_calloc(2 * gemm->capacity, sizeof *plans);
-    if (plans == NULL) {
-        return false;
-    }
-    for (size_t i = 0; i < gemm->capacity; i++) {
-        if (gemm->plans[i].used) {
-            *place_of(plans, 2 * gemm->capacity, &gemm->plans[i]) = gemm->plans[i];
+        if (parts[i][0] != parts[i][1]) {
+            return parts[i][0] < parts[i][1] ? -1 : 1;
         }
     }
-    sp_i_free(gemm->plans);
-    gemm->plans = plans;
-    gemm->capacity *= 2;
-    return true;
+    return 0;
 }
 
 // With a bias for which there is no algorithm: the plan of the plain product.
@@ -345,20 +314,27 @@ static sp_status make_plan(const sp_i_cuda_gemm *gemm, plan *p, bool bias, sp_er
 static sp_status find_plan(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
                            uint32_t alignment, bool biased, plan **found, sp_error *err)
 {
-    plan made = {.product = *product, .alignment = alignment, .used = true, .biased = biased};
-    if (!grow(gemm)) {
-        return sp_error_no_memory(err, "cuBLASLt's products");
-    }
-    *found = place_of(gemm->plans, gemm->capacity, &made);
-    if ((*found)->used) {
+    const plan wanted = {.product = *product, .alignment = alignment, .biased = biased};
+    plan **known = tfind(&wanted, &gemm->plans, compare);
+    if (known != NULL) {
+        *found = *known;
         return SP_OK;
     }
-    sp_status status = make_plan(gemm, &made, biased, err);
+    plan *made = sp_i_malloc(sizeof *made);
+    if (made == NULL) {
+        return sp_error_no_memory(err, "cuBLASLt's products");
+    }
+    *made = wanted;
+    sp_status status = make_plan(gemm, made, biased, err);
+    if (status == SP_OK && tsearch(made, &gemm->plans, compare) == NULL) {
+        status = sp_error_no_memory(err, "cuBLASLt's products");
+    }
     if (status != SP_OK) {
-        plan_fini(gemm, &made);
+        plan_fini(gemm, made);
+        sp_i_free(made);
         return status;
     }
-    **found = made;
+    *found = made;
     gemm->count++;
     return SP_OK;
 }
