@@ -8,16 +8,16 @@
 
 // ---- Queries of this member against the keys of one shard, in either type ----
 
-// The member's own tensors, as bytes; those that a pass does not use are NULL.
+// The member's own tensors; those that a pass does not use are NULL.
 typedef struct attention_queries {
-    const char *q, *dout, *lse_in, *delta;
-    char *out, *max, *sum, *dq;
+    const void *q, *dout, *lse_in, *delta;
+    void *out, *max, *sum, *dq;
 } attention_queries;
 
 // Keys and values of one shard, and their gradients.
 typedef struct attention_keys {
-    const char *k, *v;
-    char *dk, *dv;
+    const void *k, *v;
+    void *dk, *dv;
 } attention_keys;
 
 // Where the rows of one run of queries and one of keys begin in the shards' buffers, in elements.
@@ -54,57 +54,31 @@ static void for_visible_pairs(const sp_kernel_attention_shape *shape, const sp_c
     }
 }
 
-static const void *at(const char *base, int64_t i, size_t bytes)
-{
-    return base + i * (int64_t)bytes;
-}
+// Both ways, in fp32 and in fp64.
+#define BLOCKS(suffix, real)                                                                   \
+    static void forward_##suffix(const sp_kernel_attention_shape *shape, const pair *p,        \
+                                 const attention_queries *mine, const attention_keys *theirs,  \
+                                 void *tiles)                                                  \
+    {                                                                                          \
+        sp_kernel_attention_block_##suffix(                                                    \
+            shape, &p->block, (const real *)mine->q + p->q, (const real *)theirs->k + p->key,  \
+            (const real *)theirs->v + p->key, (real *)mine->out + p->out,                      \
+            (real *)mine->max + p->row, (real *)mine->sum + p->row, tiles);                    \
+    }                                                                                          \
+    static void backward_##suffix(const sp_kernel_attention_shape *shape, const pair *p,       \
+                                  const attention_queries *mine, const attention_keys *theirs, \
+                                  void *tiles)                                                 \
+    {                                                                                          \
+        sp_kernel_attention_block_backward_##suffix(                                           \
+            shape, &p->block, (const real *)mine->q + p->q, (const real *)theirs->k + p->key,  \
+            (const real *)theirs->v + p->key, (const real *)mine->dout + p->out,               \
+            (const real *)mine->lse_in + p->row, (const real *)mine->delta + p->row,           \
+            (real *)mine->dq + p->q, (real *)theirs->dk + p->key, (real *)theirs->dv + p->key, \
+            tiles);                                                                            \
+    }
 
-static void *to(char *base, int64_t i, size_t bytes)
-{
-    return base + i * (int64_t)bytes;
-}
-
-static void forward_f32(const sp_kernel_attention_shape *shape, const pair *p,
-                        const attention_queries *mine, const attention_keys *theirs, void *tiles)
-{
-    const size_t bytes = sizeof(float);
-    sp_kernel_attention_block_f32(shape, &p->block, at(mine->q, p->q, bytes),
-                                  at(theirs->k, p->key, bytes), at(theirs->v, p->key, bytes),
-                                  to(mine->out, p->out, bytes), to(mine->max, p->row, bytes),
-                                  to(mine->sum, p->row, bytes), tiles);
-}
-
-static void forward_f64(const sp_kernel_attention_shape *shape, const pair *p,
-                        const attention_queries *mine, const attention_keys *theirs, void *tiles)
-{
-    const size_t bytes = sizeof(double);
-    sp_kernel_attention_block_f64(shape, &p->block, at(mine->q, p->q, bytes),
-                                  at(theirs->k, p->key, bytes), at(theirs->v, p->key, bytes),
-                                  to(mine->out, p->out, bytes), to(mine->max, p->row, bytes),
-                                  to(mine->sum, p->row, bytes), tiles);
-}
-
-static void backward_f32(const sp_kernel_attention_shape *shape, const pair *p,
-                         const attention_queries *mine, const attention_keys *theirs, void *tiles)
-{
-    const size_t bytes = sizeof(float);
-    sp_kernel_attention_block_backward_f32(
-        shape, &p->block, at(mine->q, p->q, bytes), at(theirs->k, p->key, bytes),
-        at(theirs->v, p->key, bytes), at(mine->dout, p->out, bytes),
-        at(mine->lse_in, p->row, bytes), at(mine->delta, p->row, bytes), to(mine->dq, p->q, bytes),
-        to(theirs->dk, p->key, bytes), to(theirs->dv, p->key, bytes), tiles);
-}
-
-static void backward_f64(const sp_kernel_attention_shape *shape, const pair *p,
-                         const attention_queries *mine, const attention_keys *theirs, void *tiles)
-{
-    const size_t bytes = sizeof(double);
-    sp_kernel_attention_block_backward_f64(
-        shape, &p->block, at(mine->q, p->q, bytes), at(theirs->k, p->key, bytes),
-        at(theirs->v, p->key, bytes), at(mine->dout, p->out, bytes),
-        at(mine->lse_in, p->row, bytes), at(mine->delta, p->row, bytes), to(mine->dq, p->q, bytes),
-        to(theirs->dk, p->key, bytes), to(theirs->dv, p->key, bytes), tiles);
-}
+BLOCKS(f32, float)
+BLOCKS(f64, double)
 
 // ---- A pass over the shards of all members ----
 
@@ -158,7 +132,7 @@ static int64_t row_width(const sp_kernel_attention_shape *shape)
 
 int64_t sp_comm_attention_workspace(const sp_comm *me, const sp_comm_attention *attention)
 {
-    int size = sp_comm_member_count(me, attention->group);
+    int size = sp_comm_group_size(me->world, attention->group);
     int64_t queries = sp_comm_shard_tokens(&attention->queries);
     int64_t elements = 2 * rows_held(attention, size) * row_width(attention->shape) +
                        kernel_elements(attention, queries);
@@ -171,7 +145,7 @@ static pass pass_of(sp_comm *me, const sp_comm_attention *a, void *workspace)
     pass p = {.me = me,
               .attention = a,
               .packed = *a->shape,
-              .size = sp_comm_member_count(me, a->group),
+              .size = sp_comm_group_size(me->world, a->group),
               .member = sp_comm_member(me, a->group),
               .element_bytes = (size_t)sp_element_bytes(a->type),
               .width = row_width(a->shape),
@@ -268,8 +242,8 @@ static int owner_at(const pass *p, int step)
 static sp_status visit_ring(const pass *p, bool backward, sp_error *err)
 {
     const sp_comm_attention *a = p->attention;
-    int next = sp_comm_member_rank(p->me, a->group, (p->member + 1) % p->size);
-    int previous = sp_comm_member_rank(p->me, a->group, owner_at(p, 1));
+    int next = sp_comm_group_rank(p->me->world, a->group, (p->member + 1) % p->size);
+    int previous = sp_comm_group_rank(p->me->world, a->group, owner_at(p, 1));
     sp_status status = SP_OK;
     for (int step = 0; step < p->size && status == SP_OK; step++) {
         bool last = step + 1 == p->size;
@@ -310,7 +284,7 @@ static sp_status visit_all(const pass *p, bool backward, sp_error *err)
         return visit_ring(p, backward, err);
     }
     sp_status status =
-        sp_comm_all_gather_rows(p->me, a->group, a->type, p->own, p->kv, p->rows, p->width, err);
+        sp_comm_all_gather(p->me, a->group, a->type, p->own, p->kv, p->rows, p->width, err);
     if (status == SP_OK) {
         visit_gathered(p, backward);
     }
@@ -340,8 +314,8 @@ sp_status sp_comm_attention_backward_block(sp_comm *me, const sp_comm_attention 
     sp_status status = visit_all(&p, true, err);
     char *own = p.dkv + own_offset(&p);
     if (status == SP_OK && attention->way == SP_COMM_GATHERED) {
-        status = sp_comm_reduce_scatter_rows(me, attention->group, attention->type, SP_COMM_SUM,
-                                             p.dkv, own, p.rows, p.width, err);
+        status = sp_comm_reduce_scatter(me, attention->group, attention->type, SP_COMM_SUM, p.dkv,
+                                        own, p.rows, p.width, err);
     }
     if (status == SP_OK) {
         add_own_gradients(&p, own, dk, dv);

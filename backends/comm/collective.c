@@ -4,8 +4,8 @@
 
 #include "backends/comm/private.h"
 
-const char *const sp_i_comm_kind_names[] = {"barrier",        "all-reduce", "all-gather",
-                                            "reduce-scatter", "broadcast",  "all-to-all"};
+const char *const sp_i_comm_kind_names[] = {"barrier", "all-reduce", "all-gather", "reduce-scatter",
+                                            "broadcast"};
 
 sp_i_comm_group *sp_i_comm_group_of(sp_comm *me, int group, int *member, sp_error *err)
 {
@@ -36,7 +36,6 @@ static bool have_equal_parts(const sp_i_comm_call *a, const sp_i_comm_call *b, i
 static bool are_alike(const sp_i_comm_call *a, const sp_i_comm_call *b, int size)
 {
     return a->kind == b->kind && a->type == b->type && a->op == b->op && a->root == b->root &&
-           (a->kind != SP_I_ALL_TO_ALL || a->in_place == b->in_place) &&
            have_equal_parts(a, b, size);
 }
 
@@ -65,7 +64,7 @@ static sp_status touch(sp_comm *me, sp_i_comm_group *group, int member, uint64_t
                        sp_error *err)
 {
     atomic_store(&group->members[member].touching, true);
-    sp_status status = sp_i_comm_check(me->world, err);
+    sp_status status = sp_comm_world_failure(me->world, err);
     if (status == SP_OK) {
         status = check_calls(me, group, member, phase, err);
     }
@@ -103,7 +102,7 @@ static sp_status collective(sp_comm *me, int group_id, const sp_i_comm_call *cal
     const char *name = sp_i_comm_kind_names[call->kind];
     int member;
     sp_i_comm_group *group = sp_i_comm_group_of(me, group_id, &member, err);
-    sp_status status = sp_i_comm_check(me->world, group != NULL ? err : NULL);
+    sp_status status = sp_comm_world_failure(me->world, group != NULL ? err : NULL);
     if (status != SP_OK) {
         return status;
     }
@@ -112,11 +111,6 @@ static sp_status collective(sp_comm *me, int group_id, const sp_i_comm_call *cal
                               "%s in group '%s': a size below 0, a root that is no member, or a "
                               "reduction of bytes",
                               name, group->name);
-    }
-    if (call->in_place && call->count > 0 && me->world->fenced) {
-        return sp_i_comm_fail(me, err, SP_ERR_USAGE,
-                              "%s in group '%s': in place, in memory that is not plain", name,
-                              group->name);
     }
     if (me->world->transport != NULL) {
         return sp_i_comm_remote_collective(me, group_id, group, call, err);
@@ -155,15 +149,7 @@ sp_status sp_comm_all_reduce(sp_comm *me, int group, sp_element type, sp_comm_op
 }
 
 sp_status sp_comm_all_gather(sp_comm *me, int group, sp_element type, const void *in, void *out,
-                             int64_t count, sp_error *err)
-{
-    sp_i_comm_call call = {
-        .kind = SP_I_ALL_GATHER, .type = type, .count = count, .in = in, .out = out};
-    return collective(me, group, &call, err);
-}
-
-sp_status sp_comm_all_gather_rows(sp_comm *me, int group, sp_element type, const void *in,
-                                  void *out, const int64_t *rows, int64_t width, sp_error *err)
+                             const int64_t *rows, int64_t width, sp_error *err)
 {
     sp_i_comm_call call = {
         .kind = SP_I_ALL_GATHER, .type = type, .count = width, .rows = rows, .in = in, .out = out};
@@ -171,16 +157,8 @@ sp_status sp_comm_all_gather_rows(sp_comm *me, int group, sp_element type, const
 }
 
 sp_status sp_comm_reduce_scatter(sp_comm *me, int group, sp_element type, sp_comm_op op,
-                                 const void *in, void *out, int64_t count, sp_error *err)
-{
-    sp_i_comm_call call = {
-        .kind = SP_I_REDUCE_SCATTER, .type = type, .op = op, .count = count, .in = in, .out = out};
-    return collective(me, group, &call, err);
-}
-
-sp_status sp_comm_reduce_scatter_rows(sp_comm *me, int group, sp_element type, sp_comm_op op,
-                                      const void *in, void *out, const int64_t *rows, int64_t width,
-                                      sp_error *err)
+                                 const void *in, void *out, const int64_t *rows, int64_t width,
+                                 sp_error *err)
 {
     sp_i_comm_call call = {.kind = SP_I_REDUCE_SCATTER,
                            .type = type,
@@ -197,17 +175,5 @@ sp_status sp_comm_broadcast(sp_comm *me, int group, sp_element type, const void 
 {
     sp_i_comm_call call = {
         .kind = SP_I_BROADCAST, .type = type, .count = count, .root = root, .in = in, .out = out};
-    return collective(me, group, &call, err);
-}
-
-sp_status sp_comm_all_to_all(sp_comm *me, int group, sp_element type, const void *in, void *out,
-                             int64_t count, sp_error *err)
-{
-    sp_i_comm_call call = {.kind = SP_I_ALL_TO_ALL,
-                           .type = type,
-                           .in_place = in == out,
-                           .count = count,
-                           .in = in,
-                           .out = out};
     return collective(me, group, &call, err);
 }

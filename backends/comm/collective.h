@@ -24,31 +24,20 @@ sp_status sp_comm_barrier(sp_comm *me, int group, sp_error *err);
 sp_status sp_comm_all_reduce(sp_comm *me, int group, sp_element type, sp_comm_op op, const void *in,
                              void *out, int64_t count, sp_error *err);
 
-// out [m * count] = the members' in [count], one after the other. In place: in == out + member *
-// count. Writes m * count.
+// out = the members' in, one after the other, rows[j] rows of `width` elements of member j. In
+// place: in is this member's part of out. Writes all of out.
 sp_status sp_comm_all_gather(sp_comm *me, int group, sp_element type, const void *in, void *out,
-                             int64_t count, sp_error *err);
-// An all-gather of rows[j] rows of `width` elements of each member j.
-sp_status sp_comm_all_gather_rows(sp_comm *me, int group, sp_element type, const void *in,
-                                  void *out, const int64_t *rows, int64_t width, sp_error *err);
+                             const int64_t *rows, int64_t width, sp_error *err);
 
-// out [count] = sum over members of this member's part of in [m * count]. In place: out == in +
-// member * count; the other parts of in keep their values. Reads m * count.
+// out = sum over members of this member's part of in, which has rows as the out of an all-gather.
+// In place: out is that part; the other parts of in keep their values. Reads all of in.
 sp_status sp_comm_reduce_scatter(sp_comm *me, int group, sp_element type, sp_comm_op op,
-                                 const void *in, void *out, int64_t count, sp_error *err);
-// A reduce-scatter of rows[j] rows of `width` elements for each member j.
-sp_status sp_comm_reduce_scatter_rows(sp_comm *me, int group, sp_element type, sp_comm_op op,
-                                      const void *in, void *out, const int64_t *rows, int64_t width,
-                                      sp_error *err);
+                                 const void *in, void *out, const int64_t *rows, int64_t width,
+                                 sp_error *err);
 
 // out = in of the member `root`. In place: out == in at every member. `in` is read at the root
 // only.
 sp_status sp_comm_broadcast(sp_comm *me, int group, sp_element type, const void *in, void *out,
                             int64_t count, int root, sp_error *err);
-
-// Part j of out [m * count] = this member's part of member j's in [m * count]. In place: out == in,
-// at all members or none, and only where memory is plain, else SP_ERR_USAGE.
-sp_status sp_comm_all_to_all(sp_comm *me, int group, sp_element type, const void *in, void *out,
-                             int64_t count, sp_error *err);
 
 #endif

@@ -1,8 +1,6 @@
 // A member's share of a collective: what it copies or reduces while the buffers of all members
 // stand still. The shares of two members never write the same element, and none writes what another
 // still reads.
-#include <string.h>
-
 #include "backends/comm/private.h"
 
 // What the state that ranks share says.
@@ -29,23 +27,42 @@ bool sp_i_comm_is_over(const sp_i_comm_wait *wait)
 
 // Shares of an all-reduce end on whole cache lines of fp32, so that members do not write to the
 // same one.
-enum { SHARE_ELEMENTS = SP_I_CACHE_LINE / 4, SWAP_BYTES = 4096 };
+enum { SHARE_ELEMENTS = SP_I_CACHE_LINE / 4 };
 
 int64_t sp_i_comm_part_count(const sp_i_comm_call *call, int member)
 {
     return call->rows != NULL ? call->rows[member] * call->count : call->count;
 }
 
-int64_t sp_i_comm_part_offset(const sp_i_comm_call *call, int member)
+// Elements before a member's part.
+static int64_t part_offset(const sp_i_comm_call *call, int member)
 {
-    if (call->rows == NULL) {
-        return member * call->count;
-    }
     int64_t rows = 0;
     for (int j = 0; j < member; j++) {
         rows += call->rows[j];
     }
     return rows * call->count;
+}
+
+// Lets the device sum the members' elements [begin, begin + count) of in, or take their maximum, to
+// out, or where that is NULL to the same elements of every member's out. Returns the bytes written.
+static int64_t reduce(sp_comm *me, const sp_i_comm_group *group, uint64_t phase, int64_t begin,
+                      int64_t count, char *out)
+{
+    const sp_i_comm_call *first = sp_i_comm_call_at(group, 0, phase);
+    sp_runtime *runtime = me->world->runtime;
+    int64_t element = sp_element_bytes(first->type);
+    int outs = out != NULL ? 1 : group->size;
+    for (int j = 0; j < group->size; j++) {
+        const sp_i_comm_call *call = sp_i_comm_call_at(group, j, phase);
+        me->inputs[j] = call->in + begin * element;
+        me->outputs[j] = out != NULL ? out : call->out + begin * element;
+    }
+    if (count > 0) {
+        runtime->ops->reduce(runtime, first->type, first->op == SP_COMM_MAX, count, me->inputs,
+                             group->size, me->outputs, outs);
+    }
+    return count * element * outs;
 }
 
 static int64_t all_reduce(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t phase)
@@ -58,14 +75,14 @@ static int64_t all_reduce(sp_comm *me, const sp_i_comm_group *group, int member,
     int64_t begin = first * SHARE_ELEMENTS;
     int64_t end = begin + (each + (member < extra ? 1 : 0)) * SHARE_ELEMENTS;
     end = end < count ? end : count;
-    return begin < end ? sp_i_comm_reduce(me, group, phase, begin, end - begin, NULL) : 0;
+    return begin < end ? reduce(me, group, phase, begin, end - begin, NULL) : 0;
 }
 
 static int64_t reduce_scatter(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t phase)
 {
     const sp_i_comm_call *mine = sp_i_comm_call_at(group, member, phase);
-    return sp_i_comm_reduce(me, group, phase, sp_i_comm_part_offset(mine, member),
-                            sp_i_comm_part_count(mine, member), mine->out);
+    return reduce(me, group, phase, part_offset(mine, member), sp_i_comm_part_count(mine, member),
+                  mine->out);
 }
 
 // Returns the bytes written.
@@ -100,50 +117,6 @@ static int64_t broadcast(sp_comm *me, const sp_i_comm_group *group, int member, 
                 mine->count * sp_element_bytes(mine->type));
 }
 
-static void swap(char *a, char *b, int64_t bytes)
-{
-    char kept[SWAP_BYTES];
-    while (bytes > 0) {
-        size_t n = bytes < SWAP_BYTES ? (size_t)bytes : SWAP_BYTES;
-        memcpy(kept, a, n);
-        memcpy(a, b, n);
-        memcpy(b, kept, n);
-        a += n;
-        b += n;
-        bytes -= (int64_t)n;
-    }
-}
-
-// Two members exchange their parts, each of them one half. In plain memory.
-static int64_t exchange(const sp_i_comm_group *group, int member, int other, uint64_t phase)
-{
-    const sp_i_comm_call *mine = sp_i_comm_call_at(group, member, phase);
-    int64_t bytes = mine->count * sp_element_bytes(mine->type);
-    int64_t half = bytes / 2;
-    char *a = mine->out + other * bytes;
-    char *b = sp_i_comm_call_at(group, other, phase)->out + member * bytes;
-    int64_t begin = member < other ? 0 : half;
-    int64_t length = member < other ? half : bytes - half;
-    swap(a + begin, b + begin, length);
-    return 2 * length;
-}
-
-static int64_t all_to_all(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t phase)
-{
-    const sp_i_comm_call *mine = sp_i_comm_call_at(group, member, phase);
-    int64_t bytes = mine->count * sp_element_bytes(mine->type);
-    int64_t written = 0;
-    for (int j = 0; j < group->size; j++) {
-        if (!mine->in_place) {
-            const char *from = sp_i_comm_call_at(group, j, phase)->in;
-            written += copy(me, mine->out + j * bytes, from + member * bytes, bytes);
-        } else if (j != member && bytes > 0) {
-            written += exchange(group, member, j, phase);
-        }
-    }
-    return written;
-}
-
 int64_t sp_i_comm_work(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t phase)
 {
     switch (sp_i_comm_call_at(group, member, phase)->kind) {
@@ -157,29 +130,6 @@ int64_t sp_i_comm_work(sp_comm *me, const sp_i_comm_group *group, int member, ui
         return reduce_scatter(me, group, member, phase);
     case SP_I_BROADCAST:
         return broadcast(me, group, member, phase);
-    case SP_I_ALL_TO_ALL:
-        return all_to_all(me, group, member, phase);
     }
     SP_UNREACHABLE("kind of collective");
-}
-
-// Lists what the device sums, or takes the maximum of, and where the result goes.
-
-int64_t sp_i_comm_reduce(sp_comm *me, const sp_i_comm_group *group, uint64_t phase, int64_t begin,
-                         int64_t count, char *out)
-{
-    const sp_i_comm_call *first = sp_i_comm_call_at(group, 0, phase);
-    sp_runtime *runtime = me->world->runtime;
-    int64_t element = sp_element_bytes(first->type);
-    int outs = out != NULL ? 1 : group->size;
-    for (int j = 0; j < group->size; j++) {
-        const sp_i_comm_call *call = sp_i_comm_call_at(group, j, phase);
-        me->inputs[j] = call->in + begin * element;
-        me->outputs[j] = out != NULL ? out : call->out + begin * element;
-    }
-    if (count > 0) {
-        runtime->ops->reduce(runtime, first->type, first->op == SP_COMM_MAX, count, me->inputs,
-                             group->size, me->outputs, outs);
-    }
-    return count * element * outs;
 }

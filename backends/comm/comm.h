@@ -32,7 +32,7 @@ typedef struct sp_comm sp_comm; // one rank's end
 typedef struct sp_comm_options {
     int spins;           // looks before a waiting rank sleeps; 0: none; negative: some where every
                          // rank can have a core of its own
-    int queue_slots;     // messages that a queue holds if it was not opened otherwise; 0: 2
+    int queue_slots;     // messages that a queue holds; 0: 2
     bool one_at_a_time;  // see below
     sp_runtime *runtime; // required: of all ranks; outlives the world
     bool clocked;        // the device's now_ns advances the ranks' clocks (comm.h); without,
@@ -46,11 +46,11 @@ typedef struct sp_comm_options {
 // ones in the same order, as the first of their transport. The transport outlives the world.
 
 // One at a time: the ranks of sp_comm_run are fibers of one thread, so that each computes with the
-// device to itself. A rank computes until it waits in a call, or finds in one of the try calls that
-// it would have to. Then the next rank goes on, without the operating system. A rank that waits for
-// others by other means than calls holds them up for ever. When the world fails, all ranks go on to
-// their end, one after the other. All ranks share what is the thread's own (errno, thread-local
-// variables), and the device is entered anew each time a rank goes on. One run at a time.
+// device to itself. A rank computes until it waits in a call. Then the next rank goes on, without
+// the operating system. A rank that waits for others by other means than calls holds them up for
+// ever. When the world fails, all ranks go on to their end, one after the other. All ranks share
+// what is the thread's own (errno, thread-local variables), and the device is entered anew each
+// time a rank goes on. One run at a time.
 
 // What one rank has done so far. Bytes are those it wrote: of collectives into result buffers, its
 // own and others'; of queues once by the sender and once more by the receiver.
@@ -84,10 +84,8 @@ sp_status sp_comm_group_new(sp_comm_world *world, const char *name, const int *r
 int sp_comm_group_find(const sp_comm_world *world, const int *ranks, int size);
 int sp_comm_group_size(const sp_comm_world *world, int group);
 int sp_comm_group_rank(const sp_comm_world *world, int group, int member);
-// This rank's place in the group, or -1; the group's size; the rank of a member.
+// This rank's place in the group, or -1.
 int sp_comm_member(const sp_comm *me, int group);
-int sp_comm_member_count(const sp_comm *me, int group);
-int sp_comm_member_rank(const sp_comm *me, int group, int member);
 
 // Names the rank in failures and reports, before the ranks' threads start; without: "rank 3".
 void sp_comm_set_name(sp_comm *me, const char *name);
@@ -120,8 +118,7 @@ int sp_comm_failed_rank(sp_comm_world *world);
 // - a message brings the sender's time when it was complete, a flag that of raising it: who
 //   receives it goes on at the later of that time and its own.
 // A send takes no time but its own copying, as if queues had room without end. So times depend on
-// what the ranks compute and exchange, not on when their threads run; but for the try calls, which
-// succeed or not as the threads run, or as turns come.
+// what the ranks compute and exchange, not on when their threads run.
 //
 // Own computing is what the owner adds, and where the world is clocked (sp_comm_options) what the
 // device's now_ns has advanced between two readings. The calls of the communicator read it, so
@@ -159,11 +156,10 @@ typedef struct sp_comm_flag {
     sp_fence fence;    // what that rank had been given
 } sp_comm_flag;
 
-// For the flag's own rank, and it has not been raised. Never waits.
-void sp_comm_flag_raise(sp_comm *me, int waiting_rank, sp_comm_flag *flag);
-// Raises a flag for what arrives `ns` later, 0 or more: what the device is given for the waiting
-// rank is then held up until that time, on a device that can (sp_runtime_ops.mark_later).
-void sp_comm_flag_raise_later(sp_comm *me, int waiting_rank, sp_comm_flag *flag, int64_t ns);
+// For the flag's own rank, and it has not been raised. Never waits. For what arrives `ns` later, 0
+// or more: what the device is given for the waiting rank is held up until that time, on a device
+// that can (sp_runtime_ops.mark_later).
+void sp_comm_flag_raise(sp_comm *me, int waiting_rank, sp_comm_flag *flag, int64_t ns);
 // Waits until `raiser` raises the flag; it stays so. `what` stands in reports ("rank 2: B1: waits
 // for F3.1 of pp 1"), cut to SP_COMM_WHAT - 1 bytes.
 sp_status sp_comm_flag_wait(sp_comm *me, const sp_comm_flag *flag, int raiser, const char *what,

@@ -122,7 +122,8 @@ static void add_rest(sp_comm_world *world, const char *waits, sp_error *record)
     }
 }
 
-bool sp_i_comm_all_wait(sp_comm_world *world)
+// Do some ranks wait, and is none of their waits over? For a moment at which no rank works.
+static bool all_wait(sp_comm_world *world)
 {
     bool some = false;
     bool all = true;
@@ -156,7 +157,8 @@ static int end_of_chain(const sp_comm_world *world)
     return end;
 }
 
-int sp_i_comm_report_waits(sp_comm_world *world, sp_error *record)
+// What each rank does and waits for; returns the rank it begins with.
+static int report_waits(sp_comm_world *world, sp_error *record)
 {
     int first = end_of_chain(world);
     for (int rank = first; rank >= 0 && !world->reported[rank];) {
@@ -171,7 +173,8 @@ int sp_i_comm_report_waits(sp_comm_world *world, sp_error *record)
     return first;
 }
 
-void sp_i_comm_report_timeout(sp_comm_world *world, sp_error *record)
+// What each rank does at a deadline that was not met: first the ranks at work.
+static int report_timeout(sp_comm_world *world, sp_error *record)
 {
     for (int rank = 0; rank < world->rank_count; rank++) {
         state seen = look_at(world, rank);
@@ -180,6 +183,7 @@ void sp_i_comm_report_timeout(sp_comm_world *world, sp_error *record)
         }
     }
     add_rest(world, "is not done at the timeout and waits for ", record);
+    return -1;
 }
 
 // Ranks at work are counted. A rank that is not at work changes nothing that another one waits for,
@@ -193,25 +197,20 @@ void sp_i_comm_start_work(sp_comm_world *world, int ranks)
     pthread_mutex_unlock(&world->work_lock);
 }
 
-static void end(sp_comm *me)
-{
-    pthread_mutex_lock(&me->lock);
-    me->ended = true;
-    me->action[0] = '\0';
-    pthread_mutex_unlock(&me->lock);
-}
-
 void sp_i_comm_stop_work(sp_comm *me, bool ended)
 {
     sp_comm_world *world = me->world;
     pthread_mutex_lock(&world->work_lock);
     if (ended) {
-        end(me);
+        pthread_mutex_lock(&me->lock);
+        me->ended = true;
+        me->action[0] = '\0';
+        pthread_mutex_unlock(&me->lock);
     }
-    bool for_ever = --world->at_work == 0 && sp_i_comm_all_wait(world);
+    bool for_ever = --world->at_work == 0 && all_wait(world);
     pthread_mutex_unlock(&world->work_lock);
     if (for_ever) {
-        sp_i_comm_fail_deadlock(world);
+        sp_i_comm_fail_with(world, report_waits);
     }
 }
 
@@ -225,7 +224,7 @@ void sp_i_comm_deadline_over(sp_comm_world *world)
         pthread_mutex_unlock(&world->ranks[i].lock);
     }
     if (late) {
-        sp_i_comm_fail_timeout(world);
+        sp_i_comm_fail_with(world, report_timeout);
     }
     pthread_mutex_unlock(&world->work_lock);
 }

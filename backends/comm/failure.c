@@ -6,15 +6,7 @@
 
 static void look_at_transport(sp_comm_world *world);
 
-static sp_status add_messages(const sp_error *from, sp_error *err)
-{
-    for (int i = 0; i < from->count; i++) {
-        sp_error_set(err, from->status, "%s", from->message[i]);
-    }
-    return from->status;
-}
-
-sp_status sp_i_comm_check(sp_comm_world *world, sp_error *err)
+sp_status sp_comm_world_failure(sp_comm_world *world, sp_error *err)
 {
     if (!atomic_load(&world->failed) && world->transport != NULL) {
         look_at_transport(world);
@@ -23,14 +15,9 @@ sp_status sp_i_comm_check(sp_comm_world *world, sp_error *err)
         return SP_OK;
     }
     pthread_mutex_lock(&world->failure_lock);
-    sp_status status = add_messages(&world->failure, err);
+    sp_status status = sp_error_add(err, &world->failure);
     pthread_mutex_unlock(&world->failure_lock);
     return status;
-}
-
-sp_status sp_comm_world_failure(sp_comm_world *world, sp_error *err)
-{
-    return sp_i_comm_check(world, err);
 }
 
 int sp_comm_failed_rank(sp_comm_world *world)
@@ -132,7 +119,7 @@ sp_status sp_comm_abort(sp_comm *me, sp_status status, const char *format, ...)
     va_start(arguments, format);
     fail(me->world, me, status, format, arguments);
     va_end(arguments);
-    return sp_i_comm_check(me->world, NULL);
+    return sp_comm_world_failure(me->world, NULL);
 }
 
 sp_status sp_i_comm_fail(sp_comm *me, sp_error *err, sp_status status, const char *format, ...)
@@ -141,7 +128,7 @@ sp_status sp_i_comm_fail(sp_comm *me, sp_error *err, sp_status status, const cha
     va_start(arguments, format);
     fail(me->world, me, status, format, arguments);
     va_end(arguments);
-    return sp_i_comm_check(me->world, err);
+    return sp_comm_world_failure(me->world, err);
 }
 
 sp_status sp_comm_world_abort(sp_comm_world *world, sp_status status, const char *format, ...)
@@ -150,20 +137,12 @@ sp_status sp_comm_world_abort(sp_comm_world *world, sp_status status, const char
     va_start(arguments, format);
     fail(world, NULL, status, format, arguments);
     va_end(arguments);
-    return sp_i_comm_check(world, NULL);
+    return sp_comm_world_failure(world, NULL);
 }
 
-void sp_i_comm_fail_deadlock(sp_comm_world *world)
+void sp_i_comm_fail_with(sp_comm_world *world, int (*report)(sp_comm_world *, sp_error *))
 {
     if (claim_failure(world)) {
-        publish_failure(world, sp_i_comm_report_waits(world, &world->failure));
-    }
-}
-
-void sp_i_comm_fail_timeout(sp_comm_world *world)
-{
-    if (claim_failure(world)) {
-        sp_i_comm_report_timeout(world, &world->failure);
-        publish_failure(world, -1);
+        publish_failure(world, report(world, &world->failure));
     }
 }

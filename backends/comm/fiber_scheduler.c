@@ -196,20 +196,6 @@ void sp_i_fiber_park(sp_i_fiber *fiber)
 
 // ---- Who goes on next ----
 
-sp_status sp_i_comm_scheduler_init(sp_comm_world *world, int ranks, sp_error *err)
-{
-    world->scheduler.queue = sp_i_calloc((size_t)ranks, sizeof *world->scheduler.queue);
-    return world->scheduler.queue != NULL ? SP_OK : sp_error_no_memory(err, "a world of ranks");
-}
-
-void sp_i_comm_scheduler_fini(sp_comm_world *world)
-{
-    for (int rank = 0; rank < world->rank_count; rank++) {
-        sp_i_fiber_free(world->ranks[rank].fiber);
-    }
-    sp_i_free(world->scheduler.queue);
-}
-
 void sp_i_comm_fiber_ready(sp_comm *me)
 {
     sp_i_comm_scheduler *scheduler = &me->world->scheduler;
@@ -237,19 +223,6 @@ void sp_i_comm_fiber_suspend(sp_comm *me)
     sp_runtime *runtime = me->world->runtime;
     sp_i_fiber_park(me->fiber);
     runtime->ops->enter(runtime, me->rank);
-}
-
-void sp_i_comm_fiber_yield(sp_comm *me)
-{
-    if (!me->world->one_at_a_time) {
-        return;
-    }
-    sp_i_comm_clock_advance(me);
-    if (me->world->scheduler.waiting > 0) {
-        sp_i_comm_fiber_ready(me);
-        sp_i_comm_fiber_suspend(me);
-    }
-    sp_i_comm_clock_skip(me);
 }
 
 sp_status sp_i_comm_fiber_make(sp_comm *me, sp_error *err)

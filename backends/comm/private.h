@@ -9,6 +9,7 @@
 #include "backends/comm/collective.h"
 #include "backends/comm/comm.h"
 #include "backends/comm/transport.h"
+#include "sim/base/alloc.h"
 
 // A flow of control with a stack of its own, on the thread of whoever drives it: entered and left
 // at places that it chooses, without the operating system, in a fraction of the time in which one
@@ -36,8 +37,7 @@ typedef enum sp_i_comm_kind {
     SP_I_ALL_REDUCE,
     SP_I_ALL_GATHER,
     SP_I_REDUCE_SCATTER,
-    SP_I_BROADCAST,
-    SP_I_ALL_TO_ALL
+    SP_I_BROADCAST
 } sp_i_comm_kind;
 extern const char *const sp_i_comm_kind_names[];
 
@@ -46,10 +46,9 @@ typedef struct sp_i_comm_call {
     sp_i_comm_kind kind;
     sp_element type;
     sp_comm_op op;
-    bool in_place; // of an all-to-all
     int root;
-    int64_t count;       // elements of a member's part, or of all with one part; of a row
-    const int64_t *rows; // of each member's part; NULL: one
+    int64_t count;       // elements of a row
+    const int64_t *rows; // of each member's part; NULL: one for all members
     const char *in;
     char *out;
 } sp_i_comm_call;
@@ -69,9 +68,8 @@ typedef struct sp_i_comm_member {
 typedef struct sp_i_comm_group {
     char name[SP_COMM_GROUP_NAME];
     int size;
-    int *ranks;          // of members
-    int *member_of;      // of each rank of the world, or -1
-    int64_t *equal_rows; // [size], each 1: of collectives over a transport; else NULL
+    int *ranks;     // of members
+    int *member_of; // of each rank of the world, or -1
     sp_i_comm_member *members;
     char unshared[SP_I_CACHE_LINE];
     _Atomic uint64_t arrivals; // of all members at all phases: phase n is complete at n * size
@@ -134,6 +132,7 @@ struct sp_comm {
 };
 
 struct sp_comm_world {
+    sp_i_arena memory; // of tables and groups
     int rank_count;
     sp_comm *ranks;
     int spins, free_spins; // the latter where ranks compute side by side
@@ -146,8 +145,6 @@ struct sp_comm_world {
     sp_i_comm_scheduler scheduler;
     sp_i_comm_group **groups;
     size_t group_count, group_capacity;
-    const void **inputs; // those of the ranks
-    void **outputs;
     _Atomic(sp_i_comm_queue *) *queues; // [from * rank_count + to]
     pthread_mutex_t work_lock;          // of at_work; all others may be taken while it is held
     int at_work;                        // ranks of runs that neither sleep nor have ended
@@ -158,21 +155,15 @@ struct sp_comm_world {
     bool *reported; // [rank_count]
 };
 
-int64_t sp_i_comm_now_ns(void);
-
 // The fiber scheduler, for worlds in which ranks compute one at a time. A rank's fiber is made
 // once. `start` lets the fiber enter main(data) when its turn comes, and `run` drives the fibers
-// that were started until all have ended. Ranks call the other three: `ready` says that a rank may
-// go on, `suspend` lets other ranks go on until then, and `yield` does both if another rank may go
-// on, or nothing where ranks compute side by side.
-sp_status sp_i_comm_scheduler_init(sp_comm_world *world, int ranks, sp_error *err);
-void sp_i_comm_scheduler_fini(sp_comm_world *world);
+// that were started until all have ended. Ranks call the other two: `ready` says that a rank may go
+// on, and `suspend` lets other ranks go on until then.
 sp_status sp_i_comm_fiber_make(sp_comm *me, sp_error *err);
 void sp_i_comm_fiber_start(sp_comm *me, void (*main)(void *data), void *data);
 void sp_i_comm_scheduler_run(sp_comm_world *world, int started);
 void sp_i_comm_fiber_ready(sp_comm *me);
 void sp_i_comm_fiber_suspend(sp_comm *me);
-void sp_i_comm_fiber_yield(sp_comm *me);
 
 // Ranks begin to work or go on, and one rank stops: it will sleep, with what it waits for on
 // record, or has ended. The last rank that stops lets the world fail where the others wait for
@@ -190,30 +181,19 @@ void sp_i_comm_wake(sp_comm_world *world, int rank);
 
 // Clocks. `advance` takes a reading of the device's time by which the clock goes on, `skip` one by
 // which it does not. `merge` advances the clock and then sets it to the other time if that is
-// later. `enter` notes a member's clock for a phase, and `leave` sets a clock to the latest of the
-// phase.
+// later.
 void sp_i_comm_clock_advance(sp_comm *me);
 void sp_i_comm_clock_skip(sp_comm *me);
 void sp_i_comm_clock_merge(sp_comm *me, int64_t other_ns);
-void sp_i_comm_clock_enter(sp_comm *me, sp_i_comm_group *group, int member, uint64_t phase);
-void sp_i_comm_clock_leave(sp_comm *me, const sp_i_comm_group *group, uint64_t phase);
 
-// SP_OK, or the world's failure.
-sp_status sp_i_comm_check(sp_comm_world *world, sp_error *err);
 // As sp_comm_abort, and its messages are added to err.
 sp_status sp_i_comm_fail(sp_comm *me, sp_error *err, sp_status status, const char *format, ...)
     SP_PRINTF(4, 5);
-// Lets the world fail because all of its ranks wait, or because they are late.
-void sp_i_comm_fail_deadlock(sp_comm_world *world);
-void sp_i_comm_fail_timeout(sp_comm_world *world);
+// Lets the world fail, unless it has, with the messages that `report` writes down; `report` returns
+// the rank that failed, or -1.
+void sp_i_comm_fail_with(sp_comm_world *world, int (*report)(sp_comm_world *, sp_error *));
 // The transport's failure becomes the world's, unless that has one.
 void sp_i_comm_adopt(sp_comm_world *world, sp_status status, const sp_error *own);
-// Do some ranks wait, and is none of their waits over? For a moment at which no rank works.
-bool sp_i_comm_all_wait(sp_comm_world *world);
-// Adds what each rank does and waits for to the record, and returns the rank it begins with.
-int sp_i_comm_report_waits(sp_comm_world *world, sp_error *record);
-// Adds what each rank does at a deadline that was not met: first the ranks at work.
-void sp_i_comm_report_timeout(sp_comm_world *world, sp_error *record);
 
 // The group of an id that `me` is a member of; otherwise the world fails and it is NULL.
 sp_i_comm_group *sp_i_comm_group_of(sp_comm *me, int group, int *member, sp_error *err);
@@ -224,13 +204,8 @@ sp_status sp_i_comm_wait_group(sp_comm *me, sp_i_comm_group *group, int member,
 
 // This member's share of a collective between two phases. Returns the bytes written.
 int64_t sp_i_comm_work(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t phase);
-// Elements before a member's part, and in it.
-int64_t sp_i_comm_part_offset(const sp_i_comm_call *call, int member);
+// Elements of a member's part.
 int64_t sp_i_comm_part_count(const sp_i_comm_call *call, int member);
-// The reduction of the members' elements [begin, begin + count) of in, in the order of members, to
-// out, or where that is NULL to the same elements of every member's out. Returns the bytes written.
-int64_t sp_i_comm_reduce(sp_comm *me, const sp_i_comm_group *group, uint64_t phase, int64_t begin,
-                         int64_t count, char *out);
 // What a member brought to a phase.
 const sp_i_comm_call *sp_i_comm_call_at(const sp_i_comm_group *group, int member, uint64_t phase);
 

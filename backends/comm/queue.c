@@ -21,7 +21,7 @@ static sp_i_comm_queue *find(sp_comm_world *world, int from, int to, int tag)
 
 static void queue_free(sp_i_comm_queue *queue)
 {
-    for (int i = 0; queue->slot != NULL && i < queue->slots; i++) {
+    for (int i = 0; i < queue->slots; i++) {
         sp_i_free(queue->slot[i].data);
     }
     sp_i_free(queue->slot);
@@ -43,7 +43,7 @@ static bool slot_reserve(sp_i_comm_slot *slot, size_t bytes)
     return true;
 }
 
-static sp_i_comm_queue *queue_new(int from, int to, int tag, int slots, size_t bytes)
+static sp_i_comm_queue *queue_new(int from, int to, int tag, int slots)
 {
     sp_i_comm_queue *queue = sp_i_calloc(1, sizeof *queue);
     if (queue == NULL) {
@@ -54,12 +54,8 @@ static sp_i_comm_queue *queue_new(int from, int to, int tag, int slots, size_t b
     queue->tag = tag;
     queue->slots = slots;
     queue->slot = sp_i_calloc((size_t)slots, sizeof *queue->slot);
-    bool made = queue->slot != NULL;
-    for (int i = 0; made && i < slots; i++) {
-        made = slot_reserve(&queue->slot[i], bytes);
-    }
-    if (!made) {
-        queue_free(queue);
+    if (queue->slot == NULL) {
+        sp_i_free(queue);
         return NULL;
     }
     return queue;
@@ -77,7 +73,7 @@ static sp_i_comm_queue *find_or_add(sp_comm_world *world, int from, int to, int 
     pthread_mutex_lock(lock);
     queue = find(world, from, to, tag);
     if (queue == NULL) {
-        queue = queue_new(from, to, tag, world->queue_slots, 0);
+        queue = queue_new(from, to, tag, world->queue_slots);
         if (queue != NULL) {
             queue->next = atomic_load(list_of(world, from, to));
             atomic_store(list_of(world, from, to), queue);
@@ -85,37 +81,6 @@ static sp_i_comm_queue *find_or_add(sp_comm_world *world, int from, int to, int 
     }
     pthread_mutex_unlock(lock);
     return queue;
-}
-
-static bool is_rank(const sp_comm_world *world, int rank)
-{
-    return rank >= 0 && rank < world->rank_count;
-}
-
-sp_status sp_comm_queue_open(sp_comm_world *world, int from, int to, int tag, int slots,
-                             size_t bytes, sp_error *err)
-{
-    if (!is_rank(world, from) || !is_rank(world, to) || slots < 1) {
-        return sp_error_set(err, SP_ERR_USAGE,
-                            "queue from rank %d to %d, tag %d: expected ranks from 0 to %d and at "
-                            "least one slot, got %d",
-                            from, to, tag, world->rank_count - 1, slots);
-    }
-    if (world->fenced) {
-        return sp_error_set(err, SP_ERR_USAGE,
-                            "queue from rank %d to %d, tag %d: memory is not plain", from, to, tag);
-    }
-    if (find(world, from, to, tag) != NULL) {
-        return sp_error_set(err, SP_ERR_USAGE, "queue from rank %d to %d, tag %d: is open already",
-                            from, to, tag);
-    }
-    sp_i_comm_queue *queue = queue_new(from, to, tag, slots, bytes);
-    if (queue == NULL) {
-        return sp_error_no_memory(err, "a queue between ranks");
-    }
-    queue->next = atomic_load(list_of(world, from, to));
-    atomic_store(list_of(world, from, to), queue);
-    return SP_OK;
 }
 
 void sp_i_comm_queues_free(sp_comm_world *world)
@@ -137,11 +102,11 @@ static sp_i_comm_queue *start(sp_comm *me, int from, int to, int tag, sp_status 
 {
     sp_comm_world *world = me->world;
     int peer = from == me->rank ? to : from;
-    *status = sp_i_comm_check(world, err);
+    *status = sp_comm_world_failure(world, err);
     if (*status != SP_OK) {
         return NULL;
     }
-    if (!is_rank(world, peer)) {
+    if (peer < 0 || peer >= world->rank_count) {
         *status =
             sp_i_comm_fail(me, err, SP_ERR_USAGE, "there is no rank %d to exchange with", peer);
         return NULL;
@@ -230,51 +195,13 @@ sp_status sp_comm_receive(sp_comm *me, int from, int tag, void *data, size_t byt
     return status == SP_OK ? take(me, queue, data, bytes, err) : status;
 }
 
-sp_status sp_comm_try_send(sp_comm *me, int to, int tag, const void *data, size_t bytes, bool *done,
-                           sp_error *err)
-{
-    sp_status status;
-    *done = false;
-    sp_i_comm_queue *queue = start(me, me->rank, to, tag, &status, err);
-    if (queue == NULL) {
-        return status;
-    }
-    sp_i_comm_wait room = {.queue = queue, .sending = true};
-    if (!sp_i_comm_is_over(&room)) {
-        sp_i_comm_fiber_yield(me);
-        return SP_OK;
-    }
-    status = put(me, queue, data, bytes, err);
-    *done = status == SP_OK;
-    return status;
-}
-
-sp_status sp_comm_try_receive(sp_comm *me, int from, int tag, void *data, size_t bytes, bool *done,
-                              sp_error *err)
-{
-    sp_status status;
-    *done = false;
-    sp_i_comm_queue *queue = start(me, from, me->rank, tag, &status, err);
-    if (queue == NULL) {
-        return status;
-    }
-    sp_i_comm_wait message = {.queue = queue};
-    if (!sp_i_comm_is_over(&message)) {
-        sp_i_comm_fiber_yield(me);
-        return SP_OK;
-    }
-    status = take(me, queue, data, bytes, err);
-    *done = status == SP_OK;
-    return status;
-}
-
 sp_status sp_comm_shift(sp_comm *me, int group, int tag, const void *out, size_t out_bytes,
                         void *in, size_t in_bytes, sp_error *err)
 {
     int member;
     const sp_i_comm_group *ring = sp_i_comm_group_of(me, group, &member, err);
     if (ring == NULL) {
-        return sp_i_comm_check(me->world, NULL);
+        return sp_comm_world_failure(me->world, NULL);
     }
     int next = ring->ranks[(member + 1) % ring->size];
     int previous = ring->ranks[(member + ring->size - 1) % ring->size];

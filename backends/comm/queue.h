@@ -8,22 +8,10 @@
 
 #include "backends/comm/comm.h"
 
-// Makes a queue of `slots` messages with room for `bytes` each, before the ranks' threads start; a
-// larger message makes its slot grow. Queues that nobody opened come into being at the first call,
-// with the world's queue_slots. SP_ERR_USAGE where it is there already or a rank is not.
-sp_status sp_comm_queue_open(sp_comm_world *world, int from, int to, int tag, int slots,
-                             size_t bytes, sp_error *err);
-
-// Waits for room, or for a message. SP_ERR_NO_MEMORY (and the world fails with it) where a slot
-// cannot grow.
+// Waits for room, or for a message. A queue comes into being at its first call, and its slots grow
+// with the messages: SP_ERR_NO_MEMORY (and the world fails with it) where they cannot.
 sp_status sp_comm_send(sp_comm *me, int to, int tag, const void *data, size_t bytes, sp_error *err);
 sp_status sp_comm_receive(sp_comm *me, int from, int tag, void *data, size_t bytes, sp_error *err);
-
-// Send or receive without waiting: *done is false where there is no room, or no message.
-sp_status sp_comm_try_send(sp_comm *me, int to, int tag, const void *data, size_t bytes, bool *done,
-                           sp_error *err);
-sp_status sp_comm_try_receive(sp_comm *me, int from, int tag, void *data, size_t bytes, bool *done,
-                              sp_error *err);
 
 // Sends to the next member of the group and receives from the one before it, as a ring; in == out
 // is allowed. With a tag of its own a ring never blocks for good: the member that is furthest

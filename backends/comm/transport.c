@@ -23,7 +23,7 @@ static sp_status end_call(sp_comm_world *world, sp_status status, const sp_error
         return SP_OK;
     }
     sp_i_comm_adopt(world, status, own);
-    return sp_i_comm_check(world, err);
+    return sp_comm_world_failure(world, err);
 }
 
 static sp_status end_wait(sp_comm *me, sp_status status, const sp_error *own, sp_error *err)
@@ -37,11 +37,10 @@ static sp_status end_wait(sp_comm *me, sp_status status, const sp_error *own, sp
 
 // ---- collectives ----
 
-static sp_status call_transport(sp_transport *transport, int number, const sp_i_comm_group *group,
-                                const sp_i_comm_call *call, sp_error *err)
+static sp_status call_transport(sp_transport *transport, int number, const sp_i_comm_call *call,
+                                sp_error *err)
 {
     const sp_transport_ops *ops = transport->ops;
-    const int64_t *rows = call->rows != NULL ? call->rows : group->equal_rows;
     bool maximum = call->op == SP_COMM_MAX;
     switch (call->kind) {
     case SP_I_BARRIER:
@@ -50,17 +49,14 @@ static sp_status call_transport(sp_transport *transport, int number, const sp_i_
         return ops->all_reduce(transport, number, call->type, maximum, call->in, call->out,
                                call->count, err);
     case SP_I_ALL_GATHER:
-        return ops->all_gather(transport, number, call->type, call->in, call->out, rows,
+        return ops->all_gather(transport, number, call->type, call->in, call->out, call->rows,
                                call->count, err);
     case SP_I_REDUCE_SCATTER:
         return ops->reduce_scatter(transport, number, call->type, maximum, call->in, call->out,
-                                   rows, call->count, err);
+                                   call->rows, call->count, err);
     case SP_I_BROADCAST:
         return ops->broadcast(transport, number, call->type, call->in, call->out, call->count,
                               call->root, err);
-    case SP_I_ALL_TO_ALL:
-        return ops->all_to_all(transport, number, call->type, call->in, call->out, call->count,
-                               err);
     }
     SP_UNREACHABLE("kind of collective");
 }
@@ -68,7 +64,7 @@ static sp_status call_transport(sp_transport *transport, int number, const sp_i_
 // Of the result, which each member writes for itself.
 static int64_t bytes_written(const sp_i_comm_group *group, int member, const sp_i_comm_call *call)
 {
-    bool gathers = call->kind == SP_I_ALL_GATHER || call->kind == SP_I_ALL_TO_ALL;
+    bool gathers = call->kind == SP_I_ALL_GATHER;
     int64_t count = call->kind == SP_I_BARRIER ? 0 : sp_i_comm_part_count(call, member);
     for (int j = 0; gathers && j < group->size; j++) {
         count += j != member ? sp_i_comm_part_count(call, j) : 0;
@@ -86,7 +82,7 @@ sp_status sp_i_comm_remote_collective(sp_comm *me, int number, const sp_i_comm_g
     begin_wait(me, name, what);
     me->counts.collectives++;
     me->counts.collective_bytes += bytes_written(group, group->member_of[me->rank], call);
-    sp_status status = call_transport(me->world->transport, number, group, call, &own);
+    sp_status status = call_transport(me->world->transport, number, call, &own);
     return end_wait(me, status, &own, err);
 }
 

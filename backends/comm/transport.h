@@ -44,8 +44,6 @@ typedef struct sp_transport_ops {
                                 int64_t width, sp_error *err);
     sp_status (*broadcast)(sp_transport *transport, int group, sp_element element, const void *in,
                            void *out, int64_t count, int root, sp_error *err);
-    sp_status (*all_to_all)(sp_transport *transport, int group, sp_element element, const void *in,
-                            void *out, int64_t count, sp_error *err);
 
     // ---- messages: a channel goes one way between two ranks, first in, first out ----
 

@@ -6,7 +6,7 @@
 
 enum { NS_PER_S = 1000000000 };
 
-int64_t sp_i_comm_now_ns(void)
+static int64_t now_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -52,7 +52,7 @@ static sp_status sleep_until_over(sp_comm *me, const sp_i_comm_wait *wait, sp_er
     pthread_mutex_unlock(&me->lock);
     sp_i_comm_start_work(world, 1);
     // The report of a failure is complete when its check returns; until then the record stays.
-    sp_status status = over ? SP_OK : sp_i_comm_check(world, err);
+    sp_status status = over ? SP_OK : sp_comm_world_failure(world, err);
     pthread_mutex_lock(&me->lock);
     me->wait.operation = NULL;
     pthread_mutex_unlock(&me->lock);
@@ -66,7 +66,7 @@ sp_status sp_i_comm_wait_for(sp_comm *me, const sp_i_comm_wait *wait, sp_error *
         return SP_OK;
     }
     sp_i_comm_clock_advance(me);
-    int64_t start_ns = sp_i_comm_now_ns();
+    int64_t start_ns = now_ns();
     sp_status status = SP_OK;
     bool over = false;
     for (int i = 0; i < world->spins && !over && !atomic_load(&world->failed); i++) {
@@ -76,7 +76,7 @@ sp_status sp_i_comm_wait_for(sp_comm *me, const sp_i_comm_wait *wait, sp_error *
     if (!over) {
         status = sleep_until_over(me, wait, err);
     }
-    me->counts.wait_ns += sp_i_comm_now_ns() - start_ns;
+    me->counts.wait_ns += now_ns() - start_ns;
     sp_i_comm_clock_skip(me);
     return status;
 }
@@ -96,14 +96,20 @@ void sp_i_comm_wake(sp_comm_world *world, int rank)
     }
 }
 
-static void order_work(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t phase)
+// The rank's clock goes on at the latest of the phase, and its work behind that of all members.
+static void follow(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t phase)
 {
     sp_runtime *runtime = me->world->runtime;
-    for (int j = 0; me->world->fenced && j < group->size; j++) {
-        if (j != member) {
-            runtime->ops->wait(runtime, group->members[j].fence[phase % 2]);
+    int64_t latest_ns = group->members[0].clock_ns[phase % 2];
+    for (int j = 0; j < group->size; j++) {
+        const sp_i_comm_member *other = &group->members[j];
+        int64_t entered_ns = other->clock_ns[phase % 2];
+        latest_ns = entered_ns > latest_ns ? entered_ns : latest_ns;
+        if (me->world->fenced && j != member) {
+            runtime->ops->wait(runtime, other->fence[phase % 2]);
         }
     }
+    me->clock_ns = latest_ns;
 }
 
 sp_status sp_i_comm_wait_group(sp_comm *me, sp_i_comm_group *group, int member,
@@ -112,7 +118,8 @@ sp_status sp_i_comm_wait_group(sp_comm *me, sp_i_comm_group *group, int member,
     uint64_t phase = atomic_load(&group->members[member].entered) + 1;
     sp_status status = SP_OK;
     sp_runtime *runtime = me->world->runtime;
-    sp_i_comm_clock_enter(me, group, member, phase);
+    sp_i_comm_clock_advance(me);
+    group->members[member].clock_ns[phase % 2] = me->clock_ns;
     if (me->world->fenced) {
         group->members[member].fence[phase % 2] = runtime->ops->mark(runtime);
     }
@@ -130,20 +137,14 @@ sp_status sp_i_comm_wait_group(sp_comm *me, sp_i_comm_group *group, int member,
         sp_i_comm_clock_skip(me);
     }
     if (status == SP_OK) {
-        sp_i_comm_clock_leave(me, group, phase);
-        order_work(me, group, member, phase);
+        follow(me, group, member, phase);
     }
     return status;
 }
 
 // ---- Flags ----
 
-void sp_comm_flag_raise(sp_comm *me, int waiting_rank, sp_comm_flag *flag)
-{
-    sp_comm_flag_raise_later(me, waiting_rank, flag, 0);
-}
-
-void sp_comm_flag_raise_later(sp_comm *me, int waiting_rank, sp_comm_flag *flag, int64_t ns)
+void sp_comm_flag_raise(sp_comm *me, int waiting_rank, sp_comm_flag *flag, int64_t ns)
 {
     SP_ASSERT(waiting_rank >= 0 && waiting_rank < me->world->rank_count);
     SP_ASSERT(!atomic_load(&flag->raised));
@@ -161,7 +162,7 @@ sp_status sp_comm_flag_wait(sp_comm *me, const sp_comm_flag *flag, int raiser, c
 {
     sp_i_comm_wait wait = {.operation = "wait", .flag = flag, .raiser = raiser};
     SP_ASSERT(raiser >= 0 && raiser < me->world->rank_count);
-    sp_status status = sp_i_comm_check(me->world, err);
+    sp_status status = sp_comm_world_failure(me->world, err);
     if (status != SP_OK) {
         return status;
     }
@@ -232,20 +233,4 @@ void sp_i_comm_clock_merge(sp_comm *me, int64_t other_ns)
     if (other_ns > me->clock_ns) {
         me->clock_ns = other_ns;
     }
-}
-
-void sp_i_comm_clock_enter(sp_comm *me, sp_i_comm_group *group, int member, uint64_t phase)
-{
-    sp_i_comm_clock_advance(me);
-    group->members[member].clock_ns[phase % 2] = me->clock_ns;
-}
-
-void sp_i_comm_clock_leave(sp_comm *me, const sp_i_comm_group *group, uint64_t phase)
-{
-    int64_t latest_ns = group->members[0].clock_ns[phase % 2];
-    for (int i = 1; i < group->size; i++) {
-        int64_t entered_ns = group->members[i].clock_ns[phase % 2];
-        latest_ns = entered_ns > latest_ns ? entered_ns : latest_ns;
-    }
-    me->clock_ns = latest_ns;
 }

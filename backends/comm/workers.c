@@ -13,6 +13,65 @@
 
 enum { NS_PER_S = 1000000000, LISTED_RANKS = 8 };
 
+// ---- Cores; where the system does not offer them, nothing is done ----
+
+#ifdef __linux__
+
+int sp_i_cores(void)
+{
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
+        return 1;
+    }
+    return CPU_COUNT(&allowed);
+}
+
+// Binds the calling thread to the index-th core that this process may use.
+static bool pin_to_core(int index)
+{
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
+        return false;
+    }
+    for (size_t core = 0; core < CPU_SETSIZE; core++) {
+        if (CPU_ISSET(core, &allowed) && index-- == 0) {
+            cpu_set_t one;
+            CPU_ZERO(&one);
+            CPU_SET(core, &one);
+            return pthread_setaffinity_np(pthread_self(), sizeof one, &one) == 0;
+        }
+    }
+    return false;
+}
+
+// Names the calling thread, for debuggers and profilers.
+static void name_thread(const char *name)
+{
+    (void)pthread_setname_np(pthread_self(), name);
+}
+
+#else
+
+int sp_i_cores(void)
+{
+    return 1;
+}
+
+static bool pin_to_core(int index)
+{
+    (void)index;
+    return false;
+}
+
+static void name_thread(const char *name)
+{
+    (void)name;
+}
+
+#endif
+
+// ---- Threads ----
+
 typedef struct worker {
     sp_workers *workers;
     int rank;
@@ -74,10 +133,10 @@ static void *run_worker(void *data)
 {
     worker *me = data;
     sp_workers *workers = me->workers;
-    char name[20];
+    char name[16]; // as much as the system keeps
     snprintf(name, sizeof name, "rank %d", me->rank);
-    sp_i_name_thread(name);
-    if (pass_gate(workers, workers->pin && sp_i_pin_to_core(me->rank))) {
+    name_thread(name);
+    if (pass_gate(workers, workers->pin && pin_to_core(me->rank))) {
         me->status = workers->run(workers->data, me->rank, &me->err);
     }
     end(me);
@@ -215,10 +274,8 @@ static sp_status first_failure(const sp_workers *workers, sp_error *err)
 {
     for (int i = 0; i < workers->count; i++) {
         const worker *one = &workers->each[i];
-        for (int m = 0; one->status != SP_OK && m < one->err.count; m++) {
-            sp_error_set(err, one->status, "%s", one->err.message[m]);
-        }
         if (one->status != SP_OK) {
+            sp_error_add(err, &one->err);
             return one->status;
         }
     }
@@ -257,60 +314,3 @@ void sp_workers_free(sp_workers *workers)
     }
     release(workers);
 }
-
-// ---- Cores ----
-
-#ifdef __linux__
-
-int sp_i_cores(void)
-{
-    cpu_set_t allowed;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
-        return 1;
-    }
-    return CPU_COUNT(&allowed);
-}
-
-bool sp_i_pin_to_core(int index)
-{
-    cpu_set_t allowed;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
-        return false;
-    }
-    for (size_t core = 0; core < CPU_SETSIZE; core++) {
-        if (CPU_ISSET(core, &allowed) && index-- == 0) {
-            cpu_set_t one;
-            CPU_ZERO(&one);
-            CPU_SET(core, &one);
-            return pthread_setaffinity_np(pthread_self(), sizeof one, &one) == 0;
-        }
-    }
-    return false;
-}
-
-void sp_i_name_thread(const char *name)
-{
-    char cut[16];
-    snprintf(cut, sizeof cut, "%.15s", name);
-    (void)pthread_setname_np(pthread_self(), cut);
-}
-
-#else
-
-int sp_i_cores(void)
-{
-    return 1;
-}
-
-bool sp_i_pin_to_core(int index)
-{
-    (void)index;
-    return false;
-}
-
-void sp_i_name_thread(const char *name)
-{
-    (void)name;
-}
-
-#endif

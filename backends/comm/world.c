@@ -29,14 +29,14 @@ static sp_status rank_init(sp_comm *me, sp_comm_world *world, int rank, sp_error
 static sp_status ranks_init(sp_comm_world *world, int ranks, sp_error *err)
 {
     size_t n = (size_t)ranks;
-    world->ranks = sp_i_calloc(n, sizeof *world->ranks);
-    world->queues = sp_i_calloc(n * n, sizeof *world->queues);
-    world->reported = sp_i_calloc(n, sizeof *world->reported);
     size_t operands = n + UNSHARED;
-    world->inputs = sp_i_calloc(n * operands, sizeof *world->inputs);
-    world->outputs = sp_i_calloc(n * operands, sizeof *world->outputs);
-    if (world->ranks == NULL || world->queues == NULL || world->reported == NULL ||
-        world->inputs == NULL || world->outputs == NULL) {
+    world->ranks = sp_i_arena_take(&world->memory, n, sizeof *world->ranks);
+    world->queues = sp_i_arena_take(&world->memory, n * n, sizeof *world->queues);
+    world->reported = sp_i_arena_take(&world->memory, n, sizeof *world->reported);
+    world->scheduler.queue = sp_i_arena_take(&world->memory, n, sizeof(sp_comm *));
+    const void **inputs = sp_i_arena_take(&world->memory, n * operands, sizeof *inputs);
+    void **outputs = sp_i_arena_take(&world->memory, n * operands, sizeof *outputs);
+    if (world->memory.failed) {
         return sp_error_no_memory(err, "a world of ranks");
     }
     for (int rank = 0; rank < ranks; rank++) {
@@ -44,8 +44,8 @@ static sp_status ranks_init(sp_comm_world *world, int ranks, sp_error *err)
         if (status != SP_OK) {
             return status;
         }
-        world->ranks[rank].inputs = world->inputs + (size_t)rank * operands;
-        world->ranks[rank].outputs = world->outputs + (size_t)rank * operands;
+        world->ranks[rank].inputs = inputs + (size_t)rank * operands;
+        world->ranks[rank].outputs = outputs + (size_t)rank * operands;
         world->rank_count = rank + 1;
     }
     return SP_OK;
@@ -86,10 +86,7 @@ sp_status sp_comm_world_new(int ranks, const sp_comm_options *options, sp_comm_w
     }
     sp_comm_set_one_at_a_time(made, options->one_at_a_time);
     made->failed_rank = -1;
-    sp_status status = sp_i_comm_scheduler_init(made, ranks, err);
-    if (status == SP_OK) {
-        status = ranks_init(made, ranks, err);
-    }
+    sp_status status = ranks_init(made, ranks, err);
     if (status != SP_OK) {
         sp_comm_world_free(made);
         return status;
@@ -104,39 +101,21 @@ void sp_comm_set_one_at_a_time(sp_comm_world *world, bool one_at_a_time)
     world->spins = one_at_a_time ? 0 : world->free_spins;
 }
 
-static void group_free(sp_i_comm_group *group)
-{
-    if (group != NULL) {
-        sp_i_free(group->ranks);
-        sp_i_free(group->member_of);
-        sp_i_free(group->members);
-        sp_i_free(group->equal_rows);
-        sp_i_free(group);
-    }
-}
-
 void sp_comm_world_free(sp_comm_world *world)
 {
     if (world == NULL) {
         return;
     }
     sp_i_comm_queues_free(world);
-    for (size_t i = 0; i < world->group_count; i++) {
-        group_free(world->groups[i]);
-    }
-    sp_i_comm_scheduler_fini(world);
     for (int rank = 0; rank < world->rank_count; rank++) {
+        sp_i_fiber_free(world->ranks[rank].fiber);
         pthread_cond_destroy(&world->ranks[rank].wake);
         pthread_mutex_destroy(&world->ranks[rank].lock);
     }
     pthread_mutex_destroy(&world->work_lock);
     pthread_mutex_destroy(&world->failure_lock);
     sp_i_free(world->groups);
-    sp_i_free(world->reported);
-    sp_i_free((void *)world->queues);
-    sp_i_free((void *)world->inputs);
-    sp_i_free((void *)world->outputs);
-    sp_i_free(world->ranks);
+    sp_i_arena_free(&world->memory);
     sp_i_free(world);
 }
 
@@ -197,52 +176,35 @@ static sp_status fill_group(sp_i_comm_group *group, int world_ranks, const int *
     return SP_OK;
 }
 
-static sp_status remote_group(sp_comm_world *world, sp_i_comm_group *group, sp_error *err)
-{
-    group->equal_rows = sp_i_calloc((size_t)group->size, sizeof *group->equal_rows);
-    if (group->equal_rows == NULL) {
-        return sp_error_no_memory(err, "a group of ranks");
-    }
-    for (int i = 0; i < group->size; i++) {
-        group->equal_rows[i] = 1;
-    }
-    return world->transport->ops->group_new(world->transport, group->name, group->ranks,
-                                            group->size, err);
-}
-
 sp_status sp_comm_group_new(sp_comm_world *world, const char *name, const int *ranks, int size,
                             int *group, sp_error *err)
 {
     if (size < 1) {
         return sp_error_set(err, SP_ERR_USAGE, "group '%s': expected at least one rank", name);
     }
-    sp_i_comm_group *made = sp_i_calloc(1, sizeof *made);
-    if (made == NULL) {
+    const size_t n = (size_t)size;
+    sp_i_comm_group *made = sp_i_arena_take(&world->memory, 1, sizeof *made);
+    int *members = sp_i_arena_take(&world->memory, n + (size_t)world->rank_count, sizeof *members);
+    sp_i_comm_member *calls = sp_i_arena_take(&world->memory, n, sizeof *calls);
+    if (world->memory.failed || !sp_i_reserve((void **)&world->groups, &world->group_capacity,
+                                              world->group_count + 1, sizeof(sp_i_comm_group *))) {
         return sp_error_no_memory(err, "a group of ranks");
     }
     snprintf(made->name, sizeof made->name, "%s", name);
     made->size = size;
-    made->ranks = sp_i_calloc((size_t)size, sizeof *made->ranks);
-    made->member_of = sp_i_calloc((size_t)world->rank_count, sizeof *made->member_of);
-    made->members = sp_i_calloc((size_t)size, sizeof *made->members);
-    sp_status status = SP_OK;
-    if (made->ranks == NULL || made->member_of == NULL || made->members == NULL ||
-        !sp_i_reserve((void **)&world->groups, &world->group_capacity, world->group_count + 1,
-                      sizeof(sp_i_comm_group *))) {
-        status = sp_error_no_memory(err, "a group of ranks");
-    } else {
-        status = fill_group(made, world->rank_count, ranks, size, err);
-    }
+    made->ranks = members;
+    made->member_of = members + n;
+    made->members = calls;
+    sp_status status = fill_group(made, world->rank_count, ranks, size, err);
     if (status == SP_OK && world->transport != NULL) {
-        status = remote_group(world, made, err);
+        status =
+            world->transport->ops->group_new(world->transport, made->name, made->ranks, size, err);
     }
-    if (status != SP_OK) {
-        group_free(made);
-        return status;
+    if (status == SP_OK) {
+        *group = (int)world->group_count;
+        world->groups[world->group_count++] = made;
     }
-    *group = (int)world->group_count;
-    world->groups[world->group_count++] = made;
-    return SP_OK;
+    return status;
 }
 
 int sp_comm_group_find(const sp_comm_world *world, const int *ranks, int size)
@@ -277,14 +239,4 @@ int sp_comm_group_rank(const sp_comm_world *world, int group, int member)
 int sp_comm_member(const sp_comm *me, int group)
 {
     return group_at(me->world, group)->member_of[me->rank];
-}
-
-int sp_comm_member_count(const sp_comm *me, int group)
-{
-    return sp_comm_group_size(me->world, group);
-}
-
-int sp_comm_member_rank(const sp_comm *me, int group, int member)
-{
-    return sp_comm_group_rank(me->world, group, member);
 }

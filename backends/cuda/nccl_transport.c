@@ -123,16 +123,6 @@ static sp_status broadcast(sp_transport *transport, int group, sp_element elemen
                                     : status);
 }
 
-static sp_status all_to_all(sp_transport *transport, int group, sp_element element, const void *in,
-                            void *out, int64_t count, sp_error *err)
-{
-    nccl_transport *t = of(transport);
-    sp_status status = enter(t, err);
-    return leave(t, status == SP_OK ? sp_i_nccl_all_to_all(t->n, group_at(t, group), element, in,
-                                                           out, count, t->stream, err)
-                                    : status);
-}
-
 // ---- messages ----
 
 static sp_status channel_new(sp_transport *transport, int from, int to, sp_error *err)
@@ -232,7 +222,6 @@ static const sp_transport_ops transport_ops = {.group_new = group_new,
                                                .all_gather = all_gather,
                                                .reduce_scatter = reduce_scatter,
                                                .broadcast = broadcast,
-                                               .all_to_all = all_to_all,
                                                .channel_new = channel_new,
                                                .send = send_message,
                                                .receive = receive_message,

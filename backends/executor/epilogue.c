@@ -168,8 +168,8 @@ static sp_status sum_tied_shares(const sp_i_exec_run *run, const sp_i_exec_rank 
     }
     void *at = own.count > 0 ? sp_i_exec_gradient_at(run, rank, own.begin) : rank->gradients;
     if (status == SP_OK) {
-        status = sp_comm_all_gather_rows(rank->links.me, rank->data_group,
-                                         sp_i_exec_exact_element(run), at, sums, rows, 1, err);
+        status = sp_comm_all_gather(rank->links.me, rank->data_group, sp_i_exec_exact_element(run),
+                                    at, sums, rows, 1, err);
     }
     if (status == SP_OK) {
         status = sp_comm_all_reduce(rank->links.me, rank->tied_group, sp_i_exec_exact_element(run),
@@ -265,7 +265,7 @@ static sp_status gather_parameters(const sp_i_exec_run *run, const sp_i_exec_ran
                                                         i % layout->cp * layout->tp + rank->tp);
         shares[i] = other->share_end - other->share_begin;
     }
-    sp_status status = sp_comm_all_gather_rows(
+    sp_status status = sp_comm_all_gather(
         rank->links.me, rank->data_group, sp_i_exec_value_element(run),
         sp_i_exec_value_at(run, rank, rank->share_begin), rank->values, shares, 1, err);
     sp_i_free(shares);

@@ -164,9 +164,8 @@ void sp_i_exec_send_output(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action a
     if (sp_i_exec_is_remote(run, reader)) {
         sp_i_exec_send(run, rank, &to, reader);
     } else {
-        sp_comm_flag_raise_later(rank->links.me, reader,
-                                 &sp_i_exec_p2p_buffer_at(&run->p2p, &to)->full,
-                                 wall ? sp_i_exec_transfer_ns(run, &from, pp) : 0);
+        sp_comm_flag_raise(rank->links.me, reader, &sp_i_exec_p2p_buffer_at(&run->p2p, &to)->full,
+                           wall ? sp_i_exec_transfer_ns(run, &from, pp) : 0);
     }
 }
 

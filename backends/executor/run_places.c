@@ -130,16 +130,11 @@ sp_status sp_i_exec_rank_failure(const sp_i_exec_run *run, sp_i_exec_rank *rank,
     if (rank->links.status != SP_OK) {
         // What the world says names rank and action, this rank's or another's.
         bool own = place != NULL && sp_comm_world_failure(run->world, NULL) == SP_OK;
-        for (int i = 0; i < rank->links.err.count; i++) {
-            const char *message = rank->links.err.message[i];
-            if (own) {
-                sp_error_at_action(err, rank->links.status, run->request->plan, place, "%s",
-                                   message);
-            } else {
-                sp_error_set(err, rank->links.status, "%s", message);
-            }
+        for (int i = 0; own && i < rank->links.err.count; i++) {
+            sp_error_at_action(err, rank->links.status, run->request->plan, place, "%s",
+                               rank->links.err.message[i]);
         }
-        return rank->links.status;
+        return own ? rank->links.status : sp_error_add(err, &rank->links.err);
     }
     sp_status status = sp_i_exec_arena_failure(rank->arena, text, sizeof text);
     return place != NULL

@@ -68,9 +68,7 @@ sp_status sp_i_exec_report_failure(const sp_i_exec_run *run, sp_status status, c
             status = known;
         }
     }
-    for (int i = 0; i < said->count; i++) {
-        sp_error_set(err, said->status, "%s", said->message[i]);
-    }
+    sp_error_add(err, said);
     return status;
 }
 

@@ -31,8 +31,8 @@ static sp_status run_one(sp_comm *me, void *data, sp_error *err)
     if (status == SP_OK && rank->pp == j->pp) {
         sp_i_exec_fill_times(j->run, rank, &rank->log[rank->logged - 1]);
     }
-    for (int i = 0; status != SP_OK && i < rank->err.count; i++) {
-        sp_error_set(err, status, "%s", rank->err.message[i]);
+    if (status != SP_OK) {
+        sp_error_add(err, &rank->err);
     }
     return status;
 }

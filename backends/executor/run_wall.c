@@ -117,15 +117,6 @@ static sp_status begin_together(sp_i_exec_run *run, sp_i_exec_rank *rank)
     return status == SP_OK ? begin_clock(run, &rank->err) : status;
 }
 
-// What a rank that failed has to say.
-static sp_status say(const sp_i_exec_rank *rank, sp_status status, sp_error *err)
-{
-    for (int i = 0; status != SP_OK && i < rank->err.count; i++) {
-        sp_error_set(err, status, "%s", rank->err.message[i]);
-    }
-    return status;
-}
-
 // So that the others end with the same words.
 static void tell_others(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_status status)
 {
@@ -158,7 +149,10 @@ static sp_status run_rank(sp_comm *me, void *data, sp_error *err)
     } else {
         status = status == SP_OK ? end_rank(run, rank) : status;
     }
-    if (say(rank, status, err) != SP_OK && run->transport != NULL) {
+    if (status != SP_OK) {
+        sp_error_add(err, &rank->err);
+    }
+    if (status != SP_OK && run->transport != NULL) {
         tell_others(run, rank, status);
     }
     sp_comm_set_action(me, "");
@@ -220,7 +214,10 @@ static sp_status repeat(sp_i_exec_run *run, sp_error *err)
     for (size_t r = 0; status == SP_OK && r < sp_i_exec_rank_count(run); r++) {
         sp_i_exec_rank *rank = &run->ranks[r];
         sp_i_exec_enter(run, rank);
-        status = say(rank, end_rank(run, rank), err);
+        status = end_rank(run, rank);
+        if (status != SP_OK) {
+            sp_error_add(err, &rank->err);
+        }
     }
     return status;
 }

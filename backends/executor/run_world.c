@@ -177,10 +177,7 @@ static sp_status first_failure(sp_i_exec_run *run, sp_error *err)
     if (own == NULL || own->count == 0) {
         return sp_comm_world_failure(run->world, err);
     }
-    for (int i = 0; i < own->count; i++) {
-        sp_error_set(err, own->status, "%s", own->message[i]);
-    }
-    return own->status;
+    return sp_error_add(err, own);
 }
 
 // What is left of the request's time in the step that runs; 0: no limit.

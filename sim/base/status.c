@@ -109,6 +109,14 @@ sp_status sp_error_in(sp_error *err, sp_status status, const char *source, const
     return status;
 }
 
+sp_status sp_error_add(sp_error *err, const sp_error *from)
+{
+    for (int i = 0; i < from->count; i++) {
+        sp_error_set(err, from->status, "%s", from->message[i]);
+    }
+    return from->status;
+}
+
 sp_status sp_error_no_memory(sp_error *err, const char *what)
 {
     return sp_error_set(err, SP_ERR_NO_MEMORY, "out of memory (%s)", what);

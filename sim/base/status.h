@@ -86,6 +86,9 @@ sp_status sp_error_at(sp_error *err, sp_status status, const char *source, long 
 sp_status sp_error_in(sp_error *err, sp_status status, const char *source, const char *path,
                       const char *format, ...) SP_PRINTF(5, 6);
 
+// Adds the messages of another record and returns the status of that record.
+sp_status sp_error_add(sp_error *err, const sp_error *from);
+
 // Shorthand for SP_ERR_NO_MEMORY with what was being allocated.
 sp_status sp_error_no_memory(sp_error *err, const char *what);
 

@@ -23,15 +23,14 @@ typedef enum what {
     ALL_GATHER,
     REDUCE_SCATTER,
     BROADCAST,
-    ALL_TO_ALL,
     QUEUE,
     SHIFT,
     WHATS
 } what;
 
-static const char *const names[WHATS] = {"memcpy",     "barrier",        "ping_pong", "all_reduce",
-                                         "all_gather", "reduce_scatter", "broadcast", "all_to_all",
-                                         "queue",      "shift"};
+static const char *const names[WHATS] = {"memcpy",     "barrier",    "ping_pong",
+                                         "all_reduce", "all_gather", "reduce_scatter",
+                                         "broadcast",  "queue",      "shift"};
 
 typedef struct job {
     sp_comm_world *world;
@@ -56,6 +55,9 @@ static sp_status ping_pong(sp_comm *me, int rank, char *data, size_t bytes)
     return status == SP_OK && rank == 1 ? sp_comm_send(me, 0, TAG, data, bytes, NULL) : status;
 }
 
+// Of each rank, in gathers and scatters.
+static const int64_t rows[RANKS] = {1, 1};
+
 static sp_status once(sp_comm *me, const job *j, int rank)
 {
     size_t bytes = (size_t)j->bytes;
@@ -73,14 +75,13 @@ static sp_status once(sp_comm *me, const job *j, int rank)
     case ALL_REDUCE:
         return sp_comm_all_reduce(me, j->group, SP_ELEMENT_F32, SP_COMM_SUM, in, out, floats, NULL);
     case ALL_GATHER:
-        return sp_comm_all_gather(me, j->group, SP_ELEMENT_F32, in, out, floats / RANKS, NULL);
+        return sp_comm_all_gather(me, j->group, SP_ELEMENT_F32, in, out, rows, floats / RANKS,
+                                  NULL);
     case REDUCE_SCATTER:
-        return sp_comm_reduce_scatter(me, j->group, SP_ELEMENT_F32, SP_COMM_SUM, in, out,
+        return sp_comm_reduce_scatter(me, j->group, SP_ELEMENT_F32, SP_COMM_SUM, in, out, rows,
                                       floats / RANKS, NULL);
     case BROADCAST:
         return sp_comm_broadcast(me, j->group, SP_ELEMENT_F32, in, out, floats, 0, NULL);
-    case ALL_TO_ALL:
-        return sp_comm_all_to_all(me, j->group, SP_ELEMENT_F32, in, out, floats / RANKS, NULL);
     case QUEUE:
         return rank == 0 ? sp_comm_send(me, 1, TAG, in, bytes, NULL)
                          : sp_comm_receive(me, 0, TAG, out, bytes, NULL);
@@ -138,7 +139,7 @@ static double written(const job *j)
 {
     static const double buffers[WHATS] = {
         [COPY] = 2,      [ALL_REDUCE] = 2, [ALL_GATHER] = 2, [REDUCE_SCATTER] = 1,
-        [BROADCAST] = 2, [ALL_TO_ALL] = 2, [QUEUE] = 2,      [SHIFT] = 4};
+        [BROADCAST] = 2, [QUEUE] = 2,      [SHIFT] = 4};
     return buffers[j->what] * (double)j->bytes;
 }
 

@@ -165,16 +165,6 @@ static sp_status broadcast_from(sp_transport *transport, int number, sp_element 
                 err);
 }
 
-static sp_status all_to_all(sp_transport *transport, int number, sp_element element, const void *in,
-                            void *out, int64_t count, sp_error *err)
-{
-    return meet(
-        joined_end_of(transport), number,
-        &(joined_call){
-            .kind = JOINED_ALL_TO_ALL, .element = element, .in = in, .out = out, .count = count},
-        err);
-}
-
 static sp_status exchange(sp_transport *transport, const void *mine, size_t bytes,
                           sp_transport_part *parts, sp_error *err)
 {
@@ -193,7 +183,6 @@ static const sp_transport_ops joined_ops = {.group_new = group_new,
                                             .all_gather = all_gather,
                                             .reduce_scatter = reduce_scatter,
                                             .broadcast = broadcast_from,
-                                            .all_to_all = all_to_all,
                                             .channel_new = joined_channel_new,
                                             .send = joined_send,
                                             .receive = joined_receive,

@@ -104,18 +104,6 @@ static void broadcast(const joined_group *g)
     }
 }
 
-static void all_to_all_parts(const joined_group *g)
-{
-    int64_t part = g->calls[0].count * sp_element_bytes(g->calls[0].element);
-    char *copy = copy_inputs(g, part * g->size);
-    for (int to = 0; to < g->size; to++) {
-        for (int m = 0; m < g->size; m++) {
-            copy_to((char *)g->calls[to].out + m * part, copy + (m * g->size + to) * part, part);
-        }
-    }
-    sp_i_free(copy);
-}
-
 static void exchange_parts(const joined_group *g)
 {
     for (int to = 0; to < g->size; to++) {
@@ -131,8 +119,8 @@ static void exchange_parts(const joined_group *g)
 
 void joined_work(const joined_group *g)
 {
-    static void (*const works[])(const joined_group *) = {
-        NULL, reduce_all, gather, scatter, broadcast, all_to_all_parts, exchange_parts};
+    static void (*const works[])(const joined_group *) = {NULL,    reduce_all, gather,
+                                                          scatter, broadcast,  exchange_parts};
     if (works[g->calls[0].kind] != NULL) {
         works[g->calls[0].kind](g);
     }

@@ -15,7 +15,6 @@ typedef enum joined_kind {
     JOINED_GATHER,
     JOINED_SCATTER,
     JOINED_BROADCAST,
-    JOINED_ALL_TO_ALL,
     JOINED_EXCHANGE
 } joined_kind;
 

@@ -9,17 +9,7 @@
 
 enum { MOST_RANKS = 6, MOST_COUNT = 300, GROUPS = 8, ROOM = MOST_RANKS * MOST_COUNT };
 
-typedef enum kind {
-    BARRIER,
-    ALL_REDUCE,
-    ALL_GATHER,
-    GATHER_ROWS,
-    REDUCE_SCATTER,
-    SCATTER_ROWS,
-    BROADCAST,
-    ALL_TO_ALL,
-    KINDS
-} kind;
+typedef enum kind { BARRIER, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, KINDS } kind;
 
 typedef struct step {
     kind kind;
@@ -118,7 +108,7 @@ static double given(const sp_comm_world *world, const step *s, int index, int me
 
 static int64_t part_count(const step *s, int member)
 {
-    bool rows = s->kind == GATHER_ROWS || s->kind == SCATTER_ROWS;
+    bool rows = s->kind == ALL_GATHER || s->kind == REDUCE_SCATTER;
     return rows ? s->rows[member] * s->width : s->count;
 }
 
@@ -141,18 +131,16 @@ static sp_status check_result(const sp_comm_world *world, const step *s, int ind
                               numbers *all, int64_t first, sp_error *err)
 {
     int size = sp_comm_group_size(world, s->group);
-    bool gathers = s->kind == ALL_GATHER || s->kind == GATHER_ROWS;
-    int parts = gathers || s->kind == ALL_TO_ALL ? size : 1;
+    bool gathers = s->kind == ALL_GATHER;
+    int parts = gathers ? size : 1;
     int64_t done = first;
     for (int m = 0; m < parts; m++) {
-        bool scatters = s->kind == REDUCE_SCATTER || s->kind == SCATTER_ROWS;
+        bool scatters = s->kind == REDUCE_SCATTER;
         int64_t count = part_count(s, scatters ? me : m);
         for (int64_t i = 0; i < count; i++) {
             double expected;
             if (gathers) {
                 expected = given(world, s, index, m, i);
-            } else if (s->kind == ALL_TO_ALL) {
-                expected = given(world, s, index, m, me * s->count + i);
             } else if (s->kind == BROADCAST) {
                 expected = given(world, s, index, s->root, i);
             } else {
@@ -187,17 +175,7 @@ static sp_status gather(sp_comm *me, const step *s, int index, int m, buffers *b
     }
     void *in = at(from, s->type, offset);
     void *out = at(&b->out, s->type, 0);
-    return s->kind == ALL_GATHER
-               ? sp_comm_all_gather(me, s->group, s->type, in, out, s->count, err)
-               : sp_comm_all_gather_rows(me, s->group, s->type, in, out, s->rows, s->width, err);
-}
-
-static sp_status scatter(sp_comm *me, const step *s, void *in, void *out, sp_error *err)
-{
-    return s->kind == REDUCE_SCATTER
-               ? sp_comm_reduce_scatter(me, s->group, s->type, s->op, in, out, s->count, err)
-               : sp_comm_reduce_scatter_rows(me, s->group, s->type, s->op, in, out, s->rows,
-                                             s->width, err);
+    return sp_comm_all_gather(me, s->group, s->type, in, out, s->rows, s->width, err);
 }
 
 static sp_status run_step(sp_comm *me, const sp_comm_world *world, const step *s, int index,
@@ -217,21 +195,17 @@ static sp_status run_step(sp_comm *me, const sp_comm_world *world, const step *s
         status = sp_comm_all_reduce(me, s->group, s->type, s->op, in, out, s->count, err);
         break;
     case ALL_GATHER:
-    case GATHER_ROWS:
         result = &b->out;
         status = gather(me, s, index, m, b, err);
         break;
     case REDUCE_SCATTER:
-    case SCATTER_ROWS:
         first = s->in_place ? part_offset(s, m) : 0;
-        status = scatter(me, s, in, at(result, s->type, first), err);
+        status = sp_comm_reduce_scatter(me, s->group, s->type, s->op, in,
+                                        at(result, s->type, first), s->rows, s->width, err);
         break;
     case BROADCAST:
-        status = sp_comm_broadcast(me, s->group, s->type, in, out, s->count, s->root, err);
-        break;
-    case ALL_TO_ALL:
     case KINDS:
-        status = sp_comm_all_to_all(me, s->group, s->type, in, out, s->count, err);
+        status = sp_comm_broadcast(me, s->group, s->type, in, out, s->count, s->root, err);
         break;
     }
     return status == SP_OK ? check_result(world, s, index, m, result, first, err) : status;

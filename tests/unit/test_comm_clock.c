@@ -152,7 +152,7 @@ static sp_status run_step(sp_comm *me, script *s, int i, sp_error *err)
     case FLAG:
     case KINDS:
         if (rank == now->from) {
-            sp_comm_flag_raise_later(me, now->to, &s->flags[i], now->ns);
+            sp_comm_flag_raise(me, now->to, &s->flags[i], now->ns);
         }
         return rank == now->to ? sp_comm_flag_wait(me, &s->flags[i], now->from, "a flag", err)
                                : SP_OK;
@@ -272,7 +272,7 @@ static sp_status wait_meanwhile(sp_comm *me, void *data, sp_error *err)
         } else if (status == SP_OK && rank == 0) {
             status = sp_comm_flag_wait(me, flag, 1, "the end", err);
         } else if (status == SP_OK) {
-            sp_comm_flag_raise(me, 0, flag);
+            sp_comm_flag_raise(me, 0, flag, 0);
         }
     }
     return status == SP_OK ? RANK_CHECK(sp_comm_clock_read(me) == 3000) : status;

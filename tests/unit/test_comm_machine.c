@@ -11,14 +11,14 @@
 enum { MOST_RANKS = 6, MOST_PART = 500, GROUPS = 6, STEPS = 150, ROOM = MOST_RANKS * MOST_PART };
 enum { ROOM_BYTES = ROOM * WIDEST_ELEMENT };
 
-typedef enum kind { ALL_REDUCE, GATHER, SCATTER, BROADCAST, ALL_TO_ALL, BARRIER, FLAG, KINDS } kind;
+typedef enum kind { ALL_REDUCE, GATHER, SCATTER, BROADCAST, BARRIER, FLAG, KINDS } kind;
 
 typedef struct step {
     kind kind;
     int group;
     sp_element type;
     sp_comm_op op;
-    bool in_place, by_rows;
+    bool in_place;
     int root, from, to;
     int64_t rows[MOST_RANKS], width; // of each member's part
 } step;
@@ -106,8 +106,6 @@ static double expected(const job *j, int index, int me, int64_t i)
         return reduced(j, index, before(s, me) + i);
     case BROADCAST:
         return given(j, index, s->root, i);
-    case ALL_TO_ALL:
-        return given(j, index, (int)(i / part(s, 0)), me * part(s, 0) + i % part(s, 0));
     case BARRIER:
         return given(j, index, (me + 1) % size, 0);
     case FLAG:
@@ -157,7 +155,7 @@ static sp_status pass_number(sp_comm *me, job *j, int index, const rank_memory *
     } else {
         if (rank == from) {
             bool late = r->machine->ops->mark_later != NULL && index % 2 == 1;
-            sp_comm_flag_raise_later(me, s->to, &j->flags[index], late ? 1000 : 0);
+            sp_comm_flag_raise(me, s->to, &j->flags[index], late ? 1000 : 0);
         }
         status =
             rank == s->to ? sp_comm_flag_wait(me, &j->flags[index], from, "a number", err) : SP_OK;
@@ -174,30 +172,24 @@ static sp_status call(sp_comm *me, const step *s, int size, char *in, char *out,
     case ALL_REDUCE:
         return sp_comm_all_reduce(me, s->group, s->type, s->op, in, out, all, err);
     case GATHER:
-        return s->by_rows
-                   ? sp_comm_all_gather_rows(me, s->group, s->type, in, out, s->rows, s->width, err)
-                   : sp_comm_all_gather(me, s->group, s->type, in, out, part(s, 0), err);
+        return sp_comm_all_gather(me, s->group, s->type, in, out, s->rows, s->width, err);
     case SCATTER:
-        return s->by_rows
-                   ? sp_comm_reduce_scatter_rows(me, s->group, s->type, s->op, in, out, s->rows,
-                                                 s->width, err)
-                   : sp_comm_reduce_scatter(me, s->group, s->type, s->op, in, out, part(s, 0), err);
+        return sp_comm_reduce_scatter(me, s->group, s->type, s->op, in, out, s->rows, s->width,
+                                      err);
     case BROADCAST:
-        return sp_comm_broadcast(me, s->group, s->type, in, out, all, s->root, err);
-    case ALL_TO_ALL:
     case BARRIER:
     case FLAG:
     case KINDS:
         break;
     }
-    return sp_comm_all_to_all(me, s->group, s->type, in, out, part(s, 0), err);
+    return sp_comm_broadcast(me, s->group, s->type, in, out, all, s->root, err);
 }
 
 static sp_status run_step(sp_comm *me, job *j, int index, const rank_memory *r, sp_error *err)
 {
     const step *s = &j->steps[index];
     int member = sp_comm_member(me, s->group);
-    int size = sp_comm_member_count(me, s->group);
+    int size = sp_comm_group_size(j->world, s->group);
     if (s->kind == BARRIER || s->kind == FLAG) {
         return pass_number(me, j, index, r, err);
     }
@@ -275,19 +267,18 @@ static step random_step(sp_prng *prng, const job *j, int ranks)
     step s = {.kind = (kind)sp_prng_below(prng, KINDS),
               .group = j->groups[sp_prng_below(prng, GROUPS)],
               .op = sp_prng_below(prng, 4) == 0 ? SP_COMM_MAX : SP_COMM_SUM,
-              .by_rows = sp_prng_below(prng, 2) == 0,
               .from = prng_below(prng, ranks),
               .to = prng_below(prng, ranks),
               .width = 1 + (int64_t)sp_prng_below(prng, 3)};
     bool reduces = s.kind == ALL_REDUCE || s.kind == SCATTER;
     s.type = (sp_element)sp_prng_below(prng, reduces ? SP_ELEMENT_BYTE : SP_ELEMENT_BYTE + 1);
-    s.in_place = s.kind != ALL_TO_ALL && sp_prng_below(prng, 2) == 0;
-    s.by_rows = s.by_rows && s.kind != ALL_TO_ALL;
+    s.in_place = sp_prng_below(prng, 2) == 0;
+    bool equal = sp_prng_below(prng, 2) == 0;
     s.root = (int)sp_prng_below(prng, (uint64_t)sp_comm_group_size(j->world, s.group));
     int64_t most = sp_prng_below(prng, 3) == 0 ? MOST_PART : 6;
     for (int i = 0; i < MOST_RANKS; i++) {
         s.rows[i] = (int64_t)sp_prng_below(prng, (uint64_t)(most / s.width) + 1);
-        s.rows[i] = s.by_rows ? s.rows[i] : s.rows[0];
+        s.rows[i] = equal ? s.rows[0] : s.rows[i];
     }
     return s;
 }

@@ -101,35 +101,6 @@ TEST(turns_for_one_run)
     sp_comm_world_free(j.world);
 }
 
-// Rank 0 looks again and again for a message that another rank must compute for.
-static sp_status look_for_message(sp_comm *me, void *data, sp_error *err)
-{
-    (void)data;
-    char x = 7;
-    bool done = false;
-    sp_status status = SP_OK;
-    if (sp_comm_rank(me) > 0) {
-        for (int i = 0; i < 3 && status == SP_OK; i++) {
-            do {
-                status = sp_comm_try_send(me, 0, sp_comm_rank(me), &x, 1, &done, err);
-            } while (status == SP_OK && !done);
-        }
-        return status;
-    }
-    for (int i = 0; i < 3 * (RANKS - 1) && status == SP_OK; i += done) {
-        int from = 1 + i % (RANKS - 1);
-        status = sp_comm_try_receive(me, from, from, &x, 1, &done, err);
-    }
-    return status == SP_OK ? RANK_CHECK(x == 7) : status;
-}
-
-TEST(looking_passes_the_turn)
-{
-    sp_comm_world *world = world_of_turns(RANKS);
-    assert_ranks(world, look_for_message, NULL);
-    sp_comm_world_free(world);
-}
-
 // ---- Failures ----
 
 // Ranks are anywhere when one gives up: at work, waiting for a message or for their turn.

@@ -43,10 +43,9 @@ bool sp_i_cuda_gather(const sp_i_cuda_pass *pass, const sp_i_cuda_turns *turns,
     if (rows == NULL) {
         return sp_i_cuda_pass_no_memory(pass);
     }
-    links->status =
-        sp_comm_all_gather_rows(links->me, group_of(pass, turns, group), SP_REAL_ELEMENT,
-                                *sp_i_exec_kv(pass->l->stage, seen->slice, pass->l->index), kv,
-                                rows, pass->shape.kv_stride, &links->err);
+    links->status = sp_comm_all_gather(links->me, group_of(pass, turns, group), SP_REAL_ELEMENT,
+                                       *sp_i_exec_kv(pass->l->stage, seen->slice, pass->l->index),
+                                       kv, rows, pass->shape.kv_stride, &links->err);
     sp_i_free(rows);
     return links->status == SP_OK;
 }
@@ -66,9 +65,9 @@ bool sp_i_cuda_scatter(const sp_i_cuda_pass *pass, const sp_i_cuda_turns *turns,
         return sp_i_cuda_pass_no_memory(pass);
     }
     float *own = seen->dkv + before * pass->shape.kv_stride;
-    links->status = sp_comm_reduce_scatter_rows(links->me, group_of(pass, turns, group),
-                                                SP_EXACT_ELEMENT, SP_COMM_SUM, seen->dkv, own, rows,
-                                                pass->shape.kv_stride, &links->err);
+    links->status = sp_comm_reduce_scatter(links->me, group_of(pass, turns, group),
+                                           SP_EXACT_ELEMENT, SP_COMM_SUM, seen->dkv, own, rows,
+                                           pass->shape.kv_stride, &links->err);
     sp_i_free(rows);
     if (links->status == SP_OK) {
         SP_OP(add_exact)(slice->rows * pass->shape.kv_stride, own, sum);

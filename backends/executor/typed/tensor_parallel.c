@@ -68,8 +68,8 @@ real *SP_EXEC(gather)(const layer *l, real *own)
     part_rows(l, rows);
     uint64_t start = sp_i_exec_exchange_begin(links);
     return done(l, start,
-                sp_comm_all_gather_rows(links->me, links->tp_group, SP_REAL_ELEMENT, own, all, rows,
-                                        h, &links->err))
+                sp_comm_all_gather(links->me, links->tp_group, SP_REAL_ELEMENT, own, all, rows, h,
+                                   &links->err))
                ? all
                : NULL;
 }
@@ -97,8 +97,8 @@ bool SP_EXEC(sum)(const layer *l, real *part, real *own)
     part_rows(l, rows);
     uint64_t start = sp_i_exec_exchange_begin(links);
     bool ok = done(l, start,
-                   sp_comm_reduce_scatter_rows(links->me, links->tp_group, SP_REAL_ELEMENT,
-                                               SP_COMM_SUM, part, own, rows, h, &links->err));
+                   sp_comm_reduce_scatter(links->me, links->tp_group, SP_REAL_ELEMENT, SP_COMM_SUM,
+                                          part, own, rows, h, &links->err));
     sp_i_exec_give(l->stage->arena, part);
     return ok;
 }
