@@ -176,7 +176,7 @@ static void check_stuck(int operation, uint64_t seed)
             assert_string_equal(j.text[r], j.text[first]);
         }
     }
-    const char *name = operation == 8 ? "(receive" : operation_names[operation];
+    const char *name = operation == 7 ? "(receive" : operation_names[operation];
     assert_true(strstr(j.text[first], name) != NULL ||
                 (operation == 7 && strstr(j.text[first], "(send") != NULL));
     sp_comm_world_free(j.world);
