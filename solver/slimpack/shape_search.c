@@ -12,7 +12,7 @@ enum { MOST_PACKS = 4096, LEAST_PACK = 512, LEAST_SLICE = 128, MOST_SLICE = 2048
 enum {
     EXPLORED = 30, // shapes from each start
     STEPS_AWAY = 3,
-    VAIN_WAYS = 10,
+    VAIN_WAYS = 20,
     VAIN = 4,              // steps of each coordinate that may be in vain
     SAMPLES_PER_ACTION = 4 // that are placed while one action is timed
 };

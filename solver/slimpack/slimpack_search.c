@@ -13,8 +13,9 @@
 // Share of the memory limit that is left besides where a step came out tight.
 #define MORE_SPARE 0.03
 
-// Part of a time limit that is searched; the rest is for writing the packs and their order down.
-#define SEARCHING 0.9
+// Part of a time limit that is searched; the rest is for the choice of the model's cut, and for
+// writing the packs and their order down.
+#define SEARCHING 0.65
 
 enum {
     EFFORT = 500000, // actions timed for all ranks together, about
