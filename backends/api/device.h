@@ -110,10 +110,11 @@ void sp_registry_free(sp_registry *registry);
 // The backend of this name; loads the plug-in libslimpack-backend-NAME.so once. Folders, in this
 // order: those of $SLIMPACK_BACKEND_PATH (separated by ':'), slimpack/ of the library folder beside
 // the program's, wherever its prefix has been moved, backends/ of the program's build tree,
-// slimpack/ of the library folder of the configured prefix. The first file that is there is taken, or the error
-// says what is wrong with it: no shared library, no table of operations, another version of the
-// interface, other headers, another name. A name with '/' is the path of a plug-in. An unknown name
-// is a content error with the nearest known name and all of them. O(files in the folders).
+// slimpack/ of the library folder of the configured prefix. The first file that is there is taken,
+// or the error says what is wrong with it: no shared library, no table of operations, another
+// version of the interface, other headers, another name. A name with '/' is the path of a plug-in.
+// An unknown name is a content error with the nearest known name and all of them. O(files in the
+// folders).
 sp_status sp_registry_find(sp_registry *registry, const char *name, const sp_backend **backend,
                            sp_error *err);
 

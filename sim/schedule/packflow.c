@@ -269,8 +269,9 @@ static bool is_exempt(const run *r, int k, int v)
 }
 
 // Of a forward and a backward that are ready the other kind than the last goes first: with several
-// chunks, stages behind would else run out of forwards. A weight gradient runs while nothing else is
-// ready, or where the forward that is ready, the last chunk's of several, has no room without it.
+// chunks, stages behind would else run out of forwards. A weight gradient runs while nothing else
+// is ready, or where the forward that is ready, the last chunk's of several, has no room without
+// it.
 static choice choose(const run *r, int k)
 {
     int chunks = r->job->layout->chunks;
