@@ -17,6 +17,10 @@ build/bench/host_overhead | sed -n 's/.*"group": "\([^"]*\)", "case": "\([^"]*\)
 build/bench/sweep >experiments/results/sweep.json
 build/bench/solver >experiments/results/solver.json
 build/bench/assignment >experiments/results/assignment.txt
+build/bench/rivals >experiments/results/rivals.txt
+build/bench/local_search >experiments/results/local_search.txt
+build/slimpack compare experiments/demo.json --memory-curve --strategies packed-tuned,chunkflow,slimpipe,slimpack,slimpack-zb \
+    --set workload.batches=1 --quiet >experiments/results/memory_curve.txt
 experiments/validate_host.sh
 
 # Fitted profiles, their reports, and what they predict.

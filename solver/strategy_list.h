@@ -39,7 +39,7 @@
       SP_OF_SLIMPACK ", asymmetric", .sliced = true, SP_BRINGS(PACKFLOW),                         \
       .choose_chunks = sp_i_choose_chunks)                                                        \
     X("slimpack-zb", slimpack_zb, SEARCH,                                                         \
-      "slimpack, with input and weight gradients apart and one or two chunks a rank",             \
+      "slimpack, with input and weight gradients apart where that is faster",             \
       SP_OF_SLIMPACK ", asymmetric", .sliced = true, SP_BRINGS(PACKFLOW),                         \
       .split_backward = true, .choose_chunks = sp_i_choose_chunks)                                \
     X("dynapipe", dynapipe, SEARCH,                                                               \

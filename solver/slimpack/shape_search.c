@@ -62,7 +62,12 @@ static double best_count(const sp_i_shape_search *s, const sp_i_rank_samples *sa
     double fixed_s = s->work->forward.pack_s + s->work->backward.pack_s;
     double stages = s->scorer->scenario->layout.pp - 1;
     double most = fmin(MOST_PACKS, 1.0 + tokens / samples->dp_count / LEAST_PACK);
-    return stages < 1.0 ? 1.0 : fmin(most, sqrt(stages * work_s / fmax(fixed_s, 1e-9 * work_s)));
+    if (stages < 1.0) {
+        // As few as memory allows.
+        double room = (double)sp_i_rank_scorer_most_tokens(s->scorer, s->split);
+        return fmin(most, 1.0 + tokens / samples->dp_count / room);
+    }
+    return fmin(most, sqrt(stages * work_s / fmax(fixed_s, 1e-9 * work_s)));
 }
 
 // How fast packs may grow in the fill, and shrink in the drain, without idle time on the last stage

@@ -73,7 +73,7 @@ static sp_status try_nested_groups(const nested *n, sp_error *err)
     const sp_layout *layout = &n->input->scenario->layout;
     int64_t longest = sp_batch_longest(n->input->batch);
     sp_status status = SP_OK;
-    if (layout->pp > 1 || layout->dp == 1 || !n->input->scenario->strategy.dp_merge) {
+    if (layout->pp > 1 || !n->input->scenario->strategy.dp_merge) {
         return SP_OK;
     }
     // Equal cuts of the samples in batch order: packs with long samples among short ones hide more
