@@ -22,18 +22,19 @@ typedef struct nested {
     double deadline_s; // 0: none
     sp_packing *packing;
     sp_packflow_outcome *outcome;
+    bool lacked; // memory, the last that was tried
 } nested;
 
-// Packs as a strategy makes them, judged, where it makes any.
-static sp_status try_packs(const nested *n, sp_strategy_pack_function pack, int64_t rank_tokens,
-                           sp_error *err)
+// Packs as a strategy makes them of a budget of tokens, judged, where it makes any.
+static sp_status try_packs(nested *n, sp_strategy_pack_function pack, int64_t tokens, sp_error *err)
 {
     sp_error own;
     sp_packing tried;
     sp_packflow_outcome judged;
     sp_scenario scenario = *n->input->scenario;
     sp_strategy_input with = *n->input;
-    scenario.strategy.rank_tokens = rank_tokens;
+    scenario.strategy.rank_tokens = tokens;
+    scenario.strategy.chunk_tokens = tokens;
     scenario.strategy.pack_rounds = false;
     scenario.schedule.slices = 1;
     with.scenario = &scenario;
@@ -44,6 +45,7 @@ static sp_status try_packs(const nested *n, sp_strategy_pack_function pack, int6
     }
     status = sp_step_judge(n->input, &tried, &judged, err);
     bool better = status == SP_OK && sp_packflow_is_better(&judged, n->outcome);
+    n->lacked = judged.lacking_bytes > 0;
     sp_packing_fini(better ? n->packing : &tried);
     if (better) {
         *n->packing = tried;
@@ -52,23 +54,27 @@ static sp_status try_packs(const nested *n, sp_strategy_pack_function pack, int6
     return status;
 }
 
-static sp_status try_budget(const nested *n, int64_t rank_tokens, sp_error *err)
+static sp_status try_budget(nested *n, int64_t tokens, sp_error *err)
 {
     if (n->deadline_s > 0.0 && sp_clock_s() > n->deadline_s) {
         return SP_OK;
     }
-    sp_status status = try_packs(n, sp_i_pack_bytescale, rank_tokens, err);
+    sp_status status = try_packs(n, sp_i_pack_bytescale, tokens, err);
+    if (status == SP_OK) {
+        status = try_packs(n, sp_i_pack_chunkflow, tokens, err);
+    }
     if (status == SP_OK &&
         n->input->batch->count <= FEW_SAMPLES * (size_t)n->input->scenario->layout.dp) {
-        status = try_packs(n, sp_i_pack_hybrid_cp, rank_tokens, err);
+        status = try_packs(n, sp_i_pack_hybrid_cp, tokens, err);
     }
     return status;
 }
 
 // Ranks that are merged for a long sample run short ones apart, as ByteScale packs them, or each
 // sample as a pack of its own, as Megatron's hybrid CP does: with a pipeline they would have to
-// agree on an order. Without one the best is taken, of several budgets of tokens a rank.
-static sp_status try_nested_groups(const nested *n, sp_error *err)
+// agree on an order. Packs of equal tokens, as ChunkFlow makes them, leave PyTorch's allocator no
+// holes. Without a pipeline the best is taken, of several budgets of tokens a rank.
+static sp_status try_nested_groups(nested *n, sp_error *err)
 {
     const sp_layout *layout = &n->input->scenario->layout;
     int64_t longest = sp_batch_longest(n->input->batch);
@@ -82,7 +88,11 @@ static sp_status try_nested_groups(const nested *n, sp_error *err)
     for (int ranks = 1; status == SP_OK && ranks <= layout->dp; ranks *= 2) {
         status = try_budget(n, sp_ceil_div(longest, ranks), err);
     }
-    for (int64_t tokens = LEAST_RANK_TOKENS; status == SP_OK && tokens <= n->input->context;
+    int64_t share = n->input->batch->total_tokens / layout->dp;
+    int64_t most = share > n->input->context ? share : n->input->context;
+    n->lacked = false;
+    for (int64_t tokens = LEAST_RANK_TOKENS;
+         status == SP_OK && tokens < 2 * most && (!n->lacked || n->outcome->lacking_bytes > 0);
          tokens *= 2) {
         status = try_budget(n, tokens, err);
     }
@@ -99,7 +109,7 @@ static sp_status search(const sp_strategy_input *input, bool asymmetric, sp_pack
         sp_i_slimpack_options_of(&input->scenario->strategy, asymmetric, false);
     sp_status status = sp_i_slimpack_search(input, &options, packing, &outcome, err);
     if (status == SP_OK) {
-        const nested n = {input, options.deadline_s, packing, &outcome};
+        nested n = {input, options.deadline_s, packing, &outcome, false};
         status = try_nested_groups(&n, err);
         if (status != SP_OK) {
             sp_packing_fini(packing);
