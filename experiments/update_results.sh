@@ -17,6 +17,11 @@ build/bench/host_overhead | sed -n 's/.*"group": "\([^"]*\)", "case": "\([^"]*\)
 build/bench/sweep >experiments/results/sweep.json
 build/bench/solver >experiments/results/solver.json
 build/bench/assignment >experiments/results/assignment.txt
+{
+    build/bench/plan_stream experiments/demo.json 1000 0 strategy.kind=slimpack
+    build/bench/plan_stream experiments/demo.json 1000 0 strategy.kind=slimpack-zb parallel.tp=2 parallel.pp=4 parallel.dp=16 \
+        memory.recompute=none
+} >experiments/results/plan_stream.txt
 build/bench/rivals >experiments/results/rivals.txt
 build/bench/local_search >experiments/results/local_search.txt
 build/slimpack compare experiments/demo.json --memory-curve --strategies packed-tuned,chunkflow,slimpipe,slimpack,slimpack-zb \

@@ -107,6 +107,24 @@ static void print_throughput(FILE *out, const sp_result *result)
     print_flops(out, result, SP_FLOPS_CAUSAL, "causal attention");
 }
 
+static void print_gap_parts(FILE *out, const sp_result *result)
+{
+    const sp_batch_facts *sum = &result->sum;
+    double per_ms = 1.0 / ((double)result->batch_count * SP_NS_PER_MS);
+    if (!(sum->gap_idle_ns > 0.0)) {
+        return;
+    }
+    fprintf(out,
+            "  gap            %.3f ms over pure work: packs' costs %.3f, uneven ranks %.3f, idle "
+            "stages %.3f",
+            (sum->gap_packs_ns + sum->gap_uneven_ns + sum->gap_idle_ns) * per_ms,
+            sum->gap_packs_ns * per_ms, sum->gap_uneven_ns * per_ms, sum->gap_idle_ns * per_ms);
+    if (sum->lower_bound_ns > sum->work_bound_ns) {
+        fprintf(out, " (%.3f at least)", (sum->lower_bound_ns - sum->work_bound_ns) * per_ms);
+    }
+    fputc('\n', out);
+}
+
 static void print_speed(FILE *out, const sp_result *result)
 {
     fprintf(out, "  iteration      %.3f ms", sp_result_iteration_ms(result));
@@ -116,6 +134,7 @@ static void print_speed(FILE *out, const sp_result *result)
                 sp_result_lower_bound_ms(result));
     }
     fputc('\n', out);
+    print_gap_parts(out, result);
     print_error(out, result);
     print_percent(out, "  bubble         ", sp_result_bubble_ratio(result));
     print_percent(out, "  (longest stage ", sp_result_bubble_ratio_longest_stage(result));

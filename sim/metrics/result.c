@@ -72,6 +72,9 @@ static void add_facts(sp_batch_facts *sum, const sp_batch_facts *facts)
     sum->hardware_flops += facts->hardware_flops;
     sum->lower_bound_ns += facts->lower_bound_ns;
     sum->work_bound_ns += facts->work_bound_ns;
+    sum->gap_packs_ns += facts->gap_packs_ns;
+    sum->gap_uneven_ns += facts->gap_uneven_ns;
+    sum->gap_idle_ns += facts->gap_idle_ns;
     sum->solver_ms += facts->solver_ms;
     sum->simulate_ms += facts->simulate_ms;
     sum->tasks += facts->tasks;
@@ -425,6 +428,15 @@ static json_t *json_exchange(const sp_result *result)
     return object;
 }
 
+static json_t *json_gap_parts(const sp_result *result)
+{
+    const sp_batch_facts *sum = &result->sum;
+    double per_ms = 1.0 / (batches_of(result) * SP_NS_PER_MS);
+    return json_pack("{s:f, s:f, s:f, s:f}", "packs", sum->gap_packs_ns * per_ms, "uneven_ranks",
+                     sum->gap_uneven_ns * per_ms, "idle", sum->gap_idle_ns * per_ms, "within_bound",
+                     (sum->lower_bound_ns - sum->work_bound_ns) * per_ms);
+}
+
 static json_t *json_strings(const char *first, size_t stride, int count)
 {
     json_t *array = json_array();
@@ -529,6 +541,9 @@ json_t *sp_result_json(const sp_result *result, bool with_ranks)
     put(object, "lower_bound_ms", sp_result_lower_bound_ms(result));
     put(object, "gap", sp_result_gap(result));
     put(object, "gap_work", sp_result_gap_work(result));
+    if (result->sum.gap_idle_ns > 0.0) {
+        sp_json_put(object, "gap_parts_ms", json_gap_parts(result));
+    }
     put(object, "solver_ms", result->sum.solver_ms / batches_of(result));
     put(object, "simulate_ms", result->sum.simulate_ms / batches_of(result));
     sp_json_put(object, "tasks", json_integer(result->sum.tasks));

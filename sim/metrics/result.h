@@ -37,6 +37,10 @@ typedef struct sp_batch_facts {
     // No packing and no schedule of this batch is faster: of the plan's kind (whole samples or
     // slices, whole or split backward), and by pure work of any kind; 0: unknown.
     double lower_bound_ns, work_bound_ns;
+    // What the step takes beyond pure work, in parts: of packs (fixed costs, sizes that are not the
+    // cheapest, recomputation), mean over the data-parallel ranks; of the busiest of these over the
+    // mean; of its busiest stage without work. All 0: unknown.
+    double gap_packs_ns, gap_uneven_ns, gap_idle_ns;
     double solver_ms, simulate_ms;
     int64_t tasks, edges;
 } sp_batch_facts;

@@ -1,8 +1,11 @@
 // Batches per second of a stream of plans, and how long a training loop waits for each plan:
-// plan_stream [SCENARIO [BATCHES [STEP_MS]]], by default 512 Wikipedia samples a batch on
-// experiments/demo.json, 400 batches, steps of 20 ms. Twice at full speed, with one thread and with
-// one per core, which must give the same answers; then with a loop that trains (sleeps) STEP_MS per
-// plan, with and without plans made ahead. One JSON line on stdout; times in milliseconds.
+// plan_stream [SCENARIO [BATCHES [STEP_MS [KEY=VALUE...]]]], by default 512 Wikipedia samples a
+// batch on experiments/demo.json, 400 batches, steps of 20 ms. Twice at full speed, with one thread
+// and with one per core, which must give the same answers; then with a loop that trains (sleeps)
+// STEP_MS per plan, with and without plans made ahead. One JSON line on stdout; times in
+// milliseconds. With STEP_MS 0 one run alone, by one thread that has no plan ahead but the next:
+// how often a loop whose steps take as long as each plan predicts would wait.
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +20,10 @@
 enum { MOST_BATCHES = 100000, AHEAD = 16 };
 
 typedef struct loop {
-    double step_ms;    // 0: as fast as it goes
-    double asked_s;    // when the loop began to wait
-    double *waited_ms; // for each plan
+    double step_ms;       // 0: as fast as it goes
+    double asked_s;       // when the loop began to wait
+    double *waited_ms;    // for each plan
+    double *predicted_ms; // of each plan's step; NULL: not asked
     int count;
     uint64_t hash; // of all answers (FNV-1a)
     uint64_t bytes;
@@ -29,7 +33,12 @@ static sp_status take(void *context, const stream_answer *answer, sp_error *err)
 {
     loop *l = context;
     (void)err;
-    l->waited_ms[l->count++] = (sp_clock_s() - l->asked_s) * 1e3;
+    l->waited_ms[l->count] = (sp_clock_s() - l->asked_s) * 1e3;
+    if (l->predicted_ms != NULL) {
+        const char *found = strstr(answer->text, "\"predicted_ms\":");
+        l->predicted_ms[l->count] = found != NULL ? strtod(strchr(found, ':') + 1, NULL) : 0.0;
+    }
+    l->count++;
     l->bytes += answer->bytes;
     for (size_t i = 0; i < answer->bytes; i++) {
         l->hash = (l->hash ^ (unsigned char)answer->text[i]) * 1099511628211u;
@@ -107,6 +116,40 @@ static measured run(const sp_scenario *scenario, FILE *lines, int batches, int t
     return m;
 }
 
+// One thread plans one batch after the other; a step begins when its plan is there and the step
+// before has ended, and lasts as long as predicted.
+static int count_late(const sp_scenario *scenario, const char *path, FILE *lines, int batches)
+{
+    sp_error err;
+    sp_error_clear(&err);
+    loop l = {.waited_ms = calloc((size_t)batches, sizeof(double)),
+              .predicted_ms = calloc((size_t)batches, sizeof(double))};
+    stream_options options = {.threads = 1, .ahead = 1, .name = "bench"};
+    if (l.waited_ms == NULL || l.predicted_ms == NULL || lseek(fileno(lines), 0, SEEK_SET) != 0) {
+        perror("bench");
+        return 1;
+    }
+    l.asked_s = sp_clock_s();
+    require(stream_plans(scenario, fileno(lines), &options, take, &l, &err), &err);
+    double planned_ms = 0.0;
+    double trained_ms = 0.0;
+    double steps_ms = 0.0;
+    int late = 0;
+    for (int b = 0; b < l.count; b++) {
+        planned_ms += l.waited_ms[b];
+        late += b > 0 && planned_ms > trained_ms;
+        trained_ms = fmax(trained_ms, planned_ms) + l.predicted_ms[b];
+        steps_ms += l.predicted_ms[b];
+    }
+    printf(
+        "{\"bench\": \"plan_stream\", \"scenario\": \"%s\", \"strategy\": \"%s\", \"batches\": %d, "
+        "\"plan_mean_ms\": %.1f, \"step_mean_ms\": %.1f, \"not_hidden\": %d}\n",
+        path, scenario->strategy.kind, l.count, planned_ms / l.count, steps_ms / l.count, late);
+    free(l.waited_ms);
+    free(l.predicted_ms);
+    return 0;
+}
+
 static void print(const char *name, const measured *m)
 {
     printf(", \"%s\": {\"batches_per_s\": %.1f, \"wait_median_ms\": %.4f, \"wait_p95_ms\": %.4f, "
@@ -128,10 +171,19 @@ int main(int argc, char **argv)
         fprintf(stderr, "expected 2 to %d batches\n", MOST_BATCHES);
         return 2;
     }
-    require(sp_scenario_read(path, NULL, 0, &scenario, &err), &err);
+    require(sp_scenario_read(path, (const char *const *)(argv + 4), argc > 4 ? argc - 4 : 0,
+                             &scenario, &err),
+            &err);
     scenario.workload.batches = batches;
     require(sp_evaluate_batches(&scenario, &made, &err), &err);
     FILE *lines = write_lines(&made);
+    if (step_ms == 0.0) {
+        int failed = count_late(&scenario, path, lines, batches);
+        fclose(lines);
+        sp_batches_fini(&made);
+        sp_scenario_fini(&scenario);
+        return failed;
+    }
     int threads = cores > 1 ? (int)cores : 1;
     run(&scenario, lines, batches, threads, AHEAD, 0.0); // to warm up
     measured one = run(&scenario, lines, batches, 1, AHEAD, 0.0);

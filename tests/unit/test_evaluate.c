@@ -85,6 +85,10 @@ static void check_result(const char *text, const scenario_run *r)
                      (long long)batch->iteration_ns, text);
         }
         assert_true(facts->work_bound_ns > 0.0 && facts->work_bound_ns <= facts->lower_bound_ns);
+        double parts_ns = facts->gap_packs_ns + facts->gap_uneven_ns + facts->gap_idle_ns;
+        double gap_ns = (double)batch->iteration_ns - facts->work_bound_ns;
+        assert_true(fabs(parts_ns - gap_ns) <= 1e-9 * (double)batch->iteration_ns + 1.0);
+        assert_true(facts->gap_uneven_ns >= 0.0 && facts->gap_idle_ns >= -1.0);
         assert_true(batch->makespan_ns <= batch->iteration_ns);
         assert_int_equal(facts->samples, r->batches.batch[b].count);
         assert_int_equal(facts->tokens, r->batches.batch[b].total_tokens);
