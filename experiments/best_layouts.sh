@@ -20,7 +20,11 @@ demo 13b_overlap megatron-core-2025
 setting 70b llama-70b h800-8 32 prolong 131072 512 ours
 setting 8b llama-3-8b h100-8 8 longmix 32768 1024 ours
 setting 8b_overlap llama-3-8b h100-8 8 longmix 32768 1024 megatron-core-2025
-for name in ${*:-13b 13b_overlap 70b 8b 8b_overlap}; do
+# Settings that the search was not developed on.
+setting unseen_7b llama-2-7b a100-8 8 wikipedia 65536 512 megatron-core-2024
+setting unseen_13b llama-2-13b h100-8 4 prolong 65536 256 megatron-core-2025
+setting unseen_70b llama-3-70b h100-8 64 longmix 131072 1024 ours
+for name in ${*:-13b 13b_overlap 70b 8b 8b_overlap unseen_7b unseen_13b unseen_70b}; do
     build/slimpack compare "$work/$name.json" --best-layout --strategies "$strategies" --quiet >"$work/table"
     mv "$work/table" "experiments/results/best_layout_$name.txt"
 done

@@ -4,7 +4,7 @@
 #include "experiments/cli/memory_curve.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
-#include "experiments/sweep/best_layout.h"
+#include "experiments/sweep/layouts.h"
 #include "sim/base/alloc.h"
 #include "sim/base/progress.h"
 #include "sim/base/units.h"
@@ -49,7 +49,7 @@ typedef struct row {
     // With --best-layout: where, how many layouts there were, and the time in the stated one (NAN:
     // none, or it does not fit).
     char layout[LAYOUT];
-    int64_t of_status[SWEEP_STATUSES];
+    int64_t of_status[SWEEP_STATUSES], left_out;
     double stated_ms;
 } row;
 
@@ -177,22 +177,31 @@ static sp_status evaluate_best(const compare_args *args, const comparison *cmp, 
                                sp_error *err)
 {
     const sp_evaluate_options options_of_row = {.threads = cli_threads(args->jobs)};
-    sweep_best_layout best;
+    const char *name = r->name;
+    const sweep_layouts_options options_of_search = {.strategies = &name,
+                                                     .strategy_count = 1,
+                                                     .threads = cli_threads(args->jobs),
+                                                     .quiet = true};
+    sweep_layouts layouts;
     sp_scenario scenario;
     r->stated_ms = r->status == SP_OK && !sp_result_is_oom(&r->result)
                        ? sp_result_iteration_ms(&r->result)
                        : (double)NAN;
     sp_result_fini(&r->result);
     sp_error_clear(err);
-    sp_status status = sweep_best_layout_find(cmp->root, &cmp->scenario, r->name,
-                                              cli_threads(args->jobs), &best, err);
-    memcpy(r->of_status, best.of_status, sizeof r->of_status);
-    if (status == SP_OK && best.document == NULL) {
-        status = sp_error_set(err, SP_ERR_INFEASIBLE, "no layout fits: %s", best.reason);
+    sp_status status =
+        sweep_layouts_find(cmp->root, &cmp->scenario, &options_of_search, &layouts, err);
+    memcpy(r->of_status, layouts.of_status, sizeof r->of_status);
+    r->left_out = layouts.left_out;
+    if (status == SP_OK && layouts.ranked_count == 0) {
+        status = sp_error_set(err, SP_ERR_INFEASIBLE, "no layout fits: %s", layouts.reason);
     }
     if (status == SP_OK) {
-        status =
-            sp_scenario_from_json(best.document, cmp->scenario.source, NULL, 0, &scenario, err);
+        json_t *document = sweep_layouts_document(&layouts, layouts.ranked[0]);
+        status = document != NULL ? sp_scenario_from_json(document, cmp->scenario.source, NULL, 0,
+                                                          &scenario, err)
+                                  : sp_error_no_memory(err, "a layout");
+        json_decref(document);
         if (status == SP_OK) {
             status = sp_evaluate(&scenario, &cmp->batches, &options_of_row, &r->result, err);
             if (status == SP_OK) {
@@ -201,7 +210,7 @@ static sp_status evaluate_best(const compare_args *args, const comparison *cmp, 
             sp_scenario_fini(&scenario);
         }
     }
-    sweep_best_layout_fini(&best);
+    sweep_layouts_fini(&layouts);
     return status;
 }
 
@@ -323,6 +332,7 @@ static json_t *row_json(const comparison *cmp, const row *r)
             for (int s = 0; s < SWEEP_STATUSES; s++) {
                 sp_json_put(layouts, sweep_status_names[s], json_integer(r->of_status[s]));
             }
+            sp_json_put(layouts, "left_out", json_integer(r->left_out));
             sp_json_put(object, "layouts", layouts);
             sp_json_put(object, "layout",
                         r->layout[0] != '\0' ? json_string(r->layout) : json_null());
@@ -625,7 +635,8 @@ const cli_command cli_cmd_compare = {
         "(tensor parallelism inside a node, context parallelism up to 16, pipeline and data "
         "parallelism), with recomputation none, attention or full, the schedules 1f1b, "
         "interleaved, "
-        "zb-h1 and zb-v unless it brings its own, and several budgets of tokens. Its row is the "
+        "zb-h1 and zb-v unless it brings its own, and several budgets of tokens; layouts whose "
+        "pure work alone takes longer than the fastest are left out. Its row is the "
         "fastest that fits, with the layout; beside it stands what the strategy takes in the "
         "scenario's own layout, so that the factor of the strategy and that of the layout are told "
         "apart. This may take minutes."

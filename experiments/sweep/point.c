@@ -8,7 +8,6 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
-#include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 
 // What the cache of batches keeps that nobody uses; 16 bytes per sample.
@@ -191,22 +190,21 @@ void sweep_batch_cache_release(sweep_batch_cache *cache, sweep_batch_entry *entr
 
 // ---- evaluation ----
 
-static sp_status evaluate_scenario(sweep_batch_cache *cache, const sp_scenario *scenario,
+static sp_status evaluate_scenario(const sweep_evaluator *evaluator, const sp_scenario *scenario,
                                    sp_result *result, sweep_status *status, sp_error *err)
 {
-    static const sp_evaluate_options plain;
     sweep_batch_entry *entry = NULL;
     *status = SWEEP_INVALID;
     sp_status found =
         scenario->uniform ? SP_OK : sp_strategy_check(scenario->strategy.kind, "point", err);
     if (found == SP_OK) {
-        found = sweep_batch_cache_acquire(cache, scenario, &entry, err);
+        found = sweep_batch_cache_acquire(evaluator->batches, scenario, &entry, err);
     }
     if (found != SP_OK) {
         return found;
     }
-    found = sp_evaluate(scenario, &entry->batches, &plain, result, err);
-    sweep_batch_cache_release(cache, entry);
+    found = sp_evaluate(scenario, &entry->batches, &evaluator->options, result, err);
+    sweep_batch_cache_release(evaluator->batches, entry);
     *status = SWEEP_INFEASIBLE;
     if (found == SP_OK) {
         *status = sp_result_is_oom(result) ? SWEEP_OOM : SWEEP_OK;
@@ -230,7 +228,7 @@ static sp_status evaluate(const sweep_evaluator *evaluator, int thread,
         sp_scenario_from_json_cached(document, "point", evaluator->files, &scenario, err);
     json_decref(document);
     if (found == SP_OK) {
-        found = evaluate_scenario(evaluator->batches, &scenario, &result, status, err);
+        found = evaluate_scenario(evaluator, &scenario, &result, status, err);
         *keys = found == SP_OK ? sp_result_json(&result, false) : NULL;
         snprintf(oom_reason, SP_WARNING_TEXT, "%s", result.oom_diagnosis);
         sp_result_fini(&result);

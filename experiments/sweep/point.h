@@ -5,6 +5,7 @@
 #include "experiments/sweep/spec.h"
 #include "sim/metrics/result.h"
 #include "sim/scenario/scenario.h"
+#include "solver/evaluate/evaluate.h"
 
 // ok: fits; oom: evaluated, needs more memory than there is; infeasible: strategy or schedule
 // cannot; invalid: no scenario.
@@ -51,6 +52,7 @@ typedef struct sweep_evaluator {
     json_t **documents; // the threads' own copies of the spec's; owned
     sp_scenario_cache *files;
     sweep_batch_cache *batches;
+    sp_evaluate_options options; // all zero, unless set after sweep_evaluator_init()
 } sweep_evaluator;
 
 // sweep_evaluator_fini is called whatever happened.

@@ -17,6 +17,13 @@ SP_API sp_status sp_evaluate_batches(const sp_scenario *scenario, sp_batches *ba
 SP_API sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
                              const sp_evaluate_options *options, sp_result *result, sp_error *err);
 
+// Mean over the batches of the least time that their pure work takes in the scenario's layout:
+// every sample at the cheapest rates, all work spread evenly over pipeline and data-parallel ranks,
+// without gradient reduction and optimizer. No strategy that trains whole samples and no schedule
+// is faster. Cheap beside an evaluation. Not for uniform costs.
+sp_status sp_evaluate_work_bound(const sp_scenario *scenario, const sp_batches *batches,
+                                 double *bound_s, sp_error *err);
+
 // Evaluates plans that exist already (plan.json), in place of packing and scheduling.
 SP_API sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, int count,
                                    const sp_evaluate_options *options, sp_result *result,

@@ -1,5 +1,5 @@
 // The best layout of a strategy against every layout evaluated one by one.
-#include "experiments/sweep/best_layout.h"
+#include "experiments/sweep/layouts.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -85,34 +85,61 @@ static searched try_all(const char *strategy, bool brings_order, int ranks)
     return found;
 }
 
-static void check(const char *strategy, bool brings_order, int ranks, int threads)
+static sweep_layouts find(const char *text, const char *strategy, bool exhaustive, int threads)
 {
-    char text[RUN_TEXT] = "";
-    char settled[RUN_TEXT];
     sp_scenario scenario;
-    sweep_best_layout best;
-    put_json(text, BASE ", 'parallel': {'tp': %d}}", ranks);
+    sweep_layouts layouts;
+    const sweep_layouts_options options = {.strategies = &strategy,
+                                           .strategy_count = 1,
+                                           .exhaustive = exhaustive,
+                                           .threads = threads,
+                                           .quiet = true};
     must_succeed(run_read(text, &scenario, ERR));
     json_t *base = json_loads(text, 0, NULL);
-    must_succeed(sweep_best_layout_find(base, &scenario, strategy, threads, &best, ERR));
-    searched all = try_all(strategy, brings_order, ranks);
-    int64_t layouts = 0;
-    for (int s = 0; s < SWEEP_STATUSES; s++) {
-        layouts += best.of_status[s];
-    }
-    assert_int_equal(layouts, all.layouts);
-    assert_non_null(best.document);
-    char *document = json_dumps(best.document, 0);
-    snprintf(settled, sizeof settled, "%s", document);
-    assert_within(evaluate(settled), all.fastest_ms, 0.0);
+    must_succeed(sweep_layouts_find(base, &scenario, &options, &layouts, ERR));
     // The base is as it was.
     json_t *again = json_loads(text, 0, NULL);
     assert_true(json_equal(base, again));
     json_decref(again);
-    free(document);
     json_decref(base);
-    sweep_best_layout_fini(&best);
     sp_scenario_fini(&scenario);
+    return layouts;
+}
+
+static double best_ms(const sweep_layouts *layouts)
+{
+    char settled[RUN_TEXT];
+    assert_true(layouts->ranked_count > 0);
+    json_t *best = sweep_layouts_document(layouts, layouts->ranked[0]);
+    char *document = json_dumps(best, 0);
+    snprintf(settled, sizeof settled, "%s", document);
+    free(document);
+    json_decref(best);
+    return evaluate(settled);
+}
+
+// With and without bounds.
+static void check(const char *strategy, bool brings_order, int ranks, int threads)
+{
+    char text[RUN_TEXT] = "";
+    put_json(text, BASE ", 'parallel': {'tp': %d}}", ranks);
+    searched all = try_all(strategy, brings_order, ranks);
+    for (int exhaustive = 0; exhaustive < 2; exhaustive++) {
+        sweep_layouts layouts = find(text, strategy, exhaustive, threads);
+        int64_t count = layouts.left_out;
+        for (int s = 0; s < SWEEP_STATUSES; s++) {
+            count += layouts.of_status[s];
+        }
+        assert_int_equal(count, all.layouts);
+        assert_true(!exhaustive || layouts.left_out == 0);
+        assert_within(best_ms(&layouts), all.fastest_ms, 0.0);
+        for (int64_t i = 0; i < layouts.count; i++) {
+            const sweep_layout *point = &layouts.point[i];
+            bool ok = point->evaluated && point->digest.status == SWEEP_OK;
+            assert_true(!ok || point->bound_ms <= point->digest.iteration_ms);
+        }
+        sweep_layouts_fini(&layouts);
+    }
 }
 
 TEST(fastest_of_all_layouts)
@@ -130,17 +157,11 @@ TEST(of_a_strategy_with_an_order_of_its_own)
 TEST(nothing_fits)
 {
     char text[RUN_TEXT] = "";
-    sp_scenario scenario;
-    sweep_best_layout best;
     put_json(text, BASE ", 'parallel': {'tp': 2}, 'memory': {'limit_gib': 0.001}}");
-    must_succeed(run_read(text, &scenario, ERR));
-    json_t *base = json_loads(text, 0, NULL);
-    must_succeed(sweep_best_layout_find(base, &scenario, "packed", 2, &best, ERR));
-    assert_null(best.document);
-    assert_int_equal(best.of_status[SWEEP_OK], 0);
-    assert_true(best.of_status[SWEEP_OOM] > 0);
-    assert_non_null(strstr(best.reason, "GiB"));
-    json_decref(base);
-    sweep_best_layout_fini(&best);
-    sp_scenario_fini(&scenario);
+    sweep_layouts layouts = find(text, "packed", false, 2);
+    assert_int_equal(layouts.ranked_count, 0);
+    assert_int_equal(layouts.of_status[SWEEP_OK], 0);
+    assert_true(layouts.of_status[SWEEP_OOM] > 0);
+    assert_non_null(strstr(layouts.reason, "GiB"));
+    sweep_layouts_fini(&layouts);
 }

@@ -1,0 +1,427 @@
+#include "experiments/sweep/layouts.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/json.h"
+#include "sim/base/parallel.h"
+#include "sim/base/progress.h"
+#include "solver/evaluate/evaluate.h"
+#include "solver/strategy.h"
+
+enum {
+    MOST_CP = 16,
+    MOST_PP = 64,
+    LEAST_BUDGET = 4096,
+    MOST_BUDGETS = 5,
+    CONDITION = 512,
+    BLOCK = 64, // points that are evaluated before the fastest is looked for again
+};
+
+// ---- the layouts as a sweep ----
+
+// 1, 2, 4, ... up to `most`, or all numbers, those that divide `number`.
+static json_t *divisors(int64_t number, int64_t most, bool powers)
+{
+    json_t *list = json_array();
+    for (int64_t d = 1; d <= most && d <= number; d = powers ? 2 * d : d + 1) {
+        if (number % d == 0) {
+            json_array_append_new(list, json_integer(d));
+        }
+    }
+    return list;
+}
+
+// From 4096 tokens to those of the context.
+static json_t *budgets(int64_t context)
+{
+    json_t *list = json_array();
+    for (int64_t b = LEAST_BUDGET, i = 0; i < MOST_BUDGETS && (b <= context || i == 0);
+         b *= 2, i++) {
+        json_array_append_new(list, json_integer(b < context ? b : context));
+    }
+    return list;
+}
+
+static bool has_option(const sp_strategy *strategy, const char *option)
+{
+    const char *found = strstr(strategy->options, option);
+    size_t length = strlen(option);
+    return found != NULL && (found[length] == ',' || found[length] == '\0');
+}
+
+// The schedules of strategies that bring none, with the chunks that each runs. Without a pipeline
+// they are all alike.
+static const char *const any_schedule =
+    "tp * cp * pp * dp == %lld && ((schedule.kind == '1f1b' && chunks_per_rank == 1) || pp > 1 && "
+    "(schedule.kind == 'interleaved' && chunks_per_rank > 1 || "
+    "(schedule.kind == 'zb-h1' || schedule.kind == 'zb-h2') && chunks_per_rank == 1 || "
+    "(schedule.kind == 'zb-v' || schedule.kind == 'v-half') && chunks_per_rank == 2))";
+
+// The axes that the bound depends on come first, the same for every strategy (work_of).
+static json_t *grid_of(const sp_scenario *scenario, const sp_strategy *strategy, bool wide)
+{
+    int64_t ranks = sp_layout_ranks(&scenario->layout);
+    int64_t most_pp = scenario->model.layers < MOST_PP ? scenario->model.layers : MOST_PP;
+    int64_t context = scenario->workload.context;
+    json_t *grid = json_object();
+    sp_json_put(grid, "parallel.tp", divisors(ranks, scenario->cluster.gpus_per_node, true));
+    sp_json_put(grid, "parallel.cp", divisors(ranks, MOST_CP, true));
+    sp_json_put(grid, "parallel.pp", divisors(ranks, most_pp, false));
+    sp_json_put(grid, "parallel.dp", divisors(ranks, ranks, false));
+    sp_json_put(grid, "memory.recompute", json_pack("[s, s, s]", "none", "attention", "full"));
+    if (wide) {
+        sp_json_put(grid, "parallel.zero", json_pack("[i, i, i]", 1, 2, 3));
+    }
+    if (!strategy->brings_order) {
+        sp_json_put(grid, "schedule.kind",
+                    json_pack("[s, s, s, s, s*, s*]", "1f1b", "interleaved", "zb-h1", "zb-v",
+                              wide ? "zb-h2" : NULL, wide ? "v-half" : NULL));
+    }
+    if (!strategy->brings_order || strategy->schedule == SP_SCHEDULE_SLIMPIPE) {
+        sp_json_put(grid, "parallel.chunks_per_rank", json_pack("[i, i, i]", 1, 2, 4));
+    }
+    if (has_option(strategy, "rank_tokens")) {
+        sp_json_put(grid, "strategy.rank_tokens", budgets(context));
+    }
+    if (has_option(strategy, "chunk_tokens")) {
+        sp_json_put(grid, "strategy.chunk_tokens", budgets(context));
+    }
+    return grid;
+}
+
+// Settings of the base that the grid takes the place of are left out where not every point has
+// them.
+static json_t *base_of(const json_t *base, const char *strategy)
+{
+    static const char *const layout[] = {"chunks_per_rank", "layers_per_chunk", "stage_layers",
+                                         "order"};
+    json_t *copy = json_deep_copy(base);
+    json_t *parallel = json_object_get(copy, "parallel");
+    for (size_t i = 0; i < sizeof layout / sizeof layout[0]; i++) {
+        json_object_del(parallel, layout[i]);
+    }
+    json_object_del(json_object_get(copy, "schedule"), "kind");
+    if (!json_is_object(json_object_get(copy, "strategy"))) {
+        sp_json_put(copy, "strategy", json_object());
+    }
+    sp_json_put(json_object_get(copy, "strategy"), "kind", json_string(strategy));
+    return copy;
+}
+
+static sp_status spec_of(const json_t *base, const sp_scenario *scenario, const char *name,
+                         bool wide, sweep_spec *spec, sp_error *err)
+{
+    const sp_strategy *strategy = sp_strategy_find(name);
+    char where[CONDITION];
+    long long ranks = (long long)sp_layout_ranks(&scenario->layout);
+    snprintf(where, sizeof where,
+             strategy->brings_order ? "tp * cp * pp * dp == %lld" : any_schedule, ranks);
+    json_t *document =
+        json_pack("{s: s, s: o, s: o, s: s}", "schema", SWEEP_SCHEMA, "base", base_of(base, name),
+                  "grid", grid_of(scenario, strategy, wide), "where", where);
+    return document != NULL ? sweep_spec_from_json(document, scenario->source, spec, err)
+                            : sp_error_no_memory(err, "layouts");
+}
+
+// ---- their bounds ----
+
+typedef struct finder {
+    const sp_scenario *scenario;
+    const sweep_layouts_options *options;
+    sweep_layouts *layouts;
+    sweep_evaluator *evaluator; // [spec_count]
+    sp_batches batches;
+    int axes;         // of the first ones, which the bound depends on
+    int64_t inner;    // combinations of the others, of the first strategy
+    double *bound_ms; // [of the first axes]; negative: not known yet
+    int64_t *wanted;  // of these, those with points
+    int64_t wanted_count;
+    sweep_layout **order; // [count]
+    int64_t from;         // in `order`, of the block in work
+} finder;
+
+static int64_t work_of(const finder *f, const sweep_layout *point)
+{
+    const sweep_spec *spec = &f->layouts->spec[point->strategy];
+    int64_t inner = 1;
+    for (int a = f->axes; a < spec->axis_count; a++) {
+        inner *= spec->axes[a].count;
+    }
+    return point->combination / inner;
+}
+
+// Pure work depends on degrees and recomputation, not on strategy, schedule or chunks.
+static sp_status bound_one(void *context, int worker, int job, sp_error *err)
+{
+    finder *f = context;
+    sp_scenario scenario;
+    sp_error own = {0};
+    int64_t digit[SWEEP_AXES];
+    int64_t work = f->wanted[job];
+    double bound_s = 0.0;
+    sweep_spec_digits(&f->layouts->spec[0], work * f->inner, digit);
+    json_t *document =
+        sweep_spec_scenario(&f->layouts->spec[0], f->evaluator[0].documents[worker], digit);
+    if (document == NULL) {
+        return sp_error_no_memory(err, "layouts");
+    }
+    f->bound_ms[work] = 0.0;
+    sp_status status =
+        sp_scenario_from_json_cached(document, "layout", f->evaluator[0].files, &scenario, &own);
+    json_decref(document);
+    if (status == SP_OK) {
+        status = sp_evaluate_work_bound(&scenario, &f->batches, &bound_s, &own);
+        f->bound_ms[work] = status == SP_OK ? bound_s * 1e3 : 0.0;
+        sp_scenario_fini(&scenario);
+    }
+    return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;
+}
+
+static sp_status find_bounds(finder *f, sp_error *err)
+{
+    sweep_layouts *all = f->layouts;
+    int64_t works = 1;
+    f->axes = f->options->wide ? 6 : 5;
+    f->inner = 1;
+    for (int a = 0; a < all->spec[0].axis_count; a++) {
+        *(a < f->axes ? &works : &f->inner) *= all->spec[0].axes[a].count;
+    }
+    f->bound_ms = sp_i_calloc((size_t)works, sizeof *f->bound_ms);
+    f->wanted = sp_i_calloc((size_t)works, sizeof *f->wanted);
+    if (f->bound_ms == NULL || f->wanted == NULL) {
+        return sp_error_no_memory(err, "layouts");
+    }
+    for (int64_t i = 0; i < all->count; i++) {
+        int64_t work = work_of(f, &all->point[i]);
+        if (f->bound_ms[work] == 0.0) {
+            f->bound_ms[work] = -1.0;
+            f->wanted[f->wanted_count++] = work;
+        }
+    }
+    sp_status status =
+        sp_i_parallel_for(f->options->threads, (int)f->wanted_count, bound_one, f, err);
+    for (int64_t i = 0; status == SP_OK && i < all->count; i++) {
+        // Documents that are cut see less of each other: less work than the batch has.
+        const char *name = f->options->strategies[all->point[i].strategy];
+        bool whole = !sp_strategy_find(name)->joins_documents;
+        all->point[i].bound_ms = whole ? f->bound_ms[work_of(f, &all->point[i])] : 0.0;
+    }
+    return status;
+}
+
+// ---- their evaluation ----
+
+static sp_status list_points(finder *f, int strategy, sp_error *err)
+{
+    sweep_layouts *all = f->layouts;
+    sweep_cursor cursor;
+    bool found = false;
+    int64_t count = 0;
+    sp_status status = sweep_spec_count(&all->spec[strategy], &count, err);
+    size_t capacity = (size_t)all->count;
+    if (status == SP_OK && !sp_i_reserve((void **)&all->point, &capacity,
+                                         (size_t)(all->count + count) + 1, sizeof *all->point)) {
+        status = sp_error_no_memory(err, "layouts");
+    }
+    if (status != SP_OK) {
+        return status;
+    }
+    sweep_cursor_begin(&cursor, &all->spec[strategy]);
+    for (status = sweep_cursor_next(&cursor, &found, err); status == SP_OK && found;
+         status = sweep_cursor_next(&cursor, &found, err)) {
+        all->point[all->count++] =
+            (sweep_layout){.strategy = strategy,
+                           .combination = cursor.combination,
+                           .searched = sp_strategy_find(f->options->strategies[strategy])->kind ==
+                                       SP_STRATEGY_SEARCH};
+    }
+    return status;
+}
+
+static sp_status evaluate_point(void *context, int worker, int job, sp_error *err)
+{
+    finder *f = context;
+    sweep_layout *point = f->order[f->from + job];
+    char *line = NULL;
+    sp_status status = sweep_evaluate_point(&f->evaluator[point->strategy], worker,
+                                            point->combination, &line, &point->digest, err);
+    point->evaluated = status == SP_OK;
+    free(line);
+    return status;
+}
+
+// Cheap strategies first, then small bounds; in the order of the points where these are equal.
+static int by_promise(const void *a, const void *b)
+{
+    const sweep_layout *p = *(sweep_layout *const *)a;
+    const sweep_layout *q = *(sweep_layout *const *)b;
+    if (p->searched != q->searched) {
+        return p->searched ? 1 : -1;
+    }
+    return p->bound_ms != q->bound_ms ? (p->bound_ms > q->bound_ms ? 1 : -1) : (p > q) - (p < q);
+}
+
+static int by_digest(const void *a, const void *b)
+{
+    const sweep_layout *p = *(sweep_layout *const *)a;
+    const sweep_layout *q = *(sweep_layout *const *)b;
+    return sweep_is_better(&p->digest, &q->digest)   ? -1
+           : sweep_is_better(&q->digest, &p->digest) ? 1
+                                                     : (p > q) - (p < q);
+}
+
+// Takes out of the block what cannot be the fastest; returns how many stay.
+static int keep_promising(finder *f, int count, double best_ms)
+{
+    int kept = 0;
+    for (int i = 0; i < count; i++) {
+        sweep_layout *point = f->order[f->from + i];
+        if (!f->options->exhaustive && point->bound_ms > best_ms) {
+            f->layouts->left_out++;
+        } else {
+            f->order[f->from + kept++] = point;
+        }
+    }
+    return kept;
+}
+
+static sp_status evaluate_points(finder *f, sp_error *err)
+{
+    sweep_layouts *all = f->layouts;
+    double best_ms = (double)HUGE_VAL;
+    char label[64] = "trying layouts";
+    sp_progress progress;
+    sp_status status = SP_OK;
+    sp_progress_begin(&progress, label, all->count, f->options->quiet);
+    for (f->from = 0; status == SP_OK && f->from < all->count;) {
+        int64_t left = all->count - f->from;
+        int count = (int)(left < BLOCK ? left : BLOCK);
+        int kept = keep_promising(f, count, best_ms);
+        status = sp_i_parallel_for(f->options->threads, kept, evaluate_point, f, err);
+        for (int i = 0; status == SP_OK && i < kept; i++) {
+            const sweep_digest *d = &f->order[f->from + i]->digest;
+            all->of_status[d->status]++;
+            if (d->status == SWEEP_OK && d->fits != SP_FITS_TIGHT && d->iteration_ms < best_ms) {
+                best_ms = d->iteration_ms;
+                snprintf(label, sizeof label, "trying layouts, best %.1f ms", best_ms);
+            }
+        }
+        f->from += count;
+        sp_progress_update(&progress, f->from);
+    }
+    sp_progress_end(&progress);
+    return status;
+}
+
+static void rank_points(finder *f)
+{
+    sweep_layouts *all = f->layouts;
+    for (int64_t i = 0; i < all->count; i++) {
+        if (all->point[i].evaluated && all->point[i].digest.status == SWEEP_OK) {
+            all->ranked[all->ranked_count++] = &all->point[i];
+        }
+    }
+    qsort((void *)all->ranked, (size_t)all->ranked_count, sizeof *all->ranked, by_digest);
+    for (int64_t i = 0; all->ranked_count == 0 && i < all->count; i++) {
+        sweep_status status = all->point[i].digest.status;
+        if (all->point[i].evaluated && (status == SWEEP_OOM || status == SWEEP_INFEASIBLE)) {
+            snprintf(all->reason, sizeof all->reason, "%s", all->point[i].digest.reason);
+            return;
+        }
+    }
+}
+
+static sp_status find(finder *f, sp_error *err)
+{
+    sweep_layouts *all = f->layouts;
+    sp_status status = find_bounds(f, err);
+    f->order = sp_i_calloc((size_t)all->count + 1, sizeof *f->order);
+    all->ranked = sp_i_calloc((size_t)all->count + 1, sizeof *all->ranked);
+    if (status == SP_OK && (f->order == NULL || all->ranked == NULL)) {
+        status = sp_error_no_memory(err, "layouts");
+    }
+    if (status == SP_OK) {
+        for (int64_t i = 0; i < all->count; i++) {
+            f->order[i] = &all->point[i];
+        }
+        qsort((void *)f->order, (size_t)all->count, sizeof *f->order, by_promise);
+        status = evaluate_points(f, err);
+    }
+    if (status == SP_OK) {
+        rank_points(f);
+    }
+    return status;
+}
+
+sp_status sweep_layouts_find(const json_t *base, const sp_scenario *scenario,
+                             const sweep_layouts_options *options, sweep_layouts *layouts,
+                             sp_error *err)
+{
+    finder f = {.scenario = scenario, .options = options, .layouts = layouts};
+    size_t count = (size_t)options->strategy_count;
+    *layouts = (sweep_layouts){0};
+    layouts->spec = sp_i_calloc(count, sizeof *layouts->spec);
+    f.evaluator = sp_i_calloc(count, sizeof *f.evaluator);
+    sp_status status = layouts->spec != NULL && f.evaluator != NULL
+                           ? sp_evaluate_batches(scenario, &f.batches, err)
+                           : sp_error_no_memory(err, "layouts");
+    for (int s = 0; status == SP_OK && s < options->strategy_count; s++) {
+        status =
+            spec_of(base, scenario, options->strategies[s], options->wide, &layouts->spec[s], err);
+        layouts->spec_count += status == SP_OK;
+        if (status == SP_OK) {
+            status = list_points(&f, s, err);
+        }
+        if (status == SP_OK) {
+            status =
+                sweep_evaluator_init(&f.evaluator[s], &layouts->spec[s], options->threads, err);
+            f.evaluator[s].options = (sp_evaluate_options){.no_bounds = true};
+        }
+    }
+    if (status == SP_OK) {
+        status = find(&f, err);
+    }
+    for (size_t s = 0; f.evaluator != NULL && s < count; s++) {
+        sweep_evaluator_fini(&f.evaluator[s]);
+    }
+    sp_i_free(f.evaluator);
+    sp_i_free(f.bound_ms);
+    sp_i_free(f.wanted);
+    sp_i_free((void *)f.order);
+    sp_batches_fini(&f.batches);
+    return status;
+}
+
+void sweep_layouts_fini(sweep_layouts *layouts)
+{
+    for (int s = 0; s < layouts->spec_count; s++) {
+        sweep_spec_fini(&layouts->spec[s]);
+    }
+    sp_i_free(layouts->spec);
+    sp_i_free(layouts->point);
+    sp_i_free((void *)layouts->ranked);
+    *layouts = (sweep_layouts){0};
+}
+
+json_t *sweep_layouts_settings(const sweep_layouts *layouts, const sweep_layout *point)
+{
+    int64_t digit[SWEEP_AXES];
+    const sweep_spec *spec = &layouts->spec[point->strategy];
+    sweep_spec_digits(spec, point->combination, digit);
+    return sweep_spec_point(spec, digit);
+}
+
+json_t *sweep_layouts_document(const sweep_layouts *layouts, const sweep_layout *point)
+{
+    int64_t digit[SWEEP_AXES];
+    const sweep_spec *spec = &layouts->spec[point->strategy];
+    sweep_spec_digits(spec, point->combination, digit);
+    json_t *shared = sweep_spec_scenario(spec, spec->document, digit);
+    json_t *document = json_deep_copy(shared);
+    json_decref(shared);
+    return document;
+}

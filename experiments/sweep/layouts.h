@@ -1,0 +1,59 @@
+// Every way to place a scenario on its GPUs, under several strategies: what is fastest and fits.
+#ifndef SLIMPACK_EXPERIMENTS_SWEEP_LAYOUTS_H
+#define SLIMPACK_EXPERIMENTS_SWEEP_LAYOUTS_H
+
+#include "experiments/sweep/point.h"
+
+typedef struct sweep_layouts_options {
+    const char *const *strategies; // [strategy_count], known ones
+    int strategy_count;
+    bool wide;       // also ZeRO 1 to 3, and the schedules zb-h2 and v-half
+    bool exhaustive; // no point is left out for its bound
+    int threads;
+    bool quiet; // no progress
+} sweep_layouts_options;
+
+// A strategy at a layout, with a schedule, recomputation and budget.
+typedef struct sweep_layout {
+    int strategy; // index in the options
+    int64_t combination;
+    // No plan of whole batches is faster at this layout; 0: not known.
+    double bound_ms;
+    bool searched;  // by a strategy that searches
+    bool evaluated; // else left out: its bound is above the time of one that fits
+    sweep_digest digest;
+} sweep_layout;
+
+typedef struct sweep_layouts {
+    sweep_spec *spec; // [spec_count], of each strategy; owned
+    int spec_count;
+    sweep_layout *point; // [count], by strategy, then in the order of the spec; owned
+    int64_t count;
+    sweep_layout **ranked; // [ranked_count], those that fit, the fastest first; owned
+    int64_t ranked_count;
+    int64_t of_status[SWEEP_STATUSES];
+    int64_t left_out;           // for their bounds
+    char reason[SP_ERROR_TEXT]; // where nothing fits: why, of the first that could be evaluated
+} sweep_layouts;
+
+// Evaluates the scenario of `base` (changed by no one; `scenario` is what it reads as) under the
+// strategies on its GPUs, as many as its layout has: tensor parallelism inside a node, context
+// parallelism up to 16 in powers of two, pipeline and data parallelism by divisors, recomputation
+// none, attention or full, schedules 1f1b, interleaved (2 and 4 chunks), zb-h1 and zb-v for
+// strategies that bring no order, and rank_tokens and chunk_tokens in powers of two. Strategies
+// that search come last. A point is left out where pure work alone takes longer than one that was
+// evaluated and fits well, so the fastest is that of all points. Of equally fast ones the first in
+// the order of `point` counts; those that fit tightly come last. Nothing depends on `threads`. The
+// caller calls sweep_layouts_fini(), also after an error.
+sp_status sweep_layouts_find(const json_t *base, const sp_scenario *scenario,
+                             const sweep_layouts_options *options, sweep_layouts *layouts,
+                             sp_error *err);
+void sweep_layouts_fini(sweep_layouts *layouts);
+
+// The scenario at a point; the caller owns it. NULL when memory ran out.
+json_t *sweep_layouts_document(const sweep_layouts *layouts, const sweep_layout *point);
+
+// {"parallel.tp": 1, ...}; the caller owns it. NULL when memory ran out.
+json_t *sweep_layouts_settings(const sweep_layouts *layouts, const sweep_layout *point);
+
+#endif
