@@ -39,8 +39,6 @@ static void list_strategies(FILE *out)
     }
 }
 
-enum { LAYOUT = 160 };
-
 typedef struct row {
     char name[SP_STRATEGY_NAME]; // of the strategy or the schedule
     sp_status status;
@@ -48,7 +46,7 @@ typedef struct row {
     sp_result result;
     // With --best-layout: where, how many layouts there were, and the time in the stated one (NAN:
     // none, or it does not fit).
-    char layout[LAYOUT];
+    char layout[CLI_LAYOUT];
     int64_t of_status[SWEEP_STATUSES], left_out;
     double stated_ms;
 } row;
@@ -149,29 +147,6 @@ static sp_status read_with_schedule(const compare_args *args, const char *path, 
     return sp_scenario_read(path, overrides, count, scenario, err);
 }
 
-// "tp 4, cp 1, pp 8, dp 4, 2 chunks, interleaved, recompute none, rank_tokens 8192"
-static void put_layout(const sp_result *result, const sp_scenario *scenario, char text[LAYOUT])
-{
-    const sp_layout *layout = &result->layout;
-    const json_t *memory = json_object_get(scenario->resolved, "memory");
-    const json_t *strategy = json_object_get(scenario->resolved, "strategy");
-    int used = snprintf(text, LAYOUT, "tp %d, cp %d, pp %d, dp %d", layout->tp, layout->cp,
-                        layout->pp, layout->dp);
-    if (layout->chunks > 1) {
-        used += snprintf(text + used, (size_t)(LAYOUT - used), ", %d chunks", layout->chunks);
-    }
-    used += snprintf(text + used, (size_t)(LAYOUT - used), ", %s, recompute %s", result->schedule,
-                     json_string_value(json_object_get(memory, "recompute")));
-    static const char *const budgets[] = {"rank_tokens", "chunk_tokens"};
-    for (int i = 0; i < 2; i++) {
-        json_int_t tokens = json_integer_value(json_object_get(strategy, budgets[i]));
-        if (tokens > 0) {
-            used += snprintf(text + used, (size_t)(LAYOUT - used), ", %s %lld", budgets[i],
-                             (long long)tokens);
-        }
-    }
-}
-
 // The strategy at the layout that serves it best; what it takes in the stated one is known.
 static sp_status evaluate_best(const compare_args *args, const comparison *cmp, row *r,
                                sp_error *err)
@@ -205,7 +180,7 @@ static sp_status evaluate_best(const compare_args *args, const comparison *cmp, 
         if (status == SP_OK) {
             status = sp_evaluate(&scenario, &cmp->batches, &options_of_row, &r->result, err);
             if (status == SP_OK) {
-                put_layout(&r->result, &scenario, r->layout);
+                cli_layout_text(&r->result, &scenario, r->layout);
             }
             sp_scenario_fini(&scenario);
         }

@@ -34,7 +34,8 @@ typedef struct cli_option {
     const char *value; // what stands for the value in help ("N", "FILE"); NULL for flags
     const char *help;
     size_t at;
-    int64_t min, max; // CLI_INT
+    int64_t min, max;   // CLI_INT
+    bool counts_tokens; // CLI_INT: 32K stands for 32768, 1M for 1048576
     // What a CLI_STRING may hold, several of them with commas between, for completion; NULL: any.
     const char *const *names;
 } cli_option;
@@ -55,6 +56,9 @@ enum { CLI_MOST_THREADS = 1024 };
 #define CLI_INT_OPTION(long_name, stands, type, member, least, most, text)                         \
     {.kind = CLI_INT, .name = long_name, .value = stands, .at = offsetof(type, member),            \
      .min = least, .max = most, .help = text}
+#define CLI_TOKENS_OPTION(long_name, type, member, text)                                           \
+    {.kind = CLI_INT, .name = long_name, .value = "N", .at = offsetof(type, member), .min = 1,     \
+     .max = (int64_t)1 << 40, .counts_tokens = true, .help = text}
 // Of kind CLI_STRING, CLI_FILE or CLI_LIST; short_name 0: none.
 #define CLI_TEXT_OPTION(of_kind, short_name, long_name, stands, type, member, text)                \
     {.kind = of_kind, .letter = short_name, .name = long_name, .value = stands,                    \
@@ -107,6 +111,7 @@ extern const cli_command cli_cmd_simulate;
 extern const cli_command cli_cmd_compare;
 extern const cli_command cli_cmd_plan;
 extern const cli_command cli_cmd_sweep;
+extern const cli_command cli_cmd_tune;
 extern const cli_command cli_cmd_run;
 extern const cli_command cli_cmd_validate;
 extern const cli_command cli_cmd_calibrate;

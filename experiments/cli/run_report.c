@@ -1,15 +1,13 @@
 #include "experiments/cli/run_report.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "experiments/cli/report.h"
 #include "experiments/execution/execution_json.h"
 #include "sim/base/units.h"
 
-enum {
-    RANKS_SHOWN = 32, // pipeline ranks listed
-    PARTS_OF_TIME = 7,
-};
+enum { RANKS_SHOWN = 32 }; // pipeline ranks listed
 
 const char *cli_short_number(double value, char text[CLI_SHORT_NUMBER])
 {
@@ -45,6 +43,30 @@ const char *cli_memory_word(const sp_result *result)
 {
     sp_fits fits = sp_result_fits(result);
     return fits == SP_FITS_NO ? "oom" : fits == SP_FITS_TIGHT ? "tight" : "ok";
+}
+
+const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario,
+                            char text[CLI_LAYOUT])
+{
+    const sp_layout *layout = &result->layout;
+    const json_t *memory = json_object_get(scenario->resolved, "memory");
+    const json_t *strategy = json_object_get(scenario->resolved, "strategy");
+    int used = snprintf(text, CLI_LAYOUT, "tp %d, cp %d, pp %d, dp %d", layout->tp, layout->cp,
+                        layout->pp, layout->dp);
+    if (layout->chunks > 1) {
+        used += snprintf(text + used, (size_t)(CLI_LAYOUT - used), ", %d chunks", layout->chunks);
+    }
+    used += snprintf(text + used, (size_t)(CLI_LAYOUT - used), ", %s, recompute %s",
+                     result->schedule, json_string_value(json_object_get(memory, "recompute")));
+    static const char *const budgets[] = {"rank_tokens", "chunk_tokens"};
+    for (int i = 0; i < 2; i++) {
+        json_int_t tokens = json_integer_value(json_object_get(strategy, budgets[i]));
+        if (tokens > 0) {
+            used += snprintf(text + used, (size_t)(CLI_LAYOUT - used), ", %s %lld", budgets[i],
+                             (long long)tokens);
+        }
+    }
+    return text;
 }
 
 void cli_print_headline(FILE *out, const sp_scenario *scenario)
@@ -145,27 +167,36 @@ static void print_speed(FILE *out, const sp_result *result)
     print_throughput(out, result);
 }
 
-static void print_time(FILE *out, const sp_result *result)
+const char *const cli_time_part_names[] = {"compute", "tp",        "cp",     "pp wait",
+                                           "dp",      "optimizer", "bubble", NULL};
+
+void cli_time_parts(const sp_result *result, double ms[CLI_TIME_PARTS])
 {
     double ranks = (double)result->layout.dp * result->layout.pp;
     double per_rank = 1.0 / (ranks * (double)result->batch_count * SP_NS_PER_MS);
     double per_batch = 1.0 / ((double)result->batch_count * SP_NS_PER_MS);
     double idle_ns = result->rank_ns - result->busy_ns;
-    const char *names[PARTS_OF_TIME] = {"compute", "tp",        "cp",    "pp wait",
-                                        "dp",      "optimizer", "bubble"};
-    double ms[PARTS_OF_TIME] = {sp_result_compute_ns(result) * per_rank,
-                                result->tp_ns * per_rank,
-                                result->cp_ns * per_rank,
-                                result->wait_p2p_ns * per_rank,
-                                result->reduce_ns * per_batch + result->dp_ns * per_rank,
-                                result->optimizer_ns * per_batch,
-                                (idle_ns - result->wait_p2p_ns) * per_rank};
-    double launch_ms = result->launch_ns * per_rank;
+    const double parts[CLI_TIME_PARTS] = {sp_result_compute_ns(result) * per_rank,
+                                          result->tp_ns * per_rank,
+                                          result->cp_ns * per_rank,
+                                          result->wait_p2p_ns * per_rank,
+                                          result->reduce_ns * per_batch + result->dp_ns * per_rank,
+                                          result->optimizer_ns * per_batch,
+                                          (idle_ns - result->wait_p2p_ns) * per_rank};
+    memcpy(ms, parts, sizeof parts);
+}
+
+static void print_time(FILE *out, const sp_result *result)
+{
+    double ranks = (double)result->layout.dp * result->layout.pp;
+    double ms[CLI_TIME_PARTS];
+    cli_time_parts(result, ms);
+    double launch_ms = result->launch_ns / (ranks * (double)result->batch_count * SP_NS_PER_MS);
     fprintf(out, "  time           ");
     const char *separator = "";
-    for (int i = 0; i < PARTS_OF_TIME; i++) {
+    for (int i = 0; i < CLI_TIME_PARTS; i++) {
         if (ms[i] >= 0.0005) {
-            fprintf(out, "%s%s %.3f", separator, names[i], ms[i]);
+            fprintf(out, "%s%s %.3f", separator, cli_time_part_names[i], ms[i]);
             if (i == 0 && launch_ms >= 0.0005) {
                 fprintf(out, " (launches %.3f)", launch_ms);
             }

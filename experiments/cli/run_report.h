@@ -9,8 +9,19 @@
 // One line: model, layout, cluster, schedule.
 void cli_print_headline(FILE *out, const sp_scenario *scenario);
 
+// "tp 4, cp 1, pp 8, dp 4, 2 chunks, interleaved, recompute none, rank_tokens 8192"; returns text.
+enum { CLI_LAYOUT = 160 };
+const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario,
+                            char text[CLI_LAYOUT]);
+
 // The figures of one result, with time and memory broken down and a table of pipeline ranks.
 void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *result);
+
+// What the mean rank spends a step on, in ms a batch: "compute", "tp", "cp", "pp wait", "dp",
+// "optimizer", "bubble". Communication is what computation does not hide.
+enum { CLI_TIME_PARTS = 7 };
+extern const char *const cli_time_part_names[];
+void cli_time_parts(const sp_result *result, double ms[CLI_TIME_PARTS]);
 
 // Warnings, and table ranges that were left, on standard error.
 void cli_print_notes(bool quiet, const sp_result *result);

@@ -1,0 +1,294 @@
+#include <math.h>
+#include <string.h>
+
+#include "experiments/cli/report.h"
+#include "experiments/cli/tune_report.h"
+#include "sim/base/alloc.h"
+#include "sim/base/json.h"
+#include "solver/evaluate/evaluate.h"
+#include "solver/strategy.h"
+
+enum {
+    MOST_STRATEGIES = 32,
+    MOST_GPUS = 1 << 20,
+    TOP = 10,
+    TOKENS = 4 << 20,   // of a batch, as Llama 3 trained with (arXiv 2407.21783, section 3.4.1) ...
+    LEAST_SAMPLES = 16, // ... or so many of the context
+};
+
+typedef struct tune_args {
+    cli_common common;
+    cli_list set, current;
+    int64_t gpus, context, tokens_per_batch, jobs, top;
+    const char *cluster, *lengths, *strategies, *output;
+    bool exhaustive;
+} tune_args;
+
+typedef struct tuning {
+    json_t *base; // with the overrides; owned
+    sp_scenario scenario;
+    sp_batches batches;
+    char names[MOST_STRATEGIES][SP_STRATEGY_NAME];
+    const char *strategies[MOST_STRATEGIES];
+    int count;
+} tuning;
+
+// ---- what is asked ----
+
+static json_t *base_of(const tune_args *args, const char *model)
+{
+    int64_t least = LEAST_SAMPLES * args->context;
+    int64_t tokens = args->tokens_per_batch > 0 ? args->tokens_per_batch
+                     : least > TOKENS           ? least
+                                                : TOKENS;
+    json_t *workload =
+        args->lengths != NULL
+            ? json_pack("{s:s, s:I}", "lengths", args->lengths, "tokens_per_batch",
+                        (json_int_t)tokens)
+            : json_pack("{s:I, s:I}", "uniform", (json_int_t)args->context, "samples_per_batch",
+                        (json_int_t)(tokens / args->context > 0 ? tokens / args->context : 1));
+    sp_json_put(workload, "context", json_integer(args->context));
+    return json_pack("{s:s, s:s, s:s, s:{s:I}, s:o}", "schema", "slimpack/scenario/1", "model",
+                     model, "cluster", args->cluster, "parallel", "dp", (json_int_t)args->gpus,
+                     "workload", workload);
+}
+
+static sp_status add_strategies(tuning *t, const char *list, sp_error *err)
+{
+    while (list != NULL) {
+        size_t length = strcspn(list, ",");
+        if (t->count == MOST_STRATEGIES || length >= SP_STRATEGY_NAME) {
+            return sp_error_set(err, SP_ERR_USAGE, "--strategies: cannot use '%.*s'", (int)length,
+                                list);
+        }
+        char *name = t->names[t->count];
+        memcpy(name, list, length);
+        name[length] = '\0';
+        sp_status status = sp_strategy_check(name, "--strategies", err);
+        if (status != SP_OK) {
+            return status;
+        }
+        t->strategies[t->count++] = name;
+        list = list[length] == ',' ? list + length + 1 : NULL;
+    }
+    return SP_OK;
+}
+
+// Samples that fill their rows leave strategies nothing to choose.
+static const char *strategies_of(const tune_args *args)
+{
+    return args->strategies != NULL ? args->strategies
+           : args->lengths != NULL  ? "packed,bytescale,slimpipe,slimpack,slimpack-zb"
+                                    : "packed";
+}
+
+static sp_status begin(const tune_args *args, const char *model, tuning *t, sp_error *err)
+{
+    t->base = base_of(args, model);
+    sp_status status = t->base != NULL ? add_strategies(t, strategies_of(args), err)
+                                       : sp_error_no_memory(err, "a scenario");
+    if (status == SP_OK) {
+        status = sp_scenario_from_json(t->base, "tune", args->set.items, args->set.count,
+                                       &t->scenario, err);
+    }
+    if (status == SP_OK && t->scenario.uniform) {
+        status = sp_error_set(err, SP_ERR_USAGE, "'tune' needs a model, not uniform_costs");
+    }
+    return status == SP_OK ? sp_evaluate_batches(&t->scenario, &t->batches, err) : status;
+}
+
+// ---- the answer ----
+
+static sp_status evaluate(const tuning *t, json_t *document, int threads, sp_scenario *scenario,
+                          sp_result *result, sp_error *err)
+{
+    const sp_evaluate_options options = {.threads = threads};
+    sp_status status = document != NULL
+                           ? sp_scenario_from_json(document, "tune", NULL, 0, scenario, err)
+                           : sp_error_no_memory(err, "a scenario");
+    return status == SP_OK ? sp_evaluate(scenario, &t->batches, &options, result, err) : status;
+}
+
+// The layout that is compared with: the base with what --current states.
+static sp_status evaluate_current(const tune_args *args, const tuning *t, cli_tuned *tuned,
+                                  sp_error *err)
+{
+    sp_scenario scenario = {0};
+    sp_result result = {0};
+    json_t *document = json_deep_copy(t->base);
+    // Ranks stay as many: dp follows from what is stated, unless it is.
+    sp_status status = SP_OK;
+    json_object_del(json_object_get(document, "parallel"), "dp");
+    for (int i = 0; status == SP_OK && i < args->current.count; i++) {
+        status = sp_json_override(document, args->current.items[i], err);
+    }
+    json_t *parallel = json_object_get(document, "parallel");
+    if (status == SP_OK && json_object_get(parallel, "dp") == NULL) {
+        int64_t others = 1;
+        static const char *const degrees[] = {"tp", "cp", "pp"};
+        for (int i = 0; i < 3; i++) {
+            json_int_t degree = json_integer_value(json_object_get(parallel, degrees[i]));
+            others *= degree > 0 ? degree : 1;
+        }
+        sp_json_put(parallel, "dp", json_integer(args->gpus / others));
+    }
+    if (status == SP_OK) {
+        status = evaluate(t, document, cli_threads(args->jobs), &scenario, &result, err);
+    }
+    json_decref(document);
+    if (status == SP_OK && sp_result_is_oom(&result)) {
+        tuned->current = "out of memory";
+    } else if (status == SP_OK) {
+        tuned->current_ms = sp_result_iteration_ms(&result);
+    }
+    sp_result_fini(&result);
+    sp_scenario_fini(&scenario);
+    return status;
+}
+
+static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned, int *exit_status,
+                        sp_error *err)
+{
+    sp_scenario scenario = {0};
+    sp_result result = {0};
+    json_t *document = sweep_layouts_document(tuned->layouts, tuned->layouts->ranked[0]);
+    sp_status status = evaluate(t, document, cli_threads(args->jobs), &scenario, &result, err);
+    tuned->scenario = &scenario;
+    tuned->result = &result;
+    if (status == SP_OK && args->current.count > 0) {
+        status = evaluate_current(args, t, tuned, err);
+    }
+    if (status == SP_OK && args->output != NULL) {
+        status = cli_write_json(args->output, json_incref(document), err);
+    }
+    json_decref(document);
+    if (status == SP_OK && args->common.json) {
+        *exit_status = cli_print_json(cli_tuned_json(tuned));
+    } else if (status == SP_OK) {
+        cli_print_headline(stdout, &scenario);
+        cli_print_tuned(tuned);
+        cli_print_notes(args->common.quiet, &result);
+    }
+    sp_result_fini(&result);
+    sp_scenario_fini(&scenario);
+    return status;
+}
+
+static int run(const void *given, const cli_operands *operands)
+{
+    const tune_args *args = given;
+    sp_error err = {0};
+    tuning t = {0};
+    sweep_layouts layouts = {0};
+    int exit_status = 0;
+    if (args->gpus == 0 || args->context == 0) {
+        return cli_usage_error(&cli_cmd_tune, "'tune' needs --gpus N and --context N");
+    }
+    sp_status status = args->output != NULL ? cli_check_writable(args->output, &err) : SP_OK;
+    if (status == SP_OK) {
+        status = begin(args, operands->items[0], &t, &err);
+    }
+    const sweep_layouts_options options = {.strategies = t.strategies,
+                                           .strategy_count = t.count,
+                                           .wide = true,
+                                           .exhaustive = args->exhaustive,
+                                           .threads = cli_threads(args->jobs),
+                                           .quiet = args->common.quiet};
+    if (status == SP_OK) {
+        status = sweep_layouts_find(t.base, &t.scenario, &options, &layouts, &err);
+    }
+    cli_tuned tuned = {.options = &options,
+                       .layouts = &layouts,
+                       .current_ms = (double)NAN,
+                       .top = (int)args->top,
+                       .output = args->output};
+    if (status == SP_OK && layouts.ranked_count == 0) {
+        status = sp_error_set(&err, SP_ERR_INFEASIBLE, "none of %lld points fits: %s",
+                              (long long)layouts.count, layouts.reason);
+    }
+    if (status == SP_OK) {
+        status = answer(args, &t, &tuned, &exit_status, &err);
+    }
+    sweep_layouts_fini(&layouts);
+    sp_batches_fini(&t.batches);
+    sp_scenario_fini(&t.scenario);
+    json_decref(t.base);
+    return status == SP_OK ? exit_status : cli_fail(&err);
+}
+
+// ---- the command ----
+
+static const tune_args defaults = {.cluster = "h100-8", .top = TOP};
+
+static const cli_option options[] = {
+    {.kind = CLI_INT,
+     .name = "gpus",
+     .value = "N",
+     .at = offsetof(tune_args, gpus),
+     .help = "GPUs to train on",
+     .min = 1,
+     .max = MOST_GPUS},
+    CLI_TEXT_OPTION(CLI_STRING, 0, "cluster", "NAME", tune_args, cluster,
+                    "cluster preset (default: h100-8)"),
+    CLI_TOKENS_OPTION("context", tune_args, context, "longest sample in tokens, such as 32K"),
+    CLI_TEXT_OPTION(CLI_FILE, 0, "lengths", "NAME|FILE", tune_args, lengths,
+                    "document lengths: a built-in distribution or a file (default: every sample as "
+                    "long as the context)"),
+    CLI_TOKENS_OPTION("tokens-per-batch", tune_args, tokens_per_batch,
+                      "tokens of a step (default: 4M, or 16 samples of the context)"),
+    {.kind = CLI_STRING,
+     .name = "strategies",
+     .value = "LIST",
+     .at = offsetof(tune_args, strategies),
+     .help = "packing strategies to choose from (default: packed; with --lengths also bytescale, "
+             "slimpipe, slimpack and slimpack-zb)",
+     .names = sp_strategy_names},
+    CLI_TEXT_OPTION(CLI_LIST, 0, "current", "KEY=VALUE", tune_args, current,
+                    "a setting of the layout to compare with, such as parallel.tp=8; may be "
+                    "repeated"),
+    CLI_INT_OPTION("top", "N", tune_args, top, 1, 1000, "layouts to list (default: 10)"),
+    CLI_FLAG_OPTION("exhaustive", tune_args, exhaustive,
+                    "evaluate every point, also those that cannot be the fastest"),
+    CLI_TEXT_OPTION(CLI_FILE, 'o', "output", "FILE", tune_args, output,
+                    "write the answer as a scenario"),
+    CLI_SET_OPTION(tune_args),
+    CLI_JOBS_OPTION(tune_args),
+    CLI_COMMON_OPTIONS(tune_args),
+    {0},
+};
+
+static const char *const examples[] = {
+    "slimpack tune llama-3-70b --gpus 256 --context 32K",
+    "slimpack tune llama-3-8b --gpus 64 --context 32K --lengths longmix -o best.json",
+    "slimpack tune llama-13b --gpus 128 --cluster h800-8 --context 256K --current parallel.tp=8 "
+    "--current parallel.pp=8",
+    NULL,
+};
+
+const cli_command cli_cmd_tune = {
+    .name = "tune",
+    .summary = "find the fastest layout, schedule and strategy that fit",
+    .operands = "MODEL",
+    .min_operands = 1,
+    .max_operands = 1,
+    .description =
+        "Finds how a model trains fastest on so many GPUs: tensor, context, pipeline and data "
+        "parallelism, schedule, packing strategy, recomputation and ZeRO stage. MODEL is a "
+        "built-in name or a Hugging Face config.json."
+        "\n\nThe first line after the title is the answer, with the error of its profile on logged "
+        "steps like it. Then come the fastest points, the front of time against peak memory, what "
+        "the step spends its time on, and what each other choice would cost if all others could "
+        "still be chosen freely. A point is left out where pure work alone (no bubble, no fixed "
+        "cost, no imbalance) takes longer than a point that was evaluated and fits well; such "
+        "choices are told with what they cost at least. Points that fit tightly, within a tenth of "
+        "the memory limit, come last."
+        "\n\nTensor parallelism stays inside a node; context parallelism goes up to 16; the "
+        "schedules are 1f1b, interleaved (2 and 4 chunks), zb-h1, zb-h2, zb-v and v-half for "
+        "strategies that bring none; recomputation is none, attention or full; ZeRO stages 1 to 3."
+        "\n\nThe exit status is 3 when no point fits.",
+    .examples = examples,
+    .options = options,
+    .args_bytes = sizeof(tune_args),
+    .defaults = &defaults,
+    .run = run,
+};

@@ -1,0 +1,365 @@
+#include "experiments/cli/tune_report.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "experiments/cli/report.h"
+#include "sim/base/json.h"
+#include "sim/base/units.h"
+#include "solver/strategy.h"
+
+enum { CHOICES = 16, FRONT_SHOWN = 12 };
+
+static const double told_share = 0.05; // of the step, from which a part of it limits it
+
+// Settings that the search turns, and how a column of them is headed.
+static const struct {
+    const char *path, *name;
+    int width;
+} axes[] = {
+    {"parallel.tp", "tp", 3},
+    {"parallel.cp", "cp", 3},
+    {"parallel.pp", "pp", 3},
+    {"parallel.dp", "dp", 4},
+    {"parallel.zero", "zero", 4},
+    {"memory.recompute", "recompute", 9},
+    {"schedule.kind", "schedule", 11},
+    {"parallel.chunks_per_rank", "chunks", 6},
+    {"strategy.rank_tokens", "rank_tokens", 11},
+    {"strategy.chunk_tokens", "chunk_tokens", 12},
+};
+
+enum { AXES = sizeof axes / sizeof axes[0], VALUE = 24 };
+
+static const char *value_text(const json_t *value, char text[VALUE])
+{
+    snprintf(text, VALUE, "-");
+    if (json_is_integer(value)) {
+        snprintf(text, VALUE, "%lld", (long long)json_integer_value(value));
+    } else if (json_is_string(value)) {
+        snprintf(text, VALUE, "%s", json_string_value(value));
+    }
+    return text;
+}
+
+// ---- the front of time against memory ----
+
+const sweep_layout **cli_tuned_front(const sweep_layouts *layouts, int64_t *count)
+{
+    const sweep_layout **front =
+        (const sweep_layout **)calloc((size_t)layouts->ranked_count + 1, sizeof *front);
+    double least_gib = (double)HUGE_VAL;
+    *count = 0;
+    for (int64_t i = 0; front != NULL && i < layouts->ranked_count; i++) {
+        const sweep_layout *point = layouts->ranked[i];
+        if (point->digest.fits != SP_FITS_TIGHT && point->digest.peak_memory_gib < least_gib) {
+            least_gib = point->digest.peak_memory_gib;
+            front[(*count)++] = point;
+        }
+    }
+    return front;
+}
+
+// ---- what other choices cost ----
+
+typedef struct choice {
+    json_t *value;   // borrowed from a spec, or a strategy's name; owned
+    double best_ms;  // of those that fit well; NAN: none
+    double bound_ms; // least of those that were left out; NAN: none
+} choice;
+
+typedef struct choices {
+    const char *name;
+    choice of[CHOICES];
+    int count;
+} choices;
+
+static choice *find_choice(choices *all, const json_t *value)
+{
+    for (int i = 0; i < all->count; i++) {
+        if (json_equal(all->of[i].value, value)) {
+            return &all->of[i];
+        }
+    }
+    if (all->count == CHOICES) {
+        return NULL;
+    }
+    all->of[all->count] =
+        (choice){.value = json_deep_copy(value), .best_ms = (double)NAN, .bound_ms = (double)NAN};
+    return &all->of[all->count++];
+}
+
+static void count_choice(choices *all, const json_t *value, const sweep_layout *point)
+{
+    const sweep_digest *digest = &point->digest;
+    choice *c = value != NULL ? find_choice(all, value) : NULL;
+    if (c == NULL) {
+        return;
+    }
+    if (!point->evaluated) {
+        c->bound_ms = fmin(c->bound_ms, point->bound_ms);
+    } else if (digest->status == SWEEP_OK && digest->fits != SP_FITS_TIGHT) {
+        c->best_ms = fmin(c->best_ms, digest->iteration_ms);
+    }
+}
+
+// Of strategies, then of every axis; choices[AXES + 1].
+static void count_choices(const cli_tuned *tuned, choices all[AXES + 1])
+{
+    all[0] = (choices){.name = "strategy"};
+    for (int a = 0; a < AXES; a++) {
+        all[a + 1] = (choices){.name = axes[a].name};
+    }
+    for (int64_t i = 0; i < tuned->layouts->count; i++) {
+        const sweep_layout *point = &tuned->layouts->point[i];
+        json_t *settings = sweep_layouts_settings(tuned->layouts, point);
+        json_t *strategy = json_string(tuned->options->strategies[point->strategy]);
+        count_choice(&all[0], strategy, point);
+        for (int a = 0; a < AXES; a++) {
+            count_choice(&all[a + 1], json_object_get(settings, axes[a].path), point);
+        }
+        json_decref(strategy);
+        json_decref(settings);
+    }
+}
+
+static void free_choices(choices all[AXES + 1])
+{
+    for (int a = 0; a <= AXES; a++) {
+        for (int i = 0; i < all[a].count; i++) {
+            json_decref(all[a].of[i].value);
+        }
+    }
+}
+
+// "8 at least +12.3 %"
+static void print_choice(const choice *c, double best_ms, const char *separator)
+{
+    char text[VALUE];
+    printf("%s%s ", separator, value_text(c->value, text));
+    if (isfinite(c->best_ms) && !(c->bound_ms < c->best_ms)) {
+        double more = c->best_ms / best_ms - 1.0;
+        printf(more > 0.0 ? "+%.1f %%" : "best", 100.0 * more);
+    } else if (isfinite(c->bound_ms)) {
+        // Nothing that was left out is faster than what fits best.
+        printf("at least +%.1f %%", 100.0 * fmax(c->bound_ms / best_ms - 1.0, 0.0));
+    } else {
+        fputs("does not fit", stdout);
+    }
+}
+
+static void print_choices(const cli_tuned *tuned)
+{
+    choices all[AXES + 1];
+    double best_ms = tuned->layouts->ranked[0]->digest.iteration_ms;
+    count_choices(tuned, all);
+    puts("\nwhat another choice costs, with all others free:");
+    for (int a = 0; a <= AXES; a++) {
+        if (all[a].count > 1) {
+            printf("  %-13s", all[a].name);
+            for (int i = 0; i < all[a].count; i++) {
+                print_choice(&all[a].of[i], best_ms, i > 0 ? ", " : " ");
+            }
+            putchar('\n');
+        }
+    }
+    free_choices(all);
+}
+
+// ---- for people ----
+
+static void print_answer(const cli_tuned *tuned)
+{
+    const sp_result *result = tuned->result;
+    char layout[CLI_LAYOUT];
+    double ms = sp_result_iteration_ms(result);
+    printf("%s, %s: %.2f s", cli_layout_text(result, tuned->scenario, layout), result->strategy,
+           ms / 1e3);
+    if (result->step_error.known) {
+        printf(" ±%.1f %%", 100.0 * result->step_error.median);
+    }
+    if (isfinite(tuned->current_ms)) {
+        printf(", %.2fx what you name as current (%.2f s)", tuned->current_ms / ms,
+               tuned->current_ms / 1e3);
+    } else if (tuned->current != NULL) {
+        printf(", the current one: %s", tuned->current);
+    }
+    printf(", %.1f of %.0f GiB%s\n", sp_gib_from_bytes(result->peak_bytes),
+           sp_gib_from_bytes(result->memory_limit_bytes),
+           sp_result_fits(result) == SP_FITS_TIGHT ? ", TIGHTLY" : "");
+}
+
+// How sure the answer is: the profile's error, and who lies within it.
+static void print_confidence(const cli_tuned *tuned)
+{
+    char text[CLI_STEP_ERROR];
+    const sweep_layouts *layouts = tuned->layouts;
+    const sp_step_error *error = &tuned->result->step_error;
+    int column = printf("times ");
+    cli_print_wrapped(stdout, cli_step_error(error, text), column, column);
+    double bound_ms = layouts->ranked[0]->digest.iteration_ms * (1.0 + error->median);
+    int64_t within = 1;
+    while (error->known && within < layouts->ranked_count &&
+           layouts->ranked[within]->digest.fits == layouts->ranked[0]->digest.fits &&
+           layouts->ranked[within]->digest.iteration_ms <= bound_ms) {
+        within++;
+    }
+    if (within > 1) {
+        printf("the next %lld are within this error\n", (long long)within - 1);
+    }
+}
+
+static void print_counts(const cli_tuned *tuned)
+{
+    const sweep_layouts *all = tuned->layouts;
+    char number[CLI_GROUPED];
+    printf("%s points:", cli_grouped(all->count, number));
+    for (int s = 0; s < SWEEP_STATUSES; s++) {
+        if (all->of_status[s] > 0) {
+            printf(" %s %s,", cli_grouped(all->of_status[s], number), sweep_status_names[s]);
+        }
+    }
+    printf(" %s left out because pure work alone takes longer\n",
+           cli_grouped(all->left_out, number));
+}
+
+static void print_head(void)
+{
+    printf("%12s %12s %9s %9s %5s  %-12s", "iteration ms", "tokens/s/GPU", "MFU full", "peak GiB",
+           "fits", "strategy");
+    for (int a = 0; a < AXES; a++) {
+        printf(" %*s", axes[a].width, axes[a].name);
+    }
+    putchar('\n');
+}
+
+static void print_point(const cli_tuned *tuned, const sweep_layout *point)
+{
+    char tokens[CLI_SHORT_NUMBER];
+    char text[VALUE];
+    const sweep_digest *d = &point->digest;
+    json_t *settings = sweep_layouts_settings(tuned->layouts, point);
+    printf("%12.1f %12s %7.2f %% %9.2f %5s  %-12s", d->iteration_ms,
+           cli_short_number(d->tokens_per_gpu_s, tokens), 100.0 * d->mfu_full_attention,
+           d->peak_memory_gib, sp_fits_names[d->fits], tuned->options->strategies[point->strategy]);
+    for (int a = 0; a < AXES; a++) {
+        printf(" %*s", axes[a].width, value_text(json_object_get(settings, axes[a].path), text));
+    }
+    putchar('\n');
+    json_decref(settings);
+}
+
+static void print_front(const cli_tuned *tuned)
+{
+    int64_t count = 0;
+    const sweep_layout **front = cli_tuned_front(tuned->layouts, &count);
+    puts("\nthe front of time against memory, of what was evaluated:");
+    print_head();
+    for (int64_t i = 0; front != NULL && i < count && i < FRONT_SHOWN; i++) {
+        print_point(tuned, front[i]);
+    }
+    free((void *)front);
+}
+
+static void print_limits(const cli_tuned *tuned)
+{
+    double ms[CLI_TIME_PARTS];
+    double step_ms = sp_result_iteration_ms(tuned->result);
+    const char *separator = " ";
+    cli_time_parts(tuned->result, ms);
+    printf("\nwhat limits it: computing %.1f %% of the step", 100.0 * ms[0] / step_ms);
+    for (int i = 1; i < CLI_TIME_PARTS; i++) {
+        if (ms[i] >= told_share * step_ms) {
+            printf(",%s%s %.1f %%", separator, cli_time_part_names[i], 100.0 * ms[i] / step_ms);
+        }
+    }
+    puts(" (communication that computing does not hide)");
+}
+
+void cli_print_tuned(const cli_tuned *tuned)
+{
+    print_answer(tuned);
+    print_confidence(tuned);
+    print_counts(tuned);
+    putchar('\n');
+    print_head();
+    for (int64_t i = 0; i < tuned->layouts->ranked_count && i < tuned->top; i++) {
+        print_point(tuned, tuned->layouts->ranked[i]);
+    }
+    print_front(tuned);
+    print_limits(tuned);
+    print_choices(tuned);
+    if (tuned->output != NULL) {
+        printf("\ngo on with: slimpack simulate %s --timeline\n", tuned->output);
+    } else {
+        puts("\ngo on with -o FILE: the answer as a scenario, for simulate, compare and plan");
+    }
+}
+
+// ---- for programs ----
+
+static json_t *point_json(const cli_tuned *tuned, const sweep_layout *point)
+{
+    const sweep_digest *d = &point->digest;
+    return json_pack("{s:s, s:o, s:f, s:o, s:f, s:s}", "strategy",
+                     tuned->options->strategies[point->strategy], "point",
+                     sweep_layouts_settings(tuned->layouts, point), "iteration_ms", d->iteration_ms,
+                     "mfu_full_attention", sp_json_figure(d->mfu_full_attention), "peak_memory_gib",
+                     d->peak_memory_gib, "fits", sp_fits_names[d->fits]);
+}
+
+static json_t *points_json(const cli_tuned *tuned, const sweep_layout *const *points, int64_t count)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; points != NULL && i < count; i++) {
+        json_array_append_new(list, point_json(tuned, points[i]));
+    }
+    return list;
+}
+
+static json_t *choices_json(const cli_tuned *tuned)
+{
+    choices all[AXES + 1];
+    json_t *object = json_object();
+    count_choices(tuned, all);
+    for (int a = 0; a <= AXES; a++) {
+        json_t *list = json_array();
+        for (int i = 0; i < all[a].count; i++) {
+            const choice *c = &all[a].of[i];
+            json_array_append_new(list, json_pack("{s:O, s:o, s:o}", "value", c->value,
+                                                  "iteration_ms", sp_json_figure(c->best_ms),
+                                                  "at_least_ms", sp_json_figure(c->bound_ms)));
+        }
+        sp_json_put(object, all[a].name, list);
+    }
+    free_choices(all);
+    return object;
+}
+
+json_t *cli_tuned_json(const cli_tuned *tuned)
+{
+    const sweep_layouts *all = tuned->layouts;
+    double ms[CLI_TIME_PARTS];
+    int64_t count = 0;
+    const sweep_layout **front = cli_tuned_front(all, &count);
+    json_t *points = json_object();
+    json_t *limits = json_object();
+    for (int s = 0; s < SWEEP_STATUSES; s++) {
+        sp_json_put(points, sweep_status_names[s], json_integer(all->of_status[s]));
+    }
+    sp_json_put(points, "left_out", json_integer(all->left_out));
+    cli_time_parts(tuned->result, ms);
+    for (int i = 0; i < CLI_TIME_PARTS; i++) {
+        sp_json_put(limits, cli_time_part_names[i], json_real(ms[i]));
+    }
+    int64_t top = all->ranked_count < tuned->top ? all->ranked_count : tuned->top;
+    json_t *object = json_pack(
+        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schema", "slimpack/tune/1", "answer",
+        sp_result_json(tuned->result, false), "current_ms", sp_json_figure(tuned->current_ms),
+        "points", points, "top", points_json(tuned, (const sweep_layout *const *)all->ranked, top),
+        "front", points_json(tuned, front, count), "limits_ms", limits, "choices",
+        choices_json(tuned));
+    free((void *)front);
+    return object;
+}

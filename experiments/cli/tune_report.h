@@ -1,0 +1,31 @@
+// What `tune` answers, for people and for programs.
+#ifndef SLIMPACK_EXPERIMENTS_CLI_TUNE_REPORT_H
+#define SLIMPACK_EXPERIMENTS_CLI_TUNE_REPORT_H
+
+#include "experiments/cli/run_report.h"
+#include "experiments/sweep/layouts.h"
+
+typedef struct cli_tuned {
+    const sweep_layouts_options *options;
+    const sweep_layouts *layouts;
+    const sp_scenario *scenario; // at the fastest layout
+    const sp_result *result;     // there
+    double current_ms;   // of the layout that is compared with; NAN: none, or it does not fit
+    const char *current; // why not, else NULL
+    int top;             // layouts listed
+    const char *output;  // file that holds the scenario; NULL: none
+} cli_tuned;
+
+// The answer in a line, the fastest layouts, the front of time against memory, what limits the
+// step, and what other choices cost.
+void cli_print_tuned(const cli_tuned *tuned);
+
+// {"schema": "slimpack/tune/1", "answer", "error", "current_ms", "points", "top", "front",
+// "limits_ms", "choices"}; the caller owns it. NULL when memory ran out.
+json_t *cli_tuned_json(const cli_tuned *tuned);
+
+// Of the points that fit, the fastest first, those that none before holds less memory than; the
+// caller frees the list with free(). NULL when memory ran out.
+const sweep_layout **cli_tuned_front(const sweep_layouts *layouts, int64_t *count);
+
+#endif
