@@ -12,6 +12,7 @@ enum {
     MOST_STRATEGIES = 32,
     MOST_GPUS = 1 << 20,
     TOP = 10,
+    SURVIVORS = 24,
     TOKENS = 4 << 20,   // of a batch, as Llama 3 trained with (arXiv 2407.21783, section 3.4.1) ...
     LEAST_SAMPLES = 16, // ... or so many of the context
 };
@@ -165,7 +166,6 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     if (status == SP_OK && args->common.json) {
         *exit_status = cli_print_json(cli_tuned_json(tuned));
     } else if (status == SP_OK) {
-        cli_print_headline(stdout, &scenario);
         cli_print_tuned(tuned);
         cli_print_notes(args->common.quiet, &result);
     }
@@ -192,6 +192,7 @@ static int run(const void *given, const cli_operands *operands)
                                            .strategy_count = t.count,
                                            .wide = true,
                                            .exhaustive = args->exhaustive,
+                                           .survivors = SURVIVORS,
                                            .threads = cli_threads(args->jobs),
                                            .quiet = args->common.quiet};
     if (status == SP_OK) {
@@ -200,6 +201,7 @@ static int run(const void *given, const cli_operands *operands)
     cli_tuned tuned = {.options = &options,
                        .layouts = &layouts,
                        .current_ms = (double)NAN,
+                       .batches = &t.batches,
                        .top = (int)args->top,
                        .output = args->output};
     if (status == SP_OK && layouts.ranked_count == 0) {
@@ -275,16 +277,20 @@ const cli_command cli_cmd_tune = {
         "Finds how a model trains fastest on so many GPUs: tensor, context, pipeline and data "
         "parallelism, schedule, packing strategy, recomputation and ZeRO stage. MODEL is a "
         "built-in name or a Hugging Face config.json."
-        "\n\nThe first line after the title is the answer, with the error of its profile on logged "
+        "\n\nThe first line is the answer, with the error of its profile on logged "
         "steps like it. Then come the fastest points, the front of time against peak memory, what "
         "the step spends its time on, and what each other choice would cost if all others could "
         "still be chosen freely. A point is left out where pure work alone (no bubble, no fixed "
         "cost, no imbalance) takes longer than a point that was evaluated and fits well; such "
-        "choices are told with what they cost at least. Points that fit tightly, within a tenth of "
+        "choices are told with what they cost at least. Strategies that search are tried at the 24 "
+        "combinations of degrees, recomputation and ZeRO stage at which the others are fastest, as "
+        "are schedules other than 1f1b under a budget of tokens. Points that fit "
+        "tightly, within a tenth of "
         "the memory limit, come last."
         "\n\nTensor parallelism stays inside a node; context parallelism goes up to 16; the "
         "schedules are 1f1b, interleaved (2 and 4 chunks), zb-h1, zb-h2, zb-v and v-half for "
-        "strategies that bring none; recomputation is none, attention or full; ZeRO stages 1 to 3."
+        "strategies that bring none; recomputation is none, attention or full; ZeRO stages 1 to 3; "
+        "a micro-batch is one row of the context, or of short rows also 2 or 4."
         "\n\nThe exit status is 3 when no point fits.",
     .examples = examples,
     .options = options,

@@ -26,6 +26,7 @@ static const struct {
     {"memory.recompute", "recompute", 9},
     {"schedule.kind", "schedule", 11},
     {"parallel.chunks_per_rank", "chunks", 6},
+    {"schedule.microbatch_samples", "rows", 4},
     {"strategy.rank_tokens", "rank_tokens", 11},
     {"strategy.chunk_tokens", "chunk_tokens", 12},
 };
@@ -66,7 +67,8 @@ const sweep_layout **cli_tuned_front(const sweep_layouts *layouts, int64_t *coun
 typedef struct choice {
     json_t *value;   // borrowed from a spec, or a strategy's name; owned
     double best_ms;  // of those that fit well; NAN: none
-    double bound_ms; // least of those that were left out; NAN: none
+    double bound_ms; // least of those that were left out for it; NAN: none
+    bool dropped;    // some were not tried
 } choice;
 
 typedef struct choices {
@@ -97,7 +99,9 @@ static void count_choice(choices *all, const json_t *value, const sweep_layout *
     if (c == NULL) {
         return;
     }
-    if (!point->evaluated) {
+    if (point->dropped) {
+        c->dropped = true;
+    } else if (!point->evaluated) {
         c->bound_ms = fmin(c->bound_ms, point->bound_ms);
     } else if (digest->status == SWEEP_OK && digest->fits != SP_FITS_TIGHT) {
         c->best_ms = fmin(c->best_ms, digest->iteration_ms);
@@ -133,17 +137,21 @@ static void free_choices(choices all[AXES + 1])
     }
 }
 
-// "8 at least +12.3 %"
+// "8 +12.3 %", or from what pure work takes of those that were left out to what was found.
 static void print_choice(const choice *c, double best_ms, const char *separator)
 {
     char text[VALUE];
     printf("%s%s ", separator, value_text(c->value, text));
-    if (isfinite(c->best_ms) && !(c->bound_ms < c->best_ms)) {
-        double more = c->best_ms / best_ms - 1.0;
-        printf(more > 0.0 ? "+%.1f %%" : "best", 100.0 * more);
-    } else if (isfinite(c->bound_ms)) {
-        // Nothing that was left out is faster than what fits best.
-        printf("at least +%.1f %%", 100.0 * fmax(c->bound_ms / best_ms - 1.0, 0.0));
+    double found = 100.0 * (c->best_ms / best_ms - 1.0);
+    double least = 100.0 * (c->bound_ms / best_ms - 1.0);
+    if (isfinite(found) && least < found) {
+        printf("+%.1f to %.1f %%", least, found);
+    } else if (isfinite(found)) {
+        printf(found > 0.0 ? "+%.1f %%" : "best", found);
+    } else if (c->dropped) {
+        fputs("not tried", stdout);
+    } else if (isfinite(least)) {
+        printf("at least +%.1f %%", least);
     } else {
         fputs("does not fit", stdout);
     }
@@ -169,25 +177,51 @@ static void print_choices(const cli_tuned *tuned)
 
 // ---- for people ----
 
+enum { TIME = 32 };
+
+static const char *time_text(double ms, char text[TIME])
+{
+    snprintf(text, TIME, ms < 1e3 ? "%.1f ms" : "%.2f s", ms < 1e3 ? ms : ms / 1e3);
+    return text;
+}
+
 static void print_answer(const cli_tuned *tuned)
 {
     const sp_result *result = tuned->result;
     char layout[CLI_LAYOUT];
     double ms = sp_result_iteration_ms(result);
-    printf("%s, %s: %.2f s", cli_layout_text(result, tuned->scenario, layout), result->strategy,
-           ms / 1e3);
+    char time[2][TIME];
+    printf("%s, %s: %s", cli_layout_text(result, tuned->scenario, layout), result->strategy,
+           time_text(ms, time[0]));
     if (result->step_error.known) {
         printf(" ±%.1f %%", 100.0 * result->step_error.median);
     }
     if (isfinite(tuned->current_ms)) {
-        printf(", %.2fx what you name as current (%.2f s)", tuned->current_ms / ms,
-               tuned->current_ms / 1e3);
+        printf(", %.2fx what you name as current (%s)", tuned->current_ms / ms,
+               time_text(tuned->current_ms, time[1]));
     } else if (tuned->current != NULL) {
         printf(", the current one: %s", tuned->current);
     }
     printf(", %.1f of %.0f GiB%s\n", sp_gib_from_bytes(result->peak_bytes),
            sp_gib_from_bytes(result->memory_limit_bytes),
            sp_result_fits(result) == SP_FITS_TIGHT ? ", TIGHTLY" : "");
+}
+
+static void print_question(const cli_tuned *tuned)
+{
+    const sp_scenario *scenario = tuned->scenario;
+    double tokens = 0.0;
+    char number[CLI_SHORT_NUMBER];
+    for (int b = 0; b < tuned->batches->count; b++) {
+        tokens += (double)tuned->batches->batch[b].total_tokens;
+    }
+    printf(
+        "%s on %lld %s (%s), %s tokens a step, context %lld, profile %s (%s), stack %s\n",
+        scenario->model.name, (long long)sp_layout_ranks(&scenario->layout), scenario->cluster.gpu,
+        scenario->cluster.name, cli_short_number(tokens / tuned->batches->count, number),
+        (long long)tuned->batches->context, scenario->profile.name,
+        sp_level_names[sp_profile_level(&scenario->profile)],
+        json_string_value(json_object_get(json_object_get(scenario->resolved, "stack"), "name")));
 }
 
 // How sure the answer is: the profile's error, and who lies within it.
@@ -220,8 +254,11 @@ static void print_counts(const cli_tuned *tuned)
             printf(" %s %s,", cli_grouped(all->of_status[s], number), sweep_status_names[s]);
         }
     }
-    printf(" %s left out because pure work alone takes longer\n",
-           cli_grouped(all->left_out, number));
+    printf(" %s left out because pure work alone takes longer", cli_grouped(all->left_out, number));
+    if (all->dropped > 0) {
+        printf(", %s because cheaper ones are slow there", cli_grouped(all->dropped, number));
+    }
+    putchar('\n');
 }
 
 static void print_head(void)
@@ -280,6 +317,7 @@ static void print_limits(const cli_tuned *tuned)
 void cli_print_tuned(const cli_tuned *tuned)
 {
     print_answer(tuned);
+    print_question(tuned);
     print_confidence(tuned);
     print_counts(tuned);
     putchar('\n');
@@ -349,6 +387,7 @@ json_t *cli_tuned_json(const cli_tuned *tuned)
         sp_json_put(points, sweep_status_names[s], json_integer(all->of_status[s]));
     }
     sp_json_put(points, "left_out", json_integer(all->left_out));
+    sp_json_put(points, "dropped", json_integer(all->dropped));
     cli_time_parts(tuned->result, ms);
     for (int i = 0; i < CLI_TIME_PARTS; i++) {
         sp_json_put(limits, cli_time_part_names[i], json_real(ms[i]));

@@ -10,6 +10,7 @@ typedef struct cli_tuned {
     const sweep_layouts *layouts;
     const sp_scenario *scenario; // at the fastest layout
     const sp_result *result;     // there
+    const sp_batches *batches;   // that all were evaluated on
     double current_ms;   // of the layout that is compared with; NAN: none, or it does not fit
     const char *current; // why not, else NULL
     int top;             // layouts listed

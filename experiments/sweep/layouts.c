@@ -17,6 +17,10 @@ enum {
     MOST_PP = 64,
     LEAST_BUDGET = 4096,
     MOST_BUDGETS = 5,
+    DEGREES = 4,    // axes of a layout alone
+    MOST_ALIKE = 2, // survivors of the same degrees
+    MOST_ROWS = 4,  // of a micro-batch
+    MICROBATCH_TOKENS = 16384,
     CONDITION = 512,
     BLOCK = 64, // points that are evaluated before the fastest is looked for again
 };
@@ -42,6 +46,16 @@ static json_t *budgets(int64_t context)
     for (int64_t b = LEAST_BUDGET, i = 0; i < MOST_BUDGETS && (b <= context || i == 0);
          b *= 2, i++) {
         json_array_append_new(list, json_integer(b < context ? b : context));
+    }
+    return list;
+}
+
+// Rows of a micro-batch: short ones are too little work for a GPU.
+static json_t *microbatches(int64_t context)
+{
+    json_t *list = json_pack("[i]", 1);
+    for (int rows = 2; rows <= MOST_ROWS && rows * context <= MICROBATCH_TOKENS; rows *= 2) {
+        json_array_append_new(list, json_integer(rows));
     }
     return list;
 }
@@ -83,6 +97,9 @@ static json_t *grid_of(const sp_scenario *scenario, const sp_strategy *strategy,
     }
     if (!strategy->brings_order || strategy->schedule == SP_SCHEDULE_SLIMPIPE) {
         sp_json_put(grid, "parallel.chunks_per_rank", json_pack("[i, i, i]", 1, 2, 4));
+    }
+    if (wide && strategy->kind == SP_STRATEGY_ROWS) {
+        sp_json_put(grid, "schedule.microbatch_samples", microbatches(context));
     }
     if (has_option(strategy, "rank_tokens")) {
         sp_json_put(grid, "strategy.rank_tokens", budgets(context));
@@ -130,18 +147,21 @@ static sp_status spec_of(const json_t *base, const sp_scenario *scenario, const 
 // ---- their bounds ----
 
 typedef struct finder {
-    const sp_scenario *scenario;
     const sweep_layouts_options *options;
     sweep_layouts *layouts;
     sweep_evaluator *evaluator; // [spec_count]
     sp_batches batches;
     int axes;         // of the first ones, which the bound depends on
+    int64_t works;    // combinations of these
+    int64_t alike;    // of these with the same degrees
     int64_t inner;    // combinations of the others, of the first strategy
     double *bound_ms; // [of the first axes]; negative: not known yet
     int64_t *wanted;  // of these, those with points
     int64_t wanted_count;
+    bool *survives;       // [of the first axes]; NULL: all do
     sweep_layout **order; // [count]
     int64_t from;         // in `order`, of the block in work
+    double best_ms;       // of those that fit well, so far
 } finder;
 
 static int64_t work_of(const finder *f, const sweep_layout *point)
@@ -184,14 +204,16 @@ static sp_status bound_one(void *context, int worker, int job, sp_error *err)
 static sp_status find_bounds(finder *f, sp_error *err)
 {
     sweep_layouts *all = f->layouts;
-    int64_t works = 1;
+    f->works = 1;
+    f->alike = 1;
     f->axes = f->options->wide ? 6 : 5;
     f->inner = 1;
     for (int a = 0; a < all->spec[0].axis_count; a++) {
-        *(a < f->axes ? &works : &f->inner) *= all->spec[0].axes[a].count;
+        *(a < f->axes ? &f->works : &f->inner) *= all->spec[0].axes[a].count;
+        f->alike *= a >= DEGREES && a < f->axes ? all->spec[0].axes[a].count : 1;
     }
-    f->bound_ms = sp_i_calloc((size_t)works, sizeof *f->bound_ms);
-    f->wanted = sp_i_calloc((size_t)works, sizeof *f->wanted);
+    f->bound_ms = sp_i_calloc((size_t)f->works, sizeof *f->bound_ms);
+    f->wanted = sp_i_calloc((size_t)f->works, sizeof *f->wanted);
     if (f->bound_ms == NULL || f->wanted == NULL) {
         return sp_error_no_memory(err, "layouts");
     }
@@ -215,6 +237,20 @@ static sp_status find_bounds(finder *f, sp_error *err)
 
 // ---- their evaluation ----
 
+// A search, or a budget of tokens with another schedule than the first.
+static bool is_late(const finder *f, int strategy, const int64_t digit[SWEEP_AXES])
+{
+    const sweep_spec *spec = &f->layouts->spec[strategy];
+    sp_strategy_kind kind = sp_strategy_find(f->options->strategies[strategy])->kind;
+    bool other = false;
+    for (int a = 0; a < spec->axis_count; a++) {
+        bool schedule = strcmp(spec->axes[a].path, "schedule.kind") == 0 ||
+                        strcmp(spec->axes[a].path, "parallel.chunks_per_rank") == 0;
+        other = other || (schedule && digit[a] > 0);
+    }
+    return kind == SP_STRATEGY_SEARCH || (kind == SP_STRATEGY_BUDGETS && other);
+}
+
 static sp_status list_points(finder *f, int strategy, sp_error *err)
 {
     sweep_layouts *all = f->layouts;
@@ -233,11 +269,9 @@ static sp_status list_points(finder *f, int strategy, sp_error *err)
     sweep_cursor_begin(&cursor, &all->spec[strategy]);
     for (status = sweep_cursor_next(&cursor, &found, err); status == SP_OK && found;
          status = sweep_cursor_next(&cursor, &found, err)) {
-        all->point[all->count++] =
-            (sweep_layout){.strategy = strategy,
-                           .combination = cursor.combination,
-                           .searched = sp_strategy_find(f->options->strategies[strategy])->kind ==
-                                       SP_STRATEGY_SEARCH};
+        all->point[all->count++] = (sweep_layout){.strategy = strategy,
+                                                  .combination = cursor.combination,
+                                                  .late = is_late(f, strategy, cursor.digit)};
     }
     return status;
 }
@@ -254,13 +288,13 @@ static sp_status evaluate_point(void *context, int worker, int job, sp_error *er
     return status;
 }
 
-// Cheap strategies first, then small bounds; in the order of the points where these are equal.
+// Cheap points first, then small bounds; in the order of the points where these are equal.
 static int by_promise(const void *a, const void *b)
 {
     const sweep_layout *p = *(sweep_layout *const *)a;
     const sweep_layout *q = *(sweep_layout *const *)b;
-    if (p->searched != q->searched) {
-        return p->searched ? 1 : -1;
+    if (p->late != q->late) {
+        return p->late ? 1 : -1;
     }
     return p->bound_ms != q->bound_ms ? (p->bound_ms > q->bound_ms ? 1 : -1) : (p > q) - (p < q);
 }
@@ -274,14 +308,17 @@ static int by_digest(const void *a, const void *b)
                                                      : (p > q) - (p < q);
 }
 
-// Takes out of the block what cannot be the fastest; returns how many stay.
-static int keep_promising(finder *f, int count, double best_ms)
+// Takes out of the block what cannot be the fastest, and no survivors; returns how many stay.
+static int keep_promising(finder *f, int count)
 {
     int kept = 0;
     for (int i = 0; i < count; i++) {
         sweep_layout *point = f->order[f->from + i];
-        if (!f->options->exhaustive && point->bound_ms > best_ms) {
+        if (!f->options->exhaustive && point->bound_ms > f->best_ms) {
             f->layouts->left_out++;
+        } else if (f->survives != NULL && !f->survives[work_of(f, point)]) {
+            f->layouts->dropped++;
+            point->dropped = true;
         } else {
             f->order[f->from + kept++] = point;
         }
@@ -289,29 +326,92 @@ static int keep_promising(finder *f, int count, double best_ms)
     return kept;
 }
 
-static sp_status evaluate_points(finder *f, sp_error *err)
+// Those in `order` from f->from up to `end`.
+static sp_status evaluate_points(finder *f, int64_t end, sp_progress *progress, sp_error *err)
 {
-    sweep_layouts *all = f->layouts;
-    double best_ms = (double)HUGE_VAL;
-    char label[64] = "trying layouts";
-    sp_progress progress;
     sp_status status = SP_OK;
-    sp_progress_begin(&progress, label, all->count, f->options->quiet);
-    for (f->from = 0; status == SP_OK && f->from < all->count;) {
-        int64_t left = all->count - f->from;
-        int count = (int)(left < BLOCK ? left : BLOCK);
-        int kept = keep_promising(f, count, best_ms);
+    while (status == SP_OK && f->from < end) {
+        int count = (int)(end - f->from < BLOCK ? end - f->from : BLOCK);
+        int kept = keep_promising(f, count);
         status = sp_i_parallel_for(f->options->threads, kept, evaluate_point, f, err);
         for (int i = 0; status == SP_OK && i < kept; i++) {
             const sweep_digest *d = &f->order[f->from + i]->digest;
-            all->of_status[d->status]++;
-            if (d->status == SWEEP_OK && d->fits != SP_FITS_TIGHT && d->iteration_ms < best_ms) {
-                best_ms = d->iteration_ms;
-                snprintf(label, sizeof label, "trying layouts, best %.1f ms", best_ms);
+            f->layouts->of_status[d->status]++;
+            if (d->status == SWEEP_OK && d->fits != SP_FITS_TIGHT) {
+                f->best_ms = fmin(f->best_ms, d->iteration_ms);
             }
         }
         f->from += count;
-        sp_progress_update(&progress, f->from);
+        sp_progress_update(progress, f->from);
+    }
+    return status;
+}
+
+// At most half of the memory is lacking.
+static bool may_fit(const sweep_digest *d)
+{
+    bool evaluated = d->status == SWEEP_OK || d->status == SWEEP_OOM;
+    double limit_gib = d->peak_memory_gib + d->memory_margin_gib;
+    return evaluated && !(d->memory_margin_gib < -0.5 * limit_gib);
+}
+
+// Of the cheap points the fastest of each combination of the first axes; the best of these survive,
+// not too many of the same degrees.
+static sp_status choose_survivors(finder *f, sp_error *err)
+{
+    double *time_ms = sp_i_calloc((size_t)f->works, sizeof *time_ms);
+    f->survives = sp_i_calloc((size_t)f->works, sizeof *f->survives);
+    if (time_ms == NULL || f->survives == NULL) {
+        sp_i_free(time_ms);
+        return sp_error_no_memory(err, "layouts");
+    }
+    for (int64_t w = 0; w < f->works; w++) {
+        time_ms[w] = (double)HUGE_VAL;
+    }
+    for (int64_t i = 0; i < f->layouts->count; i++) {
+        const sweep_layout *point = &f->layouts->point[i];
+        if (!point->late && point->evaluated && may_fit(&point->digest)) {
+            int64_t work = work_of(f, point);
+            time_ms[work] = fmin(time_ms[work], point->digest.iteration_ms);
+        }
+    }
+    for (int n = 0; n < f->options->survivors;) {
+        int64_t fastest = 0;
+        for (int64_t w = 1; w < f->works; w++) {
+            fastest = time_ms[w] < time_ms[fastest] ? w : fastest;
+        }
+        if (!isfinite(time_ms[fastest])) {
+            break;
+        }
+        time_ms[fastest] = (double)HUGE_VAL;
+        // Works of the same degrees lie side by side.
+        int64_t first = fastest / f->alike * f->alike;
+        int alike = 0;
+        for (int64_t w = first; w < first + f->alike; w++) {
+            alike += f->survives[w];
+        }
+        f->survives[fastest] = alike < MOST_ALIKE;
+        n += alike < MOST_ALIKE;
+    }
+    sp_i_free(time_ms);
+    return SP_OK;
+}
+
+static sp_status evaluate_all(finder *f, sp_error *err)
+{
+    sweep_layouts *all = f->layouts;
+    sp_progress progress;
+    int64_t rows = 0;
+    while (rows < all->count && !f->order[rows]->late) {
+        rows++;
+    }
+    sp_progress_begin(&progress, "trying layouts", all->count, f->options->quiet);
+    sp_status status = evaluate_points(f, rows, &progress, err);
+    if (status == SP_OK && rows > 0 && f->options->survivors > 0 && !f->options->exhaustive) {
+        status = choose_survivors(f, err);
+    }
+    if (status == SP_OK) {
+        status = evaluate_points(f, all->count, &progress, err);
     }
     sp_progress_end(&progress);
     return status;
@@ -349,7 +449,7 @@ static sp_status find(finder *f, sp_error *err)
             f->order[i] = &all->point[i];
         }
         qsort((void *)f->order, (size_t)all->count, sizeof *f->order, by_promise);
-        status = evaluate_points(f, err);
+        status = evaluate_all(f, err);
     }
     if (status == SP_OK) {
         rank_points(f);
@@ -361,7 +461,7 @@ sp_status sweep_layouts_find(const json_t *base, const sp_scenario *scenario,
                              const sweep_layouts_options *options, sweep_layouts *layouts,
                              sp_error *err)
 {
-    finder f = {.scenario = scenario, .options = options, .layouts = layouts};
+    finder f = {.options = options, .layouts = layouts, .best_ms = (double)HUGE_VAL};
     size_t count = (size_t)options->strategy_count;
     *layouts = (sweep_layouts){0};
     layouts->spec = sp_i_calloc(count, sizeof *layouts->spec);
@@ -391,6 +491,7 @@ sp_status sweep_layouts_find(const json_t *base, const sp_scenario *scenario,
     sp_i_free(f.evaluator);
     sp_i_free(f.bound_ms);
     sp_i_free(f.wanted);
+    sp_i_free(f.survives);
     sp_i_free((void *)f.order);
     sp_batches_fini(&f.batches);
     return status;

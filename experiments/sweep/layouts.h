@@ -7,8 +7,14 @@
 typedef struct sweep_layouts_options {
     const char *const *strategies; // [strategy_count], known ones
     int strategy_count;
-    bool wide;       // also ZeRO 1 to 3, and the schedules zb-h2 and v-half
-    bool exhaustive; // no point is left out for its bound
+    // Also ZeRO 1 to 3, the schedules zb-h2 and v-half, and for rows of up to 8K tokens
+    // micro-batches of 2 and 4 rows.
+    bool wide;
+    bool exhaustive; // no point is left out
+    // Searches, and schedules other than the first under a budget of tokens, are tried at so many
+    // combinations of degrees, recomputation and ZeRO stage alone: those at which all else is
+    // fastest, whether it fits or lacks up to half of the memory; 0, or nothing else: at all.
+    int survivors;
     int threads;
     bool quiet; // no progress
 } sweep_layouts_options;
@@ -19,8 +25,9 @@ typedef struct sweep_layout {
     int64_t combination;
     // No plan of whole batches is faster at this layout; 0: not known.
     double bound_ms;
-    bool searched;  // by a strategy that searches
-    bool evaluated; // else left out: its bound is above the time of one that fits
+    bool late;      // tried at survivors
+    bool evaluated; // else left out: its bound is above the time of one that fits, or ...
+    bool dropped;   // ... it is no survivor
     sweep_digest digest;
 } sweep_layout;
 
@@ -33,6 +40,7 @@ typedef struct sweep_layouts {
     int64_t ranked_count;
     int64_t of_status[SWEEP_STATUSES];
     int64_t left_out;           // for their bounds
+    int64_t dropped;            // no survivors
     char reason[SP_ERROR_TEXT]; // where nothing fits: why, of the first that could be evaluated
 } sweep_layouts;
 
@@ -41,10 +49,10 @@ typedef struct sweep_layouts {
 // parallelism up to 16 in powers of two, pipeline and data parallelism by divisors, recomputation
 // none, attention or full, schedules 1f1b, interleaved (2 and 4 chunks), zb-h1 and zb-v for
 // strategies that bring no order, and rank_tokens and chunk_tokens in powers of two. Strategies
-// that search come last. A point is left out where pure work alone takes longer than one that was
-// evaluated and fits well, so the fastest is that of all points. Of equally fast ones the first in
-// the order of `point` counts; those that fit tightly come last. Nothing depends on `threads`. The
-// caller calls sweep_layouts_fini(), also after an error.
+// of rows come first. A point is left out where pure work alone takes longer than one that was
+// evaluated and fits well, so without `survivors` the fastest is that of all points. Of equally
+// fast ones the first in the order of `point` counts; those that fit tightly come last. Nothing
+// depends on `threads`. The caller calls sweep_layouts_fini(), also after an error.
 sp_status sweep_layouts_find(const json_t *base, const sp_scenario *scenario,
                              const sweep_layouts_options *options, sweep_layouts *layouts,
                              sp_error *err);

@@ -153,6 +153,49 @@ TEST(of_a_strategy_with_an_order_of_its_own)
     check("slimpack-symmetric", true, 2, 2);
 }
 
+// Several strategies and the whole space: bounds leave out nothing that is the fastest, the ranks
+// are in order, and one thread answers as three do.
+TEST(the_whole_space_of_several_strategies)
+{
+    static const char *const strategies[] = {"packed", "bytescale", "slimpack"};
+    char text[RUN_TEXT] = "";
+    double best[3];
+    int64_t left_out = 0;
+    put_json(text, BASE ", 'parallel': {'dp': 4}}");
+    for (int run = 0; run < 3; run++) {
+        sp_scenario scenario;
+        sweep_layouts layouts;
+        const sweep_layouts_options options = {.strategies = strategies,
+                                               .strategy_count = 3,
+                                               .wide = true,
+                                               .exhaustive = run == 0,
+                                               .survivors = run == 0 ? 0 : 24,
+                                               .threads = run == 1 ? 1 : 3,
+                                               .quiet = true};
+        must_succeed(run_read(text, &scenario, ERR));
+        json_t *base = json_loads(text, 0, NULL);
+        must_succeed(sweep_layouts_find(base, &scenario, &options, &layouts, ERR));
+        int64_t count = layouts.left_out + layouts.dropped;
+        for (int s = 0; s < SWEEP_STATUSES; s++) {
+            count += layouts.of_status[s];
+        }
+        assert_int_equal(count, layouts.count);
+        for (int64_t i = 1; i < layouts.ranked_count; i++) {
+            assert_false(
+                sweep_is_better(&layouts.ranked[i]->digest, &layouts.ranked[i - 1]->digest));
+        }
+        best[run] = layouts.ranked[0]->digest.iteration_ms;
+        assert_true(run != 2 || layouts.left_out == left_out);
+        left_out = layouts.left_out;
+        json_decref(base);
+        sweep_layouts_fini(&layouts);
+        sp_scenario_fini(&scenario);
+    }
+    assert_true(left_out > 0);
+    assert_within(best[1], best[0], 0.0);
+    assert_within(best[2], best[0], 0.0);
+}
+
 // Where no layout fits there is none, with a reason.
 TEST(nothing_fits)
 {
