@@ -291,7 +291,7 @@ const cli_command cli_cmd_tune = {
         "schedules are 1f1b, interleaved (2 and 4 chunks), zb-h1, zb-h2, zb-v and v-half for "
         "strategies that bring none; recomputation is none, attention or full; ZeRO stages 1 to 3; "
         "a micro-batch is one row of the context, or of short rows also 2 or 4."
-        "\n\nThe exit status is 3 when no point fits.",
+        "\n\nThe exit status is 1 when no point fits.",
     .examples = examples,
     .options = options,
     .args_bytes = sizeof(tune_args),
