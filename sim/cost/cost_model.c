@@ -44,7 +44,7 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
     }
     cost->least = sp_i_calloc(most * SP_LEAST_SLOPES, sizeof *cost->least);
     cost->sizes = sp_i_calloc(most * SP_LEAST_SIZES, sizeof *cost->sizes);
-    cost->tried = sp_i_calloc(SP_I_SIZES_TRIED, sizeof *cost->tried);
+    cost->tried = sp_i_malloc(sizeof *cost->tried);
     if (cost->tried == NULL || cost->stages == NULL || cost->class_stage == NULL ||
         cost->class_of_vstage == NULL ||
         (sp_shares_are(layout) && cost->memory_class_of_vstage == NULL) || cost->least == NULL ||
@@ -52,6 +52,7 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
         status = sp_error_no_memory(err, "the cost model");
     }
     if (status == SP_OK) {
+        cost->tried->count = 0;
         status = sp_layout_stages(layout, model->layers, source, cost->stages, err);
     }
     if (status == SP_OK) {

@@ -58,13 +58,13 @@ double sp_i_launch_wait_s(const sp_host_model *host, double gpu_s, double host_s
 // Of a unit's fixed time: half forward, a quarter for each gradient.
 extern const double sp_i_unit_share[SP_I_PASSES];
 
-// The parts of a pack's time, by size; those of a size are found when it is first asked for.
-typedef struct sp_i_size_time {
-    double tokens; // 0: not known
-    double of_part[SP_I_PARTS][SP_I_PASSES];
-} sp_i_size_time;
-
 enum { SP_I_SIZES_TRIED = 2700 };
+
+// The parts of a pack's time, by size. Sizes are first asked for in their order.
+typedef struct sp_i_size_times {
+    int count; // of sizes that are known
+    double of_part[SP_I_SIZES_TRIED][SP_I_PARTS][SP_I_PASSES];
+} sp_i_size_times;
 
 // Fills cost->least for slope 0, and the sums of sp_cost_model_sample_work_s.
 void sp_i_least_work_find(sp_cost_model *cost);

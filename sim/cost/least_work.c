@@ -146,13 +146,13 @@ static void times_at(const scan *s, double tokens, double time_s[SIDES])
 // Every scan of every class goes through the same sizes.
 static void times_of_size(const scan *s, int size, double tokens, double time_s[SIDES])
 {
-    SP_ASSERT(size < SP_I_SIZES_TRIED);
-    sp_i_size_time *time = &s->cost->tried[size];
-    if (time->tokens <= 0.0) {
-        time->tokens = tokens;
-        sp_i_pack_token_time(s->cost->packs, &s->timer, tokens, time->of_part);
+    sp_i_size_times *times = s->cost->tried;
+    SP_ASSERT(size < SP_I_SIZES_TRIED && size <= times->count);
+    if (size == times->count) {
+        sp_i_pack_token_time(s->cost->packs, &s->timer, tokens, times->of_part[size]);
+        times->count++;
     }
-    add_parts(s, time->of_part, time_s);
+    add_parts(s, times->of_part[size], time_s);
 }
 
 static double step_of(double tokens)

@@ -33,12 +33,17 @@ typedef struct variant {
 
 // Times of the operators that depend on the token count alone.
 typedef struct memo {
-    int64_t tokens;
-    int dp_count; // 0: empty
     double compute_s[SP_I_PARTS][SP_I_PASSES];
     double tp_s[SP_I_PARTS][SP_I_PASSES];
     double qkv_s[SP_I_PASSES]; // of the QKV projection, which a CP gather may hide behind
 } memo;
+
+// What a memo holds. Apart from the memos, so that a cost model that prices a few packs touches
+// little memory.
+typedef struct memo_key {
+    int64_t tokens;
+    int dp_count; // 0: nothing yet
+} memo_key;
 
 struct sp_i_pack_timer {
     const sp_model *model;
@@ -46,7 +51,8 @@ struct sp_i_pack_timer {
     const sp_cluster *cluster;
     sp_memory_options memory;
     variant **variants; // by dp_count, [1..dp]; made when first asked for
-    memo *memos;        // [MEMO], by token count modulo MEMO
+    memo_key *keys;     // [MEMO], by a hash of the token count
+    memo *memos;        // [MEMO]
     bool interpolates;
     sp_i_attention_memo *attention; // NULL unless it interpolates
     memo between;                   // interpolated last
@@ -79,8 +85,9 @@ sp_status sp_i_pack_timer_new(const sp_model *model, const sp_layout *layout,
     packs->cluster = cluster;
     packs->memory = *memory;
     packs->variants = sp_i_calloc((size_t)layout->dp + 1, sizeof(variant *));
-    packs->memos = sp_i_calloc(MEMO, sizeof *packs->memos);
-    if (packs->variants != NULL && packs->memos != NULL) {
+    packs->keys = sp_i_calloc(MEMO, sizeof *packs->keys);
+    packs->memos = sp_i_malloc(MEMO * sizeof *packs->memos);
+    if (packs->variants != NULL && packs->keys != NULL && packs->memos != NULL) {
         packs->variants[1] = variant_new(packs, 1);
         if (packs->variants[1] != NULL) {
             *out = packs;
@@ -101,6 +108,7 @@ void sp_i_pack_timer_free(sp_i_pack_timer *packs)
     }
     sp_i_free(packs->variants);
     sp_i_free(packs->attention);
+    sp_i_free(packs->keys);
     sp_i_free(packs->memos);
     sp_i_free(packs);
 }
@@ -269,11 +277,13 @@ static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer,
                                int dp_count, int64_t tokens)
 {
     // Counts at the ends of cells keep apart, too.
-    memo *entry = &packs->memos[((uint64_t)tokens * 0x9E3779B97F4A7C15u >> 40) % MEMO];
-    if (entry->dp_count == dp_count && entry->tokens == tokens) {
+    size_t at = ((uint64_t)tokens * 0x9E3779B97F4A7C15u >> 40) % MEMO;
+    memo_key *key = &packs->keys[at];
+    memo *entry = &packs->memos[at];
+    if (key->dp_count == dp_count && key->tokens == tokens) {
         return entry;
     }
-    *entry = (memo){.tokens = tokens, .dp_count = dp_count};
+    *key = (memo_key){.tokens = tokens, .dp_count = dp_count};
     double local_tokens = (double)tokens / v->layout.cp;
     for (int part = 0; part < SP_I_PARTS; part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {

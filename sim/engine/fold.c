@@ -84,6 +84,18 @@ static const unsigned char *row_of(const column *of, size_t pack)
     return (const unsigned char *)of->rows + pack * of->bytes;
 }
 
+// Are the hashed rows of two packs the same bytes?
+static bool same_hashed(const view *v, int side, size_t a, size_t b)
+{
+    bool same = side == 0 || v->forward_pack == NULL;
+    for (int k = 0; same && k < COLUMNS; k++) {
+        const column *of = &v->columns[side][k];
+        same =
+            of->rows == NULL || !of->hashed || memcmp(row_of(of, a), row_of(of, b), of->bytes) == 0;
+    }
+    return same;
+}
+
 static uint64_t hash_pack(const view *v, int side, size_t pack)
 {
     const sp_pack *p = &v->list[side]->packs[pack];
@@ -184,8 +196,10 @@ static bool view_init(view *v, const sp_plan *plan, const sp_step_costs *costs)
         for (size_t k = 0; k < packs && !v->work.failed; k++) {
             v->ordinal[side][k] = next[v->list[side]->packs[k].dp_first]++;
         }
+        // Neighbours are often alike, and comparing them is many times faster than a hash.
         for (size_t k = 0; k < packs && !v->work.failed; k++) {
-            v->hash[side][k] = hash_pack(v, side, k);
+            v->hash[side][k] = k > 0 && same_hashed(v, side, k - 1, k) ? v->hash[side][k - 1]
+                                                                       : hash_pack(v, side, k);
         }
         find_alike(v, side);
     }
@@ -243,6 +257,11 @@ static int find_kinds(const sp_plan *plan, const sp_step_costs *costs, int *kind
     int *first = sp_i_arena_take(&v.work, dp, sizeof *first);
     ok = ok && !v.work.failed;
     for (int d = 0; ok && d < plan->layout.dp; d++) {
+        // Neighbours again: ranks that differ do so early.
+        if (d > 0 && same_rank(&v, first[kind[d - 1]], d)) {
+            kind[d] = kind[d - 1];
+            continue;
+        }
         uint64_t hash = hash_rank(&v, d);
         int k = 0;
         while (k < kinds && (kind_hash[k] != hash || !same_rank(&v, first[k], d))) {

@@ -323,8 +323,11 @@ static sp_status diagnose_oom(sp_i_evaluation *ev, const sp_packing *packing, sp
     if (ev->steps.scenario->uniform || peak_bytes <= result->memory_limit_bytes) {
         return SP_OK;
     }
-    sp_oom_diagnosis oom;
-    sp_status status = sp_oom_diagnosis_find(ev->steps.scenario, packing, peak_bytes, &oom, err);
+    sp_oom_diagnosis oom = {.limit_bytes = result->memory_limit_bytes, .plan_bytes = peak_bytes};
+    sp_status status = SP_OK;
+    if (!ev->steps.options->no_causes) {
+        status = sp_oom_diagnosis_find(ev->steps.scenario, packing, peak_bytes, &oom, err);
+    }
     if (status == SP_OK && sp_oom_diagnosis_is_worse(&oom, &ev->oom)) {
         char text[SP_WARNING_TEXT];
         sp_oom_diagnosis_text(&oom, text);

@@ -23,8 +23,11 @@ typedef struct sp_evaluate_options {
     sp_world_rank rank_peak; // the same of one rank alone
     int64_t reserved_bytes;  // what that peak was found to reserve before; 0: not known
     bool no_bounds; // leaves lower bounds and gaps unknown, which saves most of a small step
-    int threads;    // to solve each batch on; 0: one. The plans are the same for any number
-    bool compared;  // schedule.kind is for the strategies that bring no order of their own
+    // Leaves causes unknown, for sweeps: what fills the peak, and of which sample and with which
+    // settings a step out of memory would fit.
+    bool no_causes;
+    int threads;   // to solve each batch on; 0: one. The plans are the same for any number
+    bool compared; // schedule.kind is for the strategies that bring no order of their own
     const sp_batches *formed;  // of plans: what their batches left out; NULL: nothing is known
     sp_step_observer observer; // may be NULL
     void *observer_context;

@@ -146,8 +146,8 @@ static sp_status explain_peak(const sp_i_steps *steps, const sp_timeline *timeli
                               int64_t peak_bytes, sp_error *err)
 {
     const sp_scenario *scenario = steps->scenario;
-    if (scenario->uniform || scenario->memory_model != SP_MEMORY_TENSORS ||
-        peak_bytes <= steps->result->peak_bytes) {
+    if (steps->options->no_causes || scenario->uniform ||
+        scenario->memory_model != SP_MEMORY_TENSORS || peak_bytes <= steps->result->peak_bytes) {
         return SP_OK;
     }
     return sp_peak_memory_explain(timeline, memory, costs, &scenario->model, &scenario->memory,

@@ -252,8 +252,9 @@ TEST(runs_out_of_memory)
         memory_end(&failing, status, ERR);
         sp_i_pack_timer_free(timer);
     }
-    // The timer, its variants, its memos; a variant and its ranks, unmerged and merged.
-    assert_int_equal(failing.allowed, 3 + 2 + 2);
+    // The timer, its variants, its memos and their keys; a variant and its ranks, unmerged and
+    // merged.
+    assert_int_equal(failing.allowed, 4 + 2 + 2);
     sp_packing_fini(&packing);
     sp_profile_fini(&profile);
 }
