@@ -1,25 +1,26 @@
-#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "experiments/cli/report.h"
-#include "experiments/cli/run_report.h"
+#include "experiments/cli/sweep_report.h"
+#include "experiments/sweep/line.h"
+#include "experiments/sweep/merge.h"
 #include "experiments/sweep/run.h"
 #include "sim/base/json.h"
 #include "sim/base/progress.h"
 
 enum {
     FIRST_POINTS = 5,     // that --dry-run shows
-    REASON_SHOWN = 200,   // characters
     EXIT_BY_SIGNAL = 128, // plus the signal's number, as a shell reports it
 };
 
 typedef struct sweep_args {
     cli_common common;
-    int64_t jobs;
-    const char *output;
-    bool resume, dry_run;
+    int64_t jobs, top, sample, search, seed;
+    const char *output, *by, *where, *pareto, *plot, *shard;
+    bool resume, dry_run, csv;
 } sweep_args;
 
 _Static_assert((int)CLI_MOST_THREADS <= (int)SWEEP_MOST_THREADS, "threads");
@@ -43,187 +44,142 @@ static void catch_signal(int signal_number)
     }
 }
 
+// ---- what is asked ----
+
+static bool find_figure(const char *name, size_t length, sweep_figure *figure)
+{
+    char text[SP_ERROR_TEXT];
+    snprintf(text, sizeof text, "%.*s", (int)length, name);
+    return sweep_figure_find(text, figure);
+}
+
+static sp_status summary_options(const sweep_args *args, sweep_summary_options *options,
+                                 sp_error *err)
+{
+    *options = (sweep_summary_options){.top = args->top, .where = args->where};
+    const char *unknown = NULL;
+    if (args->by != NULL) {
+        options->by_figure = true;
+        unknown = find_figure(args->by, strlen(args->by), &options->by) ? NULL : args->by;
+    }
+    const char *pareto = args->pareto != NULL ? args->pareto
+                         : args->plot != NULL ? "iteration_ms,peak_memory_gib"
+                                              : NULL;
+    if (pareto != NULL && unknown == NULL) {
+        size_t length = strcspn(pareto, ",");
+        options->front = true;
+        bool found = pareto[length] == ',' && find_figure(pareto, length, &options->x) &&
+                     find_figure(pareto + length + 1, strlen(pareto + length + 1), &options->y);
+        unknown = found ? NULL : pareto;
+    }
+    if (unknown != NULL) {
+        const char *near = sp_nearest_name(unknown, sweep_figure_names, SWEEP_FIGURE_COUNT);
+        return sp_error_set(err, SP_ERR_USAGE, "'%s' is not %s%s%s%s", unknown,
+                            unknown == args->by ? "a figure of a sweep"
+                                                : "two figures of a sweep with a comma",
+                            near != NULL ? " (did you mean '" : "", near != NULL ? near : "",
+                            near != NULL ? "'?)" : "");
+    }
+    return args->plot != NULL ? cli_plot_check(args->plot, err) : SP_OK;
+}
+
+// "2/8"
+static bool read_shard(const char *text, sweep_choice_options *choice)
+{
+    int used = 0;
+    long long shard = 0;
+    long long shards = 0;
+    if (text == NULL) {
+        return true;
+    }
+    bool read = sscanf(text, "%6lld/%6lld%n", &shard, &shards, &used) == 2 && text[used] == '\0';
+    choice->shard = shard;
+    choice->shards = shards;
+    return read && shard >= 1 && shard <= shards && shards <= SWEEP_MOST_SHARDS;
+}
+
+static sp_status choice_options(const sweep_args *args, sweep_choice_options *choice, sp_error *err)
+{
+    *choice =
+        (sweep_choice_options){.sample = args->sample, .search = args->search, .seed = args->seed};
+    if (!read_shard(args->shard, choice)) {
+        return sp_error_set(err, SP_ERR_USAGE, "--shard expects I/N, 1 to N, such as 2/8, got '%s'",
+                            args->shard);
+    }
+    if (args->search > 0 && (args->sample > 0 || args->shard != NULL)) {
+        return sp_error_set(err, SP_ERR_USAGE, "--search chooses its own points: no --%s with it",
+                            args->sample > 0 ? "sample" : "shard");
+    }
+    return SP_OK;
+}
+
 // ---- --dry-run ----
 
-static int print_points(const sweep_spec *spec, int64_t points, json_t *first)
+static int print_points(const sweep_spec *spec, const sweep_choice *choice, json_t *first)
 {
     char combinations[CLI_GROUPED];
     char kept[CLI_GROUPED];
-    printf("%s combinations, %s points\n", cli_grouped(spec->combinations, combinations),
-           cli_grouped(points, kept));
+    printf("%s combinations, %s points", cli_grouped(spec->combinations, combinations),
+           cli_grouped(choice->in_grid, kept));
+    if (choice->points < choice->in_grid) {
+        printf(", %s to evaluate", cli_grouped(choice->points, kept));
+    }
+    putchar('\n');
     size_t shown = json_array_size(first);
     for (size_t i = 0; i < shown; i++) {
         char *text = sweep_point_text(json_array_get(first, i));
         printf("  %s\n", text != NULL ? text : "?");
         free(text);
     }
-    if ((int64_t)shown < points) {
+    if ((int64_t)shown < choice->points) {
         puts("  ...");
     }
     json_decref(first);
     return 0;
 }
 
-static int dry_run(const sweep_args *args, const sweep_spec *spec)
+static sp_status first_points(const sweep_spec *spec, sweep_choice *choice, json_t *first,
+                              sp_error *err)
+{
+    bool found = true;
+    sp_status status = SP_OK;
+    while (status == SP_OK && found && json_array_size(first) < FIRST_POINTS) {
+        int64_t combination = 0;
+        int64_t digit[SWEEP_AXES];
+        status = sweep_choice_next(choice, &combination, &found, err);
+        if (status == SP_OK && found) {
+            sweep_spec_digits(spec, combination, digit);
+            status = json_array_append_new(first, sweep_spec_point(spec, digit)) == 0
+                         ? SP_OK
+                         : sp_error_no_memory(err, "a point");
+        }
+    }
+    return status;
+}
+
+static int dry_run(const sweep_args *args, const sweep_spec *spec,
+                   const sweep_choice_options *options)
 {
     sp_error err = {0};
-    sweep_cursor cursor;
-    int64_t points = 0;
-    bool found = true;
-    sp_status status = sweep_spec_count(spec, &points, &err);
+    sweep_choice choice;
     json_t *first = json_array();
-    sweep_cursor_begin(&cursor, spec);
-    while (status == SP_OK && found && json_array_size(first) < FIRST_POINTS) {
-        status = sweep_cursor_next(&cursor, &found, &err);
-        if (status == SP_OK && found &&
-            json_array_append_new(first, sweep_spec_point(spec, cursor.digit)) != 0) {
-            status = sp_error_no_memory(&err, "a point");
-        }
+    sp_status status = sweep_choice_begin(&choice, spec, options, &err);
+    if (status == SP_OK) {
+        status = first_points(spec, &choice, first, &err);
     }
+    int exit_status = 0;
     if (status != SP_OK) {
         json_decref(first);
-        return cli_fail(&err);
-    }
-    return args->common.json
-               ? cli_print_json(json_pack(
-                     "{s:s, s:I, s:I, s:o}", "schema", "slimpack/sweep-points/1", "combinations",
-                     (json_int_t)spec->combinations, "points", (json_int_t)points, "first", first))
-               : print_points(spec, points, first);
-}
-
-// ---- the summary ----
-
-static json_t *best_point(const sweep_spec *spec, const sweep_best *best)
-{
-    int64_t digit[SWEEP_AXES];
-    sweep_spec_digits(spec, best->combination, digit);
-    return sweep_spec_point(spec, digit);
-}
-
-static json_t *best_json(const sweep_spec *spec, const sweep_best *best)
-{
-    const sweep_digest *digest = &best->digest;
-    const char *fits = digest->fits != SP_FITS_NONE ? sp_fits_names[digest->fits] : NULL;
-    const char *not_validated = digest->not_validated[0] != '\0' ? digest->not_validated : NULL;
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s?, s:o, s:s?}", "point",
-                     best_point(spec, best), "iteration_ms", sp_json_figure(digest->iteration_ms),
-                     "tokens_per_s", sp_json_figure(digest->tokens_per_s), "tokens_per_gpu_s",
-                     sp_json_figure(digest->tokens_per_gpu_s), "tflops_per_gpu",
-                     sp_json_figure(digest->tflops_per_gpu), "mfu_full_attention",
-                     sp_json_figure(digest->mfu_full_attention), "mfu", sp_json_figure(digest->mfu),
-                     "peak_memory_gib", sp_json_figure(digest->peak_memory_gib),
-                     "memory_margin_gib", sp_json_figure(digest->memory_margin_gib), "fits", fits,
-                     "median_error", sp_json_figure(digest->median_error), "not_validated",
-                     not_validated);
-}
-
-static json_t *summary_json(const sweep_spec *spec, const sweep_summary *summary)
-{
-    json_t *statuses = json_object();
-    json_t *best = json_array();
-    for (int s = 0; s < SWEEP_STATUSES; s++) {
-        sp_json_put(statuses, sweep_status_names[s], json_integer(summary->of_status[s]));
-    }
-    for (int i = 0; i < summary->best_count; i++) {
-        json_array_append_new(best, best_json(spec, &summary->best[i]));
-    }
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "schema", "slimpack/sweep-summary/1",
-                     "combinations", (json_int_t)spec->combinations, "points",
-                     (json_int_t)summary->points, "resumed", (json_int_t)summary->resumed,
-                     "written", (json_int_t)summary->written, "status", statuses, "best", best);
-}
-
-// Points that fit tightly are ranked last, so where the first is one, all are.
-static void print_tight_pick(const sweep_digest *first)
-{
-    if (first->fits == SP_FITS_TIGHT) {
-        int column = printf("no point fits well: ");
-        char text[160];
-        snprintf(text, sizeof text,
-                 "the first fits TIGHTLY, with a margin of %.2f GiB; tight steps may run several "
-                 "times slower than predicted",
-                 first->memory_margin_gib);
-        cli_print_wrapped(stdout, text, column, 2);
-    }
-}
-
-// The reason of the fastest point that has no error.
-static void print_not_validated(const sweep_summary *summary)
-{
-    for (int i = 0; i < summary->best_count; i++) {
-        const sweep_digest *digest = &summary->best[i].digest;
-        if (!isfinite(digest->median_error) && isfinite(digest->tokens_per_s)) {
-            int column = printf("times not validated: ");
-            cli_print_wrapped(stdout, digest->not_validated, column, 2);
-            return;
-        }
-    }
-}
-
-static void print_best_row(const sweep_digest *digest, const char *point)
-{
-    char tokens[CLI_SHORT_NUMBER];
-    printf("%14.1f", digest->iteration_ms);
-    if (isfinite(digest->median_error)) {
-        printf(" %6.1f %%", 100.0 * digest->median_error);
+        exit_status = cli_fail(&err);
+    } else if (args->common.json) {
+        exit_status = cli_print_json(json_pack(
+            "{s:s, s:I, s:I, s:o}", "schema", "slimpack/sweep-points/1", "combinations",
+            (json_int_t)spec->combinations, "points", (json_int_t)choice.points, "first", first));
     } else {
-        printf(" %8s", "-");
+        exit_status = print_points(spec, &choice, first);
     }
-    printf(" %12s", cli_short_number(digest->tokens_per_gpu_s, tokens));
-    printf(" %10s", cli_short_number(digest->tokens_per_s, tokens));
-    if (isfinite(digest->mfu)) {
-        printf(" %11.1f %7.2f %% %8.2f %% %9.2f %9.2f %5s", digest->tflops_per_gpu,
-               100.0 * digest->mfu_full_attention, 100.0 * digest->mfu, digest->peak_memory_gib,
-               digest->memory_margin_gib,
-               digest->fits == SP_FITS_NONE ? "-" : sp_fits_names[digest->fits]);
-    } else {
-        printf(" %11s %9s %10s %9s %9s %5s", "-", "-", "-", "-", "-", "-");
-    }
-    printf("  %s\n", point);
-}
-
-static void print_best(const sweep_spec *spec, const sweep_summary *summary)
-{
-    if (summary->best_count == 0) {
-        return;
-    }
-    printf("\n%14s %8s %12s %10s %11s %9s %10s %9s %9s %5s  %s\n", "iteration ms", "error",
-           "tokens/s/GPU", "tokens/s", "TFLOP/s/GPU", "MFU full", "MFU causal", "peak GiB",
-           "margin", "fits", "fastest points that fit");
-    for (int i = 0; i < summary->best_count; i++) {
-        json_t *point = best_point(spec, &summary->best[i]);
-        char *text = point != NULL ? sweep_point_text(point) : NULL;
-        print_best_row(&summary->best[i].digest, text != NULL ? text : "?");
-        free(text);
-        json_decref(point);
-    }
-    print_tight_pick(&summary->best[0].digest);
-    print_not_validated(summary);
-}
-
-static void print_summary(const sweep_spec *spec, const sweep_summary *summary, const char *output)
-{
-    char number[CLI_GROUPED];
-    printf("%s points", cli_grouped(summary->written, number));
-    if (summary->written < summary->points) {
-        printf(" of %s", cli_grouped(summary->points, number));
-    }
-    printf(" in %s", output);
-    if (summary->resumed > 0) {
-        printf(", %s from before", cli_grouped(summary->resumed, number));
-    }
-    putchar('\n');
-    for (int s = 0; s < SWEEP_STATUSES; s++) {
-        if (summary->of_status[s] == 0) {
-            continue;
-        }
-        printf("  %-10s %10s", sweep_status_names[s], cli_grouped(summary->of_status[s], number));
-        if (summary->reason[s][0] != '\0') {
-            printf("  first: %.*s", (int)REASON_SHOWN, summary->reason[s]);
-        }
-        putchar('\n');
-    }
-    print_best(spec, summary);
+    sweep_choice_end(&choice);
+    return exit_status;
 }
 
 // ---- the run ----
@@ -237,60 +193,155 @@ static void print_speed(bool quiet, int64_t points, double seconds)
     }
 }
 
-static int sweep(const sweep_args *args, const sweep_spec *spec)
+// Rows are printed as their lines come where all are asked for.
+static void print_row(void *context, int64_t combination, const sweep_digest *digest, bool listed)
+{
+    const sweep_summary *summary = context;
+    if (listed || summary->options.where == NULL) {
+        cli_sweep_csv_row(stdout, summary->spec, combination, digest);
+    }
+}
+
+static void print_chosen_rows(const sweep_args *args, const sweep_summary *summary)
+{
+    bool front = args->pareto != NULL;
+    int64_t count = front ? summary->front_count : args->top > 0 ? summary->best_count : 0;
+    const sweep_best *points = front ? summary->front : summary->best;
+    for (int64_t i = 0; i < count; i++) {
+        cli_sweep_csv_row(stdout, summary->spec, points[i].combination, &points[i].digest);
+    }
+}
+
+static int print_answer(const sweep_args *args, const sweep_summary *summary)
 {
     sp_error err = {0};
-    sweep_summary summary;
-    sweep_run_options how = {.threads = cli_threads(args->jobs),
-                             .resume = args->resume,
-                             .quiet = args->common.quiet,
-                             .stop = &stop_signal};
-    catch_signal(SIGINT);
-    catch_signal(SIGTERM);
-    double started_s = sp_clock_s();
-    sp_status status = sweep_run(spec, args->output, &how, &summary, &err);
-    if (status != SP_OK) {
-        return cli_fail(&err);
-    }
-    print_speed(args->common.quiet, summary.written - summary.resumed, sp_clock_s() - started_s);
     int exit_status = 0;
-    if (args->common.json) {
-        exit_status = cli_print_json(summary_json(spec, &summary));
+    if (args->csv) {
+        print_chosen_rows(args, summary);
+    } else if (args->common.json) {
+        exit_status = cli_print_json(cli_sweep_json(summary));
     } else {
-        print_summary(spec, &summary, args->output);
+        cli_print_sweep(summary, args->output);
     }
-    if (exit_status == 0 && summary.stopped) {
+    if (exit_status == 0 && args->plot != NULL &&
+        cli_sweep_plot(summary, args->output, args->plot, &err) != SP_OK) {
+        exit_status = cli_fail(&err);
+    }
+    if (exit_status == 0 && summary->stopped) {
         cli_warn(args->common.quiet, "stopped by a signal; --resume goes on from here");
         return EXIT_BY_SIGNAL + (int)stop_signal;
     }
-    return cli_answer(exit_status, summary.of_status[SWEEP_OK] > 0);
+    return cli_answer(exit_status, summary->of_status[SWEEP_OK] > 0);
+}
+
+static int sweep(const sweep_args *args, sweep_summary *summary, const sweep_choice_options *choice)
+{
+    sp_error err = {0};
+    sweep_run_options how = {.threads = cli_threads(args->jobs),
+                             .resume = args->resume,
+                             .quiet = args->common.quiet,
+                             .choice = *choice,
+                             .stop = &stop_signal};
+    if (args->csv) {
+        cli_sweep_csv_head(stdout, summary->spec);
+        bool all = args->top == 0 && args->pareto == NULL;
+        summary->options.each = all ? print_row : NULL;
+        summary->options.context = summary;
+    }
+    catch_signal(SIGINT);
+    catch_signal(SIGTERM);
+    double started_s = sp_clock_s();
+    if (sweep_run(summary->spec, args->output, &how, summary, &err) != SP_OK) {
+        return cli_fail(&err);
+    }
+    print_speed(args->common.quiet, summary->written - summary->resumed, sp_clock_s() - started_s);
+    return print_answer(args, summary);
+}
+
+static int run_spec(const sweep_args *args, const sweep_spec *spec,
+                    const sweep_summary_options *options, const sweep_choice_options *choice)
+{
+    sp_error err = {0};
+    sweep_summary summary;
+    if (args->dry_run) {
+        return dry_run(args, spec, choice);
+    }
+    int exit_status = sweep_summary_begin(&summary, spec, options, &err) == SP_OK
+                          ? sweep(args, &summary, choice)
+                          : cli_fail(&err);
+    sweep_summary_fini(&summary);
+    return exit_status;
 }
 
 static int run(const void *given, const cli_operands *operands)
 {
     const sweep_args *args = given;
+    sp_error err = {0};
+    sweep_spec spec;
+    sweep_summary_options options;
+    sweep_choice_options choice;
     if (args->output == NULL && !args->dry_run) {
         return cli_usage_error(&cli_cmd_sweep, "'sweep' needs -o FILE (or --dry-run)");
     }
-    sp_error err = {0};
-    sweep_spec spec;
-    if (sweep_spec_read(operands->items[0], &spec, &err) != SP_OK) {
+    if (args->csv && args->common.json) {
+        return cli_usage_error(&cli_cmd_sweep, "--csv and --json exclude each other");
+    }
+    if (summary_options(args, &options, &err) != SP_OK ||
+        choice_options(args, &choice, &err) != SP_OK ||
+        sweep_spec_read(operands->items[0], &spec, &err) != SP_OK) {
         return cli_fail(&err);
     }
-    int exit_status = args->dry_run ? dry_run(args, &spec) : sweep(args, &spec);
+    int exit_status = run_spec(args, &spec, &options, &choice);
     sweep_spec_fini(&spec);
     return exit_status;
 }
 
-// ---- the command ----
+// ---- the commands ----
+
+#define CHOICE_OPTIONS                                                                      \
+    CLI_INT_OPTION("sample", "N", sweep_args, sample, 1, SWEEP_MOST_POINTS,                 \
+                   "evaluate N points that are drawn at random, in the order of the grid"), \
+        CLI_INT_OPTION("seed", "N", sweep_args, seed, 0, INT64_MAX,                         \
+                       "of --sample and --search (default 0)")
 
 static const cli_option options[] = {
     CLI_TEXT_OPTION(CLI_FILE, 'o', "output", "FILE", sweep_args, output,
                     "results file, one JSON object per line in the order of the points"),
     CLI_FLAG_OPTION("resume", sweep_args, resume,
-                    "go on with the results file of a sweep that was stopped"),
+                    "go on with the results file of a sweep that was stopped; of a finished one "
+                    "only the answer is printed again"),
     CLI_FLAG_OPTION("dry-run", sweep_args, dry_run,
                     "count the points and show the first ones, nothing else"),
+    CLI_INT_OPTION("top", "N", sweep_args, top, 1, SWEEP_MOST_TOP,
+                   "points that are listed (default 5)"),
+    {.kind = CLI_STRING,
+     .name = "by",
+     .value = "FIGURE",
+     .at = offsetof(sweep_args, by),
+     .names = sweep_figure_names,
+     .help = "list the points with the best of a figure, such as peak_memory_gib"},
+    CLI_TEXT_OPTION(CLI_STRING, 0, "where", "CONDITION", sweep_args, where,
+                    "list points for which a condition on settings and figures holds, such as "
+                    "\"tp <= 4 && peak_memory_gib < 60\"; all are evaluated"),
+    {.kind = CLI_STRING,
+     .name = "pareto",
+     .value = "X,Y",
+     .at = offsetof(sweep_args, pareto),
+     .names = sweep_figure_names,
+     .help = "list the Pareto front of two figures, too"},
+    CLI_FLAG_OPTION("csv", sweep_args, csv,
+                    "print CSV on standard output in place of the summary: every point, or those "
+                    "of --where, --top or --pareto"),
+    CLI_TEXT_OPTION(CLI_FILE, 0, "plot", "FILE", sweep_args, plot,
+                    "draw the points and the Pareto front (default iteration_ms,peak_memory_gib) "
+                    "with gnuplot (.png or .svg; the data stays in FILE.dat)"),
+    CHOICE_OPTIONS,
+    CLI_INT_OPTION("search", "N", sweep_args, search, 1, 1000000,
+                   "evaluate N points that a search looks for along the Pareto front (default "
+                   "tokens_per_s,peak_memory_gib)"),
+    CLI_TEXT_OPTION(CLI_STRING, 0, "shard", "I/N", sweep_args, shard,
+                    "evaluate every Nth point from number I on, into a file of its own; 'slimpack "
+                    "merge' puts the files together"),
     CLI_JOBS_OPTION(sweep_args),
     CLI_COMMON_OPTIONS(sweep_args),
     {0},
@@ -299,7 +350,8 @@ static const cli_option options[] = {
 static const char *const examples[] = {
     "slimpack sweep experiments/sweep_layouts.json --dry-run",
     "slimpack sweep experiments/sweep_layouts.json -o layouts.jsonl",
-    "slimpack sweep experiments/sweep_layouts.json -o layouts.jsonl --resume",
+    "slimpack sweep experiments/sweep_layouts.json -o layouts.jsonl --resume --csv --top 100",
+    "slimpack sweep experiments/sweep_layouts.json -o few.jsonl --search 500 --plot front.png",
     NULL,
 };
 
@@ -316,18 +368,80 @@ const cli_command cli_cmd_sweep = {
         "condition that chooses among the combinations (\"tp*pp*dp == 512 && zero != 3\")."
         "\n\nEach point becomes a line of the results file: its settings, a status (ok; oom, it "
         "needs more memory than there is; infeasible, strategy or schedule cannot; invalid, the "
-        "settings make no scenario), the reason, and the keys of a result. The order of the lines "
-        "is that of the points, the last setting turning fastest, whatever the number of threads. "
-        "The file is kept whole through a kill, and --resume goes on with it."
+        "settings make no scenario), the reason, and figures of the result; 'slimpack simulate' "
+        "tells all of one point. The order of the lines is that of the points, the last setting "
+        "turning fastest, whatever the number of threads. The file is kept whole through a kill, "
+        "and --resume goes on with it."
         "\n\nAt the end the fastest points that fit are listed, each with the median error of its "
         "profile on logged steps like it. TFLOP/s/GPU and MFU full are by Megatron's formula, "
         "with all pairs of attention, MFU causal counts those that a causal mask keeps. Points "
         "that fit tightly, within a tenth of the memory limit, come last: such steps ran several "
         "times slower than predicted. Where no point fits well, a line says so, with the margin "
         "of the first."
+        "\n\nA grid may have more combinations than could ever be evaluated: --sample draws some, "
+        "and --search begins with a sample and goes on with points near its Pareto front."
         "\n\nThe exit status is 1 when no point is ok.",
     .examples = examples,
     .options = options,
     .args_bytes = sizeof(sweep_args),
     .run = run,
+};
+
+// ---- merge ----
+
+static int merge(const void *given, const cli_operands *operands)
+{
+    const sweep_args *args = given;
+    sp_error err = {0};
+    sweep_spec spec;
+    sweep_summary summary;
+    const sweep_choice_options choice = {.sample = args->sample, .seed = args->seed};
+    if (args->output == NULL) {
+        return cli_usage_error(&cli_cmd_merge, "'merge' needs -o FILE");
+    }
+    if (sweep_spec_read(operands->items[0], &spec, &err) != SP_OK) {
+        return cli_fail(&err);
+    }
+    sp_status status = sweep_summary_begin(&summary, &spec, NULL, &err);
+    if (status == SP_OK) {
+        status = sweep_merge(&spec, &choice, (const char *const *)operands->items + 1,
+                             operands->count - 1, args->output, &summary, &err);
+    }
+    int exit_status = status == SP_OK ? print_answer(args, &summary) : cli_fail(&err);
+    sweep_summary_fini(&summary);
+    sweep_spec_fini(&spec);
+    return exit_status;
+}
+
+static const cli_option merge_options[] = {
+    CLI_TEXT_OPTION(CLI_FILE, 'o', "output", "FILE", sweep_args, output, "results file"),
+    CHOICE_OPTIONS,
+    CLI_COMMON_OPTIONS(sweep_args),
+    {0},
+};
+
+static const char *const merge_examples[] = {
+    "slimpack sweep experiments/sweep_layouts.json --shard 1/2 -o layouts-1.jsonl",
+    "slimpack sweep experiments/sweep_layouts.json --shard 2/2 -o layouts-2.jsonl",
+    "slimpack merge experiments/sweep_layouts.json layouts-1.jsonl layouts-2.jsonl -o "
+    "layouts.jsonl",
+    NULL,
+};
+
+const cli_command cli_cmd_merge = {
+    .name = "merge",
+    .summary = "put the results files of a sweep's shards together",
+    .operands = "SPEC FILE...",
+    .min_operands = 2,
+    .max_operands = -1,
+    .description =
+        "Makes one results file of those that 'slimpack sweep SPEC --shard I/N' wrote, in any "
+        "order, one for each of the N shards: the file that one sweep of all points would have "
+        "written. Each line is compared with its point, so a missing, unfinished or foreign file "
+        "is "
+        "an error. --sample and --seed are those of the shards.",
+    .examples = merge_examples,
+    .options = merge_options,
+    .args_bytes = sizeof(sweep_args),
+    .run = merge,
 };

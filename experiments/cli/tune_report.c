@@ -54,8 +54,9 @@ const sweep_layout **cli_tuned_front(const sweep_layouts *layouts, int64_t *coun
     *count = 0;
     for (int64_t i = 0; front != NULL && i < layouts->ranked_count; i++) {
         const sweep_layout *point = layouts->ranked[i];
-        if (point->digest.fits != SP_FITS_TIGHT && point->digest.peak_memory_gib < least_gib) {
-            least_gib = point->digest.peak_memory_gib;
+        if (point->digest.fits != SP_FITS_TIGHT &&
+            point->digest.figure[SWEEP_PEAK_MEMORY_GIB] < least_gib) {
+            least_gib = point->digest.figure[SWEEP_PEAK_MEMORY_GIB];
             front[(*count)++] = point;
         }
     }
@@ -104,7 +105,7 @@ static void count_choice(choices *all, const json_t *value, const sweep_layout *
     } else if (!point->evaluated) {
         c->bound_ms = fmin(c->bound_ms, point->bound_ms);
     } else if (digest->status == SWEEP_OK && digest->fits != SP_FITS_TIGHT) {
-        c->best_ms = fmin(c->best_ms, digest->iteration_ms);
+        c->best_ms = fmin(c->best_ms, digest->figure[SWEEP_ITERATION_MS]);
     }
 }
 
@@ -160,7 +161,7 @@ static void print_choice(const choice *c, double best_ms, const char *separator)
 static void print_choices(const cli_tuned *tuned)
 {
     choices all[AXES + 1];
-    double best_ms = tuned->layouts->ranked[0]->digest.iteration_ms;
+    double best_ms = tuned->layouts->ranked[0]->digest.figure[SWEEP_ITERATION_MS];
     count_choices(tuned, all);
     puts("\nwhat another choice costs, with all others free:");
     for (int a = 0; a <= AXES; a++) {
@@ -232,11 +233,11 @@ static void print_confidence(const cli_tuned *tuned)
     const sp_step_error *error = &tuned->result->step_error;
     int column = printf("times ");
     cli_print_wrapped(stdout, cli_step_error(error, text), column, column);
-    double bound_ms = layouts->ranked[0]->digest.iteration_ms * (1.0 + error->median);
+    double bound_ms = layouts->ranked[0]->digest.figure[SWEEP_ITERATION_MS] * (1.0 + error->median);
     int64_t within = 1;
     while (error->known && within < layouts->ranked_count &&
            layouts->ranked[within]->digest.fits == layouts->ranked[0]->digest.fits &&
-           layouts->ranked[within]->digest.iteration_ms <= bound_ms) {
+           layouts->ranked[within]->digest.figure[SWEEP_ITERATION_MS] <= bound_ms) {
         within++;
     }
     if (within > 1) {
@@ -277,9 +278,10 @@ static void print_point(const cli_tuned *tuned, const sweep_layout *point)
     char text[VALUE];
     const sweep_digest *d = &point->digest;
     json_t *settings = sweep_layouts_settings(tuned->layouts, point);
-    printf("%12.1f %12s %7.2f %% %9.2f %5s  %-12s", d->iteration_ms,
-           cli_short_number(d->tokens_per_gpu_s, tokens), 100.0 * d->mfu_full_attention,
-           d->peak_memory_gib, sp_fits_names[d->fits], tuned->options->strategies[point->strategy]);
+    printf("%12.1f %12s %7.2f %% %9.2f %5s  %-12s", d->figure[SWEEP_ITERATION_MS],
+           cli_short_number(d->figure[SWEEP_TOKENS_PER_GPU_S], tokens),
+           100.0 * d->figure[SWEEP_MFU_FULL_ATTENTION], d->figure[SWEEP_PEAK_MEMORY_GIB],
+           sp_fits_names[d->fits], tuned->options->strategies[point->strategy]);
     for (int a = 0; a < AXES; a++) {
         printf(" %*s", axes[a].width, value_text(json_object_get(settings, axes[a].path), text));
     }
@@ -342,9 +344,10 @@ static json_t *point_json(const cli_tuned *tuned, const sweep_layout *point)
     const sweep_digest *d = &point->digest;
     return json_pack("{s:s, s:o, s:f, s:o, s:f, s:s}", "strategy",
                      tuned->options->strategies[point->strategy], "point",
-                     sweep_layouts_settings(tuned->layouts, point), "iteration_ms", d->iteration_ms,
-                     "mfu_full_attention", sp_json_figure(d->mfu_full_attention), "peak_memory_gib",
-                     d->peak_memory_gib, "fits", sp_fits_names[d->fits]);
+                     sweep_layouts_settings(tuned->layouts, point), "iteration_ms",
+                     d->figure[SWEEP_ITERATION_MS], "mfu_full_attention",
+                     sp_json_figure(d->figure[SWEEP_MFU_FULL_ATTENTION]), "peak_memory_gib",
+                     d->figure[SWEEP_PEAK_MEMORY_GIB], "fits", sp_fits_names[d->fits]);
 }
 
 static json_t *points_json(const cli_tuned *tuned, const sweep_layout *const *points, int64_t count)

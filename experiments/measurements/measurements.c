@@ -155,7 +155,7 @@ static bool varies(const sp_csv *csv, int column)
 static const char *split_message(const char *source, const char *message,
                                  char path[2 * SP_JSON_PATH], bool *unknown)
 {
-    static const char unknown_key[] = "unknown key '";
+    static const char unknown_key[] = SP_UNKNOWN_KEY;
     const char *text = message;
     size_t prefix = strlen(source);
     path[0] = '\0';

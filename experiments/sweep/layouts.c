@@ -280,11 +280,9 @@ static sp_status evaluate_point(void *context, int worker, int job, sp_error *er
 {
     finder *f = context;
     sweep_layout *point = f->order[f->from + job];
-    char *line = NULL;
     sp_status status = sweep_evaluate_point(&f->evaluator[point->strategy], worker,
-                                            point->combination, &line, &point->digest, err);
+                                            point->combination, &point->digest, err);
     point->evaluated = status == SP_OK;
-    free(line);
     return status;
 }
 
@@ -338,7 +336,7 @@ static sp_status evaluate_points(finder *f, int64_t end, sp_progress *progress, 
             const sweep_digest *d = &f->order[f->from + i]->digest;
             f->layouts->of_status[d->status]++;
             if (d->status == SWEEP_OK && d->fits != SP_FITS_TIGHT) {
-                f->best_ms = fmin(f->best_ms, d->iteration_ms);
+                f->best_ms = fmin(f->best_ms, d->figure[SWEEP_ITERATION_MS]);
             }
         }
         f->from += count;
@@ -351,8 +349,8 @@ static sp_status evaluate_points(finder *f, int64_t end, sp_progress *progress, 
 static bool may_fit(const sweep_digest *d)
 {
     bool evaluated = d->status == SWEEP_OK || d->status == SWEEP_OOM;
-    double limit_gib = d->peak_memory_gib + d->memory_margin_gib;
-    return evaluated && !(d->memory_margin_gib < -0.5 * limit_gib);
+    double limit_gib = d->figure[SWEEP_PEAK_MEMORY_GIB] + d->figure[SWEEP_MEMORY_MARGIN_GIB];
+    return evaluated && !(d->figure[SWEEP_MEMORY_MARGIN_GIB] < -0.5 * limit_gib);
 }
 
 // Of the cheap points the fastest of each combination of the first axes; the best of these survive,
@@ -372,7 +370,7 @@ static sp_status choose_survivors(finder *f, sp_error *err)
         const sweep_layout *point = &f->layouts->point[i];
         if (!point->late && point->evaluated && may_fit(&point->digest)) {
             int64_t work = work_of(f, point);
-            time_ms[work] = fmin(time_ms[work], point->digest.iteration_ms);
+            time_ms[work] = fmin(time_ms[work], point->digest.figure[SWEEP_ITERATION_MS]);
         }
     }
     for (int n = 0; n < f->options->survivors;) {
@@ -426,13 +424,25 @@ static void rank_points(finder *f)
         }
     }
     qsort((void *)all->ranked, (size_t)all->ranked_count, sizeof *all->ranked, by_digest);
+}
+
+// Where nothing fits: why not, with what would make the first point fit.
+static sp_status find_reason(finder *f, sp_error *err)
+{
+    sweep_layouts *all = f->layouts;
     for (int64_t i = 0; all->ranked_count == 0 && i < all->count; i++) {
-        sweep_status status = all->point[i].digest.status;
-        if (all->point[i].evaluated && (status == SWEEP_OOM || status == SWEEP_INFEASIBLE)) {
-            snprintf(all->reason, sizeof all->reason, "%s", all->point[i].digest.reason);
-            return;
+        const sweep_layout *point = &all->point[i];
+        sweep_status found = point->digest.status;
+        if (point->evaluated && (found == SWEEP_OOM || found == SWEEP_INFEASIBLE)) {
+            sweep_digest digest;
+            sweep_evaluator *evaluator = &f->evaluator[point->strategy];
+            evaluator->options.no_causes = false;
+            sp_status status = sweep_evaluate_point(evaluator, 0, point->combination, &digest, err);
+            snprintf(all->reason, sizeof all->reason, "%s", digest.reason);
+            return status;
         }
     }
+    return SP_OK;
 }
 
 static sp_status find(finder *f, sp_error *err)
@@ -453,6 +463,7 @@ static sp_status find(finder *f, sp_error *err)
     }
     if (status == SP_OK) {
         rank_points(f);
+        status = find_reason(f, err);
     }
     return status;
 }
@@ -479,7 +490,6 @@ sp_status sweep_layouts_find(const json_t *base, const sp_scenario *scenario,
         if (status == SP_OK) {
             status =
                 sweep_evaluator_init(&f.evaluator[s], &layouts->spec[s], options->threads, err);
-            f.evaluator[s].options = (sp_evaluate_options){.no_bounds = true};
         }
     }
     if (status == SP_OK) {

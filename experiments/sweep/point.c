@@ -8,20 +8,31 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
+#include "sim/base/units.h"
 #include "solver/strategy.h"
 
 // What the cache of batches keeps that nobody uses; 16 bytes per sample.
 enum { MOST_ENTRIES = 64, MOST_SAMPLES = 4 << 20 };
 
-// As many digits as all JSON output of the program has.
-#define LINE_FLAGS (JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15))
-
 const char *const sweep_status_names[] = {"ok", "oom", "infeasible", "invalid", NULL};
+
+const char *const sweep_figure_names[] = {
+#define X(name, key, better) key,
+    SWEEP_FIGURES(X)
+#undef X
+        NULL};
+
+const int sweep_figure_better[] = {
+#define X(name, key, better) better,
+    SWEEP_FIGURES(X)
+#undef X
+};
 
 sp_status sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spec, int threads,
                                sp_error *err)
 {
     *evaluator = (sweep_evaluator){.spec = spec, .threads = threads};
+    evaluator->options = (sp_evaluate_options){.no_bounds = true, .no_causes = true};
     evaluator->documents = sp_i_calloc((size_t)threads, sizeof *evaluator->documents);
     bool complete = evaluator->documents != NULL;
     for (int t = 0; complete && t < threads; t++) {
@@ -212,10 +223,54 @@ static sp_status evaluate_scenario(const sweep_evaluator *evaluator, const sp_sc
     return found;
 }
 
-// The result's keys, all null where there is none.
+void sweep_digest_begin(sweep_digest *digest, sweep_status status)
+{
+    *digest = (sweep_digest){.status = status, .fits = SP_FITS_NONE, .median_error = (double)NAN};
+    for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
+        digest->figure[f] = (double)NAN;
+    }
+}
+
+// As a line holds it: a run that goes on with lines then ranks points as one that wrote them.
+static double rounded(double value)
+{
+    char text[40];
+    snprintf(text, sizeof text, "%.*g", SWEEP_DIGITS, value);
+    return isfinite(value) ? strtod(text, NULL) : value;
+}
+
+static void take_result(const sp_result *result, sweep_digest *digest)
+{
+    digest->fits = sp_result_fits(result);
+    digest->figure[SWEEP_ITERATION_MS] = sp_result_iteration_ms(result);
+    digest->figure[SWEEP_BUBBLE_RATIO] = sp_result_bubble_ratio(result);
+    digest->figure[SWEEP_TOKENS_PER_S] = sp_result_tokens_per_s(result);
+    digest->figure[SWEEP_TOKENS_PER_GPU_S] = sp_result_tokens_per_gpu_s(result);
+    digest->figure[SWEEP_TFLOPS_PER_GPU] = sp_result_tflops_per_gpu(result, SP_FLOPS_MEGATRON);
+    digest->figure[SWEEP_MFU_FULL_ATTENTION] = sp_result_mfu(result, SP_FLOPS_MEGATRON);
+    digest->figure[SWEEP_MFU] = sp_result_mfu(result, SP_FLOPS_CAUSAL);
+    if (result->parameters > 0) {
+        digest->figure[SWEEP_PEAK_MEMORY_GIB] = sp_gib_from_bytes(result->peak_bytes);
+    }
+    if (digest->fits != SP_FITS_NONE) {
+        digest->figure[SWEEP_MEMORY_MARGIN_GIB] = sp_gib_from_bytes(sp_result_margin_bytes(result));
+    }
+    for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
+        digest->figure[f] = rounded(digest->figure[f]);
+    }
+    digest->lossy = !result->lossless;
+    if (result->step_error.known) {
+        digest->median_error = rounded(result->step_error.median);
+    }
+    snprintf(digest->strategy, sizeof digest->strategy, "%s", result->strategy);
+    snprintf(digest->schedule, sizeof digest->schedule, "%s", result->schedule);
+    snprintf(digest->not_validated, sizeof digest->not_validated, "%s",
+             result->step_error.not_validated);
+    snprintf(digest->reason, sizeof digest->reason, "%s", result->oom_diagnosis);
+}
+
 static sp_status evaluate(const sweep_evaluator *evaluator, int thread,
-                          const int64_t digit[SWEEP_AXES], json_t **keys, sweep_status *status,
-                          char oom_reason[SP_WARNING_TEXT], sp_error *err)
+                          const int64_t digit[SWEEP_AXES], sweep_digest *digest, sp_error *err)
 {
     sp_scenario scenario;
     sp_result result = {0};
@@ -223,130 +278,36 @@ static sp_status evaluate(const sweep_evaluator *evaluator, int thread,
     if (document == NULL) {
         return sp_error_no_memory(err, "a point");
     }
-    *status = SWEEP_INVALID;
     sp_status found =
         sp_scenario_from_json_cached(document, "point", evaluator->files, &scenario, err);
     json_decref(document);
     if (found == SP_OK) {
-        found = evaluate_scenario(evaluator, &scenario, &result, status, err);
-        *keys = found == SP_OK ? sp_result_json(&result, false) : NULL;
-        snprintf(oom_reason, SP_WARNING_TEXT, "%s", result.oom_diagnosis);
+        found = evaluate_scenario(evaluator, &scenario, &result, &digest->status, err);
+        if (found == SP_OK) {
+            take_result(&result, digest);
+        }
         sp_result_fini(&result);
         sp_scenario_fini(&scenario);
-    }
-    if (found != SP_OK && !sp_status_is_fatal(found)) {
-        *keys = sp_result_json_empty();
-        return SP_OK;
     }
     return found;
 }
 
-static json_t *make_row(const sweep_spec *spec, const int64_t digit[SWEEP_AXES],
-                        sweep_status status, const char *reason, json_t *keys)
-{
-    json_t *row = json_object();
-    bool complete =
-        sp_json_put(row, "point", sweep_spec_point(spec, digit)) &&
-        sp_json_put(row, "status", json_string(sweep_status_names[status])) &&
-        sp_json_put(row, "reason", reason != NULL ? json_string(reason) : json_null()) &&
-        sp_json_put(row, "base", json_string(spec->base_tag)) && json_object_update(row, keys) == 0;
-    if (!complete) {
-        json_decref(row);
-        return NULL;
-    }
-    return row;
-}
-
-static char *line_text(const json_t *row)
-{
-    size_t bytes = json_dumpb(row, NULL, 0, LINE_FLAGS);
-    char *line = malloc(bytes + 2);
-    if (line == NULL || bytes == 0 || json_dumpb(row, line, bytes, LINE_FLAGS) != bytes) {
-        free(line);
-        return NULL;
-    }
-    memcpy(line + bytes, "\n", 2);
-    return line;
-}
-
 sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int64_t combination,
-                               char **line, sweep_digest *digest, sp_error *err)
+                               sweep_digest *digest, sp_error *err)
 {
     int64_t digit[SWEEP_AXES];
-    sweep_spec_digits(evaluator->spec, combination, digit);
     sp_error reason = {0};
-    json_t *keys = NULL;
-    sweep_status status = SWEEP_INVALID;
-    const char *expected;
-    *line = NULL;
-    char oom_reason[SP_WARNING_TEXT] = "";
-    sp_status found = evaluate(evaluator, thread, digit, &keys, &status, oom_reason, &reason);
+    sweep_digest_begin(digest, SWEEP_INVALID);
+    sweep_spec_digits(evaluator->spec, combination, digit);
+    sp_status found = evaluate(evaluator, thread, digit, digest, &reason);
+    const char *text = reason.count > 0 ? reason.message[0] : sp_status_text(found);
+    if (sp_status_is_fatal(found)) {
+        return sp_error_set(err, found, "%s", text);
+    }
     if (found != SP_OK) {
-        return sp_error_set(err, found, "%s",
-                            reason.count > 0 ? reason.message[0] : sp_status_text(found));
+        snprintf(digest->reason, sizeof digest->reason, "%s", text);
     }
-    const char *text = reason.count > 0        ? reason.message[0]
-                       : oom_reason[0] != '\0' ? oom_reason
-                                               : NULL;
-    json_t *row = make_row(evaluator->spec, digit, status, text, keys);
-    if (row != NULL) {
-        *line = line_text(row);
-        SP_ASSERT(sweep_digest_read(row, digest, &expected));
-    }
-    json_decref(keys);
-    json_decref(row);
-    return *line != NULL ? SP_OK : sp_error_no_memory(err, "a line of results");
-}
-
-// ---- lines ----
-
-static double figure(const json_t *row, const char *key)
-{
-    const json_t *value = json_object_get(row, key);
-    return json_is_number(value) ? json_number_value(value) : (double)NAN;
-}
-
-static const char *text_of(const json_t *row, const char *key)
-{
-    const char *text = json_string_value(json_object_get(row, key));
-    return text != NULL ? text : "";
-}
-
-bool sweep_digest_read(const json_t *row, sweep_digest *digest, const char **expected)
-{
-    *digest = (sweep_digest){.status = SWEEP_STATUSES};
-    const char *status = json_string_value(json_object_get(row, "status"));
-    for (int s = 0; status != NULL && sweep_status_names[s] != NULL; s++) {
-        if (strcmp(status, sweep_status_names[s]) == 0) {
-            digest->status = (sweep_status)s;
-        }
-    }
-    *expected = "an object with a point";
-    if (!json_is_object(json_object_get(row, "point"))) {
-        return false;
-    }
-    *expected = "a status: ok, oom, infeasible or invalid";
-    if (digest->status == SWEEP_STATUSES) {
-        return false;
-    }
-    digest->iteration_ms = figure(row, "iteration_ms");
-    digest->tokens_per_s = figure(row, "tokens_per_s");
-    digest->tokens_per_gpu_s = figure(row, "tokens_per_gpu_s");
-    digest->tflops_per_gpu = figure(row, "tflops_per_gpu");
-    digest->mfu_full_attention = figure(row, "mfu_full_attention");
-    digest->mfu = figure(row, "mfu");
-    digest->peak_memory_gib = figure(row, "peak_memory_gib");
-    digest->memory_margin_gib = figure(row, "memory_margin_gib");
-    digest->median_error = figure(json_object_get(row, "error"), "median");
-    const char *fits = text_of(row, "fits");
-    digest->fits = SP_FITS_NONE;
-    for (int f = 0; sp_fits_names[f] != NULL; f++) {
-        digest->fits = strcmp(fits, sp_fits_names[f]) == 0 ? (sp_fits)f : digest->fits;
-    }
-    snprintf(digest->not_validated, sizeof digest->not_validated, "%s",
-             text_of(row, "not_validated"));
-    snprintf(digest->reason, sizeof digest->reason, "%s", text_of(row, "reason"));
-    return true;
+    return SP_OK;
 }
 
 // A tight step is slower than predicted, so it comes behind all that are not. Figures of one sweep
@@ -356,11 +317,7 @@ bool sweep_is_better(const sweep_digest *a, const sweep_digest *b)
     if ((a->fits == SP_FITS_TIGHT) != (b->fits == SP_FITS_TIGHT)) {
         return b->fits == SP_FITS_TIGHT;
     }
-    bool by_tokens = isfinite(a->tokens_per_s) && isfinite(b->tokens_per_s);
-    return by_tokens ? a->tokens_per_s > b->tokens_per_s : a->iteration_ms < b->iteration_ms;
-}
-
-char *sweep_point_text(const json_t *point)
-{
-    return json_dumps(point, LINE_FLAGS);
+    double tokens = a->figure[SWEEP_TOKENS_PER_S] - b->figure[SWEEP_TOKENS_PER_S];
+    return isfinite(tokens) ? tokens > 0.0
+                            : a->figure[SWEEP_ITERATION_MS] < b->figure[SWEEP_ITERATION_MS];
 }

@@ -1,8 +1,8 @@
-// One point of a sweep: from its scenario to its line in the results file.
+// One point of a sweep: from its scenario to what a line of the results file holds.
 #ifndef SLIMPACK_EXPERIMENTS_SWEEP_POINT_H
 #define SLIMPACK_EXPERIMENTS_SWEEP_POINT_H
 
-#include "experiments/sweep/spec.h"
+#include "experiments/sweep/points.h"
 #include "sim/metrics/result.h"
 #include "sim/scenario/scenario.h"
 #include "solver/evaluate/evaluate.h"
@@ -19,16 +19,44 @@ typedef enum sweep_status {
 
 extern const char *const sweep_status_names[]; // "ok", ..., NULL
 
-// What a summary takes from a line. Figures are NAN where the line has none.
+enum { SWEEP_DIGITS = 15 }; // of a figure, as in all JSON output of the program
+
+// The figures of a line: X(name, key, 1: more is better, -1: less is).
+#define SWEEP_FIGURES(X)                           \
+    X(ITERATION_MS, "iteration_ms", -1)            \
+    X(BUBBLE_RATIO, "bubble_ratio", -1)            \
+    X(TOKENS_PER_S, "tokens_per_s", 1)             \
+    X(TOKENS_PER_GPU_S, "tokens_per_gpu_s", 1)     \
+    X(TFLOPS_PER_GPU, "tflops_per_gpu", 1)         \
+    X(MFU_FULL_ATTENTION, "mfu_full_attention", 1) \
+    X(MFU, "mfu", 1)                               \
+    X(PEAK_MEMORY_GIB, "peak_memory_gib", -1)      \
+    X(MEMORY_MARGIN_GIB, "memory_margin_gib", 1)
+
+typedef enum sweep_figure {
+#define X(name, key, better) SWEEP_##name,
+    SWEEP_FIGURES(X)
+#undef X
+        SWEEP_FIGURE_COUNT
+} sweep_figure;
+
+extern const char *const sweep_figure_names[]; // "iteration_ms", ..., NULL
+extern const int sweep_figure_better[];        // 1 or -1
+
+// What a line holds beside its point. Figures are NAN where the line has none.
 typedef struct sweep_digest {
     sweep_status status;
-    double iteration_ms, tokens_per_s, tokens_per_gpu_s, peak_memory_gib, memory_margin_gib;
-    double tflops_per_gpu, mfu_full_attention, mfu;
+    char strategy[32], schedule[32]; // "": not evaluated
+    double figure[SWEEP_FIGURE_COUNT];
     sp_fits fits;
+    bool lossy;                           // trains less, or other attention, than the samples ask
     double median_error;                  // of predicted times, on logged steps like this one
     char not_validated[SP_NOT_VALIDATED]; // why there is none
     char reason[SP_ERROR_TEXT];
 } sweep_digest;
+
+// A digest of that status with no figures.
+void sweep_digest_begin(sweep_digest *digest, sweep_status status);
 
 // Batches by workload, shared by the threads of a sweep: most points differ in layout alone and
 // train on the same samples.
@@ -52,7 +80,7 @@ typedef struct sweep_evaluator {
     json_t **documents; // the threads' own copies of the spec's; owned
     sp_scenario_cache *files;
     sweep_batch_cache *batches;
-    sp_evaluate_options options; // all zero, unless set after sweep_evaluator_init()
+    sp_evaluate_options options; // what a line does not tell is left out
 } sweep_evaluator;
 
 // sweep_evaluator_fini is called whatever happened.
@@ -60,19 +88,12 @@ sp_status sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spe
                                sp_error *err);
 void sweep_evaluator_fini(sweep_evaluator *evaluator);
 
-// Evaluates the point of a combination on one of the threads; *line is its line with the newline,
-// to be freed with free(). What is wrong with a point is its result; only lack of memory and
-// defects of ours are errors.
+// Evaluates the point of a combination on one of the threads. What is wrong with a point is its
+// result; only lack of memory and defects of ours are errors.
 sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int64_t combination,
-                               char **line, sweep_digest *digest, sp_error *err);
-
-// Reads a line back. False where it is no line of a sweep; *expected says then what was not found.
-bool sweep_digest_read(const json_t *row, sweep_digest *digest, const char **expected);
+                               sweep_digest *digest, sp_error *err);
 
 // Is a faster than b, both of points that fit?
 bool sweep_is_better(const sweep_digest *a, const sweep_digest *b);
-
-// The text of a point as it stands in the line; freed with free(). NULL when memory ran out.
-char *sweep_point_text(const json_t *point);
 
 #endif

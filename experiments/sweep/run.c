@@ -3,9 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiments/sweep/line.h"
 #include "experiments/sweep/results_file.h"
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
+
+enum { MOST_TOGETHER = 8, SHARE = 64 };
 
 typedef struct swept {
     int64_t combination;
@@ -13,104 +16,53 @@ typedef struct swept {
     sweep_digest digest;
 } swept;
 
+// Points that a thread takes at once.
+typedef struct swept_block {
+    int count;
+    swept point[MOST_TOGETHER];
+} swept_block;
+
 typedef struct runner {
     const sweep_spec *spec;
     const sweep_run_options *options;
     sweep_summary *summary;
     sweep_file file;
     sweep_evaluator evaluator;
-    sweep_cursor cursor;
+    sweep_choice choice;
+    int together; // points of a block
     sp_progress progress;
 } runner;
 
-// ---- summary ----
-
-static void add_to_summary(sweep_summary *summary, int64_t combination, const sweep_digest *digest)
+// The next of the points that are known, or, in a search that knows all before, of more.
+static sp_status next_combination(runner *run, int64_t *combination, bool *found, sp_error *err)
 {
-    sweep_status s = digest->status;
-    if (summary->of_status[s]++ == 0) {
-        memcpy(summary->reason[s], digest->reason, sizeof digest->reason);
+    sp_status status = sweep_choice_next(&run->choice, combination, found, err);
+    if (status == SP_OK && !*found && run->summary->written == run->choice.chosen_count) {
+        status = sweep_choice_extend(&run->choice, run->summary, err);
+        if (status == SP_OK) {
+            status = sweep_choice_next(&run->choice, combination, found, err);
+        }
     }
-    summary->written++;
-    if (s != SWEEP_OK) {
-        return;
-    }
-    int rank = summary->best_count;
-    while (rank > 0 && sweep_is_better(digest, &summary->best[rank - 1].digest)) {
-        rank--;
-    }
-    if (rank == SWEEP_BEST) {
-        return;
-    }
-    int last = summary->best_count < SWEEP_BEST ? summary->best_count++ : SWEEP_BEST - 1;
-    memmove(&summary->best[rank + 1], &summary->best[rank],
-            (size_t)(last - rank) * sizeof summary->best[0]);
-    summary->best[rank] = (sweep_best){.combination = combination, .digest = *digest};
+    return status;
 }
 
 // ---- lines of an earlier run ----
-
-static sp_status other_sweep(const runner *run, long number, sp_error *err, const char *text)
-{
-    return sp_error_at(err, SP_ERR_CONTENT, run->file.path, number, 0,
-                       "%s: these are not the results of %s", text, run->spec->source);
-}
-
-static sp_status same_point(const runner *run, const json_t *row, long number, sp_error *err)
-{
-    const char *tag = json_string_value(json_object_get(row, "base"));
-    if (tag != NULL && strcmp(tag, run->spec->base_tag) != 0) {
-        return other_sweep(run, number, err, "has another base");
-    }
-    json_t *point = sweep_spec_point(run->spec, run->cursor.digit);
-    char *expected = point != NULL ? sweep_point_text(point) : NULL;
-    char *found = sweep_point_text(json_object_get(row, "point"));
-    sp_status status = SP_OK;
-    if (expected == NULL || found == NULL) {
-        status = sp_error_no_memory(err, "the results of a sweep");
-    } else if (strcmp(expected, found) != 0) {
-        char text[SP_ERROR_TEXT / 2];
-        snprintf(text, sizeof text, "expected point %.120s, got %.120s", expected, found);
-        status = other_sweep(run, number, err, text);
-    }
-    json_decref(point);
-    free(expected);
-    free(found);
-    return status;
-}
 
 static sp_status read_line(void *context, const char *line, size_t bytes, long number,
                            sp_error *err)
 {
     runner *run = context;
+    int64_t combination = 0;
     bool found = false;
-    const char *expected = "";
     sweep_digest digest;
-    sp_status status = sweep_cursor_next(&run->cursor, &found, err);
+    sp_status status = next_combination(run, &combination, &found, err);
     if (status != SP_OK) {
         return status;
     }
-    if (!found) {
-        return other_sweep(run, number, err, "is past the last point");
-    }
-    json_error_t wrong;
-    json_t *row = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, &wrong);
-    if (row == NULL) {
-        return sp_error_at(err, SP_ERR_SYNTAX, run->file.path, number, wrong.column, "%s",
-                           wrong.text);
-    }
-    if (!sweep_digest_read(row, &digest, &expected)) {
-        status =
-            sp_error_at(err, SP_ERR_CONTENT, run->file.path, number, 0, "expected %s", expected);
-    }
-    if (status == SP_OK) {
-        status = same_point(run, row, number, err);
-    }
-    json_decref(row);
-    if (status == SP_OK) {
-        add_to_summary(run->summary, run->cursor.combination, &digest);
-    }
-    return status;
+    const sweep_line_at at = {.path = run->file.path, .number = number};
+    status = found ? sweep_line_read(run->spec, combination, line, bytes, &at, &digest, err)
+                   : sweep_line_of_other(run->spec, &at, "is past the last point", err);
+    return status == SP_OK ? sweep_summary_add(run->summary, combination, &digest, err) : status;
 }
 
 static sp_status read_back(runner *run, sp_error *err)
@@ -122,38 +74,59 @@ static sp_status read_back(runner *run, sp_error *err)
 
 // ---- points ----
 
-static sp_status next_point(void *context, void *item, bool *more, sp_error *err)
+static sp_status next_block(void *context, void *item, bool *more, sp_error *err)
 {
     runner *run = context;
-    swept *next = item;
-    sp_status status = sweep_cursor_next(&run->cursor, more, err);
-    next->combination = run->cursor.combination;
+    swept_block *block = item;
+    sp_status status = SP_OK;
+    *more = true;
+    while (status == SP_OK && *more && block->count < run->together) {
+        status =
+            sweep_choice_next(&run->choice, &block->point[block->count].combination, more, err);
+        block->count += status == SP_OK && *more;
+    }
+    *more = block->count > 0;
     return status;
 }
 
-static sp_status evaluate_point(void *context, int worker, void *item, sp_error *err)
+static sp_status evaluate_block(void *context, int worker, void *item, sp_error *err)
 {
     const runner *run = context;
-    swept *p = item;
-    return sweep_evaluate_point(&run->evaluator, worker, p->combination, &p->line, &p->digest, err);
-}
-
-static sp_status write_point(void *context, void *item, sp_error *err)
-{
-    runner *run = context;
-    const swept *p = item;
-    sp_status status = sweep_file_append(&run->file, p->line, strlen(p->line), err);
-    if (status == SP_OK) {
-        add_to_summary(run->summary, p->combination, &p->digest);
-        sp_progress_update(&run->progress, run->summary->written - run->summary->resumed);
+    swept_block *block = item;
+    sp_status status = SP_OK;
+    for (int i = 0; status == SP_OK && i < block->count; i++) {
+        swept *p = &block->point[i];
+        status = sweep_evaluate_point(&run->evaluator, worker, p->combination, &p->digest, err);
+        if (status == SP_OK) {
+            p->line = sweep_line(run->spec, p->combination, &p->digest);
+            status = p->line != NULL ? SP_OK : sp_error_no_memory(err, "a line of results");
+        }
     }
     return status;
 }
 
-static void drop_point(void *item)
+static sp_status write_block(void *context, void *item, sp_error *err)
 {
-    swept *p = item;
-    free(p->line);
+    runner *run = context;
+    const swept_block *block = item;
+    sp_status status = SP_OK;
+    for (int i = 0; status == SP_OK && i < block->count; i++) {
+        const swept *p = &block->point[i];
+        status = sweep_file_append(&run->file, p->line, strlen(p->line), err);
+        if (status == SP_OK) {
+            status = sweep_summary_add(run->summary, p->combination, &p->digest, err);
+        }
+    }
+    sp_progress_update(&run->progress, run->summary->written - run->summary->resumed);
+    return status;
+}
+
+static void drop_block(void *item)
+{
+    swept_block *block = item;
+    for (int i = 0; i < block->count; i++) {
+        free(block->point[i].line);
+    }
 }
 
 static bool stops(void *context)
@@ -165,18 +138,29 @@ static bool stops(void *context)
 
 static sp_status run_points(runner *run, sp_error *err)
 {
+    // Handing over a point costs as much as a small one takes; few points keep every thread busy.
+    int64_t share = run->summary->points / SHARE / run->options->threads;
+    run->together = share < 1 ? 1 : share < MOST_TOGETHER ? (int)share : MOST_TOGETHER;
     const sp_i_ordered how = {.threads = run->options->threads,
-                              .ahead = run->options->threads * SWEEP_WINDOW,
-                              .item_bytes = sizeof(swept),
+                              .ahead = run->options->threads * (SWEEP_WINDOW / run->together),
+                              .item_bytes = sizeof(swept_block),
                               .context = run,
-                              .make = next_point,
-                              .work = evaluate_point,
-                              .take = write_point,
-                              .drop = drop_point,
+                              .make = next_block,
+                              .work = evaluate_block,
+                              .take = write_block,
+                              .drop = drop_block,
                               .stops = stops};
     sp_progress_begin(&run->progress, "sweeping", run->summary->points - run->summary->resumed,
                       run->options->quiet);
-    sp_status status = sp_i_ordered_run(&how, err);
+    sp_status status = SP_OK;
+    int64_t chosen = -1;
+    while (status == SP_OK && !run->summary->stopped && run->choice.chosen_count > chosen) {
+        chosen = run->choice.chosen_count;
+        status = sp_i_ordered_run(&how, err);
+        if (status == SP_OK && !run->summary->stopped) {
+            status = sweep_choice_extend(&run->choice, run->summary, err);
+        }
+    }
     sp_progress_end(&run->progress);
     return status;
 }
@@ -185,15 +169,19 @@ sp_status sweep_run(const sweep_spec *spec, const char *path, const sweep_run_op
                     sweep_summary *summary, sp_error *err)
 {
     runner run = {.spec = spec, .options = options, .summary = summary, .file = {.fd = -1}};
-    *summary = (sweep_summary){0};
-    sp_status status = sweep_spec_count(spec, &summary->points, err);
+    sp_status status = sweep_choice_begin(&run.choice, spec, &options->choice, err);
+    summary->points = run.choice.points;
+    if (options->choice.search > 0 && !summary->options.front) {
+        summary->options.front = true;
+        summary->options.x = SWEEP_TOKENS_PER_S;
+        summary->options.y = SWEEP_PEAK_MEMORY_GIB;
+    }
     if (status == SP_OK) {
         status = sweep_evaluator_init(&run.evaluator, spec, options->threads, err);
     }
     if (status == SP_OK) {
         status = sweep_file_open(&run.file, path, options->resume, err);
     }
-    sweep_cursor_begin(&run.cursor, spec);
     if (status == SP_OK) {
         status = read_back(&run, err);
     }
@@ -202,5 +190,6 @@ sp_status sweep_run(const sweep_spec *spec, const char *path, const sweep_run_op
     }
     sp_status closed = sweep_file_close(&run.file, err);
     sweep_evaluator_fini(&run.evaluator);
+    sweep_choice_end(&run.choice);
     return status != SP_OK ? status : closed;
 }

@@ -6,6 +6,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
+#include "sim/scenario/scenario.h"
 
 enum {
     DOCUMENT_LIMIT_BYTES = 64 << 20,
@@ -56,7 +57,8 @@ static void read_axis(sweep_spec *spec, sp_object *grid, const char *path, const
         sp_object_error(grid, path, "lies inside a value of the base that is not an object");
     } else if ((int64_t)count > SWEEP_COMBINATIONS / spec->combinations) {
         sp_error_in(grid->err, SP_ERR_LIMIT, grid->source, "grid",
-                    "more than %d combinations, from '%s' on", (int)SWEEP_COMBINATIONS, path);
+                    "more than %lld combinations, from '%s' on", (long long)SWEEP_COMBINATIONS,
+                    path);
     } else {
         for (int a = 0; a < spec->axis_count; a++) {
             if (sp_json_paths_overlap(spec->axes[a].path, path)) {
@@ -249,72 +251,50 @@ sp_status sweep_spec_from_json(json_t *document, const char *source, sweep_spec 
     return status;
 }
 
+// A key that no scenario has would make every point invalid: it is told before the first one is
+// evaluated. What else is wrong with the first combination is a matter of points.
+static sp_status check_keys(const sweep_spec *spec, sp_error *err)
+{
+    static const int64_t first[SWEEP_AXES];
+    sp_scenario scenario;
+    sp_error own = {0};
+    json_t *document = sweep_spec_scenario(spec, spec->document, first);
+    if (document == NULL) {
+        return sp_error_no_memory(err, "a sweep");
+    }
+    sp_status found = sp_scenario_from_json(document, spec->source, NULL, 0, &scenario, &own);
+    json_decref(document);
+    if (found == SP_OK) {
+        sp_scenario_fini(&scenario);
+    }
+    sp_status status = sp_status_is_fatal(found) ? found : SP_OK;
+    for (int i = 0; i < own.count; i++) {
+        bool unknown = strstr(own.message[i], ": " SP_UNKNOWN_KEY) != NULL;
+        if (unknown || sp_status_is_fatal(found)) {
+            status = sp_error_set(err, found, "%s", own.message[i]);
+        }
+    }
+    return status;
+}
+
 sp_status sweep_spec_read(const char *path, sweep_spec *spec, sp_error *err)
 {
     *spec = (sweep_spec){0};
     json_t *document = NULL;
     sp_status status = sp_json_read_file(path, DOCUMENT_LIMIT_BYTES, &document, err);
-    return status == SP_OK ? sweep_spec_from_json(document, path, spec, err) : status;
+    if (status == SP_OK) {
+        status = sweep_spec_from_json(document, path, spec, err);
+    }
+    if (status == SP_OK) {
+        status = check_keys(spec, err);
+        if (status != SP_OK) {
+            sweep_spec_fini(spec);
+        }
+    }
+    return status;
 }
 
 // ---- points ----
-
-void sweep_spec_digits(const sweep_spec *spec, int64_t combination, int64_t digit[SWEEP_AXES])
-{
-    for (int a = spec->axis_count - 1; a >= 0; a--) {
-        digit[a] = combination % spec->axes[a].count;
-        combination /= spec->axes[a].count;
-    }
-}
-
-void sweep_cursor_begin(sweep_cursor *cursor, const sweep_spec *spec)
-{
-    *cursor = (sweep_cursor){.spec = spec, .combination = -1};
-}
-
-// To the next combination, from all zeros at combination 0.
-static void count_up(sweep_cursor *cursor)
-{
-    if (cursor->next++ == 0) {
-        return;
-    }
-    for (int a = cursor->spec->axis_count - 1; a >= 0; a--) {
-        if (++cursor->digit[a] < cursor->spec->axes[a].count) {
-            return;
-        }
-        cursor->digit[a] = 0;
-    }
-}
-
-sp_status sweep_cursor_next(sweep_cursor *cursor, bool *found, sp_error *err)
-{
-    const sweep_spec *spec = cursor->spec;
-    sp_status status = SP_OK;
-    *found = false;
-    while (status == SP_OK && !*found && cursor->next < spec->combinations) {
-        count_up(cursor);
-        cursor->combination = cursor->next - 1;
-        *found = spec->where == NULL;
-        if (spec->where != NULL) {
-            status = sweep_where_holds(spec->where, cursor->digit, found, err);
-        }
-    }
-    return status;
-}
-
-sp_status sweep_spec_count(const sweep_spec *spec, int64_t *points, sp_error *err)
-{
-    sweep_cursor cursor;
-    sweep_cursor_begin(&cursor, spec);
-    bool found = true;
-    sp_status status = SP_OK;
-    *points = spec->where == NULL ? spec->combinations : 0;
-    while (status == SP_OK && found && spec->where != NULL) {
-        status = sweep_cursor_next(&cursor, &found, err);
-        *points += status == SP_OK && found;
-    }
-    return status;
-}
 
 json_t *sweep_spec_point(const sweep_spec *spec, const int64_t digit[SWEEP_AXES])
 {

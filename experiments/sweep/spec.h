@@ -9,10 +9,11 @@
 
 #define SWEEP_SCHEMA "slimpack/sweep/1"
 
+#define SWEEP_COMBINATIONS ((int64_t)1 << 53) // exact as numbers of JSON
+
 enum {
     SWEEP_AXES = 32,
     SWEEP_AXIS_VALUES = 1000000,
-    SWEEP_COMBINATIONS = 100000000, // looked at one by one where there is a condition
     SWEEP_BASE_TAG = 17,
     SWEEP_SOURCE = 256,
 };
@@ -40,24 +41,6 @@ sp_status sweep_spec_read(const char *path, sweep_spec *spec, sp_error *err);
 sp_status sweep_spec_from_json(json_t *document, const char *source, sweep_spec *spec,
                                sp_error *err);
 void sweep_spec_fini(sweep_spec *spec);
-
-// Walks the points in order: row-major over the axes, the first one slowest.
-typedef struct sweep_cursor {
-    const sweep_spec *spec;
-    int64_t next;              // combination to look at
-    int64_t combination;       // of the current point
-    int64_t digit[SWEEP_AXES]; // its value's number on each axis
-} sweep_cursor;
-
-void sweep_cursor_begin(sweep_cursor *cursor, const sweep_spec *spec);
-// Goes to the next point; *found is false after the last one.
-sp_status sweep_cursor_next(sweep_cursor *cursor, bool *found, sp_error *err);
-
-// The digits of a combination.
-void sweep_spec_digits(const sweep_spec *spec, int64_t combination, int64_t digit[SWEEP_AXES]);
-
-// Points in all. O(combinations).
-sp_status sweep_spec_count(const sweep_spec *spec, int64_t *points, sp_error *err);
 
 // {"parallel.tp": 1, ...}. NULL when memory ran out.
 json_t *sweep_spec_point(const sweep_spec *spec, const int64_t digit[SWEEP_AXES]);

@@ -172,3 +172,42 @@ sp_status sweep_where_holds(const sweep_where *where, const int64_t *digit, bool
     *holds = truth(&ev, &where->nodes[where->root], value);
     return ev.status;
 }
+
+static uint32_t axes_of(const sweep_where *where, int index)
+{
+    const sweep_node *node = &where->nodes[index];
+    if (node->op >= OP_VALUE) {
+        bool reads = node->op == OP_SYMBOL && node->symbol->axis >= 0;
+        return reads ? (uint32_t)1 << node->symbol->axis : 0;
+    }
+    bool unary = node->op == OP_NOT || node->op == OP_NEG;
+    return axes_of(where, node->right) | (unary ? 0 : axes_of(where, node->left));
+}
+
+int sweep_where_parts(const sweep_where *where, sweep_where_part *parts, int most)
+{
+    // A chain of && leans to the left: its last part is the right side of the root.
+    int count = 0;
+    for (int at = where->root; count < most; count++) {
+        const sweep_node *node = &where->nodes[at];
+        bool joined = node->op == OP_AND && count + 1 < most;
+        int part = joined ? node->right : at;
+        parts[count] = (sweep_where_part){.node = part, .axes = axes_of(where, part)};
+        if (!joined) {
+            return count + 1;
+        }
+        at = node->left;
+    }
+    return count;
+}
+
+bool sweep_where_excludes(const sweep_where *where, const sweep_where_part *part,
+                          const int64_t *digit)
+{
+    evaluation ev = {.where = where, .digit = digit};
+    sp_error ignored = {0};
+    ev.err = &ignored;
+    sweep_value value = evaluate(&ev, part->node);
+    bool holds = truth(&ev, &where->nodes[part->node], value);
+    return ev.status == SP_OK && !holds;
+}

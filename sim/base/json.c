@@ -297,10 +297,10 @@ void sp_object_end(sp_object *object)
         const char *near = sp_nearest_name(key, object->known, object->known_count);
         if (near != NULL) {
             sp_error_in(object->err, SP_ERR_CONTENT, object->source, object->path,
-                        "unknown key '%.64s' (did you mean '%s'?)", key, near);
+                        SP_UNKNOWN_KEY "%.64s' (did you mean '%s'?)", key, near);
         } else {
             sp_error_in(object->err, SP_ERR_CONTENT, object->source, object->path,
-                        "unknown key '%.64s'", key);
+                        SP_UNKNOWN_KEY "%.64s'", key);
         }
     }
 }

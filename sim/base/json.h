@@ -45,6 +45,9 @@ void sp_object_begin(sp_object *object, const json_t *json, const char *source, 
 // and usable all the same).
 bool sp_object_member(sp_object *parent, const char *key, sp_object *child);
 
+// How the text of a message begins that tells of a key that nobody reads.
+#define SP_UNKNOWN_KEY "unknown key '"
+
 // Reports unknown keys. Call once, after all getters.
 void sp_object_end(sp_object *object);
 

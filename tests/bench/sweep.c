@@ -33,23 +33,9 @@ static void run(const sweep_spec *spec, measured *m)
     close(fd);
     sweep_run_options options = {.threads = m->threads};
     double started_s = sp_clock_s();
+    require(sweep_summary_begin(&m->summary, spec, NULL, &err), &err);
     require(sweep_run(spec, m->path, &options, &m->summary, &err), &err);
     m->seconds = sp_clock_s() - started_s;
-}
-
-// Compares all but the two measured times, which stand before the tasks. Cuts the lines.
-static bool same_line(char *a, char *b)
-{
-    char *a_times = strstr(a, "\"solver_ms\"");
-    char *b_times = strstr(b, "\"solver_ms\"");
-    char *a_rest = strstr(a, "\"tasks\"");
-    char *b_rest = strstr(b, "\"tasks\"");
-    if (a_times == NULL || b_times == NULL || a_rest == NULL || b_rest == NULL) {
-        return false;
-    }
-    *a_times = '\0';
-    *b_times = '\0';
-    return strcmp(a, b) == 0 && strcmp(a_rest, b_rest) == 0;
 }
 
 static bool same_files(const char *a, const char *b)
@@ -59,7 +45,7 @@ static bool same_files(const char *a, const char *b)
     FILE *file_b = fopen(b, "r");
     bool same = file_a != NULL && file_b != NULL;
     while (same && fgets(line_a, LINE, file_a) != NULL) {
-        same = fgets(line_b, LINE, file_b) != NULL && same_line(line_a, line_b);
+        same = fgets(line_b, LINE, file_b) != NULL && strcmp(line_a, line_b) == 0;
     }
     same = same && fgets(line_b, LINE, file_b) == NULL;
     if (file_a != NULL) {
@@ -105,5 +91,8 @@ int main(int argc, char **argv)
            (long long)summary->of_status[SWEEP_INFEASIBLE],
            (long long)summary->of_status[SWEEP_INVALID], cores, runs[0].seconds,
            points / runs[0].seconds, most, runs[1].seconds, points / runs[1].seconds);
+    for (int i = 0; i < MOST_RUNS; i++) {
+        sweep_summary_fini(&runs[i].summary);
+    }
     return 0;
 }

@@ -25,12 +25,8 @@ cat >s.json <<SPEC
  "grid": {"parallel.pp": [4, 8, 16], "schedule.microbatches": [$(seq -s, 1 300)]}}
 SPEC
 
-# The file with its two measured times set to 0.
-timeless() {
-    sed -E 's/"(solver_ms|simulate_ms)":[0-9.eE+-]+/"\1":0/g' "$1"
-}
 same_as_reference() { # FILE
-    timeless "$1" | cmp - reference || complain "$1 differs from an uninterrupted run"
+    cmp "$1" reference || complain "$1 differs from an uninterrupted run"
 }
 lines_in() { # FILE
     if [ -f "$1" ]; then wc -l <"$1"; else echo 0; fi
@@ -50,7 +46,7 @@ run_until() { # SIGNAL LINES FILE OPTION...
 }
 
 "$program" sweep s.json -o one.jsonl --quiet -j 1 >/dev/null || complain "the sweep failed"
-timeless one.jsonl >reference
+cp one.jsonl reference
 expect "lines" "$points" "$(lines_in one.jsonl)"
 "$program" sweep s.json -o three.jsonl --quiet -j 3 >/dev/null || complain "the sweep failed"
 same_as_reference three.jsonl
@@ -63,7 +59,7 @@ for lines in 20 200 400; do
     expect "status of a killed sweep ($lines lines)" 137 "$status"
     kept=$(lines_in killed.jsonl)
     head -n "$kept" killed.jsonl >whole.jsonl
-    timeless whole.jsonl | cmp - <(head -n "$kept" reference) ||
+    cmp whole.jsonl <(head -n "$kept" reference) ||
         complain "a kill after $kept lines left other lines"
     option=--resume
 done

@@ -136,7 +136,7 @@ static void check(const char *strategy, bool brings_order, int ranks, int thread
         for (int64_t i = 0; i < layouts.count; i++) {
             const sweep_layout *point = &layouts.point[i];
             bool ok = point->evaluated && point->digest.status == SWEEP_OK;
-            assert_true(!ok || point->bound_ms <= point->digest.iteration_ms);
+            assert_true(!ok || point->bound_ms <= point->digest.figure[SWEEP_ITERATION_MS]);
         }
         sweep_layouts_fini(&layouts);
     }
@@ -184,7 +184,7 @@ TEST(the_whole_space_of_several_strategies)
             assert_false(
                 sweep_is_better(&layouts.ranked[i]->digest, &layouts.ranked[i - 1]->digest));
         }
-        best[run] = layouts.ranked[0]->digest.iteration_ms;
+        best[run] = layouts.ranked[0]->digest.figure[SWEEP_ITERATION_MS];
         assert_true(run != 2 || layouts.left_out == left_out);
         left_out = layouts.left_out;
         json_decref(base);

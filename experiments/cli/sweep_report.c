@@ -1,0 +1,356 @@
+#include "experiments/cli/sweep_report.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "experiments/cli/report.h"
+#include "experiments/cli/run_report.h"
+#include "experiments/sweep/line.h"
+#include "sim/base/json.h"
+
+enum {
+    REASON_SHOWN = 200, // characters
+    CELL = 64,
+};
+
+// ---- the columns of the grid ----
+
+// The last part of an axis' path where no other axis has the same.
+static const char *axis_name(const sweep_spec *spec, int axis)
+{
+    const char *path = spec->axes[axis].path;
+    const char *dot = strrchr(path, '.');
+    const char *name = dot != NULL ? dot + 1 : path;
+    for (int a = 0; a < spec->axis_count; a++) {
+        const char *other = strrchr(spec->axes[a].path, '.');
+        if (a != axis && strcmp(other != NULL ? other + 1 : spec->axes[a].path, name) == 0) {
+            return path;
+        }
+    }
+    return name;
+}
+
+// The value of an axis as one word; an object that has a name by that.
+static char *value_text(const sweep_spec *spec, int axis, int64_t digit)
+{
+    const json_t *value = json_array_get(spec->axes[axis].values, (size_t)digit);
+    const json_t *name = json_object_get(value, "name");
+    const char *text = json_string_value(json_is_string(name) ? name : value);
+    return text != NULL ? strdup(text) : sweep_point_text(value);
+}
+
+static void cell(const sweep_spec *spec, int axis, int64_t digit, char text[CELL])
+{
+    char *whole = value_text(spec, axis, digit);
+    snprintf(text, CELL, "%s", whole != NULL ? whole : "?");
+    free(whole);
+}
+
+// ---- the table ----
+
+static int width_of(const sweep_spec *spec, int axis, const sweep_best *points, int64_t count)
+{
+    size_t width = strlen(axis_name(spec, axis));
+    for (int64_t i = 0; i < count; i++) {
+        int64_t digit[SWEEP_AXES];
+        char text[CELL];
+        sweep_spec_digits(spec, points[i].combination, digit);
+        cell(spec, axis, digit[axis], text);
+        width = strlen(text) > width ? strlen(text) : width;
+    }
+    return (int)width;
+}
+
+static void print_figures(const sweep_digest *digest)
+{
+    char tokens[CLI_SHORT_NUMBER];
+    const double *figure = digest->figure;
+    printf("%14.1f", figure[SWEEP_ITERATION_MS]);
+    if (isfinite(digest->median_error)) {
+        printf(" %6.1f %%", 100.0 * digest->median_error);
+    } else {
+        printf(" %8s", "-");
+    }
+    printf(" %12s", cli_short_number(figure[SWEEP_TOKENS_PER_GPU_S], tokens));
+    printf(" %10s", cli_short_number(figure[SWEEP_TOKENS_PER_S], tokens));
+    if (isfinite(figure[SWEEP_MFU])) {
+        printf(" %11.1f %7.2f %% %8.2f %% %9.2f %9.2f %5s", figure[SWEEP_TFLOPS_PER_GPU],
+               100.0 * figure[SWEEP_MFU_FULL_ATTENTION], 100.0 * figure[SWEEP_MFU],
+               figure[SWEEP_PEAK_MEMORY_GIB], figure[SWEEP_MEMORY_MARGIN_GIB],
+               digest->fits == SP_FITS_NONE ? "-" : sp_fits_names[digest->fits]);
+    } else {
+        printf(" %11s %9s %10s %9s %9s %5s", "-", "-", "-", "-", "-", "-");
+    }
+    printf(" %7.2f %%", 100.0 * figure[SWEEP_BUBBLE_RATIO]);
+}
+
+static void print_table(const sweep_spec *spec, const sweep_best *points, int64_t count)
+{
+    int width[SWEEP_AXES];
+    printf("%14s %8s %12s %10s %11s %9s %10s %9s %9s %5s %9s ", "iteration ms", "error",
+           "tokens/s/GPU", "tokens/s", "TFLOP/s/GPU", "MFU full", "MFU causal", "peak GiB",
+           "margin", "fits", "bubble");
+    for (int a = 0; a < spec->axis_count; a++) {
+        width[a] = width_of(spec, a, points, count);
+        printf(" %*s", width[a], axis_name(spec, a));
+    }
+    putchar('\n');
+    for (int64_t i = 0; i < count; i++) {
+        int64_t digit[SWEEP_AXES];
+        char text[CELL];
+        sweep_spec_digits(spec, points[i].combination, digit);
+        print_figures(&points[i].digest);
+        putchar(' ');
+        for (int a = 0; a < spec->axis_count; a++) {
+            cell(spec, a, digit[a], text);
+            printf(" %*s", width[a], text);
+        }
+        putchar('\n');
+    }
+}
+
+// Points that fit tightly are ranked last, so where the first is one, all are.
+static void print_tight_pick(const sweep_summary *summary)
+{
+    const sweep_digest *first = &summary->best[0].digest;
+    if (first->fits == SP_FITS_TIGHT && !summary->options.by_figure) {
+        int column = printf("no point fits well: ");
+        char text[160];
+        snprintf(text, sizeof text,
+                 "the first fits TIGHTLY, with a margin of %.2f GiB; tight steps may run several "
+                 "times slower than predicted",
+                 first->figure[SWEEP_MEMORY_MARGIN_GIB]);
+        cli_print_wrapped(stdout, text, column, 2);
+    }
+}
+
+// The reason of the first point that has no error.
+static void print_not_validated(const sweep_summary *summary)
+{
+    for (int64_t i = 0; i < summary->best_count; i++) {
+        const sweep_digest *digest = &summary->best[i].digest;
+        if (digest->not_validated[0] != '\0' && isfinite(digest->figure[SWEEP_TOKENS_PER_S])) {
+            int column = printf("times not validated: ");
+            cli_print_wrapped(stdout, digest->not_validated, column, 2);
+            return;
+        }
+    }
+}
+
+static void print_best(const sweep_summary *summary)
+{
+    const sweep_summary_options *options = &summary->options;
+    if (summary->best_count == 0) {
+        if (options->where != NULL) {
+            printf("\nno point that fits has %s\n", options->where);
+        }
+        return;
+    }
+    if (options->by_figure) {
+        printf("\npoints that fit with the %s %s:\n",
+               sweep_figure_better[options->by] > 0 ? "most" : "least",
+               sweep_figure_names[options->by]);
+    } else {
+        puts("\nfastest points that fit:");
+    }
+    print_table(summary->spec, summary->best, summary->best_count);
+    print_tight_pick(summary);
+    print_not_validated(summary);
+}
+
+void cli_print_sweep(const sweep_summary *summary, const char *output)
+{
+    char number[CLI_GROUPED];
+    const sweep_summary_options *options = &summary->options;
+    printf("%s points", cli_grouped(summary->written, number));
+    if (summary->written < summary->points) {
+        printf(" of %s", cli_grouped(summary->points, number));
+    }
+    printf(" in %s", output);
+    if (summary->resumed > 0) {
+        printf(", %s from before", cli_grouped(summary->resumed, number));
+    }
+    putchar('\n');
+    for (int s = 0; s < SWEEP_STATUSES; s++) {
+        if (summary->of_status[s] == 0) {
+            continue;
+        }
+        printf("  %-10s %10s", sweep_status_names[s], cli_grouped(summary->of_status[s], number));
+        if (summary->reason[s][0] != '\0') {
+            printf("  first: %.*s", (int)REASON_SHOWN, summary->reason[s]);
+        }
+        putchar('\n');
+    }
+    print_best(summary);
+    if (options->front && summary->front_count > 0) {
+        printf("\nthe Pareto front of %s and %s:\n", sweep_figure_names[options->x],
+               sweep_figure_names[options->y]);
+        print_table(summary->spec, summary->front, summary->front_count);
+    }
+}
+
+// ---- for programs ----
+
+static json_t *point_json(const sweep_spec *spec, const sweep_best *point)
+{
+    int64_t digit[SWEEP_AXES];
+    const sweep_digest *digest = &point->digest;
+    const char *fits = digest->fits != SP_FITS_NONE ? sp_fits_names[digest->fits] : NULL;
+    const char *not_validated = digest->not_validated[0] != '\0' ? digest->not_validated : NULL;
+    json_t *object = json_object();
+    sweep_spec_digits(spec, point->combination, digit);
+    sp_json_put(object, "point", sweep_spec_point(spec, digit));
+    for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
+        sp_json_put(object, sweep_figure_names[f], sp_json_figure(digest->figure[f]));
+    }
+    sp_json_put(object, "fits", fits != NULL ? json_string(fits) : json_null());
+    sp_json_put(object, "median_error", sp_json_figure(digest->median_error));
+    sp_json_put(object, "not_validated",
+                not_validated != NULL ? json_string(not_validated) : json_null());
+    return object;
+}
+
+static json_t *points_json(const sweep_spec *spec, const sweep_best *points, int64_t count)
+{
+    json_t *array = json_array();
+    for (int64_t i = 0; i < count; i++) {
+        json_array_append_new(array, point_json(spec, &points[i]));
+    }
+    return array;
+}
+
+json_t *cli_sweep_json(const sweep_summary *summary)
+{
+    const sweep_summary_options *options = &summary->options;
+    json_t *statuses = json_object();
+    for (int s = 0; s < SWEEP_STATUSES; s++) {
+        sp_json_put(statuses, sweep_status_names[s], json_integer(summary->of_status[s]));
+    }
+    json_t *json = json_pack(
+        "{s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "schema", "slimpack/sweep-summary/1", "combinations",
+        (json_int_t)summary->spec->combinations, "points", (json_int_t)summary->points, "resumed",
+        (json_int_t)summary->resumed, "written", (json_int_t)summary->written, "status", statuses,
+        "best", points_json(summary->spec, summary->best, summary->best_count));
+    if (options->front) {
+        sp_json_put(json, "pareto",
+                    json_pack("{s:s, s:s, s:o}", "x", sweep_figure_names[options->x], "y",
+                              sweep_figure_names[options->y], "points",
+                              points_json(summary->spec, summary->front, summary->front_count)));
+    }
+    return json;
+}
+
+// ---- CSV ----
+
+static void put_field(FILE *out, const char *text)
+{
+    if (strpbrk(text, ",\"\r\n") == NULL) {
+        fputs(text, out);
+        return;
+    }
+    fputc('"', out);
+    for (; *text != '\0'; text++) {
+        fputs(*text == '"' ? "\"\"" : (const char[]){*text, '\0'}, out);
+    }
+    fputc('"', out);
+}
+
+void cli_sweep_csv_head(FILE *out, const sweep_spec *spec)
+{
+    for (int a = 0; a < spec->axis_count; a++) {
+        put_field(out, spec->axes[a].path);
+        fputc(',', out);
+    }
+    fputs("status,strategy,schedule", out);
+    for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
+        fprintf(out, ",%s", sweep_figure_names[f]);
+    }
+    fputs(",fits,median_error,reason\n", out);
+}
+
+static void put_number(FILE *out, double value)
+{
+    fputc(',', out);
+    if (isfinite(value)) {
+        fprintf(out, "%.10g", value);
+    }
+}
+
+void cli_sweep_csv_row(FILE *out, const sweep_spec *spec, int64_t combination,
+                       const sweep_digest *digest)
+{
+    int64_t digit[SWEEP_AXES];
+    sweep_spec_digits(spec, combination, digit);
+    for (int a = 0; a < spec->axis_count; a++) {
+        char *text = value_text(spec, a, digit[a]);
+        put_field(out, text != NULL ? text : "?");
+        fputc(',', out);
+        free(text);
+    }
+    fprintf(out, "%s,%s,%s", sweep_status_names[digest->status], digest->strategy,
+            digest->schedule);
+    for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
+        put_number(out, digest->figure[f]);
+    }
+    fprintf(out, ",%s", digest->fits == SP_FITS_NONE ? "" : sp_fits_names[digest->fits]);
+    put_number(out, digest->median_error);
+    fputc(',', out);
+    put_field(out, digest->reason);
+    fputc('\n', out);
+}
+
+// ---- the picture ----
+
+typedef struct drawn {
+    const sweep_summary *summary;
+    const char *results;
+} drawn;
+
+// The lines are read again: a summary does not keep them.
+static sp_status write_points(FILE *out, const drawn *what, sp_error *err)
+{
+    const sweep_summary_options *options = &what->summary->options;
+    FILE *lines = fopen(what->results, "r");
+    char *line = NULL;
+    size_t room = 0;
+    if (lines == NULL) {
+        return sp_error_set(err, SP_ERR_IO, "%s: cannot be read", what->results);
+    }
+    for (ssize_t bytes; (bytes = getline(&line, &room, lines)) > 0;) {
+        const char *expected;
+        sweep_digest digest;
+        json_t *row = json_loadb(line, (size_t)bytes, JSON_REJECT_DUPLICATES, NULL);
+        if (row != NULL && sweep_digest_read(row, &digest, &expected) &&
+            digest.status == SWEEP_OK && isfinite(digest.figure[options->x]) &&
+            isfinite(digest.figure[options->y])) {
+            fprintf(out, "%.10g %.10g\n", digest.figure[options->x], digest.figure[options->y]);
+        }
+        json_decref(row);
+    }
+    free(line);
+    fclose(lines);
+    return SP_OK;
+}
+
+static sp_status write_front(FILE *out, const void *given, sp_error *err)
+{
+    const drawn *what = given;
+    const sweep_summary_options *options = &what->summary->options;
+    fprintf(out, "# the two figures, all points, the front\n%s %s\n\n\n",
+            sweep_figure_names[options->x], sweep_figure_names[options->y]);
+    sp_status status = write_points(out, what, err);
+    fputs("\n\n", out);
+    for (int64_t i = 0; i < what->summary->front_count; i++) {
+        const double *figure = what->summary->front[i].digest.figure;
+        fprintf(out, "%.10g %.10g\n", figure[options->x], figure[options->y]);
+    }
+    return status;
+}
+
+sp_status cli_sweep_plot(const sweep_summary *summary, const char *results, const char *path,
+                         sp_error *err)
+{
+    const drawn what = {.summary = summary, .results = results};
+    return cli_plot("pareto.gp", path, write_front, &what, err);
+}

@@ -1,0 +1,169 @@
+#include "experiments/sweep/line.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/json.h"
+
+#define LINE_FLAGS (JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(SWEEP_DIGITS))
+
+// ---- writing ----
+
+// A member that is there where it says something.
+static bool put_text(json_t *row, const char *key, const char *text)
+{
+    return text[0] == '\0' || sp_json_put(row, key, json_string(text));
+}
+
+static bool put_figure(json_t *row, const char *key, double value)
+{
+    return !isfinite(value) || sp_json_put(row, key, json_real(value));
+}
+
+static bool put_digest(json_t *row, const sweep_digest *digest)
+{
+    bool complete =
+        put_text(row, "strategy", digest->strategy) && put_text(row, "schedule", digest->schedule);
+    for (int f = 0; complete && f < SWEEP_FIGURE_COUNT; f++) {
+        complete = put_figure(row, sweep_figure_names[f], digest->figure[f]);
+    }
+    if (complete && digest->fits != SP_FITS_NONE) {
+        complete = sp_json_put(row, "fits", json_string(sp_fits_names[digest->fits]));
+    }
+    if (complete && digest->lossy) {
+        complete = sp_json_put(row, "lossless", json_false());
+    }
+    if (complete && isfinite(digest->median_error)) {
+        complete = sp_json_put(row, "error", json_pack("{s:f}", "median", digest->median_error));
+    }
+    return complete && put_text(row, "not_validated", digest->not_validated);
+}
+
+char *sweep_line(const sweep_spec *spec, int64_t combination, const sweep_digest *digest)
+{
+    int64_t digit[SWEEP_AXES];
+    sweep_spec_digits(spec, combination, digit);
+    json_t *row = json_object();
+    char *line = NULL;
+    if (sp_json_put(row, "point", sweep_spec_point(spec, digit)) &&
+        sp_json_put(row, "status", json_string(sweep_status_names[digest->status])) &&
+        put_text(row, "reason", digest->reason) &&
+        sp_json_put(row, "base", json_string(spec->base_tag)) && put_digest(row, digest)) {
+        size_t bytes = json_dumpb(row, NULL, 0, LINE_FLAGS);
+        line = malloc(bytes + 2);
+        if (line != NULL && json_dumpb(row, line, bytes, LINE_FLAGS) == bytes) {
+            memcpy(line + bytes, "\n", 2);
+        }
+    }
+    json_decref(row);
+    return line;
+}
+
+// ---- reading ----
+
+static double figure(const json_t *row, const char *key)
+{
+    const json_t *value = json_object_get(row, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static const char *text_of(const json_t *row, const char *key)
+{
+    const char *text = json_string_value(json_object_get(row, key));
+    return text != NULL ? text : "";
+}
+
+bool sweep_digest_read(const json_t *row, sweep_digest *digest, const char **expected)
+{
+    sweep_digest_begin(digest, SWEEP_STATUSES);
+    const char *status = json_string_value(json_object_get(row, "status"));
+    for (int s = 0; status != NULL && sweep_status_names[s] != NULL; s++) {
+        if (strcmp(status, sweep_status_names[s]) == 0) {
+            digest->status = (sweep_status)s;
+        }
+    }
+    *expected = "an object with a point";
+    if (!json_is_object(json_object_get(row, "point"))) {
+        return false;
+    }
+    *expected = "a status: ok, oom, infeasible or invalid";
+    if (digest->status == SWEEP_STATUSES) {
+        return false;
+    }
+    for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
+        digest->figure[f] = figure(row, sweep_figure_names[f]);
+    }
+    digest->median_error = figure(json_object_get(row, "error"), "median");
+    digest->lossy = json_is_false(json_object_get(row, "lossless"));
+    snprintf(digest->strategy, sizeof digest->strategy, "%s", text_of(row, "strategy"));
+    snprintf(digest->schedule, sizeof digest->schedule, "%s", text_of(row, "schedule"));
+    const char *fits = text_of(row, "fits");
+    for (int f = 0; sp_fits_names[f] != NULL; f++) {
+        digest->fits = strcmp(fits, sp_fits_names[f]) == 0 ? (sp_fits)f : digest->fits;
+    }
+    snprintf(digest->not_validated, sizeof digest->not_validated, "%s",
+             text_of(row, "not_validated"));
+    snprintf(digest->reason, sizeof digest->reason, "%s", text_of(row, "reason"));
+    return true;
+}
+
+char *sweep_point_text(const json_t *point)
+{
+    return json_dumps(point, LINE_FLAGS);
+}
+
+sp_status sweep_line_of_other(const sweep_spec *spec, const sweep_line_at *at, const char *text,
+                              sp_error *err)
+{
+    return sp_error_at(err, SP_ERR_CONTENT, at->path, at->number, 0,
+                       "%s: these are not the results of %s", text, spec->source);
+}
+
+static sp_status same_point(const sweep_spec *spec, int64_t combination, const json_t *row,
+                            const sweep_line_at *at, sp_error *err)
+{
+    int64_t digit[SWEEP_AXES];
+    const char *tag = json_string_value(json_object_get(row, "base"));
+    if (tag != NULL && strcmp(tag, spec->base_tag) != 0) {
+        return sweep_line_of_other(spec, at, "has another base", err);
+    }
+    sweep_spec_digits(spec, combination, digit);
+    json_t *point = sweep_spec_point(spec, digit);
+    char *expected = point != NULL ? sweep_point_text(point) : NULL;
+    char *found = sweep_point_text(json_object_get(row, "point"));
+    sp_status status = SP_OK;
+    if (expected == NULL || found == NULL) {
+        status = sp_error_no_memory(err, "the results of a sweep");
+    } else if (strcmp(expected, found) != 0) {
+        char text[SP_ERROR_TEXT / 2];
+        snprintf(text, sizeof text, "expected point %.120s, got %.120s", expected, found);
+        status = sweep_line_of_other(spec, at, text, err);
+    }
+    json_decref(point);
+    free(expected);
+    free(found);
+    return status;
+}
+
+sp_status sweep_line_read(const sweep_spec *spec, int64_t combination, const char *line,
+                          size_t bytes, const sweep_line_at *at, sweep_digest *digest,
+                          sp_error *err)
+{
+    const char *expected = "";
+    json_error_t wrong;
+    json_t *row = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, &wrong);
+    if (row == NULL) {
+        return sp_error_at(err, SP_ERR_SYNTAX, at->path, at->number, wrong.column, "%s",
+                           wrong.text);
+    }
+    sp_status status = SP_OK;
+    if (!sweep_digest_read(row, digest, &expected)) {
+        status = sp_error_at(err, SP_ERR_CONTENT, at->path, at->number, 0, "expected %s", expected);
+    }
+    if (status == SP_OK) {
+        status = same_point(spec, combination, row, at, err);
+    }
+    json_decref(row);
+    return status;
+}

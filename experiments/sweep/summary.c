@@ -1,0 +1,209 @@
+#include "experiments/sweep/summary.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "sim/base/alloc.h"
+
+bool sweep_figure_find(const char *name, sweep_figure *figure)
+{
+    for (int f = 0; sweep_figure_names[f] != NULL; f++) {
+        if (strcmp(sweep_figure_names[f], name) == 0) {
+            *figure = (sweep_figure)f;
+            return true;
+        }
+    }
+    return false;
+}
+
+// ---- the condition on results ----
+
+static bool copy_symbol(sweep_symbols *symbols, const sweep_spec *spec, const char *path, int axis,
+                        const sweep_value *values)
+{
+    int64_t count = axis >= 0 ? spec->axes[axis].count : 1;
+    sweep_symbol symbol = {.path = sp_i_strdup(path), .axis = axis};
+    symbol.values = sp_i_calloc((size_t)count, sizeof *symbol.values);
+    if (symbol.path == NULL || symbol.values == NULL) {
+        sp_i_free(symbol.path);
+        sp_i_free(symbol.values);
+        return false;
+    }
+    if (values != NULL) {
+        memcpy(symbol.values, values, (size_t)count * sizeof *values);
+    }
+    symbols->items[symbols->count++] = symbol;
+    return true;
+}
+
+// The settings of the sweep, and the figures, whose values are those of the line at hand.
+static bool make_symbols(sweep_summary *summary)
+{
+    const sweep_symbols *settings = &summary->spec->symbols;
+    sweep_symbols *symbols = &summary->symbols;
+    size_t count = settings->count + SWEEP_FIGURE_COUNT + 2;
+    bool made =
+        sp_i_reserve((void **)&symbols->items, &symbols->capacity, count, sizeof *symbols->items);
+    for (size_t i = 0; made && i < settings->count; i++) {
+        const sweep_symbol *s = &settings->items[i];
+        made = copy_symbol(symbols, summary->spec, s->path, s->axis, s->values);
+    }
+    for (int f = 0; made && f < SWEEP_FIGURE_COUNT; f++) {
+        made = copy_symbol(symbols, summary->spec, sweep_figure_names[f], -1, NULL);
+    }
+    made = made && copy_symbol(symbols, summary->spec, "status", -1, NULL) &&
+           copy_symbol(symbols, summary->spec, "fits", -1, NULL);
+    summary->of_figures = made ? symbols->items + settings->count : NULL;
+    return made;
+}
+
+static sweep_value text_value(const char *text)
+{
+    return text != NULL ? (sweep_value){.kind = SWEEP_STRING, .text = text} : (sweep_value){0};
+}
+
+static sp_status is_listed(const sweep_summary *summary, int64_t combination,
+                           const sweep_digest *digest, bool *listed, sp_error *err)
+{
+    int64_t digit[SWEEP_AXES];
+    *listed = digest->status == SWEEP_OK;
+    if (!*listed || summary->where == NULL) {
+        return SP_OK;
+    }
+    for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
+        bool known = isfinite(digest->figure[f]);
+        summary->of_figures[f].values[0] =
+            known ? (sweep_value){.kind = SWEEP_NUMBER, .number = digest->figure[f]}
+                  : (sweep_value){0};
+    }
+    bool known = digest->fits != SP_FITS_NONE;
+    summary->of_figures[SWEEP_FIGURE_COUNT].values[0] =
+        text_value(sweep_status_names[digest->status]);
+    summary->of_figures[SWEEP_FIGURE_COUNT + 1].values[0] =
+        text_value(known ? sp_fits_names[digest->fits] : NULL);
+    sweep_spec_digits(summary->spec, combination, digit);
+    return sweep_where_holds(summary->where, digit, listed, err);
+}
+
+// ---- the best ----
+
+static bool is_better(const sweep_summary *summary, const sweep_digest *a, const sweep_digest *b)
+{
+    if (!summary->options.by_figure) {
+        return sweep_is_better(a, b);
+    }
+    sweep_figure by = summary->options.by;
+    double x = sweep_figure_better[by] * a->figure[by];
+    double y = sweep_figure_better[by] * b->figure[by];
+    return isnan(y) ? !isnan(x) : x > y;
+}
+
+static void rank(sweep_summary *summary, const sweep_best *point)
+{
+    int64_t at = summary->best_count;
+    while (at > 0 && is_better(summary, &point->digest, &summary->best[at - 1].digest)) {
+        at--;
+    }
+    if (at == summary->options.top) {
+        return;
+    }
+    int64_t last = summary->best_count < summary->options.top ? summary->best_count++
+                                                              : summary->options.top - 1;
+    memmove(&summary->best[at + 1], &summary->best[at],
+            (size_t)(last - at) * sizeof summary->best[0]);
+    summary->best[at] = *point;
+}
+
+// ---- the front ----
+
+static sp_status add_to_front(sweep_summary *summary, const sweep_best *point, sp_error *err)
+{
+    sweep_figure x = summary->options.x;
+    sweep_figure y = summary->options.y;
+    double better_x = sweep_figure_better[x];
+    double better_y = sweep_figure_better[y];
+    const double *own = point->digest.figure;
+    int64_t kept = 0;
+    if (isnan(own[x]) || isnan(own[y])) {
+        return SP_OK;
+    }
+    for (int64_t i = 0; i < summary->front_count; i++) {
+        const double *other = summary->front[i].digest.figure;
+        if (better_x * other[x] >= better_x * own[x] && better_y * other[y] >= better_y * own[y]) {
+            return SP_OK;
+        }
+    }
+    for (int64_t i = 0; i < summary->front_count; i++) {
+        const double *other = summary->front[i].digest.figure;
+        bool dominated =
+            better_x * own[x] >= better_x * other[x] && better_y * own[y] >= better_y * other[y];
+        if (!dominated) {
+            summary->front[kept++] = summary->front[i];
+        }
+    }
+    if (!sp_i_reserve((void **)&summary->front, &summary->front_capacity, (size_t)kept + 1,
+                      sizeof *summary->front)) {
+        return sp_error_no_memory(err, "a Pareto front");
+    }
+    int64_t at = kept;
+    while (at > 0 && summary->front[at - 1].digest.figure[x] > own[x]) {
+        at--;
+    }
+    memmove(&summary->front[at + 1], &summary->front[at],
+            (size_t)(kept - at) * sizeof *summary->front);
+    summary->front[at] = *point;
+    summary->front_count = kept + 1;
+    return SP_OK;
+}
+
+// ---- the summary ----
+
+sp_status sweep_summary_begin(sweep_summary *summary, const sweep_spec *spec,
+                              const sweep_summary_options *options, sp_error *err)
+{
+    *summary = (sweep_summary){.spec = spec};
+    if (options != NULL) {
+        summary->options = *options;
+    }
+    if (summary->options.top == 0) {
+        summary->options.top = SWEEP_TOP;
+    }
+    summary->best = sp_i_calloc((size_t)summary->options.top, sizeof *summary->best);
+    if (summary->best == NULL || (summary->options.where != NULL && !make_symbols(summary))) {
+        return sp_error_no_memory(err, "the summary of a sweep");
+    }
+    return summary->options.where != NULL
+               ? sweep_where_parse(summary->options.where, "results", &summary->symbols,
+                                   &summary->where, err)
+               : SP_OK;
+}
+
+sp_status sweep_summary_add(sweep_summary *summary, int64_t combination, const sweep_digest *digest,
+                            sp_error *err)
+{
+    sweep_status s = digest->status;
+    bool listed = false;
+    if (summary->of_status[s]++ == 0) {
+        memcpy(summary->reason[s], digest->reason, sizeof digest->reason);
+    }
+    summary->written++;
+    sp_status status = is_listed(summary, combination, digest, &listed, err);
+    if (status == SP_OK && summary->options.each != NULL) {
+        summary->options.each(summary->options.context, combination, digest, listed);
+    }
+    if (status != SP_OK || !listed) {
+        return status;
+    }
+    const sweep_best point = {.combination = combination, .digest = *digest};
+    rank(summary, &point);
+    return summary->options.front ? add_to_front(summary, &point, err) : SP_OK;
+}
+
+void sweep_summary_fini(sweep_summary *summary)
+{
+    sweep_where_free(summary->where);
+    sweep_symbols_fini(&summary->symbols);
+    sp_i_free(summary->best);
+    sp_i_free(summary->front);
+    *summary = (sweep_summary){0};
+}

@@ -1,0 +1,38 @@
+# The points of a sweep by two figures, and their Pareto front.
+#
+#   gnuplot -e "datafile='pareto.dat'; outfile='pareto.png'" plots/pareto.gp
+#
+# The data is what `slimpack sweep --plot` writes beside the picture: the names of the figures, the
+# points that fit, the front. outfile ends in .png or .svg. Optional: figure_title='...',
+# figure_width=1000 (pixels).
+
+if (!exists("datafile") || !exists("outfile")) {
+    print "usage: gnuplot -e \"datafile='pareto.dat'; outfile='pareto.png'\" plots/pareto.gp"
+    exit status 2
+}
+if (!exists("figure_title")) figure_title = "Points that fit, and their Pareto front"
+if (!exists("figure_width")) figure_width = 1000
+height = figure_width * 5 / 8
+
+if (outfile[strlen(outfile) - 3:] eq ".svg") {
+    set terminal svg size figure_width,height dynamic font "DejaVu Sans,12" background "white"
+} else {
+    if (strstrt(" " . GPVAL_TERMINALS . " ", " pngcairo ") > 0) {
+        set terminal pngcairo size figure_width,height font "DejaVu Sans,10" background "white"
+    } else {
+        set terminal png size figure_width,height
+    }
+}
+set output outfile
+
+stats datafile index 0 using (x_name = strcol(1), y_name = strcol(2), 0) nooutput
+set border 3 lc rgb "#606060"
+set xtics out nomirror scale 0.6
+set ytics out nomirror scale 0.6
+set grid lc rgb "#e4e4e4" lt 1
+set key top right
+set title figure_title font ",14"
+set xlabel x_name noenhanced
+set ylabel y_name noenhanced
+plot datafile index 1 using 1:2 with points pt 7 ps 0.4 lc rgb "#b8c4d6" title "points", \
+    datafile index 2 using 1:2 with linespoints pt 7 ps 0.9 lw 2 lc rgb "#b03a2e" title "Pareto front"

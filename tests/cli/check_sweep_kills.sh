@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# check_sweep_kills.sh PROGRAM SOURCE [CYCLES]: sweeps that are killed at random moments, with any
+# number of threads, whole, in shards, as a sample and as a search, lose no point and repeat none
+# once they are gone on with. The seed is fixed; where a kill strikes is not.
+set -u
+program=$1
+cycles=${3:-12}
+failed=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+RANDOM=2026
+
+complain() {
+    echo "$*"
+    failed=1
+}
+
+cat >s.json <<'SPEC'
+{"schema": "slimpack/sweep/1",
+ "base": {"model": "llama-7b", "cluster": "h100-8",
+          "workload": {"uniform": 2048, "samples_per_batch": 64}},
+ "grid": {"parallel.tp": [1, 2, 4, 8], "parallel.pp": [1, 2, 4, 8], "parallel.dp": [1, 2, 4, 8],
+          "parallel.zero": [0, 1, 2], "schedule.microbatch_samples": [1, 2],
+          "memory.recompute": ["none", "attention", "full"]},
+ "where": "tp * pp * dp == 16"}
+SPEC
+"$program" sweep s.json -o whole --quiet -j 2 >/dev/null || exit 1
+"$program" sweep s.json -o sample --quiet --sample 90 --seed 4 >/dev/null || complain "the sample failed"
+"$program" sweep s.json -o search --quiet --search 120 --seed 4 >/dev/null || complain "the search failed"
+grep -Fxvf whole sample search && complain "a sample or a search has lines that the sweep has not"
+
+# Runs and kills until a run ends by itself: run_killed FILE OPTION...
+run_killed() {
+    local file=$1 resume=
+    shift
+    while true; do
+        # shellcheck disable=SC2086
+        "$program" sweep s.json -o "$file" --quiet -j $((RANDOM % 4 + 1)) "$@" $resume \
+            >/dev/null 2>messages &
+        local pid=$!
+        sleep "0.0$((RANDOM % 10))$((RANDOM % 10))"
+        kill -KILL "$pid" 2>/dev/null && kills=$((kills + 1))
+        wait "$pid" 2>/dev/null
+        local status=$?
+        [ "$status" = 137 ] || break
+        resume=--resume
+        [ -s "$file" ] || resume=
+        [ "$kills" -lt "$most" ] || break
+    done
+    if [ "$status" != 0 ]; then
+        # shellcheck disable=SC2086
+        "$program" sweep s.json -o "$file" --quiet "$@" $resume >/dev/null ||
+            complain "going on with $file failed: $(cat messages)"
+    fi
+}
+kills=0
+while [ "$kills" -lt "$cycles" ]; do
+    rm -f k k1 k2 k3 merged
+    most=$((kills + 1 + cycles / 8))
+    case $((RANDOM % 4)) in
+    0)
+        run_killed k
+        cmp k whole || complain "a killed sweep"
+        ;;
+    1)
+        run_killed k --sample 90 --seed 4
+        cmp k sample || complain "a killed sample"
+        ;;
+    2)
+        run_killed k --search 120 --seed 4
+        cmp k search || complain "a killed search"
+        ;;
+    3)
+        for i in 1 2 3; do
+            run_killed "k$i" --shard "$i/3"
+        done
+        "$program" merge s.json k3 k1 k2 -o merged >/dev/null || complain "merging failed"
+        cmp merged whole || complain "killed shards"
+        ;;
+    esac
+done
+
+# What does not belong together is not merged, and nothing is left of it.
+for i in 1 2; do
+    "$program" sweep s.json -o "h$i" --quiet --shard "$i/2" >/dev/null || complain "shard $i"
+done
+refused() { # WHAT TEXT FILE...
+    local what=$1 text=$2
+    shift 2
+    "$program" merge s.json "$@" -o refused >/dev/null 2>messages
+    [ $? = 3 ] || complain "$what: not refused"
+    grep -qF -- "$text" messages || complain "$what: $(cat messages)"
+    [ ! -e refused ] || complain "$what: left a file"
+    rm -f refused
+}
+refused "one shard of two" "" h1
+refused "a shard twice" "" h1 h1
+refused "a shard and a whole" "" h1 whole
+head -n 10 h2 >h3
+refused "an unfinished shard" "h3:11: a point is missing" h1 h3
+"$program" merge s.json h2 h1 -o both >/dev/null || complain "merging two shards failed"
+cmp both whole || complain "two shards differ from the whole"
+exit "$failed"

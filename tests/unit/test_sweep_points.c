@@ -1,0 +1,361 @@
+// Points of large grids, drawn points, and the front of a summary.
+#include <math.h>
+
+#include "experiments/sweep/choice.h"
+#include "tests/support/test_main.h"
+
+static void read_text(const char *text, sweep_spec *spec)
+{
+    json_t *document = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(document);
+    must_succeed(sweep_spec_from_json(document, "sweep.json", spec, ERR));
+}
+
+// A random grid of axes a0 to a5 whose values are 1 to their count, under a random condition.
+typedef struct grid {
+    char text[2048];
+    int axes, counts[6];
+    int condition, x, y, z, bound;
+} grid;
+
+static void make_grid(sp_prng *prng, grid *g)
+{
+    static const char *const formats[] = {"a%d * a%d == %d", "a%d + a%d <= %d", "a%d > a%d",
+                                          "a%d %% a%d == 0 && a%d < %d", "a%d == a%d || a%d == %d"};
+    char where[128];
+    size_t used = (size_t)snprintf(g->text, sizeof g->text, "{\"base\": {}, \"grid\": {");
+    g->axes = 3 + (int)sp_prng_below(prng, 4);
+    for (int a = 0; a < g->axes; a++) {
+        g->counts[a] = 1 + (int)sp_prng_below(prng, 5);
+        used += (size_t)snprintf(g->text + used, sizeof g->text - used, "%s\"a%d\": [",
+                                 a > 0 ? ", " : "", a);
+        for (int i = 1; i <= g->counts[a]; i++) {
+            used += (size_t)snprintf(g->text + used, sizeof g->text - used, "%s%d",
+                                     i > 1 ? ", " : "", i);
+        }
+        used += (size_t)snprintf(g->text + used, sizeof g->text - used, "]");
+    }
+    g->condition = (int)sp_prng_below(prng, 5);
+    g->x = (int)sp_prng_below(prng, (uint64_t)g->axes);
+    g->y = (int)sp_prng_below(prng, (uint64_t)g->axes);
+    g->z = (int)sp_prng_below(prng, (uint64_t)g->axes);
+    g->bound = 1 + (int)sp_prng_below(prng, 6);
+    if (g->condition <= 1) {
+        snprintf(where, sizeof where, formats[g->condition], g->x, g->y, g->bound);
+    } else {
+        snprintf(where, sizeof where, formats[g->condition], g->x, g->y, g->z, g->bound);
+    }
+    snprintf(g->text + used, sizeof g->text - used, "}, \"where\": \"%s\"}", where);
+}
+
+static bool holds(const grid *g, const int value[6])
+{
+    int x = value[g->x];
+    int y = value[g->y];
+    int z = value[g->z];
+    switch (g->condition) {
+    case 0:
+        return x * y == g->bound;
+    case 1:
+        return x + y <= g->bound;
+    case 2:
+        return x > y;
+    case 3:
+        return x % y == 0 && z < g->bound;
+    default:
+        return x == y || z == g->bound;
+    }
+}
+
+// Every point of nested loops, in their order; returns how many.
+static int64_t by_loops(const grid *g, int64_t *combinations)
+{
+    int64_t all = 1;
+    int64_t count = 0;
+    for (int a = 0; a < g->axes; a++) {
+        all *= g->counts[a];
+    }
+    for (int64_t c = 0; c < all; c++) {
+        int value[6] = {0};
+        int64_t rest = c;
+        for (int a = g->axes - 1; a >= 0; a--) {
+            value[a] = (int)(rest % g->counts[a]) + 1;
+            rest /= g->counts[a];
+        }
+        if (holds(g, value)) {
+            combinations[count++] = c;
+        }
+    }
+    return count;
+}
+
+enum { MOST = 5 * 5 * 5 * 5 * 5 * 5 };
+
+TEST(walks_counts_and_draws_agree_with_nested_loops)
+{
+    sp_prng prng = prng_seeded(77);
+    static int64_t expected[MOST], drawn[MOST];
+    for (int i = 0; i < 400; i++) {
+        grid g;
+        sweep_spec spec;
+        sweep_cursor cursor;
+        bool found = true;
+        int64_t counted = -1;
+        make_grid(&prng, &g);
+        read_text(g.text, &spec);
+        int64_t count = by_loops(&g, expected);
+        must_succeed(sweep_spec_count(&spec, &counted, ERR));
+        assert_int_equal(counted, count);
+        sweep_cursor_begin(&cursor, &spec);
+        for (int64_t k = 0; k < count; k++) {
+            must_succeed(sweep_cursor_next(&cursor, &found, ERR));
+            assert_true(found);
+            assert_int_equal(cursor.combination, expected[k]);
+        }
+        // Past the end it stays at the end.
+        for (int k = 0; k < 3; k++) {
+            must_succeed(sweep_cursor_next(&cursor, &found, ERR));
+            assert_false(found);
+        }
+        // Drawn points are points, ascending, each once.
+        int64_t wanted = count > 0 ? (int64_t)sp_prng_below(&prng, (uint64_t)count + 1) : 0;
+        must_succeed(sweep_spec_draw(&spec, count, wanted, &prng, drawn, ERR));
+        for (int64_t k = 0, e = 0; k < wanted; k++, e++) {
+            while (e < count && expected[e] != drawn[k]) {
+                e++;
+            }
+            assert_true(e < count);
+        }
+        sweep_spec_fini(&spec);
+    }
+}
+
+// 3 of 7 points, 42,000 times: every point is drawn 18,000 times, within five standard deviations.
+TEST(draws_are_fair)
+{
+    sp_prng prng = prng_seeded(5);
+    sweep_spec spec;
+    int64_t times[8] = {0};
+    read_text(
+        "{\"base\": {}, \"grid\": {\"b\": [1, 2, 3, 4], \"a\": [1, 2]}, \"where\": \"a * b != "
+        "8\"}",
+        &spec);
+    for (int i = 0; i < 42000; i++) {
+        int64_t drawn[3];
+        must_succeed(sweep_spec_draw(&spec, 7, 3, &prng, drawn, ERR));
+        for (int k = 0; k < 3; k++) {
+            times[drawn[k]]++;
+        }
+    }
+    double deviation = sqrt(42000.0 * 3.0 / 7.0 * 4.0 / 7.0);
+    assert_int_equal(times[7], 0);
+    for (int c = 0; c < 7; c++) {
+        assert_true(fabs((double)times[c] - 18000.0) < 5.0 * deviation);
+    }
+    sweep_spec_fini(&spec);
+}
+
+// 10^12 combinations: 10 axes of 10 values that no condition names, and two of 10 with the product
+// 8: 1*8, 2*4, 4*2, 8*1.
+TEST(a_grid_of_a_million_million_is_counted_and_drawn_at_once)
+{
+    char text[2048] = "{\"base\": {}, \"grid\": {";
+    for (int a = 0; a < 12; a++) {
+        char axis[96];
+        snprintf(axis, sizeof axis, "%s\"a%d\": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]", a > 0 ? ", " : "",
+                 a);
+        strcat(text, axis);
+    }
+    strcat(text, "}, \"where\": \"a3 * a9 == 8\"}");
+    sweep_spec spec;
+    int64_t points = 0;
+    int64_t drawn[1000];
+    sp_prng prng = prng_seeded(1);
+    read_text(text, &spec);
+    must_succeed(sweep_spec_count(&spec, &points, ERR));
+    assert_int_equal(points, 40000000000);
+    must_succeed(sweep_spec_draw(&spec, points, 1000, &prng, drawn, ERR));
+    for (int i = 0; i < 1000; i++) {
+        int64_t digit[SWEEP_AXES];
+        sweep_spec_digits(&spec, drawn[i], digit);
+        assert_int_equal((digit[3] + 1) * (digit[9] + 1), 8);
+        assert_true(i == 0 || drawn[i] > drawn[i - 1]);
+        assert_int_equal(sweep_spec_combination(&spec, digit), drawn[i]);
+    }
+    // To evaluate all of them is refused.
+    sweep_choice choice;
+    const sweep_choice_options all = {0};
+    must_fail_with(sweep_choice_begin(&choice, &spec, &all, ERR), SP_ERR_LIMIT, "--sample");
+    sweep_choice_end(&choice);
+    sweep_spec_fini(&spec);
+}
+
+TEST(shards_take_every_point_once)
+{
+    sweep_spec spec;
+    int64_t expected[64];
+    int64_t count = 0;
+    read_text(
+        "{\"base\": {}, \"grid\": {\"a\": [1, 2, 3, 4, 5, 6, 7], \"b\": [1, 2, 3]}, \"where\": "
+        "\"a != b\"}",
+        &spec);
+    for (int64_t shards = 1; shards <= 25; shards++) {
+        int64_t seen[64] = {0};
+        int64_t points = 0;
+        for (int64_t shard = 1; shard <= shards; shard++) {
+            const sweep_choice_options options = {.shard = shard, .shards = shards};
+            sweep_choice choice;
+            int64_t own = 0;
+            bool found = true;
+            must_succeed(sweep_choice_begin(&choice, &spec, &options, ERR));
+            while (found) {
+                int64_t combination = 0;
+                must_succeed(sweep_choice_next(&choice, &combination, &found, ERR));
+                own += found;
+                seen[found ? combination : 63] += found;
+                if (found && shards == 1) {
+                    expected[count++] = combination;
+                }
+            }
+            assert_int_equal(own, choice.points);
+            points += own;
+            sweep_choice_end(&choice);
+        }
+        assert_int_equal(points, 18);
+        for (int64_t k = 0; k < count; k++) {
+            assert_int_equal(seen[expected[k]], 1);
+        }
+    }
+    sweep_spec_fini(&spec);
+}
+
+// ---- the summary ----
+
+enum { LINES = 300 };
+
+static sweep_digest random_digest(sp_prng *prng)
+{
+    sweep_digest digest;
+    sweep_digest_begin(&digest, sp_prng_below(prng, 5) == 0 ? SWEEP_OOM : SWEEP_OK);
+    // Few values, so that there are equal ones.
+    digest.figure[SWEEP_ITERATION_MS] = (double)sp_prng_below(prng, 40);
+    digest.figure[SWEEP_MFU] = (double)sp_prng_below(prng, 40);
+    return digest;
+}
+
+static bool dominates(const sweep_digest *a, const sweep_digest *b)
+{
+    double time = b->figure[SWEEP_ITERATION_MS] - a->figure[SWEEP_ITERATION_MS];
+    double mfu = a->figure[SWEEP_MFU] - b->figure[SWEEP_MFU];
+    return time >= 0.0 && mfu >= 0.0 && (time > 0.0 || mfu > 0.0);
+}
+
+// The front is what no other dominates, of equal ones the first, and the list is sorted.
+TEST(front_and_list_agree_with_all_pairs)
+{
+    sp_prng prng = prng_seeded(3);
+    sweep_spec spec;
+    read_text("{\"base\": {}, \"grid\": {\"a\": [1, 2, 3]}}", &spec);
+    const sweep_summary_options options = {.top = 7,
+                                           .by_figure = true,
+                                           .by = SWEEP_MFU,
+                                           .where = "iteration_ms < 35 && a <= 2",
+                                           .front = true,
+                                           .x = SWEEP_ITERATION_MS,
+                                           .y = SWEEP_MFU};
+    for (int round = 0; round < 50; round++) {
+        sweep_digest digests[LINES];
+        bool listed[LINES], best[LINES];
+        sweep_summary summary;
+        int64_t front = 0;
+        must_succeed(sweep_summary_begin(&summary, &spec, &options, ERR));
+        for (int i = 0; i < LINES; i++) {
+            digests[i] = random_digest(&prng);
+            listed[i] = digests[i].status == SWEEP_OK && i % 3 <= 1 &&
+                        digests[i].figure[SWEEP_ITERATION_MS] < 35.0;
+            must_succeed(sweep_summary_add(&summary, i % 3, &digests[i], ERR));
+        }
+        for (int i = 0; i < LINES; i++) {
+            best[i] = listed[i];
+            for (int k = 0; k < LINES; k++) {
+                bool equal = k < i && memcmp(digests[k].figure, digests[i].figure,
+                                             sizeof digests[i].figure) == 0;
+                best[i] = best[i] && !(listed[k] && (dominates(&digests[k], &digests[i]) || equal));
+            }
+            front += best[i];
+        }
+        assert_int_equal(summary.front_count, front);
+        for (int64_t i = 1; i < summary.front_count; i++) {
+            assert_true(summary.front[i - 1].digest.figure[SWEEP_ITERATION_MS] <
+                        summary.front[i].digest.figure[SWEEP_ITERATION_MS]);
+        }
+        assert_int_equal(summary.best_count, 7);
+        for (int i = 0; i < LINES; i++) {
+            assert_true(!listed[i] ||
+                        digests[i].figure[SWEEP_MFU] <= summary.best[0].digest.figure[SWEEP_MFU]);
+        }
+        sweep_summary_fini(&summary);
+    }
+    sweep_spec_fini(&spec);
+}
+
+// A search over a made-up landscape with its optimum at one corner finds it, evaluates no point
+// twice, and does the same again.
+TEST(search_finds_the_front)
+{
+    sweep_spec spec;
+    int64_t first[600] = {0};
+    read_text(
+        "{\"base\": {}, \"grid\": {\"a\": [0,1,2,3,4,5,6,7,8,9], \"b\": [0,1,2,3,4,5,6,7,8,9], "
+        "\"c\": [0,1,2,3,4,5,6,7,8,9], \"d\": [0,1,2,3,4,5,6,7,8,9], \"e\": "
+        "[0,1,2,3,4,5,6,7,8,9]}, \"where\": \"a + b + c >= 3\"}",
+        &spec);
+    for (int round = 0; round < 2; round++) {
+        const sweep_choice_options options = {.search = 600, .seed = 9};
+        const sweep_summary_options front = {
+            .front = true, .x = SWEEP_ITERATION_MS, .y = SWEEP_MFU};
+        sweep_choice choice;
+        sweep_summary summary;
+        int64_t evaluated = 0;
+        int64_t known = -1;
+        must_succeed(sweep_choice_begin(&choice, &spec, &options, ERR));
+        must_succeed(sweep_summary_begin(&summary, &spec, &front, ERR));
+        while (choice.chosen_count > known) {
+            bool found = true;
+            known = choice.chosen_count;
+            while (found) {
+                int64_t combination = 0;
+                int64_t digit[SWEEP_AXES];
+                must_succeed(sweep_choice_next(&choice, &combination, &found, ERR));
+                if (found) {
+                    sweep_digest digest;
+                    sweep_digest_begin(&digest, SWEEP_OK);
+                    sweep_spec_digits(&spec, combination, digit);
+                    double far = 0.0;
+                    for (int a = 0; a < 5; a++) {
+                        far += (double)(digit[a] * digit[a]);
+                    }
+                    digest.figure[SWEEP_ITERATION_MS] = far;
+                    digest.figure[SWEEP_MFU] = 1.0;
+                    assert_true(digit[0] + digit[1] + digit[2] >= 3);
+                    assert_true(round == 0 || first[evaluated] == combination);
+                    first[evaluated++] = combination;
+                    must_succeed(sweep_summary_add(&summary, combination, &digest, ERR));
+                }
+            }
+            must_succeed(sweep_choice_extend(&choice, &summary, ERR));
+        }
+        assert_int_equal(evaluated, 600);
+        for (int i = 0; i < 600; i++) {
+            for (int k = 0; k < i; k++) {
+                assert_true(first[i] != first[k]);
+            }
+        }
+        // a = b = c = 1, d = e = 0 among 100,000 points.
+        assert_int_equal(summary.front_count, 1);
+        assert_within(summary.front[0].digest.figure[SWEEP_ITERATION_MS], 3.0, 1e-12);
+        sweep_summary_fini(&summary);
+        sweep_choice_end(&choice);
+    }
+    sweep_spec_fini(&spec);
+}
