@@ -136,7 +136,7 @@ function shown(t, on,   r, n) {
     split("", found)
     for (r = 1; r <= rows; r++) { if (tab[r] == t) { found[++n] = measured[r] / predicted[r] } }
     print "| " on " | time, measured over predicted, median and largest | shown | " \
-        sprintf("%.1f, %.0f", median(found, n), found[n]) " | [below](#what-no-mechanism-explains) |" >bars
+        sprintf("%.1f, %.0f", median(found, n), found[n]) " | [causes](#what-no-mechanism-explains) |" >bars
 }
 function fsdp(h100, a100,   n, left, fit) {
     n = steps[h100] + steps[a100]

@@ -2,12 +2,13 @@
 # readme_tables.sh [--check]: puts the committed results into the pages below between
 # their markers `<!-- result FILE -->` and `<!-- end -->`; with --check it only says whether they differ.
 # `<!-- results PATTERN -->` takes every file that there is of a pattern, and says where there is none.
+# Results written as Markdown link to sections of the atlas, which other pages name in full.
 set -eu
 cd "$(dirname "$0")/.."
 new=$(mktemp)
 trap 'rm -f "$new"' EXIT
 for page in README.md experiments/RESULTS.md experiments/zoo.md experiments/atlas.md backends/cuda/README.md; do
-    awk '
+    awk -v page="$page" '
         # A result that is Markdown needs no fence.
         /^<!-- result / {
             fence = $3 ~ /\.md$/ ? "" : "```"
@@ -20,6 +21,7 @@ for page in README.md experiments/RESULTS.md experiments/zoo.md experiments/atla
                     gsub(/, "/, "\n\"", line)
                     gsub(/"/, "", line)
                 }
+                if (page == "README.md") { gsub(/\]\(#/, "](experiments/atlas.md#", line) }
                 print line
             }
             close($3)

@@ -5,7 +5,7 @@
 
 #include "backends/api/backend.h"
 
-// A backend that passed the checks of sp_i_backend_new; a registry (registry.h) makes and owns it.
+// A backend that passed the checks of sp_i_backend_new; a registry (backend.h) makes and owns it.
 typedef struct sp_backend sp_backend;
 
 // A run that ended well. The backend's registry must outlive it.

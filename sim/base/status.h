@@ -47,7 +47,7 @@ typedef enum sp_status {
 // One line of English for a status; never NULL.
 SP_API const char *sp_status_text(sp_status status);
 
-// The exit status that the command line gives for a status (INTERFACE: 0, 1, 2, 3, 4 or 70).
+// The exit status that the command line gives for a status (0, 1, 2, 3, 4 or 70).
 SP_API int sp_status_exit(sp_status status);
 
 // Does it end whatever goes on, as memory that ran out or a defect of ours? All others are answers

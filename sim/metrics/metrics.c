@@ -11,10 +11,15 @@ void sp_step_metrics_fini(sp_step_metrics *metrics)
     *metrics = (sp_step_metrics){0};
 }
 
+double sp_bubble_of(double busy_ns, double rank_ns)
+{
+    return rank_ns > 0.0 ? 1.0 - busy_ns / rank_ns : 0.0;
+}
+
 double sp_bubble_ratio(const sp_step_metrics *metrics)
 {
-    double room = (double)metrics->rank_count * (double)metrics->makespan_ns;
-    return room > 0.0 ? 1.0 - (double)metrics->busy_ns / room : 0.0;
+    return sp_bubble_of((double)metrics->busy_ns,
+                        (double)metrics->rank_count * (double)metrics->makespan_ns);
 }
 
 double sp_bubble_ratio_longest_stage(const sp_step_metrics *metrics)

@@ -1,4 +1,4 @@
-// From a timeline to numbers. Definitions: INTERFACE, section Result; each is repeated at its
+// From a timeline to numbers. Each number is defined at its
 // field.
 #ifndef SLIMPACK_SIM_METRICS_METRICS_H
 #define SLIMPACK_SIM_METRICS_METRICS_H
@@ -43,7 +43,8 @@ sp_status sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_t
                                   sp_step_metrics *metrics, sp_error *err);
 void sp_step_metrics_fini(sp_step_metrics *metrics);
 
-// 1 - busy / (ranks * makespan).
+// 1 - busy / (ranks * makespan), the latter as `rank_ns`; 0 where there is no time.
+double sp_bubble_of(double busy_ns, double rank_ns);
 double sp_bubble_ratio(const sp_step_metrics *metrics);
 // (longest span - its work) / longest span: the zero-bubble papers' measure.
 double sp_bubble_ratio_longest_stage(const sp_step_metrics *metrics);

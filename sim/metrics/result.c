@@ -135,7 +135,7 @@ double sp_result_iteration_ms(const sp_result *result)
 
 double sp_result_bubble_ratio(const sp_result *result)
 {
-    return result->rank_ns > 0.0 ? 1.0 - result->busy_ns / result->rank_ns : 0.0;
+    return sp_bubble_of(result->busy_ns, result->rank_ns);
 }
 
 double sp_result_bubble_ratio_longest_stage(const sp_result *result)
@@ -357,10 +357,10 @@ static json_t *json_batches(const sp_result *result)
     json_t *array = json_array();
     for (size_t i = 0; array != NULL && i < result->batch_count; i++) {
         const sp_batch_result *b = &result->batches[i];
-        double room = (double)result->layout.dp * result->layout.pp * (double)b->makespan_ns;
+        double rank_ns = (double)result->layout.dp * result->layout.pp * (double)b->makespan_ns;
         json_t *object = json_object();
         put(object, "iteration_ms", sp_ms_from_ns(b->iteration_ns));
-        put(object, "bubble_ratio", room > 0.0 ? 1.0 - (double)b->busy_ns / room : 0.0);
+        put(object, "bubble_ratio", sp_bubble_of((double)b->busy_ns, rank_ns));
         sp_json_put(object, "peak_memory_gib", gib(result, b->peak_bytes));
         sp_json_put(object, "samples", json_integer(b->facts.samples));
         sp_json_put(object, "tokens", json_integer(b->facts.tokens));
