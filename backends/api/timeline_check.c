@@ -36,10 +36,10 @@ static sp_status check_init(check *c)
 static void check_fini(check *c)
 {
     sp_depends_fini(&c->depends);
-    sp_i_free(c->end_ns[0]);
-    sp_i_free(c->end_ns[1]);
-    sp_i_free(c->out_ns);
-    sp_i_free(c->back_ns);
+    sp_free(c->end_ns[0]);
+    sp_free(c->end_ns[1]);
+    sp_free(c->out_ns);
+    sp_free(c->back_ns);
 }
 
 // Where what an action gave stands in its table.
@@ -165,9 +165,9 @@ static sp_status check_order(check *c, const sp_rank_timeline *rank)
     for (size_t a = 0; status == SP_OK && a < stage->count; a++) {
         sp_action action = stage->actions[a];
         if (sp_action_is_copy(action)) {
-            int lane = action.kind == SP_ACTION_O ? 0 : 1;
-            status = check_span(c, rank, next_copy(rank, action.kind, &copies[lane]), action,
-                                &free_ns[lane]);
+            int direction = action.kind == SP_ACTION_O ? 0 : 1;
+            status = check_span(c, rank, next_copy(rank, action.kind, &copies[direction]), action,
+                                &free_ns[direction]);
         } else {
             const sp_span *span = spans < rank->count ? &rank->spans[spans] : NULL;
             status = check_span(c, rank, span, action, &free_ns[2]);

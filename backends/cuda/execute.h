@@ -1,5 +1,5 @@
-// Plans on one GPU, or on one for each rank: the executor (backends/executor) on the GPU's machine,
-// in bf16.
+// Plans on one GPU, or on one for each rank: the executor (backends/executor) on the device runtime
+// of the GPU, in bf16.
 #ifndef SLIMPACK_BACKENDS_CUDA_EXECUTE_H
 #define SLIMPACK_BACKENDS_CUDA_EXECUTE_H
 

@@ -124,7 +124,7 @@ static bool next_copy(const sp_stage_plan *stage, sp_action_kind kind, size_t *a
     return *at < stage->count;
 }
 
-// Copies out and copies in are each in the plan's order, one lane beside the other.
+// Copies out and copies in are each in the plan's order, one direction beside the other.
 static void read_copies(rank_reader *r, size_t count, sp_rank_timeline *rank)
 {
     const json_t *array = sp_i_result_array(&r->object, "copies", count);
@@ -137,14 +137,15 @@ static void read_copies(rank_reader *r, size_t count, sp_rank_timeline *rank)
             wrong(r, "copies", i, span_form, json);
             continue;
         }
-        int lane = name[0] == sp_action_letters[SP_ACTION_L];
+        int direction = name[0] == sp_action_letters[SP_ACTION_L];
         sp_action action;
-        bool left = next_copy(r->stage, lane ? SP_ACTION_L : SP_ACTION_O, &at[lane], &action);
+        bool left =
+            next_copy(r->stage, direction ? SP_ACTION_L : SP_ACTION_O, &at[direction], &action);
         span->action = action;
         if (!left || !is_named(r, action, name)) {
             wrong(r, "copies", i, "the next copy of the plan", json_array_get(json, 0));
         }
-        at[lane]++;
+        at[direction]++;
     }
 }
 
@@ -215,7 +216,7 @@ static bool read_points(sp_object *object, sp_rank_memory *memory)
     sp_object_require(object, "points");
     const json_t *array = sp_object_get(object, "points");
     size_t count = json_array_size(array);
-    memory->points = sp_i_calloc(count + 1, sizeof *memory->points);
+    memory->points = sp_calloc(count + 1, sizeof *memory->points);
     if (memory->points == NULL) {
         return false;
     }

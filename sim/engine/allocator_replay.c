@@ -11,13 +11,13 @@
 #define MOST_OVER_PLAIN 1.05
 
 enum {
-    LANES = 8,           // replayed at most
-    LANES_PER_STAGE = 2, // of one pipeline rank
-    EXACT = 3,           // data-parallel ranks of a lane that are replayed
+    RANKS = 8,           // replayed at most
+    RANKS_PER_STAGE = 2, // of one pipeline rank
+    EXACT = 3,           // of the data-parallel ranks that a replayed one stands for
     EVENTS = 4000000     // after so many allocations and releases nothing more is begun
 };
 
-static sp_status lane_peak(sp_i_lane *l, sp_allocator_peak *peak, sp_error *err);
+static sp_status rank_peak(sp_i_rank_replay *l, sp_allocator_peak *peak, sp_error *err);
 
 // Finds the forward pack of every backward pack; *packs stays NULL where they are the same list.
 static sp_status match_packs(const sp_plan *plan, int32_t **packs, const char **obstacle,
@@ -30,7 +30,7 @@ static sp_status match_packs(const sp_plan *plan, int32_t **packs, const char **
     if (status != SP_OK || of_slice == NULL) {
         return status;
     }
-    *packs = sp_i_malloc(backward->count * sizeof(**packs));
+    *packs = sp_malloc(backward->count * sizeof(**packs));
     status = *packs != NULL ? SP_OK : sp_error_no_memory(err, "the allocator's view");
     for (size_t k = 0; status == SP_OK && k < backward->count; k++) {
         const sp_pack *pack = &backward->packs[k];
@@ -44,7 +44,7 @@ static sp_status match_packs(const sp_plan *plan, int32_t **packs, const char **
             *obstacle = "backward packs free parts of what several forward packs hold";
         }
     }
-    sp_i_free(of_slice);
+    sp_free(of_slice);
     return status;
 }
 
@@ -69,7 +69,7 @@ static sp_status prepare(const sp_timeline *timeline, const sp_step_costs *costs
     return status;
 }
 
-static sp_status replay_lanes(const sp_timeline *timeline, const sp_memory_timeline *memory,
+static sp_status replay_ranks(const sp_timeline *timeline, const sp_memory_timeline *memory,
                               const sp_model *model, const sp_memory_options *options,
                               const int32_t *forward_pack, sp_allocator_peak *peak, sp_error *err);
 static sp_status replay_one(const sp_timeline *timeline, const sp_model *model,
@@ -82,7 +82,7 @@ static sp_status replay(const sp_timeline *timeline, const sp_memory_timeline *m
                         sp_error *err)
 {
     return which == SP_NO_RANK
-               ? replay_lanes(timeline, memory, model, options, forward_pack, peak, err)
+               ? replay_ranks(timeline, memory, model, options, forward_pack, peak, err)
                : replay_one(timeline, model, options, forward_pack, which, peak, err);
 }
 
@@ -105,32 +105,32 @@ sp_status sp_allocator_replay(const sp_timeline *timeline, const sp_step_costs *
         status = replay(timeline, memory, model, &kept, forward_pack, which, &with, err);
         peak->reserved_bytes = with.reserved_bytes;
     }
-    sp_i_free(forward_pack);
+    sp_free(forward_pack);
     return status;
 }
 
-static int64_t plain_peak(const sp_memory_timeline *memory, size_t lane)
+static int64_t plain_peak(const sp_memory_timeline *memory, size_t rank)
 {
-    return sp_bytes_total(&memory->ranks[lane].peak);
+    return sp_bytes_total(&memory->ranks[rank].peak);
 }
 
-// May a lane be replayed after those chosen? Data-parallel ranks of one pipeline rank are too much
+// May a rank be replayed after those chosen? Data-parallel ranks of one pipeline rank are too much
 // alike to fill all places.
-static bool is_open(const sp_timeline *timeline, const size_t *chosen, size_t count, size_t lane)
+static bool is_open(const sp_timeline *timeline, const size_t *chosen, size_t count, size_t rank)
 {
     int alike = 0;
     for (size_t i = 0; i < count; i++) {
-        if (chosen[i] == lane) {
+        if (chosen[i] == rank) {
             return false;
         }
-        alike += timeline->ranks[chosen[i]].pp == timeline->ranks[lane].pp;
+        alike += timeline->ranks[chosen[i]].pp == timeline->ranks[rank].pp;
     }
-    return alike < LANES_PER_STAGE;
+    return alike < RANKS_PER_STAGE;
 }
 
-// The lane of the largest plain peak that comes next; false: none does.
-static bool choose_lane(const sp_timeline *timeline, const sp_memory_timeline *memory,
-                        size_t chosen[LANES], size_t count)
+// The rank of the largest plain peak that comes next; false: none does.
+static bool choose_rank(const sp_timeline *timeline, const sp_memory_timeline *memory,
+                        size_t chosen[RANKS], size_t count)
 {
     bool found = false;
     for (size_t r = 0; r < timeline->rank_count; r++) {
@@ -143,28 +143,28 @@ static bool choose_lane(const sp_timeline *timeline, const sp_memory_timeline *m
     return found;
 }
 
-static sp_status replay_lanes(const sp_timeline *timeline, const sp_memory_timeline *memory,
+static sp_status replay_ranks(const sp_timeline *timeline, const sp_memory_timeline *memory,
                               const sp_model *model, const sp_memory_options *options,
                               const int32_t *forward_pack, sp_allocator_peak *peak, sp_error *err)
 {
-    size_t chosen[LANES];
+    size_t chosen[RANKS];
     int64_t events = 0;
     sp_status status = SP_OK;
-    for (size_t i = 0; status == SP_OK && i < LANES && events <= EVENTS; i++) {
-        if (!choose_lane(timeline, memory, chosen, i) ||
+    for (size_t i = 0; status == SP_OK && i < RANKS && events <= EVENTS; i++) {
+        if (!choose_rank(timeline, memory, chosen, i) ||
             MOST_OVER_PLAIN * (double)plain_peak(memory, chosen[i]) <
                 (double)peak->allocated_bytes) {
             break;
         }
-        sp_i_lane l;
-        status = sp_i_lane_init(&l, timeline->plan, &timeline->ranks[chosen[i]], model, options,
-                                forward_pack, err);
+        sp_i_rank_replay l;
+        status = sp_i_rank_replay_init(&l, timeline->plan, &timeline->ranks[chosen[i]], model,
+                                       options, forward_pack, err);
         l.events = events;
         if (status == SP_OK) {
-            status = lane_peak(&l, peak, err);
+            status = rank_peak(&l, peak, err);
         }
         events = l.events;
-        sp_i_lane_fini(&l);
+        sp_i_rank_replay_fini(&l);
     }
     return status;
 }
@@ -176,7 +176,7 @@ static bool same_pieces(const sp_i_pieces *a, const sp_i_pieces *b)
 }
 
 // The first step of a data-parallel rank with these pieces; makes l->memory.blocks.
-static void first_step(sp_i_lane *l, const sp_i_pieces *pieces, const sp_i_largest *largest,
+static void first_step(sp_i_rank_replay *l, const sp_i_pieces *pieces, const sp_i_largest *largest,
                        sp_error *err)
 {
     const sp_stack *stack = &l->options->stack;
@@ -186,21 +186,21 @@ static void first_step(sp_i_lane *l, const sp_i_pieces *pieces, const sp_i_large
         sp_i_allocate_states(&l->memory, l->model, &l->plan->layout, l->stages, pieces, stack,
                              largest);
     }
-    sp_i_lane_step(l);
+    sp_i_rank_replay_step(l);
 }
 
-static void free_blocks(sp_i_lane *l)
+static void free_blocks(sp_i_rank_replay *l)
 {
     sp_block_allocator_free(l->memory.blocks);
     l->memory.blocks = NULL;
 }
 
-static sp_status two_steps(sp_i_lane *l, const sp_i_pieces *pieces, const sp_i_largest *largest,
-                           sp_allocator_peak *peak, sp_error *err)
+static sp_status two_steps(sp_i_rank_replay *l, const sp_i_pieces *pieces,
+                           const sp_i_largest *largest, sp_allocator_peak *peak, sp_error *err)
 {
     first_step(l, pieces, largest, err);
     sp_i_allocate_moments(&l->memory, pieces);
-    if (sp_i_lane_step(l) == SP_OK) {
+    if (sp_i_rank_replay_step(l) == SP_OK) {
         int64_t allocated = sp_block_allocator_peak(l->memory.blocks);
         int64_t reserved = sp_block_allocator_reserved(l->memory.blocks);
         peak->allocated_bytes =
@@ -211,7 +211,7 @@ static sp_status two_steps(sp_i_lane *l, const sp_i_pieces *pieces, const sp_i_l
     return l->memory.status;
 }
 
-static sp_i_largest largest_of(const sp_i_lane *l)
+static sp_i_largest largest_of(const sp_i_rank_replay *l)
 {
     const sp_pack_list *list = &l->plan->packing->forward;
     bool scored = l->options->attention == SP_ATTENTION_UNFUSED;
@@ -226,7 +226,7 @@ static sp_i_largest largest_of(const sp_i_lane *l)
     return largest;
 }
 
-// A data-parallel rank of a lane.
+// One of the data-parallel ranks that a replayed rank stands for.
 typedef struct candidate {
     sp_i_pieces pieces;
     int64_t state_bytes; // of its optimizer, in blocks
@@ -234,7 +234,7 @@ typedef struct candidate {
 } candidate;
 
 // What the optimizer of each rank takes when its moments come out of what a first step left.
-static sp_status weigh(const sp_i_lane *l, candidate *ranks, size_t count)
+static sp_status weigh(const sp_i_rank_replay *l, candidate *ranks, size_t count)
 {
     sp_error *err = l->memory.err;
     sp_status status = l->memory.status;
@@ -263,8 +263,8 @@ static void mark_done(candidate *ranks, size_t count, const sp_i_pieces *pieces)
     }
 }
 
-static sp_status replay_ranks(sp_i_lane *l, candidate *ranks, size_t count, sp_allocator_peak *peak,
-                              sp_error *err)
+static sp_status replay_ranks(sp_i_rank_replay *l, candidate *ranks, size_t count,
+                              sp_allocator_peak *peak, sp_error *err)
 {
     sp_i_largest largest = largest_of(l);
     first_step(l, &ranks[0].pieces, &largest, err);
@@ -286,12 +286,12 @@ static sp_status replay_ranks(sp_i_lane *l, candidate *ranks, size_t count, sp_a
     return status;
 }
 
-// The data-parallel ranks that the lane stands for differ in their pieces alone.
-static sp_status lane_peak(sp_i_lane *l, sp_allocator_peak *peak, sp_error *err)
+// The data-parallel ranks that the rank stands for differ in their pieces alone.
+static sp_status rank_peak(sp_i_rank_replay *l, sp_allocator_peak *peak, sp_error *err)
 {
     const sp_layout *layout = &l->plan->layout;
     size_t count = (size_t)l->rank->alike * (size_t)layout->cp;
-    candidate *ranks = sp_i_calloc(count, sizeof *ranks);
+    candidate *ranks = sp_calloc(count, sizeof *ranks);
     sp_status status = ranks != NULL ? SP_OK : sp_error_no_memory(err, "the allocator's view");
     for (size_t r = 0; status == SP_OK && r < count; r++) {
         int64_t rank = (int64_t)l->rank->dp_alike[r / (size_t)layout->cp] * layout->cp +
@@ -302,9 +302,9 @@ static sp_status lane_peak(sp_i_lane *l, sp_allocator_peak *peak, sp_error *err)
         status = replay_ranks(l, ranks, count, peak, err);
     }
     for (size_t r = 0; ranks != NULL && r < count; r++) {
-        sp_i_free(ranks[r].pieces.elements);
+        sp_free(ranks[r].pieces.elements);
     }
-    sp_i_free(ranks);
+    sp_free(ranks);
     return status;
 }
 
@@ -330,10 +330,10 @@ static sp_status replay_one(const sp_timeline *timeline, const sp_model *model,
         r++;
     }
     SP_ASSERT(r < timeline->rank_count);
-    sp_i_lane l;
+    sp_i_rank_replay l;
     sp_i_pieces pieces = {0};
-    sp_status status =
-        sp_i_lane_init(&l, timeline->plan, &timeline->ranks[r], model, options, forward_pack, err);
+    sp_status status = sp_i_rank_replay_init(&l, timeline->plan, &timeline->ranks[r], model,
+                                             options, forward_pack, err);
     if (status == SP_OK) {
         int64_t share = last ? (int64_t)layout->dp * layout->cp - 1 : 0;
         status = sp_i_optimizer_pieces(model, layout, l.stages, share, &pieces, err);
@@ -342,7 +342,7 @@ static sp_status replay_one(const sp_timeline *timeline, const sp_model *model,
         sp_i_largest largest = largest_of(&l);
         status = two_steps(&l, &pieces, &largest, peak, err);
     }
-    sp_i_free(pieces.elements);
-    sp_i_lane_fini(&l);
+    sp_free(pieces.elements);
+    sp_i_rank_replay_fini(&l);
     return status;
 }

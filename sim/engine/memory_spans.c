@@ -239,7 +239,7 @@ static int64_t copied_out_ns(const sp_i_memory_walk *w, const sp_span *copy)
     return copy->end_ns > w->time_ns ? copy->end_ns : w->time_ns;
 }
 
-// Both copy lanes run their copies one after another, so that starts order ends as well.
+// Both copy directions run their copies one after another, so that starts order ends as well.
 static bool run_in_order(sp_i_memory_walk *w)
 {
     const sp_rank_timeline *rank = w->rank;

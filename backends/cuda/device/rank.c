@@ -5,7 +5,7 @@
 
 #include "backends/cuda/rendezvous.h"
 
-// Operations name no machine: they work for the calling thread's rank.
+// Operations name no device runtime: they work for the calling thread's rank.
 static _Thread_local sp_i_cuda_rank *current;
 
 sp_i_cuda_rank *sp_i_cuda_rank_now(void)

@@ -55,7 +55,7 @@ void SP_OP(linear_backward_weight)(int64_t tokens, int64_t in, int64_t out, cons
     }
 }
 
-// Holds the rank's lane, for sums over tokens.
+// Holds the stream context of the rank, for sums over tokens.
 static float *column_sums_workspace(sp_i_cuda_rank *rank, int64_t tokens, int64_t features)
 {
     sp_i_cuda_hold(rank);

@@ -3,7 +3,8 @@
 #include "backends/cuda/products/ops.h"
 #include "kernels/cuda_kernels.h"
 
-// Holds the rank's lane. Room for `more` bytes stands behind the numbers, 16-byte aligned.
+// Holds the stream context of the rank. Room for `more` bytes stands behind the numbers, 16-byte
+// aligned.
 static int64_t *on_device(sp_i_cuda_rank *rank, int64_t count, const int64_t *numbers, int64_t more,
                           void **behind)
 {
