@@ -42,7 +42,9 @@ if (P_records > 40) {
 } else {
     # Points whose values are of one size share an axis that begins at 0.
     if (P_min > 0 && P_max > 50 * P_min) { set logscale y } else { set yrange [(P_min < 0 ? P_min : 0):*] }
-    set key top left horizontal
+    set key outside top right horizontal
+    set rmargin 14
+    set bmargin 11
     set style data histograms
     set style histogram clustered gap 1
     set style fill solid 0.9 noborder

@@ -116,6 +116,9 @@ void cli_print_reproduction(FILE *out, const figure_reproduction *r)
     char verdict[CLI_VERDICT];
     fprintf(out, "%s: %s\n  ", r->spec->name, r->spec->title);
     cli_print_wrapped(out, r->spec->source, 2, 2);
+    if (r->of_table) {
+        fprintf(out, "  %s of the table %s\n", r->unit, r->spec->table);
+    }
     fputc('\n', out);
     print_rows(out, r);
     fputc('\n', out);

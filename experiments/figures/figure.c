@@ -269,8 +269,9 @@ static sp_status read_points(reader *r)
     const json_t *points = sp_object_get(&r->root, "points");
     sp_status status = SP_OK;
     sp_object_member(&r->root, "base", &base);
-    if (json_array_size(points) == 0) {
-        sp_object_expected(&r->root, "points", points, "an array of points, or a table");
+    sp_object_require(&r->root, "points");
+    if (points != NULL && json_array_size(points) == 0) {
+        sp_object_expected(&r->root, "points", points, "an array of points");
     }
     for (size_t i = 0; status == SP_OK && i < json_array_size(points); i++) {
         status = read_point(r, json_array_get(points, i), i);

@@ -183,6 +183,7 @@ static sp_status take_rows(const sp_validation *validation, figure_reproduction 
 {
     const sp_measurements *table = validation->measurements;
     to->of_table = true;
+    to->unit = sp_measured_names[table->kind];
     to->relative = !sp_validation_is_difference(table->kind);
     to->table_bar = table->bound;
     to->table_error = to->relative ? validation->errors.mean : fabs(validation->errors.worst);
@@ -288,6 +289,7 @@ json_t *figure_reproduction_json(const figure_reproduction *reproduction)
     sp_json_add(&b, "assumptions", json_deep_copy(spec->assumptions));
     if (reproduction->of_table) {
         sp_json_add_text(&b, "table", spec->table);
+        sp_json_add_text(&b, "unit", reproduction->unit);
         sp_json_add_real(&b, "error", reproduction->table_error);
         sp_json_add_real(&b, "bar", reproduction->table_bar);
     }

@@ -31,6 +31,7 @@ typedef struct figure_reproduction {
     // Of a table: the size of the errors on which its bar is, in the mean or (differences) the
     // largest.
     bool of_table, relative;
+    const char *unit; // of a table: "iteration_ms", say
     double table_error, table_bar;
     bool within; // all of it
 } figure_reproduction;
