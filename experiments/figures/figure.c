@@ -85,7 +85,7 @@ static json_t *sweep_of(const json_t *base, const json_t *settings, const json_t
         json_object_foreach ((json_t *)sources[s], path, value) {
             json_t *copy = json_deep_copy(value);
             json_t *values = json_is_array(value) ? copy : json_pack("[o]", copy);
-            complete = complete && sp_json_put(grid, path, values);
+            complete = sp_json_put(grid, path, values) && complete;
         }
     }
     if (!complete) {
