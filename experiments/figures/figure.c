@@ -26,14 +26,14 @@ typedef struct reader {
 void figure_spec_fini(figure_spec *spec)
 {
     for (size_t i = 0; i < spec->count; i++) {
-        sp_i_free(spec->points[i].scenarios);
-        sp_i_free(spec->points[i].baselines);
+        sp_free(spec->points[i].scenarios);
+        sp_free(spec->points[i].baselines);
     }
     for (size_t i = 0; i < spec->scenario_count; i++) {
         json_decref(spec->scenarios[i]);
     }
-    sp_i_free(spec->points);
-    sp_i_free((void *)spec->scenarios);
+    sp_free(spec->points);
+    sp_free((void *)spec->scenarios);
     json_decref(spec->document);
     *spec = (figure_spec){0};
 }
@@ -64,8 +64,8 @@ static int place_of(figure_spec *spec, json_t *scenario)
             return (int)i;
         }
     }
-    if (scenario == NULL || !sp_i_reserve((void **)&spec->scenarios, &spec->scenario_capacity,
-                                          spec->scenario_count + 1, sizeof *spec->scenarios)) {
+    if (scenario == NULL || !sp_reserve((void **)&spec->scenarios, &spec->scenario_capacity,
+                                        spec->scenario_count + 1, sizeof *spec->scenarios)) {
         json_decref(scenario);
         return -1;
     }
@@ -98,7 +98,7 @@ static json_t *sweep_of(const json_t *base, const json_t *settings, const json_t
 
 static sp_status expand(figure_spec *spec, const sweep_spec *sweep, int **places, sp_error *err)
 {
-    *places = sp_i_calloc((size_t)sweep->combinations, sizeof **places);
+    *places = sp_calloc((size_t)sweep->combinations, sizeof **places);
     if (*places == NULL) {
         return sp_error_no_memory(err, "a figure");
     }
@@ -227,8 +227,8 @@ static sp_status read_point(reader *r, const json_t *json, size_t index)
     sp_object object;
     char path[PLACE];
     figure_spec *spec = r->spec;
-    if (!sp_i_reserve((void **)&spec->points, &spec->capacity, spec->count + 1,
-                      sizeof *spec->points)) {
+    if (!sp_reserve((void **)&spec->points, &spec->capacity, spec->count + 1,
+                    sizeof *spec->points)) {
         return sp_error_no_memory(r->err, "a figure");
     }
     figure_point *point = &spec->points[spec->count++];

@@ -29,7 +29,7 @@ typedef struct job {
 
 void figure_reproduction_fini(figure_reproduction *reproduction)
 {
-    sp_i_free(reproduction->outcomes);
+    sp_free(reproduction->outcomes);
     *reproduction = (figure_reproduction){0};
 }
 
@@ -142,14 +142,14 @@ static void take_point(const job *all, const figure_point *point, figure_outcome
 static sp_status run_scenarios(job *all, int threads, bool quiet, sp_error *err)
 {
     int count = (int)all->spec->scenario_count;
-    all->evaluated = sp_i_calloc((size_t)count, sizeof *all->evaluated);
+    all->evaluated = sp_calloc((size_t)count, sizeof *all->evaluated);
     if (all->evaluated == NULL) {
         return sp_error_no_memory(err, "a figure");
     }
     sp_status status = sweep_evaluator_init(&all->evaluator, NULL, threads, err);
     sp_progress_begin(&all->progress, all->spec->name, count, quiet);
     if (status == SP_OK) {
-        status = sp_i_parallel_for(threads, count, evaluate, all, err);
+        status = sp_parallel_for(threads, count, evaluate, all, err);
     }
     sp_progress_end(&all->progress);
     sweep_evaluator_fini(&all->evaluator);
@@ -161,7 +161,7 @@ static sp_status reproduce_points(figure_reproduction *to, int threads, bool qui
     job all = {.spec = to->spec};
     sp_status status = run_scenarios(&all, threads, quiet, err);
     to->count = to->spec->count;
-    to->outcomes = sp_i_calloc(to->count, sizeof *to->outcomes);
+    to->outcomes = sp_calloc(to->count, sizeof *to->outcomes);
     if (status == SP_OK && to->outcomes == NULL) {
         status = sp_error_no_memory(err, "a figure");
     }
@@ -172,7 +172,7 @@ static sp_status reproduce_points(figure_reproduction *to, int threads, bool qui
     for (size_t i = 0; all.evaluated != NULL && i < to->spec->scenario_count; i++) {
         json_decref(all.evaluated[i].result);
     }
-    sp_i_free(all.evaluated);
+    sp_free(all.evaluated);
     to->within = to->within_count == to->count;
     return status;
 }
@@ -189,7 +189,7 @@ static sp_status take_rows(const sp_validation *validation, figure_reproduction 
     to->table_error = to->relative ? validation->errors.mean : fabs(validation->errors.worst);
     to->within = validation->within_bound;
     to->count = table->count;
-    to->outcomes = sp_i_calloc(to->count, sizeof *to->outcomes);
+    to->outcomes = sp_calloc(to->count, sizeof *to->outcomes);
     if (to->outcomes == NULL) {
         return sp_error_no_memory(err, "a figure");
     }
