@@ -49,5 +49,7 @@ for report in a100 h800 h100 h100_nanotron h100_fsdp a100_fsdp h100_varlen; do
 done | awk '/^## /{on = $2 == "Errors"} on && /^\|/ && !(/^\| (table|---)/ && seen[$0]++)' >experiments/results/fits.txt
 build/slimpack validate --published --quiet >experiments/results/validation.txt
 
+experiments/reproduce.sh
+
 # Puts all results into the pages, its own among them.
 experiments/atlas.sh build/slimpack

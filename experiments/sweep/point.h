@@ -75,7 +75,7 @@ void sweep_batch_cache_release(sweep_batch_cache *cache, sweep_batch_entry *entr
 
 // What the threads of a sweep evaluate with.
 typedef struct sweep_evaluator {
-    const sweep_spec *spec;
+    const sweep_spec *spec; // NULL: scenarios are given as documents
     int threads;
     json_t **documents; // the threads' own copies of the spec's; owned
     sp_scenario_cache *files;
@@ -87,6 +87,11 @@ typedef struct sweep_evaluator {
 sp_status sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spec, int threads,
                                sp_error *err);
 void sweep_evaluator_fini(sweep_evaluator *evaluator);
+
+// Evaluates a scenario that no other thread reads. The error is of the scenario, unless it is
+// fatal; `status` says which kind of point it makes. The caller frees the result in any case.
+sp_status sweep_evaluate_document(const sweep_evaluator *evaluator, json_t *document,
+                                  sweep_status *status, sp_result *result, sp_error *err);
 
 // Evaluates the point of a combination on one of the threads. What is wrong with a point is its
 // result; only lack of memory and defects of ours are errors.

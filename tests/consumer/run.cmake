@@ -133,6 +133,11 @@ run(${program} validate --published --table moved_only)
 if(NOT output MATCHES "moved_only")
   message(FATAL_ERROR "the table beside the moved program is not used:\n${output}")
 endif()
+file(COPY_FILE ${data}/figures/zb_v.json ${data}/figures/moved_figure.json)
+run(${program} reproduce moved_figure)
+if(NOT output MATCHES "moved_figure: ")
+  message(FATAL_ERROR "the figure beside the moved program is not used:\n${output}")
+endif()
 # A plug-in, too, which stands nowhere else.
 file(COPY ${BUILD}/tests/plugins/libslimpack-backend-sample.so
      DESTINATION ${moved}/${LIBDIR}/slimpack)

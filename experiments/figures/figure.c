@@ -1,0 +1,315 @@
+#include "experiments/figures/figure.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "experiments/sweep/points.h"
+#include "sim/base/alloc.h"
+#include "sim/base/json.h"
+
+enum { DOCUMENT_LIMIT_BYTES = 16 << 20, PLACE = 32 };
+
+const char *const figure_measure_names[] = {"value",     "ratio",   "difference",
+                                            "reduction", "longest", NULL};
+const char *const figure_claim_names[] = {"equal", "at_least", "at_most", NULL};
+static const char *const take_names[] = {"mean", "max", "min", NULL};
+
+// What the points of a file have in common stands beside them.
+typedef struct reader {
+    figure_spec *spec;
+    sp_object root;
+    sp_error *err;
+} reader;
+
+void figure_spec_fini(figure_spec *spec)
+{
+    for (size_t i = 0; i < spec->count; i++) {
+        sp_free(spec->points[i].scenarios);
+        sp_free(spec->points[i].baselines);
+    }
+    for (size_t i = 0; i < spec->scenario_count; i++) {
+        json_decref(spec->scenarios[i]);
+    }
+    sp_free(spec->points);
+    sp_free((void *)spec->scenarios);
+    json_decref(spec->document);
+    *spec = (figure_spec){0};
+}
+
+const json_t *figure_value_at(const json_t *json, const char *path)
+{
+    char part[SP_JSON_PATH];
+    bool more = sp_json_path_is_valid(path, SP_JSON_PATH);
+    json = more ? json : NULL;
+    while (json != NULL && more) {
+        more = sp_json_path_next(&path, part);
+        char *end = part;
+        size_t index = strtoul(part, &end, 10);
+        bool element = json_is_array(json) && *end == '\0';
+        json = element ? json_array_get(json, index) : json_object_get(json, part);
+    }
+    return json;
+}
+
+// ---- scenarios ----
+
+// The place of the scenario among those of the figure; takes it over. -1: memory ran out.
+static int place_of(figure_spec *spec, json_t *scenario)
+{
+    for (size_t i = 0; i < spec->scenario_count; i++) {
+        if (json_equal(spec->scenarios[i], scenario)) {
+            json_decref(scenario);
+            return (int)i;
+        }
+    }
+    if (scenario == NULL || !sp_reserve((void **)&spec->scenarios, &spec->scenario_capacity,
+                                        spec->scenario_count + 1, sizeof *spec->scenarios)) {
+        json_decref(scenario);
+        return -1;
+    }
+    spec->scenarios[spec->scenario_count++] = scenario;
+    return (int)spec->scenario_count - 1;
+}
+
+// {"base": ..., "grid": {...}} of settings in which a single value stands for an array of one.
+static json_t *sweep_of(const json_t *base, const json_t *settings, const json_t *replaced)
+{
+    const json_t *sources[] = {settings, replaced};
+    json_t *grid = json_object();
+    bool complete = grid != NULL;
+    for (int s = 0; complete && s < 2; s++) {
+        const char *path;
+        json_t *value;
+        json_object_foreach ((json_t *)sources[s], path, value) {
+            json_t *copy = json_deep_copy(value);
+            json_t *values = json_is_array(value) ? copy : json_pack("[o]", copy);
+            complete = sp_json_put(grid, path, values) && complete;
+        }
+    }
+    if (!complete) {
+        json_decref(grid);
+        return NULL;
+    }
+    return json_pack("{s:o, s:o}", "base", base != NULL ? json_deep_copy(base) : json_object(),
+                     "grid", grid);
+}
+
+static sp_status expand(figure_spec *spec, const sweep_spec *sweep, int **places, sp_error *err)
+{
+    *places = sp_calloc((size_t)sweep->combinations, sizeof **places);
+    if (*places == NULL) {
+        return sp_error_no_memory(err, "a figure");
+    }
+    for (int64_t c = 0; c < sweep->combinations; c++) {
+        int64_t digit[SWEEP_AXES];
+        sweep_spec_digits(sweep, c, digit);
+        json_t *shared = sweep_spec_scenario(sweep, sweep->document, digit);
+        (*places)[c] = place_of(spec, json_deep_copy(shared));
+        json_decref(shared);
+        if ((*places)[c] < 0) {
+            return sp_error_no_memory(err, "a figure");
+        }
+    }
+    return SP_OK;
+}
+
+// The scenarios of a point, or (`replaced` not NULL) of its baseline.
+static sp_status take_scenarios(reader *r, sp_object *object, const json_t *replaced, int *count,
+                                int **places)
+{
+    char source[FIGURE_SOURCE + SP_JSON_PATH + 2];
+    sweep_spec sweep;
+    snprintf(source, sizeof source, "%s: %s", r->spec->file, object->path);
+    json_t *document =
+        sweep_of(sp_object_get(&r->root, "base"), sp_object_get(object, "set"), replaced);
+    if (document == NULL) {
+        return sp_error_no_memory(r->err, "a figure");
+    }
+    sp_status status = sweep_spec_from_json(document, source, &sweep, r->err);
+    if (status != SP_OK) {
+        return status;
+    }
+    *count = sweep.combinations <= FIGURE_COMBINATIONS ? (int)sweep.combinations : 0;
+    if (*count == 0) {
+        sp_object_error(object, "set", "makes more than %d combinations", (int)FIGURE_COMBINATIONS);
+        status = r->err->status;
+    } else {
+        status = expand(r->spec, &sweep, places, r->err);
+    }
+    sweep_spec_fini(&sweep);
+    return status;
+}
+
+// ---- points ----
+
+// The object that has the key: the point, or the file, for all points.
+static sp_object *holder(reader *r, sp_object *object, const char *key)
+{
+    bool common = sp_object_has(&r->root, key);
+    return !sp_object_has(object, key) && common ? &r->root : object;
+}
+
+static figure_bar read_bar(reader *r, sp_object *object)
+{
+    sp_object bar;
+    sp_object *at = holder(r, object, "bar");
+    sp_object_require(at, "bar");
+    if (!sp_object_member(at, "bar", &bar)) {
+        return (figure_bar){0};
+    }
+    bool relative = sp_object_has(&bar, "relative");
+    if (relative == sp_object_has(&bar, "absolute")) {
+        sp_object_error(at, "bar", "expected one of relative and absolute");
+    }
+    double size = sp_object_real(&bar, relative ? "relative" : "absolute", 0.0, 0.0, 1e9);
+    sp_object_end(&bar);
+    return (figure_bar){.relative = relative, .size = size};
+}
+
+static void read_values(reader *r, sp_object *object, figure_point *point)
+{
+    sp_object_require(object, "label");
+    point->label = sp_object_string(object, "label", "");
+    sp_object_require(object, "published");
+    point->published = sp_object_real(object, "published", 0.0, -1e18, 1e18);
+    sp_object *at = holder(r, object, "key");
+    sp_object_require(at, "key");
+    point->key = sp_object_string(at, "key", "");
+    point->why = sp_object_string(object, "why", NULL);
+    point->measure = (figure_measure)sp_object_enum(holder(r, object, "measure"), "measure",
+                                                    figure_measure_names, FIGURE_VALUE);
+    point->take =
+        (figure_take)sp_object_enum(holder(r, object, "take"), "take", take_names, FIGURE_MEAN);
+    point->claim = (figure_claim)sp_object_enum(holder(r, object, "claim"), "claim",
+                                                figure_claim_names, FIGURE_EQUAL);
+    point->bar = read_bar(r, object);
+    if (point->bar.relative && point->published == 0.0) {
+        sp_object_error(object, "published", "is 0, of which no bar can be a share");
+    }
+}
+
+static bool has_baseline(const figure_point *point)
+{
+    return point->measure == FIGURE_RATIO || point->measure == FIGURE_DIFFERENCE ||
+           point->measure == FIGURE_REDUCTION;
+}
+
+static sp_status read_scenarios(reader *r, sp_object *object, figure_point *point)
+{
+    sp_object ignored;
+    sp_object_member(object, "set", &ignored);
+    sp_object *at = holder(r, object, "baseline");
+    if (has_baseline(point)) {
+        sp_object_require(at, "baseline");
+    }
+    sp_object_member(at, "baseline", &ignored);
+    if (r->err->status != SP_OK) {
+        return r->err->status;
+    }
+    const json_t *replaced = sp_object_get(at, "baseline");
+    sp_status status = take_scenarios(r, object, NULL, &point->combinations, &point->scenarios);
+    if (status == SP_OK && has_baseline(point)) {
+        int count = 0;
+        status = take_scenarios(r, object, replaced, &count, &point->baselines);
+        if (status == SP_OK && count != point->combinations) {
+            sp_object_error(at, "baseline", "makes %d scenarios for the point's %d", count,
+                            point->combinations);
+            status = r->err->status;
+        }
+    }
+    return status;
+}
+
+static sp_status read_point(reader *r, const json_t *json, size_t index)
+{
+    sp_object object;
+    char path[PLACE];
+    figure_spec *spec = r->spec;
+    if (!sp_reserve((void **)&spec->points, &spec->capacity, spec->count + 1,
+                    sizeof *spec->points)) {
+        return sp_error_no_memory(r->err, "a figure");
+    }
+    figure_point *point = &spec->points[spec->count++];
+    *point = (figure_point){0};
+    snprintf(path, sizeof path, "points.%zu", index);
+    sp_object_begin(&object, json, spec->file, path, r->err);
+    read_values(r, &object, point);
+    sp_status status = read_scenarios(r, &object, point);
+    sp_object_end(&object);
+    return sp_status_is_fatal(status) ? status : SP_OK;
+}
+
+// ---- the file ----
+
+static void read_texts(reader *r)
+{
+    figure_spec *spec = r->spec;
+    sp_object_require(&r->root, "title");
+    spec->title = sp_object_string(&r->root, "title", "");
+    sp_object_require(&r->root, "source");
+    spec->source = sp_object_string(&r->root, "source", "");
+    sp_object_require(&r->root, "assumptions");
+    spec->assumptions = sp_object_get(&r->root, "assumptions");
+    size_t i;
+    json_t *text;
+    bool texts = spec->assumptions == NULL || json_is_array(spec->assumptions);
+    json_array_foreach (spec->assumptions, i, text) {
+        texts = texts && json_is_string(text);
+    }
+    if (!texts) {
+        sp_object_expected(&r->root, "assumptions", spec->assumptions, "an array of texts");
+    }
+}
+
+static sp_status read_points(reader *r)
+{
+    sp_object base;
+    const json_t *points = sp_object_get(&r->root, "points");
+    sp_status status = SP_OK;
+    sp_object_member(&r->root, "base", &base);
+    sp_object_require(&r->root, "points");
+    if (points != NULL && json_array_size(points) == 0) {
+        sp_object_expected(&r->root, "points", points, "an array of points");
+    }
+    for (size_t i = 0; status == SP_OK && i < json_array_size(points); i++) {
+        status = read_point(r, json_array_get(points, i), i);
+    }
+    return status;
+}
+
+sp_status figure_spec_from_json(json_t *document, const char *file, figure_spec *spec,
+                                sp_error *err)
+{
+    sp_error own = {0};
+    reader r = {.spec = spec, .err = err != NULL ? err : &own};
+    *spec = (figure_spec){.document = document};
+    snprintf(spec->file, sizeof spec->file, "%s", file);
+    const char *slash = strrchr(file, '/');
+    snprintf(spec->name, sizeof spec->name, "%s", slash != NULL ? slash + 1 : file);
+    char *dot = strrchr(spec->name, '.');
+    if (dot != NULL && strcmp(dot, ".json") == 0) {
+        *dot = '\0';
+    }
+    sp_object_begin(&r.root, document, spec->file, "", r.err);
+    sp_object_require(&r.root, "schema");
+    sp_object_schema(&r.root, FIGURE_SCHEMA);
+    read_texts(&r);
+    spec->table = sp_object_string(&r.root, "table", NULL);
+    sp_status status = spec->table == NULL ? read_points(&r) : SP_OK;
+    sp_object_end(&r.root);
+    status = status == SP_OK ? r.err->status : status;
+    if (status != SP_OK) {
+        figure_spec_fini(spec);
+    }
+    return status;
+}
+
+sp_status figure_spec_read(const char *path, figure_spec *spec, sp_error *err)
+{
+    *spec = (figure_spec){0};
+    json_t *document = NULL;
+    sp_status status = sp_json_read_file(path, DOCUMENT_LIMIT_BYTES, &document, err);
+    return status == SP_OK ? figure_spec_from_json(document, path, spec, err) : status;
+}

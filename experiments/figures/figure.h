@@ -1,0 +1,79 @@
+// A published figure or table (slimpack/figure/1): scenarios, what is read from their results, and
+// what was published of it.
+#ifndef SLIMPACK_EXPERIMENTS_FIGURES_FIGURE_H
+#define SLIMPACK_EXPERIMENTS_FIGURES_FIGURE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "sim/base/status.h"
+
+#define FIGURE_SCHEMA "slimpack/figure/1"
+
+enum { FIGURE_NAME = 64, FIGURE_SOURCE = 256, FIGURE_COMBINATIONS = 4096 };
+
+// How the value of a point comes from the results of its scenario and of its baseline.
+typedef enum figure_measure {
+    FIGURE_VALUE,      // the key of the result
+    FIGURE_RATIO,      // over that of the baseline
+    FIGURE_DIFFERENCE, // less that of the baseline
+    FIGURE_REDUCTION,  // 1 less the ratio
+    FIGURE_LONGEST,    // the key is a setting: its largest value with which a scenario fits
+} figure_measure;
+
+extern const char *const figure_measure_names[]; // "value", ..., NULL
+
+// Where a setting has several values, each combination has a value, and the point has one of these.
+typedef enum figure_take { FIGURE_MEAN, FIGURE_MAX, FIGURE_MIN } figure_take;
+
+// What was published is the value, or a bound on it.
+typedef enum figure_claim { FIGURE_EQUAL, FIGURE_AT_LEAST, FIGURE_AT_MOST } figure_claim;
+
+extern const char *const figure_claim_names[]; // "equal", ..., NULL
+
+// Largest error: a share of what was published, or a difference.
+typedef struct figure_bar {
+    bool relative;
+    double size;
+} figure_bar;
+
+// Texts belong to the document.
+typedef struct figure_point {
+    const char *label, *key;
+    const char *why; // the cause of a miss, where it is known; NULL
+    figure_measure measure;
+    figure_take take;
+    figure_claim claim;
+    figure_bar bar;
+    double published;
+    int combinations;
+    int *scenarios; // [combinations], of figure_spec.scenarios; owned
+    int *baselines; // NULL: none
+} figure_point;
+
+typedef struct figure_spec {
+    char name[FIGURE_NAME];
+    char file[FIGURE_SOURCE]; // for messages
+    json_t *document;         // owned
+    const char *title, *source;
+    const json_t *assumptions; // texts
+    const char *table;         // of measurements that are the points; NULL: none
+    figure_point *points;      // [count], owned
+    size_t count, capacity;
+    json_t **scenarios; // [scenario_count], no two equal; owned
+    size_t scenario_count, scenario_capacity;
+} figure_spec;
+
+// Up to ten errors of a file are collected.
+sp_status figure_spec_read(const char *path, figure_spec *spec, sp_error *err);
+// Takes over the document.
+sp_status figure_spec_from_json(json_t *document, const char *file, figure_spec *spec,
+                                sp_error *err);
+void figure_spec_fini(figure_spec *spec);
+
+// The value at a dotted path, in which a number takes an element of an array ("ranks.0.span_ms");
+// NULL where there is none.
+const json_t *figure_value_at(const json_t *json, const char *path);
+
+#endif

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# check_reproduce.sh PROGRAM SOURCE: the committed texts of the published figures are what the program says, for
+# every figure but those of a solver that not every build has; one thread or two, the same bytes.
+set -euo pipefail
+program=$1
+source=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+names=()
+for spec in "$source"/experiments/figures/*.json; do
+    name=$(basename "$spec" .json)
+    [ "$name" = flexsp ] || names+=("$name")
+done
+[ "${#names[@]}" -gt 15 ] || { echo "only ${#names[@]} figures"; exit 1; }
+status=0
+"$program" reproduce "${names[@]}" --quiet -j 2 -o "$work" >"$work/all" || status=$?
+[ "$status" -le 1 ] || { echo "exit $status"; exit 1; }
+for name in "${names[@]}"; do
+    diff -u "$source/experiments/results/reproduce/$name.txt" "$work/$name.txt"
+done
+# The exit status says whether a figure is outside its bar.
+grep -q '^  outside: ' "$work/all" && expected=1 || expected=0
+[ "$status" -eq "$expected" ] || { echo "exit $status for $expected"; exit 1; }
+"$program" reproduce wlb_llm zb_v --json -j 1 >"$work/one" || true
+"$program" reproduce wlb_llm zb_v --json -j 2 >"$work/two" || true
+cmp "$work/one" "$work/two"
+"$program" reproduce zb_v >/dev/null
+echo "${#names[@]} figures"
