@@ -29,7 +29,7 @@ done
 # Tokens in binary thousands, a model in another spelling, and dp from the nodes.
 echo '{"model": "LLaMA2_13B", "cluster": "h800-8", "nodes": 2, "parallel": {"tp": 4}, "workload": {"lengths": [9, 7]}}' \
     >"$work/s.json"
-"$program" simulate "$work/s.json" --set workload.context=128K --explain >"$work/resolved"
+"$program" simulate "$work/s.json" --set workload.context=128K --explain --quiet >"$work/resolved"
 for line in '"context": 131072' '"name": "llama-2-13b"' '"dp": 4'; do
     grep -q "$line" "$work/resolved" || { echo "no line $line in the resolved scenario"; failed=1; }
 done
