@@ -155,8 +155,10 @@ static void put_settings(FILE *out)
         put_escaped(out, setting->key, strlen(setting->key));
         fputs("\\fR\n", out);
         put_text(out, setting->text, ".IP");
-        put_text(out, sp_setting_type(setting, type), ".IP");
-        fputs("(default: ", out);
+        sp_setting_type(setting, type);
+        fputc('(', out);
+        put_escaped(out, type, strlen(type));
+        fputs("; default: ", out);
         put_escaped(out, setting->fallback, strlen(setting->fallback));
         fputs(").\n", out);
     }

@@ -30,7 +30,7 @@ static const char *distribution_name(int index)
     {.key = "stack." name, SWITCH, .fallback = "as in the named stack", .text = what}
 
 static const sp_setting settings[] = {
-    {.key = "schema", .type = "\"slimpack/scenario/1\"", .fallback = "that",
+    {.key = "schema", .type = "\"slimpack/scenario/1\"", .fallback = "\"slimpack/scenario/1\"",
      .text = "Kind and version of the document."},
 
     {.key = "nodes", COUNT("1", "10000000"),
@@ -72,7 +72,7 @@ static const sp_setting settings[] = {
      .text = "Activation function of the MLP; swiglu has a third projection.",
      .aliases = "hidden_act activation_function"},
     {.key = "model.experts", COUNT("0", "1024"), .fallback = "0, a dense MLP",
-     .text = "Experts of each MLP. Every rank holds all of them.",
+     .text = "Experts of each MLP. They are not spread over ranks: expert parallelism is 1.",
      .aliases = "num_experts num_local_experts"},
     {.key = "model.experts_per_token", COUNT("0", "1024"),
      .fallback = "0; required with experts",
@@ -116,7 +116,7 @@ static const sp_setting settings[] = {
     {.key = "uniform_costs.per_chunk", SWITCH, .fallback = "false: they hold for a rank's stage",
      .text = "f_ms, b_ms and w_ms hold for one model chunk."},
     {.key = "uniform_costs.attention_share", REAL("0", "1"), .fallback = "0",
-     .text = "Share of the times that is attention and grows over the slices of a row."},
+     .text = "Share of the times that is attention, which grows with the position of a slice in its row."},
     {.key = "uniform_costs.memory_units", .type = "an object",
      .fallback = "f 1, b -1, w 0; with a split backward f 1, b 0, w -1",
      .text = "Activation units that the actions of a micro-batch take and free. They add up to 0."},
@@ -357,7 +357,7 @@ static const sp_setting settings[] = {
      .text = "Lengths of the documents in tokens: a built-in distribution, an array, or a file (text, "
              "CSV, JSONL, NumPy .npy, Megatron-LM .idx).",
      .aliases = "dataset data_path length_distribution"},
-    {.key = "workload.column", .type = "a string", .fallback = "the only one, or \"length\"",
+    {.key = "workload.column", .type = "a string", .fallback = "the only one, or one with a usual name such as length or tokens",
      .text = "Column of a CSV file or key of a JSONL file that holds the lengths."},
     {.key = "workload.uniform", TOKENS("1", LENGTH), .fallback = "the context, else 4096",
      .text = "Tokens of every sample, where lengths are not stated."},
@@ -374,7 +374,7 @@ static const sp_setting settings[] = {
      .text = "Samples of a batch, over all data-parallel ranks.",
      .aliases = "gbs global_batch_size batch_size train_batch_size"},
     {.key = "workload.tokens_per_batch", TOKENS("1", "10000000000"), .fallback = "samples_per_batch holds",
-     .text = "Tokens of a batch at least, in place of samples_per_batch.",
+     .text = "Tokens of a batch at most, in place of samples_per_batch; a batch has at least one sample.",
      .aliases = "global_batch_tokens batch_tokens"},
     {.key = "workload.batches", COUNT("1", "100000"), .fallback = "1",
      .text = "Batches, each a step; the result is their mean.",
