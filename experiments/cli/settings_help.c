@@ -195,6 +195,19 @@ static int print_list(int index, bool json)
 
 // ---- settings ----
 
+// The other names of a setting, which lie in `text`; returns their number.
+static int split_aliases(const sp_setting *setting, char text[LINE], const char *words[MOST_WORDS])
+{
+    int count = 0;
+    snprintf(text, LINE, "%s", setting->aliases != NULL ? setting->aliases : "");
+    char *rest = text;
+    for (char *word = strtok_r(text, " ", &rest); word != NULL && count < MOST_WORDS;
+         word = strtok_r(NULL, " ", &rest)) {
+        words[count++] = word;
+    }
+    return count;
+}
+
 static json_t *setting_json(const sp_setting *setting)
 {
     char type[SP_SETTING_TYPE];
@@ -203,10 +216,17 @@ static json_t *setting_json(const sp_setting *setting)
     for (int i = 0; (value = cli_setting_value(setting, i)) != NULL; i++) {
         json_array_append_new(values, json_string(value));
     }
-    return json_pack("{s:s, s:s, s:o, s:b, s:s, s:s, s:s?}", "key", setting->key, "type",
+    char text[LINE];
+    const char *words[MOST_WORDS];
+    int count = split_aliases(setting, text, words);
+    json_t *aliases = json_array();
+    for (int i = 0; i < count; i++) {
+        json_array_append_new(aliases, json_string(words[i]));
+    }
+    return json_pack("{s:s, s:s, s:o, s:b, s:s, s:s, s:o}", "key", setting->key, "type",
                      sp_setting_type(setting, type), "values", values, "tokens",
                      (int)setting->tokens, "default", setting->fallback, "help", setting->text,
-                     "aliases", setting->aliases);
+                     "aliases", aliases);
 }
 
 // Words with commas between, wrapped; `head` begins the first line.
@@ -244,14 +264,7 @@ static void print_aliases(const sp_setting *setting)
 {
     char text[LINE];
     const char *words[MOST_WORDS];
-    int count = 0;
-    snprintf(text, sizeof text, "%s", setting->aliases);
-    char *rest = text;
-    for (char *word = strtok_r(text, " ", &rest); word != NULL && count < MOST_WORDS;
-         word = strtok_r(NULL, " ", &rest)) {
-        words[count++] = word;
-    }
-    print_words("elsewhere called ", words, count);
+    print_words("elsewhere called ", words, split_aliases(setting, text, words));
 }
 
 static void print_setting(const sp_setting *setting)
@@ -352,9 +365,9 @@ const char *cli_nearest_topic(const char *topic)
     for (int i = 0; i < LISTS; i++) {
         names[i] = lists[i].name;
     }
-    const sp_setting *near = sp_setting_near(topic);
+    const char *near = sp_setting_near(topic);
     const char *list = sp_nearest_name(topic, names, LISTS);
-    return near != NULL && (list == NULL || strchr(topic, '.') != NULL) ? near->key : list;
+    return near != NULL && (list == NULL || strchr(topic, '.') != NULL) ? near : list;
 }
 
 // ---- Markdown ----
@@ -377,13 +390,13 @@ static void put_row(FILE *out, const sp_setting *setting)
     fprintf(out, "| `%s` | ", setting->key);
     put_values(out, setting);
     fprintf(out, " | %s | %s", setting->fallback, setting->text);
-    const char *alias = setting->aliases;
-    for (int i = 0; alias != NULL && *alias != '\0'; i++) {
-        size_t length = strcspn(alias, " ");
-        fprintf(out, "%s`%.*s`", i > 0 ? ", " : " Elsewhere: ", (int)length, alias);
-        alias += length + (alias[length] == ' ');
+    char text[LINE];
+    const char *words[MOST_WORDS];
+    int count = split_aliases(setting, text, words);
+    for (int i = 0; i < count; i++) {
+        fprintf(out, "%s`%s`", i > 0 ? ", " : " Elsewhere: ", words[i]);
     }
-    fputs(setting->aliases != NULL ? ". |\n" : " |\n", out);
+    fputs(count > 0 ? ". |\n" : " |\n", out);
 }
 
 void cli_print_settings_markdown(FILE *out)

@@ -330,6 +330,9 @@ void sp_object_end(sp_object *object)
         if (near == NULL) {
             near = sp_nearest_name(key, object->known, object->known_count);
         }
+        if (near == NULL && object->watch != NULL) {
+            near = object->watch->near(key);
+        }
         if (near != NULL) {
             sp_error_in(object->err, SP_ERR_CONTENT, object->source, object->path,
                         SP_UNKNOWN_KEY "%.64s' (did you mean '%s'?)", key, near);

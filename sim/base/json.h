@@ -18,6 +18,8 @@ enum {
 typedef struct sp_key_watch {
     // The dotted path of the key that somebody means who writes `key`, which nobody reads, or NULL.
     const char *(*meant)(const char *key);
+    // That of the key which is spelt most alike in the whole document, where none is in the object.
+    const char *(*near)(const char *key);
     // Is told the path of every key that is asked for; NULL: nobody is.
     void (*known)(void *context, const char *path);
     void *context;

@@ -545,7 +545,7 @@ const sp_setting *sp_setting_find(const char *name)
     return found != NULL ? found : by_alias(name);
 }
 
-const sp_setting *sp_setting_near(const char *name)
+const char *sp_setting_near(const char *name)
 {
     const char *keys[MOST_SETTINGS];
     bool whole = strchr(name, '.') != NULL;
@@ -555,7 +555,7 @@ const sp_setting *sp_setting_near(const char *name)
     const char *near = sp_nearest_name(name, keys, SETTINGS);
     for (int i = 0; near != NULL && i < SETTINGS; i++) {
         if (keys[i] == near) {
-            return &settings[i];
+            return settings[i].key;
         }
     }
     return NULL;

@@ -37,8 +37,8 @@ SP_API const char *sp_setting_type(const sp_setting *setting, char text[SP_SETTI
 // case and with hyphens for underscores; NULL: none.
 SP_API const sp_setting *sp_setting_find(const char *name);
 
-// The setting whose key is nearest to a misspelt one; NULL: none is near.
-SP_API const sp_setting *sp_setting_near(const char *name);
+// The key that is spelt most like a misspelt one, or most like its last part; NULL: none is near.
+SP_API const char *sp_setting_near(const char *name);
 
 // The bytes of a key that name its section, 0 for a key of the document itself.
 SP_API size_t sp_setting_section(const char *key);

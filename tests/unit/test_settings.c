@@ -212,7 +212,7 @@ TEST(settings_are_found)
     // Several keys end so.
     assert_null(sp_setting_find("kind"));
     assert_null(sp_setting_find("nothing_of_ours"));
-    assert_string_equal(sp_setting_near("paralel.pp")->key, "parallel.pp");
+    assert_string_equal(sp_setting_near("paralel.pp"), "parallel.pp");
     assert_null(sp_setting_near("zzzzzzzz"));
 }
 
@@ -247,6 +247,9 @@ TEST(unknown_keys_name_what_is_meant)
              "'workload.context'?)");
     read_one("{'model': 'llama-13b', 'parallel': {'context': 4096}}",
              "scenario.json: parallel: unknown key 'context' (did you mean 'workload.context'?)");
+    // Spelt like a key of another section.
+    read_one("{'model': 'llama-13b', 'recomput': 'full'}",
+             "scenario.json: unknown key 'recomput' (did you mean 'memory.recompute'?)");
     read_one("{'model': 'llama-13b', 'xyz': 2}", "scenario.json: unknown key 'xyz'");
 }
 
