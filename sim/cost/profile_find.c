@@ -77,7 +77,7 @@ static void add_names_of_folder(const char *folder, name_list *list)
 // The caller owns the list; NULL after an error.
 static name_list *all_names(sp_error *err)
 {
-    name_list *list = sp_i_calloc(1, sizeof *list);
+    name_list *list = sp_calloc(1, sizeof *list);
     if (list == NULL) {
         sp_error_no_memory(err, "the list of profiles");
         return NULL;
@@ -101,7 +101,7 @@ sp_status sp_profile_each_name(void (*visit)(void *context, const char *name), v
     for (int i = 0; i < list->count; i++) {
         visit(context, list->name[i]);
     }
-    sp_i_free(list);
+    sp_free(list);
     return SP_OK;
 }
 
@@ -134,7 +134,7 @@ static sp_status unknown_name(const char *name, sp_error *err)
         status =
             sp_error_set(err, SP_ERR_CONTENT, "unknown profile '%.64s' (known: %s)", name, text);
     }
-    sp_i_free(list);
+    sp_free(list);
     return status;
 }
 
