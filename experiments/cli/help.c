@@ -2,11 +2,12 @@
 #include <string.h>
 
 #include "experiments/cli/report.h"
+#include "experiments/cli/settings_help.h"
 
 void cli_print_overview(FILE *out)
 {
     fputs("usage: slimpack <command> [options] [arguments]\n"
-          "       slimpack help <command>\n"
+          "       slimpack help <command>|<setting>\n"
           "       slimpack --version\n\n",
           out);
     cli_print_wrapped(out,
@@ -139,6 +140,30 @@ static void put_examples(FILE *out)
     fputs(".fi\n", out);
 }
 
+static void put_settings(FILE *out)
+{
+    section(out, "SETTINGS OF A SCENARIO");
+    put_text(
+        out,
+        "Keys of the scenario's JSON file, which --set KEY=VALUE overrides. A number of tokens "
+        "may also be written as 128K or 1M (times 1024 and 1048576).",
+        ".PP");
+    const sp_setting *setting = NULL;
+    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        char type[SP_SETTING_TYPE];
+        fputs(".TP\n\\fB", out);
+        put_escaped(out, setting->key, strlen(setting->key));
+        fputs("\\fR\n", out);
+        put_text(out, setting->text, ".IP");
+        sp_setting_type(setting, type);
+        fputc('(', out);
+        put_escaped(out, type, strlen(type));
+        fputs("; default: ", out);
+        put_escaped(out, setting->fallback, strlen(setting->fallback));
+        fputs(").\n", out);
+    }
+}
+
 void cli_print_manual(FILE *out)
 {
     static const struct {
@@ -158,11 +183,14 @@ void cli_print_manual(FILE *out)
           out);
     section(out, "SYNOPSIS");
     fputs(".B slimpack\n.I command\n[options] [arguments]\n.br\n", out);
-    fputs(".B slimpack help\n[\\fIcommand\\fR]\n.br\n.B slimpack \\-\\-version\n", out);
+    fputs(".B slimpack help\n[\\fIcommand\\fR|\\fIkey\\fR|\\fIlist\\fR]\n.br\n.B slimpack "
+          "\\-\\-version\n",
+          out);
     section(out, "COMMANDS");
     for (int i = 0; cli_commands[i] != NULL; i++) {
         put_command(out, cli_commands[i]);
     }
+    put_settings(out);
     put_examples(out);
     section(out, "EXIT STATUS");
     for (size_t i = 0; i < sizeof exits / sizeof exits[0]; i++) {
@@ -230,10 +258,114 @@ static void put_names(FILE *out)
     }
 }
 
+// A function that prints the values of a setting with names.
+static void put_setting_values(FILE *out)
+{
+    fputs("_slimpack_values() # KEY\n{\n    case \"$1\" in\n", out);
+    const sp_setting *setting = NULL;
+    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        const char *value = cli_setting_value(setting, 0);
+        if (value == NULL) {
+            continue;
+        }
+        fprintf(out, "    %s) echo \"", setting->key);
+        for (int v = 1; value != NULL; value = cli_setting_value(setting, v++)) {
+            fprintf(out, "%s%s", v > 1 ? " " : "", value);
+        }
+        fputs("\" ;;\n", out);
+    }
+    fputs("    esac\n}\n", out);
+}
+
+static void put_setting_keys(FILE *out)
+{
+    const sp_setting *setting = NULL;
+    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        fprintf(out, "%s%s", i > 0 ? " " : "", setting->key);
+    }
+}
+
+// Keys after --set, and values after KEY=. Bash makes a word of its own of an equals sign, unless
+// COMP_WORDBREAKS is without it.
+static void put_set(FILE *out)
+{
+    put_setting_values(out);
+    fputs("_slimpack_set() # WORD\n"
+          "{\n"
+          "    if [ \"${1#*=}\" != \"$1\" ]; then\n"
+          "        mapfile -t COMPREPLY < <(compgen -P \"${1%%=*}=\" \\\n"
+          "            -W \"$(_slimpack_values \"${1%%=*}\")\" -- \"${1#*=}\")\n"
+          "        return\n"
+          "    fi\n"
+          "    compopt -o nospace +o filenames 2>/dev/null\n"
+          "    mapfile -t COMPREPLY < <(compgen -S = -W \"",
+          out);
+    put_setting_keys(out);
+    fputs("\" -- \"$1\")\n"
+          "}\n",
+          out);
+}
+
+static void put_split_set(FILE *out)
+{
+    fputs("    if [ \"${COMP_WORDS[COMP_CWORD - 2]}\" = --set ] && [ \"$word\" = \"=\" ]; then\n"
+          "        mapfile -t COMPREPLY < \\\n"
+          "            <(compgen -W \"$(_slimpack_values \"${COMP_WORDS[COMP_CWORD - 1]}\")\")\n"
+          "        return\n"
+          "    elif [ \"$COMP_CWORD\" -gt 3 ] && [ \"${COMP_WORDS[COMP_CWORD - 3]}\" = --set ] &&\n"
+          "        [ \"${COMP_WORDS[COMP_CWORD - 1]}\" = \"=\" ]; then\n"
+          "        mapfile -t COMPREPLY < \\\n"
+          "            <(compgen -W \"$(_slimpack_values \"${COMP_WORDS[COMP_CWORD - 2]}\")\" -- "
+          "\"$word\")\n"
+          "        return\n"
+          "    fi\n",
+          out);
+}
+
+// The case of the commands that have --set.
+static void put_set_case(FILE *out)
+{
+    bool first = true;
+    for (int i = 0; cli_commands[i] != NULL; i++) {
+        for (const cli_option *option = cli_commands[i]->options; option->name != NULL; option++) {
+            if (option->kind == CLI_LIST && strcmp(option->name, "set") == 0) {
+                fprintf(out, "%s\"%s --set\"", first ? "        " : " | ", cli_commands[i]->name);
+                first = false;
+            }
+        }
+    }
+    fputs(first ? ""
+                : ")\n            _slimpack_set \"$word\"\n            return\n            ;;\n",
+          out);
+}
+
+// Options of each command, and what `help` explains.
+static void put_words_of_commands(FILE *out)
+{
+    for (int i = 0; cli_commands[i] != NULL; i++) {
+        fprintf(out, "        %s)\n            words=\"--help", cli_commands[i]->name);
+        put_words(out, cli_commands[i]);
+        fputs("\"\n            ;;\n", out);
+    }
+    fputs("        esac\n"
+          "        if [ \"$command\" = help ] && [ \"${word#-}\" = \"$word\" ]; then\n"
+          "            words=\"",
+          out);
+    for (int i = 0; cli_commands[i] != NULL; i++) {
+        fprintf(out, "%s%s", i > 0 ? " " : "", cli_commands[i]->name);
+    }
+    for (int i = 0; cli_help_topic_at(i) != NULL; i++) {
+        fprintf(out, " %s", cli_help_topic_at(i));
+    }
+    fputc(' ', out);
+    put_setting_keys(out);
+}
+
 void cli_print_completion(FILE *out)
 {
-    fputs("# bash completion for slimpack, written by 'slimpack help --completion'\n"
-          "_slimpack()\n"
+    fputs("# bash completion for slimpack, written by 'slimpack help --completion'\n", out);
+    put_set(out);
+    fputs("_slimpack()\n"
           "{\n"
           "    local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} words=\n"
           "    COMPREPLY=()\n"
@@ -244,10 +376,12 @@ void cli_print_completion(FILE *out)
         fprintf(out, " %s", cli_commands[i]->name);
     }
     fputs("\"\n"
-          "    else\n"
-          "        case \"$command ${COMP_WORDS[COMP_CWORD - 1]}\" in\n",
+          "    else\n",
           out);
+    put_split_set(out);
+    fputs("        case \"$command ${COMP_WORDS[COMP_CWORD - 1]}\" in\n", out);
     put_names(out);
+    put_set_case(out);
     fputs("        ", out);
     put_patterns(out, true);
     fputs("            mapfile -t COMPREPLY < <(compgen -f -- \"$word\")\n"
@@ -261,18 +395,7 @@ void cli_print_completion(FILE *out)
           "        esac\n"
           "        case \"$command\" in\n",
           out);
-    for (int i = 0; cli_commands[i] != NULL; i++) {
-        fprintf(out, "        %s)\n            words=\"--help", cli_commands[i]->name);
-        put_words(out, cli_commands[i]);
-        fputs("\"\n            ;;\n", out);
-    }
-    fputs("        esac\n"
-          "        if [ \"$command\" = help ] && [ \"${word#-}\" = \"$word\" ]; then\n"
-          "            words=\"",
-          out);
-    for (int i = 0; cli_commands[i] != NULL; i++) {
-        fprintf(out, "%s%s", i > 0 ? " " : "", cli_commands[i]->name);
-    }
+    put_words_of_commands(out);
     fputs("\"\n"
           "        elif [ \"${word#-}\" = \"$word\" ]; then\n"
           "            mapfile -t COMPREPLY < <(compgen -f -- \"$word\")\n"

@@ -31,14 +31,14 @@ static int store_int(parser *in, const cli_option *option, const char *value)
 {
     char *end = NULL;
     errno = 0;
-    long long number = strtoll(value, &end, 10);
-    int64_t checked = (int64_t)number;
-    if (option->counts_tokens && (*end == 'K' || *end == 'M') && number < INT64_MAX >> 20) {
-        checked *= *end++ == 'K' ? 1 << 10 : 1 << 20;
-    }
+    int64_t checked = (int64_t)strtoll(value, &end, 10);
     bool digits = (value[0] >= '0' && value[0] <= '9') ||
                   (value[0] == '-' && value[1] >= '0' && value[1] <= '9');
-    if (!digits || *end != '\0' || errno != 0 || checked < option->min || checked > option->max) {
+    bool read = digits && *end == '\0' && errno == 0;
+    if (option->counts_tokens) {
+        read = sp_tokens_from_text(value, &checked);
+    }
+    if (!read || checked < option->min || checked > option->max) {
         return cli_usage_error(in->command,
                                "option '--%s': expected an integer from %" PRId64 " to %" PRId64
                                ", got '%s'",

@@ -129,6 +129,11 @@ const json_t *sp_object_get(sp_object *object, const char *key)
         SP_ASSERT(object->known_count < SP_JSON_KEYS);
         object->known[object->known_count++] = key;
     }
+    if (!noted && object->watch != NULL && object->watch->known != NULL) {
+        char path[SP_JSON_PATH];
+        member_path(object, key, path);
+        object->watch->known(object->watch->context, path);
+    }
     const json_t *value = object->json == NULL ? NULL : json_object_get(object->json, key);
     return json_is_null(value) ? NULL : value;
 }
@@ -144,6 +149,7 @@ bool sp_object_member(sp_object *parent, const char *key, sp_object *child)
     const json_t *json = sp_object_get(parent, key);
     member_path(parent, key, path);
     sp_object_begin(child, json, parent->source, path, parent->err);
+    child->watch = parent->watch;
     return json != NULL;
 }
 
@@ -174,6 +180,32 @@ int64_t sp_object_int(sp_object *object, const char *key, int64_t fallback, int6
         return fallback;
     }
     return number;
+}
+
+bool sp_tokens_from_text(const char *text, int64_t *tokens)
+{
+    char *end = NULL;
+    errno = 0;
+    long long number = strtoll(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || errno != 0) {
+        return false;
+    }
+    int shift = *end == 'K' || *end == 'k' ? 10 : *end == 'M' || *end == 'm' ? 20 : 0;
+    if (end[shift > 0] != '\0' || number > INT64_MAX >> shift) {
+        return false;
+    }
+    *tokens = (int64_t)number << shift;
+    return true;
+}
+
+int64_t sp_object_tokens(sp_object *object, const char *key, int64_t fallback, int64_t min,
+                         int64_t max)
+{
+    const json_t *value = sp_object_get(object, key);
+    int64_t tokens = 0;
+    bool read = json_is_string(value) && sp_tokens_from_text(json_string_value(value), &tokens);
+    return read && tokens >= min && tokens <= max ? tokens
+                                                  : sp_object_int(object, key, fallback, min, max);
 }
 
 double sp_object_real(sp_object *object, const char *key, double fallback, double min, double max)
@@ -294,7 +326,13 @@ void sp_object_end(sp_object *object)
         if (known) {
             continue;
         }
-        const char *near = sp_nearest_name(key, object->known, object->known_count);
+        const char *near = object->watch != NULL ? object->watch->meant(key) : NULL;
+        if (near == NULL) {
+            near = sp_nearest_name(key, object->known, object->known_count);
+        }
+        if (near == NULL && object->watch != NULL) {
+            near = object->watch->near(key);
+        }
         if (near != NULL) {
             sp_error_in(object->err, SP_ERR_CONTENT, object->source, object->path,
                         SP_UNKNOWN_KEY "%.64s' (did you mean '%s'?)", key, near);
@@ -341,7 +379,7 @@ const char *sp_nearest_name(const char *word, const char *const *names, int n)
     if (length >= WORD) {
         return NULL;
     }
-    size_t best = length / 3 > 2 ? length / 3 : 2;
+    size_t best = length <= 3 ? 1 : length / 3 > 2 ? length / 3 : 2;
     const char *nearest = NULL;
     for (int i = 0; i < n; i++) {
         if (strlen(names[i]) >= WORD) {

@@ -14,6 +14,17 @@ enum {
     SP_JSON_PATH = 160, // bytes of a JSON path
 };
 
+// Who knows the keys of a whole document: of an object, and of all objects in it.
+typedef struct sp_key_watch {
+    // The dotted path of the key that somebody means who writes `key`, which nobody reads, or NULL.
+    const char *(*meant)(const char *key);
+    // That of the key which is spelt most alike in the whole document, where none is in the object.
+    const char *(*near)(const char *key);
+    // Is told the path of every key that is asked for; NULL: nobody is.
+    void (*known)(void *context, const char *path);
+    void *context;
+} sp_key_watch;
+
 // Reads a whole JSON file (duplicate keys refused). Files above limit_bytes (0: 256 MiB) are
 // refused unread. The caller owns *root.
 SP_API sp_status sp_json_read_file(const char *path, int64_t limit_bytes, json_t **root,
@@ -34,6 +45,7 @@ typedef struct sp_object {
     char path[SP_JSON_PATH]; // of the object itself, "" for the root
     const char *known[SP_JSON_KEYS];
     int known_count;
+    const sp_key_watch *watch; // not owned; NULL: nobody. Members take it over
 } sp_object;
 
 // Begins the object `json` (an error is noted if it is no object); path is its own JSON path. `err`
@@ -59,6 +71,9 @@ const json_t *sp_object_get(sp_object *object, const char *key);
 
 int64_t sp_object_int(sp_object *object, const char *key, int64_t fallback, int64_t min,
                       int64_t max);
+// The same for a number of tokens, which may also be a text such as "128K".
+int64_t sp_object_tokens(sp_object *object, const char *key, int64_t fallback, int64_t min,
+                         int64_t max);
 double sp_object_real(sp_object *object, const char *key, double fallback, double min, double max);
 bool sp_object_bool(sp_object *object, const char *key, bool fallback);
 
@@ -85,11 +100,15 @@ void sp_object_error(sp_object *object, const char *key, const char *format, ...
 void sp_object_expected(sp_object *object, const char *key, const json_t *value, const char *format,
                         ...) SP_PRINTF(4, 5);
 
+// A number of tokens as people write it: digits, and after them K (or k) for 1024 or M (or m) for
+// 1048576. False where the text is none.
+SP_API bool sp_tokens_from_text(const char *text, int64_t *tokens);
+
 // The compact text of a value, cut at `bytes` with "..." (for messages).
 void sp_json_quote(const json_t *value, char *text, size_t bytes);
 
 // The name of names[0..n) nearest to `word` if it is near enough to be meant (edit distance at most
-// a third of its length, at least 2 allowed), else NULL.
+// a third of its length, 2 where that is less, and 1 in words of up to three letters), else NULL.
 const char *sp_nearest_name(const char *word, const char *const *names, int n);
 
 // " (did you mean 'NAME'?)" with the nearest name, or "" where none is near enough; returns `text`.

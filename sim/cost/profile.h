@@ -181,6 +181,9 @@ sp_status sp_profile_load(const char *name, sp_profile *profile, sp_error *err);
 // document; NULL after an error.
 sp_status sp_profile_document(const char *name, json_t **root, char file[SP_PROFILE_PATH],
                               sp_error *err);
+// Calls `visit` with the name of each profile that can be found by name, in alphabetical order.
+sp_status sp_profile_each_name(void (*visit)(void *context, const char *name), void *context,
+                               sp_error *err);
 // From a parsed document.
 sp_status sp_profile_from_json(const json_t *root, const char *source, sp_profile *profile,
                                sp_error *err);

@@ -74,11 +74,13 @@ static void add_names_of_folder(const char *folder, name_list *list)
     closedir(directory);
 }
 
-static sp_status unknown_name(const char *name, sp_error *err)
+// The caller owns the list; NULL after an error.
+static name_list *all_names(sp_error *err)
 {
     name_list *list = sp_calloc(1, sizeof *list);
     if (list == NULL) {
-        return sp_error_no_memory(err, "the list of profiles");
+        sp_error_no_memory(err, "the list of profiles");
+        return NULL;
     }
     char folder[SP_PROFILE_PATH];
     size_t next = 0;
@@ -86,6 +88,29 @@ static sp_status unknown_name(const char *name, sp_error *err)
         add_names_of_folder(folder, list);
     }
     qsort(list->name, (size_t)list->count, sizeof list->name[0], compare_names);
+    return list;
+}
+
+sp_status sp_profile_each_name(void (*visit)(void *context, const char *name), void *context,
+                               sp_error *err)
+{
+    name_list *list = all_names(err);
+    if (list == NULL) {
+        return SP_ERR_NO_MEMORY;
+    }
+    for (int i = 0; i < list->count; i++) {
+        visit(context, list->name[i]);
+    }
+    sp_free(list);
+    return SP_OK;
+}
+
+static sp_status unknown_name(const char *name, sp_error *err)
+{
+    name_list *list = all_names(err);
+    if (list == NULL) {
+        return SP_ERR_NO_MEMORY;
+    }
     const char *names[NAMES];
     char text[SP_ERROR_TEXT / 2] = "";
     size_t used = 0;

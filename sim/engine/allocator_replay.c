@@ -69,9 +69,10 @@ static sp_status prepare(const sp_timeline *timeline, const sp_step_costs *costs
     return status;
 }
 
-static sp_status replay_ranks(const sp_timeline *timeline, const sp_memory_timeline *memory,
-                              const sp_model *model, const sp_memory_options *options,
-                              const int32_t *forward_pack, sp_allocator_peak *peak, sp_error *err);
+static sp_status replay_fullest(const sp_timeline *timeline, const sp_memory_timeline *memory,
+                                const sp_model *model, const sp_memory_options *options,
+                                const int32_t *forward_pack, sp_allocator_peak *peak,
+                                sp_error *err);
 static sp_status replay_one(const sp_timeline *timeline, const sp_model *model,
                             const sp_memory_options *options, const int32_t *forward_pack,
                             sp_world_rank which, sp_allocator_peak *peak, sp_error *err);
@@ -82,7 +83,7 @@ static sp_status replay(const sp_timeline *timeline, const sp_memory_timeline *m
                         sp_error *err)
 {
     return which == SP_NO_RANK
-               ? replay_ranks(timeline, memory, model, options, forward_pack, peak, err)
+               ? replay_fullest(timeline, memory, model, options, forward_pack, peak, err)
                : replay_one(timeline, model, options, forward_pack, which, peak, err);
 }
 
@@ -143,9 +144,9 @@ static bool choose_rank(const sp_timeline *timeline, const sp_memory_timeline *m
     return found;
 }
 
-static sp_status replay_ranks(const sp_timeline *timeline, const sp_memory_timeline *memory,
-                              const sp_model *model, const sp_memory_options *options,
-                              const int32_t *forward_pack, sp_allocator_peak *peak, sp_error *err)
+static sp_status replay_fullest(const sp_timeline *timeline, const sp_memory_timeline *memory,
+                                const sp_model *model, const sp_memory_options *options,
+                                const int32_t *forward_pack, sp_allocator_peak *peak, sp_error *err)
 {
     size_t chosen[RANKS];
     int64_t events = 0;
@@ -263,7 +264,7 @@ static void mark_done(candidate *ranks, size_t count, const sp_i_pieces *pieces)
     }
 }
 
-static sp_status replay_ranks(sp_i_rank_replay *l, candidate *ranks, size_t count,
+static sp_status replay_alike(sp_i_rank_replay *l, candidate *ranks, size_t count,
                               sp_allocator_peak *peak, sp_error *err)
 {
     sp_i_largest largest = largest_of(l);
@@ -299,7 +300,7 @@ static sp_status rank_peak(sp_i_rank_replay *l, sp_allocator_peak *peak, sp_erro
         status = sp_i_optimizer_pieces(l->model, layout, l->stages, rank, &ranks[r].pieces, err);
     }
     if (status == SP_OK) {
-        status = replay_ranks(l, ranks, count, peak, err);
+        status = replay_alike(l, ranks, count, peak, err);
     }
     for (size_t r = 0; ranks != NULL && r < count; r++) {
         sp_free(ranks[r].pieces.elements);

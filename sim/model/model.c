@@ -1,5 +1,6 @@
 #include "sim/model/model.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -159,9 +160,9 @@ static void check_relations(checker *check, const sp_model *model)
     }
 }
 
-static const char *const activation_names[] = {"swiglu", "gelu", "squared-relu", NULL};
-static const char *const norm_names[] = {"rmsnorm", "layernorm", NULL};
-static const char *const positional_names[] = {"rope", "learned", NULL};
+const char *const sp_activation_names[] = {"swiglu", "gelu", "squared-relu", NULL};
+const char *const sp_norm_names[] = {"rmsnorm", "layernorm", NULL};
+const char *const sp_positional_names[] = {"rope", "learned", NULL};
 
 static void read_attention_shape(sp_object *object, sp_model *model)
 {
@@ -183,7 +184,7 @@ static void read_attention_shape(sp_object *object, sp_model *model)
 static void read_mlp_shape(sp_object *object, sp_model *model)
 {
     model->activation =
-        (sp_activation)sp_object_enum(object, "activation", activation_names, SP_SWIGLU);
+        (sp_activation)sp_object_enum(object, "activation", sp_activation_names, SP_SWIGLU);
     // 4h is the width of every GPT; gated MLPs have no common rule.
     if (model->activation == SP_SWIGLU) {
         sp_object_require(object, "ffn");
@@ -214,9 +215,9 @@ void sp_model_from_object(sp_object *object, sp_model *model)
     model->vocab = sp_object_int(object, "vocab", 1, 1, SP_I_MAX_VOCAB);
     read_attention_shape(object, model);
     read_mlp_shape(object, model);
-    model->norm = (sp_norm)sp_object_enum(object, "norm", norm_names, SP_RMSNORM);
+    model->norm = (sp_norm)sp_object_enum(object, "norm", sp_norm_names, SP_RMSNORM);
     model->positional =
-        (sp_positional)sp_object_enum(object, "positional", positional_names, SP_ROPE);
+        (sp_positional)sp_object_enum(object, "positional", sp_positional_names, SP_ROPE);
     model->max_positions = sp_object_int(object, "max_positions", 0, 0, SP_I_MAX_POSITIONS);
     model->tied_embeddings = sp_object_bool(object, "tied_embeddings", false);
     model->bias = sp_object_bool(object, "bias", false);
@@ -243,9 +244,9 @@ json_t *sp_model_to_json(const sp_model *model)
     ok = ok && sp_json_put(root, "kv_heads", json_integer(model->kv_heads));
     ok = ok && sp_json_put(root, "head_dim", json_integer(model->head_dim));
     ok = ok && sp_json_put(root, "vocab", json_integer(model->vocab));
-    ok = ok && sp_json_put(root, "activation", json_string(activation_names[model->activation]));
-    ok = ok && sp_json_put(root, "norm", json_string(norm_names[model->norm]));
-    ok = ok && sp_json_put(root, "positional", json_string(positional_names[model->positional]));
+    ok = ok && sp_json_put(root, "activation", json_string(sp_activation_names[model->activation]));
+    ok = ok && sp_json_put(root, "norm", json_string(sp_norm_names[model->norm]));
+    ok = ok && sp_json_put(root, "positional", json_string(sp_positional_names[model->positional]));
     if (model->max_positions > 0) {
         ok = ok && sp_json_put(root, "max_positions", json_integer(model->max_positions));
     }
@@ -329,6 +330,31 @@ int sp_model_builtin_count(void)
 const char *sp_model_builtin_name(int index)
 {
     return index >= 0 && index < BUILTINS ? builtin[index].name : NULL;
+}
+
+// Letters and digits alone are compared. A dot stays: 1.3 is not 13.
+static bool same_but_for_punctuation(const char *a, const char *b)
+{
+    for (;;) {
+        a += strspn(a, "-_ ");
+        b += strspn(b, "-_ ");
+        if (*a == '\0' || tolower((unsigned char)*a) != tolower((unsigned char)*b)) {
+            return *a == *b;
+        }
+        a++;
+        b++;
+    }
+}
+
+const char *sp_model_builtin_meant(const char *word)
+{
+    const char *owned = strrchr(word, '/');
+    for (int i = 0; i < BUILTINS; i++) {
+        if (same_but_for_punctuation(owned != NULL ? owned + 1 : word, builtin[i].name)) {
+            return builtin[i].name;
+        }
+    }
+    return NULL;
 }
 
 sp_status sp_model_builtin(const char *name, sp_model *model, sp_error *err)

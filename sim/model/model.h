@@ -14,6 +14,11 @@ typedef enum sp_dropout { SP_DROPOUT_USUAL, SP_DROPOUT_OFF, SP_DROPOUT_ON } sp_d
 typedef enum sp_norm { SP_RMSNORM, SP_LAYERNORM } sp_norm;
 typedef enum sp_positional { SP_ROPE, SP_LEARNED } sp_positional;
 
+// NULL-terminated, in the order of the enums.
+extern const char *const sp_activation_names[];
+extern const char *const sp_norm_names[];
+extern const char *const sp_positional_names[];
+
 enum { SP_MODEL_NAME = 64 };
 
 // A decoder-only transformer with equal layers. All counts are of the whole model, before sharding.
@@ -42,7 +47,10 @@ typedef struct sp_model {
 // Built-in shapes, by name ("llama-13b"). An unknown name is a content error with the nearest name.
 sp_status sp_model_builtin(const char *name, sp_model *model, sp_error *err);
 int sp_model_builtin_count(void);
-const char *sp_model_builtin_name(int index);
+const char *sp_model_builtin_name(int index); // NULL past the last
+// The name that differs from `word` in case, hyphens and underscores at most ("llama3-70B"),
+// also with an owner in front ("meta-llama/Llama-3-70B"); NULL: none.
+const char *sp_model_builtin_meant(const char *word);
 
 // Reads a Hugging Face config.json (model_type llama, mistral, qwen2, qwen3, mixtral, gpt2,
 // gpt_neox); keys that are not read are ignored, missing ones take the architecture's defaults.

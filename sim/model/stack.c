@@ -65,10 +65,10 @@ static const sp_stack builtin[] = {
      .cudnn_attention = true},
 };
 
-static const char *const cp_overlap_names[] = {"attention", "qkv", "blocking", "slices",
-                                               "gathered",  "a2a", NULL};
-static const char *const reduce_dtype_names[] = {"fp32", "bf16", NULL};
-static const char *const tensor_names[] = {"autograd", "explicit", NULL};
+const char *const sp_cp_overlap_names[] = {"attention", "qkv", "blocking", "slices",
+                                           "gathered",  "a2a", NULL};
+const char *const sp_reduce_dtype_names[] = {"fp32", "bf16", NULL};
+const char *const sp_tensor_names[] = {"autograd", "explicit", NULL};
 
 static const struct {
     const char *key;
@@ -109,6 +109,30 @@ enum {
     BUILTIN = sizeof builtin / sizeof builtin[0],
     SWITCHES = sizeof switches / sizeof switches[0]
 };
+
+// In the order of `builtin`.
+static const char *const summaries[] = {
+    "nothing fused, nothing hidden behind computation",
+    "Megatron-DeepSpeed of 2022: every transfer blocks (arXiv 2104.04473)",
+    "Megatron-Core of 2024: TP gathers and CP hidden, forward reductions block (Megatron-Kwai)",
+    "Megatron-Core of 2025: fused SwiGLU, TP, gradient and parameter traffic hidden, bf16 "
+    "gradients",
+    "nanotron of 2025, as in the Ultra-Scale Playbook",
+    "PyTorch FSDP of 2024 with bf16 gradient reduction",
+    "the passes of this program's host backend, on CPU cores",
+    "the passes of this program's cuda backend, on GPUs",
+};
+_Static_assert(sizeof summaries / sizeof summaries[0] == BUILTIN, "a line for each stack");
+
+const char *sp_stack_builtin_name(int index)
+{
+    return index >= 0 && index < BUILTIN ? builtin[index].name : NULL;
+}
+
+const char *sp_stack_builtin_summary(int index)
+{
+    return index >= 0 && index < BUILTIN ? summaries[index] : NULL;
+}
 
 bool sp_stack_builtin(const char *name, sp_stack *stack)
 {
@@ -172,12 +196,12 @@ static void read_switches(sp_object *object, sp_stack *stack)
         bool *on = (bool *)((char *)stack + switches[i].offset);
         *on = sp_object_bool(object, switches[i].key, *on);
     }
-    stack->cp_overlap = (sp_cp_overlap)sp_object_enum(object, "cp_overlap", cp_overlap_names,
+    stack->cp_overlap = (sp_cp_overlap)sp_object_enum(object, "cp_overlap", sp_cp_overlap_names,
                                                       (int)stack->cp_overlap);
     stack->gradient_reduce_dtype = (sp_reduce_dtype)sp_object_enum(
-        object, "gradient_reduce_dtype", reduce_dtype_names, (int)stack->gradient_reduce_dtype);
+        object, "gradient_reduce_dtype", sp_reduce_dtype_names, (int)stack->gradient_reduce_dtype);
     stack->tensors =
-        (sp_tensor_lives)sp_object_enum(object, "tensors", tensor_names, (int)stack->tensors);
+        (sp_tensor_lives)sp_object_enum(object, "tensors", sp_tensor_names, (int)stack->tensors);
     stack->bucket_bytes =
         SP_MIB * sp_object_real(object, "bucket_mib", stack->bucket_bytes / SP_MIB, 0.0, MOST_MIB);
     stack->split_limit_bytes = mib(object, "split_limit_mib", stack->split_limit_bytes);
@@ -213,10 +237,11 @@ json_t *sp_stack_to_json(const sp_stack *stack)
         const bool *on = (const bool *)((const char *)stack + switches[i].offset);
         ok = ok && sp_json_put(json, switches[i].key, json_boolean(*on));
     }
-    ok = ok && sp_json_put(json, "cp_overlap", json_string(cp_overlap_names[stack->cp_overlap])) &&
+    ok = ok &&
+         sp_json_put(json, "cp_overlap", json_string(sp_cp_overlap_names[stack->cp_overlap])) &&
          sp_json_put(json, "gradient_reduce_dtype",
-                     json_string(reduce_dtype_names[stack->gradient_reduce_dtype])) &&
-         sp_json_put(json, "tensors", json_string(tensor_names[stack->tensors])) &&
+                     json_string(sp_reduce_dtype_names[stack->gradient_reduce_dtype])) &&
+         sp_json_put(json, "tensors", json_string(sp_tensor_names[stack->tensors])) &&
          sp_json_put(json, "bucket_mib", json_real(stack->bucket_bytes / SP_MIB)) &&
          sp_json_put(json, "split_limit_mib",
                      json_real((double)stack->split_limit_bytes / SP_MIB)) &&

@@ -108,6 +108,15 @@ double sp_stack_gradient_bytes(const sp_stack *stack);
 // False: no stack has this name.
 bool sp_stack_builtin(const char *name, sp_stack *stack);
 
+// Name and one line for help of each built-in stack; NULL past the last.
+const char *sp_stack_builtin_name(int index);
+const char *sp_stack_builtin_summary(int index);
+
+// NULL-terminated, in the order of the enums.
+extern const char *const sp_cp_overlap_names[];
+extern const char *const sp_reduce_dtype_names[];
+extern const char *const sp_tensor_names[];
+
 // Are tensors explicit and counted as a GPU holds them?
 bool sp_stack_counts_device(const sp_stack *stack);
 

@@ -7,6 +7,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/scenario/scenario_private.h"
+#include "sim/scenario/settings.h"
 
 enum { DOCUMENT_LIMIT_BYTES = 64 << 20 };
 
@@ -48,6 +49,9 @@ static sp_status read_document(sp_i_scenario_reader *reader, const json_t *root)
 {
     sp_scenario *scenario = reader->scenario;
     sp_object_begin(&reader->root, root, scenario->source, "", reader->err);
+    reader->watch.meant = sp_setting_meant;
+    reader->watch.near = sp_setting_near;
+    reader->root.watch = &reader->watch;
     if (reader->root.json == NULL) {
         return reader->err->status;
     }
@@ -95,6 +99,17 @@ static sp_status from_json(json_t *root, const char *source, const char *const *
     if (status != SP_OK) {
         sp_scenario_fini(scenario);
     }
+    return status;
+}
+
+sp_status sp_i_scenario_keys(json_t *root, void (*known)(void *context, const char *path),
+                             void *context, sp_error *err)
+{
+    sp_scenario scenario = {0};
+    sp_i_scenario_reader reader = {
+        .scenario = &scenario, .err = err, .watch = {.known = known, .context = context}};
+    sp_status status = read_document(&reader, root);
+    sp_scenario_fini(&scenario);
     return status;
 }
 
@@ -439,6 +454,16 @@ static void read_order(sp_object *parallel, sp_rank_order *order)
     }
 }
 
+// Where nodes are counted, dp is what fills them, if tp x cp x pp divides their GPUs.
+static int64_t usual_dp(const sp_i_scenario_reader *reader)
+{
+    const sp_layout *layout = &reader->scenario->layout;
+    const sp_cluster *cluster = &reader->scenario->cluster;
+    int64_t gpus = (int64_t)cluster->nodes * cluster->gpus_per_node;
+    int64_t share = (int64_t)layout->tp * layout->cp * layout->pp;
+    return gpus > 0 && gpus % share == 0 && gpus / share <= SP_I_MAX_DP ? gpus / share : 1;
+}
+
 static void read_parallel(sp_i_scenario_reader *reader)
 {
     sp_layout *layout = &reader->scenario->layout;
@@ -448,7 +473,7 @@ static void read_parallel(sp_i_scenario_reader *reader)
     layout->tp = (int)sp_object_int(&parallel, "tp", 1, 1, SP_I_MAX_PARALLEL);
     layout->cp = (int)sp_object_int(&parallel, "cp", 1, 1, SP_I_MAX_PARALLEL);
     layout->pp = (int)sp_object_int(&parallel, "pp", 1, 1, SP_I_MAX_PARALLEL);
-    layout->dp = (int)sp_object_int(&parallel, "dp", 1, 1, SP_I_MAX_DP);
+    layout->dp = (int)sp_object_int(&parallel, "dp", usual_dp(reader), 1, SP_I_MAX_DP);
     layout->chunks = read_chunks(reader, &parallel);
     reader->scenario->chunks_given = sp_object_has(&parallel, "chunks_per_rank") ||
                                      sp_object_has(&parallel, "layers_per_chunk") ||

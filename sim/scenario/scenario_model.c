@@ -59,6 +59,8 @@ static void named_model(sp_i_scenario_reader *reader, const char *name)
     } else if (sp_i_is_file(name)) {
         status = sp_model_read_hf(name, &reader->scenario->model, &found);
         trim_half_character(reader->scenario->model.name);
+    } else if (sp_model_builtin_meant(name) != NULL) {
+        status = sp_model_builtin(sp_model_builtin_meant(name), &reader->scenario->model, &found);
     } else {
         sp_i_names_error(&models, &reader->root, "model", true);
     }
@@ -219,13 +221,23 @@ static const double most_gib = 1e6;
 
 static void read_limit(sp_object *memory, sp_scenario *scenario);
 
+// Megatron-LM's selective recomputation is that of the attention core (its option
+// --recompute-granularity; arXiv 2205.05198).
+static sp_recompute read_recompute(sp_object *memory)
+{
+    const char *word = json_string_value(sp_object_get(memory, "recompute"));
+    return word != NULL && strcmp(word, "selective") == 0
+               ? SP_RECOMPUTE_ATTENTION
+               : (sp_recompute)sp_object_enum(memory, "recompute", sp_recompute_names,
+                                              SP_RECOMPUTE_NONE);
+}
+
 void sp_i_scenario_read_memory(sp_i_scenario_reader *reader)
 {
     sp_scenario *scenario = reader->scenario;
     sp_object memory;
     sp_object_member(&reader->root, "memory", &memory);
-    scenario->memory.recompute =
-        (sp_recompute)sp_object_enum(&memory, "recompute", sp_recompute_names, SP_RECOMPUTE_NONE);
+    scenario->memory.recompute = read_recompute(&memory);
     scenario->memory.attention =
         (sp_attention)sp_object_enum(&memory, "attention", sp_attention_names, SP_ATTENTION_FLASH);
     scenario->memory_model = (sp_memory_model)sp_object_enum(

@@ -35,7 +35,13 @@ typedef struct sp_i_scenario_reader {
     const char *profile; // or the name in scenario->cluster
     const char *lengths; // built-in name or path; NULL: an array, or uniform samples
     const char *column;
+    sp_key_watch watch; // of the whole document
 } sp_i_scenario_reader;
+
+// Reads a document, to tell every key that it asks for. Of an object that the document lacks the
+// keys are told as well; of `model`, `cluster` and `stack` only where they are objects.
+sp_status sp_i_scenario_keys(json_t *root, void (*known)(void *context, const char *path),
+                             void *context, sp_error *err);
 
 // model, cluster, nodes and profile. The nodes are counted but not yet fitted to the ranks.
 void sp_i_scenario_read_model(sp_i_scenario_reader *reader);
@@ -66,6 +72,7 @@ json_t *sp_i_scenario_to_json(const sp_i_scenario_reader *reader);
 extern const char *const sp_i_over_length_names[];
 extern const char *const sp_i_order_names[];
 extern const char *const sp_i_memory_model_names[];
+extern const char *const sp_i_pad_to_names[];
 
 bool sp_i_is_file(const char *path);
 

@@ -11,7 +11,7 @@ enum { DEFAULT_OUTLIER_QUEUES = 2 };
 // The cost model prices packs up to this size.
 #define MOST_PACK_TOKENS ((int64_t)1 << 40)
 
-static const char *const pad_to_names[] = {"context", "longest", NULL};
+const char *const sp_i_pad_to_names[] = {"context", "longest", NULL};
 _Static_assert(SP_PAD_CONTEXT == 0 && SP_PAD_LONGEST == 1, "pad_to");
 
 // A setting of sp_strategy_spec by its key.
@@ -19,12 +19,17 @@ typedef struct setting {
     const char *key;
     size_t offset;
     int64_t most;  // of a number, which is an int64_t from 1 on, 0 where it is not stated
+    bool tokens;   // the number counts tokens
     bool fallback; // of a switch
 } setting;
 
 #define NUMBER(name, most_)                                                       \
     {                                                                             \
         .key = #name, .offset = offsetof(sp_strategy_spec, name), .most = (most_) \
+    }
+#define TOKENS(name, most_)                                                                       \
+    {                                                                                             \
+        .key = #name, .offset = offsetof(sp_strategy_spec, name), .most = (most_), .tokens = true \
     }
 #define SWITCH(name, fallback_)                                                           \
     {                                                                                     \
@@ -33,14 +38,14 @@ typedef struct setting {
 
 // Read and written in this order; the real number mip_gap stands between the two tables.
 static const setting settings[] = {
-    NUMBER(outlier_tokens, SP_MAX_LENGTH_TOKENS),
-    NUMBER(pack_tokens, MOST_PACK_TOKENS),
+    TOKENS(outlier_tokens, SP_MAX_LENGTH_TOKENS),
+    TOKENS(pack_tokens, MOST_PACK_TOKENS),
     NUMBER(max_per_pack, SP_I_MAX_SAMPLES),
-    NUMBER(rank_tokens, INT32_MAX),
+    TOKENS(rank_tokens, INT32_MAX),
     SWITCH(pack_rounds, false),
     SWITCH(attention_across, false),
-    NUMBER(chunk_tokens, SP_MAX_LENGTH_TOKENS),
-    NUMBER(slice_tokens, SP_MAX_LENGTH_TOKENS),
+    TOKENS(chunk_tokens, SP_MAX_LENGTH_TOKENS),
+    TOKENS(slice_tokens, SP_MAX_LENGTH_TOKENS),
     NUMBER(time_limit_ms, INT32_MAX),
 };
 
@@ -58,7 +63,8 @@ static void read_settings(sp_object *object, const setting *table, int count,
     for (int i = 0; i < count; i++) {
         void *value = (char *)strategy + table[i].offset;
         if (table[i].most > 0) {
-            *(int64_t *)value = sp_object_int(object, table[i].key, 0, 1, table[i].most);
+            *(int64_t *)value = (table[i].tokens ? sp_object_tokens : sp_object_int)(
+                object, table[i].key, 0, 1, table[i].most);
         } else {
             *(bool *)value = sp_object_bool(object, table[i].key, table[i].fallback);
         }
@@ -92,7 +98,8 @@ void sp_i_scenario_read_strategy(sp_i_scenario_reader *reader)
     } else {
         snprintf(strategy->kind, sizeof strategy->kind, "%s", kind);
     }
-    strategy->pad_to = (sp_pad_to)sp_object_enum(&object, "pad_to", pad_to_names, SP_PAD_CONTEXT);
+    strategy->pad_to =
+        (sp_pad_to)sp_object_enum(&object, "pad_to", sp_i_pad_to_names, SP_PAD_CONTEXT);
     reader->scenario->layout.cp_sharding = (sp_cp_sharding)sp_object_enum(
         &object, "cp_sharding", sp_cp_sharding_names, (int)SP_SHARD_EVEN);
     strategy->outlier_queues = (int)sp_object_int(&object, "outlier_queues", DEFAULT_OUTLIER_QUEUES,
@@ -109,7 +116,7 @@ json_t *sp_i_strategy_to_json(const sp_scenario *scenario)
     sp_cp_sharding sharding = scenario->layout.cp_sharding;
     sp_json_builder b = sp_json_build();
     sp_json_add_text(&b, "kind", strategy->kind);
-    sp_json_add_text(&b, "pad_to", pad_to_names[strategy->pad_to]);
+    sp_json_add_text(&b, "pad_to", sp_i_pad_to_names[strategy->pad_to]);
     if (sharding != SP_SHARD_EVEN) {
         sp_json_add_text(&b, "cp_sharding", sp_cp_sharding_names[sharding]);
     }

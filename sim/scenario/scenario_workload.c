@@ -24,7 +24,7 @@ void sp_i_scenario_read_workload(sp_i_scenario_reader *reader)
     sp_workload_spec *spec = &reader->scenario->workload;
     sp_object workload;
     sp_object_member(&reader->root, "workload", &workload);
-    spec->context = sp_object_int(&workload, "context", 0, 1, SP_MAX_LENGTH_TOKENS);
+    spec->context = sp_object_tokens(&workload, "context", 0, 1, SP_MAX_LENGTH_TOKENS);
     spec->over_length = (sp_over_length)sp_object_enum(&workload, "over_length",
                                                        sp_i_over_length_names, SP_OVER_DROP);
     spec->order = (sp_order)sp_object_enum(&workload, "order", sp_i_order_names, SP_ORDER_SHUFFLED);
@@ -97,7 +97,7 @@ static void read_uniform(sp_i_scenario_reader *reader, sp_object *workload)
 {
     sp_workload_spec *spec = &reader->scenario->workload;
     int64_t usual = spec->context > 0 ? spec->context : SP_I_DEFAULT_UNIFORM_TOKENS;
-    spec->uniform_tokens = sp_object_int(workload, "uniform", usual, 1, SP_MAX_LENGTH_TOKENS);
+    spec->uniform_tokens = sp_object_tokens(workload, "uniform", usual, 1, SP_MAX_LENGTH_TOKENS);
     if (spec->context == 0) {
         spec->context = spec->uniform_tokens;
     }
@@ -165,7 +165,8 @@ static void read_batch_size(sp_i_scenario_reader *reader, sp_object *workload)
     bool by_samples = sp_object_has(workload, "samples_per_batch");
     bool by_tokens = sp_object_has(workload, "tokens_per_batch");
     spec->samples_per_batch = sp_object_int(workload, "samples_per_batch", 0, 1, SP_I_MAX_SAMPLES);
-    spec->tokens_per_batch = sp_object_int(workload, "tokens_per_batch", 0, 1, most_batch_tokens);
+    spec->tokens_per_batch =
+        sp_object_tokens(workload, "tokens_per_batch", 0, 1, most_batch_tokens);
     if (by_samples && by_tokens) {
         sp_object_error(workload, "tokens_per_batch",
                         "give samples_per_batch or tokens_per_batch, not both");

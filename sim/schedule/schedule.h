@@ -8,24 +8,55 @@
 
 // Every schedule in one row: X(KIND, "name", generator, traits...). The generator is
 // sp_i_schedule_<generator> (schedule_family.h), in a file of its own; the traits are those of
-// sp_schedule_traits.
-#define SP_SCHEDULE_LIST(X)                                                                      \
-    X(GPIPE, "gpipe", gpipe, .chunks = 1)                                                        \
-    X(1F1B, "1f1b", 1f1b, .chunks = 1)                                                           \
-    X(INTERLEAVED, "interleaved", interleaved, .chunks = 0)                                      \
-    X(ZB_H1, "zb-h1", zb_h1, .chunks = 1, .split = true)                                         \
-    X(ZB_H2, "zb-h2", zb_h2, .chunks = 1, .split = true)                                         \
-    X(ZB_AUTO, "zb-auto", zb_auto, .chunks = 1, .split = true, .timed = true)                    \
-    X(ZB_V, "zb-v", zb_v, .placement = SP_PLACE_V, .chunks = 2, .split = true, .timed = true)    \
-    X(V_HALF, "v-half", v_half, .placement = SP_PLACE_V, .chunks = 2, .split = true)             \
-    X(V_MIN, "v-min", v_min, .placement = SP_PLACE_V, .chunks = 2, .split = true)                \
-    X(DUALPIPE_V, "dualpipe-v", dualpipe_v, .placement = SP_PLACE_V, .chunks = 2, .split = true) \
-    X(TERAPIPE, "terapipe", terapipe, .chunks = 1, .sliced = true)                               \
-    X(SEQ1F1B, "seq1f1b", seq1f1b, .sliced = true)                                               \
-    X(SLIMPIPE, "slimpipe", slimpipe, .sliced = true)                                            \
-    X(CHUNKFLOW, "chunkflow", chunkflow, .chunks = 1, .sliced = true)                            \
-    X(PACKFLOW, "packflow", packflow, .sliced = true, .timed = true, .by_pack = true,            \
-      .v_of_two = true)
+// sp_schedule_traits, with one line for help first.
+// clang-format off
+#define SP_SCHEDULE_LIST(X)                                                                        \
+    X(GPIPE, "gpipe", gpipe,                                                                       \
+      .summary = "all forwards, then all backwards",                                               \
+      .chunks = 1)                                                                                 \
+    X(1F1B, "1f1b", 1f1b,                                                                          \
+      .summary = "one forward, one backward in turn; at most pp micro-batches in flight",          \
+      .chunks = 1)                                                                                 \
+    X(INTERLEAVED, "interleaved", interleaved,                                                     \
+      .summary = "1F1B over several model chunks a rank (Megatron-LM's virtual pipeline)",         \
+      .chunks = 0)                                                                                 \
+    X(ZB_H1, "zb-h1", zb_h1,                                                                       \
+      .summary = "zero bubble with the memory of 1F1B: weight gradients fill the gaps",            \
+      .chunks = 1, .split = true)                                                                  \
+    X(ZB_H2, "zb-h2", zb_h2,                                                                       \
+      .summary = "zero bubble with about twice the memory of 1F1B",                                \
+      .chunks = 1, .split = true)                                                                  \
+    X(ZB_AUTO, "zb-auto", zb_auto,                                                                 \
+      .summary = "zero bubble by the costs, within schedule.memory_limit_microbatches",            \
+      .chunks = 1, .split = true, .timed = true)                                                   \
+    X(ZB_V, "zb-v", zb_v,                                                                          \
+      .summary = "zero bubble on two chunks laid as a V, with the memory of 1F1B",                 \
+      .placement = SP_PLACE_V, .chunks = 2, .split = true, .timed = true)                          \
+    X(V_HALF, "v-half", v_half,                                                                    \
+      .summary = "two chunks laid as a V, with half the memory of 1F1B",                           \
+      .placement = SP_PLACE_V, .chunks = 2, .split = true)                                         \
+    X(V_MIN, "v-min", v_min,                                                                       \
+      .summary = "two chunks laid as a V, with a third of the memory of 1F1B",                     \
+      .placement = SP_PLACE_V, .chunks = 2, .split = true)                                         \
+    X(DUALPIPE_V, "dualpipe-v", dualpipe_v,                                                        \
+      .summary = "two chunks laid as a V, forward and backward side by side (DualPipe)",           \
+      .placement = SP_PLACE_V, .chunks = 2, .split = true)                                         \
+    X(TERAPIPE, "terapipe", terapipe,                                                              \
+      .summary = "all forwards of slices of each row, then all backwards",                         \
+      .chunks = 1, .sliced = true)                                                                 \
+    X(SEQ1F1B, "seq1f1b", seq1f1b,                                                                 \
+      .summary = "1F1B over slices of each row",                                                   \
+      .sliced = true)                                                                              \
+    X(SLIMPIPE, "slimpipe", slimpipe,                                                              \
+      .summary = "1F1B over equal slices; schedule.exchange evens out their attention",            \
+      .sliced = true)                                                                              \
+    X(CHUNKFLOW, "chunkflow", chunkflow,                                                           \
+      .summary = "1F1B over chunks of samples, of which few keep their activations",               \
+      .chunks = 1, .sliced = true)                                                                 \
+    X(PACKFLOW, "packflow", packflow,                                                              \
+      .summary = "packs of all ranks ordered by their costs (SlimPack)",                           \
+      .sliced = true, .timed = true, .by_pack = true, .v_of_two = true)
+// clang-format on
 
 typedef enum sp_schedule_kind {
 #define X(kind, name, generator, ...) SP_SCHEDULE_##kind,
@@ -57,6 +88,7 @@ typedef struct sp_schedule_spec {
 
 // What a schedule asks of the layout and of its packs.
 typedef struct sp_schedule_traits {
+    const char *summary; // one line for help
     sp_placement placement;
     int chunks;    // per rank; 0: any number
     bool sliced;   // runs micro-batches of several slices

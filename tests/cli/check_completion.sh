@@ -33,6 +33,16 @@ expect "--samples --seed" slimpack lengths --s
 expect "some.json" slimpack lengths so
 expect "" slimpack lengths --column so
 expect "lengths" slimpack help le
+expect "parallel.pp" slimpack help parallel.p
+expect "profiles" slimpack help profiles
+expect "parallel.pp=" slimpack simulate some.json --set parallel.p
+expect "schedule.microbatches= schedule.microbatch_samples=" slimpack compare some.json --set schedule.micro
+expect "memory.recompute=none" slimpack simulate some.json --set memory.recompute=n
+expect "strategy.kind=bfd strategy.kind=bytescale strategy.kind=balanced" slimpack simulate some.json --set strategy.kind=b
+expect "" slimpack simulate some.json --set parallel.pp=
+# Bash makes a word of its own of the equals sign.
+expect "flash unfused" slimpack simulate some.json --set memory.attention =
+expect "flash" slimpack simulate some.json --set memory.attention = f
 
 # Every strategy of the list is in the help of compare and completes as the last of several. The
 # list is read where the program refuses a strategy that is none.

@@ -1,0 +1,420 @@
+#include "experiments/cli/settings_help.h"
+
+#include <string.h>
+
+#include "experiments/cli/report.h"
+#include "sim/base/json.h"
+#include "sim/cost/profile.h"
+#include "sim/model/cluster.h"
+#include "sim/model/model.h"
+#include "sim/model/stack.h"
+#include "sim/schedule/schedule.h"
+#include "sim/workload/distribution.h"
+#include "solver/strategy.h"
+
+enum { LINE = 256, SECTION = 64, KEY_COLUMN = 38, MOST_WORDS = 64 };
+
+const char *cli_setting_value(const sp_setting *setting, int index)
+{
+    if (strcmp(setting->key, "strategy.kind") != 0) {
+        return sp_setting_value(setting, index);
+    }
+    for (int i = 0; sp_strategy_names[i] != NULL; i++) {
+        if (i == index) {
+            return sp_strategy_names[i];
+        }
+    }
+    return NULL;
+}
+
+// ---- what is built in: arrays of {"name", "summary"}, NULL when memory ran out ----
+
+static void add_line(json_t *list, const char *name, const char *summary)
+{
+    json_array_append_new(list, json_pack("{s:s, s:s}", "name", name, "summary", summary));
+}
+
+static sp_status list_models(json_t *list, sp_error *err)
+{
+    sp_model model;
+    sp_status status = SP_OK;
+    const char *name = NULL;
+    for (int i = 0; status == SP_OK && (name = sp_model_builtin_name(i)) != NULL; i++) {
+        char line[LINE];
+        char heads[SECTION] = "";
+        char experts[SECTION] = "";
+        status = sp_model_builtin(name, &model, err);
+        if (model.kv_heads < model.heads) {
+            snprintf(heads, sizeof heads, " (%d KV)", model.kv_heads);
+        }
+        if (model.experts > 0) {
+            snprintf(experts, sizeof experts, ", %d experts", model.experts);
+        }
+        snprintf(line, sizeof line, "%.4g B parameters, %d layers, hidden %lld, %d heads%s%s",
+                 (double)sp_model_parameters(&model) / 1e9, model.layers, (long long)model.hidden,
+                 model.heads, heads, experts);
+        add_line(list, name, line);
+    }
+    return status;
+}
+
+static sp_status list_clusters(json_t *list, sp_error *err)
+{
+    sp_cluster cluster;
+    sp_status status = SP_OK;
+    const char *name = NULL;
+    for (int i = 0; status == SP_OK && (name = sp_cluster_builtin_name(i)) != NULL; i++) {
+        char line[LINE];
+        status = sp_cluster_builtin(name, &cluster, err);
+        snprintf(line, sizeof line,
+                 "%d x %s %.4g GiB, NVLink %.4g GB/s, %d x %.4g Gbit/s, profile %s",
+                 cluster.gpus_per_node, cluster.gpu,
+                 (double)cluster.memory_bytes / (double)(INT64_C(1) << 30),
+                 cluster.nvlink_bytes_per_s / 1e9, cluster.nics_per_node,
+                 cluster.nic_bytes_per_s / (1e9 / 8.0), cluster.profile);
+        add_line(list, name, line);
+    }
+    return status;
+}
+
+static sp_status list_strategies(json_t *list, sp_error *err)
+{
+    (void)err;
+    for (int i = 0; sp_strategy_names[i] != NULL; i++) {
+        add_line(list, sp_strategy_names[i], sp_strategy_find(sp_strategy_names[i])->summary);
+    }
+    return SP_OK;
+}
+
+static sp_status list_schedules(json_t *list, sp_error *err)
+{
+    (void)err;
+    for (int i = 0; sp_schedule_names[i] != NULL; i++) {
+        add_line(list, sp_schedule_names[i], sp_schedule_traits_of((sp_schedule_kind)i).summary);
+    }
+    return SP_OK;
+}
+
+static sp_status list_stacks(json_t *list, sp_error *err)
+{
+    (void)err;
+    for (int i = 0; sp_stack_builtin_name(i) != NULL; i++) {
+        add_line(list, sp_stack_builtin_name(i), sp_stack_builtin_summary(i));
+    }
+    return SP_OK;
+}
+
+static sp_status list_distributions(json_t *list, sp_error *err)
+{
+    (void)err;
+    for (int i = 0; i < sp_distribution_count(); i++) {
+        add_line(list, sp_distribution_at(i)->name, sp_distribution_at(i)->title);
+    }
+    return SP_OK;
+}
+
+static void add_profile(void *list, const char *name)
+{
+    char line[LINE] = "cannot be read";
+    sp_profile profile;
+    if (sp_profile_load(name, &profile, NULL) == SP_OK) {
+        snprintf(line, sizeof line, "%s, %s, stack %s, %s", profile.gpu,
+                 sp_level_names[sp_profile_level(&profile)],
+                 profile.stack.name[0] != '\0' ? profile.stack.name : "not stated",
+                 profile.errors.count > 0 ? "error on logged steps known" : "error not known");
+        sp_profile_fini(&profile);
+    }
+    add_line(list, name, line);
+}
+
+static sp_status list_profiles(json_t *list, sp_error *err)
+{
+    return sp_profile_each_name(add_profile, list, err);
+}
+
+static sp_status list_settings(json_t *list, sp_error *err);
+
+static const struct {
+    const char *name;
+    sp_status (*fill)(json_t *list, sp_error *err);
+} lists[] = {
+    {"settings", list_settings},   {"models", list_models},
+    {"clusters", list_clusters},   {"strategies", list_strategies},
+    {"schedules", list_schedules}, {"stacks", list_stacks},
+    {"profiles", list_profiles},   {"distributions", list_distributions},
+};
+
+enum { LISTS = sizeof lists / sizeof lists[0] };
+
+// The first sentence alone.
+static sp_status list_settings(json_t *list, sp_error *err)
+{
+    (void)err;
+    const sp_setting *setting = NULL;
+    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        char line[LINE];
+        const char *end = strstr(setting->text, ". ");
+        snprintf(line, sizeof line, "%.*s",
+                 (int)(end != NULL ? (size_t)(end - setting->text) : strlen(setting->text) - 1),
+                 setting->text);
+        add_line(list, setting->key, line);
+    }
+    return SP_OK;
+}
+
+static int print_list(int index, bool json)
+{
+    sp_error err;
+    sp_error_clear(&err);
+    json_t *list = json_array();
+    if (list == NULL) {
+        return cli_print_json(NULL);
+    }
+    if (lists[index].fill(list, &err) != SP_OK) {
+        json_decref(list);
+        return cli_fail(&err);
+    }
+    if (json) {
+        return cli_print_json(list);
+    }
+    int column = 0;
+    size_t i = 0;
+    json_t *line = NULL;
+    json_array_foreach (list, i, line) {
+        int length = (int)strlen(json_string_value(json_object_get(line, "name"))) + 2;
+        column = length > column ? length : column;
+    }
+    json_array_foreach (list, i, line) {
+        int used = printf("%s", json_string_value(json_object_get(line, "name")));
+        cli_print_wrapped(stdout, json_string_value(json_object_get(line, "summary")), used,
+                          column);
+    }
+    json_decref(list);
+    return 0;
+}
+
+// ---- settings ----
+
+// The other names of a setting, which lie in `text`; returns their number.
+static int split_aliases(const sp_setting *setting, char text[LINE], const char *words[MOST_WORDS])
+{
+    int count = 0;
+    snprintf(text, LINE, "%s", setting->aliases != NULL ? setting->aliases : "");
+    char *rest = text;
+    for (char *word = strtok_r(text, " ", &rest); word != NULL && count < MOST_WORDS;
+         word = strtok_r(NULL, " ", &rest)) {
+        words[count++] = word;
+    }
+    return count;
+}
+
+static json_t *setting_json(const sp_setting *setting)
+{
+    char type[SP_SETTING_TYPE];
+    json_t *values = json_array();
+    const char *value = NULL;
+    for (int i = 0; (value = cli_setting_value(setting, i)) != NULL; i++) {
+        json_array_append_new(values, json_string(value));
+    }
+    char text[LINE];
+    const char *words[MOST_WORDS];
+    int count = split_aliases(setting, text, words);
+    json_t *aliases = json_array();
+    for (int i = 0; i < count; i++) {
+        json_array_append_new(aliases, json_string(words[i]));
+    }
+    return json_pack("{s:s, s:s, s:o, s:b, s:s, s:s, s:o}", "key", setting->key, "type",
+                     sp_setting_type(setting, type), "values", values, "tokens",
+                     (int)setting->tokens, "default", setting->fallback, "help", setting->text,
+                     "aliases", aliases);
+}
+
+// Words with commas between, wrapped; `head` begins the first line.
+static void print_words(const char *head, const char *const *words, int count)
+{
+    int indent = printf("%s", head);
+    int used = indent;
+    for (int i = 0; i < count; i++) {
+        int length = (int)strlen(words[i]) + (i + 1 < count);
+        if (i > 0 && used + 1 + length > 80) {
+            used = printf("\n%*s", indent, "") - 1;
+        } else if (i > 0) {
+            used += printf(" ");
+        }
+        used += printf("%s%s", words[i], i + 1 < count ? "," : "");
+    }
+    putchar('\n');
+}
+
+static void print_values(const sp_setting *setting)
+{
+    const char *words[MOST_WORDS];
+    int count = 0;
+    const char *value = NULL;
+    while (count < MOST_WORDS && (value = cli_setting_value(setting, count)) != NULL) {
+        words[count++] = value;
+    }
+    // Where there is no type, the values stand in its place; what a switch may be is in its type.
+    if (count > 0 && setting->type != NULL && strcmp(setting->type, "true or false") != 0) {
+        print_words("built in: ", words, count);
+    }
+}
+
+static void print_aliases(const sp_setting *setting)
+{
+    char text[LINE];
+    const char *words[MOST_WORDS];
+    print_words("elsewhere called ", words, split_aliases(setting, text, words));
+}
+
+static void print_setting(const sp_setting *setting)
+{
+    char type[SP_SETTING_TYPE];
+    int used = printf("%s: ", setting->key);
+    cli_print_wrapped(stdout, sp_setting_type(setting, type), used, 0);
+    if (setting->tokens) {
+        puts("         128K stands for 131072 tokens, 1M for 1048576");
+    }
+    used = printf("default: ");
+    cli_print_wrapped(stdout, setting->fallback, used, used);
+    putchar('\n');
+    cli_print_wrapped(stdout, setting->text, 0, 0);
+    putchar('\n');
+    if (setting->aliases != NULL) {
+        print_aliases(setting);
+    }
+    print_values(setting);
+    printf("override: --set %s=VALUE\n", setting->key);
+}
+
+static bool in_section(const sp_setting *setting, const char *section)
+{
+    size_t length = strlen(section);
+    return strncmp(setting->key, section, length) == 0 && setting->key[length] == '.';
+}
+
+static void print_section(const char *section)
+{
+    const sp_setting *setting = NULL;
+    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        if (in_section(setting, section)) {
+            int used = printf("%s", setting->key);
+            cli_print_wrapped(stdout, setting->text, used, KEY_COLUMN);
+        }
+    }
+}
+
+static json_t *topic_json(const char *section, const sp_setting *page)
+{
+    json_t *list = json_array();
+    const sp_setting *setting = NULL;
+    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        if (setting == page || (section != NULL && in_section(setting, section))) {
+            json_array_append_new(list, setting_json(setting));
+        }
+    }
+    return list;
+}
+
+static bool is_section(const char *topic)
+{
+    const sp_setting *setting = NULL;
+    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        if (in_section(setting, topic)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int cli_help_topic(const char *topic, bool json)
+{
+    for (int i = 0; i < LISTS; i++) {
+        if (strcmp(lists[i].name, topic) == 0) {
+            return print_list(i, json);
+        }
+    }
+    const char *section = is_section(topic) ? topic : NULL;
+    const sp_setting *page = sp_setting_find(topic);
+    // A section is no short form of a key elsewhere (`model` of memory.model).
+    page = page != NULL && section != NULL && strcmp(page->key, topic) != 0 ? NULL : page;
+    if (page == NULL && section == NULL) {
+        return CLI_PROCEED;
+    }
+    if (json) {
+        return cli_print_json(topic_json(section, page));
+    }
+    if (page != NULL) {
+        print_setting(page);
+    }
+    if (section != NULL) {
+        fputs(page != NULL ? "\n" : "", stdout);
+        print_section(section);
+    }
+    return 0;
+}
+
+const char *cli_help_topic_at(int index)
+{
+    return index >= 0 && index < LISTS ? lists[index].name : NULL;
+}
+
+const char *cli_nearest_topic(const char *topic)
+{
+    const char *names[LISTS];
+    for (int i = 0; i < LISTS; i++) {
+        names[i] = lists[i].name;
+    }
+    const char *near = sp_setting_near(topic);
+    const char *list = sp_nearest_name(topic, names, LISTS);
+    return near != NULL && (list == NULL || strchr(topic, '.') != NULL) ? near : list;
+}
+
+// ---- Markdown ----
+
+static void put_values(FILE *out, const sp_setting *setting)
+{
+    const char *value = NULL;
+    if (setting->type != NULL) {
+        fputs(setting->type, out);
+        fputs(setting->tokens ? "; `128K` is 131072" : "", out);
+        return;
+    }
+    for (int i = 0; (value = cli_setting_value(setting, i)) != NULL; i++) {
+        fprintf(out, "%s`%s`", i > 0 ? ", " : "", value);
+    }
+}
+
+static void put_row(FILE *out, const sp_setting *setting)
+{
+    fprintf(out, "| `%s` | ", setting->key);
+    put_values(out, setting);
+    fprintf(out, " | %s | %s", setting->fallback, setting->text);
+    char text[LINE];
+    const char *words[MOST_WORDS];
+    int count = split_aliases(setting, text, words);
+    for (int i = 0; i < count; i++) {
+        fprintf(out, "%s`%s`", i > 0 ? ", " : " Elsewhere: ", words[i]);
+    }
+    fputs(count > 0 ? ". |\n" : " |\n", out);
+}
+
+void cli_print_settings_markdown(FILE *out)
+{
+    const sp_setting *setting = NULL;
+    char before[SECTION] = "";
+    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        char section[SECTION];
+        snprintf(section, sizeof section, "%.*s", (int)strcspn(setting->key, "."), setting->key);
+        bool own = sp_setting_section(setting->key) > 0 || is_section(section);
+        const char *title = own ? section : "the document itself";
+        if (strcmp(title, before) != 0) {
+            fprintf(out,
+                    "%s## %s%s%s\n\n| key | values | default | what it does |\n| --- | --- | "
+                    "--- | --- |\n",
+                    i > 0 ? "\n" : "", own ? "`" : "", title, own ? "`" : "");
+            snprintf(before, sizeof before, "%s", title);
+        }
+        put_row(out, setting);
+    }
+}

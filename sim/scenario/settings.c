@@ -1,0 +1,569 @@
+#include "sim/scenario/settings.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/base/json.h"
+#include "sim/scenario/scenario_private.h"
+
+enum { MOST_SETTINGS = 160 };
+
+static const char *const switch_names[] = {"false", "true", NULL};
+static const char *const spread_names[] = {"auto", "nanotron", NULL};
+
+static const char *distribution_name(int index)
+{
+    return index < sp_distribution_count() ? sp_distribution_at(index)->name : NULL;
+}
+
+// clang-format off
+#define COUNT(least, most) .type = "an integer from " least " to " most
+#define TOKENS(least, most) COUNT(least, most), .tokens = true
+#define REAL(least, most) .type = "a number from " least " to " most
+#define RATE REAL("0.001", "1e+09")
+#define SWITCH .type = "true or false", .names = switch_names
+#define ONE_OF(list) .names = list
+#define LENGTH "2147483647"
+
+#define STACK_SWITCH(name, what) \
+    {.key = "stack." name, SWITCH, .fallback = "as in the named stack", .text = what}
+
+static const sp_setting settings[] = {
+    {.key = "schema", .type = "\"slimpack/scenario/1\"", .fallback = "\"slimpack/scenario/1\"",
+     .text = "Kind and version of the document."},
+
+    {.key = "nodes", COUNT("1", "10000000"),
+     .fallback = "as many as the ranks need, the last one part filled",
+     .text = "Nodes of the cluster. The ranks must fill all their GPUs; parallel.dp follows from "
+             "that where it is not stated.",
+     .aliases = "num_nodes nnodes"},
+    {.key = "profile", .type = "a name or a path", .fallback = "that of the cluster",
+     .text = "Measured or fitted rates of the GPU and its links, by which actions are priced; "
+             "`slimpack help profiles` lists them."},
+
+    // ---- what runs, and where ----
+    {.key = "model", .type = "a name, a path or an object", .name_at = sp_model_builtin_name,
+     .fallback = "none, it must be given unless uniform_costs stand in its place",
+     .text = "The transformer: a built-in name, the path of a Hugging Face config.json, or an object "
+             "with its shape (model.*). Case, hyphens and underscores of a name do not count."},
+    {.key = "model.name", .type = "a string", .fallback = "\"custom\"",
+     .text = "What the model is called in reports."},
+    {.key = "model.layers", COUNT("1", "4096"), .fallback = "none, it must be given",
+     .text = "Transformer layers.", .aliases = "num_layers num_hidden_layers n_layer"},
+    {.key = "model.hidden", COUNT("1", "262144"), .fallback = "none, it must be given",
+     .text = "Width of the hidden states.", .aliases = "hidden_size d_model n_embd"},
+    {.key = "model.ffn", COUNT("1", "2097152"),
+     .fallback = "4 times hidden; required with \"swiglu\"",
+     .text = "Width of the MLP, of one expert where there are experts.",
+     .aliases = "ffn_hidden_size intermediate_size n_inner"},
+    {.key = "model.heads", COUNT("1", "4096"), .fallback = "none, it must be given",
+     .text = "Attention heads of the queries.",
+     .aliases = "num_attention_heads num_heads n_head"},
+    {.key = "model.kv_heads", COUNT("1", "4096"), .fallback = "as many as heads",
+     .text = "Heads of keys and values; fewer than heads is grouped-query attention.",
+     .aliases = "num_key_value_heads num_query_groups"},
+    {.key = "model.head_dim", COUNT("1", "4096"), .fallback = "hidden / heads",
+     .text = "Features of a head.", .aliases = "kv_channels"},
+    {.key = "model.vocab", COUNT("1", "134217728"), .fallback = "none, it must be given",
+     .text = "Entries of the vocabulary. It is taken as given and never padded.",
+     .aliases = "vocab_size padded_vocab_size"},
+    {.key = "model.activation", ONE_OF(sp_activation_names), .fallback = "\"swiglu\"",
+     .text = "Activation function of the MLP; swiglu has a third projection.",
+     .aliases = "hidden_act activation_function"},
+    {.key = "model.experts", COUNT("0", "1024"), .fallback = "0, a dense MLP",
+     .text = "Experts of each MLP. They are not spread over ranks: expert parallelism is 1.",
+     .aliases = "num_experts num_local_experts"},
+    {.key = "model.experts_per_token", COUNT("0", "1024"),
+     .fallback = "0; required with experts",
+     .text = "Experts that each token is routed to.",
+     .aliases = "moe_router_topk num_experts_per_tok topk"},
+    {.key = "model.norm", ONE_OF(sp_norm_names), .fallback = "\"rmsnorm\"",
+     .text = "Normalisation before attention, before the MLP and before the head.",
+     .aliases = "normalization"},
+    {.key = "model.positional", ONE_OF(sp_positional_names), .fallback = "\"rope\"",
+     .text = "Positions: rotary embeddings, or a learned table.",
+     .aliases = "position_embedding_type"},
+    {.key = "model.max_positions", COUNT("0", "134217728"), .fallback = "0, not counted",
+     .text = "Rows of a learned table of positions, in tokens.",
+     .aliases = "max_position_embeddings n_positions"},
+    {.key = "model.tied_embeddings", SWITCH, .fallback = "false",
+     .text = "Embedding and LM head share one matrix.",
+     .aliases = "tie_word_embeddings"},
+    {.key = "model.bias", SWITCH, .fallback = "false", .text = "Every linear layer has a bias.",
+     .aliases = "add_bias_linear"},
+    {.key = "model.qkv_bias", SWITCH, .fallback = "as model.bias",
+     .text = "The QKV projection has a bias (Qwen2).", .aliases = "add_qkv_bias"},
+    {.key = "model.qk_norm", SWITCH, .fallback = "false",
+     .text = "Queries and keys of each head are normalised (Qwen3).",
+     .aliases = "qk_layernorm"},
+    {.key = "model.dropout", SWITCH, .fallback = "true with \"gelu\" alone",
+     .text = "Dropout of hidden states and attention, whose masks are kept for the backward.",
+     .aliases = "hidden_dropout attention_dropout"},
+
+    {.key = "uniform_costs", .type = "an object", .fallback = "absent",
+     .text = "Times of a micro-batch on a rank's stage, in place of model, cluster and profile: "
+             "schedules are then compared on equal work."},
+    {.key = "uniform_costs.f_ms", REAL("1e-06", "1e+06"), .fallback = "none, it must be given",
+     .text = "Milliseconds of a forward."},
+    {.key = "uniform_costs.b_ms", REAL("0", "1e+06"), .fallback = "none, it must be given",
+     .text = "Milliseconds of the part of a backward that makes the gradient of the input."},
+    {.key = "uniform_costs.w_ms", REAL("0", "1e+06"), .fallback = "0",
+     .text = "Milliseconds of the part of a backward that makes the gradients of the weights. "
+             "Schedules that do not split the backward run b_ms and w_ms as one."},
+    {.key = "uniform_costs.p2p_ms", REAL("0", "1e+06"), .fallback = "0",
+     .text = "Milliseconds from one pipeline rank to another. The sender does not wait."},
+    {.key = "uniform_costs.per_chunk", SWITCH, .fallback = "false: they hold for a rank's stage",
+     .text = "f_ms, b_ms and w_ms hold for one model chunk."},
+    {.key = "uniform_costs.attention_share", REAL("0", "1"), .fallback = "0",
+     .text = "Share of the times that is attention, which grows with the position of a slice in its row."},
+    {.key = "uniform_costs.memory_units", .type = "an object",
+     .fallback = "f 1, b -1, w 0; with a split backward f 1, b 0, w -1",
+     .text = "Activation units that the actions of a micro-batch take and free. They add up to 0."},
+    {.key = "uniform_costs.memory_units.f", REAL("-1e+06", "1e+06"),
+     .fallback = "none, it must be given", .text = "Units more at the start of a forward."},
+    {.key = "uniform_costs.memory_units.b", REAL("-1e+06", "1e+06"),
+     .fallback = "none, it must be given",
+     .text = "Units more at the end of a backward, or of its part for the input."},
+    {.key = "uniform_costs.memory_units.w", REAL("-1e+06", "1e+06"),
+     .fallback = "none, it must be given",
+     .text = "Units more at the end of the part for the weights."},
+
+    {.key = "cluster", .type = "a name or an object", .name_at = sp_cluster_builtin_name,
+     .fallback = "that of the profile, else \"h100-8\"",
+     .text = "GPUs and links: a built-in name, or an object (cluster.*) that changes the built-in "
+             "cluster of its name or describes another one."},
+    {.key = "cluster.name", .type = "a string", .fallback = "\"custom\"",
+     .text = "Name; that of a built-in cluster gives what the object does not state."},
+    {.key = "cluster.gpu", .type = "a string", .fallback = "\"GPU\"",
+     .text = "What the GPU is called in reports."},
+    {.key = "cluster.profile", .type = "a string", .fallback = "none",
+     .text = "The profile that is taken where the scenario names none."},
+    {.key = "cluster.source", .type = "a string", .fallback = "none",
+     .text = "Where the figures come from, for reports."},
+    {.key = "cluster.peak_tflops", RATE,
+     .fallback = "that of the built-in cluster, else it must be given",
+     .text = "Peak of one GPU with dense bf16 products, in TFLOP/s. MFU refers to it."},
+    {.key = "cluster.memory_gib", RATE,
+     .fallback = "that of the built-in cluster, else it must be given",
+     .text = "Memory of one GPU, in GiB."},
+    {.key = "cluster.hbm_gb_per_s", RATE,
+     .fallback = "that of the built-in cluster, else it must be given",
+     .text = "Bandwidth of that memory, in GB/s."},
+    {.key = "cluster.nvlink_gb_per_s", RATE,
+     .fallback = "that of the built-in cluster, else it must be given",
+     .text = "NVLink bandwidth of one GPU in one direction, in GB/s."},
+    {.key = "cluster.nic_gbit_per_s", RATE,
+     .fallback = "that of the built-in cluster, else it must be given",
+     .text = "Line rate of one network card, in Gbit/s."},
+    {.key = "cluster.host_link_gb_per_s", RATE,
+     .fallback = "that of the built-in cluster, else 25 (PCIe 4.0 x16)",
+     .text = "Copies between one GPU and its host in one direction, in GB/s; offloading uses it."},
+    {.key = "cluster.gpus_per_node", COUNT("1", "1024"),
+     .fallback = "that of the built-in cluster, else 8", .text = "GPUs of a node.",
+     .aliases = "num_gpus_per_node nproc_per_node"},
+    {.key = "cluster.nics_per_node", COUNT("1", "1024"),
+     .fallback = "that of the built-in cluster, else one for each GPU",
+     .text = "Network cards of a node, which its GPUs share."},
+    {.key = "cluster.nodes", COUNT("0", "16777216"), .fallback = "0: as many as the ranks need",
+     .text = "Nodes, as the setting nodes of the scenario."},
+
+    // ---- the software ----
+    {.key = "stack", .type = "the name of a stack or an object", .name_at = sp_stack_builtin_name,
+     .fallback = "that of the profile, else \"ours\"",
+     .text = "The training software: what it fuses, what it hides behind computation and what it "
+             "keeps in memory. An object changes switches (stack.*) of the stack that it names."},
+    {.key = "stack.name", .type = "a string", .name_at = sp_stack_builtin_name,
+     .fallback = "that of the profile, else \"ours\"",
+     .text = "The stack whose switches hold where they are not stated."},
+    STACK_SWITCH("fused_swiglu", "SwiGLU is one kernel, its backward from the first projection's "
+                                 "output."),
+    STACK_SWITCH("unfused_norms", "Norms are separate element-wise kernels in fp32."),
+    STACK_SWITCH("fused_softmax_limited",
+                 "Softmax of unfused attention is one kernel only up to 2048 keys (Megatron-LM of "
+                 "2022)."),
+    STACK_SWITCH("unfused_softmax",
+                 "Softmax of unfused attention is several kernels and its result is kept in fp32."),
+    STACK_SWITCH("unfused_weight_gradient",
+                 "A weight gradient is a tensor of its own that is then added to its buffer."),
+    STACK_SWITCH("timed_accumulation",
+                 "The profile's times of products hold the addition to the gradient buffer."),
+    STACK_SWITCH("in_place_lookup_gradient",
+                 "Rows of the embedding's gradient are added to its buffer; otherwise a dense table "
+                 "is zeroed before and added afterwards."),
+    STACK_SWITCH("hide_forward_gather",
+                 "The TP gather of a forward hides behind the product beside it."),
+    STACK_SWITCH("hide_forward_reduce",
+                 "The TP reduction of a forward hides behind the product beside it."),
+    STACK_SWITCH("hide_backward_gather",
+                 "The TP gather of a backward hides behind the product beside it."),
+    STACK_SWITCH("hide_backward_reduce",
+                 "The TP reduction of a backward hides behind the product beside it."),
+    STACK_SWITCH("hide_gradient_reduce",
+                 "Gradients are reduced over data-parallel ranks behind the last backward of each "
+                 "model chunk (--overlap-grad-reduce)."),
+    STACK_SWITCH("hide_gradient_all_reduce",
+                 "As hide_gradient_reduce, with ZeRO 0 alone."),
+    STACK_SWITCH("hide_parameter_gather",
+                 "Parameters are gathered behind the first forward of the next step "
+                 "(--overlap-param-gather)."),
+    STACK_SWITCH("bucketed_tail",
+                 "What is left after the backward goes bucket by bucket, not at once."),
+    STACK_SWITCH("sharded_step",
+                 "Each replica steps its share of the weights though ZeRO is 0."),
+    STACK_SWITCH("blocking_transfers", "A pipeline rank waits for each of its sends."),
+    STACK_SWITCH("whole_transfers",
+                 "Each TP rank sends a whole hidden state between stages, not 1/tp of it."),
+    STACK_SWITCH("fused_cross_entropy",
+                 "The loss writes its gradient into the bf16 logits and keeps no fp32 softmax."),
+    STACK_SWITCH("copied_logits",
+                 "The fp32 softmax is made in place of the fp32 copy of the logits."),
+    STACK_SWITCH("dummy_weight_gradients",
+                 "A bf16 tensor of each weight's shape is kept for autograd beside the gradient "
+                 "buffer (Transformer Engine)."),
+    STACK_SWITCH("keep_gathered_inputs",
+                 "Column-parallel layers keep their input as gathered over TP."),
+    STACK_SWITCH("lingering_inputs",
+                 "Blocks of gathered inputs count as reserved while another stream may read them."),
+    STACK_SWITCH("transposed_output",
+                 "The attention's output is kept in both orders of its axes."),
+    STACK_SWITCH("attention_mask", "The ends of the model get a mask, a byte for each pair of tokens."),
+    STACK_SWITCH("score_buffer", "Unfused attention keeps a buffer for its scores."),
+    STACK_SWITCH("gradient_buckets",
+                 "Data-parallel ranks keep bf16 buckets of all gradients beside the fp32 sums."),
+    STACK_SWITCH("device_bytes",
+                 "Explicit tensors are counted as the cuda backend holds them."),
+    STACK_SWITCH("cudnn_attention",
+                 "cuDNN computes attention of heads of a multiple of 16 features, with its work "
+                 "spaces."),
+    {.key = "stack.cp_overlap", ONE_OF(sp_cp_overlap_names), .fallback = "as in the named stack",
+     .text = "How keys and values of a CP group come together: a ring behind the attention, a gather "
+             "behind the QKV projection, a blocking gather, one for each slice, one for the whole "
+             "pack, or all-to-all over heads (Ulysses).",
+     .aliases = "cp_comm_type"},
+    {.key = "stack.gradient_reduce_dtype", ONE_OF(sp_reduce_dtype_names),
+     .fallback = "as in the named stack",
+     .text = "Precision in which data-parallel ranks add up gradients.",
+     .aliases = "grad_reduce_in_fp32 grad_reduce_in_bf16"},
+    {.key = "stack.tensors", ONE_OF(sp_tensor_names), .fallback = "as in the named stack",
+     .text = "Who frees tensors: PyTorch's autograd, or hand-written passes after the last use."},
+    {.key = "stack.bucket_mib", REAL("0", "1.04858e+06"), .fallback = "as in the named stack",
+     .text = "Size of a bucket of gradients, in MiB; 0: one bucket for each layer.",
+     .aliases = "ddp_bucket_size"},
+    {.key = "stack.split_limit_mib", REAL("0", "1.04858e+06"), .fallback = "as in the named stack",
+     .text = "PyTorch's max_split_size_mb; 0: none.", .aliases = "max_split_size_mb"},
+    {.key = "stack.work_spaces", COUNT("0", "64"), .fallback = "as in the named stack",
+     .text = "cuBLAS work spaces that stay in memory; 0: 3, and none with explicit tensors."},
+    {.key = "stack.work_space_mib", REAL("0", "1.04858e+06"), .fallback = "as in the named stack",
+     .text = "Size of each of them, in MiB; 0: 32."},
+
+    // ---- the layout ----
+    {.key = "parallel.tp", COUNT("1", "4096"), .fallback = "1",
+     .text = "Tensor-parallel ranks: each layer's matrices are split over so many GPUs.",
+     .aliases = "tensor_model_parallel_size tensor_parallel_size tp_size tensor_parallel"},
+    {.key = "parallel.cp", COUNT("1", "4096"), .fallback = "1",
+     .text = "Context-parallel ranks: the tokens of each pack are split over so many GPUs.",
+     .aliases = "context_parallel_size cp_size sequence_parallel_size ulysses ring_attention"},
+    {.key = "parallel.pp", COUNT("1", "4096"), .fallback = "1",
+     .text = "Pipeline ranks: the layers are split over so many GPUs.",
+     .aliases = "pipeline_model_parallel_size pipeline_parallel_size pp_size pipeline_parallel "
+                "num_stages"},
+    {.key = "parallel.dp", COUNT("1", "1000000"),
+     .fallback = "what fills the nodes where they are stated, else 1",
+     .text = "Data-parallel ranks: so many replicas share the batch. The GPUs are tp x cp x pp x dp.",
+     .aliases = "data_parallel_size dp_size data_parallel replicas"},
+    {.key = "parallel.chunks_per_rank", COUNT("1", "1024"),
+     .fallback = "what the schedule runs: 2 for V schedules and interleaved, else 1",
+     .text = "Model chunks of each pipeline rank (virtual pipeline stages).",
+     .aliases = "vpp virtual_pipeline_model_parallel_size num_model_chunks v "
+                "num_virtual_stages_per_pipeline_rank virtual_pipeline"},
+    {.key = "parallel.layers_per_chunk", COUNT("1", "100000"), .fallback = "follows from the chunks",
+     .text = "Layers of a model chunk; may stand in place of chunks_per_rank.",
+     .aliases = "num_layers_per_virtual_pipeline_stage"},
+    {.key = "parallel.stage_layers", .type = "an array, \"auto\" or \"nanotron\"",
+     .names = spread_names, .fallback = "equal shares",
+     .text = "Layers of every virtual stage in the order of the model; \"auto\" counts embedding and "
+             "head as layers, \"nanotron\" spreads them as nanotron does.",
+     .aliases = "pipeline_model_parallel_layout decoder_first_pipeline_num_layers "
+                "decoder_last_pipeline_num_layers"},
+    {.key = "parallel.sequence_parallel", SWITCH, .fallback = "true where tp is above 1",
+     .text = "What lies between tensor-parallel parts is split by tokens over the TP ranks."},
+    {.key = "parallel.vocab_parallel", SWITCH, .fallback = "false",
+     .text = "Embedding and head are spread over the pipeline ranks."},
+    {.key = "parallel.zero", COUNT("0", "3"), .fallback = "1",
+     .text = "ZeRO stage: optimizer states (1), gradients (2) and parameters (3) are split over the "
+             "dp x cp ranks; 0: none is.",
+     .aliases = "zero_stage zero_optimization distributed_optimizer use_distributed_optimizer fsdp"},
+    {.key = "parallel.order", .type = "a string", .fallback = "\"tp-cp-dp-pp\"",
+     .text = "Which ranks lie next to each other in a node, fastest first.",
+     .aliases = "rank_order"},
+
+    // ---- the schedule ----
+    {.key = "schedule.kind", ONE_OF(sp_schedule_names),
+     .fallback = "\"1f1b\", \"interleaved\" with several chunks, or what the strategy brings",
+     .text = "The pipeline schedule; `slimpack help schedules` says a line of each.",
+     .aliases = "pipeline_schedule"},
+    {.key = "schedule.group", COUNT("1", "1000000"), .fallback = "pp",
+     .text = "Interleaved: micro-batches of one chunk in a row.",
+     .aliases = "microbatch_group_size_per_vp_stage"},
+    {.key = "schedule.slices", COUNT("1", "65536"), .fallback = "pp with sliced schedules, else 1",
+     .text = "Slices that each row is cut into, with sliced schedules (terapipe, seq1f1b, slimpipe)."},
+    {.key = "schedule.slice_rule", ONE_OF(sp_slice_rule_names), .fallback = "\"tokens\"",
+     .text = "Where a row is cut: into equal tokens, equal FLOPs, or the slices with the shortest "
+             "forward pass."},
+    {.key = "schedule.exchange", SWITCH, .fallback = "false",
+     .text = "Slimpipe: pipeline ranks even out the attention of their slices at every step."},
+    {.key = "schedule.retained_chunks", COUNT("1", "65536"), .fallback = "1",
+     .text = "Chunkflow: chunks of a long sample that keep their activations (K)."},
+    {.key = "schedule.memory_limit_microbatches", REAL("1", "1e+06"), .fallback = "pp",
+     .text = "Zb-auto: what a rank may hold, in activations of one micro-batch on one rank's stage."},
+    {.key = "schedule.microbatches", COUNT("1", "1000000"),
+     .fallback = "what the batch makes; 2 x pp where there is no batch",
+     .text = "Micro-batches of each data-parallel rank in a step. Beside a workload it must be what "
+             "comes of it.",
+     .aliases = "num_microbatches gradient_accumulation_steps grad_accum "
+                "batch_accumulation_per_replica"},
+    {.key = "schedule.microbatch_samples", COUNT("1", "10000000"), .fallback = "1",
+     .text = "Rows of a micro-batch.",
+     .aliases = "mbs micro_batch_size microbatch_size per_device_train_batch_size "
+                "train_micro_batch_size_per_gpu"},
+
+    // ---- memory ----
+    {.key = "memory.recompute", ONE_OF(sp_recompute_names), .fallback = "\"none\"",
+     .text = "What the backward computes again in place of keeping it: activation functions and norms, "
+             "also the first MLP projection, the attention core (Megatron's \"selective\"), or whole "
+             "layers.",
+     .aliases = "recompute_granularity activation_checkpointing gradient_checkpointing "
+                "recompute_activations"},
+    {.key = "memory.attention", ONE_OF(sp_attention_names), .fallback = "\"flash\"",
+     .text = "Flash attention, or scores that are kept.",
+     .aliases = "use_flash_attn attention_backend flash_attention"},
+    {.key = "memory.model", ONE_OF(sp_i_memory_model_names), .fallback = "\"tensors\"",
+     .text = "How the peak is predicted: from the tensors of every action, or by the formulas of "
+             "SlimPipe's planner."},
+    {.key = "memory.offload_ratio", REAL("0", "1"), .fallback = "0",
+     .text = "Share of the activations that is copied to the host after the forward and back before "
+             "the backward.",
+     .aliases = "cpu_offloading activation_offload"},
+    {.key = "memory.reserve_gib", REAL("0", "1e+06"), .fallback = "that of the cluster, 3 on GPUs",
+     .text = "GiB of a GPU that CUDA's context, NCCL, cuBLAS and fragmentation take."},
+    {.key = "memory.limit_gib", REAL("0.001", "1e+06"),
+     .fallback = "the GPU's memory less reserve_gib",
+     .text = "GiB that a step may hold on one GPU."},
+
+    // ---- the data ----
+    {.key = "workload.lengths", .type = "a name, a path or an array", .name_at = distribution_name,
+     .fallback = "uniform samples",
+     .text = "Lengths of the documents in tokens: a built-in distribution, an array, or a file (text, "
+             "CSV, JSONL, NumPy .npy, Megatron-LM .idx).",
+     .aliases = "dataset data_path length_distribution"},
+    {.key = "workload.column", .type = "a string", .fallback = "the only one, or one with a usual name such as length or tokens",
+     .text = "Column of a CSV file or key of a JSONL file that holds the lengths."},
+    {.key = "workload.uniform", TOKENS("1", LENGTH), .fallback = "the context, else 4096",
+     .text = "Tokens of every sample, where lengths are not stated."},
+    {.key = "workload.context", TOKENS("1", LENGTH), .fallback = "the longest sample",
+     .text = "Tokens of a row at most (context window, sequence length).",
+     .aliases = "seq_length seq_len sequence_length max_seq_len max_seq_length context_length "
+                "block_size max_length"},
+    {.key = "workload.over_length", ONE_OF(sp_i_over_length_names), .fallback = "\"drop\"",
+     .text = "What becomes of samples longer than the context."},
+    {.key = "workload.order", ONE_OF(sp_i_order_names), .fallback = "\"shuffled\"",
+     .text = "Samples in an order drawn by the seed, or as in the file.", .aliases = "shuffle"},
+    {.key = "workload.samples_per_batch", COUNT("1", "10000000"),
+     .fallback = "512; an array's samples; of uniform ones what fills the micro-batches",
+     .text = "Samples of a batch, over all data-parallel ranks.",
+     .aliases = "gbs global_batch_size batch_size train_batch_size"},
+    {.key = "workload.tokens_per_batch", TOKENS("1", "10000000000"), .fallback = "samples_per_batch holds",
+     .text = "Tokens of a batch at most, in place of samples_per_batch; a batch has at least one sample.",
+     .aliases = "global_batch_tokens batch_tokens"},
+    {.key = "workload.batches", COUNT("1", "100000"), .fallback = "1",
+     .text = "Batches, each a step; the result is their mean.",
+     .aliases = "train_iters steps iterations num_steps"},
+    {.key = "workload.seed", .type = "an integer of at least 0", .fallback = "1",
+     .text = "Seed of what is drawn: lengths of a distribution, and their order.",
+     .aliases = "random_seed"},
+
+    // ---- the strategy ----
+    {.key = "strategy.kind", .type = "the name of a strategy", .fallback = "\"packed\"",
+     .text = "How samples become packs; `slimpack help strategies` says a line of each.",
+     .aliases = "packing packing_strategy"},
+    {.key = "strategy.pad_to", ONE_OF(sp_i_pad_to_names), .fallback = "\"context\"",
+     .text = "Padded: rows are as long as the context, or as their micro-batch's longest sample."},
+    {.key = "strategy.cp_sharding", ONE_OF(sp_cp_sharding_names), .fallback = "\"even\"",
+     .text = "How a pack is cut over its context-parallel ranks: shares of equal work, the row in "
+             "2 x cp chunks, every document so, or for each pack the faster of the two."},
+    {.key = "strategy.outlier_queues", COUNT("0", "16"), .fallback = "2",
+     .text = "Balanced: queues in which long samples wait for later batches; 0: none waits."},
+    {.key = "strategy.outlier_tokens", TOKENS("1", LENGTH), .fallback = "an eighth of the context",
+     .text = "Balanced: tokens from which on a sample waits."},
+    {.key = "strategy.pack_tokens", TOKENS("1", "1099511627776"),
+     .fallback = "5/4 of the context for each row",
+     .text = "Balanced: tokens of a pack at most."},
+    {.key = "strategy.max_per_pack", COUNT("1", "10000000"), .fallback = "any number",
+     .text = "Lpfhp: samples of a row at most."},
+    {.key = "strategy.rank_tokens", TOKENS("1", LENGTH), .fallback = "context / dp",
+     .text = "Hybrid-cp, bytescale, flexsp: tokens that one data-parallel rank takes of a sample at "
+             "most.",
+     .aliases = "max_seqlen_per_dp_cp_rank"},
+    {.key = "strategy.pack_rounds", SWITCH, .fallback = "false",
+     .text = "Hybrid-cp: samples that a round gives to one group are one pack."},
+    {.key = "strategy.attention_across", SWITCH, .fallback = "false",
+     .text = "Concat: a row attends as one sample, over the ends of its documents.",
+     .aliases = "reset_attention_mask"},
+    {.key = "strategy.chunk_tokens", TOKENS("1", LENGTH), .fallback = "8192",
+     .text = "Chunkflow: tokens of a chunk.", .aliases = "chunk_size"},
+    {.key = "strategy.slice_tokens", TOKENS("1", LENGTH),
+     .fallback = "slimpipe: each row in schedule.slices; slimpack: searched",
+     .text = "Slimpipe: tokens of a slice. Slimpack: long samples are cut at multiples of so many "
+             "tokens."},
+    {.key = "strategy.time_limit_ms", COUNT("1", "2147483647"),
+     .fallback = "none: an amount of work ends the search",
+     .text = "Milliseconds for solving one batch. With a limit plans may differ between machines."},
+    {.key = "strategy.mip_gap", REAL("0", "1"), .fallback = "the strategy's own",
+     .text = "Relative gap at which an integer program counts as solved."},
+    {.key = "strategy.slices", SWITCH, .fallback = "true", .text = "Slimpack: long samples are cut."},
+    {.key = "strategy.asymmetric", SWITCH, .fallback = "true",
+     .text = "Slimpack: the backward has packs of its own."},
+    {.key = "strategy.taper", SWITCH, .fallback = "true",
+     .text = "Slimpack: packs grow while the pipeline fills and shrink while it drains."},
+    {.key = "strategy.dp_merge", SWITCH, .fallback = "true",
+     .text = "Slimpack: data-parallel ranks are merged for samples too long for one."},
+    {.key = "strategy.milp", SWITCH, .fallback = "true",
+     .text = "Slimpack: integer programs prove or improve small assignments."},
+};
+// clang-format on
+
+enum { SETTINGS = sizeof settings / sizeof settings[0] };
+_Static_assert((int)SETTINGS <= (int)MOST_SETTINGS, "sp_setting_near() looks at all");
+
+const sp_setting *sp_setting_at(int index)
+{
+    return index >= 0 && index < SETTINGS ? &settings[index] : NULL;
+}
+
+const char *sp_setting_value(const sp_setting *setting, int index)
+{
+    if (setting->name_at != NULL) {
+        return setting->name_at(index);
+    }
+    for (int i = 0; setting->names != NULL && setting->names[i] != NULL; i++) {
+        if (i == index) {
+            return setting->names[i];
+        }
+    }
+    return NULL;
+}
+
+const char *sp_setting_type(const sp_setting *setting, char text[SP_SETTING_TYPE])
+{
+    if (setting->type != NULL) {
+        snprintf(text, SP_SETTING_TYPE, "%s", setting->type);
+        return text;
+    }
+    size_t used = (size_t)snprintf(text, SP_SETTING_TYPE, "one of");
+    const char *name = NULL;
+    for (int i = 0; (name = sp_setting_value(setting, i)) != NULL && used < SP_SETTING_TYPE; i++) {
+        used += (size_t)snprintf(text + used, SP_SETTING_TYPE - used, "%s \"%s\"", i > 0 ? "," : "",
+                                 name);
+    }
+    return text;
+}
+
+size_t sp_setting_section(const char *key)
+{
+    const char *dot = strrchr(key, '.');
+    return dot != NULL ? (size_t)(dot - key) : 0;
+}
+
+static const char *last_part(const char *key)
+{
+    size_t section = sp_setting_section(key);
+    return section > 0 ? key + section + 1 : key;
+}
+
+// The first `length` bytes of a as b, in any case and with hyphens for underscores.
+static bool alike(const char *a, size_t length, const char *b)
+{
+    for (size_t i = 0; i < length; i++) {
+        int x = a[i] == '-' ? '_' : tolower((unsigned char)a[i]);
+        int y = b[i] == '-' ? '_' : tolower((unsigned char)b[i]);
+        if (x != y) {
+            return false;
+        }
+    }
+    return b[length] == '\0';
+}
+
+static bool has_alias(const sp_setting *setting, const char *name)
+{
+    const char *alias = setting->aliases;
+    while (alias != NULL && *alias != '\0') {
+        size_t length = strcspn(alias, " ");
+        if (alike(alias, length, name)) {
+            return true;
+        }
+        alias += length + (alias[length] == ' ');
+    }
+    return false;
+}
+
+static const sp_setting *by_alias(const char *name)
+{
+    for (int i = 0; i < SETTINGS; i++) {
+        if (has_alias(&settings[i], name)) {
+            return &settings[i];
+        }
+    }
+    return NULL;
+}
+
+// The only setting whose key ends so; NULL where none or several do.
+static const sp_setting *by_last_part(const char *name)
+{
+    const sp_setting *found = NULL;
+    for (int i = 0; i < SETTINGS; i++) {
+        const char *last = last_part(settings[i].key);
+        if (alike(last, strlen(last), name)) {
+            if (found != NULL) {
+                return NULL;
+            }
+            found = &settings[i];
+        }
+    }
+    return found;
+}
+
+const sp_setting *sp_setting_find(const char *name)
+{
+    name += strncmp(name, "--", 2) == 0 ? 2 : 0;
+    for (int i = 0; i < SETTINGS; i++) {
+        if (strcmp(settings[i].key, name) == 0) {
+            return &settings[i];
+        }
+    }
+    const sp_setting *found = by_last_part(name);
+    return found != NULL ? found : by_alias(name);
+}
+
+const char *sp_setting_near(const char *name)
+{
+    const char *keys[MOST_SETTINGS];
+    bool whole = strchr(name, '.') != NULL;
+    for (int i = 0; i < SETTINGS; i++) {
+        keys[i] = whole ? settings[i].key : last_part(settings[i].key);
+    }
+    const char *near = sp_nearest_name(name, keys, SETTINGS);
+    for (int i = 0; near != NULL && i < SETTINGS; i++) {
+        if (keys[i] == near) {
+            return settings[i].key;
+        }
+    }
+    return NULL;
+}
+
+const char *sp_setting_meant(const char *key)
+{
+    const sp_setting *found = by_alias(key);
+    found = found != NULL ? found : by_last_part(key);
+    return found != NULL ? found->key : NULL;
+}

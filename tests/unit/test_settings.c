@@ -1,0 +1,319 @@
+// The table of settings against the reader of scenarios: the keys on both sides, what values may
+// be, and whom a name means.
+#include "sim/scenario/settings.h"
+
+#include "sim/model/model.h"
+#include "sim/scenario/scenario_private.h"
+#include "tests/support/scenario_fixture.h"
+
+enum { MOST_KEYS = 256 };
+
+typedef struct key_set {
+    char key[MOST_KEYS][SP_JSON_PATH];
+    int count;
+} key_set;
+
+static bool holds(const key_set *keys, const char *key)
+{
+    for (int i = 0; i < keys->count; i++) {
+        if (strcmp(keys->key[i], key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void add_key(void *context, const char *path)
+{
+    key_set *keys = context;
+    if (!holds(keys, path)) {
+        assert_true(keys->count < MOST_KEYS);
+        snprintf(keys->key[keys->count++], SP_JSON_PATH, "%s", path);
+    }
+}
+
+#define MODEL                                                                          \
+    "{'layers': 8, 'hidden': 64, 'ffn': 128, 'heads': 4, 'vocab': 100, 'experts': 2, " \
+    "'experts_per_token': 1}"
+#define WITH_MODEL                                                                    \
+    "{'model': " MODEL ", 'cluster': {'name': 'h100-8'}, 'stack': {'name': 'ours'}, " \
+    "'parallel': {}, 'schedule': {}, 'memory': {}, 'workload': {}, 'strategy': {}}"
+#define WITH_COSTS                                                                          \
+    "{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'memory_units': {'f': 1, 'b': -1, 'w': 0}}, " \
+    "'parallel': {}, 'schedule': {}}"
+
+// The keys that the reader asks for.
+static const key_set *keys_of_reader(void)
+{
+    static key_set keys;
+    static const char *const documents[] = {WITH_MODEL, WITH_COSTS};
+    fixture_begin();
+    for (size_t i = 0; i < sizeof documents / sizeof documents[0]; i++) {
+        json_t *root = fixture_document(documents[i]);
+        sp_error_clear(ERR);
+        must_succeed(sp_i_scenario_keys(root, add_key, &keys, ERR));
+        json_decref(root);
+    }
+    return &keys;
+}
+
+static bool is_section(const char *path)
+{
+    const sp_setting *setting = NULL;
+    size_t length = strlen(path);
+    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        if (strncmp(setting->key, path, length) == 0 && setting->key[length] == '.') {
+            return true;
+        }
+    }
+    return false;
+}
+
+TEST(every_key_that_is_read_is_in_the_table)
+{
+    const key_set *keys = keys_of_reader();
+    assert_true(keys->count > 100);
+    for (int i = 0; i < keys->count; i++) {
+        const sp_setting *found = sp_setting_find(keys->key[i]);
+        bool there = found != NULL && strcmp(found->key, keys->key[i]) == 0;
+        if (!there && !is_section(keys->key[i])) {
+            fail_msg("%s is read and is not in sim/scenario/settings.c", keys->key[i]);
+        }
+    }
+}
+
+TEST(every_key_in_the_table_is_read)
+{
+    const key_set *keys = keys_of_reader();
+    const sp_setting *setting = NULL;
+    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        if (!holds(keys, setting->key)) {
+            fail_msg("%s is in sim/scenario/settings.c and nobody reads it", setting->key);
+        }
+        assert_true(sp_setting_find(setting->key) == setting);
+    }
+}
+
+TEST(pages_are_written_out)
+{
+    const sp_setting *setting = NULL;
+    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        size_t length = strlen(setting->text);
+        if (length < 10 || setting->text[length - 1] != '.' || setting->fallback[0] == '\0') {
+            fail_msg("the page of %s is not complete", setting->key);
+        }
+        if (setting->type == NULL && sp_setting_value(setting, 1) == NULL) {
+            fail_msg("%s has neither a type nor values", setting->key);
+        }
+    }
+}
+
+// Reads the document with a wrong value at `key` and finds what the reader expected there.
+static bool expected_at(const char *key, const char *wrong, char expected[SP_ERROR_TEXT])
+{
+    char assignment[SP_JSON_PATH + 16];
+    char head[SP_JSON_PATH + 32];
+    bool costs = strncmp(key, "uniform_costs", strlen("uniform_costs")) == 0;
+    json_t *root = fixture_document(costs ? WITH_COSTS : WITH_MODEL);
+    snprintf(assignment, sizeof assignment, "%s=%s", key, wrong);
+    const char *const overrides[] = {assignment};
+    sp_scenario scenario;
+    sp_error_clear(ERR);
+    sp_scenario_from_json(root, "s.json", overrides, 1, &scenario, ERR);
+    sp_scenario_fini(&scenario);
+    json_decref(root);
+    snprintf(head, sizeof head, "s.json: %s: expected ", key);
+    for (int i = 0; i < ERR->count; i++) {
+        if (strncmp(ERR->message[i], head, strlen(head)) == 0) {
+            snprintf(expected, SP_ERROR_TEXT, "%s", ERR->message[i] + strlen(head));
+            return true;
+        }
+    }
+    return false;
+}
+
+// A type stands in the table in the reader's words. Long lists of names are cut in messages.
+TEST(types_are_those_of_the_reader)
+{
+    const sp_setting *setting = NULL;
+    fixture_begin();
+    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        char type[SP_SETTING_TYPE];
+        char expected[SP_ERROR_TEXT];
+        sp_setting_type(setting, type);
+        // What takes a name takes no number, and what takes no object takes neither.
+        if (!expected_at(setting->key, "{\"a\": 1}", expected) &&
+            !expected_at(setting->key, "7.25", expected)) {
+            fail_msg("%s: no word of what is expected", setting->key);
+        }
+        size_t compared = 150;
+        if (strlen(type) < compared) {
+            strcat(type, ", got");
+            compared = strlen(type);
+        }
+        if (strcmp(setting->key, "strategy.kind") != 0 && strncmp(expected, type, compared) != 0) {
+            fail_msg("%s: the table says \"%s\", the reader \"%s\"", setting->key, type, expected);
+        }
+    }
+}
+
+// Each value with a name is one that the reader takes for this key.
+TEST(values_are_those_of_the_reader)
+{
+    const sp_setting *setting = NULL;
+    fixture_begin();
+    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        const char *value = NULL;
+        for (int v = 0; (value = sp_setting_value(setting, v)) != NULL; v++) {
+            char expected[SP_ERROR_TEXT];
+            if (expected_at(setting->key, value, expected)) {
+                fail_msg("%s: \"%s\" is refused", setting->key, value);
+            }
+        }
+    }
+}
+
+TEST(no_name_means_two_settings)
+{
+    const sp_setting *setting = NULL;
+    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        char text[512];
+        char *rest = text;
+        snprintf(text, sizeof text, "%s", setting->aliases != NULL ? setting->aliases : "");
+        for (char *word = strtok_r(text, " ", &rest); word != NULL;
+             word = strtok_r(NULL, " ", &rest)) {
+            if (sp_setting_find(word) != setting) {
+                fail_msg("'%s' is a name of %s, and of %s", word, setting->key,
+                         sp_setting_find(word)->key);
+            }
+        }
+    }
+}
+
+TEST(settings_are_found)
+{
+    static const char *const found[][2] = {
+        {"parallel.pp", "parallel.pp"},
+        {"pp", "parallel.pp"},
+        {"vpp", "parallel.chunks_per_rank"},
+        {"mbs", "schedule.microbatch_samples"},
+        {"Micro-Batch-Size", "schedule.microbatch_samples"},
+        {"--global-batch-size", "workload.samples_per_batch"},
+        {"gbs", "workload.samples_per_batch"},
+        {"seq_length", "workload.context"},
+        {"tensor_model_parallel_size", "parallel.tp"},
+        {"nodes", "nodes"},
+    };
+    for (size_t i = 0; i < sizeof found / sizeof found[0]; i++) {
+        const sp_setting *setting = sp_setting_find(found[i][0]);
+        assert_non_null(setting);
+        assert_string_equal(setting->key, found[i][1]);
+    }
+    // Several keys end so.
+    assert_null(sp_setting_find("kind"));
+    assert_null(sp_setting_find("nothing_of_ours"));
+    assert_string_equal(sp_setting_near("paralel.pp"), "parallel.pp");
+    assert_null(sp_setting_near("zzzzzzzz"));
+}
+
+TEST(model_names_in_other_spellings)
+{
+    assert_string_equal(sp_model_builtin_meant("llama3-70b"), "llama-3-70b");
+    assert_string_equal(sp_model_builtin_meant("Llama-3_70B"), "llama-3-70b");
+    assert_string_equal(sp_model_builtin_meant("meta-llama/Llama-2-7b"), "llama-2-7b");
+    // A dot counts: 3.6 is not 36.
+    assert_null(sp_model_builtin_meant("gpt-36b"));
+    assert_null(sp_model_builtin_meant("llama"));
+    const char *name = NULL;
+    for (int i = 0; (name = sp_model_builtin_name(i)) != NULL; i++) {
+        assert_string_equal(sp_model_builtin_meant(name), name);
+    }
+}
+
+static void read_one(const char *text, const char *message)
+{
+    sp_scenario s;
+    assert_int_equal(fixture_read(text, &s, ERR), SP_ERR_CONTENT);
+    assert_string_equal(ERR->message[0], message);
+    sp_scenario_fini(&s);
+}
+
+TEST(unknown_keys_name_what_is_meant)
+{
+    read_one("{'model': 'llama-13b', 'vpp': 2}",
+             "scenario.json: unknown key 'vpp' (did you mean 'parallel.chunks_per_rank'?)");
+    read_one("{'model': 'llama-13b', 'workload': {'seq_length': 4096}}",
+             "scenario.json: workload: unknown key 'seq_length' (did you mean "
+             "'workload.context'?)");
+    read_one("{'model': 'llama-13b', 'parallel': {'context': 4096}}",
+             "scenario.json: parallel: unknown key 'context' (did you mean 'workload.context'?)");
+    // Spelt like a key of another section.
+    read_one("{'model': 'llama-13b', 'recomput': 'full'}",
+             "scenario.json: unknown key 'recomput' (did you mean 'memory.recompute'?)");
+    read_one("{'model': 'llama-13b', 'xyz': 2}", "scenario.json: unknown key 'xyz'");
+}
+
+TEST(tokens_in_binary_thousands)
+{
+    sp_scenario s;
+    must_succeed(fixture_read("{'model': 'llama3-8b', 'workload': {'lengths': 'wikipedia', "
+                              "'context': '128K', 'tokens_per_batch': '4m'}, 'strategy': {'kind': "
+                              "'chunkflow', 'chunk_tokens': '2k'}}",
+                              &s, ERR));
+    assert_string_equal(s.model.name, "llama-3-8b");
+    assert_int_equal(s.workload.context, 131072);
+    assert_int_equal(s.workload.tokens_per_batch, 4194304);
+    assert_int_equal(s.strategy.chunk_tokens, 2048);
+    sp_scenario_fini(&s);
+    read_one("{'model': 'llama-13b', 'workload': {'context': '128X'}}",
+             "scenario.json: workload.context: expected an integer from 1 to 2147483647, got "
+             "\"128X\"");
+    read_one("{'model': 'llama-13b', 'workload': {'context': '4096M'}}",
+             "scenario.json: workload.context: expected an integer from 1 to 2147483647, got "
+             "\"4096M\"");
+    int64_t tokens = 7;
+    assert_true(sp_tokens_from_text("0", &tokens));
+    assert_int_equal(tokens, 0);
+    static const char *const none[] = {"",
+                                       "K",
+                                       "-1",
+                                       "1KK",
+                                       "1.5K",
+                                       " 1",
+                                       "+1",
+                                       "1K ",
+                                       "9223372036854775807K",
+                                       "92233720368547758080"};
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
+        assert_false(sp_tokens_from_text(none[i], &tokens));
+    }
+}
+
+TEST(selective_recomputation_is_of_the_attention_core)
+{
+    sp_scenario s;
+    must_succeed(
+        fixture_read("{'model': 'llama-13b', 'memory': {'recompute': 'selective'}}", &s, ERR));
+    assert_int_equal(s.memory.recompute, SP_RECOMPUTE_ATTENTION);
+    sp_scenario_fini(&s);
+}
+
+// 16 nodes of 8 GPUs: 128 = tp 8 x pp 8 x dp 2.
+TEST(dp_fills_the_nodes)
+{
+    sp_scenario s;
+    must_succeed(fixture_read("{'model': 'llama-13b', 'nodes': 16, 'parallel': {'tp': 8, 'pp': 8}}",
+                              &s, ERR));
+    assert_int_equal(s.layout.dp, 2);
+    sp_scenario_fini(&s);
+    must_succeed(fixture_read("{'model': 'llama-13b', 'parallel': {'tp': 8, 'pp': 8}}", &s, ERR));
+    assert_int_equal(s.layout.dp, 1);
+    sp_scenario_fini(&s);
+    // 24 GPUs are no multiple of 16.
+    read_one("{'model': 'llama-13b', 'nodes': 3, 'parallel': {'tp': 8, 'pp': 2}}",
+             "scenario.json: nodes: 3 nodes of 8 GPUs are filled by 24 ranks, but tp*cp*pp*dp is "
+             "16");
+    read_one("{'model': 'llama-13b', 'nodes': 16, 'parallel': {'tp': 8, 'pp': 8, 'dp': 1}}",
+             "scenario.json: nodes: 16 nodes of 8 GPUs are filled by 128 ranks, but tp*cp*pp*dp is "
+             "64");
+}
