@@ -17,7 +17,7 @@ launcher=
 command -v ccache >/dev/null && launcher=-DCMAKE_C_COMPILER_LAUNCHER=ccache
 generator=
 command -v ninja >/dev/null && generator=-GNinja
-# Without optimization the build takes a third of the time and computes the same bytes (same_bytes.sh).
+# Without optimization the build takes less time and computes the same bytes (same_bytes.sh).
 # shellcheck disable=SC2086
 PKG_CONFIG_LIBDIR=$work PKG_CONFIG_PATH=$work cmake -S "$source" -B "$work/build" $generator $launcher \
     -DCMAKE_DISABLE_FIND_PACKAGE_GLPK=ON -DSP_CUDA=OFF -DSP_MPI=OFF -DSP_WERROR=ON \
