@@ -24,7 +24,10 @@ losses() {
     sed -n 's/^ *"loss": \([^ ]*\)$/\1/p' "$1"
 }
 
-scenario=$source/experiments/host_small.json
+# The committed scenario, with a narrower model.
+scenario=$work/host_small.json
+sed 's/"hidden": 256, "ffn": 688/"hidden": 64, "ffn": 176/' "$source/experiments/host_small.json" >"$scenario"
+expect "narrower models" 1 "$(grep -c '"hidden": 64,' "$scenario")"
 "$program" plan "$scenario" -o plan.json --quiet >/dev/null || complain "plan fails"
 
 # ---- fake: executed as predicted ----

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # check_readme.sh PROGRAM SOURCE: the pages hold the committed results, and every line of them that calls
-# build/slimpack runs.
+# build/slimpack runs, once. The published tables are compared by check_published.sh; the model that is trained on the
+# CPU is a narrower one.
 set -euo pipefail
 program=$1
 source=$2
@@ -9,12 +10,20 @@ trap 'rm -rf "$work"' EXIT
 "$source/experiments/readme_tables.sh" --check
 mkdir "$work/build"
 ln -s "$program" "$work/build/slimpack"
-ln -s "$source/experiments" "$work/experiments"
+mkdir "$work/experiments"
+ln -s "$source"/experiments/* "$work/experiments"
+rm "$work/experiments/host_small.json"
+sed 's/"hidden": 256, "ffn": 688/"hidden": 64, "ffn": 176/' "$source/experiments/host_small.json" \
+    >"$work/experiments/host_small.json"
+grep -q '"hidden": 64,' "$work/experiments/host_small.json"
 cd "$work"
 ran=0
+declare -A done=(["build/slimpack validate --published"]=1)
 pages="README.md experiments/README.md experiments/RESULTS.md solver/README.md backends/README.md"
 for page in $pages; do
     while IFS= read -r line; do
+        [ -z "${done["$line"]:-}" ] || continue
+        done[$line]=1
         # Status 1 is an answer as well (out of memory, say).
         bash -c "$line" >out 2>err </dev/null || [ $? -eq 1 ] || {
             echo "$page: fails: $line"

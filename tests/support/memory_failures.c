@@ -7,7 +7,7 @@ enum { MOST_ROUNDS = 100000 };
 static long skipped(const memory_failures *m)
 {
     int fewer = m->fewer;
-    if (test_is_sanitized()) {
+    if (!test_is_full()) {
         fewer = fewer > 0 ? (fewer + 1) / 2 : 48;
     }
     return fewer > 0 ? m->allowed / fewer : 0;

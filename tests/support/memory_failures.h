@@ -16,8 +16,8 @@
 #include "sim/base/status.h"
 typedef struct memory_failures {
     // Where a call takes very many blocks: each round lets 1/fewer more allocations pass than the
-    // round before, and at least one more. 0 for each allocation in turn; a sanitized program skips
-    // some after the first 48.
+    // round before, and at least one more. 0 for each allocation in turn. Half as many unless all
+    // is to be run (SP_TEST_FULL=1), and from the first 48 on ever fewer where all were to fail.
     int fewer;
     sp_status or_ends_with; // a call with memory enough may also return this
     bool keeps_blocks;      // a round may keep blocks, in an object that outlives the rounds

@@ -26,6 +26,17 @@ int test_rounds(int all)
     return test_is_sanitized() ? (all + 3) / 4 : all;
 }
 
+bool test_is_full(void)
+{
+    const char *full = getenv("SP_TEST_FULL");
+    return full != NULL && strcmp(full, "1") == 0;
+}
+
+int test_draws(int all)
+{
+    return test_is_full() ? all : (all + 3) / 4;
+}
+
 _Thread_local sp_error test_error;
 
 static const char *first_message(void)

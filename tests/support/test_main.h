@@ -64,6 +64,11 @@ static inline int prng_below(sp_prng *prng, int bound)
 int test_rounds(int all);
 bool test_is_sanitized(void);
 
+// The same of rounds that take long in any build: a quarter of them, or all in a full run, where
+// the environment has SP_TEST_FULL=1 (ctest --preset full).
+int test_draws(int all);
+bool test_is_full(void);
+
 // The error of the calls that a case makes, each thread's own.
 extern _Thread_local sp_error test_error;
 #define ERR (&test_error)

@@ -78,24 +78,24 @@ TEST(tuned_rows)
 {
     sp_prng prng = prng_seeded(97);
     int planned = 0;
-    for (int round = 0; round < test_rounds(150); round++) {
+    for (int round = 0; round < test_draws(150); round++) {
         char text[RUN_TEXT] = "";
         put_scenario(&prng, text);
         put_json(text, "'schedule': {'kind': '%s', 'slices': 4}, ",
                  sp_schedule_names[sp_prng_below(&prng, SP_SCHEDULE_KINDS)]);
         planned += is_no_worse(text, "packed", "packed-tuned");
     }
-    assert_in_range(planned, test_rounds(50), test_rounds(150));
+    assert_in_range(planned, test_draws(50), test_draws(150));
 }
 
 TEST(asymmetric_packs)
 {
     sp_prng prng = prng_seeded(101);
     int planned = 0;
-    for (int round = 0; round < test_rounds(60); round++) {
+    for (int round = 0; round < test_draws(60); round++) {
         char text[RUN_TEXT] = "";
         put_scenario(&prng, text);
         planned += is_no_worse(text, "slimpack-symmetric", "slimpack");
     }
-    assert_in_range(planned, test_rounds(30), test_rounds(60));
+    assert_in_range(planned, test_draws(30), test_draws(60));
 }

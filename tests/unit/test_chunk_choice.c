@@ -98,7 +98,7 @@ TEST(choices_are_written_and_read_back)
 // simulated in the layout that was chosen.
 TEST(the_faster_one_is_chosen)
 {
-    for (int i = 0; i < test_rounds(CHOSEN); i++) {
+    for (int i = 0; i < test_draws(CHOSEN); i++) {
         char text[RUN_TEXT];
         double ms[3];
         sp_scenario scenario;

@@ -427,7 +427,7 @@ TEST(least_work_is_a_bound)
 {
     static const char *const names[] = {"a100", "h100", "h800", "h200", "host", NULL};
     sp_prng prng = prng_seeded(17);
-    for (int p = 0; p < test_rounds(60); p++) {
+    for (int p = 0; p < test_draws(60); p++) {
         fixture f;
         sp_layout layout = single;
         layout.tp = 1 << sp_prng_below(&prng, 3);

@@ -438,7 +438,7 @@ TEST(what_earlier_runs_left_is_not_taken)
 TEST(noise_ends_in_a_message)
 {
     uint64_t seed = 12;
-    for (int round = 0; round < 4; round++) {
+    for (int round = 0; round < test_draws(4); round++) {
         meeting m = nobody;
         forked_ranks f;
         forked_ranks_init(&f, 3);

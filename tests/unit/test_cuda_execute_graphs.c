@@ -12,9 +12,9 @@
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
-#define LLAMA "{'layers': 2, 'hidden': 32, 'ffn': 48, 'heads': 4, 'kv_heads': 2, 'vocab': 61}"
+#define LLAMA "{'layers': 2, 'hidden': 16, 'ffn': 24, 'heads': 2, 'kv_heads': 1, 'vocab': 31}"
 #define GPT                                                                                  \
-    "{'layers': 2, 'hidden': 32, 'ffn': 64, 'heads': 4, 'vocab': 61, 'activation': 'gelu', " \
+    "{'layers': 2, 'hidden': 16, 'ffn': 32, 'heads': 2, 'vocab': 31, 'activation': 'gelu', " \
     "'norm': 'layernorm', 'positional': 'learned', 'max_positions': 128, 'bias': true, "     \
     "'tied_embeddings': true}"
 #define PLAIN "'schedule': {'kind': '1f1b'}"

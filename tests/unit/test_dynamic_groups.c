@@ -126,7 +126,7 @@ TEST(samples_once_within_room_without_deadlock)
 {
     static const int ranks[] = {1, 2, 3, 6, 8, 16};
     sp_prng prng = prng_seeded(51);
-    for (int round = 0; round < test_rounds(24); round++) {
+    for (int round = 0; round < test_draws(24); round++) {
         static bench b;
         int pp = round % 2 == 0 ? 4 : 1;
         bench_init(&b, pp, ranks[round % 6], 200 + (int64_t)sp_prng_below(&prng, 20000));

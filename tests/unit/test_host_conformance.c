@@ -6,10 +6,10 @@
 static void random_plans(const conformance_device *device)
 {
     conformance_device twice = *device;
-    conformance_runs_random_plans(device, 1, test_rounds(150));
+    conformance_runs_random_plans(device, 1, test_draws(150));
     twice.request.steps = 2;
     twice.request.precision = SP_FP64;
-    conformance_runs_random_plans(&twice, 2, test_rounds(50));
+    conformance_runs_random_plans(&twice, 2, test_draws(50));
 }
 
 // Packs without slices have nothing to compute.

@@ -42,14 +42,18 @@ static const char *const modes[] = {"none", "activation", "partial-fc1", "attent
 
 enum { MODES = sizeof modes / sizeof modes[0] };
 
-// Every model and every mode, on one and on two data-parallel ranks in turn.
+// Every model and every mode, on one and on two data-parallel ranks in turn; every pair of them in
+// a full run.
 static void peaks_agree(int pp, const char *layout, const char *plan)
 {
     for (int m = 0; m < HOST_MODELS; m++) {
         for (int mode = 0; mode < MODES; mode++) {
+            if (!test_is_full() && mode % HOST_MODELS != m) {
+                continue;
+            }
             char parallel[128], more[256];
-            snprintf(parallel, sizeof parallel, "{'pp': %d, 'dp': %d%s}", pp, 1 + (m + mode) % 2,
-                     layout);
+            snprintf(parallel, sizeof parallel, "{'pp': %d, 'dp': %d%s}", pp,
+                     1 + (test_is_full() ? m + mode : m) % 2, layout);
             snprintf(more, sizeof more, "'memory': {'recompute': '%s'}, %s", modes[mode], plan);
             assert_float_equal(host_memory_compare(host_models[m], parallel, more, is_equal), 0.0,
                                0.0);

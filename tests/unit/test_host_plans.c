@@ -107,14 +107,22 @@ static features any_of(features a, features b)
                       .padding = a.padding || b.padding};
 }
 
+enum { EXECUTIONS = 4 }; // of a setting: lengths, model and precision
+
+static features agrees_in(const settings *set, int execution)
+{
+    return agrees(execution == 2 ? host_gpt() : host_llama(), set, 1 + (uint64_t)execution,
+                  execution == 3 ? SP_FP32 : SP_FP64);
+}
+
 // Gives what some of the plans had.
 static features agree(const settings *set)
 {
     features found = {0};
-    found = any_of(found, agrees(host_llama(), set, 1, SP_FP64));
-    found = any_of(found, agrees(host_llama(), set, 2, SP_FP64));
-    found = any_of(found, agrees(host_gpt(), set, 3, SP_FP64));
-    return any_of(found, agrees(host_llama(), set, 4, SP_FP32));
+    for (int i = 0; i < EXECUTIONS; i++) {
+        found = any_of(found, agrees_in(set, i));
+    }
+    return found;
 }
 
 static features agrees_everywhere(const char *parallel, const char *more)
@@ -123,12 +131,14 @@ static features agrees_everywhere(const char *parallel, const char *more)
     return agree(&set);
 }
 
-// With samples that are long enough to be cut at any price.
-static features agrees_in_slices(const char *parallel, const char *recompute, const char *more)
+// With samples that are long enough to be cut at any price. One execution (-1: each); each in a
+// full run.
+static features agrees_in_slices(const char *parallel, const char *recompute, const char *more,
+                                 int execution)
 {
     const settings set = {
         .parallel = parallel, .recompute = recompute, .longest = 640, .more = more};
-    return agree(&set);
+    return test_is_full() || execution < 0 ? agree(&set) : agrees_in(&set, execution % EXECUTIONS);
 }
 
 #define STRATEGY(kind) "'strategy': {'kind': '" kind "'}"
@@ -206,11 +216,11 @@ TEST(chunkflow)
 // On one data-parallel rank: several would merge their ranks for a sample, which is refused.
 TEST(packflow)
 {
-    features found = agrees_in_slices("{'pp': 4}", "none", STRATEGY("slimpack-symmetric"));
+    features found = agrees_in_slices("{'pp': 4}", "none", STRATEGY("slimpack-symmetric"), -1);
     assert_true(found.slices && found.regrouped);
-    found = agrees_in_slices("{'pp': 4}", "none", STRATEGY("slimpack"));
+    found = agrees_in_slices("{'pp': 4}", "none", STRATEGY("slimpack"), -1);
     assert_true(found.slices && found.regrouped);
-    found = agrees_in_slices("{'pp': 4}", "none", STRATEGY("slimpack-zb"));
+    found = agrees_in_slices("{'pp': 4}", "none", STRATEGY("slimpack-zb"), -1);
     assert_true(found.slices && found.regrouped && found.split);
 }
 
@@ -218,9 +228,12 @@ TEST(recomputing)
 {
     static const char *const modes[] = {"activation", "partial-fc1", "attention", "full"};
     static const char chunks[] = "'strategy': {'kind': 'chunkflow', 'chunk_tokens': 128}";
+    features sliced = {0};
     for (int m = 0; m < 4; m++) {
-        assert_true(agrees_in_slices("{'pp': 2}", modes[m], SCHEDULE("zb-h1")).split);
-        assert_true(agrees_in_slices("{'pp': 4}", modes[m], STRATEGY("slimpack")).slices);
-        assert_true(agrees_in_slices("{'pp': 2}", modes[m], chunks).repeats);
+        assert_true(agrees_in_slices("{'pp': 2}", modes[m], SCHEDULE("zb-h1"), m).split);
+        sliced =
+            any_of(sliced, agrees_in_slices("{'pp': 4}", modes[m], STRATEGY("slimpack"), m + 1));
+        assert_true(agrees_in_slices("{'pp': 2}", modes[m], chunks, m + 2).repeats);
     }
+    assert_true(sliced.slices && sliced.regrouped);
 }

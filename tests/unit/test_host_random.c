@@ -7,7 +7,7 @@
 
 static void agree(host_random draw)
 {
-    draw.count = test_rounds(draw.count);
+    draw.count = test_draws(draw.count);
     host_random_agree(draw);
 }
 

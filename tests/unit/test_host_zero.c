@@ -11,7 +11,7 @@
 
 static void agree(host_random draw)
 {
-    draw.count = test_rounds(8);
+    draw.count = test_draws(8);
     draw.most_tp_bits = 1;
     draw.most_cp = 2;
     draw.merges = true;

@@ -161,7 +161,7 @@ TEST(the_whole_space_of_several_strategies)
     char text[RUN_TEXT] = "";
     double best[3];
     int64_t left_out = 0;
-    put_json(text, BASE ", 'parallel': {'dp': 4}}");
+    put_json(text, BASE ", 'parallel': {'dp': 2}}");
     for (int run = 0; run < 3; run++) {
         sp_scenario scenario;
         sweep_layouts layouts;

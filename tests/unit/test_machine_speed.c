@@ -85,7 +85,7 @@ TEST(assignment_to_ranks)
     assert_same_on("{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 1, 'pp': 2, "
                    "'dp': 4, 'zero': 3}, 'memory': {'limit_gib': 2000, 'recompute': 'activation'},"
                    " 'workload': {'lengths': " SAMPLES ", 'context': 4096, 'samples_per_batch': 23,"
-                   " 'seed': 54}, 'strategy': {'kind': 'slimpack-zb'}}");
+                   " 'seed': 54}, 'strategy': {'kind': 'slimpack'}}");
 }
 
 TEST(groups_of_flexsp)

@@ -150,7 +150,7 @@ TEST(every_strategy)
     sp_prng prng = prng_seeded(83);
     for (int i = 0; sp_strategy_names[i] != NULL; i++) {
         int planned = 0;
-        for (int round = 0; round < test_rounds(ROUNDS); round++) {
+        for (int round = 0; round < test_draws(ROUNDS); round++) {
             char text[RUN_TEXT] = "";
             put_layout(&prng, text);
             put_workload(&prng, text);
@@ -168,7 +168,7 @@ TEST(every_schedule)
     sp_prng prng = prng_seeded(89);
     for (int i = 0; sp_schedule_names[i] != NULL; i++) {
         int planned = 0;
-        for (int round = 0; round < ROUNDS; round++) {
+        for (int round = 0; round < (test_is_full() ? ROUNDS : ROUNDS / 2); round++) {
             char text[RUN_TEXT] = "";
             put_layout(&prng, text);
             put_workload(&prng, text);
@@ -178,7 +178,7 @@ TEST(every_schedule)
                      sp_schedule_names[i], 1 << sp_prng_below(&prng, 3), 1 + prng_below(&prng, 2));
             planned += agrees(text);
         }
-        assert_in_range(planned, LEAST, ROUNDS);
+        assert_in_range(planned, test_is_full() ? LEAST : 1, ROUNDS);
     }
 }
 

@@ -142,7 +142,7 @@ TEST(any_scenario)
     enum { ROUNDS = 60 };
     sp_prng prng = prng_seeded(29);
     int ran = 0;
-    for (int round = 0; round < test_rounds(ROUNDS); round++) {
+    for (int round = 0; round < test_draws(ROUNDS); round++) {
         char text[RUN_TEXT];
         scenario_run r = {0};
         draw_text(&prng, text);
@@ -152,7 +152,7 @@ TEST(any_scenario)
         }
         run_fini(&r);
     }
-    assert_true(ran > test_rounds(ROUNDS) / 2);
+    assert_true(ran > test_draws(ROUNDS) / 2);
 }
 
 // With one long sample the way through the pipeline is the step. The ranks do their shares of the

@@ -109,9 +109,8 @@ static void no_slower(int context, int dp, int seed)
 // Each of the three has what the one before it has, and more.
 static void no_slower_than(int context)
 {
-    for (int seed = 1; seed <= 3; seed++) {
-        no_slower(context, 1, seed);
-        no_slower(context, 2, seed);
+    for (int i = 0; i < test_draws(6); i++) {
+        no_slower(context, 1 + i % 2, 1 + i % 3);
     }
 }
 
@@ -224,8 +223,9 @@ TEST(chosen_chunks_are_no_slower)
 {
     sp_prng prng = prng_seeded(163);
     double sum = 0.0;
-    enum { ROUNDS = 6, MOST = 4 };
-    for (int round = 0; round < ROUNDS; round++) {
+    enum { MOST = 4 };
+    int rounds = test_is_full() ? 2 * KINDS : KINDS;
+    for (int round = 0; round < rounds; round++) {
         char lengths[RUN_TEXT] = "";
         put_drawn_lengths(&prng, lengths);
         const char *kind = kinds[round % KINDS];
@@ -250,14 +250,14 @@ TEST(chosen_chunks_are_no_slower)
         }
         sum += ms[0] / ms[1];
     }
-    assert_true(sum < ROUNDS);
+    assert_true(sum < rounds);
 }
 
 // Without a pipeline, long samples take several ranks and short ones one each, as ByteScale has it.
 TEST(without_a_pipeline_no_slower_than_bytescale)
 {
     sp_prng prng = prng_seeded(167);
-    for (int round = 0; round < 8; round++) {
+    for (int round = 0; round < test_draws(8); round++) {
         char text[RUN_TEXT] = "";
         put_json(&text[0],
                  "{'model': {'layers': 8, 'hidden': 2048, 'ffn': 5504, 'heads': 16, 'vocab': "
@@ -291,7 +291,7 @@ TEST(fits_where_others_fit)
 {
     static const char *const others[] = {"packed", "slimpipe", "bytescale", "chunkflow"};
     sp_prng prng = prng_seeded(173);
-    for (int round = 0; round < 16; round++) {
+    for (int round = 0; round < test_draws(16); round++) {
         char text[RUN_TEXT] = "";
         put_json(text,
                  "{'model': {'layers': 8, 'hidden': 2048, 'ffn': 5504, 'heads': 16, 'vocab': "

@@ -163,13 +163,15 @@ static bool run_one(const char *text, bool may_refuse)
     return status == SP_OK;
 }
 
-// Every strategy on about half of the layouts, the other half with the next workload: over all
-// workloads each strategy meets each layout, and each workload meets each strategy and each layout.
+// Every strategy on about a quarter of the layouts (in a full run on half of them), the others with
+// the next workloads: over all workloads each strategy meets each layout, and each workload meets
+// each strategy and each layout.
 static void run_all(size_t workload_index, const char *workload)
 {
+    const size_t step = test_is_full() ? 2 : 4;
     char text[RUN_TEXT];
     for (int k = 0; sp_strategy_names[k] != NULL; k++) {
-        for (size_t l = (workload_index + (size_t)k) % 2; l < PLAIN_LAYOUTS; l += 2) {
+        for (size_t l = (workload_index + (size_t)k) % step; l < PLAIN_LAYOUTS; l += step) {
             write_scenario(text, sp_strategy_names[k], &plain_layouts[l], workload, "");
             // slimpipe cuts every row into as many slices as there are pipeline ranks.
             run_one(text, strcmp(sp_strategy_names[k], "slimpipe") == 0);
@@ -182,23 +184,23 @@ static void run_all(size_t workload_index, const char *workload)
 
 TEST_CALL(one_sample, run_all(0, "'lengths': [5000], 'samples_per_batch': 1"))
 TEST_CALL(one_token, run_all(1, "'lengths': [1], 'samples_per_batch': 1"))
-TEST_CALL(equal_samples, run_all(0, "'lengths': [" SIXTEEN("1000") "]"))
+TEST_CALL(equal_samples, run_all(2, "'lengths': [" SIXTEEN("1000") "]"))
 
 // Rows as long as one sample, and so long that all fit one.
 TEST(equal_samples_in_rows)
 {
-    run_all(1, "'lengths': [" SIXTEEN("1000") "], 'context': 1000");
+    run_all(3, "'lengths': [" SIXTEEN("1000") "], 'context': 1000");
     run_all(0, "'lengths': [" SIXTEEN("1000") "], 'context': 20000");
 }
 
 TEST(tiny_samples)
 {
     run_all(1, "'lengths': [" FOUR("1, 8, 2, 7, 3, 6, 4, 5") "]");
-    run_all(0, "'lengths': [" SIXTEEN("1") "], 'context': 16");
+    run_all(2, "'lengths': [" SIXTEEN("1") "], 'context': 16");
 }
 
 TEST_CALL(one_giant,
-          run_all(1, "'lengths': [" FOUR("60, 40, 30, 70, 50") ", 50000, " FOUR("45, 55") "]"))
+          run_all(3, "'lengths': [" FOUR("60, 40, 30, 70, 50") ", 50000, " FOUR("45, 55") "]"))
 
 TEST_CALL(fewer_samples_than_ranks, run_all(0, "'lengths': [900, 4000]"))
 TEST_CALL(a_batch_of_one_token_rows, run_all(1, "'lengths': [3, 1, 2], 'context': 3"))
@@ -206,7 +208,7 @@ TEST_CALL(a_batch_of_one_token_rows, run_all(1, "'lengths': [3, 1, 2], 'context'
 // A last batch after an uneven one, and a batch that begins the list again.
 TEST(several_batches)
 {
-    run_all(0, "'lengths': [5000, 1, 1, 1, 30, 700, 20], 'samples_per_batch': 3, 'batches': 4");
+    run_all(2, "'lengths': [5000, 1, 1, 1, 30, 700, 20], 'samples_per_batch': 3, 'batches': 4");
 }
 
 TEST(other_schedules)
@@ -221,7 +223,10 @@ TEST(other_schedules)
             if (strategy->brings_order) {
                 continue;
             }
-            for (size_t w = 0; w < sizeof workloads / sizeof workloads[0]; w++) {
+            // Every other workload; in a full run all.
+            size_t step = test_is_full() ? 1 : 2;
+            size_t first = test_is_full() ? 0 : ((size_t)k + l) % 2;
+            for (size_t w = first; w < sizeof workloads / sizeof workloads[0]; w += step) {
                 write_scenario(text, strategy->name, &other_layouts[l], workloads[w], "");
                 run_one(text, true);
             }
@@ -234,7 +239,7 @@ TEST(random_batches)
 {
     static const int sizes[] = {1, 2, 3, 4, 8};
     int rounds =
-        getenv("SP_EDGE_ROUNDS") != NULL ? atoi(getenv("SP_EDGE_ROUNDS")) : test_rounds(200);
+        getenv("SP_EDGE_ROUNDS") != NULL ? atoi(getenv("SP_EDGE_ROUNDS")) : test_draws(200);
     sp_prng prng = prng_seeded(41);
     for (int round = 0; round < rounds; round++) {
         layout at = plain_layouts[0];
@@ -360,7 +365,8 @@ static bool warned(const sp_result *result, const char *part)
 TEST(over_length)
 {
     for (int k = 0; sp_strategy_names[k] != NULL; k++) {
-        for (size_t l = (size_t)k % 2; l < PLAIN_LAYOUTS; l += 2) {
+        const size_t step = test_is_full() ? 2 : 4;
+        for (size_t l = (size_t)k % step; l < PLAIN_LAYOUTS; l += step) {
             const char *workload = "'lengths': [900, 1001, 1000, 5000, 20], 'context': 1000, "
                                    "'over_length': '%s', 'samples_per_batch': %d";
             // Samples that wait for a later batch are a setting of their own.

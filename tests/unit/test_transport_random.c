@@ -19,7 +19,7 @@ static void agree(host_random draw)
 {
     draw.agrees = agrees;
     draw.clock = SP_CLOCK_WALL;
-    draw.count = test_rounds(draw.count);
+    draw.count = test_draws(draw.count);
     host_open(&device);
     host_random_agree(draw);
     host_close(&device);
