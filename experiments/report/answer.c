@@ -39,7 +39,7 @@ static const char *string(const json_t *object, const char *key)
 static void add_time(line *to, double ms)
 {
     if (ms < 1e4) {
-        add(to, "%.1f ms", ms);
+        add(to, ms < 10.0 ? "%.3f ms" : "%.1f ms", ms);
     } else {
         add(to, "%.2f s", ms / 1e3);
     }
