@@ -125,8 +125,10 @@ static void add_settings(line *to, const json_t *point)
         const char *name = dot != NULL ? dot + 1 : path;
         if (json_is_integer(value)) {
             add(to, ", %s %lld", name, (long long)json_integer_value(value));
+        } else if (strcmp(path, "strategy.kind") == 0) {
+            continue; // told before
         } else if (json_is_string(value) && strcmp(name, "kind") == 0) {
-            add(to, ", %s", json_string_value(value)); // of schedule or strategy: says which
+            add(to, ", %s", json_string_value(value)); // of the schedule
         } else if (json_is_string(value)) {
             add(to, ", %s %s", name, json_string_value(value));
         }
