@@ -188,6 +188,17 @@ static void write_lane(sp_writer *out, report_lane *lane)
     sp_write(out, "]}");
 }
 
+// A key whose value never changes, as that of parameters, has one number for all points.
+static size_t numbers_of_key(const report_memory *memory, size_t key)
+{
+    size_t at = 1;
+    while (at < memory->count && memory->kib[memory->points[at].first + key] ==
+                                     memory->kib[memory->points[0].first + key]) {
+        at++;
+    }
+    return at < memory->count ? memory->count : 1;
+}
+
 static void write_memory(sp_writer *out, report_memory *memory)
 {
     qsort(memory->points, memory->count, sizeof *memory->points, compare_times);
@@ -205,7 +216,8 @@ static void write_memory(sp_writer *out, report_memory *memory)
     for (size_t k = 0; k < json_array_size(memory->keys); k++) {
         sp_write(out, k == 0 ? "[" : ",[");
         before = 0;
-        for (size_t i = 0; i < memory->count; i++) {
+        size_t numbers = numbers_of_key(memory, k);
+        for (size_t i = 0; i < numbers; i++) {
             int64_t kib = memory->kib[memory->points[i].first + k];
             write_difference(out, i == 0, kib, before);
             before = kib;

@@ -79,7 +79,8 @@ sp_status report_timeline_from_executed(const report_input *input, size_t batch,
 // How many batches of a result have such ranks.
 size_t report_executed_batches(const json_t *result);
 
-// Writes the timeline as JSON: columns of numbers, starts and times as differences.
+// Writes the timeline as JSON: columns of numbers; starts, times and memory as differences, memory
+// that never changes as one number.
 void report_timeline_write(sp_writer *out, report_timeline *timeline, const char *path,
                            const char *title);
 

@@ -78,9 +78,9 @@ static const char trace[] =
     "\"pid\": 7, \"tid\": 1},"
     "{\"name\": \"other\", \"ph\": \"i\", \"ts\": 1, \"pid\": 7, \"tid\": 1},"
     "{\"name\": \"memory GiB\", \"ph\": \"C\", \"ts\": 1, \"pid\": 7, \"args\": {\"a\": 1.5, "
-    "\"b\": 0}},"
+    "\"b\": 0, \"c\": 0.25}},"
     "{\"name\": \"memory GiB\", \"ph\": \"C\", \"ts\": 3, \"pid\": 7, \"args\": {\"a\": 0.5, "
-    "\"b\": 2}}]}";
+    "\"b\": 2, \"c\": 0.25}}]}";
 
 static char trace_path[] = "trace.json";
 static char result_path[] = "result.json";
@@ -115,6 +115,8 @@ TEST(columns_hold_what_the_trace_says)
     assert_int_equal(number(json_array_get(kib, 0), 0), 1536 * 1024);
     assert_int_equal(number(json_array_get(kib, 0), 1), -1024 * 1024);
     assert_int_equal(number(json_array_get(kib, 1), 1), 2048 * 1024);
+    assert_int_equal(json_array_size(json_array_get(kib, 2)), 1); // never changes
+    assert_int_equal(number(json_array_get(kib, 2), 0), 256 * 1024);
     json_decref(data);
     unmake(&m);
 }
