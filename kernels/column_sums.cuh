@@ -99,7 +99,7 @@ int add_column_sums(int64_t rows, int64_t columns, bool aligned, const Terms &te
     }
     bool by_vectors = aligned && columns % 8 == 0;
     int64_t slabs = sp_i_cuda_slabs(rows, columns);
-    dim3 grid(static_cast<unsigned>(sp_i_cuda_ceil(columns, by_vectors ? 256 : 32)),
+    dim3 grid(static_cast<unsigned>(sp_cuda_ceil(columns, by_vectors ? 256 : 32)),
               static_cast<unsigned>(slabs));
     int error =
         sp_i_launch(by_vectors ? column_sums_kernel<8, Terms> : column_sums_kernel<1, Terms>, grid,
@@ -107,7 +107,7 @@ int add_column_sums(int64_t rows, int64_t columns, bool aligned, const Terms &te
     if (error != 0) {
         return error;
     }
-    dim3 across(static_cast<unsigned>(sp_i_cuda_ceil(columns, SP_I_CUDA_THREADS)));
+    dim3 across(static_cast<unsigned>(sp_cuda_ceil(columns, SP_I_CUDA_THREADS)));
     return sp_i_launch(add_slabs_kernel<Terms::SUMS>, across, SP_I_CUDA_THREADS, 0, stream, columns,
                        slabs, static_cast<const float *>(workspace), sums);
 }

@@ -14,7 +14,7 @@ enum {
     SP_I_CUDA_SLABS = 128        // of rows, at most, that column sums run over at a time
 };
 
-static inline int64_t sp_i_cuda_ceil(int64_t a, int64_t b)
+static inline int64_t sp_cuda_ceil(int64_t a, int64_t b)
 {
     return (a + b - 1) / b;
 }
@@ -53,24 +53,24 @@ static inline sp_i_cuda_walk sp_i_cuda_walk_of(int64_t rows, int64_t per_row, in
 static inline int64_t sp_i_cuda_blocks(int64_t items, int unroll, int multiprocessors)
 {
     int64_t full = (int64_t)multiprocessors * (SP_I_CUDA_SM_THREADS / SP_I_CUDA_THREADS);
-    int64_t enough = sp_i_cuda_ceil(items, (int64_t)SP_I_CUDA_THREADS * unroll);
+    int64_t enough = sp_cuda_ceil(items, (int64_t)SP_I_CUDA_THREADS * unroll);
     return sp_i_cuda_least(enough, full > 0 ? full : 1);
 }
 
 // Threads of a block that holds a row of `vectors` vectors, `held` in each thread: whole warps.
 static inline int sp_i_cuda_row_threads(int64_t vectors, int held)
 {
-    int64_t threads = sp_i_cuda_ceil(sp_i_cuda_ceil(vectors, held), 32) * 32;
+    int64_t threads = sp_cuda_ceil(sp_cuda_ceil(vectors, held), 32) * 32;
     return (int)sp_i_cuda_least(threads < 32 ? 32 : threads, SP_I_CUDA_ROW_THREADS);
 }
 
 // Slabs that the rows of a column sum are cut into: about a thousand blocks, whatever the device.
 static inline int64_t sp_i_cuda_slabs(int64_t rows, int64_t columns)
 {
-    int64_t across = sp_i_cuda_ceil(columns, SP_I_CUDA_COLUMNS);
-    int64_t slabs = across > 0 ? sp_i_cuda_ceil(1024, across) : 1;
+    int64_t across = sp_cuda_ceil(columns, SP_I_CUDA_COLUMNS);
+    int64_t slabs = across > 0 ? sp_cuda_ceil(1024, across) : 1;
     slabs = sp_i_cuda_least(slabs, SP_I_CUDA_SLABS);
-    slabs = sp_i_cuda_least(slabs, sp_i_cuda_ceil(rows, 32));
+    slabs = sp_i_cuda_least(slabs, sp_cuda_ceil(rows, 32));
     return slabs > 0 ? slabs : 1;
 }
 

@@ -12,7 +12,7 @@ __global__ void delay_kernel(int64_t ns)
     if (threadIdx.x == 0) {
         int64_t begin = sp_i_timer_ns();
         while (sp_i_timer_ns() - begin < ns) {
-            sp_i_pause(PAUSE_NS);
+            sp_pause(PAUSE_NS);
         }
     }
 }

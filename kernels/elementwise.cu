@@ -142,7 +142,7 @@ int sp_cuda_sum_of_squares(int64_t n, const float *x, bool accumulate, double *s
     // As many blocks on every device and at every address, so that the order of the sum is the
     // same.
     int64_t blocks =
-        sp_i_cuda_least(sp_i_cuda_ceil(items, SP_I_CUDA_THREADS), SP_CUDA_SUM_OF_SQUARES_WORKSPACE);
+        sp_i_cuda_least(sp_cuda_ceil(items, SP_I_CUDA_THREADS), SP_CUDA_SUM_OF_SQUARES_WORKSPACE);
     int error = 0;
     if (blocks > 0) {
         error = sp_i_launch(!fours               ? sum_of_squares_kernel<1, true>

@@ -124,7 +124,7 @@ int sp_cuda_embedding_backward_weight(int64_t tokens, int64_t features, const in
     }
     bool by_vectors =
         features % 8 == 0 && aligned_rows(dy, dy_stride) && aligned_rows(dtable, features);
-    int64_t across = sp_i_cuda_ceil(features, GRADIENT_THREADS * (by_vectors ? 8 : 1));
+    int64_t across = sp_cuda_ceil(features, GRADIENT_THREADS * (by_vectors ? 8 : 1));
     return sp_i_launch(by_vectors ? embedding_backward_kernel<8> : embedding_backward_kernel<1>,
                        dim3(static_cast<unsigned>(tokens), static_cast<unsigned>(across)),
                        GRADIENT_THREADS, 0, stream, tokens, features, index, order, first, rows, dy,

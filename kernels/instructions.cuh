@@ -135,7 +135,7 @@ __device__ __forceinline__ int64_t sp_i_timer_ns()
 }
 
 // The thread rests for about this long.
-__device__ __forceinline__ void sp_i_pause(unsigned ns)
+__device__ __forceinline__ void sp_pause(unsigned ns)
 {
     __nanosleep(ns);
 }

@@ -19,15 +19,15 @@ void sp_i_mip_init(sp_i_mip *mip)
 
 void sp_i_mip_fini(sp_i_mip *mip)
 {
-    sp_i_free(mip->columns);
-    sp_i_free(mip->rows);
-    sp_i_free(mip->terms);
+    sp_free(mip->columns);
+    sp_free(mip->rows);
+    sp_free(mip->terms);
     *mip = (sp_i_mip){0};
 }
 
 static bool reserve(sp_i_mip *mip, void **items, size_t *capacity, size_t count, size_t bytes)
 {
-    if (!mip->out_of_memory && !sp_i_reserve(items, capacity, count + 1, bytes)) {
+    if (!mip->out_of_memory && !sp_reserve(items, capacity, count + 1, bytes)) {
         mip->out_of_memory = true;
     }
     return !mip->out_of_memory;
@@ -343,9 +343,9 @@ static void *solve_here(void *argument)
 static bool make_triplets(solve_job *job)
 {
     const sp_i_mip *mip = job->mip;
-    job->row = sp_i_malloc((mip->term_count + 1) * sizeof *job->row);
-    job->column = sp_i_malloc((mip->term_count + 1) * sizeof *job->column);
-    job->coefficient = sp_i_malloc((mip->term_count + 1) * sizeof *job->coefficient);
+    job->row = sp_malloc((mip->term_count + 1) * sizeof *job->row);
+    job->column = sp_malloc((mip->term_count + 1) * sizeof *job->column);
+    job->coefficient = sp_malloc((mip->term_count + 1) * sizeof *job->coefficient);
     if (job->row == NULL || job->column == NULL || job->coefficient == NULL) {
         return false;
     }
@@ -380,9 +380,9 @@ sp_status sp_i_mip_solve(const sp_i_mip *mip, const sp_i_mip_options *options,
         }
     }
     *result = job.result;
-    sp_i_free(job.row);
-    sp_i_free(job.column);
-    sp_i_free(job.coefficient);
+    sp_free(job.row);
+    sp_free(job.column);
+    sp_free(job.coefficient);
     return status;
 }
 

@@ -49,11 +49,11 @@ sp_status sp_i_order_descending(const sp_batch *batch, int32_t **order, sp_error
 {
     // Lengths and indices both fit 31 bits. The keys take the place of a stable sort, which the C
     // library does not promise.
-    uint64_t *key = sp_i_malloc(batch->count * sizeof *key);
-    *order = sp_i_malloc(batch->count * sizeof **order);
+    uint64_t *key = sp_malloc(batch->count * sizeof *key);
+    *order = sp_malloc(batch->count * sizeof **order);
     if (key == NULL || *order == NULL) {
-        sp_i_free(key);
-        sp_i_free(*order);
+        sp_free(key);
+        sp_free(*order);
         *order = NULL;
         return sp_error_no_memory(err, "sorting samples");
     }
@@ -64,15 +64,15 @@ sp_status sp_i_order_descending(const sp_batch *batch, int32_t **order, sp_error
     for (size_t i = 0; i < batch->count; i++) {
         (*order)[i] = (int32_t)(key[i] & UINT32_MAX);
     }
-    sp_i_free(key);
+    sp_free(key);
     return SP_OK;
 }
 
 sp_status sp_i_rows_init(sp_i_rows *rows, size_t samples, sp_error *err)
 {
     *rows = (sp_i_rows){0};
-    rows->sample = sp_i_calloc(samples, sizeof *rows->sample);
-    rows->first = sp_i_calloc(samples + 1, sizeof *rows->first);
+    rows->sample = sp_calloc(samples, sizeof *rows->sample);
+    rows->first = sp_calloc(samples + 1, sizeof *rows->first);
     if (rows->sample == NULL || rows->first == NULL) {
         sp_i_rows_fini(rows);
         return sp_error_no_memory(err, "rows");
@@ -82,8 +82,8 @@ sp_status sp_i_rows_init(sp_i_rows *rows, size_t samples, sp_error *err)
 
 void sp_i_rows_fini(sp_i_rows *rows)
 {
-    sp_i_free(rows->sample);
-    sp_i_free(rows->first);
+    sp_free(rows->sample);
+    sp_free(rows->first);
     *rows = (sp_i_rows){0};
 }
 
@@ -151,7 +151,7 @@ sp_status sp_i_pack_rows(const sp_strategy_input *input, sp_i_make_rows make, sp
             status = sp_error_no_memory(err, "a packing");
         }
     }
-    sp_i_free(order);
+    sp_free(order);
     sp_i_rows_fini(&rows);
     if (status != SP_OK) {
         sp_packing_fini(packing);

@@ -25,7 +25,7 @@ bool sp_i_add_pack(const sp_batch *batch, const sp_pack_list *from, const sp_pac
                    sp_pack_list *list);
 
 // Sample indices by descending length, equal lengths in batch order; *order is freed with
-// sp_i_free.
+// sp_free.
 sp_status sp_i_order_descending(const sp_batch *batch, int32_t **order, sp_error *err);
 
 // ---- rows ----

@@ -49,7 +49,7 @@ sp_status sp_slice_rows(sp_packing *packing, int slices, sp_slice_rule rule, con
     prefix_cost cost = cost_of(rule, model);
     sp_packing made;
     sp_packing_init(&made, packing->batch, packing->dp);
-    int64_t *cuts = sp_i_calloc((size_t)slices + 1, sizeof *cuts);
+    int64_t *cuts = sp_calloc((size_t)slices + 1, sizeof *cuts);
     sp_status status = cuts != NULL ? SP_OK : sp_error_no_memory(err, "slices");
     for (size_t k = 0; status == SP_OK && k < packing->forward.count; k++) {
         row r = measure(packing, &packing->forward.packs[k], cost, cuts);
@@ -65,7 +65,7 @@ sp_status sp_slice_rows(sp_packing *packing, int slices, sp_slice_rule rule, con
         }
     }
     replace_packs(packing, &made, status);
-    sp_i_free(cuts);
+    sp_free(cuts);
     return status;
 }
 
@@ -78,14 +78,14 @@ sp_status sp_slice_rows_every(sp_packing *packing, int64_t tokens, sp_error *err
     for (size_t k = 0; status == SP_OK && k < packing->forward.count; k++) {
         row r = measure(packing, &packing->forward.packs[k], cost_of(SP_SLICE_TOKENS, NULL), NULL);
         int64_t slices = sp_ceil_div(r.tokens, tokens);
-        r.cuts = slices < INT32_MAX ? sp_i_calloc((size_t)slices + 1, sizeof *r.cuts) : NULL;
+        r.cuts = slices < INT32_MAX ? sp_calloc((size_t)slices + 1, sizeof *r.cuts) : NULL;
         for (int64_t i = 1; r.cuts != NULL && i <= slices; i++) {
             r.cuts[i] = i < slices ? i * tokens : r.tokens;
         }
         if (r.cuts == NULL || !add_slices(packing, k, &r, (int)slices, &made)) {
             status = sp_error_no_memory(err, "slices");
         }
-        sp_i_free(r.cuts);
+        sp_free(r.cuts);
     }
     replace_packs(packing, &made, status);
     return status;
@@ -290,13 +290,13 @@ static sp_status add_shortest(const sp_packing *packing, size_t k, int stages, s
     if (status != SP_OK) {
         return status;
     }
-    r.cuts = sp_i_calloc(slices.count + 1, sizeof *r.cuts);
+    r.cuts = sp_calloc(slices.count + 1, sizeof *r.cuts);
     for (size_t i = 0; r.cuts != NULL && i < slices.count; i++) {
         r.cuts[i + 1] = r.cuts[i] + slices.tokens[i];
     }
     bool ok =
         r.cuts != NULL && !find->failed && add_slices(packing, k, &r, (int)slices.count, made);
-    sp_i_free(r.cuts);
+    sp_free(r.cuts);
     sp_terapipe_slices_fini(&slices);
     return ok ? SP_OK : sp_error_no_memory(err, "slices");
 }
@@ -313,7 +313,7 @@ sp_status sp_slice_rows_shortest(sp_packing *packing, int stages, sp_pack_time t
         status = add_shortest(packing, k, stages, &find, &made, err);
     }
     replace_packs(packing, &made, status);
-    sp_i_free(find.pack.packs);
-    sp_i_free(find.pack.slices);
+    sp_free(find.pack.packs);
+    sp_free(find.pack.slices);
     return status;
 }

@@ -7,7 +7,7 @@
 // Positions 0 .. count are where slices may begin and end.
 typedef struct search {
     const sp_terapipe_problem *problem;
-    sp_i_arena memory; // of the tables
+    sp_arena memory; // of the tables
     size_t count;
     size_t most;      // positions of a slice
     int64_t *time;    // of the slice from position i to j, i < j <= i + most: [(j-1) most + j-1-i]
@@ -53,7 +53,7 @@ sp_status sp_terapipe_slices_find(const sp_terapipe_problem *problem, sp_terapip
         }
         i++;
     }
-    sp_i_arena_free(&s.memory);
+    sp_arena_free(&s.memory);
     if (!ok) {
         sp_terapipe_slices_fini(slices);
         return sp_error_no_memory(err, "slices of a sequence");
@@ -63,7 +63,7 @@ sp_status sp_terapipe_slices_find(const sp_terapipe_problem *problem, sp_terapip
 
 void sp_terapipe_slices_fini(sp_terapipe_slices *slices)
 {
-    sp_i_free(slices->tokens);
+    sp_free(slices->tokens);
     *slices = (sp_terapipe_slices){0};
 }
 
@@ -96,10 +96,10 @@ static bool prepare(search *s)
     if (n > UINT32_MAX / s->most) {
         return false;
     }
-    s->time = sp_i_arena_take(&s->memory, n * s->most, sizeof *s->time);
-    s->longest = sp_i_arena_take(&s->memory, n * s->most, sizeof *s->longest);
-    s->sum = sp_i_arena_take(&s->memory, n + 1, sizeof *s->sum);
-    s->from = sp_i_arena_take(&s->memory, n + 1, sizeof *s->from);
+    s->time = sp_arena_take(&s->memory, n * s->most, sizeof *s->time);
+    s->longest = sp_arena_take(&s->memory, n * s->most, sizeof *s->longest);
+    s->sum = sp_arena_take(&s->memory, n + 1, sizeof *s->sum);
+    s->from = sp_arena_take(&s->memory, n + 1, sizeof *s->from);
     if (s->memory.failed) {
         return false;
     }
@@ -151,7 +151,7 @@ static bool read_slices(const search *s, sp_terapipe_slices *slices)
     for (size_t end = s->count; end > 0; end = s->from[end]) {
         slices->count++;
     }
-    slices->tokens = sp_i_calloc(slices->count, sizeof *slices->tokens);
+    slices->tokens = sp_calloc(slices->count, sizeof *slices->tokens);
     if (slices->tokens == NULL) {
         return false;
     }

@@ -152,13 +152,13 @@ sp_status sp_i_backend_new(const sp_backend_ops *table, const char *source, sp_b
     if (status != SP_OK) {
         return status;
     }
-    sp_backend *made = sp_i_calloc(1, sizeof *made);
+    sp_backend *made = sp_calloc(1, sizeof *made);
     if (made == NULL) {
         return sp_error_no_memory(err, "a backend");
     }
     memcpy(&made->ops, table, table->size < sizeof made->ops ? table->size : sizeof made->ops);
     if (!is_complete(&made->ops)) {
-        sp_i_free(made);
+        sp_free(made);
         return sp_error_set(err, SP_ERR_CONTENT,
                             "%s: a required entry of the table of operations is missing (name of "
                             "lower-case letters, digits and '_', description, device_count, "
@@ -169,7 +169,7 @@ sp_status sp_i_backend_new(const sp_backend_ops *table, const char *source, sp_b
     if (made->ops.stack != NULL && !sp_stack_builtin(made->ops.stack, &stack)) {
         status = sp_error_set(err, SP_ERR_CONTENT, "%s: names a stack '%.64s' that is not known",
                               source, made->ops.stack);
-        sp_i_free(made);
+        sp_free(made);
         return status;
     }
     if (made->ops.options == NULL) {
@@ -179,9 +179,9 @@ sp_status sp_i_backend_new(const sp_backend_ops *table, const char *source, sp_b
     return SP_OK;
 }
 
-void sp_i_backend_free(sp_backend *backend)
+void sp_backend_free(sp_backend *backend)
 {
-    sp_i_free(backend);
+    sp_free(backend);
 }
 
 // ---- A backend that is known by name alone ----

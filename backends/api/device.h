@@ -67,12 +67,12 @@ sp_status sp_run_tensor_read(const sp_run *run, const char *name, double *values
 // only read as far as it says that it goes, and must outlive the backend; `source` names it.
 sp_status sp_i_backend_new(const sp_backend_ops *table, const char *source, sp_backend **backend,
                            sp_error *err);
-void sp_i_backend_free(sp_backend *backend);
+void sp_backend_free(sp_backend *backend);
 
 // A backend that is known by name alone: it is not built on this machine, and another executes.
 
 // One without devices, options and a stack of its own. `name`, which must outlive it, is that of a
-// backend (backend.h), else a content error. The caller frees it with sp_i_backend_free.
+// backend (backend.h), else a content error. The caller frees it with sp_backend_free.
 sp_status sp_backend_absent_new(const char *name, sp_backend **backend, sp_error *err);
 
 // ---- Checks of what came back ----

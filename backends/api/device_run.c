@@ -24,13 +24,13 @@ sp_status sp_backend_run(const sp_backend *backend, int device, const sp_run_req
     if (status != SP_OK) {
         return status;
     }
-    sp_run *made = sp_i_calloc(1, sizeof *made);
+    sp_run *made = sp_calloc(1, sizeof *made);
     if (made == NULL) {
         return sp_error_no_memory(err, "a run");
     }
     made->backend = backend;
     made->step_count = request->steps;
-    made->steps = sp_i_calloc((size_t)request->steps, sizeof *made->steps);
+    made->steps = sp_calloc((size_t)request->steps, sizeof *made->steps);
     status = made->steps == NULL
                  ? sp_error_no_memory(err, "the steps of a run")
                  : backend->ops.execute(device, request, made->steps, &made->state, err);
@@ -57,8 +57,8 @@ void sp_run_free(sp_run *run)
         sp_timeline_fini(&run->steps[i].timeline);
         sp_memory_timeline_fini(&run->steps[i].memory);
     }
-    sp_i_free(run->steps);
-    sp_i_free(run);
+    sp_free(run->steps);
+    sp_free(run);
 }
 
 int sp_run_steps(const sp_run *run)
@@ -117,7 +117,7 @@ static sp_status find_tensor(const sp_run *run, const char *name, size_t *index,
     if (status != SP_OK) {
         return status;
     }
-    char(*names)[SP_TENSOR_NAME] = sp_i_malloc(HINTS * sizeof *names);
+    char(*names)[SP_TENSOR_NAME] = sp_malloc(HINTS * sizeof *names);
     if (names == NULL) {
         return sp_error_no_memory(err, "names of tensors");
     }
@@ -135,7 +135,7 @@ static sp_status find_tensor(const sp_run *run, const char *name, size_t *index,
         status = unknown_tensor(name, (const char(*)[SP_TENSOR_NAME])names,
                                 count < HINTS ? (int)count : HINTS, err);
     }
-    sp_i_free(names);
+    sp_free(names);
     return status;
 }
 

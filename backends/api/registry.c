@@ -31,7 +31,7 @@ static sp_status add(sp_registry *registry, const sp_backend_ops *table, const c
 sp_status sp_registry_new(sp_registry **registry, sp_error *err)
 {
     *registry = NULL;
-    sp_registry *made = sp_i_calloc(1, sizeof *made);
+    sp_registry *made = sp_calloc(1, sizeof *made);
     if (made == NULL) {
         return sp_error_no_memory(err, "the backends");
     }
@@ -51,30 +51,30 @@ sp_status sp_registry_new(sp_registry **registry, sp_error *err)
 void sp_registry_free(sp_registry *registry)
 {
     for (size_t i = 0; registry != NULL && i < registry->count; i++) {
-        sp_i_backend_free(registry->entries[i].backend);
-        sp_i_free(registry->entries[i].path);
+        sp_backend_free(registry->entries[i].backend);
+        sp_free(registry->entries[i].path);
         if (registry->entries[i].library != NULL) {
             dlclose(registry->entries[i].library);
         }
     }
     if (registry != NULL) {
-        sp_i_free(registry->entries);
+        sp_free(registry->entries);
     }
-    sp_i_free(registry);
+    sp_free(registry);
 }
 
 static sp_status add(sp_registry *registry, const sp_backend_ops *table, const char *source,
                      void *library, sp_error *err)
 {
-    if (!sp_i_reserve((void **)&registry->entries, &registry->capacity, registry->count + 1,
-                      sizeof *registry->entries)) {
+    if (!sp_reserve((void **)&registry->entries, &registry->capacity, registry->count + 1,
+                    sizeof *registry->entries)) {
         return sp_error_no_memory(err, "the backends");
     }
-    entry made = {.library = library, .path = sp_i_strdup(source)};
+    entry made = {.library = library, .path = sp_strdup(source)};
     sp_status status = made.path == NULL ? sp_error_no_memory(err, "the backends")
                                          : sp_i_backend_new(table, source, &made.backend, err);
     if (status != SP_OK) {
-        sp_i_free(made.path);
+        sp_free(made.path);
         return status;
     }
     registry->entries[registry->count++] = made;
@@ -153,8 +153,8 @@ static bool names_add(sp_backend_names *names, const char *name, size_t length)
             return true;
         }
     }
-    if (!sp_i_reserve((void **)&names->name, &names->capacity, names->count + 1,
-                      sizeof *names->name)) {
+    if (!sp_reserve((void **)&names->name, &names->capacity, names->count + 1,
+                    sizeof *names->name)) {
         return false;
     }
     memcpy(names->name[names->count], name, length);
@@ -223,8 +223,8 @@ static sp_status load(sp_registry *registry, const char *path, const char *name,
     if (name != NULL && strcmp(sp_backend_name(added->backend), name) != 0) {
         status = sp_error_set(err, SP_ERR_CONTENT, "%s: the backend calls itself '%s'", path,
                               sp_backend_name(added->backend));
-        sp_i_backend_free(added->backend);
-        sp_i_free(added->path);
+        sp_backend_free(added->backend);
+        sp_free(added->path);
         registry->count--;
         dlclose(library);
     }
@@ -239,7 +239,7 @@ static sp_status unknown_name(const char *name, sp_error *err)
     if (status != SP_OK) {
         return status;
     }
-    const char **known = sp_i_malloc(names.count * sizeof *known);
+    const char **known = sp_malloc(names.count * sizeof *known);
     for (size_t i = 0; known != NULL && i < names.count; i++) {
         known[i] = names.name[i];
         size_t used = strlen(text);
@@ -256,7 +256,7 @@ static sp_status unknown_name(const char *name, sp_error *err)
         status =
             sp_error_set(err, SP_ERR_CONTENT, "unknown backend '%.64s' (known: %s)", name, text);
     }
-    sp_i_free(known);
+    sp_free(known);
     sp_backend_names_fini(&names);
     return status;
 }
@@ -320,6 +320,6 @@ sp_status sp_registry_names(sp_backend_names *names, sp_error *err)
 
 void sp_backend_names_fini(sp_backend_names *names)
 {
-    sp_i_free(names->name);
+    sp_free(names->name);
     *names = (sp_backend_names){0};
 }

@@ -36,10 +36,10 @@ static sp_status check_init(check *c)
 static void check_fini(check *c)
 {
     sp_depends_fini(&c->depends);
-    sp_i_free(c->end_ns[0]);
-    sp_i_free(c->end_ns[1]);
-    sp_i_free(c->out_ns);
-    sp_i_free(c->back_ns);
+    sp_free(c->end_ns[0]);
+    sp_free(c->end_ns[1]);
+    sp_free(c->out_ns);
+    sp_free(c->back_ns);
 }
 
 // Where what an action gave stands in its table.

@@ -115,7 +115,7 @@ static void *flow_now(void)
 
 sp_i_fiber *sp_i_fiber_new(void)
 {
-    sp_i_fiber *fiber = sp_i_calloc(1, sizeof *fiber);
+    sp_i_fiber *fiber = sp_calloc(1, sizeof *fiber);
     if (fiber == NULL) {
         return NULL;
     }
@@ -124,7 +124,7 @@ sp_i_fiber *sp_i_fiber_new(void)
     void *mapping = mmap(NULL, fiber->mapped, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
     if (mapping == MAP_FAILED) {
-        sp_i_free(fiber);
+        sp_free(fiber);
         return NULL;
     }
     fiber->mapping = mapping;
@@ -144,7 +144,7 @@ void sp_i_fiber_free(sp_i_fiber *fiber)
         SP_ASSERT(fiber->ended);
         flow_free(fiber->own_flow);
         (void)munmap(fiber->mapping, fiber->mapped);
-        sp_i_free(fiber);
+        sp_free(fiber);
     }
 }
 

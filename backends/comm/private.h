@@ -132,7 +132,7 @@ struct sp_comm {
 };
 
 struct sp_comm_world {
-    sp_i_arena memory; // of tables and groups
+    sp_arena memory; // of tables and groups
     int rank_count;
     sp_comm *ranks;
     int spins, free_spins; // the latter where ranks compute side by side

@@ -22,10 +22,10 @@ static sp_i_comm_queue *find(sp_comm_world *world, int from, int to, int tag)
 static void queue_free(sp_i_comm_queue *queue)
 {
     for (int i = 0; i < queue->slots; i++) {
-        sp_i_free(queue->slot[i].data);
+        sp_free(queue->slot[i].data);
     }
-    sp_i_free(queue->slot);
-    sp_i_free(queue);
+    sp_free(queue->slot);
+    sp_free(queue);
 }
 
 static bool slot_reserve(sp_i_comm_slot *slot, size_t bytes)
@@ -33,11 +33,11 @@ static bool slot_reserve(sp_i_comm_slot *slot, size_t bytes)
     if (bytes <= slot->capacity) {
         return true;
     }
-    char *data = sp_i_malloc(bytes);
+    char *data = sp_malloc(bytes);
     if (data == NULL) {
         return false;
     }
-    sp_i_free(slot->data);
+    sp_free(slot->data);
     slot->data = data;
     slot->capacity = bytes;
     return true;
@@ -45,7 +45,7 @@ static bool slot_reserve(sp_i_comm_slot *slot, size_t bytes)
 
 static sp_i_comm_queue *queue_new(int from, int to, int tag, int slots)
 {
-    sp_i_comm_queue *queue = sp_i_calloc(1, sizeof *queue);
+    sp_i_comm_queue *queue = sp_calloc(1, sizeof *queue);
     if (queue == NULL) {
         return NULL;
     }
@@ -53,9 +53,9 @@ static sp_i_comm_queue *queue_new(int from, int to, int tag, int slots)
     queue->to = to;
     queue->tag = tag;
     queue->slots = slots;
-    queue->slot = sp_i_calloc((size_t)slots, sizeof *queue->slot);
+    queue->slot = sp_calloc((size_t)slots, sizeof *queue->slot);
     if (queue->slot == NULL) {
-        sp_i_free(queue);
+        sp_free(queue);
         return NULL;
     }
     return queue;

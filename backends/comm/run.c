@@ -115,14 +115,14 @@ static sp_status make_turns(const run *r, sp_error *err)
 static sp_status run_fibers(run *r, const sp_workers_options *options, int64_t timeout_ns,
                             sp_error *err)
 {
-    r->scheduler = sp_i_calloc((size_t)r->count, sizeof *r->scheduler);
+    r->scheduler = sp_calloc((size_t)r->count, sizeof *r->scheduler);
     sp_status status = r->scheduler != NULL ? make_turns(r, err) : sp_error_no_memory(err, "ranks");
     if (status == SP_OK && timeout_ns == 0) {
         drive(r, 0, NULL);
     } else if (status == SP_OK) {
         status = run_threads(r, 1, options, drive, timeout_ns, err);
     }
-    sp_i_free(r->scheduler);
+    sp_free(r->scheduler);
     return status;
 }
 

@@ -19,7 +19,7 @@ typedef struct sp_transport sp_transport;
 
 // What a rank gave to an exchange.
 typedef struct sp_transport_part {
-    void *data; // of sp_i_malloc
+    void *data; // of sp_malloc
     size_t bytes;
 } sp_transport_part;
 
@@ -63,7 +63,7 @@ typedef struct sp_transport_ops {
     // ---- beside the device ----
 
     // Everyone's: `mine` [bytes] of plain memory, any size at each rank; parts [ranks], what each
-    // gave, on every rank, which frees the data with sp_i_free. Zeroed where it fails.
+    // gave, on every rank, which frees the data with sp_free. Zeroed where it fails.
     sp_status (*exchange)(sp_transport *transport, const void *mine, size_t bytes,
                           sp_transport_part *parts, sp_error *err);
     // Waits until all work of the rank and its messages are over, and looks after the other ranks

@@ -101,8 +101,8 @@ static void release(sp_workers *workers)
 {
     pthread_cond_destroy(&workers->changed);
     pthread_mutex_destroy(&workers->lock);
-    sp_i_free(workers->each);
-    sp_i_free(workers);
+    sp_free(workers->each);
+    sp_free(workers);
 }
 
 static bool pass_gate(sp_workers *workers, bool pinned)
@@ -188,7 +188,7 @@ static void set_gate(sp_workers *workers, int started, gate_state gate)
 static sp_workers *workers_new(int count, const sp_workers_options *options, sp_worker_run *run,
                                void *data)
 {
-    sp_workers *workers = sp_i_calloc(1, sizeof *workers);
+    sp_workers *workers = sp_calloc(1, sizeof *workers);
     if (workers == NULL) {
         return NULL;
     }
@@ -197,10 +197,10 @@ static sp_workers *workers_new(int count, const sp_workers_options *options, sp_
     workers->count = count;
     workers->running = count;
     workers->pin = options != NULL && options->pin && count <= sp_i_cores();
-    workers->each = sp_i_calloc((size_t)count, sizeof *workers->each);
+    workers->each = sp_calloc((size_t)count, sizeof *workers->each);
     if (workers->each == NULL || !locks_init(workers)) {
-        sp_i_free(workers->each);
-        sp_i_free(workers);
+        sp_free(workers->each);
+        sp_free(workers);
         return NULL;
     }
     return workers;

@@ -30,12 +30,12 @@ static sp_status ranks_init(sp_comm_world *world, int ranks, sp_error *err)
 {
     size_t n = (size_t)ranks;
     size_t operands = n + UNSHARED;
-    world->ranks = sp_i_arena_take(&world->memory, n, sizeof *world->ranks);
-    world->queues = sp_i_arena_take(&world->memory, n * n, sizeof *world->queues);
-    world->reported = sp_i_arena_take(&world->memory, n, sizeof *world->reported);
-    world->scheduler.queue = sp_i_arena_take(&world->memory, n, sizeof(sp_comm *));
-    const void **inputs = sp_i_arena_take(&world->memory, n * operands, sizeof *inputs);
-    void **outputs = sp_i_arena_take(&world->memory, n * operands, sizeof *outputs);
+    world->ranks = sp_arena_take(&world->memory, n, sizeof *world->ranks);
+    world->queues = sp_arena_take(&world->memory, n * n, sizeof *world->queues);
+    world->reported = sp_arena_take(&world->memory, n, sizeof *world->reported);
+    world->scheduler.queue = sp_arena_take(&world->memory, n, sizeof(sp_comm *));
+    const void **inputs = sp_arena_take(&world->memory, n * operands, sizeof *inputs);
+    void **outputs = sp_arena_take(&world->memory, n * operands, sizeof *outputs);
     if (world->memory.failed) {
         return sp_error_no_memory(err, "a world of ranks");
     }
@@ -62,17 +62,17 @@ sp_status sp_comm_world_new(int ranks, const sp_comm_options *options, sp_comm_w
         return sp_error_set(err, SP_ERR_USAGE, "%d ranks, but %d processes", ranks,
                             options->transport->ranks);
     }
-    sp_comm_world *made = sp_i_calloc(1, sizeof *made);
+    sp_comm_world *made = sp_calloc(1, sizeof *made);
     if (made == NULL) {
         return sp_error_no_memory(err, "a world of ranks");
     }
     if (pthread_mutex_init(&made->failure_lock, NULL) != 0) {
-        sp_i_free(made);
+        sp_free(made);
         return sp_error_no_memory(err, "a world of ranks");
     }
     if (pthread_mutex_init(&made->work_lock, NULL) != 0) {
         pthread_mutex_destroy(&made->failure_lock);
-        sp_i_free(made);
+        sp_free(made);
         return sp_error_no_memory(err, "a world of ranks");
     }
     made->queue_slots = options->queue_slots > 0 ? options->queue_slots : DEFAULT_SLOTS;
@@ -114,9 +114,9 @@ void sp_comm_world_free(sp_comm_world *world)
     }
     pthread_mutex_destroy(&world->work_lock);
     pthread_mutex_destroy(&world->failure_lock);
-    sp_i_free(world->groups);
-    sp_i_arena_free(&world->memory);
-    sp_i_free(world);
+    sp_free(world->groups);
+    sp_arena_free(&world->memory);
+    sp_free(world);
 }
 
 int sp_comm_world_ranks(const sp_comm_world *world)
@@ -183,11 +183,11 @@ sp_status sp_comm_group_new(sp_comm_world *world, const char *name, const int *r
         return sp_error_set(err, SP_ERR_USAGE, "group '%s': expected at least one rank", name);
     }
     const size_t n = (size_t)size;
-    sp_i_comm_group *made = sp_i_arena_take(&world->memory, 1, sizeof *made);
-    int *members = sp_i_arena_take(&world->memory, n + (size_t)world->rank_count, sizeof *members);
-    sp_i_comm_member *calls = sp_i_arena_take(&world->memory, n, sizeof *calls);
-    if (world->memory.failed || !sp_i_reserve((void **)&world->groups, &world->group_capacity,
-                                              world->group_count + 1, sizeof(sp_i_comm_group *))) {
+    sp_i_comm_group *made = sp_arena_take(&world->memory, 1, sizeof *made);
+    int *members = sp_arena_take(&world->memory, n + (size_t)world->rank_count, sizeof *members);
+    sp_i_comm_member *calls = sp_arena_take(&world->memory, n, sizeof *calls);
+    if (world->memory.failed || !sp_reserve((void **)&world->groups, &world->group_capacity,
+                                            world->group_count + 1, sizeof(sp_i_comm_group *))) {
         return sp_error_no_memory(err, "a group of ranks");
     }
     snprintf(made->name, sizeof made->name, "%s", name);

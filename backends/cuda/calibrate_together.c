@@ -30,7 +30,7 @@ typedef struct member {
 // What the ranks of a table have in common, but for a model of GPU.
 static sp_status card_of(const sp_i_cuda_team *team, char card[CARD], sp_error *err)
 {
-    char machine[128] = "";
+    char runtime[128] = "";
     json_t *model = sp_model_to_json(team->model);
     char *text = model != NULL ? json_dumps(model, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
     json_decref(model);
@@ -39,10 +39,10 @@ static sp_status card_of(const sp_i_cuda_team *team, char card[CARD], sp_error *
     }
     const uint32_t hash = sp_i_cuda_hash(text, strlen(text));
     free(text);
-    if (gethostname(machine, sizeof machine - 1) != 0) {
+    if (gethostname(runtime, sizeof runtime - 1) != 0) {
         return sp_error_set(err, SP_ERR_IO, "this machine has no name");
     }
-    snprintf(card, CARD, "machine %s, model %08x", machine, (unsigned)hash);
+    snprintf(card, CARD, "machine %s, model %08x", runtime, (unsigned)hash);
     return SP_OK;
 }
 
@@ -128,7 +128,7 @@ static sp_status settle_group(void *context, cudaStream_t stream, sp_error *err)
 
 static sp_status make_groups(groups *g, int ranks, sp_error *err)
 {
-    int *members = sp_i_calloc((size_t)ranks, sizeof *members);
+    int *members = sp_calloc((size_t)ranks, sizeof *members);
     if (members == NULL) {
         return sp_error_no_memory(err, "a group");
     }
@@ -140,7 +140,7 @@ static sp_status make_groups(groups *g, int ranks, sp_error *err)
         const int size = 2 << i < ranks ? 2 << i : ranks;
         status = sp_i_nccl_group_new(g->n, "first", members, size, &g->group[i], err);
     }
-    sp_i_free(members);
+    sp_free(members);
     return status;
 }
 
@@ -201,7 +201,7 @@ static sp_status time_collectives(member *m, json_t *document, sp_error *err)
 static sp_status exchange(const member *m, const char *text, sp_transport_part **parts,
                           sp_error *err)
 {
-    *parts = sp_i_calloc((size_t)m->team->place->ranks, sizeof **parts);
+    *parts = sp_calloc((size_t)m->team->place->ranks, sizeof **parts);
     return *parts != NULL
                ? sp_i_nccl_exchange_bytes(m->n, text, strlen(text), *parts, m->stream, err)
                : sp_error_no_memory(err, "what the ranks give");
@@ -210,9 +210,9 @@ static sp_status exchange(const member *m, const char *text, sp_transport_part *
 static void release(const member *m, sp_transport_part *parts)
 {
     for (int i = 0; parts != NULL && i < m->team->place->ranks; i++) {
-        sp_i_free(parts[i].data);
+        sp_free(parts[i].data);
     }
-    sp_i_free(parts);
+    sp_free(parts);
 }
 
 static sp_status compare_gpus(const member *m, sp_error *err)

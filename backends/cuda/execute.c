@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "backends/cuda/attention/attention_packed.h"
-#include "backends/cuda/device/machine.h"
+#include "backends/cuda/device/runtime.h"
 #include "backends/cuda/joined.h"
 #include "backends/cuda/nccl_transport.h"
 #include "backends/executor/run.h"
@@ -20,7 +20,7 @@ typedef struct execution {
     sp_i_rendezvous *rendezvous; // of ranks that are processes, and
     sp_transport *transport;     // or NULL
     int64_t spare_bytes;         // left to what is between them
-    sp_runtime *machine;
+    sp_runtime *runtime;
     sp_i_exec_run *run;
 } execution;
 
@@ -103,12 +103,12 @@ sp_status sp_i_cuda_check_request(int device, const sp_run_request *request, sp_
     return status != SP_OK ? status : own;
 }
 
-static sp_status make_machine(execution *e, int device, const sp_run_request *request,
+static sp_status make_runtime(execution *e, int device, const sp_run_request *request,
                               sp_error *err)
 {
     const sp_layout *layout = &request->plan->layout;
     const sp_i_cuda_device of = {&e->api, device};
-    sp_i_cuda_machine_options options = {.ranks = layout->tp * layout->cp * layout->pp * layout->dp,
+    sp_i_cuda_runtime_options options = {.ranks = layout->tp * layout->cp * layout->pp * layout->dp,
                                          .partitioned = request->clock == SP_CLOCK_WALL &&
                                                         e->rendezvous == NULL,
                                          .spare_bytes = e->spare_bytes,
@@ -118,10 +118,10 @@ static sp_status make_machine(execution *e, int device, const sp_run_request *re
     sp_status status = read_switch(request, "cudnn", &options.cudnn, err);
     status = status == SP_OK ? read_switch(request, "partition", &split, err) : status;
     status = status == SP_OK ? sp_i_cuda_use(&of, err) : status;
-    status = status == SP_OK ? sp_i_cuda_machine_new(&of, &e->cublas, &options, &e->machine, err)
+    status = status == SP_OK ? sp_i_cuda_runtime_new(&of, &e->cublas, &options, &e->runtime, err)
                              : status;
     if (status == SP_OK && options.partitioned && options.ranks > 1 && split &&
-        !sp_i_cuda_machine_partitioned(e->machine, &reason)) {
+        !sp_i_cuda_runtime_partitioned(e->runtime, &reason)) {
         return sp_error_set(err, SP_ERR_USAGE,
                             "backend 'cuda': %d ranks cannot have SMs of their own (%s); option "
                             "partition=off lets them share all",
@@ -134,7 +134,7 @@ static sp_status make_machine(execution *e, int device, const sp_run_request *re
 static sp_status prepare_attention(const execution *e, sp_error *err)
 {
     const size_t count = e->run->end_here - e->run->here;
-    const sp_i_exec_job **jobs = sp_i_calloc(count + 1, sizeof *jobs);
+    const sp_i_exec_job **jobs = sp_calloc(count + 1, sizeof *jobs);
     if (jobs == NULL) {
         return sp_error_no_memory(err, "a run");
     }
@@ -145,7 +145,7 @@ static sp_status prepare_attention(const execution *e, sp_error *err)
     sp_i_cuda_attention *attention = sp_i_cuda_rank_now()->attention;
     sp_status status =
         attention != NULL ? sp_i_cuda_attention_prepare(attention, jobs, count, err) : SP_OK;
-    sp_i_free(jobs);
+    sp_free(jobs);
     return status;
 }
 
@@ -170,7 +170,7 @@ static sp_status connect_ranks(execution *e, int device, const sp_run_request *r
 {
     const sp_i_nccl_transport_options options = {
         .device = {&e->api, device},
-        .machine = e->machine,
+        .runtime = e->runtime,
         .rendezvous = e->rendezvous,
         .api = nccl,
         .timeout_ms = sp_i_cuda_joined_timeout_ms(request),
@@ -205,7 +205,7 @@ static sp_status execute(execution *e, const sp_i_cuda_tables *tables, const sp_
         e->spare_bytes = joining.spare_bytes;
         status = meet(e, place, device, request, &device, err);
     }
-    status = status == SP_OK ? make_machine(e, device, request, err) : status;
+    status = status == SP_OK ? make_runtime(e, device, request, err) : status;
     if (status == SP_OK && joins) {
         status = connect_ranks(e, device, request, tables->nccl, err);
     }
@@ -213,7 +213,7 @@ static sp_status execute(execution *e, const sp_i_cuda_tables *tables, const sp_
     status = status == SP_OK ? read_graphs(request, &graphs, err) : status;
     if (status == SP_OK) {
         const sp_i_exec_site site = {.backend = backend,
-                                     .runtime = e->machine,
+                                     .runtime = e->runtime,
                                      .math = &sp_i_exec_math_bf16,
                                      .transport = e->transport,
                                      .repeats = graphs};
@@ -233,7 +233,7 @@ sp_status sp_i_cuda_execute_at(const sp_i_cuda_tables *tables, const sp_i_place 
     sp_error own = {0};
     sp_error *where = err != NULL ? err : &own;
     *state = NULL;
-    execution *e = sp_i_calloc(1, sizeof *e);
+    execution *e = sp_calloc(1, sizeof *e);
     if (e == NULL) {
         return sp_error_no_memory(err, "a run");
     }
@@ -284,13 +284,13 @@ void sp_i_cuda_free_state(void *state)
     if (e != NULL && e->transport != NULL) {
         sp_i_nccl_transport_free(e->transport);
     }
-    if (e != NULL && e->machine != NULL) {
-        sp_i_cuda_machine_free(e->machine);
+    if (e != NULL && e->runtime != NULL) {
+        sp_i_cuda_runtime_free(e->runtime);
     }
     if (e != NULL && e->rendezvous != NULL) {
         sp_i_rendezvous_free(e->rendezvous);
     }
-    sp_i_free(e);
+    sp_free(e);
 }
 
 sp_status sp_i_cuda_tensor_count(void *state, size_t *count, sp_error *err)

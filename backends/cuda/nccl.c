@@ -84,7 +84,7 @@ static sp_status make_world(sp_i_nccl *n, sp_error *err)
 
 sp_status sp_i_nccl_new(const sp_i_nccl_options *options, sp_i_nccl **made, sp_error *err)
 {
-    sp_i_nccl *n = sp_i_calloc(1, sizeof *n);
+    sp_i_nccl *n = sp_calloc(1, sizeof *n);
     *made = n;
     if (n == NULL) {
         return sp_error_no_memory(err, "a world of NCCL");
@@ -121,10 +121,10 @@ void sp_i_nccl_free(sp_i_nccl *n)
     }
     end_comm(n, &n->all);
     for (size_t i = 0; i < n->count; i++) {
-        sp_i_free(n->groups[i]);
+        sp_free(n->groups[i]);
     }
-    sp_i_free(n->groups);
-    sp_i_free(n);
+    sp_free(n->groups);
+    sp_free(n);
 }
 
 int sp_i_nccl_world_version(const sp_i_nccl *n)
@@ -164,10 +164,10 @@ sp_status sp_i_nccl_group_new(sp_i_nccl *n, const char *name, const int *ranks, 
     if (status != SP_OK) {
         return status;
     }
-    sp_i_nccl_group *made = sp_i_calloc(1, sizeof *made);
+    sp_i_nccl_group *made = sp_calloc(1, sizeof *made);
     if (made == NULL ||
-        !sp_i_reserve((void **)&n->groups, &n->capacity, n->count + 1, sizeof *n->groups)) {
-        sp_i_free(made);
+        !sp_reserve((void **)&n->groups, &n->capacity, n->count + 1, sizeof *n->groups)) {
+        sp_free(made);
         return sp_i_nccl_fail(n, err, SP_ERR_NO_MEMORY, "out of memory for a group");
     }
     snprintf(made->name, sizeof made->name, "%s", name);

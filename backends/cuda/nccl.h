@@ -99,7 +99,7 @@ sp_status sp_i_nccl_batch_end(sp_i_nccl *n, sp_error *err);
 // ---- plain memory ----
 
 // mine [bytes], of any size at each rank: parts [ranks], what each gave, which the caller frees
-// with sp_i_free; zeroed where it fails. Every rank calls it; returns when the stream is done with
+// with sp_free; zeroed where it fails. Every rank calls it; returns when the stream is done with
 // it. Takes up to 32 MiB of the device for as long as it lasts.
 sp_status sp_i_nccl_exchange_bytes(sp_i_nccl *n, const void *mine, size_t bytes,
                                    sp_transport_part *parts, cudaStream_t stream, sp_error *err);

@@ -58,7 +58,7 @@ static sp_status gather_sizes(const gathering *g, size_t bytes, sp_transport_par
         uint64_t theirs;
         memcpy(&theirs, g->host + (size_t)i * sizeof theirs, sizeof theirs);
         parts[i].bytes = (size_t)theirs;
-        parts[i].data = sp_i_malloc(theirs > 0 ? (size_t)theirs : 1);
+        parts[i].data = sp_malloc(theirs > 0 ? (size_t)theirs : 1);
         *most = parts[i].bytes > *most ? parts[i].bytes : *most;
         if (parts[i].data == NULL) {
             status = sp_i_nccl_fail(g->n, err, SP_ERR_NO_MEMORY, "out of memory for an exchange");
@@ -108,7 +108,7 @@ sp_status sp_i_nccl_exchange_bytes(sp_i_nccl *n, const void *mine, size_t bytes,
     if (status != SP_OK) {
         return status;
     }
-    g.host = sp_i_malloc(ranks * g.part_bytes);
+    g.host = sp_malloc(ranks * g.part_bytes);
     status = g.host == NULL
                  ? sp_error_no_memory(&found, "an exchange")
                  : SP_I_CUDA(device, &found, Malloc, &memory, (ranks + 1) * g.part_bytes);
@@ -118,9 +118,9 @@ sp_status sp_i_nccl_exchange_bytes(sp_i_nccl *n, const void *mine, size_t bytes,
     if (memory != NULL) {
         (void)device->api->Free(memory);
     }
-    sp_i_free(g.host);
+    sp_free(g.host);
     for (size_t i = 0; status != SP_OK && i < ranks; i++) {
-        sp_i_free(parts[i].data);
+        sp_free(parts[i].data);
         parts[i] = (sp_transport_part){0};
     }
     return status;

@@ -38,8 +38,8 @@ sp_status sp_i_nccl_messages_channel(sp_i_nccl_messages *m, int from, int to, sp
     const int ends[2] = {from, to};
     sp_error found = {0};
     SP_ASSERT(from != to);
-    if (!sp_i_reserve((void **)&m->channels, &m->channel_capacity, m->channel_count + 1,
-                      sizeof *m->channels)) {
+    if (!sp_reserve((void **)&m->channels, &m->channel_capacity, m->channel_count + 1,
+                    sizeof *m->channels)) {
         return no_room(m, err);
     }
     sp_i_nccl_channel *c = &m->channels[m->channel_count];
@@ -91,8 +91,8 @@ sp_status sp_i_nccl_messages_put(sp_i_nccl_messages *m, int channel, bool sends,
     SP_ASSERT(c->stream != NULL && c->sends == sends);
     sp_error found = {0};
     size_t events = m->open_count + m->spare_count + 1;
-    if (!sp_i_reserve((void **)&m->open, &m->open_capacity, events, sizeof *m->open) ||
-        !sp_i_reserve((void **)&m->spare, &m->spare_capacity, events, sizeof *m->spare)) {
+    if (!sp_reserve((void **)&m->open, &m->open_capacity, events, sizeof *m->open) ||
+        !sp_reserve((void **)&m->spare, &m->spare_capacity, events, sizeof *m->spare)) {
         return no_room(m, err);
     }
     sp_i_nccl_message *made = &m->open[m->open_count];
@@ -170,7 +170,7 @@ void sp_i_nccl_messages_fini(sp_i_nccl_messages *m)
             (void)api->StreamDestroy(m->channels[i].stream);
         }
     }
-    sp_i_free(m->spare);
-    sp_i_free(m->open);
-    sp_i_free(m->channels);
+    sp_free(m->spare);
+    sp_free(m->open);
+    sp_free(m->channels);
 }

@@ -11,7 +11,7 @@
 // one finds what is asked for (sp_i_rendezvous_ask) while it waits and when it ends.
 typedef struct nccl_transport {
     sp_transport base; // first
-    sp_runtime *machine;
+    sp_runtime *runtime;
     sp_i_rendezvous *rendezvous;
     sp_i_nccl *n;
     cudaStream_t stream; // the rank's
@@ -61,8 +61,8 @@ static sp_status group_new(sp_transport *transport, const char *name, const int 
     nccl_transport *t = of(transport);
     int group = -1;
     sp_status status = enter(t, err);
-    if (status == SP_OK && !sp_i_reserve((void **)&t->groups, &t->group_capacity,
-                                         t->group_count + 1, sizeof *t->groups)) {
+    if (status == SP_OK && !sp_reserve((void **)&t->groups, &t->group_capacity, t->group_count + 1,
+                                       sizeof *t->groups)) {
         sp_error found = {0};
         status = sp_i_nccl_give_up(t->n, sp_error_no_memory(&found, "groups"), &found, err);
     }
@@ -194,7 +194,7 @@ static sp_status settle(sp_transport *transport, sp_error *err)
         sp_i_nccl_messages_end(&t->messages);
     }
     status = leave(t, status);
-    return status == SP_OK ? t->machine->ops->synchronize(t->machine, err) : status;
+    return status == SP_OK ? t->runtime->ops->synchronize(t->runtime, err) : status;
 }
 
 static sp_status check(sp_transport *transport, sp_error *err)
@@ -248,23 +248,23 @@ static sp_status look(void *context, int64_t waited_ms)
 
 static sp_status make(nccl_transport *t, const sp_i_nccl_transport_options *options, sp_error *err)
 {
-    sp_runtime *machine = t->machine;
-    machine->ops->enter(machine, t->base.rank);
+    sp_runtime *runtime = t->runtime;
+    runtime->ops->enter(runtime, t->base.rank);
     t->stream = sp_i_cuda_rank_now()->stream;
-    void *token = machine->ops->allocate(machine, SP_I_NCCL_TOKEN);
+    void *token = runtime->ops->allocate(runtime, SP_I_NCCL_TOKEN);
     if (token == NULL) {
         return sp_error_set(err, SP_ERR_INFEASIBLE, "GPU %d: no %d bytes for messages",
                             options->device.index, SP_I_NCCL_TOKEN);
     }
     t->messages.token = token;
-    machine->ops->zero(machine, token, SP_I_NCCL_TOKEN);
+    runtime->ops->zero(runtime, token, SP_I_NCCL_TOKEN);
     const sp_i_nccl_options world = {
         .device = options->device,
         .rendezvous = options->rendezvous,
         .timeout_ms = options->timeout_ms,
         .api = options->api,
     };
-    sp_status status = machine->ops->synchronize(machine, err);
+    sp_status status = runtime->ops->synchronize(runtime, err);
     status = status == SP_OK ? sp_i_nccl_new(&world, &t->n, err) : status;
     t->timeout_ms = options->timeout_ms;
     if (status == SP_OK) {
@@ -280,14 +280,14 @@ static sp_status make(nccl_transport *t, const sp_i_nccl_transport_options *opti
 sp_status sp_i_nccl_transport_new(const sp_i_nccl_transport_options *options, sp_transport **made,
                                   sp_error *err)
 {
-    nccl_transport *t = sp_i_calloc(1, sizeof *t);
+    nccl_transport *t = sp_calloc(1, sizeof *t);
     sp_error found = {0};
     sp_status status = SP_ERR_NO_MEMORY;
     *made = NULL;
     if (t != NULL) {
         t->base = (sp_transport){&transport_ops, sp_i_rendezvous_rank(options->rendezvous),
                                  sp_i_rendezvous_ranks(options->rendezvous)};
-        t->machine = options->machine;
+        t->runtime = options->runtime;
         t->rendezvous = options->rendezvous;
         t->locks = pthread_mutex_init(&t->calls, NULL) == 0;
     }
@@ -312,18 +312,18 @@ void sp_i_nccl_transport_free(sp_transport *transport)
     }
     nccl_transport *t = of(transport);
     if (t->n != NULL) {
-        t->machine->ops->enter(t->machine, t->base.rank);
+        t->runtime->ops->enter(t->runtime, t->base.rank);
         (void)settle(transport, NULL);
         sp_i_cuda_rank_now()->lookout = (sp_i_cuda_lookout){0};
         sp_i_nccl_free(t->n);
     }
     sp_i_nccl_messages_fini(&t->messages);
     if (t->messages.token != NULL) {
-        t->machine->ops->release(t->machine, t->messages.token);
+        t->runtime->ops->release(t->runtime, t->messages.token);
     }
     if (t->locks) {
         (void)pthread_mutex_destroy(&t->calls);
     }
-    sp_i_free(t->groups);
-    sp_i_free(t);
+    sp_free(t->groups);
+    sp_free(t);
 }

@@ -14,7 +14,7 @@
 // All are borrowed for as long as the transport lives.
 typedef struct sp_i_nccl_transport_options {
     sp_i_cuda_device device;
-    sp_runtime *machine; // of that device (machine.h), of which this rank is one
+    sp_runtime *runtime; // of that device (machine.h), of which this rank is one
     sp_i_rendezvous *rendezvous;
     const struct sp_i_nccl_api *api; // NULL: that of libnccl
     int timeout_ms;                  // as in nccl.h

@@ -11,7 +11,7 @@ int64_t sp_i_now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-void sp_i_pause(int *turns)
+void sp_pause(int *turns)
 {
     enum { FIRST_MS = 1, LONGEST_MS = 50, NS_PER_MS = 1000000 };
     const int ms = *turns < 6 ? FIRST_MS << *turns : LONGEST_MS;

@@ -114,7 +114,7 @@ static void broadcast(sp_i_rendezvous *r, void *data, size_t bytes, int64_t unti
             (void)sp_i_rendezvous_abort_with(r, SP_ERR_LIMIT, "rank 0 did not send in time");
             return;
         }
-        sp_i_pause(&turns);
+        sp_pause(&turns);
     }
     if ((size_t)there.st_size != bytes ||
         sp_i_folder_read(path, 0, data, bytes) != (ssize_t)bytes) {
@@ -174,7 +174,7 @@ static bool put_session(meeting *m, sp_status status, const char *text)
 {
     char path[SP_I_FOLDER_PATH];
     const size_t bytes = VERDICT + (size_t)m->base.ranks * SP_I_NUMBER;
-    char *all = sp_i_calloc(1, bytes + 1);
+    char *all = sp_calloc(1, bytes + 1);
     if (all == NULL) {
         return false;
     }
@@ -186,7 +186,7 @@ static bool put_session(meeting *m, sp_status status, const char *text)
     }
     sp_i_folder_path(&m->at, path, "session");
     bool good = sp_i_folder_put(&m->at, path, all, bytes, false);
-    sp_i_free(all);
+    sp_free(all);
     return good;
 }
 
@@ -222,7 +222,7 @@ static void lead(meeting *m, int64_t until_ms)
     char text[SP_ERROR_TEXT];
     char names[128];
     int64_t grace_ms = INT64_MAX;
-    for (int turns = 0;; sp_i_pause(&turns)) {
+    for (int turns = 0;; sp_pause(&turns)) {
         bool changed;
         bool taken_up;
         (void)sp_i_card_keep(&m->at); // a rank that left may have taken it for one of its own run
@@ -297,7 +297,7 @@ static bool follow(meeting *m)
 static void wait_for_session(meeting *m, int64_t until_ms)
 {
     enum { VERDICT_MS = 1000 }; // for rank 0, whose time may end with ours, to say who is missing
-    for (int turns = 0; !follow(m); sp_i_pause(&turns)) {
+    for (int turns = 0; !follow(m); sp_pause(&turns)) {
         bool kept = sp_i_card_keep(&m->at);
         if (sp_i_now_ms() >= until_ms + VERDICT_MS) {
             sp_i_rendezvous_note(&m->base, SP_ERR_LIMIT,
@@ -325,8 +325,8 @@ static void free_meeting(sp_i_rendezvous *r)
         sp_i_folder_clear(&m->at, true);
         rmdir(m->at.path);
     }
-    sp_i_free(m->numbers);
-    sp_i_free(m);
+    sp_free(m->numbers);
+    sp_free(m);
 }
 
 static const sp_i_rendezvous_ops file_ops = {look, broadcast, tell, free_meeting};
@@ -349,7 +349,7 @@ static bool is_used(const meeting *m)
 // This rank's place in the folder, where nothing is left that others could mistake.
 static void enter_folder(meeting *m, int64_t until_ms)
 {
-    for (int turns = 0; is_used(m) || !sp_i_card_keep(&m->at); sp_i_pause(&turns)) {
+    for (int turns = 0; is_used(m) || !sp_i_card_keep(&m->at); sp_pause(&turns)) {
         if (sp_i_now_ms() >= until_ms) {
             sp_i_rendezvous_note(&m->base, SP_ERR_LIMIT,
                                  "rank 0: another process has its place in %s after %d ms",
@@ -385,11 +385,11 @@ sp_status sp_i_rendezvous_join(const sp_i_place *place, const char *card, int ti
     if (place->by_mpi) {
         return sp_i_mpi_join(place, card, timeout_ms, made, err);
     }
-    meeting *m = sp_i_calloc(1, sizeof *m);
-    sp_i_number *numbers = sp_i_calloc((size_t)place->ranks, sizeof *numbers);
+    meeting *m = sp_calloc(1, sizeof *m);
+    sp_i_number *numbers = sp_calloc((size_t)place->ranks, sizeof *numbers);
     if (m == NULL || numbers == NULL) {
-        sp_i_free(m);
-        sp_i_free(numbers);
+        sp_free(m);
+        sp_free(numbers);
         return sp_error_no_memory(err, "the ranks' meeting");
     }
     *m = (meeting){.base = {.ops = &file_ops,

@@ -79,7 +79,7 @@ static void look(sp_i_rendezvous *r)
 static void tell(sp_i_rendezvous *r, sp_status status, const char *text)
 {
     meeting *m = (meeting *)(void *)r;
-    m->requests = sp_i_calloc((size_t)r->ranks, sizeof(MPI_Request));
+    m->requests = sp_calloc((size_t)r->ranks, sizeof(MPI_Request));
     if (m->requests == NULL) {
         (void)MPI_Abort(m->comm, sp_status_exit(status)); // the others end, if without a word
         return;
@@ -101,7 +101,7 @@ static void tell(sp_i_rendezvous *r, sp_status status, const char *text)
 static bool wait_for(meeting *m, MPI_Request *request, const char *what, int64_t until_ms)
 {
     int over = 0;
-    for (int turns = 0;; sp_i_pause(&turns)) {
+    for (int turns = 0;; sp_pause(&turns)) {
         (void)MPI_Test(request, &over, MPI_STATUS_IGNORE);
         if (over || sp_i_rendezvous_check(&m->base, NULL) != SP_OK) {
             return over != 0;
@@ -129,7 +129,7 @@ static void compare_cards(meeting *m, const char *card, int64_t until_ms)
     failure verdict = {0};
     MPI_Request request;
     const size_t ranks = (size_t)m->base.ranks;
-    char *all = m->base.rank == 0 ? sp_i_calloc(ranks, sizeof own) : NULL;
+    char *all = m->base.rank == 0 ? sp_calloc(ranks, sizeof own) : NULL;
     snprintf(own, sizeof own, "%s", card);
     (void)MPI_Igather(own, sizeof own, MPI_BYTE, all, sizeof own, MPI_BYTE, 0, m->comm, &request);
     if (!wait_for(m, &request, "the meeting of all ranks", until_ms)) {
@@ -142,7 +142,7 @@ static void compare_cards(meeting *m, const char *card, int64_t until_ms)
             sp_i_rendezvous_card_text(i, theirs, own, verdict.text, sizeof verdict.text);
         }
     }
-    sp_i_free(all);
+    sp_free(all);
     broadcast(&m->base, &verdict, sizeof verdict, until_ms);
     if (m->base.failure.status == SP_OK && verdict.status != SP_OK) {
         sp_i_rendezvous_note(&m->base, (sp_status)verdict.status, "%s", verdict.text);
@@ -160,8 +160,8 @@ static void free_meeting(sp_i_rendezvous *r)
     } else if (r->failure.status == SP_OK) {
         (void)MPI_Comm_free(&m->comm);
     }
-    sp_i_free(m->requests);
-    sp_i_free(m);
+    sp_free(m->requests);
+    sp_free(m);
 }
 
 static const sp_i_rendezvous_ops mpi_ops = {look, broadcast, tell, free_meeting};
@@ -169,7 +169,7 @@ static const sp_i_rendezvous_ops mpi_ops = {look, broadcast, tell, free_meeting}
 sp_status sp_i_mpi_join(const sp_i_place *place, const char *card, int timeout_ms,
                         sp_i_rendezvous **made, sp_error *err)
 {
-    meeting *m = sp_i_calloc(1, sizeof *m);
+    meeting *m = sp_calloc(1, sizeof *m);
     *made = NULL;
     if (m == NULL) {
         return sp_error_no_memory(err, "the ranks' meeting");

@@ -9,7 +9,7 @@ enum { FIRST_CAPACITY = 64 };
 
 void sp_i_exec_addresses_fini(sp_i_exec_addresses *table)
 {
-    sp_i_free(table->entries);
+    sp_free(table->entries);
     *table = (sp_i_exec_addresses){0};
 }
 
@@ -37,7 +37,7 @@ bool sp_i_exec_addresses_reserve(sp_i_exec_addresses *table)
     }
     sp_i_exec_addresses larger = {.capacity =
                                       table->capacity > 0 ? 2 * table->capacity : FIRST_CAPACITY};
-    larger.entries = sp_i_calloc(larger.capacity, sizeof *larger.entries);
+    larger.entries = sp_calloc(larger.capacity, sizeof *larger.entries);
     if (larger.entries == NULL) {
         return false;
     }
@@ -46,7 +46,7 @@ bool sp_i_exec_addresses_reserve(sp_i_exec_addresses *table)
             sp_i_exec_addresses_add(&larger, table->entries[i].address, table->entries[i].value);
         }
     }
-    sp_i_free(table->entries);
+    sp_free(table->entries);
     *table = larger;
     return true;
 }

@@ -39,7 +39,7 @@ struct sp_i_exec_arena {
 
 static sp_i_exec_arena *new_arena(const sp_i_exec_arena *as)
 {
-    sp_i_exec_arena *arena = sp_i_malloc(sizeof *arena);
+    sp_i_exec_arena *arena = sp_malloc(sizeof *arena);
     if (arena != NULL) {
         *arena = *as;
     }
@@ -86,10 +86,10 @@ void sp_i_exec_arena_free(sp_i_exec_arena *arena)
         block *b = arena->made;
         arena->made = b->made;
         release(arena, b);
-        sp_i_free(b);
+        sp_free(b);
     }
     sp_i_exec_addresses_fini(&arena->at);
-    sp_i_free(arena);
+    sp_free(arena);
 }
 
 // Sizes in a geometric row, STEPS to each doubling: the smallest that holds `bytes`, and its
@@ -124,7 +124,7 @@ static block *new_header(sp_i_exec_arena *arena)
         arena->spare = b->next;
         return b;
     }
-    b = sp_i_calloc(1, sizeof *b);
+    b = sp_calloc(1, sizeof *b);
     if (b != NULL) {
         b->made = arena->made;
         arena->made = b;

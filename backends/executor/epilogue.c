@@ -160,7 +160,7 @@ static sp_status sum_tied_shares(const sp_i_exec_run *run, const sp_i_exec_rank 
     sp_i_exec_range own = held(rank, table->offset, table->elements);
     void *sums =
         sp_i_exec_take(rank->arena, SP_MEM_WORKSPACE, table->elements, rank->job->specs.statistic);
-    int64_t *rows = sp_i_calloc((size_t)replicas->count, sizeof *rows);
+    int64_t *rows = sp_calloc((size_t)replicas->count, sizeof *rows);
     sp_status status =
         sums != NULL && rows != NULL ? SP_OK : sp_error_no_memory(err, "a tied table");
     for (int m = 0; status == SP_OK && m < replicas->count; m++) {
@@ -181,7 +181,7 @@ static sp_status sum_tied_shares(const sp_i_exec_run *run, const sp_i_exec_rank 
                                 own.count * run->math->exact_bytes);
     }
     sp_i_exec_give(rank->arena, sums);
-    sp_i_free(rows);
+    sp_free(rows);
     return status;
 }
 
@@ -256,7 +256,7 @@ static sp_status gather_parameters(const sp_i_exec_run *run, const sp_i_exec_ran
     if (layout->zero < 1 || rank->data_group < 0 || sp_i_exec_shards_values(run)) {
         return SP_OK;
     }
-    int64_t *shares = sp_i_calloc((size_t)count, sizeof *shares);
+    int64_t *shares = sp_calloc((size_t)count, sizeof *shares);
     if (shares == NULL) {
         return sp_error_no_memory(err, "shares of parameters");
     }
@@ -268,7 +268,7 @@ static sp_status gather_parameters(const sp_i_exec_run *run, const sp_i_exec_ran
     sp_status status = sp_comm_all_gather(
         rank->links.me, rank->data_group, sp_i_exec_value_element(run),
         sp_i_exec_value_at(run, rank, rank->share_begin), rank->values, shares, 1, err);
-    sp_i_free(shares);
+    sp_free(shares);
     return status;
 }
 
@@ -341,7 +341,7 @@ sp_status sp_i_exec_run_epilogue(sp_i_exec_run *run, sp_timeline *timeline, sp_e
 {
     size_t count = sp_i_exec_rank_count(run);
     epilogue t = {.run = run, .spans = timeline};
-    int *ranks = sp_i_calloc(count, sizeof *ranks);
+    int *ranks = sp_calloc(count, sizeof *ranks);
     sp_status status = ranks != NULL ? SP_OK : sp_error_no_memory(err, "the end of a step");
     for (size_t r = 0; status == SP_OK && r < count; r++) {
         ranks[r] = (int)r;
@@ -353,6 +353,6 @@ sp_status sp_i_exec_run_epilogue(sp_i_exec_run *run, sp_timeline *timeline, sp_e
         sp_i_exec_fill_epilogues(run, timeline);
     }
     run->steps_done++;
-    sp_i_free(ranks);
+    sp_free(ranks);
     return status;
 }

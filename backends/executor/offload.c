@@ -31,7 +31,7 @@ static int64_t add(const lister *l, void **place, int64_t elements, sp_i_exec_wi
 {
     sp_i_exec_copies *to = l->copies;
     int64_t away = least(bytes, elements * width.table_bytes);
-    *ok = *ok && sp_i_reserve((void **)&to->items, &to->capacity, to->count + 1, sizeof *to->items);
+    *ok = *ok && sp_reserve((void **)&to->items, &to->capacity, to->count + 1, sizeof *to->items);
     if (*ok && away > 0) {
         to->items[to->count++] = (sp_i_exec_leaving){
             .place = place,
@@ -160,7 +160,7 @@ sp_status sp_i_exec_offload_make(const sp_i_exec_run *run, sp_i_exec_rank *rank,
     const sp_plan *plan = run->request->plan;
     const sp_stage_plan *stage = sp_plan_stage(plan, rank->dp, rank->pp);
     offload->unit_count = plan->packing->forward.count * (size_t)plan->layout.chunks;
-    offload->units = sp_i_calloc(offload->unit_count, sizeof *offload->units);
+    offload->units = sp_calloc(offload->unit_count, sizeof *offload->units);
     offload->host = sp_i_exec_arena_new_host(run->runtime);
     bool ok = offload->units != NULL && offload->host != NULL;
     for (size_t a = 0; ok && a < stage->count; a++) {
@@ -177,10 +177,10 @@ sp_status sp_i_exec_offload_make(const sp_i_exec_run *run, sp_i_exec_rank *rank,
 void sp_i_exec_offload_fini(sp_i_exec_offload *offload)
 {
     for (size_t u = 0; offload->units != NULL && u < offload->unit_count; u++) {
-        sp_i_free(offload->units[u].items);
+        sp_free(offload->units[u].items);
     }
-    sp_i_free(offload->units);
-    sp_i_free(offload->buffers);
+    sp_free(offload->units);
+    sp_free(offload->buffers);
     sp_i_exec_arena_free(offload->host);
 }
 
@@ -289,8 +289,8 @@ static void *free_buffer(sp_i_exec_rank *rank)
             return offload->buffers[b];
         }
     }
-    if (!sp_i_reserve((void **)&offload->buffers, &offload->buffer_capacity,
-                      offload->buffer_count + 1, sizeof *offload->buffers)) {
+    if (!sp_reserve((void **)&offload->buffers, &offload->buffer_capacity,
+                    offload->buffer_count + 1, sizeof *offload->buffers)) {
         return NULL;
     }
     void *made = sp_i_exec_take(rank->arena, SP_MEM_WORKSPACE, 1, offload->largest);

@@ -233,7 +233,7 @@ static sp_status check_ranks(const char *backend, const sp_packing *packing, sp_
 {
     const sp_pack_list *packs = &packing->forward;
     size_t samples = packing->batch != NULL ? packing->batch->count : 0;
-    const sp_pack **first = sp_i_calloc(samples, sizeof *first);
+    const sp_pack **first = sp_calloc(samples, sizeof *first);
     if (first == NULL) {
         return sp_error_no_memory(err, "the samples of a plan");
     }
@@ -250,7 +250,7 @@ static sp_status check_ranks(const char *backend, const sp_packing *packing, sp_
             }
         }
     }
-    sp_i_free(first);
+    sp_free(first);
     return status;
 }
 
@@ -267,13 +267,13 @@ static sp_status check_vocabulary(const char *backend, const sp_run_request *req
 static sp_status check_layers(const sp_run_request *request, sp_error *err)
 {
     const sp_layout *layout = &request->plan->layout;
-    sp_stage *parts = sp_i_calloc((size_t)sp_layout_vstages(layout), sizeof *parts);
+    sp_stage *parts = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *parts);
     if (parts == NULL) {
         return sp_error_no_memory(err, "the stages of a plan");
     }
     const char *source = request->source != NULL ? request->source : "plan";
     sp_status status = sp_layout_stages(layout, request->model->layers, source, parts, err);
-    sp_i_free(parts);
+    sp_free(parts);
     return status;
 }
 

@@ -23,7 +23,7 @@ sp_status sp_i_exec_p2p_init(sp_i_exec_p2p *p2p, sp_runtime *runtime, size_t vst
         pthread_mutex_init(&p2p->lock, NULL);
     }
     for (int i = 0; i < 2; i++) {
-        p2p->buffers[i] = sp_i_calloc(vstages * p2p->packs[i] * pipelines, sizeof **p2p->buffers);
+        p2p->buffers[i] = sp_calloc(vstages * p2p->packs[i] * pipelines, sizeof **p2p->buffers);
     }
     return p2p->arena != NULL && p2p->buffers[0] != NULL && p2p->buffers[1] != NULL
                ? SP_OK
@@ -36,8 +36,8 @@ void sp_i_exec_p2p_fini(sp_i_exec_p2p *p2p)
         sp_i_exec_arena_free(p2p->arena);
         pthread_mutex_destroy(&p2p->lock);
     }
-    sp_i_free(p2p->buffers[0]);
-    sp_i_free(p2p->buffers[1]);
+    sp_free(p2p->buffers[0]);
+    sp_free(p2p->buffers[1]);
     *p2p = (sp_i_exec_p2p){0};
 }
 

@@ -74,23 +74,22 @@ sp_status sp_i_exec_transfers_make(const sp_depends *depends, int dp, int from, 
     const sp_plan *plan = depends->plan;
     const sp_stage_plan *sender = sp_plan_stage(plan, dp, from);
     const sp_pack_list *list = depends->packs[gradient];
-    size_t *places = sp_i_calloc(list->count * (size_t)plan->layout.chunks, sizeof *places);
-    *transfers =
-        (sp_i_exec_transfers){.items = sp_i_calloc(sender->count, sizeof *transfers->items)};
+    size_t *places = sp_calloc(list->count * (size_t)plan->layout.chunks, sizeof *places);
+    *transfers = (sp_i_exec_transfers){.items = sp_calloc(sender->count, sizeof *transfers->items)};
     if (places == NULL || transfers->items == NULL) {
-        sp_i_free(places);
+        sp_free(places);
         sp_i_exec_transfers_fini(transfers);
         return sp_error_no_memory(err, "the order of hidden states");
     }
     list_sent(&r, sender, transfers);
     find_places(&r, sp_plan_stage(plan, dp, to), list->count, places);
     place_transfers(&r, list->count, places, transfers);
-    sp_i_free(places);
+    sp_free(places);
     return SP_OK;
 }
 
 void sp_i_exec_transfers_fini(sp_i_exec_transfers *transfers)
 {
-    sp_i_free(transfers->items);
+    sp_free(transfers->items);
     *transfers = (sp_i_exec_transfers){0};
 }

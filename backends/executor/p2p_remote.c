@@ -8,9 +8,9 @@ void sp_i_exec_channels_fini(sp_i_exec_channels *channels)
 {
     for (size_t i = 0; i < channels->count; i++) {
         sp_i_exec_transfers_fini(&channels->items[i].transfers);
-        sp_i_free(channels->items[i].sent_items);
+        sp_free(channels->items[i].sent_items);
     }
-    sp_i_free(channels->items);
+    sp_free(channels->items);
     *channels = (sp_i_exec_channels){0};
 }
 
@@ -26,8 +26,8 @@ static sp_status keep_channel(sp_i_exec_run *run, const sp_i_exec_rank *from, in
     if (!sends && run->transport->rank != receiver) {
         return SP_OK;
     }
-    if (!sp_i_reserve((void **)&channels->items, &channels->capacity, channels->count + 1,
-                      sizeof *channels->items)) {
+    if (!sp_reserve((void **)&channels->items, &channels->capacity, channels->count + 1,
+                    sizeof *channels->items)) {
         return sp_error_no_memory(err, "channels between ranks");
     }
     sp_i_exec_channel *made = &channels->items[channels->count++];
@@ -35,7 +35,7 @@ static sp_status keep_channel(sp_i_exec_run *run, const sp_i_exec_rank *from, in
         .number = number, .peer = sends ? receiver : sender, .sends = sends, .gradient = gradient};
     sp_status status = sp_i_exec_transfers_make(&run->depends, from->dp, from->pp, pp, gradient,
                                                 &made->transfers, err);
-    made->sent_items = sp_i_calloc(made->transfers.count, sizeof *made->sent_items);
+    made->sent_items = sp_calloc(made->transfers.count, sizeof *made->sent_items);
     return status == SP_OK && made->sent_items == NULL
                ? sp_error_no_memory(err, "channels between ranks")
                : status;

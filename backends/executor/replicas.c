@@ -21,8 +21,8 @@ sp_status sp_i_exec_replicas_init(sp_i_exec_replicas *replicas, sp_runtime *runt
     if (replicas->arena != NULL) {
         pthread_mutex_init(&replicas->lock, NULL);
     }
-    replicas->shares = sp_i_calloc((size_t)count, sizeof *replicas->shares);
-    replicas->contributors = sp_i_calloc((size_t)count, sizeof *replicas->contributors);
+    replicas->shares = sp_calloc((size_t)count, sizeof *replicas->shares);
+    replicas->contributors = sp_calloc((size_t)count, sizeof *replicas->contributors);
     replicas->count = count;
     return replicas->arena != NULL && replicas->shares != NULL && replicas->contributors != NULL
                ? SP_OK
@@ -35,7 +35,7 @@ static void drop_contributions(sp_i_exec_contributor *contributor)
     while (contributor->first != NULL) {
         sp_i_exec_contribution *contribution = contributor->first;
         contributor->first = contribution->next;
-        sp_i_free(contribution);
+        sp_free(contribution);
     }
 }
 
@@ -48,8 +48,8 @@ void sp_i_exec_replicas_fini(sp_i_exec_replicas *replicas)
         pthread_mutex_destroy(&replicas->lock);
     }
     sp_i_exec_arena_free(replicas->arena);
-    sp_i_free(replicas->shares);
-    sp_i_free(replicas->contributors);
+    sp_free(replicas->shares);
+    sp_free(replicas->contributors);
     *replicas = (sp_i_exec_replicas){0};
 }
 
@@ -126,7 +126,7 @@ static void add_waiting(sp_i_exec_replicas *r)
         add_up(r, contribution->begin, contribution->count, contribution->gradient);
         contributor->first = contribution->next;
         sp_i_exec_give(r->arena, contribution->gradient);
-        sp_i_free(contribution);
+        sp_free(contribution);
         pass_turn(r);
     }
 }
@@ -135,11 +135,11 @@ static bool send(sp_i_exec_replicas *r, sp_i_exec_contributor *contributor, int6
                  int64_t count, const void *gradient)
 {
     const sp_i_exec_width width = {r->gradient_bytes, 0};
-    sp_i_exec_contribution *contribution = sp_i_malloc(sizeof *contribution);
+    sp_i_exec_contribution *contribution = sp_malloc(sizeof *contribution);
     void *copy =
         contribution != NULL ? sp_i_exec_take(r->arena, SP_MEM_COMMUNICATION, count, width) : NULL;
     if (copy == NULL) {
-        sp_i_free(contribution);
+        sp_free(contribution);
         return false;
     }
     r->runtime->ops->copy(r->runtime, copy, gradient, count * r->gradient_bytes);

@@ -14,7 +14,7 @@ sp_status sp_i_exec_run_new(const sp_run_request *request, const sp_i_exec_site 
 {
     const sp_plan *plan = request->plan;
     *run = NULL;
-    sp_i_exec_run *made = sp_i_calloc(1, sizeof *made);
+    sp_i_exec_run *made = sp_calloc(1, sizeof *made);
     if (made == NULL) {
         return sp_error_no_memory(err, "a run");
     }
@@ -75,15 +75,15 @@ static sp_status make_tables(sp_i_exec_run *run, sp_error *err)
     size_t ranks = sp_i_exec_rank_count(run);
     size_t pipelines = (size_t)layout->dp * (size_t)sp_i_exec_members(run);
     size_t forward = packing->forward.count;
-    run->parts = sp_i_calloc(vstages, sizeof *run->parts);
-    run->weights = sp_i_calloc((size_t)layout->pp * (size_t)layout->tp, sizeof *run->weights);
-    run->jobs = sp_i_calloc(pipelines, sizeof *run->jobs);
-    run->ranks = sp_i_calloc(ranks, sizeof *run->ranks);
-    run->stages = sp_i_calloc(ranks * (size_t)layout->chunks, sizeof *run->stages);
-    run->token_groups = sp_i_calloc(ranks * forward, sizeof *run->token_groups);
-    run->runs_again = sp_i_calloc(vstages * forward, sizeof *run->runs_again);
-    run->loss = sp_i_calloc(pipelines * forward, sizeof *run->loss);
-    run->epilogues = sp_i_calloc(ranks, sizeof *run->epilogues);
+    run->parts = sp_calloc(vstages, sizeof *run->parts);
+    run->weights = sp_calloc((size_t)layout->pp * (size_t)layout->tp, sizeof *run->weights);
+    run->jobs = sp_calloc(pipelines, sizeof *run->jobs);
+    run->ranks = sp_calloc(ranks, sizeof *run->ranks);
+    run->stages = sp_calloc(ranks * (size_t)layout->chunks, sizeof *run->stages);
+    run->token_groups = sp_calloc(ranks * forward, sizeof *run->token_groups);
+    run->runs_again = sp_calloc(vstages * forward, sizeof *run->runs_again);
+    run->loss = sp_calloc(pipelines * forward, sizeof *run->loss);
+    run->epilogues = sp_calloc(ranks, sizeof *run->epilogues);
     if (run->parts == NULL || run->weights == NULL || run->jobs == NULL || run->ranks == NULL ||
         run->stages == NULL || run->token_groups == NULL || run->runs_again == NULL ||
         run->loss == NULL || run->epilogues == NULL) {
@@ -108,12 +108,12 @@ static bool make_numbers(sp_i_exec_job *job, size_t rows)
     const sp_i_exec_slices *slices = &job->slices;
     size_t packed = place_packs(slices->forward, slices->forward_count, 0);
     packed = place_packs(slices->backward, slices->backward_count, packed);
-    job->token = sp_i_calloc(rows, sizeof *job->token);
-    job->target = sp_i_calloc(rows, sizeof *job->target);
-    job->position = sp_i_calloc(rows, sizeof *job->position);
+    job->token = sp_calloc(rows, sizeof *job->token);
+    job->target = sp_calloc(rows, sizeof *job->target);
+    job->position = sp_calloc(rows, sizeof *job->position);
     bool made = job->token != NULL && job->target != NULL && job->position != NULL;
     for (int n = 0; n < SP_I_EXEC_NUMBERS; n++) {
-        job->packed[n] = sp_i_calloc(packed, sizeof *job->packed[n]);
+        job->packed[n] = sp_calloc(packed, sizeof *job->packed[n]);
         made = made && job->packed[n] != NULL;
     }
     return made;
@@ -137,7 +137,7 @@ static sp_status make_job(const sp_i_exec_run *run, const sp_i_exec_place *place
         return status;
     }
     size_t rows = 0;
-    job->token_at = sp_i_calloc(job->slices.count, sizeof *job->token_at);
+    job->token_at = sp_calloc(job->slices.count, sizeof *job->token_at);
     for (size_t s = 0; job->token_at != NULL && s < job->slices.count; s++) {
         job->token_at[s] = (int64_t)rows;
         rows += (size_t)job->slices.slice[s].rows;
@@ -182,10 +182,10 @@ static sp_status make_rank(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *e
     size_t actions = sp_plan_stage(plan, rank->dp, rank->pp)->count;
     rank->job = &run->jobs[sp_i_exec_pipeline(run, rank)];
     rank->weights = &run->weights[rank->pp * plan->layout.tp + rank->tp];
-    rank->log = sp_i_calloc(actions, sizeof *rank->log);
+    rank->log = sp_calloc(actions, sizeof *rank->log);
     size_t shares;
     sp_shares_of(&run->shares, &plan->layout, rank->dp, rank->pp, &shares);
-    rank->share_log = sp_i_calloc(shares + 1, sizeof *rank->share_log);
+    rank->share_log = sp_calloc(shares + 1, sizeof *rank->share_log);
     if (rank->log == NULL || rank->share_log == NULL) {
         return sp_error_no_memory(err, "a rank");
     }
@@ -262,12 +262,12 @@ static sp_status make_copies(sp_i_exec_run *run, sp_error *err)
 static void free_job(sp_i_exec_job *job)
 {
     for (int n = 0; n < SP_I_EXEC_NUMBERS; n++) {
-        sp_i_free(job->packed[n]);
+        sp_free(job->packed[n]);
     }
-    sp_i_free(job->position);
-    sp_i_free(job->target);
-    sp_i_free(job->token);
-    sp_i_free(job->token_at);
+    sp_free(job->position);
+    sp_free(job->target);
+    sp_free(job->token);
+    sp_free(job->token_at);
     sp_i_exec_slices_fini(&job->slices);
 }
 
@@ -279,8 +279,8 @@ static void free_ranks(sp_i_exec_run *run)
         sp_i_exec_offload_fini(&run->ranks[r].offload);
         sp_i_exec_arena_free(run->ranks[r].arena);
         sp_i_exec_links_fini(&run->ranks[r].links);
-        sp_i_free(run->ranks[r].log);
-        sp_i_free(run->ranks[r].share_log);
+        sp_free(run->ranks[r].log);
+        sp_free(run->ranks[r].share_log);
     }
     for (size_t s = 0; run->stages != NULL && s < ranks * (size_t)layout->chunks; s++) {
         sp_i_exec_stage_fini(&run->stages[s]);
@@ -319,16 +319,16 @@ void sp_i_exec_run_free(sp_i_exec_run *run)
     sp_i_exec_channels_fini(&run->channels);
     sp_depends_fini(&run->depends);
     sp_shares_fini(&run->shares);
-    sp_i_free(run->epilogues);
-    sp_i_free(run->loss);
-    sp_i_free(run->runs_again);
-    sp_i_free(run->token_groups);
-    sp_i_free(run->replicas);
-    sp_i_free(run->stages);
-    sp_i_free(run->ranks);
-    sp_i_free(run->jobs);
-    sp_i_free(run->weights);
-    sp_i_free(run->parts);
+    sp_free(run->epilogues);
+    sp_free(run->loss);
+    sp_free(run->runs_again);
+    sp_free(run->token_groups);
+    sp_free(run->replicas);
+    sp_free(run->stages);
+    sp_free(run->ranks);
+    sp_free(run->jobs);
+    sp_free(run->weights);
+    sp_free(run->parts);
     sp_i_exec_text_fini(&run->text);
-    sp_i_free(run);
+    sp_free(run);
 }

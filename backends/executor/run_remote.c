@@ -122,7 +122,7 @@ static void *write_record(const sp_i_exec_run *run, const sp_i_exec_rank *rank, 
                       .held = rank->held,
                       .epilogue = run->epilogues[rank - run->ranks]};
     *bytes = record_bytes(run, rank, &r);
-    char *made = sp_i_malloc(*bytes);
+    char *made = sp_malloc(*bytes);
     if (made != NULL) {
         char *at = put(made, &r, sizeof r);
         at = put(at, loss_of(run, rank), losses_of(run, rank) * sizeof *run->loss);
@@ -165,7 +165,7 @@ static sp_status share_step(sp_comm *me, void *data, sp_error *err)
     size_t ranks = sp_i_exec_rank_count(run);
     size_t bytes;
     void *mine = write_record(run, sp_i_exec_rank_here(run), &bytes);
-    sp_transport_part *parts = sp_i_calloc(ranks, sizeof *parts);
+    sp_transport_part *parts = sp_calloc(ranks, sizeof *parts);
     sp_status status =
         mine != NULL && parts != NULL ? SP_OK : sp_error_no_memory(err, "what ranks noted");
     sp_comm_set_action(me, "results");
@@ -176,10 +176,10 @@ static sp_status share_step(sp_comm *me, void *data, sp_error *err)
         status = read_record(run, &run->ranks[r], &parts[r], err);
     }
     for (size_t r = 0; parts != NULL && r < ranks; r++) {
-        sp_i_free(parts[r].data);
+        sp_free(parts[r].data);
     }
-    sp_i_free(parts);
-    sp_i_free(mine);
+    sp_free(parts);
+    sp_free(mine);
     return status;
 }
 
@@ -304,7 +304,7 @@ sp_status sp_i_exec_set_clocks(sp_i_exec_run *run, sp_error *err)
     end_times e = {
         .depends = &run->depends,
         .end_ns = {sp_depends_ends(&run->depends, 0), sp_depends_ends(&run->depends, 1)}};
-    rank_clock *clocks = sp_i_calloc(count, sizeof *clocks);
+    rank_clock *clocks = sp_calloc(count, sizeof *clocks);
     sp_status status = SP_OK;
     if (clocks == NULL || e.end_ns[0] == NULL || e.end_ns[1] == NULL) {
         status = sp_error_no_memory(err, "the clocks of ranks");
@@ -325,9 +325,9 @@ sp_status sp_i_exec_set_clocks(sp_i_exec_run *run, sp_error *err)
         move_shares(&clocks[i], clocks[i].stage->count);
         move_epilogues(run, &clocks[i]);
     }
-    sp_i_free(e.end_ns[0]);
-    sp_i_free(e.end_ns[1]);
-    sp_i_free(clocks);
+    sp_free(e.end_ns[0]);
+    sp_free(e.end_ns[1]);
+    sp_free(clocks);
     return status;
 }
 

@@ -89,7 +89,7 @@ static void set_share(const sp_i_exec_run *run, sp_i_exec_rank *rank)
 static bool take_states(const sp_i_exec_run *run, sp_i_exec_rank *rank)
 {
     const sp_layout *layout = sp_i_exec_layout(run);
-    sp_stage *parts = sp_i_calloc((size_t)layout->chunks, sizeof *parts);
+    sp_stage *parts = sp_calloc((size_t)layout->chunks, sizeof *parts);
     if (parts == NULL) {
         return false;
     }
@@ -99,7 +99,7 @@ static bool take_states(const sp_i_exec_run *run, sp_i_exec_rank *rank)
     sp_bytes bytes;
     const sp_stack stack = {.work_spaces = 1, .work_space_bytes = 1};
     sp_footprint_states(run->request->model, layout, &stack, parts, layout->chunks, &bytes);
-    sp_i_free(parts);
+    sp_free(parts);
     int64_t share = rank->share_end - rank->share_begin;
     bool masters = run->math->exact_bytes > run->math->real_bytes;
     int64_t exact = run->math->exact_bytes;
@@ -187,7 +187,7 @@ static sp_status make_replicas(sp_i_exec_run *run, sp_error *err)
     if (!sp_i_exec_shards_gradients(run)) {
         return SP_OK;
     }
-    run->replicas = sp_i_calloc(count, sizeof *run->replicas);
+    run->replicas = sp_calloc(count, sizeof *run->replicas);
     sp_status status =
         run->replicas != NULL ? SP_OK : sp_error_no_memory(err, "shares of parameters");
     for (size_t i = 0; status == SP_OK && i < count; i++) {
@@ -216,7 +216,7 @@ typedef struct drawing {
 static sp_status draw_values(void *data, int thread, sp_error *err)
 {
     const drawing *d = data;
-    start *s = sp_i_malloc(sizeof *s);
+    start *s = sp_malloc(sizeof *s);
     if (s == NULL) {
         return sp_error_no_memory(err, "starting values");
     }
@@ -224,7 +224,7 @@ static sp_status draw_values(void *data, int thread, sp_error *err)
         sp_i_exec_enter(d->run, &d->run->ranks[r]);
         start_values(d->run, &d->run->ranks[r], s);
     }
-    sp_i_free(s);
+    sp_free(s);
     return SP_OK;
 }
 

@@ -226,7 +226,7 @@ static sp_status read_all(FILE *file, const char *path, sp_i_exec_text *text, sp
     size_t got = 1;
     while (got > 0) {
         void *bytes = text->bytes;
-        if (!sp_i_reserve(&bytes, &capacity, text->count + PIECE, 1)) {
+        if (!sp_reserve(&bytes, &capacity, text->count + PIECE, 1)) {
             return sp_error_no_memory(err, "a text");
         }
         text->bytes = bytes;
@@ -267,7 +267,7 @@ sp_status sp_i_exec_text_read(const char *path, int64_t vocab, sp_i_exec_text *t
 
 void sp_i_exec_text_fini(sp_i_exec_text *text)
 {
-    sp_i_free(text->bytes);
+    sp_free(text->bytes);
     *text = (sp_i_exec_text){0};
 }
 

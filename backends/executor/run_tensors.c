@@ -171,7 +171,7 @@ static sp_status give_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exe
         return SP_OK;
     }
     size_t bytes = (size_t)weight->elements * sizeof(double);
-    char *more = sp_i_realloc(r->mine.data, r->mine.bytes + bytes + 1);
+    char *more = sp_realloc(r->mine.data, r->mine.bytes + bytes + 1);
     if (more == NULL) {
         return sp_error_no_memory(err, "a tensor");
     }
@@ -208,7 +208,7 @@ static sp_status read_far(reader *r, const char *name, int pp, sp_error *err)
 {
     const sp_i_exec_run *run = r->run;
     size_t ranks = sp_i_exec_rank_count(run);
-    r->of = sp_i_calloc(ranks, sizeof *r->of);
+    r->of = sp_calloc(ranks, sizeof *r->of);
     sp_status status = r->of != NULL ? SP_OK : sp_error_no_memory(err, "a tensor");
     status = status == SP_OK ? each_part(r, name, pp, give_part, err) : status;
     if (status == SP_OK) {
@@ -217,10 +217,10 @@ static sp_status read_far(reader *r, const char *name, int pp, sp_error *err)
     }
     status = status == SP_OK ? each_part(r, name, pp, take_part, err) : status;
     for (size_t i = 0; r->of != NULL && i < ranks; i++) {
-        sp_i_free(r->of[i].data);
+        sp_free(r->of[i].data);
     }
-    sp_i_free(r->of);
-    sp_i_free(r->mine.data);
+    sp_free(r->of);
+    sp_free(r->mine.data);
     return status;
 }
 
@@ -233,7 +233,7 @@ sp_status sp_i_exec_tensor_read(const sp_i_exec_run *run, size_t index, double *
     size_t w = weight_at(run, gradient ? index - count : index, &pp);
     const char *name = sp_i_exec_rank_at(run, 0, pp, 0)->weights->items[w].name;
     sp_error own = {0};
-    reader *r = sp_i_malloc(sizeof *r);
+    reader *r = sp_malloc(sizeof *r);
     sp_status status = r != NULL ? SP_OK : sp_error_no_memory(&own, "a tensor");
     if (status == SP_OK) {
         r->run = run;
@@ -244,7 +244,7 @@ sp_status sp_i_exec_tensor_read(const sp_i_exec_run *run, size_t index, double *
         status = run->transport != NULL ? read_far(r, name, pp, &own)
                                         : each_part(r, name, pp, place_part, &own);
     }
-    sp_i_free(r);
+    sp_free(r);
     return sp_i_exec_report_failure(run, status, &own, err);
 }
 

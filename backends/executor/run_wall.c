@@ -225,7 +225,7 @@ static sp_status repeat(sp_i_exec_run *run, sp_error *err)
 sp_status sp_i_exec_run_wall(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err)
 {
     size_t count = sp_i_exec_rank_count(run);
-    int *ranks = sp_i_calloc(count, sizeof *ranks);
+    int *ranks = sp_calloc(count, sizeof *ranks);
     if (ranks == NULL) {
         return sp_error_no_memory(err, "the ranks of a step");
     }
@@ -244,6 +244,6 @@ sp_status sp_i_exec_run_wall(sp_i_exec_run *run, sp_timeline *timeline, sp_error
     if (status == SP_OK && run->transport == NULL) {
         sp_i_exec_fill_wall(run, timeline);
     }
-    sp_i_free(ranks);
+    sp_free(ranks);
     return status;
 }

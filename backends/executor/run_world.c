@@ -107,7 +107,7 @@ static sp_status make_groups(sp_i_exec_run *run, sp_error *err)
     const sp_layout *layout = sp_i_exec_layout(run);
     size_t packs = run->request->plan->packing->forward.count;
     size_t ranks = sp_i_exec_rank_count(run);
-    int *scratch = sp_i_calloc(ranks, sizeof *scratch);
+    int *scratch = sp_calloc(ranks, sizeof *scratch);
     sp_status status = scratch != NULL ? SP_OK : sp_error_no_memory(err, "groups of ranks");
     for (size_t r = 0; status == SP_OK && r < ranks; r++) {
         sp_i_exec_rank *rank = &run->ranks[r];
@@ -128,7 +128,7 @@ static sp_status make_groups(sp_i_exec_run *run, sp_error *err)
     if (status == SP_OK) {
         status = group_of(run, "all", scratch, (int)ranks, &run->all_group, err);
     }
-    sp_i_free(scratch);
+    sp_free(scratch);
     return status;
 }
 

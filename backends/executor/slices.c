@@ -22,7 +22,7 @@ static int compare_keys(const void *a, const void *b)
 
 static key *sorted_keys(const sp_pack_list *list)
 {
-    key *keys = sp_i_calloc(list->slice_count, sizeof *keys);
+    key *keys = sp_calloc(list->slice_count, sizeof *keys);
     for (size_t s = 0; keys != NULL && s < list->slice_count; s++) {
         keys[s] = (key){list->slices[s].sample, list->slices[s].begin, s};
     }
@@ -229,15 +229,15 @@ sp_status sp_i_exec_slices_init(sp_i_exec_slices *slices, const sp_packing *pack
                                  .count = count,
                                  .forward_count = forward->count,
                                  .backward_count = backward->count};
-    slices->slice = sp_i_calloc(count, sizeof *slices->slice);
-    slices->store = sp_i_calloc(2 * count, sizeof *slices->store);
+    slices->slice = sp_calloc(count, sizeof *slices->slice);
+    slices->store = sp_calloc(2 * count, sizeof *slices->store);
     // A part that a shard's two runs meet in has a piece of each.
-    slices->pieces = sp_i_calloc(2 * count * (parts + 1), sizeof *slices->pieces);
+    slices->pieces = sp_calloc(2 * count * (parts + 1), sizeof *slices->pieces);
     slices->first_pieces =
-        sp_i_calloc(2 * count + forward->count + backward->count, sizeof *slices->first_pieces);
-    slices->forward_row = sp_i_calloc(count * parts, sizeof *slices->forward_row);
-    slices->forward = sp_i_calloc(forward->count, sizeof *slices->forward);
-    slices->backward = sp_i_calloc(backward->count, sizeof *slices->backward);
+        sp_calloc(2 * count + forward->count + backward->count, sizeof *slices->first_pieces);
+    slices->forward_row = sp_calloc(count * parts, sizeof *slices->forward_row);
+    slices->forward = sp_calloc(forward->count, sizeof *slices->forward);
+    slices->backward = sp_calloc(backward->count, sizeof *slices->backward);
     key *keys = sorted_keys(forward);
     key *back = sorted_keys(backward);
     sp_status status = SP_OK;
@@ -259,19 +259,19 @@ sp_status sp_i_exec_slices_init(sp_i_exec_slices *slices, const sp_packing *pack
     fill_packs(slices, backward, backward_numbers, false, &next);
     find_same(slices);
 out:
-    sp_i_free(back);
-    sp_i_free(keys);
+    sp_free(back);
+    sp_free(keys);
     return status;
 }
 
 void sp_i_exec_slices_fini(sp_i_exec_slices *slices)
 {
-    sp_i_free(slices->slice);
-    sp_i_free(slices->forward);
-    sp_i_free(slices->backward);
-    sp_i_free(slices->store);
-    sp_i_free(slices->pieces);
-    sp_i_free(slices->first_pieces);
-    sp_i_free(slices->forward_row);
+    sp_free(slices->slice);
+    sp_free(slices->forward);
+    sp_free(slices->backward);
+    sp_free(slices->store);
+    sp_free(slices->pieces);
+    sp_free(slices->first_pieces);
+    sp_free(slices->forward_row);
     *slices = (sp_i_exec_slices){0};
 }

@@ -20,14 +20,14 @@ sp_status sp_i_exec_stage_init(sp_i_exec_stage *stage, const sp_i_exec_job *job,
     size_t slots = (size_t)sp_i_exec_slots(part.layers);
     size_t pack = (layers + 1) * SP_I_EXEC_TENSORS;
     size_t deferred = (layers + 1) * SP_I_EXEC_DEFERRED;
-    stage->value = sp_i_calloc(slots, sizeof *stage->value);
-    stage->gradient = sp_i_calloc(slots, sizeof *stage->gradient);
-    stage->range = sp_i_calloc(slots, sizeof *stage->range);
-    stage->saved = sp_i_calloc(slices->forward_count * pack, sizeof *stage->saved);
-    stage->input = sp_i_calloc(slices->forward_count, sizeof *stage->input);
-    stage->kv = sp_i_calloc(slices->count * layers, sizeof *stage->kv);
-    stage->kv_gradient = sp_i_calloc(slices->count * layers, sizeof *stage->kv_gradient);
-    stage->deferred = sp_i_calloc(slices->backward_count * deferred, sizeof *stage->deferred);
+    stage->value = sp_calloc(slots, sizeof *stage->value);
+    stage->gradient = sp_calloc(slots, sizeof *stage->gradient);
+    stage->range = sp_calloc(slots, sizeof *stage->range);
+    stage->saved = sp_calloc(slices->forward_count * pack, sizeof *stage->saved);
+    stage->input = sp_calloc(slices->forward_count, sizeof *stage->input);
+    stage->kv = sp_calloc(slices->count * layers, sizeof *stage->kv);
+    stage->kv_gradient = sp_calloc(slices->count * layers, sizeof *stage->kv_gradient);
+    stage->deferred = sp_calloc(slices->backward_count * deferred, sizeof *stage->deferred);
     stage->loss = job->runtime->ops->allocate(
         job->runtime, (int64_t)(slices->forward_count * sizeof *stage->loss));
     if (stage->value == NULL || stage->gradient == NULL || stage->range == NULL ||
@@ -41,14 +41,14 @@ sp_status sp_i_exec_stage_init(sp_i_exec_stage *stage, const sp_i_exec_job *job,
 
 void sp_i_exec_stage_fini(sp_i_exec_stage *stage)
 {
-    sp_i_free(stage->value);
-    sp_i_free(stage->gradient);
-    sp_i_free(stage->range);
-    sp_i_free(stage->saved);
-    sp_i_free(stage->input);
-    sp_i_free(stage->kv);
-    sp_i_free(stage->kv_gradient);
-    sp_i_free(stage->deferred);
+    sp_free(stage->value);
+    sp_free(stage->gradient);
+    sp_free(stage->range);
+    sp_free(stage->saved);
+    sp_free(stage->input);
+    sp_free(stage->kv);
+    sp_free(stage->kv_gradient);
+    sp_free(stage->deferred);
     if (stage->loss != NULL) {
         stage->job->runtime->ops->release(stage->job->runtime, stage->loss);
     }
@@ -190,7 +190,7 @@ void sp_i_exec_pack_numbers(sp_i_exec_job *job)
 
 void sp_i_exec_links_fini(sp_i_exec_links *links)
 {
-    sp_i_free(links->exchanges);
+    sp_free(links->exchanges);
 }
 
 uint64_t sp_i_exec_exchange_begin(const sp_i_exec_links *links)
@@ -204,8 +204,8 @@ bool sp_i_exec_exchange_end(sp_i_exec_links *links, sp_i_exec_exchange_kind kind
 {
     uint64_t end = sp_i_exec_exchange_begin(links);
     links->status = status;
-    if (status == SP_OK && !sp_i_reserve((void **)&links->exchanges, &links->exchange_capacity,
-                                         links->exchange_count + 1, sizeof *links->exchanges)) {
+    if (status == SP_OK && !sp_reserve((void **)&links->exchanges, &links->exchange_capacity,
+                                       links->exchange_count + 1, sizeof *links->exchanges)) {
         links->status = sp_error_no_memory(&links->err, "the times of exchanges");
     }
     if (links->status != SP_OK) {

@@ -25,8 +25,8 @@ static sp_i_exec_weight *add(writer *w, int slot, int64_t rows, int64_t columns,
                              double spread)
 {
     sp_i_exec_weights *list = w->weights;
-    if (w->failed || !sp_i_reserve((void **)&list->items, &list->capacity, list->count + 1,
-                                   sizeof *list->items)) {
+    if (w->failed ||
+        !sp_reserve((void **)&list->items, &list->capacity, list->count + 1, sizeof *list->items)) {
         w->failed = true;
         return NULL;
     }
@@ -325,7 +325,7 @@ sp_status sp_i_exec_weights_make(const sp_model *model, const sp_layout *layout,
 
 void sp_i_exec_weights_fini(sp_i_exec_weights *weights)
 {
-    sp_i_free(weights->items);
+    sp_free(weights->items);
     *weights = (sp_i_exec_weights){0};
 }
 

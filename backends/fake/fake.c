@@ -166,13 +166,13 @@ static sp_status new_state(const sp_i_fake_options *options, void **state, sp_er
     if (options->tensor == NULL) {
         return SP_OK;
     }
-    sp_i_fake_tensor *tensor = sp_i_malloc(sizeof *tensor);
+    sp_i_fake_tensor *tensor = sp_malloc(sizeof *tensor);
     if (tensor == NULL) {
         return sp_error_no_memory(err, "a tensor");
     }
     sp_status status = sp_i_fake_tensor_read(options->tensor, tensor, err);
     if (status != SP_OK) {
-        sp_i_free(tensor);
+        sp_free(tensor);
         return status;
     }
     *state = tensor;
@@ -209,8 +209,8 @@ static sp_status execute(int device, const sp_run_request *request, sp_measured_
 static void free_state(void *state)
 {
     sp_i_fake_tensor *tensor = state;
-    sp_i_free(tensor->values);
-    sp_i_free(tensor);
+    sp_free(tensor->values);
+    sp_free(tensor);
 }
 
 static sp_status tensor_count(void *state, size_t *count, sp_error *err)

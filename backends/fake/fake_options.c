@@ -39,7 +39,7 @@ sp_status sp_i_fake_options_read(const sp_run_request *request, sp_i_fake_option
 
 void sp_i_fake_options_fini(sp_i_fake_options *options)
 {
-    sp_i_free(options->scripted);
+    sp_free(options->scripted);
     *options = (sp_i_fake_options){0};
 }
 
@@ -129,8 +129,8 @@ static sp_status read_durations(const sp_backend_option *option, sp_i_fake_optio
             (*text != ',' && *text != '\0')) {
             return wrong(option, "SELECTOR=NS,... such as F=2000,B3@0.1=5000", err);
         }
-        if (!sp_i_reserve((void **)&options->scripted, &options->scripted_capacity,
-                          options->scripted_count + 1, sizeof *options->scripted)) {
+        if (!sp_reserve((void **)&options->scripted, &options->scripted_capacity,
+                        options->scripted_count + 1, sizeof *options->scripted)) {
             return sp_error_no_memory(err, "scripted durations");
         }
         options->scripted[options->scripted_count++] = scripted;

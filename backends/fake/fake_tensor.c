@@ -22,7 +22,7 @@ sp_status sp_i_fake_tensor_read(const char *text, sp_i_fake_tensor *tensor, sp_e
     memcpy(tensor->info.name, text, name);
     const char *rest = text + name + 1;
     // No value is shorter than one character and a semicolon.
-    tensor->values = sp_i_malloc((strlen(rest) / 2 + 1) * sizeof *tensor->values);
+    tensor->values = sp_malloc((strlen(rest) / 2 + 1) * sizeof *tensor->values);
     if (tensor->values == NULL) {
         return sp_error_no_memory(err, "a tensor");
     }
@@ -31,7 +31,7 @@ sp_status sp_i_fake_tensor_read(const char *text, sp_i_fake_tensor *tensor, sp_e
         char *end;
         double value = strtod(rest, &end);
         if (end == rest || !isfinite(value) || (*end != ';' && *end != '\0')) {
-            sp_i_free(tensor->values);
+            sp_free(tensor->values);
             tensor->values = NULL;
             return wrong(text, err);
         }

@@ -15,7 +15,7 @@ typedef struct header {
 static void *allocate(sp_runtime *runtime, int64_t bytes)
 {
     (void)runtime;
-    char *memory = sp_i_malloc((size_t)bytes + SP_RUNTIME_ALIGNMENT + sizeof(header));
+    char *memory = sp_malloc((size_t)bytes + SP_RUNTIME_ALIGNMENT + sizeof(header));
     if (memory == NULL) {
         return NULL;
     }
@@ -31,7 +31,7 @@ static void release(sp_runtime *runtime, void *memory)
 {
     (void)runtime;
     if (memory != NULL) {
-        sp_i_free(((header *)memory)[-1].memory);
+        sp_free(((header *)memory)[-1].memory);
     }
 }
 

@@ -215,7 +215,7 @@ static bool read_points(sp_object *object, sp_rank_memory *memory)
     sp_object_require(object, "points");
     const json_t *array = sp_object_get(object, "points");
     size_t count = json_array_size(array);
-    memory->points = sp_i_calloc(count + 1, sizeof *memory->points);
+    memory->points = sp_calloc(count + 1, sizeof *memory->points);
     if (memory->points == NULL) {
         return false;
     }

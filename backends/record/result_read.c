@@ -64,7 +64,7 @@ static bool read_steps(result_reader *reader, sp_object *object, sp_executed_run
     if (array == NULL) {
         return true;
     }
-    batch->steps = sp_i_calloc((size_t)count, sizeof *batch->steps);
+    batch->steps = sp_calloc((size_t)count, sizeof *batch->steps);
     if (batch->steps == NULL) {
         return false;
     }
@@ -172,7 +172,7 @@ static sp_status read_batch(result_reader *reader, size_t index, const json_t *j
 static sp_status read_batches(result_reader *reader, const json_t *array)
 {
     size_t count = json_array_size(array);
-    reader->file->batches = sp_i_calloc(count + 1, sizeof *reader->file->batches);
+    reader->file->batches = sp_calloc(count + 1, sizeof *reader->file->batches);
     if (reader->file->batches == NULL) {
         return sp_error_no_memory(reader->err, "a result");
     }
@@ -236,11 +236,11 @@ sp_status sp_result_json_read(json_t *root, const char *source, const sp_layout 
 void sp_result_file_fini(sp_result_file *file)
 {
     for (int b = 0; file->batches != NULL && b < file->plans.count; b++) {
-        sp_i_free(file->batches[b].steps);
+        sp_free(file->batches[b].steps);
         sp_timeline_fini(&file->batches[b].step.timeline);
         sp_memory_timeline_fini(&file->batches[b].step.memory);
     }
-    sp_i_free(file->batches);
+    sp_free(file->batches);
     sp_plan_file_fini(&file->plans);
     json_decref(file->document);
     *file = (sp_result_file){0};

@@ -134,10 +134,10 @@ static json_t *ranks_json(const sp_measured_step *step)
 sp_status sp_result_document_add(json_t *document, const sp_run *run, sp_error *err)
 {
     int count = sp_run_steps(run);
-    sp_executed_step *steps = sp_i_calloc((size_t)count, sizeof *steps);
+    sp_executed_step *steps = sp_calloc((size_t)count, sizeof *steps);
     json_t *array = json_array();
     if (steps == NULL || array == NULL) {
-        sp_i_free(steps);
+        sp_free(steps);
         json_decref(array);
         return sp_error_no_memory(err, "a result");
     }
@@ -146,7 +146,7 @@ sp_status sp_result_document_add(json_t *document, const sp_run *run, sp_error *
         json_array_append_new(array, step_json(&steps[i]));
     }
     int shown = sp_execution_median_step(steps, count);
-    sp_i_free(steps);
+    sp_free(steps);
     json_t *batch = json_pack("{s:o, s:i, s:o}", "steps", array, "shown", shown, "ranks",
                               ranks_json(sp_run_step(run, shown)));
     return json_array_append_new(json_object_get(document, "batches"), batch) == 0

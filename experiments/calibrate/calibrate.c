@@ -34,14 +34,14 @@ void fit_outcome_fini(fit_outcome *outcome)
 {
     fit_model_fini(&outcome->model);
     fit_rows_fini(&outcome->rows);
-    sp_i_arena_free(&outcome->arena);
+    sp_arena_free(&outcome->arena);
     *outcome = (fit_outcome){0};
 }
 
 sp_status fit_errors_of(const double *observed, const double *predicted, size_t first, size_t end,
                         sp_prediction_errors *errors, sp_error *err)
 {
-    double *of_rows = sp_i_calloc(end - first, sizeof *of_rows);
+    double *of_rows = sp_calloc(end - first, sizeof *of_rows);
     if (of_rows == NULL) {
         return sp_error_no_memory(err, "errors");
     }
@@ -50,7 +50,7 @@ sp_status fit_errors_of(const double *observed, const double *predicted, size_t 
     }
     sp_prediction_errors_of(of_rows, end - first, errors);
     errors->worst_row += first;
-    sp_i_free(of_rows);
+    sp_free(of_rows);
     return SP_OK;
 }
 
@@ -100,9 +100,9 @@ static sp_status set_up(calibration *c, const fit_options *options)
     outcome->model.rows = &outcome->rows;
     outcome->model.threads = options->threads;
     size_t count = outcome->rows.count;
-    outcome->predicted = sp_i_arena_take(&outcome->arena, count, sizeof *outcome->predicted);
-    outcome->left_out = sp_i_arena_take(&outcome->arena, count, sizeof *outcome->left_out);
-    outcome->fold = sp_i_arena_take(&outcome->arena, count, sizeof *outcome->fold);
+    outcome->predicted = sp_arena_take(&outcome->arena, count, sizeof *outcome->predicted);
+    outcome->left_out = sp_arena_take(&outcome->arena, count, sizeof *outcome->left_out);
+    outcome->fold = sp_arena_take(&outcome->arena, count, sizeof *outcome->fold);
     if (outcome->arena.failed) {
         return sp_error_no_memory(c->err, "predictions");
     }
@@ -302,9 +302,9 @@ static sp_status cross_validate(calibration *c)
 {
     fit_outcome *outcome = c->outcome;
     size_t count = outcome->rows.count;
-    sp_i_arena arena = {0};
-    double *weight = sp_i_arena_take(&arena, count, sizeof *weight);
-    uint8_t *held = sp_i_arena_take(&arena, count, sizeof *held);
+    sp_arena arena = {0};
+    double *weight = sp_arena_take(&arena, count, sizeof *weight);
+    uint8_t *held = sp_arena_take(&arena, count, sizeof *held);
     sp_status status = arena.failed ? sp_error_no_memory(c->err, "folds") : SP_OK;
     int most = most_folds(outcome);
     for (int k = 0; status == SP_OK && k < most; k++) {
@@ -314,7 +314,7 @@ static sp_status cross_validate(calibration *c)
         status = table_errors(&outcome->rows, outcome->left_out, outcome->folds,
                               outcome->fold_errors, c->err);
     }
-    sp_i_arena_free(&arena);
+    sp_arena_free(&arena);
     return status;
 }
 
@@ -337,7 +337,7 @@ static sp_status bootstrap(calibration *c)
     int count = outcome->model.constant_count;
     double mean[FIT_CONSTANTS] = {0.0};
     double squares[FIT_CONSTANTS] = {0.0}; // of deviations, by Welford's recurrence
-    double *weight = sp_i_calloc(outcome->rows.count, sizeof *weight);
+    double *weight = sp_calloc(outcome->rows.count, sizeof *weight);
     sp_status status = weight != NULL ? SP_OK : sp_error_no_memory(c->err, "a resample");
     sp_prng prng;
     // Not the numbers that the folds were drawn with.
@@ -363,7 +363,7 @@ static sp_status bootstrap(calibration *c)
             outcome->values[i].spread = sqrt(squares[i] / (double)(c->resamples - 1));
         }
     }
-    sp_i_free(weight);
+    sp_free(weight);
     return status;
 }
 
@@ -442,9 +442,8 @@ static sp_status ablate_all(calibration *c)
     fit_outcome *outcome = c->outcome;
     int count = c->ablations;
     sp_error *outer = c->err;
-    outcome->ablations =
-        sp_i_arena_take(&outcome->arena, (size_t)count, sizeof *outcome->ablations);
-    double *predicted = sp_i_calloc(outcome->rows.count, sizeof *predicted);
+    outcome->ablations = sp_arena_take(&outcome->arena, (size_t)count, sizeof *outcome->ablations);
+    double *predicted = sp_calloc(outcome->rows.count, sizeof *predicted);
     sp_status status = SP_OK;
     if (outcome->ablations == NULL || predicted == NULL) {
         status = sp_error_no_memory(outer, "ablations");
@@ -462,7 +461,7 @@ static sp_status ablate_all(calibration *c)
         }
     }
     c->err = outer;
-    sp_i_free(predicted);
+    sp_free(predicted);
     return status;
 }
 

@@ -33,7 +33,7 @@ typedef struct fit_outcome {
     fit_model model;
     fit_rows rows;
     fit_value values[FIT_CONSTANTS];
-    sp_i_arena arena;  // of the arrays below
+    sp_arena arena;    // of the arrays below
     double *predicted; // [rows], with the values above
     double *left_out;  // [rows], by a fit without the row's fold, 0 where there was none
     sp_prediction_errors errors[FIT_TABLES], fold_errors[FIT_TABLES];

@@ -89,9 +89,9 @@ static sp_status read_tables(const fit_spec *spec, const fit_source *sources,
 
 static sp_status list_rows(const fit_spec *spec, fit_rows *rows, sp_error *err)
 {
-    rows->cases = sp_i_arena_take(&rows->arena, rows->count, sizeof *rows->cases);
-    rows->observed = sp_i_arena_take(&rows->arena, rows->count, sizeof *rows->observed);
-    rows->weight = sp_i_arena_take(&rows->arena, rows->count, sizeof *rows->weight);
+    rows->cases = sp_arena_take(&rows->arena, rows->count, sizeof *rows->cases);
+    rows->observed = sp_arena_take(&rows->arena, rows->count, sizeof *rows->observed);
+    rows->weight = sp_arena_take(&rows->arena, rows->count, sizeof *rows->weight);
     if (rows->arena.failed) {
         return sp_error_no_memory(err, "the rows of a fit");
     }
@@ -153,7 +153,7 @@ void fit_rows_fini(fit_rows *rows)
     for (int t = 0; t < rows->table_count; t++) {
         sp_measurements_fini(&rows->tables[t]);
     }
-    sp_i_arena_free(&rows->arena);
+    sp_arena_free(&rows->arena);
     *rows = (fit_rows){0};
 }
 
@@ -200,7 +200,7 @@ static sp_status predict_rows(const fit_rows *rows, const sp_profile *profile,
                               const uint8_t *wanted, int threads, double *predicted, sp_error *err)
 {
     prediction p = {.rows = rows, .profile = profile, .wanted = wanted, .predicted = predicted};
-    return sp_i_parallel_for(threads, (int)rows->count, predict_row, &p, err);
+    return sp_parallel_for(threads, (int)rows->count, predict_row, &p, err);
 }
 
 // ---- the model ----

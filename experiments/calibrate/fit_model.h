@@ -18,7 +18,7 @@ typedef struct fit_rows {
     int table_count;
     size_t first[FIT_TABLES + 1]; // first row of each table
     size_t count;
-    sp_i_arena arena;         // of the arrays below
+    sp_arena arena;           // of the arrays below
     sp_measured_case **cases; // [count], of the tables
     double *observed;         // [count]
     double *weight;           // [count], of the row's table

@@ -355,14 +355,14 @@ static sp_status records_json(const fit_spec *spec, const fit_outcome *outcome,
             r.table = t;
             r.first = outcome->rows.first[t];
             r.count = outcome->rows.first[t + 1] - r.first;
-            sp_i_arena arena = {0};
-            r.kinds = sp_i_arena_take(&arena, r.count, sizeof *r.kinds);
-            r.done = sp_i_arena_take(&arena, r.count, sizeof *r.done);
-            r.chosen = sp_i_arena_take(&arena, r.count, sizeof *r.chosen);
-            r.observed = sp_i_arena_take(&arena, r.count, sizeof *r.observed);
-            r.predicted = sp_i_arena_take(&arena, r.count, sizeof *r.predicted);
+            sp_arena arena = {0};
+            r.kinds = sp_arena_take(&arena, r.count, sizeof *r.kinds);
+            r.done = sp_arena_take(&arena, r.count, sizeof *r.done);
+            r.chosen = sp_arena_take(&arena, r.count, sizeof *r.chosen);
+            r.observed = sp_arena_take(&arena, r.count, sizeof *r.observed);
+            r.predicted = sp_arena_take(&arena, r.count, sizeof *r.predicted);
             status = arena.failed ? sp_error_no_memory(err, "errors") : record_table(&r, profile);
-            sp_i_arena_free(&arena);
+            sp_arena_free(&arena);
         }
     }
     if (status != SP_OK) {

@@ -85,7 +85,7 @@ sp_status fit_random_folds(sp_prng *prng, size_t first, size_t end, int folds, i
                            sp_error *err)
 {
     size_t count = end - first;
-    size_t *order = sp_i_calloc(count, sizeof *order);
+    size_t *order = sp_calloc(count, sizeof *order);
     if (order == NULL) {
         return sp_error_no_memory(err, "folds");
     }
@@ -97,7 +97,7 @@ sp_status fit_random_folds(sp_prng *prng, size_t first, size_t end, int folds, i
     for (size_t i = 0; i < count; i++) {
         fold[first + order[i]] = (int)(i % (size_t)folds);
     }
-    sp_i_free(order);
+    sp_free(order);
     return SP_OK;
 }
 
@@ -109,7 +109,7 @@ static sp_status assign_found(grouping *g, sp_prng *prng, int *folds, int *fold)
                            "%s: folds.group: %d groups, more than %d: state folds.count",
                            g->table->name, g->groups, (int)FIT_FOLDS);
     }
-    int *fold_of = sp_i_calloc((size_t)g->groups, sizeof *fold_of);
+    int *fold_of = sp_calloc((size_t)g->groups, sizeof *fold_of);
     if (fold_of == NULL) {
         return sp_error_no_memory(g->err, "folds");
     }
@@ -126,7 +126,7 @@ static sp_status assign_found(grouping *g, sp_prng *prng, int *folds, int *fold)
     for (size_t i = 0; status == SP_OK && *folds > 0 && i < g->cases->count; i++) {
         fold[i] = fold_of[g->group[i]];
     }
-    sp_i_free(fold_of);
+    sp_free(fold_of);
     return status;
 }
 
@@ -139,7 +139,7 @@ static sp_status assign_groups(const fit_spec *spec, const fit_table_spec *table
     if (status != SP_OK) {
         return status;
     }
-    g.group = sp_i_calloc(cases->count, sizeof *g.group);
+    g.group = sp_calloc(cases->count, sizeof *g.group);
     status = g.group != NULL ? find_columns(&g) : sp_error_no_memory(err, "folds");
     if (status == SP_OK && !is_unchanged(&g)) {
         status =
@@ -149,7 +149,7 @@ static sp_status assign_groups(const fit_spec *spec, const fit_table_spec *table
         number_groups(&g);
         status = assign_found(&g, prng, folds, fold);
     }
-    sp_i_free(g.group);
+    sp_free(g.group);
     sp_csv_fini(&g.csv);
     return status;
 }

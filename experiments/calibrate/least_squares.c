@@ -21,7 +21,7 @@ static const double half_pi = 1.57079632679489661923;
 typedef struct solver {
     const fit_problem *problem;
     fit_solution *solution;
-    sp_i_arena arena; // of the arrays below
+    sp_arena arena; // of the arrays below
     size_t parameters, rows, residuals, priors;
     double tolerance;
     uint8_t *wanted;                 // [rows]
@@ -39,7 +39,7 @@ typedef struct solver {
 
 void fit_solution_fini(fit_solution *solution)
 {
-    sp_i_arena_free(&solution->arena);
+    sp_arena_free(&solution->arena);
     *solution = (fit_solution){0};
 }
 
@@ -50,21 +50,20 @@ static sp_status allocate(solver *s)
     fit_solution *solution = s->solution;
     size_t n = s->rows;
     size_t p = s->parameters;
-    s->wanted = sp_i_arena_take(&s->arena, n, sizeof *s->wanted);
-    s->row_of = sp_i_arena_take(&s->arena, n, sizeof *s->row_of);
-    s->middle = sp_i_arena_take(&s->arena, p, sizeof *s->middle);
-    s->half = sp_i_arena_take(&s->arena, p, sizeof *s->half);
-    s->logs = sp_i_arena_take(&s->arena, p, sizeof *s->logs);
-    s->constants = sp_i_arena_take(&s->arena, p, sizeof *s->constants);
-    s->log_predicted = sp_i_arena_take(&s->arena, n, sizeof *s->log_predicted);
-    s->shifted = sp_i_arena_take(&s->arena, n, sizeof *s->shifted);
-    sp_i_arena *kept = &solution->arena;
-    solution->constants = sp_i_arena_take(kept, p, sizeof *solution->constants);
-    solution->covariance = sp_i_arena_take(kept, p * p, sizeof *solution->covariance);
-    solution->predicted = sp_i_arena_take(kept, n, sizeof *solution->predicted);
-    solution->derivatives.at = sp_i_arena_take(kept, p, sizeof *solution->derivatives.at);
-    solution->derivatives.matrix =
-        sp_i_arena_take(kept, n * p, sizeof *solution->derivatives.matrix);
+    s->wanted = sp_arena_take(&s->arena, n, sizeof *s->wanted);
+    s->row_of = sp_arena_take(&s->arena, n, sizeof *s->row_of);
+    s->middle = sp_arena_take(&s->arena, p, sizeof *s->middle);
+    s->half = sp_arena_take(&s->arena, p, sizeof *s->half);
+    s->logs = sp_arena_take(&s->arena, p, sizeof *s->logs);
+    s->constants = sp_arena_take(&s->arena, p, sizeof *s->constants);
+    s->log_predicted = sp_arena_take(&s->arena, n, sizeof *s->log_predicted);
+    s->shifted = sp_arena_take(&s->arena, n, sizeof *s->shifted);
+    sp_arena *kept = &solution->arena;
+    solution->constants = sp_arena_take(kept, p, sizeof *solution->constants);
+    solution->covariance = sp_arena_take(kept, p * p, sizeof *solution->covariance);
+    solution->predicted = sp_arena_take(kept, n, sizeof *solution->predicted);
+    solution->derivatives.at = sp_arena_take(kept, p, sizeof *solution->derivatives.at);
+    solution->derivatives.matrix = sp_arena_take(kept, n * p, sizeof *solution->derivatives.matrix);
     return s->arena.failed || kept->failed ? sp_error_no_memory(s->err, "a fit") : SP_OK;
 }
 
@@ -468,7 +467,7 @@ sp_status fit_least_squares(const fit_problem *problem, fit_solution *solution, 
         status = finish(&s);
     }
     gsl_set_error_handler(before);
-    sp_i_arena_free(&s.arena);
+    sp_arena_free(&s.arena);
     if (status != SP_OK) {
         fit_solution_fini(solution);
     }

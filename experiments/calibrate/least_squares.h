@@ -43,7 +43,7 @@ typedef struct fit_problem {
 } fit_problem;
 
 typedef struct fit_solution {
-    sp_i_arena arena;   // of all arrays
+    sp_arena arena;     // of all arrays
     double *constants;  // [parameters]
     double *covariance; // [parameters][parameters] of the logs; 0 where nothing is determined
     double *predicted;  // [rows]; 0 where not wanted

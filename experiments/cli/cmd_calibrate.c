@@ -39,7 +39,7 @@ typedef struct source_list {
 static void free_sources(source_list *list)
 {
     for (int i = 0; i < list->text_count; i++) {
-        sp_i_free(list->texts[i]);
+        sp_free(list->texts[i]);
     }
 }
 
@@ -59,7 +59,7 @@ static sp_status add_sources(source_list *list, const char *text, sp_error *err)
     if (strchr(text, ',') == NULL || access(text, F_OK) == 0) {
         return add_source(list, text, err);
     }
-    char *copy = list->text_count < FIT_TABLES ? sp_i_strdup(text) : NULL;
+    char *copy = list->text_count < FIT_TABLES ? sp_strdup(text) : NULL;
     if (copy == NULL) {
         return sp_error_no_memory(err, "the tables");
     }
@@ -185,7 +185,7 @@ static int calibrate(const calibrate_args *args, const source_list *sources)
     if (fit_spec_read(args->fit, &spec, &err) != SP_OK) {
         return cli_fail(&err);
     }
-    fit_outcome *outcome = sp_i_calloc(1, sizeof *outcome);
+    fit_outcome *outcome = sp_calloc(1, sizeof *outcome);
     sp_status status = outcome != NULL ? SP_OK : sp_error_no_memory(&err, "a fit");
     if (status == SP_OK) {
         status = fit_calibrate(&spec, sources->items, sources->count, &how, outcome, &err);
@@ -197,7 +197,7 @@ static int calibrate(const calibrate_args *args, const source_list *sources)
         exit_status = put_out(args, &spec, outcome);
         fit_outcome_fini(outcome);
     }
-    sp_i_free(outcome);
+    sp_free(outcome);
     fit_spec_fini(&spec);
     return exit_status;
 }

@@ -97,7 +97,7 @@ static sp_status choose_rows(const compare_args *args, comparison *cmp, sp_error
 {
     cmp->of_schedules = args->schedules != NULL;
     const char *list = cmp->of_schedules ? args->schedules : args->strategies;
-    cmp->rows = sp_i_calloc(MOST_ROWS, sizeof *cmp->rows);
+    cmp->rows = sp_calloc(MOST_ROWS, sizeof *cmp->rows);
     sp_status status = cmp->rows == NULL ? sp_error_no_memory(err, "a comparison") : SP_OK;
     if (status == SP_OK && args->schedules != NULL && args->strategies != NULL) {
         status = sp_error_set(err, SP_ERR_USAGE, "--strategies and --schedules exclude each other");
@@ -547,7 +547,7 @@ static int run(const void *given, const cli_operands *operands)
     for (int i = 0; cmp.rows != NULL && i < cmp.count; i++) {
         sp_result_fini(&cmp.rows[i].result);
     }
-    sp_i_free(cmp.rows);
+    sp_free(cmp.rows);
     sp_batches_fini(&cmp.batches);
     sp_scenario_fini(&cmp.scenario);
     json_decref(cmp.root);

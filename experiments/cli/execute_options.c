@@ -131,8 +131,8 @@ static sp_status part_settings(const cli_list *list, cli_executor *executor, sp_
     for (int i = 0; i < list->count; i++) {
         bytes += strlen(list->items[i]) + 1;
     }
-    executor->settings = sp_i_calloc((size_t)list->count + 1, sizeof *executor->settings);
-    executor->texts = sp_i_malloc(bytes);
+    executor->settings = sp_calloc((size_t)list->count + 1, sizeof *executor->settings);
+    executor->texts = sp_malloc(bytes);
     if (executor->settings == NULL || executor->texts == NULL) {
         return sp_error_no_memory(err, "the settings of a backend");
     }
@@ -179,9 +179,9 @@ sp_status cli_executor_begin(const cli_execute *args, const sp_scenario *scenari
 
 void cli_executor_end(cli_executor *executor)
 {
-    sp_i_free(executor->settings);
-    sp_i_free(executor->texts);
-    sp_i_backend_free(executor->absent);
+    sp_free(executor->settings);
+    sp_free(executor->texts);
+    sp_backend_free(executor->absent);
     sp_registry_free(executor->registry);
     *executor = (cli_executor){0};
 }

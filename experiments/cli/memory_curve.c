@@ -79,7 +79,7 @@ sp_status cli_memory_curve(const sp_scenario *scenario, const sp_batches *batche
             ? SP_OK
             : sp_error_set(err, SP_ERR_USAGE, "more than %d strategies", MOST_STRATEGIES);
     for (int at = 0; status == SP_OK && any && at < MOST_POINTS; at++) {
-        status = sp_i_parallel_for(threads, count, evaluate_cell, &p, err);
+        status = sp_parallel_for(threads, count, evaluate_cell, &p, err);
         any = false;
         for (int i = 0; status == SP_OK && i < count; i++) {
             first_ms[i] = at == 0 ? p.ms[i] : first_ms[i];

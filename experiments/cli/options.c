@@ -55,7 +55,7 @@ static int store_in_list(parser *in, const cli_option *option, const char *value
     memcpy(&list, place, sizeof list);
     if (list.items == NULL) {
         // No option can be given more often than there are words.
-        list.items = sp_i_calloc((size_t)in->argc, sizeof *list.items);
+        list.items = sp_calloc((size_t)in->argc, sizeof *list.items);
     }
     if (list.items == NULL) {
         sp_error err = {0};
@@ -208,14 +208,14 @@ static void free_lists(const cli_command *command, void *args)
         if (option->kind == CLI_LIST) {
             cli_list list;
             memcpy(&list, (const char *)args + option->at, sizeof list);
-            sp_i_free((void *)list.items);
+            sp_free((void *)list.items);
         }
     }
 }
 
 int cli_run(const cli_command *command, int argc, char **argv)
 {
-    void *args = sp_i_calloc(1, command->args_bytes);
+    void *args = sp_calloc(1, command->args_bytes);
     if (args == NULL) {
         sp_error err = {0};
         sp_error_no_memory(&err, "the options");
@@ -234,7 +234,7 @@ int cli_run(const cli_command *command, int argc, char **argv)
         result = command->run(args, &operands);
     }
     free_lists(command, args);
-    sp_i_free(args);
+    sp_free(args);
     return result;
 }
 

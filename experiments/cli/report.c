@@ -146,7 +146,7 @@ sp_status cli_replace_file(const char *path, cli_writer write, const void *what,
         return cli_write_file(path, write, what, err);
     }
     size_t bytes = strlen(path) + sizeof ".part";
-    char *part = sp_i_malloc(bytes);
+    char *part = sp_malloc(bytes);
     if (part == NULL) {
         return sp_error_no_memory(err, "a file name");
     }
@@ -158,7 +158,7 @@ sp_status cli_replace_file(const char *path, cli_writer write, const void *what,
     if (status != SP_OK) {
         remove(part);
     }
-    sp_i_free(part);
+    sp_free(part);
     return status;
 }
 

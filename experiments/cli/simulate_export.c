@@ -26,7 +26,7 @@ bool cli_exports_need_memory(const cli_exports *exports)
 
 sp_status cli_exports_end(cli_exports *exports, sp_error *err)
 {
-    sp_i_free(exports->ranks);
+    sp_free(exports->ranks);
     exports->ranks = NULL;
     if (exports->plan_file == NULL) {
         return SP_OK;
@@ -63,7 +63,7 @@ static sp_status read_selection(cli_exports *exports, int pp, sp_error *err)
     if (status != SP_OK || exports->trace_ranks == NULL) {
         return status;
     }
-    exports->ranks = sp_i_malloc(TRACE_RANKS * sizeof *exports->ranks);
+    exports->ranks = sp_malloc(TRACE_RANKS * sizeof *exports->ranks);
     if (exports->ranks == NULL) {
         return sp_error_no_memory(err, "a selection of ranks");
     }
@@ -183,7 +183,7 @@ static sp_status print_critical_path(const cli_exports *exports, const sp_step_v
         fprintf(exports->text, "  %12.3f ms  dp %d pp %d  %s\n", sp_ms_from_ns(steps[i].start_ns),
                 steps[i].dp, steps[i].pp, name);
     }
-    sp_i_free(steps);
+    sp_free(steps);
     return SP_OK;
 }
 

@@ -222,7 +222,7 @@ static sp_status recall_case(set_run *run, size_t index, sp_error *err)
 static sp_status run_cases(set_run *run, sp_error *err)
 {
     sp_status status = SP_OK;
-    run->outcomes = sp_i_calloc(run->set.count, sizeof *run->outcomes);
+    run->outcomes = sp_calloc(run->set.count, sizeof *run->outcomes);
     if (run->outcomes == NULL) {
         return sp_error_no_memory(err, "a set of scenarios");
     }
@@ -410,7 +410,7 @@ int cli_validate_set_with_backend(const cli_validate *args, json_t *document)
                       : args->export != NULL ? report_export(&run)
                                              : report(&run);
     json_decref(run.rows);
-    sp_i_free(run.outcomes);
+    sp_free(run.outcomes);
     cli_executor_end(&run.executor);
     sp_scenario_set_fini(&run.set);
     return exit_status;

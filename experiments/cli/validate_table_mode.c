@@ -482,7 +482,7 @@ static int validate(const cli_validate *args, tables *all)
 int cli_validate_with_tables(const cli_validate *args)
 {
     sp_error err = {0};
-    tables *all = sp_i_calloc(1, sizeof *all);
+    tables *all = sp_calloc(1, sizeof *all);
     if (all == NULL) {
         sp_error_no_memory(&err, "a validation");
         return cli_fail(&err);
@@ -492,6 +492,6 @@ int cli_validate_with_tables(const cli_validate *args)
         sp_validation_fini(&all->validations[i]);
         sp_measurements_fini(&all->measurements[i]);
     }
-    sp_i_free(all);
+    sp_free(all);
     return exit_status;
 }

@@ -73,10 +73,10 @@ static sp_status find_device(const sp_execution_options *options, sp_device_info
 void sp_execution_fini(sp_execution *execution)
 {
     for (size_t b = 0; b < execution->batch_count; b++) {
-        sp_i_free(execution->batches[b].steps);
+        sp_free(execution->batches[b].steps);
     }
-    sp_i_free(execution->batches);
-    sp_i_free(execution->held);
+    sp_free(execution->batches);
+    sp_free(execution->held);
     sp_result_fini(&execution->predicted);
     sp_result_fini(&execution->measured);
     *execution = (sp_execution){0};
@@ -137,10 +137,10 @@ static void warn_of_shared_cores(const sp_execution_options *options, const sp_d
 // Room for what a batch came to: `count` steps.
 static sp_executed_step *begin_steps(sp_execution *execution, int count, sp_error *err)
 {
-    sp_executed_step *steps = sp_i_calloc((size_t)count, sizeof *steps);
-    if (steps == NULL || !sp_i_reserve((void **)&execution->batches, &execution->batch_capacity,
-                                       execution->batch_count + 1, sizeof *execution->batches)) {
-        sp_i_free(steps);
+    sp_executed_step *steps = sp_calloc((size_t)count, sizeof *steps);
+    if (steps == NULL || !sp_reserve((void **)&execution->batches, &execution->batch_capacity,
+                                     execution->batch_count + 1, sizeof *execution->batches)) {
+        sp_free(steps);
         sp_error_no_memory(err, "the steps of a run");
         return NULL;
     }
@@ -179,7 +179,7 @@ static sp_status compare_memory(executor *e, const sp_step_view *predicted,
         return SP_OK;
     }
     if (execution->held == NULL) {
-        execution->held = sp_i_calloc(ranks, sizeof *execution->held);
+        execution->held = sp_calloc(ranks, sizeof *execution->held);
     }
     if (execution->held == NULL) {
         return sp_error_no_memory(err, "a comparison of memory");

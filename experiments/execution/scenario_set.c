@@ -30,7 +30,7 @@ void sp_scenario_set_fini(sp_scenario_set *set)
     for (size_t i = 0; i < set->count; i++) {
         sp_scenario_fini(&set->cases[i].scenario);
     }
-    sp_i_free(set->cases);
+    sp_free(set->cases);
     json_decref(set->document);
     *set = (sp_scenario_set){0};
 }
@@ -183,7 +183,7 @@ static sp_status read_set(set_reader *reader)
         return reader->err->status;
     }
     // Scenarios hold pointers into themselves: they never move.
-    set->cases = sp_i_calloc(count_cases(groups) + 1, sizeof *set->cases);
+    set->cases = sp_calloc(count_cases(groups) + 1, sizeof *set->cases);
     if (set->cases == NULL) {
         return sp_error_no_memory(reader->err, "a set of scenarios");
     }

@@ -223,7 +223,7 @@ sp_status sp_set_run_steady_case(const sp_scenario_case *of, const sp_execution_
     int most = SP_RUNS_PER_REPEAT * repeat;
     int count = 0;
     int good = 0;
-    sp_case_outcome *runs = sp_i_calloc((size_t)most, sizeof *runs);
+    sp_case_outcome *runs = sp_calloc((size_t)most, sizeof *runs);
     if (runs == NULL) {
         return sp_error_no_memory(err, "the runs of a case");
     }
@@ -241,7 +241,7 @@ sp_status sp_set_run_steady_case(const sp_scenario_case *of, const sp_execution_
         *outcome = figures ? *sp_set_steady_run(runs, count) : runs[count - 1];
         outcome->runs = count;
     }
-    sp_i_free(runs);
+    sp_free(runs);
     return status;
 }
 

@@ -31,7 +31,7 @@ static sp_status read_bytes(FILE *file, const char *path, sp_csv *csv, size_t *b
     *bytes = 0;
     while (*bytes <= SP_CSV_BYTES) {
         // One byte stays free for the terminator of the last cell.
-        if (!sp_i_reserve((void **)&csv->text, &capacity, *bytes + 65536, 1)) {
+        if (!sp_reserve((void **)&csv->text, &capacity, *bytes + 65536, 1)) {
             return sp_error_no_memory(err, "a table of measurements");
         }
         size_t got = fread(csv->text + *bytes, 1, capacity - *bytes - 1, file);
@@ -46,8 +46,8 @@ static sp_status read_bytes(FILE *file, const char *path, sp_csv *csv, size_t *b
 
 void sp_csv_fini(sp_csv *csv)
 {
-    sp_i_free(csv->cells);
-    sp_i_free(csv->text);
+    sp_free(csv->cells);
+    sp_free(csv->text);
     *csv = (sp_csv){0};
 }
 
@@ -135,8 +135,8 @@ static sp_status plain_cell(csv_reader *reader, sp_csv_cell *cell, char **last)
 
 static sp_status keep_cell(csv_reader *reader, const sp_csv_cell *cell)
 {
-    if (!sp_i_reserve((void **)&reader->csv->cells, &reader->capacity, reader->count + 1,
-                      sizeof *cell)) {
+    if (!sp_reserve((void **)&reader->csv->cells, &reader->capacity, reader->count + 1,
+                    sizeof *cell)) {
         return sp_error_no_memory(reader->err, "a table of measurements");
     }
     reader->csv->cells[reader->count++] = *cell;
@@ -315,7 +315,7 @@ sp_status sp_csv_read_text(const char *text, size_t bytes, const char *source, s
     if (bytes > SP_CSV_BYTES) {
         return too_large(source, err);
     }
-    csv->text = sp_i_malloc(bytes + 1);
+    csv->text = sp_malloc(bytes + 1);
     if (csv->text == NULL) {
         return sp_error_no_memory(err, "a table of measurements");
     }

@@ -34,14 +34,14 @@ static double value_of(sp_measured kind, const sp_result *result)
 static sp_status evaluate_with(const sp_measured_case *measured, const sp_profile *profile,
                                const sp_evaluate_options *options, sp_result *result, sp_error *err)
 {
-    sp_scenario *scenario = sp_i_malloc(sizeof *scenario);
+    sp_scenario *scenario = sp_malloc(sizeof *scenario);
     if (scenario == NULL) {
         return sp_error_no_memory(err, "a scenario");
     }
     memcpy(scenario, &measured->scenario, sizeof *scenario);
     scenario->profile = *profile;
     sp_status status = sp_evaluate(scenario, &measured->batches, options, result, err);
-    sp_i_free(scenario);
+    sp_free(scenario);
     return status;
 }
 

@@ -38,7 +38,7 @@ static void case_fini(sp_measured_case *measured)
     sp_batches_fini(&measured->batches);
     if (measured->baseline != NULL) {
         case_fini(measured->baseline);
-        sp_i_free(measured->baseline);
+        sp_free(measured->baseline);
     }
 }
 
@@ -47,7 +47,7 @@ void sp_measurements_fini(sp_measurements *measurements)
     for (size_t i = 0; i < measurements->count; i++) {
         case_fini(&measurements->cases[i]);
     }
-    sp_i_free(measurements->cases);
+    sp_free(measurements->cases);
     *measurements = (sp_measurements){0};
 }
 
@@ -411,7 +411,7 @@ static sp_status read_row(table_reader *reader, size_t row, int measured, bool b
 static sp_status read_baseline(table_reader *reader, size_t row, int measured,
                                sp_measured_case *measured_case)
 {
-    sp_measured_case *baseline = sp_i_calloc(1, sizeof *baseline);
+    sp_measured_case *baseline = sp_calloc(1, sizeof *baseline);
     if (baseline == NULL) {
         return sp_error_no_memory(reader->err, "a table of measurements");
     }
@@ -419,7 +419,7 @@ static sp_status read_baseline(table_reader *reader, size_t row, int measured,
     if (status == SP_OK) {
         measured_case->baseline = baseline;
     } else {
-        sp_i_free(baseline);
+        sp_free(baseline);
     }
     return status;
 }
@@ -447,7 +447,7 @@ static sp_status read_cases(table_reader *reader)
 {
     sp_measurements *measurements = reader->measurements;
     size_t columns = (size_t)reader->map.measured_count;
-    measurements->cases = sp_i_calloc(reader->csv.rows * columns, sizeof *measurements->cases);
+    measurements->cases = sp_calloc(reader->csv.rows * columns, sizeof *measurements->cases);
     if (measurements->cases == NULL) {
         return sp_error_no_memory(reader->err, "a table of measurements");
     }

@@ -222,7 +222,7 @@ static void sum_up_ranking(sp_ranking *ranking)
 
 void sp_ranking_fini(sp_ranking *ranking)
 {
-    sp_i_free(ranking->cell);
+    sp_free(ranking->cell);
     *ranking = (sp_ranking){.cells = 0};
 }
 
@@ -230,16 +230,16 @@ sp_status sp_ranking_of(const sp_measurements *measurements, const sp_ranked *ro
                         sp_ranking *ranking, sp_error *err)
 {
     *ranking = (sp_ranking){.cells = 0};
-    entry *entries = sp_i_malloc(measurements->count * sizeof *entries);
-    ranking->cell = sp_i_calloc(measurements->count, sizeof *ranking->cell);
+    entry *entries = sp_malloc(measurements->count * sizeof *entries);
+    ranking->cell = sp_calloc(measurements->count, sizeof *ranking->cell);
     if (entries == NULL || ranking->cell == NULL) {
-        sp_i_free(entries);
+        sp_free(entries);
         sp_ranking_fini(ranking);
         return sp_error_no_memory(err, "a validation");
     }
     rank_cells(measurements, rows, entries, ranking);
     sum_up_ranking(ranking);
-    sp_i_free(entries);
+    sp_free(entries);
     return SP_OK;
 }
 
@@ -248,11 +248,11 @@ static sp_status sum_up(sp_validation *validation, sp_error *err)
 {
     const sp_measurements *measurements = validation->measurements;
     size_t count = measurements->count;
-    sp_i_arena arena = {0};
-    double *predicted = sp_i_arena_take(&arena, count, sizeof *predicted);
-    double *errors = sp_i_arena_take(&arena, count, sizeof *errors);
-    double *plain = sp_i_arena_take(&arena, count, sizeof *plain);
-    sp_ranked *rows = sp_i_arena_take(&arena, count, sizeof *rows);
+    sp_arena arena = {0};
+    double *predicted = sp_arena_take(&arena, count, sizeof *predicted);
+    double *errors = sp_arena_take(&arena, count, sizeof *errors);
+    double *plain = sp_arena_take(&arena, count, sizeof *plain);
+    sp_ranked *rows = sp_arena_take(&arena, count, sizeof *rows);
     sp_status status = arena.failed ? sp_error_no_memory(err, "a validation") : SP_OK;
     for (size_t i = 0; status == SP_OK && i < count; i++) {
         const sp_validated_case *found = &validation->cases[i];
@@ -272,13 +272,13 @@ static sp_status sum_up(sp_validation *validation, sp_error *err)
         validation->within_bound = measurements->bound < 0.0 || bounded <= measurements->bound;
         status = sp_ranking_of(measurements, rows, &validation->ranking, err);
     }
-    sp_i_arena_free(&arena);
+    sp_arena_free(&arena);
     return status;
 }
 
 void sp_validation_fini(sp_validation *validation)
 {
-    sp_i_free(validation->cases);
+    sp_free(validation->cases);
     sp_ranking_fini(&validation->ranking);
     *validation = (sp_validation){0};
 }
@@ -287,12 +287,12 @@ sp_status sp_validation_run(const sp_measurements *measurements, int threads,
                             sp_validation *validation, sp_error *err)
 {
     *validation = (sp_validation){.measurements = measurements};
-    validation->cases = sp_i_calloc(measurements->count, sizeof *validation->cases);
+    validation->cases = sp_calloc(measurements->count, sizeof *validation->cases);
     if (validation->cases == NULL) {
         return sp_error_no_memory(err, "a validation");
     }
     sp_status status =
-        sp_i_parallel_for(threads, (int)measurements->count, simulate_case, validation, err);
+        sp_parallel_for(threads, (int)measurements->count, simulate_case, validation, err);
     if (status == SP_OK) {
         status = sum_up(validation, err);
     }

@@ -30,7 +30,7 @@ static sp_status read_input(report_input *input, sp_error *err);
 
 sp_status report_inputs_read(char *const *paths, int count, report_inputs *inputs, sp_error *err)
 {
-    *inputs = (report_inputs){.items = sp_i_calloc((size_t)count, sizeof *inputs->items)};
+    *inputs = (report_inputs){.items = sp_calloc((size_t)count, sizeof *inputs->items)};
     if (inputs->items == NULL) {
         return sp_error_no_memory(err, "a list of documents");
     }
@@ -48,7 +48,7 @@ void report_inputs_fini(report_inputs *inputs)
     for (int i = 0; i < inputs->count; i++) {
         json_decref(inputs->items[i].json);
     }
-    sp_i_free(inputs->items);
+    sp_free(inputs->items);
     *inputs = (report_inputs){0};
 }
 

@@ -58,9 +58,9 @@ sp_status report_page_init(report_page *page, report_inputs *inputs, sp_error *e
     for (int i = 0; i < inputs->count; i++) {
         count += count_timelines(&inputs->items[i]);
     }
-    page->timelines = sp_i_calloc(count, sizeof *page->timelines);
-    page->titles = sp_i_calloc(count, sizeof *page->titles);
-    page->paths = sp_i_calloc(count, sizeof *page->paths);
+    page->timelines = sp_calloc(count, sizeof *page->timelines);
+    page->titles = sp_calloc(count, sizeof *page->titles);
+    page->paths = sp_calloc(count, sizeof *page->paths);
     if (page->timelines == NULL || page->titles == NULL || page->paths == NULL) {
         return sp_error_no_memory(err, "a page");
     }
@@ -82,9 +82,9 @@ void report_page_fini(report_page *page)
     for (size_t i = 0; i < page->timeline_count; i++) {
         report_timeline_fini(&page->timelines[i]);
     }
-    sp_i_free(page->timelines);
-    sp_i_free(page->titles);
-    sp_i_free((void *)page->paths);
+    sp_free(page->timelines);
+    sp_free(page->titles);
+    sp_free((void *)page->paths);
     *page = (report_page){0};
 }
 

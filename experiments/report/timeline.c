@@ -16,16 +16,16 @@ static void free_rank(report_rank *rank)
 {
     for (size_t i = 0; i < rank->lane_count; i++) {
         json_decref(rank->lanes[i].name);
-        sp_i_free(rank->lanes[i].actions);
+        sp_free(rank->lanes[i].actions);
     }
     for (size_t i = 0; i < rank->memory_count; i++) {
         json_decref(rank->memory[i].name);
         json_decref(rank->memory[i].keys);
-        sp_i_free(rank->memory[i].points);
-        sp_i_free(rank->memory[i].kib);
+        sp_free(rank->memory[i].points);
+        sp_free(rank->memory[i].kib);
     }
-    sp_i_free(rank->lanes);
-    sp_i_free(rank->memory);
+    sp_free(rank->lanes);
+    sp_free(rank->memory);
     json_decref(rank->name);
 }
 
@@ -34,7 +34,7 @@ void report_timeline_fini(report_timeline *timeline)
     for (size_t i = 0; i < timeline->rank_count; i++) {
         free_rank(&timeline->ranks[i]);
     }
-    sp_i_free(timeline->ranks);
+    sp_free(timeline->ranks);
     json_decref(timeline->names.list);
     json_decref(timeline->names.number);
     json_decref(timeline->kinds.list);
@@ -55,8 +55,8 @@ report_rank *report_timeline_rank(report_timeline *timeline, json_int_t process)
             return &timeline->ranks[i];
         }
     }
-    if (!sp_i_reserve((void **)&timeline->ranks, &timeline->rank_capacity, timeline->rank_count + 1,
-                      sizeof *timeline->ranks)) {
+    if (!sp_reserve((void **)&timeline->ranks, &timeline->rank_capacity, timeline->rank_count + 1,
+                    sizeof *timeline->ranks)) {
         return NULL;
     }
     timeline->last = timeline->rank_count++;
@@ -71,8 +71,8 @@ report_lane *report_rank_lane(report_rank *rank, json_int_t thread)
             return &rank->lanes[i];
         }
     }
-    if (!sp_i_reserve((void **)&rank->lanes, &rank->lane_capacity, rank->lane_count + 1,
-                      sizeof *rank->lanes)) {
+    if (!sp_reserve((void **)&rank->lanes, &rank->lane_capacity, rank->lane_count + 1,
+                    sizeof *rank->lanes)) {
         return NULL;
     }
     report_lane *lane = &rank->lanes[rank->lane_count++];
@@ -96,8 +96,8 @@ static int64_t number_of(report_names *names, const char *name)
 bool report_lane_add(report_timeline *timeline, report_lane *lane, const char *name,
                      const char *kind, int64_t start_ns, int64_t duration_ns)
 {
-    if (lane == NULL || !sp_i_reserve((void **)&lane->actions, &lane->capacity, lane->count + 1,
-                                      sizeof *lane->actions)) {
+    if (lane == NULL || !sp_reserve((void **)&lane->actions, &lane->capacity, lane->count + 1,
+                                    sizeof *lane->actions)) {
         return false;
     }
     report_action *action = &lane->actions[lane->count];

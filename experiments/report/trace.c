@@ -125,8 +125,8 @@ static report_memory *memory_of(report_rank *rank, json_t *name, json_t *values)
     json_object_foreach (values, key, value) {
         complete = complete && json_array_append_new(keys, json_string(key)) == 0;
     }
-    if (!complete || !sp_i_reserve((void **)&rank->memory, &rank->memory_capacity,
-                                   rank->memory_count + 1, sizeof *rank->memory)) {
+    if (!complete || !sp_reserve((void **)&rank->memory, &rank->memory_capacity,
+                                 rank->memory_count + 1, sizeof *rank->memory)) {
         json_decref(keys);
         return NULL;
     }
@@ -139,10 +139,10 @@ static sp_status add_point(const reader *r, report_memory *memory, int64_t time_
                            const json_t *values)
 {
     size_t keys = json_array_size(memory->keys);
-    if (!sp_i_reserve((void **)&memory->points, &memory->capacity, memory->count + 1,
-                      sizeof *memory->points) ||
-        !sp_i_reserve((void **)&memory->kib, &memory->kib_capacity, memory->kib_count + keys,
-                      sizeof *memory->kib)) {
+    if (!sp_reserve((void **)&memory->points, &memory->capacity, memory->count + 1,
+                    sizeof *memory->points) ||
+        !sp_reserve((void **)&memory->kib, &memory->kib_capacity, memory->kib_count + keys,
+                    sizeof *memory->kib)) {
         return no_memory(r);
     }
     for (size_t k = 0; k < keys; k++) {

@@ -18,13 +18,13 @@ void stream_lines_init(stream_lines *lines, stream_source source, size_t limit)
 
 void stream_lines_fini(stream_lines *lines)
 {
-    sp_i_free(lines->buffer);
+    sp_free(lines->buffer);
     *lines = (stream_lines){0};
 }
 
 static sp_status take(stream_lines *lines, size_t length, char **text, size_t *bytes, sp_error *err)
 {
-    char *copy = sp_i_malloc(length + 1);
+    char *copy = sp_malloc(length + 1);
     if (copy == NULL) {
         return sp_error_no_memory(err, "a line");
     }
@@ -53,7 +53,7 @@ static sp_status fill(stream_lines *lines, sp_error *err)
     if (lines->end == lines->capacity) {
         void *buffer = lines->buffer;
         size_t needed = lines->capacity > 0 ? lines->capacity + 1 : FIRST_BYTES;
-        if (!sp_i_reserve(&buffer, &lines->capacity, needed, 1)) {
+        if (!sp_reserve(&buffer, &lines->capacity, needed, 1)) {
             return sp_error_no_memory(err, "a line");
         }
         lines->buffer = buffer;
@@ -134,7 +134,7 @@ static sp_status unexpected(const scanner *in, const char *expected)
                            "expected %s, got the end of the line", expected);
     }
     char found[SP_I_QUOTE];
-    sp_i_quote(in->text + in->at, 1, found);
+    sp_quote(in->text + in->at, 1, found);
     return sp_error_at(in->err, SP_ERR_SYNTAX, in->source, (long)in->line, (long)in->at + 1,
                        "expected %s, got '%s'", expected, found);
 }
@@ -151,11 +151,11 @@ static sp_status read_element(scanner *in)
         return unexpected(in, "a length");
     }
     int64_t tokens = 0;
-    if (length <= ELEMENT && sp_i_parse_length(in->text + begin, length, &tokens)) {
+    if (length <= ELEMENT && sp_parse_length(in->text + begin, length, &tokens)) {
         return sp_lengths_append(in->lengths, tokens, in->err);
     }
     char found[SP_I_QUOTE];
-    sp_i_quote(in->text + begin, length, found);
+    sp_quote(in->text + begin, length, found);
     return sp_error_at(in->err, SP_ERR_CONTENT, in->source, (long)in->line, (long)begin + 1,
                        "expected a length from 1 to %d, got '%s'", SP_MAX_LENGTH_TOKENS, found);
 }

@@ -34,7 +34,7 @@ typedef struct stream_lines {
 void stream_lines_init(stream_lines *lines, stream_source source, size_t limit);
 void stream_lines_fini(stream_lines *lines);
 
-// The next line without its newline, as a copy that the caller frees (sp_i_free); *text is NULL at
+// The next line without its newline, as a copy that the caller frees (sp_free); *text is NULL at
 // the end. A last line without a newline counts. SP_ERR_LIMIT for a line that is too long, and
 // SP_ERR_IO, name the line; nothing can be read after them.
 sp_status stream_lines_next(stream_lines *lines, char **text, size_t *bytes, sp_error *err);

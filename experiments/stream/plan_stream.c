@@ -62,7 +62,7 @@ static sp_status read_line(void *context, void *item, bool *more, sp_error *err)
 static void drop_line(void *item)
 {
     batch_line *line = item;
-    sp_i_free(line->text);
+    sp_free(line->text);
     free(line->answer.text);
 }
 
@@ -118,7 +118,7 @@ static sp_status plan_line(void *context, int worker, void *item, sp_error *err)
     sp_error found = {0};
     sp_status status = stream_read_lengths(line->text, line->bytes, s->options->name,
                                            line->answer.line, &lengths, err);
-    sp_i_free(line->text);
+    sp_free(line->text);
     line->text = NULL;
     if (status != SP_OK) {
         return status;
@@ -145,7 +145,7 @@ static sp_status hand_out(void *context, void *item, sp_error *err)
 // Made before a line is read: what is wrong with the scenario shows at once.
 static sp_status make_planners(stream *s, const sp_scenario *scenario, sp_error *err)
 {
-    s->planners = sp_i_calloc((size_t)s->options->threads, sizeof *s->planners);
+    s->planners = sp_calloc((size_t)s->options->threads, sizeof *s->planners);
     sp_status status = s->planners != NULL ? SP_OK : sp_error_no_memory(err, "planners");
     for (int t = 0; status == SP_OK && t < s->options->threads; t++) {
         status = sp_planner_new(scenario, &s->planners[t], err);
@@ -158,15 +158,15 @@ sp_status stream_plans(const sp_scenario *scenario, int fd, const stream_options
 {
     stream s = {
         .options = options, .fd = fd, .wake = {-1, -1}, .sink = sink, .sink_context = context};
-    const sp_i_ordered how = {.threads = options->threads,
-                              .ahead = options->ahead,
-                              .item_bytes = sizeof(batch_line),
-                              .context = &s,
-                              .make = read_line,
-                              .work = plan_line,
-                              .take = hand_out,
-                              .drop = drop_line,
-                              .cancel = stop_reading};
+    const sp_ordered how = {.threads = options->threads,
+                            .ahead = options->ahead,
+                            .item_bytes = sizeof(batch_line),
+                            .context = &s,
+                            .make = read_line,
+                            .work = plan_line,
+                            .take = hand_out,
+                            .drop = drop_line,
+                            .cancel = stop_reading};
     const stream_source source = {.read = read_input, .context = &s, .name = options->name};
     stream_lines_init(&s.lines, source, 0);
     sp_status status = make_planners(&s, scenario, err);
@@ -175,7 +175,7 @@ sp_status stream_plans(const sp_scenario *scenario, int fd, const stream_options
         status = sp_error_set(err, SP_ERR_LIMIT, "cannot make a pipe: %s", strerror(errno));
     }
     if (status == SP_OK) {
-        status = sp_i_ordered_run(&how, err);
+        status = sp_ordered_run(&how, err);
     }
     for (int i = 0; i < 2; i++) {
         if (s.wake[i] >= 0) {
@@ -185,7 +185,7 @@ sp_status stream_plans(const sp_scenario *scenario, int fd, const stream_options
     for (int t = 0; s.planners != NULL && t < options->threads; t++) {
         sp_planner_free(s.planners[t]);
     }
-    sp_i_free((void *)s.planners);
+    sp_free((void *)s.planners);
     stream_lines_fini(&s.lines);
     return status;
 }

@@ -16,7 +16,7 @@ enum {
 
 static sp_status draw(sweep_choice *choice, int64_t count, int64_t room, sp_error *err)
 {
-    choice->chosen = sp_i_calloc((size_t)room + 1, sizeof *choice->chosen);
+    choice->chosen = sp_calloc((size_t)room + 1, sizeof *choice->chosen);
     if (choice->chosen == NULL) {
         return sp_error_no_memory(err, "the points of a sweep");
     }
@@ -30,7 +30,7 @@ static sp_status begin_search(sweep_choice *choice, sp_error *err)
     int64_t first = (choice->points + FIRST_SHARE - 1) / FIRST_SHARE;
     sp_status status = draw(choice, first < FIRST_MOST ? first : FIRST_MOST, choice->points, err);
     choice->sorted =
-        status == SP_OK ? sp_i_calloc((size_t)choice->points + 1, sizeof *choice->sorted) : NULL;
+        status == SP_OK ? sp_calloc((size_t)choice->points + 1, sizeof *choice->sorted) : NULL;
     if (status == SP_OK && choice->sorted == NULL) {
         return sp_error_no_memory(err, "the points of a search");
     }
@@ -74,8 +74,8 @@ sp_status sweep_choice_begin(sweep_choice *choice, const sweep_spec *spec,
 
 void sweep_choice_end(sweep_choice *choice)
 {
-    sp_i_free(choice->chosen);
-    sp_i_free(choice->sorted);
+    sp_free(choice->chosen);
+    sp_free(choice->sorted);
     *choice = (sweep_choice){0};
 }
 

@@ -212,8 +212,8 @@ static sp_status find_bounds(finder *f, sp_error *err)
         *(a < f->axes ? &f->works : &f->inner) *= all->spec[0].axes[a].count;
         f->alike *= a >= DEGREES && a < f->axes ? all->spec[0].axes[a].count : 1;
     }
-    f->bound_ms = sp_i_calloc((size_t)f->works, sizeof *f->bound_ms);
-    f->wanted = sp_i_calloc((size_t)f->works, sizeof *f->wanted);
+    f->bound_ms = sp_calloc((size_t)f->works, sizeof *f->bound_ms);
+    f->wanted = sp_calloc((size_t)f->works, sizeof *f->wanted);
     if (f->bound_ms == NULL || f->wanted == NULL) {
         return sp_error_no_memory(err, "layouts");
     }
@@ -225,7 +225,7 @@ static sp_status find_bounds(finder *f, sp_error *err)
         }
     }
     sp_status status =
-        sp_i_parallel_for(f->options->threads, (int)f->wanted_count, bound_one, f, err);
+        sp_parallel_for(f->options->threads, (int)f->wanted_count, bound_one, f, err);
     for (int64_t i = 0; status == SP_OK && i < all->count; i++) {
         // Documents that are cut see less of each other: less work than the batch has.
         const char *name = f->options->strategies[all->point[i].strategy];
@@ -259,8 +259,8 @@ static sp_status list_points(finder *f, int strategy, sp_error *err)
     int64_t count = 0;
     sp_status status = sweep_spec_count(&all->spec[strategy], &count, err);
     size_t capacity = (size_t)all->count;
-    if (status == SP_OK && !sp_i_reserve((void **)&all->point, &capacity,
-                                         (size_t)(all->count + count) + 1, sizeof *all->point)) {
+    if (status == SP_OK && !sp_reserve((void **)&all->point, &capacity,
+                                       (size_t)(all->count + count) + 1, sizeof *all->point)) {
         status = sp_error_no_memory(err, "layouts");
     }
     if (status != SP_OK) {
@@ -331,7 +331,7 @@ static sp_status evaluate_points(finder *f, int64_t end, sp_progress *progress, 
     while (status == SP_OK && f->from < end) {
         int count = (int)(end - f->from < BLOCK ? end - f->from : BLOCK);
         int kept = keep_promising(f, count);
-        status = sp_i_parallel_for(f->options->threads, kept, evaluate_point, f, err);
+        status = sp_parallel_for(f->options->threads, kept, evaluate_point, f, err);
         for (int i = 0; status == SP_OK && i < kept; i++) {
             const sweep_digest *d = &f->order[f->from + i]->digest;
             f->layouts->of_status[d->status]++;
@@ -357,10 +357,10 @@ static bool may_fit(const sweep_digest *d)
 // not too many of the same degrees.
 static sp_status choose_survivors(finder *f, sp_error *err)
 {
-    double *time_ms = sp_i_calloc((size_t)f->works, sizeof *time_ms);
-    f->survives = sp_i_calloc((size_t)f->works, sizeof *f->survives);
+    double *time_ms = sp_calloc((size_t)f->works, sizeof *time_ms);
+    f->survives = sp_calloc((size_t)f->works, sizeof *f->survives);
     if (time_ms == NULL || f->survives == NULL) {
-        sp_i_free(time_ms);
+        sp_free(time_ms);
         return sp_error_no_memory(err, "layouts");
     }
     for (int64_t w = 0; w < f->works; w++) {
@@ -391,7 +391,7 @@ static sp_status choose_survivors(finder *f, sp_error *err)
         f->survives[fastest] = alike < MOST_ALIKE;
         n += alike < MOST_ALIKE;
     }
-    sp_i_free(time_ms);
+    sp_free(time_ms);
     return SP_OK;
 }
 
@@ -449,8 +449,8 @@ static sp_status find(finder *f, sp_error *err)
 {
     sweep_layouts *all = f->layouts;
     sp_status status = find_bounds(f, err);
-    f->order = sp_i_calloc((size_t)all->count + 1, sizeof *f->order);
-    all->ranked = sp_i_calloc((size_t)all->count + 1, sizeof *all->ranked);
+    f->order = sp_calloc((size_t)all->count + 1, sizeof *f->order);
+    all->ranked = sp_calloc((size_t)all->count + 1, sizeof *all->ranked);
     if (status == SP_OK && (f->order == NULL || all->ranked == NULL)) {
         status = sp_error_no_memory(err, "layouts");
     }
@@ -475,8 +475,8 @@ sp_status sweep_layouts_find(const json_t *base, const sp_scenario *scenario,
     finder f = {.options = options, .layouts = layouts, .best_ms = (double)HUGE_VAL};
     size_t count = (size_t)options->strategy_count;
     *layouts = (sweep_layouts){0};
-    layouts->spec = sp_i_calloc(count, sizeof *layouts->spec);
-    f.evaluator = sp_i_calloc(count, sizeof *f.evaluator);
+    layouts->spec = sp_calloc(count, sizeof *layouts->spec);
+    f.evaluator = sp_calloc(count, sizeof *f.evaluator);
     sp_status status = layouts->spec != NULL && f.evaluator != NULL
                            ? sp_evaluate_batches(scenario, &f.batches, err)
                            : sp_error_no_memory(err, "layouts");
@@ -498,11 +498,11 @@ sp_status sweep_layouts_find(const json_t *base, const sp_scenario *scenario,
     for (size_t s = 0; f.evaluator != NULL && s < count; s++) {
         sweep_evaluator_fini(&f.evaluator[s]);
     }
-    sp_i_free(f.evaluator);
-    sp_i_free(f.bound_ms);
-    sp_i_free(f.wanted);
-    sp_i_free(f.survives);
-    sp_i_free((void *)f.order);
+    sp_free(f.evaluator);
+    sp_free(f.bound_ms);
+    sp_free(f.wanted);
+    sp_free(f.survives);
+    sp_free((void *)f.order);
     sp_batches_fini(&f.batches);
     return status;
 }
@@ -512,9 +512,9 @@ void sweep_layouts_fini(sweep_layouts *layouts)
     for (int s = 0; s < layouts->spec_count; s++) {
         sweep_spec_fini(&layouts->spec[s]);
     }
-    sp_i_free(layouts->spec);
-    sp_i_free(layouts->point);
-    sp_i_free((void *)layouts->ranked);
+    sp_free(layouts->spec);
+    sp_free(layouts->point);
+    sp_free((void *)layouts->ranked);
     *layouts = (sweep_layouts){0};
 }
 

@@ -53,7 +53,7 @@ static void close_shards(shard *shards, int count)
         }
         free(shards[i].line);
     }
-    sp_i_free(shards);
+    sp_free(shards);
 }
 
 // ---- the points ----
@@ -111,7 +111,7 @@ static sp_status merge_point(const sweep_spec *spec, shard *s, int64_t combinati
 static sp_status merge_all(const sweep_spec *spec, sweep_choice *choice, shard *shards, int count,
                            sweep_file *out, sweep_summary *summary, sp_error *err)
 {
-    shard **of = (shard **)sp_i_calloc((size_t)count, sizeof *of); // by number
+    shard **of = (shard **)sp_calloc((size_t)count, sizeof *of); // by number
     bool found = true;
     sp_status status = of != NULL ? SP_OK : sp_error_no_memory(err, "shards");
     for (int64_t i = 0; status == SP_OK && found; i++) {
@@ -130,7 +130,7 @@ static sp_status merge_all(const sweep_spec *spec, sweep_choice *choice, shard *
             status = sweep_line_of_other(spec, &at, "is past the last point", err);
         }
     }
-    sp_i_free((void *)of);
+    sp_free((void *)of);
     return status;
 }
 
@@ -140,7 +140,7 @@ sp_status sweep_merge(const sweep_spec *spec, const sweep_choice_options *option
 {
     sweep_choice choice;
     sweep_file out = {.fd = -1};
-    shard *shards = sp_i_calloc((size_t)count, sizeof *shards);
+    shard *shards = sp_calloc((size_t)count, sizeof *shards);
     sp_status status = sweep_choice_begin(&choice, spec, options, err);
     summary->points = choice.points;
     if (status == SP_OK) {

@@ -33,7 +33,7 @@ sp_status sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spe
 {
     *evaluator = (sweep_evaluator){.spec = spec, .threads = threads};
     evaluator->options = (sp_evaluate_options){.no_bounds = true, .no_causes = true};
-    evaluator->documents = sp_i_calloc((size_t)threads, sizeof *evaluator->documents);
+    evaluator->documents = sp_calloc((size_t)threads, sizeof *evaluator->documents);
     bool complete = evaluator->documents != NULL;
     for (int t = 0; complete && t < threads; t++) {
         evaluator->documents[t] = json_deep_copy(spec->document);
@@ -49,7 +49,7 @@ void sweep_evaluator_fini(sweep_evaluator *evaluator)
     for (int t = 0; evaluator->documents != NULL && t < evaluator->threads; t++) {
         json_decref(evaluator->documents[t]);
     }
-    sp_i_free((void *)evaluator->documents);
+    sp_free((void *)evaluator->documents);
     sweep_batch_cache_free(evaluator->batches);
     sp_scenario_cache_free(evaluator->files);
     *evaluator = (sweep_evaluator){0};
@@ -76,9 +76,9 @@ struct sweep_batch_cache {
 
 sp_status sweep_batch_cache_new(sweep_batch_cache **cache, sp_error *err)
 {
-    *cache = sp_i_calloc(1, sizeof **cache);
+    *cache = sp_calloc(1, sizeof **cache);
     if (*cache != NULL && pthread_mutex_init(&(*cache)->mutex, NULL) != 0) {
-        sp_i_free(*cache);
+        sp_free(*cache);
         *cache = NULL;
     }
     return *cache != NULL ? SP_OK : sp_error_no_memory(err, "a sweep");
@@ -88,7 +88,7 @@ static void entry_free(sweep_batch_entry *entry)
 {
     json_decref(entry->workload);
     sp_batches_fini(&entry->batches);
-    sp_i_free(entry);
+    sp_free(entry);
 }
 
 void sweep_batch_cache_free(sweep_batch_cache *cache)
@@ -100,7 +100,7 @@ void sweep_batch_cache_free(sweep_batch_cache *cache)
     }
     if (cache != NULL) {
         pthread_mutex_destroy(&cache->mutex);
-        sp_i_free(cache);
+        sp_free(cache);
     }
 }
 
@@ -122,7 +122,7 @@ static sweep_batch_entry *find(sweep_batch_cache *cache, const json_t *workload)
 static sp_status form_batches(const sp_scenario *scenario, const json_t *workload,
                               sweep_batch_entry **entry, sp_error *err)
 {
-    sweep_batch_entry *made = sp_i_calloc(1, sizeof *made);
+    sweep_batch_entry *made = sp_calloc(1, sizeof *made);
     if (made == NULL) {
         return sp_error_no_memory(err, "batches");
     }

@@ -141,22 +141,22 @@ static sp_status run_points(runner *run, sp_error *err)
     // Handing over a point costs as much as a small one takes; few points keep every thread busy.
     int64_t share = run->summary->points / SHARE / run->options->threads;
     run->together = share < 1 ? 1 : share < MOST_TOGETHER ? (int)share : MOST_TOGETHER;
-    const sp_i_ordered how = {.threads = run->options->threads,
-                              .ahead = run->options->threads * (SWEEP_WINDOW / run->together),
-                              .item_bytes = sizeof(swept_block),
-                              .context = run,
-                              .make = next_block,
-                              .work = evaluate_block,
-                              .take = write_block,
-                              .drop = drop_block,
-                              .stops = stops};
+    const sp_ordered how = {.threads = run->options->threads,
+                            .ahead = run->options->threads * (SWEEP_WINDOW / run->together),
+                            .item_bytes = sizeof(swept_block),
+                            .context = run,
+                            .make = next_block,
+                            .work = evaluate_block,
+                            .take = write_block,
+                            .drop = drop_block,
+                            .stops = stops};
     sp_progress_begin(&run->progress, "sweeping", run->summary->points - run->summary->resumed,
                       run->options->quiet);
     sp_status status = SP_OK;
     int64_t chosen = -1;
     while (status == SP_OK && !run->summary->stopped && run->choice.chosen_count > chosen) {
         chosen = run->choice.chosen_count;
-        status = sp_i_ordered_run(&how, err);
+        status = sp_ordered_run(&how, err);
         if (status == SP_OK && !run->summary->stopped) {
             status = sweep_choice_extend(&run->choice, run->summary, err);
         }

@@ -22,11 +22,11 @@ static bool copy_symbol(sweep_symbols *symbols, const sweep_spec *spec, const ch
                         const sweep_value *values)
 {
     int64_t count = axis >= 0 ? spec->axes[axis].count : 1;
-    sweep_symbol symbol = {.path = sp_i_strdup(path), .axis = axis};
-    symbol.values = sp_i_calloc((size_t)count, sizeof *symbol.values);
+    sweep_symbol symbol = {.path = sp_strdup(path), .axis = axis};
+    symbol.values = sp_calloc((size_t)count, sizeof *symbol.values);
     if (symbol.path == NULL || symbol.values == NULL) {
-        sp_i_free(symbol.path);
-        sp_i_free(symbol.values);
+        sp_free(symbol.path);
+        sp_free(symbol.values);
         return false;
     }
     if (values != NULL) {
@@ -43,7 +43,7 @@ static bool make_symbols(sweep_summary *summary)
     sweep_symbols *symbols = &summary->symbols;
     size_t count = settings->count + SWEEP_FIGURE_COUNT + 2;
     bool made =
-        sp_i_reserve((void **)&symbols->items, &symbols->capacity, count, sizeof *symbols->items);
+        sp_reserve((void **)&symbols->items, &symbols->capacity, count, sizeof *symbols->items);
     for (size_t i = 0; made && i < settings->count; i++) {
         const sweep_symbol *s = &settings->items[i];
         made = copy_symbol(symbols, summary->spec, s->path, s->axis, s->values);
@@ -141,8 +141,8 @@ static sp_status add_to_front(sweep_summary *summary, const sweep_best *point, s
             summary->front[kept++] = summary->front[i];
         }
     }
-    if (!sp_i_reserve((void **)&summary->front, &summary->front_capacity, (size_t)kept + 1,
-                      sizeof *summary->front)) {
+    if (!sp_reserve((void **)&summary->front, &summary->front_capacity, (size_t)kept + 1,
+                    sizeof *summary->front)) {
         return sp_error_no_memory(err, "a Pareto front");
     }
     int64_t at = kept;
@@ -168,7 +168,7 @@ sp_status sweep_summary_begin(sweep_summary *summary, const sweep_spec *spec,
     if (summary->options.top == 0) {
         summary->options.top = SWEEP_TOP;
     }
-    summary->best = sp_i_calloc((size_t)summary->options.top, sizeof *summary->best);
+    summary->best = sp_calloc((size_t)summary->options.top, sizeof *summary->best);
     if (summary->best == NULL || (summary->options.where != NULL && !make_symbols(summary))) {
         return sp_error_no_memory(err, "the summary of a sweep");
     }
@@ -203,7 +203,7 @@ void sweep_summary_fini(sweep_summary *summary)
 {
     sweep_where_free(summary->where);
     sweep_symbols_fini(&summary->symbols);
-    sp_i_free(summary->best);
-    sp_i_free(summary->front);
+    sp_free(summary->best);
+    sp_free(summary->front);
     *summary = (sweep_summary){0};
 }

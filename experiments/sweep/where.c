@@ -9,19 +9,19 @@
 void sweep_symbols_fini(sweep_symbols *symbols)
 {
     for (size_t i = 0; i < symbols->count; i++) {
-        sp_i_free(symbols->items[i].path);
-        sp_i_free(symbols->items[i].values);
+        sp_free(symbols->items[i].path);
+        sp_free(symbols->items[i].values);
     }
-    sp_i_free(symbols->items);
+    sp_free(symbols->items);
     *symbols = (sweep_symbols){0};
 }
 
 void sweep_where_free(sweep_where *where)
 {
     if (where != NULL) {
-        sp_i_free(where->texts);
-        sp_i_free(where->nodes);
-        sp_i_free(where);
+        sp_free(where->texts);
+        sp_free(where->nodes);
+        sp_free(where);
     }
 }
 

@@ -50,8 +50,8 @@ static int fail(parser *in, int at, const char *format, ...)
 static int add_node(parser *in, sweep_node node)
 {
     sweep_where *where = in->where;
-    if (!sp_i_reserve((void **)&where->nodes, &where->capacity, where->count + 1,
-                      sizeof *where->nodes)) {
+    if (!sp_reserve((void **)&where->nodes, &where->capacity, where->count + 1,
+                    sizeof *where->nodes)) {
         sp_error_no_memory(in->err, "a condition");
         return -1;
     }
@@ -330,12 +330,12 @@ sp_status sweep_where_parse(const char *text, const char *source, const sweep_sy
                            "%zu characters are more than the %d that are read", length,
                            (int)SWEEP_WHERE_BYTES);
     }
-    in.where = sp_i_calloc(1, sizeof *in.where);
+    in.where = sp_calloc(1, sizeof *in.where);
     if (in.where == NULL) {
         return sp_error_no_memory(in.err, "a condition");
     }
     in.where->source = source;
-    in.where->texts = sp_i_malloc(length + 1);
+    in.where->texts = sp_malloc(length + 1);
     if (in.where->texts == NULL) {
         sweep_where_free(in.where);
         return sp_error_no_memory(in.err, "a condition");

@@ -59,38 +59,38 @@ static void given(const void *pointer)
 
 #endif
 
-void *sp_i_calloc(size_t count, size_t size)
+void *sp_calloc(size_t count, size_t size)
 {
     return refuse() ? NULL : taken(calloc(count > 0 ? count : 1, size > 0 ? size : 1));
 }
 
-void *sp_i_malloc(size_t size)
+void *sp_malloc(size_t size)
 {
     return refuse() ? NULL : taken(malloc(size > 0 ? size : 1));
 }
 
-void *sp_i_realloc(void *pointer, size_t size)
+void *sp_realloc(void *pointer, size_t size)
 {
     if (pointer == NULL) {
-        return sp_i_malloc(size);
+        return sp_malloc(size);
     }
     return refuse() ? NULL : realloc(pointer, size > 0 ? size : 1);
 }
 
-void sp_i_free(void *pointer)
+void sp_free(void *pointer)
 {
     given(pointer);
     free(pointer);
 }
 
-char *sp_i_strdup(const char *text)
+char *sp_strdup(const char *text)
 {
     size_t bytes = strlen(text) + 1;
-    char *copy = sp_i_malloc(bytes);
+    char *copy = sp_malloc(bytes);
     return copy == NULL ? NULL : memcpy(copy, text, bytes);
 }
 
-bool sp_i_reserve(void **items, size_t *capacity, size_t needed, size_t element_bytes)
+bool sp_reserve(void **items, size_t *capacity, size_t needed, size_t element_bytes)
 {
     if (needed <= *capacity) {
         return true;
@@ -105,7 +105,7 @@ bool sp_i_reserve(void **items, size_t *capacity, size_t needed, size_t element_
     if (wanted > SIZE_MAX / element_bytes) {
         return false;
     }
-    void *grown = sp_i_realloc(*items, wanted * element_bytes);
+    void *grown = sp_realloc(*items, wanted * element_bytes);
     if (grown == NULL) {
         return false;
     }
@@ -115,16 +115,16 @@ bool sp_i_reserve(void **items, size_t *capacity, size_t needed, size_t element_
 }
 
 // The memory follows its header, aligned as malloc aligns.
-struct sp_i_arena_block {
-    struct sp_i_arena_block *before;
+struct sp_arena_block {
+    struct sp_arena_block *before;
     max_align_t memory[];
 };
 
-void *sp_i_arena_take(sp_i_arena *arena, size_t count, size_t size)
+void *sp_arena_take(sp_arena *arena, size_t count, size_t size)
 {
-    struct sp_i_arena_block *block = NULL;
+    struct sp_arena_block *block = NULL;
     if (size == 0 || count <= (SIZE_MAX - sizeof *block) / size) {
-        block = sp_i_calloc(1, sizeof *block + count * size);
+        block = sp_calloc(1, sizeof *block + count * size);
     }
     if (block == NULL) {
         arena->failed = true;
@@ -135,12 +135,12 @@ void *sp_i_arena_take(sp_i_arena *arena, size_t count, size_t size)
     return block->memory;
 }
 
-void sp_i_arena_free(sp_i_arena *arena)
+void sp_arena_free(sp_arena *arena)
 {
     while (arena->last != NULL) {
-        struct sp_i_arena_block *block = arena->last;
+        struct sp_arena_block *block = arena->last;
         arena->last = block->before;
-        sp_i_free(block);
+        sp_free(block);
     }
     arena->failed = false;
 }

@@ -433,7 +433,7 @@ sp_status sp_json_override(json_t *root, const char *assignment, sp_error *err)
     if (equals == NULL || equals == assignment || !json_is_object(root)) {
         return sp_error_set(err, SP_ERR_USAGE, "--set expects KEY=VALUE, got '%s'", assignment);
     }
-    char *path = sp_i_strdup(assignment);
+    char *path = sp_strdup(assignment);
     if (path == NULL) {
         return sp_error_no_memory(err, "an override");
     }
@@ -452,7 +452,7 @@ sp_status sp_json_override(json_t *root, const char *assignment, sp_error *err)
     } else if (!sp_json_put(holder, last, value)) {
         status = sp_error_no_memory(err, "an override");
     }
-    sp_i_free(path);
+    sp_free(path);
     return status;
 }
 

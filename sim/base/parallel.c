@@ -52,14 +52,14 @@ static sp_status in_order(int count, sp_i_job job, void *context, sp_error *err)
     return status;
 }
 
-sp_status sp_i_parallel_for(int threads, int count, sp_i_job job, void *context, sp_error *err)
+sp_status sp_parallel_for(int threads, int count, sp_i_job job, void *context, sp_error *err)
 {
     threads = threads < count ? threads : count;
     if (threads <= 1) {
         return in_order(count, job, context, err);
     }
     shared all = {.job = job, .context = context, .count = count};
-    worker *workers = sp_i_calloc((size_t)threads, sizeof *workers);
+    worker *workers = sp_calloc((size_t)threads, sizeof *workers);
     if (workers == NULL) {
         return sp_error_no_memory(err, "threads");
     }
@@ -83,14 +83,14 @@ sp_status sp_i_parallel_for(int threads, int count, sp_i_job job, void *context,
     if (first != NULL && err != NULL) {
         *err = first->err;
     }
-    sp_i_free(workers);
+    sp_free(workers);
     return status;
 }
 
 // ---- items in order ----
 
 typedef struct queue {
-    const sp_i_ordered *how;
+    const sp_ordered *how;
     pthread_mutex_t making; // held while an item is made
     pthread_mutex_t mutex;  // of all below
     pthread_cond_t room;    // an item was taken, or none is to be made
@@ -270,13 +270,13 @@ static sp_status run_queue(queue *q, queue_worker *workers, sp_error *err)
     return status;
 }
 
-sp_status sp_i_ordered_run(const sp_i_ordered *how, sp_error *err)
+sp_status sp_ordered_run(const sp_ordered *how, sp_error *err)
 {
     queue q = {.how = how, .failed = -1};
-    sp_i_arena arena = {0};
-    q.items = sp_i_arena_take(&arena, (size_t)how->ahead, how->item_bytes);
-    q.ready = sp_i_arena_take(&arena, (size_t)how->ahead, sizeof *q.ready);
-    queue_worker *workers = sp_i_arena_take(&arena, (size_t)how->threads, sizeof *workers);
+    sp_arena arena = {0};
+    q.items = sp_arena_take(&arena, (size_t)how->ahead, how->item_bytes);
+    q.ready = sp_arena_take(&arena, (size_t)how->ahead, sizeof *q.ready);
+    queue_worker *workers = sp_arena_take(&arena, (size_t)how->threads, sizeof *workers);
     pthread_mutex_init(&q.making, NULL);
     pthread_mutex_init(&q.mutex, NULL);
     pthread_cond_init(&q.room, NULL);
@@ -287,6 +287,6 @@ sp_status sp_i_ordered_run(const sp_i_ordered *how, sp_error *err)
     pthread_cond_destroy(&q.room);
     pthread_mutex_destroy(&q.mutex);
     pthread_mutex_destroy(&q.making);
-    sp_i_arena_free(&arena);
+    sp_arena_free(&arena);
     return status;
 }

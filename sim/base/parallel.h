@@ -13,11 +13,11 @@ typedef sp_status (*sp_i_job)(void *context, int worker, int job, sp_error *err)
 // Runs jobs 0 to count - 1, each once, on up to `threads` threads, this one among them; fewer where
 // the system has no more. The error is that of the lowest job that failed, whatever the threads;
 // jobs after a failed one may not have run.
-sp_status sp_i_parallel_for(int threads, int count, sp_i_job job, void *context, sp_error *err);
+sp_status sp_parallel_for(int threads, int count, sp_i_job job, void *context, sp_error *err);
 
 // Items that are made one after another, worked on by several threads, and taken in the order in
 // which they were made.
-typedef struct sp_i_ordered {
+typedef struct sp_ordered {
     int threads;       // that make items and work on them, at least 1
     int ahead;         // most items that are made and not yet taken, at least 1
     size_t item_bytes; // an item is zeroed before it is made
@@ -34,11 +34,11 @@ typedef struct sp_i_ordered {
     bool (*stops)(void *context);
     // Nothing further is wanted: ends a call of `make` that waits. NULL: `make` does not wait.
     void (*cancel)(void *context);
-} sp_i_ordered;
+} sp_ordered;
 
 // Runs until `make` has no more, something fails, or `stops` says so. The error is that of the
 // first item that could not be made, worked on or taken, after all items before it were taken.
 // SP_ERR_LIMIT where no thread can be started; fewer than asked for do.
-sp_status sp_i_ordered_run(const sp_i_ordered *how, sp_error *err);
+sp_status sp_ordered_run(const sp_ordered *how, sp_error *err);
 
 #endif

@@ -35,16 +35,16 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
                             .source = source};
     size_t vstages = (size_t)sp_layout_vstages(layout);
     sp_status status = SP_OK;
-    cost->stages = sp_i_calloc(vstages, sizeof *cost->stages);
+    cost->stages = sp_calloc(vstages, sizeof *cost->stages);
     size_t most = sp_shares_are(layout) ? 2 * vstages + 2 : vstages;
-    cost->class_stage = sp_i_calloc(most, sizeof *cost->class_stage);
-    cost->class_of_vstage = sp_i_calloc(vstages, sizeof *cost->class_of_vstage);
+    cost->class_stage = sp_calloc(most, sizeof *cost->class_stage);
+    cost->class_of_vstage = sp_calloc(vstages, sizeof *cost->class_of_vstage);
     if (sp_shares_are(layout)) {
-        cost->memory_class_of_vstage = sp_i_calloc(vstages, sizeof(int));
+        cost->memory_class_of_vstage = sp_calloc(vstages, sizeof(int));
     }
-    cost->least = sp_i_calloc(most * SP_LEAST_SLOPES, sizeof *cost->least);
-    cost->sizes = sp_i_calloc(most * SP_LEAST_SIZES, sizeof *cost->sizes);
-    cost->tried = sp_i_malloc(sizeof *cost->tried);
+    cost->least = sp_calloc(most * SP_LEAST_SLOPES, sizeof *cost->least);
+    cost->sizes = sp_calloc(most * SP_LEAST_SIZES, sizeof *cost->sizes);
+    cost->tried = sp_malloc(sizeof *cost->tried);
     if (cost->tried == NULL || cost->stages == NULL || cost->class_stage == NULL ||
         cost->class_of_vstage == NULL ||
         (sp_shares_are(layout) && cost->memory_class_of_vstage == NULL) || cost->least == NULL ||
@@ -71,13 +71,13 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
 void sp_cost_model_fini(sp_cost_model *cost)
 {
     sp_i_pack_timer_free(cost->packs);
-    sp_i_free(cost->stages);
-    sp_i_free(cost->class_stage);
-    sp_i_free(cost->class_of_vstage);
-    sp_i_free(cost->memory_class_of_vstage);
-    sp_i_free(cost->least);
-    sp_i_free(cost->sizes);
-    sp_i_free(cost->tried);
+    sp_free(cost->stages);
+    sp_free(cost->class_stage);
+    sp_free(cost->class_of_vstage);
+    sp_free(cost->memory_class_of_vstage);
+    sp_free(cost->least);
+    sp_free(cost->sizes);
+    sp_free(cost->tried);
     *cost = (sp_cost_model){0};
 }
 
@@ -336,7 +336,7 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
                           &costs->p2p_b_internode_ns[k]);
         }
     }
-    sp_i_free(forward_pack);
+    sp_free(forward_pack);
     if (status == SP_OK) {
         costs->blocking_transfers = cost->memory.stack.blocking_transfers;
         status = sp_i_unit_costs_fill(cost, packing, costs, err);
@@ -358,7 +358,7 @@ static sp_status fill_share_classes(const sp_cost_model *cost, sp_step_costs *co
     size_t bytes = (size_t)sp_layout_vstages(cost->layout) * sizeof *costs->memory_class_of_vstage;
     costs->stage_classes = cost->stage_classes;
     costs->share_class = cost->stage_classes;
-    costs->memory_class_of_vstage = sp_i_malloc(bytes);
+    costs->memory_class_of_vstage = sp_malloc(bytes);
     if (costs->memory_class_of_vstage == NULL) {
         return sp_error_no_memory(err, "the costs of a packing");
     }
@@ -455,7 +455,7 @@ static sp_status fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_s
 {
     const sp_layout *layout = cost->layout;
     sp_op_timer timer = timer_of(cost);
-    sp_stage *held = sp_i_calloc((size_t)layout->chunks, sizeof *held);
+    sp_stage *held = sp_calloc((size_t)layout->chunks, sizeof *held);
     if (held == NULL) {
         return sp_error_no_memory(err, "the costs of a packing");
     }
@@ -473,6 +473,6 @@ static sp_status fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_s
     for (int s = 0; s < sp_layout_vstages(layout); s++) {
         costs->class_of_vstage[s] = cost->class_of_vstage[s];
     }
-    sp_i_free(held);
+    sp_free(held);
     return sp_i_fill_epilogues(cost, &timer, costs, err);
 }

@@ -193,7 +193,7 @@ sp_status sp_i_cp_regroup(const sp_layout *layout, const sp_packing *packing, co
         }
     }
     if (status != SP_OK) {
-        sp_i_free(*forward_pack);
+        sp_free(*forward_pack);
         *forward_pack = NULL;
     }
     return status;

@@ -36,12 +36,12 @@ sp_status sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *time
     const sp_layout *layout = cost->layout;
     int chunks = layout->chunks;
     sp_group replicas = sp_cluster_group(cost->cluster, layout, SP_DIM_DP_CP);
-    sp_stage *held = sp_i_calloc((size_t)chunks, sizeof *held);
+    sp_stage *held = sp_calloc((size_t)chunks, sizeof *held);
     if (hides_reduction(cost)) {
-        costs->buckets = sp_i_calloc((size_t)sp_layout_vstages(layout), sizeof *costs->buckets);
+        costs->buckets = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *costs->buckets);
     }
     if (held == NULL || (hides_reduction(cost) && costs->buckets == NULL)) {
-        sp_i_free(held);
+        sp_free(held);
         return sp_error_no_memory(err, "the costs of a packing");
     }
     for (int r = 0; r < layout->pp; r++) {
@@ -70,7 +70,7 @@ sp_status sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *time
         }
     }
     add_tied_reduction(cost, timer, costs);
-    sp_i_free(held);
+    sp_free(held);
     return SP_OK;
 }
 

@@ -174,7 +174,7 @@ sp_status sp_i_error_records_allocate(sp_error_records *records, int count, sp_e
     records->count = 0;
     records->record = NULL;
     if (count > 0) {
-        records->record = sp_i_calloc((size_t)count, sizeof *records->record);
+        records->record = sp_calloc((size_t)count, sizeof *records->record);
         if (records->record == NULL) {
             return sp_error_no_memory(err, "the errors of a profile");
         }
@@ -194,7 +194,7 @@ sp_status sp_i_error_records_copy(const sp_error_records *from, sp_error_records
 
 void sp_i_error_records_fini(sp_error_records *records)
 {
-    sp_i_free(records->record);
+    sp_free(records->record);
     *records = (sp_error_records){0};
 }
 

@@ -53,7 +53,7 @@ sp_status sp_exchange_apply(const sp_plan *plan, sp_step_costs *costs, sp_exchan
     sp_step_costs wide = {0};
     unit_list list = {0};
     exchange x = {.plan = plan, .costs = &wide, .report = report};
-    x.workers = sp_i_calloc((size_t)plan->layout.pp, sizeof *x.workers);
+    x.workers = sp_calloc((size_t)plan->layout.pp, sizeof *x.workers);
     if (x.workers == NULL || !widen(costs, &plan->layout, &wide)) {
         status = sp_error_no_memory(err, "the attention exchange");
         goto out;
@@ -77,8 +77,8 @@ out:
         *report = (sp_exchange_report){0};
     }
     sp_step_costs_fini(&wide);
-    sp_i_free(list.units);
-    sp_i_free(x.workers);
+    sp_free(list.units);
+    sp_free(x.workers);
     return status;
 }
 
@@ -101,7 +101,7 @@ static void *spread(const sp_step_costs *costs, size_t vstages, const void *tabl
                     size_t bytes)
 {
     size_t rows = vstages + others_of(costs);
-    char *made = packs > SIZE_MAX / rows ? NULL : sp_i_calloc(packs * rows, bytes);
+    char *made = packs > SIZE_MAX / rows ? NULL : sp_calloc(packs * rows, bytes);
     for (size_t k = 0; made != NULL && k < packs; k++) {
         for (size_t s = 0; s < rows; s++) {
             size_t class = s < vstages ? (size_t)costs->class_of_vstage[s]
@@ -124,8 +124,8 @@ static bool widen(const sp_step_costs *costs, const sp_layout *layout, sp_step_c
     *wide = (sp_step_costs){.classes = (int)(vstages + others_of(costs)),
                             .stage_classes = shares ? (int)vstages : 0,
                             .share_class = shares ? costs->share_class + moved : 0};
-    wide->class_of_vstage = sp_i_calloc(vstages, sizeof *wide->class_of_vstage);
-    wide->memory_class_of_vstage = sp_i_calloc(vstages, sizeof *wide->memory_class_of_vstage);
+    wide->class_of_vstage = sp_calloc(vstages, sizeof *wide->class_of_vstage);
+    wide->memory_class_of_vstage = sp_calloc(vstages, sizeof *wide->memory_class_of_vstage);
     wide->f = spread(costs, vstages, costs->f, forward, sizeof *costs->f);
     wide->b = spread(costs, vstages, costs->b, backward, sizeof *costs->b);
     wide->i = spread(costs, vstages, costs->i, backward, sizeof *costs->i);
@@ -224,7 +224,7 @@ static unit unit_of(const sp_pack_list *packs, sp_action action)
 static bool append(unit_list *list, unit made)
 {
     void *units = list->units;
-    if (!sp_i_reserve(&units, &list->capacity, list->count + 1, sizeof *list->units)) {
+    if (!sp_reserve(&units, &list->capacity, list->count + 1, sizeof *list->units)) {
         return false;
     }
     list->units = units;

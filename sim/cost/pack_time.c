@@ -76,7 +76,7 @@ sp_status sp_i_pack_timer_new(const sp_model *model, const sp_layout *layout,
                               sp_i_pack_timer **out, sp_error *err)
 {
     *out = NULL;
-    sp_i_pack_timer *packs = sp_i_calloc(1, sizeof *packs);
+    sp_i_pack_timer *packs = sp_calloc(1, sizeof *packs);
     if (packs == NULL) {
         return sp_error_no_memory(err, "the cost model");
     }
@@ -84,9 +84,9 @@ sp_status sp_i_pack_timer_new(const sp_model *model, const sp_layout *layout,
     packs->layout = layout;
     packs->cluster = cluster;
     packs->memory = *memory;
-    packs->variants = sp_i_calloc((size_t)layout->dp + 1, sizeof(variant *));
-    packs->keys = sp_i_calloc(MEMO, sizeof *packs->keys);
-    packs->memos = sp_i_malloc(MEMO * sizeof *packs->memos);
+    packs->variants = sp_calloc((size_t)layout->dp + 1, sizeof(variant *));
+    packs->keys = sp_calloc(MEMO, sizeof *packs->keys);
+    packs->memos = sp_malloc(MEMO * sizeof *packs->memos);
     if (packs->variants != NULL && packs->keys != NULL && packs->memos != NULL) {
         packs->variants[1] = variant_new(packs, 1);
         if (packs->variants[1] != NULL) {
@@ -106,17 +106,17 @@ void sp_i_pack_timer_free(sp_i_pack_timer *packs)
     for (int i = 0; packs->variants != NULL && i <= packs->layout->dp; i++) {
         variant_free(packs->variants[i]);
     }
-    sp_i_free(packs->variants);
-    sp_i_free(packs->attention);
-    sp_i_free(packs->keys);
-    sp_i_free(packs->memos);
-    sp_i_free(packs);
+    sp_free(packs->variants);
+    sp_free(packs->attention);
+    sp_free(packs->keys);
+    sp_free(packs->memos);
+    sp_free(packs);
 }
 
 sp_status sp_i_pack_timer_interpolate(sp_i_pack_timer *packs, sp_error *err)
 {
     packs->interpolates = true;
-    packs->attention = sp_i_calloc(SP_I_ATTENTION_MEMOS, sizeof *packs->attention);
+    packs->attention = sp_calloc(SP_I_ATTENTION_MEMOS, sizeof *packs->attention);
     return packs->attention != NULL ? SP_OK : sp_error_no_memory(err, "the cost model");
 }
 
@@ -216,7 +216,7 @@ void sp_i_pack_token_time(const sp_i_pack_timer *packs, const sp_op_timer *timer
 // Merged data-parallel ranks are neighbours, so together they make a context-parallel group.
 static variant *variant_new(const sp_i_pack_timer *packs, int dp_count)
 {
-    variant *v = sp_i_calloc(1, sizeof *v);
+    variant *v = sp_calloc(1, sizeof *v);
     if (v == NULL) {
         return NULL;
     }
@@ -226,7 +226,7 @@ static variant *variant_new(const sp_i_pack_timer *packs, int dp_count)
     v->tp = sp_cluster_group(packs->cluster, packs->layout, SP_DIM_TP);
     v->cp = sp_cluster_merged_group(packs->cluster, packs->layout, dp_count);
     if (v->layout.cp_sharding != SP_SHARD_EVEN && v->layout.cp > 1) {
-        v->rank_s = sp_i_calloc(2 * (size_t)v->layout.cp, sizeof *v->rank_s);
+        v->rank_s = sp_calloc(2 * (size_t)v->layout.cp, sizeof *v->rank_s);
         if (v->rank_s == NULL) {
             variant_free(v);
             return NULL;
@@ -243,8 +243,8 @@ static variant *variant_new(const sp_i_pack_timer *packs, int dp_count)
 static void variant_free(variant *v)
 {
     if (v != NULL) {
-        sp_i_free(v->rank_s);
-        sp_i_free(v);
+        sp_free(v->rank_s);
+        sp_free(v);
     }
 }
 

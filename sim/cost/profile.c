@@ -38,7 +38,7 @@ void sp_profile_fini(sp_profile *profile)
     sp_curve *curves[CURVES];
     curves_of(profile, curves);
     for (int i = 0; i < CURVES; i++) {
-        sp_i_free(curves[i]->x);
+        sp_free(curves[i]->x);
     }
     sp_i_error_records_fini(&profile->errors);
     memset(profile, 0, sizeof *profile);
@@ -96,7 +96,7 @@ sp_level sp_profile_level(const sp_profile *profile)
 
 bool sp_i_curve_allocate(sp_curve *curve, size_t points)
 {
-    curve->x = sp_i_calloc(3 * points, sizeof *curve->x);
+    curve->x = sp_calloc(3 * points, sizeof *curve->x);
     if (curve->x == NULL) {
         return false;
     }

@@ -76,7 +76,7 @@ static void add_names_of_folder(const char *folder, name_list *list)
 
 static sp_status unknown_name(const char *name, sp_error *err)
 {
-    name_list *list = sp_i_calloc(1, sizeof *list);
+    name_list *list = sp_calloc(1, sizeof *list);
     if (list == NULL) {
         return sp_error_no_memory(err, "the list of profiles");
     }
@@ -109,7 +109,7 @@ static sp_status unknown_name(const char *name, sp_error *err)
         status =
             sp_error_set(err, SP_ERR_CONTENT, "unknown profile '%.64s' (known: %s)", name, text);
     }
-    sp_i_free(list);
+    sp_free(list);
     return status;
 }
 

@@ -5,26 +5,26 @@
 
 void sp_step_costs_fini(sp_step_costs *costs)
 {
-    sp_i_free(costs->class_of_vstage);
-    sp_i_free(costs->memory_class_of_vstage);
-    sp_i_free(costs->f);
-    sp_i_free(costs->b);
-    sp_i_free(costs->i);
-    sp_i_free(costs->w);
-    sp_i_free(costs->r);
-    sp_i_free(costs->p2p_f_ns);
-    sp_i_free(costs->p2p_b_ns);
-    sp_i_free(costs->p2p_f_internode_ns);
-    sp_i_free(costs->p2p_b_internode_ns);
-    sp_i_free(costs->offloaded_bytes);
-    sp_i_free(costs->o_ns);
-    sp_i_free(costs->l_ns);
-    sp_i_free(costs->crosses_nodes);
-    sp_i_free(costs->epilogue);
-    sp_i_free(costs->buckets);
-    sp_i_free(costs->unit);
-    sp_i_free(costs->backward_unit);
-    sp_i_free(costs->states);
+    sp_free(costs->class_of_vstage);
+    sp_free(costs->memory_class_of_vstage);
+    sp_free(costs->f);
+    sp_free(costs->b);
+    sp_free(costs->i);
+    sp_free(costs->w);
+    sp_free(costs->r);
+    sp_free(costs->p2p_f_ns);
+    sp_free(costs->p2p_b_ns);
+    sp_free(costs->p2p_f_internode_ns);
+    sp_free(costs->p2p_b_internode_ns);
+    sp_free(costs->offloaded_bytes);
+    sp_free(costs->o_ns);
+    sp_free(costs->l_ns);
+    sp_free(costs->crosses_nodes);
+    sp_free(costs->epilogue);
+    sp_free(costs->buckets);
+    sp_free(costs->unit);
+    sp_free(costs->backward_unit);
+    sp_free(costs->states);
     *costs = (sp_step_costs){0};
 }
 
@@ -37,7 +37,7 @@ int64_t sp_step_costs_p2p_ns(const sp_step_costs *costs, int backward, size_t pa
 
 static void *table(size_t count, size_t size, bool *ok)
 {
-    void *memory = sp_i_calloc(count, size);
+    void *memory = sp_calloc(count, size);
     *ok = *ok && memory != NULL;
     return memory;
 }
@@ -153,9 +153,9 @@ sp_status sp_step_costs_uniform(const sp_uniform_costs *uniform, const sp_layout
 void sp_schedule_costs_free(sp_schedule_costs *means)
 {
     if (means != NULL) {
-        sp_i_free((void *)means->pack_f_ns);
+        sp_free((void *)means->pack_f_ns);
     }
-    sp_i_free(means);
+    sp_free(means);
 }
 
 double sp_step_costs_mean_p2p_ns(const sp_step_costs *costs, int pp, int backward, size_t k)
@@ -196,7 +196,7 @@ sp_status sp_step_costs_by_pack(const sp_step_costs *costs, const sp_plan *plan,
     size_t forward = costs->forward_packs * vstages;
     size_t backward = costs->backward_packs * vstages;
     size_t packs = costs->forward_packs + costs->backward_packs;
-    int64_t *f_ns = sp_i_malloc((forward + 3 * backward + packs + 1) * sizeof *f_ns);
+    int64_t *f_ns = sp_malloc((forward + 3 * backward + packs + 1) * sizeof *f_ns);
     if (f_ns == NULL) {
         return sp_error_no_memory(err, "the costs of packs");
     }
@@ -235,7 +235,7 @@ sp_status sp_step_costs_means(const sp_step_costs *costs, const sp_plan *plan,
 {
     size_t vstages = (size_t)sp_layout_vstages(&plan->layout);
     // One block: the record, then the three tables.
-    sp_schedule_costs *made = sp_i_calloc(1, sizeof *made + 3 * vstages * sizeof *made->f_ns);
+    sp_schedule_costs *made = sp_calloc(1, sizeof *made + 3 * vstages * sizeof *made->f_ns);
     *means = made;
     if (made == NULL) {
         return sp_error_no_memory(err, "mean costs");
@@ -265,14 +265,14 @@ sp_status sp_step_costs_means(const sp_step_costs *costs, const sp_plan *plan,
 sp_status sp_link_times_init(sp_link_times *links, size_t forward_packs, size_t backward_packs,
                              int pp, sp_error *err)
 {
-    *links = (sp_link_times){
-        .forward_packs = forward_packs,
-        .backward_packs = backward_packs,
-        .f_ns = sp_i_calloc(forward_packs, sizeof *links->f_ns),
-        .b_ns = sp_i_calloc(backward_packs, sizeof *links->b_ns),
-        .f_internode_ns = sp_i_calloc(forward_packs, sizeof *links->f_internode_ns),
-        .b_internode_ns = sp_i_calloc(backward_packs, sizeof *links->b_internode_ns),
-        .crosses_nodes = sp_i_calloc((size_t)pp, sizeof *links->crosses_nodes)};
+    *links =
+        (sp_link_times){.forward_packs = forward_packs,
+                        .backward_packs = backward_packs,
+                        .f_ns = sp_calloc(forward_packs, sizeof *links->f_ns),
+                        .b_ns = sp_calloc(backward_packs, sizeof *links->b_ns),
+                        .f_internode_ns = sp_calloc(forward_packs, sizeof *links->f_internode_ns),
+                        .b_internode_ns = sp_calloc(backward_packs, sizeof *links->b_internode_ns),
+                        .crosses_nodes = sp_calloc((size_t)pp, sizeof *links->crosses_nodes)};
     if (links->f_ns == NULL || links->b_ns == NULL || links->f_internode_ns == NULL ||
         links->b_internode_ns == NULL || links->crosses_nodes == NULL) {
         sp_link_times_fini(links);
@@ -283,10 +283,10 @@ sp_status sp_link_times_init(sp_link_times *links, size_t forward_packs, size_t 
 
 void sp_link_times_fini(sp_link_times *links)
 {
-    sp_i_free(links->f_ns);
-    sp_i_free(links->b_ns);
-    sp_i_free(links->f_internode_ns);
-    sp_i_free(links->b_internode_ns);
-    sp_i_free(links->crosses_nodes);
+    sp_free(links->f_ns);
+    sp_free(links->b_ns);
+    sp_free(links->f_internode_ns);
+    sp_free(links->b_internode_ns);
+    sp_free(links->crosses_nodes);
     *links = (sp_link_times){0};
 }

@@ -30,7 +30,7 @@ sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *pack
         status = sp_same_packs(packing, &f.same, err);
     }
     if (status == SP_OK && packing->batch != NULL && sp_stack_counts_device(&cost->memory.stack)) {
-        f.end = sp_i_calloc(packing->batch->count, sizeof *f.end);
+        f.end = sp_calloc(packing->batch->count, sizeof *f.end);
         status = f.end != NULL ? SP_OK : sp_error_no_memory(err, "the ends of samples");
     }
     if (status == SP_OK) {
@@ -42,9 +42,9 @@ sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *pack
         move_shares(&f, costs->forward_packs, costs->unit);
         move_shares(&f, regrouped ? costs->backward_packs : 0, costs->backward_unit);
     }
-    sp_i_free(f.sums);
-    sp_i_free(f.same);
-    sp_i_free(f.end);
+    sp_free(f.sums);
+    sp_free(f.same);
+    sp_free(f.end);
     return status;
 }
 

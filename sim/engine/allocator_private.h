@@ -116,7 +116,7 @@ void sp_i_allocate_moments(sp_i_unit_memory *memory, const sp_i_pieces *pieces);
 
 // One rank of a timeline as an allocator sees it: its units, what passes between them, its copies,
 // and what their replays need.
-typedef struct sp_i_lane {
+typedef struct sp_i_rank_replay {
     const sp_plan *plan;
     const sp_model *model;
     const sp_memory_options *options;
@@ -141,19 +141,20 @@ typedef struct sp_i_lane {
     int32_t sent, sent_gradient;         // by the last ones
     // Copies under way, by unit, or NULL.
     sp_i_unit *leaving, *coming;
-    int64_t events;  // replayed so far
-    sp_i_arena work; // holds the arrays
-} sp_i_lane;
+    int64_t events; // replayed so far
+    sp_arena work;  // holds the arrays
+} sp_i_rank_replay;
 
 // forward_pack: the forward pack of each backward pack; NULL where they are the same list. To be
-// freed with sp_i_lane_fini whatever comes back.
-sp_status sp_i_lane_init(sp_i_lane *l, const sp_plan *plan, const sp_rank_timeline *rank,
-                         const sp_model *model, const sp_memory_options *options,
-                         const int32_t *forward_pack, sp_error *err);
-void sp_i_lane_fini(sp_i_lane *l);
+// freed with sp_i_rank_replay_fini whatever comes back.
+sp_status sp_i_rank_replay_init(sp_i_rank_replay *l, const sp_plan *plan,
+                                const sp_rank_timeline *rank, const sp_model *model,
+                                const sp_memory_options *options, const int32_t *forward_pack,
+                                sp_error *err);
+void sp_i_rank_replay_fini(sp_i_rank_replay *l);
 
 // One step on l->memory, which afterwards holds what it held before, and the load buffers; nothing
 // where that failed before.
-sp_status sp_i_lane_step(sp_i_lane *l);
+sp_status sp_i_rank_replay_step(sp_i_rank_replay *l);
 
 #endif

@@ -17,7 +17,7 @@ enum {
     EVENTS = 4000000     // after so many allocations and releases nothing more is begun
 };
 
-static sp_status lane_peak(sp_i_lane *l, sp_allocator_peak *peak, sp_error *err);
+static sp_status lane_peak(sp_i_rank_replay *l, sp_allocator_peak *peak, sp_error *err);
 
 // Finds the forward pack of every backward pack; *packs stays NULL where they are the same list.
 static sp_status match_packs(const sp_plan *plan, int32_t **packs, const char **obstacle,
@@ -30,7 +30,7 @@ static sp_status match_packs(const sp_plan *plan, int32_t **packs, const char **
     if (status != SP_OK || of_slice == NULL) {
         return status;
     }
-    *packs = sp_i_malloc(backward->count * sizeof(**packs));
+    *packs = sp_malloc(backward->count * sizeof(**packs));
     status = *packs != NULL ? SP_OK : sp_error_no_memory(err, "the allocator's view");
     for (size_t k = 0; status == SP_OK && k < backward->count; k++) {
         const sp_pack *pack = &backward->packs[k];
@@ -44,7 +44,7 @@ static sp_status match_packs(const sp_plan *plan, int32_t **packs, const char **
             *obstacle = "backward packs free parts of what several forward packs hold";
         }
     }
-    sp_i_free(of_slice);
+    sp_free(of_slice);
     return status;
 }
 
@@ -105,7 +105,7 @@ sp_status sp_allocator_replay(const sp_timeline *timeline, const sp_step_costs *
         status = replay(timeline, memory, model, &kept, forward_pack, which, &with, err);
         peak->reserved_bytes = with.reserved_bytes;
     }
-    sp_i_free(forward_pack);
+    sp_free(forward_pack);
     return status;
 }
 
@@ -156,15 +156,15 @@ static sp_status replay_lanes(const sp_timeline *timeline, const sp_memory_timel
                 (double)peak->allocated_bytes) {
             break;
         }
-        sp_i_lane l;
-        status = sp_i_lane_init(&l, timeline->plan, &timeline->ranks[chosen[i]], model, options,
-                                forward_pack, err);
+        sp_i_rank_replay l;
+        status = sp_i_rank_replay_init(&l, timeline->plan, &timeline->ranks[chosen[i]], model,
+                                       options, forward_pack, err);
         l.events = events;
         if (status == SP_OK) {
             status = lane_peak(&l, peak, err);
         }
         events = l.events;
-        sp_i_lane_fini(&l);
+        sp_i_rank_replay_fini(&l);
     }
     return status;
 }
@@ -176,7 +176,7 @@ static bool same_pieces(const sp_i_pieces *a, const sp_i_pieces *b)
 }
 
 // The first step of a data-parallel rank with these pieces; makes l->memory.blocks.
-static void first_step(sp_i_lane *l, const sp_i_pieces *pieces, const sp_i_largest *largest,
+static void first_step(sp_i_rank_replay *l, const sp_i_pieces *pieces, const sp_i_largest *largest,
                        sp_error *err)
 {
     const sp_stack *stack = &l->options->stack;
@@ -186,21 +186,21 @@ static void first_step(sp_i_lane *l, const sp_i_pieces *pieces, const sp_i_large
         sp_i_allocate_states(&l->memory, l->model, &l->plan->layout, l->stages, pieces, stack,
                              largest);
     }
-    sp_i_lane_step(l);
+    sp_i_rank_replay_step(l);
 }
 
-static void free_blocks(sp_i_lane *l)
+static void free_blocks(sp_i_rank_replay *l)
 {
     sp_block_allocator_free(l->memory.blocks);
     l->memory.blocks = NULL;
 }
 
-static sp_status two_steps(sp_i_lane *l, const sp_i_pieces *pieces, const sp_i_largest *largest,
-                           sp_allocator_peak *peak, sp_error *err)
+static sp_status two_steps(sp_i_rank_replay *l, const sp_i_pieces *pieces,
+                           const sp_i_largest *largest, sp_allocator_peak *peak, sp_error *err)
 {
     first_step(l, pieces, largest, err);
     sp_i_allocate_moments(&l->memory, pieces);
-    if (sp_i_lane_step(l) == SP_OK) {
+    if (sp_i_rank_replay_step(l) == SP_OK) {
         int64_t allocated = sp_block_allocator_peak(l->memory.blocks);
         int64_t reserved = sp_block_allocator_reserved(l->memory.blocks);
         peak->allocated_bytes =
@@ -211,7 +211,7 @@ static sp_status two_steps(sp_i_lane *l, const sp_i_pieces *pieces, const sp_i_l
     return l->memory.status;
 }
 
-static sp_i_largest largest_of(const sp_i_lane *l)
+static sp_i_largest largest_of(const sp_i_rank_replay *l)
 {
     const sp_pack_list *list = &l->plan->packing->forward;
     bool scored = l->options->attention == SP_ATTENTION_UNFUSED;
@@ -234,7 +234,7 @@ typedef struct candidate {
 } candidate;
 
 // What the optimizer of each rank takes when its moments come out of what a first step left.
-static sp_status weigh(const sp_i_lane *l, candidate *ranks, size_t count)
+static sp_status weigh(const sp_i_rank_replay *l, candidate *ranks, size_t count)
 {
     sp_error *err = l->memory.err;
     sp_status status = l->memory.status;
@@ -263,8 +263,8 @@ static void mark_done(candidate *ranks, size_t count, const sp_i_pieces *pieces)
     }
 }
 
-static sp_status replay_ranks(sp_i_lane *l, candidate *ranks, size_t count, sp_allocator_peak *peak,
-                              sp_error *err)
+static sp_status replay_ranks(sp_i_rank_replay *l, candidate *ranks, size_t count,
+                              sp_allocator_peak *peak, sp_error *err)
 {
     sp_i_largest largest = largest_of(l);
     first_step(l, &ranks[0].pieces, &largest, err);
@@ -287,11 +287,11 @@ static sp_status replay_ranks(sp_i_lane *l, candidate *ranks, size_t count, sp_a
 }
 
 // The data-parallel ranks that the lane stands for differ in their pieces alone.
-static sp_status lane_peak(sp_i_lane *l, sp_allocator_peak *peak, sp_error *err)
+static sp_status lane_peak(sp_i_rank_replay *l, sp_allocator_peak *peak, sp_error *err)
 {
     const sp_layout *layout = &l->plan->layout;
     size_t count = (size_t)l->rank->alike * (size_t)layout->cp;
-    candidate *ranks = sp_i_calloc(count, sizeof *ranks);
+    candidate *ranks = sp_calloc(count, sizeof *ranks);
     sp_status status = ranks != NULL ? SP_OK : sp_error_no_memory(err, "the allocator's view");
     for (size_t r = 0; status == SP_OK && r < count; r++) {
         int64_t rank = (int64_t)l->rank->dp_alike[r / (size_t)layout->cp] * layout->cp +
@@ -302,9 +302,9 @@ static sp_status lane_peak(sp_i_lane *l, sp_allocator_peak *peak, sp_error *err)
         status = replay_ranks(l, ranks, count, peak, err);
     }
     for (size_t r = 0; ranks != NULL && r < count; r++) {
-        sp_i_free(ranks[r].pieces.elements);
+        sp_free(ranks[r].pieces.elements);
     }
-    sp_i_free(ranks);
+    sp_free(ranks);
     return status;
 }
 
@@ -330,10 +330,10 @@ static sp_status replay_one(const sp_timeline *timeline, const sp_model *model,
         r++;
     }
     SP_ASSERT(r < timeline->rank_count);
-    sp_i_lane l;
+    sp_i_rank_replay l;
     sp_i_pieces pieces = {0};
-    sp_status status =
-        sp_i_lane_init(&l, timeline->plan, &timeline->ranks[r], model, options, forward_pack, err);
+    sp_status status = sp_i_rank_replay_init(&l, timeline->plan, &timeline->ranks[r], model,
+                                             options, forward_pack, err);
     if (status == SP_OK) {
         int64_t share = last ? (int64_t)layout->dp * layout->cp - 1 : 0;
         status = sp_i_optimizer_pieces(model, layout, l.stages, share, &pieces, err);
@@ -342,7 +342,7 @@ static sp_status replay_one(const sp_timeline *timeline, const sp_model *model,
         sp_i_largest largest = largest_of(&l);
         status = two_steps(&l, &pieces, &largest, peak, err);
     }
-    sp_i_free(pieces.elements);
-    sp_i_lane_fini(&l);
+    sp_free(pieces.elements);
+    sp_i_rank_replay_fini(&l);
     return status;
 }

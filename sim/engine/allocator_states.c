@@ -124,8 +124,8 @@ static bool cut(const sp_parameter_list *list, int64_t begin, int64_t end, bool 
         if (from >= to || parameter->decays != decays) {
             continue;
         }
-        if (!sp_i_reserve((void **)&pieces->elements, &pieces->capacity, pieces->count + 1,
-                          sizeof *pieces->elements)) {
+        if (!sp_reserve((void **)&pieces->elements, &pieces->capacity, pieces->count + 1,
+                        sizeof *pieces->elements)) {
             return false;
         }
         pieces->elements[pieces->count++] = to - from;

@@ -46,7 +46,7 @@ sp_status sp_i_unit_shape_init(sp_i_unit_shape *shape, double offload_ratio, sp_
     if (offload_ratio <= 0.0) {
         return SP_OK;
     }
-    cut->order = sp_i_calloc(program->saved_count, sizeof *cut->order);
+    cut->order = sp_calloc(program->saved_count, sizeof *cut->order);
     if (cut->order == NULL) {
         return sp_error_no_memory(err, "offloaded tensors");
     }
@@ -72,7 +72,7 @@ sp_status sp_i_unit_shape_init(sp_i_unit_shape *shape, double offload_ratio, sp_
 void sp_i_unit_shape_fini(sp_i_unit_shape *shape)
 {
     sp_tensor_program_fini(&shape->program);
-    sp_i_free(shape->cut.order);
+    sp_free(shape->cut.order);
     shape->cut = (sp_i_offload_cut){0};
 }
 
@@ -88,7 +88,7 @@ int32_t sp_i_take(sp_i_unit_memory *memory, int64_t bytes)
 bool sp_i_unit_begin(sp_i_unit_memory *memory, sp_i_unit *unit, const sp_i_unit_shape *shape)
 {
     *unit = (sp_i_unit){.shape = shape, .rest = SP_NO_BLOCK, .packed = SP_NO_BLOCK, .buffer = -1};
-    unit->tensors = sp_i_calloc(shape->program.tensor_count, sizeof *unit->tensors);
+    unit->tensors = sp_calloc(shape->program.tensor_count, sizeof *unit->tensors);
     if (unit->tensors == NULL) {
         memory->status = sp_error_no_memory(memory->err, "a unit");
     }
@@ -97,7 +97,7 @@ bool sp_i_unit_begin(sp_i_unit_memory *memory, sp_i_unit *unit, const sp_i_unit_
 
 void sp_i_unit_end(sp_i_unit *unit)
 {
-    sp_i_free(unit->tensors);
+    sp_free(unit->tensors);
     *unit = (sp_i_unit){0};
 }
 

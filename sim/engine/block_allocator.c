@@ -46,7 +46,7 @@ struct sp_block_allocator {
 
 sp_status sp_block_allocator_new(int64_t split_limit_bytes, sp_block_allocator **out, sp_error *err)
 {
-    sp_block_allocator *allocator = sp_i_calloc(1, sizeof *allocator);
+    sp_block_allocator *allocator = sp_calloc(1, sizeof *allocator);
     *out = allocator;
     if (allocator == NULL) {
         return sp_error_no_memory(err, "block allocator");
@@ -66,14 +66,14 @@ static bool reserve_blocks(sp_block_allocator *allocator)
         return false;
     }
     int32_t capacity = allocator->capacity == 0 ? 64 : 2 * allocator->capacity;
-    void *blocks = sp_i_realloc(allocator->blocks, (size_t)capacity * sizeof(memory_block));
+    void *blocks = sp_realloc(allocator->blocks, (size_t)capacity * sizeof(memory_block));
     if (blocks == NULL) {
         return false;
     }
     allocator->blocks = blocks;
     block_pool *pools[] = {&allocator->large, &allocator->small};
     for (int i = 0; i < 2; i++) {
-        void *order = sp_i_realloc(pools[i]->order, (size_t)capacity * sizeof(int32_t));
+        void *order = sp_realloc(pools[i]->order, (size_t)capacity * sizeof(int32_t));
         if (order == NULL) {
             return false;
         }
@@ -86,16 +86,16 @@ static bool reserve_blocks(sp_block_allocator *allocator)
 sp_status sp_block_allocator_copy(const sp_block_allocator *from, sp_block_allocator **out,
                                   sp_error *err)
 {
-    sp_block_allocator *copy = sp_i_calloc(1, sizeof *copy);
+    sp_block_allocator *copy = sp_calloc(1, sizeof *copy);
     *out = NULL;
     if (copy == NULL) {
         return sp_error_no_memory(err, "block allocator");
     }
     *copy = *from;
     size_t capacity = (size_t)from->capacity;
-    copy->blocks = sp_i_malloc(capacity * sizeof *copy->blocks);
-    copy->large.order = sp_i_malloc(capacity * sizeof(int32_t));
-    copy->small.order = sp_i_malloc(capacity * sizeof(int32_t));
+    copy->blocks = sp_malloc(capacity * sizeof *copy->blocks);
+    copy->large.order = sp_malloc(capacity * sizeof(int32_t));
+    copy->small.order = sp_malloc(capacity * sizeof(int32_t));
     if (copy->blocks == NULL || copy->large.order == NULL || copy->small.order == NULL) {
         sp_block_allocator_free(copy);
         return sp_error_no_memory(err, "block allocator");
@@ -112,10 +112,10 @@ sp_status sp_block_allocator_copy(const sp_block_allocator *from, sp_block_alloc
 void sp_block_allocator_free(sp_block_allocator *allocator)
 {
     if (allocator != NULL) {
-        sp_i_free(allocator->small.order);
-        sp_i_free(allocator->large.order);
-        sp_i_free(allocator->blocks);
-        sp_i_free(allocator);
+        sp_free(allocator->small.order);
+        sp_free(allocator->large.order);
+        sp_free(allocator->blocks);
+        sp_free(allocator);
     }
 }
 

@@ -23,7 +23,7 @@ typedef struct view {
     uint64_t *hash[2];     // [packs]
     int32_t *alike[2];     // [packs]: the first pack of the same costs
     int32_t *forward_pack; // of each backward slice; NULL where backward packs are the forward
-    sp_i_arena work;       // holds the other tables
+    sp_arena work;         // holds the other tables
 } view;
 
 static bool can_fold(const sp_plan *plan)
@@ -152,8 +152,8 @@ static void find_alike(view *v, int side)
     while (size < 2 * packs) {
         size *= 2;
     }
-    int32_t *table = sp_i_arena_take(&v->work, size, sizeof *table);
-    v->alike[side] = sp_i_arena_take(&v->work, packs, sizeof *v->alike[side]);
+    int32_t *table = sp_arena_take(&v->work, size, sizeof *table);
+    v->alike[side] = sp_arena_take(&v->work, packs, sizeof *v->alike[side]);
     if (v->work.failed) {
         return;
     }
@@ -178,8 +178,8 @@ static void find_alike(view *v, int side)
 
 static void view_fini(view *v)
 {
-    sp_i_arena_free(&v->work);
-    sp_i_free(v->forward_pack);
+    sp_arena_free(&v->work);
+    sp_free(v->forward_pack);
 }
 
 static bool view_init(view *v, const sp_plan *plan, const sp_step_costs *costs)
@@ -189,9 +189,9 @@ static bool view_init(view *v, const sp_plan *plan, const sp_step_costs *costs)
     v->work.failed = sp_regroup(plan->packing, &v->forward_pack, NULL) != SP_OK;
     for (int side = 0; side < 2; side++) {
         size_t packs = v->list[side]->count;
-        int32_t *next = sp_i_arena_take(&v->work, (size_t)plan->layout.dp, sizeof *next);
-        v->ordinal[side] = sp_i_arena_take(&v->work, packs, sizeof *v->ordinal[side]);
-        v->hash[side] = sp_i_arena_take(&v->work, packs, sizeof *v->hash[side]);
+        int32_t *next = sp_arena_take(&v->work, (size_t)plan->layout.dp, sizeof *next);
+        v->ordinal[side] = sp_arena_take(&v->work, packs, sizeof *v->ordinal[side]);
+        v->hash[side] = sp_arena_take(&v->work, packs, sizeof *v->hash[side]);
         columns_of(costs, side, v->columns[side]);
         for (size_t k = 0; k < packs && !v->work.failed; k++) {
             v->ordinal[side][k] = next[v->list[side]->packs[k].dp_first]++;
@@ -253,8 +253,8 @@ static int find_kinds(const sp_plan *plan, const sp_step_costs *costs, int *kind
     int kinds = 0;
     size_t dp = (size_t)plan->layout.dp;
     bool ok = view_init(&v, plan, costs);
-    uint64_t *kind_hash = sp_i_arena_take(&v.work, dp, sizeof *kind_hash);
-    int *first = sp_i_arena_take(&v.work, dp, sizeof *first);
+    uint64_t *kind_hash = sp_arena_take(&v.work, dp, sizeof *kind_hash);
+    int *first = sp_arena_take(&v.work, dp, sizeof *first);
     ok = ok && !v.work.failed;
     for (int d = 0; ok && d < plan->layout.dp; d++) {
         // Neighbours again: ranks that differ do so early.
@@ -282,9 +282,9 @@ sp_status sp_i_fold(const sp_plan *plan, const sp_step_costs *costs, bool unfold
                     sp_alike_ranks *alike, sp_error *err)
 {
     int dp = plan->layout.dp;
-    int *kind = sp_i_malloc((size_t)dp * sizeof *kind);
-    *alike = (sp_alike_ranks){.members = sp_i_calloc((size_t)dp, sizeof *alike->members),
-                              .first = sp_i_calloc((size_t)dp + 1, sizeof *alike->first)};
+    int *kind = sp_malloc((size_t)dp * sizeof *kind);
+    *alike = (sp_alike_ranks){.members = sp_calloc((size_t)dp, sizeof *alike->members),
+                              .first = sp_calloc((size_t)dp + 1, sizeof *alike->first)};
     if (kind != NULL && alike->members != NULL && alike->first != NULL) {
         alike->kinds = dp;
         for (int d = 0; d < dp; d++) {
@@ -295,7 +295,7 @@ sp_status sp_i_fold(const sp_plan *plan, const sp_step_costs *costs, bool unfold
         }
     }
     if (alike->kinds == 0) {
-        sp_i_free(kind);
+        sp_free(kind);
         sp_i_alike_fini(alike);
         return sp_error_no_memory(err, "folding of alike ranks");
     }
@@ -316,13 +316,13 @@ sp_status sp_i_fold(const sp_plan *plan, const sp_step_costs *costs, bool unfold
         alike->first[k] = alike->first[k - 1];
     }
     alike->first[0] = 0;
-    sp_i_free(kind);
+    sp_free(kind);
     return SP_OK;
 }
 
 void sp_i_alike_fini(sp_alike_ranks *alike)
 {
-    sp_i_free(alike->members);
-    sp_i_free(alike->first);
+    sp_free(alike->members);
+    sp_free(alike->first);
     *alike = (sp_alike_ranks){0};
 }

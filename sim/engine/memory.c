@@ -41,8 +41,8 @@ sp_status sp_memory_at_peak(const sp_timeline *timeline, const sp_step_costs *co
     sp_status status = sp_i_memory_walks_init(&shared, timeline, costs, false, err);
     if (status == SP_OK) {
         state->parts = shared.parts;
-        state->units = sp_i_malloc(shared.unit_count * sizeof *state->units);
-        state->deferred = sp_i_malloc(shared.deferred_count);
+        state->units = sp_malloc(shared.unit_count * sizeof *state->units);
+        state->deferred = sp_malloc(shared.deferred_count);
         status = state->units != NULL && state->deferred != NULL
                      ? sp_i_walk_rank(&w, err)
                      : sp_error_no_memory(err, "the memory timeline");
@@ -57,8 +57,8 @@ sp_status sp_memory_at_peak(const sp_timeline *timeline, const sp_step_costs *co
 
 void sp_peak_state_fini(sp_peak_state *state)
 {
-    sp_i_free(state->units);
-    sp_i_free(state->deferred);
+    sp_free(state->units);
+    sp_free(state->deferred);
     *state = (sp_peak_state){0};
 }
 

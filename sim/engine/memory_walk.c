@@ -18,23 +18,23 @@ sp_status sp_i_memory_walks_init(sp_i_memory_walks *shared, const sp_timeline *t
     shared->parts = shared->chunks + (costs->share_class > 0);
     size_t parts = (size_t)shared->parts;
     shared->unit_count = packing->forward.count * parts;
-    shared->units = sp_i_arena_take(&shared->work, shared->unit_count, sizeof *shared->units);
+    shared->units = sp_arena_take(&shared->work, shared->unit_count, sizeof *shared->units);
     if (shared->forward_pack != NULL) {
         shared->deferred_count = packing->backward.count * parts;
         shared->last_begin = sp_last_begins(packing, &packing->forward);
         shared->work.failed = shared->work.failed || shared->last_begin == NULL;
     }
-    shared->deferred = sp_i_arena_take(&shared->work, shared->deferred_count, 1);
+    shared->deferred = sp_arena_take(&shared->work, shared->deferred_count, 1);
     shared->before =
-        sp_i_arena_take(&shared->work, packing->backward.slice_count, sizeof *shared->before);
+        sp_arena_take(&shared->work, packing->backward.slice_count, sizeof *shared->before);
     return shared->work.failed ? sp_error_no_memory(err, "the memory timeline") : SP_OK;
 }
 
 void sp_i_memory_walks_fini(sp_i_memory_walks *shared)
 {
-    sp_i_free(shared->forward_pack);
-    sp_i_free(shared->last_begin);
-    sp_i_arena_free(&shared->work);
+    sp_free(shared->forward_pack);
+    sp_free(shared->last_begin);
+    sp_arena_free(&shared->work);
 }
 
 int sp_i_walk_vstage(const sp_i_memory_walk *w, int chunk)

@@ -22,7 +22,7 @@ typedef struct sp_i_memory_walks {
     uint8_t *deferred;     // [backward packs * parts] of regrouped packs, of the same rank
     size_t deferred_count;
     bool points;
-    sp_i_arena work;
+    sp_arena work;
 } sp_i_memory_walks;
 
 // Of one rank.

@@ -62,8 +62,7 @@ typedef struct sp_block_walk {
 static bool note(const sp_block_walk *walk, bool alloc, sp_i_block block)
 {
     sp_i_block_log *log = walk->log;
-    if (!sp_i_reserve((void **)&log->events, &log->capacity, log->count + 1,
-                      sizeof(*log->events))) {
+    if (!sp_reserve((void **)&log->events, &log->capacity, log->count + 1, sizeof(*log->events))) {
         return false;
     }
     sp_i_block_event *event = &log->events[log->count++];
@@ -79,8 +78,8 @@ static bool note(const sp_block_walk *walk, bool alloc, sp_i_block block)
 static bool allocate(const sp_block_walk *walk, int64_t bytes, sp_i_phase made)
 {
     sp_i_heap *heap = &walk->log->heaps[walk->category];
-    if (!sp_i_reserve((void **)&heap->blocks, &heap->capacity, heap->count + 1,
-                      sizeof(*heap->blocks))) {
+    if (!sp_reserve((void **)&heap->blocks, &heap->capacity, heap->count + 1,
+                    sizeof(*heap->blocks))) {
         return false;
     }
     int64_t address = 0;
@@ -225,8 +224,8 @@ sp_status sp_i_block_log_make(sp_i_block_log *log, const sp_timeline *timeline,
 void sp_i_block_log_fini(sp_i_block_log *log)
 {
     for (int c = 0; c < SP_I_BLOCK_CATEGORIES; c++) {
-        sp_i_free(log->heaps[c].blocks);
+        sp_free(log->heaps[c].blocks);
     }
-    sp_i_free(log->events);
+    sp_free(log->events);
     memset(log, 0, sizeof(*log));
 }

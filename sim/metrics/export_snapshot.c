@@ -122,8 +122,8 @@ sp_status sp_export_memory_snapshot(FILE *file, const sp_timeline *timeline,
                             .rank = &timeline->ranks[rank],
                             .log = &log,
                             .next_slot = FIRST_FRAMES};
-    snapshot.frame_slots = sp_i_calloc(sp_i_phase_count(snapshot.rank),
-                                       SP_I_BLOCK_CATEGORIES * sizeof(*snapshot.frame_slots));
+    snapshot.frame_slots = sp_calloc(sp_i_phase_count(snapshot.rank),
+                                     SP_I_BLOCK_CATEGORIES * sizeof(*snapshot.frame_slots));
     if (snapshot.frame_slots == NULL) {
         status = sp_error_no_memory(err, "the memory snapshot");
         goto out;
@@ -143,7 +143,7 @@ sp_status sp_export_memory_snapshot(FILE *file, const sp_timeline *timeline,
     sp_write(&out, SETITEMS SETITEMS STOP);
     status = sp_writer_finish(&out, "memory snapshot", err);
 out:
-    sp_i_free(snapshot.frame_slots);
+    sp_free(snapshot.frame_slots);
     sp_i_block_log_fini(&log);
     return status;
 }

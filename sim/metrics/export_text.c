@@ -88,7 +88,7 @@ sp_status sp_export_text(FILE *file, const sp_timeline *timeline, const sp_expor
         return sp_error_set(err, SP_ERR_USAGE, "a timeline needs at least %d columns, got %d",
                             drawing.label_columns + BUSY_COLUMNS + MIN_CELLS, columns);
     }
-    drawing.cell = sp_i_calloc((size_t)drawing.cells, sizeof(*drawing.cell));
+    drawing.cell = sp_calloc((size_t)drawing.cells, sizeof(*drawing.cell));
     if (drawing.cell == NULL) {
         return sp_error_no_memory(err, "the text timeline");
     }
@@ -99,7 +99,7 @@ sp_status sp_export_text(FILE *file, const sp_timeline *timeline, const sp_expor
         }
     }
     draw_legend(&drawing, columns);
-    sp_i_free(drawing.cell);
+    sp_free(drawing.cell);
     return sp_writer_finish(&out, "timeline", err);
 }
 

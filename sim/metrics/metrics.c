@@ -7,7 +7,7 @@
 
 void sp_step_metrics_fini(sp_step_metrics *metrics)
 {
-    sp_i_free(metrics->ranks);
+    sp_free(metrics->ranks);
     *metrics = (sp_step_metrics){0};
 }
 
@@ -79,7 +79,7 @@ typedef struct scratch {
     int64_t *backward_ns; // [backward packs * chunks], zeros between ranks
     size_t chunks;
     bool regrouped; // backward packs are not the forward packs, which R counts by
-    sp_i_arena work;
+    sp_arena work;
 } scratch;
 
 // The backward time of the pack that an action works on.
@@ -180,13 +180,13 @@ sp_status sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_t
     const sp_pack_list *backwards = sp_packing_backward(timeline->plan->packing);
     scratch s = {.chunks = (size_t)timeline->plan->layout.chunks,
                  .regrouped = backwards != &timeline->plan->packing->forward};
-    s.spreads = sp_i_arena_take(&s.work, 2 * s.chunks, sizeof *s.spreads);
-    s.backward_ns = sp_i_arena_take(&s.work, backwards->count * s.chunks, sizeof *s.backward_ns);
+    s.spreads = sp_arena_take(&s.work, 2 * s.chunks, sizeof *s.spreads);
+    s.backward_ns = sp_arena_take(&s.work, backwards->count * s.chunks, sizeof *s.backward_ns);
     *metrics =
         (sp_step_metrics){.rank_count = (int64_t)dp * pp, .iteration_ns = timeline->iteration_ns};
-    metrics->ranks = sp_i_calloc((size_t)dp * (size_t)pp, sizeof *metrics->ranks);
+    metrics->ranks = sp_calloc((size_t)dp * (size_t)pp, sizeof *metrics->ranks);
     if (s.work.failed || metrics->ranks == NULL) {
-        sp_i_arena_free(&s.work);
+        sp_arena_free(&s.work);
         sp_step_metrics_fini(metrics);
         return sp_error_no_memory(err, "metrics");
     }
@@ -232,6 +232,6 @@ sp_status sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_t
     metrics->forward_pack_cv = sqrt(forward / (double)metrics->rank_count);
     metrics->backward_pack_cv = sqrt(backward / (double)metrics->rank_count);
     split_epilogue(timeline, metrics);
-    sp_i_arena_free(&s.work);
+    sp_arena_free(&s.work);
     return SP_OK;
 }

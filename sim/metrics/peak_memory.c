@@ -59,7 +59,7 @@ sp_status sp_peak_memory_explain(const sp_timeline *timeline, const sp_memory_ti
     }
     sp_status status = sp_memory_at_peak(timeline, costs, memory, fullest, &e.state, err);
     if (status == SP_OK) {
-        e.stages = sp_i_calloc((size_t)sp_layout_vstages(layout), sizeof *e.stages);
+        e.stages = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *e.stages);
         status = e.stages != NULL ? sp_layout_stages(layout, model->layers, "", e.stages, err)
                                   : sp_error_no_memory(err, "what fills the peak");
     }
@@ -69,7 +69,7 @@ sp_status sp_peak_memory_explain(const sp_timeline *timeline, const sp_memory_ti
         add_units(&e);
         take_largest(&e, peak);
     }
-    sp_i_free(e.stages);
+    sp_free(e.stages);
     sp_peak_state_fini(&e.state);
     return status;
 }

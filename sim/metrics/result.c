@@ -44,8 +44,8 @@ void sp_result_note_oom(sp_result *result, const char *text)
 
 void sp_result_fini(sp_result *result)
 {
-    sp_i_free(result->batches);
-    sp_i_free(result->ranks);
+    sp_free(result->batches);
+    sp_free(result->ranks);
     *result = (sp_result){0};
 }
 
@@ -85,10 +85,10 @@ sp_status sp_result_add(sp_result *result, const sp_step_metrics *metrics,
                         const sp_batch_facts *facts, sp_error *err)
 {
     if (result->ranks == NULL) {
-        result->ranks = sp_i_calloc((size_t)metrics->rank_count, sizeof *result->ranks);
+        result->ranks = sp_calloc((size_t)metrics->rank_count, sizeof *result->ranks);
     }
-    if (result->ranks == NULL || !sp_i_reserve((void **)&result->batches, &result->batch_capacity,
-                                               result->batch_count + 1, sizeof *result->batches)) {
+    if (result->ranks == NULL || !sp_reserve((void **)&result->batches, &result->batch_capacity,
+                                             result->batch_count + 1, sizeof *result->batches)) {
         return sp_error_no_memory(err, "a result");
     }
     result->batches[result->batch_count++] =

@@ -5,8 +5,7 @@
 
 static bool add(sp_parameter_list *list, int64_t elements, bool decays)
 {
-    if (!sp_i_reserve((void **)&list->items, &list->capacity, list->count + 1,
-                      sizeof *list->items)) {
+    if (!sp_reserve((void **)&list->items, &list->capacity, list->count + 1, sizeof *list->items)) {
         return false;
     }
     list->items[list->count++] = (sp_parameter){.elements = elements, .decays = decays};
@@ -66,6 +65,6 @@ bool sp_parameter_list_add(const sp_model *model, const sp_layout *layout, const
 
 void sp_parameter_list_fini(sp_parameter_list *list)
 {
-    sp_i_free(list->items);
+    sp_free(list->items);
     *list = (sp_parameter_list){0};
 }

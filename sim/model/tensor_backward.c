@@ -10,8 +10,8 @@ static void release_for_weights(sp_i_program_builder *b, int32_t tensor)
         sp_i_program_free(b, tensor);
         return;
     }
-    if (b->failed || !sp_i_reserve((void **)&b->deferred, &b->deferred_capacity,
-                                   b->deferred_count + 1, sizeof *b->deferred)) {
+    if (b->failed || !sp_reserve((void **)&b->deferred, &b->deferred_capacity,
+                                 b->deferred_count + 1, sizeof *b->deferred)) {
         b->failed = true;
         return;
     }

@@ -173,8 +173,8 @@ static void save(sp_i_program_builder *b, int32_t tensor, int64_t elements, bool
                  bool leaves)
 {
     sp_tensor_program *program = b->program;
-    if (b->failed || !sp_i_reserve((void **)&program->saved, &program->saved_capacity,
-                                   program->saved_count + 1, sizeof *program->saved)) {
+    if (b->failed || !sp_reserve((void **)&program->saved, &program->saved_capacity,
+                                 program->saved_count + 1, sizeof *program->saved)) {
         b->failed = true;
         return;
     }

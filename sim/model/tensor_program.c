@@ -9,10 +9,10 @@
 
 void sp_tensor_program_fini(sp_tensor_program *program)
 {
-    sp_i_free(program->tensors);
-    sp_i_free(program->saved);
+    sp_free(program->tensors);
+    sp_free(program->saved);
     for (int p = 0; p < SP_PROGRAM_PASSES; p++) {
-        sp_i_free(program->pass[p].items);
+        sp_free(program->pass[p].items);
     }
     *program = (sp_tensor_program){0};
 }
@@ -20,16 +20,16 @@ void sp_tensor_program_fini(sp_tensor_program *program)
 int32_t sp_i_program_allocate(sp_i_program_builder *b, const char *name, int64_t bytes)
 {
     sp_tensor_program *program = b->program;
-    if (b->failed || !sp_i_reserve((void **)&program->tensors, &program->tensor_capacity,
-                                   program->tensor_count + 1, sizeof *program->tensors)) {
+    if (b->failed || !sp_reserve((void **)&program->tensors, &program->tensor_capacity,
+                                 program->tensor_count + 1, sizeof *program->tensors)) {
         b->failed = true;
         return SP_NO_TENSOR;
     }
     int32_t tensor = (int32_t)program->tensor_count++;
     program->tensors[tensor] = (sp_program_tensor){.name = name, .bytes = bytes, .storage = tensor};
     if (b->to != NULL) {
-        if (!sp_i_reserve((void **)&b->to->items, &b->to->capacity, b->to->count + 1,
-                          sizeof *b->to->items)) {
+        if (!sp_reserve((void **)&b->to->items, &b->to->capacity, b->to->count + 1,
+                        sizeof *b->to->items)) {
             b->failed = true;
             return tensor;
         }
@@ -43,8 +43,8 @@ void sp_i_program_free(sp_i_program_builder *b, int32_t tensor)
     if (tensor == SP_NO_TENSOR || b->failed) {
         return;
     }
-    if (!sp_i_reserve((void **)&b->to->items, &b->to->capacity, b->to->count + 1,
-                      sizeof *b->to->items)) {
+    if (!sp_reserve((void **)&b->to->items, &b->to->capacity, b->to->count + 1,
+                    sizeof *b->to->items)) {
         b->failed = true;
         return;
     }
@@ -125,8 +125,8 @@ sp_status sp_tensor_program_build(const sp_model *model, const sp_layout *layout
     }
     measure(&b, model, &options->stack);
     size_t layers = (size_t)stage->layers;
-    b.kept = sp_i_calloc(layers * (size_t)b.row_count, sizeof *b.kept);
-    b.cached = sp_i_calloc(layers, sizeof *b.cached);
+    b.kept = sp_calloc(layers * (size_t)b.row_count, sizeof *b.kept);
+    b.cached = sp_calloc(layers, sizeof *b.cached);
     b.failed = b.kept == NULL || b.cached == NULL;
     if (!b.failed) {
         sp_i_program_forward(&b);
@@ -143,9 +143,9 @@ sp_status sp_tensor_program_build(const sp_model *model, const sp_layout *layout
                 sp_i_program_backward(&b, &program->pass[SP_PROGRAM_WEIGHT_GRADIENT]);
         }
     }
-    sp_i_free(b.kept);
-    sp_i_free(b.cached);
-    sp_i_free(b.deferred);
+    sp_free(b.kept);
+    sp_free(b.cached);
+    sp_free(b.deferred);
     if (b.failed) {
         sp_tensor_program_fini(program);
         return sp_error_no_memory(err, "the tensors of a unit");

@@ -26,11 +26,11 @@ sp_status sp_depends_init(sp_depends *depends, const sp_plan *plan, const uint8_
                       .packs = {&plan->packing->forward, sp_packing_backward(plan->packing)},
                       .vstages = sp_layout_vstages(&plan->layout)};
     size_t vstages = (size_t)d->vstages;
-    d->vstage_of = sp_i_arena_take(&d->work, vstages, sizeof *d->vstage_of);
-    d->rank_of = sp_i_arena_take(&d->work, vstages, sizeof *d->rank_of);
-    d->chunk_of = sp_i_arena_take(&d->work, vstages, sizeof *d->chunk_of);
-    d->base[0] = sp_i_arena_take(&d->work, d->packs[0]->count, sizeof *d->base[0]);
-    d->base[1] = sp_i_arena_take(&d->work, d->packs[1]->count, sizeof *d->base[1]);
+    d->vstage_of = sp_arena_take(&d->work, vstages, sizeof *d->vstage_of);
+    d->rank_of = sp_arena_take(&d->work, vstages, sizeof *d->rank_of);
+    d->chunk_of = sp_arena_take(&d->work, vstages, sizeof *d->chunk_of);
+    d->base[0] = sp_arena_take(&d->work, d->packs[0]->count, sizeof *d->base[0]);
+    d->base[1] = sp_arena_take(&d->work, d->packs[1]->count, sizeof *d->base[1]);
     if (d->work.failed) {
         return sp_error_no_memory(err, "the dependencies of a plan");
     }
@@ -45,8 +45,8 @@ sp_status sp_depends_init(sp_depends *depends, const sp_plan *plan, const uint8_
 
 void sp_depends_fini(sp_depends *depends)
 {
-    sp_i_free(depends->forward_pack);
-    sp_i_arena_free(&depends->work);
+    sp_free(depends->forward_pack);
+    sp_arena_free(&depends->work);
     *depends = (sp_depends){0};
 }
 
@@ -54,7 +54,7 @@ int64_t *sp_depends_ends(const sp_depends *depends, int side)
 {
     // One more, so that no table is empty.
     size_t bytes = (depends->slots[side] * (size_t)depends->vstages + 1) * sizeof(int64_t);
-    int64_t *ends = sp_i_malloc(bytes);
+    int64_t *ends = sp_malloc(bytes);
     if (ends != NULL) {
         memset(ends, 0xff, bytes); // SP_NOT_YET
     }

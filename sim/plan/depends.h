@@ -20,7 +20,7 @@ typedef struct sp_depends {
     size_t slots[2];
     size_t *base[2]; // of each pack: the slot that data-parallel rank 0 would have
     bool merged;     // some pack lies on several data-parallel ranks
-    sp_i_arena work; // holds the tables but forward_pack
+    sp_arena work;   // holds the tables but forward_pack
 } sp_depends;
 
 enum { SP_NOT_YET = -1 }; // in a table of ends: not known
@@ -32,7 +32,7 @@ sp_status sp_depends_init(sp_depends *depends, const sp_plan *plan, const uint8_
 void sp_depends_fini(sp_depends *depends);
 
 // A table for the forward packs (0) or the backward packs (1), SP_NOT_YET everywhere; freed with
-// sp_i_free, NULL without memory.
+// sp_free, NULL without memory.
 int64_t *sp_depends_ends(const sp_depends *depends, int side);
 
 static inline const sp_pack *sp_depends_pack(const sp_depends *depends, sp_action action)

@@ -9,8 +9,8 @@ void sp_packing_init(sp_packing *packing, const sp_batch *batch, int dp)
 
 static void pack_list_fini(sp_pack_list *list)
 {
-    sp_i_free(list->packs);
-    sp_i_free(list->slices);
+    sp_free(list->packs);
+    sp_free(list->slices);
     *list = (sp_pack_list){0};
 }
 
@@ -18,8 +18,8 @@ void sp_packing_fini(sp_packing *packing)
 {
     pack_list_fini(&packing->forward);
     pack_list_fini(&packing->backward);
-    sp_i_free(packing->dropped);
-    sp_i_free(packing->delayed);
+    sp_free(packing->dropped);
+    sp_free(packing->delayed);
     *packing = (sp_packing){0};
 }
 
@@ -29,7 +29,7 @@ bool sp_pack_list_begin(sp_pack_list *list, int dp_first, int dp_count)
     void *packs = list->packs;
     // Actions name packs by 32-bit indices.
     if (list->count >= INT32_MAX ||
-        !sp_i_reserve(&packs, &list->capacity, list->count + 1, sizeof *list->packs)) {
+        !sp_reserve(&packs, &list->capacity, list->count + 1, sizeof *list->packs)) {
         return false;
     }
     list->packs = packs;
@@ -58,8 +58,7 @@ bool sp_pack_list_add(sp_pack_list *list, sp_slice slice, bool last)
     SP_ASSERT(list->count > 0);
     SP_ASSERT(slice.begin >= 0 && slice.tokens >= 0 && slice.computed_tokens >= slice.tokens);
     void *slices = list->slices;
-    if (!sp_i_reserve(&slices, &list->slice_capacity, list->slice_count + 1,
-                      sizeof *list->slices)) {
+    if (!sp_reserve(&slices, &list->slice_capacity, list->slice_count + 1, sizeof *list->slices)) {
         return false;
     }
     list->slices = slices;
@@ -121,8 +120,8 @@ sp_status sp_packing_uniform_sliced(sp_packing *packing, sp_batch *batch, int dp
     }
     batch->count = (size_t)(dp * microbatches);
     batch->total_tokens = (int64_t)batch->count * slices;
-    batch->ids = sp_i_calloc(batch->count, sizeof *batch->ids);
-    batch->tokens = sp_i_calloc(batch->count, sizeof *batch->tokens);
+    batch->ids = sp_calloc(batch->count, sizeof *batch->ids);
+    batch->tokens = sp_calloc(batch->count, sizeof *batch->tokens);
     bool ok = batch->ids != NULL && batch->tokens != NULL;
     for (int64_t m = 0; ok && m < dp * microbatches; m++) {
         batch->ids[m] = m;

@@ -13,7 +13,7 @@ sp_status sp_plan_init(sp_plan *plan, const sp_layout *layout, const sp_packing 
     SP_ASSERT(layout->dp > 0 && layout->pp > 0 && layout->chunks > 0);
     SP_ASSERT(packing->dp == layout->dp);
     *plan = (sp_plan){.layout = *layout, .packing = packing};
-    plan->stages = sp_i_calloc((size_t)layout->dp * (size_t)layout->pp, sizeof *plan->stages);
+    plan->stages = sp_calloc((size_t)layout->dp * (size_t)layout->pp, sizeof *plan->stages);
     return plan->stages == NULL ? sp_error_no_memory(err, "plan") : SP_OK;
 }
 
@@ -22,10 +22,10 @@ void sp_plan_fini(sp_plan *plan)
     if (plan->stages != NULL) {
         size_t stages = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
         for (size_t i = 0; i < stages; i++) {
-            sp_i_free(plan->stages[i].actions);
+            sp_free(plan->stages[i].actions);
         }
     }
-    sp_i_free(plan->stages);
+    sp_free(plan->stages);
     *plan = (sp_plan){0};
 }
 
@@ -40,7 +40,7 @@ bool sp_stage_plan_add(sp_stage_plan *stage, sp_action_kind kind, int chunk, int
 {
     SP_ASSERT(chunk >= 0 && chunk <= UINT16_MAX && pack >= 0 && pack <= INT32_MAX);
     void *actions = stage->actions;
-    if (!sp_i_reserve(&actions, &stage->capacity, stage->count + 1, sizeof *stage->actions)) {
+    if (!sp_reserve(&actions, &stage->capacity, stage->count + 1, sizeof *stage->actions)) {
         return false;
     }
     stage->actions = actions;

@@ -57,7 +57,7 @@ sp_status sp_i_plan_check_at(const sp_plan *plan, const char *source, const char
         status = SP_ERR_CONTENT;
     }
 out:
-    sp_i_arena_free(&check.work);
+    sp_arena_free(&check.work);
     return status;
 }
 
@@ -166,8 +166,8 @@ static void order_by_begin(sp_i_placed *placed, size_t count)
 static sp_status place_slices(sp_i_plan_check *check, sp_i_side *side)
 {
     const sp_pack_list *list = side->list;
-    side->first = sp_i_arena_take(&check->work, check->samples + 2, sizeof *side->first);
-    side->placed = sp_i_arena_take(&check->work, list->slice_count, sizeof *side->placed);
+    side->first = sp_arena_take(&check->work, check->samples + 2, sizeof *side->first);
+    side->placed = sp_arena_take(&check->work, list->slice_count, sizeof *side->placed);
     if (check->work.failed) {
         return sp_error_no_memory(check->err, "checking a plan");
     }
@@ -316,7 +316,7 @@ static void check_left_out(sp_i_plan_check *check, const sp_i_side *side, size_t
 static sp_status check_samples(sp_i_plan_check *check)
 {
     const sp_packing *packing = check->plan->packing;
-    char *left_out = sp_i_arena_take(&check->work, check->samples, 1);
+    char *left_out = sp_arena_take(&check->work, check->samples, 1);
     if (left_out == NULL) {
         return sp_error_no_memory(check->err, "checking a plan");
     }

@@ -35,7 +35,7 @@ typedef struct sp_i_plan_check {
     size_t samples;
     sp_i_side forward, backward;
     bool shared;
-    sp_i_arena work;
+    sp_arena work;
 } sp_i_plan_check;
 
 // Notes a broken rule at `where` (a path below check->path, or NULL).

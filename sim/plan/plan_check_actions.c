@@ -35,7 +35,7 @@ typedef struct checker {
     progress *f_slots, *b_slots; // [pack * chunks + chunk]
     int dp_rank, pp_rank;
     uint32_t stage;
-    sp_i_arena work;
+    sp_arena work;
 } checker;
 
 static void build_edges(checker *c);
@@ -54,8 +54,8 @@ sp_status sp_i_plan_check_actions(sp_i_plan_check *check)
     if (!c.work.failed && enough_actions(&c)) {
         size_t slots[2] = {check->forward.list->count * chunks,
                            check->backward.list->count * chunks};
-        c.f_slots = sp_i_arena_take(&c.work, slots[0], sizeof *c.f_slots);
-        c.b_slots = sp_i_arena_take(&c.work, slots[1], sizeof *c.b_slots);
+        c.f_slots = sp_arena_take(&c.work, slots[0], sizeof *c.f_slots);
+        c.b_slots = sp_arena_take(&c.work, slots[1], sizeof *c.b_slots);
         for (c.dp_rank = 0; c.dp_rank < layout->dp && !c.work.failed; c.dp_rank++) {
             for (c.pp_rank = 0; c.pp_rank < layout->pp && !sp_i_plan_check_full(check);
                  c.pp_rank++) {
@@ -65,18 +65,18 @@ sp_status sp_i_plan_check_actions(sp_i_plan_check *check)
         }
     }
     sp_status status = c.work.failed ? sp_error_no_memory(check->err, "checking a plan") : SP_OK;
-    sp_i_arena_free(&c.work);
+    sp_arena_free(&c.work);
     return status;
 }
 
 // Groups the edges by their `from` (below from_count), dropping repetitions; `to` is below
 // to_count.
-static edges group_edges(sp_i_arena *work, const edge *list, size_t count, size_t from_count,
+static edges group_edges(sp_arena *work, const edge *list, size_t count, size_t from_count,
                          size_t to_count)
 {
-    edges out = {.first = sp_i_arena_take(work, from_count + 2, sizeof *out.first),
-                 .to = sp_i_arena_take(work, count, sizeof *out.to)};
-    size_t *seen_for = sp_i_arena_take(work, to_count, sizeof *seen_for); // from + 1
+    edges out = {.first = sp_arena_take(work, from_count + 2, sizeof *out.first),
+                 .to = sp_arena_take(work, count, sizeof *out.to)};
+    size_t *seen_for = sp_arena_take(work, to_count, sizeof *seen_for); // from + 1
     if (work->failed) {
         return out;
     }
@@ -108,7 +108,7 @@ static edges group_edges(sp_i_arena *work, const edge *list, size_t count, size_
 
 // From the packs of a side to those that hold, of the same sample, the slice just before (forward)
 // or just behind (backward). `list` is scratch.
-static edges find_neighbours(sp_i_arena *work, const sp_i_side *side, bool behind, edge *list)
+static edges find_neighbours(sp_arena *work, const sp_i_side *side, bool behind, edge *list)
 {
     size_t count = 0;
     for (size_t k = 1; k < side->list->slice_count; k++) {
@@ -129,7 +129,7 @@ static void build_edges(checker *c)
     bool equal = c->check->shared;
     size_t slices = forward->list->slice_count;
     size_t pairs = equal ? forward->list->count : slices;
-    edge *list = sp_i_arena_take(&c->work, slices > pairs ? slices : pairs, sizeof *list);
+    edge *list = sp_arena_take(&c->work, slices > pairs ? slices : pairs, sizeof *list);
     for (size_t k = 0; k < pairs && list != NULL; k++) {
         list[k] = equal ? (edge){(int32_t)k, (int32_t)k}
                         : (edge){backward->placed[k].pack, forward->placed[k].pack};
@@ -145,7 +145,7 @@ static void build_edges(checker *c)
 static size_t *count_own(checker *c, const sp_pack_list *list)
 {
     size_t dp = (size_t)c->check->plan->layout.dp;
-    size_t *count = sp_i_arena_take(&c->work, dp + 1, sizeof *count);
+    size_t *count = sp_arena_take(&c->work, dp + 1, sizeof *count);
     // Where packs begin and end on the line of ranks; unsigned sums may pass through "negative".
     for (size_t p = 0; p < list->count && count != NULL; p++) {
         count[list->packs[p].dp_first]++;

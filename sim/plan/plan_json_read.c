@@ -95,9 +95,9 @@ sp_status sp_plan_json_read(const json_t *root, const char *source, const sp_lay
         sp_error_in(err, SP_ERR_CONTENT, source, "batches", "more than %d batches", INT_MAX);
         goto out;
     }
-    file->batches = sp_i_calloc(count, sizeof *file->batches);
-    file->packings = sp_i_calloc(count, sizeof *file->packings);
-    file->plans = sp_i_calloc(count, sizeof *file->plans);
+    file->batches = sp_calloc(count, sizeof *file->batches);
+    file->packings = sp_calloc(count, sizeof *file->packings);
+    file->plans = sp_calloc(count, sizeof *file->plans);
     if (file->batches == NULL || file->packings == NULL || file->plans == NULL) {
         sp_error_no_memory(err, "plan");
         goto out;
@@ -132,9 +132,9 @@ void sp_plan_file_fini(sp_plan_file *file)
         sp_packing_fini(&file->packings[i]);
         sp_batch_fini(&file->batches[i]);
     }
-    sp_i_free(file->plans);
-    sp_i_free(file->packings);
-    sp_i_free(file->batches);
+    sp_free(file->plans);
+    sp_free(file->packings);
+    sp_free(file->batches);
     json_decref(file->scenario);
     *file = (sp_plan_file){0};
 }
@@ -207,8 +207,8 @@ static sp_status read_batch(reader *r, const json_t *json)
 static bool read_samples(reader *r, const json_t *array)
 {
     size_t count = json_array_size(array);
-    r->batch->ids = sp_i_calloc(count, sizeof *r->batch->ids);
-    r->batch->tokens = sp_i_calloc(count, sizeof *r->batch->tokens);
+    r->batch->ids = sp_calloc(count, sizeof *r->batch->ids);
+    r->batch->tokens = sp_calloc(count, sizeof *r->batch->tokens);
     if (r->batch->ids == NULL || r->batch->tokens == NULL) {
         return false;
     }
@@ -337,8 +337,8 @@ static void merge_sides(reader *r, const json_t *backward)
         sp_error_in(r->err, SP_ERR_CONTENT, r->source, path,
                     "there are none, but %zu forward packs", packing->forward.count);
     } else if (same_packs(&packing->forward, &packing->backward)) {
-        sp_i_free(packing->backward.packs);
-        sp_i_free(packing->backward.slices);
+        sp_free(packing->backward.packs);
+        sp_free(packing->backward.slices);
         packing->backward = (sp_pack_list){0};
     }
 }
@@ -365,7 +365,7 @@ static bool read_ids(reader *r, const json_t *array, const char *key, int64_t **
     if (size == 0) {
         return true;
     }
-    *list = sp_i_calloc(size, sizeof **list);
+    *list = sp_calloc(size, sizeof **list);
     if (*list == NULL) {
         return false;
     }
@@ -391,7 +391,7 @@ static bool read_ids(reader *r, const json_t *array, const char *key, int64_t **
 static bool read_left_out(reader *r, const json_t *dropped, const json_t *delayed)
 {
     sp_packing *packing = r->packing;
-    r->settled = sp_i_calloc(r->batch->count + 1, sizeof *r->settled);
+    r->settled = sp_calloc(r->batch->count + 1, sizeof *r->settled);
     if (r->settled == NULL) {
         return false;
     }
@@ -400,7 +400,7 @@ static bool read_left_out(reader *r, const json_t *dropped, const json_t *delaye
     }
     bool ok = read_ids(r, dropped, "dropped", &packing->dropped, &packing->dropped_count) &&
               read_ids(r, delayed, "delayed", &packing->delayed, &packing->delayed_count);
-    sp_i_free(r->settled);
+    sp_free(r->settled);
     return ok;
 }
 
@@ -504,7 +504,7 @@ static bool read_stages(reader *r, const json_t *array)
 {
     size_t pp = (size_t)r->layout->pp;
     size_t stages = (size_t)r->layout->dp * pp;
-    char *seen = sp_i_calloc(stages, 1);
+    char *seen = sp_calloc(stages, 1);
     if (seen == NULL) {
         return false;
     }
@@ -521,6 +521,6 @@ static bool read_stages(reader *r, const json_t *array)
                         i % pp);
         }
     }
-    sp_i_free(seen);
+    sp_free(seen);
     return ok;
 }

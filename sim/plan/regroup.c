@@ -10,13 +10,13 @@ typedef struct slice_index {
     int64_t *begin;
 } slice_index;
 
-static bool build_index(const sp_packing *packing, sp_i_arena *work, slice_index *index)
+static bool build_index(const sp_packing *packing, sp_arena *work, slice_index *index)
 {
     const sp_pack_list *list = &packing->forward;
     size_t samples = packing->batch->count;
-    index->first = sp_i_arena_take(work, samples + 2, sizeof *index->first);
-    index->pack = sp_i_arena_take(work, list->slice_count, sizeof *index->pack);
-    index->begin = sp_i_arena_take(work, list->slice_count, sizeof *index->begin);
+    index->first = sp_arena_take(work, samples + 2, sizeof *index->first);
+    index->pack = sp_arena_take(work, list->slice_count, sizeof *index->pack);
+    index->begin = sp_arena_take(work, list->slice_count, sizeof *index->begin);
     if (work->failed) {
         return false;
     }
@@ -61,15 +61,15 @@ sp_status sp_regroup(const sp_packing *packing, int32_t **pack, sp_error *err)
         return SP_OK;
     }
     slice_index index;
-    sp_i_arena work = {0};
-    int32_t *found = sp_i_malloc(list->slice_count * sizeof *found);
+    sp_arena work = {0};
+    int32_t *found = sp_malloc(list->slice_count * sizeof *found);
     bool ok = found != NULL && build_index(packing, &work, &index);
     for (size_t s = 0; ok && s < list->slice_count; s++) {
         found[s] = find(&index, &list->slices[s]);
     }
-    sp_i_arena_free(&work);
+    sp_arena_free(&work);
     if (!ok) {
-        sp_i_free(found);
+        sp_free(found);
         return sp_error_no_memory(err, "an index of slices");
     }
     *pack = found;
@@ -113,10 +113,10 @@ sp_status sp_same_packs(const sp_packing *packing, int32_t **forward, sp_error *
     const sp_pack_list *backward = &packing->backward;
     size_t samples = packing->batch != NULL ? packing->batch->count : 0;
     starts index = {
-        .first = sp_i_malloc((samples > 0 ? samples : 1) * sizeof *index.first),
-        .next = sp_i_calloc(packing->forward.count, sizeof *index.next),
+        .first = sp_malloc((samples > 0 ? samples : 1) * sizeof *index.first),
+        .next = sp_calloc(packing->forward.count, sizeof *index.next),
     };
-    *forward = sp_i_calloc(backward->count, sizeof **forward);
+    *forward = sp_calloc(backward->count, sizeof **forward);
     bool ok = index.first != NULL && index.next != NULL && *forward != NULL;
     if (ok && samples > 0) {
         index_starts(&packing->forward, samples, &index);
@@ -132,10 +132,10 @@ sp_status sp_same_packs(const sp_packing *packing, int32_t **forward, sp_error *
         }
         (*forward)[k] = found;
     }
-    sp_i_free(index.first);
-    sp_i_free(index.next);
+    sp_free(index.first);
+    sp_free(index.next);
     if (!ok) {
-        sp_i_free(*forward);
+        sp_free(*forward);
         *forward = NULL;
         return sp_error_no_memory(err, "an index of packs");
     }
@@ -175,9 +175,9 @@ sp_status sp_slice_sums_make(const sp_packing *packing, int cp, sp_slice_sums **
 {
     const sp_pack_list *list = sp_packing_backward(packing);
     size_t samples = packing->batch != NULL ? packing->batch->count : 0;
-    *sums = sp_i_calloc(list->count, sizeof **sums);
+    *sums = sp_calloc(list->count, sizeof **sums);
     int64_t *begins = sp_last_begins(packing, list);
-    int32_t *last = sp_i_calloc(samples, sizeof *last);
+    int32_t *last = sp_calloc(samples, sizeof *last);
     bool ok = *sums != NULL && begins != NULL && last != NULL;
     if (ok && samples > 0) {
         find_last(list, begins, last);
@@ -185,10 +185,10 @@ sp_status sp_slice_sums_make(const sp_packing *packing, int cp, sp_slice_sums **
     for (size_t k = 0; ok && samples > 0 && k < list->count; k++) {
         add_pack(list, k, cp, last, *sums);
     }
-    sp_i_free(begins);
-    sp_i_free(last);
+    sp_free(begins);
+    sp_free(last);
     if (!ok) {
-        sp_i_free(*sums);
+        sp_free(*sums);
         *sums = NULL;
         return sp_error_no_memory(err, "sums over slices");
     }
@@ -198,7 +198,7 @@ sp_status sp_slice_sums_make(const sp_packing *packing, int cp, sp_slice_sums **
 int64_t *sp_last_begins(const sp_packing *packing, const sp_pack_list *list)
 {
     size_t samples = packing->batch != NULL ? packing->batch->count : 0;
-    int64_t *begins = sp_i_malloc((samples > 0 ? samples : 1) * sizeof *begins);
+    int64_t *begins = sp_malloc((samples > 0 ? samples : 1) * sizeof *begins);
     if (begins == NULL) {
         return NULL;
     }

@@ -5,12 +5,12 @@
 #include "sim/plan/packing.h"
 
 // Gives, for every slice of the backward list, the forward pack that holds the same slice, in an
-// array the caller frees with sp_i_free; *pack is NULL where the packing has no backward packs of
+// array the caller frees with sp_free; *pack is NULL where the packing has no backward packs of
 // its own. The packing must hold every slice on both sides (sp_plan_check). O(slices * log slices).
 sp_status sp_regroup(const sp_packing *packing, int32_t **pack, sp_error *err);
 
 // Of each pack of packing->backward the forward pack with the same slices in the same order, -1
-// where there is none, in an array that the caller frees with sp_i_free. Neither side need be
+// where there is none, in an array that the caller frees with sp_free. Neither side need be
 // complete. O(slices), and the square of the packs that begin with one sample.
 sp_status sp_same_packs(const sp_packing *packing, int32_t **forward, sp_error *err);
 
@@ -23,7 +23,7 @@ typedef struct sp_slice_sums {
     int64_t found_tokens; // of own slices whose sums another pack began
 } sp_slice_sums;
 
-// For every backward pack, in an array that the caller frees with sp_i_free; `cp` ranks share each
+// For every backward pack, in an array that the caller frees with sp_free; `cp` ranks share each
 // pack of one data-parallel rank. A packing without samples has no sums. O(slices + samples).
 sp_status sp_slice_sums_make(const sp_packing *packing, int cp, sp_slice_sums **sums,
                              sp_error *err);

@@ -78,10 +78,10 @@ sp_status sp_timeline_init_alike(sp_timeline *timeline, const sp_plan *plan,
     *timeline =
         (sp_timeline){.plan = plan, .rank_count = (size_t)alike->kinds * (size_t)plan->layout.pp};
     count(plan, alike, &actions, &shares);
-    timeline->ranks = sp_i_calloc(timeline->rank_count, sizeof *timeline->ranks);
-    timeline->span_store = sp_i_malloc((actions + 1) * sizeof *timeline->span_store);
-    timeline->share_store = sp_i_calloc(shares + 1, sizeof *timeline->share_store);
-    timeline->alike_store = sp_i_malloc(dp * sizeof *timeline->alike_store);
+    timeline->ranks = sp_calloc(timeline->rank_count, sizeof *timeline->ranks);
+    timeline->span_store = sp_malloc((actions + 1) * sizeof *timeline->span_store);
+    timeline->share_store = sp_calloc(shares + 1, sizeof *timeline->share_store);
+    timeline->alike_store = sp_malloc(dp * sizeof *timeline->alike_store);
     if (timeline->ranks == NULL || timeline->span_store == NULL || timeline->share_store == NULL ||
         timeline->alike_store == NULL) {
         sp_timeline_fini(timeline);
@@ -95,7 +95,7 @@ sp_status sp_timeline_init_alike(sp_timeline *timeline, const sp_plan *plan,
 sp_status sp_timeline_init(sp_timeline *timeline, const sp_plan *plan, sp_error *err)
 {
     int dp = plan->layout.dp;
-    int *each = sp_i_malloc(((size_t)dp + 1) * sizeof *each);
+    int *each = sp_malloc(((size_t)dp + 1) * sizeof *each);
     *timeline = (sp_timeline){0};
     if (each == NULL) {
         return sp_error_no_memory(err, "the timeline");
@@ -105,7 +105,7 @@ sp_status sp_timeline_init(sp_timeline *timeline, const sp_plan *plan, sp_error 
     }
     const sp_alike_ranks all = {.kinds = dp, .members = each, .first = each};
     sp_status status = sp_timeline_init_alike(timeline, plan, &all, err);
-    sp_i_free(each);
+    sp_free(each);
     return status;
 }
 
@@ -166,10 +166,10 @@ void sp_timeline_finish(sp_timeline *timeline)
 
 void sp_timeline_fini(sp_timeline *timeline)
 {
-    sp_i_free(timeline->ranks);
-    sp_i_free(timeline->span_store);
-    sp_i_free(timeline->share_store);
-    sp_i_free(timeline->alike_store);
+    sp_free(timeline->ranks);
+    sp_free(timeline->span_store);
+    sp_free(timeline->share_store);
+    sp_free(timeline->alike_store);
     *timeline = (sp_timeline){0};
 }
 
@@ -177,7 +177,7 @@ sp_status sp_memory_timeline_init(sp_memory_timeline *memory, const sp_timeline 
                                   sp_error *err)
 {
     *memory = (sp_memory_timeline){.rank_count = timeline->rank_count};
-    memory->ranks = sp_i_calloc(timeline->rank_count, sizeof *memory->ranks);
+    memory->ranks = sp_calloc(timeline->rank_count, sizeof *memory->ranks);
     return memory->ranks != NULL ? SP_OK : sp_error_no_memory(err, "the memory timeline");
 }
 
@@ -199,8 +199,8 @@ bool sp_rank_memory_note(sp_rank_memory *memory, int64_t time_ns, const sp_bytes
             return true;
         }
     }
-    if (!sp_i_reserve((void **)&memory->points, &memory->point_capacity, memory->point_count + 1,
-                      sizeof *memory->points)) {
+    if (!sp_reserve((void **)&memory->points, &memory->point_capacity, memory->point_count + 1,
+                    sizeof *memory->points)) {
         return false;
     }
     memory->points[memory->point_count++] = (sp_memory_point){.time_ns = time_ns, .bytes = *bytes};
@@ -210,8 +210,8 @@ bool sp_rank_memory_note(sp_rank_memory *memory, int64_t time_ns, const sp_bytes
 void sp_memory_timeline_fini(sp_memory_timeline *memory)
 {
     for (size_t r = 0; memory->ranks != NULL && r < memory->rank_count; r++) {
-        sp_i_free(memory->ranks[r].points);
+        sp_free(memory->ranks[r].points);
     }
-    sp_i_free(memory->ranks);
+    sp_free(memory->ranks);
     *memory = (sp_memory_timeline){0};
 }

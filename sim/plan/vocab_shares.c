@@ -32,7 +32,7 @@ typedef struct maker {
     size_t *of_dp;         // [dp + 1]
     uint8_t *split; // [2][backward packs]: the rank at hand has an I on its first, last chunk
     sp_share *next;
-    sp_i_arena work;
+    sp_arena work;
 } maker;
 
 static int64_t unit_ns(sp_action action)
@@ -55,12 +55,12 @@ static sp_status find_starts(maker *m)
     const sp_walk_driver units = {.run = take_units};
     size_t ranks = (size_t)m->plan->layout.dp * (size_t)m->plan->layout.pp;
     sp_timeline timeline;
-    m->first = sp_i_arena_take(&m->work, ranks + 1, sizeof *m->first);
+    m->first = sp_arena_take(&m->work, ranks + 1, sizeof *m->first);
     for (size_t r = 0; m->first != NULL && r < ranks; r++) {
         m->first[r + 1] = m->first[r] + m->plan->stages[r].count;
     }
     size_t actions = m->first != NULL ? m->first[ranks] : 0;
-    m->start = sp_i_arena_take(&m->work, actions, sizeof *m->start);
+    m->start = sp_arena_take(&m->work, actions, sizeof *m->start);
     if (m->work.failed) {
         return SP_ERR_NO_MEMORY;
     }
@@ -202,16 +202,16 @@ static sp_status make(maker *m, sp_shares *shares)
     const sp_layout *layout = &m->plan->layout;
     size_t lanes = (size_t)layout->dp * (size_t)layout->pp;
     size_t packs = sp_packing_backward(m->plan->packing)->count;
-    m->of_dp = sp_i_arena_take(&m->work, (size_t)layout->dp + 1, sizeof *m->of_dp);
+    m->of_dp = sp_arena_take(&m->work, (size_t)layout->dp + 1, sizeof *m->of_dp);
     if (m->work.failed) {
         return SP_ERR_NO_MEMORY;
     }
     find_shared(m);
     size_t count = m->of_dp[layout->dp];
-    m->shared = sp_i_arena_take(&m->work, count, sizeof *m->shared);
-    m->split = sp_i_arena_take(&m->work, 2 * packs, sizeof *m->split);
-    shares->items = sp_i_calloc(count * (size_t)layout->pp + 1, sizeof *shares->items);
-    shares->first = sp_i_calloc(lanes + 1, sizeof *shares->first);
+    m->shared = sp_arena_take(&m->work, count, sizeof *m->shared);
+    m->split = sp_arena_take(&m->work, 2 * packs, sizeof *m->split);
+    shares->items = sp_calloc(count * (size_t)layout->pp + 1, sizeof *shares->items);
+    shares->first = sp_calloc(lanes + 1, sizeof *shares->first);
     if (m->work.failed || shares->items == NULL || shares->first == NULL) {
         return SP_ERR_NO_MEMORY;
     }
@@ -239,7 +239,7 @@ sp_status sp_shares_make(const sp_plan *plan, sp_shares *shares, sp_error *err)
     if (status == SP_OK) {
         status = make(&m, shares);
     }
-    sp_i_arena_free(&m.work);
+    sp_arena_free(&m.work);
     if (status == SP_ERR_DEADLOCK) {
         return SP_OK;
     }
@@ -252,7 +252,7 @@ sp_status sp_shares_make(const sp_plan *plan, sp_shares *shares, sp_error *err)
 
 void sp_shares_fini(sp_shares *shares)
 {
-    sp_i_free(shares->items);
-    sp_i_free(shares->first);
+    sp_free(shares->items);
+    sp_free(shares->first);
     *shares = (sp_shares){0};
 }

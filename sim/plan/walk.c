@@ -1,10 +1,10 @@
 #include "sim/plan/walk_private.h"
 
-static void enqueue(sp_i_walk *w, sp_i_walk_lane *lane)
+static void enqueue(sp_i_walk *w, sp_i_walk_rank *rank)
 {
-    if (!lane->queued) {
-        lane->queued = true;
-        w->queue[(w->queue_begin + w->queue_count) % w->lane_count] = (size_t)(lane - w->lanes);
+    if (!rank->queued) {
+        rank->queued = true;
+        w->queue[(w->queue_begin + w->queue_count) % w->rank_count] = (size_t)(rank - w->ranks);
         w->queue_count++;
     }
 }
@@ -16,13 +16,13 @@ typedef struct step {
     size_t entry;
 } step;
 
-static inline step step_at(const sp_i_walk *w, const sp_i_walk_lane *lane, size_t place)
+static inline step step_at(const sp_i_walk *w, const sp_i_walk_rank *rank, size_t place)
 {
-    sp_action action = lane->stage->actions[place];
-    int vstage = sp_depends_vstage(&w->depends, lane->pp, action);
-    return (step){.place = {.dp = lane->dp, .pp = lane->pp, .action = action},
+    sp_action action = rank->stage->actions[place];
+    int vstage = sp_depends_vstage(&w->depends, rank->pp, action);
+    return (step){.place = {.dp = rank->dp, .pp = rank->pp, .action = action},
                   .vstage = vstage,
-                  .entry = sp_depends_entry(&w->depends, action, lane->dp, vstage)};
+                  .entry = sp_depends_entry(&w->depends, action, rank->dp, vstage)};
 }
 
 static bool is_same(sp_action a, sp_action b)
@@ -92,11 +92,11 @@ static inline bool forwards_ended(const sp_i_walk *w, const step *s, sp_plan_pla
 
 // Moves the start of a copy behind the one before it in its direction; to the host behind what it
 // copies; from the host behind the copy there and the action after which it is issued.
-static bool wait_copy(const sp_i_walk *w, const sp_i_walk_lane *lane, const step *s,
+static bool wait_copy(const sp_i_walk *w, const sp_i_walk_rank *rank, const step *s,
                       sp_i_walk_start *start, sp_plan_place *awaited)
 {
     bool out = s->place.action.kind == SP_ACTION_O;
-    int64_t last_ns = out ? lane->last_out_ns : lane->last_back_ns;
+    int64_t last_ns = out ? rank->last_out_ns : rank->last_back_ns;
     int64_t there_ns = (out ? w->end_ns[0] : w->out_ns)[s->entry];
     if (there_ns == SP_NOT_YET) {
         *awaited = s->place;
@@ -107,15 +107,15 @@ static bool wait_copy(const sp_i_walk *w, const sp_i_walk_lane *lane, const step
         sp_i_walk_wait(start, last_ns, 0, true);
     }
     sp_i_walk_wait(start, there_ns, 0, true);
-    if (!out && lane->computed) {
-        sp_i_walk_wait(start, lane->end_ns, 0, true);
+    if (!out && rank->computed) {
+        sp_i_walk_wait(start, rank->end_ns, 0, true);
     }
     return true;
 }
 
 // Moves the start of a rank's next action behind all that it reads; false: something did not end
 // yet, *awaited.
-static inline bool wait_inputs(const sp_i_walk *w, const sp_i_walk_lane *lane, const step *s,
+static inline bool wait_inputs(const sp_i_walk *w, const sp_i_walk_rank *rank, const step *s,
                                sp_i_walk_start *start, sp_plan_place *awaited)
 {
     switch ((sp_action_kind)s->place.action.kind) {
@@ -137,7 +137,7 @@ static inline bool wait_inputs(const sp_i_walk *w, const sp_i_walk_lane *lane, c
         return w->end_ns[1][s->entry] != SP_NOT_YET;
     case SP_ACTION_O:
     case SP_ACTION_L:
-        return wait_copy(w, lane, s, start, awaited);
+        return wait_copy(w, rank, s, start, awaited);
     case SP_ACTION_KINDS:
         break;
     }
@@ -145,21 +145,21 @@ static inline bool wait_inputs(const sp_i_walk *w, const sp_i_walk_lane *lane, c
 }
 
 // Has a rank all that its next action needs of itself and of other pipeline ranks?
-static inline bool rank_ready(const sp_i_walk *w, const sp_i_walk_lane *lane, const step *s,
+static inline bool rank_ready(const sp_i_walk *w, const sp_i_walk_rank *rank, const step *s,
                               sp_i_walk_start *start, sp_plan_place *awaited)
 {
-    if (w->found != NULL && (sp_i_walk_share_pending(w, lane, awaited) ||
+    if (w->found != NULL && (sp_i_walk_share_pending(w, rank, awaited) ||
                              !sp_i_walk_shares_ready(w, &s->place, awaited))) {
         return false;
     }
-    if (!wait_inputs(w, lane, s, start, awaited)) {
+    if (!wait_inputs(w, rank, s, start, awaited)) {
         return false;
     }
     if (!s->place.action.with_next) {
         return true;
     }
     // The first of a pair also waits for what the second reads from another stage.
-    step second = step_at(w, lane, lane->done + 1);
+    step second = step_at(w, rank, rank->done + 1);
     return (second.place.action.kind == SP_ACTION_F || forwards_ended(w, &second, awaited)) &&
            wait_source(w, &second, start, awaited);
 }
@@ -169,16 +169,16 @@ static bool group_ready(const sp_i_walk *w, const step *s, sp_plan_place *awaite
 {
     const sp_pack *pack = sp_depends_pack(&w->depends, s->place.action);
     for (int i = 0; i < pack->dp_count; i++) {
-        const sp_i_walk_lane *lane = sp_i_walk_lane_of(w, pack->dp_first + i, s->place.pp);
+        const sp_i_walk_rank *rank = sp_i_walk_rank_of(w, pack->dp_first + i, s->place.pp);
         *awaited = s->place;
-        awaited->dp = lane->dp;
+        awaited->dp = rank->dp;
         w->starts[i] = (sp_i_walk_start){0};
-        if (lane->done == lane->stage->count || lane->stalled ||
-            !is_same(lane->stage->actions[lane->done], s->place.action)) {
+        if (rank->done == rank->stage->count || rank->stalled ||
+            !is_same(rank->stage->actions[rank->done], s->place.action)) {
             return false;
         }
-        step member = step_at(w, lane, lane->done);
-        if (!rank_ready(w, lane, &member, &w->starts[i], awaited)) {
+        step member = step_at(w, rank, rank->done);
+        if (!rank_ready(w, rank, &member, &w->starts[i], awaited)) {
             return false;
         }
     }
@@ -190,12 +190,12 @@ static inline bool is_alone(const sp_i_walk *w, sp_action action)
     return !w->depends.merged || sp_depends_alone(sp_depends_pack(&w->depends, action), action);
 }
 
-// Can the next action of a lane run, by itself or with the other ranks of its pack? Where each rank
+// Can the next action of a rank run, by itself or with the other ranks of its pack? Where each rank
 // runs it by itself, *start is behind its inputs.
-static inline bool can_run(const sp_i_walk *w, const sp_i_walk_lane *lane, const step *s,
+static inline bool can_run(const sp_i_walk *w, const sp_i_walk_rank *rank, const step *s,
                            sp_i_walk_start *start, sp_plan_place *awaited)
 {
-    return is_alone(w, s->place.action) ? rank_ready(w, lane, s, start, awaited)
+    return is_alone(w, s->place.action) ? rank_ready(w, rank, s, start, awaited)
                                         : group_ready(w, s, awaited);
 }
 
@@ -209,11 +209,11 @@ static inline int64_t sending_ns(const sp_i_walk *w, const step *s)
     return target >= 0 ? transfer_ns(w, &s->place, w->depends.rank_of[target]) : 0;
 }
 
-static inline void note_span(const sp_i_walk_lane *lane, sp_action action,
+static inline void note_span(const sp_i_walk_rank *rank, sp_action action,
                              const sp_action_cost *took, const sp_i_walk_start *start,
                              int64_t end_ns)
 {
-    sp_rank_timeline *rank = lane->timeline;
+    sp_rank_timeline *rank = rank->timeline;
     if (rank == NULL) {
         return;
     }
@@ -222,7 +222,7 @@ static inline void note_span(const sp_i_walk_lane *lane, sp_action action,
             (sp_span){.start_ns = start->at_ns, .end_ns = end_ns, .action = action};
         return;
     }
-    int64_t idle_ns = start->at_ns - lane->end_ns;
+    int64_t idle_ns = start->at_ns - rank->end_ns;
     int64_t wait_ns = start->sent_ns + start->awaited_ns;
     rank->spans[rank->count++] = (sp_span){.start_ns = start->at_ns,
                                            .end_ns = end_ns,
@@ -234,7 +234,7 @@ static inline void note_span(const sp_i_walk_lane *lane, sp_action action,
                                            .action = action};
 }
 
-static inline void note_end(const sp_i_walk *w, sp_i_walk_lane *lane, const step *s, int64_t end_ns)
+static inline void note_end(const sp_i_walk *w, sp_i_walk_rank *rank, const step *s, int64_t end_ns)
 {
     sp_action action = s->place.action;
     switch ((sp_action_kind)action.kind) {
@@ -249,22 +249,22 @@ static inline void note_end(const sp_i_walk *w, sp_i_walk_lane *lane, const step
         w->recomputed[s->entry] = 1;
         break;
     case SP_ACTION_O:
-        w->out_ns[s->entry] = lane->last_out_ns = end_ns;
+        w->out_ns[s->entry] = rank->last_out_ns = end_ns;
         return;
     case SP_ACTION_L:
-        w->back_ns[s->entry] = lane->last_back_ns = end_ns;
+        w->back_ns[s->entry] = rank->last_back_ns = end_ns;
         return;
     case SP_ACTION_W:
     case SP_ACTION_KINDS:
         break;
     }
-    lane->computed = true;
-    lane->end_ns = end_ns;
+    rank->computed = true;
+    rank->end_ns = end_ns;
     // A rank holds no more than two whole units after a forward: it goes on when what left before
     // that forward is gone (kwai/Megatron-Kwai, branch atc24ae,
     // megatron/core/pipeline_parallel/schedules.py).
-    lane->leaving_ns = action.kind == SP_ACTION_F ? lane->last_out_ns : SP_NOT_YET;
-    lane->sending_ns = action.with_next ? 0 : sending_ns(w, s);
+    rank->leaving_ns = action.kind == SP_ACTION_F ? rank->last_out_ns : SP_NOT_YET;
+    rank->sending_ns = action.with_next ? 0 : sending_ns(w, s);
 }
 
 static bool was_recomputed(const sp_i_walk *w, const step *s)
@@ -283,7 +283,7 @@ static bool was_recomputed(const sp_i_walk *w, const step *s)
 }
 
 // Runs an action, and with it what the other pipeline ranks do of a vocabulary.
-static inline sp_status execute(sp_i_walk *w, sp_i_walk_lane *lane, const step *s, sp_error *err)
+static inline sp_status execute(sp_i_walk *w, sp_i_walk_rank *rank, const step *s, sp_error *err)
 {
     sp_walk_outcome *gave = &w->gave[s->place.dp];
     sp_walk_action action = {.place = s->place,
@@ -295,7 +295,7 @@ static inline sp_status execute(sp_i_walk *w, sp_i_walk_lane *lane, const step *
         gave->shares = w->took + (size_t)s->place.dp * (size_t)w->depends.plan->layout.pp;
     }
     sp_status status = w->driver->run(w->driver->context, &action, gave, err);
-    lane->stalled = status == SP_OK && gave->stalls;
+    rank->stalled = status == SP_OK && gave->stalls;
     if (status == SP_OK && !gave->stalls && w->found != NULL) {
         sp_i_walk_shares_before(w, &s->place, gave->shares);
     }
@@ -303,11 +303,11 @@ static inline sp_status execute(sp_i_walk *w, sp_i_walk_lane *lane, const step *
 }
 
 // Places an action that has run and whose start is known.
-static inline sp_status finish(sp_i_walk *w, sp_i_walk_lane *lane, const step *s,
+static inline sp_status finish(sp_i_walk *w, sp_i_walk_rank *rank, const step *s,
                                sp_i_walk_start *start, sp_error *err)
 {
     const sp_walk_outcome *gave = &w->gave[s->place.dp];
-    if (lane->stalled) {
+    if (rank->stalled) {
         return SP_OK;
     }
     if (w->found != NULL) {
@@ -319,45 +319,45 @@ static inline sp_status finish(sp_i_walk *w, sp_i_walk_lane *lane, const step *s
                                   "a duration of %lld ns does not fit", (long long)took_ns);
     }
     w->waits += start->waits;
-    note_span(lane, s->place.action, &gave->took, start, start->at_ns + took_ns);
-    note_end(w, lane, s, start->at_ns + took_ns);
-    lane->done++;
+    note_span(rank, s->place.action, &gave->took, start, start->at_ns + took_ns);
+    note_end(w, rank, s, start->at_ns + took_ns);
+    rank->done++;
     if (w->found != NULL) {
         sp_i_walk_shares_after(w, &s->place, gave->shares);
-        sp_i_walk_share_late(w, lane);
+        sp_i_walk_share_late(w, rank);
     }
     return SP_OK;
 }
 
 // What the first of a pair gives is there at the end of the second, and both are sent then.
-static void finish_pair(const sp_i_walk *w, sp_i_walk_lane *lane, size_t first_place)
+static void finish_pair(const sp_i_walk *w, sp_i_walk_rank *rank, size_t first_place)
 {
-    step first = step_at(w, lane, first_place);
+    step first = step_at(w, rank, first_place);
     int64_t first_ns = sending_ns(w, &first);
-    w->end_ns[sp_action_is_backward(first.place.action)][first.entry] = lane->end_ns;
-    lane->sending_ns = first_ns > lane->sending_ns ? first_ns : lane->sending_ns;
+    w->end_ns[sp_action_is_backward(first.place.action)][first.entry] = rank->end_ns;
+    rank->sending_ns = first_ns > rank->sending_ns ? first_ns : rank->sending_ns;
 }
 
-// Runs the next action of a lane by itself, with *start behind its inputs.
-static inline sp_status run_alone(sp_i_walk *w, sp_i_walk_lane *lane, const step *s,
+// Runs the next action of a rank by itself, with *start behind its inputs.
+static inline sp_status run_alone(sp_i_walk *w, sp_i_walk_rank *rank, const step *s,
                                   sp_i_walk_start *start, sp_error *err)
 {
-    size_t at = lane->done;
+    size_t at = rank->done;
     if (w->found != NULL) {
         sp_i_walk_shares_take(w, &s->place);
     }
-    sp_status status = execute(w, lane, s, err);
-    if (status != SP_OK || lane->stalled) {
+    sp_status status = execute(w, rank, s, err);
+    if (status != SP_OK || rank->stalled) {
         return status;
     }
     if (!sp_action_is_copy(s->place.action)) {
-        sp_i_walk_wait_lane(lane, true, start);
+        sp_i_walk_wait_rank(rank, true, start);
     }
-    status = finish(w, lane, s, start, err);
+    status = finish(w, rank, s, start, err);
     if (status == SP_OK && s->place.action.with_next) {
         w->end_ns[sp_action_is_backward(s->place.action)][s->entry] = SP_NOT_YET;
-    } else if (status == SP_OK && at > 0 && lane->stage->actions[at - 1].with_next) {
-        finish_pair(w, lane, at - 1);
+    } else if (status == SP_OK && at > 0 && rank->stage->actions[at - 1].with_next) {
+        finish_pair(w, rank, at - 1);
     }
     return status;
 }
@@ -368,33 +368,33 @@ static sp_status run_merged(sp_i_walk *w, const step *s, sp_error *err)
 {
     const sp_pack *pack = sp_depends_pack(&w->depends, s->place.action);
     bool copies = sp_action_is_backward(s->place.action) && w->back_ns != NULL;
-    sp_i_walk_lane **lanes = w->members;
+    sp_i_walk_rank **ranks = w->members;
     sp_status status = SP_OK;
     int ran = 0;
     for (int i = 0; i < pack->dp_count; i++) {
-        lanes[i] = sp_i_walk_lane_of(w, pack->dp_first + i, s->place.pp);
-        step member = step_at(w, lanes[i], lanes[i]->done);
+        ranks[i] = sp_i_walk_rank_of(w, pack->dp_first + i, s->place.pp);
+        step member = step_at(w, ranks[i], ranks[i]->done);
         if (w->found != NULL) {
             sp_i_walk_shares_take(w, &member.place);
         }
     }
     for (bool stalled = false; status == SP_OK && !stalled && ran < pack->dp_count; ran++) {
-        step member = step_at(w, lanes[ran], lanes[ran]->done);
-        status = execute(w, lanes[ran], &member, err);
-        stalled = lanes[ran]->stalled;
+        step member = step_at(w, ranks[ran], ranks[ran]->done);
+        status = execute(w, ranks[ran], &member, err);
+        stalled = ranks[ran]->stalled;
     }
     for (int i = 0; i < pack->dp_count; i++) {
         for (int j = 0; j < pack->dp_count; j++) {
-            sp_i_walk_wait_lane(lanes[j], i == j, &w->starts[i]);
+            sp_i_walk_wait_rank(ranks[j], i == j, &w->starts[i]);
             if (i != j && copies) {
-                step member = step_at(w, lanes[j], lanes[j]->done);
+                step member = step_at(w, ranks[j], ranks[j]->done);
                 wait_copies_back(w, &member, false, &w->starts[i]);
             }
         }
     }
     for (int i = 0; status == SP_OK && i < ran; i++) {
-        step member = step_at(w, lanes[i], lanes[i]->done);
-        status = finish(w, lanes[i], &member, &w->starts[i], err);
+        step member = step_at(w, ranks[i], ranks[i]->done);
+        status = finish(w, ranks[i], &member, &w->starts[i], err);
     }
     return status;
 }
@@ -404,38 +404,38 @@ static void wake(sp_i_walk *w, const sp_pack *pack, int pp_rank)
 {
     int pp = w->depends.plan->layout.pp;
     for (int d = pack->dp_first; d < pack->dp_first + pack->dp_count; d++) {
-        sp_i_walk_lane *lanes = sp_i_walk_lane_of(w, d, 0);
-        enqueue(w, &lanes[(pp_rank + 1) % pp]);
-        enqueue(w, &lanes[(pp_rank + pp - 1) % pp]);
+        sp_i_walk_rank *ranks = sp_i_walk_rank_of(w, d, 0);
+        enqueue(w, &ranks[(pp_rank + 1) % pp]);
+        enqueue(w, &ranks[(pp_rank + pp - 1) % pp]);
         if (pack->dp_count > 1) {
-            enqueue(w, &lanes[pp_rank]);
+            enqueue(w, &ranks[pp_rank]);
         }
         for (int p = 0; w->found != NULL && p < pp; p++) {
-            enqueue(w, &lanes[p]);
+            enqueue(w, &ranks[p]);
         }
     }
 }
 
-// Runs as many actions of a lane as can run.
-static sp_status visit(sp_i_walk *w, sp_i_walk_lane *lane, sp_error *err)
+// Runs as many actions of a rank as can run.
+static sp_status visit(sp_i_walk *w, sp_i_walk_rank *rank, sp_error *err)
 {
     sp_status status = SP_OK;
-    size_t before = lane->done;
-    while (status == SP_OK && !lane->stalled && lane->done < lane->stage->count) {
+    size_t before = rank->done;
+    while (status == SP_OK && !rank->stalled && rank->done < rank->stage->count) {
         sp_i_walk_start start = {0};
         sp_plan_place awaited;
-        step s = step_at(w, lane, lane->done);
-        if (!can_run(w, lane, &s, &start, &awaited)) {
+        step s = step_at(w, rank, rank->done);
+        if (!can_run(w, rank, &s, &start, &awaited)) {
             break;
         }
-        status = is_alone(w, s.place.action) ? run_alone(w, lane, &s, &start, err)
+        status = is_alone(w, s.place.action) ? run_alone(w, rank, &s, &start, err)
                                              : run_merged(w, &s, err);
         if (w->depends.merged) {
-            wake(w, sp_depends_pack(&w->depends, s.place.action), lane->pp);
+            wake(w, sp_depends_pack(&w->depends, s.place.action), rank->pp);
         }
     }
-    if (lane->done > before && !w->depends.merged) {
-        wake(w, sp_depends_pack(&w->depends, lane->stage->actions[before]), lane->pp);
+    if (rank->done > before && !w->depends.merged) {
+        wake(w, sp_depends_pack(&w->depends, rank->stage->actions[before]), rank->pp);
     }
     return status;
 }
@@ -464,17 +464,17 @@ static sp_status unfinished(const sp_i_walk *w, sp_error *err)
     sp_plan_place place = {0};
     sp_plan_place awaited = {0};
     bool found = false;
-    for (size_t l = 0; l < w->lane_count; l++) {
-        const sp_i_walk_lane *lane = &w->lanes[l];
-        if (lane->stalled) {
-            place = step_at(w, lane, lane->done).place;
+    for (size_t l = 0; l < w->rank_count; l++) {
+        const sp_i_walk_rank *rank = &w->ranks[l];
+        if (rank->stalled) {
+            place = step_at(w, rank, rank->done).place;
             return sp_error_at_action(err, SP_ERR_LIMIT, plan, &place, "it does not end");
         }
-        if (!found && lane->done < lane->stage->count) {
+        if (!found && rank->done < rank->stage->count) {
             sp_i_walk_start start = {0};
-            step s = step_at(w, lane, lane->done);
+            step s = step_at(w, rank, rank->done);
             place = s.place;
-            found = !can_run(w, lane, &s, &start, &awaited);
+            found = !can_run(w, rank, &s, &start, &awaited);
         }
     }
     if (!found) {
@@ -489,44 +489,44 @@ static sp_status unfinished(const sp_i_walk *w, sp_error *err)
 
 // ---- The state ----
 
-// The lanes: the ranks of the timeline, or all.
+// The ranks: the ranks of the timeline, or all.
 static bool make_lanes(sp_i_walk *w, const sp_plan *plan, sp_timeline *timeline)
 {
     size_t dp = (size_t)plan->layout.dp;
     size_t pp = (size_t)plan->layout.pp;
-    w->lane_count = timeline != NULL ? timeline->rank_count : dp * pp;
-    w->lanes = sp_i_arena_take(&w->work, w->lane_count, sizeof *w->lanes);
-    w->lane_of_dp = sp_i_arena_take(&w->work, dp, sizeof *w->lane_of_dp);
-    w->runs = sp_i_arena_take(&w->work, dp, sizeof *w->runs);
-    w->queue = sp_i_arena_take(&w->work, w->lane_count, sizeof *w->queue);
-    w->gave = sp_i_arena_take(&w->work, dp, sizeof *w->gave);
-    w->starts = sp_i_arena_take(&w->work, dp, sizeof *w->starts);
-    w->members = sp_i_arena_take(&w->work, dp, sizeof *w->members);
+    w->rank_count = timeline != NULL ? timeline->rank_count : dp * pp;
+    w->ranks = sp_arena_take(&w->work, w->rank_count, sizeof *w->ranks);
+    w->rank_of_dp = sp_arena_take(&w->work, dp, sizeof *w->rank_of_dp);
+    w->runs = sp_arena_take(&w->work, dp, sizeof *w->runs);
+    w->queue = sp_arena_take(&w->work, w->rank_count, sizeof *w->queue);
+    w->gave = sp_arena_take(&w->work, dp, sizeof *w->gave);
+    w->starts = sp_arena_take(&w->work, dp, sizeof *w->starts);
+    w->members = sp_arena_take(&w->work, dp, sizeof *w->members);
     if (w->work.failed) {
         return false;
     }
-    for (size_t l = 0; l < w->lane_count; l++) {
+    for (size_t l = 0; l < w->rank_count; l++) {
         sp_rank_timeline *rank = timeline != NULL ? &timeline->ranks[l] : NULL;
         int d = rank != NULL ? rank->dp : (int)(l / pp);
-        w->lanes[l] = (sp_i_walk_lane){.stage = sp_plan_stage(plan, d, (int)(l % pp)),
+        w->ranks[l] = (sp_i_walk_rank){.stage = sp_plan_stage(plan, d, (int)(l % pp)),
                                        .timeline = rank,
                                        .dp = d,
                                        .pp = (int)(l % pp),
                                        .last_out_ns = SP_NOT_YET,
                                        .last_back_ns = SP_NOT_YET,
                                        .leaving_ns = SP_NOT_YET};
-        w->lane_of_dp[d] = l / pp * pp;
+        w->rank_of_dp[d] = l / pp * pp;
         w->runs[d] = 1;
     }
     return true;
 }
 
-// The kinds of actions of the lanes, as bits.
+// The kinds of actions of the ranks, as bits.
 static unsigned kinds_of(const sp_i_walk *w)
 {
     unsigned kinds = 0;
-    for (size_t l = 0; l < w->lane_count; l++) {
-        const sp_stage_plan *stage = w->lanes[l].stage;
+    for (size_t l = 0; l < w->rank_count; l++) {
+        const sp_stage_plan *stage = w->ranks[l].stage;
         for (size_t a = 0; a < stage->count; a++) {
             kinds |= 1u << stage->actions[a].kind;
         }
@@ -544,7 +544,7 @@ static bool make_tables(sp_i_walk *w)
     w->out_ns = copies ? sp_depends_ends(&w->depends, 0) : NULL;
     w->back_ns = copies ? sp_depends_ends(&w->depends, 0) : NULL;
     if ((kinds & 1u << SP_ACTION_R) != 0) {
-        w->recomputed = sp_i_arena_take(&w->work, entries, 1);
+        w->recomputed = sp_arena_take(&w->work, entries, 1);
     }
     if (w->driver->shares != NULL && w->driver->shares->items != NULL) {
         sp_i_walk_shares_allocate(w);
@@ -555,11 +555,11 @@ static bool make_tables(sp_i_walk *w)
 
 static void walk_fini(sp_i_walk *w)
 {
-    sp_i_free(w->end_ns[0]);
-    sp_i_free(w->end_ns[1]);
-    sp_i_free(w->out_ns);
-    sp_i_free(w->back_ns);
-    sp_i_arena_free(&w->work);
+    sp_free(w->end_ns[0]);
+    sp_free(w->end_ns[1]);
+    sp_free(w->out_ns);
+    sp_free(w->back_ns);
+    sp_arena_free(&w->work);
     sp_depends_fini(&w->depends);
 }
 
@@ -575,15 +575,15 @@ sp_status sp_walk(const sp_plan *plan, const sp_walk_driver *driver, sp_timeline
     if (status == SP_OK && !make_tables(&w)) {
         status = sp_error_no_memory(err, "the walk over the plan");
     }
-    for (size_t l = 0; status == SP_OK && l < w.lane_count; l++) {
-        enqueue(&w, &w.lanes[l]);
+    for (size_t l = 0; status == SP_OK && l < w.rank_count; l++) {
+        enqueue(&w, &w.ranks[l]);
     }
     while (status == SP_OK && w.queue_count > 0) {
-        sp_i_walk_lane *lane = &w.lanes[w.queue[w.queue_begin]];
-        w.queue_begin = (w.queue_begin + 1) % w.lane_count;
+        sp_i_walk_rank *rank = &w.ranks[w.queue[w.queue_begin]];
+        w.queue_begin = (w.queue_begin + 1) % w.rank_count;
         w.queue_count--;
-        lane->queued = false;
-        status = visit(&w, lane, err);
+        rank->queued = false;
+        status = visit(&w, rank, err);
     }
     if (status == SP_OK) {
         status = unfinished(&w, err);

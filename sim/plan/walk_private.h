@@ -13,7 +13,7 @@ typedef struct sp_i_walk_start {
 } sp_i_walk_start;
 
 // One pipeline rank of one data-parallel rank.
-typedef struct sp_i_walk_lane {
+typedef struct sp_i_walk_rank {
     const sp_stage_plan *stage;
     sp_rank_timeline *timeline; // NULL: nothing is kept
     int dp, pp;
@@ -30,7 +30,7 @@ typedef struct sp_i_walk_lane {
     sp_action_cost late_took;
     bool stalled; // its next action never ends
     bool queued;
-} sp_i_walk_lane;
+} sp_i_walk_rank;
 
 // Tables of ends have the entries of `depends`.
 typedef struct sp_i_walk {
@@ -40,15 +40,15 @@ typedef struct sp_i_walk {
     int64_t *out_ns;       // of O, by forward slot; NULL: the plan has no copies
     int64_t *back_ns;      // of L
     uint8_t *recomputed;   // an R ran, by forward slot; NULL: the plan has none
-    sp_i_walk_lane *lanes; // those that run, by data-parallel rank
-    size_t *lane_of_dp;    // [dp]: the first lane of each that runs
+    sp_i_walk_rank *ranks; // those that run, by data-parallel rank
+    size_t *rank_of_dp;    // [dp]: the first rank of each that runs
     uint8_t *runs;         // [dp]
-    size_t lane_count;
-    size_t *queue; // ring of lanes to visit
+    size_t rank_count;
+    size_t *queue; // ring of ranks to visit
     size_t queue_begin, queue_count;
     sp_walk_outcome *gave;    // [dp]: what running an action gave
     sp_i_walk_start *starts;  // [dp]: of the ranks of a merged pack
-    sp_i_walk_lane **members; // [dp]: their lanes
+    sp_i_walk_rank **members; // [dp]: their ranks
     int64_t limit_ns;
     size_t waits;
     // Of a vocabulary that pipeline ranks share; NULL where nothing is shared.
@@ -56,12 +56,12 @@ typedef struct sp_i_walk {
     sp_action_cost *took;     // [dp * pp]
     int64_t *shares_ready_ns; // [dp]: when the action that runs has the shares that it waits for
     int64_t *head_ns;         // [forward slots * pp]: ends of the shares of the head
-    sp_i_arena work;          // holds all tables but those of ends
+    sp_arena work;            // holds all tables but those of ends
 } sp_i_walk;
 
-static inline sp_i_walk_lane *sp_i_walk_lane_of(const sp_i_walk *w, int dp, int pp)
+static inline sp_i_walk_rank *sp_i_walk_rank_of(const sp_i_walk *w, int dp, int pp)
 {
-    return &w->lanes[w->lane_of_dp[dp] + (size_t)pp];
+    return &w->ranks[w->rank_of_dp[dp] + (size_t)pp];
 }
 
 // Moves a start behind an end that comes `lag_ns` later; `own`: the rank's own.
@@ -80,14 +80,14 @@ static inline void sp_i_walk_wait(sp_i_walk_start *start, int64_t end_ns, int64_
     }
 }
 
-// Moves the start behind what the lane did before.
-static inline void sp_i_walk_wait_lane(const sp_i_walk_lane *lane, bool own, sp_i_walk_start *start)
+// Moves the start behind what the rank did before.
+static inline void sp_i_walk_wait_rank(const sp_i_walk_rank *rank, bool own, sp_i_walk_start *start)
 {
-    if (lane->computed) {
-        sp_i_walk_wait(start, lane->end_ns, lane->sending_ns, own);
+    if (rank->computed) {
+        sp_i_walk_wait(start, rank->end_ns, rank->sending_ns, own);
     }
-    if (lane->leaving_ns != SP_NOT_YET) {
-        sp_i_walk_wait(start, lane->leaving_ns, 0, own);
+    if (rank->leaving_ns != SP_NOT_YET) {
+        sp_i_walk_wait(start, rank->leaving_ns, 0, own);
     }
 }
 
@@ -98,7 +98,7 @@ static inline void sp_i_walk_wait_lane(const sp_i_walk_lane *lane, bool own, sp_
 void sp_i_walk_shares_allocate(sp_i_walk *w);
 
 // Does the rank stand before a share of another rank's action? *awaited is that action.
-bool sp_i_walk_share_pending(const sp_i_walk *w, const sp_i_walk_lane *lane,
+bool sp_i_walk_share_pending(const sp_i_walk *w, const sp_i_walk_rank *rank,
                              sp_plan_place *awaited);
 // Do all other pipeline ranks stand before their shares of an action, where it has any?
 bool sp_i_walk_shares_ready(const sp_i_walk *w, const sp_plan_place *place, sp_plan_place *awaited);
@@ -113,7 +113,7 @@ const sp_share **sp_i_walk_shares_taken(const sp_i_walk *w, const sp_plan_place 
 void sp_i_walk_shares_before(sp_i_walk *w, const sp_plan_place *place, const sp_action_cost *took);
 void sp_i_walk_shares_wait(sp_i_walk *w, const sp_plan_place *place, sp_i_walk_start *start);
 void sp_i_walk_shares_after(sp_i_walk *w, const sp_plan_place *place, const sp_action_cost *took);
-// Places the lane's late share where nothing stands before it any more.
-void sp_i_walk_share_late(sp_i_walk *w, sp_i_walk_lane *lane);
+// Places the rank's late share where nothing stands before it any more.
+void sp_i_walk_share_late(sp_i_walk *w, sp_i_walk_rank *rank);
 
 #endif

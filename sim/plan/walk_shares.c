@@ -4,21 +4,21 @@ void sp_i_walk_shares_allocate(sp_i_walk *w)
 {
     size_t dp = (size_t)w->depends.plan->layout.dp;
     size_t pp = (size_t)w->depends.plan->layout.pp;
-    w->found = sp_i_arena_take(&w->work, dp * pp, sizeof *w->found);
-    w->took = sp_i_arena_take(&w->work, dp * pp, sizeof *w->took);
-    w->shares_ready_ns = sp_i_arena_take(&w->work, dp, sizeof *w->shares_ready_ns);
-    w->head_ns = sp_i_arena_take(&w->work, w->depends.slots[0] * pp, sizeof *w->head_ns);
+    w->found = sp_arena_take(&w->work, dp * pp, sizeof *w->found);
+    w->took = sp_arena_take(&w->work, dp * pp, sizeof *w->took);
+    w->shares_ready_ns = sp_arena_take(&w->work, dp, sizeof *w->shares_ready_ns);
+    w->head_ns = sp_arena_take(&w->work, w->depends.slots[0] * pp, sizeof *w->head_ns);
 }
 
 // The next share of a rank that stands before its next action; NULL: none. `own` asks for one of
 // the rank's own actions, which stands before that action or just behind.
-static const sp_share *next_share(const sp_i_walk *w, const sp_i_walk_lane *lane, bool own)
+static const sp_share *next_share(const sp_i_walk *w, const sp_i_walk_rank *rank, bool own)
 {
     size_t count;
     const sp_share *shares =
-        sp_shares_of(w->driver->shares, &w->depends.plan->layout, lane->dp, lane->pp, &count);
-    size_t at = lane->shares_done;
-    bool is = at < count && shares[at].own == own && (own || shares[at].before <= lane->done);
+        sp_shares_of(w->driver->shares, &w->depends.plan->layout, rank->dp, rank->pp, &count);
+    size_t at = rank->shares_done;
+    bool is = at < count && shares[at].own == own && (own || shares[at].before <= rank->done);
     return is ? &shares[at] : NULL;
 }
 
@@ -34,13 +34,13 @@ static bool is_of(const sp_share *share, sp_share_end end, sp_action action)
            (share->action.kind == SP_ACTION_R) == again;
 }
 
-bool sp_i_walk_share_pending(const sp_i_walk *w, const sp_i_walk_lane *lane, sp_plan_place *awaited)
+bool sp_i_walk_share_pending(const sp_i_walk *w, const sp_i_walk_rank *rank, sp_plan_place *awaited)
 {
-    const sp_share *share = next_share(w, lane, false);
+    const sp_share *share = next_share(w, rank, false);
     if (share != NULL) {
         const sp_layout *layout = &w->depends.plan->layout;
         int chunk;
-        *awaited = (sp_plan_place){.dp = lane->dp, .action = share->action};
+        *awaited = (sp_plan_place){.dp = rank->dp, .action = share->action};
         sp_layout_locate(layout, sp_share_stage(layout, share->end), &awaited->pp, &chunk);
         awaited->action.chunk = (uint16_t)chunk;
     }
@@ -54,11 +54,11 @@ bool sp_i_walk_shares_ready(const sp_i_walk *w, const sp_plan_place *place, sp_p
         return true;
     }
     for (int p = 0; p < w->depends.plan->layout.pp; p++) {
-        const sp_i_walk_lane *lane = sp_i_walk_lane_of(w, place->dp, p);
-        if (p != place->pp && !is_of(next_share(w, lane, false), end, place->action)) {
-            if (!sp_i_walk_share_pending(w, lane, awaited) && lane->done < lane->stage->count) {
+        const sp_i_walk_rank *rank = sp_i_walk_rank_of(w, place->dp, p);
+        if (p != place->pp && !is_of(next_share(w, rank, false), end, place->action)) {
+            if (!sp_i_walk_share_pending(w, rank, awaited) && rank->done < rank->stage->count) {
                 *awaited = (sp_plan_place){
-                    .dp = place->dp, .pp = p, .action = lane->stage->actions[lane->done]};
+                    .dp = place->dp, .pp = p, .action = rank->stage->actions[rank->done]};
             }
             return false;
         }
@@ -79,10 +79,10 @@ void sp_i_walk_shares_take(sp_i_walk *w, const sp_plan_place *place)
     }
     const sp_share **found = found_of(w, place->dp);
     for (int p = 0; p < w->depends.plan->layout.pp; p++) {
-        sp_i_walk_lane *lane = sp_i_walk_lane_of(w, place->dp, p);
-        const sp_share *share = next_share(w, lane, p == place->pp);
+        sp_i_walk_rank *rank = sp_i_walk_rank_of(w, place->dp, p);
+        const sp_share *share = next_share(w, rank, p == place->pp);
         found[p] = is_of(share, end, place->action) ? share : NULL;
-        lane->shares_done += found[p] != NULL;
+        rank->shares_done += found[p] != NULL;
     }
 }
 
@@ -117,13 +117,13 @@ static size_t inputs_of(const sp_i_walk *w, sp_share_end end)
 }
 
 // One rank's share runs when the rank is free and its input there; returns its end.
-static int64_t run_share(sp_i_walk *w, sp_i_walk_lane *lane, const sp_share *share,
+static int64_t run_share(sp_i_walk *w, sp_i_walk_rank *rank, const sp_share *share,
                          const sp_action_cost *took, int64_t input_ns)
 {
     sp_i_walk_start start = {.at_ns = input_ns, .waits = inputs_of(w, share->end)};
-    sp_i_walk_wait_lane(lane, true, &start);
+    sp_i_walk_wait_rank(rank, true, &start);
     int64_t end_ns = start.at_ns + sp_action_cost_ns(took);
-    sp_rank_timeline *rank = lane->timeline;
+    sp_rank_timeline *rank = rank->timeline;
     w->waits += start.waits;
     if (rank != NULL) {
         rank->shares[rank->share_count++] = (sp_share_span){.span = {.start_ns = start.at_ns,
@@ -135,10 +135,10 @@ static int64_t run_share(sp_i_walk *w, sp_i_walk_lane *lane, const sp_share *sha
                                                             .end = share->end,
                                                             .own = share->own};
     }
-    lane->computed = true;
-    lane->end_ns = end_ns;
-    lane->sending_ns = 0;
-    lane->leaving_ns = SP_NOT_YET;
+    rank->computed = true;
+    rank->end_ns = end_ns;
+    rank->sending_ns = 0;
+    rank->leaving_ns = SP_NOT_YET;
     return end_ns;
 }
 
@@ -154,7 +154,7 @@ void sp_i_walk_shares_before(sp_i_walk *w, const sp_plan_place *place, const sp_
     for (int p = 0; p < w->depends.plan->layout.pp; p++) {
         if (found[p] != NULL) {
             int64_t end_ns =
-                run_share(w, sp_i_walk_lane_of(w, place->dp, p), found[p], &took[p], input_ns);
+                run_share(w, sp_i_walk_rank_of(w, place->dp, p), found[p], &took[p], input_ns);
             ready_ns = end_ns > ready_ns ? end_ns : ready_ns;
         }
     }
@@ -175,14 +175,14 @@ void sp_i_walk_shares_wait(sp_i_walk *w, const sp_plan_place *place, sp_i_walk_s
 }
 
 // The share that a rank runs of its own action stands behind the copies that follow the action.
-static void run_after(sp_i_walk *w, sp_i_walk_lane *lane, const sp_share *share,
+static void run_after(sp_i_walk *w, sp_i_walk_rank *rank, const sp_share *share,
                       const sp_action_cost *took, int64_t input_ns)
 {
     size_t pp = (size_t)w->depends.plan->layout.pp;
-    int64_t end_ns = run_share(w, lane, share, took, input_ns);
+    int64_t end_ns = run_share(w, rank, share, took, input_ns);
     if (share->end == SP_SHARE_HEAD) {
-        size_t at = sp_depends_slot(&w->depends, share->action, lane->dp) * pp;
-        w->head_ns[at + (size_t)lane->pp] = end_ns;
+        size_t at = sp_depends_slot(&w->depends, share->action, rank->dp) * pp;
+        w->head_ns[at + (size_t)rank->pp] = end_ns;
     }
 }
 
@@ -193,22 +193,22 @@ void sp_i_walk_shares_after(sp_i_walk *w, const sp_plan_place *place, const sp_a
         return;
     }
     const sp_share **found = found_of(w, place->dp);
-    int64_t input_ns = sp_i_walk_lane_of(w, place->dp, place->pp)->end_ns;
+    int64_t input_ns = sp_i_walk_rank_of(w, place->dp, place->pp)->end_ns;
     for (int p = 0; p < w->depends.plan->layout.pp; p++) {
-        sp_i_walk_lane *lane = sp_i_walk_lane_of(w, place->dp, p);
+        sp_i_walk_rank *rank = sp_i_walk_rank_of(w, place->dp, p);
         if (found[p] != NULL && found[p]->own) {
-            lane->late = found[p];
-            lane->late_took = took[p];
+            rank->late = found[p];
+            rank->late_took = took[p];
         } else if (found[p] != NULL) {
-            run_after(w, lane, found[p], &took[p], input_ns);
+            run_after(w, rank, found[p], &took[p], input_ns);
         }
     }
 }
 
-void sp_i_walk_share_late(sp_i_walk *w, sp_i_walk_lane *lane)
+void sp_i_walk_share_late(sp_i_walk *w, sp_i_walk_rank *rank)
 {
-    if (lane->late != NULL && lane->late->before <= lane->done) {
-        run_after(w, lane, lane->late, &lane->late_took, lane->end_ns);
-        lane->late = NULL;
+    if (rank->late != NULL && rank->late->before <= rank->done) {
+        run_after(w, rank, rank->late, &rank->late_took, rank->end_ns);
+        rank->late = NULL;
     }
 }

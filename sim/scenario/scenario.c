@@ -115,7 +115,7 @@ void sp_scenario_fini(sp_scenario *scenario)
     json_decref(scenario->resolved);
     sp_profile_fini(&scenario->profile);
     sp_lengths_fini(&scenario->lengths);
-    sp_i_free(scenario->stage_layers);
+    sp_free(scenario->stage_layers);
     *scenario = (sp_scenario){0};
 }
 
@@ -139,13 +139,13 @@ static sp_status check_chunks(const sp_scenario *scenario, sp_error *err)
 static sp_status check_layers(const sp_scenario *scenario, sp_error *err)
 {
     int vstages = sp_layout_vstages(&scenario->layout);
-    sp_stage *stages = sp_i_calloc((size_t)vstages, sizeof *stages);
+    sp_stage *stages = sp_calloc((size_t)vstages, sizeof *stages);
     if (stages == NULL) {
         return sp_error_no_memory(err, "pipeline stages");
     }
     sp_status status =
         sp_layout_stages(&scenario->layout, scenario->model.layers, scenario->source, stages, err);
-    sp_i_free(stages);
+    sp_free(stages);
     return status;
 }
 
@@ -382,7 +382,7 @@ static void read_stage_layers(sp_i_scenario_reader *reader, sp_object *parallel,
                         vstages, scenario->layout.pp, scenario->layout.chunks, count);
         return;
     }
-    scenario->stage_layers = sp_i_calloc(count, sizeof *scenario->stage_layers);
+    scenario->stage_layers = sp_calloc(count, sizeof *scenario->stage_layers);
     if (scenario->stage_layers == NULL) {
         sp_error_no_memory(reader->err, "pipeline stages");
         return;

@@ -26,9 +26,9 @@ struct sp_scenario_cache {
 
 sp_status sp_scenario_cache_new(sp_scenario_cache **cache, sp_error *err)
 {
-    *cache = sp_i_calloc(1, sizeof **cache);
+    *cache = sp_calloc(1, sizeof **cache);
     if (*cache != NULL && pthread_mutex_init(&(*cache)->mutex, NULL) != 0) {
-        sp_i_free(*cache);
+        sp_free(*cache);
         *cache = NULL;
     }
     return *cache != NULL ? SP_OK : sp_error_no_memory(err, "a cache of scenarios");
@@ -37,16 +37,16 @@ sp_status sp_scenario_cache_new(sp_scenario_cache **cache, sp_error *err)
 static void profile_free(cached_profile *entry)
 {
     sp_profile_fini(&entry->profile);
-    sp_i_free(entry->name);
-    sp_i_free(entry);
+    sp_free(entry->name);
+    sp_free(entry);
 }
 
 static void lengths_free(cached_lengths *entry)
 {
     sp_lengths_fini(&entry->lengths);
-    sp_i_free(entry->path);
-    sp_i_free(entry->column);
-    sp_i_free(entry);
+    sp_free(entry->path);
+    sp_free(entry->column);
+    sp_free(entry);
 }
 
 void sp_scenario_cache_free(sp_scenario_cache *cache)
@@ -65,7 +65,7 @@ void sp_scenario_cache_free(sp_scenario_cache *cache)
         lengths_free(entry);
     }
     pthread_mutex_destroy(&cache->mutex);
-    sp_i_free(cache);
+    sp_free(cache);
 }
 
 // ---- profiles ----
@@ -73,11 +73,11 @@ void sp_scenario_cache_free(sp_scenario_cache *cache)
 static sp_status add_profile(sp_scenario_cache *cache, const char *name, cached_profile **added,
                              sp_error *err)
 {
-    cached_profile *entry = sp_i_calloc(1, sizeof *entry);
+    cached_profile *entry = sp_calloc(1, sizeof *entry);
     if (entry == NULL) {
         return sp_error_no_memory(err, "a cache of scenarios");
     }
-    entry->name = sp_i_strdup(name);
+    entry->name = sp_strdup(name);
     sp_status status = entry->name != NULL ? sp_profile_load(name, &entry->profile, err)
                                            : sp_error_no_memory(err, "a cache of scenarios");
     if (status != SP_OK) {
@@ -118,12 +118,12 @@ static bool same_text(const char *a, const char *b)
 static sp_status add_lengths(sp_scenario_cache *cache, const char *path, const char *column,
                              cached_lengths **added, sp_error *err)
 {
-    cached_lengths *entry = sp_i_calloc(1, sizeof *entry);
+    cached_lengths *entry = sp_calloc(1, sizeof *entry);
     if (entry == NULL) {
         return sp_error_no_memory(err, "a cache of scenarios");
     }
-    entry->path = sp_i_strdup(path);
-    entry->column = column != NULL ? sp_i_strdup(column) : NULL;
+    entry->path = sp_strdup(path);
+    entry->column = column != NULL ? sp_strdup(column) : NULL;
     bool named = entry->path != NULL && (column == NULL || entry->column != NULL);
     sp_status status = named ? sp_lengths_read(path, column, &entry->lengths, err)
                              : sp_error_no_memory(err, "a cache of scenarios");

@@ -104,7 +104,7 @@ static void repeat_block(sp_i_v_order *order, int rank, const block_op ops[BLOCK
 static void schedule_block(sp_i_schedule_job *job, const block *b)
 {
     int pp = job->pp;
-    int64_t *pass = sp_i_arena_take(&job->work, 2 * (size_t)pp, sizeof *pass);
+    int64_t *pass = sp_arena_take(&job->work, 2 * (size_t)pp, sizeof *pass);
     for (int k = 0; k < 2 * pp && !job->work.failed; k++) {
         pass[k] = 1;
     }

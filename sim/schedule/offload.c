@@ -31,14 +31,14 @@ sp_status sp_schedule_add_offload(sp_plan *plan, sp_error *err)
     size_t stages = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
     sp_status status = sp_depends_init(&o.depends, plan, NULL, err);
     if (status == SP_OK) {
-        o.uses = sp_i_calloc(uses, sizeof *o.uses);
+        o.uses = sp_calloc(uses, sizeof *o.uses);
         status = o.uses != NULL ? SP_OK : sp_error_no_memory(err, "offloading");
     }
     for (size_t s = 0; status == SP_OK && s < stages; s++) {
         find_uses(&o, &plan->stages[s]);
         status = rewrite(&o, &plan->stages[s]) ? SP_OK : sp_error_no_memory(err, "offloading");
     }
-    sp_i_free(o.uses);
+    sp_free(o.uses);
     sp_depends_fini(&o.depends);
     return status;
 }
@@ -136,10 +136,10 @@ static bool rewrite(const offloading *o, sp_stage_plan *stage)
         }
     }
     if (!ok) {
-        sp_i_free(to.actions);
+        sp_free(to.actions);
         return false;
     }
-    sp_i_free(stage->actions);
+    sp_free(stage->actions);
     *stage = to;
     return true;
 }

@@ -126,9 +126,9 @@ static void place_stages(run *r)
 }
 
 // Sums of the entries before each, [count + 1].
-static int64_t *add_up(sp_i_arena *work, const int64_t *tokens, size_t count)
+static int64_t *add_up(sp_arena *work, const int64_t *tokens, size_t count)
 {
-    int64_t *before = sp_i_arena_take(work, count + 1, sizeof *before);
+    int64_t *before = sp_arena_take(work, count + 1, sizeof *before);
     for (size_t k = 0; before != NULL && k < count; k++) {
         before[k + 1] = before[k] + tokens[k];
     }
@@ -138,18 +138,18 @@ static int64_t *add_up(sp_i_arena *work, const int64_t *tokens, size_t count)
 sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_result *result, sp_error *err)
 {
     size_t vstages = (size_t)sp_layout_vstages(job->layout);
-    sp_i_arena work = {0};
+    sp_arena work = {0};
     run r = {.job = job,
              .vstages = (int)vstages,
-             .ranks = sp_i_arena_take(&work, (size_t)job->layout->pp, sizeof *r.ranks),
-             .next_ns = sp_i_arena_take(&work, (size_t)job->layout->pp, sizeof *r.next_ns),
-             .done = sp_i_arena_take(&work, vstages, sizeof *r.done),
-             .rank_of = sp_i_arena_take(&work, vstages, sizeof *r.rank_of),
-             .vstage_of = sp_i_arena_take(&work, vstages, sizeof *r.vstage_of),
-             .f_end_ns = sp_i_arena_take(&work, job->forward * vstages, sizeof *r.f_end_ns),
-             .b_end_ns = sp_i_arena_take(&work, job->backward * vstages, sizeof *r.b_end_ns),
-             .f_ready_ns = sp_i_arena_take(&work, vstages, sizeof *r.f_ready_ns),
-             .b_ready_ns = sp_i_arena_take(&work, vstages, sizeof *r.b_ready_ns),
+             .ranks = sp_arena_take(&work, (size_t)job->layout->pp, sizeof *r.ranks),
+             .next_ns = sp_arena_take(&work, (size_t)job->layout->pp, sizeof *r.next_ns),
+             .done = sp_arena_take(&work, vstages, sizeof *r.done),
+             .rank_of = sp_arena_take(&work, vstages, sizeof *r.rank_of),
+             .vstage_of = sp_arena_take(&work, vstages, sizeof *r.vstage_of),
+             .f_end_ns = sp_arena_take(&work, job->forward * vstages, sizeof *r.f_end_ns),
+             .b_end_ns = sp_arena_take(&work, job->backward * vstages, sizeof *r.b_end_ns),
+             .f_ready_ns = sp_arena_take(&work, vstages, sizeof *r.f_ready_ns),
+             .b_ready_ns = sp_arena_take(&work, vstages, sizeof *r.b_ready_ns),
              .tokens_before = add_up(&work, job->tokens, job->forward),
              .freed_before = add_up(&work, job->freed, job->backward),
              .result = result};
@@ -160,7 +160,7 @@ sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_result *result
         place_stages(&r);
         run_all(&r);
     }
-    sp_i_arena_free(&work);
+    sp_arena_free(&work);
     return status;
 }
 

@@ -16,12 +16,12 @@ typedef struct rank_job {
     sp_packflow_job job;
     int32_t *forward, *backward; // packs of the plan, in the rank's order
     int32_t *again;              // [backward] the forward pack that runs again before it; -1: none
-    sp_i_arena work;
+    sp_arena work;
 } rank_job;
 
-static int32_t *packs_on(sp_i_arena *work, const sp_pack_list *list, int dp, size_t *count)
+static int32_t *packs_on(sp_arena *work, const sp_pack_list *list, int dp, size_t *count)
 {
-    int32_t *packs = sp_i_arena_take(work, list->count, sizeof *packs);
+    int32_t *packs = sp_arena_take(work, list->count, sizeof *packs);
     *count = 0;
     for (size_t k = 0; packs != NULL && k < list->count; k++) {
         if (list->packs[k].dp_first <= dp &&
@@ -33,10 +33,10 @@ static int32_t *packs_on(sp_i_arena *work, const sp_pack_list *list, int dp, siz
 }
 
 // The rank's share of the tokens of its packs.
-static int64_t *tokens_of(sp_i_arena *work, const sp_pack_list *list, const int32_t *packs,
+static int64_t *tokens_of(sp_arena *work, const sp_pack_list *list, const int32_t *packs,
                           size_t count)
 {
-    int64_t *tokens = sp_i_arena_take(work, count, sizeof *tokens);
+    int64_t *tokens = sp_arena_take(work, count, sizeof *tokens);
     for (size_t k = 0; tokens != NULL && k < count; k++) {
         const sp_pack *pack = &list->packs[packs[k]];
         tokens[k] = (pack->computed + pack->dp_count - 1) / pack->dp_count;
@@ -45,10 +45,10 @@ static int64_t *tokens_of(sp_i_arena *work, const sp_pack_list *list, const int3
 }
 
 // The rows of a table that belong to the rank's packs.
-static int64_t *rows_of(sp_i_arena *work, const int64_t *from, const int32_t *packs, size_t count,
+static int64_t *rows_of(sp_arena *work, const int64_t *from, const int32_t *packs, size_t count,
                         size_t columns)
 {
-    int64_t *rows = sp_i_arena_take(work, count * columns, sizeof *rows);
+    int64_t *rows = sp_arena_take(work, count * columns, sizeof *rows);
     for (size_t k = 0; rows != NULL && k < count * columns; k++) {
         rows[k] = from[(size_t)packs[k / columns] * columns + k % columns];
     }
@@ -60,8 +60,8 @@ static int64_t *rows_of(sp_i_arena *work, const int64_t *from, const int32_t *pa
 static int32_t *find_needs(const ordering *o, rank_job *rank)
 {
     const sp_pack_list *backward = sp_packing_backward(o->packing);
-    int32_t *needs = sp_i_arena_take(&rank->work, rank->job.backward, sizeof *needs);
-    int32_t *place = sp_i_arena_take(&rank->work, o->packing->forward.count, sizeof *place);
+    int32_t *needs = sp_arena_take(&rank->work, rank->job.backward, sizeof *needs);
+    int32_t *place = sp_arena_take(&rank->work, o->packing->forward.count, sizeof *place);
     int32_t need = 0;
     for (size_t k = 0; !rank->work.failed && k < rank->job.forward; k++) {
         place[rank->forward[k]] = (int32_t)k;
@@ -89,7 +89,7 @@ static void add_repeats(const ordering *o, rank_job *rank)
     int64_t *tokens = (int64_t *)rank->job.tokens;
     int64_t *freed = (int64_t *)rank->job.freed;
     int64_t *b_ns = (int64_t *)rank->job.b_ns;
-    rank->again = sp_i_arena_take(&rank->work, rank->job.backward, sizeof *rank->again);
+    rank->again = sp_arena_take(&rank->work, rank->job.backward, sizeof *rank->again);
     for (size_t k = 0; !rank->work.failed && k < rank->job.forward; k++) {
         if (forward->packs[rank->forward[k]].runs_again) {
             tokens[k] = sp_packflow_kept(tokens[k], o->costs->kept_share);
@@ -115,7 +115,7 @@ static bool make_rank(const ordering *o, int dp, rank_job *rank)
     const sp_pack_list *backward = sp_packing_backward(o->packing);
     bool split = o->spec->split_backward;
     size_t vstages = (size_t)sp_layout_vstages(o->layout);
-    sp_i_arena *work = &rank->work;
+    sp_arena *work = &rank->work;
     sp_packflow_job *job = &rank->job;
     *rank = (rank_job){.job = {.layout = o->layout}};
     rank->forward = packs_on(work, &o->packing->forward, dp, &job->forward);
@@ -168,7 +168,7 @@ static sp_status order_rank(const ordering *o, int dp, sp_plan *plan, sp_error *
     sp_status status = SP_ERR_NO_MEMORY;
     if (make_rank(o, dp, &rank)) {
         size_t steps = sp_packflow_length(&rank.job) * (size_t)o->layout->pp;
-        result.steps = sp_i_arena_take(&rank.work, steps, sizeof *result.steps);
+        result.steps = sp_arena_take(&rank.work, steps, sizeof *result.steps);
     }
     if (result.steps != NULL) {
         status = sp_packflow_run(&rank.job, &result, err);
@@ -176,7 +176,7 @@ static sp_status order_rank(const ordering *o, int dp, sp_plan *plan, sp_error *
     if (status == SP_OK && !write_stages(&rank, result.steps, dp, plan)) {
         status = SP_ERR_NO_MEMORY;
     }
-    sp_i_arena_free(&rank.work);
+    sp_arena_free(&rank.work);
     return status;
 }
 
@@ -193,7 +193,7 @@ void sp_i_schedule_packflow(sp_i_schedule_job *job)
     for (int d = 0; status == SP_OK && d < o.layout->dp; d++) {
         status = order_rank(&o, d, job->plan, job->err);
     }
-    sp_i_free(o.forward_pack);
+    sp_free(o.forward_pack);
     job->work.failed = status != SP_OK;
 }
 
@@ -211,7 +211,7 @@ sp_status sp_packflow_rank(const sp_schedule_spec *spec, const sp_schedule_costs
         *result = (sp_packflow_result){0};
         status = sp_packflow_run(&rank.job, result, err);
     }
-    sp_i_arena_free(&rank.work);
-    sp_i_free(o.forward_pack);
+    sp_arena_free(&rank.work);
+    sp_free(o.forward_pack);
     return status;
 }

@@ -57,14 +57,14 @@ static bool same_microbatches(const sp_i_schedule_job *a, const sp_i_schedule_jo
            memcmp(a->first, b->first, ((size_t)a->microbatches + 1) * sizeof *a->first) == 0;
 }
 
-static local_lists collect(sp_i_arena *work, const sp_pack_list *packs, size_t dp)
+static local_lists collect(sp_arena *work, const sp_pack_list *packs, size_t dp)
 {
     size_t total = 0;
     for (size_t k = 0; k < packs->count; k++) {
         total += (size_t)packs->packs[k].dp_count;
     }
-    local_lists lists = {.list = sp_i_arena_take(work, total, sizeof *lists.list),
-                         .first = sp_i_arena_take(work, dp + 2, sizeof *lists.first)};
+    local_lists lists = {.list = sp_arena_take(work, total, sizeof *lists.list),
+                         .first = sp_arena_take(work, dp + 2, sizeof *lists.first)};
     // Counting sort by rank; first[d + 1] runs ahead as the write position of rank d.
     for (size_t k = 0; k < packs->count && !work->failed; k++) {
         const sp_pack *pack = &packs->packs[k];
@@ -118,7 +118,7 @@ static void copy_rank(sp_i_schedule_job *job, const sp_i_schedule_job *earlier)
     int count = job->first[job->microbatches];
     int32_t *place[2];
     for (int side = 0; side < 2; side++) {
-        place[side] = sp_i_arena_take(&job->work, lists[side]->count, sizeof *place[side]);
+        place[side] = sp_arena_take(&job->work, lists[side]->count, sizeof *place[side]);
         for (int k = 0; k < count && !job->work.failed; k++) {
             place[side][packs[side][k]] = k;
         }
@@ -142,7 +142,7 @@ static void copy_rank(sp_i_schedule_job *job, const sp_i_schedule_job *earlier)
 static sp_status finish(sp_i_schedule_job *job)
 {
     sp_status status = job->work.failed ? sp_error_no_memory(job->err, "a schedule") : job->status;
-    sp_i_arena_free(&job->work);
+    sp_arena_free(&job->work);
     return status;
 }
 
@@ -154,7 +154,7 @@ static sp_status generate_ranks(const sp_i_schedule_job *all)
     local_lists forward = collect(&lists.work, &plan->packing->forward, dp);
     local_lists backward = collect(&lists.work, sp_packing_backward(plan->packing), dp);
     size_t total = lists.work.failed ? 0 : forward.first[dp];
-    int *first = sp_i_arena_take(&lists.work, total + dp, sizeof *first);
+    int *first = sp_arena_take(&lists.work, total + dp, sizeof *first);
     sp_status status = lists.work.failed ? finish(&lists) : SP_OK;
     sp_i_schedule_job earlier = {.dp_rank = -1};
     for (size_t d = 0; status == SP_OK && d < dp; d++) {
@@ -176,7 +176,7 @@ static sp_status generate_ranks(const sp_i_schedule_job *all)
         status = finish(&job);
         earlier = alike ? earlier : job;
     }
-    sp_i_arena_free(&lists.work);
+    sp_arena_free(&lists.work);
     return status;
 }
 

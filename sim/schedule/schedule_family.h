@@ -22,7 +22,7 @@ typedef struct sp_i_schedule_job {
     int microbatches;
     // Working memory of the family, which whoever asked for the order frees. `failed` also says
     // that the plan's lists could not grow.
-    sp_i_arena work;
+    sp_arena work;
     sp_error *err;
     sp_status status; // of a content error at source: schedule.*
 } sp_i_schedule_job;

@@ -5,9 +5,9 @@ sp_i_sliced sp_i_sliced_begin(sp_i_schedule_job *job)
     size_t slices = (size_t)job->first[job->microbatches];
     size_t units = slices * (size_t)job->plan->layout.chunks;
     return (sp_i_sliced){.job = job,
-                         .forward = sp_i_arena_take(&job->work, units, sizeof(sp_i_unit)),
-                         .backward = sp_i_arena_take(&job->work, units, sizeof(sp_i_unit)),
-                         .place = sp_i_arena_take(&job->work, units, sizeof(int64_t)),
+                         .forward = sp_arena_take(&job->work, units, sizeof(sp_i_unit)),
+                         .backward = sp_arena_take(&job->work, units, sizeof(sp_i_unit)),
+                         .place = sp_arena_take(&job->work, units, sizeof(int64_t)),
                          .slices = slices};
 }
 

@@ -262,7 +262,7 @@ static int earliest_rank(const simulation *sim)
     return rank;
 }
 
-static simulation simulation_new(sp_i_arena *work, int rule_index, sp_i_v_order *order)
+static simulation simulation_new(sp_arena *work, int rule_index, sp_i_v_order *order)
 {
     const sp_i_v_setting *s = order->setting;
     size_t pp = (size_t)s->pp;
@@ -270,14 +270,14 @@ static simulation simulation_new(sp_i_arena *work, int rule_index, sp_i_v_order 
     simulation sim = {.order = order,
                       .setting = s,
                       .rule = &rules[rule_index],
-                      .held = sp_i_arena_take(work, pp, sizeof *sim.held),
-                      .free_ns = sp_i_arena_take(work, pp, sizeof *sim.free_ns),
-                      .next_ns = sp_i_arena_take(work, pp, sizeof *sim.next_ns)};
+                      .held = sp_arena_take(work, pp, sizeof *sim.held),
+                      .free_ns = sp_arena_take(work, pp, sizeof *sim.free_ns),
+                      .next_ns = sp_arena_take(work, pp, sizeof *sim.next_ns)};
     for (int kind = 0; kind < SP_I_V_KINDS; kind++) {
-        sim.done[kind] = sp_i_arena_take(work, 2 * pp, sizeof *sim.done[kind]);
+        sim.done[kind] = sp_arena_take(work, 2 * pp, sizeof *sim.done[kind]);
     }
     for (int kind = SP_I_V_F; kind <= SP_I_V_I; kind++) {
-        sim.arrival_ns[kind] = sp_i_arena_take(work, arrivals, sizeof *sim.arrival_ns[kind]);
+        sim.arrival_ns[kind] = sp_arena_take(work, arrivals, sizeof *sim.arrival_ns[kind]);
         for (size_t k = 0; k < arrivals && !work->failed; k++) {
             // The first virtual stage has its inputs from the start.
             sim.arrival_ns[kind][k] = kind == SP_I_V_F && k < (size_t)s->microbatches ? 0 : NOT_YET;
@@ -286,7 +286,7 @@ static simulation simulation_new(sp_i_arena *work, int rule_index, sp_i_v_order 
     return sim;
 }
 
-void sp_i_v_greedy(sp_i_arena *work, int rule_index, sp_i_v_order *order)
+void sp_i_v_greedy(sp_arena *work, int rule_index, sp_i_v_order *order)
 {
     simulation sim = simulation_new(work, rule_index, order);
     size_t left = work->failed ? 0 : (size_t)order->setting->pp * order->per_rank;

@@ -7,20 +7,20 @@ static size_t operations(const sp_i_v_setting *s)
     return (size_t)SP_I_V_KINDS * 2 * (size_t)s->pp * (size_t)s->microbatches;
 }
 
-sp_i_v_order sp_i_v_order_new(sp_i_arena *work, const sp_i_v_setting *setting)
+sp_i_v_order sp_i_v_order_new(sp_arena *work, const sp_i_v_setting *setting)
 {
     size_t total = operations(setting);
     size_t pp = (size_t)setting->pp;
     return (sp_i_v_order){.setting = setting,
                           .per_rank = (size_t)SP_I_V_KINDS * 2 * (size_t)setting->microbatches,
-                          .op = sp_i_arena_take(work, total, sizeof(size_t)),
-                          .count = sp_i_arena_take(work, pp, sizeof(size_t)),
-                          .slot = sp_i_arena_take(work, total, sizeof(size_t)),
-                          .start_ns = sp_i_arena_take(work, total, sizeof(int64_t)),
-                          .held = sp_i_arena_take(work, total, sizeof(int64_t)),
-                          .timed = sp_i_arena_take(work, pp, sizeof(size_t)),
-                          .free_ns = sp_i_arena_take(work, pp, sizeof(int64_t)),
-                          .keys = sp_i_arena_take(work, total, sizeof(sp_i_v_key))};
+                          .op = sp_arena_take(work, total, sizeof(size_t)),
+                          .count = sp_arena_take(work, pp, sizeof(size_t)),
+                          .slot = sp_arena_take(work, total, sizeof(size_t)),
+                          .start_ns = sp_arena_take(work, total, sizeof(int64_t)),
+                          .held = sp_arena_take(work, total, sizeof(int64_t)),
+                          .timed = sp_arena_take(work, pp, sizeof(size_t)),
+                          .free_ns = sp_arena_take(work, pp, sizeof(int64_t)),
+                          .keys = sp_arena_take(work, total, sizeof(sp_i_v_key))};
 }
 
 void sp_i_v_order_clear(sp_i_v_order *order)

@@ -52,7 +52,7 @@ typedef struct sp_i_v_op {
 } sp_i_v_op;
 
 // In memory of the arena.
-sp_i_v_order sp_i_v_order_new(sp_i_arena *work, const sp_i_v_setting *setting);
+sp_i_v_order sp_i_v_order_new(sp_arena *work, const sp_i_v_setting *setting);
 void sp_i_v_order_clear(sp_i_v_order *order);
 
 size_t sp_i_v_id(const sp_i_v_setting *setting, int kind, int vstage, int microbatch);
@@ -92,6 +92,6 @@ enum { SP_I_V_RULES = 4 };
 
 // Writes the order of a rule (0 .. SP_I_V_RULES-1) into an empty one; its setting has a cap of 2p
 // chunks or more. Without memory it stays empty. O(operations * p).
-void sp_i_v_greedy(sp_i_arena *work, int rule, sp_i_v_order *order);
+void sp_i_v_greedy(sp_arena *work, int rule, sp_i_v_order *order);
 
 #endif

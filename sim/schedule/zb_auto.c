@@ -218,7 +218,7 @@ void sp_i_schedule_zb_auto(sp_i_schedule_job *job)
     grower g = {.clock =
                     sp_i_zb_clock_new(&job->work, job->costs, limit * job->costs->unit_f, pp, m),
                 .best = sp_i_zb_order_new(&job->work, pp, m),
-                .forwards = sp_i_arena_take(&job->work, (size_t)pp, sizeof *g.forwards)};
+                .forwards = sp_arena_take(&job->work, (size_t)pp, sizeof *g.forwards)};
     sp_i_zb_order handcrafted = sp_i_zb_order_new(&job->work, pp, m);
     if (job->work.failed) {
         return;

@@ -3,16 +3,16 @@
 #include <math.h>
 #include <string.h>
 
-sp_i_zb_clock sp_i_zb_clock_new(sp_i_arena *work, const sp_schedule_costs *costs, double cap,
-                                int pp, int microbatches)
+sp_i_zb_clock sp_i_zb_clock_new(sp_arena *work, const sp_schedule_costs *costs, double cap, int pp,
+                                int microbatches)
 {
     size_t cells = (size_t)pp * (size_t)microbatches;
     return (sp_i_zb_clock){.costs = costs,
                            .cap = cap,
                            .order = sp_i_zb_order_new(work, pp, microbatches),
-                           .f_end_ns = sp_i_arena_take(work, cells, sizeof(int64_t)),
-                           .i_end_ns = sp_i_arena_take(work, cells, sizeof(int64_t)),
-                           .ranks = sp_i_arena_take(work, (size_t)pp, sizeof(sp_i_zb_rank))};
+                           .f_end_ns = sp_arena_take(work, cells, sizeof(int64_t)),
+                           .i_end_ns = sp_arena_take(work, cells, sizeof(int64_t)),
+                           .ranks = sp_arena_take(work, (size_t)pp, sizeof(sp_i_zb_rank))};
 }
 
 void sp_i_zb_clock_reset(sp_i_zb_clock *clock)
@@ -137,12 +137,12 @@ int64_t sp_i_zb_longest_span_ns(const sp_i_zb_clock *clock)
     return longest_ns;
 }
 
-sp_i_zb_order sp_i_zb_order_new(sp_i_arena *work, int pp, int microbatches)
+sp_i_zb_order sp_i_zb_order_new(sp_arena *work, int pp, int microbatches)
 {
     return (sp_i_zb_order){
         .pp = pp,
         .microbatches = microbatches,
-        .kinds = sp_i_arena_take(work, (size_t)pp * 3 * (size_t)microbatches, sizeof(uint8_t))};
+        .kinds = sp_arena_take(work, (size_t)pp * 3 * (size_t)microbatches, sizeof(uint8_t))};
 }
 
 uint8_t *sp_i_zb_order_rank(const sp_i_zb_order *order, int pp_rank)

@@ -14,7 +14,7 @@ typedef struct sp_i_zb_order {
 } sp_i_zb_order;
 
 // An order, and below a clock, in memory of the arena.
-sp_i_zb_order sp_i_zb_order_new(sp_i_arena *work, int pp, int microbatches);
+sp_i_zb_order sp_i_zb_order_new(sp_arena *work, int pp, int microbatches);
 uint8_t *sp_i_zb_order_rank(const sp_i_zb_order *order, int pp_rank);
 
 // The handcrafted orders of Zero Bubble (arXiv 2401.10241, sections 2.1 and 2.2): rank r runs
@@ -42,8 +42,8 @@ typedef struct sp_i_zb_clock {
     bool over_cap; // some rank held more than the cap
 } sp_i_zb_clock;
 
-sp_i_zb_clock sp_i_zb_clock_new(sp_i_arena *work, const sp_schedule_costs *costs, double cap,
-                                int pp, int microbatches);
+sp_i_zb_clock sp_i_zb_clock_new(sp_arena *work, const sp_schedule_costs *costs, double cap, int pp,
+                                int microbatches);
 void sp_i_zb_clock_reset(sp_i_zb_clock *clock);
 
 // Runs the next F, I or W of a rank. What it waits for must have run.

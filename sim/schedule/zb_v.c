@@ -93,7 +93,7 @@ static void write_fixed_rank(sp_i_v_order *order, int rank_number)
 static int64_t *longer_than_nothing(sp_i_schedule_job *job, size_t vstages)
 {
     const int64_t *given[SP_I_V_KINDS] = {job->costs->f_ns, job->costs->i_ns, job->costs->w_ns};
-    int64_t *duration_ns = sp_i_arena_take(&job->work, SP_I_V_KINDS * vstages, sizeof *duration_ns);
+    int64_t *duration_ns = sp_arena_take(&job->work, SP_I_V_KINDS * vstages, sizeof *duration_ns);
     for (size_t k = 0; duration_ns != NULL && k < SP_I_V_KINDS * vstages; k++) {
         int64_t ns = given[k / vstages][k % vstages];
         duration_ns[k] = ns > 0 ? ns : 1;

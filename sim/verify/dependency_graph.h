@@ -34,7 +34,7 @@ typedef struct sp_critical_step {
     int64_t start_ns, end_ns;
 } sp_critical_step;
 
-// The critical path from the first to the last action; *steps is freed with sp_i_free.
+// The critical path from the first to the last action; *steps is freed with sp_free.
 sp_status sp_structure_critical_path(sp_structure *structure, sp_critical_step **steps,
                                      size_t *count, sp_error *err);
 

@@ -9,7 +9,7 @@ static void add_edge(sp_i_builder *b, size_t from, size_t v, int64_t lag_ns, sp_
     if (from == 0) {
         return;
     }
-    if (!sp_i_reserve((void **)&s->edges, &s->edge_capacity, s->edge_count + 1, sizeof *s->edges)) {
+    if (!sp_reserve((void **)&s->edges, &s->edge_capacity, s->edge_count + 1, sizeof *s->edges)) {
         b->work.failed = true;
         return;
     }
@@ -354,7 +354,7 @@ static sp_status build(sp_i_builder *b, sp_error *err)
 sp_status sp_structure_new(const sp_plan *plan, const sp_step_costs *costs,
                            sp_structure **structure, sp_error *err)
 {
-    sp_i_builder b = {.s = sp_i_calloc(1, sizeof *b.s), .costs = costs};
+    sp_i_builder b = {.s = sp_calloc(1, sizeof *b.s), .costs = costs};
     *structure = b.s;
     if (b.s == NULL) {
         return sp_error_no_memory(err, "the dependency graph");
@@ -363,7 +363,7 @@ sp_status sp_structure_new(const sp_plan *plan, const sp_step_costs *costs,
     sp_status status = build(&b, err);
     sp_depends_fini(&b.index);
     sp_shares_fini(&b.shares);
-    sp_i_arena_free(&b.work);
+    sp_arena_free(&b.work);
     if (status != SP_OK) {
         sp_structure_free(b.s);
         *structure = NULL;
@@ -381,7 +381,7 @@ void sp_structure_free(sp_structure *s)
         igraph_destroy(&s->graph);
         sp_i_igraph_end();
     }
-    sp_i_free(s->vertices);
-    sp_i_free(s->edges);
-    sp_i_free(s);
+    sp_free(s->vertices);
+    sp_free(s->edges);
+    sp_free(s);
 }

@@ -11,8 +11,8 @@ typedef struct path_times {
 
 static void path_times_fini(path_times *times)
 {
-    sp_i_free(times->end_ns);
-    sp_i_free(times->to_finish_ns);
+    sp_free(times->end_ns);
+    sp_free(times->to_finish_ns);
 }
 
 // Of each vertex, the first in the order of `mode` first, the longest time through all that comes
@@ -39,8 +39,8 @@ static igraph_error_t add_up(sp_structure *s, const igraph_vector_int_t *order,
 static sp_status longest_paths(sp_structure *s, path_times *times, sp_error *err)
 {
     size_t n = s->vertex_count;
-    *times = (path_times){.end_ns = sp_i_calloc(n, sizeof *times->end_ns),
-                          .to_finish_ns = sp_i_calloc(n, sizeof *times->to_finish_ns)};
+    *times = (path_times){.end_ns = sp_calloc(n, sizeof *times->end_ns),
+                          .to_finish_ns = sp_calloc(n, sizeof *times->to_finish_ns)};
     if (times->end_ns == NULL || times->to_finish_ns == NULL) {
         path_times_fini(times);
         return sp_error_no_memory(err, "longest paths");
@@ -113,7 +113,7 @@ sp_status sp_structure_critical_path(sp_structure *s, sp_critical_step **steps, 
     bool ok = igraph_vector_int_init(&incident, 0) == IGRAPH_SUCCESS;
     while (ok && at < s->vertex_count) {
         const sp_i_vertex *v = &s->vertices[at];
-        ok = sp_i_reserve((void **)steps, &capacity, *count + 1, sizeof **steps);
+        ok = sp_reserve((void **)steps, &capacity, *count + 1, sizeof **steps);
         if (!ok) {
             break;
         }
@@ -140,7 +140,7 @@ sp_status sp_structure_critical_path(sp_structure *s, sp_critical_step **steps, 
     sp_i_igraph_end();
     path_times_fini(&times);
     if (!ok) {
-        sp_i_free(*steps);
+        sp_free(*steps);
         *steps = NULL;
         *count = 0;
         return sp_error_no_memory(err, "the critical path");

@@ -70,7 +70,7 @@ typedef struct sp_i_builder {
     // rank's share. By the same, [slots]: the stage's action itself.
     sp_shares shares;
     size_t *share[SP_I_SHARE_ENDS][2], *stage[SP_I_SHARE_ENDS][2];
-    sp_i_arena work; // its tables
+    sp_arena work; // its tables
 } sp_i_builder;
 
 // Numbers all actions, lane after lane, into s->vertices (graph_vertices.c). Index and shares are

@@ -8,21 +8,21 @@ static void allocate(sp_i_builder *b)
     size_t stages = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
     for (int kind = 0; kind < SP_ACTION_KINDS; kind++) {
         bool backward = sp_action_is_backward((sp_action){.kind = (uint8_t)kind});
-        b->of[kind] = sp_i_arena_take(&b->work, slots[backward] * (size_t)b->index.vstages,
-                                      sizeof *b->of[kind]);
+        b->of[kind] = sp_arena_take(&b->work, slots[backward] * (size_t)b->index.vstages,
+                                    sizeof *b->of[kind]);
     }
     for (int i = 0; b->shares.items != NULL && i < 2 * SP_I_SHARE_ENDS; i++) {
         size_t count = slots[0] + slots[1];
         size_t **share = &b->share[i / 2][i % 2];
         size_t **stage = &b->stage[i / 2][i % 2];
-        *share = sp_i_arena_take(&b->work, count * (size_t)plan->layout.pp, sizeof **share);
-        *stage = sp_i_arena_take(&b->work, count, sizeof **stage);
+        *share = sp_arena_take(&b->work, count * (size_t)plan->layout.pp, sizeof **share);
+        *stage = sp_arena_take(&b->work, count, sizeof **stage);
     }
     for (size_t i = 0; i < stages; i++) {
         b->s->vertex_count += plan->stages[i].count;
     }
     b->s->vertex_count += b->shares.items != NULL ? b->shares.first[stages] : 0;
-    b->s->vertices = sp_i_malloc(b->s->vertex_count * sizeof *b->s->vertices);
+    b->s->vertices = sp_malloc(b->s->vertex_count * sizeof *b->s->vertices);
     b->work.failed = b->work.failed || b->s->vertices == NULL;
 }
 

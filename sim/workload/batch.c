@@ -39,8 +39,8 @@ static sp_status fill_batch(sampler *from, sample *pending, sp_batches *batches,
 
 void sp_batch_fini(sp_batch *batch)
 {
-    sp_i_free(batch->ids);
-    sp_i_free(batch->tokens);
+    sp_free(batch->ids);
+    sp_free(batch->tokens);
     *batch = (sp_batch){0};
 }
 
@@ -59,8 +59,8 @@ static sp_status batch_of(size_t count, sp_batch *batch, sp_error *err)
     if (count == 0) {
         return SP_OK;
     }
-    batch->ids = sp_i_calloc(count, sizeof *batch->ids);
-    batch->tokens = sp_i_calloc(count, sizeof *batch->tokens);
+    batch->ids = sp_calloc(count, sizeof *batch->ids);
+    batch->tokens = sp_calloc(count, sizeof *batch->tokens);
     if (batch->ids == NULL || batch->tokens == NULL) {
         sp_batch_fini(batch);
         return sp_error_no_memory(err, "a batch");
@@ -131,7 +131,7 @@ void sp_batches_fini(sp_batches *batches)
     for (int i = 0; i < batches->count; i++) {
         sp_batch_fini(&batches->batch[i]);
     }
-    sp_i_free(batches->batch);
+    sp_free(batches->batch);
     *batches = (sp_batches){0};
 }
 
@@ -149,7 +149,7 @@ sp_status sp_batches_make(const sp_workload_spec *spec, sp_batches *batches, sp_
     if (status != SP_OK) {
         goto out;
     }
-    batches->batch = sp_i_calloc((size_t)spec->batches, sizeof *batches->batch);
+    batches->batch = sp_calloc((size_t)spec->batches, sizeof *batches->batch);
     if (batches->batch == NULL) {
         status = sp_error_no_memory(err, "batches");
         goto out;
@@ -163,7 +163,7 @@ sp_status sp_batches_make(const sp_workload_spec *spec, sp_batches *batches, sp_
         batches->context = spec->context;
     }
 out:
-    sp_i_free(from.order);
+    sp_free(from.order);
     if (status != SP_OK) {
         sp_batches_fini(batches);
     }
@@ -301,7 +301,7 @@ static sp_status sampler_init(sampler *from, const sp_workload_spec *spec, sp_er
                             source_of(spec), count, (unsigned long)UINT32_MAX);
     }
     // Half the size of the list; only as much of it is shuffled as is drawn.
-    from->order = sp_i_malloc(count * sizeof *from->order);
+    from->order = sp_malloc(count * sizeof *from->order);
     if (from->order == NULL) {
         return sp_error_no_memory(err, "order of the samples");
     }
@@ -376,8 +376,8 @@ static sp_status reserve(sp_batch *batch, size_t *capacity, size_t needed, sp_er
     size_t tokens_capacity = *capacity;
     void *ids = batch->ids;
     void *tokens = batch->tokens;
-    bool made = sp_i_reserve(&ids, &ids_capacity, needed, sizeof *batch->ids) &&
-                sp_i_reserve(&tokens, &tokens_capacity, needed, sizeof *batch->tokens);
+    bool made = sp_reserve(&ids, &ids_capacity, needed, sizeof *batch->ids) &&
+                sp_reserve(&tokens, &tokens_capacity, needed, sizeof *batch->tokens);
     batch->ids = ids;
     batch->tokens = tokens;
     *capacity = tokens_capacity;

@@ -30,7 +30,7 @@ sp_status sp_i_reader_init(sp_i_reader *reader)
             return sp_error_set(reader->err, SP_ERR_IO, "%s: %s", reader->source, strerror(errno));
         }
     }
-    reader->buffer = sp_i_malloc(BUFFER_BYTES);
+    reader->buffer = sp_malloc(BUFFER_BYTES);
     if (reader->buffer == NULL) {
         return sp_error_no_memory(reader->err, "input buffer");
     }
@@ -39,7 +39,7 @@ sp_status sp_i_reader_init(sp_i_reader *reader)
 
 void sp_i_reader_fini(sp_i_reader *reader)
 {
-    sp_i_free(reader->buffer);
+    sp_free(reader->buffer);
     reader->buffer = NULL;
 }
 
@@ -139,7 +139,7 @@ sp_status sp_i_reader_line(sp_i_reader *reader, char delimiter, const char **tex
     return SP_OK;
 }
 
-bool sp_i_parse_length(const char *text, size_t n, int64_t *tokens)
+bool sp_parse_length(const char *text, size_t n, int64_t *tokens)
 {
     while (n > 0 && (text[0] == ' ' || text[0] == '\t')) {
         text++;
@@ -188,7 +188,7 @@ sp_status sp_i_refuse(sp_i_reader *reader, const char *where, const char *found)
     return hopeless ? status : SP_OK;
 }
 
-void sp_i_quote(const char *text, size_t n, char out[SP_I_QUOTE])
+void sp_quote(const char *text, size_t n, char out[SP_I_QUOTE])
 {
     static const char digits[] = "0123456789abcdef";
     size_t used = 0;
@@ -230,7 +230,7 @@ static void list_names(const char *const *names, int count, char *out, size_t by
     out[0] = '\0';
     for (int i = 0; i < count && i < LISTED_NAMES && used + SP_I_QUOTE + 8 < bytes; i++) {
         char quoted[SP_I_QUOTE];
-        sp_i_quote(names[i], strlen(names[i]), quoted);
+        sp_quote(names[i], strlen(names[i]), quoted);
         bool last = i + 1 == count;
         used += (size_t)snprintf(out + used, bytes - used, last ? "%s" : "%s, ", quoted);
         if (!last && (i + 1 == LISTED_NAMES || used + SP_I_QUOTE + 8 >= bytes)) {
@@ -252,7 +252,7 @@ sp_status sp_i_choose_column(sp_i_reader *reader, const char *what, const char *
         const char *near = sp_nearest_name(reader->column, names, count);
         if (near != NULL) {
             char quoted[SP_I_QUOTE];
-            sp_i_quote(near, strlen(near), quoted);
+            sp_quote(near, strlen(near), quoted);
             return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0,
                                "no %s '%s' (did you mean '%s'?)", what, reader->column, quoted);
         }

@@ -63,7 +63,7 @@ sp_status sp_i_reader_line(sp_i_reader *reader, char delimiter, const char **tex
 
 // A decimal integer from 1 to SP_MAX_LENGTH_TOKENS, blanks around it and a fraction of zeros
 // allowed (data frames write 512.0).
-bool sp_i_parse_length(const char *text, size_t n, int64_t *tokens);
+bool sp_parse_length(const char *text, size_t n, int64_t *tokens);
 
 // The unsigned integer in n (at most 8) bytes.
 uint64_t sp_i_little_endian(const char *bytes, size_t n);
@@ -73,7 +73,7 @@ uint64_t sp_i_little_endian(const char *bytes, size_t n);
 sp_status sp_i_refuse(sp_i_reader *reader, const char *where, const char *found);
 
 // Copies text for a message: cut with "...", bytes outside printable ASCII as \xNN.
-void sp_i_quote(const char *text, size_t n, char out[SP_I_QUOTE]);
+void sp_quote(const char *text, size_t n, char out[SP_I_QUOTE]);
 
 // Index of the column (`what` is "column" or "key") to read; a content error when there is none.
 sp_status sp_i_choose_column(sp_i_reader *reader, const char *what, const char *const *names,

@@ -180,7 +180,7 @@ enum { FIRST_CAPACITY = 1024 };
 
 void sp_lengths_fini(sp_lengths *lengths)
 {
-    sp_i_free(lengths->tokens);
+    sp_free(lengths->tokens);
     *lengths = (sp_lengths){0};
 }
 
@@ -189,7 +189,7 @@ static sp_status resize(sp_lengths *lengths, size_t capacity, sp_error *err)
     if (capacity > SIZE_MAX / sizeof *lengths->tokens) {
         return sp_error_no_memory(err, "lengths");
     }
-    int64_t *resized = sp_i_realloc(lengths->tokens, capacity * sizeof *resized);
+    int64_t *resized = sp_realloc(lengths->tokens, capacity * sizeof *resized);
     if (resized == NULL) {
         return sp_error_no_memory(err, "lengths");
     }
@@ -244,12 +244,12 @@ sp_status sp_i_lengths_read_text(sp_i_reader *reader)
             return status;
         }
         int64_t tokens = 0;
-        if (sp_i_parse_length(line, n, &tokens)) {
+        if (sp_parse_length(line, n, &tokens)) {
             status = sp_lengths_append(reader->lengths, tokens, reader->err);
         } else if (!is_blank(line, n) && line[0] != '#') {
             char quoted[SP_I_QUOTE];
             char found[SP_I_QUOTE + 2];
-            sp_i_quote(line, n, quoted);
+            sp_quote(line, n, quoted);
             snprintf(found, sizeof found, "\"%s\"", quoted);
             status = sp_i_refuse(reader, NULL, found);
         }

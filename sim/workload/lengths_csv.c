@@ -92,8 +92,8 @@ static sp_status read_header(sp_i_reader *reader, csv_record record, csv_table *
         return status;
     }
     // One terminator for each field takes the place of its delimiter.
-    table->text = sp_i_malloc((size_t)(record.end - record.at) + 1);
-    table->names = sp_i_calloc((size_t)table->columns, sizeof *table->names);
+    table->text = sp_malloc((size_t)(record.end - record.at) + 1);
+    table->names = sp_calloc((size_t)table->columns, sizeof *table->names);
     if (table->text == NULL || table->names == NULL) {
         return sp_error_no_memory(reader->err, "column names");
     }
@@ -103,13 +103,13 @@ static sp_status read_header(sp_i_reader *reader, csv_record record, csv_table *
         int64_t tokens = 0;
         status = next_field(reader, &record);
         SP_ASSERT(status == SP_OK);
-        numbers = numbers && sp_i_parse_length(record.field, record.field_bytes, &tokens);
+        numbers = numbers && sp_parse_length(record.field, record.field_bytes, &tokens);
         table->names[i] = out;
         out = copy_field(&record, out);
     }
     if (numbers) {
         char quoted[SP_I_QUOTE];
-        sp_i_quote(table->names[0], strlen(table->names[0]), quoted);
+        sp_quote(table->names[0], strlen(table->names[0]), quoted);
         return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0,
                            "expected a line of column names, got \"%s\" (plain text, one length "
                            "per line, is read from a .txt file)",
@@ -140,12 +140,12 @@ static sp_status read_row(sp_i_reader *reader, csv_record record, const csv_tabl
                            fields);
     }
     int64_t tokens = 0;
-    if (sp_i_parse_length(field, bytes, &tokens)) {
+    if (sp_parse_length(field, bytes, &tokens)) {
         return sp_lengths_append(reader->lengths, tokens, reader->err);
     }
     char quoted[SP_I_QUOTE];
     char found[SP_I_QUOTE + 2];
-    sp_i_quote(field, bytes, quoted);
+    sp_quote(field, bytes, quoted);
     snprintf(found, sizeof found, "\"%s\"", quoted);
     return sp_i_refuse(reader, NULL, found);
 }
@@ -168,7 +168,7 @@ static sp_status read_table(sp_i_reader *reader, char delimiter)
         status = table.names == NULL ? read_header(reader, record, &table)
                                      : read_row(reader, record, &table);
     }
-    sp_i_free(table.names);
-    sp_i_free(table.text);
+    sp_free(table.names);
+    sp_free(table.text);
     return status;
 }

@@ -174,7 +174,7 @@ static sp_status unexpected(array_scanner *scanner, const char *expected)
                            scanner->column, "expected %s, got the end of the file", expected);
     }
     char quoted[SP_I_QUOTE];
-    sp_i_quote(&(char){(char)c}, 1, quoted);
+    sp_quote(&(char){(char)c}, 1, quoted);
     return sp_error_at(reader->err, SP_ERR_SYNTAX, reader->source, scanner->line, scanner->column,
                        "expected %s, got '%s'", expected, quoted);
 }
@@ -198,13 +198,13 @@ static sp_status take_element(array_scanner *scanner, int64_t index)
         return unexpected(scanner, "a number");
     }
     int64_t tokens = 0;
-    if (n < sizeof text && sp_i_parse_length(text, n, &tokens)) {
+    if (n < sizeof text && sp_parse_length(text, n, &tokens)) {
         return sp_lengths_append(scanner->reader->lengths, tokens, scanner->reader->err);
     }
     char where[32];
     char found[SP_I_QUOTE];
     snprintf(where, sizeof where, "[%lld]", (long long)index);
-    sp_i_quote(text, n, found);
+    sp_quote(text, n, found);
     sp_status status = sp_i_refuse(scanner->reader, where, found);
     // Where a string or a nested value ends is not followed, so the next element is not known.
     return nested || n == sizeof text ? SP_ERR_CONTENT : status;

@@ -63,7 +63,7 @@ sp_status sp_i_lengths_read_megatron(sp_i_reader *reader)
     if (status != SP_OK) {
         return status;
     }
-    index_windows *windows = sp_i_calloc(1, sizeof *windows);
+    index_windows *windows = sp_calloc(1, sizeof *windows);
     if (windows == NULL) {
         return sp_error_no_memory(reader->err, "index windows");
     }
@@ -76,7 +76,7 @@ sp_status sp_i_lengths_read_megatron(sp_i_reader *reader)
     if (status == SP_OK) {
         status = read_documents(reader, &header, windows);
     }
-    sp_i_free(windows);
+    sp_free(windows);
     return status;
 }
 

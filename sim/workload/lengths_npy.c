@@ -74,13 +74,13 @@ static sp_status check_header(sp_i_reader *reader, const npy_header *header, siz
     char found[SP_I_QUOTE];
     *element_bytes = is_type(&header->dtype, "<i4") ? 4 : is_type(&header->dtype, "<i8") ? 8 : 0;
     if (header->structured || *element_bytes == 0) {
-        sp_i_quote(header->dtype.at, header->dtype.bytes, found);
+        sp_quote(header->dtype.at, header->dtype.bytes, found);
         return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, "dtype",
                            "expected '<i4' or '<i8', got %s%s%s", header->structured ? "" : "'",
                            found, header->structured ? "" : "'");
     }
     if (header->dimensions != 1) {
-        sp_i_quote(header->shape.at, header->shape.bytes, found);
+        sp_quote(header->shape.at, header->shape.bytes, found);
         return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, "shape",
                            "expected one dimension, got %s", found);
     }

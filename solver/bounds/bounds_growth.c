@@ -78,7 +78,7 @@ static sp_status sides_init(const sp_bound_costs *costs, const sp_bound_batch *b
 {
     sp_i_bands f = bands_of(costs, false);
     sp_i_bands b = bands_of(costs, true);
-    sp_i_item *items = sp_i_calloc(batch->count, sizeof *items);
+    sp_i_item *items = sp_calloc(batch->count, sizeof *items);
     if (items == NULL) {
         return sp_error_no_memory(err, "a lower bound");
     }
@@ -104,7 +104,7 @@ static sp_status sides_init(const sp_bound_costs *costs, const sp_bound_batch *b
         sp_i_knapsack_init(&side->enabled, items, batch->count, batch,
                            backward ? backward_s : forward_s);
     }
-    sp_i_free(items);
+    sp_free(items);
     return SP_OK;
 }
 
@@ -122,7 +122,7 @@ static int by_share(const void *a, const void *b)
 static sp_status least_shares(const sp_bound_costs *costs, const sp_bound_batch *batch,
                               double *forward_s, double *backward_s, sp_error *err)
 {
-    sp_i_item *items = sp_i_calloc(batch->count, sizeof *items);
+    sp_i_item *items = sp_calloc(batch->count, sizeof *items);
     if (items == NULL) {
         return sp_error_no_memory(err, "a lower bound");
     }
@@ -145,7 +145,7 @@ static sp_status least_shares(const sp_bound_costs *costs, const sp_bound_batch 
         }
         *(backward ? backward_s : forward_s) = part_s;
     }
-    sp_i_free(items);
+    sp_free(items);
     return SP_OK;
 }
 

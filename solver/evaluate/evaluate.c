@@ -349,7 +349,7 @@ void sp_i_evaluate_end(sp_i_evaluation *ev, sp_status status)
     }
     json_decref(ev->own.resolved);
     if (ev->own.stage_layers != ev->stated->stage_layers) {
-        sp_i_free(ev->own.stage_layers);
+        sp_free(ev->own.stage_layers);
     }
     sp_batch_fini(&ev->carried);
     if (status != SP_OK) {

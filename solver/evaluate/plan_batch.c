@@ -29,7 +29,7 @@ sp_status sp_planner_new(const sp_scenario *scenario, sp_planner **planner, sp_e
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "uniform_costs",
                            "have no samples that could be planned");
     }
-    sp_planner *made = sp_i_calloc(1, sizeof *made);
+    sp_planner *made = sp_calloc(1, sizeof *made);
     if (made == NULL) {
         return sp_error_no_memory(err, "a planner");
     }
@@ -55,7 +55,7 @@ void sp_planner_free(sp_planner *planner)
     sp_i_evaluate_end(&planner->evaluation, SP_OK);
     sp_result_fini(&planner->result);
     free(planner->head);
-    sp_i_free(planner);
+    sp_free(planner);
 }
 
 sp_status sp_plan_batch(sp_planner *planner, const int64_t *tokens, size_t count,
@@ -63,7 +63,7 @@ sp_status sp_plan_batch(sp_planner *planner, const int64_t *tokens, size_t count
 {
     sp_batches batches = {0};
     *plan = NULL;
-    sp_batch_plan *made = sp_i_calloc(1, sizeof *made);
+    sp_batch_plan *made = sp_calloc(1, sizeof *made);
     if (made == NULL) {
         return sp_error_no_memory(err, "the plan of a batch");
     }
@@ -92,7 +92,7 @@ void sp_batch_plan_free(sp_batch_plan *plan)
     sp_plan_fini(&plan->plan);
     sp_packing_fini(&plan->packing);
     sp_batch_fini(&plan->batch);
-    sp_i_free(plan);
+    sp_free(plan);
 }
 
 static sp_status check_lengths(const int64_t *tokens, size_t count, sp_error *err)

@@ -35,8 +35,8 @@ static sp_status time_of(const sp_strategy_input *input, int degree, int64_t cou
     if (ok) {
         *time_s = sp_cost_model_forward_s(input->cost, &list, &list.packs[0]);
     }
-    sp_i_free(list.packs);
-    sp_i_free(list.slices);
+    sp_free(list.packs);
+    sp_free(list.slices);
     return ok ? SP_OK : sp_error_no_memory(err, "a pack");
 }
 
@@ -72,8 +72,8 @@ static sp_status add_packs(const sp_i_flexsp_plan *plan, const int32_t *order, s
                            sp_error *err)
 {
     size_t count = packing->batch->count;
-    size_t *next = sp_i_calloc(plan->group_count + 2, sizeof *next);
-    int32_t *sorted = sp_i_malloc(count * sizeof *sorted);
+    size_t *next = sp_calloc(plan->group_count + 2, sizeof *next);
+    int32_t *sorted = sp_malloc(count * sizeof *sorted);
     bool ok = next != NULL && sorted != NULL;
     for (size_t i = 0; ok && i < count; i++) {
         next[plan->group_of[i] + 2]++;
@@ -91,8 +91,8 @@ static sp_status add_packs(const sp_i_flexsp_plan *plan, const int32_t *order, s
             ok = sp_i_add_sample(packing, sorted[i]);
         }
     }
-    sp_i_free(next);
-    sp_i_free(sorted);
+    sp_free(next);
+    sp_free(sorted);
     return ok ? SP_OK : sp_error_no_memory(err, "a packing");
 }
 
@@ -124,7 +124,7 @@ sp_status sp_i_pack_flexsp(const sp_strategy_input *input, sp_packing *packing, 
         status = sp_i_order_descending(batch, &order, err);
     }
     if (status == SP_OK) {
-        tokens = sp_i_malloc(batch->count * sizeof *tokens);
+        tokens = sp_malloc(batch->count * sizeof *tokens);
         status = tokens != NULL ? SP_OK : sp_error_no_memory(err, "sorting samples");
     }
     for (size_t i = 0; status == SP_OK && i < batch->count; i++) {
@@ -144,8 +144,8 @@ sp_status sp_i_pack_flexsp(const sp_strategy_input *input, sp_packing *packing, 
         sp_packing_fini(packing);
     }
     sp_i_flexsp_plan_fini(&plan);
-    sp_i_free(order);
-    sp_i_free(tokens);
+    sp_free(order);
+    sp_free(tokens);
     return status;
 }
 
@@ -199,8 +199,8 @@ static int64_t share_of(int64_t limit, int64_t spent, int64_t parts)
 static bool add_part(const sp_i_flexsp_part *part, int microbatch, sp_i_flexsp_plan *plan)
 {
     size_t base = plan->group_count;
-    if (!sp_i_reserve((void **)&plan->groups, &plan->group_capacity, base + (size_t)part->groups,
-                      sizeof *plan->groups)) {
+    if (!sp_reserve((void **)&plan->groups, &plan->group_capacity, base + (size_t)part->groups,
+                    sizeof *plan->groups)) {
         return false;
     }
     int rank = 0;
@@ -220,7 +220,7 @@ static bool add_part(const sp_i_flexsp_part *part, int microbatch, sp_i_flexsp_p
 // Groups without samples go.
 static sp_status drop_empty(sp_i_flexsp_plan *plan, size_t count, sp_error *err)
 {
-    int32_t *renamed = sp_i_malloc(plan->group_count * sizeof *renamed);
+    int32_t *renamed = sp_malloc(plan->group_count * sizeof *renamed);
     if (renamed == NULL) {
         return sp_error_no_memory(err, "groups");
     }
@@ -241,7 +241,7 @@ static sp_status drop_empty(sp_i_flexsp_plan *plan, size_t count, sp_error *err)
     for (size_t i = 0; i < count; i++) {
         plan->group_of[i] = renamed[plan->group_of[i]];
     }
-    sp_i_free(renamed);
+    sp_free(renamed);
     return SP_OK;
 }
 
@@ -290,8 +290,8 @@ sp_status sp_i_flexsp_solve(const sp_i_flexsp_problem *problem, sp_i_flexsp_plan
                             sp_error *err)
 {
     *plan = (sp_i_flexsp_plan){0};
-    size_t *first = sp_i_malloc((problem->count + 1) * sizeof *first);
-    plan->group_of = sp_i_malloc(problem->count * sizeof *plan->group_of);
+    size_t *first = sp_malloc((problem->count + 1) * sizeof *first);
+    plan->group_of = sp_malloc(problem->count * sizeof *plan->group_of);
     sp_status status = SP_OK;
     if (first == NULL || plan->group_of == NULL) {
         status = sp_error_no_memory(err, "groups");
@@ -317,13 +317,13 @@ sp_status sp_i_flexsp_solve(const sp_i_flexsp_problem *problem, sp_i_flexsp_plan
     if (status != SP_OK) {
         sp_i_flexsp_plan_fini(plan);
     }
-    sp_i_free(first);
+    sp_free(first);
     return status;
 }
 
 void sp_i_flexsp_plan_fini(sp_i_flexsp_plan *plan)
 {
-    sp_i_free(plan->groups);
-    sp_i_free(plan->group_of);
+    sp_free(plan->groups);
+    sp_free(plan->group_of);
     *plan = (sp_i_flexsp_plan){0};
 }

@@ -55,14 +55,14 @@ static sp_status make_buckets(program *p, bool *small, sp_error *err)
     if (!*small) {
         return SP_OK;
     }
-    sp_i_arena memory = {0};
+    sp_arena memory = {0};
     // Of a length, among the samples.
-    size_t *begin = sp_i_arena_take(&memory, lengths + 1, sizeof *begin);
-    double *sum = sp_i_arena_take(&memory, lengths + 1, sizeof *sum);
-    double *least = sp_i_arena_take(&memory, BUCKETS * (lengths + 1), sizeof *least);
-    size_t *from = sp_i_arena_take(&memory, BUCKETS * (lengths + 1), sizeof *from);
+    size_t *begin = sp_arena_take(&memory, lengths + 1, sizeof *begin);
+    double *sum = sp_arena_take(&memory, lengths + 1, sizeof *sum);
+    double *least = sp_arena_take(&memory, BUCKETS * (lengths + 1), sizeof *least);
+    size_t *from = sp_arena_take(&memory, BUCKETS * (lengths + 1), sizeof *from);
     if (memory.failed) {
-        sp_i_arena_free(&memory);
+        sp_arena_free(&memory);
         return sp_error_no_memory(err, "length buckets");
     }
     size_t u = 0;
@@ -106,7 +106,7 @@ static sp_status make_buckets(program *p, bool *small, sp_error *err)
         }
         j = i;
     }
-    sp_i_arena_free(&memory);
+    sp_arena_free(&memory);
     return SP_OK;
 }
 
@@ -137,7 +137,7 @@ static sp_status make_groups(program *p, bool *small, sp_error *err)
     if (!*small) {
         return SP_OK;
     }
-    p->groups = sp_i_malloc((size_t)groups * sizeof *p->groups);
+    p->groups = sp_malloc((size_t)groups * sizeof *p->groups);
     if (p->groups == NULL) {
         return sp_error_no_memory(err, "groups");
     }
@@ -319,7 +319,7 @@ sp_status sp_i_flexsp_improve(sp_i_flexsp_part *part, int64_t time_limit_ms,
     }
     if (status == SP_OK && small) {
         write_program(&p);
-        value = sp_i_malloc((p.mip.column_count + 1) * sizeof *value);
+        value = sp_malloc((p.mip.column_count + 1) * sizeof *value);
         const sp_i_mip_options options = {.time_limit_ms = time_limit_ms,
                                           .gap = part->problem->mip_gap,
                                           .node_limit = MOST_NODES,
@@ -332,7 +332,7 @@ sp_status sp_i_flexsp_improve(sp_i_flexsp_part *part, int64_t time_limit_ms,
         status = adopt(&p, value, improved, err);
     }
     sp_i_mip_fini(&p.mip);
-    sp_i_free(p.groups);
-    sp_i_free(value);
+    sp_free(p.groups);
+    sp_free(value);
     return status;
 }

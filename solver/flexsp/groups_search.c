@@ -29,22 +29,22 @@ sp_status sp_i_flexsp_part_init(sp_i_flexsp_part *part, const sp_i_flexsp_proble
 {
     *part =
         (sp_i_flexsp_part){.problem = problem, .first = first, .count = count, .time = HUGE_VAL};
-    part->degree = sp_i_malloc((size_t)problem->ranks * sizeof *part->degree);
-    part->group_of = sp_i_malloc(count * sizeof *part->group_of);
+    part->degree = sp_malloc((size_t)problem->ranks * sizeof *part->degree);
+    part->group_of = sp_malloc(count * sizeof *part->group_of);
     return part->degree != NULL && part->group_of != NULL ? SP_OK
                                                           : sp_error_no_memory(err, "groups");
 }
 
 void sp_i_flexsp_part_fini(sp_i_flexsp_part *part)
 {
-    sp_i_free(part->degree);
-    sp_i_free(part->group_of);
+    sp_free(part->degree);
+    sp_free(part->group_of);
     *part = (sp_i_flexsp_part){0};
 }
 
 sp_status sp_i_flexsp_part_time(const sp_i_flexsp_part *part, double *time, sp_error *err)
 {
-    double *of = sp_i_calloc((size_t)part->groups, sizeof *of);
+    double *of = sp_calloc((size_t)part->groups, sizeof *of);
     if (of == NULL) {
         return sp_error_no_memory(err, "groups");
     }
@@ -56,7 +56,7 @@ sp_status sp_i_flexsp_part_time(const sp_i_flexsp_part *part, double *time, sp_e
                  sp_i_flexsp_work(t, part->problem->tokens[part->first + i]);
         *time = fmax(*time, of[g]);
     }
-    sp_i_free(of);
+    sp_free(of);
     return SP_OK;
 }
 
@@ -191,11 +191,11 @@ sp_status sp_i_flexsp_search(sp_i_flexsp_part *part, sp_error *err)
     const sp_i_flexsp_problem *problem = part->problem;
     size_t ranks = (size_t)problem->ranks;
     search s = {.best = part, .best_time = HUGE_VAL};
-    sp_i_arena memory = {0};
-    s.degree = sp_i_arena_take(&memory, ranks, sizeof *s.degree);
-    s.time = sp_i_arena_take(&memory, ranks, sizeof *s.time);
-    s.room = sp_i_arena_take(&memory, ranks, sizeof *s.room);
-    s.group_of = sp_i_arena_take(&memory, part->count, sizeof *s.group_of);
+    sp_arena memory = {0};
+    s.degree = sp_arena_take(&memory, ranks, sizeof *s.degree);
+    s.time = sp_arena_take(&memory, ranks, sizeof *s.time);
+    s.room = sp_arena_take(&memory, ranks, sizeof *s.room);
+    s.group_of = sp_arena_take(&memory, part->count, sizeof *s.group_of);
     bool ok = !memory.failed;
     // The homogeneous ones and their like first: what comes after can only be better.
     for (int k = 0; ok && k < problem->degrees; k++) {
@@ -205,6 +205,6 @@ sp_status sp_i_flexsp_search(sp_i_flexsp_part *part, sp_error *err)
     for (int k = 0; ok && k < problem->degrees; k++) {
         climb(&s, start_of(part, k));
     }
-    sp_i_arena_free(&memory);
+    sp_arena_free(&memory);
     return ok ? SP_OK : sp_error_no_memory(err, "groups");
 }

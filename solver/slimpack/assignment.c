@@ -75,7 +75,7 @@ typedef struct sample_work {
 } sample_work;
 
 typedef struct solving {
-    sp_i_arena memory; // of the arrays
+    sp_arena memory; // of the arrays
     sp_i_makespan m;
     sample_work *order;
     double *work_s, *pace, *load_s;
@@ -96,14 +96,14 @@ static bool solving_init(solving *s, const double *work_s, size_t count, int ran
 {
     size_t r = (size_t)ranks;
     *s = (solving){.order = NULL};
-    s->order = sp_i_arena_take(&s->memory, count, sizeof *s->order);
-    s->work_s = sp_i_arena_take(&s->memory, count, sizeof *s->work_s);
-    s->rank = sp_i_arena_take(&s->memory, count, sizeof *s->rank);
-    s->tried = sp_i_arena_take(&s->memory, count, sizeof *s->tried);
-    s->pace = sp_i_arena_take(&s->memory, r, sizeof *s->pace);
-    s->load_s = sp_i_arena_take(&s->memory, r, sizeof *s->load_s);
-    s->size = sp_i_arena_take(&s->memory, r, sizeof *s->size);
-    s->heap = sp_i_arena_take(&s->memory, r, sizeof *s->heap);
+    s->order = sp_arena_take(&s->memory, count, sizeof *s->order);
+    s->work_s = sp_arena_take(&s->memory, count, sizeof *s->work_s);
+    s->rank = sp_arena_take(&s->memory, count, sizeof *s->rank);
+    s->tried = sp_arena_take(&s->memory, count, sizeof *s->tried);
+    s->pace = sp_arena_take(&s->memory, r, sizeof *s->pace);
+    s->load_s = sp_arena_take(&s->memory, r, sizeof *s->load_s);
+    s->size = sp_arena_take(&s->memory, r, sizeof *s->size);
+    s->heap = sp_arena_take(&s->memory, r, sizeof *s->heap);
     if (s->memory.failed) {
         return false;
     }
@@ -123,7 +123,7 @@ static bool solving_init(solving *s, const double *work_s, size_t count, int ran
                            .size = s->size,
                            .pace = s->pace,
                            .machines = ranks,
-                           .machine_of = s->rank,
+                           .runtime_of = s->rank,
                            .load_s = s->load_s};
     return true;
 }
@@ -133,7 +133,7 @@ static sp_status adopt(solving *s, const sp_i_assignment_model *model, const dou
                        sp_i_assignment *result, sp_error *err)
 {
     sp_i_assignment_read(model, value, s->tried);
-    s->m.machine_of = s->tried;
+    s->m.runtime_of = s->tried;
     sp_status status = sp_i_makespan_exchange(&s->m, result->bound_s, err);
     double largest_s = sp_i_makespan_largest_s(&s->m);
     if (status == SP_OK && largest_s < result->largest_s) {
@@ -142,7 +142,7 @@ static sp_status adopt(solving *s, const sp_i_assignment_model *model, const dou
         s->tried = s->rank;
         s->rank = better;
     }
-    s->m.machine_of = s->rank;
+    s->m.runtime_of = s->rank;
     return status;
 }
 
@@ -164,7 +164,7 @@ static sp_status solve_program(solving *s, const sp_i_assignment_options *option
     sp_i_mip mip;
     sp_i_mip_result solved;
     sp_i_assignment_write(&model, &mip);
-    double *value = sp_i_malloc((mip.column_count + 1) * sizeof *value);
+    double *value = sp_malloc((mip.column_count + 1) * sizeof *value);
     sp_status status = value != NULL ? sp_i_mip_solve(&mip, &mip_options, &solved, value, err)
                                      : sp_error_no_memory(err, "an integer program");
     if (status == SP_OK) {
@@ -179,7 +179,7 @@ static sp_status solve_program(solving *s, const sp_i_assignment_options *option
             status = adopt(s, &model, value, result, err);
         }
     }
-    sp_i_free(value);
+    sp_free(value);
     sp_i_mip_fini(&mip);
     return status;
 }
@@ -213,6 +213,6 @@ sp_status sp_i_assignment_solve(const double *work_s, size_t count, int ranks,
     for (size_t i = 0; status == SP_OK && i < count; i++) {
         rank[s.order[i].sample] = s.rank[i];
     }
-    sp_i_arena_free(&s.memory);
+    sp_arena_free(&s.memory);
     return status;
 }

@@ -23,8 +23,8 @@ static bool add_need(sp_i_needs *needs, size_t pack)
     if (needs == NULL) {
         return true;
     }
-    if (!sp_i_reserve((void **)&needs->pack, &needs->capacity, needs->count + 1,
-                      sizeof *needs->pack)) {
+    if (!sp_reserve((void **)&needs->pack, &needs->capacity, needs->count + 1,
+                    sizeof *needs->pack)) {
         return false;
     }
     needs->pack[needs->count++] = (int32_t)pack;
@@ -96,7 +96,7 @@ static void next_pack(regrouping *r)
 
 static bool place(regrouping *r, sp_slice slice, size_t from, size_t need)
 {
-    if (!sp_i_reserve((void **)&r->pieces, &r->capacity, r->count + 1, sizeof *r->pieces)) {
+    if (!sp_reserve((void **)&r->pieces, &r->capacity, r->count + 1, sizeof *r->pieces)) {
         return false;
     }
     r->pieces[r->count++] = (piece){slice, from, need, r->pack};
@@ -211,20 +211,20 @@ static bool write_backward(const regrouping *r, sp_packing *packing, sp_i_needs 
 static bool rewrite(const regrouping *r, sp_packing *packing, sp_i_needs *needs)
 {
     sp_pack_list cut = {0};
-    size_t *last_piece = sp_i_malloc((packing->forward.slice_count + 1) * sizeof *last_piece);
+    size_t *last_piece = sp_malloc((packing->forward.slice_count + 1) * sizeof *last_piece);
     bool ok = last_piece != NULL;
     for (size_t p = 0; ok && p < r->count; p++) {
         last_piece[r->pieces[p].from] = p;
     }
     ok = ok && cut_forward(r, &packing->forward, last_piece, &cut);
-    sp_i_free(last_piece);
+    sp_free(last_piece);
     if (!ok) {
-        sp_i_free(cut.packs);
-        sp_i_free(cut.slices);
+        sp_free(cut.packs);
+        sp_free(cut.slices);
         return false;
     }
-    sp_i_free(packing->forward.packs);
-    sp_i_free(packing->forward.slices);
+    sp_free(packing->forward.packs);
+    sp_free(packing->forward.slices);
     packing->forward = cut;
     return write_backward(r, packing, needs);
 }
@@ -242,15 +242,15 @@ bool sp_i_backward_regroup(const sp_i_work *work, const sp_i_shape *shape, const
     for (size_t i = 0; i < packing->forward.slice_count; i++) {
         total_s += backward_s(work, &packing->forward.slices[i]);
     }
-    r.target_s = sp_i_malloc((size_t)targets * sizeof *r.target_s);
+    r.target_s = sp_malloc((size_t)targets * sizeof *r.target_s);
     bool ok = r.target_s != NULL;
     if (ok) {
         r.rounding_s = ROUNDING * total_s;
         sp_i_taper_targets(&shape->backward, total_s, r.target_s);
         ok = place_all(&r, tied) && rewrite(&r, packing, needs);
     }
-    sp_i_free(r.target_s);
-    sp_i_free(r.pieces);
+    sp_free(r.target_s);
+    sp_free(r.pieces);
     return ok;
 }
 

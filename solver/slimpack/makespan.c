@@ -77,7 +77,7 @@ void sp_i_makespan_longest_first(sp_i_makespan *m, int *heap)
             }
         }
         int machine = heap[begin[best]];
-        m->machine_of[i] = machine;
+        m->runtime_of[i] = machine;
         m->load_s[machine] = best_s;
         sink(m, heap + begin[best], begin[best + 1] - begin[best]);
     }
@@ -156,7 +156,7 @@ static void move(sp_i_makespan *m, lists *l, size_t job, int from, int to)
 {
     unlink_job(l, &l->first[from], job);
     link_job(l, &l->first[to], job);
-    m->machine_of[job] = to;
+    m->runtime_of[job] = to;
     m->load_s[from] -= m->work_s[job] * m->pace[from];
     m->load_s[to] += m->work_s[job] * m->pace[to];
 }
@@ -197,15 +197,15 @@ static void sum_loads(sp_i_makespan *m)
         m->load_s[g] = 0.0;
     }
     for (size_t i = 0; i < m->jobs; i++) {
-        m->load_s[m->machine_of[i]] += m->work_s[i] * m->pace[m->machine_of[i]];
+        m->load_s[m->runtime_of[i]] += m->work_s[i] * m->pace[m->runtime_of[i]];
     }
 }
 
 sp_status sp_i_makespan_exchange(sp_i_makespan *m, double stop_s, sp_error *err)
 {
-    sp_i_arena memory = {0};
-    lists l = {.first = sp_i_arena_take(&memory, (size_t)m->machines, sizeof *l.first),
-               .next = sp_i_arena_take(&memory, m->jobs + 1, sizeof *l.next),
+    sp_arena memory = {0};
+    lists l = {.first = sp_arena_take(&memory, (size_t)m->machines, sizeof *l.first),
+               .next = sp_arena_take(&memory, m->jobs + 1, sizeof *l.next),
                .end = m->jobs};
     bool ok = !memory.failed;
     if (ok) {
@@ -214,7 +214,7 @@ sp_status sp_i_makespan_exchange(sp_i_makespan *m, double stop_s, sp_error *err)
             l.first[g] = l.end;
         }
         for (size_t i = m->jobs; i > 0; i--) {
-            int machine = m->machine_of[i - 1];
+            int machine = m->runtime_of[i - 1];
             l.next[i - 1] = l.first[machine];
             l.first[machine] = i - 1;
         }
@@ -223,7 +223,7 @@ sp_status sp_i_makespan_exchange(sp_i_makespan *m, double stop_s, sp_error *err)
         }
         sum_loads(m);
     }
-    sp_i_arena_free(&memory);
+    sp_arena_free(&memory);
     return ok ? SP_OK : sp_error_no_memory(err, "levelling ranks");
 }
 

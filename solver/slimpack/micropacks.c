@@ -16,7 +16,7 @@ typedef struct filling {
     const sp_batch *batch;
     const sp_i_rank_samples *rank;
     sp_packing *packing;
-    sp_i_arena memory;    // of the next three
+    sp_arena memory;      // of the next three
     double *target_s;     // [packs], cumulative
     double *sample_s;     // [count]
     size_t longs;         // the first so many are cut
@@ -146,7 +146,7 @@ static bool fill_pack(filling *f, double end_s)
         ok = fill_shorts(f, end_s, false);
     }
     if (ok) {
-        ok = sp_i_reserve((void **)&f->tied, &f->tied_capacity, f->tied_count + 1, 1);
+        ok = sp_reserve((void **)&f->tied, &f->tied_capacity, f->tied_count + 1, 1);
     }
     if (ok) {
         f->tied[f->tied_count++] = f->placed > 0;
@@ -173,9 +173,9 @@ static bool prepare(filling *f, const sp_i_shape *shape)
 {
     size_t count = f->rank->count;
     f->target_s =
-        sp_i_arena_take(&f->memory, (size_t)sp_i_taper_packs(&shape->forward), sizeof *f->target_s);
-    f->sample_s = sp_i_arena_take(&f->memory, count, sizeof *f->sample_s);
-    f->next_free = sp_i_arena_take(&f->memory, count + 1, sizeof *f->next_free);
+        sp_arena_take(&f->memory, (size_t)sp_i_taper_packs(&shape->forward), sizeof *f->target_s);
+    f->sample_s = sp_arena_take(&f->memory, count, sizeof *f->sample_s);
+    f->next_free = sp_arena_take(&f->memory, count + 1, sizeof *f->next_free);
     if (f->memory.failed) {
         return false;
     }
@@ -211,8 +211,8 @@ sp_status sp_i_micropacks_make(const sp_i_work *work, const sp_batch *batch,
     bool ok = prepare(&f, shape) && fill_all(&f, shape) &&
               (shape->regrouped ? sp_i_backward_regroup(work, shape, f.tied, packing, needs)
                                 : sp_i_backward_mirror(f.tied, shape->retained, packing, needs));
-    sp_i_arena_free(&f.memory);
-    sp_i_free(f.tied);
+    sp_arena_free(&f.memory);
+    sp_free(f.tied);
     return ok ? SP_OK : sp_error_no_memory(err, "micro packs");
 }
 

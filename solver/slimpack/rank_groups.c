@@ -27,8 +27,8 @@ typedef struct chooser {
     int levels;     // sizes to choose from
     int most_least; // level of the group that has to be there for the longest sample
     sp_i_makespan m;
-    sp_i_arena memory; // of the arrays
-    int *size, *machine_of, *heap;
+    sp_arena memory; // of the arrays
+    int *size, *runtime_of, *heap;
     double *pace, *load_s;
 } chooser;
 
@@ -154,17 +154,17 @@ static bool chooser_init(chooser *c, const sp_i_group_problem *p)
         jobs++;
     }
     size_t dp = (size_t)p->dp;
-    c->size = sp_i_arena_take(&c->memory, dp, sizeof *c->size);
-    c->heap = sp_i_arena_take(&c->memory, dp, sizeof *c->heap);
-    c->pace = sp_i_arena_take(&c->memory, dp, sizeof *c->pace);
-    c->load_s = sp_i_arena_take(&c->memory, dp, sizeof *c->load_s);
-    c->machine_of = sp_i_arena_take(&c->memory, jobs, sizeof *c->machine_of);
+    c->size = sp_arena_take(&c->memory, dp, sizeof *c->size);
+    c->heap = sp_arena_take(&c->memory, dp, sizeof *c->heap);
+    c->pace = sp_arena_take(&c->memory, dp, sizeof *c->pace);
+    c->load_s = sp_arena_take(&c->memory, dp, sizeof *c->load_s);
+    c->runtime_of = sp_arena_take(&c->memory, jobs, sizeof *c->runtime_of);
     c->m = (sp_i_makespan){.work_s = p->work_s,
                            .least = p->least,
                            .jobs = jobs,
                            .size = c->size,
                            .pace = c->pace,
-                           .machine_of = c->machine_of,
+                           .runtime_of = c->runtime_of,
                            .load_s = c->load_s};
     return !c->memory.failed;
 }
@@ -173,7 +173,7 @@ sp_status sp_i_group_sizes(const sp_i_group_problem *p, int *size, int *groups, 
 {
     chooser c;
     if (!chooser_init(&c, p)) {
-        sp_i_arena_free(&c.memory);
+        sp_arena_free(&c.memory);
         return sp_error_no_memory(err, "groups of ranks");
     }
     choice rule;
@@ -191,7 +191,7 @@ sp_status sp_i_group_sizes(const sp_i_group_problem *p, int *size, int *groups, 
         rule = other.end_s < rule.end_s * (1.0 - LATE) ? other : rule;
     }
     *groups = write_sizes(&rule, c.levels, size);
-    sp_i_arena_free(&c.memory);
+    sp_arena_free(&c.memory);
     return SP_OK;
 }
 

@@ -46,10 +46,10 @@ sp_status sp_i_rank_scorer_init(sp_i_rank_scorer *scorer, const sp_scenario *sce
     size_t vstages = (size_t)sp_layout_vstages(cost->layout);
     size_t pp = (size_t)cost->layout->pp;
     size_t dp = (size_t)cost->layout->dp;
-    scorer->token_bytes = sp_i_arena_take(&scorer->arrays, vstages, sizeof(int64_t));
-    scorer->room_bytes = sp_i_arena_take(&scorer->arrays, pp, sizeof(int64_t));
-    scorer->class_ns = sp_i_arena_take(&scorer->arrays, 2 * vstages, sizeof(int64_t));
-    scorer->fullest = sp_i_arena_take(&scorer->arrays, dp, sizeof *scorer->fullest);
+    scorer->token_bytes = sp_arena_take(&scorer->arrays, vstages, sizeof(int64_t));
+    scorer->room_bytes = sp_arena_take(&scorer->arrays, pp, sizeof(int64_t));
+    scorer->class_ns = sp_arena_take(&scorer->arrays, 2 * vstages, sizeof(int64_t));
+    scorer->fullest = sp_arena_take(&scorer->arrays, dp, sizeof *scorer->fullest);
     if (status == SP_OK && scorer->arrays.failed) {
         status = sp_error_no_memory(err, "the search for a packing");
     }
@@ -66,9 +66,9 @@ void sp_i_rank_scorer_fini(sp_i_rank_scorer *scorer)
 {
     sp_cost_model_fini(&scorer->cost);
     sp_pack_memory_fini(&scorer->memory);
-    sp_i_arena_free(&scorer->arrays);
-    sp_i_free(scorer->times);
-    sp_i_free(scorer->tokens);
+    sp_arena_free(&scorer->arrays);
+    sp_free(scorer->times);
+    sp_free(scorer->tokens);
     *scorer = (sp_i_rank_scorer){0};
 }
 
@@ -181,10 +181,10 @@ sp_status sp_i_rank_score(sp_i_rank_scorer *scorer, const sp_packing *packing, c
     size_t vstages = (size_t)sp_layout_vstages(layout);
     size_t nf = packing->forward.count;
     size_t nb = packing->backward.count;
-    if (!sp_i_reserve((void **)&scorer->times, &scorer->times_capacity, (nf + 2 * nb) * vstages,
-                      sizeof *scorer->times) ||
-        !sp_i_reserve((void **)&scorer->tokens, &scorer->tokens_capacity, 2 * (nf + nb),
-                      sizeof *scorer->tokens)) {
+    if (!sp_reserve((void **)&scorer->times, &scorer->times_capacity, (nf + 2 * nb) * vstages,
+                    sizeof *scorer->times) ||
+        !sp_reserve((void **)&scorer->tokens, &scorer->tokens_capacity, 2 * (nf + nb),
+                    sizeof *scorer->tokens)) {
         return sp_error_no_memory(err, "the search for a packing");
     }
     int64_t *freed = scorer->tokens + nf;

@@ -23,7 +23,7 @@ static double speed_of(const sp_i_rank_split *split, const sp_i_rank_group *grou
 // The samples in descending order, and what the search for a split works on.
 typedef struct split_job {
     int32_t *order;        // [samples]
-    sp_i_arena memory;     // of what follows
+    sp_arena memory;       // of what follows
     double *work_s;        // [samples]
     int *least, *group_of; // [samples]
     int *size, *heap;      // [dp]
@@ -38,13 +38,13 @@ static sp_status split_job_init(split_job *job, const sp_i_work *work, const sp_
     size_t n = batch->count;
     size_t ranks = (size_t)dp;
     *job = (split_job){.order = NULL};
-    job->work_s = sp_i_arena_take(&job->memory, n, sizeof *job->work_s);
-    job->least = sp_i_arena_take(&job->memory, n, sizeof *job->least);
-    job->group_of = sp_i_arena_take(&job->memory, n, sizeof *job->group_of);
-    job->size = sp_i_arena_take(&job->memory, ranks, sizeof *job->size);
-    job->heap = sp_i_arena_take(&job->memory, ranks, sizeof *job->heap);
-    job->pace = sp_i_arena_take(&job->memory, ranks, sizeof *job->pace);
-    job->load_s = sp_i_arena_take(&job->memory, ranks, sizeof *job->load_s);
+    job->work_s = sp_arena_take(&job->memory, n, sizeof *job->work_s);
+    job->least = sp_arena_take(&job->memory, n, sizeof *job->least);
+    job->group_of = sp_arena_take(&job->memory, n, sizeof *job->group_of);
+    job->size = sp_arena_take(&job->memory, ranks, sizeof *job->size);
+    job->heap = sp_arena_take(&job->memory, ranks, sizeof *job->heap);
+    job->pace = sp_arena_take(&job->memory, ranks, sizeof *job->pace);
+    job->load_s = sp_arena_take(&job->memory, ranks, sizeof *job->load_s);
     if (job->memory.failed) {
         return sp_error_no_memory(err, "samples of the ranks");
     }
@@ -75,7 +75,7 @@ static sp_status make_groups(split_job *job, sp_i_rank_split *split, sp_error *e
                        .jobs = p->count,
                        .size = job->size,
                        .pace = job->pace,
-                       .machine_of = job->group_of,
+                       .runtime_of = job->group_of,
                        .load_s = job->load_s};
     sp_status status = sp_i_group_sizes(p, job->size, &m.machines, err);
     if (status != SP_OK) {
@@ -109,7 +109,7 @@ static sp_status gather(const split_job *job, sp_i_rank_split *split, sp_error *
     }
     for (int g = 0; g < split->count; g++) {
         sp_i_rank_group *group = &split->groups[g];
-        group->sample = sp_i_malloc((group->count + 1) * sizeof *group->sample);
+        group->sample = sp_malloc((group->count + 1) * sizeof *group->sample);
         group->count = 0;
         group->work_s = job->load_s[g];
         if (group->sample == NULL) {
@@ -128,8 +128,8 @@ sp_status sp_i_rank_split_priced(const sp_i_work *work, const sp_batch *batch, i
                                  int64_t token_limit, sp_i_rank_split *split, sp_error *err)
 {
     split_job job;
-    *split = (sp_i_rank_split){.groups = sp_i_calloc((size_t)dp, sizeof *split->groups),
-                               .costs = *costs};
+    *split =
+        (sp_i_rank_split){.groups = sp_calloc((size_t)dp, sizeof *split->groups), .costs = *costs};
     int most = merge_share > 0.0 ? sp_i_merge_level(sp_i_power_of_two(dp)) + 1 : 1;
     split->costs.levels = most < costs->levels ? most : costs->levels;
     sp_status status =
@@ -143,8 +143,8 @@ sp_status sp_i_rank_split_priced(const sp_i_work *work, const sp_batch *batch, i
     if (status == SP_OK) {
         status = gather(&job, split, err);
     }
-    sp_i_free(job.order);
-    sp_i_arena_free(&job.memory);
+    sp_free(job.order);
+    sp_arena_free(&job.memory);
     if (status != SP_OK) {
         sp_i_rank_split_fini(split);
     }
@@ -163,22 +163,22 @@ double sp_i_rank_split_gap(const sp_i_rank_split *split)
 void sp_i_rank_split_fini(sp_i_rank_split *split)
 {
     for (int g = 0; split->groups != NULL && g < split->count; g++) {
-        sp_i_free(split->groups[g].sample);
+        sp_free(split->groups[g].sample);
     }
-    sp_i_free(split->groups);
+    sp_free(split->groups);
     *split = (sp_i_rank_split){0};
 }
 
 sp_status sp_i_rank_split_copy(const sp_i_rank_split *from, sp_i_rank_split *to, sp_error *err)
 {
-    *to = (sp_i_rank_split){.groups = sp_i_calloc((size_t)from->count + 1, sizeof *to->groups),
+    *to = (sp_i_rank_split){.groups = sp_calloc((size_t)from->count + 1, sizeof *to->groups),
                             .costs = from->costs,
                             .bound_s = from->bound_s};
     bool ok = to->groups != NULL;
     for (int g = 0; ok && g < from->count; g++) {
         sp_i_rank_group *group = &to->groups[to->count++];
         *group = from->groups[g];
-        group->sample = sp_i_malloc((group->count + 1) * sizeof *group->sample);
+        group->sample = sp_malloc((group->count + 1) * sizeof *group->sample);
         ok = group->sample != NULL;
         if (ok) {
             memcpy(group->sample, from->groups[g].sample, group->count * sizeof *group->sample);
@@ -202,7 +202,7 @@ sp_status sp_i_rank_split_move(const sp_i_work *work, const sp_batch *batch, sp_
 {
     sp_i_rank_group *source = &split->groups[from];
     sp_i_rank_group *target = &split->groups[to];
-    int32_t *merged = sp_i_malloc((source->count + target->count + 1) * sizeof *merged);
+    int32_t *merged = sp_malloc((source->count + target->count + 1) * sizeof *merged);
     *moved = false;
     if (merged == NULL) {
         return sp_error_no_memory(err, "samples of the ranks");
@@ -232,7 +232,7 @@ sp_status sp_i_rank_split_move(const sp_i_work *work, const sp_batch *batch, sp_
         merged[i] = own ? target->sample[a++] : going[b++];
     }
     target->count += count;
-    sp_i_free(target->sample);
+    sp_free(target->sample);
     target->sample = merged;
     *moved = count > 0;
     return SP_OK;
@@ -280,17 +280,17 @@ static sp_status assign(const sp_batch *batch, const int32_t *sample, const doub
     bool ok = true;
     int32_t *fresh[MOST_RANKS] = {0};
     for (int g = 0; g < split->count; g++) {
-        fresh[g] = sp_i_malloc(count * sizeof **fresh);
+        fresh[g] = sp_malloc(count * sizeof **fresh);
         ok = ok && fresh[g] != NULL;
     }
     for (int g = 0; g < split->count; g++) {
         if (ok) {
-            sp_i_free(split->groups[g].sample);
+            sp_free(split->groups[g].sample);
             split->groups[g].sample = fresh[g];
             split->groups[g].count = 0;
             split->groups[g].work_s = 0.0;
         } else {
-            sp_i_free(fresh[g]);
+            sp_free(fresh[g]);
         }
     }
     for (size_t i = 0; ok && i < count; i++) {

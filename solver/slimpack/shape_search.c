@@ -45,7 +45,7 @@ static sp_status try_shape(sp_i_shape_search *search, const sp_i_rank_samples *s
     size_t actions = packing.forward.count + (search->split ? 2 : 1) * packing.backward.count;
     search->effort -= (int64_t)actions * sp_layout_vstages(layout) +
                       (int64_t)(samples->count / SAMPLES_PER_ACTION);
-    sp_i_free(needs.pack);
+    sp_free(needs.pack);
     sp_packing_fini(&packing);
     return status;
 }

@@ -17,7 +17,7 @@ typedef struct sp_i_rank_scorer {
     const sp_scenario *scenario;
     int64_t limit_bytes; // of memory
     sp_cost_model cost;
-    sp_i_arena arrays;           // those of fixed size
+    sp_arena arrays;             // those of fixed size
     sp_pack_memory memory;       // of the packs at hand
     sp_fullest_pack *fullest;    // [dp] of the packs at hand
     double p2p_ns, p2p_token_ns; // between pipeline ranks: fixed, and per token of a pack

@@ -305,7 +305,7 @@ static sp_status cut_layers(const sp_scenario *scenario, int chunks, cut_kind ki
     if (kind == CUT_EVEN) {
         return SP_OK;
     }
-    tried->layers = sp_i_malloc((size_t)vstages * sizeof *tried->layers);
+    tried->layers = sp_malloc((size_t)vstages * sizeof *tried->layers);
     if (tried->layers == NULL) {
         return sp_error_no_memory(err, "model chunks");
     }
@@ -320,7 +320,7 @@ static sp_status cut_layers(const sp_scenario *scenario, int chunks, cut_kind ki
         even = even && tried->layers[v] == tried->layers[0];
     }
     if (even) {
-        sp_i_free(tried->layers); // has been looked at
+        sp_free(tried->layers); // has been looked at
         *tried = (cut){.chunks = 0};
     }
     return SP_OK;
@@ -393,7 +393,7 @@ sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err)
     if (scenario->strategy.time_limit_ms > 0) {
         c.deadline_s = sp_clock_s() + CHOOSING * 1e-3 * (double)scenario->strategy.time_limit_ms;
     }
-    c.cuts = sp_i_calloc(MOST_CHUNKS * CUT_KINDS, sizeof *c.cuts);
+    c.cuts = sp_calloc(MOST_CHUNKS * CUT_KINDS, sizeof *c.cuts);
     sp_status status = c.cuts != NULL ? sp_batches_make(&first, &c.batches, err)
                                       : sp_error_no_memory(err, "model chunks");
     if (status == SP_OK && c.batches.count > 0 && c.batches.batch[0].count > 0) {
@@ -413,9 +413,9 @@ sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err)
         c.cuts[0].layers = NULL;
     }
     for (int i = 0; i < c.count; i++) {
-        sp_i_free(c.cuts[i].layers);
+        sp_free(c.cuts[i].layers);
     }
-    sp_i_free(c.cuts);
+    sp_free(c.cuts);
     sp_batches_fini(&c.batches);
     return status;
 }

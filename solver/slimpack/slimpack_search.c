@@ -69,10 +69,10 @@ static void search_fini(search *s)
     for (int i = 0; s->scorers != NULL && i < s->threads; i++) {
         sp_i_rank_scorer_fini(&s->scorers[i]);
     }
-    sp_i_free(s->scorers);
-    sp_i_free(s->best);
-    sp_i_free(s->order);
-    sp_i_free(s->used);
+    sp_free(s->scorers);
+    sp_free(s->best);
+    sp_free(s->order);
+    sp_free(s->used);
     sp_i_rank_split_fini(&s->ranks);
 }
 
@@ -105,10 +105,10 @@ static sp_status search_init(search *s, const sp_strategy_input *input,
     *s = (search){.input = input, .options = *options};
     s->options.asymmetric = options->asymmetric && may_regroup(&scenario->layout);
     s->threads = input->threads < 1 ? 1 : input->threads < dp ? input->threads : dp;
-    s->scorers = sp_i_calloc((size_t)s->threads, sizeof *s->scorers);
-    s->best = sp_i_calloc((size_t)dp, sizeof *s->best);
-    s->order = sp_i_calloc((size_t)dp + 1, sizeof *s->order);
-    s->used = sp_i_calloc((size_t)dp + 1, sizeof *s->used);
+    s->scorers = sp_calloc((size_t)s->threads, sizeof *s->scorers);
+    s->best = sp_calloc((size_t)dp, sizeof *s->best);
+    s->order = sp_calloc((size_t)dp + 1, sizeof *s->order);
+    s->used = sp_calloc((size_t)dp + 1, sizeof *s->used);
     sp_status status = s->scorers != NULL && s->best != NULL && s->order != NULL && s->used != NULL
                            ? SP_OK
                            : sp_error_no_memory(err, "the search for a packing");
@@ -175,7 +175,7 @@ static sp_status search_groups(search *s, int count, int64_t effort, int64_t eno
 {
     s->share = count > 0 ? effort / count : 0;
     s->enough_ns = enough_ns;
-    sp_status status = sp_i_parallel_for(s->threads, count, search_group, s, err);
+    sp_status status = sp_parallel_for(s->threads, count, search_group, s, err);
     for (int i = 0; i < count; i++) {
         s->left -= s->used[i];
     }
@@ -277,7 +277,7 @@ static sp_status level_once(search *s, bool *improved, sp_error *err)
     if (status == SP_OK && any) {
         // Slower than the slowest is of no use, a little faster is.
         s->enough_ns = (int64_t)(0.5 * (slow_ns + fast_ns));
-        status = sp_i_parallel_for(s->threads, 2, search_moved, &m, err);
+        status = sp_parallel_for(s->threads, 2, search_moved, &m, err);
         s->left -= s->used[0] + s->used[1];
         *improved = status == SP_OK && sp_packflow_is_better(&m.best[0].out, &s->best[slow].out) &&
                     sp_packflow_is_better(&m.best[1].out, &s->best[slow].out);

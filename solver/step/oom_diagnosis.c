@@ -86,7 +86,7 @@ sp_status sp_oom_diagnosis_find(const sp_scenario *scenario, const sp_packing *p
     }
     sp_result_fini(&alone);
     sp_i_steps_fini(&steps);
-    sp_i_free(list);
+    sp_free(list);
     return status;
 }
 
@@ -136,7 +136,7 @@ static sp_status list_candidates(const sp_packing *packing, candidate **list, si
                                  sp_error *err)
 {
     const sp_pack_list *forward = &packing->forward;
-    candidate *all = sp_i_calloc(packing->batch->count, sizeof *all);
+    candidate *all = sp_calloc(packing->batch->count, sizeof *all);
     *list = all;
     if (all == NULL) {
         return sp_error_no_memory(err, "what a sample needs");

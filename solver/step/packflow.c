@@ -56,7 +56,7 @@ sp_status sp_fullest_packs(const sp_packing *packing, int cp, sp_fullest_pack *f
     for (size_t k = 0; k < backward->count; k++) {
         add_pack(backward, &backward->packs[k], &sums[k], fullest);
     }
-    sp_i_free(sums);
+    sp_free(sums);
     return SP_OK;
 }
 
@@ -67,7 +67,7 @@ sp_status sp_pack_memory_init(sp_pack_memory *memory, const sp_layout *layout,
 {
     size_t vstages = (size_t)sp_layout_vstages(layout);
     *memory = (sp_pack_memory){.states = NULL};
-    memory->states = sp_i_calloc(5 * vstages + (size_t)layout->pp, sizeof *memory->states);
+    memory->states = sp_calloc(5 * vstages + (size_t)layout->pp, sizeof *memory->states);
     if (memory->states == NULL) {
         return sp_error_no_memory(err, "the memory of packs");
     }
@@ -84,7 +84,7 @@ sp_status sp_pack_memory_init(sp_pack_memory *memory, const sp_layout *layout,
 
 void sp_pack_memory_fini(sp_pack_memory *memory)
 {
-    sp_i_free(memory->states);
+    sp_free(memory->states);
     *memory = (sp_pack_memory){.states = NULL};
 }
 
@@ -237,7 +237,7 @@ static sp_status measure(const sp_scenario *scenario, const sp_cost_model *cost,
     size_t dp = (size_t)layout->dp;
     size_t pp = (size_t)layout->pp;
     size_t vstages = (size_t)sp_layout_vstages(layout);
-    int64_t *block = sp_i_calloc(2 * dp * (vstages + pp), sizeof *block);
+    int64_t *block = sp_calloc(2 * dp * (vstages + pp), sizeof *block);
     if (block == NULL) {
         return sp_error_no_memory(err, "the memory of packs");
     }
@@ -270,7 +270,7 @@ static sp_status fill_memory(const sp_scenario *scenario, const sp_cost_model *c
     if (costs->unit == NULL) {
         return SP_OK; // uniform costs
     }
-    sp_fullest_pack *fullest = sp_i_malloc((size_t)layout->dp * sizeof *fullest);
+    sp_fullest_pack *fullest = sp_malloc((size_t)layout->dp * sizeof *fullest);
     sp_status status = fullest != NULL ? sp_fullest_packs(plan->packing, layout->cp, fullest, err)
                                        : sp_error_no_memory(err, "the memory of packs");
     if (status == SP_OK) {
@@ -280,7 +280,7 @@ static sp_status fill_memory(const sp_scenario *scenario, const sp_cost_model *c
         status = measure(scenario, cost, plan, fullest, &memory, tables, err);
     }
     sp_pack_memory_fini(&memory);
-    sp_i_free(fullest);
+    sp_free(fullest);
     return status;
 }
 

@@ -77,7 +77,7 @@ typedef struct sp_packflow_outcome {
 bool sp_packflow_is_better(const sp_packflow_outcome *a, const sp_packflow_outcome *b);
 
 // Fills in what PackFlow looks at besides the times of every pack (sp_step_costs_by_pack): the
-// memory of the plan's packs, in a block that the caller frees with sp_i_free when the order is
+// memory of the plan's packs, in a block that the caller frees with sp_free when the order is
 // made, and whether gradients run apart: only where that is faster, or fits where whole backwards
 // do not.
 sp_status sp_i_packflow_choose(const sp_scenario *scenario, const sp_cost_model *cost,

@@ -57,7 +57,7 @@ sp_status sp_i_step_schedule(const sp_i_steps *steps, sp_plan *plan, sp_step_cos
         status = sp_schedule_generate(schedule, means, scenario->source, plan, err);
     }
     sp_schedule_costs_free(means);
-    sp_i_free(memory);
+    sp_free(memory);
     if (status == SP_OK) {
         status = sp_i_step_exchange(steps, plan, costs, err);
     }

@@ -35,7 +35,7 @@ sp_status sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step
     }
     const sp_packing *packing = plan->packing;
     freedom may = freedom_of(steps, plan);
-    int64_t *tokens = sp_i_malloc((packing->batch->count + 1) * sizeof *tokens);
+    int64_t *tokens = sp_malloc((packing->batch->count + 1) * sizeof *tokens);
     if (tokens == NULL) {
         return sp_error_no_memory(err, "a lower bound");
     }
@@ -78,7 +78,7 @@ sp_status sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step
         facts->lower_bound_ns =
             fmax(facts->lower_bound_ns, bound_s * SP_NS_PER_S + (double)shortest_ns);
     }
-    sp_i_free(tokens);
+    sp_free(tokens);
     return status;
 }
 

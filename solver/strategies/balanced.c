@@ -28,11 +28,11 @@ typedef struct balancing {
     int64_t outlier_tokens, cap_tokens;    // from here on a document waits; length of a pack
     size_t release[SP_MAX_OUTLIER_QUEUES]; // documents that leave each queue in this step
     sp_i_work work;
-    sp_i_arena memory; // of the arrays
-    bool *waits;       // [batch->count]
-    int32_t *order;    // documents of this step, in the order of placing
-    size_t count;      // of them
-    size_t *pack_of;   // of order[]; NO_PACK: did not fit
+    sp_arena memory; // of the arrays
+    bool *waits;     // [batch->count]
+    int32_t *order;  // documents of this step, in the order of placing
+    size_t count;    // of them
+    size_t *pack_of; // of order[]; NO_PACK: did not fit
 } balancing;
 
 // ---- outlier queues ----
@@ -102,7 +102,7 @@ static sp_status choose_documents(balancing *b, size_t packs, sp_error *err)
             b->order[b->count++] = s;
         }
     }
-    sp_i_free(descending);
+    sp_free(descending);
     return SP_OK;
 }
 
@@ -122,14 +122,14 @@ static void replay(tournament *t, size_t node)
     t->best[node] = t->value[right] < t->value[left] ? right : left;
 }
 
-static bool tournament_init(tournament *t, size_t packs, sp_i_arena *memory)
+static bool tournament_init(tournament *t, size_t packs, sp_arena *memory)
 {
     *t = (tournament){.leaves = 1};
     while (t->leaves < packs) {
         t->leaves *= 2;
     }
-    t->value = sp_i_arena_take(memory, t->leaves, sizeof *t->value);
-    t->best = sp_i_arena_take(memory, 2 * t->leaves, sizeof *t->best);
+    t->value = sp_arena_take(memory, t->leaves, sizeof *t->value);
+    t->best = sp_arena_take(memory, 2 * t->leaves, sizeof *t->best);
     if (memory->failed) {
         return false;
     }
@@ -156,7 +156,7 @@ static sp_status place(balancing *b, size_t packs, size_t *left, sp_error *err)
 {
     tournament work;
     tournament length;
-    sp_i_arena memory = {0};
+    sp_arena memory = {0};
     bool ok = tournament_init(&work, packs, &memory) && tournament_init(&length, packs, &memory);
     *left = 0;
     for (size_t i = 0; ok && i < b->count; i++) {
@@ -173,7 +173,7 @@ static sp_status place(balancing *b, size_t packs, size_t *left, sp_error *err)
         tournament_add(&work, pack, sp_i_slice_work_s(&b->work, 0, tokens));
         tournament_add(&length, pack, (double)tokens);
     }
-    sp_i_arena_free(&memory);
+    sp_arena_free(&memory);
     return ok ? SP_OK : sp_error_no_memory(err, "balancing");
 }
 
@@ -237,7 +237,7 @@ static void drop_left(balancing *b)
 static bool list_delayed(const balancing *b, sp_packing *packing)
 {
     size_t count = b->batch->count - b->count;
-    packing->delayed = count > 0 ? sp_i_calloc(count, sizeof *packing->delayed) : NULL;
+    packing->delayed = count > 0 ? sp_calloc(count, sizeof *packing->delayed) : NULL;
     if (count > 0 && packing->delayed == NULL) {
         return false;
     }
@@ -287,9 +287,9 @@ static sp_status prepare(balancing *b, sp_error *err)
                            "a pack of %lld tokens does not hold a sample of %lld, the context",
                            (long long)b->cap_tokens, (long long)context);
     }
-    b->waits = sp_i_arena_take(&b->memory, b->batch->count, sizeof *b->waits);
-    b->order = sp_i_arena_take(&b->memory, b->batch->count, sizeof *b->order);
-    b->pack_of = sp_i_arena_take(&b->memory, b->batch->count, sizeof *b->pack_of);
+    b->waits = sp_arena_take(&b->memory, b->batch->count, sizeof *b->waits);
+    b->order = sp_arena_take(&b->memory, b->batch->count, sizeof *b->order);
+    b->pack_of = sp_arena_take(&b->memory, b->batch->count, sizeof *b->pack_of);
     if (b->memory.failed) {
         return sp_error_no_memory(err, "balancing");
     }
@@ -317,7 +317,7 @@ sp_status sp_i_pack_balanced(const sp_strategy_input *input, sp_packing *packing
     if (status == SP_OK) {
         status = write_packing(&b, packs, packing, err);
     }
-    sp_i_arena_free(&b.memory);
+    sp_arena_free(&b.memory);
     if (status != SP_OK) {
         sp_packing_fini(packing);
     }

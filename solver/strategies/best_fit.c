@@ -4,15 +4,15 @@
 
 void sp_i_best_fit_fini(sp_i_best_fit *fit)
 {
-    sp_i_free(fit->fitting.keys);
-    sp_i_free(fit->waiting.keys);
+    sp_free(fit->fitting.keys);
+    sp_free(fit->waiting.keys);
     *fit = (sp_i_best_fit){0};
 }
 
 static bool heap_reserve(sp_i_best_fit_heap *heap, size_t needed)
 {
     void *keys = heap->keys;
-    bool ok = sp_i_reserve(&keys, &heap->capacity, needed, sizeof *heap->keys);
+    bool ok = sp_reserve(&keys, &heap->capacity, needed, sizeof *heap->keys);
     heap->keys = keys;
     return ok;
 }
@@ -107,7 +107,7 @@ static bool add_kind(packer *p, sp_i_pack_kind kind)
     sp_i_pack_kinds *kinds = p->kinds;
     void *items = kinds->kind;
     bool ok = kinds->count < INT32_MAX &&
-              sp_i_reserve(&items, &kinds->capacity, kinds->count + 1, sizeof *kinds->kind);
+              sp_reserve(&items, &kinds->capacity, kinds->count + 1, sizeof *kinds->kind);
     kinds->kind = items;
     if (!ok) {
         return false;

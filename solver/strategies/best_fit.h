@@ -58,7 +58,7 @@ typedef struct sp_i_pack_kinds {
 } sp_i_pack_kinds;
 
 // Packs a histogram of lengths that descend from at most `context`; max_per_pack samples to a pack
-// at most (0: any number). Fills `kinds`, whose kind[] is freed with sp_i_free, also on failure.
+// at most (0: any number). Fills `kinds`, whose kind[] is freed with sp_free, also on failure.
 sp_status sp_i_histogram_pack(const sp_i_length_count *lengths, size_t length_count,
                               int64_t context, int64_t max_per_pack, sp_i_pack_kinds *kinds,
                               sp_error *err);

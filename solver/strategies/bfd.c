@@ -13,7 +13,7 @@ static bool best_fit(const sp_strategy_input *input, const int32_t *order, size_
 {
     const sp_batch *batch = input->batch;
     sp_i_best_fit open = {0};
-    int64_t *room = sp_i_malloc(batch->count * sizeof *room);
+    int64_t *room = sp_malloc(batch->count * sizeof *room);
     bool ok = room != NULL;
     *count = 0;
     for (size_t i = 0; ok && i < batch->count; i++) {
@@ -27,7 +27,7 @@ static bool best_fit(const sp_strategy_input *input, const int32_t *order, size_
         room[row] -= tokens;
         ok = room[row] == 0 || sp_i_best_fit_open(&open, room[row], row);
     }
-    sp_i_free(room);
+    sp_free(room);
     sp_i_best_fit_fini(&open);
     return ok;
 }
@@ -37,12 +37,12 @@ static sp_status fill(sp_i_rows *rows, const sp_strategy_input *input, const int
 {
     size_t count = 0;
     size_t samples = input->batch->count;
-    size_t *row_of = sp_i_malloc(samples * sizeof *row_of);
+    size_t *row_of = sp_malloc(samples * sizeof *row_of);
     bool ok = row_of != NULL && best_fit(input, order, row_of, &count);
     if (ok) {
         sp_i_rows_gather(rows, order, row_of, samples, count);
     }
-    sp_i_free(row_of);
+    sp_free(row_of);
     return ok ? SP_OK : sp_error_no_memory(err, "packing");
 }
 

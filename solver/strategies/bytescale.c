@@ -151,9 +151,9 @@ sp_status sp_i_pack_bytescale(const sp_strategy_input *input, sp_packing *packin
     if (status != SP_OK) {
         return status;
     }
-    sp_i_arena memory = {0};
-    h.load_s = sp_i_arena_take(&memory, (size_t)dp, sizeof *h.load_s);
-    h.rank = sp_i_arena_take(&memory, batch->count, sizeof *h.rank);
+    sp_arena memory = {0};
+    h.load_s = sp_arena_take(&memory, (size_t)dp, sizeof *h.load_s);
+    h.rank = sp_arena_take(&memory, batch->count, sizeof *h.rank);
     bool ok = !memory.failed && add_rings(&h);
     if (ok && input->scenario->layout.pp == 1) {
         assign_to_least(&h);
@@ -165,7 +165,7 @@ sp_status sp_i_pack_bytescale(const sp_strategy_input *input, sp_packing *packin
     if (status != SP_OK) {
         sp_packing_fini(packing);
     }
-    sp_i_free(h.order);
-    sp_i_arena_free(&memory);
+    sp_free(h.order);
+    sp_arena_free(&memory);
     return status;
 }

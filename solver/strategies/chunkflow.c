@@ -38,7 +38,7 @@ static sp_status make_rows(const sp_batch *batch, int64_t chunk_tokens, sp_packi
         ok = sp_i_add_row(packing, 0, 1, &rows.sample[first], rows.first[r + 1] - first);
     }
     sp_i_rows_fini(&rows);
-    sp_i_free(order);
+    sp_free(order);
     return status == SP_OK && !ok ? sp_error_no_memory(err, "chunks") : status;
 }
 

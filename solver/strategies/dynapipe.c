@@ -70,8 +70,8 @@ static sp_status search_init(search *find, const sp_strategy_input *input, sp_er
     const sp_layout *layout = &input->scenario->layout;
     size_t count = input->batch->count;
     *find = (search){.input = input};
-    find->most = sp_i_calloc(count, sizeof *find->most);
-    find->room = sp_i_calloc((size_t)layout->pp, sizeof *find->room);
+    find->most = sp_calloc(count, sizeof *find->most);
+    find->room = sp_calloc((size_t)layout->pp, sizeof *find->room);
     if (find->most == NULL || find->room == NULL) {
         return sp_error_no_memory(err, "packing");
     }
@@ -82,12 +82,12 @@ static sp_status search_init(search *find, const sp_strategy_input *input, sp_er
 
 static void search_fini(search *find)
 {
-    sp_i_free(find->order);
-    sp_i_free(find->most);
-    sp_i_free(find->room);
-    sp_i_free(find->price_ns);
-    sp_i_free(find->asked.packs);
-    sp_i_free(find->asked.slices);
+    sp_free(find->order);
+    sp_free(find->most);
+    sp_free(find->room);
+    sp_free(find->price_ns);
+    sp_free(find->asked.packs);
+    sp_free(find->asked.slices);
 }
 
 static int64_t longest_of(const search *find, size_t first)
@@ -101,7 +101,7 @@ static sp_status find_room(search *find, sp_error *err)
 {
     const sp_scenario *scenario = find->input->scenario;
     const sp_layout *layout = &scenario->layout;
-    sp_stage *stages = sp_i_calloc((size_t)layout->chunks, sizeof *stages);
+    sp_stage *stages = sp_calloc((size_t)layout->chunks, sizeof *stages);
     if (stages == NULL) {
         return sp_error_no_memory(err, "packing");
     }
@@ -114,7 +114,7 @@ static sp_status find_room(search *find, sp_error *err)
                             layout->chunks, &states);
         find->room[r] = scenario->memory_limit_bytes - sp_bytes_total(&states);
     }
-    sp_i_free(stages);
+    sp_free(stages);
     return SP_OK;
 }
 
@@ -208,7 +208,7 @@ static sp_status price(search *find, int64_t largest, sp_error *err)
     while (point(find->points - 1) < largest) {
         find->points++;
     }
-    find->price_ns = sp_i_calloc(samples * find->points, sizeof *find->price_ns);
+    find->price_ns = sp_calloc(samples * find->points, sizeof *find->price_ns);
     bool ok = find->price_ns != NULL;
     for (size_t first = 0; ok && first < samples; first++) {
         int64_t *ns = &find->price_ns[first * find->points];

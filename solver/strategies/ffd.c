@@ -38,8 +38,8 @@ sp_status sp_i_rows_first_fit(sp_i_rows *rows, const sp_batch *batch, const int3
     while (tree.leaves < samples) {
         tree.leaves *= 2;
     }
-    size_t *row_of = sp_i_malloc(samples * sizeof *row_of);
-    tree.room = sp_i_malloc(2 * tree.leaves * sizeof *tree.room);
+    size_t *row_of = sp_malloc(samples * sizeof *row_of);
+    tree.room = sp_malloc(2 * tree.leaves * sizeof *tree.room);
     bool ok = row_of != NULL && tree.room != NULL;
     for (size_t node = 0; ok && node < 2 * tree.leaves; node++) {
         tree.room[node] = context;
@@ -54,8 +54,8 @@ sp_status sp_i_rows_first_fit(sp_i_rows *rows, const sp_batch *batch, const int3
     if (ok) {
         sp_i_rows_gather(rows, order, row_of, samples, count);
     }
-    sp_i_free(row_of);
-    sp_i_free(tree.room);
+    sp_free(row_of);
+    sp_free(tree.room);
     return ok ? SP_OK : sp_error_no_memory(err, "packing");
 }
 

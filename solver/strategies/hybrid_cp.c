@@ -269,7 +269,7 @@ sp_status sp_i_pack_hybrid_cp(const sp_strategy_input *input, sp_packing *packin
     const sp_batch *batch = input->batch;
     int dp = input->scenario->layout.dp;
     round r = {.input = input, .rank_tokens = sp_i_merged_rank_tokens(input), .dp = dp};
-    sp_i_arena memory = {0};
+    sp_arena memory = {0};
     sp_packing_init(packing, batch, dp);
     sp_status status = sp_i_merged_check(input, err);
     if (status == SP_OK) {
@@ -279,9 +279,9 @@ sp_status sp_i_pack_hybrid_cp(const sp_strategy_input *input, sp_packing *packin
         return status;
     }
     r.todo_count = batch->count;
-    r.blocks = sp_i_arena_take(&memory, (size_t)dp, sizeof *r.blocks);
-    r.placed = sp_i_arena_take(&memory, batch->count, sizeof *r.placed);
-    bool *done = sp_i_arena_take(&memory, batch->count, sizeof *done);
+    r.blocks = sp_arena_take(&memory, (size_t)dp, sizeof *r.blocks);
+    r.placed = sp_arena_take(&memory, batch->count, sizeof *r.placed);
+    bool *done = sp_arena_take(&memory, batch->count, sizeof *done);
     if (memory.failed) {
         status = sp_error_no_memory(err, "a packing");
     }
@@ -304,7 +304,7 @@ sp_status sp_i_pack_hybrid_cp(const sp_strategy_input *input, sp_packing *packin
     if (status != SP_OK) {
         sp_packing_fini(packing);
     }
-    sp_i_free(r.todo);
-    sp_i_arena_free(&memory);
+    sp_free(r.todo);
+    sp_arena_free(&memory);
     return status;
 }

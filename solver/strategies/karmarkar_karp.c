@@ -19,7 +19,7 @@ typedef struct partition {
 } partition;
 
 typedef struct differencing {
-    sp_i_arena memory;     // of the arrays
+    sp_arena memory;       // of the arrays
     size_t parts;          // that are wanted
     part *places;          // [n]
     partition *partitions; // [n]
@@ -57,19 +57,19 @@ sp_status sp_i_karmarkar_karp(const double *weight, size_t n, int parts, int *pa
             part_of[item] = (int)p;
         }
     }
-    sp_i_arena_free(&d.memory);
+    sp_arena_free(&d.memory);
     return ok ? SP_OK : sp_error_no_memory(err, "assigning micro-batches");
 }
 
 static bool differencing_init(differencing *d, const double *weight, size_t n, int parts)
 {
     *d = (differencing){.parts = (size_t)parts, .count = n};
-    d->places = sp_i_arena_take(&d->memory, n, sizeof *d->places);
-    d->partitions = sp_i_arena_take(&d->memory, n, sizeof *d->partitions);
-    d->heap = sp_i_arena_take(&d->memory, n, sizeof *d->heap);
-    d->next_item = sp_i_arena_take(&d->memory, n, sizeof *d->next_item);
-    d->made = sp_i_arena_take(&d->memory, n, sizeof *d->made);
-    d->free = sp_i_arena_take(&d->memory, n, sizeof *d->free);
+    d->places = sp_arena_take(&d->memory, n, sizeof *d->places);
+    d->partitions = sp_arena_take(&d->memory, n, sizeof *d->partitions);
+    d->heap = sp_arena_take(&d->memory, n, sizeof *d->heap);
+    d->next_item = sp_arena_take(&d->memory, n, sizeof *d->next_item);
+    d->made = sp_arena_take(&d->memory, n, sizeof *d->made);
+    d->free = sp_arena_take(&d->memory, n, sizeof *d->free);
     if (d->memory.failed) {
         return false;
     }
@@ -181,8 +181,8 @@ static void move(sp_pack_list *list, const int *rank)
 sp_status sp_i_assign_by_time(sp_packing *packing, sp_cost_model *cost, int retained, sp_error *err)
 {
     size_t count = microbatches_of(&packing->forward);
-    double *weight = sp_i_calloc(count, sizeof *weight);
-    int *rank = sp_i_calloc(count, sizeof *rank);
+    double *weight = sp_calloc(count, sizeof *weight);
+    int *rank = sp_calloc(count, sizeof *rank);
     sp_status status = SP_OK;
     if (weight == NULL || rank == NULL) {
         status = sp_error_no_memory(err, "assigning micro-batches");
@@ -194,7 +194,7 @@ sp_status sp_i_assign_by_time(sp_packing *packing, sp_cost_model *cost, int reta
         move(&packing->forward, rank);
         move(&packing->backward, rank);
     }
-    sp_i_free(weight);
-    sp_i_free(rank);
+    sp_free(weight);
+    sp_free(rank);
     return status;
 }

@@ -15,8 +15,8 @@ typedef struct histogram {
 
 static bool histogram_make(const sp_batch *batch, const int32_t *order, histogram *h)
 {
-    h->lengths = sp_i_malloc(batch->count * sizeof *h->lengths);
-    h->next = sp_i_malloc(batch->count * sizeof *h->next);
+    h->lengths = sp_malloc(batch->count * sizeof *h->lengths);
+    h->next = sp_malloc(batch->count * sizeof *h->next);
     if (h->lengths == NULL || h->next == NULL) {
         return false;
     }
@@ -51,7 +51,7 @@ static size_t hand_out(const sp_i_pack_kinds *kinds, size_t *next, size_t *row_o
 // Numbers the rows anew, in the order of their first samples.
 static bool renumber(size_t *row_of, size_t samples, size_t rows)
 {
-    size_t *number = sp_i_malloc(rows * sizeof *number);
+    size_t *number = sp_malloc(rows * sizeof *number);
     if (number == NULL) {
         return false;
     }
@@ -66,7 +66,7 @@ static bool renumber(size_t *row_of, size_t samples, size_t rows)
         }
         row_of[i] = *own;
     }
-    sp_i_free(number);
+    sp_free(number);
     return true;
 }
 
@@ -76,7 +76,7 @@ static sp_status fill(sp_i_rows *rows, const sp_strategy_input *input, const int
     size_t samples = input->batch->count;
     histogram h = {0};
     sp_i_pack_kinds kinds = {0};
-    size_t *row_of = sp_i_malloc(samples * sizeof *row_of);
+    size_t *row_of = sp_malloc(samples * sizeof *row_of);
     bool ok = row_of != NULL && histogram_make(input->batch, order, &h) &&
               sp_i_histogram_pack(h.lengths, h.count, input->context,
                                   input->scenario->strategy.max_per_pack, &kinds, err) == SP_OK;
@@ -85,10 +85,10 @@ static sp_status fill(sp_i_rows *rows, const sp_strategy_input *input, const int
     if (ok) {
         sp_i_rows_gather(rows, order, row_of, samples, count);
     }
-    sp_i_free(h.lengths);
-    sp_i_free(h.next);
-    sp_i_free(kinds.kind);
-    sp_i_free(row_of);
+    sp_free(h.lengths);
+    sp_free(h.next);
+    sp_free(kinds.kind);
+    sp_free(row_of);
     return ok ? SP_OK : sp_error_no_memory(err, "packing");
 }
 

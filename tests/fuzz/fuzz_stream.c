@@ -73,7 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         SP_ASSERT(at == size || data[at] == '\n');
         at += at < size;
         try_batch(text, bytes);
-        sp_i_free(text);
+        sp_free(text);
     }
     stream_lines_fini(&lines);
     return 0;

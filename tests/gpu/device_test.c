@@ -7,9 +7,9 @@
 #include "backends/cuda/calibrate/bench.h"
 #include "backends/cuda/device/device.h"
 #include "backends/cuda/device/events.h"
-#include "backends/cuda/device/machine.h"
-#include "backends/cuda/device/machine_state.h"
 #include "backends/cuda/device/partition.h"
+#include "backends/cuda/device/runtime.h"
+#include "backends/cuda/device/runtime_state.h"
 #include "backends/cuda/products/gemm.h"
 #include "tests/gpu/gpu_test.h"
 
@@ -179,13 +179,13 @@ static sp_status links_hold_up_who_waits(gpu_test *t, sp_error *err)
     if (!sp_i_cublas_api_init(&cublas, reason, sizeof reason)) {
         return sp_error_set(err, SP_ERR_USAGE, "%s", reason);
     }
-    const sp_i_cuda_machine_options options = {.ranks = RANKS,
+    const sp_i_cuda_runtime_options options = {.ranks = RANKS,
                                                .partitioned = true,
                                                .memory_bytes = 256 << 20,
                                                .delay = sp_i_cuda_put_delay};
     sp_runtime *m;
     uint64_t begin[RANKS], end[RANKS];
-    sp_status status = sp_i_cuda_machine_new(&t->device, &cublas, &options, &m, err);
+    sp_status status = sp_i_cuda_runtime_new(&t->device, &cublas, &options, &m, err);
     if (status != SP_OK) {
         return status;
     }
@@ -216,7 +216,7 @@ static sp_status links_hold_up_who_waits(gpu_test *t, sp_error *err)
         gpu_require(t, r == 1 ? ns >= 2 * LATE_NS : ns < LATE_NS, "rank %d: %lld ns", r,
                     (long long)ns);
     }
-    sp_i_cuda_machine_free(m);
+    sp_i_cuda_runtime_free(m);
     return status;
 }
 

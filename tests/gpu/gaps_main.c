@@ -37,7 +37,7 @@ static bool is_looked_at(const sp_result_file *file)
 static sp_status print_gaps(const char *name, const sp_result_file *file, sp_error *err)
 {
     const sp_measured_step *step = &file->batches[0].step;
-    int64_t *idle_ns = sp_i_calloc(step->timeline.rank_count, sizeof *idle_ns);
+    int64_t *idle_ns = sp_calloc(step->timeline.rank_count, sizeof *idle_ns);
     if (idle_ns == NULL) {
         return sp_error_no_memory(err, "gaps");
     }
@@ -53,7 +53,7 @@ static sp_status print_gaps(const char *name, const sp_result_file *file, sp_err
                name, file->plans.plans[0].layout.pp, worst, step->timeline.ranks[worst].count,
                1e-3 * (double)idle_ns[worst], 1e-3 * step_ns, (double)idle_ns[worst] / step_ns);
     }
-    sp_i_free(idle_ns);
+    sp_free(idle_ns);
     return status;
 }
 

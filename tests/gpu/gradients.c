@@ -34,8 +34,8 @@ static sp_status tensor_distance(const sp_run *a, const sp_run *b, const sp_tens
     if (sp_run_tensor_find(a, info->name, &own, err) != SP_OK || own.elements != info->elements) {
         return SP_OK;
     }
-    double *x = sp_i_malloc(bytes);
-    double *y = sp_i_malloc(bytes);
+    double *x = sp_malloc(bytes);
+    double *y = sp_malloc(bytes);
     sp_status status =
         x != NULL && y != NULL ? SP_OK : sp_error_no_memory(err, "gradients to compare");
     status = status == SP_OK ? sp_run_tensor_read(a, info->name, x, info->elements, err) : status;
@@ -43,8 +43,8 @@ static sp_status tensor_distance(const sp_run *a, const sp_run *b, const sp_tens
     if (status == SP_OK) {
         *distance = distance_of(x, y, info->elements);
     }
-    sp_i_free(x);
-    sp_i_free(y);
+    sp_free(x);
+    sp_free(y);
     return status;
 }
 

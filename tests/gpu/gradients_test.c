@@ -80,8 +80,8 @@ static sp_status gradients(gpu_test *t, const char *cudnn, sp_error *err)
     if (status == SP_OK) {
         status = compare_all(t, gpu, cpu, cudnn, err);
     }
-    sp_i_backend_free(gpu);
-    sp_i_backend_free(cpu);
+    sp_backend_free(gpu);
+    sp_backend_free(cpu);
     return status;
 }
 

@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "backends/cuda/device/lane.h"
-#include "backends/cuda/device/machine.h"
+#include "backends/cuda/device/runtime.h"
+#include "backends/cuda/device/stream_context.h"
 #include "backends/cuda/execute.h"
 #include "kernels/cuda_kernels.h"
 #include "sim/schedule/schedule.h"
@@ -16,23 +16,23 @@ enum { RANKS = 4, MEMORY = 1 << 30 };
 typedef struct rig {
     gpu_test *test;
     sp_i_cublas_api cublas;
-    sp_runtime *machine;
+    sp_runtime *runtime;
     bool partitioned;
 } rig;
 
 static sp_status rig_init(rig *r, gpu_test *t, sp_error *err)
 {
-    const sp_i_cuda_machine_options options = {
+    const sp_i_cuda_runtime_options options = {
         .ranks = RANKS, .partitioned = true, .memory_bytes = MEMORY};
     char reason[SP_I_CUDA_TEXT];
     *r = (rig){.test = t};
     if (!sp_i_cublas_api_init(&r->cublas, reason, sizeof reason)) {
         return sp_error_set(err, SP_ERR_USAGE, "%s", reason);
     }
-    sp_status status = sp_i_cuda_machine_new(&t->device, &r->cublas, &options, &r->machine, err);
+    sp_status status = sp_i_cuda_runtime_new(&t->device, &r->cublas, &options, &r->runtime, err);
     if (status == SP_OK) {
-        r->partitioned = sp_i_cuda_machine_partitioned(r->machine, NULL);
-        r->machine->ops->enter(r->machine, 0);
+        r->partitioned = sp_i_cuda_runtime_partitioned(r->runtime, NULL);
+        r->runtime->ops->enter(r->runtime, 0);
     }
     return status;
 }
@@ -42,8 +42,8 @@ static sp_status settle(const rig *r, sp_error *err)
 {
     sp_status status = SP_OK;
     for (int rank = 0; status == SP_OK && rank < RANKS; rank++) {
-        r->machine->ops->enter(r->machine, rank);
-        status = r->machine->ops->synchronize(r->machine, err);
+        r->runtime->ops->enter(r->runtime, rank);
+        status = r->runtime->ops->synchronize(r->runtime, err);
     }
     return status;
 }
@@ -52,7 +52,7 @@ static sp_status settle(const rig *r, sp_error *err)
 static sp_status capture(const rig *r, void (*put)(const rig *r, void *data), void *data,
                          sp_error *err)
 {
-    sp_runtime *m = r->machine;
+    sp_runtime *m = r->runtime;
     m->ops->rehearse(m);
     put(r, data);
     sp_status status = settle(r, err);
@@ -78,17 +78,17 @@ typedef struct ring {
 static void go_round(const rig *r, void *data)
 {
     const ring *of = data;
-    const sp_runtime_ops *ops = r->machine->ops;
+    const sp_runtime_ops *ops = r->runtime->ops;
     sp_fence before = {0};
     for (int i = 0; i < RANKS * ROUNDS; i++) {
-        ops->enter(r->machine, i % RANKS);
-        ops->wait(r->machine, before);
+        ops->enter(r->runtime, i % RANKS);
+        ops->wait(r->runtime, before);
         if (i % 7 == 0) {
             sp_cuda_delay(20000,
                           sp_i_cuda_rank_now()->stream); // so that who does not wait is early
         }
-        ops->copy(r->machine, &of->at[i + 1], &of->at[i], sizeof *of->at);
-        before = ops->mark(r->machine);
+        ops->copy(r->runtime, &of->at[i + 1], &of->at[i], sizeof *of->at);
+        before = ops->mark(r->runtime);
     }
 }
 
@@ -98,21 +98,21 @@ static sp_status fences_order_a_graph(gpu_test *t, sp_error *err)
     rig r;
     ring of = {NULL};
     sp_status status = rig_init(&r, t, err);
-    of.at = status == SP_OK ? r.machine->ops->allocate(r.machine, bytes) : NULL;
+    of.at = status == SP_OK ? r.runtime->ops->allocate(r.runtime, bytes) : NULL;
     status = status == SP_OK ? capture(&r, go_round, &of, err) : status;
     for (int64_t i = 1; status == SP_OK && i <= (t->small ? 3 : 30); i++) {
         int64_t end = 0;
-        r.machine->ops->enter(r.machine, 0);
-        r.machine->ops->zero(r.machine, of.at, bytes);
-        r.machine->ops->upload(r.machine, of.at, &i, sizeof i);
+        r.runtime->ops->enter(r.runtime, 0);
+        r.runtime->ops->zero(r.runtime, of.at, bytes);
+        r.runtime->ops->upload(r.runtime, of.at, &i, sizeof i);
         status = settle(&r, err);
-        status = status == SP_OK ? r.machine->ops->replay(r.machine, err) : status;
-        r.machine->ops->enter(r.machine, 0);
-        r.machine->ops->download(r.machine, &end, &of.at[RANKS * ROUNDS], sizeof end);
+        status = status == SP_OK ? r.runtime->ops->replay(r.runtime, err) : status;
+        r.runtime->ops->enter(r.runtime, 0);
+        r.runtime->ops->download(r.runtime, &end, &of.at[RANKS * ROUNDS], sizeof end);
         gpu_require(t, status != SP_OK || end == i, "repetition %lld: %lld", (long long)i,
                     (long long)end);
     }
-    sp_i_cuda_machine_free(r.machine);
+    sp_i_cuda_runtime_free(r.runtime);
     return status;
 }
 
@@ -124,10 +124,10 @@ static void delay_with_stamps(const rig *r, void *data)
 {
     uint64_t(*stamps)[2] = data;
     for (int rank = 0; rank < RANKS; rank++) {
-        r->machine->ops->enter(r->machine, rank);
-        stamps[rank][0] = r->machine->ops->stamp(r->machine);
+        r->runtime->ops->enter(r->runtime, rank);
+        stamps[rank][0] = r->runtime->ops->stamp(r->runtime);
         sp_cuda_delay(DELAY_NS, sp_i_cuda_rank_now()->stream);
-        stamps[rank][1] = r->machine->ops->stamp(r->machine);
+        stamps[rank][1] = r->runtime->ops->stamp(r->runtime);
     }
 }
 
@@ -140,16 +140,16 @@ static sp_status stamps_in_a_graph_have_times(gpu_test *t, sp_error *err)
     sp_status status = rig_init(&r, t, err);
     status = status == SP_OK ? capture(&r, delay_with_stamps, stamps, err) : status;
     for (int i = 0; status == SP_OK && i < 3; i++) {
-        const sp_runtime_ops *ops = r.machine->ops;
-        ops->enter(r.machine, 0);
-        uint64_t begin = ops->stamp(r.machine);
+        const sp_runtime_ops *ops = r.runtime->ops;
+        ops->enter(r.runtime, 0);
+        uint64_t begin = ops->stamp(r.runtime);
         status = settle(&r, err);
-        int64_t begin_ns = ops->stamp_ns(r.machine, begin);
-        status = status == SP_OK ? ops->replay(r.machine, err) : status;
+        int64_t begin_ns = ops->stamp_ns(r.runtime, begin);
+        status = status == SP_OK ? ops->replay(r.runtime, err) : status;
         int64_t last_ns = begin_ns;
         for (int rank = 0; status == SP_OK && rank < RANKS; rank++) {
-            int64_t from_ns = ops->stamp_ns(r.machine, stamps[rank][0]);
-            int64_t to_ns = ops->stamp_ns(r.machine, stamps[rank][1]);
+            int64_t from_ns = ops->stamp_ns(r.runtime, stamps[rank][0]);
+            int64_t to_ns = ops->stamp_ns(r.runtime, stamps[rank][1]);
             // Events are exact to half a microsecond, the delay's timer to a microsecond or so.
             gpu_require(t, from_ns >= begin_ns - 2000 && to_ns - from_ns >= DELAY_NS - 10000,
                         "rank %d: from %lld to %lld ns after the begin", rank,
@@ -161,7 +161,7 @@ static sp_status stamps_in_a_graph_have_times(gpu_test *t, sp_error *err)
                     (double)(last_ns - begin_ns) / 1e6);
         status = status == SP_OK ? settle(&r, err) : status;
     }
-    sp_i_cuda_machine_free(r.machine);
+    sp_i_cuda_runtime_free(r.runtime);
     return status;
 }
 
@@ -180,21 +180,21 @@ static void multiply(const rig *r, void *data)
     const int64_t bytes = (int64_t)EDGE * EDGE * 2;
     const sp_i_cuda_product product = {SP_I_CUDA_FORWARD, EDGE, EDGE, EDGE, false, false};
     const sp_i_cuda_operands operands = {p->at, p->at + bytes, p->at + 2 * bytes};
-    r->machine->ops->enter(r->machine, RANKS - 1);
+    r->runtime->ops->enter(r->runtime, RANKS - 1);
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
-    p->begin = r->machine->ops->stamp(r->machine);
+    p->begin = r->runtime->ops->stamp(r->runtime);
     sp_i_cuda_hold(rank);
     for (int i = 0; i < PRODUCTS; i++) {
         (void)sp_i_cuda_multiply(rank, &product, &operands, NULL);
     }
     sp_i_cuda_release(rank);
-    p->end = r->machine->ops->stamp(r->machine);
+    p->end = r->runtime->ops->stamp(r->runtime);
 }
 
 static double ms_of(const rig *r, const products *p)
 {
-    const sp_runtime_ops *ops = r->machine->ops;
-    return 1e-6 * (double)(ops->stamp_ns(r->machine, p->end) - ops->stamp_ns(r->machine, p->begin));
+    const sp_runtime_ops *ops = r->runtime->ops;
+    return 1e-6 * (double)(ops->stamp_ns(r->runtime, p->end) - ops->stamp_ns(r->runtime, p->begin));
 }
 
 // On all of the device products would be several times faster than in a quarter of it.
@@ -208,8 +208,8 @@ static sp_status a_graph_keeps_partitions(gpu_test *t, sp_error *err)
         status = sp_error_set(err, SP_ERR_USAGE, "the driver does not split the device");
     }
     if (status == SP_OK) {
-        p.at = r.machine->ops->allocate(r.machine, (int64_t)3 * EDGE * EDGE * 2);
-        r.machine->ops->zero(r.machine, p.at, (int64_t)3 * EDGE * EDGE * 2);
+        p.at = r.runtime->ops->allocate(r.runtime, (int64_t)3 * EDGE * EDGE * 2);
+        r.runtime->ops->zero(r.runtime, p.at, (int64_t)3 * EDGE * EDGE * 2);
         for (int i = 0; status == SP_OK && i < 2; i++) { // the first finds the algorithm
             multiply(&r, &p);
             status = settle(&r, err);
@@ -218,7 +218,7 @@ static sp_status a_graph_keeps_partitions(gpu_test *t, sp_error *err)
     }
     status = status == SP_OK ? capture(&r, multiply, &p, err) : status;
     for (int i = 0; status == SP_OK && i < 2; i++) {
-        status = r.machine->ops->replay(r.machine, err);
+        status = r.runtime->ops->replay(r.runtime, err);
     }
     if (status == SP_OK) {
         double ratio = ms_of(&r, &p) / launched_ms;
@@ -226,7 +226,7 @@ static sp_status a_graph_keeps_partitions(gpu_test *t, sp_error *err)
                     "in a graph %.2f of the time when launched, %.3f ms", ratio,
                     launched_ms / PRODUCTS);
     }
-    sp_i_cuda_machine_free(r.machine);
+    sp_i_cuda_runtime_free(r.runtime);
     return status;
 }
 

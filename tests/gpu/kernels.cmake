@@ -49,7 +49,7 @@ if(SP_EMULATED_CUDA)
   target_include_directories(emulated_cuda_kernels PUBLIC ${PROJECT_SOURCE_DIR})
   target_compile_definitions(
     emulated_cuda_kernels
-    PRIVATE _XOPEN_SOURCE=700 "SP_CUDA_MACHINE=\"tests/support/emulated_cuda/machine.h\"")
+    PRIVATE _XOPEN_SOURCE=700 "SP_CUDA_MACHINE=\"tests/support/emulated_cuda/runtime.h\"")
   # Devices read elements of any type as words.
   target_compile_options(
     emulated_cuda_kernels

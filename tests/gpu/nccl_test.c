@@ -147,7 +147,7 @@ static sp_status times(rank *r, sp_error *err)
     status =
         status == SP_OK ? sp_i_nccl_exchange_bytes(r->n, NULL, 0, parts, r->stream, err) : status;
     for (int i = 0; i < r->place.ranks; i++) {
-        sp_i_free(parts[i].data);
+        sp_free(parts[i].data);
     }
     free(parts);
     return status;

@@ -120,7 +120,7 @@ static int shape_of(const sp_i_cuda_product *product, const products_shape *shap
 static sp_status take_medians(const double *all_s, int first, products_shape *shapes, int count,
                               sp_error *err)
 {
-    double *own_s = sp_i_malloc((size_t)(seen.count + 1) * sizeof *own_s);
+    double *own_s = sp_malloc((size_t)(seen.count + 1) * sizeof *own_s);
     if (own_s == NULL) {
         return sp_error_no_memory(err, "times of products");
     }
@@ -135,7 +135,7 @@ static sp_status take_medians(const double *all_s, int first, products_shape *sh
             shapes[s].executor_s = sp_i_cuda_timing_of(own_s, shapes[s].times).median_s;
         }
     }
-    sp_i_free(own_s);
+    sp_free(own_s);
     return SP_OK;
 }
 
@@ -170,14 +170,14 @@ sp_status products_seen(int steps, products_shape shapes[PRODUCTS_SHAPES], int *
 {
     const sp_i_cuda_api *api = seen.device.api;
     seen.watching = false;
-    double *all_s = sp_i_malloc((size_t)(seen.count + 1) * sizeof *all_s);
+    double *all_s = sp_malloc((size_t)(seen.count + 1) * sizeof *all_s);
     sp_status status = all_s != NULL ? read_times(steps, all_s, shapes, count, err)
                                      : sp_error_no_memory(err, "times of products");
     for (int i = 0; i < seen.count; i++) {
         (void)api->EventDestroy(seen.of[i].begin);
         (void)api->EventDestroy(seen.of[i].end);
     }
-    sp_i_free(all_s);
+    sp_free(all_s);
     return status;
 }
 

@@ -31,7 +31,7 @@ static sp_status run(const sp_run_request *request, sp_error *err)
         status = sp_backend_run(backend, 0, request, &done, err);
     }
     sp_run_free(done);
-    sp_i_backend_free(backend);
+    sp_backend_free(backend);
     return status;
 }
 

@@ -101,7 +101,7 @@ static int64_t bert_packs(int64_t max_per_pack)
     must_succeed(sp_i_histogram_pack(lengths, count, BERT_CONTEXT, max_per_pack, &kinds, ERR));
     int64_t packs =
         checked_packs(&kinds, lengths, count, max_per_pack > 0 ? max_per_pack : BERT_CONTEXT);
-    sp_i_free(kinds.kind);
+    sp_free(kinds.kind);
     return packs;
 }
 

@@ -187,8 +187,8 @@ static void build_packing(const int *counts, int microbatches, int dp, uniform_s
 {
     *step = (uniform_step){0};
     step->batch.count = (size_t)microbatches;
-    step->batch.ids = sp_i_calloc((size_t)microbatches, sizeof *step->batch.ids);
-    step->batch.tokens = sp_i_calloc((size_t)microbatches, sizeof *step->batch.tokens);
+    step->batch.ids = sp_calloc((size_t)microbatches, sizeof *step->batch.ids);
+    step->batch.tokens = sp_calloc((size_t)microbatches, sizeof *step->batch.tokens);
     assert_non_null(step->batch.ids);
     assert_non_null(step->batch.tokens);
     sp_packing_init(&step->packing, &step->batch, dp);
@@ -340,8 +340,8 @@ TEST(chunkflow_memory)
     uniform_step step;
     build_packing(&n, 1, 1, &step);
     set_costs(&layout, &weight, 1000, 2500, &step);
-    step.costs.unit = sp_i_calloc(N, sizeof *step.costs.unit);
-    step.costs.backward_unit = sp_i_calloc(N, sizeof *step.costs.backward_unit);
+    step.costs.unit = sp_calloc(N, sizeof *step.costs.unit);
+    step.costs.backward_unit = sp_calloc(N, sizeof *step.costs.backward_unit);
     assert_non_null(step.costs.unit);
     assert_non_null(step.costs.backward_unit);
     for (int s = 0; s < N; s++) {

@@ -107,8 +107,8 @@ static void give_stages_own_costs(sp_step_costs *costs, int pp, sp_prng *prng)
         costs->class_of_vstage[r] = r;
     }
     for (int t = 0; t < 3; t++) {
-        sp_i_free(*tables[t]);
-        *tables[t] = sp_i_calloc(cells, sizeof **tables[t]);
+        sp_free(*tables[t]);
+        *tables[t] = sp_calloc(cells, sizeof **tables[t]);
         assert_non_null(*tables[t]);
         for (int r = 0; r < pp; r++) {
             int64_t ns = 100 + (int64_t)sp_prng_below(prng, 3000);
@@ -153,7 +153,7 @@ static int64_t uneven_span_ns(const uneven *u, const sp_schedule_spec *spec)
 // definition.
 static void check_clock(const uneven *u, int steepness)
 {
-    sp_i_arena work = {0};
+    sp_arena work = {0};
     int m = (int)u->packing.forward.count;
     sp_i_zb_clock clock = sp_i_zb_clock_new(&work, u->means, HUGE_VAL, u->layout.pp, m);
     sp_i_zb_order order = sp_i_zb_order_new(&work, u->layout.pp, m);
@@ -162,7 +162,7 @@ static void check_clock(const uneven *u, int steepness)
     sp_i_zb_replay(&clock, &order);
     sp_schedule_spec spec = {.kind = steepness == 1 ? SP_SCHEDULE_ZB_H1 : SP_SCHEDULE_ZB_H2};
     assert_int_equal(sp_i_zb_longest_span_ns(&clock), uneven_span_ns(u, &spec));
-    sp_i_arena_free(&work);
+    sp_arena_free(&work);
 }
 
 TEST(uneven_stages)

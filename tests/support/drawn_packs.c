@@ -140,7 +140,7 @@ void assert_pack_rules(const sp_packing *packing)
         assert_true(has_slice(&packing->forward, &packing->forward.packs[forward[i]],
                               &packing->backward.slices[i]));
     }
-    sp_i_free(forward);
+    sp_free(forward);
 }
 
 void assert_cuts(const sp_packing *packing, int64_t slice_tokens)
@@ -166,7 +166,7 @@ void assert_needs(const sp_packing *packing, const sp_i_needs *needs)
         }
         assert_int_equal(needs->pack[k], need);
     }
-    sp_i_free(forward);
+    sp_free(forward);
 }
 
 static void assert_nearest(const double *from, size_t count, const double *to, size_t to_count,

@@ -53,7 +53,7 @@ void host_plain_fini(host_plain *plain)
 
 double *host_tensor(const sp_run *run, const sp_tensor_info *info)
 {
-    double *values = sp_i_calloc((size_t)info->elements, sizeof *values);
+    double *values = sp_calloc((size_t)info->elements, sizeof *values);
     assert_non_null(values);
     assert_int_equal(sp_run_tensor_read(run, info->name, values, info->elements, NULL), SP_OK);
     return values;
@@ -75,8 +75,8 @@ static double tensor_distance(const sp_run *a, const sp_run *b, const sp_tensor_
         difference += (x[i] - y[i]) * (x[i] - y[i]);
         size += y[i] * y[i];
     }
-    sp_i_free(x);
-    sp_i_free(y);
+    sp_free(x);
+    sp_free(y);
     return size > 0.0 ? sqrt(difference / size) : difference > 0.0 ? HUGE_VAL : 0.0;
 }
 

@@ -34,7 +34,7 @@ double host_distance(const sp_run *a, const sp_run *b, const char *prefix);
 // Runs the request and its plain step and holds loss and every gradient against the bound.
 void host_must_agree(const host_device *device, const sp_run_request *request, double bound);
 
-// The elements of a tensor, and of the one of the same name in another folder; for sp_i_free.
+// The elements of a tensor, and of the one of the same name in another folder; for sp_free.
 double *host_tensor(const sp_run *run, const sp_tensor_info *info);
 double *host_tensor_of(const sp_run *run, const char *folder, const sp_tensor_info *info);
 

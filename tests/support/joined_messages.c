@@ -12,7 +12,7 @@ sp_status joined_channel_new(sp_transport *transport, int from, int to, sp_error
     pthread_mutex_lock(&j->lock);
     channel **made = &j->channels[me->channels++];
     if (*made == NULL) {
-        *made = sp_i_calloc(1, sizeof **made);
+        *made = sp_calloc(1, sizeof **made);
         SP_ASSERT(*made != NULL);
         (*made)->from = from;
         (*made)->to = to;
@@ -54,8 +54,8 @@ static sp_status give_end(sp_transport *transport, int number, int side, void *d
     pthread_mutex_lock(&j->lock);
     channel *c = j->channels[number];
     SP_ASSERT((side == 0 ? c->from : c->to) == transport->rank && bytes > 0);
-    bool room = sp_i_reserve((void **)&c->ends[side], &c->capacity[side], c->count[side] + 1,
-                             sizeof *c->ends[side]);
+    bool room = sp_reserve((void **)&c->ends[side], &c->capacity[side], c->count[side] + 1,
+                           sizeof *c->ends[side]);
     SP_ASSERT(room);
     *message = ((uint64_t)number << MESSAGE_BITS) | (c->count[side] << SIDE_BITS) | (uint64_t)side;
     c->ends[side][c->count[side]++] = (end){.data = data, .bytes = bytes};

@@ -58,7 +58,7 @@ static sp_status group_new(sp_transport *transport, const char *name, const int 
     pthread_mutex_lock(&j->lock);
     joined_group **made = &j->groups[me->groups++];
     if (*made == NULL) {
-        *made = sp_i_calloc(1, sizeof **made);
+        *made = sp_calloc(1, sizeof **made);
         SP_ASSERT(*made != NULL);
         (*made)->size = size;
         memcpy((*made)->ranks, ranks, (size_t)size * sizeof *ranks);
@@ -194,13 +194,13 @@ static const sp_transport_ops joined_ops = {.group_new = group_new,
 
 joined_ranks *joined_ranks_new(int ranks, bool late)
 {
-    joined_ranks *made = sp_i_calloc(1, sizeof *made);
+    joined_ranks *made = sp_calloc(1, sizeof *made);
     SP_ASSERT(made != NULL && ranks <= JOINED_RANKS);
     made->count = ranks;
     made->late = late;
     pthread_mutex_init(&made->lock, NULL);
     pthread_cond_init(&made->change, NULL);
-    joined_group *all = sp_i_calloc(1, sizeof *all);
+    joined_group *all = sp_calloc(1, sizeof *all);
     SP_ASSERT(all != NULL);
     all->size = ranks;
     made->groups[MOST_GROUPS] = all;
@@ -214,18 +214,18 @@ joined_ranks *joined_ranks_new(int ranks, bool late)
 void joined_ranks_free(joined_ranks *joined)
 {
     for (int i = 0; i <= MOST_GROUPS; i++) {
-        sp_i_free(joined->groups[i]);
+        sp_free(joined->groups[i]);
     }
     for (int i = 0; i < MOST_CHANNELS; i++) {
         if (joined->channels[i] != NULL) {
-            sp_i_free(joined->channels[i]->ends[0]);
-            sp_i_free(joined->channels[i]->ends[1]);
-            sp_i_free(joined->channels[i]);
+            sp_free(joined->channels[i]->ends[0]);
+            sp_free(joined->channels[i]->ends[1]);
+            sp_free(joined->channels[i]);
         }
     }
     pthread_cond_destroy(&joined->change);
     pthread_mutex_destroy(&joined->lock);
-    sp_i_free(joined);
+    sp_free(joined);
 }
 
 sp_transport *joined_rank_at(joined_ranks *joined, int rank)

@@ -13,7 +13,7 @@
 
 // The CPU, by a clock of its own.
 typedef struct clocked_cpu {
-    sp_runtime machine;
+    sp_runtime runtime;
     sp_runtime_ops ops;
     int64_t ahead_ns;
     int64_t fast; // by so many thousandths
@@ -26,9 +26,9 @@ typedef struct worker {
     clocked_cpu cpu;
 } worker;
 
-static uint64_t stamp(sp_runtime *machine)
+static uint64_t stamp(sp_runtime *runtime)
 {
-    const clocked_cpu *cpu = (const clocked_cpu *)(const void *)machine;
+    const clocked_cpu *cpu = (const clocked_cpu *)(const void *)runtime;
     sp_runtime *plain = sp_runtime_cpu();
     int64_t ns = plain->ops->stamp_ns(plain, plain->ops->stamp(plain));
     return (uint64_t)(ns + ns / 1000 * cpu->fast + cpu->ahead_ns);
@@ -38,7 +38,7 @@ static void make_cpu(clocked_cpu *cpu, int rank, bool skewed)
 {
     cpu->ops = *sp_runtime_cpu()->ops;
     cpu->ops.stamp = stamp;
-    cpu->machine.ops = &cpu->ops;
+    cpu->runtime.ops = &cpu->ops;
     cpu->ahead_ns = skewed ? INT64_C(100000000000) * (rank * 7 % 5) : 0;
     cpu->fast = skewed ? rank * 3 % 4 : 0;
 }
@@ -49,13 +49,13 @@ static sp_status read_tensors(const sp_i_exec_run *run, joined_rank *rank)
 {
     size_t count = sp_i_exec_tensor_count(run);
     sp_status status = SP_OK;
-    rank->tensors = sp_i_calloc(count, sizeof *rank->tensors);
-    rank->values = sp_i_calloc(count, sizeof *rank->values);
+    rank->tensors = sp_calloc(count, sizeof *rank->tensors);
+    rank->values = sp_calloc(count, sizeof *rank->values);
     SP_ASSERT(rank->tensors != NULL && rank->values != NULL);
     rank->tensor_count = count;
     for (size_t t = 0; status == SP_OK && t < count; t++) {
         sp_i_exec_tensor_info(run, t, &rank->tensors[t]);
-        rank->values[t] = sp_i_calloc((size_t)rank->tensors[t].elements, sizeof *rank->values[t]);
+        rank->values[t] = sp_calloc((size_t)rank->tensors[t].elements, sizeof *rank->values[t]);
         SP_ASSERT(rank->values[t] != NULL);
         status = sp_i_exec_tensor_read(run, t, rank->values[t], &rank->err);
     }
@@ -67,7 +67,7 @@ static void *work(void *data)
     worker *w = data;
     const sp_run_request *request = w->runs->request;
     const sp_i_exec_site site = {.backend = "host",
-                                 .runtime = &w->cpu.machine,
+                                 .runtime = &w->cpu.runtime,
                                  .math = &sp_i_exec_math_f64,
                                  .transport = w->transport};
     sp_i_exec_run *run = NULL;
@@ -87,15 +87,15 @@ void joined_runs_make(const sp_run_request *request, const joined_settings *sett
 {
     int count = (int)sp_layout_ranks(&request->plan->layout);
     joined_ranks *joined = joined_ranks_new(count, settings->late);
-    pthread_t *threads = sp_i_calloc((size_t)count, sizeof *threads);
-    worker *workers = sp_i_calloc((size_t)count, sizeof *workers);
+    pthread_t *threads = sp_calloc((size_t)count, sizeof *threads);
+    worker *workers = sp_calloc((size_t)count, sizeof *workers);
     sp_kernels_start();
     *runs = (joined_runs){.request = request, .rank_count = count};
-    runs->ranks = sp_i_calloc((size_t)count, sizeof *runs->ranks);
+    runs->ranks = sp_calloc((size_t)count, sizeof *runs->ranks);
     assert_true(threads != NULL && workers != NULL && runs->ranks != NULL);
     for (int r = 0; r < count; r++) {
         joined_rank *rank = &runs->ranks[r];
-        rank->steps = sp_i_calloc((size_t)request->steps, sizeof *rank->steps);
+        rank->steps = sp_calloc((size_t)request->steps, sizeof *rank->steps);
         assert_non_null(rank->steps);
         workers[r] = (worker){.runs = runs, .rank = rank, .transport = joined_rank_at(joined, r)};
         make_cpu(&workers[r].cpu, r, settings->skewed);
@@ -108,8 +108,8 @@ void joined_runs_make(const sp_run_request *request, const joined_settings *sett
             assert_int_equal(pthread_join(threads[r], NULL), 0);
         }
     }
-    sp_i_free(workers);
-    sp_i_free(threads);
+    sp_free(workers);
+    sp_free(threads);
     joined_ranks_free(joined);
 }
 
@@ -122,13 +122,13 @@ void joined_runs_fini(joined_runs *runs)
             sp_memory_timeline_fini(&rank->steps[i].memory);
         }
         for (size_t t = 0; t < rank->tensor_count; t++) {
-            sp_i_free(rank->values[t]);
+            sp_free(rank->values[t]);
         }
-        sp_i_free(rank->values);
-        sp_i_free(rank->tensors);
-        sp_i_free(rank->steps);
+        sp_free(rank->values);
+        sp_free(rank->tensors);
+        sp_free(rank->steps);
     }
-    sp_i_free(runs->ranks);
+    sp_free(runs->ranks);
 }
 
 // ---- comparison ----
@@ -175,7 +175,7 @@ static void must_hold_the_same(const sp_measured_step *a, const sp_measured_step
 static double distance(const joined_rank *rank, size_t t, const sp_run *run)
 {
     const sp_tensor_info *info = &rank->tensors[t];
-    double *expected = sp_i_calloc((size_t)info->elements, sizeof *expected);
+    double *expected = sp_calloc((size_t)info->elements, sizeof *expected);
     double difference = 0.0, size = 0.0;
     assert_non_null(expected);
     assert_int_equal(sp_run_tensor_read(run, info->name, expected, info->elements, NULL), SP_OK);
@@ -184,7 +184,7 @@ static double distance(const joined_rank *rank, size_t t, const sp_run *run)
         difference += d * d;
         size += expected[i] * expected[i];
     }
-    sp_i_free(expected);
+    sp_free(expected);
     return difference == 0.0 ? 0.0 : size > 0.0 ? sqrt(difference / size) : HUGE_VAL;
 }
 

@@ -26,7 +26,7 @@ bool joined_alike(const joined_group *g, const joined_call *a, const joined_call
 // What all members brought, one behind the other.
 static char *copy_inputs(const joined_group *g, int64_t bytes)
 {
-    char *copy = sp_i_malloc((size_t)(bytes * g->size));
+    char *copy = sp_malloc((size_t)(bytes * g->size));
     SP_ASSERT(copy != NULL);
     for (int m = 0; m < g->size && bytes > 0; m++) {
         if (g->calls[m].in != NULL) {
@@ -64,7 +64,7 @@ static void reduce_all(const joined_group *g)
     for (int m = 0; m < g->size; m++) {
         reduce(g, copy, bytes, 0, g->calls[0].count, g->calls[m].out);
     }
-    sp_i_free(copy);
+    sp_free(copy);
 }
 
 static void scatter(const joined_group *g)
@@ -80,7 +80,7 @@ static void scatter(const joined_group *g)
         reduce(g, copy, bytes, begin, count, g->calls[m].out);
         begin += count;
     }
-    sp_i_free(copy);
+    sp_free(copy);
 }
 
 static void gather(const joined_group *g)
@@ -110,7 +110,7 @@ static void exchange_parts(const joined_group *g)
         sp_transport_part *parts = g->calls[to].out;
         for (int m = 0; m < g->size; m++) {
             parts[m].bytes = (size_t)g->calls[m].count;
-            parts[m].data = sp_i_malloc(parts[m].bytes);
+            parts[m].data = sp_malloc(parts[m].bytes);
             SP_ASSERT(parts[m].data != NULL);
             copy_to(parts[m].data, g->calls[m].in, g->calls[m].count);
         }

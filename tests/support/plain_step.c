@@ -21,7 +21,7 @@ static bool left_out(const sp_packing *packing, int64_t sample)
 static sp_status pack_samples(const sp_packing *packing, sp_packing *plain, sp_error *err)
 {
     sp_packing_init(plain, packing->batch, 1);
-    plain->dropped = sp_i_calloc(packing->batch->count, sizeof(int64_t));
+    plain->dropped = sp_calloc(packing->batch->count, sizeof(int64_t));
     bool good = plain->dropped != NULL;
     for (size_t s = 0; good && s < packing->batch->count; s++) {
         if (left_out(packing, (int64_t)s)) {

@@ -251,9 +251,9 @@ void random_agreed_actions(sp_prng *prng, random_plan *r)
 void random_copies(sp_prng *prng, const sp_packing *packing, sp_step_costs *costs)
 {
     size_t rows = packing->forward.count * (size_t)costs->classes;
-    costs->o_ns = sp_i_calloc(rows, sizeof *costs->o_ns);
-    costs->l_ns = sp_i_calloc(rows, sizeof *costs->l_ns);
-    costs->offloaded_bytes = sp_i_calloc(rows, sizeof *costs->offloaded_bytes);
+    costs->o_ns = sp_calloc(rows, sizeof *costs->o_ns);
+    costs->l_ns = sp_calloc(rows, sizeof *costs->l_ns);
+    costs->offloaded_bytes = sp_calloc(rows, sizeof *costs->offloaded_bytes);
     assert_non_null(costs->o_ns);
     assert_non_null(costs->l_ns);
     assert_non_null(costs->offloaded_bytes);

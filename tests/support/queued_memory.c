@@ -32,7 +32,7 @@ static char *closed_addresses(size_t bytes)
 
 void *queued_memory_allocate(queued_memory *all, int64_t bytes)
 {
-    if (!sp_i_reserve((void **)&all->blocks, &all->capacity, all->count + 1, sizeof *all->blocks)) {
+    if (!sp_reserve((void **)&all->blocks, &all->capacity, all->count + 1, sizeof *all->blocks)) {
         return NULL;
     }
     queued_block made = {.memory = aligned_alloc(SP_RUNTIME_ALIGNMENT, rounded(bytes)),
@@ -75,7 +75,7 @@ void queued_memory_release(queued_memory *all, const void *address)
     }
     free(gone.memory);
     if (all->count == 0) {
-        sp_i_free(all->blocks);
+        sp_free(all->blocks);
         *all = (queued_memory){.guarded = all->guarded};
     }
 }

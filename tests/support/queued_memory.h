@@ -1,4 +1,4 @@
-// Blocks of a queued machine's memory (queued_machine.h): addresses that it gives out, and the
+// Blocks of a queued machine's memory (queued_runtime.h): addresses that it gives out, and the
 // memory behind them.
 #ifndef SLIMPACK_TESTS_SUPPORT_QUEUED_MEMORY_H
 #define SLIMPACK_TESTS_SUPPORT_QUEUED_MEMORY_H

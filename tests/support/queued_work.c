@@ -7,9 +7,9 @@
 
 enum { PIECE_NS = 1000 };
 
-void queued_work_init(queued_work *work, sp_runtime *machine, const queued_machine_options *options)
+void queued_work_init(queued_work *work, sp_runtime *runtime, const queued_runtime_options *options)
 {
-    *work = (queued_work){.machine = machine,
+    *work = (queued_work){.runtime = runtime,
                           .ranks = options->ranks,
                           .each = calloc((size_t)options->ranks, sizeof *work->each),
                           .memory = {.guarded = options->guarded}};
@@ -138,7 +138,7 @@ static void take_effect(queued_work *work, const queued_piece *p)
         reduce(work, p);
         break;
     case QUEUED_CALL:
-        p->call(work->machine, p->own);
+        p->call(work->runtime, p->own);
         break;
     case QUEUED_STAMP:
         work->stamps[p->stamp] = ++work->now_ns;

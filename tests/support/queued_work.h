@@ -1,12 +1,12 @@
-// Work of a queued machine's ranks (queued_machine.h): how it is put down, and done.
+// Work of a queued machine's ranks (queued_runtime.h): how it is put down, and done.
 #ifndef SLIMPACK_TESTS_SUPPORT_QUEUED_WORK_H
 #define SLIMPACK_TESTS_SUPPORT_QUEUED_WORK_H
 
 #include <stdalign.h>
 
 #include "sim/base/prng.h"
-#include "tests/support/queued_machine.h"
 #include "tests/support/queued_memory.h"
+#include "tests/support/queued_runtime.h"
 
 typedef enum queued_kind {
     QUEUED_COPY,
@@ -48,7 +48,7 @@ typedef struct queued_rank {
 } queued_rank;
 
 typedef struct queued_work {
-    sp_runtime *machine; // handed to calls
+    sp_runtime *runtime; // handed to calls
     int ranks;
     queued_rank *each;
     queued_memory memory;
@@ -58,8 +58,8 @@ typedef struct queued_work {
     uint64_t stamp_count;
 } queued_work;
 
-void queued_work_init(queued_work *work, sp_runtime *machine,
-                      const queued_machine_options *options);
+void queued_work_init(queued_work *work, sp_runtime *runtime,
+                      const queued_runtime_options *options);
 // What is not done is dropped.
 void queued_work_fini(queued_work *work);
 

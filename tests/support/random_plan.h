@@ -147,8 +147,8 @@ static inline void random_plan_make(sp_prng *prng, int max_dp, int max_chunks, r
     }
     sp_packing *packing = &r->packing;
     sp_packing_init(packing, count > 0 ? &r->batch : NULL, r->layout.dp);
-    packing->dropped = sp_i_calloc(RANDOM_SAMPLES, sizeof *packing->dropped);
-    packing->delayed = sp_i_calloc(RANDOM_SAMPLES, sizeof *packing->delayed);
+    packing->dropped = sp_calloc(RANDOM_SAMPLES, sizeof *packing->dropped);
+    packing->delayed = sp_calloc(RANDOM_SAMPLES, sizeof *packing->delayed);
     assert_non_null(packing->dropped);
     assert_non_null(packing->delayed);
     for (int s = 0; s < count; s++) {

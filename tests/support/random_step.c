@@ -5,7 +5,7 @@
 
 static void *get(size_t count, size_t size)
 {
-    void *memory = sp_i_calloc(count, size);
+    void *memory = sp_calloc(count, size);
     assert_non_null(memory);
     return memory;
 }

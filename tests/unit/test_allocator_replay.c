@@ -483,7 +483,7 @@ TEST(copies_anywhere)
                                 sp_stage_plan_add(&to, SP_ACTION_L, 0, k));
                 }
             }
-            sp_i_free(stage->actions);
+            sp_free(stage->actions);
             *stage = to;
         }
         assert_true(replayed(&s) <= 2 * without);

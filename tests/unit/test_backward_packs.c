@@ -20,7 +20,7 @@ static void make(const sp_i_shape *shape, sp_packing *packing)
         sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, packing, &needs, ERR));
     assert_pack_rules(packing);
     assert_needs(packing, &needs);
-    sp_i_free(needs.pack);
+    sp_free(needs.pack);
 }
 
 // Samples as given by { sample, tokens } in forward packs that zeros end.
@@ -82,7 +82,7 @@ TEST(mirrored_blocks)
         assert_int_equal(backward->kv_tokens, forward->kv_tokens);
         assert_int_equal(needs.pack[k], waits_for[k]);
     }
-    sp_i_free(needs.pack);
+    sp_free(needs.pack);
     sp_packing_fini(&packing);
 }
 
@@ -119,7 +119,7 @@ TEST(one_backward_pack)
     assert_int_equal(packing.backward.count, 1);
     assert_int_equal(packing.backward.slice_count, slices);
     assert_int_equal(packing.forward.slice_count, slices);
-    sp_i_free(needs.pack);
+    sp_free(needs.pack);
     sp_packing_fini(&packing);
 }
 
@@ -221,7 +221,7 @@ TEST(allocation_failures)
             if (ok) {
                 assert_pack_rules(&packing);
             }
-            sp_i_free(needs.pack);
+            sp_free(needs.pack);
             sp_packing_fini(&packing);
         }
     }

@@ -123,8 +123,8 @@ static double simulated_s(const drawn *d, const packs *p)
     const sp_bound_costs *c = &d->costs;
     size_t stages = (size_t)c->stages;
     size_t count = (size_t)p->count;
-    int64_t *times = sp_i_calloc((3 * stages + 1) * count, sizeof *times);
-    int64_t *freed = sp_i_calloc(count, sizeof *freed);
+    int64_t *times = sp_calloc((3 * stages + 1) * count, sizeof *times);
+    int64_t *freed = sp_calloc(count, sizeof *freed);
     assert_true(times != NULL && freed != NULL);
     int64_t *f_ns = times;
     int64_t *b_ns = times + count * stages;
@@ -162,8 +162,8 @@ static double simulated_s(const drawn *d, const packs *p)
                            .freed = freed};
     sp_packflow_result result = {0};
     must_succeed(sp_packflow_run(&job, &result, ERR));
-    sp_i_free(times);
-    sp_i_free(freed);
+    sp_free(times);
+    sp_free(freed);
     return (double)result.makespan_ns;
 }
 

@@ -145,7 +145,7 @@ static sp_group count_group(const sp_cluster *cluster, const sp_layout *l, sp_di
     place_of(l, first, at);
     int64_t ranks = sp_layout_ranks(l);
     int64_t nodes = ranks / cluster->gpus_per_node + 1;
-    int *members = sp_i_calloc((size_t)nodes, sizeof *members);
+    int *members = sp_calloc((size_t)nodes, sizeof *members);
     assert_non_null(members);
     sp_group group = {0, 0, 1 << 30, 0};
     for (int64_t rank = 0; rank < ranks; rank++) {
@@ -176,7 +176,7 @@ static sp_group count_group(const sp_cluster *cluster, const sp_layout *l, sp_di
                 members[n] > group.most_per_node ? members[n] : group.most_per_node;
         }
     }
-    sp_i_free(members);
+    sp_free(members);
     return group;
 }
 

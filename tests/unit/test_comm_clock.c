@@ -33,27 +33,27 @@ typedef struct script {
 // What this rank's thread has computed, as a processor's clock would say.
 static _Thread_local int64_t computed_ns;
 
-static int64_t scripted_now_ns(sp_runtime *machine)
+static int64_t scripted_now_ns(sp_runtime *runtime)
 {
-    (void)machine;
+    (void)runtime;
     return computed_ns;
 }
 
 // What comes later does so by the ranks' clocks alone.
-static sp_fence mark_later(sp_runtime *machine, int64_t ns)
+static sp_fence mark_later(sp_runtime *runtime, int64_t ns)
 {
-    (void)machine;
+    (void)runtime;
     assert_true(ns > 0);
     return (sp_fence){0};
 }
 
 // The CPU with another clock.
-static void set_clock(sp_runtime *machine, sp_runtime_ops *ops, int64_t (*now_ns)(sp_runtime *))
+static void set_clock(sp_runtime *runtime, sp_runtime_ops *ops, int64_t (*now_ns)(sp_runtime *))
 {
     *ops = *sp_runtime_cpu()->ops;
     ops->now_ns = now_ns;
     ops->mark_later = mark_later;
-    machine->ops = ops;
+    runtime->ops = ops;
 }
 
 // ---- The model ----
@@ -203,11 +203,11 @@ static void check_script(uint64_t seed, bool add, bool turns)
     sp_prng prng = prng_seeded(seed);
     memset(&s, 0, sizeof s);
     s.add = add;
-    sp_runtime machine;
+    sp_runtime runtime;
     sp_runtime_ops ops;
-    set_clock(&machine, &ops, scripted_now_ns);
+    set_clock(&runtime, &ops, scripted_now_ns);
     sp_comm_options options = {
-        .spins = -1, .one_at_a_time = turns, .runtime = &machine, .clocked = !add};
+        .spins = -1, .one_at_a_time = turns, .runtime = &runtime, .clocked = !add};
     sp_comm_world *world = world_with(RANKS, &options);
     s.groups[0] = group_of_all(world);
     s.groups[1] = group_of(world, "pair", (const int[]){2, 0}, 2);
@@ -245,9 +245,9 @@ TEST(clocks_of_owners)
 
 static _Atomic int64_t common_ns;
 
-static int64_t common_now_ns(sp_runtime *machine)
+static int64_t common_now_ns(sp_runtime *runtime)
 {
-    (void)machine;
+    (void)runtime;
     return atomic_load(&common_ns);
 }
 
@@ -280,13 +280,13 @@ static sp_status wait_meanwhile(sp_comm *me, void *data, sp_error *err)
 
 TEST(waiting_is_not_computing)
 {
-    sp_runtime machine;
+    sp_runtime runtime;
     sp_runtime_ops ops;
-    set_clock(&machine, &ops, common_now_ns);
+    set_clock(&runtime, &ops, common_now_ns);
     for (int spins = -1; spins <= 0; spins++) {
         sp_comm_flag flag = {0};
         sp_comm_world *world =
-            world_with(2, &(sp_comm_options){.spins = spins, .runtime = &machine, .clocked = true});
+            world_with(2, &(sp_comm_options){.spins = spins, .runtime = &runtime, .clocked = true});
         group_of_all(world);
         atomic_store(&common_ns, 77);
         assert_ranks(world, wait_meanwhile, &flag);

@@ -5,7 +5,7 @@
 #include "backends/host/cpu_runtime.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/element_numbers.h"
-#include "tests/support/queued_machine.h"
+#include "tests/support/queued_runtime.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_RANKS = 6, MOST_PART = 500, GROUPS = 6, STEPS = 150, ROOM = MOST_RANKS * MOST_PART };
@@ -25,7 +25,7 @@ typedef struct step {
 
 typedef struct job {
     sp_comm_world *world;
-    sp_runtime *machine;
+    sp_runtime *runtime;
     int groups[GROUPS];
     step steps[STEPS];
     sp_comm_flag flags[STEPS];
@@ -118,14 +118,14 @@ static double expected(const job *j, int index, int me, int64_t i)
 // ---- A rank: nothing waits for its machine but by chance, and at the end for all results ----
 
 typedef struct rank_memory {
-    sp_runtime *machine;
+    sp_runtime *runtime;
     char *in, *out, *log; // of the machine; log: [STEPS] results
     char *caller;         // ROOM_BYTES of the test's
 } rank_memory;
 
 static void copy(const rank_memory *r, char *to, const char *from, int64_t bytes)
 {
-    r->machine->ops->copy(r->machine, to, from, bytes);
+    r->runtime->ops->copy(r->runtime, to, from, bytes);
 }
 
 static void give(const rank_memory *r, char *to, const step *s, int index, int rank, int64_t count)
@@ -133,7 +133,7 @@ static void give(const rank_memory *r, char *to, const step *s, int index, int r
     for (int64_t i = 0; i < count; i++) {
         store_element(s->type, r->caller, i, of_rank(s, index, rank, i));
     }
-    r->machine->ops->upload(r->machine, to, r->caller, count * sp_element_bytes(s->type));
+    r->runtime->ops->upload(r->runtime, to, r->caller, count * sp_element_bytes(s->type));
     memset(r->caller, 0xff, ROOM_BYTES); // it is the caller's again
 }
 
@@ -154,7 +154,7 @@ static sp_status pass_number(sp_comm *me, job *j, int index, const rank_memory *
         status = sp_comm_barrier(me, s->group, err);
     } else {
         if (rank == from) {
-            bool late = r->machine->ops->mark_later != NULL && index % 2 == 1;
+            bool late = r->runtime->ops->mark_later != NULL && index % 2 == 1;
             sp_comm_flag_raise(me, s->to, &j->flags[index], late ? 1000 : 0);
         }
         status =
@@ -210,7 +210,7 @@ static sp_status check_step(const job *j, int index, int rank, const rank_memory
     int member = sp_comm_member(sp_comm_of(j->world, rank), s->group);
     bool mine = s->kind == FLAG ? rank == s->to : member >= 0;
     int64_t count = mine ? result_count(s, sp_comm_group_size(j->world, s->group), member) : 0;
-    r->machine->ops->download(r->machine, r->caller, r->log + index * (int64_t)ROOM_BYTES,
+    r->runtime->ops->download(r->runtime, r->caller, r->log + index * (int64_t)ROOM_BYTES,
                               count * sp_element_bytes(s->type));
     for (int64_t i = 0; i < count; i++) {
         double found = load_element(s->type, r->caller, i);
@@ -250,7 +250,7 @@ static sp_status run_script(sp_comm *me, job *j, const rank_memory *r, sp_error 
 static sp_status run_rank(sp_comm *me, void *data, sp_error *err)
 {
     job *j = data;
-    rank_memory r = {.machine = j->machine, .caller = malloc(ROOM_BYTES)};
+    rank_memory r = {.runtime = j->runtime, .caller = malloc(ROOM_BYTES)};
     r.in = j->mail[sp_comm_rank(me)] + STEPS * WIDEST_ELEMENT;
     r.out = r.in + ROOM_BYTES;
     r.log = r.out + ROOM_BYTES;
@@ -296,16 +296,16 @@ static void random_groups(sp_prng *prng, job *j, int ranks)
     }
 }
 
-static void check_scripts(sp_runtime *machine, int ranks, uint64_t seed, bool virtual_time)
+static void check_scripts(sp_runtime *runtime, int ranks, uint64_t seed, bool virtual_time)
 {
     static job j;
     sp_prng prng = prng_seeded(seed);
     memset(&j, 0, sizeof j);
-    j.machine = machine;
+    j.runtime = runtime;
     j.seed = seed;
     j.world = world_with(ranks, &(sp_comm_options){.spins = -1,
                                                    .one_at_a_time = virtual_time,
-                                                   .runtime = machine,
+                                                   .runtime = runtime,
                                                    .clocked = virtual_time});
     random_groups(&prng, &j, ranks);
     for (int i = 0; i < STEPS; i++) {
@@ -313,12 +313,12 @@ static void check_scripts(sp_runtime *machine, int ranks, uint64_t seed, bool vi
     }
     for (int r = 0; r < ranks; r++) {
         j.mail[r] =
-            machine->ops->allocate(machine, STEPS * WIDEST_ELEMENT + (2 + STEPS) * ROOM_BYTES);
+            runtime->ops->allocate(runtime, STEPS * WIDEST_ELEMENT + (2 + STEPS) * ROOM_BYTES);
         assert_non_null(j.mail[r]);
     }
     assert_ranks(j.world, run_rank, &j);
     for (int r = 0; r < ranks; r++) {
-        machine->ops->release(machine, j.mail[r]);
+        runtime->ops->release(runtime, j.mail[r]);
     }
     sp_comm_world_free(j.world);
 }
@@ -327,10 +327,10 @@ static void check_queued(uint64_t first_seed, uint64_t seeds, bool guarded, bool
 {
     for (uint64_t seed = first_seed; seed < first_seed + seeds; seed++) {
         int ranks = 1 + (int)(seed % MOST_RANKS);
-        sp_runtime *machine = queued_machine_new(
-            &(queued_machine_options){.ranks = ranks, .seed = seed, .guarded = guarded});
-        check_scripts(machine, ranks, seed, virtual_time);
-        queued_machine_free(machine);
+        sp_runtime *runtime = queued_runtime_new(
+            &(queued_runtime_options){.ranks = ranks, .seed = seed, .guarded = guarded});
+        check_scripts(runtime, ranks, seed, virtual_time);
+        queued_runtime_free(runtime);
     }
 }
 

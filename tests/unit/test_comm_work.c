@@ -3,13 +3,13 @@
 #include "backends/comm/comm.h"
 #include "backends/comm/queue.h"
 #include "tests/support/comm_ranks.h"
-#include "tests/support/queued_machine.h"
+#include "tests/support/queued_runtime.h"
 #include "tests/support/test_main.h"
 
 // ---- What goes wrong ----
 
 typedef struct job {
-    sp_runtime *machine;
+    sp_runtime *runtime;
     char *memory[3];
 } job;
 
@@ -18,7 +18,7 @@ static sp_status write_twice(sp_comm *me, void *data, sp_error *err)
     job *j = data;
     (void)err;
     for (int i = 0; i < 2; i++) {
-        j->machine->ops->zero(j->machine, j->memory[sp_comm_rank(me)], 8);
+        j->runtime->ops->zero(j->runtime, j->memory[sp_comm_rank(me)], 8);
     }
     return SP_OK;
 }
@@ -26,20 +26,20 @@ static sp_status write_twice(sp_comm *me, void *data, sp_error *err)
 // The body knows nothing of it.
 TEST(work_goes_wrong)
 {
-    job j = {.machine = queued_machine_new(&(queued_machine_options){.ranks = 3})};
-    sp_comm_world *world = world_with(3, &(sp_comm_options){.spins = -1, .runtime = j.machine});
+    job j = {.runtime = queued_runtime_new(&(queued_runtime_options){.ranks = 3})};
+    sp_comm_world *world = world_with(3, &(sp_comm_options){.spins = -1, .runtime = j.runtime});
     for (int r = 0; r < 3; r++) {
-        j.memory[r] = j.machine->ops->allocate(j.machine, 8);
+        j.memory[r] = j.runtime->ops->allocate(j.runtime, 8);
     }
-    queued_machine_fail(j.machine, 1, 1);
+    queued_runtime_fail(j.runtime, 1, 1);
     must_fail(run_ranks(world, write_twice, &j, ERR), SP_ERR_INTERNAL,
               "rank 1: queued work went wrong");
     for (int r = 0; r < 3; r++) {
-        assert_int_equal(queued_machine_left(j.machine, r), 0);
-        j.machine->ops->release(j.machine, j.memory[r]);
+        assert_int_equal(queued_runtime_left(j.runtime, r), 0);
+        j.runtime->ops->release(j.runtime, j.memory[r]);
     }
     sp_comm_world_free(world);
-    queued_machine_free(j.machine);
+    queued_runtime_free(j.runtime);
 }
 
 static sp_status send(sp_comm *me, void *data, sp_error *err)
@@ -49,20 +49,20 @@ static sp_status send(sp_comm *me, void *data, sp_error *err)
 
 TEST(messages_only_in_plain_memory)
 {
-    sp_runtime *machine = queued_machine_new(&(queued_machine_options){.ranks = 1});
+    sp_runtime *runtime = queued_runtime_new(&(queued_runtime_options){.ranks = 1});
     char x = 0;
-    sp_comm_world *world = world_with(1, &(sp_comm_options){.spins = -1, .runtime = machine});
+    sp_comm_world *world = world_with(1, &(sp_comm_options){.spins = -1, .runtime = runtime});
     group_of_all(world);
     must_fail(run_ranks(world, send, &x, ERR), SP_ERR_USAGE,
               "rank 0: messages with rank 0, in memory that is not plain");
     sp_comm_world_free(world);
-    queued_machine_free(machine);
+    queued_runtime_free(runtime);
 }
 
 // ---- Clocks: the machine's time of each rank's own work, and waiting for that of others ----
 
 typedef struct timed {
-    sp_runtime *machine;
+    sp_runtime *runtime;
     char *memory; // 100 bytes for each of two ranks
     sp_comm_flag flag;
 } timed;
@@ -73,15 +73,15 @@ static sp_status work_and_wait(sp_comm *me, void *data, sp_error *err)
     int rank = sp_comm_rank(me);
     sp_comm_clock_start(me, 0);
     for (int i = 0; i < (rank == 0 ? 5 : 1); i++) {
-        t->machine->ops->zero(t->machine, t->memory + 100 * rank, 100);
+        t->runtime->ops->zero(t->runtime, t->memory + 100 * rank, 100);
     }
     sp_status status = SP_OK;
     if (rank == 0) {
         sp_comm_flag_raise(me, 1, &t->flag, 0);
-        t->machine->ops->zero(t->machine, t->memory, 100);
+        t->runtime->ops->zero(t->runtime, t->memory, 100);
     } else {
         status = sp_comm_flag_wait(me, &t->flag, 0, "rank 0", err);
-        t->machine->ops->zero(t->machine, t->memory + 100, 7);
+        t->runtime->ops->zero(t->runtime, t->memory + 100, 7);
     }
     // A piece takes 1000 ns and its bytes.
     int64_t right_ns = 5 * 1100 + (rank == 0 ? 1100 : 1007);
@@ -90,12 +90,12 @@ static sp_status work_and_wait(sp_comm *me, void *data, sp_error *err)
 
 TEST(clocks_of_work)
 {
-    timed t = {.machine = queued_machine_new(&(queued_machine_options){.ranks = 2})};
+    timed t = {.runtime = queued_runtime_new(&(queued_runtime_options){.ranks = 2})};
     sp_comm_world *world =
-        world_with(2, &(sp_comm_options){.spins = -1, .runtime = t.machine, .clocked = true});
-    t.memory = t.machine->ops->allocate(t.machine, 200);
+        world_with(2, &(sp_comm_options){.spins = -1, .runtime = t.runtime, .clocked = true});
+    t.memory = t.runtime->ops->allocate(t.runtime, 200);
     assert_ranks(world, work_and_wait, &t);
-    t.machine->ops->release(t.machine, t.memory);
+    t.runtime->ops->release(t.runtime, t.memory);
     sp_comm_world_free(world);
-    queued_machine_free(t.machine);
+    queued_runtime_free(t.runtime);
 }

@@ -49,12 +49,12 @@ TEST(backward_keeps_the_cut)
             assert_ptr_equal(row.pack, by_pack ? &packing.forward.packs[1 - k] : pack);
             assert_ptr_equal(row.list, by_pack ? &packing.forward : &packing.backward);
         }
-        sp_i_free(forward_pack);
+        sp_free(forward_pack);
         // One CP rank holds all of any pack.
         layout.cp = 1;
         must_succeed(sp_i_cp_regroup(&layout, &packing, "test", &forward_pack, ERR));
         layout.cp = 2;
-        sp_i_free(forward_pack);
+        sp_free(forward_pack);
         sp_packing_fini(&packing);
     }
 }
@@ -76,6 +76,6 @@ TEST(runs_out_of_memory)
                     (failing.status == SP_ERR_NO_MEMORY && forward_pack == NULL));
     }
     assert_true(failing.rounds > 1);
-    sp_i_free(forward_pack);
+    sp_free(forward_pack);
     sp_packing_fini(&packing);
 }

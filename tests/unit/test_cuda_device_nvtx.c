@@ -1,5 +1,5 @@
 // Ranges for profilers carry the names of the plan's actions.
-#include "backends/cuda/device/machine_state.h"
+#include "backends/cuda/device/runtime_state.h"
 #include "tests/support/test_main.h"
 
 enum { DEEPEST = 4 };

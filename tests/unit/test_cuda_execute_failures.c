@@ -157,13 +157,13 @@ TEST(reading_fails)
     open_fixture(&f, SP_CLOCK_VIRTUAL);
     must_succeed(sp_backend_run(f.backend, 0, &f.request, &made, ERR));
     assert_int_equal(sp_run_tensor_at(made, 0, &info, NULL), SP_OK);
-    double *values = sp_i_calloc((size_t)info.elements, sizeof *values);
+    double *values = sp_calloc((size_t)info.elements, sizeof *values);
     assert_non_null(values);
     fake.fail = "MemcpyAsync";
     assert_int_equal(sp_run_tensor_read(made, info.name, values, info.elements, ERR),
                      SP_ERR_INTERNAL);
     must_say(ERR, "cudaMemcpyAsync");
-    sp_i_free(values);
+    sp_free(values);
     sp_run_free(made);
     close_fixture(&f);
 }

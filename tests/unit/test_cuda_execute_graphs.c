@@ -122,8 +122,8 @@ static void tensors_must_be_equal(const sp_run *a, const sp_run *b)
         if (memcmp(x, y, (size_t)info.elements * sizeof *x) != 0) {
             fail_msg("%s differs", info.name);
         }
-        sp_i_free(x);
-        sp_i_free(y);
+        sp_free(x);
+        sp_free(y);
     }
 }
 

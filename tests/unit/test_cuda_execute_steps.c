@@ -117,7 +117,7 @@ static double norm_of(const sp_run *run, size_t tensors)
             for (int64_t e = 0; e < info.elements; e++) {
                 squares += gradient[e] * gradient[e];
             }
-            sp_i_free(gradient);
+            sp_free(gradient);
         }
     }
     return sqrt(squares);
@@ -138,9 +138,9 @@ static void must_follow(const sp_run *before, const sp_run *run, const sp_tensor
             fail_msg("%s: %.9g, by definition %.9g", info->name, to[e], expected);
         }
     }
-    sp_i_free(from);
-    sp_i_free(gradient);
-    sp_i_free(to);
+    sp_free(from);
+    sp_free(gradient);
+    sp_free(to);
 }
 
 static sp_status clip(void *context, const sp_step_view *view, sp_error *err)

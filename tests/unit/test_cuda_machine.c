@@ -1,5 +1,5 @@
 // One GPU as a machine, on a fake of CUDA whose kernels the CPU emulates.
-#include "backends/cuda/device/machine.h"
+#include "backends/cuda/device/runtime.h"
 #include "kernels/bf16.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/emulated_backend.h"
@@ -12,27 +12,27 @@ static sp_i_cuda_api api;
 static sp_i_cublas_api cublas;
 static const sp_i_cuda_device device = {&api, 0};
 
-static sp_status try_machine(int ranks, bool partitioned, sp_runtime **made)
+static sp_status try_runtime(int ranks, bool partitioned, sp_runtime **made)
 {
-    const sp_i_cuda_machine_options options = {
+    const sp_i_cuda_runtime_options options = {
         .ranks = ranks, .partitioned = partitioned, .memory_bytes = MEMORY};
     sp_error_clear(ERR);
-    return sp_i_cuda_machine_new(&device, &cublas, &options, made, ERR);
+    return sp_i_cuda_runtime_new(&device, &cublas, &options, made, ERR);
 }
 
-static sp_runtime *machine_new(int ranks, bool partitioned)
+static sp_runtime *runtime_new(int ranks, bool partitioned)
 {
-    sp_runtime *machine;
+    sp_runtime *runtime;
     fake_cuda_reset(&api);
     computing_cublas_reset(&cublas);
-    assert_int_equal(try_machine(ranks, partitioned, &machine), SP_OK);
-    machine->ops->enter(machine, 0);
-    return machine;
+    assert_int_equal(try_runtime(ranks, partitioned, &runtime), SP_OK);
+    runtime->ops->enter(runtime, 0);
+    return runtime;
 }
 
 TEST(memory_is_one_block_in_parts)
 {
-    sp_runtime *m = machine_new(1, false);
+    sp_runtime *m = runtime_new(1, false);
     assert_int_equal(fake.live_blocks, 2); // the device's, and pinned chunks
     char *x = m->ops->allocate(m, 1000);
     char *y = m->ops->allocate(m, 1);
@@ -48,13 +48,13 @@ TEST(memory_is_one_block_in_parts)
     m->ops->release_host(m, beside);
     m->ops->release_host(m, NULL);
     assert_false(m->ops->plain_memory);
-    emulated_machine_free(m);
+    emulated_runtime_free(m);
 }
 
 TEST(copies_move_bytes)
 {
     enum { ROWS = 5, FROM = 16, TO = 24 };
-    sp_runtime *m = machine_new(1, false);
+    sp_runtime *m = runtime_new(1, false);
     unsigned char host[ROWS * TO];
     unsigned char back[ROWS * TO];
     unsigned char *x = m->ops->allocate(m, sizeof host);
@@ -81,7 +81,7 @@ TEST(copies_move_bytes)
     m->ops->download(m, host, x, sizeof host);
     assert_memory_equal(host, back, sizeof host);
     must_succeed(m->ops->synchronize(m, ERR));
-    emulated_machine_free(m);
+    emulated_runtime_free(m);
 }
 
 static int count(const char *call)
@@ -97,7 +97,7 @@ static int count(const char *call)
 TEST(long_uploads_pass_in_chunks)
 {
     const size_t bytes = 6 * MIB + 3;
-    sp_runtime *m = machine_new(1, false);
+    sp_runtime *m = runtime_new(1, false);
     unsigned char *host = malloc(bytes);
     unsigned char *back = malloc(bytes);
     assert_true(host != NULL && back != NULL);
@@ -113,13 +113,13 @@ TEST(long_uploads_pass_in_chunks)
     assert_memory_equal(host, back, bytes);
     free(host);
     free(back);
-    emulated_machine_free(m);
+    emulated_runtime_free(m);
 }
 
 TEST(sums_are_of_all_members)
 {
     enum { N = 11, MEMBERS = 3 };
-    sp_runtime *m = machine_new(1, false);
+    sp_runtime *m = runtime_new(1, false);
     const void *in[MEMBERS];
     for (int member = 0; member < MEMBERS; member++) {
         float x[N];
@@ -156,14 +156,14 @@ TEST(sums_are_of_all_members)
     m->ops->download(m, &result, out[0], sizeof result);
     assert_true(sp_bf16_to_float(result) == 1.0f + 0x1p-7f);
     must_succeed(m->ops->synchronize(m, ERR));
-    emulated_machine_free(m);
+    emulated_runtime_free(m);
 }
 
 // ---- failures ----
 
 TEST(failures_stay_with_their_rank)
 {
-    sp_runtime *m = machine_new(2, true);
+    sp_runtime *m = runtime_new(2, true);
     char byte = 0;
     void *x = m->ops->allocate(m, 2);
     fake.fail = "MemcpyAsync";
@@ -192,23 +192,23 @@ TEST(failures_stay_with_their_rank)
     m->ops->zero(m, x, 1);
     must_succeed(m->ops->synchronize(m, ERR));
     assert_string_equal(fake.log, "SetDevice MemsetAsync StreamSynchronize ");
-    emulated_machine_free(m);
+    emulated_runtime_free(m);
 }
 
 TEST(a_launch_that_fails_is_named)
 {
-    sp_runtime *m = machine_new(1, false);
+    sp_runtime *m = runtime_new(1, false);
     void *none[1] = {NULL};
     m->ops->reduce(m, SP_ELEMENT_F32, false, 1, (const void *const *)none, 0, none, 1);
     must_fail_with(m->ops->synchronize(m, ERR), SP_ERR_INTERNAL,
                    "GPU 0: sp_cuda_reduce_fp32 failed with");
     assert_non_null(strstr(ERR->message[0], "(machine_memory.c:"));
-    emulated_machine_free(m);
+    emulated_runtime_free(m);
 }
 
 TEST(scratch_memory_grows)
 {
-    sp_runtime *m = machine_new(1, false);
+    sp_runtime *m = runtime_new(1, false);
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     sp_i_cuda_hold(rank);
     void *small = sp_i_cuda_scratch(rank, 1);
@@ -222,7 +222,7 @@ TEST(scratch_memory_grows)
     sp_i_cuda_release(rank);
     must_fail(m->ops->synchronize(m, ERR), SP_ERR_INFEASIBLE,
               "GPU 0: no 62914560 bytes of scratch memory");
-    emulated_machine_free(m);
+    emulated_runtime_free(m);
 }
 
 TEST(what_cannot_be_made_leaves_nothing)
@@ -244,8 +244,8 @@ TEST(what_cannot_be_made_leaves_nothing)
             fake.groups_less = 1; // no partitions, so that streams are the runtime's
             fake.fail = calls[c];
             fake.fail_at = at;
-            if (try_machine(2, true, &m) == SP_OK) {
-                sp_i_cuda_machine_free(m);
+            if (try_runtime(2, true, &m) == SP_OK) {
+                sp_i_cuda_runtime_free(m);
             } else {
                 assert_null(m);
                 failures++;
@@ -258,8 +258,8 @@ TEST(what_cannot_be_made_leaves_nothing)
         sp_runtime *m;
         fake_cuda_reset(&api);
         computing_cublas_reset(&cublas);
-        memory_try(&failing, try_machine(2, true, &m), NULL);
-        sp_i_cuda_machine_free(m);
+        memory_try(&failing, try_runtime(2, true, &m), NULL);
+        sp_i_cuda_runtime_free(m);
         emulated_nothing_lives();
     }
 }
@@ -267,25 +267,25 @@ TEST(what_cannot_be_made_leaves_nothing)
 // Where there is no cuDNN the machine says why; a driver that is not there is reason enough.
 TEST(cudnn_is_there_or_a_reason)
 {
-    const sp_i_cuda_machine_options options = {.ranks = 1, .cudnn = true, .memory_bytes = MEMORY};
+    const sp_i_cuda_runtime_options options = {.ranks = 1, .cudnn = true, .memory_bytes = MEMORY};
     const char *reason;
-    sp_runtime *m = machine_new(1, false);
-    assert_false(sp_i_cuda_machine_has_cudnn(m, &reason));
+    sp_runtime *m = runtime_new(1, false);
+    assert_false(sp_i_cuda_runtime_has_cudnn(m, &reason));
     assert_string_equal(reason, "");
-    emulated_machine_free(m);
-    must_succeed(sp_i_cuda_machine_new(&device, &cublas, &options, &m, ERR));
-    assert_true(sp_i_cuda_machine_has_cudnn(m, &reason) == (reason[0] == '\0'));
+    emulated_runtime_free(m);
+    must_succeed(sp_i_cuda_runtime_new(&device, &cublas, &options, &m, ERR));
+    assert_true(sp_i_cuda_runtime_has_cudnn(m, &reason) == (reason[0] == '\0'));
     m->ops->enter(m, 0);
     assert_true((sp_i_cuda_rank_now()->attention != NULL) == (reason[0] == '\0'));
-    emulated_machine_free(m);
+    emulated_runtime_free(m);
 }
 
 TEST(memory_of_a_device_that_is_full)
 {
-    const sp_i_cuda_machine_options options = {.ranks = 1};
+    const sp_i_cuda_runtime_options options = {.ranks = 1};
     sp_runtime *m;
     fake_cuda_reset(&api);
-    must_fail(sp_i_cuda_machine_new(&device, &cublas, &options, &m, ERR), SP_ERR_NO_MEMORY,
+    must_fail(sp_i_cuda_runtime_new(&device, &cublas, &options, &m, ERR), SP_ERR_NO_MEMORY,
               "GPU 0: no free memory");
     emulated_nothing_lives();
 }

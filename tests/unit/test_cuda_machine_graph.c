@@ -1,8 +1,8 @@
 // A captured step on the machine of a GPU: what is kept, what is read again, what is refused, and
 // its times; on a fake of CUDA whose graphs do their nodes in a random order that keeps edges
 // alone.
-#include "backends/cuda/device/lane.h"
-#include "backends/cuda/device/machine.h"
+#include "backends/cuda/device/runtime.h"
+#include "backends/cuda/device/stream_context.h"
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/gpu/support/fake_graph.h"
@@ -10,9 +10,9 @@
 
 enum { MEMORY = 200 << 20 };
 
-static void end(sp_runtime *machine)
+static void end(sp_runtime *runtime)
 {
-    emulated_machine_free(machine);
+    emulated_runtime_free(runtime);
     assert_int_equal(fake_graphs.live, 0);
     assert_false(fake_graph_capturing());
 }
@@ -65,7 +65,7 @@ static void upload(sp_runtime *m, void *data)
 
 TEST(numbers_are_read_again_and_bytes_are_not)
 {
-    sp_runtime *m = emulated_machine_new(1, true, MEMORY);
+    sp_runtime *m = emulated_runtime_new(1, true, MEMORY);
     int64_t *room = m->ops->allocate(m, 4 * COUNT * (int64_t)sizeof *room);
     uploads u = {.bytes = room,
                  .numbers = room + COUNT,
@@ -106,7 +106,7 @@ static void upload_nothing(sp_runtime *m, void *data)
 
 TEST(what_has_no_bytes_needs_no_room)
 {
-    sp_runtime *m = emulated_machine_new(1, true, MEMORY);
+    sp_runtime *m = emulated_runtime_new(1, true, MEMORY);
     sp_error_clear(ERR);
     void *room = m->ops->allocate(m, 64);
     capture(m, upload_nothing, room);
@@ -118,7 +118,7 @@ TEST(what_has_no_bytes_needs_no_room)
 
 TEST(a_repetition_is_one_launch)
 {
-    sp_runtime *m = emulated_machine_new(3, true, MEMORY);
+    sp_runtime *m = emulated_runtime_new(3, true, MEMORY);
     int64_t *room = m->ops->allocate(m, 4 * COUNT * (int64_t)sizeof *room);
     uploads u = {room, room + COUNT, room + 2 * COUNT, room + 3 * COUNT, {1}, {1}};
     capture(m, upload, &u);
@@ -154,7 +154,7 @@ static void go_round(sp_runtime *m, void *data)
 
 TEST(fences_order_a_repetition)
 {
-    sp_runtime *m = emulated_machine_new(RANKS, true, MEMORY);
+    sp_runtime *m = emulated_runtime_new(RANKS, true, MEMORY);
     int64_t bytes = (RANKS * ROUNDS + 1) * (int64_t)sizeof(int64_t);
     ring r = {.at = m->ops->allocate(m, bytes)};
     memset(r.at, 0, (size_t)bytes);
@@ -196,7 +196,7 @@ TEST(repetitions_have_their_own_times)
 {
     const int64_t tick_ns = 70000000;
     uint64_t stamps[2][STAMPS];
-    sp_runtime *m = emulated_machine_new(2, true, MEMORY);
+    sp_runtime *m = emulated_runtime_new(2, true, MEMORY);
     capture(m, stamp, stamps);
     fake.tick_ns = tick_ns;
     for (int step = 0; step < 50; step++) {
@@ -250,7 +250,7 @@ static void begin_capture(sp_runtime *m)
 TEST(nothing_in_a_capture_waits)
 {
     double out;
-    sp_runtime *m = emulated_machine_new(2, true, MEMORY);
+    sp_runtime *m = emulated_runtime_new(2, true, MEMORY);
     void *room = m->ops->allocate(m, 64);
     memset(room, 0, 64);
     begin_capture(m);
@@ -258,7 +258,7 @@ TEST(nothing_in_a_capture_waits)
     assert_int_equal(fake_graphs.refused, 1);
     capture_must_fail(m, "cudaStreamSynchronize");
 
-    m = emulated_machine_new(2, true, MEMORY);
+    m = emulated_runtime_new(2, true, MEMORY);
     begin_capture(m);
     (void)m->ops->now_ns(m);
     assert_int_equal(fake_graphs.refused, 1);
@@ -268,18 +268,18 @@ TEST(nothing_in_a_capture_waits)
 TEST(a_capture_is_as_its_rehearsal)
 {
     int64_t x = 1;
-    sp_runtime *m = emulated_machine_new(2, true, MEMORY);
+    sp_runtime *m = emulated_runtime_new(2, true, MEMORY);
     void *room = m->ops->allocate(m, 64);
     begin_capture(m);
     m->ops->upload(m, room, &x, sizeof x);
     capture_must_fail(m, "GPU 0: a captured step uploads more than its rehearsal");
 
-    m = emulated_machine_new(2, true, MEMORY);
+    m = emulated_runtime_new(2, true, MEMORY);
     begin_capture(m);
     assert_int_equal(m->ops->stamp(m), 0);
     capture_must_fail(m, "GPU 0: a captured step has more stamps than its rehearsal");
 
-    m = emulated_machine_new(2, true, MEMORY);
+    m = emulated_runtime_new(2, true, MEMORY);
     begin_capture(m);
     sp_i_cuda_hold(sp_i_cuda_rank_now());
     assert_null(sp_i_cuda_scratch(sp_i_cuda_rank_now(), 1));
@@ -291,7 +291,7 @@ TEST(a_capture_is_as_its_rehearsal)
 TEST(a_dropped_capture_leaves_nothing)
 {
     sp_error_clear(ERR);
-    sp_runtime *m = emulated_machine_new(RANKS, true, MEMORY);
+    sp_runtime *m = emulated_runtime_new(RANKS, true, MEMORY);
     int64_t bytes = (RANKS * ROUNDS + 1) * (int64_t)sizeof(int64_t);
     ring r = {.at = m->ops->allocate(m, bytes)};
     memset(r.at, 0, (size_t)bytes);

@@ -1,7 +1,7 @@
 // Points of a GPU's rank that come later, on a fake of CUDA whose streams have a time each: what is
 // put on a stream follows what it waits for, and a delay takes its time.
-#include "backends/cuda/device/machine.h"
 #include "backends/cuda/device/partition.h"
+#include "backends/cuda/device/runtime.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"
@@ -59,25 +59,25 @@ static cudaError_t delay(int64_t ns, cudaStream_t stream)
     return timed.code;
 }
 
-static sp_runtime *machine_new(int ranks, bool partitioned)
+static sp_runtime *runtime_new(int ranks, bool partitioned)
 {
     const sp_i_cuda_device device = {&api, 0};
-    const sp_i_cuda_machine_options options = {
+    const sp_i_cuda_runtime_options options = {
         .ranks = ranks, .partitioned = partitioned, .memory_bytes = 256 << 20, .delay = delay};
-    sp_runtime *machine;
+    sp_runtime *runtime;
     fake_cuda_reset(&api);
     computing_cublas_reset(&cublas);
     memset(&timed, 0, sizeof timed);
     plain = api;
     api.EventRecord = event_record;
     api.StreamWaitEvent = stream_wait;
-    must_succeed(sp_i_cuda_machine_new(&device, &cublas, &options, &machine, ERR));
-    return machine;
+    must_succeed(sp_i_cuda_runtime_new(&device, &cublas, &options, &runtime, ERR));
+    return runtime;
 }
 
-static void end(sp_runtime *machine)
+static void end(sp_runtime *runtime)
 {
-    sp_i_cuda_machine_free(machine);
+    sp_i_cuda_runtime_free(runtime);
     assert_int_equal(fake.live_events, 0);
     assert_int_equal(fake.live_streams, 0);
     assert_int_equal(fake.live_contexts, 0);
@@ -92,7 +92,7 @@ static int64_t *rank_ns(sp_runtime *m, int rank)
 
 TEST(who_waits_is_held_up_alone)
 {
-    sp_runtime *m = machine_new(3, true);
+    sp_runtime *m = runtime_new(3, true);
     *rank_ns(m, 2) = 77;
     *rank_ns(m, 0) = 500;
     sp_fence fence = m->ops->mark_later(m, 1000);
@@ -114,7 +114,7 @@ TEST(who_waits_is_held_up_alone)
 TEST(messages_queue_up_behind_each_other)
 {
     enum { MESSAGES = 1000, NS = 700 };
-    sp_runtime *m = machine_new(3, true);
+    sp_runtime *m = runtime_new(3, true);
     int64_t arrived_ns = 0;
     for (int i = 0; i < MESSAGES; i++) {
         m->ops->enter(m, 0);
@@ -145,7 +145,7 @@ TEST(messages_queue_up_behind_each_other)
 // Its event is another's by now: a later one is waited for, and never none.
 TEST(very_old_points)
 {
-    sp_runtime *m = machine_new(2, true);
+    sp_runtime *m = runtime_new(2, true);
     m->ops->enter(m, 0);
     sp_fence old = m->ops->mark_later(m, 1000);
     for (int i = 0; i < 300; i++) {
@@ -160,7 +160,7 @@ TEST(very_old_points)
 // Streams beside the ranks' are made for those who use them, where the ranks' are.
 TEST(a_side_stream_is_made_when_it_is_used)
 {
-    sp_runtime *m = machine_new(4, true);
+    sp_runtime *m = runtime_new(4, true);
     int streams = fake.live_streams;
     m->ops->enter(m, 2);
     fake.log[0] = '\0';
@@ -175,7 +175,7 @@ TEST(a_side_stream_is_made_when_it_is_used)
 // All ranks on one stream: what waits is held up, what stands before it is not.
 TEST(on_one_stream)
 {
-    sp_runtime *m = machine_new(2, false);
+    sp_runtime *m = runtime_new(2, false);
     int64_t *ns = rank_ns(m, 0);
     *ns = 30;
     sp_fence fence = m->ops->mark_later(m, 100);
@@ -188,7 +188,7 @@ TEST(on_one_stream)
 static void must_fail_at(const char *call, int at, cudaError_t code, const char *says)
 {
     sp_error_clear(ERR);
-    sp_runtime *m = machine_new(2, true);
+    sp_runtime *m = runtime_new(2, true);
     m->ops->enter(m, 0);
     fake.fail = call;
     fake.fail_at = at;

@@ -72,7 +72,7 @@ static sp_status be_alone(joined_rank *me, sp_error *err)
     JOINED_TRY(t->ops->barrier(t, 0, err));
     JOINED_TRY(t->ops->exchange(t, "word", 5, &part, err));
     JOINED_MUST(part.bytes == 5 && strcmp(part.data, "word") == 0);
-    sp_i_free(part.data);
+    sp_free(part.data);
     return t->ops->synchronize(t, err);
 }
 
@@ -165,7 +165,7 @@ static sp_status meet(joined_rank *me, sp_error *err)
     sp_transport_part parts[JOINED_GPUS];
     JOINED_TRY(me->transport->ops->exchange(me->transport, NULL, 0, parts, err));
     for (int i = 0; i < me->place.ranks; i++) {
-        sp_i_free(parts[i].data);
+        sp_free(parts[i].data);
     }
     return SP_OK;
 }
@@ -197,12 +197,12 @@ static sp_status tell_all(joined_rank *me, sp_error *err)
     sp_transport *t = me->transport;
     const int r = me->place.rank;
     sp_transport_part parts[3];
-    char *mine = sp_i_malloc(sizes[r]);
+    char *mine = sp_malloc(sizes[r]);
     for (size_t i = 0; i < sizes[r]; i++) {
         mine[i] = (char)((i * 7 + (size_t)r) % 127);
     }
     sp_status status = t->ops->exchange(t, sizes[r] > 0 ? mine : NULL, sizes[r], parts, err);
-    sp_i_free(mine);
+    sp_free(mine);
     JOINED_TRY(status);
     bool equal = true;
     for (int m = 0; m < 3; m++) {
@@ -210,7 +210,7 @@ static sp_status tell_all(joined_rank *me, sp_error *err)
         for (size_t i = 0; equal && i < sizes[m]; i++) {
             equal = ((char *)parts[m].data)[i] == (char)((i * 7 + (size_t)m) % 127);
         }
-        sp_i_free(parts[m].data);
+        sp_free(parts[m].data);
     }
     JOINED_MUST(equal);
     return SP_OK;

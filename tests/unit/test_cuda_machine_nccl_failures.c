@@ -174,7 +174,7 @@ static cudaError_t busy(cudaStream_t stream)
 
 static sp_status download(joined_rank *me, sp_error *err)
 {
-    const sp_runtime_ops *ops = me->machine->ops;
+    const sp_runtime_ops *ops = me->runtime->ops;
     double *in = joined_numbers(me);
     double read[2] = {0};
     if (me->place.rank == 1) {
@@ -186,7 +186,7 @@ static sp_status download(joined_rank *me, sp_error *err)
     in[1] = 4.0;
     cudaError_t (*plain)(cudaStream_t) = joined_cuda.StreamQuery;
     joined_cuda.StreamQuery = busy;
-    ops->download(me->machine, read, in, sizeof read);
+    ops->download(me->runtime, read, in, sizeof read);
     joined_cuda.StreamQuery = plain;
     JOINED_MUST(read[0] == 3.0 && read[1] == 4.0);
     return me->transport->ops->check(me->transport, err);
@@ -257,7 +257,7 @@ static sp_status fail_at_work(joined_rank *me, sp_error *err)
     JOINED_TRY(joined_group(me, "all", 0, 2, err));
     if (me->place.rank == 1) {
         fake.fail = "MemsetAsync";
-        me->machine->ops->zero(me->machine, in, 8);
+        me->runtime->ops->zero(me->runtime, in, 8);
         sp_status status = t->ops->synchronize(t, err);
         JOINED_MUST(status == SP_ERR_INTERNAL && t->ops->check(t, NULL) == SP_OK);
         (void)t->ops->abort(t, status, "F0 failed");

@@ -1,6 +1,6 @@
 // Order between the ranks of one GPU and times on its clock, on a fake of CUDA that notes what
 // waits for what and whose clock is the test's.
-#include "backends/cuda/device/machine.h"
+#include "backends/cuda/device/runtime.h"
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"
@@ -16,10 +16,10 @@ static cudaStream_t stream_of(sp_runtime *m, int rank)
 TEST(fences_order_the_streams_of_ranks)
 {
     enum { MARKS = 1000 };
-    sp_runtime *m = emulated_machine_new(2, true, 80 << 20);
+    sp_runtime *m = emulated_runtime_new(2, true, 80 << 20);
     cudaStream_t streams[2] = {stream_of(m, 0), stream_of(m, 1)};
     assert_ptr_not_equal(streams[0], streams[1]);
-    assert_true(sp_i_cuda_machine_partitioned(m, NULL));
+    assert_true(sp_i_cuda_runtime_partitioned(m, NULL));
     for (int i = 0; i < MARKS; i++) {
         m->ops->enter(m, 0);
         sp_fence fence = m->ops->mark(m);
@@ -44,30 +44,30 @@ TEST(fences_order_the_streams_of_ranks)
     m->ops->wait(m, old);
     assert_true(fake.waited.record >= record);
     assert_ptr_equal(fake.waited.recorded_on, streams[0]);
-    emulated_machine_free(m);
+    emulated_runtime_free(m);
 }
 
 TEST(what_is_in_order_waits_for_nothing)
 {
-    sp_runtime *m = emulated_machine_new(2, true, 80 << 20);
+    sp_runtime *m = emulated_runtime_new(2, true, 80 << 20);
     sp_fence own = m->ops->mark(m);
     fake.log[0] = '\0';
     m->ops->wait(m, own);
     m->ops->wait(m, (sp_fence){0});
     assert_string_equal(fake.log, "");
-    emulated_machine_free(m);
+    emulated_runtime_free(m);
 
     const char *reason;
-    m = emulated_machine_new(2, false, 80 << 20);
+    m = emulated_runtime_new(2, false, 80 << 20);
     assert_ptr_equal(stream_of(m, 0), stream_of(m, 1));
-    assert_false(sp_i_cuda_machine_partitioned(m, &reason));
+    assert_false(sp_i_cuda_runtime_partitioned(m, &reason));
     assert_string_equal(reason, "all ranks work on one stream");
     fake.log[0] = '\0';
     sp_fence fence = m->ops->mark(m);
     m->ops->enter(m, 0);
     m->ops->wait(m, fence);
     assert_string_equal(fake.log, "SetDevice ");
-    emulated_machine_free(m);
+    emulated_runtime_free(m);
 }
 
 // ---- times ----
@@ -75,7 +75,7 @@ TEST(what_is_in_order_waits_for_nothing)
 // The time between two events is a number of 24 bits.
 TEST(the_clock_stays_exact)
 {
-    sp_runtime *m = emulated_machine_new(2, false, 80 << 20);
+    sp_runtime *m = emulated_runtime_new(2, false, 80 << 20);
     int64_t begin = m->ops->now_ns(m);
     for (int i = 0; i < 1000; i++) {
         fake.clock_ns += 3600000000; // an hour in all
@@ -85,14 +85,14 @@ TEST(the_clock_stays_exact)
         assert_int_equal(m->ops->now_ns(m) - before, 1500);
     }
     assert_true(llabs(m->ops->now_ns(m) - begin - fake.clock_ns) < 1000000);
-    emulated_machine_free(m);
+    emulated_runtime_free(m);
 }
 
 TEST(stamps_are_on_one_clock)
 {
     enum { STEPS = 20, STAMPS = 30, RANKS = 2 };
     const int64_t gap = 20000500;
-    sp_runtime *m = emulated_machine_new(RANKS, true, 80 << 20);
+    sp_runtime *m = emulated_runtime_new(RANKS, true, 80 << 20);
     for (int step = 0; step < STEPS; step++) {
         uint64_t stamp[STAMPS][RANKS];
         for (int i = 0; i < STAMPS; i++) {
@@ -113,5 +113,5 @@ TEST(stamps_are_on_one_clock)
     }
     // Events are used again.
     assert_true(fake.live_events < 1000);
-    emulated_machine_free(m);
+    emulated_runtime_free(m);
 }

@@ -1,7 +1,7 @@
 // The operations in bf16 on the emulated device, with a cuBLASLt that computes, against the kernels
 // of the CPU in fp64 on the same numbers. Results are within one rounding of the largest of their
 // row, unless a case says otherwise.
-#include "backends/cuda/device/machine.h"
+#include "backends/cuda/device/runtime.h"
 #include "backends/cuda/products/ops.h"
 #include "kernels/kernels.h"
 #include "tests/gpu/support/computing_cublas.h"
@@ -148,7 +148,7 @@ TEST(activations_of_the_mlp)
     ops_begin();
     for (int64_t h = 24; h < 26; h++) {
         const int64_t n = 11;
-        ops_tensor *x = ops_drawn(ops_machine, true, n, 2 * h, 4.0);
+        ops_tensor *x = ops_drawn(ops_runtime, true, n, 2 * h, 4.0);
         ops_tensor *dy = ops_bf16(n, h);
         ops_tensor *y = ops_bf16(n, h);
         ops_tensor *dx = ops_bf16(n, 2 * h);
@@ -220,22 +220,22 @@ TEST(plain_arrays)
     double *inside = ops_copy(wide);
     sp_kernel_copy_rows_f64(ROWS, COLUMNS, x->value, COLUMNS, inside + 8, WIDE);
     SP_OP(copy_rows)(ROWS, COLUMNS, x->data, COLUMNS, (sp_bf16 *)wide->data + 8, WIDE);
-    ops_check_rounded(ops_machine, "copy_rows", wide, inside, 0.0);
+    ops_check_rounded(ops_runtime, "copy_rows", wide, inside, 0.0);
     sp_kernel_copy_rows_f64(ROWS, COLUMNS, fx->value, COLUMNS, inside + 8, WIDE);
     SP_OP(round_rows)(ROWS, COLUMNS, fx->data, COLUMNS, (sp_bf16 *)wide->data + 8, WIDE);
     ops_check("round_rows", wide, inside);
     uint8_t keeps[N];
-    uint8_t *mask = ops_machine->ops->allocate(ops_machine, sizeof keeps);
+    uint8_t *mask = ops_runtime->ops->allocate(ops_runtime, sizeof keeps);
     for (int i = 0; i < N; i++) {
         keeps[i] = (uint8_t)ops_below(2);
         expected[i] = keeps[i] != 0 ? 1.25 * x->value[i] : 0.0;
     }
-    ops_machine->ops->upload(ops_machine, mask, keeps, sizeof keeps);
+    ops_runtime->ops->upload(ops_runtime, mask, keeps, sizeof keeps);
     SP_OP(drop)(N, mask, 1.25, x->data, y->data);
     ops_check("drop", y, expected);
     SP_OP(drop)(N, mask, 1.25, x->data, x->data);
     ops_check("drop in place", x, expected);
-    ops_machine->ops->release(ops_machine, mask);
+    ops_runtime->ops->release(ops_runtime, mask);
     OPS_DROP(x, y, wide, fx, fy);
     ops_end();
 }
@@ -253,7 +253,7 @@ TEST(a_step_of_the_optimizer)
     for (int i = 0; i < N; i++) {
         second->value[i] = fabs(second->value[i]);
     }
-    ops_put(ops_machine, second);
+    ops_put(ops_runtime, second);
     double *to = ops_copy(master);
     double *to_first = ops_copy(first);
     double *to_second = ops_copy(second);
@@ -292,9 +292,9 @@ TEST(a_product_that_fails_ends_the_ranks_work)
     SP_OP(add)(64, x->data, x->data);
     assert_string_equal(fake.log, "");
     assert_int_equal(computing.products, 1);
-    must_fail(ops_machine->ops->synchronize(ops_machine, ERR), SP_ERR_INTERNAL,
+    must_fail(ops_runtime->ops->synchronize(ops_runtime, ERR), SP_ERR_INTERNAL,
               "GPU 0: cublasLtMatmul failed with "
               "CUBLAS_STATUS_EXECUTION_FAILED for a forward of 8 x 8 x 8");
     OPS_DROP(x, y);
-    sp_i_cuda_machine_free(ops_machine);
+    sp_i_cuda_runtime_free(ops_runtime);
 }

@@ -58,7 +58,7 @@ static void draw_targets(int64_t vocab, int64_t *target)
 static double loss_of(const double *loss)
 {
     double value;
-    ops_machine->ops->download(ops_machine, &value, loss, sizeof value);
+    ops_runtime->ops->download(ops_runtime, &value, loss, sizeof value);
     return value;
 }
 
@@ -67,11 +67,11 @@ TEST(loss_of_a_whole_vocabulary)
     ops_begin();
     for (int64_t vocab = 39; vocab < 41; vocab++) {
         int64_t target[LOSS_TOKENS];
-        ops_tensor *logits = ops_drawn(ops_machine, true, LOSS_TOKENS, vocab, 5.0);
+        ops_tensor *logits = ops_drawn(ops_runtime, true, LOSS_TOKENS, vocab, 5.0);
         ops_tensor *lse = ops_fp32(LOSS_TOKENS, 1);
-        double *loss = ops_machine->ops->allocate(ops_machine, sizeof *loss);
+        double *loss = ops_runtime->ops->allocate(ops_runtime, sizeof *loss);
         draw_targets(vocab, target);
-        ops_machine->ops->zero(ops_machine, loss, sizeof *loss);
+        ops_runtime->ops->zero(ops_runtime, loss, sizeof *loss);
         double once = sp_kernel_cross_entropy_f64(LOSS_TOKENS, vocab, logits->value, vocab, target,
                                                   NULL, 20.0, expected2);
         SP_OP(cross_entropy)
@@ -86,7 +86,7 @@ TEST(loss_of_a_whole_vocabulary)
         SP_OP(cross_entropy_backward)
         (LOSS_TOKENS, vocab, 0, logits->data, vocab, target, 20.0, lse->data);
         ops_check("cross_entropy_backward", logits, expected);
-        ops_machine->ops->release(ops_machine, loss);
+        ops_runtime->ops->release(ops_runtime, loss);
         OPS_DROP(logits, lse);
     }
     ops_end();
@@ -105,7 +105,7 @@ TEST(loss_of_a_vocabulary_in_parts)
     ops_begin();
     draw_targets(VOCAB, target);
     for (int r = 0; r < RANKS; r++) {
-        logits[r] = ops_drawn(ops_machine, true, LOSS_TOKENS, WIDTH, 5.0);
+        logits[r] = ops_drawn(ops_runtime, true, LOSS_TOKENS, WIDTH, 5.0);
         numbers[r] = ops_fp32(3, LOSS_TOKENS);
         part[r] = numbers[r]->data;
         for (int t = 0; t < LOSS_TOKENS; t++) {
@@ -115,16 +115,16 @@ TEST(loss_of_a_vocabulary_in_parts)
             memcpy(whole + t * VOCAB + (columns[r] > 0 ? r * WIDTH : 0),
                    logits[r]->value + t * WIDTH, (size_t)columns[r] * sizeof *whole);
         }
-        ops_put(ops_machine, logits[r]);
+        ops_put(ops_runtime, logits[r]);
         SP_OP(cross_entropy_max)
         (LOSS_TOKENS, columns[r], logits[r]->data, WIDTH, numbers[r]->data);
     }
     ops_tensor *max = ops_fp32(1, LOSS_TOKENS);
     ops_tensor *sums = ops_fp32(2, LOSS_TOKENS);
     ops_tensor *lse = ops_fp32(LOSS_TOKENS, 1);
-    double *loss = ops_machine->ops->allocate(ops_machine, sizeof *loss);
-    ops_machine->ops->zero(ops_machine, loss, sizeof *loss);
-    ops_machine->ops->reduce(ops_machine, SP_EXACT_ELEMENT, true, LOSS_TOKENS, part, RANKS,
+    double *loss = ops_runtime->ops->allocate(ops_runtime, sizeof *loss);
+    ops_runtime->ops->zero(ops_runtime, loss, sizeof *loss);
+    ops_runtime->ops->reduce(ops_runtime, SP_EXACT_ELEMENT, true, LOSS_TOKENS, part, RANKS,
                              &max->data, 1);
     for (int r = 0; r < RANKS; r++) {
         float *to = (float *)numbers[r]->data + LOSS_TOKENS;
@@ -133,7 +133,7 @@ TEST(loss_of_a_vocabulary_in_parts)
         (LOSS_TOKENS, columns[r], r * WIDTH, logits[r]->data, WIDTH, target, max->data, to,
          to + LOSS_TOKENS);
     }
-    ops_machine->ops->reduce(ops_machine, SP_EXACT_ELEMENT, false, 2 * LOSS_TOKENS, part, RANKS,
+    ops_runtime->ops->reduce(ops_runtime, SP_EXACT_ELEMENT, false, 2 * LOSS_TOKENS, part, RANKS,
                              &sums->data, 1);
     SP_OP(cross_entropy_loss)
     (LOSS_TOKENS, target, 20.0, max->data, sums->data, (float *)sums->data + LOSS_TOKENS, lse->data,
@@ -151,7 +151,7 @@ TEST(loss_of_a_vocabulary_in_parts)
         ops_check("gradient of a part", logits[r], expected);
         OPS_DROP(logits[r], numbers[r]);
     }
-    ops_machine->ops->release(ops_machine, loss);
+    ops_runtime->ops->release(ops_runtime, loss);
     OPS_DROP(max, sums, lse);
     ops_end();
 }

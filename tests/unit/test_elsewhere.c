@@ -160,7 +160,7 @@ TEST(results_of_others_are_refused)
     must_succeed(sp_backend_absent_new("cuda", &cuda, ERR));
     must_fail(sp_set_read_executed(&f.set.cases[0], cuda, "one.result.json", &executed, ERR),
               SP_ERR_CONTENT, "one.result.json: request.backend: expected \"cuda\", got \"host\"");
-    sp_i_backend_free(cuda);
+    sp_backend_free(cuda);
     sp_error_clear(ERR);
     assert_int_equal(
         sp_set_read_executed(&f.set.cases[0], f.device.backend, "none.result.json", &executed, ERR),
@@ -208,7 +208,7 @@ TEST(absent_backends_have_no_device)
     assert_string_equal(sp_backend_name(backend), "elsewhere");
     assert_null(sp_backend_stack(backend));
     assert_int_equal(sp_backend_device_info(backend, 0, &info, ERR), SP_ERR_USAGE);
-    sp_i_backend_free(backend);
+    sp_backend_free(backend);
     sp_error_clear(ERR);
     assert_int_equal(sp_backend_absent_new("No Name", &backend, ERR), SP_ERR_CONTENT);
 }

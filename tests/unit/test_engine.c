@@ -354,7 +354,7 @@ TEST(critical_path_adds_up)
         assert_true(gap >= 0 && gap < 4000);
         assert_true(gap == 0 || steps[i].pp != steps[i - 1].pp);
     }
-    sp_i_free(steps);
+    sp_free(steps);
     sp_structure_free(structure);
     step_fini(&s);
     sp_plan_fini(&plan);

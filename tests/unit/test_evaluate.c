@@ -21,7 +21,7 @@ static const char *flip(sp_prng *prng)
 // A small model on a random layout, with random lengths, memory options, strategy and schedule.
 static void random_text(sp_prng *prng, char text[RUN_TEXT])
 {
-    static const char *const machines[][2] = {
+    static const char *const runtimes[][2] = {
         {"h800-8", "h800"}, {"a100-8", "a100"}, {"h100-8", "h100"}, {"h200-8", "h200"}};
     static const char *const recompute[] = {"none", "activation", "partial-fc1", "attention",
                                             "full"};
@@ -29,7 +29,7 @@ static void random_text(sp_prng *prng, char text[RUN_TEXT])
     static const int degrees[] = {1, 2, 4};
     static const int kv_heads[] = {1, 2, 8};
     static const int sizes[] = {1, 2, 3};
-    const char *const *machine = machines[sp_prng_below(prng, 4)];
+    const char *const *runtime = runtimes[sp_prng_below(prng, 4)];
     int pp = pick(prng, degrees, 3);
     const char *schedule = schedules[sp_prng_below(prng, 3)];
     bool interleaved = pp > 1 && strcmp(schedule, "interleaved") == 0;
@@ -48,7 +48,7 @@ static void random_text(sp_prng *prng, char text[RUN_TEXT])
     put_json(text, "'vocab': %d, 'tied_embeddings': %s, 'activation': '%s', 'norm': '%s'}, ",
              1000 * pick(prng, sizes, 3), flip(prng), llama ? "swiglu" : "gelu",
              llama ? "rmsnorm" : "layernorm");
-    put_json(text, "'cluster': '%s', 'profile': '%s', ", machine[0], machine[1]);
+    put_json(text, "'cluster': '%s', 'profile': '%s', ", runtime[0], runtime[1]);
     int tp = pick(prng, degrees, 3);
     put_json(text,
              "'parallel': {'tp': %d, 'cp': %d, 'pp': %d, 'dp': %d, 'zero': %d, "
@@ -267,7 +267,7 @@ TEST(dropped_samples_count_for_nothing)
                           &scenario, ERR));
     sp_packing packing;
     sp_packing_init(&packing, &batch, 1);
-    packing.dropped = sp_i_calloc(1, sizeof *packing.dropped);
+    packing.dropped = sp_calloc(1, sizeof *packing.dropped);
     assert_non_null(packing.dropped);
     packing.dropped[packing.dropped_count++] = 0;
     assert_true(pack_sample(&packing.forward, 0, 1, 1, 100));
@@ -450,5 +450,5 @@ static sp_status verify_one(void *context, int worker, int job, sp_error *err)
 // igraph keeps one list of what to free for all threads.
 TEST(verified_by_many_threads)
 {
-    must_succeed(sp_i_parallel_for(8, test_rounds(1500), verify_one, NULL, ERR));
+    must_succeed(sp_parallel_for(8, test_rounds(1500), verify_one, NULL, ERR));
 }

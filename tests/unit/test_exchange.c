@@ -139,7 +139,7 @@ static void check_conserved(const sp_action_cost *wide, const sp_action_cost *na
 
 static sp_action_cost *copy_of(const sp_action_cost *table, size_t count)
 {
-    sp_action_cost *copy = sp_i_calloc(count, sizeof *copy);
+    sp_action_cost *copy = sp_calloc(count, sizeof *copy);
     assert_non_null(copy);
     memcpy(copy, table, count * sizeof *copy);
     return copy;
@@ -180,9 +180,9 @@ TEST(random_steps_conserve_attention)
         check_conserved(step.costs.i, i, step.costs.backward_packs, vstages);
         assert_true(report.imbalance_after >= 1.0 - 1e-9);
         assert_true(report.imbalance_after <= report.imbalance_before + 1e-9);
-        sp_i_free(f);
-        sp_i_free(b);
-        sp_i_free(i);
+        sp_free(f);
+        sp_free(b);
+        sp_free(i);
         uniform_step_fini(&step);
     }
 }
@@ -413,7 +413,7 @@ TEST(one_rank_has_no_partner)
     assert_int_equal(report.messages, 0);
     assert_within(report.imbalance_before, 1.0, 0.0);
     assert_within(report.imbalance_after, 1.0, 0.0);
-    sp_i_free(f);
+    sp_free(f);
     uniform_step_fini(&step);
 }
 

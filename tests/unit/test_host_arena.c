@@ -155,17 +155,17 @@ TEST(holds_under_random_use)
     sp_i_exec_arena_free(arena);
 }
 
-static void *no_block(sp_runtime *machine, int64_t bytes)
+static void *no_block(sp_runtime *runtime, int64_t bytes)
 {
-    (void)machine;
+    (void)runtime;
     (void)bytes;
     errno = ENOSPC;
     return NULL;
 }
 
-static void *no_host_block(sp_runtime *machine, int64_t bytes)
+static void *no_host_block(sp_runtime *runtime, int64_t bytes)
 {
-    (void)machine;
+    (void)runtime;
     (void)bytes;
     errno = ENOMEM;
     return NULL;
@@ -175,13 +175,13 @@ static void *no_host_block(sp_runtime *machine, int64_t bytes)
 TEST(says_whose_memory_ran_out)
 {
     sp_runtime_ops ops = *sp_runtime_cpu()->ops;
-    sp_runtime machine = {.ops = &ops};
+    sp_runtime runtime = {.ops = &ops};
     char text[128];
     ops.plain_memory = false;
     ops.allocate = no_block;
     ops.allocate_host = no_host_block;
-    sp_i_exec_arena *arena = sp_i_exec_arena_new(&machine, SP_I_EXEC_TABLE, 50);
-    sp_i_exec_arena *host = sp_i_exec_arena_new_host(&machine);
+    sp_i_exec_arena *arena = sp_i_exec_arena_new(&runtime, SP_I_EXEC_TABLE, 50);
+    sp_i_exec_arena *host = sp_i_exec_arena_new_host(&runtime);
     assert_null(sp_i_exec_take(arena, SP_MEM_WORKSPACE, 25, width));
     assert_int_equal(sp_i_exec_arena_failure(arena, text, sizeof text), SP_ERR_INFEASIBLE);
     assert_string_equal(text, "out of memory: the device has no 256 bytes in one piece");

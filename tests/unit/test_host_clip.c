@@ -64,7 +64,7 @@ static double norm_of(const sp_run *run)
         for (int64_t e = 0; e < info.elements; e++) {
             squares += gradient[e] * gradient[e];
         }
-        sp_i_free(gradient);
+        sp_free(gradient);
     }
     return sqrt(squares);
 }
@@ -97,9 +97,9 @@ static sp_status follows_definition(void *context, const sp_step_view *view, sp_
             double expected = from[e] - strtod(LEARNING_RATE, NULL) * g / (fabs(g) + EPSILON);
             assert_within(to[e], expected, 1e-12);
         }
-        sp_i_free(from);
-        sp_i_free(gradient);
-        sp_i_free(to);
+        sp_free(from);
+        sp_free(gradient);
+        sp_free(to);
     }
     sp_run_free(before);
     sp_run_free(run);

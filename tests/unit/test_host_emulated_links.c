@@ -205,7 +205,7 @@ TEST(transfers_are_as_predicted)
 // ---- the wall clock, on a machine that keeps account ----
 
 static struct {
-    sp_runtime machine;
+    sp_runtime runtime;
     pthread_mutex_t lock;
     int64_t asked_ns[2][PACKS]; // by rank
     int asked[2];
@@ -213,15 +213,15 @@ static struct {
 
 static _Thread_local int rank_here;
 
-static void enter(sp_runtime *machine, int rank)
+static void enter(sp_runtime *runtime, int rank)
 {
-    (void)machine;
+    (void)runtime;
     rank_here = rank;
 }
 
-static sp_fence mark_later(sp_runtime *machine, int64_t ns)
+static sp_fence mark_later(sp_runtime *runtime, int64_t ns)
 {
-    (void)machine;
+    (void)runtime;
     pthread_mutex_lock(&account.lock);
     assert_true(account.asked[rank_here] < PACKS);
     account.asked_ns[rank_here][account.asked[rank_here]++] = ns;
@@ -239,11 +239,11 @@ TEST(a_machine_holds_up_what_is_sent)
     ops = *sp_runtime_cpu()->ops;
     ops.enter = enter;
     ops.mark_later = mark_later;
-    account.machine.ops = &ops;
+    account.runtime.ops = &ops;
     assert_int_equal(pthread_mutex_init(&account.lock, NULL), 0);
     f.request.clock = SP_CLOCK_WALL;
     const sp_i_exec_site site = {
-        .backend = "host", .runtime = &account.machine, .math = &sp_i_exec_math_f32};
+        .backend = "host", .runtime = &account.runtime, .math = &sp_i_exec_math_f32};
     assert_int_equal(sp_i_exec_run_new(&f.request, &site, &run, NULL), SP_OK);
     assert_int_equal(sp_i_exec_run_step(run, &step, NULL), SP_OK);
     for (int r = 0; r < 2; r++) {

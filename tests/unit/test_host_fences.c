@@ -16,7 +16,7 @@ typedef struct access {
 } access;
 
 typedef struct watch {
-    sp_runtime machine;
+    sp_runtime runtime;
     int rank;
     uint64_t after[RANKS][RANKS]; // [rank][rank]: time until which the other's work is before
     uint64_t point[RANKS][MOST_POINTS][RANKS];
@@ -39,28 +39,28 @@ static void touch(const void *at, int64_t bytes, bool writes)
         (access){begin, begin + bytes, writes, w.rank, w.after[w.rank][w.rank]};
 }
 
-static void enter(sp_runtime *machine, int rank)
+static void enter(sp_runtime *runtime, int rank)
 {
-    (void)machine;
+    (void)runtime;
     w.rank = rank;
 }
 
-static void copy(sp_runtime *machine, void *to, const void *from, int64_t bytes)
+static void copy(sp_runtime *runtime, void *to, const void *from, int64_t bytes)
 {
     touch(from, bytes, false);
     touch(to, bytes, true);
-    sp_runtime_cpu()->ops->copy(machine, to, from, bytes);
+    sp_runtime_cpu()->ops->copy(runtime, to, from, bytes);
 }
 
-static void zero(sp_runtime *machine, void *to, int64_t bytes)
+static void zero(sp_runtime *runtime, void *to, int64_t bytes)
 {
     touch(to, bytes, true);
-    sp_runtime_cpu()->ops->zero(machine, to, bytes);
+    sp_runtime_cpu()->ops->zero(runtime, to, bytes);
 }
 
-static sp_fence mark(sp_runtime *machine)
+static sp_fence mark(sp_runtime *runtime)
 {
-    (void)machine;
+    (void)runtime;
     uint64_t *now = w.after[w.rank];
     uint64_t point = now[w.rank]++;
     assert_true(point < MOST_POINTS);
@@ -69,9 +69,9 @@ static sp_fence mark(sp_runtime *machine)
     return (sp_fence){w.rank, point};
 }
 
-static void wait_for(sp_runtime *machine, sp_fence fence)
+static void wait_for(sp_runtime *runtime, sp_fence fence)
 {
-    (void)machine;
+    (void)runtime;
     for (int r = 0; fence.point > 0 && r < RANKS; r++) {
         uint64_t before = w.point[fence.rank][fence.point][r];
         w.after[w.rank][r] = before > w.after[w.rank][r] ? before : w.after[w.rank][r];
@@ -98,11 +98,11 @@ static sp_runtime *watched(void)
     ops.mark = mark;
     ops.wait = wait_for;
     ops.plain_memory = false;
-    w = (watch){.machine = {.ops = &ops}};
+    w = (watch){.runtime = {.ops = &ops}};
     for (int r = 0; r < RANKS; r++) {
         w.after[r][r] = 1;
     }
-    return &w.machine;
+    return &w.runtime;
 }
 
 static const sp_i_exec_width width = {sizeof(double), 0};
@@ -114,9 +114,9 @@ static int pass_blocks_on(sp_i_exec_arena *arena, uint64_t seed)
     void *block[RANKS] = {NULL};
     for (int round = 0; round < 300; round++) {
         int r = prng_below(&prng, RANKS);
-        enter(&w.machine, r);
+        enter(&w.runtime, r);
         if (block[r] != NULL) {
-            zero(&w.machine, block[r], 80);
+            zero(&w.runtime, block[r], 80);
             sp_i_exec_give(arena, block[r]);
             block[r] = NULL;
         } else {
@@ -150,15 +150,15 @@ typedef struct members {
 
 static void members_make(members *m, sp_prng *prng)
 {
-    sp_runtime *machine = watched();
+    sp_runtime *runtime = watched();
     *m = (members){0};
     assert_int_equal(
-        sp_i_exec_replicas_init(&m->r, machine, RANKS, sizeof(float), sizeof(double), add, NULL),
+        sp_i_exec_replicas_init(&m->r, runtime, RANKS, sizeof(float), sizeof(double), add, NULL),
         SP_OK);
     for (int r = 0; r < RANKS; r++) {
         int64_t end = SHARE * (r + 1) < ELEMENTS ? SHARE * (r + 1) : ELEMENTS;
-        enter(machine, r);
-        m->arena[r] = sp_i_exec_arena_new(machine, SP_I_EXEC_TABLE, 0);
+        enter(runtime, r);
+        m->arena[r] = sp_i_exec_arena_new(runtime, SP_I_EXEC_TABLE, 0);
         m->left[r] = prng_below(prng, MOST_GIFTS);
         m->r.shares[r] = (sp_i_exec_share){
             .begin = SHARE * r,
@@ -172,7 +172,7 @@ static void members_make(members *m, sp_prng *prng)
 // A gift, whose buffer its member uses again at once; or, after its last one, the end.
 static void give_one(members *m, int rank, sp_prng *prng)
 {
-    enter(&w.machine, rank);
+    enter(&w.runtime, rank);
     if (m->left[rank]-- == 0) {
         sp_i_exec_scatter_end(&m->r, rank);
         return;
@@ -185,7 +185,7 @@ static void give_one(members *m, int rank, sp_prng *prng)
         m->expected[begin + i] += gift[i];
     }
     assert_true(sp_i_exec_scatter(&m->r, rank, begin, count, gift));
-    zero(&w.machine, gift, ELEMENTS * (int64_t)sizeof *gift);
+    zero(&w.runtime, gift, ELEMENTS * (int64_t)sizeof *gift);
     sp_i_exec_give(m->arena[rank], gift);
 }
 
@@ -214,7 +214,7 @@ TEST(sums_are_complete_after_their_fence)
         for (int r = 0; r < RANKS; r++) {
             const sp_i_exec_share *share = &m.r.shares[r];
             int64_t count = share->end - share->begin;
-            enter(&w.machine, r);
+            enter(&w.runtime, r);
             sp_i_exec_scatter_wait(&m.r);
             touch(share->gradients, count * (int64_t)sizeof(double), false);
             assert_memory_equal(share->gradients, m.expected + share->begin,

@@ -12,14 +12,14 @@ enum { RANKS = 2, SHORT_NS = 1000, LONG_NS = 1000000000 };
 // What has been computed by anyone, one rank at a time.
 static atomic_llong computed_ns;
 
-static int64_t now_ns(sp_runtime *machine)
+static int64_t now_ns(sp_runtime *runtime)
 {
-    (void)machine;
+    (void)runtime;
     return atomic_load(&computed_ns);
 }
 
 typedef struct exchange {
-    sp_runtime *machine;
+    sp_runtime *runtime;
     int group;
     sp_i_exec_links links[RANKS];
 } exchange;
@@ -30,7 +30,7 @@ static sp_status body(sp_comm *me, void *data, sp_error *err)
     exchange *e = data;
     int rank = sp_comm_rank(me);
     sp_i_exec_links *links = &e->links[rank];
-    *links = (sp_i_exec_links){.me = me, .runtime = e->machine};
+    *links = (sp_i_exec_links){.me = me, .runtime = e->runtime};
     sp_status status = rank == 0 ? SP_OK : sp_comm_barrier(me, e->group, err);
     atomic_fetch_add(&computed_ns, rank == 0 ? SHORT_NS : LONG_NS);
     uint64_t begin = sp_i_exec_exchange_begin(links);
@@ -45,9 +45,9 @@ TEST(waits_are_not_an_exchanges_own)
 {
     static const int ranks[RANKS] = {0, 1};
     sp_runtime_ops ops = *sp_runtime_cpu()->ops;
-    sp_runtime machine = {.ops = &ops};
-    const sp_comm_options options = {.runtime = &machine, .one_at_a_time = true, .clocked = true};
-    exchange e = {.machine = &machine};
+    sp_runtime runtime = {.ops = &ops};
+    const sp_comm_options options = {.runtime = &runtime, .one_at_a_time = true, .clocked = true};
+    exchange e = {.runtime = &runtime};
     sp_comm_world *world;
     ops.now_ns = now_ns;
     assert_int_equal(sp_comm_world_new(RANKS, &options, &world, NULL), SP_OK);

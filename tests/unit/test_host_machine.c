@@ -12,7 +12,7 @@ enum { MOST_STAMPS = 1 << 14, MOST_RANKS = 16 };
 // The CPU, but that it counts blocks, that a stamp means nothing before its rank has settled, and
 // that work of one rank goes wrong.
 typedef struct counting {
-    sp_runtime machine;
+    sp_runtime runtime;
     atomic_int blocks, host_blocks, stamps, too_early;
     atomic_int rank_of[MOST_STAMPS]; // from 1; 0: not yet
     uint64_t time[MOST_STAMPS];
@@ -25,57 +25,57 @@ typedef struct counting {
 static counting c;
 static _Thread_local int rank_here;
 
-static void *allocate(sp_runtime *machine, int64_t bytes)
+static void *allocate(sp_runtime *runtime, int64_t bytes)
 {
     atomic_fetch_add(&c.blocks, 1);
-    return sp_runtime_cpu()->ops->allocate(machine, bytes);
+    return sp_runtime_cpu()->ops->allocate(runtime, bytes);
 }
 
-static void release(sp_runtime *machine, void *memory)
+static void release(sp_runtime *runtime, void *memory)
 {
     atomic_fetch_sub(&c.blocks, 1);
-    sp_runtime_cpu()->ops->release(machine, memory);
+    sp_runtime_cpu()->ops->release(runtime, memory);
 }
 
-static void *allocate_host(sp_runtime *machine, int64_t bytes)
+static void *allocate_host(sp_runtime *runtime, int64_t bytes)
 {
     atomic_fetch_add(&c.host_blocks, 1);
-    return sp_runtime_cpu()->ops->allocate_host(machine, bytes);
+    return sp_runtime_cpu()->ops->allocate_host(runtime, bytes);
 }
 
-static void release_host(sp_runtime *machine, void *memory)
+static void release_host(sp_runtime *runtime, void *memory)
 {
     atomic_fetch_sub(&c.host_blocks, 1);
-    sp_runtime_cpu()->ops->release_host(machine, memory);
+    sp_runtime_cpu()->ops->release_host(runtime, memory);
 }
 
-static void enter(sp_runtime *machine, int rank)
+static void enter(sp_runtime *runtime, int rank)
 {
-    (void)machine;
+    (void)runtime;
     rank_here = rank;
 }
 
-static uint64_t stamp(sp_runtime *machine)
+static uint64_t stamp(sp_runtime *runtime)
 {
     int number = atomic_fetch_add(&c.stamps, 1);
     SP_ASSERT(number < MOST_STAMPS);
-    c.time[number] = sp_runtime_cpu()->ops->stamp(machine);
+    c.time[number] = sp_runtime_cpu()->ops->stamp(runtime);
     atomic_store(&c.rank_of[number], rank_here + 1);
     return (uint64_t)number;
 }
 
-static int64_t stamp_ns(sp_runtime *machine, uint64_t number)
+static int64_t stamp_ns(sp_runtime *runtime, uint64_t number)
 {
-    (void)machine;
+    (void)runtime;
     if (!atomic_load(&c.settled[number])) {
         atomic_fetch_add(&c.too_early, 1);
     }
     return (int64_t)c.time[number];
 }
 
-static sp_status settle(sp_runtime *machine, sp_error *err)
+static sp_status settle(sp_runtime *runtime, sp_error *err)
 {
-    (void)machine;
+    (void)runtime;
     for (int s = 0; s < atomic_load(&c.stamps); s++) {
         if (atomic_load(&c.rank_of[s]) == rank_here + 1) {
             atomic_store(&c.settled[s], true);
@@ -88,16 +88,16 @@ static sp_status settle(sp_runtime *machine, sp_error *err)
 }
 
 // After the step, whose losses and tensors are read.
-static void download(sp_runtime *machine, void *to, const void *from, int64_t bytes)
+static void download(sp_runtime *runtime, void *to, const void *from, int64_t bytes)
 {
     if (c.reads_fail && rank_here == c.failing) {
         c.after = 0;
     } else {
-        sp_runtime_cpu()->ops->download(machine, to, from, bytes);
+        sp_runtime_cpu()->ops->download(runtime, to, from, bytes);
     }
 }
 
-static sp_runtime *counting_machine(int failing, int after)
+static sp_runtime *counting_runtime(int failing, int after)
 {
     static sp_runtime_ops ops;
     ops = *sp_runtime_cpu()->ops;
@@ -111,20 +111,20 @@ static sp_runtime *counting_machine(int failing, int after)
     ops.synchronize = settle;
     ops.download = download;
     memset(&c, 0, sizeof c);
-    c.machine.ops = &ops;
+    c.runtime.ops = &ops;
     c.failing = failing;
     c.after = after;
-    return &c.machine;
+    return &c.runtime;
 }
 
-static sp_status run_step(const failing_run *f, sp_runtime *machine, double *loss, sp_error *err)
+static sp_status run_step(const failing_run *f, sp_runtime *runtime, double *loss, sp_error *err)
 {
     sp_i_exec_run *run;
     sp_measured_step step = {0};
     *err = (sp_error){0};
     sp_status status = sp_i_exec_run_new(
         &f->request,
-        &(sp_i_exec_site){.backend = "host", .runtime = machine, .math = &sp_i_exec_math_f32}, &run,
+        &(sp_i_exec_site){.backend = "host", .runtime = runtime, .math = &sp_i_exec_math_f32}, &run,
         err);
     assert_int_equal(status, SP_OK);
     status = sp_i_exec_run_step(run, &step, err);
@@ -150,7 +150,7 @@ TEST(gives_back_and_reads_late)
             double loss, expected;
             failing_run_make(&f, &failing_shapes[s], (sp_clock)clock);
             must_succeed(run_step(&f, sp_runtime_cpu(), &expected, ERR));
-            must_succeed(run_step(&f, counting_machine(-1, 0), &loss, ERR));
+            must_succeed(run_step(&f, counting_runtime(-1, 0), &loss, ERR));
             assert_true(loss == expected);
             assert_int_equal(c.too_early, 0);
             assert_int_equal(c.blocks, 0);
@@ -173,7 +173,7 @@ TEST(failed_work_is_an_actions)
         const sp_stage_plan *stage = sp_plan_stage(&f.plan, 0, 1);
         sp_action_name(stage->actions[clock == SP_CLOCK_WALL ? stage->count - 1 : 0], 1, name);
         snprintf(expected, sizeof expected, "dp 0 pp 1: %s: it broke", name);
-        assert_int_equal(run_step(&f, counting_machine(1, 1), &loss, ERR), SP_ERR_INTERNAL);
+        assert_int_equal(run_step(&f, counting_runtime(1, 1), &loss, ERR), SP_ERR_INTERNAL);
         if (strstr(ERR->message[0], expected) == NULL) {
             fail_msg("expected \"%s\", got \"%s\"", expected, ERR->message[0]);
         }
@@ -187,7 +187,7 @@ TEST(failed_work_before_a_step)
     failing_run f;
     double loss;
     failing_run_make(&f, &failing_shapes[3], SP_CLOCK_VIRTUAL);
-    must_fail(run_step(&f, counting_machine(1, 0), &loss, ERR), SP_ERR_INTERNAL,
+    must_fail(run_step(&f, counting_runtime(1, 0), &loss, ERR), SP_ERR_INTERNAL,
               "dp 0 pp 1 cp 0 tp 0: it broke");
     failing_run_fini(&f);
 }
@@ -200,10 +200,10 @@ TEST(failed_reads_are_errors)
     sp_error_clear(ERR);
     double loss;
     failing_run_make(&f, &failing_shapes[3], SP_CLOCK_VIRTUAL);
-    sp_runtime *machine = counting_machine(1, MOST_STAMPS);
+    sp_runtime *runtime = counting_runtime(1, MOST_STAMPS);
     must_succeed(sp_i_exec_run_new(
         &f.request,
-        &(sp_i_exec_site){.backend = "host", .runtime = machine, .math = &sp_i_exec_math_f32}, &run,
+        &(sp_i_exec_site){.backend = "host", .runtime = runtime, .math = &sp_i_exec_math_f32}, &run,
         ERR));
     must_succeed(sp_i_exec_run_step(run, &step, ERR));
     // Pipeline rank 1 has the last of the parameters.
@@ -222,9 +222,9 @@ TEST(failed_reads_are_errors)
     sp_memory_timeline_fini(&step.memory);
     sp_i_exec_run_free(run);
     // The loss.
-    machine = counting_machine(1, MOST_STAMPS);
+    runtime = counting_runtime(1, MOST_STAMPS);
     c.reads_fail = true;
-    must_fail(run_step(&f, machine, &loss, ERR), SP_ERR_INTERNAL, "dp 0 pp 1 cp 0 tp 0: it broke");
+    must_fail(run_step(&f, runtime, &loss, ERR), SP_ERR_INTERNAL, "dp 0 pp 1 cp 0 tp 0: it broke");
     failing_run_fini(&f);
 }
 

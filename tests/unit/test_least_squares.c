@@ -8,17 +8,17 @@ enum { ROWS = 60, PARAMETERS = 3 };
 
 // Time of work on a machine: flops / rate + bytes / bandwidth + fixed. With `linear` instead the
 // product c0 * c1^x, which is linear in logs.
-typedef struct machine {
+typedef struct runtime {
     double flops[ROWS], bytes[ROWS];
     bool linear;
     int calls, fail_at; // the call that fails, from 1; 0: none
     double prediction;  // of that call; 0: an error in its place
-} machine;
+} runtime;
 
 static sp_status predict(void *context, const double *constants, const uint8_t *wanted,
                          double *predicted, sp_error *err)
 {
-    machine *m = context;
+    runtime *m = context;
     bool fails = ++m->calls == m->fail_at;
     if (fails && m->prediction == 0.0) {
         return sp_error_set(err, SP_ERR_INFEASIBLE, "the machine is broken");
@@ -41,7 +41,7 @@ static sp_status predict(void *context, const double *constants, const uint8_t *
 static const double truth[PARAMETERS] = {250.0, 1.5, 0.02};
 
 typedef struct trial {
-    machine machine;
+    runtime runtime;
     fit_parameter parameters[PARAMETERS];
     double observed[ROWS], weight[ROWS];
     fit_problem problem;
@@ -51,9 +51,9 @@ static void begin(trial *t, sp_prng *prng)
 {
     *t = (trial){0};
     for (int i = 0; i < ROWS; i++) {
-        t->machine.flops[i] = exp(6.0 * sp_prng_uniform(prng));
-        t->machine.bytes[i] = exp(4.0 * sp_prng_uniform(prng) - 3.0);
-        t->observed[i] = t->machine.flops[i] / truth[0] + t->machine.bytes[i] / truth[1] + truth[2];
+        t->runtime.flops[i] = exp(6.0 * sp_prng_uniform(prng));
+        t->runtime.bytes[i] = exp(4.0 * sp_prng_uniform(prng) - 3.0);
+        t->observed[i] = t->runtime.flops[i] / truth[0] + t->runtime.bytes[i] / truth[1] + truth[2];
         t->weight[i] = 1.0;
     }
     for (int j = 0; j < PARAMETERS; j++) {
@@ -68,7 +68,7 @@ static void begin(trial *t, sp_prng *prng)
                                .scale = 0.01,
                                .most_iterations = 200,
                                .predict = predict,
-                               .context = &t->machine};
+                               .context = &t->runtime};
 }
 
 // Irwin-Hall: 12 uniforms minus 6 have variance 1.
@@ -142,19 +142,19 @@ TEST(straight_line)
     sp_prng prng = prng_seeded(3);
     trial t;
     begin(&t, &prng);
-    t.machine.linear = true;
+    t.runtime.linear = true;
     t.problem.squares = true;
     t.problem.parameter_count = 2;
     double sx = 0.0, sy = 0.0;
     for (int i = 0; i < ROWS; i++) {
-        t.machine.flops[i] = 0.1 * (double)i;
-        t.observed[i] = 5.0 * pow(1.3, t.machine.flops[i]) * exp(0.05 * noise(&prng));
-        sx += t.machine.flops[i] / ROWS;
+        t.runtime.flops[i] = 0.1 * (double)i;
+        t.observed[i] = 5.0 * pow(1.3, t.runtime.flops[i]) * exp(0.05 * noise(&prng));
+        sx += t.runtime.flops[i] / ROWS;
         sy += log(t.observed[i]) / ROWS;
     }
     double sxx = 0.0, sxy = 0.0;
     for (int i = 0; i < ROWS; i++) {
-        double x = t.machine.flops[i] - sx;
+        double x = t.runtime.flops[i] - sx;
         sxx += x * x;
         sxy += x * (log(t.observed[i]) - sy);
     }
@@ -162,7 +162,7 @@ TEST(straight_line)
     double intercept = sy - slope * sx;
     double rss = 0.0;
     for (int i = 0; i < ROWS; i++) {
-        double r = log(t.observed[i]) - intercept - slope * t.machine.flops[i];
+        double r = log(t.observed[i]) - intercept - slope * t.runtime.flops[i];
         rss += r * r;
     }
     double variance = rss / (ROWS - 2);
@@ -195,14 +195,14 @@ TEST(weights_are_counts)
     for (int i = 0; i < ROWS / 2; i++) {
         t.weight[i] = 2.0;
         t.weight[ROWS / 2 + i] = 0.0;
-        twice.machine.flops[ROWS / 2 + i] = t.machine.flops[i];
-        twice.machine.bytes[ROWS / 2 + i] = t.machine.bytes[i];
+        twice.runtime.flops[ROWS / 2 + i] = t.runtime.flops[i];
+        twice.runtime.bytes[ROWS / 2 + i] = t.runtime.bytes[i];
         twice.observed[ROWS / 2 + i] = t.observed[i];
     }
     twice.problem.parameters = twice.parameters;
     twice.problem.observed = twice.observed;
     twice.problem.weight = twice.weight;
-    twice.problem.context = &twice.machine;
+    twice.problem.context = &twice.runtime;
     fit_solution a, b;
     solve(&t, &a);
     solve(&twice, &b);
@@ -243,12 +243,12 @@ TEST(prior_against_data)
     sp_prng prng = prng_seeded(17);
     trial t;
     begin(&t, &prng);
-    t.machine.linear = true;
+    t.runtime.linear = true;
     t.problem.squares = true;
     t.problem.parameter_count = 2;
     t.problem.scale = 0.3;
     for (int i = 0; i < ROWS; i++) {
-        t.machine.flops[i] = 0.0;
+        t.runtime.flops[i] = 0.0;
         t.observed[i] = 10.0;
     }
     t.parameters[0] = (fit_parameter){
@@ -326,18 +326,18 @@ TEST(failing_model)
     begin(&t, &prng);
     fit_solution solution;
     solve(&t, &solution);
-    int calls = t.machine.calls;
+    int calls = t.runtime.calls;
     fit_solution_fini(&solution);
     for (int fail_at = 1; fail_at <= calls; fail_at++) {
-        t.machine.calls = 0;
-        t.machine.fail_at = fail_at;
-        t.machine.prediction = 0.0;
+        t.runtime.calls = 0;
+        t.runtime.fail_at = fail_at;
+        t.runtime.prediction = 0.0;
         must_fail(fit_least_squares(&t.problem, &solution, ERR), SP_ERR_INFEASIBLE,
                   "the machine is broken");
         assert_null(solution.constants);
         sp_error_clear(ERR);
-        t.machine.calls = 0;
-        t.machine.prediction = -1.0;
+        t.runtime.calls = 0;
+        t.runtime.prediction = -1.0;
         must_fail(fit_least_squares(&t.problem, &solution, ERR), SP_ERR_CONTENT,
                   "row 1: the model predicts -1");
     }
@@ -368,8 +368,8 @@ TEST(no_parameters)
     trial t;
     begin(&t, &prng);
     t.problem.parameter_count = 0;
-    t.machine.fail_at = 1;
-    t.machine.prediction = 2.0;
+    t.runtime.fail_at = 1;
+    t.runtime.prediction = 2.0;
     fit_solution solution;
     must_succeed(fit_least_squares(&t.problem, &solution, ERR));
     assert_within(solution.predicted[0], 2.0, 1e-12);

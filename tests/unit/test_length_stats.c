@@ -24,7 +24,7 @@ static void check(int64_t *tokens, size_t n)
 {
     static const int64_t thousandths[SP_LENGTH_QUANTILES] = {10,  50,  100, 250, 500,
                                                              750, 900, 950, 990, 999};
-    int64_t *sorted = sp_i_malloc(n * sizeof *sorted);
+    int64_t *sorted = sp_malloc(n * sizeof *sorted);
     assert_non_null(sorted);
     memcpy(sorted, tokens, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, ascending);
@@ -76,7 +76,7 @@ static void check(int64_t *tokens, size_t n)
     // Reordered, not changed.
     qsort(tokens, n, sizeof *tokens, ascending);
     assert_memory_equal(tokens, sorted, n * sizeof *tokens);
-    sp_i_free(sorted);
+    sp_free(sorted);
 }
 
 TEST(random_lists_agree_with_a_sort)

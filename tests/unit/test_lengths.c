@@ -112,7 +112,7 @@ static void fill(char *text, size_t n, char c)
 TEST(line_limit_is_exact)
 {
     const size_t limit = SP_I_LINE_BYTES;
-    char *text = sp_i_malloc(3 * limit);
+    char *text = sp_malloc(3 * limit);
     assert_non_null(text);
     fill(text, limit, '0');
     text[limit - 1] = '9';
@@ -127,7 +127,7 @@ TEST(line_limit_is_exact)
     expect_error(text, SP_I_LENGTHS_TEXT, NULL, SP_ERR_CONTENT, message);
     expect_error(text, SP_I_LENGTHS_JSONL, NULL, SP_ERR_CONTENT, message);
     expect_error(text, SP_I_LENGTHS_CSV, NULL, SP_ERR_CONTENT, message);
-    sp_i_free(text);
+    sp_free(text);
 }
 
 TEST(csv_reads_named_column)
@@ -286,8 +286,8 @@ TEST(long_lists_come_back)
         {SP_I_LENGTHS_JSONL, "", "{\"length\":%lld}\n", "{\"length\":%lld}\n"},
         {SP_I_LENGTHS_JSON, "[", "%lld, ", "%lld]\n"},
     };
-    int64_t *tokens = sp_i_malloc(MANY * sizeof *tokens);
-    char *text = sp_i_malloc((size_t)MANY * 40);
+    int64_t *tokens = sp_malloc(MANY * sizeof *tokens);
+    char *text = sp_malloc((size_t)MANY * 40);
     assert_non_null(tokens);
     assert_non_null(text);
     sp_prng prng = prng_seeded(11);
@@ -304,8 +304,8 @@ TEST(long_lists_come_back)
         expect_list(text, formats[f].format, NULL, tokens, MANY);
         expect_list(text, SP_I_LENGTHS_ANY, NULL, tokens, MANY);
     }
-    sp_i_free(text);
-    sp_i_free(tokens);
+    sp_free(text);
+    sp_free(tokens);
 }
 
 TEST(content_decides_where_the_name_does_not)

@@ -42,7 +42,7 @@ static void fill(int dp, double merge_share, const sp_i_shape *shape, sp_packing
             assert_needs(&rank, &needs);
         }
         must_succeed(sp_i_micropacks_append(&rank, packing, ERR));
-        sp_i_free(needs.pack);
+        sp_free(needs.pack);
         sp_packing_fini(&rank);
     }
     sp_i_rank_split_fini(&split);
@@ -209,7 +209,7 @@ TEST(without_slices_nothing_is_cut)
         assert_needs(&packing, &needs);
         assert_int_equal(packing.forward.slice_count, d.batch.count);
         assert_int_equal(packing.backward.slice_count, d.batch.count);
-        sp_i_free(needs.pack);
+        sp_free(needs.pack);
         sp_packing_fini(&packing);
     }
 }
@@ -359,7 +359,7 @@ static void make_failing(const sp_i_shape *shape, memory_failures *failing)
     if (memory_end(failing, status, ERR) == SP_OK) {
         assert_pack_rules(&all);
     }
-    sp_i_free(needs.pack);
+    sp_free(needs.pack);
     sp_packing_fini(&rank);
     sp_packing_fini(&all);
 }

@@ -127,9 +127,9 @@ static void random_step(sp_prng *prng, int kinds, int64_t most_ns, offload_step 
     costs->blocking_transfers = sp_prng_below(prng, 2) == 1;
     size_t n = (size_t)costs->classes;
     size_t cells = costs->forward_packs * n;
-    costs->o_ns = sp_i_calloc(cells, sizeof *costs->o_ns);
-    costs->l_ns = sp_i_calloc(cells, sizeof *costs->l_ns);
-    costs->offloaded_bytes = sp_i_calloc(cells, sizeof *costs->offloaded_bytes);
+    costs->o_ns = sp_calloc(cells, sizeof *costs->o_ns);
+    costs->l_ns = sp_calloc(cells, sizeof *costs->l_ns);
+    costs->offloaded_bytes = sp_calloc(cells, sizeof *costs->offloaded_bytes);
     assert_true(costs->o_ns != NULL && costs->l_ns != NULL && costs->offloaded_bytes != NULL);
     size_t dp = (size_t)s->layout.dp;
     for (size_t at = 0; at < cells; at++) {

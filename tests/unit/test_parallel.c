@@ -37,7 +37,7 @@ TEST(every_job_once)
     for (int threads = -1; threads <= MOST_THREADS; threads++) {
         for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
             j = (jobs){0};
-            must_succeed(sp_i_parallel_for(threads, counts[i], note, &j, ERR));
+            must_succeed(sp_parallel_for(threads, counts[i], note, &j, ERR));
             assert_int_equal(ERR->status, SP_OK);
             int noted = 0;
             for (int w = 0; w < most_workers(threads, counts[i]); w++) {
@@ -68,7 +68,7 @@ TEST(lowest_error_wins)
             first = j.fails[k] ? k : first;
         }
         sp_error_clear(ERR);
-        sp_status status = sp_i_parallel_for(threads, count, note, &j, trial % 5 > 0 ? ERR : NULL);
+        sp_status status = sp_parallel_for(threads, count, note, &j, trial % 5 > 0 ? ERR : NULL);
         assert_int_equal(status, first < count ? SP_ERR_CONTENT : SP_OK);
         if (first < count && trial % 5 > 0) {
             char text[32];
@@ -91,7 +91,7 @@ TEST(out_of_memory)
         j = (jobs){0};
         sp_error_clear(ERR);
         sp_i_alloc_fail_after(0);
-        sp_status status = sp_i_parallel_for(threads, 5, note, &j, ERR);
+        sp_status status = sp_parallel_for(threads, 5, note, &j, ERR);
         sp_i_alloc_fail_after(-1);
         assert_int_equal(status, threads > 1 ? SP_ERR_NO_MEMORY : SP_OK);
         assert_int_equal(ERR->status, status);

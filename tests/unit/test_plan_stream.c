@@ -55,7 +55,7 @@ static void expect_line(stream_lines *lines, const char *expected)
     assert_non_null(text);
     assert_string_equal(text, expected);
     assert_int_equal(bytes, strlen(expected));
-    sp_i_free(text);
+    sp_free(text);
 }
 
 TEST(lines_of_any_cut)
@@ -110,7 +110,7 @@ TEST(long_lines)
         must_succeed(stream_lines_next(&lines, &line, &bytes, ERR));
         assert_int_equal(bytes, LONG);
         assert_memory_equal(line, text + i * (LONG + 1), LONG);
-        sp_i_free(line);
+        sp_free(line);
     }
     expect_line(&lines, NULL);
     stream_lines_fini(&lines);

@@ -129,7 +129,7 @@ static void score_random(int tp, int pp, int dp, int chunks, const char *more, i
         sp_i_needs needs = {0};
         make(dp, &shape, &packing, &needs);
         assert_score(&c, &packing, &needs, round % 2 != 0, tolerance);
-        sp_i_free(needs.pack);
+        sp_free(needs.pack);
         sp_packing_fini(&packing);
     }
     case_fini(&c);
@@ -199,7 +199,7 @@ TEST(scores_do_not_depend_on_others)
             first_ns[k] = outcome.makespan_ns;
         } else {
             assert_int_equal(outcome.makespan_ns, first_ns[k]);
-            sp_i_free(needs[k].pack);
+            sp_free(needs[k].pack);
             sp_packing_fini(&packing[k]);
         }
     }
@@ -292,7 +292,7 @@ TEST(fits_up_to_the_limit)
                 room_bytes[1] >= 100000 * token_bytes[1]);
     assert_true(room_bytes[0] == 100000 * token_bytes[0] ||
                 room_bytes[1] == 100000 * token_bytes[1]);
-    sp_i_free(needs.pack);
+    sp_free(needs.pack);
     sp_packing_fini(&packing);
     case_fini(&c);
 }
@@ -321,7 +321,7 @@ TEST(allocation_failures)
         // Of a failed start it does nothing.
         sp_i_rank_scorer_fini(&scorer);
     }
-    sp_i_free(needs.pack);
+    sp_free(needs.pack);
     sp_packing_fini(&packing);
     case_fini(&c);
 }

@@ -60,7 +60,7 @@ TEST(documents)
     expect_errors(cases, sizeof cases / sizeof cases[0]);
 }
 
-TEST(machine)
+TEST(runtime)
 {
     static const wrong cases[] = {
         {"{'model': 13}", "scenario.json: model: expected a name, a path or an object, got 13"},

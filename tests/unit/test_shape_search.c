@@ -80,7 +80,7 @@ static void make_best(search_case *c, const sp_i_shape_search *search, const sp_
     must_succeed(sp_i_rank_score(&c->scorer, packing, needs.pack, search->split, &again, ERR));
     assert_int_equal(again.makespan_ns, best->out.makespan_ns);
     assert_int_equal(again.lacking_bytes, best->out.lacking_bytes);
-    sp_i_free(needs.pack);
+    sp_free(needs.pack);
 }
 
 static void assert_no_worse(const sp_i_best_shape *a, const sp_i_best_shape *b)

@@ -38,7 +38,7 @@ static void check_sums(const sp_packing *packing, int cp)
     const sp_pack_list *list = sp_packing_backward(packing);
     sp_slice_sums *sums;
     assert_int_equal(sp_slice_sums_make(packing, cp, &sums, NULL), SP_OK);
-    int64_t *expected = sp_i_calloc(2 * list->count, sizeof *expected);
+    int64_t *expected = sp_calloc(2 * list->count, sizeof *expected);
     assert_non_null(expected);
     for (size_t k = 0; k < list->count; k++) {
         const sp_pack *pack = &list->packs[k];
@@ -54,8 +54,8 @@ static void check_sums(const sp_packing *packing, int cp)
         assert_int_equal(sums[k].begun_tokens, expected[2 * k]);
         assert_int_equal(sums[k].found_tokens, expected[2 * k + 1]);
     }
-    sp_i_free(expected);
-    sp_i_free(sums);
+    sp_free(expected);
+    sp_free(sums);
 }
 
 static bool same_slices(const sp_packing *packing, const sp_pack *forward, const sp_pack *backward)
@@ -85,7 +85,7 @@ static int check_same(const sp_packing *packing)
         assert_int_equal(same[b], expected);
         count += expected >= 0;
     }
-    sp_i_free(same);
+    sp_free(same);
     return count;
 }
 
@@ -125,11 +125,11 @@ TEST(by_hand)
     assert_int_equal(sums[1].found_tokens, 12);
     assert_int_equal(sums[2].found_tokens, 0);
     assert_int_equal(sums[2].begun_tokens, 24);
-    sp_i_free(sums);
+    sp_free(sums);
     packing.batch = NULL;
     assert_int_equal(sp_slice_sums_make(&packing, 4, &sums, NULL), SP_OK);
     assert_int_equal(sums[2].begun_tokens, 0);
-    sp_i_free(sums);
+    sp_free(sums);
     sp_packing_fini(&packing);
 }
 

@@ -242,8 +242,8 @@ static void random_case_fini(random_case *c)
 static void draw_buckets(random_case *c, sp_prng *prng, int64_t most_ns)
 {
     size_t count = (size_t)sp_layout_vstages(&c->layout);
-    sp_i_free(c->costs.buckets);
-    c->costs.buckets = sp_i_calloc(count, sizeof *c->costs.buckets);
+    sp_free(c->costs.buckets);
+    c->costs.buckets = sp_calloc(count, sizeof *c->costs.buckets);
     assert_non_null(c->costs.buckets);
     for (size_t i = 0; i < count; i++) {
         int64_t n = 1 + (int64_t)sp_prng_below(prng, 9);
@@ -364,7 +364,7 @@ TEST(overlap_never_costs)
         assert_int_equal(timeline.makespan_ns, apart.makespan_ns);
         sp_timeline_fini(&timeline);
         sp_timeline_fini(&apart);
-        sp_i_free(drawn);
+        sp_free(drawn);
         random_case_fini(&c);
     }
 }

@@ -210,11 +210,11 @@ TEST(words_of_the_first)
 TEST(words_of_the_first_between_actions)
 {
     sp_transport transport = {.ops = &gone, .rank = 1, .ranks = 2};
-    sp_runtime *machine = sp_runtime_cpu();
-    const sp_comm_options options = {.runtime = machine, .transport = &transport};
+    sp_runtime *runtime = sp_runtime_cpu();
+    const sp_comm_options options = {.runtime = runtime, .transport = &transport};
     sp_i_exec_rank ranks[2] = {{0}};
     sp_i_exec_run run = {
-        .transport = &transport, .runtime = machine, .ranks = ranks, .here = 1, .end_here = 2};
+        .transport = &transport, .runtime = runtime, .ranks = ranks, .here = 1, .end_here = 2};
     assert_int_equal(sp_comm_world_new(2, &options, &run.world, NULL), SP_OK);
     ranks[1].links.me = sp_comm_of(run.world, 1);
     must_fail(sp_i_exec_synchronize_rank(&run, &ranks[1], ERR), SP_ERR_INTERNAL, first_words);

@@ -41,9 +41,9 @@ static sp_status check(const sp_i_cuda_attention *a, cudnnStatus_t code, const c
 static sp_status make_plans(plans **made, sp_error *err)
 {
     char reason[SP_I_CUDA_TEXT];
-    plans *p = sp_i_calloc(1, sizeof *p);
+    plans *p = sp_calloc(1, sizeof *p);
     if (p == NULL || pthread_mutex_init(&p->lock, NULL) != 0) {
-        sp_i_free(p);
+        sp_free(p);
         return sp_error_no_memory(err, "attention");
     }
     *made = p;
@@ -64,17 +64,17 @@ static void leave_plans(plans *p)
         entry *e = p->first;
         p->first = e->next;
         sp_i_cudnn_graph_fini(&e->graph);
-        sp_i_free(e);
+        sp_free(e);
     }
     (void)pthread_mutex_destroy(&p->lock);
-    sp_i_free(p);
+    sp_free(p);
 }
 
 sp_status sp_i_cuda_attention_new(const sp_i_cuda_device *device, sp_i_cuda_attention *shares,
                                   sp_i_cuda_attention **made, sp_error *err)
 {
     *made = NULL;
-    sp_i_cuda_attention *a = sp_i_calloc(1, sizeof *a);
+    sp_i_cuda_attention *a = sp_calloc(1, sizeof *a);
     if (a == NULL) {
         return sp_error_no_memory(err, "attention");
     }
@@ -108,7 +108,7 @@ void sp_i_cuda_attention_free(sp_i_cuda_attention *a)
     if (a->plans != NULL) {
         leave_plans(a->plans);
     }
-    sp_i_free(a);
+    sp_free(a);
 }
 
 static sp_status check(const sp_i_cuda_attention *a, cudnnStatus_t code, const char *call,
@@ -251,7 +251,7 @@ static sp_status make(sp_i_cuda_attention *a, const sp_i_cuda_attention_shape *s
                       entry **made, sp_error *err)
 {
     const sp_i_cudnn_target target = {.handle = a->handle};
-    entry *e = sp_i_calloc(1, sizeof *e);
+    entry *e = sp_calloc(1, sizeof *e);
     if (e == NULL) {
         return sp_error_no_memory(err, "a plan of attention");
     }
@@ -266,7 +266,7 @@ static sp_status make(sp_i_cuda_attention *a, const sp_i_cuda_attention_shape *s
     sp_status status = sp_i_cudnn_plan_make(&e->graph, &target, &e->plan, err);
     if (status != SP_OK) {
         sp_i_cudnn_graph_fini(&e->graph);
-        sp_i_free(e);
+        sp_free(e);
         return status;
     }
     *made = e;

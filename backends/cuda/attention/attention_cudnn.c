@@ -110,21 +110,21 @@ static bool take_room(const work *w, int64_t workspace_bytes, room *r)
 
 static bool upload_index(const work *w, const room *r)
 {
-    sp_runtime *machine = w->p->l->stage->job->runtime;
+    sp_runtime *runtime = w->p->l->stage->job->runtime;
     int64_t count = sp_i_cuda_packed_index_count(w->packed);
-    int32_t *index = sp_i_calloc((size_t)count, sizeof *index);
+    int32_t *index = sp_calloc((size_t)count, sizeof *index);
     if (index == NULL) {
         return sp_i_cuda_pass_no_memory(w->p);
     }
     sp_i_cuda_packed_index(w->segments, w->packed, index);
-    machine->ops->upload(machine, r->index, index, count * (int64_t)sizeof *index);
-    sp_i_free(index);
+    runtime->ops->upload(runtime, r->index, index, count * (int64_t)sizeof *index);
+    sp_free(index);
     return true;
 }
 
 static const sp_bf16 *join_keys(const work *w, const room *r)
 {
-    sp_runtime *machine = w->p->l->stage->job->runtime;
+    sp_runtime *runtime = w->p->l->stage->job->runtime;
     const int64_t stride = w->packed->kv_stride;
     const int64_t row_bytes = stride * (int64_t)sizeof(sp_bf16);
     if (r->kv == NULL) {
@@ -138,7 +138,7 @@ static const sp_bf16 *join_keys(const work *w, const room *r)
             walk k = walk_over(w, seen);
             run of;
             while (next_run(&k, &of)) {
-                machine->ops->copy(machine, r->kv + (first + of.position) * stride,
+                runtime->ops->copy(runtime, r->kv + (first + of.position) * stride,
                                    seen->kv + of.row * stride, of.rows * row_bytes);
             }
         }

@@ -24,7 +24,7 @@ int sp_i_cuda_attention_launch(const sp_kernel_attention_shape *shape,
 // The block of the device goes back before it is read: what the rank takes next, it writes later.
 static bool by_kernels(const sp_i_cuda_pass *p, const sp_i_cuda_turns *turns, int turn)
 {
-    sp_runtime *machine = p->l->stage->job->runtime;
+    sp_runtime *runtime = p->l->stage->job->runtime;
     sp_cuda_attention_tables tables;
     int64_t bytes;
     int code;
@@ -35,7 +35,7 @@ static bool by_kernels(const sp_i_cuda_pass *p, const sp_i_cuda_turns *turns, in
     void *there = sp_i_cuda_pass_take(p, bytes, 1);
     if (there != NULL) {
         sp_i_cuda_note(p->rank, code, "sp_cuda_attention_plan", __FILE__, __LINE__);
-        machine->ops->upload(machine, there, block, bytes);
+        runtime->ops->upload(runtime, there, block, bytes);
         sp_i_cuda_tables_move(&tables, block, there);
         if (p->rank->status == SP_OK) {
             code = sp_i_cuda_attention_launch(&p->shape, &tables, p->backward, p->rank->stream);
@@ -45,7 +45,7 @@ static bool by_kernels(const sp_i_cuda_pass *p, const sp_i_cuda_turns *turns, in
         }
     }
     sp_i_cuda_pass_give(p, there);
-    sp_i_free(block);
+    sp_free(block);
     return there != NULL;
 }
 

@@ -62,8 +62,8 @@ bool sp_i_cuda_segments_init(sp_i_cuda_segments *s, const sp_i_cuda_turns *turns
 {
     const sp_i_exec_pack *pack = turns->pack;
     *s = (sp_i_cuda_segments){
-        .of = sp_i_calloc(pack->first_piece[pack->count] + 1, sizeof *s->of),
-        .key_row = sp_i_calloc(turns->groups + 1, sizeof *s->key_row),
+        .of = sp_calloc(pack->first_piece[pack->count] + 1, sizeof *s->of),
+        .key_row = sp_calloc(turns->groups + 1, sizeof *s->key_row),
     };
     if (s->of == NULL || s->key_row == NULL) {
         sp_i_cuda_segments_fini(s);
@@ -86,8 +86,8 @@ bool sp_i_cuda_segments_init(sp_i_cuda_segments *s, const sp_i_cuda_turns *turns
 
 void sp_i_cuda_segments_fini(sp_i_cuda_segments *s)
 {
-    sp_i_free(s->of);
-    sp_i_free(s->key_row);
+    sp_free(s->of);
+    sp_free(s->key_row);
     *s = (sp_i_cuda_segments){0};
 }
 
@@ -109,7 +109,7 @@ static int64_t round_rows(int64_t rows)
     while (2 * base < rows) {
         base *= 2;
     }
-    return rows <= base ? base : sp_i_cuda_ceil(rows, base / ROW_STEPS) * (base / ROW_STEPS);
+    return rows <= base ? base : sp_cuda_ceil(rows, base / ROW_STEPS) * (base / ROW_STEPS);
 }
 
 bool sp_i_cuda_cudnn_takes(const sp_kernel_attention_shape *shape)
@@ -154,7 +154,7 @@ bool sp_i_cuda_packed_shape(const sp_i_cuda_segments *segments, int64_t rows,
 // Every table has room for the longest.
 static int64_t table_step(const sp_i_cuda_attention_shape *packed)
 {
-    return sp_i_cuda_ceil(packed->segments + 1, 4) * 4;
+    return sp_cuda_ceil(packed->segments + 1, 4) * 4;
 }
 
 int64_t sp_i_cuda_packed_index_count(const sp_i_cuda_attention_shape *packed)

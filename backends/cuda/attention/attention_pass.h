@@ -62,7 +62,7 @@ bool sp_i_cuda_turns_init(sp_i_cuda_turns *turns, const sp_i_exec_slices *slices
                           const sp_i_exec_pack *pack);
 void sp_i_cuda_turns_fini(sp_i_cuda_turns *turns);
 
-// Tables of one turn in one block, which the caller frees (sp_i_free); `tables` points into it.
+// Tables of one turn in one block, which the caller frees (sp_free); `tables` points into it.
 // NULL where memory ran out. *code: that of sp_cuda_attention_plan.
 void *sp_i_cuda_tables_make(const sp_i_cuda_turns *turns, int turn,
                             const sp_kernel_attention_shape *shape, const sp_i_cuda_rows *rows,

@@ -27,7 +27,7 @@ static bool add_need(needs *n, const sp_i_cuda_attention_shape *shape)
     }
     if (n->count == n->capacity) {
         size_t capacity = n->capacity > 0 ? 2 * n->capacity : 16;
-        sp_i_cuda_attention_shape *more = sp_i_realloc(n->of, capacity * sizeof *more);
+        sp_i_cuda_attention_shape *more = sp_realloc(n->of, capacity * sizeof *more);
         if (more == NULL) {
             return false;
         }
@@ -153,7 +153,7 @@ sp_status sp_i_cuda_attention_prepare(sp_i_cuda_attention *attention,
         for (size_t i = 0; status == SP_OK && i < n.count; i++) {
             status = sp_i_cuda_attention_plan(attention, &n.of[i], n.backward, err);
         }
-        sp_i_free(n.of);
+        sp_free(n.of);
     }
     return status;
 }

@@ -12,7 +12,7 @@ static int group_of(const sp_i_cuda_pass *pass, const sp_i_cuda_turns *turns,
 // Rows of each rank; NULL where memory ran out. *own: those before this rank's.
 static int64_t *rows_of(const sp_i_exec_slice *slice, int64_t *own)
 {
-    int64_t *rows = sp_i_calloc((size_t)slice->shards, sizeof *rows);
+    int64_t *rows = sp_calloc((size_t)slice->shards, sizeof *rows);
     *own = 0;
     for (int s = 0; rows != NULL && s < slice->shards; s++) {
         rows[s] = sp_zigzag_tokens(slice->computed, slice->shards, s);
@@ -35,8 +35,8 @@ bool sp_i_cuda_gather(const sp_i_cuda_pass *pass, const sp_i_cuda_turns *turns,
         return false;
     }
     if (pass->backward) {
-        sp_runtime *machine = pass->l->stage->job->runtime;
-        machine->ops->zero(machine, seen->dkv, count * (int64_t)sizeof *seen->dkv);
+        sp_runtime *runtime = pass->l->stage->job->runtime;
+        runtime->ops->zero(runtime, seen->dkv, count * (int64_t)sizeof *seen->dkv);
     }
     int64_t own;
     int64_t *rows = rows_of(slice, &own);
@@ -46,7 +46,7 @@ bool sp_i_cuda_gather(const sp_i_cuda_pass *pass, const sp_i_cuda_turns *turns,
     links->status = sp_comm_all_gather(links->me, group_of(pass, turns, group), SP_REAL_ELEMENT,
                                        *sp_i_exec_kv(pass->l->stage, seen->slice, pass->l->index),
                                        kv, rows, pass->shape.kv_stride, &links->err);
-    sp_i_free(rows);
+    sp_free(rows);
     return links->status == SP_OK;
 }
 
@@ -68,7 +68,7 @@ bool sp_i_cuda_scatter(const sp_i_cuda_pass *pass, const sp_i_cuda_turns *turns,
     links->status = sp_comm_reduce_scatter(links->me, group_of(pass, turns, group),
                                            SP_EXACT_ELEMENT, SP_COMM_SUM, seen->dkv, own, rows,
                                            pass->shape.kv_stride, &links->err);
-    sp_i_free(rows);
+    sp_free(rows);
     if (links->status == SP_OK) {
         SP_OP(add_exact)(slice->rows * pass->shape.kv_stride, own, sum);
     }

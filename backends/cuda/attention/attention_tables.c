@@ -33,7 +33,7 @@ static const sp_i_exec_slice *at_work(const sp_i_cuda_turns *turns, int32_t i)
 static bool sort_slices(sp_i_cuda_turns *turns)
 {
     int32_t count = turns->pack->count;
-    entry *entries = sp_i_calloc((size_t)count, sizeof *entries);
+    entry *entries = sp_calloc((size_t)count, sizeof *entries);
     if (entries == NULL) {
         return false;
     }
@@ -47,7 +47,7 @@ static bool sort_slices(sp_i_cuda_turns *turns)
     for (int32_t i = 0; i < count; i++) {
         turns->order[i] = entries[i].place;
     }
-    sp_i_free(entries);
+    sp_free(entries);
     return true;
 }
 
@@ -93,8 +93,8 @@ bool sp_i_cuda_turns_init(sp_i_cuda_turns *turns, const sp_i_exec_slices *slices
     size_t count = (size_t)pack->count;
     *turns = (sp_i_cuda_turns){.slices = slices,
                                .pack = pack,
-                               .order = sp_i_calloc(count, sizeof *turns->order),
-                               .group = sp_i_calloc(count, sizeof *turns->group)};
+                               .order = sp_calloc(count, sizeof *turns->order),
+                               .group = sp_calloc(count, sizeof *turns->group)};
     if (turns->order == NULL || turns->group == NULL || !sort_slices(turns)) {
         sp_i_cuda_turns_fini(turns);
         return false;
@@ -105,7 +105,7 @@ bool sp_i_cuda_turns_init(sp_i_cuda_turns *turns, const sp_i_exec_slices *slices
         turns->group[g].seen = fill_seen(turns, &turns->group[g], NULL);
         turns->seen_count += turns->group[g].seen;
     }
-    turns->seen = sp_i_calloc(turns->seen_count, sizeof *turns->seen);
+    turns->seen = sp_calloc(turns->seen_count, sizeof *turns->seen);
     if (turns->seen == NULL) {
         sp_i_cuda_turns_fini(turns);
         return false;
@@ -118,9 +118,9 @@ bool sp_i_cuda_turns_init(sp_i_cuda_turns *turns, const sp_i_exec_slices *slices
 
 void sp_i_cuda_turns_fini(sp_i_cuda_turns *turns)
 {
-    sp_i_free(turns->order);
-    sp_i_free(turns->group);
-    sp_i_free(turns->seen);
+    sp_free(turns->order);
+    sp_free(turns->group);
+    sp_free(turns->seen);
     *turns = (sp_i_cuda_turns){0};
 }
 
@@ -157,7 +157,7 @@ static void add_piece(growing *to, const sp_i_exec_piece *piece)
                                       .group = to->counts.group_count};
     }
     to->counts.slice_count++;
-    to->counts.query_tile_count += sp_i_cuda_ceil(piece->rows, SP_CUDA_ATTENTION_TILE);
+    to->counts.query_tile_count += sp_cuda_ceil(piece->rows, SP_CUDA_ATTENTION_TILE);
 }
 
 static void add_run(growing *to, const sp_i_cuda_seen *seen, sp_token_run run, int64_t row)
@@ -180,7 +180,7 @@ static void add_run(growing *to, const sp_i_cuda_seen *seen, sp_token_run run, i
                                                                   .group = to->counts.group_count};
     }
     to->counts.key_count++;
-    to->counts.key_tile_count += sp_i_cuda_ceil(shown, SP_CUDA_ATTENTION_TILE);
+    to->counts.key_tile_count += sp_cuda_ceil(shown, SP_CUDA_ATTENTION_TILE);
 }
 
 static void add_seen(growing *to, const sp_i_cuda_seen *seen)
@@ -259,7 +259,7 @@ void *sp_i_cuda_tables_make(const sp_i_cuda_turns *turns, int turn,
     grow(&to, turn);
     *tables = to.counts;
     size_t size = lay_out(NULL, &to, tables);
-    char *block = sp_i_malloc(size);
+    char *block = sp_malloc(size);
     if (block == NULL) {
         return NULL;
     }

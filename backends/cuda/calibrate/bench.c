@@ -214,13 +214,13 @@ sp_status sp_i_cuda_fill_normal(const sp_i_cuda_device *device, void *data, int6
                                 double deviation, uint64_t seed, cudaStream_t stream, sp_error *err)
 {
     int64_t drawn = elements < DRAWN ? elements : DRAWN;
-    sp_bf16 *values = sp_i_malloc((size_t)drawn * sizeof *values);
+    sp_bf16 *values = sp_malloc((size_t)drawn * sizeof *values);
     if (values == NULL) {
         return sp_error_no_memory(err, "random numbers");
     }
     draw(values, drawn, deviation, seed);
     sp_status status = sp_i_cuda_upload(device, data, values, 2 * drawn, stream, err);
-    sp_i_free(values);
+    sp_free(values);
     for (int64_t done = drawn; status == SP_OK && done < elements; done += drawn) {
         int64_t part = elements - done < drawn ? elements - done : drawn;
         status = SP_I_CUDA(device, err, MemcpyAsync, (char *)data + 2 * done, data,

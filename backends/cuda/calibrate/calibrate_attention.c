@@ -132,7 +132,7 @@ static sp_status set_cudnn(attention *a, sp_error *err)
     make_segments(a, of, key_row, &segments);
     sp_status status = find_plan(a, &segments, &bytes, err);
     int64_t count = status == SP_OK ? sp_i_cuda_packed_index_count(&a->packed) : 0;
-    int32_t *index = sp_i_calloc((size_t)count + 1, sizeof *index);
+    int32_t *index = sp_calloc((size_t)count + 1, sizeof *index);
     if (status == SP_OK && index == NULL) {
         status = sp_error_no_memory(err, "tables of attention");
     }
@@ -146,7 +146,7 @@ static sp_status set_cudnn(attention *a, sp_error *err)
         status =
             sp_i_cuda_upload(&a->c->device, r->tables, index, 4 * count, a->c->bench.stream, err);
     }
-    sp_i_free(index);
+    sp_free(index);
     return status;
 }
 
@@ -222,12 +222,12 @@ static sp_status set_kernels_of(const attention *a, room *r, char *block, sp_err
 
 static sp_status set_kernels(attention *a, sp_error *err)
 {
-    char *block = sp_i_malloc((size_t)kernel_table_bytes(a->segments, a->queries, a->keys));
+    char *block = sp_malloc((size_t)kernel_table_bytes(a->segments, a->queries, a->keys));
     sp_status status = block != NULL ? SP_OK : sp_error_no_memory(err, "tables of attention");
     for (int i = 0; status == SP_OK && i < a->c->places; i++) {
         status = set_kernels_of(a, &a->rooms[i], block, err);
     }
-    sp_i_free(block);
+    sp_free(block);
     return status;
 }
 

@@ -112,7 +112,7 @@ static sp_status set_tokens(elements *e, int64_t tokens, sp_error *err)
     sp_prng prng;
     sp_prng_seed(&prng, c->seed);
     e->shape = sp_i_cuda_element_shape_of(&c->model, tokens, c->most_tokens);
-    int64_t *index = sp_i_malloc(3 * (size_t)tokens * sizeof *index);
+    int64_t *index = sp_malloc(3 * (size_t)tokens * sizeof *index);
     if (index == NULL) {
         return sp_error_no_memory(err, "indices");
     }
@@ -134,7 +134,7 @@ static sp_status set_tokens(elements *e, int64_t tokens, sp_error *err)
                 sp_i_cuda_upload(&c->device, d->order, order, 8 * tokens, c->bench.stream, err);
         }
     }
-    sp_i_free(index);
+    sp_free(index);
     return status;
 }
 

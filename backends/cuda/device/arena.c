@@ -1,4 +1,4 @@
-#include "backends/cuda/device/machine_state.h"
+#include "backends/cuda/device/runtime_state.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -35,7 +35,7 @@ static segment *new_record(sp_i_cuda_arena *arena)
         *s = (segment){0};
         return s;
     }
-    return sp_i_calloc(1, sizeof *s);
+    return sp_calloc(1, sizeof *s);
 }
 
 static void drop_record(sp_i_cuda_arena *arena, segment *s)
@@ -167,10 +167,10 @@ static segment *remove_block(sp_i_cuda_arena *arena, int64_t begin)
 
 sp_i_cuda_arena *sp_i_cuda_arena_new(void *base, int64_t bytes)
 {
-    sp_i_cuda_arena *arena = sp_i_calloc(1, sizeof *arena);
+    sp_i_cuda_arena *arena = sp_calloc(1, sizeof *arena);
     segment *all = arena != NULL ? new_record(arena) : NULL;
     if (all == NULL) {
-        sp_i_free(arena);
+        sp_free(arena);
         return NULL;
     }
     arena->base = base;
@@ -189,15 +189,15 @@ void sp_i_cuda_arena_free(sp_i_cuda_arena *arena)
     }
     for (segment *s = arena->first; s != NULL;) {
         segment *after = s->after;
-        sp_i_free(s);
+        sp_free(s);
         s = after;
     }
     for (segment *s = arena->unused; s != NULL;) {
         segment *next = s->next;
-        sp_i_free(s);
+        sp_free(s);
         s = next;
     }
-    sp_i_free(arena);
+    sp_free(arena);
 }
 
 // Leaves `length` in the segment and the rest behind it as a gap.

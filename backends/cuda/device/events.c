@@ -8,7 +8,7 @@ sp_status sp_i_cuda_events_init(const sp_i_cuda_device *device, int count, bool 
                                 sp_i_cuda_events *events, sp_error *err)
 {
     *events = (sp_i_cuda_events){.device = *device};
-    events->event = sp_i_calloc((size_t)count, sizeof *events->event);
+    events->event = sp_calloc((size_t)count, sizeof *events->event);
     sp_status status = events->event != NULL ? SP_OK : sp_error_no_memory(err, "events");
     for (int i = 0; status == SP_OK && i < count; i++) {
         status = SP_I_CUDA(device, err, EventCreateWithFlags, &events->event[i],
@@ -26,7 +26,7 @@ void sp_i_cuda_events_fini(sp_i_cuda_events *events)
     for (int i = 0; i < events->count; i++) {
         (void)events->device.api->EventDestroy(events->event[i]);
     }
-    sp_i_free(events->event);
+    sp_free(events->event);
     *events = (sp_i_cuda_events){0};
 }
 

@@ -40,14 +40,14 @@ sp_i_nvml *sp_i_nvml_open(const char *pci_bus, char *reason, size_t reason_bytes
         {"nvmlDeviceGetCurrentClocksThrottleReasons", offsetof(sp_i_nvml, Throttle)},
         {"nvmlSystemGetDriverVersion", offsetof(sp_i_nvml, DriverVersion)},
     };
-    sp_i_nvml *nvml = sp_i_calloc(1, sizeof *nvml);
+    sp_i_nvml *nvml = sp_calloc(1, sizeof *nvml);
     if (nvml == NULL) {
         snprintf(reason, reason_bytes, "out of memory");
         return NULL;
     }
     if (!sp_i_library_open(names, symbols, sizeof symbols / sizeof *symbols, nvml, reason,
                            reason_bytes)) {
-        sp_i_free(nvml);
+        sp_free(nvml);
         return NULL;
     }
     int code = nvml->Init();
@@ -59,7 +59,7 @@ sp_i_nvml *sp_i_nvml_open(const char *pci_bus, char *reason, size_t reason_bytes
     }
     if (code != NVML_OK) {
         snprintf(reason, reason_bytes, "NVML: %s", nvml->ErrorString(code));
-        sp_i_free(nvml);
+        sp_free(nvml);
         return NULL;
     }
     return nvml;
@@ -69,7 +69,7 @@ void sp_i_nvml_close(sp_i_nvml *nvml)
 {
     if (nvml != NULL) {
         (void)nvml->Shutdown();
-        sp_i_free(nvml);
+        sp_free(nvml);
     }
 }
 

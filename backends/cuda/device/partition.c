@@ -50,18 +50,18 @@ sp_status sp_i_cuda_partitions_new(const sp_i_cuda_device *device, int partition
 {
     *made = NULL;
     SP_ASSERT(partitions > 0 && streams > 0);
-    sp_i_cuda_partitions *p = sp_i_calloc(1, sizeof *p);
-    place *of = sp_i_calloc((size_t)partitions, sizeof *of);
+    sp_i_cuda_partitions *p = sp_calloc(1, sizeof *p);
+    place *of = sp_calloc((size_t)partitions, sizeof *of);
     if (p == NULL || of == NULL) {
-        sp_i_free(p);
-        sp_i_free(of);
+        sp_free(p);
+        sp_free(of);
         return sp_error_no_memory(err, "the partitions of a GPU");
     }
     *p = (sp_i_cuda_partitions){
         .device = *device, .count = partitions, .streams = streams, .of = of};
     sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < partitions; i++) {
-        of[i].streams = sp_i_calloc((size_t)streams, sizeof(cudaStream_t));
+        of[i].streams = sp_calloc((size_t)streams, sizeof(cudaStream_t));
         status = of[i].streams != NULL ? SP_OK : sp_error_no_memory(err, "streams");
     }
     if (status == SP_OK) {
@@ -105,11 +105,11 @@ void sp_i_cuda_partitions_free(sp_i_cuda_partitions *p)
                 (void)p->device.api->StreamDestroy(p->of[i].streams[s]);
             }
         }
-        sp_i_free(p->of[i].streams);
+        sp_free(p->of[i].streams);
     }
     destroy_contexts(p);
-    sp_i_free(p->of);
-    sp_i_free(p);
+    sp_free(p->of);
+    sp_free(p);
 }
 
 sp_status sp_i_cuda_sms(const sp_i_cuda_device *device, sp_i_cuda_sm_resource *resource,
@@ -191,10 +191,10 @@ static void split_device(sp_i_cuda_partitions *p)
 {
     sp_error why;
     sp_error_clear(&why);
-    CUdevResource *groups = sp_i_calloc((size_t)p->count, sizeof *groups);
+    CUdevResource *groups = sp_calloc((size_t)p->count, sizeof *groups);
     sp_status status = groups != NULL ? try_split(p, groups, &why)
                                       : sp_error_no_memory(&why, "the partitions of a GPU");
-    sp_i_free(groups);
+    sp_free(groups);
     p->disjoint = status == SP_OK;
     if (!p->disjoint) {
         snprintf(p->reason, sizeof p->reason, "%.*s", SP_I_CUDA_TEXT - 1, why.message[0]);

@@ -5,7 +5,7 @@
 #include "backends/cuda/attention/attention.h"
 #include "backends/cuda/products/gemm.h"
 
-typedef struct sp_i_cuda_lane sp_i_cuda_lane;
+typedef struct sp_i_cuda_stream_context sp_i_cuda_stream_context;
 
 // What looks after ranks on other GPUs while this one's thread waits for work that may wait for
 // theirs. After a failure the work ends by itself.
@@ -19,8 +19,8 @@ typedef struct sp_i_cuda_rank {
     sp_i_cuda_device device;
     int number;
     cudaStream_t stream;
-    sp_i_cuda_lane *lane;           // the stream's, and of all ranks on it
-    sp_i_cuda_attention *attention; // likewise; one thread at a time. NULL: no cuDNN
+    sp_i_cuda_stream_context *context; // the stream's, and of all ranks on it
+    sp_i_cuda_attention *attention;    // likewise; one thread at a time. NULL: no cuDNN
     sp_i_cuda_lookout lookout;
     sp_status status;
     sp_error error;
@@ -58,7 +58,7 @@ void sp_i_cuda_rank_wait(sp_i_cuda_rank *rank, cudaEvent_t event, const char *fi
         }                                                                                    \
     } while (0)
 
-// ---- what its lane gives it (lane.c) ----
+// ---- what its stream context gives it (stream context.c) ----
 
 // Keeps other ranks of the stream out until _release: between the two stand the work that fills
 // scratch memory and the work that reads it, and products.

@@ -46,7 +46,7 @@ sp_status sp_i_cuda_gemm_new(const sp_i_cuda_device *device, const sp_i_cublas_a
                              sp_error *err)
 {
     *made = NULL;
-    sp_i_cuda_gemm *gemm = sp_i_calloc(1, sizeof *gemm);
+    sp_i_cuda_gemm *gemm = sp_calloc(1, sizeof *gemm);
     if (gemm == NULL) {
         return sp_error_no_memory(err, "cuBLASLt's products");
     }
@@ -82,12 +82,12 @@ void sp_i_cuda_gemm_free(sp_i_cuda_gemm *gemm)
         plan *root = *(plan **)gemm->plans;
         (void)tdelete(root, &gemm->plans, compare);
         plan_fini(gemm, root);
-        sp_i_free(root);
+        sp_free(root);
     }
     if (gemm->handle != NULL) {
         (void)gemm->cublas->Destroy(gemm->handle);
     }
-    sp_i_free(gemm);
+    sp_free(gemm);
 }
 
 size_t sp_i_cuda_gemm_shapes(const sp_i_cuda_gemm *gemm)
@@ -320,7 +320,7 @@ static sp_status find_plan(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *produc
         *found = *known;
         return SP_OK;
     }
-    plan *made = sp_i_malloc(sizeof *made);
+    plan *made = sp_malloc(sizeof *made);
     if (made == NULL) {
         return sp_error_no_memory(err, "cuBLASLt's products");
     }
@@ -331,7 +331,7 @@ static sp_status find_plan(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *produc
     }
     if (status != SP_OK) {
         plan_fini(gemm, made);
-        sp_i_free(made);
+        sp_free(made);
         return status;
     }
     *found = made;

@@ -149,14 +149,14 @@ static bool fill(const layer *l, sp_i_exec_tensor mask)
 {
     const sp_i_exec_job *job = l->stage->job;
     int64_t bytes = l->own * job->model->hidden;
-    uint8_t *keeps = sp_i_malloc((size_t)bytes);
+    uint8_t *keeps = sp_malloc((size_t)bytes);
     if (keeps == NULL) {
         l->stage->links->status = sp_error_no_memory(&l->stage->links->err, "a dropout mask");
         return false;
     }
     draw(l, mask, keeps);
     job->runtime->ops->upload(job->runtime, l->t[mask], keeps, bytes);
-    sp_i_free(keeps);
+    sp_free(keeps);
     return true;
 }
 

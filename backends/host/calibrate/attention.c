@@ -36,7 +36,7 @@ static void run_block(void *context)
 static void free_tensors(attention *a)
 {
     for (int i = 0; i < SP_I_HOST_PROBE_TENSORS; i++) {
-        sp_i_free(a->tensors[i]);
+        sp_free(a->tensors[i]);
     }
 }
 
@@ -72,7 +72,7 @@ static sp_status make_tensors(const sp_i_host_calibration *c, int64_t tokens, at
                                .scale = 1.0 / sqrt((double)model->head_dim)}};
     for (int i = 0; i < SP_I_HOST_PROBE_TENSORS; i++) {
         int64_t count = elements(a, i, tokens);
-        a->tensors[i] = sp_i_malloc((size_t)(count * c->probe->real_bytes));
+        a->tensors[i] = sp_malloc((size_t)(count * c->probe->real_bytes));
         if (a->tensors[i] == NULL) {
             free_tensors(a);
             return sp_error_no_memory(err, "the tensors of attention");

@@ -50,8 +50,8 @@ static sp_status call(sp_comm *me, const trial *t, char *in, char *out, sp_error
 // just taken, and all ranks stand at one time when the collective begins.
 static sp_status call_once(sp_comm *me, const trial *t, double *seconds, sp_error *err)
 {
-    char *in = sp_i_malloc((size_t)t->bytes);
-    char *out = sp_i_malloc((size_t)t->bytes);
+    char *in = sp_malloc((size_t)t->bytes);
+    char *out = sp_malloc((size_t)t->bytes);
     sp_status status = SP_OK;
     if (in == NULL || out == NULL) {
         status = sp_error_no_memory(err, "the buffers of a collective");
@@ -62,8 +62,8 @@ static sp_status call_once(sp_comm *me, const trial *t, double *seconds, sp_erro
         status = status == SP_OK ? call(me, t, in, out, err) : status;
         *seconds = 1e-9 * (double)(sp_comm_clock_read(me) - begin_ns);
     }
-    sp_i_free(in);
-    sp_i_free(out);
+    sp_free(in);
+    sp_free(out);
     return status;
 }
 
@@ -183,10 +183,10 @@ sp_status sp_i_host_calibrate_collectives(sp_i_host_calibration *c, sp_error *er
     while (most < c->most_tokens * c->model.hidden) {
         most *= GROWTH;
     }
-    trial *t = sp_i_calloc(1, sizeof *t);
+    trial *t = sp_calloc(1, sizeof *t);
     json_t *tables = json_array();
     if (t == NULL || tables == NULL) {
-        sp_i_free(t);
+        sp_free(t);
         json_decref(tables);
         return sp_error_no_memory(err, "the times of collectives");
     }
@@ -196,7 +196,7 @@ sp_status sp_i_host_calibrate_collectives(sp_i_host_calibration *c, sp_error *er
     if (status == SP_OK && json_object_set(c->document, "collective_times", tables) != 0) {
         status = sp_error_no_memory(err, "a profile");
     }
-    sp_i_free(t);
+    sp_free(t);
     json_decref(tables);
     return status;
 }

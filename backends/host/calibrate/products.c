@@ -43,14 +43,14 @@ static void run(void *context)
 
 static void free_matrices(product *p)
 {
-    sp_i_free(p->x);
-    sp_i_free(p->weights);
-    sp_i_free(p->y);
+    sp_free(p->x);
+    sp_free(p->weights);
+    sp_free(p->y);
 }
 
 static void *random_matrix(const sp_i_host_calibration *c, uint64_t number, int64_t elements)
 {
-    void *values = sp_i_malloc((size_t)(elements * c->probe->real_bytes));
+    void *values = sp_malloc((size_t)(elements * c->probe->real_bytes));
     if (values != NULL) {
         c->probe->fill(c->seed + number, elements, values);
     }

@@ -32,18 +32,18 @@ static void copy(void *context)
 
 static void reference_fini(reference *r)
 {
-    sp_i_free(r->x);
-    sp_i_free(r->weight);
-    sp_i_free(r->y);
-    sp_i_free(r->from);
-    sp_i_free(r->to);
+    sp_free(r->x);
+    sp_free(r->weight);
+    sp_free(r->y);
+    sp_free(r->from);
+    sp_free(r->to);
 }
 
 static sp_status reference_make(reference *r, sp_error *err)
 {
     const size_t bytes = sizeof(float) * EDGE * EDGE;
-    *r = (reference){sp_i_malloc(bytes), sp_i_malloc(bytes), sp_i_malloc(bytes),
-                     sp_i_malloc(COPIED_BYTES), sp_i_malloc(COPIED_BYTES)};
+    *r = (reference){sp_malloc(bytes), sp_malloc(bytes), sp_malloc(bytes), sp_malloc(COPIED_BYTES),
+                     sp_malloc(COPIED_BYTES)};
     if (r->x == NULL || r->weight == NULL || r->y == NULL || r->from == NULL || r->to == NULL) {
         reference_fini(r);
         return sp_error_no_memory(err, "the reference work");
@@ -114,8 +114,8 @@ static sp_status run_ranks(const side_by_side *all, int ranks, const int *number
 
 sp_status sp_i_host_reference_wall_s(int ranks, double *seconds, sp_error *err)
 {
-    const side_by_side all = {.seconds = sp_i_calloc((size_t)ranks, sizeof *all.seconds)};
-    int *numbers = sp_i_calloc((size_t)ranks, sizeof *numbers);
+    const side_by_side all = {.seconds = sp_calloc((size_t)ranks, sizeof *all.seconds)};
+    int *numbers = sp_calloc((size_t)ranks, sizeof *numbers);
     sp_status status = SP_OK;
     *seconds = 0.0;
     if (all.seconds == NULL || numbers == NULL) {
@@ -130,8 +130,8 @@ sp_status sp_i_host_reference_wall_s(int ranks, double *seconds, sp_error *err)
     for (int i = 0; status == SP_OK && i < ranks; i++) {
         *seconds = all.seconds[i] > *seconds ? all.seconds[i] : *seconds;
     }
-    sp_i_free(all.seconds);
-    sp_i_free(numbers);
+    sp_free(all.seconds);
+    sp_free(numbers);
     return status;
 }
 
@@ -151,14 +151,14 @@ static void copy_large(void *context)
 
 sp_status sp_i_host_copy_rate(const sp_i_host_calibration *c, double *bytes_per_s, sp_error *err)
 {
-    copied made = {sp_i_malloc(LARGE_BYTES), sp_i_malloc(LARGE_BYTES)};
+    copied made = {sp_malloc(LARGE_BYTES), sp_malloc(LARGE_BYTES)};
     bool ok = made.from != NULL && made.to != NULL;
     if (ok) {
         memset(made.from, 1, LARGE_BYTES);
         *bytes_per_s =
             LARGE_BYTES / sp_i_host_time(copy_large, &made, 0.01 * c->limit_s).quartile_s;
     }
-    sp_i_free(made.from);
-    sp_i_free(made.to);
+    sp_free(made.from);
+    sp_free(made.to);
     return ok ? SP_OK : sp_error_no_memory(err, "the copies");
 }

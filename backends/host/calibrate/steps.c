@@ -125,7 +125,7 @@ static sp_status measure(const sp_i_host_calibration *c, const step *s, double b
                                     .seed = c->seed,
                                     .steps = 1};
     sp_i_exec_run *run = NULL;
-    record *r = sp_i_calloc(1, sizeof *r);
+    record *r = sp_calloc(1, sizeof *r);
     sp_status status = r != NULL ? SP_OK : sp_error_no_memory(err, "the times of steps");
     if (status == SP_OK) {
         status = sp_i_exec_check(&request, "host", err);
@@ -148,7 +148,7 @@ static sp_status measure(const sp_i_host_calibration *c, const step *s, double b
     if (run != NULL) {
         sp_i_exec_run_free(run);
     }
-    sp_i_free(r);
+    sp_free(r);
     return status;
 }
 

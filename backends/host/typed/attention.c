@@ -19,9 +19,9 @@ typedef struct exchange {
 
 static void exchange_fini(exchange *x)
 {
-    sp_i_free(x->runs);
-    sp_i_free(x->rows);
-    sp_i_free(x->keys);
+    sp_free(x->runs);
+    sp_free(x->rows);
+    sp_free(x->keys);
 }
 
 // For the i-th slice of the pack.
@@ -32,9 +32,9 @@ static bool exchange_make(const layer *l, int32_t i, const sp_kernel_attention_s
     const sp_i_exec_piece *piece = l->pack->piece + l->pack->first_piece[i];
     size_t pieces = l->pack->first_piece[i + 1] - l->pack->first_piece[i];
     size_t shards = (size_t)slice->shards;
-    *x = (exchange){.runs = sp_i_calloc(pieces + SP_ZIGZAG_RUNS * shards, sizeof *x->runs),
-                    .rows = sp_i_calloc(pieces, sizeof *x->rows),
-                    .keys = sp_i_calloc(shards, sizeof *x->keys)};
+    *x = (exchange){.runs = sp_calloc(pieces + SP_ZIGZAG_RUNS * shards, sizeof *x->runs),
+                    .rows = sp_calloc(pieces, sizeof *x->rows),
+                    .keys = sp_calloc(shards, sizeof *x->keys)};
     if (x->runs == NULL || x->rows == NULL || x->keys == NULL) {
         l->stage->links->status = sp_error_no_memory(&l->stage->links->err, "an exchange of keys");
         exchange_fini(x);

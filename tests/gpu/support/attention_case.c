@@ -9,7 +9,7 @@
 
 static void *zeros(int64_t count, size_t bytes)
 {
-    void *memory = sp_i_calloc((size_t)count, bytes);
+    void *memory = sp_calloc((size_t)count, bytes);
     SP_ASSERT(memory != NULL);
     return memory;
 }
@@ -78,9 +78,9 @@ static void expect(const attention_case *c, int32_t number)
                                            kv + value, want->out, c->dout[number], want->lse,
                                            want->dq, dkv, dkv + value, workspace);
     join_sample(c, number, dkv, true);
-    sp_i_free(workspace);
-    sp_i_free(dkv);
-    sp_i_free(kv);
+    sp_free(workspace);
+    sp_free(dkv);
+    sp_free(kv);
 }
 
 // ---- numbers ----
@@ -189,26 +189,26 @@ double case_error(const attention_case *c, double *lse_error)
 
 static void free_result(const case_result *result)
 {
-    sp_i_free(result->out);
-    sp_i_free(result->lse);
-    sp_i_free(result->dq);
-    sp_i_free(result->dkv);
+    sp_free(result->out);
+    sp_free(result->lse);
+    sp_free(result->dq);
+    sp_free(result->dkv);
 }
 
 void case_fini(attention_case *c)
 {
     for (size_t s = 0; s < c->slices.count; s++) {
-        sp_i_free(c->q[s]);
-        sp_i_free(c->kv[s]);
-        sp_i_free(c->dout[s]);
+        sp_free(c->q[s]);
+        sp_free(c->kv[s]);
+        sp_free(c->dout[s]);
         free_result(&c->want[s]);
         free_result(&c->got[s]);
     }
-    sp_i_free(c->q);
-    sp_i_free(c->kv);
-    sp_i_free(c->dout);
-    sp_i_free(c->want);
-    sp_i_free(c->got);
+    sp_free(c->q);
+    sp_free(c->kv);
+    sp_free(c->dout);
+    sp_free(c->want);
+    sp_free(c->got);
     sp_i_exec_slices_fini(&c->slices);
     sp_packing_fini(&c->packing);
 }

@@ -1,7 +1,7 @@
 // The ranks of a case at work on the packs, as stages of an executor on one GPU.
 #define SP_KERNEL_BITS 16
 #include "backends/comm/comm.h"
-#include "backends/cuda/device/machine.h"
+#include "backends/cuda/device/runtime.h"
 #include "backends/executor/typed/layer.h"
 #include "kernels/bf16.h"
 #include "sim/base/alloc.h"
@@ -13,7 +13,7 @@ enum { MEMORY_BYTES = 64 << 20, ALL = 0 };
 
 typedef struct rank {
     attention_case *c;
-    sp_runtime *machine;
+    sp_runtime *runtime;
     sp_model model;
     sp_i_exec_job job;
     sp_i_exec_links links;
@@ -25,35 +25,35 @@ typedef struct rank {
 
 static void put_bf16(const rank *r, const double *from, int64_t count, sp_bf16 *to)
 {
-    sp_bf16 *x = sp_i_calloc((size_t)count, sizeof *x);
+    sp_bf16 *x = sp_calloc((size_t)count, sizeof *x);
     SP_ASSERT(x != NULL);
     for (int64_t i = 0; i < count; i++) {
         x[i] = sp_bf16_from_float((float)from[i]);
     }
-    r->machine->ops->upload(r->machine, to, x, count * (int64_t)sizeof *x);
-    sp_i_free(x);
+    r->runtime->ops->upload(r->runtime, to, x, count * (int64_t)sizeof *x);
+    sp_free(x);
 }
 
 static void get_bf16(const rank *r, const sp_bf16 *from, int64_t count, double *to)
 {
-    sp_bf16 *x = sp_i_calloc((size_t)count, sizeof *x);
+    sp_bf16 *x = sp_calloc((size_t)count, sizeof *x);
     SP_ASSERT(x != NULL);
-    r->machine->ops->download(r->machine, x, from, count * (int64_t)sizeof *x);
+    r->runtime->ops->download(r->runtime, x, from, count * (int64_t)sizeof *x);
     for (int64_t i = 0; i < count; i++) {
         to[i] = (double)sp_bf16_to_float(x[i]);
     }
-    sp_i_free(x);
+    sp_free(x);
 }
 
 static void get_fp32(const rank *r, const float *from, int64_t count, double *to)
 {
-    float *x = sp_i_calloc((size_t)count, sizeof *x);
+    float *x = sp_calloc((size_t)count, sizeof *x);
     SP_ASSERT(x != NULL);
-    r->machine->ops->download(r->machine, x, from, count * (int64_t)sizeof *x);
+    r->runtime->ops->download(r->runtime, x, from, count * (int64_t)sizeof *x);
     for (int64_t i = 0; i < count; i++) {
         to[i] = (double)x[i];
     }
-    sp_i_free(x);
+    sp_free(x);
 }
 
 // ---- keys and values of a rank ----
@@ -205,7 +205,7 @@ static void make_job(rank *r, const sp_i_exec_place *place)
     const attention_case *c = r->c;
     r->model = (sp_model){.head_dim = c->head_dim};
     r->job = (sp_i_exec_job){
-        .runtime = r->machine,
+        .runtime = r->runtime,
         .model = &r->model,
         .shard = {.heads = c->heads, .q = c->shape.q_stride, .kv = c->shape.kv_stride / 2},
         .specs = {.kv_columns = c->shape.kv_stride,
@@ -214,7 +214,7 @@ static void make_job(rank *r, const sp_i_exec_place *place)
                   .scratch = {4, 0}},
         .attention_way = c->ring ? SP_COMM_RING : SP_COMM_GATHERED};
     SP_ASSERT(sp_i_exec_slices_init(&r->job.slices, &c->packing, place, NULL) == SP_OK);
-    r->token_group = sp_i_calloc(r->job.slices.forward_count, sizeof *r->token_group);
+    r->token_group = sp_calloc(r->job.slices.forward_count, sizeof *r->token_group);
     SP_ASSERT(r->token_group != NULL);
     r->links.token_group = r->token_group;
 }
@@ -231,40 +231,40 @@ static sp_status failure_of(const rank *r, sp_error *err)
 
 typedef struct world {
     attention_case *c;
-    sp_runtime *machine;
+    sp_runtime *runtime;
 } world;
 
 static sp_status rank_body(sp_comm *me, void *data, sp_error *err)
 {
     const world *w = data;
     attention_case *c = w->c;
-    rank r = {.c = c, .machine = w->machine, .links = {.me = me}};
+    rank r = {.c = c, .runtime = w->runtime, .links = {.me = me}};
     int number = me != NULL ? sp_comm_rank(me) : 0;
     const sp_i_exec_place place = {.dp = number / c->cp,
                                    .cp = c->cp,
                                    .cp_rank = number % c->cp,
                                    .parts = c->parts,
                                    .tp = c->parts};
-    r.machine->ops->enter(r.machine, number);
+    r.runtime->ops->enter(r.runtime, number);
     sp_i_cuda_rank_now()->attention = c->plans;
     make_job(&r, &place);
-    sp_i_exec_arena *arena = sp_i_exec_arena_new(r.machine, SP_I_EXEC_REAL, c->limit_bytes);
+    sp_i_exec_arena *arena = sp_i_exec_arena_new(r.runtime, SP_I_EXEC_REAL, c->limit_bytes);
     SP_ASSERT(arena != NULL && sp_i_exec_stage_init(&r.stage, &r.job, arena, &r.links,
                                                     (sp_stage){.layers = 1}, NULL) == SP_OK);
     sp_status status = run_packs(&r) ? SP_OK : failure_of(&r, err);
     if (status == SP_OK) {
-        status = r.machine->ops->synchronize(r.machine, err);
+        status = r.runtime->ops->synchronize(r.runtime, err);
     }
     sp_i_exec_stage_fini(&r.stage);
     sp_i_exec_arena_free(arena);
     sp_i_exec_slices_fini(&r.job.slices);
-    sp_i_free(r.token_group);
+    sp_free(r.token_group);
     return status;
 }
 
 static sp_status run_ranks(world *w, int ranks, sp_error *err)
 {
-    const sp_comm_options options = {.one_at_a_time = true, .runtime = w->machine};
+    const sp_comm_options options = {.one_at_a_time = true, .runtime = w->runtime};
     int members[16];
     int group = -1;
     sp_comm_world *comm = NULL;
@@ -296,12 +296,12 @@ sp_status case_run(attention_case *c, sp_error *err)
     computing_cublas_reset(&cublas);
     const sp_i_cuda_device device = {.api = &api};
     int ranks = c->cp * c->dp;
-    const sp_i_cuda_machine_options options = {.ranks = ranks, .memory_bytes = MEMORY_BYTES};
+    const sp_i_cuda_runtime_options options = {.ranks = ranks, .memory_bytes = MEMORY_BYTES};
     world w = {.c = c};
-    sp_status status = sp_i_cuda_machine_new(&device, &cublas, &options, &w.machine, err);
+    sp_status status = sp_i_cuda_runtime_new(&device, &cublas, &options, &w.runtime, err);
     if (status == SP_OK) {
         status = run_ranks(&w, ranks, err);
     }
-    sp_i_cuda_machine_free(w.machine);
+    sp_i_cuda_runtime_free(w.runtime);
     return status;
 }

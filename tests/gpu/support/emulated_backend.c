@@ -1,7 +1,7 @@
 #include "tests/gpu/support/emulated_backend.h"
 
 #include "backends/api/backend_private.h"
-#include "backends/cuda/device/machine.h"
+#include "backends/cuda/device/runtime.h"
 #include "backends/cuda/execute.h"
 #include "backends/executor/run.h"
 #include "tests/gpu/support/computing_cublas.h"
@@ -88,26 +88,26 @@ void emulated_nothing_lives(void)
 
 void emulated_backend_free(sp_backend *backend)
 {
-    sp_i_backend_free(backend);
+    sp_backend_free(backend);
     sp_emulated_takes = NULL;
     emulated_nothing_lives();
 }
 
-sp_runtime *emulated_machine_new(int ranks, bool partitioned, int64_t memory_bytes)
+sp_runtime *emulated_runtime_new(int ranks, bool partitioned, int64_t memory_bytes)
 {
     const sp_i_cuda_device device = {&api, 0};
-    const sp_i_cuda_machine_options options = {
+    const sp_i_cuda_runtime_options options = {
         .ranks = ranks, .partitioned = partitioned, .memory_bytes = memory_bytes};
-    sp_runtime *machine;
+    sp_runtime *runtime;
     fake_cuda_reset(&api);
     computing_cublas_reset(&cublas);
-    must_succeed(sp_i_cuda_machine_new(&device, &cublas, &options, &machine, ERR));
-    machine->ops->enter(machine, 0);
-    return machine;
+    must_succeed(sp_i_cuda_runtime_new(&device, &cublas, &options, &runtime, ERR));
+    runtime->ops->enter(runtime, 0);
+    return runtime;
 }
 
-void emulated_machine_free(sp_runtime *machine)
+void emulated_runtime_free(sp_runtime *runtime)
 {
-    sp_i_cuda_machine_free(machine);
+    sp_i_cuda_runtime_free(runtime);
     emulated_nothing_lives();
 }

@@ -22,8 +22,8 @@ extern const sp_backend_ops emulated_backend_ops;
 
 // A GPU as a machine on fresh fakes, whose first rank the calling thread enters. The end fails the
 // test case as that of the backend does.
-sp_runtime *emulated_machine_new(int ranks, bool partitioned, int64_t memory_bytes);
-void emulated_machine_free(sp_runtime *machine);
+sp_runtime *emulated_runtime_new(int ranks, bool partitioned, int64_t memory_bytes);
+void emulated_runtime_free(sp_runtime *runtime);
 
 // Launches until one fails; below 0, as it is at first: none does (tests/support/emulated_cuda).
 extern long sp_emulated_launches;

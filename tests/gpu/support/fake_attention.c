@@ -70,7 +70,7 @@ typedef struct segment {
 
 static double *zeros(int64_t count)
 {
-    double *x = sp_i_calloc((size_t)count, sizeof *x);
+    double *x = sp_calloc((size_t)count, sizeof *x);
     SP_ASSERT(x != NULL);
     return x;
 }
@@ -147,7 +147,7 @@ static void run_segment(const sp_i_cuda_attention_shape *s, bool backward, void 
     }
     double *made[] = {x.q, x.kv, x.out, x.lse, x.dout, x.dq, x.dkv, x.workspace};
     for (int k = 0; k < 8; k++) {
-        sp_i_free(made[k]);
+        sp_free(made[k]);
     }
 }
 

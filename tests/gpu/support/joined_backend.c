@@ -232,7 +232,7 @@ sp_backend *joined_backend_new(void)
 
 void joined_backend_free(sp_backend *backend)
 {
-    sp_i_backend_free(backend);
+    sp_backend_free(backend);
     assert_int_equal(atomic_load(&nccl.live), 0);
     emulated_nothing_lives();
     assert_int_equal(streamed_nccl_unequal(), 0);

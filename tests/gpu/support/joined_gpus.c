@@ -2,7 +2,7 @@
 
 #include <pthread.h>
 
-#include "backends/cuda/device/machine.h"
+#include "backends/cuda/device/runtime.h"
 #include "backends/cuda/nccl_transport.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"
@@ -68,7 +68,7 @@ static sp_status run_with_transport(joined_rank *me, sp_error *err)
 {
     const inner *in = me->context;
     const sp_i_cuda_device device = {&joined_cuda, 0};
-    const sp_i_cuda_machine_options machine = {.ranks = me->place.ranks,
+    const sp_i_cuda_runtime_options runtime = {.ranks = me->place.ranks,
                                                .memory_bytes = JOINED_MEMORY};
     sp_i_nccl_transport_options options = {
         .device = device, .api = &joined_nccl, .timeout_ms = me->timeout_ms};
@@ -76,10 +76,10 @@ static sp_status run_with_transport(joined_rank *me, sp_error *err)
     sp_status status =
         sp_i_rendezvous_join(&me->place, "plan 1", JOINED_LONG_MS, &me->rendezvous, err);
     if (status == SP_OK) {
-        status = sp_i_cuda_machine_new(&device, &joined_cublas, &machine, &me->machine, err);
+        status = sp_i_cuda_runtime_new(&device, &joined_cublas, &runtime, &me->runtime, err);
     }
     if (status == SP_OK) {
-        options.machine = me->machine;
+        options.runtime = me->runtime;
         options.rendezvous = me->rendezvous;
         status = sp_i_nccl_transport_new(&options, &me->transport, err);
     }
@@ -87,7 +87,7 @@ static sp_status run_with_transport(joined_rank *me, sp_error *err)
         status = in->body(me, err);
     }
     sp_i_nccl_transport_free(me->transport);
-    sp_i_cuda_machine_free(me->machine);
+    sp_i_cuda_runtime_free(me->runtime);
     sp_i_rendezvous_free(me->rendezvous);
     return status;
 }
@@ -110,7 +110,7 @@ void joined_must_be_well(int ranks)
 
 double *joined_numbers(joined_rank *me)
 {
-    double *made = me->machine->ops->allocate(me->machine, JOINED_NUMBERS * (int64_t)sizeof *made);
+    double *made = me->runtime->ops->allocate(me->runtime, JOINED_NUMBERS * (int64_t)sizeof *made);
     for (int i = 0; made != NULL && i < JOINED_NUMBERS; i++) {
         made[i] = -1.0;
     }

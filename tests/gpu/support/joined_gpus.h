@@ -22,7 +22,7 @@ struct joined_rank {
     void *context;
     int timeout_ms;
     sp_i_rendezvous *rendezvous; // of joined_transports
-    sp_runtime *machine;         // likewise
+    sp_runtime *runtime;         // likewise
     sp_transport *transport;     // likewise
     sp_status status;            // what came of it
     sp_error err;

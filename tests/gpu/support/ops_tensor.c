@@ -10,42 +10,42 @@
 
 static sp_prng prng;
 
-sp_runtime *ops_machine;
+sp_runtime *ops_runtime;
 
 void ops_begin(void)
 {
     sp_prng_seed(&prng, 11);
     sp_kernels_start();
-    ops_machine = emulated_machine_new(1, false, 64 << 20);
+    ops_runtime = emulated_runtime_new(1, false, 64 << 20);
 }
 
 void ops_end(void)
 {
     sp_error_clear(ERR);
-    sp_status status = ops_machine->ops->synchronize(ops_machine, ERR);
+    sp_status status = ops_runtime->ops->synchronize(ops_runtime, ERR);
     if (status != SP_OK) {
         print_error("%s\n", ERR->message[0]);
     }
     assert_int_equal(status, SP_OK);
-    emulated_machine_free(ops_machine);
+    emulated_runtime_free(ops_runtime);
 }
 
 ops_tensor *ops_bf16(int64_t rows, int64_t columns)
 {
-    return ops_drawn(ops_machine, true, rows, columns, 1.0);
+    return ops_drawn(ops_runtime, true, rows, columns, 1.0);
 }
 
 ops_tensor *ops_fp32(int64_t rows, int64_t columns)
 {
-    return ops_drawn(ops_machine, false, rows, columns, 1.0);
+    return ops_drawn(ops_runtime, false, rows, columns, 1.0);
 }
 
 void ops_check(const char *what, ops_tensor *t, const double *expected)
 {
-    ops_check_rounded(ops_machine, what, t, expected, 1.0);
+    ops_check_rounded(ops_runtime, what, t, expected, 1.0);
 }
 
-void ops_put(sp_runtime *machine, ops_tensor *t)
+void ops_put(sp_runtime *runtime, ops_tensor *t)
 {
     static sp_bf16 half[OPS_MOST];
     static float single[OPS_MOST];
@@ -56,28 +56,28 @@ void ops_put(sp_runtime *machine, ops_tensor *t)
         t->value[i] = t->bf16 ? (double)sp_bf16_to_float(half[i]) : (double)single[i];
     }
     if (t->bf16) {
-        machine->ops->upload(machine, t->data, half, n * (int64_t)sizeof *half);
+        runtime->ops->upload(runtime, t->data, half, n * (int64_t)sizeof *half);
     } else {
-        machine->ops->upload(machine, t->data, single, n * (int64_t)sizeof *single);
+        runtime->ops->upload(runtime, t->data, single, n * (int64_t)sizeof *single);
     }
 }
 
-static void get(sp_runtime *machine, ops_tensor *t)
+static void get(sp_runtime *runtime, ops_tensor *t)
 {
     static sp_bf16 half[OPS_MOST];
     static float single[OPS_MOST];
     int64_t n = t->rows * t->columns;
     if (t->bf16) {
-        machine->ops->download(machine, half, t->data, n * (int64_t)sizeof *half);
+        runtime->ops->download(runtime, half, t->data, n * (int64_t)sizeof *half);
     } else {
-        machine->ops->download(machine, single, t->data, n * (int64_t)sizeof *single);
+        runtime->ops->download(runtime, single, t->data, n * (int64_t)sizeof *single);
     }
     for (int64_t i = 0; i < n; i++) {
         t->value[i] = t->bf16 ? (double)sp_bf16_to_float(half[i]) : (double)single[i];
     }
 }
 
-ops_tensor *ops_drawn(sp_runtime *machine, bool bf16, int64_t rows, int64_t columns, double size)
+ops_tensor *ops_drawn(sp_runtime *runtime, bool bf16, int64_t rows, int64_t columns, double size)
 {
     ops_tensor *t = calloc(1, sizeof *t);
     assert_non_null(t);
@@ -85,11 +85,11 @@ ops_tensor *ops_drawn(sp_runtime *machine, bool bf16, int64_t rows, int64_t colu
     t->rows = rows;
     t->columns = columns;
     t->bf16 = bf16;
-    t->data = machine->ops->allocate(machine, rows * columns * 4);
+    t->data = runtime->ops->allocate(runtime, rows * columns * 4);
     for (int64_t i = 0; i < rows * columns; i++) {
         t->value[i] = size * (2.0 * sp_prng_uniform(&prng) - 1.0);
     }
-    ops_put(machine, t);
+    ops_put(runtime, t);
     return t;
 }
 
@@ -98,18 +98,18 @@ int64_t ops_below(int64_t n)
     return (int64_t)sp_prng_below(&prng, (uint64_t)n);
 }
 
-void ops_drop(sp_runtime *machine, int count, ops_tensor *const *all)
+void ops_drop(sp_runtime *runtime, int count, ops_tensor *const *all)
 {
     for (int i = 0; i < count; i++) {
-        machine->ops->release(machine, all[i]->data);
+        runtime->ops->release(runtime, all[i]->data);
         free(all[i]);
     }
 }
 
-void ops_check_rounded(sp_runtime *machine, const char *what, ops_tensor *t, const double *expected,
+void ops_check_rounded(sp_runtime *runtime, const char *what, ops_tensor *t, const double *expected,
                        double roundings)
 {
-    get(machine, t);
+    get(runtime, t);
     for (int64_t r = 0; r < t->rows; r++) {
         const double *want = expected + r * t->columns;
         const double *got = t->value + r * t->columns;

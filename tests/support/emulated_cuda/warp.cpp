@@ -13,9 +13,9 @@ template <class T> struct exchanged {
 
 template <class T> void resolve_exchange(void *const brought[SP_EMULATED_WARP])
 {
-    for (int lane = 0; lane < SP_EMULATED_WARP; lane++) {
-        exchanged<T> *e = static_cast<exchanged<T> *>(brought[lane]);
-        e->other = static_cast<exchanged<T> *>(brought[lane ^ e->mask])->mine;
+    for (int context = 0; context < SP_EMULATED_WARP; context++) {
+        exchanged<T> *e = static_cast<exchanged<T> *>(brought[context]);
+        e->other = static_cast<exchanged<T> *>(brought[context ^ e->mask])->mine;
     }
 }
 
@@ -34,13 +34,13 @@ struct matrices {
 // PTX ISA, figure "ldmatrix fragment layout".
 template <bool TRANSPOSED> void resolve_matrices(void *const brought[SP_EMULATED_WARP])
 {
-    for (int lane = 0; lane < SP_EMULATED_WARP; lane++) {
-        const matrices *mine = static_cast<const matrices *>(brought[lane]);
+    for (int context = 0; context < SP_EMULATED_WARP; context++) {
+        const matrices *mine = static_cast<const matrices *>(brought[context]);
         for (int i = 0; i < 4; i++) {
             uint16_t element[2];
             for (int e = 0; e < 2; e++) {
-                int row = TRANSPOSED ? 2 * (lane % 4) + e : lane / 4;
-                int column = TRANSPOSED ? lane / 4 : 2 * (lane % 4) + e;
+                int row = TRANSPOSED ? 2 * (context % 4) + e : context / 4;
+                int column = TRANSPOSED ? context / 4 : 2 * (context % 4) + e;
                 const matrices *giver = static_cast<const matrices *>(brought[8 * i + row]);
                 memcpy(&element[e], static_cast<const unsigned char *>(giver->row) + 2 * column,
                        sizeof element[e]);
@@ -95,8 +95,8 @@ bool adds_nothing(void *const brought[SP_EMULATED_WARP])
     bool b_zero = true;
     bool a_infinite = false;
     bool b_infinite = false;
-    for (int lane = 0; lane < SP_EMULATED_WARP; lane++) {
-        const product *p = static_cast<const product *>(brought[lane]);
+    for (int context = 0; context < SP_EMULATED_WARP; context++) {
+        const product *p = static_cast<const product *>(brought[context]);
         for (int i = 0; i < 4; i++) {
             a_zero = a_zero && zeros(p->a[i]);
             a_infinite = a_infinite || infinite(p->a[i]);
@@ -114,8 +114,8 @@ bool adds_nothing(void *const brought[SP_EMULATED_WARP])
 void resolve_product(void *const brought[SP_EMULATED_WARP])
 {
     if (adds_nothing(brought)) {
-        for (int lane = 0; lane < SP_EMULATED_WARP; lane++) {
-            const product *p = static_cast<const product *>(brought[lane]);
+        for (int context = 0; context < SP_EMULATED_WARP; context++) {
+            const product *p = static_cast<const product *>(brought[context]);
             for (int i = 0; i < 4; i++) {
                 p->c[i] += 0.0F; // a zero becomes positive, as it does by the sum
             }
@@ -124,10 +124,10 @@ void resolve_product(void *const brought[SP_EMULATED_WARP])
     }
     double a[16][16];
     double b[16][8];
-    for (int lane = 0; lane < SP_EMULATED_WARP; lane++) {
-        const product *p = static_cast<const product *>(brought[lane]);
-        int group = lane / 4;
-        int in_group = lane % 4;
+    for (int context = 0; context < SP_EMULATED_WARP; context++) {
+        const product *p = static_cast<const product *>(brought[context]);
+        int group = context / 4;
+        int in_group = context % 4;
         for (int i = 0; i < 8; i++) {
             int row = (i < 2 || (i >= 4 && i < 6)) ? group : group + 8;
             int column = in_group * 2 + (i & 1) + (i < 4 ? 0 : 8);
@@ -142,11 +142,11 @@ void resolve_product(void *const brought[SP_EMULATED_WARP])
     for (int row = 0; row < 16; row++) {
         multiply_row(sum[row], a[row], b);
     }
-    for (int lane = 0; lane < SP_EMULATED_WARP; lane++) {
-        const product *p = static_cast<const product *>(brought[lane]);
+    for (int context = 0; context < SP_EMULATED_WARP; context++) {
+        const product *p = static_cast<const product *>(brought[context]);
         for (int i = 0; i < 4; i++) {
-            int row = lane / 4 + (i < 2 ? 0 : 8);
-            int column = lane % 4 * 2 + (i & 1);
+            int row = context / 4 + (i < 2 ? 0 : 8);
+            int column = context % 4 * 2 + (i & 1);
             p->c[i] = static_cast<float>(static_cast<double>(p->c[i]) + sum[row][column]);
         }
     }

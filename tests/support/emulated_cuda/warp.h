@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_TESTS_SUPPORT_EMULATED_CUDA_WARP_H
 #define SLIMPACK_TESTS_SUPPORT_EMULATED_CUDA_WARP_H
 
-#include "tests/support/emulated_cuda/machine.h"
+#include "tests/support/emulated_cuda/runtime.h"
 
 enum { SP_EMULATED_WARP = 32 };
 

@@ -140,15 +140,15 @@ unsigned below(unsigned n)
 bool resolve_warp(unsigned first)
 {
     void *brought[WARP];
-    for (unsigned lane = 0; lane < WARP; lane++) {
-        const cuda_thread &mine = block[first + lane];
+    for (unsigned context = 0; context < WARP; context++) {
+        const cuda_thread &mine = block[first + context];
         if (mine.where != at::meeting) {
             return false;
         }
         if (mine.meets != block[first].meets) {
             fail("lanes of a warp at different instructions");
         }
-        brought[lane] = mine.brings;
+        brought[context] = mine.brings;
     }
     block[first].meets(brought);
     return true;

@@ -1,91 +1,93 @@
-#include "backends/cuda/device/lane.h"
+#include "backends/cuda/device/stream_context.h"
 
 #include <string.h>
 
 #include "kernels/cuda_kernels.h"
 #include "sim/base/alloc.h"
 
-sp_status sp_i_cuda_lane_init(sp_i_cuda_lane *lane, const sp_i_cuda_device *device,
-                              const sp_i_cublas_api *cublas, sp_runtime *machine,
-                              cudaStream_t stream, int sms, sp_error *err)
+sp_status sp_i_cuda_stream_context_init(sp_i_cuda_stream_context *context,
+                                        const sp_i_cuda_device *device,
+                                        const sp_i_cublas_api *cublas, sp_runtime *runtime,
+                                        cudaStream_t stream, int sms, sp_error *err)
 {
     void *pinned = NULL;
-    *lane = (sp_i_cuda_lane){.machine = machine, .stream = stream};
-    if (pthread_mutex_init(&lane->lock, NULL) != 0) {
+    *context = (sp_i_cuda_stream_context){.runtime = runtime, .stream = stream};
+    if (pthread_mutex_init(&context->lock, NULL) != 0) {
         return sp_error_no_memory(err, "a lock");
     }
-    lane->locks = true;
-    lane->gemm_workspace = machine->ops->allocate(machine, SP_I_CUDA_GEMM_WORKSPACE);
-    if (lane->gemm_workspace == NULL) {
+    context->locks = true;
+    context->gemm_workspace = runtime->ops->allocate(runtime, SP_I_CUDA_GEMM_WORKSPACE);
+    if (context->gemm_workspace == NULL) {
         return sp_error_set(err, SP_ERR_NO_MEMORY, "GPU %d: no %d MiB for cuBLASLt's workspace",
                             device->index, SP_I_CUDA_GEMM_WORKSPACE >> 20);
     }
-    const sp_i_cuda_gemm_place place = {lane->gemm_workspace, SP_I_CUDA_GEMM_WORKSPACE, sms};
-    sp_status status = sp_i_cuda_gemm_new(device, cublas, &place, &lane->gemm, err);
+    const sp_i_cuda_gemm_place place = {context->gemm_workspace, SP_I_CUDA_GEMM_WORKSPACE, sms};
+    sp_status status = sp_i_cuda_gemm_new(device, cublas, &place, &context->gemm, err);
     if (status == SP_OK) {
         status = SP_I_CUDA(device, err, HostAlloc, &pinned,
                            (size_t)SP_I_CUDA_CHUNKS * SP_I_CUDA_CHUNK_BYTES, cudaHostAllocDefault);
     }
     if (status == SP_OK) {
-        lane->pinned = pinned;
-        status = sp_i_cuda_events_init(device, SP_I_CUDA_CHUNKS, false, &lane->chunks, err);
+        context->pinned = pinned;
+        status = sp_i_cuda_events_init(device, SP_I_CUDA_CHUNKS, false, &context->chunks, err);
     }
     if (status == SP_OK) {
-        status = sp_i_cuda_events_init(device, SP_I_CUDA_POINTS, false, &lane->points, err);
+        status = sp_i_cuda_events_init(device, SP_I_CUDA_POINTS, false, &context->points, err);
     }
     if (status == SP_OK) {
-        status = sp_i_cuda_events_init(device, 2, true, &lane->clock, err);
+        status = sp_i_cuda_events_init(device, 2, true, &context->clock, err);
     }
-    return status == SP_OK ? sp_i_cuda_record(&lane->clock, 0, stream, err) : status;
+    return status == SP_OK ? sp_i_cuda_record(&context->clock, 0, stream, err) : status;
 }
 
-void sp_i_cuda_lane_fini(sp_i_cuda_lane *lane, const sp_i_cuda_device *device)
+void sp_i_cuda_stream_context_fini(sp_i_cuda_stream_context *context,
+                                   const sp_i_cuda_device *device)
 {
-    if (lane->stream != NULL) {
-        (void)device->api->StreamSynchronize(lane->stream);
+    if (context->stream != NULL) {
+        (void)device->api->StreamSynchronize(context->stream);
     }
-    if (lane->side != NULL) {
-        (void)device->api->StreamSynchronize(lane->side);
-        (void)device->api->StreamDestroy(lane->side);
+    if (context->side != NULL) {
+        (void)device->api->StreamSynchronize(context->side);
+        (void)device->api->StreamDestroy(context->side);
     }
-    sp_i_cuda_events_fini(&lane->late);
-    sp_i_cuda_events_fini(&lane->clock);
-    sp_i_cuda_events_fini(&lane->points);
-    sp_i_cuda_events_fini(&lane->chunks);
-    sp_i_cuda_kept_fini(&lane->kept, device);
-    if (lane->pinned != NULL) {
-        (void)device->api->FreeHost(lane->pinned);
+    sp_i_cuda_events_fini(&context->late);
+    sp_i_cuda_events_fini(&context->clock);
+    sp_i_cuda_events_fini(&context->points);
+    sp_i_cuda_events_fini(&context->chunks);
+    sp_i_cuda_kept_fini(&context->kept, device);
+    if (context->pinned != NULL) {
+        (void)device->api->FreeHost(context->pinned);
     }
-    sp_i_cuda_attention_free(lane->attention);
-    sp_i_cuda_gemm_free(lane->gemm);
-    if (lane->machine != NULL) {
-        lane->machine->ops->release(lane->machine, lane->scratch);
-        lane->machine->ops->release(lane->machine, lane->gemm_workspace);
+    sp_i_cuda_attention_free(context->attention);
+    sp_i_cuda_gemm_free(context->gemm);
+    if (context->runtime != NULL) {
+        context->runtime->ops->release(context->runtime, context->scratch);
+        context->runtime->ops->release(context->runtime, context->gemm_workspace);
     }
-    if (lane->locks) {
-        (void)pthread_mutex_destroy(&lane->lock);
+    if (context->locks) {
+        (void)pthread_mutex_destroy(&context->lock);
     }
-    *lane = (sp_i_cuda_lane){0};
+    *context = (sp_i_cuda_stream_context){0};
 }
 
 void sp_i_cuda_hold(sp_i_cuda_rank *rank)
 {
-    (void)pthread_mutex_lock(&rank->lane->lock);
+    (void)pthread_mutex_lock(&rank->context->lock);
 }
 
 void sp_i_cuda_release(sp_i_cuda_rank *rank)
 {
-    (void)pthread_mutex_unlock(&rank->lane->lock);
+    (void)pthread_mutex_unlock(&rank->context->lock);
 }
 
 void *sp_i_cuda_scratch(sp_i_cuda_rank *rank, int64_t bytes)
 {
     enum { LEAST = 1 << 20 };
-    sp_i_cuda_lane *lane = rank->lane;
-    if (rank->status != SP_OK || bytes <= lane->scratch_bytes) {
-        return rank->status == SP_OK ? lane->scratch : NULL;
+    sp_i_cuda_stream_context *context = rank->context;
+    if (rank->status != SP_OK || bytes <= context->scratch_bytes) {
+        return rank->status == SP_OK ? context->scratch : NULL;
     }
-    if (lane->kept.fixed) {
+    if (context->kept.fixed) {
         sp_status status = sp_error_set(&rank->error, SP_ERR_INTERNAL,
                                         "GPU %d: scratch memory of a captured step would move",
                                         rank->device.index);
@@ -94,31 +96,31 @@ void *sp_i_cuda_scratch(sp_i_cuda_rank *rank, int64_t bytes)
     }
     // Work that uses the old one may still run, and another rank may be given its memory.
     SP_I_CUDA_WAIT(rank, NULL);
-    sp_runtime *machine = lane->machine;
-    machine->ops->release(machine, lane->scratch);
-    int64_t twice = 2 * lane->scratch_bytes > LEAST ? 2 * lane->scratch_bytes : LEAST;
-    lane->scratch_bytes = bytes > twice ? bytes : twice;
-    lane->scratch = machine->ops->allocate(machine, lane->scratch_bytes);
-    if (lane->scratch == NULL) {
-        lane->scratch_bytes = bytes;
-        lane->scratch = machine->ops->allocate(machine, bytes);
+    sp_runtime *runtime = context->runtime;
+    runtime->ops->release(runtime, context->scratch);
+    int64_t twice = 2 * context->scratch_bytes > LEAST ? 2 * context->scratch_bytes : LEAST;
+    context->scratch_bytes = bytes > twice ? bytes : twice;
+    context->scratch = runtime->ops->allocate(runtime, context->scratch_bytes);
+    if (context->scratch == NULL) {
+        context->scratch_bytes = bytes;
+        context->scratch = runtime->ops->allocate(runtime, bytes);
     }
-    if (lane->scratch == NULL) {
-        lane->scratch_bytes = 0;
+    if (context->scratch == NULL) {
+        context->scratch_bytes = 0;
         sp_status status =
             sp_error_set(&rank->error, SP_ERR_INFEASIBLE, "GPU %d: no %lld bytes of scratch memory",
                          rank->device.index, (long long)bytes);
         sp_i_cuda_fail(rank, status, &rank->error);
     }
-    return rank->status == SP_OK ? lane->scratch : NULL;
+    return rank->status == SP_OK ? context->scratch : NULL;
 }
 
 static int next_chunk(sp_i_cuda_rank *rank)
 {
-    sp_i_cuda_lane *lane = rank->lane;
-    int chunk = (int)(lane->chunks_used++ % SP_I_CUDA_CHUNKS);
-    if (lane->chunks_used > SP_I_CUDA_CHUNKS) {
-        SP_I_CUDA_WAIT(rank, lane->chunks.event[chunk]);
+    sp_i_cuda_stream_context *context = rank->context;
+    int chunk = (int)(context->chunks_used++ % SP_I_CUDA_CHUNKS);
+    if (context->chunks_used > SP_I_CUDA_CHUNKS) {
+        SP_I_CUDA_WAIT(rank, context->chunks.event[chunk]);
     }
     return chunk;
 }
@@ -143,7 +145,7 @@ static void put_kept(sp_i_cuda_rank *rank, void *to, const void *room, int64_t b
 
 static void stage_kept(sp_i_cuda_rank *rank, void *to, const void *from, int64_t bytes)
 {
-    void *room = sp_i_cuda_kept_take(&rank->lane->kept, bytes);
+    void *room = sp_i_cuda_kept_take(&rank->context->kept, bytes);
     if (room != NULL) {
         memcpy(room, from, (size_t)bytes);
     }
@@ -152,32 +154,32 @@ static void stage_kept(sp_i_cuda_rank *rank, void *to, const void *from, int64_t
 
 void sp_i_cuda_stage(sp_i_cuda_rank *rank, void *to, const void *from, int64_t bytes)
 {
-    sp_i_cuda_lane *lane = rank->lane;
+    sp_i_cuda_stream_context *context = rank->context;
     if (bytes == 0) {
         return;
     }
-    if (lane->kept.capturing) {
+    if (context->kept.capturing) {
         stage_kept(rank, to, from, bytes);
         return;
     }
-    lane->kept.counted += sp_i_cuda_kept_size(bytes);
+    context->kept.counted += sp_i_cuda_kept_size(bytes);
     for (int64_t done = 0; rank->status == SP_OK && done < bytes; done += SP_I_CUDA_CHUNK_BYTES) {
         size_t part = (size_t)least(bytes - done, SP_I_CUDA_CHUNK_BYTES);
         int chunk = next_chunk(rank);
-        char *room = lane->pinned + (int64_t)chunk * SP_I_CUDA_CHUNK_BYTES;
+        char *room = context->pinned + (int64_t)chunk * SP_I_CUDA_CHUNK_BYTES;
         if (rank->status == SP_OK) {
             memcpy(room, (const char *)from + done, part);
         }
         SP_I_CUDA_CALL(rank, MemcpyAsync, (char *)to + done, room, part, cudaMemcpyHostToDevice,
                        rank->stream);
-        SP_I_CUDA_CALL(rank, EventRecord, lane->chunks.event[chunk], rank->stream);
+        SP_I_CUDA_CALL(rank, EventRecord, context->chunks.event[chunk], rank->stream);
     }
 }
 
 static void stage_order(sp_i_cuda_rank *rank, void *to, const int64_t *numbers, int64_t count)
 {
     const int64_t bytes = count * (int64_t)sizeof *numbers;
-    int64_t *order = sp_i_malloc((size_t)(2 * bytes));
+    int64_t *order = sp_malloc((size_t)(2 * bytes));
     if (order == NULL) {
         sp_error err = {0};
         sp_i_cuda_fail(rank, sp_error_no_memory(&err, "the order of tokens"), &err);
@@ -185,14 +187,14 @@ static void stage_order(sp_i_cuda_rank *rank, void *to, const int64_t *numbers, 
     }
     sp_cuda_embedding_order(count, numbers, order, order + count);
     sp_i_cuda_stage(rank, to, order, bytes);
-    rank->lane->kept.counted += sp_i_cuda_kept_size(bytes); // it keeps the room for its making
-    sp_i_free(order);
+    rank->context->kept.counted += sp_i_cuda_kept_size(bytes); // it keeps the room for its making
+    sp_free(order);
 }
 
 void sp_i_cuda_stage_numbers(sp_i_cuda_rank *rank, void *to, const int64_t *numbers, int64_t count,
                              bool ordered)
 {
-    sp_i_cuda_kept *kept = &rank->lane->kept;
+    sp_i_cuda_kept *kept = &rank->context->kept;
     const int64_t bytes = count * (int64_t)sizeof *numbers;
     if (count == 0) {
         return;
@@ -208,10 +210,10 @@ void sp_i_cuda_stage_numbers(sp_i_cuda_rank *rank, void *to, const int64_t *numb
 
 void sp_i_cuda_stage_back(sp_i_cuda_rank *rank, void *to, const void *from, int64_t bytes)
 {
-    sp_i_cuda_lane *lane = rank->lane;
+    sp_i_cuda_stream_context *context = rank->context;
     for (int64_t done = 0; rank->status == SP_OK && done < bytes; done += SP_I_CUDA_CHUNK_BYTES) {
         size_t part = (size_t)least(bytes - done, SP_I_CUDA_CHUNK_BYTES);
-        char *room = lane->pinned + (int64_t)next_chunk(rank) * SP_I_CUDA_CHUNK_BYTES;
+        char *room = context->pinned + (int64_t)next_chunk(rank) * SP_I_CUDA_CHUNK_BYTES;
         SP_I_CUDA_CALL(rank, MemcpyAsync, room, (const char *)from + done, part,
                        cudaMemcpyDeviceToHost, rank->stream);
         SP_I_CUDA_WAIT(rank, NULL);
@@ -224,7 +226,7 @@ void sp_i_cuda_stage_back(sp_i_cuda_rank *rank, void *to, const void *from, int6
 bool sp_i_cuda_multiply(sp_i_cuda_rank *rank, const sp_i_cuda_product *product,
                         const sp_i_cuda_operands *operands, const void *bias)
 {
-    sp_i_cuda_gemm *gemm = rank->lane->gemm;
+    sp_i_cuda_gemm *gemm = rank->context->gemm;
     bool added = false;
     if (rank->status == SP_OK) {
         sp_status status =
@@ -269,7 +271,7 @@ void sp_i_cuda_kept_fini(sp_i_cuda_kept *kept, const sp_i_cuda_device *device)
     if (kept->room != NULL) {
         (void)device->api->FreeHost(kept->room);
     }
-    sp_i_free(kept->numbers);
+    sp_free(kept->numbers);
     *kept = (sp_i_cuda_kept){0};
 }
 
@@ -296,8 +298,8 @@ static void fill(const sp_i_cuda_kept_numbers *n)
 void *sp_i_cuda_kept_add(sp_i_cuda_kept *kept, const int64_t *numbers, int64_t count, bool ordered)
 {
     const int64_t bytes = count * (int64_t)sizeof *numbers;
-    if (!sp_i_reserve((void **)&kept->numbers, &kept->capacity, kept->count + 1,
-                      sizeof *kept->numbers)) {
+    if (!sp_reserve((void **)&kept->numbers, &kept->capacity, kept->count + 1,
+                    sizeof *kept->numbers)) {
         return NULL;
     }
     void *to = sp_i_cuda_kept_take(kept, ordered ? 2 * bytes : bytes);

@@ -8,7 +8,7 @@ static bool is_backward(sp_action action)
 }
 
 // Where the next forward and backward stand, from each position on.
-static void find_next(sp_i_lane *l)
+static void find_next(sp_i_rank_replay *l)
 {
     int32_t forward = NONE;
     int32_t backward = NONE;
@@ -21,28 +21,29 @@ static void find_next(sp_i_lane *l)
     }
 }
 
-sp_status sp_i_lane_init(sp_i_lane *l, const sp_plan *plan, const sp_rank_timeline *rank,
-                         const sp_model *model, const sp_memory_options *options,
-                         const int32_t *forward_pack, sp_error *err)
+sp_status sp_i_rank_replay_init(sp_i_rank_replay *l, const sp_plan *plan,
+                                const sp_rank_timeline *rank, const sp_model *model,
+                                const sp_memory_options *options, const int32_t *forward_pack,
+                                sp_error *err)
 {
     const sp_layout *layout = &plan->layout;
     const sp_stage_plan *stage = sp_plan_stage(plan, rank->dp, rank->pp);
-    *l = (sp_i_lane){.plan = plan,
-                     .model = model,
-                     .options = options,
-                     .rank = rank,
-                     .action_count = stage->count};
+    *l = (sp_i_rank_replay){.plan = plan,
+                            .model = model,
+                            .options = options,
+                            .rank = rank,
+                            .action_count = stage->count};
     size_t chunks = (size_t)layout->chunks;
     size_t units = plan->packing->forward.count * chunks;
     size_t vstages = (size_t)sp_layout_vstages(layout);
-    l->vstages = sp_i_arena_take(&l->work, vstages, sizeof *l->vstages);
-    l->stages = sp_i_arena_take(&l->work, chunks, sizeof *l->stages);
-    l->shape_of = sp_i_arena_take(&l->work, units, sizeof(*l->shape_of));
-    l->shaped_for = sp_i_arena_take(&l->work, chunks, sizeof(*l->shaped_for));
-    l->units = sp_i_arena_take(&l->work, units, sizeof *l->units);
-    l->actions = sp_i_arena_take(&l->work, stage->count, sizeof *l->actions);
-    l->next_forward = sp_i_arena_take(&l->work, stage->count + 1, sizeof *l->next_forward);
-    l->next_backward = sp_i_arena_take(&l->work, stage->count + 1, sizeof *l->next_backward);
+    l->vstages = sp_arena_take(&l->work, vstages, sizeof *l->vstages);
+    l->stages = sp_arena_take(&l->work, chunks, sizeof *l->stages);
+    l->shape_of = sp_arena_take(&l->work, units, sizeof(*l->shape_of));
+    l->shaped_for = sp_arena_take(&l->work, chunks, sizeof(*l->shaped_for));
+    l->units = sp_arena_take(&l->work, units, sizeof *l->units);
+    l->actions = sp_arena_take(&l->work, stage->count, sizeof *l->actions);
+    l->next_forward = sp_arena_take(&l->work, stage->count + 1, sizeof *l->next_forward);
+    l->next_backward = sp_arena_take(&l->work, stage->count + 1, sizeof *l->next_backward);
     if (l->work.failed) {
         return sp_error_no_memory(err, "the allocator's view");
     }
@@ -62,7 +63,7 @@ sp_status sp_i_lane_init(sp_i_lane *l, const sp_plan *plan, const sp_rank_timeli
     return status;
 }
 
-void sp_i_lane_fini(sp_i_lane *l)
+void sp_i_rank_replay_fini(sp_i_rank_replay *l)
 {
     size_t units = l->plan->packing->forward.count * (size_t)l->plan->layout.chunks;
     for (sp_i_unit_shape *shape = l->last_shape; shape != NULL; shape = shape->before) {
@@ -71,10 +72,10 @@ void sp_i_lane_fini(sp_i_lane *l)
     for (size_t i = 0; l->units != NULL && i < units; i++) {
         sp_i_unit_end(&l->units[i]);
     }
-    sp_i_arena_free(&l->work);
+    sp_arena_free(&l->work);
 }
 
-static size_t unit_index(const sp_i_lane *l, sp_action action)
+static size_t unit_index(const sp_i_rank_replay *l, sp_action action)
 {
     return (size_t)action.pack * (size_t)l->plan->layout.chunks + action.chunk;
 }
@@ -85,10 +86,10 @@ static bool same_shape(const sp_pack *a, const sp_pack *b)
            a->kv_tokens == b->kv_tokens && a->full_pairs == b->full_pairs;
 }
 
-static sp_i_unit_shape *make_shape(sp_i_lane *l, const sp_pack *pack, int chunk)
+static sp_i_unit_shape *make_shape(sp_i_rank_replay *l, const sp_pack *pack, int chunk)
 {
     sp_error *err = l->memory.err;
-    sp_i_unit_shape *shape = sp_i_arena_take(&l->work, 1, sizeof *shape);
+    sp_i_unit_shape *shape = sp_arena_take(&l->work, 1, sizeof *shape);
     if (shape == NULL) {
         l->memory.status = sp_error_no_memory(err, "the allocator's view");
         return NULL;
@@ -109,7 +110,7 @@ static sp_i_unit_shape *make_shape(sp_i_lane *l, const sp_pack *pack, int chunk)
 }
 
 // Of no use where l->memory fails.
-static const sp_i_unit_shape *shape_for(sp_i_lane *l, sp_action action)
+static const sp_i_unit_shape *shape_for(sp_i_rank_replay *l, sp_action action)
 {
     sp_i_unit_shape **known = &l->shape_of[unit_index(l, action)];
     const sp_pack *packs = l->plan->packing->forward.packs;
@@ -126,14 +127,14 @@ static const sp_i_unit_shape *shape_for(sp_i_lane *l, sp_action action)
     return *known;
 }
 
-static void release(sp_i_lane *l, int32_t *block)
+static void release(sp_i_rank_replay *l, int32_t *block)
 {
     sp_block_release(l->memory.blocks, *block);
     *block = SP_NO_BLOCK;
 }
 
 // The tensor that comes in from the neighbour for the action at `a`, if it needs one.
-static void receive(sp_i_lane *l, int32_t a)
+static void receive(sp_i_rank_replay *l, int32_t a)
 {
     if (a == NONE || l->memory.status != SP_OK) {
         return;
@@ -150,13 +151,13 @@ static void receive(sp_i_lane *l, int32_t a)
     }
 }
 
-static void run_unit(sp_i_lane *l, sp_i_unit *unit, sp_program_pass pass)
+static void run_unit(sp_i_rank_replay *l, sp_i_unit *unit, sp_program_pass pass)
 {
     l->events += (int64_t)unit->shape->program.pass[pass].count;
     sp_i_unit_run(&l->memory, unit, pass);
 }
 
-static void run_forward(sp_i_lane *l, size_t a)
+static void run_forward(sp_i_rank_replay *l, size_t a)
 {
     sp_i_unit *unit = &l->units[unit_index(l, l->actions[a])];
     const sp_i_unit_shape *shape = shape_for(l, l->actions[a]);
@@ -177,7 +178,7 @@ static void run_forward(sp_i_lane *l, size_t a)
     receive(l, l->next_forward[a + 1]);
 }
 
-static void run_backward(sp_i_lane *l, size_t a)
+static void run_backward(sp_i_rank_replay *l, size_t a)
 {
     sp_action action = l->actions[a];
     bool split = action.kind == SP_ACTION_I;
@@ -203,7 +204,7 @@ static void run_backward(sp_i_lane *l, size_t a)
 }
 
 // The program waits for copies before it starts others and before a backward.
-static void finish_copies(sp_i_lane *l)
+static void finish_copies(sp_i_rank_replay *l)
 {
     if (l->coming != NULL) {
         sp_i_load_end(&l->memory, l->coming);
@@ -215,7 +216,7 @@ static void finish_copies(sp_i_lane *l)
     l->leaving = NULL;
 }
 
-static void start_copy(sp_i_lane *l, size_t a)
+static void start_copy(sp_i_rank_replay *l, size_t a)
 {
     sp_action action = l->actions[a];
     sp_i_unit *unit = &l->units[unit_index(l, action)];
@@ -232,7 +233,7 @@ static void start_copy(sp_i_lane *l, size_t a)
     }
 }
 
-static void run_action(sp_i_lane *l, size_t a)
+static void run_action(sp_i_rank_replay *l, size_t a)
 {
     sp_action action = l->actions[a];
     sp_i_unit *unit = &l->units[unit_index(l, action)];
@@ -253,7 +254,7 @@ static void run_action(sp_i_lane *l, size_t a)
 }
 
 // The gradient for the first backward is asked for one action before it.
-static bool first_gradient_comes(const sp_i_lane *l, size_t a)
+static bool first_gradient_comes(const sp_i_rank_replay *l, size_t a)
 {
     size_t next = a + 1;
     while (next < l->action_count && sp_action_is_copy(l->actions[next])) {
@@ -263,7 +264,7 @@ static bool first_gradient_comes(const sp_i_lane *l, size_t a)
 }
 
 // All but the load buffers, which come with the first step and stay.
-static int64_t held_between_steps(const sp_i_lane *l)
+static int64_t held_between_steps(const sp_i_rank_replay *l)
 {
     int64_t bytes = sp_block_allocator_allocated(l->memory.blocks);
     for (int b = 0; b < SP_I_BUFFERS; b++) {
@@ -273,7 +274,7 @@ static int64_t held_between_steps(const sp_i_lane *l)
     return bytes;
 }
 
-sp_status sp_i_lane_step(sp_i_lane *l)
+sp_status sp_i_rank_replay_step(sp_i_rank_replay *l)
 {
     sp_i_unit_memory *memory = &l->memory;
     if (memory->status != SP_OK) {

@@ -1,4 +1,4 @@
-#include "tests/support/queued_machine.h"
+#include "tests/support/queued_runtime.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -7,85 +7,85 @@
 #include "backends/host/cpu_runtime.h"
 #include "tests/support/queued_work.h"
 
-typedef struct queued_machine {
+typedef struct queued_runtime {
     sp_runtime base;
     pthread_mutex_t lock; // of the work, also while it is done
     queued_work work;
-} queued_machine;
+} queued_runtime;
 
 // Whom the thread works for.
 static _Thread_local struct {
-    const queued_machine *machine;
+    const queued_runtime *runtime;
     int rank;
 } entered;
 
-static queued_machine *of(sp_runtime *machine)
+static queued_runtime *of(sp_runtime *runtime)
 {
-    return (queued_machine *)(void *)machine;
+    return (queued_runtime *)(void *)runtime;
 }
 
-static queued_work *lock(sp_runtime *machine)
+static queued_work *lock(sp_runtime *runtime)
 {
-    pthread_mutex_lock(&of(machine)->lock);
-    return &of(machine)->work;
+    pthread_mutex_lock(&of(runtime)->lock);
+    return &of(runtime)->work;
 }
 
-static void unlock(sp_runtime *machine)
+static void unlock(sp_runtime *runtime)
 {
-    pthread_mutex_unlock(&of(machine)->lock);
+    pthread_mutex_unlock(&of(runtime)->lock);
 }
 
-static int own_rank(sp_runtime *machine)
+static int own_rank(sp_runtime *runtime)
 {
-    SP_ASSERT(entered.machine == of(machine));
+    SP_ASSERT(entered.runtime == of(runtime));
     return entered.rank;
 }
 
 // The same of its thread's rank, with its work done.
-static queued_rank *finish(sp_runtime *machine, queued_work *work)
+static queued_rank *finish(sp_runtime *runtime, queued_work *work)
 {
-    int rank = own_rank(machine);
+    int rank = own_rank(runtime);
     queued_work_finish(work, rank);
     return &work->each[rank];
 }
 
-static void put(sp_runtime *machine, queued_piece *piece)
+static void put(sp_runtime *runtime, queued_piece *piece)
 {
-    queued_work *work = lock(machine);
-    queued_work_put(work, own_rank(machine), piece);
-    unlock(machine);
+    queued_work *work = lock(runtime);
+    queued_work_put(work, own_rank(runtime), piece);
+    unlock(runtime);
 }
 
 // ---- The table ----
 
-static void *allocate(sp_runtime *machine, int64_t bytes)
+static void *allocate(sp_runtime *runtime, int64_t bytes)
 {
-    queued_work *work = lock(machine);
+    queued_work *work = lock(runtime);
     void *memory = queued_memory_allocate(&work->memory, bytes);
-    unlock(machine);
+    unlock(runtime);
     return memory;
 }
 
-static void release(sp_runtime *machine, void *memory)
+static void release(sp_runtime *runtime, void *memory)
 {
     if (memory == NULL) {
         return;
     }
-    queued_work *work = lock(machine);
+    queued_work *work = lock(runtime);
     queued_block block = queued_memory_block(&work->memory, memory);
     SP_ASSERT(!queued_work_needs(work, &block));
     queued_memory_release(&work->memory, memory);
-    unlock(machine);
+    unlock(runtime);
 }
 
-static void enter(sp_runtime *machine, int rank)
+static void enter(sp_runtime *runtime, int rank)
 {
-    SP_ASSERT(rank >= 0 && rank < of(machine)->work.ranks);
-    entered.machine = of(machine);
+    SP_ASSERT(rank >= 0 && rank < of(runtime)->work.ranks);
+    entered.runtime = of(runtime);
     entered.rank = rank;
 }
 
-static void copy_rows(sp_runtime *machine, int64_t rows, int64_t bytes, void *to, int64_t to_stride,
+static void copy_rows(sp_runtime *runtime, int64_t rows, int64_t bytes, void *to, int64_t to_stride,
                       const void *from, int64_t from_stride)
 {
     queued_piece *piece = queued_piece_new(QUEUED_COPY, NULL, 0);
@@ -95,43 +95,43 @@ static void copy_rows(sp_runtime *machine, int64_t rows, int64_t bytes, void *to
     piece->to_stride = to_stride;
     piece->from = from;
     piece->from_stride = from_stride;
-    put(machine, piece);
+    put(runtime, piece);
 }
 
-static void copy(sp_runtime *machine, void *to, const void *from, int64_t bytes)
+static void copy(sp_runtime *runtime, void *to, const void *from, int64_t bytes)
 {
-    copy_rows(machine, 1, bytes, to, 0, from, 0);
+    copy_rows(runtime, 1, bytes, to, 0, from, 0);
 }
 
-static void fill(sp_runtime *machine, void *to, queued_piece *piece, int64_t bytes)
+static void fill(sp_runtime *runtime, void *to, queued_piece *piece, int64_t bytes)
 {
     piece->rows = 1;
     piece->bytes = bytes;
     piece->to = to;
-    put(machine, piece);
+    put(runtime, piece);
 }
 
-static void zero(sp_runtime *machine, void *to, int64_t bytes)
+static void zero(sp_runtime *runtime, void *to, int64_t bytes)
 {
-    fill(machine, to, queued_piece_new(QUEUED_ZERO, NULL, 0), bytes);
+    fill(runtime, to, queued_piece_new(QUEUED_ZERO, NULL, 0), bytes);
 }
 
-static void upload(sp_runtime *machine, void *to, const void *from, int64_t bytes)
+static void upload(sp_runtime *runtime, void *to, const void *from, int64_t bytes)
 {
-    fill(machine, to, queued_piece_new(QUEUED_UPLOAD, from, bytes), bytes);
+    fill(runtime, to, queued_piece_new(QUEUED_UPLOAD, from, bytes), bytes);
 }
 
-static void download(sp_runtime *machine, void *to, const void *from, int64_t bytes)
+static void download(sp_runtime *runtime, void *to, const void *from, int64_t bytes)
 {
-    queued_work *work = lock(machine);
-    finish(machine, work);
+    queued_work *work = lock(runtime);
+    finish(runtime, work);
     if (bytes > 0) {
         memcpy(to, queued_work_behind(work, from, bytes), (size_t)bytes);
     }
-    unlock(machine);
+    unlock(runtime);
 }
 
-static void reduce(sp_runtime *machine, sp_element element, bool maximum, int64_t count,
+static void reduce(sp_runtime *runtime, sp_element element, bool maximum, int64_t count,
                    const void *const *in, int members, void *const *out, int outs)
 {
     size_t in_bytes = (size_t)members * sizeof *in;
@@ -144,86 +144,86 @@ static void reduce(sp_runtime *machine, sp_element element, bool maximum, int64_
     piece->count = count;
     piece->members = members;
     piece->outs = outs;
-    put(machine, piece);
+    put(runtime, piece);
 }
 
-static void sum_of_squares(sp_runtime *machine, sp_element element, int64_t n, const void *x,
+static void sum_of_squares(sp_runtime *runtime, sp_element element, int64_t n, const void *x,
                            double *sum)
 {
-    queued_work *work = lock(machine);
+    queued_work *work = lock(runtime);
     sp_runtime *cpu = sp_runtime_cpu();
-    finish(machine, work);
+    finish(runtime, work);
     cpu->ops->sum_of_squares(cpu, element, n,
                              queued_work_behind(work, x, n * sp_element_bytes(element)), sum);
-    unlock(machine);
+    unlock(runtime);
 }
 
-static sp_fence mark(sp_runtime *machine)
+static sp_fence mark(sp_runtime *runtime)
 {
-    queued_work *work = lock(machine);
-    int rank = own_rank(machine);
+    queued_work *work = lock(runtime);
+    int rank = own_rank(runtime);
     sp_fence fence = {.rank = rank, .point = work->each[rank].given};
-    unlock(machine);
+    unlock(runtime);
     return fence;
 }
 
-static sp_fence mark_later(sp_runtime *machine, int64_t ns)
+static sp_fence mark_later(sp_runtime *runtime, int64_t ns)
 {
-    queued_work *work = lock(machine);
-    int rank = own_rank(machine);
+    queued_work *work = lock(runtime);
+    int rank = own_rank(runtime);
     uint64_t stamp = queued_work_stamp(work, rank, ns);
     SP_ASSERT(ns > 0 && work->each[rank].given <= UINT32_MAX);
     sp_fence fence = {.rank = rank, .point = (stamp + 1) << 32 | work->each[rank].given};
-    unlock(machine);
+    unlock(runtime);
     return fence;
 }
 
-static void wait(sp_runtime *machine, sp_fence fence)
+static void wait(sp_runtime *runtime, sp_fence fence)
 {
-    queued_work *work = lock(machine);
+    queued_work *work = lock(runtime);
     SP_ASSERT(fence.rank >= 0 && fence.rank < work->ranks);
     SP_ASSERT(queued_work_point(fence) <= work->each[fence.rank].given);
     queued_piece *piece = queued_piece_new(QUEUED_WAIT, NULL, 0);
     piece->fence = fence;
-    queued_work_put(work, own_rank(machine), piece);
-    unlock(machine);
+    queued_work_put(work, own_rank(runtime), piece);
+    unlock(runtime);
 }
 
-static int64_t now_ns(sp_runtime *machine)
+static int64_t now_ns(sp_runtime *runtime)
 {
-    int64_t worked_ns = finish(machine, lock(machine))->worked_ns;
-    unlock(machine);
+    int64_t worked_ns = finish(runtime, lock(runtime))->worked_ns;
+    unlock(runtime);
     return worked_ns;
 }
 
-static uint64_t stamp(sp_runtime *machine)
+static uint64_t stamp(sp_runtime *runtime)
 {
-    uint64_t number = queued_work_stamp(lock(machine), own_rank(machine), 0);
-    unlock(machine);
+    uint64_t number = queued_work_stamp(lock(runtime), own_rank(runtime), 0);
+    unlock(runtime);
     return number;
 }
 
-static int64_t stamp_ns(sp_runtime *machine, uint64_t stamp)
+static int64_t stamp_ns(sp_runtime *runtime, uint64_t stamp)
 {
-    queued_work *work = lock(machine);
+    queued_work *work = lock(runtime);
     SP_ASSERT(stamp < work->stamp_count && work->stamps[stamp] >= 0);
     int64_t noted_ns = work->stamps[stamp];
-    unlock(machine);
+    unlock(runtime);
     return noted_ns;
 }
 
-static sp_status settle(sp_runtime *machine, sp_error *err)
+static sp_status settle(sp_runtime *runtime, sp_error *err)
 {
-    queued_rank *rank = finish(machine, lock(machine));
+    queued_rank *rank = finish(runtime, lock(runtime));
     bool failed = rank->failed;
     rank->failed = false;
-    unlock(machine);
+    unlock(runtime);
     return failed ? sp_error_set(err, SP_ERR_INTERNAL, "queued work went wrong") : SP_OK;
 }
 
 // ---- Beside the table ----
 
-sp_runtime *queued_machine_new(const queued_machine_options *options)
+sp_runtime *queued_runtime_new(const queued_runtime_options *options)
 {
     static const sp_runtime_ops ops = {.allocate = allocate,
                                        .release = release,
@@ -242,50 +242,50 @@ sp_runtime *queued_machine_new(const queued_machine_options *options)
                                        .stamp = stamp,
                                        .stamp_ns = stamp_ns,
                                        .synchronize = settle};
-    queued_machine *made = calloc(1, sizeof *made);
+    queued_runtime *made = calloc(1, sizeof *made);
     SP_ASSERT(made != NULL && pthread_mutex_init(&made->lock, NULL) == 0);
     made->base.ops = &ops;
     queued_work_init(&made->work, &made->base, options);
     return &made->base;
 }
 
-void queued_machine_free(sp_runtime *machine)
+void queued_runtime_free(sp_runtime *runtime)
 {
-    queued_machine *m = of(machine);
+    queued_runtime *m = of(runtime);
     SP_ASSERT(m->work.memory.count == 0);
     queued_work_fini(&m->work);
     pthread_mutex_destroy(&m->lock);
     free(m);
 }
 
-void queued_machine_finish(sp_runtime *machine)
+void queued_runtime_finish(sp_runtime *runtime)
 {
-    finish(machine, lock(machine));
-    unlock(machine);
+    finish(runtime, lock(runtime));
+    unlock(runtime);
 }
 
-void queued_machine_put(sp_runtime *machine, queued_call *call, const void *arguments, size_t bytes)
+void queued_runtime_put(sp_runtime *runtime, queued_call *call, const void *arguments, size_t bytes)
 {
     queued_piece *piece = queued_piece_new(QUEUED_CALL, arguments, (int64_t)bytes);
     piece->call = call;
-    put(machine, piece);
+    put(runtime, piece);
 }
 
-void *queued_machine_reach(sp_runtime *machine, const void *memory, int64_t bytes)
+void *queued_runtime_reach(sp_runtime *runtime, const void *memory, int64_t bytes)
 {
-    return queued_work_behind(&of(machine)->work, memory, bytes);
+    return queued_work_behind(&of(runtime)->work, memory, bytes);
 }
 
-void queued_machine_fail(sp_runtime *machine, int rank, int pieces)
+void queued_runtime_fail(sp_runtime *runtime, int rank, int pieces)
 {
-    lock(machine)->each[rank].fails_in = pieces;
-    unlock(machine);
+    lock(runtime)->each[rank].fails_in = pieces;
+    unlock(runtime);
 }
 
-int64_t queued_machine_left(sp_runtime *machine, int rank)
+int64_t queued_runtime_left(sp_runtime *runtime, int rank)
 {
-    const queued_rank *r = &lock(machine)->each[rank];
+    const queued_rank *r = &lock(runtime)->each[rank];
     int64_t left = (int64_t)(r->given - r->done);
-    unlock(machine);
+    unlock(runtime);
     return left;
 }

@@ -1,13 +1,13 @@
 // What a machine of a GPU is made of; for machine*.c.
-#ifndef SLIMPACK_BACKENDS_CUDA_DEVICE_MACHINE_STATE_H
-#define SLIMPACK_BACKENDS_CUDA_DEVICE_MACHINE_STATE_H
+#ifndef SLIMPACK_BACKENDS_CUDA_DEVICE_RUNTIME_STATE_H
+#define SLIMPACK_BACKENDS_CUDA_DEVICE_RUNTIME_STATE_H
 
 #include <stdint.h>
 
 #include "backends/api/device_runtime.h"
 #include "backends/cuda/device/events.h"
-#include "backends/cuda/device/lane.h"
 #include "backends/cuda/device/partition.h"
+#include "backends/cuda/device/stream_context.h"
 
 // One block of the device, given out in parts whose addresses depend on nothing but the order of
 // calls. What is held is counted by who takes (backends/executor/arena.h), not here.
@@ -41,12 +41,12 @@ typedef struct sp_i_cuda_stamps {
     bool asked;
 } sp_i_cuda_stamps;
 
-typedef struct sp_i_cuda_machine {
+typedef struct sp_i_cuda_runtime {
     sp_runtime base; // first
     sp_i_cuda_device device;
-    int ranks, lanes; // one lane for all ranks, or as many
+    int ranks, contexts; // one stream context for all ranks, or as many
     sp_i_cuda_rank *rank;
-    sp_i_cuda_lane *lane;
+    sp_i_cuda_stream_context *context;
     cudaStream_t stream;              // of all ranks, or
     sp_i_cuda_partitions *partitions; // of each
     sp_i_cuda_delay delay;            // or NULL
@@ -61,52 +61,52 @@ typedef struct sp_i_cuda_machine {
     // A step that is captured, and repeated.
     bool capturing;
     cudaGraphExec_t graph;      // NULL: none
-    sp_i_cuda_events joints;    // of each lane: where its part begins and ends
+    sp_i_cuda_events joints;    // of each stream context: where its part begins and ends
     sp_i_cuda_stamps *captured; // stamps in it, of each rank
-} sp_i_cuda_machine;
+} sp_i_cuda_runtime;
 
-static inline sp_i_cuda_machine *sp_i_cuda_machine_of(sp_runtime *machine)
+static inline sp_i_cuda_runtime *sp_i_cuda_runtime_of(sp_runtime *runtime)
 {
-    return (sp_i_cuda_machine *)(void *)machine;
+    return (sp_i_cuda_runtime *)(void *)runtime;
 }
 
 // ---- slots of the machine's table ----
 
-void *sp_i_cuda_machine_allocate(sp_runtime *machine, int64_t bytes);
-void sp_i_cuda_machine_release(sp_runtime *machine, void *memory);
-void *sp_i_cuda_machine_allocate_host(sp_runtime *machine, int64_t bytes);
-void sp_i_cuda_machine_release_host(sp_runtime *machine, void *memory);
-void sp_i_cuda_machine_copy(sp_runtime *machine, void *to, const void *from, int64_t bytes);
-void sp_i_cuda_machine_copy_rows(sp_runtime *machine, int64_t rows, int64_t bytes, void *to,
+void *sp_i_cuda_runtime_allocate(sp_runtime *runtime, int64_t bytes);
+void sp_i_cuda_runtime_release(sp_runtime *runtime, void *memory);
+void *sp_i_cuda_runtime_allocate_host(sp_runtime *runtime, int64_t bytes);
+void sp_i_cuda_runtime_release_host(sp_runtime *runtime, void *memory);
+void sp_i_cuda_runtime_copy(sp_runtime *runtime, void *to, const void *from, int64_t bytes);
+void sp_i_cuda_runtime_copy_rows(sp_runtime *runtime, int64_t rows, int64_t bytes, void *to,
                                  int64_t to_stride, const void *from, int64_t from_stride);
-void sp_i_cuda_machine_zero(sp_runtime *machine, void *to, int64_t bytes);
-void sp_i_cuda_machine_upload(sp_runtime *machine, void *to, const void *from, int64_t bytes);
-void sp_i_cuda_machine_download(sp_runtime *machine, void *to, const void *from, int64_t bytes);
-void sp_i_cuda_machine_reduce(sp_runtime *machine, sp_element element, bool maximum, int64_t count,
+void sp_i_cuda_runtime_zero(sp_runtime *runtime, void *to, int64_t bytes);
+void sp_i_cuda_runtime_upload(sp_runtime *runtime, void *to, const void *from, int64_t bytes);
+void sp_i_cuda_runtime_download(sp_runtime *runtime, void *to, const void *from, int64_t bytes);
+void sp_i_cuda_runtime_reduce(sp_runtime *runtime, sp_element element, bool maximum, int64_t count,
                               const void *const *in, int members, void *const *out, int outs);
-void sp_i_cuda_machine_sum_of_squares(sp_runtime *machine, sp_element element, int64_t n,
+void sp_i_cuda_runtime_sum_of_squares(sp_runtime *runtime, sp_element element, int64_t n,
                                       const void *x, double *sum);
 
 // Order between ranks, and times.
-sp_fence sp_i_cuda_machine_mark(sp_runtime *machine);
-sp_fence sp_i_cuda_machine_mark_later(sp_runtime *machine, int64_t ns);
-void sp_i_cuda_machine_wait(sp_runtime *machine, sp_fence fence);
-int64_t sp_i_cuda_machine_now_ns(sp_runtime *machine);
-uint64_t sp_i_cuda_machine_stamp(sp_runtime *machine);
-int64_t sp_i_cuda_machine_stamp_ns(sp_runtime *machine, uint64_t stamp);
-sp_status sp_i_cuda_machine_start_clock(sp_i_cuda_machine *machine, sp_error *err);
-void sp_i_cuda_machine_stop_clock(sp_i_cuda_machine *machine);
+sp_fence sp_i_cuda_runtime_mark(sp_runtime *runtime);
+sp_fence sp_i_cuda_runtime_mark_later(sp_runtime *runtime, int64_t ns);
+void sp_i_cuda_runtime_wait(sp_runtime *runtime, sp_fence fence);
+int64_t sp_i_cuda_runtime_now_ns(sp_runtime *runtime);
+uint64_t sp_i_cuda_runtime_stamp(sp_runtime *runtime);
+int64_t sp_i_cuda_runtime_stamp_ns(sp_runtime *runtime, uint64_t stamp);
+sp_status sp_i_cuda_runtime_start_clock(sp_i_cuda_runtime *runtime, sp_error *err);
+void sp_i_cuda_runtime_stop_clock(sp_i_cuda_runtime *runtime);
 
 // A step as a graph (machine_graph.c).
-void sp_i_cuda_machine_rehearse(sp_runtime *machine);
-sp_status sp_i_cuda_machine_capture_begin(sp_runtime *machine, sp_error *err);
-sp_status sp_i_cuda_machine_capture_end(sp_runtime *machine, bool keep, sp_error *err);
-sp_status sp_i_cuda_machine_replay(sp_runtime *machine, sp_error *err);
-void sp_i_cuda_machine_drop_graph(sp_i_cuda_machine *machine);
+void sp_i_cuda_runtime_rehearse(sp_runtime *runtime);
+sp_status sp_i_cuda_runtime_capture_begin(sp_runtime *runtime, sp_error *err);
+sp_status sp_i_cuda_runtime_capture_end(sp_runtime *runtime, bool keep, sp_error *err);
+sp_status sp_i_cuda_runtime_replay(sp_runtime *runtime, sp_error *err);
+void sp_i_cuda_runtime_drop_graph(sp_i_cuda_runtime *runtime);
 // Events for as many stamps in it as were noted since the rehearsal's begin; another repetition,
 // whose stamps have other times (machine_time.c).
-sp_status sp_i_cuda_machine_capture_clock(sp_i_cuda_machine *machine, sp_error *err);
-void sp_i_cuda_machine_repeat_clock(sp_i_cuda_machine *machine);
+sp_status sp_i_cuda_runtime_capture_clock(sp_i_cuda_runtime *runtime, sp_error *err);
+void sp_i_cuda_runtime_repeat_clock(sp_i_cuda_runtime *runtime);
 
 // Ranges on the host's timeline for profilers (NVTX, Nsight Systems), named after the plan's
 // actions. Without a profiler, and in builds without NVTX's header, they cost next to nothing and

@@ -2,25 +2,25 @@
 // as an fp32 number of milliseconds, so that times are counted from an event not far away.
 #include <math.h>
 
-#include "backends/cuda/device/machine_state.h"
+#include "backends/cuda/device/runtime_state.h"
 #include "sim/base/alloc.h"
 
 enum { FAR_NS = 100000000 }; // 0.1 s, which fp32 holds to 8 ns
 
-static const uint64_t late_point = UINT64_C(1) << 63; // points of a lane's side stream
+static const uint64_t late_point = UINT64_C(1) << 63; // points of a stream context's side stream
 
 // ---- order ----
 
-sp_fence sp_i_cuda_machine_mark(sp_runtime *machine)
+sp_fence sp_i_cuda_runtime_mark(sp_runtime *runtime)
 {
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
-    sp_i_cuda_lane *lane = rank->lane;
-    if (sp_i_cuda_machine_of(machine)->lanes == 1) {
+    sp_i_cuda_stream_context *context = rank->context;
+    if (sp_i_cuda_runtime_of(runtime)->contexts == 1) {
         return (sp_fence){0};
     }
     sp_i_cuda_hold(rank);
-    sp_fence fence = {rank->number, ++lane->marks};
-    SP_I_CUDA_CALL(rank, EventRecord, lane->points.event[fence.point % SP_I_CUDA_POINTS],
+    sp_fence fence = {rank->number, ++context->marks};
+    SP_I_CUDA_CALL(rank, EventRecord, context->points.event[fence.point % SP_I_CUDA_POINTS],
                    rank->stream);
     sp_i_cuda_release(rank);
     return fence;
@@ -29,19 +29,19 @@ sp_fence sp_i_cuda_machine_mark(sp_runtime *machine)
 // Where the event has been recorded again since, the wait is for a later point. That is no circle:
 // a stream only waits for what was put down before. Points before a capture and in it are over when
 // others come: nothing may wait for them across its borders.
-void sp_i_cuda_machine_wait(sp_runtime *machine, sp_fence fence)
+void sp_i_cuda_runtime_wait(sp_runtime *runtime, sp_fence fence)
 {
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     bool late = (fence.point & late_point) != 0;
     if (fence.point == 0 || (fence.rank == rank->number && !late)) {
         return;
     }
-    const sp_i_cuda_machine *m = sp_i_cuda_machine_of(machine);
-    const sp_i_cuda_lane *lane = m->rank[fence.rank].lane;
-    const sp_i_cuda_events *events = late ? &lane->late : &lane->points;
+    const sp_i_cuda_runtime *m = sp_i_cuda_runtime_of(runtime);
+    const sp_i_cuda_stream_context *context = m->rank[fence.rank].context;
+    const sp_i_cuda_events *events = late ? &context->late : &context->points;
     // A rank whose work has failed records no more, and in a capture that would be the waiting
     // one's error.
-    if ((!late && fence.point <= lane->over) ||
+    if ((!late && fence.point <= context->over) ||
         (m->capturing && m->rank[fence.rank].status != SP_OK)) {
         return;
     }
@@ -50,49 +50,49 @@ void sp_i_cuda_machine_wait(sp_runtime *machine, sp_fence fence)
 }
 
 // On the SMs of the ranks' stream, so that a delay takes none from others'.
-static void make_side(sp_i_cuda_machine *m, sp_i_cuda_rank *rank)
+static void make_side(sp_i_cuda_runtime *m, sp_i_cuda_rank *rank)
 {
-    sp_i_cuda_lane *lane = rank->lane;
-    if (lane->side == NULL && m->partitions == NULL) {
-        SP_I_CUDA_CALL(rank, StreamCreateWithPriority, &lane->side, cudaStreamNonBlocking, 0);
-    } else if (lane->side == NULL && rank->status == SP_OK) {
+    sp_i_cuda_stream_context *context = rank->context;
+    if (context->side == NULL && m->partitions == NULL) {
+        SP_I_CUDA_CALL(rank, StreamCreateWithPriority, &context->side, cudaStreamNonBlocking, 0);
+    } else if (context->side == NULL && rank->status == SP_OK) {
         sp_i_cuda_fail(rank,
-                       sp_i_cuda_partition_stream_new(m->partitions, (int)(lane - m->lane),
-                                                      &lane->side, &rank->error),
+                       sp_i_cuda_partition_stream_new(m->partitions, (int)(context - m->context),
+                                                      &context->side, &rank->error),
                        &rank->error);
     }
     if (rank->status == SP_OK) {
         sp_i_cuda_fail(rank,
-                       sp_i_cuda_events_init(&m->device, SP_I_CUDA_POINTS + 1, false, &lane->late,
-                                             &rank->error),
+                       sp_i_cuda_events_init(&m->device, SP_I_CUDA_POINTS + 1, false,
+                                             &context->late, &rank->error),
                        &rank->error);
     }
 }
 
 // The side stream waits for the rank's, lets the time pass and records the point. It does one after
 // the other, whatever the rank has put down since.
-sp_fence sp_i_cuda_machine_mark_later(sp_runtime *machine, int64_t ns)
+sp_fence sp_i_cuda_runtime_mark_later(sp_runtime *runtime, int64_t ns)
 {
-    sp_i_cuda_machine *m = sp_i_cuda_machine_of(machine);
+    sp_i_cuda_runtime *m = sp_i_cuda_runtime_of(runtime);
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
-    sp_i_cuda_lane *lane = rank->lane;
+    sp_i_cuda_stream_context *context = rank->context;
     sp_fence fence = {0};
     SP_ASSERT(ns > 0 && m->delay != NULL);
     sp_i_cuda_hold(rank);
-    if (lane->late.event == NULL) {
+    if (context->late.event == NULL) {
         make_side(m, rank);
     }
     if (rank->status == SP_OK) {
-        uint64_t point = lane->late_marks++ % SP_I_CUDA_POINTS;
-        cudaEvent_t here = lane->late.event[SP_I_CUDA_POINTS];
+        uint64_t point = context->late_marks++ % SP_I_CUDA_POINTS;
+        cudaEvent_t here = context->late.event[SP_I_CUDA_POINTS];
         fence = (sp_fence){rank->number, late_point | point};
         SP_I_CUDA_CALL(rank, EventRecord, here, rank->stream);
-        SP_I_CUDA_CALL(rank, StreamWaitEvent, lane->side, here, 0);
+        SP_I_CUDA_CALL(rank, StreamWaitEvent, context->side, here, 0);
         if (rank->status == SP_OK) {
-            sp_i_cuda_note(rank, (int)m->delay(ns, lane->side), "a link's delay", __FILE__,
+            sp_i_cuda_note(rank, (int)m->delay(ns, context->side), "a link's delay", __FILE__,
                            __LINE__);
         }
-        SP_I_CUDA_CALL(rank, EventRecord, lane->late.event[point], lane->side);
+        SP_I_CUDA_CALL(rank, EventRecord, context->late.event[point], context->side);
     }
     sp_i_cuda_release(rank);
     return fence;
@@ -100,55 +100,55 @@ sp_fence sp_i_cuda_machine_mark_later(sp_runtime *machine, int64_t ns)
 
 // ---- the clock of virtual time ----
 
-int64_t sp_i_cuda_machine_now_ns(sp_runtime *machine)
+int64_t sp_i_cuda_runtime_now_ns(sp_runtime *runtime)
 {
-    (void)machine;
+    (void)runtime;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
-    sp_i_cuda_lane *lane = rank->lane;
+    sp_i_cuda_stream_context *context = rank->context;
     sp_i_cuda_hold(rank);
-    int next = 1 - lane->clock_at;
+    int next = 1 - context->clock_at;
     float ms = 0.0f;
-    SP_I_CUDA_CALL(rank, EventRecord, lane->clock.event[next], rank->stream);
-    SP_I_CUDA_CALL(rank, EventSynchronize, lane->clock.event[next]);
-    SP_I_CUDA_CALL(rank, EventElapsedTime, &ms, lane->clock.event[lane->clock_at],
-                   lane->clock.event[next]);
+    SP_I_CUDA_CALL(rank, EventRecord, context->clock.event[next], rank->stream);
+    SP_I_CUDA_CALL(rank, EventSynchronize, context->clock.event[next]);
+    SP_I_CUDA_CALL(rank, EventElapsedTime, &ms, context->clock.event[context->clock_at],
+                   context->clock.event[next]);
     if (rank->status == SP_OK) {
-        lane->clock_at = next;
-        lane->clock_ns += llround((double)ms * 1e6);
+        context->clock_at = next;
+        context->clock_ns += llround((double)ms * 1e6);
     }
-    int64_t ns = lane->clock_ns;
+    int64_t ns = context->clock_ns;
     sp_i_cuda_release(rank);
     return ns;
 }
 
 // ---- stamps ----
 
-sp_status sp_i_cuda_machine_start_clock(sp_i_cuda_machine *m, sp_error *err)
+sp_status sp_i_cuda_runtime_start_clock(sp_i_cuda_runtime *m, sp_error *err)
 {
-    m->stamps = sp_i_calloc((size_t)m->ranks, sizeof *m->stamps);
-    m->captured = sp_i_calloc((size_t)m->ranks, sizeof *m->captured);
+    m->stamps = sp_calloc((size_t)m->ranks, sizeof *m->stamps);
+    m->captured = sp_calloc((size_t)m->ranks, sizeof *m->captured);
     if (m->stamps == NULL || m->captured == NULL) {
         return sp_error_no_memory(err, "the clock of a GPU");
     }
     sp_status status =
         SP_I_CUDA(&m->device, err, EventCreateWithFlags, &m->reference, cudaEventDefault);
     return status == SP_OK
-               ? SP_I_CUDA(&m->device, err, EventRecord, m->reference, m->lane[0].stream)
+               ? SP_I_CUDA(&m->device, err, EventRecord, m->reference, m->context[0].stream)
                : status;
 }
 
-static void free_stamps(const sp_i_cuda_machine *m, sp_i_cuda_stamps *stamps)
+static void free_stamps(const sp_i_cuda_runtime *m, sp_i_cuda_stamps *stamps)
 {
     for (int r = 0; stamps != NULL && r < m->ranks; r++) {
         for (size_t i = 0; i < stamps[r].made; i++) {
             (void)m->device.api->EventDestroy(stamps[r].of[i].event);
         }
-        sp_i_free(stamps[r].of);
+        sp_free(stamps[r].of);
     }
-    sp_i_free(stamps);
+    sp_free(stamps);
 }
 
-void sp_i_cuda_machine_stop_clock(sp_i_cuda_machine *m)
+void sp_i_cuda_runtime_stop_clock(sp_i_cuda_runtime *m)
 {
     const sp_i_cuda_api *api = m->device.api;
     free_stamps(m, m->stamps);
@@ -165,8 +165,8 @@ static sp_i_cuda_stamp *next_stamp(sp_i_cuda_rank *rank, sp_i_cuda_stamps *stamp
         stamps->used = 0;
         stamps->asked = false;
     }
-    if (!sp_i_reserve((void **)&stamps->of, &stamps->capacity, stamps->used + 1,
-                      sizeof *stamps->of)) {
+    if (!sp_reserve((void **)&stamps->of, &stamps->capacity, stamps->used + 1,
+                    sizeof *stamps->of)) {
         sp_i_cuda_fail(rank, sp_error_no_memory(&rank->error, "stamps"), &rank->error);
         return NULL;
     }
@@ -201,12 +201,12 @@ static uint64_t captured_stamp(sp_i_cuda_rank *rank, sp_i_cuda_stamps *stamps)
 }
 
 // The rank's number and the stamp's, from 1; 0 where the rank's work has failed.
-uint64_t sp_i_cuda_machine_stamp(sp_runtime *machine)
+uint64_t sp_i_cuda_runtime_stamp(sp_runtime *runtime)
 {
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
-    sp_i_cuda_stamps *stamps = &sp_i_cuda_machine_of(machine)->stamps[rank->number];
-    if (sp_i_cuda_machine_of(machine)->capturing) {
-        return captured_stamp(rank, &sp_i_cuda_machine_of(machine)->captured[rank->number]);
+    sp_i_cuda_stamps *stamps = &sp_i_cuda_runtime_of(runtime)->stamps[rank->number];
+    if (sp_i_cuda_runtime_of(runtime)->capturing) {
+        return captured_stamp(rank, &sp_i_cuda_runtime_of(runtime)->captured[rank->number]);
     }
     sp_i_cuda_stamp *stamp = rank->status == SP_OK ? next_stamp(rank, stamps) : NULL;
     if (stamp == NULL) {
@@ -217,13 +217,13 @@ uint64_t sp_i_cuda_machine_stamp(sp_runtime *machine)
     return (uint64_t)rank->number << 32 | ++stamps->used;
 }
 
-sp_status sp_i_cuda_machine_capture_clock(sp_i_cuda_machine *m, sp_error *err)
+sp_status sp_i_cuda_runtime_capture_clock(sp_i_cuda_runtime *m, sp_error *err)
 {
     sp_status status = SP_OK;
     for (int r = 0; status == SP_OK && r < m->ranks; r++) {
         sp_i_cuda_stamps *stamps = &m->captured[r];
         size_t count = m->stamps[r].noted;
-        if (!sp_i_reserve((void **)&stamps->of, &stamps->capacity, count, sizeof *stamps->of)) {
+        if (!sp_reserve((void **)&stamps->of, &stamps->capacity, count, sizeof *stamps->of)) {
             return sp_error_no_memory(err, "stamps");
         }
         for (; status == SP_OK && stamps->made < count; stamps->made += status == SP_OK) {
@@ -236,7 +236,7 @@ sp_status sp_i_cuda_machine_capture_clock(sp_i_cuda_machine *m, sp_error *err)
     return status;
 }
 
-void sp_i_cuda_machine_repeat_clock(sp_i_cuda_machine *m)
+void sp_i_cuda_runtime_repeat_clock(sp_i_cuda_runtime *m)
 {
     for (int r = 0; r < m->ranks; r++) {
         for (size_t i = 0; i < m->captured[r].used; i++) {
@@ -246,7 +246,7 @@ void sp_i_cuda_machine_repeat_clock(sp_i_cuda_machine *m)
 }
 
 // The event of a stamp in a capture is the graph's: it never becomes the reference.
-static void find_time(sp_i_cuda_machine *m, sp_i_cuda_rank *rank, sp_i_cuda_stamp *stamp,
+static void find_time(sp_i_cuda_runtime *m, sp_i_cuda_rank *rank, sp_i_cuda_stamp *stamp,
                       bool captured)
 {
     float ms = 0.0f;
@@ -262,9 +262,9 @@ static void find_time(sp_i_cuda_machine *m, sp_i_cuda_rank *rank, sp_i_cuda_stam
     }
 }
 
-int64_t sp_i_cuda_machine_stamp_ns(sp_runtime *machine, uint64_t number)
+int64_t sp_i_cuda_runtime_stamp_ns(sp_runtime *runtime, uint64_t number)
 {
-    sp_i_cuda_machine *m = sp_i_cuda_machine_of(machine);
+    sp_i_cuda_runtime *m = sp_i_cuda_runtime_of(runtime);
     if (number == 0) {
         return 0;
     }

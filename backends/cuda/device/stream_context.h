@@ -1,8 +1,8 @@
 // What the ranks of one stream share: its products, scratch memory, pinned memory through which
 // bytes of the host pass, or where a captured step keeps them, and events. Behind a machine
-// (machine.h) alone; who calls holds the lane.
-#ifndef SLIMPACK_BACKENDS_CUDA_DEVICE_LANE_H
-#define SLIMPACK_BACKENDS_CUDA_DEVICE_LANE_H
+// (machine.h) alone; who calls holds the stream context.
+#ifndef SLIMPACK_BACKENDS_CUDA_DEVICE_STREAM_CONTEXT_H
+#define SLIMPACK_BACKENDS_CUDA_DEVICE_STREAM_CONTEXT_H
 
 #include <pthread.h>
 
@@ -12,7 +12,7 @@
 #include "backends/cuda/device/rank.h"
 
 // What a captured step uploads from the host (machine.h, capture_begin): in pinned memory of its
-// own, because every repetition copies it again. Behind a lane (lane.h) alone.
+// own, because every repetition copies it again. Behind a stream context (stream context.h) alone.
 
 // Numbers that are read again before each repetition, or their order.
 typedef struct sp_i_cuda_kept_numbers {
@@ -24,7 +24,7 @@ typedef struct sp_i_cuda_kept_numbers {
 
 typedef struct sp_i_cuda_kept {
     bool capturing;  // what is uploaded now is kept
-    bool fixed;      // a captured step knows the lane's addresses
+    bool fixed;      // a captured step knows the stream context's addresses
     int64_t counted; // bytes that the uploads since the rehearsal's begin would keep
     char *room;
     int64_t bytes, used;
@@ -54,8 +54,8 @@ enum {
     SP_I_CUDA_POINTS = 256 // fences whose own event is kept
 };
 
-struct sp_i_cuda_lane {
-    sp_runtime *machine; // memory comes from it
+struct sp_i_cuda_stream_context {
+    sp_runtime *runtime; // memory comes from it
     cudaStream_t stream;
     pthread_mutex_t lock;
     bool locks; // the lock is made
@@ -85,10 +85,12 @@ struct sp_i_cuda_lane {
 };
 
 // The stream's, which runs on `sms` SMs (0: all). What was made before a failure is freed by _fini.
-sp_status sp_i_cuda_lane_init(sp_i_cuda_lane *lane, const sp_i_cuda_device *device,
-                              const sp_i_cublas_api *cublas, sp_runtime *machine,
-                              cudaStream_t stream, int sms, sp_error *err);
-void sp_i_cuda_lane_fini(sp_i_cuda_lane *lane, const sp_i_cuda_device *device);
+sp_status sp_i_cuda_stream_context_init(sp_i_cuda_stream_context *context,
+                                        const sp_i_cuda_device *device,
+                                        const sp_i_cublas_api *cublas, sp_runtime *runtime,
+                                        cudaStream_t stream, int sms, sp_error *err);
+void sp_i_cuda_stream_context_fini(sp_i_cuda_stream_context *context,
+                                   const sp_i_cuda_device *device);
 
 void sp_i_cuda_stage_back(sp_i_cuda_rank *rank, void *to, const void *from, int64_t bytes);
 

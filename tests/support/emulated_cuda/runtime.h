@@ -93,7 +93,7 @@ inline int64_t sp_i_timer_ns()
     return sp_i_emulated_timer() += 32;
 }
 
-inline void sp_i_pause(unsigned ns)
+inline void sp_pause(unsigned ns)
 {
     sp_i_emulated_timer() += ns;
 }
