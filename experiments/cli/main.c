@@ -23,6 +23,7 @@ const cli_command *const cli_commands[] = {
     &cli_cmd_reproduce,
     &cli_cmd_calibrate,
     &cli_cmd_lengths,
+    &cli_cmd_report,
     &cli_cmd_help,
     NULL,
 };

@@ -118,6 +118,7 @@ extern const cli_command cli_cmd_validate;
 extern const cli_command cli_cmd_reproduce;
 extern const cli_command cli_cmd_calibrate;
 extern const cli_command cli_cmd_lengths;
+extern const cli_command cli_cmd_report;
 extern const cli_command cli_cmd_help;
 
 extern const cli_command *const cli_commands[]; // in the order of the help, NULL-terminated

@@ -5,7 +5,10 @@
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include "sim/base/alloc.h"
 
 enum {
     LINE_COLUMNS = 80,
@@ -104,9 +107,11 @@ sp_status cli_write_json(const char *path, json_t *root, sp_error *err)
     return status;
 }
 
-sp_status cli_write_file(const char *path, cli_writer write, const void *what, sp_error *err)
+// Writes to `file_path`; messages name `path`.
+static sp_status fill_file(const char *file_path, const char *path, cli_writer write,
+                           const void *what, sp_error *err)
 {
-    FILE *file = fopen(path, "w");
+    FILE *file = fopen(file_path, "w");
     if (file == NULL) {
         return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
     }
@@ -127,6 +132,34 @@ sp_status cli_write_file(const char *path, cli_writer write, const void *what, s
     return status == SP_OK && failed ? sp_error_set(err, SP_ERR_IO, "%s: %s", path,
                                                     error != 0 ? strerror(error) : "cannot write")
                                      : status;
+}
+
+sp_status cli_write_file(const char *path, cli_writer write, const void *what, sp_error *err)
+{
+    return fill_file(path, path, write, what, err);
+}
+
+sp_status cli_replace_file(const char *path, cli_writer write, const void *what, sp_error *err)
+{
+    struct stat found;
+    if (stat(path, &found) == 0 && !S_ISREG(found.st_mode)) {
+        return cli_write_file(path, write, what, err);
+    }
+    size_t bytes = strlen(path) + sizeof ".part";
+    char *part = sp_malloc(bytes);
+    if (part == NULL) {
+        return sp_error_no_memory(err, "a file name");
+    }
+    snprintf(part, bytes, "%s.part", path);
+    sp_status status = fill_file(part, path, write, what, err);
+    if (status == SP_OK && rename(part, path) != 0) {
+        status = sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+    }
+    if (status != SP_OK) {
+        remove(part);
+    }
+    sp_free(part);
+    return status;
 }
 
 sp_status cli_check_writable(const char *path, sp_error *err)

@@ -1,0 +1,279 @@
+#include "experiments/report/answer.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { SHORT = 96, LAYOUT = 160 };
+
+typedef struct line {
+    char *text;
+    size_t used;
+} line;
+
+static void add(line *to, const char *format, ...) SP_PRINTF(2, 3);
+
+static void add(line *to, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int written = vsnprintf(to->text + to->used, REPORT_ANSWER - to->used, format, args);
+    va_end(args);
+    size_t room = REPORT_ANSWER - to->used - 1;
+    to->used += written < 0 ? 0 : (size_t)written < room ? (size_t)written : room;
+}
+
+// NAN where there is no such number.
+static double number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static const char *string(const json_t *object, const char *key)
+{
+    return json_string_value(json_object_get(object, key));
+}
+
+static void add_time(line *to, double ms)
+{
+    if (ms < 1e4) {
+        add(to, ms < 10.0 ? "%.3f ms" : "%.1f ms", ms);
+    } else {
+        add(to, "%.2f s", ms / 1e3);
+    }
+}
+
+// The error of the profile, or that none is known for such a step.
+static void add_time_with_error(line *to, const json_t *result)
+{
+    double median = number(json_object_get(result, "error"), "median");
+    add_time(to, number(result, "iteration_ms"));
+    if (isfinite(median)) {
+        add(to, " ±%.1f %%", 100.0 * median);
+    } else if (string(result, "not_validated") != NULL) {
+        add(to, " (error not validated)");
+    }
+}
+
+static void add_memory(line *to, const json_t *result)
+{
+    double peak = number(result, "peak_memory_gib");
+    double reserved = number(result, "peak_memory_reserved_gib");
+    double limit = number(result, "memory_margin_gib") + (isfinite(reserved) ? reserved : peak);
+    const char *fits = string(result, "fits");
+    if (!isfinite(peak)) {
+        return;
+    }
+    add(to, ", %.2f", peak);
+    if (isfinite(limit)) {
+        add(to, " of %.2f", limit);
+    }
+    add(to, " GiB");
+    if (fits != NULL) {
+        add(to, strcmp(fits, "yes") == 0     ? ", fits"
+                : strcmp(fits, "tight") == 0 ? ", fits tightly"
+                                             : ", does not fit");
+    }
+}
+
+static int degree(const json_t *ranks, const char *key)
+{
+    int most = 0;
+    for (size_t i = 0; i < json_array_size(ranks); i++) {
+        int at = (int)json_integer_value(json_object_get(json_array_get(ranks, i), key));
+        most = at > most ? at : most;
+    }
+    return most + 1;
+}
+
+// A result lists its DP, CP and PP ranks; TP is what is left of its GPUs.
+static void add_layout(line *to, const json_t *result)
+{
+    const json_t *ranks = json_object_get(result, "ranks");
+    double gpus = number(result, "tokens_per_s") / number(result, "tokens_per_gpu_s");
+    if (json_array_size(ranks) == 0) {
+        return;
+    }
+    int cp = degree(ranks, "cp");
+    int pp = degree(ranks, "pp");
+    int dp = degree(ranks, "dp");
+    add(to, ", ");
+    if (isfinite(gpus) && gpus < 1e9) {
+        add(to, "tp %ld, ", lround(gpus / ((double)cp * pp * dp)));
+    }
+    add(to, "cp %d, pp %d, dp %d", cp, pp, dp);
+}
+
+static void add_strategy(line *to, const json_t *result)
+{
+    const char *strategy = string(result, "strategy");
+    const char *schedule = string(result, "schedule");
+    add(to, "%s", strategy != NULL ? strategy : schedule != NULL ? schedule : "one step");
+    if (strategy != NULL && schedule != NULL) {
+        add(to, ", %s", schedule);
+    }
+}
+
+static void add_settings(line *to, const json_t *point)
+{
+    const char *path;
+    json_t *value;
+    json_object_foreach ((json_t *)point, path, value) {
+        const char *dot = strrchr(path, '.');
+        const char *name = dot != NULL ? dot + 1 : path;
+        if (json_is_integer(value)) {
+            add(to, ", %s %lld", name, (long long)json_integer_value(value));
+        } else if (strcmp(path, "strategy.kind") == 0) {
+            continue; // told before
+        } else if (json_is_string(value) && strcmp(name, "kind") == 0) {
+            add(to, ", %s", json_string_value(value)); // of the schedule
+        } else if (json_is_string(value)) {
+            add(to, ", %s %s", name, json_string_value(value));
+        }
+    }
+}
+
+static void add_result(line *to, const json_t *result)
+{
+    add_strategy(to, result);
+    add_layout(to, result);
+    add(to, ": ");
+    add_time_with_error(to, result);
+    add_memory(to, result);
+}
+
+// The fastest row of those whose status is "ok", else NULL.
+static const json_t *fastest(const json_t *rows)
+{
+    const json_t *best = NULL;
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i);
+        const char *status = string(row, "status");
+        double ms = number(row, "iteration_ms");
+        if (status != NULL && strcmp(status, "ok") == 0 && isfinite(ms) &&
+            (best == NULL || ms < number(best, "iteration_ms"))) {
+            best = row;
+        }
+    }
+    return best;
+}
+
+static void add_comparison(line *to, const json_t *comparison)
+{
+    const json_t *rows = json_object_get(comparison, "rows");
+    const json_t *best = fastest(rows);
+    if (best == NULL) {
+        add(to, "none of %zu fits", json_array_size(rows));
+        return;
+    }
+    add(to, "fastest of %zu: ", json_array_size(rows));
+    add_result(to, best);
+    const char *baseline = string(comparison, "baseline");
+    double speedup = number(best, "speedup");
+    if (baseline != NULL && isfinite(speedup)) {
+        add(to, ", %.2fx %s", speedup, baseline);
+    }
+}
+
+static void add_tune(line *to, const json_t *tune)
+{
+    const json_t *answer = json_object_get(tune, "answer");
+    const char *strategy = string(answer, "strategy");
+    add(to, "fastest that fits: %s", strategy != NULL ? strategy : "one step");
+    add_settings(to, json_object_get(json_array_get(json_object_get(tune, "top"), 0), "point"));
+    add(to, ": ");
+    add_time_with_error(to, answer);
+    add_memory(to, answer);
+}
+
+static void add_sweep(line *to, const json_t *rows)
+{
+    const json_t *best = fastest(rows);
+    if (best == NULL) {
+        add(to, "none of %zu points fits", json_array_size(rows));
+        return;
+    }
+    const char *strategy = string(best, "strategy");
+    add(to, "fastest of %zu points: %s", json_array_size(rows),
+        strategy != NULL ? strategy : "one step");
+    add_settings(to, json_object_get(best, "point"));
+    add(to, ": ");
+    add_time_with_error(to, best);
+    add_memory(to, best);
+}
+
+static void add_validation(line *to, const json_t *validation)
+{
+    const json_t *tables = json_object_get(validation, "tables");
+    const json_t *predicted = json_object_get(validation, "predicted");
+    const json_t *error = json_object_get(validation, "error");
+    if (predicted == NULL) {
+        const json_t *within = json_object_get(validation, "within_bounds");
+        add(to, "%zu %s of measured steps", json_array_size(tables),
+            tables != NULL ? "tables" : "cases");
+        if (json_is_boolean(within)) {
+            add(to, ", %s", json_is_true(within) ? "all within their bounds" : "outside a bound");
+        }
+        return;
+    }
+    add_strategy(to, predicted);
+    add_layout(to, predicted);
+    add(to, ": predicted ");
+    add_time(to, number(predicted, "iteration_ms"));
+    add(to, ", executed ");
+    add_time(to, number(json_object_get(validation, "measured"), "iteration_ms"));
+    add(to, ", error %+.2f %%", 100.0 * number(error, "iteration_time"));
+    if (isfinite(number(error, "peak_memory_mape"))) {
+        add(to, ", of peak memory %.2f %%", 100.0 * number(error, "peak_memory_mape"));
+    }
+}
+
+// A result of `run` was executed, whatever else it says.
+static void add_input(line *to, const report_input *input)
+{
+    switch (input->kind) {
+    case REPORT_RESULT:
+        add_result(to, input->json);
+        if (json_object_get(input->json, "execution") != NULL) {
+            add(to, ", executed");
+        }
+        break;
+    case REPORT_COMPARISON:
+        add_comparison(to, input->json);
+        break;
+    case REPORT_TUNE:
+        add_tune(to, input->json);
+        break;
+    case REPORT_VALIDATION:
+        add_validation(to, input->json);
+        break;
+    case REPORT_SWEEP:
+        add_sweep(to, input->json);
+        break;
+    case REPORT_PLAN:
+    case REPORT_TRACE:
+    case REPORT_KINDS:
+        break;
+    }
+}
+
+const char *report_answer(const report_page *page, char text[REPORT_ANSWER])
+{
+    line to = {.text = text};
+    text[0] = '\0';
+    for (int i = 0; i < page->inputs->count && to.used == 0; i++) {
+        add_input(&to, &page->inputs->items[i]);
+    }
+    if (to.used == 0 && page->timeline_count > 0) {
+        const report_timeline *timeline = &page->timelines[0];
+        add(&to, "%lld actions on %zu ranks in ", (long long)timeline->action_count,
+            timeline->rank_count);
+        add_time(&to, timeline->end_ms);
+    }
+    if (to.used == 0) {
+        add(&to, "a plan");
+    }
+    return text;
+}

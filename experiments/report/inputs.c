@@ -1,0 +1,233 @@
+#include "experiments/report/inputs.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/json.h"
+
+enum { MOST_BYTES = 1 << 30, QUOTED = 48 };
+
+const char *const report_kind_names[REPORT_KINDS] = {
+    "result", "comparison", "tune", "validation", "plan", "sweep", "trace",
+};
+
+static const struct {
+    const char *schema;
+    report_kind kind;
+} schemas[] = {
+    {"slimpack/result/1", REPORT_RESULT}, {"slimpack/comparison/1", REPORT_COMPARISON},
+    {"slimpack/tune/1", REPORT_TUNE},     {"slimpack/validation/1", REPORT_VALIDATION},
+    {"slimpack/plan/1", REPORT_PLAN},
+};
+
+enum { SCHEMAS = sizeof schemas / sizeof schemas[0] };
+
+static sp_status read_input(report_input *input, sp_error *err);
+
+sp_status report_inputs_read(char *const *paths, int count, report_inputs *inputs, sp_error *err)
+{
+    *inputs = (report_inputs){.items = sp_calloc((size_t)count, sizeof *inputs->items)};
+    if (inputs->items == NULL) {
+        return sp_error_no_memory(err, "a list of documents");
+    }
+    sp_status status = SP_OK;
+    for (int i = 0; i < count && status == SP_OK; i++) {
+        inputs->items[i].path = paths[i];
+        inputs->count++;
+        status = read_input(&inputs->items[i], err);
+    }
+    return status;
+}
+
+void report_inputs_fini(report_inputs *inputs)
+{
+    for (int i = 0; i < inputs->count; i++) {
+        json_decref(inputs->items[i].json);
+    }
+    sp_free(inputs->items);
+    *inputs = (report_inputs){0};
+}
+
+// ---- what a document must have ----
+
+static sp_status wrong_value(const report_input *input, const char *path, const char *expected,
+                             const json_t *got, sp_error *err)
+{
+    char quoted[QUOTED];
+    if (got == NULL) {
+        return sp_error_in(err, SP_ERR_CONTENT, input->path, path, "expected %s, which is missing",
+                           expected);
+    }
+    sp_json_quote(got, quoted, sizeof quoted);
+    return sp_error_in(err, SP_ERR_CONTENT, input->path, path, "expected %s, got %s", expected,
+                       quoted);
+}
+
+static sp_status expect_object(const report_input *input, const char *key, sp_error *err)
+{
+    const json_t *value = json_object_get(input->json, key);
+    return json_is_object(value) ? SP_OK : wrong_value(input, key, "an object", value, err);
+}
+
+static sp_status expect_objects(const report_input *input, const char *key, sp_error *err)
+{
+    const json_t *list = json_object_get(input->json, key);
+    if (!json_is_array(list)) {
+        return wrong_value(input, key, "an array", list, err);
+    }
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i);
+        if (!json_is_object(item)) {
+            char path[SP_JSON_PATH];
+            snprintf(path, sizeof path, "%s[%zu]", key, i);
+            return wrong_value(input, path, "an object", item, err);
+        }
+    }
+    return SP_OK;
+}
+
+static sp_status check_validation(const report_input *input, sp_error *err)
+{
+    if (json_object_get(input->json, "tables") != NULL) {
+        return expect_objects(input, "tables", err);
+    }
+    if (json_object_get(input->json, "cases") != NULL) {
+        return expect_objects(input, "cases", err);
+    }
+    sp_status status = expect_object(input, "predicted", err);
+    return status == SP_OK ? expect_object(input, "measured", err) : status;
+}
+
+static sp_status check_input(const report_input *input, sp_error *err)
+{
+    const json_t *time = json_object_get(input->json, "iteration_ms");
+    switch (input->kind) {
+    case REPORT_RESULT:
+        return json_is_number(time) ? SP_OK
+                                    : wrong_value(input, "iteration_ms", "a number", time, err);
+    case REPORT_COMPARISON:
+        return expect_objects(input, "rows", err);
+    case REPORT_TUNE: {
+        sp_status status = expect_object(input, "answer", err);
+        return status == SP_OK ? expect_objects(input, "top", err) : status;
+    }
+    case REPORT_VALIDATION:
+        return check_validation(input, err);
+    case REPORT_PLAN:
+        return expect_objects(input, "batches", err);
+    case REPORT_TRACE:
+        return expect_objects(input, "traceEvents", err);
+    case REPORT_SWEEP:
+    case REPORT_KINDS:
+        break;
+    }
+    return SP_OK;
+}
+
+static sp_status recognise(report_input *input, sp_error *err)
+{
+    const json_t *schema = json_object_get(input->json, "schema");
+    if (schema == NULL && json_object_get(input->json, "traceEvents") != NULL) {
+        input->kind = REPORT_TRACE;
+        return SP_OK;
+    }
+    if (schema == NULL) {
+        return sp_error_in(err, SP_ERR_CONTENT, input->path, NULL,
+                           "expected an object with the key 'schema' or 'traceEvents'");
+    }
+    for (int i = 0; i < SCHEMAS && json_is_string(schema); i++) {
+        if (strcmp(json_string_value(schema), schemas[i].schema) == 0) {
+            input->kind = schemas[i].kind;
+            return SP_OK;
+        }
+    }
+    return wrong_value(input, "schema",
+                       "\"slimpack/result/1\", \"slimpack/comparison/1\", \"slimpack/tune/1\", "
+                       "\"slimpack/validation/1\" or \"slimpack/plan/1\"",
+                       schema, err);
+}
+
+// ---- files ----
+
+// Does the file begin as a line of a sweep does? The file is read from its beginning afterwards.
+static bool begins_with_point(FILE *file)
+{
+    static const char start[] = "{\"point\"";
+    size_t matched = 0;
+    int byte = 0;
+    while (start[matched] != '\0' && (byte = fgetc(file)) != EOF) {
+        if (byte == start[matched]) {
+            matched++;
+        } else if (matched > 1 || isspace(byte) == 0) {
+            break;
+        }
+    }
+    rewind(file);
+    return start[matched] == '\0';
+}
+
+static sp_status read_line(report_input *input, const char *line, size_t bytes, long number,
+                           sp_error *err)
+{
+    json_error_t at;
+    json_t *row = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, &at);
+    if (row == NULL) {
+        // A sweep that still runs, or was killed, may leave a part of its last line.
+        return line[bytes - 1] != '\n'
+                   ? SP_OK
+                   : sp_error_at(err, SP_ERR_SYNTAX, input->path, number, at.column, "%s", at.text);
+    }
+    if (!json_is_object(row) || !json_is_object(json_object_get(row, "point"))) {
+        json_decref(row);
+        return sp_error_at(err, SP_ERR_CONTENT, input->path, number, 0,
+                           "expected an object with the key 'point'");
+    }
+    return json_array_append_new(input->json, row) == 0
+               ? SP_OK
+               : sp_error_no_memory(err, "the lines of a sweep");
+}
+
+static sp_status read_lines(report_input *input, FILE *file, sp_error *err)
+{
+    char *line = NULL;
+    size_t capacity = 0;
+    ssize_t bytes;
+    long number = 0;
+    sp_status status = SP_OK;
+    input->kind = REPORT_SWEEP;
+    input->json = json_array();
+    while (status == SP_OK && (bytes = getline(&line, &capacity, file)) > 0) {
+        status = read_line(input, line, (size_t)bytes, ++number, err);
+    }
+    if (status == SP_OK && ferror(file) != 0) {
+        status = sp_error_set(err, SP_ERR_IO, "%s: %s", input->path, strerror(errno));
+    }
+    free(line);
+    return status;
+}
+
+static sp_status read_input(report_input *input, sp_error *err)
+{
+    FILE *file = fopen(input->path, "r");
+    if (file == NULL) {
+        return sp_error_set(err, SP_ERR_IO, "%s: %s", input->path, strerror(errno));
+    }
+    bool lines = begins_with_point(file);
+    sp_status status = SP_OK;
+    if (lines) {
+        status = read_lines(input, file, err);
+    }
+    fclose(file);
+    if (lines) {
+        return status;
+    }
+    status = sp_json_read_file(input->path, MOST_BYTES, &input->json, err);
+    if (status == SP_OK) {
+        status = recognise(input, err);
+    }
+    return status == SP_OK ? check_input(input, err) : status;
+}

@@ -1,0 +1,249 @@
+#include "experiments/report/page.h"
+
+#include <string.h>
+
+#include "experiments/report/answer.h"
+#include "sim/base/alloc.h"
+
+enum { SAMPLES_LISTED = 8 };
+
+// page.html, as the build embeds it.
+extern const char report_template[];
+extern const size_t report_template_bytes;
+
+static size_t count_timelines(const report_input *input)
+{
+    return input->kind == REPORT_TRACE    ? 1
+           : input->kind == REPORT_RESULT ? report_executed_batches(input->json)
+                                          : 0;
+}
+
+static sp_status read_timeline(report_page *page, const report_input *input, size_t batch,
+                               sp_error *err)
+{
+    size_t at = page->timeline_count++;
+    report_timeline *timeline = &page->timelines[at];
+    page->paths[at] = input->path;
+    report_timeline_init(timeline);
+    sp_status status;
+    if (input->kind == REPORT_TRACE) {
+        snprintf(page->titles[at], sizeof page->titles[at], "trace");
+        status = report_timeline_from_trace(input, timeline, err);
+    } else {
+        snprintf(page->titles[at], sizeof page->titles[at], "executed batch %zu", batch);
+        status = report_timeline_from_executed(input, batch, timeline, err);
+    }
+    page->action_count += timeline->action_count;
+    return status;
+}
+
+// What a page shows of a document without its timelines.
+static void drop_timelines(report_input *input)
+{
+    if (input->kind == REPORT_TRACE) {
+        json_decref(input->json);
+        input->json = NULL;
+        return;
+    }
+    json_t *batches = json_object_get(json_object_get(input->json, "execution"), "batches");
+    for (size_t b = 0; b < json_array_size(batches); b++) {
+        json_object_del(json_array_get(batches, b), "ranks");
+    }
+}
+
+sp_status report_page_init(report_page *page, report_inputs *inputs, sp_error *err)
+{
+    size_t count = 0;
+    *page = (report_page){.inputs = inputs};
+    for (int i = 0; i < inputs->count; i++) {
+        count += count_timelines(&inputs->items[i]);
+    }
+    page->timelines = sp_calloc(count, sizeof *page->timelines);
+    page->titles = sp_calloc(count, sizeof *page->titles);
+    page->paths = sp_calloc(count, sizeof *page->paths);
+    if (page->timelines == NULL || page->titles == NULL || page->paths == NULL) {
+        return sp_error_no_memory(err, "a page");
+    }
+    sp_status status = SP_OK;
+    for (int i = 0; i < inputs->count && status == SP_OK; i++) {
+        size_t batches = count_timelines(&inputs->items[i]);
+        for (size_t b = 0; b < batches && status == SP_OK; b++) {
+            status = read_timeline(page, &inputs->items[i], b, err);
+        }
+        if (batches > 0) {
+            drop_timelines(&inputs->items[i]);
+        }
+    }
+    return status;
+}
+
+void report_page_fini(report_page *page)
+{
+    for (size_t i = 0; i < page->timeline_count; i++) {
+        report_timeline_fini(&page->timelines[i]);
+    }
+    sp_free(page->timelines);
+    sp_free(page->titles);
+    sp_free((void *)page->paths);
+    *page = (report_page){0};
+}
+
+// ---- text in HTML ----
+
+static void write_escaped(sp_writer *out, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        switch (*text) {
+        case '<':
+            sp_write(out, "&lt;");
+            break;
+        case '>':
+            sp_write(out, "&gt;");
+            break;
+        case '&':
+            sp_write(out, "&amp;");
+            break;
+        case '"':
+            sp_write(out, "&quot;");
+            break;
+        default:
+            sp_write(out, "%c", *text);
+        }
+    }
+}
+
+static void write_answer(sp_writer *out, const report_page *page)
+{
+    char text[REPORT_ANSWER];
+    write_escaped(out, report_answer(page, text));
+}
+
+static void write_version(sp_writer *out, const report_page *page)
+{
+    (void)page;
+    sp_write(out, "slimpack %s", SP_VERSION);
+}
+
+// ---- the block of data ----
+
+// Of a pack: slices, tokens, and the ids of the first samples.
+static json_t *pack_json(const json_t *pack, const json_t *samples)
+{
+    const json_t *slices = json_object_get(pack, "slices");
+    size_t count = json_array_size(slices);
+    json_t *row = json_array();
+    json_int_t tokens = 0;
+    for (size_t i = 0; i < count; i++) {
+        tokens += json_integer_value(json_object_get(json_array_get(slices, i), "tokens"));
+    }
+    json_array_append_new(row, json_integer((json_int_t)count));
+    json_array_append_new(row, json_integer(tokens));
+    for (size_t i = 0; i < count && i < SAMPLES_LISTED; i++) {
+        json_int_t at = json_integer_value(json_object_get(json_array_get(slices, i), "sample"));
+        const json_t *sample = at >= 0 ? json_array_get(samples, (size_t)at) : NULL;
+        json_array_append(row, json_object_get(sample, "id"));
+    }
+    return row;
+}
+
+static json_t *packs_json(const json_t *batch, const char *key)
+{
+    const json_t *packs = json_object_get(batch, key);
+    json_t *list = json_array();
+    for (size_t i = 0; i < json_array_size(packs); i++) {
+        json_array_append_new(
+            list, pack_json(json_array_get(packs, i), json_object_get(batch, "samples")));
+    }
+    return list;
+}
+
+static json_t *plan_json(const json_t *plan)
+{
+    const json_t *batches = json_object_get(plan, "batches");
+    json_t *list = json_array();
+    for (size_t b = 0; b < json_array_size(batches); b++) {
+        const json_t *batch = json_array_get(batches, b);
+        json_array_append_new(list,
+                              json_pack("{s:o, s:o}", "forward", packs_json(batch, "forward_packs"),
+                                        "backward", packs_json(batch, "backward_packs")));
+    }
+    return json_pack("{s:o}", "batches", list);
+}
+
+static void write_input(sp_writer *out, const report_input *input)
+{
+    json_t *path = json_string(input->path); // NULL where it is not UTF-8
+    json_t *plan = input->kind == REPORT_PLAN ? plan_json(input->json) : NULL;
+    sp_write(out, "{\"kind\":\"%s\",\"path\":", report_kind_names[input->kind]);
+    if (path != NULL) {
+        report_write_json(out, path);
+    } else {
+        sp_write(out, "\"?\"");
+    }
+    sp_write(out, ",\"document\":");
+    if (plan != NULL || input->json != NULL) {
+        report_write_json(out, plan != NULL ? plan : input->json);
+    } else {
+        sp_write(out, "null");
+    }
+    sp_write(out, "}");
+    json_decref(path);
+    json_decref(plan);
+}
+
+static void write_data(sp_writer *out, const report_page *page)
+{
+    sp_write(out, "{\"inputs\":[");
+    for (int i = 0; i < page->inputs->count; i++) {
+        sp_write(out, i > 0 ? ",\n" : "\n");
+        write_input(out, &page->inputs->items[i]);
+    }
+    sp_write(out, "],\n\"timelines\":[");
+    for (size_t i = 0; i < page->timeline_count; i++) {
+        sp_write(out, i > 0 ? ",\n" : "\n");
+        report_timeline_write(out, &page->timelines[i], page->paths[i], page->titles[i]);
+    }
+    sp_write(out, "]}");
+}
+
+// ---- the template ----
+
+static const struct {
+    const char *mark; // in the template
+    void (*write)(sp_writer *out, const report_page *page);
+} slots[] = {
+    {"@ANSWER@", write_answer},
+    {"@DATA@", write_data},
+    {"@VERSION@", write_version},
+};
+
+enum { SLOTS = sizeof slots / sizeof slots[0] };
+
+// The slot that begins here; SLOTS: none.
+static size_t slot_at(const char *text, size_t bytes)
+{
+    size_t s = 0;
+    while (s < SLOTS && (strlen(slots[s].mark) > bytes ||
+                         memcmp(text, slots[s].mark, strlen(slots[s].mark)) != 0)) {
+        s++;
+    }
+    return s;
+}
+
+sp_status report_page_write(FILE *file, const report_page *page, sp_error *err)
+{
+    sp_writer out;
+    sp_writer_init(&out, file);
+    for (size_t at = 0; at < report_template_bytes;) {
+        size_t s = report_template[at] == '@'
+                       ? slot_at(report_template + at, report_template_bytes - at)
+                       : SLOTS;
+        if (s < SLOTS) {
+            slots[s].write(&out, page);
+            at += strlen(slots[s].mark);
+        } else {
+            sp_write(&out, "%c", report_template[at++]);
+        }
+    }
+    return sp_writer_finish(&out, "page", err);
+}

@@ -1,0 +1,27 @@
+// A self-contained HTML page of result documents. The template is page.html; what it shows stands
+// in a block of JSON.
+#ifndef SLIMPACK_EXPERIMENTS_REPORT_PAGE_H
+#define SLIMPACK_EXPERIMENTS_REPORT_PAGE_H
+
+#include <stdio.h>
+
+#include "experiments/report/timeline.h"
+
+typedef struct report_page {
+    report_inputs *inputs;
+    report_timeline *timelines;
+    char (*titles)[48]; // of the timelines
+    const char **paths; // of their documents
+    size_t timeline_count;
+    int64_t action_count;
+} report_page;
+
+// Reads the timelines out of the documents; of a trace nothing else is kept. `inputs` must outlive
+// the page. After an error, too, the caller frees with report_page_fini().
+sp_status report_page_init(report_page *page, report_inputs *inputs, sp_error *err);
+void report_page_fini(report_page *page);
+
+// Writes the page. SP_ERR_IO where the stream fails.
+sp_status report_page_write(FILE *file, const report_page *page, sp_error *err);
+
+#endif

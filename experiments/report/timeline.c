@@ -1,0 +1,282 @@
+#include "experiments/report/timeline.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/units.h"
+
+void report_timeline_init(report_timeline *timeline)
+{
+    *timeline = (report_timeline){.names = {json_array(), json_object()},
+                                  .kinds = {json_array(), json_object()}};
+}
+
+static void free_rank(report_rank *rank)
+{
+    for (size_t i = 0; i < rank->lane_count; i++) {
+        json_decref(rank->lanes[i].name);
+        sp_free(rank->lanes[i].actions);
+    }
+    for (size_t i = 0; i < rank->memory_count; i++) {
+        json_decref(rank->memory[i].name);
+        json_decref(rank->memory[i].keys);
+        sp_free(rank->memory[i].points);
+        sp_free(rank->memory[i].kib);
+    }
+    sp_free(rank->lanes);
+    sp_free(rank->memory);
+    json_decref(rank->name);
+}
+
+void report_timeline_fini(report_timeline *timeline)
+{
+    for (size_t i = 0; i < timeline->rank_count; i++) {
+        free_rank(&timeline->ranks[i]);
+    }
+    sp_free(timeline->ranks);
+    json_decref(timeline->names.list);
+    json_decref(timeline->names.number);
+    json_decref(timeline->kinds.list);
+    json_decref(timeline->kinds.number);
+    *timeline = (report_timeline){0};
+}
+
+report_rank *report_timeline_rank(report_timeline *timeline, json_int_t process)
+{
+    // Events of a process mostly follow each other.
+    if (timeline->last < timeline->rank_count &&
+        timeline->ranks[timeline->last].process == process) {
+        return &timeline->ranks[timeline->last];
+    }
+    for (size_t i = 0; i < timeline->rank_count; i++) {
+        if (timeline->ranks[i].process == process) {
+            timeline->last = i;
+            return &timeline->ranks[i];
+        }
+    }
+    if (!sp_reserve((void **)&timeline->ranks, &timeline->rank_capacity, timeline->rank_count + 1,
+                    sizeof *timeline->ranks)) {
+        return NULL;
+    }
+    timeline->last = timeline->rank_count++;
+    timeline->ranks[timeline->last] = (report_rank){.process = process};
+    return &timeline->ranks[timeline->last];
+}
+
+report_lane *report_rank_lane(report_rank *rank, json_int_t thread)
+{
+    for (size_t i = 0; i < rank->lane_count; i++) {
+        if (rank->lanes[i].thread == thread) {
+            return &rank->lanes[i];
+        }
+    }
+    if (!sp_reserve((void **)&rank->lanes, &rank->lane_capacity, rank->lane_count + 1,
+                    sizeof *rank->lanes)) {
+        return NULL;
+    }
+    report_lane *lane = &rank->lanes[rank->lane_count++];
+    *lane = (report_lane){.thread = thread};
+    return lane;
+}
+
+// Negative when memory ran out.
+static int64_t number_of(report_names *names, const char *name)
+{
+    const json_t *known = json_object_get(names->number, name);
+    if (known != NULL) {
+        return json_integer_value(known);
+    }
+    json_int_t number = (json_int_t)json_array_size(names->list);
+    bool kept = json_array_append_new(names->list, json_string(name)) == 0 &&
+                json_object_set_new(names->number, name, json_integer(number)) == 0;
+    return kept ? number : -1;
+}
+
+bool report_lane_add(report_timeline *timeline, report_lane *lane, const char *name,
+                     const char *kind, int64_t start_ns, int64_t duration_ns)
+{
+    if (lane == NULL || !sp_reserve((void **)&lane->actions, &lane->capacity, lane->count + 1,
+                                    sizeof *lane->actions)) {
+        return false;
+    }
+    report_action *action = &lane->actions[lane->count];
+    *action = (report_action){start_ns, duration_ns, number_of(&timeline->names, name),
+                              number_of(&timeline->kinds, kind)};
+    if (action->name < 0 || action->kind < 0) {
+        return false;
+    }
+    lane->count++;
+    timeline->action_count++;
+    double end_ms = sp_ms_from_ns(start_ns + duration_ns);
+    timeline->end_ms = end_ms > timeline->end_ms ? end_ms : timeline->end_ms;
+    return true;
+}
+
+// ---- as JSON ----
+
+static int put_text(const char *text, size_t bytes, void *context)
+{
+    sp_writer *out = context;
+    for (size_t i = 0; i < bytes; i++) {
+        // JSON has '<' in strings alone; there the escape means what the character means.
+        if (text[i] == '<') {
+            sp_write(out, "%s", "\\u003c");
+        } else {
+            sp_write(out, "%c", text[i]);
+        }
+    }
+    return 0;
+}
+
+void report_write_json(sp_writer *out, const json_t *json)
+{
+    enum { DIGITS = 9 };
+    json_dump_callback(json, put_text, out,
+                       JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(DIGITS));
+}
+
+static int compare_starts(const void *a, const void *b)
+{
+    const report_action *left = a;
+    const report_action *right = b;
+    return (left->start_ns > right->start_ns) - (left->start_ns < right->start_ns);
+}
+
+static int compare_times(const void *a, const void *b)
+{
+    const report_memory_point *left = a;
+    const report_memory_point *right = b;
+    if (left->time_ns != right->time_ns) {
+        return left->time_ns > right->time_ns ? 1 : -1;
+    }
+    return (left->first > right->first) - (left->first < right->first);
+}
+
+static void write_difference(sp_writer *out, bool first, int64_t value, int64_t before)
+{
+    sp_write(out, first ? "%lld" : ",%lld", (long long)(value - before));
+}
+
+static void write_lane(sp_writer *out, report_lane *lane)
+{
+    qsort(lane->actions, lane->count, sizeof *lane->actions, compare_starts);
+    sp_write(out, "{\"name\":");
+    if (lane->name != NULL) {
+        report_write_json(out, lane->name);
+    } else {
+        sp_write(out, "\"%lld\"", (long long)lane->thread);
+    }
+    int64_t before = 0;
+    sp_write(out, ",\"start\":[");
+    for (size_t i = 0; i < lane->count; i++) {
+        write_difference(out, i == 0, lane->actions[i].start_ns, before);
+        before = lane->actions[i].start_ns;
+    }
+    sp_write(out, "],\"duration\":[");
+    for (size_t i = 0; i < lane->count; i++) {
+        write_difference(out, i == 0, lane->actions[i].duration_ns, 0);
+    }
+    sp_write(out, "],\"action\":[");
+    for (size_t i = 0; i < lane->count; i++) {
+        write_difference(out, i == 0, lane->actions[i].name, 0);
+    }
+    sp_write(out, "],\"kind\":[");
+    for (size_t i = 0; i < lane->count; i++) {
+        write_difference(out, i == 0, lane->actions[i].kind, 0);
+    }
+    sp_write(out, "]}");
+}
+
+// A key whose value never changes, as that of parameters, has one number for all points.
+static size_t numbers_of_key(const report_memory *memory, size_t key)
+{
+    size_t at = 1;
+    while (at < memory->count && memory->kib[memory->points[at].first + key] ==
+                                     memory->kib[memory->points[0].first + key]) {
+        at++;
+    }
+    return at < memory->count ? memory->count : 1;
+}
+
+static void write_memory(sp_writer *out, report_memory *memory)
+{
+    qsort(memory->points, memory->count, sizeof *memory->points, compare_times);
+    sp_write(out, "{\"name\":");
+    report_write_json(out, memory->name);
+    sp_write(out, ",\"keys\":");
+    report_write_json(out, memory->keys);
+    int64_t before = 0;
+    sp_write(out, ",\"time\":[");
+    for (size_t i = 0; i < memory->count; i++) {
+        write_difference(out, i == 0, memory->points[i].time_ns, before);
+        before = memory->points[i].time_ns;
+    }
+    sp_write(out, "],\"kib\":[");
+    for (size_t k = 0; k < json_array_size(memory->keys); k++) {
+        sp_write(out, k == 0 ? "[" : ",[");
+        before = 0;
+        size_t numbers = numbers_of_key(memory, k);
+        for (size_t i = 0; i < numbers; i++) {
+            int64_t kib = memory->kib[memory->points[i].first + k];
+            write_difference(out, i == 0, kib, before);
+            before = kib;
+        }
+        sp_write(out, "]");
+    }
+    sp_write(out, "]}");
+}
+
+static void write_rank(sp_writer *out, report_rank *rank)
+{
+    sp_write(out, "{\"name\":");
+    if (rank->name != NULL) {
+        report_write_json(out, rank->name);
+    } else {
+        sp_write(out, "\"%lld\"", (long long)rank->process);
+    }
+    sp_write(out, ",\"lanes\":[");
+    const char *separator = "";
+    for (size_t i = 0; i < rank->lane_count; i++) {
+        if (rank->lanes[i].count > 0) {
+            sp_write(out, "%s", separator);
+            write_lane(out, &rank->lanes[i]);
+            separator = ",";
+        }
+    }
+    sp_write(out, "],\"memory\":[");
+    for (size_t i = 0; i < rank->memory_count; i++) {
+        sp_write(out, "%s", i > 0 ? "," : "");
+        write_memory(out, &rank->memory[i]);
+    }
+    sp_write(out, "]}");
+}
+
+static void write_string(sp_writer *out, const char *text)
+{
+    // A path may hold bytes that are not UTF-8.
+    json_t *string = json_string(text);
+    json_t *fallback = string == NULL ? json_string("?") : NULL;
+    report_write_json(out, string != NULL ? string : fallback);
+    json_decref(string);
+    json_decref(fallback);
+}
+
+void report_timeline_write(sp_writer *out, report_timeline *timeline, const char *path,
+                           const char *title)
+{
+    sp_write(out, "{\"path\":");
+    write_string(out, path);
+    sp_write(out, ",\"title\":");
+    write_string(out, title);
+    sp_write(out, ",\"names\":");
+    report_write_json(out, timeline->names.list);
+    sp_write(out, ",\"kinds\":");
+    report_write_json(out, timeline->kinds.list);
+    sp_write(out, ",\"ranks\":[");
+    for (size_t i = 0; i < timeline->rank_count; i++) {
+        sp_write(out, i > 0 ? ",\n" : "\n");
+        write_rank(out, &timeline->ranks[i]);
+    }
+    sp_write(out, "]}");
+}

@@ -1,0 +1,90 @@
+// Timelines as a page holds them: ranks, of each the lanes of its actions, and memory over time.
+#ifndef SLIMPACK_EXPERIMENTS_REPORT_TIMELINE_H
+#define SLIMPACK_EXPERIMENTS_REPORT_TIMELINE_H
+
+#include <stdint.h>
+
+#include "experiments/report/inputs.h"
+#include "sim/base/writer.h"
+
+// Names that occur many times, by number.
+typedef struct report_names {
+    json_t *list;   // of strings
+    json_t *number; // name -> position in the list
+} report_names;
+
+typedef struct report_action {
+    int64_t start_ns, duration_ns;
+    int64_t name, kind; // in the timeline's names and kinds
+} report_action;
+
+typedef struct report_lane {
+    json_int_t thread;
+    json_t *name; // a string; owned
+    report_action *actions;
+    size_t count, capacity;
+} report_lane;
+
+typedef struct report_memory_point {
+    int64_t time_ns;
+    size_t first; // of its values
+} report_memory_point;
+
+// A counter in GiB with a value for each key at each point.
+typedef struct report_memory {
+    json_t *name, *keys; // a string, an array of strings; owned
+    report_memory_point *points;
+    size_t count, capacity;
+    int64_t *kib;
+    size_t kib_count, kib_capacity;
+} report_memory;
+
+typedef struct report_rank {
+    json_int_t process;
+    json_t *name; // a string, owned; NULL: none given
+    report_lane *lanes;
+    size_t lane_count, lane_capacity;
+    report_memory *memory;
+    size_t memory_count, memory_capacity;
+} report_rank;
+
+typedef struct report_timeline {
+    report_names names, kinds;
+    report_rank *ranks;
+    size_t rank_count, rank_capacity;
+    size_t last; // rank that was asked for last
+    int64_t action_count;
+    double end_ms;
+} report_timeline;
+
+void report_timeline_init(report_timeline *timeline);
+void report_timeline_fini(report_timeline *timeline);
+
+// The rank or the lane of that number, made where there is none; NULL when memory runs out.
+report_rank *report_timeline_rank(report_timeline *timeline, json_int_t process);
+report_lane *report_rank_lane(report_rank *rank, json_int_t thread);
+
+// Adds an action of the name and the kind to a lane; false when memory ran out.
+bool report_lane_add(report_timeline *timeline, report_lane *lane, const char *name,
+                     const char *kind, int64_t start_ns, int64_t duration_ns);
+
+// Reads complete events, names and counters whose name ends in "GiB" of a Chrome trace; other
+// events are left out. O(events log events).
+sp_status report_timeline_from_trace(const report_input *input, report_timeline *timeline,
+                                     sp_error *err);
+
+// Reads the ranks of an executed batch ("execution.batches[].ranks" of `run -o`).
+sp_status report_timeline_from_executed(const report_input *input, size_t batch,
+                                        report_timeline *timeline, sp_error *err);
+// How many batches of a result have such ranks.
+size_t report_executed_batches(const json_t *result);
+
+// Writes the timeline as JSON: columns of numbers; starts, times and memory as differences, memory
+// that never changes as one number.
+void report_timeline_write(sp_writer *out, report_timeline *timeline, const char *path,
+                           const char *title);
+
+// Writes JSON of which no part can end the <script> element that holds it.
+void report_write_json(sp_writer *out, const json_t *json);
+
+#endif

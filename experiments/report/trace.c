@@ -1,0 +1,291 @@
+// Timelines from the two forms in which the program writes them: Chrome's trace events, and the
+// actions of an executed batch.
+#include <math.h>
+#include <string.h>
+
+#include "experiments/report/timeline.h"
+#include "sim/base/alloc.h"
+#include "sim/base/json.h"
+#include "sim/base/units.h"
+
+enum { QUOTED = 48 };
+
+static const double most_us = 1e15; // its nanoseconds fit an int64_t
+static const double most_gib = 1e9;
+static const double ns_per_us = 1e3;
+static const double kib_per_gib = 1048576.0;
+
+typedef struct reader {
+    const report_input *input;
+    report_timeline *timeline;
+    size_t event; // being read
+    sp_error *err;
+} reader;
+
+static sp_status event_error(const reader *r, const char *key, const char *expected,
+                             const json_t *got)
+{
+    char path[SP_JSON_PATH];
+    char quoted[QUOTED] = "nothing";
+    snprintf(path, sizeof path, "traceEvents[%zu].%s", r->event, key);
+    if (got != NULL) {
+        sp_json_quote(got, quoted, sizeof quoted);
+    }
+    return sp_error_in(r->err, SP_ERR_CONTENT, r->input->path, path, "expected %s, got %s",
+                       expected, quoted);
+}
+
+static sp_status read_ns(const reader *r, const json_t *event, const char *key, int64_t *ns)
+{
+    const json_t *value = json_object_get(event, key);
+    double us = json_number_value(value);
+    if (!json_is_number(value) || !(us >= 0.0) || us > most_us) {
+        return event_error(r, key, "microseconds from 0", value);
+    }
+    *ns = (int64_t)llround(us * ns_per_us);
+    return SP_OK;
+}
+
+// Processes and threads without a number are number 0.
+static report_rank *rank_of(const reader *r, const json_t *event)
+{
+    return report_timeline_rank(r->timeline, json_integer_value(json_object_get(event, "pid")));
+}
+
+static sp_status no_memory(const reader *r)
+{
+    return sp_error_no_memory(r->err, "a timeline");
+}
+
+static sp_status read_action(const reader *r, const json_t *event)
+{
+    int64_t start_ns = 0;
+    int64_t duration_ns = 0;
+    const char *name = json_string_value(json_object_get(event, "name"));
+    const char *kind = json_string_value(json_object_get(event, "cat"));
+    sp_status status = read_ns(r, event, "ts", &start_ns);
+    if (status == SP_OK) {
+        status = read_ns(r, event, "dur", &duration_ns);
+    }
+    if (status != SP_OK) {
+        return status;
+    }
+    if (name == NULL) {
+        return event_error(r, "name", "a string", json_object_get(event, "name"));
+    }
+    report_rank *rank = rank_of(r, event);
+    report_lane *lane =
+        rank != NULL ? report_rank_lane(rank, json_integer_value(json_object_get(event, "tid")))
+                     : NULL;
+    return report_lane_add(r->timeline, lane, name, kind != NULL ? kind : "other", start_ns,
+                           duration_ns)
+               ? SP_OK
+               : no_memory(r);
+}
+
+static sp_status read_name(const reader *r, const json_t *event)
+{
+    const char *what = json_string_value(json_object_get(event, "name"));
+    json_t *name = json_object_get(json_object_get(event, "args"), "name");
+    bool of_process = what != NULL && strcmp(what, "process_name") == 0;
+    bool of_thread = what != NULL && strcmp(what, "thread_name") == 0;
+    if (!json_is_string(name) || (!of_process && !of_thread)) {
+        return SP_OK;
+    }
+    report_rank *rank = rank_of(r, event);
+    if (rank == NULL) {
+        return no_memory(r);
+    }
+    json_t **at = &rank->name;
+    if (of_thread) {
+        report_lane *lane =
+            report_rank_lane(rank, json_integer_value(json_object_get(event, "tid")));
+        if (lane == NULL) {
+            return no_memory(r);
+        }
+        at = &lane->name;
+    }
+    json_decref(*at);
+    *at = json_incref(name);
+    return SP_OK;
+}
+
+// The counter of that name, made with the keys of its first event.
+static report_memory *memory_of(report_rank *rank, json_t *name, json_t *values)
+{
+    for (size_t i = 0; i < rank->memory_count; i++) {
+        if (json_equal(rank->memory[i].name, name)) {
+            return &rank->memory[i];
+        }
+    }
+    json_t *keys = json_array();
+    const char *key;
+    json_t *value;
+    bool complete = keys != NULL;
+    json_object_foreach (values, key, value) {
+        complete = complete && json_array_append_new(keys, json_string(key)) == 0;
+    }
+    if (!complete || !sp_reserve((void **)&rank->memory, &rank->memory_capacity,
+                                 rank->memory_count + 1, sizeof *rank->memory)) {
+        json_decref(keys);
+        return NULL;
+    }
+    report_memory *memory = &rank->memory[rank->memory_count++];
+    *memory = (report_memory){.name = json_incref(name), .keys = keys};
+    return memory;
+}
+
+static sp_status add_point(const reader *r, report_memory *memory, int64_t time_ns,
+                           const json_t *values)
+{
+    size_t keys = json_array_size(memory->keys);
+    if (!sp_reserve((void **)&memory->points, &memory->capacity, memory->count + 1,
+                    sizeof *memory->points) ||
+        !sp_reserve((void **)&memory->kib, &memory->kib_capacity, memory->kib_count + keys,
+                    sizeof *memory->kib)) {
+        return no_memory(r);
+    }
+    for (size_t k = 0; k < keys; k++) {
+        const json_t *value =
+            json_object_get(values, json_string_value(json_array_get(memory->keys, k)));
+        double gib = json_number_value(value);
+        if (!(fabs(gib) <= most_gib)) {
+            return event_error(r, "args", "GiB", value);
+        }
+        memory->kib[memory->kib_count + k] = (int64_t)llround(gib * kib_per_gib);
+    }
+    memory->points[memory->count++] = (report_memory_point){time_ns, memory->kib_count};
+    memory->kib_count += keys;
+    return SP_OK;
+}
+
+static sp_status read_counter(const reader *r, const json_t *event)
+{
+    json_t *name = json_object_get(event, "name");
+    json_t *values = json_object_get(event, "args");
+    size_t bytes = json_string_length(name);
+    int64_t time_ns = 0;
+    if (bytes < 3 || strcmp(json_string_value(name) + bytes - 3, "GiB") != 0) {
+        return SP_OK;
+    }
+    if (!json_is_object(values)) {
+        return event_error(r, "args", "an object", values);
+    }
+    sp_status status = read_ns(r, event, "ts", &time_ns);
+    if (status != SP_OK) {
+        return status;
+    }
+    report_rank *rank = rank_of(r, event);
+    report_memory *memory = rank != NULL ? memory_of(rank, name, values) : NULL;
+    return memory != NULL ? add_point(r, memory, time_ns, values) : no_memory(r);
+}
+
+sp_status report_timeline_from_trace(const report_input *input, report_timeline *timeline,
+                                     sp_error *err)
+{
+    reader r = {.input = input, .timeline = timeline, .err = err};
+    const json_t *events = json_object_get(input->json, "traceEvents");
+    sp_status status = SP_OK;
+    for (; r.event < json_array_size(events) && status == SP_OK; r.event++) {
+        const json_t *event = json_array_get(events, r.event);
+        const char *phase = json_string_value(json_object_get(event, "ph"));
+        if (phase == NULL) {
+            status = event_error(&r, "ph", "a string", json_object_get(event, "ph"));
+        } else if (strcmp(phase, "X") == 0) {
+            status = read_action(&r, event);
+        } else if (strcmp(phase, "M") == 0) {
+            status = read_name(&r, event);
+        } else if (strcmp(phase, "C") == 0) {
+            status = read_counter(&r, event);
+        }
+    }
+    return status;
+}
+
+// ---- executed batches ----
+
+static const json_t *executed_batches(const json_t *result)
+{
+    return json_object_get(json_object_get(result, "execution"), "batches");
+}
+
+size_t report_executed_batches(const json_t *result)
+{
+    const json_t *batches = executed_batches(result);
+    size_t count = 0;
+    while (json_is_array(json_object_get(json_array_get(batches, count), "ranks"))) {
+        count++;
+    }
+    return count;
+}
+
+static const char *kind_of(const char *action)
+{
+    static const struct {
+        char letter;
+        const char *kind;
+    } kinds[] = {
+        {'F', "forward"},   {'B', "backward"}, {'I', "input gradient"}, {'W', "weight gradient"},
+        {'R', "recompute"}, {'O', "offload"},  {'L', "load"},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (kinds[i].letter == action[0]) {
+            return kinds[i].kind;
+        }
+    }
+    return "other";
+}
+
+// An action is [name, start in ms, end in ms].
+static sp_status read_executed(const reader *r, report_lane *lane, const json_t *actions,
+                               const char *path)
+{
+    for (size_t i = 0; i < json_array_size(actions); i++) {
+        const json_t *action = json_array_get(actions, i);
+        const char *name = json_string_value(json_array_get(action, 0));
+        double start_ms = json_number_value(json_array_get(action, 1));
+        double end_ms = json_number_value(json_array_get(action, 2));
+        if (name == NULL || !(start_ms >= 0.0) || !(end_ms >= start_ms) || end_ms > most_us / 1e3) {
+            char quoted[QUOTED];
+            sp_json_quote(action, quoted, sizeof quoted);
+            return sp_error_in(r->err, SP_ERR_CONTENT, r->input->path, path,
+                               "expected [action, start in ms, end in ms], got %s", quoted);
+        }
+        int64_t start_ns = sp_ns_from_ms(start_ms);
+        if (!report_lane_add(r->timeline, lane, name, kind_of(name), start_ns,
+                             sp_ns_from_ms(end_ms) - start_ns)) {
+            return no_memory(r);
+        }
+    }
+    return SP_OK;
+}
+
+sp_status report_timeline_from_executed(const report_input *input, size_t batch,
+                                        report_timeline *timeline, sp_error *err)
+{
+    static const char *const lanes[] = {"actions", "copies"};
+    const reader r = {.input = input, .timeline = timeline, .err = err};
+    const json_t *ranks =
+        json_object_get(json_array_get(executed_batches(input->json), batch), "ranks");
+    sp_status status = SP_OK;
+    for (size_t i = 0; i < json_array_size(ranks); i++) {
+        const json_t *from = json_array_get(ranks, i);
+        report_rank *rank = report_timeline_rank(timeline, (json_int_t)i);
+        if (rank == NULL) {
+            return no_memory(&r);
+        }
+        rank->name = json_sprintf("dp%d pp%d", (int)json_integer_value(json_object_get(from, "dp")),
+                                  (int)json_integer_value(json_object_get(from, "pp")));
+        for (int l = 0; l < 2 && status == SP_OK; l++) {
+            char path[SP_JSON_PATH];
+            snprintf(path, sizeof path, "execution.batches[%zu].ranks[%zu].%s", batch, i, lanes[l]);
+            report_lane *lane = report_rank_lane(rank, l);
+            if (lane == NULL) {
+                return no_memory(&r);
+            }
+            lane->name = json_string(l == 0 ? "compute" : "copy");
+            status = read_executed(&r, lane, json_object_get(from, lanes[l]), path);
+        }
+    }
+    return status;
+}

@@ -1,0 +1,149 @@
+#!/usr/bin/env bash
+# check_report.sh PROGRAM SOURCE: a page of results stands alone, no text of a document becomes HTML,
+# and no half page is left. Where there is a Chromium, the page is opened, hovered, zoomed and panned.
+set -u
+program=$1
+source=$2
+failed=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+
+complain() {
+    echo "$*"
+    failed=1
+}
+count() { # TEXT FILE
+    grep -o -F -e "$1" "$2" | wc -l
+}
+
+cp "$source/experiments/host_small.json" scenario.json
+"$program" simulate scenario.json --quiet --json --trace trace.json --plan plan.json >result.json
+"$program" compare scenario.json --strategies packed,bfd,slimpack --quiet --json >rows.json
+"$program" validate scenario.json --backend fake --quiet --json >validation.json
+"$program" run plan.json --backend fake --quiet --json -o executed.json >/dev/null
+answer=$("$program" report result.json trace.json plan.json rows.json validation.json executed.json -o page.html | head -n 1)
+grep -q -F "<h1 id=\"answer\">$answer</h1>" page.html || complain "the page does not begin with: $answer"
+[ -e page.html.part ] && complain "page.html.part is left"
+
+# Nothing is fetched: the one address is the name of SVG's elements, which is not.
+grep -o -E 'https?:[^"'\'' ]*' page.html | grep -v -F 'http://www.w3.org/2000/svg' >fetched.txt
+grep -E '<(link|img|iframe)|@import| src=' page.html >>fetched.txt
+[ -s fetched.txt ] && complain "the page needs: $(cat fetched.txt)"
+
+# Texts of documents, names of files and of actions.
+evil='</script><script>window.broken = 1</script><img onerror=x> & "quotes" <!--'
+text=${evil//\"/\\\"}
+cat >"a<b>&.json" <<JSON
+{"schema": "slimpack/result/1", "strategy": "$text", "schedule": "$text", "iteration_ms": 1.5, "warnings": ["$text"], "not_validated": "$text",
+ "model": {"name": "$text", "parameters": 7}, "memory_gib": {"$text": 1.0}, "fits": "$text"}
+JSON
+cat >evil_trace.json <<JSON
+{"traceEvents": [{"name": "process_name", "ph": "M", "pid": 3, "tid": 0, "args": {"name": "$text"}},
+ {"name": "$text", "cat": "$text", "ph": "X", "ts": 0, "dur": 5.5, "pid": 3, "tid": 1},
+ {"name": "memory GiB", "ph": "C", "ts": 0, "pid": 3, "tid": 0, "args": {"$text": 2.5}}]}
+JSON
+"$program" report "a<b>&.json" evil_trace.json -o evil.html >/dev/null || complain "strange texts: exit $?"
+[ "$(count '</script' evil.html)" = "$(count '</script' page.html)" ] || complain "a text ends the script"
+[ "$(count '<script' evil.html)" = "$(count '<script' page.html)" ] || complain "a text begins a script"
+[ "$(count '<img' evil.html)" = 0 ] || complain "a text becomes an element"
+[ "$(count '<!--' evil.html)" = 0 ] || complain "a text becomes a comment"
+
+# A page that cannot be written whole: the one before stays.
+cp page.html before.html
+(
+    trap '' XFSZ
+    ulimit -f 8
+    "$program" report result.json -o page.html 2>message.txt
+) >/dev/null
+[ $? = 3 ] || complain "a page that is cut short: expected exit 3"
+grep -q '^error: page.html: ' message.txt || complain "a page that is cut short: $(cat message.txt)"
+cmp -s page.html before.html || complain "a page that could not be written has changed the one before"
+[ -e page.html.part ] && complain "a part of a page is left"
+"$program" report result.json -o /dev/stdout | head -n 1 | grep -q '^<!doctype html>' || complain "no page on a pipe"
+
+# A sweep that was killed leaves a part of a line.
+printf '%s\n%s' '{"point": {"parallel.tp": 1}, "status": "ok", "iteration_ms": 3.5}' '{"point": {"par' >killed.jsonl
+"$program" report killed.jsonl -o killed.html | head -n 1 | grep -q '^fastest of 1 points' || complain "a line that was cut short"
+
+# ---- in a browser ----
+[ "$failed" = 0 ] || exit 1
+browser=
+for name in chromium chromium-browser google-chrome; do
+    if command -v "$name" >/dev/null; then
+        browser=$name
+        break
+    fi
+done
+if [ -z "$browser" ]; then
+    echo "SKIPPED: no Chromium to open the page with (Debian: chromium); what needs none has passed"
+    exit 77
+fi
+open_page() { # FILE
+    timeout 100 "$browser" --headless=new --no-sandbox --disable-gpu --window-size=1280,900 --user-data-dir="$work/profile" \
+        --virtual-time-budget=20000 --dump-dom "file://$work/$1" 2>browser.txt
+}
+cat >probe.html <<'PROBE'
+<script>
+(async () => {
+  const out = [], wait = () => new Promise(done => setTimeout(done, 50));
+  const check = (what, holds) => { if (!holds) out.push(what); };
+  const tip = document.getElementById('tip'), canvas = document.getElementById('timeline'), range = () => document.getElementById('range').textContent.match(/[\d.]+/g).map(Number);
+  const send = (type, x, y, more) => { const box = canvas.getBoundingClientRect(); canvas.dispatchEvent(new (type === 'wheel' ? WheelEvent : PointerEvent)(type, { clientX: box.left + x, clientY: box.top + y, pointerId: 1, bubbles: true, cancelable: true, ...more })); };
+  const span = () => range()[1] - range()[0];
+  canvas.scrollIntoView();
+  await wait();
+  const whole = span();
+  check('a window of the whole step', whole > 0 && range()[0] === 0);
+  send('pointermove', 72, 26);
+  check('a hover tells the first action: ' + tip.innerText, !tip.hidden && /^F0\b/.test(tip.innerText) && /forward pack 0/.test(tip.innerText));
+  check('a hover tells samples: ' + tip.innerText, /tokens; samples \d/.test(tip.innerText));
+  const ended = range()[1];
+  send('wheel', 400, 30, { deltaY: -240 }); await wait();
+  const zoomed = range();
+  check('the wheel zooms', span() < whole * 0.9 && zoomed[0] > 0);
+  send('pointerdown', 500, 30); send('pointermove', 450, 30); send('pointerup', 450, 30); await wait();
+  check('dragging pans', range()[0] > zoomed[0] && Math.abs(span() - (zoomed[1] - zoomed[0])) < 0.01);
+  canvas.dispatchEvent(new KeyboardEvent('keydown', { key: '0', bubbles: true })); await wait();
+  check('0 shows the whole step', range()[0] === 0 && Math.abs(range()[1] - ended) < 0.01);
+  const touch = id => ({ pointerId: id, pointerType: 'touch' });
+  send('pointerdown', 400, 30, touch(5)); send('pointerdown', 500, 30, touch(6)); send('pointermove', 700, 30, touch(6)); send('pointerup', 700, 30, touch(6)); send('pointerup', 400, 30, touch(5)); await wait();
+  check('a pinch zooms', span() < whole * 0.6);
+  document.querySelector('[aria-label="the whole step"]').click(); await wait();
+  document.querySelector('[aria-label="zoom in"]').click(); await wait();
+  check('a button zooms', Math.abs(span() / whole - 0.5) < 0.01);
+  canvas.dispatchEvent(new KeyboardEvent('keydown', { key: '+', bubbles: true })); await wait();
+  check('a key zooms', Math.abs(span() / whole - 0.3) < 0.01);
+  const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data, found = new Set();
+  for (let i = 0; i < pixels.length; i += 4) found.add(pixels[i] << 16 | pixels[i + 1] << 8 | pixels[i + 2]);
+  check('forward and backward are drawn', found.has(0x4682c4) && found.has(0xe8893b));
+  const dots = document.querySelectorAll('#pareto circle');
+  check('a point for each row: ' + dots.length, dots.length === 5);
+  dots[0].dispatchEvent(new PointerEvent('pointerenter'));
+  check('a hover tells the point: ' + tip.innerText, !tip.hidden && /[GM]iB/.test(tip.innerText));
+  check('sections', ['Rows', 'Timeline', 'Memory over time', 'Predicted beside executed', 'How far it holds'].every(title => [...document.querySelectorAll('h2')].some(h => h.textContent.startsWith(title))));
+  check('no wider than the window', document.documentElement.scrollWidth <= innerWidth);
+  document.documentElement.dataset.probe = out.length ? out.join('; ').replace(/\s+/g, ' ') : 'good';
+})().catch(error => { document.documentElement.dataset.probe = String(error); });
+</script>
+PROBE
+"$program" report result.json trace.json plan.json rows.json validation.json executed.json -o probed.html >/dev/null
+# On virtual time frames come when they like: each redraw is a timer here.
+frames='<script>window.requestAnimationFrame = act => setTimeout(act, 1)</script>'
+sed -e "s#^<body>#<body>$frames#" -e '/^<\/body>$/{r probe.html
+d}' probed.html >opened.html
+open_page opened.html >dom.html
+probe=$(grep -o 'data-probe="[^"]*"' dom.html)
+[ "$probe" = 'data-probe="good"' ] || complain "in $browser: ${probe:-no answer, $(tail -n 3 browser.txt)}"
+
+# Strange texts are shown as they are.
+open_page evil.html >dom.html
+grep -q 'data-ready-ms=' dom.html || complain "the page of strange texts does not open"
+printf '<script>document.documentElement.dataset.probe = window.broken === undefined && document.images.length === 0 ? "good" : "broken"</script>\n' >probe.html
+sed -e '/^<\/body>$/{r probe.html
+d}' evil.html >opened.html
+open_page opened.html | grep -q 'data-probe="good"' || complain "a text was run"
+for page in killed; do
+    open_page $page.html | grep -q 'data-ready-ms=' || complain "$page.html does not open"
+done
+exit "$failed"

@@ -1,0 +1,205 @@
+// Pages of results: what the block of data holds is what the documents say.
+#include "experiments/report/answer.h"
+#include "sim/base/json.h"
+#include "tests/support/test_main.h"
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+typedef struct made {
+    report_inputs inputs;
+    report_page page;
+} made;
+
+static sp_status make(made *m, char *const *paths, int count, sp_error *err)
+{
+    *m = (made){0};
+    sp_status status = report_inputs_read(paths, count, &m->inputs, err);
+    return status == SP_OK ? report_page_init(&m->page, &m->inputs, err) : status;
+}
+
+static void unmake(made *m)
+{
+    report_page_fini(&m->page);
+    report_inputs_fini(&m->inputs);
+}
+
+static char *page_text(const made *m)
+{
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    must_succeed(report_page_write(file, &m->page, ERR));
+    long bytes = ftell(file);
+    char *text = malloc((size_t)bytes + 1);
+    assert_non_null(text);
+    rewind(file);
+    assert_int_equal(fread(text, 1, (size_t)bytes, file), (size_t)bytes);
+    text[bytes] = '\0';
+    fclose(file);
+    return text;
+}
+
+// The block of data of a page.
+static json_t *page_data(const made *m)
+{
+    static const char opens[] = "<script type=\"application/json\" id=\"data\">";
+    char *text = page_text(m);
+    const char *from = strstr(text, opens);
+    assert_non_null(from);
+    from += strlen(opens);
+    const char *to = strstr(from, "</script>");
+    assert_non_null(to);
+    json_t *data = NULL;
+    must_succeed(sp_json_read_text(from, (size_t)(to - from), "page", &data, ERR));
+    free(text);
+    return data;
+}
+
+static int64_t number(const json_t *array, size_t at)
+{
+    return json_integer_value(json_array_get(array, at));
+}
+
+// Two actions out of order, 1.5 us and 0.25 us long; two points of memory.
+static const char trace[] =
+    "{\"traceEvents\": ["
+    "{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": 7, \"tid\": 0, \"args\": {\"name\": "
+    "\"dp0 pp7\"}},"
+    "{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": 7, \"tid\": 1, \"args\": {\"name\": "
+    "\"compute\"}},"
+    "{\"name\": \"B0\", \"cat\": \"backward\", \"ph\": \"X\", \"ts\": 2.5, \"dur\": 1.5, "
+    "\"pid\": 7, \"tid\": 1},"
+    "{\"name\": \"F0\", \"cat\": \"forward\", \"ph\": \"X\", \"ts\": 0.125, \"dur\": 0.25, "
+    "\"pid\": 7, \"tid\": 1},"
+    "{\"name\": \"other\", \"ph\": \"i\", \"ts\": 1, \"pid\": 7, \"tid\": 1},"
+    "{\"name\": \"memory GiB\", \"ph\": \"C\", \"ts\": 1, \"pid\": 7, \"args\": {\"a\": 1.5, "
+    "\"b\": 0, \"c\": 0.25}},"
+    "{\"name\": \"memory GiB\", \"ph\": \"C\", \"ts\": 3, \"pid\": 7, \"args\": {\"a\": 0.5, "
+    "\"b\": 2, \"c\": 0.25}}]}";
+
+static char trace_path[] = "trace.json";
+static char result_path[] = "result.json";
+static char plan_path[] = "plan.json";
+
+TEST(columns_hold_what_the_trace_says)
+{
+    char *const paths[] = {trace_path};
+    made m;
+    write_text(trace_path, trace);
+    must_succeed(make(&m, paths, 1, ERR));
+    json_t *data = page_data(&m);
+    const json_t *timeline = json_array_get(json_object_get(data, "timelines"), 0);
+    const json_t *rank = json_array_get(json_object_get(timeline, "ranks"), 0);
+    const json_t *lane = json_array_get(json_object_get(rank, "lanes"), 0);
+    assert_string_equal(json_string_value(json_object_get(rank, "name")), "dp0 pp7");
+    assert_string_equal(json_string_value(json_object_get(lane, "name")), "compute");
+    // In order of time, nanoseconds; each start but the first as a difference.
+    const json_t *start = json_object_get(lane, "start");
+    const json_t *duration = json_object_get(lane, "duration");
+    const json_t *action = json_object_get(lane, "action");
+    assert_int_equal(json_array_size(start), 2);
+    assert_int_equal(number(start, 0), 125);
+    assert_int_equal(number(start, 1), 2375);
+    assert_int_equal(number(duration, 0), 250);
+    assert_int_equal(number(duration, 1), 1500);
+    const json_t *names = json_object_get(timeline, "names");
+    assert_string_equal(json_string_value(json_array_get(names, (size_t)number(action, 0))), "F0");
+    assert_string_equal(json_string_value(json_array_get(names, (size_t)number(action, 1))), "B0");
+    const json_t *memory = json_array_get(json_object_get(rank, "memory"), 0);
+    const json_t *kib = json_object_get(memory, "kib");
+    assert_int_equal(number(json_array_get(kib, 0), 0), 1536 * 1024);
+    assert_int_equal(number(json_array_get(kib, 0), 1), -1024 * 1024);
+    assert_int_equal(number(json_array_get(kib, 1), 1), 2048 * 1024);
+    assert_int_equal(json_array_size(json_array_get(kib, 2)), 1); // never changes
+    assert_int_equal(number(json_array_get(kib, 2), 0), 256 * 1024);
+    json_decref(data);
+    unmake(&m);
+}
+
+TEST(packs_hold_the_ids_of_their_samples)
+{
+    char *const paths[] = {plan_path};
+    made m;
+    write_text(plan_path,
+               "{\"schema\": \"slimpack/plan/1\", \"batches\": [{\"samples\": [{\"id\": 40, "
+               "\"tokens\": 5}, {\"id\": 41, \"tokens\": 6}], \"forward_packs\": [{\"slices\": "
+               "[{\"sample\": 1, \"tokens\": 6}, {\"sample\": 0, \"tokens\": 5}]}], "
+               "\"backward_packs\": []}]}");
+    must_succeed(make(&m, paths, 1, ERR));
+    json_t *data = page_data(&m);
+    const json_t *plan =
+        json_object_get(json_array_get(json_object_get(data, "inputs"), 0), "document");
+    const json_t *batch = json_array_get(json_object_get(plan, "batches"), 0);
+    const json_t *pack = json_array_get(json_object_get(batch, "forward"), 0);
+    static const int64_t expected[] = {2, 11, 41, 40}; // slices, tokens, ids
+    assert_int_equal(json_array_size(pack), 4);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(number(pack, i), expected[i]);
+    }
+    json_decref(data);
+    unmake(&m);
+}
+
+TEST(texts_are_read_back_as_they_were)
+{
+    static const char text[] = "</script><!-- & \xc3\xa9 \" ' \\";
+    char *const paths[] = {result_path};
+    made m;
+    json_t *result = json_pack("{s:s, s:f, s:s}", "schema", "slimpack/result/1", "iteration_ms",
+                               1.5, "strategy", text);
+    char *dumped = json_dumps(result, 0);
+    assert_non_null(dumped);
+    write_text(result_path, dumped);
+    free(dumped);
+    must_succeed(make(&m, paths, 1, ERR));
+    json_t *data = page_data(&m);
+    json_t *document =
+        json_object_get(json_array_get(json_object_get(data, "inputs"), 0), "document");
+    assert_true(json_equal(document, result));
+    char *page = page_text(&m);
+    assert_non_null(strstr(page, "<h1 id=\"answer\">&lt;/script&gt;&lt;!-- &amp; \xc3\xa9 &quot;"));
+    free(page);
+    json_decref(data);
+    json_decref(result);
+    unmake(&m);
+}
+
+// 512 tokens/s at 8 tokens/s a GPU are 64 GPUs; CP 1, PP 4 and DP 2 leave TP 8.
+TEST(the_answer_tells_the_layout_and_the_limit)
+{
+    char *const paths[] = {result_path};
+    char answer[REPORT_ANSWER];
+    made m;
+    write_text(result_path,
+               "{\"schema\": \"slimpack/result/1\", \"strategy\": \"packed\", \"schedule\": "
+               "\"1f1b\", \"iteration_ms\": 20500, \"error\": {\"median\": 0.011}, "
+               "\"tokens_per_s\": 512, \"tokens_per_gpu_s\": 8, \"peak_memory_gib\": 70, "
+               "\"peak_memory_reserved_gib\": 75.5, \"memory_margin_gib\": 1.5, \"fits\": "
+               "\"tight\", \"ranks\": [{\"dp\": 1, \"cp\": 0, \"pp\": 3}]}");
+    must_succeed(make(&m, paths, 1, ERR));
+    assert_string_equal(report_answer(&m.page, answer),
+                        "packed, 1f1b, tp 8, cp 1, pp 4, dp 2: 20.50 s \xc2\xb1"
+                        "1.1 %, 70.00 of 77.00 GiB, fits tightly");
+    unmake(&m);
+}
+
+TEST(memory_runs_out)
+{
+    char *const paths[] = {trace_path, result_path};
+    made m;
+    write_text(trace_path, trace);
+    write_text(result_path,
+               "{\"schema\": \"slimpack/result/1\", \"iteration_ms\": 1, \"execution\": "
+               "{\"batches\": [{\"ranks\": [{\"dp\": 0, \"pp\": 0, \"actions\": [[\"F0\", 0, "
+               "1.5]], \"copies\": []}]}]}}");
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
+        sp_error_clear(ERR);
+        memory_try(&failing, make(&m, paths, 2, ERR), ERR);
+        unmake(&m);
+    }
+}
