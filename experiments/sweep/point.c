@@ -33,9 +33,11 @@ sp_status sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spe
 {
     *evaluator = (sweep_evaluator){.spec = spec, .threads = threads};
     evaluator->options = (sp_evaluate_options){.no_bounds = true, .no_causes = true};
-    evaluator->documents = sp_calloc((size_t)threads, sizeof *evaluator->documents);
-    bool complete = evaluator->documents != NULL;
-    for (int t = 0; complete && t < threads; t++) {
+    if (spec != NULL) {
+        evaluator->documents = sp_calloc((size_t)threads, sizeof *evaluator->documents);
+    }
+    bool complete = spec == NULL || evaluator->documents != NULL;
+    for (int t = 0; complete && spec != NULL && t < threads; t++) {
         evaluator->documents[t] = json_deep_copy(spec->document);
         complete = evaluator->documents[t] != NULL;
     }
@@ -269,26 +271,35 @@ static void take_result(const sp_result *result, sweep_digest *digest)
     snprintf(digest->reason, sizeof digest->reason, "%s", result->oom_diagnosis);
 }
 
+sp_status sweep_evaluate_document(const sweep_evaluator *evaluator, json_t *document,
+                                  sweep_status *status, sp_result *result, sp_error *err)
+{
+    sp_scenario scenario;
+    *status = SWEEP_INVALID;
+    *result = (sp_result){0};
+    sp_status found =
+        sp_scenario_from_json_cached(document, "point", evaluator->files, &scenario, err);
+    if (found == SP_OK) {
+        found = evaluate_scenario(evaluator, &scenario, result, status, err);
+        sp_scenario_fini(&scenario);
+    }
+    return found;
+}
+
 static sp_status evaluate(const sweep_evaluator *evaluator, int thread,
                           const int64_t digit[SWEEP_AXES], sweep_digest *digest, sp_error *err)
 {
-    sp_scenario scenario;
-    sp_result result = {0};
+    sp_result result;
     json_t *document = sweep_spec_scenario(evaluator->spec, evaluator->documents[thread], digit);
     if (document == NULL) {
         return sp_error_no_memory(err, "a point");
     }
-    sp_status found =
-        sp_scenario_from_json_cached(document, "point", evaluator->files, &scenario, err);
+    sp_status found = sweep_evaluate_document(evaluator, document, &digest->status, &result, err);
     json_decref(document);
     if (found == SP_OK) {
-        found = evaluate_scenario(evaluator, &scenario, &result, &digest->status, err);
-        if (found == SP_OK) {
-            take_result(&result, digest);
-        }
-        sp_result_fini(&result);
-        sp_scenario_fini(&scenario);
+        take_result(&result, digest);
     }
+    sp_result_fini(&result);
     return found;
 }
 
