@@ -123,7 +123,7 @@ static bool solving_init(solving *s, const double *work_s, size_t count, int ran
                            .size = s->size,
                            .pace = s->pace,
                            .machines = ranks,
-                           .runtime_of = s->rank,
+                           .machine_of = s->rank,
                            .load_s = s->load_s};
     return true;
 }
@@ -133,7 +133,7 @@ static sp_status adopt(solving *s, const sp_i_assignment_model *model, const dou
                        sp_i_assignment *result, sp_error *err)
 {
     sp_i_assignment_read(model, value, s->tried);
-    s->m.runtime_of = s->tried;
+    s->m.machine_of = s->tried;
     sp_status status = sp_i_makespan_exchange(&s->m, result->bound_s, err);
     double largest_s = sp_i_makespan_largest_s(&s->m);
     if (status == SP_OK && largest_s < result->largest_s) {
@@ -142,7 +142,7 @@ static sp_status adopt(solving *s, const sp_i_assignment_model *model, const dou
         s->tried = s->rank;
         s->rank = better;
     }
-    s->m.runtime_of = s->rank;
+    s->m.machine_of = s->rank;
     return status;
 }
 

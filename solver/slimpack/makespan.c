@@ -77,7 +77,7 @@ void sp_i_makespan_longest_first(sp_i_makespan *m, int *heap)
             }
         }
         int machine = heap[begin[best]];
-        m->runtime_of[i] = machine;
+        m->machine_of[i] = machine;
         m->load_s[machine] = best_s;
         sink(m, heap + begin[best], begin[best + 1] - begin[best]);
     }
@@ -156,7 +156,7 @@ static void move(sp_i_makespan *m, lists *l, size_t job, int from, int to)
 {
     unlink_job(l, &l->first[from], job);
     link_job(l, &l->first[to], job);
-    m->runtime_of[job] = to;
+    m->machine_of[job] = to;
     m->load_s[from] -= m->work_s[job] * m->pace[from];
     m->load_s[to] += m->work_s[job] * m->pace[to];
 }
@@ -197,7 +197,7 @@ static void sum_loads(sp_i_makespan *m)
         m->load_s[g] = 0.0;
     }
     for (size_t i = 0; i < m->jobs; i++) {
-        m->load_s[m->runtime_of[i]] += m->work_s[i] * m->pace[m->runtime_of[i]];
+        m->load_s[m->machine_of[i]] += m->work_s[i] * m->pace[m->machine_of[i]];
     }
 }
 
@@ -214,7 +214,7 @@ sp_status sp_i_makespan_exchange(sp_i_makespan *m, double stop_s, sp_error *err)
             l.first[g] = l.end;
         }
         for (size_t i = m->jobs; i > 0; i--) {
-            int machine = m->runtime_of[i - 1];
+            int machine = m->machine_of[i - 1];
             l.next[i - 1] = l.first[machine];
             l.first[machine] = i - 1;
         }

@@ -17,7 +17,7 @@ typedef struct sp_i_makespan {
     const int *size;    // [machines], descending; the largest machines take every job
     const double *pace; // [machines]: seconds for a second of work, the same for the same size
     int machines;
-    int *runtime_of; // [jobs], result
+    int *machine_of; // [jobs], result
     double *load_s;  // [machines], result: when each machine ends
 } sp_i_makespan;
 
@@ -27,7 +27,7 @@ typedef struct sp_i_makespan {
 // [machines] is working memory. O(jobs * sizes * log machines).
 void sp_i_makespan_longest_first(sp_i_makespan *m, int *heap);
 
-// Local search from the runtime_of that is there: jobs of the machine that ends last are moved to
+// Local search from the machine_of that is there: jobs of the machine that ends last are moved to
 // or exchanged with those of another, always the exchange that levels the two best, until none
 // helps (G. Finn and E. Horowitz, BIT 19 (1979), for moves) or the last machine ends by `stop_s`.
 // Never worse than before. O(jobs) memory; an exchange is O(jobs of the two machines) to find.

@@ -28,7 +28,7 @@ typedef struct chooser {
     int most_least; // level of the group that has to be there for the longest sample
     sp_i_makespan m;
     sp_arena memory; // of the arrays
-    int *size, *runtime_of, *heap;
+    int *size, *machine_of, *heap;
     double *pace, *load_s;
 } chooser;
 
@@ -158,13 +158,13 @@ static bool chooser_init(chooser *c, const sp_i_group_problem *p)
     c->heap = sp_arena_take(&c->memory, dp, sizeof *c->heap);
     c->pace = sp_arena_take(&c->memory, dp, sizeof *c->pace);
     c->load_s = sp_arena_take(&c->memory, dp, sizeof *c->load_s);
-    c->runtime_of = sp_arena_take(&c->memory, jobs, sizeof *c->runtime_of);
+    c->machine_of = sp_arena_take(&c->memory, jobs, sizeof *c->machine_of);
     c->m = (sp_i_makespan){.work_s = p->work_s,
                            .least = p->least,
                            .jobs = jobs,
                            .size = c->size,
                            .pace = c->pace,
-                           .runtime_of = c->runtime_of,
+                           .machine_of = c->machine_of,
                            .load_s = c->load_s};
     return !c->memory.failed;
 }

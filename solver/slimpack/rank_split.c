@@ -75,7 +75,7 @@ static sp_status make_groups(split_job *job, sp_i_rank_split *split, sp_error *e
                        .jobs = p->count,
                        .size = job->size,
                        .pace = job->pace,
-                       .runtime_of = job->group_of,
+                       .machine_of = job->group_of,
                        .load_s = job->load_s};
     sp_status status = sp_i_group_sizes(p, job->size, &m.machines, err);
     if (status != SP_OK) {

@@ -6,7 +6,7 @@ enum { MOST_JOBS = 120, MOST_MACHINES = 12 };
 
 typedef struct drawn {
     double work_s[MOST_JOBS], pace[MOST_MACHINES], load_s[MOST_MACHINES];
-    int least[MOST_JOBS], size[MOST_MACHINES], heap[MOST_MACHINES], runtime_of[MOST_JOBS];
+    int least[MOST_JOBS], size[MOST_MACHINES], heap[MOST_MACHINES], machine_of[MOST_JOBS];
     sp_i_makespan m;
 } drawn;
 
@@ -23,18 +23,18 @@ static void sort_descending(double *values, size_t count)
 
 // Machines of sizes 4, 2 and 1, of which the larger are a little slower than their size; the first
 // jobs ask for some size. Without `sizes` all are alike.
-static void draw(drawn *d, sp_prng *prng, size_t jobs, int runtimes, bool sizes)
+static void draw(drawn *d, sp_prng *prng, size_t jobs, int machines, bool sizes)
 {
     d->m = (sp_i_makespan){.work_s = d->work_s,
                            .least = sizes ? d->least : NULL,
                            .jobs = jobs,
                            .size = d->size,
                            .pace = d->pace,
-                           .runtimes = runtimes,
-                           .runtime_of = d->runtime_of,
+                           .machines = machines,
+                           .machine_of = d->machine_of,
                            .load_s = d->load_s};
-    int large = sizes ? (int)sp_prng_below(prng, (uint64_t)runtimes + 1) : 0;
-    for (int g = 0; g < runtimes; g++) {
+    int large = sizes ? (int)sp_prng_below(prng, (uint64_t)machines + 1) : 0;
+    for (int g = 0; g < machines; g++) {
         d->size[g] = g < large / 2 ? 4 : g < large ? 2 : 1;
         d->pace[g] = (d->size[g] > 1 ? 1.05 : 1.0) / d->size[g];
     }
@@ -45,22 +45,22 @@ static void draw(drawn *d, sp_prng *prng, size_t jobs, int runtimes, bool sizes)
     sort_descending(d->work_s, jobs);
 }
 
-static bool may_take(const drawn *d, int runtime, size_t job)
+static bool may_take(const drawn *d, int machine, size_t job)
 {
-    return d->m.least == NULL || d->least[job] <= d->size[runtime] ||
-           d->size[runtime] == d->size[0];
+    return d->m.least == NULL || d->least[job] <= d->size[machine] ||
+           d->size[machine] == d->size[0];
 }
 
 static void assert_loads(const drawn *d)
 {
     double load_s[MOST_MACHINES] = {0};
     for (size_t i = 0; i < d->m.jobs; i++) {
-        int runtime = d->runtime_of[i];
-        assert_true(runtime >= 0 && runtime < d->m.runtimes);
-        assert_true(may_take(d, runtime, i));
-        load_s[runtime] += d->work_s[i] * d->pace[runtime];
+        int machine = d->machine_of[i];
+        assert_true(machine >= 0 && machine < d->m.machines);
+        assert_true(may_take(d, machine, i));
+        load_s[machine] += d->work_s[i] * d->pace[machine];
     }
-    for (int g = 0; g < d->m.runtimes; g++) {
+    for (int g = 0; g < d->m.machines; g++) {
         assert_within(load_s[g], d->load_s[g], 1e-9 * (load_s[g] + 1e-9));
     }
 }
@@ -68,13 +68,13 @@ static void assert_loads(const drawn *d)
 static double least_of_all(drawn *d, size_t i, double *load_s, double best_s)
 {
     double largest_s = 0.0;
-    for (int g = 0; g < d->m.runtimes; g++) {
+    for (int g = 0; g < d->m.machines; g++) {
         largest_s = fmax(largest_s, load_s[g]);
     }
     if (largest_s >= best_s || i == d->m.jobs) {
         return fmin(largest_s, best_s);
     }
-    for (int g = 0; g < d->m.runtimes; g++) {
+    for (int g = 0; g < d->m.machines; g++) {
         double before_s = load_s[g];
         load_s[g] += d->work_s[i] * d->pace[g];
         best_s = may_take(d, g, i) ? least_of_all(d, i + 1, load_s, best_s) : best_s;
@@ -89,11 +89,11 @@ TEST(against_exhaustive_search)
     sp_prng prng = prng_seeded(31);
     int tight = 0;
     for (int round = 0; round < 300; round++) {
-        int runtimes = 1 + prng_below(&prng, 3);
-        draw(&d, &prng, 1 + (size_t)sp_prng_below(&prng, 8), runtimes, round % 2 == 0);
+        int machines = 1 + prng_below(&prng, 3);
+        draw(&d, &prng, 1 + (size_t)sp_prng_below(&prng, 8), machines, round % 2 == 0);
         double load_s[MOST_MACHINES] = {0};
         double least_s = least_of_all(&d, 0, load_s, HUGE_VAL);
-        double bound_s = sp_i_makespan_bound_s(d.work_s, d.m.jobs, runtimes);
+        double bound_s = sp_i_makespan_bound_s(d.work_s, d.m.jobs, machines);
         sp_i_makespan_longest_first(&d.m, d.heap);
         assert_loads(&d);
         assert_int_equal(sp_i_makespan_exchange(&d.m, 0.0, NULL), SP_OK);
@@ -134,8 +134,8 @@ TEST(exchanges_end_where_none_helps)
     sp_prng prng = prng_seeded(37);
     int better = 0;
     for (int round = 0; round < 300; round++) {
-        int runtimes = 2 + prng_below(&prng, MOST_MACHINES - 1);
-        draw(&d, &prng, 1 + (size_t)sp_prng_below(&prng, MOST_JOBS), runtimes, round % 2 == 0);
+        int machines = 2 + prng_below(&prng, MOST_MACHINES - 1);
+        draw(&d, &prng, 1 + (size_t)sp_prng_below(&prng, MOST_JOBS), machines, round % 2 == 0);
         sp_i_makespan_longest_first(&d.m, d.heap);
         assert_loads(&d);
         double first_s = sp_i_makespan_largest_s(&d.m);
@@ -145,17 +145,17 @@ TEST(exchanges_end_where_none_helps)
         assert_true(largest_s <= first_s * (1.0 + 1e-12));
         better += largest_s < first_s * (1.0 - 1e-12);
         int late = 0;
-        for (int g = 1; g < runtimes; g++) {
+        for (int g = 1; g < machines; g++) {
             late = d.load_s[g] > d.load_s[late] ? g : late;
         }
         for (size_t i = 0; i < d.m.jobs; i++) {
-            for (int g = 0; d.runtime_of[i] == late && g < runtimes; g++) {
+            for (int g = 0; d.machine_of[i] == late && g < machines; g++) {
                 if (g != late && may_take(&d, g, i)) {
                     assert_true(end_of(&d, late, g, d.work_s[i]) >= largest_s * (1.0 - 1e-9));
                 }
             }
-            for (size_t j = 0; d.runtime_of[i] == late && j < d.m.jobs; j++) {
-                int g = d.runtime_of[j];
+            for (size_t j = 0; d.machine_of[i] == late && j < d.m.jobs; j++) {
+                int g = d.machine_of[j];
                 if (g != late && may_take(&d, g, i) && may_take(&d, late, j)) {
                     double moved_s = d.work_s[i] - d.work_s[j];
                     assert_true(end_of(&d, late, g, moved_s) >= largest_s * (1.0 - 1e-9));
