@@ -6,8 +6,8 @@
 
 static const sp_plan_predictions unknown = {.lower_bound_ms = -1, .predicted_ms = -1};
 
-// The file of two ranks that the example in the documentation stands for: slices, a pack merged over both
-// ranks, padding, other backward packs, two chunks.
+// The file of two ranks that the example in the documentation stands for: slices, a pack merged
+// over both ranks, padding, other backward packs, two chunks.
 static const char example[] =
     "{\"schema\": \"slimpack/plan/1\", \"scenario\": {\"seed\": 7, \"x\": 0.1}, \"batches\": [\n"
     "{\"samples\": [{\"id\": 40, \"tokens\": 100}, {\"id\": 41, \"tokens\": 30},"
