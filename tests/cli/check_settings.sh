@@ -19,7 +19,7 @@ grep -q '^+| `parallel.pp`' "$work/difference"
 
 failed=0
 for key in $("$program" help settings | sed -n 's/^\([a-z][a-z0-9_.]*\)  .*/\1/p'); do
-    "$program" help "$key" | grep -q "^$key: " || { echo "no page of '$key'"; failed=1; }
+    "$program" help "$key" | grep "^$key: " >/dev/null || { echo "no page of '$key'"; failed=1; }
     grep -q "^| \`$key\` |" "$source/experiments/SCENARIO.md" || { echo "'$key' is not in SCENARIO.md"; failed=1; }
 done
 for topic in settings models clusters strategies schedules stacks profiles distributions parallel memory model; do
