@@ -115,8 +115,7 @@ static const char *const summaries[] = {
     "nothing fused, nothing hidden behind computation",
     "Megatron-DeepSpeed of 2022: every transfer blocks (arXiv 2104.04473)",
     "Megatron-Core of 2024: TP gathers and CP hidden, forward reductions block (Megatron-Kwai)",
-    "Megatron-Core of 2025: fused SwiGLU, TP, gradient and parameter traffic hidden, bf16 "
-    "gradients",
+    "Megatron-Core of 2025: fused SwiGLU, TP and DP traffic hidden, bf16 gradients",
     "nanotron of 2025, as in the Ultra-Scale Playbook",
     "PyTorch FSDP of 2024 with bf16 gradient reduction",
     "the passes of this program's host backend, on CPU cores",
