@@ -30,7 +30,7 @@ typedef struct member {
 // What the ranks of a table have in common, but for a model of GPU.
 static sp_status card_of(const sp_i_cuda_team *team, char card[CARD], sp_error *err)
 {
-    char runtime[128] = "";
+    char machine[128] = "";
     json_t *model = sp_model_to_json(team->model);
     char *text = model != NULL ? json_dumps(model, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
     json_decref(model);
@@ -39,10 +39,10 @@ static sp_status card_of(const sp_i_cuda_team *team, char card[CARD], sp_error *
     }
     const uint32_t hash = sp_i_cuda_hash(text, strlen(text));
     free(text);
-    if (gethostname(runtime, sizeof runtime - 1) != 0) {
+    if (gethostname(machine, sizeof machine - 1) != 0) {
         return sp_error_set(err, SP_ERR_IO, "this machine has no name");
     }
-    snprintf(card, CARD, "machine %s, model %08x", runtime, (unsigned)hash);
+    snprintf(card, CARD, "machine %s, model %08x", machine, (unsigned)hash);
     return SP_OK;
 }
 

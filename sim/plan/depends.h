@@ -155,7 +155,7 @@ typedef struct sp_share {
 } sp_share;
 
 typedef struct sp_shares {
-    sp_share *items; // lane after lane, by place; NULL: none
+    sp_share *items; // rank after rank, by place; NULL: none
     size_t *first;   // [dp * pp + 1]
 } sp_shares;
 

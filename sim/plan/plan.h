@@ -41,7 +41,7 @@ static inline bool sp_action_is_backward(sp_action action)
     return action.kind == SP_ACTION_B || action.kind == SP_ACTION_I || action.kind == SP_ACTION_W;
 }
 
-// O and L: they run on the copy lanes of their rank, beside what computes.
+// O and L: they run on the copy streams of their rank, beside what computes.
 static inline bool sp_action_is_copy(sp_action action)
 {
     return action.kind == SP_ACTION_O || action.kind == SP_ACTION_L;

@@ -32,7 +32,7 @@ typedef struct sp_share_span {
 
 // Spans of one rank in order of time. Ranks that are provably alike share one entry: `alike` counts
 // the data-parallel ranks it stands for, dp_alike[0..alike) names them. Copies to and from host
-// memory (O and L) run beside the others, on a lane of their own in each direction.
+// memory (O and L) run beside the others, on a stream of their own in each direction.
 typedef struct sp_rank_timeline {
     int dp, pp;
     int alike;

@@ -80,9 +80,9 @@ static sp_status find_starts(maker *m)
 
 static timestamp timestamp_of(const maker *m, int dp, int pp, size_t place)
 {
-    size_t lane = (size_t)dp * (size_t)m->plan->layout.pp + (size_t)pp;
-    sp_action action = m->plan->stages[lane].actions[place];
-    int64_t start = m->start[m->first[lane] + place];
+    size_t rank = (size_t)dp * (size_t)m->plan->layout.pp + (size_t)pp;
+    sp_action action = m->plan->stages[rank].actions[place];
+    int64_t start = m->start[m->first[rank] + place];
     sp_share_end end;
     if (!sp_action_is_shared(m->plan, pp, action, &end)) {
         return (timestamp){start + unit_ns(action) / 4, OTHER_ACTION};
@@ -200,7 +200,7 @@ static void place_shares(maker *m, int dp, int pp)
 static sp_status make(maker *m, sp_shares *shares)
 {
     const sp_layout *layout = &m->plan->layout;
-    size_t lanes = (size_t)layout->dp * (size_t)layout->pp;
+    size_t ranks = (size_t)layout->dp * (size_t)layout->pp;
     size_t packs = sp_packing_backward(m->plan->packing)->count;
     m->of_dp = sp_arena_take(&m->work, (size_t)layout->dp + 1, sizeof *m->of_dp);
     if (m->work.failed) {
@@ -211,7 +211,7 @@ static sp_status make(maker *m, sp_shares *shares)
     m->shared = sp_arena_take(&m->work, count, sizeof *m->shared);
     m->split = sp_arena_take(&m->work, 2 * packs, sizeof *m->split);
     shares->items = sp_calloc(count * (size_t)layout->pp + 1, sizeof *shares->items);
-    shares->first = sp_calloc(lanes + 1, sizeof *shares->first);
+    shares->first = sp_calloc(ranks + 1, sizeof *shares->first);
     if (m->work.failed || shares->items == NULL || shares->first == NULL) {
         return SP_ERR_NO_MEMORY;
     }

@@ -489,8 +489,8 @@ static sp_status unfinished(const sp_i_walk *w, sp_error *err)
 
 // ---- The state ----
 
-// The ranks: the ranks of the timeline, or all.
-static bool make_lanes(sp_i_walk *w, const sp_plan *plan, sp_timeline *timeline)
+// The ranks: those of the timeline, or all.
+static bool make_ranks(sp_i_walk *w, const sp_plan *plan, sp_timeline *timeline)
 {
     size_t dp = (size_t)plan->layout.dp;
     size_t pp = (size_t)plan->layout.pp;
@@ -569,7 +569,7 @@ sp_status sp_walk(const sp_plan *plan, const sp_walk_driver *driver, sp_timeline
     int64_t ranks = (int64_t)plan->layout.dp * plan->layout.pp;
     sp_i_walk w = {.driver = driver,
                    .limit_ns = driver->limit_ns > 0 ? driver->limit_ns : INT64_MAX / 4 / ranks};
-    sp_status status = make_lanes(&w, plan, timeline)
+    sp_status status = make_ranks(&w, plan, timeline)
                            ? sp_depends_init(&w.depends, plan, w.runs, err)
                            : sp_error_no_memory(err, "the walk over the plan");
     if (status == SP_OK && !make_tables(&w)) {

@@ -73,7 +73,7 @@ typedef struct sp_i_builder {
     sp_arena work; // its tables
 } sp_i_builder;
 
-// Numbers all actions, lane after lane, into s->vertices (graph_vertices.c). Index and shares are
+// Numbers all actions, rank after rank, into s->vertices (graph_vertices.c). Index and shares are
 // there already. False without memory.
 bool sp_i_structure_number(sp_i_builder *b);
 

@@ -58,7 +58,7 @@ void sp_i_cuda_rank_wait(sp_i_cuda_rank *rank, cudaEvent_t event, const char *fi
         }                                                                                    \
     } while (0)
 
-// ---- what its stream context gives it (stream context.c) ----
+// ---- what its stream context gives it (stream_context.c) ----
 
 // Keeps other ranks of the stream out until _release: between the two stand the work that fills
 // scratch memory and the work that reads it, and products.

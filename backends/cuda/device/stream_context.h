@@ -12,7 +12,7 @@
 #include "backends/cuda/device/rank.h"
 
 // What a captured step uploads from the host (runtime.h, capture_begin): in pinned memory of its
-// own, because every repetition copies it again. Behind a stream context (stream context.h) alone.
+// own, because every repetition copies it again. Behind a stream context (stream_context.h) alone.
 
 // Numbers that are read again before each repetition, or their order.
 typedef struct sp_i_cuda_kept_numbers {
