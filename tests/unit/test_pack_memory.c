@@ -268,7 +268,7 @@ TEST(what_fits_stays_within_the_limit)
     sp_prng prng = prng_seeded(151);
     int fitting = 0, searched = 0;
     for (int i = 0; i < SEARCHES; i++) {
-        for (int round = i; round < 7; round += test_is_full() ? 1 : 3) {
+        for (int round = test_is_full() ? 0 : i % 3; round < 7; round += test_is_full() ? 1 : 3) {
             char text[RUN_TEXT] = "";
             put_json(text,
                      "{'model': {'layers': 8, 'hidden': 2048, 'ffn': 5504, 'heads': 16, 'vocab': "
@@ -286,7 +286,8 @@ TEST(what_fits_stays_within_the_limit)
             searched++;
         }
     }
-    assert_in_range(fitting, 1, searched - 1);
+    int least = test_is_full() ? 5 : 2;
+    assert_in_range(fitting, least, searched - least);
 }
 
 static const char *drawn(sp_prng *prng, const char *const *from, uint64_t count)
