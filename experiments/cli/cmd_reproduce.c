@@ -106,8 +106,9 @@ static sp_status reproduce_one(const reproduce_args *args, const figure_folder *
 }
 
 static int reproduce(const reproduce_args *args, const figure_folder *folder,
-                     const char *const *names, int count)
+                     const cli_operands *operands)
 {
+    int count = args->all ? folder->count : operands->count;
     sp_error err = {0};
     totals sum = {.figures = args->common.json ? json_array() : NULL};
     sp_status status = SP_OK;
@@ -115,7 +116,8 @@ static int reproduce(const reproduce_args *args, const figure_folder *folder,
         status = sp_error_set(&err, SP_ERR_IO, "%.512s: %s", args->output, strerror(errno));
     }
     for (int i = 0; status == SP_OK && i < count; i++) {
-        status = reproduce_one(args, folder, names[i], &sum, &err);
+        const char *name = args->all ? folder->names[i] : operands->items[i];
+        status = reproduce_one(args, folder, name, &sum, &err);
     }
     if (status != SP_OK) {
         json_decref(sum.figures);
@@ -148,19 +150,10 @@ static int run(const void *given, const cli_operands *operands)
         return cli_usage_error(&cli_cmd_reproduce, "--all takes no names beside it");
     }
     if (figure_folder_list(&folder, &err) != SP_OK) {
-        figure_folder_fini(&folder);
         return cli_fail(&err);
     }
-    int exit_status = 0;
-    if (!args->all && operands->count == 0) {
-        exit_status = list_figures(&folder, args->common.json);
-    } else {
-        const char *const *names =
-            (const char *const *)(args->all ? folder.names : operands->items);
-        exit_status = reproduce(args, &folder, names, args->all ? folder.count : operands->count);
-    }
-    figure_folder_fini(&folder);
-    return exit_status;
+    return args->all || operands->count > 0 ? reproduce(args, &folder, operands)
+                                            : list_figures(&folder, args->common.json);
 }
 
 // ---- the command ----

@@ -1,6 +1,5 @@
 #include "experiments/measurements/published.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,26 +31,13 @@ static bool has_table(const char *folder, const char *name)
     return names_table;
 }
 
-static void list_folder(const char *folder, sp_published *published)
+static void add_name(void *context, const char *name)
 {
-    static const char ending[] = ".json";
-    DIR *directory = opendir(folder);
-    if (directory == NULL) {
-        return;
+    sp_published *published = context;
+    if (published->count < SP_PUBLISHED_TABLES && strlen(name) < SP_PUBLISHED_NAME &&
+        has_table(published->folder, name)) {
+        strcpy(published->names[published->count++], name);
     }
-    const struct dirent *entry;
-    while (published->count < SP_PUBLISHED_TABLES && (entry = readdir(directory)) != NULL) {
-        size_t length = strlen(entry->d_name);
-        size_t stem = length >= sizeof ending ? length - (sizeof ending - 1) : 0;
-        if (stem > 0 && stem < SP_PUBLISHED_NAME && strcmp(entry->d_name + stem, ending) == 0) {
-            char *name = published->names[published->count];
-            memcpy(name, entry->d_name, stem);
-            name[stem] = '\0';
-            published->count += has_table(folder, name);
-        }
-    }
-    closedir(directory);
-    qsort(published->names, (size_t)published->count, sizeof published->names[0], compare_names);
 }
 
 sp_status sp_published_list(sp_published *published, sp_error *err)
@@ -61,8 +47,9 @@ sp_status sp_published_list(sp_published *published, sp_error *err)
     for (int f = 0; published->count == 0 && sp_data_folder("experiments/published", f, folder);
          f++) {
         snprintf(published->folder, sizeof published->folder, "%s", folder);
-        list_folder(folder, published);
+        sp_data_each_document(published->folder, add_name, published);
     }
+    qsort(published->names, (size_t)published->count, sizeof published->names[0], compare_names);
     return published->count > 0
                ? SP_OK
                : sp_error_set(err, SP_ERR_IO, "no published tables found in %.512s",

@@ -1,5 +1,7 @@
 #include "sim/base/data_folder.h"
 
+#include <dirent.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -41,4 +43,25 @@ bool sp_data_folder(const char *name, int n, char folder[SP_DATA_PATH])
         folder[0] = '\0';
     }
     return true;
+}
+
+void sp_data_each_document(const char *folder, void (*visit)(void *context, const char *name),
+                           void *context)
+{
+    static const char ending[] = ".json";
+    DIR *directory = opendir(folder);
+    const struct dirent *entry;
+    while (directory != NULL && (entry = readdir(directory)) != NULL) {
+        char name[NAME_MAX + 1];
+        size_t length = strlen(entry->d_name);
+        size_t stem = length >= sizeof ending ? length - (sizeof ending - 1) : 0;
+        if (stem > 0 && stem < sizeof name && strcmp(entry->d_name + stem, ending) == 0) {
+            memcpy(name, entry->d_name, stem);
+            name[stem] = '\0';
+            visit(context, name);
+        }
+    }
+    if (directory != NULL) {
+        closedir(directory);
+    }
 }

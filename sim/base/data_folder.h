@@ -13,6 +13,11 @@ enum { SP_DATA_PATH = 4096 }; // bytes of a file name: as long as Linux opens an
 // exist.
 bool sp_data_folder(const char *name, int n, char folder[SP_DATA_PATH]);
 
+// Names the JSON documents of a folder, each without its ending, in no order; none where the folder
+// cannot be read.
+void sp_data_each_document(const char *folder, void (*visit)(void *context, const char *name),
+                           void *context);
+
 // The folder of the running program; "" where it cannot be told.
 void sp_program_folder(char folder[SP_DATA_PATH]);
 

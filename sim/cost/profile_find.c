@@ -1,5 +1,4 @@
 // Profiles by name or path.
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,29 +48,16 @@ typedef struct name_list {
     int count;
 } name_list;
 
-static void add_names_of_folder(const char *folder, name_list *list)
+static void add_name(void *context, const char *name)
 {
-    DIR *directory = opendir(folder);
-    if (directory == NULL) {
-        return;
+    name_list *list = context;
+    bool left_out = list->count == NAMES || strlen(name) >= SP_PROFILE_NAME;
+    for (int i = 0; i < list->count && !left_out; i++) {
+        left_out = strcmp(list->name[i], name) == 0;
     }
-    const struct dirent *entry;
-    while (list->count < NAMES && (entry = readdir(directory)) != NULL) {
-        size_t length = strlen(entry->d_name);
-        if (length <= 5 || length - 5 >= SP_PROFILE_NAME ||
-            strcmp(entry->d_name + length - 5, ".json") != 0) {
-            continue;
-        }
-        char *name = list->name[list->count];
-        memcpy(name, entry->d_name, length - 5);
-        name[length - 5] = '\0';
-        bool known = false;
-        for (int i = 0; i < list->count && !known; i++) {
-            known = strcmp(list->name[i], name) == 0;
-        }
-        list->count += !known;
+    if (!left_out) {
+        strcpy(list->name[list->count++], name);
     }
-    closedir(directory);
 }
 
 // The caller owns the list; NULL after an error.
@@ -85,7 +71,7 @@ static name_list *all_names(sp_error *err)
     char folder[SP_PROFILE_PATH];
     size_t next = 0;
     while (next_folder(&next, folder)) {
-        add_names_of_folder(folder, list);
+        sp_data_each_document(folder, add_name, list);
     }
     qsort(list->name, (size_t)list->count, sizeof list->name[0], compare_names);
     return list;

@@ -191,5 +191,4 @@ TEST(all_figures)
     char path[SP_DATA_PATH];
     must_fail_with(figure_folder_file(&folder, "zb_table", path, ERR), SP_ERR_USAGE,
                    "unknown figure 'zb_table' (did you mean 'zb_table5'?)");
-    figure_folder_fini(&folder);
 }
