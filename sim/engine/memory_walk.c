@@ -166,16 +166,20 @@ void sp_i_walk_free_slices(sp_i_memory_walk *w, sp_action action)
 {
     const sp_packing *packing = w->shared->timeline->plan->packing;
     const sp_pack *pack = &packing->backward.packs[action.pack];
-    for (size_t s = pack->first_slice; s < pack->first_slice + pack->slice_count; s++) {
-        const sp_slice *slice = &packing->backward.slices[s];
+    size_t end = pack->first_slice + pack->slice_count;
+    // Slices of one source mostly follow each other: its bytes are worked out once for all of them.
+    for (size_t s = pack->first_slice; s < end;) {
         int32_t source = w->shared->forward_pack[s];
         sp_unit_state *state = sp_i_walk_state(w, source, action.chunk);
         const sp_pack *from = &packing->forward.packs[source];
         size_t unit = sp_i_walk_unit(w, source, action.chunk);
         sp_bytes before = sp_i_unit_rest(w->shared->costs, unit, from, state);
-        bool is_last = slice->begin == w->shared->last_begin[slice->sample];
-        state->freed_tokens += slice->computed_tokens;
-        state->freed_kv_tokens += is_last ? 0 : slice->computed_tokens;
+        for (; s < end && w->shared->forward_pack[s] == source; s++) {
+            const sp_slice *slice = &packing->backward.slices[s];
+            bool is_last = slice->begin == w->shared->last_begin[slice->sample];
+            state->freed_tokens += slice->computed_tokens;
+            state->freed_kv_tokens += is_last ? 0 : slice->computed_tokens;
+        }
         sp_bytes after = sp_i_unit_rest(w->shared->costs, unit, from, state);
         sp_i_walk_add(&w->now, &before, -1);
         sp_i_walk_add(&w->now, &after, 1);
