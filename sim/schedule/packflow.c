@@ -20,6 +20,7 @@ typedef struct choice {
 typedef struct rank {
     int64_t free_ns; // end of the last action
     int64_t held_bytes;
+    bool has_room; // for all packs at once
     size_t steps;
     bool after_backward; // of forwards and backwards it ran a backward last
     choice next;
@@ -60,29 +61,39 @@ static void choose_on(run *r, int k)
     r->next_ns[k] = r->ranks[k].next.start_ns;
 }
 
+// What became ready on another rank is of no use there before `ready_ns`, and changes nothing where
+// that rank starts something else earlier.
+static void choose_elsewhere(run *r, int k, int64_t ready_ns)
+{
+    if (ready_ns <= r->next_ns[k]) {
+        choose_on(r, k);
+    }
+}
+
 // A started forward makes that of its pack ready on the next virtual stage, a backward on the one
 // before: where that is what comes next there.
 static void choose_again(run *r, int k, const choice *started)
 {
     int v = started->vstage;
     int other = v;
+    int64_t ready_ns = NEVER;
     if (started->kind == SP_PACKFLOW_F) {
         r->f_ready_ns[v] = forward_ready_ns(r, v);
         r->b_ready_ns[v] = backward_ready_ns(r, v);
         if (v + 1 < r->vstages && r->done[v + 1].forwards + 1 == r->done[v].forwards) {
             other = v + 1;
-            r->f_ready_ns[other] = forward_ready_ns(r, other);
+            ready_ns = r->f_ready_ns[other] = forward_ready_ns(r, other);
         }
     } else if (started->kind == SP_PACKFLOW_B) {
         r->b_ready_ns[v] = backward_ready_ns(r, v);
         if (v > 0 && r->done[v - 1].backwards + 1 == r->done[v].backwards) {
             other = v - 1;
-            r->b_ready_ns[other] = backward_ready_ns(r, other);
+            ready_ns = r->b_ready_ns[other] = backward_ready_ns(r, other);
         }
     }
     choose_on(r, k);
     if (r->rank_of[other] != k) {
-        choose_on(r, r->rank_of[other]);
+        choose_elsewhere(r, r->rank_of[other], ready_ns);
     }
 }
 
@@ -125,6 +136,19 @@ static void place_stages(run *r)
     }
 }
 
+static void look_for_room(run *r)
+{
+    const sp_packflow_job *job = r->job;
+    for (int k = 0; k < job->layout->pp; k++) {
+        double bytes = 0.0;
+        for (int chunk = 0; job->room_bytes != NULL && chunk < job->layout->chunks; chunk++) {
+            int v = r->vstage_of[k * job->layout->chunks + chunk];
+            bytes += (double)r->tokens_before[job->forward] * (double)job->token_bytes[v];
+        }
+        r->ranks[k].has_room = job->room_bytes == NULL || bytes <= (double)job->room_bytes[k];
+    }
+}
+
 // Sums of the entries before each, [count + 1].
 static int64_t *add_up(sp_arena *work, const int64_t *tokens, size_t count)
 {
@@ -158,6 +182,7 @@ sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_result *result
     sp_status status = work.failed ? sp_error_no_memory(err, "the order of a packing") : SP_OK;
     if (status == SP_OK) {
         place_stages(&r);
+        look_for_room(&r);
         run_all(&r);
     }
     sp_arena_free(&work);
@@ -252,7 +277,7 @@ static bool fits(const run *r, int k, int v)
 {
     const sp_packflow_job *job = r->job;
     const rank *on = &r->ranks[k];
-    if (job->room_bytes == NULL) {
+    if (on->has_room) {
         return true;
     }
     bool alone = on->held_bytes == 0 ||
