@@ -331,16 +331,18 @@ static sp_status improve(search *s, int64_t reserve, sp_error *err)
 }
 
 // Backward packs of their own, where a group is slowest, and for every other group that would then
-// be slower.
-static sp_status regroup(search *s, sp_error *err)
+// be slower. Nothing changes where they are of no use to the slowest.
+static sp_status regroup(search *s, bool *changed, sp_error *err)
 {
     int slow = slowest_of(s);
+    *changed = false;
     if (s->ranks.groups[slow].count == 0) {
         return SP_OK;
     }
     s->order[0] = slow;
     s->regroups = true;
     sp_status status = search_groups(s, 1, s->left / 2, 0, err);
+    *changed = s->best[slow].shape.regrouped;
     int64_t slowest_ns = s->best[slow].out.makespan_ns;
     int slower = 0;
     for (int g = 0; g < s->ranks.count; g++) {
@@ -441,8 +443,9 @@ static sp_status search_shapes(search *s, sp_packing *best, sp_packflow_outcome 
         status = judge(s, best, judged, err);
     }
     if (status == SP_OK && s->options.asymmetric && s->retained == 0 && !is_late(s)) {
-        status = regroup(s, err);
-        if (status == SP_OK) {
+        bool changed;
+        status = regroup(s, &changed, err);
+        if (status == SP_OK && changed) {
             status = judge(s, best, judged, err);
         }
     }
