@@ -174,13 +174,15 @@ sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *pack
 
 // ---- model chunks of each rank, and the layers of every virtual stage ----
 
-// Actions timed for a first look at each cut, and again for each of those that look best.
-enum { FIRST_LOOK = 15000, SECOND_LOOK = 60000, SECOND_LOOKS = 3 };
+// Actions timed for a first look at each cut, fewer where time is limited so that all are looked
+// at, and again for each of those that look best.
+enum { QUICK_LOOK = 1000, FIRST_LOOK = 15000, SECOND_LOOK = 60000, SECOND_LOOKS = 3 };
 
 enum { MOST_CHUNKS = 10 };
 
-// Part of a time limit in which the cuts are compared.
+// Part of a time limit in which the cuts are compared, and the least that is enough to look at one.
 #define CHOOSING 0.25
+#define LEAST_LOOK_S 1e-3
 
 // One way to cut the model.
 typedef struct cut {
@@ -220,6 +222,7 @@ typedef struct choice {
     int64_t effort;     // of one look
     bool judged;        // by whole steps, no longer by what the search predicts
     double deadline_s;  // 0: none
+    bool hurried;       // no time to look at any: the first that is possible is taken
     cut *cuts;          // best first
     int count;
 } choice;
@@ -339,17 +342,18 @@ static void add_cut(choice *c, cut tried)
 static sp_status look_at_all(choice *c, sp_error *err)
 {
     sp_status status = SP_OK;
-    c->effort = FIRST_LOOK;
+    c->effort = c->deadline_s > 0.0 ? QUICK_LOOK : FIRST_LOOK;
     for (int i = 0; status == SP_OK && i < MOST_CHUNKS * CUT_KINDS; i++) {
         int chunks = i / CUT_KINDS + 1;
         cut_kind kind = (cut_kind)(i % CUT_KINDS);
         cut tried;
-        if (!is_possible(c->scenario, chunks, kind) || (c->count > 0 && is_late(c))) {
+        bool enough = c->count > 0 && (c->hurried || is_late(c));
+        if (!is_possible(c->scenario, chunks, kind) || enough) {
             continue;
         }
         status = cut_layers(c->scenario, chunks, kind, &tried, err);
         if (status == SP_OK && tried.chunks > 0) {
-            status = predict(c, &tried, err);
+            status = c->hurried ? SP_OK : predict(c, &tried, err);
             add_cut(c, tried);
         }
     }
@@ -391,7 +395,9 @@ sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err)
     sp_workload_spec first = scenario->workload;
     first.batches = 1;
     if (scenario->strategy.time_limit_ms > 0) {
-        c.deadline_s = sp_clock_s() + CHOOSING * 1e-3 * (double)scenario->strategy.time_limit_ms;
+        double choosing_s = CHOOSING * 1e-3 * (double)scenario->strategy.time_limit_ms;
+        c.deadline_s = sp_clock_s() + choosing_s;
+        c.hurried = choosing_s < LEAST_LOOK_S;
     }
     c.cuts = sp_calloc(MOST_CHUNKS * CUT_KINDS, sizeof *c.cuts);
     sp_status status = c.cuts != NULL ? sp_batches_make(&first, &c.batches, err)
