@@ -34,7 +34,7 @@ bool test_is_full(void)
 
 int test_draws(int all)
 {
-    return test_is_full() ? all : (all + 3) / 4;
+    return test_is_full() ? all : (all + 7) / 8;
 }
 
 _Thread_local sp_error test_error;

@@ -64,8 +64,8 @@ static inline int prng_below(sp_prng *prng, int bound)
 int test_rounds(int all);
 bool test_is_sanitized(void);
 
-// The same of rounds that take long in any build: a quarter of them, or all in a full run, where
-// the environment has SP_TEST_FULL=1 (ctest --preset full).
+// How many rounds that take long in any build a test makes: an eighth of them, or all in a full
+// run, where the environment has SP_TEST_FULL=1 (ctest --preset full).
 int test_draws(int all);
 bool test_is_full(void);
 
