@@ -6,8 +6,8 @@
 
 #include "backends/cuda/attention/attention_packed.h"
 #include "backends/cuda/device/runtime.h"
-#include "backends/cuda/joined.h"
-#include "backends/cuda/nccl_transport.h"
+#include "backends/cuda/distributed/joined.h"
+#include "backends/cuda/distributed/nccl_transport.h"
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
 

@@ -5,8 +5,8 @@
 
 #include "backends/api/backend.h"
 #include "backends/cuda/device/api.h"
+#include "backends/cuda/distributed/rendezvous.h"
 #include "backends/cuda/products/gemm.h"
-#include "backends/cuda/rendezvous.h"
 
 // Options of the executor and of this backend.
 extern const sp_backend_option_info sp_i_cuda_option_list[];

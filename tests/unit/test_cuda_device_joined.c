@@ -1,6 +1,6 @@
 // Whether the ranks of a plan are processes, which GPU each takes, and what they must have in
 // common.
-#include "backends/cuda/joined.h"
+#include "backends/cuda/distributed/joined.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/initializers.h"
 #include "tests/support/plan_sample.h"

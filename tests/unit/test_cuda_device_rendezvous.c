@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "backends/cuda/rendezvous.h"
+#include "backends/cuda/distributed/rendezvous.h"
 #include "tests/gpu/support/forked_ranks.h"
 #include "tests/support/test_main.h"
 

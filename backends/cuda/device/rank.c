@@ -3,7 +3,7 @@
 #include <sched.h>
 #include <time.h>
 
-#include "backends/cuda/rendezvous.h"
+#include "backends/cuda/distributed/rendezvous.h"
 
 // Operations name no device runtime: they work for the calling thread's rank.
 static _Thread_local sp_i_cuda_rank *current;

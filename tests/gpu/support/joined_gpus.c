@@ -3,7 +3,7 @@
 #include <pthread.h>
 
 #include "backends/cuda/device/runtime.h"
-#include "backends/cuda/nccl_transport.h"
+#include "backends/cuda/distributed/nccl_transport.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/gpu/support/fake_nccl.h"

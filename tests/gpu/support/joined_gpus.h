@@ -6,9 +6,9 @@
 #include "backends/api/device_runtime.h"
 #include "backends/comm/transport.h"
 #include "backends/cuda/device/api.h"
-#include "backends/cuda/nccl_api.h"
+#include "backends/cuda/distributed/nccl_api.h"
+#include "backends/cuda/distributed/rendezvous.h"
 #include "backends/cuda/products/gemm.h"
-#include "backends/cuda/rendezvous.h"
 
 enum { JOINED_GPUS = 8, JOINED_LONG_MS = 60000, JOINED_MEMORY = 256 << 20 };
 

@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "backends/cuda/rendezvous_folder.h"
-#include "backends/cuda/rendezvous_mpi.h"
+#include "backends/cuda/distributed/rendezvous_folder.h"
+#include "backends/cuda/distributed/rendezvous_mpi.h"
 #include "sim/base/alloc.h"
 
 // What a session begins with: its number, a status and a text.

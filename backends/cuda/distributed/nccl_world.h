@@ -2,8 +2,8 @@
 #ifndef SLIMPACK_BACKENDS_CUDA_NCCL_WORLD_H
 #define SLIMPACK_BACKENDS_CUDA_NCCL_WORLD_H
 
-#include "backends/cuda/nccl.h"
-#include "backends/cuda/nccl_api.h"
+#include "backends/cuda/distributed/nccl.h"
+#include "backends/cuda/distributed/nccl_api.h"
 
 typedef struct sp_i_nccl_group {
     char name[SP_I_NCCL_NAME];

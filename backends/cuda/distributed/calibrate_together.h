@@ -8,7 +8,7 @@
 #include <jansson.h>
 
 #include "backends/cuda/calibrate/collective_bench.h"
-#include "backends/cuda/nccl.h"
+#include "backends/cuda/distributed/nccl.h"
 #include "sim/model/model.h"
 
 typedef struct sp_i_cuda_team {

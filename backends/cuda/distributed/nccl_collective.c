@@ -1,5 +1,5 @@
 // Calls of a group, one for one or put together of NCCL's.
-#include "backends/cuda/nccl_world.h"
+#include "backends/cuda/distributed/nccl_world.h"
 
 typedef struct element_type {
     ncclDataType_t type;

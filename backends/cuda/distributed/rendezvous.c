@@ -1,4 +1,4 @@
-#include "backends/cuda/rendezvous.h"
+#include "backends/cuda/distributed/rendezvous.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
 // Worlds of NCCL and their groups.
-#include "backends/cuda/nccl.h"
+#include "backends/cuda/distributed/nccl.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "backends/cuda/nccl_world.h"
+#include "backends/cuda/distributed/nccl_world.h"
 #include "sim/base/alloc.h"
 
 int sp_i_nccl_version(char reason[SP_I_CUDA_TEXT])

@@ -1,5 +1,5 @@
 // In place of rendezvous_mpi.c where MPI was not found when this was built.
-#include "backends/cuda/rendezvous_mpi.h"
+#include "backends/cuda/distributed/rendezvous_mpi.h"
 
 bool sp_i_mpi_place(sp_i_place *place)
 {

@@ -19,7 +19,7 @@
 
 #include "backends/comm/transport.h"
 #include "backends/cuda/device/device.h"
-#include "backends/cuda/rendezvous.h"
+#include "backends/cuda/distributed/rendezvous.h"
 
 enum { SP_I_NCCL_NAME = 32 };
 

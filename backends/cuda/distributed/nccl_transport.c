@@ -1,10 +1,10 @@
-#include "backends/cuda/nccl_transport.h"
+#include "backends/cuda/distributed/nccl_transport.h"
 
 #include <pthread.h>
 #include <string.h>
 
 #include "backends/cuda/device/rank.h"
-#include "backends/cuda/nccl_messages.h"
+#include "backends/cuda/distributed/nccl_messages.h"
 #include "sim/base/alloc.h"
 
 // Calls come from one thread at a time, but for `abort`: where another thread is in a call, that

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "backends/cuda/place.h"
+#include "backends/cuda/distributed/place.h"
 
 enum { SP_I_RENDEZVOUS_CARD = 400 }; // bytes of a card
 

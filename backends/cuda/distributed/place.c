@@ -1,5 +1,5 @@
 // Who am I: what launchers leave in the environment.
-#include "backends/cuda/place.h"
+#include "backends/cuda/distributed/place.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "backends/cuda/rendezvous_mpi.h"
+#include "backends/cuda/distributed/rendezvous_mpi.h"
 
 enum { LOCALS = 3 };
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cuda/rendezvous_mpi.h"
+#include "backends/cuda/distributed/rendezvous_mpi.h"
 #include "sim/base/alloc.h"
 
 enum { FAILED = 7 }; // tag of a failure

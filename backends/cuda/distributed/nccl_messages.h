@@ -3,7 +3,7 @@
 #ifndef SLIMPACK_BACKENDS_CUDA_NCCL_MESSAGES_H
 #define SLIMPACK_BACKENDS_CUDA_NCCL_MESSAGES_H
 
-#include "backends/cuda/nccl.h"
+#include "backends/cuda/distributed/nccl.h"
 
 typedef struct sp_i_nccl_channel {
     int group;

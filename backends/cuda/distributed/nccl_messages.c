@@ -1,4 +1,4 @@
-#include "backends/cuda/nccl_messages.h"
+#include "backends/cuda/distributed/nccl_messages.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 // Plain memory of all ranks of a world at all of them.
 #include <string.h>
 
-#include "backends/cuda/nccl_world.h"
+#include "backends/cuda/distributed/nccl_world.h"
 #include "sim/base/alloc.h"
 
 // Of each rank at a time: enough for what a step reports, little beside many ranks' together.

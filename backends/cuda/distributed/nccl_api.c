@@ -1,4 +1,4 @@
-#include "backends/cuda/nccl_api.h"
+#include "backends/cuda/distributed/nccl_api.h"
 
 #include <stdio.h>
 

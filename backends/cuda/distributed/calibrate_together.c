@@ -1,11 +1,11 @@
-#include "backends/cuda/calibrate_together.h"
+#include "backends/cuda/distributed/calibrate_together.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "backends/cuda/joined.h"
+#include "backends/cuda/distributed/joined.h"
 #include "sim/base/alloc.h"
 
 enum {

@@ -9,7 +9,7 @@
 #define SLIMPACK_BACKENDS_CUDA_NCCL_TRANSPORT_H
 
 #include "backends/comm/transport.h"
-#include "backends/cuda/nccl.h"
+#include "backends/cuda/distributed/nccl.h"
 
 // All are borrowed for as long as the transport lives.
 typedef struct sp_i_nccl_transport_options {

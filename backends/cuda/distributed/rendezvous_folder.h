@@ -5,7 +5,7 @@
 
 #include <sys/types.h>
 
-#include "backends/cuda/rendezvous.h"
+#include "backends/cuda/distributed/rendezvous.h"
 
 enum { SP_I_FOLDER_PATH = SP_I_PLACE_FOLDER + SP_I_PLACE_RUN + 64, SP_I_NUMBER = 17 };
 

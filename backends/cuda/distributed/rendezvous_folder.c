@@ -1,4 +1,4 @@
-#include "backends/cuda/rendezvous_folder.h"
+#include "backends/cuda/distributed/rendezvous_folder.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -2,8 +2,8 @@
 // when this was built.
 #include <stdio.h>
 
-#include "backends/cuda/calibrate_together.h"
-#include "backends/cuda/nccl_transport.h"
+#include "backends/cuda/distributed/calibrate_together.h"
+#include "backends/cuda/distributed/nccl_transport.h"
 
 static const char text[] = "this build has no NCCL: its headers were not found";
 

@@ -1,4 +1,4 @@
-#include "backends/cuda/joined.h"
+#include "backends/cuda/distributed/joined.h"
 
 #include <limits.h>
 #include <stdlib.h>

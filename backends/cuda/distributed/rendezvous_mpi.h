@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_BACKENDS_CUDA_RENDEZVOUS_MPI_H
 #define SLIMPACK_BACKENDS_CUDA_RENDEZVOUS_MPI_H
 
-#include "backends/cuda/rendezvous.h"
+#include "backends/cuda/distributed/rendezvous.h"
 
 // Starts MPI and takes rank, ranks and local rank from it. False where MPI is not there or its
 // world has another size than the launcher says, as that of an srun without MPI's plug-in.

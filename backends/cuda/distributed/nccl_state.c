@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "backends/cuda/nccl_world.h"
-#include "backends/cuda/rendezvous.h"
+#include "backends/cuda/distributed/nccl_world.h"
+#include "backends/cuda/distributed/rendezvous.h"
 
 sp_status sp_i_nccl_failure(const sp_i_nccl *n, sp_error *err)
 {
