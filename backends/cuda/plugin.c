@@ -3,7 +3,7 @@
 
 #include "backends/cuda/calibrate/calibrate.h"
 #include "backends/cuda/device/device.h"
-#include "backends/cuda/distributed/joined.h"
+#include "backends/cuda/distributed/multi_process.h"
 #include "backends/cuda/execute.h"
 #include "backends/executor/run.h"
 

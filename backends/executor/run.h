@@ -50,7 +50,7 @@ typedef struct sp_i_exec_leaving {
     sp_i_exec_width away; // bytes that leave, from its beginning on
     bool in_part;         // it belongs to the one of the predictor's tensors that leaves in part
     void *host;           // what has left, in host memory
-    void *rest;           // what stays meanwhile
+    void *resident;       // what stays meanwhile
 } sp_i_exec_leaving;
 
 typedef struct sp_i_exec_copies {

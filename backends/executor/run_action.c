@@ -132,9 +132,9 @@ static void note(const work *w, uint64_t start)
 static void take_share(const work *w, uint64_t start, int64_t own_ns)
 {
     sp_i_exec_rank *rank = w->rank;
-    sp_share_end end;
+    sp_share_part part;
     if (w->run->request->clock == SP_CLOCK_VIRTUAL &&
-        sp_share_end_of(sp_i_exec_layout(w->run), w->vstage, w->action, &end)) {
+        sp_share_part_of(sp_i_exec_layout(w->run), w->vstage, w->action, &part)) {
         rank->share_ns = rank->links.end_ns;
         rank->log[rank->logged - 1].end =
             start + (uint64_t)(sp_comm_clock_own(rank->links.me) - own_ns - rank->share_ns);
@@ -215,7 +215,7 @@ static bool is_split(const sp_share *share)
 // Of a forward: does what it keeps stay? What will run again keeps nothing the first time.
 static bool keeps(const sp_i_exec_run *run, const sp_i_exec_rank *rank, const sp_share *share)
 {
-    int vstage = sp_share_stage(sp_i_exec_layout(run), share->end);
+    int vstage = sp_share_stage(sp_i_exec_layout(run), share->part);
     size_t unit = (size_t)vstage * rank->job->slices.forward_count + (size_t)share->action.pack;
     return share->action.kind == SP_ACTION_R || run->runs_again[unit] == 0;
 }
@@ -223,7 +223,7 @@ static bool keeps(const sp_i_exec_run *run, const sp_i_exec_rank *rank, const sp
 static bool run_share(const sp_i_exec_run *run, const sp_i_exec_rank *rank, const sp_share *share)
 {
     sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, share->action.chunk);
-    switch (share->end) {
+    switch (share->part) {
     case SP_SHARE_EMBEDDING:
         return run->math->share(stage, SP_I_EXEC_EMBED, share->action.pack,
                                 keeps(run, rank, share));

@@ -5,7 +5,7 @@
 #include "sim/plan/timeline.h"
 
 extern const char *const sp_i_status_names[]; // "ok", "infeasible", ..., NULL; by sp_status
-extern const char *const sp_i_share_names[];  // "head", ..., NULL; by sp_share_end
+extern const char *const sp_i_share_names[];  // "head", ..., NULL; by sp_share_part
 
 // The times of a span in the order of a result.
 enum { SP_I_SPAN_TIMES = 7 };

@@ -72,7 +72,7 @@ static json_t *shares_json(const sp_rank_timeline *rank, int chunks)
     for (size_t i = 0; i < rank->share_count; i++) {
         const sp_share_span *share = &rank->shares[i];
         json_t *span = span_json(&share->span, chunks);
-        json_array_append_new(span, json_string(sp_i_share_names[share->end]));
+        json_array_append_new(span, json_string(sp_i_share_names[share->part]));
         json_array_append_new(span, json_boolean(share->own));
         json_array_append_new(array, span);
     }

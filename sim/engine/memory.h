@@ -11,10 +11,10 @@
 typedef enum sp_unit_holds {
     SP_HOLDS_NOTHING,
     SP_HOLDS_ALL,
-    SP_HOLDS_REST,   // all but what is offloaded
-    SP_HOLDS_LOADED, // the same, what came back being in a buffer, and what is rebuilt from that
-    SP_HOLDS_REPEAT, // what the repeat of a forward that runs again needs
-    SP_HOLDS_WEIGHTS // what the weight gradient needs
+    SP_HOLDS_RESIDENT, // all but what is offloaded
+    SP_HOLDS_LOADED,   // the same, what came back being in a buffer, and what is rebuilt from that
+    SP_HOLDS_REPEAT,   // what the repeat of a forward that runs again needs
+    SP_HOLDS_WEIGHTS   // what the weight gradient needs
 } sp_unit_holds;
 
 typedef struct sp_unit_state {
@@ -37,7 +37,7 @@ int64_t sp_unit_left(const sp_pack *pack, const sp_unit_state *state, sp_memory_
 
 // The same of all that it holds. Of a unit that is whole on the GPU keys and values are told from
 // other activations.
-sp_bytes sp_i_unit_rest(const sp_step_costs *costs, size_t unit, const sp_pack *pack,
+sp_bytes sp_i_unit_left(const sp_step_costs *costs, size_t unit, const sp_pack *pack,
                         const sp_unit_state *state);
 
 // Walks every rank entry of the timeline: states all the time; what a unit holds from the start of

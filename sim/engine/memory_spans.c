@@ -106,7 +106,7 @@ static bool end_span(sp_i_memory_walk *w, const sp_span *span)
 static sp_action as_part(const sp_i_memory_walk *w, const sp_share_span *share)
 {
     sp_action action = share->span.action;
-    bool head = share->end == SP_SHARE_HEAD || share->end == SP_SHARE_HEAD_BACKWARD;
+    bool head = share->part == SP_SHARE_HEAD || share->part == SP_SHARE_HEAD_BACKWARD;
     action.chunk = (uint16_t)(w->shared->chunks + (head ? 0 : 1));
     return action;
 }
@@ -114,7 +114,7 @@ static sp_action as_part(const sp_i_memory_walk *w, const sp_share_span *share)
 static bool share_runs_again(const sp_i_memory_walk *w, const sp_share_span *share)
 {
     sp_action first = share->span.action;
-    return first.kind == SP_ACTION_F && share->end == SP_SHARE_HEAD &&
+    return first.kind == SP_ACTION_F && share->part == SP_SHARE_HEAD &&
            sp_i_walk_state(w, first.pack, w->shared->chunks)->runs_again != 0;
 }
 
@@ -128,7 +128,7 @@ static bool begin_share(sp_i_memory_walk *w, const sp_share_span *share)
     w->acted = true;
     w->running = true;
     sp_i_walk_begin_transients(w, part);
-    if (share->end == SP_SHARE_HEAD) {
+    if (share->part == SP_SHARE_HEAD) {
         bool again = share_runs_again(w, share);
         sp_i_walk_hold(w, part, again ? SP_HOLDS_REPEAT : SP_HOLDS_ALL);
         if (again) {
@@ -147,7 +147,7 @@ static bool end_share(sp_i_memory_walk *w, const sp_share_span *share)
     sp_i_walk_add(&w->now, w->transients, -1);
     w->running = false;
     w->transients = NULL;
-    if (share->end == SP_SHARE_HEAD_BACKWARD) {
+    if (share->part == SP_SHARE_HEAD_BACKWARD) {
         end_head(w, as_part(w, share));
     }
     return sp_i_walk_note(w, share->span.end_ns);
@@ -198,7 +198,7 @@ static bool end_copy_out(sp_i_memory_walk *w, sp_action action, int64_t time_ns)
         sp_i_walk_state(w, action.pack, action.chunk)->holds != SP_HOLDS_ALL) {
         return true;
     }
-    sp_i_walk_hold(w, action, SP_HOLDS_REST);
+    sp_i_walk_hold(w, action, SP_HOLDS_RESIDENT);
     w->now.of[SP_MEM_OFFLOADED] += copied_bytes(w, action);
     return sp_i_walk_note(w, time_ns);
 }
@@ -298,9 +298,9 @@ static void look_ahead(sp_i_memory_walk *w)
     for (size_t i = 0; i < rank->share_count; i++) {
         const sp_share_span *share = &rank->shares[i];
         sp_unit_state *state = sp_i_walk_state(w, share->span.action.pack, w->shared->chunks);
-        if (share->end == SP_SHARE_HEAD && share->span.action.kind == SP_ACTION_F) {
+        if (share->part == SP_SHARE_HEAD && share->span.action.kind == SP_ACTION_F) {
             *state = (sp_unit_state){0};
-        } else if (share->end == SP_SHARE_HEAD && sp_i_walk_is_regrouped(w)) {
+        } else if (share->part == SP_SHARE_HEAD && sp_i_walk_is_regrouped(w)) {
             state->runs_again = 1;
         }
     }

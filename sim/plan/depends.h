@@ -33,7 +33,7 @@ void sp_depends_fini(sp_depends *depends);
 
 // A table for the forward packs (0) or the backward packs (1), SP_NOT_YET everywhere; freed with
 // sp_free, NULL without memory.
-int64_t *sp_depends_ends(const sp_depends *depends, int side);
+int64_t *sp_depends_timestamps(const sp_depends *depends, int side);
 
 static inline const sp_pack *sp_depends_pack(const sp_depends *depends, sp_action action)
 {
@@ -134,19 +134,19 @@ static inline int sp_depends_target(const sp_depends *depends, sp_action action,
 
 // ---- A vocabulary that pipeline ranks share (vocab_shares.h) ----
 
-typedef enum sp_share_end {
+typedef enum sp_share_part {
     SP_SHARE_HEAD,               // logits and loss
     SP_SHARE_EMBEDDING_BACKWARD, // gradient of the table
     SP_SHARE_EMBEDDING,
     SP_SHARE_HEAD_BACKWARD // gradients of the hidden states and of the table
-} sp_share_end;
+} sp_share_part;
 
 // One rank's share of the work for one pack. Of the embedding the first stage's rank has its share
 // in that stage's actions; of the head the last stage's rank has it beside its actions, just behind
 // the forward and just before the backward. Weight gradients of the head that are split off are
 // part of each rank's own W of the pack.
 typedef struct sp_share {
-    sp_share_end end;
+    sp_share_part part;
     // The stage's action, with the chunk in which this rank has its share, and as B or I what this
     // rank does on that chunk.
     sp_action action;
@@ -167,16 +167,16 @@ const sp_share *sp_shares_of(const sp_shares *shares, const sp_layout *layout, i
                              size_t *count);
 
 // The work for which an action of this virtual stage needs all ranks; false where it needs none.
-bool sp_share_end_of(const sp_layout *layout, int vstage, sp_action action, sp_share_end *end);
+bool sp_share_part_of(const sp_layout *layout, int vstage, sp_action action, sp_share_part *part);
 // For an action of the plan; false also where its pack has no tokens, for then there are no shares.
-bool sp_action_is_shared(const sp_plan *plan, int pp, sp_action action, sp_share_end *end);
+bool sp_action_is_shared(const sp_plan *plan, int pp, sp_action action, sp_share_part *part);
 // The virtual stage whose actions these are.
-int sp_share_stage(const sp_layout *layout, sp_share_end end);
+int sp_share_stage(const sp_layout *layout, sp_share_part part);
 
 // Does the stage's action wait for the shares (embedding, head backward), or they for it?
-static inline bool sp_share_comes_first(sp_share_end end)
+static inline bool sp_share_comes_first(sp_share_part part)
 {
-    return end == SP_SHARE_EMBEDDING || end == SP_SHARE_HEAD_BACKWARD;
+    return part == SP_SHARE_EMBEDDING || part == SP_SHARE_HEAD_BACKWARD;
 }
 
 #endif

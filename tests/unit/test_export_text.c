@@ -32,7 +32,7 @@ static size_t line_of(const char *text, int number, char *line, size_t bytes)
     return length;
 }
 
-// p=3, m=4, F=2, B=4 ms without a tail takes (4+3-1)*(2+4) = 36 ms; with one cell per 2 ms the
+// p=3, m=4, F=2, B=4 ms without an epilogue takes (4+3-1)*(2+4) = 36 ms; with one cell per 2 ms the
 // drawing is that of 1F1B in figure 4 of arXiv 2104.04473, a forward one cell, a backward two.
 TEST(one_f_one_b_looks_as_published)
 {

@@ -60,10 +60,10 @@ static cudaError_t watch(const sp_i_cuda_rank *rank, cudaEvent_t event)
     const int64_t begin_ms = sp_i_now_ms();
     int64_t look_ms = begin_ms + LOOK_MS;
     cudaError_t code = ask(rank, event);
-    for (int turns = 0; code == cudaErrorNotReady; turns++) {
+    for (int polls = 0; code == cudaErrorNotReady; polls++) {
         // It would stay behind as the thread's last error.
         (void)rank->device.api->GetLastError();
-        if (turns < YIELDS) {
+        if (polls < YIELDS) {
             (void)sched_yield();
         } else {
             (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);

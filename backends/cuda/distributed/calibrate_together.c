@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "backends/cuda/distributed/joined.h"
+#include "backends/cuda/distributed/multi_process.h"
 #include "sim/base/alloc.h"
 
 enum {
@@ -51,7 +51,7 @@ static sp_status find_gpu(member *m, sp_error *err)
     const sp_i_cuda_team *team = m->team;
     m->device = (sp_i_cuda_device){team->api, team->device};
     sp_status status =
-        sp_i_cuda_joined_device(team->api, team->place, team->device, &m->device.index, err);
+        sp_i_cuda_process_device(team->api, team->place, team->device, &m->device.index, err);
     return status == SP_OK ? sp_i_cuda_device_info(&m->device, &m->info, err) : status;
 }
 
@@ -120,10 +120,10 @@ static sp_status put(void *context, sp_collective kind, int ranks, const void *i
     SP_UNREACHABLE("a collective that is timed");
 }
 
-static sp_status settle_group(void *context, cudaStream_t stream, sp_error *err)
+static sp_status synchronize_group(void *context, cudaStream_t stream, sp_error *err)
 {
     const groups *g = context;
-    return sp_i_nccl_settle(g->n, stream, err);
+    return sp_i_nccl_synchronize(g->n, stream, err);
 }
 
 static sp_status make_groups(groups *g, int ranks, sp_error *err)
@@ -151,7 +151,7 @@ sp_status sp_i_nccl_time_collectives(sp_i_nccl *n, const sp_i_cuda_collective_be
     sp_i_cuda_collective_bench b = *bench;
     sp_error found = {0};
     b.put = put;
-    b.settle = settle_group;
+    b.synchronize = synchronize_group;
     b.context = &g;
     *tables = NULL;
     sp_status status = make_groups(&g, b.ranks, &found);

@@ -14,7 +14,7 @@
 typedef struct sp_i_cuda_team {
     const sp_i_place *place; // of two ranks or more
     const sp_i_cuda_api *api;
-    int device;            // that the caller named, see sp_i_cuda_joined_device
+    int device;            // that the caller named, see sp_i_cuda_process_device
     const sp_model *model; // equal at all ranks
     uint64_t seed;
     int wait_ms;                      // for others to come, and for rank 0's measurements

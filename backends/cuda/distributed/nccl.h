@@ -110,7 +110,7 @@ sp_status sp_i_nccl_exchange_bytes(sp_i_nccl *n, const void *mine, size_t bytes,
 sp_status sp_i_nccl_check(sp_i_nccl *n, sp_error *err);
 // Waits until all work of the stream is over. Where that is not so when the time is, or another
 // rank fails, it is aborted.
-sp_status sp_i_nccl_settle(sp_i_nccl *n, cudaStream_t stream, sp_error *err);
+sp_status sp_i_nccl_synchronize(sp_i_nccl *n, cudaStream_t stream, sp_error *err);
 // Lets all ranks fail. Returns the status of the failure that was first.
 sp_status sp_i_nccl_abort(sp_i_nccl *n, sp_status status, const char *format, ...) SP_PRINTF(3, 4);
 

@@ -44,7 +44,7 @@ static sp_status gather(const gathering *g, const void *mine, size_t bytes, sp_e
         status = SP_I_CUDA(device, &found, MemcpyAsync, g->host, g->device, ranks * bytes,
                            cudaMemcpyDeviceToHost, g->stream);
     }
-    return status == SP_OK ? sp_i_nccl_settle(g->n, g->stream, err)
+    return status == SP_OK ? sp_i_nccl_synchronize(g->n, g->stream, err)
                            : sp_i_nccl_fail(g->n, err, status, "%s", found.message[0]);
 }
 
@@ -89,7 +89,7 @@ static sp_status gather_all(const gathering *g, const void *mine, size_t bytes,
     }
     // A rank that could not read what it was given keeps the others here until they know.
     status = status == SP_OK ? all_gather(g, 1, err) : status;
-    return status == SP_OK ? sp_i_nccl_settle(g->n, g->stream, err) : status;
+    return status == SP_OK ? sp_i_nccl_synchronize(g->n, g->stream, err) : status;
 }
 
 sp_status sp_i_nccl_exchange_bytes(sp_i_nccl *n, const void *mine, size_t bytes,

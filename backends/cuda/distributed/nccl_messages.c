@@ -29,7 +29,7 @@ static sp_status connect_ends(sp_i_nccl_messages *m, const sp_i_nccl_channel *c,
                                                  c->peer, c->stream, err)
                                 : sp_i_nccl_receive(m->n, c->group, SP_ELEMENT_BYTE, m->token, 1,
                                                     c->peer, c->stream, err);
-    return status == SP_OK ? sp_i_nccl_settle(m->n, c->stream, err) : status;
+    return status == SP_OK ? sp_i_nccl_synchronize(m->n, c->stream, err) : status;
 }
 
 sp_status sp_i_nccl_messages_channel(sp_i_nccl_messages *m, int from, int to, sp_error *err)
@@ -133,12 +133,12 @@ sp_status sp_i_nccl_messages_wait(sp_i_nccl_messages *m, uint64_t message, sp_er
     return SP_OK;
 }
 
-sp_status sp_i_nccl_messages_settle(sp_i_nccl_messages *m, sp_error *err)
+sp_status sp_i_nccl_messages_synchronize(sp_i_nccl_messages *m, sp_error *err)
 {
     sp_status status = SP_OK;
     for (size_t i = 0; status == SP_OK && i < m->channel_count; i++) {
         if (m->channels[i].stream != NULL) {
-            status = sp_i_nccl_settle(m->n, m->channels[i].stream, err);
+            status = sp_i_nccl_synchronize(m->n, m->channels[i].stream, err);
         }
     }
     while (status == SP_OK && m->open_count > 0) {

@@ -40,7 +40,7 @@ sp_status sp_i_nccl_messages_channel(sp_i_nccl_messages *m, int from, int to, sp
 sp_status sp_i_nccl_messages_put(sp_i_nccl_messages *m, int channel, bool sends, void *data,
                                  int64_t bytes, uint64_t *message, sp_error *err);
 sp_status sp_i_nccl_messages_wait(sp_i_nccl_messages *m, uint64_t message, sp_error *err);
-sp_status sp_i_nccl_messages_settle(sp_i_nccl_messages *m, sp_error *err);
+sp_status sp_i_nccl_messages_synchronize(sp_i_nccl_messages *m, sp_error *err);
 
 // Waits until what has been aborted is over: no message touches memory any more.
 void sp_i_nccl_messages_end(sp_i_nccl_messages *m);

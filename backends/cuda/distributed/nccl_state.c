@@ -175,7 +175,7 @@ sp_status sp_i_nccl_patience_wait(sp_i_nccl *n, sp_i_nccl_patience *patience, co
                                   sp_error *err)
 {
     // Most calls are over in microseconds.
-    if (patience->turns++ < YIELDS) {
+    if (patience->polls++ < YIELDS) {
         (void)sched_yield();
         return SP_OK;
     }
@@ -248,7 +248,7 @@ sp_status sp_i_nccl_check(sp_i_nccl *n, sp_error *err)
     return status == SP_OK ? look_at_others(n, err) : status;
 }
 
-sp_status sp_i_nccl_settle(sp_i_nccl *n, cudaStream_t stream, sp_error *err)
+sp_status sp_i_nccl_synchronize(sp_i_nccl *n, cudaStream_t stream, sp_error *err)
 {
     const sp_i_cuda_device *device = &n->options.device;
     sp_i_nccl_patience patience = sp_i_nccl_patience_start(n);

@@ -168,8 +168,8 @@ static sp_status wait_message(sp_transport *transport, uint64_t message, sp_erro
 static sp_status exchange_parts(nccl_transport *t, const void *mine, size_t bytes,
                                 sp_transport_part *parts, sp_error *err)
 {
-    sp_status status = sp_i_nccl_settle(t->n, t->stream, err);
-    status = status == SP_OK ? sp_i_nccl_messages_settle(&t->messages, err) : status;
+    sp_status status = sp_i_nccl_synchronize(t->n, t->stream, err);
+    status = status == SP_OK ? sp_i_nccl_messages_synchronize(&t->messages, err) : status;
     return status == SP_OK ? sp_i_nccl_exchange_bytes(t->n, mine, bytes, parts, t->stream, err)
                            : status;
 }
@@ -184,12 +184,12 @@ static sp_status exchange(sp_transport *transport, const void *mine, size_t byte
 }
 
 // What went wrong in the rank's own work is found last, for its caller to name and to pass on.
-static sp_status settle(sp_transport *transport, sp_error *err)
+static sp_status synchronize(sp_transport *transport, sp_error *err)
 {
     nccl_transport *t = of(transport);
     sp_status status = enter(t, err);
-    status = status == SP_OK ? sp_i_nccl_settle(t->n, t->stream, err) : status;
-    status = status == SP_OK ? sp_i_nccl_messages_settle(&t->messages, err) : status;
+    status = status == SP_OK ? sp_i_nccl_synchronize(t->n, t->stream, err) : status;
+    status = status == SP_OK ? sp_i_nccl_messages_synchronize(&t->messages, err) : status;
     if (status != SP_OK) {
         sp_i_nccl_messages_end(&t->messages);
     }
@@ -227,7 +227,7 @@ static const sp_transport_ops transport_ops = {.group_new = group_new,
                                                .receive = receive_message,
                                                .wait = wait_message,
                                                .exchange = exchange,
-                                               .synchronize = settle,
+                                               .synchronize = synchronize,
                                                .check = check,
                                                .abort = give_up};
 
@@ -313,7 +313,7 @@ void sp_i_nccl_transport_free(sp_transport *transport)
     nccl_transport *t = of(transport);
     if (t->n != NULL) {
         t->runtime->ops->enter(t->runtime, t->base.rank);
-        (void)settle(transport, NULL);
+        (void)synchronize(transport, NULL);
         sp_i_cuda_rank_now()->lookout = (sp_i_cuda_lookout){0};
         sp_i_nccl_free(t->n);
     }

@@ -44,7 +44,7 @@ sp_status sp_i_nccl_finish(sp_i_nccl *n, const sp_i_nccl_group *group, const cha
 typedef struct sp_i_nccl_patience {
     int64_t until_ms, look_ms;
     long pause_ns;
-    int turns;
+    int polls;
 } sp_i_nccl_patience;
 sp_i_nccl_patience sp_i_nccl_patience_start(const sp_i_nccl *n);
 // SP_OK: look again. `what` is not over in time: a failure.

@@ -100,8 +100,8 @@ static bool is_one_machine(lookup_call lookup, const launcher *l, int ranks)
 }
 
 // Two runs at a time on one machine have another port, or another id.
-static sp_status read_meeting(lookup_call lookup, const launcher *l, sp_i_place *place,
-                              sp_error *err)
+static sp_status read_rendezvous(lookup_call lookup, const launcher *l, sp_i_place *place,
+                                 sp_error *err)
 {
     static const char *const runs[] = {"SLIMPACK_RUN_ID", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"};
     const char *folder = get(lookup, "SLIMPACK_RENDEZVOUS");
@@ -157,7 +157,7 @@ sp_status sp_i_place_read(char *(*lookup)(const char *name), sp_i_place *place, 
 {
     const launcher *l = find_launcher(lookup);
     sp_status status = read_ranks(lookup, l, place, err);
-    return status == SP_OK && place->ranks > 1 ? read_meeting(lookup, l, place, err) : status;
+    return status == SP_OK && place->ranks > 1 ? read_rendezvous(lookup, l, place, err) : status;
 }
 
 sp_status sp_i_place_of_process(sp_i_place *place, sp_error *err)
@@ -166,7 +166,8 @@ sp_status sp_i_place_of_process(sp_i_place *place, sp_error *err)
     sp_status status = read_ranks(getenv, l, place, err);
     // torchrun's processes are none of MPI's.
     if (status != SP_OK || place->ranks == 1 || l == &launchers[0] || !sp_i_mpi_place(place)) {
-        return status == SP_OK && place->ranks > 1 ? read_meeting(getenv, l, place, err) : status;
+        return status == SP_OK && place->ranks > 1 ? read_rendezvous(getenv, l, place, err)
+                                                   : status;
     }
     return SP_OK;
 }

@@ -11,11 +11,11 @@ int64_t sp_i_now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-void sp_pause(int *turns)
+void sp_pause(int *polls)
 {
     enum { FIRST_MS = 1, LONGEST_MS = 50, NS_PER_MS = 1000000 };
-    const int ms = *turns < 6 ? FIRST_MS << *turns : LONGEST_MS;
-    ++*turns;
+    const int ms = *polls < 6 ? FIRST_MS << *polls : LONGEST_MS;
+    ++*polls;
     (void)nanosleep(&(struct timespec){.tv_nsec = (ms < LONGEST_MS ? ms : LONGEST_MS) * NS_PER_MS},
                     NULL);
 }

@@ -77,6 +77,6 @@ void sp_i_rendezvous_card_text(int rank, const char *card, const char *own, char
 // Of a clock that never goes back.
 int64_t sp_i_now_ms(void);
 // Sleeps, longer each time, from a millisecond up to 50.
-void sp_pause(int *turns);
+void sp_pause(int *polls);
 
 #endif

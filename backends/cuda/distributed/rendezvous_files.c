@@ -20,17 +20,17 @@
 enum { VERDICT = SP_I_NUMBER + SP_ERROR_TEXT + 16 };
 enum { LOOKS = 8 };
 
-typedef struct meeting {
+typedef struct file_rendezvous {
     sp_i_rendezvous base; // first
     sp_i_folder at;
     sp_i_number *numbers; // [ranks] at rank 0; owned
     unsigned broadcasts;
     int next_look; // rank 0 looks at some ranks at a time
-} meeting;
+} file_rendezvous;
 
 // ---- failure ----
 
-static void look_for_failure(meeting *m)
+static void look_for_failure(file_rendezvous *m)
 {
     char path[SP_I_FOLDER_PATH];
     char text[SP_ERROR_TEXT + 16] = "";
@@ -46,7 +46,7 @@ static void look_for_failure(meeting *m)
 
 static void tell(sp_i_rendezvous *r, sp_status status, const char *text)
 {
-    meeting *m = (meeting *)(void *)r;
+    file_rendezvous *m = (file_rendezvous *)(void *)r;
     char path[SP_I_FOLDER_PATH];
     char line[SP_ERROR_TEXT + 16];
     int length = snprintf(line, sizeof line, "%d %s", (int)status, text);
@@ -57,7 +57,7 @@ static void tell(sp_i_rendezvous *r, sp_status status, const char *text)
 }
 
 // A card of this session that nobody holds any more. One that is gone or another's has left well.
-static bool is_dead(const meeting *m, int rank)
+static bool is_dead(const file_rendezvous *m, int rank)
 {
     char path[SP_I_FOLDER_PATH];
     sp_i_card there;
@@ -71,7 +71,7 @@ static bool is_dead(const meeting *m, int rank)
 
 static void look(sp_i_rendezvous *r)
 {
-    meeting *m = (meeting *)(void *)r;
+    file_rendezvous *m = (file_rendezvous *)(void *)r;
     if (r->ranks == 1) {
         return;
     }
@@ -95,10 +95,10 @@ static void look(sp_i_rendezvous *r)
 
 static void broadcast(sp_i_rendezvous *r, void *data, size_t bytes, int64_t until_ms)
 {
-    meeting *m = (meeting *)(void *)r;
+    file_rendezvous *m = (file_rendezvous *)(void *)r;
     char path[SP_I_FOLDER_PATH];
     struct stat there;
-    int turns = 0;
+    int polls = 0;
     sp_i_folder_path(&m->at, path, "%s-%u", m->at.session, m->broadcasts++);
     if (r->rank == 0) {
         if (!sp_i_folder_put(&m->at, path, data, bytes, false)) {
@@ -114,7 +114,7 @@ static void broadcast(sp_i_rendezvous *r, void *data, size_t bytes, int64_t unti
             (void)sp_i_rendezvous_abort_with(r, SP_ERR_LIMIT, "rank 0 did not send in time");
             return;
         }
-        sp_pause(&turns);
+        sp_pause(&polls);
     }
     if ((size_t)there.st_size != bytes ||
         sp_i_folder_read(path, 0, data, bytes) != (ssize_t)bytes) {
@@ -127,7 +127,7 @@ static void broadcast(sp_i_rendezvous *r, void *data, size_t bytes, int64_t unti
 // ---- joining: rank 0 ----
 
 // "2", "1 and 4", ... of ranks that have not come; how many they are.
-static int name_missing(const meeting *m, char *text, size_t bytes)
+static int name_missing(const file_rendezvous *m, char *text, size_t bytes)
 {
     enum { NAMED = 8 };
     int missing = 0;
@@ -146,7 +146,7 @@ static int name_missing(const meeting *m, char *text, size_t bytes)
 
 // Numbers of the ranks that are there: do they differ from those that were, have all taken up the
 // session? `wrong` says which of them does not fit.
-static void read_cards(meeting *m, bool *changed, bool *taken_up, char *wrong, size_t bytes)
+static void read_cards(file_rendezvous *m, bool *changed, bool *taken_up, char *wrong, size_t bytes)
 {
     *changed = false;
     *taken_up = m->at.session[0] != '\0';
@@ -170,7 +170,7 @@ static void read_cards(meeting *m, bool *changed, bool *taken_up, char *wrong, s
 }
 
 // A session of the ranks that are there; any status but SP_OK ends it for them.
-static bool put_session(meeting *m, sp_status status, const char *text)
+static bool put_session(file_rendezvous *m, sp_status status, const char *text)
 {
     char path[SP_I_FOLDER_PATH];
     const size_t bytes = VERDICT + (size_t)m->base.ranks * SP_I_NUMBER;
@@ -190,15 +190,15 @@ static bool put_session(meeting *m, sp_status status, const char *text)
     return good;
 }
 
-static void end_session(meeting *m, sp_status status, const char *text)
+static void end_session(file_rendezvous *m, sp_status status, const char *text)
 {
     sp_i_rendezvous_note(&m->base, status, "%s", text);
     (void)put_session(m, status, text);
     (void)sp_i_card_put(&m->at);
 }
 
-// All are there. True when the meeting is over.
-static bool begin_session(meeting *m, bool changed, bool taken_up)
+// All are there. True when the rendezvous is over.
+static bool begin_session(file_rendezvous *m, bool changed, bool taken_up)
 {
     char path[SP_I_FOLDER_PATH];
     bool good = true;
@@ -215,14 +215,14 @@ static bool begin_session(meeting *m, bool changed, bool taken_up)
     return taken_up || !good;
 }
 
-static void lead(meeting *m, int64_t until_ms)
+static void lead(file_rendezvous *m, int64_t until_ms)
 {
     enum { GRACE_MS = 3000 }; // for others to come and be told that one does not fit
     char wrong[SP_ERROR_TEXT];
     char text[SP_ERROR_TEXT];
     char names[128];
     int64_t grace_ms = INT64_MAX;
-    for (int turns = 0;; sp_pause(&turns)) {
+    for (int polls = 0;; sp_pause(&polls)) {
         bool changed;
         bool taken_up;
         (void)sp_i_card_keep(&m->at); // a rank that left may have taken it for one of its own run
@@ -245,14 +245,14 @@ static void lead(meeting *m, int64_t until_ms)
             end_session(m, SP_ERR_LIMIT, text);
             return;
         }
-        turns = changed ? 0 : turns;
+        polls = changed ? 0 : polls;
     }
 }
 
 // ---- joining: the others ----
 
 // Rank 0's session, where this process is in it.
-static bool read_session(const meeting *m, sp_i_number session, int *status, char *text,
+static bool read_session(const file_rendezvous *m, sp_i_number session, int *status, char *text,
                          size_t bytes)
 {
     char path[SP_I_FOLDER_PATH];
@@ -270,8 +270,8 @@ static bool read_session(const meeting *m, sp_i_number session, int *status, cha
     return true;
 }
 
-// True when the meeting is over, one way or the other.
-static bool follow(meeting *m)
+// True when the rendezvous is over, one way or the other.
+static bool follow(file_rendezvous *m)
 {
     char path[SP_I_FOLDER_PATH];
     char text[SP_ERROR_TEXT] = "";
@@ -294,10 +294,10 @@ static bool follow(meeting *m)
     return access(path, F_OK) == 0;
 }
 
-static void wait_for_session(meeting *m, int64_t until_ms)
+static void wait_for_session(file_rendezvous *m, int64_t until_ms)
 {
     enum { VERDICT_MS = 1000 }; // for rank 0, whose time may end with ours, to say who is missing
-    for (int turns = 0; !follow(m); sp_pause(&turns)) {
+    for (int polls = 0; !follow(m); sp_pause(&polls)) {
         bool kept = sp_i_card_keep(&m->at);
         if (sp_i_now_ms() >= until_ms + VERDICT_MS) {
             sp_i_rendezvous_note(&m->base, SP_ERR_LIMIT,
@@ -311,9 +311,9 @@ static void wait_for_session(meeting *m, int64_t until_ms)
 
 // ---- begin and end ----
 
-static void free_meeting(sp_i_rendezvous *r)
+static void free_rendezvous(sp_i_rendezvous *r)
 {
-    meeting *m = (meeting *)(void *)r;
+    file_rendezvous *m = (file_rendezvous *)(void *)r;
     char path[SP_I_FOLDER_PATH];
     if (m->at.card_file >= 0) {
         sp_i_folder_path(&m->at, path, "rank-%d", r->rank);
@@ -329,10 +329,10 @@ static void free_meeting(sp_i_rendezvous *r)
     sp_free(m);
 }
 
-static const sp_i_rendezvous_ops file_ops = {look, broadcast, tell, free_meeting};
+static const sp_i_rendezvous_ops file_ops = {look, broadcast, tell, free_rendezvous};
 
 // A rank that lives is still in the session before, whose files it may read.
-static bool is_used(const meeting *m)
+static bool is_used(const file_rendezvous *m)
 {
     char path[SP_I_FOLDER_PATH];
     sp_i_card there;
@@ -347,9 +347,9 @@ static bool is_used(const meeting *m)
 }
 
 // This rank's place in the folder, where nothing is left that others could mistake.
-static void enter_folder(meeting *m, int64_t until_ms)
+static void enter_folder(file_rendezvous *m, int64_t until_ms)
 {
-    for (int turns = 0; is_used(m) || !sp_i_card_keep(&m->at); sp_pause(&turns)) {
+    for (int polls = 0; is_used(m) || !sp_i_card_keep(&m->at); sp_pause(&polls)) {
         if (sp_i_now_ms() >= until_ms) {
             sp_i_rendezvous_note(&m->base, SP_ERR_LIMIT,
                                  "rank 0: another process has its place in %s after %d ms",
@@ -360,7 +360,7 @@ static void enter_folder(meeting *m, int64_t until_ms)
     sp_i_folder_clear(&m->at, false);
 }
 
-static void meet(meeting *m, const sp_i_place *place)
+static void rendezvous(file_rendezvous *m, const sp_i_place *place)
 {
     const int64_t until_ms = sp_i_now_ms() + m->base.timeout_ms;
     (void)mkdir(place->folder, 0700);
@@ -385,29 +385,29 @@ sp_status sp_i_rendezvous_join(const sp_i_place *place, const char *card, int ti
     if (place->by_mpi) {
         return sp_i_mpi_join(place, card, timeout_ms, made, err);
     }
-    meeting *m = sp_calloc(1, sizeof *m);
+    file_rendezvous *m = sp_calloc(1, sizeof *m);
     sp_i_number *numbers = sp_calloc((size_t)place->ranks, sizeof *numbers);
     if (m == NULL || numbers == NULL) {
         sp_free(m);
         sp_free(numbers);
-        return sp_error_no_memory(err, "the ranks' meeting");
+        return sp_error_no_memory(err, "the ranks' rendezvous");
     }
-    *m = (meeting){.base = {.ops = &file_ops,
-                            .rank = place->rank,
-                            .ranks = place->ranks,
-                            .timeout_ms = timeout_ms},
-                   .at = {.rank = place->rank, .ranks = place->ranks, .card_file = -1},
-                   .numbers = numbers};
+    *m = (file_rendezvous){.base = {.ops = &file_ops,
+                                    .rank = place->rank,
+                                    .ranks = place->ranks,
+                                    .timeout_ms = timeout_ms},
+                           .at = {.rank = place->rank, .ranks = place->ranks, .card_file = -1},
+                           .numbers = numbers};
     snprintf(m->at.path, sizeof m->at.path, "%s/%s", place->folder, place->run);
     snprintf(m->at.card, sizeof m->at.card, "%d ranks, %s", place->ranks, card);
     sp_i_number_draw(m->at.own);
     if (place->ranks > 1) {
-        meet(m, place);
+        rendezvous(m, place);
     }
     sp_status status = m->base.failure.status;
     if (status != SP_OK) {
         (void)sp_error_set(err, status, "%s", m->base.failure.message[0]);
-        free_meeting(&m->base);
+        free_rendezvous(&m->base);
         return status;
     }
     *made = &m->base;

@@ -16,12 +16,12 @@ typedef struct failure {
     char text[SP_ERROR_TEXT];
 } failure;
 
-typedef struct meeting {
+typedef struct mpi_rendezvous {
     sp_i_rendezvous base; // first
     MPI_Comm comm;
     failure told;          // stays where it is until the messages with it are gone
     MPI_Request *requests; // [ranks]; owned, NULL: nobody was told
-} meeting;
+} mpi_rendezvous;
 
 // ---- this process ----
 
@@ -64,7 +64,7 @@ bool sp_i_mpi_place(sp_i_place *place)
 
 static void look(sp_i_rendezvous *r)
 {
-    meeting *m = (meeting *)(void *)r;
+    mpi_rendezvous *m = (mpi_rendezvous *)(void *)r;
     failure theirs;
     int there = 0;
     (void)MPI_Iprobe(MPI_ANY_SOURCE, FAILED, m->comm, &there, MPI_STATUS_IGNORE);
@@ -78,7 +78,7 @@ static void look(sp_i_rendezvous *r)
 
 static void tell(sp_i_rendezvous *r, sp_status status, const char *text)
 {
-    meeting *m = (meeting *)(void *)r;
+    mpi_rendezvous *m = (mpi_rendezvous *)(void *)r;
     m->requests = sp_calloc((size_t)r->ranks, sizeof(MPI_Request));
     if (m->requests == NULL) {
         (void)MPI_Abort(m->comm, sp_status_exit(status)); // the others end, if without a word
@@ -98,10 +98,10 @@ static void tell(sp_i_rendezvous *r, sp_status status, const char *text)
 // ---- collectives that failures end ----
 
 // True when the request is over, false where a failure or the time ended the wait.
-static bool wait_for(meeting *m, MPI_Request *request, const char *what, int64_t until_ms)
+static bool wait_for(mpi_rendezvous *m, MPI_Request *request, const char *what, int64_t until_ms)
 {
     int over = 0;
-    for (int turns = 0;; sp_pause(&turns)) {
+    for (int polls = 0;; sp_pause(&polls)) {
         (void)MPI_Test(request, &over, MPI_STATUS_IGNORE);
         if (over || sp_i_rendezvous_check(&m->base, NULL) != SP_OK) {
             return over != 0;
@@ -116,14 +116,14 @@ static bool wait_for(meeting *m, MPI_Request *request, const char *what, int64_t
 
 static void broadcast(sp_i_rendezvous *r, void *data, size_t bytes, int64_t until_ms)
 {
-    meeting *m = (meeting *)(void *)r;
+    mpi_rendezvous *m = (mpi_rendezvous *)(void *)r;
     MPI_Request request;
     (void)MPI_Ibcast(data, (int)bytes, MPI_BYTE, 0, m->comm, &request);
     (void)wait_for(m, &request, "a broadcast", until_ms);
 }
 
 // All cards at rank 0, and what it says of them at all.
-static void compare_cards(meeting *m, const char *card, int64_t until_ms)
+static void compare_cards(mpi_rendezvous *m, const char *card, int64_t until_ms)
 {
     char own[SP_I_RENDEZVOUS_CARD] = "";
     failure verdict = {0};
@@ -132,7 +132,7 @@ static void compare_cards(meeting *m, const char *card, int64_t until_ms)
     char *all = m->base.rank == 0 ? sp_calloc(ranks, sizeof own) : NULL;
     snprintf(own, sizeof own, "%s", card);
     (void)MPI_Igather(own, sizeof own, MPI_BYTE, all, sizeof own, MPI_BYTE, 0, m->comm, &request);
-    if (!wait_for(m, &request, "the meeting of all ranks", until_ms)) {
+    if (!wait_for(m, &request, "the rendezvous of all ranks", until_ms)) {
         return; // MPI may still write: the cards stay
     }
     for (int i = 1; all != NULL && verdict.status == SP_OK && i < m->base.ranks; i++) {
@@ -152,9 +152,9 @@ static void compare_cards(meeting *m, const char *card, int64_t until_ms)
 // ---- begin and end ----
 
 // After a failure other ranks may still be waiting, and nobody frees the communicator.
-static void free_meeting(sp_i_rendezvous *r)
+static void free_rendezvous(sp_i_rendezvous *r)
 {
-    meeting *m = (meeting *)(void *)r;
+    mpi_rendezvous *m = (mpi_rendezvous *)(void *)r;
     if (m->requests != NULL) {
         (void)MPI_Waitall(r->ranks, m->requests, MPI_STATUSES_IGNORE);
     } else if (r->failure.status == SP_OK) {
@@ -164,15 +164,15 @@ static void free_meeting(sp_i_rendezvous *r)
     sp_free(m);
 }
 
-static const sp_i_rendezvous_ops mpi_ops = {look, broadcast, tell, free_meeting};
+static const sp_i_rendezvous_ops mpi_ops = {look, broadcast, tell, free_rendezvous};
 
 sp_status sp_i_mpi_join(const sp_i_place *place, const char *card, int timeout_ms,
                         sp_i_rendezvous **made, sp_error *err)
 {
-    meeting *m = sp_calloc(1, sizeof *m);
+    mpi_rendezvous *m = sp_calloc(1, sizeof *m);
     *made = NULL;
     if (m == NULL) {
-        return sp_error_no_memory(err, "the ranks' meeting");
+        return sp_error_no_memory(err, "the ranks' rendezvous");
     }
     m->base = (sp_i_rendezvous){
         .ops = &mpi_ops, .rank = place->rank, .ranks = place->ranks, .timeout_ms = timeout_ms};
@@ -181,7 +181,7 @@ sp_status sp_i_mpi_join(const sp_i_place *place, const char *card, int timeout_m
     sp_status status = m->base.failure.status;
     if (status != SP_OK) {
         (void)sp_error_set(err, status, "%s", m->base.failure.message[0]);
-        free_meeting(&m->base);
+        free_rendezvous(&m->base);
         return status;
     }
     *made = &m->base;

@@ -35,14 +35,16 @@ TEST(formulas)
         double optimizer_ns = 1e9 * parameters / (zero > 0 ? 4.0 : 1.0) *
                               step.profile.optimizer_bytes_per_parameter /
                               step.profile.memory_bytes_per_s;
-        const sp_epilogue_cost *tail = &step.costs.epilogue[0];
-        assert_within((double)tail->grad_reduce_ns, zero <= 1 ? reduce_ns : 0.0, 1.0);
-        assert_within((double)tail->param_gather_ns, zero == 1 || zero == 2 ? gather_ns : 0.0, 1.0);
-        assert_within((double)tail->optimizer_ns, optimizer_ns, 1.0);
-        assert_int_equal(tail->hideable_gather_ns, 0);
+        const sp_epilogue_cost *epilogue = &step.costs.epilogue[0];
+        assert_within((double)epilogue->grad_reduce_ns, zero <= 1 ? reduce_ns : 0.0, 1.0);
+        assert_within((double)epilogue->param_gather_ns, zero == 1 || zero == 2 ? gather_ns : 0.0,
+                      1.0);
+        assert_within((double)epilogue->optimizer_ns, optimizer_ns, 1.0);
+        assert_int_equal(epilogue->hideable_gather_ns, 0);
         assert_null(step.costs.buckets);
         assert_int_equal(step.metrics.iteration_ns - step.metrics.makespan_ns,
-                         tail->grad_reduce_ns + tail->optimizer_ns + tail->param_gather_ns);
+                         epilogue->grad_reduce_ns + epilogue->optimizer_ns +
+                             epilogue->param_gather_ns);
         priced_step_fini(&step);
     }
 }

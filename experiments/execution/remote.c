@@ -1,4 +1,4 @@
-#include "experiments/execution/elsewhere.h"
+#include "experiments/execution/remote.h"
 
 #include <ctype.h>
 #include <errno.h>

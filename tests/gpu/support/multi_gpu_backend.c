@@ -1,4 +1,4 @@
-#include "tests/gpu/support/joined_backend.h"
+#include "tests/gpu/support/multi_gpu_backend.h"
 
 #include <pthread.h>
 
@@ -26,29 +26,29 @@ typedef struct seat {
 
 typedef struct table {
     int ranks;
-    seat seats[JOINED_GPUS];
+    seat seats[MOST_GPU_RANKS];
 } table;
 
-joined_change joined_backend_change;
-int joined_backend_absent = -1;
+gpu_rank_change multi_gpu_backend_change;
+int multi_gpu_backend_absent = -1;
 
 // ---- threads ----
 
 static void *run_rank(void *context)
 {
-    joined_rank *me = context;
+    gpu_rank *me = context;
     me->status = me->body(me, &me->err);
     return NULL;
 }
 
 // The body on every seat, in a thread each.
-static void on_all(table *t, joined_body body)
+static void on_all(table *t, gpu_rank_body body)
 {
-    pthread_t threads[JOINED_GPUS];
+    pthread_t threads[MOST_GPU_RANKS];
     for (int r = 0; r < t->ranks; r++) {
-        joined[r].body = body;
-        joined[r].context = &t->seats[r];
-        SP_ASSERT(pthread_create(&threads[r], NULL, run_rank, &joined[r]) == 0);
+        gpu_ranks[r].body = body;
+        gpu_ranks[r].context = &t->seats[r];
+        SP_ASSERT(pthread_create(&threads[r], NULL, run_rank, &gpu_ranks[r]) == 0);
     }
     for (int r = 0; r < t->ranks; r++) {
         SP_ASSERT(pthread_join(threads[r], NULL) == 0);
@@ -58,8 +58,8 @@ static void on_all(table *t, joined_body body)
 static sp_status first_failure(const table *t, sp_error *err)
 {
     for (int r = 0; r < t->ranks; r++) {
-        if (joined[r].status != SP_OK && r != joined_backend_absent) {
-            return sp_error_set(err, joined[r].status, "%s", joined[r].err.message[0]);
+        if (gpu_ranks[r].status != SP_OK && r != multi_gpu_backend_absent) {
+            return sp_error_set(err, gpu_ranks[r].status, "%s", gpu_ranks[r].err.message[0]);
         }
     }
     return SP_OK;
@@ -67,11 +67,11 @@ static sp_status first_failure(const table *t, sp_error *err)
 
 // ---- execution ----
 
-static sp_status execute_rank(joined_rank *me, sp_error *err)
+static sp_status execute_rank(gpu_rank *me, sp_error *err)
 {
-    static const sp_i_cuda_tables tables = {&joined_cuda, &joined_cublas, &joined_nccl};
+    static const sp_i_cuda_tables tables = {&gpu_ranks_cuda, &gpu_ranks_cublas, &gpu_ranks_nccl};
     seat *s = me->context;
-    return me->place.rank == joined_backend_absent
+    return me->place.rank == multi_gpu_backend_absent
                ? SP_OK
                : sp_i_cuda_execute_at(&tables, &me->place, 0, &s->request, s->steps, &s->state,
                                       err);
@@ -122,10 +122,10 @@ static void sit_down(table *t, const forked_ranks *f, const sp_run_request *requ
             s->steps = calloc((size_t)request->steps, sizeof *s->steps);
             SP_ASSERT(s->steps != NULL);
         }
-        joined[r] = (joined_rank){.place = f->place};
-        joined[r].place.rank = r;
-        if (joined_backend_change != NULL) {
-            joined_backend_change(r, &joined[r].place, &s->request);
+        gpu_ranks[r] = (gpu_rank){.place = f->place};
+        gpu_ranks[r].place.rank = r;
+        if (multi_gpu_backend_change != NULL) {
+            multi_gpu_backend_change(r, &gpu_ranks[r].place, &s->request);
         }
     }
 }
@@ -138,7 +138,7 @@ static sp_status execute(int device, const sp_run_request *request, sp_measured_
     table *t = calloc(1, sizeof *t);
     SP_ASSERT(t != NULL);
     t->ranks = (int)sp_layout_ranks(&request->plan->layout);
-    SP_ASSERT(t->ranks <= JOINED_GPUS);
+    SP_ASSERT(t->ranks <= MOST_GPU_RANKS);
     forked_ranks_init(&f, t->ranks);
     sit_down(t, &f, request, steps);
     *state = t;
@@ -156,7 +156,7 @@ static sp_status execute(int device, const sp_run_request *request, sp_measured_
 }
 
 // All leave together, as processes do.
-static sp_status leave(joined_rank *me, sp_error *err)
+static sp_status leave(gpu_rank *me, sp_error *err)
 {
     (void)err;
     const seat *s = me->context;
@@ -184,7 +184,7 @@ static sp_status tensor_info(void *state, size_t index, sp_tensor_info *info, sp
     return sp_i_cuda_tensor_info(t->seats[0].state, index, info, err);
 }
 
-static sp_status read_rank(joined_rank *me, sp_error *err)
+static sp_status read_rank(gpu_rank *me, sp_error *err)
 {
     const seat *s = me->context;
     return sp_i_cuda_tensor_read(s->state, s->tensor, s->values, err);
@@ -212,7 +212,7 @@ static sp_status tensor_read(void *state, size_t index, double *values, sp_error
     return status;
 }
 
-sp_backend *joined_backend_new(void)
+sp_backend *multi_gpu_backend_new(void)
 {
     static sp_backend_ops ops;
     sp_backend *backend;
@@ -223,14 +223,14 @@ sp_backend *joined_backend_new(void)
     ops.tensor_count = tensor_count;
     ops.tensor_info = tensor_info;
     ops.tensor_read = tensor_read;
-    joined_reset();
-    joined_backend_change = NULL;
-    joined_backend_absent = -1;
+    gpu_ranks_reset();
+    multi_gpu_backend_change = NULL;
+    multi_gpu_backend_absent = -1;
     assert_int_equal(sp_i_backend_new(&ops, "test", &backend, NULL), SP_OK);
     return backend;
 }
 
-void joined_backend_free(sp_backend *backend)
+void multi_gpu_backend_free(sp_backend *backend)
 {
     sp_backend_free(backend);
     assert_int_equal(atomic_load(&nccl.live), 0);

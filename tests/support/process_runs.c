@@ -1,4 +1,4 @@
-#include "tests/support/joined_runs.h"
+#include "tests/support/process_runs.h"
 
 #include <pthread.h>
 
@@ -7,7 +7,7 @@
 #include "backends/host/cpu_runtime.h"
 #include "kernels/start.h"
 #include "sim/base/alloc.h"
-#include "tests/support/joined_ranks.h"
+#include "tests/support/threaded_transport.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -20,8 +20,8 @@ typedef struct clocked_cpu {
 } clocked_cpu;
 
 typedef struct worker {
-    joined_runs *runs;
-    joined_rank *rank;
+    process_runs *runs;
+    process_rank *rank;
     sp_transport *transport;
     clocked_cpu cpu;
 } worker;
@@ -45,7 +45,7 @@ static void make_cpu(clocked_cpu *cpu, int rank, bool skewed)
 
 // ---- one rank ----
 
-static sp_status read_tensors(const sp_i_exec_run *run, joined_rank *rank)
+static sp_status read_tensors(const sp_i_exec_run *run, process_rank *rank)
 {
     size_t count = sp_i_exec_tensor_count(run);
     sp_status status = SP_OK;
@@ -82,22 +82,22 @@ static void *work(void *data)
 
 // ---- all of them ----
 
-void joined_runs_make(const sp_run_request *request, const joined_settings *settings,
-                      joined_runs *runs)
+void process_runs_make(const sp_run_request *request, const process_settings *settings,
+                      process_runs *runs)
 {
     int count = (int)sp_layout_ranks(&request->plan->layout);
-    joined_ranks *joined = joined_ranks_new(count, settings->late);
+    threaded_world *world = threaded_world_new(count, settings->late);
     pthread_t *threads = sp_calloc((size_t)count, sizeof *threads);
     worker *workers = sp_calloc((size_t)count, sizeof *workers);
     sp_kernels_start();
-    *runs = (joined_runs){.request = request, .rank_count = count};
+    *runs = (process_runs){.request = request, .rank_count = count};
     runs->ranks = sp_calloc((size_t)count, sizeof *runs->ranks);
     assert_true(threads != NULL && workers != NULL && runs->ranks != NULL);
     for (int r = 0; r < count; r++) {
-        joined_rank *rank = &runs->ranks[r];
+        process_rank *rank = &runs->ranks[r];
         rank->steps = sp_calloc((size_t)request->steps, sizeof *rank->steps);
         assert_non_null(rank->steps);
-        workers[r] = (worker){.runs = runs, .rank = rank, .transport = joined_rank_at(joined, r)};
+        workers[r] = (worker){.runs = runs, .rank = rank, .transport = threaded_rank_at(world, r)};
         make_cpu(&workers[r].cpu, r, settings->skewed);
         if (r + 1 != settings->absent) {
             assert_int_equal(pthread_create(&threads[r], NULL, work, &workers[r]), 0);
@@ -110,13 +110,13 @@ void joined_runs_make(const sp_run_request *request, const joined_settings *sett
     }
     sp_free(workers);
     sp_free(threads);
-    joined_ranks_free(joined);
+    threaded_world_free(world);
 }
 
-void joined_runs_fini(joined_runs *runs)
+void process_runs_fini(process_runs *runs)
 {
     for (int r = 0; r < runs->rank_count; r++) {
-        joined_rank *rank = &runs->ranks[r];
+        process_rank *rank = &runs->ranks[r];
         for (int i = 0; i < runs->request->steps; i++) {
             sp_timeline_fini(&rank->steps[i].timeline);
             sp_memory_timeline_fini(&rank->steps[i].memory);
@@ -172,7 +172,7 @@ static void must_hold_the_same(const sp_measured_step *a, const sp_measured_step
 }
 
 // |a - b| / |b| of a tensor of a rank and of the same of a run; zero where all is zero.
-static double distance(const joined_rank *rank, size_t t, const sp_run *run)
+static double distance(const process_rank *rank, size_t t, const sp_run *run)
 {
     const sp_tensor_info *info = &rank->tensors[t];
     double *expected = sp_calloc((size_t)info->elements, sizeof *expected);
@@ -188,9 +188,9 @@ static double distance(const joined_rank *rank, size_t t, const sp_run *run)
     return difference == 0.0 ? 0.0 : size > 0.0 ? sqrt(difference / size) : HUGE_VAL;
 }
 
-static void must_be_equal(const joined_runs *runs, int number, const sp_run *together)
+static void must_be_equal(const process_runs *runs, int number, const sp_run *together)
 {
-    const joined_rank *rank = &runs->ranks[number];
+    const process_rank *rank = &runs->ranks[number];
     if (rank->status != SP_OK) {
         fail_msg("rank %d: %s", number, rank->err.message[0]);
     }
@@ -210,9 +210,9 @@ static void must_be_equal(const joined_runs *runs, int number, const sp_run *tog
     }
 }
 
-static void must_be_near(const joined_runs *runs, const sp_run *plain)
+static void must_be_near(const process_runs *runs, const sp_run *plain)
 {
-    const joined_rank *rank = &runs->ranks[0];
+    const process_rank *rank = &runs->ranks[0];
     double loss = sp_run_step(plain, 0)->loss;
     assert_close(rank->steps[0].loss, loss, 1e-10);
     for (size_t t = 0; t < rank->tensor_count; t++) {
@@ -223,12 +223,12 @@ static void must_be_near(const joined_runs *runs, const sp_run *plain)
     }
 }
 
-void joined_runs_agree(const host_device *device, const sp_run_request *request,
-                       const joined_settings *settings)
+void process_runs_agree(const host_device *device, const sp_run_request *request,
+                       const process_settings *settings)
 {
-    joined_runs runs;
+    process_runs runs;
     sp_run *together = host_run(device, request);
-    joined_runs_make(request, settings, &runs);
+    process_runs_make(request, settings, &runs);
     for (int r = 0; r < runs.rank_count; r++) {
         must_be_equal(&runs, r, together);
     }
@@ -241,5 +241,5 @@ void joined_runs_agree(const host_device *device, const sp_run_request *request,
         host_plain_fini(&plain);
     }
     sp_run_free(together);
-    joined_runs_fini(&runs);
+    process_runs_fini(&runs);
 }

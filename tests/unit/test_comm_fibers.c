@@ -13,11 +13,11 @@ typedef struct job {
     sp_comm_world *world;
     int all, some;
     atomic_int computing, most;
-    _Atomic uint64_t turns[RANKS];
+    _Atomic uint64_t runs[RANKS];
     sp_status seen[RANKS];
 } job;
 
-static sp_comm_world *world_of_turns(int ranks)
+static sp_comm_world *world_of_fibers(int ranks)
 {
     return world_with(ranks,
                       &(sp_comm_options){.spins = -1, .queue_slots = 1, .one_at_a_time = true});
@@ -65,7 +65,7 @@ static sp_status compute_and_exchange(sp_comm *me, void *data, sp_error *err)
 
 TEST(one_computes)
 {
-    job j = {.world = world_of_turns(RANKS)};
+    job j = {.world = world_of_fibers(RANKS)};
     j.all = group_of_all(j.world);
     j.some = group_of(j.world, "some", (const int[]){4, 0, 3}, 3);
     for (int again = 0; again < 2; again++) {
@@ -86,8 +86,8 @@ TEST(several_compute_otherwise)
     sp_comm_world_free(j.world);
 }
 
-// Turns begin and end between runs.
-TEST(turns_for_one_run)
+// Fibers begin and end between runs.
+TEST(fibers_for_one_run)
 {
     job j = {.world = world_of(RANKS)};
     j.all = group_of_all(j.world);
@@ -108,7 +108,7 @@ static sp_status give_up(sp_comm *me, void *data, sp_error *err)
 {
     job *j = data;
     int rank = sp_comm_rank(me);
-    sp_prng prng = prng_seeded(atomic_fetch_add(&j->turns[rank], 1) * RANKS + (uint64_t)rank);
+    sp_prng prng = prng_seeded(atomic_fetch_add(&j->runs[rank], 1) * RANKS + (uint64_t)rank);
     uint64_t last = sp_prng_below(&prng, 30);
     sp_status status = SP_OK;
     for (uint64_t i = 0; status == SP_OK; i++) {
@@ -126,7 +126,7 @@ TEST(a_rank_fails)
 {
     job j = {0};
     for (int again = 0; again < 60; again++) {
-        j.world = world_of_turns(RANKS);
+        j.world = world_of_fibers(RANKS);
         j.all = group_of_all(j.world);
         j.some = group_of(j.world, "some", (const int[]){4, 0, 3}, 3);
         memset(j.seen, 0, sizeof j.seen);
@@ -150,7 +150,7 @@ static sp_status stay_away(sp_comm *me, void *data, sp_error *err)
 
 TEST(a_rank_stays_away)
 {
-    job j = {.world = world_of_turns(RANKS)};
+    job j = {.world = world_of_fibers(RANKS)};
     j.all = group_of_all(j.world);
     must_fail_with(run_ranks(j.world, stay_away, &j, ERR), SP_ERR_LIMIT,
                    "waits for ever for rank 3 (barrier");
@@ -164,7 +164,7 @@ TEST(a_rank_stays_away)
 static sp_status keep_the_turn(sp_comm *me, void *data, sp_error *err)
 {
     job *j = data;
-    atomic_fetch_add(&j->turns[sp_comm_rank(me)], 1);
+    atomic_fetch_add(&j->runs[sp_comm_rank(me)], 1);
     while (sp_comm_world_failure(j->world, NULL) == SP_OK) {
         sleep_us(500);
     }
@@ -173,11 +173,11 @@ static sp_status keep_the_turn(sp_comm *me, void *data, sp_error *err)
 
 TEST(deadline_ends_a_turn)
 {
-    job j = {.world = world_of_turns(RANKS)};
+    job j = {.world = world_of_fibers(RANKS)};
     j.all = group_of_all(j.world);
     assert_int_equal(sp_comm_run(j.world, NULL, keep_the_turn, &j, 50000000, NULL), SP_ERR_LIMIT);
     for (int rank = 0; rank < RANKS; rank++) {
-        assert_int_equal(atomic_load(&j.turns[rank]), 1);
+        assert_int_equal(atomic_load(&j.runs[rank]), 1);
     }
     sp_comm_world_free(j.world);
 }

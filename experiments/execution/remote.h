@@ -1,6 +1,6 @@
 // Cases of a set that another machine executes: what it is given and what it gives back, as files.
-#ifndef SLIMPACK_EXPERIMENTS_EXECUTION_ELSEWHERE_H
-#define SLIMPACK_EXPERIMENTS_EXECUTION_ELSEWHERE_H
+#ifndef SLIMPACK_EXPERIMENTS_EXECUTION_REMOTE_H
+#define SLIMPACK_EXPERIMENTS_EXECUTION_REMOTE_H
 
 #include "experiments/execution/set_validation.h"
 #include "sim/scenario/plan_input.h"

@@ -1,4 +1,4 @@
-#include "tests/support/joined_work.h"
+#include "tests/support/threaded_collective.h"
 
 #include <string.h>
 
@@ -6,25 +6,25 @@
 #include "backends/host/cpu_runtime.h"
 #include "sim/base/alloc.h"
 
-static int64_t count_of(const joined_group *g, const joined_call *c, int member)
+static int64_t count_of(const threaded_group *g, const threaded_call *c, int member)
 {
-    bool parts = c->kind == JOINED_GATHER || c->kind == JOINED_SCATTER;
+    bool parts = c->kind == THREADED_GATHER || c->kind == THREADED_SCATTER;
     (void)g;
     return parts ? c->rows[member] * c->count : c->count;
 }
 
-bool joined_alike(const joined_group *g, const joined_call *a, const joined_call *b)
+bool threaded_alike(const threaded_group *g, const threaded_call *a, const threaded_call *b)
 {
     bool alike = a->kind == b->kind && a->element == b->element && a->maximum == b->maximum &&
                  a->root == b->root;
-    for (int m = 0; alike && a->kind != JOINED_EXCHANGE && m < g->size; m++) {
+    for (int m = 0; alike && a->kind != THREADED_EXCHANGE && m < g->size; m++) {
         alike = count_of(g, a, m) == count_of(g, b, m);
     }
     return alike;
 }
 
 // What all members brought, one behind the other.
-static char *copy_inputs(const joined_group *g, int64_t bytes)
+static char *copy_inputs(const threaded_group *g, int64_t bytes)
 {
     char *copy = sp_malloc((size_t)(bytes * g->size));
     SP_ASSERT(copy != NULL);
@@ -44,10 +44,10 @@ static void copy_to(void *to, const void *from, int64_t bytes)
 }
 
 // Elements [begin, begin + count) of all copied inputs.
-static void reduce(const joined_group *g, const char *copy, int64_t bytes, int64_t begin,
+static void reduce(const threaded_group *g, const char *copy, int64_t bytes, int64_t begin,
                    int64_t count, void *out)
 {
-    const void *in[JOINED_RANKS];
+    const void *in[THREADED_RANKS];
     int64_t element = sp_element_bytes(g->calls[0].element);
     for (int m = 0; m < g->size; m++) {
         in[m] = copy + m * bytes + begin * element;
@@ -57,7 +57,7 @@ static void reduce(const joined_group *g, const char *copy, int64_t bytes, int64
     }
 }
 
-static void reduce_all(const joined_group *g)
+static void reduce_all(const threaded_group *g)
 {
     int64_t bytes = g->calls[0].count * sp_element_bytes(g->calls[0].element);
     char *copy = copy_inputs(g, bytes);
@@ -67,7 +67,7 @@ static void reduce_all(const joined_group *g)
     sp_free(copy);
 }
 
-static void scatter(const joined_group *g)
+static void scatter(const threaded_group *g)
 {
     int64_t all = 0, begin = 0;
     for (int m = 0; m < g->size; m++) {
@@ -83,7 +83,7 @@ static void scatter(const joined_group *g)
     sp_free(copy);
 }
 
-static void gather(const joined_group *g)
+static void gather(const threaded_group *g)
 {
     int64_t element = sp_element_bytes(g->calls[0].element);
     int64_t at = 0;
@@ -96,15 +96,15 @@ static void gather(const joined_group *g)
     }
 }
 
-static void broadcast(const joined_group *g)
+static void broadcast(const threaded_group *g)
 {
-    const joined_call *root = &g->calls[g->calls[0].root];
+    const threaded_call *root = &g->calls[g->calls[0].root];
     for (int m = 0; m < g->size && root->count > 0; m++) {
         memmove(g->calls[m].out, root->in, (size_t)(root->count * sp_element_bytes(root->element)));
     }
 }
 
-static void exchange_parts(const joined_group *g)
+static void exchange_parts(const threaded_group *g)
 {
     for (int to = 0; to < g->size; to++) {
         sp_transport_part *parts = g->calls[to].out;
@@ -117,9 +117,9 @@ static void exchange_parts(const joined_group *g)
     }
 }
 
-void joined_work(const joined_group *g)
+void threaded_work(const threaded_group *g)
 {
-    static void (*const works[])(const joined_group *) = {NULL,    reduce_all, gather,
+    static void (*const works[])(const threaded_group *) = {NULL,    reduce_all, gather,
                                                           scatter, broadcast,  exchange_parts};
     if (works[g->calls[0].kind] != NULL) {
         works[g->calls[0].kind](g);

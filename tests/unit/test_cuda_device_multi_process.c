@@ -1,6 +1,6 @@
 // Whether the ranks of a plan are processes, which GPU each takes, and what they must have in
 // common.
-#include "backends/cuda/distributed/joined.h"
+#include "backends/cuda/distributed/multi_process.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/initializers.h"
 #include "tests/support/plan_sample.h"
@@ -15,13 +15,13 @@ static void make(plan_sample *s)
     assert_int_equal(sp_layout_ranks(&s->plan.layout), 2);
 }
 
-static bool joins(const sp_run_request *request, sp_i_cuda_ranks ranks, int processes,
-                  sp_status expected)
+static bool is_multi_process(const sp_run_request *request, sp_i_cuda_ranks ranks, int processes,
+                             sp_status expected)
 {
-    const sp_i_cuda_joining joining = {.ranks = ranks};
+    const sp_i_cuda_process_options chosen = {.ranks = ranks};
     const sp_i_place place = {.ranks = processes};
     bool found = false;
-    assert_int_equal(sp_i_cuda_joins(request, &joining, &place, &found, NULL), expected);
+    assert_int_equal(sp_i_cuda_is_multi_process(request, &chosen, &place, &found, NULL), expected);
     return found;
 }
 
@@ -31,15 +31,15 @@ TEST(ranks_are_processes_or_not)
     make(&s);
     sp_run_request request = s.request;
     request.clock = SP_CLOCK_WALL;
-    assert_false(joins(&request, SP_I_CUDA_AUTO, 1, SP_OK));
-    assert_true(joins(&request, SP_I_CUDA_AUTO, 2, SP_OK));
-    assert_true(joins(&request, SP_I_CUDA_NCCL, 2, SP_OK));
-    assert_false(joins(&request, SP_I_CUDA_THREADS, 2, SP_OK));
-    (void)joins(&request, SP_I_CUDA_AUTO, 3, SP_ERR_USAGE);
-    (void)joins(&request, SP_I_CUDA_NCCL, 1, SP_ERR_USAGE);
+    assert_false(is_multi_process(&request, SP_I_CUDA_AUTO, 1, SP_OK));
+    assert_true(is_multi_process(&request, SP_I_CUDA_AUTO, 2, SP_OK));
+    assert_true(is_multi_process(&request, SP_I_CUDA_NCCL, 2, SP_OK));
+    assert_false(is_multi_process(&request, SP_I_CUDA_THREADS, 2, SP_OK));
+    (void)is_multi_process(&request, SP_I_CUDA_AUTO, 3, SP_ERR_USAGE);
+    (void)is_multi_process(&request, SP_I_CUDA_NCCL, 1, SP_ERR_USAGE);
     request.clock = SP_CLOCK_VIRTUAL;
-    assert_false(joins(&request, SP_I_CUDA_AUTO, 1, SP_OK));
-    (void)joins(&request, SP_I_CUDA_AUTO, 2, SP_ERR_USAGE);
+    assert_false(is_multi_process(&request, SP_I_CUDA_AUTO, 1, SP_OK));
+    (void)is_multi_process(&request, SP_I_CUDA_AUTO, 2, SP_ERR_USAGE);
     plan_sample_fini(&s);
 }
 
@@ -47,23 +47,23 @@ TEST(options)
 {
     sp_backend_option set[2] = {{"transport", "threads"}, {"nccl_mib", "5"}};
     sp_run_request request = base;
-    sp_i_cuda_joining joining;
-    assert_int_equal(sp_i_cuda_joining_read(&request, &joining, NULL), SP_OK);
-    assert_int_equal(joining.ranks, SP_I_CUDA_AUTO);
-    assert_true(joining.spare_bytes == (int64_t)2 << 30);
+    sp_i_cuda_process_options chosen;
+    assert_int_equal(sp_i_cuda_process_options_read(&request, &chosen, NULL), SP_OK);
+    assert_int_equal(chosen.ranks, SP_I_CUDA_AUTO);
+    assert_true(chosen.spare_bytes == (int64_t)2 << 30);
     request.options = set;
     request.option_count = 2;
-    assert_int_equal(sp_i_cuda_joining_read(&request, &joining, NULL), SP_OK);
-    assert_int_equal(joining.ranks, SP_I_CUDA_THREADS);
-    assert_true(joining.spare_bytes == (int64_t)5 << 20);
+    assert_int_equal(sp_i_cuda_process_options_read(&request, &chosen, NULL), SP_OK);
+    assert_int_equal(chosen.ranks, SP_I_CUDA_THREADS);
+    assert_true(chosen.spare_bytes == (int64_t)5 << 20);
     static const char *const wrong[] = {"", "x", "5x", "-1", "99999999999999999999"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         set[1].value = wrong[i];
-        assert_int_equal(sp_i_cuda_joining_read(&request, &joining, NULL), SP_ERR_USAGE);
+        assert_int_equal(sp_i_cuda_process_options_read(&request, &chosen, NULL), SP_ERR_USAGE);
     }
     set[1].value = "0";
     set[0].value = "NCCL";
-    assert_int_equal(sp_i_cuda_joining_read(&request, &joining, NULL), SP_ERR_USAGE);
+    assert_int_equal(sp_i_cuda_process_options_read(&request, &chosen, NULL), SP_ERR_USAGE);
 }
 
 TEST(devices)
@@ -78,7 +78,7 @@ TEST(devices)
         int own = -1;
         fake_cuda_reset(&api);
         fake.devices = cases[i].count;
-        sp_status status = sp_i_cuda_joined_device(&api, &place, cases[i].device, &own, NULL);
+        sp_status status = sp_i_cuda_process_device(&api, &place, cases[i].device, &own, NULL);
         assert_int_equal(status, cases[i].own >= 0 ? SP_OK : SP_ERR_USAGE);
         assert_true(status != SP_OK || own == cases[i].own);
     }
@@ -87,13 +87,13 @@ TEST(devices)
 TEST(timeouts)
 {
     sp_run_request request = base;
-    assert_int_equal(sp_i_cuda_joined_timeout_ms(&request), 600000);
+    assert_int_equal(sp_i_cuda_timeout_ms(&request), 600000);
     request.timeout_ns = 1;
-    assert_int_equal(sp_i_cuda_joined_timeout_ms(&request), 1);
+    assert_int_equal(sp_i_cuda_timeout_ms(&request), 1);
     request.timeout_ns = 2500000000;
-    assert_int_equal(sp_i_cuda_joined_timeout_ms(&request), 2500);
+    assert_int_equal(sp_i_cuda_timeout_ms(&request), 2500);
     request.timeout_ns = INT64_MAX;
-    assert_int_equal(sp_i_cuda_joined_timeout_ms(&request), INT32_MAX);
+    assert_int_equal(sp_i_cuda_timeout_ms(&request), INT32_MAX);
 }
 
 static uint32_t hash_of(const sp_run_request *request)

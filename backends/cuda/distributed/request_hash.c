@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backends/cuda/distributed/joined.h"
+#include "backends/cuda/distributed/multi_process.h"
 #include "sim/plan/plan_json.h"
 
 uint32_t sp_i_cuda_hash(const void *text, size_t bytes)

@@ -1,4 +1,4 @@
-#include "tests/gpu/support/joined_gpus.h"
+#include "tests/gpu/support/gpu_ranks.h"
 
 #include <pthread.h>
 
@@ -11,39 +11,39 @@
 #include "tests/gpu/support/streamed_nccl.h"
 #include "tests/support/test_main.h"
 
-joined_rank joined[JOINED_GPUS];
-sp_i_cuda_api joined_cuda;
-sp_i_cublas_api joined_cublas;
-sp_i_nccl_api joined_nccl;
+gpu_rank gpu_ranks[MOST_GPU_RANKS];
+sp_i_cuda_api gpu_ranks_cuda;
+sp_i_cublas_api gpu_ranks_cublas;
+sp_i_nccl_api gpu_ranks_nccl;
 
-void joined_reset(void)
+void gpu_ranks_reset(void)
 {
     sp_i_cuda_api little;
-    fake_nccl_reset(&joined_nccl, &little);
-    fake_cuda_reset(&joined_cuda);
-    computing_cublas_reset(&joined_cublas);
-    streamed_nccl_reset(&joined_nccl, &joined_cuda);
-    fake.free_bytes = (size_t)SP_I_CUDA_RESERVE + JOINED_MEMORY;
+    fake_nccl_reset(&gpu_ranks_nccl, &little);
+    fake_cuda_reset(&gpu_ranks_cuda);
+    computing_cublas_reset(&gpu_ranks_cublas);
+    streamed_nccl_reset(&gpu_ranks_nccl, &gpu_ranks_cuda);
+    fake.free_bytes = (size_t)SP_I_CUDA_RESERVE + GPU_RANK_MEMORY;
     fake.tick_ns = 1000;
 }
 
 static void *run_rank(void *context)
 {
-    joined_rank *me = context;
+    gpu_rank *me = context;
     me->status = me->body(me, &me->err);
     return NULL;
 }
 
-void joined_run(int ranks, int timeout_ms, joined_body body, void *context)
+void gpu_ranks_run(int ranks, int timeout_ms, gpu_rank_body body, void *context)
 {
     forked_ranks f;
-    pthread_t threads[JOINED_GPUS];
+    pthread_t threads[MOST_GPU_RANKS];
     forked_ranks_init(&f, ranks);
     for (int i = 0; i < ranks; i++) {
-        joined[i] = (joined_rank){
+        gpu_ranks[i] = (gpu_rank){
             .place = f.place, .body = body, .context = context, .timeout_ms = timeout_ms};
-        joined[i].place.rank = i;
-        assert_int_equal(pthread_create(&threads[i], NULL, run_rank, &joined[i]), 0);
+        gpu_ranks[i].place.rank = i;
+        assert_int_equal(pthread_create(&threads[i], NULL, run_rank, &gpu_ranks[i]), 0);
     }
     for (int i = 0; i < ranks; i++) {
         assert_int_equal(pthread_join(threads[i], NULL), 0);
@@ -60,23 +60,23 @@ void joined_run(int ranks, int timeout_ms, joined_body body, void *context)
 // ---- with transports ----
 
 typedef struct inner {
-    joined_body body;
+    gpu_rank_body body;
     void *context;
 } inner;
 
-static sp_status run_with_transport(joined_rank *me, sp_error *err)
+static sp_status run_with_transport(gpu_rank *me, sp_error *err)
 {
     const inner *in = me->context;
-    const sp_i_cuda_device device = {&joined_cuda, 0};
+    const sp_i_cuda_device device = {&gpu_ranks_cuda, 0};
     const sp_i_cuda_runtime_options runtime = {.ranks = me->place.ranks,
-                                               .memory_bytes = JOINED_MEMORY};
+                                               .memory_bytes = GPU_RANK_MEMORY};
     sp_i_nccl_transport_options options = {
-        .device = device, .api = &joined_nccl, .timeout_ms = me->timeout_ms};
+        .device = device, .api = &gpu_ranks_nccl, .timeout_ms = me->timeout_ms};
     me->context = in->context;
     sp_status status =
-        sp_i_rendezvous_join(&me->place, "plan 1", JOINED_LONG_MS, &me->rendezvous, err);
+        sp_i_rendezvous_join(&me->place, "plan 1", GPU_RANKS_LONG_MS, &me->rendezvous, err);
     if (status == SP_OK) {
-        status = sp_i_cuda_runtime_new(&device, &joined_cublas, &runtime, &me->runtime, err);
+        status = sp_i_cuda_runtime_new(&device, &gpu_ranks_cublas, &runtime, &me->runtime, err);
     }
     if (status == SP_OK) {
         options.runtime = me->runtime;
@@ -92,34 +92,34 @@ static sp_status run_with_transport(joined_rank *me, sp_error *err)
     return status;
 }
 
-void joined_transports(int ranks, int timeout_ms, joined_body body, void *context)
+void gpu_ranks_with_transport(int ranks, int timeout_ms, gpu_rank_body body, void *context)
 {
     inner in = {body, context};
-    joined_run(ranks, timeout_ms, run_with_transport, &in);
+    gpu_ranks_run(ranks, timeout_ms, run_with_transport, &in);
 }
 
-void joined_must_be_well(int ranks)
+void gpu_ranks_must_be_well(int ranks)
 {
     for (int i = 0; i < ranks; i++) {
-        assert_string_equal(joined[i].err.message[0], "");
-        assert_int_equal(joined[i].status, SP_OK);
+        assert_string_equal(gpu_ranks[i].err.message[0], "");
+        assert_int_equal(gpu_ranks[i].status, SP_OK);
     }
 }
 
 // ---- for bodies ----
 
-double *joined_numbers(joined_rank *me)
+double *gpu_rank_numbers(gpu_rank *me)
 {
-    double *made = me->runtime->ops->allocate(me->runtime, JOINED_NUMBERS * (int64_t)sizeof *made);
-    for (int i = 0; made != NULL && i < JOINED_NUMBERS; i++) {
+    double *made = me->runtime->ops->allocate(me->runtime, GPU_RANK_NUMBERS * (int64_t)sizeof *made);
+    for (int i = 0; made != NULL && i < GPU_RANK_NUMBERS; i++) {
         made[i] = -1.0;
     }
     return made;
 }
 
-sp_status joined_group(joined_rank *me, const char *name, int first, int size, sp_error *err)
+sp_status gpu_rank_group(gpu_rank *me, const char *name, int first, int size, sp_error *err)
 {
-    int ranks[JOINED_GPUS];
+    int ranks[MOST_GPU_RANKS];
     for (int i = 0; i < size; i++) {
         ranks[i] = first + i;
     }

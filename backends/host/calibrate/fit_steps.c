@@ -13,14 +13,14 @@ enum { SIZES = 8, FIRST_TOKENS = 16, MIDDLE = 1, HEAD = 2 };
 #define LEAST_BYTES 1e-3
 #define MOST_BYTES 1e5
 
-typedef struct rest {
+typedef struct step_fit {
     double product_factor; // of weight gradients: in a step, over the same alone
     double s_per_byte, layer_s;
     double loss_bytes_per_logit;
     double optimizer_bytes_per_parameter;
     double copy_bytes_per_s;
     double spread;
-} rest;
+} step_fit;
 
 enum { PRODUCTS, BYTES, LAYER, TERMS };
 
@@ -93,7 +93,7 @@ static void solve(equations e, double *x)
 // time is negative, and what caches hold is moved at most CACHE_FACTOR times as fast as what they
 // do not.
 static void fit_layer(const sp_i_host_calibration *c, const sp_i_host_step_times *times, int count,
-                      rest *r)
+                      step_fit *r)
 {
     equations e = {0};
     double x[TERMS];
@@ -115,7 +115,7 @@ static void fit_layer(const sp_i_host_calibration *c, const sp_i_host_step_times
 
 // The head's stage beyond its layer, its product and its norm, F and I together.
 static void fit_loss(const sp_i_host_calibration *c, const sp_i_host_step_times *times, int count,
-                     rest *r)
+                     step_fit *r)
 {
     double weighted = 0.0;
     double weights = 0.0;
@@ -134,7 +134,7 @@ static void fit_loss(const sp_i_host_calibration *c, const sp_i_host_step_times 
     r->loss_bytes_per_logit = fmin(fmax(weighted / weights, LEAST_BYTES), MOST_BYTES);
 }
 
-static void fit_optimizer(const sp_i_host_step_times *times, int count, rest *r)
+static void fit_optimizer(const sp_i_host_step_times *times, int count, step_fit *r)
 {
     double sum = 0.0;
     for (int i = 0; i < count; i++) {
@@ -163,7 +163,7 @@ static bool add_one(const sp_i_host_calibration *c, const char *name, const char
     return add(c, name, section, section != NULL && put(section, key, value));
 }
 
-static bool add_host(const sp_i_host_calibration *c, const rest *r)
+static bool add_host(const sp_i_host_calibration *c, const step_fit *r)
 {
     json_t *host = sp_i_host_measured(c, "actions of packs of 16 tokens and more", r->spread);
     return add(c, "host", host,
@@ -184,7 +184,7 @@ static bool add_links(const sp_i_host_calibration *c, double copy_bytes_per_s)
                    put(links, "p2p_latency_us", 0.0));
 }
 
-static sp_status write_rest(const sp_i_host_calibration *c, const rest *r, sp_error *err)
+static sp_status write_fit(const sp_i_host_calibration *c, const step_fit *r, sp_error *err)
 {
     bool ok =
         add_one(c, "memory", "gb_per_s", 1e-9 / r->s_per_byte,
@@ -201,11 +201,11 @@ static sp_status write_rest(const sp_i_host_calibration *c, const rest *r, sp_er
 // A valid profile for the time being, so that the steps' products and attention can be priced.
 static sp_status price_products(const sp_i_host_calibration *c, sp_profile *profile, sp_error *err)
 {
-    static const rest provisional = {.s_per_byte = 1e-9,
-                                     .loss_bytes_per_logit = 1.0,
-                                     .optimizer_bytes_per_parameter = 1.0,
-                                     .copy_bytes_per_s = 1e9};
-    sp_status status = write_rest(c, &provisional, err);
+    static const step_fit provisional = {.s_per_byte = 1e-9,
+                                         .loss_bytes_per_logit = 1.0,
+                                         .optimizer_bytes_per_parameter = 1.0,
+                                         .copy_bytes_per_s = 1e9};
+    sp_status status = write_fit(c, &provisional, err);
     return status == SP_OK ? sp_profile_from_json(c->document, "calibration", profile, err)
                            : status;
 }
@@ -235,7 +235,7 @@ sp_status sp_i_host_calibrate_steps(sp_i_host_calibration *c, sp_error *err)
 {
     sp_profile profile;
     sp_i_host_step_times times[SIZES];
-    rest r = {0};
+    step_fit r = {0};
     int count = 0;
     sp_status status = price_products(c, &profile, err);
     if (status != SP_OK) {
@@ -260,5 +260,5 @@ sp_status sp_i_host_calibrate_steps(sp_i_host_calibration *c, sp_error *err)
     fit_loss(c, times, count, &r);
     fit_optimizer(times, count, &r);
     status = scale_weight_gradients(c, r.product_factor, err);
-    return status == SP_OK ? write_rest(c, &r, err) : status;
+    return status == SP_OK ? write_fit(c, &r, err) : status;
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check_elsewhere.sh PROGRAM SOURCE: a set exported as plans, each executed by `slimpack run` as on another machine, and
+# check_remote.sh PROGRAM SOURCE: a set exported as plans, each executed by `slimpack run` as on another machine, and
 # read back; and what becomes of results that fail or are not there.
 set -u
 program=$1
@@ -55,11 +55,11 @@ cmp "$work/requests/02-slimpack.json" "$work/again/02-slimpack.json" || complain
 validate --backend host --clock virtual --export "$work/virtual" >/dev/null
 grep -q '^run 03-on-the-wall.json .*--clock virtual' "$work/virtual/runs.txt" || complain "--clock does not beat the set's"
 # A backend that is not built here needs a precision, and no more.
-validate --backend elsewhere --export "$work/other" 2>"$work/errors" >/dev/null
+validate --backend remote --export "$work/other" 2>"$work/errors" >/dev/null
 expect "status without a precision" 2 "$?"
-grep -q "backend 'elsewhere' has no device 0 here: its --precision must be given" "$work/errors" ||
+grep -q "backend 'remote' has no device 0 here: its --precision must be given" "$work/errors" ||
     complain "no word of the precision"
-validate --backend elsewhere --precision bf16 --export "$work/other" >/dev/null
+validate --backend remote --precision bf16 --export "$work/other" >/dev/null
 expect "status of another backend" 0 "$?"
 
 cp -r "$work/requests" "$work/results"
@@ -101,11 +101,11 @@ expect "one that takes too long" "01-1f1b-packed: ended after 1 s" "$(head -n 1 
 validate --backend host --executed "$work/slow" >"$work/table"
 grep -q '^g  *1F1B, packed  *failed: the execution did not end$' "$work/table" || complain "no word of an execution's end"
 # A result of another backend, and a broken plan.
-sed 's/"backend":"host"/"backend":"elsewhere"/' "$work/results/01-1f1b-packed.result.json" \
+sed 's/"backend":"host"/"backend":"remote"/' "$work/results/01-1f1b-packed.result.json" \
     >"$work/late/01-1f1b-packed.result.json"
 validate --backend host --executed "$work/late" 2>"$work/errors" >/dev/null
 expect "status of another backend's result" 3 "$?"
-grep -q 'request.backend: expected "host", got "elsewhere"' "$work/errors" || complain "no word of the backend"
+grep -q 'request.backend: expected "host", got "remote"' "$work/errors" || complain "no word of the backend"
 echo '{"schema": "slimpack/plan/1"}' >"$work/virtual/02-slimpack.json"
 execute "$work/virtual" >"$work/lines"
 expect "those behind a broken plan" "2 of 4 plans executed" "$(tail -n 1 "$work/lines")"

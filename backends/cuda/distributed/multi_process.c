@@ -1,4 +1,4 @@
-#include "backends/cuda/distributed/joined.h"
+#include "backends/cuda/distributed/multi_process.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ const char *sp_i_cuda_option(const sp_run_request *request, const char *key)
     return NULL;
 }
 
-sp_status sp_i_cuda_joining_read(const sp_run_request *request, sp_i_cuda_joining *joining,
+sp_status sp_i_cuda_process_options_read(const sp_run_request *request, sp_i_cuda_process_options *chosen,
                                  sp_error *err)
 {
     static const char *const names[] = {"auto", "threads", "nccl"};
@@ -26,17 +26,17 @@ sp_status sp_i_cuda_joining_read(const sp_run_request *request, sp_i_cuda_joinin
     const char *mib = sp_i_cuda_option(request, "nccl_mib");
     char *end = NULL;
     long spare = mib != NULL ? strtol(mib, &end, 10) : SPARE_MIB;
-    *joining = (sp_i_cuda_joining){0};
+    *chosen = (sp_i_cuda_process_options){0};
     if (mib != NULL && (end == mib || *end != '\0' || spare < 0 || spare > MOST_MIB)) {
         return sp_error_set(err, SP_ERR_USAGE,
                             "backend 'cuda': nccl_mib: expected an integer from 0 to %d, got "
                             "\"%.64s\"",
                             MOST_MIB, mib);
     }
-    joining->spare_bytes = (int64_t)spare << 20;
+    chosen->spare_bytes = (int64_t)spare << 20;
     for (int i = 0; ranks != NULL && i < 3; i++) {
         if (strcmp(ranks, names[i]) == 0) {
-            joining->ranks = (sp_i_cuda_ranks)i;
+            chosen->ranks = (sp_i_cuda_ranks)i;
             return SP_OK;
         }
     }
@@ -47,15 +47,15 @@ sp_status sp_i_cuda_joining_read(const sp_run_request *request, sp_i_cuda_joinin
                                         ranks);
 }
 
-// ---- who joins ----
+// ---- which ranks are processes ----
 
-sp_status sp_i_cuda_joins(const sp_run_request *request, const sp_i_cuda_joining *joining,
-                          const sp_i_place *place, bool *joins, sp_error *err)
+sp_status sp_i_cuda_is_multi_process(const sp_run_request *request, const sp_i_cuda_process_options *chosen,
+                          const sp_i_place *place, bool *multi_process, sp_error *err)
 {
     const long long ranks = (long long)sp_layout_ranks(&request->plan->layout);
-    *joins =
-        joining->ranks == SP_I_CUDA_NCCL || (joining->ranks == SP_I_CUDA_AUTO && place->ranks > 1);
-    if (!*joins) {
+    *multi_process =
+        chosen->ranks == SP_I_CUDA_NCCL || (chosen->ranks == SP_I_CUDA_AUTO && place->ranks > 1);
+    if (!*multi_process) {
         return SP_OK;
     }
     if (ranks != place->ranks) {
@@ -71,7 +71,7 @@ sp_status sp_i_cuda_joins(const sp_run_request *request, const sp_i_cuda_joining
                               "alone; transport=threads has all of them on one GPU");
 }
 
-sp_status sp_i_cuda_joined_device(const sp_i_cuda_api *api, const sp_i_place *place, int device,
+sp_status sp_i_cuda_process_device(const sp_i_cuda_api *api, const sp_i_place *place, int device,
                                   int *own, sp_error *err)
 {
     char reason[SP_I_CUDA_TEXT];
@@ -100,7 +100,7 @@ sp_status sp_i_cuda_joined_device(const sp_i_cuda_api *api, const sp_i_place *pl
                                        place->rank, place->local_rank, *own, count);
 }
 
-int sp_i_cuda_joined_timeout_ms(const sp_run_request *request)
+int sp_i_cuda_timeout_ms(const sp_run_request *request)
 {
     int64_t ms = request->timeout_ns / NS_PER_MS + (request->timeout_ns % NS_PER_MS > 0);
     return request->timeout_ns == 0 ? TIMEOUT_MS : ms < INT_MAX ? (int)ms : INT_MAX;

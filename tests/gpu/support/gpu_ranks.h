@@ -1,7 +1,7 @@
 // Ranks that meet by files and NCCL, each a thread of this process with an emulated GPU of
 // its own, over the fakes of CUDA, cuBLASLt and NCCL (streamed_nccl.h).
-#ifndef SLIMPACK_TESTS_GPU_SUPPORT_JOINED_GPUS_H
-#define SLIMPACK_TESTS_GPU_SUPPORT_JOINED_GPUS_H
+#ifndef SLIMPACK_TESTS_GPU_SUPPORT_GPU_RANKS_H
+#define SLIMPACK_TESTS_GPU_SUPPORT_GPU_RANKS_H
 
 #include "backends/api/device_runtime.h"
 #include "backends/comm/transport.h"
@@ -10,59 +10,59 @@
 #include "backends/cuda/distributed/rendezvous.h"
 #include "backends/cuda/products/gemm.h"
 
-enum { JOINED_GPUS = 8, JOINED_LONG_MS = 60000, JOINED_MEMORY = 256 << 20 };
+enum { MOST_GPU_RANKS = 8, GPU_RANKS_LONG_MS = 60000, GPU_RANK_MEMORY = 256 << 20 };
 
-typedef struct joined_rank joined_rank;
+typedef struct gpu_rank gpu_rank;
 // What a rank does, in a thread of its own: it must not assert.
-typedef sp_status (*joined_body)(joined_rank *me, sp_error *err);
+typedef sp_status (*gpu_rank_body)(gpu_rank *me, sp_error *err);
 
-struct joined_rank {
+struct gpu_rank {
     sp_i_place place;
-    joined_body body;
+    gpu_rank_body body;
     void *context;
     int timeout_ms;
-    sp_i_rendezvous *rendezvous; // of joined_transports
+    sp_i_rendezvous *rendezvous; // of gpu_ranks_with_transport
     sp_runtime *runtime;         // likewise
     sp_transport *transport;     // likewise
     sp_status status;            // what came of it
     sp_error err;
 };
 
-extern joined_rank joined[JOINED_GPUS];
-extern sp_i_cuda_api joined_cuda;
-extern sp_i_cublas_api joined_cublas;
-extern sp_i_nccl_api joined_nccl;
+extern gpu_rank gpu_ranks[MOST_GPU_RANKS];
+extern sp_i_cuda_api gpu_ranks_cuda;
+extern sp_i_cublas_api gpu_ranks_cublas;
+extern sp_i_nccl_api gpu_ranks_nccl;
 
 // Fakes on which nothing fails. What is to fail is set after this.
-void joined_reset(void);
+void gpu_ranks_reset(void);
 // Runs the body on that many ranks and waits for all. Fails the test case where anything of CUDA or
 // NCCL is still alive.
-void joined_run(int ranks, int timeout_ms, joined_body body, void *context);
+void gpu_ranks_run(int ranks, int timeout_ms, gpu_rank_body body, void *context);
 // The same with a machine and a transport, for which the thread has entered the machine.
-void joined_transports(int ranks, int timeout_ms, joined_body body, void *context);
+void gpu_ranks_with_transport(int ranks, int timeout_ms, gpu_rank_body body, void *context);
 // Every rank ended well.
-void joined_must_be_well(int ranks);
+void gpu_ranks_must_be_well(int ranks);
 
 // ---- for bodies ----
 
-#define JOINED_TRY(call)        \
+#define RANK_TRY(call)          \
     do {                        \
         sp_status tried = call; \
         if (tried != SP_OK) {   \
             return tried;       \
         }                       \
     } while (0)
-#define JOINED_MUST(what)                                                              \
+#define RANK_MUST(what)                                                                \
     do {                                                                               \
         if (!(what)) {                                                                 \
             return sp_error_set(err, SP_ERR_INTERNAL, "line %d: %s", __LINE__, #what); \
         }                                                                              \
     } while (0)
 
-enum { JOINED_NUMBERS = 64 };
+enum { GPU_RANK_NUMBERS = 64 };
 // Memory of the rank's machine, all -1. The fake's memory of a GPU is this process's own.
-double *joined_numbers(joined_rank *me);
+double *gpu_rank_numbers(gpu_rank *me);
 // A group of `size` ranks from `first` on.
-sp_status joined_group(joined_rank *me, const char *name, int first, int size, sp_error *err);
+sp_status gpu_rank_group(gpu_rank *me, const char *name, int first, int size, sp_error *err);
 
 #endif

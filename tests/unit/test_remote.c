@@ -1,6 +1,6 @@
 // Cases of a set that another machine executes: what comes out is what executing here gives.
 #include "backends/api/device.h"
-#include "experiments/execution/elsewhere.h"
+#include "experiments/execution/remote.h"
 #include "sim/base/json.h"
 #include "tests/support/host_run.h"
 #include "tests/support/scenario_run.h"
@@ -69,8 +69,8 @@ TEST(files_are_named_after_cases)
 }
 
 // What `slimpack run --record` does on the other machine.
-static void execute_elsewhere(const sp_execution_options *options, const char *plan,
-                              const char *record)
+static void execute_remotely(const sp_execution_options *options, const char *plan,
+                             const char *record)
 {
     sp_plan_input in;
     sp_execution execution;
@@ -81,8 +81,8 @@ static void execute_elsewhere(const sp_execution_options *options, const char *p
 }
 
 // A record of an execution that came to nothing.
-static void fail_elsewhere(const sp_execution_options *options, const char *plan,
-                           const char *record, sp_status status, const char *reason)
+static void fail_remotely(const sp_execution_options *options, const char *plan, const char *record,
+                          sp_status status, const char *reason)
 {
     sp_plan_input in;
     const sp_run_request run = {.seed = 1, .steps = options->steps};
@@ -95,7 +95,7 @@ static void fail_elsewhere(const sp_execution_options *options, const char *plan
 }
 
 // Losses and memory of both ways are the same bits; times are the machine's.
-TEST(executed_elsewhere_is_executed_here)
+TEST(remote_execution_is_the_local_one)
 {
     fixture f;
     open_fixture(&f);
@@ -108,7 +108,7 @@ TEST(executed_elsewhere_is_executed_here)
         f.options.memory_points = true;
         must_succeed(sp_set_export_case(of, &f.options, "case.json", &exported, ERR));
         assert_int_equal(exported.status, SP_CASE_OK);
-        execute_elsewhere(&f.options, "case.json", "case.result.json");
+        execute_remotely(&f.options, "case.json", "case.result.json");
         must_succeed(sp_set_run_case(of, &f.options, &here, ERR));
         must_succeed(sp_execution_run(&of->scenario, &f.options, &direct, ERR));
         must_succeed(
@@ -153,7 +153,7 @@ TEST(results_of_others_are_refused)
     sp_result_file executed;
     open_fixture(&f);
     must_succeed(sp_set_export_case(&f.set.cases[0], &f.options, "one.json", &outcome, ERR));
-    fail_elsewhere(&f.options, "one.json", "one.result.json", SP_ERR_LIMIT, "no time");
+    fail_remotely(&f.options, "one.json", "one.result.json", SP_ERR_LIMIT, "no time");
     must_fail(
         sp_set_read_executed(&f.set.cases[2], f.device.backend, "one.result.json", &executed, ERR),
         SP_ERR_CONTENT, "one.result.json: model.hidden: executed with 32, the scenario has 64");
@@ -169,7 +169,7 @@ TEST(results_of_others_are_refused)
 }
 
 // What ended an execution there is what the case comes to here; an error there is none here.
-TEST(failures_elsewhere_are_outcomes)
+TEST(remote_failures_are_outcomes)
 {
     static const struct {
         sp_status status;
@@ -186,7 +186,7 @@ TEST(failures_elsewhere_are_outcomes)
     must_succeed(sp_set_export_case(of, &f.options, "two.json", &outcome, ERR));
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_result_file executed;
-        fail_elsewhere(&f.options, "two.json", "two.result.json", cases[i].status, "the reason");
+        fail_remotely(&f.options, "two.json", "two.result.json", cases[i].status, "the reason");
         must_succeed(sp_set_read_executed(of, f.device.backend, "two.result.json", &executed, ERR));
         f.options.executed = &executed;
         must_succeed(sp_set_run_case(of, &f.options, &outcome, ERR));
@@ -202,10 +202,10 @@ TEST(absent_backends_have_no_device)
     sp_backend *backend;
     sp_device_info info;
     int count = 7;
-    must_succeed(sp_backend_absent_new("elsewhere", &backend, ERR));
+    must_succeed(sp_backend_absent_new("remote", &backend, ERR));
     must_succeed(sp_backend_device_count(backend, &count, ERR));
     assert_int_equal(count, 0);
-    assert_string_equal(sp_backend_name(backend), "elsewhere");
+    assert_string_equal(sp_backend_name(backend), "remote");
     assert_null(sp_backend_stack(backend));
     assert_int_equal(sp_backend_device_info(backend, 0, &info, ERR), SP_ERR_USAGE);
     sp_backend_free(backend);
