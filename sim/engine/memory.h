@@ -5,17 +5,8 @@
 #include <stdbool.h>
 
 #include "sim/cost/step_costs.h"
+#include "sim/plan/depends.h"
 #include "sim/plan/timeline.h"
-
-// What one unit of a rank (a forward pack on one of its chunks) holds between actions.
-typedef enum sp_unit_holds {
-    SP_HOLDS_NOTHING,
-    SP_HOLDS_ALL,
-    SP_HOLDS_RESIDENT, // all but what is offloaded
-    SP_HOLDS_LOADED,   // the same, what came back being in a buffer, and what is rebuilt from that
-    SP_HOLDS_REPEAT,   // what the repeat of a forward that runs again needs
-    SP_HOLDS_WEIGHTS   // what the weight gradient needs
-} sp_unit_holds;
 
 typedef struct sp_unit_state {
     // Of the forward pack's, by regrouped backward packs; those of slices with later slices.

@@ -61,6 +61,24 @@ int64_t *sp_depends_timestamps(const sp_depends *depends, int side)
     return ends;
 }
 
+bool sp_depends_input(const sp_depends *depends, const sp_plan_place *place, size_t i,
+                      sp_plan_place *input)
+{
+    static const uint8_t awaited[SP_ACTION_KINDS] = {
+        [SP_ACTION_B] = SP_ACTION_L, [SP_ACTION_I] = SP_ACTION_L, [SP_ACTION_R] = SP_ACTION_L,
+        [SP_ACTION_O] = SP_ACTION_F, [SP_ACTION_L] = SP_ACTION_O,
+    };
+    size_t reads = sp_depends_reads(depends, place->action);
+    if (i >= reads) {
+        return i == reads && sp_depends_from(depends, place, input);
+    }
+    *input = *place;
+    input->action = (sp_action){.kind = awaited[place->action.kind],
+                                .chunk = place->action.chunk,
+                                .pack = sp_depends_read(depends, place->action, i)};
+    return true;
+}
+
 bool sp_shares_are(const sp_layout *layout)
 {
     return layout->vocab_parallel && layout->pp > 1;

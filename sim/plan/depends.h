@@ -1,7 +1,8 @@
 // The rules of a plan, which stand here and nowhere else: what an action reads, on its own rank and
-// from another one, which ranks run it together, and which actions need a share of the vocabulary
-// of every pipeline rank. The walk (walk.h) and the executors follow them; sim/verify has them once
-// more, written by themselves, to check the walk.
+// from another one, what it leaves and releases, which ranks run it together, and which actions
+// need a share of the vocabulary of every pipeline rank. The walk (walk.h), the memory timeline and
+// the executors follow them; sim/verify has them once more, written by themselves, to check the
+// walk.
 #ifndef SLIMPACK_SIM_PLAN_DEPENDS_H
 #define SLIMPACK_SIM_PLAN_DEPENDS_H
 
@@ -73,9 +74,13 @@ static inline bool sp_depends_alone(const sp_pack *pack, sp_action action)
 }
 
 // The forward packs whose units a B, I, R, O or L touches on its own rank and virtual stage: how
-// many, and the i-th. A B or I reads what their F gave, a repeat and a copy to the host too.
+// many, and the i-th. A B or I reads what their F gave, a repeat and a copy to the host too. An F
+// reads none, nor does a W, which takes what the I before it left.
 static inline size_t sp_depends_reads(const sp_depends *depends, sp_action action)
 {
+    if (action.kind == SP_ACTION_F || action.kind == SP_ACTION_W) {
+        return 0;
+    }
     bool regrouped = depends->forward_pack != NULL && sp_action_is_backward(action);
     return regrouped ? sp_depends_pack(depends, action)->slice_count : 1;
 }
@@ -124,12 +129,50 @@ static inline bool sp_depends_from(const sp_depends *depends, const sp_plan_plac
     return source >= 0;
 }
 
+// The i-th action whose end `place` waits for beside the order of its rank's list; false: there are
+// no more. A copy waits for what it copies; a B, I or R for the copies back of what it reads, of
+// which the plan may have none, and a pass for the output of another virtual stage.
+bool sp_depends_input(const sp_depends *depends, const sp_plan_place *place, size_t i,
+                      sp_plan_place *input);
+
 // The virtual stage that reads what the action gives; -1: none.
 static inline int sp_depends_target(const sp_depends *depends, sp_action action, int vstage)
 {
     bool backward = action.kind == SP_ACTION_B || action.kind == SP_ACTION_I;
     int target = action.kind == SP_ACTION_F ? vstage + 1 : backward ? vstage - 1 : -1;
     return target < depends->vstages ? target : -1;
+}
+
+// ---- What an action leaves ----
+
+// What one unit of a rank (a forward pack on one of its chunks) holds between actions.
+typedef enum sp_unit_holds {
+    SP_HOLDS_NOTHING,
+    SP_HOLDS_ALL,
+    SP_HOLDS_RESIDENT, // all but what is offloaded
+    SP_HOLDS_LOADED,   // what came back being in a buffer, beside what is rebuilt from that
+    SP_HOLDS_REPEAT,   // what the repeat of a forward that runs again needs
+    SP_HOLDS_WEIGHTS   // what the weight gradient needs
+} sp_unit_holds;
+
+// What its units hold after an action: as soon as an F, R or L begins, when a B, I, W or O ends. A
+// forward of which the plan has an R `runs_again`.
+static inline sp_unit_holds sp_depends_left(sp_action action, bool runs_again)
+{
+    static const uint8_t left[SP_ACTION_KINDS] = {
+        [SP_ACTION_F] = SP_HOLDS_ALL,     [SP_ACTION_R] = SP_HOLDS_ALL,
+        [SP_ACTION_B] = SP_HOLDS_NOTHING, [SP_ACTION_I] = SP_HOLDS_WEIGHTS,
+        [SP_ACTION_W] = SP_HOLDS_NOTHING, [SP_ACTION_O] = SP_HOLDS_RESIDENT,
+        [SP_ACTION_L] = SP_HOLDS_LOADED,
+    };
+    bool repeats = runs_again && action.kind == SP_ACTION_F;
+    return repeats ? SP_HOLDS_REPEAT : (sp_unit_holds)left[action.kind];
+}
+
+// Does a backward leave the weight gradients, and what they need, to a W?
+static inline bool sp_depends_splits(sp_action action)
+{
+    return sp_depends_left(action, false) == SP_HOLDS_WEIGHTS;
 }
 
 // ---- A vocabulary that pipeline ranks share (vocab_shares.h) ----
