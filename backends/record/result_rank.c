@@ -1,10 +1,9 @@
-#include "backends/record/result_rank.h"
+#include "backends/record/result_private.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "backends/record/result_names.h"
 #include "sim/base/alloc.h"
 
 enum { NAME = 32, FOUND = 80 };

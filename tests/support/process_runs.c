@@ -5,11 +5,11 @@
 #include "backends/api/device.h"
 #include "backends/executor/run.h"
 #include "backends/host/cpu_runtime.h"
-#include "kernels/start.h"
+#include "kernels/kernels.h"
 #include "sim/base/alloc.h"
-#include "tests/support/threaded_transport.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
+#include "tests/support/threaded_transport.h"
 
 // The CPU, by a clock of its own.
 typedef struct clocked_cpu {
@@ -83,7 +83,7 @@ static void *work(void *data)
 // ---- all of them ----
 
 void process_runs_make(const sp_run_request *request, const process_settings *settings,
-                      process_runs *runs)
+                       process_runs *runs)
 {
     int count = (int)sp_layout_ranks(&request->plan->layout);
     threaded_world *world = threaded_world_new(count, settings->late);
@@ -224,7 +224,7 @@ static void must_be_near(const process_runs *runs, const sp_run *plain)
 }
 
 void process_runs_agree(const host_device *device, const sp_run_request *request,
-                       const process_settings *settings)
+                        const process_settings *settings)
 {
     process_runs runs;
     sp_run *together = host_run(device, request);

@@ -2,8 +2,53 @@
 #ifndef SLIMPACK_BACKENDS_CUDA_NCCL_WORLD_H
 #define SLIMPACK_BACKENDS_CUDA_NCCL_WORLD_H
 
+#include <nccl.h>
+#include <stdbool.h>
+#include <stddef.h>
+
 #include "backends/cuda/distributed/nccl.h"
-#include "backends/cuda/distributed/nccl_api.h"
+
+// ---- the entry points of NCCL that the backend calls, as a table (api.h) ----
+
+// The oldest library that is taken: its communicators can be split without blocking.
+enum { SP_I_NCCL_OLDEST = 22000 };
+
+typedef struct sp_i_nccl_api {
+    ncclResult_t (*GetVersion)(int *version);
+    ncclResult_t (*GetUniqueId)(ncclUniqueId *id);
+    const char *(*GetErrorString)(ncclResult_t code);
+    const char *(*GetLastError)(ncclComm_t of);
+    ncclResult_t (*CommInitRankConfig)(ncclComm_t *made, int ranks, ncclUniqueId id, int rank,
+                                       ncclConfig_t *config);
+    ncclResult_t (*CommSplit)(ncclComm_t of, int color, int key, ncclComm_t *made,
+                              ncclConfig_t *config);
+    ncclResult_t (*CommGetAsyncError)(ncclComm_t of, ncclResult_t *state);
+    ncclResult_t (*CommFinalize)(ncclComm_t of);
+    ncclResult_t (*CommDestroy)(ncclComm_t of);
+    ncclResult_t (*CommAbort)(ncclComm_t of);
+    ncclResult_t (*AllReduce)(const void *in, void *out, size_t count, ncclDataType_t type,
+                              ncclRedOp_t operation, ncclComm_t of, cudaStream_t stream);
+    ncclResult_t (*Reduce)(const void *in, void *out, size_t count, ncclDataType_t type,
+                           ncclRedOp_t operation, int root, ncclComm_t of, cudaStream_t stream);
+    ncclResult_t (*Broadcast)(const void *in, void *out, size_t count, ncclDataType_t type,
+                              int root, ncclComm_t of, cudaStream_t stream);
+    ncclResult_t (*AllGather)(const void *in, void *out, size_t count, ncclDataType_t type,
+                              ncclComm_t of, cudaStream_t stream);
+    ncclResult_t (*ReduceScatter)(const void *in, void *out, size_t count, ncclDataType_t type,
+                                  ncclRedOp_t operation, ncclComm_t of, cudaStream_t stream);
+    ncclResult_t (*Send)(const void *from, size_t count, ncclDataType_t type, int peer,
+                         ncclComm_t of, cudaStream_t stream);
+    ncclResult_t (*Recv)(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t of,
+                         cudaStream_t stream);
+    ncclResult_t (*GroupStart)(void);
+    ncclResult_t (*GroupEnd)(void);
+    int version; // of the library: 10000 * major + 100 * minor + patch
+} sp_i_nccl_api;
+
+// False, with the reason, where NCCL is not there or too old.
+bool sp_i_nccl_api_init(sp_i_nccl_api *api, char *reason, size_t reason_bytes);
+
+// ---- worlds ----
 
 typedef struct sp_i_nccl_group {
     char name[SP_I_NCCL_NAME];

@@ -6,7 +6,7 @@
 #include "backends/api/device_runtime.h"
 #include "backends/comm/transport.h"
 #include "backends/cuda/device/api.h"
-#include "backends/cuda/distributed/nccl_api.h"
+#include "backends/cuda/distributed/nccl_world.h"
 #include "backends/cuda/distributed/rendezvous.h"
 #include "backends/cuda/products/gemm.h"
 

@@ -1,9 +1,21 @@
-// Reading one rank of a result (result.h).
-#ifndef SLIMPACK_BACKENDS_RECORD_RESULT_RANK_H
-#define SLIMPACK_BACKENDS_RECORD_RESULT_RANK_H
+// What the writer and the readers of results (result.h) share.
+#ifndef SLIMPACK_BACKENDS_RECORD_RESULT_PRIVATE_H
+#define SLIMPACK_BACKENDS_RECORD_RESULT_PRIVATE_H
 
 #include "sim/base/json.h"
 #include "sim/plan/timeline.h"
+
+// ---- names (result_write.c) ----
+
+extern const char *const sp_i_status_names[]; // "ok", "infeasible", ..., NULL; by sp_status
+extern const char *const sp_i_share_names[];  // "head", ..., NULL; by sp_share_part
+
+// The times of a span in the order of a result.
+enum { SP_I_SPAN_TIMES = 7 };
+void sp_i_span_times(const sp_span *span, int64_t times[SP_I_SPAN_TIMES]);
+void sp_i_span_set_times(sp_span *span, const int64_t times[SP_I_SPAN_TIMES]);
+
+// ---- reading one rank (result_rank.c) ----
 
 // The array `key` of an object if it has `count` elements; else NULL, with an error in object->err.
 const json_t *sp_i_result_array(sp_object *object, const char *key, size_t count);
