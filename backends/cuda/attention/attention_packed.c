@@ -244,7 +244,7 @@ int64_t sp_i_cuda_attention_area(const sp_i_cuda_attention_shape *s, bool backwa
 
 bool sp_i_cuda_attention_near(int64_t planned_area, int64_t needed_area)
 {
-    enum { MOST_TIMES = 4, SMALL = 16384 };
+    enum { MOST_TIMES = 4, SMALL = 32768 };
     return planned_area <= SMALL || planned_area <= MOST_TIMES * needed_area;
 }
 
