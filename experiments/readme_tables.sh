@@ -1,6 +1,7 @@
 #!/bin/sh
 # readme_tables.sh [--check]: puts the committed results into the pages below between
 # their markers `<!-- result FILE -->` and `<!-- end -->`; with --check it only says whether they differ.
+# `<!-- result FILE N -->` takes the first N lines and says that there are more.
 # `<!-- results PATTERN -->` takes every file that there is of a pattern, and says where there is none.
 # Results written as Markdown link to sections of the atlas, which other pages name in full.
 set -eu
@@ -14,7 +15,12 @@ for page in README.md experiments/RESULTS.md experiments/zoo.md experiments/atla
             fence = $3 ~ /\.md$/ ? "" : "```"
             print
             print fence (fence != "" ? "text" : "")
-            while ((getline line < $3) > 0) {
+            most = $4 ~ /^[0-9]+$/ ? $4 : 0
+            for (at = 1; (getline line < $3) > 0; at++) {
+                if (most > 0 && at > most) {
+                    print "..."
+                    break
+                }
                 # A benchmark of one JSON line reads better with a key a line.
                 if ($3 ~ /\.json$/) {
                     gsub(/^\{|\}$/, "", line)

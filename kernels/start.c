@@ -1,4 +1,4 @@
-#include "kernels/start.h"
+#include "kernels/kernels.h"
 
 #ifdef SP_OPENBLAS
 #include <cblas.h>

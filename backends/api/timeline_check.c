@@ -24,10 +24,10 @@ static sp_status check_init(check *c)
     if (status != SP_OK) {
         return status;
     }
-    c->end_ns[0] = sp_depends_ends(&c->depends, 0);
-    c->end_ns[1] = sp_depends_ends(&c->depends, 1);
-    c->out_ns = sp_depends_ends(&c->depends, 0);
-    c->back_ns = sp_depends_ends(&c->depends, 0);
+    c->end_ns[0] = sp_depends_timestamps(&c->depends, 0);
+    c->end_ns[1] = sp_depends_timestamps(&c->depends, 1);
+    c->out_ns = sp_depends_timestamps(&c->depends, 0);
+    c->back_ns = sp_depends_timestamps(&c->depends, 0);
     bool ok =
         c->end_ns[0] != NULL && c->end_ns[1] != NULL && c->out_ns != NULL && c->back_ns != NULL;
     return ok ? SP_OK : sp_error_no_memory(c->err, "the check of a timeline");
@@ -42,25 +42,17 @@ static void check_fini(check *c)
     sp_free(c->back_ns);
 }
 
-// Where what an action gave stands in its table.
-static size_t entry_of(const check *c, const sp_plan_place *place)
+// Where it stands that the action ended; NULL: nobody waits for it.
+static int64_t *end_of(const check *c, const sp_plan_place *place)
 {
+    int64_t *const tables[SP_ACTION_KINDS] = {
+        [SP_ACTION_F] = c->end_ns[0], [SP_ACTION_B] = c->end_ns[1], [SP_ACTION_I] = c->end_ns[1],
+        [SP_ACTION_O] = c->out_ns,    [SP_ACTION_L] = c->back_ns,
+    };
+    int64_t *table = tables[place->action.kind];
     int vstage = sp_depends_vstage(&c->depends, place->pp, place->action);
-    return sp_depends_entry(&c->depends, place->action, place->dp, vstage);
-}
-
-// When the F, B or I ended.
-static int64_t end_of(const check *c, const sp_plan_place *place)
-{
-    return c->end_ns[sp_action_is_backward(place->action)][entry_of(c, place)];
-}
-
-// The units that an action reads of its rank. The weight gradient reads what the input gradient
-// before it brought.
-static size_t reads(const check *c, sp_action action)
-{
-    bool none = action.kind == SP_ACTION_W || action.kind == SP_ACTION_F;
-    return none ? 0 : sp_depends_reads(&c->depends, action);
+    return table == NULL ? NULL
+                         : &table[sp_depends_entry(&c->depends, place->action, place->dp, vstage)];
 }
 
 sp_status sp_measured_step_check(const sp_plan *plan, const sp_measured_step *step, sp_error *err)
@@ -187,25 +179,9 @@ static sp_status check_order(check *c, const sp_rank_timeline *rank)
 static void note_end(check *c, const sp_rank_timeline *rank, const sp_span *span, int64_t end_ns)
 {
     sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = span->action};
-    size_t at = entry_of(c, &place);
-    switch ((sp_action_kind)place.action.kind) {
-    case SP_ACTION_F:
-        c->end_ns[0][at] = end_ns;
-        break;
-    case SP_ACTION_B:
-    case SP_ACTION_I:
-        c->end_ns[1][at] = end_ns;
-        break;
-    case SP_ACTION_O:
-        c->out_ns[at] = end_ns;
-        break;
-    case SP_ACTION_L:
-        c->back_ns[at] = end_ns;
-        break;
-    case SP_ACTION_R:
-    case SP_ACTION_W:
-    case SP_ACTION_KINDS:
-        break;
+    int64_t *end = end_of(c, &place);
+    if (end != NULL) {
+        *end = end_ns;
     }
 }
 
@@ -251,23 +227,13 @@ static sp_status check_after(check *c, const sp_rank_timeline *rank, const sp_sp
                               from->pp);
 }
 
-// What a span reads of its own rank that the order of its spans does not settle: copies.
-static sp_status check_units(check *c, const sp_rank_timeline *rank, const sp_span *span)
+static sp_status check_span_inputs(check *c, const sp_rank_timeline *rank, const sp_span *span)
 {
     sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = span->action};
-    bool copy = sp_action_is_copy(span->action);
-    bool out = span->action.kind == SP_ACTION_O;
-    const int64_t *ends = out ? c->end_ns[0] : copy ? c->out_ns : c->back_ns;
-    uint8_t kind = (uint8_t)(out ? SP_ACTION_F : copy ? SP_ACTION_O : SP_ACTION_L);
-    size_t count = reads(c, span->action);
+    sp_plan_place from;
     sp_status status = SP_OK;
-    for (size_t i = 0; status == SP_OK && i < count; i++) {
-        sp_plan_place unit = place;
-        unit.action = (sp_action){.kind = kind,
-                                  .chunk = span->action.chunk,
-                                  .pack = sp_depends_read(&c->depends, span->action, i)};
-        size_t at = entry_of(c, &unit);
-        status = check_after(c, rank, span, ends[at], &unit);
+    for (size_t i = 0; status == SP_OK && sp_depends_input(&c->depends, &place, i, &from); i++) {
+        status = check_after(c, rank, span, *end_of(c, &from), &from);
     }
     return status;
 }
@@ -276,16 +242,10 @@ static sp_status check_inputs(check *c, const sp_rank_timeline *rank)
 {
     sp_status status = SP_OK;
     for (size_t i = 0; status == SP_OK && i < rank->count; i++) {
-        const sp_span *span = &rank->spans[i];
-        sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = span->action};
-        sp_plan_place from;
-        status = check_units(c, rank, span);
-        if (status == SP_OK && sp_depends_from(&c->depends, &place, &from)) {
-            status = check_after(c, rank, span, end_of(c, &from), &from);
-        }
+        status = check_span_inputs(c, rank, &rank->spans[i]);
     }
     for (size_t i = 0; status == SP_OK && i < rank->copy_count; i++) {
-        status = check_units(c, rank, &rank->copies[i]);
+        status = check_span_inputs(c, rank, &rank->copies[i]);
     }
     return status;
 }
@@ -297,22 +257,16 @@ static int64_t later(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-// When all was done that a span reads and the order of its rank's spans does not settle.
+// When all was done that a span reads beside what its rank did before it.
 static int64_t ready_ns(const check *c, const sp_rank_timeline *rank, const sp_span *span)
 {
     sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = span->action};
     sp_plan_place from;
     int64_t ready = 0;
-    size_t count = reads(c, span->action);
-    for (size_t i = 0; i < count; i++) {
-        sp_plan_place unit = place;
-        unit.action = (sp_action){.kind = SP_ACTION_L,
-                                  .chunk = span->action.chunk,
-                                  .pack = sp_depends_read(&c->depends, span->action, i)};
-        size_t at = entry_of(c, &unit);
-        ready = later(ready, c->back_ns[at]);
+    for (size_t i = 0; sp_depends_input(&c->depends, &place, i, &from); i++) {
+        ready = later(ready, *end_of(c, &from));
     }
-    return sp_depends_from(&c->depends, &place, &from) ? later(ready, end_of(c, &from)) : ready;
+    return ready;
 }
 
 sp_status sp_measured_step_idle(const sp_plan *plan, const sp_measured_step *step, int64_t *idle_ns,

@@ -108,7 +108,7 @@ static void add_line(sp_comm_world *world, int rank, const state *seen, const ch
 }
 
 // `waits` is what stands before a wait.
-static void add_rest(sp_comm_world *world, const char *waits, sp_error *record)
+static void add_unreported(sp_comm_world *world, const char *waits, sp_error *record)
 {
     for (int rank = 0; rank < world->rank_count; rank++) {
         bool here = world->transport == NULL || world->transport->rank == rank;
@@ -169,7 +169,7 @@ static int report_waits(sp_comm_world *world, sp_error *record)
         add_line(world, rank, &seen, rank == first ? "waits for ever for " : "waits for ", record);
         rank = first_awaited(&seen.wait);
     }
-    add_rest(world, "waits for ", record);
+    add_unreported(world, "waits for ", record);
     return first;
 }
 
@@ -182,7 +182,7 @@ static int report_timeout(sp_comm_world *world, sp_error *record)
             add_line(world, rank, &seen, "is not done at the timeout", record);
         }
     }
-    add_rest(world, "is not done at the timeout and waits for ", record);
+    add_unreported(world, "is not done at the timeout and waits for ", record);
     return -1;
 }
 

@@ -102,7 +102,7 @@ static sp_status drive(void *data, int thread, sp_error *err)
     return SP_OK;
 }
 
-static sp_status make_turns(const run *r, sp_error *err)
+static sp_status make_fibers(const run *r, sp_error *err)
 {
     sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < r->count; i++) {
@@ -116,7 +116,8 @@ static sp_status run_fibers(run *r, const sp_workers_options *options, int64_t t
                             sp_error *err)
 {
     r->scheduler = sp_calloc((size_t)r->count, sizeof *r->scheduler);
-    sp_status status = r->scheduler != NULL ? make_turns(r, err) : sp_error_no_memory(err, "ranks");
+    sp_status status =
+        r->scheduler != NULL ? make_fibers(r, err) : sp_error_no_memory(err, "ranks");
     if (status == SP_OK && timeout_ns == 0) {
         drive(r, 0, NULL);
     } else if (status == SP_OK) {

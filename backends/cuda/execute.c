@@ -6,8 +6,8 @@
 
 #include "backends/cuda/attention/attention_packed.h"
 #include "backends/cuda/device/runtime.h"
-#include "backends/cuda/joined.h"
-#include "backends/cuda/nccl_transport.h"
+#include "backends/cuda/distributed/multi_process.h"
+#include "backends/cuda/distributed/nccl_transport.h"
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
 
@@ -98,8 +98,8 @@ sp_status sp_i_cuda_check_request(int device, const sp_run_request *request, sp_
     own = own == SP_OK ? read_switch(request, "partition", &on, err) : own;
     own = own == SP_OK ? read_graphs(request, &on, err) : own;
     own = own == SP_OK ? check_shapes(request, err) : own;
-    sp_i_cuda_joining joining;
-    own = own == SP_OK ? sp_i_cuda_joining_read(request, &joining, err) : own;
+    sp_i_cuda_process_options chosen;
+    own = own == SP_OK ? sp_i_cuda_process_options_read(request, &chosen, err) : own;
     return status != SP_OK ? status : own;
 }
 
@@ -151,18 +151,17 @@ static sp_status prepare_attention(const execution *e, sp_error *err)
 
 // ---- ranks that are processes ----
 
-static sp_status meet(execution *e, const sp_i_place *place, int device,
-                      const sp_run_request *request, int *own, sp_error *err)
+static sp_status join_processes(execution *e, const sp_i_place *place, int device,
+                                const sp_run_request *request, int *own, sp_error *err)
 {
     uint32_t hash = 0;
     char card[32];
     sp_status status = sp_i_cuda_request_hash(request, &hash, err);
     snprintf(card, sizeof card, "plan %08x", (unsigned)hash);
-    status = status == SP_OK
-                 ? sp_i_rendezvous_join(place, card, sp_i_cuda_joined_timeout_ms(request),
-                                        &e->rendezvous, err)
-                 : status;
-    return status == SP_OK ? sp_i_cuda_joined_device(&e->api, place, device, own, err) : status;
+    status = status == SP_OK ? sp_i_rendezvous_join(place, card, sp_i_cuda_timeout_ms(request),
+                                                    &e->rendezvous, err)
+                             : status;
+    return status == SP_OK ? sp_i_cuda_process_device(&e->api, place, device, own, err) : status;
 }
 
 static sp_status connect_ranks(execution *e, int device, const sp_run_request *request,
@@ -173,7 +172,7 @@ static sp_status connect_ranks(execution *e, int device, const sp_run_request *r
         .runtime = e->runtime,
         .rendezvous = e->rendezvous,
         .api = nccl,
-        .timeout_ms = sp_i_cuda_joined_timeout_ms(request),
+        .timeout_ms = sp_i_cuda_timeout_ms(request),
     };
     return sp_i_nccl_transport_new(&options, &e->transport, err);
 }
@@ -197,16 +196,18 @@ static sp_status execute(execution *e, const sp_i_cuda_tables *tables, const sp_
                          int device, const sp_run_request *request, sp_measured_step *steps,
                          sp_error *err)
 {
-    sp_i_cuda_joining joining;
-    bool joins = false;
-    sp_status status = sp_i_cuda_joining_read(request, &joining, err);
-    status = status == SP_OK ? sp_i_cuda_joins(request, &joining, place, &joins, err) : status;
-    if (status == SP_OK && joins) {
-        e->spare_bytes = joining.spare_bytes;
-        status = meet(e, place, device, request, &device, err);
+    sp_i_cuda_process_options chosen;
+    bool multi_process = false;
+    sp_status status = sp_i_cuda_process_options_read(request, &chosen, err);
+    status = status == SP_OK
+                 ? sp_i_cuda_is_multi_process(request, &chosen, place, &multi_process, err)
+                 : status;
+    if (status == SP_OK && multi_process) {
+        e->spare_bytes = chosen.spare_bytes;
+        status = join_processes(e, place, device, request, &device, err);
     }
     status = status == SP_OK ? make_runtime(e, device, request, err) : status;
-    if (status == SP_OK && joins) {
+    if (status == SP_OK && multi_process) {
         status = connect_ranks(e, device, request, tables->nccl, err);
     }
     bool graphs = false;

@@ -3,8 +3,8 @@
 
 #include "backends/cuda/calibrate/calibrate.h"
 #include "backends/cuda/device/device.h"
+#include "backends/cuda/distributed/multi_process.h"
 #include "backends/cuda/execute.h"
-#include "backends/cuda/joined.h"
 #include "backends/executor/run.h"
 
 static sp_status count_devices(int *count, sp_error *err)

@@ -14,6 +14,7 @@ typedef struct block {
     struct block *next; // among the unused of its size, or those that stand for nothing
     struct block *made; // that was made before it
     int64_t real_bytes, table_bytes; // still counted
+    int64_t taken_bytes;             // of the device
     int size_class;
     sp_memory_category category;
     struct block *holder; // of a view
@@ -108,6 +109,12 @@ static int64_t class_bytes(int64_t bytes, int *size_class)
     return base + above * step;
 }
 
+// Of a device, for a block of that many bytes.
+static int64_t taken_bytes(int64_t bytes)
+{
+    return (bytes + SP_RUNTIME_ALIGNMENT - 1) / SP_RUNTIME_ALIGNMENT * SP_RUNTIME_ALIGNMENT;
+}
+
 static block *block_of(const sp_i_exec_arena *arena, const void *data)
 {
     return sp_i_exec_addresses_find(&arena->at, data);
@@ -154,6 +161,7 @@ static block *new_block(sp_i_exec_arena *arena, int64_t bytes, int size_class)
         return NULL;
     }
     b->size_class = size_class;
+    b->taken_bytes = taken_bytes(bytes);
     sp_i_exec_addresses_add(&arena->at, b->data, b);
     return b;
 }
@@ -163,6 +171,15 @@ static void count(sp_i_exec_arena *arena, const block *b, int64_t real, int64_t 
     if (b->holder == NULL) {
         arena->held[SP_I_EXEC_REAL].of[b->category] += real;
         arena->held[SP_I_EXEC_TABLE].of[b->category] += table;
+    }
+}
+
+// Of a block as a whole: in use under its category, or kept.
+static void count_taken(sp_i_exec_arena *arena, const block *b, bool kept, int sign)
+{
+    if (b->holder == NULL) {
+        sp_memory_category category = kept ? SP_MEM_WORKSPACE : b->category;
+        arena->held[SP_I_EXEC_TAKEN].of[category] += sign * b->taken_bytes;
     }
 }
 
@@ -182,17 +199,22 @@ void *sp_i_exec_take(sp_i_exec_arena *arena, sp_memory_category category, int64_
 {
     int64_t real = elements * width.real_bytes;
     int64_t table = elements * width.table_bytes;
-    int64_t after = sp_bytes_total(&arena->held[arena->measure]) +
-                    (arena->measure == SP_I_EXEC_REAL ? real : table);
+    int size_class;
+    int64_t bytes = class_bytes(real, &size_class);
+    block *b = arena->unused[size_class];
+    const int64_t more[SP_I_EXEC_MEASURES] = {
+        [SP_I_EXEC_TABLE] = table,
+        [SP_I_EXEC_REAL] = real,
+        [SP_I_EXEC_TAKEN] = b != NULL ? 0 : taken_bytes(bytes),
+    };
+    int64_t after = sp_bytes_total(&arena->held[arena->measure]) + more[arena->measure];
     if (arena->limit > 0 && after > arena->limit) {
         arena->refused = after;
         return NULL;
     }
-    int size_class;
-    int64_t bytes = class_bytes(real, &size_class);
-    block *b = arena->unused[size_class];
     if (b != NULL) {
         arena->unused[size_class] = b->next;
+        count_taken(arena, b, true, -1);
         if (arena->shared) {
             arena->runtime->ops->wait(arena->runtime, b->given);
         }
@@ -210,6 +232,7 @@ void *sp_i_exec_take(sp_i_exec_arena *arena, sp_memory_category category, int64_
     b->views = 0;
     arena->blocks++;
     count(arena, b, real, table);
+    count_taken(arena, b, false, 1);
     raise_mark(arena);
     return b->data;
 }
@@ -239,6 +262,8 @@ void sp_i_exec_give(sp_i_exec_arena *arena, void *data)
         return;
     }
     count(arena, b, -b->real_bytes, -b->table_bytes);
+    count_taken(arena, b, false, -1);
+    count_taken(arena, b, true, 1);
     if (arena->shared) {
         b->given = arena->runtime->ops->mark(arena->runtime);
     }
@@ -276,10 +301,12 @@ void *sp_i_exec_recount(sp_i_exec_arena *arena, void *data, sp_memory_category c
         return own;
     }
     count(arena, b, -b->real_bytes, -b->table_bytes);
+    count_taken(arena, b, false, -1);
     b->category = category;
     b->real_bytes = elements * width.real_bytes;
     b->table_bytes = elements * width.table_bytes;
     count(arena, b, b->real_bytes, b->table_bytes);
+    count_taken(arena, b, false, 1);
     raise_mark(arena);
     return data;
 }

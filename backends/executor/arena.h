@@ -2,11 +2,13 @@
 // known to the byte at any moment, by category. Blocks are memory of a device, which none but the
 // device may be able to read: all that is known of them stands beside them.
 //
-// Each block is counted twice. Its real bytes are those of the run's own precision (2, 4 or 8 a
-// number). Its table bytes are those that the saved-tensor table (sim/model/footprint.h) gives the
-// same tensor, whose elements are mostly bf16: elements times the table's width. The second count
-// is what a prediction is compared with; ratios between tensors are those of mixed-precision
-// training.
+// Each block is counted in three ways. Its real bytes are those of the run's own precision (2, 4 or
+// 8 a number). Its table bytes are those that the saved-tensor table (sim/model/footprint.h) gives
+// the same tensor, whose elements are mostly bf16: elements times the table's width. This count is
+// what a prediction is compared with; ratios between tensors are those of mixed-precision training.
+// Its taken bytes are those that the arena has from the device for it, rounded up to a size of
+// which blocks are kept for use again; the blocks that are kept count as workspace, so that the
+// peak is what the device must have.
 #ifndef SLIMPACK_BACKENDS_EXECUTOR_ARENA_H
 #define SLIMPACK_BACKENDS_EXECUTOR_ARENA_H
 
@@ -25,6 +27,7 @@ typedef struct sp_i_exec_width {
 typedef enum sp_i_exec_measure {
     SP_I_EXEC_TABLE,
     SP_I_EXEC_REAL,
+    SP_I_EXEC_TAKEN,
     SP_I_EXEC_MEASURES
 } sp_i_exec_measure;
 

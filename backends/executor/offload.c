@@ -216,13 +216,14 @@ static void note_change(const sp_i_exec_run *run, sp_i_exec_rank *rank, size_t n
     }
 }
 
-static sp_i_exec_width rest_of(const sp_i_exec_leaving *item)
+static sp_i_exec_width resident_of(const sp_i_exec_leaving *item)
 {
     return (sp_i_exec_width){item->elements * item->width.real_bytes - item->away.real_bytes,
                              item->elements * item->width.table_bytes - item->away.table_bytes};
 }
 
-// What was copied goes; of a tensor that left in part the rest moves into a block of its own.
+// What was copied goes; of a tensor that left in part the resident part moves into a block of its
+// own.
 static bool let_go(const sp_i_exec_run *run, sp_i_exec_rank *rank)
 {
     sp_i_exec_copies *copies = rank->offload.leaving;
@@ -230,14 +231,15 @@ static bool let_go(const sp_i_exec_run *run, sp_i_exec_rank *rank)
     rank->offload.leaving = NULL;
     for (size_t i = 0; copies != NULL && i < copies->count; i++) {
         sp_i_exec_leaving *item = &copies->items[i];
-        const sp_i_exec_width rest = rest_of(item);
-        if (item->host != NULL && rest.table_bytes > 0) {
-            item->rest = sp_i_exec_take(rank->arena, SP_MEM_ACTIVATIONS, 1, rest);
-            if (item->rest == NULL) {
+        const sp_i_exec_width resident = resident_of(item);
+        if (item->host != NULL && resident.table_bytes > 0) {
+            item->resident = sp_i_exec_take(rank->arena, SP_MEM_ACTIVATIONS, 1, resident);
+            if (item->resident == NULL) {
                 return false;
             }
-            run->runtime->ops->copy(run->runtime, item->rest,
-                                    (char *)*item->place + item->away.real_bytes, rest.real_bytes);
+            run->runtime->ops->copy(run->runtime, item->resident,
+                                    (char *)*item->place + item->away.real_bytes,
+                                    resident.real_bytes);
         }
         if (item->host != NULL) {
             sp_i_exec_give(rank->arena, *item->place);
@@ -316,13 +318,13 @@ static bool bring_back(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_i_exec
         return false;
     }
     ops->copy(run->runtime, *item->place, item->host, item->away.real_bytes);
-    if (item->rest != NULL) {
-        ops->copy(run->runtime, (char *)*item->place + item->away.real_bytes, item->rest,
-                  rest_of(item).real_bytes);
+    if (item->resident != NULL) {
+        ops->copy(run->runtime, (char *)*item->place + item->away.real_bytes, item->resident,
+                  resident_of(item).real_bytes);
     }
-    sp_i_exec_give(rank->arena, item->rest);
+    sp_i_exec_give(rank->arena, item->resident);
     sp_i_exec_give(rank->offload.host, item->host);
-    item->rest = NULL;
+    item->resident = NULL;
     item->host = NULL;
     return true;
 }

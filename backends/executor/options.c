@@ -61,14 +61,17 @@ static sp_status read_flag(const setting *s, bool *flag, sp_error *err)
 
 static sp_status read_measure(const setting *s, sp_i_exec_measure *measure, sp_error *err)
 {
-    bool real = strcmp(s->text, "real") == 0;
-    if (!real && strcmp(s->text, "table") != 0) {
-        return sp_error_set(err, SP_ERR_USAGE,
-                            "backend '%s': bytes: expected \"table\" or \"real\", got \"%.64s\"",
-                            s->backend, s->text);
+    static const char *const names[SP_I_EXEC_MEASURES] = {"table", "real", "taken"};
+    for (int m = 0; m < SP_I_EXEC_MEASURES; m++) {
+        if (strcmp(s->text, names[m]) == 0) {
+            *measure = (sp_i_exec_measure)m;
+            return SP_OK;
+        }
     }
-    *measure = real ? SP_I_EXEC_REAL : SP_I_EXEC_TABLE;
-    return SP_OK;
+    return sp_error_set(err, SP_ERR_USAGE,
+                        "backend '%s': bytes: expected \"table\", \"real\" or \"taken\", got "
+                        "\"%.64s\"",
+                        s->backend, s->text);
 }
 
 static sp_status read_way(const setting *s, sp_comm_attention_way *way, sp_error *err)

@@ -50,7 +50,7 @@ typedef struct sp_i_exec_leaving {
     sp_i_exec_width away; // bytes that leave, from its beginning on
     bool in_part;         // it belongs to the one of the predictor's tensors that leaves in part
     void *host;           // what has left, in host memory
-    void *rest;           // what stays meanwhile
+    void *resident;       // what stays meanwhile
 } sp_i_exec_leaving;
 
 typedef struct sp_i_exec_copies {
@@ -112,8 +112,8 @@ typedef struct sp_i_exec_options {
          "states arrive as late as predicted; on the CPU on the virtual clock alone"},             \
         {"bytes",                                                                                  \
          "that memory is counted and limited in: \"table\", as the saved-tensor table counts "     \
-         "mixed-precision training, or \"real\" (default: real in bf16 where the stack has "       \
-         "device_bytes)"},                                                                         \
+         "mixed-precision training, \"real\", or \"taken\", of the device, blocks that are kept "  \
+         "too (default: real in bf16 where the stack has device_bytes)"},                          \
         {"fail", "ACTION@DP.PP, such as F3.1@0.2: the action fails"},                              \
         {"stall", "ACTION@DP.PP: the action never ends"},                                          \
         {"exhaust", "ACTION@DP.PP: the action finds no memory"},                                   \

@@ -28,10 +28,11 @@ static bool run_pass(const work *w)
     if (!sp_i_exec_make_output(run, w->rank, w->action, &output)) {
         return false;
     }
-    bool ok = forward ? run->math->forward(w->stage, w->action.pack, input, output,
-                                           run->runs_again[unit] == 0)
+    bool runs_again = forward && run->runs_again[unit] != 0;
+    bool keeps = sp_depends_left(w->action, runs_again) == SP_HOLDS_ALL;
+    bool ok = forward ? run->math->forward(w->stage, w->action.pack, input, output, keeps)
                       : run->math->backward(w->stage, w->action.pack, input, output,
-                                            w->action.kind == SP_ACTION_I);
+                                            sp_depends_splits(w->action));
     sp_i_exec_drop_input(run, w->rank, w->action);
     return ok;
 }
@@ -132,9 +133,9 @@ static void note(const work *w, uint64_t start)
 static void take_share(const work *w, uint64_t start, int64_t own_ns)
 {
     sp_i_exec_rank *rank = w->rank;
-    sp_share_end end;
+    sp_share_part part;
     if (w->run->request->clock == SP_CLOCK_VIRTUAL &&
-        sp_share_end_of(sp_i_exec_layout(w->run), w->vstage, w->action, &end)) {
+        sp_share_part_of(sp_i_exec_layout(w->run), w->vstage, w->action, &part)) {
         rank->share_ns = rank->links.end_ns;
         rank->log[rank->logged - 1].end =
             start + (uint64_t)(sp_comm_clock_own(rank->links.me) - own_ns - rank->share_ns);
@@ -207,34 +208,29 @@ sp_status sp_i_exec_rank_action(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_act
 // over all of them. On the virtual clock a share takes what its rank computes, as if sums were
 // under way while others go on; on the wall clock ranks wait for each other.
 
-static bool is_split(const sp_share *share)
-{
-    return share->action.kind == SP_ACTION_I;
-}
-
 // Of a forward: does what it keeps stay? What will run again keeps nothing the first time.
 static bool keeps(const sp_i_exec_run *run, const sp_i_exec_rank *rank, const sp_share *share)
 {
-    int vstage = sp_share_stage(sp_i_exec_layout(run), share->end);
+    int vstage = sp_share_stage(sp_i_exec_layout(run), share->part);
     size_t unit = (size_t)vstage * rank->job->slices.forward_count + (size_t)share->action.pack;
-    return share->action.kind == SP_ACTION_R || run->runs_again[unit] == 0;
+    return sp_depends_left(share->action, run->runs_again[unit] != 0) == SP_HOLDS_ALL;
 }
 
 static bool run_share(const sp_i_exec_run *run, const sp_i_exec_rank *rank, const sp_share *share)
 {
     sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, share->action.chunk);
-    switch (share->end) {
+    switch (share->part) {
     case SP_SHARE_EMBEDDING:
         return run->math->share(stage, SP_I_EXEC_EMBED, share->action.pack,
                                 keeps(run, rank, share));
     case SP_SHARE_EMBEDDING_BACKWARD:
         return run->math->share(stage, SP_I_EXEC_EMBED_BACKWARD, share->action.pack,
-                                is_split(share));
+                                sp_depends_splits(share->action));
     case SP_SHARE_HEAD:
         return run->math->share(stage, SP_I_EXEC_HEAD, share->action.pack, keeps(run, rank, share));
     case SP_SHARE_HEAD_BACKWARD:
         return run->math->share(stage, SP_I_EXEC_HEAD_BACKWARD, share->action.pack,
-                                is_split(share));
+                                sp_depends_splits(share->action));
     }
     SP_UNREACHABLE("a share of no end");
 }

@@ -301,9 +301,9 @@ sp_status sp_i_exec_set_clocks(sp_i_exec_run *run, sp_error *err)
 {
     const sp_layout *layout = sp_i_exec_layout(run);
     size_t count = (size_t)layout->dp * (size_t)layout->pp;
-    end_times e = {
-        .depends = &run->depends,
-        .end_ns = {sp_depends_ends(&run->depends, 0), sp_depends_ends(&run->depends, 1)}};
+    end_times e = {.depends = &run->depends,
+                   .end_ns = {sp_depends_timestamps(&run->depends, 0),
+                              sp_depends_timestamps(&run->depends, 1)}};
     rank_clock *clocks = sp_calloc(count, sizeof *clocks);
     sp_status status = SP_OK;
     if (clocks == NULL || e.end_ns[0] == NULL || e.end_ns[1] == NULL) {

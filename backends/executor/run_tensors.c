@@ -204,7 +204,7 @@ static sp_status take_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exe
     return SP_OK;
 }
 
-static sp_status read_far(reader *r, const char *name, int pp, sp_error *err)
+static sp_status read_remote(reader *r, const char *name, int pp, sp_error *err)
 {
     const sp_i_exec_run *run = r->run;
     size_t ranks = sp_i_exec_rank_count(run);
@@ -241,7 +241,7 @@ sp_status sp_i_exec_tensor_read(const sp_i_exec_run *run, size_t index, double *
         r->values = values;
         r->mine = (sp_transport_part){0};
         r->taking = NULL;
-        status = run->transport != NULL ? read_far(r, name, pp, &own)
+        status = run->transport != NULL ? read_remote(r, name, pp, &own)
                                         : each_part(r, name, pp, place_part, &own);
     }
     sp_free(r);

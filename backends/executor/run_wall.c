@@ -174,7 +174,7 @@ static void fill_shares(const sp_i_exec_run *run, sp_rank_timeline *line,
             line->shares[line->share_count++] = (sp_share_span){.span = {.action = shares[i].action,
                                                                          .start_ns = log->start_ns,
                                                                          .end_ns = log->end_ns},
-                                                                .end = shares[i].end};
+                                                                .part = shares[i].part};
         }
     }
 }

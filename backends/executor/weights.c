@@ -13,8 +13,8 @@ typedef struct writer {
     const sp_model *model;
     sp_shard shard;
     int tp, tp_rank;
-    int vocab_rank;  // of the ranks that share the vocabulary tables
-    bool later_ends; // with an earlier rank's ends under the same names
+    int vocab_rank;        // of the ranks that share the vocabulary tables
+    bool later_vocabulary; // an earlier rank's tables have these names
     sp_i_exec_weights *weights;
     int chunk, layers;
     bool failed;
@@ -50,7 +50,7 @@ static void name_end(const writer *w, sp_i_exec_weight *weight, const char *name
 {
     if (weight != NULL) {
         snprintf(weight->name, sizeof weight->name, "%s", name);
-        weight->copy = w->later_ends && !weight->continued;
+        weight->copy = w->later_vocabulary && !weight->continued;
     }
 }
 
@@ -222,7 +222,7 @@ static sp_i_exec_weight *add_vocabulary(writer *w, sp_i_exec_vocab_weight weight
         add(w, sp_i_exec_vocab_slot(w->layers, weight), rows, w->model->hidden, 0.0, TABLE_SPREAD);
     if (made != NULL) {
         made->all_rows = w->model->vocab;
-        made->continued = w->later_ends;
+        made->continued = w->later_vocabulary;
         made->run[0] = (sp_i_exec_row_run){left < rows ? left : rows, from};
     }
     return made;
@@ -295,7 +295,7 @@ sp_status sp_i_exec_weights_make(const sp_model *model, const sp_layout *layout,
                 .tp = layout->tp,
                 .tp_rank = tp_rank,
                 .vocab_rank = (layout->vocab_parallel ? pp * layout->tp : 0) + tp_rank,
-                .later_ends = layout->vocab_parallel && pp > 0,
+                .later_vocabulary = layout->vocab_parallel && pp > 0,
                 .weights = weights};
     bool embedding = false;
     for (int c = 0; c < layout->chunks; c++) {

@@ -1,16 +1,264 @@
 #include "backends/fake/fake.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "backends/fake/fake_damage.h"
+#include "backends/api/backend.h"
 #include "backends/fake/fake_options.h"
-#include "backends/fake/fake_tensor.h"
-#include "backends/fake/fake_time.h"
 #include "sim/base/alloc.h"
+#include "sim/base/prng.h"
+#include "sim/cost/action_cost.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/memory.h"
 #include "sim/plan/vocab_shares.h"
 #include "sim/plan/walk.h"
+
+// ---- what actions take, and which of them fail ----
+
+typedef struct fake_time {
+    const sp_run_request *request;
+    const sp_i_fake_options *options;
+    int step;
+} fake_time;
+
+static const sp_i_scripted *script_of(const sp_i_fake_options *options, const sp_plan_place *place)
+{
+    for (size_t i = options->scripted_count; i > 0; i--) {
+        if (sp_i_selects(&options->scripted[i - 1].selector, place)) {
+            return &options->scripted[i - 1];
+        }
+    }
+    return NULL;
+}
+
+// A draw in [-1, 1) that belongs to the action and not to the order in which actions run.
+static double draw(const fake_time *t, const sp_plan_place *place)
+{
+    const int64_t parts[] = {
+        t->step, place->dp, place->pp, place->action.kind, place->action.chunk, place->action.pack};
+    sp_prng prng;
+    uint64_t seed = t->request->seed;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        sp_prng_seed(&prng, seed ^ (uint64_t)parts[i]);
+        seed = sp_prng_u64(&prng);
+    }
+    return 2.0 * sp_prng_uniform(&prng) - 1.0;
+}
+
+static int64_t scale(int64_t ns, double factor)
+{
+    double scaled = floor((double)ns * factor + 0.5);
+    return scaled < (double)SP_I_FAKE_MOST_NS ? (int64_t)scaled : SP_I_FAKE_MOST_NS;
+}
+
+static void add_jitter(const fake_time *t, const sp_plan_place *place, sp_action_cost *cost)
+{
+    double factor = 1.0 + t->options->jitter * draw(t, place);
+    cost->compute_ns = scale(cost->compute_ns, factor);
+    cost->tp_ns = scale(cost->tp_ns, factor);
+    cost->cp_ns = scale(cost->cp_ns, factor);
+    cost->dp_ns = scale(cost->dp_ns, factor);
+    cost->launch_ns = scale(cost->launch_ns, factor);
+}
+
+// Drives a run in virtual time; `context` of both is an fake_time.
+static sp_status run_action(void *context, const sp_walk_action *action, sp_walk_outcome *outcome,
+                            sp_error *err)
+{
+    const fake_time *t = context;
+    const sp_plan_place *place = &action->place;
+    const sp_plan *plan = t->request->plan;
+    if (sp_i_selects(&t->options->fail, place)) {
+        return sp_error_at_action(err, SP_ERR_INTERNAL, plan, place, "it failed, as asked for");
+    }
+    if (sp_i_selects(&t->options->exhaust, place)) {
+        return sp_error_at_action(err, SP_ERR_INFEASIBLE, plan, place,
+                                  "no memory left under the limit of %lld bytes, as asked for",
+                                  (long long)t->request->memory_limit_bytes);
+    }
+    outcome->stalls = sp_i_selects(&t->options->stall, place);
+    const sp_i_scripted *scripted = script_of(t->options, place);
+    if (scripted != NULL) {
+        outcome->took = (sp_action_cost){.compute_ns = scripted->ns};
+    } else if (t->request->costs != NULL) {
+        outcome->took = sp_action_cost_of(plan, t->request->costs, place->action, action->vstage,
+                                          action->recomputed);
+    }
+    if (t->options->jitter > 0.0) {
+        add_jitter(t, place, &outcome->took);
+    }
+    for (int p = 0; action->shares != NULL && p < plan->layout.pp; p++) {
+        if (action->shares[p] != NULL) {
+            outcome->shares[p] = sp_share_cost_of(plan, t->request->costs, action->shares[p]);
+        }
+    }
+    return SP_OK;
+}
+
+static int64_t transfer_ns(void *context, const sp_plan_place *from, int to)
+{
+    const fake_time *t = context;
+    const sp_run_request *request = t->request;
+    return request->costs != NULL
+               ? sp_step_costs_p2p_ns(request->costs, from->action.kind != SP_ACTION_F,
+                                      (size_t)from->action.pack, from->pp, to,
+                                      request->plan->layout.pp)
+               : t->options->p2p_ns;
+}
+
+static bool has_cost(const sp_step_costs *costs, sp_action action)
+{
+    return costs != NULL &&
+           (!sp_action_is_copy(action) || (costs->o_ns != NULL && costs->l_ns != NULL));
+}
+
+// Is there a time for every action of the plan?
+static sp_status check_times(const sp_run_request *request, const sp_i_fake_options *options,
+                             sp_error *err)
+{
+    const sp_plan *plan = request->plan;
+    const sp_step_costs *costs = request->costs;
+    if (costs != NULL && (costs->forward_packs != plan->packing->forward.count ||
+                          costs->backward_packs != sp_packing_backward(plan->packing)->count)) {
+        return sp_error_set(err, SP_ERR_USAGE, "the costs are those of another plan");
+    }
+    for (int d = 0; d < plan->layout.dp; d++) {
+        for (int p = 0; p < plan->layout.pp; p++) {
+            const sp_stage_plan *stage = sp_plan_stage(plan, d, p);
+            for (size_t a = 0; a < stage->count; a++) {
+                sp_plan_place place = {.dp = d, .pp = p, .action = stage->actions[a]};
+                if (!has_cost(costs, place.action) && script_of(options, &place) == NULL) {
+                    return sp_error_at_action(err, SP_ERR_CONTENT, plan, &place,
+                                              "backend 'fake' has neither a cost nor a scripted "
+                                              "duration for it");
+                }
+            }
+        }
+    }
+    return SP_OK;
+}
+
+// ---- the tensor that it is told to have ----
+
+typedef struct fake_tensor {
+    sp_tensor_info info;
+    double *values; // owned
+} fake_tensor;
+
+static sp_status wrong(const char *text, sp_error *err)
+{
+    return sp_error_set(err, SP_ERR_USAGE,
+                        "backend 'fake': tensor: expected NAME=V;V;..., got \"%.100s\"", text);
+}
+
+// From NAME=V;V;...
+static sp_status read_tensor(const char *text, fake_tensor *tensor, sp_error *err)
+{
+    size_t name = strcspn(text, "=");
+    *tensor = (fake_tensor){.info = {.precision = SP_FP64, .dims = 1}};
+    if (name == 0 || name >= SP_TENSOR_NAME || text[name] == '\0') {
+        return wrong(text, err);
+    }
+    memcpy(tensor->info.name, text, name);
+    const char *rest = text + name + 1;
+    // No value is shorter than one character and a semicolon.
+    tensor->values = sp_malloc((strlen(rest) / 2 + 1) * sizeof *tensor->values);
+    if (tensor->values == NULL) {
+        return sp_error_no_memory(err, "a tensor");
+    }
+    bool more = true;
+    while (more) {
+        char *end;
+        double value = strtod(rest, &end);
+        if (end == rest || !isfinite(value) || (*end != ';' && *end != '\0')) {
+            sp_free(tensor->values);
+            tensor->values = NULL;
+            return wrong(text, err);
+        }
+        tensor->values[tensor->info.elements++] = value;
+        more = *end == ';';
+        rest = end + 1;
+    }
+    tensor->info.size[0] = tensor->info.elements;
+    return SP_OK;
+}
+
+// ---- wrong timelines on demand ----
+
+// Spans of one rank, or its copies.
+typedef struct span_list {
+    sp_span *spans;
+    size_t *count;
+} span_list;
+
+static void damage_span(const sp_i_fake_options *options, span_list list, size_t i)
+{
+    sp_span *span = &list.spans[i];
+    sp_span *before = i > 0 ? span - 1 : span;
+    sp_action action = span->action;
+    switch (options->damage) {
+    case SP_I_DAMAGE_ORDER:
+        span->action = before->action;
+        before->action = action;
+        break;
+    case SP_I_DAMAGE_OVERLAP:
+        span->start_ns = before->end_ns - 1;
+        break;
+    case SP_I_DAMAGE_EARLY:
+        // Everything before it on its rank takes no time.
+        for (sp_span *s = list.spans; s < span; s++) {
+            s->start_ns = s->end_ns = 0;
+        }
+        span->start_ns = 0;
+        break;
+    case SP_I_DAMAGE_MISSING:
+        memmove(span, span + 1, (*list.count - i - 1) * sizeof *span);
+        (*list.count)--;
+        break;
+    case SP_I_DAMAGE_NONE:
+    case SP_I_DAMAGE_LEAK:
+        break;
+    }
+}
+
+static bool damage_row(const sp_i_fake_options *options, const sp_rank_timeline *rank,
+                       span_list list)
+{
+    for (size_t i = 0; i < *list.count; i++) {
+        sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = list.spans[i].action};
+        if (sp_i_selects(&options->damaged, &place)) {
+            damage_span(options, list, i);
+            return true;
+        }
+    }
+    return false;
+}
+
+// One byte of activations stays.
+static bool leak(sp_rank_memory *memory, const sp_rank_timeline *rank)
+{
+    const sp_memory_point *last =
+        memory->point_count > 0 ? &memory->points[memory->point_count - 1] : NULL;
+    sp_bytes held = last != NULL ? last->bytes : (sp_bytes){{0}};
+    held.of[SP_MEM_ACTIVATIONS]++;
+    return sp_rank_memory_note(memory, last != NULL ? last->time_ns : 0, &held,
+                               &rank->spans[0].action, true);
+}
+
+// Damages a step as the options ask; false when memory runs out.
+static bool damage_step(const sp_i_fake_options *options, sp_measured_step *step)
+{
+    for (size_t r = 0; options->damage != SP_I_DAMAGE_NONE && r < step->timeline.rank_count; r++) {
+        sp_rank_timeline *rank = &step->timeline.ranks[r];
+        span_list spans = {rank->spans, &rank->count};
+        span_list copies = {rank->copies, &rank->copy_count};
+        if (damage_row(options, rank, spans) || damage_row(options, rank, copies)) {
+            return options->damage != SP_I_DAMAGE_LEAK || leak(&step->memory.ranks[r], rank);
+        }
+    }
+    return true;
+}
 
 static sp_status device_count(int *count, sp_error *err)
 {
@@ -77,7 +325,7 @@ static sp_status check(int device, const sp_run_request *request, sp_error *err)
         status = check_selectors(request->plan, &options, err);
     }
     if (status == SP_OK) {
-        status = sp_i_fake_time_check(request, &options, err);
+        status = check_times(request, &options, err);
     }
     sp_i_fake_options_fini(&options);
     return status;
@@ -130,12 +378,12 @@ static sp_status check_limit(const sp_run_request *request, const sp_measured_st
 static sp_status run_step(const sp_run_request *request, const sp_i_fake_options *options,
                           int number, sp_measured_step *step, sp_error *err)
 {
-    sp_i_fake_time time = {.request = request, .options = options, .step = number};
+    fake_time time = {.request = request, .options = options, .step = number};
     const sp_step_costs *costs = request->costs;
     sp_shares shares = {0};
     sp_walk_driver driver = {.context = &time,
-                             .run = sp_i_fake_action,
-                             .transfer_ns = sp_i_fake_transfer_ns,
+                             .run = run_action,
+                             .transfer_ns = transfer_ns,
                              .blocking_transfers = costs != NULL && costs->blocking_transfers,
                              .shares = &shares};
     sp_status status = sp_timeline_init(&step->timeline, request->plan, err);
@@ -166,11 +414,11 @@ static sp_status new_state(const sp_i_fake_options *options, void **state, sp_er
     if (options->tensor == NULL) {
         return SP_OK;
     }
-    sp_i_fake_tensor *tensor = sp_malloc(sizeof *tensor);
+    fake_tensor *tensor = sp_malloc(sizeof *tensor);
     if (tensor == NULL) {
         return sp_error_no_memory(err, "a tensor");
     }
-    sp_status status = sp_i_fake_tensor_read(options->tensor, tensor, err);
+    sp_status status = read_tensor(options->tensor, tensor, err);
     if (status != SP_OK) {
         sp_free(tensor);
         return status;
@@ -196,7 +444,7 @@ static sp_status execute(int device, const sp_run_request *request, sp_measured_
         status = status == SP_OK ? check_limit(request, &steps[i], err) : status;
         // No further than the timeout, so that no sum overflows.
         before_ns += request->timeout_ns > 0 ? steps[i].timeline.iteration_ns : 0;
-        if (status == SP_OK && !sp_i_fake_damage(&options, &steps[i])) {
+        if (status == SP_OK && !damage_step(&options, &steps[i])) {
             status = sp_error_no_memory(err, "a damaged timeline");
         }
     }
@@ -208,7 +456,7 @@ static sp_status execute(int device, const sp_run_request *request, sp_measured_
 
 static void free_state(void *state)
 {
-    sp_i_fake_tensor *tensor = state;
+    fake_tensor *tensor = state;
     sp_free(tensor->values);
     sp_free(tensor);
 }
@@ -223,14 +471,14 @@ static sp_status tensor_count(void *state, size_t *count, sp_error *err)
 static sp_status tensor_info(void *state, size_t index, sp_tensor_info *info, sp_error *err)
 {
     (void)err;
-    *info = ((sp_i_fake_tensor *)state)[index].info;
+    *info = ((fake_tensor *)state)[index].info;
     return SP_OK;
 }
 
 static sp_status tensor_read(void *state, size_t index, double *values, sp_error *err)
 {
     (void)err;
-    const sp_i_fake_tensor *tensor = &((sp_i_fake_tensor *)state)[index];
+    const fake_tensor *tensor = &((fake_tensor *)state)[index];
     memcpy(values, tensor->values, (size_t)tensor->info.elements * sizeof *values);
     return SP_OK;
 }

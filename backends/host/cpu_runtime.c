@@ -111,7 +111,7 @@ static int64_t stamp_ns(sp_runtime *runtime, uint64_t stamp)
     return (int64_t)stamp;
 }
 
-static sp_status settle(sp_runtime *runtime, sp_error *err)
+static sp_status synchronize(sp_runtime *runtime, sp_error *err)
 {
     (void)runtime;
     (void)err;
@@ -144,7 +144,7 @@ sp_runtime *sp_runtime_cpu(void)
                                        .now_ns = now_ns,
                                        .stamp = stamp,
                                        .stamp_ns = stamp_ns,
-                                       .synchronize = settle,
+                                       .synchronize = synchronize,
                                        .plain_memory = true};
     static sp_runtime runtime = {.ops = &ops};
     return &runtime;

@@ -4,7 +4,7 @@
 #include "backends/executor/run.h"
 #include "backends/host/calibrate/calibration.h"
 #include "backends/host/cpu_runtime.h"
-#include "kernels/start.h"
+#include "kernels/kernels.h"
 
 static const char backend[] = "host";
 

@@ -6,7 +6,7 @@
 //  status, "reason": text or null, "device": {"name", "ranks", "cores"} or null, "batches":
 //  [{"steps":
 //  [{"iteration_ns", "loss": number, or null where there is none that is finite}, ...], "shown":
-//  index of the step of median time (executed_step.h), "ranks": [{"dp", "pp", "actions": [[name,
+//  index of the step of median time, "ranks": [{"dp", "pp", "actions": [[name,
 //  start, end, tp, cp, dp, launch, wait], ...] in order of time, "copies": likewise, "shares":
 //  [[name, start, ..., end of the vocabulary, own], ...], "tail_ns": [reduction start, end,
 //  optimizer end, gather end], "memory":
@@ -18,8 +18,20 @@
 #define SLIMPACK_BACKENDS_RECORD_RESULT_H
 
 #include "backends/api/device.h"
-#include "backends/record/executed_step.h"
 #include "sim/plan/plan_json.h"
+
+// What is kept of every step of a run, and which of them stands for the others.
+typedef struct sp_executed_step {
+    int64_t iteration_ns;
+    bool has_loss;
+    double loss;
+} sp_executed_step;
+
+sp_executed_step sp_executed_step_of(const sp_measured_step *step);
+
+// Index of the step that is shown of `count`: the first of several is a warm-up, and of the others
+// it is the one of median time (the faster of the two in the middle, the earlier of equal ones).
+int sp_execution_median_step(const sp_executed_step *steps, int count);
 
 // A document without batches; NULL when memory runs out. `run` holds the settings of all batches
 // (of options that are given twice the first counts), `plan` is the document of their plan;

@@ -1,10 +1,9 @@
-#include "backends/record/result_rank.h"
+#include "backends/record/result_private.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "backends/record/result_names.h"
 #include "sim/base/alloc.h"
 
 enum { NAME = 32, FOUND = 80 };
@@ -159,21 +158,21 @@ static void read_shares(rank_reader *r, const sp_share *shares, size_t count,
         const json_t *json = json_array_get(array, i);
         sp_share_span *share = &rank->shares[rank->share_count++];
         *share = (sp_share_span){
-            .span = {.action = shares[i].action}, .end = shares[i].end, .own = shares[i].own};
+            .span = {.action = shares[i].action}, .part = shares[i].part, .own = shares[i].own};
         const char *end = json_string_value(json_array_get(json, size - 2));
         const json_t *own = json_array_get(json, size - 1);
         if (!read_span(json, size, &name, &share->span) || end == NULL || !json_is_boolean(own)) {
             wrong(r, "shares", i, "[name, seven times in ns, end of the vocabulary, own]", json);
         } else if (!is_named(r, share->span.action, name)) {
             wrong_action(r, "shares", i, share->span.action, json);
-        } else if (strcmp(end, sp_i_share_names[share->end]) != 0 ||
+        } else if (strcmp(end, sp_i_share_names[share->part]) != 0 ||
                    json_is_true(own) != share->own) {
             wrong(r, "shares", i, "the next share of the plan", json);
         }
     }
 }
 
-static void read_tail(rank_reader *r, sp_rank_timeline *rank)
+static void read_epilogue(rank_reader *r, sp_rank_timeline *rank)
 {
     int64_t times[4] = {0};
     const json_t *array = sp_i_result_array(&r->object, "tail_ns", 4);
@@ -282,7 +281,7 @@ bool sp_i_result_rank(const json_t *json, const char *source, const char *path, 
     read_actions(&r, copies, rank);
     read_copies(&r, copies, rank);
     read_shares(&r, shares, share_count, rank);
-    read_tail(&r, rank);
+    read_epilogue(&r, rank);
     bool good = read_memory(&r, memory);
     sp_object_end(&r.object);
     return good;

@@ -4,8 +4,7 @@
 
 #include "backends/api/device.h"
 #include "backends/record/result.h"
-#include "backends/record/result_names.h"
-#include "backends/record/result_rank.h"
+#include "backends/record/result_private.h"
 #include "sim/base/alloc.h"
 #include "sim/plan/vocab_shares.h"
 

@@ -1,9 +1,53 @@
 #include <math.h>
 
 #include "backends/record/result.h"
-#include "backends/record/result_names.h"
+#include "backends/record/result_private.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
+
+const char *const sp_i_status_names[] = {
+    [SP_OK] = "ok",
+    [SP_ERR_INFEASIBLE] = "infeasible",
+    [SP_ERR_USAGE] = "usage",
+    [SP_ERR_IO] = "io",
+    [SP_ERR_SYNTAX] = "syntax",
+    [SP_ERR_CONTENT] = "content",
+    [SP_ERR_DEADLOCK] = "deadlock",
+    [SP_ERR_LIMIT] = "limit",
+    [SP_ERR_NO_MEMORY] = "no-memory",
+    [SP_ERR_INTERNAL] = "internal",
+    NULL,
+};
+
+const char *const sp_i_share_names[] = {
+    [SP_SHARE_HEAD] = "head",
+    [SP_SHARE_EMBEDDING_BACKWARD] = "embedding-backward",
+    [SP_SHARE_EMBEDDING] = "embedding",
+    [SP_SHARE_HEAD_BACKWARD] = "head-backward",
+    NULL,
+};
+
+void sp_i_span_times(const sp_span *span, int64_t times[SP_I_SPAN_TIMES])
+{
+    times[0] = span->start_ns;
+    times[1] = span->end_ns;
+    times[2] = span->tp_ns;
+    times[3] = span->cp_ns;
+    times[4] = span->dp_ns;
+    times[5] = span->launch_ns;
+    times[6] = span->wait_p2p_ns;
+}
+
+void sp_i_span_set_times(sp_span *span, const int64_t times[SP_I_SPAN_TIMES])
+{
+    span->start_ns = times[0];
+    span->end_ns = times[1];
+    span->tp_ns = times[2];
+    span->cp_ns = times[3];
+    span->dp_ns = times[4];
+    span->launch_ns = times[5];
+    span->wait_p2p_ns = times[6];
+}
 
 static json_t *device_json(const sp_device_info *device)
 {
@@ -72,7 +116,7 @@ static json_t *shares_json(const sp_rank_timeline *rank, int chunks)
     for (size_t i = 0; i < rank->share_count; i++) {
         const sp_share_span *share = &rank->shares[i];
         json_t *span = span_json(&share->span, chunks);
-        json_array_append_new(span, json_string(sp_i_share_names[share->end]));
+        json_array_append_new(span, json_string(sp_i_share_names[share->part]));
         json_array_append_new(span, json_boolean(share->own));
         json_array_append_new(array, span);
     }
@@ -152,4 +196,30 @@ sp_status sp_result_document_add(json_t *document, const sp_run *run, sp_error *
     return json_array_append_new(json_object_get(document, "batches"), batch) == 0
                ? SP_OK
                : sp_error_no_memory(err, "a result");
+}
+
+// ---- the steps of a run ----
+
+sp_executed_step sp_executed_step_of(const sp_measured_step *step)
+{
+    return (sp_executed_step){.iteration_ns = step->timeline.iteration_ns,
+                              .has_loss = step->has_loss,
+                              .loss = step->loss};
+}
+
+int sp_execution_median_step(const sp_executed_step *steps, int count)
+{
+    int first = count > 1 ? 1 : 0;
+    int rank = (count - first - 1) / 2;
+    for (int i = first; i < count; i++) {
+        int before = 0;
+        for (int k = first; k < count; k++) {
+            before += steps[k].iteration_ns < steps[i].iteration_ns ||
+                      (steps[k].iteration_ns == steps[i].iteration_ns && k < i);
+        }
+        if (before == rank) {
+            return i;
+        }
+    }
+    SP_UNREACHABLE("an order of steps");
 }

@@ -245,7 +245,7 @@ static sp_status measure(const calibrate_args *args, json_t **profile, int *proc
     }
     status = sp_registry_find(registry, args->backend, &backend, err);
     if (status == SP_OK) {
-        status = cli_settle_process(backend, process, &processes, err);
+        status = cli_find_process(backend, process, &processes, err);
     }
     // The others may be on computers that have no such folder.
     if (status == SP_OK && args->output != NULL && *process == 0) {

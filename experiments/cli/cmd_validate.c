@@ -9,7 +9,7 @@ static bool says_how(const cli_execute *execute)
 }
 
 // Nothing is executed here: an export has no report, and what was executed states how.
-static const char *wrong_elsewhere_usage(const cli_validate *args)
+static const char *wrong_remote_usage(const cli_validate *args)
 {
     if (args->export == NULL && args->executed == NULL) {
         return NULL;
@@ -42,7 +42,7 @@ static const char *wrong_backend_usage(const cli_validate *args, int operands)
     if (args->table != NULL || args->map != NULL || args->profile != NULL || args->rows) {
         return "--table, --map, --profile and --rows are for tables of measured steps";
     }
-    return wrong_elsewhere_usage(args);
+    return wrong_remote_usage(args);
 }
 
 static const char *wrong_usage(const cli_validate *args, int operands)

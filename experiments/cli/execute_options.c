@@ -59,7 +59,7 @@ static sp_status find_backend(const cli_execute *args, cli_executor *executor, s
 {
     sp_error unknown = {0};
     const sp_backend **backend = &executor->options.backend;
-    if (!args->elsewhere || strchr(args->backend, '/') != NULL) {
+    if (!args->remote || strchr(args->backend, '/') != NULL) {
         return sp_registry_find(executor->registry, args->backend, backend, err);
     }
     sp_status status = sp_registry_find(executor->registry, args->backend, backend, &unknown);
@@ -72,7 +72,7 @@ static sp_status find_backend(const cli_execute *args, cli_executor *executor, s
     return status;
 }
 
-sp_status cli_settle_process(const sp_backend *backend, int *process, int *processes, sp_error *err)
+sp_status cli_find_process(const sp_backend *backend, int *process, int *processes, sp_error *err)
 {
     sp_status status = sp_backend_process(backend, process, processes, err);
     if (status == SP_OK && *process > 0 && freopen("/dev/null", "w", stdout) == NULL) {
@@ -82,7 +82,7 @@ sp_status cli_settle_process(const sp_backend *backend, int *process, int *proce
 }
 
 // Another machine's clock and precision, which nothing here decides.
-static sp_status settle_elsewhere(const cli_execute *args, cli_executor *executor, sp_error *err)
+static sp_status choose_remote(const cli_execute *args, cli_executor *executor, sp_error *err)
 {
     sp_execution_options *options = &executor->options;
     sp_device_info device = {0};
@@ -105,8 +105,8 @@ static sp_status settle_elsewhere(const cli_execute *args, cli_executor *executo
                : status;
 }
 
-static sp_status settle_here(const cli_execute *args, const sp_scenario *scenario,
-                             cli_executor *executor, sp_error *err)
+static sp_status choose_local(const cli_execute *args, const sp_scenario *scenario,
+                              cli_executor *executor, sp_error *err)
 {
     sp_execution_options *options = &executor->options;
     sp_device_info device = {0};
@@ -166,13 +166,12 @@ sp_status cli_executor_begin(const cli_execute *args, const sp_scenario *scenari
         status = find_backend(args, executor, err);
     }
     executor->processes = 1;
-    if (status == SP_OK && !args->elsewhere) {
-        status =
-            cli_settle_process(options->backend, &executor->process, &executor->processes, err);
+    if (status == SP_OK && !args->remote) {
+        status = cli_find_process(options->backend, &executor->process, &executor->processes, err);
     }
     if (status == SP_OK) {
-        status = args->elsewhere ? settle_elsewhere(args, executor, err)
-                                 : settle_here(args, scenario, executor, err);
+        status = args->remote ? choose_remote(args, executor, err)
+                              : choose_local(args, scenario, executor, err);
     }
     return status == SP_OK ? part_settings(&args->options, executor, err) : status;
 }

@@ -12,7 +12,7 @@ typedef struct cli_execute {
     const char *backend, *clock, *precision;
     int64_t device, seed, steps;
     cli_list options;
-    bool elsewhere; // another machine executes: the device need not be here
+    bool remote; // another machine executes: the device need not be here
 } cli_execute;
 
 enum { CLI_MOST_STEPS = 100000, CLI_MOST_DEVICES = 1024 };
@@ -49,7 +49,7 @@ typedef struct cli_executor {
     sp_execution_options options;
 } cli_executor;
 
-// Finds backend and device and settles what was not given. An unknown backend, clock, precision or
+// Finds backend and device and chooses what was not given. An unknown backend, clock, precision or
 // device is an error that names what there is. Where another machine executes, the backend need not
 // be built here (what it names of itself, its stack, is then the scenario's to state), the clock is
 // virtual unless it is given, and a precision must be given unless the device is here.
@@ -60,8 +60,7 @@ sp_status cli_executor_begin(const cli_execute *args, const sp_scenario *scenari
 void cli_executor_end(cli_executor *executor);
 
 // Asks a backend which process this is, and closes the mouth of all but the first.
-sp_status cli_settle_process(const sp_backend *backend, int *process, int *processes,
-                             sp_error *err);
+sp_status cli_find_process(const sp_backend *backend, int *process, int *processes, sp_error *err);
 
 // The precision of this name, or, with NULL, fp32 where the device can, else bf16, else fp64.
 sp_status cli_choose_precision(const char *text, const sp_device_info *device,

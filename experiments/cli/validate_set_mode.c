@@ -6,7 +6,7 @@
 
 #include "experiments/cli/report.h"
 #include "experiments/cli/validate_modes.h"
-#include "experiments/execution/elsewhere.h"
+#include "experiments/execution/remote.h"
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 
@@ -183,7 +183,7 @@ static sp_status recall_case(set_run *run, size_t index, sp_error *err)
     sp_execution_options *options = &run->executor.options;
     // What executed is in the result; this stands for cases that have none.
     cli_execute execute = execute_of_case(&run->args->execute, of);
-    execute.elsewhere = true;
+    execute.remote = true;
     execute.precision = sp_precision_names[run->executor.options.precision];
     char name[SP_CASE_FILE];
     char path[PATH_BYTES];
@@ -324,7 +324,7 @@ static sp_status export_case(set_run *run, size_t index, sp_error *err)
     sp_case_outcome outcome;
     char name[SP_CASE_FILE];
     char path[PATH_BYTES];
-    execute.elsewhere = true;
+    execute.remote = true;
     sp_case_file_name(of, index, name);
     snprintf(path, sizeof path, "%s/%s.json", args->export, name);
     sp_status status =

@@ -29,7 +29,7 @@ typedef sp_status (*sp_execution_taker)(void *context, const sp_step_view *predi
                                         sp_error *err);
 
 // What is shown of a batch is one whole step, so that time, timeline and memory belong together
-// (backends/record/executed_step.h).
+// (backends/record/result.h).
 typedef struct sp_execution_options {
     const sp_backend *backend;
     int device;

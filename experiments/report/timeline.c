@@ -14,9 +14,9 @@ void report_timeline_init(report_timeline *timeline)
 
 static void free_rank(report_rank *rank)
 {
-    for (size_t i = 0; i < rank->lane_count; i++) {
-        json_decref(rank->lanes[i].name);
-        sp_free(rank->lanes[i].actions);
+    for (size_t i = 0; i < rank->track_count; i++) {
+        json_decref(rank->tracks[i].name);
+        sp_free(rank->tracks[i].actions);
     }
     for (size_t i = 0; i < rank->memory_count; i++) {
         json_decref(rank->memory[i].name);
@@ -24,7 +24,7 @@ static void free_rank(report_rank *rank)
         sp_free(rank->memory[i].points);
         sp_free(rank->memory[i].kib);
     }
-    sp_free(rank->lanes);
+    sp_free(rank->tracks);
     sp_free(rank->memory);
     json_decref(rank->name);
 }
@@ -64,20 +64,20 @@ report_rank *report_timeline_rank(report_timeline *timeline, json_int_t process)
     return &timeline->ranks[timeline->last];
 }
 
-report_lane *report_rank_lane(report_rank *rank, json_int_t thread)
+report_track *report_rank_track(report_rank *rank, json_int_t thread)
 {
-    for (size_t i = 0; i < rank->lane_count; i++) {
-        if (rank->lanes[i].thread == thread) {
-            return &rank->lanes[i];
+    for (size_t i = 0; i < rank->track_count; i++) {
+        if (rank->tracks[i].thread == thread) {
+            return &rank->tracks[i];
         }
     }
-    if (!sp_reserve((void **)&rank->lanes, &rank->lane_capacity, rank->lane_count + 1,
-                    sizeof *rank->lanes)) {
+    if (!sp_reserve((void **)&rank->tracks, &rank->track_capacity, rank->track_count + 1,
+                    sizeof *rank->tracks)) {
         return NULL;
     }
-    report_lane *lane = &rank->lanes[rank->lane_count++];
-    *lane = (report_lane){.thread = thread};
-    return lane;
+    report_track *track = &rank->tracks[rank->track_count++];
+    *track = (report_track){.thread = thread};
+    return track;
 }
 
 // Negative when memory ran out.
@@ -93,20 +93,20 @@ static int64_t number_of(report_names *names, const char *name)
     return kept ? number : -1;
 }
 
-bool report_lane_add(report_timeline *timeline, report_lane *lane, const char *name,
-                     const char *kind, int64_t start_ns, int64_t duration_ns)
+bool report_track_add(report_timeline *timeline, report_track *track, const char *name,
+                      const char *kind, int64_t start_ns, int64_t duration_ns)
 {
-    if (lane == NULL || !sp_reserve((void **)&lane->actions, &lane->capacity, lane->count + 1,
-                                    sizeof *lane->actions)) {
+    if (track == NULL || !sp_reserve((void **)&track->actions, &track->capacity, track->count + 1,
+                                     sizeof *track->actions)) {
         return false;
     }
-    report_action *action = &lane->actions[lane->count];
+    report_action *action = &track->actions[track->count];
     *action = (report_action){start_ns, duration_ns, number_of(&timeline->names, name),
                               number_of(&timeline->kinds, kind)};
     if (action->name < 0 || action->kind < 0) {
         return false;
     }
-    lane->count++;
+    track->count++;
     timeline->action_count++;
     double end_ms = sp_ms_from_ns(start_ns + duration_ns);
     timeline->end_ms = end_ms > timeline->end_ms ? end_ms : timeline->end_ms;
@@ -158,32 +158,32 @@ static void write_difference(sp_writer *out, bool first, int64_t value, int64_t 
     sp_write(out, first ? "%lld" : ",%lld", (long long)(value - before));
 }
 
-static void write_lane(sp_writer *out, report_lane *lane)
+static void write_track(sp_writer *out, report_track *track)
 {
-    qsort(lane->actions, lane->count, sizeof *lane->actions, compare_starts);
+    qsort(track->actions, track->count, sizeof *track->actions, compare_starts);
     sp_write(out, "{\"name\":");
-    if (lane->name != NULL) {
-        report_write_json(out, lane->name);
+    if (track->name != NULL) {
+        report_write_json(out, track->name);
     } else {
-        sp_write(out, "\"%lld\"", (long long)lane->thread);
+        sp_write(out, "\"%lld\"", (long long)track->thread);
     }
     int64_t before = 0;
     sp_write(out, ",\"start\":[");
-    for (size_t i = 0; i < lane->count; i++) {
-        write_difference(out, i == 0, lane->actions[i].start_ns, before);
-        before = lane->actions[i].start_ns;
+    for (size_t i = 0; i < track->count; i++) {
+        write_difference(out, i == 0, track->actions[i].start_ns, before);
+        before = track->actions[i].start_ns;
     }
     sp_write(out, "],\"duration\":[");
-    for (size_t i = 0; i < lane->count; i++) {
-        write_difference(out, i == 0, lane->actions[i].duration_ns, 0);
+    for (size_t i = 0; i < track->count; i++) {
+        write_difference(out, i == 0, track->actions[i].duration_ns, 0);
     }
     sp_write(out, "],\"action\":[");
-    for (size_t i = 0; i < lane->count; i++) {
-        write_difference(out, i == 0, lane->actions[i].name, 0);
+    for (size_t i = 0; i < track->count; i++) {
+        write_difference(out, i == 0, track->actions[i].name, 0);
     }
     sp_write(out, "],\"kind\":[");
-    for (size_t i = 0; i < lane->count; i++) {
-        write_difference(out, i == 0, lane->actions[i].kind, 0);
+    for (size_t i = 0; i < track->count; i++) {
+        write_difference(out, i == 0, track->actions[i].kind, 0);
     }
     sp_write(out, "]}");
 }
@@ -237,10 +237,10 @@ static void write_rank(sp_writer *out, report_rank *rank)
     }
     sp_write(out, ",\"lanes\":[");
     const char *separator = "";
-    for (size_t i = 0; i < rank->lane_count; i++) {
-        if (rank->lanes[i].count > 0) {
+    for (size_t i = 0; i < rank->track_count; i++) {
+        if (rank->tracks[i].count > 0) {
             sp_write(out, "%s", separator);
-            write_lane(out, &rank->lanes[i]);
+            write_track(out, &rank->tracks[i]);
             separator = ",";
         }
     }

@@ -1,4 +1,4 @@
-// Timelines as a page holds them: ranks, of each the lanes of its actions, and memory over time.
+// Timelines as a page holds them: ranks, of each the tracks of its actions, and memory over time.
 #ifndef SLIMPACK_EXPERIMENTS_REPORT_TIMELINE_H
 #define SLIMPACK_EXPERIMENTS_REPORT_TIMELINE_H
 
@@ -18,12 +18,12 @@ typedef struct report_action {
     int64_t name, kind; // in the timeline's names and kinds
 } report_action;
 
-typedef struct report_lane {
+typedef struct report_track {
     json_int_t thread;
     json_t *name; // a string; owned
     report_action *actions;
     size_t count, capacity;
-} report_lane;
+} report_track;
 
 typedef struct report_memory_point {
     int64_t time_ns;
@@ -42,8 +42,8 @@ typedef struct report_memory {
 typedef struct report_rank {
     json_int_t process;
     json_t *name; // a string, owned; NULL: none given
-    report_lane *lanes;
-    size_t lane_count, lane_capacity;
+    report_track *tracks;
+    size_t track_count, track_capacity;
     report_memory *memory;
     size_t memory_count, memory_capacity;
 } report_rank;
@@ -60,13 +60,13 @@ typedef struct report_timeline {
 void report_timeline_init(report_timeline *timeline);
 void report_timeline_fini(report_timeline *timeline);
 
-// The rank or the lane of that number, made where there is none; NULL when memory runs out.
+// The rank or the track of that number, made where there is none; NULL when memory runs out.
 report_rank *report_timeline_rank(report_timeline *timeline, json_int_t process);
-report_lane *report_rank_lane(report_rank *rank, json_int_t thread);
+report_track *report_rank_track(report_rank *rank, json_int_t thread);
 
-// Adds an action of the name and the kind to a lane; false when memory ran out.
-bool report_lane_add(report_timeline *timeline, report_lane *lane, const char *name,
-                     const char *kind, int64_t start_ns, int64_t duration_ns);
+// Adds an action of the name and the kind to a track; false when memory ran out.
+bool report_track_add(report_timeline *timeline, report_track *track, const char *name,
+                      const char *kind, int64_t start_ns, int64_t duration_ns);
 
 // Reads complete events, names and counters whose name ends in "GiB" of a Chrome trace; other
 // events are left out. O(events log events).

@@ -74,11 +74,11 @@ static sp_status read_action(const reader *r, const json_t *event)
         return event_error(r, "name", "a string", json_object_get(event, "name"));
     }
     report_rank *rank = rank_of(r, event);
-    report_lane *lane =
-        rank != NULL ? report_rank_lane(rank, json_integer_value(json_object_get(event, "tid")))
+    report_track *track =
+        rank != NULL ? report_rank_track(rank, json_integer_value(json_object_get(event, "tid")))
                      : NULL;
-    return report_lane_add(r->timeline, lane, name, kind != NULL ? kind : "other", start_ns,
-                           duration_ns)
+    return report_track_add(r->timeline, track, name, kind != NULL ? kind : "other", start_ns,
+                            duration_ns)
                ? SP_OK
                : no_memory(r);
 }
@@ -98,12 +98,12 @@ static sp_status read_name(const reader *r, const json_t *event)
     }
     json_t **at = &rank->name;
     if (of_thread) {
-        report_lane *lane =
-            report_rank_lane(rank, json_integer_value(json_object_get(event, "tid")));
-        if (lane == NULL) {
+        report_track *track =
+            report_rank_track(rank, json_integer_value(json_object_get(event, "tid")));
+        if (track == NULL) {
             return no_memory(r);
         }
-        at = &lane->name;
+        at = &track->name;
     }
     json_decref(*at);
     *at = json_incref(name);
@@ -237,7 +237,7 @@ static const char *kind_of(const char *action)
 }
 
 // An action is [name, start in ms, end in ms].
-static sp_status read_executed(const reader *r, report_lane *lane, const json_t *actions,
+static sp_status read_executed(const reader *r, report_track *track, const json_t *actions,
                                const char *path)
 {
     for (size_t i = 0; i < json_array_size(actions); i++) {
@@ -252,8 +252,8 @@ static sp_status read_executed(const reader *r, report_lane *lane, const json_t 
                                "expected [action, start in ms, end in ms], got %s", quoted);
         }
         int64_t start_ns = sp_ns_from_ms(start_ms);
-        if (!report_lane_add(r->timeline, lane, name, kind_of(name), start_ns,
-                             sp_ns_from_ms(end_ms) - start_ns)) {
+        if (!report_track_add(r->timeline, track, name, kind_of(name), start_ns,
+                              sp_ns_from_ms(end_ms) - start_ns)) {
             return no_memory(r);
         }
     }
@@ -263,7 +263,7 @@ static sp_status read_executed(const reader *r, report_lane *lane, const json_t 
 sp_status report_timeline_from_executed(const report_input *input, size_t batch,
                                         report_timeline *timeline, sp_error *err)
 {
-    static const char *const lanes[] = {"actions", "copies"};
+    static const char *const tracks[] = {"actions", "copies"};
     const reader r = {.input = input, .timeline = timeline, .err = err};
     const json_t *ranks =
         json_object_get(json_array_get(executed_batches(input->json), batch), "ranks");
@@ -278,13 +278,14 @@ sp_status report_timeline_from_executed(const report_input *input, size_t batch,
                                   (int)json_integer_value(json_object_get(from, "pp")));
         for (int l = 0; l < 2 && status == SP_OK; l++) {
             char path[SP_JSON_PATH];
-            snprintf(path, sizeof path, "execution.batches[%zu].ranks[%zu].%s", batch, i, lanes[l]);
-            report_lane *lane = report_rank_lane(rank, l);
-            if (lane == NULL) {
+            snprintf(path, sizeof path, "execution.batches[%zu].ranks[%zu].%s", batch, i,
+                     tracks[l]);
+            report_track *track = report_rank_track(rank, l);
+            if (track == NULL) {
                 return no_memory(&r);
             }
-            lane->name = json_string(l == 0 ? "compute" : "copy");
-            status = read_executed(&r, lane, json_object_get(from, lanes[l]), path);
+            track->name = json_string(l == 0 ? "compute" : "copy");
+            status = read_executed(&r, track, json_object_get(from, tracks[l]), path);
         }
     }
     return status;

@@ -83,6 +83,6 @@ sp_action_cost sp_action_cost_of(const sp_plan *plan, const sp_step_costs *costs
 sp_action_cost sp_share_cost_of(const sp_plan *plan, const sp_step_costs *costs,
                                 const sp_share *share)
 {
-    bool head = share->end == SP_SHARE_HEAD || share->end == SP_SHARE_HEAD_BACKWARD;
+    bool head = share->part == SP_SHARE_HEAD || share->part == SP_SHARE_HEAD_BACKWARD;
     return class_cost(plan, costs, share->action, share_class(costs, head), false);
 }

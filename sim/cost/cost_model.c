@@ -282,7 +282,7 @@ static void fill_forward(const sp_cost_model *cost, const sp_op_timer *timer, co
 static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
                           const sp_i_pack_time *time, size_t k, sp_step_costs *costs);
 static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack *pack,
-                          const sp_layout *layout, int64_t *near_ns, int64_t *far_ns);
+                          const sp_layout *layout, int64_t *intranode_ns, int64_t *internode_ns);
 static sp_status fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs, sp_error *err);
 static sp_status fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs,
                             sp_error *err);
@@ -428,13 +428,13 @@ static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, c
 // holds no more, without it by Megatron-LM's scatter-gather (arXiv 2104.04473, section 4.1) unless
 // the stack sends them whole.
 static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack *pack,
-                          const sp_layout *layout, int64_t *near_ns, int64_t *far_ns)
+                          const sp_layout *layout, int64_t *intranode_ns, int64_t *internode_ns)
 {
     bool whole = cost->memory.stack.whole_transfers && !layout->sequence_parallel;
     double bytes = (double)pack->computed / layout->cp / (whole ? 1 : layout->tp) *
                    (double)cost->model->hidden * BYTES_BF16;
-    *near_ns = sp_i_cut_ns(sp_time_p2p(timer, bytes, 0));
-    *far_ns = sp_i_cut_ns(sp_time_p2p(timer, bytes, 1));
+    *intranode_ns = sp_i_cut_ns(sp_time_p2p(timer, bytes, 0));
+    *internode_ns = sp_i_cut_ns(sp_time_p2p(timer, bytes, 1));
 }
 
 // ---- what a pipeline rank has apart from its packs ----

@@ -165,9 +165,9 @@ double sp_step_costs_mean_p2p_ns(const sp_step_costs *costs, int pp, int backwar
         crossings += costs->crosses_nodes[r];
     }
     double crossing = pp > 1 ? (double)crossings / (pp - 1) : 0.0;
-    int64_t near_ns = backward ? costs->p2p_b_ns[k] : costs->p2p_f_ns[k];
-    int64_t far_ns = backward ? costs->p2p_b_internode_ns[k] : costs->p2p_f_internode_ns[k];
-    return (1.0 - crossing) * (double)near_ns + crossing * (double)far_ns;
+    int64_t intranode_ns = backward ? costs->p2p_b_ns[k] : costs->p2p_f_ns[k];
+    int64_t internode_ns = backward ? costs->p2p_b_internode_ns[k] : costs->p2p_f_internode_ns[k];
+    return (1.0 - crossing) * (double)intranode_ns + crossing * (double)internode_ns;
 }
 
 static void fill_transfers(const sp_step_costs *costs, int pp, int backward, size_t packs,

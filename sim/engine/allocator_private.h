@@ -44,7 +44,7 @@ typedef struct sp_i_tensor_state {
 typedef struct sp_i_unit {
     const sp_i_unit_shape *shape;
     sp_i_tensor_state *tensors; // owned
-    int32_t rest;               // the part of a split tensor that stayed
+    int32_t resident;           // the part of a split tensor that stayed
     int32_t packed;             // contiguous copy of a strided tensor that is split
     int buffer;                 // it came back in
 } sp_i_unit;

@@ -181,7 +181,7 @@ static void run_forward(sp_i_rank_replay *l, size_t a)
 static void run_backward(sp_i_rank_replay *l, size_t a)
 {
     sp_action action = l->actions[a];
-    bool split = action.kind == SP_ACTION_I;
+    bool split = sp_depends_splits(action);
     sp_i_unit *unit = &l->units[unit_index(l, action)];
     const sp_tensor_program *program = &unit->shape->program;
     if (program->output_gradient != SP_NO_TENSOR) {

@@ -87,7 +87,8 @@ int32_t sp_i_take(sp_i_unit_memory *memory, int64_t bytes)
 
 bool sp_i_unit_begin(sp_i_unit_memory *memory, sp_i_unit *unit, const sp_i_unit_shape *shape)
 {
-    *unit = (sp_i_unit){.shape = shape, .rest = SP_NO_BLOCK, .packed = SP_NO_BLOCK, .buffer = -1};
+    *unit =
+        (sp_i_unit){.shape = shape, .resident = SP_NO_BLOCK, .packed = SP_NO_BLOCK, .buffer = -1};
     unit->tensors = sp_calloc(shape->program.tensor_count, sizeof *unit->tensors);
     if (unit->tensors == NULL) {
         memory->status = sp_error_no_memory(memory->err, "a unit");
@@ -200,7 +201,7 @@ void sp_i_offload_begin(sp_i_unit_memory *memory, sp_i_unit *unit)
         int64_t bytes = tensor_bytes(unit, tensor);
         bool strided = !unit->shape->program.saved[cut->order[cut->whole]].contiguous;
         unit->packed = strided ? sp_i_take(memory, bytes) : SP_NO_BLOCK;
-        unit->rest = sp_i_take(memory, bytes - cut->split_bytes);
+        unit->resident = sp_i_take(memory, bytes - cut->split_bytes);
         if (unit->packed != SP_NO_BLOCK) {
             drop(memory, unit, tensor);
         }
@@ -258,8 +259,8 @@ void sp_i_load_end(sp_i_unit_memory *memory, sp_i_unit *unit)
     }
     if (cut->split_bytes > 0) {
         own_block(memory, unit, tensor_at(unit, cut->whole));
-        sp_block_release(memory->blocks, unit->rest);
-        unit->rest = SP_NO_BLOCK;
+        sp_block_release(memory->blocks, unit->resident);
+        unit->resident = SP_NO_BLOCK;
     }
     memory->buffers[unit->buffer].views--;
 }

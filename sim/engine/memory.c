@@ -73,7 +73,7 @@ sp_bytes sp_i_unit_held(const sp_step_costs *costs, size_t unit, sp_unit_holds h
     case SP_HOLDS_ALL:
         held = costs->unit[unit].held;
         break;
-    case SP_HOLDS_REST:
+    case SP_HOLDS_RESIDENT:
         held = costs->unit[unit].held;
         held.of[SP_MEM_ACTIVATIONS] -= costs->offloaded_bytes[unit];
         break;
@@ -111,7 +111,7 @@ int64_t sp_unit_left(const sp_pack *pack, const sp_unit_state *state, sp_memory_
                       : bytes - (int64_t)floor((double)bytes * (double)freed / (double)total);
 }
 
-sp_bytes sp_i_unit_rest(const sp_step_costs *costs, size_t unit, const sp_pack *pack,
+sp_bytes sp_i_unit_left(const sp_step_costs *costs, size_t unit, const sp_pack *pack,
                         const sp_unit_state *state)
 {
     sp_bytes bytes = sp_i_unit_held(costs, unit, (sp_unit_holds)state->holds);

@@ -5,17 +5,8 @@
 #include <stdbool.h>
 
 #include "sim/cost/step_costs.h"
+#include "sim/plan/depends.h"
 #include "sim/plan/timeline.h"
-
-// What one unit of a rank (a forward pack on one of its chunks) holds between actions.
-typedef enum sp_unit_holds {
-    SP_HOLDS_NOTHING,
-    SP_HOLDS_ALL,
-    SP_HOLDS_REST,   // all but what is offloaded
-    SP_HOLDS_LOADED, // the same, what came back being in a buffer, and what is rebuilt from that
-    SP_HOLDS_REPEAT, // what the repeat of a forward that runs again needs
-    SP_HOLDS_WEIGHTS // what the weight gradient needs
-} sp_unit_holds;
 
 typedef struct sp_unit_state {
     // Of the forward pack's, by regrouped backward packs; those of slices with later slices.
@@ -37,7 +28,7 @@ int64_t sp_unit_left(const sp_pack *pack, const sp_unit_state *state, sp_memory_
 
 // The same of all that it holds. Of a unit that is whole on the GPU keys and values are told from
 // other activations.
-sp_bytes sp_i_unit_rest(const sp_step_costs *costs, size_t unit, const sp_pack *pack,
+sp_bytes sp_i_unit_left(const sp_step_costs *costs, size_t unit, const sp_pack *pack,
                         const sp_unit_state *state);
 
 // Walks every rank entry of the timeline: states all the time; what a unit holds from the start of

@@ -12,7 +12,7 @@ static bool begin_span(sp_i_memory_walk *w, const sp_span *span)
         w->units += w->shared->costs->unit_f;
         w->out->units_peak = w->units > w->out->units_peak ? w->units : w->out->units_peak;
         sp_i_walk_hold(w, span->action,
-                       sp_i_walk_runs_again(w, span->action) ? SP_HOLDS_REPEAT : SP_HOLDS_ALL);
+                       sp_depends_left(span->action, sp_i_walk_runs_again(w, span->action)));
     }
     const sp_bytes *needs = sp_i_walk_begin_transients(w, span->action);
     if (needs == NULL) {
@@ -28,46 +28,34 @@ static void end_forward(sp_i_memory_walk *w, sp_action action)
     w->units -= sp_i_walk_runs_again(w, action) ? w->shared->costs->unit_f : 0.0;
 }
 
+// What a backward, or a share of the head's, leaves and a weight gradient takes.
+static void release(sp_i_memory_walk *w, sp_action action)
+{
+    if (!sp_i_walk_is_regrouped(w)) {
+        sp_i_walk_hold(w, action, sp_depends_left(action, false));
+    } else if (w->shared->costs->unit != NULL) {
+        if (action.kind != SP_ACTION_W) {
+            sp_i_walk_free_slices(w, action);
+        }
+        if (action.kind != SP_ACTION_B) {
+            sp_i_walk_defer(w, action, sp_depends_splits(action));
+        }
+    }
+}
+
 static void end_backward(sp_i_memory_walk *w, sp_action action)
 {
     const sp_step_costs *costs = w->shared->costs;
     bool weights = action.kind == SP_ACTION_W;
-    bool splits = action.kind == SP_ACTION_I;
-    w->units += weights  ? costs->split_unit_w
-                : splits ? costs->split_unit_b
-                         : costs->unit_b + costs->unit_w;
-    if (!sp_i_walk_is_regrouped(w)) {
-        sp_i_walk_hold(w, action, splits ? SP_HOLDS_WEIGHTS : SP_HOLDS_NOTHING);
-    } else if (costs->unit != NULL) {
-        if (!weights) {
-            sp_i_walk_free_slices(w, action);
-        }
-        if (weights || splits) {
-            sp_i_walk_defer(w, action, splits);
-        }
-    }
+    w->units += weights                     ? costs->split_unit_w
+                : sp_depends_splits(action) ? costs->split_unit_b
+                                            : costs->unit_b + costs->unit_w;
+    release(w, action);
     if (!weights && costs->unit != NULL) {
         const sp_unit_bytes *unit = sp_i_walk_backward(w, action);
         int64_t change = unit->gradients_begun - unit->gradients_found;
         w->gradient_sums += change;
         w->now.of[SP_MEM_KV_GRADIENTS] += change;
-    }
-}
-
-// What its last share of the head's backward leaves, and its weight gradient takes.
-static void end_head(sp_i_memory_walk *w, sp_action action)
-{
-    bool splits = action.kind == SP_ACTION_I;
-    bool weights = action.kind == SP_ACTION_W;
-    if (!sp_i_walk_is_regrouped(w)) {
-        sp_i_walk_hold(w, action, splits ? SP_HOLDS_WEIGHTS : SP_HOLDS_NOTHING);
-        return;
-    }
-    if (!weights) {
-        sp_i_walk_free_slices(w, action);
-    }
-    if (weights || splits) {
-        sp_i_walk_defer(w, action, splits);
     }
 }
 
@@ -81,7 +69,7 @@ static void end_weights(sp_i_memory_walk *w, sp_action action)
         action.chunk == chunk &&
         sp_packing_backward(plan->packing)->packs[action.pack].computed > 0) {
         action.chunk = (uint16_t)w->shared->chunks;
-        end_head(w, action);
+        release(w, action);
     }
 }
 
@@ -106,7 +94,7 @@ static bool end_span(sp_i_memory_walk *w, const sp_span *span)
 static sp_action as_part(const sp_i_memory_walk *w, const sp_share_span *share)
 {
     sp_action action = share->span.action;
-    bool head = share->end == SP_SHARE_HEAD || share->end == SP_SHARE_HEAD_BACKWARD;
+    bool head = share->part == SP_SHARE_HEAD || share->part == SP_SHARE_HEAD_BACKWARD;
     action.chunk = (uint16_t)(w->shared->chunks + (head ? 0 : 1));
     return action;
 }
@@ -114,7 +102,7 @@ static sp_action as_part(const sp_i_memory_walk *w, const sp_share_span *share)
 static bool share_runs_again(const sp_i_memory_walk *w, const sp_share_span *share)
 {
     sp_action first = share->span.action;
-    return first.kind == SP_ACTION_F && share->end == SP_SHARE_HEAD &&
+    return first.kind == SP_ACTION_F && share->part == SP_SHARE_HEAD &&
            sp_i_walk_state(w, first.pack, w->shared->chunks)->runs_again != 0;
 }
 
@@ -128,9 +116,9 @@ static bool begin_share(sp_i_memory_walk *w, const sp_share_span *share)
     w->acted = true;
     w->running = true;
     sp_i_walk_begin_transients(w, part);
-    if (share->end == SP_SHARE_HEAD) {
+    if (share->part == SP_SHARE_HEAD) {
         bool again = share_runs_again(w, share);
-        sp_i_walk_hold(w, part, again ? SP_HOLDS_REPEAT : SP_HOLDS_ALL);
+        sp_i_walk_hold(w, part, sp_depends_left(part, again));
         if (again) {
             w->transients = &w->shared->costs->unit[sp_i_walk_unit(w, part.pack, part.chunk)].first;
         }
@@ -147,8 +135,8 @@ static bool end_share(sp_i_memory_walk *w, const sp_share_span *share)
     sp_i_walk_add(&w->now, w->transients, -1);
     w->running = false;
     w->transients = NULL;
-    if (share->end == SP_SHARE_HEAD_BACKWARD) {
-        end_head(w, as_part(w, share));
+    if (share->part == SP_SHARE_HEAD_BACKWARD) {
+        release(w, as_part(w, share));
     }
     return sp_i_walk_note(w, share->span.end_ns);
 }
@@ -198,7 +186,7 @@ static bool end_copy_out(sp_i_memory_walk *w, sp_action action, int64_t time_ns)
         sp_i_walk_state(w, action.pack, action.chunk)->holds != SP_HOLDS_ALL) {
         return true;
     }
-    sp_i_walk_hold(w, action, SP_HOLDS_REST);
+    sp_i_walk_hold(w, action, sp_depends_left(action, false));
     w->now.of[SP_MEM_OFFLOADED] += copied_bytes(w, action);
     return sp_i_walk_note(w, time_ns);
 }
@@ -211,7 +199,7 @@ static bool begin_copy_back(sp_i_memory_walk *w, sp_action action, int64_t time_
     }
     bool ok = end_copy_out(w, action, time_ns);
     begin_copy(w, action);
-    sp_i_walk_hold(w, action, SP_HOLDS_LOADED);
+    sp_i_walk_hold(w, action, sp_depends_left(action, false));
     w->now.of[SP_MEM_OFFLOADED] -= bytes;
     if (w->buffers < SP_COPY_BUFFERS) {
         w->buffers++;
@@ -298,9 +286,9 @@ static void look_ahead(sp_i_memory_walk *w)
     for (size_t i = 0; i < rank->share_count; i++) {
         const sp_share_span *share = &rank->shares[i];
         sp_unit_state *state = sp_i_walk_state(w, share->span.action.pack, w->shared->chunks);
-        if (share->end == SP_SHARE_HEAD && share->span.action.kind == SP_ACTION_F) {
+        if (share->part == SP_SHARE_HEAD && share->span.action.kind == SP_ACTION_F) {
             *state = (sp_unit_state){0};
-        } else if (share->end == SP_SHARE_HEAD && sp_i_walk_is_regrouped(w)) {
+        } else if (share->part == SP_SHARE_HEAD && sp_i_walk_is_regrouped(w)) {
             state->runs_again = 1;
         }
     }

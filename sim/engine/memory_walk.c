@@ -173,14 +173,14 @@ void sp_i_walk_free_slices(sp_i_memory_walk *w, sp_action action)
         sp_unit_state *state = sp_i_walk_state(w, source, action.chunk);
         const sp_pack *from = &packing->forward.packs[source];
         size_t unit = sp_i_walk_unit(w, source, action.chunk);
-        sp_bytes before = sp_i_unit_rest(w->shared->costs, unit, from, state);
+        sp_bytes before = sp_i_unit_left(w->shared->costs, unit, from, state);
         for (; s < end && w->shared->forward_pack[s] == source; s++) {
             const sp_slice *slice = &packing->backward.slices[s];
             bool is_last = slice->begin == w->shared->last_begin[slice->sample];
             state->freed_tokens += slice->computed_tokens;
             state->freed_kv_tokens += is_last ? 0 : slice->computed_tokens;
         }
-        sp_bytes after = sp_i_unit_rest(w->shared->costs, unit, from, state);
+        sp_bytes after = sp_i_unit_left(w->shared->costs, unit, from, state);
         sp_i_walk_add(&w->now, &before, -1);
         sp_i_walk_add(&w->now, &after, 1);
         if (state->freed_tokens == from->computed) {

@@ -156,7 +156,7 @@ static void trace_share(sp_trace *trace, const sp_share_span *share, size_t proc
 {
     char action[32];
     char name[48];
-    bool head = share->end == SP_SHARE_HEAD || share->end == SP_SHARE_HEAD_BACKWARD;
+    bool head = share->part == SP_SHARE_HEAD || share->part == SP_SHARE_HEAD_BACKWARD;
     sp_action_name(share->span.action, trace->chunks, action);
     snprintf(name, sizeof name, "%s %s", action, head ? "head" : "embedding");
     trace_part(trace, name, action_categories[share->span.action.kind], process, THREAD_COMPUTE,

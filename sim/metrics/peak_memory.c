@@ -176,7 +176,7 @@ static void add_tensors(explanation *e, int32_t index, int chunk, const sp_unit_
     const sp_stage stage = stage_of(e, chunk);
     int count = sp_unit_tensors(e->model, &layout, &stage, e->options, pack->computed,
                                 pack->kv_tokens, pack->full_pairs, tensors);
-    bool away = state->holds == SP_HOLDS_REST || state->holds == SP_HOLDS_LOADED;
+    bool away = state->holds == SP_HOLDS_RESIDENT || state->holds == SP_HOLDS_LOADED;
     int64_t part = away ? sp_unit_offload(tensors, count, e->options->offload_ratio) : 0;
     for (int i = 0; i < count; i++) {
         const sp_unit_tensor *tensor = &tensors[i];

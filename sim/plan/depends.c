@@ -50,7 +50,7 @@ void sp_depends_fini(sp_depends *depends)
     *depends = (sp_depends){0};
 }
 
-int64_t *sp_depends_ends(const sp_depends *depends, int side)
+int64_t *sp_depends_timestamps(const sp_depends *depends, int side)
 {
     // One more, so that no table is empty.
     size_t bytes = (depends->slots[side] * (size_t)depends->vstages + 1) * sizeof(int64_t);
@@ -59,6 +59,24 @@ int64_t *sp_depends_ends(const sp_depends *depends, int side)
         memset(ends, 0xff, bytes); // SP_NOT_YET
     }
     return ends;
+}
+
+bool sp_depends_input(const sp_depends *depends, const sp_plan_place *place, size_t i,
+                      sp_plan_place *input)
+{
+    static const uint8_t awaited[SP_ACTION_KINDS] = {
+        [SP_ACTION_B] = SP_ACTION_L, [SP_ACTION_I] = SP_ACTION_L, [SP_ACTION_R] = SP_ACTION_L,
+        [SP_ACTION_O] = SP_ACTION_F, [SP_ACTION_L] = SP_ACTION_O,
+    };
+    size_t reads = sp_depends_reads(depends, place->action);
+    if (i >= reads) {
+        return i == reads && sp_depends_from(depends, place, input);
+    }
+    *input = *place;
+    input->action = (sp_action){.kind = awaited[place->action.kind],
+                                .chunk = place->action.chunk,
+                                .pack = sp_depends_read(depends, place->action, i)};
+    return true;
 }
 
 bool sp_shares_are(const sp_layout *layout)
@@ -78,21 +96,21 @@ const sp_share *sp_shares_of(const sp_shares *shares, const sp_layout *layout, i
     return &shares->items[first[0]];
 }
 
-bool sp_share_end_of(const sp_layout *layout, int vstage, sp_action action, sp_share_end *end)
+bool sp_share_part_of(const sp_layout *layout, int vstage, sp_action action, sp_share_part *part)
 {
     bool last = vstage + 1 == sp_layout_vstages(layout);
     bool forward = action.kind == SP_ACTION_F || action.kind == SP_ACTION_R;
     bool backward = action.kind == SP_ACTION_B || action.kind == SP_ACTION_I;
-    *end = last ? (forward ? SP_SHARE_HEAD : SP_SHARE_HEAD_BACKWARD)
-                : (forward ? SP_SHARE_EMBEDDING : SP_SHARE_EMBEDDING_BACKWARD);
+    *part = last ? (forward ? SP_SHARE_HEAD : SP_SHARE_HEAD_BACKWARD)
+                 : (forward ? SP_SHARE_EMBEDDING : SP_SHARE_EMBEDDING_BACKWARD);
     return sp_shares_are(layout) && (last || vstage == 0) && (forward || backward);
 }
 
-bool sp_action_is_shared(const sp_plan *plan, int pp, sp_action action, sp_share_end *end)
+bool sp_action_is_shared(const sp_plan *plan, int pp, sp_action action, sp_share_part *part)
 {
     if (!sp_shares_are(&plan->layout) ||
-        !sp_share_end_of(&plan->layout, sp_layout_vstage(&plan->layout, pp, action.chunk), action,
-                         end)) {
+        !sp_share_part_of(&plan->layout, sp_layout_vstage(&plan->layout, pp, action.chunk), action,
+                          part)) {
         return false;
     }
     const sp_pack_list *list = sp_action_is_backward(action) ? sp_packing_backward(plan->packing)
@@ -100,8 +118,8 @@ bool sp_action_is_shared(const sp_plan *plan, int pp, sp_action action, sp_share
     return list->packs[action.pack].computed > 0;
 }
 
-int sp_share_stage(const sp_layout *layout, sp_share_end end)
+int sp_share_stage(const sp_layout *layout, sp_share_part part)
 {
-    bool head = end == SP_SHARE_HEAD || end == SP_SHARE_HEAD_BACKWARD;
+    bool head = part == SP_SHARE_HEAD || part == SP_SHARE_HEAD_BACKWARD;
     return head ? sp_layout_vstages(layout) - 1 : 0;
 }

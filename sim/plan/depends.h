@@ -1,7 +1,8 @@
 // The rules of a plan, which stand here and nowhere else: what an action reads, on its own rank and
-// from another one, which ranks run it together, and which actions need a share of the vocabulary
-// of every pipeline rank. The walk (walk.h) and the executors follow them; sim/verify has them once
-// more, written by themselves, to check the walk.
+// from another one, what it leaves and releases, which ranks run it together, and which actions
+// need a share of the vocabulary of every pipeline rank. The walk (walk.h), the memory timeline and
+// the executors follow them; sim/verify has them once more, written by themselves, to check the
+// walk.
 #ifndef SLIMPACK_SIM_PLAN_DEPENDS_H
 #define SLIMPACK_SIM_PLAN_DEPENDS_H
 
@@ -33,7 +34,7 @@ void sp_depends_fini(sp_depends *depends);
 
 // A table for the forward packs (0) or the backward packs (1), SP_NOT_YET everywhere; freed with
 // sp_free, NULL without memory.
-int64_t *sp_depends_ends(const sp_depends *depends, int side);
+int64_t *sp_depends_timestamps(const sp_depends *depends, int side);
 
 static inline const sp_pack *sp_depends_pack(const sp_depends *depends, sp_action action)
 {
@@ -73,9 +74,13 @@ static inline bool sp_depends_alone(const sp_pack *pack, sp_action action)
 }
 
 // The forward packs whose units a B, I, R, O or L touches on its own rank and virtual stage: how
-// many, and the i-th. A B or I reads what their F gave, a repeat and a copy to the host too.
+// many, and the i-th. A B or I reads what their F gave, a repeat and a copy to the host too. An F
+// reads none, nor does a W, which takes what the I before it left.
 static inline size_t sp_depends_reads(const sp_depends *depends, sp_action action)
 {
+    if (action.kind == SP_ACTION_F || action.kind == SP_ACTION_W) {
+        return 0;
+    }
     bool regrouped = depends->forward_pack != NULL && sp_action_is_backward(action);
     return regrouped ? sp_depends_pack(depends, action)->slice_count : 1;
 }
@@ -124,6 +129,12 @@ static inline bool sp_depends_from(const sp_depends *depends, const sp_plan_plac
     return source >= 0;
 }
 
+// The i-th action whose end `place` waits for beside the order of its rank's list; false: there are
+// no more. A copy waits for what it copies; a B, I or R for the copies back of what it reads, of
+// which the plan may have none, and a pass for the output of another virtual stage.
+bool sp_depends_input(const sp_depends *depends, const sp_plan_place *place, size_t i,
+                      sp_plan_place *input);
+
 // The virtual stage that reads what the action gives; -1: none.
 static inline int sp_depends_target(const sp_depends *depends, sp_action action, int vstage)
 {
@@ -132,21 +143,53 @@ static inline int sp_depends_target(const sp_depends *depends, sp_action action,
     return target < depends->vstages ? target : -1;
 }
 
+// ---- What an action leaves ----
+
+// What one unit of a rank (a forward pack on one of its chunks) holds between actions.
+typedef enum sp_unit_holds {
+    SP_HOLDS_NOTHING,
+    SP_HOLDS_ALL,
+    SP_HOLDS_RESIDENT, // all but what is offloaded
+    SP_HOLDS_LOADED,   // what came back being in a buffer, beside what is rebuilt from that
+    SP_HOLDS_REPEAT,   // what the repeat of a forward that runs again needs
+    SP_HOLDS_WEIGHTS   // what the weight gradient needs
+} sp_unit_holds;
+
+// What its units hold after an action: as soon as an F, R or L begins, when a B, I, W or O ends. A
+// forward of which the plan has an R `runs_again`.
+static inline sp_unit_holds sp_depends_left(sp_action action, bool runs_again)
+{
+    static const uint8_t left[SP_ACTION_KINDS] = {
+        [SP_ACTION_F] = SP_HOLDS_ALL,     [SP_ACTION_R] = SP_HOLDS_ALL,
+        [SP_ACTION_B] = SP_HOLDS_NOTHING, [SP_ACTION_I] = SP_HOLDS_WEIGHTS,
+        [SP_ACTION_W] = SP_HOLDS_NOTHING, [SP_ACTION_O] = SP_HOLDS_RESIDENT,
+        [SP_ACTION_L] = SP_HOLDS_LOADED,
+    };
+    bool repeats = runs_again && action.kind == SP_ACTION_F;
+    return repeats ? SP_HOLDS_REPEAT : (sp_unit_holds)left[action.kind];
+}
+
+// Does a backward leave the weight gradients, and what they need, to a W?
+static inline bool sp_depends_splits(sp_action action)
+{
+    return sp_depends_left(action, false) == SP_HOLDS_WEIGHTS;
+}
+
 // ---- A vocabulary that pipeline ranks share (vocab_shares.h) ----
 
-typedef enum sp_share_end {
+typedef enum sp_share_part {
     SP_SHARE_HEAD,               // logits and loss
     SP_SHARE_EMBEDDING_BACKWARD, // gradient of the table
     SP_SHARE_EMBEDDING,
     SP_SHARE_HEAD_BACKWARD // gradients of the hidden states and of the table
-} sp_share_end;
+} sp_share_part;
 
 // One rank's share of the work for one pack. Of the embedding the first stage's rank has its share
 // in that stage's actions; of the head the last stage's rank has it beside its actions, just behind
 // the forward and just before the backward. Weight gradients of the head that are split off are
 // part of each rank's own W of the pack.
 typedef struct sp_share {
-    sp_share_end end;
+    sp_share_part part;
     // The stage's action, with the chunk in which this rank has its share, and as B or I what this
     // rank does on that chunk.
     sp_action action;
@@ -167,16 +210,16 @@ const sp_share *sp_shares_of(const sp_shares *shares, const sp_layout *layout, i
                              size_t *count);
 
 // The work for which an action of this virtual stage needs all ranks; false where it needs none.
-bool sp_share_end_of(const sp_layout *layout, int vstage, sp_action action, sp_share_end *end);
+bool sp_share_part_of(const sp_layout *layout, int vstage, sp_action action, sp_share_part *part);
 // For an action of the plan; false also where its pack has no tokens, for then there are no shares.
-bool sp_action_is_shared(const sp_plan *plan, int pp, sp_action action, sp_share_end *end);
+bool sp_action_is_shared(const sp_plan *plan, int pp, sp_action action, sp_share_part *part);
 // The virtual stage whose actions these are.
-int sp_share_stage(const sp_layout *layout, sp_share_end end);
+int sp_share_stage(const sp_layout *layout, sp_share_part part);
 
 // Does the stage's action wait for the shares (embedding, head backward), or they for it?
-static inline bool sp_share_comes_first(sp_share_end end)
+static inline bool sp_share_comes_first(sp_share_part part)
 {
-    return end == SP_SHARE_EMBEDDING || end == SP_SHARE_HEAD_BACKWARD;
+    return part == SP_SHARE_EMBEDDING || part == SP_SHARE_HEAD_BACKWARD;
 }
 
 #endif

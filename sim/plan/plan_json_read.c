@@ -20,7 +20,7 @@ typedef struct reader {
     sp_batch *batch;
     sp_packing *packing;
     sp_plan *plan;
-    bool *settled; // [samples] has slices, or stands in dropped or delayed
+    bool *accounted; // [samples] has slices, or stands in dropped or delayed
 } reader;
 
 static const json_t *array_member(sp_object *object, const char *key);
@@ -344,14 +344,14 @@ static void merge_sides(reader *r, const json_t *backward)
 }
 
 // The sample with an id; where several have it (a list of lengths that was started again), one that
-// is not settled yet. -1: there is none.
+// is not accounted for yet. -1: there is none.
 static int64_t sample_of(const reader *r, const json_t *id)
 {
     int64_t found = -1;
     for (size_t i = 0; json_is_integer(id) && i < r->batch->count; i++) {
-        if (r->batch->ids[i] == json_integer_value(id) && (found < 0 || !r->settled[i])) {
+        if (r->batch->ids[i] == json_integer_value(id) && (found < 0 || !r->accounted[i])) {
             found = (int64_t)i;
-            if (!r->settled[i]) {
+            if (!r->accounted[i]) {
                 break;
             }
         }
@@ -382,7 +382,7 @@ static bool read_ids(reader *r, const json_t *array, const char *key, int64_t **
             wrong_value(r, path, expected, value);
         } else {
             (*list)[i] = sample;
-            r->settled[sample] = true;
+            r->accounted[sample] = true;
         }
     }
     return true;
@@ -391,16 +391,16 @@ static bool read_ids(reader *r, const json_t *array, const char *key, int64_t **
 static bool read_left_out(reader *r, const json_t *dropped, const json_t *delayed)
 {
     sp_packing *packing = r->packing;
-    r->settled = sp_calloc(r->batch->count + 1, sizeof *r->settled);
-    if (r->settled == NULL) {
+    r->accounted = sp_calloc(r->batch->count + 1, sizeof *r->accounted);
+    if (r->accounted == NULL) {
         return false;
     }
     for (size_t i = 0; i < packing->forward.slice_count; i++) {
-        r->settled[packing->forward.slices[i].sample] = true;
+        r->accounted[packing->forward.slices[i].sample] = true;
     }
     bool ok = read_ids(r, dropped, "dropped", &packing->dropped, &packing->dropped_count) &&
               read_ids(r, delayed, "delayed", &packing->delayed, &packing->delayed_count);
-    sp_free(r->settled);
+    sp_free(r->accounted);
     return ok;
 }
 

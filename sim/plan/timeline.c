@@ -15,8 +15,8 @@ static size_t count_shares(const sp_plan *plan, int dp)
     for (int p = 0; sp_shares_are(layout) && p < layout->pp; p++) {
         const sp_stage_plan *stage = sp_plan_stage(plan, dp, p);
         for (size_t a = 0; a < stage->count; a++) {
-            sp_share_end end;
-            count += sp_action_is_shared(plan, p, stage->actions[a], &end);
+            sp_share_part part;
+            count += sp_action_is_shared(plan, p, stage->actions[a], &part);
         }
     }
     return count;

@@ -26,7 +26,7 @@ typedef struct sp_span {
 // it; a rank's shares and its actions follow one another.
 typedef struct sp_share_span {
     sp_span span; // its action is sp_share's
-    sp_share_end end;
+    sp_share_part part;
     bool own;
 } sp_share_span;
 

@@ -7,7 +7,7 @@
 enum { UNIT = 4 }; // the time of a forward
 
 // A place in the order of all actions and shares. At one time shared work comes in the order of
-// sp_share_end, so that what one rank runs there is in the order of its list; then other actions.
+// sp_share_part, so that what one rank runs there is in the order of its list; then other actions.
 typedef struct timestamp {
     int64_t time;
     int rank;
@@ -20,7 +20,7 @@ typedef struct shared_action {
     timestamp at;
     int pp; // whose action it is
     size_t place;
-    sp_share_end end;
+    sp_share_part part;
     sp_action action;
 } shared_action;
 
@@ -83,12 +83,12 @@ static timestamp timestamp_of(const maker *m, int dp, int pp, size_t place)
     size_t rank = (size_t)dp * (size_t)m->plan->layout.pp + (size_t)pp;
     sp_action action = m->plan->stages[rank].actions[place];
     int64_t start = m->start[m->first[rank] + place];
-    sp_share_end end;
-    if (!sp_action_is_shared(m->plan, pp, action, &end)) {
+    sp_share_part part;
+    if (!sp_action_is_shared(m->plan, pp, action, &part)) {
         return (timestamp){start + unit_ns(action) / 4, OTHER_ACTION};
     }
-    bool ends = end == SP_SHARE_HEAD || end == SP_SHARE_EMBEDDING_BACKWARD;
-    return (timestamp){start + (ends ? unit_ns(action) : 0), (int)end};
+    bool ends = part == SP_SHARE_HEAD || part == SP_SHARE_EMBEDDING_BACKWARD;
+    return (timestamp){start + (ends ? unit_ns(action) : 0), (int)part};
 }
 
 static int compare_timestamps(const timestamp *a, const timestamp *b)
@@ -116,7 +116,7 @@ static void find_shared(maker *m)
             const sp_stage_plan *stage = sp_plan_stage(m->plan, d, p);
             for (size_t a = 0; a < stage->count; a++) {
                 shared_action found = {.pp = p, .place = a, .action = stage->actions[a]};
-                if (!sp_action_is_shared(m->plan, p, found.action, &found.end)) {
+                if (!sp_action_is_shared(m->plan, p, found.action, &found.part)) {
                     continue;
                 }
                 if (m->shared != NULL) {
@@ -162,7 +162,7 @@ static void find_splits(const maker *m, const sp_stage_plan *stage)
 // As B or I, what the rank does itself on the chunk.
 static sp_action own_action(const maker *m, const shared_action *of)
 {
-    bool head = of->end == SP_SHARE_HEAD || of->end == SP_SHARE_HEAD_BACKWARD;
+    bool head = of->part == SP_SHARE_HEAD || of->part == SP_SHARE_HEAD_BACKWARD;
     sp_action action = of->action;
     action.with_next = 0;
     action.chunk = (uint16_t)(head ? m->plan->layout.chunks - 1 : 0);
@@ -180,10 +180,10 @@ static void place_shares(maker *m, int dp, int pp)
     for (size_t i = m->of_dp[dp]; i < m->of_dp[dp + 1]; i++) {
         const shared_action *of = &m->shared[i];
         bool own = of->pp == pp;
-        bool head = of->end == SP_SHARE_HEAD || of->end == SP_SHARE_HEAD_BACKWARD;
+        bool head = of->part == SP_SHARE_HEAD || of->part == SP_SHARE_HEAD_BACKWARD;
         while (place < stage->count) {
             timestamp at = timestamp_of(m, dp, pp, place);
-            bool done = own ? place < of->place || (of->end == SP_SHARE_HEAD && place == of->place)
+            bool done = own ? place < of->place || (of->part == SP_SHARE_HEAD && place == of->place)
                             : compare_timestamps(&at, &of->at) < 0;
             if (!done) {
                 break;
@@ -192,7 +192,7 @@ static void place_shares(maker *m, int dp, int pp)
         }
         if (head || !own) {
             *m->next++ = (sp_share){
-                .end = of->end, .action = own_action(m, of), .own = own, .before = place};
+                .part = of->part, .action = own_action(m, of), .own = own, .before = place};
         }
     }
 }

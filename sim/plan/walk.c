@@ -539,10 +539,10 @@ static bool make_tables(sp_i_walk *w)
     unsigned kinds = kinds_of(w);
     size_t entries = w->depends.slots[0] * (size_t)w->depends.vstages;
     bool copies = (kinds & (1u << SP_ACTION_O | 1u << SP_ACTION_L)) != 0;
-    w->end_ns[0] = sp_depends_ends(&w->depends, 0);
-    w->end_ns[1] = sp_depends_ends(&w->depends, 1);
-    w->out_ns = copies ? sp_depends_ends(&w->depends, 0) : NULL;
-    w->back_ns = copies ? sp_depends_ends(&w->depends, 0) : NULL;
+    w->end_ns[0] = sp_depends_timestamps(&w->depends, 0);
+    w->end_ns[1] = sp_depends_timestamps(&w->depends, 1);
+    w->out_ns = copies ? sp_depends_timestamps(&w->depends, 0) : NULL;
+    w->back_ns = copies ? sp_depends_timestamps(&w->depends, 0) : NULL;
     if ((kinds & 1u << SP_ACTION_R) != 0) {
         w->recomputed = sp_arena_take(&w->work, entries, 1);
     }

@@ -22,15 +22,15 @@ static const sp_share *next_share(const sp_i_walk *w, const sp_i_walk_rank *rank
     return is ? &shares[at] : NULL;
 }
 
-static bool is_shared(const sp_i_walk *w, const sp_plan_place *place, sp_share_end *end)
+static bool is_shared(const sp_i_walk *w, const sp_plan_place *place, sp_share_part *part)
 {
-    return sp_action_is_shared(w->depends.plan, place->pp, place->action, end);
+    return sp_action_is_shared(w->depends.plan, place->pp, place->action, part);
 }
 
-static bool is_of(const sp_share *share, sp_share_end end, sp_action action)
+static bool is_of(const sp_share *share, sp_share_part part, sp_action action)
 {
     bool again = action.kind == SP_ACTION_R;
-    return share != NULL && share->end == end && share->action.pack == action.pack &&
+    return share != NULL && share->part == part && share->action.pack == action.pack &&
            (share->action.kind == SP_ACTION_R) == again;
 }
 
@@ -41,7 +41,7 @@ bool sp_i_walk_share_pending(const sp_i_walk *w, const sp_i_walk_rank *rank, sp_
         const sp_layout *layout = &w->depends.plan->layout;
         int chunk;
         *awaited = (sp_plan_place){.dp = rank->dp, .action = share->action};
-        sp_layout_locate(layout, sp_share_stage(layout, share->end), &awaited->pp, &chunk);
+        sp_layout_locate(layout, sp_share_stage(layout, share->part), &awaited->pp, &chunk);
         awaited->action.chunk = (uint16_t)chunk;
     }
     return share != NULL;
@@ -49,13 +49,13 @@ bool sp_i_walk_share_pending(const sp_i_walk *w, const sp_i_walk_rank *rank, sp_
 
 bool sp_i_walk_shares_ready(const sp_i_walk *w, const sp_plan_place *place, sp_plan_place *awaited)
 {
-    sp_share_end end;
-    if (!is_shared(w, place, &end)) {
+    sp_share_part part;
+    if (!is_shared(w, place, &part)) {
         return true;
     }
     for (int p = 0; p < w->depends.plan->layout.pp; p++) {
         const sp_i_walk_rank *rank = sp_i_walk_rank_of(w, place->dp, p);
-        if (p != place->pp && !is_of(next_share(w, rank, false), end, place->action)) {
+        if (p != place->pp && !is_of(next_share(w, rank, false), part, place->action)) {
             if (!sp_i_walk_share_pending(w, rank, awaited) && rank->done < rank->stage->count) {
                 *awaited = (sp_plan_place){
                     .dp = place->dp, .pp = p, .action = rank->stage->actions[rank->done]};
@@ -73,23 +73,23 @@ static const sp_share **found_of(const sp_i_walk *w, int dp)
 
 void sp_i_walk_shares_take(sp_i_walk *w, const sp_plan_place *place)
 {
-    sp_share_end end;
-    if (!is_shared(w, place, &end)) {
+    sp_share_part part;
+    if (!is_shared(w, place, &part)) {
         return;
     }
     const sp_share **found = found_of(w, place->dp);
     for (int p = 0; p < w->depends.plan->layout.pp; p++) {
         sp_i_walk_rank *rank = sp_i_walk_rank_of(w, place->dp, p);
         const sp_share *share = next_share(w, rank, p == place->pp);
-        found[p] = is_of(share, end, place->action) ? share : NULL;
+        found[p] = is_of(share, part, place->action) ? share : NULL;
         rank->shares_done += found[p] != NULL;
     }
 }
 
 const sp_share **sp_i_walk_shares_taken(const sp_i_walk *w, const sp_plan_place *place)
 {
-    sp_share_end end;
-    return is_shared(w, place, &end) ? found_of(w, place->dp) : NULL;
+    sp_share_part part;
+    return is_shared(w, place, &part) ? found_of(w, place->dp) : NULL;
 }
 
 // When all ranks have their shares of the head of all that a backward reads.
@@ -109,18 +109,18 @@ static int64_t heads_ns(const sp_i_walk *w, const sp_plan_place *place)
 }
 
 // How many shares and actions of the stage a share reads.
-static size_t inputs_of(const sp_i_walk *w, sp_share_end end)
+static size_t inputs_of(const sp_i_walk *w, sp_share_part part)
 {
-    return end == SP_SHARE_EMBEDDING       ? 0
-           : end == SP_SHARE_HEAD_BACKWARD ? (size_t)w->depends.plan->layout.pp - 1
-                                           : 1;
+    return part == SP_SHARE_EMBEDDING       ? 0
+           : part == SP_SHARE_HEAD_BACKWARD ? (size_t)w->depends.plan->layout.pp - 1
+                                            : 1;
 }
 
 // One rank's share runs when the rank is free and its input there; returns its end.
 static int64_t run_share(sp_i_walk *w, sp_i_walk_rank *rank, const sp_share *share,
                          const sp_action_cost *took, int64_t input_ns)
 {
-    sp_i_walk_start start = {.at_ns = input_ns, .waits = inputs_of(w, share->end)};
+    sp_i_walk_start start = {.at_ns = input_ns, .waits = inputs_of(w, share->part)};
     sp_i_walk_wait_rank(rank, true, &start);
     int64_t end_ns = start.at_ns + sp_action_cost_ns(took);
     sp_rank_timeline *times = rank->timeline;
@@ -132,7 +132,7 @@ static int64_t run_share(sp_i_walk *w, sp_i_walk_rank *rank, const sp_share *sha
                                                                        .cp_ns = took->cp_ns,
                                                                        .dp_ns = took->dp_ns,
                                                                        .action = share->action},
-                                                              .end = share->end,
+                                                              .part = share->part,
                                                               .own = share->own};
     }
     rank->computed = true;
@@ -144,12 +144,12 @@ static int64_t run_share(sp_i_walk *w, sp_i_walk_rank *rank, const sp_share *sha
 
 void sp_i_walk_shares_before(sp_i_walk *w, const sp_plan_place *place, const sp_action_cost *took)
 {
-    sp_share_end end;
-    if (!is_shared(w, place, &end) || !sp_share_comes_first(end)) {
+    sp_share_part part;
+    if (!is_shared(w, place, &part) || !sp_share_comes_first(part)) {
         return;
     }
     const sp_share **found = found_of(w, place->dp);
-    int64_t input_ns = end == SP_SHARE_HEAD_BACKWARD ? heads_ns(w, place) : 0;
+    int64_t input_ns = part == SP_SHARE_HEAD_BACKWARD ? heads_ns(w, place) : 0;
     int64_t ready_ns = 0;
     for (int p = 0; p < w->depends.plan->layout.pp; p++) {
         if (found[p] != NULL) {
@@ -163,8 +163,8 @@ void sp_i_walk_shares_before(sp_i_walk *w, const sp_plan_place *place, const sp_
 
 void sp_i_walk_shares_wait(sp_i_walk *w, const sp_plan_place *place, sp_i_walk_start *start)
 {
-    sp_share_end end;
-    if (!is_shared(w, place, &end) || !sp_share_comes_first(end)) {
+    sp_share_part part;
+    if (!is_shared(w, place, &part) || !sp_share_comes_first(part)) {
         return;
     }
     start->waits += (size_t)w->depends.plan->layout.pp - 1;
@@ -180,7 +180,7 @@ static void run_after(sp_i_walk *w, sp_i_walk_rank *rank, const sp_share *share,
 {
     size_t pp = (size_t)w->depends.plan->layout.pp;
     int64_t end_ns = run_share(w, rank, share, took, input_ns);
-    if (share->end == SP_SHARE_HEAD) {
+    if (share->part == SP_SHARE_HEAD) {
         size_t at = sp_depends_slot(&w->depends, share->action, rank->dp) * pp;
         w->head_ns[at + (size_t)rank->pp] = end_ns;
     }
@@ -188,8 +188,8 @@ static void run_after(sp_i_walk *w, sp_i_walk_rank *rank, const sp_share *share,
 
 void sp_i_walk_shares_after(sp_i_walk *w, const sp_plan_place *place, const sp_action_cost *took)
 {
-    sp_share_end end;
-    if (!is_shared(w, place, &end) || sp_share_comes_first(end)) {
+    sp_share_part part;
+    if (!is_shared(w, place, &part) || sp_share_comes_first(part)) {
         return;
     }
     const sp_share **found = found_of(w, place->dp);

@@ -48,14 +48,6 @@ static use *use_of(const offloading *o, int32_t pack, unsigned chunk)
     return &o->uses[(size_t)pack * (size_t)o->depends.plan->layout.chunks + chunk];
 }
 
-// How many forward packs an action reads that may come back for it.
-static size_t reads_of(const offloading *o, sp_action action)
-{
-    bool reads =
-        action.kind == SP_ACTION_B || action.kind == SP_ACTION_I || action.kind == SP_ACTION_R;
-    return reads ? sp_depends_reads(&o->depends, action) : 0;
-}
-
 // A copy back starts with the action that reads before its own reader does; where that one is too
 // early for it, or the reader is the first, one action before the reader.
 static size_t load_position(const use *u, size_t earlier_reader)
@@ -73,7 +65,7 @@ static void find_uses(const offloading *o, const sp_stage_plan *stage)
             *use_of(o, action.pack, action.chunk) = (use){.forward = a, .reader = NEVER};
             continue;
         }
-        size_t reads = reads_of(o, action);
+        size_t reads = sp_depends_reads(&o->depends, action);
         for (size_t i = 0; i < reads; i++) {
             use *found = use_of(o, sp_depends_read(&o->depends, action, i), action.chunk);
             if (found->reader == NEVER) {
@@ -98,7 +90,7 @@ static bool add_loads(const offloading *o, sp_action action, size_t position, si
                       sp_stage_plan *to)
 {
     bool ok = true;
-    for (size_t i = 0; ok && i < reads_of(o, action); i++) {
+    for (size_t i = 0; ok && i < sp_depends_reads(&o->depends, action); i++) {
         int32_t pack = sp_depends_read(&o->depends, action, i);
         use *found = use_of(o, pack, action.chunk);
         if (found->reader == reader && found->load == position && leaves(found) && !found->loaded) {
@@ -112,9 +104,10 @@ static bool add_loads(const offloading *o, sp_action action, size_t position, si
 // The next reader behind the action at `position`, as far as its copies back can start there.
 static size_t reader_behind(const offloading *o, const sp_stage_plan *stage, size_t position)
 {
-    bool reads_itself = reads_of(o, stage->actions[position]) > 0;
+    bool reads_itself = sp_depends_reads(&o->depends, stage->actions[position]) > 0;
     size_t a = position + 1;
-    while (reads_itself && a < stage->count && reads_of(o, stage->actions[a]) == 0) {
+    while (reads_itself && a < stage->count &&
+           sp_depends_reads(&o->depends, stage->actions[a]) == 0) {
         a++;
     }
     return a;

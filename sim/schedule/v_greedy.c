@@ -34,7 +34,7 @@ typedef struct view {
     bool pending_w[2];
     int left[2][2];      // F and I still to run, by chunk
     bool full;           // less than a chunk's memory above the reserve is free
-    bool tail;           // no F of chunk 0 left
+    bool cooldown;       // no F of chunk 0 left
     int64_t critical_ns; // next arrival that nothing may delay
 } view;
 
@@ -86,7 +86,7 @@ static bool is_critical(const simulation *sim, const view *v, int kind, int chun
     if (kind == SP_I_V_F) {
         return chunk == 1 && v->left[SP_I_V_F][1] <= sim->rule->last_f;
     }
-    return v->tail && v->left[SP_I_V_I][chunk] <= sim->rule->last_i;
+    return v->cooldown && v->left[SP_I_V_I][chunk] <= sim->rule->last_i;
 }
 
 static view look(const simulation *sim, int rank)
@@ -107,7 +107,7 @@ static view look(const simulation *sim, int rank)
         }
         v.pending_w[c] = sim->done[SP_I_V_W][v.vstage[c]] < sim->done[SP_I_V_I][v.vstage[c]];
     }
-    v.tail = v.left[SP_I_V_F][0] == 0;
+    v.cooldown = v.left[SP_I_V_F][0] == 0;
     for (int kind = SP_I_V_F; kind <= SP_I_V_I; kind++) {
         for (int c = 0; c < 2; c++) {
             int64_t at = v.ready_ns[kind][c];
@@ -130,7 +130,7 @@ static bool choose_warmup(const simulation *sim, const view *v, choice *choice_o
 {
     int run_f0 = sim->done[SP_I_V_F][v->vstage[0]];
     int run_f1 = sim->done[SP_I_V_F][v->vstage[1]];
-    if (sim->done[SP_I_V_I][v->vstage[1]] > 0 || v->tail ||
+    if (sim->done[SP_I_V_I][v->vstage[1]] > 0 || v->cooldown ||
         sim->held[v->rank] + SP_I_V_UNIT > sim->setting->cap) {
         return false;
     }
@@ -145,7 +145,7 @@ static bool choose_warmup(const simulation *sim, const view *v, choice *choice_o
 static int first_chunk_of_i(const simulation *sim, const view *v)
 {
     int behind = v->left[SP_I_V_I][0] - v->left[SP_I_V_I][1];
-    return !v->tail || behind > (sim->setting->pp - v->rank) / sim->rule->lead ? 0 : 1;
+    return !v->cooldown || behind > (sim->setting->pp - v->rank) / sim->rule->lead ? 0 : 1;
 }
 
 static choice choose_w(const view *v)
@@ -163,9 +163,9 @@ static choice fill_gap(const simulation *sim, const view *v)
         int64_t at = v->ready_ns[SP_I_V_I][c];
         next_ns = at > v->now_ns && at < next_ns ? at : next_ns;
     }
-    // In the tail a W may reach into the next operation by three tenths: else gaps a little too
-    // short would all stay empty.
-    int64_t needed_ns = v->tail ? duration_ns * 7 / 10 : duration_ns;
+    // In the cool-down a W may reach into the next operation by three tenths: else gaps a little
+    // too short would all stay empty.
+    int64_t needed_ns = v->cooldown ? duration_ns * 7 / 10 : duration_ns;
     bool delays = v->critical_ns != INT64_MAX && v->critical_ns < v->now_ns + duration_ns;
     return delays || (next_ns != INT64_MAX && next_ns < v->now_ns + needed_ns) ? nothing : w;
 }

@@ -221,14 +221,14 @@ static void add_end(sp_i_builder *b, size_t from, size_t v)
 }
 
 // From the shares of all ranks of an end, of the pack of a forward, a repeat or both.
-static void add_ends(sp_i_builder *b, sp_share_end end, bool first, bool again, sp_action of,
+static void add_part(sp_i_builder *b, sp_share_part part, bool first, bool again, sp_action of,
                      size_t v)
 {
     size_t pp = (size_t)b->s->plan->layout.pp;
     size_t entry = sp_depends_slot(&b->index, of, b->s->vertices[v].dp) * pp;
     for (size_t p = 0; p < pp; p++) {
-        add_end(b, first ? b->share[end][0][entry + p] : 0, v);
-        add_end(b, again ? b->share[end][1][entry + p] : 0, v);
+        add_end(b, first ? b->share[part][0][entry + p] : 0, v);
+        add_end(b, again ? b->share[part][1][entry + p] : 0, v);
     }
 }
 
@@ -237,16 +237,16 @@ static void add_ends(sp_i_builder *b, sp_share_end end, bool first, bool again, 
 static void add_share_inputs(sp_i_builder *b, size_t v)
 {
     const sp_i_vertex *at = &b->s->vertices[v];
-    sp_share_end end = (sp_share_end)(at->share - 1);
-    if (end != SP_SHARE_HEAD_BACKWARD && end != SP_SHARE_EMBEDDING) {
+    sp_share_part part = (sp_share_part)(at->share - 1);
+    if (part != SP_SHARE_HEAD_BACKWARD && part != SP_SHARE_EMBEDDING) {
         bool again = at->action.kind == SP_ACTION_R;
-        add_end(b, b->stage[end][again][sp_depends_slot(&b->index, at->action, at->dp)], v);
+        add_end(b, b->stage[part][again][sp_depends_slot(&b->index, at->action, at->dp)], v);
     }
-    size_t heads = end == SP_SHARE_HEAD_BACKWARD ? sp_i_structure_reads(b, at->action) : 0;
+    size_t heads = part == SP_SHARE_HEAD_BACKWARD ? sp_i_structure_reads(b, at->action) : 0;
     for (size_t i = 0; i < heads; i++) {
         const sp_action forward = {.kind = SP_ACTION_F,
                                    .pack = sp_i_structure_read(b, at->action, i)};
-        add_ends(b, SP_SHARE_HEAD, true, true, forward, v);
+        add_part(b, SP_SHARE_HEAD, true, true, forward, v);
     }
 }
 
@@ -254,12 +254,12 @@ static void add_share_inputs(sp_i_builder *b, size_t v)
 static void add_shares(sp_i_builder *b, size_t v)
 {
     const sp_i_vertex *at = &b->s->vertices[v];
-    sp_share_end end;
+    sp_share_part part;
     if (b->shares.items != NULL &&
-        sp_share_end_of(&b->s->plan->layout, sp_i_structure_vstage(b, at), at->action, &end) &&
-        (end == SP_SHARE_EMBEDDING || end == SP_SHARE_HEAD_BACKWARD)) {
+        sp_share_part_of(&b->s->plan->layout, sp_i_structure_vstage(b, at), at->action, &part) &&
+        (part == SP_SHARE_EMBEDDING || part == SP_SHARE_HEAD_BACKWARD)) {
         bool again = at->action.kind == SP_ACTION_R;
-        add_ends(b, end, !again, again, at->action, v);
+        add_part(b, part, !again, again, at->action, v);
     }
 }
 

@@ -48,9 +48,9 @@ static size_t number_shares(sp_i_builder *b, int dp, int pp, size_t before, size
         const sp_share *share = &shares[(*done)++];
         sp_action_cost cost = sp_share_cost_of(plan, b->costs, share);
         size_t at = sp_depends_slot(&b->index, share->action, dp) * (size_t)plan->layout.pp;
-        b->share[share->end][share->action.kind == SP_ACTION_R][at + (size_t)pp] = v + 1;
+        b->share[share->part][share->action.kind == SP_ACTION_R][at + (size_t)pp] = v + 1;
         b->s->vertices[v] = (sp_i_vertex){.action = share->action,
-                                          .share = (uint8_t)(1 + share->end),
+                                          .share = (uint8_t)(1 + share->part),
                                           .dp = dp,
                                           .pp = pp,
                                           .duration_ns = sp_action_cost_ns(&cost)};
@@ -83,9 +83,9 @@ static void number_action(sp_i_builder *b, int dp, int pp, size_t a, size_t v, s
     sp_action_cost cost = sp_action_cost_of(plan, b->costs, action, vstage, recomputed);
     b->s->vertices[v] = (sp_i_vertex){
         .action = action, .dp = dp, .pp = pp, .duration_ns = sp_action_cost_ns(&cost)};
-    sp_share_end end;
-    if (b->shares.items != NULL && sp_share_end_of(&plan->layout, vstage, action, &end)) {
-        b->stage[end][kind == SP_ACTION_R][sp_depends_slot(&b->index, action, dp)] = v + 1;
+    sp_share_part part;
+    if (b->shares.items != NULL && sp_share_part_of(&plan->layout, vstage, action, &part)) {
+        b->stage[part][kind == SP_ACTION_R][sp_depends_slot(&b->index, action, dp)] = v + 1;
     }
 }
 

@@ -27,7 +27,7 @@ typedef struct sampler {
     bool second_pass;
     int64_t drawn; // running number of drawn samples
     int64_t dropped;
-    sample rest; // of a sample in pieces; no tokens: none
+    sample remainder; // of a sample in pieces; no tokens: none
 } sampler;
 
 static sp_status check_spec(const sp_workload_spec *spec, sp_error *err);
@@ -349,7 +349,7 @@ static sample draw(sampler *from)
 static sample next_sample(sampler *from)
 {
     const sp_workload_spec *spec = from->spec;
-    sample drawn = from->rest.tokens > 0 ? from->rest : draw(from);
+    sample drawn = from->remainder.tokens > 0 ? from->remainder : draw(from);
     if (spec->context > 0 && spec->over_length == SP_OVER_DROP) {
         while (drawn.tokens > spec->context) {
             from->dropped += spec->distribution != NULL;
@@ -358,9 +358,9 @@ static sample next_sample(sampler *from)
     }
     bool over = spec->context > 0 && drawn.tokens > spec->context;
     bool splits = spec->over_length == SP_OVER_SPLIT;
-    bool goes_on = from->rest.tokens > 0;
-    from->rest = drawn;
-    from->rest.tokens = over && splits ? drawn.tokens - spec->context : 0;
+    bool goes_on = from->remainder.tokens > 0;
+    from->remainder = drawn;
+    from->remainder.tokens = over && splits ? drawn.tokens - spec->context : 0;
     drawn.truncated = over && !splits;
     drawn.split = over && splits && !goes_on;
     drawn.tokens = over ? spec->context : drawn.tokens;

@@ -35,7 +35,7 @@ typedef struct walk {
 
 static bool is_better(const slot *a, const slot *b);
 static double slot_width_s(const sp_i_side *side, double limit_s);
-static void find_rest(walk *w);
+static void find_remaining(walk *w);
 static void follow(walk *w, int from);
 
 long sp_i_epochs_least_s(const sp_i_side *side, double idle_s, const double *cover_s, int covers,
@@ -54,7 +54,7 @@ long sp_i_epochs_least_s(const sp_i_side *side, double idle_s, const double *cov
     for (int i = 1; i < SLOTS; i++) {
         w.slots[i].content_s = -1.0;
     }
-    find_rest(&w);
+    find_remaining(&w);
     slot best = {.content_s = -1.0};
     for (int i = 0; i < SLOTS && w.steps < most_steps; i++) {
         const slot *now = &w.slots[i];
@@ -113,7 +113,7 @@ static double largest_s(const sp_i_bands *bands, double time_s, double *fixed_s)
 }
 
 // Packs as large as if all that may be enabled were, at no cost.
-static void find_rest(walk *w)
+static void find_remaining(walk *w)
 {
     const sp_i_side *side = w->side;
     double content_s = w->covers == 1 ? w->cover_s[0] : 0.0;
@@ -129,7 +129,7 @@ static void find_rest(walk *w)
 }
 
 // Fixed cost of own packs that are still to come, at least.
-static double rest_s(const walk *w, double content_s)
+static double remaining_s(const walk *w, double content_s)
 {
     int packs = 0;
     while (packs < REST && content_s < w->from_s[packs]) {
@@ -163,7 +163,7 @@ static void start(walk *w, int from, slot way)
     double fixed_s = least_s(&w->side->other, most_s);
     way.cost_s += fixed_s;
     way.credit_s += fixed_s;
-    if (way.cost_s + rest_s(w, way.content_s) >= w->worst_s) {
+    if (way.cost_s + remaining_s(w, way.content_s) >= w->worst_s) {
         return;
     }
     int at = (int)(way.cost_s / w->slot_s + 0.5);

@@ -20,7 +20,7 @@ static sp_bound_costs least_costs(sp_i_steps *steps, int slope, const freedom *m
                                   double most_tokens);
 static void set_sizes(sp_i_steps *steps, double most_tokens, sp_bound_costs *costs);
 static double work_ns(sp_i_steps *steps, const sp_bound_batch *batch, const sp_step_costs *costs,
-                      int slope, bool exchanged, double *tail_ns);
+                      int slope, bool exchanged, double *in_epilogue_ns);
 static sp_status pipeline_s(const sp_bound_costs *costs, const sp_bound_batch *batch,
                             const freedom *may, bool grows, double *bound_s, sp_error *err);
 static int64_t epilogue_ns(const sp_step_costs *costs, int rank);
@@ -49,12 +49,13 @@ sp_status sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step
             most_tokens += (double)tokens[batch.count++];
         }
     }
-    double tail_ns = 0.0;
-    facts->work_bound_ns = work_ns(steps, &batch, costs, 0, steps->result->has_exchange, &tail_ns);
+    double in_epilogue_ns = 0.0;
+    facts->work_bound_ns =
+        work_ns(steps, &batch, costs, 0, steps->result->has_exchange, &in_epilogue_ns);
     facts->lower_bound_ns = facts->work_bound_ns;
-    facts->gap_packs_ns = metrics->dp_mean_ns + tail_ns - facts->work_bound_ns;
+    facts->gap_packs_ns = metrics->dp_mean_ns + in_epilogue_ns - facts->work_bound_ns;
     facts->gap_uneven_ns = metrics->dp_busiest_ns - metrics->dp_mean_ns;
-    facts->gap_idle_ns = (double)metrics->iteration_ns - metrics->dp_busiest_ns - tail_ns;
+    facts->gap_idle_ns = (double)metrics->iteration_ns - metrics->dp_busiest_ns - in_epilogue_ns;
     int64_t shortest_ns = INT64_MAX;
     for (int r = 0; r < steps->scenario->layout.pp; r++) {
         int64_t ns = epilogue_ns(costs, r);
@@ -66,7 +67,7 @@ sp_status sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step
     int slopes = may.reorders ? 0 : may.cuts ? SP_LEAST_SLOPES : 1;
     if (may.cuts && slopes > 0) {
         facts->lower_bound_ns =
-            fmax(facts->lower_bound_ns, work_ns(steps, &batch, costs, 1, false, &tail_ns));
+            fmax(facts->lower_bound_ns, work_ns(steps, &batch, costs, 1, false, &in_epilogue_ns));
     }
     for (int slope = first; status == SP_OK && slope < slopes; slope++) {
         sp_bound_costs least = least_costs(steps, slope, &may, most_tokens);
@@ -182,9 +183,10 @@ static void set_sizes(sp_i_steps *steps, double most_tokens, sp_bound_costs *cos
 
 // The work of each pipeline rank at the rates of a slope, without any fixed cost, spread evenly
 // over the data-parallel ranks, and the epilogue that follows its last action. Where pipeline ranks
-// exchange attention, the mean over them and the shortest epilogue. *tail_ns is the epilogue in it.
+// exchange attention, the mean over them and the shortest epilogue. *in_epilogue_ns is the epilogue
+// in it.
 static double work_ns(sp_i_steps *steps, const sp_bound_batch *batch, const sp_step_costs *costs,
-                      int slope, bool exchanged, double *tail_ns)
+                      int slope, bool exchanged, double *in_epilogue_ns)
 {
     const sp_layout *layout = &steps->scenario->layout;
     double tokens = 0.0;
@@ -211,12 +213,12 @@ static double work_ns(sp_i_steps *steps, const sp_bound_batch *batch, const sp_s
         double own_ns = rank_s * SP_NS_PER_S / layout->dp + (double)ns;
         if (own_ns > most_ns) {
             most_ns = own_ns;
-            *tail_ns = (double)ns;
+            *in_epilogue_ns = (double)ns;
         }
     }
     double mean_ns = all_s * SP_NS_PER_S / ((double)layout->dp * layout->pp) + (double)shortest_ns;
     if (exchanged || mean_ns > most_ns) {
-        *tail_ns = (double)shortest_ns;
+        *in_epilogue_ns = (double)shortest_ns;
     }
     return exchanged ? mean_ns : fmax(mean_ns, most_ns);
 }

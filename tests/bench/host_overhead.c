@@ -10,7 +10,7 @@
 #define _GNU_SOURCE
 #include "backends/api/device.h"
 #include "experiments/execution/scenario_set.h"
-#include "kernels/start.h"
+#include "kernels/kernels.h"
 #include "sim/base/json.h"
 #include "solver/evaluate/evaluate.h"
 #include "tests/bench/bench.h"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "kernels/start.h"
+#include "kernels/kernels.h"
 #include "sim/base/progress.h"
 #include "tests/bench/bench.h"
 

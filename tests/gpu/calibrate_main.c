@@ -8,7 +8,7 @@
 
 #include "backends/cuda/calibrate/calibrate.h"
 #include "backends/cuda/calibrate/calibration.h"
-#include "backends/cuda/rendezvous.h"
+#include "backends/cuda/distributed/rendezvous.h"
 #include "sim/cost/profile.h"
 
 // Of a partition less is measured: what it is beside the whole.

@@ -38,7 +38,7 @@ static sp_status rig_init(rig *r, gpu_test *t, sp_error *err)
 }
 
 // Waits for all ranks; the first error.
-static sp_status settle(const rig *r, sp_error *err)
+static sp_status synchronize(const rig *r, sp_error *err)
 {
     sp_status status = SP_OK;
     for (int rank = 0; status == SP_OK && rank < RANKS; rank++) {
@@ -55,11 +55,11 @@ static sp_status capture(const rig *r, void (*put)(const rig *r, void *data), vo
     sp_runtime *m = r->runtime;
     m->ops->rehearse(m);
     put(r, data);
-    sp_status status = settle(r, err);
+    sp_status status = synchronize(r, err);
     status = status == SP_OK ? m->ops->capture_begin(m, err) : status;
     if (status == SP_OK) {
         put(r, data);
-        status = settle(r, err);
+        status = synchronize(r, err);
         sp_status ended = m->ops->capture_end(m, status == SP_OK, err);
         status = status == SP_OK ? ended : status;
     }
@@ -105,7 +105,7 @@ static sp_status fences_order_a_graph(gpu_test *t, sp_error *err)
         r.runtime->ops->enter(r.runtime, 0);
         r.runtime->ops->zero(r.runtime, of.at, bytes);
         r.runtime->ops->upload(r.runtime, of.at, &i, sizeof i);
-        status = settle(&r, err);
+        status = synchronize(&r, err);
         status = status == SP_OK ? r.runtime->ops->replay(r.runtime, err) : status;
         r.runtime->ops->enter(r.runtime, 0);
         r.runtime->ops->download(r.runtime, &end, &of.at[RANKS * ROUNDS], sizeof end);
@@ -143,7 +143,7 @@ static sp_status stamps_in_a_graph_have_times(gpu_test *t, sp_error *err)
         const sp_runtime_ops *ops = r.runtime->ops;
         ops->enter(r.runtime, 0);
         uint64_t begin = ops->stamp(r.runtime);
-        status = settle(&r, err);
+        status = synchronize(&r, err);
         int64_t begin_ns = ops->stamp_ns(r.runtime, begin);
         status = status == SP_OK ? ops->replay(r.runtime, err) : status;
         int64_t last_ns = begin_ns;
@@ -159,7 +159,7 @@ static sp_status stamps_in_a_graph_have_times(gpu_test *t, sp_error *err)
         gpu_require(t, last_ns - begin_ns < RANKS * (int64_t)DELAY_NS / 2,
                     "%d delays of %d ms side by side take %.1f ms", RANKS, DELAY_NS / 1000000,
                     (double)(last_ns - begin_ns) / 1e6);
-        status = status == SP_OK ? settle(&r, err) : status;
+        status = status == SP_OK ? synchronize(&r, err) : status;
     }
     sp_i_cuda_runtime_free(r.runtime);
     return status;
@@ -212,7 +212,7 @@ static sp_status a_graph_keeps_partitions(gpu_test *t, sp_error *err)
         r.runtime->ops->zero(r.runtime, p.at, (int64_t)3 * EDGE * EDGE * 2);
         for (int i = 0; status == SP_OK && i < 2; i++) { // the first finds the algorithm
             multiply(&r, &p);
-            status = settle(&r, err);
+            status = synchronize(&r, err);
             launched_ms = status == SP_OK ? ms_of(&r, &p) : 0.0;
         }
     }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backends/cuda/rendezvous.h"
+#include "backends/cuda/distributed/rendezvous.h"
 
 enum { TIMEOUT_MS = 20000, BYTES = 300000 };
 

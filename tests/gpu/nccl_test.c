@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backends/cuda/calibrate_together.h"
 #include "backends/cuda/device/device.h"
+#include "backends/cuda/distributed/calibrate_together.h"
 #include "sim/base/alloc.h"
 #include "tests/gpu/gpu_test.h"
 
@@ -53,7 +53,7 @@ static sp_status start_call(rank *r, int64_t count, sp_error *err)
 static sp_status end_call(rank *r, sp_status status, sp_error *err)
 {
     if (status == SP_OK) {
-        status = sp_i_nccl_settle(r->n, r->stream, err);
+        status = sp_i_nccl_synchronize(r->n, r->stream, err);
     }
     return status == SP_OK ? sp_i_cuda_download(&r->test->device, r->numbers, r->out, 4 * r->count,
                                                 r->stream, err)

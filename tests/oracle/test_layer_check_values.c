@@ -177,7 +177,7 @@ TEST(launches_of_a_layer)
     sp_profile_fini(&profile);
 }
 
-static void tails_of(setup *s, bool tied, sp_epilogue_cost *first)
+static void epilogues_of(setup *s, bool tied, sp_epilogue_cost *first)
 {
     sp_cost_model cost;
     sp_packing packing;
@@ -198,7 +198,7 @@ static void tails_of(setup *s, bool tied, sp_epilogue_cost *first)
 // (2(n-1)/n) with one latency of 100 us, as NCCL's ring does: rows 5 and 7, where a node holds
 // several ranks of a group, are listed by the other rule and converted. The listed digits of the
 // tied embedding follow from rates that were rounded after the reckoning: 0.3 %.
-TEST(tail_of_the_step)
+TEST(epilogue_of_the_step)
 {
     flat_profile_load(constants, &profile);
     for (int i = 0; i < CHECKS; i++) {
@@ -206,8 +206,8 @@ TEST(tail_of_the_step)
         setup s;
         sp_epilogue_cost all_reduced, untied;
         set_up(c, &s);
-        tails_of(&s, true, &all_reduced);
-        tails_of(&s, false, &untied);
+        epilogues_of(&s, true, &all_reduced);
+        epilogues_of(&s, false, &untied);
         sp_group replicas = sp_cluster_group(&s.cluster, &s.pack.layout, SP_DIM_DP_CP);
         double n = replicas.size;
         double nodes = replicas.nodes;

@@ -19,9 +19,9 @@ typedef struct conformance_device {
 // Runs the plan and holds what came back against the definition of an execution, pair by pair
 // (O(actions^2)): every action once, each rank in the plan's order and one after another; every
 // action after those it reads (the stage before, the stage behind, backward after the forwards of
-// its slices, slices of a sample in order, W after I, O after F, L after O, readers after L); tails
-// after the last action; memory that drains, with its peak among its points; metrics that measure
-// it. `costs` may be NULL.
+// its slices, slices of a sample in order, W after I, O after F, L after O, readers after L);
+// epilogues after the last action; memory that drains, with its peak among its points; metrics that
+// measure it. `costs` may be NULL.
 void conformance_runs(const conformance_device *device, const sp_plan *plan,
                       const sp_step_costs *costs);
 

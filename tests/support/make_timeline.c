@@ -111,7 +111,7 @@ static void place_all(const made_spec *spec, sp_timeline *timeline)
     free(done);
 }
 
-static void add_tail(const made_spec *spec, sp_timeline *timeline)
+static void add_epilogue(const made_spec *spec, sp_timeline *timeline)
 {
     timeline->iteration_ns = timeline->makespan_ns;
     for (size_t r = 0; r < timeline->rank_count; r++) {
@@ -183,7 +183,7 @@ void make_timeline(made_timeline *made, const made_spec *spec)
         order_actions(spec, r, row->spans);
     }
     place_all(spec, timeline);
-    add_tail(spec, timeline);
+    add_epilogue(spec, timeline);
     made->memory.rank_count = timeline->rank_count;
     made->memory.ranks = grab(timeline->rank_count, sizeof(*made->memory.ranks));
     for (size_t r = 0; r < timeline->rank_count; r++) {

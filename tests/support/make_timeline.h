@@ -28,7 +28,7 @@ typedef struct made_timeline {
 
 enum { MADE_STATE_BYTES = 1 << 30 }; // parameters; gradients twice, optimizer thrice as many
 
-// p = 3, m = 4, F = 2 ms, B = 4 ms, a tail of 1 + 2 + 1 ms, 512 MiB and 64 MiB.
+// p = 3, m = 4, F = 2 ms, B = 4 ms, an epilogue of 1 + 2 + 1 ms, 512 MiB and 64 MiB.
 made_spec made_default(void);
 
 // Aborts the test when memory runs out.

@@ -212,7 +212,7 @@ static int64_t stamp_ns(sp_runtime *runtime, uint64_t stamp)
     return noted_ns;
 }
 
-static sp_status settle(sp_runtime *runtime, sp_error *err)
+static sp_status synchronize(sp_runtime *runtime, sp_error *err)
 {
     queued_rank *rank = finish(runtime, lock(runtime));
     bool failed = rank->failed;
@@ -241,7 +241,7 @@ sp_runtime *queued_runtime_new(const queued_runtime_options *options)
                                        .now_ns = now_ns,
                                        .stamp = stamp,
                                        .stamp_ns = stamp_ns,
-                                       .synchronize = settle};
+                                       .synchronize = synchronize};
     queued_runtime *made = calloc(1, sizeof *made);
     SP_ASSERT(made != NULL && pthread_mutex_init(&made->lock, NULL) == 0);
     made->base.ops = &ops;

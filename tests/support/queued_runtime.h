@@ -1,5 +1,5 @@
 // A machine that puts its ranks' work into queues and does it as late as it can, so that a fence
-// that is missing shows: work is done only when someone must see it (now_ns, settle, download,
+// that is missing shows: work is done only when someone must see it (now_ns, synchronize, download,
 // sum_of_squares, queued_runtime_finish), by the thread that must, and then only what that needs,
 // or by chance more, in an order drawn among the ranks that fences allow.
 //
@@ -35,7 +35,7 @@ void queued_runtime_put(sp_runtime *runtime, queued_call *call, const void *argu
 // For such a call alone: where `bytes` of the machine's memory can be read and written.
 void *queued_runtime_reach(sp_runtime *runtime, const void *memory, int64_t bytes);
 
-// The rank's next piece of work but `pieces` goes wrong: settle says so, once.
+// The rank's next piece of work but `pieces` goes wrong: synchronize says so, once.
 void queued_runtime_fail(sp_runtime *runtime, int rank, int pieces);
 
 // Pieces of the rank that are not done.

@@ -6,8 +6,8 @@
 #include "sim/cost/step_costs.h"
 #include "sim/plan/packing.h"
 
-// Costs of every pack drawn at random, with transfers, a tail and memory; virtual stages in two
-// classes where there are at least two. With `kinds` > 0 packs repeat that many different cost
+// Costs of every pack drawn at random, with transfers, an epilogue and memory; virtual stages in
+// two classes where there are at least two. With `kinds` > 0 packs repeat that many different cost
 // rows, by their position k / dp, so that all data-parallel ranks are alike.
 void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *packing, int kinds,
                   sp_step_costs *costs);

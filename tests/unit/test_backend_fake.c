@@ -166,7 +166,8 @@ TEST(equals_the_simulator_for_every_schedule)
     }
 }
 
-// Merged and regrouped packs, recomputation, copies, uneven stages, far links, tails and memory.
+// Merged and regrouped packs, recomputation, copies, uneven stages, far links, epilogues and
+// memory.
 TEST(equals_the_simulator_on_random_plans)
 {
     sp_prng prng = prng_seeded(20);

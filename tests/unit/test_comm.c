@@ -4,7 +4,7 @@
 
 #include "backends/comm/collective.h"
 #include "tests/support/comm_ranks.h"
-#include "tests/support/joined_ranks.h"
+#include "tests/support/threaded_transport.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_RANKS = 6, MOST_COUNT = 300, GROUPS = 8, ROOM = MOST_RANKS * MOST_COUNT };
@@ -289,10 +289,10 @@ static void *run_apart(void *data)
 TEST(over_a_transport)
 {
     for (int ranks = 1; ranks <= MOST_RANKS; ranks++) {
-        joined_ranks *joined = joined_ranks_new(ranks, false);
+        threaded_world *world = threaded_world_new(ranks, false);
         apart all[MOST_RANKS] = {0};
         for (int r = 0; r < ranks; r++) {
-            all[r].transport = joined_rank_at(joined, r);
+            all[r].transport = threaded_rank_at(world, r);
             assert_int_equal(pthread_create(&all[r].thread, NULL, run_apart, &all[r]), 0);
         }
         for (int r = 0; r < ranks; r++) {
@@ -304,7 +304,7 @@ TEST(over_a_transport)
             }
             assert_true(all[r].counts.collectives > 0);
         }
-        joined_ranks_free(joined);
+        threaded_world_free(world);
     }
 }
 

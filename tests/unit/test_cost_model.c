@@ -296,7 +296,7 @@ TEST(merged_ranks_are_context_parallel)
 
 // ZeRO 1 over 16 ranks in two nodes (8 NICs of 50 GB/s at 0.8 for 8 GPUs each): reduce-scatter of 4
 // bytes a parameter, a sixteenth of the update, all-gather of 2 bytes. ZeRO 0: all-reduce.
-TEST(tail_of_the_step)
+TEST(epilogue_of_the_step)
 {
     fixture f;
     sp_layout layout = single;

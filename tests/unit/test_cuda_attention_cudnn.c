@@ -14,19 +14,19 @@ static attention_case small(void)
 // ---- what cuDNN is given ----
 
 typedef struct given {
-    sp_i_cuda_turns turns;
+    sp_i_cuda_launches launches;
     sp_i_cuda_segments segments;
     sp_i_cuda_attention_shape packed;
     bool serves;
 } given;
 
 // Of a turn of the case's pack.
-static given given_of(const attention_case *c, size_t pack, int turn)
+static given given_of(const attention_case *c, size_t pack, int launch)
 {
     given g;
     const sp_i_exec_pack *p = &c->slices.forward[pack];
-    assert_true(sp_i_cuda_turns_init(&g.turns, &c->slices, p));
-    assert_true(sp_i_cuda_segments_init(&g.segments, &g.turns, turn));
+    assert_true(sp_i_cuda_launches_init(&g.launches, &c->slices, p));
+    assert_true(sp_i_cuda_segments_init(&g.segments, &g.launches, launch));
     g.serves = sp_i_cuda_packed_shape(&g.segments, p->rows, &c->shape, &g.packed);
     return g;
 }
@@ -34,7 +34,7 @@ static given given_of(const attention_case *c, size_t pack, int turn)
 static void forget(given *g)
 {
     sp_i_cuda_segments_fini(&g->segments);
-    sp_i_cuda_turns_fini(&g->turns);
+    sp_i_cuda_launches_fini(&g->launches);
 }
 
 static void is_segment(const given *g, int32_t i, int64_t row, int64_t queries, int64_t keys,
@@ -170,7 +170,7 @@ static void agrees(attention_case *c)
 }
 
 // Three segments and one of length 0; a late slice; and a slice with padding before the next one of
-// its sample, in turns.
+// its sample, in launches of their own.
 TEST(packs_agree_with_the_cpu)
 {
     struct sp_i_cuda_attention plans = {0};

@@ -124,7 +124,7 @@ TEST(shards_of_ranks_agree)
     check(&c);
 }
 
-// Padding of shards, with its turns.
+// Padding of shards, with its launches.
 TEST(padded_shards_agree)
 {
     attention_case c = small(3, 1, 1);
@@ -187,7 +187,7 @@ TEST(heads_that_kernels_do_not_take_fail)
     case_fini(&c);
 }
 
-// Two turns of tiny slices.
+// Two launches of tiny slices.
 static attention_case little(int cp)
 {
     attention_case c = small(cp, 1, 1);

@@ -275,7 +275,7 @@ static sp_status mail(rank_of_world *me, sp_error *err)
             return sp_error_set(err, SP_ERR_INTERNAL, "message %d is wrong", i);
         }
     }
-    return status == SP_OK ? sp_i_nccl_settle(me->n, world_stream(), err) : status;
+    return status == SP_OK ? sp_i_nccl_synchronize(me->n, world_stream(), err) : status;
 }
 
 TEST(messages_arrive_in_order)

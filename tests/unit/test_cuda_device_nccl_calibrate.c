@@ -2,8 +2,8 @@
 // GPU is the fake with a clock (clocked_cuda.h).
 #include <pthread.h>
 
-#include "backends/cuda/calibrate_together.h"
-#include "backends/cuda/joined.h"
+#include "backends/cuda/distributed/calibrate_together.h"
+#include "backends/cuda/distributed/multi_process.h"
 #include "sim/cost/profile.h"
 #include "tests/gpu/support/clocked_cuda.h"
 #include "tests/gpu/support/fake_nccl.h"
@@ -287,7 +287,7 @@ TEST(a_process_has_the_gpu_of_its_local_rank)
         fake_cuda_reset(&clocked.api);
         fake.devices = cases[i].devices;
         sp_status status =
-            sp_i_cuda_joined_device(&clocked.api, &place, cases[i].first, &device, &err);
+            sp_i_cuda_process_device(&clocked.api, &place, cases[i].first, &device, &err);
         assert_int_equal(status, cases[i].expected < 0 ? SP_ERR_USAGE : SP_OK);
         if (status == SP_OK) {
             assert_int_equal(device, cases[i].expected);

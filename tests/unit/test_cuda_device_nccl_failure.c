@@ -29,7 +29,7 @@ static sp_status call_each(rank_of_world *me, sp_error *err)
         status = sp_i_nccl_all_to_all(n, group, SP_ELEMENT_F64, in, out, 4, world_stream(), err);
     }
     if (status == SP_OK) {
-        status = sp_i_nccl_settle(n, world_stream(), err);
+        status = sp_i_nccl_synchronize(n, world_stream(), err);
     }
     sp_error again = {0};
     if (sp_i_nccl_check(n, &again) != status || sp_i_nccl_batch_begin(n, NULL) != status ||
@@ -167,25 +167,25 @@ TEST(what_goes_wrong_on_the_gpu_is_seen)
                            "group 'self' of 1: ncclCommGetAsyncError failed with ncclRemoteError"));
 }
 
-static sp_status settle(rank_of_world *me, sp_error *err)
+static sp_status synchronize(rank_of_world *me, sp_error *err)
 {
-    return sp_i_nccl_settle(me->n, world_stream(), err);
+    return sp_i_nccl_synchronize(me->n, world_stream(), err);
 }
 
 TEST(streams_are_waited_for)
 {
     reset_world();
-    run_world(1, settle, LONG_MS);
+    run_world(1, synchronize, LONG_MS);
     assert_all_well(1);
     reset_world();
     nccl.query_code = cudaErrorIllegalAddress;
-    run_world(1, settle, LONG_MS);
+    run_world(1, synchronize, LONG_MS);
     assert_int_equal(world[0].status, SP_ERR_INTERNAL);
     assert_non_null(strstr(world[0].err.message[0],
                            "rank 0: GPU 0: cudaStreamQuery failed with cudaErrorOfTest"));
     reset_world();
     nccl.query_code = cudaErrorNotReady;
-    run_world(1, settle, SHORT_MS);
+    run_world(1, synchronize, SHORT_MS);
     assert_int_equal(world[0].status, SP_ERR_LIMIT);
     assert_string_equal(world[0].err.message[0],
                         "rank 0: GPU 0: the work of a stream was not over in 50 ms");
@@ -200,7 +200,7 @@ static sp_status give_up(rank_of_world *me, sp_error *err)
         sp_status status = sp_i_nccl_abort(me->n, SP_ERR_NO_MEMORY, "F3.1: %s", "out of memory");
         return sp_error_set(err, status, "rank 1: F3.1: out of memory");
     }
-    return sp_i_nccl_settle(me->n, world_stream(), err);
+    return sp_i_nccl_synchronize(me->n, world_stream(), err);
 }
 
 TEST(who_waits_learns_of_anothers_failure)
@@ -216,12 +216,12 @@ TEST(who_waits_learns_of_anothers_failure)
     assert_int_equal(atomic_load(&nccl.aborted_alone), 0);
 }
 
-static sp_status split_and_settle(rank_of_world *me, sp_error *err)
+static sp_status split_and_synchronize(rank_of_world *me, sp_error *err)
 {
     static const int members[] = {0, 1};
     int group = -1;
     sp_status status = sp_i_nccl_group_new(me->n, "pair", members, 2, &group, err);
-    return status == SP_OK ? sp_i_nccl_settle(me->n, world_stream(), err) : status;
+    return status == SP_OK ? sp_i_nccl_synchronize(me->n, world_stream(), err) : status;
 }
 
 TEST(a_call_of_one_rank_fails_for_all)
@@ -235,7 +235,7 @@ TEST(a_call_of_one_rank_fails_for_all)
         nccl.fail_code = ncclInvalidUsage;
         nccl.fail_way = FAKE_NCCL_LATER;
         // Rank 0 splits only with rank 1, which has failed to come into the world.
-        run_world(2, i == 0 ? settle : split_and_settle, LONG_MS);
+        run_world(2, i == 0 ? synchronize : split_and_synchronize, LONG_MS);
         for (int j = 0; j < 2; j++) {
             char text[80];
             snprintf(text, sizeof text, "rank 1: GPU 1: group 'all' of 2: nccl%s failed with",
@@ -250,7 +250,7 @@ TEST(versions_that_differ_are_said)
 {
     reset_world();
     other_api.version = 22003;
-    run_world(2, settle, LONG_MS);
+    run_world(2, synchronize, LONG_MS);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(world[i].status, SP_ERR_USAGE);
         assert_string_equal(world[i].err.message[0],

@@ -1,8 +1,8 @@
 // A rank's place in its run, read from what launchers leave in the environment.
 #include <unistd.h>
 
-#include "backends/cuda/joined.h"
-#include "backends/cuda/place.h"
+#include "backends/cuda/distributed/multi_process.h"
+#include "backends/cuda/distributed/place.h"
 #include "tests/support/test_main.h"
 
 typedef struct variable {

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "backends/cuda/rendezvous.h"
+#include "backends/cuda/distributed/rendezvous.h"
 #include "tests/gpu/support/forked_ranks.h"
 #include "tests/support/test_main.h"
 
@@ -87,19 +87,19 @@ TEST(ranks_meet_again_and_again)
 
 // ---- ranks that are missing or die ----
 
-typedef struct meeting {
+typedef struct rendezvous_case {
     int absent, dying; // ranks, -1: none
     int timeout_ms;
     int misfit;       // a rank with another ...
     int ranks;        // ... number of ranks,
     const char *card; // ... or plan
-} meeting;
+} rendezvous_case;
 
-static const meeting nobody = {-1, -1, LONG_MS, -1, 0, NULL};
+static const rendezvous_case nobody = {-1, -1, LONG_MS, -1, 0, NULL};
 
 static sp_status meet(const sp_i_place *given, void *context, sp_error *err)
 {
-    const meeting *m = context;
+    const rendezvous_case *m = context;
     sp_i_place place = *given;
     sp_i_rendezvous *r = NULL;
     char data[4] = "abc";
@@ -124,7 +124,7 @@ static sp_status meet(const sp_i_place *given, void *context, sp_error *err)
     return status;
 }
 
-static void run_meeting(meeting m, int ranks, rank_result *results)
+static void run_rendezvous(rendezvous_case m, int ranks, rank_result *results)
 {
     forked_ranks f;
     forked_ranks_init(&f, ranks);
@@ -134,7 +134,7 @@ static void run_meeting(meeting m, int ranks, rank_result *results)
 TEST(missing_ranks_are_named_to_all)
 {
     forked_ranks f;
-    meeting m = nobody;
+    rendezvous_case m = nobody;
     forked_ranks_init(&f, 5);
     // Rank 0 alone is impatient, and starts last.
     for (int i = 4; i >= 0; i--) {
@@ -156,11 +156,11 @@ TEST(missing_ranks_are_named_to_all)
 
 TEST(without_rank_0_the_others_end)
 {
-    meeting m = nobody;
+    rendezvous_case m = nobody;
     rank_result results[FORKED_RANKS];
     m.absent = 0;
     m.timeout_ms = SHORT_MS;
-    run_meeting(m, 2, results);
+    run_rendezvous(m, 2, results);
     assert_int_equal(results[1].status, SP_ERR_LIMIT);
     assert_non_null(strstr(results[1].text, "rank 1: rank 0 did not come to ./run-"));
 }
@@ -168,12 +168,12 @@ TEST(without_rank_0_the_others_end)
 TEST(a_rank_that_dies_is_named_to_all)
 {
     for (int dying = 0; dying < 3; dying++) {
-        meeting m = nobody;
+        rendezvous_case m = nobody;
         rank_result results[FORKED_RANKS];
         char text[60];
         m.dying = dying;
         snprintf(text, sizeof text, "rank %d is gone: its process ended", dying);
-        run_meeting(m, 3, results);
+        run_rendezvous(m, 3, results);
         for (int i = 0; i < 3; i++) {
             assert_string_equal(results[i].text, i == dying ? "died" : text);
             assert_int_equal(results[i].status, i == dying ? SP_ERR_INTERNAL : SP_ERR_IO);
@@ -184,7 +184,7 @@ TEST(a_rank_that_dies_is_named_to_all)
 // Its first process is killed before the others come; the second is the one that they meet.
 TEST(a_rank_may_start_again)
 {
-    meeting m = nobody;
+    rendezvous_case m = nobody;
     forked_ranks f;
     forked_ranks_init(&f, 3);
     for (int round = 0; round < 4; round++) {
@@ -214,22 +214,22 @@ static void assert_all_say(const rank_result *results, int ranks, const char *te
 
 TEST(another_number_of_ranks_ends_the_run)
 {
-    meeting m = nobody;
+    rendezvous_case m = nobody;
     rank_result results[FORKED_RANKS];
     m.misfit = 1;
     m.ranks = 3;
-    run_meeting(m, 2, results);
+    run_rendezvous(m, 2, results);
     assert_all_say(results, 2,
                    "rank 1 has 3 ranks, plan 0000004d, rank 0 has 2 ranks, plan 0000004d");
 }
 
 TEST(another_plan_ends_the_run)
 {
-    meeting m = nobody;
+    rendezvous_case m = nobody;
     rank_result results[FORKED_RANKS];
     m.misfit = 2;
     m.card = "plan 0000beef";
-    run_meeting(m, 4, results);
+    run_rendezvous(m, 4, results);
     assert_all_say(results, 4,
                    "rank 2 has 4 ranks, plan 0000beef, rank 0 has 4 ranks, plan 0000004d");
 }
@@ -237,7 +237,7 @@ TEST(another_plan_ends_the_run)
 TEST(a_rank_that_comes_twice_waits_in_vain)
 {
     for (int rank = 0; rank < 2; rank++) {
-        meeting m = nobody;
+        rendezvous_case m = nobody;
         forked_ranks f, again;
         forked_ranks_init(&f, 3);
         again = f;
@@ -419,7 +419,7 @@ TEST(what_earlier_runs_left_is_not_taken)
 {
     uint64_t seed = 4711;
     for (int round = 0; round < 12; round++) {
-        meeting m = nobody;
+        rendezvous_case m = nobody;
         forked_ranks f;
         forked_ranks_init(&f, 3);
         leave_files(&f, &seed);
@@ -439,7 +439,7 @@ TEST(noise_ends_in_a_message)
 {
     uint64_t seed = 12;
     for (int round = 0; round < test_draws(4); round++) {
-        meeting m = nobody;
+        rendezvous_case m = nobody;
         forked_ranks f;
         forked_ranks_init(&f, 3);
         m.timeout_ms = SHORT_MS;

@@ -2,7 +2,7 @@
 // gradients and loss of the plain step in fp64, memory of the CPU executor; and what ends such
 // runs.
 #include "tests/gpu/support/emulated_plans.h"
-#include "tests/gpu/support/joined_backend.h"
+#include "tests/gpu/support/multi_gpu_backend.h"
 #include "tests/support/host_random.h"
 #include "tests/support/host_run.h"
 #include "tests/support/scenario_run.h"
@@ -11,7 +11,7 @@
 #define PLAIN "'schedule': {'kind': '1f1b'}"
 #define SLICED "'strategy': {'kind': 'slimpack', 'slice_tokens': 16}"
 
-static const emulated_device a_gpu_each = {joined_backend_new, joined_backend_free};
+static const emulated_device a_gpu_each = {multi_gpu_backend_new, multi_gpu_backend_free};
 
 static void llama(const char *layout, const char *more)
 {
@@ -68,7 +68,7 @@ static int agreed;
 
 static void request_agrees(const sp_run_request *request)
 {
-    if (sp_layout_ranks(&request->plan->layout) <= JOINED_GPUS) {
+    if (sp_layout_ranks(&request->plan->layout) <= MOST_GPU_RANKS) {
         emulated_request_agrees_on(&a_gpu_each, request);
         agreed++;
     }

@@ -4,7 +4,7 @@
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/gpu/support/fake_nccl.h"
-#include "tests/gpu/support/joined_backend.h"
+#include "tests/gpu/support/multi_gpu_backend.h"
 #include "tests/support/host_run.h"
 #include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
@@ -43,14 +43,14 @@ static void open_fixture(fixture *f)
     must_succeed(plan_by_schedule(&f->plan, &f->layout, &f->packing, SP_SCHEDULE_1F1B, ERR));
     f->request = (sp_run_request){RUN_OF(&f->plan, &f->model, &memory), .clock = SP_CLOCK_WALL,
                                   RUN_STEPS(SP_BF16, 1, 2), RUN_OPTIONS(f->options, 2)};
-    f->backend = joined_backend_new();
+    f->backend = multi_gpu_backend_new();
     sp_emulated_takes = emulated_kernels_skip; // nothing here depends on values
 }
 
 static void close_fixture(fixture *f)
 {
     sp_emulated_takes = NULL;
-    joined_backend_free(f->backend);
+    multi_gpu_backend_free(f->backend);
     sp_plan_fini(&f->plan);
     sp_packing_fini(&f->packing);
 }
@@ -75,9 +75,9 @@ static void must_end(const fixture *f, sp_status expected, const char *text)
         fail_msg("status %d, no \"%s\" in \"%s\"", (int)status, text, err.message[0]);
     }
     for (int r = 0; r < RANKS; r++) {
-        if (r != joined_backend_absent) {
-            assert_string_equal(joined[r].err.message[0], err.message[0]);
-            assert_int_equal(joined[r].status, expected);
+        if (r != multi_gpu_backend_absent) {
+            assert_string_equal(gpu_ranks[r].err.message[0], err.message[0]);
+            assert_int_equal(gpu_ranks[r].status, expected);
         }
     }
 }
@@ -106,7 +106,7 @@ TEST(an_action_that_never_ends)
     f.request.timeout_ns = 2000000000;
     assert_int_equal(run(&f, ERR), SP_ERR_LIMIT);
     for (int r = 0; r < RANKS; r++) {
-        assert_int_equal(joined[r].status, SP_ERR_LIMIT);
+        assert_int_equal(gpu_ranks[r].status, SP_ERR_LIMIT);
     }
     close_fixture(&f);
 }
@@ -144,7 +144,7 @@ TEST(work_that_fails)
         fake.calls = 0;
         status = run(&f, ERR);
         for (int r = 0; status != SP_OK && r < RANKS; r++) {
-            const char *words = joined[r].err.message[0];
+            const char *words = gpu_ranks[r].err.message[0];
             if (strcmp(words, ERR->message[0]) != 0 ||
                 (strstr(words, "dp 0 pp ") == NULL && strstr(words, "nccl_bytes.c:") == NULL) ||
                 strstr(words, "cudaMemcpyAsync") == NULL) {
@@ -188,7 +188,7 @@ TEST(another_world_size)
 {
     fixture f;
     open_fixture(&f);
-    joined_backend_change = in_a_world_of_five;
+    multi_gpu_backend_change = in_a_world_of_five;
     must_end(&f, SP_ERR_USAGE, "the plan has 4 ranks, this run 5 processes");
     close_fixture(&f);
 }
@@ -201,10 +201,10 @@ static void must_differ(const fixture *f, int rank)
     snprintf(text, sizeof text, "rank %d has 4 ranks, plan ", rank);
     assert_int_equal(run(f, &err), SP_ERR_USAGE);
     for (int r = 0; r < RANKS; r++) {
-        assert_int_not_equal(joined[r].status, SP_OK);
+        assert_int_not_equal(gpu_ranks[r].status, SP_OK);
     }
-    assert_non_null(strstr(joined[0].err.message[0], text));
-    assert_non_null(strstr(joined[rank].err.message[0], text));
+    assert_non_null(strstr(gpu_ranks[0].err.message[0], text));
+    assert_non_null(strstr(gpu_ranks[rank].err.message[0], text));
 }
 
 TEST(another_plan)
@@ -212,9 +212,9 @@ TEST(another_plan)
     fixture f;
     open_fixture(&f);
     f.request.timeout_ns = 1000000000;
-    joined_backend_change = with_another_seed;
+    multi_gpu_backend_change = with_another_seed;
     must_differ(&f, 2);
-    joined_backend_change = with_another_layer;
+    multi_gpu_backend_change = with_another_layer;
     must_differ(&f, 1);
     close_fixture(&f);
 }
@@ -223,7 +223,7 @@ TEST(a_process_that_never_comes)
 {
     fixture f;
     open_fixture(&f);
-    joined_backend_absent = 3;
+    multi_gpu_backend_absent = 3;
     f.request.timeout_ns = 500000000;
     must_end(&f, SP_ERR_LIMIT, "rank 3 of 4 did not come");
     close_fixture(&f);

@@ -73,7 +73,7 @@ TEST(spans_are_written_in_ms)
             assert_int_equal(alike, 4);
             if (i < 0) {
                 assert_int_equal(kind, '-');
-                assert_true(start_ms == 0.0 && end_ms == 40.0); // 36 ms and a tail of 4
+                assert_true(start_ms == 0.0 && end_ms == 40.0); // 36 ms and an epilogue of 4
                 continue;
             }
             const sp_span *span = &made.timeline.ranks[r].spans[i];
@@ -88,7 +88,7 @@ TEST(spans_are_written_in_ms)
     made_timeline_free(&made);
 }
 
-TEST(tails_are_the_second_block)
+TEST(epilogues_are_the_second_block)
 {
     made_timeline made;
     made_spec spec = made_default();
@@ -97,7 +97,7 @@ TEST(tails_are_the_second_block)
     char *blocks[BLOCKS];
     assert_int_equal(split(text, blocks), 3);
     const char *at = blocks[1];
-    // Rank 0 ends its last backward at 36 ms; the tail takes 1 + 2 + 1 ms.
+    // Rank 0 ends its last backward at 36 ms; the epilogue takes 1 + 2 + 1 ms.
     assert_int_equal(strncmp(next_line(&at), "0 \"dp0 pp0\" reduce 36.000000 37.000000\n", 39), 0);
     assert_int_equal(strncmp(next_line(&at), "0 \"dp0 pp0\" optimizer 37.000000 39.000000\n", 42),
                      0);

@@ -40,7 +40,31 @@ TEST(counts_both_ways)
     sp_i_exec_arena_free(arena);
 }
 
-// The two measures may have their highest moments apart.
+// What is taken is whole blocks, 256 bytes or a size of the row above that, also while they are
+// kept for use again; a view takes nothing.
+TEST(counts_what_it_takes)
+{
+    static const sp_i_exec_width bytes = {1, 1};
+    sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TAKEN, 1024);
+    void *a = sp_i_exec_take(arena, SP_MEM_ACTIVATIONS, 1, bytes);
+    void *b = sp_i_exec_take(arena, SP_MEM_LOGITS, 700, bytes);
+    assert_int_equal(held(arena, SP_I_EXEC_TAKEN, SP_MEM_ACTIVATIONS), 256);
+    assert_int_equal(held(arena, SP_I_EXEC_TAKEN, SP_MEM_LOGITS), 768);
+    void *view = sp_i_exec_view(arena, b, 0, 8, bytes);
+    assert_int_equal(sp_bytes_total(sp_i_exec_held(arena, SP_I_EXEC_TAKEN)), 1024);
+    assert_null(sp_i_exec_take(arena, SP_MEM_WORKSPACE, 1, bytes));
+    sp_i_exec_give(arena, view);
+    sp_i_exec_give(arena, a);
+    assert_int_equal(held(arena, SP_I_EXEC_TAKEN, SP_MEM_WORKSPACE), 256);
+    a = sp_i_exec_take(arena, SP_MEM_KV_CACHE, 100, bytes);
+    assert_non_null(sp_i_exec_recount(arena, b, SP_MEM_ACTIVATIONS, 10, bytes));
+    assert_int_equal(held(arena, SP_I_EXEC_TAKEN, SP_MEM_KV_CACHE), 256);
+    assert_int_equal(held(arena, SP_I_EXEC_TAKEN, SP_MEM_ACTIVATIONS), 768);
+    assert_int_equal(sp_bytes_total(sp_i_exec_held(arena, SP_I_EXEC_TAKEN)), 1024);
+    sp_i_exec_arena_free(arena);
+}
+
+// The measures may have their highest moments apart.
 TEST(keeps_the_highest_moment)
 {
     sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TABLE, 0);

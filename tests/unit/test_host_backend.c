@@ -115,11 +115,11 @@ static int64_t largest_peak(const sp_run *run)
 // A run fits exactly into its own peak, and into no less.
 TEST(fits_its_peak)
 {
-    static const char *const measures[] = {"table", "real"};
+    static const char *const measures[] = {"table", "real", "taken"};
     fixture f;
     fixture_make(&f);
-    int64_t peaks[2];
-    for (int m = 0; m < 2; m++) {
+    int64_t peaks[3];
+    for (int m = 0; m < 3; m++) {
         const sp_backend_option option = {"bytes", measures[m]};
         sp_run *run = NULL;
         f.request.options = &option;
@@ -140,7 +140,7 @@ TEST(fits_its_peak)
                          SP_ERR_INFEASIBLE);
         assert_int_equal(strncmp(ERR->message[0], "parameters, ", 12), 0);
     }
-    assert_true(peaks[1] > peaks[0]);
+    assert_true(peaks[1] > peaks[0] && peaks[2] > peaks[1]);
     fixture_fini(&f);
 }
 
@@ -192,7 +192,7 @@ TEST(refuses_options)
         {{"learning_rate", "fast"}, "learning_rate: expected a number of 0 or more, got \"fast\""},
         {{"weight_decay", "-1"}, "weight_decay: expected a number of 0 or more"},
         {{"dropout", "1"}, "dropout: expected a number below 1"},
-        {{"bytes", "both"}, "bytes: expected \"table\" or \"real\", got \"both\""},
+        {{"bytes", "both"}, "bytes: expected \"table\", \"real\" or \"taken\", got \"both\""},
         {{"fail", "F9@0.0"}, "fail: expected ACTION@DP.PP, an action of the plan, got \"F9@0.0\""},
         {{"byte", "real"}, "unknown option 'byte' (did you mean 'bytes'?)"},
     };

@@ -16,10 +16,10 @@ typedef struct counting {
     atomic_int blocks, host_blocks, stamps, too_early;
     atomic_int rank_of[MOST_STAMPS]; // from 1; 0: not yet
     uint64_t time[MOST_STAMPS];
-    atomic_bool settled[MOST_STAMPS];
-    atomic_int settles[MOST_RANKS];
-    int failing, after; // the rank, or -1; settles that are well
-    bool reads_fail;    // of the rank: from the first on, and then its settles
+    atomic_bool synchronized[MOST_STAMPS];
+    atomic_int synchronizations[MOST_RANKS];
+    int failing, after; // the rank, or -1; synchronizations that are well
+    bool reads_fail;    // of the rank: from the first on, and then its synchronizations
 } counting;
 
 static counting c;
@@ -67,21 +67,21 @@ static uint64_t stamp(sp_runtime *runtime)
 static int64_t stamp_ns(sp_runtime *runtime, uint64_t number)
 {
     (void)runtime;
-    if (!atomic_load(&c.settled[number])) {
+    if (!atomic_load(&c.synchronized[number])) {
         atomic_fetch_add(&c.too_early, 1);
     }
     return (int64_t)c.time[number];
 }
 
-static sp_status settle(sp_runtime *runtime, sp_error *err)
+static sp_status synchronize(sp_runtime *runtime, sp_error *err)
 {
     (void)runtime;
     for (int s = 0; s < atomic_load(&c.stamps); s++) {
         if (atomic_load(&c.rank_of[s]) == rank_here + 1) {
-            atomic_store(&c.settled[s], true);
+            atomic_store(&c.synchronized[s], true);
         }
     }
-    int before = atomic_fetch_add(&c.settles[rank_here], 1);
+    int before = atomic_fetch_add(&c.synchronizations[rank_here], 1);
     return rank_here == c.failing && before >= c.after
                ? sp_error_set(err, SP_ERR_INTERNAL, "it broke")
                : SP_OK;
@@ -108,7 +108,7 @@ static sp_runtime *counting_runtime(int failing, int after)
     ops.enter = enter;
     ops.stamp = stamp;
     ops.stamp_ns = stamp_ns;
-    ops.synchronize = settle;
+    ops.synchronize = synchronize;
     ops.download = download;
     memset(&c, 0, sizeof c);
     c.runtime.ops = &ops;

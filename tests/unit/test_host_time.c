@@ -213,7 +213,7 @@ TEST(norm_lies_between)
 
 static const sp_model small = {LLAMA_SHAPE(4, 1024, 2816, 8, 8, 32000)};
 
-static void build(const char *const *overrides, sp_step_costs *costs, sp_epilogue_cost *tail)
+static void build(const char *const *overrides, sp_step_costs *costs, sp_epilogue_cost *epilogue)
 {
     sp_profile profile;
     sp_cost_model cost;
@@ -228,7 +228,7 @@ static void build(const char *const *overrides, sp_step_costs *costs, sp_epilogu
     assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
     assert_true(sp_pack_list_add(&packing.forward, (sp_slice){0, 0, 2048, 2048}, true));
     must_succeed(sp_cost_model_build(&cost, &packing, costs, ERR));
-    *tail = costs->epilogue[0];
+    *epilogue = costs->epilogue[0];
     sp_packing_fini(&packing);
     sp_cost_model_fini(&cost);
     sp_profile_fini(&profile);
@@ -240,9 +240,9 @@ static void build(const char *const *overrides, sp_step_costs *costs, sp_epilogu
 TEST(actions_wait_for_launches)
 {
     sp_step_costs bare, costs;
-    sp_epilogue_cost bare_tail, tail;
-    build(NULL, &bare, &bare_tail);
-    build((const char *[]){HOST("\"layer_us\":4000,\"overlap_power\":2"), NULL}, &costs, &tail);
+    sp_epilogue_cost bare_epilogue, epilogue;
+    build(NULL, &bare, &bare_epilogue);
+    build((const char *[]){HOST("\"layer_us\":4000,\"overlap_power\":2"), NULL}, &costs, &epilogue);
     // Four layers: 4 ms for each of forward, both gradients and the whole forward that runs again.
     const struct {
         const sp_action_cost *bare, *with;
@@ -262,7 +262,7 @@ TEST(actions_wait_for_launches)
     }
     // Minkowski: the norm of sums is at most the sum of norms.
     assert_true(costs.b->compute_ns <= costs.i->compute_ns + costs.w->compute_ns + 2);
-    assert_int_equal(tail.optimizer_ns, bare_tail.optimizer_ns);
+    assert_int_equal(epilogue.optimizer_ns, bare_epilogue.optimizer_ns);
     sp_step_costs_fini(&bare);
     sp_step_costs_fini(&costs);
 }
@@ -272,15 +272,16 @@ TEST(actions_wait_for_launches)
 TEST(fixed_times)
 {
     sp_step_costs bare, costs;
-    sp_epilogue_cost bare_tail, tail;
-    build(NULL, &bare, &bare_tail);
-    build((const char *[]){HOST("\"unit_us\":2000,\"iteration_us\":1500"), NULL}, &costs, &tail);
+    sp_epilogue_cost bare_epilogue, epilogue;
+    build(NULL, &bare, &bare_epilogue);
+    build((const char *[]){HOST("\"unit_us\":2000,\"iteration_us\":1500"), NULL}, &costs,
+          &epilogue);
     assert_int_equal(costs.f->compute_ns - bare.f->compute_ns, 1000000);
     assert_int_equal(costs.i->compute_ns - bare.i->compute_ns, 500000);
     assert_int_equal(costs.w->compute_ns - bare.w->compute_ns, 500000);
     assert_int_equal(costs.b->compute_ns - bare.b->compute_ns, 1000000);
     assert_int_equal(costs.r->compute_ns, bare.r->compute_ns);
-    assert_int_equal(tail.optimizer_ns - bare_tail.optimizer_ns, 1500000);
+    assert_int_equal(epilogue.optimizer_ns - bare_epilogue.optimizer_ns, 1500000);
     sp_step_costs_fini(&bare);
     sp_step_costs_fini(&costs);
 }

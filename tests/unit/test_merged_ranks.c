@@ -68,7 +68,7 @@ static int64_t start_ns(const step *s, int rank, sp_action_kind kind, int pack)
 }
 
 // Each rank runs the weight gradient of the shared pack where it stands in its own list.
-TEST(weight_gradients_do_not_meet)
+TEST(weight_gradients_of_merged_ranks_are_local)
 {
     step s;
     run("F0F1I0W0I1W1", "F0F2F3I0I2I3W0W2W3", &s);
@@ -82,7 +82,7 @@ TEST(weight_gradients_do_not_meet)
 }
 
 // Even in lists that could not meet there.
-TEST(weight_gradients_in_any_order)
+TEST(weight_gradients_of_merged_ranks_in_any_order)
 {
     step s;
     run("F0F1I0I1W1W0", "F0I0W0F2F3I2W2I3W3", &s);

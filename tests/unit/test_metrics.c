@@ -55,8 +55,8 @@ static sp_span *span(drawing *d, int rank, sp_action_kind kind, int64_t start_ns
     return s;
 }
 
-static void tail(drawing *d, int rank, int64_t start_ns, int64_t reduce_ns, int64_t optimizer_ns,
-                 int64_t gather_ns)
+static void epilogue(drawing *d, int rank, int64_t start_ns, int64_t reduce_ns,
+                     int64_t optimizer_ns, int64_t gather_ns)
 {
     sp_rank_timeline *r = &d->ranks[rank];
     r->reduce_start_ns = start_ns;
@@ -86,8 +86,8 @@ TEST(two_stages)
     d.spans[0][1].wait_p2p_ns = 5;
     span(&d, 1, SP_ACTION_F, 12, 20)->wait_p2p_ns = 2;
     span(&d, 1, SP_ACTION_B, 20, 36)->cp_ns = 3;
-    tail(&d, 0, 50, 10, 2, 3);
-    tail(&d, 1, 36, 10, 2, 3);
+    epilogue(&d, 0, 50, 10, 2, 3);
+    epilogue(&d, 1, 36, 10, 2, 3);
     d.held[0].peak.of[SP_MEM_PARAMETERS] = 100;
     d.held[0].peak.of[SP_MEM_OFFLOADED] = 1000;
     d.held[0].units_peak = 1.5;
@@ -129,7 +129,7 @@ TEST(kinds_of_work)
     span(&d, 0, SP_ACTION_I, 12, 14);
     span(&d, 0, SP_ACTION_W, 15, 16);
     span(&d, 0, SP_ACTION_L, 16, 20);
-    tail(&d, 0, 20, 0, 0, 0);
+    epilogue(&d, 0, 20, 0, 0, 0);
     sp_step_metrics m;
     measure(&d, &m);
     assert_int_equal(m.busy_ns, 4 + 3 + 2 + 1);
@@ -141,14 +141,14 @@ TEST(kinds_of_work)
 
 // Where the rank that ends last is not the one that computes last, only what lies past the makespan
 // counts: of 80 + (10, 20, 5) the last 15, of which the optimizer has 10.
-TEST(tail_is_what_the_makespan_leaves)
+TEST(epilogue_is_what_the_makespan_leaves)
 {
     drawing d;
     draw(&d, 1, 2, 1);
     span(&d, 0, SP_ACTION_F, 0, 100);
     span(&d, 1, SP_ACTION_F, 0, 80);
-    tail(&d, 0, 100, 1, 3, 1);
-    tail(&d, 1, 80, 10, 20, 5);
+    epilogue(&d, 0, 100, 1, 3, 1);
+    epilogue(&d, 1, 80, 10, 20, 5);
     sp_step_metrics m;
     measure(&d, &m);
     assert_int_equal(m.iteration_ns, 115);
@@ -160,8 +160,8 @@ TEST(tail_is_what_the_makespan_leaves)
     draw(&d, 1, 2, 1);
     span(&d, 0, SP_ACTION_F, 0, 100);
     span(&d, 1, SP_ACTION_F, 0, 80);
-    tail(&d, 0, 100, 1, 2, 1);
-    tail(&d, 1, 80, 5, 5, 17);
+    epilogue(&d, 0, 100, 1, 2, 1);
+    epilogue(&d, 1, 80, 5, 5, 17);
     measure(&d, &m);
     assert_int_equal(m.iteration_ns, 107);
     assert_int_equal(m.optimizer_ns, 0);

@@ -188,7 +188,7 @@ TEST(state_at_the_peak)
     assert_int_equal(memory->peak_action.pack, 3);
     sp_peak_state peak;
     must_succeed(sp_memory_at_peak(&s.timeline, &s.costs, &s.memory, 0, &peak, ERR));
-    static const sp_unit_holds expected[] = {SP_HOLDS_REST, SP_HOLDS_REST, SP_HOLDS_ALL,
+    static const sp_unit_holds expected[] = {SP_HOLDS_RESIDENT, SP_HOLDS_RESIDENT, SP_HOLDS_ALL,
                                              SP_HOLDS_ALL};
     for (int k = 0; k < 4; k++) {
         assert_int_equal(peak.units[k].holds, expected[k]);

@@ -1,7 +1,6 @@
 // Jobs on several threads: each once, by a worker of the given number, and the lowest error.
 #include <stdatomic.h>
 
-#include "sim/base/alloc.h"
 #include "sim/base/parallel.h"
 #include "tests/support/test_main.h"
 
@@ -90,11 +89,10 @@ TEST(out_of_memory)
     for (int threads = 1; threads <= 3; threads++) {
         j = (jobs){0};
         sp_error_clear(ERR);
-        sp_i_alloc_fail_after(0);
-        sp_status status = sp_parallel_for(threads, 5, note, &j, ERR);
-        sp_i_alloc_fail_after(-1);
-        assert_int_equal(status, threads > 1 ? SP_ERR_NO_MEMORY : SP_OK);
-        assert_int_equal(ERR->status, status);
+        memory_failures failing = {0};
+        assert_true(memory_fails(&failing));
+        memory_try(&failing, sp_parallel_for(threads, 5, note, &j, ERR), ERR);
+        assert_int_equal(failing.status, threads > 1 ? SP_ERR_NO_MEMORY : SP_OK);
         assert_int_equal(j.runs[0], threads == 1);
     }
 }

@@ -173,7 +173,7 @@ TEST(later_points_come_later)
     }
 }
 
-TEST(settle_says_what_went_wrong)
+TEST(synchronize_says_what_went_wrong)
 {
     sp_runtime *runtime = runtime_of(1, 1, false);
     const sp_runtime_ops *ops = runtime->ops;

@@ -1,6 +1,5 @@
 // Samples to data-parallel ranks: the bound of longest-processing-time-first, the groups of merged
 // ranks, and moves between them.
-#include "sim/base/alloc.h"
 #include "sim/workload/batch.h"
 #include "tests/support/assumed_split.h"
 #include "tests/support/test_main.h"
@@ -287,11 +286,12 @@ TEST(allocation_failures)
         sp_error_clear(ERR);
         memory_try(&failing, sp_i_rank_split_copy(&split, &copy, ERR), ERR);
     }
-    sp_i_alloc_fail_after(0);
     bool moved = false;
-    assert_int_equal(sp_i_rank_split_move(&d.work, &d.batch, &copy, 0, 1, 1e9, &moved, NULL),
-                     SP_ERR_NO_MEMORY);
-    sp_i_alloc_fail_after(-1);
+    failing = (memory_failures){0};
+    assert_true(memory_fails(&failing));
+    memory_try(&failing, sp_i_rank_split_move(&d.work, &d.batch, &copy, 0, 1, 1e9, &moved, NULL),
+               NULL);
+    assert_int_equal(failing.status, SP_ERR_NO_MEMORY);
     assert_split(&d, 4, 2, &copy);
     sp_i_rank_split_fini(&copy);
     sp_i_rank_split_fini(&split);

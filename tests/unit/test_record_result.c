@@ -68,7 +68,7 @@ static void must_equal_steps(const sp_measured_step *a, const sp_measured_step *
         must_equal_spans(x->copies, y->copies, x->copy_count);
         for (size_t i = 0; i < x->share_count; i++) {
             must_equal_spans(&x->shares[i].span, &y->shares[i].span, 1);
-            assert_int_equal(x->shares[i].end, y->shares[i].end);
+            assert_int_equal(x->shares[i].part, y->shares[i].part);
             assert_int_equal(x->shares[i].own, y->shares[i].own);
         }
         assert_true(x->reduce_start_ns == y->reduce_start_ns);

@@ -206,7 +206,7 @@ TEST(breakdown_adds_up)
     add_both(&r);
     json_t *json = sp_result_json(&r, false);
     const json_t *parts = member(json, "time_breakdown_ms");
-    // Means over two ranks and two batches; the tail is over batches alone.
+    // Means over two ranks and two batches; the epilogue is over batches alone.
     assert_near(real(parts, "compute"), (180.0 - 14.0 - 8.0 - 8.0) / 4.0, 0.5e-12, 0.5e-12);
     assert_near(real(parts, "launch"), 10.0 / 4.0, 0.5e-12, 0.5e-12);
     assert_near(real(parts, "tp_comm"), 14.0 / 4.0, 0.5e-12, 0.5e-12);

@@ -138,16 +138,17 @@ TEST(allocations_may_fail)
     sp_prng prng = prng_seeded(4);
     random_plan r;
     random_plan_make(&prng, 3, 1, &r);
-    for (long n = 0; n < 3; n++) {
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_slice_sums *sums;
+        memory_try(&failing, sp_slice_sums_make(&r.packing, 1, &sums, NULL), NULL);
+        assert_true((sums == NULL) == (failing.status != SP_OK));
+        sp_free(sums);
+    }
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
         int32_t *same;
-        sp_i_alloc_fail_after(n);
-        assert_int_equal(sp_slice_sums_make(&r.packing, 1, &sums, NULL), SP_ERR_NO_MEMORY);
-        sp_i_alloc_fail_after(n);
-        assert_int_equal(sp_same_packs(&r.packing, &same, NULL), SP_ERR_NO_MEMORY);
-        sp_i_alloc_fail_after(-1);
-        assert_null(sums);
-        assert_null(same);
+        memory_try(&failing, sp_same_packs(&r.packing, &same, NULL), NULL);
+        assert_true((same == NULL) == (failing.status != SP_OK));
+        sp_free(same);
     }
     random_plan_fini(&r);
 }

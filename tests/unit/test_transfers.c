@@ -68,11 +68,11 @@ static void set_stage(pipeline *s, int stage, int64_t f_ns, int64_t b_ns)
     }
 }
 
-static void set_transfers(pipeline *s, int64_t near_ns, int64_t far_ns)
+static void set_transfers(pipeline *s, int64_t intranode_ns, int64_t internode_ns)
 {
     for (size_t k = 0; k < s->costs.forward_packs; k++) {
-        s->costs.p2p_f_ns[k] = s->costs.p2p_b_ns[k] = near_ns;
-        s->costs.p2p_f_internode_ns[k] = s->costs.p2p_b_internode_ns[k] = far_ns;
+        s->costs.p2p_f_ns[k] = s->costs.p2p_b_ns[k] = intranode_ns;
+        s->costs.p2p_f_internode_ns[k] = s->costs.p2p_b_internode_ns[k] = internode_ns;
     }
 }
 

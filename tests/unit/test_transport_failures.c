@@ -3,7 +3,7 @@
 #include "backends/executor/run.h"
 #include "backends/host/cpu_runtime.h"
 #include "tests/support/failing_run.h"
-#include "tests/support/joined_runs.h"
+#include "tests/support/process_runs.h"
 #include "tests/support/test_main.h"
 
 static void make(failing_run *f, int shape)
@@ -13,10 +13,10 @@ static void make(failing_run *f, int shape)
 }
 
 // All ranks but the absent one ended so, with this in their first message.
-static void must_all_say(const joined_runs *runs, int absent, sp_status status, const char *text)
+static void must_all_say(const process_runs *runs, int absent, sp_status status, const char *text)
 {
     for (int r = 0; r < runs->rank_count; r++) {
-        const joined_rank *rank = &runs->ranks[r];
+        const process_rank *rank = &runs->ranks[r];
         if (r + 1 == absent) {
             continue;
         }
@@ -32,15 +32,15 @@ static void demand(const failing_run *f, const char *key, const char *place, con
 {
     const sp_backend_option options[] = {{key, place}, {"fault_step", step}};
     sp_run_request request = f->request;
-    joined_runs runs;
+    process_runs runs;
     request.options = options;
     request.option_count = 2;
-    joined_runs_make(&request, &(joined_settings){.late = step[0] == '1'}, &runs);
+    process_runs_make(&request, &(process_settings){.late = step[0] == '1'}, &runs);
     must_all_say(&runs, 0, status, text);
     for (int r = 1; r < runs.rank_count; r++) {
         assert_string_equal(runs.ranks[r].err.message[0], runs.ranks[0].err.message[0]);
     }
-    joined_runs_fini(&runs);
+    process_runs_fini(&runs);
 }
 
 // In either step, at some of the actions of every rank of the timeline.
@@ -74,13 +74,13 @@ TEST(rank_that_never_comes)
 {
     for (int s = 0; s < FAILING_SHAPES; s++) {
         failing_run f;
-        joined_runs runs;
+        process_runs runs;
         make(&f, s);
         f.request.timeout_ns = INT64_C(300000000);
-        joined_runs_make(&f.request, &(joined_settings){.absent = 1}, &runs);
+        process_runs_make(&f.request, &(process_settings){.absent = 1}, &runs);
         must_all_say(&runs, 1, SP_ERR_LIMIT, "begin of the step: is not done at the timeout");
         must_all_say(&runs, 1, SP_ERR_LIMIT, "dp ");
-        joined_runs_fini(&runs);
+        process_runs_fini(&runs);
         failing_run_fini(&f);
     }
 }
@@ -88,12 +88,12 @@ TEST(rank_that_never_comes)
 TEST(no_memory_for_parameters)
 {
     failing_run f;
-    joined_runs runs;
+    process_runs runs;
     make(&f, 0);
     f.request.memory_limit_bytes = 1000;
-    joined_runs_make(&f.request, &(joined_settings){0}, &runs);
+    process_runs_make(&f.request, &(process_settings){0}, &runs);
     must_all_say(&runs, 0, SP_ERR_INFEASIBLE, "parameters, gradients and optimizer: ");
-    joined_runs_fini(&runs);
+    process_runs_fini(&runs);
     failing_run_fini(&f);
 }
 
@@ -113,28 +113,28 @@ static void states_of(const failing_run *f, int64_t bytes[2])
 TEST(no_memory_on_one_rank)
 {
     failing_run f;
-    joined_runs runs;
+    process_runs runs;
     int64_t bytes[2];
     make(&f, 0);
     states_of(&f, bytes);
     assert_true(bytes[0] != bytes[1]);
     int larger = bytes[1] > bytes[0];
     f.request.memory_limit_bytes = bytes[larger] - 1;
-    joined_runs_make(&f.request, &(joined_settings){0}, &runs);
+    process_runs_make(&f.request, &(process_settings){0}, &runs);
     must_all_say(&runs, 0, SP_ERR_INFEASIBLE, "parameters, gradients and optimizer: ");
     assert_int_equal(strncmp(runs.ranks[1 - larger].err.message[0],
                              larger ? "rank 1: " : "rank 0: ", strlen("rank 0: ")),
                      0);
-    joined_runs_fini(&runs);
+    process_runs_fini(&runs);
     failing_run_fini(&f);
 }
 
 static void refused(const sp_run_request *request, const char *text)
 {
-    joined_runs runs;
-    joined_runs_make(request, &(joined_settings){0}, &runs);
+    process_runs runs;
+    process_runs_make(request, &(process_settings){0}, &runs);
     must_all_say(&runs, 0, SP_ERR_CONTENT, text);
-    joined_runs_fini(&runs);
+    process_runs_fini(&runs);
 }
 
 TEST(what_is_refused)

@@ -2,7 +2,7 @@
 // one after another, with clipping, without shards of optimizer states, with everything beside the
 // packs that ranks can tell each other.
 #include "tests/support/initializers.h"
-#include "tests/support/joined_runs.h"
+#include "tests/support/process_runs.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
@@ -38,12 +38,12 @@ static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
 {
     execution *e = context;
     (void)err;
-    const joined_settings settings = {.late = e->steps % 2 != 0, .skewed = e->steps == 2};
+    const process_settings settings = {.late = e->steps % 2 != 0, .skewed = e->steps == 2};
     const sp_run_request request = {RUN_OF(view->plan, &e->model, &e->run.scenario.memory),
                                     .clock = SP_CLOCK_WALL, RUN_STEPS(SP_FP64, 5, e->steps),
                                     RUN_OPTIONS(e->options, e->option_count),
                                     .memory_points = true};
-    joined_runs_agree(&e->device, &request, &settings);
+    process_runs_agree(&e->device, &request, &settings);
     sp_run *run = host_run(&e->device, &request);
     e->most_offloaded = most_offloaded(sp_run_step(run, 0));
     sp_run_free(run);
@@ -202,7 +202,7 @@ TEST(orders_of_their_own)
         make_ordered(&prng, &layout, &packing, &plan);
         const sp_run_request request = {RUN_OF(&plan, &model, &memory), .clock = SP_CLOCK_WALL,
                                         RUN_STEPS(SP_FP64, 6, 1), .memory_points = true};
-        joined_runs_agree(&device, &request, &(joined_settings){.late = i % 2 == 0});
+        process_runs_agree(&device, &request, &(process_settings){.late = i % 2 == 0});
         sp_plan_fini(&plan);
         sp_packing_fini(&packing);
     }

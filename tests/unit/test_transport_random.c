@@ -2,7 +2,7 @@
 // parallelism, merged packs, tied tables, vocabularies over pipeline ranks, repeats, copies to host
 // memory, split backwards, pairs.
 #include "tests/support/host_random.h"
-#include "tests/support/joined_runs.h"
+#include "tests/support/process_runs.h"
 #include "tests/support/test_main.h"
 
 static host_device device;
@@ -10,9 +10,9 @@ static int turn; // settings change from plan to plan
 
 static void agrees(const sp_run_request *request)
 {
-    const joined_settings settings = {.late = turn % 2 == 0, .skewed = turn % 3 == 0};
+    const process_settings settings = {.late = turn % 2 == 0, .skewed = turn % 3 == 0};
     turn++;
-    joined_runs_agree(&device, request, &settings);
+    process_runs_agree(&device, request, &settings);
 }
 
 static void agree(host_random draw)

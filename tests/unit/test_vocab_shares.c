@@ -55,18 +55,18 @@ static const sp_share *next_share(const walker *w, int dp, int pp)
     return next != NULL && next->before <= w->done[lane] ? next : NULL;
 }
 
-static bool needs_all(const walker *w, int pp, sp_action action, sp_share_end *end)
+static bool needs_all(const walker *w, int pp, sp_action action, sp_share_part *part)
 {
-    return sp_share_end_of(&w->plan->layout, vstage_of(w, pp, action), action, end) &&
+    return sp_share_part_of(&w->plan->layout, vstage_of(w, pp, action), action, part) &&
            pack_of(w->plan, action)->computed > 0;
 }
 
 // Do all other ranks stand before their shares of this action?
-static bool all_meet(const walker *w, int dp, int pp, sp_action action, sp_share_end end)
+static bool all_meet(const walker *w, int dp, int pp, sp_action action, sp_share_part part)
 {
     for (int p = 0; p < w->plan->layout.pp; p++) {
         const sp_share *share = next_share(w, dp, p);
-        bool is = share != NULL && share->end == end && share->action.pack == action.pack &&
+        bool is = share != NULL && share->part == part && share->action.pack == action.pack &&
                   (share->action.kind == SP_ACTION_R) == (action.kind == SP_ACTION_R);
         if (p != pp && !is) {
             return false;
@@ -95,27 +95,27 @@ static bool stands_before(const walker *w, int dp, int pp, sp_action action)
 static bool can_run(const walker *w, int dp, int pp, sp_action action)
 {
     const sp_share *share = next_share(w, dp, pp);
-    sp_share_end end;
+    sp_share_part part;
     return stands_before(w, dp, pp, action) && (share == NULL || share->own) &&
            input_there(w, dp, pp, action) &&
-           (!needs_all(w, pp, action, &end) || all_meet(w, dp, pp, action, end));
+           (!needs_all(w, pp, action, &part) || all_meet(w, dp, pp, action, part));
 }
 
 // All ranks meet in an action; each gives up one share, and its rank what is its own.
 static void run(walker *w, int dp, int pp, sp_action action)
 {
-    sp_share_end end;
+    sp_share_part part;
     size_t lane = lane_of(w, dp, pp);
-    bool all = needs_all(w, pp, action, &end);
+    bool all = needs_all(w, pp, action, &part);
     for (int p = 0; all && p < w->plan->layout.pp; p++) {
         w->shares_done[lane_of(w, dp, p)] += p != pp;
     }
-    if (all && (end == SP_SHARE_HEAD || end == SP_SHARE_HEAD_BACKWARD)) {
+    if (all && (part == SP_SHARE_HEAD || part == SP_SHARE_HEAD_BACKWARD)) {
         size_t count;
         const sp_share *own = sp_shares_of(&w->shares, &w->plan->layout, dp, pp, &count);
         own += w->shares_done[lane]++;
         assert_true(own->own);
-        assert_int_equal(own->end, end);
+        assert_int_equal(own->part, part);
         assert_int_equal(own->action.pack, action.pack);
     }
     w->done[lane]++;
@@ -203,12 +203,12 @@ static bool all_end(const sp_plan *plan, bool shares)
 }
 
 // How often a rank has a share of an end for a pack; of the head's repeats those of R.
-static int count_of(const sp_share *shares, size_t count, sp_share_end end, int32_t pack,
+static int count_of(const sp_share *shares, size_t count, sp_share_part part, int32_t pack,
                     bool again)
 {
     int times = 0;
     for (size_t i = 0; i < count; i++) {
-        times += shares[i].end == end && shares[i].action.pack == pack &&
+        times += shares[i].part == part && shares[i].action.pack == pack &&
                  (shares[i].action.kind == SP_ACTION_R) == again;
     }
     return times;
@@ -274,7 +274,7 @@ TEST(random_plans_have_each_share_once_and_no_circle)
 // 1, and adds the gradients at 6 and 9.
 static const struct {
     int pp;
-    sp_share_end end;
+    sp_share_part part;
     int pack;
     size_t before;
 } by_hand[] = {{0, SP_SHARE_HEAD, 0, 2},
@@ -303,11 +303,11 @@ static sp_status stands_as_by_hand(void *context, const sp_step_view *view, sp_e
         for (size_t i = 0; i < count; i++, at++) {
             assert_true(at < sizeof by_hand / sizeof by_hand[0]);
             assert_int_equal(by_hand[at].pp, p);
-            assert_int_equal(by_hand[at].end, of[i].end);
+            assert_int_equal(by_hand[at].part, of[i].part);
             assert_int_equal(by_hand[at].pack, of[i].action.pack);
             assert_int_equal(by_hand[at].before, of[i].before);
-            assert_int_equal(of[i].own, p == 1 && (of[i].end == SP_SHARE_HEAD ||
-                                                   of[i].end == SP_SHARE_HEAD_BACKWARD));
+            assert_int_equal(of[i].own, p == 1 && (of[i].part == SP_SHARE_HEAD ||
+                                                   of[i].part == SP_SHARE_HEAD_BACKWARD));
         }
     }
     assert_int_equal(at, sizeof by_hand / sizeof by_hand[0]);

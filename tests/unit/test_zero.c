@@ -156,10 +156,11 @@ TEST(sharding_costs_time)
             c.microbatches = m;
             priced_step_run(&c, &step);
             const sp_step_costs *costs = &step.costs;
-            int64_t tail_ns = costs->epilogue[0].grad_reduce_ns + costs->epilogue[0].optimizer_ns +
-                              costs->epilogue[0].param_gather_ns;
+            int64_t epilogue_ns = costs->epilogue[0].grad_reduce_ns +
+                                  costs->epilogue[0].optimizer_ns +
+                                  costs->epilogue[0].param_gather_ns;
             int64_t pack_ns = sp_action_cost_ns(&costs->f[0]) + sp_action_cost_ns(&costs->b[0]);
-            assert_int_equal(step.metrics.iteration_ns, m * pack_ns + tail_ns);
+            assert_int_equal(step.metrics.iteration_ns, m * pack_ns + epilogue_ns);
             assert_int_equal(step.metrics.dp_ns, 4 * m * (costs->f[0].dp_ns + costs->b[0].dp_ns));
             // Waiting for parameters keeps a rank busy.
             assert_int_equal(step.metrics.busy_ns, 4 * m * pack_ns);

@@ -69,7 +69,7 @@ bool sp_i_cuda_attention_alike(const sp_i_cuda_attention_shape *x,
 // but are started.
 int64_t sp_i_cuda_attention_area(const sp_i_cuda_attention_shape *shape, bool backward);
 // Whether a plan of the one area may serve a shape of the other: at most four times as many blocks
-// are started, or so few (128 tiles a head) that starting them takes some microseconds.
+// are started, or so few (256 tiles a head) that starting them takes some microseconds.
 bool sp_i_cuda_attention_near(int64_t planned_area, int64_t needed_area);
 
 // Finds the plan with the least area that serves a shape and is near it, else makes one of this

@@ -7,11 +7,11 @@
 #include "kernels/cuda_kernels.h"
 #include "sim/base/alloc.h"
 
-// What one turn is computed of.
+// What one launch is computed of.
 typedef struct work {
     const sp_i_cuda_pass *p;
-    const sp_i_cuda_turns *turns;
-    int turn;
+    const sp_i_cuda_launches *launches;
+    int launch;
     const sp_i_cuda_segments *segments;
     const sp_i_cuda_attention_shape *packed;
 } work;
@@ -64,14 +64,15 @@ static bool next_run(walk *k, run *r)
     }
 }
 
-// The one block of keys, in the order of positions, that a turn sees; NULL where there are several.
+// The one block of keys, in the order of positions, that a launch sees; NULL where there are
+// several.
 static const sp_bf16 *only_block(const work *w)
 {
     const sp_bf16 *only = NULL;
-    for (size_t g = 0; g < w->turns->groups; g++) {
-        const sp_i_cuda_group *group = &w->turns->group[g];
-        const sp_i_cuda_seen *seen = &w->turns->seen[group->first_seen];
-        if (group->turn != w->turn) {
+    for (size_t g = 0; g < w->launches->groups; g++) {
+        const sp_i_cuda_group *group = &w->launches->group[g];
+        const sp_i_cuda_seen *seen = &w->launches->seen[group->first_seen];
+        if (group->launch != w->launch) {
             continue;
         }
         if (only != NULL || group->seen > 1 || slice_of(w->p->l, seen->slice)->shards > 1) {
@@ -130,11 +131,11 @@ static const sp_bf16 *join_keys(const work *w, const room *r)
     if (r->kv == NULL) {
         return only_block(w);
     }
-    for (size_t g = 0; g < w->turns->groups; g++) {
-        const sp_i_cuda_group *group = &w->turns->group[g];
+    for (size_t g = 0; g < w->launches->groups; g++) {
+        const sp_i_cuda_group *group = &w->launches->group[g];
         const int64_t first = w->segments->key_row[g];
         for (size_t e = 0; first >= 0 && e < group->seen; e++) {
-            const sp_i_cuda_seen *seen = &w->turns->seen[group->first_seen + e];
+            const sp_i_cuda_seen *seen = &w->launches->seen[group->first_seen + e];
             walk k = walk_over(w, seen);
             run of;
             while (next_run(&k, &of)) {
@@ -170,9 +171,9 @@ static void add_gradients(const work *w, const room *r)
 {
     for (int32_t s = 0; s < w->segments->count; s++) {
         const sp_i_cuda_segment *segment = &w->segments->of[s];
-        const sp_i_cuda_group *group = &w->turns->group[segment->group];
+        const sp_i_cuda_group *group = &w->launches->group[segment->group];
         for (size_t e = 0; e < group->seen; e++) {
-            add_gradient(w, r, segment, &w->turns->seen[group->first_seen + e]);
+            add_gradient(w, r, segment, &w->launches->seen[group->first_seen + e]);
         }
     }
 }
@@ -215,11 +216,11 @@ static void compute(const work *w, const room *r)
     }
 }
 
-bool sp_i_cuda_by_cudnn(const sp_i_cuda_pass *p, const sp_i_cuda_turns *turns, int turn,
+bool sp_i_cuda_by_cudnn(const sp_i_cuda_pass *p, const sp_i_cuda_launches *launches, int launch,
                         const sp_i_cuda_segments *segments, const sp_i_cuda_attention_shape *needed)
 {
     sp_i_cuda_attention_shape packed = *needed;
-    const work w = {p, turns, turn, segments, &packed};
+    const work w = {p, launches, launch, segments, &packed};
     room r = {0};
     int64_t workspace = 0;
     sp_error err = {0};

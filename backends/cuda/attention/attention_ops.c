@@ -5,7 +5,7 @@
 #include "backends/cuda/attention/attention_pass.h"
 #include "sim/base/alloc.h"
 
-// ---- one turn ----
+// ---- one launch ----
 
 int sp_i_cuda_attention_launch(const sp_kernel_attention_shape *shape,
                                const sp_cuda_attention_tables *tables, bool backward,
@@ -22,13 +22,14 @@ int sp_i_cuda_attention_launch(const sp_kernel_attention_shape *shape,
 }
 
 // The block of the device goes back before it is read: what the rank takes next, it writes later.
-static bool by_kernels(const sp_i_cuda_pass *p, const sp_i_cuda_turns *turns, int turn)
+static bool by_kernels(const sp_i_cuda_pass *p, const sp_i_cuda_launches *launches, int launch)
 {
     sp_runtime *runtime = p->l->stage->job->runtime;
     sp_cuda_attention_tables tables;
     int64_t bytes;
     int code;
-    void *block = sp_i_cuda_tables_make(turns, turn, &p->shape, &p->rows, &tables, &bytes, &code);
+    void *block =
+        sp_i_cuda_tables_make(launches, launch, &p->shape, &p->rows, &tables, &bytes, &code);
     if (block == NULL) {
         return sp_i_cuda_pass_no_memory(p);
     }
@@ -49,19 +50,19 @@ static bool by_kernels(const sp_i_cuda_pass *p, const sp_i_cuda_turns *turns, in
     return there != NULL;
 }
 
-static bool compute(const sp_i_cuda_pass *p, const sp_i_cuda_turns *turns, int turn)
+static bool compute(const sp_i_cuda_pass *p, const sp_i_cuda_launches *launches, int launch)
 {
     sp_i_cuda_segments segments;
     sp_i_cuda_attention_shape packed;
     if (p->rank->attention == NULL) {
-        return by_kernels(p, turns, turn);
+        return by_kernels(p, launches, launch);
     }
-    if (!sp_i_cuda_segments_init(&segments, turns, turn)) {
+    if (!sp_i_cuda_segments_init(&segments, launches, launch)) {
         return sp_i_cuda_pass_no_memory(p);
     }
     bool ok = sp_i_cuda_packed_shape(&segments, p->l->rows, &p->shape, &packed)
-                  ? sp_i_cuda_by_cudnn(p, turns, turn, &segments, &packed)
-                  : by_kernels(p, turns, turn);
+                  ? sp_i_cuda_by_cudnn(p, launches, launch, &segments, &packed)
+                  : by_kernels(p, launches, launch);
     sp_i_cuda_segments_fini(&segments);
     return ok;
 }
@@ -73,23 +74,23 @@ static bool find_keys(const sp_i_cuda_pass *p, sp_i_cuda_seen *seen)
     return !p->backward || seen->dkv != NULL;
 }
 
-static bool run_turn(const sp_i_cuda_pass *p, sp_i_cuda_turns *turns, int turn)
+static bool run_launch(const sp_i_cuda_pass *p, sp_i_cuda_launches *launches, int launch)
 {
     bool shared = SP_EXEC(is_shared)(p->l);
     bool ok = true;
-    for (size_t g = 0; ok && g < turns->groups; g++) {
-        const sp_i_cuda_group *group = &turns->group[g];
-        for (size_t s = 0; ok && group->turn == turn && s < group->seen; s++) {
-            sp_i_cuda_seen *seen = &turns->seen[group->first_seen + s];
-            ok = shared ? sp_i_cuda_gather(p, turns, group, seen) : find_keys(p, seen);
+    for (size_t g = 0; ok && g < launches->groups; g++) {
+        const sp_i_cuda_group *group = &launches->group[g];
+        for (size_t s = 0; ok && group->launch == launch && s < group->seen; s++) {
+            sp_i_cuda_seen *seen = &launches->seen[group->first_seen + s];
+            ok = shared ? sp_i_cuda_gather(p, launches, group, seen) : find_keys(p, seen);
         }
     }
-    ok = ok && compute(p, turns, turn);
-    for (size_t g = 0; shared && g < turns->groups; g++) {
-        const sp_i_cuda_group *group = &turns->group[g];
-        for (size_t s = 0; group->turn == turn && s < group->seen; s++) {
-            sp_i_cuda_seen *seen = &turns->seen[group->first_seen + s];
-            ok = ok && (!p->backward || sp_i_cuda_scatter(p, turns, group, seen));
+    ok = ok && compute(p, launches, launch);
+    for (size_t g = 0; shared && g < launches->groups; g++) {
+        const sp_i_cuda_group *group = &launches->group[g];
+        for (size_t s = 0; group->launch == launch && s < group->seen; s++) {
+            sp_i_cuda_seen *seen = &launches->seen[group->first_seen + s];
+            ok = ok && (!p->backward || sp_i_cuda_scatter(p, launches, group, seen));
             sp_i_cuda_forget(p, seen);
         }
     }
@@ -98,17 +99,17 @@ static bool run_turn(const sp_i_cuda_pass *p, sp_i_cuda_turns *turns, int turn)
 
 // ---- a pack ----
 
-static bool run_turns(const sp_i_cuda_pass *p)
+static bool run_launches(const sp_i_cuda_pass *p)
 {
-    sp_i_cuda_turns turns;
-    if (!sp_i_cuda_turns_init(&turns, &p->l->stage->job->slices, p->l->pack)) {
+    sp_i_cuda_launches launches;
+    if (!sp_i_cuda_launches_init(&launches, &p->l->stage->job->slices, p->l->pack)) {
         return sp_i_cuda_pass_no_memory(p);
     }
     bool ok = true;
-    for (int turn = 0; ok && turn < turns.turns; turn++) {
-        ok = run_turn(p, &turns, turn);
+    for (int launch = 0; ok && launch < launches.count; launch++) {
+        ok = run_launch(p, &launches, launch);
     }
-    sp_i_cuda_turns_fini(&turns);
+    sp_i_cuda_launches_fini(&launches);
     return ok;
 }
 
@@ -126,7 +127,7 @@ static bool refuses(const sp_i_cuda_pass *p)
 
 static bool run(const sp_i_cuda_pass *p)
 {
-    return !refuses(p) && run_turns(p);
+    return !refuses(p) && run_launches(p);
 }
 
 bool SP_EXEC(attend_pack)(layer *l)

@@ -41,7 +41,7 @@ static int compare_rows(const void *a, const void *b)
 }
 
 // The group's last slice is the first that it sees, and ends behind all others.
-static void place_rows(sp_i_cuda_segments *s, const sp_i_cuda_turns *turns)
+static void place_rows(sp_i_cuda_segments *s, const sp_i_cuda_launches *launches)
 {
     for (int32_t i = 0; i < s->count; i++) {
         sp_i_cuda_segment *segment = &s->of[i];
@@ -50,7 +50,7 @@ static void place_rows(sp_i_cuda_segments *s, const sp_i_cuda_turns *turns)
         s->gradient_rows += segment->keys;
         if (*key_row < 0) {
             *key_row = s->key_rows;
-            s->key_rows += turns->seen[turns->group[segment->group].first_seen].end;
+            s->key_rows += launches->seen[launches->group[segment->group].first_seen].end;
         }
         s->longest_queries =
             segment->queries > s->longest_queries ? segment->queries : s->longest_queries;
@@ -58,29 +58,29 @@ static void place_rows(sp_i_cuda_segments *s, const sp_i_cuda_turns *turns)
     }
 }
 
-bool sp_i_cuda_segments_init(sp_i_cuda_segments *s, const sp_i_cuda_turns *turns, int turn)
+bool sp_i_cuda_segments_init(sp_i_cuda_segments *s, const sp_i_cuda_launches *launches, int launch)
 {
-    const sp_i_exec_pack *pack = turns->pack;
+    const sp_i_exec_pack *pack = launches->pack;
     *s = (sp_i_cuda_segments){
         .of = sp_calloc(pack->first_piece[pack->count] + 1, sizeof *s->of),
-        .key_row = sp_calloc(turns->groups + 1, sizeof *s->key_row),
+        .key_row = sp_calloc(launches->groups + 1, sizeof *s->key_row),
     };
     if (s->of == NULL || s->key_row == NULL) {
         sp_i_cuda_segments_fini(s);
         return false;
     }
-    for (size_t g = 0; g < turns->groups; g++) {
-        const sp_i_cuda_group *group = &turns->group[g];
+    for (size_t g = 0; g < launches->groups; g++) {
+        const sp_i_cuda_group *group = &launches->group[g];
         s->key_row[g] = -1;
-        for (int32_t i = 0; group->turn == turn && i < group->count; i++) {
-            int32_t place = turns->order[group->first + i];
+        for (int32_t i = 0; group->launch == launch && i < group->count; i++) {
+            int32_t place = launches->order[group->first + i];
             for (size_t p = pack->first_piece[place]; p < pack->first_piece[place + 1]; p++) {
                 add_piece(s, g, &pack->piece[p]);
             }
         }
     }
     qsort(s->of, (size_t)s->count, sizeof *s->of, compare_rows);
-    place_rows(s, turns);
+    place_rows(s, launches);
     return true;
 }
 
@@ -244,7 +244,7 @@ int64_t sp_i_cuda_attention_area(const sp_i_cuda_attention_shape *s, bool backwa
 
 bool sp_i_cuda_attention_near(int64_t planned_area, int64_t needed_area)
 {
-    enum { MOST_TIMES = 4, SMALL = 16384 };
+    enum { MOST_TIMES = 4, SMALL = 32768 };
     return planned_area <= SMALL || planned_area <= MOST_TIMES * needed_area;
 }
 

@@ -10,13 +10,13 @@
 
 // Queries at positions one after another, in rows of the pack one after another.
 typedef struct sp_i_cuda_segment {
-    size_t group; // of the turns
+    size_t group; // of the launches
     int64_t row, queries;
     int64_t keys;         // positions 0 to that of the last query
     int64_t gradient_row; // in the matrices of gradients, where it has rows of its own
 } sp_i_cuda_segment;
 
-// Those of one turn, in the order of their rows.
+// Those of one launch, in the order of their rows.
 typedef struct sp_i_cuda_segments {
     sp_i_cuda_segment *of;
     int32_t count;
@@ -26,7 +26,8 @@ typedef struct sp_i_cuda_segments {
 } sp_i_cuda_segments;
 
 // O(n log n). False, with nothing held, where memory ran out.
-bool sp_i_cuda_segments_init(sp_i_cuda_segments *segments, const sp_i_cuda_turns *turns, int turn);
+bool sp_i_cuda_segments_init(sp_i_cuda_segments *segments, const sp_i_cuda_launches *launches,
+                             int launch);
 void sp_i_cuda_segments_fini(sp_i_cuda_segments *segments);
 
 // The one rule of who computes attention: cuDNN takes heads of this shape, where it is there. Else
@@ -53,10 +54,10 @@ void sp_i_cuda_packed_index(const sp_i_cuda_segments *segments,
 void sp_i_cuda_packed_tensors(const sp_i_cuda_attention_shape *packed, int32_t *index,
                               void *tensors[SP_I_CUDA_ATTENTION_TENSORS]);
 
-// ---- a pass by cuDNN, and what a run settles about attention before its first step ----
+// ---- a pass by cuDNN, and what a run decides about attention before its first step ----
 
-// The pass over the segments of a turn, whose keys are known; forward and backward as the pass.
-bool sp_i_cuda_by_cudnn(const sp_i_cuda_pass *pass, const sp_i_cuda_turns *turns, int turn,
+// The pass over the segments of a launch, whose keys are known; forward and backward as the pass.
+bool sp_i_cuda_by_cudnn(const sp_i_cuda_pass *pass, const sp_i_cuda_launches *launches, int launch,
                         const sp_i_cuda_segments *segments,
                         const sp_i_cuda_attention_shape *needed);
 

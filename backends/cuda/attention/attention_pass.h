@@ -19,7 +19,7 @@
 //
 // A slice's padding is seen by its own queries alone, and the positions behind its tokens are those
 // of the next slice. Where a pack holds a padded slice and a later one of the same sample, they are
-// computed in different turns, one launch after the other; all else is one turn.
+// computed by different launches, one after the other; all else by one.
 
 // Keys of one slice that a group's queries see.
 typedef struct sp_i_cuda_seen {
@@ -32,20 +32,20 @@ typedef struct sp_i_cuda_seen {
 
 // Slices of one sample, in the order of their positions.
 typedef struct sp_i_cuda_group {
-    int turn;
-    int32_t first, count; // in sp_i_cuda_turns.order
+    int launch;
+    int32_t first, count; // in sp_i_cuda_launches.order
     size_t first_seen, seen;
 } sp_i_cuda_group;
 
-typedef struct sp_i_cuda_turns {
+typedef struct sp_i_cuda_launches {
     const sp_i_exec_slices *slices;
     const sp_i_exec_pack *pack;
     int32_t *order; // [pack->count]: places in the pack's list
     sp_i_cuda_group *group;
     sp_i_cuda_seen *seen;
     size_t groups, seen_count;
-    int turns;
-} sp_i_cuda_turns;
+    int count;
+} sp_i_cuda_launches;
 
 // Tensors of the pack's rows, with the strides of the shape; dq has that of q. NULL: not used.
 typedef struct sp_i_cuda_rows {
@@ -58,13 +58,13 @@ typedef struct sp_i_cuda_rows {
 } sp_i_cuda_rows;
 
 // O(n log n + seen). False, with nothing held, where memory ran out.
-bool sp_i_cuda_turns_init(sp_i_cuda_turns *turns, const sp_i_exec_slices *slices,
-                          const sp_i_exec_pack *pack);
-void sp_i_cuda_turns_fini(sp_i_cuda_turns *turns);
+bool sp_i_cuda_launches_init(sp_i_cuda_launches *launches, const sp_i_exec_slices *slices,
+                             const sp_i_exec_pack *pack);
+void sp_i_cuda_launches_fini(sp_i_cuda_launches *launches);
 
-// Tables of one turn in one block, which the caller frees (sp_free); `tables` points into it.
+// Tables of one launch in one block, which the caller frees (sp_free); `tables` points into it.
 // NULL where memory ran out. *code: that of sp_cuda_attention_plan.
-void *sp_i_cuda_tables_make(const sp_i_cuda_turns *turns, int turn,
+void *sp_i_cuda_tables_make(const sp_i_cuda_launches *launches, int launch,
                             const sp_kernel_attention_shape *shape, const sp_i_cuda_rows *rows,
                             sp_cuda_attention_tables *tables, int64_t *bytes, int *code);
 // Points them into a copy of the block.
@@ -94,10 +94,10 @@ int sp_i_cuda_attention_launch(const sp_kernel_attention_shape *shape,
 
 // Gathers the keys and values of a slice from all ranks that share the slices of `group`, and
 // makes room for their gradients, zero. False: an exchange failed, or memory ran out.
-bool sp_i_cuda_gather(const sp_i_cuda_pass *pass, const sp_i_cuda_turns *turns,
+bool sp_i_cuda_gather(const sp_i_cuda_pass *pass, const sp_i_cuda_launches *launches,
                       const sp_i_cuda_group *group, sp_i_cuda_seen *seen);
 // Adds all ranks' gradients of this rank's rows to those of the slice.
-bool sp_i_cuda_scatter(const sp_i_cuda_pass *pass, const sp_i_cuda_turns *turns,
+bool sp_i_cuda_scatter(const sp_i_cuda_pass *pass, const sp_i_cuda_launches *launches,
                        const sp_i_cuda_group *group, const sp_i_cuda_seen *seen);
 // Gives back what was gathered.
 void sp_i_cuda_forget(const sp_i_cuda_pass *pass, sp_i_cuda_seen *seen);

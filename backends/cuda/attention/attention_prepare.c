@@ -41,22 +41,22 @@ static bool add_need(needs *n, const sp_i_cuda_attention_shape *shape)
 static bool add_pack(needs *n, const sp_i_exec_slices *slices, const sp_i_exec_pack *pack,
                      const sp_kernel_attention_shape *shape)
 {
-    sp_i_cuda_turns turns;
-    bool ok = sp_i_cuda_turns_init(&turns, slices, pack);
+    sp_i_cuda_launches launches;
+    bool ok = sp_i_cuda_launches_init(&launches, slices, pack);
     if (!ok) {
         return false;
     }
-    for (int turn = 0; ok && turn < turns.turns; turn++) {
+    for (int launch = 0; ok && launch < launches.count; launch++) {
         sp_i_cuda_segments segments;
         sp_i_cuda_attention_shape packed;
-        ok = sp_i_cuda_segments_init(&segments, &turns, turn);
+        ok = sp_i_cuda_segments_init(&segments, &launches, launch);
         if (ok && segments.count > 0 &&
             sp_i_cuda_packed_shape(&segments, pack->rows, shape, &packed)) {
             ok = add_need(n, &packed);
         }
         sp_i_cuda_segments_fini(&segments);
     }
-    sp_i_cuda_turns_fini(&turns);
+    sp_i_cuda_launches_fini(&launches);
     return ok;
 }
 

@@ -2,10 +2,10 @@
 #include "backends/cuda/attention/attention_pass.h"
 #include "sim/base/alloc.h"
 
-static int group_of(const sp_i_cuda_pass *pass, const sp_i_cuda_turns *turns,
+static int group_of(const sp_i_cuda_pass *pass, const sp_i_cuda_launches *launches,
                     const sp_i_cuda_group *group)
 {
-    int32_t number = turns->pack->slice[turns->order[group->first]];
+    int32_t number = launches->pack->slice[launches->order[group->first]];
     return pass->l->stage->links->token_group[slice_of(pass->l, number)->forward_pack];
 }
 
@@ -21,7 +21,7 @@ static int64_t *rows_of(const sp_i_exec_slice *slice, int64_t *own)
     return rows;
 }
 
-bool sp_i_cuda_gather(const sp_i_cuda_pass *pass, const sp_i_cuda_turns *turns,
+bool sp_i_cuda_gather(const sp_i_cuda_pass *pass, const sp_i_cuda_launches *launches,
                       const sp_i_cuda_group *group, sp_i_cuda_seen *seen)
 {
     sp_i_exec_links *links = pass->l->stage->links;
@@ -43,14 +43,14 @@ bool sp_i_cuda_gather(const sp_i_cuda_pass *pass, const sp_i_cuda_turns *turns,
     if (rows == NULL) {
         return sp_i_cuda_pass_no_memory(pass);
     }
-    links->status = sp_comm_all_gather(links->me, group_of(pass, turns, group), SP_REAL_ELEMENT,
+    links->status = sp_comm_all_gather(links->me, group_of(pass, launches, group), SP_REAL_ELEMENT,
                                        *sp_i_exec_kv(pass->l->stage, seen->slice, pass->l->index),
                                        kv, rows, pass->shape.kv_stride, &links->err);
     sp_free(rows);
     return links->status == SP_OK;
 }
 
-bool sp_i_cuda_scatter(const sp_i_cuda_pass *pass, const sp_i_cuda_turns *turns,
+bool sp_i_cuda_scatter(const sp_i_cuda_pass *pass, const sp_i_cuda_launches *launches,
                        const sp_i_cuda_group *group, const sp_i_cuda_seen *seen)
 {
     sp_i_exec_links *links = pass->l->stage->links;
@@ -65,7 +65,7 @@ bool sp_i_cuda_scatter(const sp_i_cuda_pass *pass, const sp_i_cuda_turns *turns,
         return sp_i_cuda_pass_no_memory(pass);
     }
     float *own = seen->dkv + before * pass->shape.kv_stride;
-    links->status = sp_comm_reduce_scatter(links->me, group_of(pass, turns, group),
+    links->status = sp_comm_reduce_scatter(links->me, group_of(pass, launches, group),
                                            SP_EXACT_ELEMENT, SP_COMM_SUM, seen->dkv, own, rows,
                                            pass->shape.kv_stride, &links->err);
     sp_free(rows);

@@ -5,7 +5,7 @@
 #include "kernels/cuda_grid.h"
 #include "sim/base/alloc.h"
 
-// ---- turns ----
+// ---- launches ----
 
 typedef struct entry {
     int32_t sample, place;
@@ -25,45 +25,45 @@ static int compare(const void *a, const void *b)
     return (x->place > y->place) - (x->place < y->place);
 }
 
-static const sp_i_exec_slice *at_work(const sp_i_cuda_turns *turns, int32_t i)
+static const sp_i_exec_slice *at_work(const sp_i_cuda_launches *launches, int32_t i)
 {
-    return &turns->slices->slice[turns->pack->slice[turns->order[i]]];
+    return &launches->slices->slice[launches->pack->slice[launches->order[i]]];
 }
 
-static bool sort_slices(sp_i_cuda_turns *turns)
+static bool sort_slices(sp_i_cuda_launches *launches)
 {
-    int32_t count = turns->pack->count;
+    int32_t count = launches->pack->count;
     entry *entries = sp_calloc((size_t)count, sizeof *entries);
     if (entries == NULL) {
         return false;
     }
     for (int32_t i = 0; i < count; i++) {
-        const sp_i_exec_slice *slice = &turns->slices->slice[turns->pack->slice[i]];
+        const sp_i_exec_slice *slice = &launches->slices->slice[launches->pack->slice[i]];
         entries[i] = (entry){slice->sample, i, slice->begin};
     }
     if (count > 0) {
         qsort(entries, (size_t)count, sizeof *entries, compare);
     }
     for (int32_t i = 0; i < count; i++) {
-        turns->order[i] = entries[i].place;
+        launches->order[i] = entries[i].place;
     }
     sp_free(entries);
     return true;
 }
 
 // A group ends with its sample, and behind a padded slice.
-static void cut_groups(sp_i_cuda_turns *turns)
+static void cut_groups(sp_i_cuda_launches *launches)
 {
     sp_i_cuda_group *group = NULL;
-    for (int32_t i = 0; i < turns->pack->count; i++) {
-        const sp_i_exec_slice *slice = at_work(turns, i);
-        const sp_i_exec_slice *before = i > 0 ? at_work(turns, i - 1) : NULL;
+    for (int32_t i = 0; i < launches->pack->count; i++) {
+        const sp_i_exec_slice *slice = at_work(launches, i);
+        const sp_i_exec_slice *before = i > 0 ? at_work(launches, i - 1) : NULL;
         bool same = before != NULL && before->sample == slice->sample;
         if (!same || before->computed > before->tokens) {
-            int turn = same ? group->turn + 1 : 0;
-            group = &turns->group[turns->groups++];
-            *group = (sp_i_cuda_group){.turn = turn, .first = i};
-            turns->turns = turn + 1 > turns->turns ? turn + 1 : turns->turns;
+            int launch = same ? group->launch + 1 : 0;
+            group = &launches->group[launches->groups++];
+            *group = (sp_i_cuda_group){.launch = launch, .first = i};
+            launches->count = launch + 1 > launches->count ? launch + 1 : launches->count;
         }
         group->count++;
     }
@@ -71,11 +71,11 @@ static void cut_groups(sp_i_cuda_turns *turns)
 
 // The slices of a group's sample up to its last one, which alone shows its padding. Without `seen`
 // they are only counted.
-static size_t fill_seen(const sp_i_cuda_turns *turns, const sp_i_cuda_group *group,
+static size_t fill_seen(const sp_i_cuda_launches *launches, const sp_i_cuda_group *group,
                         sp_i_cuda_seen *seen)
 {
-    const sp_i_exec_slice *slices = turns->slices->slice;
-    int32_t last = turns->pack->slice[turns->order[group->first + group->count - 1]];
+    const sp_i_exec_slice *slices = launches->slices->slice;
+    int32_t last = launches->pack->slice[launches->order[group->first + group->count - 1]];
     size_t count = 0;
     for (int32_t e = last; e != SP_I_EXEC_NONE; e = slices[e].earlier) {
         int64_t shown = e == last ? slices[e].computed : slices[e].tokens;
@@ -87,48 +87,49 @@ static size_t fill_seen(const sp_i_cuda_turns *turns, const sp_i_cuda_group *gro
     return count;
 }
 
-bool sp_i_cuda_turns_init(sp_i_cuda_turns *turns, const sp_i_exec_slices *slices,
-                          const sp_i_exec_pack *pack)
+bool sp_i_cuda_launches_init(sp_i_cuda_launches *launches, const sp_i_exec_slices *slices,
+                             const sp_i_exec_pack *pack)
 {
     size_t count = (size_t)pack->count;
-    *turns = (sp_i_cuda_turns){.slices = slices,
-                               .pack = pack,
-                               .order = sp_calloc(count, sizeof *turns->order),
-                               .group = sp_calloc(count, sizeof *turns->group)};
-    if (turns->order == NULL || turns->group == NULL || !sort_slices(turns)) {
-        sp_i_cuda_turns_fini(turns);
+    *launches = (sp_i_cuda_launches){.slices = slices,
+                                     .pack = pack,
+                                     .order = sp_calloc(count, sizeof *launches->order),
+                                     .group = sp_calloc(count, sizeof *launches->group)};
+    if (launches->order == NULL || launches->group == NULL || !sort_slices(launches)) {
+        sp_i_cuda_launches_fini(launches);
         return false;
     }
-    cut_groups(turns);
-    for (size_t g = 0; g < turns->groups; g++) {
-        turns->group[g].first_seen = turns->seen_count;
-        turns->group[g].seen = fill_seen(turns, &turns->group[g], NULL);
-        turns->seen_count += turns->group[g].seen;
+    cut_groups(launches);
+    for (size_t g = 0; g < launches->groups; g++) {
+        launches->group[g].first_seen = launches->seen_count;
+        launches->group[g].seen = fill_seen(launches, &launches->group[g], NULL);
+        launches->seen_count += launches->group[g].seen;
     }
-    turns->seen = sp_calloc(turns->seen_count, sizeof *turns->seen);
-    if (turns->seen == NULL) {
-        sp_i_cuda_turns_fini(turns);
+    launches->seen = sp_calloc(launches->seen_count, sizeof *launches->seen);
+    if (launches->seen == NULL) {
+        sp_i_cuda_launches_fini(launches);
         return false;
     }
-    for (size_t g = 0; g < turns->groups; g++) {
-        (void)fill_seen(turns, &turns->group[g], turns->seen + turns->group[g].first_seen);
+    for (size_t g = 0; g < launches->groups; g++) {
+        (void)fill_seen(launches, &launches->group[g],
+                        launches->seen + launches->group[g].first_seen);
     }
     return true;
 }
 
-void sp_i_cuda_turns_fini(sp_i_cuda_turns *turns)
+void sp_i_cuda_launches_fini(sp_i_cuda_launches *launches)
 {
-    sp_free(turns->order);
-    sp_free(turns->group);
-    sp_free(turns->seen);
-    *turns = (sp_i_cuda_turns){0};
+    sp_free(launches->order);
+    sp_free(launches->group);
+    sp_free(launches->seen);
+    *launches = (sp_i_cuda_launches){0};
 }
 
 // ---- tables ----
 
 // Tables as they grow; without room for them they are only counted.
 typedef struct growing {
-    const sp_i_cuda_turns *turns;
+    const sp_i_cuda_launches *launches;
     const sp_kernel_attention_shape *shape;
     const sp_i_cuda_rows *rows;
     sp_cuda_attention_slice *slices;
@@ -185,7 +186,7 @@ static void add_run(growing *to, const sp_i_cuda_seen *seen, sp_token_run run, i
 
 static void add_seen(growing *to, const sp_i_cuda_seen *seen)
 {
-    const sp_i_exec_slice *slice = &to->turns->slices->slice[seen->slice];
+    const sp_i_exec_slice *slice = &to->launches->slices->slice[seen->slice];
     sp_token_run runs[SP_ZIGZAG_RUNS];
     int64_t row = 0;
     for (int shard = 0; shard < slice->shards; shard++) {
@@ -199,17 +200,17 @@ static void add_seen(growing *to, const sp_i_cuda_seen *seen)
 
 static void add_group(growing *to, const sp_i_cuda_group *group)
 {
-    const sp_i_exec_pack *pack = to->turns->pack;
+    const sp_i_exec_pack *pack = to->launches->pack;
     sp_cuda_attention_group made = {.first_slice = to->counts.slice_count,
                                     .first_keys = to->counts.key_count};
     for (int32_t i = group->first; i < group->first + group->count; i++) {
-        int32_t place = to->turns->order[i];
+        int32_t place = to->launches->order[i];
         for (size_t p = pack->first_piece[place]; p < pack->first_piece[place + 1]; p++) {
             add_piece(to, &pack->piece[p]);
         }
     }
     for (size_t s = group->first_seen; s < group->first_seen + group->seen; s++) {
-        add_seen(to, &to->turns->seen[s]);
+        add_seen(to, &to->launches->seen[s]);
     }
     made.slices = to->counts.slice_count - made.first_slice;
     made.key_blocks = to->counts.key_count - made.first_keys;
@@ -219,12 +220,12 @@ static void add_group(growing *to, const sp_i_cuda_group *group)
     to->counts.group_count++;
 }
 
-static void grow(growing *to, int turn)
+static void grow(growing *to, int launch)
 {
     to->counts = (sp_cuda_attention_tables){0};
-    for (size_t g = 0; g < to->turns->groups; g++) {
-        if (to->turns->group[g].turn == turn) {
-            add_group(to, &to->turns->group[g]);
+    for (size_t g = 0; g < to->launches->groups; g++) {
+        if (to->launches->group[g].launch == launch) {
+            add_group(to, &to->launches->group[g]);
         }
     }
 }
@@ -251,12 +252,12 @@ static size_t lay_out(char *block, growing *to, sp_cuda_attention_tables *t)
     return at;
 }
 
-void *sp_i_cuda_tables_make(const sp_i_cuda_turns *turns, int turn,
+void *sp_i_cuda_tables_make(const sp_i_cuda_launches *launches, int launch,
                             const sp_kernel_attention_shape *shape, const sp_i_cuda_rows *rows,
                             sp_cuda_attention_tables *tables, int64_t *bytes, int *code)
 {
-    growing to = {.turns = turns, .shape = shape, .rows = rows};
-    grow(&to, turn);
+    growing to = {.launches = launches, .shape = shape, .rows = rows};
+    grow(&to, launch);
     *tables = to.counts;
     size_t size = lay_out(NULL, &to, tables);
     char *block = sp_malloc(size);
@@ -264,7 +265,7 @@ void *sp_i_cuda_tables_make(const sp_i_cuda_turns *turns, int turn,
         return NULL;
     }
     (void)lay_out(block, &to, tables);
-    grow(&to, turn);
+    grow(&to, launch);
     *bytes = (int64_t)size;
     *code = sp_cuda_attention_plan(shape, tables);
     return block;

@@ -5,8 +5,8 @@
 
 #include "backends/cuda/attention/attention_pass.h"
 #include "backends/cuda/calibrate/calibration.h"
-#include "backends/cuda/calibrate_together.h"
 #include "backends/cuda/device/events.h"
+#include "backends/cuda/distributed/calibrate_together.h"
 #include "sim/cost/profile.h"
 
 // Default time and the sizes that it allows for.

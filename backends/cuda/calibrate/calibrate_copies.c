@@ -102,7 +102,7 @@ static json_t *links_of_partitions(const sp_i_cuda_calibration *c)
     return links;
 }
 
-sp_status sp_i_cuda_calibrate_rest(sp_i_cuda_calibration *c, sp_error *err)
+sp_status sp_i_cuda_calibrate_links(sp_i_cuda_calibration *c, sp_error *err)
 {
     bool ok;
     if (c->partitions != NULL) {

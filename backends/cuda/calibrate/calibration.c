@@ -115,7 +115,7 @@ typedef sp_status calibrate_part(sp_i_cuda_calibration *c, sp_error *err);
 
 static calibrate_part *const parts[] = {sp_i_cuda_calibrate_copies, sp_i_cuda_calibrate_elements,
                                         sp_i_cuda_calibrate_products, sp_i_cuda_calibrate_attention,
-                                        sp_i_cuda_calibrate_rest};
+                                        sp_i_cuda_calibrate_links};
 
 // The device's speed is looked at before, between and behind the parts.
 enum { PARTS = sizeof parts / sizeof *parts, LOOKS = PARTS + 1 };

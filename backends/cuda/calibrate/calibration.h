@@ -67,7 +67,7 @@ sp_status sp_i_cuda_calibrate_products(sp_i_cuda_calibration *c, sp_error *err);
 sp_status sp_i_cuda_calibrate_attention(sp_i_cuda_calibration *c, sp_error *err);
 // What one GPU cannot say ("links", "collectives"): the base profile's, else assumed. Between
 // partitions the links are copies, and the collectives follow from them.
-sp_status sp_i_cuda_calibrate_rest(sp_i_cuda_calibration *c, sp_error *err);
+sp_status sp_i_cuda_calibrate_links(sp_i_cuda_calibration *c, sp_error *err);
 
 // All of them, into a new document.
 sp_status sp_i_cuda_calibrate_all(sp_i_cuda_calibration *c, sp_error *err);

@@ -54,8 +54,8 @@ static sp_status time_one(const trial *t, sp_collective kind, int ranks, int64_t
             status = sp_i_cuda_record(&t->events, i - (WARM - 1), b->stream, err);
         }
     }
-    if (status == SP_OK && b->settle != NULL) {
-        status = b->settle(b->context, b->stream, err);
+    if (status == SP_OK && b->synchronize != NULL) {
+        status = b->synchronize(b->context, b->stream, err);
     }
     for (int i = 0; status == SP_OK && i < REPEATS; i++) {
         int64_t ns;

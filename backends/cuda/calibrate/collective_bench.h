@@ -15,14 +15,14 @@ typedef sp_status (*sp_i_cuda_collective)(void *context, sp_collective kind, int
                                           cudaStream_t stream, sp_error *err);
 
 // Waits until the stream's work is over, or until another rank has failed.
-typedef sp_status (*sp_i_cuda_settle)(void *context, cudaStream_t stream, sp_error *err);
+typedef sp_status (*sp_i_cuda_synchronize)(void *context, cudaStream_t stream, sp_error *err);
 
 typedef struct sp_i_cuda_collective_bench {
     sp_i_cuda_device device;
     cudaStream_t stream;
     int rank, ranks; // of the world, each with a GPU of its own inside one node
     sp_i_cuda_collective put;
-    sp_i_cuda_settle settle; // NULL: waits for ever where another rank does not come
+    sp_i_cuda_synchronize synchronize; // NULL: waits for ever where another rank does not come
     void *context;
     uint64_t seed;
     int64_t most_bytes; // of a tensor

@@ -3,7 +3,7 @@
 #include <sched.h>
 #include <time.h>
 
-#include "backends/cuda/rendezvous.h"
+#include "backends/cuda/distributed/rendezvous.h"
 
 // Operations name no device runtime: they work for the calling thread's rank.
 static _Thread_local sp_i_cuda_rank *current;
@@ -60,10 +60,10 @@ static cudaError_t watch(const sp_i_cuda_rank *rank, cudaEvent_t event)
     const int64_t begin_ms = sp_i_now_ms();
     int64_t look_ms = begin_ms + LOOK_MS;
     cudaError_t code = ask(rank, event);
-    for (int turns = 0; code == cudaErrorNotReady; turns++) {
+    for (int polls = 0; code == cudaErrorNotReady; polls++) {
         // It would stay behind as the thread's last error.
         (void)rank->device.api->GetLastError();
-        if (turns < YIELDS) {
+        if (polls < YIELDS) {
             (void)sched_yield();
         } else {
             (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);

@@ -171,7 +171,7 @@ static void enter(sp_runtime *runtime, int rank)
     SP_I_CUDA_CALL(entered, SetDevice, m->device.index);
 }
 
-static sp_status settle(sp_runtime *runtime, sp_error *err)
+static sp_status synchronize(sp_runtime *runtime, sp_error *err)
 {
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     // What was put down before something went wrong runs to its end all the same. What a capture
@@ -216,7 +216,7 @@ static const sp_runtime_ops machine_ops = {.allocate = sp_i_cuda_runtime_allocat
                                            .now_ns = sp_i_cuda_runtime_now_ns,
                                            .stamp = sp_i_cuda_runtime_stamp,
                                            .stamp_ns = sp_i_cuda_runtime_stamp_ns,
-                                           .synchronize = settle,
+                                           .synchronize = synchronize,
                                            .begin = begin,
                                            .end = end,
                                            .rehearse = sp_i_cuda_runtime_rehearse,

@@ -38,7 +38,7 @@ bool SP_EXEC(make)(layer *l, sp_i_exec_tensor tensor);
 // Gives back a tensor that the forward does not keep.
 void SP_EXEC(drop)(layer *l, sp_i_exec_tensor tensor);
 // A forward's tensors become the saved ones; all others are given back.
-void SP_EXEC(settle)(layer *l, int32_t forward_pack);
+void SP_EXEC(keep_saved)(layer *l, int32_t forward_pack);
 // Gives back all of t[].
 void SP_EXEC(clear)(layer *l);
 // A matrix [rows, columns] that no table names, as workspace.

@@ -34,7 +34,7 @@ void SP_EXEC(drop)(layer *l, sp_i_exec_tensor tensor)
     }
 }
 
-void SP_EXEC(settle)(layer *l, int32_t forward_pack)
+void SP_EXEC(keep_saved)(layer *l, int32_t forward_pack)
 {
     for (int t = 0; t < SP_I_EXEC_TENSORS; t++) {
         // What is not here may be there: a stage without layers saves its share of a head beside

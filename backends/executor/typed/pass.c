@@ -62,7 +62,7 @@ static bool run_forward(sp_i_exec_stage *stage, int32_t pack, const real *input,
              SP_EXEC(layer_forward)(&now, leaves ? output : next.t[into]) &&
              sp_i_exec_close(stage, unit);
         if (ok) {
-            SP_EXEC(settle)(&now, pack);
+            SP_EXEC(keep_saved)(&now, pack);
             now = next;
         }
     }
@@ -72,12 +72,12 @@ static bool run_forward(sp_i_exec_stage *stage, int32_t pack, const real *input,
         ok = sp_i_exec_open(stage, unit) && SP_EXEC(head_forward)(&now, pack, counts) &&
              sp_i_exec_close(stage, unit);
         count_head(stage, 1);
-        SP_EXEC(settle)(&now, pack);
+        SP_EXEC(keep_saved)(&now, pack);
     } else if (ok && layers == 0) {
         copy_hidden(&now, now.t[SP_I_EXEC_FINAL_INPUT], output);
         sp_i_exec_give(stage->arena, now.t[SP_I_EXEC_FINAL_INPUT]);
         now.t[SP_I_EXEC_FINAL_INPUT] = NULL;
-        SP_EXEC(settle)(&now, pack);
+        SP_EXEC(keep_saved)(&now, pack);
     }
     return ok;
 }
@@ -191,7 +191,7 @@ static bool run_share(layer *l, sp_i_exec_vocab_work what, int32_t pack, bool fl
         return SP_EXEC(embed_share_backward)(l);
     case SP_I_EXEC_HEAD:
         ok = SP_EXEC(make)(l, SP_I_EXEC_FINAL_INPUT) && SP_EXEC(head_forward)(l, pack, false);
-        SP_EXEC(settle)(l, pack);
+        SP_EXEC(keep_saved)(l, pack);
         return ok;
     case SP_I_EXEC_HEAD_BACKWARD:
         ok = SP_EXEC(head_backward)(l, pack, flag, &dx);

@@ -5,7 +5,7 @@
 
 #include "backends/host/calibrate/calibration.h"
 #include "backends/host/cpu_runtime.h"
-#include "kernels/start.h"
+#include "kernels/kernels.h"
 
 // Default time and the sizes that it allows for.
 #define DEFAULT_LIMIT_S 40.0

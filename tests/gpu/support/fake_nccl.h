@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 
 #include "backends/cuda/device/api.h"
-#include "backends/cuda/nccl_api.h"
+#include "backends/cuda/distributed/nccl_world.h"
 
 enum { FAKE_NCCL_RANKS = 8, FAKE_NCCL_LOG = 8192 };
 

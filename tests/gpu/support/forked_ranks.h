@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_TESTS_GPU_SUPPORT_FORKED_RANKS_H
 #define SLIMPACK_TESTS_GPU_SUPPORT_FORKED_RANKS_H
 
-#include "backends/cuda/rendezvous.h"
+#include "backends/cuda/distributed/rendezvous.h"
 
 enum { FORKED_RANKS = 8 };
 

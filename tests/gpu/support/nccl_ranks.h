@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_TESTS_GPU_SUPPORT_NCCL_RANKS_H
 #define SLIMPACK_TESTS_GPU_SUPPORT_NCCL_RANKS_H
 
-#include "backends/cuda/nccl.h"
+#include "backends/cuda/distributed/nccl.h"
 #include "tests/gpu/support/fake_nccl.h"
 
 enum { LONG_MS = 60000, SHORT_MS = 50 };

@@ -18,7 +18,7 @@ const unsigned WARP = SP_EMULATED_WARP;
 const size_t MOST_SHARED_BYTES = 227 * 1024; // of compute capability 9.0
 const size_t COPY_BYTES = 16;
 
-enum class at { start, running, barrier, meeting, end };
+enum class at { start, running, barrier, collective, end };
 
 struct copy {
     void *to;
@@ -29,7 +29,7 @@ struct copy {
 struct cuda_thread {
     sp_emulated_fiber *fiber; // from the start to the end
     at where;
-    sp_emulated_meeting meets;
+    sp_emulated_warp_operation operation;
     void *brings;
     std::vector<copy> open;                // not yet in a group
     std::vector<std::vector<copy>> groups; // not yet arrived
@@ -82,7 +82,7 @@ cuda_thread *next_of_turn()
     while (turn.seen < WARP) {
         unsigned thread = turn.first + (turn.drawn + turn.seen++) % WARP;
         cuda_thread &next = block[thread];
-        if (next.where == at::start || (next.where == at::meeting && turn.met) ||
+        if (next.where == at::start || (next.where == at::collective && turn.met) ||
             (next.where == at::barrier && turn.released)) {
             threadIdx = dim3(thread, 0, 0);
             return &next;
@@ -142,15 +142,15 @@ bool resolve_warp(unsigned first)
     void *brought[WARP];
     for (unsigned context = 0; context < WARP; context++) {
         const cuda_thread &mine = block[first + context];
-        if (mine.where != at::meeting) {
+        if (mine.where != at::collective) {
             return false;
         }
-        if (mine.meets != block[first].meets) {
+        if (mine.operation != block[first].operation) {
             fail("lanes of a warp at different instructions");
         }
         brought[context] = mine.brings;
     }
-    block[first].meets(brought);
+    block[first].operation(brought);
     return true;
 }
 
@@ -274,11 +274,11 @@ unsigned char *sp_i_shared()
     return shared;
 }
 
-void sp_emulated_meet(sp_emulated_meeting meets, void *brings)
+void sp_emulated_warp_collective(sp_emulated_warp_operation operation, void *brings)
 {
-    current->meets = meets;
+    current->operation = operation;
     current->brings = brings;
-    pause_as(at::meeting);
+    pause_as(at::collective);
 }
 
 void sp_emulated_check_shared(const void *pointer, size_t bytes)

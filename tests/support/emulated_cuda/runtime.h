@@ -2,7 +2,7 @@
 // without a device. One block runs at a time and its threads take turns at the points where threads
 // of a block or a warp meet, in an order drawn anew at every turn: what a missing barrier leaves to
 // chance comes out differently here. Asynchronous copies arrive as late as they may, and until then
-// their room holds NaN. A wrong meeting (threads at different barriers, lanes at different
+// their room holds NaN. A wrong collective (threads at different barriers, lanes at different
 // instructions), an address that the instruction does not take or one outside shared memory ends
 // the program with a message.
 #ifndef SLIMPACK_TESTS_SUPPORT_EMULATED_CUDA_MACHINE_H

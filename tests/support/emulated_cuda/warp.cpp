@@ -22,7 +22,7 @@ template <class T> void resolve_exchange(void *const brought[SP_EMULATED_WARP])
 template <class T> T exchange(T x, int mask)
 {
     exchanged<T> e = {x, x, mask};
-    sp_emulated_meet(resolve_exchange<T>, &e);
+    sp_emulated_warp_collective(resolve_exchange<T>, &e);
     return e.other;
 }
 
@@ -87,8 +87,8 @@ bool infinite(uint32_t packed)
     return (packed & 0x7f800000U) == 0x7f800000U || (packed & 0x7f80U) == 0x7f80U;
 }
 
-// Is one of the matrices zero and the other finite, so that the product is zero? Small heads stand in
-// tiles of 64 columns: most products of small tests are such.
+// Is one of the matrices zero and the other finite, so that the product is zero? Small heads stand
+// in tiles of 64 columns: most products of small tests are such.
 bool adds_nothing(void *const brought[SP_EMULATED_WARP])
 {
     bool a_zero = true;
@@ -168,18 +168,18 @@ void sp_i_load_matrices(uint32_t m[4], const void *row)
 {
     sp_emulated_check_shared(row, MATRIX_ROW_BYTES);
     matrices mine = {row, m};
-    sp_emulated_meet(resolve_matrices<false>, &mine);
+    sp_emulated_warp_collective(resolve_matrices<false>, &mine);
 }
 
 void sp_i_load_transposed(uint32_t m[4], const void *row)
 {
     sp_emulated_check_shared(row, MATRIX_ROW_BYTES);
     matrices mine = {row, m};
-    sp_emulated_meet(resolve_matrices<true>, &mine);
+    sp_emulated_warp_collective(resolve_matrices<true>, &mine);
 }
 
 void sp_i_multiply(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
     product mine = {c, a, {b0, b1}};
-    sp_emulated_meet(resolve_product, &mine);
+    sp_emulated_warp_collective(resolve_product, &mine);
 }

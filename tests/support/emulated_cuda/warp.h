@@ -7,11 +7,11 @@
 enum { SP_EMULATED_WARP = 32 };
 
 // What the lanes of a warp compute together, given what each brought.
-typedef void (*sp_emulated_meeting)(void *const brought[SP_EMULATED_WARP]);
+typedef void (*sp_emulated_warp_operation)(void *const brought[SP_EMULATED_WARP]);
 
-// The calling lane waits until all lanes of its warp brought something to the same meeting, which
+// The calling lane waits until all lanes of its warp brought something to the same operation, which
 // is then held once.
-void sp_emulated_meet(sp_emulated_meeting meets, void *brings);
+void sp_emulated_warp_collective(sp_emulated_warp_operation operation, void *brings);
 
 // Ends the program unless `bytes` bytes, aligned to as many, lie in the block's shared memory.
 void sp_emulated_check_shared(const void *pointer, size_t bytes);

@@ -1,0 +1,311 @@
+#include "backends/cuda/distributed/calibrate_together.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backends/cuda/distributed/multi_process.h"
+#include "sim/base/alloc.h"
+
+enum {
+    NCCL_TIMEOUT_MS = 60000,
+    LEAST_BYTES = 1024,
+    GROWTH = 4,
+    MOST_BYTES = 256 << 20,
+    CARD = 300
+};
+
+typedef struct member {
+    const sp_i_cuda_team *team;
+    sp_i_cuda_device device;
+    sp_i_cuda_info info;
+    sp_i_rendezvous *rendezvous;
+    sp_i_nccl *n;
+    cudaStream_t stream;
+} member;
+
+// ---- who we are ----
+
+// What the ranks of a table have in common, but for a model of GPU.
+static sp_status card_of(const sp_i_cuda_team *team, char card[CARD], sp_error *err)
+{
+    char machine[128] = "";
+    json_t *model = sp_model_to_json(team->model);
+    char *text = model != NULL ? json_dumps(model, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    json_decref(model);
+    if (text == NULL) {
+        return sp_error_no_memory(err, "a model's text");
+    }
+    const uint32_t hash = sp_i_cuda_hash(text, strlen(text));
+    free(text);
+    if (gethostname(machine, sizeof machine - 1) != 0) {
+        return sp_error_set(err, SP_ERR_IO, "this machine has no name");
+    }
+    snprintf(card, CARD, "machine %s, model %08x", machine, (unsigned)hash);
+    return SP_OK;
+}
+
+static sp_status find_gpu(member *m, sp_error *err)
+{
+    const sp_i_cuda_team *team = m->team;
+    m->device = (sp_i_cuda_device){team->api, team->device};
+    sp_status status =
+        sp_i_cuda_process_device(team->api, team->place, team->device, &m->device.index, err);
+    return status == SP_OK ? sp_i_cuda_device_info(&m->device, &m->info, err) : status;
+}
+
+// From here on the others learn of a failure.
+static sp_status join(member *m, sp_error *err)
+{
+    char card[CARD];
+    sp_status status = card_of(m->team, card, err);
+    status = status == SP_OK
+                 ? sp_i_rendezvous_join(m->team->place, card, m->team->wait_ms, &m->rendezvous, err)
+                 : status;
+    return status == SP_OK ? find_gpu(m, err) : status;
+}
+
+static sp_status connect_ranks(member *m, sp_error *err)
+{
+    const sp_i_cuda_team *team = m->team;
+    const sp_i_nccl_options options = {.device = m->device,
+                                       .rendezvous = m->rendezvous,
+                                       .timeout_ms = NCCL_TIMEOUT_MS,
+                                       .api = team->nccl};
+    sp_status status =
+        SP_I_CUDA(&m->device, err, StreamCreateWithPriority, &m->stream, cudaStreamNonBlocking, 0);
+    return status == SP_OK ? sp_i_nccl_new(&options, &m->n, err) : status;
+}
+
+// ---- collectives ----
+
+// Sizes 2, 4, ... of a world of SP_I_PLACE_RANKS.
+enum { GROUPS = 17 };
+
+typedef struct groups {
+    sp_i_nccl *n;
+    int group[GROUPS]; // of the first 2, 4, ... ranks and of all
+} groups;
+
+static int place_of(int ranks)
+{
+    int i = 0;
+    while (2 << i < ranks) {
+        i++;
+    }
+    return i;
+}
+
+static sp_status put(void *context, sp_collective kind, int ranks, const void *in, void *out,
+                     int64_t bytes, cudaStream_t stream, sp_error *err)
+{
+    const groups *g = context;
+    const int group = g->group[place_of(ranks)];
+    const sp_element type = SP_ELEMENT_BF16;
+    const int64_t all = bytes / 2;
+    const int64_t part = all / ranks;
+    switch (kind) {
+    case SP_ALL_REDUCE:
+        return sp_i_nccl_all_reduce(g->n, group, type, false, in, out, all, stream, err);
+    case SP_ALL_GATHER:
+        return sp_i_nccl_all_gather(g->n, group, type, in, out, part, stream, err);
+    case SP_REDUCE_SCATTER:
+        return sp_i_nccl_reduce_scatter(g->n, group, type, false, in, out, part, stream, err);
+    case SP_ALL_TO_ALL:
+        return sp_i_nccl_all_to_all(g->n, group, type, in, out, part, stream, err);
+    case SP_COLLECTIVES:
+        break;
+    }
+    SP_UNREACHABLE("a collective that is timed");
+}
+
+static sp_status synchronize_group(void *context, cudaStream_t stream, sp_error *err)
+{
+    const groups *g = context;
+    return sp_i_nccl_synchronize(g->n, stream, err);
+}
+
+static sp_status make_groups(groups *g, int ranks, sp_error *err)
+{
+    int *members = sp_calloc((size_t)ranks, sizeof *members);
+    if (members == NULL) {
+        return sp_error_no_memory(err, "a group");
+    }
+    for (int i = 0; i < ranks; i++) {
+        members[i] = i;
+    }
+    sp_status status = SP_OK;
+    for (int i = 0; status == SP_OK && i <= place_of(ranks); i++) {
+        const int size = 2 << i < ranks ? 2 << i : ranks;
+        status = sp_i_nccl_group_new(g->n, "first", members, size, &g->group[i], err);
+    }
+    sp_free(members);
+    return status;
+}
+
+sp_status sp_i_nccl_time_collectives(sp_i_nccl *n, const sp_i_cuda_collective_bench *bench,
+                                     json_t **tables, sp_error *err)
+{
+    groups g = {.n = n};
+    sp_i_cuda_collective_bench b = *bench;
+    sp_error found = {0};
+    b.put = put;
+    b.synchronize = synchronize_group;
+    b.context = &g;
+    *tables = NULL;
+    sp_status status = make_groups(&g, b.ranks, &found);
+    if (status == SP_OK) {
+        status = sp_i_cuda_time_collectives(&b, tables, &found);
+    }
+    if (status != SP_OK) {
+        // Most are the world's own already, and the first stands.
+        (void)sp_i_nccl_abort(n, status, "%s", found.message[0]);
+        return sp_i_nccl_check(n, err);
+    }
+    return SP_OK;
+}
+
+static sp_status time_collectives(member *m, json_t *document, sp_error *err)
+{
+    const sp_i_cuda_team *team = m->team;
+    const int version = sp_i_nccl_world_version(m->n);
+    const sp_i_cuda_info *info = &m->info;
+    json_t *tables = NULL;
+    char source[200];
+    snprintf(
+        source, sizeof source,
+        "NCCL %d.%d.%d between GPUs of a node with %d of %.40s, CUDA %d.%d; bf16, random data, "
+        "medians of calls one behind another",
+        version / 10000, version / 100 % 100, version % 100, team->place->ranks, info->name,
+        info->driver / 1000, info->driver % 1000 / 10);
+    const sp_i_cuda_collective_bench bench = {.device = m->device,
+                                              .stream = m->stream,
+                                              .rank = team->place->rank,
+                                              .ranks = team->place->ranks,
+                                              .seed = team->seed,
+                                              .most_bytes =
+                                                  sp_i_cuda_most_exchanged_bytes(team->model),
+                                              .source = source};
+    sp_status status = sp_i_nccl_time_collectives(m->n, &bench, &tables, err);
+    if (status == SP_OK && document != NULL &&
+        json_object_set(document, "collective_times", tables) != 0) {
+        status = sp_error_no_memory(err, "a profile");
+    }
+    json_decref(tables);
+    return status;
+}
+
+// ---- what all ranks give each other ----
+
+static sp_status exchange(const member *m, const char *text, sp_transport_part **parts,
+                          sp_error *err)
+{
+    *parts = sp_calloc((size_t)m->team->place->ranks, sizeof **parts);
+    return *parts != NULL
+               ? sp_i_nccl_exchange_bytes(m->n, text, strlen(text), *parts, m->stream, err)
+               : sp_error_no_memory(err, "what the ranks give");
+}
+
+static void release(const member *m, sp_transport_part *parts)
+{
+    for (int i = 0; parts != NULL && i < m->team->place->ranks; i++) {
+        sp_free(parts[i].data);
+    }
+    sp_free(parts);
+}
+
+static sp_status compare_gpus(const member *m, sp_error *err)
+{
+    sp_transport_part *parts;
+    const size_t own = strlen(m->info.name);
+    sp_status status = exchange(m, m->info.name, &parts, err);
+    for (int i = 1; status == SP_OK && m->team->place->rank == 0 && i < m->team->place->ranks;
+         i++) {
+        if (parts[i].bytes != own || memcmp(parts[i].data, m->info.name, own) != 0) {
+            status =
+                sp_error_set(err, SP_ERR_USAGE, "the GPUs differ: %s at rank 0, %.*s at rank %d",
+                             m->info.name, (int)parts[i].bytes, (const char *)parts[i].data, i);
+        }
+    }
+    release(m, parts);
+    return status;
+}
+
+// Nobody ends while another rank may still fail: all give something, and all get rank 0's.
+static sp_status share_document(const member *m, json_t **document, sp_error *err)
+{
+    sp_transport_part *parts = NULL;
+    char *text = *document != NULL ? json_dumps(*document, JSON_COMPACT) : NULL;
+    sp_status status =
+        *document != NULL && text == NULL ? sp_error_no_memory(err, "a profile") : SP_OK;
+    status = status == SP_OK ? exchange(m, text != NULL ? text : "", &parts, err) : status;
+    if (status == SP_OK && *document == NULL) {
+        *document = json_loadb(parts[0].data, parts[0].bytes, 0, NULL);
+        status = *document != NULL ? SP_OK : sp_error_no_memory(err, "a profile");
+    }
+    release(m, parts);
+    free(text);
+    return status;
+}
+
+// ---- all of it ----
+
+static sp_status work(member *m, sp_i_cuda_measure measure, void *context, json_t **document,
+                      sp_error *err)
+{
+    char go = 0;
+    sp_status status = join(m, err);
+    status = status == SP_OK ? connect_ranks(m, err) : status;
+    status = status == SP_OK ? compare_gpus(m, err) : status;
+    if (status == SP_OK && m->team->place->rank == 0) {
+        status = measure(context, &m->device, document, err);
+    }
+    // The others wait here for rank 0's measurements, with nothing on their GPUs.
+    status = status == SP_OK ? sp_i_rendezvous_broadcast(m->rendezvous, &go, 1, err) : status;
+    status = status == SP_OK ? time_collectives(m, *document, err) : status;
+    return status == SP_OK ? share_document(m, document, err) : status;
+}
+
+// Everybody's failure, which this rank's may be.
+static sp_status fail(const member *m, sp_status status, const char *text, sp_error *err)
+{
+    if (m->n != NULL) {
+        (void)sp_i_nccl_abort(m->n, status, "%s", text);
+    }
+    if (m->rendezvous == NULL) {
+        return sp_error_set(err, status, "%s", text);
+    }
+    (void)sp_i_rendezvous_abort(m->rendezvous, status, "%s", text);
+    return sp_i_rendezvous_check(m->rendezvous, err);
+}
+
+sp_status sp_i_cuda_calibrate_together(const sp_i_cuda_team *team, sp_i_cuda_measure measure,
+                                       void *context, json_t **document, sp_error *err)
+{
+    member m = {.team = team};
+    sp_error found = {0};
+    *document = NULL;
+    sp_status status = work(&m, measure, context, document, &found);
+    if (status != SP_OK) {
+        status = fail(&m, status, found.message[0], err);
+        json_decref(*document);
+        *document = NULL;
+    }
+    sp_i_nccl_free(m.n);
+    if (m.stream != NULL) {
+        (void)team->api->StreamDestroy(m.stream);
+    }
+    sp_i_rendezvous_free(m.rendezvous);
+    return status;
+}
+
+int64_t sp_i_cuda_most_exchanged_bytes(const sp_model *model)
+{
+    const int64_t parameters = sp_model_parameters(model);
+    int64_t most = LEAST_BYTES;
+    while (most < MOST_BYTES && most / 4 < parameters) {
+        most *= GROWTH;
+    }
+    return most;
+}

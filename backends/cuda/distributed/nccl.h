@@ -1,0 +1,117 @@
+// Collectives and messages between GPUs by NCCL, one rank for each process or thread with a GPU of
+// its own. Groups, their ids and the shapes of calls are those of backends/comm/collective.h, so
+// that a world can hand its collectives over with the group's id; buffers are the GPU's, and a call
+// returns when it is put down on its stream.
+//
+// A world fails once: every error lets all communicators be aborted, what is on the GPU with them,
+// tells the other ranks, and is what each later call returns. Calls of a world come from one thread
+// at a time, whose device is the world's. What is between ranks without NCCL (ids, failures) goes
+// by rendezvous.h.
+//
+// Sums and maxima are formed in NCCL's order, by its algorithm for the size: equal for the same
+// ranks, size and NCCL, not those of the members' order. bf16 is added up in bf16. A maximum with a
+// NaN may be one or not.
+#ifndef SLIMPACK_BACKENDS_CUDA_NCCL_H
+#define SLIMPACK_BACKENDS_CUDA_NCCL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backends/comm/transport.h"
+#include "backends/cuda/device/device.h"
+#include "backends/cuda/distributed/rendezvous.h"
+
+enum { SP_I_NCCL_NAME = 32 };
+
+struct sp_i_nccl_api;
+
+typedef struct sp_i_nccl_options {
+    sp_i_cuda_device device;
+    sp_i_rendezvous *rendezvous;     // of the world's ranks; borrowed
+    int timeout_ms;                  // of a call, and of work that is waited for
+    const struct sp_i_nccl_api *api; // NULL: that of libnccl, loaded when the first world is made
+} sp_i_nccl_options;
+
+typedef struct sp_i_nccl sp_i_nccl;
+
+// The version of NCCL (10000 * major + 100 * minor + patch), or 0 and why there is none to use.
+int sp_i_nccl_version(char reason[SP_I_CUDA_TEXT]);
+
+// Returns when all ranks have called it. SP_ERR_USAGE: no NCCL, versions that differ, two ranks on
+// one GPU; SP_ERR_LIMIT: time is over; SP_ERR_IO: the network; SP_ERR_INTERNAL.
+sp_status sp_i_nccl_new(const sp_i_nccl_options *options, sp_i_nccl **made, sp_error *err);
+// All ranks' calls are over, and what they put on streams. Other ranks free theirs too.
+void sp_i_nccl_free(sp_i_nccl *n);
+// Of the library that the world is of, as sp_i_nccl_version has it.
+int sp_i_nccl_world_version(const sp_i_nccl *n);
+
+// As sp_comm_group_new: *group counts up from 0. Every rank of the world calls it for every group,
+// member or not, in the same order. `ranks` [size] are distinct.
+sp_status sp_i_nccl_group_new(sp_i_nccl *n, const char *name, const int *ranks, int size,
+                              int *group, sp_error *err);
+// This rank's place in the group, or -1.
+int sp_i_nccl_member(const sp_i_nccl *n, int group);
+
+// ---- collectives of a group's members, as in backends/comm/collective.h ----
+
+// out[i] = sum over members of in[i]. In place: out == in.
+sp_status sp_i_nccl_all_reduce(sp_i_nccl *n, int group, sp_element element, bool maximum,
+                               const void *in, void *out, int64_t count, cudaStream_t stream,
+                               sp_error *err);
+// out [m * count] = the members' in [count]. In place: in == out + member * count.
+sp_status sp_i_nccl_all_gather(sp_i_nccl *n, int group, sp_element element, const void *in,
+                               void *out, int64_t count, cudaStream_t stream, sp_error *err);
+// The same with rows[j] rows of `width` elements of member j.
+sp_status sp_i_nccl_all_gather_rows(sp_i_nccl *n, int group, sp_element element, const void *in,
+                                    void *out, const int64_t *rows, int64_t width,
+                                    cudaStream_t stream, sp_error *err);
+// out [count] = sum over members of this member's part of in [m * count]. In place: out == in +
+// member * count; the other parts of in keep their values.
+sp_status sp_i_nccl_reduce_scatter(sp_i_nccl *n, int group, sp_element element, bool maximum,
+                                   const void *in, void *out, int64_t count, cudaStream_t stream,
+                                   sp_error *err);
+// The same with rows[j] rows of `width` elements for member j.
+sp_status sp_i_nccl_reduce_scatter_rows(sp_i_nccl *n, int group, sp_element element, bool maximum,
+                                        const void *in, void *out, const int64_t *rows,
+                                        int64_t width, cudaStream_t stream, sp_error *err);
+// out = in of the member `root`. In place: out == in. `in` is read at the root only.
+sp_status sp_i_nccl_broadcast(sp_i_nccl *n, int group, sp_element element, const void *in,
+                              void *out, int64_t count, int root, cudaStream_t stream,
+                              sp_error *err);
+// Part j of out [m * count] = this member's part of member j's in [m * count]. Not in place.
+sp_status sp_i_nccl_all_to_all(sp_i_nccl *n, int group, sp_element element, const void *in,
+                               void *out, int64_t count, cudaStream_t stream, sp_error *err);
+
+// ---- messages ----
+
+// To and from a member of the group. A message that is sent and one that is received wait for each
+// other on the GPU: two members that both send first need a group for each direction, on streams of
+// its own, or a batch.
+sp_status sp_i_nccl_send(sp_i_nccl *n, int group, sp_element element, const void *from,
+                         int64_t count, int member, cudaStream_t stream, sp_error *err);
+sp_status sp_i_nccl_receive(sp_i_nccl *n, int group, sp_element element, void *to, int64_t count,
+                            int member, cudaStream_t stream, sp_error *err);
+
+// Calls between begin and end are put down together, at the end; pairs may stand in pairs.
+sp_status sp_i_nccl_batch_begin(sp_i_nccl *n, sp_error *err);
+sp_status sp_i_nccl_batch_end(sp_i_nccl *n, sp_error *err);
+
+// ---- plain memory ----
+
+// mine [bytes], of any size at each rank: parts [ranks], what each gave, which the caller frees
+// with sp_free; zeroed where it fails. Every rank calls it; returns when the stream is done with
+// it. Takes up to 32 MiB of the device for as long as it lasts.
+sp_status sp_i_nccl_exchange_bytes(sp_i_nccl *n, const void *mine, size_t bytes,
+                                   sp_transport_part *parts, cudaStream_t stream, sp_error *err);
+
+// ---- failure ----
+
+// Does not wait: SP_OK, or what went wrong with what was put down, here or at another rank.
+sp_status sp_i_nccl_check(sp_i_nccl *n, sp_error *err);
+// Waits until all work of the stream is over. Where that is not so when the time is, or another
+// rank fails, it is aborted.
+sp_status sp_i_nccl_synchronize(sp_i_nccl *n, cudaStream_t stream, sp_error *err);
+// Lets all ranks fail. Returns the status of the failure that was first.
+sp_status sp_i_nccl_abort(sp_i_nccl *n, sp_status status, const char *format, ...) SP_PRINTF(3, 4);
+
+#endif

@@ -1,0 +1,183 @@
+// Worlds whose ranks compute one at a time: nobody computes beside another, everybody gets a turn,
+// and failures and deadlines end all waiting.
+#include <stdatomic.h>
+
+#include "backends/comm/collective.h"
+#include "backends/comm/queue.h"
+#include "tests/support/comm_ranks.h"
+#include "tests/support/test_main.h"
+
+enum { RANKS = 5, ROUNDS = 300 };
+
+typedef struct job {
+    sp_comm_world *world;
+    int all, some;
+    atomic_int computing, most;
+    _Atomic uint64_t runs[RANKS];
+    sp_status seen[RANKS];
+} job;
+
+static sp_comm_world *world_of_fibers(int ranks)
+{
+    return world_with(ranks,
+                      &(sp_comm_options){.spins = -1, .queue_slots = 1, .one_at_a_time = true});
+}
+
+// Sleeps now and then, so that a rank that does not keep out gets its chance.
+static void compute(job *j, sp_prng *prng)
+{
+    int now = atomic_fetch_add(&j->computing, 1) + 1;
+    if (now > atomic_load(&j->most)) {
+        atomic_store(&j->most, now);
+    }
+    sleep_sometimes(prng, 20, 200);
+    atomic_fetch_sub(&j->computing, 1);
+}
+
+static sp_status exchange(sp_comm *me, const job *j, int round, sp_error *err)
+{
+    double x = sp_comm_rank(me);
+    double y = 0;
+    sp_status status = SP_OK;
+    if (round % 3 == 0) {
+        status = sp_comm_all_reduce(me, j->all, SP_ELEMENT_F64, SP_COMM_SUM, &x, &y, 1, err);
+        return status == SP_OK ? RANK_CHECK(y == RANKS * (RANKS - 1) / 2) : status;
+    }
+    if (round % 3 == 1) {
+        status = sp_comm_shift(me, j->all, 1, &x, sizeof x, &y, sizeof y, err);
+        return status == SP_OK ? RANK_CHECK(y == (sp_comm_rank(me) + RANKS - 1) % RANKS) : status;
+    }
+    return sp_comm_member(me, j->some) >= 0 ? sp_comm_barrier(me, j->some, err) : SP_OK;
+}
+
+static sp_status compute_and_exchange(sp_comm *me, void *data, sp_error *err)
+{
+    job *j = data;
+    sp_prng prng = prng_seeded(3 + (uint64_t)sp_comm_rank(me));
+    sp_status status = SP_OK;
+    for (int i = 0; i < ROUNDS && status == SP_OK; i++) {
+        compute(j, &prng);
+        status = exchange(me, j, i, err);
+    }
+    compute(j, &prng);
+    return status;
+}
+
+TEST(one_computes)
+{
+    job j = {.world = world_of_fibers(RANKS)};
+    j.all = group_of_all(j.world);
+    j.some = group_of(j.world, "some", (const int[]){4, 0, 3}, 3);
+    for (int again = 0; again < 2; again++) {
+        assert_ranks(j.world, compute_and_exchange, &j);
+        assert_int_equal(atomic_load(&j.most), 1);
+    }
+    sp_comm_world_free(j.world);
+}
+
+// The same body side by side does compute together, so the check above can fail.
+TEST(several_compute_otherwise)
+{
+    job j = {.world = world_of(RANKS)};
+    j.all = group_of_all(j.world);
+    j.some = group_of(j.world, "some", (const int[]){4, 0, 3}, 3);
+    assert_ranks(j.world, compute_and_exchange, &j);
+    assert_true(atomic_load(&j.most) > 1);
+    sp_comm_world_free(j.world);
+}
+
+// Fibers begin and end between runs.
+TEST(fibers_for_one_run)
+{
+    job j = {.world = world_of(RANKS)};
+    j.all = group_of_all(j.world);
+    j.some = group_of(j.world, "some", (const int[]){4, 0, 3}, 3);
+    sp_comm_set_one_at_a_time(j.world, true);
+    assert_ranks(j.world, compute_and_exchange, &j);
+    assert_int_equal(atomic_load(&j.most), 1);
+    sp_comm_set_one_at_a_time(j.world, false);
+    assert_ranks(j.world, compute_and_exchange, &j);
+    assert_true(atomic_load(&j.most) > 1);
+    sp_comm_world_free(j.world);
+}
+
+// ---- Failures ----
+
+// Ranks are anywhere when one gives up: at work, waiting for a message or for their turn.
+static sp_status give_up(sp_comm *me, void *data, sp_error *err)
+{
+    job *j = data;
+    int rank = sp_comm_rank(me);
+    sp_prng prng = prng_seeded(atomic_fetch_add(&j->runs[rank], 1) * RANKS + (uint64_t)rank);
+    uint64_t last = sp_prng_below(&prng, 30);
+    sp_status status = SP_OK;
+    for (uint64_t i = 0; status == SP_OK; i++) {
+        sleep_sometimes(&prng, 10, 100);
+        if (rank == 2 && i == last) {
+            return sp_error_set(err, SP_ERR_IO, "torn");
+        }
+        status = exchange(me, j, (int)i, err);
+    }
+    j->seen[rank] = status;
+    return status;
+}
+
+TEST(a_rank_fails)
+{
+    job j = {0};
+    for (int again = 0; again < 60; again++) {
+        j.world = world_of_fibers(RANKS);
+        j.all = group_of_all(j.world);
+        j.some = group_of(j.world, "some", (const int[]){4, 0, 3}, 3);
+        memset(j.seen, 0, sizeof j.seen);
+        must_fail(run_ranks(j.world, give_up, &j, ERR), SP_ERR_IO, "rank 2: torn");
+        for (int rank = 0; rank < RANKS; rank++) {
+            assert_int_equal(j.seen[rank], rank == 2 ? SP_OK : SP_ERR_IO);
+        }
+        sp_comm_world_free(j.world);
+    }
+}
+
+// Rank 3 ends without a word; the others wait for it in a barrier.
+static sp_status stay_away(sp_comm *me, void *data, sp_error *err)
+{
+    job *j = data;
+    if (sp_comm_rank(me) == 3) {
+        return SP_OK;
+    }
+    return j->seen[sp_comm_rank(me)] = sp_comm_barrier(me, j->all, err);
+}
+
+TEST(a_rank_stays_away)
+{
+    job j = {.world = world_of_fibers(RANKS)};
+    j.all = group_of_all(j.world);
+    must_fail_with(run_ranks(j.world, stay_away, &j, ERR), SP_ERR_LIMIT,
+                   "waits for ever for rank 3 (barrier");
+    for (int rank = 0; rank < RANKS; rank++) {
+        assert_int_equal(j.seen[rank], rank == 3 ? SP_OK : SP_ERR_LIMIT);
+    }
+    sp_comm_world_free(j.world);
+}
+
+// One keeps its turn until the deadline of all; the others never had one.
+static sp_status keep_the_turn(sp_comm *me, void *data, sp_error *err)
+{
+    job *j = data;
+    atomic_fetch_add(&j->runs[sp_comm_rank(me)], 1);
+    while (sp_comm_world_failure(j->world, NULL) == SP_OK) {
+        sleep_us(500);
+    }
+    return sp_comm_barrier(me, j->all, err);
+}
+
+TEST(deadline_ends_a_turn)
+{
+    job j = {.world = world_of_fibers(RANKS)};
+    j.all = group_of_all(j.world);
+    assert_int_equal(sp_comm_run(j.world, NULL, keep_the_turn, &j, 50000000, NULL), SP_ERR_LIMIT);
+    for (int rank = 0; rank < RANKS; rank++) {
+        assert_int_equal(atomic_load(&j.runs[rank]), 1);
+    }
+    sp_comm_world_free(j.world);
+}
