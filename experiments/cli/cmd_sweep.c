@@ -234,10 +234,12 @@ static int print_answer(const sweep_args *args, const sweep_summary *summary)
     return cli_answer(exit_status, summary->of_status[SWEEP_OK] > 0);
 }
 
-static int sweep(const sweep_args *args, sweep_summary *summary, const sweep_choice_options *choice)
+static int sweep(const sweep_args *args, sweep_summary *summary, const sweep_choice_options *choice,
+                 sweep_ranks *ranks)
 {
     sp_error err = {0};
     sweep_run_options how = {.threads = cli_threads(args->jobs),
+                             .ranks = ranks,
                              .resume = args->resume,
                              .quiet = args->common.quiet,
                              .choice = *choice,
@@ -259,7 +261,8 @@ static int sweep(const sweep_args *args, sweep_summary *summary, const sweep_cho
 }
 
 static int run_spec(const sweep_args *args, const sweep_spec *spec,
-                    const sweep_summary_options *options, const sweep_choice_options *choice)
+                    const sweep_summary_options *options, const sweep_choice_options *choice,
+                    sweep_ranks *ranks)
 {
     sp_error err = {0};
     sweep_summary summary;
@@ -267,15 +270,15 @@ static int run_spec(const sweep_args *args, const sweep_spec *spec,
         return dry_run(args, spec, choice);
     }
     int exit_status = sweep_summary_begin(&summary, spec, options, &err) == SP_OK
-                          ? sweep(args, &summary, choice)
+                          ? sweep(args, &summary, choice, ranks)
                           : cli_fail(&err);
     sweep_summary_fini(&summary);
     return exit_status;
 }
 
-static int run(const void *given, const cli_operands *operands)
+// What the first rank does, or the only process.
+static int run_first(const sweep_args *args, const cli_operands *operands, sweep_ranks *ranks)
 {
-    const sweep_args *args = given;
     sp_error err = {0};
     sweep_spec spec;
     sweep_summary_options options;
@@ -291,8 +294,30 @@ static int run(const void *given, const cli_operands *operands)
         sweep_spec_read(operands->items[0], &spec, &err) != SP_OK) {
         return cli_fail(&err);
     }
-    int exit_status = run_spec(args, &spec, &options, &choice);
+    int exit_status = run_spec(args, &spec, &options, &choice, ranks);
     sweep_spec_fini(&spec);
+    return exit_status;
+}
+
+static int run(const void *given, const cli_operands *operands)
+{
+    const sweep_args *args = given;
+    sp_error err = {0};
+    sweep_transport *transport = NULL;
+    sweep_ranks *ranks = NULL;
+    int exit_status = 0;
+    sp_status status = sweep_transport_mpi(&transport, &err);
+    bool first = transport == NULL || transport->rank == 0;
+    if (status == SP_OK && transport != NULL) {
+        status = sweep_ranks_begin(transport, cli_threads(args->jobs), &ranks, &err);
+    }
+    if (status == SP_OK && first) {
+        exit_status = run_first(args, operands, ranks);
+    } else if (status == SP_OK) {
+        status = sweep_ranks_serve(ranks, &err);
+    }
+    exit_status = status == SP_OK ? exit_status : cli_fail(&err);
+    sweep_ranks_end(ranks, exit_status);
     return exit_status;
 }
 

@@ -60,6 +60,17 @@ char *sweep_line(const sweep_spec *spec, int64_t combination, const sweep_digest
     return line;
 }
 
+sp_status sweep_row_evaluate(const sweep_evaluator *evaluator, int thread, sweep_row *row,
+                             sp_error *err)
+{
+    sp_status status = sweep_evaluate_point(evaluator, thread, row->combination, &row->digest, err);
+    if (status == SP_OK) {
+        row->line = sweep_line(evaluator->spec, row->combination, &row->digest);
+        status = row->line != NULL ? SP_OK : sp_error_no_memory(err, "a line of results");
+    }
+    return status;
+}
+
 // ---- reading ----
 
 static double figure(const json_t *row, const char *key)

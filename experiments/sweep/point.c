@@ -36,13 +36,9 @@ sp_status sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spe
     if (spec != NULL) {
         evaluator->documents = sp_calloc((size_t)threads, sizeof *evaluator->documents);
     }
-    bool complete = spec == NULL || evaluator->documents != NULL;
-    for (int t = 0; complete && spec != NULL && t < threads; t++) {
-        evaluator->documents[t] = json_deep_copy(spec->document);
-        complete = evaluator->documents[t] != NULL;
-    }
-    sp_status status = complete ? sp_scenario_cache_new(&evaluator->files, err)
-                                : sp_error_no_memory(err, "a sweep");
+    sp_status status = spec == NULL || evaluator->documents != NULL
+                           ? sp_scenario_cache_new(&evaluator->files, err)
+                           : sp_error_no_memory(err, "a sweep");
     return status == SP_OK ? sweep_batch_cache_new(&evaluator->batches, err) : status;
 }
 
@@ -55,6 +51,16 @@ void sweep_evaluator_fini(sweep_evaluator *evaluator)
     sweep_batch_cache_free(evaluator->batches);
     sp_scenario_cache_free(evaluator->files);
     *evaluator = (sweep_evaluator){0};
+}
+
+json_t *sweep_evaluator_scenario(const sweep_evaluator *evaluator, int thread,
+                                 const int64_t digit[SWEEP_AXES])
+{
+    json_t **own = &evaluator->documents[thread];
+    if (*own == NULL) {
+        *own = json_deep_copy(evaluator->spec->document);
+    }
+    return *own != NULL ? sweep_spec_scenario(evaluator->spec, *own, digit) : NULL;
 }
 
 // ---- batches ----
@@ -290,7 +296,7 @@ static sp_status evaluate(const sweep_evaluator *evaluator, int thread,
                           const int64_t digit[SWEEP_AXES], sweep_digest *digest, sp_error *err)
 {
     sp_result result;
-    json_t *document = sweep_spec_scenario(evaluator->spec, evaluator->documents[thread], digit);
+    json_t *document = sweep_evaluator_scenario(evaluator, thread, digit);
     if (document == NULL) {
         return sp_error_no_memory(err, "a point");
     }

@@ -77,7 +77,7 @@ void sweep_batch_cache_release(sweep_batch_cache *cache, sweep_batch_entry *entr
 typedef struct sweep_evaluator {
     const sweep_spec *spec; // NULL: scenarios are given as documents
     int threads;
-    json_t **documents; // the threads' own copies of the spec's; owned
+    json_t **documents; // the threads' own copies of the spec's, made when first used; owned
     sp_scenario_cache *files;
     sweep_batch_cache *batches;
     sp_evaluate_options options; // what a line does not tell is left out
@@ -87,6 +87,10 @@ typedef struct sweep_evaluator {
 sp_status sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spec, int threads,
                                sp_error *err);
 void sweep_evaluator_fini(sweep_evaluator *evaluator);
+
+// The scenario of a point, for that thread alone; the caller owns it. NULL when memory ran out.
+json_t *sweep_evaluator_scenario(const sweep_evaluator *evaluator, int thread,
+                                 const int64_t digit[SWEEP_AXES]);
 
 // Evaluates a scenario that no other thread reads. The error is of the scenario, unless it is
 // fatal; `status` says which kind of point it makes. The caller frees the result in any case.
