@@ -43,15 +43,18 @@ typedef enum sweep_figure {
 extern const char *const sweep_figure_names[]; // "iteration_ms", ..., NULL
 extern const int sweep_figure_better[];        // 1 or -1
 
+enum { SWEEP_DEGREES = 4 };
+extern const char *const sweep_degree_names[]; // "tp", "cp", "pp", "dp"
+
 // What a line holds beside its point. Figures are NAN where the line has none.
 typedef struct sweep_digest {
     sweep_status status;
+    int degree[SWEEP_DEGREES];       // 0: not evaluated
     char strategy[32], schedule[32]; // "": not evaluated
     double figure[SWEEP_FIGURE_COUNT];
     sp_fits fits;
-    bool lossy;                           // trains less, or other attention, than the samples ask
-    double median_error;                  // of predicted times, on logged steps like this one
-    char not_validated[SP_NOT_VALIDATED]; // why there is none
+    bool lossy;          // trains less, or other attention, than the samples ask
+    double median_error; // of predicted times, on logged steps like this one
     char reason[SP_ERROR_TEXT];
 } sweep_digest;
 
@@ -101,6 +104,10 @@ sp_status sweep_evaluate_document(const sweep_evaluator *evaluator, json_t *docu
 // result; only lack of memory and defects of ours are errors.
 sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int64_t combination,
                                sweep_digest *digest, sp_error *err);
+
+// Why the profile of a point has no error for it.
+sp_status sweep_not_validated(const sweep_spec *spec, int64_t combination,
+                              char text[SP_NOT_VALIDATED], sp_error *err);
 
 // Is a faster than b, both of points that fit?
 bool sweep_is_better(const sweep_digest *a, const sweep_digest *b);
