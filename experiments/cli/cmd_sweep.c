@@ -231,7 +231,7 @@ static int print_answer(const sweep_args *args, const sweep_summary *summary)
         cli_warn(args->common.quiet, "stopped by a signal; --resume goes on from here");
         return EXIT_BY_SIGNAL + (int)stop_signal;
     }
-    return cli_answer(exit_status, summary->of_status[SWEEP_OK] > 0);
+    return cli_answer(exit_status, summary->best_count > 0);
 }
 
 static int sweep(const sweep_args *args, sweep_summary *summary, const sweep_choice_options *choice,
@@ -405,7 +405,7 @@ const cli_command cli_cmd_sweep = {
         "of the first."
         "\n\nA grid may have more combinations than could ever be evaluated: --sample draws some, "
         "and --search begins with a sample and goes on with points near its Pareto front."
-        "\n\nThe exit status is 1 when no point is ok.",
+        "\n\nThe exit status is 1 when no point is ok, or none that is has what --where asks.",
     .examples = examples,
     .options = options,
     .args_bytes = sizeof(sweep_args),

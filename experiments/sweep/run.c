@@ -158,6 +158,17 @@ static sp_status run_points(runner *run, sp_error *err)
     return status;
 }
 
+// Points that are not chosen are walked, those of all shards.
+static sp_status check_count(const sweep_spec *spec, const sweep_choice *choice, sp_error *err)
+{
+    return choice->chosen != NULL || choice->in_grid <= SWEEP_MOST_POINTS
+               ? SP_OK
+               : sp_error_in(err, SP_ERR_LIMIT, spec->source, "grid",
+                             "%lld points are more than the %d that are evaluated; --sample N "
+                             "draws some, --search N looks for the best",
+                             (long long)choice->in_grid, (int)SWEEP_MOST_POINTS);
+}
+
 sp_status sweep_run(const sweep_spec *spec, const char *path, const sweep_run_options *options,
                     sweep_summary *summary, sp_error *err)
 {
@@ -165,6 +176,9 @@ sp_status sweep_run(const sweep_spec *spec, const char *path, const sweep_run_op
     run.workers = options->threads + sweep_ranks_blocks(options->ranks);
     sp_status status = sweep_choice_begin(&run.choice, spec, &options->choice, err);
     summary->points = run.choice.points;
+    if (status == SP_OK) {
+        status = check_count(spec, &run.choice, err);
+    }
     if (options->choice.search > 0 && !summary->options.front) {
         summary->options.front = true;
         summary->options.x = SWEEP_TOKENS_PER_S;

@@ -20,7 +20,8 @@ typedef struct sweep_run_options {
 // Runs the sweep into `path` and adds its lines to `summary`, which has begun. The lines do not
 // depend on the number of threads and ranks. After an error the file holds whole lines and can be
 // gone on with. A kill loses the points in work and those that wait for an earlier one, at most
-// SWEEP_WINDOW for each thread.
+// SWEEP_WINDOW for each thread. SP_ERR_LIMIT where more than SWEEP_MOST_POINTS points would be
+// walked.
 enum { SWEEP_WINDOW = 32 };
 sp_status sweep_run(const sweep_spec *spec, const char *path, const sweep_run_options *options,
                     sweep_summary *summary, sp_error *err);
