@@ -84,25 +84,11 @@ kill_ranks() {
     wait "$started" 2>/dev/null
     victims="$victims $victim"
 }
-victims=
-kinds=4
-[ "$cycles" -ge 100 ] && mpirun -n 2 "$program" sweep s.json --dry-run >/dev/null 2>&1 && kinds=5
 kills=0
 while [ "$kills" -lt "$cycles" ]; do
     rm -f k k1 k2 k3 merged
     most=$((kills + 1 + cycles / 8))
-    case $((RANDOM % kinds)) in
-    4)
-        while [ "$kills" -lt "$most" ]; do
-            rm -f k
-            kill_ranks ""
-            while [ "$(lines_in k)" -lt "$(lines_in whole)" ] && [ "$kills" -lt "$most" ]; do
-                kill_ranks --resume
-            done
-            "$program" sweep s.json -o k --quiet --resume >/dev/null || complain "going on after ranks"
-            cmp k whole || complain "killed ranks"
-        done
-        ;;
+    case $((RANDOM % 4)) in
     0)
         run_killed k
         cmp k whole || complain "a killed sweep"
@@ -125,6 +111,22 @@ while [ "$kills" -lt "$cycles" ]; do
     esac
 done
 
+victims=
+by_threads=$kills
+if [ "$cycles" -ge 100 ] && mpirun -n 2 "$program" sweep s.json --dry-run >/dev/null 2>&1; then
+    most=$((kills + cycles / 4))
+    while [ "$kills" -lt "$most" ]; do
+        rm -f k
+        kill_ranks ""
+        while [ "$(lines_in k)" -lt "$(lines_in whole)" ] && [ "$kills" -lt "$most" ]; do
+            kill_ranks --resume
+        done
+        "$program" sweep s.json -o k --quiet --resume >/dev/null || complain "going on after ranks"
+        cmp k whole || complain "killed ranks"
+    done
+    echo "$by_threads kills of sweeps by threads and shards, $((kills - by_threads)) of ranks (3: the launcher):$victims"
+fi
+
 # What does not belong together is not merged, and nothing is left of it.
 for i in 1 2; do
     "$program" sweep s.json -o "h$i" --quiet --shard "$i/2" >/dev/null || complain "shard $i"
@@ -145,5 +147,4 @@ head -n 10 h2 >h3
 refused "an unfinished shard" "h3:11: a point is missing" h1 h3
 "$program" merge s.json h2 h1 -o both >/dev/null || complain "merging two shards failed"
 cmp both whole || complain "two shards differ from the whole"
-[ "$kinds" = 4 ] || echo "$kills kills; ranks killed, 3 the launcher:$victims"
 exit "$failed"
