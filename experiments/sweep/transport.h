@@ -24,6 +24,7 @@ typedef enum sweep_ending {
 typedef struct sweep_transport sweep_transport;
 struct sweep_transport {
     int rank, ranks;
+    int here;        // ranks on this machine, as far as is known
     double silent_s; // a rank that was not heard of for so long counts as dead
     // Copies the data and does not wait for the receiver, which may be gone. SP_ERR_NO_MEMORY.
     sp_status (*send)(sweep_transport *transport, const sweep_message *message, sp_error *err);

@@ -122,6 +122,15 @@ static bool is_started_by_launcher(void)
            getenv("PMI_RANK") != NULL;
 }
 
+// Open MPI's, and MPICH's.
+static int ranks_here(void)
+{
+    const char *text = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+    text = text != NULL ? text : getenv("MPI_LOCALNRANKS");
+    int ranks = text != NULL ? atoi(text) : 1;
+    return ranks > 0 ? ranks : 1;
+}
+
 sp_status sweep_transport_mpi(sweep_transport **transport, sp_error *err)
 {
     int level = 0;
@@ -141,7 +150,8 @@ sp_status sweep_transport_mpi(sweep_transport **transport, sp_error *err)
         sp_free(m);
         return sp_error_set(err, SP_ERR_LIMIT, "MPI does not start with threads");
     }
-    m->base = (sweep_transport){.silent_s = 15.0,
+    m->base = (sweep_transport){.here = ranks_here(),
+                                .silent_s = 15.0,
                                 .send = send_message,
                                 .receive = receive_message,
                                 .forget = forget_rank,
