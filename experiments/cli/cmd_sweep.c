@@ -184,6 +184,12 @@ static int dry_run(const sweep_args *args, const sweep_spec *spec,
 
 // ---- the run ----
 
+// What evaluates.
+typedef struct processes {
+    int threads;        // of this one
+    sweep_ranks *ranks; // NULL: there is no other one
+} processes;
+
 // Speed, which no two runs have in common, goes to standard error.
 static void print_speed(bool quiet, int64_t points, double seconds)
 {
@@ -231,21 +237,23 @@ static int print_answer(const sweep_args *args, const sweep_summary *summary)
         cli_warn(args->common.quiet, "stopped by a signal; --resume goes on from here");
         return EXIT_BY_SIGNAL + (int)stop_signal;
     }
-    return cli_answer(exit_status, summary->of_status[SWEEP_OK] > 0);
+    return cli_answer(exit_status, summary->best_count > 0);
 }
 
-static int sweep(const sweep_args *args, sweep_summary *summary, const sweep_choice_options *choice)
+static int sweep(const sweep_args *args, sweep_summary *summary, const sweep_choice_options *choice,
+                 const processes *all)
 {
     sp_error err = {0};
-    sweep_run_options how = {.threads = cli_threads(args->jobs),
+    sweep_run_options how = {.threads = all->threads,
+                             .ranks = all->ranks,
                              .resume = args->resume,
                              .quiet = args->common.quiet,
                              .choice = *choice,
                              .stop = &stop_signal};
     if (args->csv) {
         cli_sweep_csv_head(stdout, summary->spec);
-        bool all = args->top == 0 && args->pareto == NULL;
-        summary->options.each = all ? print_row : NULL;
+        bool every = args->top == 0 && args->pareto == NULL;
+        summary->options.each = every ? print_row : NULL;
         summary->options.context = summary;
     }
     catch_signal(SIGINT);
@@ -259,7 +267,8 @@ static int sweep(const sweep_args *args, sweep_summary *summary, const sweep_cho
 }
 
 static int run_spec(const sweep_args *args, const sweep_spec *spec,
-                    const sweep_summary_options *options, const sweep_choice_options *choice)
+                    const sweep_summary_options *options, const sweep_choice_options *choice,
+                    const processes *all)
 {
     sp_error err = {0};
     sweep_summary summary;
@@ -267,15 +276,15 @@ static int run_spec(const sweep_args *args, const sweep_spec *spec,
         return dry_run(args, spec, choice);
     }
     int exit_status = sweep_summary_begin(&summary, spec, options, &err) == SP_OK
-                          ? sweep(args, &summary, choice)
+                          ? sweep(args, &summary, choice, all)
                           : cli_fail(&err);
     sweep_summary_fini(&summary);
     return exit_status;
 }
 
-static int run(const void *given, const cli_operands *operands)
+// What the first rank does, or the only process.
+static int run_first(const sweep_args *args, const cli_operands *operands, const processes *all)
 {
-    const sweep_args *args = given;
     sp_error err = {0};
     sweep_spec spec;
     sweep_summary_options options;
@@ -291,8 +300,33 @@ static int run(const void *given, const cli_operands *operands)
         sweep_spec_read(operands->items[0], &spec, &err) != SP_OK) {
         return cli_fail(&err);
     }
-    int exit_status = run_spec(args, &spec, &options, &choice);
+    int exit_status = run_spec(args, &spec, &options, &choice, all);
     sweep_spec_fini(&spec);
+    return exit_status;
+}
+
+static int run(const void *given, const cli_operands *operands)
+{
+    const sweep_args *args = given;
+    sp_error err = {0};
+    sweep_transport *transport = NULL;
+    processes all = {.threads = cli_threads(args->jobs)};
+    int exit_status = 0;
+    sp_status status = sweep_transport_mpi(&transport, &err);
+    bool first = transport == NULL || transport->rank == 0;
+    if (status == SP_OK && transport != NULL) {
+        // Ranks of one machine share its cores.
+        int share = all.threads / transport->here;
+        all.threads = args->jobs > 0 ? all.threads : share > 0 ? share : 1;
+        status = sweep_ranks_begin(transport, all.threads, &all.ranks, &err);
+    }
+    if (status == SP_OK && first) {
+        exit_status = run_first(args, operands, &all);
+    } else if (status == SP_OK) {
+        status = sweep_ranks_serve(all.ranks, &err);
+    }
+    exit_status = status == SP_OK ? exit_status : cli_fail(&err);
+    sweep_ranks_end(all.ranks, exit_status);
     return exit_status;
 }
 
@@ -351,6 +385,7 @@ static const char *const examples[] = {
     "slimpack sweep experiments/sweep_layouts.json --dry-run",
     "slimpack sweep experiments/sweep_layouts.json -o layouts.jsonl",
     "slimpack sweep experiments/sweep_layouts.json -o layouts.jsonl --resume --csv --top 100",
+    "mpirun -n 4 slimpack sweep experiments/sweep_layouts.json -o layouts.jsonl",
     "slimpack sweep experiments/sweep_layouts.json -o few.jsonl --search 500 --plot front.png",
     NULL,
 };
@@ -380,7 +415,14 @@ const cli_command cli_cmd_sweep = {
         "of the first."
         "\n\nA grid may have more combinations than could ever be evaluated: --sample draws some, "
         "and --search begins with a sample and goes on with points near its Pareto front."
-        "\n\nThe exit status is 1 when no point is ok.",
+        "\n\nProcesses that mpirun starts share one sweep: rank 0 reads SPEC, hands out points as "
+        "they are asked for, evaluates some itself and writes the file, which is the same for any "
+        "number of ranks. -j is the number of threads of each rank (default: the cores of its "
+        "machine over the ranks there; on large machines also give mpirun --bind-to none). "
+        "Where a rank dies mpirun ends all of them, and --resume goes on with the file. With Open "
+        "MPI's --enable-recovery the points of a dead rank are evaluated by the others, but for "
+        "rank 0, which a sweep needs; mpirun's exit status is 0 then whatever happened."
+        "\n\nThe exit status is 1 when no point is ok, or none that is has what --where asks.",
     .examples = examples,
     .options = options,
     .args_bytes = sizeof(sweep_args),

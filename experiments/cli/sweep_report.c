@@ -130,9 +130,11 @@ static void print_not_validated(const sweep_summary *summary)
 {
     for (int64_t i = 0; i < summary->best_count; i++) {
         const sweep_digest *digest = &summary->best[i].digest;
-        if (digest->not_validated[0] != '\0' && isfinite(digest->figure[SWEEP_TOKENS_PER_S])) {
+        char text[SP_NOT_VALIDATED];
+        if (!isfinite(digest->median_error) && isfinite(digest->figure[SWEEP_TOKENS_PER_S]) &&
+            sweep_not_validated(summary->spec, summary->best[i].combination, text, NULL) == SP_OK) {
             int column = printf("times not validated: ");
-            cli_print_wrapped(stdout, digest->not_validated, column, 2);
+            cli_print_wrapped(stdout, text, column, 2);
             return;
         }
     }
@@ -197,17 +199,21 @@ static json_t *point_json(const sweep_spec *spec, const sweep_best *point)
     int64_t digit[SWEEP_AXES];
     const sweep_digest *digest = &point->digest;
     const char *fits = digest->fits != SP_FITS_NONE ? sp_fits_names[digest->fits] : NULL;
-    const char *not_validated = digest->not_validated[0] != '\0' ? digest->not_validated : NULL;
+    char text[SP_NOT_VALIDATED];
+    bool validated = isfinite(digest->median_error) ||
+                     sweep_not_validated(spec, point->combination, text, NULL) != SP_OK;
     json_t *object = json_object();
     sweep_spec_digits(spec, point->combination, digit);
     sp_json_put(object, "point", sweep_spec_point(spec, digit));
+    for (int d = 0; d < SWEEP_DEGREES; d++) {
+        sp_json_put(object, sweep_degree_names[d], json_integer(digest->degree[d]));
+    }
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
         sp_json_put(object, sweep_figure_names[f], sp_json_figure(digest->figure[f]));
     }
     sp_json_put(object, "fits", fits != NULL ? json_string(fits) : json_null());
     sp_json_put(object, "median_error", sp_json_figure(digest->median_error));
-    sp_json_put(object, "not_validated",
-                not_validated != NULL ? json_string(not_validated) : json_null());
+    sp_json_put(object, "not_validated", validated ? json_null() : json_string(text));
     return object;
 }
 
@@ -262,7 +268,11 @@ void cli_sweep_csv_head(FILE *out, const sweep_spec *spec)
         put_field(out, spec->axes[a].path);
         fputc(',', out);
     }
-    fputs("status,strategy,schedule", out);
+    fputs("status", out);
+    for (int d = 0; d < SWEEP_DEGREES; d++) {
+        fprintf(out, ",%s", sweep_degree_names[d]);
+    }
+    fputs(",strategy,schedule", out);
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
         fprintf(out, ",%s", sweep_figure_names[f]);
     }
@@ -288,8 +298,11 @@ void cli_sweep_csv_row(FILE *out, const sweep_spec *spec, int64_t combination,
         fputc(',', out);
         free(text);
     }
-    fprintf(out, "%s,%s,%s", sweep_status_names[digest->status], digest->strategy,
-            digest->schedule);
+    fputs(sweep_status_names[digest->status], out);
+    for (int d = 0; d < SWEEP_DEGREES; d++) {
+        put_number(out, digest->degree[d] > 0 ? digest->degree[d] : (double)NAN);
+    }
+    fprintf(out, ",%s,%s", digest->strategy, digest->schedule);
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
         put_number(out, digest->figure[f]);
     }

@@ -10,8 +10,8 @@
 void cli_print_sweep(const sweep_summary *summary, const char *output);
 json_t *cli_sweep_json(const sweep_summary *summary);
 
-// CSV (RFC 4180): a column for each axis of the grid, then status, strategy, schedule, the figures,
-// fits, median error, and the reason where there is one.
+// CSV (RFC 4180): a column for each axis of the grid, then status, degrees, strategy, schedule, the
+// figures, fits, median error, and the reason where there is one.
 void cli_sweep_csv_head(FILE *out, const sweep_spec *spec);
 void cli_sweep_csv_row(FILE *out, const sweep_spec *spec, int64_t combination,
                        const sweep_digest *digest);

@@ -55,12 +55,6 @@ sp_status sweep_choice_begin(sweep_choice *choice, const sweep_spec *spec,
                            "holds for none of the %lld combinations",
                            (long long)spec->combinations);
     }
-    if (status == SP_OK && choice->points > SWEEP_MOST_POINTS) {
-        return sp_error_in(err, SP_ERR_LIMIT, spec->source, "grid",
-                           "%lld points are more than the %d that are evaluated; --sample N draws "
-                           "some, --search N looks for the best",
-                           (long long)choice->points, (int)SWEEP_MOST_POINTS);
-    }
     if (status == SP_OK && options->search > 0) {
         status = begin_search(choice, err);
     } else if (status == SP_OK && options->sample > 0) {

@@ -28,7 +28,7 @@ typedef struct sweep_choice {
     sp_prng prng;
 } sweep_choice;
 
-// SP_ERR_LIMIT where there are more than SWEEP_MOST_POINTS. The caller calls sweep_choice_end(),
+// The caller calls sweep_choice_end(),
 // also after an error.
 sp_status sweep_choice_begin(sweep_choice *choice, const sweep_spec *spec,
                              const sweep_choice_options *options, sp_error *err);

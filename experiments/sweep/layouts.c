@@ -184,8 +184,7 @@ static sp_status bound_one(void *context, int worker, int job, sp_error *err)
     int64_t work = f->wanted[job];
     double bound_s = 0.0;
     sweep_spec_digits(&f->layouts->spec[0], work * f->inner, digit);
-    json_t *document =
-        sweep_spec_scenario(&f->layouts->spec[0], f->evaluator[0].documents[worker], digit);
+    json_t *document = sweep_evaluator_scenario(&f->evaluator[0], worker, digit);
     if (document == NULL) {
         return sp_error_no_memory(err, "layouts");
     }

@@ -1,5 +1,6 @@
 #include "experiments/sweep/line.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +24,12 @@ static bool put_figure(json_t *row, const char *key, double value)
 
 static bool put_digest(json_t *row, const sweep_digest *digest)
 {
-    bool complete =
-        put_text(row, "strategy", digest->strategy) && put_text(row, "schedule", digest->schedule);
+    bool complete = true;
+    for (int d = 0; complete && d < SWEEP_DEGREES && digest->degree[d] > 0; d++) {
+        complete = sp_json_put(row, sweep_degree_names[d], json_integer(digest->degree[d]));
+    }
+    complete = complete && put_text(row, "strategy", digest->strategy) &&
+               put_text(row, "schedule", digest->schedule);
     for (int f = 0; complete && f < SWEEP_FIGURE_COUNT; f++) {
         complete = put_figure(row, sweep_figure_names[f], digest->figure[f]);
     }
@@ -37,7 +42,7 @@ static bool put_digest(json_t *row, const sweep_digest *digest)
     if (complete && isfinite(digest->median_error)) {
         complete = sp_json_put(row, "error", json_pack("{s:f}", "median", digest->median_error));
     }
-    return complete && put_text(row, "not_validated", digest->not_validated);
+    return complete;
 }
 
 char *sweep_line(const sweep_spec *spec, int64_t combination, const sweep_digest *digest)
@@ -60,12 +65,29 @@ char *sweep_line(const sweep_spec *spec, int64_t combination, const sweep_digest
     return line;
 }
 
+sp_status sweep_row_evaluate(const sweep_evaluator *evaluator, int thread, sweep_row *row,
+                             sp_error *err)
+{
+    sp_status status = sweep_evaluate_point(evaluator, thread, row->combination, &row->digest, err);
+    if (status == SP_OK) {
+        row->line = sweep_line(evaluator->spec, row->combination, &row->digest);
+        status = row->line != NULL ? SP_OK : sp_error_no_memory(err, "a line of results");
+    }
+    return status;
+}
+
 // ---- reading ----
 
 static double figure(const json_t *row, const char *key)
 {
     const json_t *value = json_object_get(row, key);
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static int degree(const json_t *row, const char *key)
+{
+    json_int_t value = json_integer_value(json_object_get(row, key));
+    return value > 0 && value <= INT_MAX ? (int)value : 0;
 }
 
 static const char *text_of(const json_t *row, const char *key)
@@ -96,14 +118,15 @@ bool sweep_digest_read(const json_t *row, sweep_digest *digest, const char **exp
     }
     digest->median_error = figure(json_object_get(row, "error"), "median");
     digest->lossy = json_is_false(json_object_get(row, "lossless"));
+    for (int d = 0; d < SWEEP_DEGREES; d++) {
+        digest->degree[d] = degree(row, sweep_degree_names[d]);
+    }
     snprintf(digest->strategy, sizeof digest->strategy, "%s", text_of(row, "strategy"));
     snprintf(digest->schedule, sizeof digest->schedule, "%s", text_of(row, "schedule"));
     const char *fits = text_of(row, "fits");
     for (int f = 0; sp_fits_names[f] != NULL; f++) {
         digest->fits = strcmp(fits, sp_fits_names[f]) == 0 ? (sp_fits)f : digest->fits;
     }
-    snprintf(digest->not_validated, sizeof digest->not_validated, "%s",
-             text_of(row, "not_validated"));
     snprintf(digest->reason, sizeof digest->reason, "%s", text_of(row, "reason"));
     return true;
 }

@@ -4,6 +4,17 @@
 
 #include "experiments/sweep/point.h"
 
+// A point with its line.
+typedef struct sweep_row {
+    int64_t combination;
+    sweep_digest digest;
+    char *line; // with its newline; owned, freed with free()
+} sweep_row;
+
+// Evaluates the combination on one of the threads and writes the line.
+sp_status sweep_row_evaluate(const sweep_evaluator *evaluator, int thread, sweep_row *row,
+                             sp_error *err);
+
 // The line of a point with its newline, without what it has no value for; freed with free(). NULL
 // when memory ran out.
 char *sweep_line(const sweep_spec *spec, int64_t combination, const sweep_digest *digest);

@@ -22,6 +22,8 @@ const char *const sweep_figure_names[] = {
 #undef X
         NULL};
 
+const char *const sweep_degree_names[] = {"tp", "cp", "pp", "dp"};
+
 const int sweep_figure_better[] = {
 #define X(name, key, better) better,
     SWEEP_FIGURES(X)
@@ -36,13 +38,9 @@ sp_status sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spe
     if (spec != NULL) {
         evaluator->documents = sp_calloc((size_t)threads, sizeof *evaluator->documents);
     }
-    bool complete = spec == NULL || evaluator->documents != NULL;
-    for (int t = 0; complete && spec != NULL && t < threads; t++) {
-        evaluator->documents[t] = json_deep_copy(spec->document);
-        complete = evaluator->documents[t] != NULL;
-    }
-    sp_status status = complete ? sp_scenario_cache_new(&evaluator->files, err)
-                                : sp_error_no_memory(err, "a sweep");
+    sp_status status = spec == NULL || evaluator->documents != NULL
+                           ? sp_scenario_cache_new(&evaluator->files, err)
+                           : sp_error_no_memory(err, "a sweep");
     return status == SP_OK ? sweep_batch_cache_new(&evaluator->batches, err) : status;
 }
 
@@ -55,6 +53,16 @@ void sweep_evaluator_fini(sweep_evaluator *evaluator)
     sweep_batch_cache_free(evaluator->batches);
     sp_scenario_cache_free(evaluator->files);
     *evaluator = (sweep_evaluator){0};
+}
+
+json_t *sweep_evaluator_scenario(const sweep_evaluator *evaluator, int thread,
+                                 const int64_t digit[SWEEP_AXES])
+{
+    json_t **own = &evaluator->documents[thread];
+    if (*own == NULL) {
+        *own = json_deep_copy(evaluator->spec->document);
+    }
+    return *own != NULL ? sweep_spec_scenario(evaluator->spec, *own, digit) : NULL;
 }
 
 // ---- batches ----
@@ -260,14 +268,15 @@ static void take_result(const sp_result *result, sweep_digest *digest)
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
         digest->figure[f] = rounded(digest->figure[f]);
     }
+    const sp_layout *layout = &result->layout;
+    memcpy(digest->degree, (const int[]){layout->tp, layout->cp, layout->pp, layout->dp},
+           sizeof digest->degree);
     digest->lossy = !result->lossless;
     if (result->step_error.known) {
         digest->median_error = rounded(result->step_error.median);
     }
     snprintf(digest->strategy, sizeof digest->strategy, "%s", result->strategy);
     snprintf(digest->schedule, sizeof digest->schedule, "%s", result->schedule);
-    snprintf(digest->not_validated, sizeof digest->not_validated, "%s",
-             result->step_error.not_validated);
     snprintf(digest->reason, sizeof digest->reason, "%s", result->oom_diagnosis);
 }
 
@@ -290,7 +299,7 @@ static sp_status evaluate(const sweep_evaluator *evaluator, int thread,
                           const int64_t digit[SWEEP_AXES], sweep_digest *digest, sp_error *err)
 {
     sp_result result;
-    json_t *document = sweep_spec_scenario(evaluator->spec, evaluator->documents[thread], digit);
+    json_t *document = sweep_evaluator_scenario(evaluator, thread, digit);
     if (document == NULL) {
         return sp_error_no_memory(err, "a point");
     }
@@ -319,6 +328,26 @@ sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int
         snprintf(digest->reason, sizeof digest->reason, "%s", text);
     }
     return SP_OK;
+}
+
+sp_status sweep_not_validated(const sweep_spec *spec, int64_t combination,
+                              char text[SP_NOT_VALIDATED], sp_error *err)
+{
+    int64_t digit[SWEEP_AXES];
+    sp_scenario scenario;
+    sp_step_error found;
+    sweep_spec_digits(spec, combination, digit);
+    json_t *document = sweep_spec_scenario(spec, spec->document, digit);
+    sp_status status = document != NULL
+                           ? sp_scenario_from_json(document, "point", NULL, 0, &scenario, err)
+                           : sp_error_no_memory(err, "a point");
+    json_decref(document);
+    if (status == SP_OK) {
+        sp_scenario_step_error(&scenario, &found);
+        snprintf(text, SP_NOT_VALIDATED, "%s", found.not_validated);
+        sp_scenario_fini(&scenario);
+    }
+    return status;
 }
 
 // A tight step is slower than predicted, so it comes behind all that are not. Figures of one sweep

@@ -43,15 +43,18 @@ typedef enum sweep_figure {
 extern const char *const sweep_figure_names[]; // "iteration_ms", ..., NULL
 extern const int sweep_figure_better[];        // 1 or -1
 
+enum { SWEEP_DEGREES = 4 };
+extern const char *const sweep_degree_names[]; // "tp", "cp", "pp", "dp"
+
 // What a line holds beside its point. Figures are NAN where the line has none.
 typedef struct sweep_digest {
     sweep_status status;
+    int degree[SWEEP_DEGREES];       // 0: not evaluated
     char strategy[32], schedule[32]; // "": not evaluated
     double figure[SWEEP_FIGURE_COUNT];
     sp_fits fits;
-    bool lossy;                           // trains less, or other attention, than the samples ask
-    double median_error;                  // of predicted times, on logged steps like this one
-    char not_validated[SP_NOT_VALIDATED]; // why there is none
+    bool lossy;          // trains less, or other attention, than the samples ask
+    double median_error; // of predicted times, on logged steps like this one
     char reason[SP_ERROR_TEXT];
 } sweep_digest;
 
@@ -77,7 +80,7 @@ void sweep_batch_cache_release(sweep_batch_cache *cache, sweep_batch_entry *entr
 typedef struct sweep_evaluator {
     const sweep_spec *spec; // NULL: scenarios are given as documents
     int threads;
-    json_t **documents; // the threads' own copies of the spec's; owned
+    json_t **documents; // the threads' own copies of the spec's, made when first used; owned
     sp_scenario_cache *files;
     sweep_batch_cache *batches;
     sp_evaluate_options options; // what a line does not tell is left out
@@ -88,6 +91,10 @@ sp_status sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spe
                                sp_error *err);
 void sweep_evaluator_fini(sweep_evaluator *evaluator);
 
+// The scenario of a point, for that thread alone; the caller owns it. NULL when memory ran out.
+json_t *sweep_evaluator_scenario(const sweep_evaluator *evaluator, int thread,
+                                 const int64_t digit[SWEEP_AXES]);
+
 // Evaluates a scenario that no other thread reads. The error is of the scenario, unless it is
 // fatal; `status` says which kind of point it makes. The caller frees the result in any case.
 sp_status sweep_evaluate_document(const sweep_evaluator *evaluator, json_t *document,
@@ -97,6 +104,10 @@ sp_status sweep_evaluate_document(const sweep_evaluator *evaluator, json_t *docu
 // result; only lack of memory and defects of ours are errors.
 sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int64_t combination,
                                sweep_digest *digest, sp_error *err);
+
+// Why the profile of a point has no error for it.
+sp_status sweep_not_validated(const sweep_spec *spec, int64_t combination,
+                              char text[SP_NOT_VALIDATED], sp_error *err);
 
 // Is a faster than b, both of points that fit?
 bool sweep_is_better(const sweep_digest *a, const sweep_digest *b);

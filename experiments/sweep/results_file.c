@@ -111,19 +111,26 @@ static sp_status sync_file(sweep_file *file, sp_error *err)
     return SP_OK;
 }
 
+// A full disk takes a part of a line: it is cut off again.
+static sp_status write_failed(sweep_file *file, size_t written, sp_error *err)
+{
+    sp_status status = failed(file, err);
+    off_t end = file->regular ? lseek(file->fd, 0, SEEK_CUR) : -1;
+    if (end >= 0 && ftruncate(file->fd, end - (off_t)written) != 0) {
+        status = failed(file, err);
+    }
+    return status;
+}
+
 sp_status sweep_file_append(sweep_file *file, const char *text, size_t bytes, sp_error *err)
 {
-    while (bytes > 0) {
-        ssize_t written = write(file->fd, text, bytes);
-        if (written < 0 && errno == EINTR) {
-            continue;
+    for (size_t done = 0; done < bytes;) {
+        ssize_t written = write(file->fd, text + done, bytes - done);
+        if (written < 0 && errno != EINTR) {
+            return write_failed(file, done, err);
         }
-        if (written < 0) {
-            return failed(file, err);
-        }
+        done += written > 0 ? (size_t)written : 0;
         file->dirty = true;
-        text += written;
-        bytes -= (size_t)written;
     }
     return sp_clock_s() - file->synced_s < sync_every_s ? SP_OK : sync_file(file, err);
 }

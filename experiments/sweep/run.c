@@ -10,16 +10,10 @@
 
 enum { MOST_TOGETHER = 8, SHARE = 64 };
 
-typedef struct swept {
-    int64_t combination;
-    char *line;
-    sweep_digest digest;
-} swept;
-
 // Points that a thread takes at once.
 typedef struct swept_block {
     int count;
-    swept point[MOST_TOGETHER];
+    sweep_row row[MOST_TOGETHER];
 } swept_block;
 
 typedef struct runner {
@@ -29,6 +23,7 @@ typedef struct runner {
     sweep_file file;
     sweep_evaluator evaluator;
     sweep_choice choice;
+    int workers;  // threads of this rank, and one for each block that others take
     int together; // points of a block
     sp_progress progress;
 } runner;
@@ -81,8 +76,7 @@ static sp_status next_block(void *context, void *item, bool *more, sp_error *err
     sp_status status = SP_OK;
     *more = true;
     while (status == SP_OK && *more && block->count < run->together) {
-        status =
-            sweep_choice_next(&run->choice, &block->point[block->count].combination, more, err);
+        status = sweep_choice_next(&run->choice, &block->row[block->count].combination, more, err);
         block->count += status == SP_OK && *more;
     }
     *more = block->count > 0;
@@ -93,14 +87,13 @@ static sp_status evaluate_block(void *context, int worker, void *item, sp_error 
 {
     const runner *run = context;
     swept_block *block = item;
+    bool done = false;
     sp_status status = SP_OK;
-    for (int i = 0; status == SP_OK && i < block->count; i++) {
-        swept *p = &block->point[i];
-        status = sweep_evaluate_point(&run->evaluator, worker, p->combination, &p->digest, err);
-        if (status == SP_OK) {
-            p->line = sweep_line(run->spec, p->combination, &p->digest);
-            status = p->line != NULL ? SP_OK : sp_error_no_memory(err, "a line of results");
-        }
+    if (worker >= run->options->threads) {
+        status = sweep_ranks_evaluate(run->options->ranks, block->row, block->count, &done, err);
+    }
+    for (int i = 0; status == SP_OK && !done && i < block->count; i++) {
+        status = sweep_row_evaluate(&run->evaluator, worker, &block->row[i], err);
     }
     return status;
 }
@@ -111,10 +104,10 @@ static sp_status write_block(void *context, void *item, sp_error *err)
     const swept_block *block = item;
     sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < block->count; i++) {
-        const swept *p = &block->point[i];
-        status = sweep_file_append(&run->file, p->line, strlen(p->line), err);
+        const sweep_row *row = &block->row[i];
+        status = sweep_file_append(&run->file, row->line, strlen(row->line), err);
         if (status == SP_OK) {
-            status = sweep_summary_add(run->summary, p->combination, &p->digest, err);
+            status = sweep_summary_add(run->summary, row->combination, &row->digest, err);
         }
     }
     sp_progress_update(&run->progress, run->summary->written - run->summary->resumed);
@@ -125,7 +118,7 @@ static void drop_block(void *item)
 {
     swept_block *block = item;
     for (int i = 0; i < block->count; i++) {
-        free(block->point[i].line);
+        free(block->row[i].line);
     }
 }
 
@@ -139,10 +132,10 @@ static bool stops(void *context)
 static sp_status run_points(runner *run, sp_error *err)
 {
     // Handing over a point costs as much as a small one takes; few points keep every thread busy.
-    int64_t share = run->summary->points / SHARE / run->options->threads;
+    int64_t share = run->summary->points / SHARE / run->workers;
     run->together = share < 1 ? 1 : share < MOST_TOGETHER ? (int)share : MOST_TOGETHER;
-    const sp_ordered how = {.threads = run->options->threads,
-                            .ahead = run->options->threads * (SWEEP_WINDOW / run->together),
+    const sp_ordered how = {.threads = run->workers,
+                            .ahead = run->workers * (SWEEP_WINDOW / run->together),
                             .item_bytes = sizeof(swept_block),
                             .context = run,
                             .make = next_block,
@@ -165,25 +158,43 @@ static sp_status run_points(runner *run, sp_error *err)
     return status;
 }
 
+// Points that are not chosen are walked, those of all shards.
+static sp_status check_count(const sweep_spec *spec, const sweep_choice *choice, sp_error *err)
+{
+    return choice->chosen != NULL || choice->in_grid <= SWEEP_MOST_POINTS
+               ? SP_OK
+               : sp_error_in(err, SP_ERR_LIMIT, spec->source, "grid",
+                             "%lld points are more than the %d that are evaluated; --sample N "
+                             "draws some, --search N looks for the best",
+                             (long long)choice->in_grid, (int)SWEEP_MOST_POINTS);
+}
+
 sp_status sweep_run(const sweep_spec *spec, const char *path, const sweep_run_options *options,
                     sweep_summary *summary, sp_error *err)
 {
     runner run = {.spec = spec, .options = options, .summary = summary, .file = {.fd = -1}};
+    run.workers = options->threads + sweep_ranks_blocks(options->ranks);
     sp_status status = sweep_choice_begin(&run.choice, spec, &options->choice, err);
     summary->points = run.choice.points;
+    if (status == SP_OK) {
+        status = check_count(spec, &run.choice, err);
+    }
     if (options->choice.search > 0 && !summary->options.front) {
         summary->options.front = true;
         summary->options.x = SWEEP_TOKENS_PER_S;
         summary->options.y = SWEEP_PEAK_MEMORY_GIB;
     }
     if (status == SP_OK) {
-        status = sweep_evaluator_init(&run.evaluator, spec, options->threads, err);
+        status = sweep_evaluator_init(&run.evaluator, spec, run.workers, err);
     }
     if (status == SP_OK) {
         status = sweep_file_open(&run.file, path, options->resume, err);
     }
     if (status == SP_OK) {
         status = read_back(&run, err);
+    }
+    if (status == SP_OK && summary->written < summary->points && options->ranks != NULL) {
+        status = sweep_ranks_open(options->ranks, spec, err);
     }
     if (status == SP_OK && summary->written < summary->points) {
         status = run_points(&run, err);

@@ -5,22 +5,23 @@
 #include <signal.h>
 
 #include "experiments/sweep/choice.h"
-
-enum { SWEEP_MOST_THREADS = 1024 };
+#include "experiments/sweep/ranks.h"
 
 typedef struct sweep_run_options {
-    int threads; // 1 to SWEEP_MOST_THREADS
-    bool resume; // go on with a file that is there
-    bool quiet;  // no progress
+    int threads;        // 1 to SWEEP_MOST_THREADS
+    sweep_ranks *ranks; // others that evaluate, too; this is rank 0. NULL: none
+    bool resume;        // go on with a file that is there
+    bool quiet;         // no progress
     sweep_choice_options choice;
     // Ends the run early once it is not 0, with whole lines; may be NULL.
     const volatile sig_atomic_t *stop;
 } sweep_run_options;
 
 // Runs the sweep into `path` and adds its lines to `summary`, which has begun. The lines do not
-// depend on the number of threads. After an error the file holds whole lines and can be gone
-// on with. A kill loses the points in work and those that wait for an earlier one, at most
-// SWEEP_WINDOW for each thread.
+// depend on the number of threads and ranks. After an error the file holds whole lines and can be
+// gone on with. A kill loses the points in work and those that wait for an earlier one, at most
+// SWEEP_WINDOW for each thread. SP_ERR_LIMIT where more than SWEEP_MOST_POINTS points would be
+// walked.
 enum { SWEEP_WINDOW = 32 };
 sp_status sweep_run(const sweep_spec *spec, const char *path, const sweep_run_options *options,
                     sweep_summary *summary, sp_error *err);

@@ -251,14 +251,13 @@ sp_status sweep_spec_from_json(json_t *document, const char *source, sweep_spec 
     return status;
 }
 
-// A key that no scenario has would make every point invalid: it is told before the first one is
-// evaluated. What else is wrong with the first combination is a matter of points.
-static sp_status check_keys(const sweep_spec *spec, sp_error *err)
+// What else is wrong with a combination is a matter of points.
+static sp_status check_keys_of(const sweep_spec *spec, const int64_t digit[SWEEP_AXES],
+                               sp_error *err)
 {
-    static const int64_t first[SWEEP_AXES];
     sp_scenario scenario;
     sp_error own = {0};
-    json_t *document = sweep_spec_scenario(spec, spec->document, first);
+    json_t *document = sweep_spec_scenario(spec, spec->document, digit);
     if (document == NULL) {
         return sp_error_no_memory(err, "a sweep");
     }
@@ -273,6 +272,24 @@ static sp_status check_keys(const sweep_spec *spec, sp_error *err)
         if (unknown || sp_status_is_fatal(found)) {
             status = sp_error_set(err, found, "%s", own.message[i]);
         }
+    }
+    return status;
+}
+
+// A key that no scenario has would make points invalid: it is told before the first one is
+// evaluated. Keys stand in the first combination, and in further objects that an axis has as
+// values.
+static sp_status check_keys(const sweep_spec *spec, sp_error *err)
+{
+    int64_t digit[SWEEP_AXES] = {0};
+    sp_status status = check_keys_of(spec, digit, err);
+    for (int a = 0; status == SP_OK && a < spec->axis_count; a++) {
+        for (digit[a] = 1; status == SP_OK && digit[a] < spec->axes[a].count; digit[a]++) {
+            if (json_is_object(json_array_get(spec->axes[a].values, (size_t)digit[a]))) {
+                status = check_keys_of(spec, digit, err);
+            }
+        }
+        digit[a] = 0;
     }
     return status;
 }

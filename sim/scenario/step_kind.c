@@ -88,6 +88,10 @@ void sp_scenario_step_error(const sp_scenario *scenario, sp_step_error *found)
 {
     sp_step_kind kind;
     char profile[SP_PROFILE_NAME + 16];
+    if (scenario->uniform) {
+        *found = (sp_step_error){.not_validated = "uniform costs are given, not predicted"};
+        return;
+    }
     sp_step_kind_of(scenario, &scenario->profile, &kind);
     snprintf(profile, sizeof profile, "%s (%s)", scenario->profile.name,
              sp_level_names[sp_profile_level(&scenario->profile)]);

@@ -21,9 +21,8 @@ void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
     result->layout.stage_layers = NULL;
     snprintf(result->schedule, sizeof result->schedule, "%s",
              sp_schedule_names[scenario->schedule.kind]);
+    sp_scenario_step_error(scenario, &result->step_error);
     if (scenario->uniform) {
-        snprintf(result->step_error.not_validated, sizeof result->step_error.not_validated,
-                 "uniform costs are given, not predicted");
         return;
     }
     snprintf(result->strategy, sizeof result->strategy, "%s", scenario->strategy.kind);
@@ -39,7 +38,6 @@ void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
     // The rates of host links are assumed in every cluster.
     result->level = scenario->memory.offload_ratio > 0.0 ? SP_LEVEL_ASSUMED
                                                          : sp_profile_level(&scenario->profile);
-    sp_scenario_step_error(scenario, &result->step_error);
     result->lossless =
         sp_strategy_is_lossless(sp_strategy_find(scenario->strategy.kind), &scenario->strategy);
     warn_of_free_settings(scenario, &result->warnings);

@@ -101,9 +101,54 @@ expect "message of it" "error: shared.jsonl: another sweep is writing to it" "$m
 wait "$first" || complain "the first of two sweeps failed"
 same_as_reference shared.jsonl
 
-# A full disk is an error, and what was written can be gone on with.
+# A full disk is an error, and what was written can be gone on with. A file that may not grow past
+# 16 KiB stands for a disk that is full in the middle of a line.
 if [ -w /dev/full ]; then
-    "$program" sweep s.json -o /dev/full --quiet >/dev/null 2>&1
+    message=$("$program" sweep s.json -o /dev/full --quiet 2>&1)
     expect "status with a full disk" 3 "$?"
+    expect "message of it" "error: /dev/full: No space left on device" "$message"
 fi
+message=$(trap '' XFSZ && ulimit -f 16 && "$program" sweep s.json -o full.jsonl --quiet -j 2 2>&1)
+expect "status of a sweep that fills a disk" 3 "$?"
+expect "message of it" "error: full.jsonl: File too large" "$message"
+kept=$(lines_in full.jsonl)
+[ "$kept" -gt 0 ] || complain "a full disk left nothing"
+cmp full.jsonl <(head -n "$kept" reference) || complain "a full disk left more than whole lines"
+"$program" sweep s.json -o full.jsonl --quiet --resume >/dev/null || complain "going on fails"
+same_as_reference full.jsonl
+
+# What cannot be written to is told before anything is evaluated.
+message=$("$program" sweep s.json -o none/out.jsonl 2>&1)
+expect "status of no folder" 3 "$?"
+expect "message of no folder" "error: none/out.jsonl: No such file or directory" "$message"
+if [ "$(id -u)" != 0 ]; then
+    mkdir locked && chmod a-w locked
+    message=$("$program" sweep s.json -o locked/out.jsonl 2>&1)
+    expect "status of a locked folder" 3 "$?"
+    expect "message of a locked folder" "error: locked/out.jsonl: Permission denied" "$message"
+fi
+
+# A condition on results that holds for none: all is kept, and the answer is negative.
+message=$("$program" sweep s.json -o full.jsonl --resume --where "pp > 99" 2>&1)
+expect "status of a condition that holds for none" 1 "$?"
+expect "message of it" "no point that fits has pp > 99" "$(tail -n 1 <<<"$message")"
+same_as_reference full.jsonl
+
+# A million million combinations are counted and drawn from, not walked.
+cat >many.json <<SPEC
+{"schema": "slimpack/sweep/1",
+ "base": {"uniform_costs": {"f_ms": 1, "b_ms": 1, "w_ms": 1}},
+ "grid": {"uniform_costs.f_ms": [$(seq -s, 1 10000)], "uniform_costs.b_ms": [$(seq -s, 1 10000)],
+          "schedule.microbatches": [$(seq -s, 1 1000)], "parallel.pp": [$(seq -s, 1 10)]},
+ "where": "microbatches >= pp"}
+SPEC
+# Of 1000 and 10 values, 9955 = 10 * 1000 - (0 + 1 + ... + 9) pairs.
+expect "a large grid" "1,000,000,000,000 combinations, 995,500,000,000 points" \
+    "$(timeout 10 "$program" sweep many.json --dry-run | head -n 1)"
+timeout 10 "$program" sweep many.json -o many.jsonl --quiet --sample 50 >/dev/null || complain "sampling fails"
+expect "lines of a sample" 50 "$(lines_in many.jsonl)"
+"$program" sweep many.json -o all.jsonl >/dev/null 2>messages
+expect "status of too many points" 4 "$?"
+grep -q "995500000000 points are more than the 100000000 that are evaluated; --sample N" messages ||
+    complain "too many points: $(cat messages)"
 exit "$failed"

@@ -1,7 +1,7 @@
 // Points of large grids, drawn points, and the front of a summary.
 #include <math.h>
 
-#include "experiments/sweep/choice.h"
+#include "experiments/sweep/run.h"
 #include "tests/support/test_main.h"
 
 static void read_text(const char *text, sweep_spec *spec)
@@ -183,10 +183,11 @@ TEST(a_grid_of_a_million_million_is_counted_and_drawn_at_once)
         assert_int_equal(sweep_spec_combination(&spec, digit), drawn[i]);
     }
     // To evaluate all of them is refused.
-    sweep_choice choice;
-    const sweep_choice_options all = {0};
-    must_fail_with(sweep_choice_begin(&choice, &spec, &all, ERR), SP_ERR_LIMIT, "--sample");
-    sweep_choice_end(&choice);
+    sweep_summary summary;
+    const sweep_run_options all = {.threads = 1, .quiet = true};
+    must_succeed(sweep_summary_begin(&summary, &spec, NULL, ERR));
+    must_fail_with(sweep_run(&spec, "/dev/null", &all, &summary, ERR), SP_ERR_LIMIT, "--sample");
+    sweep_summary_fini(&summary);
     sweep_spec_fini(&spec);
 }
 
