@@ -1,0 +1,43 @@
+// Why each action of a timeline began when it did: what it waited for last, by the rules of a plan
+// (sim/plan/depends.h), and the critical path, which is the chain of these from the last end back.
+#ifndef SLIMPACK_SIM_METRICS_PREDECESSORS_H
+#define SLIMPACK_SIM_METRICS_PREDECESSORS_H
+
+#include "sim/cost/step_costs.h"
+#include "sim/plan/timeline.h"
+
+typedef enum sp_timeline_lane {
+    SP_LANE_ACTIONS, // sp_rank_timeline.spans
+    SP_LANE_COPIES,
+    SP_LANE_SHARES,
+    SP_LANES
+} sp_timeline_lane;
+
+// Where a span stands: the entry of the timeline's ranks, and the place in one of its lists.
+typedef struct sp_timeline_item {
+    size_t rank, index;
+    sp_timeline_lane lane;
+} sp_timeline_item;
+
+const sp_span *sp_timeline_item_span(const sp_timeline *timeline, sp_timeline_item item);
+
+typedef struct sp_predecessors sp_predecessors;
+
+// Of a timeline of a whole plan, which must outlive them, as must the costs: those that the
+// timeline was simulated with, or NULL where transfers are not known, as of a measured one; they
+// are then taken to need no time. O(actions) time and memory.
+sp_status sp_predecessors_new(const sp_timeline *timeline, const sp_step_costs *costs,
+                              sp_predecessors **predecessors, sp_error *err);
+void sp_predecessors_free(sp_predecessors *predecessors);
+
+// Of all that an item waits for, what it had last (its end, and the transfer from there): the
+// earlier work of its own rank where nothing else came later. False: it waits for nothing.
+// O(ranks and slices of its pack).
+bool sp_predecessor(const sp_predecessors *predecessors, sp_timeline_item item,
+                    sp_timeline_item *before);
+
+// From the first to the last end; *items is freed with sp_free.
+sp_status sp_critical_path(const sp_predecessors *predecessors, sp_timeline_item **items,
+                           size_t *count, sp_error *err);
+
+#endif
