@@ -8,8 +8,8 @@
 
 typedef enum sp_timeline_lane {
     SP_LANE_ACTIONS, // sp_rank_timeline.spans
-    SP_LANE_COPIES,
     SP_LANE_SHARES,
+    SP_LANE_COPIES,
     SP_LANES
 } sp_timeline_lane;
 
