@@ -267,7 +267,7 @@ const char *report_answer(const report_page *page, char text[REPORT_ANSWER])
         add_input(&to, &page->inputs->items[i]);
     }
     if (to.used == 0 && page->timeline_count > 0) {
-        const report_timeline *timeline = &page->timelines[0];
+        const report_timeline *timeline = page->timelines[0];
         add(&to, "%lld actions on %zu ranks in ", (long long)timeline->action_count,
             timeline->rank_count);
         add_time(&to, timeline->end_ms);

@@ -6,10 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <sys/stat.h>
+
+#include "experiments/report/document.h"
+#include "experiments/report/timeline.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 
-enum { MOST_BYTES = 1 << 30, QUOTED = 48 };
+enum { QUOTED = 48 };
 
 const char *const report_kind_names[REPORT_KINDS] = {
     "result", "comparison", "tune", "validation", "plan", "sweep", "trace",
@@ -26,7 +30,7 @@ static const struct {
 
 enum { SCHEMAS = sizeof schemas / sizeof schemas[0] };
 
-static sp_status read_input(report_input *input, sp_error *err);
+static sp_status open_input(report_input *input, sp_error *err);
 
 sp_status report_inputs_read(char *const *paths, int count, report_inputs *inputs, sp_error *err)
 {
@@ -38,7 +42,7 @@ sp_status report_inputs_read(char *const *paths, int count, report_inputs *input
     for (int i = 0; i < count && status == SP_OK; i++) {
         inputs->items[i].path = paths[i];
         inputs->count++;
-        status = read_input(&inputs->items[i], err);
+        status = open_input(&inputs->items[i], err);
     }
     return status;
 }
@@ -47,6 +51,7 @@ void report_inputs_fini(report_inputs *inputs)
 {
     for (int i = 0; i < inputs->count; i++) {
         json_decref(inputs->items[i].json);
+        report_timeline_free(inputs->items[i].timeline);
     }
     sp_free(inputs->items);
     *inputs = (report_inputs){0};
@@ -120,7 +125,7 @@ static sp_status check_input(const report_input *input, sp_error *err)
     case REPORT_PLAN:
         return expect_objects(input, "batches", err);
     case REPORT_TRACE:
-        return expect_objects(input, "traceEvents", err);
+        return input->timeline != NULL ? SP_OK : expect_objects(input, "traceEvents", err);
     case REPORT_SWEEP:
     case REPORT_KINDS:
         break;
@@ -131,7 +136,8 @@ static sp_status check_input(const report_input *input, sp_error *err)
 static sp_status recognise(report_input *input, sp_error *err)
 {
     const json_t *schema = json_object_get(input->json, "schema");
-    if (schema == NULL && json_object_get(input->json, "traceEvents") != NULL) {
+    if (schema == NULL &&
+        (input->timeline != NULL || json_object_get(input->json, "traceEvents") != NULL)) {
         input->kind = REPORT_TRACE;
         return SP_OK;
     }
@@ -210,24 +216,39 @@ static sp_status read_lines(report_input *input, FILE *file, sp_error *err)
     return status;
 }
 
-static sp_status read_input(report_input *input, sp_error *err)
+// Of a trace the timeline is kept alone.
+static sp_status keep_document(report_input *input, sp_error *err)
 {
+    sp_status status = recognise(input, err);
+    if (status == SP_OK) {
+        status = check_input(input, err);
+    }
+    if (status == SP_OK && input->kind == REPORT_TRACE) {
+        json_decref(input->json);
+        input->json = NULL;
+    }
+    return status;
+}
+
+sp_status report_input_read(report_input *input, FILE *file, sp_error *err)
+{
+    if (begins_with_point(file)) {
+        return read_lines(input, file, err);
+    }
+    sp_status status = report_document_read(input, file, err);
+    return status == SP_OK ? keep_document(input, err) : status;
+}
+
+static sp_status open_input(report_input *input, sp_error *err)
+{
+    struct stat info;
     FILE *file = fopen(input->path, "r");
     if (file == NULL) {
         return sp_error_set(err, SP_ERR_IO, "%s: %s", input->path, strerror(errno));
     }
-    bool lines = begins_with_point(file);
-    sp_status status = SP_OK;
-    if (lines) {
-        status = read_lines(input, file, err);
-    }
+    sp_status status = fstat(fileno(file), &info) != 0 || S_ISDIR(info.st_mode)
+                           ? sp_error_set(err, SP_ERR_IO, "%s: is not a file", input->path)
+                           : report_input_read(input, file, err);
     fclose(file);
-    if (lines) {
-        return status;
-    }
-    status = sp_json_read_file(input->path, MOST_BYTES, &input->json, err);
-    if (status == SP_OK) {
-        status = recognise(input, err);
-    }
-    return status == SP_OK ? check_input(input, err) : status;
+    return status;
 }

@@ -6,10 +6,14 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 
-void report_timeline_init(report_timeline *timeline)
+report_timeline *report_timeline_new(void)
 {
-    *timeline = (report_timeline){.names = {json_array(), json_object()},
-                                  .kinds = {json_array(), json_object()}};
+    report_timeline *timeline = sp_calloc(1, sizeof *timeline);
+    if (timeline != NULL) {
+        timeline->names = (report_names){json_array(), json_object()};
+        timeline->kinds = (report_names){json_array(), json_object()};
+    }
+    return timeline;
 }
 
 static void free_rank(report_rank *rank)
@@ -29,8 +33,11 @@ static void free_rank(report_rank *rank)
     json_decref(rank->name);
 }
 
-void report_timeline_fini(report_timeline *timeline)
+void report_timeline_free(report_timeline *timeline)
 {
+    if (timeline == NULL) {
+        return;
+    }
     for (size_t i = 0; i < timeline->rank_count; i++) {
         free_rank(&timeline->ranks[i]);
     }
@@ -39,7 +46,7 @@ void report_timeline_fini(report_timeline *timeline)
     json_decref(timeline->names.number);
     json_decref(timeline->kinds.list);
     json_decref(timeline->kinds.number);
-    *timeline = (report_timeline){0};
+    sp_free(timeline);
 }
 
 report_rank *report_timeline_rank(report_timeline *timeline, json_int_t process)

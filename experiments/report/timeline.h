@@ -48,17 +48,18 @@ typedef struct report_rank {
     size_t memory_count, memory_capacity;
 } report_rank;
 
-typedef struct report_timeline {
+struct report_timeline {
     report_names names, kinds;
     report_rank *ranks;
     size_t rank_count, rank_capacity;
     size_t last; // rank that was asked for last
     int64_t action_count;
     double end_ms;
-} report_timeline;
+};
 
-void report_timeline_init(report_timeline *timeline);
-void report_timeline_fini(report_timeline *timeline);
+// NULL when memory runs out.
+report_timeline *report_timeline_new(void);
+void report_timeline_free(report_timeline *timeline);
 
 // The rank or the lane of that number, made where there is none; NULL when memory runs out.
 report_rank *report_timeline_rank(report_timeline *timeline, json_int_t process);
@@ -68,10 +69,10 @@ report_lane *report_rank_lane(report_rank *rank, json_int_t thread);
 bool report_lane_add(report_timeline *timeline, report_lane *lane, const char *name,
                      const char *kind, int64_t start_ns, int64_t duration_ns);
 
-// Reads complete events, names and counters whose name ends in "GiB" of a Chrome trace; other
-// events are left out. O(events log events).
-sp_status report_timeline_from_trace(const report_input *input, report_timeline *timeline,
-                                     sp_error *err);
+// Adds event `number` of a Chrome trace: a complete event, a name, or a counter whose name ends in
+// "GiB"; other events are left out. `path` is the document's, for messages.
+sp_status report_timeline_add_event(report_timeline *timeline, const char *path,
+                                    const json_t *event, size_t number, sp_error *err);
 
 // Reads the ranks of an executed batch ("execution.batches[].ranks" of `run -o`).
 sp_status report_timeline_from_executed(const report_input *input, size_t batch,

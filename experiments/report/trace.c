@@ -16,7 +16,7 @@ static const double ns_per_us = 1e3;
 static const double kib_per_gib = 1048576.0;
 
 typedef struct reader {
-    const report_input *input;
+    const char *path; // of the document
     report_timeline *timeline;
     size_t event; // being read
     sp_error *err;
@@ -31,8 +31,8 @@ static sp_status event_error(const reader *r, const char *key, const char *expec
     if (got != NULL) {
         sp_json_quote(got, quoted, sizeof quoted);
     }
-    return sp_error_in(r->err, SP_ERR_CONTENT, r->input->path, path, "expected %s, got %s",
-                       expected, quoted);
+    return sp_error_in(r->err, SP_ERR_CONTENT, r->path, path, "expected %s, got %s", expected,
+                       quoted);
 }
 
 static sp_status read_ns(const reader *r, const json_t *event, const char *key, int64_t *ns)
@@ -180,26 +180,18 @@ static sp_status read_counter(const reader *r, const json_t *event)
     return memory != NULL ? add_point(r, memory, time_ns, values) : no_memory(r);
 }
 
-sp_status report_timeline_from_trace(const report_input *input, report_timeline *timeline,
-                                     sp_error *err)
+sp_status report_timeline_add_event(report_timeline *timeline, const char *path,
+                                    const json_t *event, size_t number, sp_error *err)
 {
-    reader r = {.input = input, .timeline = timeline, .err = err};
-    const json_t *events = json_object_get(input->json, "traceEvents");
-    sp_status status = SP_OK;
-    for (; r.event < json_array_size(events) && status == SP_OK; r.event++) {
-        const json_t *event = json_array_get(events, r.event);
-        const char *phase = json_string_value(json_object_get(event, "ph"));
-        if (phase == NULL) {
-            status = event_error(&r, "ph", "a string", json_object_get(event, "ph"));
-        } else if (strcmp(phase, "X") == 0) {
-            status = read_action(&r, event);
-        } else if (strcmp(phase, "M") == 0) {
-            status = read_name(&r, event);
-        } else if (strcmp(phase, "C") == 0) {
-            status = read_counter(&r, event);
-        }
+    const reader r = {.path = path, .timeline = timeline, .event = number, .err = err};
+    const char *phase = json_string_value(json_object_get(event, "ph"));
+    if (phase == NULL) {
+        return event_error(&r, "ph", "a string", json_object_get(event, "ph"));
     }
-    return status;
+    return strcmp(phase, "X") == 0   ? read_action(&r, event)
+           : strcmp(phase, "M") == 0 ? read_name(&r, event)
+           : strcmp(phase, "C") == 0 ? read_counter(&r, event)
+                                     : SP_OK;
 }
 
 // ---- executed batches ----
@@ -248,7 +240,7 @@ static sp_status read_executed(const reader *r, report_lane *lane, const json_t 
         if (name == NULL || !(start_ms >= 0.0) || !(end_ms >= start_ms) || end_ms > most_us / 1e3) {
             char quoted[QUOTED];
             sp_json_quote(action, quoted, sizeof quoted);
-            return sp_error_in(r->err, SP_ERR_CONTENT, r->input->path, path,
+            return sp_error_in(r->err, SP_ERR_CONTENT, r->path, path,
                                "expected [action, start in ms, end in ms], got %s", quoted);
         }
         int64_t start_ns = sp_ns_from_ms(start_ms);
@@ -264,7 +256,7 @@ sp_status report_timeline_from_executed(const report_input *input, size_t batch,
                                         report_timeline *timeline, sp_error *err)
 {
     static const char *const lanes[] = {"actions", "copies"};
-    const reader r = {.input = input, .timeline = timeline, .err = err};
+    const reader r = {.path = input->path, .timeline = timeline, .err = err};
     const json_t *ranks =
         json_object_get(json_array_get(executed_batches(input->json), batch), "ranks");
     sp_status status = SP_OK;
