@@ -101,7 +101,7 @@ static bool take_events(stream *s)
     bool good = true;
     for (int byte = next_byte(s); good && byte != ']'; byte = next_item(s, next_byte(s), ']')) {
         ungetc(byte, s->file);
-        good = take_event(s, next_value(s), number++);
+        good = byte != EOF && take_event(s, next_value(s), number++);
     }
     return good;
 }
@@ -142,7 +142,7 @@ static bool take_object(stream *s)
     for (int byte = good ? next_byte(s) : '}'; good && byte != '}';
          byte = next_item(s, next_byte(s), '}')) {
         ungetc(byte, s->file);
-        good = take_pair(s);
+        good = byte != EOF && take_pair(s);
     }
     return good && next_byte(s) == EOF;
 }

@@ -12,6 +12,7 @@ report_timeline *report_timeline_new(void)
     if (timeline != NULL) {
         timeline->names = (report_names){json_array(), json_object()};
         timeline->kinds = (report_names){json_array(), json_object()};
+        timeline->causes = (report_names){json_array(), json_object()};
     }
     return timeline;
 }
@@ -33,6 +34,12 @@ static void free_rank(report_rank *rank)
     json_decref(rank->name);
 }
 
+static void free_names(report_names *names)
+{
+    json_decref(names->list);
+    json_decref(names->number);
+}
+
 void report_timeline_free(report_timeline *timeline)
 {
     if (timeline == NULL) {
@@ -42,10 +49,9 @@ void report_timeline_free(report_timeline *timeline)
         free_rank(&timeline->ranks[i]);
     }
     sp_free(timeline->ranks);
-    json_decref(timeline->names.list);
-    json_decref(timeline->names.number);
-    json_decref(timeline->kinds.list);
-    json_decref(timeline->kinds.number);
+    free_names(&timeline->names);
+    free_names(&timeline->kinds);
+    free_names(&timeline->causes);
     sp_free(timeline);
 }
 
@@ -100,22 +106,26 @@ static int64_t number_of(report_names *names, const char *name)
     return kept ? number : -1;
 }
 
-bool report_lane_add(report_timeline *timeline, report_lane *lane, const char *name,
-                     const char *kind, int64_t start_ns, int64_t duration_ns)
+bool report_lane_add(report_timeline *timeline, report_lane *lane, const report_entry *entry)
 {
     if (lane == NULL || !sp_reserve((void **)&lane->actions, &lane->capacity, lane->count + 1,
                                     sizeof *lane->actions)) {
         return false;
     }
+    bool told = entry->cause != NULL;
     report_action *action = &lane->actions[lane->count];
-    *action = (report_action){start_ns, duration_ns, number_of(&timeline->names, name),
-                              number_of(&timeline->kinds, kind)};
-    if (action->name < 0 || action->kind < 0) {
+    *action = (report_action){.start_ns = entry->start_ns,
+                              .duration_ns = entry->duration_ns,
+                              .name = number_of(&timeline->names, entry->name),
+                              .kind = number_of(&timeline->kinds, entry->kind),
+                              .cause = told ? number_of(&timeline->causes, entry->cause)
+                                            : REPORT_NO_CAUSE};
+    if (action->name < 0 || action->kind < 0 || (told && action->cause < 0)) {
         return false;
     }
     lane->count++;
     timeline->action_count++;
-    double end_ms = sp_ms_from_ns(start_ns + duration_ns);
+    double end_ms = sp_ms_from_ns(entry->start_ns + entry->duration_ns);
     timeline->end_ms = end_ms > timeline->end_ms ? end_ms : timeline->end_ms;
     return true;
 }
@@ -165,6 +175,22 @@ static void write_difference(sp_writer *out, bool first, int64_t value, int64_t 
     sp_write(out, first ? "%lld" : ",%lld", (long long)(value - before));
 }
 
+// Of each action that has one the position, as a difference, and the number of the cause.
+static void write_causes(sp_writer *out, const report_lane *lane)
+{
+    int64_t before = 0;
+    bool first = true;
+    sp_write(out, "],\"causes\":[");
+    for (size_t i = 0; i < lane->count; i++) {
+        if (lane->actions[i].cause != REPORT_NO_CAUSE) {
+            write_difference(out, first, (int64_t)i, before);
+            write_difference(out, false, lane->actions[i].cause, 0);
+            before = (int64_t)i;
+            first = false;
+        }
+    }
+}
+
 static void write_lane(sp_writer *out, report_lane *lane)
 {
     qsort(lane->actions, lane->count, sizeof *lane->actions, compare_starts);
@@ -192,6 +218,7 @@ static void write_lane(sp_writer *out, report_lane *lane)
     for (size_t i = 0; i < lane->count; i++) {
         write_difference(out, i == 0, lane->actions[i].kind, 0);
     }
+    write_causes(out, lane);
     sp_write(out, "]}");
 }
 
@@ -280,6 +307,8 @@ void report_timeline_write(sp_writer *out, report_timeline *timeline, const char
     report_write_json(out, timeline->names.list);
     sp_write(out, ",\"kinds\":");
     report_write_json(out, timeline->kinds.list);
+    sp_write(out, ",\"causes\":");
+    report_write_json(out, timeline->causes.list);
     sp_write(out, ",\"ranks\":[");
     for (size_t i = 0; i < timeline->rank_count; i++) {
         sp_write(out, i > 0 ? ",\n" : "\n");

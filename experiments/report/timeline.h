@@ -13,9 +13,12 @@ typedef struct report_names {
     json_t *number; // name -> position in the list
 } report_names;
 
+enum { REPORT_NO_CAUSE = -1 };
+
 typedef struct report_action {
     int64_t start_ns, duration_ns;
     int64_t name, kind; // in the timeline's names and kinds
+    int64_t cause;      // what it waited for, in the timeline's causes; REPORT_NO_CAUSE: not told
 } report_action;
 
 typedef struct report_lane {
@@ -49,7 +52,7 @@ typedef struct report_rank {
 } report_rank;
 
 struct report_timeline {
-    report_names names, kinds;
+    report_names names, kinds, causes;
     report_rank *ranks;
     size_t rank_count, rank_capacity;
     size_t last; // rank that was asked for last
@@ -65,9 +68,15 @@ void report_timeline_free(report_timeline *timeline);
 report_rank *report_timeline_rank(report_timeline *timeline, json_int_t process);
 report_lane *report_rank_lane(report_rank *rank, json_int_t thread);
 
-// Adds an action of the name and the kind to a lane; false when memory ran out.
-bool report_lane_add(report_timeline *timeline, report_lane *lane, const char *name,
-                     const char *kind, int64_t start_ns, int64_t duration_ns);
+// As documents write it.
+typedef struct report_entry {
+    const char *name, *kind;
+    const char *cause; // NULL: not told
+    int64_t start_ns, duration_ns;
+} report_entry;
+
+// Adds an action to a lane; false when memory ran out.
+bool report_lane_add(report_timeline *timeline, report_lane *lane, const report_entry *entry);
 
 // Adds event `number` of a Chrome trace: a complete event, a name, or a counter whose name ends in
 // "GiB"; other events are left out. `path` is the document's, for messages.
@@ -81,7 +90,7 @@ sp_status report_timeline_from_executed(const report_input *input, size_t batch,
 size_t report_executed_batches(const json_t *result);
 
 // Writes the timeline as JSON: columns of numbers; starts, times and memory as differences, memory
-// that never changes as one number.
+// that never changes as one number, causes beside the actions that have one.
 void report_timeline_write(sp_writer *out, report_timeline *timeline, const char *path,
                            const char *title);
 

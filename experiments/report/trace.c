@@ -59,28 +59,26 @@ static sp_status no_memory(const reader *r)
 
 static sp_status read_action(const reader *r, const json_t *event)
 {
-    int64_t start_ns = 0;
-    int64_t duration_ns = 0;
-    const char *name = json_string_value(json_object_get(event, "name"));
-    const char *kind = json_string_value(json_object_get(event, "cat"));
-    sp_status status = read_ns(r, event, "ts", &start_ns);
+    report_entry entry = {
+        .name = json_string_value(json_object_get(event, "name")),
+        .kind = json_string_value(json_object_get(event, "cat")),
+        .cause = json_string_value(json_object_get(json_object_get(event, "args"), "waited_for"))};
+    sp_status status = read_ns(r, event, "ts", &entry.start_ns);
     if (status == SP_OK) {
-        status = read_ns(r, event, "dur", &duration_ns);
+        status = read_ns(r, event, "dur", &entry.duration_ns);
     }
     if (status != SP_OK) {
         return status;
     }
-    if (name == NULL) {
+    if (entry.name == NULL) {
         return event_error(r, "name", "a string", json_object_get(event, "name"));
     }
+    entry.kind = entry.kind != NULL ? entry.kind : "other";
     report_rank *rank = rank_of(r, event);
     report_lane *lane =
         rank != NULL ? report_rank_lane(rank, json_integer_value(json_object_get(event, "tid")))
                      : NULL;
-    return report_lane_add(r->timeline, lane, name, kind != NULL ? kind : "other", start_ns,
-                           duration_ns)
-               ? SP_OK
-               : no_memory(r);
+    return report_lane_add(r->timeline, lane, &entry) ? SP_OK : no_memory(r);
 }
 
 static sp_status read_name(const reader *r, const json_t *event)
@@ -228,7 +226,7 @@ static const char *kind_of(const char *action)
     return "other";
 }
 
-// An action is [name, start in ms, end in ms].
+// An action is [name, start in ms, end in ms], and may have what it waited for as a fourth.
 static sp_status read_executed(const reader *r, report_lane *lane, const json_t *actions,
                                const char *path)
 {
@@ -243,9 +241,12 @@ static sp_status read_executed(const reader *r, report_lane *lane, const json_t 
             return sp_error_in(r->err, SP_ERR_CONTENT, r->path, path,
                                "expected [action, start in ms, end in ms], got %s", quoted);
         }
-        int64_t start_ns = sp_ns_from_ms(start_ms);
-        if (!report_lane_add(r->timeline, lane, name, kind_of(name), start_ns,
-                             sp_ns_from_ms(end_ms) - start_ns)) {
+        const report_entry entry = {.name = name,
+                                    .kind = kind_of(name),
+                                    .cause = json_string_value(json_array_get(action, 3)),
+                                    .start_ns = sp_ns_from_ms(start_ms),
+                                    .duration_ns = sp_ns_from_ms(end_ms) - sp_ns_from_ms(start_ms)};
+        if (!report_lane_add(r->timeline, lane, &entry)) {
             return no_memory(r);
         }
     }

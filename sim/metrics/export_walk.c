@@ -1,6 +1,5 @@
 // What a trace shows of a timeline, in one order for all its forms.
 #include <stdlib.h>
-#include <string.h>
 
 #include "sim/base/alloc.h"
 #include "sim/metrics/export_private.h"
@@ -17,8 +16,6 @@ static const char *const part_names[SP_I_PARTS] = {
 
 enum {
     NAME_KINDS = 3 * SP_ACTION_KINDS, // actions; their shares of embedding and head
-    NAME = 48,
-    TOLD = NAME + SP_I_LABEL + 8,
 };
 
 // An item of the critical path.
@@ -54,21 +51,6 @@ size_t sp_i_trace_names(const sp_plan *plan)
 static size_t number_of(const walk *w, size_t kind, sp_action action)
 {
     return SP_I_PARTS + (kind * w->packs + (size_t)action.pack) * (size_t)w->chunks + action.chunk;
-}
-
-static bool is_head(sp_share_end end)
-{
-    return end == SP_SHARE_HEAD || end == SP_SHARE_HEAD_BACKWARD;
-}
-
-// Of a share by the action it belongs to and the end: "F3 head".
-static void name_item(const walk *w, sp_timeline_item item, char name[NAME])
-{
-    const sp_rank_timeline *rank = &w->content->timeline->ranks[item.rank];
-    sp_action_name(sp_timeline_item_span(w->content->timeline, item)->action, w->chunks, name);
-    if (item.lane == SP_LANE_SHARES) {
-        strcat(name, is_head(rank->shares[item.index].end) ? " head" : " embedding");
-    }
 }
 
 // ---- the critical path ----
@@ -131,33 +113,17 @@ static sp_i_on_path take_mark(walk *w, sp_timeline_item item)
 
 // ---- slices ----
 
-// What of another rank, or of the copies, an item waited for last; NULL: nothing of theirs.
-static const char *tell_wait(const walk *w, sp_timeline_item item, char told[TOLD])
-{
-    sp_timeline_item before;
-    char name[NAME];
-    char label[SP_I_LABEL];
-    if (w->content->predecessors == NULL ||
-        !sp_predecessor(w->content->predecessors, item, &before) ||
-        (before.rank == item.rank && before.lane != SP_LANE_COPIES)) {
-        return NULL;
-    }
-    name_item(w, before, name);
-    sp_i_export_label(&w->content->timeline->ranks[before.rank], label);
-    snprintf(told, TOLD, "%s of %s", name, label);
-    return told;
-}
-
 static void show_item(walk *w, sp_timeline_item item, int thread)
 {
     const sp_span *span = sp_timeline_item_span(w->content->timeline, item);
     if (!sp_i_export_overlaps(w->content->window, span->start_ns, span->end_ns)) {
         return;
     }
-    char name[NAME];
-    char told[TOLD];
+    char name[SP_ITEM_NAME];
+    char told[SP_WAITED_FOR];
     bool share = item.lane == SP_LANE_SHARES;
-    bool head = share && is_head(w->content->timeline->ranks[item.rank].shares[item.index].end);
+    bool head =
+        share && sp_share_is_of_head(w->content->timeline->ranks[item.rank].shares[item.index].end);
     size_t kind = span->action.kind + (share ? SP_ACTION_KINDS * (size_t)(1 + head) : 0);
     sp_i_slice slice = {.process = item.rank,
                         .thread = thread,
@@ -167,9 +133,11 @@ static void show_item(walk *w, sp_timeline_item item, int thread)
                         .start_ns = span->start_ns,
                         .end_ns = span->end_ns,
                         .action = share ? NULL : &span->action,
-                        .waited_for = tell_wait(w, item, told),
+                        .waited_for = w->content->predecessors != NULL
+                                          ? sp_waited_for(w->content->predecessors, item, told)
+                                          : NULL,
                         .on_path = take_mark(w, item)};
-    name_item(w, item, name);
+    sp_timeline_item_name(w->content->timeline, item, name);
     w->writer->slice(w->writer->context, &slice);
 }
 

@@ -1,8 +1,11 @@
 #include "sim/metrics/predecessors.h"
 
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/metrics/export_private.h"
 
 enum { SHARE_TABLES = 8, LAST_OUT = 0, LAST_BACK = 1 }; // an end, first and again
 
@@ -26,6 +29,17 @@ const sp_span *sp_timeline_item_span(const sp_timeline *timeline, sp_timeline_it
     return item.lane == SP_LANE_ACTIONS  ? &rank->spans[item.index]
            : item.lane == SP_LANE_COPIES ? &rank->copies[item.index]
                                          : &rank->shares[item.index].span;
+}
+
+void sp_timeline_item_name(const sp_timeline *timeline, sp_timeline_item item,
+                           char name[SP_ITEM_NAME])
+{
+    sp_action action = sp_timeline_item_span(timeline, item)->action;
+    sp_action_name(action, timeline->plan->layout.chunks, name);
+    if (item.lane == SP_LANE_SHARES) {
+        sp_share_end end = timeline->ranks[item.rank].shares[item.index].end;
+        strcat(name, sp_share_is_of_head(end) ? " head" : " embedding");
+    }
 }
 
 // ---- tables ----
@@ -224,13 +238,15 @@ typedef struct search {
     bool any;
 } search;
 
-// A measured start may lie before what it should have waited for.
+// On a measured timeline a start may lie before the end of what it should have waited for, and a
+// transfer need less time than its cost says.
 static void consider(search *s, sp_timeline_item item, int64_t lag_ns)
 {
     int64_t end_ns = sp_timeline_item_span(s->p->timeline, item)->end_ns;
-    if (end_ns <= s->start_ns && (!s->any || end_ns + lag_ns > s->latest_ns)) {
+    int64_t had_ns = end_ns + lag_ns < s->start_ns ? end_ns + lag_ns : s->start_ns;
+    if (end_ns <= s->start_ns && (!s->any || had_ns > s->latest_ns)) {
         s->any = true;
-        s->latest_ns = end_ns + lag_ns;
+        s->latest_ns = had_ns;
         *s->found = item;
     }
 }
@@ -495,6 +511,21 @@ bool sp_predecessor(const sp_predecessors *p, sp_timeline_item item, sp_timeline
         break;
     }
     return s.any;
+}
+
+const char *sp_waited_for(const sp_predecessors *p, sp_timeline_item item, char text[SP_WAITED_FOR])
+{
+    sp_timeline_item before;
+    char name[SP_ITEM_NAME];
+    char label[SP_I_LABEL];
+    if (!sp_predecessor(p, item, &before) ||
+        (before.rank == item.rank && before.lane != SP_LANE_COPIES)) {
+        return NULL;
+    }
+    sp_timeline_item_name(p->timeline, before, name);
+    sp_i_export_label(&p->timeline->ranks[before.rank], label);
+    snprintf(text, SP_WAITED_FOR, "%s of %s", name, label);
+    return text;
 }
 
 // ---- the critical path ----

@@ -21,6 +21,17 @@ typedef struct sp_timeline_item {
 
 const sp_span *sp_timeline_item_span(const sp_timeline *timeline, sp_timeline_item item);
 
+enum { SP_ITEM_NAME = 48, SP_WAITED_FOR = 128 };
+
+static inline bool sp_share_is_of_head(sp_share_end end)
+{
+    return end == SP_SHARE_HEAD || end == SP_SHARE_HEAD_BACKWARD;
+}
+
+// The action's name, as in plan.json; of a share with the end of the model: "F3 head".
+void sp_timeline_item_name(const sp_timeline *timeline, sp_timeline_item item,
+                           char name[SP_ITEM_NAME]);
+
 typedef struct sp_predecessors sp_predecessors;
 
 // Of a timeline of a whole plan, which must outlive them, as must the costs: those that the
@@ -35,6 +46,11 @@ void sp_predecessors_free(sp_predecessors *predecessors);
 // O(ranks and slices of its pack).
 bool sp_predecessor(const sp_predecessors *predecessors, sp_timeline_item item,
                     sp_timeline_item *before);
+
+// In words what an item waited for last, "F3 of dp0 pp1", in `text`; NULL where that is earlier
+// work of its own rank, other than a copy, or nothing.
+const char *sp_waited_for(const sp_predecessors *predecessors, sp_timeline_item item,
+                          char text[SP_WAITED_FOR]);
 
 // From the first to the last end; *items is freed with sp_free.
 sp_status sp_critical_path(const sp_predecessors *predecessors, sp_timeline_item **items,

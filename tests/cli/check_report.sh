@@ -98,6 +98,9 @@ cat >probe.html <<'PROBE'
   send('pointermove', 72, 26);
   check('a hover tells the first action: ' + tip.innerText, !tip.hidden && /^F0\b/.test(tip.innerText) && /forward pack 0/.test(tip.innerText));
   check('a hover tells samples: ' + tip.innerText, /tokens; samples \d/.test(tip.innerText));
+  let told = '';
+  for (let x = 68; x < 900 && !/^F0/.test(told); x += 4) { send('pointermove', x, 54); told = tip.hidden ? '' : tip.innerText; }
+  check('a hover tells what the second rank waited for: ' + told, /waited for F0 of dp0 pp0/.test(told));
   const ended = range()[1];
   send('wheel', 400, 30, { deltaY: -240 }); await wait();
   const zoomed = range();

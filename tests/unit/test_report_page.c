@@ -1,5 +1,6 @@
 // Pages of results: what the block of data holds is what the documents say.
 #include "experiments/report/answer.h"
+#include "experiments/report/timeline.h"
 #include "sim/base/json.h"
 #include "tests/support/test_main.h"
 
@@ -73,7 +74,7 @@ static const char trace[] =
     "{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": 7, \"tid\": 1, \"args\": {\"name\": "
     "\"compute\"}},"
     "{\"name\": \"B0\", \"cat\": \"backward\", \"ph\": \"X\", \"ts\": 2.5, \"dur\": 1.5, "
-    "\"pid\": 7, \"tid\": 1},"
+    "\"pid\": 7, \"tid\": 1, \"args\": {\"pack\": 0, \"waited_for\": \"B0 of dp0 pp8\"}},"
     "{\"name\": \"F0\", \"cat\": \"forward\", \"ph\": \"X\", \"ts\": 0.125, \"dur\": 0.25, "
     "\"pid\": 7, \"tid\": 1},"
     "{\"name\": \"other\", \"ph\": \"i\", \"ts\": 1, \"pid\": 7, \"tid\": 1},"
@@ -110,6 +111,13 @@ TEST(columns_hold_what_the_trace_says)
     const json_t *names = json_object_get(timeline, "names");
     assert_string_equal(json_string_value(json_array_get(names, (size_t)number(action, 0))), "F0");
     assert_string_equal(json_string_value(json_array_get(names, (size_t)number(action, 1))), "B0");
+    // The second waited for the first name of the causes.
+    const json_t *causes = json_object_get(lane, "causes");
+    assert_int_equal(json_array_size(causes), 2);
+    assert_int_equal(number(causes, 0), 1);
+    assert_int_equal(number(causes, 1), 0);
+    assert_string_equal(json_string_value(json_array_get(json_object_get(timeline, "causes"), 0)),
+                        "B0 of dp0 pp8");
     const json_t *memory = json_array_get(json_object_get(rank, "memory"), 0);
     const json_t *kib = json_object_get(memory, "kib");
     assert_int_equal(number(json_array_get(kib, 0), 0), 1536 * 1024);
@@ -119,6 +127,78 @@ TEST(columns_hold_what_the_trace_says)
     assert_int_equal(number(json_array_get(kib, 2), 0), 256 * 1024);
     json_decref(data);
     unmake(&m);
+}
+
+static sp_status read_text(const char *text, report_input *input, sp_error *err)
+{
+    FILE *file = fmemopen((void *)text, strlen(text), "r");
+    assert_non_null(file);
+    *input = (report_input){.path = "text"};
+    sp_error_clear(err);
+    sp_status status = report_input_read(input, file, err);
+    fclose(file);
+    return status;
+}
+
+static void drop_input(report_input *input)
+{
+    json_decref(input->json);
+    report_timeline_free(input->timeline);
+}
+
+// Members may come in any order, and hold anything; a number's end is found by what follows it.
+TEST(events_are_taken_out_of_any_document)
+{
+#define EVENT "{\"ph\": \"X\", \"name\": \"F0\", \"ts\": 1, \"dur\": 2}"
+    static const struct {
+        const char *text;
+        int64_t actions;
+    } good[] = {
+        {"{\"traceEvents\":[]}", 0},
+        {" {\"a\":1.5,\"traceEvents\" : [ " EVENT " , " EVENT "]\n}\n", 2},
+        {"{\"a\":-7 ,\"b\":true,\"traceEvents\":[" EVENT "],\"c\":null}", 1},
+        {"{\"a\":{\"b\":[1,2]},\"traceEvents\":[" EVENT "],\"c\":\"]}\",\"d\":1e3}", 1},
+    };
+    static const char *const wrong[] = {
+        "",
+        "{",
+        "{\"traceEvents\"",
+        "{\"traceEvents\":",
+        "{\"traceEvents\":[",
+        "{\"traceEvents\":[" EVENT,
+        "{\"traceEvents\":[" EVENT "}",
+        "{\"traceEvents\":[" EVENT ",]}",
+        "{\"traceEvents\":[" EVENT "]",
+        "{\"traceEvents\":[" EVENT "],}",
+        "{\"traceEvents\":[" EVENT "]]",
+        "{\"traceEvents\":[" EVENT "]} 1",
+        "{\"traceEvents\":[" EVENT " " EVENT "]}",
+        "{\"traceEvents\":[],\"traceEvents\":[]}",
+        "{\"a\":1,\"traceEvents\":[],\"a\":2}",
+        "{\"a\" 1,\"traceEvents\":[]}",
+        "{a:1,\"traceEvents\":[]}",
+    };
+    report_input input;
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        must_succeed_for(good[i].text, read_text(good[i].text, &input, ERR));
+        assert_int_equal(input.kind, REPORT_TRACE);
+        assert_int_equal(input.timeline->action_count, good[i].actions);
+        drop_input(&input);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_int_equal(read_text(wrong[i], &input, ERR), SP_ERR_SYNTAX);
+        assert_int_equal(ERR->count, 1);
+        drop_input(&input);
+    }
+    // With a schema the document is what the schema says.
+    must_succeed(read_text("{\"schema\":\"slimpack/result/1\",\"iteration_ms\":2,"
+                           "\"traceEvents\":[7]}",
+                           &input, ERR));
+    assert_int_equal(input.kind, REPORT_RESULT);
+    drop_input(&input);
+    assert_int_equal(read_text("{\"traceEvents\":[" EVENT ",7]}", &input, ERR), SP_ERR_CONTENT);
+    assert_string_equal(ERR->message[0], "text: traceEvents[1]: expected an object, got 7");
+    drop_input(&input);
 }
 
 TEST(packs_hold_the_ids_of_their_samples)
