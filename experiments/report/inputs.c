@@ -13,19 +13,24 @@
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 
-enum { QUOTED = 48 };
+enum { QUOTED = 48, KNOWN = 512 };
 
 const char *const report_kind_names[REPORT_KINDS] = {
-    "result", "comparison", "tune", "validation", "plan", "sweep", "trace",
+    "result",        "comparison",   "tune",  "validation", "plan",
+    "sweep summary", "memory curve", "sweep", "trace",
 };
 
 static const struct {
     const char *schema;
     report_kind kind;
 } schemas[] = {
-    {"slimpack/result/1", REPORT_RESULT}, {"slimpack/comparison/1", REPORT_COMPARISON},
-    {"slimpack/tune/1", REPORT_TUNE},     {"slimpack/validation/1", REPORT_VALIDATION},
+    {"slimpack/result/1", REPORT_RESULT},
+    {"slimpack/comparison/1", REPORT_COMPARISON},
+    {"slimpack/tune/1", REPORT_TUNE},
+    {"slimpack/validation/1", REPORT_VALIDATION},
     {"slimpack/plan/1", REPORT_PLAN},
+    {"slimpack/sweep-summary/1", REPORT_SWEEP_SUMMARY},
+    {"slimpack/memory_curve/1", REPORT_MEMORY_CURVE},
 };
 
 enum { SCHEMAS = sizeof schemas / sizeof schemas[0] };
@@ -124,6 +129,10 @@ static sp_status check_input(const report_input *input, sp_error *err)
         return check_validation(input, err);
     case REPORT_PLAN:
         return expect_objects(input, "batches", err);
+    case REPORT_SWEEP_SUMMARY:
+        return expect_objects(input, "best", err);
+    case REPORT_MEMORY_CURVE:
+        return expect_objects(input, "points", err);
     case REPORT_TRACE:
         return input->timeline != NULL ? SP_OK : expect_objects(input, "traceEvents", err);
     case REPORT_SWEEP:
@@ -131,6 +140,18 @@ static sp_status check_input(const report_input *input, sp_error *err)
         break;
     }
     return SP_OK;
+}
+
+// "a", "b" or "c".
+static const char *list_schemas(char text[KNOWN])
+{
+    size_t used = 0;
+    for (int i = 0; i < SCHEMAS && used < KNOWN; i++) {
+        const char *separator = i == 0 ? "" : i + 1 < SCHEMAS ? ", " : " or ";
+        used +=
+            (size_t)snprintf(text + used, KNOWN - used, "%s\"%s\"", separator, schemas[i].schema);
+    }
+    return text;
 }
 
 static sp_status recognise(report_input *input, sp_error *err)
@@ -151,10 +172,8 @@ static sp_status recognise(report_input *input, sp_error *err)
             return SP_OK;
         }
     }
-    return wrong_value(input, "schema",
-                       "\"slimpack/result/1\", \"slimpack/comparison/1\", \"slimpack/tune/1\", "
-                       "\"slimpack/validation/1\" or \"slimpack/plan/1\"",
-                       schema, err);
+    char known[KNOWN];
+    return wrong_value(input, "schema", list_schemas(known), schema, err);
 }
 
 // ---- files ----

@@ -13,6 +13,8 @@ typedef enum report_kind {
     REPORT_TUNE,
     REPORT_VALIDATION,
     REPORT_PLAN,
+    REPORT_SWEEP_SUMMARY,
+    REPORT_MEMORY_CURVE,
     REPORT_SWEEP, // an array of the lines of a results file
     REPORT_TRACE,
     REPORT_KINDS,

@@ -66,6 +66,13 @@ cmp -s page.html before.html || complain "a page that could not be written has c
 printf '%s\n%s' '{"point": {"parallel.tp": 1}, "status": "ok", "iteration_ms": 3.5}' '{"point": {"par' >killed.jsonl
 "$program" report killed.jsonl -o killed.html | sed -n 1p | grep '^fastest of 1 points' >/dev/null || complain "a line that was cut short"
 
+# What compare --memory-curve and sweep --json print.
+printf '{"schema": "slimpack/sweep/1", "base": %s, "grid": {"memory.recompute": ["none", "full"], "strategy.kind": ["packed", "bfd"]}}' "$(cat scenario.json)" >sweep.json
+"$program" sweep sweep.json -o lines.jsonl --quiet --json --pareto iteration_ms,peak_memory_gib >summary.json
+"$program" compare scenario.json --strategies packed,bfd --memory-curve --quiet --json >curve.json
+"$program" report summary.json -o summary.html | sed -n 1p | grep -E '^fastest of 4 points: (packed|bfd), recompute none: ' >/dev/null || complain "the answer of a sweep's summary"
+"$program" report curve.json -o curve.html | sed -n 1p | grep -E '^fastest of 2 strategies with 8\.00 GiB: ' >/dev/null || complain "the answer of a memory curve"
+
 # ---- in a browser ----
 [ "$failed" = 0 ] || exit 1
 browser=
@@ -146,7 +153,9 @@ printf '<script>document.documentElement.dataset.probe = window.broken === undef
 sed -e '/^<\/body>$/{r probe.html
 d}' evil.html >opened.html
 open_page opened.html | grep 'data-probe="good"' >/dev/null || complain "a text was run"
-for page in killed; do
-    open_page $page.html | grep 'data-ready-ms=' >/dev/null || complain "$page.html does not open"
-done
+"$program" report killed.jsonl summary.json curve.json -o more.html >/dev/null
+open_page more.html >dom.html
+grep -q 'data-ready-ms=' dom.html || complain "the page of a sweep and a memory curve does not open"
+grep -q 'cannot be shown: [^$]' dom.html && complain "the page of a sweep and a memory curve shows a part not"
+grep -q 'id="limits"><svg' dom.html || complain "a memory curve is not drawn"
 exit "$failed"
