@@ -19,8 +19,8 @@ typedef struct stream {
 
 // ---- values, one after another ----
 
-// One byte at a time: the parser then takes none that belongs to what follows but for a number,
-// behind whose end it looks.
+// One byte at a time: the parser then takes none that belongs to what follows but for numbers and
+// words, behind whose end it looks.
 static size_t give(void *buffer, size_t room, void *context)
 {
     stream *s = context;
@@ -40,7 +40,8 @@ static json_t *next_value(stream *s)
     json_error_t at;
     s->given = 0;
     json_t *value = json_load_callback(give, s, FLAGS | JSON_DISABLE_EOF_CHECK, &at);
-    if (value != NULL && s->given > (size_t)at.position) {
+    bool closed = json_is_object(value) || json_is_array(value) || json_is_string(value);
+    if (value != NULL && !closed && s->given > (size_t)at.position) {
         ungetc(s->last, s->file);
     }
     return value;
@@ -155,15 +156,19 @@ static void drop(report_input *input)
     input->timeline = NULL;
 }
 
-// What is wrong with a text, and where, the parser for whole documents says.
+// What is wrong with a text, and where, the parser for whole documents says. It overlooks a zero
+// byte behind a number or a word.
 static sp_status read_whole(report_input *input, FILE *file, sp_error *err)
 {
     json_error_t at;
     rewind(file);
     input->json = json_loadf(file, FLAGS, &at);
-    return input->json != NULL
-               ? SP_OK
-               : sp_error_at(err, SP_ERR_SYNTAX, input->path, at.line, at.column, "%s", at.text);
+    if (input->json == NULL) {
+        return sp_error_at(err, SP_ERR_SYNTAX, input->path, at.line, at.column, "%s", at.text);
+    }
+    return json_is_object(input->json)
+               ? sp_error_set(err, SP_ERR_SYNTAX, "%s: a zero byte is no JSON", input->path)
+               : SP_OK;
 }
 
 sp_status report_document_read(report_input *input, FILE *file, sp_error *err)

@@ -75,7 +75,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         json_loadb((const char *)data, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
     SP_ASSERT((status == SP_OK) == (err.count == 0));
     SP_ASSERT(status != SP_OK || whole != NULL || inputs.items[0].kind == REPORT_SWEEP);
-    SP_ASSERT(status != SP_ERR_SYNTAX || whole == NULL);
+    // jansson overlooks a zero byte behind a number or a word.
+    SP_ASSERT(status != SP_ERR_SYNTAX || whole == NULL || memchr(data, '\0', size) != NULL);
     json_decref(whole);
     if (status == SP_OK) {
         make_page(&inputs);

@@ -129,15 +129,20 @@ TEST(columns_hold_what_the_trace_says)
     unmake(&m);
 }
 
-static sp_status read_text(const char *text, report_input *input, sp_error *err)
+static sp_status read_bytes(const char *text, size_t bytes, report_input *input, sp_error *err)
 {
-    FILE *file = fmemopen((void *)text, strlen(text), "r");
+    FILE *file = fmemopen((void *)text, bytes, "r");
     assert_non_null(file);
     *input = (report_input){.path = "text"};
     sp_error_clear(err);
     sp_status status = report_input_read(input, file, err);
     fclose(file);
     return status;
+}
+
+static sp_status read_text(const char *text, report_input *input, sp_error *err)
+{
+    return read_bytes(text, strlen(text), input, err);
 }
 
 static void drop_input(report_input *input)
@@ -178,6 +183,7 @@ TEST(events_are_taken_out_of_any_document)
         "{\"a\" 1,\"traceEvents\":[]}",
         "{a:1,\"traceEvents\":[]}",
     };
+    static const char zero[] = "{\"a\":1\0,\"traceEvents\":[" EVENT "]}";
     report_input input;
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         must_succeed_for(good[i].text, read_text(good[i].text, &input, ERR));
@@ -190,6 +196,8 @@ TEST(events_are_taken_out_of_any_document)
         assert_int_equal(ERR->count, 1);
         drop_input(&input);
     }
+    assert_int_equal(read_bytes(zero, sizeof zero - 1, &input, ERR), SP_ERR_SYNTAX);
+    drop_input(&input);
     // With a schema the document is what the schema says.
     must_succeed(read_text("{\"schema\":\"slimpack/result/1\",\"iteration_ms\":2,"
                            "\"traceEvents\":[7]}",
