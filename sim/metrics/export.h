@@ -33,8 +33,8 @@ SP_API sp_status sp_export_trace(FILE *file, const sp_timeline *timeline,
                                  const sp_predecessors *predecessors, int64_t *events,
                                  sp_error *err);
 
-// The same trace as protocol buffers, Perfetto's own form: a third of the bytes and exact bytes of
-// memory. Written as it goes: the memory it takes does not grow with the slices.
+// The same trace as protocol buffers, Perfetto's own form: two fifths of the bytes, and memory to
+// the byte. Both are written as they go; this one holds a number for each name.
 SP_API sp_status sp_export_perfetto(FILE *file, const sp_timeline *timeline,
                                     const sp_memory_timeline *memory,
                                     const sp_export_window *window,

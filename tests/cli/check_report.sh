@@ -26,6 +26,11 @@ answer=$("$program" report result.json trace.json plan.json rows.json validation
 grep -q -F "<h1 id=\"answer\">$answer</h1>" page.html || complain "the page does not begin with: $answer"
 [ -e page.html.part ] && complain "page.html.part is left"
 
+# The ending of its name gives a trace its form; a packet of protocol buffers begins with field 1.
+"$program" simulate scenario.json --quiet --trace trace.pftrace >/dev/null
+[ "$(head -c 1 trace.pftrace | od -An -tx1)" = " 0a" ] && [ "$(head -c 1 trace.json)" = "{" ] || complain "the forms of traces"
+[ "$(wc -c <trace.pftrace)" -lt "$(($(wc -c <trace.json) / 2))" ] || complain "trace.pftrace is not smaller"
+
 # Nothing is fetched: the one address is the name of SVG's elements, which is not.
 grep -o -E 'https?:[^"'\'' ]*' page.html | grep -v -F 'http://www.w3.org/2000/svg' >fetched.txt
 grep -E '<(link|img|iframe)|@import| src=' page.html >>fetched.txt
