@@ -14,9 +14,7 @@ static const char *const part_names[SP_I_PARTS] = {
     "p2p wait", "dp", "cp", "tp", "gradient reduce", "optimizer", "parameter gather",
 };
 
-enum {
-    NAME_KINDS = 3 * SP_ACTION_KINDS, // actions; their shares of embedding and head
-};
+enum { NAME_KINDS = 3 * SP_ACTION_KINDS }; // actions; their shares of embedding and head
 
 // An item of the critical path.
 typedef struct mark {
