@@ -276,6 +276,23 @@ TEST(the_answer_tells_the_layout_and_the_limit)
     unmake(&m);
 }
 
+TEST(executed_actions_tell_what_they_waited_for)
+{
+    char *const paths[] = {result_path};
+    made m;
+    write_text(result_path,
+               "{\"schema\": \"slimpack/result/1\", \"iteration_ms\": 1, \"execution\": "
+               "{\"batches\": [{\"ranks\": [{\"dp\": 0, \"pp\": 1, \"actions\": [[\"F0\", 1, 2, "
+               "\"F0 of dp0 pp0\"], [\"B0\", 2, 4]], \"copies\": []}]}]}}");
+    must_succeed(make(&m, paths, 1, ERR));
+    const report_action *actions = m.page.timelines[0]->ranks[0].lanes[0].actions;
+    const json_t *causes = m.page.timelines[0]->causes.list;
+    assert_int_equal(actions[0].cause, 0);
+    assert_int_equal(actions[1].cause, REPORT_NO_CAUSE);
+    assert_string_equal(json_string_value(json_array_get(causes, 0)), "F0 of dp0 pp0");
+    unmake(&m);
+}
+
 TEST(memory_runs_out)
 {
     char *const paths[] = {trace_path, result_path};
