@@ -19,7 +19,7 @@ typedef struct sp_timeline_item {
     sp_timeline_lane lane;
 } sp_timeline_item;
 
-const sp_span *sp_timeline_item_span(const sp_timeline *timeline, sp_timeline_item item);
+SP_API const sp_span *sp_timeline_item_span(const sp_timeline *timeline, sp_timeline_item item);
 
 enum { SP_ITEM_NAME = 48, SP_WAITED_FOR = 128 };
 
@@ -29,28 +29,28 @@ static inline bool sp_share_is_of_head(sp_share_end end)
 }
 
 // The action's name, as in plan.json; of a share with the end of the model: "F3 head".
-void sp_timeline_item_name(const sp_timeline *timeline, sp_timeline_item item,
-                           char name[SP_ITEM_NAME]);
+SP_API void sp_timeline_item_name(const sp_timeline *timeline, sp_timeline_item item,
+                                  char name[SP_ITEM_NAME]);
 
 typedef struct sp_predecessors sp_predecessors;
 
-// Of a timeline of a whole plan, which must outlive them, as must the costs: those that the
-// timeline was simulated with, or NULL where transfers are not known, as of a measured one; they
-// are then taken to need no time. O(actions) time and memory.
-sp_status sp_predecessors_new(const sp_timeline *timeline, const sp_step_costs *costs,
-                              sp_predecessors **predecessors, sp_error *err);
-void sp_predecessors_free(sp_predecessors *predecessors);
+// Of a timeline of a whole plan, which must outlive them, as must the costs, which say how long
+// transfers take: those that the timeline was simulated with, or of a measured one those that were
+// predicted; with NULL transfers are taken to need no time. O(actions) time and memory.
+SP_API sp_status sp_predecessors_new(const sp_timeline *timeline, const sp_step_costs *costs,
+                                     sp_predecessors **predecessors, sp_error *err);
+SP_API void sp_predecessors_free(sp_predecessors *predecessors);
 
 // Of all that an item waits for, what it had last (its end, and the transfer from there): the
 // earlier work of its own rank where nothing else came later. False: it waits for nothing.
 // O(ranks and slices of its pack).
-bool sp_predecessor(const sp_predecessors *predecessors, sp_timeline_item item,
-                    sp_timeline_item *before);
+SP_API bool sp_predecessor(const sp_predecessors *predecessors, sp_timeline_item item,
+                           sp_timeline_item *before);
 
 // In words what an item waited for last, "F3 of dp0 pp1", in `text`; NULL where that is earlier
 // work of its own rank, other than a copy, or nothing.
-const char *sp_waited_for(const sp_predecessors *predecessors, sp_timeline_item item,
-                          char text[SP_WAITED_FOR]);
+SP_API const char *sp_waited_for(const sp_predecessors *predecessors, sp_timeline_item item,
+                                 char text[SP_WAITED_FOR]);
 
 // From the first to the last end; *items is freed with sp_free.
 sp_status sp_critical_path(const sp_predecessors *predecessors, sp_timeline_item **items,
