@@ -311,6 +311,42 @@ TEST(the_critical_path_is_a_flow)
     made_timeline_free(&made);
 }
 
+// F0 of the second rank runs from 2 to 4 ms, that of the third to 6, its B0 to 10. One action alone
+// is no path.
+TEST(a_window_shows_its_part_of_the_path)
+{
+    static const struct {
+        int64_t from_ns, to_ns;
+        const char *phases;
+    } cases[] = {{2000000, 7000000, "stf"}, {2000000, 6000000, "sf"}, {6500000, 7000000, ""}};
+    made_timeline made;
+    made_spec spec = made_default();
+    sp_predecessors *predecessors;
+    make_timeline(&made, &spec);
+    must_succeed(sp_predecessors_new(&made.timeline, NULL, &predecessors, ERR));
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        const sp_export_window window = {.from_ns = cases[c].from_ns, .to_ns = cases[c].to_ns};
+        char phases[8] = "";
+        FILE *file = tmpfile();
+        must_succeed(sp_export_trace(file, &made.timeline, NULL, &window, predecessors, NULL, ERR));
+        char *text = made_read_all(file, NULL);
+        json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+        const json_t *list = json_object_get(root, "traceEvents");
+        for (size_t i = 0; i < json_array_size(list); i++) {
+            const json_t *event = json_array_get(list, i);
+            if (strcmp(text_of(event, "cat"), "critical path") == 0) {
+                strncat(phases, text_of(event, "ph"), 1); // ranks follow each other on this part
+            }
+        }
+        assert_string_equal(phases, cases[c].phases);
+        json_decref(root);
+        free(text);
+        fclose(file);
+    }
+    sp_predecessors_free(predecessors);
+    made_timeline_free(&made);
+}
+
 TEST(offloaded_bytes_have_their_own_counter)
 {
     made_timeline made;
