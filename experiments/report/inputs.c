@@ -134,7 +134,10 @@ static sp_status check_input(const report_input *input, sp_error *err)
     case REPORT_MEMORY_CURVE:
         return expect_objects(input, "points", err);
     case REPORT_TRACE:
-        return input->timeline != NULL ? SP_OK : expect_objects(input, "traceEvents", err);
+        return input->timeline != NULL
+                   ? SP_OK
+                   : wrong_value(input, "traceEvents", "an array",
+                                 json_object_get(input->json, "traceEvents"), err);
     case REPORT_SWEEP:
     case REPORT_KINDS:
         break;

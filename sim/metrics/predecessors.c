@@ -38,7 +38,9 @@ void sp_timeline_item_name(const sp_timeline *timeline, sp_timeline_item item,
     sp_action_name(action, timeline->plan->layout.chunks, name);
     if (item.lane == SP_LANE_SHARES) {
         sp_share_end end = timeline->ranks[item.rank].shares[item.index].end;
-        strcat(name, sp_share_is_of_head(end) ? " head" : " embedding");
+        size_t used = strlen(name);
+        snprintf(name + used, SP_ITEM_NAME - used, " %s",
+                 sp_share_is_of_head(end) ? "head" : "embedding");
     }
 }
 
