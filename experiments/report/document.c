@@ -12,6 +12,8 @@ typedef struct stream {
     FILE *file;
     size_t given; // bytes, to the parser of one value
     int last;     // of them
+    char *text;   // of an event
+    size_t bytes, capacity;
     report_input *input;
     sp_status status; // of what the document says
     sp_error *err;
@@ -59,24 +61,77 @@ static int next_byte(stream *s)
 
 // ---- events ----
 
-static bool take_event(stream *s, json_t *event, size_t number)
+static bool no_memory(stream *s)
+{
+    s->status = sp_error_no_memory(s->err, "a timeline");
+    return false;
+}
+
+// Takes an object's text up to the brace that ends it, or the end of the file.
+static bool take_text(stream *s)
+{
+    bool string = false;
+    bool escaped = false;
+    int depth = 0;
+    s->bytes = 0;
+    do {
+        int byte = getc_unlocked(s->file);
+        if (byte == EOF) {
+            break;
+        }
+        if (s->bytes + 2 > s->capacity &&
+            !sp_reserve((void **)&s->text, &s->capacity, s->bytes + 2, 1)) {
+            return no_memory(s);
+        }
+        s->text[s->bytes++] = (char)byte;
+        string = string != (byte == '"' && !escaped);
+        escaped = string && byte == '\\' && !escaped;
+        depth += string ? 0 : (byte == '{') - (byte == '}');
+    } while (depth > 0);
+    s->text[s->bytes] = '\0';
+    return true;
+}
+
+static bool add_document(stream *s, size_t number)
 {
     report_input *input = s->input;
-    if (event == NULL) {
+    json_t *event = json_loadb(s->text, s->bytes, FLAGS, NULL);
+    if (event != NULL) {
+        s->status = report_timeline_add_event(input->timeline, input->path, event, number, s->err);
+    }
+    json_decref(event);
+    return event != NULL && s->status == SP_OK;
+}
+
+static bool take_event(stream *s, size_t number)
+{
+    if (!take_text(s)) {
         return false;
     }
-    if (json_is_object(event)) {
-        s->status = report_timeline_add_event(input->timeline, input->path, event, number, s->err);
-    } else {
-        char path[SP_JSON_PATH];
-        char quoted[QUOTED];
+    switch (report_timeline_add_text(s->input->timeline, s->text, s->bytes)) {
+    case REPORT_TAKEN:
+        return true;
+    case REPORT_NO_MEMORY:
+        return no_memory(s);
+    case REPORT_NOT_TAKEN:
+        break;
+    }
+    return add_document(s, number);
+}
+
+static bool refuse_event(stream *s, size_t number)
+{
+    json_t *event = next_value(s);
+    char path[SP_JSON_PATH];
+    char quoted[QUOTED];
+    if (event != NULL) {
         snprintf(path, sizeof path, "traceEvents[%zu]", number);
         sp_json_quote(event, quoted, sizeof quoted);
-        s->status = sp_error_in(s->err, SP_ERR_CONTENT, input->path, path,
+        s->status = sp_error_in(s->err, SP_ERR_CONTENT, s->input->path, path,
                                 "expected an object, got %s", quoted);
     }
     json_decref(event);
-    return s->status == SP_OK;
+    return false;
 }
 
 // The byte that begins the next item behind `byte`, or `end` where none follows; EOF: neither may
@@ -95,14 +150,13 @@ static bool take_events(stream *s)
 {
     s->input->timeline = report_timeline_new();
     if (s->input->timeline == NULL) {
-        s->status = sp_error_no_memory(s->err, "a timeline");
-        return false;
+        return no_memory(s);
     }
     size_t number = 0;
     bool good = true;
     for (int byte = next_byte(s); good && byte != ']'; byte = next_item(s, next_byte(s), ']')) {
         ungetc(byte, s->file);
-        good = byte != EOF && take_event(s, next_value(s), number++);
+        good = byte == '{' ? take_event(s, number++) : byte != EOF && refuse_event(s, number);
     }
     return good;
 }
@@ -178,7 +232,9 @@ sp_status report_document_read(report_input *input, FILE *file, sp_error *err)
     if (input->json == NULL) {
         return sp_error_no_memory(err, "a document");
     }
-    if (take_object(&s)) {
+    bool good = take_object(&s);
+    sp_free(s.text);
+    if (good) {
         return SP_OK;
     }
     drop(input);

@@ -1,5 +1,6 @@
 #include "experiments/report/timeline.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,6 +129,31 @@ bool report_lane_add(report_timeline *timeline, report_lane *lane, const report_
     double end_ms = sp_ms_from_ns(entry->start_ns + entry->duration_ns);
     timeline->end_ms = end_ms > timeline->end_ms ? end_ms : timeline->end_ms;
     return true;
+}
+
+int64_t report_ns(double us)
+{
+    return (int64_t)llround(us * 1e3);
+}
+
+int64_t report_kib(double gib)
+{
+    return (int64_t)llround(gib * 1048576.0);
+}
+
+int64_t *report_memory_add(report_memory *memory, int64_t time_ns)
+{
+    size_t first = memory->kib_count;
+    size_t keys = json_array_size(memory->keys);
+    if (!sp_reserve((void **)&memory->points, &memory->capacity, memory->count + 1,
+                    sizeof *memory->points) ||
+        !sp_reserve((void **)&memory->kib, &memory->kib_capacity, first + keys + 1,
+                    sizeof *memory->kib)) {
+        return NULL;
+    }
+    memory->points[memory->count++] = (report_memory_point){time_ns, first};
+    memory->kib_count += keys;
+    return memory->kib + first;
 }
 
 // ---- as JSON ----

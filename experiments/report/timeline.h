@@ -68,6 +68,16 @@ void report_timeline_free(report_timeline *timeline);
 report_rank *report_timeline_rank(report_timeline *timeline, json_int_t process);
 report_lane *report_rank_lane(report_rank *rank, json_int_t thread);
 
+// Of numbers in traces: the nanoseconds of the largest time fit an int64_t.
+#define REPORT_MOST_US 1e15
+#define REPORT_MOST_GIB 1e9
+#define REPORT_NO_CATEGORY "other"
+int64_t report_ns(double us);
+int64_t report_kib(double gib);
+
+// Room for the values of a new point, one for each key; NULL when memory runs out.
+int64_t *report_memory_add(report_memory *memory, int64_t time_ns);
+
 // As documents write it.
 typedef struct report_entry {
     const char *name, *kind;
@@ -82,6 +92,12 @@ bool report_lane_add(report_timeline *timeline, report_lane *lane, const report_
 // "GiB"; other events are left out. `path` is the document's, for messages.
 sp_status report_timeline_add_event(report_timeline *timeline, const char *path,
                                     const json_t *event, size_t number, sp_error *err);
+
+typedef enum report_taken { REPORT_NOT_TAKEN, REPORT_TAKEN, REPORT_NO_MEMORY } report_taken;
+
+// Adds the event of this text, which a zero byte follows, where it is spelled as the program writes
+// events; the text is then changed. What is not taken is to be added as a document.
+report_taken report_timeline_add_text(report_timeline *timeline, char *text, size_t bytes);
 
 // Reads the ranks of an executed batch ("execution.batches[].ranks" of `run -o`).
 sp_status report_timeline_from_executed(const report_input *input, size_t batch,

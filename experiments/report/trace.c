@@ -10,11 +10,6 @@
 
 enum { QUOTED = 48 };
 
-static const double most_us = 1e15; // its nanoseconds fit an int64_t
-static const double most_gib = 1e9;
-static const double ns_per_us = 1e3;
-static const double kib_per_gib = 1048576.0;
-
 typedef struct reader {
     const char *path; // of the document
     report_timeline *timeline;
@@ -39,10 +34,10 @@ static sp_status read_ns(const reader *r, const json_t *event, const char *key, 
 {
     const json_t *value = json_object_get(event, key);
     double us = json_number_value(value);
-    if (!json_is_number(value) || !(us >= 0.0) || us > most_us) {
+    if (!json_is_number(value) || !(us >= 0.0) || us > REPORT_MOST_US) {
         return event_error(r, key, "microseconds from 0", value);
     }
-    *ns = (int64_t)llround(us * ns_per_us);
+    *ns = report_ns(us);
     return SP_OK;
 }
 
@@ -73,7 +68,7 @@ static sp_status read_action(const reader *r, const json_t *event)
     if (entry.name == NULL) {
         return event_error(r, "name", "a string", json_object_get(event, "name"));
     }
-    entry.kind = entry.kind != NULL ? entry.kind : "other";
+    entry.kind = entry.kind != NULL ? entry.kind : REPORT_NO_CATEGORY;
     report_rank *rank = rank_of(r, event);
     report_lane *lane =
         rank != NULL ? report_rank_lane(rank, json_integer_value(json_object_get(event, "tid")))
@@ -136,24 +131,19 @@ static report_memory *memory_of(report_rank *rank, json_t *name, json_t *values)
 static sp_status add_point(const reader *r, report_memory *memory, int64_t time_ns,
                            const json_t *values)
 {
-    size_t keys = json_array_size(memory->keys);
-    if (!sp_reserve((void **)&memory->points, &memory->capacity, memory->count + 1,
-                    sizeof *memory->points) ||
-        !sp_reserve((void **)&memory->kib, &memory->kib_capacity, memory->kib_count + keys,
-                    sizeof *memory->kib)) {
+    int64_t *kib = report_memory_add(memory, time_ns);
+    if (kib == NULL) {
         return no_memory(r);
     }
-    for (size_t k = 0; k < keys; k++) {
+    for (size_t k = 0; k < json_array_size(memory->keys); k++) {
         const json_t *value =
             json_object_get(values, json_string_value(json_array_get(memory->keys, k)));
         double gib = json_number_value(value);
-        if (!(fabs(gib) <= most_gib)) {
+        if (!(fabs(gib) <= REPORT_MOST_GIB)) {
             return event_error(r, "args", "GiB", value);
         }
-        memory->kib[memory->kib_count + k] = (int64_t)llround(gib * kib_per_gib);
+        kib[k] = report_kib(gib);
     }
-    memory->points[memory->count++] = (report_memory_point){time_ns, memory->kib_count};
-    memory->kib_count += keys;
     return SP_OK;
 }
 
@@ -223,7 +213,7 @@ static const char *kind_of(const char *action)
             return kinds[i].kind;
         }
     }
-    return "other";
+    return REPORT_NO_CATEGORY;
 }
 
 // An action is [name, start in ms, end in ms], and may have what it waited for as a fourth.
@@ -235,7 +225,8 @@ static sp_status read_executed(const reader *r, report_lane *lane, const json_t 
         const char *name = json_string_value(json_array_get(action, 0));
         double start_ms = json_number_value(json_array_get(action, 1));
         double end_ms = json_number_value(json_array_get(action, 2));
-        if (name == NULL || !(start_ms >= 0.0) || !(end_ms >= start_ms) || end_ms > most_us / 1e3) {
+        if (name == NULL || !(start_ms >= 0.0) || !(end_ms >= start_ms) ||
+            end_ms > REPORT_MOST_US / 1e3) {
             char quoted[QUOTED];
             sp_json_quote(action, quoted, sizeof quoted);
             return sp_error_in(r->err, SP_ERR_CONTENT, r->path, path,

@@ -209,6 +209,92 @@ TEST(events_are_taken_out_of_any_document)
     drop_input(&input);
 }
 
+// What is kept of a trace, or what is wrong with it.
+static char *kept_of(const char *text)
+{
+    report_input input;
+    char *kept = NULL;
+    size_t bytes;
+    FILE *file = open_memstream(&kept, &bytes);
+    assert_non_null(file);
+    if (read_text(text, &input, ERR) == SP_OK) {
+        sp_writer out;
+        sp_writer_init(&out, file);
+        report_timeline_write(&out, input.timeline, "path", "title");
+        must_succeed(sp_writer_finish(&out, "timeline", ERR));
+    } else {
+        fputs(ERR->message[0], file);
+    }
+    assert_int_equal(fclose(file), 0);
+    drop_input(&input);
+    return kept;
+}
+
+// A key with an escape leaves an event to the parser of JSON, which gives the same as the reader of
+// events in the program's own spelling.
+TEST(events_are_read_alike_in_any_spelling)
+{
+#define COUNTER \
+    "\"ph\":\"C\",\"name\":\"memory GiB\",\"ts\":1,\"pid\":3,\"args\":{\"a\":1.5,\"b\":0.25}"
+    static const char *const events[] = {
+        "\"name\":\"F0\",\"cat\":\"forward\",\"ph\":\"X\",\"ts\":0.125,\"dur\":9007199254740.992,"
+        "\"pid\":2,\"tid\":1,\"args\":{\"pack\":0,\"chunk\":1,\"waited_for\":\"F0 of dp0 pp1\"}",
+        " \"tid\" : 7 , \"ph\" : \"X\" , \"name\" : \"\" , \"dur\" : 0 , \"ts\" : 12 ",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":1e3,\"dur\":1.5E-1",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":-0,\"dur\":0.0005",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":-1,\"dur\":1",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":01,\"dur\":1",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":1.,\"dur\":1",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":1,\"dur\":\"1\"",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":1",
+        "\"ph\":\"X\",\"name\":7,\"ts\":1,\"dur\":1",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":1,\"dur\":1,\"pid\":\"a\",\"tid\":1.5",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":1,\"dur\":1,\"pid\":-3,\"tid\":123456789012",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":1,\"dur\":1,\"pid\":1,\"pid\":2",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":123456789012345678901,\"dur\":1",
+        "\"ph\":\"X\",\"name\":\"\xc3\xa9 \\\"} \\u003c\",\"ts\":1,\"dur\":1",
+        "\"ph\":\"X\",\"name\":\"x\x01\",\"ts\":1,\"dur\":1",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":1,\"dur\":1,\"args\":{\"a\":{\"b\":[1,\"}\"]}}",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":1,\"dur\":1,\"args\":{}",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":1,\"dur\":1,\"args\":7",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":1,\"dur\":1,\"args\":{\"a\":1,\"a\":2}",
+        "\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"args\":{\"name\":\"dp0\"}",
+        "\"ph\":\"s\",\"name\":\"x\",\"id\":1,\"bp\":\"e\",\"ts\":-5",
+        "\"ph\":\"s\",\"name\":\"x\",",
+        "\"name\":\"x\"",
+        COUNTER,
+        COUNTER "},{" COUNTER,
+        COUNTER
+        "},{\"ph\":\"C\",\"name\":\"memory GiB\",\"ts\":2,\"pid\":3,\"args\":{\"b\":1,\"a\":2}",
+        COUNTER "},{\"ph\":\"C\",\"name\":\"memory GiB\",\"ts\":2,\"pid\":3,\"args\":{\"a\":1}",
+        COUNTER
+        "},{\"ph\":\"C\",\"name\":\"memory GiB\",\"ts\":2,\"pid\":3,\"args\":{\"a\":1,\"b\":1e11}",
+        COUNTER "},{\"ph\":\"C\",\"name\":\"memory GiB\",\"ts\":2,\"pid\":3,\"args\":7",
+        COUNTER "},{\"ph\":\"C\",\"name\":\"load\",\"ts\":2,\"pid\":3,\"args\":{\"a\":1,\"b\":1}",
+    };
+    enum { MOST = 1024 };
+    for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
+        char plain[MOST];
+        char escaped[MOST] = "{\"traceEvents\":[{\"\\u0078\":0,";
+        snprintf(plain, sizeof plain, "{\"traceEvents\":[{%s}]}", events[i]);
+        for (const char *at = events[i]; *at != '\0'; at++) {
+            size_t used = strlen(escaped);
+            bool next = at > events[i] && at[-1] == ',' && strncmp(at, "{\"ph", 4) == 0;
+            snprintf(escaped + used, MOST - used, next ? "{\"\\u0078\":0," : "%c", *at);
+        }
+        strncat(escaped, "}]}", MOST - strlen(escaped) - 1);
+        char *as_text = kept_of(plain);
+        char *as_document = kept_of(escaped);
+        if (strncmp(as_text, "text:1:", 7) == 0) { // the column is another one
+            assert_int_equal(strncmp(as_document, "text:1:", 7), 0);
+        } else {
+            assert_string_equal(as_text, as_document);
+        }
+        free(as_text);
+        free(as_document);
+    }
+}
+
 TEST(packs_hold_the_ids_of_their_samples)
 {
     char *const paths[] = {plan_path};
