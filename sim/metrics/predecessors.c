@@ -432,9 +432,8 @@ static void wait_shares(search *s, const sp_plan_place *place)
     }
 }
 
-static void wait_action(search *s, sp_timeline_item item, const sp_plan_place *place)
+static void wait_others(search *s, sp_timeline_item item, const sp_plan_place *place)
 {
-    wait_rank(s, item);
     wait_members(s, place);
     if (place->action.kind != SP_ACTION_F && place->action.kind != SP_ACTION_W) {
         wait_copies_back(s, place);
@@ -446,6 +445,15 @@ static void wait_action(search *s, sp_timeline_item item, const sp_plan_place *p
         wait_source(s, &second);
     }
     wait_shares(s, place);
+}
+
+// Where the rank was never idle before the action, nothing else came later.
+static void wait_action(search *s, sp_timeline_item item, const sp_plan_place *place)
+{
+    wait_rank(s, item);
+    if (!s->any || s->latest_ns < s->start_ns) {
+        wait_others(s, item, place);
+    }
 }
 
 // A copy waits for the one before it in its direction and for what it copies; back also for the
