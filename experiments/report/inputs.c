@@ -261,9 +261,21 @@ sp_status report_input_read(report_input *input, FILE *file, sp_error *err)
     return status == SP_OK ? keep_document(input, err) : status;
 }
 
+// In Perfetto's own form, by its name.
+static bool is_perfetto(const char *path)
+{
+    const char *ending = strrchr(path, '.');
+    return ending != NULL && strcmp(ending, ".pftrace") == 0;
+}
+
 static sp_status open_input(report_input *input, sp_error *err)
 {
     struct stat info;
+    if (is_perfetto(input->path)) {
+        return sp_error_set(err, SP_ERR_CONTENT,
+                            "%s: a report reads traces as JSON, which --trace FILE.json writes",
+                            input->path);
+    }
     FILE *file = fopen(input->path, "r");
     if (file == NULL) {
         return sp_error_set(err, SP_ERR_IO, "%s: %s", input->path, strerror(errno));
