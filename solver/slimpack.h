@@ -13,7 +13,8 @@
 // plan       sp_planner_new() and sp_plan_batch() plan batches of lengths that the caller brings;
 //            sp_plan_json_*() write and read plan.json, sp_evaluate_plans() simulates plans
 // export     sp_export_*() write a timeline as a trace, as text or as a memory snapshot, from the
-//            observer of sp_evaluate_options
+//            observer of sp_evaluate_options; sp_predecessors_new() finds what each action waited
+//            for
 //
 // Functions that can fail return sp_status and fill an sp_error, which must be cleared before its
 // first use. What a function hands out is freed by the function beside it: sp_scenario_fini(),
@@ -27,6 +28,7 @@
 #include "sim/base/json.h"
 #include "sim/base/status.h"
 #include "sim/metrics/export.h"
+#include "sim/metrics/predecessors.h"
 #include "sim/metrics/result.h"
 #include "sim/plan/plan_json.h"
 #include "sim/scenario/scenario.h"

@@ -26,9 +26,12 @@ static sp_status observe(void *context, const sp_step_view *predicted, const sp_
     measured *m = context;
     if (m->timelines != NULL) {
         json_t *ranks = json_array();
-        sp_execution_put_timeline(ranks, view->timeline);
+        sp_status status = sp_execution_put_timeline(ranks, view, err);
         if (json_array_append_new(m->timelines, ranks) != 0) {
             return sp_error_no_memory(err, "a timeline");
+        }
+        if (status != SP_OK) {
+            return status;
         }
     }
     return cli_exports_observe(&m->exports, view, err);

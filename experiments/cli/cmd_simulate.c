@@ -199,6 +199,9 @@ const cli_command cli_cmd_simulate = {
         "TFLOP/s/GPU and MFU (by Megatron's formula, which counts all pairs of attention, and with "
         "the causal pairs alone), and the memory of each pipeline rank with what it leaves of the "
         "limit."
+        "\n\nIn a trace a flow connects the actions of the critical path, and an action that "
+        "waited "
+        "for another rank tells for what (waited_for)."
         "\n\nThe exit status is 1 when a rank needs more memory than its limit; the result is "
         "printed all the same, with a warning that says which sample needs how much.",
     .examples = examples,

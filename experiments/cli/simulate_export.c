@@ -9,6 +9,7 @@
 #include "experiments/cli/report.h"
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
+#include "sim/metrics/predecessors.h"
 #include "sim/plan/plan_json.h"
 #include "sim/verify/dependency_graph.h"
 
@@ -105,28 +106,55 @@ typedef struct shown {
     const cli_exports *exports;
     const sp_step_view *view;
     sp_structure *structure;
+    sp_predecessors *predecessors;
     size_t rank;
 } shown;
+
+static bool is_perfetto(const char *path)
+{
+    static const char ending[] = ".pftrace";
+    size_t bytes = strlen(path);
+    return bytes >= sizeof ending - 1 && strcmp(path + bytes - (sizeof ending - 1), ending) == 0;
+}
 
 static sp_status write_trace(FILE *file, const void *what, sp_error *err)
 {
     const shown *s = what;
-    int64_t events = 0;
-    return sp_export_trace(file, s->view->timeline, memory_of(s->view), &s->exports->window,
-                           &events, err);
+    const sp_export_window *window = &s->exports->window;
+    return is_perfetto(s->exports->trace)
+               ? sp_export_perfetto(file, s->view->timeline, memory_of(s->view), window,
+                                    s->predecessors, err)
+               : sp_export_trace(file, s->view->timeline, memory_of(s->view), window,
+                                 s->predecessors, NULL, err);
 }
 
+// A trace as JSON is read whole.
 static void warn_of_events(const shown *s)
 {
+    if (is_perfetto(s->exports->trace)) {
+        return;
+    }
     int64_t events =
         sp_export_trace_events(s->view->timeline, &s->exports->window, memory_of(s->view) != NULL);
     if (events > TRACE_EVENTS) {
         char grouped[CLI_GROUPED];
         cli_warn(s->exports->quiet,
                  "%s: %s events may be more than a trace viewer can open; --trace-ranks and "
-                 "--trace-window select a part",
+                 "--trace-window select a part, a FILE.pftrace is smaller",
                  s->exports->trace, cli_grouped(events, grouped));
     }
+}
+
+static sp_status show_trace(shown *s, sp_error *err)
+{
+    warn_of_events(s);
+    sp_status status =
+        sp_predecessors_new(s->view->timeline, s->view->costs, &s->predecessors, err);
+    if (status == SP_OK) {
+        status = cli_write_file(s->exports->trace, write_trace, s, err);
+    }
+    sp_predecessors_free(s->predecessors);
+    return status;
 }
 
 static sp_status write_plot_data(FILE *file, const void *what, sp_error *err)
@@ -228,8 +256,7 @@ static sp_status observe_one(const cli_exports *exports, const sp_step_view *vie
         fputc('\n', exports->text);
     }
     if (status == SP_OK && exports->trace != NULL) {
-        warn_of_events(&s);
-        status = cli_write_file(exports->trace, write_trace, &s, err);
+        status = show_trace(&s, err);
     }
     if (status == SP_OK && exports->plot != NULL) {
         status = cli_plot("timeline.gp", exports->plot, write_plot_data, &s, err);

@@ -33,7 +33,8 @@ typedef struct cli_exports {
 // Rows of an option table, for a member `cli_exports exports` of the argument struct.
 #define CLI_STEP_OPTIONS(type)                                                                    \
     CLI_TEXT_OPTION(CLI_FILE, 0, "trace", "FILE", type, exports.trace,                            \
-                    "write a Perfetto trace (opens in ui.perfetto.dev)"),                         \
+                    "write a trace that opens in ui.perfetto.dev: Perfetto's own form where FILE " \
+                    "ends in .pftrace, else JSON"),                                               \
     CLI_TEXT_OPTION(CLI_STRING, 0, "trace-ranks", "LIST", type, exports.trace_ranks,              \
                     "pipeline ranks that trace, timeline and plot show, such as 0-3,7"),          \
     CLI_TEXT_OPTION(CLI_STRING, 0, "trace-window", "FROM-TO", type, exports.trace_window,         \

@@ -4,6 +4,7 @@
 
 #include "sim/base/json.h"
 #include "sim/base/units.h"
+#include "sim/metrics/predecessors.h"
 
 double sp_relative_error(double predicted, double measured)
 {
@@ -143,26 +144,37 @@ json_t *sp_execution_validation_json(const sp_execution *execution)
     return object;
 }
 
-static json_t *spans_json(const sp_timeline *timeline, const sp_span *spans, size_t count)
+static json_t *spans_json(const sp_predecessors *predecessors, const sp_timeline *timeline,
+                          size_t rank, sp_timeline_lane lane, size_t count)
 {
     json_t *array = json_array();
     for (size_t i = 0; i < count; i++) {
-        char name[32];
-        sp_action_name(spans[i].action, timeline->plan->layout.chunks, name);
-        json_array_append_new(array, json_pack("[s, f, f]", name, sp_ms_from_ns(spans[i].start_ns),
-                                               sp_ms_from_ns(spans[i].end_ns)));
+        char name[SP_ITEM_NAME];
+        char waited_for[SP_WAITED_FOR];
+        sp_timeline_item item = {.rank = rank, .index = i, .lane = lane};
+        const sp_span *span = sp_timeline_item_span(timeline, item);
+        sp_timeline_item_name(timeline, item, name);
+        json_array_append_new(array, json_pack("[s, f, f, s*]", name, sp_ms_from_ns(span->start_ns),
+                                               sp_ms_from_ns(span->end_ns),
+                                               sp_waited_for(predecessors, item, waited_for)));
     }
     return array;
 }
 
-void sp_execution_put_timeline(json_t *ranks, const sp_timeline *timeline)
+sp_status sp_execution_put_timeline(json_t *ranks, const sp_step_view *step, sp_error *err)
 {
-    for (size_t r = 0; r < timeline->rank_count; r++) {
+    const sp_timeline *timeline = step->timeline;
+    sp_predecessors *predecessors;
+    sp_status status = sp_predecessors_new(timeline, step->costs, &predecessors, err);
+    for (size_t r = 0; status == SP_OK && r < timeline->rank_count; r++) {
         const sp_rank_timeline *rank = &timeline->ranks[r];
         json_array_append_new(
-            ranks, json_pack("{s:i, s:i, s:o, s:o, s:f}", "dp", rank->dp, "pp", rank->pp, "actions",
-                             spans_json(timeline, rank->spans, rank->count), "copies",
-                             spans_json(timeline, rank->copies, rank->copy_count), "end_ms",
-                             sp_ms_from_ns(rank->gather_end_ns)));
+            ranks,
+            json_pack("{s:i, s:i, s:o, s:o, s:f}", "dp", rank->dp, "pp", rank->pp, "actions",
+                      spans_json(predecessors, timeline, r, SP_LANE_ACTIONS, rank->count), "copies",
+                      spans_json(predecessors, timeline, r, SP_LANE_COPIES, rank->copy_count),
+                      "end_ms", sp_ms_from_ns(rank->gather_end_ns)));
     }
+    sp_predecessors_free(predecessors);
+    return status;
 }

@@ -49,6 +49,7 @@ static void add_time(line *to, double ms)
 static void add_time_with_error(line *to, const json_t *result)
 {
     double median = number(json_object_get(result, "error"), "median");
+    median = isfinite(median) ? median : number(result, "median_error");
     add_time(to, number(result, "iteration_ms"));
     if (isfinite(median)) {
         add(to, " ±%.1f %%", 100.0 * median);
@@ -144,7 +145,7 @@ static void add_result(line *to, const json_t *result)
     add_memory(to, result);
 }
 
-// The fastest row of those whose status is "ok", else NULL.
+// The fastest row of those whose status is "ok", or that have none, else NULL.
 static const json_t *fastest(const json_t *rows)
 {
     const json_t *best = NULL;
@@ -152,7 +153,7 @@ static const json_t *fastest(const json_t *rows)
         const json_t *row = json_array_get(rows, i);
         const char *status = string(row, "status");
         double ms = number(row, "iteration_ms");
-        if (status != NULL && strcmp(status, "ok") == 0 && isfinite(ms) &&
+        if ((status == NULL || strcmp(status, "ok") == 0) && isfinite(ms) &&
             (best == NULL || ms < number(best, "iteration_ms"))) {
             best = row;
         }
@@ -188,20 +189,58 @@ static void add_tune(line *to, const json_t *tune)
     add_memory(to, answer);
 }
 
-static void add_sweep(line *to, const json_t *rows)
+// `count`: of the points, of which `rows` may be the best alone.
+static void add_points(line *to, const json_t *rows, double count)
 {
     const json_t *best = fastest(rows);
     if (best == NULL) {
-        add(to, "none of %zu points fits", json_array_size(rows));
+        add(to, "none of %.0f points fits", count);
         return;
     }
+    const json_t *point = json_object_get(best, "point");
     const char *strategy = string(best, "strategy");
-    add(to, "fastest of %zu points: %s", json_array_size(rows),
-        strategy != NULL ? strategy : "one step");
-    add_settings(to, json_object_get(best, "point"));
+    const char *chosen = string(point, "strategy.kind");
+    add(to, "fastest of %.0f points: %s", count,
+        strategy != NULL ? strategy
+        : chosen != NULL ? chosen
+                         : "one step");
+    add_settings(to, point);
     add(to, ": ");
     add_time_with_error(to, best);
     add_memory(to, best);
+}
+
+static void add_summary(line *to, const json_t *summary)
+{
+    const json_t *best = json_object_get(summary, "best");
+    double count = number(summary, "points");
+    add_points(to, best, isfinite(count) ? count : (double)json_array_size(best));
+}
+
+// The fastest with the most memory, and what still fits with the least.
+static void add_curve(line *to, const json_t *curve)
+{
+    const json_t *points = json_object_get(curve, "points");
+    const json_t *first = json_array_get(points, 0);
+    const json_t *best = fastest(json_object_get(first, "rows"));
+    const json_t *least = NULL;
+    if (best == NULL) {
+        add(to, "no strategy fits");
+        return;
+    }
+    for (size_t i = 0; i < json_array_size(points); i++) {
+        const json_t *point = json_array_get(points, i);
+        least = fastest(json_object_get(point, "rows")) != NULL ? point : least;
+    }
+    const char *name = string(best, "strategy");
+    add(to, "fastest of %zu strategies with %.2f GiB: %s, ",
+        json_array_size(json_object_get(first, "rows")), number(first, "limit_gib"),
+        name != NULL ? name : "one step");
+    add_time(to, number(best, "iteration_ms"));
+    best = fastest(json_object_get(least, "rows"));
+    name = string(best, "strategy");
+    add(to, "; with %.2f GiB: %s, ", number(least, "limit_gib"), name != NULL ? name : "one step");
+    add_time(to, number(best, "iteration_ms"));
 }
 
 static void add_validation(line *to, const json_t *validation)
@@ -250,7 +289,13 @@ static void add_input(line *to, const report_input *input)
         add_validation(to, input->json);
         break;
     case REPORT_SWEEP:
-        add_sweep(to, input->json);
+        add_points(to, input->json, (double)json_array_size(input->json));
+        break;
+    case REPORT_SWEEP_SUMMARY:
+        add_summary(to, input->json);
+        break;
+    case REPORT_MEMORY_CURVE:
+        add_curve(to, input->json);
         break;
     case REPORT_PLAN:
     case REPORT_TRACE:
@@ -267,7 +312,7 @@ const char *report_answer(const report_page *page, char text[REPORT_ANSWER])
         add_input(&to, &page->inputs->items[i]);
     }
     if (to.used == 0 && page->timeline_count > 0) {
-        const report_timeline *timeline = &page->timelines[0];
+        const report_timeline *timeline = page->timelines[0];
         add(&to, "%lld actions on %zu ranks in ", (long long)timeline->action_count,
             timeline->rank_count);
         add_time(&to, timeline->end_ms);

@@ -6,27 +6,36 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <sys/stat.h>
+
+#include "experiments/report/document.h"
+#include "experiments/report/timeline.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 
-enum { MOST_BYTES = 1 << 30, QUOTED = 48 };
+enum { QUOTED = 48, KNOWN = 512 };
 
 const char *const report_kind_names[REPORT_KINDS] = {
-    "result", "comparison", "tune", "validation", "plan", "sweep", "trace",
+    "result",        "comparison",   "tune",  "validation", "plan",
+    "sweep summary", "memory curve", "sweep", "trace",
 };
 
 static const struct {
     const char *schema;
     report_kind kind;
 } schemas[] = {
-    {"slimpack/result/1", REPORT_RESULT}, {"slimpack/comparison/1", REPORT_COMPARISON},
-    {"slimpack/tune/1", REPORT_TUNE},     {"slimpack/validation/1", REPORT_VALIDATION},
+    {"slimpack/result/1", REPORT_RESULT},
+    {"slimpack/comparison/1", REPORT_COMPARISON},
+    {"slimpack/tune/1", REPORT_TUNE},
+    {"slimpack/validation/1", REPORT_VALIDATION},
     {"slimpack/plan/1", REPORT_PLAN},
+    {"slimpack/sweep-summary/1", REPORT_SWEEP_SUMMARY},
+    {"slimpack/memory_curve/1", REPORT_MEMORY_CURVE},
 };
 
 enum { SCHEMAS = sizeof schemas / sizeof schemas[0] };
 
-static sp_status read_input(report_input *input, sp_error *err);
+static sp_status open_input(report_input *input, sp_error *err);
 
 sp_status report_inputs_read(char *const *paths, int count, report_inputs *inputs, sp_error *err)
 {
@@ -38,7 +47,7 @@ sp_status report_inputs_read(char *const *paths, int count, report_inputs *input
     for (int i = 0; i < count && status == SP_OK; i++) {
         inputs->items[i].path = paths[i];
         inputs->count++;
-        status = read_input(&inputs->items[i], err);
+        status = open_input(&inputs->items[i], err);
     }
     return status;
 }
@@ -47,6 +56,7 @@ void report_inputs_fini(report_inputs *inputs)
 {
     for (int i = 0; i < inputs->count; i++) {
         json_decref(inputs->items[i].json);
+        report_timeline_free(inputs->items[i].timeline);
     }
     sp_free(inputs->items);
     *inputs = (report_inputs){0};
@@ -119,8 +129,15 @@ static sp_status check_input(const report_input *input, sp_error *err)
         return check_validation(input, err);
     case REPORT_PLAN:
         return expect_objects(input, "batches", err);
+    case REPORT_SWEEP_SUMMARY:
+        return expect_objects(input, "best", err);
+    case REPORT_MEMORY_CURVE:
+        return expect_objects(input, "points", err);
     case REPORT_TRACE:
-        return expect_objects(input, "traceEvents", err);
+        return input->timeline != NULL
+                   ? SP_OK
+                   : wrong_value(input, "traceEvents", "an array",
+                                 json_object_get(input->json, "traceEvents"), err);
     case REPORT_SWEEP:
     case REPORT_KINDS:
         break;
@@ -128,10 +145,23 @@ static sp_status check_input(const report_input *input, sp_error *err)
     return SP_OK;
 }
 
+// "a", "b" or "c".
+static const char *list_schemas(char text[KNOWN])
+{
+    size_t used = 0;
+    for (int i = 0; i < SCHEMAS && used < KNOWN; i++) {
+        const char *separator = i == 0 ? "" : i + 1 < SCHEMAS ? ", " : " or ";
+        used +=
+            (size_t)snprintf(text + used, KNOWN - used, "%s\"%s\"", separator, schemas[i].schema);
+    }
+    return text;
+}
+
 static sp_status recognise(report_input *input, sp_error *err)
 {
     const json_t *schema = json_object_get(input->json, "schema");
-    if (schema == NULL && json_object_get(input->json, "traceEvents") != NULL) {
+    if (schema == NULL &&
+        (input->timeline != NULL || json_object_get(input->json, "traceEvents") != NULL)) {
         input->kind = REPORT_TRACE;
         return SP_OK;
     }
@@ -145,10 +175,8 @@ static sp_status recognise(report_input *input, sp_error *err)
             return SP_OK;
         }
     }
-    return wrong_value(input, "schema",
-                       "\"slimpack/result/1\", \"slimpack/comparison/1\", \"slimpack/tune/1\", "
-                       "\"slimpack/validation/1\" or \"slimpack/plan/1\"",
-                       schema, err);
+    char known[KNOWN];
+    return wrong_value(input, "schema", list_schemas(known), schema, err);
 }
 
 // ---- files ----
@@ -210,24 +238,51 @@ static sp_status read_lines(report_input *input, FILE *file, sp_error *err)
     return status;
 }
 
-static sp_status read_input(report_input *input, sp_error *err)
+// Of a trace the timeline is kept alone.
+static sp_status keep_document(report_input *input, sp_error *err)
 {
+    sp_status status = recognise(input, err);
+    if (status == SP_OK) {
+        status = check_input(input, err);
+    }
+    if (status == SP_OK && input->kind == REPORT_TRACE) {
+        json_decref(input->json);
+        input->json = NULL;
+    }
+    return status;
+}
+
+sp_status report_input_read(report_input *input, FILE *file, sp_error *err)
+{
+    if (begins_with_point(file)) {
+        return read_lines(input, file, err);
+    }
+    sp_status status = report_document_read(input, file, err);
+    return status == SP_OK ? keep_document(input, err) : status;
+}
+
+// In Perfetto's own form, by its name.
+static bool is_perfetto(const char *path)
+{
+    const char *ending = strrchr(path, '.');
+    return ending != NULL && strcmp(ending, ".pftrace") == 0;
+}
+
+static sp_status open_input(report_input *input, sp_error *err)
+{
+    struct stat info;
+    if (is_perfetto(input->path)) {
+        return sp_error_set(err, SP_ERR_CONTENT,
+                            "%s: a report reads traces as JSON, which --trace FILE.json writes",
+                            input->path);
+    }
     FILE *file = fopen(input->path, "r");
     if (file == NULL) {
         return sp_error_set(err, SP_ERR_IO, "%s: %s", input->path, strerror(errno));
     }
-    bool lines = begins_with_point(file);
-    sp_status status = SP_OK;
-    if (lines) {
-        status = read_lines(input, file, err);
-    }
+    sp_status status = fstat(fileno(file), &info) != 0 || S_ISDIR(info.st_mode)
+                           ? sp_error_set(err, SP_ERR_IO, "%s: is not a file", input->path)
+                           : report_input_read(input, file, err);
     fclose(file);
-    if (lines) {
-        return status;
-    }
-    status = sp_json_read_file(input->path, MOST_BYTES, &input->json, err);
-    if (status == SP_OK) {
-        status = recognise(input, err);
-    }
-    return status == SP_OK ? check_input(input, err) : status;
+    return status;
 }

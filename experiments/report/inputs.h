@@ -3,6 +3,7 @@
 #define SLIMPACK_EXPERIMENTS_REPORT_INPUTS_H
 
 #include <jansson.h>
+#include <stdio.h>
 
 #include "sim/base/status.h"
 
@@ -12,6 +13,8 @@ typedef enum report_kind {
     REPORT_TUNE,
     REPORT_VALIDATION,
     REPORT_PLAN,
+    REPORT_SWEEP_SUMMARY,
+    REPORT_MEMORY_CURVE,
     REPORT_SWEEP, // an array of the lines of a results file
     REPORT_TRACE,
     REPORT_KINDS,
@@ -19,10 +22,13 @@ typedef enum report_kind {
 
 extern const char *const report_kind_names[REPORT_KINDS];
 
+typedef struct report_timeline report_timeline;
+
 typedef struct report_input {
     const char *path; // not owned
     report_kind kind;
-    json_t *json;
+    json_t *json;              // NULL of a trace
+    report_timeline *timeline; // of a trace, else NULL
 } report_input;
 
 typedef struct report_inputs {
@@ -35,5 +41,8 @@ typedef struct report_inputs {
 // show. After an error, too, the caller frees with report_inputs_fini().
 sp_status report_inputs_read(char *const *paths, int count, report_inputs *inputs, sp_error *err);
 void report_inputs_fini(report_inputs *inputs);
+
+// Reads one from a file that can be rewound; `input` has a path for messages, and nothing else yet.
+sp_status report_input_read(report_input *input, FILE *file, sp_error *err);
 
 #endif

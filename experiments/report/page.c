@@ -18,33 +18,29 @@ static size_t count_timelines(const report_input *input)
                                           : 0;
 }
 
-static sp_status read_timeline(report_page *page, const report_input *input, size_t batch,
-                               sp_error *err)
+static sp_status take_timeline(report_page *page, report_input *input, size_t batch, sp_error *err)
 {
     size_t at = page->timeline_count++;
-    report_timeline *timeline = &page->timelines[at];
+    sp_status status = SP_OK;
     page->paths[at] = input->path;
-    report_timeline_init(timeline);
-    sp_status status;
     if (input->kind == REPORT_TRACE) {
         snprintf(page->titles[at], sizeof page->titles[at], "trace");
-        status = report_timeline_from_trace(input, timeline, err);
+        page->timelines[at] = input->timeline;
+        input->timeline = NULL;
     } else {
         snprintf(page->titles[at], sizeof page->titles[at], "executed batch %zu", batch);
-        status = report_timeline_from_executed(input, batch, timeline, err);
+        page->timelines[at] = report_timeline_new();
+        status = page->timelines[at] == NULL
+                     ? sp_error_no_memory(err, "a timeline")
+                     : report_timeline_from_executed(input, batch, page->timelines[at], err);
     }
-    page->action_count += timeline->action_count;
+    page->action_count += status == SP_OK ? page->timelines[at]->action_count : 0;
     return status;
 }
 
-// What a page shows of a document without its timelines.
-static void drop_timelines(report_input *input)
+// What a page shows of an executed step without its timelines.
+static void drop_ranks(report_input *input)
 {
-    if (input->kind == REPORT_TRACE) {
-        json_decref(input->json);
-        input->json = NULL;
-        return;
-    }
     json_t *batches = json_object_get(json_object_get(input->json, "execution"), "batches");
     for (size_t b = 0; b < json_array_size(batches); b++) {
         json_object_del(json_array_get(batches, b), "ranks");
@@ -58,7 +54,7 @@ sp_status report_page_init(report_page *page, report_inputs *inputs, sp_error *e
     for (int i = 0; i < inputs->count; i++) {
         count += count_timelines(&inputs->items[i]);
     }
-    page->timelines = sp_calloc(count, sizeof *page->timelines);
+    page->timelines = (report_timeline **)sp_calloc(count, sizeof *page->timelines);
     page->titles = sp_calloc(count, sizeof *page->titles);
     page->paths = sp_calloc(count, sizeof *page->paths);
     if (page->timelines == NULL || page->titles == NULL || page->paths == NULL) {
@@ -68,11 +64,9 @@ sp_status report_page_init(report_page *page, report_inputs *inputs, sp_error *e
     for (int i = 0; i < inputs->count && status == SP_OK; i++) {
         size_t batches = count_timelines(&inputs->items[i]);
         for (size_t b = 0; b < batches && status == SP_OK; b++) {
-            status = read_timeline(page, &inputs->items[i], b, err);
+            status = take_timeline(page, &inputs->items[i], b, err);
         }
-        if (batches > 0) {
-            drop_timelines(&inputs->items[i]);
-        }
+        drop_ranks(&inputs->items[i]);
     }
     return status;
 }
@@ -80,9 +74,9 @@ sp_status report_page_init(report_page *page, report_inputs *inputs, sp_error *e
 void report_page_fini(report_page *page)
 {
     for (size_t i = 0; i < page->timeline_count; i++) {
-        report_timeline_fini(&page->timelines[i]);
+        report_timeline_free(page->timelines[i]);
     }
-    sp_free(page->timelines);
+    sp_free((void *)page->timelines);
     sp_free(page->titles);
     sp_free((void *)page->paths);
     *page = (report_page){0};
@@ -201,7 +195,7 @@ static void write_data(sp_writer *out, const report_page *page)
     sp_write(out, "],\n\"timelines\":[");
     for (size_t i = 0; i < page->timeline_count; i++) {
         sp_write(out, i > 0 ? ",\n" : "\n");
-        report_timeline_write(out, &page->timelines[i], page->paths[i], page->titles[i]);
+        report_timeline_write(out, page->timelines[i], page->paths[i], page->titles[i]);
     }
     sp_write(out, "]}");
 }

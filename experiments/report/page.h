@@ -9,14 +9,14 @@
 
 typedef struct report_page {
     report_inputs *inputs;
-    report_timeline *timelines;
-    char (*titles)[48]; // of the timelines
-    const char **paths; // of their documents
+    report_timeline **timelines; // owned
+    char (*titles)[48];          // of the timelines
+    const char **paths;          // of their documents
     size_t timeline_count;
     int64_t action_count;
 } report_page;
 
-// Reads the timelines out of the documents; of a trace nothing else is kept. `inputs` must outlive
+// Takes the timelines out of the documents. `inputs` must outlive
 // the page. After an error, too, the caller frees with report_page_fini().
 sp_status report_page_init(report_page *page, report_inputs *inputs, sp_error *err);
 void report_page_fini(report_page *page);

@@ -1,15 +1,21 @@
 #include "experiments/report/timeline.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 
-void report_timeline_init(report_timeline *timeline)
+report_timeline *report_timeline_new(void)
 {
-    *timeline = (report_timeline){.names = {json_array(), json_object()},
-                                  .kinds = {json_array(), json_object()}};
+    report_timeline *timeline = sp_calloc(1, sizeof *timeline);
+    if (timeline != NULL) {
+        timeline->names = (report_names){json_array(), json_object()};
+        timeline->kinds = (report_names){json_array(), json_object()};
+        timeline->causes = (report_names){json_array(), json_object()};
+    }
+    return timeline;
 }
 
 static void free_rank(report_rank *rank)
@@ -29,17 +35,25 @@ static void free_rank(report_rank *rank)
     json_decref(rank->name);
 }
 
-void report_timeline_fini(report_timeline *timeline)
+static void free_names(report_names *names)
 {
+    json_decref(names->list);
+    json_decref(names->number);
+}
+
+void report_timeline_free(report_timeline *timeline)
+{
+    if (timeline == NULL) {
+        return;
+    }
     for (size_t i = 0; i < timeline->rank_count; i++) {
         free_rank(&timeline->ranks[i]);
     }
     sp_free(timeline->ranks);
-    json_decref(timeline->names.list);
-    json_decref(timeline->names.number);
-    json_decref(timeline->kinds.list);
-    json_decref(timeline->kinds.number);
-    *timeline = (report_timeline){0};
+    free_names(&timeline->names);
+    free_names(&timeline->kinds);
+    free_names(&timeline->causes);
+    sp_free(timeline);
 }
 
 report_rank *report_timeline_rank(report_timeline *timeline, json_int_t process)
@@ -93,24 +107,53 @@ static int64_t number_of(report_names *names, const char *name)
     return kept ? number : -1;
 }
 
-bool report_track_add(report_timeline *timeline, report_track *track, const char *name,
-                      const char *kind, int64_t start_ns, int64_t duration_ns)
+bool report_track_add(report_timeline *timeline, report_track *track, const report_entry *entry)
 {
     if (track == NULL || !sp_reserve((void **)&track->actions, &track->capacity, track->count + 1,
                                      sizeof *track->actions)) {
         return false;
     }
+    bool told = entry->cause != NULL;
     report_action *action = &track->actions[track->count];
-    *action = (report_action){start_ns, duration_ns, number_of(&timeline->names, name),
-                              number_of(&timeline->kinds, kind)};
-    if (action->name < 0 || action->kind < 0) {
+    *action = (report_action){.start_ns = entry->start_ns,
+                              .duration_ns = entry->duration_ns,
+                              .name = number_of(&timeline->names, entry->name),
+                              .kind = number_of(&timeline->kinds, entry->kind),
+                              .cause = told ? number_of(&timeline->causes, entry->cause)
+                                            : REPORT_NO_CAUSE};
+    if (action->name < 0 || action->kind < 0 || (told && action->cause < 0)) {
         return false;
     }
     track->count++;
     timeline->action_count++;
-    double end_ms = sp_ms_from_ns(start_ns + duration_ns);
+    double end_ms = sp_ms_from_ns(entry->start_ns + entry->duration_ns);
     timeline->end_ms = end_ms > timeline->end_ms ? end_ms : timeline->end_ms;
     return true;
+}
+
+int64_t report_ns(double us)
+{
+    return (int64_t)llround(us * 1e3);
+}
+
+int64_t report_kib(double gib)
+{
+    return (int64_t)llround(gib * 1048576.0);
+}
+
+int64_t *report_memory_add(report_memory *memory, int64_t time_ns)
+{
+    size_t first = memory->kib_count;
+    size_t keys = json_array_size(memory->keys);
+    if (!sp_reserve((void **)&memory->points, &memory->capacity, memory->count + 1,
+                    sizeof *memory->points) ||
+        !sp_reserve((void **)&memory->kib, &memory->kib_capacity, first + keys + 1,
+                    sizeof *memory->kib)) {
+        return NULL;
+    }
+    memory->points[memory->count++] = (report_memory_point){time_ns, first};
+    memory->kib_count += keys;
+    return memory->kib + first;
 }
 
 // ---- as JSON ----
@@ -158,6 +201,22 @@ static void write_difference(sp_writer *out, bool first, int64_t value, int64_t 
     sp_write(out, first ? "%lld" : ",%lld", (long long)(value - before));
 }
 
+// Of each action that has one the position, as a difference, and the number of the cause.
+static void write_causes(sp_writer *out, const report_track *track)
+{
+    int64_t before = 0;
+    bool first = true;
+    sp_write(out, "],\"causes\":[");
+    for (size_t i = 0; i < track->count; i++) {
+        if (track->actions[i].cause != REPORT_NO_CAUSE) {
+            write_difference(out, first, (int64_t)i, before);
+            write_difference(out, false, track->actions[i].cause, 0);
+            before = (int64_t)i;
+            first = false;
+        }
+    }
+}
+
 static void write_track(sp_writer *out, report_track *track)
 {
     qsort(track->actions, track->count, sizeof *track->actions, compare_starts);
@@ -185,6 +244,7 @@ static void write_track(sp_writer *out, report_track *track)
     for (size_t i = 0; i < track->count; i++) {
         write_difference(out, i == 0, track->actions[i].kind, 0);
     }
+    write_causes(out, track);
     sp_write(out, "]}");
 }
 
@@ -235,7 +295,7 @@ static void write_rank(sp_writer *out, report_rank *rank)
     } else {
         sp_write(out, "\"%lld\"", (long long)rank->process);
     }
-    sp_write(out, ",\"lanes\":[");
+    sp_write(out, ",\"tracks\":[");
     const char *separator = "";
     for (size_t i = 0; i < rank->track_count; i++) {
         if (rank->tracks[i].count > 0) {
@@ -273,6 +333,8 @@ void report_timeline_write(sp_writer *out, report_timeline *timeline, const char
     report_write_json(out, timeline->names.list);
     sp_write(out, ",\"kinds\":");
     report_write_json(out, timeline->kinds.list);
+    sp_write(out, ",\"causes\":");
+    report_write_json(out, timeline->causes.list);
     sp_write(out, ",\"ranks\":[");
     for (size_t i = 0; i < timeline->rank_count; i++) {
         sp_write(out, i > 0 ? ",\n" : "\n");

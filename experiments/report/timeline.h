@@ -13,9 +13,12 @@ typedef struct report_names {
     json_t *number; // name -> position in the list
 } report_names;
 
+enum { REPORT_NO_CAUSE = -1 };
+
 typedef struct report_action {
     int64_t start_ns, duration_ns;
     int64_t name, kind; // in the timeline's names and kinds
+    int64_t cause;      // what it waited for, in the timeline's causes; REPORT_NO_CAUSE: not told
 } report_action;
 
 typedef struct report_track {
@@ -48,30 +51,53 @@ typedef struct report_rank {
     size_t memory_count, memory_capacity;
 } report_rank;
 
-typedef struct report_timeline {
-    report_names names, kinds;
+struct report_timeline {
+    report_names names, kinds, causes;
     report_rank *ranks;
     size_t rank_count, rank_capacity;
     size_t last; // rank that was asked for last
     int64_t action_count;
     double end_ms;
-} report_timeline;
+};
 
-void report_timeline_init(report_timeline *timeline);
-void report_timeline_fini(report_timeline *timeline);
+// NULL when memory runs out.
+report_timeline *report_timeline_new(void);
+void report_timeline_free(report_timeline *timeline);
 
 // The rank or the track of that number, made where there is none; NULL when memory runs out.
 report_rank *report_timeline_rank(report_timeline *timeline, json_int_t process);
 report_track *report_rank_track(report_rank *rank, json_int_t thread);
 
-// Adds an action of the name and the kind to a track; false when memory ran out.
-bool report_track_add(report_timeline *timeline, report_track *track, const char *name,
-                      const char *kind, int64_t start_ns, int64_t duration_ns);
+// Of numbers in traces: the nanoseconds of the largest time fit an int64_t.
+#define REPORT_MOST_US 1e15
+#define REPORT_MOST_GIB 1e9
+#define REPORT_NO_CATEGORY "other"
+int64_t report_ns(double us);
+int64_t report_kib(double gib);
 
-// Reads complete events, names and counters whose name ends in "GiB" of a Chrome trace; other
-// events are left out. O(events log events).
-sp_status report_timeline_from_trace(const report_input *input, report_timeline *timeline,
-                                     sp_error *err);
+// Room for the values of a new point, one for each key; NULL when memory runs out.
+int64_t *report_memory_add(report_memory *memory, int64_t time_ns);
+
+// As documents write it.
+typedef struct report_entry {
+    const char *name, *kind;
+    const char *cause; // NULL: not told
+    int64_t start_ns, duration_ns;
+} report_entry;
+
+// Adds an action to a track; false when memory ran out.
+bool report_track_add(report_timeline *timeline, report_track *track, const report_entry *entry);
+
+// Adds event `number` of a Chrome trace: a complete event, a name, or a counter whose name ends in
+// "GiB"; other events are left out. `path` is the document's, for messages.
+sp_status report_timeline_add_event(report_timeline *timeline, const char *path,
+                                    const json_t *event, size_t number, sp_error *err);
+
+typedef enum report_taken { REPORT_NOT_TAKEN, REPORT_TAKEN, REPORT_NO_MEMORY } report_taken;
+
+// Adds the event of this text, which a zero byte follows, where it is spelled as the program writes
+// events; the text is then changed. What is not taken is to be added as a document.
+report_taken report_timeline_add_text(report_timeline *timeline, char *text, size_t bytes);
 
 // Reads the ranks of an executed batch ("execution.batches[].ranks" of `run -o`).
 sp_status report_timeline_from_executed(const report_input *input, size_t batch,
@@ -80,7 +106,7 @@ sp_status report_timeline_from_executed(const report_input *input, size_t batch,
 size_t report_executed_batches(const json_t *result);
 
 // Writes the timeline as JSON: columns of numbers; starts, times and memory as differences, memory
-// that never changes as one number.
+// that never changes as one number, causes beside the actions that have one.
 void report_timeline_write(sp_writer *out, report_timeline *timeline, const char *path,
                            const char *title);
 

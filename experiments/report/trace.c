@@ -10,13 +10,8 @@
 
 enum { QUOTED = 48 };
 
-static const double most_us = 1e15; // its nanoseconds fit an int64_t
-static const double most_gib = 1e9;
-static const double ns_per_us = 1e3;
-static const double kib_per_gib = 1048576.0;
-
 typedef struct reader {
-    const report_input *input;
+    const char *path; // of the document
     report_timeline *timeline;
     size_t event; // being read
     sp_error *err;
@@ -31,18 +26,18 @@ static sp_status event_error(const reader *r, const char *key, const char *expec
     if (got != NULL) {
         sp_json_quote(got, quoted, sizeof quoted);
     }
-    return sp_error_in(r->err, SP_ERR_CONTENT, r->input->path, path, "expected %s, got %s",
-                       expected, quoted);
+    return sp_error_in(r->err, SP_ERR_CONTENT, r->path, path, "expected %s, got %s", expected,
+                       quoted);
 }
 
 static sp_status read_ns(const reader *r, const json_t *event, const char *key, int64_t *ns)
 {
     const json_t *value = json_object_get(event, key);
     double us = json_number_value(value);
-    if (!json_is_number(value) || !(us >= 0.0) || us > most_us) {
+    if (!json_is_number(value) || !(us >= 0.0) || us > REPORT_MOST_US) {
         return event_error(r, key, "microseconds from 0", value);
     }
-    *ns = (int64_t)llround(us * ns_per_us);
+    *ns = report_ns(us);
     return SP_OK;
 }
 
@@ -59,28 +54,26 @@ static sp_status no_memory(const reader *r)
 
 static sp_status read_action(const reader *r, const json_t *event)
 {
-    int64_t start_ns = 0;
-    int64_t duration_ns = 0;
-    const char *name = json_string_value(json_object_get(event, "name"));
-    const char *kind = json_string_value(json_object_get(event, "cat"));
-    sp_status status = read_ns(r, event, "ts", &start_ns);
+    report_entry entry = {
+        .name = json_string_value(json_object_get(event, "name")),
+        .kind = json_string_value(json_object_get(event, "cat")),
+        .cause = json_string_value(json_object_get(json_object_get(event, "args"), "waited_for"))};
+    sp_status status = read_ns(r, event, "ts", &entry.start_ns);
     if (status == SP_OK) {
-        status = read_ns(r, event, "dur", &duration_ns);
+        status = read_ns(r, event, "dur", &entry.duration_ns);
     }
     if (status != SP_OK) {
         return status;
     }
-    if (name == NULL) {
+    if (entry.name == NULL) {
         return event_error(r, "name", "a string", json_object_get(event, "name"));
     }
+    entry.kind = entry.kind != NULL ? entry.kind : REPORT_NO_CATEGORY;
     report_rank *rank = rank_of(r, event);
     report_track *track =
         rank != NULL ? report_rank_track(rank, json_integer_value(json_object_get(event, "tid")))
                      : NULL;
-    return report_track_add(r->timeline, track, name, kind != NULL ? kind : "other", start_ns,
-                            duration_ns)
-               ? SP_OK
-               : no_memory(r);
+    return report_track_add(r->timeline, track, &entry) ? SP_OK : no_memory(r);
 }
 
 static sp_status read_name(const reader *r, const json_t *event)
@@ -138,24 +131,19 @@ static report_memory *memory_of(report_rank *rank, json_t *name, json_t *values)
 static sp_status add_point(const reader *r, report_memory *memory, int64_t time_ns,
                            const json_t *values)
 {
-    size_t keys = json_array_size(memory->keys);
-    if (!sp_reserve((void **)&memory->points, &memory->capacity, memory->count + 1,
-                    sizeof *memory->points) ||
-        !sp_reserve((void **)&memory->kib, &memory->kib_capacity, memory->kib_count + keys,
-                    sizeof *memory->kib)) {
+    int64_t *kib = report_memory_add(memory, time_ns);
+    if (kib == NULL) {
         return no_memory(r);
     }
-    for (size_t k = 0; k < keys; k++) {
+    for (size_t k = 0; k < json_array_size(memory->keys); k++) {
         const json_t *value =
             json_object_get(values, json_string_value(json_array_get(memory->keys, k)));
         double gib = json_number_value(value);
-        if (!(fabs(gib) <= most_gib)) {
+        if (!(fabs(gib) <= REPORT_MOST_GIB)) {
             return event_error(r, "args", "GiB", value);
         }
-        memory->kib[memory->kib_count + k] = (int64_t)llround(gib * kib_per_gib);
+        kib[k] = report_kib(gib);
     }
-    memory->points[memory->count++] = (report_memory_point){time_ns, memory->kib_count};
-    memory->kib_count += keys;
     return SP_OK;
 }
 
@@ -180,26 +168,18 @@ static sp_status read_counter(const reader *r, const json_t *event)
     return memory != NULL ? add_point(r, memory, time_ns, values) : no_memory(r);
 }
 
-sp_status report_timeline_from_trace(const report_input *input, report_timeline *timeline,
-                                     sp_error *err)
+sp_status report_timeline_add_event(report_timeline *timeline, const char *path,
+                                    const json_t *event, size_t number, sp_error *err)
 {
-    reader r = {.input = input, .timeline = timeline, .err = err};
-    const json_t *events = json_object_get(input->json, "traceEvents");
-    sp_status status = SP_OK;
-    for (; r.event < json_array_size(events) && status == SP_OK; r.event++) {
-        const json_t *event = json_array_get(events, r.event);
-        const char *phase = json_string_value(json_object_get(event, "ph"));
-        if (phase == NULL) {
-            status = event_error(&r, "ph", "a string", json_object_get(event, "ph"));
-        } else if (strcmp(phase, "X") == 0) {
-            status = read_action(&r, event);
-        } else if (strcmp(phase, "M") == 0) {
-            status = read_name(&r, event);
-        } else if (strcmp(phase, "C") == 0) {
-            status = read_counter(&r, event);
-        }
+    const reader r = {.path = path, .timeline = timeline, .event = number, .err = err};
+    const char *phase = json_string_value(json_object_get(event, "ph"));
+    if (phase == NULL) {
+        return event_error(&r, "ph", "a string", json_object_get(event, "ph"));
     }
-    return status;
+    return strcmp(phase, "X") == 0   ? read_action(&r, event)
+           : strcmp(phase, "M") == 0 ? read_name(&r, event)
+           : strcmp(phase, "C") == 0 ? read_counter(&r, event)
+                                     : SP_OK;
 }
 
 // ---- executed batches ----
@@ -233,10 +213,10 @@ static const char *kind_of(const char *action)
             return kinds[i].kind;
         }
     }
-    return "other";
+    return REPORT_NO_CATEGORY;
 }
 
-// An action is [name, start in ms, end in ms].
+// An action is [name, start in ms, end in ms], and may have what it waited for as a fourth.
 static sp_status read_executed(const reader *r, report_track *track, const json_t *actions,
                                const char *path)
 {
@@ -245,15 +225,19 @@ static sp_status read_executed(const reader *r, report_track *track, const json_
         const char *name = json_string_value(json_array_get(action, 0));
         double start_ms = json_number_value(json_array_get(action, 1));
         double end_ms = json_number_value(json_array_get(action, 2));
-        if (name == NULL || !(start_ms >= 0.0) || !(end_ms >= start_ms) || end_ms > most_us / 1e3) {
+        if (name == NULL || !(start_ms >= 0.0) || !(end_ms >= start_ms) ||
+            end_ms > REPORT_MOST_US / 1e3) {
             char quoted[QUOTED];
             sp_json_quote(action, quoted, sizeof quoted);
-            return sp_error_in(r->err, SP_ERR_CONTENT, r->input->path, path,
+            return sp_error_in(r->err, SP_ERR_CONTENT, r->path, path,
                                "expected [action, start in ms, end in ms], got %s", quoted);
         }
-        int64_t start_ns = sp_ns_from_ms(start_ms);
-        if (!report_track_add(r->timeline, track, name, kind_of(name), start_ns,
-                              sp_ns_from_ms(end_ms) - start_ns)) {
+        const report_entry entry = {.name = name,
+                                    .kind = kind_of(name),
+                                    .cause = json_string_value(json_array_get(action, 3)),
+                                    .start_ns = sp_ns_from_ms(start_ms),
+                                    .duration_ns = sp_ns_from_ms(end_ms) - sp_ns_from_ms(start_ms)};
+        if (!report_track_add(r->timeline, track, &entry)) {
             return no_memory(r);
         }
     }
@@ -264,7 +248,7 @@ sp_status report_timeline_from_executed(const report_input *input, size_t batch,
                                         report_timeline *timeline, sp_error *err)
 {
     static const char *const tracks[] = {"actions", "copies"};
-    const reader r = {.input = input, .timeline = timeline, .err = err};
+    const reader r = {.path = input->path, .timeline = timeline, .err = err};
     const json_t *ranks =
         json_object_get(json_array_get(executed_batches(input->json), batch), "ranks");
     sp_status status = SP_OK;

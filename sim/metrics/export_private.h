@@ -29,6 +29,82 @@ int64_t sp_i_export_point_end(const sp_rank_memory *memory, size_t point);
 // Bytes as millionths of a GiB, to the nearest.
 int64_t sp_i_export_gib(int64_t bytes);
 
+// ---- traces: one walk over a timeline for both forms ----
+
+enum {
+    SP_I_THREAD_COMPUTE = 1,
+    SP_I_THREAD_COMMUNICATION = 2,
+    SP_I_THREAD_COPY = 3, // to the host; the two directions overlap, so that each has its own
+    SP_I_THREAD_COPY_BACK = 4,
+};
+
+typedef enum sp_i_part {
+    SP_I_PART_P2P_WAIT,
+    SP_I_PART_DP,
+    SP_I_PART_CP,
+    SP_I_PART_TP,
+    SP_I_PART_REDUCE,
+    SP_I_PART_OPTIMIZER,
+    SP_I_PART_GATHER,
+    SP_I_PARTS
+} sp_i_part;
+
+typedef enum sp_i_category {
+    SP_I_CATEGORY_WAIT = SP_ACTION_KINDS, // before it the kinds of actions
+    SP_I_CATEGORY_COMMUNICATION,
+    SP_I_CATEGORY_TAIL,
+    SP_I_CATEGORIES
+} sp_i_category;
+
+extern const char *const sp_i_category_names[SP_I_CATEGORIES];
+
+// Where a slice stands on the critical path, as far as the path is shown.
+typedef enum sp_i_on_path {
+    SP_I_OFF_PATH,
+    SP_I_PATH_BEGINS,
+    SP_I_PATH_GOES_ON,
+    SP_I_PATH_ENDS,
+} sp_i_on_path;
+
+typedef struct sp_i_slice {
+    size_t process; // the timeline's rank
+    int thread;
+    const char *name;
+    size_t number; // of the name: equal numbers mean equal names
+    int category;
+    int64_t start_ns, end_ns;
+    const sp_action *action; // of the plan; NULL: no action
+    const char *waited_for;  // what of another rank decided the start; NULL: nothing
+    sp_i_on_path on_path;
+} sp_i_slice;
+
+typedef struct sp_i_trace_writer {
+    void *context;
+    void (*process)(void *context, const sp_rank_timeline *rank, size_t process);
+    // Of one thread the slices come in the order of time, none inside another.
+    void (*slice)(void *context, const sp_i_slice *slice);
+    void (*memory)(void *context, const sp_rank_memory *memory, size_t process);
+} sp_i_trace_writer;
+
+// What a trace shows; memory and predecessors may be NULL.
+typedef struct sp_i_trace_content {
+    const sp_timeline *timeline;
+    const sp_memory_timeline *memory;
+    const sp_export_window *window;
+    const sp_predecessors *predecessors;
+} sp_i_trace_content;
+
+// Gives what lies in the window to the writer, rank after rank.
+sp_status sp_i_trace_walk(const sp_i_trace_content *content, const sp_i_trace_writer *writer,
+                          sp_error *err);
+
+// One more than the largest number of a name.
+size_t sp_i_trace_names(const sp_plan *plan);
+
+// Which categories a rank ever holds: the series of a counter must be the same in each of its
+// events, or viewers draw gaps.
+void sp_i_trace_series(const sp_rank_memory *memory, bool used[SP_MEM_CATEGORIES]);
+
 // Memory over time as single blocks: the engine knows how many bytes of each category a rank holds
 // at each phase, viewers of allocations want to see blocks come and go.
 

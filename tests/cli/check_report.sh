@@ -26,6 +26,11 @@ answer=$("$program" report result.json trace.json plan.json rows.json validation
 grep -q -F "<h1 id=\"answer\">$answer</h1>" page.html || complain "the page does not begin with: $answer"
 [ -e page.html.part ] && complain "page.html.part is left"
 
+# The ending of its name gives a trace its form; a packet of protocol buffers begins with field 1.
+"$program" simulate scenario.json --quiet --trace trace.pftrace >/dev/null
+[ "$(head -c 1 trace.pftrace | od -An -tx1)" = " 0a" ] && [ "$(head -c 1 trace.json)" = "{" ] || complain "the forms of traces"
+[ "$(wc -c <trace.pftrace)" -lt "$(($(wc -c <trace.json) / 2))" ] || complain "trace.pftrace is not smaller"
+
 # Nothing is fetched: the one address is the name of SVG's elements, which is not.
 grep -o -E 'https?:[^"'\'' ]*' page.html | grep -v -F 'http://www.w3.org/2000/svg' >fetched.txt
 grep -E '<(link|img|iframe)|@import| src=' page.html >>fetched.txt
@@ -66,6 +71,13 @@ cmp -s page.html before.html || complain "a page that could not be written has c
 printf '%s\n%s' '{"point": {"parallel.tp": 1}, "status": "ok", "iteration_ms": 3.5}' '{"point": {"par' >killed.jsonl
 "$program" report killed.jsonl -o killed.html | sed -n 1p | grep '^fastest of 1 points' >/dev/null || complain "a line that was cut short"
 
+# What compare --memory-curve and sweep --json print.
+printf '{"schema": "slimpack/sweep/1", "base": %s, "grid": {"memory.recompute": ["none", "full"], "strategy.kind": ["packed", "bfd"]}}' "$(cat scenario.json)" >sweep.json
+"$program" sweep sweep.json -o lines.jsonl --quiet --json --pareto iteration_ms,peak_memory_gib >summary.json
+"$program" compare scenario.json --strategies packed,bfd --memory-curve --quiet --json >curve.json
+"$program" report summary.json -o summary.html | sed -n 1p | grep -E '^fastest of 4 points: (packed|bfd), recompute none: ' >/dev/null || complain "the answer of a sweep's summary"
+"$program" report curve.json -o curve.html | sed -n 1p | grep -E '^fastest of 2 strategies with 8\.00 GiB: ' >/dev/null || complain "the answer of a memory curve"
+
 # ---- in a browser ----
 [ "$failed" = 0 ] || exit 1
 browser=
@@ -98,6 +110,9 @@ cat >probe.html <<'PROBE'
   send('pointermove', 72, 26);
   check('a hover tells the first action: ' + tip.innerText, !tip.hidden && /^F0\b/.test(tip.innerText) && /forward pack 0/.test(tip.innerText));
   check('a hover tells samples: ' + tip.innerText, /tokens; samples \d/.test(tip.innerText));
+  let told = '';
+  for (let x = 68; x < 900 && !/^F0/.test(told); x += 4) { send('pointermove', x, 54); told = tip.hidden ? '' : tip.innerText; }
+  check('a hover tells what the second rank waited for: ' + told, /waited for F0 of dp0 pp0/.test(told));
   const ended = range()[1];
   send('wheel', 400, 30, { deltaY: -240 }); await wait();
   const zoomed = range();
@@ -143,7 +158,9 @@ printf '<script>document.documentElement.dataset.probe = window.broken === undef
 sed -e '/^<\/body>$/{r probe.html
 d}' evil.html >opened.html
 open_page opened.html | grep 'data-probe="good"' >/dev/null || complain "a text was run"
-for page in killed; do
-    open_page $page.html | grep 'data-ready-ms=' >/dev/null || complain "$page.html does not open"
-done
+"$program" report killed.jsonl summary.json curve.json -o more.html >/dev/null
+open_page more.html >dom.html
+grep -q 'data-ready-ms=' dom.html || complain "the page of a sweep and a memory curve does not open"
+grep -q 'cannot be shown: [^$]' dom.html && complain "the page of a sweep and a memory curve shows a part not"
+grep -q 'id="limits"><svg' dom.html || complain "a memory curve is not drawn"
 exit "$failed"

@@ -23,7 +23,7 @@ endfunction()
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
 foreach(file bin/slimpack include/slimpack/slimpack.h share/man/man1/slimpack.1
              share/bash-completion/completions/slimpack share/doc/slimpack/examples/plan_batch.c
-             share/doc/slimpack/examples/demo.json)
+             share/doc/slimpack/examples/loader.py share/doc/slimpack/examples/demo.json)
   if(NOT EXISTS ${prefix}/${file})
     message(FATAL_ERROR "not installed: ${file}")
   endif()
@@ -109,6 +109,14 @@ foreach(line "step 0: 3 samples in 1 packs, predicted" "pack 0 on rank 0: 0.0..5
     message(FATAL_ERROR "plan_batch printed no '${line}':\n${output}")
   endif()
 endforeach()
+
+# The loader plans on a thread of its own.
+run(${COMPILER} ${flags} -std=c17 -Wall -Wextra -Wpedantic -Werror -o ${WORK}/loader ${examples}/loader.c
+    ${arguments} -lpthread -Wl,-rpath,${prefix}/${LIBDIR})
+run(${WORK}/loader ${examples}/demo.json 3 16 60)
+if(NOT output MATCHES "\n3 plans: waited .* ms behind steps, waited [0-9.]+ ms, [0-9.]+ % hidden\n$")
+  message(FATAL_ERROR "loader told no figure:\n${output}")
+endif()
 
 # The program finds its data beside it after the prefix has been moved. What it is asked for below
 # stands nowhere else.

@@ -159,7 +159,12 @@ static void fill_memory(const made_spec *spec, const sp_rank_timeline *row, sp_r
 void make_timeline(made_timeline *made, const made_spec *spec)
 {
     memset(made, 0, sizeof(*made));
-    made->packing.dp = spec->alike;
+    sp_packing_init(&made->packing, NULL, spec->alike);
+    for (int k = 0; k < spec->microbatches; k++) {
+        if (!sp_pack_list_begin(&made->packing.forward, 0, 1)) {
+            abort();
+        }
+    }
     made->plan.layout =
         (sp_layout){.tp = 1, .cp = 1, .pp = spec->pp, .dp = spec->alike, .chunks = spec->chunks};
     made->plan.packing = &made->packing;
@@ -197,6 +202,7 @@ void made_timeline_free(made_timeline *made)
         free(made->memory.ranks[r].points);
     }
     free(made->memory.ranks);
+    sp_packing_fini(&made->packing);
     free(made->timeline.span_store);
     free(made->timeline.alike_store);
     free(made->timeline.ranks);

@@ -4,6 +4,7 @@
 #include <jansson.h>
 
 #include "sim/metrics/export.h"
+#include "sim/metrics/predecessors.h"
 #include "tests/support/make_timeline.h"
 
 static json_t *export_trace(const made_timeline *made, bool memory, const sp_export_window *window,
@@ -11,8 +12,8 @@ static json_t *export_trace(const made_timeline *made, bool memory, const sp_exp
 {
     FILE *file = tmpfile();
     assert_non_null(file);
-    must_succeed(
-        sp_export_trace(file, &made->timeline, memory ? &made->memory : NULL, window, events, ERR));
+    must_succeed(sp_export_trace(file, &made->timeline, memory ? &made->memory : NULL, window, NULL,
+                                 events, ERR));
     char *text = made_read_all(file, NULL);
     fclose(file);
     json_error_t error;
@@ -105,7 +106,7 @@ TEST(nanoseconds_are_exact)
     made.timeline.ranks[0].spans[0].start_ns = 1;
     made.timeline.ranks[0].spans[0].end_ns = 9007199254740993;
     FILE *file = tmpfile();
-    must_succeed(sp_export_trace(file, &made.timeline, NULL, NULL, NULL, ERR));
+    must_succeed(sp_export_trace(file, &made.timeline, NULL, NULL, NULL, NULL, ERR));
     char *text = made_read_all(file, NULL);
     fclose(file);
     assert_non_null(strstr(text, "\"ts\":0.001,\"dur\":9007199254740.992,"));
@@ -261,6 +262,91 @@ TEST(memory_becomes_counters)
     made_timeline_free(&made);
 }
 
+// p=3, m=4 without transfers: the first forward goes down the pipeline, the last rank works without
+// a pause, and the last backward comes back. An action behind idle time tells of another rank.
+TEST(the_critical_path_is_a_flow)
+{
+    static const char *const path[] = {"F0", "F0", "F0", "B0", "F1", "B1",
+                                       "F2", "B2", "F3", "B3", "B3", "B3"};
+    static const int ranks[] = {0, 1, 2, 2, 2, 2, 2, 2, 2, 2, 1, 0};
+    enum { STEPS = sizeof ranks / sizeof ranks[0] };
+    made_timeline made;
+    made_spec spec = made_default();
+    sp_predecessors *predecessors;
+    make_timeline(&made, &spec);
+    must_succeed(sp_predecessors_new(&made.timeline, NULL, &predecessors, ERR));
+    FILE *file = tmpfile();
+    must_succeed(sp_export_trace(file, &made.timeline, NULL, NULL, predecessors, NULL, ERR));
+    char *text = made_read_all(file, NULL);
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *list = json_object_get(root, "traceEvents");
+    size_t found[STEPS] = {0};
+    for (size_t i = 1; i < json_array_size(list); i++) {
+        const json_t *event = json_array_get(list, i);
+        const json_t *before = json_array_get(list, i - 1); // the slice that it belongs to
+        if (strcmp(text_of(event, "cat"), "critical path") != 0) {
+            continue;
+        }
+        size_t at = 0;
+        while (at < STEPS && (found[at] > 0 || ranks[at] != int_of(event, "pid") ||
+                              strcmp(path[at], text_of(before, "name")) != 0)) {
+            at++;
+        }
+        assert_in_range(at, 0, STEPS - 1);
+        found[at]++;
+        assert_string_equal(text_of(event, "ph"), at == 0 ? "s" : at == STEPS - 1 ? "f" : "t");
+        assert_true(micro(event, "ts") == micro(before, "ts"));
+        assert_int_equal(int_of(event, "tid"), int_of(before, "tid"));
+        assert_int_equal(int_of(event, "pid"), int_of(before, "pid"));
+    }
+    for (size_t s = 0; s < STEPS; s++) {
+        assert_int_equal(found[s], 1);
+    }
+    assert_non_null(strstr(text, "\"chunk\":0,\"waited_for\":\"F0 of dp0 pp0\"}"));
+    assert_non_null(strstr(text, "\"chunk\":0,\"waited_for\":\"B3 of dp0 pp1\"}"));
+    fclose(file);
+    free(text);
+    json_decref(root);
+    sp_predecessors_free(predecessors);
+    made_timeline_free(&made);
+}
+
+// F0 of the second rank runs from 2 to 4 ms, that of the third to 6, its B0 to 10. One action alone
+// is no path.
+TEST(a_window_shows_its_part_of_the_path)
+{
+    static const struct {
+        int64_t from_ns, to_ns;
+        const char *phases;
+    } cases[] = {{2000000, 7000000, "stf"}, {2000000, 6000000, "sf"}, {6500000, 7000000, ""}};
+    made_timeline made;
+    made_spec spec = made_default();
+    sp_predecessors *predecessors;
+    make_timeline(&made, &spec);
+    must_succeed(sp_predecessors_new(&made.timeline, NULL, &predecessors, ERR));
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        const sp_export_window window = {.from_ns = cases[c].from_ns, .to_ns = cases[c].to_ns};
+        char phases[8] = "";
+        FILE *file = tmpfile();
+        must_succeed(sp_export_trace(file, &made.timeline, NULL, &window, predecessors, NULL, ERR));
+        char *text = made_read_all(file, NULL);
+        json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+        const json_t *list = json_object_get(root, "traceEvents");
+        for (size_t i = 0; i < json_array_size(list); i++) {
+            const json_t *event = json_array_get(list, i);
+            if (strcmp(text_of(event, "cat"), "critical path") == 0) {
+                strncat(phases, text_of(event, "ph"), 1); // ranks follow each other on this part
+            }
+        }
+        assert_string_equal(phases, cases[c].phases);
+        json_decref(root);
+        free(text);
+        fclose(file);
+    }
+    sp_predecessors_free(predecessors);
+    made_timeline_free(&made);
+}
+
 TEST(offloaded_bytes_have_their_own_counter)
 {
     made_timeline made;
@@ -296,7 +382,7 @@ TEST(full_disk_is_an_error)
     made_spec spec = made_default();
     make_timeline(&made, &spec);
     sp_error_clear(ERR);
-    assert_int_equal(sp_export_trace(file, &made.timeline, &made.memory, NULL, NULL, ERR),
+    assert_int_equal(sp_export_trace(file, &made.timeline, &made.memory, NULL, NULL, NULL, ERR),
                      SP_ERR_IO);
     assert_int_equal(ERR->count, 1);
     assert_int_equal(strncmp(ERR->message[0], "cannot write the trace: ", 24), 0);

@@ -1,5 +1,6 @@
 // Pages of results: what the block of data holds is what the documents say.
 #include "experiments/report/answer.h"
+#include "experiments/report/timeline.h"
 #include "sim/base/json.h"
 #include "tests/support/test_main.h"
 
@@ -73,7 +74,7 @@ static const char trace[] =
     "{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": 7, \"tid\": 1, \"args\": {\"name\": "
     "\"compute\"}},"
     "{\"name\": \"B0\", \"cat\": \"backward\", \"ph\": \"X\", \"ts\": 2.5, \"dur\": 1.5, "
-    "\"pid\": 7, \"tid\": 1},"
+    "\"pid\": 7, \"tid\": 1, \"args\": {\"pack\": 0, \"waited_for\": \"B0 of dp0 pp8\"}},"
     "{\"name\": \"F0\", \"cat\": \"forward\", \"ph\": \"X\", \"ts\": 0.125, \"dur\": 0.25, "
     "\"pid\": 7, \"tid\": 1},"
     "{\"name\": \"other\", \"ph\": \"i\", \"ts\": 1, \"pid\": 7, \"tid\": 1},"
@@ -110,6 +111,13 @@ TEST(columns_hold_what_the_trace_says)
     const json_t *names = json_object_get(timeline, "names");
     assert_string_equal(json_string_value(json_array_get(names, (size_t)number(action, 0))), "F0");
     assert_string_equal(json_string_value(json_array_get(names, (size_t)number(action, 1))), "B0");
+    // The second waited for the first name of the causes.
+    const json_t *causes = json_object_get(lane, "causes");
+    assert_int_equal(json_array_size(causes), 2);
+    assert_int_equal(number(causes, 0), 1);
+    assert_int_equal(number(causes, 1), 0);
+    assert_string_equal(json_string_value(json_array_get(json_object_get(timeline, "causes"), 0)),
+                        "B0 of dp0 pp8");
     const json_t *memory = json_array_get(json_object_get(rank, "memory"), 0);
     const json_t *kib = json_object_get(memory, "kib");
     assert_int_equal(number(json_array_get(kib, 0), 0), 1536 * 1024);
@@ -119,6 +127,172 @@ TEST(columns_hold_what_the_trace_says)
     assert_int_equal(number(json_array_get(kib, 2), 0), 256 * 1024);
     json_decref(data);
     unmake(&m);
+}
+
+static sp_status read_bytes(const char *text, size_t bytes, report_input *input, sp_error *err)
+{
+    FILE *file = fmemopen((void *)text, bytes, "r");
+    assert_non_null(file);
+    *input = (report_input){.path = "text"};
+    sp_error_clear(err);
+    sp_status status = report_input_read(input, file, err);
+    fclose(file);
+    return status;
+}
+
+static sp_status read_text(const char *text, report_input *input, sp_error *err)
+{
+    return read_bytes(text, strlen(text), input, err);
+}
+
+static void drop_input(report_input *input)
+{
+    json_decref(input->json);
+    report_timeline_free(input->timeline);
+}
+
+// Members may come in any order, and hold anything; a number's end is found by what follows it.
+TEST(events_are_taken_out_of_any_document)
+{
+#define EVENT "{\"ph\": \"X\", \"name\": \"F0\", \"ts\": 1, \"dur\": 2}"
+    static const struct {
+        const char *text;
+        int64_t actions;
+    } good[] = {
+        {"{\"traceEvents\":[]}", 0},
+        {" {\"a\":1.5,\"traceEvents\" : [ " EVENT " , " EVENT "]\n}\n", 2},
+        {"{\"a\":-7 ,\"b\":true,\"traceEvents\":[" EVENT "],\"c\":null}", 1},
+        {"{\"a\":{\"b\":[1,2]},\"traceEvents\":[" EVENT "],\"c\":\"]}\",\"d\":1e3}", 1},
+    };
+    static const char *const wrong[] = {
+        "",
+        "{",
+        "{\"traceEvents\"",
+        "{\"traceEvents\":",
+        "{\"traceEvents\":[",
+        "{\"traceEvents\":[" EVENT,
+        "{\"traceEvents\":[" EVENT "}",
+        "{\"traceEvents\":[" EVENT ",]}",
+        "{\"traceEvents\":[" EVENT "]",
+        "{\"traceEvents\":[" EVENT "],}",
+        "{\"traceEvents\":[" EVENT "]]",
+        "{\"traceEvents\":[" EVENT "]} 1",
+        "{\"traceEvents\":[" EVENT " " EVENT "]}",
+        "{\"traceEvents\":[],\"traceEvents\":[]}",
+        "{\"a\":1,\"traceEvents\":[],\"a\":2}",
+        "{\"a\" 1,\"traceEvents\":[]}",
+        "{a:1,\"traceEvents\":[]}",
+    };
+    static const char zero[] = "{\"a\":1\0,\"traceEvents\":[" EVENT "]}";
+    report_input input;
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        must_succeed_for(good[i].text, read_text(good[i].text, &input, ERR));
+        assert_int_equal(input.kind, REPORT_TRACE);
+        assert_int_equal(input.timeline->action_count, good[i].actions);
+        drop_input(&input);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_int_equal(read_text(wrong[i], &input, ERR), SP_ERR_SYNTAX);
+        assert_int_equal(ERR->count, 1);
+        drop_input(&input);
+    }
+    assert_int_equal(read_bytes(zero, sizeof zero - 1, &input, ERR), SP_ERR_SYNTAX);
+    drop_input(&input);
+    // With a schema the document is what the schema says.
+    must_succeed(read_text("{\"schema\":\"slimpack/result/1\",\"iteration_ms\":2,"
+                           "\"traceEvents\":[7]}",
+                           &input, ERR));
+    assert_int_equal(input.kind, REPORT_RESULT);
+    drop_input(&input);
+    assert_int_equal(read_text("{\"traceEvents\":[" EVENT ",7]}", &input, ERR), SP_ERR_CONTENT);
+    assert_string_equal(ERR->message[0], "text: traceEvents[1]: expected an object, got 7");
+    drop_input(&input);
+}
+
+// What is kept of a trace, or what is wrong with it.
+static char *kept_of(const char *text)
+{
+    report_input input;
+    char *kept = NULL;
+    size_t bytes;
+    FILE *file = open_memstream(&kept, &bytes);
+    assert_non_null(file);
+    if (read_text(text, &input, ERR) == SP_OK) {
+        sp_writer out;
+        sp_writer_init(&out, file);
+        report_timeline_write(&out, input.timeline, "path", "title");
+        must_succeed(sp_writer_finish(&out, "timeline", ERR));
+    } else {
+        fputs(ERR->message[0], file);
+    }
+    assert_int_equal(fclose(file), 0);
+    drop_input(&input);
+    return kept;
+}
+
+// A key with an escape leaves an event to the parser of JSON, which gives the same as the reader of
+// events in the program's own spelling.
+TEST(events_are_read_alike_in_any_spelling)
+{
+#define COUNTER \
+    "\"ph\":\"C\",\"name\":\"memory GiB\",\"ts\":1,\"pid\":3,\"args\":{\"a\":1.5,\"b\":0.25}"
+    static const char *const events[] = {
+        "\"name\":\"F0\",\"cat\":\"forward\",\"ph\":\"X\",\"ts\":0.125,\"dur\":9007199254740.992,"
+        "\"pid\":2,\"tid\":1,\"args\":{\"pack\":0,\"chunk\":1,\"waited_for\":\"F0 of dp0 pp1\"}",
+        " \"tid\" : 7 , \"ph\" : \"X\" , \"name\" : \"\" , \"dur\" : 0 , \"ts\" : 12 ",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":1e3,\"dur\":1.5E-1",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":-0,\"dur\":0.0005",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":-1,\"dur\":1",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":01,\"dur\":1",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":1.,\"dur\":1",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":1,\"dur\":\"1\"",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":1",
+        "\"ph\":\"X\",\"name\":7,\"ts\":1,\"dur\":1",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":1,\"dur\":1,\"pid\":\"a\",\"tid\":1.5",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":1,\"dur\":1,\"pid\":-3,\"tid\":123456789012",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":1,\"dur\":1,\"pid\":1,\"pid\":2",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":123456789012345678901,\"dur\":1",
+        "\"ph\":\"X\",\"name\":\"\xc3\xa9 \\\"} \\u003c\",\"ts\":1,\"dur\":1",
+        "\"ph\":\"X\",\"name\":\"x\x01\",\"ts\":1,\"dur\":1",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":1,\"dur\":1,\"args\":{\"a\":{\"b\":[1,\"}\"]}}",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":1,\"dur\":1,\"args\":{}",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":1,\"dur\":1,\"args\":7",
+        "\"ph\":\"X\",\"name\":\"x\",\"ts\":1,\"dur\":1,\"args\":{\"a\":1,\"a\":2}",
+        "\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"args\":{\"name\":\"dp0\"}",
+        "\"ph\":\"s\",\"name\":\"x\",\"id\":1,\"bp\":\"e\",\"ts\":-5",
+        "\"ph\":\"s\",\"name\":\"x\",",
+        "\"name\":\"x\"",
+        COUNTER,
+        COUNTER "},{" COUNTER,
+        COUNTER
+        "},{\"ph\":\"C\",\"name\":\"memory GiB\",\"ts\":2,\"pid\":3,\"args\":{\"b\":1,\"a\":2}",
+        COUNTER "},{\"ph\":\"C\",\"name\":\"memory GiB\",\"ts\":2,\"pid\":3,\"args\":{\"a\":1}",
+        COUNTER
+        "},{\"ph\":\"C\",\"name\":\"memory GiB\",\"ts\":2,\"pid\":3,\"args\":{\"a\":1,\"b\":1e11}",
+        COUNTER "},{\"ph\":\"C\",\"name\":\"memory GiB\",\"ts\":2,\"pid\":3,\"args\":7",
+        COUNTER "},{\"ph\":\"C\",\"name\":\"load\",\"ts\":2,\"pid\":3,\"args\":{\"a\":1,\"b\":1}",
+    };
+    enum { MOST = 1024 };
+    for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
+        char plain[MOST];
+        char escaped[MOST] = "{\"traceEvents\":[{\"\\u0078\":0,";
+        snprintf(plain, sizeof plain, "{\"traceEvents\":[{%s}]}", events[i]);
+        for (const char *at = events[i]; *at != '\0'; at++) {
+            size_t used = strlen(escaped);
+            bool next = at > events[i] && at[-1] == ',' && strncmp(at, "{\"ph", 4) == 0;
+            snprintf(escaped + used, MOST - used, next ? "{\"\\u0078\":0," : "%c", *at);
+        }
+        strncat(escaped, "}]}", MOST - strlen(escaped) - 1);
+        char *as_text = kept_of(plain);
+        char *as_document = kept_of(escaped);
+        if (strncmp(as_text, "text:1:", 7) == 0) { // the column is another one
+            assert_int_equal(strncmp(as_document, "text:1:", 7), 0);
+        } else {
+            assert_string_equal(as_text, as_document);
+        }
+        free(as_text);
+        free(as_document);
+    }
 }
 
 TEST(packs_hold_the_ids_of_their_samples)
@@ -185,6 +359,23 @@ TEST(the_answer_tells_the_layout_and_the_limit)
     assert_string_equal(report_answer(&m.page, answer),
                         "packed, 1f1b, tp 8, cp 1, pp 4, dp 2: 20.50 s \xc2\xb1"
                         "1.1 %, 70.00 of 77.00 GiB, fits tightly");
+    unmake(&m);
+}
+
+TEST(executed_actions_tell_what_they_waited_for)
+{
+    char *const paths[] = {result_path};
+    made m;
+    write_text(result_path,
+               "{\"schema\": \"slimpack/result/1\", \"iteration_ms\": 1, \"execution\": "
+               "{\"batches\": [{\"ranks\": [{\"dp\": 0, \"pp\": 1, \"actions\": [[\"F0\", 1, 2, "
+               "\"F0 of dp0 pp0\"], [\"B0\", 2, 4]], \"copies\": []}]}]}}");
+    must_succeed(make(&m, paths, 1, ERR));
+    const report_action *actions = m.page.timelines[0]->ranks[0].tracks[0].actions;
+    const json_t *causes = m.page.timelines[0]->causes.list;
+    assert_int_equal(actions[0].cause, 0);
+    assert_int_equal(actions[1].cause, REPORT_NO_CAUSE);
+    assert_string_equal(json_string_value(json_array_get(causes, 0)), "F0 of dp0 pp0");
     unmake(&m);
 }
 
