@@ -36,9 +36,9 @@ static void draw_flow(sp_prng *prng, problems *p, int problem, int index)
         path[h] = (sp_flow_hop){problem * LINKS + (first + h * stride) % LINKS, 1};
     }
     p->path_of[index] = index;
-    p->flow[index] = (sp_flow){.start_ns = prng_below(prng, 50000000),
+    p->flow[index] = (sp_flow){.start_ns = prng_below(prng, 500000000),
                                .latency_s = prng_below(prng, 2) * 1e-5,
-                               .bytes = floor(between(prng, 1e7, 1e9)),
+                               .bytes = floor(between(prng, 1e8, 1e10)),
                                .path = path,
                                .hops = hops,
                                .tag = index};

@@ -14,7 +14,8 @@ typedef struct simgrid_problem {
     int count, paths;
 } simgrid_problem;
 
-// ends_s[flow]; returns the seconds that the simulation took once its platform was read. Ends the
+// ends_s[flow]; returns the processor's seconds that the
+// simulation took once its platform was read. Ends the
 // process with a message where the platform cannot be written into the working directory.
 double simgrid_run_flows(const simgrid_problem *problem, double *ends_s);
 
