@@ -127,6 +127,11 @@ sp_link sp_topology_link(const sp_topology *t, int32_t link)
     return (sp_link){(sp_link_kind)kind, link % 2 != 0, node, (int)(end % per_node)};
 }
 
+int64_t sp_topology_node(const sp_topology *topology, int64_t gpu)
+{
+    return gpu / topology->gpus_per_node;
+}
+
 // ---- paths ----
 
 typedef struct place {
@@ -159,6 +164,7 @@ int sp_topology_path(const sp_topology *t, int64_t from, int64_t to, sp_flow_hop
         if (a.rail != b.rail && t->fabric.pxn) {
             int64_t other = on_rail(t, &a, b.rail);
             go_by_nvlink(&w, from, other);
+            w.latency_s = 0.0;
             a = place_of(t, other);
         }
         go_by_network(&w, &a, &b);

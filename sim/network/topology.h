@@ -52,7 +52,11 @@ int32_t sp_topology_links(const sp_topology *topology);
 const double *sp_topology_bytes_per_s(const sp_topology *topology); // [links]
 sp_link sp_topology_link(const sp_topology *topology, int32_t link);
 
+// Node of a GPU.
+int64_t sp_topology_node(const sp_topology *topology, int64_t gpu);
+
 // The links from one GPU to another, in order, and the latency of the way: none of a GPU to itself.
+// PXN hands on while it sends, so that its NVLink adds nothing to the latency between nodes.
 // Returns the number of hops. O(1).
 int sp_topology_path(const sp_topology *topology, int64_t from, int64_t to,
                      sp_flow_hop path[SP_PATH_HOPS], double *latency_s);

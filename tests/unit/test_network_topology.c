@@ -113,7 +113,7 @@ TEST(another_rail_is_reached_over_nvlink_or_over_the_spine)
     path p = path_of(t, 1, 8 + 4);
     assert_string_equal(p.text,
                         "nvlink 0.1>, nvlink 0.4<, pcie 0.4>, nic 0.4>, nic 1.4<, pcie 1.4<");
-    assert_close(p.latency_s, 6e-6, 1e-12);
+    assert_close(p.latency_s, 5e-6, 1e-12);
     sp_topology_free(t);
     cluster.fabric.pxn = false;
     cluster.fabric.spine_latency_s = 2e-6;
