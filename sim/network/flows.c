@@ -7,7 +7,7 @@
 #include "sim/base/units.h"
 #include "sim/network/flows_private.h"
 
-enum { RATE_BITS = 60, LEAST_RATE_BITS = 30, MOST_FLOWS = 1 << 28, MOST_TIMES = 1 << 28 };
+enum { RATE_BITS = 60, LEAST_RATE_BITS = 30, MOST_FLOWS = 1 << 28, MOST_CROSSINGS = 1 << 30 };
 
 // About 146 years: what does not end before never does.
 #define NEVER_NS (INT64_C(1) << 62)
@@ -15,7 +15,7 @@ enum { RATE_BITS = 60, LEAST_RATE_BITS = 30, MOST_FLOWS = 1 << 28, MOST_TIMES = 
 // ---- links ----
 
 static sp_status check_rates(const double *bytes_per_s, int32_t links, double *most, sp_error *err);
-static sp_i_link link_of(double bytes_per_s, double unit);
+static void set_link(sp_flows *flows, int32_t index, double bytes_per_s);
 
 sp_status sp_flows_new(const double *link_bytes_per_s, int32_t links, sp_flows **flows,
                        sp_error *err)
@@ -31,11 +31,12 @@ sp_status sp_flows_new(const double *link_bytes_per_s, int32_t links, sp_flows *
         return sp_error_no_memory(err, "flows");
     }
     made->links = sp_calloc((size_t)links, sizeof *made->links);
+    made->bytes_per_s = sp_calloc((size_t)links, sizeof *made->bytes_per_s);
     made->touched = sp_calloc((size_t)links, sizeof *made->touched);
     made->filled = sp_calloc((size_t)links, sizeof *made->filled);
     made->shares = sp_calloc((size_t)links, sizeof *made->shares);
-    if (made->links == NULL || made->touched == NULL || made->filled == NULL ||
-        made->shares == NULL) {
+    if (made->links == NULL || made->bytes_per_s == NULL || made->touched == NULL ||
+        made->filled == NULL || made->shares == NULL) {
         sp_flows_free(made);
         return sp_error_no_memory(err, "links of flows");
     }
@@ -45,7 +46,7 @@ sp_status sp_flows_new(const double *link_bytes_per_s, int32_t links, sp_flows *
     made->network_links = links;
     made->unused_flow = SP_I_NONE;
     for (int32_t i = 0; i < links; i++) {
-        made->links[i] = link_of(link_bytes_per_s[i], made->unit);
+        set_link(made, i, link_bytes_per_s[i]);
     }
     *flows = made;
     return SP_OK;
@@ -70,11 +71,11 @@ static sp_status check_rates(const double *bytes_per_s, int32_t links, double *m
     return SP_OK;
 }
 
-static sp_i_link link_of(double bytes_per_s, double unit)
+static void set_link(sp_flows *flows, int32_t index, double bytes_per_s)
 {
-    return (sp_i_link){.capacity = (int64_t)floor(bytes_per_s / unit),
-                       .first = SP_I_NONE,
-                       .bytes_per_s = bytes_per_s};
+    flows->links[index] =
+        (sp_i_link){.capacity = (int64_t)floor(bytes_per_s / flows->unit), .first = SP_I_NONE};
+    flows->bytes_per_s[index] = bytes_per_s;
 }
 
 void sp_flows_free(sp_flows *flows)
@@ -91,24 +92,32 @@ void sp_flows_free(sp_flows *flows)
     sp_free(flows->unused_hops);
     sp_free(flows->hops);
     sp_free(flows->flow);
+    sp_free(flows->bytes_per_s);
     sp_free(flows->links);
     sp_free(flows);
 }
 
 // ---- the start of a flow ----
 
+static int64_t crossings_of(const sp_flow *flow);
 static sp_status reserve_flow(sp_flows *flows, sp_error *err);
 static sp_status take_hops(sp_flows *flows, int32_t length, int32_t *first, sp_error *err);
 static int32_t take_flow(sp_flows *flows);
 static void set_path(sp_flows *flows, int32_t index, const sp_flow *given);
 static void push_event(sp_flows *flows, sp_i_event event);
 static int64_t after(const sp_i_flow *flow, double s);
+static void begin(sp_flows *flows, int32_t index);
 
 sp_status sp_flows_start(sp_flows *flows, const sp_flow *given, int32_t *id, sp_error *err)
 {
     SP_ASSERT(given->start_ns >= flows->now_ns && given->hops > 0 && given->bytes >= 0.0);
     int32_t hops = given->hops + (given->most_bytes_per_s > 0.0 ? 1 : 0);
     int32_t first;
+    int64_t crossings = crossings_of(given);
+    if (crossings > MOST_CROSSINGS - flows->crossings) {
+        return sp_error_set(err, SP_ERR_LIMIT, "flows that cross links more than %d times",
+                            MOST_CROSSINGS);
+    }
     sp_status status = reserve_flow(flows, err);
     if (status != SP_OK) {
         return status;
@@ -127,13 +136,29 @@ sp_status sp_flows_start(sp_flows *flows, const sp_flow *given, int32_t *id, sp_
                         .offset_s = given->latency_s,
                         .base_ns = given->start_ns,
                         .sequence = flows->sequence++,
+                        .crossings = crossings,
                         .tag = given->tag};
+    flows->crossings += crossings;
     set_path(flows, index, given);
-    push_event(flows, (sp_i_event){after(flow, 0.0), flow->sequence, index});
+    int64_t begins_ns = after(flow, 0.0);
+    bool is_now = begins_ns <= flows->now_ns && given->bytes > 0.0;
+    push_event(flows, (sp_i_event){is_now ? NEVER_NS : begins_ns, flow->sequence, index});
+    if (is_now) {
+        begin(flows, index);
+    }
     if (id != NULL) {
         *id = index;
     }
     return SP_OK;
+}
+
+static int64_t crossings_of(const sp_flow *flow)
+{
+    int64_t crossings = 1; // the flow's own link
+    for (int32_t i = 0; i < flow->hops; i++) {
+        crossings += flow->path[i].times;
+    }
+    return crossings;
 }
 
 // Time at which `s` seconds have passed since the flow's base.
@@ -166,6 +191,7 @@ static sp_status reserve_flow(sp_flows *flows, sp_error *err)
         !grow((void **)&flows->ended, n, sizeof *flows->ended) ||
         !grow((void **)&flows->open, n, sizeof *flows->open) ||
         !grow((void **)&flows->links, links, sizeof *flows->links) ||
+        !grow((void **)&flows->bytes_per_s, links, sizeof *flows->bytes_per_s) ||
         !grow((void **)&flows->touched, links, sizeof *flows->touched) ||
         !grow((void **)&flows->filled, links, sizeof *flows->filled) ||
         !grow((void **)&flows->shares, links, sizeof *flows->shares)) {
@@ -219,14 +245,14 @@ static void set_path(sp_flows *flows, int32_t index, const sp_flow *given)
     sp_i_hop *hops = &flows->hops[flows->flow[index].first_hop];
     for (int32_t i = 0; i < given->hops; i++) {
         SP_ASSERT(given->path[i].link >= 0 && given->path[i].link < flows->network_links &&
-                  given->path[i].times > 0 && given->path[i].times <= MOST_TIMES);
+                  given->path[i].times > 0);
         hops[i] =
             (sp_i_hop){index, given->path[i].link, given->path[i].times, SP_I_NONE, SP_I_NONE};
     }
     if (given->most_bytes_per_s > 0.0) {
         int32_t own = flows->network_links + index;
         double most = fmin(given->most_bytes_per_s, ldexp(flows->unit, RATE_BITS));
-        flows->links[own] = link_of(fmax(most, ldexp(flows->unit, LEAST_RATE_BITS)), flows->unit);
+        set_link(flows, own, fmax(most, ldexp(flows->unit, LEAST_RATE_BITS)));
         hops[given->hops] = (sp_i_hop){index, own, 1, SP_I_NONE, SP_I_NONE};
     }
 }
@@ -300,7 +326,6 @@ static void pop_event(sp_flows *flows)
 
 // ---- time goes on ----
 
-static void begin(sp_flows *flows, int32_t index);
 static void end(sp_flows *flows, int32_t index);
 
 int64_t sp_flows_advance(sp_flows *flows, int64_t until_ns)
@@ -315,9 +340,9 @@ int64_t sp_flows_advance(sp_flows *flows, int64_t until_ns)
         flows->now_ns = flows->events[0].at_ns;
         while (flows->event_count > 0 && flows->events[0].at_ns == flows->now_ns) {
             int32_t index = flows->events[0].flow;
-            flows->counts.events++;
-            if (flows->flow[index].state == SP_I_FLOW_WAITS &&
-                flows->flow[index].bytes_left > 0.0) {
+            const sp_i_flow *flow = &flows->flow[index];
+            if (flow->state == SP_I_FLOW_WAITS && flow->bytes_left > 0.0) {
+                sift_down(flows, 0, (sp_i_event){NEVER_NS, flow->sequence, index});
                 begin(flows, index);
             } else {
                 end(flows, index);
@@ -355,7 +380,7 @@ static void unlink_hop(sp_flows *flows, int32_t index)
     link->hops--;
 }
 
-// Its end is known once it has a rate.
+// Its end is known once it has a rate; until then its event is none.
 static void begin(sp_flows *flows, int32_t index)
 {
     sp_i_flow *flow = &flows->flow[index];
@@ -364,7 +389,7 @@ static void begin(sp_flows *flows, int32_t index)
         link_hop(flows, flow->first_hop + i);
     }
     sp_i_flows_open(flows, index);
-    sift_down(flows, 0, (sp_i_event){NEVER_NS, flow->sequence, index});
+    flows->counts.events++;
 }
 
 // A link of the flow's own goes with it.
@@ -386,6 +411,7 @@ static void end(sp_flows *flows, int32_t index)
 {
     sp_i_flow *flow = &flows->flow[index];
     pop_event(flows);
+    flows->counts.events++;
     if (flow->state == SP_I_FLOW_RUNS) {
         for (int32_t i = 0; i < flow->hops; i++) {
             leave_link(flows, flow, flow->first_hop + i);
@@ -397,6 +423,7 @@ static void end(sp_flows *flows, int32_t index)
     flows->unused_hops[flow->hops] = flow->first_hop;
     flow->first_hop = flows->unused_flow;
     flows->unused_flow = index;
+    flows->crossings -= flow->crossings;
     flows->running--;
 }
 
@@ -407,7 +434,8 @@ static double rate_of(const sp_flows *flows, const sp_i_flow *flow)
         return 0.0;
     }
     const sp_i_link *link = &flows->links[flow->held_by];
-    return flow->rate == link->capacity ? link->bytes_per_s : (double)flow->rate * flows->unit;
+    return flow->rate == link->capacity ? flows->bytes_per_s[flow->held_by]
+                                        : (double)flow->rate * flows->unit;
 }
 
 // Half a nanosecond of a flow may be left over at its rounded end, or taken too much.

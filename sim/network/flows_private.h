@@ -30,22 +30,22 @@ typedef struct sp_i_flow {
     double bytes_left;
     double offset_s;
     int64_t base_ns;
-    int64_t sequence, tag;
+    int64_t sequence, tag, crossings;
 } sp_i_flow;
 
 typedef struct sp_i_link {
     int64_t capacity, used; // in units
-    int64_t held;           // hops, `times` each, of flows that it holds back
-    int32_t first;          // hop
-    int32_t hops;
-    // While rates are being found: hops of sought flows and what is there for them.
-    bool is_touched;
-    int32_t open_hops;
-    int64_t open_times, open_held, open_capacity;
     // During one filling: what is left for how many hops; the level at which the link was full, or
     // -1, and the highest rate of a sought flow.
-    int64_t left, unfilled, level, top;
-    double bytes_per_s;
+    int64_t left, level, top;
+    int32_t unfilled;
+    int32_t first; // hop
+    int32_t hops;
+    int32_t held; // hops, `times` each, of flows that it holds back
+    // While rates are being found: hops of sought flows and what is there for them.
+    int32_t open_hops, open_times, open_held;
+    bool is_touched;
+    int64_t open_capacity;
 } sp_i_link;
 
 // Link by the least rate at which it may be full.
@@ -62,8 +62,10 @@ typedef struct sp_i_event {
 
 struct sp_flows {
     int64_t now_ns, sequence;
-    double unit;      // bytes per second
-    sp_i_link *links; // the network's, then one for each flow that has a most rate
+    int64_t crossings;   // times on all paths, so that those of a link fit its counts
+    double unit;         // bytes per second
+    sp_i_link *links;    // the network's, then one for each flow that has a most rate
+    double *bytes_per_s; // as stated, of each link
     int32_t network_links;
     sp_i_flow *flow;
     size_t flow_capacity; // of all that has an element for each flow
