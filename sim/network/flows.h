@@ -12,6 +12,12 @@
 // A beginning or an end costs O(k log k) for the k hops of the flows whose rates it can change:
 // the flow itself, then link by link those that it holds back or sets free. Nothing is allocated
 // then: memory grows with the most flows that there were at a time.
+//
+// Flows need not be given in the order of their starts. Who simulates what sends and waits for
+// flows first does all that waits for none, however late, and gives the flows that start then; all
+// else waits for a flow, so nothing can start before the next one ends, and sp_flows_advance up to
+// INT64_MAX gives that end. Flows of equal path, bytes and start can be one: each hop with as many
+// times.
 #ifndef SLIMPACK_SIM_NETWORK_FLOWS_H
 #define SLIMPACK_SIM_NETWORK_FLOWS_H
 

@@ -167,12 +167,14 @@ sp_status sp_route_all_to_all(const sp_topology *topology, const int64_t *gpus, 
     return finish(&w, route, err);
 }
 
-sp_status sp_route_pair(const sp_topology *topology, int64_t from, int64_t to, sp_route *route,
-                        sp_error *err)
+sp_status sp_route_pairs(const sp_topology *topology, const int64_t *from, const int64_t *to,
+                         int count, sp_route *route, sp_error *err)
 {
     ways w = {.topology = topology};
-    add_way(&w, from, to);
-    *route = (sp_route){.parts = 1.0, .latency_s = fmax(w.inside_s, w.between_s)};
+    for (int i = 0; i < count; i++) {
+        add_way(&w, from[i], to[i]);
+    }
+    *route = (sp_route){.parts = count, .latency_s = fmax(w.inside_s, w.between_s)};
     return finish(&w, route, err);
 }
 

@@ -8,7 +8,7 @@
 // and search.cc, with one NIC for each GPU). A ring carries its part of the bytes, and alone on its
 // links takes as long as in cost/collective.c.
 //
-// All to all: each pair directly.
+// All to all, and pairs: directly.
 #ifndef SLIMPACK_SIM_NETWORK_ROUTE_H
 #define SLIMPACK_SIM_NETWORK_ROUTE_H
 
@@ -30,14 +30,15 @@ sp_status sp_route_ring(const sp_topology *topology, const int64_t *gpus, int co
 // O(k log k) for k = members^2.
 sp_status sp_route_all_to_all(const sp_topology *topology, const int64_t *gpus, int count,
                               sp_route *route, sp_error *err);
-// One GPU to another one.
-sp_status sp_route_pair(const sp_topology *topology, int64_t from, int64_t to, sp_route *route,
-                        sp_error *err);
+// Each of `count` GPUs to one of its own, the bytes in equal parts: from one pipeline stage to the
+// next, whose tensor-parallel ranks send a part each. O(k log k) for k = count.
+sp_status sp_route_pairs(const sp_topology *topology, const int64_t *from, const int64_t *to,
+                         int count, sp_route *route, sp_error *err);
 void sp_route_fini(sp_route *route);
 
 // A transfer along the route: `bytes` that each member has of a tensor at the end of a gather, or
-// at the beginning of a reduction or of an all-to-all; 1 round, or 2 of an all-reduce. The path
-// stays the route's.
+// at the beginning of a reduction or of an all-to-all, or that all pairs send; 1 round, or 2 of an
+// all-reduce. The path stays the route's.
 sp_flow sp_route_flow(const sp_route *route, int64_t start_ns, double bytes, int rounds);
 
 // When each of a set of transfers ends, had they the network to themselves. Errors as those of

@@ -65,7 +65,7 @@ static void add_send(step *s, int64_t start_ns, double bytes)
 static void add_stage(step *s, int64_t from, int64_t to, int pp, bool backward)
 {
     sp_error err = {0};
-    require(sp_route_pair(s->topology, from, to, &s->routes[s->route_count++], &err), &err);
+    require(sp_route_pairs(s->topology, &from, &to, 1, &s->routes[s->route_count++], &err), &err);
     for (int m = 0; m < s->microbatches; m++) {
         add_send(s, backward ? backward_ns(s, pp, m) + BACKWARD_NS : forward_ns(pp, m) + FORWARD_NS,
                  STAGE_BYTES);

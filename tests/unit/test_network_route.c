@@ -126,16 +126,45 @@ TEST(a_transfer_to_the_next_stage_takes_the_closed_time)
 {
     fixture f;
     begin("h800-8", 2, &f);
+    const int64_t from = 0, near = 1, far = 8;
+    const double bytes = 12345678.0;
     sp_route inside, between;
-    must_succeed(sp_route_pair(f.topology, 0, 1, &inside, ERR));
-    must_succeed(sp_route_pair(f.topology, 0, 8, &between, ERR));
-    sp_flow near = sp_route_flow(&inside, 0, 12345678.0, 1);
-    sp_flow far = sp_route_flow(&between, 0, 12345678.0, 1);
-    assert_int_equal(end_of(&f, &near), llround(1e9 * sp_time_p2p(&f.timer, 12345678.0, 0)));
-    assert_int_equal(end_of(&f, &far), llround(1e9 * sp_time_p2p(&f.timer, 12345678.0, 1)));
+    must_succeed(sp_route_pairs(f.topology, &from, &near, 1, &inside, ERR));
+    must_succeed(sp_route_pairs(f.topology, &from, &far, 1, &between, ERR));
+    sp_flow flows[] = {sp_route_flow(&inside, 0, bytes, 1), sp_route_flow(&between, 0, bytes, 1)};
+    for (int crosses = 0; crosses < 2; crosses++) {
+        assert_int_equal(end_of(&f, &flows[crosses]),
+                         llround(1e9 * sp_time_p2p(&f.timer, bytes, crosses)));
+    }
     sp_route_fini(&inside);
     sp_route_fini(&between);
     finish(&f);
+}
+
+// Tensor-parallel ranks that send a part each over a NIC of their own take as long as one with its
+// part; two of them share each NIC of an A800 node.
+TEST(tensor_parallel_ranks_send_parts_side_by_side)
+{
+    const struct {
+        const char *cluster;
+        int of_nic; // GPUs
+    } cases[] = {{"h800-8", 1}, {"a800-8", 2}};
+    for (int c = 0; c < 2; c++) {
+        fixture f;
+        int64_t from[8], to[8];
+        sp_route route;
+        begin(cases[c].cluster, 2, &f);
+        for (int i = 0; i < 8; i++) {
+            from[i] = i;
+            to[i] = 8 + i;
+        }
+        must_succeed(sp_route_pairs(f.topology, from, to, 8, &route, ERR));
+        sp_flow flow = sp_route_flow(&route, 0, 8e6, 1);
+        double part_s = 1e6 * cases[c].of_nic / (f.cluster.nic_bytes_per_s * FLAT_NIC_EFFICIENCY);
+        assert_int_equal(end_of(&f, &flow), llround(1e9 * (FLAT_NIC_LATENCY_S + part_s)));
+        sp_route_fini(&route);
+        finish(&f);
+    }
 }
 
 // A800: two GPUs share a NIC of 25 GB/s. The closed formula gives each half of it always; a group
