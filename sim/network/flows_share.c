@@ -8,7 +8,7 @@
 // All decisions of a round are made on what stood before it, so that none depends on an order.
 #include "sim/network/flows_private.h"
 
-enum { CAREFUL_ROUNDS = 6 };
+enum { CAREFUL_ROUNDS = 32 };
 
 static void fill(sp_flows *flows);
 static bool open_more(sp_flows *flows, bool all);
@@ -59,37 +59,67 @@ void sp_i_flows_open(sp_flows *flows, int32_t index)
 
 // ---- progressive filling of what the open flows may have ----
 
+static void fill_one(sp_flows *flows, sp_i_flow *flow);
+static void heap_links(sp_flows *flows);
 static void sift_down(sp_flows *flows, int32_t at);
 static int64_t share_of(const sp_i_link *link);
 static int32_t take_lowest(sp_flows *flows);
 static void freeze_flows_of(sp_flows *flows, const sp_i_link *link);
+static void freeze(sp_flows *flows, sp_i_flow *flow, int64_t level);
 
 // All links rise together; those that are full at the same level are taken at once, and the flows
 // on them stay at that level.
 static void fill(sp_flows *flows)
 {
-    flows->share_count = 0;
     for (int32_t i = 0; i < flows->touched_count; i++) {
         sp_i_link *link = &flows->links[flows->touched[i]];
         link->left = link->open_capacity;
         link->unfilled = link->open_times;
         link->level = -1;
         link->top = -1;
-        if (link->unfilled > 0) {
-            flows->shares[flows->share_count++] = (sp_i_share){share_of(link), flows->touched[i]};
-        }
     }
     for (int32_t i = 0; i < flows->open_count; i++) {
         flows->flow[flows->open[i]].is_found = false;
     }
-    for (int32_t i = flows->share_count / 2 - 1; i >= 0; i--) {
-        sift_down(flows, i);
+    if (flows->open_count == 1) {
+        fill_one(flows, &flows->flow[flows->open[0]]);
+        return;
     }
+    heap_links(flows);
     int32_t full;
     while ((full = take_lowest(flows)) > 0) {
         for (int32_t i = 0; i < full; i++) {
             freeze_flows_of(flows, &flows->links[flows->filled[i]]);
         }
+    }
+}
+
+// One that began is the rule.
+static void fill_one(sp_flows *flows, sp_i_flow *flow)
+{
+    int64_t level = INT64_MAX;
+    for (int32_t i = 0; i < flow->hops; i++) {
+        int64_t share = share_of(&flows->links[flows->hops[flow->first_hop + i].link]);
+        level = share < level ? share : level;
+    }
+    for (int32_t i = 0; i < flow->hops; i++) {
+        sp_i_link *link = &flows->links[flows->hops[flow->first_hop + i].link];
+        link->level = share_of(link) == level ? level : -1;
+    }
+    freeze(flows, flow, level);
+}
+
+static void heap_links(sp_flows *flows)
+{
+    flows->share_count = 0;
+    for (int32_t i = 0; i < flows->touched_count; i++) {
+        const sp_i_link *link = &flows->links[flows->touched[i]];
+        if (link->unfilled > 0) {
+            flows->shares[flows->share_count++] = (sp_i_share){share_of(link), flows->touched[i]};
+        }
+    }
+    for (int32_t i = flows->share_count / 2 - 1; i >= 0; i--) {
+        sift_down(flows, i);
     }
 }
 
@@ -149,8 +179,6 @@ static int32_t take_lowest(sp_flows *flows)
     }
     return full;
 }
-
-static void freeze(sp_flows *flows, sp_i_flow *flow, int64_t level);
 
 static void freeze_flows_of(sp_flows *flows, const sp_i_link *link)
 {

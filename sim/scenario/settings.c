@@ -165,6 +165,9 @@ static const sp_setting settings[] = {
     {.key = "cluster.nics_per_node", COUNT("1", "1024"),
      .fallback = "that of the built-in cluster, else one for each GPU",
      .text = "Network cards of a node, which its GPUs share."},
+    {.key = "cluster.fabric", .type = "an object", .fallback = "that of the built-in cluster",
+     .text = "How the network cards of the nodes are joined (cluster.fabric.*). Transfers that share "
+             "links as flows need it; the closed formulas that price a step do not."},
     {.key = "cluster.fabric.rails", COUNT("1", "1024"),
      .fallback = "that of the built-in cluster, else one for each network card",
      .text = "Rails of the network: card i of every node is on rail i modulo rails, and a leaf switch "

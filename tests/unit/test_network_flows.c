@@ -451,6 +451,38 @@ TEST(rates_are_max_min_fair_at_every_event_and_bytes_arrive_once)
     sp_flows_free(flows);
 }
 
+// Flow i is on links i and i + 1, and link i carries flows i - 1 and i, of rates that grow along
+// the chain: each flow is held back by its first link. What flow 0 gains flow 1 loses, and flow 2
+// gains.
+TEST(a_change_travels_along_a_chain)
+{
+    enum { LENGTH = 300 };
+    const double least = 1e9, growth = 1e6, taken_away = 2e5;
+    double rates[LENGTH + 1];
+    sp_flow_hop path[LENGTH][2];
+    int32_t id[LENGTH];
+    for (int i = 0; i <= LENGTH; i++) {
+        rates[i] = i == 0 ? least : 2.0 * least + (2 * i - 1) * growth;
+    }
+    sp_flows *flows = made(rates, LENGTH + 1);
+    for (int i = 0; i < LENGTH; i++) {
+        path[i][0] = (sp_flow_hop){i, 1};
+        path[i][1] = (sp_flow_hop){i + 1, 1};
+        id[i] = started(flows, &(sp_flow){.bytes = 1e12, .path = path[i], .hops = 2});
+    }
+    started(flows,
+            &(sp_flow){.bytes = 2e5, .most_bytes_per_s = taken_away, .path = path[0], .hops = 1});
+    for (int phase = 0; phase < 2; phase++) {
+        for (int i = 0; i < LENGTH; i++) {
+            double change = phase == 0 ? (i % 2 == 0 ? -taken_away : taken_away) : 0.0;
+            double expected = least + i * growth + change;
+            assert_close(sp_flows_bytes_per_s(flows, id[i]), expected, 1e-12);
+        }
+        sp_flows_advance(flows, INT64_C(1000000000));
+    }
+    sp_flows_free(flows);
+}
+
 // ---- costs and refusals ----
 
 TEST(a_change_does_not_reach_flows_that_share_nothing_with_it)
