@@ -59,8 +59,8 @@ void sp_i_flows_open(sp_flows *flows, int32_t index)
 
 // ---- progressive filling of what the open flows may have ----
 
-static void fill_one(sp_flows *flows, sp_i_flow *flow);
 static void heap_links(sp_flows *flows);
+static sp_i_share least_alone(const sp_flows *flows, const sp_i_flow *flow);
 static void sift_down(sp_flows *flows, int32_t at);
 static int64_t share_of(const sp_i_link *link);
 static int32_t take_lowest(sp_flows *flows);
@@ -81,10 +81,6 @@ static void fill(sp_flows *flows)
     for (int32_t i = 0; i < flows->open_count; i++) {
         flows->flow[flows->open[i]].is_found = false;
     }
-    if (flows->open_count == 1) {
-        fill_one(flows, &flows->flow[flows->open[0]]);
-        return;
-    }
     heap_links(flows);
     int32_t full;
     while ((full = take_lowest(flows)) > 0) {
@@ -94,33 +90,39 @@ static void fill(sp_flows *flows)
     }
 }
 
-// One that began is the rule.
-static void fill_one(sp_flows *flows, sp_i_flow *flow)
-{
-    int64_t level = INT64_MAX;
-    for (int32_t i = 0; i < flow->hops; i++) {
-        int64_t share = share_of(&flows->links[flows->hops[flow->first_hop + i].link]);
-        level = share < level ? share : level;
-    }
-    for (int32_t i = 0; i < flow->hops; i++) {
-        sp_i_link *link = &flows->links[flows->hops[flow->first_hop + i].link];
-        link->level = share_of(link) == level ? level : -1;
-    }
-    freeze(flows, flow, level);
-}
-
+// Of the links that only one sought flow is on, the one that is full first stands for all: they
+// wait for nothing else. The ring of a large group has hundreds.
 static void heap_links(sp_flows *flows)
 {
     flows->share_count = 0;
     for (int32_t i = 0; i < flows->touched_count; i++) {
         const sp_i_link *link = &flows->links[flows->touched[i]];
-        if (link->unfilled > 0) {
+        if (link->open_hops > 1) {
             flows->shares[flows->share_count++] = (sp_i_share){share_of(link), flows->touched[i]};
+        }
+    }
+    for (int32_t i = 0; i < flows->open_count; i++) {
+        sp_i_share least = least_alone(flows, &flows->flow[flows->open[i]]);
+        if (least.link != SP_I_NONE) {
+            flows->shares[flows->share_count++] = least;
         }
     }
     for (int32_t i = flows->share_count / 2 - 1; i >= 0; i--) {
         sift_down(flows, i);
     }
+}
+
+static sp_i_share least_alone(const sp_flows *flows, const sp_i_flow *flow)
+{
+    sp_i_share least = {INT64_MAX, SP_I_NONE};
+    for (int32_t i = 0; i < flow->hops; i++) {
+        int32_t index = flows->hops[flow->first_hop + i].link;
+        const sp_i_link *link = &flows->links[index];
+        if (link->open_hops == 1 && share_of(link) < least.rate) {
+            least = (sp_i_share){share_of(link), index};
+        }
+    }
+    return least;
 }
 
 // What each hop may have. Few hops are the rule, and a division is slow.
@@ -202,6 +204,9 @@ static void freeze(sp_flows *flows, sp_i_flow *flow, int64_t level)
         link->left -= hop->times * level;
         link->unfilled -= hop->times;
         link->top = level;
+        if (link->open_hops == 1 && link->left < hop->times) {
+            link->level = level;
+        }
         if (link->level == level && hop->link < flow->next_held_by) {
             flow->next_held_by = hop->link;
         }

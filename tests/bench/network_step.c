@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
+#include "sim/base/prng.h"
 #include "sim/model/layout.h"
 #include "sim/network/route.h"
 #include "tests/bench/bench.h"
@@ -12,9 +13,11 @@ enum { BUCKETS = 4 };
 
 #define FORWARD_NS INT64_C(20000000)
 #define BACKWARD_NS INT64_C(40000000)
+#define UNEVEN_NS INT64_C(5000000)
 #define STAGE_BYTES 8.4e6 // 8,192 tokens of 4,096 features in bf16, over 8 tensor-parallel ranks
 #define RING_BYTES 67e6   // keys and values of a rank's layers
 #define GRADIENT_BYTES 2.2e9
+#define BUSY_BYTES 20e9 // what a ring carries in a quarter of the step, of which half is others'
 
 typedef struct send {
     int64_t start_ns;
@@ -25,6 +28,8 @@ typedef struct send {
 typedef struct step {
     sp_layout layout;
     int microbatches;
+    bool uneven;
+    sp_prng prng;
     sp_topology *topology;
     sp_route *routes;
     int route_count;
@@ -59,6 +64,7 @@ static int64_t backward_ns(const step *s, int pp, int microbatch)
 
 static void add_send(step *s, int64_t start_ns, double bytes)
 {
+    start_ns += s->uneven ? (int64_t)sp_prng_below(&s->prng, (uint64_t)UNEVEN_NS) : 0;
     s->sends[s->send_count++] = (send){start_ns, &s->routes[s->route_count - 1], bytes};
 }
 
@@ -80,10 +86,12 @@ static void add_group(step *s, const int64_t *gpus, int count, int pp, bool is_c
         add_send(s, forward_ns(pp, m), RING_BYTES);
         add_send(s, backward_ns(s, pp, m), 2.0 * RING_BYTES);
     }
+    int64_t last_ns = backward_ns(s, pp, s->microbatches - 1);
     for (int b = 0; !is_cp && b < BUCKETS; b++) {
         int64_t part_ns = b * BACKWARD_NS / BUCKETS;
-        int64_t last_ns = backward_ns(s, pp, s->microbatches - 1);
-        add_send(s, last_ns + part_ns, GRADIENT_BYTES / BUCKETS);
+        int64_t reduce_ns = s->uneven ? b * last_ns / BUCKETS : last_ns + part_ns;
+        double bytes = s->uneven ? BUSY_BYTES : GRADIENT_BYTES / BUCKETS;
+        add_send(s, reduce_ns, bytes);
         add_send(s, last_ns + BACKWARD_NS + part_ns, 0.5 * GRADIENT_BYTES / BUCKETS);
     }
 }
@@ -141,11 +149,12 @@ static int64_t run(const step *s, sp_flows_counts *counts)
     return now_ns;
 }
 
-static void measure(sp_layout layout, int microbatches)
+static void measure(sp_layout layout, int microbatches, bool uneven)
 {
     sp_error err = {0};
     sp_cluster cluster;
-    step s = {.layout = layout, .microbatches = microbatches};
+    step s = {.layout = layout, .microbatches = microbatches, .uneven = uneven};
+    sp_prng_seed(&s.prng, 1);
     size_t ranks = (size_t)(layout.tp * layout.cp * layout.dp * layout.pp);
     const sp_link_rates rates = {360e9, 3e-6, 0.9, 10e-6};
     require(sp_cluster_builtin("h100-8", &cluster, &err), &err);
@@ -167,14 +176,15 @@ static void measure(sp_layout layout, int microbatches)
     double seconds = thread_clock_s() - started;
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    printf(
-        "{\"bench\": \"network_step\", \"version\": \"%s\", \"compiler\": \"%s\", \"gpus\": %zu, "
-        "\"links\": %d, \"flows\": %d, \"events\": %lld, \"hops_per_event\": %.1f, \"build_s\": "
-        "%.3f, \"flows_s\": %.3f, \"events_per_s\": %.4g, \"peak_mib\": %.0f, "
-        "\"step_ms\": %.3f}\n",
-        SP_VERSION, __VERSION__, ranks, (int)sp_topology_links(s.topology), s.send_count,
-        (long long)counts.events, (double)counts.hops / (double)counts.events, built_s, seconds,
-        (double)counts.events / seconds, (double)usage.ru_maxrss / 1024.0, (double)end_ns * 1e-6);
+    printf("{\"bench\": \"network_step\", \"version\": \"%s\", \"compiler\": \"%s\", "
+           "\"gpus\": %zu, \"uneven\": %s, \"links\": %d, \"flows\": %d, \"events\": %lld, "
+           "\"hops_per_event\": %.1f, \"build_s\": %.3f, \"flows_s\": %.3f, "
+           "\"events_per_s\": %.4g, \"peak_mib\": %.0f, \"step_ms\": %.3f}\n",
+           SP_VERSION, __VERSION__, ranks, uneven ? "true" : "false",
+           (int)sp_topology_links(s.topology), s.send_count, (long long)counts.events,
+           (double)counts.hops / (double)counts.events, built_s, seconds,
+           (double)counts.events / seconds, (double)usage.ru_maxrss / 1024.0,
+           (double)end_ns * 1e-6);
     fflush(stdout);
     for (int i = 0; i < s.route_count; i++) {
         sp_route_fini(&s.routes[i]);
@@ -186,7 +196,11 @@ static void measure(sp_layout layout, int microbatches)
 
 int main(void)
 {
-    measure((sp_layout){.tp = 8, .cp = 2, .pp = 8, .dp = 8}, 32);
-    measure((sp_layout){.tp = 8, .cp = 4, .pp = 16, .dp = 32}, 32);
+    const sp_layout small = {.tp = 8, .cp = 2, .pp = 8, .dp = 8};
+    const sp_layout large = {.tp = 8, .cp = 4, .pp = 16, .dp = 32};
+    for (int uneven = 0; uneven < 2; uneven++) {
+        measure(small, 32, uneven != 0);
+        measure(large, 32, uneven != 0);
+    }
     return 0;
 }
