@@ -295,7 +295,7 @@ static void write_rank(sp_writer *out, report_rank *rank)
     } else {
         sp_write(out, "\"%lld\"", (long long)rank->process);
     }
-    sp_write(out, ",\"tracks\":[");
+    sp_write(out, ",\"lanes\":[");
     const char *separator = "";
     for (size_t i = 0; i < rank->track_count; i++) {
         if (rank->tracks[i].count > 0) {

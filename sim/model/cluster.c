@@ -11,9 +11,10 @@
 enum { MAX_GPUS_PER_NODE = 1024, MAX_NODES = 1 << 24 };
 
 // The 80 GB parts hold 80 GiB (A100: 81920 MiB by its driver); the H200's driver reports 143771
-// MiB.
+// MiB, the GB200's 189471.
 #define GIB_80 INT64_C(85899345920)
 #define H200_BYTES (INT64_C(143771) * 1048576)
+#define GB200_BYTES (INT64_C(189471) * 1048576)
 #define RESERVE SP_GPU_RESERVE_BYTES
 
 // Assumed: four fifths of the 31.5 and 63 GB/s that 16 lanes carry in one direction (PCI Express
@@ -21,36 +22,70 @@ enum { MAX_GPUS_PER_NODE = 1024, MAX_NODES = 1 << 24 };
 // and flow control. Every GPU is taken to have 16 lanes of its own.
 #define PCIE_4 25e9
 #define PCIE_5 50e9
+// Four fifths, too, of the 450 GB/s in one direction of NVLink-C2C, from a GB200 to its host.
+#define C2C 360e9
+
+const char *const sp_nic_affinity_names[] = {"block", "round-robin", NULL};
+
+// A rail for each NIC, as NVIDIA's reference architectures have it: 20 nodes at the leaf switches
+// of DGX SuperPOD with A100 (40 ports, half of them to the spine), 32 with H100, H200 and B200,
+// whose tables of cables show as many from leaf to spine as from node to leaf. Where nothing is
+// published, one leaf switch a rail is assumed to join all nodes.
+#define FABRIC(rail_count, nodes)                                                              \
+    {                                                                                          \
+        .rails = (rail_count), .nodes_per_leaf = (nodes), .oversubscription = 1.0, .pxn = true \
+    }
 
 static const sp_cluster builtin[] = {
     {"a100-8", "A100", "a100", 312e12, GIB_80, RESERVE, 2.039e12, 8, 0, 300e9, 4, 200 * GBIT_PER_S,
      PCIE_4,
-     "NVIDIA A100 80GB SXM data sheet; 4 x 200 Gb/s InfiniBand a node: vTrain, arXiv 2312.12391"},
+     "NVIDIA A100 80GB SXM data sheet; 4 x 200 Gb/s InfiniBand a node: vTrain, arXiv 2312.12391",
+     .fabric = FABRIC(4, 0)},
     {"a100-selene", "A100", "a100", 312e12, GIB_80, RESERVE, 2.039e12, 8, 0, 300e9, 8,
      200 * GBIT_PER_S, PCIE_4,
-     "NVIDIA A100 80GB SXM data sheet; DGX A100 SuperPOD with 8 HDR NICs a node: arXiv 2205.05198"},
+     "NVIDIA A100 80GB SXM data sheet; DGX A100 SuperPOD with 8 HDR NICs a node: arXiv 2205.05198",
+     .fabric = FABRIC(8, 20)},
     {"a800-8", "A800", "a100", 312e12, GIB_80, RESERVE, 2.039e12, 8, 0, 200e9, 4, 200 * GBIT_PER_S,
      PCIE_4,
      "A800 80GB: A100 with NVLink cut to 400 GB/s; 4 x 200 Gb/s RoCE a node: Zeppelin cluster A, "
-     "arXiv 2509.21841"},
+     "arXiv 2509.21841",
+     .fabric = FABRIC(4, 0)},
     {"h800-8", "H800", "h800", 989.4e12, GIB_80, RESERVE, 3.35e12, 8, 0, 200e9, 8, 400 * GBIT_PER_S,
-     PCIE_5, "NVIDIA H100 SXM data sheet with NVLink cut to 400 GB/s; 8 x 400 Gb/s a node"},
+     PCIE_5, "NVIDIA H100 SXM data sheet with NVLink cut to 400 GB/s; 8 x 400 Gb/s a node",
+     .fabric = FABRIC(8, 0)},
     {"h800-8x100g", "H800", "h800", 989.4e12, GIB_80, RESERVE, 3.35e12, 8, 0, 200e9, 8,
      100 * GBIT_PER_S, PCIE_5,
      "NVIDIA H100 SXM data sheet with NVLink cut to 400 GB/s; 8 x 100 Gb/s a node: kwai/"
-     "Megatron-Kwai, branch atc24ae"},
+     "Megatron-Kwai, branch atc24ae",
+     .fabric = FABRIC(8, 0)},
     {"h100-8", "H100", "h100", 989.4e12, GIB_80, RESERVE, 3.35e12, 8, 0, 450e9, 8, 400 * GBIT_PER_S,
-     PCIE_5, "NVIDIA H100 SXM data sheet; DGX H100 with 8 x 400 Gb/s a node"},
+     PCIE_5, "NVIDIA H100 SXM data sheet; DGX H100 with 8 x 400 Gb/s a node",
+     .fabric = FABRIC(8, 32)},
     {"h200-8", "H200", "h200", 989.4e12, H200_BYTES, RESERVE, 4.8e12, 8, 0, 450e9, 8,
      400 * GBIT_PER_S, PCIE_5,
-     "NVIDIA H200 SXM data sheet; 8 x 400 Gb/s a node: Zeppelin cluster C, arXiv 2509.21841"},
+     "NVIDIA H200 SXM data sheet; 8 x 400 Gb/s a node: Zeppelin cluster C, arXiv 2509.21841",
+     .fabric = FABRIC(8, 0)},
     {"b200-8", "B200", "b200", 2250e12, INT64_C(180) << 30, RESERVE, 8.0e12, 8, 0, 900e9, 8,
      400 * GBIT_PER_S, PCIE_5,
-     "NVIDIA HGX B200 data sheet: 180 GB of HBM3e, NVLink 5; 8 x 400 Gb/s a node as in DGX B200"},
+     "NVIDIA HGX B200 data sheet: 180 GB of HBM3e, NVLink 5; 8 x 400 Gb/s a node as in DGX B200",
+     .fabric = FABRIC(8, 32)},
+    // A rack is one NVLink domain and counts as one node; a compute tray has 4 GPUs, a NIC and a
+    // rail for each. A scalable unit of DGX SuperPOD has 8 racks.
+    {"gb200-nvl72", "GB200", "b200", 2500e12, GB200_BYTES, RESERVE, 8.0e12, 72, 0, 900e9, 72,
+     400 * GBIT_PER_S, C2C,
+     "NVIDIA GB200 NVL72 data sheet; 72 x 400 Gb/s a rack as in DGX GB200; memory as its driver "
+     "reports",
+     .fabric = FABRIC(4, 8)},
+    // The network sprays packets over many ways (AWS: SRD), so no switch stands for a rail.
+    {"h100-8-efa", "H100", "h100", 989.4e12, GIB_80, RESERVE, 3.35e12, 8, 0, 450e9, 32,
+     100 * GBIT_PER_S, PCIE_5,
+     "NVIDIA H100 SXM data sheet; AWS p5.48xlarge: 32 x 100 Gb/s EFA a node, four for each GPU",
+     .fabric = FABRIC(1, 0)},
     // Worker threads of one process share its memory, so 64 of them count as one node. No driver
     // and no communicator takes any of it.
     {"host", "CPU core", "host", 5e10, INT64_C(8) << 30, 0, 1e10, 64, 0, 5e9, 1, 100 * GBIT_PER_S,
-     5e9, "assumed: one CPU core as one device with 50 GFLOP/s, 8 GiB and 10 GB/s of memory rate"},
+     5e9, "assumed: one CPU core as one device with 50 GFLOP/s, 8 GiB and 10 GB/s of memory rate",
+     .fabric = FABRIC(1, 0)},
 };
 
 enum { BUILTINS = sizeof builtin / sizeof builtin[0] };
@@ -115,6 +150,8 @@ static double rate(sp_object *object, const char *key, double unit, double fallb
     return unit * sp_object_real(object, key, fallback / unit, 1e-3, 1e9);
 }
 
+static void read_fabric(sp_object *cluster, sp_fabric *fabric);
+
 void sp_cluster_from_object(sp_object *object, sp_cluster *cluster)
 {
     *cluster = (sp_cluster){.gpus_per_node = 0};
@@ -150,7 +187,28 @@ void sp_cluster_from_object(sp_object *object, sp_cluster *cluster)
         object, "nics_per_node", base != NULL ? base->nics_per_node : cluster->gpus_per_node, 1,
         MAX_GPUS_PER_NODE);
     cluster->nodes = (int)sp_object_int(object, "nodes", 0, 0, MAX_NODES);
+    if (base == NULL) {
+        cluster->fabric = (sp_fabric)FABRIC(cluster->nics_per_node, 0);
+    }
+    read_fabric(object, &cluster->fabric);
     sp_object_end(object);
+}
+
+static void read_fabric(sp_object *cluster, sp_fabric *fabric)
+{
+    sp_object object;
+    fabric->given = sp_object_member(cluster, "fabric", &object);
+    fabric->rails = (int)sp_object_int(&object, "rails", fabric->rails, 1, MAX_GPUS_PER_NODE);
+    fabric->nodes_per_leaf =
+        (int)sp_object_int(&object, "nodes_per_leaf", fabric->nodes_per_leaf, 0, MAX_NODES);
+    fabric->oversubscription =
+        sp_object_real(&object, "oversubscription", fabric->oversubscription, 0.001, 1000.0);
+    fabric->spine_latency_s =
+        1e-6 * sp_object_real(&object, "spine_latency_us", 1e6 * fabric->spine_latency_s, 0.0, 1e6);
+    fabric->nic_affinity = (sp_nic_affinity)sp_object_enum(
+        &object, "nic_affinity", sp_nic_affinity_names, (int)fabric->nic_affinity);
+    fabric->pxn = sp_object_bool(&object, "pxn", fabric->pxn);
+    sp_object_end(&object);
 }
 
 sp_status sp_cluster_fit(sp_cluster *cluster, int64_t ranks, const char *source, sp_error *err)

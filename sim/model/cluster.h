@@ -2,6 +2,7 @@
 #ifndef SLIMPACK_SIM_MODEL_CLUSTER_H
 #define SLIMPACK_SIM_MODEL_CLUSTER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "sim/base/json.h"
@@ -31,6 +32,25 @@ enum { SP_CLUSTER_NAME = 48, SP_CLUSTER_SOURCE = 200 };
 #define SP_GPU_RESERVE_BYTES \
     (SP_RESERVE_CONTEXT_BYTES + SP_RESERVE_NCCL_BYTES + SP_RESERVE_LIBRARIES_BYTES)
 
+// Which NIC is a GPU's, where several GPUs have one: neighbours have the same, or every n-th.
+typedef enum sp_nic_affinity { SP_NIC_BLOCK, SP_NIC_ROUND_ROBIN } sp_nic_affinity;
+
+extern const char *const sp_nic_affinity_names[]; // "block", "round-robin", NULL
+
+// How the NICs of the nodes are joined. NIC i of a node is on rail i mod `rails`; a leaf switch
+// joins the NICs of one rail in some nodes, and a spine joins the leaf switches.
+typedef struct sp_fabric {
+    bool given;         // by a scenario, in place of the built-in cluster's
+    int rails;          // 1: all NICs of a node are at one leaf switch
+    int nodes_per_leaf; // 0: all nodes
+    double
+        oversubscription; // of a leaf switch: rate of its NICs over that of its links to the spine
+    double spine_latency_s; // of a way over the spine beyond one over a leaf switch
+    sp_nic_affinity nic_affinity;
+    bool pxn; // a GPU that has no NIC on a rail sends by that of another GPU of its node (NCCL's
+              // PXN)
+} sp_fabric;
+
 // Data-sheet values; what is reached of them in practice stands in the profile.
 typedef struct sp_cluster {
     char name[SP_CLUSTER_NAME];
@@ -48,6 +68,7 @@ typedef struct sp_cluster {
     // One direction, one GPU, to the memory of its host: what copies of pinned memory reach.
     double host_link_bytes_per_s;
     char source[SP_CLUSTER_SOURCE];
+    sp_fabric fabric;
 } sp_cluster;
 
 sp_status sp_cluster_builtin(const char *name, sp_cluster *cluster, sp_error *err);
@@ -56,10 +77,11 @@ const char *sp_cluster_builtin_name(int index);
 
 // A `cluster` object (in a scenario or a profile): {"name", "gpu", "profile", "peak_tflops",
 // "memory_gib", "hbm_gb_per_s", "gpus_per_node", "nodes", "nvlink_gb_per_s", "nics_per_node",
-// "nic_gbit_per_s", "host_link_gb_per_s", "source"}. Absent keys take the values of the built-in
-// cluster of that name; without one the rates and the memory are required, but for the host link
-// (PCIe 4.0 x16). The reserve is SP_GPU_RESERVE_BYTES, at most a quarter of the memory. Ends the
-// object; errors are collected in object->err.
+// "nic_gbit_per_s", "host_link_gb_per_s", "source", "fabric"}, and in "fabric" {"rails",
+// "nodes_per_leaf", "oversubscription", "spine_latency_us", "nic_affinity", "pxn"}. Absent keys
+// take the values of the built-in cluster of that name; without one the rates and the memory are
+// required, but for the host link (PCIe 4.0 x16). The reserve is SP_GPU_RESERVE_BYTES, at most a
+// quarter of the memory. Ends the object; errors are collected in object->err.
 void sp_cluster_from_object(sp_object *object, sp_cluster *cluster);
 
 // Settles `nodes`: 0 becomes ceil(ranks / gpus_per_node); a given count must be filled exactly

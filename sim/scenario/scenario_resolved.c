@@ -33,6 +33,18 @@ static bool nodes_are_full(const sp_scenario *scenario)
     return (int64_t)cluster->nodes * cluster->gpus_per_node == sp_layout_ranks(&scenario->layout);
 }
 
+static json_t *fabric_object(const sp_fabric *fabric)
+{
+    sp_json_builder b = sp_json_build();
+    sp_json_add_int(&b, "rails", fabric->rails);
+    sp_json_add_int(&b, "nodes_per_leaf", fabric->nodes_per_leaf);
+    sp_json_add_real(&b, "oversubscription", fabric->oversubscription);
+    sp_json_add_real(&b, "spine_latency_us", in_units(fabric->spine_latency_s, 1e-6));
+    sp_json_add_text(&b, "nic_affinity", sp_nic_affinity_names[fabric->nic_affinity]);
+    sp_json_add_bool(&b, "pxn", fabric->pxn);
+    return sp_json_built(b);
+}
+
 static json_t *cluster_object(const sp_cluster *cluster)
 {
     sp_json_builder b = sp_json_build();
@@ -48,6 +60,9 @@ static json_t *cluster_object(const sp_cluster *cluster)
     sp_json_add_real(&b, "nic_gbit_per_s", in_units(cluster->nic_bytes_per_s, 1e9 / 8.0));
     sp_json_add_real(&b, "host_link_gb_per_s", in_units(cluster->host_link_bytes_per_s, 1e9));
     sp_json_add_text(&b, "source", cluster->source);
+    if (cluster->fabric.given) {
+        sp_json_add(&b, "fabric", fabric_object(&cluster->fabric));
+    }
     return sp_json_built(b);
 }
 

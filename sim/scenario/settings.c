@@ -165,6 +165,26 @@ static const sp_setting settings[] = {
     {.key = "cluster.nics_per_node", COUNT("1", "1024"),
      .fallback = "that of the built-in cluster, else one for each GPU",
      .text = "Network cards of a node, which its GPUs share."},
+    {.key = "cluster.fabric", .type = "an object", .fallback = "that of the built-in cluster",
+     .text = "How the network cards of the nodes are joined (cluster.fabric.*). Transfers that share "
+             "links as flows need it; the closed formulas that price a step do not."},
+    {.key = "cluster.fabric.rails", COUNT("1", "1024"),
+     .fallback = "that of the built-in cluster, else one for each network card",
+     .text = "Rails of the network: card i of every node is on rail i modulo rails, and a leaf switch "
+             "joins cards of one rail. With 1 all cards of a node are at one leaf switch."},
+    {.key = "cluster.fabric.nodes_per_leaf", COUNT("0", "16777216"),
+     .fallback = "that of the built-in cluster, else 0: all",
+     .text = "Nodes that a leaf switch joins; the way to other nodes goes over the spine."},
+    {.key = "cluster.fabric.oversubscription", REAL("0.001", "1000"),
+     .fallback = "that of the built-in cluster, else 1",
+     .text = "Rate of a leaf switch's network cards over that of its links to the spine."},
+    {.key = "cluster.fabric.spine_latency_us", REAL("0", "1e+06"), .fallback = "0",
+     .text = "Latency of a way over the spine beyond that of one over a leaf switch, in microseconds."},
+    {.key = "cluster.fabric.nic_affinity", ONE_OF(sp_nic_affinity_names), .fallback = "\"block\"",
+     .text = "Which GPUs share a network card, where there are fewer cards: neighbours, or every n-th."},
+    {.key = "cluster.fabric.pxn", SWITCH, .fallback = "true",
+     .text = "Whether a GPU that sends to another rail does so by NVLink and the card of a GPU of its "
+             "node on that rail, as NCCL's PXN does, in place of the spine."},
     {.key = "cluster.nodes", COUNT("0", "16777216"), .fallback = "0: as many as the ranks need",
      .text = "Nodes, as the setting nodes of the scenario."},
 

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "sim/base/status.h"
 
@@ -14,6 +15,14 @@ static inline void require(sp_status status, const sp_error *err)
         fprintf(stderr, "%s\n", err->count > 0 ? err->message[0] : sp_status_text(status));
         exit(1);
     }
+}
+
+// Seconds that this thread has run: of work on one core, however busy the machine is.
+static inline double thread_clock_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 // Orders doubles for qsort.

@@ -25,6 +25,7 @@ TEST(presets_carry_data_sheet_values)
         {"h100-8", "h100", 989.4, 3350, 450, 3200},
         {"h200-8", "h200", 989.4, 4800, 450, 3200},
         {"b200-8", "b200", 2250, 8000, 900, 3200},
+        {"h100-8-efa", "h100", 989.4, 3350, 450, 3200},
     };
     for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
         sp_cluster c = builtin(presets[i].name);
@@ -41,9 +42,10 @@ TEST(presets_carry_data_sheet_values)
     assert_int_equal(builtin("h200-8").memory_bytes, 143771 * INT64_C(1048576));
     assert_int_equal(builtin("h200-8").reserve_bytes, SP_GPU_RESERVE_BYTES);
     assert_int_equal(builtin("host").reserve_bytes, 0);
+    assert_int_equal(builtin("gb200-nvl72").gpus_per_node, 72);
     assert_string_equal(builtin("host").profile, "host");
-    assert_int_equal(sp_cluster_builtin_count(), 9);
-    assert_null(sp_cluster_builtin_name(9));
+    assert_int_equal(sp_cluster_builtin_count(), 11);
+    assert_null(sp_cluster_builtin_name(11));
 }
 
 TEST(unknown_cluster_gets_the_nearest)
@@ -90,6 +92,29 @@ TEST(object_units)
     assert_string_equal(c.gpu, "H800");
     assert_int_equal(c.nics_per_node, 4);
     assert_true(c.nic_bytes_per_s == 50e9);
+}
+
+TEST(a_fabric_is_read_and_the_rest_taken_from_the_built_in_cluster)
+{
+    sp_cluster c;
+    from_text("{\"name\":\"h100-8\",\"fabric\":{\"rails\":4,\"oversubscription\":2.5,"
+              "\"spine_latency_us\":1.5,\"nic_affinity\":\"round-robin\",\"pxn\":false}}",
+              &c, ERR);
+    assert_int_equal(ERR->count, 0);
+    assert_true(c.fabric.given && !c.fabric.pxn);
+    assert_int_equal(c.fabric.rails, 4);
+    assert_int_equal(c.fabric.nodes_per_leaf, 32);
+    assert_true(c.fabric.oversubscription == 2.5);
+    assert_close(c.fabric.spine_latency_s, 1.5e-6, 1e-15);
+    assert_int_equal(c.fabric.nic_affinity, SP_NIC_ROUND_ROBIN);
+
+    from_text("{\"name\":\"h100-8\"}", &c, ERR);
+    assert_true(!c.fabric.given && c.fabric.pxn);
+    assert_int_equal(c.fabric.rails, 8);
+
+    from_text("{\"name\":\"h100-8\",\"fabric\":{\"rail\":4}}", &c, ERR);
+    assert_string_equal(ERR->message[0],
+                        "s.json: cluster.fabric: unknown key 'rail' (did you mean 'rails'?)");
 }
 
 TEST(object_errors)

@@ -453,6 +453,12 @@ static void check_round_trip(sp_scenario *s)
     assert_true(s->cluster.hbm_bytes_per_s == again.cluster.hbm_bytes_per_s);
     assert_true(s->cluster.nvlink_bytes_per_s == again.cluster.nvlink_bytes_per_s);
     assert_true(s->cluster.nic_bytes_per_s == again.cluster.nic_bytes_per_s);
+    assert_int_equal(s->cluster.fabric.rails, again.cluster.fabric.rails);
+    assert_int_equal(s->cluster.fabric.nodes_per_leaf, again.cluster.fabric.nodes_per_leaf);
+    assert_true(s->cluster.fabric.oversubscription == again.cluster.fabric.oversubscription);
+    assert_true(s->cluster.fabric.spine_latency_s == again.cluster.fabric.spine_latency_s);
+    assert_int_equal(s->cluster.fabric.nic_affinity, again.cluster.fabric.nic_affinity);
+    assert_int_equal(s->cluster.fabric.pxn, again.cluster.fabric.pxn);
     assert_int_equal(s->cluster.memory_bytes, again.cluster.memory_bytes);
     assert_int_equal(s->cluster.nodes, again.cluster.nodes);
     assert_int_equal(s->memory_limit_bytes, again.memory_limit_bytes);
@@ -498,6 +504,9 @@ TEST(round_trip_of_documents)
         "'experts_per_token': 2}, 'schedule': {'microbatches': 3}}",
         "{'model': 'llama-13b', 'cluster': {'name': 'h800-8', 'profile': '', 'peak_tflops': "
         "123.456789, 'memory_gib': 79.3, 'nic_gbit_per_s': 33.3}, 'profile': 'h100'}",
+        "{'model': 'llama-13b', 'cluster': {'name': 'a800-8', 'fabric': {'rails': 2, 'pxn': false, "
+        "'nodes_per_leaf': 7, 'oversubscription': 1.7, 'spine_latency_us': 0.3, 'nic_affinity': "
+        "'round-robin'}}}",
         "{'model': 'llama-13b', 'workload': {'lengths': 'lengths.csv', 'column': 'mine'}}",
         "{'model': 'llama-13b', 'workload': {'lengths': [5, 6.0, 70], 'context': 8}}",
         "{'model': 'llama-13b', 'workload': {'lengths': 'wikipedia', 'tokens_per_batch': 1000000, "

@@ -1,0 +1,213 @@
+#include "sim/network/route.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/alloc.h"
+
+// ---- hops of many ways, added up ----
+
+typedef struct ways {
+    const sp_topology *topology;
+    sp_flow_hop *hops;
+    size_t count, capacity;
+    double inside_s, between_s; // longest latency of a way inside a node and between nodes
+    bool failed;
+} ways;
+
+static bool is_in_one_node(const sp_topology *t, int64_t from, int64_t to)
+{
+    return sp_topology_node(t, from) == sp_topology_node(t, to);
+}
+
+static void add_way(ways *w, int64_t from, int64_t to)
+{
+    double latency_s;
+    if (!sp_reserve((void **)&w->hops, &w->capacity, w->count + SP_PATH_HOPS, sizeof *w->hops)) {
+        w->failed = true;
+        return;
+    }
+    int hops = sp_topology_path(w->topology, from, to, &w->hops[w->count], &latency_s);
+    w->count += (size_t)hops;
+    if (is_in_one_node(w->topology, from, to)) {
+        w->inside_s = fmax(w->inside_s, latency_s);
+    } else {
+        w->between_s = fmax(w->between_s, latency_s);
+    }
+}
+
+static int compare_hops(const void *a, const void *b)
+{
+    int32_t x = ((const sp_flow_hop *)a)->link;
+    int32_t y = ((const sp_flow_hop *)b)->link;
+    return (x > y) - (x < y);
+}
+
+// Hands over the hops, those of one link as one.
+static sp_status finish(ways *w, sp_route *route, sp_error *err)
+{
+    if (w->failed) {
+        sp_free(w->hops);
+        return sp_error_no_memory(err, "the ways of a group");
+    }
+    qsort(w->hops, w->count, sizeof *w->hops, compare_hops);
+    int32_t kept = 0;
+    for (size_t i = 0; i < w->count; i++) {
+        if (kept > 0 && w->hops[kept - 1].link == w->hops[i].link) {
+            w->hops[kept - 1].times += w->hops[i].times;
+        } else {
+            w->hops[kept++] = w->hops[i];
+        }
+    }
+    route->path = w->hops;
+    route->hops = kept;
+    return SP_OK;
+}
+
+void sp_route_fini(sp_route *route)
+{
+    sp_free(route->path);
+    *route = (sp_route){.hops = 0};
+}
+
+// ---- rings ----
+
+// Members first .. first + count of the group lie in one node.
+typedef struct members {
+    int first, count;
+} members;
+
+static members in_node(const sp_topology *t, const int64_t *gpus, int count, int first)
+{
+    members m = {first, 1};
+    while (first + m.count < count && is_in_one_node(t, gpus[first], gpus[first + m.count])) {
+        m.count++;
+    }
+    return m;
+}
+
+// The member of a node at which ring `c` of `rings` is after `step` steps in it.
+static int64_t member_of(const int64_t *gpus, members m, int c, int rings, int step)
+{
+    int start = (int)((int64_t)c * m.count / rings);
+    return gpus[m.first + (start + step) % m.count];
+}
+
+static int count_nodes(const sp_topology *t, const int64_t *gpus, int count, int *least)
+{
+    int nodes = 0;
+    *least = count;
+    for (int first = 0; first < count; nodes++) {
+        members m = in_node(t, gpus, count, first);
+        *least = m.count < *least ? m.count : *least;
+        first += m.count;
+    }
+    return nodes;
+}
+
+// As many steps as members but one, of which as many between nodes as nodes but one.
+static double steps_s(const ways *w, int count, int nodes)
+{
+    return (count - nodes) * w->inside_s + (nodes - 1) * w->between_s;
+}
+
+static void add_ring(ways *w, const int64_t *gpus, int count, int c, int rings)
+{
+    int64_t first = -1;
+    int64_t at = -1;
+    for (int done = 0; done < count;) {
+        members m = in_node(w->topology, gpus, count, done);
+        for (int step = 0; step < m.count; step++) {
+            int64_t next = member_of(gpus, m, c, rings, step);
+            if (at >= 0) {
+                add_way(w, at, next);
+            } else {
+                first = next;
+            }
+            at = next;
+        }
+        done += m.count;
+    }
+    add_way(w, at, first);
+}
+
+sp_status sp_route_ring(const sp_topology *topology, const int64_t *gpus, int count,
+                        sp_route *route, sp_error *err)
+{
+    ways w = {.topology = topology};
+    int least;
+    SP_ASSERT(count > 1);
+    int nodes = count_nodes(topology, gpus, count, &least);
+    int rings = nodes > 1 ? least : 1;
+    for (int c = 0; c < rings; c++) {
+        add_ring(&w, gpus, count, c, rings);
+    }
+    *route = (sp_route){.parts = (double)count / (count - 1) * rings,
+                        .latency_s = steps_s(&w, count, nodes)};
+    return finish(&w, route, err);
+}
+
+// ---- others ----
+
+sp_status sp_route_all_to_all(const sp_topology *topology, const int64_t *gpus, int count,
+                              sp_route *route, sp_error *err)
+{
+    ways w = {.topology = topology};
+    for (int i = 0; i < count; i++) {
+        for (int j = 0; j < count; j++) {
+            if (i != j) {
+                add_way(&w, gpus[i], gpus[j]);
+            }
+        }
+    }
+    int least;
+    int nodes = count_nodes(topology, gpus, count, &least);
+    *route = (sp_route){.parts = count, .latency_s = steps_s(&w, count, nodes)};
+    return finish(&w, route, err);
+}
+
+sp_status sp_route_pairs(const sp_topology *topology, const int64_t *from, const int64_t *to,
+                         int count, sp_route *route, sp_error *err)
+{
+    ways w = {.topology = topology};
+    for (int i = 0; i < count; i++) {
+        add_way(&w, from[i], to[i]);
+    }
+    *route = (sp_route){.parts = count, .latency_s = fmax(w.inside_s, w.between_s)};
+    return finish(&w, route, err);
+}
+
+sp_flow sp_route_flow(const sp_route *route, int64_t start_ns, double bytes, int rounds)
+{
+    return (sp_flow){.start_ns = start_ns,
+                     .latency_s = rounds * route->latency_s,
+                     .bytes = rounds * bytes / route->parts,
+                     .path = route->path,
+                     .hops = route->hops};
+}
+
+// ---- all at once ----
+
+sp_status sp_flows_ends(const sp_topology *topology, const sp_flow *flows, int count,
+                        int64_t *ends_ns, sp_error *err)
+{
+    sp_flows *network = NULL;
+    sp_status status =
+        sp_flows_new(sp_topology_bytes_per_s(topology), sp_topology_links(topology), &network, err);
+    for (int i = 0; i < count && status == SP_OK; i++) {
+        sp_flow flow = flows[i];
+        flow.tag = i;
+        status = sp_flows_start(network, &flow, NULL, err);
+    }
+    while (status == SP_OK && sp_flows_left(network) > 0) {
+        int32_t ended;
+        int64_t now_ns = sp_flows_advance(network, INT64_MAX);
+        const sp_flow_end *end = sp_flows_ended(network, &ended);
+        for (int32_t i = 0; i < ended; i++) {
+            ends_ns[end[i].tag] = now_ns;
+        }
+    }
+    sp_flows_free(network);
+    return status;
+}

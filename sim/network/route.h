@@ -1,0 +1,49 @@
+// What a group of GPUs sends in one collective, as one flow: all its ways at once, each link as
+// often as it is crossed. The ways of a collective wait for each other, since what a GPU sends on
+// it has received before, so all go at the pace of the slowest and a single flow describes them.
+//
+// Ring: node by node, in as many rings as the least populated node has members. Ring c comes into a
+// node at member c and leaves it from the one before that, by the NIC of member c where PXN allows,
+// so that each member's NIC serves one ring and NVLink carries all (NCCL 2.28, src/graph/rings.cc
+// and search.cc, with one NIC for each GPU). A ring carries its part of the bytes, and alone on its
+// links takes as long as in cost/collective.c.
+//
+// All to all, and pairs: directly.
+#ifndef SLIMPACK_SIM_NETWORK_ROUTE_H
+#define SLIMPACK_SIM_NETWORK_ROUTE_H
+
+#include "sim/network/flows.h"
+#include "sim/network/topology.h"
+
+typedef struct sp_route {
+    sp_flow_hop *path; // owned; links in ascending order, each once
+    int32_t hops;
+    double parts;     // of the bytes of a member, in which they go along the path at the same time
+    double latency_s; // of one round
+} sp_route;
+
+// The rings of a group: members in ascending order, at least two. One round is n - 1 steps: that of
+// a reduce-scatter or an all-gather; an all-reduce has two. Error: SP_ERR_NO_MEMORY.
+// O(k log k) for k = members * rings.
+sp_status sp_route_ring(const sp_topology *topology, const int64_t *gpus, int count,
+                        sp_route *route, sp_error *err);
+// O(k log k) for k = members^2.
+sp_status sp_route_all_to_all(const sp_topology *topology, const int64_t *gpus, int count,
+                              sp_route *route, sp_error *err);
+// Each of `count` GPUs to one of its own, the bytes in equal parts: from one pipeline stage to the
+// next, whose tensor-parallel ranks send a part each. O(k log k) for k = count.
+sp_status sp_route_pairs(const sp_topology *topology, const int64_t *from, const int64_t *to,
+                         int count, sp_route *route, sp_error *err);
+void sp_route_fini(sp_route *route);
+
+// A transfer along the route: `bytes` that each member has of a tensor at the end of a gather, or
+// at the beginning of a reduction or of an all-to-all, or that all pairs send; 1 round, or 2 of an
+// all-reduce. The path stays the route's.
+sp_flow sp_route_flow(const sp_route *route, int64_t start_ns, double bytes, int rounds);
+
+// When each of a set of transfers ends, had they the network to themselves. Errors as those of
+// sp_flows_new and sp_flows_start.
+sp_status sp_flows_ends(const sp_topology *topology, const sp_flow *flows, int count,
+                        int64_t *ends_ns, sp_error *err);
+
+#endif

@@ -1,0 +1,206 @@
+// A step of a large cluster with all its data-, context- and pipeline-parallel traffic as flows,
+// the actions at the times of a plain 1F1B schedule: what the network alone costs a simulation. One
+// JSON line for each cluster on stdout.
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include "sim/base/prng.h"
+#include "sim/model/layout.h"
+#include "sim/network/route.h"
+#include "tests/bench/bench.h"
+
+enum { BUCKETS = 4 };
+
+#define FORWARD_NS INT64_C(20000000)
+#define BACKWARD_NS INT64_C(40000000)
+#define UNEVEN_NS INT64_C(5000000)
+#define STAGE_BYTES 8.4e6 // 8,192 tokens of 4,096 features in bf16, over 8 tensor-parallel ranks
+#define RING_BYTES 67e6   // keys and values of a rank's layers
+#define GRADIENT_BYTES 2.2e9
+#define BUSY_BYTES 20e9 // what a ring carries in a quarter of the step, of which half is others'
+
+typedef struct send {
+    int64_t start_ns;
+    const sp_route *route;
+    double bytes;
+} send;
+
+typedef struct step {
+    sp_layout layout;
+    int microbatches;
+    bool uneven;
+    sp_prng prng;
+    sp_topology *topology;
+    sp_route *routes;
+    int route_count;
+    send *sends;
+    int send_count;
+} step;
+
+static void *must_have(void *memory)
+{
+    if (memory == NULL) {
+        fprintf(stderr, "out of memory\n");
+        exit(1);
+    }
+    return memory;
+}
+
+static int64_t rank_of(const sp_layout *l, int tp, int cp, int dp, int pp)
+{
+    return ((int64_t)(pp * l->dp + dp) * l->cp + cp) * l->tp + tp;
+}
+
+static int64_t forward_ns(int pp, int microbatch)
+{
+    return pp * FORWARD_NS + microbatch * (FORWARD_NS + BACKWARD_NS);
+}
+
+static int64_t backward_ns(const step *s, int pp, int microbatch)
+{
+    return s->layout.pp * FORWARD_NS + (s->layout.pp - 1 - pp) * BACKWARD_NS +
+           microbatch * (FORWARD_NS + BACKWARD_NS);
+}
+
+static void add_send(step *s, int64_t start_ns, double bytes)
+{
+    start_ns += s->uneven ? (int64_t)sp_prng_below(&s->prng, (uint64_t)UNEVEN_NS) : 0;
+    s->sends[s->send_count++] = (send){start_ns, &s->routes[s->route_count - 1], bytes};
+}
+
+static void add_stage(step *s, int64_t from, int64_t to, int pp, bool backward)
+{
+    sp_error err = {0};
+    require(sp_route_pairs(s->topology, &from, &to, 1, &s->routes[s->route_count++], &err), &err);
+    for (int m = 0; m < s->microbatches; m++) {
+        add_send(s, backward ? backward_ns(s, pp, m) + BACKWARD_NS : forward_ns(pp, m) + FORWARD_NS,
+                 STAGE_BYTES);
+    }
+}
+
+static void add_group(step *s, const int64_t *gpus, int count, int pp, bool is_cp)
+{
+    sp_error err = {0};
+    require(sp_route_ring(s->topology, gpus, count, &s->routes[s->route_count++], &err), &err);
+    for (int m = 0; is_cp && m < s->microbatches; m++) {
+        add_send(s, forward_ns(pp, m), RING_BYTES);
+        add_send(s, backward_ns(s, pp, m), 2.0 * RING_BYTES);
+    }
+    int64_t last_ns = backward_ns(s, pp, s->microbatches - 1);
+    for (int b = 0; !is_cp && b < BUCKETS; b++) {
+        int64_t part_ns = b * BACKWARD_NS / BUCKETS;
+        int64_t reduce_ns = s->uneven ? b * last_ns / BUCKETS : last_ns + part_ns;
+        double bytes = s->uneven ? BUSY_BYTES : GRADIENT_BYTES / BUCKETS;
+        add_send(s, reduce_ns, bytes);
+        add_send(s, last_ns + BACKWARD_NS + part_ns, 0.5 * GRADIENT_BYTES / BUCKETS);
+    }
+}
+
+static void add_stage_of(step *s, int pp, int tp)
+{
+    const sp_layout *l = &s->layout;
+    int64_t *gpus = must_have(calloc((size_t)(l->dp * l->cp), sizeof *gpus));
+    int count = 0;
+    for (int dp = 0; dp < l->dp; dp++) {
+        int first = count;
+        for (int cp = 0; cp < l->cp; cp++) {
+            int64_t here = rank_of(l, tp, cp, dp, pp);
+            gpus[count++] = here;
+            if (pp + 1 < l->pp) {
+                add_stage(s, here, rank_of(l, tp, cp, dp, pp + 1), pp, false);
+            }
+            if (pp > 0) {
+                add_stage(s, here, rank_of(l, tp, cp, dp, pp - 1), pp, true);
+            }
+        }
+        if (l->cp > 1) {
+            add_group(s, &gpus[first], l->cp, pp, true);
+        }
+    }
+    add_group(s, gpus, count, pp, false);
+    free(gpus);
+}
+
+static int compare_sends(const void *a, const void *b)
+{
+    const send *x = a;
+    const send *y = b;
+    return x->start_ns != y->start_ns ? (x->start_ns > y->start_ns) - (x->start_ns < y->start_ns)
+                                      : (x > y) - (x < y);
+}
+
+static int64_t run(const step *s, sp_flows_counts *counts)
+{
+    sp_error err = {0};
+    sp_flows *flows;
+    int64_t now_ns = 0;
+    require(sp_flows_new(sp_topology_bytes_per_s(s->topology), sp_topology_links(s->topology),
+                         &flows, &err),
+            &err);
+    for (int i = 0; i < s->send_count || sp_flows_left(flows) > 0;) {
+        now_ns = sp_flows_advance(flows, i < s->send_count ? s->sends[i].start_ns : INT64_MAX);
+        for (; i < s->send_count && s->sends[i].start_ns <= now_ns; i++) {
+            sp_flow flow = sp_route_flow(s->sends[i].route, now_ns, s->sends[i].bytes, 1);
+            require(sp_flows_start(flows, &flow, NULL, &err), &err);
+        }
+    }
+    *counts = sp_flows_count(flows);
+    sp_flows_free(flows);
+    return now_ns;
+}
+
+static void measure(sp_layout layout, int microbatches, bool uneven)
+{
+    sp_error err = {0};
+    sp_cluster cluster;
+    step s = {.layout = layout, .microbatches = microbatches, .uneven = uneven};
+    sp_prng_seed(&s.prng, 1);
+    size_t ranks = (size_t)(layout.tp * layout.cp * layout.dp * layout.pp);
+    const sp_link_rates rates = {360e9, 3e-6, 0.9, 10e-6};
+    require(sp_cluster_builtin("h100-8", &cluster, &err), &err);
+    require(sp_cluster_fit(&cluster, (int64_t)ranks, "bench", &err), &err);
+    double started = thread_clock_s();
+    require(sp_topology_new(&cluster, &rates, &s.topology, &err), &err);
+    s.routes = must_have(calloc(4 * ranks, sizeof *s.routes));
+    s.sends = must_have(calloc(4 * ranks * (size_t)(microbatches + BUCKETS), sizeof *s.sends));
+    for (int pp = 0; pp < layout.pp; pp++) {
+        for (int tp = 0; tp < layout.tp; tp++) {
+            add_stage_of(&s, pp, tp);
+        }
+    }
+    qsort(s.sends, (size_t)s.send_count, sizeof *s.sends, compare_sends);
+    double built_s = thread_clock_s() - started;
+    started = thread_clock_s();
+    sp_flows_counts counts;
+    int64_t end_ns = run(&s, &counts);
+    double seconds = thread_clock_s() - started;
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    printf("{\"bench\": \"network_step\", \"version\": \"%s\", \"compiler\": \"%s\", "
+           "\"gpus\": %zu, \"uneven\": %s, \"links\": %d, \"flows\": %d, \"events\": %lld, "
+           "\"hops_per_event\": %.1f, \"build_s\": %.3f, \"flows_s\": %.3f, "
+           "\"events_per_s\": %.4g, \"peak_mib\": %.0f, \"step_ms\": %.3f}\n",
+           SP_VERSION, __VERSION__, ranks, uneven ? "true" : "false",
+           (int)sp_topology_links(s.topology), s.send_count, (long long)counts.events,
+           (double)counts.hops / (double)counts.events, built_s, seconds,
+           (double)counts.events / seconds, (double)usage.ru_maxrss / 1024.0,
+           (double)end_ns * 1e-6);
+    fflush(stdout);
+    for (int i = 0; i < s.route_count; i++) {
+        sp_route_fini(&s.routes[i]);
+    }
+    free(s.routes);
+    free(s.sends);
+    sp_topology_free(s.topology);
+}
+
+int main(void)
+{
+    const sp_layout small = {.tp = 8, .cp = 2, .pp = 8, .dp = 8};
+    const sp_layout large = {.tp = 8, .cp = 4, .pp = 16, .dp = 32};
+    for (int uneven = 0; uneven < 2; uneven++) {
+        measure(small, 32, uneven != 0);
+        measure(large, 32, uneven != 0);
+    }
+    return 0;
+}

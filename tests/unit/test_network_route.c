@@ -1,0 +1,251 @@
+// Collectives as flows: alone they take what the closed formulas of cost/collective.c say, and side
+// by side on the same links what these give each of them as its even share.
+#include "tests/support/flat_profile.h"
+#include "tests/support/test_main.h"
+
+#include "sim/cost/op_time.h"
+#include "sim/network/route.h"
+
+enum { MOST = 64 };
+
+static const sp_link_rates flat = {.nvlink_bytes_per_s = FLAT_NVLINK_BYTES_PER_S,
+                                   .nvlink_latency_s = FLAT_NVLINK_LATENCY_S,
+                                   .nic_efficiency = FLAT_NIC_EFFICIENCY,
+                                   .nic_latency_s = FLAT_NIC_LATENCY_S};
+
+typedef struct fixture {
+    sp_cluster cluster;
+    sp_profile profile;
+    sp_op_timer timer;
+    sp_topology *topology;
+} fixture;
+
+static void begin(const char *name, int nodes, fixture *f)
+{
+    must_succeed(sp_cluster_builtin(name, &f->cluster, ERR));
+    f->cluster.nodes = nodes;
+    must_succeed(flat_profile(NULL, &f->profile, ERR));
+    f->timer = (sp_op_timer){.cluster = &f->cluster, .profile = &f->profile};
+    must_succeed(sp_topology_new(&f->cluster, &flat, &f->topology, ERR));
+}
+
+static void finish(fixture *f)
+{
+    sp_topology_free(f->topology);
+    sp_profile_fini(&f->profile);
+}
+
+static int64_t end_of(const fixture *f, const sp_flow *flow)
+{
+    int64_t end_ns = 0;
+    must_succeed(sp_flows_ends(f->topology, flow, 1, &end_ns, ERR));
+    return end_ns;
+}
+
+// `per_node` neighbours in each of `nodes` nodes, from GPU `first` of the node on.
+static int group_of(const fixture *f, int first, int nodes, int per_node, int64_t gpus[MOST])
+{
+    int count = 0;
+    for (int node = 0; node < nodes; node++) {
+        for (int i = 0; i < per_node; i++) {
+            gpus[count++] = node * f->cluster.gpus_per_node + first + i;
+        }
+    }
+    return count;
+}
+
+// Bytes so large that a ring is faster than a tree. The sum of the parts of several rings may be
+// rounded otherwise than the whole, by far less than a nanosecond.
+TEST(a_ring_alone_takes_the_closed_time)
+{
+    fixture f;
+    begin("h800-8", 4, &f);
+    const double bytes = 1.0e9 + 17.0;
+    for (int nodes = 1; nodes <= 4; nodes++) {
+        for (int per_node = 1; per_node <= 8; per_node++) {
+            int64_t gpus[MOST];
+            int count = group_of(&f, 8 - per_node, nodes, per_node, gpus);
+            if (count < 2) {
+                continue;
+            }
+            sp_group group = {count, nodes, per_node, per_node};
+            sp_route route;
+            must_succeed(sp_route_ring(f.topology, gpus, count, &route, ERR));
+            sp_flow once = sp_route_flow(&route, 0, bytes, 1);
+            sp_flow twice = sp_route_flow(&route, 0, bytes, 2);
+            assert_int_equal(
+                end_of(&f, &once),
+                llround(1e9 * sp_time_collective(&f.timer, SP_REDUCE_SCATTER, group, bytes)));
+            assert_int_equal(
+                end_of(&f, &twice),
+                llround(1e9 * sp_time_collective(&f.timer, SP_ALL_REDUCE, group, bytes)));
+            sp_route_fini(&route);
+        }
+    }
+    finish(&f);
+}
+
+// As an odd data-parallel degree gives: the member that is alone has one NIC for all.
+TEST(the_least_populated_node_sets_the_pace)
+{
+    fixture f;
+    begin("h800-8", 2, &f);
+    const int64_t gpus[] = {4, 5, 6, 8};
+    const double bytes = 1e9;
+    sp_route route;
+    must_succeed(sp_route_ring(f.topology, gpus, 4, &route, ERR));
+    sp_flow flow = sp_route_flow(&route, 0, bytes, 1);
+    sp_group group = {4, 2, 1, 3};
+    assert_int_equal(end_of(&f, &flow),
+                     llround(1e9 * sp_time_collective(&f.timer, SP_REDUCE_SCATTER, group, bytes)));
+    sp_route_fini(&route);
+    finish(&f);
+}
+
+TEST(an_all_to_all_that_the_nics_bound_takes_the_closed_time)
+{
+    fixture f;
+    begin("h800-8", 4, &f);
+    for (int nodes = 2; nodes <= 4; nodes++) {
+        for (int per_node = 1; per_node <= 8; per_node += 7) {
+            int64_t gpus[MOST];
+            int count = group_of(&f, 0, nodes, per_node, gpus);
+            sp_route route;
+            must_succeed(sp_route_all_to_all(f.topology, gpus, count, &route, ERR));
+            sp_flow flow = sp_route_flow(&route, 0, 1e9, 1);
+            double expected_s = sp_time_collective(
+                &f.timer, SP_ALL_TO_ALL, (sp_group){count, nodes, per_node, per_node}, 1e9);
+            assert_within((double)end_of(&f, &flow), 1e9 * expected_s, 1.0);
+            sp_route_fini(&route);
+        }
+    }
+    finish(&f);
+}
+
+TEST(a_transfer_to_the_next_stage_takes_the_closed_time)
+{
+    fixture f;
+    begin("h800-8", 2, &f);
+    const int64_t from = 0, near = 1, far = 8;
+    const double bytes = 12345678.0;
+    sp_route inside, between;
+    must_succeed(sp_route_pairs(f.topology, &from, &near, 1, &inside, ERR));
+    must_succeed(sp_route_pairs(f.topology, &from, &far, 1, &between, ERR));
+    sp_flow flows[] = {sp_route_flow(&inside, 0, bytes, 1), sp_route_flow(&between, 0, bytes, 1)};
+    for (int crosses = 0; crosses < 2; crosses++) {
+        assert_int_equal(end_of(&f, &flows[crosses]),
+                         llround(1e9 * sp_time_p2p(&f.timer, bytes, crosses)));
+    }
+    sp_route_fini(&inside);
+    sp_route_fini(&between);
+    finish(&f);
+}
+
+// Tensor-parallel ranks that send a part each over a NIC of their own take as long as one with its
+// part; two of them share each NIC of an A800 node.
+TEST(tensor_parallel_ranks_send_parts_side_by_side)
+{
+    const struct {
+        const char *cluster;
+        int of_nic; // GPUs
+    } cases[] = {{"h800-8", 1}, {"a800-8", 2}};
+    for (int c = 0; c < 2; c++) {
+        fixture f;
+        int64_t from[8], to[8];
+        sp_route route;
+        begin(cases[c].cluster, 2, &f);
+        for (int i = 0; i < 8; i++) {
+            from[i] = i;
+            to[i] = 8 + i;
+        }
+        must_succeed(sp_route_pairs(f.topology, from, to, 8, &route, ERR));
+        sp_flow flow = sp_route_flow(&route, 0, 8e6, 1);
+        double part_s = 1e6 * cases[c].of_nic / (f.cluster.nic_bytes_per_s * FLAT_NIC_EFFICIENCY);
+        assert_int_equal(end_of(&f, &flow), llround(1e9 * (FLAT_NIC_LATENCY_S + part_s)));
+        sp_route_fini(&route);
+        finish(&f);
+    }
+}
+
+// A800: two GPUs share a NIC of 25 GB/s. The closed formula gives each half of it always; a group
+// that has it alone is twice as fast, two at a time are as slow.
+TEST(groups_that_share_a_nic_slow_each_other)
+{
+    fixture f;
+    begin("a800-8", 4, &f);
+    const double bytes = 1e9;
+    const double latency_s = 3 * FLAT_NIC_LATENCY_S;
+    const double alone_s = 3.0 / 4.0 * bytes / (25e9 * FLAT_NIC_EFFICIENCY);
+    sp_route route[2];
+    sp_flow flows[2];
+    int64_t ends_ns[2];
+    for (int i = 0; i < 2; i++) {
+        int64_t gpus[MOST];
+        int count = group_of(&f, 2 + i, 4, 1, gpus);
+        must_succeed(sp_route_ring(f.topology, gpus, count, &route[i], ERR));
+        flows[i] = sp_route_flow(&route[i], 0, bytes, 1);
+    }
+    assert_int_equal(end_of(&f, &flows[0]), llround(1e9 * (latency_s + alone_s)));
+    must_succeed(sp_flows_ends(f.topology, flows, 2, ends_ns, ERR));
+    sp_group group = {4, 4, 1, 1};
+    double closed_s = sp_time_collective(&f.timer, SP_REDUCE_SCATTER, group, bytes);
+    assert_int_equal(ends_ns[0], llround(1e9 * closed_s));
+    assert_int_equal(ends_ns[1], ends_ns[0]);
+    sp_route_fini(&route[0]);
+    sp_route_fini(&route[1]);
+    finish(&f);
+}
+
+// Each member sends what the definition of a ring says: (n-1)/n of the bytes out of every node for
+// each of its NICs together.
+TEST(a_ring_carries_its_bytes_over_every_node)
+{
+    fixture f;
+    begin("h100-8", 4, &f);
+    sp_prng prng = prng_seeded(3);
+    for (int round = 0; round < test_rounds(200); round++) {
+        int64_t gpus[MOST];
+        int count = 0;
+        double out[4] = {0}, in[4] = {0};
+        int members[4] = {0};
+        for (int gpu = 0; gpu < 32; gpu++) {
+            if (prng_below(&prng, 3) == 0) {
+                gpus[count++] = gpu;
+                members[gpu / 8]++;
+            }
+        }
+        if (count < 2 || members[gpus[0] / 8] == count) {
+            continue;
+        }
+        sp_route route;
+        must_succeed(sp_route_ring(f.topology, gpus, count, &route, ERR));
+        sp_flow flow = sp_route_flow(&route, 0, 1.0, 1);
+        for (int i = 0; i < route.hops; i++) {
+            sp_link link = sp_topology_link(f.topology, route.path[i].link);
+            if (link.kind == SP_LINK_NIC) {
+                (link.inward ? in : out)[link.node] += route.path[i].times * flow.bytes;
+            }
+        }
+        for (int node = 0; node < 4; node++) {
+            double expected = members[node] > 0 ? (count - 1.0) / count : 0.0;
+            assert_near(out[node], expected, 1e-12, 1e-12);
+            assert_near(in[node], expected, 1e-12, 1e-12);
+        }
+        sp_route_fini(&route);
+    }
+    finish(&f);
+}
+
+TEST(memory_that_runs_out_is_reported)
+{
+    fixture f;
+    begin("h100-8", 2, &f);
+    const int64_t gpus[] = {0, 1, 2, 3, 8, 9, 10, 11};
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
+        sp_route route = {0};
+        sp_error_clear(ERR);
+        memory_try(&failing, sp_route_ring(f.topology, gpus, 8, &route, ERR), ERR);
+        sp_route_fini(&route);
+    }
+    finish(&f);
+}
