@@ -32,11 +32,12 @@ sp_status sp_flows_new(const double *link_bytes_per_s, int32_t links, sp_flows *
     }
     made->links = sp_calloc((size_t)links, sizeof *made->links);
     made->bytes_per_s = sp_calloc((size_t)links, sizeof *made->bytes_per_s);
+    made->capacity = sp_calloc((size_t)links, sizeof *made->capacity);
     made->touched = sp_calloc((size_t)links, sizeof *made->touched);
     made->filled = sp_calloc((size_t)links, sizeof *made->filled);
     made->shares = sp_calloc((size_t)links, sizeof *made->shares);
-    if (made->links == NULL || made->bytes_per_s == NULL || made->touched == NULL ||
-        made->filled == NULL || made->shares == NULL) {
+    if (made->links == NULL || made->bytes_per_s == NULL || made->capacity == NULL ||
+        made->touched == NULL || made->filled == NULL || made->shares == NULL) {
         sp_flows_free(made);
         return sp_error_no_memory(err, "links of flows");
     }
@@ -73,9 +74,9 @@ static sp_status check_rates(const double *bytes_per_s, int32_t links, double *m
 
 static void set_link(sp_flows *flows, int32_t index, double bytes_per_s)
 {
-    flows->links[index] =
-        (sp_i_link){.capacity = (int64_t)floor(bytes_per_s / flows->unit), .first = SP_I_NONE};
     flows->bytes_per_s[index] = bytes_per_s;
+    flows->capacity[index] = (int64_t)floor(bytes_per_s / flows->unit);
+    flows->links[index] = (sp_i_link){.spare = flows->capacity[index], .first = SP_I_NONE};
 }
 
 void sp_flows_free(sp_flows *flows)
@@ -92,6 +93,7 @@ void sp_flows_free(sp_flows *flows)
     sp_free(flows->unused_hops);
     sp_free(flows->hops);
     sp_free(flows->flow);
+    sp_free(flows->capacity);
     sp_free(flows->bytes_per_s);
     sp_free(flows->links);
     sp_free(flows);
@@ -192,6 +194,7 @@ static sp_status reserve_flow(sp_flows *flows, sp_error *err)
         !grow((void **)&flows->open, n, sizeof *flows->open) ||
         !grow((void **)&flows->links, links, sizeof *flows->links) ||
         !grow((void **)&flows->bytes_per_s, links, sizeof *flows->bytes_per_s) ||
+        !grow((void **)&flows->capacity, links, sizeof *flows->capacity) ||
         !grow((void **)&flows->touched, links, sizeof *flows->touched) ||
         !grow((void **)&flows->filled, links, sizeof *flows->filled) ||
         !grow((void **)&flows->shares, links, sizeof *flows->shares)) {
@@ -401,8 +404,8 @@ static void leave_link(sp_flows *flows, const sp_i_flow *flow, int32_t index)
         return;
     }
     sp_i_flows_touch(flows, hop->link);
-    link->used -= hop->times * flow->rate;
-    link->open_capacity += hop->times * flow->rate;
+    link->spare += hop->times * flow->rate;
+    link->open_spare += hop->times * flow->rate;
     link->held -= hop->link == flow->held_by ? hop->times : 0;
     unlink_hop(flows, index);
 }
@@ -433,9 +436,8 @@ static double rate_of(const sp_flows *flows, const sp_i_flow *flow)
     if (flow->held_by == SP_I_NONE) {
         return 0.0;
     }
-    const sp_i_link *link = &flows->links[flow->held_by];
-    return flow->rate == link->capacity ? flows->bytes_per_s[flow->held_by]
-                                        : (double)flow->rate * flows->unit;
+    return flow->rate == flows->capacity[flow->held_by] ? flows->bytes_per_s[flow->held_by]
+                                                        : (double)flow->rate * flows->unit;
 }
 
 // Half a nanosecond of a flow may be left over at its rounded end, or taken too much.
@@ -477,7 +479,7 @@ double sp_flows_bytes_per_s(sp_flows *flows, int32_t flow)
 double sp_flows_link_bytes_per_s(sp_flows *flows, int32_t link)
 {
     sp_i_flows_share(flows);
-    return (double)flows->links[link].used * flows->unit;
+    return (double)(flows->capacity[link] - flows->links[link].spare) * flows->unit;
 }
 
 sp_flows_counts sp_flows_count(const sp_flows *flows)
