@@ -55,7 +55,7 @@ sp_status sp_flows_new(const double *link_bytes_per_s, int32_t links, sp_flows *
 
 static sp_status check_rates(const double *bytes_per_s, int32_t links, double *most, sp_error *err)
 {
-    double least = INFINITY;
+    double least = HUGE_VAL;
     for (int32_t i = 0; i < links; i++) {
         if (!(bytes_per_s[i] > 0.0) || !isfinite(bytes_per_s[i])) {
             return sp_error_set(err, SP_ERR_CONTENT, "link %d: expected a rate above 0, got %g",
@@ -255,7 +255,7 @@ static void set_path(sp_flows *flows, int32_t index, const sp_flow *given)
     if (given->most_bytes_per_s > 0.0) {
         int32_t own = flows->network_links + index;
         double most = fmin(given->most_bytes_per_s, ldexp(flows->unit, RATE_BITS));
-        set_link(flows, own, fmax(most, ldexp(flows->unit, LEAST_RATE_BITS)));
+        set_link(flows, own, fmax(most, flows->unit));
         hops[given->hops] = (sp_i_hop){index, own, 1, SP_I_NONE, SP_I_NONE};
     }
 }
