@@ -1,7 +1,6 @@
 #include "sim/network/flows.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
@@ -15,6 +14,7 @@ enum { RATE_BITS = 60, LEAST_RATE_BITS = 30, MOST_FLOWS = 1 << 28, MOST_CROSSING
 // ---- links ----
 
 static sp_status check_rates(const double *bytes_per_s, int32_t links, double *most, sp_error *err);
+static bool reserve_links(sp_flows *flows, size_t links);
 static void set_link(sp_flows *flows, int32_t index, double bytes_per_s);
 
 sp_status sp_flows_new(const double *link_bytes_per_s, int32_t links, sp_flows **flows,
@@ -27,16 +27,7 @@ sp_status sp_flows_new(const double *link_bytes_per_s, int32_t links, sp_flows *
         return status;
     }
     sp_flows *made = sp_calloc(1, sizeof *made);
-    if (made == NULL) {
-        return sp_error_no_memory(err, "flows");
-    }
-    made->links = sp_calloc((size_t)links, sizeof *made->links);
-    made->bytes_per_s = sp_calloc((size_t)links, sizeof *made->bytes_per_s);
-    made->touched = sp_calloc((size_t)links, sizeof *made->touched);
-    made->filled = sp_calloc((size_t)links, sizeof *made->filled);
-    made->shares = sp_calloc((size_t)links, sizeof *made->shares);
-    if (made->links == NULL || made->bytes_per_s == NULL || made->touched == NULL ||
-        made->filled == NULL || made->shares == NULL) {
+    if (made == NULL || !reserve_links(made, (size_t)links + 1)) {
         sp_flows_free(made);
         return sp_error_no_memory(err, "links of flows");
     }
@@ -52,9 +43,27 @@ sp_status sp_flows_new(const double *link_bytes_per_s, int32_t links, sp_flows *
     return SP_OK;
 }
 
+static bool grow(void **items, size_t count, size_t element_bytes)
+{
+    void *grown = sp_realloc(*items, count * element_bytes);
+    *items = grown != NULL ? grown : *items;
+    return grown != NULL;
+}
+
+// All that has an element for each link.
+static bool reserve_links(sp_flows *flows, size_t links)
+{
+    return grow((void **)&flows->links, links, sizeof *flows->links) &&
+           grow((void **)&flows->bytes_per_s, links, sizeof *flows->bytes_per_s) &&
+           grow((void **)&flows->capacity, links, sizeof *flows->capacity) &&
+           grow((void **)&flows->touched, links, sizeof *flows->touched) &&
+           grow((void **)&flows->filled, links, sizeof *flows->filled) &&
+           grow((void **)&flows->shares, links, sizeof *flows->shares);
+}
+
 static sp_status check_rates(const double *bytes_per_s, int32_t links, double *most, sp_error *err)
 {
-    double least = INFINITY;
+    double least = HUGE_VAL;
     for (int32_t i = 0; i < links; i++) {
         if (!(bytes_per_s[i] > 0.0) || !isfinite(bytes_per_s[i])) {
             return sp_error_set(err, SP_ERR_CONTENT, "link %d: expected a rate above 0, got %g",
@@ -73,9 +82,9 @@ static sp_status check_rates(const double *bytes_per_s, int32_t links, double *m
 
 static void set_link(sp_flows *flows, int32_t index, double bytes_per_s)
 {
-    flows->links[index] =
-        (sp_i_link){.capacity = (int64_t)floor(bytes_per_s / flows->unit), .first = SP_I_NONE};
     flows->bytes_per_s[index] = bytes_per_s;
+    flows->capacity[index] = (int64_t)floor(bytes_per_s / flows->unit);
+    flows->links[index] = (sp_i_link){.spare = flows->capacity[index], .first = SP_I_NONE};
 }
 
 void sp_flows_free(sp_flows *flows)
@@ -92,6 +101,7 @@ void sp_flows_free(sp_flows *flows)
     sp_free(flows->unused_hops);
     sp_free(flows->hops);
     sp_free(flows->flow);
+    sp_free(flows->capacity);
     sp_free(flows->bytes_per_s);
     sp_free(flows->links);
     sp_free(flows);
@@ -104,48 +114,37 @@ static sp_status reserve_flow(sp_flows *flows, sp_error *err);
 static sp_status take_hops(sp_flows *flows, int32_t length, int32_t *first, sp_error *err);
 static int32_t take_flow(sp_flows *flows);
 static void set_path(sp_flows *flows, int32_t index, const sp_flow *given);
-static void push_event(sp_flows *flows, sp_i_event event);
-static int64_t after(const sp_i_flow *flow, double s);
-static void begin(sp_flows *flows, int32_t index);
+static void begin_or_wait(sp_flows *flows, int32_t index);
 
 sp_status sp_flows_start(sp_flows *flows, const sp_flow *given, int32_t *id, sp_error *err)
 {
     SP_ASSERT(given->start_ns >= flows->now_ns && given->hops > 0 && given->bytes >= 0.0);
-    int32_t hops = given->hops + (given->most_bytes_per_s > 0.0 ? 1 : 0);
-    int32_t first;
-    int64_t crossings = crossings_of(given);
-    if (crossings > MOST_CROSSINGS - flows->crossings) {
+    sp_i_flow flow = {.hops = given->hops + (given->most_bytes_per_s > 0.0 ? 1 : 0),
+                      .held_by = SP_I_NONE,
+                      .state = SP_I_FLOW_WAITS,
+                      .bytes_left = given->bytes,
+                      .offset_s = given->latency_s,
+                      .base_ns = given->start_ns,
+                      .sequence = flows->sequence,
+                      .crossings = crossings_of(given),
+                      .tag = given->tag};
+    if (flow.crossings > MOST_CROSSINGS - flows->crossings) {
         return sp_error_set(err, SP_ERR_LIMIT, "flows that cross links more than %d times",
                             MOST_CROSSINGS);
     }
     sp_status status = reserve_flow(flows, err);
-    if (status != SP_OK) {
-        return status;
+    if (status == SP_OK) {
+        status = take_hops(flows, flow.hops, &flow.first_hop, err);
     }
-    status = take_hops(flows, hops, &first, err);
     if (status != SP_OK) {
         return status;
     }
     int32_t index = take_flow(flows);
-    sp_i_flow *flow = &flows->flow[index];
-    *flow = (sp_i_flow){.first_hop = first,
-                        .hops = hops,
-                        .held_by = SP_I_NONE,
-                        .state = SP_I_FLOW_WAITS,
-                        .bytes_left = given->bytes,
-                        .offset_s = given->latency_s,
-                        .base_ns = given->start_ns,
-                        .sequence = flows->sequence++,
-                        .crossings = crossings,
-                        .tag = given->tag};
-    flows->crossings += crossings;
+    flows->flow[index] = flow;
+    flows->sequence++;
+    flows->crossings += flow.crossings;
     set_path(flows, index, given);
-    int64_t begins_ns = after(flow, 0.0);
-    bool is_now = begins_ns <= flows->now_ns && given->bytes > 0.0;
-    push_event(flows, (sp_i_event){is_now ? NEVER_NS : begins_ns, flow->sequence, index});
-    if (is_now) {
-        begin(flows, index);
-    }
+    begin_or_wait(flows, index);
     if (id != NULL) {
         *id = index;
     }
@@ -168,13 +167,6 @@ static int64_t after(const sp_i_flow *flow, double s)
     return ns < (double)(NEVER_NS / 2) ? flow->base_ns + llround(ns) : NEVER_NS;
 }
 
-static bool grow(void **items, size_t count, size_t element_bytes)
-{
-    void *grown = sp_realloc(*items, count * element_bytes);
-    *items = grown != NULL ? grown : *items;
-    return grown != NULL;
-}
-
 // Room for one more flow in all that has an element for each; a flow may bring a link of its own.
 static sp_status reserve_flow(sp_flows *flows, sp_error *err)
 {
@@ -185,16 +177,11 @@ static sp_status reserve_flow(sp_flows *flows, sp_error *err)
         return sp_error_set(err, SP_ERR_LIMIT, "more than %d flows at a time", MOST_FLOWS);
     }
     size_t n = flows->flow_capacity + flows->flow_capacity / 2 + 64;
-    size_t links = (size_t)flows->network_links + n;
     if (!grow((void **)&flows->flow, n, sizeof *flows->flow) ||
         !grow((void **)&flows->events, n, sizeof *flows->events) ||
         !grow((void **)&flows->ended, n, sizeof *flows->ended) ||
         !grow((void **)&flows->open, n, sizeof *flows->open) ||
-        !grow((void **)&flows->links, links, sizeof *flows->links) ||
-        !grow((void **)&flows->bytes_per_s, links, sizeof *flows->bytes_per_s) ||
-        !grow((void **)&flows->touched, links, sizeof *flows->touched) ||
-        !grow((void **)&flows->filled, links, sizeof *flows->filled) ||
-        !grow((void **)&flows->shares, links, sizeof *flows->shares)) {
+        !reserve_links(flows, (size_t)flows->network_links + n)) {
         return sp_error_no_memory(err, "flows");
     }
     flows->flow_capacity = n;
@@ -252,7 +239,7 @@ static void set_path(sp_flows *flows, int32_t index, const sp_flow *given)
     if (given->most_bytes_per_s > 0.0) {
         int32_t own = flows->network_links + index;
         double most = fmin(given->most_bytes_per_s, ldexp(flows->unit, RATE_BITS));
-        set_link(flows, own, fmax(most, ldexp(flows->unit, LEAST_RATE_BITS)));
+        set_link(flows, own, fmax(most, flows->unit));
         hops[given->hops] = (sp_i_hop){index, own, 1, SP_I_NONE, SP_I_NONE};
     }
 }
@@ -326,6 +313,7 @@ static void pop_event(sp_flows *flows)
 
 // ---- time goes on ----
 
+static void begin(sp_flows *flows, int32_t index);
 static void end(sp_flows *flows, int32_t index);
 
 int64_t sp_flows_advance(sp_flows *flows, int64_t until_ns)
@@ -380,6 +368,18 @@ static void unlink_hop(sp_flows *flows, int32_t index)
     link->hops--;
 }
 
+// A flow that begins now goes to the end of the heap and not through it.
+static void begin_or_wait(sp_flows *flows, int32_t index)
+{
+    const sp_i_flow *flow = &flows->flow[index];
+    int64_t begins_ns = after(flow, 0.0);
+    bool is_now = begins_ns <= flows->now_ns && flow->bytes_left > 0.0;
+    push_event(flows, (sp_i_event){is_now ? NEVER_NS : begins_ns, flow->sequence, index});
+    if (is_now) {
+        begin(flows, index);
+    }
+}
+
 // Its end is known once it has a rate; until then its event is none.
 static void begin(sp_flows *flows, int32_t index)
 {
@@ -401,8 +401,8 @@ static void leave_link(sp_flows *flows, const sp_i_flow *flow, int32_t index)
         return;
     }
     sp_i_flows_touch(flows, hop->link);
-    link->used -= hop->times * flow->rate;
-    link->open_capacity += hop->times * flow->rate;
+    link->spare += hop->times * flow->rate;
+    link->open_spare += hop->times * flow->rate;
     link->held -= hop->link == flow->held_by ? hop->times : 0;
     unlink_hop(flows, index);
 }
@@ -433,9 +433,8 @@ static double rate_of(const sp_flows *flows, const sp_i_flow *flow)
     if (flow->held_by == SP_I_NONE) {
         return 0.0;
     }
-    const sp_i_link *link = &flows->links[flow->held_by];
-    return flow->rate == link->capacity ? flows->bytes_per_s[flow->held_by]
-                                        : (double)flow->rate * flows->unit;
+    return flow->rate == flows->capacity[flow->held_by] ? flows->bytes_per_s[flow->held_by]
+                                                        : (double)flow->rate * flows->unit;
 }
 
 // Half a nanosecond of a flow may be left over at its rounded end, or taken too much.
@@ -477,7 +476,7 @@ double sp_flows_bytes_per_s(sp_flows *flows, int32_t flow)
 double sp_flows_link_bytes_per_s(sp_flows *flows, int32_t link)
 {
     sp_i_flows_share(flows);
-    return (double)flows->links[link].used * flows->unit;
+    return (double)(flows->capacity[link] - flows->links[link].spare) * flows->unit;
 }
 
 sp_flows_counts sp_flows_count(const sp_flows *flows)

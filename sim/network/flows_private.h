@@ -33,19 +33,20 @@ typedef struct sp_i_flow {
     int64_t sequence, tag, crossings;
 } sp_i_flow;
 
+// A cache line: a search for rates goes over the links of large rings again and again.
 typedef struct sp_i_link {
-    int64_t capacity, used; // in units
-    // During one filling: what is left for how many hops; the level at which the link was full, or
-    // -1, and the highest rate of a sought flow.
-    int64_t left, level, top;
-    int32_t unfilled;
+    int64_t spare; // what no flow has, in units
     int32_t first; // hop
     int32_t hops;
     int32_t held; // hops, `times` each, of flows that it holds back
     // While rates are being found: hops of sought flows and what is there for them.
     int32_t open_hops, open_times, open_held;
-    bool is_touched;
-    int64_t open_capacity;
+    int64_t open_spare;
+    // During one filling: what is left for how many hops; the highest rate of a sought flow, -1
+    // before there is one, which all have that were left when the link was full.
+    int64_t left, top;
+    int32_t unfilled;
+    bool is_full, is_touched;
 } sp_i_link;
 
 // Link by the least rate at which it may be full.
@@ -66,6 +67,7 @@ struct sp_flows {
     double unit;         // bytes per second
     sp_i_link *links;    // the network's, then one for each flow that has a most rate
     double *bytes_per_s; // as stated, of each link
+    int64_t *capacity;   // in units
     int32_t network_links;
     sp_i_flow *flow;
     size_t flow_capacity; // of all that has an element for each flow

@@ -36,7 +36,7 @@ void sp_i_flows_touch(sp_flows *flows, int32_t index)
         link->open_hops = 0;
         link->open_times = 0;
         link->open_held = 0;
-        link->open_capacity = link->capacity - link->used;
+        link->open_spare = link->spare;
         flows->touched[flows->touched_count++] = index;
     }
 }
@@ -52,7 +52,7 @@ void sp_i_flows_open(sp_flows *flows, int32_t index)
         sp_i_link *link = &flows->links[hop->link];
         link->open_hops++;
         link->open_times += hop->times;
-        link->open_capacity += hop->times * flow->rate;
+        link->open_spare += hop->times * flow->rate;
         link->open_held += hop->link == flow->held_by ? hop->times : 0;
     }
 }
@@ -63,29 +63,31 @@ static void heap_links(sp_flows *flows);
 static sp_i_share least_alone(const sp_flows *flows, const sp_i_flow *flow);
 static void sift_down(sp_flows *flows, int32_t at);
 static int64_t share_of(const sp_i_link *link);
-static int32_t take_lowest(sp_flows *flows);
-static void freeze_flows_of(sp_flows *flows, const sp_i_link *link);
+static int32_t take_lowest(sp_flows *flows, int64_t *level);
+static void freeze_flows_of(sp_flows *flows, const sp_i_link *link, int64_t level);
 static void freeze(sp_flows *flows, sp_i_flow *flow, int64_t level);
 
 // All links rise together; those that are full at the same level are taken at once, and the flows
 // on them stay at that level.
 static void fill(sp_flows *flows)
 {
+    flows->share_count = 0;
     for (int32_t i = 0; i < flows->touched_count; i++) {
         sp_i_link *link = &flows->links[flows->touched[i]];
-        link->left = link->open_capacity;
+        link->left = link->open_spare;
         link->unfilled = link->open_times;
-        link->level = -1;
+        link->is_full = false;
         link->top = -1;
-    }
-    for (int32_t i = 0; i < flows->open_count; i++) {
-        flows->flow[flows->open[i]].is_found = false;
+        if (link->open_hops > 1) {
+            flows->shares[flows->share_count++] = (sp_i_share){share_of(link), flows->touched[i]};
+        }
     }
     heap_links(flows);
     int32_t full;
-    while ((full = take_lowest(flows)) > 0) {
+    int64_t level;
+    while ((full = take_lowest(flows, &level)) > 0) {
         for (int32_t i = 0; i < full; i++) {
-            freeze_flows_of(flows, &flows->links[flows->filled[i]]);
+            freeze_flows_of(flows, &flows->links[flows->filled[i]], level);
         }
     }
 }
@@ -94,15 +96,10 @@ static void fill(sp_flows *flows)
 // wait for nothing else. The ring of a large group has hundreds.
 static void heap_links(sp_flows *flows)
 {
-    flows->share_count = 0;
-    for (int32_t i = 0; i < flows->touched_count; i++) {
-        const sp_i_link *link = &flows->links[flows->touched[i]];
-        if (link->open_hops > 1) {
-            flows->shares[flows->share_count++] = (sp_i_share){share_of(link), flows->touched[i]};
-        }
-    }
     for (int32_t i = 0; i < flows->open_count; i++) {
-        sp_i_share least = least_alone(flows, &flows->flow[flows->open[i]]);
+        sp_i_flow *flow = &flows->flow[flows->open[i]];
+        sp_i_share least = least_alone(flows, flow);
+        flow->is_found = false;
         if (least.link != SP_I_NONE) {
             flows->shares[flows->share_count++] = least;
         }
@@ -154,26 +151,22 @@ static void sift_down(sp_flows *flows, int32_t at)
 
 // Takes the links that are full first, all with the same level, and returns how many. A share in
 // the heap may be an old one; shares only grow, so the least is right once it is up to date.
-static int32_t take_lowest(sp_flows *flows)
+static int32_t take_lowest(sp_flows *flows, int64_t *level)
 {
     int32_t full = 0;
-    int64_t level = 0;
-    while (flows->share_count > 0) {
-        sp_i_share *top = &flows->shares[0];
-        sp_i_link *link = &flows->links[top->link];
-        int64_t share = link->unfilled > 0 ? share_of(link) : INT64_MAX;
-        if (full > 0 && top->rate > level) {
-            break;
-        }
-        if (share > top->rate && share < INT64_MAX) {
-            top->rate = share;
+    while (flows->share_count > 0 && (full == 0 || flows->shares[0].rate == *level)) {
+        sp_i_share *first = &flows->shares[0];
+        sp_i_link *link = &flows->links[first->link];
+        int64_t share = link->unfilled > 0 ? share_of(link) : first->rate;
+        if (share > first->rate) {
+            first->rate = share;
         } else {
-            if (share < INT64_MAX) {
-                level = share;
-                link->level = level;
-                flows->filled[full++] = top->link;
+            if (link->unfilled > 0) {
+                *level = share;
+                link->is_full = true;
+                flows->filled[full++] = first->link;
             }
-            *top = flows->shares[--flows->share_count];
+            *first = flows->shares[--flows->share_count];
         }
         if (flows->share_count > 0) {
             sift_down(flows, 0);
@@ -182,12 +175,12 @@ static int32_t take_lowest(sp_flows *flows)
     return full;
 }
 
-static void freeze_flows_of(sp_flows *flows, const sp_i_link *link)
+static void freeze_flows_of(sp_flows *flows, const sp_i_link *link, int64_t level)
 {
     for (int32_t h = link->first; h != SP_I_NONE; h = flows->hops[h].next) {
         sp_i_flow *flow = &flows->flow[flows->hops[h].flow];
         if (flow->is_open && !flow->is_found) {
-            freeze(flows, flow, link->level);
+            freeze(flows, flow, level);
         }
     }
 }
@@ -205,9 +198,9 @@ static void freeze(sp_flows *flows, sp_i_flow *flow, int64_t level)
         link->unfilled -= hop->times;
         link->top = level;
         if (link->open_hops == 1 && link->left < hop->times) {
-            link->level = level;
+            link->is_full = true;
         }
-        if (link->level == level && hop->link < flow->next_held_by) {
+        if (link->is_full && hop->link < flow->next_held_by) {
             flow->next_held_by = hop->link;
         }
     }
@@ -237,16 +230,15 @@ static bool open_more(sp_flows *flows, bool all)
 static void open_of_link(sp_flows *flows, int32_t index, bool all)
 {
     const sp_i_link *link = &flows->links[index];
-    bool is_full = link->level >= 0;
     int64_t held = link->held - link->open_held; // of flows that are not sought
-    bool has_rest = held > 0 && !is_full && link->left >= held;
+    bool has_rest = held > 0 && !link->is_full && link->left >= held;
     bool others_rose = held > 0 && link->top >= 0;
-    if (link->hops == link->open_hops || !(all || is_full || has_rest || others_rose)) {
+    if (link->hops == link->open_hops || !(all || link->is_full || has_rest || others_rose)) {
         return;
     }
     for (int32_t h = link->first; h != SP_I_NONE; h = flows->hops[h].next) {
         sp_i_flow *flow = &flows->flow[flows->hops[h].flow];
-        bool has_more = is_full && flow->rate > link->level;
+        bool has_more = link->is_full && flow->rate > link->top;
         bool may_have_more = flow->held_by == index && (has_rest || link->top > flow->rate);
         if (!flow->is_open && (all || has_more || may_have_more)) {
             flow->is_open = true;
@@ -281,7 +273,7 @@ static void settle_flow(sp_flows *flows, sp_i_flow *flow)
     for (int32_t i = 0; i < flow->hops; i++) {
         const sp_i_hop *hop = &flows->hops[flow->first_hop + i];
         sp_i_link *link = &flows->links[hop->link];
-        link->used += hop->times * change;
+        link->spare -= hop->times * change;
         link->held -= hop->link == flow->held_by ? hop->times : 0;
         link->held += hop->link == flow->next_held_by ? hop->times : 0;
     }

@@ -2,7 +2,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "sim/base/alloc.h"
 
@@ -44,6 +43,16 @@ static int compare_hops(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static double least_rate(const sp_topology *topology, const sp_route *route)
+{
+    const double *bytes_per_s = sp_topology_bytes_per_s(topology);
+    double least = HUGE_VAL;
+    for (int32_t i = 0; i < route->hops; i++) {
+        least = fmin(least, bytes_per_s[route->path[i].link] / route->path[i].times);
+    }
+    return least;
+}
+
 // Hands over the hops, those of one link as one.
 static sp_status finish(ways *w, sp_route *route, sp_error *err)
 {
@@ -62,6 +71,7 @@ static sp_status finish(ways *w, sp_route *route, sp_error *err)
     }
     route->path = w->hops;
     route->hops = kept;
+    route->bytes_per_s = least_rate(w->topology, route);
     return SP_OK;
 }
 
@@ -185,6 +195,20 @@ sp_flow sp_route_flow(const sp_route *route, int64_t start_ns, double bytes, int
                      .bytes = rounds * bytes / route->parts,
                      .path = route->path,
                      .hops = route->hops};
+}
+
+sp_flow sp_route_flow_of(const sp_route *route, int64_t start_ns, double bytes, int rounds,
+                         double alone_s)
+{
+    sp_flow flow = sp_route_flow(route, start_ns, bytes, rounds);
+    flow.latency_s = flow.bytes > 0.0 ? fmin(flow.latency_s, alone_s) : alone_s;
+    double sending_s = alone_s - flow.latency_s;
+    if (flow.bytes < route->bytes_per_s * sending_s) {
+        flow.most_bytes_per_s = flow.bytes / sending_s;
+    } else {
+        flow.bytes = route->bytes_per_s * sending_s;
+    }
+    return flow;
 }
 
 // ---- all at once ----

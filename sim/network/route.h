@@ -20,6 +20,7 @@ typedef struct sp_route {
     int32_t hops;
     double parts;     // of the bytes of a member, in which they go along the path at the same time
     double latency_s; // of one round
+    double bytes_per_s; // of each part, alone
 } sp_route;
 
 // The rings of a group: members in ascending order, at least two. One round is n - 1 steps: that of
@@ -40,6 +41,12 @@ void sp_route_fini(sp_route *route);
 // at the beginning of a reduction or of an all-to-all, or that all pairs send; 1 round, or 2 of an
 // all-reduce. The path stays the route's.
 sp_flow sp_route_flow(const sp_route *route, int64_t start_ns, double bytes, int rounds);
+
+// The same where a formula or a table knows how long it takes alone: it then takes that, to the
+// nanosecond. One that is slower than its links never takes all of them; one that is faster, such
+// as a reduction in switches, loads them less.
+sp_flow sp_route_flow_of(const sp_route *route, int64_t start_ns, double bytes, int rounds,
+                         double alone_s);
 
 // When each of a set of transfers ends, had they the network to themselves. Errors as those of
 // sp_flows_new and sp_flows_start.

@@ -158,20 +158,20 @@ TEST(a_flow_that_shares_nothing_ends_by_the_closed_formula)
     for (int round = 0; round < test_rounds(20000); round++) {
         double rates[3];
         sp_flow_hop path[3];
-        double least = INFINITY;
+        double least = HUGE_VAL;
         for (int i = 0; i < 3; i++) {
             rates[i] = between(&prng, 1e6, 1e12);
             path[i] = (sp_flow_hop){i, 1};
             least = fmin(least, rates[i]);
         }
-        double most = prng_below(&prng, 2) * between(&prng, 1e6, 1e12);
+        double most = prng_below(&prng, 2) * between(&prng, 1e2, 1e12);
+        least = most > 0.0 ? fmin(least, most) : least;
         sp_flow flow = {.start_ns = prng_below(&prng, 1000000000),
                         .latency_s = prng_below(&prng, 2) * between(&prng, 1e-9, 1e-3),
-                        .bytes = floor(between(&prng, 1, 1e12)),
+                        .bytes = ceil(least * between(&prng, 1e-9, 1e3)),
                         .most_bytes_per_s = most,
                         .path = path,
                         .hops = 3};
-        least = most > 0.0 ? fmin(least, most) : least;
         sp_flows *flows = made(rates, 3);
         started(flows, &flow);
         int64_t expected = flow.start_ns + llround((flow.latency_s + flow.bytes / least) * 1e9);
@@ -251,7 +251,7 @@ static void fill_plainly(const problem *p, moment *m)
         m->rate[i] = 0.0;
     }
     for (;;) {
-        double least = INFINITY;
+        double least = HUGE_VAL;
         int link = -1, alone = -1;
         for (int l = 0; l < p->links; l++) {
             double left = p->bytes_per_s[l], count = 0.0;
@@ -295,7 +295,7 @@ static void run_plainly(const problem *p, double *ends_ns)
         begin_ns[i] = (double)p->flow[i].given.start_ns + p->flow[i].given.latency_s * 1e9;
     }
     for (int over = 0; over < p->flows;) {
-        double next_ns = INFINITY;
+        double next_ns = HUGE_VAL;
         int next = -1;
         fill_plainly(p, &m);
         for (int i = 0; i < p->flows; i++) {

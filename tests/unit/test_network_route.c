@@ -196,6 +196,52 @@ TEST(groups_that_share_a_nic_slow_each_other)
     finish(&f);
 }
 
+TEST(a_known_time_alone_comes_out_to_the_nanosecond)
+{
+    fixture f;
+    begin("a800-8", 4, &f);
+    sp_prng prng = prng_seeded(7);
+    for (int round = 0; round < test_rounds(2000); round++) {
+        int64_t gpus[MOST];
+        sp_route route;
+        int count = group_of(&f, prng_below(&prng, 4), 1 + prng_below(&prng, 4), 4, gpus);
+        must_succeed(sp_route_ring(f.topology, gpus, count, &route, ERR));
+        double alone_s = 1e-6 + sp_prng_uniform(&prng) * (prng_below(&prng, 2) == 0 ? 1e-4 : 0.1);
+        int64_t start_ns = prng_below(&prng, 1000000);
+        double bytes = floor(1e9 * sp_prng_uniform(&prng));
+        sp_flow flow = sp_route_flow_of(&route, start_ns, bytes, 1 + prng_below(&prng, 2), alone_s);
+        assert_int_equal(end_of(&f, &flow), start_ns + llround(1e9 * alone_s));
+        sp_route_fini(&route);
+    }
+    finish(&f);
+}
+
+// Two of a switch's reductions, each twice as fast as a ring, at the same time take as long as one
+// after the other; two that take half of their links' rate do not slow each other.
+TEST(what_alone_is_faster_or_slower_than_its_links_shares_them_so)
+{
+    fixture f;
+    begin("h800-8", 1, &f);
+    const int64_t gpus[] = {0, 1, 2, 3};
+    const double bytes = 1e9;
+    sp_route route;
+    must_succeed(sp_route_ring(f.topology, gpus, 4, &route, ERR));
+    double ring_s = 0.75 * bytes / FLAT_NVLINK_BYTES_PER_S;
+    double latency_s = 3 * FLAT_NVLINK_LATENCY_S;
+    for (int slower = 0; slower < 2; slower++) {
+        double sending_s = slower ? 2.0 * ring_s : 0.5 * ring_s;
+        sp_flow one = sp_route_flow_of(&route, 0, bytes, 1, latency_s + sending_s);
+        sp_flow both[] = {one, one};
+        int64_t ends_ns[2];
+        must_succeed(sp_flows_ends(f.topology, both, 2, ends_ns, ERR));
+        double expected_s = latency_s + (slower ? 1.0 : 2.0) * sending_s;
+        assert_within((double)ends_ns[0], 1e9 * expected_s, 1.0);
+        assert_int_equal(ends_ns[1], ends_ns[0]);
+    }
+    sp_route_fini(&route);
+    finish(&f);
+}
+
 // Each member sends what the definition of a ring says: (n-1)/n of the bytes out of every node for
 // each of its NICs together.
 TEST(a_ring_carries_its_bytes_over_every_node)
