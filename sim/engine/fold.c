@@ -21,6 +21,7 @@ typedef struct view {
     column columns[2][COLUMNS];
     int32_t *ordinal[2];   // [packs]
     uint64_t *hash[2];     // [packs]
+    bool *repeats[2];      // [packs]: the hashed rows are those of the pack before it
     int32_t *alike[2];     // [packs]: the first pack of the same costs
     int32_t *forward_pack; // of each backward slice; NULL where backward packs are the forward
     sp_arena work;         // holds the other tables
@@ -135,9 +136,11 @@ static bool same_slices(const view *v, size_t a, size_t b)
 static bool same_pack(const view *v, int side, size_t a, size_t b)
 {
     bool same = true;
+    bool hashed = b != a + 1 || !v->repeats[side][b]; // are hashed rows still to be compared?
     for (int k = 0; same && k < COLUMNS; k++) {
         const column *of = &v->columns[side][k];
-        same = of->rows == NULL || memcmp(row_of(of, a), row_of(of, b), of->bytes) == 0;
+        same = of->rows == NULL || (of->hashed && !hashed) ||
+               memcmp(row_of(of, a), row_of(of, b), of->bytes) == 0;
     }
     return same && (side == 1 ? same_slices(v, a, b)
                               : v->list[0]->packs[a].computed == v->list[0]->packs[b].computed);
@@ -162,6 +165,10 @@ static void find_alike(view *v, int side)
     }
     for (size_t k = 0; k < packs; k++) {
         uint64_t hash = v->hash[side][k];
+        if (k > 0 && v->hash[side][k - 1] == hash && same_pack(v, side, k - 1, k)) {
+            v->alike[side][k] = v->alike[side][k - 1];
+            continue;
+        }
         // FNV leaves its low bits to the low bits of the words: the high ones go in as well.
         size_t at = (size_t)(hash ^ hash >> 32) & (size - 1);
         while (table[at] >= 0) {
@@ -192,14 +199,16 @@ static bool view_init(view *v, const sp_plan *plan, const sp_step_costs *costs)
         int32_t *next = sp_arena_take(&v->work, (size_t)plan->layout.dp, sizeof *next);
         v->ordinal[side] = sp_arena_take(&v->work, packs, sizeof *v->ordinal[side]);
         v->hash[side] = sp_arena_take(&v->work, packs, sizeof *v->hash[side]);
+        v->repeats[side] = sp_arena_take(&v->work, packs, sizeof *v->repeats[side]);
         columns_of(costs, side, v->columns[side]);
         for (size_t k = 0; k < packs && !v->work.failed; k++) {
             v->ordinal[side][k] = next[v->list[side]->packs[k].dp_first]++;
         }
         // Neighbours are often alike, and comparing them is many times faster than a hash.
         for (size_t k = 0; k < packs && !v->work.failed; k++) {
-            v->hash[side][k] = k > 0 && same_hashed(v, side, k - 1, k) ? v->hash[side][k - 1]
-                                                                       : hash_pack(v, side, k);
+            bool repeats = k > 0 && same_hashed(v, side, k - 1, k);
+            v->repeats[side][k] = repeats;
+            v->hash[side][k] = repeats ? v->hash[side][k - 1] : hash_pack(v, side, k);
         }
         find_alike(v, side);
     }

@@ -109,32 +109,26 @@ static sp_status check_fit(const sp_schedule_spec *spec, const char *source, con
     return SP_OK;
 }
 
-// Ranks with as many micro-batches as an earlier one have its actions over their own packs.
-static void copy_rank(sp_i_schedule_job *job, const sp_i_schedule_job *earlier)
+// Ranks with as many micro-batches as an earlier one have its actions over their own packs. place:
+// of the earlier one's packs on each side, where they stand among them.
+static void copy_rank(sp_i_schedule_job *job, const sp_i_schedule_job *earlier,
+                      int32_t *const place[2])
 {
-    const sp_pack_list *lists[2] = {&job->plan->packing->forward,
-                                    sp_packing_backward(job->plan->packing)};
-    const int32_t *packs[2] = {earlier->forward, earlier->backward};
-    int count = job->first[job->microbatches];
-    int32_t *place[2];
-    for (int side = 0; side < 2; side++) {
-        place[side] = sp_arena_take(&job->work, lists[side]->count, sizeof *place[side]);
-        for (int k = 0; k < count && !job->work.failed; k++) {
-            place[side][packs[side][k]] = k;
-        }
-    }
     for (int r = 0; r < job->pp; r++) {
         const sp_stage_plan *from = sp_plan_stage(job->plan, earlier->dp_rank, r);
         sp_stage_plan *to = sp_plan_stage(job->plan, job->dp_rank, r);
-        for (size_t a = 0; a < from->count && !job->work.failed; a++) {
+        void *actions = to->actions;
+        if (!sp_reserve(&actions, &to->capacity, from->count, sizeof *to->actions)) {
+            job->work.failed = true;
+            return;
+        }
+        to->actions = actions;
+        to->count = from->count;
+        for (size_t a = 0; a < from->count; a++) {
             sp_action action = from->actions[a];
             bool back = sp_action_is_backward(action);
-            int32_t pack = (back ? job->backward : job->forward)[place[back][action.pack]];
-            if (sp_stage_plan_add(to, (sp_action_kind)action.kind, action.chunk, pack)) {
-                to->actions[a].with_next = action.with_next;
-            } else {
-                job->work.failed = true;
-            }
+            action.pack = (back ? job->backward : job->forward)[place[back][action.pack]];
+            to->actions[a] = action;
         }
     }
 }
@@ -155,6 +149,9 @@ static sp_status generate_ranks(const sp_i_schedule_job *all)
     local_lists backward = collect(&lists.work, sp_packing_backward(plan->packing), dp);
     size_t total = lists.work.failed ? 0 : forward.first[dp];
     int *first = sp_arena_take(&lists.work, total + dp, sizeof *first);
+    int32_t *place[2] = {
+        sp_arena_take(&lists.work, plan->packing->forward.count, sizeof *place[0]),
+        sp_arena_take(&lists.work, sp_packing_backward(plan->packing)->count, sizeof *place[1])};
     sp_status status = lists.work.failed ? finish(&lists) : SP_OK;
     sp_i_schedule_job earlier = {.dp_rank = -1};
     for (size_t d = 0; status == SP_OK && d < dp; d++) {
@@ -167,14 +164,17 @@ static sp_status generate_ranks(const sp_i_schedule_job *all)
         job.backward = backward.list + backward.first[d];
         job.first = begins;
         job.microbatches = find_microbatches(&plan->packing->forward, job.forward, count, begins);
-        bool alike = earlier.dp_rank >= 0 && same_microbatches(&earlier, &job);
-        if (alike) {
-            copy_rank(&job, &earlier);
+        if (earlier.dp_rank >= 0 && same_microbatches(&earlier, &job)) {
+            copy_rank(&job, &earlier, place);
         } else {
             families[all->spec->kind].generate(&job);
+            for (int k = 0; k < count; k++) {
+                place[0][job.forward[k]] = k;
+                place[1][job.backward[k]] = k;
+            }
+            earlier = job;
         }
         status = finish(&job);
-        earlier = alike ? earlier : job;
     }
     sp_arena_free(&lists.work);
     return status;
