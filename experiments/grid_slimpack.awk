@@ -1,6 +1,12 @@
 # From the results of experiments/grid_slimpack.json: how long every strategy takes beside slimpack,
 # with its micro-batches, and the gaps of the slimpack family by tokens per data-parallel rank.
+# Lines without them (sweeps leave bounds out since their lines hold what is asked for alone) are refused.
 function percent(value) { return value == -1 ? "-" : sprintf("%.1f %%", value > 0 ? 100 * value : 0) }
+get("status") == "ok" && (get("gap") == "" || get("microbatches") == "") {
+    print "a line of " FILENAME " has no gap or no microbatches" > "/dev/stderr"
+    refused = 1
+    exit 1
+}
 {
     context = get("workload.context")
     k = get("strategy.kind")
@@ -16,6 +22,7 @@ function percent(value) { return value == -1 ? "-" : sprintf("%.1f %%", value > 
     if (!(k in place)) { place[k] = ++kinds; kind[kinds] = k }
 }
 END {
+    if (refused) { exit 1 }
     n = split("65536 131072 262144", contexts, " ")
     printf "%-20s", "time over slimpack"
     for (c = 1; c <= n; c++) { printf " %7dK", contexts[c] / 1024 }
