@@ -103,7 +103,7 @@ static sp_status begin(const tune_args *args, const char *model, tuning *t, sp_e
 static sp_status evaluate(const tuning *t, json_t *document, int threads, sp_scenario *scenario,
                           sp_result *result, sp_error *err)
 {
-    const sp_evaluate_options options = {.threads = threads};
+    const sp_evaluate_options options = {.threads = threads, .allocator_peak = true};
     sp_status status = document != NULL
                            ? sp_scenario_from_json(document, "tune", NULL, 0, scenario, err)
                            : sp_error_no_memory(err, "a scenario");

@@ -203,9 +203,16 @@ static void print_answer(const cli_tuned *tuned)
     } else if (tuned->current != NULL) {
         printf(", the current one: %s", tuned->current);
     }
-    printf(", %.1f of %.0f GiB%s\n", sp_gib_from_bytes(result->peak_bytes),
-           sp_gib_from_bytes(result->memory_limit_bytes),
-           sp_result_fits(result) == SP_FITS_TIGHT ? ", TIGHTLY" : "");
+    printf(", %.1f of %.0f GiB", sp_gib_from_bytes(result->peak_bytes),
+           sp_gib_from_bytes(result->memory_limit_bytes));
+    if (sp_result_fits(result) == SP_FITS_TIGHT) {
+        printf(", TIGHTLY");
+    }
+    if (result->reserved_peak_bytes > result->memory_limit_bytes) {
+        printf("; PyTorch would reserve %.1f GiB: set expandable_segments:True",
+               sp_gib_from_bytes(result->reserved_peak_bytes));
+    }
+    putchar('\n');
 }
 
 static void print_question(const cli_tuned *tuned)

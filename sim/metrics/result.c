@@ -293,9 +293,12 @@ void sp_result_warn_of_memory(sp_result *result)
         sp_warnings_add(
             &result->warnings,
             "memory is tight: %.2f of %.2f GiB%s; at the limit PyTorch frees and "
-            "allocates blocks all the time; such logged steps ran 3 to 8 times slower%s",
+            "allocates blocks all the time%s; such logged steps ran 3 to 8 times slower%s",
             sp_gib_from_bytes(counted_peak(result)), sp_gib_from_bytes(result->memory_limit_bytes),
             result->reserved_peak_bytes > 0 ? " reserved" : "",
+            result->reserved_peak_bytes > result->memory_limit_bytes
+                ? ", and gaps between blocks are lost unless expandable_segments:True is set"
+                : "",
             result->stall_ns > 0.0 ? " (counted here)" : "");
     }
 }

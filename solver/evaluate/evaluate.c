@@ -301,14 +301,28 @@ static void warn_of_repeats(sp_i_evaluation *ev, const sp_plan *plan)
     }
 }
 
+// Packs mostly come in the order of their ranks: the search for the next rank's goes on from there.
 static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing)
 {
-    long long dp = ev->steps.scenario->layout.dp;
+    const sp_pack_list *packs = &packing->forward;
     long long made = sp_i_step_microbatches(packing);
-    if (made < dp) {
+    int dp = ev->steps.scenario->layout.dp;
+    int idle = 0;
+    size_t at = 0;
+    for (int d = 0; d < dp && made < dp; d++) {
+        size_t left = packs->count;
+        for (; left > 0; left--, at = at + 1 < packs->count ? at + 1 : 0) {
+            const sp_pack *pack = &packs->packs[at];
+            if (d >= pack->dp_first && d < pack->dp_first + pack->dp_count) {
+                break;
+            }
+        }
+        idle += left == 0;
+    }
+    if (idle > 0) {
         sp_warnings_add(&ev->steps.result->warnings,
-                        "%lld micro-batches leave %lld of %lld data-parallel ranks idle", made,
-                        dp - made, dp);
+                        "%lld micro-batches leave %d of %d data-parallel ranks idle", made, idle,
+                        dp);
     }
 }
 

@@ -420,21 +420,26 @@ static void name_sample(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
     }
 }
 
-// A limit of what is needed always is enough.
-static void say_settings(const sp_oom_diagnosis *s, int64_t need, char text[SP_WARNING_TEXT])
+// Other degrees change the number of GPUs.
+static void say_settings(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
 {
     char figure[FIGURE];
-    append(text, SP_WARNING_TEXT, "; fits with memory.limit_gib %s", gib(need, figure));
+    const char *before = "; fits with ";
     if (s->recompute_bytes > 0) {
-        append(text, SP_WARNING_TEXT, ", memory.recompute full (%s)",
+        append(text, SP_WARNING_TEXT, "%smemory.recompute full (%s)", before,
                gib(s->recompute_bytes, figure));
+        before = ", ";
     }
     for (int i = 0; i < SP_OOM_DEGREES; i++) {
         if (s->degree[i].bytes > 0) {
-            append(text, SP_WARNING_TEXT, ", %sparallel.%s %d (%s)",
+            append(text, SP_WARNING_TEXT, "%s%sparallel.%s %d on more GPUs (%s)", before,
                    s->both ? "memory.recompute full and " : "", degree_names[i],
                    s->degree[i].degree, gib(s->degree[i].bytes, figure));
+            before = ", ";
         }
+    }
+    if (*before == ';') {
+        append(text, SP_WARNING_TEXT, "; full recomputation and other degrees are not enough");
     }
 }
 
@@ -443,7 +448,7 @@ static void say_of_plan(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
     char figure[FIGURE];
     append(text, SP_WARNING_TEXT, "the plan needs %s GiB on a rank", gib(s->plan_bytes, figure));
     append(text, SP_WARNING_TEXT, " where %s are there", gib(s->limit_bytes, figure));
-    say_settings(s, s->plan_bytes, text);
+    say_settings(s, text);
     if (s->tokens > 0) {
         append(text, SP_WARNING_TEXT, "; alone every sample fits: ");
         name_sample(s, text);
@@ -463,9 +468,10 @@ static void say_of_sample(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
     }
     name_parts(&s->need, text);
     append(text, SP_WARNING_TEXT, " where %s are there", gib(s->limit_bytes, figure));
-    say_settings(s, sp_bytes_total(&s->need), text);
+    say_settings(s, text);
     if (states_bytes(&s->need) > s->limit_bytes) {
-        append(text, SP_WARNING_TEXT, "; the states alone are more");
+        append(text, SP_WARNING_TEXT,
+               "; parameters, gradients and optimizer states alone are more");
     } else if (s->wider > 0) {
         append(text, SP_WARNING_TEXT,
                "; context parallelism over %d data-parallel ranks would need %s", s->wider,

@@ -231,27 +231,30 @@ TEST(parts_add_up)
     s.need.of[SP_MEM_WORKSPACE] = (int64_t)1 << 30;
     s.need.of[SP_MEM_OFFLOADED] = (int64_t)9 << 30;
     sp_oom_diagnosis_text(&s, text);
-    assert_string_equal(text, "sample 17 of 131072 tokens alone needs 94.000 GiB on a rank (states "
-                              "12.00, activations 78.00, logits 3.00, other 1.00) where 80.000 "
-                              "are there; fits with memory.limit_gib 94.000; context parallelism "
-                              "over 2 data-parallel ranks would need 52.000");
+    assert_string_equal(
+        text, "sample 17 of 131072 tokens alone needs 94.000 GiB on a rank (states "
+              "12.00, activations 78.00, logits 3.00, other 1.00) where 80.000 "
+              "are there; full recomputation and other degrees are not enough; context parallelism "
+              "over 2 data-parallel ranks would need 52.000");
     s.recompute_bytes = (int64_t)30 << 30;
     s.degree[1].degree = 4;
     s.degree[1].bytes = (int64_t)77 << 30;
     sp_oom_diagnosis_text(&s, text);
-    assert_non_null(strstr(text, "; fits with memory.limit_gib 94.000, memory.recompute full "
-                                 "(30.000), parallel.cp 4 (77.000); context"));
+    assert_non_null(strstr(text, "; fits with memory.recompute full (30.000), parallel.cp 4 "
+                                 "on more GPUs (77.000); context"));
     s.recompute_bytes = 0;
     s.both = true;
     sp_oom_diagnosis_text(&s, text);
-    assert_non_null(strstr(text, ", memory.recompute full and parallel.cp 4 (77.000); context"));
+    assert_non_null(strstr(
+        text,
+        "; fits with memory.recompute full and parallel.cp 4 on more GPUs (77.000); context"));
     s.need.of[SP_MEM_PARAMETERS] += (int64_t)90 << 30;
     s.dp_count = 2;
     s.computed = 140000;
     sp_oom_diagnosis_text(&s, text);
     assert_non_null(strstr(text, "131072 tokens, padded to 140000, alone needs 184.000 GiB on each "
                                  "of 2 data-parallel ranks"));
-    assert_non_null(strstr(text, "; the states alone are more"));
+    assert_non_null(strstr(text, "; parameters, gradients and optimizer states alone are more"));
     assert_null(strstr(text, "would need"));
 }
 
