@@ -371,8 +371,9 @@ sp_status sp_i_exec_rank_share(sp_i_exec_run *run, sp_i_exec_rank *rank, const s
                                sp_error *err);
 sp_status sp_i_exec_rank_shares(sp_i_exec_run *run, sp_i_exec_rank *rank, size_t place,
                                 size_t *done, sp_error *err);
-// All actions in virtual time, or side by side; both fill the spans of the timeline, with a
-// transport the latter when all ranks' logs are here (run_virtual.c, run_wall.c).
+// All actions in virtual time, or side by side; both fill the spans of the timeline; on the
+// wall clock with a transport, sp_i_exec_fill_wall does when all ranks' logs are here
+// (run_virtual.c, run_wall.c).
 sp_status sp_i_exec_run_virtual(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err);
 sp_status sp_i_exec_run_wall(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err);
 void sp_i_exec_fill_wall(const sp_i_exec_run *run, sp_timeline *timeline);
