@@ -154,7 +154,7 @@ typedef struct sp_i_exec_rank {
     const sp_i_exec_weights *weights;
     sp_i_exec_links links;
     // Groups of ranks, or -1 for this one alone: with the same parameters, with the same heads of
-    // keys and values, with the two ends of a tied table.
+    // keys and values, with embedding and LM head of a tied table.
     int data_group, kv_group, tied_group;
     sp_i_exec_arena *arena;
     void *values, *gradients, *masters, *first, *second;

@@ -61,7 +61,7 @@ typedef struct sp_bucket_cost {
 // Virtual stages of one class (same layers, embedding, head) cost the same. Where pipeline ranks
 // share a vocabulary a stage's costs hold its rank's shares of embedding and head; those alone are
 // classes of their own, without launches that the GPU waits for. Memory is that of an action
-// without other ranks' work: the model's first and last stage have the ends, all others none.
+// without other ranks' work: the model's first and last stage have embedding and LM head.
 typedef struct sp_step_costs {
     int classes;
     int *class_of_vstage; // [pp*chunks]

@@ -67,9 +67,9 @@ typedef struct sp_i_explicit {
     // Layers whose tensor an offload takes whole: so many from the first on, or from the last.
     int away_layers[SP_I_EXPLICIT_TENSORS];
     bool away_from_last;
-    // Parameters that a layer or an end has gathered while it is at work, and its gradients before
-    // they go to the ranks whose share they are: by part; 0 where ZeRO does not split them. The
-    // last of a backward that leaves the weight gradients.
+    // Parameters that a layer, embedding or LM head has gathered while it is at work, and its
+    // gradients before they go to the ranks whose share they are: by part; 0 where ZeRO does not
+    // split them. The last of a backward that leaves the weight gradients.
     int64_t parameters[SP_PARTS], gradients[SP_PARTS], input_gradients[SP_PARTS];
     // Of the pass at hand.
     bool keeps;    // a forward: what the mode keeps stays
@@ -103,7 +103,7 @@ sp_memory_category sp_i_explicit_place(const sp_i_explicit *x, sp_i_explicit_ten
 void sp_i_explicit_make(sp_i_explicit *x, sp_i_explicit_tensor tensor);
 void sp_i_explicit_drop(sp_i_explicit *x, sp_i_explicit_tensor tensor);
 
-// A layer or an end begins, in a forward or a backward, and ends.
+// A layer, embedding or LM head begins, in a forward or a backward, and ends.
 void sp_i_explicit_open(sp_i_explicit *x, sp_part part, bool backward);
 void sp_i_explicit_close(sp_i_explicit *x, sp_part part, bool backward);
 

@@ -85,7 +85,7 @@ typedef struct sp_stack {
     // Attention works on other axes than the layers: its output is kept in both orders (Transformer
     // Engine with FlashAttention, micro-batches of more than one sample).
     bool transposed_output;
-    bool attention_mask;   // ends of the model get a mask, a byte for each pair of tokens
+    bool attention_mask;   // embedding and LM head get a mask, a byte for each pair of tokens
     bool score_buffer;     // unfused attention keeps a buffer as input of the GEMM for the scores
     bool gradient_buckets; // several data-parallel ranks keep bf16 buckets of all gradients beside
                            // fp32 sums (DistributedDataParallel)
