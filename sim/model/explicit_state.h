@@ -12,8 +12,6 @@ typedef struct sp_i_memory_gauge {
     int64_t total, high_total;
 } sp_i_memory_gauge;
 
-// Starts at what is there, which is also the first mark.
-sp_i_memory_gauge sp_i_memory_gauge_at(const sp_bytes *bytes);
 void sp_i_memory_take(sp_i_memory_gauge *gauge, sp_memory_category category, int64_t bytes);
 void sp_i_memory_give(sp_i_memory_gauge *gauge, sp_memory_category category, int64_t bytes);
 
