@@ -86,7 +86,7 @@ __device__ __forceinline__ void sp_i_load_matrices(uint32_t m[4], const void *ro
                  : "memory");
 }
 
-// The same of the transposed matrices.
+// Loads four 8 x 8 matrices of bf16, transposed.
 __device__ __forceinline__ void sp_i_load_transposed(uint32_t m[4], const void *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"

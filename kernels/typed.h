@@ -56,7 +56,7 @@ void SP_KERNEL(attention_backward_input)(const sp_kernel_attention_shape *shape,
                                          const real *out, const real *dout, const real *lse,
                                          real *dq, real *dk, real *dv, real *workspace);
 
-// The same in parts, for a rank that sees the keys block after block (Liu, Zaharia, Abbeel: "Ring
+// Attention in parts, for a rank that sees the keys block after block (Liu, Zaharia, Abbeel: "Ring
 // Attention with Blockwise Transformers", 2023). Forward: _start once, _block for each block of
 // keys in any order, _finish once. Pointers are those of the block's first query and first key.
 

@@ -59,7 +59,7 @@ typedef struct sp_i_comm_call {
 typedef struct sp_i_comm_member {
     sp_i_comm_call call[2];
     int64_t clock_ns[2];      // when it entered; written and read as the calls
-    sp_fence fence[2];        // what its rank had been given then; the same
+    sp_fence fence[2];        // what its rank had been given then; written and read as the calls
     _Atomic uint64_t entered; // phases this member has entered
     atomic_bool touching;     // between two phases, at work in the others' buffers
     char unshared[SP_I_CACHE_LINE];
@@ -115,7 +115,7 @@ struct sp_comm {
     sp_comm_world *world;
     int rank;
     sp_comm_counts counts;
-    int64_t clock_ns, reading_ns; // the latter of the device's now_ns
+    int64_t clock_ns, reading_ns; // virtual time; the device's now_ns when it was last read
     int64_t own_ns;               // what the clock advanced by its own computing
     const void **inputs;          // [rank_count], what a reduction reads, and where it writes
     void **outputs;
@@ -135,7 +135,7 @@ struct sp_comm_world {
     sp_arena memory; // of tables and groups
     int rank_count;
     sp_comm *ranks;
-    int spins, free_spins; // the latter where ranks compute side by side
+    int spins, free_spins; // free_spins where ranks compute side by side
     int queue_slots;
     sp_runtime *runtime;
     sp_transport *transport; // or NULL

@@ -25,7 +25,8 @@ typedef struct sp_i_cuda_tables {
     const struct sp_i_nccl_api *nccl; // lives as long as the run's state; NULL: that of libnccl
 } sp_i_cuda_tables;
 
-// The same for a process that may be one of several, each with a rank of the plan (multi_process.h).
+// Executes a request in a process that may be one of several, each with a rank of the plan
+// (multi_process.h).
 sp_status sp_i_cuda_execute_at(const sp_i_cuda_tables *tables, const sp_i_place *place, int device,
                                const sp_run_request *request, sp_measured_step *steps, void **state,
                                sp_error *err);

@@ -151,7 +151,8 @@ static sp_status sum_shared(const sp_i_exec_run *run, const sp_i_exec_rank *rank
     return status;
 }
 
-// The two ends cut the table into other shares: both put it together, sum it and keep their own.
+// Embedding and LM head cut a tied table into other shares: both put it together, sum it and keep
+// their own.
 static sp_status sum_tied_shares(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
                                  const sp_i_exec_weight *table, sp_error *err)
 {
@@ -185,7 +186,7 @@ static sp_status sum_tied_shares(const sp_i_exec_run *run, const sp_i_exec_rank 
     return status;
 }
 
-// A tied table with its ends on two ranks has the sum of both gradients on both.
+// A tied table whose embedding and LM head are on two ranks has the sum of both gradients on both.
 static sp_status sum_tied(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_error *err)
 {
     for (size_t w = 0; rank->tied_group >= 0 && w < rank->weights->count; w++) {

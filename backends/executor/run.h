@@ -154,7 +154,7 @@ typedef struct sp_i_exec_rank {
     const sp_i_exec_weights *weights;
     sp_i_exec_links links;
     // Groups of ranks, or -1 for this one alone: with the same parameters, with the same heads of
-    // keys and values, with the two ends of a tied table.
+    // keys and values, with embedding and LM head of a tied table.
     int data_group, kv_group, tied_group;
     sp_i_exec_arena *arena;
     void *values, *gradients, *masters, *first, *second;
@@ -371,8 +371,9 @@ sp_status sp_i_exec_rank_share(sp_i_exec_run *run, sp_i_exec_rank *rank, const s
                                sp_error *err);
 sp_status sp_i_exec_rank_shares(sp_i_exec_run *run, sp_i_exec_rank *rank, size_t place,
                                 size_t *done, sp_error *err);
-// All actions in virtual time, or side by side; both fill the spans of the timeline, with a
-// transport the latter when all ranks' logs are here (run_virtual.c, run_wall.c).
+// All actions in virtual time, or side by side; both fill the spans of the timeline; on the
+// wall clock with a transport, sp_i_exec_fill_wall does when all ranks' logs are here
+// (run_virtual.c, run_wall.c).
 sp_status sp_i_exec_run_virtual(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err);
 sp_status sp_i_exec_run_wall(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err);
 void sp_i_exec_fill_wall(const sp_i_exec_run *run, sp_timeline *timeline);

@@ -232,7 +232,7 @@ static bool run_share(const sp_i_exec_run *run, const sp_i_exec_rank *rank, cons
         return run->math->share(stage, SP_I_EXEC_HEAD_BACKWARD, share->action.pack,
                                 sp_depends_splits(share->action));
     }
-    SP_UNREACHABLE("a share of no end");
+    SP_UNREACHABLE("a share of no part");
 }
 
 sp_status sp_i_exec_rank_share(sp_i_exec_run *run, sp_i_exec_rank *rank, const sp_share *share,

@@ -156,8 +156,8 @@ static void place_stage(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
     }
 }
 
-// Where the stages of a rank find their parameters. A tied table with both ends on this rank is the
-// embedding's.
+// Where the stages of a rank find their parameters. A tied table with embedding and LM head on this
+// rank is the embedding's.
 static void place_weights(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
 {
     sp_i_exec_range table = {0};

@@ -74,7 +74,7 @@ static void link_samples(sp_i_exec_slices *slices, const key *keys)
     }
 }
 
-int64_t sp_i_exec_part_begin(const sp_i_exec_slices *slices, int32_t slice, int part)
+static int64_t part_begin(const sp_i_exec_slices *slices, int32_t slice, int part)
 {
     int64_t rows = slices->slice[slice].rows;
     int64_t each = rows / slices->place.parts;
@@ -84,8 +84,7 @@ int64_t sp_i_exec_part_begin(const sp_i_exec_slices *slices, int32_t slice, int 
 
 int64_t sp_i_exec_part_rows(const sp_i_exec_slices *slices, int32_t slice, int part)
 {
-    return sp_i_exec_part_begin(slices, slice, part + 1) -
-           sp_i_exec_part_begin(slices, slice, part);
+    return part_begin(slices, slice, part + 1) - part_begin(slices, slice, part);
 }
 
 int64_t sp_i_exec_forward_row(const sp_i_exec_slices *slices, int32_t slice, int part)
@@ -115,8 +114,8 @@ static size_t cut_part(const sp_i_exec_slices *slices, int32_t number, int part,
     const sp_i_exec_slice *slice = &slices->slice[number];
     sp_token_run runs[SP_ZIGZAG_RUNS];
     int count = sp_i_exec_shard_runs(slice, slice->shard, runs);
-    int64_t from = sp_i_exec_part_begin(slices, number, part);
-    int64_t to = sp_i_exec_part_begin(slices, number, part + 1);
+    int64_t from = part_begin(slices, number, part);
+    int64_t to = part_begin(slices, number, part + 1);
     int64_t run_at = 0;
     size_t made = 0;
     for (int r = 0; r < count; r++) {

@@ -84,7 +84,6 @@ int sp_i_exec_shard_runs(const sp_i_exec_slice *slice, int shard,
 
 // Rows of part `part` of this rank's rows of a slice, and where the part begins among them.
 int64_t sp_i_exec_part_rows(const sp_i_exec_slices *slices, int32_t slice, int part);
-int64_t sp_i_exec_part_begin(const sp_i_exec_slices *slices, int32_t slice, int part);
 // Where the rows of a part begin in the slice's forward pack.
 int64_t sp_i_exec_forward_row(const sp_i_exec_slices *slices, int32_t slice, int part);
 

@@ -215,7 +215,7 @@ bool sp_i_exec_exchange_end(sp_i_exec_links *links, sp_i_exec_exchange_kind kind
     return true;
 }
 
-// ---- Units: a layer or an end while an action works on it ----
+// ---- Units: a layer, embedding or LM head while an action works on it ----
 
 sp_i_exec_unit sp_i_exec_layer_unit(int layer, sp_i_exec_unit_use use)
 {

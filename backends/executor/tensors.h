@@ -126,7 +126,7 @@ typedef enum sp_i_exec_vocab_weight {
     SP_I_EXEC_VOCAB_WEIGHTS
 } sp_i_exec_vocab_weight;
 
-// Slots of a virtual stage: those of each layer, then the ends.
+// Slots of a virtual stage: those of each layer, then embedding and LM head.
 static inline int sp_i_exec_layer_slot(int layer, sp_i_exec_layer_weight weight)
 {
     return layer * SP_I_EXEC_LAYER_WEIGHTS + (int)weight;

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 
 #include "experiments/cli/report.h"
-#include "experiments/figures/folder.h"
+#include "experiments/figures/figure.h"
 #include "experiments/figures/reproduction.h"
 #include "sim/base/json.h"
 

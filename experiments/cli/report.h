@@ -27,7 +27,7 @@ void cli_warn(bool quiet, const char *format, ...) SP_PRINTF(2, 3);
 // Returns the exit status.
 int cli_print_json(json_t *root);
 
-// Takes over `root` in the same way and writes to a file what cli_print_json() prints.
+// Takes over `root` (NULL likewise) and writes to a file what cli_print_json() prints.
 sp_status cli_write_json(const char *path, json_t *root, sp_error *err);
 
 // Opens a file, has `write` fill it, and closes it. An SP_ERR_IO error names the file; what the

@@ -9,7 +9,7 @@
 #include "sim/scenario/settings.h"
 
 // Prints the page of a setting, of a section of settings ("parallel") or of a list ("models"); with
-// `json` the same as data. CLI_PROCEED where `topic` is none of these, else the exit status.
+// `json` as data. CLI_PROCEED where `topic` is none of these, else the exit status.
 int cli_help_topic(const char *topic, bool json);
 
 // The topic nearest to a misspelt one; NULL: none is near.

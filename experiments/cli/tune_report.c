@@ -46,7 +46,9 @@ static const char *value_text(const json_t *value, char text[VALUE])
 
 // ---- the front of time against memory ----
 
-const sweep_layout **cli_tuned_front(const sweep_layouts *layouts, int64_t *count)
+// Of the points that fit, the fastest first, those that none before holds less memory than; the
+// caller frees the list with free(). NULL when memory ran out.
+static const sweep_layout **tuned_front(const sweep_layouts *layouts, int64_t *count)
 {
     const sweep_layout **front =
         (const sweep_layout **)calloc((size_t)layouts->ranked_count + 1, sizeof *front);
@@ -299,7 +301,7 @@ static void print_point(const cli_tuned *tuned, const sweep_layout *point)
 static void print_front(const cli_tuned *tuned)
 {
     int64_t count = 0;
-    const sweep_layout **front = cli_tuned_front(tuned->layouts, &count);
+    const sweep_layout **front = tuned_front(tuned->layouts, &count);
     puts("\nthe front of time against memory, of what was evaluated:");
     print_head();
     for (int64_t i = 0; front != NULL && i < count && i < FRONT_SHOWN; i++) {
@@ -390,7 +392,7 @@ json_t *cli_tuned_json(const cli_tuned *tuned)
     const sweep_layouts *all = tuned->layouts;
     double ms[CLI_TIME_PARTS];
     int64_t count = 0;
-    const sweep_layout **front = cli_tuned_front(all, &count);
+    const sweep_layout **front = tuned_front(all, &count);
     json_t *points = json_object();
     json_t *limits = json_object();
     for (int s = 0; s < SWEEP_STATUSES; s++) {

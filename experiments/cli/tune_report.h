@@ -25,8 +25,4 @@ void cli_print_tuned(const cli_tuned *tuned);
 // "limits_ms", "choices"}; the caller owns it. NULL when memory ran out.
 json_t *cli_tuned_json(const cli_tuned *tuned);
 
-// Of the points that fit, the fastest first, those that none before holds less memory than; the
-// caller frees the list with free(). NULL when memory ran out.
-const sweep_layout **cli_tuned_front(const sweep_layouts *layouts, int64_t *count);
-
 #endif

@@ -30,8 +30,8 @@ int cli_validate_with_tables(const cli_validate *args);
 // --backend: predicts a scenario's steps, or those of every case of a set, and executes them.
 int cli_validate_with_backend(const cli_validate *args);
 
-// The same for a set that was read, or with --export writes the plans of its cases; takes over
-// `document`.
+// --backend with a set that was read: predicts and executes its cases, or with --export writes the
+// plans of its cases; takes over `document`.
 int cli_validate_set_with_backend(const cli_validate *args, json_t *document);
 
 #endif

@@ -189,7 +189,7 @@ static sp_status compare_memory(executor *e, const sp_step_view *predicted,
     return SP_OK;
 }
 
-// The same metrics of a step that was executed, beside those of the simulated one.
+// Metrics of a step that was executed, beside those of the simulated one.
 static sp_status measure(executor *e, const sp_step_view *view, const sp_measured_step *step,
                          sp_error *err)
 {

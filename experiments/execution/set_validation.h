@@ -5,9 +5,9 @@
 #include "experiments/execution/execution_json.h"
 #include "experiments/execution/scenario_set.h"
 
-// ok: executed and compared; oom: the same, but a rank needs more memory than its limit;
-// infeasible: there is no plan; cannot_execute: the backend refuses it; failed: it broke while it
-// was executed. Only the first two have figures.
+// ok: executed and compared; oom: executed and compared, but a rank needs more memory than its
+// limit; infeasible: there is no plan; cannot_execute: the backend refuses it; failed: it broke
+// while it was executed. Only the first two have figures.
 typedef enum sp_case_status {
     SP_CASE_OK,
     SP_CASE_OOM,

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "sim/base/data_folder.h"
 #include "sim/base/status.h"
 
 #define FIGURE_SCHEMA "slimpack/figure/1"
@@ -75,5 +76,23 @@ void figure_spec_fini(figure_spec *spec);
 // The value at a dotted path, in which a number takes an element of an array ("ranks.0.span_ms");
 // NULL where there is none.
 const json_t *figure_value_at(const json_t *json, const char *path);
+
+// ---- the figures that travel with the program ----
+
+enum { FIGURE_MOST = 64 };
+
+typedef struct figure_folder {
+    char path[SP_DATA_PATH];
+    char names[FIGURE_MOST][FIGURE_NAME]; // without ".json", ascending
+    int count;
+} figure_folder;
+
+// Of the first folder of the program that has some (sp_data_folder()).
+sp_status figure_folder_list(figure_folder *folder, sp_error *err);
+
+// The file of a name; what ends in ".json" is a file itself. SP_ERR_USAGE with the nearest name
+// where there is none.
+sp_status figure_folder_file(const figure_folder *folder, const char *name, char path[SP_DATA_PATH],
+                             sp_error *err);
 
 #endif

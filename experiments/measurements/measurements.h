@@ -65,7 +65,7 @@ typedef struct sp_measurements {
     // What the map expects: mean |predicted / measured - 1| at most this, for bubble rates the
     // largest |predicted - measured|. Negative: nothing.
     double bound;
-    double published_error; // the same mean as others published it; negative: not known
+    double published_error; // such a mean as others published it; negative: not known
     char published_by[128];
     sp_measured_case *cases; // [count], owned; do not move them (scenarios point into themselves)
     size_t count;

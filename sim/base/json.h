@@ -30,7 +30,7 @@ typedef struct sp_key_watch {
 SP_API sp_status sp_json_read_file(const char *path, int64_t limit_bytes, json_t **root,
                                    sp_error *err);
 
-// The same from memory; `source` names it in messages.
+// Parses a JSON text in memory; `source` names it in messages.
 SP_API sp_status sp_json_read_text(const char *text, size_t bytes, const char *source,
                                    json_t **root, sp_error *err);
 
@@ -71,7 +71,7 @@ const json_t *sp_object_get(sp_object *object, const char *key);
 
 int64_t sp_object_int(sp_object *object, const char *key, int64_t fallback, int64_t min,
                       int64_t max);
-// The same for a number of tokens, which may also be a text such as "128K".
+// An integer of tokens, which may also be a text such as "128K".
 int64_t sp_object_tokens(sp_object *object, const char *key, int64_t fallback, int64_t min,
                          int64_t max);
 double sp_object_real(sp_object *object, const char *key, double fallback, double min, double max);

@@ -20,11 +20,11 @@ enum { SP_LEAST_SLOPES = 5 };
 typedef struct sp_least_work {
     double f_token_s, f_square_s;
     double b_token_s, b_square_s; // whole backward, with what is recomputed
-    double i_token_s, i_square_s; // the same without weight gradients
+    double i_token_s, i_square_s; // a whole backward without weight gradients
     double f_pack_s, b_pack_s, i_pack_s;
 } sp_least_work;
 
-// The same by size: beside the work of slope 1, a pack of up to so many tokens takes the
+// The least work by size: beside the work of slope 1, a pack of up to so many tokens takes the
 // fixed time at least. Sizes double; the fixed time falls with them, since it is the least of all
 // packs up to that size.
 enum { SP_LEAST_SIZES = 14 };

@@ -169,7 +169,8 @@ void sp_step_error_find(const sp_error_records *records, const sp_step_kind *kin
 
 // ---- storage ----
 
-sp_status sp_i_error_records_allocate(sp_error_records *records, int count, sp_error *err)
+// Room for so many records, all zero.
+static sp_status allocate_records(sp_error_records *records, int count, sp_error *err)
 {
     records->count = 0;
     records->record = NULL;
@@ -185,7 +186,7 @@ sp_status sp_i_error_records_allocate(sp_error_records *records, int count, sp_e
 
 sp_status sp_i_error_records_copy(const sp_error_records *from, sp_error_records *to, sp_error *err)
 {
-    sp_status status = sp_i_error_records_allocate(to, from->count, err);
+    sp_status status = allocate_records(to, from->count, err);
     if (status == SP_OK && from->count > 0) {
         memcpy(to->record, from->record, (size_t)from->count * sizeof *to->record);
     }
@@ -332,7 +333,7 @@ sp_status sp_i_error_records_read(sp_object *root, sp_error_records *records)
                         (int)SP_ERROR_RECORDS);
         return SP_OK;
     }
-    sp_status status = sp_i_error_records_allocate(records, (int)count, root->err);
+    sp_status status = allocate_records(records, (int)count, root->err);
     for (int i = 0; status == SP_OK && i < records->count; i++) {
         char path[32];
         sp_object object;

@@ -72,8 +72,6 @@ typedef struct sp_error_records {
 // Reads `errors` of a profile (absent: none). SP_ERR_NO_MEMORY is the only error returned; content
 // errors go to root->err.
 sp_status sp_i_error_records_read(sp_object *root, sp_error_records *records);
-// Room for so many records, all zero.
-sp_status sp_i_error_records_allocate(sp_error_records *records, int count, sp_error *err);
 // A copy that owns its records.
 sp_status sp_i_error_records_copy(const sp_error_records *from, sp_error_records *to,
                                   sp_error *err);

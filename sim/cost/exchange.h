@@ -12,8 +12,8 @@
 #include "sim/plan/plan.h"
 
 typedef struct sp_exchange_report {
-    // Attention of the busiest rank over the mean of the ranks at work, over the steps in which at
-    // least two are: sum of the former / sum of the latter. 1: level.
+    // Attention of the busiest rank, summed over the steps in which at least two are at work, over
+    // the sum of the mean of those. 1: level.
     double imbalance_before, imbalance_after;
     int64_t messages;  // two for every hand-over: there and back
     int64_t q_tokens;  // queries that went to another rank, forward and backward

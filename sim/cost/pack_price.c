@@ -85,7 +85,7 @@ static sp_action_cost rounded(sp_i_time time)
 
 // With the vocabulary spread over the pipeline ranks every one of them needs the last hidden
 // states, and gives back its part of their gradient: once over the pipeline and pack, each way.
-// Counted with the TP communication, which blocks in the same way.
+// Counted with the TP communication, which blocks, too.
 static double vocabulary_exchange_s(const sp_cost_model *cost, const sp_op_timer *timer,
                                     const sp_pack *pack, const sp_layout *layout,
                                     const sp_stage *stage, sp_collective kind)

@@ -269,32 +269,3 @@ sp_status sp_step_costs_means(const sp_step_costs *costs, const sp_plan *plan,
         costs->forward_packs > 0 ? (int64_t)(p2p / (double)costs->forward_packs + 0.5) : 0;
     return SP_OK;
 }
-
-sp_status sp_link_times_init(sp_link_times *links, size_t forward_packs, size_t backward_packs,
-                             int pp, sp_error *err)
-{
-    *links =
-        (sp_link_times){.forward_packs = forward_packs,
-                        .backward_packs = backward_packs,
-                        .f_ns = sp_calloc(forward_packs, sizeof *links->f_ns),
-                        .b_ns = sp_calloc(backward_packs, sizeof *links->b_ns),
-                        .f_internode_ns = sp_calloc(forward_packs, sizeof *links->f_internode_ns),
-                        .b_internode_ns = sp_calloc(backward_packs, sizeof *links->b_internode_ns),
-                        .crosses_nodes = sp_calloc((size_t)pp, sizeof *links->crosses_nodes)};
-    if (links->f_ns == NULL || links->b_ns == NULL || links->f_internode_ns == NULL ||
-        links->b_internode_ns == NULL || links->crosses_nodes == NULL) {
-        sp_link_times_fini(links);
-        return sp_error_no_memory(err, "the times of links");
-    }
-    return SP_OK;
-}
-
-void sp_link_times_fini(sp_link_times *links)
-{
-    sp_free(links->f_ns);
-    sp_free(links->b_ns);
-    sp_free(links->f_internode_ns);
-    sp_free(links->b_internode_ns);
-    sp_free(links->crosses_nodes);
-    *links = (sp_link_times){0};
-}

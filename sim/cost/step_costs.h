@@ -14,8 +14,7 @@
 #include "sim/schedule/schedule.h"
 
 // How long hidden states and their gradients are under way between pipeline ranks: of a step's
-// costs the part that links need which are emulated. Made from costs (step_costs.h), whose tables
-// are then borrowed, or of its own, from a document.
+// costs the part that links need which are emulated. Tables are borrowed from the costs.
 
 // Transfers of a pack to the next (forward) or previous (backward) pipeline rank.
 typedef struct sp_link_times {
@@ -24,12 +23,6 @@ typedef struct sp_link_times {
     int64_t *f_internode_ns, *b_internode_ns; // across nodes, [pack]
     uint8_t *crosses_nodes; // [pp]: the link between ranks r and (r+1) % pp crosses nodes
 } sp_link_times;
-
-// Zeroed tables of its own; SP_ERR_NO_MEMORY.
-sp_status sp_link_times_init(sp_link_times *links, size_t forward_packs, size_t backward_packs,
-                             int pp, sp_error *err);
-// Of tables of its own.
-void sp_link_times_fini(sp_link_times *links);
 
 // Time of a crossing from pipeline rank `from` to rank `to` (neighbours on the ring of pp).
 static inline int64_t sp_link_times_ns(const sp_link_times *links, bool backward, size_t pack,
@@ -61,7 +54,7 @@ typedef struct sp_bucket_cost {
 // Virtual stages of one class (same layers, embedding, head) cost the same. Where pipeline ranks
 // share a vocabulary a stage's costs hold its rank's shares of embedding and head; those alone are
 // classes of their own, without launches that the GPU waits for. Memory is that of an action
-// without other ranks' work: the model's first and last stage have the ends, all others none.
+// without other ranks' work: the model's first and last stage have embedding and LM head.
 typedef struct sp_step_costs {
     int classes;
     int *class_of_vstage; // [pp*chunks]

@@ -134,7 +134,7 @@ typedef struct sp_i_rank_replay {
     const sp_pack **shaped_for; // [chunks]
     sp_i_unit *units;           // [packs * chunks]
     int32_t *next_forward;      // [actions]: the first forward at or behind it, or -1
-    int32_t *next_backward;     // the same for B and I
+    int32_t *next_backward;     // [actions]: the first B or I at or behind it, or -1
     sp_i_unit_memory memory;
     // Memory between units.
     int32_t received, received_gradient; // for the next forward and backward

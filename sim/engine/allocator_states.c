@@ -10,7 +10,7 @@ enum {
     WORK_SPACE_BYTES = 32 << 20
 };
 
-// A rank with both ends of a tied model holds the table once.
+// A rank with embedding and LM head of a tied model holds the table once.
 static bool head_has_table(const sp_model *model, const sp_layout *layout, const sp_stage *stages)
 {
     bool embedding = false;

@@ -28,7 +28,8 @@ typedef struct sp_block_allocator sp_block_allocator;
 sp_status sp_block_allocator_new(int64_t split_limit_bytes, sp_block_allocator **out,
                                  sp_error *err);
 
-// The same state once more, on its own from then on; block handles hold in both. O(blocks).
+// A copy of an allocator with its state, on its own from then on; block handles hold in both.
+// O(blocks).
 sp_status sp_block_allocator_copy(const sp_block_allocator *from, sp_block_allocator **out,
                                   sp_error *err);
 
@@ -47,7 +48,7 @@ void sp_block_release(sp_block_allocator *allocator, int32_t block);
 // What an allocated block counts; 0 for SP_NO_BLOCK.
 int64_t sp_block_bytes(const sp_block_allocator *allocator, int32_t block);
 
-// Bytes in allocated blocks, in segments, and the largest of the former since the start
+// Bytes in allocated blocks, in segments, and the most in allocated blocks since the start
 // (torch.cuda.memory_allocated, memory_reserved, max_memory_allocated).
 int64_t sp_block_allocator_allocated(const sp_block_allocator *allocator);
 int64_t sp_block_allocator_reserved(const sp_block_allocator *allocator);

@@ -26,8 +26,8 @@ sp_bytes sp_i_unit_held(const sp_step_costs *costs, size_t unit, sp_unit_holds h
 int64_t sp_unit_left(const sp_pack *pack, const sp_unit_state *state, sp_memory_category category,
                      bool is_kv, int64_t bytes);
 
-// The same of all that it holds. Of a unit that is whole on the GPU keys and values are told from
-// other activations.
+// What such a forward pack still holds of all categories. Of a unit that is whole on the GPU keys
+// and values are told from other activations.
 sp_bytes sp_i_unit_left(const sp_step_costs *costs, size_t unit, const sp_pack *pack,
                         const sp_unit_state *state);
 

@@ -43,7 +43,7 @@ sp_status sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_t
                                   sp_step_metrics *metrics, sp_error *err);
 void sp_step_metrics_fini(sp_step_metrics *metrics);
 
-// 1 - busy / (ranks * makespan), the latter as `rank_ns`; 0 where there is no time.
+// 1 - busy / rank time, `rank_ns` being ranks * makespan; 0 where there is no time.
 double sp_bubble_of(double busy_ns, double rank_ns);
 double sp_bubble_ratio(const sp_step_metrics *metrics);
 // (longest span - its work) / longest span: the zero-bubble papers' measure.
@@ -53,7 +53,7 @@ double sp_bubble_ratio_longest_stage(const sp_step_metrics *metrics);
 
 enum { SP_PEAK_HOLDERS = 10, SP_HOLDER_NAME = 48, SP_HOLDER_ACTION = 32 };
 
-// Bytes that hold the same thing.
+// Bytes of one purpose at the peak, such as the optimizer states.
 typedef struct sp_memory_holder {
     char name[SP_HOLDER_NAME];
     sp_memory_category category;

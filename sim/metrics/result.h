@@ -32,7 +32,7 @@ typedef struct sp_batch_facts {
     int64_t cut_tokens;      // trained, of pieces that do not see the beginning of their document
     int64_t microbatches;    // forward packs
     double model_flops;      // causal pairs, forward and 2x backward, trained tokens
-    double full_flops;       // the same with all pairs
+    double full_flops;       // model_flops with all pairs
     double hardware_flops;   // model_flops with recomputation
     // No packing and no schedule of this batch is faster: of the plan's kind (whole samples or
     // slices, whole or split backward), and by pure work of any kind; 0: unknown.
@@ -92,8 +92,8 @@ typedef struct sp_result {
     sp_bytes peak;
     sp_peak_memory peak_memory;   // filled by the caller, of the batch with the largest peak
     int64_t allocator_peak_bytes; // maximum over the batches that the caller fills; 0: unknown
-    int64_t reserved_peak_bytes;  // the same of what the allocator takes from the device
-    int64_t rank_peak_bytes, rank_reserved_bytes; // the same of the one rank that was asked for
+    int64_t reserved_peak_bytes;  // the largest that the allocator takes from the device
+    int64_t rank_peak_bytes, rank_reserved_bytes; // both of the one rank that was asked for
 } sp_result;
 
 // Puts an OOM diagnosis, and its warning, in the place of an earlier one.
@@ -158,7 +158,7 @@ void sp_result_warn_of_memory(sp_result *result);
 // The JSON object of a result; ranks[] only where asked for. NULL when memory runs out.
 SP_API json_t *sp_result_json(const sp_result *result, bool with_ranks);
 
-// The same keys, all null: the row of an infeasible strategy.
+// All keys of a result, null: the row of an infeasible strategy.
 json_t *sp_result_json_empty(void);
 
 #endif

@@ -5,6 +5,8 @@
 #include "sim/base/units.h"
 #include "sim/model/layout.h"
 
+static sp_i_memory_gauge gauge_at(const sp_bytes *bytes);
+
 enum { BF16 = 2, FP32 = 4 };
 
 static const char *const names[SP_I_EXPLICIT_TENSORS] = {
@@ -38,7 +40,7 @@ static const char *const names[SP_I_EXPLICIT_TENSORS] = {
 
 void sp_i_explicit_begin(sp_i_explicit *x, const sp_bytes *there)
 {
-    x->gauge = sp_i_memory_gauge_at(there);
+    x->gauge = gauge_at(there);
     x->rebuilds = false;
     for (int t = 0; t < SP_I_EXPLICIT_TENSORS; t++) {
         x->place[t] = SP_MEM_CATEGORIES;
@@ -273,7 +275,8 @@ void sp_i_explicit_drop(sp_i_explicit *x, sp_i_explicit_tensor tensor)
     }
 }
 
-sp_i_memory_gauge sp_i_memory_gauge_at(const sp_bytes *bytes)
+// Starts at what is there, which is also the first mark.
+static sp_i_memory_gauge gauge_at(const sp_bytes *bytes)
 {
     int64_t total = sp_bytes_total(bytes);
     return (sp_i_memory_gauge){.now = *bytes, .high = *bytes, .total = total, .high_total = total};

@@ -12,8 +12,6 @@ typedef struct sp_i_memory_gauge {
     int64_t total, high_total;
 } sp_i_memory_gauge;
 
-// Starts at what is there, which is also the first mark.
-sp_i_memory_gauge sp_i_memory_gauge_at(const sp_bytes *bytes);
 void sp_i_memory_take(sp_i_memory_gauge *gauge, sp_memory_category category, int64_t bytes);
 void sp_i_memory_give(sp_i_memory_gauge *gauge, sp_memory_category category, int64_t bytes);
 
@@ -67,9 +65,9 @@ typedef struct sp_i_explicit {
     // Layers whose tensor an offload takes whole: so many from the first on, or from the last.
     int away_layers[SP_I_EXPLICIT_TENSORS];
     bool away_from_last;
-    // Parameters that a layer or an end has gathered while it is at work, and its gradients before
-    // they go to the ranks whose share they are: by part; 0 where ZeRO does not split them. The
-    // last of a backward that leaves the weight gradients.
+    // Parameters that a layer, embedding or LM head has gathered while it is at work, and its
+    // gradients before they go to the ranks whose share they are: by part; 0 where ZeRO does not
+    // split them. The last of a backward that leaves the weight gradients.
     int64_t parameters[SP_PARTS], gradients[SP_PARTS], input_gradients[SP_PARTS];
     // Of the pass at hand.
     bool keeps;    // a forward: what the mode keeps stays
@@ -103,7 +101,7 @@ sp_memory_category sp_i_explicit_place(const sp_i_explicit *x, sp_i_explicit_ten
 void sp_i_explicit_make(sp_i_explicit *x, sp_i_explicit_tensor tensor);
 void sp_i_explicit_drop(sp_i_explicit *x, sp_i_explicit_tensor tensor);
 
-// A layer or an end begins, in a forward or a backward, and ends.
+// A layer, embedding or LM head begins, in a forward or a backward, and ends.
 void sp_i_explicit_open(sp_i_explicit *x, sp_part part, bool backward);
 void sp_i_explicit_close(sp_i_explicit *x, sp_part part, bool backward);
 

@@ -39,7 +39,8 @@ int64_t sp_footprint_parameters(const sp_model *model, const sp_layout *layout,
         embedding = embedding || stages[i].embedding;
         head = head || stages[i].head;
     }
-    // A rank with both ends of a tied model holds the table once; with the ends on two ranks, both.
+    // A rank with embedding and LM head of a tied model holds the table once; where two ranks have
+    // them, both do.
     int tables = model->tied_embeddings ? embedding || head : embedding + head;
     parameters += tables * shard.vocab * model->hidden;
     if (embedding && model->positional == SP_LEARNED) {

@@ -178,7 +178,7 @@ static void attention_core(builder *b, sp_pass pass)
 }
 
 // Element-wise work on q and k (and, unfused, copies of q, k, v and the context into the layout of
-// the batched GEMMs), the same forward and backward.
+// the batched GEMMs); a backward moves as much as a forward.
 static void attention_elementwise(builder *b, sp_pass pass)
 {
     double qk = (double)(BF16 * (b->shard.q + b->shard.kv));

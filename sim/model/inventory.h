@@ -14,7 +14,7 @@
 typedef enum sp_recompute {
     SP_RECOMPUTE_NONE,
     SP_RECOMPUTE_ACTIVATION,  // MLP activation function and norms
-    SP_RECOMPUTE_PARTIAL_FC1, // the same and the first MLP projection
+    SP_RECOMPUTE_PARTIAL_FC1, // these, and the first MLP projection
     SP_RECOMPUTE_ATTENTION,   // the attention core
     SP_RECOMPUTE_FULL,        // whole layers from their input
     SP_RECOMPUTE_MODES

@@ -316,7 +316,7 @@ static const sp_model builtin[] = {
     // GPT-3, arXiv 2005.14165, table 2.1.
     GPT("gpt-175b", 96, 12288, 96),
     GPT("gpt3-6.7b", 32, 4096, 32),
-    // The same, but that its width of 5140 is not 40 heads of 128, and 5120 is.
+    // GPT-3's table 2.1 again, but its width of 5140 is not 40 heads of 128, and 5120 is.
     GPT("gpt3-13b", 40, 5120, 40),
 };
 

@@ -55,7 +55,7 @@ const char *sp_model_builtin_meant(const char *word);
 // Reads a Hugging Face config.json (model_type llama, mistral, qwen2, qwen3, mixtral, gpt2,
 // gpt_neox); keys that are not read are ignored, missing ones take the architecture's defaults.
 sp_status sp_model_read_hf(const char *path, sp_model *model, sp_error *err);
-// The same from a parsed document; `source` names it in messages.
+// A config.json that is parsed already; `source` names it in messages.
 sp_status sp_model_from_hf(const json_t *config, const char *source, sp_model *model,
                            sp_error *err);
 
@@ -63,7 +63,7 @@ sp_status sp_model_from_hf(const json_t *config, const char *source, sp_model *m
 // collected in object->err.
 void sp_model_from_object(sp_object *object, sp_model *model);
 
-// The same as a document, every key stated; NULL when memory ran out.
+// A model as a document, every key stated; NULL when memory ran out.
 json_t *sp_model_to_json(const sp_model *model);
 
 // Checks that the numbers make a transformer (heads divide, kv_heads divide heads, ...). `source`

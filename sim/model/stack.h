@@ -15,8 +15,8 @@ typedef enum sp_cp_overlap {
     SP_CP_ATTENTION, // a ring, behind the attention on the blocks that are already there
     SP_CP_QKV,       // a gather behind the QKV projection; blocking with grouped queries
     SP_CP_BLOCKING,  // a gather before the attention
-    SP_CP_SLICES,    // the same for each slice, and its attention shard of keys by shard
-    SP_CP_GATHERED,  // the same for each slice, and one attention over all keys of the pack
+    SP_CP_SLICES,    // a blocking gather for each slice, its attention shard of keys by shard
+    SP_CP_GATHERED,  // a blocking gather for each slice, one attention over all keys of the pack
     SP_CP_A2A,       // all-to-all: each rank attends over the whole pack with its share of heads
 } sp_cp_overlap;
 
@@ -45,7 +45,7 @@ typedef struct sp_stack {
     // Softmax of unfused attention in one kernel only where heads * sequences of a rank are a
     // multiple of 4 and at most 2048 keys are attended to (Megatron-LM, fused_softmax.py, 2022).
     bool fused_softmax_limited;
-    bool unfused_softmax;         // the same everywhere; its result is kept in fp32
+    bool unfused_softmax; // softmax in several kernels everywhere; its result is kept in fp32
     bool unfused_weight_gradient; // the weight gradient is a tensor of its own, then added
     bool timed_accumulation;      // products' times hold the addition to the gradient buffer
     // Rows of the lookup's gradient are added to the table's gradient buffer; off: to a dense table
@@ -85,7 +85,7 @@ typedef struct sp_stack {
     // Attention works on other axes than the layers: its output is kept in both orders (Transformer
     // Engine with FlashAttention, micro-batches of more than one sample).
     bool transposed_output;
-    bool attention_mask;   // ends of the model get a mask, a byte for each pair of tokens
+    bool attention_mask;   // embedding and LM head get a mask, a byte for each pair of tokens
     bool score_buffer;     // unfused attention keeps a buffer as input of the GEMM for the scores
     bool gradient_buckets; // several data-parallel ranks keep bf16 buckets of all gradients beside
                            // fp32 sums (DistributedDataParallel)
@@ -129,7 +129,7 @@ bool sp_stack_keeps_bf16_logits(const sp_stack *stack);
 // "work_space_mib"}; absent: *stack stays. Errors are collected in parent->err.
 void sp_stack_from_member(sp_object *parent, const char *key, sp_stack *stack);
 
-// The same as a document, every switch stated; NULL when memory ran out.
+// A stack as a document, every switch stated; NULL when memory ran out.
 json_t *sp_stack_to_json(const sp_stack *stack);
 
 #endif

@@ -46,9 +46,9 @@ typedef struct sp_i_program_builder {
     sp_saved_tensor rows[SP_SAVED_TENSORS];
     int row_count;
     int32_t now[SP_SAVED_TENSORS];
-    int32_t *kept;   // [layers * row_count]: the same for what each layer keeps
+    int32_t *kept;   // [layers * row_count]: which tensor each row is among what a layer keeps
     int32_t *cached; // [layers]: keys and values of later slices, where the mode does not keep them
-    // The same for the ends of the model.
+    // Tables of embedding and LM head, and which tensor each of their rows is.
     sp_saved_tensor embedding_rows[SP_SAVED_TENSORS], head_rows[SP_SAVED_TENSORS];
     int embedding_count, head_count;
     int32_t embedding_saved[SP_SAVED_TENSORS], head_saved[SP_SAVED_TENSORS];

@@ -99,7 +99,7 @@ static inline bool sp_depends_passes(sp_action action)
 }
 
 // The virtual stage whose output an action of stage `vstage` reads: for F the stage before, for B
-// and I, which are the same to each other, the stage behind; -1: none.
+// and I, which stand for each other, the stage behind; -1: none.
 static inline int sp_depends_source(const sp_depends *depends, sp_action action, int vstage)
 {
     bool backward = action.kind == SP_ACTION_B || action.kind == SP_ACTION_I;

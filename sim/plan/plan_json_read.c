@@ -327,7 +327,8 @@ static bool same_packs(const sp_pack_list *a, const sp_pack_list *b)
     return same;
 }
 
-// Backward packs equal to the forward packs are kept as none: both mean the same.
+// Backward packs equal to the forward packs are kept as none: a plan without backward packs means
+// these.
 static void merge_sides(reader *r, const json_t *backward)
 {
     sp_packing *packing = r->packing;

@@ -144,7 +144,7 @@ static uint8_t *split_of(const maker *m, bool head, int32_t pack)
     return &m->split[(head ? sp_packing_backward(m->plan->packing)->count : 0) + (size_t)pack];
 }
 
-// Which backwards of the ends' chunks a rank splits.
+// Which backwards of the chunks with embedding and LM head a rank splits.
 static void find_splits(const maker *m, const sp_stage_plan *stage)
 {
     for (size_t a = 0; a < stage->count; a++) {

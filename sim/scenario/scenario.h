@@ -80,7 +80,7 @@ typedef struct sp_scenario {
 // inside are relative to the current directory. Up to ten content errors are collected.
 SP_API sp_status sp_scenario_read(const char *path, const char *const *overrides,
                                   int override_count, sp_scenario *scenario, sp_error *err);
-// The same from a document; `root` is changed by the overrides.
+// A scenario that is parsed already; `root` is changed by the overrides.
 SP_API sp_status sp_scenario_from_json(json_t *root, const char *source,
                                        const char *const *overrides, int override_count,
                                        sp_scenario *scenario, sp_error *err);

@@ -28,7 +28,7 @@ void sp_i_v_order_clear(sp_i_v_order *order)
     memset(order->count, 0, (size_t)order->setting->pp * sizeof *order->count);
 }
 
-size_t sp_i_v_id(const sp_i_v_setting *setting, int kind, int vstage, int microbatch)
+static size_t v_id(const sp_i_v_setting *setting, int kind, int vstage, int microbatch)
 {
     size_t stage = (size_t)kind * 2 * (size_t)setting->pp + (size_t)vstage;
     return stage * (size_t)setting->microbatches + (size_t)microbatch;
@@ -59,7 +59,7 @@ int64_t sp_i_v_lag_ns(const sp_i_v_setting *setting, int from_vstage, int to_vst
 void sp_i_v_order_append(sp_i_v_order *order, int kind, int vstage, int microbatch)
 {
     size_t rank = (size_t)rank_of(order->setting, vstage);
-    size_t id = sp_i_v_id(order->setting, kind, vstage, microbatch);
+    size_t id = v_id(order->setting, kind, vstage, microbatch);
     SP_ASSERT(order->count[rank] < order->per_rank);
     order->slot[id] = order->count[rank];
     order->op[rank * order->per_rank + order->count[rank]++] = id;
@@ -72,13 +72,13 @@ int sp_i_v_neighbours(const sp_i_v_setting *setting, sp_i_v_op op, int step, siz
     int kind = op.kind + step;
     int microbatch = op.microbatch + step;
     if (op.kind != SP_I_V_W && beside >= 0 && beside < 2 * setting->pp) {
-        ids[count++] = sp_i_v_id(setting, op.kind, beside, op.microbatch);
+        ids[count++] = v_id(setting, op.kind, beside, op.microbatch);
     }
     if (kind >= 0 && kind < SP_I_V_KINDS) {
-        ids[count++] = sp_i_v_id(setting, kind, op.vstage, op.microbatch);
+        ids[count++] = v_id(setting, kind, op.vstage, op.microbatch);
     }
     if (microbatch >= 0 && microbatch < setting->microbatches) {
-        ids[count++] = sp_i_v_id(setting, op.kind, op.vstage, microbatch);
+        ids[count++] = v_id(setting, op.kind, op.vstage, microbatch);
     }
     return count;
 }

@@ -55,7 +55,6 @@ typedef struct sp_i_v_op {
 sp_i_v_order sp_i_v_order_new(sp_arena *work, const sp_i_v_setting *setting);
 void sp_i_v_order_clear(sp_i_v_order *order);
 
-size_t sp_i_v_id(const sp_i_v_setting *setting, int kind, int vstage, int microbatch);
 sp_i_v_op sp_i_v_describe(const sp_i_v_setting *setting, size_t id);
 
 // What an operation waits for (step -1) or what waits for it (step 1): the operation of its kind on

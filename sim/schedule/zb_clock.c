@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+static uint8_t *order_rank(const sp_i_zb_order *order, int pp_rank);
+
 sp_i_zb_clock sp_i_zb_clock_new(sp_arena *work, const sp_schedule_costs *costs, double cap, int pp,
                                 int microbatches)
 {
@@ -65,7 +67,7 @@ void sp_i_zb_put(sp_i_zb_clock *clock, int rank, sp_action_kind kind)
     size_t row = (size_t)rank * (size_t)clock->order.microbatches;
     int64_t arrival_ns = sp_i_zb_arrival_ns(clock, rank, kind);
     SP_ASSERT(arrival_ns != INT64_MAX);
-    sp_i_zb_order_rank(&clock->order, rank)[r->f + r->i + r->w] = (uint8_t)kind;
+    order_rank(&clock->order, rank)[r->f + r->i + r->w] = (uint8_t)kind;
     if (arrival_ns > r->now_ns) {
         r->bubble_ns += r->f > 0 ? arrival_ns - r->now_ns : 0;
         r->now_ns = arrival_ns;
@@ -96,7 +98,7 @@ void sp_i_zb_put(sp_i_zb_clock *clock, int rank, sp_action_kind kind)
 static bool advance(sp_i_zb_clock *clock, const sp_i_zb_order *order, int rank)
 {
     const sp_i_zb_rank *r = &clock->ranks[rank];
-    const uint8_t *kinds = sp_i_zb_order_rank(order, rank);
+    const uint8_t *kinds = order_rank(order, rank);
     int before = r->f + r->i + r->w;
     for (int a = before; a < 3 * order->microbatches; a++) {
         sp_action_kind kind = (sp_action_kind)kinds[a];
@@ -145,7 +147,7 @@ sp_i_zb_order sp_i_zb_order_new(sp_arena *work, int pp, int microbatches)
         .kinds = sp_arena_take(work, (size_t)pp * 3 * (size_t)microbatches, sizeof(uint8_t))};
 }
 
-uint8_t *sp_i_zb_order_rank(const sp_i_zb_order *order, int pp_rank)
+static uint8_t *order_rank(const sp_i_zb_order *order, int pp_rank)
 {
     return order->kinds + (size_t)pp_rank * 3 * (size_t)order->microbatches;
 }
@@ -154,7 +156,7 @@ void sp_i_zb_order_static(const sp_i_zb_order *order, int steepness)
 {
     int m = order->microbatches;
     for (int r = 0; r < order->pp; r++) {
-        uint8_t *next = sp_i_zb_order_rank(order, r);
+        uint8_t *next = order_rank(order, r);
         int64_t warmup = (int64_t)steepness * (order->pp - 1 - r) + 1;
         int64_t lag = (int64_t)steepness * r;
         for (int64_t k = 0; k < warmup && k < m; k++) {
@@ -178,7 +180,7 @@ void sp_i_zb_order_static(const sp_i_zb_order *order, int steepness)
 void sp_i_zb_order_emit(const sp_i_zb_order *order, sp_i_schedule_job *job)
 {
     for (int r = 0; r < order->pp; r++) {
-        const uint8_t *kinds = sp_i_zb_order_rank(order, r);
+        const uint8_t *kinds = order_rank(order, r);
         int done[SP_ACTION_KINDS] = {0};
         for (int a = 0; a < 3 * order->microbatches; a++) {
             sp_i_schedule_add(job, r, (sp_action_kind)kinds[a], 0, done[kinds[a]]++, 0);

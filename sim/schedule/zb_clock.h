@@ -15,7 +15,6 @@ typedef struct sp_i_zb_order {
 
 // An order, and below a clock, in memory of the arena.
 sp_i_zb_order sp_i_zb_order_new(sp_arena *work, int pp, int microbatches);
-uint8_t *sp_i_zb_order_rank(const sp_i_zb_order *order, int pp_rank);
 
 // The handcrafted orders of Zero Bubble (arXiv 2401.10241, sections 2.1 and 2.2): rank r runs
 // steepness * (p-1-r) + 1 forwards, then I, a W, F in turn, its weight gradients steepness * r

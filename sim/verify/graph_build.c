@@ -220,7 +220,7 @@ static void add_end(sp_i_builder *b, size_t from, size_t v)
     add_edge(b, from == v + 1 ? 0 : from, v, 0, WAIT_SHARE);
 }
 
-// From the shares of all ranks of an end, of the pack of a forward, a repeat or both.
+// From the shares of all ranks of embedding or LM head, of the pack of a forward, a repeat or both.
 static void add_part(sp_i_builder *b, sp_share_part part, bool first, bool again, sp_action of,
                      size_t v)
 {

@@ -67,7 +67,7 @@ typedef struct sp_i_builder {
     size_t *of[SP_ACTION_KINDS];
     bool copies; // there is an O
     // Of a vocabulary that pipeline ranks share. By end, of F or else of R, and [slots * pp]: each
-    // rank's share. By the same, [slots]: the stage's action itself.
+    // rank's share. `stage`, by end and F or R, [slots]: the stage's action itself.
     sp_shares shares;
     size_t *share[SP_I_SHARE_ENDS][2], *stage[SP_I_SHARE_ENDS][2];
     sp_arena work; // its tables

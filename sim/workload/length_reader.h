@@ -79,7 +79,6 @@ void sp_quote(const char *text, size_t n, char out[SP_I_QUOTE]);
 sp_status sp_i_choose_column(sp_i_reader *reader, const char *what, const char *const *names,
                              int count, int *chosen);
 
-sp_status sp_i_lengths_read_text(sp_i_reader *reader);
 sp_status sp_i_lengths_read_csv(sp_i_reader *reader);
 sp_status sp_i_lengths_read_tsv(sp_i_reader *reader);
 sp_status sp_i_lengths_read_jsonl(sp_i_reader *reader);

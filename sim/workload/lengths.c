@@ -9,6 +9,9 @@
 #include "sim/base/alloc.h"
 #include "sim/workload/length_reader.h"
 
+static sp_status trim(sp_lengths *lengths, sp_error *err);
+static sp_status read_text(sp_i_reader *reader);
+
 static sp_i_length_format format_of_name(const char *path)
 {
     static const struct {
@@ -145,7 +148,7 @@ static sp_status read_as(sp_i_reader *reader, sp_i_length_format format)
     case SP_I_LENGTHS_ANY:
         break;
     }
-    return sp_i_lengths_read_text(reader);
+    return read_text(reader);
 }
 
 sp_status sp_i_lengths_read_stream(FILE *stream, sp_i_length_format format, const char *source,
@@ -166,7 +169,7 @@ sp_status sp_i_lengths_read_stream(FILE *stream, sp_i_length_format format, cons
         status = sp_error_set(err, SP_ERR_CONTENT, "%s: holds no lengths", source);
     }
     if (status == SP_OK) {
-        status = sp_i_lengths_trim(lengths, err);
+        status = trim(lengths, err);
     }
 out:
     sp_i_reader_fini(&reader);
@@ -203,7 +206,8 @@ sp_status sp_i_lengths_reserve(sp_lengths *lengths, size_t count, sp_error *err)
     return count > lengths->capacity ? resize(lengths, count, err) : SP_OK;
 }
 
-sp_status sp_i_lengths_trim(sp_lengths *lengths, sp_error *err)
+// Gives back the room that the list does not use.
+static sp_status trim(sp_lengths *lengths, sp_error *err)
 {
     return lengths->count < lengths->capacity ? resize(lengths, lengths->count, err) : SP_OK;
 }
@@ -234,7 +238,7 @@ static bool is_blank(const char *text, size_t n)
     return true;
 }
 
-sp_status sp_i_lengths_read_text(sp_i_reader *reader)
+static sp_status read_text(sp_i_reader *reader)
 {
     for (;;) {
         const char *line = NULL;

@@ -74,7 +74,7 @@ double sp_bound_simple_s(const sp_bound_costs *costs, const sp_bound_batch *batc
 // the work of the last virtual stage only.
 double sp_bound_flow_shop_s(const sp_bound_costs *costs, const sp_bound_batch *batch);
 
-// The same where samples are not cut, m = m' = 1: p (F+B) of the longest and more. With split
+// The flow shop where samples are not cut, m = m' = 1: p (F+B) of the longest and more. With split
 // backward its weight gradient follows on the first stage.
 double sp_bound_whole_s(const sp_bound_costs *costs, const sp_bound_batch *batch);
 
@@ -93,7 +93,7 @@ double sp_bound_whole_s(const sp_bound_costs *costs, const sp_bound_batch *batch
 // beyond its least time counts as idle; what the last stage's forward packs take more than those of
 // the cheapest stage is added to the right side.
 //
-// Drain. The same with time reversed, by (II): backward packs from the last one back, with forward
+// Drain. The fill with time reversed, by (II): backward packs from the last one back, with forward
 // packs between them. After the end of backward pack j, forward packs hold only samples whose
 // backward comes after j as a whole, at most Fmax of the backward content after j.
 //
@@ -104,7 +104,7 @@ double sp_bound_whole_s(const sp_bound_costs *costs, const sp_bound_batch *batch
 // reach B', the forward packs after the first of these, and idle time after its end. All that lies
 // after the cut, and forward packs there start after the one that reaches C: nothing counts twice.
 //     T >= W + min_I [I + E(I, C)] + min_J [J + E'(J, B')]   for every C.
-// With split backward the same holds of the fill, with C all forward work, packs of input gradients
+// With split backward the fill counts likewise, with C all forward work, packs of input gradients
 // as backward packs, o' with the fixed cost of their weight gradients, which run sooner or later,
 // and Bmax of both, for weight gradients may fill, too. One more backward pack, that of the last
 // forward pack's samples, follows. Weight gradients may fill all of the drain.

@@ -6,6 +6,8 @@
 #include "sim/base/alloc.h"
 #include "solver/bounds/bounds_private.h"
 
+static double knapsack_below_s(const sp_i_knapsack *k, double size_s);
+
 enum {
     SHARES = 8, // cuts tried at equal shares of the forward work
     CUTS = SHARES + SP_I_SUBSETS,
@@ -276,7 +278,7 @@ static double growth_s(const sp_bound_costs *costs, sp_i_side *fill, sp_i_side *
     double left_s[CUTS]; // by cut from last to first
     double drain_s[CUTS];
     for (int i = 0; i < count; i++) {
-        double done_s = sp_i_knapsack_below_s(&fill->enabled, cut_s[i]);
+        double done_s = knapsack_below_s(&fill->enabled, cut_s[i]);
         left_s[count - 1 - i] = fmax(0.0, backward_s - done_s);
     }
     some_losses_s(fill, cut_s, count, fill_s);
@@ -375,7 +377,8 @@ double sp_i_knapsack_most_s(const sp_i_knapsack *k, double size_s)
     return most_s;
 }
 
-double sp_i_knapsack_below_s(const sp_i_knapsack *k, double size_s)
+// Of samples below this size: a subset of just this size is not reached.
+static double knapsack_below_s(const sp_i_knapsack *k, double size_s)
 {
     double most_s = 0.0;
     for (int subset = 0; subset < k->subsets; subset++) {

@@ -29,8 +29,6 @@ typedef struct sp_i_knapsack {
 void sp_i_knapsack_init(sp_i_knapsack *k, sp_i_item *items, size_t count,
                         const sp_bound_batch *batch, double most_s);
 double sp_i_knapsack_most_s(const sp_i_knapsack *k, double size_s);
-// Of samples below this size: a subset of just this size is not reached.
-double sp_i_knapsack_below_s(const sp_i_knapsack *k, double size_s);
 
 // Fixed cost at least, of packs whose content is in (edge of the band before, edge].
 typedef struct sp_i_bands {

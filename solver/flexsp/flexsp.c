@@ -166,7 +166,7 @@ static size_t cut(const sp_i_flexsp_problem *problem, int64_t most, size_t *firs
 }
 
 // The smallest largest sum of at most `runs` consecutive runs (by bisection where the paper has a
-// dynamic programme: the same optimum).
+// dynamic programme; both give the optimum).
 static int64_t least_largest_sum(const sp_i_flexsp_problem *problem, size_t runs, int64_t total,
                                  size_t *first)
 {

@@ -1,4 +1,4 @@
-// SlimPack (arXiv 2509.26246), the same with symmetric packs, and with split backwards.
+// SlimPack (arXiv 2509.26246), SlimPack with symmetric packs, and SlimPack with split backwards.
 #include <string.h>
 
 #include "sim/base/alloc.h"

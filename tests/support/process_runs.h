@@ -29,7 +29,7 @@ typedef struct process_runs {
 
 // Of all ranks of the request's plan, which is of fp64 on the wall clock.
 void process_runs_make(const sp_run_request *request, const process_settings *settings,
-                      process_runs *runs);
+                       process_runs *runs);
 void process_runs_fini(process_runs *runs);
 
 // Executes the plan so, and fails the test case unless all ranks end well with the same timeline,
@@ -37,6 +37,6 @@ void process_runs_fini(process_runs *runs);
 // memory is what that one held; and after a single step gradients and loss are within 1e-10 of the
 // plain step's.
 void process_runs_agree(const host_device *device, const sp_run_request *request,
-                       const process_settings *settings);
+                        const process_settings *settings);
 
 #endif

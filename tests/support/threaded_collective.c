@@ -120,7 +120,7 @@ static void exchange_parts(const threaded_group *g)
 void threaded_work(const threaded_group *g)
 {
     static void (*const works[])(const threaded_group *) = {NULL,    reduce_all, gather,
-                                                          scatter, broadcast,  exchange_parts};
+                                                            scatter, broadcast,  exchange_parts};
     if (works[g->calls[0].kind] != NULL) {
         works[g->calls[0].kind](g);
     }

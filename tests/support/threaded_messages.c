@@ -69,13 +69,13 @@ static sp_status give_end(sp_transport *transport, int number, int side, void *d
 }
 
 sp_status threaded_send(sp_transport *transport, int number, const void *data, int64_t bytes,
-                      uint64_t *message, sp_error *err)
+                        uint64_t *message, sp_error *err)
 {
     return give_end(transport, number, 0, (void *)data, bytes, message, err);
 }
 
 sp_status threaded_receive(sp_transport *transport, int number, void *data, int64_t bytes,
-                         uint64_t *message, sp_error *err)
+                           uint64_t *message, sp_error *err)
 {
     return give_end(transport, number, 1, data, bytes, message, err);
 }

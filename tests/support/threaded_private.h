@@ -4,8 +4,8 @@
 
 #include <pthread.h>
 
-#include "tests/support/threaded_transport.h"
 #include "tests/support/threaded_collective.h"
+#include "tests/support/threaded_transport.h"
 
 enum { MOST_GROUPS = 512, MOST_CHANNELS = 512 };
 
@@ -49,9 +49,9 @@ sp_status threaded_fail(threaded_world *j, sp_status status, const char *text);
 // Messages (threaded_messages.c).
 sp_status threaded_channel_new(sp_transport *transport, int from, int to, sp_error *err);
 sp_status threaded_send(sp_transport *transport, int number, const void *data, int64_t bytes,
-                      uint64_t *message, sp_error *err);
+                        uint64_t *message, sp_error *err);
 sp_status threaded_receive(sp_transport *transport, int number, void *data, int64_t bytes,
-                         uint64_t *message, sp_error *err);
+                           uint64_t *message, sp_error *err);
 sp_status threaded_wait(sp_transport *transport, uint64_t message, sp_error *err);
 sp_status threaded_synchronize(sp_transport *transport, sp_error *err);
 

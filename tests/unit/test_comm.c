@@ -4,8 +4,8 @@
 
 #include "backends/comm/collective.h"
 #include "tests/support/comm_ranks.h"
-#include "tests/support/threaded_transport.h"
 #include "tests/support/test_main.h"
+#include "tests/support/threaded_transport.h"
 
 enum { MOST_RANKS = 6, MOST_COUNT = 300, GROUPS = 8, ROOM = MOST_RANKS * MOST_COUNT };
 

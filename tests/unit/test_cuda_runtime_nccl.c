@@ -97,13 +97,12 @@ static sp_status cross(gpu_rank *me, sp_error *err)
     RANK_TRY(t->ops->channel_new(t, 1, 0, err));
     for (int i = 0; i < 3; i++) {
         RANK_TRY(t->ops->receive(t, 1 - r, out + 8 * i, (i + 1) * (int64_t)sizeof(double),
-                                   &received[i], err));
+                                 &received[i], err));
     }
     for (int i = 0; i < 3; i++) {
         in[8 * i] = 10.0 * r + i;
         in[8 * i + i] = 10.0 * r + i;
-        RANK_TRY(
-            t->ops->send(t, r, in + 8 * i, (i + 1) * (int64_t)sizeof(double), &sent[i], err));
+        RANK_TRY(t->ops->send(t, r, in + 8 * i, (i + 1) * (int64_t)sizeof(double), &sent[i], err));
     }
     // In any order, and more than once; of the second nobody asks.
     RANK_TRY(t->ops->wait(t, received[2], err));

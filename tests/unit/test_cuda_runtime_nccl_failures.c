@@ -291,7 +291,7 @@ TEST(a_world_that_cannot_be_made)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(gpu_ranks[i].status, SP_ERR_USAGE);
         assert_non_null(strstr(gpu_ranks[i].err.message[0], "rank 1: GPU 0: group 'all' of 2: "
-                                                         "ncclCommInitRankConfig failed with "
-                                                         "ncclInvalidUsage"));
+                                                            "ncclCommInitRankConfig failed with "
+                                                            "ncclInvalidUsage"));
     }
 }

@@ -1,7 +1,7 @@
 // Published figures as files: what is read of them, and what their points come to.
 #include <jansson.h>
 
-#include "experiments/figures/folder.h"
+#include "experiments/figures/figure.h"
 #include "experiments/figures/reproduction.h"
 #include "tests/support/test_main.h"
 

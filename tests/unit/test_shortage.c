@@ -289,17 +289,18 @@ TEST(the_settings_named_are_enough)
 {
     static const struct {
         const char *words, *parallel, *memory;
-    } other[] = {{"memory.recompute full (", "'dp': 2, 'pp': 2", "'recompute': 'full'"},
-                 {"parallel.tp 2 (", "'dp': 2, 'pp': 2, 'tp': 2", "'recompute': 'none'"},
-                 {"parallel.cp 2 (", "'dp': 2, 'pp': 2, 'cp': 2", "'recompute': 'none'"},
-                 {"parallel.pp 4 (", "'dp': 2, 'pp': 4", "'recompute': 'none'"}};
+    } other[] = {
+        {"memory.recompute full (", "'dp': 2, 'pp': 2", "'recompute': 'full'"},
+        {"parallel.tp 2 on more GPUs (", "'dp': 2, 'pp': 2, 'tp': 2", "'recompute': 'none'"},
+        {"parallel.cp 2 on more GPUs (", "'dp': 2, 'pp': 2, 'cp': 2", "'recompute': 'none'"},
+        {"parallel.pp 4 on more GPUs (", "'dp': 2, 'pp': 4", "'recompute': 'none'"}};
     static const char *const kinds[] = {"packed", "ffd", "dynapipe", "slimpipe", "bytescale"};
     const setting plain = {"'dp': 2, 'pp': 2", "1f1b", "'recompute': 'none'"};
     int named = 0;
     for (int k = 0; k < 5; k++) {
         char first[SP_WARNING_TEXT], again[SP_WARNING_TEXT];
         assert_true(is_oom_at(kinds[k], &plain, 0.1, ALONE, first));
-        double need = figure_after(first, "memory.limit_gib ");
+        double need = figure_after(first, "alone needs ");
         // Just too little, half of it, and what none of them has.
         for (int share = 0; share < 3; share++) {
             double limit_gib = need * (share == 0 ? 0.98 : share == 1 ? 0.6 : 0.02);

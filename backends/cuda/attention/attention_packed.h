@@ -1,7 +1,7 @@
 // Packs of the executor as cuDNN's attention takes them (attention.h): segments, which are runs of
 // queries, each against all keys of its sample up to its last query. The keys of a sample stand in
 // one matrix from its first position on, so that a slice, a zig-zag shard of one and a whole sample
-// are all the same to cuDNN: causal with the diagonal at the bottom right.
+// are alike to cuDNN: causal with the diagonal at the bottom right.
 #ifndef SLIMPACK_BACKENDS_CUDA_ATTENTION_ATTENTION_PACKED_H
 #define SLIMPACK_BACKENDS_CUDA_ATTENTION_ATTENTION_PACKED_H
 

@@ -33,7 +33,8 @@ sp_status sp_i_cudnn_graph_status(const sp_i_cudnn_graph *graph, sp_error *err)
                         graph->api->GetErrorString(graph->failure), graph->detail);
 }
 
-void sp_i_cudnn_note(sp_i_cudnn_graph *graph, cudnnStatus_t status, const char *what)
+// Keeps a failure of a call beside the builder's own.
+static void note(sp_i_cudnn_graph *graph, cudnnStatus_t status, const char *what)
 {
     if (status != CUDNN_STATUS_SUCCESS && graph->failure == CUDNN_STATUS_SUCCESS) {
         graph->failure = status;
@@ -47,8 +48,9 @@ static bool failed(const sp_i_cudnn_graph *graph)
     return graph->failure != CUDNN_STATUS_SUCCESS;
 }
 
-sp_i_cudnn_node sp_i_cudnn_new(sp_i_cudnn_graph *graph, cudnnBackendDescriptorType_t type,
-                               const char *what)
+// A descriptor that the graph owns; NULL after a failure.
+static sp_i_cudnn_node new_descriptor(sp_i_cudnn_graph *graph, cudnnBackendDescriptorType_t type,
+                                      const char *what)
 {
     sp_i_cudnn_node made = NULL;
     if (failed(graph)) {
@@ -56,26 +58,27 @@ sp_i_cudnn_node sp_i_cudnn_new(sp_i_cudnn_graph *graph, cudnnBackendDescriptorTy
     }
     SP_ASSERT(graph->made_count < SP_I_CUDNN_DESCRIPTORS);
     cudnnStatus_t status = graph->api->CreateDescriptor(type, &made);
-    sp_i_cudnn_note(graph, status, what);
+    note(graph, status, what);
     if (status == CUDNN_STATUS_SUCCESS) {
         graph->made[graph->made_count++] = made;
     }
     return made;
 }
 
-void sp_i_cudnn_set(sp_i_cudnn_graph *graph, sp_i_cudnn_node node, cudnnBackendAttributeName_t name,
-                    cudnnBackendAttributeType_t type, int64_t count, const void *values)
+static void set_attribute(sp_i_cudnn_graph *graph, sp_i_cudnn_node node,
+                          cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                          int64_t count, const void *values)
 {
     if (!failed(graph)) {
-        sp_i_cudnn_note(graph, graph->api->SetAttribute(node, name, type, count, values),
-                        "setting an attribute");
+        note(graph, graph->api->SetAttribute(node, name, type, count, values),
+             "setting an attribute");
     }
 }
 
-void sp_i_cudnn_finalize(sp_i_cudnn_graph *graph, sp_i_cudnn_node node, const char *what)
+static void finalize(sp_i_cudnn_graph *graph, sp_i_cudnn_node node, const char *what)
 {
     if (!failed(graph)) {
-        sp_i_cudnn_note(graph, graph->api->Finalize(node), what);
+        note(graph, graph->api->Finalize(node), what);
     }
 }
 
@@ -86,21 +89,21 @@ sp_i_cudnn_node sp_i_cudnn_add_tensor(sp_i_cudnn_graph *graph, const sp_i_cudnn_
     const int64_t alignment = BYTE_ALIGNMENT;
     const bool is_virtual = t->id == 0;
     const int64_t id = is_virtual ? graph->next_virtual++ : t->id;
-    sp_i_cudnn_node made = sp_i_cudnn_new(graph, CUDNN_BACKEND_TENSOR_DESCRIPTOR, "a tensor");
-    sp_i_cudnn_set(graph, made, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
-    sp_i_cudnn_set(graph, made, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &t->type);
-    sp_i_cudnn_set(graph, made, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
-    sp_i_cudnn_set(graph, made, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, SP_I_CUDNN_RANK,
-                   t->size);
-    sp_i_cudnn_set(graph, made, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, SP_I_CUDNN_RANK,
-                   t->stride);
-    sp_i_cudnn_set(graph, made, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
-    sp_i_cudnn_set(graph, made, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &t->by_value);
+    sp_i_cudnn_node made = new_descriptor(graph, CUDNN_BACKEND_TENSOR_DESCRIPTOR, "a tensor");
+    set_attribute(graph, made, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
+    set_attribute(graph, made, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &t->type);
+    set_attribute(graph, made, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
+    set_attribute(graph, made, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, SP_I_CUDNN_RANK,
+                  t->size);
+    set_attribute(graph, made, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, SP_I_CUDNN_RANK,
+                  t->stride);
+    set_attribute(graph, made, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
+    set_attribute(graph, made, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &t->by_value);
     if (t->ragged != NULL) {
-        sp_i_cudnn_set(graph, made, CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC,
-                       CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &t->ragged);
+        set_attribute(graph, made, CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC,
+                      CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &t->ragged);
     }
-    sp_i_cudnn_finalize(graph, made, "a tensor");
+    finalize(graph, made, "a tensor");
     return made;
 }
 
@@ -115,13 +118,13 @@ static void set_node(sp_i_cudnn_graph *graph, sp_i_cudnn_node of, cudnnBackendAt
                      sp_i_cudnn_node value)
 {
     if (value != NULL) {
-        sp_i_cudnn_set(graph, of, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
+        set_attribute(graph, of, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
     }
 }
 
 static void add_operation(sp_i_cudnn_graph *graph, sp_i_cudnn_node operation, const char *what)
 {
-    sp_i_cudnn_finalize(graph, operation, what);
+    finalize(graph, operation, what);
     if (!failed(graph)) {
         SP_ASSERT(graph->operation_count < SP_I_CUDNN_OPERATIONS);
         graph->operations[graph->operation_count++] = operation;
@@ -132,11 +135,11 @@ void sp_i_cudnn_add_matmul(sp_i_cudnn_graph *graph, sp_i_cudnn_node a, sp_i_cudn
                            sp_i_cudnn_lengths lengths, sp_i_cudnn_node c)
 {
     const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
-    sp_i_cudnn_node how = sp_i_cudnn_new(graph, CUDNN_BACKEND_MATMUL_DESCRIPTOR, "a product");
-    sp_i_cudnn_set(graph, how, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute);
-    sp_i_cudnn_finalize(graph, how, "a product");
+    sp_i_cudnn_node how = new_descriptor(graph, CUDNN_BACKEND_MATMUL_DESCRIPTOR, "a product");
+    set_attribute(graph, how, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute);
+    finalize(graph, how, "a product");
     sp_i_cudnn_node made =
-        sp_i_cudnn_new(graph, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, "a product");
+        new_descriptor(graph, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, "a product");
     set_node(graph, made, CUDNN_ATTR_OPERATION_MATMUL_ADESC, a);
     set_node(graph, made, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b);
     set_node(graph, made, CUDNN_ATTR_OPERATION_MATMUL_CDESC, c);
@@ -152,14 +155,14 @@ void sp_i_cudnn_add_pointwise(sp_i_cudnn_graph *graph, cudnnPointwiseMode_t mode
                               sp_i_cudnn_node b, sp_i_cudnn_node t, sp_i_cudnn_node y)
 {
     sp_i_cudnn_node how =
-        sp_i_cudnn_new(graph, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, "an element-wise operation");
-    sp_i_cudnn_set(graph, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
-    sp_i_cudnn_set(graph, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute);
+        new_descriptor(graph, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, "an element-wise operation");
+    set_attribute(graph, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+    set_attribute(graph, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute);
     if (axis >= 0) {
-        sp_i_cudnn_set(graph, how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &axis);
+        set_attribute(graph, how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &axis);
     }
-    sp_i_cudnn_finalize(graph, how, "an element-wise operation");
-    sp_i_cudnn_node made = sp_i_cudnn_new(graph, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
+    finalize(graph, how, "an element-wise operation");
+    sp_i_cudnn_node made = new_descriptor(graph, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
                                           "an element-wise operation");
     set_node(graph, made, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
     set_node(graph, made, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
@@ -173,13 +176,13 @@ void sp_i_cudnn_add_reduction(sp_i_cudnn_graph *graph, cudnnReduceTensorOp_t ope
                               sp_i_cudnn_node x, sp_i_cudnn_node y)
 {
     const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
-    sp_i_cudnn_node how = sp_i_cudnn_new(graph, CUDNN_BACKEND_REDUCTION_DESCRIPTOR, "a reduction");
-    sp_i_cudnn_set(graph, how, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1,
-                   &operation);
-    sp_i_cudnn_set(graph, how, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute);
-    sp_i_cudnn_finalize(graph, how, "a reduction");
+    sp_i_cudnn_node how = new_descriptor(graph, CUDNN_BACKEND_REDUCTION_DESCRIPTOR, "a reduction");
+    set_attribute(graph, how, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1,
+                  &operation);
+    set_attribute(graph, how, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute);
+    finalize(graph, how, "a reduction");
     sp_i_cudnn_node made =
-        sp_i_cudnn_new(graph, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, "a reduction");
+        new_descriptor(graph, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, "a reduction");
     set_node(graph, made, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x);
     set_node(graph, made, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y);
     set_node(graph, made, CUDNN_ATTR_OPERATION_REDUCTION_DESC, how);
@@ -189,7 +192,7 @@ void sp_i_cudnn_add_reduction(sp_i_cudnn_graph *graph, cudnnReduceTensorOp_t ope
 void sp_i_cudnn_add_reshape(sp_i_cudnn_graph *graph, sp_i_cudnn_node x, sp_i_cudnn_node y)
 {
     sp_i_cudnn_node made =
-        sp_i_cudnn_new(graph, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, "a reshape");
+        new_descriptor(graph, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, "a reshape");
     set_node(graph, made, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
     set_node(graph, made, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y);
     add_operation(graph, made, "a reshape");
@@ -229,24 +232,24 @@ static sp_i_cudnn_node properties_of(sp_i_cudnn_graph *graph, const sp_i_cudnn_t
         return NULL;
     }
     sp_i_cudnn_node made =
-        sp_i_cudnn_new(graph, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, "a device's properties");
-    sp_i_cudnn_set(graph, made, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                   (int64_t)strlen(target->properties) + 1, target->properties);
-    sp_i_cudnn_finalize(graph, made, "a device's properties");
+        new_descriptor(graph, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, "a device's properties");
+    set_attribute(graph, made, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                  (int64_t)strlen(target->properties) + 1, target->properties);
+    finalize(graph, made, "a device's properties");
     return made;
 }
 
 static sp_i_cudnn_node end_graph(sp_i_cudnn_graph *graph, const sp_i_cudnn_target *target)
 {
     sp_i_cudnn_node made =
-        sp_i_cudnn_new(graph, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "the operation graph");
-    sp_i_cudnn_set(graph, made, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                   graph->operation_count, graph->operations);
+        new_descriptor(graph, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "the operation graph");
+    set_attribute(graph, made, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                  graph->operation_count, graph->operations);
     if (target->handle != NULL) {
-        sp_i_cudnn_set(graph, made, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
-                       &target->handle);
+        set_attribute(graph, made, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
+                      &target->handle);
     }
-    sp_i_cudnn_finalize(graph, made, "the operation graph");
+    finalize(graph, made, "the operation graph");
     return made;
 }
 
@@ -257,25 +260,24 @@ static int ask_heuristics(sp_i_cudnn_graph *graph, sp_i_cudnn_node operations,
     const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
     int64_t count = 0;
     sp_i_cudnn_node made =
-        sp_i_cudnn_new(graph, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, "the heuristics");
-    sp_i_cudnn_set(graph, made, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
-                   CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &operations);
-    sp_i_cudnn_set(graph, made, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+        new_descriptor(graph, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, "the heuristics");
+    set_attribute(graph, made, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                  1, &operations);
+    set_attribute(graph, made, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
     if (properties != NULL) {
-        sp_i_cudnn_set(graph, made, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                       1, &properties);
+        set_attribute(graph, made, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                      1, &properties);
     }
-    sp_i_cudnn_finalize(graph, made, "the heuristics");
+    finalize(graph, made, "the heuristics");
     for (int i = 0; i < CONFIGS; i++) {
         configs[i] =
-            sp_i_cudnn_new(graph, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, "an engine's configuration");
+            new_descriptor(graph, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, "an engine's configuration");
     }
     if (graph->failure == CUDNN_STATUS_SUCCESS) {
-        sp_i_cudnn_note(graph,
-                        graph->api->GetAttribute(made, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, CONFIGS, &count,
-                                                 configs),
-                        "the heuristics");
+        note(graph,
+             graph->api->GetAttribute(made, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                      CUDNN_TYPE_BACKEND_DESCRIPTOR, CONFIGS, &count, configs),
+             "the heuristics");
     }
     return count < CONFIGS ? (int)count : CONFIGS;
 }
@@ -284,18 +286,18 @@ static sp_i_cudnn_node try_config(sp_i_cudnn_graph *graph, const sp_i_cudnn_targ
                                   sp_i_cudnn_node properties, sp_i_cudnn_node config)
 {
     sp_i_cudnn_node made =
-        sp_i_cudnn_new(graph, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, "an execution plan");
-    sp_i_cudnn_set(graph, made, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
-                   CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config);
+        new_descriptor(graph, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, "an execution plan");
+    set_attribute(graph, made, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                  CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config);
     if (target->handle != NULL) {
-        sp_i_cudnn_set(graph, made, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
-                       &target->handle);
+        set_attribute(graph, made, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
+                      &target->handle);
     }
     if (properties != NULL) {
-        sp_i_cudnn_set(graph, made, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
-                       CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &properties);
+        set_attribute(graph, made, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
+                      CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &properties);
     }
-    sp_i_cudnn_finalize(graph, made, "an execution plan");
+    finalize(graph, made, "an execution plan");
     return graph->failure == CUDNN_STATUS_SUCCESS ? made : NULL;
 }
 
@@ -321,11 +323,10 @@ sp_status sp_i_cudnn_plan_make(sp_i_cudnn_graph *graph, const sp_i_cudnn_target 
     }
     if (plan->plan != NULL) {
         int64_t count = 0;
-        sp_i_cudnn_note(
-            graph,
-            graph->api->GetAttribute(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                     CUDNN_TYPE_INT64, 1, &count, &plan->workspace_bytes),
-            "the plan's workspace");
+        note(graph,
+             graph->api->GetAttribute(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                      CUDNN_TYPE_INT64, 1, &count, &plan->workspace_bytes),
+             "the plan's workspace");
     }
     return sp_i_cudnn_graph_status(graph, err);
 }

@@ -57,14 +57,6 @@ void sp_i_cudnn_graph_init(sp_i_cudnn_graph *graph, const sp_i_cudnn_api *api);
 void sp_i_cudnn_graph_fini(sp_i_cudnn_graph *graph);
 // SP_ERR_INTERNAL with what failed and cuDNN's own words; SP_OK where nothing did.
 sp_status sp_i_cudnn_graph_status(const sp_i_cudnn_graph *graph, sp_error *err);
-// Keeps a failure of a call beside the builder's own.
-void sp_i_cudnn_note(sp_i_cudnn_graph *graph, cudnnStatus_t status, const char *what);
-// A descriptor that the graph owns; NULL after a failure.
-sp_i_cudnn_node sp_i_cudnn_new(sp_i_cudnn_graph *graph, cudnnBackendDescriptorType_t type,
-                               const char *what);
-void sp_i_cudnn_set(sp_i_cudnn_graph *graph, sp_i_cudnn_node node, cudnnBackendAttributeName_t name,
-                    cudnnBackendAttributeType_t type, int64_t count, const void *values);
-void sp_i_cudnn_finalize(sp_i_cudnn_graph *graph, sp_i_cudnn_node node, const char *what);
 
 // ---- nodes ----
 

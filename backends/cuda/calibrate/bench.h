@@ -52,8 +52,8 @@ void sp_i_cuda_bench_fini(sp_i_cuda_bench *bench);
 sp_status sp_i_cuda_bench_time(sp_i_cuda_bench *bench, sp_i_cuda_work work, void *context,
                                double budget_s, sp_i_cuda_timing *timing, sp_error *err);
 
-// The same under load: contexts[0] is timed, the others are the neighbours'. Alone where there are
-// none.
+// Times work under load: contexts[0] is timed, the others are the neighbours'. Alone where there
+// are none.
 sp_status sp_i_cuda_bench_time_loaded(sp_i_cuda_bench *bench, sp_i_cuda_work work,
                                       void *const *contexts, double budget_s,
                                       sp_i_cuda_timing *timing, sp_error *err);

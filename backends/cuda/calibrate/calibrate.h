@@ -23,8 +23,8 @@ struct sp_i_cuda_calibration;
 enum { SP_I_CUDA_REFERENCE_EDGE = 2048 };
 
 // Median seconds of one product of two bf16 matrices of this edge with cold caches, where the
-// calibration times its work: on the whole device, or in the first partition while the others do
-// the same. `c` has begun.
+// calibration times its work: on the whole device, or in the first partition while the others
+// compute such products too. `c` has begun.
 sp_status sp_i_cuda_reference_in(struct sp_i_cuda_calibration *c, double *seconds, sp_error *err);
 
 // The slot of the backend's table: with up to one rank on the whole device, else in one of as many

@@ -1,5 +1,5 @@
 // Where work is timed: on the whole device, or in one of several partitions while the others are
-// busy with the same.
+// busy with such work too.
 #include "backends/cuda/calibrate/calibration.h"
 
 // The L2 cache is overwritten by this many times its size.

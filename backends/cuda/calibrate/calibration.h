@@ -107,7 +107,7 @@ sp_status sp_i_cuda_products_time(sp_i_cuda_calibration *c, sp_i_cuda_products *
                                   sp_i_cuda_product_kind kind, int64_t tokens, double budget_s,
                                   sp_i_cuda_timing *t, sp_error *err);
 
-// Times work in the first place while the others do the same; contexts [c->places].
+// Times work in the first place while the other places do such work too; contexts [c->places].
 sp_status sp_i_cuda_calibration_time(sp_i_cuda_calibration *c, sp_i_cuda_work work,
                                      void *const *contexts, double budget_s, sp_i_cuda_timing *t,
                                      sp_error *err);

@@ -18,8 +18,8 @@ const char *sp_i_cuda_option(const sp_run_request *request, const char *key)
     return NULL;
 }
 
-sp_status sp_i_cuda_process_options_read(const sp_run_request *request, sp_i_cuda_process_options *chosen,
-                                 sp_error *err)
+sp_status sp_i_cuda_process_options_read(const sp_run_request *request,
+                                         sp_i_cuda_process_options *chosen, sp_error *err)
 {
     static const char *const names[] = {"auto", "threads", "nccl"};
     const char *ranks = sp_i_cuda_option(request, "transport");
@@ -49,8 +49,9 @@ sp_status sp_i_cuda_process_options_read(const sp_run_request *request, sp_i_cud
 
 // ---- which ranks are processes ----
 
-sp_status sp_i_cuda_is_multi_process(const sp_run_request *request, const sp_i_cuda_process_options *chosen,
-                          const sp_i_place *place, bool *multi_process, sp_error *err)
+sp_status sp_i_cuda_is_multi_process(const sp_run_request *request,
+                                     const sp_i_cuda_process_options *chosen,
+                                     const sp_i_place *place, bool *multi_process, sp_error *err)
 {
     const long long ranks = (long long)sp_layout_ranks(&request->plan->layout);
     *multi_process =
@@ -72,7 +73,7 @@ sp_status sp_i_cuda_is_multi_process(const sp_run_request *request, const sp_i_c
 }
 
 sp_status sp_i_cuda_process_device(const sp_i_cuda_api *api, const sp_i_place *place, int device,
-                                  int *own, sp_error *err)
+                                   int *own, sp_error *err)
 {
     char reason[SP_I_CUDA_TEXT];
     int count = 0;

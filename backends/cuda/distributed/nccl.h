@@ -61,7 +61,7 @@ sp_status sp_i_nccl_all_reduce(sp_i_nccl *n, int group, sp_element element, bool
 // out [m * count] = the members' in [count]. In place: in == out + member * count.
 sp_status sp_i_nccl_all_gather(sp_i_nccl *n, int group, sp_element element, const void *in,
                                void *out, int64_t count, cudaStream_t stream, sp_error *err);
-// The same with rows[j] rows of `width` elements of member j.
+// Gathers rows[j] rows of `width` elements of each member j.
 sp_status sp_i_nccl_all_gather_rows(sp_i_nccl *n, int group, sp_element element, const void *in,
                                     void *out, const int64_t *rows, int64_t width,
                                     cudaStream_t stream, sp_error *err);
@@ -70,7 +70,7 @@ sp_status sp_i_nccl_all_gather_rows(sp_i_nccl *n, int group, sp_element element,
 sp_status sp_i_nccl_reduce_scatter(sp_i_nccl *n, int group, sp_element element, bool maximum,
                                    const void *in, void *out, int64_t count, cudaStream_t stream,
                                    sp_error *err);
-// The same with rows[j] rows of `width` elements for member j.
+// Sums and scatters, rows[j] rows of `width` elements for each member j.
 sp_status sp_i_nccl_reduce_scatter_rows(sp_i_nccl *n, int group, sp_element element, bool maximum,
                                         const void *in, void *out, const int64_t *rows,
                                         int64_t width, cudaStream_t stream, sp_error *err);

@@ -136,7 +136,7 @@ bool SP_EXEC(layer_rebuild)(layer *l);
 bool SP_EXEC(layer_backward)(layer *l, int32_t backward_pack, real *dy, bool split, real **dx);
 bool SP_EXEC(layer_weights)(const layer *l, int32_t backward_pack);
 
-// ---- ends (vocabulary.c) ----
+// ---- embedding and LM head (vocabulary.c) ----
 
 bool SP_EXEC(embed)(layer *l, real *y);
 bool SP_EXEC(embed_backward)(layer *l, real *dy);

@@ -79,7 +79,7 @@ void SP_OP(rope_table)(int64_t positions, int64_t head_dim, double base, exact *
 void SP_OP(rope)(int64_t tokens, int64_t begin, int64_t heads, int64_t head_dim,
                  const exact *cosine, const exact *sine, bool backward, real *x, int64_t x_stride);
 
-// ---- ends (kernels/typed.h, kernels/typed.h); index and target are in the caller's
+// ---- embedding and LM head (kernels/typed.h); index and target are in the caller's
 // memory, which may change when the call returns; a captured step (device_runtime.h) reads them
 // again ----
 

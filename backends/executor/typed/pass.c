@@ -198,7 +198,7 @@ static bool run_share(layer *l, sp_i_exec_vocab_work what, int32_t pack, bool fl
         sp_i_exec_give(l->stage->arena, dx);
         return ok;
     }
-    SP_UNREACHABLE("a share of the ends");
+    SP_UNREACHABLE("a share of a vocabulary");
 }
 
 static sp_i_exec_unit unit_of(const sp_i_exec_stage *stage, sp_i_exec_vocab_work what, bool flag)
@@ -213,10 +213,11 @@ static sp_i_exec_unit unit_of(const sp_i_exec_stage *stage, sp_i_exec_vocab_work
     case SP_I_EXEC_HEAD_BACKWARD:
         return sp_i_exec_head_unit(stage, flag ? SP_I_EXEC_INPUTS : SP_I_EXEC_BACKWARD);
     }
-    SP_UNREACHABLE("a share of the ends");
+    SP_UNREACHABLE("a share of a vocabulary");
 }
 
-// A rank that takes part in another one's ends has neither hidden states nor a loss of its own.
+// A rank that takes part in another one's embedding or LM head has neither hidden states nor a loss
+// of its own.
 static bool share(sp_i_exec_stage *stage, sp_i_exec_vocab_work what, int32_t pack, bool flag)
 {
     bool forward = what == SP_I_EXEC_EMBED || what == SP_I_EXEC_HEAD;

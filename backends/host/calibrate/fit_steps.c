@@ -14,7 +14,7 @@ enum { SIZES = 8, FIRST_TOKENS = 16, MIDDLE = 1, HEAD = 2 };
 #define MOST_BYTES 1e5
 
 typedef struct step_fit {
-    double product_factor; // of weight gradients: in a step, over the same alone
+    double product_factor; // of weight gradients: their time in a step over that alone
     double s_per_byte, layer_s;
     double loss_bytes_per_logit;
     double optimizer_bytes_per_parameter;

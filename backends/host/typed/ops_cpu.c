@@ -117,7 +117,7 @@ void SP_OP(rope)(int64_t tokens, int64_t begin, int64_t heads, int64_t head_dim,
     SP_KERNEL(rope)(tokens, heads, head_dim, cosine + at, sine + at, backward, x, x_stride);
 }
 
-// ---- ends ----
+// ---- embedding and LM head ----
 
 void SP_OP(embedding)(int64_t tokens, int64_t features, const int64_t *index, int64_t first,
                       int64_t rows, const real *table, bool accumulate, real *y)

@@ -110,7 +110,8 @@ void gpu_ranks_must_be_well(int ranks)
 
 double *gpu_rank_numbers(gpu_rank *me)
 {
-    double *made = me->runtime->ops->allocate(me->runtime, GPU_RANK_NUMBERS * (int64_t)sizeof *made);
+    double *made =
+        me->runtime->ops->allocate(me->runtime, GPU_RANK_NUMBERS * (int64_t)sizeof *made);
     for (int i = 0; made != NULL && i < GPU_RANK_NUMBERS; i++) {
         made[i] = -1.0;
     }
