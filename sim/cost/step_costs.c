@@ -42,14 +42,6 @@ static void *table(size_t count, size_t size, bool *ok)
     return memory;
 }
 
-// Units are by far the largest table, and whoever has them writes every row: they need no zeros.
-static sp_unit_bytes *units(size_t count, bool *ok)
-{
-    sp_unit_bytes *made = count <= SIZE_MAX / sizeof *made ? sp_malloc(count * sizeof *made) : NULL;
-    *ok = *ok && made != NULL;
-    return made;
-}
-
 sp_status sp_i_step_costs_init(sp_step_costs *costs, const sp_layout *layout,
                                const sp_packing *packing, int classes, bool with_memory,
                                sp_error *err)
@@ -83,11 +75,11 @@ sp_status sp_i_step_costs_init(sp_step_costs *costs, const sp_layout *layout,
         costs->offloaded_bytes = table(forward * rows, sizeof *costs->offloaded_bytes, &ok);
         costs->o_ns = table(forward * rows, sizeof *costs->o_ns, &ok);
         costs->l_ns = table(forward * rows, sizeof *costs->l_ns, &ok);
-        costs->unit = units(forward * rows, &ok);
+        costs->unit = table(forward * rows, sizeof *costs->unit, &ok);
         costs->states = table(pp, sizeof *costs->states, &ok);
     }
     if (with_memory && packing->backward.count > 0) {
-        costs->backward_unit = units(backward * rows, &ok);
+        costs->backward_unit = table(backward * rows, sizeof *costs->backward_unit, &ok);
     }
     if (!ok) {
         sp_step_costs_fini(costs);

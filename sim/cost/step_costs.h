@@ -94,7 +94,7 @@ typedef struct sp_step_costs {
     double split_unit_f, split_unit_b, split_unit_w;
 } sp_step_costs;
 
-// Tables for a packing, zeroed but for those of units, with the default activation units.
+// Zeroed tables for a packing, with the default activation units.
 sp_status sp_i_step_costs_init(sp_step_costs *costs, const sp_layout *layout,
                                const sp_packing *packing, int classes, bool with_memory,
                                sp_error *err);

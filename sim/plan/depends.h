@@ -159,14 +159,20 @@ typedef enum sp_unit_holds {
 // forward of which the plan has an R `runs_again`.
 static inline sp_unit_holds sp_depends_left(sp_action action, bool runs_again)
 {
-    static const uint8_t left[SP_ACTION_KINDS] = {
-        [SP_ACTION_F] = SP_HOLDS_ALL,     [SP_ACTION_R] = SP_HOLDS_ALL,
-        [SP_ACTION_B] = SP_HOLDS_NOTHING, [SP_ACTION_I] = SP_HOLDS_WEIGHTS,
-        [SP_ACTION_W] = SP_HOLDS_NOTHING, [SP_ACTION_O] = SP_HOLDS_RESIDENT,
-        [SP_ACTION_L] = SP_HOLDS_LOADED,
-    };
-    bool repeats = runs_again && action.kind == SP_ACTION_F;
-    return repeats ? SP_HOLDS_REPEAT : (sp_unit_holds)left[action.kind];
+    switch (action.kind) {
+    case SP_ACTION_F:
+        return runs_again ? SP_HOLDS_REPEAT : SP_HOLDS_ALL;
+    case SP_ACTION_R:
+        return SP_HOLDS_ALL;
+    case SP_ACTION_I:
+        return SP_HOLDS_WEIGHTS;
+    case SP_ACTION_O:
+        return SP_HOLDS_RESIDENT;
+    case SP_ACTION_L:
+        return SP_HOLDS_LOADED;
+    default: // B and W
+        return SP_HOLDS_NOTHING;
+    }
 }
 
 // Does a backward leave the weight gradients, and what they need, to a W?
