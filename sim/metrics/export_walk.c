@@ -120,8 +120,8 @@ static void show_item(walk *w, sp_timeline_item item, int thread)
     char name[SP_ITEM_NAME];
     char told[SP_WAITED_FOR];
     bool share = item.lane == SP_LANE_SHARES;
-    bool head =
-        share && sp_share_is_of_head(w->content->timeline->ranks[item.rank].shares[item.index].part);
+    bool head = share &&
+                sp_share_is_of_head(w->content->timeline->ranks[item.rank].shares[item.index].part);
     size_t kind = span->action.kind + (share ? SP_ACTION_KINDS * (size_t)(1 + head) : 0);
     sp_i_slice slice = {.process = item.rank,
                         .thread = thread,
