@@ -22,6 +22,28 @@ bool sp_i_add_row(sp_packing *packing, int dp_first, int dp_count, const int32_t
     return ok;
 }
 
+bool sp_i_add_rank_rows(sp_packing *packing, const int32_t *order, const int32_t *rank, size_t from,
+                        int64_t rank_tokens)
+{
+    bool ok = true;
+    for (int r = 0; ok && r < packing->dp; r++) {
+        int64_t room = -1;
+        for (size_t i = from; ok && i < packing->batch->count; i++) {
+            if (rank[i] != r) {
+                continue;
+            }
+            int64_t tokens = packing->batch->tokens[order[i]];
+            if (tokens > room) {
+                ok = sp_pack_list_begin(&packing->forward, r, 1);
+                room = rank_tokens;
+            }
+            ok = ok && sp_i_add_sample(packing, order[i]);
+            room -= tokens;
+        }
+    }
+    return ok;
+}
+
 bool sp_i_add_slice(const sp_batch *batch, sp_slice slice, sp_pack_list *list)
 {
     return sp_pack_list_add(list, slice, slice.begin + slice.tokens == batch->tokens[slice.sample]);

@@ -17,6 +17,11 @@ bool sp_i_add_sample(sp_packing *packing, int32_t sample);
 bool sp_i_add_row(sp_packing *packing, int dp_first, int dp_count, const int32_t *samples,
                   size_t count);
 
+// Micro-batches of at most rank_tokens tokens on single ranks, each rank's whole samples in the
+// order given: order[i] for i >= from on rank[i]. False when memory runs out.
+bool sp_i_add_rank_rows(sp_packing *packing, const int32_t *order, const int32_t *rank, size_t from,
+                        int64_t rank_tokens);
+
 // A slice at the end of a list's last pack; it ends its sample of the batch where its tokens do.
 bool sp_i_add_slice(const sp_batch *batch, sp_slice slice, sp_pack_list *list);
 

@@ -256,7 +256,8 @@ static const sp_setting settings[] = {
     STACK_SWITCH("cudnn_attention",
                  "cuDNN computes attention of heads of a multiple of 16 features, with its work "
                  "spaces."),
-    {.key = "stack.cp_overlap", ONE_OF(sp_cp_overlap_names), .fallback = "as in the named stack",
+    {.key = "stack.cp_overlap", ONE_OF(sp_cp_overlap_names),
+     .fallback = "the strategy's own, else as in the named stack",
      .text = "How keys and values of a CP group come together: a ring behind the attention, a gather "
              "behind the QKV projection, a blocking gather, one for each slice, one for the whole "
              "pack, or all-to-all over heads (Ulysses).",
@@ -422,8 +423,8 @@ static const sp_setting settings[] = {
     {.key = "strategy.max_per_pack", COUNT("1", "10000000"), .fallback = "any number",
      .text = "Lpfhp: samples of a row at most."},
     {.key = "strategy.rank_tokens", TOKENS("1", LENGTH), .fallback = "context / dp",
-     .text = "Hybrid-cp, bytescale, flexsp: tokens that one data-parallel rank takes of a sample at "
-             "most.",
+     .text = "Hybrid-cp, bytescale, flexsp, te-cp, llama-cp, hybrid-dp: tokens that one data-parallel "
+             "rank takes of a sample at most.",
      .aliases = "max_seqlen_per_dp_cp_rank"},
     {.key = "strategy.pack_rounds", SWITCH, .fallback = "false",
      .text = "Hybrid-cp: samples that a round gives to one group are one pack."},

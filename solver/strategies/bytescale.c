@@ -113,28 +113,6 @@ static void assign_in_runs(hdp *h)
     }
 }
 
-// Each rank's short samples in micro-batches of at most its tokens, longest first.
-static bool add_microbatches(hdp *h)
-{
-    bool ok = true;
-    for (int r = 0; ok && r < h->dp; r++) {
-        int64_t room = -1;
-        for (size_t i = h->rings; ok && i < h->input->batch->count; i++) {
-            if (h->rank[i] != r) {
-                continue;
-            }
-            int64_t tokens = h->input->batch->tokens[h->order[i]];
-            if (tokens > room) {
-                ok = sp_pack_list_begin(&h->packing->forward, r, 1);
-                room = h->rank_tokens;
-            }
-            ok = ok && sp_i_add_sample(h->packing, h->order[i]);
-            room -= tokens;
-        }
-    }
-    return ok;
-}
-
 sp_status sp_i_pack_bytescale(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
     const sp_batch *batch = input->batch;
@@ -160,7 +138,7 @@ sp_status sp_i_pack_bytescale(const sp_strategy_input *input, sp_packing *packin
     } else if (ok) {
         assign_in_runs(&h);
     }
-    ok = ok && add_microbatches(&h);
+    ok = ok && sp_i_add_rank_rows(packing, h.order, h.rank, h.rings, h.rank_tokens);
     status = ok ? sp_i_merged_order(input, packing, err) : sp_error_no_memory(err, "a packing");
     if (status != SP_OK) {
         sp_packing_fini(packing);

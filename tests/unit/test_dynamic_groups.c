@@ -1,6 +1,6 @@
 // Strategies that give samples groups of data-parallel ranks of different size: hybrid-cp, flexsp,
-// bytescale. Every sample once, the room of ranks, aligned groups, orders that cannot deadlock, and
-// work that is not spread worse than by fixed groups.
+// bytescale, te-cp, llama-cp, hybrid-dp. Every sample once, the room of ranks, aligned groups,
+// orders that cannot deadlock, and work that is not spread worse than by fixed groups.
 #include "sim/engine/engine.h"
 #include "sim/schedule/schedule.h"
 #include "solver/flexsp/flexsp.h"
@@ -14,7 +14,8 @@
 
 enum { MOST_SAMPLES = 200, MOST_RANKS = 16 };
 
-static const char *const strategies[] = {"hybrid-cp", "flexsp", "bytescale", NULL};
+static const char *const strategies[] = {"hybrid-cp", "flexsp",    "bytescale", "te-cp",
+                                         "llama-cp",  "hybrid-dp", NULL};
 
 // A scenario with a cost model, and a batch that the tests change.
 typedef struct bench {

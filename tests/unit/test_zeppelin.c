@@ -1,0 +1,205 @@
+// Zeppelin's baselines: samples over all ranks, and whole ones by FLOPs.
+#include "solver/rows.h"
+#include "solver/strategy.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+enum { MOST_SAMPLES = 120, RANKS = 16 };
+
+static const char *const strategies[] = {"te-cp", "llama-cp", "hybrid-dp"};
+
+enum { STRATEGIES = sizeof strategies / sizeof strategies[0] };
+
+// A scenario of two nodes with a cost model, and a batch that the tests change.
+typedef struct bench {
+    sp_scenario scenario;
+    sp_cost_model cost;
+    sp_batch batch;
+    int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES], context;
+} bench;
+
+static void bench_init(bench *b, int pp, int dp, int64_t context, const char *strategy)
+{
+    const char *text =
+        json_text("{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
+                  "'cluster': 'a800-8', 'parallel': {'pp': %d, 'dp': %d}, "
+                  "'workload': {'lengths': [1]}, 'strategy': {%s}}",
+                  pp, dp, strategy);
+    must_succeed_for(text, run_read(text, &b->scenario, ERR));
+    must_succeed(sp_strategy_resolve(&b->scenario, false, ERR));
+    must_succeed(sp_cost_model_init(&b->cost, &b->scenario.model, &b->scenario.layout,
+                                    &b->scenario.cluster, &b->scenario.profile, b->scenario.memory,
+                                    "test", ERR));
+    b->batch = (sp_batch){.ids = b->ids, .tokens = b->tokens};
+    b->context = context;
+}
+
+static void bench_fini(bench *b)
+{
+    sp_cost_model_fini(&b->cost);
+    sp_scenario_fini(&b->scenario);
+}
+
+static void add_sample(bench *b, int64_t tokens)
+{
+    b->ids[b->batch.count] = (int64_t)b->batch.count;
+    b->tokens[b->batch.count++] = tokens;
+    b->batch.total_tokens += tokens;
+}
+
+// Mostly short, a few up to the context.
+static void random_batch(sp_prng *prng, bench *b)
+{
+    int count = 1 + prng_below(prng, MOST_SAMPLES);
+    for (int i = 0; i < count; i++) {
+        int64_t most = sp_prng_below(prng, 12) == 0 ? b->context : b->context / 30 + 1;
+        add_sample(b, 1 + (int64_t)sp_prng_below(prng, (uint64_t)most));
+    }
+}
+
+static void pack(bench *b, const char *kind, sp_packing *packing)
+{
+    sp_strategy_input input = {
+        .scenario = &b->scenario, .batch = &b->batch, .context = b->context, .cost = &b->cost};
+    must_succeed_for(kind, sp_strategy_find(kind)->pack(&input, packing, ERR));
+}
+
+// Every rank's tokens, causal pairs and packs, a pack's spread evenly over its ranks.
+typedef struct load {
+    double tokens, pairs, packs;
+} load;
+
+static void loads_of(const sp_packing *packing, load loads[RANKS])
+{
+    memset(loads, 0, RANKS * sizeof *loads);
+    for (size_t k = 0; k < packing->forward.count; k++) {
+        const sp_pack *p = &packing->forward.packs[k];
+        for (int r = p->dp_first; r < p->dp_first + p->dp_count; r++) {
+            loads[r].tokens += (double)p->tokens / p->dp_count;
+            loads[r].pairs += (double)p->pairs2 / p->dp_count;
+            loads[r].packs += 1.0;
+        }
+    }
+}
+
+static void shuffle(sp_prng *prng, bench *b)
+{
+    for (size_t i = b->batch.count; i > 1; i--) {
+        size_t j = (size_t)sp_prng_below(prng, i);
+        int64_t swapped = b->tokens[i - 1];
+        b->tokens[i - 1] = b->tokens[j];
+        b->tokens[j] = swapped;
+    }
+}
+
+TEST(order_of_samples_changes_no_load)
+{
+    sp_prng prng = prng_seeded(11);
+    for (int round = 0; round < test_draws(20); round++) {
+        static bench b;
+        bench_init(&b, 1 + round % 2, RANKS >> (round % 2), 4000, "");
+        random_batch(&prng, &b);
+        for (int i = 0; i < STRATEGIES; i++) {
+            sp_packing packing;
+            load before[RANKS], after[RANKS];
+            pack(&b, strategies[i], &packing);
+            loads_of(&packing, before);
+            sp_packing_fini(&packing);
+            shuffle(&prng, &b);
+            pack(&b, strategies[i], &packing);
+            loads_of(&packing, after);
+            sp_packing_fini(&packing);
+            assert_memory_equal(before, after, sizeof before);
+        }
+        bench_fini(&b);
+    }
+}
+
+// Packs of all ranks are full but for what the next sample would not fit: two neighbours together
+// hold more than there is room for.
+TEST(samples_over_all_ranks)
+{
+    sp_prng prng = prng_seeded(13);
+    for (int round = 0; round < test_draws(20); round++) {
+        static bench b;
+        bench_init(&b, 1, RANKS, 4000, "");
+        random_batch(&prng, &b);
+        for (int i = 0; i < 2; i++) {
+            sp_packing packing;
+            pack(&b, strategies[i], &packing);
+            for (size_t k = 0; k < packing.forward.count; k++) {
+                const sp_pack *p = &packing.forward.packs[k];
+                assert_int_equal(p->dp_count, RANKS);
+                assert_true(p->tokens <= b.context);
+                assert_true(k == 0 || p[-1].tokens + p->tokens > b.context);
+            }
+            sp_packing_fini(&packing);
+        }
+        bench_fini(&b);
+    }
+}
+
+// A greedy choice of the least loaded rank leaves no two further apart than the largest sample.
+TEST(whole_samples_level_flops)
+{
+    sp_prng prng = prng_seeded(17);
+    for (int round = 0; round < test_draws(20); round++) {
+        static bench b;
+        sp_packing packing;
+        double flops[RANKS] = {0}, largest = 0.0;
+        bench_init(&b, 1, RANKS, 4000, "");
+        random_batch(&prng, &b);
+        pack(&b, "hybrid-dp", &packing);
+        for (size_t k = 0; k < packing.forward.count; k++) {
+            const sp_pack *p = &packing.forward.packs[k];
+            for (size_t s = p->first_slice; s < p->first_slice + p->slice_count; s++) {
+                double tokens = (double)packing.forward.slices[s].tokens;
+                double of = sp_model_forward_flops(&b.scenario.model, tokens, tokens * tokens);
+                assert_int_equal(p->dp_count, tokens > 4000.0 / RANKS ? RANKS : 1);
+                if (p->dp_count == 1) {
+                    flops[p->dp_first] += of;
+                    largest = fmax(largest, of);
+                }
+            }
+        }
+        for (int r = 0; r < RANKS; r++) {
+            for (int q = 0; q < RANKS; q++) {
+                assert_true(flops[r] <= (flops[q] + largest) * (1.0 + 1e-12));
+            }
+        }
+        sp_packing_fini(&packing);
+        bench_fini(&b);
+    }
+}
+
+// ---- how keys and values are exchanged ----
+
+static void exchange_is(const char *kind, const char *stack, sp_cp_overlap expected)
+{
+    sp_scenario scenario, again;
+    const char *text = json_text(TINY_MODEL "'parallel': {'dp': 2}, 'workload': {'uniform': 64}, "
+                                            "'strategy': {'kind': '%s'}%s}",
+                                 kind, stack);
+    must_succeed_for(text, run_read(text, &scenario, ERR));
+    must_succeed(sp_strategy_resolve(&scenario, false, ERR));
+    assert_int_equal(scenario.memory.stack.cp_overlap, expected);
+    json_t *root = json_deep_copy(scenario.resolved);
+    must_succeed(sp_scenario_from_json(root, "again", NULL, 0, &again, ERR));
+    must_succeed(sp_strategy_resolve(&again, false, ERR));
+    assert_true(json_equal(again.resolved, scenario.resolved));
+    assert_int_equal(again.memory.stack.cp_overlap, expected);
+    json_decref(root);
+    sp_scenario_fini(&again);
+    sp_scenario_fini(&scenario);
+}
+
+// A strategy's way holds unless the scenario states one; a named stack does not.
+TEST(exchange_of_the_strategy)
+{
+    exchange_is("te-cp", "", SP_CP_ATTENTION);
+    exchange_is("hybrid-dp", ", 'stack': 'megatron-core-2024'", SP_CP_ATTENTION);
+    exchange_is("llama-cp", "", SP_CP_BLOCKING);
+    exchange_is("llama-cp", ", 'stack': 'megatron-core-2024'", SP_CP_BLOCKING);
+    exchange_is("llama-cp", ", 'stack': {'cp_overlap': 'qkv'}", SP_CP_QKV);
+    exchange_is("bytescale", ", 'stack': 'megatron-core-2024'", SP_CP_QKV);
+}
