@@ -17,11 +17,6 @@ bool sp_i_add_sample(sp_packing *packing, int32_t sample);
 bool sp_i_add_row(sp_packing *packing, int dp_first, int dp_count, const int32_t *samples,
                   size_t count);
 
-// Micro-batches of at most rank_tokens tokens on single ranks, each rank's whole samples in the
-// order given: order[i] for i >= from on rank[i]. False when memory runs out.
-bool sp_i_add_rank_rows(sp_packing *packing, const int32_t *order, const int32_t *rank, size_t from,
-                        int64_t rank_tokens);
-
 // A slice at the end of a list's last pack; it ends its sample of the batch where its tokens do.
 bool sp_i_add_slice(const sp_batch *batch, sp_slice slice, sp_pack_list *list);
 
@@ -83,6 +78,16 @@ int sp_i_merged_next(int degree, int dp);
 
 // The smallest degree that holds the tokens; 0: not even all ranks do.
 int sp_i_merged_degree(int64_t tokens, int64_t rank_tokens, int dp);
+
+typedef struct sp_i_block {
+    int first, degree;
+} sp_i_block;
+
+// Whole samples in micro-batches of at most rank_tokens tokens a rank, of each block in the order
+// given: order[i] for i >= from in block[i]. Wider blocks come first, so that the packs are in an
+// order that pipelines can run (sp_i_merged_order). False when memory runs out. O(dp * samples).
+bool sp_i_add_blocks(sp_packing *packing, const int32_t *order, const sp_i_block *block,
+                     size_t from, int64_t rank_tokens);
 
 // SP_ERR_INFEASIBLE with the reason where a sample does not fit all ranks.
 sp_status sp_i_merged_check(const sp_strategy_input *input, sp_error *err);

@@ -39,6 +39,9 @@
     X("hybrid-dp", hybrid_dp, BUDGETS,                                                            \
       "samples that a rank holds whole, by FLOPs, longer ones in a ring of all ranks",            \
       "rank_tokens", SP_EXCHANGES(ATTENTION))                                                     \
+    X("zeppelin", zeppelin, SEARCH,                                                               \
+      "samples in zones: over nodes, inside a node, on one rank (arXiv 2509.21841)",              \
+      "rank_tokens, zones", SP_EXCHANGES(ATTENTION))                                              \
     X("slimpack-symmetric", slimpack_symmetric, SEARCH,                                           \
       "long samples cut, packs that grow and shrink, backward packs as forward", SP_OF_SLIMPACK,  \
       .sliced = true, SP_BRINGS(PACKFLOW), .choose_chunks = sp_i_choose_chunks)                   \

@@ -43,6 +43,7 @@ typedef struct sp_strategy_spec {
     // slimpack without a part of it (ablation): samples cut; backward packs of their own; packs
     // that grow and shrink; ranks merged for long samples; integer programs
     bool slices, asymmetric, taper, dp_merge, milp;
+    bool zones; // zeppelin: off, every sample goes over all ranks
 } sp_strategy_spec;
 
 // Holds pointers into itself (workload.lengths, workload.source): it stays where it was read.

@@ -423,8 +423,8 @@ static const sp_setting settings[] = {
     {.key = "strategy.max_per_pack", COUNT("1", "10000000"), .fallback = "any number",
      .text = "Lpfhp: samples of a row at most."},
     {.key = "strategy.rank_tokens", TOKENS("1", LENGTH), .fallback = "context / dp",
-     .text = "Hybrid-cp, bytescale, flexsp, te-cp, llama-cp, hybrid-dp: tokens that one data-parallel "
-             "rank takes of a sample at most.",
+     .text = "Hybrid-cp, bytescale, flexsp, te-cp, llama-cp, hybrid-dp, zeppelin: tokens that one "
+             "data-parallel rank takes of a sample at most.",
      .aliases = "max_seqlen_per_dp_cp_rank"},
     {.key = "strategy.pack_rounds", SWITCH, .fallback = "false",
      .text = "Hybrid-cp: samples that a round gives to one group are one pack."},
@@ -451,6 +451,8 @@ static const sp_setting settings[] = {
      .text = "Slimpack: data-parallel ranks are merged for samples too long for one."},
     {.key = "strategy.milp", SWITCH, .fallback = "true",
      .text = "Slimpack: integer programs prove or improve small assignments."},
+    {.key = "strategy.zones", SWITCH, .fallback = "true",
+     .text = "Zeppelin: samples that a node or a rank holds stay there; off: all go over all ranks."},
 };
 // clang-format on
 

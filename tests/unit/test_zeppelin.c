@@ -1,4 +1,4 @@
-// Zeppelin's baselines: samples over all ranks, and whole ones by FLOPs.
+// Zeppelin's zones, and its baselines: samples over all ranks, and whole ones by FLOPs.
 #include "solver/rows.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
@@ -6,7 +6,7 @@
 
 enum { MOST_SAMPLES = 120, RANKS = 16 };
 
-static const char *const strategies[] = {"te-cp", "llama-cp", "hybrid-dp"};
+static const char *const strategies[] = {"te-cp", "llama-cp", "hybrid-dp", "zeppelin"};
 
 enum { STRATEGIES = sizeof strategies / sizeof strategies[0] };
 
@@ -170,6 +170,78 @@ TEST(whole_samples_level_flops)
         sp_packing_fini(&packing);
         bench_fini(&b);
     }
+}
+
+// ---- zones ----
+
+static double iteration_ms(const char *kind, const char *more)
+{
+    scenario_run r;
+    run_good(json_text("%s, 'strategy': {'kind': '%s'}}", more, kind), &run_verified, &r);
+    double ms = (double)r.result.batches[0].iteration_ns / 1e6;
+    run_fini(&r);
+    return ms;
+}
+
+// What it refuses it has simulated as the result is. A gather hides nothing that a ring does not.
+TEST(no_slower_than_its_baselines)
+{
+    static const int layouts[][3] = {{1, 1, 16}, {2, 1, 8}, {1, 2, 16}, {1, 1, 6}};
+    for (size_t l = 0; l < sizeof layouts / sizeof layouts[0]; l++) {
+        for (int k = 0; k < 2; k++) {
+            const char *more = json_text(
+                "{'model': 'llama-7b', 'cluster': '%s', 'parallel': {'tp': %d, 'pp': %d, 'dp': "
+                "%d}, 'memory': {'recompute': 'full'}, 'workload': {'lengths': 'wikipedia', "
+                "'context': 32768, 'tokens_per_batch': 100000, 'seed': %d}",
+                k == 0 ? "a800-8" : "h800-8", layouts[l][0], layouts[l][1], layouts[l][2], k + 1);
+            double ms = iteration_ms("zeppelin", more);
+            for (int i = 0; i < 3; i++) {
+                assert_true(ms <= iteration_ms(strategies[i], more) * (1.0 + 1e-9));
+            }
+        }
+    }
+}
+
+// Two nodes of eight ranks with 8192 tokens each: what no node holds goes over both, what no rank
+// holds stays in a node, and what is less than a rank's part of the work on one rank.
+TEST(zones_by_length)
+{
+    sp_packing packing;
+    static bench b;
+    bench_init(&b, 1, RANKS, 131072, "'rank_tokens': 8192");
+    add_sample(&b, 80000);
+    for (int i = 0; i < 2; i++) {
+        add_sample(&b, 20000);
+    }
+    for (int i = 0; i < 32; i++) {
+        add_sample(&b, 100 + i);
+    }
+    pack(&b, "zeppelin", &packing);
+    for (size_t k = 0; k < packing.forward.count; k++) {
+        const sp_pack *p = &packing.forward.packs[k];
+        const sp_slice *slice = &packing.forward.slices[p->first_slice];
+        int least = slice->sample == 0 ? 16 : slice->sample < 3 ? 4 : 1;
+        int most = slice->sample == 0 ? 16 : slice->sample < 3 ? 8 : 1;
+        assert_in_range(p->dp_count, least, most);
+        assert_true(k == 0 || p->dp_count <= p[-1].dp_count);
+    }
+    sp_packing_fini(&packing);
+    bench_fini(&b);
+}
+
+TEST(without_zones_over_all_ranks)
+{
+    sp_prng prng = prng_seeded(19);
+    static bench b;
+    sp_packing packing;
+    bench_init(&b, 1, RANKS, 4000, "'zones': false");
+    random_batch(&prng, &b);
+    pack(&b, "zeppelin", &packing);
+    for (size_t k = 0; k < packing.forward.count; k++) {
+        assert_int_equal(packing.forward.packs[k].dp_count, RANKS);
+    }
+    sp_packing_fini(&packing);
+    bench_fini(&b);
 }
 
 // ---- how keys and values are exchanged ----
