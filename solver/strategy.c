@@ -73,6 +73,9 @@ static sp_status resolve_exchange(const sp_strategy *strategy, sp_scenario *scen
     if (!scenario->cp_overlap_given) {
         scenario->memory.stack.cp_overlap = strategy->cp_overlap;
     }
+    if (!scenario->cp_ring_nics_given) {
+        scenario->memory.stack.cp_ring_nics = strategy->cp_ring_nics;
+    }
     return sp_scenario_set_stack(scenario, err);
 }
 

@@ -46,6 +46,7 @@ typedef struct sp_strategy {
     // Ranks that share packs exchange keys and values in its way, where the scenario states none.
     bool brings_exchange;
     sp_cp_overlap cp_overlap; // then that one
+    int cp_ring_nics;         // and so many NICs for a hop (sp_stack)
     bool joins_documents;     // samples are joined and cut before they are packed
     bool outlier_queues;      // may delay samples to later batches: then it is not lossless
     // Chooses the chunks of each rank where the scenario does not state them; NULL: it does not.
@@ -67,11 +68,11 @@ SP_API bool sp_strategy_is_lossless(const sp_strategy *strategy, const sp_strate
 // Ends the reading of a scenario, once: puts the order that its strategy brings, if it brings one,
 // in the place of schedule.kind, also in the resolved document if there is one, with the chunks per
 // rank that the strategy chooses, and its way of exchanging keys and values in the place of
-// stack.cp_overlap where that is not stated. What the user gave stays given, and a scenario that is
-// resolved (order_resolved) is left as it is. Evaluations and planners then share the scenario; one
-// that is not resolved they copy and resolve each for itself. Content errors: another kind stated
-// in the scenario, unless strategies are `compared` and that is for the others; a layout that the
-// order does not run on.
+// stack.cp_overlap and stack.cp_ring_nics where those are not stated. What the user gave stays
+// given, and a scenario that is resolved (order_resolved) is left as it is. Evaluations and
+// planners then share the scenario; one that is not resolved they copy and resolve each for itself.
+// Content errors: another kind stated in the scenario, unless strategies are `compared` and that is
+// for the others; a layout that the order does not run on.
 SP_API sp_status sp_strategy_resolve(sp_scenario *scenario, bool compared, sp_error *err);
 
 // What a scenario asks of its plans, beyond what makes any plan a plan (sim/plan/plan.h); shares no

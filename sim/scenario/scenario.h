@@ -70,6 +70,7 @@ typedef struct sp_scenario {
     sp_memory_options memory;
     bool stack_given;      // memory.stack
     bool cp_overlap_given; // its cp_overlap
+    bool cp_ring_nics_given;
     sp_memory_model memory_model;
     int64_t memory_limit_bytes;   // of tensors, on one GPU
     int64_t memory_reserve_bytes; // what the limit leaves of the GPU, unless the limit is stated

@@ -183,7 +183,7 @@ static double iteration_ms(const char *kind, const char *more)
     return ms;
 }
 
-// What it refuses it has simulated as the result is. A gather hides nothing that a ring does not.
+// What it refuses it has simulated as the result is. The packs of llama-cp are those of te-cp.
 TEST(no_slower_than_its_baselines)
 {
     static const int layouts[][3] = {{1, 1, 16}, {2, 1, 8}, {1, 2, 16}, {1, 1, 6}};
@@ -274,4 +274,46 @@ TEST(exchange_of_the_strategy)
     exchange_is("llama-cp", ", 'stack': 'megatron-core-2024'", SP_CP_BLOCKING);
     exchange_is("llama-cp", ", 'stack': {'cp_overlap': 'qkv'}", SP_CP_QKV);
     exchange_is("bytescale", ", 'stack': 'megatron-core-2024'", SP_CP_QKV);
+}
+
+static int64_t ring_nics(const char *kind, const char *stack)
+{
+    sp_scenario scenario;
+    const char *text = json_text(TINY_MODEL "'parallel': {'dp': 2}, 'workload': {'uniform': 64}, "
+                                            "'strategy': {'kind': '%s'}%s}",
+                                 kind, stack);
+    must_succeed_for(text, run_read(text, &scenario, ERR));
+    must_succeed(sp_strategy_resolve(&scenario, false, ERR));
+    int64_t nics = scenario.memory.stack.cp_ring_nics;
+    sp_scenario_fini(&scenario);
+    return nics;
+}
+
+// Its baselines send by one NIC, zeppelin by all; a stated number holds, which switches routing off
+// or on.
+TEST(routing_of_the_strategy)
+{
+    assert_int_equal(ring_nics("te-cp", ""), 1);
+    assert_int_equal(ring_nics("hybrid-dp", ""), 1);
+    assert_true(ring_nics("zeppelin", "") > 8);
+    assert_int_equal(ring_nics("zeppelin", ", 'stack': {'cp_ring_nics': 1}"), 1);
+    assert_int_equal(ring_nics("te-cp", ", 'stack': {'cp_ring_nics': 4}"), 4);
+    assert_int_equal(ring_nics("bytescale", ""), 0);
+}
+
+// The ring of a step over two nodes is faster with routing, and inside a node it makes no
+// difference.
+TEST(routing_is_between_nodes)
+{
+    for (int nodes = 1; nodes <= 2; nodes++) {
+        double ms[2];
+        for (int k = 0; k < 2; k++) {
+            ms[k] = iteration_ms("te-cp", json_text("{'model': 'llama-7b', 'cluster': 'a800-8', "
+                                                    "'parallel': {'dp': %d}, 'stack': "
+                                                    "{'cp_ring_nics': %d}, 'workload': {'lengths': "
+                                                    "[8000, 3000, 200], 'context': 16384}",
+                                                    8 * nodes, k == 0 ? 1 : 4));
+        }
+        assert_true(nodes == 1 ? fabs(ms[1] - ms[0]) < 1e-9 : ms[1] < 0.9 * ms[0]);
+    }
 }
