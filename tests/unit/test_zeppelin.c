@@ -202,6 +202,30 @@ TEST(no_slower_than_its_baselines)
     }
 }
 
+// Published order (figures 9 and 10): llama-cp and hybrid-dp above te-cp, zeppelin above all, and
+// more so where two GPUs share a NIC (A800) than where each has one (H800). The lengths stand for
+// ArXiv, as in experiments/figures/zeppelin.json; with fewer short ones hybrid-dp is behind te-cp.
+TEST(published_order)
+{
+    double gain[2];
+    for (int k = 0; k < 2; k++) {
+        const char *more = json_text(
+            "{'model': 'llama-7b', 'cluster': '%s', 'parallel': {'dp': 16}, 'memory': "
+            "{'recompute': 'full'}, 'workload': {'lengths': [1025, 1725, 2304, 2859, 3419, 4003, "
+            "4623, 5292, 6024, 6836, 7749, 8794, 10010, 11458, 13232, 15492, 18532, 22995, 30705, "
+            "51670], 'context': 65536, 'samples_per_batch': 20}",
+            k == 0 ? "a800-8" : "h800-8");
+        double te_cp_ms = iteration_ms("te-cp", more);
+        double hybrid_dp_ms = iteration_ms("hybrid-dp", more);
+        double llama_cp_ms = iteration_ms("llama-cp", more);
+        double ms = iteration_ms("zeppelin", more);
+        assert_true(hybrid_dp_ms < te_cp_ms && llama_cp_ms < te_cp_ms);
+        assert_true(ms < hybrid_dp_ms && ms < llama_cp_ms);
+        gain[k] = te_cp_ms / ms;
+    }
+    assert_true(gain[0] > gain[1]);
+}
+
 // Two nodes of eight ranks with 8192 tokens each: what no node holds goes over both, what no rank
 // holds stays in a node, and what is less than a rank's part of the work on one rank.
 TEST(zones_by_length)
