@@ -203,6 +203,49 @@ sp_status sp_i_merged_check(const sp_strategy_input *input, sp_error *err)
                         (long long)rank_tokens, (long long)(tokens / dp + (tokens % dp != 0)));
 }
 
+// The next smaller degree; 0 below that of one rank.
+static int merged_previous(int degree, int dp)
+{
+    int smaller = 1;
+    while (2 * smaller < dp) {
+        smaller *= 2;
+    }
+    return degree < dp ? degree / 2 : dp > 1 ? smaller : 0;
+}
+
+static bool add_block(sp_packing *packing, const int32_t *order, const sp_i_block *block,
+                      size_t from, sp_i_block of, int64_t room_tokens)
+{
+    int64_t room = -1;
+    bool ok = true;
+    for (size_t i = from; ok && i < packing->batch->count; i++) {
+        if (block[i].first != of.first || block[i].degree != of.degree) {
+            continue;
+        }
+        int64_t tokens = packing->batch->tokens[order[i]];
+        if (tokens > room) {
+            ok = sp_pack_list_begin(&packing->forward, of.first, of.degree);
+            room = room_tokens;
+        }
+        ok = ok && sp_i_add_sample(packing, order[i]);
+        room -= tokens;
+    }
+    return ok;
+}
+
+bool sp_i_add_blocks(sp_packing *packing, const int32_t *order, const sp_i_block *block,
+                     size_t from, int64_t rank_tokens)
+{
+    bool ok = true;
+    for (int degree = packing->dp; degree > 0; degree = merged_previous(degree, packing->dp)) {
+        for (int first = 0; ok && first + degree <= packing->dp; first += degree) {
+            ok = add_block(packing, order, block, from, (sp_i_block){first, degree},
+                           rank_tokens * degree);
+        }
+    }
+    return ok;
+}
+
 static bool copy_degree(const sp_pack_list *from, int degree, sp_packing *to)
 {
     bool ok = true;
@@ -221,12 +264,8 @@ sp_status sp_i_merged_order(const sp_strategy_input *input, sp_packing *packing,
     }
     sp_packing ordered;
     sp_packing_init(&ordered, packing->batch, dp);
-    bool ok = copy_degree(&packing->forward, dp, &ordered);
-    int smaller = 1;
-    while (smaller <= (dp - 1) / 2) {
-        smaller *= 2;
-    }
-    for (int degree = smaller; ok && degree >= 1 && degree < dp; degree /= 2) {
+    bool ok = true;
+    for (int degree = dp; ok && degree > 0; degree = merged_previous(degree, dp)) {
         ok = copy_degree(&packing->forward, degree, &ordered);
     }
     if (!ok) {

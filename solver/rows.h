@@ -79,6 +79,16 @@ int sp_i_merged_next(int degree, int dp);
 // The smallest degree that holds the tokens; 0: not even all ranks do.
 int sp_i_merged_degree(int64_t tokens, int64_t rank_tokens, int dp);
 
+typedef struct sp_i_block {
+    int first, degree;
+} sp_i_block;
+
+// Whole samples in micro-batches of at most rank_tokens tokens a rank, of each block in the order
+// given: order[i] for i >= from in block[i]. Wider blocks come first, so that the packs are in an
+// order that pipelines can run (sp_i_merged_order). False when memory runs out. O(dp * samples).
+bool sp_i_add_blocks(sp_packing *packing, const int32_t *order, const sp_i_block *block,
+                     size_t from, int64_t rank_tokens);
+
 // SP_ERR_INFEASIBLE with the reason where a sample does not fit all ranks.
 sp_status sp_i_merged_check(const sp_strategy_input *input, sp_error *err);
 

@@ -60,14 +60,34 @@ sp_status sp_strategy_check(const char *name, const char *source, sp_error *err)
                        "unknown strategy \"%s\" (known: %s)", name, known);
 }
 
-// ---- The order that a strategy brings, in the place of the scenario's own ----
+// ---- What a strategy brings, in the place of the scenario's own ----
+
+bool sp_strategy_resolves(const sp_strategy *strategy)
+{
+    return strategy->brings_order || strategy->brings_exchange;
+}
+
+// No strategy that brings an exchange brings an order.
+static sp_status resolve_exchange(const sp_strategy *strategy, sp_scenario *scenario, sp_error *err)
+{
+    if (!scenario->cp_overlap_given) {
+        scenario->memory.stack.cp_overlap = strategy->cp_overlap;
+    }
+    if (!scenario->cp_ring_nics_given) {
+        scenario->memory.stack.cp_ring_nics = strategy->cp_ring_nics;
+    }
+    return sp_scenario_set_stack(scenario, err);
+}
 
 sp_status sp_strategy_resolve(sp_scenario *scenario, bool compared, sp_error *err)
 {
     const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
     if (scenario->uniform || scenario->order_resolved || strategy == NULL ||
-        !strategy->brings_order) {
+        !sp_strategy_resolves(strategy)) {
         return SP_OK;
+    }
+    if (strategy->brings_exchange) {
+        return resolve_exchange(strategy, scenario, err);
     }
     sp_schedule_spec *schedule = &scenario->schedule;
     if (scenario->schedule_given && schedule->kind != strategy->schedule && !compared) {

@@ -43,14 +43,21 @@ typedef struct sp_strategy {
     bool brings_order; // its packs run in a schedule of its own, not in that of the scenario
     sp_schedule_kind schedule; // then that one
     bool split_backward;       // with input and weight gradients apart
-    bool joins_documents;      // samples are joined and cut before they are packed
-    bool outlier_queues;       // may delay samples to later batches: then it is not lossless
+    // Ranks that share packs exchange keys and values in its way, where the scenario states none.
+    bool brings_exchange;
+    sp_cp_overlap cp_overlap; // then that one
+    int cp_ring_nics;         // and so many NICs for a hop (sp_stack)
+    bool joins_documents;     // samples are joined and cut before they are packed
+    bool outlier_queues;      // may delay samples to later batches: then it is not lossless
     // Chooses the chunks of each rank where the scenario does not state them; NULL: it does not.
     sp_status (*choose_chunks)(sp_scenario *scenario, sp_error *err);
 } sp_strategy;
 
 // NULL-terminated, in the order of comparisons.
 SP_API_DATA const char *const sp_strategy_names[];
+
+// Does resolving a scenario (sp_strategy_resolve) change anything of it?
+bool sp_strategy_resolves(const sp_strategy *strategy);
 
 // NULL: no strategy has this name.
 SP_API const sp_strategy *sp_strategy_find(const char *name);
@@ -60,9 +67,10 @@ SP_API bool sp_strategy_is_lossless(const sp_strategy *strategy, const sp_strate
 
 // Ends the reading of a scenario, once: puts the order that its strategy brings, if it brings one,
 // in the place of schedule.kind, also in the resolved document if there is one, with the chunks per
-// rank that the strategy chooses. What the user gave stays given, and a scenario that is resolved
-// (order_resolved) is left as it is. Evaluations and planners then share the scenario; one that is
-// not resolved they copy and resolve each for itself.
+// rank that the strategy chooses, and its way of exchanging keys and values in the place of
+// stack.cp_overlap and stack.cp_ring_nics where those are not stated. What the user gave stays
+// given, and a scenario that is resolved (order_resolved) is left as it is. Evaluations and
+// planners then share the scenario; one that is not resolved they copy and resolve each for itself.
 // Content errors: another kind stated in the scenario, unless strategies are `compared` and that is
 // for the others; a layout that the order does not run on.
 SP_API sp_status sp_strategy_resolve(sp_scenario *scenario, bool compared, sp_error *err);

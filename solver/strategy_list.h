@@ -31,6 +31,17 @@
     X("bytescale", bytescale, BUDGETS,                                                            \
       "ranks grouped for long samples, short ones level the load (arXiv 2502.21231)",             \
       "rank_tokens")                                                                              \
+    X("te-cp", te_cp, BUDGETS, "every sample in a ring of all ranks (Transformer Engine)",        \
+      "rank_tokens", SP_EXCHANGES(ATTENTION), .cp_ring_nics = 1)                                  \
+    X("llama-cp", llama_cp, BUDGETS,                                                              \
+      "every sample over all ranks, keys and values gathered before (arXiv 2407.21783)",          \
+      "rank_tokens", SP_EXCHANGES(BLOCKING))                                                      \
+    X("hybrid-dp", hybrid_dp, BUDGETS,                                                            \
+      "samples that a rank holds whole, by FLOPs, longer ones in a ring of all ranks",            \
+      "rank_tokens", SP_EXCHANGES(ATTENTION), .cp_ring_nics = 1)                                  \
+    X("zeppelin", zeppelin, SEARCH,                                                               \
+      "samples in zones: over nodes, inside a node, on one rank (arXiv 2509.21841)",              \
+      "rank_tokens, zones", SP_EXCHANGES(ATTENTION), .cp_ring_nics = SP_ROUTED)                   \
     X("slimpack-symmetric", slimpack_symmetric, SEARCH,                                           \
       "long samples cut, packs that grow and shrink, backward packs as forward", SP_OF_SLIMPACK,  \
       .sliced = true, SP_BRINGS(PACKFLOW), .choose_chunks = sp_i_choose_chunks)                   \
@@ -54,6 +65,8 @@
 // clang-format on
 
 #define SP_OF_SLIMPACK "slice_tokens, time_limit_ms, mip_gap, slices, taper, dp_merge, milp"
+#define SP_EXCHANGES(way) .brings_exchange = true, .cp_overlap = SP_CP_##way
+enum { SP_ROUTED = 64 }; // more NICs than a node has: all that there are
 #define SP_BRINGS(order) .brings_order = true, .schedule = SP_SCHEDULE_##order
 
 #define X(name, function, ...)                                                          \

@@ -278,6 +278,20 @@ double sp_i_collective_least_s_per_byte(const sp_op_timer *timer, sp_collective 
     return least;
 }
 
+double sp_time_ring(const sp_op_timer *timer, sp_group group, double bytes, int64_t nics)
+{
+    const sp_profile *profile = timer->profile;
+    double block = bytes / group.size;
+    double share = network_bytes_per_s(timer, group.least_per_node);
+    double nic = timer->cluster->nic_bytes_per_s * profile->nic_efficiency;
+    double hop_s = block / fmin(share, nic > 0.0 ? nic : share);
+    for (double x = 2.0; x <= (double)nics && (x - 1.0) * nic < share; x += 1.0) {
+        double inside_s = 2.0 * block * (x - 1.0) / x / profile->nvlink_bytes_per_s;
+        hop_s = fmin(hop_s, inside_s + block / fmin(share, x * nic));
+    }
+    return (group.size - 1) * (profile->nic_latency_s + hop_s);
+}
+
 double sp_time_p2p(const sp_op_timer *timer, double bytes, int crosses_node)
 {
     const sp_profile *profile = timer->profile;

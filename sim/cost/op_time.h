@@ -94,6 +94,15 @@ double sp_time_launch(const sp_op_timer *timer, int kernels);
 double sp_time_collective(const sp_op_timer *timer, sp_collective kind, sp_group group,
                           double bytes);
 
+// Seconds of a ring over the nodes of `group` in which every rank hands the blocks of a tensor of
+// `bytes`, a block for each rank, to the next, size - 1 times. All wait for the hop from node to
+// node. It uses as many NICs, up to `nics` and those that the group shares, as make it fastest: a
+// rank whose block of n bytes goes by x NICs first gives (x-1)/x of it to x - 1 others of its node,
+// and as much is put together behind: 2n(x-1)/x / B_nvlink + n / (x B_nic) (Zeppelin's routing
+// layer, arXiv 2509.21841; inferred from its description: nothing of the three overlaps). nics 1:
+// send and receive, as Transformer Engine's ring does.
+double sp_time_ring(const sp_op_timer *timer, sp_group group, double bytes, int64_t nics);
+
 // Seconds of a transfer between two GPUs: latency + bytes / rate of NVLink, or of one GPU's share
 // of the node's NICs.
 double sp_time_p2p(const sp_op_timer *timer, double bytes, int crosses_node);

@@ -56,6 +56,9 @@ typedef struct sp_stack {
     bool hide_forward_gather, hide_forward_reduce;
     bool hide_backward_gather, hide_backward_reduce; // all-reduces count as reductions
     sp_cp_overlap cp_overlap;
+    // NICs that a hop of a ring (SP_CP_ATTENTION) from node to node uses at most; 0: all that the
+    // group shares, as a collective does.
+    int64_t cp_ring_nics;
     // Data parallelism.
     bool hide_gradient_reduce;     // by buckets, behind the last backward of each model chunk
     bool hide_gradient_all_reduce; // of ZeRO 0 alone
@@ -125,6 +128,7 @@ bool sp_stack_keeps_bf16_logits(const sp_stack *stack);
 
 // Reads `key` of `parent`: a name, or {"name": one of them (default: what *stack holds), switches
 // by the names above, "cp_overlap": "attention"|"qkv"|"blocking"|"slices"|"gathered"|"a2a",
+// "cp_ring_nics",
 // "tensors": "autograd"|"explicit", "bucket_mib", "split_limit_mib", "work_spaces",
 // "work_space_mib"}; absent: *stack stays. Errors are collected in parent->err.
 void sp_stack_from_member(sp_object *parent, const char *key, sp_stack *stack);

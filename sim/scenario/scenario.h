@@ -43,6 +43,7 @@ typedef struct sp_strategy_spec {
     // slimpack without a part of it (ablation): samples cut; backward packs of their own; packs
     // that grow and shrink; ranks merged for long samples; integer programs
     bool slices, asymmetric, taper, dp_merge, milp;
+    bool zones; // zeppelin: off, every sample goes over all ranks
 } sp_strategy_spec;
 
 // Holds pointers into itself (workload.lengths, workload.source): it stays where it was read.
@@ -64,10 +65,12 @@ typedef struct sp_scenario {
     bool chunks_given; // chunks per rank, in one way or another
     sp_schedule_spec schedule;
     bool schedule_given;  // schedule.kind
-    bool order_resolved;  // a strategy's schedule and chunks are in place (sp_scenario_set_order)
+    bool order_resolved;  // what a strategy brings is in place (sp_scenario_set_order, _set_stack)
     int64_t microbatches; // schedule.microbatches, per data-parallel rank; 0: not given
     sp_memory_options memory;
-    bool stack_given; // memory.stack
+    bool stack_given;      // memory.stack
+    bool cp_overlap_given; // its cp_overlap
+    bool cp_ring_nics_given;
     sp_memory_model memory_model;
     int64_t memory_limit_bytes;   // of tensors, on one GPU
     int64_t memory_reserve_bytes; // what the limit leaves of the GPU, unless the limit is stated
@@ -94,6 +97,8 @@ sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err);
 // and `stage_layers` hold what was chosen: resolves the layout, writes the choice into `resolved`,
 // so that reading that document gives this scenario, and sets order_resolved. What was given stays.
 sp_status sp_scenario_set_order(sp_scenario *scenario, sp_error *err);
+// Ends the choice of what a strategy brings of memory.stack in the same way, without an order.
+sp_status sp_scenario_set_stack(sp_scenario *scenario, sp_error *err);
 
 // What follows from the settings, for people (--explain): ranks, virtual stages, micro-batches
 // where given, nodes, layers per chunk (fewest and most where they differ), parameters. The caller

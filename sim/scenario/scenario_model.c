@@ -210,7 +210,10 @@ static void read_stack(sp_i_scenario_reader *reader)
     if (stack->name[0] == '\0') {
         sp_stack_builtin("ours", stack);
     }
+    const json_t *stated = json_object_get(reader->root.json, "stack");
     reader->scenario->stack_given = sp_object_has(&reader->root, "stack");
+    reader->scenario->cp_overlap_given = json_object_get(stated, "cp_overlap") != NULL;
+    reader->scenario->cp_ring_nics_given = json_object_get(stated, "cp_ring_nics") != NULL;
     sp_stack_from_member(&reader->root, "stack", stack);
 }
 

@@ -255,6 +255,17 @@ sp_status sp_scenario_set_order(sp_scenario *scenario, sp_error *err)
     return SP_OK;
 }
 
+sp_status sp_scenario_set_stack(sp_scenario *scenario, sp_error *err)
+{
+    bool none = json_object_get(scenario->resolved, "stack") == NULL;
+    if (!none &&
+        !sp_json_put(scenario->resolved, "stack", sp_stack_to_json(&scenario->memory.stack))) {
+        return sp_error_no_memory(err, "a scenario");
+    }
+    scenario->order_resolved = true;
+    return SP_OK;
+}
+
 static void put_layers_per_chunk(sp_json_builder *b, const sp_scenario *scenario)
 {
     const sp_layout *layout = &scenario->layout;

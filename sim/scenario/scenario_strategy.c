@@ -49,10 +49,10 @@ static const setting settings[] = {
     NUMBER(time_limit_ms, INT32_MAX),
 };
 
-// Parts of slimpack, which a scenario may switch off.
+// Parts of slimpack and zeppelin, which a scenario may switch off.
 static const setting parts[] = {
     SWITCH(slices, true),   SWITCH(asymmetric, true), SWITCH(taper, true),
-    SWITCH(dp_merge, true), SWITCH(milp, true),
+    SWITCH(dp_merge, true), SWITCH(milp, true),       SWITCH(zones, true),
 };
 
 enum { SETTINGS = sizeof settings / sizeof settings[0], PARTS = sizeof parts / sizeof parts[0] };

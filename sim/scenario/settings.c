@@ -256,11 +256,16 @@ static const sp_setting settings[] = {
     STACK_SWITCH("cudnn_attention",
                  "cuDNN computes attention of heads of a multiple of 16 features, with its work "
                  "spaces."),
-    {.key = "stack.cp_overlap", ONE_OF(sp_cp_overlap_names), .fallback = "as in the named stack",
+    {.key = "stack.cp_overlap", ONE_OF(sp_cp_overlap_names),
+     .fallback = "the strategy's own, else as in the named stack",
      .text = "How keys and values of a CP group come together: a ring behind the attention, a gather "
              "behind the QKV projection, a blocking gather, one for each slice, one for the whole "
              "pack, or all-to-all over heads (Ulysses).",
      .aliases = "cp_comm_type"},
+    {.key = "stack.cp_ring_nics", COUNT("0", "64"), .fallback = "the strategy's own, else 0",
+     .text = "NICs that a hop of a ring behind the attention from node to node uses at most: 1 is a "
+             "plain send, more are reached over other GPUs of the node (Zeppelin's routing); 0: all "
+             "that the group shares, as a collective."},
     {.key = "stack.gradient_reduce_dtype", ONE_OF(sp_reduce_dtype_names),
      .fallback = "as in the named stack",
      .text = "Precision in which data-parallel ranks add up gradients.",
@@ -422,8 +427,8 @@ static const sp_setting settings[] = {
     {.key = "strategy.max_per_pack", COUNT("1", "10000000"), .fallback = "any number",
      .text = "Lpfhp: samples of a row at most."},
     {.key = "strategy.rank_tokens", TOKENS("1", LENGTH), .fallback = "context / dp",
-     .text = "Hybrid-cp, bytescale, flexsp: tokens that one data-parallel rank takes of a sample at "
-             "most.",
+     .text = "Hybrid-cp, bytescale, flexsp, te-cp, llama-cp, hybrid-dp, zeppelin: tokens that one "
+             "data-parallel rank takes of a sample at most.",
      .aliases = "max_seqlen_per_dp_cp_rank"},
     {.key = "strategy.pack_rounds", SWITCH, .fallback = "false",
      .text = "Hybrid-cp: samples that a round gives to one group are one pack."},
@@ -450,6 +455,8 @@ static const sp_setting settings[] = {
      .text = "Slimpack: data-parallel ranks are merged for samples too long for one."},
     {.key = "strategy.milp", SWITCH, .fallback = "true",
      .text = "Slimpack: integer programs prove or improve small assignments."},
+    {.key = "strategy.zones", SWITCH, .fallback = "true",
+     .text = "Zeppelin: samples that a node or a rank holds stay there; off: all go over all ranks."},
 };
 // clang-format on
 

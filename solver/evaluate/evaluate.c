@@ -124,7 +124,7 @@ static sp_status resolve(sp_i_evaluation *ev, sp_error *err)
     }
     sp_status status = sp_strategy_check(scenario->strategy.kind, scenario->source, err);
     if (status != SP_OK || scenario->order_resolved ||
-        !sp_strategy_find(scenario->strategy.kind)->brings_order) {
+        !sp_strategy_resolves(sp_strategy_find(scenario->strategy.kind))) {
         return status;
     }
     ev->own = *scenario;

@@ -14,10 +14,10 @@ typedef struct hdp {
     sp_packing *packing;
     int64_t rank_tokens;
     int dp;
-    int32_t *order; // samples by descending length
-    size_t rings;   // of them need several ranks
-    double *load_s; // [dp]
-    int32_t *rank;  // [samples] of the short ones, by place in `order`
+    int32_t *order;    // samples by descending length
+    size_t rings;      // of them need several ranks
+    double *load_s;    // [dp]
+    sp_i_block *block; // [samples] of the short ones, by place in `order`
 } hdp;
 
 static double work_s(const hdp *h, size_t i)
@@ -68,7 +68,7 @@ static void assign_to_least(hdp *h)
         for (int r = 1; r < h->dp; r++) {
             best = h->load_s[r] < h->load_s[best] ? r : best;
         }
-        h->rank[i] = best;
+        h->block[i] = (sp_i_block){best, 1};
         h->load_s[best] += work_s(h, i);
     }
 }
@@ -108,31 +108,9 @@ static void assign_in_runs(hdp *h)
         while (r < h->dp - 1 && h->load_s[r] + work / 2.0 > level) {
             r++;
         }
-        h->rank[i] = r;
+        h->block[i] = (sp_i_block){r, 1};
         h->load_s[r] += work;
     }
-}
-
-// Each rank's short samples in micro-batches of at most its tokens, longest first.
-static bool add_microbatches(hdp *h)
-{
-    bool ok = true;
-    for (int r = 0; ok && r < h->dp; r++) {
-        int64_t room = -1;
-        for (size_t i = h->rings; ok && i < h->input->batch->count; i++) {
-            if (h->rank[i] != r) {
-                continue;
-            }
-            int64_t tokens = h->input->batch->tokens[h->order[i]];
-            if (tokens > room) {
-                ok = sp_pack_list_begin(&h->packing->forward, r, 1);
-                room = h->rank_tokens;
-            }
-            ok = ok && sp_i_add_sample(h->packing, h->order[i]);
-            room -= tokens;
-        }
-    }
-    return ok;
 }
 
 sp_status sp_i_pack_bytescale(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
@@ -153,14 +131,14 @@ sp_status sp_i_pack_bytescale(const sp_strategy_input *input, sp_packing *packin
     }
     sp_arena memory = {0};
     h.load_s = sp_arena_take(&memory, (size_t)dp, sizeof *h.load_s);
-    h.rank = sp_arena_take(&memory, batch->count, sizeof *h.rank);
+    h.block = sp_arena_take(&memory, batch->count, sizeof *h.block);
     bool ok = !memory.failed && add_rings(&h);
     if (ok && input->scenario->layout.pp == 1) {
         assign_to_least(&h);
     } else if (ok) {
         assign_in_runs(&h);
     }
-    ok = ok && add_microbatches(&h);
+    ok = ok && sp_i_add_blocks(packing, h.order, h.block, h.rings, h.rank_tokens);
     status = ok ? sp_i_merged_order(input, packing, err) : sp_error_no_memory(err, "a packing");
     if (status != SP_OK) {
         sp_packing_fini(packing);

@@ -150,7 +150,8 @@ TEST(every_strategy)
     sp_prng prng = prng_seeded(83);
     for (int i = 0; sp_strategy_names[i] != NULL; i++) {
         int planned = 0;
-        for (int round = 0; round < test_draws(ROUNDS); round++) {
+        int draws = test_draws(ROUNDS);
+        for (int round = 0; round < draws || (planned < LEAST && round < ROUNDS); round++) {
             char text[RUN_TEXT] = "";
             put_layout(&prng, text);
             put_workload(&prng, text);

@@ -75,6 +75,7 @@ static void assert_same(const sp_stack *a, const sp_stack *b)
         assert_int_equal(switch_of(a, i), switch_of(b, i));
     }
     assert_int_equal(a->cp_overlap, b->cp_overlap);
+    assert_int_equal(a->cp_ring_nics, b->cp_ring_nics);
     assert_int_equal(a->gradient_reduce_dtype, b->gradient_reduce_dtype);
     assert_int_equal(a->tensors, b->tensors);
     assert_true(a->bucket_bytes == b->bucket_bytes);
@@ -276,6 +277,7 @@ static sp_stack random_stack(sp_prng *prng)
         *(bool *)((char *)&stack + switches[i].offset) = sp_prng_below(prng, 2) == 1;
     }
     stack.cp_overlap = (sp_cp_overlap)sp_prng_below(prng, 6);
+    stack.cp_ring_nics = (int64_t)sp_prng_below(prng, 65);
     stack.gradient_reduce_dtype = (sp_reduce_dtype)sp_prng_below(prng, 2);
     stack.tensors = (sp_tensor_lives)sp_prng_below(prng, 2);
     stack.bucket_bytes = (double)sp_prng_below(prng, UINT64_C(1) << 40);
@@ -292,7 +294,7 @@ TEST(document_reads_back)
         sp_stack stack = random_stack(&prng);
         json_t *json = sp_stack_to_json(&stack);
         assert_non_null(json);
-        assert_int_equal(json_object_size(json), SWITCHES + 8);
+        assert_int_equal(json_object_size(json), SWITCHES + 8 + (stack.cp_ring_nics > 0));
         char *text = json_dumps(json, 0);
         assert_non_null(text);
         sp_stack back = random_stack(&prng);

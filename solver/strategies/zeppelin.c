@@ -1,0 +1,312 @@
+// Zeppelin's partitioner (arXiv 2509.21841): samples in three zones. Those of the local zone stay
+// whole on one rank, those of the intra-node zone go over ranks of one node, those of the
+// inter-node zone over ranks of several. Packs run in this order from the widest on, as the queues
+// of its attention engine do.
+//
+// Only the abstract is at hand, so the rules are a reconstruction (inference) of its algorithms 1
+// and 2:
+// - Nodes: samples that no node holds, longest first, go over as many nodes as their share of the
+//   inter-node tokens is of all; every other one goes to the node with the least work that has
+//   room. Where none has, all samples as long are of the inter-node zone, and it begins anew.
+// - Ranks of a node: a sample of more than the mean work of its ranks, or more tokens than one
+//   holds, goes over as many ranks as bring it below both; every other one goes to the rank with
+//   the least work that has room. Where none has, all samples as long are split, and it begins
+//   anew.
+// - Work is tokens^2. Linear modules run where the attention does here, without Zeppelin's
+//   remapping layer, so the time of the whole sample is levelled as well.
+// Blocks of ranks are aligned powers of two (solver/rows.h), where Zeppelin may take any number. A
+// rank has room for as many full micro-batches as the batch needs, or one more. Its tokens are
+// strategy.rank_tokens, else doubled up to the context: memory then decides.
+//
+// All of these and both baselines that exchange in a ring are simulated, and the fastest is taken.
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "solver/rows.h"
+#include "solver/step/step.h"
+#include "solver/strategy_list.h"
+
+// One way to partition.
+typedef struct way {
+    sp_strategy_pack_function baseline; // NULL: zones
+    int64_t rank_tokens;
+    int spare_rounds;
+    bool whole_work; // not tokens^2
+} way;
+
+// Places of samples are those in `order`.
+typedef struct zones {
+    const sp_strategy_input *input;
+    way way;
+    int64_t room;       // tokens of one rank in all micro-batches
+    int dp, node_ranks; // data-parallel ranks, in all and of one node
+    int32_t *order;     // samples by descending length
+    double *work;       // [samples]
+    sp_i_block *block;  // [samples]
+    double *load;       // [dp]
+    double *held;       // [dp] tokens
+} zones;
+
+static sp_status judge(const sp_strategy_input *input, const way *tried, way *best,
+                       sp_packflow_outcome *best_outcome, sp_error *err);
+static sp_status pack(const sp_strategy_input *input, const way *by, sp_packing *packing,
+                      sp_error *err);
+static int node_ranks(const sp_scenario *scenario);
+static void find_zones(zones *z);
+
+sp_status sp_i_pack_zeppelin(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+{
+    int64_t first = sp_i_merged_rank_tokens(input);
+    int64_t most = input->scenario->strategy.rank_tokens > 0 ? first : input->context;
+    way best = {.baseline = sp_i_pack_te_cp};
+    sp_packflow_outcome outcome = SP_PACKFLOW_WORST;
+    sp_status status = sp_i_merged_check(input, err);
+    if (status == SP_OK && input->scenario->strategy.zones) {
+        status = judge(input, &best, &best, &outcome, err);
+        if (status == SP_OK) {
+            status = judge(input, &(way){.baseline = sp_i_pack_hybrid_dp}, &best, &outcome, err);
+        }
+        for (int64_t tokens = first; status == SP_OK && tokens <= most; tokens *= 2) {
+            for (int i = 0; status == SP_OK && i < 4; i++) {
+                way tried = {
+                    .rank_tokens = tokens, .spare_rounds = i / 2, .whole_work = i % 2 == 1};
+                status = judge(input, &tried, &best, &outcome, err);
+            }
+        }
+    }
+    return status == SP_OK ? pack(input, &best, packing, err) : status;
+}
+
+static sp_status judge(const sp_strategy_input *input, const way *tried, way *best,
+                       sp_packflow_outcome *best_outcome, sp_error *err)
+{
+    sp_packing packing;
+    sp_packflow_outcome outcome;
+    sp_status status = pack(input, tried, &packing, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    status = sp_step_judge_rows(input, &packing, &outcome, err);
+    sp_packing_fini(&packing);
+    if (status == SP_OK && sp_packflow_is_better(&outcome, best_outcome)) {
+        *best = *tried;
+        *best_outcome = outcome;
+    }
+    return status;
+}
+
+static double work_of(const zones *z, int32_t sample)
+{
+    int64_t tokens = z->input->batch->tokens[sample];
+    return z->way.whole_work ? sp_cost_model_sample_work_s(z->input->cost, tokens)
+                             : (double)tokens * (double)tokens;
+}
+
+static sp_status pack(const sp_strategy_input *input, const way *by, sp_packing *packing,
+                      sp_error *err)
+{
+    const sp_batch *batch = input->batch;
+    int dp = input->scenario->layout.dp;
+    if (by->baseline != NULL) {
+        return by->baseline(input, packing, err);
+    }
+    int64_t all = by->rank_tokens * dp;
+    zones z = {.input = input,
+               .way = *by,
+               .room = by->rank_tokens * ((batch->total_tokens + all - 1) / all + by->spare_rounds),
+               .dp = dp,
+               .node_ranks = node_ranks(input->scenario)};
+    sp_arena memory = {0};
+    sp_packing_init(packing, batch, dp);
+    sp_status status = sp_i_order_descending(batch, &z.order, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    z.work = sp_arena_take(&memory, batch->count, sizeof *z.work);
+    z.block = sp_arena_take(&memory, batch->count, sizeof *z.block);
+    z.load = sp_arena_take(&memory, (size_t)dp, sizeof *z.load);
+    z.held = sp_arena_take(&memory, (size_t)dp, sizeof *z.held);
+    bool ok = !memory.failed;
+    for (size_t i = 0; ok && i < batch->count; i++) {
+        z.work[i] = work_of(&z, z.order[i]);
+    }
+    if (ok) {
+        find_zones(&z);
+        ok = sp_i_add_blocks(packing, z.order, z.block, 0, by->rank_tokens);
+    }
+    if (!ok) {
+        status = sp_error_no_memory(err, "a packing");
+        sp_packing_fini(packing);
+    }
+    sp_free(z.order);
+    sp_arena_free(&memory);
+    return status;
+}
+
+// The most ranks that make a block inside a node and divide all.
+static int node_ranks(const sp_scenario *scenario)
+{
+    int dp = scenario->layout.dp;
+    int most = 1;
+    for (int degree = 1;; degree = sp_i_merged_next(degree, dp)) {
+        sp_group group = sp_cluster_merged_group(&scenario->cluster, &scenario->layout, degree);
+        most = group.nodes <= 1 && dp % degree == 0 ? degree : most;
+        if (degree == dp) {
+            return most;
+        }
+    }
+}
+
+static int64_t tokens_of(const zones *z, size_t i)
+{
+    return z->input->batch->tokens[z->order[i]];
+}
+
+static void put(zones *z, size_t i, int first, int degree)
+{
+    z->block[i] = (sp_i_block){first, degree};
+    for (int r = first; r < first + degree; r++) {
+        z->load[r] += z->work[i] / degree;
+        z->held[r] += (double)tokens_of(z, i) / degree;
+    }
+}
+
+// The block of the ranks [from, end) with the least work where so many more tokens find room; -1:
+// none.
+static int least_block(const zones *z, int from, int end, int degree, int64_t tokens)
+{
+    int best = -1;
+    double least = 0.0;
+    for (int first = from; first + degree <= end; first += degree) {
+        double load = 0.0;
+        double held = 0.0;
+        for (int r = first; r < first + degree; r++) {
+            load = z->load[r] > load ? z->load[r] : load;
+            held += z->held[r];
+        }
+        if (held + (double)tokens <= (double)z->room * degree && (best < 0 || load < least)) {
+            best = first;
+            least = load;
+        }
+    }
+    return best;
+}
+
+static int any_block(const zones *z, int from, int end, int degree)
+{
+    int first = least_block(z, from, end, degree, -z->input->batch->total_tokens);
+    return first < 0 ? from : first;
+}
+
+// The first place behind all samples as long as that of place i.
+static size_t behind(const zones *z, size_t i)
+{
+    int64_t tokens = tokens_of(z, i);
+    while (i < z->input->batch->count && tokens_of(z, i) == tokens) {
+        i++;
+    }
+    return i;
+}
+
+// ---- nodes ----
+
+static int inter_degree(const zones *z, size_t i, int64_t inter_tokens)
+{
+    int nodes = z->dp / z->node_ranks;
+    double share = (double)tokens_of(z, i) * nodes / (double)inter_tokens;
+    int degree = sp_i_merged_degree(tokens_of(z, i), z->way.rank_tokens, z->dp);
+    while (degree < z->dp && (degree <= z->node_ranks || degree < share * z->node_ranks)) {
+        degree = sp_i_merged_next(degree, z->dp);
+    }
+    return degree;
+}
+
+// Puts the first `inter` samples over nodes and every other one into a node; returns the place of
+// one for which no node has room, else the number of samples.
+static size_t place_nodes(zones *z, size_t inter)
+{
+    int64_t inter_tokens = 0;
+    memset(z->load, 0, (size_t)z->dp * sizeof *z->load);
+    memset(z->held, 0, (size_t)z->dp * sizeof *z->held);
+    for (size_t i = 0; i < inter; i++) {
+        inter_tokens += tokens_of(z, i);
+    }
+    for (size_t i = 0; i < z->input->batch->count; i++) {
+        int degree = i < inter ? inter_degree(z, i, inter_tokens) : z->node_ranks;
+        int first = i < inter ? any_block(z, 0, z->dp, degree)
+                              : least_block(z, 0, z->dp, degree, tokens_of(z, i));
+        if (first < 0) {
+            return i;
+        }
+        put(z, i, first, degree);
+    }
+    return z->input->batch->count;
+}
+
+// ---- ranks of a node ----
+
+// Adds what the inter-node zone puts on a node's ranks, in the place of all else.
+static void begin_node(zones *z, size_t inter, int node)
+{
+    for (int r = node; r < node + z->node_ranks; r++) {
+        z->load[r] = 0.0;
+        z->held[r] = 0.0;
+        for (size_t i = 0; i < inter; i++) {
+            const sp_i_block *b = &z->block[i];
+            if (r >= b->first && r < b->first + b->degree) {
+                z->load[r] += z->work[i] / b->degree;
+                z->held[r] += (double)tokens_of(z, i) / b->degree;
+            }
+        }
+    }
+}
+
+// Puts a node's samples on its ranks, those before `split` on two at least; returns the place of
+// one for which no rank has room, else the number of samples.
+static size_t place_ranks(zones *z, size_t inter, size_t split, int node, double mean)
+{
+    int end = node + z->node_ranks;
+    begin_node(z, inter, node);
+    for (size_t i = inter; i < z->input->batch->count; i++) {
+        if (z->block[i].first < node || z->block[i].first >= end) {
+            continue;
+        }
+        int degree = sp_i_merged_degree(tokens_of(z, i), z->way.rank_tokens, z->dp);
+        while (degree < z->node_ranks &&
+               (z->work[i] > mean * degree || (degree == 1 && i < split))) {
+            degree = sp_i_merged_next(degree, z->dp);
+        }
+        int first = degree == 1 && i >= split ? least_block(z, node, end, 1, tokens_of(z, i))
+                                              : any_block(z, node, end, degree);
+        if (first < 0) {
+            return i;
+        }
+        put(z, i, first, degree);
+    }
+    return z->input->batch->count;
+}
+
+static void find_zones(zones *z)
+{
+    size_t count = z->input->batch->count;
+    size_t inter = 0;
+    while (inter < count &&
+           sp_i_merged_degree(tokens_of(z, inter), z->way.rank_tokens, z->dp) > z->node_ranks) {
+        inter++;
+    }
+    for (size_t at = place_nodes(z, inter); at < count; at = place_nodes(z, inter)) {
+        inter = behind(z, at);
+    }
+    for (int node = 0; node < z->dp; node += z->node_ranks) {
+        double work = 0.0;
+        for (size_t i = inter; i < count; i++) {
+            work += z->block[i].first == node ? z->work[i] : 0.0;
+        }
+        double mean = work / z->node_ranks;
+        size_t split = 0;
+        for (size_t at = place_ranks(z, inter, split, node, mean); at < count;
+             at = place_ranks(z, inter, split, node, mean)) {
+            split = behind(z, at);
+        }
+    }
+}
