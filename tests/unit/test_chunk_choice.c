@@ -154,6 +154,21 @@ TEST(stated_chunks_are_kept)
 }
 
 // One rank, another strategy.
+// A millisecond is not enough to look at any: the first cut that is possible, in one chunk.
+TEST(no_time_to_look)
+{
+    char text[RUN_TEXT] = "";
+    sp_scenario scenario;
+    scenario_text(8, "'pp': 4", MANY, "slimpack", text);
+    must_succeed(run_read(text, &scenario, ERR));
+    scenario.strategy.time_limit_ms = 1;
+    must_succeed(sp_strategy_resolve(&scenario, false, ERR));
+    assert_int_equal(scenario.layout.chunks, 1);
+    assert_null(scenario.layout.stage_layers);
+    assert_complete(&scenario);
+    sp_scenario_fini(&scenario);
+}
+
 TEST(nothing_to_choose)
 {
     static const struct {

@@ -1,5 +1,7 @@
 // Whole scenarios, from their text to the result: properties that hold for every scenario, plans,
 // and what is refused. Every simulation is checked against the longest path in igraph (verify).
+#include <stdio.h>
+
 #include "sim/base/alloc.h"
 #include "sim/base/parallel.h"
 #include "sim/plan/plan_json.h"
@@ -397,6 +399,32 @@ TEST(every_allocation_may_fail)
     }
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);
+}
+
+static int idle_ranks_told(int rank_tokens)
+{
+    char text[RUN_TEXT] = "";
+    int idle = 0;
+    scenario_run r;
+    put_json(text,
+             TINY_MODEL "'parallel': {'dp': 4}, 'workload': {'lengths': [4000], 'order': 'file'}, "
+                        "'strategy': {'kind': 'bytescale', 'rank_tokens': %d}}",
+             rank_tokens);
+    run_good(text, &run_verified, &r);
+    for (int w = 0; w < r.result.warnings.count; w++) {
+        sscanf(r.result.warnings.text[w], "1 micro-batches leave %d of 4 data-parallel ranks idle",
+               &idle);
+    }
+    run_fini(&r);
+    return idle;
+}
+
+// Four thousand tokens in one pack, over as many ranks as hold them.
+TEST(ranks_of_merged_packs_are_not_idle)
+{
+    assert_int_equal(idle_ranks_told(1000), 0);
+    assert_int_equal(idle_ranks_told(2000), 2);
+    assert_int_equal(idle_ranks_told(4000), 3);
 }
 
 // A profile of another GPU than the cluster's is said to be one; a longer name of its own is none.
