@@ -11,10 +11,10 @@
 enum { MAX_GPUS_PER_NODE = 1024, MAX_NODES = 1 << 24 };
 
 // The 80 GB parts hold 80 GiB (A100: 81920 MiB by its driver); the H200's driver reports 143771
-// MiB, the GB200's 189471.
+// MiB. The GB200 has its share of the 13.4 TB of a rack in the data sheet.
 #define GIB_80 INT64_C(85899345920)
 #define H200_BYTES (INT64_C(143771) * 1048576)
-#define GB200_BYTES (INT64_C(189471) * 1048576)
+#define GB200_BYTES (INT64_C(186000000000))
 #define RESERVE SP_GPU_RESERVE_BYTES
 
 // Assumed: four fifths of the 31.5 and 63 GB/s that 16 lanes carry in one direction (PCI Express
@@ -72,9 +72,7 @@ static const sp_cluster builtin[] = {
     // A rack is one NVLink domain and counts as one node; a compute tray has 4 GPUs, a NIC and a
     // rail for each. A scalable unit of DGX SuperPOD has 8 racks.
     {"gb200-nvl72", "GB200", "b200", 2500e12, GB200_BYTES, RESERVE, 8.0e12, 72, 0, 900e9, 72,
-     400 * GBIT_PER_S, C2C,
-     "NVIDIA GB200 NVL72 data sheet; 72 x 400 Gb/s a rack as in DGX GB200; memory as its driver "
-     "reports",
+     400 * GBIT_PER_S, C2C, "NVIDIA GB200 NVL72 data sheet; 72 x 400 Gb/s a rack as in DGX GB200",
      .fabric = FABRIC(4, 8)},
     // The network sprays packets over many ways (AWS: SRD), so no switch stands for a rail.
     {"h100-8-efa", "H100", "h100", 989.4e12, GIB_80, RESERVE, 3.35e12, 8, 0, 450e9, 32,
