@@ -140,12 +140,12 @@ static void look_for_room(run *r)
 {
     const sp_packflow_job *job = r->job;
     for (int k = 0; k < job->layout->pp; k++) {
-        double bytes = 0.0;
+        int64_t bytes = 0;
         for (int chunk = 0; job->room_bytes != NULL && chunk < job->layout->chunks; chunk++) {
             int v = r->vstage_of[k * job->layout->chunks + chunk];
-            bytes += (double)r->tokens_before[job->forward] * (double)job->token_bytes[v];
+            bytes += r->tokens_before[job->forward] * job->token_bytes[v];
         }
-        r->ranks[k].has_room = job->room_bytes == NULL || bytes <= (double)job->room_bytes[k];
+        r->ranks[k].has_room = job->room_bytes == NULL || bytes <= job->room_bytes[k];
     }
 }
 
