@@ -1,4 +1,4 @@
-// Samples over all data-parallel ranks: the baselines of Zeppelin (arXiv 2509.21841, section 5.1).
+// Samples over all data-parallel ranks: the baselines of Zeppelin (arXiv 2509.21841).
 // te-cp: Transformer Engine's context parallelism, every sample in a ring of all ranks.
 // llama-cp: that of Llama 3 (arXiv 2407.21783), which gathers keys and values before the attention.
 // hybrid-dp: samples that one rank holds stay whole and level the FLOPs of the ranks; longer ones
