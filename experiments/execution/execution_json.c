@@ -145,13 +145,13 @@ json_t *sp_execution_validation_json(const sp_execution *execution)
 }
 
 static json_t *spans_json(const sp_predecessors *predecessors, const sp_timeline *timeline,
-                          size_t rank, sp_timeline_lane lane, size_t count)
+                          size_t rank, sp_timeline_list list, size_t count)
 {
     json_t *array = json_array();
     for (size_t i = 0; i < count; i++) {
         char name[SP_ITEM_NAME];
         char waited_for[SP_WAITED_FOR];
-        sp_timeline_item item = {.rank = rank, .index = i, .lane = lane};
+        sp_timeline_item item = {.rank = rank, .index = i, .list = list};
         const sp_span *span = sp_timeline_item_span(timeline, item);
         sp_timeline_item_name(timeline, item, name);
         json_array_append_new(array, json_pack("[s, f, f, s*]", name, sp_ms_from_ns(span->start_ns),
@@ -171,8 +171,8 @@ sp_status sp_execution_put_timeline(json_t *ranks, const sp_step_view *step, sp_
         json_array_append_new(
             ranks,
             json_pack("{s:i, s:i, s:o, s:o, s:f}", "dp", rank->dp, "pp", rank->pp, "actions",
-                      spans_json(predecessors, timeline, r, SP_LANE_ACTIONS, rank->count), "copies",
-                      spans_json(predecessors, timeline, r, SP_LANE_COPIES, rank->copy_count),
+                      spans_json(predecessors, timeline, r, SP_LIST_ACTIONS, rank->count), "copies",
+                      spans_json(predecessors, timeline, r, SP_LIST_COPIES, rank->copy_count),
                       "end_ms", sp_ms_from_ns(rank->gather_end_ns)));
     }
     sp_predecessors_free(predecessors);

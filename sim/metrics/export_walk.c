@@ -57,7 +57,7 @@ static int compare_marks(const void *a, const void *b)
 {
     const mark *x = a;
     const mark *y = b;
-    int copies = (x->item.lane == SP_LANE_COPIES) - (y->item.lane == SP_LANE_COPIES);
+    int copies = (x->item.list == SP_LIST_COPIES) - (y->item.list == SP_LIST_COPIES);
     return x->item.rank != y->item.rank ? (x->item.rank > y->item.rank ? 1 : -1)
            : copies != 0                ? copies
                                         : (x->place > y->place) - (x->place < y->place);
@@ -104,7 +104,7 @@ static sp_i_on_path take_mark(walk *w, sp_timeline_item item)
 {
     const mark *next = &w->marks[w->next_mark];
     bool marked = w->next_mark < w->mark_count && next->item.rank == item.rank &&
-                  next->item.lane == item.lane && next->item.index == item.index;
+                  next->item.list == item.list && next->item.index == item.index;
     w->next_mark += marked;
     return marked ? next->on_path : SP_I_OFF_PATH;
 }
@@ -119,7 +119,7 @@ static void show_item(walk *w, sp_timeline_item item, int thread)
     }
     char name[SP_ITEM_NAME];
     char told[SP_WAITED_FOR];
-    bool share = item.lane == SP_LANE_SHARES;
+    bool share = item.list == SP_LIST_SHARES;
     bool head = share &&
                 sp_share_is_of_head(w->content->timeline->ranks[item.rank].shares[item.index].part);
     size_t kind = span->action.kind + (share ? SP_ACTION_KINDS * (size_t)(1 + head) : 0);
@@ -161,7 +161,7 @@ static void show_action(walk *w, size_t process, size_t index)
     const sp_span *span = &w->content->timeline->ranks[process].spans[index];
     show_part(w, SP_I_PART_P2P_WAIT, SP_I_CATEGORY_WAIT, process,
               span->start_ns - span->wait_p2p_ns, span->start_ns);
-    show_item(w, (sp_timeline_item){.rank = process, .index = index, .lane = SP_LANE_ACTIONS},
+    show_item(w, (sp_timeline_item){.rank = process, .index = index, .list = SP_LIST_ACTIONS},
               SP_I_THREAD_COMPUTE);
     // A span knows how long communication blocked it, not when: the sums are drawn at its end.
     int64_t tp_start_ns = span->end_ns - span->tp_ns;
@@ -181,7 +181,7 @@ static void show_compute(walk *w, size_t process)
         while (share < rank->share_count &&
                (s == rank->count || rank->shares[share].span.start_ns <= rank->spans[s].start_ns)) {
             show_item(w,
-                      (sp_timeline_item){.rank = process, .index = share++, .lane = SP_LANE_SHARES},
+                      (sp_timeline_item){.rank = process, .index = share++, .list = SP_LIST_SHARES},
                       SP_I_THREAD_COMPUTE);
         }
         if (s < rank->count) {
@@ -197,7 +197,7 @@ static void show_rank(walk *w, size_t process)
     show_compute(w, process);
     for (size_t c = 0; c < rank->copy_count; c++) {
         bool out = rank->copies[c].action.kind == SP_ACTION_O;
-        show_item(w, (sp_timeline_item){.rank = process, .index = c, .lane = SP_LANE_COPIES},
+        show_item(w, (sp_timeline_item){.rank = process, .index = c, .list = SP_LIST_COPIES},
                   out ? SP_I_THREAD_COPY : SP_I_THREAD_COPY_BACK);
     }
     show_part(w, SP_I_PART_REDUCE, SP_I_CATEGORY_TAIL, process, rank->reduce_start_ns,

@@ -26,8 +26,8 @@ struct sp_predecessors {
 const sp_span *sp_timeline_item_span(const sp_timeline *timeline, sp_timeline_item item)
 {
     const sp_rank_timeline *rank = &timeline->ranks[item.rank];
-    return item.lane == SP_LANE_ACTIONS  ? &rank->spans[item.index]
-           : item.lane == SP_LANE_COPIES ? &rank->copies[item.index]
+    return item.list == SP_LIST_ACTIONS  ? &rank->spans[item.index]
+           : item.list == SP_LIST_COPIES ? &rank->copies[item.index]
                                          : &rank->shares[item.index].span;
 }
 
@@ -36,7 +36,7 @@ void sp_timeline_item_name(const sp_timeline *timeline, sp_timeline_item item,
 {
     sp_action action = sp_timeline_item_span(timeline, item)->action;
     sp_action_name(action, timeline->plan->layout.chunks, name);
-    if (item.lane == SP_LANE_SHARES) {
+    if (item.list == SP_LIST_SHARES) {
         sp_share_part part = timeline->ranks[item.rank].shares[item.index].part;
         size_t used = strlen(name);
         snprintf(name + used, SP_ITEM_NAME - used, " %s",
@@ -267,8 +267,8 @@ static bool find(const sp_predecessors *p, const sp_plan_place *place, sp_timeli
     }
     *item = (sp_timeline_item){.rank = rank_at(p, place->dp, place->pp),
                                .index = (size_t)at,
-                               .lane = sp_action_is_copy(place->action) ? SP_LANE_COPIES
-                                                                        : SP_LANE_ACTIONS};
+                               .list = sp_action_is_copy(place->action) ? SP_LIST_COPIES
+                                                                        : SP_LIST_ACTIONS};
     return true;
 }
 
@@ -278,7 +278,7 @@ static void consider_action(search *s, const sp_plan_place *place, int64_t lag_n
     sp_timeline_item item;
     if (find(s->p, place, &item)) {
         const sp_span *span = sp_timeline_item_span(s->p->timeline, item);
-        item.index += item.lane == SP_LANE_ACTIONS && span->action.with_next;
+        item.index += item.list == SP_LIST_ACTIONS && span->action.with_next;
         consider(s, item, lag_ns);
     }
 }
@@ -321,14 +321,14 @@ static int64_t sending_ns(const sp_predecessors *p, sp_timeline_item item)
 }
 
 // How many spans of a rank's list start before `ns`.
-static size_t count_before(const sp_timeline *timeline, size_t rank, sp_timeline_lane lane,
+static size_t count_before(const sp_timeline *timeline, size_t rank, sp_timeline_list list,
                            int64_t ns)
 {
     const sp_rank_timeline *of = &timeline->ranks[rank];
     size_t from = 0;
-    size_t to = lane == SP_LANE_SHARES ? of->share_count : of->count;
+    size_t to = list == SP_LIST_SHARES ? of->share_count : of->count;
     while (from < to) {
-        sp_timeline_item middle = {.rank = rank, .index = from + (to - from) / 2, .lane = lane};
+        sp_timeline_item middle = {.rank = rank, .index = from + (to - from) / 2, .list = list};
         if (sp_timeline_item_span(timeline, middle)->start_ns < ns) {
             from = middle.index + 1;
         } else {
@@ -343,17 +343,17 @@ static size_t count_before(const sp_timeline *timeline, size_t rank, sp_timeline
 static bool find_previous(const sp_predecessors *p, sp_timeline_item item, sp_timeline_item *before)
 {
     const sp_rank_timeline *rank = &p->timeline->ranks[item.rank];
-    bool share = item.lane == SP_LANE_SHARES;
+    bool share = item.list == SP_LIST_SHARES;
     int64_t start_ns = sp_timeline_item_span(p->timeline, item)->start_ns;
     size_t spans =
-        share ? count_before(p->timeline, item.rank, SP_LANE_ACTIONS, start_ns) : item.index;
+        share ? count_before(p->timeline, item.rank, SP_LIST_ACTIONS, start_ns) : item.index;
     size_t shares =
-        share ? item.index : count_before(p->timeline, item.rank, SP_LANE_SHARES, start_ns + 1);
+        share ? item.index : count_before(p->timeline, item.rank, SP_LIST_SHARES, start_ns + 1);
     bool is_share = shares > 0 && (spans == 0 || rank->shares[shares - 1].span.end_ns >
                                                      rank->spans[spans - 1].end_ns);
     *before = (sp_timeline_item){.rank = item.rank,
                                  .index = (is_share ? shares : spans) - 1,
-                                 .lane = is_share ? SP_LANE_SHARES : SP_LANE_ACTIONS};
+                                 .list = is_share ? SP_LIST_SHARES : SP_LIST_ACTIONS};
     return spans + shares > 0;
 }
 
@@ -364,7 +364,7 @@ static void wait_rank(search *s, sp_timeline_item item)
     if (!find_previous(s->p, item, &before)) {
         return;
     }
-    bool action = before.lane == SP_LANE_ACTIONS;
+    bool action = before.list == SP_LIST_ACTIONS;
     consider(s, before, action ? sending_ns(s->p, before) : 0);
     int64_t leaving = action && s->p->leaving != NULL
                           ? s->p->leaving[s->p->first_span[before.rank] + before.index]
@@ -372,7 +372,7 @@ static void wait_rank(search *s, sp_timeline_item item)
     if (leaving != SP_NOT_YET) {
         consider(
             s,
-            (sp_timeline_item){.rank = item.rank, .index = (size_t)leaving, .lane = SP_LANE_COPIES},
+            (sp_timeline_item){.rank = item.rank, .index = (size_t)leaving, .list = SP_LIST_COPIES},
             0);
     }
 }
@@ -417,7 +417,7 @@ static void consider_shares(search *s, const sp_plan_place *place, size_t table)
             consider(s,
                      (sp_timeline_item){.rank = rank_at(s->p, place->dp, r),
                                         .index = (size_t)at,
-                                        .lane = SP_LANE_SHARES},
+                                        .list = SP_LIST_SHARES},
                      0);
         }
     }
@@ -474,7 +474,7 @@ static void wait_copy(search *s, sp_timeline_item item, const sp_plan_place *pla
         consider(s,
                  (sp_timeline_item){.rank = item.rank,
                                     .index = (size_t)s->p->copy_after[at],
-                                    .lane = SP_LANE_ACTIONS},
+                                    .list = SP_LIST_ACTIONS},
                  0);
     }
 }
@@ -507,17 +507,17 @@ bool sp_predecessor(const sp_predecessors *p, sp_timeline_item item, sp_timeline
     const sp_span *span = sp_timeline_item_span(p->timeline, item);
     const sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = span->action};
     search s = {.p = p, .start_ns = span->start_ns, .found = before};
-    switch (item.lane) {
-    case SP_LANE_ACTIONS:
+    switch (item.list) {
+    case SP_LIST_ACTIONS:
         wait_action(&s, item, &place);
         break;
-    case SP_LANE_COPIES:
+    case SP_LIST_COPIES:
         wait_copy(&s, item, &place);
         break;
-    case SP_LANE_SHARES:
+    case SP_LIST_SHARES:
         wait_share(&s, item, &place);
         break;
-    case SP_LANES:
+    case SP_LISTS:
         break;
     }
     return s.any;
@@ -529,7 +529,7 @@ const char *sp_waited_for(const sp_predecessors *p, sp_timeline_item item, char 
     char name[SP_ITEM_NAME];
     char label[SP_I_LABEL];
     if (!sp_predecessor(p, item, &before) ||
-        (before.rank == item.rank && before.lane != SP_LANE_COPIES)) {
+        (before.rank == item.rank && before.list != SP_LIST_COPIES)) {
         return NULL;
     }
     sp_timeline_item_name(p->timeline, before, name);
@@ -547,8 +547,8 @@ static bool find_last(const sp_timeline *timeline, sp_timeline_item *last)
     for (size_t r = 0; r < timeline->rank_count; r++) {
         const sp_rank_timeline *rank = &timeline->ranks[r];
         const sp_timeline_item ends[] = {
-            {.rank = r, .index = rank->count - 1, .lane = SP_LANE_ACTIONS},
-            {.rank = r, .index = rank->share_count - 1, .lane = SP_LANE_SHARES}};
+            {.rank = r, .index = rank->count - 1, .list = SP_LIST_ACTIONS},
+            {.rank = r, .index = rank->share_count - 1, .list = SP_LIST_SHARES}};
         for (int e = 0; e < 2; e++) {
             size_t count = e == 0 ? rank->count : rank->share_count;
             if (count > 0 && (!any || sp_timeline_item_span(timeline, ends[e])->end_ns >

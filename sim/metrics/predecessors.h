@@ -6,17 +6,17 @@
 #include "sim/cost/step_costs.h"
 #include "sim/plan/timeline.h"
 
-typedef enum sp_timeline_lane {
-    SP_LANE_ACTIONS, // sp_rank_timeline.spans
-    SP_LANE_SHARES,
-    SP_LANE_COPIES,
-    SP_LANES
-} sp_timeline_lane;
+typedef enum sp_timeline_list {
+    SP_LIST_ACTIONS, // sp_rank_timeline.spans
+    SP_LIST_SHARES,
+    SP_LIST_COPIES,
+    SP_LISTS
+} sp_timeline_list;
 
 // Where a span stands: the entry of the timeline's ranks, and the place in one of its lists.
 typedef struct sp_timeline_item {
     size_t rank, index;
-    sp_timeline_lane lane;
+    sp_timeline_list list;
 } sp_timeline_item;
 
 SP_API const sp_span *sp_timeline_item_span(const sp_timeline *timeline, sp_timeline_item item);

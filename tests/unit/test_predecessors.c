@@ -21,7 +21,7 @@ static bool is_transfer(const sp_step_view *view, sp_timeline_item from, sp_time
     const sp_rank_timeline *a = &view->timeline->ranks[from.rank];
     const sp_rank_timeline *b = &view->timeline->ranks[to.rank];
     const sp_span *span = sp_timeline_item_span(view->timeline, from);
-    if (from.lane != SP_LANE_ACTIONS || to.lane != SP_LANE_ACTIONS || a->pp == b->pp) {
+    if (from.list != SP_LIST_ACTIONS || to.list != SP_LIST_ACTIONS || a->pp == b->pp) {
         return late_ns == 0;
     }
     bool second = from.index > 0 && span[-1].action.with_next;
@@ -67,8 +67,8 @@ static void check_item(const sp_step_view *view, const sp_predecessors *predeces
         assert_in_range(late_ns, 1, most_sending_ns(view, before, item));
     }
     s->waiting += before.rank != item.rank;
-    s->copies += before.lane == SP_LANE_COPIES && item.lane == SP_LANE_ACTIONS;
-    s->shares += before.lane == SP_LANE_SHARES && before.rank != item.rank;
+    s->copies += before.list == SP_LIST_COPIES && item.list == SP_LIST_ACTIONS;
+    s->shares += before.list == SP_LIST_SHARES && before.rank != item.rank;
     s->merged += view->timeline->ranks[before.rank].dp != view->timeline->ranks[item.rank].dp;
 }
 
@@ -94,16 +94,16 @@ static void check_path(const sp_step_view *view, const sp_predecessors *predeces
 
 static sp_status check_step(void *context, const sp_step_view *view, sp_error *err)
 {
-    static const sp_timeline_lane lanes[] = {SP_LANE_ACTIONS, SP_LANE_COPIES, SP_LANE_SHARES};
+    static const sp_timeline_list lists[] = {SP_LIST_ACTIONS, SP_LIST_COPIES, SP_LIST_SHARES};
     sp_predecessors *predecessors;
     must_succeed(sp_predecessors_new(view->timeline, view->costs, &predecessors, err));
     for (size_t r = 0; r < view->timeline->rank_count; r++) {
         const sp_rank_timeline *rank = &view->timeline->ranks[r];
         const size_t counts[] = {rank->count, rank->copy_count, rank->share_count};
-        for (size_t l = 0; l < SP_LANES; l++) {
+        for (size_t l = 0; l < SP_LISTS; l++) {
             for (size_t i = 0; i < counts[l]; i++) {
                 check_item(view, predecessors,
-                           (sp_timeline_item){.rank = r, .index = i, .lane = lanes[l]}, context);
+                           (sp_timeline_item){.rank = r, .index = i, .list = lists[l]}, context);
             }
         }
     }
