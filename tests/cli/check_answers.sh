@@ -3,19 +3,10 @@
 # has none, and with the memory that it leaves; steps that fit tightly are warned of and not picked.
 set -u
 program=$1
-failed=0
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/prelude.sh"
 cd "$work" || exit 1
 unset SLIMPACK_PROFILE_PATH
 
-complain() {
-    echo "$*"
-    failed=1
-}
-expect() { # WHAT EXPECTED FOUND
-    [ "$2" = "$3" ] || complain "$1: expected '$2', got '$3'"
-}
 # The first value of a key in indented JSON, without quotes.
 value() { # FILE KEY
     sed -n "s/^ *\"$2\": \(.*[^,]\),*\$/\1/p" "$1" | head -1 | tr -d '"'

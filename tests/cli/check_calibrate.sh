@@ -4,16 +4,9 @@
 # that `simulate` takes and that gives the same times.
 set -u
 program=$1
-failed=0
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/prelude.sh"
 cd "$work" || exit 1
 unset SLIMPACK_PROFILE_PATH
-
-complain() {
-    echo "$*"
-    failed=1
-}
 
 profile() { # NAME TFLOPS
     cat <<PROFILE

@@ -5,18 +5,9 @@
 set -u
 program=$1
 source=$2
-failed=0
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/prelude.sh"
 cd "$work" || exit 1
 
-complain() {
-    echo "$*"
-    failed=1
-}
-expect() { # WHAT EXPECTED FOUND
-    [ "$2" = "$3" ] || complain "$1: expected '$2', got '$3'"
-}
 figures() { # FILE: what both results of a plan state of time and memory
     sed '/"execution":/,$d' "$1" | grep -E '"(iteration_ms|bubble_ratio|bubble_ratio_longest_stage|tokens_per_s|peak_memory_gib|activations|logits|busy_ms|span_ms|peak_gib|microbatches)":'
 }

@@ -7,11 +7,7 @@ source=$2
 command -v python3 >/dev/null || { echo "SKIPPED: no python3 to run the loader with" && exit 77; }
 scenario=$source/experiments/demo.json
 loader=$source/experiments/examples/loader.py
-failed=0
-complain() {
-    echo "$*"
-    failed=1
-}
+. "$(dirname "$0")/prelude.sh"
 
 text=$(python3 "$loader" "$scenario" --program "$program" --batches 3 --samples 16 --step-ms 60) || complain "the loader fails: exit $?"
 echo "$text" | grep -E '^3 plans: waited [0-9.]+ ms for the first; planned [0-9.]+ ms behind steps, waited [0-9.]+ ms, [0-9.]+ % hidden$' >/dev/null ||

@@ -4,18 +4,8 @@
 set -u
 program=$1
 source=$2
-failed=0
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/prelude.sh"
 cd "$work" || exit 1
-
-complain() {
-    echo "$*"
-    failed=1
-}
-expect() { # WHAT EXPECTED FOUND
-    [ "$2" = "$3" ] || complain "$1: expected '$2', got '$3'"
-}
 
 scenario=$source/experiments/demo.json
 

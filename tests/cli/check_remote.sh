@@ -4,18 +4,9 @@
 set -u
 program=$1
 source=$2
-failed=0
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/prelude.sh"
 cd "$source" || exit 1
 
-complain() {
-    echo "$*"
-    failed=1
-}
-expect() { # WHAT EXPECTED FOUND
-    [ "$2" = "$3" ] || complain "$1: expected '$2', got '$3'"
-}
 execute() { # FOLDER [SECONDS [SECONDS-OF-ONE]]
     folder=$1
     shift

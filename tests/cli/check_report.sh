@@ -4,15 +4,9 @@
 set -u
 program=$1
 source=$2
-failed=0
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/prelude.sh"
 cd "$work" || exit 1
 
-complain() {
-    echo "$*"
-    failed=1
-}
 count() { # TEXT FILE
     grep -o -F -e "$1" "$2" | wc -l
 }

@@ -3,18 +3,8 @@
 # needed, by every command that says "out of memory"; a limit of that figure is enough.
 set -u
 program=$1
-failed=0
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/prelude.sh"
 cd "$work" || exit 1
-
-complain() {
-    echo "$*"
-    failed=1
-}
-expect() { # WHAT EXPECTED FOUND
-    [ "$2" = "$3" ] || complain "$1: expected '$2', got '$3'"
-}
 
 cat >s.json <<'END'
 {"model": "llama-7b", "cluster": "h800-8", "parallel": {"tp": 4, "dp": 4},

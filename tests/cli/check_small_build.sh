@@ -4,14 +4,8 @@
 set -u
 program=$(realpath "$1")
 source=$2
-failed=0
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/prelude.sh"
 small=$work/build/slimpack
-complain() {
-    echo "$*"
-    failed=1
-}
 
 launcher=
 command -v ccache >/dev/null && launcher=-DCMAKE_C_COMPILER_LAUNCHER=ccache

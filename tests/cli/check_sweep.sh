@@ -3,20 +3,10 @@
 # threads leaves whole lines in order, and --resume makes the same file of it.
 set -u
 program=$1
-failed=0
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/prelude.sh"
 cd "$work" || exit 1
 # Jobs in the background would ignore SIGINT otherwise.
 set -m
-
-complain() {
-    echo "$*"
-    failed=1
-}
-expect() { # WHAT EXPECTED FOUND
-    [ "$2" = "$3" ] || complain "$1: expected '$2', got '$3'"
-}
 
 points=900
 cat >s.json <<SPEC

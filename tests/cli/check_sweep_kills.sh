@@ -6,16 +6,9 @@
 set -u
 program=$1
 cycles=${3:-12}
-failed=0
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/prelude.sh"
 cd "$work" || exit 1
 RANDOM=2026
-
-complain() {
-    echo "$*"
-    failed=1
-}
 
 cat >s.json <<'SPEC'
 {"schema": "slimpack/sweep/1",

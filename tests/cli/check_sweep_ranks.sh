@@ -3,19 +3,13 @@
 # process, also where a rank is killed, and goes on where rank 0 was.
 set -u
 program=$1
-failed=0
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/prelude.sh"
 cd "$work" || exit 1
 # Open MPI asks for these where root runs more ranks than there are cores.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 # MPI's own memory is not looked at.
 export ASAN_OPTIONS=detect_leaks=0
 
-complain() {
-    echo "$*"
-    failed=1
-}
 cat >s.json <<SPEC
 {"schema": "slimpack/sweep/1",
  "base": {"uniform_costs": {"f_ms": 1, "b_ms": 1, "w_ms": 0.9}},

@@ -3,15 +3,9 @@
 # what was told, and is the same for any number of threads.
 set -u
 program=$1
-failed=0
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/prelude.sh"
 cd "$work" || exit 1
 
-complain() {
-    echo "$*"
-    failed=1
-}
 # The number or text behind a key, of the first object that has it.
 value() { # KEY FILE
     grep -o "\"$1\": [^,}]*" "$2" | head -n 1 | cut -d ' ' -f 2-

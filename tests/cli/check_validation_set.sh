@@ -4,18 +4,9 @@
 set -u
 program=$1
 source=$2
-failed=0
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/prelude.sh"
 cd "$source" || exit 1
 
-complain() {
-    echo "$*"
-    failed=1
-}
-expect() { # WHAT EXPECTED FOUND
-    [ "$2" = "$3" ] || complain "$1: expected '$2', got '$3'"
-}
 set=experiments/validate_host.json
 validate() { # ARGUMENT...
     "$program" validate "$@" --clock virtual --set profile=host --quiet
