@@ -264,13 +264,26 @@ static void mark_done(candidate *ranks, size_t count, const sp_i_pieces *pieces)
     }
 }
 
+static bool differ(const candidate *ranks, size_t count)
+{
+    for (size_t r = 1; r < count; r++) {
+        if (!same_pieces(&ranks[r].pieces, &ranks[0].pieces)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static sp_status replay_alike(sp_i_rank_replay *l, candidate *ranks, size_t count,
                               sp_allocator_peak *peak, sp_error *err)
 {
     sp_i_largest largest = largest_of(l);
-    first_step(l, &ranks[0].pieces, &largest, err);
-    sp_status status = weigh(l, ranks, count);
-    free_blocks(l);
+    sp_status status = SP_OK;
+    if (differ(ranks, count)) {
+        first_step(l, &ranks[0].pieces, &largest, err);
+        status = weigh(l, ranks, count);
+        free_blocks(l);
+    }
     for (int n = 0; status == SP_OK && n < EXACT && (n == 0 || l->events <= EVENTS); n++) {
         candidate *next = NULL;
         for (size_t r = 0; r < count; r++) {

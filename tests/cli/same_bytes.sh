@@ -1,13 +1,10 @@
 #!/usr/bin/env bash
-# same_bytes.sh SOURCE: builds the program with gcc and clang, without optimisation and with -O2,
-# and compares what the four print, byte by byte, but for the two measured times.
+# same_bytes.sh SOURCE [PROGRAM...]: compares what the programs print, byte by byte, but for the two
+# measured times. Without programs it builds four: with gcc and clang, without optimisation and with
+# -O2.
 set -euo pipefail
 source=$1
-clang=$(command -v clang || command -v clang-14 || true)
-if [ -z "$clang" ] || ! command -v gcc >/dev/null; then
-    echo "gcc and clang are both needed"
-    exit 77
-fi
+shift
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$source"
@@ -30,26 +27,39 @@ outputs() { # PROGRAM: everything it prints
     done
 }
 
-first=
-for compiler in gcc "$clang"; do
-    for level in -O0 -O2; do
-        name=$(basename "$compiler")$level
-        if ! build "$compiler" "$level" "$work/$name" >"$work/log" 2>&1; then
-            cat "$work/log"
-            exit 1
-        fi
-        if ! outputs "$work/$name/slimpack" >"$work/out"; then
-            echo "$name: the program failed"
-            exit 1
-        fi
-        sed -E 's/"(solver_ms|simulate_ms)": *[0-9.eE+-]+/"\1": 0/' "$work/out" >"$work/$name.out"
-        if [ -z "$first" ]; then
-            first=$name
-        elif ! cmp "$work/$first.out" "$work/$name.out"; then
-            diff "$work/$first.out" "$work/$name.out" | head -20
-            echo "$first and $name print different bytes"
-            exit 1
-        fi
+build_four() {
+    local clang compiler level name
+    clang=$(command -v clang || command -v clang-14 || true)
+    if [ -z "$clang" ] || ! command -v gcc >/dev/null; then
+        echo "gcc and clang are both needed"
+        exit 77
+    fi
+    for compiler in gcc "$clang"; do
+        for level in -O0 -O2; do
+            name=$(basename "$compiler")$level
+            if ! build "$compiler" "$level" "$work/$name" >"$work/log" 2>&1; then
+                cat "$work/log"
+                exit 1
+            fi
+            programs+=("$work/$name/slimpack")
+        done
     done
+}
+
+programs=("$@")
+[ $# -gt 0 ] || build_four
+for program in "${programs[@]}"; do
+    if ! outputs "$program" >"$work/out"; then
+        echo "$program: the program failed"
+        exit 1
+    fi
+    sed -E 's/"(solver_ms|simulate_ms)": *[0-9.eE+-]+/"\1": 0/' "$work/out" >"$work/now"
+    if [ ! -f "$work/first" ]; then
+        mv "$work/now" "$work/first"
+    elif ! cmp "$work/first" "$work/now"; then
+        diff "$work/first" "$work/now" | head -20
+        echo "${programs[0]} and $program print different bytes"
+        exit 1
+    fi
 done
-echo "$(wc -c <"$work/$first.out") bytes, the same from all four"
+echo "$(wc -c <"$work/first") bytes, the same from all ${#programs[@]}"

@@ -11,11 +11,14 @@ enum { RUN_TEXT = 4096 };
     "{'model': {'layers': 2, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
 
 // host_llama() and host_gpt() of host_run.h as scenarios write models.
-#define HOST_LLAMA "{'layers': 4, 'hidden': 32, 'ffn': 48, 'heads': 4, 'kv_heads': 2, 'vocab': 61}"
-#define HOST_GPT                                                                             \
-    "{'layers': 4, 'hidden': 32, 'ffn': 64, 'heads': 4, 'vocab': 61, 'activation': 'gelu', " \
-    "'norm': 'layernorm', 'positional': 'learned', 'max_positions': 128, 'bias': true, "     \
-    "'tied_embeddings': true}"
+#define HOST_LLAMA_OF(layers) \
+    "{'layers': " #layers ", 'hidden': 32, 'ffn': 48, 'heads': 4, 'kv_heads': 2, 'vocab': 61}"
+#define HOST_GPT_OF(layers)                                                      \
+    "{'layers': " #layers ", 'hidden': 32, 'ffn': 64, 'heads': 4, 'vocab': 61, " \
+    "'activation': 'gelu', 'norm': 'layernorm', 'positional': 'learned', "       \
+    "'max_positions': 128, 'bias': true, 'tied_embeddings': true}"
+#define HOST_LLAMA HOST_LLAMA_OF(4)
+#define HOST_GPT HOST_GPT_OF(4)
 
 // With every simulation checked against the longest path in igraph.
 extern const sp_evaluate_options run_verified;

@@ -91,6 +91,16 @@ static void check_plans(const sp_i_cudnn_api *api, const sp_i_cuda_attention_sha
     assert_in_range(planned(api, s, true, s->heads == s->kv_heads ? 30 : 32), 0, 1 << 16);
 }
 
+// cuDNN takes 1 to 2 s for a plan: a short run leaves out the backward of forms near another one.
+static void check_near_plans(const sp_i_cudnn_api *api, const sp_i_cuda_attention_shape *s)
+{
+    if (test_is_full()) {
+        check_plans(api, s);
+    } else {
+        assert_in_range(planned(api, s, false, 22), 0, 1 << 16);
+    }
+}
+
 TEST(whole_samples_are_planned)
 {
     sp_i_cudnn_api api;
@@ -112,7 +122,7 @@ TEST(odd_lengths_and_small_heads_are_planned)
     sp_i_cudnn_api api;
     start(&api);
     sp_i_cuda_attention_shape s = slice(1000, 7777, 16, 4, 64);
-    check_plans(&api, &s);
+    check_near_plans(&api, &s);
 }
 
 TEST(packed_samples_are_planned)
@@ -123,7 +133,7 @@ TEST(packed_samples_are_planned)
     s.segments = 16;
     s.all_queries = 8192;
     s.all_keys = 8192;
-    check_plans(&api, &s);
+    check_near_plans(&api, &s);
 }
 
 // Keys and values side by side, and their gradients each alone (attention_packed.h): whole samples
@@ -136,7 +146,7 @@ TEST(packs_of_an_executor_are_planned)
     s.segments = 4;
     s.q_stride = s.dq_stride = 32 * 128;
     s.kv_stride = 2 * 8 * 128;
-    check_plans(&api, &s);
+    check_near_plans(&api, &s);
     s.segments = 1;
     s.keys = 4096;
     check_plans(&api, &s);

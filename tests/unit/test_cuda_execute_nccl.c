@@ -15,13 +15,13 @@ static const emulated_device a_gpu_each = {multi_gpu_backend_new, multi_gpu_back
 
 static void llama(const char *layout, const char *more)
 {
-    const emulated_plan plan = {HOST_LLAMA, layout, more, NULL, SP_CLOCK_WALL, &a_gpu_each};
+    const emulated_plan plan = {HOST_LLAMA_OF(2), layout, more, NULL, SP_CLOCK_WALL, &a_gpu_each};
     emulated_plan_agrees(&plan);
 }
 
 static void gpt(const char *layout, const char *more)
 {
-    const emulated_plan plan = {HOST_GPT, layout, more, "0.25", SP_CLOCK_WALL, &a_gpu_each};
+    const emulated_plan plan = {HOST_GPT_OF(2), layout, more, "0.25", SP_CLOCK_WALL, &a_gpu_each};
     emulated_plan_agrees(&plan);
 }
 
@@ -29,8 +29,12 @@ TEST(pipelines)
 {
     gpt("{'pp': 2}", PLAIN);
     llama("{'pp': 2}", SLICED);
-    llama("{'pp': 2}", "'schedule': {'kind': 'zb-v'}");
-    gpt("{'pp': 4}", "'schedule': {'kind': 'zb-h1'}");
+    const emulated_plan v = {HOST_LLAMA, "{'pp': 2}",   "'schedule': {'kind': 'zb-v'}",
+                             NULL,       SP_CLOCK_WALL, &a_gpu_each};
+    emulated_plan_agrees(&v);
+    const emulated_plan four = {HOST_GPT, "{'pp': 4}",   "'schedule': {'kind': 'zb-h1'}",
+                                NULL,     SP_CLOCK_WALL, &a_gpu_each};
+    emulated_plan_agrees(&four);
 }
 
 TEST(tensor_parallel)

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-dim3 threadIdx, blockIdx, blockDim, gridDim;
+dim3 threadIdx(0, 0, 0), blockIdx, blockDim, gridDim;
 long sp_emulated_launches = -1;
 sp_emulated_taker *sp_emulated_takes;
 
@@ -77,14 +77,14 @@ sp_emulated_fiber *take_fiber()
     return taken;
 }
 
+// Where lanes have met, all of them go on.
 cuda_thread *next_of_turn()
 {
     while (turn.seen < WARP) {
         unsigned thread = turn.first + (turn.drawn + turn.seen++) % WARP;
         cuda_thread &next = block[thread];
-        if (next.where == at::start || (next.where == at::collective && turn.met) ||
-            (next.where == at::barrier && turn.released)) {
-            threadIdx = dim3(thread, 0, 0);
+        if (turn.met || next.where == at::start || (next.where == at::barrier && turn.released)) {
+            threadIdx.x = thread;
             return &next;
         }
     }

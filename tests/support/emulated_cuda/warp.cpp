@@ -56,64 +56,108 @@ struct product {
     uint32_t b[2];
 };
 
-double half_of(uint32_t packed, int upper)
-{
-    return static_cast<double>(
-        sp_bf16_to_float(static_cast<sp_bf16>(upper ? packed >> 16 : packed)));
-}
+// The matrices of a product as the lanes bring them, two bf16 a word: rows of A, columns of B.
+struct factors {
+    uint32_t a[16][8];
+    uint32_t b[8][8];
+};
 
-// GCC 12 makes vectors of neighbouring columns if the loop over them stays one, and slow ones
-// across the other loop if not.
-void multiply_row(double sum[8], const double a[16], const double b[16][8])
+// PTX ISA, "Matrix fragments for mma.m16n8k16 with floating point type", from the formulas for row
+// and column of each element.
+void gather(factors *f, void *const brought[SP_EMULATED_WARP])
 {
-    double s[8] = {};
-    for (int k = 0; k < 16; k++) {
-#pragma GCC unroll 1
-        for (int column = 0; column < 8; column++) {
-            s[column] += a[k] * b[k][column];
-        }
+    for (int context = 0; context < SP_EMULATED_WARP; context++) {
+        const product *p = static_cast<const product *>(brought[context]);
+        int group = context / 4;
+        int in_group = context % 4;
+        f->a[group][in_group] = p->a[0];
+        f->a[group + 8][in_group] = p->a[1];
+        f->a[group][in_group + 4] = p->a[2];
+        f->a[group + 8][in_group + 4] = p->a[3];
+        f->b[group][in_group] = p->b[0];
+        f->b[group][in_group + 4] = p->b[1];
     }
-    memcpy(sum, s, sizeof s);
 }
 
-// Two packed bf16: are both zero, is one of them infinite or no number?
-bool zeros(uint32_t packed)
+bool all_zero(const uint32_t *words, int count)
 {
-    return (packed & 0x7fff7fffU) == 0;
+    uint32_t any = 0;
+    for (int i = 0; i < count; i++) {
+        any |= words[i] & 0x7fff7fffU;
+    }
+    return any == 0;
 }
 
-bool infinite(uint32_t packed)
+// Is one of them infinite or no number? Those have the largest exponent, to which 1 carries.
+bool has_infinite(const uint32_t *words, int count)
 {
-    return (packed & 0x7f800000U) == 0x7f800000U || (packed & 0x7f80U) == 0x7f80U;
+    uint32_t any = 0;
+    for (int i = 0; i < count; i++) {
+        any |= (words[i] & 0x7f807f80U) + 0x00800080U;
+    }
+    return (any & 0x80008000U) != 0;
 }
 
 // Is one of the matrices zero and the other finite, so that the product is zero? Small heads stand
 // in tiles of 64 columns: most products of small tests are such.
-bool adds_nothing(void *const brought[SP_EMULATED_WARP])
+bool adds_nothing(const factors *f)
 {
-    bool a_zero = true;
-    bool b_zero = true;
-    bool a_infinite = false;
-    bool b_infinite = false;
-    for (int context = 0; context < SP_EMULATED_WARP; context++) {
-        const product *p = static_cast<const product *>(brought[context]);
-        for (int i = 0; i < 4; i++) {
-            a_zero = a_zero && zeros(p->a[i]);
-            a_infinite = a_infinite || infinite(p->a[i]);
-        }
-        for (int i = 0; i < 2; i++) {
-            b_zero = b_zero && zeros(p->b[i]);
-            b_infinite = b_infinite || infinite(p->b[i]);
-        }
-    }
-    return (a_zero && !b_infinite) || (b_zero && !a_infinite);
+    return (all_zero(f->a[0], 128) && !has_infinite(f->b[0], 64)) ||
+           (all_zero(f->b[0], 64) && !has_infinite(f->a[0], 128));
 }
 
-// PTX ISA, "Matrix fragments for mma.m16n8k16 with floating point type", from the formulas for row
-// and column of each element.
+float of_bits(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+void unpack(double *to, const uint32_t *words, int count)
+{
+    for (int i = 0; i < count; i++) {
+        to[2 * i] = static_cast<double>(of_bits(words[i] << 16));
+        to[2 * i + 1] = static_cast<double>(of_bits(words[i] & 0xffff0000U));
+    }
+}
+
+typedef double eight_columns __attribute__((vector_size(64)));
+
+// Products of a row and each column, added from the first on.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+__attribute__((target_clones("avx2", "default")))
+#endif
+void multiply_rows(double sum[16][8], const double a[16][16], const eight_columns b[16])
+{
+    for (int row = 0; row < 16; row++) {
+        eight_columns s = {};
+        for (int k = 0; k < 16; k++) {
+            s += a[row][k] * b[k];
+        }
+        memcpy(sum[row], &s, sizeof s);
+    }
+}
+
+void multiply(double sum[16][8], const factors *f)
+{
+    double a[16][16];
+    double columns[8][16];
+    eight_columns b[16];
+    unpack(a[0], f->a[0], 128);
+    unpack(columns[0], f->b[0], 64);
+    for (int k = 0; k < 16; k++) {
+        for (int column = 0; column < 8; column++) {
+            b[k][column] = columns[column][k];
+        }
+    }
+    multiply_rows(sum, a, b);
+}
+
 void resolve_product(void *const brought[SP_EMULATED_WARP])
 {
-    if (adds_nothing(brought)) {
+    factors f;
+    gather(&f, brought);
+    if (adds_nothing(&f)) {
         for (int context = 0; context < SP_EMULATED_WARP; context++) {
             const product *p = static_cast<const product *>(brought[context]);
             for (int i = 0; i < 4; i++) {
@@ -122,26 +166,8 @@ void resolve_product(void *const brought[SP_EMULATED_WARP])
         }
         return;
     }
-    double a[16][16];
-    double b[16][8];
-    for (int context = 0; context < SP_EMULATED_WARP; context++) {
-        const product *p = static_cast<const product *>(brought[context]);
-        int group = context / 4;
-        int in_group = context % 4;
-        for (int i = 0; i < 8; i++) {
-            int row = (i < 2 || (i >= 4 && i < 6)) ? group : group + 8;
-            int column = in_group * 2 + (i & 1) + (i < 4 ? 0 : 8);
-            a[row][column] = half_of(p->a[i / 2], i & 1);
-        }
-        for (int i = 0; i < 4; i++) {
-            int row = in_group * 2 + (i & 1) + (i < 2 ? 0 : 8);
-            b[row][group] = half_of(p->b[i / 2], i & 1);
-        }
-    }
     double sum[16][8];
-    for (int row = 0; row < 16; row++) {
-        multiply_row(sum[row], a[row], b);
-    }
+    multiply(sum, &f);
     for (int context = 0; context < SP_EMULATED_WARP; context++) {
         const product *p = static_cast<const product *>(brought[context]);
         for (int i = 0; i < 4; i++) {
