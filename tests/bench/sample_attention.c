@@ -15,7 +15,7 @@
 enum { HEADS = 4, BANDED = 3, HEAD_DIM = 128, FEATURES = HEADS * HEAD_DIM };
 
 static const sp_kernel_sample_options stripes = {.pattern = SP_KERNEL_SAMPLE_STRIPES,
-                                                 .alpha = 0.998,
+                                                 .alpha = 0.995,
                                                  .row_share = 0.05,
                                                  .window_share = 0.08,
                                                  .window_counts = true,
@@ -36,7 +36,7 @@ static const struct {
     {"local",
      "stripes",
      &stripes,
-     {.sink = 12, .stripe = 12, .stripe_share = 0.0005, .band = 22, .noise = 0.7}},
+     {.sink = 12, .stripe = 12, .stripe_share = 0.0005, .band = 22, .noise = 0.5}},
     {"mixed",
      "stripes",
      &stripes,
