@@ -9,6 +9,8 @@
 
 #define BYTES_BF16 2
 
+enum { MOST_CHUNKS = 65536 };
+
 // What one replica runs, and at what cost.
 typedef struct run {
     const sp_scenario *scenario;
@@ -51,6 +53,11 @@ static sp_status add_prompt(run *r, size_t prompt, sp_error *err)
     int64_t tokens = r->batch->tokens[prompt];
     int64_t chunk = r->scenario->prefill.chunk_tokens;
     chunk = chunk == 0 ? tokens : chunk;
+    if (sp_ceil_div(tokens, chunk) > (int64_t)(MOST_CHUNKS - r->packing.forward.count)) {
+        return sp_error_set(err, SP_ERR_LIMIT,
+                            "%s: prompts in chunks of %lld tokens are more than %d chunks",
+                            r->scenario->source, (long long)chunk, (int)MOST_CHUNKS);
+    }
     for (int64_t begin = 0; begin < tokens; begin += chunk) {
         int64_t n = tokens - begin < chunk ? tokens - begin : chunk;
         sp_slice slice = {
@@ -315,9 +322,14 @@ static sp_status gains(const sp_scenario *scenario, int64_t tokens, bool *gained
 
 sp_status sp_prefill_crossover(const sp_scenario *scenario, int64_t *tokens, sp_error *err)
 {
-    enum { STEP = 256, MOST = 16384 };
+    enum { STEP = 256, MOST = 16384, CHUNKS = 1024 };
     int64_t missed = 0;
     int64_t gained = MOST;
+    // A prompt in very many chunks takes long to price.
+    if (scenario->prefill.chunk_tokens > 0) {
+        int64_t within = scenario->prefill.chunk_tokens * CHUNKS / STEP;
+        gained = within < 1 ? 1 : within < MOST ? within : MOST;
+    }
     bool does = false;
     *tokens = 0;
     if (scenario->prefill.attention == SP_PREFILL_DENSE) {

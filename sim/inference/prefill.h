@@ -52,8 +52,9 @@ static inline bool sp_prefill_fits(const sp_scenario *scenario, const sp_prefill
     return result->parameter_bytes + result->kv_cache_bytes <= scenario->memory_limit_bytes;
 }
 
-// The shortest prompt of the scenario's replica, in multiples of 256 tokens up to 4M, from which on
-// the attention is not slower than dense; 0: dense attention, or none is. O(log tokens) prefills.
+// The shortest prompt of the scenario's replica, in multiples of 256 tokens up to 4M and 1024
+// chunks, from which on the attention is not slower than dense; 0: dense attention, or none is.
+// O(log tokens) prefills.
 SP_API sp_status sp_prefill_crossover(const sp_scenario *scenario, int64_t *tokens, sp_error *err);
 
 // slimpack/prefill/1; NULL when memory ran out. A crossover of 0 is null there.

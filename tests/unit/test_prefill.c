@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "sim/inference/prefill.h"
+#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_fixture.h"
 
 #define PROMPTS(lengths, more)                                                             \
@@ -270,6 +271,43 @@ TEST(what_reads_no_prompts)
             "expected false, got true");
     refused("{'uniform_costs': {'f_ms': 1, 'b_ms': 1}, 'schedule': {'microbatches': 1}}",
             "scenario.json: uniform_costs: a model is needed to read prompts");
+}
+
+TEST(too_many_chunks)
+{
+    sp_scenario scenario;
+    sp_error err;
+    sp_prefill_result result;
+    int64_t id = 0;
+    int64_t tokens = 65537;
+    sp_batch one = {.ids = &id, .tokens = &tokens, .count = 1, .total_tokens = tokens};
+    assert_ok(fixture_read(PROMPTS("1000", ", 'prefill': {'chunk_tokens': 1}"), &scenario, &err),
+              &err);
+    assert_int_equal(sp_prefill(&scenario, &one, NULL, NULL, &result, &err), SP_ERR_LIMIT);
+    assert_string_equal(err.message[0],
+                        "scenario.json: prompts in chunks of 1 tokens are more than "
+                        "65536 chunks");
+    sp_scenario_fini(&scenario);
+}
+
+TEST(each_allocation_fails)
+{
+    sp_scenario scenario;
+    sp_batches batches;
+    sp_prefill_result result;
+    sp_error err;
+    assert_ok(
+        fixture_read(PROMPTS("3000, 5000", ", 'parallel': {'pp': 2}" SAMPLE("")), &scenario, &err),
+        &err);
+    assert_ok(sp_batches_make(&scenario.workload, &batches, &err), &err);
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
+        sp_error_clear(&err);
+        memory_try(&failing, sp_prefill(&scenario, &batches.batch[0], NULL, NULL, &result, &err),
+                   &err);
+        sp_prefill_result_fini(&result);
+    }
+    sp_batches_fini(&batches);
+    sp_scenario_fini(&scenario);
 }
 
 // What is read comes out again, and a scenario without the section has none.
