@@ -129,6 +129,24 @@ static int64_t head_ns(run *r, const sp_op_timer *timer)
     return sp_ns_from_s(token_s[SP_PART_HEAD][SP_PASS_F]);
 }
 
+// The forward of a pack on every stage, without the head.
+static sp_status price_pack(run *r, const sp_op_timer *timer, size_t k,
+                            const sp_prefill_attention *attention, sp_error *err)
+{
+    const sp_pack *pack = &r->packing.forward.packs[k];
+    sp_i_pack_time time;
+    sp_i_pack_timer_keep(r->cost.packs, attention->share, attention->fixed_s);
+    sp_status status =
+        sp_i_pack_time_of(r->cost.packs, timer, &r->packing.forward, pack, false, &time, err);
+    for (int c = 0; status == SP_OK && c < r->cost.classes; c++) {
+        sp_stage stage = r->cost.class_stage[c];
+        stage.head = false;
+        r->costs.f[k * (size_t)r->cost.classes + (size_t)c] =
+            sp_i_price_forward(&r->cost, timer, pack, &time, &stage);
+    }
+    return status;
+}
+
 static sp_status price_packs(run *r, const sp_prefill_spec *spec, sp_prefill_result *result,
                              sp_error *err)
 {
@@ -139,29 +157,19 @@ static sp_status price_packs(run *r, const sp_prefill_spec *spec, sp_prefill_res
     sp_status status = SP_OK;
     int64_t longest = 0;
     for (size_t k = 0; status == SP_OK && k < r->packing.forward.count; k++) {
-        const sp_pack *pack = &r->packing.forward.packs[k];
-        const sp_slice *slice = &r->packing.forward.slices[pack->first_slice];
+        const sp_slice *slice = &r->packing.forward.slices[r->packing.forward.packs[k].first_slice];
         sp_prefill_attention attention =
             sp_prefill_attention_of(spec, &scenario->model, r->layout.tp, scenario->workload.seed,
                                     (double)slice->begin, (double)slice->tokens);
-        sp_i_pack_time time;
-        sp_i_pack_timer_keep(r->cost.packs, attention.share, attention.fixed_s);
-        status =
-            sp_i_pack_time_of(r->cost.packs, &timer, &r->packing.forward, pack, false, &time, err);
-        for (int c = 0; status == SP_OK && c < r->cost.classes; c++) {
-            sp_stage stage = r->cost.class_stage[c];
-            stage.head = false;
-            r->costs.f[k * (size_t)r->cost.classes + (size_t)c] =
-                sp_i_price_forward(&r->cost, &timer, pack, &time, &stage);
-        }
+        status = price_pack(r, &timer, k, &attention, err);
         if (slice->begin + slice->tokens >= longest) {
             longest = slice->begin + slice->tokens;
             result->attention = attention;
         }
     }
-    int last = r->cost.class_of_vstage[r->layout.pp - 1];
+    size_t last = (size_t)r->cost.class_of_vstage[r->layout.pp - 1];
     for (size_t p = 0; status == SP_OK && p < r->batch->count; p++) {
-        r->costs.f[r->last_pack[p] * (size_t)r->cost.classes + (size_t)last].compute_ns +=
+        r->costs.f[r->last_pack[p] * (size_t)r->cost.classes + last].compute_ns +=
             head_ns(r, &timer);
     }
     return status;

@@ -164,6 +164,9 @@ sp_prefill_attention sp_prefill_attention_of(const sp_prefill_spec *spec, const 
 {
     sp_prefill_attention a = {.share = 1.0, .densest_over_mean = 1.0, .slowest_over_mean = 1.0};
     double keys = begin + tokens;
+    if (keys < (double)spec->dense_below) {
+        return a;
+    }
     switch (spec->attention) {
     case SP_PREFILL_SAMPLE:
         return spec->alpha < 1.0 ? sampled(spec, model, tp, seed, begin, tokens) : a;

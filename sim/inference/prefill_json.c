@@ -11,6 +11,7 @@ static const char *const not_modelled[] = {
     "what sampling sees of a chunk: it takes the chunk's own queries, fewer than a whole prompt's",
     "prompts that run together in one launch, and decoding beside them",
     "memory of activations",
+    "the share of probability that is kept: alpha is what the sampled queries are to keep, in sum",
 };
 
 static json_t *prompts_array(const sp_prefill_result *result)

@@ -200,6 +200,15 @@ TEST(peers_by_their_figure)
     }
 }
 
+// Prompts that are too short to gain are read densely, others not.
+TEST(short_prompts_may_stay_dense)
+{
+    sp_prefill_result r = prefill(PROMPTS("4000, 60000", SAMPLE(", 'dense_below': 8000")));
+    assert_int_equal(r.prompts[0].first_token_ns, r.prompts[0].dense_ns);
+    assert_true(r.prompts[1].first_token_ns < r.prompts[1].dense_ns);
+    sp_prefill_result_fini(&r);
+}
+
 static int64_t of_length(const sp_scenario *scenario, int64_t tokens, bool dense)
 {
     int64_t id = 0;
