@@ -22,7 +22,7 @@ typedef struct sp_kernel_sample_options {
     sp_kernel_sample_pattern pattern;
     double alpha;        // share of the sampled probability that is kept; 1 keeps every key
     double alpha_slash;  // slashes: share that diagonals keep, apart from the columns
-    double row_share;    // of the queries that are sampled, at least one band
+    double row_share;    // above 0: of the queries that are sampled, at least one band
     double window_share; // stripes: the window as a share of the keys
     bool window_counts;  // stripes: what the window holds counts towards alpha
     bool by_mean;        // stripes: a column's mean over the queries that see it, not its sum

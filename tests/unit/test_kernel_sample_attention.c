@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "kernels/kernels.h"
+#include "sim/inference/prefill_attention.h"
 #include "tests/support/kernels/naive_attention.h"
 #include "tests/support/sample_input.h"
 #include "tests/support/test_main.h"
@@ -601,4 +602,41 @@ TEST(pairs_of_a_tile)
         }
     }
     tear_down(&s);
+}
+
+// What the cost model counts of a window and of stripes beyond it is what the kernel computes, but
+// for what tiles keep beyond their single queries.
+TEST(kept_pairs_are_those_of_the_cost_model)
+{
+    enum { KEYS = 1 << 17, EVERY = 50 };
+    const sp_model model = {.layers = 1, .heads = 1};
+    sp_prefill_spec spec = {.attention = SP_PREFILL_SAMPLE,
+                            .alpha = 0.9,
+                            .window_share = 0.08,
+                            .row_share = 0.05,
+                            .fixed_us = 0.0};
+    sp_kernel_sample_mask mask = {.window = (int64_t)ceil(0.08 * KEYS),
+                                  .dense_from = KEYS - TILE,
+                                  .grain = 1,
+                                  .column = room(KEYS)};
+    for (int turn = 0; turn < 2; turn++) {
+        // A stripe of every 50th key is 1/50 of the pairs that the window leaves.
+        for (int64_t j = 0; turn == 1 && j < KEYS; j += EVERY) {
+            mask.column[mask.columns++] = (int32_t)j;
+        }
+        double pairs = 0;
+        for (int64_t first = 0; first < KEYS; first += TILE) {
+            sp_kernel_sample_run tile = {first, first + TILE};
+            pairs += (double)sp_kernel_sample_pairs(&mask, tile);
+        }
+        double outside = 1.0 - sp_prefill_attention_of(&spec, &model, 1, 1, 0, KEYS).window;
+        spec.stripe_share = turn == 1 ? outside / EVERY : 0.0;
+        sp_prefill_attention a = sp_prefill_attention_of(&spec, &model, 1, 1, 0, KEYS);
+        double modelled = a.window + a.bottom + a.stripes;
+        double half_tile = (double)TILE * KEYS / 2.0;
+        double all = (double)KEYS * KEYS / 2.0;
+        assert_true(pairs >= modelled * all * 0.995);
+        assert_true(pairs <= modelled * all * 1.005 + half_tile);
+    }
+    free(mask.column);
 }
