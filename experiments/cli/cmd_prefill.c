@@ -336,8 +336,8 @@ const cli_command cli_cmd_prefill = {
     .min_operands = 1,
     .max_operands = 1,
     .description =
-        "Reads the first batch of a scenario's workload as prompts, one after the other, on one "
-        "replica under tensor, pipeline and context parallelism, and prints when each gives its "
+        "Reads the first batch of a scenario's workload as prompts, one after the other or "
+        "(prefill.together) as one pack, on one replica under tensor, pipeline and context parallelism, and prints when each gives its "
         "first token, beside the time with dense attention. prefill.attention names the attention: "
         "dense, SampleAttention (a local window and the columns that a sample of the queries "
         "chooses), or MInference, FlexPrefill and XAttention by the speed-ups that XAttention's "

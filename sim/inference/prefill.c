@@ -39,6 +39,10 @@ static sp_status refuse(const sp_scenario *scenario, sp_error *err)
         return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.chunks_per_rank",
                            "prompts pass each rank once, expected 1, got %d", layout->chunks);
     }
+    if (scenario->prefill.together && scenario->prefill.chunk_tokens > 0) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "prefill.chunk_tokens",
+                           "prompts that run together run whole");
+    }
     if (layout->vocab_parallel) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.vocab_parallel",
                            "the head runs on the last rank alone, expected false, got true");
@@ -62,7 +66,8 @@ static sp_status add_prompt(run *r, size_t prompt, sp_error *err)
         int64_t n = tokens - begin < chunk ? tokens - begin : chunk;
         sp_slice slice = {
             .sample = (int32_t)prompt, .begin = begin, .tokens = n, .computed_tokens = n};
-        if (!sp_pack_list_begin(&r->packing.forward, 0, 1) ||
+        bool joins = r->scenario->prefill.together && prompt > 0;
+        if ((!joins && !sp_pack_list_begin(&r->packing.forward, 0, 1)) ||
             !sp_pack_list_add(&r->packing.forward, slice, begin + n == tokens)) {
             return sp_error_no_memory(err, "the chunks of prompts");
         }
@@ -121,12 +126,54 @@ static void run_fini(run *r)
 
 // ---- costs ----
 
-// The head sees the last token of a prompt, where the step of a training sees all.
-static int64_t head_ns(run *r, const sp_op_timer *timer)
+// The head sees the last token of each prompt, where the step of a training sees all.
+static int64_t head_ns(run *r, const sp_op_timer *timer, size_t prompts)
 {
     double token_s[SP_I_PARTS][SP_I_PASSES];
-    sp_i_pack_token_time(r->cost.packs, timer, (double)r->layout.cp, token_s);
+    sp_i_pack_token_time(r->cost.packs, timer, (double)prompts * r->layout.cp, token_s);
     return sp_ns_from_s(token_s[SP_PART_HEAD][SP_PASS_F]);
+}
+
+static void add_heads(run *r, const sp_op_timer *timer)
+{
+    size_t last = (size_t)r->cost.class_of_vstage[r->layout.pp - 1];
+    size_t prompts = 0;
+    for (size_t p = 0; p < r->batch->count; p++) {
+        prompts++;
+        if (p + 1 == r->batch->count || r->last_pack[p + 1] != r->last_pack[p]) {
+            r->costs.f[r->last_pack[p] * (size_t)r->cost.classes + last].compute_ns +=
+                head_ns(r, timer, prompts);
+            prompts = 0;
+        }
+    }
+}
+
+// Of the slices of a pack: their shares weighted by their pairs. `longest` becomes the most keys
+// that a slice sees, and *of_longest what its attention takes.
+static sp_prefill_attention attention_of(const run *r, const sp_prefill_spec *spec,
+                                         const sp_pack *pack, int64_t *longest,
+                                         sp_prefill_attention *of_longest)
+{
+    const sp_scenario *scenario = r->scenario;
+    sp_prefill_attention sum = {0};
+    double pairs = 0.0;
+    for (size_t i = 0; i < pack->slice_count; i++) {
+        const sp_slice *slice = &r->packing.forward.slices[pack->first_slice + i];
+        double begin = (double)slice->begin;
+        double tokens = (double)slice->tokens;
+        double own = tokens * begin + tokens * tokens / 2.0;
+        sp_prefill_attention a = sp_prefill_attention_of(spec, &scenario->model, r->layout.tp,
+                                                         scenario->workload.seed, begin, tokens);
+        sum.share += own * a.share;
+        sum.fixed_s += a.fixed_s;
+        pairs += own;
+        if (slice->begin + slice->tokens >= *longest) {
+            *longest = slice->begin + slice->tokens;
+            *of_longest = a;
+        }
+    }
+    sum.share /= pairs;
+    return sum;
 }
 
 // The forward of a pack on every stage, without the head.
@@ -157,20 +204,12 @@ static sp_status price_packs(run *r, const sp_prefill_spec *spec, sp_prefill_res
     sp_status status = SP_OK;
     int64_t longest = 0;
     for (size_t k = 0; status == SP_OK && k < r->packing.forward.count; k++) {
-        const sp_slice *slice = &r->packing.forward.slices[r->packing.forward.packs[k].first_slice];
         sp_prefill_attention attention =
-            sp_prefill_attention_of(spec, &scenario->model, r->layout.tp, scenario->workload.seed,
-                                    (double)slice->begin, (double)slice->tokens);
+            attention_of(r, spec, &r->packing.forward.packs[k], &longest, &result->attention);
         status = price_pack(r, &timer, k, &attention, err);
-        if (slice->begin + slice->tokens >= longest) {
-            longest = slice->begin + slice->tokens;
-            result->attention = attention;
-        }
     }
-    size_t last = (size_t)r->cost.class_of_vstage[r->layout.pp - 1];
-    for (size_t p = 0; status == SP_OK && p < r->batch->count; p++) {
-        r->costs.f[r->last_pack[p] * (size_t)r->cost.classes + last].compute_ns +=
-            head_ns(r, &timer);
+    if (status == SP_OK) {
+        add_heads(r, &timer);
     }
     return status;
 }
@@ -339,17 +378,19 @@ sp_status sp_prefill_crossover(const sp_scenario *scenario, int64_t *tokens, sp_
         gained = within < 1 ? 1 : within < MOST ? within : MOST;
     }
     bool does = false;
+    sp_scenario all = *scenario; // borrows; read alone
+    all.prefill.dense_below = 0;
     *tokens = 0;
     if (scenario->prefill.attention == SP_PREFILL_DENSE) {
         return SP_OK;
     }
-    sp_status status = gains(scenario, gained * STEP, &does, err);
+    sp_status status = gains(&all, gained * STEP, &does, err);
     if (status != SP_OK || !does) {
         return status;
     }
     while (status == SP_OK && gained - missed > 1) {
         int64_t middle = (missed + gained) / 2;
-        status = gains(scenario, middle * STEP, &does, err);
+        status = gains(&all, middle * STEP, &does, err);
         *(does ? &gained : &missed) = middle;
     }
     *tokens = gained * STEP;

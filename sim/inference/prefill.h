@@ -1,5 +1,6 @@
 // Prefill: how long a model reads prompts until each gives its first token. Prompts run one after
-// the other, each whole or in chunks, through the pipeline ranks of one replica; a rank prices them
+// the other, each whole or in chunks, or all of them as one pack, through the pipeline ranks of one
+// replica; a rank prices them
 // as the forward of a training step (sim/cost), the head for the last token alone. The timeline is
 // that of a step with forwards only.
 #ifndef SLIMPACK_SIM_INFERENCE_PREFILL_H

@@ -9,7 +9,7 @@ static const char *const not_modelled[] = {
     "launches of the host below some 10K tokens, where the profile does not state them",
     "sampling by one CP rank of queries whose keys others hold: column sums are not exchanged",
     "what sampling sees of a chunk: it takes the chunk's own queries, fewer than a whole prompt's",
-    "prompts that run together in one launch, and decoding beside them",
+    "decoding beside prompts",
     "memory of activations",
     "the share of probability that is kept: alpha is what the sampled queries are to keep, in sum",
 };

@@ -69,6 +69,7 @@ typedef struct sp_prefill_spec {
     double fixed_us;      // of each head in each layer; negative: fitted
     sp_prefill_deal deal; // how a rank's work is dealt to its GPU
     int64_t chunk_tokens; // of a prompt that run together; 0: all
+    bool together;        // the prompts of a batch run as one pack
     int64_t dense_below;  // fewer keys than these are read with dense attention; 0: none are
 } sp_prefill_spec;
 

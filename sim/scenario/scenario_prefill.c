@@ -28,6 +28,7 @@ void sp_i_scenario_read_prefill(sp_i_scenario_reader *reader)
     prefill->fixed_us = sp_object_real(&object, "fixed_us", -1.0, 0.0, 1e6);
     prefill->deal = (sp_prefill_deal)sp_object_enum(&object, "deal", sp_i_deal_names, 0);
     prefill->chunk_tokens = sp_object_tokens(&object, "chunk_tokens", 0, 1, SP_MAX_LENGTH_TOKENS);
+    prefill->together = sp_object_bool(&object, "together", false);
     prefill->dense_below = sp_object_tokens(&object, "dense_below", 0, 0, SP_MAX_LENGTH_TOKENS);
     sp_object_end(&object);
 }
@@ -48,6 +49,9 @@ json_t *sp_i_prefill_to_json(const sp_prefill_spec *prefill)
     sp_json_add_text(&b, "deal", sp_i_deal_names[prefill->deal]);
     if (prefill->chunk_tokens > 0) {
         sp_json_add_int(&b, "chunk_tokens", prefill->chunk_tokens);
+    }
+    if (prefill->together) {
+        sp_json_add_bool(&b, "together", true);
     }
     if (prefill->dense_below > 0) {
         sp_json_add_int(&b, "dense_below", prefill->dense_below);

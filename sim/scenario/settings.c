@@ -480,6 +480,9 @@ static const sp_setting settings[] = {
              "the densest sets the time."},
     {.key = "prefill.chunk_tokens", TOKENS("1", LENGTH), .fallback = "the whole prompt",
      .text = "Tokens of a prompt that run together; pipeline ranks work on several chunks at once."},
+    {.key = "prefill.together", SWITCH, .fallback = "false",
+     .text = "The prompts of a batch run as one pack, each over its own keys, and give their first "
+             "tokens together; off: one prompt after the other."},
     {.key = "prefill.dense_below", TOKENS("0", LENGTH), .fallback = "0: none",
      .text = "Prompts, or chunks with what is before them, of fewer tokens are read with dense "
              "attention."},

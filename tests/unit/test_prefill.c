@@ -55,6 +55,32 @@ TEST(prompts_one_after_the_other)
     sp_prefill_result_fini(&both);
 }
 
+// In one pack all prompts end together: their work is that of each, and no sooner than the longest
+// alone. Whole prompts alone run so.
+TEST(prompts_together)
+{
+    sp_prefill_result r = prefill(PROMPTS("3000, 5000, 3000", ", 'prefill': {'together': true}"));
+    sp_prefill_result apart = prefill(PROMPTS("3000, 5000, 3000", ""));
+    for (size_t p = 0; p < 3; p++) {
+        assert_int_equal(r.prompts[p].first_token_ns, r.longest_ns);
+    }
+    assert_near((double)r.parts.attention_ns, (double)apart.parts.attention_ns, 1e-6, 0.0);
+    assert_true(r.longest_ns <= apart.longest_ns);
+    assert_true(r.longest_ns > apart.prompts[1].first_token_ns - apart.prompts[0].first_token_ns);
+    sp_prefill_result_fini(&apart);
+    sp_prefill_result_fini(&r);
+}
+
+// Equal prompts keep what one keeps.
+TEST(sampled_prompts_together)
+{
+    sp_prefill_result one = prefill(PROMPTS("40000", SAMPLE("")));
+    sp_prefill_result two = prefill(PROMPTS("40000, 40000", SAMPLE(", 'together': true")));
+    assert_near((double)two.parts.attention_ns, 2.0 * (double)one.parts.attention_ns, 1e-6, 0.0);
+    sp_prefill_result_fini(&two);
+    sp_prefill_result_fini(&one);
+}
+
 // The parts of one rank's time are all of it, and a dense prompt is as fast as dense.
 TEST(parts_add_up)
 {
@@ -231,6 +257,10 @@ TEST(crossover_is_where_nothing_is_lost)
     assert_true(of_length(&scenario, tokens, false) <= of_length(&scenario, tokens, true));
     assert_true(of_length(&scenario, tokens - 256, false) >
                 of_length(&scenario, tokens - 256, true));
+    int64_t again;
+    scenario.prefill.dense_below = 1000000; // does not move it
+    assert_ok(sp_prefill_crossover(&scenario, &again, &err), &err);
+    assert_int_equal(again, tokens);
     scenario.prefill.attention = SP_PREFILL_DENSE;
     assert_ok(sp_prefill_crossover(&scenario, &tokens, &err), &err);
     assert_int_equal(tokens, 0);
@@ -278,6 +308,8 @@ TEST(what_reads_no_prompts)
     refused(PROMPTS("1000", ", 'parallel': {'pp': 2, 'vocab_parallel': true}"),
             "scenario.json: parallel.vocab_parallel: the head runs on the last rank alone, "
             "expected false, got true");
+    refused(PROMPTS("1000", ", 'prefill': {'together': true, 'chunk_tokens': 100}"),
+            "scenario.json: prefill.chunk_tokens: prompts that run together run whole");
     refused("{'uniform_costs': {'f_ms': 1, 'b_ms': 1}, 'schedule': {'microbatches': 1}}",
             "scenario.json: uniform_costs: a model is needed to read prompts");
 }
