@@ -337,11 +337,12 @@ const cli_command cli_cmd_prefill = {
     .max_operands = 1,
     .description =
         "Reads the first batch of a scenario's workload as prompts, one after the other or "
-        "(prefill.together) as one pack, on one replica under tensor, pipeline and context parallelism, and prints when each gives its "
-        "first token, beside the time with dense attention. prefill.attention names the attention: "
-        "dense, SampleAttention (a local window and the columns that a sample of the queries "
-        "chooses), or MInference, FlexPrefill and XAttention by the speed-ups that XAttention's "
-        "authors plot. `slimpack help prefill.alpha` and the like tell of the settings."
+        "(prefill.together) as one pack, on one replica under tensor, pipeline and context "
+        "parallelism, and prints when each gives its first token, beside the time with dense "
+        "attention. prefill.attention names the attention: dense; SampleAttention, a local window "
+        "and the columns that a sample of the queries chooses; MInference, fitted to its own "
+        "times; FlexPrefill and XAttention by the speed-ups that XAttention's authors plot. "
+        "`slimpack help prefill.alpha` and the like tell of the settings."
         "\n\nOf SampleAttention it tells what window, sampling and stripes take of dense "
         "attention's time, how much the densest head and the slowest tensor-parallel rank take "
         "beyond the mean, and from which length on nothing is lost. What stripes keep is fitted to "

@@ -460,8 +460,8 @@ static const sp_setting settings[] = {
 
     // ---- prompts that are read, for `slimpack prefill` ----
     {.key = "prefill.attention", ONE_OF(sp_i_prefill_names), .fallback = "\"dense\"",
-     .text = "Attention of `slimpack prefill`: every key, SampleAttention, or another method by the "
-             "speed-up that XAttention's authors plot of it."},
+     .text = "Attention of `slimpack prefill`: every key, SampleAttention, MInference, or FlexPrefill "
+             "and XAttention by the speed-ups that XAttention's authors plot."},
     {.key = "prefill.alpha", REAL("0", "1"), .fallback = "0.95",
      .text = "SampleAttention: share of the sampled probability that the kept keys hold; 1 is dense "
              "attention.",
