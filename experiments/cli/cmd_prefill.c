@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backends/host/sampled_execution.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "experiments/cli/simulate_export.h"
@@ -17,6 +18,8 @@ typedef struct prefill_args {
     cli_list set;
     cli_exports exports;
     const char *alphas, *lengths;
+    int64_t execute; // heads
+    int64_t jobs;
 } prefill_args;
 
 // ---- one replica's prompts ----
@@ -95,6 +98,83 @@ static void print_result(const sp_scenario *scenario, const sp_prefill_result *r
     print_prompts(result);
 }
 
+// ---- attention on this machine ----
+
+static sp_status execute(const prefill_args *args, const sp_scenario *scenario, int64_t tokens,
+                         sp_sampled_outcome *outcome, sp_error *err)
+{
+    const sp_prefill_spec *prefill = &scenario->prefill;
+    const sp_model *model = &scenario->model;
+    int heads = (int)args->execute;
+    int each = model->heads / model->kv_heads;
+    if (prefill->attention != SP_PREFILL_SAMPLE) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "--execute runs SampleAttention: prefill.attention must be \"sample\"");
+    }
+    if (model->head_dim < 32) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "--execute draws heads of at least 32 features, the model's have %lld",
+                            (long long)model->head_dim);
+    }
+    sp_sampled_execution what = {.heads = heads,
+                                 .kv_heads = heads % each == 0 ? heads / each : 1,
+                                 .head_dim = model->head_dim,
+                                 .tokens = tokens,
+                                 .options = {.pattern = SP_KERNEL_SAMPLE_STRIPES,
+                                             .alpha = prefill->alpha,
+                                             .row_share = fmax(prefill->row_share, 1e-6),
+                                             .window_share = prefill->window_share,
+                                             .window_counts = true,
+                                             .by_mean = true,
+                                             .bottom_rows = 1},
+                                 .seed = scenario->workload.seed,
+                                 .threads = cli_threads(args->jobs)};
+    return sp_sampled_execute(&what, outcome, err);
+}
+
+static double modelled_pairs(const sp_prefill_result *result)
+{
+    const sp_prefill_attention *a = &result->attention;
+    return a->window + a->bottom + a->stripes;
+}
+
+static void print_execution(const prefill_args *args, const sp_prefill_result *result,
+                            int64_t tokens, const sp_sampled_outcome *outcome)
+{
+    const sp_host_sampled_report *report = &outcome->report;
+    printf("\n  executed       %lld head%s of %lld tokens on this machine, drawn with sinks, bands "
+           "and\n                 stripes: dense %.3f s, sampled %.3f s, %.2fx\n",
+           (long long)args->execute, args->execute == 1 ? "" : "s", (long long)tokens,
+           outcome->dense_s, outcome->sampled_s, outcome->dense_s / outcome->sampled_s);
+    printf("                 %.1f %% of the pairs kept (%.1f in the model above), densest head "
+           "%.2fx of the mean\n",
+           1e2 * report->kept_pairs, 1e2 * modelled_pairs(result), report->densest_head);
+    printf("                 probability kept by each query: %.4f at least (CRA), %.4f of the "
+           "sampled\n",
+           outcome->coverage, report->coverage);
+    printf("                 largest error of a query's output %.4g, %.4g allowed by that CRA\n",
+           outcome->error, outcome->bound);
+}
+
+static json_t *execution_json(const prefill_args *args, const sp_prefill_result *result,
+                              int64_t tokens, const sp_sampled_outcome *outcome)
+{
+    sp_json_builder b = sp_json_build();
+    sp_json_add_int(&b, "heads", args->execute);
+    sp_json_add_int(&b, "tokens", tokens);
+    sp_json_add_real(&b, "dense_s", outcome->dense_s);
+    sp_json_add_real(&b, "sampled_s", outcome->sampled_s);
+    sp_json_add_real(&b, "kept_pairs", outcome->report.kept_pairs);
+    sp_json_add_real(&b, "modelled_pairs", modelled_pairs(result));
+    sp_json_add_real(&b, "densest_head_over_mean", outcome->report.densest_head);
+    sp_json_add_real(&b, "busiest_thread_over_mean", outcome->report.slowest_share);
+    sp_json_add_real(&b, "cra", outcome->coverage);
+    sp_json_add_real(&b, "cra_of_sampled", outcome->report.coverage);
+    sp_json_add_real(&b, "output_error", outcome->error);
+    sp_json_add_real(&b, "output_error_bound", outcome->bound);
+    return sp_json_built(b);
+}
+
 static void print_notes(bool quiet, const sp_prefill_result *result)
 {
     char lines[SP_RANGES][160];
@@ -104,12 +184,56 @@ static void print_notes(bool quiet, const sp_prefill_result *result)
     }
 }
 
+// What a scenario's prompts come to.
+typedef struct answer {
+    sp_prefill_result result;
+    int64_t crossover_tokens;
+    int64_t longest; // tokens of the longest prompt
+    bool executed;
+    sp_sampled_outcome outcome;
+} answer;
+
+static sp_status find_answer(const prefill_args *args, const sp_scenario *scenario,
+                             const sp_batch *batch, cli_exports *exports, answer *to, sp_error *err)
+{
+    sp_status status = sp_prefill(scenario, batch, observe, exports, &to->result, err);
+    if (status == SP_OK) {
+        status = sp_prefill_crossover(scenario, &to->crossover_tokens, err);
+    }
+    to->executed = args->execute > 0;
+    to->longest = sp_batch_longest(batch);
+    if (status == SP_OK && to->executed) {
+        status = execute(args, scenario, to->longest, &to->outcome, err);
+    }
+    return status;
+}
+
+static int show_answer(const prefill_args *args, const sp_scenario *scenario, const answer *a)
+{
+    int exit_status = 0;
+    if (args->common.json) {
+        json_t *object = sp_prefill_json(scenario, &a->result, a->crossover_tokens);
+        if (object != NULL && a->executed) {
+            sp_json_put(object, "executed",
+                        execution_json(args, &a->result, a->longest, &a->outcome));
+        }
+        exit_status = cli_print_json(object);
+    } else {
+        print_result(scenario, &a->result, a->crossover_tokens);
+        if (a->executed) {
+            print_execution(args, &a->result, a->longest, &a->outcome);
+        }
+    }
+    print_notes(args->common.quiet || args->common.json, &a->result);
+    return cli_answer(exit_status, sp_prefill_fits(scenario, &a->result));
+}
+
 static sp_status run_prompts(const prefill_args *args, const sp_scenario *scenario,
                              int *exit_status, sp_error *err)
 {
     sp_batches batches = {0};
-    sp_prefill_result result = {0};
-    int64_t crossover_tokens = 0;
+    answer found = {0};
+    const sp_batch none = {0};
     cli_exports exports = args->exports;
     exports.quiet = args->common.quiet;
     exports.text = args->common.json ? stderr : stdout;
@@ -118,24 +242,15 @@ static sp_status run_prompts(const prefill_args *args, const sp_scenario *scenar
         status = cli_exports_begin(&exports, scenario->layout.pp, err);
     }
     if (status == SP_OK) {
-        status = sp_prefill(scenario, scenario->uniform ? &(sp_batch){0} : &batches.batch[0],
-                            observe, &exports, &result, err);
-    }
-    if (status == SP_OK) {
-        status = sp_prefill_crossover(scenario, &crossover_tokens, err);
+        status = find_answer(args, scenario, scenario->uniform ? &none : &batches.batch[0],
+                             &exports, &found, err);
     }
     sp_status closed = cli_exports_end(&exports, err);
     status = status != SP_OK ? status : closed;
-    if (status == SP_OK && args->common.json) {
-        *exit_status = cli_print_json(sp_prefill_json(scenario, &result, crossover_tokens));
-    } else if (status == SP_OK) {
-        print_result(scenario, &result, crossover_tokens);
-    }
     if (status == SP_OK) {
-        print_notes(args->common.quiet || args->common.json, &result);
-        *exit_status = cli_answer(*exit_status, sp_prefill_fits(scenario, &result));
+        *exit_status = show_answer(args, scenario, &found);
     }
-    sp_prefill_result_fini(&result);
+    sp_prefill_result_fini(&found.result);
     sp_batches_fini(&batches);
     return status;
 }
@@ -317,7 +432,11 @@ static const cli_option options[] = {
                     "methods, such as 0.8,0.95"),
     CLI_TEXT_OPTION(CLI_STRING, 0, "lengths", "LIST", prefill_args, lengths,
                     "compare them with a prompt of each of these lengths, such as 16K,96K,1M"),
+    CLI_INT_OPTION("execute", "HEADS", prefill_args, execute, 1, 4096,
+                   "also run this many heads of the longest prompt on this machine, with queries "
+                   "and keys that are drawn, by SampleAttention and by dense attention"),
     CLI_STEP_OPTIONS(prefill_args),
+    CLI_JOBS_OPTION(prefill_args),
     CLI_COMMON_OPTIONS(prefill_args),
     {0},
 };
@@ -326,6 +445,7 @@ static const char *const examples[] = {
     "slimpack prefill experiments/prefill.json",
     "slimpack prefill experiments/prefill.json --set prefill.attention=dense --trace prefill.json",
     "slimpack prefill experiments/prefill.json --alphas 0.8,0.95 --lengths 16K,96K,1M",
+    "slimpack prefill experiments/prefill.json --set workload.lengths=[8192] --execute 4",
     NULL,
 };
 
@@ -348,6 +468,9 @@ const cli_command cli_cmd_prefill = {
         "beyond the mean, and from which length on nothing is lost. What stripes keep is fitted to "
         "the few figures that are known of the paper; `slimpack reproduce sampleattention` prints "
         "all beside what is computed, and says which were fitted."
+        "\n\nWith --execute the CPU attends for some heads, drawn with sinks, local bands and "
+        "stripes, and prints beside the time which share of the probability each query keeps at "
+        "least (CRA), the share of pairs beside the model's, and the error of the output."
         "\n\nWith --alphas or --lengths it prints a row for each length, method and alpha."
         "\n\nThe exit status is 1 when parameters, keys and values need more memory than the "
         "limit.",

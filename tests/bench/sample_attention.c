@@ -1,15 +1,17 @@
 // Sampled attention beside dense attention on one core, at 64K tokens or as many as the argument
 // says. Queries and keys have sinks, a local band, stripes and a diagonal
-// (tests/support/sample_input.h), a head of each kind, by the version that is made for it. One JSON
-// line for each head:
-// seconds of this thread, of sampling, choosing and attending apart; CRA of the sampled rows and of
-// all rows; `limit` is the speed-up if only kept pairs and half of the sampled ones took time.
+// (backends/host/sampled_input.h), a head of each kind, by the version that is made for it. One
+// JSON line for each head: seconds of this thread, of sampling, choosing and attending apart; CRA
+// of the sampled rows and of all rows; `limit` is the speed-up if only kept pairs and half of the
+// sampled ones took time.
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "backends/host/sampled_input.h"
 #include "kernels/kernels.h"
+#include "sim/base/prng.h"
 #include "tests/bench/bench.h"
-#include "tests/support/sample_input.h"
 
 // The first three have sinks, a band and stripes, the last one a diagonal too.
 enum { HEADS = 4, BANDED = 3, HEAD_DIM = 128, FEATURES = HEADS * HEAD_DIM };
@@ -27,7 +29,7 @@ static const sp_kernel_sample_options slashes = {
 static const struct {
     const char *name, *pattern;
     const sp_kernel_sample_options *options;
-    sample_input input;
+    sp_sample_input input;
 } head_kinds[HEADS] = {
     {"stripes",
      "stripes",
@@ -94,8 +96,8 @@ static void set_up(room *r, int64_t tokens)
         r->v[i] = (float)(2.0 * sp_prng_uniform(&prng) - 1.0);
     }
     for (int h = 0; h < HEADS; h++) {
-        sample_input_fill(&head_kinds[h].input, (uint64_t)h + 2, tokens, HEAD_DIM,
-                          r->q + h * HEAD_DIM, FEATURES, r->k + h * HEAD_DIM, FEATURES);
+        sp_sample_input_fill(&head_kinds[h].input, (uint64_t)h + 2, tokens, HEAD_DIM,
+                             r->q + h * HEAD_DIM, FEATURES, r->k + h * HEAD_DIM, FEATURES);
     }
 }
 

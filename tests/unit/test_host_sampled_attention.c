@@ -2,10 +2,10 @@
 // heads say by themselves.
 #include <string.h>
 
-#include "backends/host/sampled_attention.h"
+#include "backends/host/sampled_execution.h"
+#include "backends/host/sampled_input.h"
 #include "tests/support/kernels/tensors.h"
 #include "tests/support/memory_failures.h"
-#include "tests/support/sample_input.h"
 #include "tests/support/test_main.h"
 
 enum { HEADS = 4, KV_HEADS = 2, HEAD_DIM = 64, TOKENS = 700, BEGIN = 70, LEN = TOKENS - BEGIN };
@@ -20,7 +20,7 @@ typedef struct layer_case {
 // Heads of one KV head differ by their queries' noise alone, those of the other by their keys too.
 static void set_up(layer_case *c, sp_kernel_sample_pattern pattern)
 {
-    static const sample_input inputs[KV_HEADS] = {
+    static const sp_sample_input inputs[KV_HEADS] = {
         {.sink = 9, .stripe = 9, .stripe_share = 0.01, .band = 9, .noise = 0.7},
         {.sink = 5, .band = 14, .noise = 0.5}};
     tensors_init(&c->all, 3);
@@ -31,8 +31,8 @@ static void set_up(layer_case *c, sp_kernel_sample_pattern pattern)
     c->lse = tensor_zero(&c->all, LEN * HEADS);
     for (int h = 0; h < HEADS; h++) {
         int kv = h / (HEADS / KV_HEADS);
-        sample_input_fill(&inputs[kv], 1 + (uint64_t)h, TOKENS, HEAD_DIM, c->q.f + h * HEAD_DIM, Q,
-                          c->k.f + kv * HEAD_DIM, KV);
+        sp_sample_input_fill(&inputs[kv], 1 + (uint64_t)h, TOKENS, HEAD_DIM, c->q.f + h * HEAD_DIM,
+                             Q, c->k.f + kv * HEAD_DIM, KV);
     }
     c->layer = (sp_host_sampled_layer){.shape = {.heads = HEADS,
                                                  .kv_heads = KV_HEADS,
@@ -126,4 +126,54 @@ TEST(each_allocation_fails)
         memory_try(&failing, sp_host_sampled_attention(&c.layer, 2, &report, &err), &err);
     }
     tensors_fini(&c.all);
+}
+
+static const sp_sampled_execution execution = {.heads = 4,
+                                               .kv_heads = 2,
+                                               .head_dim = 32,
+                                               .tokens = 500,
+                                               .options = {.pattern = SP_KERNEL_SAMPLE_STRIPES,
+                                                           .alpha = 0.9,
+                                                           .row_share = 0.1,
+                                                           .window_share = 0.08,
+                                                           .window_counts = true,
+                                                           .bottom_rows = 1},
+                                               .seed = 1,
+                                               .threads = 2};
+
+// The sampled queries are some of all, and no output differs by more than the coverage allows.
+TEST(execution_within_its_bound)
+{
+    sp_sampled_outcome outcome;
+    assert_int_equal(sp_sampled_execute(&execution, &outcome, NULL), SP_OK);
+    assert_true(outcome.coverage <= outcome.report.coverage + 1e-5);
+    assert_true(outcome.coverage > 0.0 && outcome.coverage < 0.999);
+    assert_true(outcome.error > 1e-4 && outcome.error <= outcome.bound + 1e-4);
+    assert_true(outcome.dense_s > 0.0 && outcome.sampled_s > 0.0);
+}
+
+TEST(execution_of_every_key)
+{
+    sp_sampled_execution all = execution;
+    sp_sampled_outcome outcome;
+    all.options.alpha = 1.0;
+    assert_int_equal(sp_sampled_execute(&all, &outcome, NULL), SP_OK);
+    assert_within(outcome.coverage, 1.0, 1e-5);
+    assert_within(outcome.error, 0.0, 0.0);
+}
+
+TEST(execution_without_memory)
+{
+    sp_sampled_outcome outcome;
+    sp_error err;
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
+        sp_error_clear(&err);
+        memory_try(&failing, sp_sampled_execute(&execution, &outcome, &err), &err);
+    }
+    sp_sampled_execution large = execution;
+    large.tokens = 1 << 30;
+    sp_error_clear(&err);
+    assert_int_equal(sp_sampled_execute(&large, &outcome, &err), SP_ERR_LIMIT);
+    assert_string_equal(err.message[0],
+                        "4 heads of 1073741824 tokens are more than is executed (8 GiB)");
 }

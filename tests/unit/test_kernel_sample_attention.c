@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backends/host/sampled_input.h"
 #include "kernels/kernels.h"
 #include "sim/inference/prefill_attention.h"
 #include "tests/support/kernels/naive_attention.h"
-#include "tests/support/sample_input.h"
 #include "tests/support/test_main.h"
 
 enum { TILE = SP_KERNEL_SAMPLE_TILE };
@@ -56,12 +56,12 @@ static void set_up(sample_problem *s, int64_t heads, int64_t kv_heads, int64_t h
 }
 
 // Keys and queries of one head that attend as trained ones do.
-static void set_up_structured(sample_problem *s, const sample_input *in, int64_t tokens)
+static void set_up_structured(sample_problem *s, const sp_sample_input *in, int64_t tokens)
 {
     set_up(s, 1, 1, 64, tokens, 0);
     attention_problem *p = &s->p;
     p->shape.scale = 0.125;
-    sample_input_fill(in, 7, tokens, 64, p->q.f, p->shape.q_stride, p->k.f, p->shape.kv_stride);
+    sp_sample_input_fill(in, 7, tokens, 64, p->q.f, p->shape.q_stride, p->k.f, p->shape.kv_stride);
     for (int64_t i = 0; i < p->q.n; i++) {
         p->q.d[i] = (double)p->q.f[i];
     }
@@ -409,7 +409,7 @@ TEST(fewest_columns_that_reach_alpha)
     }
 }
 
-static const sample_input structured = {
+static const sp_sample_input structured = {
     .sink = 9, .stripe = 9, .stripe_share = 0.01, .band = 9, .noise = 0.7};
 
 // What is reported of the sampled rows is what dense probabilities say of them; of all rows the
@@ -513,7 +513,7 @@ static double least_kept_of_late_rows(sample_problem *s)
 TEST(slashes_find_a_diagonal)
 {
     enum { TOKENS = 12 * TILE };
-    static const sample_input diagonal = {
+    static const sp_sample_input diagonal = {
         .sink = 6, .diagonal = 12, .distance = 5 * TILE, .noise = 0.5};
     sample_problem s;
     set_up_structured(&s, &diagonal, TOKENS);
