@@ -1,8 +1,8 @@
 // Prefill attention over a part of the keys that a sample of the queries chooses, head by head (Zhu
 // and others: "SampleAttention", arXiv 2406.15486: version 2 of June 2024 keeps a local window and
-// columns, version 3 of MLSys 2025 columns and slashes). The papers' texts were read in summaries;
-// where those leave a choice, the comment says what was chosen. In either type: typed.h
-// has what reads queries and keys, this header what is chosen and how the work is dealt.
+// columns, version 3 of MLSys 2025 columns and slashes). The papers were read in summaries;
+// comments say what those leave open. typed.h declares what reads queries and keys, in fp32 and
+// fp64; here stands what is chosen, and how the work is dealt.
 #ifndef SLIMPACK_KERNELS_SAMPLE_ATTENTION_H
 #define SLIMPACK_KERNELS_SAMPLE_ATTENTION_H
 

@@ -57,14 +57,10 @@ static void shuffle(sp_prng *prng, int n, int *order)
 {
     for (int i = 0; i < n; i++) {
         int j = (int)sp_prng_below(prng, (uint64_t)i + 1);
+        order[i] = i;
         order[i] = order[j];
         order[j] = i;
     }
-}
-
-static double rest_of(const sp_prefill_attention *a)
-{
-    return fmin(1.0 - a->window - a->bottom, 1.0);
 }
 
 // Stripes of the rank that has most of them, the mean over layers.
@@ -108,7 +104,7 @@ static sp_prefill_attention sampled(const sp_prefill_spec *spec, const sp_model 
         .fixed_s = (spec->fixed_us >= 0.0 ? spec->fixed_us : FIXED_US) * 1e-6 * model->heads / tp};
     a.bottom = fmin(1.0 - a.window, BOTTOM_ROWS * keys / pairs);
     double mean = stripes_of(spec, keys);
-    double most = rest_of(&a);
+    double most = 1.0 - a.window - a.bottom; // keys that stripes could add
     a.stripes = fmin(mean, most);
     double floor = a.window + a.bottom + a.sampling;
     double slowest = stripes_of_slowest(spec, model, tp, seed, mean, most);
