@@ -23,6 +23,16 @@ build/bench/assignment >experiments/results/assignment.txt
         memory.recompute=none
 } >experiments/results/plan_stream.txt
 build/bench/rivals >experiments/results/rivals.txt
+build/slimpack prefill experiments/prefill.json --lengths 16K,32K,64K,128K,256K,512K,1M --alphas 0.8,0.95 --quiet \
+    >experiments/results/prefill.txt
+# By head: seconds, speed-up beside its limit, what is kept.
+build/bench/sample_attention | awk -F'[,:] ' '
+    { one = /"head"/; for (i = 1; i < NF; i += 2) { gsub(/[{"]/, "", $i); gsub(/[}"]/, "", $(i + 1)); of[$i] = $(i + 1) } }
+    NR == 1 { print "head      version  alpha    dense s  sampling  attending  speed-up     limit   pairs  CRA sampled  CRA all" }
+    one { printf "%-9s %-8s %5s %10s %9s %10s %8sx %8sx %7s %12s %8s\n", of["head"], of["pattern"], of["alpha"], of["dense_s"], \
+                      of["sampling_s"], of["attending_s"], of["speedup"], of["limit"], of["kept_pairs"], of["cra_sampled"], of["cra"] }
+    !one { printf "the first %s together: %s s dense, %s s sampled, %sx\n", of["heads"], of["dense_s"], of["sampled_s"], of["speedup"] }
+' >experiments/results/sample_attention.txt
 build/bench/local_search >experiments/results/local_search.txt
 build/slimpack compare experiments/demo.json --memory-curve --strategies packed-tuned,chunkflow,slimpipe,slimpack,slimpack-zb \
     --set workload.batches=1 --quiet >experiments/results/memory_curve.txt

@@ -5,6 +5,7 @@
 #include "kernels/adamw_step.h"
 #include "kernels/attention_shape.h"
 #include "kernels/real.h"
+#include "kernels/sample_attention.h"
 
 // ---- Linear layers ----
 
@@ -85,6 +86,48 @@ void SP_KERNEL(attention_block_backward)(const sp_kernel_attention_shape *shape,
                                          const real *k, const real *v, const real *dout,
                                          const real *lse, const real *delta, real *dq, real *dk,
                                          real *dv, real *workspace);
+
+// ---- Sampled attention ----
+
+// Attention of the queries [begin, begin + len) of a sample, over the keys that a sample of them
+// chooses (sample_attention.h). In turn, for each head: _mass, sp_kernel_sample_select(), and _tile
+// for each tile, on any number of threads, each with a workspace of its own. What a sampled query
+// keeps is known exactly afterwards, because its lse over all keys is: the smallest share is the
+// cumulative residual attention (CRA) of the sampled rows. It says nothing for certain of the
+// others: their CRA needs the lse of dense attention, exp(lse - dense lse). With R the largest sum
+// of |v| over a value's elements, out differs from dense attention by at most 2 (1 - CRA) R in sum
+// over a row (theorem 1 of the paper, for probabilities that are divided by their kept sum).
+//
+// Sampling takes 2 head_dim operations for each sampled pair, a tile 4 head_dim for each kept one.
+
+// Elements of workspace for each thread, for samples of `keys` keys with the queries' own.
+int64_t SP_KERNEL(sample_attention_workspace)(const sp_kernel_attention_shape *shape, int64_t keys);
+
+// Overwrites the mass of a head, and lse [bands x SP_KERNEL_SAMPLE_BAND] of its sampled queries.
+void SP_KERNEL(sample_mass)(const sp_kernel_attention_shape *shape,
+                            const sp_kernel_sample_options *options, int64_t begin, int64_t len,
+                            int64_t head, const real *q, const real *k, sp_kernel_sample_mass *mass,
+                            real *lse, real *workspace);
+
+// Writes out and lse of one tile of a head's queries. A mask of all keys gives the bits of
+// attention().
+void SP_KERNEL(sample_attention_tile)(const sp_kernel_attention_shape *shape,
+                                      const sp_kernel_sample_mask *mask, int64_t begin, int64_t len,
+                                      int64_t head, int64_t tile, const real *q, const real *k,
+                                      const real *v, real *out, real *lse, real *workspace);
+
+// The head's CRA of the sampled rows.
+double SP_KERNEL(sample_coverage)(const sp_kernel_attention_shape *shape,
+                                  const sp_kernel_sample_options *options, int64_t len,
+                                  int64_t head, const real *lse, const real *sampled_lse);
+
+// All heads in one call and on one thread; returns the smallest CRA of the sampled rows. mass and
+// mask are room for one head.
+double SP_KERNEL(sample_attention)(const sp_kernel_attention_shape *shape,
+                                   const sp_kernel_sample_options *options, int64_t begin,
+                                   int64_t len, const real *q, const real *k, const real *v,
+                                   sp_kernel_sample_mass *mass, sp_kernel_sample_mask *mask,
+                                   real *out, real *lse, real *sampled_lse, real *workspace);
 
 // ---- Norms ----
 

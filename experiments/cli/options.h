@@ -113,6 +113,7 @@ extern const cli_command cli_cmd_plan;
 extern const cli_command cli_cmd_sweep;
 extern const cli_command cli_cmd_merge;
 extern const cli_command cli_cmd_tune;
+extern const cli_command cli_cmd_prefill;
 extern const cli_command cli_cmd_run;
 extern const cli_command cli_cmd_validate;
 extern const cli_command cli_cmd_reproduce;

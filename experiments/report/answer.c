@@ -269,6 +269,23 @@ static void add_validation(line *to, const json_t *validation)
     }
 }
 
+static void add_prefill(line *to, const json_t *prefill)
+{
+    const json_t *rows = json_object_get(prefill, "rows");
+    const char *method = string(json_object_get(prefill, "attention"), "method");
+    if (rows != NULL) {
+        add(to, "first tokens by %zu lengths and methods", json_array_size(rows));
+        return;
+    }
+    add(to, "first token of the last of %zu prompts: ",
+        json_array_size(json_object_get(prefill, "prompts")));
+    add_time(to, number(prefill, "ttft_ms"));
+    add(to, " (error not validated), %.2fx of dense attention", number(prefill, "speedup"));
+    if (method != NULL) {
+        add(to, ", attention %s", method);
+    }
+}
+
 // A result of `run` was executed, whatever else it says.
 static void add_input(line *to, const report_input *input)
 {
@@ -296,6 +313,9 @@ static void add_input(line *to, const report_input *input)
         break;
     case REPORT_MEMORY_CURVE:
         add_curve(to, input->json);
+        break;
+    case REPORT_PREFILL:
+        add_prefill(to, input->json);
         break;
     case REPORT_PLAN:
     case REPORT_TRACE:

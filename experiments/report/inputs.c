@@ -16,8 +16,8 @@
 enum { QUOTED = 48, KNOWN = 512 };
 
 const char *const report_kind_names[REPORT_KINDS] = {
-    "result",        "comparison",   "tune",  "validation", "plan",
-    "sweep summary", "memory curve", "sweep", "trace",
+    "result",        "comparison",   "tune",    "validation", "plan",
+    "sweep summary", "memory curve", "prefill", "sweep",      "trace",
 };
 
 static const struct {
@@ -31,6 +31,8 @@ static const struct {
     {"slimpack/plan/1", REPORT_PLAN},
     {"slimpack/sweep-summary/1", REPORT_SWEEP_SUMMARY},
     {"slimpack/memory_curve/1", REPORT_MEMORY_CURVE},
+    {"slimpack/prefill/1", REPORT_PREFILL},
+    {"slimpack/prefill-comparison/1", REPORT_PREFILL},
 };
 
 enum { SCHEMAS = sizeof schemas / sizeof schemas[0] };
@@ -133,6 +135,9 @@ static sp_status check_input(const report_input *input, sp_error *err)
         return expect_objects(input, "best", err);
     case REPORT_MEMORY_CURVE:
         return expect_objects(input, "points", err);
+    case REPORT_PREFILL:
+        return expect_objects(
+            input, json_object_get(input->json, "rows") != NULL ? "rows" : "prompts", err);
     case REPORT_TRACE:
         return input->timeline != NULL
                    ? SP_OK

@@ -15,7 +15,8 @@ typedef enum report_kind {
     REPORT_PLAN,
     REPORT_SWEEP_SUMMARY,
     REPORT_MEMORY_CURVE,
-    REPORT_SWEEP, // an array of the lines of a results file
+    REPORT_PREFILL, // prompts, or rows of methods and lengths
+    REPORT_SWEEP,   // an array of the lines of a results file
     REPORT_TRACE,
     REPORT_KINDS,
 } report_kind;

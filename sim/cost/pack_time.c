@@ -54,8 +54,9 @@ struct sp_i_pack_timer {
     memo_key *keys;     // [MEMO], by a hash of the token count
     memo *memos;        // [MEMO]
     bool interpolates;
-    sp_i_attention_memo *attention; // NULL unless it interpolates
-    memo between;                   // interpolated last
+    sp_i_attention_memo *attention;  // NULL unless it interpolates
+    memo between;                    // interpolated last
+    double kept_share, kept_fixed_s; // of a forward's attention: sp_i_pack_timer_keep
 };
 
 static variant *variant_new(const sp_i_pack_timer *packs, int dp_count);
@@ -84,6 +85,7 @@ sp_status sp_i_pack_timer_new(const sp_model *model, const sp_layout *layout,
     packs->layout = layout;
     packs->cluster = cluster;
     packs->memory = *memory;
+    packs->kept_share = 1.0;
     packs->variants = sp_calloc((size_t)layout->dp + 1, sizeof(variant *));
     packs->keys = sp_calloc(MEMO, sizeof *packs->keys);
     packs->memos = sp_malloc(MEMO * sizeof *packs->memos);
@@ -120,6 +122,12 @@ sp_status sp_i_pack_timer_interpolate(sp_i_pack_timer *packs, sp_error *err)
     return packs->attention != NULL ? SP_OK : sp_error_no_memory(err, "the cost model");
 }
 
+void sp_i_pack_timer_keep(sp_i_pack_timer *packs, double share, double fixed_s)
+{
+    packs->kept_share = share;
+    packs->kept_fixed_s = fixed_s;
+}
+
 static int ring_steps(const sp_i_pack_timer *packs, const sp_layout *layout)
 {
     bool ring = layout->cp > 1 && packs->memory.stack.cp_overlap == SP_CP_ATTENTION;
@@ -146,6 +154,7 @@ sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
     bool recomputes = attention.recomputes;
     sp_i_attention_load load =
         sp_i_attention_load_of(&attention, list, pack, !backward || recomputes, backward);
+    load.forward_s = load.forward_s * packs->kept_share + packs->kept_fixed_s;
     *time = (sp_i_pack_time){.layout = &(*v)->layout,
                              .recompute_share = (double)layer[SP_PASS_RECOMPUTE].kernels /
                                                 (double)layer[SP_PASS_F].kernels,

@@ -41,6 +41,10 @@ void sp_i_pack_timer_free(sp_i_pack_timer *packs);
 // price many packs that are only tried.
 sp_status sp_i_pack_timer_interpolate(sp_i_pack_timer *packs, sp_error *err);
 
+// From now on the attention of a forward takes this share of its time, and fixed_s beside it in
+// each layer: prefill over a part of the keys.
+void sp_i_pack_timer_keep(sp_i_pack_timer *packs, double share, double fixed_s);
+
 // O(slices + operators). Only the passes a side needs are filled: SP_PASS_F for forward packs, the
 // others for backward packs.
 sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,

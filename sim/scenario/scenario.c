@@ -295,6 +295,7 @@ static void refuse_beside_uniform(sp_i_scenario_reader *reader)
         {"memory", "uniform_costs count activation units, see uniform_costs.memory_units"},
         {"workload", "uniform_costs have no samples, see schedule.microbatches"},
         {"strategy", "uniform_costs have no samples to pack"},
+        {"prefill", "uniform_costs have no prompts to read"},
     };
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         if (sp_object_has(&reader->root, refused[i][0])) {
@@ -586,4 +587,5 @@ static void read_sections(sp_i_scenario_reader *reader)
     sp_i_scenario_read_memory(reader);
     sp_i_scenario_read_workload(reader);
     sp_i_scenario_read_strategy(reader);
+    sp_i_scenario_read_prefill(reader);
 }

@@ -47,6 +47,32 @@ typedef struct sp_strategy_spec {
 } sp_strategy_spec;
 
 // Holds pointers into itself (workload.lengths, workload.source): it stays where it was read.
+// How prompts are read (sim/inference/prefill.h).
+typedef enum sp_prefill_method {
+    SP_PREFILL_DENSE,
+    SP_PREFILL_SAMPLE,
+    SP_PREFILL_MINFERENCE,
+    SP_PREFILL_FLEXPREFILL,
+    SP_PREFILL_XATTENTION,
+    SP_PREFILL_METHODS
+} sp_prefill_method;
+
+typedef enum sp_prefill_deal { SP_PREFILL_BY_COST, SP_PREFILL_BY_HEADS } sp_prefill_deal;
+
+typedef struct sp_prefill_spec {
+    bool given; // the document has the section
+    sp_prefill_method attention;
+    double alpha;         // of SampleAttention, as all that follows but chunk_tokens
+    double window_share;  // of the keys
+    double row_share;     // of the queries that are sampled
+    double stripe_share;  // mean of the pairs that stripes keep; negative: by alpha and length
+    double fixed_us;      // of each head in each layer; negative: fitted
+    sp_prefill_deal deal; // how a rank's work is dealt to its GPU
+    int64_t chunk_tokens; // of a prompt that run together; 0: all
+    bool together;        // the prompts of a batch run as one pack
+    int64_t dense_below;  // fewer keys than these are read with dense attention; 0: none are
+} sp_prefill_spec;
+
 // How peak memory is predicted: from the saved tensors of every action, or by the closed formulas
 // of SlimPipe's planner (sim/model/planner_memory.h).
 typedef enum sp_memory_model { SP_MEMORY_TENSORS, SP_MEMORY_SLIMPIPE_PLANNER } sp_memory_model;
@@ -77,6 +103,7 @@ typedef struct sp_scenario {
     sp_lengths lengths;           // owned: the list where the workload names a file or an array
     sp_workload_spec workload;
     sp_strategy_spec strategy;
+    sp_prefill_spec prefill;
 } sp_scenario;
 
 // Reads, checks and resolves a scenario; overrides are `path=value` texts (--set). Relative paths

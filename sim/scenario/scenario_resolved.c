@@ -225,6 +225,9 @@ json_t *sp_i_scenario_to_json(const sp_i_scenario_reader *reader)
         sp_json_add(&b, "memory", memory_object(scenario));
         sp_json_add(&b, "workload", workload_object(reader));
         sp_json_add(&b, "strategy", sp_i_strategy_to_json(scenario));
+        if (scenario->prefill.given) {
+            sp_json_add(&b, "prefill", sp_i_prefill_to_json(&scenario->prefill));
+        }
     }
     return sp_json_built(b);
 }

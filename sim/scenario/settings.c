@@ -457,6 +457,35 @@ static const sp_setting settings[] = {
      .text = "Slimpack: integer programs prove or improve small assignments."},
     {.key = "strategy.zones", SWITCH, .fallback = "true",
      .text = "Zeppelin: samples that a node or a rank holds stay there; off: all go over all ranks."},
+
+    // ---- prompts that are read, for `slimpack prefill` ----
+    {.key = "prefill.attention", ONE_OF(sp_i_prefill_names), .fallback = "\"dense\"",
+     .text = "Attention of `slimpack prefill`: every key, SampleAttention, MInference, or FlexPrefill "
+             "and XAttention by the speed-ups that XAttention's authors plot."},
+    {.key = "prefill.alpha", REAL("0", "1"), .fallback = "0.95",
+     .text = "SampleAttention: share of the sampled probability that the kept keys hold; 1 is dense "
+             "attention.",
+     .aliases = "cra cra_threshold"},
+    {.key = "prefill.window_share", REAL("0", "1"), .fallback = "0.08",
+     .text = "SampleAttention: the local window as a share of the keys."},
+    {.key = "prefill.row_share", REAL("0", "1"), .fallback = "0.05",
+     .text = "SampleAttention: share of the queries that are sampled."},
+    {.key = "prefill.stripe_share", REAL("0", "1"), .fallback = "by alpha and length, fitted",
+     .text = "SampleAttention: share of the causal pairs that stripes keep, the mean over heads."},
+    {.key = "prefill.fixed_us", REAL("0", "1e+06"), .fallback = "fitted",
+     .text = "SampleAttention: microseconds of each head in each layer that do not depend on the "
+             "length (launches, choosing keys, gathering)."},
+    {.key = "prefill.deal", ONE_OF(sp_i_deal_names), .fallback = "\"cost\"",
+     .text = "SampleAttention: a rank's heads are dealt by cost in tiles, or head by head, so that "
+             "the densest sets the time."},
+    {.key = "prefill.chunk_tokens", TOKENS("1", LENGTH), .fallback = "the whole prompt",
+     .text = "Tokens of a prompt that run together; pipeline ranks work on several chunks at once."},
+    {.key = "prefill.together", SWITCH, .fallback = "false",
+     .text = "The prompts of a batch run as one pack, each over its own keys, and give their first "
+             "tokens together; off: one prompt after the other."},
+    {.key = "prefill.dense_below", TOKENS("0", LENGTH), .fallback = "0: none",
+     .text = "Prompts, or chunks with what is before them, of fewer tokens are read with dense "
+             "attention."},
 };
 // clang-format on
 

@@ -72,6 +72,13 @@ printf '{"schema": "slimpack/sweep/1", "base": %s, "grid": {"memory.recompute": 
 "$program" report summary.json -o summary.html | sed -n 1p | grep -E '^fastest of 4 points: (packed|bfd), recompute none: ' >/dev/null || complain "the answer of a sweep's summary"
 "$program" report curve.json -o curve.html | sed -n 1p | grep -E '^fastest of 2 strategies with 8\.00 GiB: ' >/dev/null || complain "the answer of a memory curve"
 
+# Prompts, and rows of lengths and methods.
+printf '{"model": "llama-7b", "cluster": "a100-8", "profile": "a100-prefill", "workload": {"lengths": [2000, 50000]}, "prefill": {"attention": "sample"}}' >prompts.json
+"$program" prefill prompts.json --quiet --json >first.json
+"$program" prefill prompts.json --lengths 8K,64K --quiet --json >firsts.json
+"$program" report first.json -o first.html | sed -n 1p | grep -E '^first token of the last of 2 prompts: .* \(error not validated\), .*x of dense attention, attention sample$' >/dev/null || complain "the answer of a prefill"
+"$program" report firsts.json -o firsts.html | sed -n 1p | grep -Fx 'first tokens by 10 lengths and methods' >/dev/null || complain "the answer of prefills"
+
 # ---- in a browser ----
 [ "$failed" = 0 ] || exit 1
 browser=
@@ -152,9 +159,10 @@ printf '<script>document.documentElement.dataset.probe = window.broken === undef
 sed -e '/^<\/body>$/{r probe.html
 d}' evil.html >opened.html
 open_page opened.html | grep 'data-probe="good"' >/dev/null || complain "a text was run"
-"$program" report killed.jsonl summary.json curve.json -o more.html >/dev/null
+"$program" report killed.jsonl summary.json curve.json first.json firsts.json -o more.html >/dev/null
 open_page more.html >dom.html
 grep -q 'data-ready-ms=' dom.html || complain "the page of a sweep and a memory curve does not open"
 grep -q 'cannot be shown: [^$]' dom.html && complain "the page of a sweep and a memory curve shows a part not"
+grep -q 'First tokens' dom.html || complain "prompts are not shown"
 grep -q 'id="limits"><svg' dom.html || complain "a memory curve is not drawn"
 exit "$failed"

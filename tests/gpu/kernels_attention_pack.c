@@ -131,7 +131,7 @@ void attention_fill(attention_pack *p)
     }
 }
 
-static void *on_device(const void *from, size_t bytes)
+void *device_copy(const void *from, size_t bytes)
 {
     tensor room = tensor_drawn(TENSOR_INT64, 1, (int64_t)(bytes / sizeof(int64_t)) + 1,
                                (tensor_layout){0, 0}, 0);
@@ -188,12 +188,12 @@ void attention_show(attention_pack *p)
         exit(1);
     }
     p->tables = t;
-    p->tables.slices = on_device(slices, sizeof slices);
-    p->tables.keys = on_device(keys, sizeof keys);
-    p->tables.groups = on_device(groups, sizeof groups);
+    p->tables.slices = device_copy(slices, sizeof slices);
+    p->tables.keys = device_copy(keys, sizeof keys);
+    p->tables.groups = device_copy(groups, sizeof groups);
     p->tables.query_tiles =
-        on_device(t.query_tiles, (size_t)t.query_tile_count * sizeof *t.query_tiles);
-    p->tables.key_tiles = on_device(t.key_tiles, (size_t)t.key_tile_count * sizeof *t.key_tiles);
+        device_copy(t.query_tiles, (size_t)t.query_tile_count * sizeof *t.query_tiles);
+    p->tables.key_tiles = device_copy(t.key_tiles, (size_t)t.key_tile_count * sizeof *t.key_tiles);
     free(t.query_tiles);
     free(t.key_tiles);
 }

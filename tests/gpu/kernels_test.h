@@ -31,6 +31,7 @@ extern const kernel_case kernels_loss_cases[];
 extern const kernel_case kernels_reduce_cases[];
 extern const kernel_case kernels_attention_cases[];
 extern const kernel_case kernels_delay_cases[];
+extern const kernel_case kernels_sample_cases[];
 
 #define EXPECT(condition)                                                       \
     do {                                                                        \
@@ -65,6 +66,9 @@ typedef struct attention_pack {
 // From shape (heads, kv_heads, head_dim alone), samples and ranges: all tensors and what is
 // expected, by the definition over every pair. Strides leave gaps.
 void attention_fill(attention_pack *pack);
+
+// A copy on the device, freed with the tensors.
+void *device_copy(const void *from, size_t bytes);
 
 // Puts the pack's tables on the device.
 void attention_show(attention_pack *pack);

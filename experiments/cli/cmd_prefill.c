@@ -1,0 +1,481 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/host/sampled_execution.h"
+#include "experiments/cli/report.h"
+#include "experiments/cli/run_report.h"
+#include "experiments/cli/simulate_export.h"
+#include "sim/base/json.h"
+#include "sim/base/units.h"
+#include "sim/inference/prefill.h"
+#include "sim/scenario/settings.h"
+
+enum { MOST_LISTED = 32, PROMPTS_SHOWN = 16 };
+
+typedef struct prefill_args {
+    cli_common common;
+    cli_list set;
+    cli_exports exports;
+    const char *alphas, *lengths;
+    int64_t execute; // heads
+    int64_t jobs;
+} prefill_args;
+
+// ---- one replica's prompts ----
+
+static sp_status observe(void *context, const sp_plan *plan, const sp_step_costs *costs,
+                         const sp_timeline *timeline, sp_error *err)
+{
+    // The bytes of a training step's units are not those of prompts.
+    sp_step_costs without_memory = *costs;
+    without_memory.unit = NULL;
+    sp_step_view view = {.plan = plan, .timeline = timeline, .costs = &without_memory};
+    return cli_exports_observe(context, &view, err);
+}
+
+static void print_ms(const char *name, int64_t ns, const char *note)
+{
+    printf("  %-14s %.3f ms%s\n", name, sp_ms_from_ns(ns), note);
+}
+
+static void print_attention(const sp_scenario *scenario, const sp_prefill_result *result,
+                            int64_t crossover_tokens)
+{
+    const sp_prefill_attention *a = &result->attention;
+    const char *method =
+        sp_setting_value(sp_setting_find("prefill.attention"), (int)scenario->prefill.attention);
+    printf("  attention      %s, %.2fx of dense attention\n", method,
+           (double)result->dense_parts.attention_ns / (double)result->parts.attention_ns);
+    if (scenario->prefill.attention == SP_PREFILL_SAMPLE && scenario->prefill.alpha < 1.0) {
+        printf("                 alpha %g: window %.1f, sampling %.1f, bottom rows %.1f, stripes "
+               "%.1f %% of\n                 dense attention, and %.3f ms in each layer\n",
+               scenario->prefill.alpha, 1e2 * a->window, 1e2 * a->sampling, 1e2 * a->bottom,
+               1e2 * a->stripes, 1e3 * a->fixed_s);
+        printf("                 densest head %.2fx of the mean, slowest tp rank %.2fx\n",
+               a->densest_over_mean, a->slowest_over_mean);
+    }
+    if (crossover_tokens > 0) {
+        printf("  crossover      no slower than dense from %lld tokens on\n",
+               (long long)crossover_tokens);
+    }
+}
+
+static void print_prompts(const sp_prefill_result *result)
+{
+    printf("\n  prompt     tokens   first token ms    dense ms  speed-up\n");
+    for (size_t p = 0; p < result->count && p < PROMPTS_SHOWN; p++) {
+        const sp_prefill_prompt *prompt = &result->prompts[p];
+        printf("  %6lld %10lld %16.3f %11.3f %8.2fx\n", (long long)prompt->id,
+               (long long)prompt->tokens, sp_ms_from_ns(prompt->first_token_ns),
+               sp_ms_from_ns(prompt->dense_ns),
+               (double)prompt->dense_ns / (double)prompt->first_token_ns);
+    }
+    if (result->count > PROMPTS_SHOWN) {
+        printf("  ... %zu more\n", result->count - PROMPTS_SHOWN);
+    }
+}
+
+static void print_result(const sp_scenario *scenario, const sp_prefill_result *result,
+                         int64_t crossover_tokens)
+{
+    const sp_prefill_parts *parts = &result->parts;
+    cli_print_headline(stdout, scenario);
+    printf("%zu prompt%s, profile %s\n\n", result->count, result->count == 1 ? "" : "s",
+           scenario->profile.name);
+    print_ms("first token", result->longest_ns, result->count > 1 ? " (of the last prompt)" : "");
+    printf("  dense          %.3f ms, %.2fx\n", sp_ms_from_ns(result->dense_longest_ns),
+           (double)result->dense_longest_ns / (double)result->longest_ns);
+    puts("  error          not validated: no logged time to a first token is at hand");
+    printf("  time           linear %.3f, attention %.3f, tp %.3f, cp %.3f ms (busiest rank)\n",
+           sp_ms_from_ns(parts->linear_ns), sp_ms_from_ns(parts->attention_ns),
+           sp_ms_from_ns(parts->tp_ns), sp_ms_from_ns(parts->cp_ns));
+    print_attention(scenario, result, crossover_tokens);
+    printf("  memory         %.2f GiB of parameters, %.2f of keys and values, of %.2f, %s\n",
+           sp_gib_from_bytes(result->parameter_bytes), sp_gib_from_bytes(result->kv_cache_bytes),
+           sp_gib_from_bytes(scenario->memory_limit_bytes),
+           sp_prefill_fits(scenario, result) ? "fits" : "oom");
+    print_prompts(result);
+}
+
+// ---- attention on this machine ----
+
+static sp_status execute(const prefill_args *args, const sp_scenario *scenario, int64_t tokens,
+                         sp_sampled_outcome *outcome, sp_error *err)
+{
+    const sp_prefill_spec *prefill = &scenario->prefill;
+    const sp_model *model = &scenario->model;
+    int heads = (int)args->execute;
+    int each = model->heads / model->kv_heads;
+    if (prefill->attention != SP_PREFILL_SAMPLE) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "--execute runs SampleAttention: prefill.attention must be \"sample\"");
+    }
+    if (model->head_dim < 32) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "--execute draws heads of at least 32 features, the model's have %lld",
+                            (long long)model->head_dim);
+    }
+    sp_sampled_execution what = {.heads = heads,
+                                 .kv_heads = heads % each == 0 ? heads / each : 1,
+                                 .head_dim = model->head_dim,
+                                 .tokens = tokens,
+                                 .options = {.pattern = SP_KERNEL_SAMPLE_STRIPES,
+                                             .alpha = prefill->alpha,
+                                             .row_share = fmax(prefill->row_share, 1e-6),
+                                             .window_share = prefill->window_share,
+                                             .window_counts = true,
+                                             .by_mean = true,
+                                             .bottom_rows = 1},
+                                 .seed = scenario->workload.seed,
+                                 .threads = cli_threads(args->jobs)};
+    return sp_sampled_execute(&what, outcome, err);
+}
+
+static double modelled_pairs(const sp_prefill_result *result)
+{
+    const sp_prefill_attention *a = &result->attention;
+    return a->window + a->bottom + a->stripes;
+}
+
+static void print_execution(const prefill_args *args, const sp_prefill_result *result,
+                            int64_t tokens, const sp_sampled_outcome *outcome)
+{
+    const sp_host_sampled_report *report = &outcome->report;
+    printf("\n  executed       %lld head%s of %lld tokens on this machine, drawn with sinks, bands "
+           "and\n                 stripes: dense %.3f s, sampled %.3f s, %.2fx\n",
+           (long long)args->execute, args->execute == 1 ? "" : "s", (long long)tokens,
+           outcome->dense_s, outcome->sampled_s, outcome->dense_s / outcome->sampled_s);
+    printf("                 %.1f %% of the pairs kept (%.1f in the model above), densest head "
+           "%.2fx of the mean\n",
+           1e2 * report->kept_pairs, 1e2 * modelled_pairs(result), report->densest_head);
+    printf("                 probability kept by each query: %.4f at least (CRA), %.4f of the "
+           "sampled\n",
+           outcome->coverage, report->coverage);
+    printf("                 largest error of a query's output %.4g, %.4g allowed by that CRA\n",
+           outcome->error, outcome->bound);
+}
+
+static json_t *execution_json(const prefill_args *args, const sp_prefill_result *result,
+                              int64_t tokens, const sp_sampled_outcome *outcome)
+{
+    sp_json_builder b = sp_json_build();
+    sp_json_add_int(&b, "heads", args->execute);
+    sp_json_add_int(&b, "tokens", tokens);
+    sp_json_add_real(&b, "dense_s", outcome->dense_s);
+    sp_json_add_real(&b, "sampled_s", outcome->sampled_s);
+    sp_json_add_real(&b, "kept_pairs", outcome->report.kept_pairs);
+    sp_json_add_real(&b, "modelled_pairs", modelled_pairs(result));
+    sp_json_add_real(&b, "densest_head_over_mean", outcome->report.densest_head);
+    sp_json_add_real(&b, "busiest_thread_over_mean", outcome->report.slowest_share);
+    sp_json_add_real(&b, "cra", outcome->coverage);
+    sp_json_add_real(&b, "cra_of_sampled", outcome->report.coverage);
+    sp_json_add_real(&b, "output_error", outcome->error);
+    sp_json_add_real(&b, "output_error_bound", outcome->bound);
+    return sp_json_built(b);
+}
+
+static void print_notes(bool quiet, const sp_prefill_result *result)
+{
+    char lines[SP_RANGES][160];
+    int count = sp_uncalibrated_lines(&result->uncalibrated, lines);
+    for (int i = 0; i < count; i++) {
+        cli_warn(quiet, "outside the profile's tables: %s", lines[i]);
+    }
+}
+
+// What a scenario's prompts come to.
+typedef struct answer {
+    sp_prefill_result result;
+    int64_t crossover_tokens;
+    int64_t longest; // tokens of the longest prompt
+    bool executed;
+    sp_sampled_outcome outcome;
+} answer;
+
+static sp_status find_answer(const prefill_args *args, const sp_scenario *scenario,
+                             const sp_batch *batch, cli_exports *exports, answer *to, sp_error *err)
+{
+    sp_status status = sp_prefill(scenario, batch, observe, exports, &to->result, err);
+    if (status == SP_OK) {
+        status = sp_prefill_crossover(scenario, &to->crossover_tokens, err);
+    }
+    to->executed = args->execute > 0;
+    to->longest = sp_batch_longest(batch);
+    if (status == SP_OK && to->executed) {
+        status = execute(args, scenario, to->longest, &to->outcome, err);
+    }
+    return status;
+}
+
+static int show_answer(const prefill_args *args, const sp_scenario *scenario, const answer *a)
+{
+    int exit_status = 0;
+    if (args->common.json) {
+        json_t *object = sp_prefill_json(scenario, &a->result, a->crossover_tokens);
+        if (object != NULL && a->executed) {
+            sp_json_put(object, "executed",
+                        execution_json(args, &a->result, a->longest, &a->outcome));
+        }
+        exit_status = cli_print_json(object);
+    } else {
+        print_result(scenario, &a->result, a->crossover_tokens);
+        if (a->executed) {
+            print_execution(args, &a->result, a->longest, &a->outcome);
+        }
+    }
+    print_notes(args->common.quiet || args->common.json, &a->result);
+    return cli_answer(exit_status, sp_prefill_fits(scenario, &a->result));
+}
+
+static sp_status run_prompts(const prefill_args *args, const sp_scenario *scenario,
+                             int *exit_status, sp_error *err)
+{
+    sp_batches batches = {0};
+    answer found = {0};
+    const sp_batch none = {0};
+    cli_exports exports = args->exports;
+    exports.quiet = args->common.quiet;
+    exports.text = args->common.json ? stderr : stdout;
+    sp_status status = sp_evaluate_batches(scenario, &batches, err);
+    if (status == SP_OK) {
+        status = cli_exports_begin(&exports, scenario->layout.pp, err);
+    }
+    if (status == SP_OK) {
+        status = find_answer(args, scenario, scenario->uniform ? &none : &batches.batch[0],
+                             &exports, &found, err);
+    }
+    sp_status closed = cli_exports_end(&exports, err);
+    status = status != SP_OK ? status : closed;
+    if (status == SP_OK) {
+        *exit_status = show_answer(args, scenario, &found);
+    }
+    sp_prefill_result_fini(&found.result);
+    sp_batches_fini(&batches);
+    return status;
+}
+
+// ---- many lengths, thresholds and methods ----
+
+// The parts of "0.8,0.95" by `read`; the count, or -1 with an error.
+static int read_list(const char *option, const char *text, bool tokens, double list[MOST_LISTED],
+                     sp_error *err)
+{
+    int count = 0;
+    while (text != NULL && *text != '\0') {
+        char part[32];
+        char *end = NULL;
+        size_t length = strcspn(text, ",");
+        int64_t number = 0;
+        snprintf(part, sizeof part, "%.*s", length < sizeof part ? (int)length : 0, text);
+        double value = strtod(part, &end);
+        bool good = tokens ? sp_tokens_from_text(part, &number) && number >= 1 &&
+                                 number <= SP_MAX_LENGTH_TOKENS
+                           : end != part && *end == '\0' && value >= 0.0 && value <= 1.0;
+        if (!good || count == MOST_LISTED) {
+            sp_error_set(err, SP_ERR_USAGE, "--%s expects up to %d %s, got '%s'", option,
+                         (int)MOST_LISTED, tokens ? "lengths such as 96K" : "numbers from 0 to 1",
+                         part);
+            return -1;
+        }
+        list[count++] = tokens ? (double)number : value;
+        text += length + (text[length] == ',');
+    }
+    return count;
+}
+
+typedef struct table {
+    double lengths[MOST_LISTED], alphas[MOST_LISTED];
+    int length_count, alpha_count;
+    json_t *rows;
+} table;
+
+static sp_status add_row(const sp_scenario *scenario, int64_t tokens, const char *name,
+                         json_t *rows, sp_error *err)
+{
+    int64_t id = 0;
+    sp_batch one = {.ids = &id, .tokens = &tokens, .count = 1, .total_tokens = tokens};
+    sp_prefill_result result;
+    sp_status status = sp_prefill(scenario, &one, NULL, NULL, &result, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    sp_json_builder b = sp_json_build();
+    sp_json_add_int(&b, "tokens", tokens);
+    sp_json_add_text(&b, "attention", name);
+    bool sampled = scenario->prefill.attention == SP_PREFILL_SAMPLE;
+    sp_json_add(&b, "alpha", sampled ? json_real(scenario->prefill.alpha) : json_null());
+    sp_json_add_real(&b, "ttft_ms", sp_ms_from_ns(result.longest_ns));
+    sp_json_add_real(&b, "speedup", (double)result.dense_longest_ns / (double)result.longest_ns);
+    sp_json_add_real(&b, "attention_speedup",
+                     (double)result.dense_parts.attention_ns / (double)result.parts.attention_ns);
+    sp_prefill_result_fini(&result);
+    json_t *row = sp_json_built(b);
+    bool kept = row != NULL && json_array_append_new(rows, row) == 0;
+    return kept ? SP_OK : sp_error_no_memory(err, "a table of prefills");
+}
+
+// Dense attention, SampleAttention with each alpha, and the other methods.
+static sp_status add_length(sp_scenario *scenario, const table *t, int64_t tokens, sp_error *err)
+{
+    const sp_setting *methods = sp_setting_find("prefill.attention");
+    sp_status status = SP_OK;
+    for (int m = 0; status == SP_OK && m < SP_PREFILL_METHODS; m++) {
+        scenario->prefill.attention = (sp_prefill_method)m;
+        const char *name = sp_setting_value(methods, m);
+        int rows = m == SP_PREFILL_SAMPLE ? t->alpha_count : 1;
+        for (int a = 0; status == SP_OK && a < rows; a++) {
+            scenario->prefill.alpha =
+                m == SP_PREFILL_SAMPLE ? t->alphas[a] : scenario->prefill.alpha;
+            status = add_row(scenario, tokens, name, t->rows, err);
+        }
+    }
+    return status;
+}
+
+static double real_of(const json_t *row, const char *key)
+{
+    return json_number_value(json_object_get(row, key));
+}
+
+static void print_table(const sp_scenario *scenario, const json_t *rows)
+{
+    cli_print_headline(stdout, scenario);
+    printf("one prompt, profile %s\n\n", scenario->profile.name);
+    printf("    tokens  attention    alpha   first token ms  speed-up  of attention\n");
+    size_t i;
+    const json_t *row;
+    json_array_foreach (rows, i, row) {
+        char alpha[16] = "";
+        if (json_is_real(json_object_get(row, "alpha"))) {
+            snprintf(alpha, sizeof alpha, "%g", real_of(row, "alpha"));
+        }
+        printf("%10lld  %-11s %6s %16.3f %8.2fx %12.2fx\n",
+               (long long)json_integer_value(json_object_get(row, "tokens")),
+               json_string_value(json_object_get(row, "attention")), alpha, real_of(row, "ttft_ms"),
+               real_of(row, "speedup"), real_of(row, "attention_speedup"));
+    }
+}
+
+static sp_status read_lists(const prefill_args *args, const sp_scenario *scenario, table *t,
+                            sp_error *err)
+{
+    t->length_count = read_list("lengths", args->lengths, true, t->lengths, err);
+    if (t->length_count < 0) {
+        return err->status;
+    }
+    t->alpha_count = read_list("alphas", args->alphas, false, t->alphas, err);
+    if (t->alpha_count < 0) {
+        return err->status;
+    }
+    if (t->alpha_count == 0) {
+        t->alphas[t->alpha_count++] = scenario->prefill.alpha;
+    }
+    sp_batches batches = {0};
+    sp_status status = SP_OK;
+    if (t->length_count == 0) {
+        status = sp_evaluate_batches(scenario, &batches, err);
+        t->lengths[t->length_count++] =
+            batches.count > 0 ? (double)sp_batch_longest(&batches.batch[0]) : 1.0;
+    }
+    sp_batches_fini(&batches);
+    return status;
+}
+
+static sp_status run_table(const prefill_args *args, sp_scenario *scenario, int *exit_status,
+                           sp_error *err)
+{
+    table t = {.rows = json_array()};
+    sp_status status = t.rows != NULL ? SP_OK : sp_error_no_memory(err, "a table of prefills");
+    if (status == SP_OK) {
+        status = read_lists(args, scenario, &t, err);
+    }
+    for (int i = 0; status == SP_OK && i < t.length_count; i++) {
+        status = add_length(scenario, &t, (int64_t)t.lengths[i], err);
+    }
+    if (status == SP_OK && args->common.json) {
+        *exit_status = cli_print_json(
+            json_pack("{s:s, s:O}", "schema", "slimpack/prefill-comparison/1", "rows", t.rows));
+    } else if (status == SP_OK) {
+        print_table(scenario, t.rows);
+    }
+    json_decref(t.rows);
+    return status;
+}
+
+static int run(const void *given, const cli_operands *operands)
+{
+    const prefill_args *args = given;
+    int exit_status = 0;
+    sp_scenario scenario = {0};
+    sp_error err = {0};
+    sp_status status =
+        sp_scenario_read(operands->items[0], args->set.items, args->set.count, &scenario, &err);
+    if (status == SP_OK) {
+        bool many = args->alphas != NULL || args->lengths != NULL;
+        status = many ? run_table(args, &scenario, &exit_status, &err)
+                      : run_prompts(args, &scenario, &exit_status, &err);
+    }
+    if (status != SP_OK) {
+        exit_status = cli_fail(&err);
+    }
+    sp_scenario_fini(&scenario);
+    return exit_status;
+}
+
+// ---- the command ----
+
+static const cli_option options[] = {
+    CLI_SET_OPTION(prefill_args),
+    CLI_TEXT_OPTION(CLI_STRING, 0, "alphas", "LIST", prefill_args, alphas,
+                    "compare dense attention, SampleAttention with each of these alphas and other "
+                    "methods, such as 0.8,0.95"),
+    CLI_TEXT_OPTION(CLI_STRING, 0, "lengths", "LIST", prefill_args, lengths,
+                    "compare them with a prompt of each of these lengths, such as 16K,96K,1M"),
+    CLI_INT_OPTION("execute", "HEADS", prefill_args, execute, 1, 4096,
+                   "also run this many heads of the longest prompt on this machine, with queries "
+                   "and keys that are drawn, by SampleAttention and by dense attention"),
+    CLI_STEP_OPTIONS(prefill_args),
+    CLI_JOBS_OPTION(prefill_args),
+    CLI_COMMON_OPTIONS(prefill_args),
+    {0},
+};
+
+static const char *const examples[] = {
+    "slimpack prefill experiments/prefill.json",
+    "slimpack prefill experiments/prefill.json --set prefill.attention=dense --trace prefill.json",
+    "slimpack prefill experiments/prefill.json --alphas 0.8,0.95 --lengths 16K,96K,1M",
+    "slimpack prefill experiments/prefill.json --set workload.lengths=[8192] --execute 4",
+    NULL,
+};
+
+const cli_command cli_cmd_prefill = {
+    .name = "prefill",
+    .summary = "predict the time to the first token of prompts",
+    .operands = "SCENARIO",
+    .min_operands = 1,
+    .max_operands = 1,
+    .description =
+        "Reads the first batch of a scenario's workload as prompts, one after the other or "
+        "(prefill.together) as one pack, on one replica under tensor, pipeline and context "
+        "parallelism, and prints when each gives its first token, beside the time with dense "
+        "attention. prefill.attention names the attention: dense; SampleAttention, a local window "
+        "and the columns that a sample of the queries chooses; MInference, fitted to its own "
+        "times; FlexPrefill and XAttention by the speed-ups that XAttention's authors plot. "
+        "`slimpack help prefill.alpha` and the like tell of the settings."
+        "\n\nOf SampleAttention it tells what window, sampling and stripes take of dense "
+        "attention's time, how much the densest head and the slowest tensor-parallel rank take "
+        "beyond the mean, and from which length on nothing is lost. What stripes keep is fitted to "
+        "the few figures that are known of the paper; `slimpack reproduce sampleattention` prints "
+        "all beside what is computed, and says which were fitted."
+        "\n\nWith --execute the CPU attends for some heads, drawn with sinks, local bands and "
+        "stripes, and prints beside the time which share of the probability each query keeps at "
+        "least (CRA), the share of pairs beside the model's, and the error of the output."
+        "\n\nWith --alphas or --lengths it prints a row for each length, method and alpha."
+        "\n\nThe exit status is 1 when parameters, keys and values need more memory than the "
+        "limit.",
+    .examples = examples,
+    .options = options,
+    .args_bytes = sizeof(prefill_args),
+    .run = run,
+};

@@ -1,0 +1,398 @@
+#include "sim/inference/prefill.h"
+
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/units.h"
+#include "sim/cost/cost_private.h"
+#include "sim/plan/walk.h"
+
+#define BYTES_BF16 2
+
+enum { MOST_CHUNKS = 65536 };
+
+// What one replica runs, and at what cost.
+typedef struct run {
+    const sp_scenario *scenario;
+    const sp_batch *batch;
+    sp_layout layout;
+    sp_cost_model cost;
+    sp_packing packing;
+    size_t *last_pack; // of each prompt
+    sp_plan plan;
+    sp_step_costs costs;
+} run;
+
+static sp_status refuse(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_layout *layout = &scenario->layout;
+    const char *source = scenario->source;
+    if (scenario->uniform) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "uniform_costs",
+                           "a model is needed to read prompts");
+    }
+    if (layout->dp > 1) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.dp",
+                           "prompts are read by one replica, expected 1, got %d", layout->dp);
+    }
+    if (layout->chunks > 1) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.chunks_per_rank",
+                           "prompts pass each rank once, expected 1, got %d", layout->chunks);
+    }
+    if (scenario->prefill.together && scenario->prefill.chunk_tokens > 0) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "prefill.chunk_tokens",
+                           "prompts that run together run whole");
+    }
+    if (layout->vocab_parallel) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.vocab_parallel",
+                           "the head runs on the last rank alone, expected false, got true");
+    }
+    return SP_OK;
+}
+
+// ---- prompts as packs, a chunk each ----
+
+static sp_status add_prompt(run *r, size_t prompt, sp_error *err)
+{
+    int64_t tokens = r->batch->tokens[prompt];
+    int64_t chunk = r->scenario->prefill.chunk_tokens;
+    chunk = chunk == 0 ? tokens : chunk;
+    if (sp_ceil_div(tokens, chunk) > (int64_t)(MOST_CHUNKS - r->packing.forward.count)) {
+        return sp_error_set(err, SP_ERR_LIMIT,
+                            "%s: prompts in chunks of %lld tokens are more than %d chunks",
+                            r->scenario->source, (long long)chunk, (int)MOST_CHUNKS);
+    }
+    for (int64_t begin = 0; begin < tokens; begin += chunk) {
+        int64_t n = tokens - begin < chunk ? tokens - begin : chunk;
+        sp_slice slice = {
+            .sample = (int32_t)prompt, .begin = begin, .tokens = n, .computed_tokens = n};
+        bool joins = r->scenario->prefill.together && prompt > 0;
+        if ((!joins && !sp_pack_list_begin(&r->packing.forward, 0, 1)) ||
+            !sp_pack_list_add(&r->packing.forward, slice, begin + n == tokens)) {
+            return sp_error_no_memory(err, "the chunks of prompts");
+        }
+    }
+    r->last_pack[prompt] = r->packing.forward.count - 1;
+    return SP_OK;
+}
+
+static sp_status make_plan(run *r, sp_error *err)
+{
+    sp_status status = sp_plan_init(&r->plan, &r->layout, &r->packing, err);
+    for (int pp = 0; status == SP_OK && pp < r->layout.pp; pp++) {
+        for (size_t k = 0; status == SP_OK && k < r->packing.forward.count; k++) {
+            if (!sp_stage_plan_add(sp_plan_stage(&r->plan, 0, pp), SP_ACTION_F, 0, (int64_t)k)) {
+                status = sp_error_no_memory(err, "the plan of prompts");
+            }
+        }
+    }
+    return status;
+}
+
+static sp_status run_init(run *r, const sp_scenario *scenario, const sp_batch *batch, sp_error *err)
+{
+    *r = (run){.scenario = scenario, .batch = batch, .layout = scenario->layout};
+    sp_packing_init(&r->packing, batch, 1);
+    sp_status status = refuse(scenario, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    r->layout.zero = 0; // There are no optimizer states to share.
+    r->last_pack = sp_calloc(batch->count, sizeof *r->last_pack);
+    if (r->last_pack == NULL) {
+        return sp_error_no_memory(err, "prompts");
+    }
+    for (size_t p = 0; status == SP_OK && p < batch->count; p++) {
+        status = add_prompt(r, p, err);
+    }
+    if (status == SP_OK) {
+        status = make_plan(r, err);
+    }
+    if (status == SP_OK) {
+        status = sp_cost_model_init(&r->cost, &scenario->model, &r->layout, &scenario->cluster,
+                                    &scenario->profile, scenario->memory, scenario->source, err);
+    }
+    return status;
+}
+
+static void run_fini(run *r)
+{
+    sp_step_costs_fini(&r->costs);
+    sp_cost_model_fini(&r->cost);
+    sp_plan_fini(&r->plan);
+    sp_packing_fini(&r->packing);
+    sp_free(r->last_pack);
+}
+
+// ---- costs ----
+
+// The head sees the last token of each prompt, where the step of a training sees all.
+static int64_t head_ns(run *r, const sp_op_timer *timer, size_t prompts)
+{
+    double token_s[SP_I_PARTS][SP_I_PASSES];
+    sp_i_pack_token_time(r->cost.packs, timer, (double)prompts * r->layout.cp, token_s);
+    return sp_ns_from_s(token_s[SP_PART_HEAD][SP_PASS_F]);
+}
+
+static void add_heads(run *r, const sp_op_timer *timer)
+{
+    size_t last = (size_t)r->cost.class_of_vstage[r->layout.pp - 1];
+    size_t prompts = 0;
+    for (size_t p = 0; p < r->batch->count; p++) {
+        prompts++;
+        if (p + 1 == r->batch->count || r->last_pack[p + 1] != r->last_pack[p]) {
+            r->costs.f[r->last_pack[p] * (size_t)r->cost.classes + last].compute_ns +=
+                head_ns(r, timer, prompts);
+            prompts = 0;
+        }
+    }
+}
+
+// Of the slices of a pack: their shares weighted by their pairs. `longest` becomes the most keys
+// that a slice sees, and *of_longest what its attention takes.
+static sp_prefill_attention attention_of(const run *r, const sp_prefill_spec *spec,
+                                         const sp_pack *pack, int64_t *longest,
+                                         sp_prefill_attention *of_longest)
+{
+    const sp_scenario *scenario = r->scenario;
+    sp_prefill_attention sum = {0};
+    double pairs = 0.0;
+    for (size_t i = 0; i < pack->slice_count; i++) {
+        const sp_slice *slice = &r->packing.forward.slices[pack->first_slice + i];
+        double begin = (double)slice->begin;
+        double tokens = (double)slice->tokens;
+        double own = tokens * begin + tokens * tokens / 2.0;
+        sp_prefill_attention a = sp_prefill_attention_of(spec, &scenario->model, r->layout.tp,
+                                                         scenario->workload.seed, begin, tokens);
+        sum.share += own * a.share;
+        sum.fixed_s += a.fixed_s;
+        pairs += own;
+        if (slice->begin + slice->tokens >= *longest) {
+            *longest = slice->begin + slice->tokens;
+            *of_longest = a;
+        }
+    }
+    sum.share /= pairs;
+    return sum;
+}
+
+// The forward of a pack on every stage, without the head.
+static sp_status price_pack(run *r, const sp_op_timer *timer, size_t k,
+                            const sp_prefill_attention *attention, sp_error *err)
+{
+    const sp_pack *pack = &r->packing.forward.packs[k];
+    sp_i_pack_time time;
+    sp_i_pack_timer_keep(r->cost.packs, attention->share, attention->fixed_s);
+    sp_status status =
+        sp_i_pack_time_of(r->cost.packs, timer, &r->packing.forward, pack, false, &time, err);
+    for (int c = 0; status == SP_OK && c < r->cost.classes; c++) {
+        sp_stage stage = r->cost.class_stage[c];
+        stage.head = false;
+        r->costs.f[k * (size_t)r->cost.classes + (size_t)c] =
+            sp_i_price_forward(&r->cost, timer, pack, &time, &stage);
+    }
+    return status;
+}
+
+static sp_status price_packs(run *r, const sp_prefill_spec *spec, sp_prefill_result *result,
+                             sp_error *err)
+{
+    const sp_scenario *scenario = r->scenario;
+    sp_op_timer timer = {.cluster = &scenario->cluster,
+                         .profile = &scenario->profile,
+                         .uncalibrated = &r->cost.uncalibrated};
+    sp_status status = SP_OK;
+    int64_t longest = 0;
+    for (size_t k = 0; status == SP_OK && k < r->packing.forward.count; k++) {
+        sp_prefill_attention attention =
+            attention_of(r, spec, &r->packing.forward.packs[k], &longest, &result->attention);
+        status = price_pack(r, &timer, k, &attention, err);
+    }
+    if (status == SP_OK) {
+        add_heads(r, &timer);
+    }
+    return status;
+}
+
+// ---- the timeline ----
+
+static sp_status price(void *context, const sp_walk_action *action, sp_walk_outcome *outcome,
+                       sp_error *err)
+{
+    (void)err;
+    const run *r = context;
+    size_t at = (size_t)action->place.action.pack * (size_t)r->costs.classes;
+    outcome->took = r->costs.f[at + (size_t)r->costs.class_of_vstage[action->vstage]];
+    return SP_OK;
+}
+
+static int64_t transfer_ns(void *context, const sp_plan_place *from, int to)
+{
+    const run *r = context;
+    return sp_step_costs_p2p_ns(&r->costs, 0, (size_t)from->action.pack, from->pp, to,
+                                r->layout.pp);
+}
+
+// The forwards of prompts follow each other in the order of the packs.
+static void take_times(const run *r, const sp_timeline *timeline, bool dense,
+                       sp_prefill_result *result)
+{
+    const sp_span *spans = timeline->ranks[r->layout.pp - 1].spans;
+    for (size_t p = 0; p < r->batch->count; p++) {
+        int64_t end_ns = spans[r->last_pack[p]].end_ns;
+        sp_prefill_prompt *prompt = &result->prompts[p];
+        *(dense ? &prompt->dense_ns : &prompt->first_token_ns) = end_ns;
+        *(dense ? &result->dense_longest_ns : &result->longest_ns) = end_ns;
+    }
+}
+
+static sp_prefill_parts parts_of(const run *r)
+{
+    sp_prefill_parts most = {0};
+    int64_t most_ns = -1;
+    for (int pp = 0; pp < r->layout.pp; pp++) {
+        sp_prefill_parts own = {0};
+        for (size_t k = 0; k < r->packing.forward.count; k++) {
+            const sp_action_cost *f =
+                &r->costs.f[k * (size_t)r->costs.classes + (size_t)r->costs.class_of_vstage[pp]];
+            own.linear_ns += f->compute_ns - f->attention_ns;
+            own.attention_ns += f->attention_ns;
+            own.tp_ns += f->tp_ns;
+            own.cp_ns += f->cp_ns;
+        }
+        int64_t ns = own.linear_ns + own.attention_ns + own.tp_ns + own.cp_ns;
+        if (ns > most_ns) {
+            most = own;
+            most_ns = ns;
+        }
+    }
+    return most;
+}
+
+static sp_status walk(run *r, bool dense, sp_prefill_observer observer, void *context,
+                      sp_prefill_result *result, sp_error *err)
+{
+    sp_prefill_spec spec = r->scenario->prefill;
+    spec.attention = dense ? SP_PREFILL_DENSE : spec.attention;
+    sp_walk_driver driver = {.context = r,
+                             .run = price,
+                             .transfer_ns = transfer_ns,
+                             .blocking_transfers = r->costs.blocking_transfers};
+    sp_timeline timeline = {0};
+    sp_status status = price_packs(r, &spec, result, err);
+    *(dense ? &result->dense_parts : &result->parts) = parts_of(r);
+    if (status == SP_OK) {
+        status = sp_timeline_init(&timeline, &r->plan, err);
+    }
+    if (status == SP_OK) {
+        status = sp_walk(&r->plan, &driver, &timeline, NULL, err);
+    }
+    if (status == SP_OK) {
+        sp_timeline_finish(&timeline);
+        take_times(r, &timeline, dense, result);
+        status = observer != NULL ? observer(context, &r->plan, &r->costs, &timeline, err) : SP_OK;
+    }
+    sp_timeline_fini(&timeline);
+    return status;
+}
+
+// ---- memory ----
+
+static void take_memory(const run *r, sp_prefill_result *result)
+{
+    const sp_model *model = &r->scenario->model;
+    const sp_shard shard = sp_shard_of(model, &r->layout);
+    for (int pp = 0; pp < r->layout.pp; pp++) {
+        const sp_stage *stage = &r->cost.stages[pp];
+        int64_t parameters = BYTES_BF16 * sp_footprint_parameters(model, &r->layout, stage, 1);
+        int64_t kv = 2 * BYTES_BF16 * shard.kv * stage->layers *
+                     sp_ceil_div(r->batch->total_tokens, r->layout.cp);
+        if (parameters + kv > result->parameter_bytes + result->kv_cache_bytes) {
+            result->parameter_bytes = parameters;
+            result->kv_cache_bytes = kv;
+        }
+    }
+}
+
+sp_status sp_prefill(const sp_scenario *scenario, const sp_batch *batch,
+                     sp_prefill_observer observer, void *context, sp_prefill_result *result,
+                     sp_error *err)
+{
+    run r;
+    *result = (sp_prefill_result){.count = batch->count};
+    sp_status status = run_init(&r, scenario, batch, err);
+    if (status == SP_OK) {
+        result->prompts = sp_calloc(batch->count, sizeof *result->prompts);
+        status = result->prompts != NULL ? SP_OK : sp_error_no_memory(err, "prompts");
+    }
+    for (size_t p = 0; status == SP_OK && p < batch->count; p++) {
+        result->prompts[p].id = batch->ids[p];
+        result->prompts[p].tokens = batch->tokens[p];
+    }
+    if (status == SP_OK) {
+        status = sp_cost_model_build(&r.cost, &r.packing, &r.costs, err);
+    }
+    if (status == SP_OK) {
+        r.cost.uncalibrated = (sp_uncalibrated){0}; // what a backward would have used
+        status = walk(&r, true, NULL, NULL, result, err);
+    }
+    if (status == SP_OK) {
+        status = walk(&r, false, observer, context, result, err);
+        result->uncalibrated = r.cost.uncalibrated;
+        take_memory(&r, result);
+    }
+    run_fini(&r);
+    if (status != SP_OK) {
+        sp_prefill_result_fini(result);
+    }
+    return status;
+}
+
+void sp_prefill_result_fini(sp_prefill_result *result)
+{
+    sp_free(result->prompts);
+    *result = (sp_prefill_result){0};
+}
+
+// ---- from which length on ----
+
+static sp_status gains(const sp_scenario *scenario, int64_t tokens, bool *gained, sp_error *err)
+{
+    int64_t id = 0;
+    sp_batch one = {.ids = &id, .tokens = &tokens, .count = 1, .total_tokens = tokens};
+    sp_prefill_result result;
+    sp_status status = sp_prefill(scenario, &one, NULL, NULL, &result, err);
+    *gained = status == SP_OK && result.longest_ns <= result.dense_longest_ns;
+    sp_prefill_result_fini(&result);
+    return status;
+}
+
+sp_status sp_prefill_crossover(const sp_scenario *scenario, int64_t *tokens, sp_error *err)
+{
+    enum { STEP = 256, MOST = 16384, CHUNKS = 1024 };
+    int64_t missed = 0;
+    int64_t gained = MOST;
+    // A prompt in very many chunks takes long to price.
+    if (scenario->prefill.chunk_tokens > 0) {
+        int64_t within = scenario->prefill.chunk_tokens * CHUNKS / STEP;
+        gained = within < 1 ? 1 : within < MOST ? within : MOST;
+    }
+    bool does = false;
+    sp_scenario all = *scenario; // borrows; read alone
+    all.prefill.dense_below = 0;
+    *tokens = 0;
+    if (scenario->prefill.attention == SP_PREFILL_DENSE) {
+        return SP_OK;
+    }
+    sp_status status = gains(&all, gained * STEP, &does, err);
+    if (status != SP_OK || !does) {
+        return status;
+    }
+    while (status == SP_OK && gained - missed > 1) {
+        int64_t middle = (missed + gained) / 2;
+        status = gains(&all, middle * STEP, &does, err);
+        *(does ? &gained : &missed) = middle;
+    }
+    *tokens = gained * STEP;
+    return status;
+}

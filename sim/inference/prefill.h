@@ -1,0 +1,65 @@
+// Prefill: how long a model reads prompts until each gives its first token. Prompts run one after
+// the other, each whole or in chunks, or all of them as one pack, through the pipeline ranks of one
+// replica; a rank prices them
+// as the forward of a training step (sim/cost), the head for the last token alone. The timeline is
+// that of a step with forwards only.
+#ifndef SLIMPACK_SIM_INFERENCE_PREFILL_H
+#define SLIMPACK_SIM_INFERENCE_PREFILL_H
+
+#include <jansson.h>
+
+#include "sim/cost/op_time.h"
+#include "sim/inference/prefill_attention.h"
+#include "sim/plan/timeline.h"
+#include "sim/scenario/scenario.h"
+
+typedef struct sp_prefill_prompt {
+    int64_t id, tokens;
+    int64_t first_token_ns; // from the beginning of all
+    int64_t dense_ns;       // with dense attention
+} sp_prefill_prompt;
+
+// Of the rank that is busiest, all prompts and its layers.
+typedef struct sp_prefill_parts {
+    int64_t linear_ns, attention_ns, tp_ns, cp_ns;
+} sp_prefill_parts;
+
+typedef struct sp_prefill_result {
+    sp_prefill_prompt *prompts; // owned
+    size_t count;
+    int64_t longest_ns, dense_longest_ns; // the last prompt's first token
+    sp_prefill_parts parts, dense_parts;
+    sp_prefill_attention attention;          // of the longest prompt's last chunk
+    int64_t parameter_bytes, kv_cache_bytes; // of the fullest rank
+    sp_uncalibrated uncalibrated;
+} sp_prefill_result;
+
+// Is shown what runs before it is freed; NULL: nobody is.
+typedef sp_status (*sp_prefill_observer)(void *context, const sp_plan *plan,
+                                         const sp_step_costs *costs, const sp_timeline *timeline,
+                                         sp_error *err);
+
+// The prompts are the samples of a batch, in their order. SP_ERR_CONTENT where the scenario has
+// what does not belong to a replica that reads prompts (data-parallel ranks, several chunks of the
+// model on a rank, a vocabulary shared by pipeline ranks).
+SP_API sp_status sp_prefill(const sp_scenario *scenario, const sp_batch *batch,
+                            sp_prefill_observer observer, void *context, sp_prefill_result *result,
+                            sp_error *err);
+SP_API void sp_prefill_result_fini(sp_prefill_result *result);
+
+// Do parameters, keys and values fit the fullest rank's limit?
+static inline bool sp_prefill_fits(const sp_scenario *scenario, const sp_prefill_result *result)
+{
+    return result->parameter_bytes + result->kv_cache_bytes <= scenario->memory_limit_bytes;
+}
+
+// The shortest prompt of the scenario's replica, in multiples of 256 tokens up to 4M and 1024
+// chunks, from which on the attention is not slower than dense; 0: dense attention, or none is.
+// O(log tokens) prefills.
+SP_API sp_status sp_prefill_crossover(const sp_scenario *scenario, int64_t *tokens, sp_error *err);
+
+// slimpack/prefill/1; NULL when memory ran out. A crossover of 0 is null there.
+SP_API json_t *sp_prefill_json(const sp_scenario *scenario, const sp_prefill_result *result,
+                               int64_t crossover_tokens);
+
+#endif

@@ -1,0 +1,22 @@
+// What attention of a prompt takes that does not read every key, beside dense attention.
+#ifndef SLIMPACK_SIM_INFERENCE_PREFILL_ATTENTION_H
+#define SLIMPACK_SIM_INFERENCE_PREFILL_ATTENTION_H
+
+#include "sim/scenario/scenario.h"
+
+// Of one chunk of a prompt. Shares are of the time of dense attention. The parts are those of
+// SampleAttention's mean head and 0 for other methods.
+typedef struct sp_prefill_attention {
+    double share;   // what the slowest TP rank takes, the mean over layers
+    double fixed_s; // of each layer beside it
+    double window, sampling, bottom, stripes;
+    double densest_over_mean; // of heads
+    double slowest_over_mean; // of TP ranks
+} sp_prefill_attention;
+
+// Queries [begin, begin + tokens) of a prompt. Which heads are dense is drawn for each layer by the
+// seed. O(layers * heads).
+sp_prefill_attention sp_prefill_attention_of(const sp_prefill_spec *spec, const sp_model *model,
+                                             int tp, uint64_t seed, double begin, double tokens);
+
+#endif

@@ -1,0 +1,140 @@
+// The result of prefill as a document.
+#include "sim/base/json.h"
+#include "sim/base/units.h"
+#include "sim/inference/prefill.h"
+#include "sim/scenario/scenario_private.h"
+
+// What a reader of the times should know.
+static const char *const not_modelled[] = {
+    "launches of the host below some 10K tokens, where the profile does not state them",
+    "sampling by one CP rank of queries whose keys others hold: column sums are not exchanged",
+    "what sampling sees of a chunk: it takes the chunk's own queries, fewer than a whole prompt's",
+    "decoding beside prompts",
+    "memory of activations",
+    "the share of probability that is kept: alpha is what the sampled queries are to keep, in sum",
+};
+
+static json_t *prompts_array(const sp_prefill_result *result)
+{
+    json_t *array = json_array();
+    for (size_t p = 0; array != NULL && p < result->count; p++) {
+        const sp_prefill_prompt *prompt = &result->prompts[p];
+        sp_json_builder b = sp_json_build();
+        sp_json_add_int(&b, "id", prompt->id);
+        sp_json_add_int(&b, "tokens", prompt->tokens);
+        sp_json_add_real(&b, "ttft_ms", sp_ms_from_ns(prompt->first_token_ns));
+        sp_json_add_real(&b, "dense_ttft_ms", sp_ms_from_ns(prompt->dense_ns));
+        json_t *object = sp_json_built(b);
+        if (object == NULL || json_array_append_new(array, object) != 0) {
+            json_decref(array);
+            return NULL;
+        }
+    }
+    return array;
+}
+
+static json_t *parts_object(const sp_prefill_parts *parts)
+{
+    sp_json_builder b = sp_json_build();
+    sp_json_add_real(&b, "linear", sp_ms_from_ns(parts->linear_ns));
+    sp_json_add_real(&b, "attention", sp_ms_from_ns(parts->attention_ns));
+    sp_json_add_real(&b, "tp_comm", sp_ms_from_ns(parts->tp_ns));
+    sp_json_add_real(&b, "cp_comm", sp_ms_from_ns(parts->cp_ns));
+    return sp_json_built(b);
+}
+
+static json_t *attention_object(const sp_scenario *scenario, const sp_prefill_result *result,
+                                int64_t crossover_tokens)
+{
+    const sp_prefill_attention *a = &result->attention;
+    double sparse_ns = (double)result->parts.attention_ns;
+    sp_json_builder b = sp_json_build();
+    sp_json_add_text(&b, "method", sp_i_prefill_names[scenario->prefill.attention]);
+    sp_json_add(&b, "speedup",
+                sp_json_figure((double)result->dense_parts.attention_ns / sparse_ns));
+    sp_json_add_real(&b, "share", a->share);
+    if (scenario->prefill.attention == SP_PREFILL_SAMPLE) {
+        sp_json_add_real(&b, "alpha", scenario->prefill.alpha);
+        sp_json_add_real(&b, "window", a->window);
+        sp_json_add_real(&b, "sampling", a->sampling);
+        sp_json_add_real(&b, "bottom", a->bottom);
+        sp_json_add_real(&b, "stripes", a->stripes);
+        sp_json_add_real(&b, "fixed_ms_per_layer", 1e3 * a->fixed_s);
+        sp_json_add_real(&b, "densest_head_over_mean", a->densest_over_mean);
+        sp_json_add_real(&b, "slowest_rank_over_mean", a->slowest_over_mean);
+    }
+    sp_json_add(&b, "crossover_tokens",
+                crossover_tokens > 0 ? json_integer(crossover_tokens) : json_null());
+    return sp_json_built(b);
+}
+
+static json_t *texts(const char *const *items, int count)
+{
+    json_t *array = json_array();
+    for (int i = 0; array != NULL && i < count; i++) {
+        json_array_append_new(array, json_string(items[i]));
+    }
+    return array;
+}
+
+static json_t *uncalibrated_array(const sp_prefill_result *result)
+{
+    char lines[SP_RANGES][160];
+    const char *items[SP_RANGES];
+    int count = sp_uncalibrated_lines(&result->uncalibrated, lines);
+    for (int i = 0; i < count; i++) {
+        items[i] = lines[i];
+    }
+    return texts(items, count);
+}
+
+// The constants of a method other than dense attention are fitted or read off a figure.
+static sp_level level_of(const sp_scenario *scenario)
+{
+    sp_level level = sp_profile_level(&scenario->profile);
+    sp_level own = scenario->prefill.attention == SP_PREFILL_DENSE    ? SP_LEVEL_MEASURED
+                   : scenario->prefill.attention == SP_PREFILL_SAMPLE ? SP_LEVEL_FITTED
+                                                                      : SP_LEVEL_PUBLISHED;
+    return own > level ? own : level;
+}
+
+static json_t *provenance_object(const sp_scenario *scenario)
+{
+    sp_json_builder b = sp_json_build();
+    sp_json_add_text(&b, "profile", scenario->profile.name);
+    sp_json_add_text(&b, "level", sp_level_names[level_of(scenario)]);
+    return sp_json_built(b);
+}
+
+static json_t *memory_object(const sp_scenario *scenario, const sp_prefill_result *result)
+{
+    sp_json_builder b = sp_json_build();
+    sp_json_add_real(&b, "parameters", sp_gib_from_bytes(result->parameter_bytes));
+    sp_json_add_real(&b, "kv_cache", sp_gib_from_bytes(result->kv_cache_bytes));
+    sp_json_add_real(&b, "limit", sp_gib_from_bytes(scenario->memory_limit_bytes));
+    sp_json_add_bool(&b, "fits", sp_prefill_fits(scenario, result));
+    return sp_json_built(b);
+}
+
+json_t *sp_prefill_json(const sp_scenario *scenario, const sp_prefill_result *result,
+                        int64_t crossover_tokens)
+{
+    sp_json_builder b = sp_json_build();
+    sp_json_add_text(&b, "schema", "slimpack/prefill/1");
+    sp_json_add_text(&b, "model", scenario->model.name);
+    sp_json_add_real(&b, "ttft_ms", sp_ms_from_ns(result->longest_ns));
+    sp_json_add_real(&b, "dense_ttft_ms", sp_ms_from_ns(result->dense_longest_ns));
+    sp_json_add_real(&b, "speedup", (double)result->dense_longest_ns / (double)result->longest_ns);
+    sp_json_add(&b, "prompts", prompts_array(result));
+    sp_json_add(&b, "attention", attention_object(scenario, result, crossover_tokens));
+    sp_json_add(&b, "time_breakdown_ms", parts_object(&result->parts));
+    sp_json_add(&b, "dense_time_breakdown_ms", parts_object(&result->dense_parts));
+    sp_json_add(&b, "memory_gib", memory_object(scenario, result));
+    sp_json_add(&b, "provenance", provenance_object(scenario));
+    sp_json_add(&b, "uncalibrated", uncalibrated_array(result));
+    sp_json_add(&b, "not_modelled",
+                texts(not_modelled, sizeof not_modelled / sizeof not_modelled[0]));
+    sp_json_add_int(&b, "seed", (int64_t)scenario->workload.seed);
+    sp_json_add_text(&b, "version", SP_VERSION);
+    return sp_json_built(b);
+}

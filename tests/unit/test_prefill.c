@@ -1,0 +1,372 @@
+// Prefill: closed forms of its pipeline, SampleAttention's parts by their definition, and what one
+// attention does beside another.
+#include <math.h>
+
+#include "sim/inference/prefill.h"
+#include "tests/support/memory_failures.h"
+#include "tests/support/scenario_fixture.h"
+
+#define PROMPTS(lengths, more)                                                             \
+    "{'model': 'llama-2-7b', 'cluster': 'a100-8', 'workload': {'lengths': [" lengths "], " \
+    "'order': 'file'}" more "}"
+#define SAMPLE(more) ", 'prefill': {'attention': 'sample'" more "}"
+
+static void assert_ok(sp_status status, const sp_error *err)
+{
+    if (status != SP_OK) {
+        fail_msg("%s", err->message[0]);
+    }
+}
+
+// The times of a scenario's first batch.
+static sp_prefill_result prefill(const char *text)
+{
+    sp_scenario scenario;
+    sp_batches batches;
+    sp_prefill_result result;
+    sp_error err;
+    assert_ok(fixture_read(text, &scenario, &err), &err);
+    assert_ok(sp_batches_make(&scenario.workload, &batches, &err), &err);
+    assert_ok(sp_prefill(&scenario, &batches.batch[0], NULL, NULL, &result, &err), &err);
+    sp_batches_fini(&batches);
+    sp_scenario_fini(&scenario);
+    return result;
+}
+
+static int64_t first_token_ns(const char *text)
+{
+    sp_prefill_result result = prefill(text);
+    int64_t ns = result.longest_ns;
+    sp_prefill_result_fini(&result);
+    return ns;
+}
+
+// On one rank prompts follow each other, each as if it were alone.
+TEST(prompts_one_after_the_other)
+{
+    sp_prefill_result both = prefill(PROMPTS("3000, 5000", ""));
+    int64_t first_ns = first_token_ns(PROMPTS("3000", ""));
+    int64_t second_ns = first_token_ns(PROMPTS("5000", ""));
+    assert_int_equal(both.count, 2);
+    assert_int_equal(both.prompts[0].tokens, 3000);
+    assert_int_equal(both.prompts[0].first_token_ns, first_ns);
+    assert_int_equal(both.prompts[1].first_token_ns, first_ns + second_ns);
+    assert_int_equal(both.longest_ns, first_ns + second_ns);
+    sp_prefill_result_fini(&both);
+}
+
+// In one pack all prompts end together: their work is that of each, and no sooner than the longest
+// alone. Whole prompts alone run so.
+TEST(prompts_together)
+{
+    sp_prefill_result r = prefill(PROMPTS("3000, 5000, 3000", ", 'prefill': {'together': true}"));
+    sp_prefill_result apart = prefill(PROMPTS("3000, 5000, 3000", ""));
+    for (size_t p = 0; p < 3; p++) {
+        assert_int_equal(r.prompts[p].first_token_ns, r.longest_ns);
+    }
+    assert_near((double)r.parts.attention_ns, (double)apart.parts.attention_ns, 1e-6, 0.0);
+    assert_true(r.longest_ns <= apart.longest_ns);
+    assert_true(r.longest_ns > apart.prompts[1].first_token_ns - apart.prompts[0].first_token_ns);
+    sp_prefill_result_fini(&apart);
+    sp_prefill_result_fini(&r);
+}
+
+// Equal prompts keep what one keeps.
+TEST(sampled_prompts_together)
+{
+    sp_prefill_result one = prefill(PROMPTS("40000", SAMPLE("")));
+    sp_prefill_result two = prefill(PROMPTS("40000, 40000", SAMPLE(", 'together': true")));
+    assert_near((double)two.parts.attention_ns, 2.0 * (double)one.parts.attention_ns, 1e-6, 0.0);
+    sp_prefill_result_fini(&two);
+    sp_prefill_result_fini(&one);
+}
+
+// The parts of one rank's time are all of it, and a dense prompt is as fast as dense.
+TEST(parts_add_up)
+{
+    sp_prefill_result r = prefill(PROMPTS("20000", ""));
+    const sp_prefill_parts *p = &r.parts;
+    assert_int_equal(p->linear_ns + p->attention_ns + p->tp_ns + p->cp_ns, r.longest_ns);
+    assert_int_equal(r.longest_ns, r.dense_longest_ns);
+    // 4 x hidden FLOPs of each of l*l/2 pairs in 32 layers, at 100 TFLOP/s.
+    assert_near((double)p->attention_ns, 32.0 * 4.0 * 4096.0 * 2e8 / 1e14 * 1e9, 1e-6, 0.0);
+    sp_prefill_result_fini(&r);
+}
+
+// With alpha 1 every key is kept.
+TEST(alpha_of_one_is_dense)
+{
+    sp_prefill_result r = prefill(PROMPTS("50000", SAMPLE(", 'alpha': 1.0")));
+    assert_int_equal(r.longest_ns, r.dense_longest_ns);
+    sp_prefill_result_fini(&r);
+}
+
+// A prompt passes p stages one after the other; in c equal chunks it takes about (c + p - 1) / c of
+// one stage.
+TEST(chunks_fill_the_pipeline)
+{
+    int64_t alone_ns = first_token_ns(PROMPTS("65536", ""));
+    int64_t whole_ns = first_token_ns(PROMPTS("65536", ", 'parallel': {'pp': 4}"));
+    int64_t chunked_ns =
+        first_token_ns(PROMPTS("65536", ", 'parallel': {'pp': 4}, 'prefill': {'chunk_tokens': "
+                                        "4096}"));
+    assert_true(whole_ns > alone_ns && (double)whole_ns < 1.02 * (double)alone_ns);
+    assert_true(chunked_ns < whole_ns / 2 && chunked_ns > alone_ns / 4);
+}
+
+// Tensor and context parallelism share out the work.
+TEST(more_ranks_are_faster)
+{
+    int64_t one_ns = first_token_ns(PROMPTS("65536", SAMPLE("")));
+    int64_t tp_ns = first_token_ns(PROMPTS("65536", ", 'parallel': {'tp': 4}" SAMPLE("")));
+    int64_t cp_ns = first_token_ns(PROMPTS("65536", ", 'parallel': {'cp': 4}" SAMPLE("")));
+    assert_true(tp_ns < one_ns && tp_ns > one_ns / 4);
+    assert_true(cp_ns < one_ns && cp_ns > one_ns / 4);
+}
+
+static sp_prefill_attention sampled(sp_prefill_spec spec, int tp, double begin, double tokens)
+{
+    const sp_model model = {.layers = 12, .heads = 32};
+    spec.attention = SP_PREFILL_SAMPLE;
+    return sp_prefill_attention_of(&spec, &model, tp, 1, begin, tokens);
+}
+
+static const sp_prefill_spec usual = {
+    .alpha = 0.95, .window_share = 0.08, .row_share = 0.05, .stripe_share = 0.2, .fixed_us = 10.0};
+
+// A window of r S keys holds 2r - r^2 of the pairs; sampling takes half of the sampled rows'
+// products; the last 128 rows see all keys.
+TEST(parts_of_sampled_attention)
+{
+    sp_prefill_attention a = sampled(usual, 1, 0, 1e6);
+    assert_within(a.window, 2 * 0.08 - 0.08 * 0.08, 1e-9);
+    assert_within(a.sampling, 0.025, 1e-15);
+    assert_within(a.bottom, 2 * 128 / 1e6, 1e-12);
+    assert_within(a.stripes, 0.2, 1e-15);
+    // Over the heads of one rank the stripes of single heads have that mean.
+    assert_within(a.share, a.window + a.sampling + a.bottom + 0.2, 1e-9);
+    assert_within(a.fixed_s, 32 * 10e-6, 1e-15);
+}
+
+// By the window alone attention is at most 5.6 times as fast.
+TEST(the_window_caps_the_speedup)
+{
+    sp_prefill_spec spec = usual;
+    spec.stripe_share = 0.0;
+    sp_prefill_attention a = sampled(spec, 1, 0, 1e7);
+    assert_within(1.0 / a.share, 1.0 / (0.1536 + 0.025), 1e-3);
+}
+
+// Chunks see together the pairs that the whole prompt has.
+TEST(windows_of_chunks_add_up)
+{
+    sp_prefill_spec spec = usual;
+    spec.window_share = 1.0;
+    double pairs = 0;
+    for (double begin = 0; begin < 64000; begin += 16000) {
+        double own = 16000 * begin + 16000.0 * 16000.0 / 2.0;
+        pairs += own * sampled(spec, 1, begin, 16000).window;
+    }
+    assert_near(pairs, 64000.0 * 64000.0 / 2.0, 1e-12, 0.0);
+}
+
+// Work dealt by cost is as slow as the mean head, dealt head by head as the densest; over TP ranks
+// the slowest is between the two, and nearer to the densest the fewer heads a rank has.
+TEST(imbalance_of_heads_and_ranks)
+{
+    sp_prefill_spec by_heads = usual;
+    by_heads.deal = SP_PREFILL_BY_HEADS;
+    double least = sampled(usual, 1, 0, 1e5).share;
+    double most = sampled(by_heads, 1, 0, 1e5).share;
+    double before = least;
+    for (int tp = 2; tp <= 16; tp *= 2) {
+        sp_prefill_attention a = sampled(usual, tp, 0, 1e5);
+        assert_true(a.share > before && a.share <= most);
+        assert_near(a.slowest_over_mean, a.share / least, 1e-9, 0.0);
+        assert_near(a.densest_over_mean, most / least, 1e-9, 0.0);
+        before = a.share;
+    }
+    assert_near(sampled(usual, 32, 0, 1e5).share, most, 1e-9, 0.0);
+}
+
+// A higher alpha, a wider window, more sampled rows and a fixed time cost more; stripes thin out
+// with the length.
+TEST(each_setting_costs_what_it_says)
+{
+    sp_prefill_spec fitted = usual;
+    fitted.stripe_share = fitted.fixed_us = -1.0;
+    double base = sampled(fitted, 1, 0, 1e5).share;
+    sp_prefill_spec spec = fitted;
+    spec.alpha = 0.9;
+    assert_true(sampled(spec, 1, 0, 1e5).share < base);
+    spec = fitted;
+    spec.window_share = 0.1;
+    assert_true(sampled(spec, 1, 0, 1e5).share > base);
+    spec = fitted;
+    spec.row_share = 0.1;
+    assert_near(sampled(spec, 1, 0, 1e5).share, base + 0.025, 1e-9, 0.0);
+    assert_true(sampled(fitted, 1, 0, 1e6).stripes < sampled(fitted, 1, 0, 1e5).stripes);
+    assert_true(sampled(fitted, 1, 0, 1e5).fixed_s > sampled(usual, 1, 0, 1e5).fixed_s);
+}
+
+// The points of the figure that the other methods' curves are read off.
+TEST(peers_by_their_figure)
+{
+    const sp_model model = {.layers = 32, .heads = 32};
+    sp_prefill_spec flex = {.attention = SP_PREFILL_FLEXPREFILL};
+    sp_prefill_spec xattention = {.attention = SP_PREFILL_XATTENTION};
+    static const double flex_speedup[6] = {0.2, 1.0, 2.2, 3.9, 6.0, 7.6};
+    static const double x_speedup[6] = {1.7, 2.2, 3.2, 4.3, 7.1, 9.8};
+    for (int i = 0; i < 6; i++) {
+        double keys = 8192.0 * exp2(i);
+        assert_near(1.0 / sp_prefill_attention_of(&flex, &model, 1, 1, 0, keys).share,
+                    flex_speedup[i], 1e-9, 0.0);
+        assert_near(1.0 / sp_prefill_attention_of(&xattention, &model, 1, 1, 0, keys).share,
+                    x_speedup[i], 1e-9, 0.0);
+    }
+}
+
+// Prompts that are too short to gain are read densely, others not.
+TEST(short_prompts_may_stay_dense)
+{
+    sp_prefill_result r = prefill(PROMPTS("4000, 60000", SAMPLE(", 'dense_below': 8000")));
+    assert_int_equal(r.prompts[0].first_token_ns, r.prompts[0].dense_ns);
+    assert_true(r.prompts[1].first_token_ns < r.prompts[1].dense_ns);
+    sp_prefill_result_fini(&r);
+}
+
+static int64_t of_length(const sp_scenario *scenario, int64_t tokens, bool dense)
+{
+    int64_t id = 0;
+    sp_batch one = {.ids = &id, .tokens = &tokens, .count = 1, .total_tokens = tokens};
+    sp_prefill_result result;
+    assert_int_equal(sp_prefill(scenario, &one, NULL, NULL, &result, NULL), SP_OK);
+    int64_t ns = dense ? result.dense_longest_ns : result.longest_ns;
+    sp_prefill_result_fini(&result);
+    return ns;
+}
+
+TEST(crossover_is_where_nothing_is_lost)
+{
+    sp_scenario scenario;
+    sp_error err;
+    int64_t tokens;
+    assert_ok(fixture_read(PROMPTS("1000", SAMPLE("")), &scenario, &err), &err);
+    assert_ok(sp_prefill_crossover(&scenario, &tokens, &err), &err);
+    assert_true(tokens > 256);
+    assert_true(of_length(&scenario, tokens, false) <= of_length(&scenario, tokens, true));
+    assert_true(of_length(&scenario, tokens - 256, false) >
+                of_length(&scenario, tokens - 256, true));
+    int64_t again;
+    scenario.prefill.dense_below = 1000000; // does not move it
+    assert_ok(sp_prefill_crossover(&scenario, &again, &err), &err);
+    assert_int_equal(again, tokens);
+    scenario.prefill.attention = SP_PREFILL_DENSE;
+    assert_ok(sp_prefill_crossover(&scenario, &tokens, &err), &err);
+    assert_int_equal(tokens, 0);
+    sp_scenario_fini(&scenario);
+}
+
+// Keys and values of each token in each layer in bf16, shared out by tp and cp; two bytes a
+// parameter.
+TEST(memory_of_keys_and_values)
+{
+    sp_prefill_result r = prefill(PROMPTS("1000, 3000", ", 'parallel': {'tp': 2, 'cp': 2}"));
+    assert_int_equal(r.kv_cache_bytes, 2 * 2 * 4096 / 2 * 32 * (4000 / 2));
+    sp_prefill_result_fini(&r);
+    r = prefill(PROMPTS("1000", ""));
+    assert_int_equal(r.parameter_bytes, 2 * INT64_C(6738415616)); // published of Llama 2 7B
+    sp_prefill_result_fini(&r);
+}
+
+static void refused(const char *text, const char *message)
+{
+    sp_scenario scenario;
+    sp_batches batches = {0};
+    sp_prefill_result result;
+    sp_error err;
+    assert_ok(fixture_read(text, &scenario, &err), &err);
+    if (!scenario.uniform) {
+        assert_ok(sp_batches_make(&scenario.workload, &batches, &err), &err);
+    }
+    const sp_batch none = {0};
+    const sp_batch *batch = scenario.uniform ? &none : &batches.batch[0];
+    assert_int_equal(sp_prefill(&scenario, batch, NULL, NULL, &result, &err), SP_ERR_CONTENT);
+    assert_string_equal(err.message[0], message);
+    sp_batches_fini(&batches);
+    sp_scenario_fini(&scenario);
+}
+
+TEST(what_reads_no_prompts)
+{
+    refused(PROMPTS("1000", ", 'parallel': {'dp': 2}"),
+            "scenario.json: parallel.dp: prompts are read by one replica, expected 1, got 2");
+    refused(PROMPTS("1000", ", 'parallel': {'pp': 2, 'chunks_per_rank': 2}, 'schedule': {'kind': "
+                            "'interleaved'}"),
+            "scenario.json: parallel.chunks_per_rank: prompts pass each rank once, expected 1, got "
+            "2");
+    refused(PROMPTS("1000", ", 'parallel': {'pp': 2, 'vocab_parallel': true}"),
+            "scenario.json: parallel.vocab_parallel: the head runs on the last rank alone, "
+            "expected false, got true");
+    refused(PROMPTS("1000", ", 'prefill': {'together': true, 'chunk_tokens': 100}"),
+            "scenario.json: prefill.chunk_tokens: prompts that run together run whole");
+    refused("{'uniform_costs': {'f_ms': 1, 'b_ms': 1}, 'schedule': {'microbatches': 1}}",
+            "scenario.json: uniform_costs: a model is needed to read prompts");
+}
+
+TEST(too_many_chunks)
+{
+    sp_scenario scenario;
+    sp_error err;
+    sp_prefill_result result;
+    int64_t id = 0;
+    int64_t tokens = 65537;
+    sp_batch one = {.ids = &id, .tokens = &tokens, .count = 1, .total_tokens = tokens};
+    assert_ok(fixture_read(PROMPTS("1000", ", 'prefill': {'chunk_tokens': 1}"), &scenario, &err),
+              &err);
+    assert_int_equal(sp_prefill(&scenario, &one, NULL, NULL, &result, &err), SP_ERR_LIMIT);
+    assert_string_equal(err.message[0],
+                        "scenario.json: prompts in chunks of 1 tokens are more than "
+                        "65536 chunks");
+    sp_scenario_fini(&scenario);
+}
+
+TEST(each_allocation_fails)
+{
+    sp_scenario scenario;
+    sp_batches batches;
+    sp_prefill_result result;
+    sp_error err;
+    assert_ok(
+        fixture_read(PROMPTS("3000, 5000", ", 'parallel': {'pp': 2}" SAMPLE("")), &scenario, &err),
+        &err);
+    assert_ok(sp_batches_make(&scenario.workload, &batches, &err), &err);
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
+        sp_error_clear(&err);
+        memory_try(&failing, sp_prefill(&scenario, &batches.batch[0], NULL, NULL, &result, &err),
+                   &err);
+        sp_prefill_result_fini(&result);
+    }
+    sp_batches_fini(&batches);
+    sp_scenario_fini(&scenario);
+}
+
+// What is read comes out again, and a scenario without the section has none.
+TEST(the_section_is_resolved)
+{
+    sp_scenario scenario;
+    sp_error err;
+    assert_ok(fixture_read(PROMPTS("1000", ", 'prefill': {'chunk_tokens': '4K', 'deal': 'heads', "
+                                           "'stripe_share': 0.1, 'fixed_us': 3}"),
+                           &scenario, &err),
+              &err);
+    const json_t *section = json_object_get(scenario.resolved, "prefill");
+    assert_int_equal(json_integer_value(json_object_get(section, "chunk_tokens")), 4096);
+    assert_string_equal(json_string_value(json_object_get(section, "deal")), "heads");
+    assert_within(json_number_value(json_object_get(section, "stripe_share")), 0.1, 0.0);
+    assert_within(json_number_value(json_object_get(section, "fixed_us")), 3.0, 0.0);
+    sp_scenario_fini(&scenario);
+    assert_ok(fixture_read(PROMPTS("1000", ""), &scenario, &err), &err);
+    assert_null(json_object_get(scenario.resolved, "prefill"));
+    sp_scenario_fini(&scenario);
+}
