@@ -244,8 +244,8 @@ static sp_status compare(void *context, const sp_step_view *view, sp_error *err)
     asked launched, repeated;
     put_counts put[4];
     (void)err;
-    // One that is captured and two that repeat it; a third where what they put down is counted.
-    int steps = o->of->counts ? STEPS : STEPS - 1;
+    // One that is captured and one that repeats it; two more where what they put down is counted.
+    int steps = o->of->counts ? STEPS : 2;
     ask(&launched, &request, "off", steps);
     ask(&repeated, &request, "on", steps);
     sp_run *a = run_on(backend, &launched, &put[0]);
