@@ -72,4 +72,11 @@ sp_status sp_packflow_rank(const sp_schedule_spec *spec, const sp_schedule_costs
                            const sp_packing *packing, const sp_layout *layout, int dp,
                            sp_packflow_result *result, sp_error *err);
 
+// The largest makespan and the most lacking bytes of all data-parallel ranks; `beaten` as in
+// sp_packflow_job.
+sp_status sp_packflow_slowest(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
+                              const sp_packing *packing, const sp_layout *layout,
+                              const sp_packflow_result *beaten, sp_packflow_result *result,
+                              sp_error *err);
+
 #endif
