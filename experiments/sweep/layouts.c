@@ -342,7 +342,11 @@ static sp_status evaluate_all(finder *f, sp_error *err)
         rows++;
     }
     bool chooses = rows > 0 && f->options->survivors > 0 && !f->options->exhaustive;
-    sp_progress_begin(&progress, "trying layouts", all->count, f->options->quiet);
+    char label[64];
+    bool alone = f->options->strategy_count == 1;
+    snprintf(label, sizeof label, "trying layouts%s%s", alone ? " of " : "",
+             alone ? f->options->strategies[0] : "");
+    sp_progress_begin(&progress, label, all->count, f->options->quiet);
     sp_status status = evaluate_points(f, 0, rows, 0, &progress, err);
     if (status == SP_OK && chooses) {
         status = choose_survivors(f, err);
