@@ -42,6 +42,14 @@ static void *table(size_t count, size_t size, bool *ok)
     return memory;
 }
 
+// The largest tables, of which every row is written (unit_costs.c).
+static sp_unit_bytes *unfilled(size_t count, bool *ok)
+{
+    sp_unit_bytes *units = sp_malloc((count + 1) * sizeof *units);
+    *ok = *ok && units != NULL;
+    return units;
+}
+
 sp_status sp_i_step_costs_init(sp_step_costs *costs, const sp_layout *layout,
                                const sp_packing *packing, int classes, bool with_memory,
                                sp_error *err)
@@ -75,11 +83,11 @@ sp_status sp_i_step_costs_init(sp_step_costs *costs, const sp_layout *layout,
         costs->offloaded_bytes = table(forward * rows, sizeof *costs->offloaded_bytes, &ok);
         costs->o_ns = table(forward * rows, sizeof *costs->o_ns, &ok);
         costs->l_ns = table(forward * rows, sizeof *costs->l_ns, &ok);
-        costs->unit = table(forward * rows, sizeof *costs->unit, &ok);
+        costs->unit = unfilled(forward * rows, &ok);
         costs->states = table(pp, sizeof *costs->states, &ok);
     }
     if (with_memory && packing->backward.count > 0) {
-        costs->backward_unit = table(backward * rows, sizeof *costs->backward_unit, &ok);
+        costs->backward_unit = unfilled(backward * rows, &ok);
     }
     if (!ok) {
         sp_step_costs_fini(costs);
