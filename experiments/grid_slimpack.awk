@@ -1,28 +1,21 @@
-# From the results of experiments/grid_slimpack.json: how long every strategy takes beside slimpack,
-# with its micro-batches, and the gaps of the slimpack family by tokens per data-parallel rank.
-# Lines without them (sweeps leave bounds out since their lines hold what is asked for alone) are refused.
+# From the rows of experiments/grid_slimpack.sh: how long every strategy takes beside slimpack, with its micro-batches, and
+# the gaps of the slimpack family by tokens per data-parallel rank.
 function percent(value) { return value == -1 ? "-" : sprintf("%.1f %%", value > 0 ? 100 * value : 0) }
-get("status") == "ok" && (get("gap") == "" || get("microbatches") == "") {
-    print "a line of " FILENAME " has no gap or no microbatches" > "/dev/stderr"
-    refused = 1
-    exit 1
-}
 {
-    context = get("workload.context")
-    k = get("strategy.kind")
-    x = get("model") "/" get("parallel.tp") "/" get("parallel.dp") "/" get("workload.samples_per_batch") "/" get("workload.seed")
+    context = get("context")
+    k = get("strategy")
+    x = get("model") "/" get("tp") "/" get("dp") "/" get("samples") "/" get("seed")
     ms[context, x, k] = get("status") == "ok" ? get("iteration_ms") + 0 : 0
     gap[context, x, k] = get("gap") + 0
     work[context, x, k] = get("gap_work") + 0
-    packs[context, x, k] = get("microbatches") / get("parallel.dp")
+    packs[context, x, k] = get("microbatches") / get("dp")
     if (get("lossless") == "false") { delays[k] = 1 }
     # A Wikipedia document has a thousand tokens.
-    class[x] = int(get("workload.samples_per_batch") / get("parallel.dp") / 128 + 0.5) * 125
+    class[x] = int(get("samples") / get("dp") / 128 + 0.5) * 125
     cases[x]
     if (!(k in place)) { place[k] = ++kinds; kind[kinds] = k }
 }
 END {
-    if (refused) { exit 1 }
     n = split("65536 131072 262144", contexts, " ")
     printf "%-20s", "time over slimpack"
     for (c = 1; c <= n; c++) { printf " %7dK", contexts[c] / 1024 }

@@ -49,6 +49,9 @@ typedef struct sp_strategy {
     int cp_ring_nics;         // and so many NICs for a hop (sp_stack)
     bool joins_documents;     // samples are joined and cut before they are packed
     bool outlier_queues;      // may delay samples to later batches: then it is not lossless
+    bool by_effort;           // searches as long as its effort lasts (sp_strategy_spec)
+    // The strategy that it is where layouts have no pipeline; NULL: it is its own.
+    const char *without_pipeline;
     // Chooses the chunks of each rank where the scenario does not state them; NULL: it does not.
     sp_status (*choose_chunks)(sp_scenario *scenario, sp_error *err);
 } sp_strategy;

@@ -44,15 +44,14 @@
       "rank_tokens, zones", SP_EXCHANGES(ATTENTION), .cp_ring_nics = SP_ROUTED)                   \
     X("slimpack-symmetric", slimpack_symmetric, SEARCH,                                           \
       "long samples cut, packs that grow and shrink, backward packs as forward", SP_OF_SLIMPACK,  \
-      .sliced = true, SP_BRINGS(PACKFLOW), .choose_chunks = sp_i_choose_chunks)                   \
+      SP_SEARCHES_PACKS)                                                                          \
     X("slimpack", slimpack, SEARCH,                                                               \
       "slimpack-symmetric, with backward packs of their own (arXiv 2509.26246)",                  \
-      SP_OF_SLIMPACK ", asymmetric", .sliced = true, SP_BRINGS(PACKFLOW),                         \
-      .choose_chunks = sp_i_choose_chunks)                                                        \
+      SP_OF_SLIMPACK ", asymmetric", SP_SEARCHES_PACKS)                                           \
     X("slimpack-zb", slimpack_zb, SEARCH,                                                         \
-      "slimpack, with input and weight gradients apart where that is faster",             \
-      SP_OF_SLIMPACK ", asymmetric", .sliced = true, SP_BRINGS(PACKFLOW),                         \
-      .split_backward = true, .choose_chunks = sp_i_choose_chunks)                                \
+      "slimpack, with input and weight gradients apart where that is faster",                     \
+      SP_OF_SLIMPACK ", asymmetric", SP_SEARCHES_PACKS, .split_backward = true,                   \
+      .without_pipeline = "slimpack")                                                             \
     X("dynapipe", dynapipe, SEARCH,                                                               \
       "micro-batches by dynamic programme, padded to their longest (arXiv 2311.10418)", "")       \
     X("chunkflow", chunkflow, BUDGETS, "chunks of equal length (arXiv 2503.02356)",               \
@@ -65,6 +64,8 @@
 // clang-format on
 
 #define SP_OF_SLIMPACK "slice_tokens, time_limit_ms, mip_gap, slices, taper, dp_merge, milp"
+#define SP_SEARCHES_PACKS \
+    .sliced = true, SP_BRINGS(PACKFLOW), .by_effort = true, .choose_chunks = sp_i_choose_chunks
 #define SP_EXCHANGES(way) .brings_exchange = true, .cp_overlap = SP_CP_##way
 enum { SP_ROUTED = 64 }; // more NICs than a node has: all that there are
 #define SP_BRINGS(order) .brings_order = true, .schedule = SP_SCHEDULE_##order

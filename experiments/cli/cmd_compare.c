@@ -156,7 +156,7 @@ static sp_status evaluate_best(const compare_args *args, const comparison *cmp, 
     const sweep_layouts_options options_of_search = {.strategies = &name,
                                                      .strategy_count = 1,
                                                      .threads = cli_threads(args->jobs),
-                                                     .quiet = true};
+                                                     .quiet = args->common.quiet};
     sweep_layouts layouts;
     sp_scenario scenario;
     r->stated_ms = r->status == SP_OK && !sp_result_is_oom(&r->result)
@@ -255,7 +255,9 @@ static sp_status evaluate_all(const compare_args *args, const char *path, compar
 {
     sp_status status = read_batches(args, path, cmp, err);
     sp_progress progress;
-    sp_progress_begin(&progress, "comparing", cmp->count, args->common.quiet);
+    // The search for a layout shows its own.
+    bool quiet = args->common.quiet || args->best_layout;
+    sp_progress_begin(&progress, "comparing", cmp->count, quiet);
     for (int i = 0; status == SP_OK && i < cmp->count; i++) {
         sp_progress_update(&progress, i);
         status = evaluate_row(args, path, cmp, &cmp->rows[i], err);
@@ -378,7 +380,7 @@ static void print_row(const comparison *cmp, const row *r)
            loss_text(result, loss));
 }
 
-// The strategy's factor is that of best layouts, the layout's is what the stated one costs.
+// Its speed-up is between best layouts, its gain that of its best layout over the scenario's.
 static void print_best_row(const comparison *cmp, const row *r)
 {
     char factor[FACTOR];
@@ -473,7 +475,7 @@ static void print_table(const comparison *cmp)
     print_error_of_times(&cmp->scenario);
     if (cmp->root != NULL) {
         printf("%-18s %12s %8s %12s %8s %9s %9s %9s %9s  %s\n", "strategy", "iteration ms",
-               "speed-up", "stated ms", "layout's", "MFU full", "bubble", "peak GiB", "margin",
+               "speed-up", "scenario ms", "gain", "MFU full", "bubble", "peak GiB", "margin",
                "status; best layout");
         print_rows(cmp, 18, print_best_row);
         return;

@@ -188,11 +188,14 @@ static int run(const void *given, const cli_operands *operands)
     if (status == SP_OK) {
         status = begin(args, operands->items[0], &t, &err);
     }
+    int shown = args->top > CLI_FRONT_SHOWN ? (int)args->top : CLI_FRONT_SHOWN;
     const sweep_layouts_options options = {.strategies = t.strategies,
                                            .strategy_count = t.count,
                                            .wide = true,
                                            .exhaustive = args->exhaustive,
                                            .survivors = SURVIVORS,
+                                           .counts_blocks = true,
+                                           .shown = shown,
                                            .threads = cli_threads(args->jobs),
                                            .quiet = args->common.quiet};
     if (status == SP_OK) {
@@ -281,12 +284,15 @@ const cli_command cli_cmd_tune = {
         "steps like it. Then come the fastest points, the front of time against peak memory, what "
         "the step spends its time on, and what each other choice would cost if all others could "
         "still be chosen freely. A point is left out where pure work alone (no bubble, no fixed "
-        "cost, no imbalance) takes longer than a point that was evaluated and fits well; such "
-        "choices are told with what they cost at least. Strategies that search are tried at the 24 "
+        "cost, no imbalance) takes longer than a point that was evaluated and fits well; of such "
+        "choices only the least cost is known. Strategies that search are tried at the 24 "
         "combinations of degrees, recomputation and ZeRO stage at which the others are fastest, as "
-        "are schedules other than 1f1b under a budget of tokens. Points that fit "
-        "tightly, within a tenth of "
-        "the memory limit, come last."
+        "are schedules other than 1f1b under a budget of tokens: with a tenth of their effort, and "
+        "with all of it where that may make them the fastest."
+        "\n\nOf every point that would be the answer, and of those that are listed, the blocks of "
+        "PyTorch's allocator are counted. Points that fit tightly come last: those for which it "
+        "would reserve more than 97 % of the limit or, where blocks are not counted, those within "
+        "a tenth of it. The fastest that only lacks expandable_segments:True is listed by itself."
         "\n\nTensor parallelism stays inside a node; context parallelism goes up to 16; the "
         "schedules are 1f1b, interleaved (2 and 4 chunks), zb-h1, zb-h2, zb-v and v-half for "
         "strategies that bring none; recomputation is none, attention or full; ZeRO stages 1 to 3; "

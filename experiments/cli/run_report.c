@@ -142,7 +142,8 @@ static void print_gap_parts(FILE *out, const sp_result *result)
             (sum->gap_packs_ns + sum->gap_uneven_ns + sum->gap_idle_ns) * per_ms,
             sum->gap_packs_ns * per_ms, sum->gap_uneven_ns * per_ms, sum->gap_idle_ns * per_ms);
     if (sum->lower_bound_ns > sum->work_bound_ns) {
-        fprintf(out, " (%.3f at least)", (sum->lower_bound_ns - sum->work_bound_ns) * per_ms);
+        fprintf(out, "; no plan avoids %.3f of it",
+                (sum->lower_bound_ns - sum->work_bound_ns) * per_ms);
     }
     fputc('\n', out);
 }
@@ -347,7 +348,10 @@ void cli_print_notes(bool quiet, const sp_result *result)
         cli_warn(quiet, "%s", result->warnings.text[i]);
     }
     for (int i = 0; i < result->uncalibrated_count; i++) {
-        cli_warn(quiet, "outside the calibrated range: %s", result->uncalibrated[i]);
+        cli_warn(quiet,
+                 "outside the calibrated range, so that times follow from its ends and are less "
+                 "sure: %s",
+                 result->uncalibrated[i]);
     }
 }
 

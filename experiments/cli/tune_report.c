@@ -9,7 +9,7 @@
 #include "sim/base/units.h"
 #include "solver/strategy.h"
 
-enum { CHOICES = 16, FRONT_SHOWN = 12 };
+enum { CHOICES = 16 };
 
 static const double told_share = 0.05; // of the step, from which a part of it limits it
 
@@ -55,12 +55,8 @@ static const sweep_layout **tuned_front(const sweep_layouts *layouts, int64_t *c
     double least_gib = (double)HUGE_VAL;
     *count = 0;
     for (int64_t i = 0; front != NULL && i < layouts->ranked_count; i++) {
-        const sweep_layout *point = layouts->ranked[i];
-        if (point->digest.fits != SP_FITS_TIGHT &&
-            point->digest.figure[SWEEP_PEAK_MEMORY_GIB] < least_gib) {
-            least_gib = point->digest.figure[SWEEP_PEAK_MEMORY_GIB];
-            front[(*count)++] = point;
-        }
+        front[*count] = layouts->ranked[i];
+        *count += sweep_layouts_extends(layouts->ranked[i], &least_gib);
     }
     return front;
 }
@@ -70,6 +66,7 @@ static const sweep_layout **tuned_front(const sweep_layouts *layouts, int64_t *c
 typedef struct choice {
     json_t *value;   // borrowed from a spec, or a strategy's name; owned
     double best_ms;  // of those that fit well; NAN: none
+    double tight_ms; // of those that fit tightly; NAN: none
     double bound_ms; // least of those that were left out for it; NAN: none
     bool dropped;    // some were not tried
 } choice;
@@ -90,8 +87,10 @@ static choice *find_choice(choices *all, const json_t *value)
     if (all->count == CHOICES) {
         return NULL;
     }
-    all->of[all->count] =
-        (choice){.value = json_deep_copy(value), .best_ms = (double)NAN, .bound_ms = (double)NAN};
+    all->of[all->count] = (choice){.value = json_deep_copy(value),
+                                   .best_ms = (double)NAN,
+                                   .tight_ms = (double)NAN,
+                                   .bound_ms = (double)NAN};
     return &all->of[all->count++];
 }
 
@@ -106,8 +105,9 @@ static void count_choice(choices *all, const json_t *value, const sweep_layout *
         c->dropped = true;
     } else if (!point->evaluated) {
         c->bound_ms = fmin(c->bound_ms, point->bound_ms);
-    } else if (digest->status == SWEEP_OK && digest->fits != SP_FITS_TIGHT) {
-        c->best_ms = fmin(c->best_ms, digest->figure[SWEEP_ITERATION_MS]);
+    } else if (digest->status == SWEEP_OK) {
+        double *ms = digest->fits == SP_FITS_TIGHT ? &c->tight_ms : &c->best_ms;
+        *ms = fmin(*ms, digest->figure[SWEEP_ITERATION_MS]);
     }
 }
 
@@ -151,6 +151,8 @@ static void print_choice(const choice *c, double best_ms, const char *separator)
         printf("+%.1f to %.1f %%", least, found);
     } else if (isfinite(found)) {
         printf(found > 0.0 ? "+%.1f %%" : "best", found);
+    } else if (isfinite(c->tight_ms)) {
+        printf("tight %+.1f %%", 100.0 * (c->tight_ms / best_ms - 1.0));
     } else if (c->dropped) {
         fputs("not tried", stdout);
     } else if (isfinite(least)) {
@@ -194,8 +196,8 @@ static void print_answer(const cli_tuned *tuned)
     char layout[CLI_LAYOUT];
     double ms = sp_result_iteration_ms(result);
     char time[2][TIME];
-    printf("%s, %s: %s", cli_layout_text(result, tuned->scenario, layout), result->strategy,
-           time_text(ms, time[0]));
+    printf("fastest: %s, %s: %s per step", cli_layout_text(result, tuned->scenario, layout),
+           result->strategy, time_text(ms, time[0]));
     if (result->step_error.known) {
         printf(" ±%.1f %%", 100.0 * result->step_error.median);
     }
@@ -256,17 +258,20 @@ static void print_confidence(const cli_tuned *tuned)
 
 static void print_counts(const cli_tuned *tuned)
 {
+    static const char *const outcomes[SWEEP_STATUSES] = {"fit", "need more memory", "have no plan",
+                                                         "do not go together"};
     const sweep_layouts *all = tuned->layouts;
     char number[CLI_GROUPED];
     printf("%s points:", cli_grouped(all->count, number));
     for (int s = 0; s < SWEEP_STATUSES; s++) {
         if (all->of_status[s] > 0) {
-            printf(" %s %s,", cli_grouped(all->of_status[s], number), sweep_status_names[s]);
+            printf(" %s %s,", cli_grouped(all->of_status[s], number), outcomes[s]);
         }
     }
     printf(" %s left out because pure work alone takes longer", cli_grouped(all->left_out, number));
     if (all->dropped > 0) {
-        printf(", %s because cheaper ones are slow there", cli_grouped(all->dropped, number));
+        printf(", %s not tried because the other strategies are slow at their degrees",
+               cli_grouped(all->dropped, number));
     }
     putchar('\n');
 }
@@ -304,10 +309,30 @@ static void print_front(const cli_tuned *tuned)
     const sweep_layout **front = tuned_front(tuned->layouts, &count);
     puts("\nthe front of time against memory, of what was evaluated:");
     print_head();
-    for (int64_t i = 0; front != NULL && i < count && i < FRONT_SHOWN; i++) {
+    for (int64_t i = 0; front != NULL && i < count && i < CLI_FRONT_SHOWN; i++) {
         print_point(tuned, front[i]);
     }
     free((void *)front);
+}
+
+// A faster point that runs out of memory by gaps between PyTorch's blocks alone.
+static void print_expandable(const cli_tuned *tuned)
+{
+    const sweep_layouts *all = tuned->layouts;
+    const sweep_layout *fastest = all->ranked[0];
+    for (int64_t i = 1; i < all->ranked_count; i++) {
+        const sweep_layout *point = all->ranked[i];
+        if (point->counted && point->digest.figure[SWEEP_MEMORY_MARGIN_GIB] < 0.0 &&
+            point->digest.figure[SWEEP_ITERATION_MS] < fastest->digest.figure[SWEEP_ITERATION_MS]) {
+            fastest = point;
+        }
+    }
+    if (fastest != all->ranked[0]) {
+        puts("\nthe fastest with expandable_segments:True, which leaves no gaps between PyTorch's "
+             "blocks:");
+        print_head();
+        print_point(tuned, fastest);
+    }
 }
 
 static void print_limits(const cli_tuned *tuned)
@@ -336,6 +361,7 @@ void cli_print_tuned(const cli_tuned *tuned)
     for (int64_t i = 0; i < tuned->layouts->ranked_count && i < tuned->top; i++) {
         print_point(tuned, tuned->layouts->ranked[i]);
     }
+    print_expandable(tuned);
     print_front(tuned);
     print_limits(tuned);
     print_choices(tuned);
@@ -377,8 +403,9 @@ static json_t *choices_json(const cli_tuned *tuned)
         json_t *list = json_array();
         for (int i = 0; i < all[a].count; i++) {
             const choice *c = &all[a].of[i];
-            json_array_append_new(list, json_pack("{s:O, s:o, s:o}", "value", c->value,
+            json_array_append_new(list, json_pack("{s:O, s:o, s:o, s:o}", "value", c->value,
                                                   "iteration_ms", sp_json_figure(c->best_ms),
+                                                  "tight_ms", sp_json_figure(c->tight_ms),
                                                   "at_least_ms", sp_json_figure(c->bound_ms)));
         }
         sp_json_put(object, all[a].name, list);

@@ -5,6 +5,8 @@
 #include "experiments/cli/run_report.h"
 #include "experiments/sweep/layouts.h"
 
+enum { CLI_FRONT_SHOWN = 12 }; // points of the front of time against memory
+
 typedef struct cli_tuned {
     const sweep_layouts_options *options;
     const sweep_layouts *layouts;

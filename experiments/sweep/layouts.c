@@ -1,4 +1,4 @@
-#include "experiments/sweep/layouts.h"
+#include "experiments/sweep/layouts_private.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -6,145 +6,27 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
-#include "sim/base/json.h"
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
 #include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 
 enum {
-    MOST_CP = 16,
-    MOST_PP = 64,
-    LEAST_BUDGET = 4096,
-    MOST_BUDGETS = 5,
-    DEGREES = 4,    // axes of a layout alone
-    MOST_ALIKE = 2, // survivors of the same degrees
-    MOST_ROWS = 4,  // of a micro-batch
-    MICROBATCH_TOKENS = 16384,
-    CONDITION = 512,
-    BLOCK = 64, // points that are evaluated before the fastest is looked for again
+    DEGREES = 4,         // axes of a layout alone
+    MOST_ALIKE = 2,      // survivors of the same degrees
+    BLOCK = 64,          // points that are evaluated before the fastest is looked for again ...
+    SEARCH_BLOCK = 8,    // ... or searched with all effort ...
+    COUNT_BLOCK = 4,     // ... or counted
+    HURRY_PERCENT = 10,  // of a search's effort, at first
+    MOST_COUNTED = 1024, // points whose blocks are counted, about
 };
 
-// ---- the layouts as a sweep ----
+// A search with all effort takes no less than this share of what a hurried one found: where that
+// fits well, and where memory is short.
+static const double least_share = 0.9;
+static const double least_short_share = 0.7;
 
-// 1, 2, 4, ... up to `most`, or all numbers, those that divide `number`.
-static json_t *divisors(int64_t number, int64_t most, bool powers)
-{
-    json_t *list = json_array();
-    for (int64_t d = 1; d <= most && d <= number; d = powers ? 2 * d : d + 1) {
-        if (number % d == 0) {
-            json_array_append_new(list, json_integer(d));
-        }
-    }
-    return list;
-}
-
-// From 4096 tokens to those of the context.
-static json_t *budgets(int64_t context)
-{
-    json_t *list = json_array();
-    for (int64_t b = LEAST_BUDGET, i = 0; i < MOST_BUDGETS && (b <= context || i == 0);
-         b *= 2, i++) {
-        json_array_append_new(list, json_integer(b < context ? b : context));
-    }
-    return list;
-}
-
-// Rows of a micro-batch: short ones are too little work for a GPU.
-static json_t *microbatches(int64_t context)
-{
-    json_t *list = json_pack("[i]", 1);
-    for (int rows = 2; rows <= MOST_ROWS && rows * context <= MICROBATCH_TOKENS; rows *= 2) {
-        json_array_append_new(list, json_integer(rows));
-    }
-    return list;
-}
-
-static bool has_option(const sp_strategy *strategy, const char *option)
-{
-    const char *found = strstr(strategy->options, option);
-    size_t length = strlen(option);
-    return found != NULL && (found[length] == ',' || found[length] == '\0');
-}
-
-// The schedules of strategies that bring none, with the chunks that each runs. Without a pipeline
-// they are all alike.
-static const char *const any_schedule =
-    "tp * cp * pp * dp == %lld && ((schedule.kind == '1f1b' && chunks_per_rank == 1) || pp > 1 && "
-    "(schedule.kind == 'interleaved' && chunks_per_rank > 1 || "
-    "(schedule.kind == 'zb-h1' || schedule.kind == 'zb-h2') && chunks_per_rank == 1 || "
-    "(schedule.kind == 'zb-v' || schedule.kind == 'v-half') && chunks_per_rank == 2))";
-
-// The axes that the bound depends on come first, the same for every strategy (work_of).
-static json_t *grid_of(const sp_scenario *scenario, const sp_strategy *strategy, bool wide)
-{
-    int64_t ranks = sp_layout_ranks(&scenario->layout);
-    int64_t most_pp = scenario->model.layers < MOST_PP ? scenario->model.layers : MOST_PP;
-    int64_t context = scenario->workload.context;
-    json_t *grid = json_object();
-    sp_json_put(grid, "parallel.tp", divisors(ranks, scenario->cluster.gpus_per_node, true));
-    sp_json_put(grid, "parallel.cp", divisors(ranks, MOST_CP, true));
-    sp_json_put(grid, "parallel.pp", divisors(ranks, most_pp, false));
-    sp_json_put(grid, "parallel.dp", divisors(ranks, ranks, false));
-    sp_json_put(grid, "memory.recompute", json_pack("[s, s, s]", "none", "attention", "full"));
-    if (wide) {
-        sp_json_put(grid, "parallel.zero", json_pack("[i, i, i]", 1, 2, 3));
-    }
-    if (!strategy->brings_order) {
-        sp_json_put(grid, "schedule.kind",
-                    json_pack("[s, s, s, s, s*, s*]", "1f1b", "interleaved", "zb-h1", "zb-v",
-                              wide ? "zb-h2" : NULL, wide ? "v-half" : NULL));
-    }
-    if (!strategy->brings_order || strategy->schedule == SP_SCHEDULE_SLIMPIPE) {
-        sp_json_put(grid, "parallel.chunks_per_rank", json_pack("[i, i, i]", 1, 2, 4));
-    }
-    if (wide && strategy->kind == SP_STRATEGY_ROWS) {
-        sp_json_put(grid, "schedule.microbatch_samples", microbatches(context));
-    }
-    if (has_option(strategy, "rank_tokens")) {
-        sp_json_put(grid, "strategy.rank_tokens", budgets(context));
-    }
-    if (has_option(strategy, "chunk_tokens")) {
-        sp_json_put(grid, "strategy.chunk_tokens", budgets(context));
-    }
-    return grid;
-}
-
-// Settings of the base that the grid takes the place of are left out where not every point has
-// them.
-static json_t *base_of(const json_t *base, const char *strategy)
-{
-    static const char *const layout[] = {"chunks_per_rank", "layers_per_chunk", "stage_layers",
-                                         "order"};
-    json_t *copy = json_deep_copy(base);
-    json_t *parallel = json_object_get(copy, "parallel");
-    for (size_t i = 0; i < sizeof layout / sizeof layout[0]; i++) {
-        json_object_del(parallel, layout[i]);
-    }
-    json_object_del(json_object_get(copy, "schedule"), "kind");
-    if (!json_is_object(json_object_get(copy, "strategy"))) {
-        sp_json_put(copy, "strategy", json_object());
-    }
-    sp_json_put(json_object_get(copy, "strategy"), "kind", json_string(strategy));
-    return copy;
-}
-
-static sp_status spec_of(const json_t *base, const sp_scenario *scenario, const char *name,
-                         bool wide, sweep_spec *spec, sp_error *err)
-{
-    const sp_strategy *strategy = sp_strategy_find(name);
-    char where[CONDITION];
-    long long ranks = (long long)sp_layout_ranks(&scenario->layout);
-    snprintf(where, sizeof where,
-             strategy->brings_order ? "tp * cp * pp * dp == %lld" : any_schedule, ranks);
-    json_t *document =
-        json_pack("{s: s, s: o, s: o, s: s}", "schema", SWEEP_SCHEMA, "base", base_of(base, name),
-                  "grid", grid_of(scenario, strategy, wide), "where", where);
-    return document != NULL ? sweep_spec_from_json(document, scenario->source, spec, err)
-                            : sp_error_no_memory(err, "layouts");
-}
-
-// ---- their bounds ----
+// ---- the bounds of points ----
 
 typedef struct finder {
     const sweep_layouts_options *options;
@@ -160,8 +42,9 @@ typedef struct finder {
     int64_t wanted_count;
     bool *survives;       // [of the first axes]; NULL: all do
     sweep_layout **order; // [count]
-    int64_t from;         // in `order`, of the block in work
+    sweep_layout **block; // those in work
     double best_ms;       // of those that fit well, so far
+    int counted;          // points whose blocks were
 } finder;
 
 static int64_t work_of(const finder *f, const sweep_layout *point)
@@ -236,55 +119,6 @@ static sp_status find_bounds(finder *f, sp_error *err)
 
 // ---- their evaluation ----
 
-// A search, or a budget of tokens with another schedule than the first.
-static bool is_late(const finder *f, int strategy, const int64_t digit[SWEEP_AXES])
-{
-    const sweep_spec *spec = &f->layouts->spec[strategy];
-    sp_strategy_kind kind = sp_strategy_find(f->options->strategies[strategy])->kind;
-    bool other = false;
-    for (int a = 0; a < spec->axis_count; a++) {
-        bool schedule = strcmp(spec->axes[a].path, "schedule.kind") == 0 ||
-                        strcmp(spec->axes[a].path, "parallel.chunks_per_rank") == 0;
-        other = other || (schedule && digit[a] > 0);
-    }
-    return kind == SP_STRATEGY_SEARCH || (kind == SP_STRATEGY_BUDGETS && other);
-}
-
-static sp_status list_points(finder *f, int strategy, sp_error *err)
-{
-    sweep_layouts *all = f->layouts;
-    sweep_cursor cursor;
-    bool found = false;
-    int64_t count = 0;
-    sp_status status = sweep_spec_count(&all->spec[strategy], &count, err);
-    size_t capacity = (size_t)all->count;
-    if (status == SP_OK && !sp_reserve((void **)&all->point, &capacity,
-                                       (size_t)(all->count + count) + 1, sizeof *all->point)) {
-        status = sp_error_no_memory(err, "layouts");
-    }
-    if (status != SP_OK) {
-        return status;
-    }
-    sweep_cursor_begin(&cursor, &all->spec[strategy]);
-    for (status = sweep_cursor_next(&cursor, &found, err); status == SP_OK && found;
-         status = sweep_cursor_next(&cursor, &found, err)) {
-        all->point[all->count++] = (sweep_layout){.strategy = strategy,
-                                                  .combination = cursor.combination,
-                                                  .late = is_late(f, strategy, cursor.digit)};
-    }
-    return status;
-}
-
-static sp_status evaluate_point(void *context, int worker, int job, sp_error *err)
-{
-    finder *f = context;
-    sweep_layout *point = f->order[f->from + job];
-    sp_status status = sweep_evaluate_point(&f->evaluator[point->strategy], worker,
-                                            point->combination, &point->digest, err);
-    point->evaluated = status == SP_OK;
-    return status;
-}
-
 // Cheap points first, then small bounds; in the order of the points where these are equal.
 static int by_promise(const void *a, const void *b)
 {
@@ -296,50 +130,122 @@ static int by_promise(const void *a, const void *b)
     return p->bound_ms != q->bound_ms ? (p->bound_ms > q->bound_ms ? 1 : -1) : (p > q) - (p < q);
 }
 
-static int by_digest(const void *a, const void *b)
+static double time_of(const sweep_layout *point)
+{
+    return point->digest.figure[SWEEP_ITERATION_MS];
+}
+
+static int by_time(const void *a, const void *b)
 {
     const sweep_layout *p = *(sweep_layout *const *)a;
     const sweep_layout *q = *(sweep_layout *const *)b;
-    return sweep_is_better(&p->digest, &q->digest)   ? -1
-           : sweep_is_better(&q->digest, &p->digest) ? 1
-                                                     : (p > q) - (p < q);
+    return time_of(p) < time_of(q) ? -1 : time_of(q) < time_of(p) ? 1 : (p > q) - (p < q);
+}
+
+static sp_status evaluate_one(void *context, int worker, int job, sp_error *err)
+{
+    finder *f = context;
+    sweep_layout *point = f->block[job];
+    const sweep_evaluator *evaluator = &f->evaluator[point->strategy];
+    sp_status status =
+        sweep_evaluate_point(evaluator, worker, point->combination, &point->digest, err);
+    point->evaluated = status == SP_OK;
+    point->hurried = evaluator->options.effort_percent > 0;
+    point->counted = evaluator->options.allocator_peak;
+    return status;
+}
+
+// At a share of the effort (0: all) of strategies that search by effort; `counts`: with PyTorch's
+// blocks.
+static sp_status evaluate_block(finder *f, sweep_layout **block, int count, int effort_percent,
+                                bool counts, sp_error *err)
+{
+    for (int s = 0; s < f->options->strategy_count; s++) {
+        const sp_strategy *strategy = sp_strategy_find(f->options->strategies[s]);
+        f->evaluator[s].options.effort_percent = strategy->by_effort ? effort_percent : 0;
+        f->evaluator[s].options.allocator_peak = counts;
+    }
+    f->block = block;
+    return sp_parallel_for(f->options->threads, count, evaluate_one, f, err);
+}
+
+// Bytes that fit may be lost to gaps between blocks.
+static bool must_count(const finder *f, const sweep_layout *point)
+{
+    return f->options->counts_blocks && !point->counted;
+}
+
+static bool is_fastest(const finder *f, const sweep_layout *point)
+{
+    return point->digest.status == SWEEP_OK && time_of(point) < f->best_ms;
+}
+
+static void take_fastest(finder *f, sweep_layout *const *block, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (is_fastest(f, block[i]) && !must_count(f, block[i]) &&
+            block[i]->digest.fits != SP_FITS_TIGHT) {
+            f->best_ms = time_of(block[i]);
+        }
+    }
+}
+
+// Counts the blocks of what would be the fastest, until one of these fits.
+static sp_status count_fastest(finder *f, sweep_layout *const *block, int count, sp_error *err)
+{
+    sweep_layout *open[BLOCK];
+    int opened = 0;
+    sp_status status = SP_OK;
+    for (int i = 0; i < count; i++) {
+        if (must_count(f, block[i]) && !block[i]->hurried && is_fastest(f, block[i])) {
+            open[opened++] = block[i];
+        }
+    }
+    qsort((void *)open, (size_t)opened, sizeof *open, by_time);
+    for (int from = 0;
+         status == SP_OK && from < opened && is_fastest(f, open[from]) && f->counted < MOST_COUNTED;
+         from += COUNT_BLOCK) {
+        int counted = opened - from < COUNT_BLOCK ? opened - from : COUNT_BLOCK;
+        status = evaluate_block(f, open + from, counted, 0, true, err);
+        take_fastest(f, open + from, counted);
+        f->counted += counted;
+    }
+    return status;
 }
 
 // Takes out of the block what cannot be the fastest, and no survivors; returns how many stay.
-static int keep_promising(finder *f, int count)
+static int keep_promising(finder *f, sweep_layout **block, int count)
 {
     int kept = 0;
     for (int i = 0; i < count; i++) {
-        sweep_layout *point = f->order[f->from + i];
-        if (!f->options->exhaustive && point->bound_ms > f->best_ms) {
+        if (!f->options->exhaustive && block[i]->bound_ms > f->best_ms) {
             f->layouts->left_out++;
-        } else if (f->survives != NULL && !f->survives[work_of(f, point)]) {
+        } else if (f->survives != NULL && !f->survives[work_of(f, block[i])]) {
             f->layouts->dropped++;
-            point->dropped = true;
+            block[i]->dropped = true;
         } else {
-            f->order[f->from + kept++] = point;
+            block[kept++] = block[i];
         }
     }
     return kept;
 }
 
-// Those in `order` from f->from up to `end`.
-static sp_status evaluate_points(finder *f, int64_t end, sp_progress *progress, sp_error *err)
+// Those in `order` from `from` up to `end`.
+static sp_status evaluate_points(finder *f, int64_t from, int64_t end, int effort_percent,
+                                 sp_progress *progress, sp_error *err)
 {
     sp_status status = SP_OK;
-    while (status == SP_OK && f->from < end) {
-        int count = (int)(end - f->from < BLOCK ? end - f->from : BLOCK);
-        int kept = keep_promising(f, count);
-        status = sp_parallel_for(f->options->threads, kept, evaluate_point, f, err);
-        for (int i = 0; status == SP_OK && i < kept; i++) {
-            const sweep_digest *d = &f->order[f->from + i]->digest;
-            f->layouts->of_status[d->status]++;
-            if (d->status == SWEEP_OK && d->fits != SP_FITS_TIGHT) {
-                f->best_ms = fmin(f->best_ms, d->figure[SWEEP_ITERATION_MS]);
-            }
+    while (status == SP_OK && from < end) {
+        sweep_layout **block = f->order + from;
+        int count = (int)(end - from < BLOCK ? end - from : BLOCK);
+        int kept = keep_promising(f, block, count);
+        status = evaluate_block(f, block, kept, effort_percent, false, err);
+        take_fastest(f, block, kept);
+        if (status == SP_OK) {
+            status = count_fastest(f, block, kept, err);
         }
-        f->from += count;
-        sp_progress_update(progress, f->from);
+        from += count;
+        sp_progress_update(progress, from);
     }
     return status;
 }
@@ -394,6 +300,39 @@ static sp_status choose_survivors(finder *f, sp_error *err)
     return SP_OK;
 }
 
+// May a search with all effort make it the fastest?
+static bool may_win(const finder *f, const sweep_layout *point)
+{
+    bool fits = point->digest.status == SWEEP_OK && point->digest.fits != SP_FITS_TIGHT;
+    double share = fits ? least_share : least_short_share;
+    return point->bound_ms <= f->best_ms && share * time_of(point) <= f->best_ms;
+}
+
+// Hurried searches again with all effort, the fastest first, as long as they may win.
+static sp_status search_winners(finder *f, sp_error *err)
+{
+    int64_t count = 0;
+    sp_status status = SP_OK;
+    for (int64_t i = 0; i < f->layouts->count; i++) {
+        sweep_layout *point = &f->layouts->point[i];
+        if (point->evaluated && point->hurried && may_fit(&point->digest)) {
+            f->order[count++] = point;
+        }
+    }
+    qsort((void *)f->order, (size_t)count, sizeof *f->order, by_time);
+    for (int64_t from = 0; status == SP_OK && from < count; from += SEARCH_BLOCK) {
+        sweep_layout *block[SEARCH_BLOCK];
+        int kept = 0;
+        for (int64_t i = from; i < count && i < from + SEARCH_BLOCK; i++) {
+            block[kept] = f->order[i];
+            kept += may_win(f, f->order[i]);
+        }
+        status = evaluate_block(f, block, kept, 0, f->options->counts_blocks, err);
+        take_fastest(f, block, kept);
+    }
+    return status;
+}
+
 static sp_status evaluate_all(finder *f, sp_error *err)
 {
     sweep_layouts *all = f->layouts;
@@ -402,27 +341,92 @@ static sp_status evaluate_all(finder *f, sp_error *err)
     while (rows < all->count && !f->order[rows]->late) {
         rows++;
     }
-    sp_progress_begin(&progress, "trying layouts", all->count, f->options->quiet);
-    sp_status status = evaluate_points(f, rows, &progress, err);
-    if (status == SP_OK && rows > 0 && f->options->survivors > 0 && !f->options->exhaustive) {
+    bool chooses = rows > 0 && f->options->survivors > 0 && !f->options->exhaustive;
+    char label[64];
+    bool alone = f->options->strategy_count == 1;
+    snprintf(label, sizeof label, "trying layouts%s%s", alone ? " of " : "",
+             alone ? f->options->strategies[0] : "");
+    sp_progress_begin(&progress, label, all->count, f->options->quiet);
+    sp_status status = evaluate_points(f, 0, rows, 0, &progress, err);
+    if (status == SP_OK && chooses) {
         status = choose_survivors(f, err);
     }
     if (status == SP_OK) {
-        status = evaluate_points(f, all->count, &progress, err);
+        status = evaluate_points(f, rows, all->count, chooses ? HURRY_PERCENT : 0, &progress, err);
+    }
+    if (status == SP_OK && chooses) {
+        status = search_winners(f, err);
     }
     sp_progress_end(&progress);
     return status;
 }
 
-static void rank_points(finder *f)
+// ---- their ranks ----
+
+static int by_digest(const void *a, const void *b)
 {
-    sweep_layouts *all = f->layouts;
+    const sweep_layout *p = *(sweep_layout *const *)a;
+    const sweep_layout *q = *(sweep_layout *const *)b;
+    return sweep_is_better(&p->digest, &q->digest)   ? -1
+           : sweep_is_better(&q->digest, &p->digest) ? 1
+                                                     : (p > q) - (p < q);
+}
+
+static void rank_points(sweep_layouts *all)
+{
+    memset(all->of_status, 0, sizeof all->of_status);
+    all->ranked_count = 0;
     for (int64_t i = 0; i < all->count; i++) {
-        if (all->point[i].evaluated && all->point[i].digest.status == SWEEP_OK) {
-            all->ranked[all->ranked_count++] = &all->point[i];
+        sweep_layout *point = &all->point[i];
+        all->of_status[point->digest.status] += point->evaluated;
+        if (point->evaluated && point->digest.status == SWEEP_OK) {
+            all->ranked[all->ranked_count++] = point;
         }
     }
     qsort((void *)all->ranked, (size_t)all->ranked_count, sizeof *all->ranked, by_digest);
+}
+
+// Those that are shown and not counted yet; room for BLOCK of them.
+static int list_uncounted(const finder *f, sweep_layout **block)
+{
+    const sweep_layouts *all = f->layouts;
+    double least_gib = (double)HUGE_VAL;
+    int64_t front = 0;
+    int count = 0;
+    for (int64_t i = 0; i < all->ranked_count && count < BLOCK; i++) {
+        sweep_layout *point = all->ranked[i];
+        bool in_front = front < f->options->shown && sweep_layouts_extends(point, &least_gib);
+        front += in_front;
+        if ((i < f->options->shown || in_front) && must_count(f, point)) {
+            block[count++] = point;
+        }
+    }
+    return count;
+}
+
+// Ranks all, and again as long as blocks of those that are shown are to be counted.
+static sp_status rank_all(finder *f, sp_error *err)
+{
+    sweep_layout *block[BLOCK];
+    sp_status status = SP_OK;
+    int count = 1;
+    for (rank_points(f->layouts); status == SP_OK && count > 0 && f->counted < MOST_COUNTED;
+         rank_points(f->layouts)) {
+        int alike = 0;
+        count = list_uncounted(f, block);
+        // Of one kind at a time: hurried searches are repeated as they were.
+        for (int i = 0; i < count; i++) {
+            if (block[i]->hurried == block[0]->hurried) {
+                block[alike++] = block[i];
+            }
+        }
+        if (alike > 0) {
+            status =
+                evaluate_block(f, block, alike, block[0]->hurried ? HURRY_PERCENT : 0, true, err);
+        }
+        f->counted += alike;
+    }
+    return status;
 }
 
 // Where nothing fits: why not, with what would make the first point fit.
@@ -461,10 +465,9 @@ static sp_status find(finder *f, sp_error *err)
         status = evaluate_all(f, err);
     }
     if (status == SP_OK) {
-        rank_points(f);
-        status = find_reason(f, err);
+        status = rank_all(f, err);
     }
-    return status;
+    return status == SP_OK ? find_reason(f, err) : status;
 }
 
 sp_status sweep_layouts_find(const json_t *base, const sp_scenario *scenario,
@@ -480,12 +483,7 @@ sp_status sweep_layouts_find(const json_t *base, const sp_scenario *scenario,
                            ? sp_evaluate_batches(scenario, &f.batches, err)
                            : sp_error_no_memory(err, "layouts");
     for (int s = 0; status == SP_OK && s < options->strategy_count; s++) {
-        status =
-            spec_of(base, scenario, options->strategies[s], options->wide, &layouts->spec[s], err);
-        layouts->spec_count += status == SP_OK;
-        if (status == SP_OK) {
-            status = list_points(&f, s, err);
-        }
+        status = sweep_layouts_list(base, scenario, options, s, layouts, err);
         if (status == SP_OK) {
             status =
                 sweep_evaluator_init(&f.evaluator[s], &layouts->spec[s], options->threads, err);
@@ -534,4 +532,12 @@ json_t *sweep_layouts_document(const sweep_layouts *layouts, const sweep_layout 
     json_t *document = json_deep_copy(shared);
     json_decref(shared);
     return document;
+}
+
+bool sweep_layouts_extends(const sweep_layout *point, double *least_gib)
+{
+    double gib = point->digest.figure[SWEEP_PEAK_MEMORY_GIB];
+    bool extends = point->digest.fits != SP_FITS_TIGHT && gib < *least_gib;
+    *least_gib = extends ? gib : *least_gib;
+    return extends;
 }

@@ -14,7 +14,13 @@ typedef struct sweep_layouts_options {
     // Searches, and schedules other than the first under a budget of tokens, are tried at so many
     // combinations of degrees, recomputation and ZeRO stage alone: those at which all else is
     // fastest, whether it fits or lacks up to half of the memory; 0, or nothing else: at all.
+    // Strategies that search by effort are tried there with a tenth of it, then with all of it
+    // where that may make them the fastest.
     int survivors;
+    // PyTorch's blocks are counted of points that would be the fastest, and of those that are shown
+    // (so many of the fastest, and of the front): a point whose blocks do not fit is tight.
+    bool counts_blocks;
+    int shown;
     int threads;
     bool quiet; // no progress
 } sweep_layouts_options;
@@ -28,6 +34,8 @@ typedef struct sweep_layout {
     bool late;      // tried at survivors
     bool evaluated; // else left out: its bound is above the time of one that fits, or ...
     bool dropped;   // ... it is no survivor
+    bool hurried;   // searched with a tenth of the effort
+    bool counted;   // with PyTorch's blocks
     sweep_digest digest;
 } sweep_layout;
 
@@ -57,6 +65,10 @@ sp_status sweep_layouts_find(const json_t *base, const sp_scenario *scenario,
                              const sweep_layouts_options *options, sweep_layouts *layouts,
                              sp_error *err);
 void sweep_layouts_fini(sweep_layouts *layouts);
+
+// Does it hold less than every point before it of the front of time against memory, and not fit
+// tightly? Points come in the order of their ranks; *least_gib begins as infinity.
+bool sweep_layouts_extends(const sweep_layout *point, double *least_gib);
 
 // The scenario at a point; the caller owns it. NULL when memory ran out.
 json_t *sweep_layouts_document(const sweep_layouts *layouts, const sweep_layout *point);

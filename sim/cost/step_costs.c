@@ -35,11 +35,17 @@ int64_t sp_step_costs_p2p_ns(const sp_step_costs *costs, int backward, size_t pa
     return sp_link_times_ns(&links, backward != 0, pack, from, to, pp);
 }
 
-static void *table(size_t count, size_t size, bool *ok)
+// Of every pack; `written`: whoever asks for it writes all of it.
+static void *pack_table(size_t count, size_t size, bool written, bool *ok)
 {
-    void *memory = sp_calloc(count, size);
+    void *memory = written ? sp_malloc(count * size + 1) : sp_calloc(count, size);
     *ok = *ok && memory != NULL;
     return memory;
+}
+
+static void *table(size_t count, size_t size, bool *ok)
+{
+    return pack_table(count, size, false, ok);
 }
 
 sp_status sp_i_step_costs_init(sp_step_costs *costs, const sp_layout *layout,
@@ -60,26 +66,29 @@ sp_status sp_i_step_costs_init(sp_step_costs *costs, const sp_layout *layout,
     bool ok = true;
     costs->class_of_vstage =
         table((size_t)sp_layout_vstages(layout), sizeof *costs->class_of_vstage, &ok);
-    costs->f = table(forward * rows, sizeof *costs->f, &ok);
-    costs->b = table(backward * rows, sizeof *costs->b, &ok);
-    costs->i = table(backward * rows, sizeof *costs->i, &ok);
-    costs->w = table(backward * rows, sizeof *costs->w, &ok);
-    costs->r = table(backward * rows, sizeof *costs->r, &ok);
-    costs->p2p_f_ns = table(forward, sizeof *costs->p2p_f_ns, &ok);
-    costs->p2p_b_ns = table(backward, sizeof *costs->p2p_b_ns, &ok);
-    costs->p2p_f_internode_ns = table(forward, sizeof *costs->p2p_f_internode_ns, &ok);
-    costs->p2p_b_internode_ns = table(backward, sizeof *costs->p2p_b_internode_ns, &ok);
+    costs->f = pack_table(forward * rows, sizeof *costs->f, with_memory, &ok);
+    costs->b = pack_table(backward * rows, sizeof *costs->b, with_memory, &ok);
+    costs->i = pack_table(backward * rows, sizeof *costs->i, with_memory, &ok);
+    costs->w = pack_table(backward * rows, sizeof *costs->w, with_memory, &ok);
+    costs->r = pack_table(backward * rows, sizeof *costs->r, with_memory, &ok);
+    costs->p2p_f_ns = pack_table(forward, sizeof *costs->p2p_f_ns, with_memory, &ok);
+    costs->p2p_b_ns = pack_table(backward, sizeof *costs->p2p_b_ns, with_memory, &ok);
+    costs->p2p_f_internode_ns =
+        pack_table(forward, sizeof *costs->p2p_f_internode_ns, with_memory, &ok);
+    costs->p2p_b_internode_ns =
+        pack_table(backward, sizeof *costs->p2p_b_internode_ns, with_memory, &ok);
     costs->crosses_nodes = table(pp, sizeof *costs->crosses_nodes, &ok);
     costs->epilogue = table(pp, sizeof *costs->epilogue, &ok);
     if (with_memory) {
-        costs->offloaded_bytes = table(forward * rows, sizeof *costs->offloaded_bytes, &ok);
-        costs->o_ns = table(forward * rows, sizeof *costs->o_ns, &ok);
-        costs->l_ns = table(forward * rows, sizeof *costs->l_ns, &ok);
-        costs->unit = table(forward * rows, sizeof *costs->unit, &ok);
+        costs->offloaded_bytes =
+            pack_table(forward * rows, sizeof *costs->offloaded_bytes, true, &ok);
+        costs->o_ns = pack_table(forward * rows, sizeof *costs->o_ns, true, &ok);
+        costs->l_ns = pack_table(forward * rows, sizeof *costs->l_ns, true, &ok);
+        costs->unit = pack_table(forward * rows, sizeof *costs->unit, true, &ok);
         costs->states = table(pp, sizeof *costs->states, &ok);
     }
     if (with_memory && packing->backward.count > 0) {
-        costs->backward_unit = table(backward * rows, sizeof *costs->backward_unit, &ok);
+        costs->backward_unit = pack_table(backward * rows, sizeof *costs->backward_unit, true, &ok);
     }
     if (!ok) {
         sp_step_costs_fini(costs);

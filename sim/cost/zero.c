@@ -1,7 +1,5 @@
 #include "sim/cost/cost_private.h"
 
-#include <math.h>
-
 #include "sim/cost/op_time.h"
 #include "sim/cost/time_private.h"
 
@@ -124,22 +122,40 @@ static const unit *unit_at(const chain *c, int index)
     return &c->of[at == c->count - 1 && c->stage.head ? SP_PART_HEAD : SP_PART_LAYER];
 }
 
+// What the exchanges beside a unit take beyond it, and what hiding them adds.
+typedef struct added {
+    double beyond_s, hidden_s;
+} added;
+
+static added beside(const chain *c, int index, bool gathers, bool scatters)
+{
+    double work_s = unit_at(c, index)->work_s;
+    double beside_s = 0.0;
+    if (gathers) {
+        beside_s += index + 1 < c->count ? unit_at(c, index + 1)->gather_s : 0.0;
+    }
+    if (scatters) {
+        beside_s += index > 0 ? unit_at(c, index - 1)->scatter_s : 0.0;
+    }
+    bool longer = beside_s > work_s;
+    return (added){longer ? beside_s - work_s : 0.0,
+                   c->overlap_share * (longer ? work_s : beside_s)};
+}
+
 static int64_t exposed_ns(const chain *c, bool gathers, bool scatters)
 {
-    double exposed_s = 0.0;
+    double exposed_s = gathers ? unit_at(c, 0)->gather_s : 0.0;
+    added of = {0.0, 0.0};
     for (int u = 0; u < c->count; u++) {
-        const unit *now = unit_at(c, u);
-        double beside_s = 0.0;
-        if (gathers) {
-            exposed_s += u == 0 ? now->gather_s : 0.0;
-            beside_s += u + 1 < c->count ? unit_at(c, u + 1)->gather_s : 0.0;
+        // Units with a layer on either side are alike.
+        if (u <= 2 || u + 2 >= c->count) {
+            of = beside(c, u, gathers, scatters);
         }
-        if (scatters) {
-            exposed_s += u + 1 == c->count ? now->scatter_s : 0.0;
-            beside_s += u > 0 ? unit_at(c, u - 1)->scatter_s : 0.0;
+        if (scatters && u + 1 == c->count) {
+            exposed_s += unit_at(c, u)->scatter_s;
         }
-        exposed_s += fmax(0.0, beside_s - now->work_s);
-        exposed_s += c->overlap_share * fmin(beside_s, now->work_s);
+        exposed_s += of.beyond_s;
+        exposed_s += of.hidden_s;
     }
     return sp_i_cut_ns(exposed_s);
 }

@@ -5,10 +5,13 @@
 
 #define NEVER INT64_MAX
 
-// How far a virtual stage is through its lists: packs ended or running.
-typedef struct progress {
+// How far a virtual stage is through its lists, packs ended or running, and when its next forward
+// and backward has all that it reads; NEVER: not known yet.
+typedef struct stage {
     size_t forwards, backwards, weights;
-} progress;
+    int64_t f_ready_ns, b_ready_ns;
+    int vstage;
+} stage;
 
 // An action that a rank would start next.
 typedef struct choice {
@@ -23,6 +26,9 @@ typedef struct rank {
     bool has_room; // for all packs at once
     size_t steps;
     bool after_backward; // of forwards and backwards it ran a backward last
+    // Where runs may end early: work that it has not started, what follows its last action on other
+    // ranks, and, until it begins, what comes before its first action.
+    int64_t left_ns, tail_ns, head_ns;
     choice next;
 } rank;
 
@@ -31,13 +37,11 @@ typedef struct run {
     int vstages;
     rank *ranks;       // [pp]
     int64_t *next_ns;  // [pp] starts of what they would start next
-    progress *done;    // [vstages]
+    stage *stages;     // [pp * chunks] by rank, then chunk
+    stage **of;        // [vstages]
     int *rank_of;      // [vstages]
-    int *vstage_of;    // [pp * chunks] by rank, then chunk
     int64_t *f_end_ns; // [vstages * forward]
     int64_t *b_end_ns; // [vstages * backward]
-    // [vstages] when the next forward and backward has all that it reads; NEVER: not known yet
-    int64_t *f_ready_ns, *b_ready_ns;
     // Tokens of the packs before each, [forward + 1], and what the backwards before each free,
     // [backward + 1]
     int64_t *tokens_before, *freed_before;
@@ -48,6 +52,8 @@ static int64_t forward_ready_ns(const run *r, int v);
 static int64_t backward_ready_ns(const run *r, int v);
 static choice choose(const run *r, int k);
 static void start(run *r, int k);
+static void add_work(run *r);
+static bool is_beaten(run *r, int k);
 
 size_t sp_packflow_length(const sp_packflow_job *job)
 {
@@ -77,18 +83,19 @@ static void choose_again(run *r, int k, const choice *started)
     int v = started->vstage;
     int other = v;
     int64_t ready_ns = NEVER;
+    stage *at = r->of[v];
     if (started->kind == SP_PACKFLOW_F) {
-        r->f_ready_ns[v] = forward_ready_ns(r, v);
-        r->b_ready_ns[v] = backward_ready_ns(r, v);
-        if (v + 1 < r->vstages && r->done[v + 1].forwards + 1 == r->done[v].forwards) {
+        at->f_ready_ns = forward_ready_ns(r, v);
+        at->b_ready_ns = backward_ready_ns(r, v);
+        if (v + 1 < r->vstages && r->of[v + 1]->forwards + 1 == at->forwards) {
             other = v + 1;
-            ready_ns = r->f_ready_ns[other] = forward_ready_ns(r, other);
+            ready_ns = r->of[other]->f_ready_ns = forward_ready_ns(r, other);
         }
     } else if (started->kind == SP_PACKFLOW_B) {
-        r->b_ready_ns[v] = backward_ready_ns(r, v);
-        if (v > 0 && r->done[v - 1].backwards + 1 == r->done[v].backwards) {
+        at->b_ready_ns = backward_ready_ns(r, v);
+        if (v > 0 && r->of[v - 1]->backwards + 1 == at->backwards) {
             other = v - 1;
-            ready_ns = r->b_ready_ns[other] = backward_ready_ns(r, other);
+            ready_ns = r->of[other]->b_ready_ns = backward_ready_ns(r, other);
         }
     }
     choose_on(r, k);
@@ -103,11 +110,16 @@ static void run_all(run *r)
     size_t left = sp_packflow_length(r->job) * (size_t)r->job->layout->pp;
     int pp = r->job->layout->pp;
     for (int v = 0; v < r->vstages; v++) {
-        r->f_ready_ns[v] = forward_ready_ns(r, v);
-        r->b_ready_ns[v] = NEVER;
+        r->of[v]->f_ready_ns = forward_ready_ns(r, v);
+        r->of[v]->b_ready_ns = NEVER;
     }
     for (int k = 0; k < pp; k++) {
         choose_on(r, k);
+    }
+    for (int k = 0; r->job->beaten != NULL && k < pp; k++) {
+        if (is_beaten(r, k)) {
+            return;
+        }
     }
     for (; left > 0; left--) {
         int first = 0;
@@ -120,6 +132,9 @@ static void run_all(run *r)
         const choice next = r->ranks[first].next;
         SP_ASSERT(next.start_ns != NEVER);
         start(r, first);
+        if (r->job->beaten != NULL && is_beaten(r, first)) {
+            return;
+        }
         choose_again(r, first, &next);
     }
 }
@@ -131,7 +146,8 @@ static void place_stages(run *r)
         for (int chunk = 0; chunk < layout->chunks; chunk++) {
             int vstage = sp_layout_vstage(layout, k, chunk);
             r->rank_of[vstage] = k;
-            r->vstage_of[k * layout->chunks + chunk] = vstage;
+            r->of[vstage] = &r->stages[k * layout->chunks + chunk];
+            r->of[vstage]->vstage = vstage;
         }
     }
 }
@@ -142,7 +158,7 @@ static void look_for_room(run *r)
     for (int k = 0; k < job->layout->pp; k++) {
         int64_t bytes = 0;
         for (int chunk = 0; job->room_bytes != NULL && chunk < job->layout->chunks; chunk++) {
-            int v = r->vstage_of[k * job->layout->chunks + chunk];
+            int v = r->stages[k * job->layout->chunks + chunk].vstage;
             bytes += r->tokens_before[job->forward] * job->token_bytes[v];
         }
         r->ranks[k].has_room = job->room_bytes == NULL || bytes <= job->room_bytes[k];
@@ -167,13 +183,11 @@ sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_result *result
              .vstages = (int)vstages,
              .ranks = sp_arena_take(&work, (size_t)job->layout->pp, sizeof *r.ranks),
              .next_ns = sp_arena_take(&work, (size_t)job->layout->pp, sizeof *r.next_ns),
-             .done = sp_arena_take(&work, vstages, sizeof *r.done),
+             .stages = sp_arena_take(&work, vstages, sizeof *r.stages),
+             .of = sp_arena_take(&work, vstages, sizeof *r.of),
              .rank_of = sp_arena_take(&work, vstages, sizeof *r.rank_of),
-             .vstage_of = sp_arena_take(&work, vstages, sizeof *r.vstage_of),
              .f_end_ns = sp_arena_take(&work, job->forward * vstages, sizeof *r.f_end_ns),
              .b_end_ns = sp_arena_take(&work, job->backward * vstages, sizeof *r.b_end_ns),
-             .f_ready_ns = sp_arena_take(&work, vstages, sizeof *r.f_ready_ns),
-             .b_ready_ns = sp_arena_take(&work, vstages, sizeof *r.b_ready_ns),
              .tokens_before = add_up(&work, job->tokens, job->forward),
              .freed_before = add_up(&work, job->freed, job->backward),
              .result = result};
@@ -183,6 +197,9 @@ sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_result *result
     if (status == SP_OK) {
         place_stages(&r);
         look_for_room(&r);
+        if (job->beaten != NULL && job->forward > 0 && job->backward > 0) {
+            add_work(&r);
+        }
         run_all(&r);
     }
     sp_arena_free(&work);
@@ -196,14 +213,14 @@ static int64_t transfer_ns(const run *r, int a, int b, int64_t p2p_ns)
 
 static int64_t forward_ready_ns(const run *r, int v)
 {
-    size_t next = r->done[v].forwards;
+    size_t next = r->of[v]->forwards;
     if (next == r->job->forward) {
         return NEVER;
     }
     if (v == 0) {
         return 0;
     }
-    if (r->done[v - 1].forwards <= next) {
+    if (r->of[v - 1]->forwards <= next) {
         return NEVER;
     }
     return r->f_end_ns[(size_t)(v - 1) * r->job->forward + next] +
@@ -213,14 +230,14 @@ static int64_t forward_ready_ns(const run *r, int v)
 static int64_t backward_ready_ns(const run *r, int v)
 {
     const sp_packflow_job *job = r->job;
-    size_t next = r->done[v].backwards;
-    if (next == job->backward || r->done[v].forwards <= (size_t)job->need[next]) {
+    size_t next = r->of[v]->backwards;
+    if (next == job->backward || r->of[v]->forwards <= (size_t)job->need[next]) {
         return NEVER;
     }
     if (v == r->vstages - 1) {
         return r->f_end_ns[(size_t)v * job->forward + (size_t)job->need[next]];
     }
-    if (r->done[v + 1].backwards <= next) {
+    if (r->of[v + 1]->backwards <= next) {
         return NEVER;
     }
     return r->b_end_ns[(size_t)(v + 1) * job->backward + next] +
@@ -232,9 +249,9 @@ static int64_t forward_bytes(const sp_packflow_job *job, int v, size_t pack)
     return job->tokens[pack] * job->token_bytes[v];
 }
 
-static const progress *first_chunk(const run *r, int k)
+static const stage *first_chunk(const run *r, int k)
 {
-    return &r->done[r->vstage_of[k * r->job->layout->chunks]];
+    return &r->stages[k * r->job->layout->chunks];
 }
 
 // What the rank would hold when so many packs went forward and back on each of its chunks, or more
@@ -244,11 +261,10 @@ static int64_t held_bytes(const run *r, int k, size_t forwards, size_t backwards
     const sp_packflow_job *job = r->job;
     int64_t bytes = 0;
     for (int chunk = 0; chunk < job->layout->chunks; chunk++) {
-        int v = r->vstage_of[k * job->layout->chunks + chunk];
-        const progress *done = &r->done[v];
-        size_t f = done->forwards > forwards ? done->forwards : forwards;
-        size_t b = done->backwards > backwards ? done->backwards : backwards;
-        bytes += (r->tokens_before[f] - r->freed_before[b]) * job->token_bytes[v];
+        const stage *at = first_chunk(r, k) + chunk;
+        size_t f = at->forwards > forwards ? at->forwards : forwards;
+        size_t b = at->backwards > backwards ? at->backwards : backwards;
+        bytes += (r->tokens_before[f] - r->freed_before[b]) * job->token_bytes[at->vstage];
     }
     return bytes;
 }
@@ -258,7 +274,7 @@ static int64_t held_bytes(const run *r, int k, size_t forwards, size_t backwards
 static bool leaves_room(const run *r, int k, int v)
 {
     const sp_packflow_job *job = r->job;
-    size_t pack = r->done[v].forwards;
+    size_t pack = r->of[v]->forwards;
     int64_t room = job->room_bytes[k] - forward_bytes(job, v, pack);
     // Mostly there is even room for all that they need at once.
     if (held_bytes(r, k, pack, 0) <= room) {
@@ -281,16 +297,16 @@ static bool fits(const run *r, int k, int v)
         return true;
     }
     bool alone = on->held_bytes == 0 ||
-                 on->held_bytes + forward_bytes(job, v, r->done[v].forwards) <= job->room_bytes[k];
+                 on->held_bytes + forward_bytes(job, v, r->of[v]->forwards) <= job->room_bytes[k];
     return alone && (job->layout->chunks == 1 || leaves_room(r, k, v));
 }
 
 // The first chunk's backwards come last: what the next of them needs is needed by all.
 static bool is_exempt(const run *r, int k, int v)
 {
-    const progress *first = first_chunk(r, k);
+    const stage *first = first_chunk(r, k);
     return first->backwards < r->job->backward &&
-           r->done[v].forwards <= (size_t)r->job->need[first->backwards];
+           r->of[v]->forwards <= (size_t)r->job->need[first->backwards];
 }
 
 // Of a forward and a backward that are ready the other kind than the last goes first: with several
@@ -299,37 +315,38 @@ static bool is_exempt(const run *r, int k, int v)
 // it.
 static choice choose(const run *r, int k)
 {
-    int chunks = r->job->layout->chunks;
     int64_t free_ns = r->ranks[k].free_ns;
     choice forward = {NEVER, 0, SP_PACKFLOW_F};
     choice backward = {NEVER, 0, SP_PACKFLOW_B};
-    choice weight = {NEVER, 0, SP_PACKFLOW_W};
+    const stage *first = first_chunk(r, k);
+    const stage *weight = NULL;
+    bool split = r->job->w_ns != NULL;
     bool room = true;
-    for (int chunk = chunks - 1; chunk >= 0; chunk--) {
-        int v = r->vstage_of[k * chunks + chunk];
-        int64_t backward_ns = r->b_ready_ns[v];
-        if (backward_ns != NEVER && sp_larger(backward_ns, free_ns) < backward.start_ns) {
-            backward.start_ns = sp_larger(backward_ns, free_ns);
-            backward.vstage = v;
+    for (const stage *at = first + r->job->layout->chunks; at-- > first;) {
+        int64_t backward_ns = sp_larger(at->b_ready_ns, free_ns);
+        if (backward_ns < backward.start_ns) {
+            backward.start_ns = backward_ns;
+            backward.vstage = at->vstage;
         }
-        int64_t forward_ns = r->f_ready_ns[v];
-        if (forward_ns != NEVER && sp_larger(forward_ns, free_ns) < forward.start_ns) {
-            bool has_room = fits(r, k, v);
-            if (has_room || is_exempt(r, k, v)) {
-                forward.start_ns = sp_larger(forward_ns, free_ns);
-                forward.vstage = v;
+        int64_t forward_ns = sp_larger(at->f_ready_ns, free_ns);
+        if (forward_ns < forward.start_ns) {
+            bool has_room = fits(r, k, at->vstage);
+            if (has_room || is_exempt(r, k, at->vstage)) {
+                forward.start_ns = forward_ns;
+                forward.vstage = at->vstage;
             }
-            room = room && (has_room || forward_ns > free_ns);
+            room = room && (has_room || at->f_ready_ns > free_ns);
         }
-        if (r->job->w_ns != NULL && weight.start_ns == NEVER &&
-            r->done[v].weights < r->done[v].backwards) {
-            weight.start_ns = free_ns;
-            weight.vstage = v;
+        if (split && weight == NULL && at->weights < at->backwards) {
+            weight = at;
+        }
+        // No chunk before it is ready earlier.
+        if (backward.start_ns == free_ns && forward.start_ns == free_ns) {
+            break;
         }
     }
-    if (weight.start_ns != NEVER && backward.start_ns > free_ns &&
-        (!room || forward.start_ns > free_ns)) {
-        return weight;
+    if (weight != NULL && backward.start_ns > free_ns && (!room || forward.start_ns > free_ns)) {
+        return (choice){free_ns, weight->vstage, SP_PACKFLOW_W};
     }
     bool forward_first = r->ranks[k].after_backward ? forward.start_ns <= backward.start_ns
                                                     : forward.start_ns < backward.start_ns;
@@ -341,7 +358,7 @@ static void start(run *r, int k)
     const sp_packflow_job *job = r->job;
     rank *on = &r->ranks[k];
     choice c = on->next;
-    progress *done = &r->done[c.vstage];
+    stage *done = r->of[c.vstage];
     on->after_backward = c.kind == SP_PACKFLOW_W ? on->after_backward : c.kind == SP_PACKFLOW_B;
     size_t pack = c.kind == SP_PACKFLOW_F   ? done->forwards++
                   : c.kind == SP_PACKFLOW_B ? done->backwards++
@@ -349,7 +366,10 @@ static void start(run *r, int k)
     const int64_t *times = c.kind == SP_PACKFLOW_F   ? job->f_ns
                            : c.kind == SP_PACKFLOW_B ? job->b_ns
                                                      : job->w_ns;
-    on->free_ns = c.start_ns + times[pack * (size_t)r->vstages + (size_t)c.vstage];
+    int64_t duration_ns = times[pack * (size_t)r->vstages + (size_t)c.vstage];
+    on->free_ns = c.start_ns + duration_ns;
+    on->left_ns -= duration_ns;
+    on->head_ns = 0;
     if (c.kind == SP_PACKFLOW_F) {
         r->f_end_ns[(size_t)c.vstage * job->forward + pack] = on->free_ns;
     } else if (c.kind == SP_PACKFLOW_B) {
@@ -368,4 +388,48 @@ static void start(run *r, int k)
         r->result->steps[(size_t)k * sp_packflow_length(job) + on->steps++] = (sp_packflow_step){
             (int32_t)pack, (int16_t)(c.vstage / job->layout->pp), (uint8_t)c.kind};
     }
+}
+
+static void add_times(run *r, const int64_t *times, size_t packs)
+{
+    for (size_t k = 0; times != NULL && k < packs; k++) {
+        for (int v = 0; v < r->vstages; v++) {
+            r->ranks[r->rank_of[v]].left_ns += times[k * (size_t)r->vstages + (size_t)v];
+        }
+    }
+}
+
+// A rank's first action is the first forward of its first chunk, which has come up the virtual
+// stages before it. Its last action, where backwards are not split, is the last backward of that
+// chunk, which then goes down.
+static void add_work(run *r)
+{
+    const sp_packflow_job *job = r->job;
+    add_times(r, job->f_ns, job->forward);
+    add_times(r, job->b_ns, job->backward);
+    add_times(r, job->w_ns, job->backward);
+    size_t last = job->backward - 1;
+    int64_t head_ns = 0;
+    int64_t tail_ns = 0;
+    for (int v = 0; v < job->layout->pp; v++) {
+        bool sends = v + 1 < r->vstages;
+        r->ranks[r->rank_of[v]].head_ns = head_ns;
+        r->ranks[r->rank_of[v]].tail_ns = job->w_ns == NULL ? tail_ns : 0;
+        head_ns += job->f_ns[v] + (sends ? transfer_ns(r, v, v + 1, job->p2p_f_ns[0]) : 0);
+        tail_ns += job->b_ns[last * (size_t)r->vstages + (size_t)v] +
+                   (sends ? transfer_ns(r, v + 1, v, job->p2p_b_ns[last]) : 0);
+    }
+}
+
+// The rank cannot end before its work is done, one action after the other.
+static bool is_beaten(run *r, int k)
+{
+    const sp_packflow_result *beaten = r->job->beaten;
+    const rank *on = &r->ranks[k];
+    sp_packflow_result *result = r->result;
+    result->makespan_ns =
+        sp_larger(result->makespan_ns, on->head_ns + on->free_ns + on->left_ns + on->tail_ns);
+    return result->lacking_bytes > beaten->lacking_bytes ||
+           (result->lacking_bytes == beaten->lacking_bytes &&
+            result->makespan_ns >= beaten->makespan_ns);
 }

@@ -14,6 +14,22 @@
 #include "sim/model/layout.h"
 #include "sim/schedule/schedule.h"
 
+typedef enum sp_packflow_kind { SP_PACKFLOW_F, SP_PACKFLOW_B, SP_PACKFLOW_W } sp_packflow_kind;
+
+typedef struct sp_packflow_step {
+    int32_t pack;
+    int16_t chunk;
+    uint8_t kind; // sp_packflow_kind
+} sp_packflow_step;
+
+// What a run of it gives. `steps` has room for pp * sp_packflow_length(job) entries, rank by rank;
+// NULL: only the times are asked for.
+typedef struct sp_packflow_result {
+    sp_packflow_step *steps;
+    int64_t makespan_ns;
+    int64_t lacking_bytes; // the most by which a rank exceeded its room, as any order does; 0: none
+} sp_packflow_result;
+
 // One data-parallel rank: its forward packs and its backward packs, both in the order in which
 // every virtual stage runs them. Times at [pack * virtual stages + virtual stage].
 typedef struct sp_packflow_job {
@@ -34,23 +50,10 @@ typedef struct sp_packflow_job {
     // same, so that no order can wait for itself; other forwards leave it its room.
     const int64_t *token_bytes; // [virtual stages] activations of a token
     const int64_t *room_bytes;  // [pp]
+    // A run that comes to no less than these times and bytes (sp_packflow_is_better) may end early;
+    // what it then gives is no less than them either. NULL: every run goes to its end.
+    const sp_packflow_result *beaten;
 } sp_packflow_job;
-
-typedef enum sp_packflow_kind { SP_PACKFLOW_F, SP_PACKFLOW_B, SP_PACKFLOW_W } sp_packflow_kind;
-
-typedef struct sp_packflow_step {
-    int32_t pack;
-    int16_t chunk;
-    uint8_t kind; // sp_packflow_kind
-} sp_packflow_step;
-
-// What a run of it gives. `steps` has room for pp * sp_packflow_length(job) entries, rank by rank;
-// NULL: only the times are asked for.
-typedef struct sp_packflow_result {
-    sp_packflow_step *steps;
-    int64_t makespan_ns;
-    int64_t lacking_bytes; // the most by which a rank exceeded its room, as any order does; 0: none
-} sp_packflow_result;
 
 // Of a pack whose forward runs again: the tokens whose activations would be as much as it keeps.
 static inline int64_t sp_packflow_kept(int64_t tokens, double kept_share)
@@ -68,5 +71,12 @@ sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_result *result
 sp_status sp_packflow_rank(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
                            const sp_packing *packing, const sp_layout *layout, int dp,
                            sp_packflow_result *result, sp_error *err);
+
+// The largest makespan and the most lacking bytes of all data-parallel ranks; `beaten` as in
+// sp_packflow_job.
+sp_status sp_packflow_slowest(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
+                              const sp_packing *packing, const sp_layout *layout,
+                              const sp_packflow_result *beaten, sp_packflow_result *result,
+                              sp_error *err);
 
 #endif

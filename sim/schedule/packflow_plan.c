@@ -1,3 +1,4 @@
+#include "sim/base/units.h"
 #include "sim/plan/regroup.h"
 #include "sim/schedule/packflow.h"
 #include "sim/schedule/schedule_family.h"
@@ -197,21 +198,52 @@ void sp_i_schedule_packflow(sp_i_schedule_job *job)
     job->work.failed = status != SP_OK;
 }
 
+static sp_status time_rank(const ordering *o, int dp, const sp_packflow_result *beaten,
+                           sp_packflow_result *result, sp_error *err)
+{
+    rank_job rank;
+    sp_status status = make_rank(o, dp, &rank) ? SP_OK : sp_error_no_memory(err, "a schedule");
+    *result = (sp_packflow_result){0};
+    rank.job.beaten = beaten;
+    if (status == SP_OK) {
+        status = sp_packflow_run(&rank.job, result, err);
+    }
+    sp_arena_free(&rank.work);
+    return status;
+}
+
 sp_status sp_packflow_rank(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
                            const sp_packing *packing, const sp_layout *layout, int dp,
                            sp_packflow_result *result, sp_error *err)
 {
     ordering o = {.spec = spec, .costs = costs, .packing = packing, .layout = layout};
-    rank_job rank = {0};
     sp_status status = sp_regroup(packing, &o.forward_pack, err);
-    if (status == SP_OK && !make_rank(&o, dp, &rank)) {
-        status = sp_error_no_memory(err, "a schedule");
-    }
     if (status == SP_OK) {
-        *result = (sp_packflow_result){0};
-        status = sp_packflow_run(&rank.job, result, err);
+        status = time_rank(&o, dp, NULL, result, err);
     }
-    sp_arena_free(&rank.work);
+    sp_free(o.forward_pack);
+    return status;
+}
+
+sp_status sp_packflow_slowest(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
+                              const sp_packing *packing, const sp_layout *layout,
+                              const sp_packflow_result *beaten, sp_packflow_result *result,
+                              sp_error *err)
+{
+    ordering o = {.spec = spec, .costs = costs, .packing = packing, .layout = layout};
+    sp_status status = sp_regroup(packing, &o.forward_pack, err);
+    *result = (sp_packflow_result){0};
+    for (int d = 0; status == SP_OK && d < layout->dp; d++) {
+        sp_packflow_result one;
+        status = time_rank(&o, d, beaten, &one, err);
+        result->makespan_ns = sp_larger(result->makespan_ns, one.makespan_ns);
+        result->lacking_bytes = sp_larger(result->lacking_bytes, one.lacking_bytes);
+        if (beaten != NULL && (result->lacking_bytes > beaten->lacking_bytes ||
+                               (result->lacking_bytes == beaten->lacking_bytes &&
+                                result->makespan_ns >= beaten->makespan_ns))) {
+            break;
+        }
+    }
     sp_free(o.forward_pack);
     return status;
 }

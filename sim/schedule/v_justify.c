@@ -1,24 +1,53 @@
-#include <stdlib.h>
-
 #include "sim/base/units.h"
 #include "sim/schedule/v_order.h"
 
-static int by_time(const void *a, const void *b)
+static bool is_before(const sp_i_v_key *x, const sp_i_v_key *y)
 {
-    const sp_i_v_key *x = a;
-    const sp_i_v_key *y = b;
     if (x->first_ns != y->first_ns) {
-        return x->first_ns < y->first_ns ? -1 : 1;
+        return x->first_ns < y->first_ns;
     }
     if (x->second_ns != y->second_ns) {
-        return x->second_ns < y->second_ns ? -1 : 1;
+        return x->second_ns < y->second_ns;
     }
-    return x->id < y->id ? -1 : x->id > y->id;
+    return x->id < y->id;
+}
+
+static void merge(const sp_i_v_key *keys, size_t begin, size_t middle, size_t end, sp_i_v_key *to)
+{
+    size_t x = begin;
+    size_t y = middle;
+    for (size_t k = begin; k < end; k++) {
+        bool first = x < middle && (y == end || is_before(&keys[x], &keys[y]));
+        to[k] = keys[first ? x++ : y++];
+    }
+}
+
+static size_t least_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+// Merges the ranks' keys, each rank's in order, into one list.
+static const sp_i_v_key *merge_ranks(const sp_i_v_order *order)
+{
+    size_t total = (size_t)order->setting->pp * order->per_rank;
+    sp_i_v_key *keys = order->keys;
+    sp_i_v_key *merged = order->merged;
+    for (size_t run = order->per_rank; run < total; run *= 2) {
+        for (size_t begin = 0; begin < total; begin += 2 * run) {
+            merge(keys, begin, least_size(begin + run, total), least_size(begin + 2 * run, total),
+                  merged);
+        }
+        sp_i_v_key *other = keys;
+        keys = merged;
+        merged = other;
+    }
+    return keys;
 }
 
 static int64_t end_of(const sp_i_v_order *order, size_t id)
 {
-    return order->start_ns[id] + sp_i_v_describe(order->setting, id).duration_ns;
+    return order->start_ns[id] + order->what[id].duration_ns;
 }
 
 static int64_t least(int64_t a, int64_t b)
@@ -32,7 +61,7 @@ static int64_t latest_end(const sp_i_v_order *order, sp_i_v_op op, int64_t deadl
     size_t ids[3];
     int count = sp_i_v_neighbours(order->setting, op, 1, ids);
     for (int k = 0; k < count; k++) {
-        int vstage = sp_i_v_describe(order->setting, ids[k]).vstage;
+        int vstage = order->what[ids[k]].vstage;
         int64_t lag_ns = sp_i_v_lag_ns(order->setting, op.vstage, vstage);
         deadline_ns = least(deadline_ns, order->start_ns[ids[k]] - lag_ns);
     }
@@ -46,7 +75,7 @@ static int64_t earliest_start(const sp_i_v_order *order, sp_i_v_op op)
     size_t ids[3];
     int count = sp_i_v_neighbours(order->setting, op, -1, ids);
     for (int k = 0; k < count; k++) {
-        int vstage = sp_i_v_describe(order->setting, ids[k]).vstage;
+        int vstage = order->what[ids[k]].vstage;
         int64_t lag_ns = sp_i_v_lag_ns(order->setting, vstage, op.vstage);
         earliest_ns = sp_larger(earliest_ns, end_of(order, ids[k]) + lag_ns);
     }
@@ -55,7 +84,7 @@ static int64_t earliest_start(const sp_i_v_order *order, sp_i_v_op op)
 
 static int64_t unit_of(const sp_i_v_order *order, size_t id)
 {
-    return order->setting->unit[sp_i_v_describe(order->setting, id).kind];
+    return order->setting->unit[order->what[id].kind];
 }
 
 // Does operation `passed`, that runs at memory `level`, fit under the cap?
@@ -90,7 +119,7 @@ static void move(sp_i_v_order *order, size_t base, size_t from, size_t to)
 
 static void move_right(sp_i_v_order *order, size_t id, int64_t deadline_ns)
 {
-    sp_i_v_op op = sp_i_v_describe(order->setting, id);
+    sp_i_v_op op = order->what[id];
     size_t base = (size_t)op.rank * order->per_rank;
     const size_t *list = order->op + base;
     int64_t unit = order->setting->unit[op.kind];
@@ -117,7 +146,7 @@ static void move_right(sp_i_v_order *order, size_t id, int64_t deadline_ns)
 
 static void move_left(sp_i_v_order *order, size_t id)
 {
-    sp_i_v_op op = sp_i_v_describe(order->setting, id);
+    sp_i_v_op op = order->what[id];
     size_t base = (size_t)op.rank * order->per_rank;
     const size_t *list = order->op + base;
     int64_t unit = order->setting->unit[op.kind];
@@ -147,24 +176,25 @@ void sp_i_v_order_justify(sp_i_v_order *order)
 {
     int pp = order->setting->pp;
     size_t total = (size_t)pp * order->per_rank;
-    sp_i_v_key *keys = order->keys;
     int64_t span_ns = sp_i_v_order_span_ns(order);
     // A rank may end as long after its own start as the longest one does.
     for (int r = 0; r < pp; r++) {
         order->free_ns[r] = order->start_ns[order->op[(size_t)r * order->per_rank]] + span_ns;
     }
-    for (size_t id = 0; id < total; id++) {
-        keys[id] = (sp_i_v_key){end_of(order, id), order->start_ns[id], id};
+    for (size_t at = 0; at < total; at++) {
+        size_t id = order->op[at];
+        order->keys[at] = (sp_i_v_key){end_of(order, id), order->start_ns[id], id};
     }
-    qsort(keys, total, sizeof *keys, by_time);
+    const sp_i_v_key *keys = merge_ranks(order);
     for (size_t k = total; k-- > 0;) {
-        int rank = sp_i_v_describe(order->setting, keys[k].id).rank;
+        int rank = order->what[keys[k].id].rank;
         move_right(order, keys[k].id, order->free_ns[rank]);
     }
-    for (size_t id = 0; id < total; id++) {
-        keys[id] = (sp_i_v_key){order->start_ns[id], end_of(order, id), id};
+    for (size_t at = 0; at < total; at++) {
+        size_t id = order->op[at];
+        order->keys[at] = (sp_i_v_key){order->start_ns[id], end_of(order, id), id};
     }
-    qsort(keys, total, sizeof *keys, by_time);
+    keys = merge_ranks(order);
     for (size_t k = 0; k < total; k++) {
         move_left(order, keys[k].id);
     }

@@ -7,11 +7,33 @@ static size_t operations(const sp_i_v_setting *s)
     return (size_t)SP_I_V_KINDS * 2 * (size_t)s->pp * (size_t)s->microbatches;
 }
 
+static int rank_of(const sp_i_v_setting *setting, int vstage)
+{
+    return vstage < setting->pp ? vstage : 2 * setting->pp - 1 - vstage;
+}
+
+static sp_i_v_op describe(const sp_i_v_setting *setting, size_t id)
+{
+    size_t m = (size_t)setting->microbatches;
+    size_t stages = 2 * (size_t)setting->pp;
+    sp_i_v_op op = {.kind = (int)(id / m / stages),
+                    .vstage = (int)(id / m % stages),
+                    .microbatch = (int)(id % m)};
+    op.rank = rank_of(setting, op.vstage);
+    op.duration_ns = setting->duration_ns[op.kind][op.vstage];
+    return op;
+}
+
 sp_i_v_order sp_i_v_order_new(sp_arena *work, const sp_i_v_setting *setting)
 {
     size_t total = operations(setting);
     size_t pp = (size_t)setting->pp;
+    sp_i_v_op *what = sp_arena_take(work, total, sizeof *what);
+    for (size_t id = 0; what != NULL && id < total; id++) {
+        what[id] = describe(setting, id);
+    }
     return (sp_i_v_order){.setting = setting,
+                          .what = what,
                           .per_rank = (size_t)SP_I_V_KINDS * 2 * (size_t)setting->microbatches,
                           .op = sp_arena_take(work, total, sizeof(size_t)),
                           .count = sp_arena_take(work, pp, sizeof(size_t)),
@@ -20,7 +42,8 @@ sp_i_v_order sp_i_v_order_new(sp_arena *work, const sp_i_v_setting *setting)
                           .held = sp_arena_take(work, total, sizeof(int64_t)),
                           .timed = sp_arena_take(work, pp, sizeof(size_t)),
                           .free_ns = sp_arena_take(work, pp, sizeof(int64_t)),
-                          .keys = sp_arena_take(work, total, sizeof(sp_i_v_key))};
+                          .keys = sp_arena_take(work, total, sizeof(sp_i_v_key)),
+                          .merged = sp_arena_take(work, total, sizeof(sp_i_v_key))};
 }
 
 void sp_i_v_order_clear(sp_i_v_order *order)
@@ -32,23 +55,6 @@ static size_t v_id(const sp_i_v_setting *setting, int kind, int vstage, int micr
 {
     size_t stage = (size_t)kind * 2 * (size_t)setting->pp + (size_t)vstage;
     return stage * (size_t)setting->microbatches + (size_t)microbatch;
-}
-
-static int rank_of(const sp_i_v_setting *setting, int vstage)
-{
-    return vstage < setting->pp ? vstage : 2 * setting->pp - 1 - vstage;
-}
-
-sp_i_v_op sp_i_v_describe(const sp_i_v_setting *setting, size_t id)
-{
-    size_t m = (size_t)setting->microbatches;
-    size_t stages = 2 * (size_t)setting->pp;
-    sp_i_v_op op = {.kind = (int)(id / m / stages),
-                    .vstage = (int)(id / m % stages),
-                    .microbatch = (int)(id % m)};
-    op.rank = rank_of(setting, op.vstage);
-    op.duration_ns = setting->duration_ns[op.kind][op.vstage];
-    return op;
 }
 
 int64_t sp_i_v_lag_ns(const sp_i_v_setting *setting, int from_vstage, int to_vstage)
@@ -91,7 +97,7 @@ static bool inputs_ready(const sp_i_v_order *order, sp_i_v_op op, int64_t *ready
     int inputs = sp_i_v_neighbours(s, op, -1, input);
     *ready_ns = 0;
     for (int k = 0; k < inputs; k++) {
-        sp_i_v_op from = sp_i_v_describe(s, input[k]);
+        sp_i_v_op from = order->what[input[k]];
         if (order->slot[input[k]] >= order->timed[from.rank]) {
             return false;
         }
@@ -108,7 +114,7 @@ static bool time_rank(sp_i_v_order *order, int rank)
     const size_t *list = order->op + (size_t)rank * order->per_rank;
     size_t before = order->timed[rank];
     while (order->timed[rank] < order->count[rank]) {
-        sp_i_v_op op = sp_i_v_describe(order->setting, list[order->timed[rank]]);
+        sp_i_v_op op = order->what[list[order->timed[rank]]];
         int64_t ready_ns;
         if (!inputs_ready(order, op, &ready_ns)) {
             break;
@@ -128,7 +134,7 @@ static void count_memory(sp_i_v_order *order)
         for (size_t k = 0; k < order->per_rank; k++) {
             size_t at = (size_t)r * order->per_rank + k;
             order->held[at] = level;
-            level += order->setting->unit[sp_i_v_describe(order->setting, order->op[at]).kind];
+            level += order->setting->unit[order->what[order->op[at]].kind];
         }
     }
 }
@@ -163,11 +169,25 @@ static int64_t peak_of(const sp_i_v_order *order)
 {
     int64_t peak = 0;
     for (size_t at = 0; at < operations(order->setting); at++) {
-        int64_t unit = order->setting->unit[sp_i_v_describe(order->setting, order->op[at]).kind];
+        int64_t unit = order->setting->unit[order->what[order->op[at]].kind];
         int64_t level = order->held[at] + (unit > 0 ? unit : 0);
         peak = level > peak ? level : peak;
     }
     return peak;
+}
+
+int64_t sp_i_v_least_span_ns(const sp_i_v_setting *setting)
+{
+    int64_t longest = 0;
+    for (int r = 0; r < setting->pp; r++) {
+        int64_t work_ns = 0;
+        for (int kind = 0; kind < SP_I_V_KINDS; kind++) {
+            const int64_t *of = setting->duration_ns[kind];
+            work_ns += setting->microbatches * (of[r] + of[2 * setting->pp - 1 - r]);
+        }
+        longest = work_ns > longest ? work_ns : longest;
+    }
+    return longest;
 }
 
 int64_t sp_i_v_order_span_ns(const sp_i_v_order *order)
@@ -176,7 +196,7 @@ int64_t sp_i_v_order_span_ns(const sp_i_v_order *order)
     for (int r = 0; r < order->setting->pp; r++) {
         const size_t *list = order->op + (size_t)r * order->per_rank;
         size_t last = list[order->per_rank - 1];
-        int64_t end_ns = order->start_ns[last] + sp_i_v_describe(order->setting, last).duration_ns;
+        int64_t end_ns = order->start_ns[last] + order->what[last].duration_ns;
         int64_t span_ns = end_ns - order->start_ns[list[0]];
         longest = span_ns > longest ? span_ns : longest;
     }
@@ -195,9 +215,10 @@ static void copy_order(sp_i_v_order *to, const sp_i_v_order *from)
 
 void sp_i_v_order_improve(sp_i_v_order *order, int rounds, sp_i_v_order *best, int64_t *best_ns)
 {
+    int64_t least_ns = sp_i_v_least_span_ns(order->setting);
     bool finishes = time_all(order);
     SP_ASSERT(finishes);
-    for (int round = 0; round <= rounds; round++) {
+    for (int round = 0; round <= rounds && *best_ns > least_ns; round++) {
         if (round > 0) {
             sp_i_v_order_justify(order);
         }
@@ -215,7 +236,7 @@ void sp_i_v_order_emit(const sp_i_v_order *order, sp_i_schedule_job *job)
         [SP_I_V_F] = SP_ACTION_F, [SP_I_V_I] = SP_ACTION_I, [SP_I_V_W] = SP_ACTION_W};
     SP_ASSERT(peak_of(order) <= order->setting->cap);
     for (size_t at = 0; at < operations(order->setting); at++) {
-        sp_i_v_op op = sp_i_v_describe(order->setting, order->op[at]);
+        sp_i_v_op op = order->what[order->op[at]];
         int chunk = op.vstage < order->setting->pp ? 0 : 1;
         sp_i_schedule_add(job, op.rank, kinds[op.kind], chunk, op.microbatch, 0);
     }

@@ -31,9 +31,16 @@ typedef struct sp_i_v_key {
     size_t id;
 } sp_i_v_key;
 
+// What an operation is.
+typedef struct sp_i_v_op {
+    int kind, vstage, rank, microbatch;
+    int64_t duration_ns;
+} sp_i_v_op;
+
 // An operation is numbered (kind * 2p + virtual stage) * m + micro-batch.
 typedef struct sp_i_v_order {
     const sp_i_v_setting *setting;
+    sp_i_v_op *what;   // [operations]
     size_t per_rank;   // 6m
     size_t *op;        // [pp * per_rank], each rank in its order
     size_t *count;     // [pp]: written so far
@@ -42,20 +49,13 @@ typedef struct sp_i_v_order {
     int64_t *held;     // [pp * per_rank]: memory before the operation at a place
     size_t *timed;     // [pp]: operations timed so far
     int64_t *free_ns;  // [pp]: end of the last of them
-    sp_i_v_key *keys;  // [operations]: scratch of justification
+    // [operations]: scratch of justification
+    sp_i_v_key *keys, *merged;
 } sp_i_v_order;
-
-// What an operation is.
-typedef struct sp_i_v_op {
-    int kind, vstage, rank, microbatch;
-    int64_t duration_ns;
-} sp_i_v_op;
 
 // In memory of the arena.
 sp_i_v_order sp_i_v_order_new(sp_arena *work, const sp_i_v_setting *setting);
 void sp_i_v_order_clear(sp_i_v_order *order);
-
-sp_i_v_op sp_i_v_describe(const sp_i_v_setting *setting, size_t id);
 
 // What an operation waits for (step -1) or what waits for it (step 1): the operation of its kind on
 // the virtual stage beside, the other kind on its own, and its own kind of the micro-batch beside.
@@ -68,9 +68,13 @@ int64_t sp_i_v_lag_ns(const sp_i_v_setting *setting, int from_vstage, int to_vst
 void sp_i_v_order_append(sp_i_v_order *order, int kind, int vstage, int microbatch);
 
 // Starts every operation of a full order, which can finish, as early as order and inputs allow,
-// then justifies the order `rounds` times. What is shorter than *best_ns on the way goes to *best.
+// then justifies the order `rounds` times. What is shorter than *best_ns on the way goes to *best;
+// it ends where nothing can be shorter.
 // Beside the justification O(operations + p * rounds of the ranks).
 void sp_i_v_order_improve(sp_i_v_order *order, int rounds, sp_i_v_order *best, int64_t *best_ns);
+
+// No order is shorter than the work of its busiest rank.
+int64_t sp_i_v_least_span_ns(const sp_i_v_setting *setting);
 
 // Longest stage: the largest last end - first start of a rank (the measure of arXiv 2401.10241).
 int64_t sp_i_v_order_span_ns(const sp_i_v_order *order);
@@ -79,8 +83,8 @@ int64_t sp_i_v_order_span_ns(const sp_i_v_order *order);
 // operations as late as possible within the present longest span, the last first, then as early as
 // possible, the first first; each goes to the best gap of its rank that keeps inputs, the order of
 // micro-batches within a virtual stage and, if it did before, the memory cap. The order has times.
-// Not always shorter, so the caller keeps the better one. O(operations * log operations) beside the
-// gaps looked at.
+// Not always shorter, so the caller keeps the better one. O(operations * log p) beside the gaps
+// looked at.
 void sp_i_v_order_justify(sp_i_v_order *order);
 
 // Adds the actions of an order that keeps to the cap to the plan.

@@ -128,7 +128,8 @@ void sp_i_schedule_zb_v(sp_i_schedule_job *job)
     if (job->microbatches >= 2 * pp) {
         sp_i_v_order_improve(&order, ROUNDS, &best, &best_ns);
     }
-    for (int rule = 0; rule < SP_I_V_RULES; rule++) {
+    int64_t least_ns = sp_i_v_least_span_ns(&setting);
+    for (int rule = 0; rule < SP_I_V_RULES && best_ns > least_ns; rule++) {
         sp_i_v_order_clear(&order);
         sp_i_v_greedy(&job->work, rule, &order);
         if (job->work.failed) {

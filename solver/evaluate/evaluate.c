@@ -133,6 +133,7 @@ static sp_status resolve(sp_i_evaluation *ev, sp_error *err)
         return sp_error_no_memory(err, "a scenario");
     }
     ev->steps.scenario = &ev->own;
+    ev->own.strategy.effort_percent = ev->steps.options->effort_percent;
     return sp_strategy_resolve(&ev->own, ev->steps.options->compared, err);
 }
 

@@ -175,7 +175,8 @@ static sp_status fill_memory(sp_i_rank_scorer *s, const sp_packing *packing, boo
 }
 
 sp_status sp_i_rank_score(sp_i_rank_scorer *scorer, const sp_packing *packing, const int32_t *need,
-                          bool split, sp_packflow_outcome *outcome, sp_error *err)
+                          bool split, const sp_packflow_outcome *beaten,
+                          sp_packflow_outcome *outcome, sp_error *err)
 {
     const sp_layout *layout = scorer->cost.layout;
     size_t vstages = (size_t)sp_layout_vstages(layout);
@@ -204,8 +205,12 @@ sp_status sp_i_rank_score(sp_i_rank_scorer *scorer, const sp_packing *packing, c
     if (scorer->fullest[packing->forward.packs[0].dp_first].again_tokens > 0) {
         add_repeats(scorer, packing, need, freed);
     }
+    const sp_packflow_result worst = {
+        .makespan_ns = beaten != NULL ? beaten->makespan_ns : INT64_MAX,
+        .lacking_bytes = beaten != NULL ? beaten->lacking_bytes : INT64_MAX};
     sp_packflow_job job = {
         .layout = layout,
+        .beaten = beaten != NULL ? &worst : NULL,
         .forward = nf,
         .backward = nb,
         .f_ns = scorer->times,

@@ -27,9 +27,10 @@ static bool is_enough(const sp_i_shape_search *search, const sp_i_best_shape *be
     return best->out.lacking_bytes == 0 && best->out.makespan_ns <= search->enough_ns;
 }
 
-// Takes its effort from what is left.
+// Takes its effort from what is left. With `beaten` no more is asked than whether it is better.
 static sp_status try_shape(sp_i_shape_search *search, const sp_i_rank_samples *samples,
-                           const sp_i_shape *shape, sp_i_best_shape *tried, sp_error *err)
+                           const sp_i_shape *shape, const sp_packflow_outcome *beaten,
+                           sp_i_best_shape *tried, sp_error *err)
 {
     const sp_layout *layout = &search->scorer->scenario->layout;
     sp_packing packing;
@@ -39,8 +40,8 @@ static sp_status try_shape(sp_i_shape_search *search, const sp_i_rank_samples *s
     sp_status status =
         sp_i_micropacks_make(search->work, search->batch, samples, shape, &packing, &needs, err);
     if (status == SP_OK) {
-        status =
-            sp_i_rank_score(search->scorer, &packing, needs.pack, search->split, &tried->out, err);
+        status = sp_i_rank_score(search->scorer, &packing, needs.pack, search->split, beaten,
+                                 &tried->out, err);
     }
     size_t actions = packing.forward.count + (search->split ? 2 : 1) * packing.backward.count;
     search->effort -= (int64_t)actions * sp_layout_vstages(layout) +
@@ -214,7 +215,7 @@ static sp_status descend(sp_i_shape_search *search, const sp_i_rank_samples *sam
         sp_i_shape next = best->shape;
         bool better = false;
         if (move(search, at, step[at], &next)) {
-            status = try_shape(search, samples, &next, &tried, err);
+            status = try_shape(search, samples, &next, &best->out, &tried, err);
             better = status == SP_OK && sp_packflow_is_better(&tried.out, &best->out);
             trials--;
         }
@@ -250,7 +251,7 @@ static sp_status wander(sp_i_shape_search *search, const sp_i_rank_samples *samp
                 next = was;
             }
         }
-        status = try_shape(search, samples, &next, &tried, err);
+        status = try_shape(search, samples, &next, NULL, &tried, err);
         if (status == SP_OK) {
             status = descend(search, samples, EXPLORED, &tried, err);
         }
@@ -295,7 +296,7 @@ static sp_status try_starts(sp_i_shape_search *search, const sp_i_rank_samples *
         shape.forward.flat = rounded(fmax(1.0, p->flat * packs));
         shape.forward.fall = rounded(p->fall * packs);
         sp_i_best_shape tried;
-        status = try_shape(search, samples, &shape, &tried, err);
+        status = try_shape(search, samples, &shape, NULL, &tried, err);
         int at = (*count)++;
         for (; at > 0 && sp_packflow_is_better(&tried.out, &starts[at - 1].out); at--) {
             starts[at] = starts[at - 1];
@@ -330,7 +331,7 @@ sp_status sp_i_search_shape(sp_i_shape_search *search, const sp_i_rank_samples *
     sp_status status = SP_OK;
     if (warm) {
         const sp_i_shape shape = best->shape;
-        status = try_shape(search, samples, &shape, best, err);
+        status = try_shape(search, samples, &shape, NULL, best, err);
     } else {
         status = explore(search, samples, work_s, best, err);
     }
@@ -352,7 +353,7 @@ static sp_status try_scaled(sp_i_shape_search *search, const sp_i_rank_samples *
         if (is_over(search)) {
             break;
         }
-        status = try_shape(search, samples, &shape, &tried, err);
+        status = try_shape(search, samples, &shape, &best->out, &tried, err);
         if (status == SP_OK && sp_packflow_is_better(&tried.out, &best->out)) {
             *best = tried;
         }

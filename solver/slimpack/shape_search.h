@@ -39,9 +39,11 @@ int64_t sp_i_rank_scorer_most_tokens(sp_i_rank_scorer *scorer, bool split);
 
 // Of a packing that holds one rank's packs, or those of ranks that share them all; `need` says for
 // each backward pack which forward packs it waits for (packflow.h); `split`: input and weight
-// gradients apart. O(slices + actions).
+// gradients apart. What is no better than `beaten` may come out a little better than it is, but no
+// better than that; NULL: all is exact. O(slices + actions).
 sp_status sp_i_rank_score(sp_i_rank_scorer *scorer, const sp_packing *packing, const int32_t *need,
-                          bool split, sp_packflow_outcome *outcome, sp_error *err);
+                          bool split, const sp_packflow_outcome *beaten,
+                          sp_packflow_outcome *outcome, sp_error *err);
 
 typedef struct sp_i_shape_search {
     sp_i_rank_scorer *scorer;

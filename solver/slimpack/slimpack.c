@@ -146,7 +146,7 @@ sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *pack
     if (input->scenario->layout.pp == 1) {
         return search(input, true, packing, err);
     }
-    glance.effort = GLANCE;
+    glance.effort = sp_i_slimpack_effort(&input->scenario->strategy, GLANCE);
     for (int split = 0; status == SP_OK && split < 2; split++) {
         glance.split = split != 0;
         status = sp_i_slimpack_search(input, &glance, NULL, &outcome[split], err);
@@ -238,7 +238,9 @@ static sp_status search_cut(const choice *c, const sp_strategy_input *input, boo
     sp_packing packing;
     sp_packflow_outcome outcome;
     const sp_i_slimpack_options options = {
-        .split = split, .effort = c->effort, .deadline_s = c->deadline_s};
+        .split = split,
+        .effort = sp_i_slimpack_effort(&c->scenario->strategy, c->effort),
+        .deadline_s = c->deadline_s};
     sp_status status =
         sp_i_slimpack_search(input, &options, c->judged ? &packing : NULL, &outcome, err);
     if (status == SP_OK && c->judged) {

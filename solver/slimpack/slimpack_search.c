@@ -46,11 +46,17 @@ typedef struct search {
     bool regroups;         // they look for backward packs of their own
 } search;
 
+int64_t sp_i_slimpack_effort(const sp_strategy_spec *spec, int64_t usual)
+{
+    return spec->effort_percent > 0 ? usual * spec->effort_percent / 100 : usual;
+}
+
 sp_i_slimpack_options sp_i_slimpack_options_of(const sp_strategy_spec *spec, bool asymmetric,
                                                bool split)
 {
-    sp_i_slimpack_options options = {
-        .asymmetric = asymmetric && spec->asymmetric, .split = split, .effort = EFFORT};
+    sp_i_slimpack_options options = {.asymmetric = asymmetric && spec->asymmetric,
+                                     .split = split,
+                                     .effort = sp_i_slimpack_effort(spec, EFFORT)};
     if (spec->time_limit_ms > 0) {
         options.deadline_s = sp_clock_s() + SEARCHING * 1e-3 * (double)spec->time_limit_ms;
     }

@@ -14,6 +14,9 @@ typedef struct sp_i_slimpack_options {
     double deadline_s; // of sp_clock_s(): the best plan so far is taken then; 0: none
 } sp_i_slimpack_options;
 
+// So much of a usual effort as the settings of a scenario ask for.
+int64_t sp_i_slimpack_effort(const sp_strategy_spec *spec, int64_t usual);
+
 // The settings of a scenario for a strategy that would search freely, from now on.
 sp_i_slimpack_options sp_i_slimpack_options_of(const sp_strategy_spec *spec, bool asymmetric,
                                                bool split);

@@ -26,8 +26,9 @@ typedef struct sp_evaluate_options {
     // Leaves causes unknown, for sweeps: what fills the peak, and of which sample and with which
     // settings a step out of memory would fit.
     bool no_causes;
-    int threads;   // to solve each batch on; 0: one. The plans are the same for any number
-    bool compared; // schedule.kind is for the strategies that bring no order of their own
+    int effort_percent; // of the effort of strategies that search by effort; 0: all of it
+    int threads;        // to solve each batch on; 0: one. The plans are the same for any number
+    bool compared;      // schedule.kind is for the strategies that bring no order of their own
     const sp_batches *formed;  // of plans: what their batches left out; NULL: nothing is known
     sp_step_observer observer; // may be NULL
     void *observer_context;

@@ -202,24 +202,6 @@ double sp_pack_memory_kept_share(const sp_pack_memory *memory, const sp_layout *
     return fmin(share, 1.0);
 }
 
-// Of all data-parallel ranks.
-static sp_status outcome_of(const sp_scenario *scenario, const sp_schedule_costs *times,
-                            const sp_packing *packing, bool split, sp_packflow_outcome *outcome,
-                            sp_error *err)
-{
-    sp_schedule_spec spec = scenario->schedule;
-    spec.split_backward = split;
-    *outcome = (sp_packflow_outcome){0};
-    sp_status status = SP_OK;
-    for (int d = 0; status == SP_OK && d < scenario->layout.dp; d++) {
-        sp_packflow_result result = {0};
-        status = sp_packflow_rank(&spec, times, packing, &scenario->layout, d, &result, err);
-        outcome->makespan_ns = larger(outcome->makespan_ns, result.makespan_ns);
-        outcome->lacking_bytes = larger(outcome->lacking_bytes, result.lacking_bytes);
-    }
-    return status;
-}
-
 // What ranks have for activations, with whole and with split backwards.
 typedef struct memory_tables {
     double kept_share;
@@ -291,24 +273,35 @@ static void use_memory(const memory_tables *tables, bool split, sp_schedule_cost
     times->kept_share = tables->kept_share;
 }
 
-// Gradients are run apart only where that is faster, or fits where whole backwards do not. Without
-// a pipeline no rank waits for an input gradient.
+static sp_status time_order(const sp_scenario *scenario, const sp_schedule_costs *times,
+                            const sp_packing *packing, bool split, const sp_packflow_result *beaten,
+                            sp_packflow_result *result, sp_error *err)
+{
+    sp_schedule_spec spec = scenario->schedule;
+    spec.split_backward = split;
+    return sp_packflow_slowest(&spec, times, packing, &scenario->layout, beaten, result, err);
+}
+
+// Gradients are run apart only where that is no slower, or fits where whole backwards do not.
+// Without a pipeline no rank waits for an input gradient.
 static sp_status choose_split(const sp_scenario *scenario, const sp_plan *plan,
                               const memory_tables *tables, sp_schedule_costs *times,
                               sp_schedule_spec *spec, sp_error *err)
 {
-    sp_packflow_outcome whole = {0};
-    sp_packflow_outcome apart = {0};
+    sp_packflow_result whole = {0};
+    sp_packflow_result apart = {0};
     sp_status status = SP_OK;
     spec->split_backward = spec->split_backward && plan->layout.pp > 1;
     if (spec->split_backward) {
-        use_memory(tables, false, times);
-        status = outcome_of(scenario, times, plan->packing, false, &whole, err);
+        use_memory(tables, true, times);
+        status = time_order(scenario, times, plan->packing, true, NULL, &apart, err);
     }
     if (status == SP_OK && spec->split_backward) {
-        use_memory(tables, true, times);
-        status = outcome_of(scenario, times, plan->packing, true, &apart, err);
-        spec->split_backward = !sp_packflow_is_better(&whole, &apart);
+        use_memory(tables, false, times);
+        status = time_order(scenario, times, plan->packing, false, &apart, &whole, err);
+        const sp_packflow_outcome outcomes[] = {{whole.makespan_ns, whole.lacking_bytes, false},
+                                                {apart.makespan_ns, apart.lacking_bytes, false}};
+        spec->split_backward = !sp_packflow_is_better(&outcomes[0], &outcomes[1]);
     }
     use_memory(tables, spec->split_backward, times);
     return status;

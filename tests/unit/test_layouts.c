@@ -153,6 +153,16 @@ TEST(of_a_strategy_with_an_order_of_its_own)
     check("slimpack-symmetric", true, 2, 2);
 }
 
+static bool is_tight(const sweep_layout *point)
+{
+    return point->digest.fits == SP_FITS_TIGHT;
+}
+
+static bool is_faster(const sweep_layout *a, const sweep_layout *b)
+{
+    return a->digest.figure[SWEEP_ITERATION_MS] < b->digest.figure[SWEEP_ITERATION_MS];
+}
+
 // Several strategies and the whole space: bounds leave out nothing that is the fastest, the ranks
 // are in order, and one thread answers as three do.
 TEST(the_whole_space_of_several_strategies)
@@ -194,6 +204,42 @@ TEST(the_whole_space_of_several_strategies)
     assert_true(left_out > 0);
     assert_within(best[1], best[0], 0.0);
     assert_within(best[2], best[0], 0.0);
+}
+
+// What would be faster than the answer loses memory between PyTorch's blocks; what is shown is
+// counted.
+TEST(blocks_of_what_is_fastest)
+{
+    enum { SHOWN = 3 };
+    static const char *const strategies[] = {"packed", "slimpack"};
+    char text[RUN_TEXT] = "";
+    put_json(text, BASE ", 'parallel': {'dp': 2}, 'memory': {'limit_gib': 0.5}}");
+    sp_scenario scenario;
+    sweep_layouts layouts;
+    const sweep_layouts_options options = {.strategies = strategies,
+                                           .strategy_count = 2,
+                                           .survivors = 4,
+                                           .counts_blocks = true,
+                                           .shown = SHOWN,
+                                           .threads = 2,
+                                           .quiet = true};
+    must_succeed(run_read(text, &scenario, ERR));
+    json_t *base = json_loads(text, 0, NULL);
+    must_succeed(sweep_layouts_find(base, &scenario, &options, &layouts, ERR));
+    assert_true(layouts.ranked_count > SHOWN);
+    const sweep_layout *fastest = layouts.ranked[0];
+    int faster = 0;
+    for (int64_t i = 0; i < layouts.ranked_count; i++) {
+        const sweep_layout *point = layouts.ranked[i];
+        assert_true(point->counted || i >= SHOWN);
+        assert_true(!is_faster(point, fastest) || (point->counted && is_tight(point)));
+        faster += is_faster(point, fastest);
+    }
+    assert_true(faster > 0);
+    assert_false(is_tight(fastest));
+    json_decref(base);
+    sweep_layouts_fini(&layouts);
+    sp_scenario_fini(&scenario);
 }
 
 // Where no layout fits there is none, with a reason.

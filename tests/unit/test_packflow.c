@@ -224,6 +224,41 @@ TEST(merged_ranks_share_their_tokens)
     sp_packing_fini(&packing);
 }
 
+static bool is_better(const sp_packflow_result *a, const sp_packflow_result *b)
+{
+    return a->lacking_bytes != b->lacking_bytes ? a->lacking_bytes < b->lacking_bytes
+                                                : a->makespan_ns < b->makespan_ns;
+}
+
+// A run against one that is worse goes to its end; another is no better than that, and tells no
+// more than there is.
+TEST(ends_early_where_beaten)
+{
+    sp_prng prng;
+    int early = 0;
+    sp_prng_seed(&prng, 5);
+    for (int i = 0; i < 400; i++) {
+        sp_packflow_result exact = {0};
+        sp_packflow_result found = {0};
+        packflow_case_draw(&c, &prng, 1 + i % PACKFLOW_CHUNKS);
+        must_succeed(sp_packflow_run(&c.job, &exact, ERR));
+        const sp_packflow_result beaten = {.makespan_ns = exact.makespan_ns * (90 + i % 21) / 100,
+                                           .lacking_bytes = exact.lacking_bytes +
+                                                            (int64_t)sp_prng_below(&prng, 3) - 1};
+        c.job.beaten = &beaten;
+        must_succeed(sp_packflow_run(&c.job, &found, ERR));
+        bool better = is_better(&exact, &beaten);
+        assert_int_equal(is_better(&found, &beaten), better);
+        assert_true(found.makespan_ns <= exact.makespan_ns);
+        assert_true(found.lacking_bytes <= exact.lacking_bytes);
+        bool whole =
+            found.makespan_ns == exact.makespan_ns && found.lacking_bytes == exact.lacking_bytes;
+        assert_true(!better || whole);
+        early += !whole;
+    }
+    assert_true(early > 50);
+}
+
 TEST(allocation_failures)
 {
     packflow_case_uniform(&c, 2, 2, 3, 1, 2, 1);

@@ -100,7 +100,7 @@ static void assert_score(scored_case *c, const sp_packing *packing, const sp_i_n
 {
     sp_packflow_outcome outcome;
     simulated s;
-    must_succeed(sp_i_rank_score(&c->scorer, packing, needs->pack, split, &outcome, ERR));
+    must_succeed(sp_i_rank_score(&c->scorer, packing, needs->pack, split, NULL, &outcome, ERR));
     simulate(c, packing, split, &s);
     double off = (double)llabs(outcome.makespan_ns - s.engine_ns) / (double)s.engine_ns;
     assert_int_equal(outcome.lacking_bytes, 0);
@@ -193,8 +193,8 @@ TEST(scores_do_not_depend_on_others)
             make(1, &shape, &packing[k], &needs[k]);
         }
         sp_packflow_outcome outcome;
-        must_succeed(
-            sp_i_rank_score(&c.scorer, &packing[k], needs[k].pack, k % 2 != 0, &outcome, ERR));
+        must_succeed(sp_i_rank_score(&c.scorer, &packing[k], needs[k].pack, k % 2 != 0, NULL,
+                                     &outcome, ERR));
         if (round < ROUNDS) {
             first_ns[k] = outcome.makespan_ns;
         } else {
@@ -282,7 +282,7 @@ TEST(fits_up_to_the_limit)
     while (most_bytes - least_bytes > 1) {
         sp_packflow_outcome outcome;
         c.scorer.limit_bytes = least_bytes + (most_bytes - least_bytes) / 2;
-        must_succeed(sp_i_rank_score(&c.scorer, &packing, needs.pack, false, &outcome, ERR));
+        must_succeed(sp_i_rank_score(&c.scorer, &packing, needs.pack, false, NULL, &outcome, ERR));
         *(outcome.lacking_bytes == 0 ? &most_bytes : &least_bytes) = c.scorer.limit_bytes;
     }
     int64_t token_bytes[2], room_bytes[2];
@@ -315,7 +315,7 @@ TEST(allocation_failures)
         memory_begin(&failing);
         sp_status status = sp_i_rank_scorer_init(&scorer, &c.scenario, &c.cost, LONGEST, ERR);
         if (status == SP_OK) {
-            status = sp_i_rank_score(&scorer, &packing, needs.pack, true, &outcome, ERR);
+            status = sp_i_rank_score(&scorer, &packing, needs.pack, true, NULL, &outcome, ERR);
         }
         memory_end(&failing, status, ERR);
         // Of a failed start it does nothing.

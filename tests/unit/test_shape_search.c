@@ -77,7 +77,8 @@ static void make_best(search_case *c, const sp_i_shape_search *search, const sp_
     must_succeed(
         sp_i_micropacks_make(&c->work, &d.batch, &samples, &best->shape, packing, &needs, ERR));
     assert_pack_rules(packing);
-    must_succeed(sp_i_rank_score(&c->scorer, packing, needs.pack, search->split, &again, ERR));
+    must_succeed(
+        sp_i_rank_score(&c->scorer, packing, needs.pack, search->split, NULL, &again, ERR));
     assert_int_equal(again.makespan_ns, best->out.makespan_ns);
     assert_int_equal(again.lacking_bytes, best->out.lacking_bytes);
     sp_free(needs.pack);

@@ -1,0 +1,204 @@
+#include "experiments/sweep/layouts_private.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/json.h"
+#include "solver/strategy.h"
+
+enum {
+    MOST_CP = 16,
+    MOST_PP = 64,
+    LEAST_BUDGET = 4096,
+    MOST_BUDGETS = 5,
+    MOST_ROWS = 4, // of a micro-batch
+    MICROBATCH_TOKENS = 16384,
+    CONDITION = 512,
+};
+
+// ---- the layouts as a sweep ----
+
+// 1, 2, 4, ... up to `most`, or all numbers, those that divide `number`.
+static json_t *divisors(int64_t number, int64_t most, bool powers)
+{
+    json_t *list = json_array();
+    for (int64_t d = 1; d <= most && d <= number; d = powers ? 2 * d : d + 1) {
+        if (number % d == 0) {
+            json_array_append_new(list, json_integer(d));
+        }
+    }
+    return list;
+}
+
+// From 4096 tokens to those of the context.
+static json_t *budgets(int64_t context)
+{
+    json_t *list = json_array();
+    for (int64_t b = LEAST_BUDGET, i = 0; i < MOST_BUDGETS && (b <= context || i == 0);
+         b *= 2, i++) {
+        json_array_append_new(list, json_integer(b < context ? b : context));
+    }
+    return list;
+}
+
+// Rows of a micro-batch: short ones are too little work for a GPU.
+static json_t *microbatches(int64_t context)
+{
+    json_t *list = json_pack("[i]", 1);
+    for (int rows = 2; rows <= MOST_ROWS && rows * context <= MICROBATCH_TOKENS; rows *= 2) {
+        json_array_append_new(list, json_integer(rows));
+    }
+    return list;
+}
+
+static bool has_option(const sp_strategy *strategy, const char *option)
+{
+    const char *found = strstr(strategy->options, option);
+    size_t length = strlen(option);
+    return found != NULL && (found[length] == ',' || found[length] == '\0');
+}
+
+// The schedules of strategies that bring none, with the chunks that each runs. Without a pipeline
+// they are all alike.
+static const char *const any_schedule =
+    "tp * cp * pp * dp == %lld && ((schedule.kind == '1f1b' && chunks_per_rank == 1) || pp > 1 && "
+    "(schedule.kind == 'interleaved' && chunks_per_rank > 1 || "
+    "(schedule.kind == 'zb-h1' || schedule.kind == 'zb-h2') && chunks_per_rank == 1 || "
+    "(schedule.kind == 'zb-v' || schedule.kind == 'v-half') && chunks_per_rank == 2))";
+
+// The axes that the bound depends on come first, the same for every strategy (work_of).
+static json_t *grid_of(const sp_scenario *scenario, const sp_strategy *strategy, bool wide)
+{
+    int64_t ranks = sp_layout_ranks(&scenario->layout);
+    int64_t most_pp = scenario->model.layers < MOST_PP ? scenario->model.layers : MOST_PP;
+    int64_t context = scenario->workload.context;
+    json_t *grid = json_object();
+    sp_json_put(grid, "parallel.tp", divisors(ranks, scenario->cluster.gpus_per_node, true));
+    sp_json_put(grid, "parallel.cp", divisors(ranks, MOST_CP, true));
+    sp_json_put(grid, "parallel.pp", divisors(ranks, most_pp, false));
+    sp_json_put(grid, "parallel.dp", divisors(ranks, ranks, false));
+    sp_json_put(grid, "memory.recompute", json_pack("[s, s, s]", "none", "attention", "full"));
+    if (wide) {
+        sp_json_put(grid, "parallel.zero", json_pack("[i, i, i]", 1, 2, 3));
+    }
+    if (!strategy->brings_order) {
+        sp_json_put(grid, "schedule.kind",
+                    json_pack("[s, s, s, s, s*, s*]", "1f1b", "interleaved", "zb-h1", "zb-v",
+                              wide ? "zb-h2" : NULL, wide ? "v-half" : NULL));
+    }
+    if (!strategy->brings_order || strategy->schedule == SP_SCHEDULE_SLIMPIPE) {
+        sp_json_put(grid, "parallel.chunks_per_rank", json_pack("[i, i, i]", 1, 2, 4));
+    }
+    if (wide && strategy->kind == SP_STRATEGY_ROWS) {
+        sp_json_put(grid, "schedule.microbatch_samples", microbatches(context));
+    }
+    if (has_option(strategy, "rank_tokens")) {
+        sp_json_put(grid, "strategy.rank_tokens", budgets(context));
+    }
+    if (has_option(strategy, "chunk_tokens")) {
+        sp_json_put(grid, "strategy.chunk_tokens", budgets(context));
+    }
+    return grid;
+}
+
+// Settings of the base that the grid takes the place of are left out where not every point has
+// them.
+static json_t *base_of(const json_t *base, const char *strategy)
+{
+    static const char *const layout[] = {"chunks_per_rank", "layers_per_chunk", "stage_layers",
+                                         "order"};
+    json_t *copy = json_deep_copy(base);
+    json_t *parallel = json_object_get(copy, "parallel");
+    for (size_t i = 0; i < sizeof layout / sizeof layout[0]; i++) {
+        json_object_del(parallel, layout[i]);
+    }
+    json_object_del(json_object_get(copy, "schedule"), "kind");
+    if (!json_is_object(json_object_get(copy, "strategy"))) {
+        sp_json_put(copy, "strategy", json_object());
+    }
+    sp_json_put(json_object_get(copy, "strategy"), "kind", json_string(strategy));
+    return copy;
+}
+
+// Are layouts without a pipeline those of another of the strategies?
+static bool is_doubled(const sweep_layouts_options *options, const sp_strategy *strategy)
+{
+    bool doubled = false;
+    for (int s = 0; strategy->without_pipeline != NULL && s < options->strategy_count; s++) {
+        doubled = doubled || strcmp(options->strategies[s], strategy->without_pipeline) == 0;
+    }
+    return doubled;
+}
+
+static sp_status spec_of(const json_t *base, const sp_scenario *scenario,
+                         const sweep_layouts_options *options, int index, sweep_spec *spec,
+                         sp_error *err)
+{
+    const char *name = options->strategies[index];
+    const sp_strategy *strategy = sp_strategy_find(name);
+    char where[CONDITION];
+    long long ranks = (long long)sp_layout_ranks(&scenario->layout);
+    snprintf(where, sizeof where,
+             is_doubled(options, strategy) ? "tp * cp * pp * dp == %lld && pp > 1"
+             : strategy->brings_order      ? "tp * cp * pp * dp == %lld"
+                                           : any_schedule,
+             ranks);
+    json_t *document =
+        json_pack("{s: s, s: o, s: o, s: s}", "schema", SWEEP_SCHEMA, "base", base_of(base, name),
+                  "grid", grid_of(scenario, strategy, options->wide), "where", where);
+    return document != NULL ? sweep_spec_from_json(document, scenario->source, spec, err)
+                            : sp_error_no_memory(err, "layouts");
+}
+
+// ---- its points ----
+
+// A search, or a budget of tokens with another schedule than the first.
+static bool is_late(const sweep_layouts_options *options, const sweep_spec *spec, int strategy,
+                    const int64_t digit[SWEEP_AXES])
+{
+    sp_strategy_kind kind = sp_strategy_find(options->strategies[strategy])->kind;
+    bool other = false;
+    for (int a = 0; a < spec->axis_count; a++) {
+        bool schedule = strcmp(spec->axes[a].path, "schedule.kind") == 0 ||
+                        strcmp(spec->axes[a].path, "parallel.chunks_per_rank") == 0;
+        other = other || (schedule && digit[a] > 0);
+    }
+    return kind == SP_STRATEGY_SEARCH || (kind == SP_STRATEGY_BUDGETS && other);
+}
+
+static sp_status list_points(const sweep_layouts_options *options, sweep_layouts *all, int strategy,
+                             sp_error *err)
+{
+    sweep_cursor cursor;
+    bool found = false;
+    int64_t count = 0;
+    sp_status status = sweep_spec_count(&all->spec[strategy], &count, err);
+    size_t capacity = (size_t)all->count;
+    if (status == SP_OK && !sp_reserve((void **)&all->point, &capacity,
+                                       (size_t)(all->count + count) + 1, sizeof *all->point)) {
+        status = sp_error_no_memory(err, "layouts");
+    }
+    if (status != SP_OK) {
+        return status;
+    }
+    sweep_cursor_begin(&cursor, &all->spec[strategy]);
+    for (status = sweep_cursor_next(&cursor, &found, err); status == SP_OK && found;
+         status = sweep_cursor_next(&cursor, &found, err)) {
+        all->point[all->count++] =
+            (sweep_layout){.strategy = strategy,
+                           .combination = cursor.combination,
+                           .late = is_late(options, &all->spec[strategy], strategy, cursor.digit)};
+    }
+    return status;
+}
+
+sp_status sweep_layouts_list(const json_t *base, const sp_scenario *scenario,
+                             const sweep_layouts_options *options, int strategy,
+                             sweep_layouts *layouts, sp_error *err)
+{
+    sp_status status = spec_of(base, scenario, options, strategy, &layouts->spec[strategy], err);
+    layouts->spec_count += status == SP_OK;
+    return status == SP_OK ? list_points(options, layouts, strategy, err) : status;
+}
