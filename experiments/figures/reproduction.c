@@ -11,6 +11,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
+#include "sim/scenario/decode_scenario.h"
 
 // What a scenario of a figure came to.
 typedef struct evaluated {
@@ -35,19 +36,50 @@ void figure_reproduction_fini(figure_reproduction *reproduction)
 
 // ---- scenarios ----
 
+static sp_status train_step(const sweep_evaluator *evaluator, json_t *scenario, evaluated *to,
+                            sp_error *err)
+{
+    sp_result result;
+    sp_status found = sweep_evaluate_document(evaluator, scenario, &to->status, &result, err);
+    to->result = found == SP_OK ? sp_result_json(&result, true) : NULL;
+    sp_result_fini(&result);
+    return found;
+}
+
+// Of a scenario that has a decode section.
+static sp_status decode_text(const sweep_evaluator *evaluator, json_t *document, evaluated *to,
+                             sp_error *err)
+{
+    sp_scenario scenario;
+    sp_decode_result result;
+    to->status = SWEEP_INVALID;
+    sp_status found =
+        sp_scenario_from_json_cached(document, "point", evaluator->files, &scenario, err);
+    if (found != SP_OK) {
+        return found;
+    }
+    found = sp_decode_scenario(&scenario, &result, err);
+    if (found == SP_OK) {
+        sp_decode_machine machine = sp_decode_machine_of(&scenario);
+        to->status = result.fits ? SWEEP_OK : SWEEP_OOM;
+        to->result = sp_decode_result_json(scenario.decode, &machine, &result);
+    }
+    sp_scenario_fini(&scenario);
+    return found;
+}
+
 static sp_status evaluate(void *context, int worker, int index, sp_error *err)
 {
     job *all = context;
     evaluated *to = &all->evaluated[index];
     sp_error reason = {0};
-    sp_result result;
-    sp_status found = sweep_evaluate_document(&all->evaluator, all->spec->scenarios[index],
-                                              &to->status, &result, &reason);
-    if (found == SP_OK) {
-        to->result = sp_result_json(&result, true);
-        found = to->result != NULL ? SP_OK : sp_error_no_memory(&reason, "a result");
+    json_t *scenario = all->spec->scenarios[index];
+    bool decodes = json_object_get(scenario, "decode") != NULL;
+    sp_status found =
+        (decodes ? decode_text : train_step)(&all->evaluator, scenario, to, &reason);
+    if (found == SP_OK && to->result == NULL) {
+        found = sp_error_no_memory(&reason, "a result");
     }
-    sp_result_fini(&result);
     const char *text = reason.count > 0 ? reason.message[0] : sp_status_text(found);
     int done = atomic_fetch_add(&all->done, 1) + 1;
     if (worker == 0) {

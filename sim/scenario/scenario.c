@@ -131,6 +131,7 @@ void sp_scenario_fini(sp_scenario *scenario)
     sp_profile_fini(&scenario->profile);
     sp_lengths_fini(&scenario->lengths);
     sp_free(scenario->stage_layers);
+    sp_free(scenario->decode);
     *scenario = (sp_scenario){0};
 }
 
@@ -295,6 +296,7 @@ static void refuse_beside_uniform(sp_i_scenario_reader *reader)
         {"memory", "uniform_costs count activation units, see uniform_costs.memory_units"},
         {"workload", "uniform_costs have no samples, see schedule.microbatches"},
         {"strategy", "uniform_costs have no samples to pack"},
+        {"decode", "uniform_costs are those of a training step"},
     };
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         if (sp_object_has(&reader->root, refused[i][0])) {
@@ -586,4 +588,5 @@ static void read_sections(sp_i_scenario_reader *reader)
     sp_i_scenario_read_memory(reader);
     sp_i_scenario_read_workload(reader);
     sp_i_scenario_read_strategy(reader);
+    sp_i_scenario_read_decode(reader);
 }

@@ -77,6 +77,7 @@ typedef struct sp_scenario {
     sp_lengths lengths;           // owned: the list where the workload names a file or an array
     sp_workload_spec workload;
     sp_strategy_spec strategy;
+    struct sp_decode_spec *decode; // text to generate (sim/inference/decode.h); owned, NULL: none
 } sp_scenario;
 
 // Reads, checks and resolves a scenario; overrides are `path=value` texts (--set). Relative paths

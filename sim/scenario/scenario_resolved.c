@@ -226,6 +226,9 @@ json_t *sp_i_scenario_to_json(const sp_i_scenario_reader *reader)
         sp_json_add(&b, "workload", workload_object(reader));
         sp_json_add(&b, "strategy", sp_i_strategy_to_json(scenario));
     }
+    if (scenario->decode != NULL) {
+        sp_json_add(&b, "decode", sp_i_decode_to_json(scenario));
+    }
     return sp_json_built(b);
 }
 
