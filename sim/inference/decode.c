@@ -79,6 +79,7 @@ static sp_status resolve_text(const sp_decode_spec *spec, sp_speculation *how,
         status = find_ease(spec, spec->tokens_per_call, &result->text, err);
     }
     sp_acceptance training = result->text;
+    training.ease = isnan(spec->training_ease) ? training.ease : spec->training_ease;
     if (status == SP_OK && spec->training_tokens_per_call > 0.0) {
         status = find_ease(spec, spec->training_tokens_per_call, &training, err);
     }

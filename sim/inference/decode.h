@@ -25,7 +25,9 @@ typedef struct sp_decode_spec {
     sp_speculation how; // its bins are fitted by sp_decode_run()
     sp_acceptance text;
     double tokens_per_call; // that EAGLE reaches on the text, from which its ease follows; 0: stated
-    double training_tokens_per_call; // on the text that bins are fitted to; 0: the text itself
+    // The ease of the text that bins are fitted to, or the tokens a call that it follows from (0:
+    // the ease holds); NAN: that of the text itself.
+    double training_ease, training_tokens_per_call;
     int64_t sequences, prompt_tokens, output_tokens;
     int batch; // sequences generated at a time
     sp_batch_policy policy;

@@ -39,12 +39,12 @@ void sp_draft_tree_start(sp_draft_tree *tree, int64_t root_token)
     tree->frontier_count = 1;
 }
 
-void sp_draft_tree_grow(sp_draft_tree *tree, const sp_draft_row *rows)
+void sp_draft_tree_grow(sp_draft_tree *tree)
 {
     int first = tree->count;
     SP_ASSERT(first + tree->frontier_count * tree->top_k <= tree->capacity);
     for (int i = 0; i < tree->frontier_count; i++) {
-        add_children(tree, tree->frontier[i], &rows[i]);
+        add_children(tree, tree->frontier[i], &tree->rows[i]);
     }
     tree->depth++;
     tree->frontier_count = best_nodes(tree, first, tree->top_k, tree->frontier);

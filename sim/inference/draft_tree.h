@@ -37,6 +37,7 @@ typedef struct sp_draft_tree {
     int depth;                    // layers so far
     int frontier[SP_DRAFT_TOP_K]; // whose rows are asked for next, by value
     int frontier_count;
+    sp_draft_row rows[SP_DRAFT_TOP_K]; // theirs: whoever grows the tree fills them in
     int *order;  // [capacity], the best `ranked` nodes by value, of sp_draft_tree_rank
     int *place;  // [capacity], the place of a node among them; `ranked` for all others
     int ranked;
@@ -49,9 +50,9 @@ void sp_draft_tree_fini(sp_draft_tree *tree);
 // A tree of its root alone.
 void sp_draft_tree_start(sp_draft_tree *tree, int64_t root_token);
 
-// One layer: rows[i] is what follows frontier[i]. All K children of each become nodes, the K of the
-// highest value the next frontier. O(K^2 log K).
-void sp_draft_tree_grow(sp_draft_tree *tree, const sp_draft_row *rows);
+// One layer, from `rows`: all K children of each become nodes, the K of the highest value the next
+// frontier. O(K^2).
+void sp_draft_tree_grow(sp_draft_tree *tree);
 
 // Orders the `most` nodes of the highest value (or all), descending, earlier nodes first where
 // values are equal, so that a parent is never behind its child: the first n of the order are a

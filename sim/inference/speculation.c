@@ -27,60 +27,85 @@ int sp_speculation_most_depth(const sp_speculation *how)
     return how->depth + (how->method == SP_DECODE_HETEROSPEC ? how->alpha : 0);
 }
 
-// The nodes that the target's own text follows, from the root down.
-typedef struct true_path {
-    int node[SP_DRAFT_DEPTH + 1];
-    int length; // without the root
-} true_path;
-
-static void grow(const sp_acceptance *model, sp_drafted_sequence *sequence, sp_draft_tree *tree,
-                 true_path *path)
+static sp_status grow_to(int depth, sp_draft_source *source, void *context, sp_draft_tree *tree,
+                         sp_error *err)
 {
-    sp_draft_row rows[SP_DRAFT_TOP_K] = {0};
-    int first = tree->count;
-    int next = -1;
-    for (int i = 0; i < tree->frontier_count; i++) {
-        int child = sp_acceptance_draw(model, sequence, tree->top_k, &rows[i]);
-        bool on_path = tree->frontier[i] == path->node[path->length];
-        next = on_path && child >= 0 ? first + i * tree->top_k + child : next;
+    sp_status status = SP_OK;
+    while (status == SP_OK && tree->depth < depth) {
+        status = source(context, tree, err);
+        if (status == SP_OK) {
+            sp_draft_tree_grow(tree);
+        }
     }
-    sp_draft_tree_grow(tree, rows);
-    if (next >= 0) {
-        path->node[++path->length] = next;
-    }
+    return status;
 }
 
-static int verified_length(const sp_draft_tree *tree, const true_path *path)
+sp_status sp_speculation_draft(const sp_speculation *how, sp_draft_source *source, void *context,
+                               sp_draft_tree *tree, sp_speculated *call, sp_error *err)
 {
-    int length = 0;
-    while (length < path->length && tree->place[path->node[length + 1]] < tree->ranked) {
-        length++;
+    *call = (sp_speculated){0};
+    sp_status status = grow_to(how->depth, source, context, tree, err);
+    if (status != SP_OK) {
+        return status;
     }
-    return length;
+    call->path_end = sp_draft_tree_best_leaf(tree);
+    call->entropy = sp_draft_tree_path_entropy(tree, call->path_end);
+    call->bin = sp_bin_of(&how->bins, call->entropy);
+    sp_speculation_shape(how, call->bin, &call->depth, &call->nodes);
+    status = grow_to(call->depth, source, context, tree, err);
+    if (status == SP_OK) {
+        sp_draft_tree_rank(tree, call->nodes);
+        call->nodes = tree->ranked;
+        call->path_rank = tree->place[call->path_end]; // the root is no candidate
+    }
+    return status;
+}
+
+void sp_speculation_accept(const sp_speculation *how, const sp_draft_tree *tree, int node,
+                           sp_speculated *call)
+{
+    call->accepted = tree->nodes[node].depth;
+    while (tree->nodes[node].depth > how->depth) {
+        node = tree->nodes[node].parent;
+    }
+    call->path_accepted = node == call->path_end;
+}
+
+// Text that the model of acceptance draws, and the tree's deepest node that it agrees with.
+typedef struct drawn_text {
+    const sp_acceptance *model;
+    sp_drafted_sequence *sequence;
+    int agreed;
+} drawn_text;
+
+static sp_status draw_rows(void *context, sp_draft_tree *tree, sp_error *err)
+{
+    drawn_text *text = context;
+    int agreed = text->agreed;
+    (void)err;
+    for (int i = 0; i < tree->frontier_count; i++) {
+        int child =
+            sp_acceptance_draw(text->model, text->sequence, tree->top_k, &tree->rows[i]);
+        if (tree->frontier[i] == agreed && child >= 0) {
+            text->agreed = tree->count + i * tree->top_k + child;
+        }
+    }
+    return SP_OK;
 }
 
 void sp_speculate(const sp_speculation *how, const sp_acceptance *model,
                   sp_drafted_sequence *sequence, sp_draft_tree *tree, sp_speculated *call)
 {
-    true_path path = {.node = {0}};
-    *call = (sp_speculated){0};
+    drawn_text text = {.model = model, .sequence = sequence};
     sp_drafted_sequence_next(sequence, model);
     sp_draft_tree_start(tree, 0);
-    while (tree->depth < how->depth) {
-        grow(model, sequence, tree, &path);
+    sp_status status = sp_speculation_draft(how, draw_rows, &text, tree, call, NULL);
+    SP_ASSERT(status == SP_OK);
+    int node = text.agreed;
+    while (tree->place[node] >= tree->ranked) {
+        node = tree->nodes[node].parent;
     }
-    int leaf = sp_draft_tree_best_leaf(tree);
-    call->entropy = sp_draft_tree_path_entropy(tree, leaf);
-    call->bin = sp_bin_of(&how->bins, call->entropy);
-    sp_speculation_shape(how, call->bin, &call->depth, &call->nodes);
-    while (tree->depth < call->depth) {
-        grow(model, sequence, tree, &path);
-    }
-    sp_draft_tree_rank(tree, call->nodes);
-    call->nodes = tree->ranked;
-    call->accepted = verified_length(tree, &path);
-    call->path_rank = tree->place[leaf]; // the root is no candidate
-    call->path_accepted = call->accepted >= how->depth && path.node[how->depth] == leaf;
+    sp_speculation_accept(how, tree, node, call);
 }
 
 static size_t collect(const sp_speculation *how, const sp_acceptance *model, uint64_t seed,

@@ -41,12 +41,25 @@ typedef struct sp_speculated {
     int depth;      // layers drafted: forwards of the draft
     int nodes;      // verified
     int accepted;   // drafted tokens; the call yields one more
+    int path_end;   // the meta-path's last node
     int path_rank;  // of the meta-path's end at depth d, from 1; `nodes`: it is not verified
     bool path_accepted;   // all of the meta-path is verified and accepted
 } sp_speculated;
 
-// Grows a tree for the sequence's next call and verifies it. `tree` has room for
+// Fills tree->rows with what follows each node of the frontier.
+typedef sp_status sp_draft_source(void *context, sp_draft_tree *tree, sp_error *err);
+
+// Grows the tree of one call from a started root, as deep and as wide as `how` says of its entropy,
+// and ranks what is verified. Everything of the call but what is accepted. `tree` has room for
 // sp_speculation_most_depth().
+sp_status sp_speculation_draft(const sp_speculation *how, sp_draft_source *source, void *context,
+                               sp_draft_tree *tree, sp_speculated *call, sp_error *err);
+
+// Notes that the path down to `node` is accepted, and no token behind it.
+void sp_speculation_accept(const sp_speculation *how, const sp_draft_tree *tree, int node,
+                           sp_speculated *call);
+
+// Drafts and verifies the sequence's next call by the model of acceptance.
 void sp_speculate(const sp_speculation *how, const sp_acceptance *model,
                   sp_drafted_sequence *sequence, sp_draft_tree *tree, sp_speculated *call);
 

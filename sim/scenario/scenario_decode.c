@@ -1,4 +1,5 @@
 // The decode section of a scenario, read and written.
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +20,9 @@ enum {
 
 const char *const sp_i_draft_gpus_names[] = {"shared", "own", NULL};
 
+#define LEAST_EASE (-12.0)
+#define MOST_EASE 12.0
+
 static const double most_ms = 1e6;
 
 // A real number of the spec by its key.
@@ -36,7 +40,7 @@ typedef struct real_setting {
 
 // Fitted to HumanEval under Llama-3.1-8B (experiments/figures/heterospec.json).
 static const real_setting text_settings[] = {
-    TEXT(ease, 1.0, -12.0, 12.0),      TEXT(spread, 0.8, 0.0, 10.0),
+    TEXT(ease, 1.0, LEAST_EASE, MOST_EASE),      TEXT(spread, 0.8, 0.0, 10.0),
     TEXT(noise, 1.6, 0.0, 10.0),       TEXT(persistence, 0.9, 0.0, 1.0),
     TEXT(agreement, 3.0, 0.1, 100.0),  TEXT(blind, 0.02, 0.0, 1.0),
 };
@@ -74,6 +78,13 @@ static void read_keep(sp_object *object, double keep[SP_LOW_BINS])
     }
 }
 
+static void refuse_both(sp_object *text, const char *ease, const char *yield)
+{
+    if (sp_object_has(text, ease) && sp_object_has(text, yield)) {
+        sp_object_error(text, ease, "follows from %s, state one of them", yield);
+    }
+}
+
 static double read_yield(sp_object *text, const char *key, const sp_decode_spec *spec)
 {
     double most = spec->how.depth + 1.0;
@@ -96,9 +107,10 @@ static void read_text(sp_object *decode, sp_decode_spec *spec)
     }
     spec->tokens_per_call = read_yield(&object, "tokens_per_call", spec);
     spec->training_tokens_per_call = read_yield(&object, "training_tokens_per_call", spec);
-    if (spec->tokens_per_call > 0.0 && sp_object_has(&object, "ease")) {
-        sp_object_error(&object, "ease", "follows from tokens_per_call, state one of them");
-    }
+    spec->training_ease =
+        sp_object_real(&object, "training_ease", (double)NAN, LEAST_EASE, MOST_EASE);
+    refuse_both(&object, "ease", "tokens_per_call");
+    refuse_both(&object, "training_ease", "training_tokens_per_call");
     sp_object_end(&object);
 }
 
@@ -201,6 +213,9 @@ static json_t *text_object(const sp_decode_spec *spec)
     }
     if (spec->tokens_per_call > 0.0) {
         sp_json_add_real(&b, "tokens_per_call", spec->tokens_per_call);
+    }
+    if (!isnan(spec->training_ease)) {
+        sp_json_add_real(&b, "training_ease", spec->training_ease);
     }
     if (spec->training_tokens_per_call > 0.0) {
         sp_json_add_real(&b, "training_tokens_per_call", spec->training_tokens_per_call);

@@ -25,11 +25,10 @@ static void draw_row(sp_prng *prng, int top_k, sp_draft_row *row)
 
 static void grow(drawn_tree *drawn, sp_prng *prng)
 {
-    sp_draft_row rows[SP_DRAFT_TOP_K] = {0};
     for (int i = 0; i < drawn->tree.frontier_count; i++) {
-        draw_row(prng, drawn->top_k, &rows[i]);
+        draw_row(prng, drawn->top_k, &drawn->tree.rows[i]);
     }
-    sp_draft_tree_grow(&drawn->tree, rows);
+    sp_draft_tree_grow(&drawn->tree);
 }
 
 static drawn_tree draw_tree(sp_prng *prng)
@@ -136,16 +135,15 @@ static double entropy_of_rows(double confidence, double factor)
     must_succeed(sp_draft_tree_init(&tree, K, DEPTH, ERR));
     sp_draft_tree_start(&tree, 0);
     for (int layer = 0; layer < DEPTH; layer++) {
-        sp_draft_row rows[K] = {0};
         for (int i = 0; i < K; i++) {
             double p = confidence;
             for (int c = 0; c < K; c++) {
-                rows[i].confidence[c] = p;
-                rows[i].log_confidence[c] = log(p);
+                tree.rows[i].confidence[c] = p;
+                tree.rows[i].log_confidence[c] = log(p);
                 p *= factor;
             }
         }
-        sp_draft_tree_grow(&tree, rows);
+        sp_draft_tree_grow(&tree);
     }
     double entropy = sp_draft_tree_path_entropy(&tree, sp_draft_tree_best_leaf(&tree));
     sp_draft_tree_fini(&tree);
