@@ -75,8 +75,7 @@ static sp_status evaluate(void *context, int worker, int index, sp_error *err)
     sp_error reason = {0};
     json_t *scenario = all->spec->scenarios[index];
     bool decodes = json_object_get(scenario, "decode") != NULL;
-    sp_status found =
-        (decodes ? decode_text : train_step)(&all->evaluator, scenario, to, &reason);
+    sp_status found = (decodes ? decode_text : train_step)(&all->evaluator, scenario, to, &reason);
     if (found == SP_OK && to->result == NULL) {
         found = sp_error_no_memory(&reason, "a result");
     }

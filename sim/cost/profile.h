@@ -110,7 +110,7 @@ typedef struct sp_interference_model {
 
 // What the host adds to a call of a target that verifies a tree of drafted tokens.
 typedef struct sp_decode_model {
-    double call_s; // of every call: ranks the tree, builds its mask, moves what was accepted
+    double call_s;       // of every call: ranks the tree, builds its mask, moves what was accepted
     double graph_miss_s; // more where the call's shape has no captured graph
     sp_level level;
 } sp_decode_model;

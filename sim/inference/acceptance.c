@@ -2,26 +2,39 @@
 
 #include <math.h>
 
-// Box and Muller's transformation, one of its two values.
-static double normal(sp_prng *prng)
+// Box and Muller's transformation by Marsaglia's polar method, which needs no sine.
+static double normal(sp_drafted_sequence *sequence)
 {
-    static const double two_pi = 6.283185307179586;
-    double radius = sqrt(-2.0 * log(1.0 - sp_prng_uniform(prng)));
-    return radius * cos(two_pi * sp_prng_uniform(prng));
+    if (sequence->has_spare) {
+        sequence->has_spare = false;
+        return sequence->spare;
+    }
+    double x = 0.0;
+    double y = 0.0;
+    double square = 0.0;
+    while (!(square > 0.0 && square < 1.0)) {
+        x = 2.0 * sp_prng_uniform(&sequence->prng) - 1.0;
+        y = 2.0 * sp_prng_uniform(&sequence->prng) - 1.0;
+        square = x * x + y * y;
+    }
+    double factor = sqrt(-2.0 * log(square) / square);
+    sequence->spare = factor * y;
+    sequence->has_spare = true;
+    return factor * x;
 }
 
 void sp_drafted_sequence_begin(sp_drafted_sequence *sequence, uint64_t seed, uint64_t index)
 {
     static const uint64_t odd = 0x9e3779b97f4a7c15; // spreads neighbours over all bits
+    *sequence = (sp_drafted_sequence){.has_spare = false};
     sp_prng_seed(&sequence->prng, seed + odd * (index + 1));
-    sequence->difficulty = normal(&sequence->prng);
+    sequence->difficulty = normal(sequence);
 }
 
 void sp_drafted_sequence_next(sp_drafted_sequence *sequence, const sp_acceptance *model)
 {
     double kept = model->persistence;
-    sequence->difficulty =
-        kept * sequence->difficulty + sqrt(1.0 - kept * kept) * normal(&sequence->prng);
+    sequence->difficulty = kept * sequence->difficulty + sqrt(1.0 - kept * kept) * normal(sequence);
 }
 
 int sp_acceptance_draw(const sp_acceptance *model, sp_drafted_sequence *sequence, int top_k,
@@ -29,11 +42,12 @@ int sp_acceptance_draw(const sp_acceptance *model, sp_drafted_sequence *sequence
 {
     sp_prng *prng = &sequence->prng;
     double logit =
-        model->ease + model->spread * sequence->difficulty + model->noise * normal(prng);
-    double first = 1.0 / (1.0 + exp(-logit));
-    double left = 1.0 / (1.0 + exp(logit));
+        model->ease + model->spread * sequence->difficulty + model->noise * normal(sequence);
+    // No setting makes a logit whose exponential overflows.
+    double odds = exp(logit);
+    double left = 1.0 / (1.0 + odds);
     double log_left = log(left);
-    row->confidence[0] = first;
+    row->confidence[0] = odds * left;
     row->log_confidence[0] = log_left + logit;
     for (int i = 0; i < top_k; i++) {
         row->token[i] = i;

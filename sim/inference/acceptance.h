@@ -5,9 +5,9 @@
 // A sequence has a difficulty z that persists: from one call of the target to the next
 // z' = persistence z + sqrt(1 - persistence^2) times a standard normal. A position of it is as hard
 // as its noise e, standard normal, makes it: the draft gives the i-th of its next tokens
-// (0 the first) the probability c (1-c)^i with logit(c) = ease + spread z + noise e. The target takes
-// its own most probable token, which is the draft's first more often than a token drawn from the
-// draft would be: the i-th with a probability in proportion to the draft's to the power
+// (0 the first) the probability c (1-c)^i with logit(c) = ease + spread z + noise e. The target
+// takes its own most probable token, which is the draft's first more often than a token drawn from
+// the draft would be: the i-th with a probability in proportion to the draft's to the power
 // `agreement`. With probability `blind` it is none of the draft's top K.
 #ifndef SLIMPACK_SIM_INFERENCE_ACCEPTANCE_H
 #define SLIMPACK_SIM_INFERENCE_ACCEPTANCE_H
@@ -29,6 +29,8 @@ typedef struct sp_acceptance {
 typedef struct sp_drafted_sequence {
     sp_prng prng;
     double difficulty;
+    bool has_spare; // of two normals that were drawn together
+    double spare;
 } sp_drafted_sequence;
 
 // Sequence number `index` of a seed.

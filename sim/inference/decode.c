@@ -7,10 +7,10 @@
 const char *const sp_batch_policy_names[] = {"pad", "ragged", "bucket", NULL};
 
 enum {
-    FIT_CALLS = 4000,     // that bins are fitted to
-    SEARCH_CALLS = 4000,  // of each step of the search for an ease
-    HALVINGS = 5,         // of the range of eases,
-    INTERPOLATIONS = 4,   // and steps of the rule of false position in what is left
+    FIT_CALLS = 4000,    // that bins are fitted to
+    SEARCH_CALLS = 4000, // of each step of the search for an ease
+    HALVINGS = 5,        // of the range of eases,
+    INTERPOLATIONS = 4,  // and steps of the rule of false position in what is left
 };
 
 static const double least_ease = -12.0;
@@ -70,9 +70,9 @@ static sp_status find_ease(const sp_decode_spec *spec, double tokens_per_call, s
                               tokens_per_call);
 }
 
-static sp_status resolve_text(const sp_decode_spec *spec, sp_speculation *how,
-                              sp_decode_result *result, sp_error *err)
+static sp_status resolve_text(const sp_decode_spec *spec, sp_decode_result *result, sp_error *err)
 {
+    sp_speculation *how = &result->how;
     sp_status status = SP_OK;
     result->text = spec->text;
     if (spec->tokens_per_call > 0.0) {
@@ -83,31 +83,32 @@ static sp_status resolve_text(const sp_decode_spec *spec, sp_speculation *how,
     if (status == SP_OK && spec->training_tokens_per_call > 0.0) {
         status = find_ease(spec, spec->training_tokens_per_call, &training, err);
     }
+    result->training_ease = training.ease;
     how->bins = (sp_bins){.count = 1};
     if (status == SP_OK && how->method == SP_DECODE_HETEROSPEC) {
         status = sp_speculation_fit_bins(how, &training, spec->seed + fit_stream, FIT_CALLS, err);
     }
-    result->bins = how->bins;
     return status;
 }
 
-static sp_status run_methods(sp_i_call_pricer *pricer, const sp_speculation *how,
-                             sp_decode_result *result, sp_error *err)
+static sp_status run_methods(sp_i_call_pricer *pricer, sp_decode_result *result, sp_error *err)
 {
-    sp_decode_counts other;
+    const sp_speculation *how = &result->how;
+    sp_decode_counts one_by_one;
     sp_speculation plain = *how;
     sp_speculation eagle = *how;
     plain.method = SP_DECODE_PLAIN;
     eagle.method = SP_DECODE_EAGLE;
     eagle.bins = (sp_bins){.count = 1};
-    sp_status status = sp_i_decode_steps(pricer, how, &result->text, &result->counts,
-                                         &result->seconds, err);
+    sp_status status =
+        sp_i_decode_steps(pricer, how, &result->text, &result->counts, &result->seconds, err);
     if (status == SP_OK) {
-        status = sp_i_decode_steps(pricer, &plain, &result->text, &other, &result->plain_s, err);
+        status =
+            sp_i_decode_steps(pricer, &plain, &result->text, &one_by_one, &result->plain_s, err);
     }
     if (status == SP_OK && how->method != SP_DECODE_PLAIN) {
-        status = sp_i_decode_steps(pricer, &eagle, &result->text, &other, &result->eagle_s, err);
-        result->eagle_tokens_per_call = sp_decode_tokens_per_call(&other);
+        status =
+            sp_i_decode_steps(pricer, &eagle, &result->text, &result->eagle, &result->eagle_s, err);
     }
     return status;
 }
@@ -115,17 +116,16 @@ static sp_status run_methods(sp_i_call_pricer *pricer, const sp_speculation *how
 sp_status sp_decode_run(const sp_decode_spec *spec, const sp_decode_machine *machine,
                         sp_decode_result *result, sp_error *err)
 {
-    sp_speculation how = spec->how;
     sp_i_call_pricer pricer;
-    *result = (sp_decode_result){.method = how.method};
+    *result = (sp_decode_result){.how = spec->how};
     sp_i_call_pricer_init(&pricer, spec, machine);
-    sp_i_decode_memory(&pricer, &how, &result->memory);
+    sp_i_decode_memory(&pricer, &spec->how, &result->memory);
     const sp_decode_memory *memory = &result->memory;
-    result->fits = memory->target + memory->draft + memory->kv_cache <=
-                   (double)machine->memory_limit_bytes;
-    bool drafts = how.method != SP_DECODE_PLAIN;
+    result->fits =
+        memory->target + memory->draft + memory->kv_cache <= (double)machine->memory_limit_bytes;
+    bool drafts = spec->how.method != SP_DECODE_PLAIN;
     // What a draft's text is like is never measured.
     result->level = drafts ? SP_LEVEL_ASSUMED : sp_profile_level(machine->profile);
-    sp_status status = drafts ? resolve_text(spec, &how, result, err) : SP_OK;
-    return status == SP_OK ? run_methods(&pricer, &how, result, err) : status;
+    sp_status status = drafts ? resolve_text(spec, result, err) : SP_OK;
+    return status == SP_OK ? run_methods(&pricer, result, err) : status;
 }

@@ -24,7 +24,8 @@ extern const char *const sp_batch_policy_names[]; // "pad", "ragged", "bucket", 
 typedef struct sp_decode_spec {
     sp_speculation how; // its bins are fitted by sp_decode_run()
     sp_acceptance text;
-    double tokens_per_call; // that EAGLE reaches on the text, from which its ease follows; 0: stated
+    double
+        tokens_per_call; // that EAGLE reaches on the text, from which its ease follows; 0: stated
     // The ease of the text that bins are fitted to, or the tokens a call that it follows from (0:
     // the ease holds); NAN: that of the text itself.
     double training_ease, training_tokens_per_call;
@@ -35,8 +36,8 @@ typedef struct sp_decode_spec {
     sp_draft_kind draft_kind;
     sp_model draft; // of SP_DRAFT_MODEL
     int draft_tp;
-    bool draft_apart;                // on GPUs of its own
-    double call_ms, graph_miss_ms;   // negative: the profile's
+    bool draft_apart;              // on GPUs of its own
+    double call_ms, graph_miss_ms; // negative: the profile's
     uint64_t seed;
 } sp_decode_spec;
 
@@ -52,10 +53,10 @@ typedef struct sp_decode_machine {
 
 // Of all calls.
 typedef struct sp_decode_counts {
-    int64_t calls;          // of the target, a sequence each
-    int64_t steps;          // forwards of the target
-    int64_t tokens;         // yielded
-    int64_t verified;       // tokens that went through the target
+    int64_t calls;    // of the target, a sequence each
+    int64_t steps;    // forwards of the target
+    int64_t tokens;   // yielded
+    int64_t verified; // tokens that went through the target
     int64_t draft_forwards;
     int64_t graph_misses;
     int64_t in_bin[SP_BINS]; // calls
@@ -68,14 +69,14 @@ typedef struct sp_decode_memory {
 } sp_decode_memory;
 
 typedef struct sp_decode_result {
-    sp_decode_method method;
-    sp_acceptance text; // as resolved
-    sp_bins bins;
+    sp_speculation how; // with the bins that were fitted
+    sp_acceptance text; // with the ease that was found
+    double training_ease;
     sp_decode_counts counts;
-    double seconds;       // of all sequences, one data-parallel rank
-    double plain_s;       // without a draft
-    double eagle_s;       // by EAGLE's trees of equal depth, top K and N; 0: no draft
-    double eagle_tokens_per_call;
+    double seconds; // of all sequences, one data-parallel rank
+    double plain_s; // without a draft
+    double eagle_s; // by EAGLE's trees of equal depth, top K and N; 0: no draft
+    sp_decode_counts eagle;
     sp_decode_memory memory;
     bool fits;
     sp_level level;

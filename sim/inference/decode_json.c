@@ -9,8 +9,7 @@ const char *const sp_decode_not_modelled[] = {
     "sampling at a temperature above 0: the target takes its most probable token",
     "the prefill of prompts, and prompts that arrive while others generate",
     "the time in which the draft's entropy is computed",
-    "sequences that end before output_tokens, and prompts of different lengths",
-    NULL};
+    "sequences that end before output_tokens, and prompts of different lengths", NULL};
 
 double sp_decode_step_ms(const sp_decode_result *result)
 {
@@ -25,8 +24,8 @@ double sp_decode_verify_share(const sp_decode_result *result)
 double sp_decode_low_share(const sp_decode_result *result)
 {
     int64_t low = 0;
-    for (int b = 0; result->method == SP_DECODE_HETEROSPEC && b < SP_LOW_BINS; b++) {
-        low += result->counts.in_bin[b];
+    for (int b = 0; b < result->how.bins.count; b++) {
+        low += sp_speculation_is_low(&result->how, b) ? result->counts.in_bin[b] : 0;
     }
     return (double)low / (double)result->counts.calls;
 }
@@ -50,14 +49,14 @@ static json_t *times_json(const sp_decode_result *result)
     return sp_json_built(b);
 }
 
-static json_t *bin_json(const sp_decode_spec *spec, const sp_decode_result *result, int bin)
+static json_t *bin_json(const sp_decode_result *result, int bin)
 {
     int depth = 0;
     int nodes = 0;
     sp_json_builder b = sp_json_build();
-    sp_speculation_shape(&spec->how, bin, &depth, &nodes);
-    bool last = bin == result->bins.count - 1;
-    sp_json_add(&b, "entropy_to", last ? json_null() : json_real(result->bins.above[bin]));
+    sp_speculation_shape(&result->how, bin, &depth, &nodes);
+    bool last = bin == result->how.bins.count - 1;
+    sp_json_add(&b, "entropy_to", last ? json_null() : json_real(result->how.bins.above[bin]));
     sp_json_add_real(&b, "share",
                      (double)result->counts.in_bin[bin] / (double)result->counts.calls);
     sp_json_add_int(&b, "depth", depth);
@@ -65,12 +64,12 @@ static json_t *bin_json(const sp_decode_spec *spec, const sp_decode_result *resu
     return sp_json_built(b);
 }
 
-static json_t *bins_json(const sp_decode_spec *spec, const sp_decode_result *result)
+static json_t *bins_json(const sp_decode_result *result)
 {
     json_t *bins = json_array();
-    int count = result->method == SP_DECODE_HETEROSPEC ? result->bins.count : 0;
+    int count = result->how.method == SP_DECODE_HETEROSPEC ? result->how.bins.count : 0;
     for (int i = 0; bins != NULL && i < count; i++) {
-        if (json_array_append_new(bins, bin_json(spec, result, i)) != 0) {
+        if (json_array_append_new(bins, bin_json(result, i)) != 0) {
             json_decref(bins);
             return NULL;
         }
@@ -84,6 +83,20 @@ static json_t *memory_json(const sp_decode_memory *memory)
     sp_json_add_real(&b, "parameters", memory->target / SP_GIB);
     sp_json_add_real(&b, "draft", memory->draft / SP_GIB);
     sp_json_add_real(&b, "kv_cache", memory->kv_cache / SP_GIB);
+    return sp_json_built(b);
+}
+
+static json_t *text_json(const sp_decode_result *result)
+{
+    const sp_acceptance *text = &result->text;
+    sp_json_builder b = sp_json_build();
+    sp_json_add_real(&b, "ease", text->ease);
+    sp_json_add_real(&b, "spread", text->spread);
+    sp_json_add_real(&b, "noise", text->noise);
+    sp_json_add_real(&b, "persistence", text->persistence);
+    sp_json_add_real(&b, "agreement", text->agreement);
+    sp_json_add_real(&b, "blind", text->blind);
+    sp_json_add_real(&b, "training_ease", result->training_ease);
     return sp_json_built(b);
 }
 
@@ -117,7 +130,7 @@ static void add_counts(sp_json_builder *b, const sp_decode_result *result)
 static void add_times(sp_json_builder *b, const sp_decode_machine *machine,
                       const sp_decode_result *result)
 {
-    bool drafts = result->method != SP_DECODE_PLAIN;
+    bool drafts = result->how.method != SP_DECODE_PLAIN;
     sp_json_add_real(b, "tokens_per_s", sp_decode_tokens_per_s(result, machine));
     sp_json_add_real(b, "step_ms", sp_decode_step_ms(result));
     sp_json_add(b, "step_time_ms", times_json(result));
@@ -125,8 +138,11 @@ static void add_times(sp_json_builder *b, const sp_decode_machine *machine,
     sp_json_add_real(b, "speedup_over_plain", result->plain_s / result->seconds);
     sp_json_add(b, "speedup_over_eagle",
                 drafts ? json_real(result->eagle_s / result->seconds) : json_null());
+    sp_json_add(b, "eagle_speedup_over_plain",
+                drafts ? json_real(result->plain_s / result->eagle_s) : json_null());
     sp_json_add(b, "eagle_tokens_per_call",
-                drafts ? json_real(result->eagle_tokens_per_call) : json_null());
+                drafts ? json_real(sp_decode_tokens_per_call(&result->eagle)) : json_null());
+    sp_json_add(b, "eagle_tokens", drafts ? json_integer(result->eagle.tokens) : json_null());
 }
 
 json_t *sp_decode_result_json(const sp_decode_spec *spec, const sp_decode_machine *machine,
@@ -135,11 +151,13 @@ json_t *sp_decode_result_json(const sp_decode_spec *spec, const sp_decode_machin
     const sp_decode_memory *memory = &result->memory;
     sp_json_builder b = sp_json_build();
     sp_json_add_text(&b, "schema", SCHEMA);
-    sp_json_add_text(&b, "method", sp_decode_method_names[result->method]);
+    sp_json_add_text(&b, "method", sp_decode_method_names[result->how.method]);
     sp_json_add_text(&b, "model", machine->model->name);
     add_times(&b, machine, result);
     add_counts(&b, result);
-    sp_json_add(&b, "bins", bins_json(spec, result));
+    sp_json_add(&b, "bins", bins_json(result));
+    sp_json_add(&b, "text",
+                result->how.method != SP_DECODE_PLAIN ? text_json(result) : json_null());
     sp_json_add_real(&b, "peak_memory_gib",
                      (memory->target + memory->draft + memory->kv_cache) / SP_GIB);
     sp_json_add(&b, "memory_gib", memory_json(memory));

@@ -55,8 +55,7 @@ sp_status sp_i_decode_steps(sp_i_call_pricer *pricer, const sp_speculation *how,
                             const sp_acceptance *text, sp_decode_counts *counts, double *seconds,
                             sp_error *err)
 {
-    steps s = {
-        .pricer = pricer, .spec = pricer->spec, .how = how, .text = text, .counts = counts};
+    steps s = {.pricer = pricer, .spec = pricer->spec, .how = how, .text = text, .counts = counts};
     *counts = (sp_decode_counts){0};
     sp_status status = steps_init(&s, err);
     int active = 0;
@@ -196,8 +195,9 @@ static void run_bin(steps *s, int bin)
     int count = 0;
     for (int i = 0; i < s->spec->batch; i++) {
         const slot *place = &s->slots[i];
-        int low = place->turn.call.bin < SP_LOW_BINS ? place->turn.call.bin : SP_LOW_BINS;
-        if (place->active && (bin < 0 || low == bin)) {
+        int own = place->turn.call.bin;
+        own = sp_speculation_is_low(s->how, own) ? own : SP_LOW_BINS;
+        if (place->active && (bin < 0 || own == bin)) {
             s->turns[count++] = place->turn;
         }
     }

@@ -24,8 +24,7 @@ void sp_i_call_pricer_init(sp_i_call_pricer *pricer, const sp_decode_spec *spec,
                            const sp_decode_machine *machine)
 {
     const sp_decode_model *host = &machine->profile->decode;
-    sp_model draft =
-        spec->draft_kind == SP_DRAFT_EAGLE ? eagle_draft(machine->model) : spec->draft;
+    sp_model draft = spec->draft_kind == SP_DRAFT_EAGLE ? eagle_draft(machine->model) : spec->draft;
     sp_layout alone = *machine->layout;
     alone.tp = spec->draft_tp;
     alone.pp = 1;
@@ -49,8 +48,8 @@ static double eagle_extra_s(const sp_i_call_pricer *pricer, double rows, bool fi
     double qkv = heads * (double)draft->model.head_dim / draft->layout.tp;
     double both = sp_time_gemm(&draft->timer, SP_GEMM_TOKENS_OUT, rows, qkv, 2.0 * hidden);
     double one = sp_time_gemm(&draft->timer, SP_GEMM_TOKENS_OUT, rows, qkv, hidden);
-    double joined = sp_time_gemm(&draft->timer, SP_GEMM_TOKENS_OUT, rows, hidden,
-                                 EAGLE_FEATURES * hidden);
+    double joined =
+        sp_time_gemm(&draft->timer, SP_GEMM_TOKENS_OUT, rows, hidden, EAGLE_FEATURES * hidden);
     return both - one + (first ? joined : 0.0);
 }
 
@@ -94,7 +93,8 @@ static double transfer_s(const sp_i_call_pricer *pricer, const sp_i_turn *turns,
     }
     double features = pricer->spec->draft_kind == SP_DRAFT_EAGLE ? EAGLE_FEATURES : 0;
     double bytes = BYTES_BF16 * rows * features * (double)pricer->machine->model->hidden;
-    return sp_time_p2p(&pricer->target.timer, bytes, 0) + sp_time_p2p(&pricer->target.timer, 0.0, 0);
+    return sp_time_p2p(&pricer->target.timer, bytes, 0) +
+           sp_time_p2p(&pricer->target.timer, 0.0, 0);
 }
 
 void sp_i_call_price(sp_i_call_pricer *pricer, const sp_i_turn *turns, int count, bool padded,
@@ -116,8 +116,7 @@ void sp_i_call_price(sp_i_call_pricer *pricer, const sp_i_turn *turns, int count
     *time = (sp_i_call_time){.verify_s = sp_forward_s(&pricer->target, &verified)};
     if (depth > 0) {
         time->draft_s = draft_s(pricer, turns, count, padded ? depth : 0);
-        time->transfer_s =
-            pricer->spec->draft_apart ? transfer_s(pricer, turns, count) : 0.0;
+        time->transfer_s = pricer->spec->draft_apart ? transfer_s(pricer, turns, count) : 0.0;
         time->host_s = pricer->host_s;
     }
 }
@@ -130,18 +129,16 @@ void sp_i_decode_memory(const sp_i_call_pricer *pricer, const sp_speculation *ho
     const sp_model *target = &pricer->target.model;
     const sp_model *draft = &pricer->draft.model;
     bool drafts = how->method != SP_DECODE_PLAIN;
-    double tokens = (double)spec->batch * (double)(spec->prompt_tokens + spec->output_tokens +
-                                                   (drafts ? how->nodes : 0));
+    double tokens = (double)spec->batch *
+                    (double)(spec->prompt_tokens + spec->output_tokens + (drafts ? how->nodes : 0));
     double ranks = (double)layout->tp * layout->pp;
-    *memory = (sp_decode_memory){
-        .target = BYTES_BF16 * (double)sp_model_parameters(target) / ranks,
-        .kv_cache = tokens * target->layers * sp_kv_bytes_per_layer(target) / ranks};
+    *memory = (sp_decode_memory){.target = BYTES_BF16 * (double)sp_model_parameters(target) / ranks,
+                                 .kv_cache = tokens * target->layers *
+                                             sp_kv_bytes_per_layer(target) / ranks};
     if (drafts && !spec->draft_apart) {
         double hidden = (double)draft->hidden;
         double extra = spec->draft_kind == SP_DRAFT_EAGLE ? EAGLE_FEATURES * hidden * hidden : 0.0;
-        memory->draft =
-            BYTES_BF16 * ((double)sp_model_parameters(draft) + extra) / spec->draft_tp;
-        memory->kv_cache +=
-            tokens * draft->layers * sp_kv_bytes_per_layer(draft) / spec->draft_tp;
+        memory->draft = BYTES_BF16 * ((double)sp_model_parameters(draft) + extra) / spec->draft_tp;
+        memory->kv_cache += tokens * draft->layers * sp_kv_bytes_per_layer(draft) / spec->draft_tp;
     }
 }

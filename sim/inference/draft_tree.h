@@ -38,8 +38,8 @@ typedef struct sp_draft_tree {
     int frontier[SP_DRAFT_TOP_K]; // whose rows are asked for next, by value
     int frontier_count;
     sp_draft_row rows[SP_DRAFT_TOP_K]; // theirs: whoever grows the tree fills them in
-    int *order;  // [capacity], the best `ranked` nodes by value, of sp_draft_tree_rank
-    int *place;  // [capacity], the place of a node among them; `ranked` for all others
+    int *order; // [capacity], the best `ranked` nodes by value, of sp_draft_tree_rank
+    int *place; // [capacity], the place of a node among them; `ranked` for all others
     int ranked;
 } sp_draft_tree;
 

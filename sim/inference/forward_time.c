@@ -11,8 +11,8 @@ static void build(sp_forward_pricer *pricer, sp_part part, sp_inventory *invento
 }
 
 void sp_forward_pricer_init(sp_forward_pricer *pricer, const sp_profile *profile,
-                            const sp_cluster *cluster, const sp_stack *stack,
-                            const sp_model *model, const sp_layout *layout)
+                            const sp_cluster *cluster, const sp_stack *stack, const sp_model *model,
+                            const sp_layout *layout)
 {
     *pricer = (sp_forward_pricer){.timer = {.cluster = cluster, .profile = profile},
                                   .stack = *stack,
@@ -59,8 +59,7 @@ static double token_s(const sp_forward_pricer *pricer, double rows)
     double hidden_bytes = BYTES_BF16 * rows * (double)model->hidden;
     double sends_s = 0.0;
     for (int crosses = 0; crosses < 2; crosses++) {
-        sends_s +=
-            pricer->boundaries[crosses] * sp_time_p2p(&pricer->timer, hidden_bytes, crosses);
+        sends_s += pricer->boundaries[crosses] * sp_time_p2p(&pricer->timer, hidden_bytes, crosses);
     }
     return model->layers * part_s(pricer, &pricer->layer, rows) +
            part_s(pricer, &pricer->embedding, rows) + part_s(pricer, &pricer->head, rows) + sends_s;

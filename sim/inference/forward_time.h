@@ -30,8 +30,8 @@ typedef struct sp_forward_pricer {
 // A model over layout.tp x layout.pp GPUs; pipeline ranks work one after the other. `profile` and
 // `cluster` must outlive the pricer.
 void sp_forward_pricer_init(sp_forward_pricer *pricer, const sp_profile *profile,
-                            const sp_cluster *cluster, const sp_stack *stack,
-                            const sp_model *model, const sp_layout *layout);
+                            const sp_cluster *cluster, const sp_stack *stack, const sp_model *model,
+                            const sp_layout *layout);
 
 // Seconds from the tokens to their logits. Attention takes as long as its keys and values take to
 // be read from memory, or as its FLOPs at the best rate of a GEMM where that is longer.

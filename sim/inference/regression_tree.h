@@ -14,7 +14,7 @@ typedef struct sp_sample {
 } sp_sample;
 
 typedef struct sp_bins {
-    int count;                // at most SP_BINS, fewer where x takes fewer values
+    int count;                 // at most SP_BINS, fewer where x takes fewer values
     double above[SP_BINS - 1]; // [count - 1], ascending: bin b holds x in (above[b-1], above[b]]
 } sp_bins;
 
@@ -22,8 +22,7 @@ typedef struct sp_bins {
 // squared errors of y about the means of both sides add up to least (the first such place of equal
 // ones). A side keeps at least `least` samples; a part without such a place stays whole. `samples`
 // are put in the order of x. O(n log n).
-sp_status sp_bins_fit(sp_sample *samples, size_t count, size_t least, sp_bins *bins,
-                      sp_error *err);
+sp_status sp_bins_fit(sp_sample *samples, size_t count, size_t least, sp_bins *bins, sp_error *err);
 
 // The bin of x, from 0. O(bins).
 int sp_bin_of(const sp_bins *bins, double x);

@@ -14,9 +14,14 @@ int sp_speculation_usual_alpha(int depth)
     return (depth + 1) / 2;
 }
 
+bool sp_speculation_is_low(const sp_speculation *how, int bin)
+{
+    return how->method == SP_DECODE_HETEROSPEC && bin < SP_LOW_BINS && bin < how->bins.count - 1;
+}
+
 void sp_speculation_shape(const sp_speculation *how, int bin, int *depth, int *nodes)
 {
-    bool low = how->method == SP_DECODE_HETEROSPEC && bin < SP_LOW_BINS;
+    bool low = sp_speculation_is_low(how, bin);
     int more = how->alpha > bin ? how->alpha - bin : 0;
     *depth = how->depth + (low && how->extend ? more : 0);
     *nodes = low && how->prune ? (int)(how->keep[bin] * how->nodes + 0.5) + more : how->nodes;
@@ -84,8 +89,7 @@ static sp_status draw_rows(void *context, sp_draft_tree *tree, sp_error *err)
     int agreed = text->agreed;
     (void)err;
     for (int i = 0; i < tree->frontier_count; i++) {
-        int child =
-            sp_acceptance_draw(text->model, text->sequence, tree->top_k, &tree->rows[i]);
+        int child = sp_acceptance_draw(text->model, text->sequence, tree->top_k, &tree->rows[i]);
         if (tree->frontier[i] == agreed && child >= 0) {
             text->agreed = tree->count + i * tree->top_k + child;
         }

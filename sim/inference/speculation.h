@@ -7,7 +7,11 @@
 #include "sim/inference/acceptance.h"
 #include "sim/inference/regression_tree.h"
 
-typedef enum sp_decode_method { SP_DECODE_PLAIN, SP_DECODE_EAGLE, SP_DECODE_HETEROSPEC } sp_decode_method;
+typedef enum sp_decode_method {
+    SP_DECODE_PLAIN,
+    SP_DECODE_EAGLE,
+    SP_DECODE_HETEROSPEC
+} sp_decode_method;
 
 extern const char *const sp_decode_method_names[]; // "plain", "eagle", "heterospec", NULL
 
@@ -28,6 +32,9 @@ typedef struct sp_speculation {
 // ceil(d / 2)
 int sp_speculation_usual_alpha(int depth);
 
+// Is the entropy of a bin low? That of the last bin, which has no border above, never is.
+bool sp_speculation_is_low(const sp_speculation *how, int bin);
+
 // The tree's layers and verified tokens in a bin: EAGLE's where the entropy is not low.
 void sp_speculation_shape(const sp_speculation *how, int bin, int *depth, int *nodes);
 
@@ -36,14 +43,14 @@ int sp_speculation_most_depth(const sp_speculation *how);
 
 // One call of the target for one sequence.
 typedef struct sp_speculated {
-    double entropy; // of the meta-path
-    int bin;        // 0 where the method has no bins
-    int depth;      // layers drafted: forwards of the draft
-    int nodes;      // verified
-    int accepted;   // drafted tokens; the call yields one more
-    int path_end;   // the meta-path's last node
-    int path_rank;  // of the meta-path's end at depth d, from 1; `nodes`: it is not verified
-    bool path_accepted;   // all of the meta-path is verified and accepted
+    double entropy;     // of the meta-path
+    int bin;            // 0 where the method has no bins
+    int depth;          // layers drafted: forwards of the draft
+    int nodes;          // verified
+    int accepted;       // drafted tokens; the call yields one more
+    int path_end;       // the meta-path's last node
+    int path_rank;      // of the meta-path's end at depth d, from 1; `nodes`: it is not verified
+    bool path_accepted; // all of the meta-path is verified and accepted
 } sp_speculated;
 
 // Fills tree->rows with what follows each node of the frontier.

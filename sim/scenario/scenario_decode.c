@@ -32,17 +32,20 @@ typedef struct real_setting {
     double fallback, least, most;
 } real_setting;
 
-#define TEXT(name, fallback_, least_, most_)                                         \
-    {                                                                                \
-        #name, offsetof(sp_decode_spec, text) + offsetof(sp_acceptance, name), (fallback_), \
-            (least_), (most_)                                                        \
+#define TEXT(name, fallback_, least_, most_)                                                \
+    {                                                                                       \
+#name, offsetof(sp_decode_spec, text) + offsetof(sp_acceptance, name), (fallback_), \
+            (least_), (most_)                                                               \
     }
 
 // Fitted to HumanEval under Llama-3.1-8B (experiments/figures/heterospec.json).
 static const real_setting text_settings[] = {
-    TEXT(ease, 1.0, LEAST_EASE, MOST_EASE),      TEXT(spread, 0.8, 0.0, 10.0),
-    TEXT(noise, 1.6, 0.0, 10.0),       TEXT(persistence, 0.9, 0.0, 1.0),
-    TEXT(agreement, 3.0, 0.1, 100.0),  TEXT(blind, 0.02, 0.0, 1.0),
+    TEXT(ease, 1.0, LEAST_EASE, MOST_EASE),
+    TEXT(spread, 0.8, 0.0, 10.0),
+    TEXT(noise, 1.6, 0.0, 10.0),
+    TEXT(persistence, 0.5, 0.0, 1.0),
+    TEXT(agreement, 3.0, 0.1, 100.0),
+    TEXT(blind, 0.02, 0.0, 1.0),
 };
 
 enum { TEXT_SETTINGS = sizeof text_settings / sizeof text_settings[0] };
@@ -171,8 +174,10 @@ static void refuse_cp(const sp_i_scenario_reader *reader, sp_object *object)
 {
     const sp_layout *layout = &reader->scenario->layout;
     if (object->json != NULL && layout->cp > 1) {
-        sp_object_error(object, "method", "has no use for parallel.cp %d: decoding is not spread "
-                        "over context-parallel ranks", layout->cp);
+        sp_object_error(object, "method",
+                        "has no use for parallel.cp %d: decoding is not spread "
+                        "over context-parallel ranks",
+                        layout->cp);
     }
 }
 

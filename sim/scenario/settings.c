@@ -487,7 +487,7 @@ static const sp_setting settings[] = {
      .text = "Deviation of that logit between calls of the target."},
     {.key = "decode.text.noise", REAL("0", "10"), .fallback = "1.6",
      .text = "Deviation of that logit between tokens."},
-    {.key = "decode.text.persistence", REAL("0", "1"), .fallback = "0.9",
+    {.key = "decode.text.persistence", REAL("0", "1"), .fallback = "0.5",
      .text = "Correlation of a sequence's difficulty from one call to the next."},
     {.key = "decode.text.agreement", REAL("0.1", "100"), .fallback = "3.0",
      .text = "How much more often than the draft's probability says the target takes the draft's "

@@ -33,7 +33,8 @@ static void grow(drawn_tree *drawn, sp_prng *prng)
 
 static drawn_tree draw_tree(sp_prng *prng)
 {
-    drawn_tree drawn = {.top_k = 1 + prng_below(prng, 12), .depth = 1 + prng_below(prng, MOST_DEPTH)};
+    drawn_tree drawn = {.top_k = 1 + prng_below(prng, 12),
+                        .depth = 1 + prng_below(prng, MOST_DEPTH)};
     must_succeed(sp_draft_tree_init(&drawn.tree, drawn.top_k, drawn.depth, ERR));
     sp_draft_tree_start(&drawn.tree, 7);
     for (int layer = 0; layer < drawn.depth; layer++) {
@@ -121,7 +122,8 @@ TEST(entropy_is_bounded)
     sp_prng prng = prng_seeded(4);
     for (int round = 0; round < ROUNDS; round++) {
         drawn_tree drawn = draw_tree(&prng);
-        double entropy = sp_draft_tree_path_entropy(&drawn.tree, sp_draft_tree_best_leaf(&drawn.tree));
+        double entropy =
+            sp_draft_tree_path_entropy(&drawn.tree, sp_draft_tree_best_leaf(&drawn.tree));
         assert_true(entropy >= 0.0);
         assert_true(entropy <= drawn.depth * log(drawn.top_k) + 1e-9);
         sp_draft_tree_fini(&drawn.tree);

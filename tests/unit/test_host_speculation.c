@@ -103,8 +103,8 @@ TEST(speculation_is_lossless)
         int count = draw_prompt(&prng, prompt);
         int top_k = 1 + prng_below(&prng, 6);
         int depth = 1 + prng_below(&prng, 6);
-        sp_speculation how = method(SP_DECODE_EAGLE + prng_below(&prng, 2), depth, top_k,
-                                    2 + prng_below(&prng, 30));
+        sp_speculation how =
+            method(SP_DECODE_EAGLE + prng_below(&prng, 2), depth, top_k, 2 + prng_below(&prng, 30));
         sp_speculation plain = method(SP_DECODE_PLAIN, 1, 1, 2);
         sp_small_text text;
         sp_small_text expected;

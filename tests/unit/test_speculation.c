@@ -4,12 +4,8 @@
 
 #include "tests/support/test_main.h"
 
-static const sp_acceptance mixed = {.ease = 0.5,
-                                    .spread = 0.8,
-                                    .noise = 0.9,
-                                    .persistence = 0.9,
-                                    .agreement = 6.0,
-                                    .blind = 0.02};
+static const sp_acceptance mixed = {
+    .ease = 0.5, .spread = 0.8, .noise = 0.9, .persistence = 0.9, .agreement = 6.0, .blind = 0.02};
 
 static sp_speculation eagle(int depth, int top_k, int nodes)
 {

@@ -179,8 +179,8 @@ static sp_status draft_rows(void *context, sp_draft_tree *tree, sp_error *err)
             g->parents[i] = parent == 0 ? -1 : g->place[parent];
             g->place[node] = g->draft.pending + i;
         }
-        status = sp_small_forward(&g->draft, tree->frontier_count, g->tokens, g->parents,
-                                  g->logits, err);
+        status = sp_small_forward(&g->draft, tree->frontier_count, g->tokens, g->parents, g->logits,
+                                  err);
     }
     for (int i = 0; status == SP_OK && i < tree->frontier_count; i++) {
         row_of(g->logits + (size_t)(first + i) * (size_t)g->vocab, g->vocab, tree->top_k,

@@ -1,5 +1,6 @@
-// Text by a small model, greedily: token by token, or by trees that a draft proposes and one forward
-// of the whole model verifies. The draft is the model's own first layers with its norm and head.
+// Text by a small model, greedily: token by token, or by trees that a draft proposes and one
+// forward of the whole model verifies. The draft is the model's own first layers with its norm and
+// head.
 #ifndef SLIMPACK_BACKENDS_HOST_SPECULATION_GENERATE_H
 #define SLIMPACK_BACKENDS_HOST_SPECULATION_GENERATE_H
 

@@ -11,8 +11,8 @@
 #define ROPE_BASE 10000.0
 
 typedef struct layer_weights {
-    double *qkv, *out;       // [3 hidden, hidden], [hidden, hidden]
-    double *gate_up, *down;  // [2 ffn, hidden], [hidden, ffn]
+    double *qkv, *out;      // [3 hidden, hidden], [hidden, hidden]
+    double *gate_up, *down; // [2 ffn, hidden], [hidden, ffn]
 } layer_weights;
 
 struct sp_small_model {
@@ -215,8 +215,7 @@ static sp_status rows_init(rows *r, sp_small_cache *cache, int count, sp_error *
     size_t n = (size_t)count;
     size_t hidden = (size_t)cache->model->hidden;
     size_t ffn = (size_t)cache->model->shape.ffn;
-    *r = (rows){
-        .cache = cache, .model = cache->model, .count = count, .first = cache->pending};
+    *r = (rows){.cache = cache, .model = cache->model, .count = count, .first = cache->pending};
     r->x = sp_arena_take(&r->arena, n * hidden, sizeof *r->x);
     r->normed = sp_arena_take(&r->arena, n * hidden, sizeof *r->normed);
     r->qkv = sp_arena_take(&r->arena, n * 3 * hidden, sizeof *r->qkv);
