@@ -100,15 +100,15 @@ static sp_status run_methods(sp_i_call_pricer *pricer, sp_decode_result *result,
     plain.method = SP_DECODE_PLAIN;
     eagle.method = SP_DECODE_EAGLE;
     eagle.bins = (sp_bins){.count = 1};
-    sp_status status =
-        sp_i_decode_steps(pricer, how, &result->text, &result->counts, &result->seconds, err);
+    sp_status status = sp_i_decode_steps(pricer, how, pricer->spec->graphs, &result->text,
+                                         &result->counts, &result->seconds, err);
     if (status == SP_OK) {
         status =
-            sp_i_decode_steps(pricer, &plain, &result->text, &one_by_one, &result->plain_s, err);
+            sp_i_decode_steps(pricer, &plain, 0, &result->text, &one_by_one, &result->plain_s, err);
     }
     if (status == SP_OK && how->method != SP_DECODE_PLAIN) {
-        status =
-            sp_i_decode_steps(pricer, &eagle, &result->text, &result->eagle, &result->eagle_s, err);
+        status = sp_i_decode_steps(pricer, &eagle, pricer->spec->eagle_graphs, &result->text,
+                                   &result->eagle, &result->eagle_s, err);
     }
     return status;
 }

@@ -32,7 +32,9 @@ typedef struct sp_decode_spec {
     int64_t sequences, prompt_tokens, output_tokens;
     int batch; // sequences generated at a time
     sp_batch_policy policy;
-    int graphs; // shapes whose graphs are kept, those used last; 1: the last one alone
+    // Shapes whose graphs are kept, those used last; 0: calls are launched kernel by kernel. And of
+    // the run by EAGLE's trees that the result is compared with.
+    int graphs, eagle_graphs;
     sp_draft_kind draft_kind;
     sp_model draft; // of SP_DRAFT_MODEL
     int draft_tp;

@@ -34,8 +34,8 @@ void sp_i_call_price(sp_i_call_pricer *pricer, const sp_i_turn *turns, int count
 void sp_i_decode_memory(const sp_i_call_pricer *pricer, const sp_speculation *how,
                         sp_decode_memory *memory);
 
-// Generates all sequences by one method; adds to `counts` and returns the seconds in *seconds.
-sp_status sp_i_decode_steps(sp_i_call_pricer *pricer, const sp_speculation *how,
+// Generates all sequences by one method with so many graphs kept: their counts and seconds.
+sp_status sp_i_decode_steps(sp_i_call_pricer *pricer, const sp_speculation *how, int graphs,
                             const sp_acceptance *text, sp_decode_counts *counts, double *seconds,
                             sp_error *err);
 

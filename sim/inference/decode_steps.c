@@ -26,7 +26,8 @@ typedef struct steps {
     sp_decode_counts *counts;
     slot *slots;      // [batch], owned
     sp_i_turn *turns; // [batch], owned: those of one forward
-    shape *kept;      // [graphs], owned
+    int graphs;
+    shape *kept; // [graphs], owned
     int kept_count;
     int64_t begun; // sequences
     sp_draft_tree tree;
@@ -44,18 +45,23 @@ static sp_status steps_init(steps *s, sp_error *err)
     size_t batch = (size_t)s->spec->batch;
     s->slots = sp_calloc(batch, sizeof *s->slots);
     s->turns = sp_calloc(batch, sizeof *s->turns);
-    s->kept = sp_calloc((size_t)s->spec->graphs, sizeof *s->kept);
+    s->kept = sp_calloc((size_t)s->graphs, sizeof *s->kept);
     if (s->slots == NULL || s->turns == NULL || s->kept == NULL) {
         return sp_error_no_memory(err, "a batch of sequences");
     }
     return sp_draft_tree_init(&s->tree, s->how->top_k, sp_speculation_most_depth(s->how), err);
 }
 
-sp_status sp_i_decode_steps(sp_i_call_pricer *pricer, const sp_speculation *how,
+sp_status sp_i_decode_steps(sp_i_call_pricer *pricer, const sp_speculation *how, int graphs,
                             const sp_acceptance *text, sp_decode_counts *counts, double *seconds,
                             sp_error *err)
 {
-    steps s = {.pricer = pricer, .spec = pricer->spec, .how = how, .text = text, .counts = counts};
+    steps s = {.pricer = pricer,
+               .spec = pricer->spec,
+               .how = how,
+               .text = text,
+               .counts = counts,
+               .graphs = graphs};
     *counts = (sp_decode_counts){0};
     sp_status status = steps_init(&s, err);
     int active = 0;
@@ -124,7 +130,10 @@ static bool has_graph(steps *s, shape wanted)
         at++;
     }
     bool found = at < s->kept_count;
-    s->kept_count += !found && s->kept_count < s->spec->graphs;
+    if (s->graphs == 0) {
+        return false;
+    }
+    s->kept_count += !found && s->kept_count < s->graphs;
     at = found ? at : s->kept_count - 1;
     for (; at > 0; at--) {
         s->kept[at] = s->kept[at - 1];

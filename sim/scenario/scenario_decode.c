@@ -40,12 +40,12 @@ typedef struct real_setting {
 
 // Fitted to HumanEval under Llama-3.1-8B (experiments/figures/heterospec.json).
 static const real_setting text_settings[] = {
-    TEXT(ease, 1.0, LEAST_EASE, MOST_EASE),
-    TEXT(spread, 0.8, 0.0, 10.0),
-    TEXT(noise, 1.6, 0.0, 10.0),
+    TEXT(ease, 0.57, LEAST_EASE, MOST_EASE),
+    TEXT(spread, 0.75, 0.0, 10.0),
+    TEXT(noise, 0.99, 0.0, 10.0),
     TEXT(persistence, 0.5, 0.0, 1.0),
-    TEXT(agreement, 3.0, 0.1, 100.0),
-    TEXT(blind, 0.02, 0.0, 1.0),
+    TEXT(agreement, 6.7, 0.1, 100.0),
+    TEXT(blind, 0.023, 0.0, 1.0),
 };
 
 enum { TEXT_SETTINGS = sizeof text_settings / sizeof text_settings[0] };
@@ -160,7 +160,8 @@ static void read_work(sp_object *object, sp_decode_spec *spec)
     spec->batch = (int)sp_object_int(object, "batch", 1, 1, MOST_BATCH);
     spec->policy = (sp_batch_policy)sp_object_enum(object, "batch_policy", sp_batch_policy_names,
                                                    SP_BATCH_PAD);
-    spec->graphs = (int)sp_object_int(object, "graphs", 64, 1, MOST_GRAPHS);
+    spec->graphs = (int)sp_object_int(object, "graphs", 64, 0, MOST_GRAPHS);
+    spec->eagle_graphs = (int)sp_object_int(object, "eagle_graphs", spec->graphs, 0, MOST_GRAPHS);
     spec->call_ms = sp_object_real(object, "call_ms", -1.0, 0.0, most_ms);
     spec->graph_miss_ms = sp_object_real(object, "graph_miss_ms", -1.0, 0.0, most_ms);
     if (spec->sequences * spec->output_tokens > MOST_YIELD) {
@@ -255,6 +256,7 @@ json_t *sp_i_decode_to_json(const sp_scenario *scenario)
     sp_json_add_int(&b, "batch", spec->batch);
     sp_json_add_text(&b, "batch_policy", sp_batch_policy_names[spec->policy]);
     sp_json_add_int(&b, "graphs", spec->graphs);
+    sp_json_add_int(&b, "eagle_graphs", spec->eagle_graphs);
     if (spec->call_ms >= 0.0) {
         sp_json_add_real(&b, "call_ms", spec->call_ms);
     }

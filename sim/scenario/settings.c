@@ -481,18 +481,18 @@ static const sp_setting settings[] = {
      .fallback = "[0.3, 0.6, 1.0]",
      .text = "Heterospec: share of draft_tokens that is verified in the three bins of low entropy "
              "(gamma)."},
-    {.key = "decode.text.ease", REAL("-12", "12"), .fallback = "1.0",
+    {.key = "decode.text.ease", REAL("-12", "12"), .fallback = "0.57",
      .text = "How sure the draft is of its first token: mean logit of its probability."},
-    {.key = "decode.text.spread", REAL("0", "10"), .fallback = "0.8",
+    {.key = "decode.text.spread", REAL("0", "10"), .fallback = "0.75",
      .text = "Deviation of that logit between calls of the target."},
-    {.key = "decode.text.noise", REAL("0", "10"), .fallback = "1.6",
+    {.key = "decode.text.noise", REAL("0", "10"), .fallback = "0.99",
      .text = "Deviation of that logit between tokens."},
     {.key = "decode.text.persistence", REAL("0", "1"), .fallback = "0.5",
      .text = "Correlation of a sequence's difficulty from one call to the next."},
-    {.key = "decode.text.agreement", REAL("0.1", "100"), .fallback = "3.0",
+    {.key = "decode.text.agreement", REAL("0.1", "100"), .fallback = "6.7",
      .text = "How much more often than the draft's probability says the target takes the draft's "
              "first token: the power of that probability; 1 says it as it is."},
-    {.key = "decode.text.blind", REAL("0", "1"), .fallback = "0.02",
+    {.key = "decode.text.blind", REAL("0", "1"), .fallback = "0.023",
      .text = "Share of tokens that the draft does not have among its top_k, whatever its entropy."},
     {.key = "decode.text.tokens_per_call", REAL("1", "33"), .fallback = "what follows from ease",
      .text = "Tokens that a call yields with EAGLE's trees; the ease follows from it.",
@@ -524,12 +524,16 @@ static const sp_setting settings[] = {
     {.key = "decode.batch_policy", ONE_OF(sp_batch_policy_names), .fallback = "\"pad\"",
      .text = "Sequences whose trees differ: all as deep and wide as the largest of the batch, each as "
              "it is in one forward, or a forward for each bin of entropy."},
-    {.key = "decode.graphs", COUNT("1", "1024"), .fallback = "64",
-     .text = "Shapes of calls whose captured graphs are kept; with 1 the last one alone (no DGO)."},
+    {.key = "decode.graphs", COUNT("0", "1024"), .fallback = "64",
+     .text = "Shapes of calls whose captured graphs are kept, those used last (DGO); with 0 calls are "
+             "launched kernel by kernel."},
+    {.key = "decode.eagle_graphs", COUNT("0", "1024"), .fallback = "as graphs",
+     .text = "The same of EAGLE's trees, over which a speed-up is told."},
     {.key = "decode.call_ms", REAL("0", "1e+06"), .fallback = "that of the profile, else 0",
      .text = "Milliseconds that the host adds to a call with drafted tokens."},
     {.key = "decode.graph_miss_ms", REAL("0", "1e+06"), .fallback = "that of the profile, else 0",
-     .text = "Milliseconds more of a call whose shape has no captured graph."},
+     .text = "Milliseconds more of a call whose shape has no captured graph: it is launched kernel by "
+             "kernel, or captured."},
 };
 // clang-format on
 

@@ -41,6 +41,7 @@ static void begin(fixture *f)
                                .output_tokens = 60,
                                .batch = 1,
                                .graphs = 64,
+                               .eagle_graphs = 64,
                                .draft_tp = 1,
                                .call_ms = 0.5,
                                .graph_miss_ms = 2.0,
@@ -193,6 +194,9 @@ TEST(kept_graphs_save_captures)
     assert_true(last_alone.counts.graph_misses > kept.counts.graph_misses);
     // EAGLE's shape and one for each bin of low entropy.
     assert_true(kept.counts.graph_misses >= 2 && kept.counts.graph_misses <= 1 + SP_LOW_BINS);
+    f.spec.graphs = 0;
+    sp_decode_result none = run(&f);
+    assert_int_equal(none.counts.graph_misses, none.counts.steps);
     f.spec.how.method = SP_DECODE_EAGLE;
     f.spec.graphs = 1;
     assert_int_equal(run(&f).counts.graph_misses, 1);

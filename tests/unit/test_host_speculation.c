@@ -1,6 +1,7 @@
 // Real models, small: trees that a draft proposes and one forward verifies yield what the model
 // yields token by token.
 #include "backends/host/speculation/generate.h"
+#include "backends/host/speculation/measure.h"
 
 #include "kernels/kernels.h"
 #include "tests/support/test_main.h"
@@ -184,4 +185,24 @@ TEST(memory_runs_out)
         sp_small_text_fini(&text);
     }
     sp_small_model_free(model);
+}
+
+static sp_small_measure measure_of(uint64_t seed)
+{
+    sp_speculation how = method(SP_DECODE_HETEROSPEC, 4, 4, 16);
+    sp_small_measure measure;
+    must_succeed(sp_small_measure_run(&how, 8, 48, seed, &measure, ERR));
+    return measure;
+}
+
+TEST(measured_text_is_lossless_and_the_same_again)
+{
+    sp_small_measure one = measure_of(1);
+    sp_small_measure again = measure_of(1);
+    assert_true(one.lossless);
+    assert_int_equal(one.eagle.calls, again.eagle.calls);
+    assert_int_equal(one.heterospec.verified, again.heterospec.verified);
+    assert_true(one.eagle.tokens >= 8 * 48);
+    assert_int_equal(one.eagle.verified, 16 * one.eagle.calls);
+    assert_true(one.bins.count > 1 && one.heterospec.low > 0);
 }

@@ -73,8 +73,8 @@ static sp_status generate(const measuring *m, const source *s, sp_decode_method 
     sp_speculation how = *m->how;
     how.method = method;
     how.bins = m->measure->bins;
-    return sp_small_generate(s->model, shape.draft_layers, &how, s->prompt, PROMPT, m->tokens,
-                             text, err);
+    return sp_small_generate(s->model, shape.draft_layers, &how, s->prompt, PROMPT, m->tokens, text,
+                             err);
 }
 
 static sp_status fit_on(measuring *m, const source *s, sp_error *err)
@@ -97,11 +97,9 @@ static sp_status compare_on(measuring *m, const source *s, sp_error *err)
     if (status == SP_OK) {
         size_t bytes = (size_t)m->tokens * sizeof *text[0].tokens;
         add_calls(&text[SP_DECODE_EAGLE], &to->bins, &to->eagle);
-        add_calls(&text[SP_DECODE_HETEROSPEC], &to->bins,
-                  &to->heterospec);
+        add_calls(&text[SP_DECODE_HETEROSPEC], &to->bins, &to->heterospec);
         for (int method = 1; method < 3; method++) {
-            to->lossless =
-                to->lossless && memcmp(text[method].tokens, text[0].tokens, bytes) == 0;
+            to->lossless = to->lossless && memcmp(text[method].tokens, text[0].tokens, bytes) == 0;
         }
     }
     for (int method = 0; method < 3; method++) {
@@ -129,11 +127,8 @@ static sp_status each_sequence(measuring *m, int first,
 sp_status sp_small_measure_run(const sp_speculation *how, int sequences, int tokens, uint64_t seed,
                                sp_small_measure *measure, sp_error *err)
 {
-    measuring m = {.how = how,
-                   .sequences = sequences,
-                   .tokens = tokens,
-                   .seed = seed,
-                   .measure = measure};
+    measuring m = {
+        .how = how, .sequences = sequences, .tokens = tokens, .seed = seed, .measure = measure};
     *measure = (sp_small_measure){.bins = {.count = 1}, .lossless = true};
     sp_kernels_start();
     m.samples = sp_calloc((size_t)sequences * (size_t)tokens, sizeof *m.samples);

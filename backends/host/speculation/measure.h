@@ -15,7 +15,7 @@ typedef struct sp_small_tally {
 
 typedef struct sp_small_measure {
     sp_small_tally eagle, heterospec;
-    sp_bins bins; // fitted to EAGLE's trees on other prompts
+    sp_bins bins;  // fitted to EAGLE's trees on other prompts
     bool lossless; // both yield, token for token, what the target yields without a draft
 } sp_small_measure;
 
