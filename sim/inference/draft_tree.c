@@ -81,19 +81,22 @@ static double row_entropy(const sp_draft_row *row, int top_k)
 // sp_draft_tree_rank(): inserts one after the other, so that earlier ones stay before equal ones.
 static int best_nodes(const sp_draft_tree *tree, int first, int most, int *best)
 {
+    double values[SP_DRAFT_RANKED]; // of the best
     int held = 0;
     for (int i = first; i < tree->count; i++) {
-        double value = tree->nodes[i].value;
-        if (held == most && !(value > tree->nodes[best[held - 1]].value)) {
+        const sp_draft_node *node = &tree->nodes[i];
+        if (held == most && !(node->value > values[held - 1])) {
             // Nor is one of the rest of its row.
-            i = i > 0 ? i + tree->top_k - 1 - tree->nodes[i].child : i;
+            i = i > 0 ? i + tree->top_k - 1 - node->child : i;
             continue;
         }
         held += held < most;
         int at = held - 1;
-        for (; at > 0 && value > tree->nodes[best[at - 1]].value; at--) {
+        for (; at > 0 && node->value > values[at - 1]; at--) {
+            values[at] = values[at - 1];
             best[at] = best[at - 1];
         }
+        values[at] = node->value;
         best[at] = i;
     }
     return held;
@@ -101,6 +104,7 @@ static int best_nodes(const sp_draft_tree *tree, int first, int most, int *best)
 
 void sp_draft_tree_rank(sp_draft_tree *tree, int most)
 {
+    SP_ASSERT(most <= SP_DRAFT_RANKED);
     tree->ranked = best_nodes(tree, 0, most, tree->order);
     for (int i = 0; i < tree->count; i++) {
         tree->place[i] = tree->ranked;

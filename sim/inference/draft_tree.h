@@ -11,6 +11,7 @@
 #include "sim/base/status.h"
 
 enum { SP_DRAFT_TOP_K = 32, SP_DRAFT_DEPTH = 64, SP_DRAFT_NODES = 1024 }; // at most
+enum { SP_DRAFT_RANKED = SP_DRAFT_NODES + SP_DRAFT_DEPTH }; // HeteroSpec adds a few to its N
 
 // The most confident next tokens that the draft sees behind one node, descending. They need not add
 // up to 1. Who makes a row has the logarithms at hand: the tree would spend most of its time on

@@ -216,6 +216,19 @@ TEST(fitted_bins_order_the_ranks)
     assert_true(accepted[1] / count[1] > accepted[0] / count[0]);
 }
 
+// The largest trees that a scenario may ask for, in the bin that verifies most.
+TEST(largest_trees)
+{
+    sp_speculation how = heterospec(32, SP_DRAFT_TOP_K, SP_DRAFT_NODES);
+    how.alpha = 32;
+    how.keep[0] = 1.0;
+    how.bins = (sp_bins){.count = 2, .above = {1e9}};
+    sp_speculated call = one_call(&how, 0);
+    assert_int_equal(call.bin, 0);
+    assert_int_equal(call.depth, SP_DRAFT_DEPTH);
+    assert_int_equal(call.nodes, SP_DRAFT_NODES + 32);
+}
+
 TEST(sequences_draw_their_own_numbers)
 {
     sp_drafted_sequence a;
