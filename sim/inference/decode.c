@@ -9,8 +9,9 @@ const char *const sp_batch_policy_names[] = {"pad", "ragged", "bucket", NULL};
 enum {
     FIT_CALLS = 4000,    // that bins are fitted to
     SEARCH_CALLS = 4000, // of each step of the search for an ease
-    HALVINGS = 5,        // of the range of eases,
-    INTERPOLATIONS = 4,  // and steps of the rule of false position in what is left
+    FEWEST_CALLS = 1000,
+    HALVINGS = 5,       // of the range of eases,
+    INTERPOLATIONS = 4, // and steps of the rule of false position in what is left
 };
 
 static const double least_ease = -12.0;
@@ -18,13 +19,13 @@ static const double most_ease = 12.0;
 static const double most_off = 0.02; // from the tokens a call that an ease is sought for
 static const uint64_t fit_stream = 0x73706c6974; // bins are fitted to other draws than the run's
 
-// The run's own sequences, as many as SEARCH_CALLS allow.
+// The run's own sequences, as many as SEARCH_CALLS allow; further ones where they are few.
 static double eagle_tokens(const sp_decode_spec *spec, const sp_speculation *how,
                            const sp_acceptance *text, sp_draft_tree *tree)
 {
     int64_t calls = 0;
     int64_t tokens = 0;
-    for (int64_t i = 0; i < spec->sequences && calls < SEARCH_CALLS; i++) {
+    for (int64_t i = 0; calls < (i < spec->sequences ? SEARCH_CALLS : FEWEST_CALLS); i++) {
         sp_drafted_sequence sequence;
         sp_drafted_sequence_begin(&sequence, spec->seed, (uint64_t)i);
         for (int64_t begin = tokens; tokens - begin < spec->output_tokens; calls++) {

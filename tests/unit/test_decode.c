@@ -242,7 +242,7 @@ TEST(an_ease_is_found)
     fixture f;
     begin(&f);
     f.spec.how.method = SP_DECODE_EAGLE;
-    f.spec.sequences = 20;
+    f.spec.sequences = 80;
     for (int wanted = 2; wanted <= 4; wanted += 2) {
         f.spec.tokens_per_call = wanted;
         sp_decode_result r = run(&f);
