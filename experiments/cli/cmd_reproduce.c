@@ -86,10 +86,12 @@ static void print_rows(FILE *out, const figure_reproduction *r)
         size_t length = strlen(r->outcomes[i].label);
         widest = length > widest ? length : widest;
     }
-    int width = (int)(widest < WIDEST || r->count <= MOST_ROWS ? widest : WIDEST);
+    // Points are shown in full, as many as somebody has written down.
+    bool all = !r->of_table || r->count <= MOST_ROWS;
+    int width = (int)(widest < WIDEST || all ? widest : WIDEST);
     fprintf(out, "  %-*s %12s %12s %12s", width, "point", "published", "computed", "error");
     fputs(r->of_table ? "\n" : "        bar\n", out);
-    if (r->count <= MOST_ROWS) {
+    if (all) {
         for (size_t i = 0; i < r->count; i++) {
             print_row(out, &r->outcomes[i], width);
         }

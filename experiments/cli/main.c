@@ -12,9 +12,10 @@
 enum { MOST_COMMANDS = 32 };
 
 const cli_command *const cli_commands[] = {
-    &cli_cmd_tune,      &cli_cmd_simulate, &cli_cmd_compare, &cli_cmd_plan,     &cli_cmd_sweep,
-    &cli_cmd_merge,     &cli_cmd_prefill,  &cli_cmd_run,     &cli_cmd_validate, &cli_cmd_reproduce,
-    &cli_cmd_calibrate, &cli_cmd_lengths,  &cli_cmd_report,  &cli_cmd_help,     NULL,
+    &cli_cmd_tune,    &cli_cmd_simulate, &cli_cmd_compare,   &cli_cmd_plan,
+    &cli_cmd_sweep,   &cli_cmd_merge,    &cli_cmd_prefill,   &cli_cmd_decode,
+    &cli_cmd_run,     &cli_cmd_validate, &cli_cmd_reproduce, &cli_cmd_calibrate,
+    &cli_cmd_lengths, &cli_cmd_report,   &cli_cmd_help,      NULL,
 };
 
 // A failed SP_ASSERT ends in SIGABRT; the command line promises 70 for a defect of ours.

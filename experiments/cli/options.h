@@ -116,6 +116,7 @@ extern const cli_command cli_cmd_tune;
 extern const cli_command cli_cmd_prefill;
 extern const cli_command cli_cmd_run;
 extern const cli_command cli_cmd_validate;
+extern const cli_command cli_cmd_decode;
 extern const cli_command cli_cmd_reproduce;
 extern const cli_command cli_cmd_calibrate;
 extern const cli_command cli_cmd_lengths;

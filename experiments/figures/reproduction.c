@@ -12,6 +12,7 @@
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
 #include "sim/inference/prefill.h"
+#include "sim/scenario/decode_scenario.h"
 
 // What a scenario of a figure came to.
 typedef struct evaluated {
@@ -36,52 +37,64 @@ void figure_reproduction_fini(figure_reproduction *reproduction)
 
 // ---- scenarios ----
 
-// A scenario with a section `prefill` asks for the first token of its prompts.
-static sp_status evaluate_prefill(const json_t *document, const char *file, evaluated *to,
-                                  sp_error *err)
+static sp_status train_step(const sweep_evaluator *evaluator, json_t *scenario, evaluated *to,
+                            sp_error *err)
 {
-    sp_scenario scenario = {0};
+    sp_result result;
+    sp_status found = sweep_evaluate_document(evaluator, scenario, &to->status, &result, err);
+    to->result = found == SP_OK ? sp_result_json(&result, true) : NULL;
+    sp_result_fini(&result);
+    return found;
+}
+
+// The first token of the prompts.
+static sp_status read_prompts(const sp_scenario *scenario, evaluated *to, sp_error *err)
+{
     sp_batches batches = {0};
     sp_prefill_result result = {0};
     int64_t crossover_tokens = 0;
-    json_t *root = json_deep_copy(document);
-    sp_status status = root != NULL ? SP_OK : sp_error_no_memory(err, "a scenario");
-    to->status = SWEEP_INVALID;
-    if (status == SP_OK) {
-        status = sp_scenario_from_json(root, file, NULL, 0, &scenario, err);
+    sp_status found = sp_evaluate_batches(scenario, &batches, err);
+    if (found == SP_OK) {
+        found = sp_prefill(scenario, &batches.batch[0], NULL, NULL, &result, err);
     }
-    if (status == SP_OK) {
-        status = sp_evaluate_batches(&scenario, &batches, err);
+    if (found == SP_OK) {
+        found = sp_prefill_crossover(scenario, &crossover_tokens, err);
     }
-    if (status == SP_OK) {
-        status = sp_prefill(&scenario, &batches.batch[0], NULL, NULL, &result, err);
-    }
-    if (status == SP_OK) {
-        status = sp_prefill_crossover(&scenario, &crossover_tokens, err);
-    }
-    if (status == SP_OK) {
-        to->status = sp_prefill_fits(&scenario, &result) ? SWEEP_OK : SWEEP_OOM;
-        to->result = sp_prefill_json(&scenario, &result, crossover_tokens);
-        status = to->result != NULL ? SP_OK : sp_error_no_memory(err, "a result");
+    if (found == SP_OK) {
+        to->status = sp_prefill_fits(scenario, &result) ? SWEEP_OK : SWEEP_OOM;
+        to->result = sp_prefill_json(scenario, &result, crossover_tokens);
     }
     sp_prefill_result_fini(&result);
     sp_batches_fini(&batches);
-    sp_scenario_fini(&scenario);
-    json_decref(root);
-    return status;
+    return found;
 }
 
-static sp_status evaluate_step(job *all, json_t *document, evaluated *to, sp_error *err)
+static sp_status decode_text(const sp_scenario *scenario, evaluated *to, sp_error *err)
 {
-    sp_result result;
-    sp_status status =
-        sweep_evaluate_document(&all->evaluator, document, &to->status, &result, err);
-    if (status == SP_OK) {
-        to->result = sp_result_json(&result, true);
-        status = to->result != NULL ? SP_OK : sp_error_no_memory(err, "a result");
+    sp_decode_result result;
+    sp_status found = sp_decode_scenario(scenario, &result, err);
+    if (found == SP_OK) {
+        sp_decode_machine machine = sp_decode_machine_of(scenario);
+        to->status = result.fits ? SWEEP_OK : SWEEP_OOM;
+        to->result = sp_decode_result_json(scenario->decode, &machine, &result);
     }
-    sp_result_fini(&result);
-    return status;
+    return found;
+}
+
+// Of a scenario that has a section `prefill` or `decode`.
+static sp_status infer(const sweep_evaluator *evaluator, json_t *document, evaluated *to,
+                       sp_error *err)
+{
+    sp_scenario scenario;
+    to->status = SWEEP_INVALID;
+    sp_status found =
+        sp_scenario_from_json_cached(document, "point", evaluator->files, &scenario, err);
+    if (found != SP_OK) {
+        return found;
+    }
+    found = (scenario.decode != NULL ? decode_text : read_prompts)(&scenario, to, err);
+    sp_scenario_fini(&scenario);
+    return found;
 }
 
 static sp_status evaluate(void *context, int worker, int index, sp_error *err)
@@ -90,9 +103,12 @@ static sp_status evaluate(void *context, int worker, int index, sp_error *err)
     evaluated *to = &all->evaluated[index];
     json_t *document = all->spec->scenarios[index];
     sp_error reason = {0};
-    sp_status found = json_object_get(document, "prefill") != NULL
-                          ? evaluate_prefill(document, all->spec->file, to, &reason)
-                          : evaluate_step(all, document, to, &reason);
+    bool infers =
+        json_object_get(document, "prefill") != NULL || json_object_get(document, "decode") != NULL;
+    sp_status found = (infers ? infer : train_step)(&all->evaluator, document, to, &reason);
+    if (found == SP_OK && to->result == NULL) {
+        found = sp_error_no_memory(&reason, "a result");
+    }
     const char *text = reason.count > 0 ? reason.message[0] : sp_status_text(found);
     int done = atomic_fetch_add(&all->done, 1) + 1;
     if (worker == 0) {

@@ -108,6 +108,13 @@ typedef struct sp_interference_model {
     sp_level level;
 } sp_interference_model;
 
+// What the host adds to a call of a target that verifies a tree of drafted tokens.
+typedef struct sp_decode_model {
+    double call_s;       // of every call: ranks the tree, builds its mask, moves what was accepted
+    double graph_miss_s; // more where the call's shape has no captured graph
+    sp_level level;
+} sp_decode_model;
+
 // Score traffic of the unfused attention: bytes times factor * (keys / from)^growth, the keys held
 // within [1, to].
 typedef struct sp_score_model {
@@ -162,6 +169,7 @@ typedef struct sp_profile {
     sp_group_model groups;
     sp_host_model host;
     sp_interference_model interference;
+    sp_decode_model decode;
     sp_score_model scores;
     double loss_bytes_per_logit; // forward and backward, halves; 0: as counted
     sp_level loss_level;

@@ -72,6 +72,21 @@ static void read_gemm_model(sp_object *root, sp_gemm_model *model)
     sp_object_end(&object);
 }
 
+static void read_decode(sp_object *root, sp_decode_model *decode)
+{
+    sp_object object;
+    if (!sp_object_member(root, "decode", &object)) {
+        return;
+    }
+    const constant constants[] = {
+        {"call_us", &decode->call_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
+        {"graph_miss_us", &decode->graph_miss_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
+    };
+    READ_CONSTANTS(&object, constants);
+    decode->level = sp_i_profile_provenance(&object, NULL);
+    sp_object_end(&object);
+}
+
 static void read_host(sp_object *root, sp_host_model *host)
 {
     sp_object object;
@@ -184,6 +199,7 @@ sp_status sp_i_profile_read_models(sp_object *root, sp_profile *profile)
     read_gemm_model(root, &profile->gemm_model);
     read_host(root, &profile->host);
     read_interference(root, &profile->interference);
+    read_decode(root, &profile->decode);
     read_scores(root, &profile->scores);
     read_loss(root, profile);
     read_reference(root, profile);

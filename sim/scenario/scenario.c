@@ -131,6 +131,7 @@ void sp_scenario_fini(sp_scenario *scenario)
     sp_profile_fini(&scenario->profile);
     sp_lengths_fini(&scenario->lengths);
     sp_free(scenario->stage_layers);
+    sp_free(scenario->decode);
     *scenario = (sp_scenario){0};
 }
 
@@ -296,6 +297,7 @@ static void refuse_beside_uniform(sp_i_scenario_reader *reader)
         {"workload", "uniform_costs have no samples, see schedule.microbatches"},
         {"strategy", "uniform_costs have no samples to pack"},
         {"prefill", "uniform_costs have no prompts to read"},
+        {"decode", "uniform_costs are those of a training step"},
     };
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         if (sp_object_has(&reader->root, refused[i][0])) {
@@ -588,4 +590,5 @@ static void read_sections(sp_i_scenario_reader *reader)
     sp_i_scenario_read_workload(reader);
     sp_i_scenario_read_strategy(reader);
     sp_i_scenario_read_prefill(reader);
+    sp_i_scenario_read_decode(reader);
 }

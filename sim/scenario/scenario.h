@@ -105,6 +105,7 @@ typedef struct sp_scenario {
     sp_workload_spec workload;
     sp_strategy_spec strategy;
     sp_prefill_spec prefill;
+    struct sp_decode_spec *decode; // text to generate (sim/inference/decode.h); owned, NULL: none
 } sp_scenario;
 
 // Reads, checks and resolves a scenario; overrides are `path=value` texts (--set). Relative paths

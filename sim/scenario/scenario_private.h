@@ -59,6 +59,10 @@ json_t *sp_i_strategy_to_json(const sp_scenario *scenario);
 // prefill, and the document that says it as resolved (NULL when memory ran out).
 void sp_i_scenario_read_prefill(sp_i_scenario_reader *reader);
 json_t *sp_i_prefill_to_json(const sp_prefill_spec *prefill);
+// decode, after everything else; and the document that says it as resolved (NULL when memory ran
+// out).
+void sp_i_scenario_read_decode(sp_i_scenario_reader *reader);
+json_t *sp_i_decode_to_json(const sp_scenario *scenario);
 
 // Reads the file that workload.lengths names, if it names one.
 sp_status sp_i_scenario_load_lengths(sp_i_scenario_reader *reader);
@@ -79,6 +83,7 @@ extern const char *const sp_i_memory_model_names[];
 extern const char *const sp_i_pad_to_names[];
 extern const char *const sp_i_prefill_names[];
 extern const char *const sp_i_deal_names[];
+extern const char *const sp_i_draft_gpus_names[];
 
 bool sp_i_is_file(const char *path);
 

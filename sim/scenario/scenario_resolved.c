@@ -229,6 +229,9 @@ json_t *sp_i_scenario_to_json(const sp_i_scenario_reader *reader)
             sp_json_add(&b, "prefill", sp_i_prefill_to_json(&scenario->prefill));
         }
     }
+    if (scenario->decode != NULL) {
+        sp_json_add(&b, "decode", sp_i_decode_to_json(scenario));
+    }
     return sp_json_built(b);
 }
 

@@ -5,9 +5,10 @@
 #include <string.h>
 
 #include "sim/base/json.h"
+#include "sim/inference/decode.h"
 #include "sim/scenario/scenario_private.h"
 
-enum { MOST_SETTINGS = 160 };
+enum { MOST_SETTINGS = 224 };
 
 static const char *const switch_names[] = {"false", "true", NULL};
 static const char *const spread_names[] = {"auto", "nanotron", NULL};
@@ -486,6 +487,81 @@ static const sp_setting settings[] = {
     {.key = "prefill.dense_below", TOKENS("0", LENGTH), .fallback = "0: none",
      .text = "Prompts, or chunks with what is before them, of fewer tokens are read with dense "
              "attention."},
+    // ---- text that is generated (slimpack decode) ----
+    {.key = "decode.method", ONE_OF(sp_decode_method_names), .fallback = "\"heterospec\"",
+     .text = "Decode: token by token, with trees of drafted tokens (EAGLE-2, EAGLE-3), or with trees "
+             "whose depth and width follow from the draft's entropy (HeteroSpec)."},
+    {.key = "decode.depth", COUNT("1", "32"), .fallback = "8",
+     .text = "Layers of a tree of drafted tokens.", .aliases = "speculative_num_steps"},
+    {.key = "decode.top_k", COUNT("1", "32"), .fallback = "10",
+     .text = "Children of a drafted token, and tokens of a layer that are drafted on from.",
+     .aliases = "speculative_eagle_topk"},
+    {.key = "decode.draft_tokens", COUNT("2", "1024"), .fallback = "60",
+     .text = "Tokens of a tree that one call of the target verifies, the root among them (N).",
+     .aliases = "total_token speculative_num_draft_tokens"},
+    {.key = "decode.alpha", COUNT("0", "32"), .fallback = "half of depth, rounded up",
+     .text = "Heterospec: layers more at the lowest entropy, one less in each of the next two bins."},
+    {.key = "decode.extend", SWITCH, .fallback = "true",
+     .text = "Heterospec: trees of low entropy are drafted deeper (DED)."},
+    {.key = "decode.prune", SWITCH, .fallback = "true",
+     .text = "Heterospec: fewer tokens of trees of low entropy are verified (TNP)."},
+    {.key = "decode.keep", .type = "an array of 3 numbers from 0 to 1",
+     .fallback = "[0.3, 0.6, 1.0]",
+     .text = "Heterospec: share of draft_tokens that is verified in the three bins of low entropy "
+             "(gamma)."},
+    {.key = "decode.text.ease", REAL("-12", "12"), .fallback = "0.57",
+     .text = "How sure the draft is of its first token: mean logit of its probability."},
+    {.key = "decode.text.spread", REAL("0", "10"), .fallback = "0.75",
+     .text = "Deviation of that logit between calls of the target."},
+    {.key = "decode.text.noise", REAL("0", "10"), .fallback = "0.99",
+     .text = "Deviation of that logit between tokens."},
+    {.key = "decode.text.persistence", REAL("0", "1"), .fallback = "0.5",
+     .text = "Correlation of a sequence's difficulty from one call to the next."},
+    {.key = "decode.text.agreement", REAL("0.1", "100"), .fallback = "6.7",
+     .text = "How much more often than the draft's probability says the target takes the draft's "
+             "first token: the power of that probability; 1 says it as it is."},
+    {.key = "decode.text.blind", REAL("0", "1"), .fallback = "0.023",
+     .text = "Share of tokens that the draft does not have among its top_k, whatever its entropy."},
+    {.key = "decode.text.tokens_per_call", REAL("1", "33"), .fallback = "what follows from ease",
+     .text = "Tokens that a call yields with EAGLE's trees; the ease follows from it.",
+     .aliases = "acceptance_length tau"},
+    {.key = "decode.text.training_ease", REAL("-12", "12"), .fallback = "as the text itself",
+     .text = "Heterospec: the ease of the text that the bins of entropy are fitted to."},
+    {.key = "decode.text.training_tokens_per_call", REAL("1", "33"),
+     .fallback = "what follows from training_ease",
+     .text = "Heterospec: tokens that a call yields with EAGLE's trees on that text."},
+    {.key = "decode.draft", .type = "\"eagle\" or the name of a model", .fallback = "\"eagle\"",
+     .text = "What drafts: EAGLE-3's layer over the target's features, or a model of its own.",
+     .aliases = "draft_model speculative_model"},
+    {.key = "decode.draft_tp", COUNT("1", "4096"), .fallback = "1",
+     .text = "GPUs that share the draft's tensors.",
+     .aliases = "draft_tensor_parallel_size speculative_draft_tensor_parallel_size"},
+    {.key = "decode.draft_gpus", ONE_OF(sp_i_draft_gpus_names), .fallback = "\"shared\"",
+     .text = "The draft is on the target's GPUs, or on GPUs of its own, where it drafts for one half "
+             "of a batch while the target verifies the other."},
+    {.key = "decode.sequences", COUNT("1", "100000"), .fallback = "100",
+     .text = "Sequences that are generated."},
+    {.key = "decode.prompt_tokens", TOKENS("0", "16777216"), .fallback = "512",
+     .text = "Tokens of a prompt. Its prefill is not part of the time.", .aliases = "input_len"},
+    {.key = "decode.output_tokens", TOKENS("1", "1048576"), .fallback = "256",
+     .text = "Tokens that are generated of each sequence.",
+     .aliases = "max_new_tokens output_len"},
+    {.key = "decode.batch", COUNT("1", "4096"), .fallback = "1",
+     .text = "Sequences that are generated at a time.",
+     .aliases = "max_num_seqs max_running_requests"},
+    {.key = "decode.batch_policy", ONE_OF(sp_batch_policy_names), .fallback = "\"pad\"",
+     .text = "Sequences whose trees differ: all as deep and wide as the largest of the batch, each as "
+             "it is in one forward, or a forward for each bin of entropy."},
+    {.key = "decode.graphs", COUNT("0", "1024"), .fallback = "64",
+     .text = "Shapes of calls whose captured graphs are kept, those used last (DGO); with 0 calls are "
+             "launched kernel by kernel."},
+    {.key = "decode.eagle_graphs", COUNT("0", "1024"), .fallback = "as graphs",
+     .text = "The same of EAGLE's trees, over which a speed-up is told."},
+    {.key = "decode.call_ms", REAL("0", "1e+06"), .fallback = "that of the profile, else 0",
+     .text = "Milliseconds that the host adds to a call with drafted tokens."},
+    {.key = "decode.graph_miss_ms", REAL("0", "1e+06"), .fallback = "that of the profile, else 0",
+     .text = "Milliseconds more of a call whose shape has no captured graph: it is launched kernel by "
+             "kernel, or captured."},
 };
 // clang-format on
 

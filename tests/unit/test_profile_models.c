@@ -45,6 +45,20 @@ TEST(gemm_model_units)
     sp_profile_fini(&profile);
 }
 
+TEST(decode_units)
+{
+    sp_profile profile;
+    flat_profile_load(
+        (const char *[]){"decode={\"call_us\":630,\"graph_miss_us\":1500" SOURCE, NULL}, &profile);
+    assert_close(profile.decode.call_s, 0.63e-3, 1e-12);
+    assert_close(profile.decode.graph_miss_s, 1.5e-3, 1e-12);
+    sp_profile_fini(&profile);
+    flat_profile_load(NULL, &profile);
+    assert_true(profile.decode.call_s == 0.0 && profile.decode.graph_miss_s == 0.0);
+    sp_profile_fini(&profile);
+    refused("decode={\"call_us\":-1" SOURCE, "decode.call_us");
+}
+
 TEST(host_units)
 {
     sp_profile profile;

@@ -1,0 +1,259 @@
+#include <math.h>
+
+#include "backends/host/speculation/measure.h"
+#include "experiments/cli/report.h"
+#include "experiments/cli/run_report.h"
+#include "sim/base/json.h"
+#include "sim/base/units.h"
+#include "sim/scenario/decode_scenario.h"
+
+// ---- text that a model generates ----
+
+typedef struct decode_args {
+    cli_common common;
+    cli_list set;
+    bool explain, execute;
+} decode_args;
+
+// What small models did on this machine, and what the model of acceptance makes of the first line
+// of it.
+typedef struct executed {
+    sp_small_measure measured;
+    sp_decode_result predicted; // from EAGLE's tokens a call on the same text
+} executed;
+
+enum { EXECUTED_SEQUENCES = 16, EXECUTED_TOKENS = 64 };
+
+static void print_first_lines(FILE *out, const sp_scenario *scenario, const sp_decode_result *r)
+{
+    const sp_decode_spec *spec = scenario->decode;
+    const char *method = sp_decode_method_names[r->how.method];
+    fprintf(out, "%s: ", method);
+    if (r->how.method == SP_DECODE_PLAIN) {
+        fputs("a token a call", out);
+    } else {
+        fprintf(out, "%.2fx over plain decoding", r->plain_s / r->seconds);
+    }
+    if (r->how.method == SP_DECODE_HETEROSPEC) {
+        fprintf(out, ", %.2fx over EAGLE's trees (depth %d, %d tokens)", r->eagle_s / r->seconds,
+                spec->how.depth, spec->how.nodes);
+    }
+    fprintf(out, "\n%s on %lld %s (%s): tp %d, pp %d, dp %d, draft %s, batch %d\n\n",
+            scenario->model.name, (long long)sp_layout_ranks(&scenario->layout),
+            scenario->cluster.gpu, scenario->cluster.name, scenario->layout.tp, scenario->layout.pp,
+            scenario->layout.dp,
+            r->how.method == SP_DECODE_PLAIN     ? "none"
+            : spec->draft_kind == SP_DRAFT_EAGLE ? "eagle"
+                                                 : spec->draft.name,
+            spec->batch);
+}
+
+static void print_times(FILE *out, const sp_decode_machine *machine, const sp_decode_result *r)
+{
+    const sp_decode_counts *counts = &r->counts;
+    double ms = 1e3 / (double)counts->steps;
+    char number[CLI_SHORT_NUMBER];
+    fprintf(out, "  throughput     %s tokens/s\n",
+            cli_short_number(sp_decode_tokens_per_s(r, machine), number));
+    fprintf(out, "  step           %.3f ms: draft %.3f, verification %.3f, host %.3f",
+            sp_decode_step_ms(r), counts->draft_s * ms, counts->verify_s * ms, counts->host_s * ms);
+    fprintf(out, ", graphs %.3f", counts->miss_s * ms);
+    if (counts->transfer_s > 0.0) {
+        fprintf(out, ", transfer %.3f, hidden %.3f", counts->transfer_s * ms,
+                counts->hidden_s * ms);
+    }
+    fprintf(out, "\n                 verification is %.1f %% of it\n",
+            100.0 * sp_decode_verify_share(r));
+}
+
+static void print_calls(FILE *out, const sp_decode_spec *spec, const sp_decode_result *r)
+{
+    const sp_decode_counts *counts = &r->counts;
+    fprintf(out, "  calls          %lld, %.3f tokens a call of %.2f verified\n",
+            (long long)counts->calls, sp_decode_tokens_per_call(counts),
+            (double)counts->verified / (double)counts->calls);
+    if (r->how.method != SP_DECODE_HETEROSPEC) {
+        return;
+    }
+    fprintf(out, "  entropy        %.1f %% of the calls low", 100.0 * sp_decode_low_share(r));
+    for (int b = 0; sp_speculation_is_low(&r->how, b); b++) {
+        int depth = 0;
+        int nodes = 0;
+        sp_speculation_shape(&r->how, b, &depth, &nodes);
+        fprintf(out, "%s to %.2f %.1f %% (depth %d, %d tokens)", b == 0 ? ":" : ",",
+                r->how.bins.above[b], 100.0 * (double)counts->in_bin[b] / (double)counts->calls,
+                depth, nodes);
+    }
+    fprintf(out, "\n  graphs         %lld calls without one (%d kept)\n",
+            (long long)counts->graph_misses, spec->graphs);
+}
+
+static void print_rest(FILE *out, const sp_scenario *scenario, const sp_decode_result *r)
+{
+    const sp_decode_memory *m = &r->memory;
+    fprintf(out, "  peak memory    %.2f GiB of %.2f, %s: parameters %.2f, draft %.2f, KV %.2f\n",
+            (m->target + m->draft + m->kv_cache) / SP_GIB,
+            sp_gib_from_bytes(scenario->memory_limit_bytes), r->fits ? "fits" : "does not fit",
+            m->target / SP_GIB, m->draft / SP_GIB, m->kv_cache / SP_GIB);
+    fprintf(out, "  provenance     profile %s, %s; seed %llu; not validated on logged calls\n",
+            scenario->profile.name, sp_level_names[r->level],
+            (unsigned long long)scenario->decode->seed);
+    for (int i = 0; sp_decode_not_modelled[i] != NULL; i++) {
+        fputs("  not modelled   ", out);
+        cli_print_wrapped(out, sp_decode_not_modelled[i], 17, 17);
+    }
+}
+
+static void print_executed(FILE *out, const executed *e)
+{
+    const sp_small_measure *m = &e->measured;
+    const sp_decode_counts *p = &e->predicted.counts;
+    fprintf(out, "\n  executed       %d sequences of %d tokens by small models on the CPU: %s\n",
+            (int)EXECUTED_SEQUENCES, (int)EXECUTED_TOKENS,
+            m->lossless ? "token for token as without a draft" : "NOT as without a draft");
+    fprintf(out, "                 %-12s %14s %16s %12s\n", "", "tokens a call", "verified a call",
+            "low entropy");
+    fprintf(out, "                 %-12s %14.3f %16.2f %12s\n", "eagle",
+            sp_small_tokens_per_call(&m->eagle), (double)m->eagle.verified / (double)m->eagle.calls,
+            "");
+    fprintf(out, "                 %-12s %14.3f %16.2f %10.1f %%\n", "heterospec",
+            sp_small_tokens_per_call(&m->heterospec),
+            (double)m->heterospec.verified / (double)m->heterospec.calls,
+            100.0 * (double)m->heterospec.low / (double)m->heterospec.calls);
+    fprintf(out, "                 %-12s %14.3f %16.2f %10.1f %%\n", "  predicted",
+            sp_decode_tokens_per_call(p), (double)p->verified / (double)p->calls,
+            100.0 * sp_decode_low_share(&e->predicted));
+}
+
+static json_t *executed_json(const executed *e)
+{
+    const sp_small_measure *m = &e->measured;
+    const sp_decode_counts *p = &e->predicted.counts;
+    sp_json_builder b = sp_json_build();
+    sp_json_add_bool(&b, "lossless", m->lossless);
+    sp_json_add_real(&b, "eagle_tokens_per_call", sp_small_tokens_per_call(&m->eagle));
+    sp_json_add_real(&b, "tokens_per_call", sp_small_tokens_per_call(&m->heterospec));
+    sp_json_add_real(&b, "verified_per_call",
+                     (double)m->heterospec.verified / (double)m->heterospec.calls);
+    sp_json_add_real(&b, "predicted_tokens_per_call", sp_decode_tokens_per_call(p));
+    sp_json_add_real(&b, "predicted_verified_per_call", (double)p->verified / (double)p->calls);
+    return sp_json_built(b);
+}
+
+// The model of acceptance is told EAGLE's tokens a call and nothing else of the small models.
+static sp_status execute(const sp_scenario *scenario, executed *e, sp_error *err)
+{
+    sp_decode_machine machine = sp_decode_machine_of(scenario);
+    sp_decode_spec spec = *scenario->decode;
+    spec.how.method = SP_DECODE_HETEROSPEC;
+    spec.sequences = EXECUTED_SEQUENCES;
+    spec.output_tokens = EXECUTED_TOKENS;
+    spec.batch = 1;
+    sp_status status = sp_small_measure_run(&spec.how, EXECUTED_SEQUENCES, EXECUTED_TOKENS,
+                                            spec.seed, &e->measured, err);
+    spec.training_tokens_per_call = 0.0;
+    spec.training_ease = (double)NAN;
+    if (status == SP_OK) {
+        spec.tokens_per_call = sp_small_tokens_per_call(&e->measured.eagle);
+        status = sp_decode_run(&spec, &machine, &e->predicted, err);
+    }
+    return status;
+}
+
+// `e` is NULL where nothing was executed.
+static int print(const decode_args *args, const sp_scenario *scenario, const sp_decode_result *r,
+                 const executed *e)
+{
+    sp_decode_machine machine = sp_decode_machine_of(scenario);
+    if (args->common.json) {
+        json_t *object = sp_decode_result_json(scenario->decode, &machine, r);
+        if (object != NULL && args->explain) {
+            sp_json_put(object, "scenario", json_incref(scenario->resolved));
+        }
+        if (object != NULL && e != NULL) {
+            sp_json_put(object, "executed", executed_json(e));
+        }
+        return cli_print_json(object);
+    }
+    if (args->explain) {
+        cli_print_json(json_incref(scenario->resolved));
+    }
+    print_first_lines(stdout, scenario, r);
+    print_times(stdout, &machine, r);
+    print_calls(stdout, scenario->decode, r);
+    print_rest(stdout, scenario, r);
+    if (e != NULL) {
+        print_executed(stdout, e);
+    }
+    return 0;
+}
+
+static int run(const void *given, const cli_operands *operands)
+{
+    const decode_args *args = given;
+    sp_error err = {0};
+    sp_scenario scenario = {0};
+    sp_decode_result result;
+    executed small;
+    sp_status status =
+        sp_scenario_read(operands->items[0], args->set.items, args->set.count, &scenario, &err);
+    if (status == SP_OK) {
+        status = sp_decode_scenario(&scenario, &result, &err);
+    }
+    if (status == SP_OK && args->execute) {
+        status = execute(&scenario, &small, &err);
+    }
+    int exit_status = status == SP_OK
+                          ? print(args, &scenario, &result, args->execute ? &small : NULL)
+                          : cli_fail(&err);
+    sp_scenario_fini(&scenario);
+    bool positive = status == SP_OK && result.fits && !(args->execute && !small.measured.lossless);
+    return status == SP_OK ? cli_answer(exit_status, positive) : exit_status;
+}
+
+// ---- the command ----
+
+static const cli_option options[] = {
+    CLI_SET_OPTION(decode_args),
+    CLI_FLAG_OPTION("explain", decode_args, explain, "print every setting as resolved first"),
+    CLI_FLAG_OPTION("execute", decode_args, execute,
+                    "draft and verify with small models on the CPU too: is the text that of plain "
+                    "decoding, and how near is the model of acceptance?"),
+    CLI_COMMON_OPTIONS(decode_args),
+    {0},
+};
+
+static const char *const examples[] = {
+    "slimpack decode scenario.json",
+    "slimpack decode scenario.json --set decode.method=eagle --set decode.batch=8 --json",
+    "slimpack decode scenario.json --execute",
+    NULL,
+};
+
+const cli_command cli_cmd_decode = {
+    .name = "decode",
+    .summary = "predict how fast a model generates text, with a draft that it verifies",
+    .operands = "SCENARIO",
+    .min_operands = 1,
+    .max_operands = 1,
+    .description =
+        "Generates sequences by a model of a draft and its target, and prices every call by the "
+        "scenario's profile: token by token (decode.method plain), with trees of drafted tokens "
+        "that one call of the target verifies (eagle), or with trees that are deeper and narrower "
+        "where the draft's entropy is low (heterospec). The first line says by how much that is "
+        "faster than plain decoding, and than EAGLE's trees: the two are different claims."
+        "\n\nHow often the target accepts what is drafted is a model of text (decode.text), fitted "
+        "to published tokens a call; decode.text.tokens_per_call fits it to yours. 'slimpack "
+        "reproduce heterospec' puts published figures beside what it computes."
+        "\n\nWith --execute small models with random weights draft and verify on the CPU, with the "
+        "scenario's trees and with EAGLE's. Their tokens are compared with those of plain "
+        "decoding, "
+        "and the model of acceptance, told EAGLE's tokens a call, predicts the rest."
+        "\n\nThe exit status is 1 when models and keys and values do not fit, or when a text was "
+        "not "
+        "that of plain decoding.",
+    .examples = examples,
+    .options = options,
+    .args_bytes = sizeof(decode_args),
+    .run = run,
+};

@@ -1,0 +1,171 @@
+#include "sim/inference/decode_json.h"
+
+#include "sim/base/json.h"
+#include "sim/base/units.h"
+
+#define SCHEMA "slimpack/decode/1"
+
+const char *const sp_decode_not_modelled[] = {
+    "sampling at a temperature above 0: the target takes its most probable token",
+    "the prefill of prompts, and prompts that arrive while others generate",
+    "the time in which the draft's entropy is computed",
+    "sequences that end before output_tokens, and prompts of different lengths", NULL};
+
+double sp_decode_step_ms(const sp_decode_result *result)
+{
+    return 1e3 * result->seconds / (double)result->counts.steps;
+}
+
+double sp_decode_verify_share(const sp_decode_result *result)
+{
+    return result->counts.verify_s / result->seconds;
+}
+
+double sp_decode_low_share(const sp_decode_result *result)
+{
+    int64_t low = 0;
+    for (int b = 0; b < result->how.bins.count; b++) {
+        low += sp_speculation_is_low(&result->how, b) ? result->counts.in_bin[b] : 0;
+    }
+    return (double)low / (double)result->counts.calls;
+}
+
+double sp_decode_tokens_per_s(const sp_decode_result *result, const sp_decode_machine *machine)
+{
+    return machine->layout->dp * (double)result->counts.tokens / result->seconds;
+}
+
+static json_t *times_json(const sp_decode_result *result)
+{
+    const sp_decode_counts *counts = &result->counts;
+    double per_step_ms = 1e3 / (double)counts->steps;
+    sp_json_builder b = sp_json_build();
+    sp_json_add_real(&b, "draft", counts->draft_s * per_step_ms);
+    sp_json_add_real(&b, "transfer", counts->transfer_s * per_step_ms);
+    sp_json_add_real(&b, "verify", counts->verify_s * per_step_ms);
+    sp_json_add_real(&b, "host", counts->host_s * per_step_ms);
+    sp_json_add_real(&b, "graph_miss", counts->miss_s * per_step_ms);
+    sp_json_add_real(&b, "hidden", counts->hidden_s * per_step_ms);
+    return sp_json_built(b);
+}
+
+static json_t *bin_json(const sp_decode_result *result, int bin)
+{
+    int depth = 0;
+    int nodes = 0;
+    sp_json_builder b = sp_json_build();
+    sp_speculation_shape(&result->how, bin, &depth, &nodes);
+    bool last = bin == result->how.bins.count - 1;
+    sp_json_add(&b, "entropy_to", last ? json_null() : json_real(result->how.bins.above[bin]));
+    sp_json_add_real(&b, "share",
+                     (double)result->counts.in_bin[bin] / (double)result->counts.calls);
+    sp_json_add_int(&b, "depth", depth);
+    sp_json_add_int(&b, "draft_tokens", nodes);
+    return sp_json_built(b);
+}
+
+static json_t *bins_json(const sp_decode_result *result)
+{
+    json_t *bins = json_array();
+    int count = result->how.method == SP_DECODE_HETEROSPEC ? result->how.bins.count : 0;
+    for (int i = 0; bins != NULL && i < count; i++) {
+        if (json_array_append_new(bins, bin_json(result, i)) != 0) {
+            json_decref(bins);
+            return NULL;
+        }
+    }
+    return bins;
+}
+
+static json_t *memory_json(const sp_decode_memory *memory)
+{
+    sp_json_builder b = sp_json_build();
+    sp_json_add_real(&b, "parameters", memory->target / SP_GIB);
+    sp_json_add_real(&b, "draft", memory->draft / SP_GIB);
+    sp_json_add_real(&b, "kv_cache", memory->kv_cache / SP_GIB);
+    return sp_json_built(b);
+}
+
+static json_t *text_json(const sp_decode_result *result)
+{
+    const sp_acceptance *text = &result->text;
+    sp_json_builder b = sp_json_build();
+    sp_json_add_real(&b, "ease", text->ease);
+    sp_json_add_real(&b, "spread", text->spread);
+    sp_json_add_real(&b, "noise", text->noise);
+    sp_json_add_real(&b, "persistence", text->persistence);
+    sp_json_add_real(&b, "agreement", text->agreement);
+    sp_json_add_real(&b, "blind", text->blind);
+    sp_json_add_real(&b, "training_ease", result->training_ease);
+    return sp_json_built(b);
+}
+
+static json_t *texts_json(const char *const *texts)
+{
+    json_t *array = json_array();
+    for (int i = 0; array != NULL && texts[i] != NULL; i++) {
+        if (json_array_append_new(array, json_string(texts[i])) != 0) {
+            json_decref(array);
+            return NULL;
+        }
+    }
+    return array;
+}
+
+static void add_counts(sp_json_builder *b, const sp_decode_result *result)
+{
+    const sp_decode_counts *counts = &result->counts;
+    sp_json_add_int(b, "calls", counts->calls);
+    sp_json_add_int(b, "steps", counts->steps);
+    sp_json_add_int(b, "tokens", counts->tokens);
+    sp_json_add_real(b, "tokens_per_call", sp_decode_tokens_per_call(counts));
+    sp_json_add_int(b, "verified_tokens", counts->verified);
+    sp_json_add_real(b, "verified_per_call", (double)counts->verified / (double)counts->calls);
+    sp_json_add_real(b, "draft_forwards_per_step",
+                     (double)counts->draft_forwards / (double)counts->steps);
+    sp_json_add_int(b, "graph_misses", counts->graph_misses);
+    sp_json_add_real(b, "low_entropy_share", sp_decode_low_share(result));
+}
+
+static void add_times(sp_json_builder *b, const sp_decode_machine *machine,
+                      const sp_decode_result *result)
+{
+    bool drafts = result->how.method != SP_DECODE_PLAIN;
+    sp_json_add_real(b, "tokens_per_s", sp_decode_tokens_per_s(result, machine));
+    sp_json_add_real(b, "step_ms", sp_decode_step_ms(result));
+    sp_json_add(b, "step_time_ms", times_json(result));
+    sp_json_add_real(b, "verify_share", sp_decode_verify_share(result));
+    sp_json_add_real(b, "speedup_over_plain", result->plain_s / result->seconds);
+    sp_json_add(b, "speedup_over_eagle",
+                drafts ? json_real(result->eagle_s / result->seconds) : json_null());
+    sp_json_add(b, "eagle_speedup_over_plain",
+                drafts ? json_real(result->plain_s / result->eagle_s) : json_null());
+    sp_json_add(b, "eagle_tokens_per_call",
+                drafts ? json_real(sp_decode_tokens_per_call(&result->eagle)) : json_null());
+    sp_json_add(b, "eagle_tokens", drafts ? json_integer(result->eagle.tokens) : json_null());
+}
+
+json_t *sp_decode_result_json(const sp_decode_spec *spec, const sp_decode_machine *machine,
+                              const sp_decode_result *result)
+{
+    const sp_decode_memory *memory = &result->memory;
+    sp_json_builder b = sp_json_build();
+    sp_json_add_text(&b, "schema", SCHEMA);
+    sp_json_add_text(&b, "method", sp_decode_method_names[result->how.method]);
+    sp_json_add_text(&b, "model", machine->model->name);
+    add_times(&b, machine, result);
+    add_counts(&b, result);
+    sp_json_add(&b, "bins", bins_json(result));
+    sp_json_add(&b, "text",
+                result->how.method != SP_DECODE_PLAIN ? text_json(result) : json_null());
+    sp_json_add_real(&b, "peak_memory_gib",
+                     (memory->target + memory->draft + memory->kv_cache) / SP_GIB);
+    sp_json_add(&b, "memory_gib", memory_json(memory));
+    sp_json_add_bool(&b, "oom", !result->fits);
+    sp_json_add(&b, "provenance",
+                json_pack("{s:s, s:s}", "profile", machine->profile->name, "level",
+                          sp_level_names[result->level]));
+    sp_json_add(&b, "not_modelled", texts_json(sp_decode_not_modelled));
+    sp_json_add_int(&b, "seed", (int64_t)spec->seed);
+    return sp_json_built(b);
+}

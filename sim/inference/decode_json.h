@@ -1,0 +1,28 @@
+// What became of generated text, as a document (slimpack/decode/1).
+#ifndef SLIMPACK_SIM_INFERENCE_DECODE_JSON_H
+#define SLIMPACK_SIM_INFERENCE_DECODE_JSON_H
+
+#include <jansson.h>
+
+#include "sim/inference/decode.h"
+
+// What no prediction of this kind knows of, NULL-terminated.
+extern const char *const sp_decode_not_modelled[];
+
+// Milliseconds of one forward of the target with all that belongs to it.
+double sp_decode_step_ms(const sp_decode_result *result);
+
+// Share of that in which the target verifies.
+double sp_decode_verify_share(const sp_decode_result *result);
+
+// Share of the calls in the bins of low entropy.
+double sp_decode_low_share(const sp_decode_result *result);
+
+// Tokens per second of all data-parallel ranks.
+double sp_decode_tokens_per_s(const sp_decode_result *result, const sp_decode_machine *machine);
+
+// NULL when memory ran out.
+json_t *sp_decode_result_json(const sp_decode_spec *spec, const sp_decode_machine *machine,
+                              const sp_decode_result *result);
+
+#endif

@@ -1,0 +1,42 @@
+// Private to sim/inference: what a call takes, and the calls of a batch of sequences.
+#ifndef SLIMPACK_SIM_INFERENCE_DECODE_PRIVATE_H
+#define SLIMPACK_SIM_INFERENCE_DECODE_PRIVATE_H
+
+#include "sim/inference/decode.h"
+
+typedef struct sp_i_call_pricer {
+    const sp_decode_spec *spec;
+    const sp_decode_machine *machine;
+    sp_forward_pricer target, draft;
+    double host_s, miss_s;
+} sp_i_call_pricer;
+
+void sp_i_call_pricer_init(sp_i_call_pricer *pricer, const sp_decode_spec *spec,
+                           const sp_decode_machine *machine);
+
+// A sequence that takes part in a step.
+typedef struct sp_i_turn {
+    double context;     // its tokens so far
+    int fresh;          // of these, whose features the draft has not seen
+    sp_speculated call; // of the plain method nodes is 1 and depth 0
+} sp_i_turn;
+
+// Seconds of the parts of one target forward for `count` sequences, in the order of a call.
+typedef struct sp_i_call_time {
+    double draft_s, transfer_s, verify_s, host_s;
+} sp_i_call_time;
+
+// `padded`: all trees are as deep and as wide as the largest.
+void sp_i_call_price(sp_i_call_pricer *pricer, const sp_i_turn *turns, int count, bool padded,
+                     sp_i_call_time *time);
+
+// Bytes that the GPU which holds most of the target and draft holds, at the end of the sequences.
+void sp_i_decode_memory(const sp_i_call_pricer *pricer, const sp_speculation *how,
+                        sp_decode_memory *memory);
+
+// Generates all sequences by one method with so many graphs kept: their counts and seconds.
+sp_status sp_i_decode_steps(sp_i_call_pricer *pricer, const sp_speculation *how, int graphs,
+                            const sp_acceptance *text, sp_decode_counts *counts, double *seconds,
+                            sp_error *err);
+
+#endif

@@ -1,0 +1,144 @@
+// What one call takes of draft, target and host.
+#include <math.h>
+
+#include "sim/inference/decode_private.h"
+
+#define BYTES_BF16 2.0
+
+// EAGLE-3's draft sees the hidden states of three of the target's layers, which one projection
+// brings to the width of one, and its attention sees them beside the embedding; its head knows a
+// vocabulary of 32000 (SafeAILab/EAGLE, eagle/model/cnets.py).
+enum { EAGLE_FEATURES = 3, EAGLE_VOCAB = 32000 };
+
+static sp_model eagle_draft(const sp_model *target)
+{
+    sp_model draft = *target;
+    draft.layers = 1;
+    draft.experts = 0;
+    draft.experts_per_token = 0;
+    draft.vocab = target->vocab < EAGLE_VOCAB ? target->vocab : EAGLE_VOCAB;
+    return draft;
+}
+
+void sp_i_call_pricer_init(sp_i_call_pricer *pricer, const sp_decode_spec *spec,
+                           const sp_decode_machine *machine)
+{
+    const sp_decode_model *host = &machine->profile->decode;
+    sp_model draft = spec->draft_kind == SP_DRAFT_EAGLE ? eagle_draft(machine->model) : spec->draft;
+    sp_layout alone = *machine->layout;
+    alone.tp = spec->draft_tp;
+    alone.pp = 1;
+    alone.chunks = 1;
+    alone.stage_layers = NULL;
+    pricer->spec = spec;
+    pricer->machine = machine;
+    pricer->host_s = spec->call_ms >= 0.0 ? 1e-3 * spec->call_ms : host->call_s;
+    pricer->miss_s = spec->graph_miss_ms >= 0.0 ? 1e-3 * spec->graph_miss_ms : host->graph_miss_s;
+    sp_forward_pricer_init(&pricer->target, machine->profile, machine->cluster, machine->stack,
+                           machine->model, machine->layout);
+    sp_forward_pricer_init(&pricer->draft, machine->profile, machine->cluster, machine->stack,
+                           &draft, &alone);
+}
+
+static double eagle_extra_s(const sp_i_call_pricer *pricer, double rows, bool first)
+{
+    const sp_forward_pricer *draft = &pricer->draft;
+    double hidden = (double)draft->model.hidden;
+    double heads = (double)(draft->model.heads + 2 * draft->model.kv_heads);
+    double qkv = heads * (double)draft->model.head_dim / draft->layout.tp;
+    double both = sp_time_gemm(&draft->timer, SP_GEMM_TOKENS_OUT, rows, qkv, 2.0 * hidden);
+    double one = sp_time_gemm(&draft->timer, SP_GEMM_TOKENS_OUT, rows, qkv, hidden);
+    double joined =
+        sp_time_gemm(&draft->timer, SP_GEMM_TOKENS_OUT, rows, hidden, EAGLE_FEATURES * hidden);
+    return both - one + (first ? joined : 0.0);
+}
+
+static double draft_forward_s(sp_i_call_pricer *pricer, const sp_forward *forward, bool first)
+{
+    double extra_s = pricer->spec->draft_kind == SP_DRAFT_EAGLE
+                         ? eagle_extra_s(pricer, forward->rows, first)
+                         : 0.0;
+    return sp_forward_s(&pricer->draft, forward) + extra_s;
+}
+
+// The first forward is over what the target has accepted, the others over the K nodes of a layer.
+static double draft_s(sp_i_call_pricer *pricer, const sp_i_turn *turns, int count, int padded)
+{
+    double sum = 0.0;
+    int deepest = padded;
+    for (int i = 0; i < count; i++) {
+        deepest = turns[i].call.depth > deepest ? turns[i].call.depth : deepest;
+    }
+    for (int layer = 0; layer < deepest; layer++) {
+        sp_forward forward = {0};
+        for (int i = 0; i < count; i++) {
+            if (layer < turns[i].call.depth || padded > 0) {
+                int rows = layer == 0 ? turns[i].fresh : pricer->spec->how.top_k;
+                forward.rows += rows;
+                forward.kv_tokens += turns[i].context;
+                forward.pairs += rows * turns[i].context;
+            }
+        }
+        sum += draft_forward_s(pricer, &forward, layer == 0);
+    }
+    return sum;
+}
+
+// The features of the accepted tokens go to the draft, its tokens come back.
+static double transfer_s(const sp_i_call_pricer *pricer, const sp_i_turn *turns, int count)
+{
+    double rows = 0.0;
+    for (int i = 0; i < count; i++) {
+        rows += turns[i].fresh;
+    }
+    double features = pricer->spec->draft_kind == SP_DRAFT_EAGLE ? EAGLE_FEATURES : 0;
+    double bytes = BYTES_BF16 * rows * features * (double)pricer->machine->model->hidden;
+    return sp_time_p2p(&pricer->target.timer, bytes, 0) +
+           sp_time_p2p(&pricer->target.timer, 0.0, 0);
+}
+
+void sp_i_call_price(sp_i_call_pricer *pricer, const sp_i_turn *turns, int count, bool padded,
+                     sp_i_call_time *time)
+{
+    int depth = 0;
+    int nodes = 0;
+    sp_forward verified = {0};
+    for (int i = 0; i < count; i++) {
+        depth = turns[i].call.depth > depth ? turns[i].call.depth : depth;
+        nodes = turns[i].call.nodes > nodes ? turns[i].call.nodes : nodes;
+    }
+    for (int i = 0; i < count; i++) {
+        int rows = padded ? nodes : turns[i].call.nodes;
+        verified.rows += rows;
+        verified.kv_tokens += turns[i].context;
+        verified.pairs += rows * (turns[i].context + 0.5 * rows);
+    }
+    *time = (sp_i_call_time){.verify_s = sp_forward_s(&pricer->target, &verified)};
+    if (depth > 0) {
+        time->draft_s = draft_s(pricer, turns, count, padded ? depth : 0);
+        time->transfer_s = pricer->spec->draft_apart ? transfer_s(pricer, turns, count) : 0.0;
+        time->host_s = pricer->host_s;
+    }
+}
+
+void sp_i_decode_memory(const sp_i_call_pricer *pricer, const sp_speculation *how,
+                        sp_decode_memory *memory)
+{
+    const sp_decode_spec *spec = pricer->spec;
+    const sp_layout *layout = &pricer->target.layout;
+    const sp_model *target = &pricer->target.model;
+    const sp_model *draft = &pricer->draft.model;
+    bool drafts = how->method != SP_DECODE_PLAIN;
+    double tokens = (double)spec->batch *
+                    (double)(spec->prompt_tokens + spec->output_tokens + (drafts ? how->nodes : 0));
+    double ranks = (double)layout->tp * layout->pp;
+    *memory = (sp_decode_memory){.target = BYTES_BF16 * (double)sp_model_parameters(target) / ranks,
+                                 .kv_cache = tokens * target->layers *
+                                             sp_kv_bytes_per_layer(target) / ranks};
+    if (drafts && !spec->draft_apart) {
+        double hidden = (double)draft->hidden;
+        double extra = spec->draft_kind == SP_DRAFT_EAGLE ? EAGLE_FEATURES * hidden * hidden : 0.0;
+        memory->draft = BYTES_BF16 * ((double)sp_model_parameters(draft) + extra) / spec->draft_tp;
+        memory->kv_cache += tokens * draft->layers * sp_kv_bytes_per_layer(draft) / spec->draft_tp;
+    }
+}

@@ -1,0 +1,79 @@
+#include "sim/inference/forward_time.h"
+
+#include "sim/cost/time_private.h"
+
+#define BYTES_BF16 2.0
+
+static void build(sp_forward_pricer *pricer, sp_part part, sp_inventory *inventory)
+{
+    sp_inventory_build(&pricer->model, &pricer->layout, &pricer->stack, SP_ATTENTION_FLASH,
+                       SP_RECOMPUTE_NONE, part, SP_PASS_F, inventory);
+}
+
+void sp_forward_pricer_init(sp_forward_pricer *pricer, const sp_profile *profile,
+                            const sp_cluster *cluster, const sp_stack *stack, const sp_model *model,
+                            const sp_layout *layout)
+{
+    *pricer = (sp_forward_pricer){.timer = {.cluster = cluster, .profile = profile},
+                                  .stack = *stack,
+                                  .model = *model,
+                                  .layout = *layout};
+    // Sums of all ranks are one collective; to split rows of so few tokens gains nothing.
+    pricer->layout.sequence_parallel = false;
+    pricer->tp = sp_cluster_group(cluster, &pricer->layout, SP_DIM_TP);
+    for (int r = 0; r + 1 < layout->pp; r++) {
+        pricer->boundaries[sp_cluster_pp_crosses_node(cluster, layout, r) != 0]++;
+    }
+    build(pricer, SP_PART_LAYER, &pricer->layer);
+    build(pricer, SP_PART_EMBEDDING, &pricer->embedding);
+    build(pricer, SP_PART_HEAD, &pricer->head);
+}
+
+double sp_kv_bytes_per_layer(const sp_model *model)
+{
+    return 2.0 * BYTES_BF16 * (double)model->kv_heads * (double)model->head_dim;
+}
+
+static double part_s(const sp_forward_pricer *pricer, const sp_inventory *inventory, double rows)
+{
+    double compute_s = 0.0;
+    double tp_s = 0.0;
+    sp_i_token_time(&pricer->timer, &pricer->stack, pricer->tp, inventory, SP_PASS_F, rows,
+                    &compute_s, &tp_s);
+    return compute_s + tp_s;
+}
+
+static double attention_s(const sp_forward_pricer *pricer, const sp_forward *forward)
+{
+    const sp_model *model = &pricer->model;
+    const sp_profile *profile = pricer->timer.profile;
+    double read_s = sp_time_memory(
+        &pricer->timer, forward->kv_tokens * sp_kv_bytes_per_layer(model) / pricer->layout.tp, 0);
+    double flops = forward->pairs * sp_model_attention_flops_per_pair(model) / pricer->layout.tp;
+    return fmax(read_s, flops / sp_gemm_most_rate(profile)) + sp_time_launch(&pricer->timer, 1);
+}
+
+static double token_s(const sp_forward_pricer *pricer, double rows)
+{
+    const sp_model *model = &pricer->model;
+    double hidden_bytes = BYTES_BF16 * rows * (double)model->hidden;
+    double sends_s = 0.0;
+    for (int crosses = 0; crosses < 2; crosses++) {
+        sends_s += pricer->boundaries[crosses] * sp_time_p2p(&pricer->timer, hidden_bytes, crosses);
+    }
+    return model->layers * part_s(pricer, &pricer->layer, rows) +
+           part_s(pricer, &pricer->embedding, rows) + part_s(pricer, &pricer->head, rows) + sends_s;
+}
+
+double sp_forward_s(sp_forward_pricer *pricer, const sp_forward *forward)
+{
+    double all_layers_s = pricer->model.layers * attention_s(pricer, forward);
+    int rows = forward->rows < SP_FORWARD_ROWS ? (int)forward->rows : 0;
+    if ((double)rows != forward->rows) {
+        return token_s(pricer, forward->rows) + all_layers_s;
+    }
+    if (pricer->token_s[rows] <= 0.0) {
+        pricer->token_s[rows] = token_s(pricer, forward->rows);
+    }
+    return pricer->token_s[rows] + all_layers_s;
+}

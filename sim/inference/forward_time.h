@@ -1,0 +1,43 @@
+// Time of one forward of a model that generates text: few tokens, many earlier ones. Operators and
+// rates are those of a training step's forward (sim/model/inventory.h, sim/cost/op_time.h): a GEMM
+// of few rows takes the time to read its weights, once for all rows.
+#ifndef SLIMPACK_SIM_INFERENCE_FORWARD_TIME_H
+#define SLIMPACK_SIM_INFERENCE_FORWARD_TIME_H
+
+#include "sim/cost/op_time.h"
+#include "sim/model/inventory.h"
+
+enum { SP_FORWARD_ROWS = 512 }; // forwards of fewer rows are priced once
+
+// The tokens of one forward, of all sequences together.
+typedef struct sp_forward {
+    double rows;      // tokens that are fed
+    double kv_tokens; // earlier tokens, whose keys and values are read once
+    double pairs;     // of a token and one that it attends to
+} sp_forward;
+
+typedef struct sp_forward_pricer {
+    sp_op_timer timer;
+    sp_stack stack;
+    sp_model model;
+    sp_layout layout;
+    sp_group tp;
+    int boundaries[2]; // between pipeline ranks of one node, and of two
+    sp_inventory layer, embedding, head;
+    double token_s[SP_FORWARD_ROWS]; // what depends on the rows alone; 0: not asked for yet
+} sp_forward_pricer;
+
+// A model over layout.tp x layout.pp GPUs; pipeline ranks work one after the other. `profile` and
+// `cluster` must outlive the pricer.
+void sp_forward_pricer_init(sp_forward_pricer *pricer, const sp_profile *profile,
+                            const sp_cluster *cluster, const sp_stack *stack, const sp_model *model,
+                            const sp_layout *layout);
+
+// Seconds from the tokens to their logits. Attention takes as long as its keys and values take to
+// be read from memory, or as its FLOPs at the best rate of a GEMM where that is longer.
+double sp_forward_s(sp_forward_pricer *pricer, const sp_forward *forward);
+
+// Bytes of the keys and values of a token in one layer of all ranks.
+double sp_kv_bytes_per_layer(const sp_model *model);
+
+#endif

@@ -1,0 +1,21 @@
+#include "sim/scenario/decode_scenario.h"
+
+sp_decode_machine sp_decode_machine_of(const sp_scenario *scenario)
+{
+    return (sp_decode_machine){.model = &scenario->model,
+                               .cluster = &scenario->cluster,
+                               .profile = &scenario->profile,
+                               .stack = &scenario->memory.stack,
+                               .layout = &scenario->layout,
+                               .memory_limit_bytes = scenario->memory_limit_bytes};
+}
+
+sp_status sp_decode_scenario(const sp_scenario *scenario, sp_decode_result *result, sp_error *err)
+{
+    if (scenario->decode == NULL) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "decode",
+                           "is missing: expected an object that says how text is generated");
+    }
+    sp_decode_machine machine = sp_decode_machine_of(scenario);
+    return sp_decode_run(scenario->decode, &machine, result, err);
+}

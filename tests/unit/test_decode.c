@@ -1,0 +1,295 @@
+// Calls, tokens and time of generated text: what must hold of every method, batch and place of the
+// draft.
+#include "sim/inference/decode_json.h"
+
+#include "tests/support/flat_profile.h"
+
+typedef struct fixture {
+    sp_model model;
+    sp_cluster cluster;
+    sp_profile profile;
+    sp_stack stack;
+    sp_layout layout;
+    sp_decode_spec spec;
+} fixture;
+
+static void begin(fixture *f)
+{
+    *f = (fixture){.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1}};
+    must_succeed(sp_model_builtin("llama-3-8b", &f->model, ERR));
+    must_succeed(sp_cluster_builtin("a800-8", &f->cluster, ERR));
+    must_succeed(flat_profile(NULL, &f->profile, ERR));
+    f->cluster.nodes = 1;
+    sp_stack_builtin("ours", &f->stack);
+    f->spec = (sp_decode_spec){.how = {.method = SP_DECODE_HETEROSPEC,
+                                       .depth = 5,
+                                       .top_k = 6,
+                                       .nodes = 24,
+                                       .extend = true,
+                                       .prune = true,
+                                       .alpha = 3,
+                                       .keep = {0.3, 0.6, 1.0}},
+                               .text = {.ease = 0.5,
+                                        .spread = 0.8,
+                                        .noise = 0.9,
+                                        .persistence = 0.9,
+                                        .agreement = 6.0,
+                                        .blind = 0.02},
+                               .training_ease = (double)NAN,
+                               .sequences = 9,
+                               .prompt_tokens = 100,
+                               .output_tokens = 60,
+                               .batch = 1,
+                               .graphs = 64,
+                               .eagle_graphs = 64,
+                               .draft_tp = 1,
+                               .call_ms = 0.5,
+                               .graph_miss_ms = 2.0,
+                               .seed = 1};
+}
+
+static sp_decode_machine machine_of(const fixture *f)
+{
+    return (sp_decode_machine){&f->model, &f->cluster, &f->profile,
+                               &f->stack, &f->layout,  INT64_C(80) << 30};
+}
+
+static sp_decode_result run(const fixture *f)
+{
+    sp_decode_machine machine = machine_of(f);
+    sp_decode_result result;
+    must_succeed(sp_decode_run(&f->spec, &machine, &result, ERR));
+    return result;
+}
+
+// Greedy speculation is lossless: every method yields what was asked for, and at most the rest of
+// the last call more.
+TEST(calls_times_yield_is_the_text)
+{
+    fixture f;
+    begin(&f);
+    for (int method = 0; method < 3; method++) {
+        f.spec.how.method = (sp_decode_method)method;
+        sp_decode_result r = run(&f);
+        double least = (double)(f.spec.sequences * f.spec.output_tokens);
+        double most = least + (double)(f.spec.sequences * sp_speculation_most_depth(&f.spec.how));
+        assert_true((double)r.counts.tokens >= least && (double)r.counts.tokens <= most);
+        assert_close((double)r.counts.calls * sp_decode_tokens_per_call(&r.counts),
+                     (double)r.counts.tokens, 1e-12);
+        int64_t in_bins = 0;
+        for (int b = 0; b < SP_BINS; b++) {
+            in_bins += r.counts.in_bin[b];
+        }
+        assert_int_equal(in_bins, r.counts.calls);
+    }
+    sp_profile_fini(&f.profile);
+}
+
+TEST(parts_make_up_the_time)
+{
+    fixture f;
+    begin(&f);
+    sp_decode_result r = run(&f);
+    const sp_decode_counts *c = &r.counts;
+    assert_close(c->draft_s + c->verify_s + c->host_s + c->miss_s + c->transfer_s - c->hidden_s,
+                 r.seconds, 1e-9);
+    assert_close(c->host_s, 0.5e-3 * (double)c->steps, 1e-9);
+    assert_close(c->miss_s, 2e-3 * (double)c->graph_misses, 1e-9);
+    assert_true(r.seconds < r.plain_s);
+    sp_profile_fini(&f.profile);
+}
+
+// A GEMM of one row takes the time to read its weights: a token takes all of them, and the keys and
+// values of the tokens before. FLAT has no launches; all else of a token is a few rows of hidden
+// states.
+TEST(plain_tokens_read_weights_once)
+{
+    fixture f;
+    begin(&f);
+    f.spec.how.method = SP_DECODE_PLAIN;
+    f.spec.sequences = 1;
+    f.spec.output_tokens = 1;
+    f.spec.prompt_tokens = 4000;
+    sp_decode_result r = run(&f);
+    double weights =
+        2.0 * (double)(sp_model_parameters(&f.model) - sp_model_embedding_parameters(&f.model));
+    double kv = 4000.0 * 32.0 * 2.0 * 2.0 * 8.0 * 128.0;
+    assert_close(r.seconds, (weights + kv) / FLAT_MEMORY_BYTES_PER_S, 0.01);
+    assert_true(r.seconds == r.plain_s);
+    f.spec.batch = 8;
+    f.spec.sequences = 8;
+    // Eight sequences share the weights and have keys and values of their own.
+    assert_close(run(&f).seconds, (weights + 8.0 * kv) / FLAT_MEMORY_BYTES_PER_S, 0.01);
+    sp_profile_fini(&f.profile);
+}
+
+TEST(two_gpus_hold_half_each)
+{
+    fixture f;
+    begin(&f);
+    double whole = run(&f).memory.target;
+    double one = run(&f).plain_s;
+    f.layout.tp = 2;
+    sp_decode_result r = run(&f);
+    assert_close(r.memory.target, 0.5 * whole, 1e-9);
+    assert_true(r.plain_s < one && r.plain_s > 0.5 * one);
+    f.layout.tp = 1;
+    f.layout.pp = 2;
+    // Pipeline ranks wait for each other.
+    assert_true(run(&f).plain_s > one);
+    sp_profile_fini(&f.profile);
+}
+
+// What a sequence draws does not depend on the others of its batch.
+TEST(batches_yield_the_same)
+{
+    fixture f;
+    begin(&f);
+    sp_decode_result alone = run(&f);
+    f.spec.batch = 4;
+    sp_decode_result by_policy[3];
+    for (int policy = 0; policy < 3; policy++) {
+        f.spec.policy = (sp_batch_policy)policy;
+        by_policy[policy] = run(&f);
+        assert_int_equal(by_policy[policy].counts.calls, alone.counts.calls);
+        assert_int_equal(by_policy[policy].counts.tokens, alone.counts.tokens);
+        assert_true(by_policy[policy].seconds < alone.seconds);
+        assert_true(by_policy[policy].counts.steps < alone.counts.steps);
+    }
+    assert_int_equal(by_policy[SP_BATCH_RAGGED].counts.verified, alone.counts.verified);
+    assert_true(by_policy[SP_BATCH_PAD].counts.verified > alone.counts.verified);
+    assert_int_equal(by_policy[SP_BATCH_PAD].counts.steps, by_policy[SP_BATCH_RAGGED].counts.steps);
+    assert_true(by_policy[SP_BATCH_BUCKET].counts.steps > by_policy[SP_BATCH_PAD].counts.steps);
+    sp_profile_fini(&f.profile);
+}
+
+// Pruning pays once verification is bound by FLOPs, not by reading weights.
+TEST(pruning_pays_in_large_batches)
+{
+    fixture f;
+    begin(&f);
+    f.spec.policy = SP_BATCH_RAGGED;
+    f.spec.text.ease = 3.0;
+    double gain[2];
+    for (int large = 0; large < 2; large++) {
+        f.spec.batch = large ? 64 : 1;
+        f.spec.sequences = large ? 64 : 9;
+        f.spec.how.prune = false;
+        double whole = run(&f).counts.verify_s;
+        f.spec.how.prune = true;
+        gain[large] = whole / run(&f).counts.verify_s;
+    }
+    assert_true(gain[1] > gain[0] + 0.05);
+    sp_profile_fini(&f.profile);
+}
+
+TEST(kept_graphs_save_captures)
+{
+    fixture f;
+    begin(&f);
+    f.spec.graphs = 1;
+    sp_decode_result last_alone = run(&f);
+    f.spec.graphs = 64;
+    sp_decode_result kept = run(&f);
+    assert_true(last_alone.counts.graph_misses > kept.counts.graph_misses);
+    // EAGLE's shape and one for each bin of low entropy.
+    assert_true(kept.counts.graph_misses >= 2 && kept.counts.graph_misses <= 1 + SP_LOW_BINS);
+    f.spec.graphs = 0;
+    sp_decode_result none = run(&f);
+    assert_int_equal(none.counts.graph_misses, none.counts.steps);
+    f.spec.how.method = SP_DECODE_EAGLE;
+    f.spec.graphs = 1;
+    assert_int_equal(run(&f).counts.graph_misses, 1);
+    sp_profile_fini(&f.profile);
+}
+
+TEST(a_draft_apart_hides_behind_the_target)
+{
+    fixture f;
+    begin(&f);
+    f.spec.batch = 4;
+    sp_decode_result together = run(&f);
+    f.spec.draft_apart = true;
+    sp_decode_result apart = run(&f);
+    const sp_decode_counts *c = &apart.counts;
+    assert_true(c->transfer_s > 0.0 && c->hidden_s >= 0.0);
+    assert_true(c->hidden_s <= c->draft_s + c->transfer_s);
+    assert_true(apart.seconds <= together.seconds + c->transfer_s + 1e-12);
+    assert_true(apart.memory.draft == 0.0 && together.memory.draft > 0.0);
+    // One sequence has nothing to draft meanwhile.
+    f.spec.batch = 1;
+    assert_true(run(&f).counts.hidden_s == 0.0);
+    sp_profile_fini(&f.profile);
+}
+
+TEST(a_model_drafts)
+{
+    fixture f;
+    begin(&f);
+    double layer = run(&f).counts.draft_s;
+    f.spec.draft_kind = SP_DRAFT_MODEL;
+    f.spec.draft = f.model;
+    f.spec.draft.layers = 8;
+    sp_decode_result r = run(&f);
+    // Eight layers of the target's and a head of its whole vocabulary in place of one layer.
+    assert_true(r.counts.draft_s > 4.0 * layer);
+    assert_true(r.memory.draft > 0.0);
+    sp_profile_fini(&f.profile);
+}
+
+TEST(an_ease_is_found)
+{
+    fixture f;
+    begin(&f);
+    f.spec.how.method = SP_DECODE_EAGLE;
+    f.spec.sequences = 80;
+    for (int wanted = 2; wanted <= 4; wanted += 2) {
+        f.spec.tokens_per_call = wanted;
+        sp_decode_result r = run(&f);
+        // The search looks at the run's own sequences.
+        assert_close(sp_decode_tokens_per_call(&r.counts), wanted, 0.01);
+    }
+    sp_decode_machine machine = machine_of(&f);
+    sp_decode_result result;
+    f.spec.tokens_per_call = 5.5;
+    f.spec.text.blind = 0.9;
+    must_fail(
+        sp_decode_run(&f.spec, &machine, &result, ERR), SP_ERR_CONTENT,
+        "decode.text: no ease makes a call yield 5.5 tokens: too many are blind, or differ by "
+        "spread and noise");
+    sp_profile_fini(&f.profile);
+}
+
+TEST(memory_runs_out)
+{
+    fixture f;
+    begin(&f);
+    f.spec.sequences = 1;
+    f.spec.output_tokens = 4;
+    sp_decode_machine machine = machine_of(&f);
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
+        sp_decode_result result;
+        sp_error_clear(ERR);
+        memory_try(&failing, sp_decode_run(&f.spec, &machine, &result, ERR), ERR);
+    }
+    sp_profile_fini(&f.profile);
+}
+
+TEST(documents_have_every_figure)
+{
+    fixture f;
+    begin(&f);
+    sp_decode_machine machine = machine_of(&f);
+    sp_decode_result r = run(&f);
+    json_t *json = sp_decode_result_json(&f.spec, &machine, &r);
+    assert_non_null(json);
+    assert_close(json_real_value(json_object_get(json, "speedup_over_plain")),
+                 r.plain_s / r.seconds, 1e-12);
+    assert_int_equal(json_array_size(json_object_get(json, "bins")), r.how.bins.count);
+    assert_true(json_array_size(json_object_get(json, "not_modelled")) >= 4);
+    assert_string_equal(
+        json_string_value(json_object_get(json_object_get(json, "provenance"), "level")),
+        "assumed");
+    json_decref(json);
+    sp_profile_fini(&f.profile);
+}

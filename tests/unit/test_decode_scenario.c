@@ -1,0 +1,134 @@
+// The decode section of a scenario: what it is where nothing is stated, what it must be, and that
+// its resolved form reads as itself.
+#include "sim/scenario/decode_scenario.h"
+
+#include "tests/support/scenario_fixture.h"
+
+static void read_text(const char *text, sp_scenario *s)
+{
+    fixture_begin();
+    must_succeed(fixture_read(text, s, ERR));
+}
+
+TEST(defaults_are_those_of_the_papers)
+{
+    sp_scenario s;
+    read_text("{'model': 'llama-3-8b', 'decode': {}}", &s);
+    const sp_decode_spec *spec = s.decode;
+    assert_non_null(spec);
+    // EAGLE-3's depth, top K and N of an 8B target (arXiv 2503.01840, appendix A), HeteroSpec's
+    // alpha and gamma (arXiv 2505.13254, sections 4.2 and 4.3).
+    assert_int_equal(spec->how.method, SP_DECODE_HETEROSPEC);
+    assert_int_equal(spec->how.depth, 8);
+    assert_int_equal(spec->how.top_k, 10);
+    assert_int_equal(spec->how.nodes, 60);
+    assert_int_equal(spec->how.alpha, 4);
+    assert_true(spec->how.keep[0] == 0.3 && spec->how.keep[1] == 0.6 && spec->how.keep[2] == 1.0);
+    assert_true(spec->how.extend && spec->how.prune && !spec->draft_apart);
+    assert_int_equal(spec->eagle_graphs, spec->graphs);
+    assert_int_equal(spec->draft_kind, SP_DRAFT_EAGLE);
+    sp_scenario_fini(&s);
+    read_text("{'model': 'llama-3-8b', 'decode': {'depth': 5}}", &s);
+    assert_int_equal(s.decode->how.alpha, 3);
+    sp_scenario_fini(&s);
+    read_text("{'model': 'llama-3-8b'}", &s);
+    assert_null(s.decode);
+    assert_null(json_object_get(s.resolved, "decode"));
+    sp_scenario_fini(&s);
+}
+
+static const char *const documents[] = {
+    "{'model': 'llama-3-8b', 'decode': {}}",
+    "{'model': 'llama-3-8b', 'decode': {'method': 'eagle', 'depth': 6, 'top_k': 8, 'draft_tokens': "
+    "40, 'alpha': 2, 'extend': false, 'prune': false, 'keep': [0.1, 0.2, 0.3], 'graphs': 0, "
+    "'eagle_graphs': 3, 'draft': 'llama-7b', 'draft_tp': 2, 'draft_gpus': 'own', 'sequences': 3, "
+    "'prompt_tokens': '1K', 'output_tokens': 9, 'batch': 2, 'batch_policy': 'bucket', 'call_ms': "
+    "0.5, 'graph_miss_ms': 1, 'text': {'tokens_per_call': 4, 'training_tokens_per_call': 3, "
+    "'spread': 1, 'noise': 2, 'persistence': 0, 'agreement': 3, 'blind': 0.1}}, 'workload': "
+    "{'seed': 7}}",
+    "{'model': 'llama-3-8b', 'decode': {'method': 'eagle', 'sequences': 3, 'text': {'ease': -1, "
+    "'training_ease': "
+    "2}}}",
+};
+
+TEST(resolved_form_reads_as_itself)
+{
+    for (size_t i = 0; i < sizeof documents / sizeof documents[0]; i++) {
+        sp_scenario s;
+        sp_scenario again;
+        read_text(documents[i], &s);
+        json_t *copy = json_deep_copy(s.resolved);
+        must_succeed(sp_scenario_from_json(copy, "again", NULL, 0, &again, ERR));
+        assert_true(json_equal(s.resolved, again.resolved));
+        assert_int_equal(s.decode->seed, again.decode->seed);
+        json_decref(copy);
+        sp_scenario_fini(&again);
+        sp_scenario_fini(&s);
+    }
+}
+
+TEST(resolved_form_predicts_the_same)
+{
+    sp_scenario s;
+    sp_decode_result result[2];
+    read_text(documents[2], &s);
+    must_succeed(sp_decode_scenario(&s, &result[0], ERR));
+    json_t *copy = json_deep_copy(s.resolved);
+    sp_scenario_fini(&s);
+    must_succeed(sp_scenario_from_json(copy, "again", NULL, 0, &s, ERR));
+    must_succeed(sp_decode_scenario(&s, &result[1], ERR));
+    assert_true(result[0].seconds == result[1].seconds);
+    json_decref(copy);
+    sp_scenario_fini(&s);
+}
+
+static void refused(const char *decode, const char *message)
+{
+    char text[512];
+    sp_scenario s;
+    snprintf(text, sizeof text, "{'model': 'llama-3-8b', 'decode': %s}", decode);
+    fixture_begin();
+    must_fail(fixture_read(text, &s, ERR), SP_ERR_CONTENT, message);
+    sp_scenario_fini(&s);
+}
+
+TEST(what_it_must_be)
+{
+    refused("{'depth': 33}",
+            "scenario.json: decode.depth: expected an integer from 1 to 32, got 33");
+    refused(
+        "{'keep': [0.3, 0.6]}",
+        "scenario.json: decode.keep: expected an array of 3 numbers from 0 to 1, got [0.3,0.6]");
+    refused("{'draft': 3}", "scenario.json: decode.draft: expected \"eagle\" or the name of a "
+                            "model, got 3");
+    refused("{'draft_tp': 3, 'draft_gpus': 'own'}",
+            "scenario.json: decode.draft_tp: must divide the draft's 32 heads, is 3");
+    refused("{'depth': 4, 'text': {'training_tokens_per_call': 5.5}}",
+            "scenario.json: decode.text.training_tokens_per_call: is 5.5, more than the 5 of a "
+            "tree of decode.depth 4");
+    refused("{'text': {'training_ease': 1, 'training_tokens_per_call': 5.5}}",
+            "scenario.json: decode.text.training_ease: follows from training_tokens_per_call, "
+            "state one of them");
+}
+
+TEST(a_scenario_without_it_has_no_text)
+{
+    sp_scenario s;
+    sp_decode_result result;
+    read_text("{'model': 'llama-3-8b'}", &s);
+    must_fail_with(sp_decode_scenario(&s, &result, ERR), SP_ERR_CONTENT, "decode: is missing");
+    sp_scenario_fini(&s);
+}
+
+TEST(memory_runs_out)
+{
+    for (memory_failures failing = {.fewer = 8}; memory_fails(&failing);) {
+        sp_scenario s;
+        fixture_begin();
+        json_t *root = fixture_document(documents[1]);
+        sp_error_clear(ERR);
+        memory_try(&failing, sp_scenario_from_json(root, "s.json", NULL, 0, &s, ERR), ERR);
+        sp_scenario_fini(&s);
+        json_decref(root);
+    }
+}
