@@ -47,8 +47,11 @@ typedef struct sp_strategy {
     bool brings_exchange;
     sp_cp_overlap cp_overlap; // then that one
     int cp_ring_nics;         // and so many NICs for a hop (sp_stack)
-    bool joins_documents;     // samples are joined and cut before they are packed
-    bool outlier_queues;      // may delay samples to later batches: then it is not lossless
+    // Its system exchanges in rings: it does so where a scenario states stack.cp_ring_nics and no
+    // cp_overlap, so that all strategies of a comparison pay for the NICs by one rule.
+    bool rings;
+    bool joins_documents; // samples are joined and cut before they are packed
+    bool outlier_queues;  // may delay samples to later batches: then it is not lossless
     // Chooses the chunks of each rank where the scenario does not state them; NULL: it does not.
     sp_status (*choose_chunks)(sp_scenario *scenario, sp_error *err);
 } sp_strategy;

@@ -24,20 +24,20 @@
       "max_per_pack")                                                                             \
     X("hybrid-cp", hybrid_cp, BUDGETS,                                                            \
       "ranks grouped for long samples in balanced rounds (Megatron-LM)",                          \
-      "rank_tokens, pack_rounds")                                                                 \
+      "rank_tokens, pack_rounds", .rings = true)                                                  \
     X("flexsp", flexsp, SEARCH,                                                                   \
       "ranks grouped anew for every micro-batch, with GLPK (arXiv 2412.01523)",                   \
       "rank_tokens, time_limit_ms, mip_gap")                                                      \
     X("bytescale", bytescale, BUDGETS,                                                            \
       "ranks grouped for long samples, short ones level the load (arXiv 2502.21231)",             \
-      "rank_tokens")                                                                              \
+      "rank_tokens", .rings = true)                                                               \
     X("te-cp", te_cp, BUDGETS, "every sample in a ring of all ranks (Transformer Engine)",        \
       "rank_tokens", SP_EXCHANGES(ATTENTION), .cp_ring_nics = 1)                                  \
     X("llama-cp", llama_cp, BUDGETS,                                                              \
       "every sample over all ranks, keys and values gathered before (arXiv 2407.21783)",          \
       "rank_tokens", SP_EXCHANGES(BLOCKING))                                                      \
     X("hybrid-dp", hybrid_dp, BUDGETS,                                                            \
-      "samples that a rank holds whole, by FLOPs, longer ones in a ring of all ranks",            \
+      "samples that a rank holds whole, by FLOPs, longer ones in rings of a few ranks",           \
       "rank_tokens", SP_EXCHANGES(ATTENTION), .cp_ring_nics = 1)                                  \
     X("zeppelin", zeppelin, SEARCH,                                                               \
       "samples in zones: over nodes, inside a node, on one rank (arXiv 2509.21841)",              \

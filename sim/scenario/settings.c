@@ -265,7 +265,8 @@ static const sp_setting settings[] = {
     {.key = "stack.cp_ring_nics", COUNT("0", "64"), .fallback = "the strategy's own, else 0",
      .text = "NICs that a hop of a ring behind the attention from node to node uses at most: 1 is a "
              "plain send, more are reached over other GPUs of the node (Zeppelin's routing); 0: all "
-             "that the group shares, as a collective."},
+             "that the group shares, as a collective. Where stated, hybrid-cp and bytescale "
+             "exchange in rings unless stack.cp_overlap says otherwise."},
     {.key = "stack.gradient_reduce_dtype", ONE_OF(sp_reduce_dtype_names),
      .fallback = "as in the named stack",
      .text = "Precision in which data-parallel ranks add up gradients.",
