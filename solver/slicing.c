@@ -183,6 +183,7 @@ static bool add_piece(const sp_slice *sample, int64_t begin, int64_t tokens, sp_
     bool last = begin + tokens == sample->tokens;
     int64_t padding = last ? sample->computed_tokens - sample->tokens : 0;
     sp_slice slice = {.sample = sample->sample,
+                      .zone = sample->zone,
                       .begin = begin,
                       .tokens = tokens,
                       .computed_tokens = tokens + padding};

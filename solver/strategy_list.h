@@ -41,7 +41,7 @@
       "rank_tokens", SP_EXCHANGES(ATTENTION), .cp_ring_nics = 1)                                  \
     X("zeppelin", zeppelin, SEARCH,                                                               \
       "samples in zones: over nodes, inside a node, on one rank (arXiv 2509.21841)",              \
-      "rank_tokens, zones", SP_EXCHANGES(ATTENTION), .cp_ring_nics = SP_ROUTED)                   \
+      "rank_tokens, zones, remap", SP_EXCHANGES(ATTENTION), .cp_ring_nics = SP_ROUTED)            \
     X("slimpack-symmetric", slimpack_symmetric, SEARCH,                                           \
       "long samples cut, packs that grow and shrink, backward packs as forward", SP_OF_SLIMPACK,  \
       .sliced = true, SP_BRINGS(PACKFLOW), .choose_chunks = sp_i_choose_chunks)                   \

@@ -252,6 +252,26 @@ static void read_ranks(reader *r, const json_t *array, const char *pack_path, in
     }
 }
 
+// [first rank, ranks]; 0 where there is none, or a wrong one.
+static int32_t read_zone(reader *r, sp_object *object)
+{
+    const json_t *zone = sp_object_get(object, "zone");
+    bool numbers =
+        json_is_integer(json_array_get(zone, 0)) && json_is_integer(json_array_get(zone, 1));
+    int64_t first = json_integer_value(json_array_get(zone, 0));
+    int64_t ranks = json_integer_value(json_array_get(zone, 1));
+    if (zone == NULL) {
+        return 0;
+    }
+    if (!numbers || json_array_size(zone) != 2 || ranks < 1 || ranks > r->layout->dp || first < 0 ||
+        first > r->layout->dp - ranks || (ranks & (ranks - 1)) != 0 || first % ranks != 0) {
+        sp_object_expected(object, "zone", zone,
+                           "[first, ranks] with ranks a power of two and first a multiple of it");
+        return 0;
+    }
+    return sp_zone_of((int)first, (int)ranks);
+}
+
 static bool read_slice(reader *r, sp_object *object, sp_pack_list *list)
 {
     const sp_batch *batch = r->batch;
@@ -264,6 +284,7 @@ static bool read_slice(reader *r, sp_object *object, sp_pack_list *list)
         .sample = (int32_t)required_int(object, "sample", 0, samples - 1),
         .begin = required_int(object, "begin", 0, SP_MAX_LENGTH_TOKENS),
         .tokens = required_int(object, "tokens", 1, SP_MAX_LENGTH_TOKENS),
+        .zone = read_zone(r, object),
     };
     slice.computed_tokens =
         sp_object_int(object, "computed", slice.tokens, slice.tokens, SP_MAX_LENGTH_TOKENS);
@@ -322,7 +343,7 @@ static bool same_packs(const sp_pack_list *a, const sp_pack_list *b)
         const sp_slice *x = &a->slices[i];
         const sp_slice *y = &b->slices[i];
         same = x->sample == y->sample && x->begin == y->begin && x->tokens == y->tokens &&
-               x->computed_tokens == y->computed_tokens;
+               x->computed_tokens == y->computed_tokens && x->zone == y->zone;
     }
     return same;
 }

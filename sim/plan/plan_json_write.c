@@ -77,6 +77,10 @@ static void write_slices(sp_writer *out, const sp_pack_list *list, const sp_pack
         if (slice->computed_tokens != slice->tokens) {
             sp_write(out, ", \"computed\": %lld", (long long)slice->computed_tokens);
         }
+        if (slice->zone != 0) {
+            sp_write(out, ", \"zone\": [%d, %d]", sp_zone_first(slice->zone),
+                     sp_zone_ranks(slice->zone));
+        }
         sp_write(out, "}");
     }
 }

@@ -44,6 +44,7 @@ typedef struct sp_strategy_spec {
     // that grow and shrink; ranks merged for long samples; integer programs
     bool slices, asymmetric, taper, dp_merge, milp;
     bool zones; // zeppelin: off, every sample goes over all ranks
+    bool remap; // zeppelin: off, all modules run where the attention does
 } sp_strategy_spec;
 
 // Holds pointers into itself (workload.lengths, workload.source): it stays where it was read.

@@ -267,6 +267,9 @@ static const sp_setting settings[] = {
              "plain send, more are reached over other GPUs of the node (Zeppelin's routing); 0: all "
              "that the group shares, as a collective. Where stated, hybrid-cp and bytescale "
              "exchange in rings unless stack.cp_overlap says otherwise."},
+    {.key = "stack.cp_lone_rings", SWITCH, .fallback = "false",
+     .text = "Of a pack whose samples have their attention in zones of its ranks: a ring hides behind "
+             "the attention of its own zone alone, not of all (off: Zeppelin's attention engine)."},
     {.key = "stack.gradient_reduce_dtype", ONE_OF(sp_reduce_dtype_names),
      .fallback = "as in the named stack",
      .text = "Precision in which data-parallel ranks add up gradients.",
@@ -458,6 +461,9 @@ static const sp_setting settings[] = {
      .text = "Slimpack: integer programs prove or improve small assignments."},
     {.key = "strategy.zones", SWITCH, .fallback = "true",
      .text = "Zeppelin: samples that a node or a rank holds stay there; off: all go over all ranks."},
+    {.key = "strategy.remap", SWITCH, .fallback = "true",
+     .text = "Zeppelin: all modules but the attention run on equal shares of the tokens, which are "
+             "sent to the ranks of their attention and back, where that is faster."},
 };
 // clang-format on
 
