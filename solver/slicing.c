@@ -173,6 +173,7 @@ static bool begin_slice_pack(sp_pack_list *list, const sp_pack *like, size_t ind
     bool ok = sp_pack_list_begin(list, like->dp_first, like->dp_count);
     if (ok) {
         list->packs[list->count - 1].microbatch = (int32_t)index;
+        list->packs[list->count - 1].gathers = like->gathers;
     }
     return ok;
 }

@@ -52,10 +52,10 @@ struct sp_i_pack_timer {
     const sp_model *model;
     const sp_layout *layout;
     const sp_cluster *cluster;
-    sp_memory_options memory;
-    variant **variants; // by dp_count, [1..dp]; made when first asked for
-    memo_key *keys;     // [MEMO], by a hash of the token count
-    memo *memos;        // [MEMO]
+    sp_memory_options memory, gathered; // the second of packs that gather keys and values
+    variant **variants;                 // by dp_count, [1..dp]; made when first asked for
+    memo_key *keys;                     // [MEMO], by a hash of the token count
+    memo *memos;                        // [MEMO]
     bool interpolates;
     sp_i_attention_memo *attention; // NULL unless it interpolates
     memo between;                   // interpolated last
@@ -94,6 +94,8 @@ sp_status sp_i_pack_timer_new(const sp_model *model, const sp_layout *layout,
     packs->layout = layout;
     packs->cluster = cluster;
     packs->memory = *memory;
+    packs->gathered = *memory;
+    packs->gathered.stack.cp_overlap = SP_CP_BLOCKING;
     packs->variants = sp_calloc((size_t)layout->dp + 1, sizeof(variant *));
     packs->keys = sp_calloc(MEMO, sizeof *packs->keys);
     packs->memos = sp_malloc(MEMO * sizeof *packs->memos);
@@ -143,9 +145,9 @@ static const variant *variant_of(sp_i_pack_timer *packs, int dp_count)
     return packs->variants[dp_count];
 }
 
-static int ring_steps(const sp_i_pack_timer *packs, const sp_layout *layout)
+static int ring_steps(const sp_memory_options *memory, const sp_layout *layout)
 {
-    bool ring = layout->cp > 1 && packs->memory.stack.cp_overlap == SP_CP_ATTENTION;
+    bool ring = layout->cp > 1 && memory->stack.cp_overlap == SP_CP_ATTENTION;
     return ring ? layout->cp : 0;
 }
 
@@ -167,6 +169,7 @@ sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
                              : token_times(packs, timer, v, pack->dp_count, pack->computed);
     const pass_ops *layer = v->ops[SP_PART_LAYER];
     sp_i_attention attention = attention_of(packs, v, timer);
+    attention.memory = pack->gathers && !zones ? &packs->gathered : &packs->memory;
     bool recomputes = attention.recomputes;
     sp_i_attention_load load =
         sp_i_attention_load_of(&attention, list, pack, !backward || recomputes, backward);
@@ -174,7 +177,7 @@ sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
                              .recompute_share = (double)layer[SP_PASS_RECOMPUTE].kernels /
                                                 (double)layer[SP_PASS_F].kernels,
                              .recomputes_attention = recomputes,
-                             .ring_steps = ring_steps(packs, &v->layout),
+                             .ring_steps = ring_steps(attention.memory, &v->layout),
                              .unfused_softmax =
                                  load.calls > 0.0 ? load.unfused_calls / load.calls : 0.0};
     for (int part = 0; part < SP_I_PARTS; part++) {

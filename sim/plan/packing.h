@@ -37,6 +37,9 @@ typedef struct sp_pack {
     // and keys and values that later slices read, till then. For schedules that order by pack; a
     // plan says it by its actions.
     bool runs_again;
+    // Ranks that share it gather keys and values before the attention, whatever else
+    // stack.cp_overlap says. Not of slices with zones.
+    bool gathers;
 } sp_pack;
 
 // A zone: the data-parallel ranks of a pack that run the attention of a slice, a power of two of

@@ -304,9 +304,11 @@ static bool read_packs(reader *r, const json_t *array, const char *side, sp_pack
         const json_t *ranks = NULL;
         const json_t *slices = NULL;
         int64_t microbatch = (int64_t)p;
+        bool gathers = false;
         if (pack.json != NULL) {
             ranks = array_member(&pack, "dp");
             microbatch = sp_object_int(&pack, "microbatch", microbatch, 0, INT32_MAX);
+            gathers = sp_object_bool(&pack, "gathers", false);
             slices = array_member(&pack, "slices");
             sp_object_end(&pack);
         }
@@ -317,6 +319,7 @@ static bool read_packs(reader *r, const json_t *array, const char *side, sp_pack
             return false;
         }
         list->packs[list->count - 1].microbatch = (int32_t)microbatch;
+        list->packs[list->count - 1].gathers = gathers;
         size_t slice_count = json_array_size(slices);
         for (size_t i = 0; i < slice_count; i++) {
             sp_object object;
@@ -337,7 +340,7 @@ static bool same_packs(const sp_pack_list *a, const sp_pack_list *b)
         const sp_pack *x = &a->packs[i];
         const sp_pack *y = &b->packs[i];
         same = x->dp_first == y->dp_first && x->dp_count == y->dp_count &&
-               x->slice_count == y->slice_count;
+               x->slice_count == y->slice_count && x->gathers == y->gathers;
     }
     for (size_t i = 0; i < a->slice_count && same; i++) {
         const sp_slice *x = &a->slices[i];

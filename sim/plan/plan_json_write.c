@@ -98,6 +98,9 @@ static void write_packs(sp_writer *out, const char *key, const sp_pack_list *lis
         if (pack->microbatch != (int32_t)p) {
             sp_write(out, ", \"microbatch\": %d", (int)pack->microbatch);
         }
+        if (pack->gathers) {
+            sp_write(out, ", \"gathers\": true");
+        }
         sp_write(out, ", \"slices\": [");
         write_slices(out, list, pack);
         sp_write(out, "]}");

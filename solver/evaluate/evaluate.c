@@ -12,6 +12,7 @@ static void warn_of_batches(sp_result *result, const sp_batches *batches);
 static void warn_of_delayed(sp_i_evaluation *ev, sp_status status);
 static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing);
 static void warn_of_repeats(sp_i_evaluation *ev, const sp_plan *plan);
+static void warn_of_gathers(sp_i_evaluation *ev, const sp_packing *packing);
 static sp_status evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *batch,
                                 int64_t context, sp_error *err);
 static sp_status evaluate_plan(sp_i_evaluation *ev, int index, const sp_plan *plan, sp_error *err);
@@ -278,6 +279,7 @@ static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *
     sp_i_step_count(&ev->steps, plan->packing, facts);
     warn_of_idle_ranks(ev, plan->packing);
     warn_of_repeats(ev, plan);
+    warn_of_gathers(ev, plan->packing);
     if (plan->packing->dropped_count + plan->packing->delayed_count > 0) {
         ev->steps.result->lossless = false;
     }
@@ -298,6 +300,21 @@ static void warn_of_repeats(sp_i_evaluation *ev, const sp_plan *plan)
                         "memory is short: %zu of %zu packs run their forward again before their "
                         "backward",
                         again, packs->count);
+    }
+}
+
+static void warn_of_gathers(sp_i_evaluation *ev, const sp_packing *packing)
+{
+    const sp_pack_list *packs = &packing->forward;
+    size_t gathers = 0;
+    for (size_t k = 0; k < packs->count; k++) {
+        gathers += packs->packs[k].gathers;
+    }
+    if (gathers > 0) {
+        sp_warnings_add(&ev->steps.result->warnings,
+                        "%zu of %zu packs gather keys and values as llama-cp does, because their "
+                        "ring would take longer",
+                        gathers, packs->count);
     }
 }
 

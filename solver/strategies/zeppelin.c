@@ -22,7 +22,7 @@
 // rank has room for as many full micro-batches as the batch needs, or one more. Its tokens are
 // strategy.rank_tokens, else doubled up to the context: memory then decides.
 //
-// All of these and both baselines that exchange in a ring are simulated, and the fastest is taken.
+// All of these and its baselines are simulated, and the fastest is taken.
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +31,10 @@
 #include "solver/step/step.h"
 #include "solver/strategy_list.h"
 
+// Which packs of several ranks gather keys and values, as llama-cp does: only with routing, whose
+// NICs a gather uses, too.
+typedef enum gathers { GATHERS_NONE, GATHERS_WHERE_FASTER, GATHERS_ALL } gathers;
+
 // One way to partition.
 typedef struct way {
     sp_strategy_pack_function baseline; // NULL: zones
@@ -38,6 +42,7 @@ typedef struct way {
     int spare_rounds;
     bool whole_work; // not tokens^2
     bool remapped;
+    gathers gathers;
 } way;
 
 // Places of samples are those in `order`.
@@ -54,6 +59,9 @@ typedef struct zones {
     double *held;      // [dp] tokens
 } zones;
 
+static bool routes(const sp_scenario *scenario);
+static sp_status judge_baselines(const sp_strategy_input *input, way *best,
+                                 sp_packflow_outcome *outcome, sp_error *err);
 static sp_status judge(const sp_strategy_input *input, const way *tried, way *best,
                        sp_packflow_outcome *best_outcome, sp_error *err);
 static sp_status pack(const sp_strategy_input *input, const way *by, sp_packing *packing,
@@ -76,21 +84,41 @@ sp_status sp_i_pack_zeppelin(const sp_strategy_input *input, sp_packing *packing
     sp_packflow_outcome outcome = SP_PACKFLOW_WORST;
     sp_status status = sp_i_merged_check(input, err);
     if (status == SP_OK && input->scenario->strategy.zones) {
-        status = judge(input, &best, &best, &outcome, err);
-        if (status == SP_OK) {
-            status = judge(input, &(way){.baseline = sp_i_pack_hybrid_dp}, &best, &outcome, err);
-        }
+        status = judge_baselines(input, &best, &outcome, err);
         for (int64_t tokens = first; status == SP_OK && tokens <= most; tokens *= 2) {
             for (int i = 0; status == SP_OK && i < (remaps(input->scenario) ? 6 : 4); i++) {
                 way tried = {.rank_tokens = tokens,
                              .spare_rounds = i < 4 ? i / 2 : i - 4,
                              .whole_work = i < 4 && i % 2 == 1,
-                             .remapped = i >= 4};
+                             .remapped = i >= 4,
+                             .gathers = i < 4 && routes(input->scenario) ? GATHERS_WHERE_FASTER
+                                                                         : GATHERS_NONE};
                 status = judge(input, &tried, &best, &outcome, err);
             }
         }
     }
     return status == SP_OK ? pack(input, &best, packing, err) : status;
+}
+
+static bool routes(const sp_scenario *scenario)
+{
+    return scenario->memory.stack.cp_overlap == SP_CP_ATTENTION &&
+           scenario->memory.stack.cp_ring_nics != 1;
+}
+
+// Those with rings, and llama-cp, whose packs are te-cp's.
+static sp_status judge_baselines(const sp_strategy_input *input, way *best,
+                                 sp_packflow_outcome *outcome, sp_error *err)
+{
+    const way tried[] = {{.baseline = sp_i_pack_te_cp},
+                         {.baseline = sp_i_pack_hybrid_dp},
+                         {.baseline = sp_i_pack_te_cp, .gathers = GATHERS_ALL},
+                         {.baseline = sp_i_pack_hybrid_dp, .gathers = GATHERS_WHERE_FASTER}};
+    sp_status status = SP_OK;
+    for (int i = 0; status == SP_OK && i < (routes(input->scenario) ? 4 : 2); i++) {
+        status = judge(input, &tried[i], best, outcome, err);
+    }
+    return status;
 }
 
 static sp_status judge(const sp_strategy_input *input, const way *tried, way *best,
@@ -111,6 +139,19 @@ static sp_status judge(const sp_strategy_input *input, const way *tried, way *be
     return status;
 }
 
+static void choose_exchange(const sp_strategy_input *input, gathers which, sp_packing *packing)
+{
+    sp_pack_list *list = &packing->forward;
+    for (size_t k = 0; which != GATHERS_NONE && k < list->count; k++) {
+        sp_pack *pack = &list->packs[k];
+        sp_pack gathered = *pack;
+        gathered.gathers = true;
+        pack->gathers = pack->dp_count > 1 &&
+                        (which == GATHERS_ALL || sp_cost_model_pack_s(input->cost, list, &gathered) <
+                                                   sp_cost_model_pack_s(input->cost, list, pack));
+    }
+}
+
 static double work_of(const zones *z, int32_t sample)
 {
     int64_t tokens = z->input->batch->tokens[sample];
@@ -124,7 +165,11 @@ static sp_status pack(const sp_strategy_input *input, const way *by, sp_packing 
     const sp_batch *batch = input->batch;
     int dp = input->scenario->layout.dp;
     if (by->baseline != NULL) {
-        return by->baseline(input, packing, err);
+        sp_status made = by->baseline(input, packing, err);
+        if (made == SP_OK) {
+            choose_exchange(input, by->gathers, packing);
+        }
+        return made;
     }
     int64_t all = by->rank_tokens * dp;
     zones z = {.input = input,
@@ -151,6 +196,9 @@ static sp_status pack(const sp_strategy_input *input, const way *by, sp_packing 
     } else if (ok) {
         find_zones(&z);
         ok = sp_i_add_blocks(packing, z.order, z.block, 0, by->rank_tokens);
+    }
+    if (ok) {
+        choose_exchange(input, by->gathers, packing);
     }
     if (!ok) {
         status = sp_error_no_memory(err, "a packing");

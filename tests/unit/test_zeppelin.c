@@ -209,6 +209,47 @@ TEST(no_slower_than_its_baselines)
     }
 }
 
+// A scenario without its strategy: a model, a layout and lengths drawn at random, few of them long.
+static const char *random_scenario(sp_prng *prng)
+{
+    static const char *const clusters[] = {"a800-8", "h800-8", "h100-8", "a100-selene"};
+    static const int ranks[] = {2, 4, 6, 8, 16, 32};
+    static char lengths[8 * MOST_SAMPLES];
+    int count = 1 + prng_below(prng, 40);
+    size_t used = 0;
+    for (int i = 0; i < count; i++) {
+        int most = prng_below(prng, 5) == 0 ? 60000 : 3000;
+        used += (size_t)snprintf(lengths + used, sizeof lengths - used, "%s%d", i > 0 ? ", " : "",
+                                 1 + prng_below(prng, most));
+    }
+    return json_text(
+        "{'model': {'layers': 8, 'hidden': %d, 'ffn': 8192, 'heads': 16, 'kv_heads': %d, 'vocab': "
+        "1000}, 'cluster': '%s', 'parallel': {'tp': %d, 'pp': %d, 'dp': %d}, 'memory': "
+        "{'recompute': '%s'}, 'workload': {'lengths': [%s], 'context': 65536, "
+        "'samples_per_batch': %d}",
+        prng_below(prng, 2) == 0 ? 1024 : 4096, prng_below(prng, 2) == 0 ? 16 : 4,
+        clusters[prng_below(prng, 4)], 1 + prng_below(prng, 2), 1 << prng_below(prng, 2),
+        ranks[prng_below(prng, 6)], prng_below(prng, 2) == 0 ? "full" : "none", lengths, count);
+}
+
+TEST(no_slower_on_random_batches)
+{
+    sp_prng prng = prng_seeded(29);
+    int faster = 0;
+    for (int round = 0; round < test_draws(96); round++) {
+        const char *more = strdup(random_scenario(&prng));
+        double best = HUGE_VAL;
+        double ms = iteration_ms("zeppelin", more);
+        for (int i = 0; i < 3; i++) {
+            best = fmin(best, iteration_ms(strategies[i], more));
+        }
+        assert_true(ms <= best * (1.0 + 1e-9));
+        faster += ms < 0.98 * best;
+        free((void *)more);
+    }
+    assert_true(faster > 0);
+}
+
 // Published order (figures 9 and 10): llama-cp and hybrid-dp above te-cp, zeppelin above all, and
 // more so where two GPUs share a NIC (A800) than where each has one (H800). The lengths stand for
 // ArXiv, as in experiments/figures/zeppelin.json; with fewer short ones hybrid-dp is behind te-cp.
