@@ -53,6 +53,10 @@
       "slimpack, with input and weight gradients apart where that is faster",             \
       SP_OF_SLIMPACK ", asymmetric", .sliced = true, SP_BRINGS(PACKFLOW),                         \
       .split_backward = true, .choose_chunks = sp_i_choose_chunks)                                \
+    X("slimpack-zones", slimpack_zones, SEARCH,                                                   \
+      "slimpack or zeppelin, or packs of all ranks with zones for the attention",                 \
+      SP_OF_SLIMPACK ", asymmetric, rank_tokens, zones, remap", .sliced = true,                   \
+      SP_BRINGS(PACKFLOW), .choose_chunks = sp_i_choose_chunks)                                   \
     X("dynapipe", dynapipe, SEARCH,                                                               \
       "micro-batches by dynamic programme, padded to their longest (arXiv 2311.10418)", "")       \
     X("chunkflow", chunkflow, BUDGETS, "chunks of equal length (arXiv 2503.02356)",               \
