@@ -22,6 +22,8 @@
     X("bfd", bfd, ROWS, "best-fit decreasing: each sample into the fullest row with room", "")    \
     X("lpfhp", lpfhp, ROWS, "best fit on the histogram of lengths (arXiv 2107.02027)",            \
       "max_per_pack")                                                                             \
+    X("dp-balanced", dp_balanced, BUDGETS,                                                        \
+      "as packed, with as many packs for every data-parallel rank (Megatron-LM)", "rank_tokens")  \
     X("hybrid-cp", hybrid_cp, BUDGETS,                                                            \
       "ranks grouped for long samples in balanced rounds (Megatron-LM)",                          \
       "rank_tokens, pack_rounds", .rings = true)                                                  \
