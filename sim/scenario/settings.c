@@ -432,8 +432,11 @@ static const sp_setting settings[] = {
      .text = "Lpfhp: samples of a row at most."},
     {.key = "strategy.rank_tokens", TOKENS("1", LENGTH), .fallback = "context / dp",
      .text = "Hybrid-cp, bytescale, flexsp, te-cp, llama-cp, hybrid-dp, zeppelin: tokens that one "
-             "data-parallel rank takes of a sample at most.",
+             "data-parallel rank takes of a sample at most. Dp-balanced: of a pack.",
      .aliases = "max_seqlen_per_dp_cp_rank"},
+    {.key = "strategy.group_start_ms", REAL("0", "1e+06"), .fallback = "0",
+     .text = "Milliseconds in which a group of data-parallel ranks connects, at the first pack of the "
+             "job that they share or whose attention they share."},
     {.key = "strategy.pack_rounds", SWITCH, .fallback = "false",
      .text = "Hybrid-cp: samples that a round gives to one group are one pack."},
     {.key = "strategy.attention_across", SWITCH, .fallback = "false",

@@ -113,7 +113,8 @@ sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
         return SP_OK;
     }
     sp_i_step_recompute(&ev->steps);
-    return sp_i_steps_init(&ev->steps, err);
+    status = sp_i_group_starts_init(&ev->starts, ev->steps.scenario, err);
+    return status == SP_OK ? sp_i_steps_init(&ev->steps, err) : status;
 }
 
 // Evaluates in a copy what its strategy has still to bring an order into.
@@ -174,6 +175,9 @@ sp_status sp_i_evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *ba
     double packed_s = sp_clock_s();
     if (status == SP_OK) {
         status = sp_i_step_costs(&ev->steps, &step->packing, &step->costs, err);
+    }
+    if (status == SP_OK) {
+        sp_i_group_starts_add(&ev->starts, &step->packing, &step->costs);
     }
     double costed_s = sp_clock_s();
     if (status == SP_OK) {
@@ -262,6 +266,7 @@ static sp_status evaluate_plan(sp_i_evaluation *ev, int index, const sp_plan *pl
     double started_s = sp_clock_s();
     sp_status status = sp_i_step_costs(&ev->steps, plan->packing, &costs, err);
     if (status == SP_OK) {
+        sp_i_group_starts_add(&ev->starts, plan->packing, &costs);
         status = sp_i_step_exchange(&ev->steps, plan, &costs, err);
     }
     facts.simulate_ms = (sp_clock_s() - started_s) * 1e3;
@@ -378,6 +383,7 @@ void sp_i_evaluate_end(sp_i_evaluation *ev, sp_status status)
                              ev->steps.scenario->profile.interference.tight_microbatch_s);
         sp_result_warn_of_memory(ev->steps.result);
     }
+    sp_i_group_starts_fini(&ev->starts);
     json_decref(ev->own.resolved);
     if (ev->own.stage_layers != ev->stated->stage_layers) {
         sp_free(ev->own.stage_layers);
