@@ -56,7 +56,7 @@ static bool may_pool(const sp_scenario *scenario)
     return scenario->layout.dp > 1 && !scenario->layout.order.given &&
            scenario->layout.cp_sharding == SP_SHARD_EVEN && scenario->strategy.dp_merge &&
            scenario->strategy.zones && scenario->strategy.remap &&
-           scenario->memory.stack.tensors == SP_TENSORS_AUTOGRAD;
+           !sp_stack_counts_device(&scenario->memory.stack);
 }
 
 // Where time is limited, slimpack searches twice for half of it.

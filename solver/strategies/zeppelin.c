@@ -69,10 +69,10 @@ static sp_status pack(const sp_strategy_input *input, const way *by, sp_packing 
 static bool add_rounds(zones *z, int32_t *order, sp_packing *packing);
 static void find_zones(zones *z);
 
-// No executor runs remapped packs, and cuts other than even ones know no zones.
+// GPUs run no packs with zones yet, and cuts other than even ones know none.
 static bool remaps(const sp_scenario *scenario)
 {
-    return scenario->strategy.remap && scenario->memory.stack.tensors == SP_TENSORS_AUTOGRAD &&
+    return scenario->strategy.remap && !sp_stack_counts_device(&scenario->memory.stack) &&
            scenario->layout.cp_sharding == SP_SHARD_EVEN;
 }
 
@@ -146,8 +146,8 @@ static void choose_exchange(const sp_strategy_input *input, gathers which, sp_pa
         sp_pack *pack = &list->packs[k];
         sp_pack gathered = *pack;
         gathered.gathers = true;
-        pack->gathers = pack->dp_count > 1 &&
-                        (which == GATHERS_ALL || sp_cost_model_pack_s(input->cost, list, &gathered) <
+        pack->gathers = pack->dp_count > 1 && (which == GATHERS_ALL ||
+                                               sp_cost_model_pack_s(input->cost, list, &gathered) <
                                                    sp_cost_model_pack_s(input->cost, list, pack));
     }
 }

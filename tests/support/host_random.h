@@ -29,6 +29,7 @@ typedef struct host_random {
     sp_clock clock;
     int most_tp_bits; // tensor-parallel ranks: up to 2 to this
     int most_cp;      // context-parallel ranks; 0: 1
+    bool zones;       // of the attention of samples that several data-parallel ranks share
     bool merges;      // packs on several data-parallel ranks
     bool vocab;       // spread over the pipeline ranks
     bool ring;        // keys and values go round, instead of all at once
