@@ -122,6 +122,7 @@ void sp_i_pack_timer_free(sp_i_pack_timer *packs)
     sp_free(packs->zones.part);
     sp_free(packs->zones.work);
     sp_free(packs->zones.move);
+    sp_free(packs->zones.rank);
     sp_free(packs->attention);
     sp_free(packs->keys);
     sp_free(packs->memos);
@@ -416,18 +417,19 @@ static sp_status begin_zones(sp_i_pack_timer *packs, const sp_pack *pack, sp_err
 {
     sp_i_zones *z = &packs->zones;
     size_t dp = (size_t)packs->layout->dp;
-    if (z->work == NULL) {
-        z->work = sp_calloc(4 * dp, sizeof *z->work);
-        z->move = sp_calloc(dp, sizeof *z->move);
-        z->dp = packs->layout->dp;
-        z->node_ranks = sp_cluster_node_dp_ranks(packs->cluster, packs->layout);
-        z->one_nic = packs->memory.stack.cp_ring_nics == 1;
-        z->lone_rings = packs->memory.stack.cp_lone_rings;
-    }
+    z->work = z->work != NULL ? z->work : sp_calloc(4 * dp, sizeof *z->work);
+    z->move = z->move != NULL ? z->move : sp_calloc(dp, sizeof *z->move);
+    z->rank = z->rank != NULL ? z->rank : sp_calloc(dp, sizeof *z->rank);
+    z->dp = packs->layout->dp;
+    z->node_ranks = sp_cluster_node_dp_ranks(packs->cluster, packs->layout);
+    z->one_nic = packs->memory.stack.cp_ring_nics == 1;
+    z->lone_rings = packs->memory.stack.cp_lone_rings;
     z->first = pack->dp_first;
     z->ranks = pack->dp_count;
     z->count = 0;
-    return z->work != NULL && z->move != NULL ? SP_OK : sp_error_no_memory(err, "the cost model");
+    return z->work != NULL && z->move != NULL && z->rank != NULL
+               ? SP_OK
+               : sp_error_no_memory(err, "the cost model");
 }
 
 // The slices of `pack` have one zone.

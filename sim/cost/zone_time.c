@@ -2,34 +2,35 @@
 
 #include <math.h>
 
-// One rank's zones together.
-typedef struct rank_time {
-    sp_i_time sum;
-    double ring_s[2], last_s[2]; // inside a node, between nodes; the block that comes in last
-} rank_time;
-
-static rank_time time_of_rank(const sp_i_zones *zones, int rank, sp_pass pass)
+static void add(const sp_i_zone_part *part, sp_pass pass, sp_i_zone_rank *rank)
 {
-    rank_time t = {.last_s = {HUGE_VAL, HUGE_VAL}};
+    const sp_i_time *of = &part->of[pass];
+    rank->sum.compute_s += of->compute_s;
+    rank->sum.cp_s += of->cp_s;
+    rank->sum.attention_s += of->attention_s;
+    if (part->ring_s[pass] > 0.0) {
+        double last_s = of->attention_s / part->ranks;
+        double *least_s = &rank->last_s[part->crosses];
+        *least_s = rank->ring_s[part->crosses] > 0.0 ? fmin(*least_s, last_s) : last_s;
+        rank->ring_s[part->crosses] += part->ring_s[pass];
+    }
+}
+
+static void add_parts(const sp_i_zones *zones, sp_pass pass)
+{
+    for (int r = 0; r < zones->dp; r++) {
+        zones->rank[r] = (sp_i_zone_rank){0};
+    }
     for (size_t i = 0; i < zones->count; i++) {
         const sp_i_zone_part *part = &zones->part[i];
-        if (rank < part->first || rank >= part->first + part->ranks) {
-            continue;
-        }
-        t.sum.compute_s += part->of[pass].compute_s;
-        t.sum.cp_s += part->of[pass].cp_s;
-        t.sum.attention_s += part->of[pass].attention_s;
-        if (part->ring_s[pass] > 0.0) {
-            t.ring_s[part->crosses] += part->ring_s[pass];
-            t.last_s[part->crosses] =
-                fmin(t.last_s[part->crosses], part->of[pass].attention_s / part->ranks);
+        for (int r = part->first; r < part->first + part->ranks; r++) {
+            add(part, pass, &zones->rank[r]);
         }
     }
-    return t;
 }
 
 // What of the rings no attention hides.
-static double exposed_s(const rank_time *t)
+static double exposed_s(const sp_i_zone_rank *t)
 {
     double longest_s = t->sum.compute_s;
     for (int kind = 0; kind < 2; kind++) {
@@ -66,11 +67,12 @@ sp_i_time sp_i_zones_time(sp_i_zones *zones, const sp_op_timer *timer, sp_pass p
                           double gpu_bytes)
 {
     sp_i_time slowest = {0};
+    add_parts(zones, pass);
     for (int r = zones->first; r < zones->first + zones->ranks; r++) {
-        rank_time t = time_of_rank(zones, r, pass);
-        t.sum.cp_s = zones->lone_rings ? t.sum.cp_s : exposed_s(&t);
-        if (t.sum.compute_s + t.sum.cp_s > slowest.compute_s + slowest.cp_s) {
-            slowest = t.sum;
+        sp_i_time time = zones->rank[r].sum;
+        time.cp_s = zones->lone_rings ? time.cp_s : exposed_s(&zones->rank[r]);
+        if (time.compute_s + time.cp_s > slowest.compute_s + slowest.cp_s) {
+            slowest = time;
         }
     }
     slowest.cp_s += remap_s(zones, timer, gpu_bytes);

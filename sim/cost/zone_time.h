@@ -16,12 +16,19 @@ typedef struct sp_i_zone_part {
     double ring_s[SP_I_PASSES]; // the whole ring; 0: it is none
 } sp_i_zone_part;
 
+// One rank's parts together.
+typedef struct sp_i_zone_rank {
+    sp_i_time sum;
+    double ring_s[2], last_s[2]; // inside a node, between nodes; the block that comes in last
+} sp_i_zone_rank;
+
 typedef struct sp_i_zones {
     sp_i_zone_part *part;
     size_t count, capacity;
-    double *work;     // [4 * dp] to work in
-    sp_i_move *move;  // [dp]
-    int first, ranks; // of the pack
+    sp_i_zone_rank *rank; // [dp] to work in, as the next two
+    double *work;         // [4 * dp]
+    sp_i_move *move;      // [dp]
+    int first, ranks;     // of the pack
     int dp, node_ranks;
     bool one_nic;    // a rank sends by its own NIC alone
     bool lone_rings; // each ring hides behind the attention of its own zone, else behind all
@@ -32,7 +39,7 @@ typedef struct sp_i_zones {
 // kind one after the other. So a rank is busy with all its attention, and no less than it takes for
 // the rings of either kind and the last block that comes in (Zeppelin's attention engine, arXiv
 // 2509.21841; inferred). Queries, keys and values come in before, and results leave after:
-// gpu_bytes for each token and GPU in all. O(parts * ranks).
+// gpu_bytes for each token and GPU in all. O(ranks of all parts).
 sp_i_time sp_i_zones_time(sp_i_zones *zones, const sp_op_timer *timer, sp_pass pass,
                           double gpu_bytes);
 
