@@ -104,7 +104,9 @@ bool host_random_plan(sp_prng *prng, int layers, int stage_layers[HOST_STAGES], 
 void host_random_agree(host_random draw)
 {
     const sp_backend_option options[] = {{"dropout", draw.dropout != NULL ? draw.dropout : "0"},
-                                         {"attention", draw.ring ? "ring" : "gathered"}};
+                                         {"attention", draw.routed ? "routed:2"
+                                                       : draw.ring ? "ring"
+                                                                   : "gathered"}};
     const sp_model builtin = draw.gpt ? host_gpt() : host_llama();
     const sp_model *model = draw.model != NULL ? draw.model : &builtin;
     sp_prng prng = prng_seeded(draw.seed);

@@ -33,6 +33,7 @@ typedef struct host_random {
     bool merges;      // packs on several data-parallel ranks
     bool vocab;       // spread over the pipeline ranks
     bool ring;        // keys and values go round, instead of all at once
+    bool routed;      // round, and between nodes of two ranks over the other one, too
     int zero;         // 0: optimizer states are sharded
 } host_random;
 

@@ -76,6 +76,8 @@ TEST(all_at_once)
         (host_random){.gpt = true, .dropout = "0.1", .seed = 15, .count = 12, .ring = true});
 }
 
+TEST_CALL(all_routed, agree_at_once((host_random){.seed = 21, .count = 15, .routed = true}))
+
 TEST(all_with_zones)
 {
     agree_at_once((host_random){.seed = 19, .count = 12, .zones = true});

@@ -52,6 +52,7 @@ static bool exchange_make(const layer *l, int32_t i, const sp_kernel_attention_s
         (sp_comm_attention){.group = l->stage->links->token_group[slice->forward_pack],
                             .tag = RING_TAG,
                             .way = l->stage->job->attention_way,
+                            .node_members = l->stage->job->attention_node,
                             .type = SP_REAL_ELEMENT,
                             .shape = shape,
                             .queries = {.runs = x->runs, .count = (int)pieces, .rows = x->rows},
