@@ -67,8 +67,9 @@ sp_status sp_i_pack_slimpack_zones(const sp_strategy_input *input, sp_packing *p
     sp_strategy_input with = *input;
     sp_packflow_outcome outcome;
     with.scenario = &scenario;
-    scenario.strategy.time_limit_ms =
-        (scenario.strategy.time_limit_ms + 1) / (may_pool(&scenario) ? 2 : 1);
+    if (may_pool(&scenario)) {
+        scenario.strategy.time_limit_ms = (scenario.strategy.time_limit_ms + 1) / 2;
+    }
     sp_status status = sp_i_pack_slimpack(&with, packing, err);
     if (status == SP_OK && scenario.layout.dp > 1) {
         status = sp_step_judge(input, packing, &outcome, err);
