@@ -31,6 +31,9 @@ bool sp_i_add_pack(const sp_batch *batch, const sp_pack_list *from, const sp_pac
                    sp_pack_list *list)
 {
     bool ok = sp_pack_list_begin(list, pack->dp_first, pack->dp_count);
+    if (ok) {
+        list->packs[list->count - 1].gathers = pack->gathers;
+    }
     for (size_t i = 0; ok && i < pack->slice_count; i++) {
         ok = sp_i_add_slice(batch, from->slices[pack->first_slice + i], list);
     }

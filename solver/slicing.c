@@ -173,6 +173,7 @@ static bool begin_slice_pack(sp_pack_list *list, const sp_pack *like, size_t ind
     bool ok = sp_pack_list_begin(list, like->dp_first, like->dp_count);
     if (ok) {
         list->packs[list->count - 1].microbatch = (int32_t)index;
+        list->packs[list->count - 1].gathers = like->gathers;
     }
     return ok;
 }
@@ -183,6 +184,7 @@ static bool add_piece(const sp_slice *sample, int64_t begin, int64_t tokens, sp_
     bool last = begin + tokens == sample->tokens;
     int64_t padding = last ? sample->computed_tokens - sample->tokens : 0;
     sp_slice slice = {.sample = sample->sample,
+                      .zone = sample->zone,
                       .begin = begin,
                       .tokens = tokens,
                       .computed_tokens = tokens + padding};

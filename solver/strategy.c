@@ -64,17 +64,21 @@ sp_status sp_strategy_check(const char *name, const char *source, sp_error *err)
 
 bool sp_strategy_resolves(const sp_strategy *strategy)
 {
-    return strategy->brings_order || strategy->brings_exchange;
+    return strategy->brings_order || strategy->brings_exchange || strategy->rings;
 }
 
-// No strategy that brings an exchange brings an order.
+// No strategy that brings an exchange, or rings, brings an order.
 static sp_status resolve_exchange(const sp_strategy *strategy, sp_scenario *scenario, sp_error *err)
 {
-    if (!scenario->cp_overlap_given) {
-        scenario->memory.stack.cp_overlap = strategy->cp_overlap;
+    sp_stack *stack = &scenario->memory.stack;
+    if (strategy->rings && stack->cp_ring_nics == 0) {
+        return SP_OK;
     }
-    if (!scenario->cp_ring_nics_given) {
-        scenario->memory.stack.cp_ring_nics = strategy->cp_ring_nics;
+    if (!scenario->cp_overlap_given) {
+        stack->cp_overlap = strategy->rings ? SP_CP_ATTENTION : strategy->cp_overlap;
+    }
+    if (!scenario->cp_ring_nics_given && !strategy->rings) {
+        stack->cp_ring_nics = strategy->cp_ring_nics;
     }
     return sp_scenario_set_stack(scenario, err);
 }
@@ -86,7 +90,7 @@ sp_status sp_strategy_resolve(sp_scenario *scenario, bool compared, sp_error *er
         !sp_strategy_resolves(strategy)) {
         return SP_OK;
     }
-    if (strategy->brings_exchange) {
+    if (strategy->brings_exchange || strategy->rings) {
         return resolve_exchange(strategy, scenario, err);
     }
     sp_schedule_spec *schedule = &scenario->schedule;

@@ -47,9 +47,12 @@ typedef struct sp_strategy {
     bool brings_exchange;
     sp_cp_overlap cp_overlap; // then that one
     int cp_ring_nics;         // and so many NICs for a hop (sp_stack)
-    bool joins_documents;     // samples are joined and cut before they are packed
-    bool outlier_queues;      // may delay samples to later batches: then it is not lossless
-    bool by_effort;           // searches as long as its effort lasts (sp_strategy_spec)
+    // Its system exchanges in rings: it does so where a scenario states stack.cp_ring_nics and no
+    // cp_overlap, so that all strategies of a comparison pay for the NICs by one rule.
+    bool rings;
+    bool joins_documents; // samples are joined and cut before they are packed
+    bool outlier_queues;  // may delay samples to later batches: then it is not lossless
+    bool by_effort;       // searches as long as its effort lasts (sp_strategy_spec)
     // The strategy that it is where layouts have no pipeline; NULL: it is its own.
     const char *without_pipeline;
     // Chooses the chunks of each rank where the scenario does not state them; NULL: it does not.

@@ -22,26 +22,28 @@
     X("bfd", bfd, ROWS, "best-fit decreasing: each sample into the fullest row with room", "")    \
     X("lpfhp", lpfhp, ROWS, "best fit on the histogram of lengths (arXiv 2107.02027)",            \
       "max_per_pack")                                                                             \
+    X("dp-balanced", dp_balanced, BUDGETS,                                                        \
+      "as packed, with as many packs for every data-parallel rank (Megatron-LM)", "rank_tokens")  \
     X("hybrid-cp", hybrid_cp, BUDGETS,                                                            \
       "ranks grouped for long samples in balanced rounds (Megatron-LM)",                          \
-      "rank_tokens, pack_rounds")                                                                 \
+      "rank_tokens, pack_rounds", .rings = true)                                                  \
     X("flexsp", flexsp, SEARCH,                                                                   \
       "ranks grouped anew for every micro-batch, with GLPK (arXiv 2412.01523)",                   \
       "rank_tokens, time_limit_ms, mip_gap")                                                      \
     X("bytescale", bytescale, BUDGETS,                                                            \
       "ranks grouped for long samples, short ones level the load (arXiv 2502.21231)",             \
-      "rank_tokens")                                                                              \
+      "rank_tokens", .rings = true)                                                               \
     X("te-cp", te_cp, BUDGETS, "every sample in a ring of all ranks (Transformer Engine)",        \
       "rank_tokens", SP_EXCHANGES(ATTENTION), .cp_ring_nics = 1)                                  \
     X("llama-cp", llama_cp, BUDGETS,                                                              \
       "every sample over all ranks, keys and values gathered before (arXiv 2407.21783)",          \
       "rank_tokens", SP_EXCHANGES(BLOCKING))                                                      \
     X("hybrid-dp", hybrid_dp, BUDGETS,                                                            \
-      "samples that a rank holds whole, by FLOPs, longer ones in a ring of all ranks",            \
+      "samples that a rank holds whole, by FLOPs, longer ones in rings of a few ranks",           \
       "rank_tokens", SP_EXCHANGES(ATTENTION), .cp_ring_nics = 1)                                  \
     X("zeppelin", zeppelin, SEARCH,                                                               \
       "samples in zones: over nodes, inside a node, on one rank (arXiv 2509.21841)",              \
-      "rank_tokens, zones", SP_EXCHANGES(ATTENTION), .cp_ring_nics = SP_ROUTED)                   \
+      "rank_tokens, zones, remap", SP_EXCHANGES(ATTENTION), .cp_ring_nics = SP_ROUTED)            \
     X("slimpack-symmetric", slimpack_symmetric, SEARCH,                                           \
       "long samples cut, packs that grow and shrink, backward packs as forward", SP_OF_SLIMPACK,  \
       SP_SEARCHES_PACKS)                                                                          \
@@ -52,6 +54,9 @@
       "slimpack, with input and weight gradients apart where that is faster",                     \
       SP_OF_SLIMPACK ", asymmetric", SP_SEARCHES_PACKS, .split_backward = true,                   \
       .without_pipeline = "slimpack")                                                             \
+    X("slimpack-zones", slimpack_zones, SEARCH,                                                   \
+      "slimpack or zeppelin, or packs of all ranks with zones for the attention",                 \
+      SP_OF_SLIMPACK ", asymmetric, rank_tokens, zones, remap", SP_SEARCHES_PACKS)                \
     X("dynapipe", dynapipe, SEARCH,                                                               \
       "micro-batches by dynamic programme, padded to their longest (arXiv 2311.10418)", "")       \
     X("chunkflow", chunkflow, BUDGETS, "chunks of equal length (arXiv 2503.02356)",               \

@@ -52,7 +52,8 @@
     X(CLOCK_VIRTUAL, "the virtual clock")                                   \
     X(CLOCK_WALL, "the wall clock")                                         \
     X(STEPS, "several steps")                                               \
-    X(MEMORY_POINTS, "the course of memory over time")
+    X(MEMORY_POINTS, "the course of memory over time")                      \
+    X(ZONES, "attention on some of a pack's ranks (zones)")
 
 typedef enum sp_capability {
 #define X(name, text) SP_CAP_##name,

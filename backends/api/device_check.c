@@ -45,10 +45,13 @@ static void find_in_packing(const sp_packing *packing, sp_requirements *r)
 {
     const sp_pack_list *forward = &packing->forward;
     bool sliced = false;
-    for (size_t s = 0; s < forward->slice_count && !sliced; s++) {
-        sliced = is_part(packing, &forward->slices[s]);
+    bool zones = false;
+    for (size_t s = 0; s < forward->slice_count && !(sliced && zones); s++) {
+        sliced = sliced || is_part(packing, &forward->slices[s]);
+        zones = zones || forward->slices[s].zone != 0;
     }
     need(r, SP_CAP_SLICES, sliced);
+    need(r, SP_CAP_ZONES, zones);
     need(r, SP_CAP_REGROUPED, packing->backward.count > 0);
 }
 

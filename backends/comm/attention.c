@@ -4,6 +4,7 @@
 
 #include "backends/comm/private.h"
 #include "backends/comm/queue.h"
+#include "backends/comm/ring_hop.h"
 #include "kernels/kernels.h"
 
 // ---- Queries of this member against the keys of one shard, in either type ----
@@ -122,7 +123,7 @@ static int64_t rows_held(const sp_comm_attention *a, int size)
         all += rows;
         most = rows > most ? rows : most;
     }
-    return a->way == SP_COMM_RING ? most : all;
+    return a->way == SP_COMM_GATHERED ? all : most;
 }
 
 static int64_t row_width(const sp_kernel_attention_shape *shape)
@@ -179,7 +180,7 @@ static size_t message_offset(const pass *p, int member)
 
 static size_t own_offset(const pass *p)
 {
-    return p->attention->way == SP_COMM_RING ? 0 : message_offset(p, p->member);
+    return p->attention->way == SP_COMM_GATHERED ? message_offset(p, p->member) : 0;
 }
 
 static const char *own_rows(const pass *p, const char *k, const char *v)
@@ -233,34 +234,50 @@ static void visit_shard(const pass *p, int owner, const char *kv, char *dkv)
 
 // ---- Round the ring: in step s a member works on the keys of the one s places before it ----
 
+static int owner_of(const pass *p, int member, int step)
+{
+    return (member + p->size - step % p->size) % p->size;
+}
+
 static int owner_at(const pass *p, int step)
 {
-    return (p->member + p->size - step % p->size) % p->size;
+    return owner_of(p, p->member, step);
+}
+
+// What the member before sends in this step, and the hops that this member is a way for.
+static sp_status hop_in(const pass *p, const sp_i_comm_ring *ring, int step, void *in,
+                        sp_error *err)
+{
+    size_t leaving = message_bytes(p, owner_of(p, sp_i_comm_hop_leaves(ring), step));
+    size_t entering = message_bytes(p, owner_of(p, sp_i_comm_hop_enters(ring), step));
+    size_t coming = message_bytes(p, owner_at(p, step + 1));
+    return sp_i_comm_hop_receive(ring, leaving, entering, in, coming, err);
 }
 
 // Keys are on their way to the next member while this one works on them.
 static sp_status visit_ring(const pass *p, bool backward, sp_error *err)
 {
     const sp_comm_attention *a = p->attention;
-    int next = sp_comm_group_rank(p->me->world, a->group, (p->member + 1) % p->size);
-    int previous = sp_comm_group_rank(p->me->world, a->group, owner_at(p, 1));
+    int node = a->way == SP_COMM_ROUTED ? a->node_members : p->size;
+    const sp_i_comm_ring keys = {p->me, a->group, a->tag, p->size, p->member, node};
+    const sp_i_comm_ring gradients = {p->me, a->group, a->tag + 1, p->size, p->member, node};
     sp_status status = SP_OK;
     for (int step = 0; step < p->size && status == SP_OK; step++) {
         bool last = step + 1 == p->size;
         const char *kv = step == 0 ? p->own : p->kv;
         size_t here = message_bytes(p, owner_at(p, step));
-        size_t coming = message_bytes(p, owner_at(p, step + 1));
         if (!last) {
-            status = sp_comm_send(p->me, next, a->tag, kv, here, err);
+            status = sp_i_comm_hop_send(&keys, kv, here, err);
         }
         if (status == SP_OK) {
             visit_shard(p, owner_at(p, step), kv, backward ? p->dkv : NULL);
         }
         if (status == SP_OK && backward && p->size > 1) {
-            status = sp_comm_shift(p->me, a->group, a->tag + 1, p->dkv, here, p->dkv, coming, err);
+            status = sp_i_comm_hop_send(&gradients, p->dkv, here, err);
+            status = status == SP_OK ? hop_in(p, &gradients, step, p->dkv, err) : status;
         }
         if (status == SP_OK && !last) {
-            status = sp_comm_receive(p->me, previous, a->tag, p->kv, coming, err);
+            status = hop_in(p, &keys, step, p->kv, err);
         }
     }
     return status;
@@ -280,7 +297,7 @@ static void visit_gathered(const pass *p, bool backward)
 static sp_status visit_all(const pass *p, bool backward, sp_error *err)
 {
     const sp_comm_attention *a = p->attention;
-    if (a->way == SP_COMM_RING) {
+    if (a->way != SP_COMM_GATHERED) {
         return visit_ring(p, backward, err);
     }
     sp_status status =

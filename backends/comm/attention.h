@@ -30,13 +30,20 @@ typedef struct sp_comm_shard {
 
 int64_t sp_comm_shard_tokens(const sp_comm_shard *shard);
 
-typedef enum sp_comm_attention_way { SP_COMM_RING, SP_COMM_GATHERED } sp_comm_attention_way;
+// Routed: a ring whose hops from node to node go over other members, too (ring_hop.h).
+typedef enum sp_comm_attention_way {
+    SP_COMM_RING,
+    SP_COMM_GATHERED,
+    SP_COMM_ROUTED
+} sp_comm_attention_way;
 
 typedef struct sp_comm_attention {
     int group;
-    int tag; // of the ring's messages; this and the next one are its own
+    int tag; // of the ring's messages; this and the next one are its own, and routed those 16, 32
+             // and 48 above them
     sp_comm_attention_way way;
-    sp_element type; // fp32 or fp64
+    int node_members; // routed: neighbours in the group that are one node
+    sp_element type;  // fp32 or fp64
     const sp_kernel_attention_shape *shape;
     sp_comm_shard queries;     // of this member
     const sp_comm_shard *keys; // [members]

@@ -73,6 +73,7 @@ void sp_comm_set_one_at_a_time(sp_comm_world *world, bool one_at_a_time);
 int sp_comm_world_ranks(const sp_comm_world *world);
 sp_comm *sp_comm_of(sp_comm_world *world, int rank);
 int sp_comm_rank(const sp_comm *me);
+const sp_comm_world *sp_comm_world_of(const sp_comm *me);
 sp_comm_counts sp_comm_counted(const sp_comm *me); // for the rank's own thread, or after joining it
 
 // Makes a group of distinct ranks; the order given is that of its members. Any number of groups may

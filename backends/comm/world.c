@@ -130,6 +130,11 @@ sp_comm *sp_comm_of(sp_comm_world *world, int rank)
     return &world->ranks[rank];
 }
 
+const sp_comm_world *sp_comm_world_of(const sp_comm *me)
+{
+    return me->world;
+}
+
 int sp_comm_rank(const sp_comm *me)
 {
     return me->rank;

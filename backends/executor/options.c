@@ -74,14 +74,27 @@ static sp_status read_measure(const setting *s, sp_i_exec_measure *measure, sp_e
                         s->backend, s->text);
 }
 
-static sp_status read_way(const setting *s, sp_comm_attention_way *way, sp_error *err)
+// "routed:4", of the backend that has plain memory.
+static bool is_routed(const setting *s, int *node)
 {
+    char end;
+    return strcmp(s->backend, "host") == 0 && sscanf(s->text, "routed:%d%c", node, &end) == 1 &&
+           *node > 0;
+}
+
+static sp_status read_way(const setting *s, sp_comm_attention_way *way, int *node, sp_error *err)
+{
+    if (is_routed(s, node)) {
+        *way = SP_COMM_ROUTED;
+        return SP_OK;
+    }
     bool ring = strcmp(s->text, "ring") == 0;
     if (!ring && strcmp(s->text, "gathered") != 0) {
-        return sp_error_set(
-            err, SP_ERR_USAGE,
-            "backend '%s': attention: expected \"gathered\" or \"ring\", got \"%.64s\"", s->backend,
-            s->text);
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "backend '%s': attention: expected \"gathered\", \"ring\" or, on the "
+                            "CPU, \"routed:N\", "
+                            "got \"%.64s\"",
+                            s->backend, s->text);
     }
     *way = ring ? SP_COMM_RING : SP_COMM_GATHERED;
     return SP_OK;
@@ -173,7 +186,7 @@ sp_status sp_i_exec_options_read(const sp_run_request *request, const char *back
         } else if (strcmp(key, "fault_step") == 0) {
             status = read_step(&s, request->steps, &options->fault_step, err);
         } else if (strcmp(key, "attention") == 0) {
-            status = read_way(&s, &options->attention_way, err);
+            status = read_way(&s, &options->attention_way, &options->attention_node, err);
         } else if (strcmp(key, "links") == 0) {
             status = read_links(&s, &options->emulated_links, err);
         } else if (strcmp(key, "bytes") == 0) {

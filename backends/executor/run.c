@@ -128,6 +128,7 @@ static sp_status make_job(const sp_i_exec_run *run, const sp_i_exec_place *place
     job->model = request->model;
     job->dropout = run->options.dropout;
     job->attention_way = run->options.attention_way;
+    job->attention_node = run->options.attention_node;
     job->ids = request->plan->packing->batch != NULL ? request->plan->packing->batch->ids : NULL;
     job->shard = sp_shard_of(request->model, &request->plan->layout);
     sp_i_exec_specs_make(request->model, &request->plan->layout, mode, run->math->real_bytes,

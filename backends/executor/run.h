@@ -88,6 +88,7 @@ typedef struct sp_i_exec_options {
     int64_t fault_step; // in which they happen, from 1
     sp_i_exec_measure measure;
     sp_comm_attention_way attention_way;
+    int attention_node;
     bool emulated_links; // hidden states are under way as long as the request says
 } sp_i_exec_options;
 
@@ -106,7 +107,9 @@ typedef struct sp_i_exec_options {
         {"text", "a file whose bytes are the tokens (default: random tokens)"},                    \
         {"attention",                                                                              \
          "of packs that several ranks share: \"gathered\" (default), keys and values of all "      \
-         "ranks at once, or \"ring\", one rank's after the other's"},                              \
+         "ranks at once, or \"ring\", one rank's after the other's; on the CPU also "              \
+         "\"routed:N\", a "                                                                        \
+         "ring whose hops between nodes of N ranks go over the others of both, too"},              \
         {"links",                                                                                  \
          "between pipeline ranks: \"off\" (default), as the machine is, or \"emulated\", hidden "  \
          "states arrive as late as predicted; on the CPU on the virtual clock alone"},             \

@@ -42,6 +42,15 @@ static void cut(const sp_i_exec_place *place, const sp_pack *pack, sp_i_exec_sli
         slice->shard >= 0 ? sp_zigzag_tokens(slice->computed, slice->shards, slice->shard) : 0;
 }
 
+static void find_zone(const sp_i_exec_place *place, const sp_pack *pack, int32_t zone,
+                      sp_i_exec_slice *slice)
+{
+    if (zone != 0) {
+        slice->zone_shard = (sp_zone_first(zone) - pack->dp_first) * place->cp;
+        slice->zone_shards = sp_zone_ranks(zone) * place->cp;
+    }
+}
+
 static void fill_slices(sp_i_exec_slices *slices, const sp_pack_list *list)
 {
     for (size_t p = 0; p < list->count; p++) {
@@ -56,6 +65,7 @@ static void fill_slices(sp_i_exec_slices *slices, const sp_pack_list *list)
                                                  .later = SP_I_EXEC_NONE,
                                                  .forward_pack = (int32_t)p};
             cut(&slices->place, &list->packs[p], &slices->slice[s]);
+            find_zone(&slices->place, &list->packs[p], from->zone, &slices->slice[s]);
             slices->store[s] = (int32_t)s;
             int64_t end = from->begin + from->computed_tokens;
             slices->positions = end > slices->positions ? end : slices->positions;

@@ -80,6 +80,7 @@ typedef struct sp_i_exec_job {
     int64_t *packed[SP_I_EXEC_NUMBERS];
     const int64_t *ids;                  // of the batch's samples
     sp_comm_attention_way attention_way; // of packs that several ranks share
+    int attention_node;                  // routed: neighbours among them that are one node
     double dropout;                      // probability that an output of a block is dropped
     uint64_t dropout_seed;               // of the step
 } sp_i_exec_job;

@@ -19,8 +19,9 @@ static sp_status device_count(int *count, sp_error *err)
 
 static sp_status device_info(int device, sp_device_info *info, sp_error *err)
 {
-    static const sp_device_info cpu = {
-        .name = "cpu", .capabilities = SP_I_EXEC_CAPABILITIES | SP_CAN(FP64) | SP_CAN(FP32)};
+    static const sp_device_info cpu = {.name = "cpu",
+                                       .capabilities = SP_I_EXEC_CAPABILITIES | SP_CAN(FP64) |
+                                                       SP_CAN(FP32) | SP_CAN(ZONES)};
     (void)device;
     (void)err;
     *info = cpu;

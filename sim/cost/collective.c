@@ -108,7 +108,7 @@ typedef struct traffic {
     double ring_bytes_per_s;
 } traffic;
 
-static double nic_share_bytes_per_s(const sp_op_timer *timer)
+double sp_i_nic_share_bytes_per_s(const sp_op_timer *timer)
 {
     const sp_cluster *cluster = timer->cluster;
     double node = cluster->nics_per_node * cluster->nic_bytes_per_s;
@@ -120,7 +120,7 @@ static double nic_share_bytes_per_s(const sp_op_timer *timer)
 static double network_bytes_per_s(const sp_op_timer *timer, int gpus)
 {
     double nvlink = timer->profile->nvlink_bytes_per_s;
-    double network = nic_share_bytes_per_s(timer) * gpus;
+    double network = sp_i_nic_share_bytes_per_s(timer) * gpus;
     return network > 0.0 ? fmin(network, nvlink) : nvlink;
 }
 

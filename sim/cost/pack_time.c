@@ -4,6 +4,9 @@
 #include "sim/cost/attention_load.h"
 #include "sim/cost/op_time.h"
 #include "sim/cost/time_private.h"
+#include "sim/cost/zone_time.h"
+
+#define BYTES_BF16 2.0
 
 enum { MEMO = 4096 }; // token counts kept: candidates of a search repeat them
 
@@ -49,14 +52,15 @@ struct sp_i_pack_timer {
     const sp_model *model;
     const sp_layout *layout;
     const sp_cluster *cluster;
-    sp_memory_options memory;
-    variant **variants; // by dp_count, [1..dp]; made when first asked for
-    memo_key *keys;     // [MEMO], by a hash of the token count
-    memo *memos;        // [MEMO]
+    sp_memory_options memory, gathered; // the second of packs that gather keys and values
+    variant **variants;                 // by dp_count, [1..dp]; made when first asked for
+    memo_key *keys;                     // [MEMO], by a hash of the token count
+    memo *memos;                        // [MEMO]
     bool interpolates;
     sp_i_attention_memo *attention;  // NULL unless it interpolates
     memo between;                    // interpolated last
     double kept_share, kept_fixed_s; // of a forward's attention: sp_i_pack_timer_keep
+    sp_i_zones zones;                // of the pack that is priced; its tables are made when needed
 };
 
 static variant *variant_new(const sp_i_pack_timer *packs, int dp_count);
@@ -70,7 +74,13 @@ static const memo *interpolated_times(sp_i_pack_timer *packs, const sp_op_timer 
 static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *v,
                                    const sp_op_timer *timer);
 static sp_i_time pass_time(const sp_i_attention *attention, sp_group cp_group, const pass_ops *ops,
-                           const sp_i_attention_load *load, double qkv_s, sp_pass pass);
+                           const sp_i_attention_load *load, double qkv_s, sp_pass pass,
+                           double *exchange_s);
+static bool has_zones(const sp_pack_list *list, const sp_pack *pack);
+static sp_status fill_zones(sp_i_pack_timer *packs, const sp_op_timer *timer,
+                            const sp_pack_list *list, const sp_pack *pack, bool backward,
+                            sp_error *err);
+static double remapped_bytes(const sp_i_pack_timer *packs);
 
 sp_status sp_i_pack_timer_new(const sp_model *model, const sp_layout *layout,
                               const sp_cluster *cluster, const sp_memory_options *memory,
@@ -86,6 +96,8 @@ sp_status sp_i_pack_timer_new(const sp_model *model, const sp_layout *layout,
     packs->cluster = cluster;
     packs->memory = *memory;
     packs->kept_share = 1.0;
+    packs->gathered = *memory;
+    packs->gathered.stack.cp_overlap = SP_CP_BLOCKING;
     packs->variants = sp_calloc((size_t)layout->dp + 1, sizeof(variant *));
     packs->keys = sp_calloc(MEMO, sizeof *packs->keys);
     packs->memos = sp_malloc(MEMO * sizeof *packs->memos);
@@ -109,6 +121,10 @@ void sp_i_pack_timer_free(sp_i_pack_timer *packs)
         variant_free(packs->variants[i]);
     }
     sp_free(packs->variants);
+    sp_free(packs->zones.part);
+    sp_free(packs->zones.work);
+    sp_free(packs->zones.move);
+    sp_free(packs->zones.rank);
     sp_free(packs->attention);
     sp_free(packs->keys);
     sp_free(packs->memos);
@@ -128,9 +144,19 @@ void sp_i_pack_timer_keep(sp_i_pack_timer *packs, double share, double fixed_s)
     packs->kept_fixed_s = fixed_s;
 }
 
-static int ring_steps(const sp_i_pack_timer *packs, const sp_layout *layout)
+// NULL when memory runs out.
+static const variant *variant_of(sp_i_pack_timer *packs, int dp_count)
 {
-    bool ring = layout->cp > 1 && packs->memory.stack.cp_overlap == SP_CP_ATTENTION;
+    SP_ASSERT(dp_count >= 1 && dp_count <= packs->layout->dp);
+    if (packs->variants[dp_count] == NULL) {
+        packs->variants[dp_count] = variant_new(packs, dp_count);
+    }
+    return packs->variants[dp_count];
+}
+
+static int ring_steps(const sp_memory_options *memory, const sp_layout *layout)
+{
+    bool ring = layout->cp > 1 && memory->stack.cp_overlap == SP_CP_ATTENTION;
     return ring ? layout->cp : 0;
 }
 
@@ -138,28 +164,30 @@ sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
                             const sp_pack_list *list, const sp_pack *pack, bool backward,
                             sp_i_pack_time *time, sp_error *err)
 {
-    SP_ASSERT(pack->dp_count >= 1 && pack->dp_count <= packs->layout->dp);
-    variant **v = &packs->variants[pack->dp_count];
-    if (*v == NULL) {
-        *v = variant_new(packs, pack->dp_count);
-        if (*v == NULL) {
-            return sp_error_no_memory(err, "the cost model");
-        }
+    const variant *v = variant_of(packs, pack->dp_count);
+    if (v == NULL) {
+        return sp_error_no_memory(err, "the cost model");
+    }
+    bool zones = has_zones(list, pack);
+    sp_status status = zones ? fill_zones(packs, timer, list, pack, backward, err) : SP_OK;
+    if (status != SP_OK) {
+        return status;
     }
     const memo *tokens = packs->interpolates
-                             ? interpolated_times(packs, timer, *v, pack->dp_count, pack->computed)
-                             : token_times(packs, timer, *v, pack->dp_count, pack->computed);
-    const pass_ops *layer = (*v)->ops[SP_PART_LAYER];
-    sp_i_attention attention = attention_of(packs, *v, timer);
+                             ? interpolated_times(packs, timer, v, pack->dp_count, pack->computed)
+                             : token_times(packs, timer, v, pack->dp_count, pack->computed);
+    const pass_ops *layer = v->ops[SP_PART_LAYER];
+    sp_i_attention attention = attention_of(packs, v, timer);
+    attention.memory = pack->gathers && !zones ? &packs->gathered : &packs->memory;
     bool recomputes = attention.recomputes;
     sp_i_attention_load load =
         sp_i_attention_load_of(&attention, list, pack, !backward || recomputes, backward);
     load.forward_s = load.forward_s * packs->kept_share + packs->kept_fixed_s;
-    *time = (sp_i_pack_time){.layout = &(*v)->layout,
+    *time = (sp_i_pack_time){.layout = &v->layout,
                              .recompute_share = (double)layer[SP_PASS_RECOMPUTE].kernels /
                                                 (double)layer[SP_PASS_F].kernels,
                              .recomputes_attention = recomputes,
-                             .ring_steps = ring_steps(packs, &(*v)->layout),
+                             .ring_steps = ring_steps(attention.memory, &v->layout),
                              .unfused_softmax =
                                  load.calls > 0.0 ? load.unfused_calls / load.calls : 0.0};
     for (int part = 0; part < SP_I_PARTS; part++) {
@@ -168,10 +196,13 @@ sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
                 continue;
             }
             sp_i_time *of = &time->of[part][pass];
-            const pass_ops *ops = &(*v)->ops[part][pass];
-            if (ops->attends) {
-                *of =
-                    pass_time(&attention, (*v)->cp, ops, &load, tokens->qkv_s[pass], (sp_pass)pass);
+            const pass_ops *ops = &v->ops[part][pass];
+            double exchange_s;
+            if (ops->attends && zones) {
+                *of = sp_i_zones_time(&packs->zones, timer, (sp_pass)pass, remapped_bytes(packs));
+            } else if (ops->attends) {
+                *of = pass_time(&attention, v->cp, ops, &load, tokens->qkv_s[pass], (sp_pass)pass,
+                                &exchange_s);
             }
             of->compute_s += tokens->compute_s[part][pass];
             of->tp_s += tokens->tp_s[part][pass];
@@ -346,7 +377,8 @@ static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *
 }
 
 static sp_i_time pass_time(const sp_i_attention *attention, sp_group cp_group, const pass_ops *ops,
-                           const sp_i_attention_load *load, double qkv_s, sp_pass pass)
+                           const sp_i_attention_load *load, double qkv_s, sp_pass pass,
+                           double *exchange_s)
 {
     const sp_op_timer *timer = attention->timer;
     int cp = attention->layout->cp;
@@ -362,10 +394,106 @@ static sp_i_time pass_time(const sp_i_attention *attention, sp_group cp_group, c
     double score_bytes =
         ops->pair_bytes * load->pairs + ops->unfused_pair_bytes * load->unfused_pairs;
     double exposed_s = sp_i_exposed_cp_s(attention, cp_s, attention_s, qkv_s);
+    *exchange_s = cp_s;
     double slowed_s = timer->profile->interference.overlap_share * (cp_s - exposed_s);
     return (sp_i_time){.compute_s = attention_s + slowed_s +
                                     sp_time_launch(timer, ops->attention_kernels * calls) +
                                     sp_time_memory(timer, score_bytes, 0),
                        .cp_s = exposed_s,
                        .attention_s = attention_s};
+}
+
+// ---- zones ----
+
+static bool has_zones(const sp_pack_list *list, const sp_pack *pack)
+{
+    bool zones = false;
+    for (size_t s = 0; !zones && s < pack->slice_count; s++) {
+        zones = list->slices[pack->first_slice + s].zone != 0;
+    }
+    return zones;
+}
+
+// Of a token on each GPU of its rank: queries, keys and values in, results out; their gradients the
+// other way round in the backward.
+static double remapped_bytes(const sp_i_pack_timer *packs)
+{
+    sp_shard shard = sp_shard_of(packs->model, packs->layout);
+    return 2.0 * BYTES_BF16 * (double)(shard.q + shard.kv) / packs->layout->cp;
+}
+
+static sp_status begin_zones(sp_i_pack_timer *packs, const sp_pack *pack, sp_error *err)
+{
+    sp_i_zones *z = &packs->zones;
+    size_t dp = (size_t)packs->layout->dp;
+    z->work = z->work != NULL ? z->work : sp_calloc(4 * dp, sizeof *z->work);
+    z->move = z->move != NULL ? z->move : sp_calloc(dp, sizeof *z->move);
+    z->rank = z->rank != NULL ? z->rank : sp_calloc(dp, sizeof *z->rank);
+    z->dp = packs->layout->dp;
+    z->node_ranks = sp_cluster_node_dp_ranks(packs->cluster, packs->layout);
+    z->one_nic = packs->memory.stack.cp_ring_nics == 1;
+    z->lone_rings = packs->memory.stack.cp_lone_rings;
+    z->first = pack->dp_first;
+    z->ranks = pack->dp_count;
+    z->count = 0;
+    return z->work != NULL && z->move != NULL && z->rank != NULL
+               ? SP_OK
+               : sp_error_no_memory(err, "the cost model");
+}
+
+// The slices of `pack` have one zone.
+static sp_status add_zone(sp_i_pack_timer *packs, const sp_op_timer *timer,
+                          const sp_pack_list *list, const sp_pack *pack, bool backward,
+                          sp_error *err)
+{
+    sp_i_zones *z = &packs->zones;
+    int32_t zone = list->slices[pack->first_slice].zone;
+    int ranks = zone != 0 ? sp_zone_ranks(zone) : pack->dp_count;
+    const variant *v = variant_of(packs, ranks);
+    void *parts = z->part;
+    if (v == NULL || !sp_reserve(&parts, &z->capacity, z->count + 1, sizeof *z->part)) {
+        return sp_error_no_memory(err, "the cost model");
+    }
+    z->part = parts;
+    sp_i_attention attention = attention_of(packs, v, timer);
+    sp_i_attention_load load =
+        sp_i_attention_load_of(&attention, list, pack, !backward || attention.recomputes, backward);
+    bool ring = packs->memory.stack.cp_overlap == SP_CP_ATTENTION;
+    sp_i_zone_part *part = &z->part[z->count++];
+    *part = (sp_i_zone_part){.first = zone != 0 ? sp_zone_first(zone) : pack->dp_first,
+                             .ranks = ranks,
+                             .crosses = v->cp.nodes > 1};
+    for (size_t s = 0; s < pack->slice_count; s++) {
+        part->tokens += (double)list->slices[pack->first_slice + s].computed_tokens;
+    }
+    for (int pass = 0; pass < SP_I_PASSES; pass++) {
+        const pass_ops *ops = &v->ops[SP_PART_LAYER][pass];
+        if ((pass != SP_PASS_F) == backward && ops->attentions > 0) {
+            double exchange_s;
+            part->of[pass] =
+                pass_time(&attention, v->cp, ops, &load, 0.0, (sp_pass)pass, &exchange_s);
+            part->ring_s[pass] = ring ? exchange_s : 0.0;
+        }
+    }
+    return SP_OK;
+}
+
+static sp_status fill_zones(sp_i_pack_timer *packs, const sp_op_timer *timer,
+                            const sp_pack_list *list, const sp_pack *pack, bool backward,
+                            sp_error *err)
+{
+    sp_status status = begin_zones(packs, pack, err);
+    size_t end = pack->first_slice + pack->slice_count;
+    sp_pack run = *pack;
+    while (status == SP_OK && run.first_slice < end) {
+        int32_t zone = list->slices[run.first_slice].zone;
+        run.slice_count = 1;
+        while (run.first_slice + run.slice_count < end &&
+               list->slices[run.first_slice + run.slice_count].zone == zone) {
+            run.slice_count++;
+        }
+        status = add_zone(packs, timer, list, &run, backward, err);
+        run.first_slice += run.slice_count;
+    }
+    return status;
 }

@@ -34,6 +34,9 @@ const sp_gemm_table *sp_i_gemm_table(const sp_profile *profile, sp_gemm_pass pas
 double sp_i_collective_least_s_per_byte(const sp_op_timer *timer, sp_collective kind,
                                         sp_group group);
 
+// One GPU's share of the NICs of its node; 0: the cluster names none.
+double sp_i_nic_share_bytes_per_s(const sp_op_timer *timer);
+
 // Time of an inventory's operators that depend on the token count alone: GEMMs, kernels bound by
 // memory and TP collectives (token_time.c). Seconds for the tokens of one rank. Of a collective
 // counts what the stack does not hide: what is left to hide behind a GEMM goes down with each

@@ -268,6 +268,17 @@ sp_group sp_cluster_merged_group(const sp_cluster *cluster, const sp_layout *lay
     return worst_group(cluster, layout, over_two(layout, SP_AXIS_CP, SP_AXIS_DP, dp_count));
 }
 
+int sp_cluster_node_dp_ranks(const sp_cluster *cluster, const sp_layout *layout)
+{
+    int dp = layout->dp;
+    int most = 1;
+    for (int ranks = 1; ranks <= dp; ranks = ranks < dp && ranks > dp / 2 ? dp : 2 * ranks) {
+        sp_group group = sp_cluster_merged_group(cluster, layout, ranks);
+        most = group.nodes <= 1 && dp % ranks == 0 ? ranks : most;
+    }
+    return most;
+}
+
 static progression along(const sp_layout *layout, sp_axis axis)
 {
     return (progression){sp_layout_stride(layout, axis), sp_layout_size(layout, axis), 0, 1};

@@ -107,6 +107,10 @@ sp_group sp_cluster_group(const sp_cluster *cluster, const sp_layout *layout,
 // dp_count divides dp.
 sp_group sp_cluster_merged_group(const sp_cluster *cluster, const sp_layout *layout, int dp_count);
 
+// The most neighbouring data-parallel ranks, a power of two or all, that divide all and lie in one
+// node, whichever block of so many they are; at least 1.
+int sp_cluster_node_dp_ranks(const sp_cluster *cluster, const sp_layout *layout);
+
 // 1 where any rank of pipeline rank r and its peer in r+1 (mod pp) lie in different nodes.
 int sp_cluster_pp_crosses_node(const sp_cluster *cluster, const sp_layout *layout, int pp_rank);
 

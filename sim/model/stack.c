@@ -198,6 +198,7 @@ static void read_switches(sp_object *object, sp_stack *stack)
     stack->cp_overlap = (sp_cp_overlap)sp_object_enum(object, "cp_overlap", sp_cp_overlap_names,
                                                       (int)stack->cp_overlap);
     stack->cp_ring_nics = sp_object_int(object, "cp_ring_nics", stack->cp_ring_nics, 0, 64);
+    stack->cp_lone_rings = sp_object_bool(object, "cp_lone_rings", stack->cp_lone_rings);
     stack->gradient_reduce_dtype = (sp_reduce_dtype)sp_object_enum(
         object, "gradient_reduce_dtype", sp_reduce_dtype_names, (int)stack->gradient_reduce_dtype);
     stack->tensors =
@@ -241,6 +242,7 @@ json_t *sp_stack_to_json(const sp_stack *stack)
          sp_json_put(json, "cp_overlap", json_string(sp_cp_overlap_names[stack->cp_overlap])) &&
          (stack->cp_ring_nics == 0 ||
           sp_json_put(json, "cp_ring_nics", json_integer(stack->cp_ring_nics))) &&
+         (!stack->cp_lone_rings || sp_json_put(json, "cp_lone_rings", json_true())) &&
          sp_json_put(json, "gradient_reduce_dtype",
                      json_string(sp_reduce_dtype_names[stack->gradient_reduce_dtype])) &&
          sp_json_put(json, "tensors", json_string(sp_tensor_names[stack->tensors])) &&

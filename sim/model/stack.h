@@ -59,6 +59,9 @@ typedef struct sp_stack {
     // NICs that a hop of a ring (SP_CP_ATTENTION) from node to node uses at most; 0: all that the
     // group shares, as a collective does.
     int64_t cp_ring_nics;
+    // Of a pack with zones (sim/plan/packing.h): a ring hides behind the attention of its own zone
+    // alone, else behind that of all zones of its ranks.
+    bool cp_lone_rings;
     // Data parallelism.
     bool hide_gradient_reduce;     // by buckets, behind the last backward of each model chunk
     bool hide_gradient_all_reduce; // of ZeRO 0 alone
@@ -128,7 +131,7 @@ bool sp_stack_keeps_bf16_logits(const sp_stack *stack);
 
 // Reads `key` of `parent`: a name, or {"name": one of them (default: what *stack holds), switches
 // by the names above, "cp_overlap": "attention"|"qkv"|"blocking"|"slices"|"gathered"|"a2a",
-// "cp_ring_nics",
+// "cp_ring_nics", "cp_lone_rings",
 // "tensors": "autograd"|"explicit", "bucket_mib", "split_limit_mib", "work_spaces",
 // "work_space_mib"}; absent: *stack stays. Errors are collected in parent->err.
 void sp_stack_from_member(sp_object *parent, const char *key, sp_stack *stack);

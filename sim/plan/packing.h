@@ -14,6 +14,7 @@
 // [begin, begin+tokens) of one sample, computed as computed_tokens >= tokens (padding at the end).
 typedef struct sp_slice {
     int32_t sample; // index into the batch
+    int32_t zone;   // of its attention (sp_zone_of); 0: all ranks of its pack
     int64_t begin;
     int64_t tokens;
     int64_t computed_tokens;
@@ -36,7 +37,29 @@ typedef struct sp_pack {
     // and keys and values that later slices read, till then. For schedules that order by pack; a
     // plan says it by its actions.
     bool runs_again;
+    // Ranks that share it gather keys and values before the attention, whatever else
+    // stack.cp_overlap says. Not of slices with zones.
+    bool gathers;
 } sp_pack;
+
+// A zone: the data-parallel ranks of a pack that run the attention of a slice, a power of two of
+// them from a multiple of it on. All other modules run on the equal shares that the pack's ranks
+// hold; queries, keys and values are sent into the zone, and what the attention gives back
+// (Zeppelin's remapping layer, arXiv 2509.21841).
+static inline int32_t sp_zone_of(int first, int ranks)
+{
+    return (int32_t)(2 * (int64_t)first + ranks);
+}
+
+static inline int sp_zone_ranks(int32_t zone)
+{
+    return (int)(zone & -zone);
+}
+
+static inline int sp_zone_first(int32_t zone)
+{
+    return (zone - sp_zone_ranks(zone)) / 2;
+}
 
 typedef struct sp_pack_list {
     sp_pack *packs;

@@ -81,6 +81,12 @@ static void report_slice(sp_i_plan_check *check, const sp_i_side *side, sp_i_pla
                      (long long)(slice->begin + slice->tokens - 1), text);
 }
 
+static bool is_zone_of(const sp_pack *pack, int32_t zone)
+{
+    return zone > 0 && sp_zone_first(zone) >= pack->dp_first &&
+           sp_zone_first(zone) + sp_zone_ranks(zone) <= pack->dp_first + pack->dp_count;
+}
+
 static void check_slice(sp_i_plan_check *check, const sp_i_side *side, size_t pack, size_t number)
 {
     const sp_slice *slice = &side->list->slices[side->list->packs[pack].first_slice + number];
@@ -102,6 +108,12 @@ static void check_slice(sp_i_plan_check *check, const sp_i_side *side, size_t pa
         sp_i_plan_report(check, where, "slice %zu (sample %d) computes %lld of its %lld tokens",
                          number, (int)slice->sample, (long long)slice->computed_tokens,
                          (long long)slice->tokens);
+    } else if (slice->zone != 0 && !is_zone_of(&side->list->packs[pack], slice->zone)) {
+        sp_i_plan_report(check, where,
+                         "slice %zu (sample %d) has its attention on ranks %d..%d, which are not "
+                         "all of the pack's",
+                         number, (int)slice->sample, sp_zone_first(slice->zone),
+                         sp_zone_first(slice->zone) + sp_zone_ranks(slice->zone) - 1);
     }
 }
 
@@ -219,6 +231,10 @@ static bool check_cover(sp_i_plan_check *check, const sp_i_side *side, size_t sa
                 check, side, side->placed[k], "overlaps tokens %lld..%lld of the sample in pack %d",
                 (long long)other->slice->begin,
                 (long long)(other->slice->begin + other->slice->tokens - 1), (int)other->pack);
+        }
+        if (slice->zone != check->forward.placed[check->forward.first[sample]].slice->zone) {
+            report_slice(check, side, side->placed[k],
+                         "has its attention on other ranks than the sample's first slice");
         }
         if (check->errors > errors) {
             return false;

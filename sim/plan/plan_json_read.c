@@ -252,6 +252,26 @@ static void read_ranks(reader *r, const json_t *array, const char *pack_path, in
     }
 }
 
+// [first rank, ranks]; 0 where there is none, or a wrong one.
+static int32_t read_zone(reader *r, sp_object *object)
+{
+    const json_t *zone = sp_object_get(object, "zone");
+    bool numbers =
+        json_is_integer(json_array_get(zone, 0)) && json_is_integer(json_array_get(zone, 1));
+    int64_t first = json_integer_value(json_array_get(zone, 0));
+    int64_t ranks = json_integer_value(json_array_get(zone, 1));
+    if (zone == NULL) {
+        return 0;
+    }
+    if (!numbers || json_array_size(zone) != 2 || ranks < 1 || ranks > r->layout->dp || first < 0 ||
+        first > r->layout->dp - ranks || (ranks & (ranks - 1)) != 0 || first % ranks != 0) {
+        sp_object_expected(object, "zone", zone,
+                           "[first, ranks] with ranks a power of two and first a multiple of it");
+        return 0;
+    }
+    return sp_zone_of((int)first, (int)ranks);
+}
+
 static bool read_slice(reader *r, sp_object *object, sp_pack_list *list)
 {
     const sp_batch *batch = r->batch;
@@ -264,6 +284,7 @@ static bool read_slice(reader *r, sp_object *object, sp_pack_list *list)
         .sample = (int32_t)required_int(object, "sample", 0, samples - 1),
         .begin = required_int(object, "begin", 0, SP_MAX_LENGTH_TOKENS),
         .tokens = required_int(object, "tokens", 1, SP_MAX_LENGTH_TOKENS),
+        .zone = read_zone(r, object),
     };
     slice.computed_tokens =
         sp_object_int(object, "computed", slice.tokens, slice.tokens, SP_MAX_LENGTH_TOKENS);
@@ -283,9 +304,11 @@ static bool read_packs(reader *r, const json_t *array, const char *side, sp_pack
         const json_t *ranks = NULL;
         const json_t *slices = NULL;
         int64_t microbatch = (int64_t)p;
+        bool gathers = false;
         if (pack.json != NULL) {
             ranks = array_member(&pack, "dp");
             microbatch = sp_object_int(&pack, "microbatch", microbatch, 0, INT32_MAX);
+            gathers = sp_object_bool(&pack, "gathers", false);
             slices = array_member(&pack, "slices");
             sp_object_end(&pack);
         }
@@ -296,6 +319,7 @@ static bool read_packs(reader *r, const json_t *array, const char *side, sp_pack
             return false;
         }
         list->packs[list->count - 1].microbatch = (int32_t)microbatch;
+        list->packs[list->count - 1].gathers = gathers;
         size_t slice_count = json_array_size(slices);
         for (size_t i = 0; i < slice_count; i++) {
             sp_object object;
@@ -316,13 +340,13 @@ static bool same_packs(const sp_pack_list *a, const sp_pack_list *b)
         const sp_pack *x = &a->packs[i];
         const sp_pack *y = &b->packs[i];
         same = x->dp_first == y->dp_first && x->dp_count == y->dp_count &&
-               x->slice_count == y->slice_count;
+               x->slice_count == y->slice_count && x->gathers == y->gathers;
     }
     for (size_t i = 0; i < a->slice_count && same; i++) {
         const sp_slice *x = &a->slices[i];
         const sp_slice *y = &b->slices[i];
         same = x->sample == y->sample && x->begin == y->begin && x->tokens == y->tokens &&
-               x->computed_tokens == y->computed_tokens;
+               x->computed_tokens == y->computed_tokens && x->zone == y->zone;
     }
     return same;
 }

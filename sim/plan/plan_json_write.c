@@ -77,6 +77,10 @@ static void write_slices(sp_writer *out, const sp_pack_list *list, const sp_pack
         if (slice->computed_tokens != slice->tokens) {
             sp_write(out, ", \"computed\": %lld", (long long)slice->computed_tokens);
         }
+        if (slice->zone != 0) {
+            sp_write(out, ", \"zone\": [%d, %d]", sp_zone_first(slice->zone),
+                     sp_zone_ranks(slice->zone));
+        }
         sp_write(out, "}");
     }
 }
@@ -93,6 +97,9 @@ static void write_packs(sp_writer *out, const char *key, const sp_pack_list *lis
         sp_write(out, "]");
         if (pack->microbatch != (int32_t)p) {
             sp_write(out, ", \"microbatch\": %d", (int)pack->microbatch);
+        }
+        if (pack->gathers) {
+            sp_write(out, ", \"gathers\": true");
         }
         sp_write(out, ", \"slices\": [");
         write_slices(out, list, pack);

@@ -32,6 +32,7 @@ typedef struct sp_strategy_spec {
     int64_t pack_tokens;    // most tokens of a pack; 0: 5/4 of the context for each row
     int64_t max_per_pack;   // lpfhp: samples in a row at most; 0: any number
     int64_t rank_tokens;    // dynamic groups: tokens of one data-parallel rank; 0: context / dp
+    double group_start_ms;  // the first pack of each group of data-parallel ranks takes longer
     bool pack_rounds;       // hybrid-cp: samples of a round on the same ranks are one pack
     bool attention_across;  // concat: a row attends as one sample
     int64_t chunk_tokens;   // chunkflow: ChunkSize; 0: 8192
@@ -45,6 +46,7 @@ typedef struct sp_strategy_spec {
     // that grow and shrink; ranks merged for long samples; integer programs
     bool slices, asymmetric, taper, dp_merge, milp;
     bool zones; // zeppelin: off, every sample goes over all ranks
+    bool remap; // zeppelin: off, all modules run where the attention does
 } sp_strategy_spec;
 
 // Holds pointers into itself (workload.lengths, workload.source): it stays where it was read.

@@ -36,7 +36,7 @@ typedef struct setting {
         .key = #name, .offset = offsetof(sp_strategy_spec, name), .fallback = (fallback_) \
     }
 
-// Read and written in this order; the real number mip_gap stands between the two tables.
+// Read and written in this order; the real numbers stand between the two tables.
 static const setting settings[] = {
     TOKENS(outlier_tokens, SP_MAX_LENGTH_TOKENS),
     TOKENS(pack_tokens, MOST_PACK_TOKENS),
@@ -51,8 +51,8 @@ static const setting settings[] = {
 
 // Parts of slimpack and zeppelin, which a scenario may switch off.
 static const setting parts[] = {
-    SWITCH(slices, true),   SWITCH(asymmetric, true), SWITCH(taper, true),
-    SWITCH(dp_merge, true), SWITCH(milp, true),       SWITCH(zones, true),
+    SWITCH(slices, true), SWITCH(asymmetric, true), SWITCH(taper, true), SWITCH(dp_merge, true),
+    SWITCH(milp, true),   SWITCH(zones, true),      SWITCH(remap, true),
 };
 
 enum { SETTINGS = sizeof settings / sizeof settings[0], PARTS = sizeof parts / sizeof parts[0] };
@@ -105,6 +105,7 @@ void sp_i_scenario_read_strategy(sp_i_scenario_reader *reader)
     strategy->outlier_queues = (int)sp_object_int(&object, "outlier_queues", DEFAULT_OUTLIER_QUEUES,
                                                   0, SP_MAX_OUTLIER_QUEUES);
     read_settings(&object, settings, SETTINGS, strategy);
+    strategy->group_start_ms = sp_object_real(&object, "group_start_ms", 0.0, 0.0, 1e6);
     strategy->mip_gap = sp_object_real(&object, "mip_gap", -1.0, 0.0, 1.0);
     read_settings(&object, parts, PARTS, strategy);
     sp_object_end(&object);
@@ -124,6 +125,9 @@ json_t *sp_i_strategy_to_json(const sp_scenario *scenario)
         sp_json_add_int(&b, "outlier_queues", strategy->outlier_queues);
     }
     add_settings(&b, settings, SETTINGS, strategy);
+    if (strategy->group_start_ms > 0.0) {
+        sp_json_add_real(&b, "group_start_ms", strategy->group_start_ms);
+    }
     if (strategy->mip_gap >= 0.0) {
         sp_json_add_real(&b, "mip_gap", strategy->mip_gap);
     }

@@ -266,7 +266,11 @@ static const sp_setting settings[] = {
     {.key = "stack.cp_ring_nics", COUNT("0", "64"), .fallback = "the strategy's own, else 0",
      .text = "NICs that a hop of a ring behind the attention from node to node uses at most: 1 is a "
              "plain send, more are reached over other GPUs of the node (Zeppelin's routing); 0: all "
-             "that the group shares, as a collective."},
+             "that the group shares, as a collective. Where stated, hybrid-cp and bytescale "
+             "exchange in rings unless stack.cp_overlap says otherwise."},
+    {.key = "stack.cp_lone_rings", SWITCH, .fallback = "false",
+     .text = "Of a pack whose samples have their attention in zones of its ranks: a ring hides behind "
+             "the attention of its own zone alone, not of all (off: Zeppelin's attention engine)."},
     {.key = "stack.gradient_reduce_dtype", ONE_OF(sp_reduce_dtype_names),
      .fallback = "as in the named stack",
      .text = "Precision in which data-parallel ranks add up gradients.",
@@ -429,8 +433,11 @@ static const sp_setting settings[] = {
      .text = "Lpfhp: samples of a row at most."},
     {.key = "strategy.rank_tokens", TOKENS("1", LENGTH), .fallback = "context / dp",
      .text = "Hybrid-cp, bytescale, flexsp, te-cp, llama-cp, hybrid-dp, zeppelin: tokens that one "
-             "data-parallel rank takes of a sample at most.",
+             "data-parallel rank takes of a sample at most. Dp-balanced: of a pack.",
      .aliases = "max_seqlen_per_dp_cp_rank"},
+    {.key = "strategy.group_start_ms", REAL("0", "1e+06"), .fallback = "0",
+     .text = "Milliseconds in which a group of data-parallel ranks connects, at the first pack of the "
+             "job that they share or whose attention they share."},
     {.key = "strategy.pack_rounds", SWITCH, .fallback = "false",
      .text = "Hybrid-cp: samples that a round gives to one group are one pack."},
     {.key = "strategy.attention_across", SWITCH, .fallback = "false",
@@ -458,6 +465,9 @@ static const sp_setting settings[] = {
      .text = "Slimpack: integer programs prove or improve small assignments."},
     {.key = "strategy.zones", SWITCH, .fallback = "true",
      .text = "Zeppelin: samples that a node or a rank holds stay there; off: all go over all ranks."},
+    {.key = "strategy.remap", SWITCH, .fallback = "true",
+     .text = "Zeppelin: all modules but the attention run on equal shares of the tokens, which are "
+             "sent to the ranks of their attention and back, where that is faster."},
 
     // ---- prompts that are read, for `slimpack prefill` ----
     {.key = "prefill.attention", ONE_OF(sp_i_prefill_names), .fallback = "\"dense\"",

@@ -94,10 +94,22 @@ static const double lognormal_tokens[] = {
     1327.96, 1722.16, 2233.36, 2896.31, 3756.05, 4870.99, 6316.90, 8192,   8192,
 };
 
+// 98 % evenly up to 6,300 tokens and 0.53 % between 64K and 128K, as published; between them twelve
+// steps of equal factors, which give the list its mean of 3,962 tokens.
+static const double wlb_quantile[] = {
+    0,        0.98,   0.981225, 0.98245, 0.983675, 0.9849, 0.986125, 0.98735,
+    0.988575, 0.9898, 0.991025, 0.99225, 0.993475, 0.9947, 1,
+};
+static const double wlb_tokens[] = {
+    0,     6300,  7658,  9308,  11314, 13753, 16717,  20319,
+    24699, 30022, 36492, 44356, 53916, 65536, 131072,
+};
+
 _Static_assert(sizeof wikipedia_tokens == sizeof wikipedia_quantile, "one length per quantile");
 _Static_assert(sizeof longmix_tokens == sizeof longmix_quantile, "one length per quantile");
 _Static_assert(sizeof prolong_tokens == sizeof prolong_quantile, "one length per quantile");
 _Static_assert(sizeof bert512_tokens == sizeof bert512_quantile, "one length per quantile");
+_Static_assert(sizeof wlb_tokens == sizeof wlb_quantile, "one length per quantile");
 _Static_assert(sizeof lognormal_tokens == sizeof lognormal_quantile, "one length per quantile");
 
 #define TABLE(name_)                                        \
@@ -139,6 +151,14 @@ static const sp_distribution distributions[] = {
         .title = "made up: lognormal of mean 1,024 and sigma 1.5, clipped to 128 and 8,192 tokens",
         .source = "Megatron-LM, examples/dynamic_context_parallel, mock data set",
         TABLE(lognormal),
+    },
+    {
+        .name = "wlb-llm",
+        .title = "WLB-LLM's documents as digitised from its figure, mean 3,962 tokens, to 128K",
+        .source = "DistCA, hao-ai-lab/DistCA distca/simulator/data/dist_wlbllm.json, 99,519 "
+                  "documents",
+        TABLE(wlb),
+        .linear = 1,
     },
 };
 

@@ -12,6 +12,7 @@ static void warn_of_batches(sp_result *result, const sp_batches *batches);
 static void warn_of_delayed(sp_i_evaluation *ev, sp_status status);
 static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing);
 static void warn_of_repeats(sp_i_evaluation *ev, const sp_plan *plan);
+static void warn_of_gathers(sp_i_evaluation *ev, const sp_packing *packing);
 static sp_status evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *batch,
                                 int64_t context, sp_error *err);
 static sp_status evaluate_plan(sp_i_evaluation *ev, int index, const sp_plan *plan, sp_error *err);
@@ -112,7 +113,8 @@ sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
         return SP_OK;
     }
     sp_i_step_recompute(&ev->steps);
-    return sp_i_steps_init(&ev->steps, err);
+    status = sp_i_group_starts_init(&ev->starts, ev->steps.scenario, err);
+    return status == SP_OK ? sp_i_steps_init(&ev->steps, err) : status;
 }
 
 // Evaluates in a copy what its strategy has still to bring an order into.
@@ -174,6 +176,9 @@ sp_status sp_i_evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *ba
     double packed_s = sp_clock_s();
     if (status == SP_OK) {
         status = sp_i_step_costs(&ev->steps, &step->packing, &step->costs, err);
+    }
+    if (status == SP_OK) {
+        sp_i_group_starts_add(&ev->starts, &step->packing, &step->costs);
     }
     double costed_s = sp_clock_s();
     if (status == SP_OK) {
@@ -262,6 +267,7 @@ static sp_status evaluate_plan(sp_i_evaluation *ev, int index, const sp_plan *pl
     double started_s = sp_clock_s();
     sp_status status = sp_i_step_costs(&ev->steps, plan->packing, &costs, err);
     if (status == SP_OK) {
+        sp_i_group_starts_add(&ev->starts, plan->packing, &costs);
         status = sp_i_step_exchange(&ev->steps, plan, &costs, err);
     }
     facts.simulate_ms = (sp_clock_s() - started_s) * 1e3;
@@ -279,6 +285,7 @@ static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *
     sp_i_step_count(&ev->steps, plan->packing, facts);
     warn_of_idle_ranks(ev, plan->packing);
     warn_of_repeats(ev, plan);
+    warn_of_gathers(ev, plan->packing);
     if (plan->packing->dropped_count + plan->packing->delayed_count > 0) {
         ev->steps.result->lossless = false;
     }
@@ -299,6 +306,21 @@ static void warn_of_repeats(sp_i_evaluation *ev, const sp_plan *plan)
                         "memory is short: %zu of %zu packs run their forward again before their "
                         "backward",
                         again, packs->count);
+    }
+}
+
+static void warn_of_gathers(sp_i_evaluation *ev, const sp_packing *packing)
+{
+    const sp_pack_list *packs = &packing->forward;
+    size_t gathers = 0;
+    for (size_t k = 0; k < packs->count; k++) {
+        gathers += packs->packs[k].gathers;
+    }
+    if (gathers > 0) {
+        sp_warnings_add(&ev->steps.result->warnings,
+                        "%zu of %zu packs gather keys and values as llama-cp does, because their "
+                        "ring would take longer",
+                        gathers, packs->count);
     }
 }
 
@@ -362,6 +384,7 @@ void sp_i_evaluate_end(sp_i_evaluation *ev, sp_status status)
                              ev->steps.scenario->profile.interference.tight_microbatch_s);
         sp_result_warn_of_memory(ev->steps.result);
     }
+    sp_i_group_starts_fini(&ev->starts);
     json_decref(ev->own.resolved);
     if (ev->own.stage_layers != ev->stated->stage_layers) {
         sp_free(ev->own.stage_layers);

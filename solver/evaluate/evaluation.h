@@ -3,6 +3,7 @@
 #define SLIMPACK_SOLVER_EVALUATE_EVALUATION_H
 
 #include "solver/evaluate/evaluate.h"
+#include "solver/evaluate/group_starts.h"
 #include "solver/step/step.h"
 
 typedef struct sp_i_evaluation {
@@ -12,7 +13,8 @@ typedef struct sp_i_evaluation {
     // owns its document and the layers of chunks that the strategy chose.
     sp_scenario own;
     sp_oom_diagnosis oom; // the worst of the result's batches so far
-    sp_batch carried;     // what the batches so far delayed; it stands in front of the next one
+    sp_i_group_starts starts;
+    sp_batch carried; // what the batches so far delayed; it stands in front of the next one
 } sp_i_evaluation;
 
 // A batch on its way. The plan refers to the packing: it stays where it is.

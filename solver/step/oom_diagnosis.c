@@ -176,9 +176,12 @@ static bool add_own_slices(const sp_packing *from, const sp_pack_list *list, con
                 if (ok) {
                     to->packs[to->count - 1].microbatch = pack->microbatch - first;
                     to->packs[to->count - 1].runs_again = pack->runs_again;
+                    to->packs[to->count - 1].gathers = pack->gathers;
                 }
             }
-            ok = ok && sp_i_add_slice(from->batch, *slice, to);
+            sp_slice alone = *slice;
+            alone.zone = 0; // its ranks are others now
+            ok = ok && sp_i_add_slice(from->batch, alone, to);
         }
     }
     return ok;

@@ -1,16 +1,18 @@
-// Samples over all data-parallel ranks: the baselines of Zeppelin (arXiv 2509.21841).
+// Samples over data-parallel ranks by a fixed rule: the baselines of Zeppelin (arXiv 2509.21841).
 // te-cp: Transformer Engine's context parallelism, every sample in a ring of all ranks.
 // llama-cp: that of Llama 3 (arXiv 2407.21783), which gathers keys and values before the attention.
-// hybrid-dp: samples that one rank holds stay whole and level the FLOPs of the ranks; longer ones
-// go over all ranks.
+// hybrid-dp: samples that one rank holds stay whole, longer ones go in a ring over as many ranks as
+// hold them; each goes where it levels the FLOPs of the ranks.
 //
 // Longest samples fill the packs first, up to what all ranks hold together, so that the packs do
 // not depend on the order of the batch. The paper's abstract does not say how it packs.
+#include <math.h>
+
 #include "sim/base/alloc.h"
 #include "solver/rows.h"
 #include "solver/strategy_list.h"
 
-static sp_status pack(const sp_strategy_input *input, bool whole, sp_packing *packing,
+static sp_status pack(const sp_strategy_input *input, bool narrow, sp_packing *packing,
                       sp_error *err);
 
 sp_status sp_i_pack_te_cp(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
@@ -28,20 +30,32 @@ sp_status sp_i_pack_hybrid_dp(const sp_strategy_input *input, sp_packing *packin
     return pack(input, true, packing, err);
 }
 
-// The rank with the fewest FLOPs, which takes the sample's.
-static sp_i_block level_flops(const sp_strategy_input *input, int32_t sample, double *load)
+// The block whose busiest rank has the fewest FLOPs, which takes the sample's.
+static sp_i_block level_flops(const sp_strategy_input *input, int32_t sample, int64_t rank_tokens,
+                              double *load)
 {
+    int dp = input->scenario->layout.dp;
     double tokens = (double)input->batch->tokens[sample];
+    int degree = sp_i_merged_degree(input->batch->tokens[sample], rank_tokens, dp);
     int best = 0;
-    for (int r = 1; r < input->scenario->layout.dp; r++) {
-        best = load[r] < load[best] ? r : best;
+    double least = HUGE_VAL;
+    for (int first = 0; first + degree <= dp; first += degree) {
+        double most = 0.0;
+        for (int r = first; r < first + degree; r++) {
+            most = fmax(most, load[r]);
+        }
+        best = most < least ? first : best;
+        least = fmin(most, least);
     }
-    load[best] += sp_model_forward_flops(&input->scenario->model, tokens, tokens * tokens);
-    return (sp_i_block){best, 1};
+    for (int r = best; r < best + degree; r++) {
+        load[r] +=
+            sp_model_forward_flops(&input->scenario->model, tokens, tokens * tokens) / degree;
+    }
+    return (sp_i_block){best, degree};
 }
 
-// `whole`: samples that one rank holds stay on one.
-static sp_status pack(const sp_strategy_input *input, bool whole, sp_packing *packing,
+// `narrow`: samples go over no more ranks than they need.
+static sp_status pack(const sp_strategy_input *input, bool narrow, sp_packing *packing,
                       sp_error *err)
 {
     const sp_batch *batch = input->batch;
@@ -60,8 +74,7 @@ static sp_status pack(const sp_strategy_input *input, bool whole, sp_packing *pa
     double *load = sp_arena_take(&memory, (size_t)dp, sizeof *load);
     sp_i_block *block = sp_arena_take(&memory, batch->count, sizeof *block);
     for (size_t i = 0; !memory.failed && i < batch->count; i++) {
-        bool fits = whole && batch->tokens[order[i]] <= rank_tokens;
-        block[i] = fits ? level_flops(input, order[i], load) : (sp_i_block){0, dp};
+        block[i] = narrow ? level_flops(input, order[i], rank_tokens, load) : (sp_i_block){0, dp};
     }
     if (memory.failed || !sp_i_add_blocks(packing, order, block, 0, rank_tokens)) {
         status = sp_error_no_memory(err, "a packing");

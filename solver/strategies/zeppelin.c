@@ -12,13 +12,18 @@
 //   holds, goes over as many ranks as bring it below both; every other one goes to the rank with
 //   the least work that has room. Where none has, all samples as long are split, and it begins
 //   anew.
-// - Work is tokens^2. Linear modules run where the attention does here, without Zeppelin's
-//   remapping layer, so the time of the whole sample is levelled as well.
+// - Work is tokens^2. Where linear modules run with the attention, the time of the whole sample is
+//   levelled as well.
+// - Remapped (strategy.remap): a round of samples is one pack of all ranks with equal shares of its
+//   tokens, and each sample's attention has a zone (sim/plan/packing.h). What a rank saves of a
+//   layer is counted as its equal share, also of queries, keys and values. A round has as many
+//   samples as bring all ranks to their tokens, dealt out so that rounds have as many tokens.
 // Blocks of ranks are aligned powers of two (solver/rows.h), where Zeppelin may take any number. A
 // rank has room for as many full micro-batches as the batch needs, or one more. Its tokens are
 // strategy.rank_tokens, else doubled up to the context: memory then decides.
 //
-// All of these and both baselines that exchange in a ring are simulated, and the fastest is taken.
+// All of these and its baselines are simulated, and the fastest is taken.
+#include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"
@@ -26,12 +31,18 @@
 #include "solver/step/step.h"
 #include "solver/strategy_list.h"
 
+// Which packs of several ranks gather keys and values, as llama-cp does: only with routing, whose
+// NICs a gather uses, too.
+typedef enum gathers { GATHERS_NONE, GATHERS_WHERE_FASTER, GATHERS_ALL } gathers;
+
 // One way to partition.
 typedef struct way {
     sp_strategy_pack_function baseline; // NULL: zones
     int64_t rank_tokens;
     int spare_rounds;
     bool whole_work; // not tokens^2
+    bool remapped;
+    gathers gathers;
 } way;
 
 // Places of samples are those in `order`.
@@ -40,19 +51,30 @@ typedef struct zones {
     way way;
     int64_t room;       // tokens of one rank in all micro-batches
     int dp, node_ranks; // data-parallel ranks, in all and of one node
-    int32_t *order;     // samples by descending length
-    double *work;       // [samples]
-    sp_i_block *block;  // [samples]
-    double *load;       // [dp]
-    double *held;       // [dp] tokens
+    size_t count;
+    int32_t *order;    // samples by descending length
+    double *work;      // [count]
+    sp_i_block *block; // [count]
+    double *load;      // [dp]
+    double *held;      // [dp] tokens
 } zones;
 
+static bool routes(const sp_scenario *scenario);
+static sp_status judge_baselines(const sp_strategy_input *input, way *best,
+                                 sp_packflow_outcome *outcome, sp_error *err);
 static sp_status judge(const sp_strategy_input *input, const way *tried, way *best,
                        sp_packflow_outcome *best_outcome, sp_error *err);
 static sp_status pack(const sp_strategy_input *input, const way *by, sp_packing *packing,
                       sp_error *err);
-static int node_ranks(const sp_scenario *scenario);
+static bool add_rounds(zones *z, int32_t *order, sp_packing *packing);
 static void find_zones(zones *z);
+
+// GPUs run no packs with zones yet, and cuts other than even ones know none.
+static bool remaps(const sp_scenario *scenario)
+{
+    return scenario->strategy.remap && !sp_stack_counts_device(&scenario->memory.stack) &&
+           scenario->layout.cp_sharding == SP_SHARD_EVEN;
+}
 
 sp_status sp_i_pack_zeppelin(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
@@ -62,19 +84,41 @@ sp_status sp_i_pack_zeppelin(const sp_strategy_input *input, sp_packing *packing
     sp_packflow_outcome outcome = SP_PACKFLOW_WORST;
     sp_status status = sp_i_merged_check(input, err);
     if (status == SP_OK && input->scenario->strategy.zones) {
-        status = judge(input, &best, &best, &outcome, err);
-        if (status == SP_OK) {
-            status = judge(input, &(way){.baseline = sp_i_pack_hybrid_dp}, &best, &outcome, err);
-        }
+        status = judge_baselines(input, &best, &outcome, err);
         for (int64_t tokens = first; status == SP_OK && tokens <= most; tokens *= 2) {
-            for (int i = 0; status == SP_OK && i < 4; i++) {
-                way tried = {
-                    .rank_tokens = tokens, .spare_rounds = i / 2, .whole_work = i % 2 == 1};
+            for (int i = 0; status == SP_OK && i < (remaps(input->scenario) ? 6 : 4); i++) {
+                way tried = {.rank_tokens = tokens,
+                             .spare_rounds = i < 4 ? i / 2 : i - 4,
+                             .whole_work = i < 4 && i % 2 == 1,
+                             .remapped = i >= 4,
+                             .gathers = i < 4 && routes(input->scenario) ? GATHERS_WHERE_FASTER
+                                                                         : GATHERS_NONE};
                 status = judge(input, &tried, &best, &outcome, err);
             }
         }
     }
     return status == SP_OK ? pack(input, &best, packing, err) : status;
+}
+
+static bool routes(const sp_scenario *scenario)
+{
+    return scenario->memory.stack.cp_overlap == SP_CP_ATTENTION &&
+           scenario->memory.stack.cp_ring_nics != 1;
+}
+
+// Those with rings, and llama-cp, whose packs are te-cp's.
+static sp_status judge_baselines(const sp_strategy_input *input, way *best,
+                                 sp_packflow_outcome *outcome, sp_error *err)
+{
+    const way tried[] = {{.baseline = sp_i_pack_te_cp},
+                         {.baseline = sp_i_pack_hybrid_dp},
+                         {.baseline = sp_i_pack_te_cp, .gathers = GATHERS_ALL},
+                         {.baseline = sp_i_pack_hybrid_dp, .gathers = GATHERS_WHERE_FASTER}};
+    sp_status status = SP_OK;
+    for (int i = 0; status == SP_OK && i < (routes(input->scenario) ? 4 : 2); i++) {
+        status = judge(input, &tried[i], best, outcome, err);
+    }
+    return status;
 }
 
 static sp_status judge(const sp_strategy_input *input, const way *tried, way *best,
@@ -95,6 +139,19 @@ static sp_status judge(const sp_strategy_input *input, const way *tried, way *be
     return status;
 }
 
+static void choose_exchange(const sp_strategy_input *input, gathers which, sp_packing *packing)
+{
+    sp_pack_list *list = &packing->forward;
+    for (size_t k = 0; which != GATHERS_NONE && k < list->count; k++) {
+        sp_pack *pack = &list->packs[k];
+        sp_pack gathered = *pack;
+        gathered.gathers = true;
+        pack->gathers = pack->dp_count > 1 && (which == GATHERS_ALL ||
+                                               sp_cost_model_pack_s(input->cost, list, &gathered) <
+                                                   sp_cost_model_pack_s(input->cost, list, pack));
+    }
+}
+
 static double work_of(const zones *z, int32_t sample)
 {
     int64_t tokens = z->input->batch->tokens[sample];
@@ -108,14 +165,20 @@ static sp_status pack(const sp_strategy_input *input, const way *by, sp_packing 
     const sp_batch *batch = input->batch;
     int dp = input->scenario->layout.dp;
     if (by->baseline != NULL) {
-        return by->baseline(input, packing, err);
+        sp_status made = by->baseline(input, packing, err);
+        if (made == SP_OK) {
+            choose_exchange(input, by->gathers, packing);
+        }
+        return made;
     }
     int64_t all = by->rank_tokens * dp;
     zones z = {.input = input,
                .way = *by,
                .room = by->rank_tokens * ((batch->total_tokens + all - 1) / all + by->spare_rounds),
                .dp = dp,
-               .node_ranks = node_ranks(input->scenario)};
+               .node_ranks =
+                   sp_cluster_node_dp_ranks(&input->scenario->cluster, &input->scenario->layout),
+               .count = batch->count};
     sp_arena memory = {0};
     sp_packing_init(packing, batch, dp);
     sp_status status = sp_i_order_descending(batch, &z.order, err);
@@ -126,35 +189,24 @@ static sp_status pack(const sp_strategy_input *input, const way *by, sp_packing 
     z.block = sp_arena_take(&memory, batch->count, sizeof *z.block);
     z.load = sp_arena_take(&memory, (size_t)dp, sizeof *z.load);
     z.held = sp_arena_take(&memory, (size_t)dp, sizeof *z.held);
+    int32_t *order = z.order;
     bool ok = !memory.failed;
-    for (size_t i = 0; ok && i < batch->count; i++) {
-        z.work[i] = work_of(&z, z.order[i]);
-    }
-    if (ok) {
+    if (ok && by->remapped) {
+        ok = add_rounds(&z, order, packing);
+    } else if (ok) {
         find_zones(&z);
         ok = sp_i_add_blocks(packing, z.order, z.block, 0, by->rank_tokens);
+    }
+    if (ok) {
+        choose_exchange(input, by->gathers, packing);
     }
     if (!ok) {
         status = sp_error_no_memory(err, "a packing");
         sp_packing_fini(packing);
     }
-    sp_free(z.order);
+    sp_free(order);
     sp_arena_free(&memory);
     return status;
-}
-
-// The most ranks that make a block inside a node and divide all.
-static int node_ranks(const sp_scenario *scenario)
-{
-    int dp = scenario->layout.dp;
-    int most = 1;
-    for (int degree = 1;; degree = sp_i_merged_next(degree, dp)) {
-        sp_group group = sp_cluster_merged_group(&scenario->cluster, &scenario->layout, degree);
-        most = group.nodes <= 1 && dp % degree == 0 ? degree : most;
-        if (degree == dp) {
-            return most;
-        }
-    }
 }
 
 static int64_t tokens_of(const zones *z, size_t i)
@@ -202,7 +254,7 @@ static int any_block(const zones *z, int from, int end, int degree)
 static size_t behind(const zones *z, size_t i)
 {
     int64_t tokens = tokens_of(z, i);
-    while (i < z->input->batch->count && tokens_of(z, i) == tokens) {
+    while (i < z->count && tokens_of(z, i) == tokens) {
         i++;
     }
     return i;
@@ -231,7 +283,7 @@ static size_t place_nodes(zones *z, size_t inter)
     for (size_t i = 0; i < inter; i++) {
         inter_tokens += tokens_of(z, i);
     }
-    for (size_t i = 0; i < z->input->batch->count; i++) {
+    for (size_t i = 0; i < z->count; i++) {
         int degree = i < inter ? inter_degree(z, i, inter_tokens) : z->node_ranks;
         int first = i < inter ? any_block(z, 0, z->dp, degree)
                               : least_block(z, 0, z->dp, degree, tokens_of(z, i));
@@ -240,7 +292,7 @@ static size_t place_nodes(zones *z, size_t inter)
         }
         put(z, i, first, degree);
     }
-    return z->input->batch->count;
+    return z->count;
 }
 
 // ---- ranks of a node ----
@@ -267,7 +319,7 @@ static size_t place_ranks(zones *z, size_t inter, size_t split, int node, double
 {
     int end = node + z->node_ranks;
     begin_node(z, inter, node);
-    for (size_t i = inter; i < z->input->batch->count; i++) {
+    for (size_t i = inter; i < z->count; i++) {
         if (z->block[i].first < node || z->block[i].first >= end) {
             continue;
         }
@@ -283,13 +335,16 @@ static size_t place_ranks(zones *z, size_t inter, size_t split, int node, double
         }
         put(z, i, first, degree);
     }
-    return z->input->batch->count;
+    return z->count;
 }
 
 static void find_zones(zones *z)
 {
-    size_t count = z->input->batch->count;
+    size_t count = z->count;
     size_t inter = 0;
+    for (size_t i = 0; i < count; i++) {
+        z->work[i] = work_of(z, z->order[i]);
+    }
     while (inter < count &&
            sp_i_merged_degree(tokens_of(z, inter), z->way.rank_tokens, z->dp) > z->node_ranks) {
         inter++;
@@ -309,4 +364,93 @@ static void find_zones(zones *z)
             split = behind(z, at);
         }
     }
+}
+
+// ---- remapped rounds ----
+
+// A sample at its place in a round, by zone.
+typedef struct placed {
+    sp_i_block block;
+    int32_t sample;
+    size_t at;
+} placed;
+
+// Wide blocks first, as the queues run.
+static int compare_placed(const void *a, const void *b)
+{
+    const placed *x = a;
+    const placed *y = b;
+    if (x->block.degree != y->block.degree) {
+        return x->block.degree > y->block.degree ? -1 : 1;
+    }
+    if (x->block.first != y->block.first) {
+        return x->block.first < y->block.first ? -1 : 1;
+    }
+    return x->at < y->at ? -1 : 1;
+}
+
+static bool add_round(zones *z, placed *round, sp_packing *packing)
+{
+    int64_t tokens = 0;
+    for (size_t i = 0; i < z->count; i++) {
+        tokens += tokens_of(z, i);
+    }
+    int64_t mean = tokens / z->dp + (tokens % z->dp != 0);
+    z->room = (mean > z->way.rank_tokens ? mean : z->way.rank_tokens) * (1 + z->way.spare_rounds);
+    find_zones(z);
+    for (size_t i = 0; i < z->count; i++) {
+        round[i] = (placed){z->block[i], z->order[i], i};
+    }
+    qsort(round, z->count, sizeof *round, compare_placed);
+    bool ok = sp_pack_list_begin(&packing->forward, 0, z->dp);
+    for (size_t i = 0; ok && i < z->count; i++) {
+        sp_i_block of = round[i].block;
+        ok = sp_i_add_sample(packing, round[i].sample);
+        if (ok && of.degree < z->dp) {
+            packing->forward.slices[packing->forward.slice_count - 1].zone =
+                sp_zone_of(of.first, of.degree);
+        }
+    }
+    return ok;
+}
+
+// Longest samples first, each to the round with the fewest tokens.
+static void deal(const sp_batch *batch, const int32_t *order, sp_i_rows *rows, size_t count,
+                 size_t *round_of, int64_t *tokens)
+{
+    for (size_t i = 0; i < batch->count; i++) {
+        size_t least = 0;
+        for (size_t r = 1; r < count; r++) {
+            least = tokens[r] < tokens[least] ? r : least;
+        }
+        round_of[i] = least;
+        tokens[least] += batch->tokens[order[i]];
+    }
+    sp_i_rows_gather(rows, order, round_of, batch->count, count);
+}
+
+static bool add_rounds(zones *z, int32_t *order, sp_packing *packing)
+{
+    const sp_batch *batch = z->input->batch;
+    int64_t all = z->way.rank_tokens * z->dp;
+    size_t rounds = (size_t)((batch->total_tokens + all - 1) / all);
+    sp_arena memory = {0};
+    sp_i_rows rows;
+    rounds = rounds < batch->count ? rounds : batch->count;
+    bool ok = sp_i_rows_init(&rows, batch->count, NULL) == SP_OK;
+    placed *round = sp_arena_take(&memory, batch->count, sizeof *round);
+    size_t *round_of = sp_arena_take(&memory, batch->count, sizeof *round_of);
+    int64_t *tokens = sp_arena_take(&memory, rounds, sizeof *tokens);
+    ok = ok && !memory.failed;
+    if (ok) {
+        deal(batch, order, &rows, rounds, round_of, tokens);
+    }
+    for (size_t r = 0; ok && r < rows.count; r++) {
+        z->order = rows.sample + rows.first[r];
+        z->count = rows.first[r + 1] - rows.first[r];
+        ok = add_round(z, round, packing);
+    }
+    sp_i_rows_fini(&rows);
+    sp_arena_free(&memory);
+    return ok;
 }

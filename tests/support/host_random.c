@@ -33,6 +33,38 @@ static void draw_members(sp_prng *prng, const host_random *draw, sp_layout *layo
     layout->vocab_parallel = draw->vocab;
 }
 
+// A zone of one rank or two of those that share the pack, or none.
+static int32_t draw_zone(sp_prng *prng, const sp_pack *pack)
+{
+    int ranks = 1 + prng_below(prng, 2);
+    int first = (pack->dp_first + prng_below(prng, pack->dp_count)) / ranks * ranks;
+    bool inside = first >= pack->dp_first && first + ranks <= pack->dp_first + pack->dp_count;
+    return inside && pack->dp_count > 1 ? sp_zone_of(first, ranks) : 0;
+}
+
+// One for each sample; true: there is one.
+static bool draw_zones(sp_prng *prng, sp_packing *packing)
+{
+    sp_pack_list *lists[] = {&packing->forward, &packing->backward};
+    int32_t *zone = calloc(packing->batch->count, sizeof *zone);
+    bool any = false;
+    assert_non_null(zone);
+    for (size_t p = 0; p < packing->forward.count; p++) {
+        const sp_pack *pack = &packing->forward.packs[p];
+        for (size_t s = pack->first_slice; s < pack->first_slice + pack->slice_count; s++) {
+            zone[packing->forward.slices[s].sample] = draw_zone(prng, pack);
+        }
+    }
+    for (int side = 0; side < 2; side++) {
+        for (size_t s = 0; s < lists[side]->slice_count; s++) {
+            lists[side]->slices[s].zone = zone[lists[side]->slices[s].sample];
+            any = any || lists[side]->slices[s].zone != 0;
+        }
+    }
+    free(zone);
+    return any;
+}
+
 // Takes out the copies to host memory.
 static void remove_copies(const sp_plan *plan)
 {
@@ -72,7 +104,9 @@ bool host_random_plan(sp_prng *prng, int layers, int stage_layers[HOST_STAGES], 
 void host_random_agree(host_random draw)
 {
     const sp_backend_option options[] = {{"dropout", draw.dropout != NULL ? draw.dropout : "0"},
-                                         {"attention", draw.ring ? "ring" : "gathered"}};
+                                         {"attention", draw.routed ? "routed:2"
+                                                       : draw.ring ? "ring"
+                                                                   : "gathered"}};
     const sp_model builtin = draw.gpt ? host_gpt() : host_llama();
     const sp_model *model = draw.model != NULL ? draw.model : &builtin;
     sp_prng prng = prng_seeded(draw.seed);
@@ -96,7 +130,8 @@ void host_random_agree(host_random draw)
                                                               : SP_FP64,
                                                   draw.seed, 1),
                                         RUN_OPTIONS(options, 2), .memory_points = true};
-        bool wanted = is_wanted(draw.merges, &r) &&
+        bool zoned = draw.zones && r.batch.count > 0 && draw_zones(&prng, &r.packing);
+        bool wanted = is_wanted(draw.merges, &r) && zoned == draw.zones &&
                       (draw.most_tokens == 0 || r.batch.total_tokens <= draw.most_tokens);
         if (wanted && draw.agrees != NULL) {
             draw.agrees(&request);

@@ -29,9 +29,11 @@ typedef struct host_random {
     sp_clock clock;
     int most_tp_bits; // tensor-parallel ranks: up to 2 to this
     int most_cp;      // context-parallel ranks; 0: 1
+    bool zones;       // of the attention of samples that several data-parallel ranks share
     bool merges;      // packs on several data-parallel ranks
     bool vocab;       // spread over the pipeline ranks
     bool ring;        // keys and values go round, instead of all at once
+    bool routed;      // round, and between nodes of two ranks over the other one, too
     int zero;         // 0: optimizer states are sharded
 } host_random;
 

@@ -51,7 +51,7 @@ static inline void pack_times_of_samples(const pack_times_case *of, int count, i
     sp_slice slices[64];
     assert_true(count <= 64);
     for (int i = 0; i < count; i++) {
-        slices[i] = (sp_slice){i, 0, tokens, tokens};
+        slices[i] = (sp_slice){i, 0, 0, tokens, tokens};
     }
     pack_times(of, slices, count, 1, times);
 }

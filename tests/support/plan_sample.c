@@ -16,6 +16,7 @@ static shape shape_for(sp_capability capability)
     switch (capability) {
     case SP_CAP_DATA_PARALLEL:
     case SP_CAP_DP_MERGE:
+    case SP_CAP_ZONES:
     case SP_CAP_ZERO_1:
     case SP_CAP_ZERO_2:
     case SP_CAP_ZERO_3:
@@ -117,6 +118,20 @@ static void merge_packs(plan_sample *sample)
     }
 }
 
+// One sample on both ranks, with its attention on the second.
+static void add_zone(plan_sample *sample)
+{
+    sp_slice slice = {.zone = sp_zone_of(1, 1), .tokens = 4, .computed_tokens = 4};
+    sample->batch = (sp_batch){.count = 1, .total_tokens = 4};
+    sample->batch.ids = sp_calloc(1, sizeof *sample->batch.ids);
+    sample->batch.tokens = sp_calloc(1, sizeof *sample->batch.tokens);
+    assert_true(sample->batch.ids != NULL && sample->batch.tokens != NULL);
+    sample->batch.tokens[0] = 4;
+    sp_packing_init(&sample->packing, &sample->batch, 2);
+    assert_true(sp_pack_list_begin(&sample->packing.forward, 0, 2));
+    assert_true(sp_pack_list_add(&sample->packing.forward, slice, true));
+}
+
 void plan_sample_make(sp_capability capability, const sp_run_request *request, plan_sample *sample)
 {
     sp_prng prng;
@@ -130,6 +145,8 @@ void plan_sample_make(sp_capability capability, const sp_run_request *request, p
     set_layout(capability, &sample->layout);
     if (capability == SP_CAP_DP_MERGE) {
         merge_packs(sample);
+    } else if (capability == SP_CAP_ZONES) {
+        add_zone(sample);
     } else {
         must_succeed(
             sp_packing_uniform_sliced(&sample->packing, &sample->batch, s.dp, 4, s.slices, ERR));

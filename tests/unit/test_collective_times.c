@@ -147,7 +147,7 @@ TEST(slices_of_a_pack_run_one_by_one)
                          "\"points\":[[1,3],[1000000,3000000]]}",
                          NULL},
         &profile);
-    static const sp_slice slices[] = {{0, 0, 2048, 2048}, {0, 2048, 2048, 2048}};
+    static const sp_slice slices[] = {{0, 0, 0, 2048, 2048}, {0, 0, 2048, 2048, 2048}};
     pack_times_case of = {.model = &model,
                           .cluster = &cluster,
                           .profile = &profile,

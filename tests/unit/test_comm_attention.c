@@ -20,6 +20,7 @@ typedef struct job {
     attention_problem p;
     int ranks, group, slices;
     sp_comm_attention_way way;
+    int node;          // its ranks, where routed
     bool wide, joined; // key and value of a token in one row
     int64_t padding;   // tokens of the last slice that its shards are cut with and then lose
     int64_t begin[MOST_SLICES + 1];
@@ -118,6 +119,7 @@ static sp_status run_block(sp_comm *me, const job *j, const share *s, int slice,
     sp_comm_attention a = {.group = j->group,
                            .tag = 10,
                            .way = j->way,
+                           .node_members = j->node,
                            .type = j->wide ? SP_ELEMENT_F64 : SP_ELEMENT_F32,
                            .shape = &shape,
                            .queries = s->keys[slice].shard,
@@ -285,9 +287,13 @@ static void check_padded(int64_t tokens, int64_t padding, const int64_t *begin, 
                          bool zigzag)
 {
     for (int ranks = 1; ranks <= MOST_RANKS; ranks++) {
-        for (int i = 0; i < 8; i++) {
+        for (int i = 0; i < 11; i++) {
+            // Nodes of one to three ranks: the last may have fewer.
             job j = {.ranks = ranks,
-                     .way = i % 2 == 0 ? SP_COMM_RING : SP_COMM_GATHERED,
+                     .way = i >= 8       ? SP_COMM_ROUTED
+                            : i % 2 == 0 ? SP_COMM_RING
+                                         : SP_COMM_GATHERED,
+                     .node = 1 + i % 3,
                      .wide = i / 2 % 2 == 0,
                      .joined = i >= 4,
                      .padding = padding};
@@ -340,8 +346,8 @@ TEST(trimmed_padding)
 // The same again gives the same bits.
 TEST(equal_bits)
 {
-    for (int way = 0; way < 2; way++) {
-        job j = {.ranks = 3, .way = (sp_comm_attention_way)way, .wide = false};
+    for (int way = 0; way < 3; way++) {
+        job j = {.ranks = 3, .way = (sp_comm_attention_way)way, .node = 2, .wide = false};
         attention_set_up(&j.p, 4, 2, 6, 200);
         run_job(&j, (const int64_t[]){0, 200}, 1, true);
         tensor first[5] = {j.out, j.lse, j.dq, j.dk, j.dv};

@@ -55,7 +55,7 @@ TEST(one_document_costs_an_even_share)
 {
     flat_profile_load(NULL, &profile);
     for (int cp = 1; cp <= 8; cp *= 2) {
-        const sp_slice slice = {0, 0, 1600, 1600};
+        const sp_slice slice = {0, 0, 0, 1600, 1600};
         for (int way = SP_SHARD_EVEN; way <= SP_SHARD_ADAPTIVE; way++) {
             assert_pairs2(sharded((sp_cp_sharding)way, cp, &slice, 1), 1600.0 * 1600.0 / cp);
         }
@@ -67,7 +67,7 @@ TEST(one_document_costs_an_even_share)
 TEST(slowest_rank_counts)
 {
     flat_profile_load(NULL, &profile);
-    const sp_slice slices[] = {{0, 0, 4, 4}, {1, 0, 12, 12}};
+    const sp_slice slices[] = {{0, 0, 0, 4, 4}, {1, 0, 0, 12, 12}};
     assert_pairs2(sharded(SP_SHARD_EVEN, 2, slices, 2), 80.0);
     assert_pairs2(sharded(SP_SHARD_SEQUENCE, 2, slices, 2), 96.0);
     assert_pairs2(sharded(SP_SHARD_DOCUMENT, 2, slices, 2), 80.0);
@@ -82,8 +82,8 @@ TEST(documents_on_chunk_borders)
     flat_profile_load(NULL, &profile);
     const double n2 = 100.0 * 100.0;
     const sp_slice equal[] = {
-        {0, 0, 100, 100}, {1, 0, 100, 100}, {2, 0, 100, 100}, {3, 0, 100, 100}};
-    const sp_slice uneven[] = {{0, 0, 100, 100}, {1, 0, 100, 100}, {2, 0, 200, 200}};
+        {0, 0, 0, 100, 100}, {1, 0, 0, 100, 100}, {2, 0, 0, 100, 100}, {3, 0, 0, 100, 100}};
+    const sp_slice uneven[] = {{0, 0, 0, 100, 100}, {1, 0, 0, 100, 100}, {2, 0, 0, 200, 200}};
     assert_pairs2(sharded(SP_SHARD_SEQUENCE, 2, equal, 4), 2.0 * n2);
     assert_pairs2(sharded(SP_SHARD_SEQUENCE, 2, uneven, 3), n2 + 3.0 * n2);
     assert_pairs2(sharded(SP_SHARD_DOCUMENT, 2, uneven, 3), (2.0 * n2 + 4.0 * n2) / 2.0);
@@ -94,7 +94,7 @@ TEST(documents_on_chunk_borders)
 TEST(merged_ranks_shard_alike)
 {
     flat_profile_load(NULL, &profile);
-    const sp_slice slices[] = {{0, 0, 400, 400}, {1, 0, 96, 96}, {2, 0, 900, 900}};
+    const sp_slice slices[] = {{0, 0, 0, 400, 400}, {1, 0, 0, 96, 96}, {2, 0, 0, 900, 900}};
     for (int i = 0; i < 3; i++) {
         for (int cp = 1; cp <= 4; cp *= 2) {
             pack_times_case merged = case_of(ways[i], cp, 2);
@@ -146,12 +146,12 @@ TEST(each_way_has_its_packs)
     published();
     sp_slice shorts[MOST_SLICES];
     for (int i = 0; i < 32; i++) {
-        shorts[i] = (sp_slice){i, 0, 256, 256};
+        shorts[i] = (sp_slice){i, 0, 0, 256, 256};
     }
     attention sequence = sharded(SP_SHARD_SEQUENCE, 8, shorts, 32);
     attention document = sharded(SP_SHARD_DOCUMENT, 8, shorts, 32);
     assert_true(document.forward_s > 2.0 * sequence.forward_s);
-    shorts[0] = (sp_slice){0, 0, 32768, 32768};
+    shorts[0] = (sp_slice){0, 0, 0, 32768, 32768};
     sequence = sharded(SP_SHARD_SEQUENCE, 4, shorts, 32);
     document = sharded(SP_SHARD_DOCUMENT, 4, shorts, 32);
     assert_true(document.forward_s < 0.95 * sequence.forward_s);
@@ -164,7 +164,7 @@ static int random_slices(sp_prng *prng, sp_slice slices[MOST_SLICES])
     for (int i = 0; i < count; i++) {
         int64_t tokens = 1 + (int64_t)exp(11.0 * sp_prng_uniform(prng));
         int64_t begin = sp_prng_below(prng, 4) == 0 ? (int64_t)sp_prng_below(prng, 30000) : 0;
-        slices[i] = (sp_slice){i, begin, tokens, tokens};
+        slices[i] = (sp_slice){i, 0, begin, tokens, tokens};
     }
     return count;
 }
@@ -230,7 +230,7 @@ TEST(never_below_the_least)
 TEST(runs_out_of_memory)
 {
     flat_profile_load(NULL, &profile);
-    const sp_slice slice = {0, 0, 900, 900};
+    const sp_slice slice = {0, 0, 0, 900, 900};
     pack_times_case of = case_of(SP_SHARD_ADAPTIVE, 2, 2);
     sp_op_timer op_timer = {.cluster = &cluster, .profile = &profile};
     sp_packing packing;

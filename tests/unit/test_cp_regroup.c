@@ -10,9 +10,9 @@ static const sp_layout two_ranks = {.tp = 1, .cp = 2, .pp = 1, .dp = 1, .chunks 
 // reverse.
 static void two_packs(sp_packing *packing, const sp_batch *batch, bool regrouped)
 {
-    const sp_slice a = {0, 0, 400, 400};
-    const sp_slice b = {1, 0, 96, 96};
-    const sp_slice c = {2, 0, 900, 900};
+    const sp_slice a = {0, 0, 0, 400, 400};
+    const sp_slice b = {1, 0, 0, 96, 96};
+    const sp_slice c = {2, 0, 0, 900, 900};
     sp_packing_init(packing, batch, 1);
     sp_pack_list *forward = &packing->forward;
     sp_pack_list *backward = &packing->backward;

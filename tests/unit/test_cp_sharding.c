@@ -57,7 +57,7 @@ TEST(one_document_is_even)
 {
     for (int cp = 1; cp <= MOST_RANKS; cp++) {
         const int64_t n = 2 * cp * 7;
-        const sp_slice slice = {0, 0, n, n};
+        const sp_slice slice = {0, 0, 0, n, n};
         shares sequence = shares_of(sp_i_cp_by_sequence, &slice, 1, cp);
         shares document = shares_of(sp_i_cp_by_document, &slice, 1, cp);
         for (int i = 0; i < cp; i++) {
@@ -74,7 +74,7 @@ TEST(one_document_is_even)
 // 4*4 + 4*(8+4) = 64. Per document half of 16 + 144 each.
 TEST(two_documents)
 {
-    const sp_slice slices[] = {{0, 0, 4, 4}, {1, 0, 12, 12}};
+    const sp_slice slices[] = {{0, 0, 0, 4, 4}, {1, 0, 0, 12, 12}};
     shares sequence = shares_of(sp_i_cp_by_sequence, slices, 2, 2);
     expect(&sequence, (const int64_t[]){8, 8}, (const int64_t[]){96, 64});
     assert_int_equal(sequence.pieces, 4);
@@ -88,12 +88,12 @@ TEST(two_documents)
 // rank 1; of the second 4 (9) for rank 0, 5 (11) for rank 1, 6 (13) for rank 0.
 TEST(left_over_tokens_go_round)
 {
-    const sp_slice slices[] = {{0, 0, 6, 6}, {1, 0, 7, 7}};
+    const sp_slice slices[] = {{0, 0, 0, 6, 6}, {1, 0, 0, 7, 7}};
     shares document = shares_of(sp_i_cp_by_document, slices, 2, 2);
     expect(&document, (const int64_t[]){7, 6},
            (const int64_t[]){8 + 9 + 8 + 9 + 13, 8 + 11 + 8 + 11});
     // Documents shorter than 2*cp: rank after rank.
-    const sp_slice shorts[] = {{0, 0, 3, 3}, {1, 0, 2, 2}};
+    const sp_slice shorts[] = {{0, 0, 0, 3, 3}, {1, 0, 0, 2, 2}};
     document = shares_of(sp_i_cp_by_document, shorts, 2, 4);
     expect(&document, (const int64_t[]){2, 1, 1, 1}, (const int64_t[]){1 + 3, 3, 5, 1});
 }
@@ -102,7 +102,7 @@ TEST(left_over_tokens_go_round)
 // 2*(20+2) + 2*(32+2), rank 1 2*(24+2) + 2*(28+2), either way.
 TEST(slice_with_context)
 {
-    const sp_slice slice = {0, 10, 8, 8};
+    const sp_slice slice = {0, 0, 10, 8, 8};
     const int64_t tokens[] = {4, 4};
     const int64_t pairs2[] = {112, 112};
     shares sequence = shares_of(sp_i_cp_by_sequence, &slice, 1, 2);
@@ -114,7 +114,7 @@ TEST(slice_with_context)
 // Padding is computed, so it counts in the row.
 TEST(padding_takes_part)
 {
-    const sp_slice slices[] = {{0, 0, 1, 4}, {1, 0, 12, 12}};
+    const sp_slice slices[] = {{0, 0, 0, 1, 4}, {1, 0, 0, 12, 12}};
     shares sequence = shares_of(sp_i_cp_by_sequence, slices, 2, 2);
     expect(&sequence, (const int64_t[]){8, 8}, (const int64_t[]){96, 64});
 }
@@ -127,7 +127,7 @@ static int random_slices(sp_prng *prng, sp_slice slices[MOST_SLICES])
         bool goes_on = i > 0 && sp_prng_below(prng, 3) == 0;
         int64_t begin = goes_on ? slices[i - 1].begin + slices[i - 1].tokens
                                 : (int64_t)sp_prng_below(prng, 2) * 50;
-        slices[i] = (sp_slice){goes_on ? slices[i - 1].sample : 100 + i, begin, tokens, tokens};
+        slices[i] = (sp_slice){goes_on ? slices[i - 1].sample : 100 + i, 0, begin, tokens, tokens};
     }
     return count;
 }

@@ -220,7 +220,7 @@ TEST(lognormal_as_its_closed_form)
 
 TEST(points_are_well_formed)
 {
-    assert_int_equal(sp_distribution_count(), 5);
+    assert_int_equal(sp_distribution_count(), 6);
     for (int d = 0; d < sp_distribution_count(); d++) {
         const sp_distribution *distribution = sp_distribution_at(d);
         assert_ptr_equal(sp_distribution_find(distribution->name), distribution);

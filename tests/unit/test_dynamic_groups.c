@@ -552,3 +552,25 @@ TEST(allocation_failures)
     }
     bench_fini(&b);
 }
+
+// Two ranks share every pack: the first of the job takes so much longer, and no later batch does.
+TEST(groups_start_once)
+{
+    int64_t ns[2][2];
+    for (int i = 0; i < 2; i++) {
+        scenario_run r;
+        const char *text = json_text(
+            TINY_MODEL "'cluster': 'h100-8', 'parallel': {'pp': 2, 'dp': 2}, 'workload': "
+                       "{'lengths': [300, 200, 300, 200], 'samples_per_batch': 2, 'batches': 2, "
+                       "'order': 'file'}, 'strategy': {'kind': 'te-cp', 'group_start_ms': %d}}",
+            100 * i);
+        run_good(text, &run_verified, &r);
+        for (int b = 0; b < 2; b++) {
+            ns[i][b] = r.result.batches[b].iteration_ns;
+        }
+        run_fini(&r);
+    }
+    // Each pipeline rank has a group of its own, and the second waits for the first one's forward.
+    assert_int_equal(ns[1][0] - ns[0][0], 200000000);
+    assert_int_equal(ns[1][1], ns[0][1]);
+}

@@ -50,6 +50,8 @@ TEST(context_parallel)
 
 TEST_CALL(merged_ranks, agree((host_random){.seed = 14, .count = 25, .merges = true}))
 
+TEST_CALL(zones, agree((host_random){.seed = 17, .count = 25, .merges = true, .zones = true}))
+
 // ---- all at once ----
 
 static void agree_at_once(host_random draw)
@@ -72,6 +74,15 @@ TEST(all_at_once)
     agree_at_once((host_random){.seed = 15, .count = 12});
     agree_at_once(
         (host_random){.gpt = true, .dropout = "0.1", .seed = 15, .count = 12, .ring = true});
+}
+
+TEST_CALL(all_routed, agree_at_once((host_random){.seed = 21, .count = 15, .routed = true}))
+
+TEST(all_with_zones)
+{
+    agree_at_once((host_random){.seed = 19, .count = 12, .zones = true});
+    agree_at_once((host_random){
+        .gpt = true, .dropout = "0.1", .seed = 20, .count = 12, .zones = true, .ring = true});
 }
 
 TEST_CALL(all_in_fp32, agree_at_once((host_random){.seed = 16, .count = 15, .fp32 = true}))

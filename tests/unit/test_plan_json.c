@@ -13,15 +13,18 @@ static const char example[] =
     "{\"samples\": [{\"id\": 40, \"tokens\": 100}, {\"id\": 41, \"tokens\": 30},"
     " {\"id\": 42, \"tokens\": 9}],\n"
     "\"forward_packs\": [\n"
-    " {\"dp\": [0, 1], \"slices\": [{\"sample\": 0, \"begin\": 0, \"tokens\": 60}]},\n"
+    " {\"dp\": [0, 1], \"slices\": [{\"sample\": 0, \"begin\": 0, \"tokens\": 60, \"zone\": [1, "
+    "1]}]},\n"
     " {\"dp\": [0, 1], \"slices\": [{\"sample\": 0, \"begin\": 60, \"tokens\": 40,"
-    " \"computed\": 64}]},\n"
-    " {\"dp\": [1], \"slices\": [{\"sample\": 1, \"begin\": 0, \"tokens\": 30}]}],\n"
+    " \"computed\": 64, \"zone\": [1, 1]}]},\n"
+    " {\"dp\": [1], \"gathers\": true, \"slices\": [{\"sample\": 1, \"begin\": 0, \"tokens\": "
+    "30}]}],\n"
     "\"backward_packs\": [\n"
     " {\"dp\": [1], \"slices\": [{\"sample\": 1, \"begin\": 0, \"tokens\": 30}]},\n"
     " {\"dp\": [0, 1], \"slices\": [{\"sample\": 0, \"begin\": 60, \"tokens\": 40,"
-    " \"computed\": 64}]},\n"
-    " {\"dp\": [0, 1], \"slices\": [{\"sample\": 0, \"begin\": 0, \"tokens\": 60}]}],\n"
+    " \"computed\": 64, \"zone\": [1, 1]}]},\n"
+    " {\"dp\": [0, 1], \"slices\": [{\"sample\": 0, \"begin\": 0, \"tokens\": 60, \"zone\": [1, "
+    "1]}]}],\n"
     "\"stages\": [\n"
     " {\"dp\": 0, \"pp\": 0, \"actions\": [\"F0.0\", \"F1.0\", \"F0.1\", \"F1.1\", \"R1.1\","
     " \"B1.1\", \"B2.1\", \"B1.0\", \"B2.0\"]},\n"
@@ -348,6 +351,21 @@ static const bad_edit edits[] = {
     {"\"computed\": 64", "\"computed\": 65",
      "batches[0].backward_packs[1]: slice 0 (sample 0, tokens 60..99) is cut or padded otherwise "
      "than in forward pack 1 (tokens 60..99)"},
+    {"\"zone\": [1, 1]", "\"zone\": [1, 2]",
+     "batches[0].forward_packs[0].slices[0].zone: expected [first, ranks] with ranks a power of "
+     "two "
+     "and first a multiple of it, got [1,2]"},
+    {"\"zone\": [1, 1]", "\"zone\": [true, 1]",
+     "batches[0].forward_packs[0].slices[0].zone: expected [first, ranks] with ranks a power of "
+     "two "
+     "and first a multiple of it, got [true,1]"},
+    {"\"zone\": [1, 1]", "\"zone\": [0, 1]",
+     "batches[0].forward_packs[1]: slice 0 (sample 0, tokens 60..99) has its attention on other "
+     "ranks than the sample's first slice"},
+    {"{\"sample\": 1, \"begin\": 0, \"tokens\": 30}",
+     "{\"sample\": 1, \"begin\": 0, \"tokens\": 30, \"zone\": [0, 2]}",
+     "batches[0].forward_packs[2]: slice 0 (sample 1) has its attention on ranks 0..1, which are "
+     "not all of the pack's"},
     {"{\"dp\": 0, \"pp\": 0", "{\"dp\": 2, \"pp\": 0",
      "batches[0].stages[0].dp: expected an integer from 0 to 1, got 2"},
     {"{\"dp\": 0, \"pp\": 0", "{\"dp\": 0, \"pp\": 1",

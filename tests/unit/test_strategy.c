@@ -19,8 +19,8 @@ static void random_batch(sp_prng *prng, int64_t context, sp_batch *batch, int64_
     }
 }
 
-static const char *const row_strategies[] = {"padded", "packed", "sorted", "ffd",
-                                             "bfd",    "lpfhp",  NULL};
+static const char *const row_strategies[] = {"padded", "packed", "sorted",      "ffd",
+                                             "bfd",    "lpfhp",  "dp-balanced", NULL};
 
 // Row strategies ask for no costs.
 static sp_status try_pack(const char *kind, int64_t microbatch_samples, sp_pad_to pad_to,
@@ -205,5 +205,35 @@ TEST(allocation_failures)
                 sp_packing_fini(&packing);
             }
         }
+    }
+}
+
+// Packs are packed's, in front, less samples at their ends; those behind hold one sample each, and
+// there are as many for every rank unless all hold one.
+TEST(dp_balanced_gives_ranks_as_many_packs)
+{
+    sp_prng prng = prng_seeded(71);
+    for (int round = 0; round < test_draws(64); round++) {
+        int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
+        sp_batch batch;
+        sp_packing rows, packing;
+        int dp = 1 + prng_below(&prng, 9);
+        random_batch(&prng, 1000, &batch, ids, tokens);
+        pack("packed", 1, &batch, 1000, dp, &rows);
+        pack("dp-balanced", 1, &batch, 1000, dp, &packing);
+        assert_lossless(&packing, &batch, 1000);
+        size_t alone = 0;
+        for (size_t k = 0; k < packing.forward.count; k++) {
+            const sp_pack *p = &packing.forward.packs[k];
+            alone += p->slice_count == 1;
+            assert_true(k < rows.forward.count || p->slice_count == 1);
+            assert_true(k >= rows.forward.count ||
+                        packing.forward.slices[p->first_slice].sample ==
+                            rows.forward.slices[rows.forward.packs[k].first_slice].sample);
+        }
+        assert_true(packing.forward.count % (size_t)dp == 0 || alone == packing.forward.count);
+        assert_true(packing.forward.count < rows.forward.count + (size_t)dp);
+        sp_packing_fini(&packing);
+        sp_packing_fini(&rows);
     }
 }

@@ -50,9 +50,9 @@ TEST(runs_of_equal_segments)
 {
     flat_profile_load((const char *[]){TILE_MODEL, NULL}, &profile);
     pack_times_case of = case_of(2); // 8 heads on a rank
-    const sp_slice slices[] = {{0, 0, 512, 512},    {1, 0, 512, 512}, {2, 0, 512, 512},
-                               {3, 0, 300, 300},    {4, 0, 512, 512}, {5, 1000, 512, 512},
-                               {6, 1000, 512, 512}, {7, 0, 400, 400}, {7, 400, 600, 600}};
+    const sp_slice slices[] = {{0, 0, 0, 512, 512},    {1, 0, 0, 512, 512}, {2, 0, 0, 512, 512},
+                               {3, 0, 0, 300, 300},    {4, 0, 0, 512, 512}, {5, 0, 1000, 512, 512},
+                               {6, 0, 1000, 512, 512}, {7, 0, 0, 400, 400}, {7, 0, 400, 600, 600}};
     const struct {
         double count, length, keys;
     } runs[] = {{3, 512, 512}, {1, 300, 300}, {1, 512, 512}, {2, 512, 1512}, {1, 1000, 1000}};
@@ -183,7 +183,7 @@ TEST(softmax_falls_back)
         sp_slice slices[4];
         double added_s[2], share;
         for (int j = 0; j < cases[i].count; j++) {
-            slices[j] = (sp_slice){j, 0, cases[i].tokens, cases[i].tokens};
+            slices[j] = (sp_slice){j, 0, 0, cases[i].tokens, cases[i].tokens};
         }
         softmax_of(case_of(cases[i].tp), slices, cases[i].count, added_s, &share);
         assert_true(share == (cases[i].falls_back ? 1.0 : 0.0));
@@ -202,11 +202,11 @@ TEST(softmax_falls_back)
 TEST(share_counts_calls)
 {
     flat_profile_load((const char *[]){TILE_MODEL, NULL}, &profile);
-    const sp_slice slices[] = {{0, 0, 512, 512},
-                               {1, 0, 512, 512},
-                               {2, 0, 300, 300},
-                               {3, 2000, 100, 100},
-                               {4, 2000, 100, 100}};
+    const sp_slice slices[] = {{0, 0, 0, 512, 512},
+                               {1, 0, 0, 512, 512},
+                               {2, 0, 0, 300, 300},
+                               {3, 0, 2000, 100, 100},
+                               {4, 0, 2000, 100, 100}};
     double added_s[2], share;
     softmax_of(case_of(8), slices, 5, added_s, &share);
     assert_near(share, 2.0 / 3.0, 1e-9, 1e-15);

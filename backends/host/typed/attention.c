@@ -2,6 +2,7 @@
 // Earlier slices show their tokens without the padding behind them.
 #include "backends/comm/attention.h"
 #include "backends/executor/typed/layer.h"
+#include "backends/host/typed/zone_attention.h"
 #include "kernels/typed.h"
 #include "sim/base/alloc.h"
 
@@ -51,6 +52,7 @@ static bool exchange_make(const layer *l, int32_t i, const sp_kernel_attention_s
         (sp_comm_attention){.group = l->stage->links->token_group[slice->forward_pack],
                             .tag = RING_TAG,
                             .way = l->stage->job->attention_way,
+                            .node_members = l->stage->job->attention_node,
                             .type = SP_REAL_ELEMENT,
                             .shape = shape,
                             .queries = {.runs = x->runs, .count = (int)pieces, .rows = x->rows},
@@ -135,8 +137,11 @@ static bool run_slice(const layer *l, const pass *p, int32_t i)
 static bool run_pass(const layer *l, const pass *p)
 {
     bool ok = true;
+    const zone_pass zone = {p->sum, p->dout, p->delta, p->dq};
     for (int32_t i = 0; ok && i < l->pack->count; i++) {
-        ok = run_slice(l, p, i);
+        ok = slice_of(l, l->pack->slice[i])->zone_shards > 0
+                 ? SP_EXEC(attend_zone)(l, i, p->shape, &zone)
+                 : run_slice(l, p, i);
     }
     return ok;
 }

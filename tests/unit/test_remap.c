@@ -1,0 +1,212 @@
+// Remapping (Zeppelin, arXiv 2509.21841): moves against the transport problem in GLPK, their time
+// in closed form, and what packs with zones take beside packs without.
+#include "sim/cost/remap.h"
+#include "solver/mip.h"
+#include "solver/rows.h"
+#include "solver/strategy.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+enum { MOST_RANKS = 12 };
+
+// Whole tokens that add up to none.
+static void random_surplus(sp_prng *prng, int ranks, double *surplus)
+{
+    double sum = 0.0;
+    for (int r = 0; r + 1 < ranks; r++) {
+        surplus[r] = sp_prng_below(prng, 4) == 0 ? 0.0 : (double)sp_prng_below(prng, 200) - 100.0;
+        sum += surplus[r];
+    }
+    surplus[ranks - 1] = -sum;
+}
+
+static double cost_of(int from, int to, int node_ranks, double inside, double outside)
+{
+    return from / node_ranks == to / node_ranks ? inside : outside;
+}
+
+// The least cost by linear programming.
+static double least_cost(const double *surplus, int ranks, int node_ranks, double inside,
+                         double outside)
+{
+    static const sp_i_mip_options unlimited = {.time_limit_ms = 30000};
+    sp_i_mip mip;
+    sp_i_mip_result result;
+    double value[MOST_RANKS * MOST_RANKS];
+    sp_i_mip_init(&mip);
+    for (int from = 0; from < ranks; from++) {
+        for (int to = 0; to < ranks; to++) {
+            sp_i_mip_add_column(&mip, 0.0, HUGE_VAL, cost_of(from, to, node_ranks, inside, outside),
+                                false);
+        }
+    }
+    for (int r = 0; r < ranks; r++) {
+        sp_i_mip_add_row(&mip, surplus[r], surplus[r]);
+        for (int other = 0; other < ranks; other++) {
+            if (other != r) {
+                sp_i_mip_add_term(&mip, r * ranks + other, 1.0);
+                sp_i_mip_add_term(&mip, other * ranks + r, -1.0);
+            }
+        }
+    }
+    must_succeed(sp_i_mip_solve(&mip, &unlimited, &result, value, ERR));
+    assert_int_equal(result.outcome, SP_I_MIP_OPTIMAL);
+    sp_i_mip_fini(&mip);
+    return result.objective;
+}
+
+// No plan is cheaper, and every rank ends with none too many.
+TEST(greedy_is_optimal)
+{
+    sp_prng prng = prng_seeded(23);
+    for (int round = 0; round < test_draws(60); round++) {
+        double surplus[MOST_RANKS], left[MOST_RANKS];
+        sp_i_move moves[MOST_RANKS];
+        int ranks = 2 + prng_below(&prng, MOST_RANKS - 1);
+        int node_ranks = 1 + prng_below(&prng, ranks);
+        double inside = (double)sp_prng_below(&prng, 5);
+        double outside = inside + (double)sp_prng_below(&prng, 10);
+        random_surplus(&prng, ranks, surplus);
+        memcpy(left, surplus, sizeof left);
+        int count = sp_i_remap(left, ranks, node_ranks, moves);
+        assert_in_range(count, 0, ranks);
+        double cost = 0.0;
+        memcpy(left, surplus, sizeof left);
+        for (int i = 0; i < count; i++) {
+            assert_true(moves[i].tokens > 0.0);
+            assert_true(surplus[moves[i].from] > 0.0 && surplus[moves[i].to] < 0.0);
+            left[moves[i].from] -= moves[i].tokens;
+            left[moves[i].to] += moves[i].tokens;
+            cost +=
+                moves[i].tokens * cost_of(moves[i].from, moves[i].to, node_ranks, inside, outside);
+        }
+        for (int r = 0; r < ranks; r++) {
+            assert_true(fabs(left[r]) < 1e-9);
+        }
+        assert_close(cost, least_cost(surplus, ranks, node_ranks, inside, outside), 1e-9);
+    }
+}
+
+// Two nodes of four ranks with two NICs of 100 bytes/s: a GPU has half of one. Rank 0 sends 30
+// tokens to rank 1 and 20 over the network, rank 5 gets these.
+TEST(time_of_moves)
+{
+    static const sp_cluster cluster = {
+        .gpus_per_node = 4, .nics_per_node = 2, .nic_bytes_per_s = 100.0, .nodes = 2};
+    static const sp_profile profile = {.nvlink_bytes_per_s = 1000.0,
+                                       .nic_efficiency = 1.0,
+                                       .nic_latency_s = 0.5,
+                                       .p2p_latency_s = 0.25};
+    static const sp_i_move moves[] = {{0, 1, 30.0}, {0, 5, 20.0}};
+    const sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
+    double traffic[32];
+    sp_i_remap_links links = {.ranks = 8, .node_ranks = 4, .traffic = traffic};
+    assert_close(sp_i_remap_s(&timer, &links, moves, 1, 10.0), 0.3 + 0.25, 1e-12);
+    assert_close(sp_i_remap_s(&timer, &links, moves, 2, 10.0), 200.0 / 200.0 + 0.5, 1e-12);
+    links.one_nic = true;
+    assert_close(sp_i_remap_s(&timer, &links, moves, 2, 10.0), 200.0 / 50.0 + 0.5, 1e-12);
+    assert_true(sp_i_remap_s(&timer, &links, moves, 0, 10.0) <= 0.0);
+}
+
+// ---- packs with zones ----
+
+typedef struct bench {
+    sp_scenario scenario;
+    sp_cost_model cost;
+    int64_t ids[16], tokens[16];
+    sp_batch batch;
+} bench;
+
+static void bench_init(bench *b, const char *stack)
+{
+    const char *text =
+        json_text("{'model': 'llama-7b', 'cluster': 'a800-8', 'parallel': {'dp': 16}, 'workload': "
+                  "{'lengths': [1]}, 'stack': {'cp_overlap': 'attention'%s}}",
+                  stack);
+    *b = (bench){.batch = {.count = 16}};
+    must_succeed_for(text, run_read(text, &b->scenario, ERR));
+    must_succeed(sp_cost_model_init(&b->cost, &b->scenario.model, &b->scenario.layout,
+                                    &b->scenario.cluster, &b->scenario.profile, b->scenario.memory,
+                                    "test", ERR));
+    b->batch.ids = b->ids;
+    b->batch.tokens = b->tokens;
+}
+
+static void bench_fini(bench *b)
+{
+    sp_cost_model_fini(&b->cost);
+    sp_scenario_fini(&b->scenario);
+}
+
+// Forward and backward of one pack of all samples on all ranks, whose i-th has the i-th zone.
+static double pack_s(bench *b, const int32_t *zones)
+{
+    sp_packing packing;
+    sp_packing_init(&packing, &b->batch, 16);
+    assert_true(sp_pack_list_begin(&packing.forward, 0, 16));
+    for (size_t i = 0; i < b->batch.count; i++) {
+        assert_true(sp_i_add_sample(&packing, (int32_t)i));
+        packing.forward.slices[i].zone = zones[i];
+    }
+    double s = sp_cost_model_pack_s(&b->cost, &packing.forward, &packing.forward.packs[0]);
+    sp_packing_fini(&packing);
+    return s;
+}
+
+// With equal samples, each on a rank of its own, nothing moves and no ring runs: what is left is
+// what the pack takes, less its ring and the calls for its blocks.
+TEST(one_sample_for_each_rank)
+{
+    static bench b;
+    int32_t own[16], all[16] = {0};
+    bench_init(&b, "");
+    for (int i = 0; i < 16; i++) {
+        b.tokens[i] = 4096;
+        own[i] = sp_zone_of(i, 1);
+    }
+    double own_s = pack_s(&b, own);
+    double all_s = pack_s(&b, all);
+    sp_pack_list alone = {0};
+    assert_true(sp_pack_list_begin(&alone, 0, 1));
+    assert_true(
+        sp_pack_list_add(&alone, (sp_slice){.tokens = 4096, .computed_tokens = 4096}, true));
+    assert_close(own_s, sp_cost_model_pack_s(&b.cost, &alone, &alone.packs[0]), 1e-9);
+    assert_true(own_s < all_s);
+    sp_free(alone.packs);
+    sp_free(alone.slices);
+    bench_fini(&b);
+}
+
+// A zone that two samples share takes their attention one after the other, and what its ranks hold
+// too little of is sent: unequal zones are slower than equal ones, and rings that hide behind their
+// own zone alone are no faster.
+TEST(unequal_zones_take_longer)
+{
+    static bench b, lone;
+    int32_t equal[16], unequal[16];
+    bench_init(&b, ", 'cp_ring_nics': 4");
+    bench_init(&lone, ", 'cp_ring_nics': 4, 'cp_lone_rings': true");
+    for (int i = 0; i < 16; i++) {
+        b.tokens[i] = i == 0 ? 40000 : 2000;
+        lone.tokens[i] = b.tokens[i];
+        equal[i] = i == 0 ? 0 : sp_zone_of(i, 1);
+        unequal[i] = i == 0 ? 0 : sp_zone_of(i / 2, 1);
+    }
+    assert_true(pack_s(&b, equal) < pack_s(&b, unequal));
+    assert_true(pack_s(&b, equal) <= pack_s(&lone, equal));
+    assert_true(pack_s(&b, unequal) <= pack_s(&lone, unequal));
+    bench_fini(&lone);
+    bench_fini(&b);
+}
+
+TEST(zones_are_their_ranks)
+{
+    for (int ranks = 1; ranks <= 1 << 19; ranks *= 2) {
+        for (int i = 0; i < 3; i++) {
+            int32_t zone = sp_zone_of(i * ranks, ranks);
+            assert_int_equal(sp_zone_ranks(zone), ranks);
+            assert_int_equal(sp_zone_first(zone), i * ranks);
+            assert_true(zone > 0);
+        }
+    }
+}
