@@ -223,7 +223,8 @@ static sp_status write_graphml(FILE *file, const void *what, sp_error *err)
 
 static sp_status show_structure(shown *s, sp_error *err)
 {
-    sp_status status = sp_structure_new(s->view->plan, s->view->costs, &s->structure, err);
+    sp_status status =
+        sp_structure_new(s->view->plan, s->view->costs, s->view->timeline, &s->structure, err);
     if (status == SP_OK && s->exports->critical_path) {
         status = print_critical_path(s->exports, s->view, s->structure, err);
     }

@@ -281,8 +281,9 @@ static void fill_forward(const sp_cost_model *cost, const sp_op_timer *timer, co
                          const sp_i_pack_time *time, size_t k, sp_step_costs *costs);
 static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
                           const sp_i_pack_time *time, size_t k, sp_step_costs *costs);
-static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack *pack,
-                          const sp_layout *layout, int64_t *intranode_ns, int64_t *internode_ns);
+static double fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost,
+                            const sp_pack *pack, const sp_layout *layout, int64_t *intranode_ns,
+                            int64_t *internode_ns);
 static sp_status fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs, sp_error *err);
 static sp_status fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs,
                             sp_error *err);
@@ -314,8 +315,9 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
         if (status == SP_OK) {
             fill_forward(cost, &timer, pack, &time, k, costs);
             status = is_cut(costs->f, k, cost->classes) ? beyond_limit(pack, err) : SP_OK;
-            fill_transfer(&timer, cost, pack, time.layout, &costs->p2p_f_ns[k],
-                          &costs->p2p_f_internode_ns[k]);
+            costs->p2p_f_bytes[k] =
+                fill_transfer(&timer, cost, pack, time.layout, &costs->p2p_f_ns[k],
+                              &costs->p2p_f_internode_ns[k]);
         }
     }
     for (size_t k = 0; status == SP_OK && k < backward->count; k++) {
@@ -332,8 +334,9 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
         if (status == SP_OK) {
             fill_backward(cost, &timer, pack, &time, k, costs);
             status = is_cut(costs->b, k, cost->classes) ? beyond_limit(pack, err) : SP_OK;
-            fill_transfer(&timer, cost, pack, time.layout, &costs->p2p_b_ns[k],
-                          &costs->p2p_b_internode_ns[k]);
+            costs->p2p_b_bytes[k] =
+                fill_transfer(&timer, cost, pack, time.layout, &costs->p2p_b_ns[k],
+                              &costs->p2p_b_internode_ns[k]);
         }
     }
     sp_free(forward_pack);
@@ -372,6 +375,7 @@ static void repeat_forward(size_t k, sp_step_costs *costs)
     memcpy(costs->f + k * n, costs->f + (k - 1) * n, n * sizeof *costs->f);
     costs->p2p_f_ns[k] = costs->p2p_f_ns[k - 1];
     costs->p2p_f_internode_ns[k] = costs->p2p_f_internode_ns[k - 1];
+    costs->p2p_f_bytes[k] = costs->p2p_f_bytes[k - 1];
 }
 
 static void repeat_backward(size_t k, sp_step_costs *costs)
@@ -383,6 +387,7 @@ static void repeat_backward(size_t k, sp_step_costs *costs)
     }
     costs->p2p_b_ns[k] = costs->p2p_b_ns[k - 1];
     costs->p2p_b_internode_ns[k] = costs->p2p_b_internode_ns[k - 1];
+    costs->p2p_b_bytes[k] = costs->p2p_b_bytes[k - 1];
 }
 
 // Launches that the GPU waits for, and what ZeRO exchanges, stay with the stage's action.
@@ -426,15 +431,17 @@ static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, c
 
 // Hidden states of the pack. Each TP rank sends its share, with sequence parallelism because it
 // holds no more, without it by Megatron-LM's scatter-gather (arXiv 2104.04473, section 4.1) unless
-// the stack sends them whole.
-static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack *pack,
-                          const sp_layout *layout, int64_t *intranode_ns, int64_t *internode_ns)
+// the stack sends them whole. Returns the bytes.
+static double fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost,
+                            const sp_pack *pack, const sp_layout *layout, int64_t *intranode_ns,
+                            int64_t *internode_ns)
 {
     bool whole = cost->memory.stack.whole_transfers && !layout->sequence_parallel;
     double bytes = (double)pack->computed / layout->cp / (whole ? 1 : layout->tp) *
                    (double)cost->model->hidden * BYTES_BF16;
     *intranode_ns = sp_i_cut_ns(sp_time_p2p(timer, bytes, 0));
     *internode_ns = sp_i_cut_ns(sp_time_p2p(timer, bytes, 1));
+    return bytes;
 }
 
 // ---- what a pipeline rank has apart from its packs ----

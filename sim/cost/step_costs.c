@@ -16,6 +16,8 @@ void sp_step_costs_fini(sp_step_costs *costs)
     sp_free(costs->p2p_b_ns);
     sp_free(costs->p2p_f_internode_ns);
     sp_free(costs->p2p_b_internode_ns);
+    sp_free(costs->p2p_f_bytes);
+    sp_free(costs->p2p_b_bytes);
     sp_free(costs->offloaded_bytes);
     sp_free(costs->o_ns);
     sp_free(costs->l_ns);
@@ -72,6 +74,8 @@ sp_status sp_i_step_costs_init(sp_step_costs *costs, const sp_layout *layout,
     costs->crosses_nodes = table(pp, sizeof *costs->crosses_nodes, &ok);
     costs->epilogue = table(pp, sizeof *costs->epilogue, &ok);
     if (with_memory) {
+        costs->p2p_f_bytes = table(forward, sizeof *costs->p2p_f_bytes, &ok);
+        costs->p2p_b_bytes = table(backward, sizeof *costs->p2p_b_bytes, &ok);
         costs->offloaded_bytes = table(forward * rows, sizeof *costs->offloaded_bytes, &ok);
         costs->o_ns = table(forward * rows, sizeof *costs->o_ns, &ok);
         costs->l_ns = table(forward * rows, sizeof *costs->l_ns, &ok);

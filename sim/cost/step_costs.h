@@ -42,6 +42,10 @@ typedef struct sp_epilogue_cost {
     int64_t optimizer_ns;
     int64_t param_gather_ns;
     int64_t hideable_gather_ns; // part of it that may run behind the next step's first forward
+    // Of the tensors that a rank reduces then, and gathers. The reduction of a tied embedding over
+    // two pipeline ranks is the last part of grad_reduce_ns.
+    double reduce_bytes, gather_bytes;
+    int64_t tied_reduce_ns;
 } sp_epilogue_cost;
 
 // The gradients of one model chunk, reduced in equal buckets one after another while other work
@@ -49,6 +53,7 @@ typedef struct sp_epilogue_cost {
 typedef struct sp_bucket_cost {
     int64_t count;
     int64_t bucket_ns, total_ns; // one; all of them
+    double bytes;                // of all
 } sp_bucket_cost;
 
 // Virtual stages of one class (same layers, embedding, head) cost the same. Where pipeline ranks
@@ -72,6 +77,9 @@ typedef struct sp_step_costs {
     // Boundary transfer of a pack to the next (forward) or previous (backward) pipeline rank.
     int64_t *p2p_f_ns, *p2p_b_ns;                     // inside a node, [pack]
     int64_t *p2p_f_internode_ns, *p2p_b_internode_ns; // across nodes, [pack]
+    // Its bytes between two GPUs, of which each rank has tp * cp pairs, [pack]. NULL for uniform
+    // costs.
+    double *p2p_f_bytes, *p2p_b_bytes;
     // Copies to host memory and back: forward packs, [pack * classes + class]. NULL for uniform
     // costs: a plan with O or L is then refused.
     int64_t *o_ns, *l_ns;

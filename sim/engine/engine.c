@@ -2,6 +2,7 @@
 
 #include "sim/cost/action_cost.h"
 #include "sim/engine/memory.h"
+#include "sim/engine/traffic.h"
 #include "sim/plan/vocab_shares.h"
 #include "sim/plan/walk.h"
 #include "sim/verify/dependency_graph.h"
@@ -29,6 +30,7 @@ typedef struct pricing {
     const sp_plan *plan;
     const sp_step_costs *costs;
     double total_ns;
+    sp_i_traffic *traffic; // NULL: transfers share nothing
 } pricing;
 
 // Ends, and sums over all data-parallel ranks, must fit int64_t.
@@ -66,11 +68,27 @@ static int64_t transfer_ns(void *context, const sp_plan_place *from, int to)
     return ns;
 }
 
-// Fills the spans of all ranks that stand for others.
-static sp_status run(const sp_plan *plan, const sp_step_costs *costs, bool unfold,
-                     sp_timeline *timeline, sp_engine_counts *counts, sp_error *err)
+static sp_status send(void *context, const sp_plan_place *from, int to, int64_t at_ns,
+                      int64_t *there_ns, sp_error *err)
 {
-    pricing prices = {.plan = plan, .costs = costs};
+    pricing *p = context;
+    transfer_ns(p, from, to);
+    return sp_i_traffic_send(p->traffic, from, to, at_ns, there_ns, err);
+}
+
+static sp_status next(void *context, const sp_walk_event **events, size_t *count, sp_error *err)
+{
+    const pricing *p = context;
+    return sp_i_traffic_next(p->traffic, events, count, err);
+}
+
+// Fills the spans of all ranks that stand for others. Ranks that share links stand each for itself:
+// their ways differ.
+static sp_status run(const sp_plan *plan, const sp_step_costs *costs, bool unfold,
+                     sp_i_traffic *traffic, sp_timeline *timeline, sp_engine_counts *counts,
+                     sp_error *err)
+{
+    pricing prices = {.plan = plan, .costs = costs, .traffic = traffic};
     sp_alike_ranks alike = {0};
     sp_shares shares = {0};
     sp_walk_driver driver = {.context = &prices,
@@ -79,12 +97,20 @@ static sp_status run(const sp_plan *plan, const sp_step_costs *costs, bool unfol
                              .blocking_transfers = costs->blocking_transfers,
                              .shares = &shares,
                              .limit_ns = INT64_MAX};
-    sp_status status = sp_i_fold(plan, costs, unfold, &alike, err);
+    if (traffic != NULL) {
+        driver.transfer_ns = NULL;
+        driver.send = send;
+        driver.next = next;
+    }
+    sp_status status = sp_i_fold(plan, costs, unfold || traffic != NULL, &alike, err);
     if (status == SP_OK && costs->share_class > 0) {
         status = sp_shares_make(plan, &shares, err);
     }
     if (status == SP_OK) {
         status = sp_timeline_init_alike(timeline, plan, &alike, err);
+    }
+    if (status == SP_OK && traffic != NULL) {
+        status = sp_timeline_keep_arrivals(timeline, err);
     }
     if (status == SP_OK) {
         status = sp_walk(plan, &driver, timeline, &counts->edges, err);
@@ -98,12 +124,13 @@ static sp_status run(const sp_plan *plan, const sp_step_costs *costs, bool unfol
     return status;
 }
 
-static sp_status verify(const sp_plan *plan, const sp_step_costs *costs, int64_t makespan_ns,
-                        sp_error *err)
+static sp_status verify(const sp_plan *plan, const sp_step_costs *costs,
+                        const sp_timeline *timeline, sp_error *err)
 {
+    int64_t makespan_ns = timeline->makespan_ns;
     sp_structure *structure = NULL;
     int64_t expected_ns = 0;
-    sp_status status = sp_structure_new(plan, costs, &structure, err);
+    sp_status status = sp_structure_new(plan, costs, timeline, &structure, err);
     if (status == SP_OK) {
         status = sp_structure_makespan(structure, &expected_ns, err);
     }
@@ -122,7 +149,7 @@ static sp_status name_cycle(const sp_plan *plan, const sp_step_costs *costs, con
                             const sp_error *walked, sp_error *err)
 {
     sp_structure *structure = NULL;
-    sp_status status = sp_structure_new(plan, costs, &structure, err);
+    sp_status status = sp_structure_new(plan, costs, NULL, &structure, err);
     if (status == SP_OK) {
         status = sp_structure_cycle(structure, source, err);
     }
@@ -140,10 +167,14 @@ sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
     *timeline = (sp_timeline){0};
     *memory = (sp_memory_timeline){0};
     *counts = (sp_engine_counts){0};
+    sp_i_traffic *traffic = NULL;
     sp_status status = refuse_unknown_costs(plan, costs, err);
     if (status == SP_OK) {
+        status = sp_i_traffic_new(plan, costs, options->network, &traffic, err);
+    }
+    if (status == SP_OK) {
         sp_error walk_err = {0};
-        status = run(plan, costs, options->unfold, timeline, counts, &walk_err);
+        status = run(plan, costs, options->unfold, traffic, timeline, counts, &walk_err);
         if (status == SP_ERR_DEADLOCK) {
             status = name_cycle(plan, costs, source, &walk_err, err);
         }
@@ -159,8 +190,9 @@ sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
         status = sp_memory_replay(timeline, costs, options->memory_points, memory, err);
     }
     if (status == SP_OK && options->verify) {
-        status = verify(plan, costs, timeline->makespan_ns, err);
+        status = verify(plan, costs, timeline, err);
     }
+    sp_i_traffic_free(traffic);
     if (status != SP_OK) {
         sp_timeline_fini(timeline);
         sp_memory_timeline_fini(memory);

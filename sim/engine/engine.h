@@ -6,18 +6,20 @@
 #include <stddef.h>
 
 #include "sim/cost/step_costs.h"
+#include "sim/network/topology.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/timeline.h"
 
 typedef struct sp_engine_options {
     bool unfold; // simulate alike data-parallel ranks one by one (tests: must not change a number)
-    bool memory_points; // keep the whole memory timeline, not only the peaks
-    bool verify;        // check the makespan against an independent longest path (igraph)
-    const char *source; // names the plan in messages; NULL: "plan"
+    bool memory_points;        // keep the whole memory timeline, not only the peaks
+    bool verify;               // check the makespan against an independent longest path (igraph)
+    const char *source;        // names the plan in messages; NULL: "plan"
+    const sp_network *network; // whose links transfers may share; NULL: each takes what it costs
 } sp_engine_options;
 
 typedef struct sp_engine_counts {
-    size_t tasks, edges; // of the walk (alike ranks counted once)
+    size_t tasks, edges; // of the walk (alike ranks counted once, but where links are shared)
 } sp_engine_counts;
 
 // Simulates the plan. A plan that cannot finish is SP_ERR_DEADLOCK with the cycle in the plan's

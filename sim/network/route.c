@@ -145,13 +145,27 @@ static void add_ring(ways *w, const int64_t *gpus, int count, int c, int rings)
 sp_status sp_route_ring(const sp_topology *topology, const int64_t *gpus, int count,
                         sp_route *route, sp_error *err)
 {
+    return sp_route_rings(topology, gpus, 1, count, route, err);
+}
+
+sp_status sp_route_rings(const sp_topology *topology, const int64_t *gpus, int groups, int count,
+                         sp_route *route, sp_error *err)
+{
     ways w = {.topology = topology};
-    int least;
-    SP_ASSERT(count > 1);
-    int nodes = count_nodes(topology, gpus, count, &least);
-    int rings = nodes > 1 ? least : 1;
-    for (int c = 0; c < rings; c++) {
-        add_ring(&w, gpus, count, c, rings);
+    int rings = count;
+    int nodes = 1;
+    SP_ASSERT(groups > 0 && count > 1);
+    for (int g = 0; g < groups; g++) {
+        int least;
+        int of_group = count_nodes(topology, &gpus[g * count], count, &least);
+        nodes = of_group > nodes ? of_group : nodes;
+        least = of_group > 1 ? least : 1;
+        rings = least < rings ? least : rings;
+    }
+    for (int g = 0; g < groups; g++) {
+        for (int c = 0; c < rings; c++) {
+            add_ring(&w, &gpus[g * count], count, c, rings);
+        }
     }
     *route = (sp_route){.parts = (double)count / (count - 1) * rings,
                         .latency_s = steps_s(&w, count, nodes)};

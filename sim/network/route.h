@@ -28,6 +28,10 @@ typedef struct sp_route {
 // O(k log k) for k = members * rings.
 sp_status sp_route_ring(const sp_topology *topology, const int64_t *gpus, int count,
                         sp_route *route, sp_error *err);
+// Of several groups of `count` members each, one after the other in `gpus`, that do the same at the
+// same time: as many rings as the least of them has, at the pace of the slowest.
+sp_status sp_route_rings(const sp_topology *topology, const int64_t *gpus, int groups, int count,
+                         sp_route *route, sp_error *err);
 // O(k log k) for k = members^2.
 sp_status sp_route_all_to_all(const sp_topology *topology, const int64_t *gpus, int count,
                               sp_route *route, sp_error *err);

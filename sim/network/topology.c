@@ -5,6 +5,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 
+const char *const sp_network_detail_names[] = {"closed", "flows", "auto", NULL};
 const char *const sp_link_kind_names[] = {"nvlink", "pcie", "nic", "spine", NULL};
 
 enum { MOST_LINKS = 1 << 28 };

@@ -1,6 +1,6 @@
 #include "sim/plan/walk_private.h"
 
-static void enqueue(sp_i_walk *w, sp_i_walk_rank *rank)
+void sp_i_walk_enqueue(sp_i_walk *w, sp_i_walk_rank *rank)
 {
     if (!rank->queued) {
         rank->queued = true;
@@ -47,14 +47,19 @@ static inline bool wait_source(const sp_i_walk *w, const step *s, sp_i_walk_star
     if (source < 0) {
         return true;
     }
-    int64_t end_ns = w->end_ns[sp_action_is_backward(s->place.action)]
-                              [s->entry + (size_t)source - (size_t)s->vstage];
+    int side = sp_action_is_backward(s->place.action);
+    size_t entry = s->entry + (size_t)source - (size_t)s->vstage;
+    int64_t end_ns = w->end_ns[side][entry];
     sp_plan_place from = sp_depends_at(&w->depends, &s->place, source);
     if (end_ns == SP_NOT_YET) {
         *awaited = from;
         return false;
     }
     int to = s->place.pp;
+    if (w->there_ns[0] != NULL && from.pp != to) {
+        *awaited = from;
+        return sp_i_walk_wait_arrival(w, side, entry, start);
+    }
     sp_i_walk_wait(start, end_ns, transfer_ns(w, &from, to), from.pp == to);
     return true;
 }
@@ -148,6 +153,10 @@ static inline bool wait_inputs(const sp_i_walk *w, const sp_i_walk_rank *rank, c
 static inline bool rank_ready(const sp_i_walk *w, const sp_i_walk_rank *rank, const step *s,
                               sp_i_walk_start *start, sp_plan_place *awaited)
 {
+    if (rank->sends > 0) {
+        *awaited = s->place;
+        return false;
+    }
     if (w->found != NULL && (sp_i_walk_share_pending(w, rank, awaited) ||
                              !sp_i_walk_shares_ready(w, &s->place, awaited))) {
         return false;
@@ -326,16 +335,21 @@ static inline sp_status finish(sp_i_walk *w, sp_i_walk_rank *rank, const step *s
         sp_i_walk_shares_after(w, &s->place, gave->shares);
         sp_i_walk_share_late(w, rank);
     }
-    return SP_OK;
+    return w->there_ns[0] == NULL || s->place.action.with_next
+               ? SP_OK
+               : sp_i_walk_send(w, rank, s->place.action, s->vstage, s->entry, err);
 }
 
 // What the first of a pair gives is there at the end of the second, and both are sent then.
-static void finish_pair(const sp_i_walk *w, sp_i_walk_rank *rank, size_t first_place)
+static sp_status finish_pair(sp_i_walk *w, sp_i_walk_rank *rank, size_t first_place, sp_error *err)
 {
     step first = step_at(w, rank, first_place);
     int64_t first_ns = sending_ns(w, &first);
     w->end_ns[sp_action_is_backward(first.place.action)][first.entry] = rank->end_ns;
     rank->sending_ns = first_ns > rank->sending_ns ? first_ns : rank->sending_ns;
+    return w->there_ns[0] == NULL
+               ? SP_OK
+               : sp_i_walk_send(w, rank, first.place.action, first.vstage, first.entry, err);
 }
 
 // Runs the next action of a rank by itself, with *start behind its inputs.
@@ -357,7 +371,7 @@ static inline sp_status run_alone(sp_i_walk *w, sp_i_walk_rank *rank, const step
     if (status == SP_OK && s->place.action.with_next) {
         w->end_ns[sp_action_is_backward(s->place.action)][s->entry] = SP_NOT_YET;
     } else if (status == SP_OK && at > 0 && rank->stage->actions[at - 1].with_next) {
-        finish_pair(w, rank, at - 1);
+        status = finish_pair(w, rank, at - 1, err);
     }
     return status;
 }
@@ -392,6 +406,9 @@ static sp_status run_merged(sp_i_walk *w, const step *s, sp_error *err)
             }
         }
     }
+    if (w->there_ns[0] != NULL) {
+        sp_i_walk_level(w->starts, pack->dp_count);
+    }
     for (int i = 0; status == SP_OK && i < ran; i++) {
         step member = step_at(w, ranks[i], ranks[i]->done);
         status = finish(w, ranks[i], &member, &w->starts[i], err);
@@ -405,13 +422,13 @@ static void wake(sp_i_walk *w, const sp_pack *pack, int pp_rank)
     int pp = w->depends.plan->layout.pp;
     for (int d = pack->dp_first; d < pack->dp_first + pack->dp_count; d++) {
         sp_i_walk_rank *ranks = sp_i_walk_rank_of(w, d, 0);
-        enqueue(w, &ranks[(pp_rank + 1) % pp]);
-        enqueue(w, &ranks[(pp_rank + pp - 1) % pp]);
+        sp_i_walk_enqueue(w, &ranks[(pp_rank + 1) % pp]);
+        sp_i_walk_enqueue(w, &ranks[(pp_rank + pp - 1) % pp]);
         if (pack->dp_count > 1) {
-            enqueue(w, &ranks[pp_rank]);
+            sp_i_walk_enqueue(w, &ranks[pp_rank]);
         }
         for (int p = 0; w->found != NULL && p < pp; p++) {
-            enqueue(w, &ranks[p]);
+            sp_i_walk_enqueue(w, &ranks[p]);
         }
     }
 }
@@ -549,7 +566,8 @@ static bool make_tables(sp_i_walk *w)
     if (w->driver->shares != NULL && w->driver->shares->items != NULL) {
         sp_i_walk_shares_allocate(w);
     }
-    return !w->work.failed && w->end_ns[0] != NULL && w->end_ns[1] != NULL &&
+    bool network = w->driver->send == NULL || sp_i_walk_network_allocate(w);
+    return network && !w->work.failed && w->end_ns[0] != NULL && w->end_ns[1] != NULL &&
            (!copies || (w->out_ns != NULL && w->back_ns != NULL));
 }
 
@@ -557,10 +575,25 @@ static void walk_fini(sp_i_walk *w)
 {
     sp_free(w->end_ns[0]);
     sp_free(w->end_ns[1]);
+    sp_free(w->there_ns[0]);
+    sp_free(w->there_ns[1]);
     sp_free(w->out_ns);
     sp_free(w->back_ns);
     sp_arena_free(&w->work);
     sp_depends_fini(&w->depends);
+}
+
+static sp_status visit_all(sp_i_walk *w, sp_error *err)
+{
+    sp_status status = SP_OK;
+    while (status == SP_OK && w->queue_count > 0) {
+        sp_i_walk_rank *rank = &w->ranks[w->queue[w->queue_begin]];
+        w->queue_begin = (w->queue_begin + 1) % w->rank_count;
+        w->queue_count--;
+        rank->queued = false;
+        status = visit(w, rank, err);
+    }
+    return status;
 }
 
 sp_status sp_walk(const sp_plan *plan, const sp_walk_driver *driver, sp_timeline *timeline,
@@ -576,17 +609,20 @@ sp_status sp_walk(const sp_plan *plan, const sp_walk_driver *driver, sp_timeline
         status = sp_error_no_memory(err, "the walk over the plan");
     }
     for (size_t l = 0; status == SP_OK && l < w.rank_count; l++) {
-        enqueue(&w, &w.ranks[l]);
+        sp_i_walk_enqueue(&w, &w.ranks[l]);
     }
-    while (status == SP_OK && w.queue_count > 0) {
-        sp_i_walk_rank *rank = &w.ranks[w.queue[w.queue_begin]];
-        w.queue_begin = (w.queue_begin + 1) % w.rank_count;
-        w.queue_count--;
-        rank->queued = false;
-        status = visit(&w, rank, err);
+    for (bool more = status == SP_OK; more;) {
+        more = false;
+        status = visit_all(&w, err);
+        if (status == SP_OK && driver->next != NULL) {
+            status = sp_i_walk_arrive(&w, &more, err);
+        }
     }
     if (status == SP_OK) {
         status = unfinished(&w, err);
+    }
+    if (status == SP_OK && driver->next != NULL) {
+        sp_i_walk_note_arrivals(&w);
     }
     if (waits != NULL) {
         *waits = w.waits;

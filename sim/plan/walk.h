@@ -34,6 +34,13 @@ typedef struct sp_walk_outcome {
     bool stalls;            // it never ends; so do all that wait for it
 } sp_walk_outcome;
 
+// Something that a network had under way is over: what an action sent to another pipeline rank is
+// there.
+typedef struct sp_walk_event {
+    sp_plan_place place; // of the action
+    int64_t at_ns;
+} sp_walk_event;
+
 typedef struct sp_walk_driver {
     void *context;
     // Runs an action. The actions of a pair (with_next) come one after the other.
@@ -42,6 +49,14 @@ typedef struct sp_walk_driver {
     // How long what the action sends is under way to pipeline rank `to`, another one. NULL: 0.
     int64_t (*transfer_ns)(void *context, const sp_plan_place *from, int to);
     bool blocking_transfers; // a rank waits for each of its sends
+    // In place of transfer_ns, a network that transfers share; both or neither. Sends what an
+    // action gave to pipeline rank `to`, another one; *there_ns: when it is there, SP_NOT_YET where
+    // an event will tell. No vocabulary is shared beside it: a share stands in its rank's list, so
+    // that it may run late in the walk but early in time.
+    sp_status (*send)(void *context, const sp_plan_place *from, int to, int64_t at_ns,
+                      int64_t *there_ns, sp_error *err);
+    // Goes on to the next events; none: nothing is under way.
+    sp_status (*next)(void *context, const sp_walk_event **events, size_t *count, sp_error *err);
     // Those of the plan; NULL or empty: ranks share no vocabulary, or it is no concern here.
     const sp_shares *shares;
     // That no action may end after; 0: a quarter of what sums over all ranks may be.

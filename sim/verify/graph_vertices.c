@@ -22,6 +22,10 @@ static void allocate(sp_i_builder *b)
         b->s->vertex_count += plan->stages[i].count;
     }
     b->s->vertex_count += b->shares.items != NULL ? b->shares.first[stages] : 0;
+    for (int side = 0; b->ran != NULL && side < 2; side++) {
+        b->lag_ns[side] = sp_arena_take(&b->work, slots[side] * (size_t)b->index.vstages,
+                                        sizeof *b->lag_ns[side]);
+    }
     b->s->vertices = sp_malloc(b->s->vertex_count * sizeof *b->s->vertices);
     b->work.failed = b->work.failed || b->s->vertices == NULL;
 }
@@ -69,6 +73,30 @@ static bool was_recomputed(const sp_i_builder *b, sp_action action, int dp, int 
     return all;
 }
 
+// How long the action took in the timeline; *span counts those of its rank. What it gave was under
+// way from the end of its pair on.
+static int64_t duration_as_run(sp_i_builder *b, const sp_i_vertex *at, size_t *span)
+{
+    const sp_layout *layout = &b->s->plan->layout;
+    const sp_rank_timeline *rank = &b->ran->ranks[at->dp * layout->pp + at->pp];
+    if (sp_action_is_copy(at->action)) {
+        sp_action_cost cost =
+            sp_action_cost_of(b->s->plan, b->costs, at->action,
+                              sp_layout_vstage(layout, at->pp, at->action.chunk), false);
+        return sp_action_cost_ns(&cost);
+    }
+    const sp_span *ran = &rank->spans[*span];
+    if (sp_depends_passes(at->action) && rank->there_ns[*span] != SP_NOT_YET) {
+        int vstage = sp_layout_vstage(layout, at->pp, at->action.chunk);
+        int64_t sent_ns = ran[at->action.with_next ? 1 : 0].end_ns;
+        b->lag_ns[sp_action_is_backward(at->action)]
+                 [sp_depends_entry(&b->index, at->action, at->dp, vstage)] =
+            rank->there_ns[*span] - sent_ns;
+    }
+    (*span)++;
+    return ran->end_ns - ran->start_ns;
+}
+
 // Numbers an action; `shares` of its rank stand before it.
 static void number_action(sp_i_builder *b, int dp, int pp, size_t a, size_t v, size_t shares)
 {
@@ -99,9 +127,13 @@ bool sp_i_structure_number(sp_i_builder *b)
         int pp = i % layout->pp;
         size_t count = b->s->plan->stages[i].count;
         size_t shares = 0;
+        size_t span = 0;
         for (size_t a = 0; a < count; a++, v++) {
             v = number_shares(b, dp, pp, a, v, &shares);
             number_action(b, dp, pp, a, v, shares);
+            if (b->ran != NULL) {
+                b->s->vertices[v].duration_ns = duration_as_run(b, &b->s->vertices[v], &span);
+            }
         }
         v = number_shares(b, dp, pp, count, v, &shares);
     }

@@ -1,0 +1,130 @@
+#include "sim/base/alloc.h"
+#include "sim/base/units.h"
+#include "sim/engine/traffic_private.h"
+
+static sp_status refuse(const sp_plan *plan, const sp_step_costs *costs, sp_error *err);
+
+sp_status sp_i_traffic_new(const sp_plan *plan, const sp_step_costs *costs,
+                           const sp_network *network, sp_i_traffic **traffic, sp_error *err)
+{
+    *traffic = NULL;
+    if (network == NULL || network->detail == SP_NETWORK_CLOSED ||
+        (network->detail == SP_NETWORK_AUTO && sp_shares_are(&plan->layout))) {
+        return SP_OK;
+    }
+    sp_status status = refuse(plan, costs, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    sp_i_traffic *t = sp_calloc(1, sizeof *t);
+    if (t == NULL) {
+        return sp_error_no_memory(err, "the traffic of a step");
+    }
+    t->plan = plan;
+    t->costs = costs;
+    status = sp_topology_new(network->cluster, &network->rates, &t->topology, err);
+    if (status == SP_OK) {
+        status = sp_flows_new(sp_topology_bytes_per_s(t->topology), sp_topology_links(t->topology),
+                              &t->flows, err);
+    }
+    if (status == SP_OK) {
+        status = sp_i_ways_make(t, network, err);
+    }
+    if (status == SP_OK && (network->detail == SP_NETWORK_FLOWS || sp_i_ways_any_flow(t))) {
+        *traffic = t;
+    } else {
+        sp_i_traffic_free(t);
+    }
+    return status;
+}
+
+static sp_status refuse(const sp_plan *plan, const sp_step_costs *costs, sp_error *err)
+{
+    if (sp_shares_are(&plan->layout)) {
+        return sp_error_set(err, SP_ERR_CONTENT,
+                            "network.detail: flows do not go with parallel.vocab_parallel");
+    }
+    if (costs->p2p_f_bytes == NULL) {
+        return sp_error_set(err, SP_ERR_CONTENT, "network.detail: uniform costs have no bytes");
+    }
+    return SP_OK;
+}
+
+void sp_i_traffic_free(sp_i_traffic *t)
+{
+    if (t == NULL) {
+        return;
+    }
+    sp_i_ways_free(t);
+    sp_flows_free(t->flows);
+    sp_topology_free(t->topology);
+    sp_free(t->places);
+    sp_free(t->events);
+    sp_free(t);
+}
+
+// ---- sends of pipeline ranks ----
+
+static sp_status note_place(sp_i_traffic *t, int32_t flow, const sp_plan_place *place,
+                            sp_error *err);
+
+sp_status sp_i_traffic_send(sp_i_traffic *t, const sp_plan_place *from, int to, int64_t at_ns,
+                            int64_t *there_ns, sp_error *err)
+{
+    const sp_layout *layout = &t->plan->layout;
+    const sp_i_way *way = sp_i_way_of(t, from->dp, from->pp, to);
+    bool backward = sp_action_is_backward(from->action);
+    size_t pack = (size_t)from->action.pack;
+    int64_t alone_ns = sp_step_costs_p2p_ns(t->costs, backward, pack, from->pp, to, layout->pp);
+    if (!way->is_flow) {
+        *there_ns = at_ns + alone_ns;
+        return SP_OK;
+    }
+    double bytes = (backward ? t->costs->p2p_b_bytes : t->costs->p2p_f_bytes)[pack];
+    double all_bytes = bytes * layout->tp * layout->cp;
+    sp_flow flow =
+        sp_route_flow_of(&way->route, at_ns, all_bytes, 1, (double)alone_ns / SP_NS_PER_S);
+    int32_t id;
+    sp_status status = sp_flows_start(t->flows, &flow, &id, err);
+    return status == SP_OK ? note_place(t, id, from, err) : status;
+}
+
+static sp_status note_place(sp_i_traffic *t, int32_t flow, const sp_plan_place *place,
+                            sp_error *err)
+{
+    if (!sp_reserve((void **)&t->places, &t->place_capacity, (size_t)flow + 1, sizeof *t->places)) {
+        return sp_error_no_memory(err, "the traffic of a step");
+    }
+    t->places[flow] = *place;
+    return SP_OK;
+}
+
+// ---- time goes on ----
+
+static sp_status note_ends(sp_i_traffic *t, int64_t now_ns, sp_error *err);
+
+sp_status sp_i_traffic_next(sp_i_traffic *t, const sp_walk_event **events, size_t *count,
+                            sp_error *err)
+{
+    sp_status status = SP_OK;
+    t->event_count = 0;
+    while (status == SP_OK && t->event_count == 0 && sp_flows_left(t->flows) > 0) {
+        status = note_ends(t, sp_flows_advance(t->flows, INT64_MAX), err);
+    }
+    *events = t->events;
+    *count = t->event_count;
+    return status;
+}
+
+static sp_status note_ends(sp_i_traffic *t, int64_t now_ns, sp_error *err)
+{
+    int32_t count;
+    const sp_flow_end *ended = sp_flows_ended(t->flows, &count);
+    if (!sp_reserve((void **)&t->events, &t->event_capacity, (size_t)count, sizeof *t->events)) {
+        return sp_error_no_memory(err, "the traffic of a step");
+    }
+    for (int32_t i = 0; i < count; i++) {
+        t->events[t->event_count++] = (sp_walk_event){t->places[ended[i].flow], now_ns};
+    }
+    return SP_OK;
+}

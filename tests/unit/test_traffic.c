@@ -1,0 +1,508 @@
+// A step's transfers as flows that share links: where no link is full they take their closed times,
+// to the nanosecond; where links are shared every action runs when a small event simulation that is
+// written here by itself says so. Every run is checked against igraph's longest path.
+#include "sim/base/alloc.h"
+#include "sim/cost/action_cost.h"
+#include "sim/engine/engine.h"
+#include "sim/network/route.h"
+#include "tests/support/random_step.h"
+#include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
+
+typedef struct step {
+    sp_layout layout;
+    sp_packing packing;
+    sp_plan plan;
+    sp_step_costs costs;
+    sp_cluster cluster;
+    sp_network network;
+} step;
+
+static void set_bytes(sp_step_costs *costs, double f_bytes, double b_bytes)
+{
+    costs->p2p_f_bytes = sp_calloc(costs->forward_packs, sizeof(double));
+    costs->p2p_b_bytes = sp_calloc(costs->backward_packs, sizeof(double));
+    assert_true(costs->p2p_f_bytes != NULL && costs->p2p_b_bytes != NULL);
+    for (size_t k = 0; k < costs->forward_packs; k++) {
+        costs->p2p_f_bytes[k] = f_bytes;
+    }
+    for (size_t k = 0; k < costs->backward_packs; k++) {
+        costs->p2p_b_bytes[k] = b_bytes;
+    }
+}
+
+// Nodes of two GPUs and one NIC of 10 GB/s: 10 bytes a nanosecond.
+static void set_cluster(step *s, sp_network_detail detail)
+{
+    must_succeed(sp_cluster_builtin("h100-8", &s->cluster, ERR));
+    s->cluster.gpus_per_node = 2;
+    s->cluster.nics_per_node = 1;
+    s->cluster.nic_bytes_per_s = 10e9;
+    s->cluster.nodes = (int)((sp_layout_ranks(&s->layout) + 1) / 2);
+    s->cluster.fabric = (sp_fabric){.rails = 1, .oversubscription = 1.0};
+    s->network = (sp_network){.detail = detail,
+                              .cluster = &s->cluster,
+                              .rates = {.nvlink_bytes_per_s = 100e9,
+                                        .nvlink_latency_s = 50e-9,
+                                        .nic_efficiency = 1.0,
+                                        .nic_latency_s = 100e-9}};
+}
+
+static void draw_layout(sp_prng *prng, step *s, sp_schedule_kind kind)
+{
+    s->layout = (sp_layout){.tp = 1 + prng_below(prng, 2), .cp = 1 + prng_below(prng, 2)};
+    s->layout.pp = 2 + prng_below(prng, 3);
+    s->layout.dp = 1 + prng_below(prng, 3);
+    s->layout.chunks = kind == SP_SCHEDULE_INTERLEAVED || kind == SP_SCHEDULE_DUALPIPE_V ? 2 : 1;
+    s->layout.placement = sp_schedule_placement(kind, s->layout.chunks);
+    if (prng_below(prng, 2) == 0) {
+        assert_true(sp_rank_order_read("pp-tp-dp-cp", &s->layout.order));
+    }
+}
+
+// Longer than any latency.
+static void lengthen(sp_step_costs *costs)
+{
+    for (size_t k = 0; k < costs->forward_packs; k++) {
+        costs->p2p_f_ns[k] += 1000;
+        costs->p2p_f_internode_ns[k] += 1000;
+        costs->p2p_b_ns[k] += 1000;
+        costs->p2p_b_internode_ns[k] += 1000;
+    }
+}
+
+// Of random costs; `busy`: transfers that fill links, else they take a thousandth of what is there.
+static void draw(sp_prng *prng, step *s, bool busy)
+{
+    static const sp_schedule_kind kinds[] = {SP_SCHEDULE_GPIPE, SP_SCHEDULE_1F1B,
+                                             SP_SCHEDULE_INTERLEAVED, SP_SCHEDULE_ZB_H1,
+                                             SP_SCHEDULE_DUALPIPE_V};
+    sp_schedule_kind kind = kinds[prng_below(prng, 5)];
+    draw_layout(prng, s, kind);
+    must_succeed(uniform_packing(&s->packing, s->layout.dp, 2 * s->layout.pp, ERR));
+    random_costs(prng, &s->layout, &s->packing, 0, &s->costs);
+    s->costs.blocking_transfers = prng_below(prng, 2) == 0;
+    double part = busy ? 1.0 : 0.001;
+    lengthen(&s->costs);
+    set_bytes(&s->costs, 20000.0 * part, 30000.0 * part);
+    must_succeed(plan_by_schedule(&s->plan, &s->layout, &s->packing, kind, ERR));
+    set_cluster(s, SP_NETWORK_FLOWS);
+}
+
+static void step_fini(step *s)
+{
+    sp_plan_fini(&s->plan);
+    sp_step_costs_fini(&s->costs);
+    sp_packing_fini(&s->packing);
+}
+
+static void run(const step *s, const sp_network *network, sp_timeline *timeline)
+{
+    const sp_engine_options options = {.verify = true, .unfold = true, .network = network};
+    sp_memory_timeline memory;
+    sp_engine_counts counts;
+    must_succeed(sp_simulate(&s->plan, &s->costs, &options, timeline, &memory, &counts, ERR));
+    sp_memory_timeline_fini(&memory);
+}
+
+static void assert_same(const sp_timeline *a, const sp_timeline *b)
+{
+    assert_int_equal(a->rank_count, b->rank_count);
+    for (size_t r = 0; r < a->rank_count; r++) {
+        assert_int_equal(a->ranks[r].count, b->ranks[r].count);
+        assert_memory_equal(a->ranks[r].spans, b->ranks[r].spans,
+                            a->ranks[r].count * sizeof *a->ranks[r].spans);
+        assert_int_equal(a->ranks[r].gather_end_ns, b->ranks[r].gather_end_ns);
+    }
+    assert_int_equal(a->iteration_ns, b->iteration_ns);
+}
+
+static void compare(const step *s, const sp_network *first, const sp_network *second)
+{
+    sp_timeline a, b;
+    run(s, first, &a);
+    run(s, second, &b);
+    assert_same(&a, &b);
+    sp_timeline_fini(&a);
+    sp_timeline_fini(&b);
+}
+
+TEST(links_that_are_never_full_change_nothing)
+{
+    sp_prng prng = prng_seeded(3);
+    for (int round = 0; round < test_rounds(40); round++) {
+        step s;
+        draw(&prng, &s, false);
+        compare(&s, NULL, &s.network);
+        step_fini(&s);
+    }
+}
+
+// Also where some transfers cannot meet others and take their closed times.
+TEST(auto_is_flows)
+{
+    sp_prng prng = prng_seeded(4);
+    for (int round = 0; round < test_rounds(40); round++) {
+        step s;
+        draw(&prng, &s, true);
+        sp_network quick = s.network;
+        quick.detail = SP_NETWORK_AUTO;
+        compare(&s, &quick, &s.network);
+        step_fini(&s);
+    }
+}
+
+// ---- an event simulation of its own ----
+
+enum { MOST_SENT = 4096, MOST_LINKS = 256 };
+
+typedef struct sent {
+    int64_t begins_ns; // the latency has passed
+    double bytes_left, most, rate;
+    const sp_flow_hop *path;
+    int hops;
+    bool ended;
+    int64_t *there_ns;
+} sent;
+
+typedef struct rank_state {
+    size_t done;
+    int64_t start_ns, busy_until_ns;
+    int awaited; // sends that it waits for
+} rank_state;
+
+typedef struct world {
+    const step *s;
+    sp_topology *topology;
+    sent sends[MOST_SENT];
+    sp_route routes[MOST_SENT];
+    int *sender[MOST_SENT];
+    int sent_count;
+    int64_t now_ns;
+} world;
+
+// Every flow grows until a link of its own is full, all at the same pace.
+static void share(world *w)
+{
+    static double left[MOST_LINKS];
+    static bool open[MOST_SENT];
+    int links = sp_topology_links(w->topology);
+    assert_true(links <= MOST_LINKS);
+    memcpy(left, sp_topology_bytes_per_s(w->topology), (size_t)links * sizeof *left);
+    int count = 0;
+    for (int i = 0; i < w->sent_count; i++) {
+        sent *f = &w->sends[i];
+        open[i] = !f->ended && f->begins_ns <= w->now_ns && f->bytes_left > 0.0;
+        f->rate = 0.0;
+        count += open[i];
+    }
+    while (count > 0) {
+        double users[MOST_LINKS] = {0};
+        double growth = HUGE_VAL;
+        for (int i = 0; i < w->sent_count; i++) {
+            for (int h = 0; open[i] && h < w->sends[i].hops; h++) {
+                users[w->sends[i].path[h].link] += w->sends[i].path[h].times;
+            }
+            if (open[i] && w->sends[i].most > 0.0) {
+                growth = fmin(growth, w->sends[i].most - w->sends[i].rate);
+            }
+        }
+        for (int l = 0; l < links; l++) {
+            growth = users[l] > 0.0 ? fmin(growth, left[l] / users[l]) : growth;
+        }
+        for (int l = 0; l < links; l++) {
+            left[l] -= users[l] * growth;
+        }
+        for (int i = 0; i < w->sent_count; i++) {
+            sent *f = &w->sends[i];
+            f->rate += open[i] ? growth : 0.0;
+            bool full = open[i] && f->most > 0.0 && f->rate > f->most * (1.0 - 1e-12);
+            for (int h = 0; open[i] && h < f->hops; h++) {
+                full = full || left[f->path[h].link] < 1e-3;
+            }
+            count -= full;
+            open[i] = open[i] && !full;
+        }
+    }
+}
+
+static void send(world *w, int rank, int to, sp_action action, int64_t *there_ns, int *sender)
+{
+    const step *s = w->s;
+    const sp_layout *layout = &s->layout;
+    int pairs = layout->tp * layout->cp;
+    int64_t from[4], gpus[4];
+    sp_error err = {0};
+    bool backward = sp_action_is_backward(action);
+    int pp = rank % layout->pp;
+    for (int i = 0; i < pairs; i++) {
+        int64_t base = i % layout->tp * sp_layout_stride(layout, SP_AXIS_TP) +
+                       i / layout->tp * sp_layout_stride(layout, SP_AXIS_CP) +
+                       rank / layout->pp * sp_layout_stride(layout, SP_AXIS_DP);
+        from[i] = base + pp * sp_layout_stride(layout, SP_AXIS_PP);
+        gpus[i] = base + to * sp_layout_stride(layout, SP_AXIS_PP);
+    }
+    int64_t alone_ns =
+        sp_step_costs_p2p_ns(&s->costs, backward, (size_t)action.pack, pp, to, layout->pp);
+    double bytes = (backward ? s->costs.p2p_b_bytes : s->costs.p2p_f_bytes)[action.pack];
+    assert_true(w->sent_count < MOST_SENT);
+    sp_route *route = &w->routes[w->sent_count];
+    assert_int_equal(sp_route_pairs(w->topology, from, gpus, pairs, route, &err), SP_OK);
+    sp_flow flow = sp_route_flow_of(route, w->now_ns, bytes * pairs, 1, (double)alone_ns / 1e9);
+    w->sender[w->sent_count] = sender;
+    w->sends[w->sent_count++] = (sent){.begins_ns = w->now_ns + llround(flow.latency_s * 1e9),
+                                       .bytes_left = flow.bytes,
+                                       .most = flow.most_bytes_per_s,
+                                       .path = route->path,
+                                       .hops = route->hops,
+                                       .there_ns = there_ns};
+}
+
+// When what was given is at the rank that reads it, [(side * packs + pack) * vstages + vstage];
+// -1: not yet.
+static int64_t *arrival(const step *s, int64_t *table, sp_action action, int vstage)
+{
+    size_t packs = s->packing.forward.count;
+    size_t row = (sp_action_is_backward(action) ? packs : 0) + (size_t)action.pack;
+    return &table[row * (size_t)sp_layout_vstages(&s->layout) + (size_t)vstage];
+}
+
+static int64_t source(const step *s, int64_t *table, int pp, sp_action action)
+{
+    int vstage = sp_layout_vstage(&s->layout, pp, action.chunk);
+    int from = action.kind == SP_ACTION_F ? vstage - 1 : vstage + 1;
+    bool reads =
+        action.kind == SP_ACTION_F || action.kind == SP_ACTION_B || action.kind == SP_ACTION_I;
+    bool none = !reads || from < 0 || from >= sp_layout_vstages(&s->layout);
+    return none ? 0 : *arrival(s, table, action, from);
+}
+
+static void give(world *w, int rank, sp_action action, int64_t *table, rank_state *state)
+{
+    const sp_layout *layout = &w->s->layout;
+    int pp = rank % layout->pp;
+    int vstage = sp_layout_vstage(layout, pp, action.chunk);
+    int target = action.kind == SP_ACTION_F ? vstage + 1 : vstage - 1;
+    if (action.kind == SP_ACTION_W || target < 0 || target >= sp_layout_vstages(layout)) {
+        return;
+    }
+    int to, chunk;
+    sp_layout_locate(layout, target, &to, &chunk);
+    int64_t *there_ns = arrival(w->s, table, action, vstage);
+    if (to == pp) {
+        *there_ns = w->now_ns;
+        return;
+    }
+    bool blocking = w->s->costs.blocking_transfers;
+    state->awaited += blocking;
+    send(w, rank, to, action, there_ns, blocking ? &state->awaited : NULL);
+}
+
+// Ends what is over now, and starts what can start.
+static void act(world *w, rank_state *states, int64_t *table, sp_timeline *ran)
+{
+    const sp_layout *layout = &w->s->layout;
+    for (bool more = true; more;) {
+        more = false;
+        for (int r = 0; r < layout->dp * layout->pp; r++) {
+            rank_state *state = &states[r];
+            const sp_stage_plan *stage = &w->s->plan.stages[r];
+            int pp = r % layout->pp;
+            if (state->busy_until_ns == w->now_ns) {
+                sp_action action = stage->actions[state->done];
+                ran->ranks[r].spans[state->done] =
+                    (sp_span){.start_ns = state->start_ns, .end_ns = w->now_ns, .action = action};
+                state->busy_until_ns = -1;
+                state->done++;
+                if (!action.with_next) {
+                    give(w, r, action, table, state);
+                    if (state->done > 1 && stage->actions[state->done - 2].with_next) {
+                        give(w, r, stage->actions[state->done - 2], table, state);
+                    }
+                }
+                more = true;
+            }
+            if (state->busy_until_ns < 0 && state->awaited == 0 && state->done < stage->count) {
+                sp_action action = stage->actions[state->done];
+                bool ready = source(w->s, table, pp, action) >= 0;
+                if (action.with_next) {
+                    ready = ready && source(w->s, table, pp, stage->actions[state->done + 1]) >= 0;
+                }
+                if (ready) {
+                    int vstage = sp_layout_vstage(layout, pp, action.chunk);
+                    sp_action_cost took =
+                        sp_action_cost_of(&w->s->plan, &w->s->costs, action, vstage, false);
+                    state->start_ns = w->now_ns;
+                    state->busy_until_ns = w->now_ns + sp_action_cost_ns(&took);
+                    more = true;
+                }
+            }
+        }
+    }
+}
+
+static int64_t next_time(const world *w, const rank_state *states)
+{
+    int64_t next_ns = INT64_MAX;
+    for (int r = 0; r < w->s->layout.dp * w->s->layout.pp; r++) {
+        if (states[r].busy_until_ns >= 0 && states[r].busy_until_ns < next_ns) {
+            next_ns = states[r].busy_until_ns;
+        }
+    }
+    for (int i = 0; i < w->sent_count; i++) {
+        const sent *f = &w->sends[i];
+        if (!f->ended) {
+            bool runs = f->begins_ns <= w->now_ns;
+            double left_ns = runs ? f->bytes_left / f->rate * 1e9 : 0.0;
+            int64_t at_ns = runs ? w->now_ns + (int64_t)ceil(left_ns - 0.5) : f->begins_ns;
+            next_ns = at_ns < next_ns ? at_ns : next_ns;
+        }
+    }
+    return next_ns;
+}
+
+static void pass(world *w, int64_t until_ns)
+{
+    for (int i = 0; i < w->sent_count; i++) {
+        sent *f = &w->sends[i];
+        if (!f->ended) {
+            f->bytes_left -= f->rate * (double)(until_ns - w->now_ns) * 1e-9;
+        }
+    }
+    w->now_ns = until_ns;
+    for (int i = 0; i < w->sent_count; i++) {
+        sent *f = &w->sends[i];
+        if (!f->ended && f->begins_ns <= until_ns && f->bytes_left < 0.51e-9 * f->rate + 1e-6) {
+            f->ended = true;
+            *f->there_ns = until_ns;
+            if (w->sender[i] != NULL) {
+                (*w->sender[i])--;
+            }
+        }
+    }
+}
+
+static void simulate(const step *s, sp_timeline *ran)
+{
+    static world w;
+    w = (world){.s = s};
+    size_t ranks = (size_t)(s->layout.dp * s->layout.pp);
+    size_t entries = 2 * s->packing.forward.count * (size_t)sp_layout_vstages(&s->layout);
+    rank_state *states = sp_calloc(ranks, sizeof *states);
+    int64_t *table = sp_malloc(entries * sizeof *table);
+    assert_true(states != NULL && table != NULL);
+    memset(table, 0xff, entries * sizeof *table);
+    for (size_t r = 0; r < ranks; r++) {
+        states[r].busy_until_ns = -1;
+    }
+    must_succeed(sp_topology_new(&s->cluster, &s->network.rates, &w.topology, ERR));
+    must_succeed(sp_timeline_init(ran, &s->plan, ERR));
+    for (;;) {
+        act(&w, states, table, ran);
+        share(&w);
+        int64_t next_ns = next_time(&w, states);
+        if (next_ns == INT64_MAX) {
+            break;
+        }
+        pass(&w, next_ns);
+    }
+    for (size_t r = 0; r < ranks; r++) {
+        assert_int_equal(states[r].done, s->plan.stages[r].count);
+    }
+    for (int i = 0; i < w.sent_count; i++) {
+        sp_route_fini(&w.routes[i]);
+    }
+    sp_topology_free(w.topology);
+    sp_free(table);
+    sp_free(states);
+}
+
+// Nanoseconds are rounded at every change of a rate there and at every event here.
+TEST(a_step_event_by_event)
+{
+    sp_prng prng = prng_seeded(5);
+    for (int round = 0; round < test_rounds(60); round++) {
+        step s;
+        sp_timeline walked, expected;
+        draw(&prng, &s, true);
+        run(&s, &s.network, &walked);
+        simulate(&s, &expected);
+        for (size_t r = 0; r < walked.rank_count; r++) {
+            for (size_t a = 0; a < walked.ranks[r].count; a++) {
+                assert_within((double)walked.ranks[r].spans[a].start_ns,
+                              (double)expected.ranks[r].spans[a].start_ns, 100.0);
+            }
+        }
+        sp_timeline_fini(&walked);
+        sp_timeline_fini(&expected);
+        step_fini(&s);
+    }
+}
+
+// ---- closed forms ----
+
+enum { F_NS = 10000, B_NS = 20000 };
+
+// One micro-batch of 40,000 bytes on each of dp pipelines of two stages, whose first stages are in
+// one node and the last in another: with two, they share its NIC.
+static int64_t makespan_ns(int dp, double rate, sp_network_detail detail)
+{
+    step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = dp, .chunks = 1}};
+    sp_timeline timeline;
+    must_succeed(uniform_packing(&s.packing, dp, 1, ERR));
+    must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false, ERR));
+    set_bytes(&s.costs, 40000.0, 40000.0);
+    s.costs.crosses_nodes[0] = s.costs.crosses_nodes[1] = 1;
+    for (int k = 0; k < dp; k++) {
+        s.costs.f[k].compute_ns = F_NS;
+        s.costs.b[k].compute_ns = B_NS;
+        s.costs.p2p_f_internode_ns[k] = s.costs.p2p_b_internode_ns[k] =
+            llround(40000.0 / rate * 1e9);
+    }
+    must_succeed(plan_by_schedule(&s.plan, &s.layout, &s.packing, SP_SCHEDULE_1F1B, ERR));
+    set_cluster(&s, detail);
+    s.cluster.nodes = 2;
+    s.cluster.nic_bytes_per_s = rate;
+    s.network.rates.nic_latency_s = 0.0;
+    s.cluster.gpus_per_node = dp;
+    run(&s, &s.network, &timeline);
+    int64_t ns = timeline.makespan_ns;
+    sp_timeline_fini(&timeline);
+    step_fini(&s);
+    return ns;
+}
+
+TEST(two_pipelines_on_one_nic)
+{
+    const int64_t work_ns = 2 * (F_NS + B_NS);
+    for (int detail = 0; detail < 3; detail++) {
+        int times = detail == SP_NETWORK_CLOSED ? 1 : 2;
+        sp_network_detail of = (sp_network_detail)detail;
+        assert_int_equal(makespan_ns(1, 10e9, of), work_ns + 2 * 4000);
+        assert_int_equal(makespan_ns(2, 10e9, of), work_ns + 2 * times * 4000);
+        assert_int_equal(makespan_ns(2, 20e9, of), work_ns + 2 * times * 2000);
+        assert_int_equal(makespan_ns(4, 20e9, of), work_ns + 2 * times * times * 2000);
+    }
+}
+
+// ---- refusals ----
+
+TEST(what_flows_do_not_go_with)
+{
+    sp_prng prng = prng_seeded(6);
+    step s;
+    sp_timeline timeline;
+    sp_memory_timeline memory;
+    sp_engine_counts counts;
+    draw(&prng, &s, true);
+    const sp_engine_options options = {.network = &s.network};
+    s.plan.layout.vocab_parallel = true;
+    must_fail(sp_simulate(&s.plan, &s.costs, &options, &timeline, &memory, &counts, ERR),
+              SP_ERR_CONTENT, "network.detail: flows do not go with parallel.vocab_parallel");
+    s.plan.layout.vocab_parallel = false;
+    sp_free(s.costs.p2p_f_bytes);
+    s.costs.p2p_f_bytes = NULL;
+    must_fail(sp_simulate(&s.plan, &s.costs, &options, &timeline, &memory, &counts, ERR),
+              SP_ERR_CONTENT, "network.detail: uniform costs have no bytes");
+    step_fini(&s);
+}
