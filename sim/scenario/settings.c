@@ -167,7 +167,7 @@ static const sp_setting settings[] = {
      .text = "Network cards of a node, which its GPUs share."},
     {.key = "cluster.fabric", .type = "an object", .fallback = "that of the built-in cluster",
      .text = "How the network cards of the nodes are joined (cluster.fabric.*). Transfers that share "
-             "links as flows need it; the closed formulas that price a step do not."},
+             "links as flows need it (network.detail); the closed formulas do not."},
     {.key = "cluster.fabric.rails", COUNT("1", "1024"),
      .fallback = "that of the built-in cluster, else one for each network card",
      .text = "Rails of the network: card i of every node is on rail i modulo rails, and a leaf switch "
@@ -322,6 +322,14 @@ static const sp_setting settings[] = {
     {.key = "parallel.order", .type = "a string", .fallback = "\"tp-cp-dp-pp\"",
      .text = "Which ranks lie next to each other in a node, fastest first.",
      .aliases = "rank_order"},
+
+    {.key = "network", .type = "an object", .fallback = "detail \"closed\"",
+     .text = "How transfers over the links of the cluster are predicted (network.*)."},
+    {.key = "network.detail", ONE_OF(sp_network_detail_names), .fallback = "\"closed\"",
+     .text = "closed: each transfer and each collective takes what its formula says, as if it were "
+             "alone. flows: they share links by max-min fairness, and each takes what its formula "
+             "says where it meets no other. auto: the same times, by the formulas where nothing can "
+             "meet, which is faster; with parallel.vocab_parallel closed."},
 
     // ---- the schedule ----
     {.key = "schedule.kind", ONE_OF(sp_schedule_names),
