@@ -46,6 +46,9 @@ static sp_status price(void *context, const sp_walk_action *action, sp_walk_outc
                        sp_error *err)
 {
     pricing *p = context;
+    if (p->traffic != NULL) {
+        sp_i_traffic_note(p->traffic, &action->place);
+    }
     outcome->took = sp_action_cost_of(p->plan, p->costs, action->place.action, action->vstage,
                                       action->recomputed);
     sp_status status = add_ns(p, sp_action_cost_ns(&outcome->took), err);
@@ -170,7 +173,7 @@ sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
     sp_i_traffic *traffic = NULL;
     sp_status status = refuse_unknown_costs(plan, costs, err);
     if (status == SP_OK) {
-        status = sp_i_traffic_new(plan, costs, options->network, &traffic, err);
+        status = sp_i_traffic_new(plan, costs, options->network, timeline, &traffic, err);
     }
     if (status == SP_OK) {
         sp_error walk_err = {0};
@@ -182,7 +185,7 @@ sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
             sp_error_set(err, status, "%s", walk_err.message[i]);
         }
     }
-    if (status == SP_OK) {
+    if (status == SP_OK && traffic == NULL) {
         status = sp_epilogue_fill(costs, timeline, err);
     }
     if (status == SP_OK) {

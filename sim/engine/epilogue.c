@@ -1,40 +1,33 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/engine/engine.h"
+#include "sim/engine/epilogue_private.h"
 
-enum { NO_ACTION = -1 };
-
-// When the gradients of a model chunk are there on all data-parallel ranks.
-typedef struct readiness {
-    int64_t first_ns, last_ns; // first bucket, last bucket; NO_ACTION: the chunk makes none
-    const sp_span *span;       // of one rank: the last that made gradients
-} readiness;
-
-static bool makes_gradients(sp_action action)
+bool sp_i_makes_gradients(sp_action action)
 {
     return action.kind == SP_ACTION_B || action.kind == SP_ACTION_W;
 }
 
 // Shares of a vocabulary make gradients of the chunks that they belong to.
-static void note_shares(const sp_rank_timeline *rank, readiness *ready)
+static void note_shares(const sp_rank_timeline *rank, sp_i_readiness *ready)
 {
     for (size_t s = 0; s < rank->share_count; s++) {
         const sp_span *span = &rank->shares[s].span;
-        readiness *of = &ready[span->action.chunk];
-        if (makes_gradients(span->action) &&
+        sp_i_readiness *of = &ready[span->action.chunk];
+        if (sp_i_makes_gradients(span->action) &&
             (of->span == NULL || span->end_ns > of->span->end_ns)) {
             of->span = span;
         }
     }
 }
 
-static void find_readiness(const sp_step_costs *costs, const sp_timeline *timeline, int pp_rank,
-                           readiness *ready)
+void sp_i_find_readiness(const sp_step_costs *costs, const sp_timeline *timeline, int pp_rank,
+                         sp_i_readiness *ready)
 {
     size_t pp = (size_t)timeline->plan->layout.pp;
     int chunks = timeline->plan->layout.chunks;
     for (int c = 0; c < chunks; c++) {
-        ready[c] = (readiness){.first_ns = NO_ACTION, .last_ns = NO_ACTION};
+        ready[c] = (sp_i_readiness){.first_ns = SP_I_NO_GRADIENTS, .last_ns = SP_I_NO_GRADIENTS};
     }
     for (size_t i = (size_t)pp_rank; i < timeline->rank_count; i += pp) {
         const sp_rank_timeline *rank = &timeline->ranks[i];
@@ -42,7 +35,7 @@ static void find_readiness(const sp_step_costs *costs, const sp_timeline *timeli
             ready[c].span = NULL;
         }
         for (size_t s = 0; s < rank->count; s++) {
-            if (makes_gradients(rank->spans[s].action)) {
+            if (sp_i_makes_gradients(rank->spans[s].action)) {
                 ready[rank->spans[s].action.chunk].span = &rank->spans[s];
             }
         }
@@ -63,26 +56,26 @@ static void find_readiness(const sp_step_costs *costs, const sp_timeline *timeli
 // j cannot end before it is ready and the n - j buckets from it on have run; its readiness, the
 // latest of several straight lines, is convex in j, so the first or the last bucket decides.
 static int64_t reduce_buckets(const sp_step_costs *costs, const sp_timeline *timeline, int pp_rank,
-                              readiness *ready)
+                              sp_i_readiness *ready)
 {
     int chunks = timeline->plan->layout.chunks;
     int64_t free_ns = 0;
-    find_readiness(costs, timeline, pp_rank, ready);
+    sp_i_find_readiness(costs, timeline, pp_rank, ready);
     for (;;) {
-        int next = NO_ACTION;
+        int next = SP_I_NO_GRADIENTS;
         for (int c = 0; c < chunks; c++) {
-            if (ready[c].last_ns != NO_ACTION &&
-                (next == NO_ACTION || ready[c].last_ns < ready[next].last_ns)) {
+            if (ready[c].last_ns != SP_I_NO_GRADIENTS &&
+                (next == SP_I_NO_GRADIENTS || ready[c].last_ns < ready[next].last_ns)) {
                 next = c;
             }
         }
-        if (next == NO_ACTION) {
+        if (next == SP_I_NO_GRADIENTS) {
             return free_ns;
         }
         const sp_bucket_cost *bucket = &costs->buckets[pp_rank * chunks + next];
         free_ns = sp_larger(sp_larger(free_ns, ready[next].first_ns) + bucket->total_ns,
                             ready[next].last_ns + bucket->bucket_ns);
-        ready[next].last_ns = NO_ACTION;
+        ready[next].last_ns = SP_I_NO_GRADIENTS;
     }
 }
 
@@ -99,36 +92,60 @@ static int64_t first_forward_ns(const sp_rank_timeline *rank)
     return 0;
 }
 
-static void fill_rank(const sp_step_costs *costs, sp_timeline *timeline, int pp_rank,
-                      readiness *ready)
+int64_t sp_i_last_of_rank_ns(const sp_timeline *timeline, int pp_rank)
 {
     size_t pp = (size_t)timeline->plan->layout.pp;
-    const sp_epilogue_cost *epilogue = &costs->epilogue[pp_rank];
-    int64_t ready_ns = 0;
-    int64_t hidden_ns = epilogue->hideable_gather_ns;
+    int64_t last_ns = 0;
     for (size_t i = (size_t)pp_rank; i < timeline->rank_count; i += pp) {
-        const sp_rank_timeline *rank = &timeline->ranks[i];
-        int64_t forward_ns = first_forward_ns(rank);
-        ready_ns = sp_larger(ready_ns, sp_rank_last_ns(rank));
+        last_ns = sp_larger(last_ns, sp_rank_last_ns(&timeline->ranks[i]));
+    }
+    return last_ns;
+}
+
+int64_t sp_i_hidden_gather_ns(const sp_step_costs *costs, const sp_timeline *timeline, int pp_rank)
+{
+    size_t pp = (size_t)timeline->plan->layout.pp;
+    int64_t hidden_ns = costs->epilogue[pp_rank].hideable_gather_ns;
+    for (size_t i = (size_t)pp_rank; i < timeline->rank_count; i += pp) {
+        int64_t forward_ns = first_forward_ns(&timeline->ranks[i]);
         hidden_ns = forward_ns < hidden_ns ? forward_ns : hidden_ns;
     }
+    return hidden_ns;
+}
+
+void sp_i_note_epilogue(sp_timeline *timeline, int pp_rank, int64_t ready_ns, int64_t reduced_ns,
+                        int64_t optimized_ns, int64_t gathered_ns)
+{
+    size_t pp = (size_t)timeline->plan->layout.pp;
+    for (size_t i = (size_t)pp_rank; i < timeline->rank_count; i += pp) {
+        sp_rank_timeline *rank = &timeline->ranks[i];
+        rank->reduce_start_ns = ready_ns;
+        rank->reduce_end_ns = reduced_ns;
+        rank->optimizer_end_ns = optimized_ns;
+        rank->gather_end_ns = gathered_ns;
+    }
+}
+
+static void fill_rank(const sp_step_costs *costs, sp_timeline *timeline, int pp_rank,
+                      sp_i_readiness *ready)
+{
+    const sp_epilogue_cost *epilogue = &costs->epilogue[pp_rank];
+    int64_t ready_ns = sp_i_last_of_rank_ns(timeline, pp_rank);
+    int64_t hidden_ns = sp_i_hidden_gather_ns(costs, timeline, pp_rank);
     int64_t reduced_ns = ready_ns;
     if (costs->buckets != NULL) {
         reduced_ns = sp_larger(reduced_ns, reduce_buckets(costs, timeline, pp_rank, ready));
     }
-    for (size_t i = (size_t)pp_rank; i < timeline->rank_count; i += pp) {
-        sp_rank_timeline *rank = &timeline->ranks[i];
-        rank->reduce_start_ns = ready_ns;
-        rank->reduce_end_ns = reduced_ns + epilogue->grad_reduce_ns;
-        rank->optimizer_end_ns = rank->reduce_end_ns + epilogue->optimizer_ns;
-        rank->gather_end_ns = rank->optimizer_end_ns + epilogue->param_gather_ns - hidden_ns;
-    }
+    reduced_ns += epilogue->grad_reduce_ns;
+    int64_t optimized_ns = reduced_ns + epilogue->optimizer_ns;
+    sp_i_note_epilogue(timeline, pp_rank, ready_ns, reduced_ns, optimized_ns,
+                       optimized_ns + epilogue->param_gather_ns - hidden_ns);
 }
 
 sp_status sp_epilogue_fill(const sp_step_costs *costs, sp_timeline *timeline, sp_error *err)
 {
     const sp_layout *layout = &timeline->plan->layout;
-    readiness *ready = sp_calloc((size_t)layout->chunks, sizeof *ready);
+    sp_i_readiness *ready = sp_calloc((size_t)layout->chunks, sizeof *ready);
     if (ready == NULL) {
         return sp_error_no_memory(err, "the optimizer epilogue");
     }

@@ -5,7 +5,8 @@
 static sp_status refuse(const sp_plan *plan, const sp_step_costs *costs, sp_error *err);
 
 sp_status sp_i_traffic_new(const sp_plan *plan, const sp_step_costs *costs,
-                           const sp_network *network, sp_i_traffic **traffic, sp_error *err)
+                           const sp_network *network, sp_timeline *timeline, sp_i_traffic **traffic,
+                           sp_error *err)
 {
     *traffic = NULL;
     if (network == NULL || network->detail == SP_NETWORK_CLOSED ||
@@ -22,6 +23,7 @@ sp_status sp_i_traffic_new(const sp_plan *plan, const sp_step_costs *costs,
     }
     t->plan = plan;
     t->costs = costs;
+    t->timeline = timeline;
     status = sp_topology_new(network->cluster, &network->rates, &t->topology, err);
     if (status == SP_OK) {
         status = sp_flows_new(sp_topology_bytes_per_s(t->topology), sp_topology_links(t->topology),
@@ -58,6 +60,9 @@ void sp_i_traffic_free(sp_i_traffic *t)
     sp_i_ways_free(t);
     sp_flows_free(t->flows);
     sp_topology_free(t->topology);
+    sp_free(t->reductions);
+    sp_free(t->chunks);
+    sp_free(t->ready);
     sp_free(t->places);
     sp_free(t->events);
     sp_free(t);
@@ -101,12 +106,17 @@ static sp_status note_place(sp_i_traffic *t, int32_t flow, const sp_plan_place *
 
 // ---- time goes on ----
 
+void sp_i_traffic_note(sp_i_traffic *t, const sp_plan_place *place)
+{
+    sp_i_reductions_note(t, place);
+}
+
 static sp_status note_ends(sp_i_traffic *t, int64_t now_ns, sp_error *err);
 
 sp_status sp_i_traffic_next(sp_i_traffic *t, const sp_walk_event **events, size_t *count,
                             sp_error *err)
 {
-    sp_status status = SP_OK;
+    sp_status status = sp_i_reductions_begin(t, err);
     t->event_count = 0;
     while (status == SP_OK && t->event_count == 0 && sp_flows_left(t->flows) > 0) {
         status = note_ends(t, sp_flows_advance(t->flows, INT64_MAX), err);
@@ -119,12 +129,19 @@ sp_status sp_i_traffic_next(sp_i_traffic *t, const sp_walk_event **events, size_
 static sp_status note_ends(sp_i_traffic *t, int64_t now_ns, sp_error *err)
 {
     int32_t count;
-    const sp_flow_end *ended = sp_flows_ended(t->flows, &count);
+    sp_status status = SP_OK;
+    sp_flows_ended(t->flows, &count);
     if (!sp_reserve((void **)&t->events, &t->event_capacity, (size_t)count, sizeof *t->events)) {
         return sp_error_no_memory(err, "the traffic of a step");
     }
-    for (int32_t i = 0; i < count; i++) {
-        t->events[t->event_count++] = (sp_walk_event){t->places[ended[i].flow], now_ns};
+    for (int32_t i = 0; status == SP_OK && i < count; i++) {
+        // A flow that begins meanwhile may move the list.
+        sp_flow_end end = sp_flows_ended(t->flows, &count)[i];
+        if (end.tag == SP_I_TAG_SEND) {
+            t->events[t->event_count++] = (sp_walk_event){t->places[end.flow], now_ns};
+        } else {
+            status = sp_i_reductions_ended(t, (int)(end.tag - SP_I_TAG_REDUCTION), now_ns, err);
+        }
     }
-    return SP_OK;
+    return status;
 }

@@ -13,15 +13,19 @@
 
 typedef struct sp_i_traffic sp_i_traffic;
 
-// Everything referenced must outlive it. *traffic is NULL where nothing has to be a flow: detail
+// Everything referenced must outlive it, and `timeline` be one of all ranks once the walk begins;
+// its epilogues are filled as well.  *traffic is NULL where nothing has to be a flow: detail
 // closed, and auto where no transfer can meet another. Errors: SP_ERR_CONTENT for costs that know
 // no bytes, and where pipeline ranks share a vocabulary (walk.h) unless detail is auto, which then
 // is closed; those of sp_topology_new and sp_flows_new.
 // O(actions + links + hops of all routes, sorted).
 sp_status sp_i_traffic_new(const sp_plan *plan, const sp_step_costs *costs,
-                           const sp_network *network, sp_i_traffic **traffic, sp_error *err);
+                           const sp_network *network, sp_timeline *timeline, sp_i_traffic **traffic,
+                           sp_error *err);
 void sp_i_traffic_free(sp_i_traffic *traffic);
 
+// An action is run.
+void sp_i_traffic_note(sp_i_traffic *traffic, const sp_plan_place *place);
 // The walk's `send` and `next`.
 sp_status sp_i_traffic_send(sp_i_traffic *traffic, const sp_plan_place *from, int to, int64_t at_ns,
                             int64_t *there_ns, sp_error *err);

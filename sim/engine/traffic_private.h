@@ -11,9 +11,41 @@ typedef struct sp_i_way {
     bool is_used, is_flow;
 } sp_i_way;
 
+// Tags of flows that are no sends: a pipeline rank's reduction.
+enum { SP_I_TAG_SEND = 0, SP_I_TAG_REDUCTION = 1 };
+
+// The gradients of one model chunk.
+typedef struct sp_i_chunk_gradients {
+    size_t left;               // actions that make some, on all data-parallel ranks
+    bool is_made;              // and not reduced
+    int64_t first_ns, last_ns; // when the first and the last bucket are ready, once it is made
+} sp_i_chunk_gradients;
+
+typedef enum sp_i_reduction_phase {
+    SP_I_FIRST_BUCKETS, // of a chunk, or waits for one
+    SP_I_LAST_BUCKET,
+    SP_I_REDUCTION, // of what no bucket has
+    SP_I_GATHER,
+    SP_I_REDUCED
+} sp_i_reduction_phase;
+
+// What the data-parallel ranks of one pipeline rank exchange. Its way is of the rings of all TP
+// ranks.
+typedef struct sp_i_reduction {
+    sp_i_way way;
+    size_t left; // actions
+    sp_i_chunk_gradients *chunks;
+    sp_i_reduction_phase phase; // that comes next or is under way
+    bool is_under_way, is_due;  // a flow; something new may begin
+    int chunk;
+    int64_t free_ns; // end of what is over
+    int64_t ready_ns, reduced_ns;
+} sp_i_reduction;
+
 struct sp_i_traffic {
     const sp_plan *plan;
     const sp_step_costs *costs;
+    sp_timeline *timeline;
     sp_topology *topology;
     sp_flows *flows;
     sp_i_way *sends; // [(dp * pp + pp rank) * 2]: to the next pipeline rank, to the one before
@@ -22,6 +54,10 @@ struct sp_i_traffic {
     size_t place_capacity;
     sp_walk_event *events;
     size_t event_count, event_capacity;
+    sp_i_reduction *reductions; // [pp]
+    sp_i_chunk_gradients *chunks;
+    struct sp_i_readiness *ready; // [chunks], to work with
+    bool any_due;
 };
 
 // From a pipeline rank to a neighbour on the ring of pp.
@@ -37,5 +73,16 @@ static inline sp_i_way *sp_i_way_of(const sp_i_traffic *t, int dp, int from, int
 sp_status sp_i_ways_make(sp_i_traffic *traffic, const sp_network *network, sp_error *err);
 void sp_i_ways_free(sp_i_traffic *traffic);
 bool sp_i_ways_any_flow(const sp_i_traffic *traffic);
+
+// ---- reductions.c ----
+
+// What they wait for and whether they need a way, without its route; false without memory.
+bool sp_i_reductions_make(sp_i_traffic *traffic);
+// An action is run.
+void sp_i_reductions_note(sp_i_traffic *traffic, const sp_plan_place *place);
+// Begins what can begin, once all that ran stands in the timeline.
+sp_status sp_i_reductions_begin(sp_i_traffic *traffic, sp_error *err);
+// The flow of a pipeline rank has ended.
+sp_status sp_i_reductions_ended(sp_i_traffic *traffic, int pp_rank, int64_t now_ns, sp_error *err);
 
 #endif

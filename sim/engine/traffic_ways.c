@@ -1,4 +1,6 @@
 // The routes of a step's traffic, and which of them need flows.
+#include <stdlib.h>
+
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/cost/action_cost.h"
@@ -6,6 +8,7 @@
 
 static void find_used(sp_i_traffic *t);
 static sp_status make_routes(sp_i_traffic *t, sp_error *err);
+static sp_status make_rings(sp_i_traffic *t, sp_error *err);
 static sp_status find_flows(sp_i_traffic *t, sp_error *err);
 
 static size_t count_sends(const sp_i_traffic *t)
@@ -16,11 +19,14 @@ static size_t count_sends(const sp_i_traffic *t)
 sp_status sp_i_ways_make(sp_i_traffic *t, const sp_network *network, sp_error *err)
 {
     t->sends = sp_calloc(count_sends(t), sizeof *t->sends);
-    if (t->sends == NULL) {
+    if (t->sends == NULL || !sp_i_reductions_make(t)) {
         return sp_error_no_memory(err, "the traffic of a step");
     }
     find_used(t);
     sp_status status = make_routes(t, err);
+    if (status == SP_OK) {
+        status = make_rings(t, err);
+    }
     if (status == SP_OK && network->detail == SP_NETWORK_AUTO) {
         status = find_flows(t, err);
     }
@@ -32,6 +38,9 @@ void sp_i_ways_free(sp_i_traffic *t)
     for (size_t i = 0; t->sends != NULL && i < count_sends(t); i++) {
         sp_route_fini(&t->sends[i].route);
     }
+    for (int p = 0; t->reductions != NULL && p < t->plan->layout.pp; p++) {
+        sp_route_fini(&t->reductions[p].way.route);
+    }
     sp_free(t->sends);
 }
 
@@ -40,6 +49,9 @@ bool sp_i_ways_any_flow(const sp_i_traffic *t)
     bool any = false;
     for (size_t i = 0; i < count_sends(t); i++) {
         any = any || t->sends[i].is_flow;
+    }
+    for (int p = 0; p < t->plan->layout.pp; p++) {
+        any = any || t->reductions[p].way.is_flow;
     }
     return any;
 }
@@ -118,6 +130,40 @@ static sp_status make_routes(sp_i_traffic *t, sp_error *err)
     return status;
 }
 
+static int compare_gpus(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a;
+    int64_t y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+// The rings over the data- and context-parallel ranks of each pipeline rank, one for each TP rank.
+static sp_status make_rings(sp_i_traffic *t, sp_error *err)
+{
+    const sp_layout *layout = &t->plan->layout;
+    int members = layout->dp * layout->cp;
+    sp_status status = SP_OK;
+    int64_t *gpus = sp_malloc((size_t)layout->tp * (size_t)members * sizeof *gpus);
+    if (gpus == NULL) {
+        return sp_error_no_memory(err, "the traffic of a step");
+    }
+    for (int p = 0; status == SP_OK && p < layout->pp; p++) {
+        sp_i_way *way = &t->reductions[p].way;
+        for (int i = 0; way->is_used && i < layout->tp * members; i++) {
+            int member = i % members;
+            gpus[i] = gpu_of(layout, i / members, member % layout->cp, member / layout->cp, p);
+        }
+        for (int tp = 0; way->is_used && tp < layout->tp; tp++) {
+            qsort(&gpus[tp * members], (size_t)members, sizeof *gpus, compare_gpus);
+        }
+        if (way->is_used) {
+            status = sp_route_rings(t->topology, gpus, layout->tp, members, &way->route, err);
+        }
+    }
+    sp_free(gpus);
+    return status;
+}
+
 // ---- where nothing can meet ----
 
 static void count_users(const sp_i_way *way, uint8_t *users);
@@ -134,6 +180,14 @@ static sp_status find_flows(sp_i_traffic *t, sp_error *err)
     }
     for (size_t i = 0; i < count_sends(t); i++) {
         count_users(&t->sends[i], users);
+    }
+    for (int p = 0; p < t->plan->layout.pp; p++) {
+        count_users(&t->reductions[p].way, users);
+    }
+    // One exchange of a pipeline rank follows another.
+    for (int p = 0; p < t->plan->layout.pp; p++) {
+        sp_i_way *way = &t->reductions[p].way;
+        way->is_flow = way->is_used && !is_apart(way, users);
     }
     for (size_t i = 0; i < count_sends(t); i++) {
         sp_i_way *way = &t->sends[i];

@@ -71,6 +71,44 @@ static void lengthen(sp_step_costs *costs)
     }
 }
 
+static int64_t below(sp_prng *prng, int bound)
+{
+    return prng_below(prng, bound);
+}
+
+// Reductions in buckets or at once, and gathers, of `bytes` or less.
+static void draw_epilogue(sp_prng *prng, step *s, double bytes)
+{
+    sp_step_costs *costs = &s->costs;
+    bool buckets = prng_below(prng, 2) == 0;
+    s->layout.zero = prng_below(prng, 2);
+    for (int r = 0; r < s->layout.pp; r++) {
+        sp_epilogue_cost *epilogue = &costs->epilogue[r];
+        epilogue->tied_reduce_ns = below(prng, 2) * below(prng, 500);
+        epilogue->grad_reduce_ns = epilogue->tied_reduce_ns + (buckets ? 0 : 20000);
+        epilogue->param_gather_ns = 20000 + below(prng, 9000);
+        epilogue->hideable_gather_ns = below(prng, 2) * below(prng, 9000);
+        epilogue->reduce_bytes = epilogue->gather_bytes = bytes * sp_prng_uniform(prng);
+    }
+    if (!buckets) {
+        return;
+    }
+    costs->buckets = sp_calloc((size_t)sp_layout_vstages(&s->layout), sizeof *costs->buckets);
+    assert_non_null(costs->buckets);
+    for (int v = 0; v < sp_layout_vstages(&s->layout); v++) {
+        sp_bucket_cost *bucket = &costs->buckets[v];
+        *bucket = (sp_bucket_cost){.count = 1 + below(prng, 5), .bucket_ns = 5000, .bytes = bytes};
+        bucket->total_ns = bucket->count * 5000 + (bucket->count > 1 ? below(prng, 3) - 1 : 0);
+    }
+}
+
+static void drop_epilogue(step *s)
+{
+    memset(s->costs.epilogue, 0, (size_t)s->layout.pp * sizeof *s->costs.epilogue);
+    sp_free(s->costs.buckets);
+    s->costs.buckets = NULL;
+}
+
 // Of random costs; `busy`: transfers that fill links, else they take a thousandth of what is there.
 static void draw(sp_prng *prng, step *s, bool busy)
 {
@@ -85,6 +123,7 @@ static void draw(sp_prng *prng, step *s, bool busy)
     double part = busy ? 1.0 : 0.001;
     lengthen(&s->costs);
     set_bytes(&s->costs, 20000.0 * part, 30000.0 * part);
+    draw_epilogue(prng, s, 100000.0 * part);
     must_succeed(plan_by_schedule(&s->plan, &s->layout, &s->packing, kind, ERR));
     set_cluster(s, SP_NETWORK_FLOWS);
 }
@@ -417,7 +456,8 @@ static void simulate(const step *s, sp_timeline *ran)
     sp_free(states);
 }
 
-// Nanoseconds are rounded at every change of a rate there and at every event here.
+// Of the sends alone. Nanoseconds are rounded at every change of a rate there and at every event
+// here.
 TEST(a_step_event_by_event)
 {
     sp_prng prng = prng_seeded(5);
@@ -425,6 +465,7 @@ TEST(a_step_event_by_event)
         step s;
         sp_timeline walked, expected;
         draw(&prng, &s, true);
+        drop_epilogue(&s);
         run(&s, &s.network, &walked);
         simulate(&s, &expected);
         for (size_t r = 0; r < walked.rank_count; r++) {
@@ -482,6 +523,50 @@ TEST(two_pipelines_on_one_nic)
         assert_int_equal(makespan_ns(2, 10e9, of), work_ns + 2 * times * 4000);
         assert_int_equal(makespan_ns(2, 20e9, of), work_ns + 2 * times * 2000);
         assert_int_equal(makespan_ns(4, 20e9, of), work_ns + 2 * times * times * 2000);
+    }
+}
+
+// Two pipeline ranks of each node reduce over its one NIC, 40,000 bytes in 2000 ns alone, by rings
+// that carry half of them. The last stage begins as much earlier as the first takes to run its
+// backward and to get what it needs for that; from then on each has half of the NIC.
+static void run_reductions(int64_t b_ns, sp_network_detail detail, sp_timeline *timeline)
+{
+    step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1, .zero = 1}};
+    assert_true(sp_rank_order_read("tp-pp-cp-dp", &s.layout.order));
+    must_succeed(uniform_packing(&s.packing, 2, 1, ERR));
+    must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false, ERR));
+    set_bytes(&s.costs, 0.0, 0.0);
+    for (int k = 0; k < 2; k++) {
+        s.costs.f[k].compute_ns = F_NS;
+        s.costs.b[k].compute_ns = b_ns;
+        s.costs.epilogue[k].grad_reduce_ns = 2000;
+        s.costs.epilogue[k].reduce_bytes = 40000.0;
+    }
+    must_succeed(plan_by_schedule(&s.plan, &s.layout, &s.packing, SP_SCHEDULE_1F1B, ERR));
+    set_cluster(&s, detail);
+    s.network.rates.nic_latency_s = 0.0;
+    run(&s, &s.network, timeline);
+    step_fini(&s);
+}
+
+TEST(two_stages_reduce_over_one_nic)
+{
+    enum { ALONE_NS = 2000 };
+    for (int64_t b_ns = 500; b_ns <= 2500; b_ns += 500) {
+        int64_t last_ns = 2 * F_NS + b_ns;
+        int64_t first_ns = last_ns + b_ns;
+        int64_t left_ns = b_ns < ALONE_NS ? ALONE_NS - b_ns : 0;
+        for (int detail = 0; detail < 3; detail++) {
+            bool shared = detail != SP_NETWORK_CLOSED;
+            sp_timeline timeline;
+            run_reductions(b_ns, (sp_network_detail)detail, &timeline);
+            for (size_t r = 0; r < timeline.rank_count; r++) {
+                int64_t alone_ns = (timeline.ranks[r].pp == 0 ? first_ns : last_ns) + ALONE_NS;
+                assert_int_equal(timeline.ranks[r].reduce_end_ns,
+                                 alone_ns + (shared ? left_ns : 0));
+            }
+            sp_timeline_fini(&timeline);
+        }
     }
 }
 
