@@ -314,6 +314,7 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
                      : beyond_limit(pack, err);
         if (status == SP_OK) {
             fill_forward(cost, &timer, pack, &time, k, costs);
+            costs->cp_f[k] = time.cp[SP_PASS_F];
             status = is_cut(costs->f, k, cost->classes) ? beyond_limit(pack, err) : SP_OK;
             costs->p2p_f_bytes[k] =
                 fill_transfer(&timer, cost, pack, time.layout, &costs->p2p_f_ns[k],
@@ -333,6 +334,8 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
                      : beyond_limit(pack, err);
         if (status == SP_OK) {
             fill_backward(cost, &timer, pack, &time, k, costs);
+            costs->cp_i[k] = time.cp[SP_PASS_I];
+            costs->cp_r[k] = time.cp[SP_PASS_RECOMPUTE];
             status = is_cut(costs->b, k, cost->classes) ? beyond_limit(pack, err) : SP_OK;
             costs->p2p_b_bytes[k] =
                 fill_transfer(&timer, cost, pack, time.layout, &costs->p2p_b_ns[k],
@@ -342,6 +345,7 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     sp_free(forward_pack);
     if (status == SP_OK) {
         costs->blocking_transfers = cost->memory.stack.blocking_transfers;
+        costs->cp_all_to_all = cost->memory.stack.cp_overlap == SP_CP_A2A;
         status = sp_i_unit_costs_fill(cost, packing, costs, err);
     }
     if (status == SP_OK) {
@@ -376,6 +380,7 @@ static void repeat_forward(size_t k, sp_step_costs *costs)
     costs->p2p_f_ns[k] = costs->p2p_f_ns[k - 1];
     costs->p2p_f_internode_ns[k] = costs->p2p_f_internode_ns[k - 1];
     costs->p2p_f_bytes[k] = costs->p2p_f_bytes[k - 1];
+    costs->cp_f[k] = costs->cp_f[k - 1];
 }
 
 static void repeat_backward(size_t k, sp_step_costs *costs)
@@ -388,6 +393,8 @@ static void repeat_backward(size_t k, sp_step_costs *costs)
     costs->p2p_b_ns[k] = costs->p2p_b_ns[k - 1];
     costs->p2p_b_internode_ns[k] = costs->p2p_b_internode_ns[k - 1];
     costs->p2p_b_bytes[k] = costs->p2p_b_bytes[k - 1];
+    costs->cp_i[k] = costs->cp_i[k - 1];
+    costs->cp_r[k] = costs->cp_r[k - 1];
 }
 
 // Launches that the GPU waits for, and what ZeRO exchanges, stay with the stage's action.
@@ -479,6 +486,7 @@ static sp_status fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_s
     }
     for (int s = 0; s < sp_layout_vstages(layout); s++) {
         costs->class_of_vstage[s] = cost->class_of_vstage[s];
+        costs->layers_of_vstage[s] = cost->stages[s].layers;
     }
     sp_free(held);
     return sp_i_fill_epilogues(cost, &timer, costs, err);

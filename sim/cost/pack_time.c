@@ -69,7 +69,8 @@ static const memo *interpolated_times(sp_i_pack_timer *packs, const sp_op_timer 
 static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *v,
                                    const sp_op_timer *timer);
 static sp_i_time pass_time(const sp_i_attention *attention, sp_group cp_group, const pass_ops *ops,
-                           const sp_i_attention_load *load, double qkv_s, sp_pass pass);
+                           const sp_i_attention_load *load, double qkv_s, sp_pass pass,
+                           sp_cp_exchange *exchange);
 
 sp_status sp_i_pack_timer_new(const sp_model *model, const sp_layout *layout,
                               const sp_cluster *cluster, const sp_memory_options *memory,
@@ -161,8 +162,8 @@ sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
             sp_i_time *of = &time->of[part][pass];
             const pass_ops *ops = &(*v)->ops[part][pass];
             if (ops->attends) {
-                *of =
-                    pass_time(&attention, (*v)->cp, ops, &load, tokens->qkv_s[pass], (sp_pass)pass);
+                *of = pass_time(&attention, (*v)->cp, ops, &load, tokens->qkv_s[pass],
+                                (sp_pass)pass, &time->cp[pass]);
             }
             of->compute_s += tokens->compute_s[part][pass];
             of->tp_s += tokens->tp_s[part][pass];
@@ -337,13 +338,15 @@ static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *
 }
 
 static sp_i_time pass_time(const sp_i_attention *attention, sp_group cp_group, const pass_ops *ops,
-                           const sp_i_attention_load *load, double qkv_s, sp_pass pass)
+                           const sp_i_attention_load *load, double qkv_s, sp_pass pass,
+                           sp_cp_exchange *exchange)
 {
     const sp_op_timer *timer = attention->timer;
     int cp = attention->layout->cp;
     double attention_s = ops->attentions * (pass == SP_PASS_I ? load->backward_s : load->forward_s);
-    double cp_s = sp_i_cp_exchange_s(
-        attention, cp_group, load, ops->ring_bytes_per_token * load->keys / cp, pass == SP_PASS_I);
+    double bytes = ops->ring_bytes_per_token * load->keys / cp;
+    double cp_s = sp_i_cp_exchange_s(attention, cp_group, load, bytes, pass == SP_PASS_I);
+    *exchange = (sp_cp_exchange){.s = cp_s, .bytes = bytes};
     // A ring cuts an attention call into one for each block; after a gather it runs on the two
     // halves of a rank's zig-zag share, unless one launch takes both, or all of the pack.
     sp_cp_overlap overlap = attention->memory->stack.cp_overlap;

@@ -18,6 +18,10 @@ void sp_step_costs_fini(sp_step_costs *costs)
     sp_free(costs->p2p_b_internode_ns);
     sp_free(costs->p2p_f_bytes);
     sp_free(costs->p2p_b_bytes);
+    sp_free(costs->cp_f);
+    sp_free(costs->cp_i);
+    sp_free(costs->cp_r);
+    sp_free(costs->layers_of_vstage);
     sp_free(costs->offloaded_bytes);
     sp_free(costs->o_ns);
     sp_free(costs->l_ns);
@@ -76,6 +80,11 @@ sp_status sp_i_step_costs_init(sp_step_costs *costs, const sp_layout *layout,
     if (with_memory) {
         costs->p2p_f_bytes = table(forward, sizeof *costs->p2p_f_bytes, &ok);
         costs->p2p_b_bytes = table(backward, sizeof *costs->p2p_b_bytes, &ok);
+        costs->cp_f = table(forward, sizeof *costs->cp_f, &ok);
+        costs->cp_i = table(backward, sizeof *costs->cp_i, &ok);
+        costs->cp_r = table(backward, sizeof *costs->cp_r, &ok);
+        costs->layers_of_vstage =
+            table((size_t)sp_layout_vstages(layout), sizeof *costs->layers_of_vstage, &ok);
         costs->offloaded_bytes = table(forward * rows, sizeof *costs->offloaded_bytes, &ok);
         costs->o_ns = table(forward * rows, sizeof *costs->o_ns, &ok);
         costs->l_ns = table(forward * rows, sizeof *costs->l_ns, &ok);

@@ -36,6 +36,12 @@ static inline int64_t sp_link_times_ns(const sp_link_times *links, bool backward
     return backward ? links->b_ns[pack] : links->f_ns[pack];
 }
 
+// What the context-parallel ranks of a pack exchange in one pass of one layer, and how long that
+// takes, hidden or not.
+typedef struct sp_cp_exchange {
+    double s, bytes; // of the tensor that is gathered, or dealt out
+} sp_cp_exchange;
+
 // After the last backward of a pipeline rank.
 typedef struct sp_epilogue_cost {
     int64_t grad_reduce_ns; // starts when all data-parallel ranks are done
@@ -80,6 +86,12 @@ typedef struct sp_step_costs {
     // Its bytes between two GPUs, of which each rank has tp * cp pairs, [pack]. NULL for uniform
     // costs.
     double *p2p_f_bytes, *p2p_b_bytes;
+    // Exchanges of context-parallel ranks, [pack]: of a forward, of an input gradient, and of the
+    // recomputation that goes before it. They pass all ranks in turn, or as all-to-all. NULL for
+    // uniform costs.
+    sp_cp_exchange *cp_f, *cp_i, *cp_r;
+    bool cp_all_to_all;
+    int *layers_of_vstage; // [pp*chunks]; NULL for uniform costs
     // Copies to host memory and back: forward packs, [pack * classes + class]. NULL for uniform
     // costs: a plan with O or L is then refused.
     int64_t *o_ns, *l_ns;

@@ -46,9 +46,6 @@ static sp_status price(void *context, const sp_walk_action *action, sp_walk_outc
                        sp_error *err)
 {
     pricing *p = context;
-    if (p->traffic != NULL) {
-        sp_i_traffic_note(p->traffic, &action->place);
-    }
     outcome->took = sp_action_cost_of(p->plan, p->costs, action->place.action, action->vstage,
                                       action->recomputed);
     sp_status status = add_ns(p, sp_action_cost_ns(&outcome->took), err);
@@ -79,6 +76,13 @@ static sp_status send(void *context, const sp_plan_place *from, int to, int64_t 
     return sp_i_traffic_send(p->traffic, from, to, at_ns, there_ns, err);
 }
 
+static sp_status begin(void *context, const sp_walk_action *action, int64_t start_ns,
+                       const sp_action_cost *took, bool *exchanges, sp_error *err)
+{
+    const pricing *p = context;
+    return sp_i_traffic_begin(p->traffic, action, start_ns, took, exchanges, err);
+}
+
 static sp_status next(void *context, const sp_walk_event **events, size_t *count, sp_error *err)
 {
     const pricing *p = context;
@@ -102,6 +106,7 @@ static sp_status run(const sp_plan *plan, const sp_step_costs *costs, bool unfol
                              .limit_ns = INT64_MAX};
     if (traffic != NULL) {
         driver.transfer_ns = NULL;
+        driver.begin = begin;
         driver.send = send;
         driver.next = next;
     }

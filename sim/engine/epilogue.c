@@ -3,17 +3,25 @@
 #include "sim/engine/engine.h"
 #include "sim/engine/epilogue_private.h"
 
+enum { NO_ACTION = -1 };
+
+// When the gradients of a model chunk are there on all data-parallel ranks.
+typedef struct readiness {
+    int64_t first_ns, last_ns; // first bucket, last bucket; NO_ACTION: the chunk makes none
+    const sp_span *span;       // of one rank: the last that made gradients
+} readiness;
+
 bool sp_i_makes_gradients(sp_action action)
 {
     return action.kind == SP_ACTION_B || action.kind == SP_ACTION_W;
 }
 
 // Shares of a vocabulary make gradients of the chunks that they belong to.
-static void note_shares(const sp_rank_timeline *rank, sp_i_readiness *ready)
+static void note_shares(const sp_rank_timeline *rank, readiness *ready)
 {
     for (size_t s = 0; s < rank->share_count; s++) {
         const sp_span *span = &rank->shares[s].span;
-        sp_i_readiness *of = &ready[span->action.chunk];
+        readiness *of = &ready[span->action.chunk];
         if (sp_i_makes_gradients(span->action) &&
             (of->span == NULL || span->end_ns > of->span->end_ns)) {
             of->span = span;
@@ -21,13 +29,13 @@ static void note_shares(const sp_rank_timeline *rank, sp_i_readiness *ready)
     }
 }
 
-void sp_i_find_readiness(const sp_step_costs *costs, const sp_timeline *timeline, int pp_rank,
-                         sp_i_readiness *ready)
+static void find_readiness(const sp_step_costs *costs, const sp_timeline *timeline, int pp_rank,
+                           readiness *ready)
 {
     size_t pp = (size_t)timeline->plan->layout.pp;
     int chunks = timeline->plan->layout.chunks;
     for (int c = 0; c < chunks; c++) {
-        ready[c] = (sp_i_readiness){.first_ns = SP_I_NO_GRADIENTS, .last_ns = SP_I_NO_GRADIENTS};
+        ready[c] = (readiness){.first_ns = NO_ACTION, .last_ns = NO_ACTION};
     }
     for (size_t i = (size_t)pp_rank; i < timeline->rank_count; i += pp) {
         const sp_rank_timeline *rank = &timeline->ranks[i];
@@ -56,26 +64,26 @@ void sp_i_find_readiness(const sp_step_costs *costs, const sp_timeline *timeline
 // j cannot end before it is ready and the n - j buckets from it on have run; its readiness, the
 // latest of several straight lines, is convex in j, so the first or the last bucket decides.
 static int64_t reduce_buckets(const sp_step_costs *costs, const sp_timeline *timeline, int pp_rank,
-                              sp_i_readiness *ready)
+                              readiness *ready)
 {
     int chunks = timeline->plan->layout.chunks;
     int64_t free_ns = 0;
-    sp_i_find_readiness(costs, timeline, pp_rank, ready);
+    find_readiness(costs, timeline, pp_rank, ready);
     for (;;) {
-        int next = SP_I_NO_GRADIENTS;
+        int next = NO_ACTION;
         for (int c = 0; c < chunks; c++) {
-            if (ready[c].last_ns != SP_I_NO_GRADIENTS &&
-                (next == SP_I_NO_GRADIENTS || ready[c].last_ns < ready[next].last_ns)) {
+            if (ready[c].last_ns != NO_ACTION &&
+                (next == NO_ACTION || ready[c].last_ns < ready[next].last_ns)) {
                 next = c;
             }
         }
-        if (next == SP_I_NO_GRADIENTS) {
+        if (next == NO_ACTION) {
             return free_ns;
         }
         const sp_bucket_cost *bucket = &costs->buckets[pp_rank * chunks + next];
         free_ns = sp_larger(sp_larger(free_ns, ready[next].first_ns) + bucket->total_ns,
                             ready[next].last_ns + bucket->bucket_ns);
-        ready[next].last_ns = SP_I_NO_GRADIENTS;
+        ready[next].last_ns = NO_ACTION;
     }
 }
 
@@ -92,7 +100,7 @@ static int64_t first_forward_ns(const sp_rank_timeline *rank)
     return 0;
 }
 
-int64_t sp_i_last_of_rank_ns(const sp_timeline *timeline, int pp_rank)
+static int64_t last_of_rank_ns(const sp_timeline *timeline, int pp_rank)
 {
     size_t pp = (size_t)timeline->plan->layout.pp;
     int64_t last_ns = 0;
@@ -127,10 +135,10 @@ void sp_i_note_epilogue(sp_timeline *timeline, int pp_rank, int64_t ready_ns, in
 }
 
 static void fill_rank(const sp_step_costs *costs, sp_timeline *timeline, int pp_rank,
-                      sp_i_readiness *ready)
+                      readiness *ready)
 {
     const sp_epilogue_cost *epilogue = &costs->epilogue[pp_rank];
-    int64_t ready_ns = sp_i_last_of_rank_ns(timeline, pp_rank);
+    int64_t ready_ns = last_of_rank_ns(timeline, pp_rank);
     int64_t hidden_ns = sp_i_hidden_gather_ns(costs, timeline, pp_rank);
     int64_t reduced_ns = ready_ns;
     if (costs->buckets != NULL) {
@@ -145,7 +153,7 @@ static void fill_rank(const sp_step_costs *costs, sp_timeline *timeline, int pp_
 sp_status sp_epilogue_fill(const sp_step_costs *costs, sp_timeline *timeline, sp_error *err)
 {
     const sp_layout *layout = &timeline->plan->layout;
-    sp_i_readiness *ready = sp_calloc((size_t)layout->chunks, sizeof *ready);
+    readiness *ready = sp_calloc((size_t)layout->chunks, sizeof *ready);
     if (ready == NULL) {
         return sp_error_no_memory(err, "the optimizer epilogue");
     }

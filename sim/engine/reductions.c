@@ -20,10 +20,15 @@ bool sp_i_reductions_make(sp_i_traffic *t)
     }
     for (int i = 0; i < layout->dp * layout->pp; i++) {
         sp_i_reduction *r = &t->reductions[i % layout->pp];
-        r->left += t->plan->stages[i].count;
         for (size_t a = 0; a < t->plan->stages[i].count; a++) {
             sp_action action = t->plan->stages[i].actions[a];
-            r->chunks[action.chunk].left += sp_i_makes_gradients(action);
+            bool makes = sp_i_makes_gradients(action);
+            r->left += !sp_action_is_copy(action);
+            r->chunks[action.chunk].left += makes;
+            t->to_begin[i * layout->chunks + action.chunk] += makes;
+        }
+        for (int c = 0; c < layout->chunks; c++) {
+            r->chunks[c].ranks_to_begin += t->to_begin[i * layout->chunks + c] > 0;
         }
     }
     for (int p = 0; p < layout->pp; p++) {
@@ -41,11 +46,11 @@ static bool allocate(sp_i_traffic *t)
     size_t chunks = (size_t)t->plan->layout.chunks;
     t->reductions = sp_calloc(pp, sizeof *t->reductions);
     t->chunks = sp_calloc(pp * chunks, sizeof *t->chunks);
-    t->ready = sp_calloc(chunks, sizeof *t->ready);
+    t->to_begin = sp_calloc((size_t)t->plan->layout.dp * pp * chunks, sizeof *t->to_begin);
     for (size_t p = 0; t->reductions != NULL && t->chunks != NULL && p < pp; p++) {
         t->reductions[p].chunks = t->chunks + p * chunks;
     }
-    return t->reductions != NULL && t->chunks != NULL && t->ready != NULL;
+    return t->reductions != NULL && t->chunks != NULL && t->to_begin != NULL;
 }
 
 static bool exchanges(const sp_i_traffic *t, int pp_rank)
@@ -59,18 +64,46 @@ static bool exchanges(const sp_i_traffic *t, int pp_rank)
     return any;
 }
 
-void sp_i_reductions_note(sp_i_traffic *t, const sp_plan_place *place)
+static void set_due(sp_i_traffic *t, sp_i_reduction *r)
+{
+    r->is_due = true;
+    t->any_due = true;
+}
+
+// The first bucket is ready when a part of the last action that makes gradients is over, as long as
+// that takes by itself: how much longer its exchange takes shows at its end alone.
+void sp_i_reductions_begun(sp_i_traffic *t, const sp_plan_place *place, int64_t start_ns,
+                           int64_t took_ns)
+{
+    const sp_layout *layout = &t->plan->layout;
+    sp_i_reduction *r = &t->reductions[place->pp];
+    int c = place->action.chunk;
+    size_t rank = (size_t)place->dp * (size_t)layout->pp + (size_t)place->pp;
+    if (t->costs->buckets == NULL || !sp_i_makes_gradients(place->action) ||
+        --t->to_begin[rank * (size_t)layout->chunks + (size_t)c] > 0) {
+        return;
+    }
+    int64_t count = t->costs->buckets[place->pp * layout->chunks + c].count;
+    r->chunks[c].first_ns = sp_larger(r->chunks[c].first_ns, start_ns + took_ns / count);
+    r->chunks[c].ranks_to_begin--;
+    if (r->chunks[c].ranks_to_begin == 0) {
+        r->chunks[c].is_made = true;
+        set_due(t, r);
+    }
+}
+
+void sp_i_reductions_made(sp_i_traffic *t, const sp_plan_place *place, int64_t end_ns)
 {
     sp_i_reduction *r = &t->reductions[place->pp];
     sp_i_chunk_gradients *chunk = &r->chunks[place->action.chunk];
     r->left--;
+    r->ready_ns = sp_larger(r->ready_ns, end_ns);
     if (sp_i_makes_gradients(place->action)) {
         chunk->left--;
-        chunk->is_made = chunk->left == 0;
+        chunk->last_ns = sp_larger(chunk->last_ns, end_ns);
     }
-    if (r->left == 0 || (t->costs->buckets != NULL && chunk->is_made)) {
-        r->is_due = true;
-        t->any_due = true;
+    if (r->left == 0 || chunk->left == 0) {
+        set_due(t, r);
     }
 }
 
@@ -82,7 +115,6 @@ typedef struct part {
     int rounds;
 } part;
 
-static void note_ready(sp_i_traffic *t, int pp_rank);
 static bool next_part(sp_i_traffic *t, int pp_rank, part *next);
 static sp_status start(sp_i_traffic *t, int pp_rank, const part *next, sp_error *err);
 static void finish_part(sp_i_traffic *t, int pp_rank, int64_t end_ns);
@@ -104,7 +136,6 @@ sp_status sp_i_reductions_begin(sp_i_traffic *t, sp_error *err)
     for (int p = 0; t->any_due && status == SP_OK && p < t->plan->layout.pp; p++) {
         if (t->reductions[p].is_due) {
             t->reductions[p].is_due = false;
-            note_ready(t, p);
             status = go_on(t, p, err);
         }
     }
@@ -119,29 +150,14 @@ sp_status sp_i_reductions_ended(sp_i_traffic *t, int pp_rank, int64_t now_ns, sp
     return go_on(t, pp_rank, err);
 }
 
-// When the buckets of those chunks are ready whose gradients are made by now.
-static void note_ready(sp_i_traffic *t, int pp_rank)
-{
-    sp_i_reduction *r = &t->reductions[pp_rank];
-    if (t->costs->buckets == NULL) {
-        return;
-    }
-    sp_i_find_readiness(t->costs, t->timeline, pp_rank, t->ready);
-    for (int c = 0; c < t->plan->layout.chunks; c++) {
-        if (r->chunks[c].is_made) {
-            r->chunks[c].first_ns = t->ready[c].first_ns;
-            r->chunks[c].last_ns = t->ready[c].last_ns;
-        }
-    }
-}
-
-// The chunk whose gradients were complete first, of those made and not reduced; -1: none.
+// The chunk whose first bucket is ready first, of those not reduced; -1: none. Ranks complete
+// chunks in one order, so the order of their last buckets is the same.
 static int next_chunk(const sp_i_traffic *t, const sp_i_reduction *r)
 {
     int next = -1;
     for (int c = 0; t->costs->buckets != NULL && c < t->plan->layout.chunks; c++) {
         const sp_i_chunk_gradients *chunk = &r->chunks[c];
-        if (chunk->is_made && (next < 0 || chunk->last_ns < r->chunks[next].last_ns)) {
+        if (chunk->is_made && (next < 0 || chunk->first_ns < r->chunks[next].first_ns)) {
             next = c;
         }
     }
@@ -177,10 +193,12 @@ static bool next_part(sp_i_traffic *t, int pp_rank, part *next)
         *next = bucket_part(t, pp_rank, r->chunks[r->chunk].first_ns);
         return true;
     case SP_I_LAST_BUCKET:
+        if (r->chunks[r->chunk].left > 0) {
+            return false;
+        }
         *next = bucket_part(t, pp_rank, r->chunks[r->chunk].last_ns);
         return true;
     case SP_I_REDUCTION:
-        r->ready_ns = sp_i_last_of_rank_ns(t->timeline, pp_rank);
         *next = (part){.at_ns = sp_larger(r->free_ns, r->ready_ns),
                        .alone_ns = epilogue->grad_reduce_ns - epilogue->tied_reduce_ns,
                        .bytes = epilogue->reduce_bytes,

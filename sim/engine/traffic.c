@@ -62,7 +62,8 @@ void sp_i_traffic_free(sp_i_traffic *t)
     sp_topology_free(t->topology);
     sp_free(t->reductions);
     sp_free(t->chunks);
-    sp_free(t->ready);
+    sp_free(t->to_begin);
+    sp_arena_free(&t->work);
     sp_free(t->places);
     sp_free(t->events);
     sp_free(t);
@@ -106,9 +107,26 @@ static sp_status note_place(sp_i_traffic *t, int32_t flow, const sp_plan_place *
 
 // ---- time goes on ----
 
-void sp_i_traffic_note(sp_i_traffic *t, const sp_plan_place *place)
+sp_status sp_i_traffic_begin(sp_i_traffic *t, const sp_walk_action *action, int64_t start_ns,
+                             const sp_action_cost *took, bool *exchanges, sp_error *err)
 {
-    sp_i_reductions_note(t, place);
+    int64_t took_ns = sp_action_cost_ns(took);
+    sp_status status = sp_i_exchanges_begin(t, action, start_ns, took, exchanges, err);
+    sp_i_reductions_begun(t, &action->place, start_ns, took_ns);
+    if (!*exchanges) {
+        sp_i_reductions_made(t, &action->place, start_ns + took_ns);
+    }
+    return status;
+}
+
+bool sp_i_traffic_event(sp_i_traffic *t, sp_walk_event event)
+{
+    if (!sp_reserve((void **)&t->events, &t->event_capacity, t->event_count + 1,
+                    sizeof *t->events)) {
+        return false;
+    }
+    t->events[t->event_count++] = event;
+    return true;
 }
 
 static sp_status note_ends(sp_i_traffic *t, int64_t now_ns, sp_error *err);
@@ -126,22 +144,29 @@ sp_status sp_i_traffic_next(sp_i_traffic *t, const sp_walk_event **events, size_
     return status;
 }
 
+static sp_status note_end(sp_i_traffic *t, const sp_flow_end *end, int64_t now_ns, sp_error *err)
+{
+    int64_t exchange = end->tag - SP_I_TAG_REDUCTION - t->plan->layout.pp;
+    if (exchange >= 0) {
+        return sp_i_exchanges_ended(t, (int)exchange, now_ns, err);
+    }
+    if (end->tag >= SP_I_TAG_REDUCTION) {
+        return sp_i_reductions_ended(t, (int)(end->tag - SP_I_TAG_REDUCTION), now_ns, err);
+    }
+    const sp_walk_event arrived = {SP_WALK_ARRIVED, t->places[end->flow], now_ns};
+    return sp_i_traffic_event(t, arrived) ? SP_OK
+                                          : sp_error_no_memory(err, "the traffic of a step");
+}
+
 static sp_status note_ends(sp_i_traffic *t, int64_t now_ns, sp_error *err)
 {
     int32_t count;
     sp_status status = SP_OK;
     sp_flows_ended(t->flows, &count);
-    if (!sp_reserve((void **)&t->events, &t->event_capacity, (size_t)count, sizeof *t->events)) {
-        return sp_error_no_memory(err, "the traffic of a step");
-    }
     for (int32_t i = 0; status == SP_OK && i < count; i++) {
         // A flow that begins meanwhile may move the list.
-        sp_flow_end end = sp_flows_ended(t->flows, &count)[i];
-        if (end.tag == SP_I_TAG_SEND) {
-            t->events[t->event_count++] = (sp_walk_event){t->places[end.flow], now_ns};
-        } else {
-            status = sp_i_reductions_ended(t, (int)(end.tag - SP_I_TAG_REDUCTION), now_ns, err);
-        }
+        const sp_flow_end end = sp_flows_ended(t->flows, &count)[i];
+        status = note_end(t, &end, now_ns, err);
     }
     return status;
 }

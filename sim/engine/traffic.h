@@ -2,7 +2,9 @@
 // (sim/network/flows.h): the driver's part of the walk. Each flow alone on its links takes what its
 // closed formula says, to the nanosecond; flows that meet slow each other.
 //
-// A pipeline rank of a data-parallel rank is tp * cp GPUs, which send side by side: one flow.
+// A pipeline rank of a data-parallel rank is tp * cp GPUs, which send side by side: one flow. So
+// are the rings of all TP ranks over the data- and context-parallel ranks of a stage, and the
+// exchanges of the context-parallel ranks of a pack.
 #ifndef SLIMPACK_SIM_ENGINE_TRAFFIC_H
 #define SLIMPACK_SIM_ENGINE_TRAFFIC_H
 
@@ -24,9 +26,9 @@ sp_status sp_i_traffic_new(const sp_plan *plan, const sp_step_costs *costs,
                            sp_error *err);
 void sp_i_traffic_free(sp_i_traffic *traffic);
 
-// An action is run.
-void sp_i_traffic_note(sp_i_traffic *traffic, const sp_plan_place *place);
-// The walk's `send` and `next`.
+// The walk's `begin`, `send` and `next`.
+sp_status sp_i_traffic_begin(sp_i_traffic *traffic, const sp_walk_action *action, int64_t start_ns,
+                             const sp_action_cost *took, bool *exchanges, sp_error *err);
 sp_status sp_i_traffic_send(sp_i_traffic *traffic, const sp_plan_place *from, int to, int64_t at_ns,
                             int64_t *there_ns, sp_error *err);
 sp_status sp_i_traffic_next(sp_i_traffic *traffic, const sp_walk_event **events, size_t *count,

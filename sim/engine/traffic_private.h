@@ -2,6 +2,7 @@
 #ifndef SLIMPACK_SIM_ENGINE_TRAFFIC_PRIVATE_H
 #define SLIMPACK_SIM_ENGINE_TRAFFIC_PRIVATE_H
 
+#include "sim/base/alloc.h"
 #include "sim/engine/traffic.h"
 #include "sim/network/route.h"
 
@@ -11,15 +12,35 @@ typedef struct sp_i_way {
     bool is_used, is_flow;
 } sp_i_way;
 
-// Tags of flows that are no sends: a pipeline rank's reduction.
+// Tags of flows: a send; from here on a pipeline rank's reduction, and behind those an exchange of
+// context-parallel ranks.
 enum { SP_I_TAG_SEND = 0, SP_I_TAG_REDUCTION = 1 };
 
 // The gradients of one model chunk.
 typedef struct sp_i_chunk_gradients {
-    size_t left;               // actions that make some, on all data-parallel ranks
-    bool is_made;              // and not reduced
-    int64_t first_ns, last_ns; // when the first and the last bucket are ready, once it is made
+    int ranks_to_begin;        // data-parallel ranks whose last action that makes some is to begin
+    size_t left;               // actions that make some and have not ended, on all of them
+    bool is_made;              // all have begun, and not all is reduced
+    int64_t first_ns, last_ns; // when the first and the last bucket are ready
 } sp_i_chunk_gradients;
+
+// Context-parallel ranks that exchange keys and values: those of `dp_count` merged data-parallel
+// ranks from one on. Groups that begin with the same rank are a list.
+typedef struct sp_i_group {
+    int dp_count;
+    sp_i_way way;
+    struct sp_i_group *next;
+} sp_i_group;
+
+// An exchange in an action: first what computation hides, over all the time that is hidden behind,
+// then what it does not hide.
+typedef struct sp_i_exchange {
+    sp_plan_place place;
+    const sp_i_group *group;
+    bool is_shown;
+    int64_t shown_ns;
+    double shown_bytes;
+} sp_i_exchange;
 
 typedef enum sp_i_reduction_phase {
     SP_I_FIRST_BUCKETS, // of a chunk, or waits for one
@@ -33,7 +54,7 @@ typedef enum sp_i_reduction_phase {
 // ranks.
 typedef struct sp_i_reduction {
     sp_i_way way;
-    size_t left; // actions
+    size_t left; // actions that have not ended, but for copies
     sp_i_chunk_gradients *chunks;
     sp_i_reduction_phase phase; // that comes next or is under way
     bool is_under_way, is_due;  // a flow; something new may begin
@@ -54,9 +75,12 @@ struct sp_i_traffic {
     size_t place_capacity;
     sp_walk_event *events;
     size_t event_count, event_capacity;
+    sp_i_group **groups;        // [dp * pp]: by first rank
+    sp_i_exchange *exchanges;   // [dp * pp]: under way, by first rank
+    sp_arena work;              // holds both
     sp_i_reduction *reductions; // [pp]
     sp_i_chunk_gradients *chunks;
-    struct sp_i_readiness *ready; // [chunks], to work with
+    int32_t *to_begin; // [dp * pp * chunks]: actions that make gradients
     bool any_due;
 };
 
@@ -74,12 +98,29 @@ sp_status sp_i_ways_make(sp_i_traffic *traffic, const sp_network *network, sp_er
 void sp_i_ways_free(sp_i_traffic *traffic);
 bool sp_i_ways_any_flow(const sp_i_traffic *traffic);
 
+// ---- exchanges.c ----
+
+// The groups that exchange keys and values, without their routes; false without memory.
+bool sp_i_exchanges_make(sp_i_traffic *traffic);
+void sp_i_exchanges_free(sp_i_traffic *traffic);
+// An action begins; *exchanges: an event will end it.
+sp_status sp_i_exchanges_begin(sp_i_traffic *traffic, const sp_walk_action *action,
+                               int64_t start_ns, const sp_action_cost *took, bool *exchanges,
+                               sp_error *err);
+// A flow of the exchange of a rank, dp * pp + pp rank, has ended.
+sp_status sp_i_exchanges_ended(sp_i_traffic *traffic, int rank, int64_t now_ns, sp_error *err);
+
+// Notes an event of the walk; false without memory (traffic.c).
+bool sp_i_traffic_event(sp_i_traffic *traffic, sp_walk_event event);
+
 // ---- reductions.c ----
 
 // What they wait for and whether they need a way, without its route; false without memory.
 bool sp_i_reductions_make(sp_i_traffic *traffic);
-// An action is run.
-void sp_i_reductions_note(sp_i_traffic *traffic, const sp_plan_place *place);
+// An action begins, which takes as long alone; an action has ended.
+void sp_i_reductions_begun(sp_i_traffic *traffic, const sp_plan_place *place, int64_t start_ns,
+                           int64_t took_ns);
+void sp_i_reductions_made(sp_i_traffic *traffic, const sp_plan_place *place, int64_t end_ns);
 // Begins what can begin, once all that ran stands in the timeline.
 sp_status sp_i_reductions_begin(sp_i_traffic *traffic, sp_error *err);
 // The flow of a pipeline rank has ended.

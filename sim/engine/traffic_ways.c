@@ -9,6 +9,7 @@
 static void find_used(sp_i_traffic *t);
 static sp_status make_routes(sp_i_traffic *t, sp_error *err);
 static sp_status make_rings(sp_i_traffic *t, sp_error *err);
+static sp_status make_groups(sp_i_traffic *t, sp_error *err);
 static sp_status find_flows(sp_i_traffic *t, sp_error *err);
 
 static size_t count_sends(const sp_i_traffic *t)
@@ -19,13 +20,16 @@ static size_t count_sends(const sp_i_traffic *t)
 sp_status sp_i_ways_make(sp_i_traffic *t, const sp_network *network, sp_error *err)
 {
     t->sends = sp_calloc(count_sends(t), sizeof *t->sends);
-    if (t->sends == NULL || !sp_i_reductions_make(t)) {
+    if (t->sends == NULL || !sp_i_reductions_make(t) || !sp_i_exchanges_make(t)) {
         return sp_error_no_memory(err, "the traffic of a step");
     }
     find_used(t);
     sp_status status = make_routes(t, err);
     if (status == SP_OK) {
         status = make_rings(t, err);
+    }
+    if (status == SP_OK) {
+        status = make_groups(t, err);
     }
     if (status == SP_OK && network->detail == SP_NETWORK_AUTO) {
         status = find_flows(t, err);
@@ -42,6 +46,7 @@ void sp_i_ways_free(sp_i_traffic *t)
         sp_route_fini(&t->reductions[p].way.route);
     }
     sp_free(t->sends);
+    sp_i_exchanges_free(t);
 }
 
 bool sp_i_ways_any_flow(const sp_i_traffic *t)
@@ -52,6 +57,11 @@ bool sp_i_ways_any_flow(const sp_i_traffic *t)
     }
     for (int p = 0; p < t->plan->layout.pp; p++) {
         any = any || t->reductions[p].way.is_flow;
+    }
+    for (int i = 0; i < t->plan->layout.dp * t->plan->layout.pp; i++) {
+        for (const sp_i_group *group = t->groups[i]; group != NULL; group = group->next) {
+            any = any || group->way.is_flow;
+        }
     }
     return any;
 }
@@ -137,27 +147,65 @@ static int compare_gpus(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// The rings over the data- and context-parallel ranks of each pipeline rank, one for each TP rank.
+// Over the context-parallel ranks of some data-parallel ranks of a pipeline rank, for each TP rank
+// by itself. `gpus` has room for them.
+static sp_status make_joint(const sp_i_traffic *t, int dp_first, int dp_count, int pp,
+                            bool all_to_all, int64_t *gpus, sp_route *route, sp_error *err)
+{
+    const sp_layout *layout = &t->plan->layout;
+    int members = dp_count * layout->cp;
+    for (int i = 0; i < layout->tp * members; i++) {
+        int member = i % members;
+        gpus[i] =
+            gpu_of(layout, i / members, member % layout->cp, dp_first + member / layout->cp, pp);
+    }
+    for (int tp = 0; tp < layout->tp; tp++) {
+        qsort(&gpus[tp * members], (size_t)members, sizeof *gpus, compare_gpus);
+    }
+    return (all_to_all ? sp_route_all_to_alls : sp_route_rings)(t->topology, gpus, layout->tp,
+                                                                members, route, err);
+}
+
+static int64_t *room_for_gpus(const sp_i_traffic *t)
+{
+    const sp_layout *layout = &t->plan->layout;
+    return sp_malloc((size_t)layout->tp * (size_t)layout->cp * (size_t)layout->dp *
+                     sizeof(int64_t));
+}
+
+// The rings of all data-parallel ranks of each pipeline rank.
 static sp_status make_rings(sp_i_traffic *t, sp_error *err)
 {
     const sp_layout *layout = &t->plan->layout;
-    int members = layout->dp * layout->cp;
     sp_status status = SP_OK;
-    int64_t *gpus = sp_malloc((size_t)layout->tp * (size_t)members * sizeof *gpus);
+    int64_t *gpus = room_for_gpus(t);
     if (gpus == NULL) {
         return sp_error_no_memory(err, "the traffic of a step");
     }
     for (int p = 0; status == SP_OK && p < layout->pp; p++) {
         sp_i_way *way = &t->reductions[p].way;
-        for (int i = 0; way->is_used && i < layout->tp * members; i++) {
-            int member = i % members;
-            gpus[i] = gpu_of(layout, i / members, member % layout->cp, member / layout->cp, p);
-        }
-        for (int tp = 0; way->is_used && tp < layout->tp; tp++) {
-            qsort(&gpus[tp * members], (size_t)members, sizeof *gpus, compare_gpus);
-        }
         if (way->is_used) {
-            status = sp_route_rings(t->topology, gpus, layout->tp, members, &way->route, err);
+            status = make_joint(t, 0, layout->dp, p, false, gpus, &way->route, err);
+        }
+    }
+    sp_free(gpus);
+    return status;
+}
+
+// The ways of what context-parallel ranks exchange.
+static sp_status make_groups(sp_i_traffic *t, sp_error *err)
+{
+    const sp_layout *layout = &t->plan->layout;
+    sp_status status = SP_OK;
+    int64_t *gpus = room_for_gpus(t);
+    if (gpus == NULL) {
+        return sp_error_no_memory(err, "the traffic of a step");
+    }
+    for (int i = 0; i < layout->dp * layout->pp; i++) {
+        for (sp_i_group *group = t->groups[i]; status == SP_OK && group != NULL;
+             group = group->next) {
+            status = make_joint(t, i / layout->pp, group->dp_count, i % layout->pp,
+                                t->costs->cp_all_to_all, gpus, &group->way.route, err);
         }
     }
     sp_free(gpus);
@@ -184,10 +232,20 @@ static sp_status find_flows(sp_i_traffic *t, sp_error *err)
     for (int p = 0; p < t->plan->layout.pp; p++) {
         count_users(&t->reductions[p].way, users);
     }
-    // One exchange of a pipeline rank follows another.
+    for (int i = 0; i < t->plan->layout.dp * t->plan->layout.pp; i++) {
+        for (sp_i_group *group = t->groups[i]; group != NULL; group = group->next) {
+            count_users(&group->way, users);
+        }
+    }
+    // One reduction of a pipeline rank follows another, and so do its actions.
     for (int p = 0; p < t->plan->layout.pp; p++) {
         sp_i_way *way = &t->reductions[p].way;
         way->is_flow = way->is_used && !is_apart(way, users);
+    }
+    for (int i = 0; i < t->plan->layout.dp * t->plan->layout.pp; i++) {
+        for (sp_i_group *group = t->groups[i]; group != NULL; group = group->next) {
+            group->way.is_flow = !is_apart(&group->way, users);
+        }
     }
     for (size_t i = 0; i < count_sends(t); i++) {
         sp_i_way *way = &t->sends[i];

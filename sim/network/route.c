@@ -148,20 +148,28 @@ sp_status sp_route_ring(const sp_topology *topology, const int64_t *gpus, int co
     return sp_route_rings(topology, gpus, 1, count, route, err);
 }
 
+// The most nodes of a group; *rings: how many fit into each of them.
+static int most_nodes(const sp_topology *t, const int64_t *gpus, int groups, int count, int *rings)
+{
+    int nodes = 1;
+    *rings = count;
+    for (int g = 0; g < groups; g++) {
+        int least;
+        int of_group = count_nodes(t, &gpus[g * count], count, &least);
+        nodes = of_group > nodes ? of_group : nodes;
+        least = of_group > 1 ? least : 1;
+        *rings = least < *rings ? least : *rings;
+    }
+    return nodes;
+}
+
 sp_status sp_route_rings(const sp_topology *topology, const int64_t *gpus, int groups, int count,
                          sp_route *route, sp_error *err)
 {
     ways w = {.topology = topology};
-    int rings = count;
-    int nodes = 1;
+    int rings;
     SP_ASSERT(groups > 0 && count > 1);
-    for (int g = 0; g < groups; g++) {
-        int least;
-        int of_group = count_nodes(topology, &gpus[g * count], count, &least);
-        nodes = of_group > nodes ? of_group : nodes;
-        least = of_group > 1 ? least : 1;
-        rings = least < rings ? least : rings;
-    }
+    int nodes = most_nodes(topology, gpus, groups, count, &rings);
     for (int g = 0; g < groups; g++) {
         for (int c = 0; c < rings; c++) {
             add_ring(&w, &gpus[g * count], count, c, rings);
@@ -177,16 +185,23 @@ sp_status sp_route_rings(const sp_topology *topology, const int64_t *gpus, int g
 sp_status sp_route_all_to_all(const sp_topology *topology, const int64_t *gpus, int count,
                               sp_route *route, sp_error *err)
 {
+    return sp_route_all_to_alls(topology, gpus, 1, count, route, err);
+}
+
+sp_status sp_route_all_to_alls(const sp_topology *topology, const int64_t *gpus, int groups,
+                               int count, sp_route *route, sp_error *err)
+{
     ways w = {.topology = topology};
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < groups * count; i++) {
+        const int64_t *group = &gpus[i / count * count];
         for (int j = 0; j < count; j++) {
-            if (i != j) {
-                add_way(&w, gpus[i], gpus[j]);
+            if (i % count != j) {
+                add_way(&w, gpus[i], group[j]);
             }
         }
     }
-    int least;
-    int nodes = count_nodes(topology, gpus, count, &least);
+    int rings;
+    int nodes = most_nodes(topology, gpus, groups, count, &rings);
     *route = (sp_route){.parts = count, .latency_s = steps_s(&w, count, nodes)};
     return finish(&w, route, err);
 }

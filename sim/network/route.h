@@ -35,6 +35,8 @@ sp_status sp_route_rings(const sp_topology *topology, const int64_t *gpus, int g
 // O(k log k) for k = members^2.
 sp_status sp_route_all_to_all(const sp_topology *topology, const int64_t *gpus, int count,
                               sp_route *route, sp_error *err);
+sp_status sp_route_all_to_alls(const sp_topology *topology, const int64_t *gpus, int groups,
+                               int count, sp_route *route, sp_error *err);
 // Each of `count` GPUs to one of its own, the bytes in equal parts: from one pipeline stage to the
 // next, whose tensor-parallel ranks send a part each. O(k log k) for k = count.
 sp_status sp_route_pairs(const sp_topology *topology, const int64_t *from, const int64_t *to,

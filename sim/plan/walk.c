@@ -153,7 +153,7 @@ static inline bool wait_inputs(const sp_i_walk *w, const sp_i_walk_rank *rank, c
 static inline bool rank_ready(const sp_i_walk *w, const sp_i_walk_rank *rank, const step *s,
                               sp_i_walk_start *start, sp_plan_place *awaited)
 {
-    if (rank->sends > 0) {
+    if (rank->sends > 0 || rank->exchanges) {
         *awaited = s->place;
         return false;
     }
@@ -311,6 +311,57 @@ static inline sp_status execute(sp_i_walk *w, sp_i_walk_rank *rank, const step *
     return status;
 }
 
+// What the first of a pair gives is there at the end of the second, and both are sent then.
+static sp_status finish_pair(sp_i_walk *w, sp_i_walk_rank *rank, size_t first_place, sp_error *err)
+{
+    step first = step_at(w, rank, first_place);
+    int64_t first_ns = sending_ns(w, &first);
+    w->end_ns[sp_action_is_backward(first.place.action)][first.entry] = rank->end_ns;
+    rank->sending_ns = first_ns > rank->sending_ns ? first_ns : rank->sending_ns;
+    return w->there_ns[0] == NULL
+               ? SP_OK
+               : sp_i_walk_send(w, rank, first.place.action, first.vstage, first.entry, err);
+}
+
+// Places an action whose end is known.
+static inline sp_status end_action(sp_i_walk *w, sp_i_walk_rank *rank, const step *s,
+                                   const sp_i_walk_start *start, const sp_action_cost *took,
+                                   sp_error *err)
+{
+    int64_t end_ns = start->at_ns + sp_action_cost_ns(took);
+    note_span(rank, s->place.action, took, start, end_ns);
+    note_end(w, rank, s, end_ns);
+    rank->done++;
+    return w->there_ns[0] == NULL || s->place.action.with_next
+               ? SP_OK
+               : sp_i_walk_send(w, rank, s->place.action, s->vstage, s->entry, err);
+}
+
+// What an action that has ended means for its pair.
+static inline sp_status end_pair(sp_i_walk *w, sp_i_walk_rank *rank, const step *s, sp_error *err)
+{
+    if (s->place.action.with_next) {
+        w->end_ns[sp_action_is_backward(s->place.action)][s->entry] = SP_NOT_YET;
+    } else if (rank->done > 1 && rank->stage->actions[rank->done - 2].with_next) {
+        return finish_pair(w, rank, rank->done - 2, err);
+    }
+    return SP_OK;
+}
+
+// Begins an action whose start is known; true: it ends with an event.
+static bool begin(sp_i_walk *w, sp_i_walk_rank *rank, const step *s, const sp_i_walk_start *start,
+                  sp_status *status, sp_error *err)
+{
+    const sp_walk_action action = {.place = s->place,
+                                   .vstage = s->vstage,
+                                   .recomputed = w->recomputed != NULL && was_recomputed(w, s)};
+    rank->began = *start;
+    rank->began_took = w->gave[s->place.dp].took;
+    *status = w->driver->begin(w->driver->context, &action, start->at_ns, &rank->began_took,
+                               &rank->exchanges, err);
+    return *status != SP_OK || rank->exchanges;
+}
+
 // Places an action that has run and whose start is known.
 static inline sp_status finish(sp_i_walk *w, sp_i_walk_rank *rank, const step *s,
                                sp_i_walk_start *start, sp_error *err)
@@ -328,35 +379,23 @@ static inline sp_status finish(sp_i_walk *w, sp_i_walk_rank *rank, const step *s
                                   "a duration of %lld ns does not fit", (long long)took_ns);
     }
     w->waits += start->waits;
-    note_span(rank, s->place.action, &gave->took, start, start->at_ns + took_ns);
-    note_end(w, rank, s, start->at_ns + took_ns);
-    rank->done++;
+    sp_status status = SP_OK;
+    if (w->there_ns[0] != NULL && !sp_action_is_copy(s->place.action) &&
+        begin(w, rank, s, start, &status, err)) {
+        return status;
+    }
+    status = end_action(w, rank, s, start, &gave->took, err);
     if (w->found != NULL) {
         sp_i_walk_shares_after(w, &s->place, gave->shares);
         sp_i_walk_share_late(w, rank);
     }
-    return w->there_ns[0] == NULL || s->place.action.with_next
-               ? SP_OK
-               : sp_i_walk_send(w, rank, s->place.action, s->vstage, s->entry, err);
-}
-
-// What the first of a pair gives is there at the end of the second, and both are sent then.
-static sp_status finish_pair(sp_i_walk *w, sp_i_walk_rank *rank, size_t first_place, sp_error *err)
-{
-    step first = step_at(w, rank, first_place);
-    int64_t first_ns = sending_ns(w, &first);
-    w->end_ns[sp_action_is_backward(first.place.action)][first.entry] = rank->end_ns;
-    rank->sending_ns = first_ns > rank->sending_ns ? first_ns : rank->sending_ns;
-    return w->there_ns[0] == NULL
-               ? SP_OK
-               : sp_i_walk_send(w, rank, first.place.action, first.vstage, first.entry, err);
+    return status;
 }
 
 // Runs the next action of a rank by itself, with *start behind its inputs.
 static inline sp_status run_alone(sp_i_walk *w, sp_i_walk_rank *rank, const step *s,
                                   sp_i_walk_start *start, sp_error *err)
 {
-    size_t at = rank->done;
     if (w->found != NULL) {
         sp_i_walk_shares_take(w, &s->place);
     }
@@ -368,12 +407,7 @@ static inline sp_status run_alone(sp_i_walk *w, sp_i_walk_rank *rank, const step
         sp_i_walk_wait_rank(rank, true, start);
     }
     status = finish(w, rank, s, start, err);
-    if (status == SP_OK && s->place.action.with_next) {
-        w->end_ns[sp_action_is_backward(s->place.action)][s->entry] = SP_NOT_YET;
-    } else if (status == SP_OK && at > 0 && rank->stage->actions[at - 1].with_next) {
-        status = finish_pair(w, rank, at - 1, err);
-    }
-    return status;
+    return status == SP_OK && !rank->exchanges ? end_pair(w, rank, s, err) : status;
 }
 
 // Runs a merged pack on all its ranks, each behind its own inputs; each also waits for what the
@@ -454,6 +488,22 @@ static sp_status visit(sp_i_walk *w, sp_i_walk_rank *rank, sp_error *err)
     if (rank->done > before && !w->depends.merged) {
         wake(w, sp_depends_pack(&w->depends, rank->stage->actions[before]), rank->pp);
     }
+    return status;
+}
+
+sp_status sp_i_walk_end(sp_i_walk *w, sp_i_walk_rank *rank, int64_t at_ns, sp_error *err)
+{
+    step s = step_at(w, rank, rank->done);
+    sp_action_cost took = rank->began_took;
+    int64_t end_ns = rank->began.at_ns + sp_action_cost_ns(&took);
+    took.cp_ns += at_ns > end_ns ? at_ns - end_ns : 0;
+    rank->exchanges = false;
+    sp_status status = end_action(w, rank, &s, &rank->began, &took, err);
+    if (status == SP_OK && is_alone(w, s.place.action)) {
+        status = end_pair(w, rank, &s, err);
+    }
+    sp_i_walk_enqueue(w, rank);
+    wake(w, sp_depends_pack(&w->depends, s.place.action), rank->pp);
     return status;
 }
 

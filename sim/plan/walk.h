@@ -34,9 +34,14 @@ typedef struct sp_walk_outcome {
     bool stalls;            // it never ends; so do all that wait for it
 } sp_walk_outcome;
 
-// Something that a network had under way is over: what an action sent to another pipeline rank is
-// there.
+// Something that a network had under way is over.
+typedef enum sp_walk_event_kind {
+    SP_WALK_ARRIVED, // what an action sent is at the other pipeline rank
+    SP_WALK_ENDED    // what its ranks exchanged in an action
+} sp_walk_event_kind;
+
 typedef struct sp_walk_event {
+    sp_walk_event_kind kind;
     sp_plan_place place; // of the action
     int64_t at_ns;
 } sp_walk_event;
@@ -49,12 +54,16 @@ typedef struct sp_walk_driver {
     // How long what the action sends is under way to pipeline rank `to`, another one. NULL: 0.
     int64_t (*transfer_ns)(void *context, const sp_plan_place *from, int to);
     bool blocking_transfers; // a rank waits for each of its sends
-    // In place of transfer_ns, a network that transfers share; both or neither. Sends what an
+    // In place of transfer_ns, a network that transfers share; all three or none. Sends what an
     // action gave to pipeline rank `to`, another one; *there_ns: when it is there, SP_NOT_YET where
     // an event will tell. No vocabulary is shared beside it: a share stands in its rank's list, so
     // that it may run late in the walk but early in time.
     sp_status (*send)(void *context, const sp_plan_place *from, int to, int64_t at_ns,
                       int64_t *there_ns, sp_error *err);
+    // An action begins, which takes what `run` gave; *exchanges: it ends with an event, and not
+    // before that time, more of which counts as CP communication.
+    sp_status (*begin)(void *context, const sp_walk_action *action, int64_t start_ns,
+                       const sp_action_cost *took, bool *exchanges, sp_error *err);
     // Goes on to the next events; none: nothing is under way.
     sp_status (*next)(void *context, const sp_walk_event **events, size_t *count, sp_error *err);
     // Those of the plan; NULL or empty: ranks share no vocabulary, or it is no concern here.

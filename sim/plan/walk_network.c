@@ -58,10 +58,9 @@ void sp_i_walk_level(sp_i_walk_start *starts, int count)
     }
 }
 
-static void note_event(sp_i_walk *w, const sp_walk_event *event)
+static void note_arrival(sp_i_walk *w, sp_i_walk_rank *rank, const sp_walk_event *event)
 {
     const sp_plan_place *place = &event->place;
-    sp_i_walk_rank *rank = sp_i_walk_rank_of(w, place->dp, place->pp);
     int vstage = sp_depends_vstage(&w->depends, place->pp, place->action);
     int target = sp_depends_target(&w->depends, place->action, vstage);
     size_t entry = sp_depends_entry(&w->depends, place->action, place->dp, vstage);
@@ -80,7 +79,12 @@ sp_status sp_i_walk_arrive(sp_i_walk *w, bool *more, sp_error *err)
     size_t count = 0;
     sp_status status = w->driver->next(w->driver->context, &events, &count, err);
     for (size_t i = 0; status == SP_OK && i < count; i++) {
-        note_event(w, &events[i]);
+        sp_i_walk_rank *rank = sp_i_walk_rank_of(w, events[i].place.dp, events[i].place.pp);
+        if (events[i].kind == SP_WALK_ENDED) {
+            status = sp_i_walk_end(w, rank, events[i].at_ns, err);
+        } else {
+            note_arrival(w, rank, &events[i]);
+        }
     }
     *more = status == SP_OK && count > 0;
     return status;

@@ -28,7 +28,11 @@ typedef struct sp_i_walk_rank {
     // Its share of what it gave last, which has run and stands behind copies that have not; NULL.
     const sp_share *late;
     sp_action_cost late_took;
-    int sends;    // under way that it waits for
+    int sends; // under way that it waits for
+    // Its next action, which ends with an event, has begun.
+    bool exchanges;
+    sp_i_walk_start began;
+    sp_action_cost began_took;
     bool stalled; // its next action never ends
     bool queued;
 } sp_i_walk_rank;
@@ -106,6 +110,8 @@ bool sp_i_walk_wait_arrival(const sp_i_walk *w, int side, size_t entry, sp_i_wal
 // Sends what an action gave, which its rank ran last.
 sp_status sp_i_walk_send(sp_i_walk *w, sp_i_walk_rank *rank, sp_action action, int vstage,
                          size_t entry, sp_error *err);
+// The rank's action that has begun ends, at_ns at the earliest (walk.c).
+sp_status sp_i_walk_end(sp_i_walk *w, sp_i_walk_rank *rank, int64_t at_ns, sp_error *err);
 // The ranks of a pack that is merged exchange from the start: moves all behind the last.
 void sp_i_walk_level(sp_i_walk_start *starts, int count);
 // Lets the network go on; *more: something came of it, and the ranks concerned are to be visited.

@@ -102,8 +102,31 @@ static void draw_epilogue(sp_prng *prng, step *s, double bytes)
     }
 }
 
-static void drop_epilogue(step *s)
+// Exchanges of context-parallel ranks that take at least what the random costs show of them.
+static void set_exchanges(step *s, double bytes)
 {
+    sp_step_costs *costs = &s->costs;
+    size_t vstages = (size_t)sp_layout_vstages(&s->layout);
+    costs->cp_f = sp_calloc(costs->forward_packs, sizeof *costs->cp_f);
+    costs->cp_i = sp_calloc(costs->backward_packs, sizeof *costs->cp_i);
+    costs->cp_r = sp_calloc(costs->backward_packs, sizeof *costs->cp_r);
+    costs->layers_of_vstage = sp_calloc(vstages, sizeof *costs->layers_of_vstage);
+    assert_true(costs->cp_f != NULL && costs->cp_i != NULL && costs->cp_r != NULL &&
+                costs->layers_of_vstage != NULL);
+    for (size_t v = 0; v < vstages; v++) {
+        costs->layers_of_vstage[v] = 2;
+    }
+    for (size_t k = 0; k < costs->forward_packs; k++) {
+        costs->cp_f[k] = (sp_cp_exchange){.s = 1e-6, .bytes = bytes};
+        costs->cp_i[k] = (sp_cp_exchange){.s = 1e-6, .bytes = 2.0 * bytes};
+    }
+}
+
+static void drop_others(step *s)
+{
+    for (size_t k = 0; k < s->costs.forward_packs; k++) {
+        s->costs.cp_f[k].s = s->costs.cp_i[k].s = 0.0;
+    }
     memset(s->costs.epilogue, 0, (size_t)s->layout.pp * sizeof *s->costs.epilogue);
     sp_free(s->costs.buckets);
     s->costs.buckets = NULL;
@@ -124,6 +147,7 @@ static void draw(sp_prng *prng, step *s, bool busy)
     lengthen(&s->costs);
     set_bytes(&s->costs, 20000.0 * part, 30000.0 * part);
     draw_epilogue(prng, s, 100000.0 * part);
+    set_exchanges(s, 2000.0 * part);
     must_succeed(plan_by_schedule(&s->plan, &s->layout, &s->packing, kind, ERR));
     set_cluster(s, SP_NETWORK_FLOWS);
 }
@@ -465,7 +489,7 @@ TEST(a_step_event_by_event)
         step s;
         sp_timeline walked, expected;
         draw(&prng, &s, true);
-        drop_epilogue(&s);
+        drop_others(&s);
         run(&s, &s.network, &walked);
         simulate(&s, &expected);
         for (size_t r = 0; r < walked.rank_count; r++) {
@@ -567,6 +591,91 @@ TEST(two_stages_reduce_over_one_nic)
             }
             sp_timeline_fini(&timeline);
         }
+    }
+}
+
+// One forward on each of two data-parallel ranks, whose context-parallel ranks lie in two nodes:
+// both groups exchange over the same NICs, by rings that carry half of the bytes. Of whole_ns in
+// all, shown_ns come after 10,000 ns of computation.
+static int64_t exchange_ns(double bytes, int64_t whole_ns, int64_t shown_ns,
+                           sp_network_detail detail)
+{
+    step s = {.layout = {.tp = 1, .cp = 2, .pp = 1, .dp = 2, .chunks = 1}};
+    sp_timeline timeline;
+    assert_true(sp_rank_order_read("dp-tp-cp-pp", &s.layout.order));
+    must_succeed(uniform_packing(&s.packing, 2, 1, ERR));
+    must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false, ERR));
+    set_bytes(&s.costs, 0.0, 0.0);
+    set_exchanges(&s, 0.5 * bytes);
+    for (int k = 0; k < 2; k++) {
+        s.costs.cp_f[k].s = (double)whole_ns / 2.0 * 1e-9;
+        s.costs.cp_i[k].s = 0.0;
+        s.costs.f[k] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = shown_ns};
+    }
+    must_succeed(plan_by_schedule(&s.plan, &s.layout, &s.packing, SP_SCHEDULE_1F1B, ERR));
+    set_cluster(&s, detail);
+    s.network.rates.nic_latency_s = 0.0;
+    run(&s, &s.network, &timeline);
+    const sp_span *span = &timeline.ranks[1].spans[0];
+    int64_t ns = span->end_ns - span->start_ns;
+    assert_int_equal(span->cp_ns, ns - F_NS);
+    sp_timeline_fini(&timeline);
+    step_fini(&s);
+    return ns;
+}
+
+TEST(two_groups_exchange_over_one_nic)
+{
+    for (int detail = 0; detail < 3; detail++) {
+        sp_network_detail of = (sp_network_detail)detail;
+        bool shared = detail != SP_NETWORK_CLOSED;
+        // In the open, with a NIC of 10 bytes a nanosecond full.
+        assert_int_equal(exchange_ns(20000.0, 1000, 1000, of), F_NS + (shared ? 2000 : 1000));
+        // Behind the computation, at a tenth of the NIC each, and at three quarters.
+        assert_int_equal(exchange_ns(20000.0, 1000, 0, of), F_NS);
+        assert_int_equal(exchange_ns(150000.0, 7500, 0, of), shared ? 15000 : F_NS);
+        // Four fifths behind it, where both fit, and the rest in the open.
+        assert_int_equal(exchange_ns(50000.0, 2500, 500, of), F_NS + (shared ? 1000 : 500));
+    }
+}
+
+static void add_actions(step *s, int dp, int pp, const char *actions)
+{
+    for (const char *c = actions; *c != '\0'; c += 2) {
+        sp_action_kind kind = *c == 'F' ? SP_ACTION_F : SP_ACTION_B;
+        assert_true(sp_stage_plan_add(sp_plan_stage(&s->plan, dp, pp), kind, 0, c[1] - '0'));
+    }
+}
+
+// Pack 0 is on both data-parallel ranks, pack 1 on the first, pack 2 on the second.
+TEST(merged_packs)
+{
+    static const int ranks[3][2] = {{0, 2}, {0, 1}, {1, 1}};
+    sp_prng prng = prng_seeded(8);
+    for (int round = 0; round < 20; round++) {
+        step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1}};
+        sp_packing_init(&s.packing, NULL, 2);
+        for (int k = 0; k < 3; k++) {
+            assert_true(sp_pack_list_begin(&s.packing.forward, ranks[k][0], ranks[k][1]));
+        }
+        random_costs(&prng, &s.layout, &s.packing, 0, &s.costs);
+        lengthen(&s.costs);
+        set_bytes(&s.costs, round % 2 == 0 ? 20.0 : 20000.0, 20.0);
+        set_exchanges(&s, round % 2 == 0 ? 2.0 : 2000.0);
+        must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, ERR));
+        add_actions(&s, 0, 0, "F0F1B0B1");
+        add_actions(&s, 0, 1, "F0B0F1B1");
+        add_actions(&s, 1, 0, "F2F0B2B0");
+        add_actions(&s, 1, 1, "F2B2F0B0");
+        must_succeed(sp_plan_check(&s.plan, "test", ERR));
+        set_cluster(&s, SP_NETWORK_FLOWS);
+        sp_network quick = s.network;
+        quick.detail = SP_NETWORK_AUTO;
+        compare(&s, &quick, &s.network);
+        if (round % 2 == 0) {
+            compare(&s, NULL, &s.network);
+        }
+        step_fini(&s);
     }
 }
 
