@@ -56,7 +56,7 @@ static inline bool wait_source(const sp_i_walk *w, const step *s, sp_i_walk_star
         return false;
     }
     int to = s->place.pp;
-    if (w->there_ns[0] != NULL && from.pp != to) {
+    if (from.pp != to && w->driver->transfer_ns == NULL && w->there_ns[0] != NULL) {
         *awaited = from;
         return sp_i_walk_wait_arrival(w, side, entry, start);
     }
@@ -153,10 +153,6 @@ static inline bool wait_inputs(const sp_i_walk *w, const sp_i_walk_rank *rank, c
 static inline bool rank_ready(const sp_i_walk *w, const sp_i_walk_rank *rank, const step *s,
                               sp_i_walk_start *start, sp_plan_place *awaited)
 {
-    if (rank->sends > 0 || rank->exchanges) {
-        *awaited = s->place;
-        return false;
-    }
     if (w->found != NULL && (sp_i_walk_share_pending(w, rank, awaited) ||
                              !sp_i_walk_shares_ready(w, &s->place, awaited))) {
         return false;
@@ -182,7 +178,7 @@ static bool group_ready(const sp_i_walk *w, const step *s, sp_plan_place *awaite
         *awaited = s->place;
         awaited->dp = rank->dp;
         w->starts[i] = (sp_i_walk_start){0};
-        if (rank->done == rank->stage->count || rank->stalled ||
+        if (rank->done == rank->stage->count || rank->held != 0 ||
             !is_same(rank->stage->actions[rank->done], s->place.action)) {
             return false;
         }
@@ -304,7 +300,7 @@ static inline sp_status execute(sp_i_walk *w, sp_i_walk_rank *rank, const step *
         gave->shares = w->took + (size_t)s->place.dp * (size_t)w->depends.plan->layout.pp;
     }
     sp_status status = w->driver->run(w->driver->context, &action, gave, err);
-    rank->stalled = status == SP_OK && gave->stalls;
+    rank->held = status == SP_OK && gave->stalls ? SP_I_STALLED : 0;
     if (status == SP_OK && !gave->stalls && w->found != NULL) {
         sp_i_walk_shares_before(w, &s->place, gave->shares);
     }
@@ -323,18 +319,13 @@ static sp_status finish_pair(sp_i_walk *w, sp_i_walk_rank *rank, size_t first_pl
                : sp_i_walk_send(w, rank, first.place.action, first.vstage, first.entry, err);
 }
 
-// Places an action whose end is known.
-static inline sp_status end_action(sp_i_walk *w, sp_i_walk_rank *rank, const step *s,
-                                   const sp_i_walk_start *start, const sp_action_cost *took,
-                                   sp_error *err)
+static inline void end_action(const sp_i_walk *w, sp_i_walk_rank *rank, const step *s,
+                              const sp_i_walk_start *start, const sp_action_cost *took)
 {
     int64_t end_ns = start->at_ns + sp_action_cost_ns(took);
     note_span(rank, s->place.action, took, start, end_ns);
     note_end(w, rank, s, end_ns);
     rank->done++;
-    return w->there_ns[0] == NULL || s->place.action.with_next
-               ? SP_OK
-               : sp_i_walk_send(w, rank, s->place.action, s->vstage, s->entry, err);
 }
 
 // What an action that has ended means for its pair.
@@ -348,26 +339,46 @@ static inline sp_status end_pair(sp_i_walk *w, sp_i_walk_rank *rank, const step 
     return SP_OK;
 }
 
-// Begins an action whose start is known; true: it ends with an event.
-static bool begin(sp_i_walk *w, sp_i_walk_rank *rank, const step *s, const sp_i_walk_start *start,
-                  sp_status *status, sp_error *err)
+// Ends an action, and sends what it gave over the network.
+static sp_status end_and_send(sp_i_walk *w, sp_i_walk_rank *rank, const step *s,
+                              const sp_i_walk_start *start, const sp_action_cost *took,
+                              sp_error *err)
+{
+    end_action(w, rank, s, start, took);
+    sp_status status = s->place.action.with_next
+                           ? SP_OK
+                           : sp_i_walk_send(w, rank, s->place.action, s->vstage, s->entry, err);
+    return status == SP_OK && is_alone(w, s->place.action) ? end_pair(w, rank, s, err) : status;
+}
+
+// Begins an action over the network, and ends it where no event will.
+static sp_status begin(sp_i_walk *w, sp_i_walk_rank *rank, const step *s,
+                       const sp_i_walk_start *start, sp_error *err)
 {
     const sp_walk_action action = {.place = s->place,
                                    .vstage = s->vstage,
                                    .recomputed = w->recomputed != NULL && was_recomputed(w, s)};
-    rank->began = *start;
-    rank->began_took = w->gave[s->place.dp].took;
-    *status = w->driver->begin(w->driver->context, &action, start->at_ns, &rank->began_took,
-                               &rank->exchanges, err);
-    return *status != SP_OK || rank->exchanges;
+    const sp_action_cost *took = &w->gave[s->place.dp].took;
+    bool exchanges = false;
+    sp_status status = SP_OK;
+    if (!sp_action_is_copy(s->place.action)) {
+        status = w->driver->begin(w->driver->context, &action, start->at_ns, took, &exchanges, err);
+    }
+    if (status == SP_OK && exchanges) {
+        rank->held = 1;
+        rank->began = *start;
+        rank->began_took = *took;
+        return SP_OK;
+    }
+    return status == SP_OK ? end_and_send(w, rank, s, start, took, err) : status;
 }
 
-// Places an action that has run and whose start is known.
+// Places an action that has run and whose start is known; `alone`: of one rank.
 static inline sp_status finish(sp_i_walk *w, sp_i_walk_rank *rank, const step *s,
-                               sp_i_walk_start *start, sp_error *err)
+                               sp_i_walk_start *start, bool alone, sp_error *err)
 {
     const sp_walk_outcome *gave = &w->gave[s->place.dp];
-    if (rank->stalled) {
+    if (rank->held != 0) {
         return SP_OK;
     }
     if (w->found != NULL) {
@@ -379,17 +390,15 @@ static inline sp_status finish(sp_i_walk *w, sp_i_walk_rank *rank, const step *s
                                   "a duration of %lld ns does not fit", (long long)took_ns);
     }
     w->waits += start->waits;
-    sp_status status = SP_OK;
-    if (w->there_ns[0] != NULL && !sp_action_is_copy(s->place.action) &&
-        begin(w, rank, s, start, &status, err)) {
-        return status;
+    if (w->there_ns[0] != NULL) {
+        return begin(w, rank, s, start, err);
     }
-    status = end_action(w, rank, s, start, &gave->took, err);
+    end_action(w, rank, s, start, &gave->took);
     if (w->found != NULL) {
         sp_i_walk_shares_after(w, &s->place, gave->shares);
         sp_i_walk_share_late(w, rank);
     }
-    return status;
+    return alone ? end_pair(w, rank, s, err) : SP_OK;
 }
 
 // Runs the next action of a rank by itself, with *start behind its inputs.
@@ -400,14 +409,13 @@ static inline sp_status run_alone(sp_i_walk *w, sp_i_walk_rank *rank, const step
         sp_i_walk_shares_take(w, &s->place);
     }
     sp_status status = execute(w, rank, s, err);
-    if (status != SP_OK || rank->stalled) {
+    if (status != SP_OK || rank->held != 0) {
         return status;
     }
     if (!sp_action_is_copy(s->place.action)) {
         sp_i_walk_wait_rank(rank, true, start);
     }
-    status = finish(w, rank, s, start, err);
-    return status == SP_OK && !rank->exchanges ? end_pair(w, rank, s, err) : status;
+    return finish(w, rank, s, start, true, err);
 }
 
 // Runs a merged pack on all its ranks, each behind its own inputs; each also waits for what the
@@ -429,7 +437,7 @@ static sp_status run_merged(sp_i_walk *w, const step *s, sp_error *err)
     for (bool stalled = false; status == SP_OK && !stalled && ran < pack->dp_count; ran++) {
         step member = step_at(w, ranks[ran], ranks[ran]->done);
         status = execute(w, ranks[ran], &member, err);
-        stalled = ranks[ran]->stalled;
+        stalled = ranks[ran]->held != 0;
     }
     for (int i = 0; i < pack->dp_count; i++) {
         for (int j = 0; j < pack->dp_count; j++) {
@@ -445,7 +453,7 @@ static sp_status run_merged(sp_i_walk *w, const step *s, sp_error *err)
     }
     for (int i = 0; status == SP_OK && i < ran; i++) {
         step member = step_at(w, ranks[i], ranks[i]->done);
-        status = finish(w, ranks[i], &member, &w->starts[i], err);
+        status = finish(w, ranks[i], &member, &w->starts[i], false, err);
     }
     return status;
 }
@@ -472,7 +480,7 @@ static sp_status visit(sp_i_walk *w, sp_i_walk_rank *rank, sp_error *err)
 {
     sp_status status = SP_OK;
     size_t before = rank->done;
-    while (status == SP_OK && !rank->stalled && rank->done < rank->stage->count) {
+    while (status == SP_OK && rank->held == 0 && rank->done < rank->stage->count) {
         sp_i_walk_start start = {0};
         sp_plan_place awaited;
         step s = step_at(w, rank, rank->done);
@@ -497,11 +505,8 @@ sp_status sp_i_walk_end(sp_i_walk *w, sp_i_walk_rank *rank, int64_t at_ns, sp_er
     sp_action_cost took = rank->began_took;
     int64_t end_ns = rank->began.at_ns + sp_action_cost_ns(&took);
     took.cp_ns += at_ns > end_ns ? at_ns - end_ns : 0;
-    rank->exchanges = false;
-    sp_status status = end_action(w, rank, &s, &rank->began, &took, err);
-    if (status == SP_OK && is_alone(w, s.place.action)) {
-        status = end_pair(w, rank, &s, err);
-    }
+    rank->held = 0;
+    sp_status status = end_and_send(w, rank, &s, &rank->began, &took, err);
     sp_i_walk_enqueue(w, rank);
     wake(w, sp_depends_pack(&w->depends, s.place.action), rank->pp);
     return status;
@@ -533,7 +538,7 @@ static sp_status unfinished(const sp_i_walk *w, sp_error *err)
     bool found = false;
     for (size_t l = 0; l < w->rank_count; l++) {
         const sp_i_walk_rank *rank = &w->ranks[l];
-        if (rank->stalled) {
+        if (rank->held == SP_I_STALLED) {
             place = step_at(w, rank, rank->done).place;
             return sp_error_at_action(err, SP_ERR_LIMIT, plan, &place, "it does not end");
         }

@@ -37,7 +37,7 @@ sp_status sp_i_walk_send(sp_i_walk *w, sp_i_walk_rank *rank, sp_action action, i
     sp_status status = w->driver->send(w->driver->context, &from, w->depends.rank_of[target],
                                        rank->end_ns, there_ns, err);
     if (status == SP_OK && *there_ns == SP_NOT_YET) {
-        rank->sends += w->driver->blocking_transfers;
+        rank->held += w->driver->blocking_transfers;
     } else if (status == SP_OK) {
         note_sent(w, rank, *there_ns);
     }
@@ -66,8 +66,8 @@ static void note_arrival(sp_i_walk *w, sp_i_walk_rank *rank, const sp_walk_event
     size_t entry = sp_depends_entry(&w->depends, place->action, place->dp, vstage);
     w->there_ns[sp_action_is_backward(place->action)][entry] = event->at_ns;
     sp_i_walk_enqueue(w, sp_i_walk_rank_of(w, place->dp, w->depends.rank_of[target]));
-    if (rank->sends > 0) {
-        rank->sends--;
+    if (w->driver->blocking_transfers) {
+        rank->held--;
         note_sent(w, rank, event->at_ns);
         sp_i_walk_enqueue(w, rank);
     }

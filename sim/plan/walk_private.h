@@ -12,6 +12,8 @@ typedef struct sp_i_walk_start {
     size_t waits;
 } sp_i_walk_start;
 
+enum { SP_I_STALLED = -1 };
+
 // One pipeline rank of one data-parallel rank.
 typedef struct sp_i_walk_rank {
     const sp_stage_plan *stage;
@@ -28,12 +30,11 @@ typedef struct sp_i_walk_rank {
     // Its share of what it gave last, which has run and stands behind copies that have not; NULL.
     const sp_share *late;
     sp_action_cost late_took;
-    int sends; // under way that it waits for
-    // Its next action, which ends with an event, has begun.
-    bool exchanges;
+    // What it waits for before it goes on: sends under way, or the event that ends its next action,
+    // which has begun as below. SP_I_STALLED: its next action never ends.
+    int held;
     sp_i_walk_start began;
     sp_action_cost began_took;
-    bool stalled; // its next action never ends
     bool queued;
 } sp_i_walk_rank;
 
