@@ -18,6 +18,8 @@ typedef struct cli_exports {
     const char *plot;         // PNG or SVG
     const char *snapshot;
     const char *graphml;
+    const char *topology; // SVG
+    sp_network network;   // whose links it shows
     bool timeline;      // text, to `text`
     bool critical_path; // text, to `text`
     FILE *text;

@@ -132,6 +132,32 @@ static sp_status run(const sp_plan *plan, const sp_step_costs *costs, bool unfol
     return status;
 }
 
+sp_status sp_step_traffic(const sp_plan *plan, const sp_step_costs *costs,
+                          const sp_network *network, sp_topology **topology, double **link_bytes,
+                          sp_error *err)
+{
+    sp_network flows = *network;
+    sp_timeline timeline = {0};
+    sp_i_traffic *traffic = NULL;
+    sp_engine_counts counts = {0};
+    flows.detail = SP_NETWORK_FLOWS;
+    *topology = NULL;
+    *link_bytes = NULL;
+    sp_status status = refuse_unknown_costs(plan, costs, err);
+    if (status == SP_OK) {
+        status = sp_i_traffic_new(plan, costs, &flows, &timeline, &traffic, err);
+    }
+    if (status == SP_OK) {
+        status = run(plan, costs, true, traffic, &timeline, &counts, err);
+    }
+    if (status == SP_OK) {
+        sp_i_traffic_take(traffic, topology, link_bytes);
+    }
+    sp_timeline_fini(&timeline);
+    sp_i_traffic_free(traffic);
+    return status;
+}
+
 static sp_status verify(const sp_plan *plan, const sp_step_costs *costs,
                         const sp_timeline *timeline, sp_error *err)
 {

@@ -28,6 +28,13 @@ sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
                       const sp_engine_options *options, sp_timeline *timeline,
                       sp_memory_timeline *memory, sp_engine_counts *counts, sp_error *err);
 
+// What the transfers, exchanges and reductions of a step put on each link of its network, [links of
+// *topology]: as flows, whatever the network's detail. Both are the caller's. Errors as those of
+// sp_simulate; SP_ERR_CONTENT where flows do not go with the plan.
+SP_API sp_status sp_step_traffic(const sp_plan *plan, const sp_step_costs *costs,
+                                 const sp_network *network, sp_topology **topology,
+                                 double **link_bytes, sp_error *err);
+
 // ---- The parts of it that stand by themselves ----
 
 // Data-parallel ranks that are provably alike, which are simulated once and counted. Two ranks are

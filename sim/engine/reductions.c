@@ -230,7 +230,7 @@ static sp_status start(sp_i_traffic *t, int pp_rank, const part *next, sp_error 
                                     (double)next->alone_ns / SP_NS_PER_S);
     flow.tag = SP_I_TAG_REDUCTION + pp_rank;
     r->is_under_way = true;
-    return sp_flows_start(t->flows, &flow, NULL, err);
+    return sp_i_traffic_start(t, &flow, NULL, err);
 }
 
 static void finish_part(sp_i_traffic *t, int pp_rank, int64_t end_ns)

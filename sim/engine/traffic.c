@@ -30,7 +30,9 @@ sp_status sp_i_traffic_new(const sp_plan *plan, const sp_step_costs *costs,
                               &t->flows, err);
     }
     if (status == SP_OK) {
-        status = sp_i_ways_make(t, network, err);
+        t->carried = sp_calloc((size_t)sp_topology_links(t->topology), sizeof *t->carried);
+        status = t->carried != NULL ? sp_i_ways_make(t, network, err)
+                                    : sp_error_no_memory(err, "the traffic of a step");
     }
     if (status == SP_OK && (network->detail == SP_NETWORK_FLOWS || sp_i_ways_any_flow(t))) {
         *traffic = t;
@@ -66,7 +68,24 @@ void sp_i_traffic_free(sp_i_traffic *t)
     sp_arena_free(&t->work);
     sp_free(t->places);
     sp_free(t->events);
+    sp_free(t->carried);
     sp_free(t);
+}
+
+void sp_i_traffic_take(sp_i_traffic *t, sp_topology **topology, double **link_bytes)
+{
+    *topology = t->topology;
+    *link_bytes = t->carried;
+    t->topology = NULL;
+    t->carried = NULL;
+}
+
+sp_status sp_i_traffic_start(sp_i_traffic *t, const sp_flow *flow, int32_t *id, sp_error *err)
+{
+    for (int32_t h = 0; h < flow->hops; h++) {
+        t->carried[flow->path[h].link] += flow->bytes * flow->path[h].times;
+    }
+    return sp_flows_start(t->flows, flow, id, err);
 }
 
 // ---- sends of pipeline ranks ----
@@ -91,7 +110,7 @@ sp_status sp_i_traffic_send(sp_i_traffic *t, const sp_plan_place *from, int to, 
     sp_flow flow =
         sp_route_flow_of(&way->route, at_ns, all_bytes, 1, (double)alone_ns / SP_NS_PER_S);
     int32_t id;
-    sp_status status = sp_flows_start(t->flows, &flow, &id, err);
+    sp_status status = sp_i_traffic_start(t, &flow, &id, err);
     return status == SP_OK ? note_place(t, id, from, err) : status;
 }
 

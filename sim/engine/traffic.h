@@ -26,6 +26,9 @@ sp_status sp_i_traffic_new(const sp_plan *plan, const sp_step_costs *costs,
                            sp_error *err);
 void sp_i_traffic_free(sp_i_traffic *traffic);
 
+// Hands over the topology and the bytes that flows put on its links. Only freeing is left then.
+void sp_i_traffic_take(sp_i_traffic *traffic, sp_topology **topology, double **link_bytes);
+
 // The walk's `begin`, `send` and `next`.
 sp_status sp_i_traffic_begin(sp_i_traffic *traffic, const sp_walk_action *action, int64_t start_ns,
                              const sp_action_cost *took, bool *exchanges, sp_error *err);

@@ -69,6 +69,7 @@ struct sp_i_traffic {
     sp_timeline *timeline;
     sp_topology *topology;
     sp_flows *flows;
+    double *carried; // [links]: bytes
     sp_i_way *sends; // [(dp * pp + pp rank) * 2]: to the next pipeline rank, to the one before
     // Of the flows that are sends, by their number: the action.
     sp_plan_place *places;
@@ -110,6 +111,9 @@ sp_status sp_i_exchanges_begin(sp_i_traffic *traffic, const sp_walk_action *acti
 // A flow of the exchange of a rank, dp * pp + pp rank, has ended.
 sp_status sp_i_exchanges_ended(sp_i_traffic *traffic, int rank, int64_t now_ns, sp_error *err);
 
+// Starts a flow; *id may be NULL (traffic.c).
+sp_status sp_i_traffic_start(sp_i_traffic *traffic, const sp_flow *flow, int32_t *id,
+                             sp_error *err);
 // Notes an event of the walk; false without memory (traffic.c).
 bool sp_i_traffic_event(sp_i_traffic *traffic, sp_walk_event event);
 

@@ -320,7 +320,9 @@ static const sp_setting settings[] = {
              "dp x cp ranks; 0: none is.",
      .aliases = "zero_stage zero_optimization distributed_optimizer use_distributed_optimizer fsdp"},
     {.key = "parallel.order", .type = "a string", .fallback = "\"tp-cp-dp-pp\"",
-     .text = "Which ranks lie next to each other in a node, fastest first.",
+     .text = "Which ranks lie next to each other in a node, fastest first. Megatron-LM's \"ep\" may "
+             "stand among them: expert parallelism is 1. With network.detail flows it says which "
+             "transfers meet.",
      .aliases = "rank_order"},
 
     {.key = "network", .type = "an object", .fallback = "detail \"closed\"",

@@ -510,10 +510,11 @@ enum { F_NS = 10000, B_NS = 20000 };
 
 // One micro-batch of 40,000 bytes on each of dp pipelines of two stages, whose first stages are in
 // one node and the last in another: with two, they share its NIC.
-static int64_t makespan_ns(int dp, double rate, sp_network_detail detail)
+static int64_t makespan_ns(const char *order, int dp, double rate, sp_network_detail detail)
 {
     step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = dp, .chunks = 1}};
     sp_timeline timeline;
+    assert_true(sp_rank_order_read(order, &s.layout.order));
     must_succeed(uniform_packing(&s.packing, dp, 1, ERR));
     must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false, ERR));
     set_bytes(&s.costs, 40000.0, 40000.0);
@@ -537,16 +538,52 @@ static int64_t makespan_ns(int dp, double rate, sp_network_detail detail)
     return ns;
 }
 
+// Both pipelines send a hidden state from node to node and a gradient back; both stages reduce
+// inside their nodes.
+TEST(bytes_on_links)
+{
+    step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1, .zero = 0}};
+    sp_topology *topology;
+    double *bytes;
+    double sums[SP_LINK_KINDS][2] = {{0.0}};
+    must_succeed(uniform_packing(&s.packing, 2, 1, ERR));
+    must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false, ERR));
+    set_bytes(&s.costs, 40000.0, 30000.0);
+    for (int k = 0; k < 2; k++) {
+        s.costs.p2p_f_ns[k] = s.costs.p2p_b_ns[k] = 100000;
+        s.costs.epilogue[k].grad_reduce_ns = 100000;
+        s.costs.epilogue[k].reduce_bytes = 5000.0;
+    }
+    must_succeed(plan_by_schedule(&s.plan, &s.layout, &s.packing, SP_SCHEDULE_1F1B, ERR));
+    set_cluster(&s, SP_NETWORK_CLOSED);
+    must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology, &bytes, ERR));
+    for (int32_t l = 0; l < sp_topology_links(topology); l++) {
+        sp_link link = sp_topology_link(topology, l);
+        sums[link.kind][link.inward] += bytes[l];
+    }
+    for (int inward = 0; inward < 2; inward++) {
+        // An all-reduce of n ranks sends 2 (n - 1) / n of the tensor from each.
+        assert_close(sums[SP_LINK_NIC][inward], 2 * (40000.0 + 30000.0), 1e-12);
+        assert_close(sums[SP_LINK_NVLINK][inward], 2 * 2 * 5000.0, 1e-12);
+    }
+    sp_topology_free(topology);
+    sp_free(bytes);
+    step_fini(&s);
+}
+
 TEST(two_pipelines_on_one_nic)
 {
     const int64_t work_ns = 2 * (F_NS + B_NS);
     for (int detail = 0; detail < 3; detail++) {
         int times = detail == SP_NETWORK_CLOSED ? 1 : 2;
         sp_network_detail of = (sp_network_detail)detail;
-        assert_int_equal(makespan_ns(1, 10e9, of), work_ns + 2 * 4000);
-        assert_int_equal(makespan_ns(2, 10e9, of), work_ns + 2 * times * 4000);
-        assert_int_equal(makespan_ns(2, 20e9, of), work_ns + 2 * times * 2000);
-        assert_int_equal(makespan_ns(4, 20e9, of), work_ns + 2 * times * times * 2000);
+        const char *order = "tp-cp-dp-pp";
+        assert_int_equal(makespan_ns(order, 1, 10e9, of), work_ns + 2 * 4000);
+        assert_int_equal(makespan_ns(order, 2, 10e9, of), work_ns + 2 * times * 4000);
+        assert_int_equal(makespan_ns(order, 2, 20e9, of), work_ns + 2 * times * 2000);
+        assert_int_equal(makespan_ns(order, 4, 20e9, of), work_ns + 2 * times * times * 2000);
+        // Each pipeline in a node of its own.
+        assert_int_equal(makespan_ns("pp-tp-cp-dp", 2, 10e9, of), work_ns + 2 * 4000);
     }
 }
 
