@@ -718,6 +718,29 @@ TEST(merged_packs)
 
 // ---- refusals ----
 
+TEST(allocations_that_fail)
+{
+    sp_prng prng = prng_seeded(9);
+    step s;
+    draw(&prng, &s, true);
+    for (int detail = 1; detail < 3; detail++) {
+        const sp_engine_options options = {.network = &s.network};
+        s.network.detail = (sp_network_detail)detail;
+        for (memory_failures failing = {0}; memory_fails(&failing);) {
+            sp_timeline timeline;
+            sp_memory_timeline memory;
+            sp_engine_counts counts;
+            sp_error_clear(ERR);
+            memory_try(&failing,
+                       sp_simulate(&s.plan, &s.costs, &options, &timeline, &memory, &counts, ERR),
+                       ERR);
+            sp_timeline_fini(&timeline);
+            sp_memory_timeline_fini(&memory);
+        }
+    }
+    step_fini(&s);
+}
+
 TEST(what_flows_do_not_go_with)
 {
     sp_prng prng = prng_seeded(6);
