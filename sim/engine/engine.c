@@ -1,6 +1,10 @@
 #include "sim/engine/engine.h"
 
+#include <math.h>
+
+#include "sim/base/alloc.h"
 #include "sim/cost/action_cost.h"
+#include "sim/engine/jitter.h"
 #include "sim/engine/memory.h"
 #include "sim/engine/traffic.h"
 #include "sim/plan/vocab_shares.h"
@@ -31,6 +35,7 @@ typedef struct pricing {
     const sp_step_costs *costs;
     double total_ns;
     sp_i_traffic *traffic; // NULL: transfers share nothing
+    double *factors;       // of computation, [dp * pp]; NULL: all ranks are alike
 } pricing;
 
 // Ends, and sums over all data-parallel ranks, must fit int64_t.
@@ -42,16 +47,30 @@ static sp_status add_ns(pricing *p, int64_t ns, sp_error *err)
                : sp_error_set(err, SP_ERR_LIMIT, "the actions of a step add up to over 285 years");
 }
 
+static void slow_down(const pricing *p, int dp, int pp, sp_action_cost *cost)
+{
+    if (p->factors != NULL) {
+        double factor = p->factors[(size_t)dp * (size_t)p->plan->layout.pp + (size_t)pp];
+        cost->compute_ns = llround(factor * (double)cost->compute_ns);
+        cost->attention_ns = llround(factor * (double)cost->attention_ns);
+        cost->launch_ns = llround(factor * (double)cost->launch_ns);
+    }
+}
+
 static sp_status price(void *context, const sp_walk_action *action, sp_walk_outcome *outcome,
                        sp_error *err)
 {
     pricing *p = context;
     outcome->took = sp_action_cost_of(p->plan, p->costs, action->place.action, action->vstage,
                                       action->recomputed);
+    if (!sp_action_is_copy(action->place.action)) {
+        slow_down(p, action->place.dp, action->place.pp, &outcome->took);
+    }
     sp_status status = add_ns(p, sp_action_cost_ns(&outcome->took), err);
     for (int r = 0; status == SP_OK && action->shares != NULL && r < p->plan->layout.pp; r++) {
         if (action->shares[r] != NULL) {
             outcome->shares[r] = sp_share_cost_of(p->plan, p->costs, action->shares[r]);
+            slow_down(p, action->place.dp, r, &outcome->shares[r]);
             status = add_ns(p, sp_action_cost_ns(&outcome->shares[r]), err);
         }
     }
@@ -91,10 +110,11 @@ static sp_status next(void *context, const sp_walk_event **events, size_t *count
 
 // Fills the spans of all ranks that stand for others. Ranks that share links stand each for itself:
 // their ways differ.
-static sp_status run(const sp_plan *plan, const sp_step_costs *costs, bool unfold,
-                     sp_i_traffic *traffic, sp_timeline *timeline, sp_engine_counts *counts,
-                     sp_error *err)
+static sp_status run(const sp_plan *plan, const sp_step_costs *costs,
+                     const sp_engine_options *options, sp_i_traffic *traffic, sp_timeline *timeline,
+                     sp_engine_counts *counts, sp_error *err)
 {
+    bool varies = traffic != NULL || options->jitter.gpu_cv > 0.0;
     pricing prices = {.plan = plan, .costs = costs, .traffic = traffic};
     sp_alike_ranks alike = {0};
     sp_shares shares = {0};
@@ -110,13 +130,17 @@ static sp_status run(const sp_plan *plan, const sp_step_costs *costs, bool unfol
         driver.send = send;
         driver.next = next;
     }
-    sp_status status = sp_i_fold(plan, costs, unfold || traffic != NULL, &alike, err);
+    sp_status status = sp_i_fold(plan, costs, options->unfold || varies, &alike, err);
+    if (status == SP_OK && options->jitter.gpu_cv > 0.0) {
+        status = sp_i_jitter_factors(&plan->layout, &options->jitter, &prices.factors, err);
+    }
     if (status == SP_OK && costs->share_class > 0) {
         status = sp_shares_make(plan, &shares, err);
     }
     if (status == SP_OK) {
         status = sp_timeline_init_alike(timeline, plan, &alike, err);
     }
+    timeline->varies = varies;
     if (status == SP_OK && traffic != NULL) {
         status = sp_timeline_keep_arrivals(timeline, err);
     }
@@ -127,6 +151,7 @@ static sp_status run(const sp_plan *plan, const sp_step_costs *costs, bool unfol
         const sp_rank_timeline *rank = &timeline->ranks[r];
         counts->tasks += rank->count + rank->copy_count + rank->share_count;
     }
+    sp_free(prices.factors);
     sp_shares_fini(&shares);
     sp_i_alike_fini(&alike);
     return status;
@@ -148,7 +173,8 @@ sp_status sp_step_traffic(const sp_plan *plan, const sp_step_costs *costs,
         status = sp_i_traffic_new(plan, costs, &flows, &timeline, &traffic, err);
     }
     if (status == SP_OK) {
-        status = run(plan, costs, true, traffic, &timeline, &counts, err);
+        const sp_engine_options plain = {.unfold = true};
+        status = run(plan, costs, &plain, traffic, &timeline, &counts, err);
     }
     if (status == SP_OK) {
         sp_i_traffic_take(traffic, topology, link_bytes);
@@ -202,13 +228,19 @@ sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
     *memory = (sp_memory_timeline){0};
     *counts = (sp_engine_counts){0};
     sp_i_traffic *traffic = NULL;
+    sp_network network = options->network != NULL ? *options->network : (sp_network){0};
     sp_status status = refuse_unknown_costs(plan, costs, err);
+    // What cannot meet follows from times that are not certain then.
+    if (network.detail == SP_NETWORK_AUTO && options->jitter.gpu_cv > 0.0 &&
+        !sp_shares_are(&plan->layout)) {
+        network.detail = SP_NETWORK_FLOWS;
+    }
     if (status == SP_OK) {
-        status = sp_i_traffic_new(plan, costs, options->network, timeline, &traffic, err);
+        status = sp_i_traffic_new(plan, costs, &network, timeline, &traffic, err);
     }
     if (status == SP_OK) {
         sp_error walk_err = {0};
-        status = run(plan, costs, options->unfold, traffic, timeline, counts, &walk_err);
+        status = run(plan, costs, options, traffic, timeline, counts, &walk_err);
         if (status == SP_ERR_DEADLOCK) {
             status = name_cycle(plan, costs, source, &walk_err, err);
         }

@@ -15,6 +15,7 @@ typedef struct sp_engine_options {
     bool memory_points;        // keep the whole memory timeline, not only the peaks
     bool verify;               // check the makespan against an independent longest path (igraph)
     const char *source;        // names the plan in messages; NULL: "plan"
+    sp_jitter jitter;          // gpu_cv 0: all GPUs are alike
     const sp_network *network; // whose links transfers may share; NULL: each takes what it costs
 } sp_engine_options;
 

@@ -9,7 +9,7 @@ sp_status sp_i_traffic_new(const sp_plan *plan, const sp_step_costs *costs,
                            sp_error *err)
 {
     *traffic = NULL;
-    if (network == NULL || network->detail == SP_NETWORK_CLOSED ||
+    if (network->detail == SP_NETWORK_CLOSED ||
         (network->detail == SP_NETWORK_AUTO && sp_shares_are(&plan->layout))) {
         return SP_OK;
     }

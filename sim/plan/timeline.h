@@ -57,6 +57,9 @@ typedef struct sp_timeline {
     size_t rank_count;
     int64_t makespan_ns;  // end of the last action other than a copy, and of the last share
     int64_t iteration_ns; // end of the epilogue
+    // Actions and transfers took other times than their costs say (a network that is shared,
+    // jitter); every rank then has an entry of its own.
+    bool varies;
     sp_span *span_store;
     int64_t *there_store;
     sp_share_span *share_store;

@@ -310,6 +310,7 @@ static void refuse_beside_uniform(sp_i_scenario_reader *reader)
         {"profile", "uniform_costs give every time, no profile is asked"},
         {"stack", "uniform_costs give every time, no stack is asked"},
         {"network", "uniform_costs give every time, no network is asked"},
+        {"jitter", "uniform_costs give every time, no GPU is asked"},
         {"memory", "uniform_costs count activation units, see uniform_costs.memory_units"},
         {"workload", "uniform_costs have no samples, see schedule.microbatches"},
         {"strategy", "uniform_costs have no samples to pack"},
@@ -592,6 +593,21 @@ static void read_network(sp_i_scenario_reader *reader)
     sp_object_end(&network);
 }
 
+// The growth of computation with nodes that a profile was fitted with is that of the slowest rank,
+// which the step waits for here.
+static void read_jitter(sp_i_scenario_reader *reader)
+{
+    sp_jitter *jitter = &reader->scenario->jitter;
+    sp_object object;
+    sp_object_member(&reader->root, "jitter", &object);
+    jitter->gpu_cv = sp_object_real(&object, "gpu_cv", 0.0, 0.0, 0.2);
+    jitter->seed = (uint64_t)sp_object_int(&object, "seed", 1, 0, INT64_MAX);
+    sp_object_end(&object);
+    if (jitter->gpu_cv > 0.0) {
+        reader->scenario->profile.interference.doubling_share = 0.0;
+    }
+}
+
 sp_network sp_scenario_network(const sp_scenario *scenario)
 {
     const sp_profile *profile = &scenario->profile;
@@ -622,6 +638,7 @@ static void read_sections(sp_i_scenario_reader *reader)
         return;
     }
     read_network(reader);
+    read_jitter(reader);
     sp_i_scenario_read_memory(reader);
     sp_i_scenario_read_workload(reader);
     sp_i_scenario_read_strategy(reader);

@@ -62,6 +62,7 @@ typedef struct sp_scenario {
     sp_profile profile; // owned
     sp_layout layout;
     sp_network_detail network;
+    sp_jitter jitter;
     int *stage_layers; // layout.stage_layers; owned, NULL: equal shares
     // ..._given: the user wrote the key. Reading sets these, and nothing changes them afterwards.
     bool chunks_given; // chunks per rank, in one way or another

@@ -333,6 +333,17 @@ static const sp_setting settings[] = {
              "says where it meets no other. auto: the same times, by the formulas where nothing can "
              "meet, which is faster; with parallel.vocab_parallel closed."},
 
+    {.key = "jitter", .type = "an object", .fallback = "gpu_cv 0: all GPUs are alike",
+     .text = "How differently fast GPUs of one kind compute (jitter.*). A rank takes as long as the "
+             "slowest of its tensor- and context-parallel GPUs, and a step waits for the slowest rank; "
+             "the profile's own growth with nodes is then left out."},
+    {.key = "jitter.gpu_cv", REAL("0", "0.2"), .fallback = "0",
+     .text = "Standard deviation of a GPU's time to compute over the mean, which is normal. Measured "
+             "in five clusters: GPUs vary by 8 % (Sinha et al., SC 2022, arXiv 2208.11035), which is "
+             "0.015 if that is 5.4 standard deviations."},
+    {.key = "jitter.seed", .type = "an integer of at least 0", .fallback = "1",
+     .text = "Seed of the GPUs' times."},
+
     // ---- the schedule ----
     {.key = "schedule.kind", ONE_OF(sp_schedule_names),
      .fallback = "\"1f1b\", \"interleaved\" with several chunks, or what the strategy brings",

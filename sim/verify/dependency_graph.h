@@ -17,8 +17,8 @@
 // Not thread-safe: igraph is not.
 typedef struct sp_structure sp_structure;
 
-// Durations and transfers are those of the costs, or, where transfers shared a network, as they
-// were in `ran`, a timeline of all ranks that keeps arrivals; NULL, and any other: of the costs.
+// Durations and transfers are those of the costs, or as they were in `ran` where that varies from
+// them (timeline.h); it may be NULL.
 sp_status sp_structure_new(const sp_plan *plan, const sp_step_costs *costs, const sp_timeline *ran,
                            sp_structure **structure, sp_error *err);
 void sp_structure_free(sp_structure *structure);

@@ -21,7 +21,7 @@ static void add_edge(sp_i_builder *b, size_t from, size_t v, int64_t lag_ns, sp_
 static int64_t p2p_ns(const sp_i_builder *b, const sp_i_vertex *at, int vstage, int to)
 {
     int from = b->index.rank_of[vstage];
-    if (from != to && b->ran != NULL) {
+    if (from != to && b->ran != NULL && b->ran->there_store != NULL) {
         return b->lag_ns[sp_action_is_backward(at->action)]
                         [sp_depends_entry(&b->index, at->action, at->dp, vstage)];
     }
@@ -363,7 +363,7 @@ sp_status sp_structure_new(const sp_plan *plan, const sp_step_costs *costs, cons
                            sp_structure **structure, sp_error *err)
 {
     sp_i_builder b = {.s = sp_calloc(1, sizeof *b.s), .costs = costs};
-    b.ran = ran != NULL && ran->there_store != NULL ? ran : NULL;
+    b.ran = ran != NULL && ran->varies ? ran : NULL;
     *structure = b.s;
     if (b.s == NULL) {
         return sp_error_no_memory(err, "the dependency graph");

@@ -86,7 +86,8 @@ static int64_t duration_as_run(sp_i_builder *b, const sp_i_vertex *at, size_t *s
         return sp_action_cost_ns(&cost);
     }
     const sp_span *ran = &rank->spans[*span];
-    if (sp_depends_passes(at->action) && rank->there_ns[*span] != SP_NOT_YET) {
+    if (rank->there_ns != NULL && sp_depends_passes(at->action) &&
+        rank->there_ns[*span] != SP_NOT_YET) {
         int vstage = sp_layout_vstage(layout, at->pp, at->action.chunk);
         int64_t sent_ns = ran[at->action.with_next ? 1 : 0].end_ns;
         b->lag_ns[sp_action_is_backward(at->action)]

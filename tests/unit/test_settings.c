@@ -38,7 +38,7 @@ static void add_key(void *context, const char *path)
 #define WITH_MODEL                                                               \
     "{'model': " MODEL                                                           \
     ", 'cluster': {'name': 'h100-8', 'fabric': {}}, 'stack': {'name': 'ours'}, " \
-    "'parallel': {}, 'network': {}, 'schedule': {}, 'memory': {}, 'workload': {}, "            \
+    "'parallel': {}, 'network': {}, 'jitter': {}, 'schedule': {}, 'memory': {}, 'workload': {}, "            \
     "'strategy': {}}"
 #define WITH_COSTS                                                                          \
     "{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'memory_units': {'f': 1, 'b': -1, 'w': 0}}, " \
