@@ -162,8 +162,11 @@ static sp_status make_joint(const sp_i_traffic *t, int dp_first, int dp_count, i
     for (int tp = 0; tp < layout->tp; tp++) {
         qsort(&gpus[tp * members], (size_t)members, sizeof *gpus, compare_gpus);
     }
-    return (all_to_all ? sp_route_all_to_alls : sp_route_rings)(t->topology, gpus, layout->tp,
-                                                                members, route, err);
+    sp_status status = (all_to_all ? sp_route_all_to_alls : sp_route_rings)(
+        t->topology, gpus, layout->tp, members, route, err);
+    // Of the latencies only that of the first step passes before anything is sent.
+    route->latency_s /= members - 1;
+    return status;
 }
 
 static int64_t *room_for_gpus(const sp_i_traffic *t)
