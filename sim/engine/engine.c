@@ -47,31 +47,42 @@ static sp_status add_ns(pricing *p, int64_t ns, sp_error *err)
                : sp_error_set(err, SP_ERR_LIMIT, "the actions of a step add up to over 285 years");
 }
 
-static void slow_down(const pricing *p, int dp, int pp, sp_action_cost *cost)
-{
-    if (p->factors != NULL) {
-        double factor = p->factors[(size_t)dp * (size_t)p->plan->layout.pp + (size_t)pp];
-        cost->compute_ns = llround(factor * (double)cost->compute_ns);
-        cost->attention_ns = llround(factor * (double)cost->attention_ns);
-        cost->launch_ns = llround(factor * (double)cost->launch_ns);
-    }
-}
-
 static sp_status price(void *context, const sp_walk_action *action, sp_walk_outcome *outcome,
                        sp_error *err)
 {
     pricing *p = context;
     outcome->took = sp_action_cost_of(p->plan, p->costs, action->place.action, action->vstage,
                                       action->recomputed);
-    if (!sp_action_is_copy(action->place.action)) {
-        slow_down(p, action->place.dp, action->place.pp, &outcome->took);
-    }
     sp_status status = add_ns(p, sp_action_cost_ns(&outcome->took), err);
     for (int r = 0; status == SP_OK && action->shares != NULL && r < p->plan->layout.pp; r++) {
         if (action->shares[r] != NULL) {
             outcome->shares[r] = sp_share_cost_of(p->plan, p->costs, action->shares[r]);
-            slow_down(p, action->place.dp, r, &outcome->shares[r]);
             status = add_ns(p, sp_action_cost_ns(&outcome->shares[r]), err);
+        }
+    }
+    return status;
+}
+
+static void slow_down(const pricing *p, int dp, int pp, sp_action_cost *cost)
+{
+    double factor = p->factors[(size_t)dp * (size_t)p->plan->layout.pp + (size_t)pp];
+    cost->compute_ns = llround(factor * (double)cost->compute_ns);
+    cost->attention_ns = llround(factor * (double)cost->attention_ns);
+    cost->launch_ns = llround(factor * (double)cost->launch_ns);
+}
+
+// On GPUs that differ.
+static sp_status price_apart(void *context, const sp_walk_action *action, sp_walk_outcome *outcome,
+                             sp_error *err)
+{
+    const pricing *p = context;
+    sp_status status = price(context, action, outcome, err);
+    if (!sp_action_is_copy(action->place.action)) {
+        slow_down(p, action->place.dp, action->place.pp, &outcome->took);
+    }
+    for (int r = 0; action->shares != NULL && r < p->plan->layout.pp; r++) {
+        if (action->shares[r] != NULL) {
+            slow_down(p, action->place.dp, r, &outcome->shares[r]);
         }
     }
     return status;
@@ -132,6 +143,7 @@ static sp_status run(const sp_plan *plan, const sp_step_costs *costs,
     }
     sp_status status = sp_i_fold(plan, costs, options->unfold || varies, &alike, err);
     if (status == SP_OK && options->jitter.gpu_cv > 0.0) {
+        driver.run = price_apart;
         status = sp_i_jitter_factors(&plan->layout, &options->jitter, &prices.factors, err);
     }
     if (status == SP_OK && costs->share_class > 0) {

@@ -98,7 +98,12 @@ static inline void sp_i_walk_wait_rank(const sp_i_walk_rank *rank, bool own, sp_
     }
 }
 
-// Will the rank be visited? It will be from now on.
+// The state of a walk that has not begun (walk_state.c); to be freed whatever is returned.
+sp_status sp_i_walk_init(sp_i_walk *walk, const sp_plan *plan, const sp_walk_driver *driver,
+                         sp_timeline *timeline, sp_error *err);
+void sp_i_walk_fini(sp_i_walk *walk);
+
+// The rank will be visited.
 void sp_i_walk_enqueue(sp_i_walk *w, sp_i_walk_rank *rank);
 
 // ---- A network that transfers share (walk_network.c) ----
