@@ -134,6 +134,7 @@ static sp_status run(const sp_plan *plan, const sp_step_costs *costs,
                              .transfer_ns = transfer_ns,
                              .blocking_transfers = costs->blocking_transfers,
                              .shares = &shares,
+                             .joint_inputs = varies,
                              .limit_ns = INT64_MAX};
     if (traffic != NULL) {
         driver.transfer_ns = NULL;

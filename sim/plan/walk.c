@@ -448,7 +448,7 @@ static sp_status run_merged(sp_i_walk *w, const step *s, sp_error *err)
             }
         }
     }
-    if (w->there_ns[0] != NULL) {
+    if (w->driver->joint_inputs) {
         sp_i_walk_level(w->starts, pack->dp_count);
     }
     for (int i = 0; status == SP_OK && i < ran; i++) {

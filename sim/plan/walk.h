@@ -54,10 +54,10 @@ typedef struct sp_walk_driver {
     // How long what the action sends is under way to pipeline rank `to`, another one. NULL: 0.
     int64_t (*transfer_ns)(void *context, const sp_plan_place *from, int to);
     bool blocking_transfers; // a rank waits for each of its sends
-    // In place of transfer_ns, a network that transfers share; all three or none. Sends what an
-    // action gave to pipeline rank `to`, another one; *there_ns: when it is there, SP_NOT_YET where
-    // an event will tell. No vocabulary is shared beside it: a share stands in its rank's list, so
-    // that it may run late in the walk but early in time.
+    // In place of transfer_ns, a network that transfers share; all three or none, with
+    // joint_inputs. Sends what an action gave to pipeline rank `to`, another one; *there_ns: when
+    // it is there, SP_NOT_YET where an event will tell. No vocabulary is shared beside it: a share
+    // stands in its rank's list, so that it may run late in the walk but early in time.
     sp_status (*send)(void *context, const sp_plan_place *from, int to, int64_t at_ns,
                       int64_t *there_ns, sp_error *err);
     // An action begins, which takes what `run` gave; *exchanges: it ends with an event, and not
@@ -66,6 +66,9 @@ typedef struct sp_walk_driver {
                        const sp_action_cost *took, bool *exchanges, sp_error *err);
     // Goes on to the next events; none: nothing is under way.
     sp_status (*next)(void *context, const sp_walk_event **events, size_t *count, sp_error *err);
+    // The ranks of a merged pack, which exchange from its start, begin once all have their inputs.
+    // Where an action takes as long on each of them they do so in any case.
+    bool joint_inputs;
     // Those of the plan; NULL or empty: ranks share no vocabulary, or it is no concern here.
     const sp_shares *shares;
     // That no action may end after; 0: a quarter of what sums over all ranks may be.

@@ -2,7 +2,7 @@
 
 bool sp_i_walk_network_allocate(sp_i_walk *w)
 {
-    SP_ASSERT(w->found == NULL && w->driver->next != NULL);
+    SP_ASSERT(w->found == NULL && w->driver->next != NULL && w->driver->joint_inputs);
     w->there_ns[0] = sp_depends_timestamps(&w->depends, 0);
     w->there_ns[1] = sp_depends_timestamps(&w->depends, 1);
     return w->there_ns[0] != NULL && w->there_ns[1] != NULL;

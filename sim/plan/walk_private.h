@@ -118,7 +118,7 @@ sp_status sp_i_walk_send(sp_i_walk *w, sp_i_walk_rank *rank, sp_action action, i
                          size_t entry, sp_error *err);
 // The rank's action that has begun ends, at_ns at the earliest (walk.c).
 sp_status sp_i_walk_end(sp_i_walk *w, sp_i_walk_rank *rank, int64_t at_ns, sp_error *err);
-// The ranks of a pack that is merged exchange from the start: moves all behind the last.
+// Of the ranks of a merged pack: moves all starts behind the last (sp_walk_driver.joint_inputs).
 void sp_i_walk_level(sp_i_walk_start *starts, int count);
 // Lets the network go on; *more: something came of it, and the ranks concerned are to be visited.
 sp_status sp_i_walk_arrive(sp_i_walk *w, bool *more, sp_error *err);

@@ -49,6 +49,7 @@ static size_t number_shares(sp_i_builder *b, int dp, int pp, size_t before, size
     const sp_plan *plan = b->s->plan;
     const sp_share *shares = sp_shares_of(&b->shares, &plan->layout, dp, pp, &count);
     for (size_t left = shares_between(b, dp, pp, *done, before); left > 0; left--, v++) {
+        size_t place = *done;
         const sp_share *share = &shares[(*done)++];
         sp_action_cost cost = sp_share_cost_of(plan, b->costs, share);
         size_t at = sp_depends_slot(&b->index, share->action, dp) * (size_t)plan->layout.pp;
@@ -58,6 +59,10 @@ static size_t number_shares(sp_i_builder *b, int dp, int pp, size_t before, size
                                           .dp = dp,
                                           .pp = pp,
                                           .duration_ns = sp_action_cost_ns(&cost)};
+        if (b->ran != NULL) {
+            const sp_span *ran = &b->ran->ranks[dp * plan->layout.pp + pp].shares[place].span;
+            b->s->vertices[v].duration_ns = ran->end_ns - ran->start_ns;
+        }
     }
     return v;
 }

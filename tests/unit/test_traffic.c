@@ -684,6 +684,22 @@ static void add_actions(step *s, int dp, int pp, const char *actions)
     }
 }
 
+// On GPUs that differ, alone on the network and not.
+static void run_apart(const step *s, int seed)
+{
+    for (int shared = 0; shared < 2; shared++) {
+        const sp_engine_options options = {.verify = true,
+                                           .jitter = {0.1, (uint64_t)seed},
+                                           .network = shared == 0 ? NULL : &s->network};
+        sp_timeline timeline;
+        sp_memory_timeline memory;
+        sp_engine_counts counts;
+        must_succeed(sp_simulate(&s->plan, &s->costs, &options, &timeline, &memory, &counts, ERR));
+        sp_memory_timeline_fini(&memory);
+        sp_timeline_fini(&timeline);
+    }
+}
+
 // Pack 0 is on both data-parallel ranks, pack 1 on the first, pack 2 on the second.
 TEST(merged_packs)
 {
@@ -712,6 +728,7 @@ TEST(merged_packs)
         if (round % 2 == 0) {
             compare(&s, NULL, &s.network);
         }
+        run_apart(&s, round);
         step_fini(&s);
     }
 }
