@@ -28,7 +28,8 @@ typedef struct variant {
     sp_layout layout;
     sp_group tp, cp;
     pass_ops ops[SP_I_PARTS][SP_I_PASSES];
-    double *rank_s; // [2 * layout.cp], as attention_load.h has it
+    double *rank_s;     // [2 * layout.cp], as attention_load.h has it
+    sp_i_cp_ring *ring; // as there
 } variant;
 
 // Times of the operators that depend on the token count alone.
@@ -228,7 +229,8 @@ static variant *variant_new(const sp_i_pack_timer *packs, int dp_count)
     v->cp = sp_cluster_merged_group(packs->cluster, packs->layout, dp_count);
     if (v->layout.cp_sharding != SP_SHARD_EVEN && v->layout.cp > 1) {
         v->rank_s = sp_calloc(2 * (size_t)v->layout.cp, sizeof *v->rank_s);
-        if (v->rank_s == NULL) {
+        v->ring = v->layout.cp_ring_steps ? sp_i_cp_ring_new(v->layout.cp) : NULL;
+        if (v->rank_s == NULL || (v->layout.cp_ring_steps && v->ring == NULL)) {
             variant_free(v);
             return NULL;
         }
@@ -245,6 +247,7 @@ static void variant_free(variant *v)
 {
     if (v != NULL) {
         sp_free(v->rank_s);
+        sp_i_cp_ring_free(v->ring);
         sp_free(v);
     }
 }
@@ -334,6 +337,7 @@ static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *
                             .timer = timer,
                             .recomputes = v->ops[SP_PART_LAYER][SP_PASS_RECOMPUTE].attentions > 0,
                             .rank_s = v->rank_s,
+                            .ring = v->ring,
                             .memo = packs->attention};
 }
 
@@ -355,7 +359,7 @@ static sp_i_time pass_time(const sp_i_attention *attention, sp_group cp_group, c
     int calls = halves ? 2 : overlap == SP_CP_ATTENTION ? cp : 1;
     double score_bytes =
         ops->pair_bytes * load->pairs + ops->unfused_pair_bytes * load->unfused_pairs;
-    double exposed_s = sp_i_exposed_cp_s(attention, cp_s, attention_s, qkv_s);
+    double exposed_s = sp_i_exposed_cp_s(attention, cp_s, attention_s, qkv_s, pass == SP_PASS_I);
     double slowed_s = timer->profile->interference.overlap_share * (cp_s - exposed_s);
     return (sp_i_time){.compute_s = attention_s + slowed_s +
                                     sp_time_launch(timer, ops->attention_kernels * calls) +

@@ -35,6 +35,7 @@ extern const char *const sp_cp_sharding_names[]; // "even", ..., NULL; in the or
 typedef struct sp_layout {
     int tp, cp, pp, dp;
     sp_cp_sharding cp_sharding;
+    bool cp_ring_steps; // uneven shares wait for each other at each step of a ring
     sp_rank_order order;
     int chunks; // model chunks per pipeline rank (v)
     sp_placement placement;

@@ -438,6 +438,10 @@ static const sp_setting settings[] = {
     {.key = "strategy.cp_sharding", ONE_OF(sp_cp_sharding_names), .fallback = "\"even\"",
      .text = "How a pack is cut over its context-parallel ranks: shares of equal work, the row in "
              "2 x cp chunks, every document so, or for each pack the faster of the two."},
+    {.key = "strategy.cp_ring_steps", SWITCH, .fallback = "false",
+     .text = "Ranks whose shares of a pack are uneven (strategy.cp_sharding) wait for each other at "
+             "each step of a ring behind the attention (stack.cp_overlap); off: the ring waits for the "
+             "rank with most work in all."},
     {.key = "strategy.outlier_queues", COUNT("0", "16"), .fallback = "2",
      .text = "Balanced: queues in which long samples wait for later batches; 0: none waits."},
     {.key = "strategy.outlier_tokens", TOKENS("1", LENGTH), .fallback = "an eighth of the context",
