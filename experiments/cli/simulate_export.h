@@ -20,8 +20,8 @@ typedef struct cli_exports {
     const char *graphml;
     const char *topology; // SVG
     sp_network network;   // whose links it shows
-    bool timeline;      // text, to `text`
-    bool critical_path; // text, to `text`
+    bool timeline;        // text, to `text`
+    bool critical_path;   // text, to `text`
     FILE *text;
     const char *plan;
     const json_t *scenario;   // resolved, for the plan
