@@ -17,6 +17,7 @@ sp_status sp_structure_new(const sp_plan *plan, const sp_step_costs *costs, cons
 {
     (void)plan;
     (void)costs;
+    (void)ran;
     (void)err;
     *structure = &none;
     return SP_OK;
