@@ -16,7 +16,7 @@
 typedef struct sp_i_traffic sp_i_traffic;
 
 // Everything referenced must outlive it, and `timeline` be one of all ranks once the walk begins;
-// its epilogues are filled as well.  *traffic is NULL where nothing has to be a flow: detail
+// its epilogues are filled as well. *traffic is NULL where nothing has to be a flow: detail
 // closed, and auto where no transfer can meet another. Errors: SP_ERR_CONTENT for costs that know
 // no bytes, and where pipeline ranks share a vocabulary (walk.h) unless detail is auto, which then
 // is closed; those of sp_topology_new and sp_flows_new.

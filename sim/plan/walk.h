@@ -4,9 +4,16 @@
 //
 // Ranks stand in a worklist. A visited rank runs actions until one waits for another rank; ranks
 // that may go on then are visited again. No graph is built, and the order of visits changes no
-// time. An input is there when its end stands in the walk's tables: a driver whose transfers end
-// when others let them, as on a shared network, will write arrivals there once the worklist is
-// empty.
+// time.
+//
+// Transfers may share a network, so that when one ends depends on when others begin. The walk then
+// runs ahead of the network: it visits ranks until each waits for something under way, and only
+// then lets the network go on, to the next time T at which something is over. Nothing begins too
+// late for the network that way. What runs after T could not run before it, so it waited, directly
+// or through what has run since T, for something that was over at T; it begins at T or later, and
+// so does what it sends. This needs that all a rank waits for moves its start: a merged pack starts
+// behind the inputs of all its ranks, and no vocabulary is shared, whose shares stand in the lists
+// of ranks that need not wait for them.
 #ifndef SLIMPACK_SIM_PLAN_WALK_H
 #define SLIMPACK_SIM_PLAN_WALK_H
 
@@ -56,8 +63,7 @@ typedef struct sp_walk_driver {
     bool blocking_transfers; // a rank waits for each of its sends
     // In place of transfer_ns, a network that transfers share; all three or none, with
     // joint_inputs. Sends what an action gave to pipeline rank `to`, another one; *there_ns: when
-    // it is there, SP_NOT_YET where an event will tell. No vocabulary is shared beside it: a share
-    // stands in its rank's list, so that it may run late in the walk but early in time.
+    // it is there, SP_NOT_YET where an event will tell. No vocabulary is shared beside it.
     sp_status (*send)(void *context, const sp_plan_place *from, int to, int64_t at_ns,
                       int64_t *there_ns, sp_error *err);
     // An action begins, which takes what `run` gave; *exchanges: it ends with an event, and not
