@@ -97,11 +97,19 @@ static members in_node(const sp_topology *t, const int64_t *gpus, int count, int
     return m;
 }
 
-// The member of a node at which ring `c` of `rings` is after `step` steps in it.
-static int64_t member_of(const int64_t *gpus, members m, int c, int rings, int step)
+// The place among a node's members at which ring `c` of `rings` comes in: on a rail if one is
+// there.
+static int entry_of(const sp_topology *t, const int64_t *gpus, members m, int c, int rings,
+                    int rail)
 {
-    int start = (int)((int64_t)c * m.count / rings);
-    return gpus[m.first + (start + step) % m.count];
+    int usual = (int)((int64_t)c * m.count / rings);
+    for (int i = 0; i < m.count; i++) {
+        int entry = (usual + i) % m.count;
+        if (sp_topology_rail(t, gpus[m.first + entry]) == rail) {
+            return entry;
+        }
+    }
+    return usual;
 }
 
 static int count_nodes(const sp_topology *t, const int64_t *gpus, int count, int *least)
@@ -122,14 +130,28 @@ static double steps_s(const ways *w, int count, int nodes)
     return (count - nodes) * w->inside_s + (nodes - 1) * w->between_s;
 }
 
+// The rail of ring `c` of `rings` in the least populated node.
+static int rail_of(const sp_topology *t, const int64_t *gpus, int count, int c, int rings)
+{
+    members least = in_node(t, gpus, count, 0);
+    for (int done = 0; done < count;) {
+        members m = in_node(t, gpus, count, done);
+        least = m.count < least.count ? m : least;
+        done += m.count;
+    }
+    return sp_topology_rail(t, gpus[least.first + (int)((int64_t)c * least.count / rings)]);
+}
+
 static void add_ring(ways *w, const int64_t *gpus, int count, int c, int rings)
 {
+    int rail = rail_of(w->topology, gpus, count, c, rings);
     int64_t first = -1;
     int64_t at = -1;
     for (int done = 0; done < count;) {
         members m = in_node(w->topology, gpus, count, done);
+        int entry = entry_of(w->topology, gpus, m, c, rings, rail);
         for (int step = 0; step < m.count; step++) {
-            int64_t next = member_of(gpus, m, c, rings, step);
+            int64_t next = gpus[m.first + (entry + step) % m.count];
             if (at >= 0) {
                 add_way(w, at, next);
             } else {

@@ -5,8 +5,10 @@
 // Ring: node by node, in as many rings as the least populated node has members. Ring c comes into a
 // node at member c and leaves it from the one before that, by the NIC of member c where PXN allows,
 // so that each member's NIC serves one ring and NVLink carries all (NCCL 2.28, src/graph/rings.cc
-// and search.cc, with one NIC for each GPU). A ring carries its part of the bytes, and alone on its
-// links takes as long as in cost/collective.c.
+// and search.cc, with one NIC for each GPU). Where nodes are not populated alike, a ring comes into
+// each on the rail that it has in the least populated one, if it has a member there: NCCL keeps a
+// ring on one rail (NCCL_CROSS_NIC, its default). A ring carries its part of the bytes, and alone
+// on its links takes as long as in cost/collective.c.
 //
 // All to all, and pairs: directly.
 #ifndef SLIMPACK_SIM_NETWORK_ROUTE_H

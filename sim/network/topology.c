@@ -184,6 +184,11 @@ static place place_of(const sp_topology *t, int64_t gpu)
     return p;
 }
 
+int sp_topology_rail(const sp_topology *topology, int64_t gpu)
+{
+    return place_of(topology, gpu).rail;
+}
+
 // The GPU of the node that comes next, from this one on, on a rail.
 static int64_t on_rail(const sp_topology *t, const place *from, int rail)
 {

@@ -70,8 +70,9 @@ int32_t sp_topology_links(const sp_topology *topology);
 const double *sp_topology_bytes_per_s(const sp_topology *topology); // [links]
 sp_link sp_topology_link(const sp_topology *topology, int32_t link);
 
-// Node of a GPU.
+// Node of a GPU, and the rail of its NIC.
 int64_t sp_topology_node(const sp_topology *topology, int64_t gpu);
+int sp_topology_rail(const sp_topology *topology, int64_t gpu);
 
 // The links from one GPU to another, in order, and the latency of the way: none of a GPU to itself.
 // PXN hands on while it sends, so that its NVLink adds nothing to the latency between nodes.

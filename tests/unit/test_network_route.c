@@ -196,6 +196,26 @@ TEST(groups_that_share_a_nic_slow_each_other)
     finish(&f);
 }
 
+// Two groups that have half of a node each, and others besides: each ring stays on the rail that it
+// has there, so that they meet on no link.
+TEST(rings_stay_on_their_rails)
+{
+    fixture f;
+    begin("h800-8", 3, &f);
+    const int64_t gpus[2][3] = {{0, 4, 8}, {12, 16, 20}};
+    int users[1024] = {0};
+    assert_true(sp_topology_links(f.topology) <= 1024);
+    for (int g = 0; g < 2; g++) {
+        sp_route route;
+        must_succeed(sp_route_ring(f.topology, gpus[g], 3, &route, ERR));
+        for (int32_t h = 0; h < route.hops; h++) {
+            assert_int_equal(users[route.path[h].link]++, 0);
+        }
+        sp_route_fini(&route);
+    }
+    finish(&f);
+}
+
 // One flow for groups of GPUs that do the same: with a NIC for each GPU it takes what the ring of
 // one of them takes, and so does an all-to-all; with one NIC for two GPUs twice the time of
 // sending.
