@@ -88,6 +88,9 @@ static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_r
     exports.text = text;
     exports.scenario = in->scenario.resolved;
     exports.formed = formed;
+    if (!in->scenario.uniform) {
+        exports.network = sp_scenario_network(&in->scenario);
+    }
     sp_evaluate_options evaluate = {
         .engine = {.memory_points = cli_exports_need_memory(&exports), .verify = args->verify},
         .allocator_peak = true,
@@ -167,6 +170,8 @@ static const cli_option options[] = {
                     "write the memory of the fullest rank for PyTorch's memory viewer"),
     CLI_TEXT_OPTION(CLI_FILE, 0, "graphml", "FILE", simulate_args, exports.graphml,
                     "write the dependency graph, with durations and slack"),
+    CLI_TEXT_OPTION(CLI_FILE, 0, "topology", "FILE", simulate_args, exports.topology,
+                    "draw the cluster as SVG, with the traffic of the step on its links as flows"),
     CLI_FLAG_OPTION("critical-path", simulate_args, exports.critical_path,
                     "print the actions that decide the makespan"),
     CLI_BATCH_OPTION(simulate_args, "trace, timeline, plot and graph"),

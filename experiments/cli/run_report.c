@@ -337,8 +337,16 @@ void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *r
     print_peak(out, result);
     print_ranks(out, result);
     if (!scenario->uniform) {
-        fprintf(out, "\nprofile %s (%s), seed %llu\n", result->profile,
-                sp_level_names[result->level], (unsigned long long)result->seed);
+        fprintf(out, "\nprofile %s (%s), seed %llu", result->profile, sp_level_names[result->level],
+                (unsigned long long)result->seed);
+        if (result->network != SP_NETWORK_CLOSED) {
+            fprintf(out, ", network %s", sp_network_detail_names[result->network]);
+        }
+        if (result->jitter.gpu_cv > 0.0) {
+            fprintf(out, ", jitter %g (seed %llu)", result->jitter.gpu_cv,
+                    (unsigned long long)result->jitter.seed);
+        }
+        fputc('\n', out);
     }
 }
 

@@ -107,6 +107,8 @@ typedef struct shown {
     const sp_step_view *view;
     sp_structure *structure;
     sp_predecessors *predecessors;
+    sp_topology *topology;
+    double *link_bytes;
     size_t rank;
 } shown;
 
@@ -223,7 +225,8 @@ static sp_status write_graphml(FILE *file, const void *what, sp_error *err)
 
 static sp_status show_structure(shown *s, sp_error *err)
 {
-    sp_status status = sp_structure_new(s->view->plan, s->view->costs, &s->structure, err);
+    sp_status status =
+        sp_structure_new(s->view->plan, s->view->costs, s->view->timeline, &s->structure, err);
     if (status == SP_OK && s->exports->critical_path) {
         status = print_critical_path(s->exports, s->view, s->structure, err);
     }
@@ -231,6 +234,28 @@ static sp_status show_structure(shown *s, sp_error *err)
         status = cli_write_file(s->exports->graphml, write_graphml, s, err);
     }
     sp_structure_free(s->structure);
+    return status;
+}
+
+static sp_status write_topology(FILE *file, const void *what, sp_error *err)
+{
+    const shown *s = what;
+    return sp_export_topology(file, s->topology, s->link_bytes, s->view->timeline->iteration_ns,
+                              err);
+}
+
+static sp_status show_topology(shown *s, sp_error *err)
+{
+    if (s->exports->network.cluster == NULL) {
+        return sp_error_set(err, SP_ERR_USAGE, "--topology: uniform costs have no cluster to show");
+    }
+    sp_status status = sp_step_traffic(s->view->plan, s->view->costs, &s->exports->network,
+                                       &s->topology, &s->link_bytes, err);
+    if (status == SP_OK) {
+        status = cli_write_file(s->exports->topology, write_topology, s, err);
+    }
+    sp_topology_free(s->topology);
+    sp_free(s->link_bytes);
     return status;
 }
 
@@ -263,6 +288,9 @@ static sp_status observe_one(const cli_exports *exports, const sp_step_view *vie
     }
     if (status == SP_OK && exports->snapshot != NULL) {
         status = write_snapshot(&s, err);
+    }
+    if (status == SP_OK && exports->topology != NULL) {
+        status = show_topology(&s, err);
     }
     if (status == SP_OK && (exports->graphml != NULL || exports->critical_path)) {
         status = show_structure(&s, err);

@@ -18,8 +18,10 @@ typedef struct cli_exports {
     const char *plot;         // PNG or SVG
     const char *snapshot;
     const char *graphml;
-    bool timeline;      // text, to `text`
-    bool critical_path; // text, to `text`
+    const char *topology; // SVG
+    sp_network network;   // whose links it shows
+    bool timeline;        // text, to `text`
+    bool critical_path;   // text, to `text`
     FILE *text;
     const char *plan;
     const json_t *scenario;   // resolved, for the plan

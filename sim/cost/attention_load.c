@@ -86,12 +86,33 @@ double sp_i_cp_exchange_s(const sp_i_attention *attention, sp_group cp,
     return load->exchanges * each_s;
 }
 
+// Where the slowest rank's attention takes attention_s, as many times what was found of one layer.
+static double exposed_ring_s(const sp_i_attention *attention, double cp_s, double attention_s,
+                             bool backward)
+{
+    int cp = attention->layout->cp;
+    const double *rank_s = attention->rank_s + (backward ? cp : 0);
+    double most_s = 0.0;
+    for (int r = 0; r < cp; r++) {
+        most_s = fmax(most_s, rank_s[r]);
+    }
+    if (!(most_s > 0.0)) {
+        return cp_s;
+    }
+    double layers = attention_s / most_s;
+    double transfer_s = cp_s / layers / (cp - 1);
+    return fmax(0.0, layers * sp_i_cp_ring_s(attention->ring, rank_s, transfer_s) - attention_s);
+}
+
 double sp_i_exposed_cp_s(const sp_i_attention *attention, double cp_s, double attention_s,
-                         double qkv_s)
+                         double qkv_s, bool backward)
 {
     double cp = attention->layout->cp;
     switch (attention->memory->stack.cp_overlap) {
     case SP_CP_ATTENTION:
+        if (attention->ring != NULL && attention_s > 0.0) {
+            return exposed_ring_s(attention, cp_s, attention_s, backward);
+        }
         return fmax(0.0, cp_s - attention_s * (cp - 1.0) / cp);
     case SP_CP_QKV:
         return attention->model->kv_heads == attention->model->heads ? fmax(0.0, cp_s - qkv_s)

@@ -20,6 +20,10 @@ typedef struct sp_i_attention_memo {
     double length, context, time_s[2];
 } sp_i_attention_memo;
 
+// A ring of context-parallel ranks step by step (cp_ring.c): at step s every rank works on the keys
+// of the rank s places before it.
+typedef struct sp_i_cp_ring sp_i_cp_ring;
+
 // Whose attention, and what prices it.
 typedef struct sp_i_attention {
     const sp_model *model;
@@ -28,6 +32,7 @@ typedef struct sp_i_attention {
     const sp_op_timer *timer;
     bool recomputes;           // the forward runs again in the backward
     double *rank_s;            // [2 * cp] to work in; NULL where CP ranks share evenly
+    sp_i_cp_ring *ring;        // NULL: its steps are not followed
     sp_i_attention_memo *memo; // NULL: every slice is priced anew
 } sp_i_attention;
 
@@ -59,9 +64,22 @@ double sp_i_cp_exchange_s(const sp_i_attention *attention, sp_group cp,
 // What context parallelism adds to an attention of attention_s behind a QKV projection of qkv_s.
 // A ring runs beside the attention on the blocks that are already there: all but the first of cp
 // (Liu et al., Ring Attention, arXiv 2310.01889). A gather hides behind the QKV projection, with
-// grouped queries behind nothing (kwai/Megatron-Kwai, branch atc24ae).
+// grouped queries behind nothing (kwai/Megatron-Kwai, branch atc24ae). Where the steps of a ring
+// are followed, what was found of the pack last (sp_i_cp_slowest_s) says how long ranks wait in it;
+// `backward`: for the times of the backward.
 double sp_i_exposed_cp_s(const sp_i_attention *attention, double cp_s, double attention_s,
-                         double qkv_s);
+                         double qkv_s, bool backward);
+
+sp_i_cp_ring *sp_i_cp_ring_new(int cp); // NULL without memory
+void sp_i_cp_ring_free(sp_i_cp_ring *ring);
+void sp_i_cp_ring_clear(sp_i_cp_ring *ring);
+// A piece (sp_i_cp_visit), those of a sample in their order. Keys of earlier packs are taken to be
+// spread evenly. O(cp).
+void sp_i_cp_ring_add(sp_i_cp_ring *ring, int rank, int64_t tokens, int64_t context);
+double sp_i_cp_ring_pairs(const sp_i_cp_ring *ring, int rank, int step);
+// Until the last rank is done, whose attention takes rank_s, [cp], in all, in parts as its pairs; a
+// block needs transfer_s to the next rank. O(cp^2).
+double sp_i_cp_ring_s(sp_i_cp_ring *ring, const double *rank_s, double transfer_s);
 
 // Least times of one layer on all CP ranks together, per square of a sample's tokens: n tokens
 // cover n*n/2 causal pairs however they are cut, at no better than the best causal rate

@@ -281,8 +281,9 @@ static void fill_forward(const sp_cost_model *cost, const sp_op_timer *timer, co
                          const sp_i_pack_time *time, size_t k, sp_step_costs *costs);
 static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
                           const sp_i_pack_time *time, size_t k, sp_step_costs *costs);
-static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack *pack,
-                          const sp_layout *layout, int64_t *intranode_ns, int64_t *internode_ns);
+static double fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost,
+                            const sp_pack *pack, const sp_layout *layout, int64_t *intranode_ns,
+                            int64_t *internode_ns);
 static sp_status fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs, sp_error *err);
 static sp_status fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs,
                             sp_error *err);
@@ -313,9 +314,11 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
                      : beyond_limit(pack, err);
         if (status == SP_OK) {
             fill_forward(cost, &timer, pack, &time, k, costs);
+            costs->cp_f[k] = time.cp[SP_PASS_F];
             status = is_cut(costs->f, k, cost->classes) ? beyond_limit(pack, err) : SP_OK;
-            fill_transfer(&timer, cost, pack, time.layout, &costs->p2p_f_ns[k],
-                          &costs->p2p_f_internode_ns[k]);
+            costs->p2p_f_bytes[k] =
+                fill_transfer(&timer, cost, pack, time.layout, &costs->p2p_f_ns[k],
+                              &costs->p2p_f_internode_ns[k]);
         }
     }
     for (size_t k = 0; status == SP_OK && k < backward->count; k++) {
@@ -331,14 +334,18 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
                      : beyond_limit(pack, err);
         if (status == SP_OK) {
             fill_backward(cost, &timer, pack, &time, k, costs);
+            costs->cp_i[k] = time.cp[SP_PASS_I];
+            costs->cp_r[k] = time.cp[SP_PASS_RECOMPUTE];
             status = is_cut(costs->b, k, cost->classes) ? beyond_limit(pack, err) : SP_OK;
-            fill_transfer(&timer, cost, pack, time.layout, &costs->p2p_b_ns[k],
-                          &costs->p2p_b_internode_ns[k]);
+            costs->p2p_b_bytes[k] =
+                fill_transfer(&timer, cost, pack, time.layout, &costs->p2p_b_ns[k],
+                              &costs->p2p_b_internode_ns[k]);
         }
     }
     sp_free(forward_pack);
     if (status == SP_OK) {
         costs->blocking_transfers = cost->memory.stack.blocking_transfers;
+        costs->cp_all_to_all = cost->memory.stack.cp_overlap == SP_CP_A2A;
         status = sp_i_unit_costs_fill(cost, packing, costs, err);
     }
     if (status == SP_OK) {
@@ -372,6 +379,8 @@ static void repeat_forward(size_t k, sp_step_costs *costs)
     memcpy(costs->f + k * n, costs->f + (k - 1) * n, n * sizeof *costs->f);
     costs->p2p_f_ns[k] = costs->p2p_f_ns[k - 1];
     costs->p2p_f_internode_ns[k] = costs->p2p_f_internode_ns[k - 1];
+    costs->p2p_f_bytes[k] = costs->p2p_f_bytes[k - 1];
+    costs->cp_f[k] = costs->cp_f[k - 1];
 }
 
 static void repeat_backward(size_t k, sp_step_costs *costs)
@@ -383,6 +392,9 @@ static void repeat_backward(size_t k, sp_step_costs *costs)
     }
     costs->p2p_b_ns[k] = costs->p2p_b_ns[k - 1];
     costs->p2p_b_internode_ns[k] = costs->p2p_b_internode_ns[k - 1];
+    costs->p2p_b_bytes[k] = costs->p2p_b_bytes[k - 1];
+    costs->cp_i[k] = costs->cp_i[k - 1];
+    costs->cp_r[k] = costs->cp_r[k - 1];
 }
 
 // Launches that the GPU waits for, and what ZeRO exchanges, stay with the stage's action.
@@ -426,15 +438,17 @@ static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, c
 
 // Hidden states of the pack. Each TP rank sends its share, with sequence parallelism because it
 // holds no more, without it by Megatron-LM's scatter-gather (arXiv 2104.04473, section 4.1) unless
-// the stack sends them whole.
-static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack *pack,
-                          const sp_layout *layout, int64_t *intranode_ns, int64_t *internode_ns)
+// the stack sends them whole. Returns the bytes.
+static double fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost,
+                            const sp_pack *pack, const sp_layout *layout, int64_t *intranode_ns,
+                            int64_t *internode_ns)
 {
     bool whole = cost->memory.stack.whole_transfers && !layout->sequence_parallel;
     double bytes = (double)pack->computed / layout->cp / (whole ? 1 : layout->tp) *
                    (double)cost->model->hidden * BYTES_BF16;
     *intranode_ns = sp_i_cut_ns(sp_time_p2p(timer, bytes, 0));
     *internode_ns = sp_i_cut_ns(sp_time_p2p(timer, bytes, 1));
+    return bytes;
 }
 
 // ---- what a pipeline rank has apart from its packs ----
@@ -472,6 +486,7 @@ static sp_status fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_s
     }
     for (int s = 0; s < sp_layout_vstages(layout); s++) {
         costs->class_of_vstage[s] = cost->class_of_vstage[s];
+        costs->layers_of_vstage[s] = cost->stages[s].layers;
     }
     sp_free(held);
     return sp_i_fill_epilogues(cost, &timer, costs, err);

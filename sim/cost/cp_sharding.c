@@ -77,19 +77,20 @@ typedef struct ranks {
     const sp_op_timer *timer;
     double heads, head_dim;
     double *forward_s, *backward_s; // [cp]; NULL: not asked for
+    sp_i_cp_ring *ring;             // NULL: not asked for
 } ranks;
 
 static sp_cp_sharding sharding_of(const sp_i_attention *attention, const sp_pack_list *list,
                                   const sp_pack *pack);
 static void slowest(const sp_i_attention *attention, const sp_op_timer *timer, sp_cp_sharding way,
                     const sp_pack_list *list, const sp_pack *pack, bool forward, bool backward,
-                    sp_i_attention_load *load);
+                    sp_i_cp_ring *ring, sp_i_attention_load *load);
 
 void sp_i_cp_slowest_s(const sp_i_attention *attention, const sp_pack_list *list,
                        const sp_pack *pack, bool forward, bool backward, sp_i_attention_load *load)
 {
     sp_cp_sharding way = sharding_of(attention, list, pack);
-    slowest(attention, attention->timer, way, list, pack, forward, backward, load);
+    slowest(attention, attention->timer, way, list, pack, forward, backward, attention->ring, load);
 }
 
 // What is tried notes no range as used.
@@ -105,7 +106,7 @@ static sp_cp_sharding sharding_of(const sp_i_attention *attention, const sp_pack
     }
     for (int i = 0; i < 2; i++) {
         sp_i_attention_load load;
-        slowest(attention, &quiet, ways[i], list, pack, true, true, &load);
+        slowest(attention, &quiet, ways[i], list, pack, true, true, NULL, &load);
         step_s[i] = load.forward_s * (attention->recomputes ? 2.0 : 1.0) + load.backward_s;
     }
     return ways[step_s[1] < step_s[0] ? 1 : 0];
@@ -122,6 +123,9 @@ static void add_piece(void *state, int rank, int64_t tokens, int64_t context)
     if (r->backward_s != NULL) {
         r->backward_s[rank] += sp_time_attention_piece(r->timer, true, l, o, r->heads, r->head_dim);
     }
+    if (r->ring != NULL) {
+        sp_i_cp_ring_add(r->ring, rank, tokens, context);
+    }
 }
 
 static double most(const double *of, int count)
@@ -135,17 +139,21 @@ static double most(const double *of, int count)
 
 static void slowest(const sp_i_attention *attention, const sp_op_timer *timer, sp_cp_sharding way,
                     const sp_pack_list *list, const sp_pack *pack, bool forward, bool backward,
-                    sp_i_attention_load *load)
+                    sp_i_cp_ring *ring, sp_i_attention_load *load)
 {
     int cp = attention->layout->cp;
     ranks r = {.timer = timer,
                .heads = (double)attention->model->heads / attention->layout->tp,
                .head_dim = (double)attention->model->head_dim,
                .forward_s = forward ? attention->rank_s : NULL,
-               .backward_s = backward ? attention->rank_s + cp : NULL};
+               .backward_s = backward ? attention->rank_s + cp : NULL,
+               .ring = ring};
     SP_ASSERT(attention->rank_s != NULL);
     for (int i = 0; i < 2 * cp; i++) {
         attention->rank_s[i] = 0.0;
+    }
+    if (ring != NULL) {
+        sp_i_cp_ring_clear(ring);
     }
     if (way == SP_SHARD_SEQUENCE) {
         sp_i_cp_by_sequence(list, pack, cp, add_piece, &r);

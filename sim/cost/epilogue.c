@@ -96,10 +96,12 @@ static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer
                                      sp_i_cut_ns(optimizer_s + profile->host.iteration_s)};
     if (zero <= 1) {
         sp_collective kind = zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
+        epilogue.reduce_bytes = parameters * gradient_bytes;
         epilogue.grad_reduce_ns =
             bucketed_ns(timer, kind, replicas, parameters * gradient_bytes, buckets);
     }
     if (zero == 1 || zero == 2) {
+        epilogue.gather_bytes = parameters * BYTES_BF16;
         epilogue.param_gather_ns =
             bucketed_ns(timer, SP_ALL_GATHER, replicas, parameters * BYTES_BF16, buckets);
     }
@@ -125,6 +127,7 @@ static sp_bucket_cost buckets_of(const sp_cost_model *cost, const sp_op_timer *t
     double bytes = parameters * sp_stack_gradient_bytes(&cost->memory.stack);
     double bucket_s = sp_time_collective(timer, kind, replicas, bytes / (double)count);
     return (sp_bucket_cost){.count = count,
+                            .bytes = bytes,
                             .bucket_ns = sp_i_cut_ns(bucket_s),
                             .total_ns = sp_i_cut_ns((double)count * bucket_s)};
 }
@@ -162,5 +165,7 @@ static void add_tied_reduction(const sp_cost_model *cost, const sp_op_timer *tim
     int64_t ns = sp_i_cut_ns(sp_time_collective(timer, SP_ALL_REDUCE, first_and_last,
                                                 rows * (double)cost->model->hidden * BYTES_FP32));
     costs->epilogue[0].grad_reduce_ns += ns;
+    costs->epilogue[0].tied_reduce_ns = ns;
     costs->epilogue[last_rank].grad_reduce_ns += ns;
+    costs->epilogue[last_rank].tied_reduce_ns = ns;
 }

@@ -31,7 +31,8 @@ typedef struct variant {
     sp_layout layout;
     sp_group tp, cp;
     pass_ops ops[SP_I_PARTS][SP_I_PASSES];
-    double *rank_s; // [2 * layout.cp], as attention_load.h has it
+    double *rank_s;     // [2 * layout.cp], as attention_load.h has it
+    sp_i_cp_ring *ring; // as there
 } variant;
 
 // Times of the operators that depend on the token count alone.
@@ -75,7 +76,7 @@ static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *
                                    const sp_op_timer *timer);
 static sp_i_time pass_time(const sp_i_attention *attention, sp_group cp_group, const pass_ops *ops,
                            const sp_i_attention_load *load, double qkv_s, sp_pass pass,
-                           double *exchange_s);
+                           sp_cp_exchange *exchange);
 static bool has_zones(const sp_pack_list *list, const sp_pack *pack);
 static sp_status fill_zones(sp_i_pack_timer *packs, const sp_op_timer *timer,
                             const sp_pack_list *list, const sp_pack *pack, bool backward,
@@ -197,12 +198,11 @@ sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
             }
             sp_i_time *of = &time->of[part][pass];
             const pass_ops *ops = &v->ops[part][pass];
-            double exchange_s;
             if (ops->attends && zones) {
                 *of = sp_i_zones_time(&packs->zones, timer, (sp_pass)pass, remapped_bytes(packs));
             } else if (ops->attends) {
                 *of = pass_time(&attention, v->cp, ops, &load, tokens->qkv_s[pass], (sp_pass)pass,
-                                &exchange_s);
+                                &time->cp[pass]);
             }
             of->compute_s += tokens->compute_s[part][pass];
             of->tp_s += tokens->tp_s[part][pass];
@@ -267,7 +267,8 @@ static variant *variant_new(const sp_i_pack_timer *packs, int dp_count)
     v->cp = sp_cluster_merged_group(packs->cluster, packs->layout, dp_count);
     if (v->layout.cp_sharding != SP_SHARD_EVEN && v->layout.cp > 1) {
         v->rank_s = sp_calloc(2 * (size_t)v->layout.cp, sizeof *v->rank_s);
-        if (v->rank_s == NULL) {
+        v->ring = v->layout.cp_ring_steps ? sp_i_cp_ring_new(v->layout.cp) : NULL;
+        if (v->rank_s == NULL || (v->layout.cp_ring_steps && v->ring == NULL)) {
             variant_free(v);
             return NULL;
         }
@@ -284,6 +285,7 @@ static void variant_free(variant *v)
 {
     if (v != NULL) {
         sp_free(v->rank_s);
+        sp_i_cp_ring_free(v->ring);
         sp_free(v);
     }
 }
@@ -373,18 +375,20 @@ static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *
                             .timer = timer,
                             .recomputes = v->ops[SP_PART_LAYER][SP_PASS_RECOMPUTE].attentions > 0,
                             .rank_s = v->rank_s,
+                            .ring = v->ring,
                             .memo = packs->attention};
 }
 
 static sp_i_time pass_time(const sp_i_attention *attention, sp_group cp_group, const pass_ops *ops,
                            const sp_i_attention_load *load, double qkv_s, sp_pass pass,
-                           double *exchange_s)
+                           sp_cp_exchange *exchange)
 {
     const sp_op_timer *timer = attention->timer;
     int cp = attention->layout->cp;
     double attention_s = ops->attentions * (pass == SP_PASS_I ? load->backward_s : load->forward_s);
-    double cp_s = sp_i_cp_exchange_s(
-        attention, cp_group, load, ops->ring_bytes_per_token * load->keys / cp, pass == SP_PASS_I);
+    double bytes = ops->ring_bytes_per_token * load->keys / cp;
+    double cp_s = sp_i_cp_exchange_s(attention, cp_group, load, bytes, pass == SP_PASS_I);
+    *exchange = (sp_cp_exchange){.s = cp_s, .bytes = bytes};
     // A ring cuts an attention call into one for each block; after a gather it runs on the two
     // halves of a rank's zig-zag share, unless one launch takes both, or all of the pack.
     sp_cp_overlap overlap = attention->memory->stack.cp_overlap;
@@ -393,8 +397,7 @@ static sp_i_time pass_time(const sp_i_attention *attention, sp_group cp_group, c
     int calls = halves ? 2 : overlap == SP_CP_ATTENTION ? cp : 1;
     double score_bytes =
         ops->pair_bytes * load->pairs + ops->unfused_pair_bytes * load->unfused_pairs;
-    double exposed_s = sp_i_exposed_cp_s(attention, cp_s, attention_s, qkv_s);
-    *exchange_s = cp_s;
+    double exposed_s = sp_i_exposed_cp_s(attention, cp_s, attention_s, qkv_s, pass == SP_PASS_I);
     double slowed_s = timer->profile->interference.overlap_share * (cp_s - exposed_s);
     return (sp_i_time){.compute_s = attention_s + slowed_s +
                                     sp_time_launch(timer, ops->attention_kernels * calls) +
@@ -469,10 +472,10 @@ static sp_status add_zone(sp_i_pack_timer *packs, const sp_op_timer *timer,
     for (int pass = 0; pass < SP_I_PASSES; pass++) {
         const pass_ops *ops = &v->ops[SP_PART_LAYER][pass];
         if ((pass != SP_PASS_F) == backward && ops->attentions > 0) {
-            double exchange_s;
+            sp_cp_exchange exchange;
             part->of[pass] =
-                pass_time(&attention, v->cp, ops, &load, 0.0, (sp_pass)pass, &exchange_s);
-            part->ring_s[pass] = ring ? exchange_s : 0.0;
+                pass_time(&attention, v->cp, ops, &load, 0.0, (sp_pass)pass, &exchange);
+            part->ring_s[pass] = ring ? exchange.s : 0.0;
         }
     }
     return SP_OK;

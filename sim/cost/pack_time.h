@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "sim/cost/op_time.h"
+#include "sim/cost/step_costs.h"
 #include "sim/model/footprint.h"
 #include "sim/model/inventory.h"
 #include "sim/model/layout.h"
@@ -22,6 +23,7 @@ typedef struct sp_i_time {
 
 typedef struct sp_i_pack_time {
     sp_i_time of[SP_I_PARTS][SP_I_PASSES]; // one layer, embedding, head
+    sp_cp_exchange cp[SP_I_PASSES];        // of one layer
     const sp_layout *layout; // the pack's: with cp grown by its data-parallel ranks (DP-Merge)
     double recompute_share;  // kernels of a layer's recomputation over those of its forward
     bool recomputes_attention;

@@ -16,6 +16,12 @@ void sp_step_costs_fini(sp_step_costs *costs)
     sp_free(costs->p2p_b_ns);
     sp_free(costs->p2p_f_internode_ns);
     sp_free(costs->p2p_b_internode_ns);
+    sp_free(costs->p2p_f_bytes);
+    sp_free(costs->p2p_b_bytes);
+    sp_free(costs->cp_f);
+    sp_free(costs->cp_i);
+    sp_free(costs->cp_r);
+    sp_free(costs->layers_of_vstage);
     sp_free(costs->offloaded_bytes);
     sp_free(costs->o_ns);
     sp_free(costs->l_ns);
@@ -80,6 +86,13 @@ sp_status sp_i_step_costs_init(sp_step_costs *costs, const sp_layout *layout,
     costs->crosses_nodes = table(pp, sizeof *costs->crosses_nodes, &ok);
     costs->epilogue = table(pp, sizeof *costs->epilogue, &ok);
     if (with_memory) {
+        costs->p2p_f_bytes = pack_table(forward, sizeof *costs->p2p_f_bytes, true, &ok);
+        costs->p2p_b_bytes = pack_table(backward, sizeof *costs->p2p_b_bytes, true, &ok);
+        costs->cp_f = pack_table(forward, sizeof *costs->cp_f, true, &ok);
+        costs->cp_i = pack_table(backward, sizeof *costs->cp_i, true, &ok);
+        costs->cp_r = pack_table(backward, sizeof *costs->cp_r, true, &ok);
+        costs->layers_of_vstage =
+            table((size_t)sp_layout_vstages(layout), sizeof *costs->layers_of_vstage, &ok);
         costs->offloaded_bytes =
             pack_table(forward * rows, sizeof *costs->offloaded_bytes, true, &ok);
         costs->o_ns = pack_table(forward * rows, sizeof *costs->o_ns, true, &ok);

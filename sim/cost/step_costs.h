@@ -36,12 +36,22 @@ static inline int64_t sp_link_times_ns(const sp_link_times *links, bool backward
     return backward ? links->b_ns[pack] : links->f_ns[pack];
 }
 
+// What the context-parallel ranks of a pack exchange in one pass of one layer, and how long that
+// takes, hidden or not.
+typedef struct sp_cp_exchange {
+    double s, bytes; // of the tensor that is gathered, or dealt out
+} sp_cp_exchange;
+
 // After the last backward of a pipeline rank.
 typedef struct sp_epilogue_cost {
     int64_t grad_reduce_ns; // starts when all data-parallel ranks are done
     int64_t optimizer_ns;
     int64_t param_gather_ns;
     int64_t hideable_gather_ns; // part of it that may run behind the next step's first forward
+    // Of the tensors that a rank reduces then, and gathers. The reduction of a tied embedding over
+    // two pipeline ranks is the last part of grad_reduce_ns.
+    double reduce_bytes, gather_bytes;
+    int64_t tied_reduce_ns;
 } sp_epilogue_cost;
 
 // The gradients of one model chunk, reduced in equal buckets one after another while other work
@@ -49,6 +59,7 @@ typedef struct sp_epilogue_cost {
 typedef struct sp_bucket_cost {
     int64_t count;
     int64_t bucket_ns, total_ns; // one; all of them
+    double bytes;                // of all
 } sp_bucket_cost;
 
 // Virtual stages of one class (same layers, embedding, head) cost the same. Where pipeline ranks
@@ -72,6 +83,15 @@ typedef struct sp_step_costs {
     // Boundary transfer of a pack to the next (forward) or previous (backward) pipeline rank.
     int64_t *p2p_f_ns, *p2p_b_ns;                     // inside a node, [pack]
     int64_t *p2p_f_internode_ns, *p2p_b_internode_ns; // across nodes, [pack]
+    // Its bytes between two GPUs, of which each rank has tp * cp pairs, [pack]. NULL for uniform
+    // costs.
+    double *p2p_f_bytes, *p2p_b_bytes;
+    // Exchanges of context-parallel ranks, [pack]: of a forward, of an input gradient, and of the
+    // recomputation that goes before it. They pass all ranks in turn, or as all-to-all. NULL for
+    // uniform costs.
+    sp_cp_exchange *cp_f, *cp_i, *cp_r;
+    bool cp_all_to_all;
+    int *layers_of_vstage; // [pp*chunks]; NULL for uniform costs
     // Copies to host memory and back: forward packs, [pack * classes + class]. NULL for uniform
     // costs: a plan with O or L is then refused.
     int64_t *o_ns, *l_ns;

@@ -1,7 +1,12 @@
 #include "sim/engine/engine.h"
 
+#include <math.h>
+
+#include "sim/base/alloc.h"
 #include "sim/cost/action_cost.h"
+#include "sim/engine/jitter.h"
 #include "sim/engine/memory.h"
+#include "sim/engine/traffic.h"
 #include "sim/plan/vocab_shares.h"
 #include "sim/plan/walk.h"
 #include "sim/verify/dependency_graph.h"
@@ -29,6 +34,8 @@ typedef struct pricing {
     const sp_plan *plan;
     const sp_step_costs *costs;
     double total_ns;
+    sp_i_traffic *traffic; // NULL: transfers share nothing
+    double *factors;       // of computation, [dp * pp]; NULL: all ranks are alike
 } pricing;
 
 // Ends, and sums over all data-parallel ranks, must fit int64_t.
@@ -56,6 +63,31 @@ static sp_status price(void *context, const sp_walk_action *action, sp_walk_outc
     return status;
 }
 
+static void slow_down(const pricing *p, int dp, int pp, sp_action_cost *cost)
+{
+    double factor = p->factors[(size_t)dp * (size_t)p->plan->layout.pp + (size_t)pp];
+    cost->compute_ns = llround(factor * (double)cost->compute_ns);
+    cost->attention_ns = llround(factor * (double)cost->attention_ns);
+    cost->launch_ns = llround(factor * (double)cost->launch_ns);
+}
+
+// On GPUs that differ.
+static sp_status price_apart(void *context, const sp_walk_action *action, sp_walk_outcome *outcome,
+                             sp_error *err)
+{
+    const pricing *p = context;
+    sp_status status = price(context, action, outcome, err);
+    if (!sp_action_is_copy(action->place.action)) {
+        slow_down(p, action->place.dp, action->place.pp, &outcome->took);
+    }
+    for (int r = 0; action->shares != NULL && r < p->plan->layout.pp; r++) {
+        if (action->shares[r] != NULL) {
+            slow_down(p, action->place.dp, r, &outcome->shares[r]);
+        }
+    }
+    return status;
+}
+
 static int64_t transfer_ns(void *context, const sp_plan_place *from, int to)
 {
     pricing *p = context;
@@ -66,11 +98,35 @@ static int64_t transfer_ns(void *context, const sp_plan_place *from, int to)
     return ns;
 }
 
-// Fills the spans of all ranks that stand for others.
-static sp_status run(const sp_plan *plan, const sp_step_costs *costs, bool unfold,
-                     sp_timeline *timeline, sp_engine_counts *counts, sp_error *err)
+static sp_status send(void *context, const sp_plan_place *from, int to, int64_t at_ns,
+                      int64_t *there_ns, sp_error *err)
 {
-    pricing prices = {.plan = plan, .costs = costs};
+    pricing *p = context;
+    transfer_ns(p, from, to);
+    return sp_i_traffic_send(p->traffic, from, to, at_ns, there_ns, err);
+}
+
+static sp_status begin(void *context, const sp_walk_action *action, int64_t start_ns,
+                       const sp_action_cost *took, bool *exchanges, sp_error *err)
+{
+    const pricing *p = context;
+    return sp_i_traffic_begin(p->traffic, action, start_ns, took, exchanges, err);
+}
+
+static sp_status next(void *context, const sp_walk_event **events, size_t *count, sp_error *err)
+{
+    const pricing *p = context;
+    return sp_i_traffic_next(p->traffic, events, count, err);
+}
+
+// Fills the spans of all ranks that stand for others. Ranks that share links stand each for itself:
+// their ways differ.
+static sp_status run(const sp_plan *plan, const sp_step_costs *costs,
+                     const sp_engine_options *options, sp_i_traffic *traffic, sp_timeline *timeline,
+                     sp_engine_counts *counts, sp_error *err)
+{
+    bool varies = traffic != NULL || options->jitter.gpu_cv > 0.0;
+    pricing prices = {.plan = plan, .costs = costs, .traffic = traffic};
     sp_alike_ranks alike = {0};
     sp_shares shares = {0};
     sp_walk_driver driver = {.context = &prices,
@@ -78,13 +134,28 @@ static sp_status run(const sp_plan *plan, const sp_step_costs *costs, bool unfol
                              .transfer_ns = transfer_ns,
                              .blocking_transfers = costs->blocking_transfers,
                              .shares = &shares,
+                             .joint_inputs = varies,
                              .limit_ns = INT64_MAX};
-    sp_status status = sp_i_fold(plan, costs, unfold, &alike, err);
+    if (traffic != NULL) {
+        driver.transfer_ns = NULL;
+        driver.begin = begin;
+        driver.send = send;
+        driver.next = next;
+    }
+    sp_status status = sp_i_fold(plan, costs, options->unfold || varies, &alike, err);
+    if (status == SP_OK && options->jitter.gpu_cv > 0.0) {
+        driver.run = price_apart;
+        status = sp_i_jitter_factors(&plan->layout, &options->jitter, &prices.factors, err);
+    }
     if (status == SP_OK && costs->share_class > 0) {
         status = sp_shares_make(plan, &shares, err);
     }
     if (status == SP_OK) {
         status = sp_timeline_init_alike(timeline, plan, &alike, err);
+    }
+    timeline->varies = varies;
+    if (status == SP_OK && traffic != NULL) {
+        status = sp_timeline_keep_arrivals(timeline, err);
     }
     if (status == SP_OK) {
         status = sp_walk(plan, &driver, timeline, &counts->edges, err);
@@ -93,17 +164,46 @@ static sp_status run(const sp_plan *plan, const sp_step_costs *costs, bool unfol
         const sp_rank_timeline *rank = &timeline->ranks[r];
         counts->tasks += rank->count + rank->copy_count + rank->share_count;
     }
+    sp_free(prices.factors);
     sp_shares_fini(&shares);
     sp_i_alike_fini(&alike);
     return status;
 }
 
-static sp_status verify(const sp_plan *plan, const sp_step_costs *costs, int64_t makespan_ns,
-                        sp_error *err)
+sp_status sp_step_traffic(const sp_plan *plan, const sp_step_costs *costs,
+                          const sp_network *network, sp_topology **topology, double **link_bytes,
+                          sp_error *err)
 {
+    sp_network flows = *network;
+    sp_timeline timeline = {0};
+    sp_i_traffic *traffic = NULL;
+    sp_engine_counts counts = {0};
+    flows.detail = SP_NETWORK_FLOWS;
+    *topology = NULL;
+    *link_bytes = NULL;
+    sp_status status = refuse_unknown_costs(plan, costs, err);
+    if (status == SP_OK) {
+        status = sp_i_traffic_new(plan, costs, &flows, &timeline, &traffic, err);
+    }
+    if (status == SP_OK) {
+        const sp_engine_options plain = {.unfold = true};
+        status = run(plan, costs, &plain, traffic, &timeline, &counts, err);
+    }
+    if (status == SP_OK) {
+        sp_i_traffic_take(traffic, topology, link_bytes);
+    }
+    sp_timeline_fini(&timeline);
+    sp_i_traffic_free(traffic);
+    return status;
+}
+
+static sp_status verify(const sp_plan *plan, const sp_step_costs *costs,
+                        const sp_timeline *timeline, sp_error *err)
+{
+    int64_t makespan_ns = timeline->makespan_ns;
     sp_structure *structure = NULL;
     int64_t expected_ns = 0;
-    sp_status status = sp_structure_new(plan, costs, &structure, err);
+    sp_status status = sp_structure_new(plan, costs, timeline, &structure, err);
     if (status == SP_OK) {
         status = sp_structure_makespan(structure, &expected_ns, err);
     }
@@ -122,7 +222,7 @@ static sp_status name_cycle(const sp_plan *plan, const sp_step_costs *costs, con
                             const sp_error *walked, sp_error *err)
 {
     sp_structure *structure = NULL;
-    sp_status status = sp_structure_new(plan, costs, &structure, err);
+    sp_status status = sp_structure_new(plan, costs, NULL, &structure, err);
     if (status == SP_OK) {
         status = sp_structure_cycle(structure, source, err);
     }
@@ -140,10 +240,20 @@ sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
     *timeline = (sp_timeline){0};
     *memory = (sp_memory_timeline){0};
     *counts = (sp_engine_counts){0};
+    sp_i_traffic *traffic = NULL;
+    sp_network network = options->network != NULL ? *options->network : (sp_network){0};
     sp_status status = refuse_unknown_costs(plan, costs, err);
+    // What cannot meet follows from times that are not certain then.
+    if (network.detail == SP_NETWORK_AUTO && options->jitter.gpu_cv > 0.0 &&
+        !sp_shares_are(&plan->layout)) {
+        network.detail = SP_NETWORK_FLOWS;
+    }
+    if (status == SP_OK) {
+        status = sp_i_traffic_new(plan, costs, &network, timeline, &traffic, err);
+    }
     if (status == SP_OK) {
         sp_error walk_err = {0};
-        status = run(plan, costs, options->unfold, timeline, counts, &walk_err);
+        status = run(plan, costs, options, traffic, timeline, counts, &walk_err);
         if (status == SP_ERR_DEADLOCK) {
             status = name_cycle(plan, costs, source, &walk_err, err);
         }
@@ -151,7 +261,7 @@ sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
             sp_error_set(err, status, "%s", walk_err.message[i]);
         }
     }
-    if (status == SP_OK) {
+    if (status == SP_OK && traffic == NULL) {
         status = sp_epilogue_fill(costs, timeline, err);
     }
     if (status == SP_OK) {
@@ -159,8 +269,9 @@ sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
         status = sp_memory_replay(timeline, costs, options->memory_points, memory, err);
     }
     if (status == SP_OK && options->verify) {
-        status = verify(plan, costs, timeline->makespan_ns, err);
+        status = verify(plan, costs, timeline, err);
     }
+    sp_i_traffic_free(traffic);
     if (status != SP_OK) {
         sp_timeline_fini(timeline);
         sp_memory_timeline_fini(memory);

@@ -6,18 +6,21 @@
 #include <stddef.h>
 
 #include "sim/cost/step_costs.h"
+#include "sim/network/topology.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/timeline.h"
 
 typedef struct sp_engine_options {
     bool unfold; // simulate alike data-parallel ranks one by one (tests: must not change a number)
-    bool memory_points; // keep the whole memory timeline, not only the peaks
-    bool verify;        // check the makespan against an independent longest path (igraph)
-    const char *source; // names the plan in messages; NULL: "plan"
+    bool memory_points;        // keep the whole memory timeline, not only the peaks
+    bool verify;               // check the makespan against an independent longest path (igraph)
+    const char *source;        // names the plan in messages; NULL: "plan"
+    sp_jitter jitter;          // gpu_cv 0: all GPUs are alike
+    const sp_network *network; // whose links transfers may share; NULL: each takes what it costs
 } sp_engine_options;
 
 typedef struct sp_engine_counts {
-    size_t tasks, edges; // of the walk (alike ranks counted once)
+    size_t tasks, edges; // of the walk (alike ranks counted once, but where links are shared)
 } sp_engine_counts;
 
 // Simulates the plan. A plan that cannot finish is SP_ERR_DEADLOCK with the cycle in the plan's
@@ -25,6 +28,13 @@ typedef struct sp_engine_counts {
 sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
                       const sp_engine_options *options, sp_timeline *timeline,
                       sp_memory_timeline *memory, sp_engine_counts *counts, sp_error *err);
+
+// What the transfers, exchanges and reductions of a step put on each link of its network, [links of
+// *topology]: as flows, whatever the network's detail. Both are the caller's. Errors as those of
+// sp_simulate; SP_ERR_CONTENT where flows do not go with the plan.
+SP_API sp_status sp_step_traffic(const sp_plan *plan, const sp_step_costs *costs,
+                                 const sp_network *network, sp_topology **topology,
+                                 double **link_bytes, sp_error *err);
 
 // ---- The parts of it that stand by themselves ----
 

@@ -1,6 +1,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/engine/engine.h"
+#include "sim/engine/epilogue_private.h"
 
 enum { NO_ACTION = -1 };
 
@@ -10,7 +11,7 @@ typedef struct readiness {
     const sp_span *span;       // of one rank: the last that made gradients
 } readiness;
 
-static bool makes_gradients(sp_action action)
+bool sp_i_makes_gradients(sp_action action)
 {
     return action.kind == SP_ACTION_B || action.kind == SP_ACTION_W;
 }
@@ -21,7 +22,7 @@ static void note_shares(const sp_rank_timeline *rank, readiness *ready)
     for (size_t s = 0; s < rank->share_count; s++) {
         const sp_span *span = &rank->shares[s].span;
         readiness *of = &ready[span->action.chunk];
-        if (makes_gradients(span->action) &&
+        if (sp_i_makes_gradients(span->action) &&
             (of->span == NULL || span->end_ns > of->span->end_ns)) {
             of->span = span;
         }
@@ -42,7 +43,7 @@ static void find_readiness(const sp_step_costs *costs, const sp_timeline *timeli
             ready[c].span = NULL;
         }
         for (size_t s = 0; s < rank->count; s++) {
-            if (makes_gradients(rank->spans[s].action)) {
+            if (sp_i_makes_gradients(rank->spans[s].action)) {
                 ready[rank->spans[s].action.chunk].span = &rank->spans[s];
             }
         }
@@ -99,30 +100,54 @@ static int64_t first_forward_ns(const sp_rank_timeline *rank)
     return 0;
 }
 
+static int64_t last_of_rank_ns(const sp_timeline *timeline, int pp_rank)
+{
+    size_t pp = (size_t)timeline->plan->layout.pp;
+    int64_t last_ns = 0;
+    for (size_t i = (size_t)pp_rank; i < timeline->rank_count; i += pp) {
+        last_ns = sp_larger(last_ns, sp_rank_last_ns(&timeline->ranks[i]));
+    }
+    return last_ns;
+}
+
+int64_t sp_i_hidden_gather_ns(const sp_step_costs *costs, const sp_timeline *timeline, int pp_rank)
+{
+    size_t pp = (size_t)timeline->plan->layout.pp;
+    int64_t hidden_ns = costs->epilogue[pp_rank].hideable_gather_ns;
+    for (size_t i = (size_t)pp_rank; i < timeline->rank_count; i += pp) {
+        int64_t forward_ns = first_forward_ns(&timeline->ranks[i]);
+        hidden_ns = forward_ns < hidden_ns ? forward_ns : hidden_ns;
+    }
+    return hidden_ns;
+}
+
+void sp_i_note_epilogue(sp_timeline *timeline, int pp_rank, int64_t ready_ns, int64_t reduced_ns,
+                        int64_t optimized_ns, int64_t gathered_ns)
+{
+    size_t pp = (size_t)timeline->plan->layout.pp;
+    for (size_t i = (size_t)pp_rank; i < timeline->rank_count; i += pp) {
+        sp_rank_timeline *rank = &timeline->ranks[i];
+        rank->reduce_start_ns = ready_ns;
+        rank->reduce_end_ns = reduced_ns;
+        rank->optimizer_end_ns = optimized_ns;
+        rank->gather_end_ns = gathered_ns;
+    }
+}
+
 static void fill_rank(const sp_step_costs *costs, sp_timeline *timeline, int pp_rank,
                       readiness *ready)
 {
-    size_t pp = (size_t)timeline->plan->layout.pp;
     const sp_epilogue_cost *epilogue = &costs->epilogue[pp_rank];
-    int64_t ready_ns = 0;
-    int64_t hidden_ns = epilogue->hideable_gather_ns;
-    for (size_t i = (size_t)pp_rank; i < timeline->rank_count; i += pp) {
-        const sp_rank_timeline *rank = &timeline->ranks[i];
-        int64_t forward_ns = first_forward_ns(rank);
-        ready_ns = sp_larger(ready_ns, sp_rank_last_ns(rank));
-        hidden_ns = forward_ns < hidden_ns ? forward_ns : hidden_ns;
-    }
+    int64_t ready_ns = last_of_rank_ns(timeline, pp_rank);
+    int64_t hidden_ns = sp_i_hidden_gather_ns(costs, timeline, pp_rank);
     int64_t reduced_ns = ready_ns;
     if (costs->buckets != NULL) {
         reduced_ns = sp_larger(reduced_ns, reduce_buckets(costs, timeline, pp_rank, ready));
     }
-    for (size_t i = (size_t)pp_rank; i < timeline->rank_count; i += pp) {
-        sp_rank_timeline *rank = &timeline->ranks[i];
-        rank->reduce_start_ns = ready_ns;
-        rank->reduce_end_ns = reduced_ns + epilogue->grad_reduce_ns;
-        rank->optimizer_end_ns = rank->reduce_end_ns + epilogue->optimizer_ns;
-        rank->gather_end_ns = rank->optimizer_end_ns + epilogue->param_gather_ns - hidden_ns;
-    }
+    reduced_ns += epilogue->grad_reduce_ns;
+    int64_t optimized_ns = reduced_ns + epilogue->optimizer_ns;
+    sp_i_note_epilogue(timeline, pp_rank, ready_ns, reduced_ns, optimized_ns,
+                       optimized_ns + epilogue->param_gather_ns - hidden_ns);
 }
 
 sp_status sp_epilogue_fill(const sp_step_costs *costs, sp_timeline *timeline, sp_error *err)

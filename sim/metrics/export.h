@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "sim/network/topology.h"
 #include "sim/plan/timeline.h"
 
 // Which part of a timeline is exported. Ranks are the timeline's own entries; an empty selection
@@ -55,6 +56,11 @@ SP_API sp_status sp_export_text(FILE *file, const sp_timeline *timeline,
 SP_API sp_status sp_export_gnuplot(FILE *file, const sp_timeline *timeline,
                                    const sp_memory_timeline *memory, const sp_export_window *window,
                                    sp_error *err);
+
+// The cluster as SVG: nodes, GPUs, NICs and leaf switches with the bytes that a step of step_ns
+// puts on their links, [links], as sp_step_traffic counts them.
+SP_API sp_status sp_export_topology(FILE *file, const sp_topology *topology,
+                                    const double *link_bytes, int64_t step_ns, sp_error *err);
 
 // Memory of one rank (index into the timeline's ranks) as the snapshot that PyTorch's memory viewer
 // (memory_viz) opens: a pickle of segments and trace entries.

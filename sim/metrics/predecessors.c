@@ -291,19 +291,33 @@ static int64_t transfer_ns(const sp_predecessors *p, sp_action action, int from,
                                       from, to, p->depends.plan->layout.pp);
 }
 
+// How long what an action gave was under way to rank `to`; of a pair from its end on.
+static int64_t under_way_ns(const sp_predecessors *p, sp_timeline_item item, int to)
+{
+    const sp_rank_timeline *rank = &p->timeline->ranks[item.rank];
+    const sp_span *span = &rank->spans[item.index];
+    if (rank->there_ns == NULL || rank->there_ns[item.index] == SP_NOT_YET) {
+        return transfer_ns(p, span->action, rank->pp, to);
+    }
+    return rank->there_ns[item.index] - span[span->action.with_next].end_ns;
+}
+
 static void wait_source(search *s, const sp_plan_place *place)
 {
     sp_plan_place from;
-    if (sp_depends_from(&s->p->depends, place, &from)) {
-        consider_action(s, &from, transfer_ns(s->p, from.action, from.pp, place->pp));
+    sp_timeline_item item;
+    if (sp_depends_from(&s->p->depends, place, &from) && find(s->p, &from, &item)) {
+        consider_action(s, &from, under_way_ns(s->p, item, place->pp));
     }
 }
 
-static int64_t send_ns(const sp_predecessors *p, int pp, sp_action action)
+static int64_t send_ns(const sp_predecessors *p, sp_timeline_item item)
 {
-    int vstage = sp_depends_vstage(&p->depends, pp, action);
+    const sp_rank_timeline *rank = &p->timeline->ranks[item.rank];
+    sp_action action = rank->spans[item.index].action;
+    int vstage = sp_depends_vstage(&p->depends, rank->pp, action);
     int target = sp_depends_target(&p->depends, action, vstage);
-    return target < 0 ? 0 : transfer_ns(p, action, pp, p->depends.rank_of[target]);
+    return target < 0 ? 0 : under_way_ns(p, item, p->depends.rank_of[target]);
 }
 
 // How long a rank waits for what an action sends; a pair sends at its end.
@@ -314,9 +328,10 @@ static int64_t sending_ns(const sp_predecessors *p, sp_timeline_item item)
     if (p->costs == NULL || !p->costs->blocking_transfers || span->action.with_next) {
         return 0;
     }
-    int64_t own_ns = send_ns(p, rank->pp, span->action);
+    int64_t own_ns = send_ns(p, item);
     bool second = item.index > 0 && span[-1].action.with_next;
-    int64_t first_ns = second ? send_ns(p, rank->pp, span[-1].action) : 0;
+    item.index -= second;
+    int64_t first_ns = second ? send_ns(p, item) : 0;
     return first_ns > own_ns ? first_ns : own_ns;
 }
 

@@ -462,6 +462,13 @@ static void put_model(const sp_result *result, json_t *object)
     json_t *provenance = json_object();
     put_text(provenance, "profile", result->profile);
     sp_json_put(provenance, "level", json_string(sp_level_names[result->level]));
+    if (result->network != SP_NETWORK_CLOSED) {
+        sp_json_put(provenance, "network", json_string(sp_network_detail_names[result->network]));
+    }
+    if (result->jitter.gpu_cv > 0.0) {
+        put(provenance, "jitter_gpu_cv", result->jitter.gpu_cv);
+        sp_json_put(provenance, "jitter_seed", json_integer((json_int_t)result->jitter.seed));
+    }
     sp_json_put(object, "provenance", provenance);
 }
 

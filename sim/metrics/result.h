@@ -11,6 +11,7 @@
 #include "sim/cost/profile.h"
 #include "sim/metrics/metrics.h"
 #include "sim/model/layout.h"
+#include "sim/network/topology.h"
 
 enum { SP_WARNINGS = 16, SP_WARNING_TEXT = 512 };
 
@@ -62,6 +63,8 @@ typedef struct sp_result {
     int64_t memory_reserve_bytes; // what the limit leaves of the GPU; 0: the limit was stated
     char profile[64];
     sp_level level;
+    sp_network_detail network;
+    sp_jitter jitter;
     sp_step_error step_error; // of the profile, on logged steps like this one
     uint64_t seed;
     bool lossless;

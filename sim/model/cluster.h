@@ -71,6 +71,19 @@ typedef struct sp_cluster {
     sp_fabric fabric;
 } sp_cluster;
 
+// How differently fast GPUs of one kind compute: the standard deviation of a GPU's time over the
+// mean, 0 for none, and the seed of their times.
+//
+// Measured: GPUs of one kind in the same cluster vary by 8 % on average and 22 % at most (Sinha et
+// al., Not All GPUs Are Created Equal, SC 2022, arXiv 2208.11035; five clusters of V100, RTX 5000
+// and MI60). Were their times normal and the 8 % the distance between the whiskers of a box plot,
+// 5.4 standard deviations, then gpu_cv would be 0.015: inferred from their figures, not stated
+// there.
+typedef struct sp_jitter {
+    double gpu_cv;
+    uint64_t seed;
+} sp_jitter;
+
 sp_status sp_cluster_builtin(const char *name, sp_cluster *cluster, sp_error *err);
 int sp_cluster_builtin_count(void);
 const char *sp_cluster_builtin_name(int index);

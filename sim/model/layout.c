@@ -45,25 +45,37 @@ int64_t sp_layout_stride(const sp_layout *layout, sp_axis axis)
     return stride;
 }
 
+// The axis that a text begins with; SP_AXES: none, or Megatron's expert parallelism.
+static int axis_named(const char *text)
+{
+    int axis = 0;
+    while (axis < SP_AXES && strncmp(text, axis_names[axis], 2) != 0) {
+        axis++;
+    }
+    return axis;
+}
+
 bool sp_rank_order_read(const char *text, sp_rank_order *order)
 {
     unsigned seen = 0;
+    int places = 0;
     sp_rank_order read = {.given = true};
-    for (int place = 0; place < SP_AXES; place++) {
-        int axis = 0;
-        while (axis < SP_AXES && strncmp(text, axis_names[axis], 2) != 0) {
-            axis++;
-        }
-        char end = place + 1 < SP_AXES ? '-' : '\0';
-        if (axis == SP_AXES || (seen >> axis & 1u) != 0 || text[2] != end) {
+    for (bool more = true; more; text += 3) {
+        int axis = axis_named(text);
+        if ((axis == SP_AXES && strncmp(text, "ep", 2) != 0) || (seen >> axis & 1u) != 0 ||
+            (text[2] != '-' && text[2] != '\0')) {
             return false;
         }
         seen |= 1u << axis;
-        read.axis[place] = (sp_axis)axis;
-        text += 3;
+        if (axis < SP_AXES) {
+            read.axis[places++] = (sp_axis)axis;
+        }
+        more = text[2] == '-';
     }
-    *order = read;
-    return true;
+    if (places == SP_AXES) {
+        *order = read;
+    }
+    return places == SP_AXES;
 }
 
 void sp_rank_order_write(const sp_rank_order *order, char text[SP_RANK_ORDER_TEXT])

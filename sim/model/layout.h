@@ -35,6 +35,7 @@ extern const char *const sp_cp_sharding_names[]; // "even", ..., NULL; in the or
 typedef struct sp_layout {
     int tp, cp, pp, dp;
     sp_cp_sharding cp_sharding;
+    bool cp_ring_steps; // uneven shares wait for each other at each step of a ring
     sp_rank_order order;
     int chunks; // model chunks per pipeline rank (v)
     sp_placement placement;
@@ -64,8 +65,9 @@ int sp_layout_size(const sp_layout *layout, sp_axis axis);
 // Ranks between two neighbours along an axis: the product of the faster sizes.
 int64_t sp_layout_stride(const sp_layout *layout, sp_axis axis);
 
-// "tp-cp-dp-pp" and the like, fastest first. Reading is false where `text` does not name each axis
-// once.
+// "tp-cp-dp-pp" and the like, fastest first, as Megatron-LM's order of its rank generator. Reading
+// is false where `text` does not name each axis once; "ep" may stand among them and says nothing,
+// since expert parallelism is 1.
 enum { SP_RANK_ORDER_TEXT = 12 };
 bool sp_rank_order_read(const char *text, sp_rank_order *order);
 void sp_rank_order_write(const sp_rank_order *order, char text[SP_RANK_ORDER_TEXT]);

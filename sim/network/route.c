@@ -97,11 +97,19 @@ static members in_node(const sp_topology *t, const int64_t *gpus, int count, int
     return m;
 }
 
-// The member of a node at which ring `c` of `rings` is after `step` steps in it.
-static int64_t member_of(const int64_t *gpus, members m, int c, int rings, int step)
+// The place among a node's members at which ring `c` of `rings` comes in: on a rail if one is
+// there.
+static int entry_of(const sp_topology *t, const int64_t *gpus, members m, int c, int rings,
+                    int rail)
 {
-    int start = (int)((int64_t)c * m.count / rings);
-    return gpus[m.first + (start + step) % m.count];
+    int usual = (int)((int64_t)c * m.count / rings);
+    for (int i = 0; i < m.count; i++) {
+        int entry = (usual + i) % m.count;
+        if (sp_topology_rail(t, gpus[m.first + entry]) == rail) {
+            return entry;
+        }
+    }
+    return usual;
 }
 
 static int count_nodes(const sp_topology *t, const int64_t *gpus, int count, int *least)
@@ -122,14 +130,28 @@ static double steps_s(const ways *w, int count, int nodes)
     return (count - nodes) * w->inside_s + (nodes - 1) * w->between_s;
 }
 
+// The rail of ring `c` of `rings` in the least populated node.
+static int rail_of(const sp_topology *t, const int64_t *gpus, int count, int c, int rings)
+{
+    members least = in_node(t, gpus, count, 0);
+    for (int done = 0; done < count;) {
+        members m = in_node(t, gpus, count, done);
+        least = m.count < least.count ? m : least;
+        done += m.count;
+    }
+    return sp_topology_rail(t, gpus[least.first + (int)((int64_t)c * least.count / rings)]);
+}
+
 static void add_ring(ways *w, const int64_t *gpus, int count, int c, int rings)
 {
+    int rail = rail_of(w->topology, gpus, count, c, rings);
     int64_t first = -1;
     int64_t at = -1;
     for (int done = 0; done < count;) {
         members m = in_node(w->topology, gpus, count, done);
+        int entry = entry_of(w->topology, gpus, m, c, rings, rail);
         for (int step = 0; step < m.count; step++) {
-            int64_t next = member_of(gpus, m, c, rings, step);
+            int64_t next = gpus[m.first + (entry + step) % m.count];
             if (at >= 0) {
                 add_way(w, at, next);
             } else {
@@ -145,13 +167,35 @@ static void add_ring(ways *w, const int64_t *gpus, int count, int c, int rings)
 sp_status sp_route_ring(const sp_topology *topology, const int64_t *gpus, int count,
                         sp_route *route, sp_error *err)
 {
+    return sp_route_rings(topology, gpus, 1, count, route, err);
+}
+
+// The most nodes of a group; *rings: how many fit into each of them.
+static int most_nodes(const sp_topology *t, const int64_t *gpus, int groups, int count, int *rings)
+{
+    int nodes = 1;
+    *rings = count;
+    for (int g = 0; g < groups; g++) {
+        int least;
+        int of_group = count_nodes(t, &gpus[g * count], count, &least);
+        nodes = of_group > nodes ? of_group : nodes;
+        least = of_group > 1 ? least : 1;
+        *rings = least < *rings ? least : *rings;
+    }
+    return nodes;
+}
+
+sp_status sp_route_rings(const sp_topology *topology, const int64_t *gpus, int groups, int count,
+                         sp_route *route, sp_error *err)
+{
     ways w = {.topology = topology};
-    int least;
-    SP_ASSERT(count > 1);
-    int nodes = count_nodes(topology, gpus, count, &least);
-    int rings = nodes > 1 ? least : 1;
-    for (int c = 0; c < rings; c++) {
-        add_ring(&w, gpus, count, c, rings);
+    int rings;
+    SP_ASSERT(groups > 0 && count > 1);
+    int nodes = most_nodes(topology, gpus, groups, count, &rings);
+    for (int g = 0; g < groups; g++) {
+        for (int c = 0; c < rings; c++) {
+            add_ring(&w, &gpus[g * count], count, c, rings);
+        }
     }
     *route = (sp_route){.parts = (double)count / (count - 1) * rings,
                         .latency_s = steps_s(&w, count, nodes)};
@@ -163,16 +207,23 @@ sp_status sp_route_ring(const sp_topology *topology, const int64_t *gpus, int co
 sp_status sp_route_all_to_all(const sp_topology *topology, const int64_t *gpus, int count,
                               sp_route *route, sp_error *err)
 {
+    return sp_route_all_to_alls(topology, gpus, 1, count, route, err);
+}
+
+sp_status sp_route_all_to_alls(const sp_topology *topology, const int64_t *gpus, int groups,
+                               int count, sp_route *route, sp_error *err)
+{
     ways w = {.topology = topology};
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < groups * count; i++) {
+        const int64_t *group = &gpus[i / count * count];
         for (int j = 0; j < count; j++) {
-            if (i != j) {
-                add_way(&w, gpus[i], gpus[j]);
+            if (i % count != j) {
+                add_way(&w, gpus[i], group[j]);
             }
         }
     }
-    int least;
-    int nodes = count_nodes(topology, gpus, count, &least);
+    int rings;
+    int nodes = most_nodes(topology, gpus, groups, count, &rings);
     *route = (sp_route){.parts = count, .latency_s = steps_s(&w, count, nodes)};
     return finish(&w, route, err);
 }

@@ -5,8 +5,10 @@
 // Ring: node by node, in as many rings as the least populated node has members. Ring c comes into a
 // node at member c and leaves it from the one before that, by the NIC of member c where PXN allows,
 // so that each member's NIC serves one ring and NVLink carries all (NCCL 2.28, src/graph/rings.cc
-// and search.cc, with one NIC for each GPU). A ring carries its part of the bytes, and alone on its
-// links takes as long as in cost/collective.c.
+// and search.cc, with one NIC for each GPU). Where nodes are not populated alike, a ring comes into
+// each on the rail that it has in the least populated one, if it has a member there: NCCL keeps a
+// ring on one rail (NCCL_CROSS_NIC, its default). A ring carries its part of the bytes, and alone
+// on its links takes as long as in cost/collective.c.
 //
 // All to all, and pairs: directly.
 #ifndef SLIMPACK_SIM_NETWORK_ROUTE_H
@@ -28,9 +30,15 @@ typedef struct sp_route {
 // O(k log k) for k = members * rings.
 sp_status sp_route_ring(const sp_topology *topology, const int64_t *gpus, int count,
                         sp_route *route, sp_error *err);
+// Of several groups of `count` members each, one after the other in `gpus`, that do the same at the
+// same time: as many rings as the least of them has, at the pace of the slowest.
+sp_status sp_route_rings(const sp_topology *topology, const int64_t *gpus, int groups, int count,
+                         sp_route *route, sp_error *err);
 // O(k log k) for k = members^2.
 sp_status sp_route_all_to_all(const sp_topology *topology, const int64_t *gpus, int count,
                               sp_route *route, sp_error *err);
+sp_status sp_route_all_to_alls(const sp_topology *topology, const int64_t *gpus, int groups,
+                               int count, sp_route *route, sp_error *err);
 // Each of `count` GPUs to one of its own, the bytes in equal parts: from one pipeline stage to the
 // next, whose tensor-parallel ranks send a part each. O(k log k) for k = count.
 sp_status sp_route_pairs(const sp_topology *topology, const int64_t *from, const int64_t *to,

@@ -5,6 +5,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 
+const char *const sp_network_detail_names[] = {"closed", "flows", "auto", NULL};
 const char *const sp_link_kind_names[] = {"nvlink", "pcie", "nic", "spine", NULL};
 
 enum { MOST_LINKS = 1 << 28 };
@@ -181,6 +182,11 @@ static place place_of(const sp_topology *t, int64_t gpu)
                 : (int)((int64_t)p.local * t->nics_per_node / t->gpus_per_node);
     p.rail = p.nic % t->fabric.rails;
     return p;
+}
+
+int sp_topology_rail(const sp_topology *topology, int64_t gpu)
+{
+    return place_of(topology, gpu).rail;
 }
 
 // The GPU of the node that comes next, from this one on, on a rail.

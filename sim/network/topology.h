@@ -21,6 +21,24 @@ typedef struct sp_link_rates {
     double nic_efficiency, nic_latency_s;        // share of the line rate; NIC to NIC
 } sp_link_rates;
 
+// How a step's traffic is predicted: by the closed formulas of sim/cost, each transfer as if it
+// were alone; as flows that share links; or as flows only where links may be shared, all else by
+// the formulas, with the results of flows.
+typedef enum sp_network_detail {
+    SP_NETWORK_CLOSED,
+    SP_NETWORK_FLOWS,
+    SP_NETWORK_AUTO
+} sp_network_detail;
+
+extern const char *const sp_network_detail_names[]; // "closed", "flows", "auto", NULL
+
+// The network of a step. The cluster is borrowed.
+typedef struct sp_network {
+    sp_network_detail detail;
+    const sp_cluster *cluster;
+    sp_link_rates rates;
+} sp_network;
+
 typedef enum sp_link_kind {
     SP_LINK_NVLINK,
     SP_LINK_PCIE,
@@ -52,8 +70,9 @@ int32_t sp_topology_links(const sp_topology *topology);
 const double *sp_topology_bytes_per_s(const sp_topology *topology); // [links]
 sp_link sp_topology_link(const sp_topology *topology, int32_t link);
 
-// Node of a GPU.
+// Node of a GPU, and the rail of its NIC.
 int64_t sp_topology_node(const sp_topology *topology, int64_t gpu);
+int sp_topology_rail(const sp_topology *topology, int64_t gpu);
 
 // The links from one GPU to another, in order, and the latency of the way: none of a GPU to itself.
 // PXN hands on while it sends, so that its NVLink adds nothing to the latency between nodes.

@@ -109,6 +109,22 @@ sp_status sp_timeline_init(sp_timeline *timeline, const sp_plan *plan, sp_error 
     return status;
 }
 
+sp_status sp_timeline_keep_arrivals(sp_timeline *timeline, sp_error *err)
+{
+    const sp_rank_timeline *last = &timeline->ranks[timeline->rank_count - 1];
+    size_t actions = (size_t)(last->copies - timeline->span_store) +
+                     sp_plan_stage(timeline->plan, last->dp, last->pp)->count;
+    timeline->there_store = sp_malloc(actions * sizeof *timeline->there_store);
+    if (timeline->there_store == NULL) {
+        return sp_error_no_memory(err, "the timeline");
+    }
+    for (size_t r = 0; r < timeline->rank_count; r++) {
+        sp_rank_timeline *rank = &timeline->ranks[r];
+        rank->there_ns = timeline->there_store + (rank->spans - timeline->span_store);
+    }
+    return SP_OK;
+}
+
 int64_t sp_rank_last_ns(const sp_rank_timeline *rank)
 {
     int64_t action_ns = rank->count > 0 ? rank->spans[rank->count - 1].end_ns : 0;
@@ -168,6 +184,7 @@ void sp_timeline_fini(sp_timeline *timeline)
 {
     sp_free(timeline->ranks);
     sp_free(timeline->span_store);
+    sp_free(timeline->there_store);
     sp_free(timeline->share_store);
     sp_free(timeline->alike_store);
     *timeline = (sp_timeline){0};

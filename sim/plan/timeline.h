@@ -39,6 +39,9 @@ typedef struct sp_rank_timeline {
     const int *dp_alike; // owned by the timeline
     sp_span *spans;      // owned by the timeline; one after another
     size_t count;
+    // Where transfers share a network: when what each span's action gave was at another pipeline
+    // rank, SP_NOT_YET for none; owned by the timeline. NULL: transfers take what they cost.
+    int64_t *there_ns;
     sp_span *copies; // owned by the timeline; in order of their starts
     size_t copy_count;
     sp_share_span *shares; // owned by the timeline; in order of time
@@ -54,7 +57,11 @@ typedef struct sp_timeline {
     size_t rank_count;
     int64_t makespan_ns;  // end of the last action other than a copy, and of the last share
     int64_t iteration_ns; // end of the epilogue
+    // Actions and transfers took other times than their costs say (a network that is shared,
+    // jitter); every rank then has an entry of its own.
+    bool varies;
     sp_span *span_store;
+    int64_t *there_store;
     sp_share_span *share_store;
     int *alike_store;
 } sp_timeline;
@@ -72,6 +79,8 @@ sp_status sp_timeline_init(sp_timeline *timeline, const sp_plan *plan, sp_error 
 // With entries for the first rank of each kind alone.
 sp_status sp_timeline_init_alike(sp_timeline *timeline, const sp_plan *plan,
                                  const sp_alike_ranks *alike, sp_error *err);
+// Lets it keep arrivals over a network that transfers share.
+sp_status sp_timeline_keep_arrivals(sp_timeline *timeline, sp_error *err);
 // When the rank's last action, and its last share, is over; 0 of a rank that ran none.
 int64_t sp_rank_last_ns(const sp_rank_timeline *rank);
 // When spans, copies and epilogues are there: orders the copies by their starts and takes

@@ -1,6 +1,6 @@
 #include "sim/plan/walk_private.h"
 
-static void enqueue(sp_i_walk *w, sp_i_walk_rank *rank)
+void sp_i_walk_enqueue(sp_i_walk *w, sp_i_walk_rank *rank)
 {
     if (!rank->queued) {
         rank->queued = true;
@@ -47,14 +47,19 @@ static inline bool wait_source(const sp_i_walk *w, const step *s, sp_i_walk_star
     if (source < 0) {
         return true;
     }
-    int64_t end_ns = w->end_ns[sp_action_is_backward(s->place.action)]
-                              [s->entry + (size_t)source - (size_t)s->vstage];
+    int side = sp_action_is_backward(s->place.action);
+    size_t entry = s->entry + (size_t)source - (size_t)s->vstage;
+    int64_t end_ns = w->end_ns[side][entry];
     sp_plan_place from = sp_depends_at(&w->depends, &s->place, source);
     if (end_ns == SP_NOT_YET) {
         *awaited = from;
         return false;
     }
     int to = s->place.pp;
+    if (from.pp != to && w->driver->transfer_ns == NULL && w->there_ns[0] != NULL) {
+        *awaited = from;
+        return sp_i_walk_wait_arrival(w, side, entry, start);
+    }
     sp_i_walk_wait(start, end_ns, transfer_ns(w, &from, to), from.pp == to);
     return true;
 }
@@ -173,7 +178,7 @@ static bool group_ready(const sp_i_walk *w, const step *s, sp_plan_place *awaite
         *awaited = s->place;
         awaited->dp = rank->dp;
         w->starts[i] = (sp_i_walk_start){0};
-        if (rank->done == rank->stage->count || rank->stalled ||
+        if (rank->done == rank->stage->count || rank->held != 0 ||
             !is_same(rank->stage->actions[rank->done], s->place.action)) {
             return false;
         }
@@ -295,19 +300,85 @@ static inline sp_status execute(sp_i_walk *w, sp_i_walk_rank *rank, const step *
         gave->shares = w->took + (size_t)s->place.dp * (size_t)w->depends.plan->layout.pp;
     }
     sp_status status = w->driver->run(w->driver->context, &action, gave, err);
-    rank->stalled = status == SP_OK && gave->stalls;
+    rank->held = status == SP_OK && gave->stalls ? SP_I_STALLED : 0;
     if (status == SP_OK && !gave->stalls && w->found != NULL) {
         sp_i_walk_shares_before(w, &s->place, gave->shares);
     }
     return status;
 }
 
-// Places an action that has run and whose start is known.
+// What the first of a pair gives is there at the end of the second, and both are sent then.
+static sp_status finish_pair(sp_i_walk *w, sp_i_walk_rank *rank, size_t first_place, sp_error *err)
+{
+    step first = step_at(w, rank, first_place);
+    int64_t first_ns = sending_ns(w, &first);
+    w->end_ns[sp_action_is_backward(first.place.action)][first.entry] = rank->end_ns;
+    rank->sending_ns = first_ns > rank->sending_ns ? first_ns : rank->sending_ns;
+    return w->there_ns[0] == NULL
+               ? SP_OK
+               : sp_i_walk_send(w, rank, first.place.action, first.vstage, first.entry, err);
+}
+
+static inline void end_action(const sp_i_walk *w, sp_i_walk_rank *rank, const step *s,
+                              const sp_i_walk_start *start, const sp_action_cost *took)
+{
+    int64_t end_ns = start->at_ns + sp_action_cost_ns(took);
+    note_span(rank, s->place.action, took, start, end_ns);
+    note_end(w, rank, s, end_ns);
+    rank->done++;
+}
+
+// What an action that has ended means for its pair.
+static inline sp_status end_pair(sp_i_walk *w, sp_i_walk_rank *rank, const step *s, sp_error *err)
+{
+    if (s->place.action.with_next) {
+        w->end_ns[sp_action_is_backward(s->place.action)][s->entry] = SP_NOT_YET;
+    } else if (rank->done > 1 && rank->stage->actions[rank->done - 2].with_next) {
+        return finish_pair(w, rank, rank->done - 2, err);
+    }
+    return SP_OK;
+}
+
+// Ends an action, and sends what it gave over the network.
+static sp_status end_and_send(sp_i_walk *w, sp_i_walk_rank *rank, const step *s,
+                              const sp_i_walk_start *start, const sp_action_cost *took,
+                              sp_error *err)
+{
+    end_action(w, rank, s, start, took);
+    sp_status status = s->place.action.with_next
+                           ? SP_OK
+                           : sp_i_walk_send(w, rank, s->place.action, s->vstage, s->entry, err);
+    return status == SP_OK && is_alone(w, s->place.action) ? end_pair(w, rank, s, err) : status;
+}
+
+// Begins an action over the network, and ends it where no event will.
+static sp_status begin(sp_i_walk *w, sp_i_walk_rank *rank, const step *s,
+                       const sp_i_walk_start *start, sp_error *err)
+{
+    const sp_walk_action action = {.place = s->place,
+                                   .vstage = s->vstage,
+                                   .recomputed = w->recomputed != NULL && was_recomputed(w, s)};
+    const sp_action_cost *took = &w->gave[s->place.dp].took;
+    bool exchanges = false;
+    sp_status status = SP_OK;
+    if (!sp_action_is_copy(s->place.action)) {
+        status = w->driver->begin(w->driver->context, &action, start->at_ns, took, &exchanges, err);
+    }
+    if (status == SP_OK && exchanges) {
+        rank->held = 1;
+        rank->began = *start;
+        rank->began_took = *took;
+        return SP_OK;
+    }
+    return status == SP_OK ? end_and_send(w, rank, s, start, took, err) : status;
+}
+
+// Places an action that has run and whose start is known; `alone`: of one rank.
 static inline sp_status finish(sp_i_walk *w, sp_i_walk_rank *rank, const step *s,
-                               sp_i_walk_start *start, sp_error *err)
+                               sp_i_walk_start *start, bool alone, sp_error *err)
 {
     const sp_walk_outcome *gave = &w->gave[s->place.dp];
-    if (rank->stalled) {
+    if (rank->held != 0) {
         return SP_OK;
     }
     if (w->found != NULL) {
@@ -319,47 +390,32 @@ static inline sp_status finish(sp_i_walk *w, sp_i_walk_rank *rank, const step *s
                                   "a duration of %lld ns does not fit", (long long)took_ns);
     }
     w->waits += start->waits;
-    note_span(rank, s->place.action, &gave->took, start, start->at_ns + took_ns);
-    note_end(w, rank, s, start->at_ns + took_ns);
-    rank->done++;
+    if (w->there_ns[0] != NULL) {
+        return begin(w, rank, s, start, err);
+    }
+    end_action(w, rank, s, start, &gave->took);
     if (w->found != NULL) {
         sp_i_walk_shares_after(w, &s->place, gave->shares);
         sp_i_walk_share_late(w, rank);
     }
-    return SP_OK;
-}
-
-// What the first of a pair gives is there at the end of the second, and both are sent then.
-static void finish_pair(const sp_i_walk *w, sp_i_walk_rank *rank, size_t first_place)
-{
-    step first = step_at(w, rank, first_place);
-    int64_t first_ns = sending_ns(w, &first);
-    w->end_ns[sp_action_is_backward(first.place.action)][first.entry] = rank->end_ns;
-    rank->sending_ns = first_ns > rank->sending_ns ? first_ns : rank->sending_ns;
+    return alone ? end_pair(w, rank, s, err) : SP_OK;
 }
 
 // Runs the next action of a rank by itself, with *start behind its inputs.
 static inline sp_status run_alone(sp_i_walk *w, sp_i_walk_rank *rank, const step *s,
                                   sp_i_walk_start *start, sp_error *err)
 {
-    size_t at = rank->done;
     if (w->found != NULL) {
         sp_i_walk_shares_take(w, &s->place);
     }
     sp_status status = execute(w, rank, s, err);
-    if (status != SP_OK || rank->stalled) {
+    if (status != SP_OK || rank->held != 0) {
         return status;
     }
     if (!sp_action_is_copy(s->place.action)) {
         sp_i_walk_wait_rank(rank, true, start);
     }
-    status = finish(w, rank, s, start, err);
-    if (status == SP_OK && s->place.action.with_next) {
-        w->end_ns[sp_action_is_backward(s->place.action)][s->entry] = SP_NOT_YET;
-    } else if (status == SP_OK && at > 0 && rank->stage->actions[at - 1].with_next) {
-        finish_pair(w, rank, at - 1);
-    }
-    return status;
+    return finish(w, rank, s, start, true, err);
 }
 
 // Runs a merged pack on all its ranks, each behind its own inputs; each also waits for what the
@@ -381,7 +437,7 @@ static sp_status run_merged(sp_i_walk *w, const step *s, sp_error *err)
     for (bool stalled = false; status == SP_OK && !stalled && ran < pack->dp_count; ran++) {
         step member = step_at(w, ranks[ran], ranks[ran]->done);
         status = execute(w, ranks[ran], &member, err);
-        stalled = ranks[ran]->stalled;
+        stalled = ranks[ran]->held != 0;
     }
     for (int i = 0; i < pack->dp_count; i++) {
         for (int j = 0; j < pack->dp_count; j++) {
@@ -392,9 +448,12 @@ static sp_status run_merged(sp_i_walk *w, const step *s, sp_error *err)
             }
         }
     }
+    if (w->driver->joint_inputs) {
+        sp_i_walk_level(w->starts, pack->dp_count);
+    }
     for (int i = 0; status == SP_OK && i < ran; i++) {
         step member = step_at(w, ranks[i], ranks[i]->done);
-        status = finish(w, ranks[i], &member, &w->starts[i], err);
+        status = finish(w, ranks[i], &member, &w->starts[i], false, err);
     }
     return status;
 }
@@ -405,13 +464,13 @@ static void wake(sp_i_walk *w, const sp_pack *pack, int pp_rank)
     int pp = w->depends.plan->layout.pp;
     for (int d = pack->dp_first; d < pack->dp_first + pack->dp_count; d++) {
         sp_i_walk_rank *ranks = sp_i_walk_rank_of(w, d, 0);
-        enqueue(w, &ranks[(pp_rank + 1) % pp]);
-        enqueue(w, &ranks[(pp_rank + pp - 1) % pp]);
+        sp_i_walk_enqueue(w, &ranks[(pp_rank + 1) % pp]);
+        sp_i_walk_enqueue(w, &ranks[(pp_rank + pp - 1) % pp]);
         if (pack->dp_count > 1) {
-            enqueue(w, &ranks[pp_rank]);
+            sp_i_walk_enqueue(w, &ranks[pp_rank]);
         }
         for (int p = 0; w->found != NULL && p < pp; p++) {
-            enqueue(w, &ranks[p]);
+            sp_i_walk_enqueue(w, &ranks[p]);
         }
     }
 }
@@ -421,7 +480,7 @@ static sp_status visit(sp_i_walk *w, sp_i_walk_rank *rank, sp_error *err)
 {
     sp_status status = SP_OK;
     size_t before = rank->done;
-    while (status == SP_OK && !rank->stalled && rank->done < rank->stage->count) {
+    while (status == SP_OK && rank->held == 0 && rank->done < rank->stage->count) {
         sp_i_walk_start start = {0};
         sp_plan_place awaited;
         step s = step_at(w, rank, rank->done);
@@ -437,6 +496,19 @@ static sp_status visit(sp_i_walk *w, sp_i_walk_rank *rank, sp_error *err)
     if (rank->done > before && !w->depends.merged) {
         wake(w, sp_depends_pack(&w->depends, rank->stage->actions[before]), rank->pp);
     }
+    return status;
+}
+
+sp_status sp_i_walk_end(sp_i_walk *w, sp_i_walk_rank *rank, int64_t at_ns, sp_error *err)
+{
+    step s = step_at(w, rank, rank->done);
+    sp_action_cost took = rank->began_took;
+    int64_t end_ns = rank->began.at_ns + sp_action_cost_ns(&took);
+    took.cp_ns += at_ns > end_ns ? at_ns - end_ns : 0;
+    rank->held = 0;
+    sp_status status = end_and_send(w, rank, &s, &rank->began, &took, err);
+    sp_i_walk_enqueue(w, rank);
+    wake(w, sp_depends_pack(&w->depends, s.place.action), rank->pp);
     return status;
 }
 
@@ -466,7 +538,7 @@ static sp_status unfinished(const sp_i_walk *w, sp_error *err)
     bool found = false;
     for (size_t l = 0; l < w->rank_count; l++) {
         const sp_i_walk_rank *rank = &w->ranks[l];
-        if (rank->stalled) {
+        if (rank->held == SP_I_STALLED) {
             place = step_at(w, rank, rank->done).place;
             return sp_error_at_action(err, SP_ERR_LIMIT, plan, &place, "it does not end");
         }
@@ -487,110 +559,45 @@ static sp_status unfinished(const sp_i_walk *w, sp_error *err)
                               awaited.dp, awaited.pp);
 }
 
-// ---- The state ----
+// ---- All ranks ----
 
-// The ranks: those of the timeline, or all.
-static bool make_ranks(sp_i_walk *w, const sp_plan *plan, sp_timeline *timeline)
+static sp_status visit_all(sp_i_walk *w, sp_error *err)
 {
-    size_t dp = (size_t)plan->layout.dp;
-    size_t pp = (size_t)plan->layout.pp;
-    w->rank_count = timeline != NULL ? timeline->rank_count : dp * pp;
-    w->ranks = sp_arena_take(&w->work, w->rank_count, sizeof *w->ranks);
-    w->rank_of_dp = sp_arena_take(&w->work, dp, sizeof *w->rank_of_dp);
-    w->runs = sp_arena_take(&w->work, dp, sizeof *w->runs);
-    w->queue = sp_arena_take(&w->work, w->rank_count, sizeof *w->queue);
-    w->gave = sp_arena_take(&w->work, dp, sizeof *w->gave);
-    w->starts = sp_arena_take(&w->work, dp, sizeof *w->starts);
-    w->members = sp_arena_take(&w->work, dp, sizeof *w->members);
-    if (w->work.failed) {
-        return false;
+    sp_status status = SP_OK;
+    while (status == SP_OK && w->queue_count > 0) {
+        sp_i_walk_rank *rank = &w->ranks[w->queue[w->queue_begin]];
+        w->queue_begin = (w->queue_begin + 1) % w->rank_count;
+        w->queue_count--;
+        rank->queued = false;
+        status = visit(w, rank, err);
     }
-    for (size_t l = 0; l < w->rank_count; l++) {
-        sp_rank_timeline *times = timeline != NULL ? &timeline->ranks[l] : NULL;
-        int d = times != NULL ? times->dp : (int)(l / pp);
-        w->ranks[l] = (sp_i_walk_rank){.stage = sp_plan_stage(plan, d, (int)(l % pp)),
-                                       .timeline = times,
-                                       .dp = d,
-                                       .pp = (int)(l % pp),
-                                       .last_out_ns = SP_NOT_YET,
-                                       .last_back_ns = SP_NOT_YET,
-                                       .leaving_ns = SP_NOT_YET};
-        w->rank_of_dp[d] = l / pp * pp;
-        w->runs[d] = 1;
-    }
-    return true;
-}
-
-// The kinds of actions of the ranks, as bits.
-static unsigned kinds_of(const sp_i_walk *w)
-{
-    unsigned kinds = 0;
-    for (size_t l = 0; l < w->rank_count; l++) {
-        const sp_stage_plan *stage = w->ranks[l].stage;
-        for (size_t a = 0; a < stage->count; a++) {
-            kinds |= 1u << stage->actions[a].kind;
-        }
-    }
-    return kinds;
-}
-
-static bool make_tables(sp_i_walk *w)
-{
-    unsigned kinds = kinds_of(w);
-    size_t entries = w->depends.slots[0] * (size_t)w->depends.vstages;
-    bool copies = (kinds & (1u << SP_ACTION_O | 1u << SP_ACTION_L)) != 0;
-    w->end_ns[0] = sp_depends_timestamps(&w->depends, 0);
-    w->end_ns[1] = sp_depends_timestamps(&w->depends, 1);
-    w->out_ns = copies ? sp_depends_timestamps(&w->depends, 0) : NULL;
-    w->back_ns = copies ? sp_depends_timestamps(&w->depends, 0) : NULL;
-    if ((kinds & 1u << SP_ACTION_R) != 0) {
-        w->recomputed = sp_arena_take(&w->work, entries, 1);
-    }
-    if (w->driver->shares != NULL && w->driver->shares->items != NULL) {
-        sp_i_walk_shares_allocate(w);
-    }
-    return !w->work.failed && w->end_ns[0] != NULL && w->end_ns[1] != NULL &&
-           (!copies || (w->out_ns != NULL && w->back_ns != NULL));
-}
-
-static void walk_fini(sp_i_walk *w)
-{
-    sp_free(w->end_ns[0]);
-    sp_free(w->end_ns[1]);
-    sp_free(w->out_ns);
-    sp_free(w->back_ns);
-    sp_arena_free(&w->work);
-    sp_depends_fini(&w->depends);
+    return status;
 }
 
 sp_status sp_walk(const sp_plan *plan, const sp_walk_driver *driver, sp_timeline *timeline,
                   size_t *waits, sp_error *err)
 {
-    int64_t ranks = (int64_t)plan->layout.dp * plan->layout.pp;
-    sp_i_walk w = {.driver = driver,
-                   .limit_ns = driver->limit_ns > 0 ? driver->limit_ns : INT64_MAX / 4 / ranks};
-    sp_status status = make_ranks(&w, plan, timeline)
-                           ? sp_depends_init(&w.depends, plan, w.runs, err)
-                           : sp_error_no_memory(err, "the walk over the plan");
-    if (status == SP_OK && !make_tables(&w)) {
-        status = sp_error_no_memory(err, "the walk over the plan");
-    }
+    sp_i_walk w;
+    sp_status status = sp_i_walk_init(&w, plan, driver, timeline, err);
     for (size_t l = 0; status == SP_OK && l < w.rank_count; l++) {
-        enqueue(&w, &w.ranks[l]);
+        sp_i_walk_enqueue(&w, &w.ranks[l]);
     }
-    while (status == SP_OK && w.queue_count > 0) {
-        sp_i_walk_rank *rank = &w.ranks[w.queue[w.queue_begin]];
-        w.queue_begin = (w.queue_begin + 1) % w.rank_count;
-        w.queue_count--;
-        rank->queued = false;
-        status = visit(&w, rank, err);
+    for (bool more = status == SP_OK; more;) {
+        more = false;
+        status = visit_all(&w, err);
+        if (status == SP_OK && driver->next != NULL) {
+            status = sp_i_walk_arrive(&w, &more, err);
+        }
     }
     if (status == SP_OK) {
         status = unfinished(&w, err);
     }
+    if (status == SP_OK && driver->next != NULL) {
+        sp_i_walk_note_arrivals(&w);
+    }
     if (waits != NULL) {
         *waits = w.waits;
     }
-    walk_fini(&w);
+    sp_i_walk_fini(&w);
     return status;
 }

@@ -4,9 +4,16 @@
 //
 // Ranks stand in a worklist. A visited rank runs actions until one waits for another rank; ranks
 // that may go on then are visited again. No graph is built, and the order of visits changes no
-// time. An input is there when its end stands in the walk's tables: a driver whose transfers end
-// when others let them, as on a shared network, will write arrivals there once the worklist is
-// empty.
+// time.
+//
+// Transfers may share a network, so that when one ends depends on when others begin. The walk then
+// runs ahead of the network: it visits ranks until each waits for something under way, and only
+// then lets the network go on, to the next time T at which something is over. Nothing begins too
+// late for the network that way. What runs after T could not run before it, so it waited, directly
+// or through what has run since T, for something that was over at T; it begins at T or later, and
+// so does what it sends. This needs that all a rank waits for moves its start: a merged pack starts
+// behind the inputs of all its ranks, and no vocabulary is shared, whose shares stand in the lists
+// of ranks that need not wait for them.
 #ifndef SLIMPACK_SIM_PLAN_WALK_H
 #define SLIMPACK_SIM_PLAN_WALK_H
 
@@ -34,6 +41,18 @@ typedef struct sp_walk_outcome {
     bool stalls;            // it never ends; so do all that wait for it
 } sp_walk_outcome;
 
+// Something that a network had under way is over.
+typedef enum sp_walk_event_kind {
+    SP_WALK_ARRIVED, // what an action sent is at the other pipeline rank
+    SP_WALK_ENDED    // what its ranks exchanged in an action
+} sp_walk_event_kind;
+
+typedef struct sp_walk_event {
+    sp_walk_event_kind kind;
+    sp_plan_place place; // of the action
+    int64_t at_ns;
+} sp_walk_event;
+
 typedef struct sp_walk_driver {
     void *context;
     // Runs an action. The actions of a pair (with_next) come one after the other.
@@ -42,6 +61,20 @@ typedef struct sp_walk_driver {
     // How long what the action sends is under way to pipeline rank `to`, another one. NULL: 0.
     int64_t (*transfer_ns)(void *context, const sp_plan_place *from, int to);
     bool blocking_transfers; // a rank waits for each of its sends
+    // In place of transfer_ns, a network that transfers share; all three or none, with
+    // joint_inputs. Sends what an action gave to pipeline rank `to`, another one; *there_ns: when
+    // it is there, SP_NOT_YET where an event will tell. No vocabulary is shared beside it.
+    sp_status (*send)(void *context, const sp_plan_place *from, int to, int64_t at_ns,
+                      int64_t *there_ns, sp_error *err);
+    // An action begins, which takes what `run` gave; *exchanges: it ends with an event, and not
+    // before that time, more of which counts as CP communication.
+    sp_status (*begin)(void *context, const sp_walk_action *action, int64_t start_ns,
+                       const sp_action_cost *took, bool *exchanges, sp_error *err);
+    // Goes on to the next events; none: nothing is under way.
+    sp_status (*next)(void *context, const sp_walk_event **events, size_t *count, sp_error *err);
+    // The ranks of a merged pack, which exchange from its start, begin once all have their inputs.
+    // Where an action takes as long on each of them they do so in any case.
+    bool joint_inputs;
     // Those of the plan; NULL or empty: ranks share no vocabulary, or it is no concern here.
     const sp_shares *shares;
     // That no action may end after; 0: a quarter of what sums over all ranks may be.

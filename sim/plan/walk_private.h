@@ -12,6 +12,8 @@ typedef struct sp_i_walk_start {
     size_t waits;
 } sp_i_walk_start;
 
+enum { SP_I_STALLED = -1 };
+
 // One pipeline rank of one data-parallel rank.
 typedef struct sp_i_walk_rank {
     const sp_stage_plan *stage;
@@ -28,7 +30,11 @@ typedef struct sp_i_walk_rank {
     // Its share of what it gave last, which has run and stands behind copies that have not; NULL.
     const sp_share *late;
     sp_action_cost late_took;
-    bool stalled; // its next action never ends
+    // What it waits for before it goes on: sends under way, or the event that ends its next action,
+    // which has begun as below. SP_I_STALLED: its next action never ends.
+    int held;
+    sp_i_walk_start began;
+    sp_action_cost began_took;
     bool queued;
 } sp_i_walk_rank;
 
@@ -37,6 +43,7 @@ typedef struct sp_i_walk {
     const sp_walk_driver *driver;
     sp_depends depends;
     int64_t *end_ns[2];    // of F; of B or I
+    int64_t *there_ns[2];  // when what they gave is at another pipeline rank; NULL: no network
     int64_t *out_ns;       // of O, by forward slot; NULL: the plan has no copies
     int64_t *back_ns;      // of L
     uint8_t *recomputed;   // an R ran, by forward slot; NULL: the plan has none
@@ -90,6 +97,33 @@ static inline void sp_i_walk_wait_rank(const sp_i_walk_rank *rank, bool own, sp_
         sp_i_walk_wait(start, rank->leaving_ns, 0, own);
     }
 }
+
+// The state of a walk that has not begun (walk_state.c); to be freed whatever is returned.
+sp_status sp_i_walk_init(sp_i_walk *walk, const sp_plan *plan, const sp_walk_driver *driver,
+                         sp_timeline *timeline, sp_error *err);
+void sp_i_walk_fini(sp_i_walk *walk);
+
+// The rank will be visited.
+void sp_i_walk_enqueue(sp_i_walk *w, sp_i_walk_rank *rank);
+
+// ---- A network that transfers share (walk_network.c) ----
+
+// Makes its tables; false without memory.
+bool sp_i_walk_network_allocate(sp_i_walk *w);
+// Moves a start behind the arrival of what another pipeline rank gave, by its side and entry;
+// false: it is under way.
+bool sp_i_walk_wait_arrival(const sp_i_walk *w, int side, size_t entry, sp_i_walk_start *start);
+// Sends what an action gave, which its rank ran last.
+sp_status sp_i_walk_send(sp_i_walk *w, sp_i_walk_rank *rank, sp_action action, int vstage,
+                         size_t entry, sp_error *err);
+// The rank's action that has begun ends, at_ns at the earliest (walk.c).
+sp_status sp_i_walk_end(sp_i_walk *w, sp_i_walk_rank *rank, int64_t at_ns, sp_error *err);
+// Of the ranks of a merged pack: moves all starts behind the last (sp_walk_driver.joint_inputs).
+void sp_i_walk_level(sp_i_walk_start *starts, int count);
+// Lets the network go on; *more: something came of it, and the ranks concerned are to be visited.
+sp_status sp_i_walk_arrive(sp_i_walk *w, bool *more, sp_error *err);
+// Notes in the timeline when outputs arrived.
+void sp_i_walk_note_arrivals(const sp_i_walk *w);
 
 // ---- Shares of a vocabulary (walk_shares.c): all ranks run theirs when the stage's action runs,
 // each at its own place among its actions; when each would have run follows from how long it took.

@@ -213,6 +213,18 @@ static sp_status check_head_groups(const sp_scenario *scenario, sp_error *err)
                        scenario->model.heads, (long long)groups);
 }
 
+// A share of a vocabulary stands in its rank's list, and flows need actions in the order of time
+// (sim/plan/walk.h).
+static sp_status check_network(const sp_scenario *scenario, sp_error *err)
+{
+    if (scenario->network != SP_NETWORK_FLOWS || !scenario->layout.vocab_parallel) {
+        return SP_OK;
+    }
+    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "network.detail",
+                       "\"flows\" does not go with parallel.vocab_parallel (\"auto\" falls back on "
+                       "\"closed\")");
+}
+
 sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
 {
     scenario->layout.placement =
@@ -223,12 +235,14 @@ sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
     sp_status exchange = SP_OK;
     sp_status sharding = SP_OK;
     sp_status groups = SP_OK;
+    sp_status network = SP_OK;
     if (!scenario->uniform) {
         layout = sp_layout_check(&scenario->layout, &scenario->model, scenario->source, err);
         layers = check_layers(scenario, err);
         exchange = check_exchange(scenario, err);
         sharding = check_cp_sharding(scenario, err);
         groups = check_head_groups(scenario, err);
+        network = check_network(scenario, err);
     }
     if (chunks != SP_OK) {
         return chunks;
@@ -242,7 +256,10 @@ sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
     if (exchange != SP_OK) {
         return exchange;
     }
-    return sharding != SP_OK ? sharding : groups;
+    if (sharding != SP_OK) {
+        return sharding;
+    }
+    return groups != SP_OK ? groups : network;
 }
 
 static void read_memory_units(sp_object *parent, sp_uniform_costs *costs)
@@ -293,6 +310,8 @@ static void refuse_beside_uniform(sp_i_scenario_reader *reader)
         {"nodes", "uniform_costs give every time, no cluster is asked"},
         {"profile", "uniform_costs give every time, no profile is asked"},
         {"stack", "uniform_costs give every time, no stack is asked"},
+        {"network", "uniform_costs give every time, no network is asked"},
+        {"jitter", "uniform_costs give every time, no GPU is asked"},
         {"memory", "uniform_costs count activation units, see uniform_costs.memory_units"},
         {"workload", "uniform_costs have no samples, see schedule.microbatches"},
         {"strategy", "uniform_costs have no samples to pack"},
@@ -568,6 +587,41 @@ static void resolve_uniform(sp_i_scenario_reader *reader)
     }
 }
 
+static void read_network(sp_i_scenario_reader *reader)
+{
+    sp_object network;
+    sp_object_member(&reader->root, "network", &network);
+    reader->scenario->network = (sp_network_detail)sp_object_enum(
+        &network, "detail", sp_network_detail_names, (int)SP_NETWORK_CLOSED);
+    sp_object_end(&network);
+}
+
+// The growth of computation with nodes that a profile was fitted with is that of the slowest rank,
+// which the step waits for here.
+static void read_jitter(sp_i_scenario_reader *reader)
+{
+    sp_jitter *jitter = &reader->scenario->jitter;
+    sp_object object;
+    sp_object_member(&reader->root, "jitter", &object);
+    jitter->gpu_cv = sp_object_real(&object, "gpu_cv", 0.0, 0.0, 0.2);
+    jitter->seed = (uint64_t)sp_object_int(&object, "seed", 1, 0, INT64_MAX);
+    sp_object_end(&object);
+    if (jitter->gpu_cv > 0.0) {
+        reader->scenario->profile.interference.doubling_share = 0.0;
+    }
+}
+
+sp_network sp_scenario_network(const sp_scenario *scenario)
+{
+    const sp_profile *profile = &scenario->profile;
+    return (sp_network){.detail = scenario->network,
+                        .cluster = &scenario->cluster,
+                        .rates = {.nvlink_bytes_per_s = profile->nvlink_bytes_per_s,
+                                  .nvlink_latency_s = profile->nvlink_latency_s,
+                                  .nic_efficiency = profile->nic_efficiency,
+                                  .nic_latency_s = profile->nic_latency_s}};
+}
+
 static void read_sections(sp_i_scenario_reader *reader)
 {
     sp_scenario *scenario = reader->scenario;
@@ -586,6 +640,8 @@ static void read_sections(sp_i_scenario_reader *reader)
         resolve_uniform(reader);
         return;
     }
+    read_network(reader);
+    read_jitter(reader);
     sp_i_scenario_read_memory(reader);
     sp_i_scenario_read_workload(reader);
     sp_i_scenario_read_strategy(reader);

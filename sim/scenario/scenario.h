@@ -14,6 +14,7 @@
 #include "sim/model/footprint.h"
 #include "sim/model/layout.h"
 #include "sim/model/model.h"
+#include "sim/network/topology.h"
 #include "sim/schedule/schedule.h"
 #include "sim/workload/batch.h"
 enum { SP_STRATEGY_NAME = 32, SP_SOURCE_NAME = 256, SP_MAX_OUTLIER_QUEUES = 16 };
@@ -89,6 +90,8 @@ typedef struct sp_scenario {
     sp_cluster cluster;
     sp_profile profile; // owned
     sp_layout layout;
+    sp_network_detail network;
+    sp_jitter jitter;
     int *stage_layers; // layout.stage_layers; owned, NULL: equal shares
     // ..._given: the user wrote the key. Reading sets these, and nothing changes them afterwards.
     bool chunks_given; // chunks per rank, in one way or another
@@ -130,6 +133,9 @@ sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err);
 sp_status sp_scenario_set_order(sp_scenario *scenario, sp_error *err);
 // Ends the choice of what a strategy brings of memory.stack in the same way, without an order.
 sp_status sp_scenario_set_stack(sp_scenario *scenario, sp_error *err);
+
+// The links whose traffic is predicted; borrows the scenario's cluster.
+sp_network sp_scenario_network(const sp_scenario *scenario);
 
 // What follows from the settings, for people (--explain): ranks, virtual stages, micro-batches
 // where given, nodes, layers per chunk (fewest and most where they differ), parameters. The caller

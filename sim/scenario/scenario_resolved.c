@@ -66,6 +66,21 @@ static json_t *cluster_object(const sp_cluster *cluster)
     return sp_json_built(b);
 }
 
+static json_t *network_object(sp_network_detail detail)
+{
+    sp_json_builder b = sp_json_build();
+    sp_json_add_text(&b, "detail", sp_network_detail_names[detail]);
+    return sp_json_built(b);
+}
+
+static json_t *jitter_object(const sp_jitter *jitter)
+{
+    sp_json_builder b = sp_json_build();
+    sp_json_add_real(&b, "gpu_cv", jitter->gpu_cv);
+    sp_json_add_int(&b, "seed", (int64_t)jitter->seed);
+    return sp_json_built(b);
+}
+
 static json_t *uniform_object(const sp_uniform_costs *costs)
 {
     sp_json_builder b = sp_json_build();
@@ -220,6 +235,12 @@ json_t *sp_i_scenario_to_json(const sp_i_scenario_reader *reader)
         sp_json_add(&b, "stack", sp_stack_to_json(&scenario->memory.stack));
     }
     sp_json_add(&b, "parallel", parallel_object(scenario));
+    if (scenario->network != SP_NETWORK_CLOSED) {
+        sp_json_add(&b, "network", network_object(scenario->network));
+    }
+    if (scenario->jitter.gpu_cv > 0.0) {
+        sp_json_add(&b, "jitter", jitter_object(&scenario->jitter));
+    }
     sp_json_add(&b, "schedule", schedule_object(scenario));
     if (!scenario->uniform) {
         sp_json_add(&b, "memory", memory_object(scenario));

@@ -102,6 +102,7 @@ void sp_i_scenario_read_strategy(sp_i_scenario_reader *reader)
         (sp_pad_to)sp_object_enum(&object, "pad_to", sp_i_pad_to_names, SP_PAD_CONTEXT);
     reader->scenario->layout.cp_sharding = (sp_cp_sharding)sp_object_enum(
         &object, "cp_sharding", sp_cp_sharding_names, (int)SP_SHARD_EVEN);
+    reader->scenario->layout.cp_ring_steps = sp_object_bool(&object, "cp_ring_steps", false);
     strategy->outlier_queues = (int)sp_object_int(&object, "outlier_queues", DEFAULT_OUTLIER_QUEUES,
                                                   0, SP_MAX_OUTLIER_QUEUES);
     read_settings(&object, settings, SETTINGS, strategy);
@@ -120,6 +121,9 @@ json_t *sp_i_strategy_to_json(const sp_scenario *scenario)
     sp_json_add_text(&b, "pad_to", sp_i_pad_to_names[strategy->pad_to]);
     if (sharding != SP_SHARD_EVEN) {
         sp_json_add_text(&b, "cp_sharding", sp_cp_sharding_names[sharding]);
+    }
+    if (scenario->layout.cp_ring_steps) {
+        sp_json_add_bool(&b, "cp_ring_steps", true);
     }
     if (strcmp(strategy->kind, "balanced") == 0) {
         sp_json_add_int(&b, "outlier_queues", strategy->outlier_queues);

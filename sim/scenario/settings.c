@@ -168,7 +168,7 @@ static const sp_setting settings[] = {
      .text = "Network cards of a node, which its GPUs share."},
     {.key = "cluster.fabric", .type = "an object", .fallback = "that of the built-in cluster",
      .text = "How the network cards of the nodes are joined (cluster.fabric.*). Transfers that share "
-             "links as flows need it; the closed formulas that price a step do not."},
+             "links as flows need it (network.detail); the closed formulas do not."},
     {.key = "cluster.fabric.rails", COUNT("1", "1024"),
      .fallback = "that of the built-in cluster, else one for each network card",
      .text = "Rails of the network: card i of every node is on rail i modulo rails, and a leaf switch "
@@ -325,8 +325,29 @@ static const sp_setting settings[] = {
              "dp x cp ranks; 0: none is.",
      .aliases = "zero_stage zero_optimization distributed_optimizer use_distributed_optimizer fsdp"},
     {.key = "parallel.order", .type = "a string", .fallback = "\"tp-cp-dp-pp\"",
-     .text = "Which ranks lie next to each other in a node, fastest first.",
+     .text = "Which ranks lie next to each other in a node, fastest first. Megatron-LM's \"ep\" may "
+             "stand among them: expert parallelism is 1. With network.detail flows it says which "
+             "transfers meet.",
      .aliases = "rank_order"},
+
+    {.key = "network", .type = "an object", .fallback = "detail \"closed\"",
+     .text = "How transfers over the links of the cluster are predicted (network.*)."},
+    {.key = "network.detail", ONE_OF(sp_network_detail_names), .fallback = "\"closed\"",
+     .text = "closed: each transfer and each collective takes what its formula says, as if it were "
+             "alone. flows: they share links by max-min fairness, and each takes what its formula "
+             "says where it meets no other. auto: the same times, by the formulas where nothing can "
+             "meet, which is faster; with parallel.vocab_parallel closed."},
+
+    {.key = "jitter", .type = "an object", .fallback = "gpu_cv 0: all GPUs are alike",
+     .text = "How differently fast GPUs of one kind compute (jitter.*). A rank takes as long as the "
+             "slowest of its tensor- and context-parallel GPUs, and a step waits for the slowest rank; "
+             "the profile's own growth with nodes is then left out."},
+    {.key = "jitter.gpu_cv", REAL("0", "0.2"), .fallback = "0",
+     .text = "Standard deviation of a GPU's time to compute over the mean, which is normal. Measured "
+             "in five clusters: GPUs vary by 8 % (Sinha et al., SC 2022, arXiv 2208.11035), which is "
+             "0.015 if that is 5.4 standard deviations."},
+    {.key = "jitter.seed", .type = "an integer of at least 0", .fallback = "1",
+     .text = "Seed of the GPUs' times."},
 
     // ---- the schedule ----
     {.key = "schedule.kind", ONE_OF(sp_schedule_names),
@@ -422,6 +443,10 @@ static const sp_setting settings[] = {
     {.key = "strategy.cp_sharding", ONE_OF(sp_cp_sharding_names), .fallback = "\"even\"",
      .text = "How a pack is cut over its context-parallel ranks: shares of equal work, the row in "
              "2 x cp chunks, every document so, or for each pack the faster of the two."},
+    {.key = "strategy.cp_ring_steps", SWITCH, .fallback = "false",
+     .text = "Ranks whose shares of a pack are uneven (strategy.cp_sharding) wait for each other at "
+             "each step of a ring behind the attention (stack.cp_overlap); off: the ring waits for the "
+             "rank with most work in all."},
     {.key = "strategy.outlier_queues", COUNT("0", "16"), .fallback = "2",
      .text = "Balanced: queues in which long samples wait for later batches; 0: none waits."},
     {.key = "strategy.outlier_tokens", TOKENS("1", LENGTH), .fallback = "an eighth of the context",

@@ -92,6 +92,16 @@ void sp_scenario_step_error(const sp_scenario *scenario, sp_step_error *found)
         *found = (sp_step_error){.not_validated = "uniform costs are given, not predicted"};
         return;
     }
+    if (scenario->network != SP_NETWORK_CLOSED) {
+        *found = (sp_step_error){.not_validated =
+                                     "logged steps were compared with network.detail closed alone"};
+        return;
+    }
+    if (scenario->jitter.gpu_cv > 0.0) {
+        *found =
+            (sp_step_error){.not_validated = "logged steps were compared without jitter alone"};
+        return;
+    }
     sp_step_kind_of(scenario, &scenario->profile, &kind);
     snprintf(profile, sizeof profile, "%s (%s)", scenario->profile.name,
              sp_level_names[sp_profile_level(&scenario->profile)]);

@@ -10,13 +10,16 @@
 #include "sim/base/status.h"
 #include "sim/cost/step_costs.h"
 #include "sim/plan/plan.h"
+#include "sim/plan/timeline.h"
 
 // One vertex per action, and per share of a vocabulary, of every data-parallel rank (nothing is
 // folded), one edge per dependency.
 // Not thread-safe: igraph is not.
 typedef struct sp_structure sp_structure;
 
-sp_status sp_structure_new(const sp_plan *plan, const sp_step_costs *costs,
+// Durations and transfers are those of the costs, or as they were in `ran` where that varies from
+// them (timeline.h); it may be NULL.
+sp_status sp_structure_new(const sp_plan *plan, const sp_step_costs *costs, const sp_timeline *ran,
                            sp_structure **structure, sp_error *err);
 void sp_structure_free(sp_structure *structure);
 

@@ -12,11 +12,12 @@ static sp_status refuse(sp_error *err, const char *what)
     return sp_error_set(err, SP_ERR_USAGE, "%s needs igraph, which this build does not have", what);
 }
 
-sp_status sp_structure_new(const sp_plan *plan, const sp_step_costs *costs,
+sp_status sp_structure_new(const sp_plan *plan, const sp_step_costs *costs, const sp_timeline *ran,
                            sp_structure **structure, sp_error *err)
 {
     (void)plan;
     (void)costs;
+    (void)ran;
     (void)err;
     *structure = &none;
     return SP_OK;

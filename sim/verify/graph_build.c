@@ -17,8 +17,14 @@ static void add_edge(sp_i_builder *b, size_t from, size_t v, int64_t lag_ns, sp_
         (sp_i_edge){.from = from - 1, .to = v, .lag_ns = lag_ns, .reason = reason};
 }
 
-static int64_t p2p_ns(const sp_i_builder *b, const sp_i_vertex *at, int from, int to)
+// From a pack's action on a virtual stage, as `at` has its direction and data-parallel rank.
+static int64_t p2p_ns(const sp_i_builder *b, const sp_i_vertex *at, int vstage, int to)
 {
+    int from = b->index.rank_of[vstage];
+    if (from != to && b->ran != NULL && b->ran->there_store != NULL) {
+        return b->lag_ns[sp_action_is_backward(at->action)]
+                        [sp_depends_entry(&b->index, at->action, at->dp, vstage)];
+    }
     return from == to
                ? 0
                : sp_step_costs_p2p_ns(b->costs, at->action.kind != SP_ACTION_F,
@@ -34,8 +40,7 @@ static void add_transfer(sp_i_builder *b, size_t reader, size_t v)
     if (source >= 0 && source < b->index.vstages) {
         sp_action_kind kind = forward ? SP_ACTION_F : SP_ACTION_B;
         add_edge(b, sp_i_structure_find(b, kind, at->action.pack, at->dp, source), v,
-                 p2p_ns(b, at, b->index.rank_of[source], at->pp),
-                 forward ? WAIT_INPUT : WAIT_GRADIENT);
+                 p2p_ns(b, at, source, at->pp), forward ? WAIT_INPUT : WAIT_GRADIENT);
     }
 }
 
@@ -148,7 +153,7 @@ static int64_t transfer_ns(const sp_i_builder *b, size_t v)
     if (at->share > 0 || up == down || reader < 0 || reader == b->index.vstages) {
         return 0;
     }
-    return p2p_ns(b, at, at->pp, b->index.rank_of[reader]);
+    return p2p_ns(b, at, sp_i_structure_vstage(b, at), b->index.rank_of[reader]);
 }
 
 // What a rank sends after vertex v, before it goes on. The first of a pair goes on to the second at
@@ -208,6 +213,9 @@ static void add_members(sp_i_builder *b, size_t v)
             sp_i_structure_find(b, kind, at->action.pack, d, sp_i_structure_vstage(b, at));
         size_t before = peer > 0 ? vertex_before(b->s, peer - 1, false) : 0;
         add_passed(b, before, v, WAIT_MEMBER, WAIT_MEMBER);
+        if (b->ran != NULL && peer > 0 && sp_depends_passes(at->action)) {
+            add_transfer(b, peer - 1, v);
+        }
         if (backward) {
             add_copies_back(b, v, d);
         }
@@ -351,10 +359,11 @@ static sp_status build(sp_i_builder *b, sp_error *err)
     return s->has_graph ? SP_OK : sp_i_igraph_failed(err, "building the graph", code);
 }
 
-sp_status sp_structure_new(const sp_plan *plan, const sp_step_costs *costs,
+sp_status sp_structure_new(const sp_plan *plan, const sp_step_costs *costs, const sp_timeline *ran,
                            sp_structure **structure, sp_error *err)
 {
     sp_i_builder b = {.s = sp_calloc(1, sizeof *b.s), .costs = costs};
+    b.ran = ran != NULL && ran->varies ? ran : NULL;
     *structure = b.s;
     if (b.s == NULL) {
         return sp_error_no_memory(err, "the dependency graph");

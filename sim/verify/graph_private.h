@@ -66,6 +66,10 @@ typedef struct sp_i_builder {
     // overlapped pair has the vertex of the second, when what it gives is there.
     size_t *of[SP_ACTION_KINDS];
     bool copies; // there is an O
+    // Of a network that transfers shared: how long what F, or B and I, gave was under way; NULL: as
+    // the costs say.
+    const sp_timeline *ran;
+    int64_t *lag_ns[2];
     // Of a vocabulary that pipeline ranks share. By end, of F or else of R, and [slots * pp]: each
     // rank's share. `stage`, by end and F or R, [slots]: the stage's action itself.
     sp_shares shares;

@@ -22,6 +22,10 @@ static void allocate(sp_i_builder *b)
         b->s->vertex_count += plan->stages[i].count;
     }
     b->s->vertex_count += b->shares.items != NULL ? b->shares.first[stages] : 0;
+    for (int side = 0; b->ran != NULL && side < 2; side++) {
+        b->lag_ns[side] = sp_arena_take(&b->work, slots[side] * (size_t)b->index.vstages,
+                                        sizeof *b->lag_ns[side]);
+    }
     b->s->vertices = sp_malloc(b->s->vertex_count * sizeof *b->s->vertices);
     b->work.failed = b->work.failed || b->s->vertices == NULL;
 }
@@ -45,6 +49,7 @@ static size_t number_shares(sp_i_builder *b, int dp, int pp, size_t before, size
     const sp_plan *plan = b->s->plan;
     const sp_share *shares = sp_shares_of(&b->shares, &plan->layout, dp, pp, &count);
     for (size_t left = shares_between(b, dp, pp, *done, before); left > 0; left--, v++) {
+        size_t place = *done;
         const sp_share *share = &shares[(*done)++];
         sp_action_cost cost = sp_share_cost_of(plan, b->costs, share);
         size_t at = sp_depends_slot(&b->index, share->action, dp) * (size_t)plan->layout.pp;
@@ -54,6 +59,10 @@ static size_t number_shares(sp_i_builder *b, int dp, int pp, size_t before, size
                                           .dp = dp,
                                           .pp = pp,
                                           .duration_ns = sp_action_cost_ns(&cost)};
+        if (b->ran != NULL) {
+            const sp_span *ran = &b->ran->ranks[dp * plan->layout.pp + pp].shares[place].span;
+            b->s->vertices[v].duration_ns = ran->end_ns - ran->start_ns;
+        }
     }
     return v;
 }
@@ -67,6 +76,31 @@ static bool was_recomputed(const sp_i_builder *b, sp_action action, int dp, int 
         all = sp_i_structure_find(b, SP_ACTION_R, pack, dp, vstage) != 0;
     }
     return all;
+}
+
+// How long the action took in the timeline; *span counts those of its rank. What it gave was under
+// way from the end of its pair on.
+static int64_t duration_as_run(sp_i_builder *b, const sp_i_vertex *at, size_t *span)
+{
+    const sp_layout *layout = &b->s->plan->layout;
+    const sp_rank_timeline *rank = &b->ran->ranks[at->dp * layout->pp + at->pp];
+    if (sp_action_is_copy(at->action)) {
+        sp_action_cost cost =
+            sp_action_cost_of(b->s->plan, b->costs, at->action,
+                              sp_layout_vstage(layout, at->pp, at->action.chunk), false);
+        return sp_action_cost_ns(&cost);
+    }
+    const sp_span *ran = &rank->spans[*span];
+    if (rank->there_ns != NULL && sp_depends_passes(at->action) &&
+        rank->there_ns[*span] != SP_NOT_YET) {
+        int vstage = sp_layout_vstage(layout, at->pp, at->action.chunk);
+        int64_t sent_ns = ran[at->action.with_next ? 1 : 0].end_ns;
+        b->lag_ns[sp_action_is_backward(at->action)]
+                 [sp_depends_entry(&b->index, at->action, at->dp, vstage)] =
+            rank->there_ns[*span] - sent_ns;
+    }
+    (*span)++;
+    return ran->end_ns - ran->start_ns;
 }
 
 // Numbers an action; `shares` of its rank stand before it.
@@ -99,9 +133,13 @@ bool sp_i_structure_number(sp_i_builder *b)
         int pp = i % layout->pp;
         size_t count = b->s->plan->stages[i].count;
         size_t shares = 0;
+        size_t span = 0;
         for (size_t a = 0; a < count; a++, v++) {
             v = number_shares(b, dp, pp, a, v, &shares);
             number_action(b, dp, pp, a, v, shares);
+            if (b->ran != NULL) {
+                b->s->vertices[v].duration_ns = duration_as_run(b, &b->s->vertices[v], &span);
+            }
         }
         v = number_shares(b, dp, pp, count, v, &shares);
     }

@@ -30,6 +30,8 @@ void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
     snprintf(result->profile, sizeof result->profile, "%s", scenario->profile.name);
     result->parameters = sp_model_parameters(&scenario->model);
     result->flops_per_token = 3.0 * sp_model_forward_flops(&scenario->model, 1.0, 0.0);
+    result->network = scenario->network;
+    result->jitter = scenario->jitter;
     result->peak_flops_per_s = scenario->cluster.peak_flops_per_s;
     result->memory_limit_bytes = scenario->memory_limit_bytes;
     int64_t reserve_bytes = scenario->memory_reserve_bytes;
@@ -74,6 +76,10 @@ static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warn
                         "zero %d: exchanges inside a step do not wait for slower data-parallel "
                         "ranks",
                         scenario->layout.zero);
+    }
+    if (scenario->layout.vocab_parallel && scenario->network == SP_NETWORK_AUTO) {
+        sp_warnings_add(warnings, "network.detail auto is closed here: flows do not go with "
+                                  "vocab_parallel");
     }
     if (scenario->layout.vocab_parallel) {
         sp_warnings_add(warnings,

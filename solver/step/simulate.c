@@ -23,6 +23,9 @@ sp_status sp_i_step_simulate(sp_i_steps *steps, int index, const sp_plan *plan,
     sp_step_metrics metrics = {0};
     sp_engine_options engine = steps->options->engine;
     engine.source = steps->scenario->source;
+    const sp_network network = sp_scenario_network(steps->scenario);
+    engine.network = &network;
+    engine.jitter = steps->scenario->jitter;
     double started_s = sp_clock_s();
     sp_status status = sp_simulate(plan, costs, &engine, &timeline, &memory, &counts, err);
     if (status != SP_OK) {

@@ -70,7 +70,7 @@ static double igraph_seconds(const sp_plan *plan, const sp_step_costs *costs)
     sp_error err = {0};
     sp_structure *structure;
     igraph_vector_int_t order;
-    require(sp_structure_new(plan, costs, &structure, &err), &err);
+    require(sp_structure_new(plan, costs, NULL, &structure, &err), &err);
     igraph_vector_int_init(&order, 0);
     double started = sp_clock_s();
     igraph_topological_sorting(&structure->graph, &order, IGRAPH_OUT);

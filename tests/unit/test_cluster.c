@@ -307,6 +307,11 @@ TEST(orders_of_ranks_are_read_and_written)
     char text[SP_RANK_ORDER_TEXT];
     sp_rank_order_write(&(sp_rank_order){0}, text);
     assert_string_equal(text, "tp-cp-dp-pp");
+    // Megatron-LM's default.
+    sp_rank_order order;
+    assert_true(sp_rank_order_read("tp-cp-ep-dp-pp", &order));
+    sp_rank_order_write(&order, text);
+    assert_string_equal(text, "tp-cp-dp-pp");
     const char *const wrong[] = {"",
                                  "tp",
                                  "tp-cp-dp",
@@ -314,7 +319,8 @@ TEST(orders_of_ranks_are_read_and_written)
                                  "tp-cp-dp-pp-",
                                  "tp-cp-dp-pp2",
                                  "tp,cp,dp,pp",
-                                 "tp-cp-dp-ep"};
+                                 "tp-cp-dp-ep",
+                                 "tp-ep-cp-ep-dp-pp"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         assert_false(sp_rank_order_read(wrong[i], &(sp_rank_order){0}));
     }

@@ -344,7 +344,7 @@ TEST(critical_path_adds_up)
     sp_structure *structure = NULL;
     sp_critical_step *steps = NULL;
     size_t count = 0;
-    must_succeed(sp_structure_new(&plan, &costs, &structure, ERR));
+    must_succeed(sp_structure_new(&plan, &costs, NULL, &structure, ERR));
     must_succeed(sp_structure_critical_path(structure, &steps, &count, ERR));
     assert_true(count > 0);
     assert_int_equal(steps[0].start_ns, 0);
@@ -371,7 +371,7 @@ TEST(graphml_is_complete)
     uniform_step step;
     uniform_step_run(&c, &options, &step);
     sp_structure *structure = NULL;
-    must_succeed(sp_structure_new(&step.plan, &step.costs, &structure, ERR));
+    must_succeed(sp_structure_new(&step.plan, &step.costs, NULL, &structure, ERR));
     FILE *file = tmpfile();
     assert_non_null(file);
     must_succeed(sp_structure_graphml(structure, file, ERR));

@@ -196,6 +196,60 @@ TEST(groups_that_share_a_nic_slow_each_other)
     finish(&f);
 }
 
+// Two groups that have half of a node each, and others besides: each ring stays on the rail that it
+// has there, so that they meet on no link.
+TEST(rings_stay_on_their_rails)
+{
+    fixture f;
+    begin("h800-8", 3, &f);
+    const int64_t gpus[2][3] = {{0, 4, 8}, {12, 16, 20}};
+    int users[1024] = {0};
+    assert_true(sp_topology_links(f.topology) <= 1024);
+    for (int g = 0; g < 2; g++) {
+        sp_route route;
+        must_succeed(sp_route_ring(f.topology, gpus[g], 3, &route, ERR));
+        for (int32_t h = 0; h < route.hops; h++) {
+            assert_int_equal(users[route.path[h].link]++, 0);
+        }
+        sp_route_fini(&route);
+    }
+    finish(&f);
+}
+
+// One flow for groups of GPUs that do the same: with a NIC for each GPU it takes what the ring of
+// one of them takes, and so does an all-to-all; with one NIC for two GPUs twice the time of
+// sending.
+TEST(groups_side_by_side_are_one_flow)
+{
+    for (int nics = 8; nics >= 4; nics -= 4) {
+        fixture f;
+        begin("h800-8", 3, &f);
+        sp_topology_free(f.topology);
+        f.cluster.nics_per_node = nics;
+        must_succeed(sp_topology_new(&f.cluster, &flat, &f.topology, ERR));
+        int64_t gpus[MOST];
+        int count = group_of(&f, 0, 3, 1, gpus);
+        group_of(&f, 1, 3, 1, &gpus[count]);
+        for (int all_to_all = 0; all_to_all < 2; all_to_all++) {
+            sp_route one, both;
+            if (all_to_all == 0) {
+                must_succeed(sp_route_ring(f.topology, gpus, count, &one, ERR));
+                must_succeed(sp_route_rings(f.topology, gpus, 2, count, &both, ERR));
+            } else {
+                must_succeed(sp_route_all_to_all(f.topology, gpus, count, &one, ERR));
+                must_succeed(sp_route_all_to_alls(f.topology, gpus, 2, count, &both, ERR));
+            }
+            double times = nics == 8 ? 1.0 : 2.0;
+            assert_close(both.bytes_per_s, one.bytes_per_s / times, 1e-12);
+            assert_close(both.latency_s, one.latency_s, 1e-12);
+            assert_close(both.parts, one.parts, 1e-12);
+            sp_route_fini(&one);
+            sp_route_fini(&both);
+        }
+        finish(&f);
+    }
+}
+
 TEST(a_known_time_alone_comes_out_to_the_nanosecond)
 {
     fixture f;

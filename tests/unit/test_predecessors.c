@@ -188,7 +188,7 @@ static sp_status compare_with_graph(void *context, const sp_step_view *view, sp_
     size_t step_count;
     size_t count;
     (void)context;
-    must_succeed(sp_structure_new(view->plan, view->costs, &structure, err));
+    must_succeed(sp_structure_new(view->plan, view->costs, NULL, &structure, err));
     must_succeed(sp_structure_critical_path(structure, &steps, &step_count, err));
     must_succeed(sp_predecessors_new(view->timeline, view->costs, &predecessors, err));
     must_succeed(sp_critical_path(predecessors, &items, &count, err));

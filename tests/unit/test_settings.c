@@ -35,10 +35,11 @@ static void add_key(void *context, const char *path)
 #define MODEL                                                                          \
     "{'layers': 8, 'hidden': 64, 'ffn': 128, 'heads': 4, 'vocab': 100, 'experts': 2, " \
     "'experts_per_token': 1}"
-#define WITH_MODEL                                                               \
-    "{'model': " MODEL                                                           \
-    ", 'cluster': {'name': 'h100-8', 'fabric': {}}, 'stack': {'name': 'ours'}, " \
-    "'parallel': {}, 'schedule': {}, 'memory': {}, 'workload': {}, 'strategy': {}}"
+#define WITH_MODEL                                                                                \
+    "{'model': " MODEL                                                                            \
+    ", 'cluster': {'name': 'h100-8', 'fabric': {}}, 'stack': {'name': 'ours'}, "                  \
+    "'parallel': {}, 'network': {}, 'jitter': {}, 'schedule': {}, 'memory': {}, 'workload': {}, " \
+    "'strategy': {}}"
 #define WITH_COSTS                                                                          \
     "{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'memory_units': {'f': 1, 'b': -1, 'w': 0}}, " \
     "'parallel': {}, 'schedule': {}}"

@@ -1,0 +1,191 @@
+#include "sim/base/alloc.h"
+#include "sim/base/units.h"
+#include "sim/engine/traffic_private.h"
+
+static sp_status refuse(const sp_plan *plan, const sp_step_costs *costs, sp_error *err);
+
+sp_status sp_i_traffic_new(const sp_plan *plan, const sp_step_costs *costs,
+                           const sp_network *network, sp_timeline *timeline, sp_i_traffic **traffic,
+                           sp_error *err)
+{
+    *traffic = NULL;
+    if (network->detail == SP_NETWORK_CLOSED ||
+        (network->detail == SP_NETWORK_AUTO && sp_shares_are(&plan->layout))) {
+        return SP_OK;
+    }
+    sp_status status = refuse(plan, costs, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    sp_i_traffic *t = sp_calloc(1, sizeof *t);
+    if (t == NULL) {
+        return sp_error_no_memory(err, "the traffic of a step");
+    }
+    t->plan = plan;
+    t->costs = costs;
+    t->timeline = timeline;
+    status = sp_topology_new(network->cluster, &network->rates, &t->topology, err);
+    if (status == SP_OK) {
+        status = sp_flows_new(sp_topology_bytes_per_s(t->topology), sp_topology_links(t->topology),
+                              &t->flows, err);
+    }
+    if (status == SP_OK) {
+        t->carried = sp_calloc((size_t)sp_topology_links(t->topology), sizeof *t->carried);
+        status = t->carried != NULL ? sp_i_ways_make(t, network, err)
+                                    : sp_error_no_memory(err, "the traffic of a step");
+    }
+    if (status == SP_OK && (network->detail == SP_NETWORK_FLOWS || sp_i_ways_any_flow(t))) {
+        *traffic = t;
+    } else {
+        sp_i_traffic_free(t);
+    }
+    return status;
+}
+
+static sp_status refuse(const sp_plan *plan, const sp_step_costs *costs, sp_error *err)
+{
+    if (sp_shares_are(&plan->layout)) {
+        return sp_error_set(err, SP_ERR_CONTENT,
+                            "network.detail: flows do not go with parallel.vocab_parallel");
+    }
+    if (costs->p2p_f_bytes == NULL) {
+        return sp_error_set(err, SP_ERR_CONTENT, "network.detail: uniform costs have no bytes");
+    }
+    return SP_OK;
+}
+
+void sp_i_traffic_free(sp_i_traffic *t)
+{
+    if (t == NULL) {
+        return;
+    }
+    sp_i_ways_free(t);
+    sp_flows_free(t->flows);
+    sp_topology_free(t->topology);
+    sp_free(t->reductions);
+    sp_free(t->chunks);
+    sp_free(t->to_begin);
+    sp_arena_free(&t->work);
+    sp_free(t->places);
+    sp_free(t->events);
+    sp_free(t->carried);
+    sp_free(t);
+}
+
+void sp_i_traffic_take(sp_i_traffic *t, sp_topology **topology, double **link_bytes)
+{
+    *topology = t->topology;
+    *link_bytes = t->carried;
+    t->topology = NULL;
+    t->carried = NULL;
+}
+
+sp_status sp_i_traffic_start(sp_i_traffic *t, const sp_flow *flow, int32_t *id, sp_error *err)
+{
+    for (int32_t h = 0; h < flow->hops; h++) {
+        t->carried[flow->path[h].link] += flow->bytes * flow->path[h].times;
+    }
+    return sp_flows_start(t->flows, flow, id, err);
+}
+
+// ---- sends of pipeline ranks ----
+
+static sp_status note_place(sp_i_traffic *t, int32_t flow, const sp_plan_place *place,
+                            sp_error *err);
+
+sp_status sp_i_traffic_send(sp_i_traffic *t, const sp_plan_place *from, int to, int64_t at_ns,
+                            int64_t *there_ns, sp_error *err)
+{
+    const sp_layout *layout = &t->plan->layout;
+    const sp_i_way *way = sp_i_way_of(t, from->dp, from->pp, to);
+    bool backward = sp_action_is_backward(from->action);
+    size_t pack = (size_t)from->action.pack;
+    int64_t alone_ns = sp_step_costs_p2p_ns(t->costs, backward, pack, from->pp, to, layout->pp);
+    if (!way->is_flow) {
+        *there_ns = at_ns + alone_ns;
+        return SP_OK;
+    }
+    double bytes = (backward ? t->costs->p2p_b_bytes : t->costs->p2p_f_bytes)[pack];
+    double all_bytes = bytes * layout->tp * layout->cp;
+    sp_flow flow =
+        sp_route_flow_of(&way->route, at_ns, all_bytes, 1, (double)alone_ns / SP_NS_PER_S);
+    int32_t id;
+    sp_status status = sp_i_traffic_start(t, &flow, &id, err);
+    return status == SP_OK ? note_place(t, id, from, err) : status;
+}
+
+static sp_status note_place(sp_i_traffic *t, int32_t flow, const sp_plan_place *place,
+                            sp_error *err)
+{
+    if (!sp_reserve((void **)&t->places, &t->place_capacity, (size_t)flow + 1, sizeof *t->places)) {
+        return sp_error_no_memory(err, "the traffic of a step");
+    }
+    t->places[flow] = *place;
+    return SP_OK;
+}
+
+// ---- time goes on ----
+
+sp_status sp_i_traffic_begin(sp_i_traffic *t, const sp_walk_action *action, int64_t start_ns,
+                             const sp_action_cost *took, bool *exchanges, sp_error *err)
+{
+    int64_t took_ns = sp_action_cost_ns(took);
+    sp_status status = sp_i_exchanges_begin(t, action, start_ns, took, exchanges, err);
+    sp_i_reductions_begun(t, &action->place, start_ns, took_ns);
+    if (!*exchanges) {
+        sp_i_reductions_made(t, &action->place, start_ns + took_ns);
+    }
+    return status;
+}
+
+bool sp_i_traffic_event(sp_i_traffic *t, sp_walk_event event)
+{
+    if (!sp_reserve((void **)&t->events, &t->event_capacity, t->event_count + 1,
+                    sizeof *t->events)) {
+        return false;
+    }
+    t->events[t->event_count++] = event;
+    return true;
+}
+
+static sp_status note_ends(sp_i_traffic *t, int64_t now_ns, sp_error *err);
+
+sp_status sp_i_traffic_next(sp_i_traffic *t, const sp_walk_event **events, size_t *count,
+                            sp_error *err)
+{
+    sp_status status = sp_i_reductions_begin(t, err);
+    t->event_count = 0;
+    while (status == SP_OK && t->event_count == 0 && sp_flows_left(t->flows) > 0) {
+        status = note_ends(t, sp_flows_advance(t->flows, INT64_MAX), err);
+    }
+    *events = t->events;
+    *count = t->event_count;
+    return status;
+}
+
+static sp_status note_end(sp_i_traffic *t, const sp_flow_end *end, int64_t now_ns, sp_error *err)
+{
+    int64_t exchange = end->tag - SP_I_TAG_REDUCTION - t->plan->layout.pp;
+    if (exchange >= 0) {
+        return sp_i_exchanges_ended(t, (int)exchange, now_ns, err);
+    }
+    if (end->tag >= SP_I_TAG_REDUCTION) {
+        return sp_i_reductions_ended(t, (int)(end->tag - SP_I_TAG_REDUCTION), now_ns, err);
+    }
+    const sp_walk_event arrived = {SP_WALK_ARRIVED, t->places[end->flow], now_ns};
+    return sp_i_traffic_event(t, arrived) ? SP_OK
+                                          : sp_error_no_memory(err, "the traffic of a step");
+}
+
+static sp_status note_ends(sp_i_traffic *t, int64_t now_ns, sp_error *err)
+{
+    int32_t count;
+    sp_status status = SP_OK;
+    sp_flows_ended(t->flows, &count);
+    for (int32_t i = 0; status == SP_OK && i < count; i++) {
+        // A flow that begins meanwhile may move the list.
+        const sp_flow_end end = sp_flows_ended(t->flows, &count)[i];
+        status = note_end(t, &end, now_ns, err);
+    }
+    return status;
+}

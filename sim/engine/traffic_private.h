@@ -1,0 +1,133 @@
+// What the files of a step's traffic share.
+#ifndef SLIMPACK_SIM_ENGINE_TRAFFIC_PRIVATE_H
+#define SLIMPACK_SIM_ENGINE_TRAFFIC_PRIVATE_H
+
+#include "sim/base/alloc.h"
+#include "sim/engine/traffic.h"
+#include "sim/network/route.h"
+
+// A route, whose transfers are flows or take their closed times.
+typedef struct sp_i_way {
+    sp_route route;
+    bool is_used, is_flow;
+} sp_i_way;
+
+// Tags of flows: a send; from here on a pipeline rank's reduction, and behind those an exchange of
+// context-parallel ranks.
+enum { SP_I_TAG_SEND = 0, SP_I_TAG_REDUCTION = 1 };
+
+// The gradients of one model chunk.
+typedef struct sp_i_chunk_gradients {
+    int ranks_to_begin;        // data-parallel ranks whose last action that makes some is to begin
+    size_t left;               // actions that make some and have not ended, on all of them
+    bool is_made;              // all have begun, and not all is reduced
+    int64_t first_ns, last_ns; // when the first and the last bucket are ready
+} sp_i_chunk_gradients;
+
+// Context-parallel ranks that exchange keys and values: those of `dp_count` merged data-parallel
+// ranks from one on. Groups that begin with the same rank are a list.
+typedef struct sp_i_group {
+    int dp_count;
+    sp_i_way way;
+    struct sp_i_group *next;
+} sp_i_group;
+
+// An exchange in an action: first what computation hides, over all the time that is hidden behind,
+// then what it does not hide.
+typedef struct sp_i_exchange {
+    sp_plan_place place;
+    const sp_i_group *group;
+    bool is_shown;
+    int64_t shown_ns;
+    double shown_bytes;
+} sp_i_exchange;
+
+typedef enum sp_i_reduction_phase {
+    SP_I_FIRST_BUCKETS, // of a chunk, or waits for one
+    SP_I_LAST_BUCKET,
+    SP_I_REDUCTION, // of what no bucket has
+    SP_I_GATHER,
+    SP_I_REDUCED
+} sp_i_reduction_phase;
+
+// What the data-parallel ranks of one pipeline rank exchange. Its way is of the rings of all TP
+// ranks.
+typedef struct sp_i_reduction {
+    sp_i_way way;
+    size_t left; // actions that have not ended, but for copies
+    sp_i_chunk_gradients *chunks;
+    sp_i_reduction_phase phase; // that comes next or is under way
+    bool is_under_way, is_due;  // a flow; something new may begin
+    int chunk;
+    int64_t free_ns; // end of what is over
+    int64_t ready_ns, reduced_ns;
+} sp_i_reduction;
+
+struct sp_i_traffic {
+    const sp_plan *plan;
+    const sp_step_costs *costs;
+    sp_timeline *timeline;
+    sp_topology *topology;
+    sp_flows *flows;
+    double *carried; // [links]: bytes
+    sp_i_way *sends; // [(dp * pp + pp rank) * 2]: to the next pipeline rank, to the one before
+    // Of the flows that are sends, by their number: the action.
+    sp_plan_place *places;
+    size_t place_capacity;
+    sp_walk_event *events;
+    size_t event_count, event_capacity;
+    sp_i_group **groups;        // [dp * pp]: by first rank
+    sp_i_exchange *exchanges;   // [dp * pp]: under way, by first rank
+    sp_arena work;              // holds both
+    sp_i_reduction *reductions; // [pp]
+    sp_i_chunk_gradients *chunks;
+    int32_t *to_begin; // [dp * pp * chunks]: actions that make gradients
+    bool any_due;
+};
+
+// From a pipeline rank to a neighbour on the ring of pp.
+static inline sp_i_way *sp_i_way_of(const sp_i_traffic *t, int dp, int from, int to)
+{
+    int pp = t->plan->layout.pp;
+    size_t back = (from + 1) % pp == to ? 0 : 1;
+    return &t->sends[((size_t)dp * (size_t)pp + (size_t)from) * 2 + back];
+}
+
+// Makes the routes that the plan uses, and says which of their transfers are flows
+// (traffic_ways.c).
+sp_status sp_i_ways_make(sp_i_traffic *traffic, const sp_network *network, sp_error *err);
+void sp_i_ways_free(sp_i_traffic *traffic);
+bool sp_i_ways_any_flow(const sp_i_traffic *traffic);
+
+// ---- exchanges.c ----
+
+// The groups that exchange keys and values, without their routes; false without memory.
+bool sp_i_exchanges_make(sp_i_traffic *traffic);
+void sp_i_exchanges_free(sp_i_traffic *traffic);
+// An action begins; *exchanges: an event will end it.
+sp_status sp_i_exchanges_begin(sp_i_traffic *traffic, const sp_walk_action *action,
+                               int64_t start_ns, const sp_action_cost *took, bool *exchanges,
+                               sp_error *err);
+// A flow of the exchange of a rank, dp * pp + pp rank, has ended.
+sp_status sp_i_exchanges_ended(sp_i_traffic *traffic, int rank, int64_t now_ns, sp_error *err);
+
+// Starts a flow; *id may be NULL (traffic.c).
+sp_status sp_i_traffic_start(sp_i_traffic *traffic, const sp_flow *flow, int32_t *id,
+                             sp_error *err);
+// Notes an event of the walk; false without memory (traffic.c).
+bool sp_i_traffic_event(sp_i_traffic *traffic, sp_walk_event event);
+
+// ---- reductions.c ----
+
+// What they wait for and whether they need a way, without its route; false without memory.
+bool sp_i_reductions_make(sp_i_traffic *traffic);
+// An action begins, which takes as long alone; an action has ended.
+void sp_i_reductions_begun(sp_i_traffic *traffic, const sp_plan_place *place, int64_t start_ns,
+                           int64_t took_ns);
+void sp_i_reductions_made(sp_i_traffic *traffic, const sp_plan_place *place, int64_t end_ns);
+// Begins what can begin, once all that ran stands in the timeline.
+sp_status sp_i_reductions_begin(sp_i_traffic *traffic, sp_error *err);
+// The flow of a pipeline rank has ended.
+sp_status sp_i_reductions_ended(sp_i_traffic *traffic, int pp_rank, int64_t now_ns, sp_error *err);
+
+#endif

@@ -1,0 +1,307 @@
+// The routes of a step's traffic, and which of them need flows.
+#include <stdlib.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/units.h"
+#include "sim/cost/action_cost.h"
+#include "sim/engine/traffic_private.h"
+
+static void find_used(sp_i_traffic *t);
+static sp_status make_routes(sp_i_traffic *t, sp_error *err);
+static sp_status make_rings(sp_i_traffic *t, sp_error *err);
+static sp_status make_groups(sp_i_traffic *t, sp_error *err);
+static sp_status find_flows(sp_i_traffic *t, sp_error *err);
+
+static size_t count_sends(const sp_i_traffic *t)
+{
+    return 2 * (size_t)t->plan->layout.dp * (size_t)t->plan->layout.pp;
+}
+
+sp_status sp_i_ways_make(sp_i_traffic *t, const sp_network *network, sp_error *err)
+{
+    t->sends = sp_calloc(count_sends(t), sizeof *t->sends);
+    if (t->sends == NULL || !sp_i_reductions_make(t) || !sp_i_exchanges_make(t)) {
+        return sp_error_no_memory(err, "the traffic of a step");
+    }
+    find_used(t);
+    sp_status status = make_routes(t, err);
+    if (status == SP_OK) {
+        status = make_rings(t, err);
+    }
+    if (status == SP_OK) {
+        status = make_groups(t, err);
+    }
+    if (status == SP_OK && network->detail == SP_NETWORK_AUTO) {
+        status = find_flows(t, err);
+    }
+    return status;
+}
+
+void sp_i_ways_free(sp_i_traffic *t)
+{
+    for (size_t i = 0; t->sends != NULL && i < count_sends(t); i++) {
+        sp_route_fini(&t->sends[i].route);
+    }
+    for (int p = 0; t->reductions != NULL && p < t->plan->layout.pp; p++) {
+        sp_route_fini(&t->reductions[p].way.route);
+    }
+    sp_free(t->sends);
+    sp_i_exchanges_free(t);
+}
+
+bool sp_i_ways_any_flow(const sp_i_traffic *t)
+{
+    bool any = false;
+    for (size_t i = 0; i < count_sends(t); i++) {
+        any = any || t->sends[i].is_flow;
+    }
+    for (int p = 0; p < t->plan->layout.pp; p++) {
+        any = any || t->reductions[p].way.is_flow;
+    }
+    for (int i = 0; i < t->plan->layout.dp * t->plan->layout.pp; i++) {
+        for (const sp_i_group *group = t->groups[i]; group != NULL; group = group->next) {
+            any = any || group->way.is_flow;
+        }
+    }
+    return any;
+}
+
+// ---- which ranks send to which ----
+
+// The pipeline rank to which an action sends; -1: none.
+static int sends_to(const sp_i_traffic *t, int pp, sp_action action)
+{
+    const sp_layout *layout = &t->plan->layout;
+    int vstage = sp_layout_vstage(layout, pp, action.chunk);
+    int target = vstage + (action.kind == SP_ACTION_F ? 1 : -1);
+    int to = pp;
+    int chunk;
+    if (!sp_depends_passes(action) || target < 0 || target >= sp_layout_vstages(layout)) {
+        return -1;
+    }
+    sp_layout_locate(layout, target, &to, &chunk);
+    return to != pp ? to : -1;
+}
+
+static void find_used(sp_i_traffic *t)
+{
+    const sp_layout *layout = &t->plan->layout;
+    for (int i = 0; i < layout->dp * layout->pp; i++) {
+        int dp = i / layout->pp;
+        int pp = i % layout->pp;
+        const sp_stage_plan *stage = sp_plan_stage(t->plan, dp, pp);
+        for (size_t a = 0; a < stage->count; a++) {
+            int to = sends_to(t, pp, stage->actions[a]);
+            if (to >= 0) {
+                sp_i_way *way = sp_i_way_of(t, dp, pp, to);
+                way->is_used = way->is_flow = true;
+            }
+        }
+    }
+}
+
+// ---- routes ----
+
+static int64_t gpu_of(const sp_layout *layout, int tp, int cp, int dp, int pp)
+{
+    return tp * sp_layout_stride(layout, SP_AXIS_TP) + cp * sp_layout_stride(layout, SP_AXIS_CP) +
+           dp * sp_layout_stride(layout, SP_AXIS_DP) + pp * sp_layout_stride(layout, SP_AXIS_PP);
+}
+
+// The GPUs of a pipeline rank of a data-parallel rank, [tp * cp].
+static void list_gpus(const sp_layout *layout, int dp, int pp, int64_t *gpus)
+{
+    for (int i = 0; i < layout->tp * layout->cp; i++) {
+        gpus[i] = gpu_of(layout, i % layout->tp, i / layout->tp, dp, pp);
+    }
+}
+
+static sp_status make_routes(sp_i_traffic *t, sp_error *err)
+{
+    const sp_layout *layout = &t->plan->layout;
+    int pairs = layout->tp * layout->cp;
+    sp_status status = SP_OK;
+    int64_t *from = sp_malloc(2 * (size_t)pairs * sizeof *from);
+    if (from == NULL) {
+        return sp_error_no_memory(err, "the traffic of a step");
+    }
+    int64_t *to = from + pairs;
+    for (size_t i = 0; status == SP_OK && i < count_sends(t); i++) {
+        int dp = (int)(i / 2) / layout->pp;
+        int pp = (int)(i / 2) % layout->pp;
+        int step = i % 2 == 0 ? 1 : layout->pp - 1;
+        if (t->sends[i].is_used) {
+            list_gpus(layout, dp, pp, from);
+            list_gpus(layout, dp, (pp + step) % layout->pp, to);
+            status = sp_route_pairs(t->topology, from, to, pairs, &t->sends[i].route, err);
+        }
+    }
+    sp_free(from);
+    return status;
+}
+
+static int compare_gpus(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a;
+    int64_t y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+// Over the context-parallel ranks of some data-parallel ranks of a pipeline rank, for each TP rank
+// by itself. `gpus` has room for them.
+static sp_status make_joint(const sp_i_traffic *t, int dp_first, int dp_count, int pp,
+                            bool all_to_all, int64_t *gpus, sp_route *route, sp_error *err)
+{
+    const sp_layout *layout = &t->plan->layout;
+    int members = dp_count * layout->cp;
+    for (int i = 0; i < layout->tp * members; i++) {
+        int member = i % members;
+        gpus[i] =
+            gpu_of(layout, i / members, member % layout->cp, dp_first + member / layout->cp, pp);
+    }
+    for (int tp = 0; tp < layout->tp; tp++) {
+        qsort(&gpus[tp * members], (size_t)members, sizeof *gpus, compare_gpus);
+    }
+    sp_status status = (all_to_all ? sp_route_all_to_alls : sp_route_rings)(
+        t->topology, gpus, layout->tp, members, route, err);
+    // Of the latencies only that of the first step passes before anything is sent.
+    route->latency_s /= members - 1;
+    return status;
+}
+
+static int64_t *room_for_gpus(const sp_i_traffic *t)
+{
+    const sp_layout *layout = &t->plan->layout;
+    return sp_malloc((size_t)layout->tp * (size_t)layout->cp * (size_t)layout->dp *
+                     sizeof(int64_t));
+}
+
+// The rings of all data-parallel ranks of each pipeline rank.
+static sp_status make_rings(sp_i_traffic *t, sp_error *err)
+{
+    const sp_layout *layout = &t->plan->layout;
+    sp_status status = SP_OK;
+    int64_t *gpus = room_for_gpus(t);
+    if (gpus == NULL) {
+        return sp_error_no_memory(err, "the traffic of a step");
+    }
+    for (int p = 0; status == SP_OK && p < layout->pp; p++) {
+        sp_i_way *way = &t->reductions[p].way;
+        if (way->is_used) {
+            status = make_joint(t, 0, layout->dp, p, false, gpus, &way->route, err);
+        }
+    }
+    sp_free(gpus);
+    return status;
+}
+
+// The ways of what context-parallel ranks exchange.
+static sp_status make_groups(sp_i_traffic *t, sp_error *err)
+{
+    const sp_layout *layout = &t->plan->layout;
+    sp_status status = SP_OK;
+    int64_t *gpus = room_for_gpus(t);
+    if (gpus == NULL) {
+        return sp_error_no_memory(err, "the traffic of a step");
+    }
+    for (int i = 0; i < layout->dp * layout->pp; i++) {
+        for (sp_i_group *group = t->groups[i]; status == SP_OK && group != NULL;
+             group = group->next) {
+            status = make_joint(t, i / layout->pp, group->dp_count, i % layout->pp,
+                                t->costs->cp_all_to_all, gpus, &group->way.route, err);
+        }
+    }
+    sp_free(gpus);
+    return status;
+}
+
+// ---- where nothing can meet ----
+
+static void count_users(const sp_i_way *way, uint8_t *users);
+static bool is_apart(const sp_i_way *way, const uint8_t *users);
+static bool meets_itself(const sp_i_traffic *t, int dp, int pp);
+
+// Transfers of a route take their closed times where no other route uses its links and none of them
+// begins before the one before it has ended.
+static sp_status find_flows(sp_i_traffic *t, sp_error *err)
+{
+    uint8_t *users = sp_calloc((size_t)sp_topology_links(t->topology), sizeof *users);
+    if (users == NULL) {
+        return sp_error_no_memory(err, "the traffic of a step");
+    }
+    for (size_t i = 0; i < count_sends(t); i++) {
+        count_users(&t->sends[i], users);
+    }
+    for (int p = 0; p < t->plan->layout.pp; p++) {
+        count_users(&t->reductions[p].way, users);
+    }
+    for (int i = 0; i < t->plan->layout.dp * t->plan->layout.pp; i++) {
+        for (sp_i_group *group = t->groups[i]; group != NULL; group = group->next) {
+            count_users(&group->way, users);
+        }
+    }
+    // One reduction of a pipeline rank follows another, and so do its actions.
+    for (int p = 0; p < t->plan->layout.pp; p++) {
+        sp_i_way *way = &t->reductions[p].way;
+        way->is_flow = way->is_used && !is_apart(way, users);
+    }
+    for (int i = 0; i < t->plan->layout.dp * t->plan->layout.pp; i++) {
+        for (sp_i_group *group = t->groups[i]; group != NULL; group = group->next) {
+            group->way.is_flow = !is_apart(&group->way, users);
+        }
+    }
+    for (size_t i = 0; i < count_sends(t); i++) {
+        sp_i_way *way = &t->sends[i];
+        int rank = (int)(i / 2);
+        int pp = t->plan->layout.pp;
+        if (way->is_used && is_apart(way, users) && !meets_itself(t, rank / pp, rank % pp)) {
+            way->is_flow = false;
+        }
+    }
+    sp_free(users);
+    return SP_OK;
+}
+
+static void count_users(const sp_i_way *way, uint8_t *users)
+{
+    for (int32_t h = 0; way->is_used && h < way->route.hops; h++) {
+        uint8_t *of = &users[way->route.path[h].link];
+        *of = *of < 2 ? *of + 1 : 2;
+    }
+}
+
+static bool is_apart(const sp_i_way *way, const uint8_t *users)
+{
+    bool apart = true;
+    for (int32_t h = 0; apart && h < way->route.hops; h++) {
+        apart = users[way->route.path[h].link] == 1;
+    }
+    return apart;
+}
+
+// May a rank begin to send before what it sent last is there? Between two sends lies at least the
+// action that gives the second.
+static bool meets_itself(const sp_i_traffic *t, int dp, int pp)
+{
+    const sp_layout *layout = &t->plan->layout;
+    const sp_stage_plan *stage = sp_plan_stage(t->plan, dp, pp);
+    bool repeats = sp_plan_find(t->plan, SP_ACTION_R) != NULL;
+    int64_t least_ns = INT64_MAX;
+    int64_t most_ns = 0;
+    for (size_t a = 0; a < stage->count; a++) {
+        sp_action action = stage->actions[a];
+        int to = sends_to(t, pp, action);
+        if (to < 0) {
+            continue;
+        }
+        int vstage = sp_layout_vstage(layout, pp, action.chunk);
+        sp_action_cost took = sp_action_cost_of(t->plan, t->costs, action, vstage, repeats);
+        int64_t took_ns = action.with_next ? 0 : sp_action_cost_ns(&took);
+        bool backward = sp_action_is_backward(action);
+        int64_t sent_ns =
+            sp_step_costs_p2p_ns(t->costs, backward, (size_t)action.pack, pp, to, layout->pp);
+        least_ns = took_ns < least_ns ? took_ns : least_ns;
+        most_ns = sp_larger(most_ns, sent_ns);
+    }
+    return most_ns > least_ns;
+}

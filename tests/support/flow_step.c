@@ -1,0 +1,133 @@
+#include "tests/support/flow_step.h"
+
+#include "sim/base/alloc.h"
+#include "tests/support/random_step.h"
+#include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
+
+void flow_step_set_bytes(sp_step_costs *costs, double f_bytes, double b_bytes)
+{
+    costs->p2p_f_bytes = sp_calloc(costs->forward_packs, sizeof(double));
+    costs->p2p_b_bytes = sp_calloc(costs->backward_packs, sizeof(double));
+    assert_true(costs->p2p_f_bytes != NULL && costs->p2p_b_bytes != NULL);
+    for (size_t k = 0; k < costs->forward_packs; k++) {
+        costs->p2p_f_bytes[k] = f_bytes;
+    }
+    for (size_t k = 0; k < costs->backward_packs; k++) {
+        costs->p2p_b_bytes[k] = b_bytes;
+    }
+}
+
+void flow_step_set_cluster(flow_step *s, sp_network_detail detail)
+{
+    must_succeed(sp_cluster_builtin("h100-8", &s->cluster, ERR));
+    s->cluster.gpus_per_node = 2;
+    s->cluster.nics_per_node = 1;
+    s->cluster.nic_bytes_per_s = 10e9;
+    s->cluster.nodes = (int)((sp_layout_ranks(&s->layout) + 1) / 2);
+    s->cluster.fabric = (sp_fabric){.rails = 1, .oversubscription = 1.0};
+    s->network = (sp_network){.detail = detail,
+                              .cluster = &s->cluster,
+                              .rates = {.nvlink_bytes_per_s = 100e9,
+                                        .nvlink_latency_s = 50e-9,
+                                        .nic_efficiency = 1.0,
+                                        .nic_latency_s = 100e-9}};
+}
+
+static void draw_layout(sp_prng *prng, flow_step *s, sp_schedule_kind kind)
+{
+    s->layout = (sp_layout){.tp = 1 + prng_below(prng, 2), .cp = 1 + prng_below(prng, 2)};
+    s->layout.pp = 2 + prng_below(prng, 3);
+    s->layout.dp = 1 + prng_below(prng, 3);
+    s->layout.chunks = kind == SP_SCHEDULE_INTERLEAVED || kind == SP_SCHEDULE_DUALPIPE_V ? 2 : 1;
+    s->layout.placement = sp_schedule_placement(kind, s->layout.chunks);
+    if (prng_below(prng, 2) == 0) {
+        assert_true(sp_rank_order_read("pp-tp-dp-cp", &s->layout.order));
+    }
+}
+
+void flow_step_lengthen(sp_step_costs *costs)
+{
+    for (size_t k = 0; k < costs->forward_packs; k++) {
+        costs->p2p_f_ns[k] += 1000;
+        costs->p2p_f_internode_ns[k] += 1000;
+        costs->p2p_b_ns[k] += 1000;
+        costs->p2p_b_internode_ns[k] += 1000;
+    }
+}
+
+static int64_t below(sp_prng *prng, int bound)
+{
+    return prng_below(prng, bound);
+}
+
+// Reductions in buckets or at once, and gathers, of `bytes` or less.
+static void draw_epilogue(sp_prng *prng, flow_step *s, double bytes)
+{
+    sp_step_costs *costs = &s->costs;
+    bool buckets = prng_below(prng, 2) == 0;
+    s->layout.zero = prng_below(prng, 2);
+    for (int r = 0; r < s->layout.pp; r++) {
+        sp_epilogue_cost *epilogue = &costs->epilogue[r];
+        epilogue->tied_reduce_ns = below(prng, 2) * below(prng, 500);
+        epilogue->grad_reduce_ns = epilogue->tied_reduce_ns + (buckets ? 0 : 20000);
+        epilogue->param_gather_ns = 20000 + below(prng, 9000);
+        epilogue->hideable_gather_ns = below(prng, 2) * below(prng, 9000);
+        epilogue->reduce_bytes = epilogue->gather_bytes = bytes * sp_prng_uniform(prng);
+    }
+    if (!buckets) {
+        return;
+    }
+    costs->buckets = sp_calloc((size_t)sp_layout_vstages(&s->layout), sizeof *costs->buckets);
+    assert_non_null(costs->buckets);
+    for (int v = 0; v < sp_layout_vstages(&s->layout); v++) {
+        sp_bucket_cost *bucket = &costs->buckets[v];
+        *bucket = (sp_bucket_cost){.count = 1 + below(prng, 5), .bucket_ns = 5000, .bytes = bytes};
+        bucket->total_ns = bucket->count * 5000 + (bucket->count > 1 ? below(prng, 3) - 1 : 0);
+    }
+}
+
+void flow_step_set_exchanges(flow_step *s, double bytes)
+{
+    sp_step_costs *costs = &s->costs;
+    size_t vstages = (size_t)sp_layout_vstages(&s->layout);
+    costs->cp_f = sp_calloc(costs->forward_packs, sizeof *costs->cp_f);
+    costs->cp_i = sp_calloc(costs->backward_packs, sizeof *costs->cp_i);
+    costs->cp_r = sp_calloc(costs->backward_packs, sizeof *costs->cp_r);
+    costs->layers_of_vstage = sp_calloc(vstages, sizeof *costs->layers_of_vstage);
+    assert_true(costs->cp_f != NULL && costs->cp_i != NULL && costs->cp_r != NULL &&
+                costs->layers_of_vstage != NULL);
+    for (size_t v = 0; v < vstages; v++) {
+        costs->layers_of_vstage[v] = 2;
+    }
+    for (size_t k = 0; k < costs->forward_packs; k++) {
+        costs->cp_f[k] = (sp_cp_exchange){.s = 1e-6, .bytes = bytes};
+        costs->cp_i[k] = (sp_cp_exchange){.s = 1e-6, .bytes = 2.0 * bytes};
+    }
+}
+
+void flow_step_draw(sp_prng *prng, flow_step *s, bool busy)
+{
+    static const sp_schedule_kind kinds[] = {SP_SCHEDULE_GPIPE, SP_SCHEDULE_1F1B,
+                                             SP_SCHEDULE_INTERLEAVED, SP_SCHEDULE_ZB_H1,
+                                             SP_SCHEDULE_DUALPIPE_V};
+    sp_schedule_kind kind = kinds[prng_below(prng, 5)];
+    draw_layout(prng, s, kind);
+    must_succeed(uniform_packing(&s->packing, s->layout.dp, 2 * s->layout.pp, ERR));
+    random_costs(prng, &s->layout, &s->packing, 0, &s->costs);
+    s->costs.blocking_transfers = prng_below(prng, 2) == 0;
+    double part = busy ? 1.0 : 0.001;
+    flow_step_lengthen(&s->costs);
+    flow_step_set_bytes(&s->costs, 20000.0 * part, 30000.0 * part);
+    draw_epilogue(prng, s, 100000.0 * part);
+    flow_step_set_exchanges(s, 2000.0 * part);
+    must_succeed(plan_by_schedule(&s->plan, &s->layout, &s->packing, kind, ERR));
+    flow_step_set_cluster(s, SP_NETWORK_FLOWS);
+}
+
+void flow_step_fini(flow_step *s)
+{
+    sp_plan_fini(&s->plan);
+    sp_step_costs_fini(&s->costs);
+    sp_packing_fini(&s->packing);
+}

@@ -1,0 +1,100 @@
+// GPUs that differ: a synchronous step waits for the slowest, whose expected time follows from the
+// order statistics of normal variates.
+#include "sim/base/alloc.h"
+#include "sim/engine/engine.h"
+#include "sim/engine/jitter.h"
+#include "tests/support/random_step.h"
+#include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
+
+// Mean of the largest of n normal variates: Teichroew, Tables of expected values of order
+// statistics, Annals of Mathematical Statistics 27 (1956); as in Harter, Biometrika 48 (1961).
+static const struct {
+    int n;
+    double mean;
+} largest[] = {{1, 0.0}, {2, 0.56419}, {5, 1.16296}, {10, 1.53875}, {20, 1.86748}, {100, 2.50759}};
+
+TEST(the_slowest_of_n)
+{
+    enum { SEEDS = 4000 };
+    for (size_t i = 0; i < sizeof largest / sizeof largest[0]; i++) {
+        double sum = 0.0;
+        sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
+        // TP ranks work in step: the slowest decides.
+        layout.tp = largest[i].n;
+        for (uint64_t seed = 0; seed < SEEDS; seed++) {
+            const sp_jitter jitter = {.gpu_cv = 0.02, .seed = seed};
+            double *factors;
+            must_succeed(sp_i_jitter_factors(&layout, &jitter, &factors, ERR));
+            sum += (factors[0] - 1.0) / jitter.gpu_cv;
+            sp_free(factors);
+        }
+        // The largest has a standard deviation of at most 1.
+        assert_within(sum / SEEDS, largest[i].mean, 4.0 / sqrt(SEEDS));
+    }
+}
+
+// A GPU is as fast in one layout as in another.
+TEST(gpus_keep_their_times)
+{
+    const sp_jitter jitter = {.gpu_cv = 0.05, .seed = 3};
+    const sp_layout apart = {.tp = 1, .cp = 1, .pp = 4, .dp = 6, .chunks = 1};
+    sp_layout joint = {.tp = 2, .cp = 3, .pp = 4, .dp = 1, .chunks = 1};
+    double *each, *most;
+    must_succeed(sp_i_jitter_factors(&apart, &jitter, &each, ERR));
+    must_succeed(sp_i_jitter_factors(&joint, &jitter, &most, ERR));
+    for (int p = 0; p < 4; p++) {
+        double expected = 0.0;
+        for (int d = 0; d < 6; d++) {
+            expected = fmax(expected, each[d * 4 + p]);
+        }
+        assert_true(most[p] == expected);
+    }
+    sp_free(each);
+    sp_free(most);
+}
+
+static int64_t iteration_ns(sp_prng *prng, double gpu_cv, int64_t *slowest_ns)
+{
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = 1 + prng_below(prng, 3), .dp = 3, .chunks = 1};
+    sp_packing packing;
+    sp_plan plan;
+    sp_step_costs costs;
+    sp_timeline timeline;
+    sp_memory_timeline memory;
+    sp_engine_counts counts;
+    const sp_engine_options options = {.verify = true, .jitter = {gpu_cv, 7}};
+    must_succeed(uniform_packing(&packing, layout.dp, 6, ERR));
+    random_costs(prng, &layout, &packing, 0, &costs);
+    must_succeed(plan_by_schedule(&plan, &layout, &packing, SP_SCHEDULE_ZB_H1, ERR));
+    must_succeed(sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, ERR));
+    *slowest_ns = 0;
+    for (size_t r = 0; r < timeline.rank_count; r++) {
+        int64_t busy_ns = 0;
+        for (size_t s = 0; s < timeline.ranks[r].count; s++) {
+            busy_ns += timeline.ranks[r].spans[s].end_ns - timeline.ranks[r].spans[s].start_ns;
+        }
+        *slowest_ns = busy_ns > *slowest_ns ? busy_ns : *slowest_ns;
+    }
+    int64_t ns = timeline.makespan_ns;
+    sp_memory_timeline_fini(&memory);
+    sp_timeline_fini(&timeline);
+    sp_plan_fini(&plan);
+    sp_step_costs_fini(&costs);
+    sp_packing_fini(&packing);
+    return ns;
+}
+
+// Every step is checked against the longest path, and takes as long as its busiest rank at least.
+TEST(steps_with_jitter)
+{
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        int64_t even_ns, uneven_ns;
+        sp_prng prng = prng_seeded(seed);
+        sp_prng again = prng_seeded(seed);
+        int64_t without_ns = iteration_ns(&prng, 0.0, &even_ns);
+        int64_t with_ns = iteration_ns(&again, 0.1, &uneven_ns);
+        assert_true(without_ns >= even_ns && with_ns >= uneven_ns);
+        assert_true(with_ns != without_ns);
+    }
+}

@@ -1,0 +1,363 @@
+// A step's transfers as flows that share links: where no link is full they take their closed times,
+// to the nanosecond; where links are shared every action runs when a small event simulation that is
+// written by itself says so (flow_step.h). Every run is checked against igraph's longest path.
+#include "sim/base/alloc.h"
+#include "sim/engine/engine.h"
+#include "tests/support/flow_step.h"
+#include "tests/support/random_step.h"
+#include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
+
+static void run(const flow_step *s, const sp_network *network, sp_timeline *timeline)
+{
+    const sp_engine_options options = {.verify = true, .unfold = true, .network = network};
+    sp_memory_timeline memory;
+    sp_engine_counts counts;
+    must_succeed(sp_simulate(&s->plan, &s->costs, &options, timeline, &memory, &counts, ERR));
+    sp_memory_timeline_fini(&memory);
+}
+
+static void assert_same(const sp_timeline *a, const sp_timeline *b)
+{
+    assert_int_equal(a->rank_count, b->rank_count);
+    for (size_t r = 0; r < a->rank_count; r++) {
+        assert_int_equal(a->ranks[r].count, b->ranks[r].count);
+        assert_memory_equal(a->ranks[r].spans, b->ranks[r].spans,
+                            a->ranks[r].count * sizeof *a->ranks[r].spans);
+        assert_int_equal(a->ranks[r].gather_end_ns, b->ranks[r].gather_end_ns);
+    }
+    assert_int_equal(a->iteration_ns, b->iteration_ns);
+}
+
+static void compare(const flow_step *s, const sp_network *first, const sp_network *second)
+{
+    sp_timeline a, b;
+    run(s, first, &a);
+    run(s, second, &b);
+    assert_same(&a, &b);
+    sp_timeline_fini(&a);
+    sp_timeline_fini(&b);
+}
+
+TEST(links_that_are_never_full_change_nothing)
+{
+    sp_prng prng = prng_seeded(3);
+    for (int round = 0; round < test_rounds(40); round++) {
+        flow_step s;
+        flow_step_draw(&prng, &s, false);
+        compare(&s, NULL, &s.network);
+        flow_step_fini(&s);
+    }
+}
+
+// Also where some transfers cannot meet others and take their closed times.
+TEST(auto_is_flows)
+{
+    sp_prng prng = prng_seeded(4);
+    for (int round = 0; round < test_rounds(40); round++) {
+        flow_step s;
+        flow_step_draw(&prng, &s, true);
+        sp_network quick = s.network;
+        quick.detail = SP_NETWORK_AUTO;
+        compare(&s, &quick, &s.network);
+        flow_step_fini(&s);
+    }
+}
+
+// Nanoseconds are rounded at every change of a rate there and at every event here.
+TEST(a_step_event_by_event)
+{
+    sp_prng prng = prng_seeded(5);
+    for (int round = 0; round < test_rounds(60); round++) {
+        flow_step s;
+        sp_timeline walked, expected;
+        flow_step_draw(&prng, &s, true);
+        run(&s, &s.network, &walked);
+        flow_step_events(&s, &expected);
+        for (size_t r = 0; r < walked.rank_count; r++) {
+            for (size_t a = 0; a < walked.ranks[r].count; a++) {
+                assert_within((double)walked.ranks[r].spans[a].start_ns,
+                              (double)expected.ranks[r].spans[a].start_ns, 200.0);
+            }
+            assert_within((double)walked.ranks[r].gather_end_ns,
+                          (double)expected.ranks[r].gather_end_ns, 200.0);
+        }
+        sp_timeline_fini(&walked);
+        sp_timeline_fini(&expected);
+        flow_step_fini(&s);
+    }
+}
+
+// ---- closed forms ----
+
+enum { F_NS = 10000, B_NS = 20000 };
+
+// One micro-batch of 40,000 bytes on each of dp pipelines of two stages, whose first stages are in
+// one node and the last in another: with two, they share its NIC.
+static int64_t makespan_ns(const char *order, int dp, double rate, sp_network_detail detail)
+{
+    flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = dp, .chunks = 1}};
+    sp_timeline timeline;
+    assert_true(sp_rank_order_read(order, &s.layout.order));
+    must_succeed(uniform_packing(&s.packing, dp, 1, ERR));
+    must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false, ERR));
+    flow_step_set_bytes(&s.costs, 40000.0, 40000.0);
+    s.costs.crosses_nodes[0] = s.costs.crosses_nodes[1] = 1;
+    for (int k = 0; k < dp; k++) {
+        s.costs.f[k].compute_ns = F_NS;
+        s.costs.b[k].compute_ns = B_NS;
+        s.costs.p2p_f_internode_ns[k] = s.costs.p2p_b_internode_ns[k] =
+            llround(40000.0 / rate * 1e9);
+    }
+    must_succeed(plan_by_schedule(&s.plan, &s.layout, &s.packing, SP_SCHEDULE_1F1B, ERR));
+    flow_step_set_cluster(&s, detail);
+    s.cluster.nodes = 2;
+    s.cluster.nic_bytes_per_s = rate;
+    s.network.rates.nic_latency_s = 0.0;
+    s.cluster.gpus_per_node = dp;
+    run(&s, &s.network, &timeline);
+    int64_t ns = timeline.makespan_ns;
+    sp_timeline_fini(&timeline);
+    flow_step_fini(&s);
+    return ns;
+}
+
+// Both pipelines send a hidden state from node to node and a gradient back; both stages reduce
+// inside their nodes.
+TEST(bytes_on_links)
+{
+    flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1, .zero = 0}};
+    sp_topology *topology;
+    double *bytes;
+    double sums[SP_LINK_KINDS][2] = {{0.0}};
+    must_succeed(uniform_packing(&s.packing, 2, 1, ERR));
+    must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false, ERR));
+    flow_step_set_bytes(&s.costs, 40000.0, 30000.0);
+    for (int k = 0; k < 2; k++) {
+        s.costs.p2p_f_ns[k] = s.costs.p2p_b_ns[k] = 100000;
+        s.costs.epilogue[k].grad_reduce_ns = 100000;
+        s.costs.epilogue[k].reduce_bytes = 5000.0;
+    }
+    must_succeed(plan_by_schedule(&s.plan, &s.layout, &s.packing, SP_SCHEDULE_1F1B, ERR));
+    flow_step_set_cluster(&s, SP_NETWORK_CLOSED);
+    must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology, &bytes, ERR));
+    for (int32_t l = 0; l < sp_topology_links(topology); l++) {
+        sp_link link = sp_topology_link(topology, l);
+        sums[link.kind][link.inward] += bytes[l];
+    }
+    for (int inward = 0; inward < 2; inward++) {
+        // An all-reduce of n ranks sends 2 (n - 1) / n of the tensor from each.
+        assert_close(sums[SP_LINK_NIC][inward], 2 * (40000.0 + 30000.0), 1e-12);
+        assert_close(sums[SP_LINK_NVLINK][inward], 2 * 2 * 5000.0, 1e-12);
+    }
+    sp_topology_free(topology);
+    sp_free(bytes);
+    flow_step_fini(&s);
+}
+
+TEST(two_pipelines_on_one_nic)
+{
+    const int64_t work_ns = 2 * (F_NS + B_NS);
+    for (int detail = 0; detail < 3; detail++) {
+        int times = detail == SP_NETWORK_CLOSED ? 1 : 2;
+        sp_network_detail of = (sp_network_detail)detail;
+        const char *order = "tp-cp-dp-pp";
+        assert_int_equal(makespan_ns(order, 1, 10e9, of), work_ns + 2 * 4000);
+        assert_int_equal(makespan_ns(order, 2, 10e9, of), work_ns + 2 * times * 4000);
+        assert_int_equal(makespan_ns(order, 2, 20e9, of), work_ns + 2 * times * 2000);
+        assert_int_equal(makespan_ns(order, 4, 20e9, of), work_ns + 2 * times * times * 2000);
+        // Each pipeline in a node of its own.
+        assert_int_equal(makespan_ns("pp-tp-cp-dp", 2, 10e9, of), work_ns + 2 * 4000);
+    }
+}
+
+// Two pipeline ranks of each node reduce over its one NIC, 40,000 bytes in 2000 ns alone, by rings
+// that carry half of them. The last stage begins as much earlier as the first takes to run its
+// backward and to get what it needs for that; from then on each has half of the NIC.
+static void run_reductions(int64_t b_ns, sp_network_detail detail, sp_timeline *timeline)
+{
+    flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1, .zero = 1}};
+    assert_true(sp_rank_order_read("tp-pp-cp-dp", &s.layout.order));
+    must_succeed(uniform_packing(&s.packing, 2, 1, ERR));
+    must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false, ERR));
+    flow_step_set_bytes(&s.costs, 0.0, 0.0);
+    for (int k = 0; k < 2; k++) {
+        s.costs.f[k].compute_ns = F_NS;
+        s.costs.b[k].compute_ns = b_ns;
+        s.costs.epilogue[k].grad_reduce_ns = 2000;
+        s.costs.epilogue[k].reduce_bytes = 40000.0;
+    }
+    must_succeed(plan_by_schedule(&s.plan, &s.layout, &s.packing, SP_SCHEDULE_1F1B, ERR));
+    flow_step_set_cluster(&s, detail);
+    s.network.rates.nic_latency_s = 0.0;
+    run(&s, &s.network, timeline);
+    flow_step_fini(&s);
+}
+
+TEST(two_stages_reduce_over_one_nic)
+{
+    enum { ALONE_NS = 2000 };
+    for (int64_t b_ns = 500; b_ns <= 2500; b_ns += 500) {
+        int64_t last_ns = 2 * F_NS + b_ns;
+        int64_t first_ns = last_ns + b_ns;
+        int64_t left_ns = b_ns < ALONE_NS ? ALONE_NS - b_ns : 0;
+        for (int detail = 0; detail < 3; detail++) {
+            bool shared = detail != SP_NETWORK_CLOSED;
+            sp_timeline timeline;
+            run_reductions(b_ns, (sp_network_detail)detail, &timeline);
+            for (size_t r = 0; r < timeline.rank_count; r++) {
+                int64_t alone_ns = (timeline.ranks[r].pp == 0 ? first_ns : last_ns) + ALONE_NS;
+                assert_int_equal(timeline.ranks[r].reduce_end_ns,
+                                 alone_ns + (shared ? left_ns : 0));
+            }
+            sp_timeline_fini(&timeline);
+        }
+    }
+}
+
+// One forward on each of two data-parallel ranks, whose context-parallel ranks lie in two nodes:
+// both groups exchange over the same NICs, by rings that carry half of the bytes. Of whole_ns in
+// all, shown_ns come after 10,000 ns of computation.
+static int64_t exchange_ns(double bytes, int64_t whole_ns, int64_t shown_ns,
+                           sp_network_detail detail)
+{
+    flow_step s = {.layout = {.tp = 1, .cp = 2, .pp = 1, .dp = 2, .chunks = 1}};
+    sp_timeline timeline;
+    assert_true(sp_rank_order_read("dp-tp-cp-pp", &s.layout.order));
+    must_succeed(uniform_packing(&s.packing, 2, 1, ERR));
+    must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false, ERR));
+    flow_step_set_bytes(&s.costs, 0.0, 0.0);
+    flow_step_set_exchanges(&s, 0.5 * bytes);
+    for (int k = 0; k < 2; k++) {
+        s.costs.cp_f[k].s = (double)whole_ns / 2.0 * 1e-9;
+        s.costs.cp_i[k].s = 0.0;
+        s.costs.f[k] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = shown_ns};
+    }
+    must_succeed(plan_by_schedule(&s.plan, &s.layout, &s.packing, SP_SCHEDULE_1F1B, ERR));
+    flow_step_set_cluster(&s, detail);
+    s.network.rates.nic_latency_s = 0.0;
+    run(&s, &s.network, &timeline);
+    const sp_span *span = &timeline.ranks[1].spans[0];
+    int64_t ns = span->end_ns - span->start_ns;
+    assert_int_equal(span->cp_ns, ns - F_NS);
+    sp_timeline_fini(&timeline);
+    flow_step_fini(&s);
+    return ns;
+}
+
+TEST(two_groups_exchange_over_one_nic)
+{
+    for (int detail = 0; detail < 3; detail++) {
+        sp_network_detail of = (sp_network_detail)detail;
+        bool shared = detail != SP_NETWORK_CLOSED;
+        // In the open, with a NIC of 10 bytes a nanosecond full.
+        assert_int_equal(exchange_ns(20000.0, 1000, 1000, of), F_NS + (shared ? 2000 : 1000));
+        // Behind the computation, at a tenth of the NIC each, and at three quarters.
+        assert_int_equal(exchange_ns(20000.0, 1000, 0, of), F_NS);
+        assert_int_equal(exchange_ns(150000.0, 7500, 0, of), shared ? 15000 : F_NS);
+        // Four fifths behind it, where both fit, and the rest in the open.
+        assert_int_equal(exchange_ns(50000.0, 2500, 500, of), F_NS + (shared ? 1000 : 500));
+    }
+}
+
+static void add_actions(flow_step *s, int dp, int pp, const char *actions)
+{
+    for (const char *c = actions; *c != '\0'; c += 2) {
+        sp_action_kind kind = *c == 'F' ? SP_ACTION_F : SP_ACTION_B;
+        assert_true(sp_stage_plan_add(sp_plan_stage(&s->plan, dp, pp), kind, 0, c[1] - '0'));
+    }
+}
+
+// On GPUs that differ, alone on the network and not.
+static void run_apart(const flow_step *s, int seed)
+{
+    for (int shared = 0; shared < 2; shared++) {
+        const sp_engine_options options = {.verify = true,
+                                           .jitter = {0.1, (uint64_t)seed},
+                                           .network = shared == 0 ? NULL : &s->network};
+        sp_timeline timeline;
+        sp_memory_timeline memory;
+        sp_engine_counts counts;
+        must_succeed(sp_simulate(&s->plan, &s->costs, &options, &timeline, &memory, &counts, ERR));
+        sp_memory_timeline_fini(&memory);
+        sp_timeline_fini(&timeline);
+    }
+}
+
+// Pack 0 is on both data-parallel ranks, pack 1 on the first, pack 2 on the second.
+TEST(merged_packs)
+{
+    static const int ranks[3][2] = {{0, 2}, {0, 1}, {1, 1}};
+    sp_prng prng = prng_seeded(8);
+    for (int round = 0; round < 20; round++) {
+        flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1}};
+        sp_packing_init(&s.packing, NULL, 2);
+        for (int k = 0; k < 3; k++) {
+            assert_true(sp_pack_list_begin(&s.packing.forward, ranks[k][0], ranks[k][1]));
+        }
+        random_costs(&prng, &s.layout, &s.packing, 0, &s.costs);
+        flow_step_lengthen(&s.costs);
+        flow_step_set_bytes(&s.costs, round % 2 == 0 ? 20.0 : 20000.0, 20.0);
+        flow_step_set_exchanges(&s, round % 2 == 0 ? 2.0 : 2000.0);
+        must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, ERR));
+        add_actions(&s, 0, 0, "F0F1B0B1");
+        add_actions(&s, 0, 1, "F0B0F1B1");
+        add_actions(&s, 1, 0, "F2F0B2B0");
+        add_actions(&s, 1, 1, "F2B2F0B0");
+        must_succeed(sp_plan_check(&s.plan, "test", ERR));
+        flow_step_set_cluster(&s, SP_NETWORK_FLOWS);
+        sp_network quick = s.network;
+        quick.detail = SP_NETWORK_AUTO;
+        compare(&s, &quick, &s.network);
+        if (round % 2 == 0) {
+            compare(&s, NULL, &s.network);
+        }
+        run_apart(&s, round);
+        flow_step_fini(&s);
+    }
+}
+
+// ---- refusals ----
+
+TEST(allocations_that_fail)
+{
+    sp_prng prng = prng_seeded(9);
+    flow_step s;
+    flow_step_draw(&prng, &s, true);
+    for (int detail = 1; detail < 3; detail++) {
+        const sp_engine_options options = {.network = &s.network};
+        s.network.detail = (sp_network_detail)detail;
+        for (memory_failures failing = {0}; memory_fails(&failing);) {
+            sp_timeline timeline;
+            sp_memory_timeline memory;
+            sp_engine_counts counts;
+            sp_error_clear(ERR);
+            memory_try(&failing,
+                       sp_simulate(&s.plan, &s.costs, &options, &timeline, &memory, &counts, ERR),
+                       ERR);
+            sp_timeline_fini(&timeline);
+            sp_memory_timeline_fini(&memory);
+        }
+    }
+    flow_step_fini(&s);
+}
+
+TEST(what_flows_do_not_go_with)
+{
+    sp_prng prng = prng_seeded(6);
+    flow_step s;
+    sp_timeline timeline;
+    sp_memory_timeline memory;
+    sp_engine_counts counts;
+    flow_step_draw(&prng, &s, true);
+    const sp_engine_options options = {.network = &s.network};
+    s.plan.layout.vocab_parallel = true;
+    must_fail(sp_simulate(&s.plan, &s.costs, &options, &timeline, &memory, &counts, ERR),
+              SP_ERR_CONTENT, "network.detail: flows do not go with parallel.vocab_parallel");
+    s.plan.layout.vocab_parallel = false;
+    sp_free(s.costs.p2p_f_bytes);
+    s.costs.p2p_f_bytes = NULL;
+    must_fail(sp_simulate(&s.plan, &s.costs, &options, &timeline, &memory, &counts, ERR),
+              SP_ERR_CONTENT, "network.detail: uniform costs have no bytes");
+    flow_step_fini(&s);
+}
