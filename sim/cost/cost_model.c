@@ -261,14 +261,15 @@ static bool repeats(const sp_pack_list *list, size_t k)
     const sp_pack *b = &list->packs[k];
     if (a->dp_count != b->dp_count || a->slice_count != b->slice_count ||
         a->computed != b->computed || a->kv_tokens != b->kv_tokens || a->pairs2 != b->pairs2 ||
-        a->full_pairs != b->full_pairs) {
+        a->full_pairs != b->full_pairs || a->gathers != b->gathers) {
         return false;
     }
     for (size_t i = 0; i < a->slice_count; i++) {
         const sp_slice *x = &list->slices[a->first_slice + i];
         const sp_slice *y = &list->slices[b->first_slice + i];
         bool same_sample = i == 0 || (x->sample == x[-1].sample) == (y->sample == y[-1].sample);
-        if (x->begin != y->begin || x->computed_tokens != y->computed_tokens || !same_sample) {
+        if (x->begin != y->begin || x->computed_tokens != y->computed_tokens ||
+            x->zone != y->zone || !same_sample) {
             return false;
         }
     }
