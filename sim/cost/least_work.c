@@ -139,7 +139,7 @@ static void add_parts(const scan *s, double of_part[SP_I_PARTS][SP_I_PASSES], do
 static void times_at(const scan *s, double tokens, double time_s[SIDES])
 {
     double of_part[SP_I_PARTS][SP_I_PASSES];
-    sp_i_pack_token_time(s->cost->packs, &s->timer, tokens, of_part);
+    sp_i_pack_token_time(s->cost->packs, &s->timer, tokens, s->stage, of_part);
     add_parts(s, of_part, time_s);
 }
 
@@ -149,7 +149,7 @@ static void times_of_size(const scan *s, int size, double tokens, double time_s[
     sp_i_size_times *times = s->cost->tried;
     SP_ASSERT(size < SP_I_SIZES_TRIED && size <= times->count);
     if (size == times->count) {
-        sp_i_pack_token_time(s->cost->packs, &s->timer, tokens, times->of_part[size]);
+        sp_i_pack_token_time(s->cost->packs, &s->timer, tokens, NULL, times->of_part[size]);
         times->count++;
     }
     add_parts(s, times->of_part[size], time_s);
