@@ -11,6 +11,10 @@ const char *const sp_decode_not_modelled[] = {
     "the time in which the draft's entropy is computed",
     "sequences that end before output_tokens, and prompts of different lengths", NULL};
 
+const char sp_decode_host_unknown[] =
+    "the profile does not say what the host adds to a call with drafted tokens: 0 is taken, "
+    "decode.call_ms states it";
+
 double sp_decode_step_ms(const sp_decode_result *result)
 {
     return 1e3 * result->seconds / (double)result->counts.steps;
@@ -165,6 +169,8 @@ json_t *sp_decode_result_json(const sp_decode_spec *spec, const sp_decode_machin
     sp_json_add(&b, "provenance",
                 json_pack("{s:s, s:s}", "profile", machine->profile->name, "level",
                           sp_level_names[result->level]));
+    sp_json_add(&b, "warnings",
+                result->host_unknown ? json_pack("[s]", sp_decode_host_unknown) : json_array());
     sp_json_add(&b, "not_modelled", texts_json(sp_decode_not_modelled));
     sp_json_add_int(&b, "seed", (int64_t)spec->seed);
     return sp_json_built(b);
