@@ -139,6 +139,7 @@ static void add_times(sp_json_builder *b, const sp_decode_machine *machine,
     sp_json_add_real(b, "step_ms", sp_decode_step_ms(result));
     sp_json_add(b, "step_time_ms", times_json(result));
     sp_json_add_real(b, "verify_share", sp_decode_verify_share(result));
+    sp_json_add_real(b, "draft_share", result->counts.draft_s / result->seconds);
     sp_json_add_real(b, "speedup_over_plain", result->plain_s / result->seconds);
     sp_json_add(b, "speedup_over_eagle",
                 drafts ? json_real(result->eagle_s / result->seconds) : json_null());
@@ -146,6 +147,8 @@ static void add_times(sp_json_builder *b, const sp_decode_machine *machine,
                 drafts ? json_real(result->plain_s / result->eagle_s) : json_null());
     sp_json_add(b, "eagle_tokens_per_call",
                 drafts ? json_real(sp_decode_tokens_per_call(&result->eagle)) : json_null());
+    sp_json_add(b, "eagle_draft_share",
+                drafts ? json_real(result->eagle.draft_s / result->eagle_s) : json_null());
     sp_json_add(b, "eagle_tokens", drafts ? json_integer(result->eagle.tokens) : json_null());
 }
 
