@@ -37,6 +37,7 @@ build/bench/local_search >experiments/results/local_search.txt
 build/slimpack compare experiments/demo.json --memory-curve --strategies packed-tuned,chunkflow,slimpipe,slimpack,slimpack-zb \
     --set workload.batches=1 --quiet >experiments/results/memory_curve.txt
 experiments/validate_host.sh
+experiments/heterospec.sh
 
 # Fitted profiles, their reports, and what they predict.
 published=experiments/published

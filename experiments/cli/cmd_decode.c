@@ -185,6 +185,9 @@ static int print(const decode_args *args, const sp_scenario *scenario, const sp_
     if (e != NULL) {
         print_executed(stdout, e);
     }
+    if (r->host_unknown) {
+        cli_warn(args->common.quiet, "%s", sp_decode_host_unknown);
+    }
     return 0;
 }
 
@@ -226,7 +229,7 @@ static const cli_option options[] = {
 static const char *const examples[] = {
     "slimpack decode scenario.json",
     "slimpack decode scenario.json --set decode.method=eagle --set decode.batch=8 --json",
-    "slimpack decode scenario.json --execute",
+    "slimpack decode scenario.json --execute --set decode.depth=4 --set decode.top_k=4",
     NULL,
 };
 

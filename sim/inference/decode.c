@@ -125,6 +125,7 @@ sp_status sp_decode_run(const sp_decode_spec *spec, const sp_decode_machine *mac
     result->fits =
         memory->target + memory->draft + memory->kv_cache <= (double)machine->memory_limit_bytes;
     bool drafts = spec->how.method != SP_DECODE_PLAIN;
+    result->host_unknown = drafts && spec->call_ms < 0.0 && pricer.host_s <= 0.0;
     // What a draft's text is like is never measured.
     result->level = drafts ? SP_LEVEL_ASSUMED : sp_profile_level(machine->profile);
     sp_status status = drafts ? resolve_text(spec, result, err) : SP_OK;

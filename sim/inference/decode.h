@@ -81,6 +81,7 @@ typedef struct sp_decode_result {
     sp_decode_counts eagle;
     sp_decode_memory memory;
     bool fits;
+    bool host_unknown; // neither spec nor profile says what the host adds to a call: nothing
     sp_level level;
 } sp_decode_result;
 

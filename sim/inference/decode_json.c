@@ -11,6 +11,10 @@ const char *const sp_decode_not_modelled[] = {
     "the time in which the draft's entropy is computed",
     "sequences that end before output_tokens, and prompts of different lengths", NULL};
 
+const char sp_decode_host_unknown[] =
+    "the profile does not say what the host adds to a call with drafted tokens: 0 is taken, "
+    "decode.call_ms states it";
+
 double sp_decode_step_ms(const sp_decode_result *result)
 {
     return 1e3 * result->seconds / (double)result->counts.steps;
@@ -135,6 +139,7 @@ static void add_times(sp_json_builder *b, const sp_decode_machine *machine,
     sp_json_add_real(b, "step_ms", sp_decode_step_ms(result));
     sp_json_add(b, "step_time_ms", times_json(result));
     sp_json_add_real(b, "verify_share", sp_decode_verify_share(result));
+    sp_json_add_real(b, "draft_share", result->counts.draft_s / result->seconds);
     sp_json_add_real(b, "speedup_over_plain", result->plain_s / result->seconds);
     sp_json_add(b, "speedup_over_eagle",
                 drafts ? json_real(result->eagle_s / result->seconds) : json_null());
@@ -142,6 +147,8 @@ static void add_times(sp_json_builder *b, const sp_decode_machine *machine,
                 drafts ? json_real(result->plain_s / result->eagle_s) : json_null());
     sp_json_add(b, "eagle_tokens_per_call",
                 drafts ? json_real(sp_decode_tokens_per_call(&result->eagle)) : json_null());
+    sp_json_add(b, "eagle_draft_share",
+                drafts ? json_real(result->eagle.draft_s / result->eagle_s) : json_null());
     sp_json_add(b, "eagle_tokens", drafts ? json_integer(result->eagle.tokens) : json_null());
 }
 
@@ -165,6 +172,8 @@ json_t *sp_decode_result_json(const sp_decode_spec *spec, const sp_decode_machin
     sp_json_add(&b, "provenance",
                 json_pack("{s:s, s:s}", "profile", machine->profile->name, "level",
                           sp_level_names[result->level]));
+    sp_json_add(&b, "warnings",
+                result->host_unknown ? json_pack("[s]", sp_decode_host_unknown) : json_array());
     sp_json_add(&b, "not_modelled", texts_json(sp_decode_not_modelled));
     sp_json_add_int(&b, "seed", (int64_t)spec->seed);
     return sp_json_built(b);

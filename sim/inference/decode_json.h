@@ -9,6 +9,9 @@
 // What no prediction of this kind knows of, NULL-terminated.
 extern const char *const sp_decode_not_modelled[];
 
+// What is taken as 0 for want of a number.
+extern const char sp_decode_host_unknown[];
+
 // Milliseconds of one forward of the target with all that belongs to it.
 double sp_decode_step_ms(const sp_decode_result *result);
 
