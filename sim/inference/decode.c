@@ -8,10 +8,10 @@ const char *const sp_batch_policy_names[] = {"pad", "ragged", "bucket", NULL};
 
 enum {
     FIT_CALLS = 4000,    // that bins are fitted to
-    SEARCH_CALLS = 4000, // of each step of the search for an ease
-    FEWEST_CALLS = 1000,
-    HALVINGS = 5,       // of the range of eases,
-    INTERPOLATIONS = 4, // and steps of the rule of false position in what is left
+    SEARCH_CALLS = 4000, // most of each step of the search for an ease
+    FEWEST_CALLS = 1000, // and fewest
+    HALVINGS = 5,        // of the range of eases,
+    INTERPOLATIONS = 4,  // and steps of the rule of false position in what is left
 };
 
 static const double least_ease = -12.0;
@@ -28,7 +28,8 @@ static double eagle_tokens(const sp_decode_spec *spec, const sp_speculation *how
     for (int64_t i = 0; calls < (i < spec->sequences ? SEARCH_CALLS : FEWEST_CALLS); i++) {
         sp_drafted_sequence sequence;
         sp_drafted_sequence_begin(&sequence, spec->seed, (uint64_t)i);
-        for (int64_t begin = tokens; tokens - begin < spec->output_tokens; calls++) {
+        int64_t end = tokens + spec->output_tokens;
+        for (; tokens < end && calls < SEARCH_CALLS; calls++) {
             sp_speculated call;
             sp_speculate(how, text, &sequence, tree, &call);
             tokens += call.accepted + 1;

@@ -121,6 +121,14 @@ void sp_i_call_price(sp_i_call_pricer *pricer, const sp_i_turn *turns, int count
     }
 }
 
+// Beyond those of a layer with embedding and head.
+static double eagle_extra_parameters(const sp_model *draft)
+{
+    double hidden = (double)draft->hidden;
+    double qkv = (double)(draft->heads + 2 * draft->kv_heads) * (double)draft->head_dim;
+    return hidden * qkv + EAGLE_FEATURES * hidden * hidden;
+}
+
 void sp_i_decode_memory(const sp_i_call_pricer *pricer, const sp_speculation *how,
                         sp_decode_memory *memory)
 {
@@ -129,16 +137,14 @@ void sp_i_decode_memory(const sp_i_call_pricer *pricer, const sp_speculation *ho
     const sp_model *target = &pricer->target.model;
     const sp_model *draft = &pricer->draft.model;
     bool drafts = how->method != SP_DECODE_PLAIN;
-    double tokens = (double)spec->batch *
-                    (double)(spec->prompt_tokens + spec->output_tokens + (drafts ? how->nodes : 0));
-    double ranks = (double)layout->tp * layout->pp;
-    *memory = (sp_decode_memory){.target = BYTES_BF16 * (double)sp_model_parameters(target) / ranks,
-                                 .kv_cache = tokens * target->layers *
-                                             sp_kv_bytes_per_layer(target) / ranks};
+    int64_t longest = spec->prompt_tokens + spec->output_tokens + (drafts ? how->nodes : 0);
+    double tokens = (double)spec->batch * (double)longest;
+    *memory = (sp_decode_memory){
+        .target = BYTES_BF16 * (double)sp_model_parameters(target) / (layout->tp * layout->pp),
+        .kv_cache = tokens * target->layers * sp_kv_bytes(target, layout->tp) / layout->pp};
     if (drafts && !spec->draft_apart) {
-        double hidden = (double)draft->hidden;
-        double extra = spec->draft_kind == SP_DRAFT_EAGLE ? EAGLE_FEATURES * hidden * hidden : 0.0;
+        double extra = spec->draft_kind == SP_DRAFT_EAGLE ? eagle_extra_parameters(draft) : 0.0;
         memory->draft = BYTES_BF16 * ((double)sp_model_parameters(draft) + extra) / spec->draft_tp;
-        memory->kv_cache += tokens * draft->layers * sp_kv_bytes_per_layer(draft) / spec->draft_tp;
+        memory->kv_cache += tokens * draft->layers * sp_kv_bytes(draft, spec->draft_tp);
     }
 }

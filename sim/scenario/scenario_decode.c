@@ -141,9 +141,14 @@ static void read_places(sp_object *object, const sp_scenario *scenario, sp_decod
     spec->draft_tp = (int)sp_object_int(object, "draft_tp", 1, 1, SP_I_MAX_PARALLEL);
     spec->draft_apart = sp_object_enum(object, "draft_gpus", sp_i_draft_gpus_names, 0) == 1;
     const sp_model *shape = spec->draft_kind == SP_DRAFT_MODEL ? &spec->draft : &scenario->model;
-    if (shape->heads % spec->draft_tp != 0) {
-        sp_object_error(object, "draft_tp", "must divide the draft's %d heads, is %d", shape->heads,
-                        spec->draft_tp);
+    // As of the target's ranks (sp_layout_check()).
+    bool splits_kv = shape->kv_heads > 0 && (shape->kv_heads % spec->draft_tp == 0 ||
+                                             spec->draft_tp % shape->kv_heads == 0);
+    if (shape->heads % spec->draft_tp != 0 || (shape->heads > 0 && !splits_kv)) {
+        sp_object_error(object, "draft_tp",
+                        "must divide the draft's %d heads, and divide its %d of keys and values or "
+                        "be a multiple of them, is %d",
+                        shape->heads, shape->kv_heads, spec->draft_tp);
     }
     if (!spec->draft_apart && spec->draft_tp > scenario->layout.tp) {
         sp_object_error(object, "draft_tp",

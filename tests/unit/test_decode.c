@@ -140,6 +140,17 @@ TEST(two_gpus_hold_half_each)
     sp_profile_fini(&f.profile);
 }
 
+// Eight heads of keys and values on sixteen ranks: each is held by two.
+TEST(ranks_share_heads)
+{
+    fixture f;
+    begin(&f);
+    assert_close(sp_kv_bytes(&f.model, 1), 2.0 * 2.0 * 8.0 * 128.0, 1e-12);
+    assert_close(sp_kv_bytes(&f.model, 8), 2.0 * 2.0 * 128.0, 1e-12);
+    assert_close(sp_kv_bytes(&f.model, 16), 2.0 * 2.0 * 128.0, 1e-12);
+    sp_profile_fini(&f.profile);
+}
+
 // What a sequence draws does not depend on the others of its batch.
 TEST(batches_yield_the_same)
 {

@@ -102,7 +102,9 @@ TEST(what_it_must_be)
     refused("{'draft': 3}", "scenario.json: decode.draft: expected \"eagle\" or the name of a "
                             "model, got 3");
     refused("{'draft_tp': 3, 'draft_gpus': 'own'}",
-            "scenario.json: decode.draft_tp: must divide the draft's 32 heads, is 3");
+            "scenario.json: decode.draft_tp: must divide the draft's 32 heads, and divide its 8 of "
+            "keys "
+            "and values or be a multiple of them, is 3");
     refused("{'depth': 4, 'text': {'training_tokens_per_call': 5.5}}",
             "scenario.json: decode.text.training_tokens_per_call: is 5.5, more than the 5 of a "
             "tree of decode.depth 4");
