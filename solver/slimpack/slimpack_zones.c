@@ -5,7 +5,9 @@
 // pipelines are level whatever the samples; SlimPack cuts and packs for them as for one rank of
 // wider context parallelism. Where that would send every sample around all ranks, its attention
 // stays on as few as level it: one zone for each sample, since late slices read the keys of early
-// ones. Such packs, slimpack's and zeppelin's are simulated, and the fastest are taken.
+// ones. Such packs, slimpack's and, without a pipeline, zeppelin's are simulated, and the fastest
+// are taken: in a pipeline PackFlow's order lets ranks that share some of zeppelin's packs wait for
+// each other.
 #include <math.h>
 
 #include "sim/base/alloc.h"
@@ -76,7 +78,7 @@ sp_status sp_i_pack_slimpack_zones(const sp_strategy_input *input, sp_packing *p
         if (status == SP_OK && may_pool(&scenario)) {
             status = try_packs(&with, pack_pooled, packing, &outcome, err);
         }
-        if (status == SP_OK) {
+        if (status == SP_OK && scenario.layout.pp == 1) {
             status = try_packs(&with, sp_i_pack_zeppelin, packing, &outcome, err);
         }
         if (status != SP_OK) {
