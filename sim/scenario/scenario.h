@@ -46,7 +46,6 @@ typedef struct sp_strategy_spec {
     bool zones; // zeppelin: off, every sample goes over all ranks
 } sp_strategy_spec;
 
-// Holds pointers into itself (workload.lengths, workload.source): it stays where it was read.
 // How prompts are read (sim/inference/prefill.h).
 typedef enum sp_prefill_method {
     SP_PREFILL_DENSE,
@@ -77,6 +76,7 @@ typedef struct sp_prefill_spec {
 // of SlimPipe's planner (sim/model/planner_memory.h).
 typedef enum sp_memory_model { SP_MEMORY_TENSORS, SP_MEMORY_SLIMPIPE_PLANNER } sp_memory_model;
 
+// Holds pointers into itself (workload.lengths, workload.source): it stays where it was read.
 typedef struct sp_scenario {
     char source[SP_SOURCE_NAME]; // file name, for messages
     json_t *resolved;            // all settings as resolved (for --explain and plan.json); owned

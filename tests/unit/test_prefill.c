@@ -189,6 +189,19 @@ TEST(imbalance_of_heads_and_ranks)
     assert_near(sampled(usual, 32, 0, 1e5).share, most, 1e-9, 0.0);
 }
 
+// No head keeps more than all keys: a wide window cuts the dense ones, and the mean with them.
+TEST(a_wide_window_cuts_dense_heads)
+{
+    sp_prefill_spec spec = usual;
+    spec.window_share = 0.5;
+    sp_prefill_attention a = sampled(spec, 1, 0, 1e6);
+    assert_true(a.stripes < 0.2);
+    assert_within(a.share, a.window + a.sampling + a.bottom + a.stripes, 1e-12);
+    assert_within(a.slowest_over_mean, 1.0, 1e-12);
+    assert_within(a.densest_over_mean * a.share, 1.0 + a.sampling, 1e-12);
+    assert_true(sampled(spec, 4, 0, 1e6).slowest_over_mean > 1.0);
+}
+
 // A higher alpha, a wider window, more sampled rows and a fixed time cost more; stripes thin out
 // with the length.
 TEST(each_setting_costs_what_it_says)
