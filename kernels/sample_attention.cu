@@ -266,27 +266,14 @@ template <int DIM> __global__ void __launch_bounds__(THREADS) sample_mass_kernel
     write_keys(a, head, first, keys, sums);
 }
 
-bool aligned(const void *pointer)
-{
-    return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
-}
-
-bool takes(const sp_kernel_attention_shape *shape)
-{
-    return shape->kv_heads > 0 && shape->heads > 0 && shape->heads % shape->kv_heads == 0 &&
-           shape->head_dim > 0 && shape->head_dim <= 128 && shape->head_dim % 8 == 0 &&
-           shape->q_stride % 8 == 0 && shape->kv_stride % 8 == 0 && shape->out_stride % 8 == 0 &&
-           shape->scale > 0;
-}
-
 } // namespace
 
 int sp_cuda_sample_attention(const sp_kernel_attention_shape *shape,
                              const sp_cuda_sample_queries *queries,
                              const sp_cuda_sample_tables *tables, sp_cuda_stream stream)
 {
-    if (!takes(shape) || !aligned(queries->q) || !aligned(queries->k) || !aligned(queries->v) ||
-        !aligned(queries->out) || tables->item_count > INT32_MAX) {
+    if (!sp_i_attention_shape_fits(shape) || !sp_i_cuda_aligned(queries->q, 0, 2) || !sp_i_cuda_aligned(queries->k, 0, 2) || !sp_i_cuda_aligned(queries->v, 0, 2) ||
+        !sp_i_cuda_aligned(queries->out, 0, 2) || tables->item_count > INT32_MAX) {
         return SP_I_CUDA_INVALID;
     }
     if (tables->item_count == 0) {
@@ -319,7 +306,7 @@ int sp_cuda_sample_mass(const sp_kernel_attention_shape *shape, const sp_cuda_sa
                         const sp_cuda_sample_sums *sums, sp_cuda_stream stream)
 {
     int64_t blocks = (bands->keys + MASS_KEYS - 1) / MASS_KEYS;
-    if (!takes(shape) || !aligned(bands->q) || !aligned(bands->k) ||
+    if (!sp_i_attention_shape_fits(shape) || !sp_i_cuda_aligned(bands->q, 0, 2) || !sp_i_cuda_aligned(bands->k, 0, 2) ||
         blocks * shape->heads > INT32_MAX) {
         return SP_I_CUDA_INVALID;
     }

@@ -77,48 +77,49 @@ static void tear_down(sample_problem *s)
     tensors_fini(&s->p.all);
 }
 
-static void sample(sample_problem *s, const sp_kernel_sample_options *options, int64_t head)
-{
-    sp_kernel_sample_mass_f64(&s->p.shape, options, s->begin, s->len, head,
-                              s->p.q.d + s->begin * s->p.shape.q_stride, s->p.k.d, &s->mass,
-                              s->sampled_lse.d, s->workspace.d);
-}
-
-static void run_tile(sample_problem *s, int64_t head, int64_t tile)
-{
-    const sp_kernel_attention_shape *shape = &s->p.shape;
-    sp_kernel_sample_attention_tile_f64(shape, &s->mask, s->begin, s->len, head, tile,
-                                        s->p.q.d + s->begin * shape->q_stride, s->p.k.d, s->p.v.d,
-                                        s->out.d + s->begin * shape->out_stride,
-                                        s->lse.d + s->begin * shape->heads, s->workspace.d);
-}
-
-static void run_head(sample_problem *s, const sp_kernel_sample_options *options, int64_t head)
-{
-    sample(s, options, head);
-    sp_kernel_sample_select(options, s->begin, s->len, &s->mass, &s->mask);
-    for (int64_t t = 0; t < sp_kernel_sample_tiles(s->len); t++) {
-        run_tile(s, head, t);
+// In either type: what a head's sampled rows hold; a tile over the mask; a head and all heads by
+// what sampling chooses, with the smallest share that a sampled row is reported to keep.
+#define OF_TYPE(type, member)                                                                      \
+    static void sample_##type(sample_problem *s, const sp_kernel_sample_options *options,          \
+                              int64_t head)                                                        \
+    {                                                                                              \
+        sp_kernel_sample_mass_##type(&s->p.shape, options, s->begin, s->len, head,                 \
+                                     s->p.q.member + s->begin * s->p.shape.q_stride,               \
+                                     s->p.k.member, &s->mass, s->sampled_lse.member,               \
+                                     s->workspace.member);                                         \
+    }                                                                                              \
+    static void run_tile_##type(sample_problem *s, int64_t head, int64_t tile)                     \
+    {                                                                                              \
+        const sp_kernel_attention_shape *shape = &s->p.shape;                                      \
+        sp_kernel_sample_attention_tile_##type(                                                    \
+            shape, &s->mask, s->begin, s->len, head, tile,                                         \
+            s->p.q.member + s->begin * shape->q_stride, s->p.k.member, s->p.v.member,              \
+            s->out.member + s->begin * shape->out_stride, s->lse.member + s->begin * shape->heads, \
+            s->workspace.member);                                                                  \
+    }                                                                                              \
+    static double run_head_##type(sample_problem *s, const sp_kernel_sample_options *options,      \
+                                  int64_t head)                                                    \
+    {                                                                                              \
+        sample_##type(s, options, head);                                                           \
+        sp_kernel_sample_select(options, s->begin, s->len, &s->mass, &s->mask);                    \
+        for (int64_t t = 0; t < sp_kernel_sample_tiles(s->len); t++) {                             \
+            run_tile_##type(s, head, t);                                                           \
+        }                                                                                          \
+        return sp_kernel_sample_coverage_##type(&s->p.shape, options, s->len, head,                \
+                                                s->lse.member + s->begin * s->p.shape.heads,       \
+                                                s->sampled_lse.member);                            \
+    }                                                                                              \
+    static double run_all_##type(sample_problem *s, const sp_kernel_sample_options *options)       \
+    {                                                                                              \
+        double coverage = 1.0;                                                                     \
+        for (int64_t h = 0; h < s->p.shape.heads; h++) {                                           \
+            coverage = fmin(coverage, run_head_##type(s, options, h));                             \
+        }                                                                                          \
+        return coverage;                                                                           \
     }
-}
 
-static double run_all_f64(sample_problem *s, const sp_kernel_sample_options *options)
-{
-    const sp_kernel_attention_shape *shape = &s->p.shape;
-    return sp_kernel_sample_attention_f64(
-        shape, options, s->begin, s->len, s->p.q.d + s->begin * shape->q_stride, s->p.k.d, s->p.v.d,
-        &s->mass, &s->mask, s->out.d + s->begin * shape->out_stride,
-        s->lse.d + s->begin * shape->heads, s->sampled_lse.d, s->workspace.d);
-}
-
-static double run_all_f32(sample_problem *s, const sp_kernel_sample_options *options)
-{
-    const sp_kernel_attention_shape *shape = &s->p.shape;
-    return sp_kernel_sample_attention_f32(
-        shape, options, s->begin, s->len, s->p.q.f + s->begin * shape->q_stride, s->p.k.f, s->p.v.f,
-        &s->mass, &s->mask, s->out.f + s->begin * shape->out_stride,
-        s->lse.f + s->begin * shape->heads, s->sampled_lse.f, s->workspace.f);
-}
+OF_TYPE(f64, d)
+OF_TYPE(f32, f)
 
 // The row of dense probabilities of a head's query, by definition.
 static void dense_row(sample_problem *s, int64_t head, int64_t i)
@@ -219,7 +220,7 @@ static void check_against_definition(const sp_kernel_sample_options *options, in
     sample_problem s;
     set_up(&s, heads, kv_heads, 8, tokens, begin);
     for (int64_t h = 0; h < heads; h++) {
-        run_head(&s, options, h);
+        run_head_f64(&s, options, h);
         check_head(&s, h);
     }
     double f64 = run_all_f64(&s, options);
@@ -302,7 +303,7 @@ TEST(mass_of_columns_and_slashes)
         int64_t window = turn == 0 ? sp_kernel_sample_window(options, s.p.tokens) : 0;
         double in_window = 0;
         memset(column.d, 0, (size_t)column.n * sizeof *column.d);
-        sample(&s, options, 1);
+        sample_f64(&s, options, 1);
         int64_t rows = 0;
         for (int64_t b = 0; b < sp_kernel_sample_bands(options, s.len); b++) {
             sp_kernel_sample_run band = sp_kernel_sample_band(options, s.len, b);
@@ -490,7 +491,7 @@ TEST(coverage_grows_with_alpha)
         assert_true(s.mask.columns >= columns);
         before = coverage;
         columns = s.mask.columns;
-        sample(&s, &options, 0);
+        sample_f64(&s, &options, 0);
         double kept = s.mass.window;
         for (int64_t c = 0; c < s.mask.columns; c++) {
             kept += s.mass.column[s.mask.column[c]];
@@ -550,7 +551,7 @@ TEST(tiles_dealt_by_cost)
     tensor alone = tensor_copy(&s.p.all, s.out);
     for (int64_t h = 0; h < HEADS; h++) {
         sp_kernel_sample_options options = stripes;
-        sample(&s, &options, h);
+        sample_f64(&s, &options, h);
         masks[h] = s.mask;
         masks[h].column = room(TOKENS);
         sp_kernel_sample_select(&options, 0, TOKENS, &s.mass, &masks[h]);
@@ -568,7 +569,7 @@ TEST(tiles_dealt_by_cost)
         seen[items[i].head * TILES + items[i].tile] = true;
         all += items[i].cost;
         s.mask = masks[items[i].head];
-        run_tile(&s, items[i].head, items[i].tile);
+        run_tile_f64(&s, items[i].head, items[i].tile);
     }
     for (int w = 0; w < WORKERS; w++) {
         most = load[w] > most ? load[w] : most;
@@ -588,7 +589,7 @@ TEST(pairs_of_a_tile)
     sample_problem s;
     set_up(&s, 1, 1, 8, 391, 77);
     for (int turn = 0; turn < 2; turn++) {
-        run_head(&s, turn == 0 ? &stripes : &slashes, 0);
+        run_head_f64(&s, turn == 0 ? &stripes : &slashes, 0);
         for (int64_t first = s.begin; first < s.p.tokens; first += TILE) {
             int64_t end = first + TILE < s.p.tokens ? first + TILE : s.p.tokens;
             int64_t pairs = 0;
