@@ -6,6 +6,7 @@
 #include "kernels/cuda_sample.h"
 #include "tests/gpu/kernels_test.h"
 #include "tests/support/attention_tiles.h"
+#include "tests/support/sampled_keys.h"
 
 enum { TILE = SP_KERNEL_SAMPLE_TILE, MOST_BANDS = 32 };
 
@@ -239,34 +240,6 @@ static void attend(sampled *s)
     device_wait(sp_cuda_sample_attention(&s->p.shape, &queries, &t, NULL));
 }
 
-static bool contains(int64_t n, const int32_t *indices, int64_t value)
-{
-    for (int64_t i = 0; i < n; i++) {
-        if (indices[i] == value) {
-            return true;
-        }
-    }
-    return false;
-}
-
-// Whether a query of i's tile keeps key j, or the tile's own keys have it, from the mask's words.
-static bool keeps(const sampled *s, int64_t head, int64_t i, int64_t j)
-{
-    const sp_kernel_sample_mask *m = &s->masks[head];
-    int64_t first = s->begin + (i - s->begin) / TILE * TILE;
-    int64_t end = first + TILE < s->keys ? first + TILE : s->keys;
-    if (j >= first || end > m->dense_from || j > first - m->window ||
-        contains(m->columns, m->column, j / m->grain)) {
-        return true;
-    }
-    for (int64_t block = first / TILE; block <= (end - 1) / TILE; block++) {
-        if (contains(m->slashes, m->slash, block - j / TILE)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static void check_attention(sampled *s)
 {
     const sp_kernel_attention_shape *shape = &s->p.shape;
@@ -279,9 +252,10 @@ static void check_attention(sampled *s)
             double *row = out + (i - s->begin) * shape->out_stride + h * shape->head_dim;
             double kept = 0;
             for (int64_t j = 0; j <= i; j++) {
-                double p = keeps(s, h, i, j) ? exp(score_of(s, h, i, j) - lse_of(s, h, i)) : 0.0;
+                bool keeps = sampled_tile_keeps(&s->masks[h], s->begin, s->keys, i, j);
+                double p = keeps ? exp(score_of(s, h, i, j) - lse_of(s, h, i)) : 0.0;
                 kept += p;
-                left_out += !keeps(s, h, i, j);
+                left_out += !keeps;
                 for (int64_t c = 0; p > 0 && c < shape->head_dim; c++) {
                     row[c] += p * s->p.v[0].value[j * shape->kv_stride + kv + c];
                 }
@@ -331,16 +305,18 @@ static void sample_of_every_key(void)
     options.alpha = 1.0;
     sampled s;
     set_up(&s, &options, 2, 1, 64, 30, 300);
-    size_t bytes = (size_t)(s.len * s.p.shape.out_stride) * sizeof(sp_bf16);
-    sp_bf16 *dense = room(s.len * s.p.shape.out_stride, sizeof *dense);
-    sp_bf16 *all = room(s.len * s.p.shape.out_stride, sizeof *all);
-    device_wait(sp_cuda_attention_forward(&s.p.shape, &s.p.tables, NULL));
-    device_get(dense, s.p.out[0].device, bytes - 24 * sizeof *dense);
+    const sp_kernel_attention_shape *shape = &s.p.shape;
+    int64_t elements = (s.len - 1) * shape->out_stride + shape->heads * shape->head_dim;
+    size_t bytes = (size_t)elements * sizeof(sp_bf16);
+    sp_bf16 *dense = room(elements, sizeof *dense);
+    sp_bf16 *all = room(elements, sizeof *all);
+    device_wait(sp_cuda_attention_forward(shape, &s.p.tables, NULL));
+    device_get(dense, s.p.out[0].device, bytes);
     attend_bands(&s);
     add_up(&s);
     choose(&s);
     attend(&s);
-    device_get(all, s.p.out[0].device, bytes - 24 * sizeof *all);
+    device_get(all, s.p.out[0].device, bytes);
     EXPECT(memcmp(dense, all, bytes) == 0);
     free(dense);
     free(all);

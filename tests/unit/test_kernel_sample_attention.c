@@ -7,6 +7,7 @@
 #include "kernels/kernels.h"
 #include "sim/inference/prefill_attention.h"
 #include "tests/support/kernels/naive_attention.h"
+#include "tests/support/sampled_keys.h"
 #include "tests/support/test_main.h"
 
 enum { TILE = SP_KERNEL_SAMPLE_TILE };
@@ -145,37 +146,6 @@ static void dense_row(sample_problem *s, int64_t head, int64_t i)
     s->dense_lse[i * shape->heads + head] = max + log(sum);
 }
 
-static bool contains(int64_t n, const int32_t *sorted, int64_t value)
-{
-    for (int64_t i = 0; i < n; i++) {
-        if (sorted[i] == value) {
-            return true;
-        }
-    }
-    return false;
-}
-
-// Whether query i alone keeps key j, from the words of the mask.
-static bool query_keeps(const sp_kernel_sample_mask *mask, int64_t i, int64_t j)
-{
-    return i >= mask->dense_from || j > i - mask->window ||
-           contains(mask->columns, mask->column, j / mask->grain) ||
-           contains(mask->slashes, mask->slash, i / TILE - j / TILE);
-}
-
-// Whether a query of i's tile keeps key j, or the tile's own keys have it.
-static bool tile_keeps(const sample_problem *s, int64_t i, int64_t j)
-{
-    int64_t first = s->begin + (i - s->begin) / TILE * TILE;
-    int64_t end = first + TILE < s->p.tokens ? first + TILE : s->p.tokens;
-    for (int64_t row = first; row < end; row++) {
-        if (query_keeps(&s->mask, row, j)) {
-            return true;
-        }
-    }
-    return j >= first;
-}
-
 // Probability that query i's mask keeps; `out` becomes the mean of the values that are kept.
 static double kept_of(sample_problem *s, int64_t head, int64_t i, double *out)
 {
@@ -185,7 +155,8 @@ static double kept_of(sample_problem *s, int64_t head, int64_t i, double *out)
     memset(out, 0, (size_t)shape->head_dim * sizeof *out);
     dense_row(s, head, i);
     for (int64_t j = 0; j <= i; j++) {
-        double share = tile_keeps(s, i, j) ? s->probability[j] : 0.0;
+        double share =
+            sampled_tile_keeps(&s->mask, s->begin, s->p.tokens, i, j) ? s->probability[j] : 0.0;
         kept += share;
         for (int64_t c = 0; share > 0 && c < shape->head_dim; c++) {
             out[c] += share * s->p.v.d[j * shape->kv_stride + kv_at + c];
@@ -531,7 +502,7 @@ TEST(slashes_find_a_diagonal)
     found.alpha = 0.05;
     found.alpha_slash = 0.7;
     run_all_f64(&s, &found);
-    assert_true(contains(s.mask.slashes, s.mask.slash, 5));
+    assert_true(sampled_contains(s.mask.slashes, s.mask.slash, 5));
     assert_true(least_kept_of_late_rows(&s) > 0.5);
     assert_true(sp_kernel_sample_pairs(&s.mask, last) <= 2 * window_pairs);
     tear_down(&s);
@@ -595,7 +566,7 @@ TEST(pairs_of_a_tile)
             int64_t pairs = 0;
             for (int64_t i = first; i < end; i++) {
                 for (int64_t j = 0; j <= i; j++) {
-                    pairs += tile_keeps(&s, i, j);
+                    pairs += sampled_tile_keeps(&s.mask, s.begin, s.p.tokens, i, j);
                 }
             }
             sp_kernel_sample_run tile = {first, end};
