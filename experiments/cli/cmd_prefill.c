@@ -34,30 +34,38 @@ static sp_status observe(void *context, const sp_plan *plan, const sp_step_costs
     return cli_exports_observe(context, &view, err);
 }
 
-static void print_ms(const char *name, int64_t ns, const char *note)
+static void print_parts_of_sample(double alpha, const sp_prefill_attention *a)
 {
-    printf("  %-14s %.3f ms%s\n", name, sp_ms_from_ns(ns), note);
+    printf("                 alpha %g: window %.1f, sampling %.1f, bottom rows %.1f, stripes "
+           "%.1f %% of\n                 dense attention, and %.3f ms in each layer (the "
+           "longest prompt's last chunk)\n",
+           alpha, 1e2 * a->window, 1e2 * a->sampling, 1e2 * a->bottom, 1e2 * a->stripes,
+           1e3 * a->fixed_s);
+    printf("                 densest head %.2fx of the mean, slowest tp rank %.2fx\n",
+           a->densest_over_mean, a->slowest_over_mean);
 }
 
+// Beside dense attention; where the numbers come from.
 static void print_attention(const sp_scenario *scenario, const sp_prefill_result *result,
                             int64_t crossover_tokens)
 {
-    const sp_prefill_attention *a = &result->attention;
-    const char *method =
-        sp_setting_value(sp_setting_find("prefill.attention"), (int)scenario->prefill.attention);
-    printf("  attention      %s, %.2fx of dense attention\n", method,
-           (double)result->dense_parts.attention_ns / (double)result->parts.attention_ns);
-    if (scenario->prefill.attention == SP_PREFILL_SAMPLE && scenario->prefill.alpha < 1.0) {
-        printf("                 alpha %g: window %.1f, sampling %.1f, bottom rows %.1f, stripes "
-               "%.1f %% of\n                 dense attention, and %.3f ms in each layer\n",
-               scenario->prefill.alpha, 1e2 * a->window, 1e2 * a->sampling, 1e2 * a->bottom,
-               1e2 * a->stripes, 1e3 * a->fixed_s);
-        printf("                 densest head %.2fx of the mean, slowest tp rank %.2fx\n",
-               a->densest_over_mean, a->slowest_over_mean);
+    sp_prefill_method method = scenario->prefill.attention;
+    if (method == SP_PREFILL_DENSE) {
+        puts("  attention      dense");
+        return;
     }
+    printf("  attention      %s, %.2fx as fast as dense attention\n",
+           sp_setting_value(sp_setting_find("prefill.attention"), (int)method),
+           (double)result->dense_parts.attention_ns / (double)result->parts.attention_ns);
+    if (method == SP_PREFILL_SAMPLE && scenario->prefill.alpha < 1.0) {
+        print_parts_of_sample(scenario->prefill.alpha, &result->attention);
+    }
+    cli_print_wrapped(stdout, sp_prefill_sources[method].text, printf("  assumed        "), 17);
     if (crossover_tokens > 0) {
         printf("  crossover      no slower than dense from %lld tokens on\n",
                (long long)crossover_tokens);
+    } else {
+        puts("  crossover      slower than dense at 4M tokens, or at 1024 chunks");
     }
 }
 
@@ -80,13 +88,19 @@ static void print_result(const sp_scenario *scenario, const sp_prefill_result *r
                          int64_t crossover_tokens)
 {
     const sp_prefill_parts *parts = &result->parts;
-    cli_print_headline(stdout, scenario);
-    printf("%zu prompt%s, profile %s\n\n", result->count, result->count == 1 ? "" : "s",
-           scenario->profile.name);
-    print_ms("first token", result->longest_ns, result->count > 1 ? " (of the last prompt)" : "");
-    printf("  dense          %.3f ms, %.2fx\n", sp_ms_from_ns(result->dense_longest_ns),
-           (double)result->dense_longest_ns / (double)result->longest_ns);
-    puts("  error          not validated: no logged time to a first token is at hand");
+    cli_print_place(stdout, scenario);
+    printf("\n%zu prompt%s, seed %llu, profile %s (%s)\n\n", result->count,
+           result->count == 1 ? "" : "s", (unsigned long long)scenario->workload.seed,
+           scenario->profile.name, sp_level_names[sp_profile_level(&scenario->profile)]);
+    printf("  first token    %.3f ms%s\n", sp_ms_from_ns(result->last_ns),
+           result->count > 1 ? " (of the last prompt)" : "");
+    if (scenario->prefill.attention != SP_PREFILL_DENSE) {
+        printf("  dense          %.3f ms; speed-up %.2fx\n", sp_ms_from_ns(result->dense_last_ns),
+               (double)result->dense_last_ns / (double)result->last_ns);
+    }
+    puts(
+        "  error          not validated on logged prompts; slimpack reproduce sampleattention has\n"
+        "                 published ones");
     printf("  time           linear %.3f, attention %.3f, tp %.3f, cp %.3f ms (busiest rank)\n",
            sp_ms_from_ns(parts->linear_ns), sp_ms_from_ns(parts->attention_ns),
            sp_ms_from_ns(parts->tp_ns), sp_ms_from_ns(parts->cp_ns));
@@ -290,6 +304,15 @@ typedef struct table {
     json_t *rows;
 } table;
 
+// Does a time rest on lengths that the method's source or the profile's table does not have?
+static bool extrapolates(const sp_scenario *scenario, int64_t tokens,
+                         const sp_prefill_result *result)
+{
+    const sp_prefill_source *source = &sp_prefill_sources[scenario->prefill.attention];
+    return (double)tokens < source->from_tokens || (double)tokens > source->to_tokens ||
+           result->uncalibrated.most[SP_RANGE_ATTENTION_FORWARD] > 0.0;
+}
+
 static sp_status add_row(const sp_scenario *scenario, int64_t tokens, const char *name,
                          json_t *rows, sp_error *err)
 {
@@ -305,10 +328,12 @@ static sp_status add_row(const sp_scenario *scenario, int64_t tokens, const char
     sp_json_add_text(&b, "attention", name);
     bool sampled = scenario->prefill.attention == SP_PREFILL_SAMPLE;
     sp_json_add(&b, "alpha", sampled ? json_real(scenario->prefill.alpha) : json_null());
-    sp_json_add_real(&b, "ttft_ms", sp_ms_from_ns(result.longest_ns));
-    sp_json_add_real(&b, "speedup", (double)result.dense_longest_ns / (double)result.longest_ns);
+    sp_json_add_real(&b, "ttft_ms", sp_ms_from_ns(result.last_ns));
+    sp_json_add_real(&b, "speedup", (double)result.dense_last_ns / (double)result.last_ns);
     sp_json_add_real(&b, "attention_speedup",
                      (double)result.dense_parts.attention_ns / (double)result.parts.attention_ns);
+    sp_json_add_bool(&b, "fits", sp_prefill_fits(scenario, &result));
+    sp_json_add_bool(&b, "extrapolated", extrapolates(scenario, tokens, &result));
     sp_prefill_result_fini(&result);
     json_t *row = sp_json_built(b);
     bool kept = row != NULL && json_array_append_new(rows, row) == 0;
@@ -338,22 +363,37 @@ static double real_of(const json_t *row, const char *key)
     return json_number_value(json_object_get(row, key));
 }
 
+static void print_row(const json_t *row)
+{
+    char alpha[16] = "";
+    if (json_is_real(json_object_get(row, "alpha"))) {
+        snprintf(alpha, sizeof alpha, "%g", real_of(row, "alpha"));
+    }
+    printf("%10lld  %-11s %6s %16.3f %8.2fx %12.2fx  %s%s\n",
+           (long long)json_integer_value(json_object_get(row, "tokens")),
+           json_string_value(json_object_get(row, "attention")), alpha, real_of(row, "ttft_ms"),
+           real_of(row, "speedup"), real_of(row, "attention_speedup"),
+           json_is_true(json_object_get(row, "fits")) ? "ok" : "oom",
+           json_is_true(json_object_get(row, "extrapolated")) ? ", extrapolated" : "");
+}
+
 static void print_table(const sp_scenario *scenario, const json_t *rows)
 {
-    cli_print_headline(stdout, scenario);
-    printf("one prompt, profile %s\n\n", scenario->profile.name);
-    printf("    tokens  attention    alpha   first token ms  speed-up  of attention\n");
+    const sp_setting *methods = sp_setting_find("prefill.attention");
     size_t i;
     const json_t *row;
+    cli_print_place(stdout, scenario);
+    printf("\none prompt, seed %llu, profile %s (%s); times not validated\n\n",
+           (unsigned long long)scenario->workload.seed, scenario->profile.name,
+           sp_level_names[sp_profile_level(&scenario->profile)]);
+    printf("    tokens  attention    alpha   first token ms  speed-up  of attention  status\n");
     json_array_foreach (rows, i, row) {
-        char alpha[16] = "";
-        if (json_is_real(json_object_get(row, "alpha"))) {
-            snprintf(alpha, sizeof alpha, "%g", real_of(row, "alpha"));
-        }
-        printf("%10lld  %-11s %6s %16.3f %8.2fx %12.2fx\n",
-               (long long)json_integer_value(json_object_get(row, "tokens")),
-               json_string_value(json_object_get(row, "attention")), alpha, real_of(row, "ttft_ms"),
-               real_of(row, "speedup"), real_of(row, "attention_speedup"));
+        print_row(row);
+    }
+    putchar('\n');
+    for (int m = SP_PREFILL_DENSE + 1; m < SP_PREFILL_METHODS; m++) {
+        int column = printf("%-11s ", sp_setting_value(methods, m));
+        cli_print_wrapped(stdout, sp_prefill_sources[m].text, column, column);
     }
 }
 
@@ -451,13 +491,14 @@ static const char *const examples[] = {
 
 const cli_command cli_cmd_prefill = {
     .name = "prefill",
-    .summary = "predict the time to the first token of prompts",
+    .summary = "predict the time to the first token (TTFT) of prompts",
     .operands = "SCENARIO",
     .min_operands = 1,
     .max_operands = 1,
     .description =
-        "Reads the first batch of a scenario's workload as prompts, one after the other or "
-        "(prefill.together) as one pack, on one replica under tensor, pipeline and context "
+        "Reads the first batch of a scenario's workload as prompts, in the order of "
+        "workload.order, one after the other or (prefill.together) as one pack, on one replica "
+        "under tensor, pipeline and context "
         "parallelism, and prints when each gives its first token, beside the time with dense "
         "attention. prefill.attention names the attention: dense; SampleAttention, a local window "
         "and the columns that a sample of the queries chooses; MInference, fitted to its own "
@@ -471,9 +512,10 @@ const cli_command cli_cmd_prefill = {
         "\n\nWith --execute the CPU attends for some heads, drawn with sinks, local bands and "
         "stripes, and prints beside the time which share of the probability each query keeps at "
         "least (CRA), the share of pairs beside the model's, and the error of the output."
-        "\n\nWith --alphas or --lengths it prints a row for each length, method and alpha."
-        "\n\nThe exit status is 1 when parameters, keys and values need more memory than the "
-        "limit.",
+        "\n\nWith --alphas or --lengths it prints a row for each length, method and alpha. The "
+        "status is oom where parameters, keys and values need more memory than the limit, and "
+        "says where the profile's table or the method's source has no such length."
+        "\n\nThe exit status of prompts is 1 when they need more memory than the limit.",
     .examples = examples,
     .options = options,
     .args_bytes = sizeof(prefill_args),

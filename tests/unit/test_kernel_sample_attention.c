@@ -240,8 +240,8 @@ static void check_all_kept(sp_kernel_sample_options options, int64_t tokens, int
 
 TEST(alpha_of_one_is_dense_bit_for_bit)
 {
-    static const int64_t tokens[7] = {1, 127, 128, 257, 391, 640, 643};
-    for (int i = 0; i < 7; i++) {
+    static const int64_t tokens[5] = {1, 127, 128, 391, 643};
+    for (int i = 0; i < 5; i++) {
         check_all_kept(stripes, tokens[i], 0);
         check_all_kept(slashes, tokens[i], 0);
         check_all_kept(stripes, tokens[i], tokens[i] / 3);

@@ -36,7 +36,7 @@ static sp_prefill_result prefill(const char *text)
 static int64_t first_token_ns(const char *text)
 {
     sp_prefill_result result = prefill(text);
-    int64_t ns = result.longest_ns;
+    int64_t ns = result.last_ns;
     sp_prefill_result_fini(&result);
     return ns;
 }
@@ -51,7 +51,7 @@ TEST(prompts_one_after_the_other)
     assert_int_equal(both.prompts[0].tokens, 3000);
     assert_int_equal(both.prompts[0].first_token_ns, first_ns);
     assert_int_equal(both.prompts[1].first_token_ns, first_ns + second_ns);
-    assert_int_equal(both.longest_ns, first_ns + second_ns);
+    assert_int_equal(both.last_ns, first_ns + second_ns);
     sp_prefill_result_fini(&both);
 }
 
@@ -62,11 +62,11 @@ TEST(prompts_together)
     sp_prefill_result r = prefill(PROMPTS("3000, 5000, 3000", ", 'prefill': {'together': true}"));
     sp_prefill_result apart = prefill(PROMPTS("3000, 5000, 3000", ""));
     for (size_t p = 0; p < 3; p++) {
-        assert_int_equal(r.prompts[p].first_token_ns, r.longest_ns);
+        assert_int_equal(r.prompts[p].first_token_ns, r.last_ns);
     }
     assert_near((double)r.parts.attention_ns, (double)apart.parts.attention_ns, 1e-6, 0.0);
-    assert_true(r.longest_ns <= apart.longest_ns);
-    assert_true(r.longest_ns > apart.prompts[1].first_token_ns - apart.prompts[0].first_token_ns);
+    assert_true(r.last_ns <= apart.last_ns);
+    assert_true(r.last_ns > apart.prompts[1].first_token_ns - apart.prompts[0].first_token_ns);
     sp_prefill_result_fini(&apart);
     sp_prefill_result_fini(&r);
 }
@@ -86,8 +86,8 @@ TEST(parts_add_up)
 {
     sp_prefill_result r = prefill(PROMPTS("20000", ""));
     const sp_prefill_parts *p = &r.parts;
-    assert_int_equal(p->linear_ns + p->attention_ns + p->tp_ns + p->cp_ns, r.longest_ns);
-    assert_int_equal(r.longest_ns, r.dense_longest_ns);
+    assert_int_equal(p->linear_ns + p->attention_ns + p->tp_ns + p->cp_ns, r.last_ns);
+    assert_int_equal(r.last_ns, r.dense_last_ns);
     // 4 x hidden FLOPs of each of l*l/2 pairs in 32 layers, at 100 TFLOP/s.
     assert_near((double)p->attention_ns, 32.0 * 4.0 * 4096.0 * 2e8 / 1e14 * 1e9, 1e-6, 0.0);
     sp_prefill_result_fini(&r);
@@ -97,7 +97,7 @@ TEST(parts_add_up)
 TEST(alpha_of_one_is_dense)
 {
     sp_prefill_result r = prefill(PROMPTS("50000", SAMPLE(", 'alpha': 1.0")));
-    assert_int_equal(r.longest_ns, r.dense_longest_ns);
+    assert_int_equal(r.last_ns, r.dense_last_ns);
     sp_prefill_result_fini(&r);
 }
 
@@ -254,7 +254,7 @@ static int64_t of_length(const sp_scenario *scenario, int64_t tokens, bool dense
     sp_batch one = {.ids = &id, .tokens = &tokens, .count = 1, .total_tokens = tokens};
     sp_prefill_result result;
     assert_int_equal(sp_prefill(scenario, &one, NULL, NULL, &result, NULL), SP_OK);
-    int64_t ns = dense ? result.dense_longest_ns : result.longest_ns;
+    int64_t ns = dense ? result.dense_last_ns : result.last_ns;
     sp_prefill_result_fini(&result);
     return ns;
 }
