@@ -18,18 +18,36 @@ static void assert_ok(sp_status status, const sp_error *err)
     }
 }
 
-// The times of a scenario's first batch.
-static sp_prefill_result prefill(const char *text)
-{
+// A scenario with its first batch as prompts.
+typedef struct prompts {
     sp_scenario scenario;
     sp_batches batches;
+} prompts;
+
+static void prompts_init(prompts *p, const char *text)
+{
+    sp_error err;
+    *p = (prompts){0};
+    assert_ok(fixture_read(text, &p->scenario, &err), &err);
+    if (!p->scenario.uniform) {
+        assert_ok(sp_batches_make(&p->scenario.workload, &p->batches, &err), &err);
+    }
+}
+
+static void prompts_fini(prompts *p)
+{
+    sp_batches_fini(&p->batches);
+    sp_scenario_fini(&p->scenario);
+}
+
+static sp_prefill_result prefill(const char *text)
+{
+    prompts p;
     sp_prefill_result result;
     sp_error err;
-    assert_ok(fixture_read(text, &scenario, &err), &err);
-    assert_ok(sp_batches_make(&scenario.workload, &batches, &err), &err);
-    assert_ok(sp_prefill(&scenario, &batches.batch[0], NULL, NULL, &result, &err), &err);
-    sp_batches_fini(&batches);
-    sp_scenario_fini(&scenario);
+    prompts_init(&p, text);
+    assert_ok(sp_prefill(&p.scenario, &p.batches.batch[0], NULL, NULL, &result, &err), &err);
+    prompts_fini(&p);
     return result;
 }
 
@@ -222,20 +240,24 @@ TEST(each_setting_costs_what_it_says)
     assert_true(sampled(fitted, 1, 0, 1e5).fixed_s > sampled(usual, 1, 0, 1e5).fixed_s);
 }
 
-// The points of the figure that the other methods' curves are read off.
+// The figure's speed-ups at 8K, 64K and 256K; between its points the mean of their logarithms.
 TEST(peers_by_their_figure)
 {
+    const struct {
+        sp_prefill_method method;
+        double keys, speedup;
+    } rows[] = {{SP_PREFILL_FLEXPREFILL, 8192, 0.2},
+                {SP_PREFILL_FLEXPREFILL, 65536, 3.9},
+                {SP_PREFILL_FLEXPREFILL, 262144, 7.6},
+                {SP_PREFILL_XATTENTION, 8192, 1.7},
+                {SP_PREFILL_XATTENTION, 65536, 4.3},
+                {SP_PREFILL_XATTENTION, 262144, 9.8},
+                {SP_PREFILL_XATTENTION, 185363.8, sqrt(7.1 * 9.8)}};
     const sp_model model = {.layers = 32, .heads = 32};
-    sp_prefill_spec flex = {.attention = SP_PREFILL_FLEXPREFILL};
-    sp_prefill_spec xattention = {.attention = SP_PREFILL_XATTENTION};
-    static const double flex_speedup[6] = {0.2, 1.0, 2.2, 3.9, 6.0, 7.6};
-    static const double x_speedup[6] = {1.7, 2.2, 3.2, 4.3, 7.1, 9.8};
-    for (int i = 0; i < 6; i++) {
-        double keys = 8192.0 * exp2(i);
-        assert_near(1.0 / sp_prefill_attention_of(&flex, &model, 1, 1, 0, keys).share,
-                    flex_speedup[i], 1e-9, 0.0);
-        assert_near(1.0 / sp_prefill_attention_of(&xattention, &model, 1, 1, 0, keys).share,
-                    x_speedup[i], 1e-9, 0.0);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        sp_prefill_spec spec = {.attention = rows[i].method};
+        double share = sp_prefill_attention_of(&spec, &model, 1, 1, 0, rows[i].keys).share;
+        assert_near(1.0 / share, rows[i].speedup, 1e-6, 0.0);
     }
 }
 
@@ -261,23 +283,22 @@ static int64_t of_length(const sp_scenario *scenario, int64_t tokens, bool dense
 
 TEST(crossover_is_where_nothing_is_lost)
 {
-    sp_scenario scenario;
+    prompts p;
     sp_error err;
-    int64_t tokens;
-    assert_ok(fixture_read(PROMPTS("1000", SAMPLE("")), &scenario, &err), &err);
-    assert_ok(sp_prefill_crossover(&scenario, &tokens, &err), &err);
+    int64_t tokens, again;
+    prompts_init(&p, PROMPTS("1000", SAMPLE("")));
+    sp_scenario *scenario = &p.scenario;
+    assert_ok(sp_prefill_crossover(scenario, &tokens, &err), &err);
     assert_true(tokens > 256);
-    assert_true(of_length(&scenario, tokens, false) <= of_length(&scenario, tokens, true));
-    assert_true(of_length(&scenario, tokens - 256, false) >
-                of_length(&scenario, tokens - 256, true));
-    int64_t again;
-    scenario.prefill.dense_below = 1000000; // does not move it
-    assert_ok(sp_prefill_crossover(&scenario, &again, &err), &err);
+    assert_true(of_length(scenario, tokens, false) <= of_length(scenario, tokens, true));
+    assert_true(of_length(scenario, tokens - 256, false) > of_length(scenario, tokens - 256, true));
+    scenario->prefill.dense_below = 1000000; // does not move it
+    assert_ok(sp_prefill_crossover(scenario, &again, &err), &err);
     assert_int_equal(again, tokens);
-    scenario.prefill.attention = SP_PREFILL_DENSE;
-    assert_ok(sp_prefill_crossover(&scenario, &tokens, &err), &err);
+    scenario->prefill.attention = SP_PREFILL_DENSE;
+    assert_ok(sp_prefill_crossover(scenario, &tokens, &err), &err);
     assert_int_equal(tokens, 0);
-    sp_scenario_fini(&scenario);
+    prompts_fini(&p);
 }
 
 // Keys and values of each token in each layer in bf16, shared out by tp and cp; two bytes a
@@ -294,20 +315,15 @@ TEST(memory_of_keys_and_values)
 
 static void refused(const char *text, const char *message)
 {
-    sp_scenario scenario;
-    sp_batches batches = {0};
+    prompts p;
     sp_prefill_result result;
-    sp_error err;
-    assert_ok(fixture_read(text, &scenario, &err), &err);
-    if (!scenario.uniform) {
-        assert_ok(sp_batches_make(&scenario.workload, &batches, &err), &err);
-    }
+    sp_error err = {0};
     const sp_batch none = {0};
-    const sp_batch *batch = scenario.uniform ? &none : &batches.batch[0];
-    assert_int_equal(sp_prefill(&scenario, batch, NULL, NULL, &result, &err), SP_ERR_CONTENT);
+    prompts_init(&p, text);
+    const sp_batch *batch = p.scenario.uniform ? &none : &p.batches.batch[0];
+    assert_int_equal(sp_prefill(&p.scenario, batch, NULL, NULL, &result, &err), SP_ERR_CONTENT);
     assert_string_equal(err.message[0], message);
-    sp_batches_fini(&batches);
-    sp_scenario_fini(&scenario);
+    prompts_fini(&p);
 }
 
 TEST(what_reads_no_prompts)
@@ -329,39 +345,31 @@ TEST(what_reads_no_prompts)
 
 TEST(too_many_chunks)
 {
-    sp_scenario scenario;
-    sp_error err;
+    prompts p;
+    sp_error err = {0};
     sp_prefill_result result;
-    int64_t id = 0;
-    int64_t tokens = 65537;
-    sp_batch one = {.ids = &id, .tokens = &tokens, .count = 1, .total_tokens = tokens};
-    assert_ok(fixture_read(PROMPTS("1000", ", 'prefill': {'chunk_tokens': 1}"), &scenario, &err),
-              &err);
-    assert_int_equal(sp_prefill(&scenario, &one, NULL, NULL, &result, &err), SP_ERR_LIMIT);
+    prompts_init(&p, PROMPTS("65537", ", 'prefill': {'chunk_tokens': 1}"));
+    assert_int_equal(sp_prefill(&p.scenario, &p.batches.batch[0], NULL, NULL, &result, &err),
+                     SP_ERR_LIMIT);
     assert_string_equal(err.message[0],
                         "scenario.json: prompts in chunks of 1 tokens are more than "
                         "65536 chunks");
-    sp_scenario_fini(&scenario);
+    prompts_fini(&p);
 }
 
 TEST(each_allocation_fails)
 {
-    sp_scenario scenario;
-    sp_batches batches;
+    prompts p;
     sp_prefill_result result;
     sp_error err;
-    assert_ok(
-        fixture_read(PROMPTS("3000, 5000", ", 'parallel': {'pp': 2}" SAMPLE("")), &scenario, &err),
-        &err);
-    assert_ok(sp_batches_make(&scenario.workload, &batches, &err), &err);
+    prompts_init(&p, PROMPTS("3000, 5000", ", 'parallel': {'pp': 2}" SAMPLE("")));
     for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_error_clear(&err);
-        memory_try(&failing, sp_prefill(&scenario, &batches.batch[0], NULL, NULL, &result, &err),
-                   &err);
+        memory_try(&failing,
+                   sp_prefill(&p.scenario, &p.batches.batch[0], NULL, NULL, &result, &err), &err);
         sp_prefill_result_fini(&result);
     }
-    sp_batches_fini(&batches);
-    sp_scenario_fini(&scenario);
+    prompts_fini(&p);
 }
 
 // What is read comes out again, and a scenario without the section has none.
