@@ -130,7 +130,7 @@ sp_status sp_host_sampled_attention(const sp_host_sampled_layer *layer, int thre
                     .threads = threads,
                     .keys = keys,
                     .blocks = sp_kernel_sample_blocks(keys),
-                    .tiles = sp_kernel_sample_tiles(layer->len),
+                    .tiles = sp_kernel_sample_blocks(layer->len),
                     .sampled =
                         sp_kernel_sample_bands(&layer->options, layer->len) * SP_KERNEL_SAMPLE_BAND,
                     .workspace_elements = sp_kernel_sample_attention_workspace_f32(shape, keys)};

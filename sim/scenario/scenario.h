@@ -61,13 +61,13 @@ typedef enum sp_prefill_deal { SP_PREFILL_BY_COST, SP_PREFILL_BY_HEADS } sp_pref
 typedef struct sp_prefill_spec {
     bool given; // the document has the section
     sp_prefill_method attention;
-    double alpha;         // of SampleAttention, as all that follows but chunk_tokens
+    double alpha;         // of SampleAttention, as all down to `deal`
     double window_share;  // of the keys
     double row_share;     // of the queries that are sampled
     double stripe_share;  // mean of the pairs that stripes keep; negative: by alpha and length
     double fixed_us;      // of each head in each layer; negative: fitted
     sp_prefill_deal deal; // how a rank's work is dealt to its GPU
-    int64_t chunk_tokens; // of a prompt that run together; 0: all
+    int64_t chunk_tokens; // of a prompt, that run at once; 0: all
     bool together;        // the prompts of a batch run as one pack
     int64_t dense_below;  // fewer keys than these are read with dense attention; 0: none are
 } sp_prefill_spec;

@@ -222,7 +222,7 @@ static void choose(sampled *s)
 static sp_cuda_sample_tables plan(sampled *s)
 {
     int64_t heads = s->p.shape.heads;
-    int64_t items = heads * sp_kernel_sample_tiles(s->len);
+    int64_t items = heads * sp_kernel_sample_blocks(s->len);
     sp_kernel_sample_item *work = room(items, sizeof *work);
     sp_cuda_sample_tables t = {0};
     int64_t runs = sp_cuda_sample_plan(heads, s->masks, s->begin, s->len, work, &t);

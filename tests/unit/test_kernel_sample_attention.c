@@ -103,7 +103,7 @@ static void tear_down(sample_problem *s)
     {                                                                                              \
         sample_##type(s, options, head);                                                           \
         sp_kernel_sample_select(options, s->begin, s->len, &s->mass, &s->mask);                    \
-        for (int64_t t = 0; t < sp_kernel_sample_tiles(s->len); t++) {                             \
+        for (int64_t t = 0; t < sp_kernel_sample_blocks(s->len); t++) {                            \
             run_tile_##type(s, head, t);                                                           \
         }                                                                                          \
         return sp_kernel_sample_coverage_##type(&s->p.shape, options, s->len, head,                \
