@@ -11,13 +11,6 @@
     "'order': 'file'}" more "}"
 #define SAMPLE(more) ", 'prefill': {'attention': 'sample'" more "}"
 
-static void assert_ok(sp_status status, const sp_error *err)
-{
-    if (status != SP_OK) {
-        fail_msg("%s", err->message[0]);
-    }
-}
-
 // A scenario with its first batch as prompts.
 typedef struct prompts {
     sp_scenario scenario;
@@ -26,11 +19,10 @@ typedef struct prompts {
 
 static void prompts_init(prompts *p, const char *text)
 {
-    sp_error err;
     *p = (prompts){0};
-    assert_ok(fixture_read(text, &p->scenario, &err), &err);
+    must_succeed(fixture_read(text, &p->scenario, ERR));
     if (!p->scenario.uniform) {
-        assert_ok(sp_batches_make(&p->scenario.workload, &p->batches, &err), &err);
+        must_succeed(sp_batches_make(&p->scenario.workload, &p->batches, ERR));
     }
 }
 
@@ -44,9 +36,8 @@ static sp_prefill_result prefill(const char *text)
 {
     prompts p;
     sp_prefill_result result;
-    sp_error err;
     prompts_init(&p, text);
-    assert_ok(sp_prefill(&p.scenario, &p.batches.batch[0], NULL, NULL, &result, &err), &err);
+    must_succeed(sp_prefill(&p.scenario, &p.batches.batch[0], NULL, NULL, &result, ERR));
     prompts_fini(&p);
     return result;
 }
@@ -82,7 +73,7 @@ TEST(prompts_together)
     for (size_t p = 0; p < 3; p++) {
         assert_int_equal(r.prompts[p].first_token_ns, r.last_ns);
     }
-    assert_near((double)r.parts.attention_ns, (double)apart.parts.attention_ns, 1e-6, 0.0);
+    assert_close((double)r.parts.attention_ns, (double)apart.parts.attention_ns, 1e-6);
     assert_true(r.last_ns <= apart.last_ns);
     assert_true(r.last_ns > apart.prompts[1].first_token_ns - apart.prompts[0].first_token_ns);
     sp_prefill_result_fini(&apart);
@@ -94,7 +85,7 @@ TEST(sampled_prompts_together)
 {
     sp_prefill_result one = prefill(PROMPTS("40000", SAMPLE("")));
     sp_prefill_result two = prefill(PROMPTS("40000, 40000", SAMPLE(", 'together': true")));
-    assert_near((double)two.parts.attention_ns, 2.0 * (double)one.parts.attention_ns, 1e-6, 0.0);
+    assert_close((double)two.parts.attention_ns, 2.0 * (double)one.parts.attention_ns, 1e-6);
     sp_prefill_result_fini(&two);
     sp_prefill_result_fini(&one);
 }
@@ -107,7 +98,7 @@ TEST(parts_add_up)
     assert_int_equal(p->linear_ns + p->attention_ns + p->tp_ns + p->cp_ns, r.last_ns);
     assert_int_equal(r.last_ns, r.dense_last_ns);
     // 4 x hidden FLOPs of each of l*l/2 pairs in 32 layers, at 100 TFLOP/s.
-    assert_near((double)p->attention_ns, 32.0 * 4.0 * 4096.0 * 2e8 / 1e14 * 1e9, 1e-6, 0.0);
+    assert_close((double)p->attention_ns, 32.0 * 4.0 * 4096.0 * 2e8 / 1e14 * 1e9, 1e-6);
     sp_prefill_result_fini(&r);
 }
 
@@ -185,7 +176,7 @@ TEST(windows_of_chunks_add_up)
         double own = 16000 * begin + 16000.0 * 16000.0 / 2.0;
         pairs += own * sampled(spec, 1, begin, 16000).window;
     }
-    assert_near(pairs, 64000.0 * 64000.0 / 2.0, 1e-12, 0.0);
+    assert_close(pairs, 64000.0 * 64000.0 / 2.0, 1e-12);
 }
 
 // Work dealt by cost is as slow as the mean head, dealt head by head as the densest; over TP ranks
@@ -200,11 +191,11 @@ TEST(imbalance_of_heads_and_ranks)
     for (int tp = 2; tp <= 16; tp *= 2) {
         sp_prefill_attention a = sampled(usual, tp, 0, 1e5);
         assert_true(a.share > before && a.share <= most);
-        assert_near(a.slowest_over_mean, a.share / least, 1e-9, 0.0);
-        assert_near(a.densest_over_mean, most / least, 1e-9, 0.0);
+        assert_close(a.slowest_over_mean, a.share / least, 1e-9);
+        assert_close(a.densest_over_mean, most / least, 1e-9);
         before = a.share;
     }
-    assert_near(sampled(usual, 32, 0, 1e5).share, most, 1e-9, 0.0);
+    assert_close(sampled(usual, 32, 0, 1e5).share, most, 1e-9);
 }
 
 // No head keeps more than all keys: a wide window cuts the dense ones, and the mean with them.
@@ -235,7 +226,7 @@ TEST(each_setting_costs_what_it_says)
     assert_true(sampled(spec, 1, 0, 1e5).share > base);
     spec = fitted;
     spec.row_share = 0.1;
-    assert_near(sampled(spec, 1, 0, 1e5).share, base + 0.025, 1e-9, 0.0);
+    assert_close(sampled(spec, 1, 0, 1e5).share, base + 0.025, 1e-9);
     assert_true(sampled(fitted, 1, 0, 1e6).stripes < sampled(fitted, 1, 0, 1e5).stripes);
     assert_true(sampled(fitted, 1, 0, 1e5).fixed_s > sampled(usual, 1, 0, 1e5).fixed_s);
 }
@@ -257,7 +248,7 @@ TEST(peers_by_their_figure)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         sp_prefill_spec spec = {.attention = rows[i].method};
         double share = sp_prefill_attention_of(&spec, &model, 1, 1, 0, rows[i].keys).share;
-        assert_near(1.0 / share, rows[i].speedup, 1e-6, 0.0);
+        assert_close(1.0 / share, rows[i].speedup, 1e-6);
     }
 }
 
@@ -275,7 +266,7 @@ static int64_t of_length(const sp_scenario *scenario, int64_t tokens, bool dense
     int64_t id = 0;
     sp_batch one = {.ids = &id, .tokens = &tokens, .count = 1, .total_tokens = tokens};
     sp_prefill_result result;
-    assert_int_equal(sp_prefill(scenario, &one, NULL, NULL, &result, NULL), SP_OK);
+    must_succeed(sp_prefill(scenario, &one, NULL, NULL, &result, ERR));
     int64_t ns = dense ? result.dense_last_ns : result.last_ns;
     sp_prefill_result_fini(&result);
     return ns;
@@ -284,19 +275,18 @@ static int64_t of_length(const sp_scenario *scenario, int64_t tokens, bool dense
 TEST(crossover_is_where_nothing_is_lost)
 {
     prompts p;
-    sp_error err;
     int64_t tokens, again;
     prompts_init(&p, PROMPTS("1000", SAMPLE("")));
     sp_scenario *scenario = &p.scenario;
-    assert_ok(sp_prefill_crossover(scenario, &tokens, &err), &err);
+    must_succeed(sp_prefill_crossover(scenario, &tokens, ERR));
     assert_true(tokens > 256);
     assert_true(of_length(scenario, tokens, false) <= of_length(scenario, tokens, true));
     assert_true(of_length(scenario, tokens - 256, false) > of_length(scenario, tokens - 256, true));
     scenario->prefill.dense_below = 1000000; // does not move it
-    assert_ok(sp_prefill_crossover(scenario, &again, &err), &err);
+    must_succeed(sp_prefill_crossover(scenario, &again, ERR));
     assert_int_equal(again, tokens);
     scenario->prefill.attention = SP_PREFILL_DENSE;
-    assert_ok(sp_prefill_crossover(scenario, &tokens, &err), &err);
+    must_succeed(sp_prefill_crossover(scenario, &tokens, ERR));
     assert_int_equal(tokens, 0);
     prompts_fini(&p);
 }
@@ -313,48 +303,39 @@ TEST(memory_of_keys_and_values)
     sp_prefill_result_fini(&r);
 }
 
-static void refused(const char *text, const char *message)
+static void refused(const char *text, sp_status status, const char *message)
 {
     prompts p;
     sp_prefill_result result;
-    sp_error err = {0};
     const sp_batch none = {0};
     prompts_init(&p, text);
     const sp_batch *batch = p.scenario.uniform ? &none : &p.batches.batch[0];
-    assert_int_equal(sp_prefill(&p.scenario, batch, NULL, NULL, &result, &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0], message);
+    must_fail(sp_prefill(&p.scenario, batch, NULL, NULL, &result, ERR), status, message);
     prompts_fini(&p);
 }
 
 TEST(what_reads_no_prompts)
 {
-    refused(PROMPTS("1000", ", 'parallel': {'dp': 2}"),
+    refused(PROMPTS("1000", ", 'parallel': {'dp': 2}"), SP_ERR_CONTENT,
             "scenario.json: parallel.dp: prompts are read by one replica, expected 1, got 2");
     refused(PROMPTS("1000", ", 'parallel': {'pp': 2, 'chunks_per_rank': 2}, 'schedule': {'kind': "
                             "'interleaved'}"),
+            SP_ERR_CONTENT,
             "scenario.json: parallel.chunks_per_rank: prompts pass each rank once, expected 1, got "
             "2");
-    refused(PROMPTS("1000", ", 'parallel': {'pp': 2, 'vocab_parallel': true}"),
+    refused(PROMPTS("1000", ", 'parallel': {'pp': 2, 'vocab_parallel': true}"), SP_ERR_CONTENT,
             "scenario.json: parallel.vocab_parallel: the head runs on the last rank alone, "
             "expected false, got true");
-    refused(PROMPTS("1000", ", 'prefill': {'together': true, 'chunk_tokens': 100}"),
+    refused(PROMPTS("1000", ", 'prefill': {'together': true, 'chunk_tokens': 100}"), SP_ERR_CONTENT,
             "scenario.json: prefill.chunk_tokens: prompts that run together run whole");
     refused("{'uniform_costs': {'f_ms': 1, 'b_ms': 1}, 'schedule': {'microbatches': 1}}",
-            "scenario.json: uniform_costs: a model is needed to read prompts");
+            SP_ERR_CONTENT, "scenario.json: uniform_costs: a model is needed to read prompts");
 }
 
 TEST(too_many_chunks)
 {
-    prompts p;
-    sp_error err = {0};
-    sp_prefill_result result;
-    prompts_init(&p, PROMPTS("65537", ", 'prefill': {'chunk_tokens': 1}"));
-    assert_int_equal(sp_prefill(&p.scenario, &p.batches.batch[0], NULL, NULL, &result, &err),
-                     SP_ERR_LIMIT);
-    assert_string_equal(err.message[0],
-                        "scenario.json: prompts in chunks of 1 tokens are more than "
-                        "65536 chunks");
-    prompts_fini(&p);
+    refused(PROMPTS("65537", ", 'prefill': {'chunk_tokens': 1}"), SP_ERR_LIMIT,
+            "scenario.json: prompts in chunks of 1 tokens are more than 65536 chunks");
 }
 
 TEST(each_allocation_fails)
@@ -376,18 +357,17 @@ TEST(each_allocation_fails)
 TEST(the_section_is_resolved)
 {
     sp_scenario scenario;
-    sp_error err;
-    assert_ok(fixture_read(PROMPTS("1000", ", 'prefill': {'chunk_tokens': '4K', 'deal': 'heads', "
-                                           "'stripe_share': 0.1, 'fixed_us': 3}"),
-                           &scenario, &err),
-              &err);
+    must_succeed(
+        fixture_read(PROMPTS("1000", ", 'prefill': {'chunk_tokens': '4K', 'deal': 'heads', "
+                                     "'stripe_share': 0.1, 'fixed_us': 3}"),
+                     &scenario, ERR));
     const json_t *section = json_object_get(scenario.resolved, "prefill");
     assert_int_equal(json_integer_value(json_object_get(section, "chunk_tokens")), 4096);
     assert_string_equal(json_string_value(json_object_get(section, "deal")), "heads");
     assert_within(json_number_value(json_object_get(section, "stripe_share")), 0.1, 0.0);
     assert_within(json_number_value(json_object_get(section, "fixed_us")), 3.0, 0.0);
     sp_scenario_fini(&scenario);
-    assert_ok(fixture_read(PROMPTS("1000", ""), &scenario, &err), &err);
+    must_succeed(fixture_read(PROMPTS("1000", ""), &scenario, ERR));
     assert_null(json_object_get(scenario.resolved, "prefill"));
     sp_scenario_fini(&scenario);
 }
