@@ -18,7 +18,7 @@ typedef struct sp_prefill_prompt {
     int64_t dense_ns;       // with dense attention
 } sp_prefill_prompt;
 
-// Of the rank that is busiest, all prompts and its layers.
+// Times of the busiest rank, summed over all prompts and its layers.
 typedef struct sp_prefill_parts {
     int64_t linear_ns, attention_ns, tp_ns, cp_ns;
 } sp_prefill_parts;
@@ -33,7 +33,7 @@ typedef struct sp_prefill_result {
     sp_uncalibrated uncalibrated;
 } sp_prefill_result;
 
-// Is shown what runs before it is freed; NULL: nobody is.
+// Is called with the plan, its costs and its timeline before they are freed; NULL: nothing is.
 typedef sp_status (*sp_prefill_observer)(void *context, const sp_plan *plan,
                                          const sp_step_costs *costs, const sp_timeline *timeline,
                                          sp_error *err);

@@ -67,7 +67,7 @@ typedef struct sp_prefill_spec {
     double stripe_share;  // mean of the pairs that stripes keep; negative: by alpha and length
     double fixed_us;      // of each head in each layer; negative: fitted
     sp_prefill_deal deal; // how a rank's work is dealt to its GPU
-    int64_t chunk_tokens; // of a prompt, that run at once; 0: all
+    int64_t chunk_tokens; // of a chunk of a prompt; 0: the whole prompt
     bool together;        // the prompts of a batch run as one pack
     int64_t dense_below;  // fewer keys than these are read with dense attention; 0: none are
 } sp_prefill_spec;
