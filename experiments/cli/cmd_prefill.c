@@ -156,7 +156,9 @@ static void print_execution(const prefill_args *args, const sp_prefill_result *r
 {
     const sp_host_sampled_report *report = &outcome->report;
     printf("\n  executed       %lld head%s of %lld tokens on this machine, drawn with sinks, bands "
-           "and\n                 stripes: dense %.3f s, sampled %.3f s, %.2fx\n",
+           "and\n                 stripes, columns chosen by their mean over the queries that see "
+           "them:\n"
+           "                 dense %.3f s, sampled %.3f s, %.2fx\n",
            (long long)args->execute, args->execute == 1 ? "" : "s", (long long)tokens,
            outcome->dense_s, outcome->sampled_s, outcome->dense_s / outcome->sampled_s);
     printf("                 %.1f %% of the pairs kept (%.1f in the model above), densest head "
@@ -350,7 +352,9 @@ const cli_command cli_cmd_prefill = {
         "the few figures that are known of the paper; `slimpack reproduce sampleattention` prints "
         "all beside what is computed, and says which were fitted."
         "\n\nWith --execute the CPU attends for some heads, drawn with sinks, local bands and "
-        "stripes, and prints beside the time which share of the probability each query keeps at "
+        "stripes, over the columns that weigh most in the mean of the sampled queries that see "
+        "them (the paper takes the sum, which passes over late columns), and prints beside the "
+        "time which share of the probability each query keeps at "
         "least (CRA), the share of pairs beside the model's, and the error of the output."
         "\n\nWith --alphas or --lengths it prints a row for each length, method and alpha. The "
         "status is oom where parameters, keys and values need more memory than the limit, and "
