@@ -9,14 +9,6 @@ static bool aligned(const void *pointer)
     return (uintptr_t)pointer % 16 == 0;
 }
 
-static bool shape_fits(const sp_kernel_attention_shape *shape)
-{
-    return shape->kv_heads > 0 && shape->heads > 0 && shape->heads % shape->kv_heads == 0 &&
-           shape->head_dim > 0 && shape->head_dim <= 128 && shape->head_dim % 8 == 0 &&
-           shape->q_stride % 8 == 0 && shape->kv_stride % 8 == 0 && shape->out_stride % 8 == 0 &&
-           shape->scale > 0;
-}
-
 static bool range_fits(int64_t first, int64_t count, int64_t all)
 {
     return first >= 0 && count >= 0 && first <= all && count <= all - first;
@@ -116,7 +108,7 @@ static void fill_key_tiles(const sp_cuda_attention_tables *t)
 
 int sp_cuda_attention_plan(const sp_kernel_attention_shape *shape, sp_cuda_attention_tables *tables)
 {
-    if (!shape_fits(shape) || !tables_fit(tables)) {
+    if (!sp_i_attention_shape_fits(shape) || !tables_fit(tables)) {
         return SP_I_CUDA_INVALID;
     }
     fill_query_tiles(tables);

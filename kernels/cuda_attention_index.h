@@ -1,11 +1,21 @@
-// Where things are in the tiles of CUDA attention, and which pairs of query and key are visible.
-// C17 and C++; shared by the kernels and by what plans their launches.
+// Which shapes CUDA attention takes, where things are in its tiles, and which pairs of query and
+// key are visible. C17 and C++; shared by the kernels and by what plans their launches.
 #ifndef SLIMPACK_KERNELS_CUDA_ATTENTION_INDEX_H
 #define SLIMPACK_KERNELS_CUDA_ATTENTION_INDEX_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/attention_shape.h"
 #include "kernels/cuda_math.h"
+
+static inline bool sp_i_attention_shape_fits(const sp_kernel_attention_shape *shape)
+{
+    return shape->kv_heads > 0 && shape->heads > 0 && shape->heads % shape->kv_heads == 0 &&
+           shape->head_dim > 0 && shape->head_dim <= 128 && shape->head_dim % 8 == 0 &&
+           shape->q_stride % 8 == 0 && shape->kv_stride % 8 == 0 && shape->out_stride % 8 == 0 &&
+           shape->scale > 0;
+}
 
 // Byte offset of a chunk of 16 bytes in a tile of rows of `chunks` chunks (a multiple of 8) in
 // shared memory. The same chunk of eight neighbouring rows stands in eight different groups of

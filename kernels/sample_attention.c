@@ -192,24 +192,3 @@ void SP_KERNEL(sample_attention_tile)(const sp_kernel_attention_shape *shape,
         lse[(first + i) * shape->heads + head] = w.max[i];
     }
 }
-
-double SP_KERNEL(sample_attention)(const sp_kernel_attention_shape *shape,
-                                   const sp_kernel_sample_options *options, int64_t begin,
-                                   int64_t len, const real *q, const real *k, const real *v,
-                                   sp_kernel_sample_mass *mass, sp_kernel_sample_mask *mask,
-                                   real *out, real *lse, real *sampled_lse, real *workspace)
-{
-    double coverage = 1.0;
-    for (int64_t h = 0; h < shape->heads; h++) {
-        SP_KERNEL(sample_mass)
-        (shape, options, begin, len, h, q, k, mass, sampled_lse, workspace);
-        sp_kernel_sample_select(options, begin, len, mass, mask);
-        for (int64_t t = 0; t < sp_kernel_sample_tiles(len); t++) {
-            SP_KERNEL(sample_attention_tile)
-            (shape, mask, begin, len, h, t, q, k, v, out, lse, workspace);
-        }
-        coverage =
-            fmin(coverage, SP_KERNEL(sample_coverage)(shape, options, len, h, lse, sampled_lse));
-    }
-    return coverage;
-}

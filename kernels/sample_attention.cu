@@ -215,68 +215,74 @@ __device__ __forceinline__ void write_keys(const mass_arguments &a, int head, in
     }
 }
 
+// Brings the sampled queries [done, done + queries) of a head, and waits for them.
+template <int DIM>
+__device__ __forceinline__ void take_queries(const mass_arguments &a, int head, int64_t done,
+                                             int queries, unsigned char *q_tile,
+                                             sampled_numbers *numbers)
+{
+    const sp_cuda_sample_bands &bands = a.bands;
+    int own = static_cast<int>(threadIdx.x);
+    take_rows<DIM, MASS_QUERIES, THREADS>(q_tile, bands.q + head * a.head_dim,
+                                          bands.position + done, a.q_stride, bands.begin, queries,
+                                          a.head_dim);
+    sp_i_copy_commit();
+    if (own < queries) {
+        numbers->lse[own] = bands.lse[(done + own) * a.heads + head] * SP_I_LOG2_E;
+        numbers->position[own] = bands.position[done + own];
+    }
+    sp_i_copy_wait<0>();
+    __syncthreads();
+}
+
+// Sums over the block's keys, of each query.
+__device__ __forceinline__ void write_queries(const mass_arguments &a, int head, int block,
+                                              int64_t done, int queries,
+                                              const sampled_numbers *numbers)
+{
+    int own = static_cast<int>(threadIdx.x);
+    if (own < queries && a.sums.by_query != nullptr) {
+        float sum = 0;
+        for (int warp = 0; warp < 4; warp++) {
+            sum += numbers->by_warp[warp][own];
+        }
+        int64_t row = static_cast<int64_t>(head) * a.blocks + block;
+        a.sums.by_query[row * a.bands.sampled + done + own] = sum;
+    }
+}
+
 template <int DIM> __global__ void __launch_bounds__(THREADS) sample_mass_kernel(mass_arguments a)
 {
     unsigned char *k_tile = sp_i_shared();
     unsigned char *q_tile = k_tile + tile_bytes<DIM>(MASS_KEYS);
     sampled_numbers *numbers =
         reinterpret_cast<sampled_numbers *>(q_tile + tile_bytes<DIM>(MASS_QUERIES));
-    const sp_cuda_sample_bands &bands = a.bands;
     int head = static_cast<int>(blockIdx.x) % a.heads;
     int block = static_cast<int>(blockIdx.x) / a.heads;
     int64_t first = static_cast<int64_t>(block) * MASS_KEYS;
-    int keys = static_cast<int>(bands.keys - first);
+    int keys = static_cast<int>(a.bands.keys - first);
     keys = keys < MASS_KEYS ? keys : MASS_KEYS;
-    int own = static_cast<int>(threadIdx.x);
+    int warp_row = static_cast<int>(threadIdx.x) / 32 * 16 * ROW_TILES;
     take_tile<DIM, MASS_KEYS, THREADS>(
-        k_tile, bands.k + first * a.kv_stride + head / a.queries_per_kv * a.head_dim, a.kv_stride,
+        k_tile, a.bands.k + first * a.kv_stride + head / a.queries_per_kv * a.head_dim, a.kv_stride,
         keys, a.head_dim);
     key_sums sums = {};
-    for (int64_t done = 0; done < bands.sampled; done += MASS_QUERIES) {
-        int queries = static_cast<int>(bands.sampled - done);
+    for (int64_t done = 0; done < a.bands.sampled; done += MASS_QUERIES) {
+        int queries = static_cast<int>(a.bands.sampled - done);
         queries = queries < MASS_QUERIES ? queries : MASS_QUERIES;
-        take_rows<DIM, MASS_QUERIES, THREADS>(q_tile, bands.q + head * a.head_dim,
-                                              bands.position + done, a.q_stride, bands.begin,
-                                              queries, a.head_dim);
-        sp_i_copy_commit();
-        if (own < queries) {
-            numbers->lse[own] = bands.lse[(done + own) * a.heads + head] * SP_I_LOG2_E;
-            numbers->position[own] = bands.position[done + own];
-        }
-        sp_i_copy_wait<0>();
-        __syncthreads();
+        take_queries<DIM>(a, head, done, queries, q_tile, numbers);
 #pragma unroll 1
         for (int query = 0; query < MASS_QUERIES; query += MASS_STEP) {
             product<ROW_TILES, MASS_STEP / 8> scores;
             scores.clear();
-            multiply_rows<DIM>(scores, k_tile, own / 32 * 16 * ROW_TILES, q_tile, query);
+            multiply_rows<DIM>(scores, k_tile, warp_row, q_tile, query);
             add_scores(a, scores, numbers, query, queries, first, keys, sums);
         }
         __syncthreads();
-        if (own < queries && a.sums.by_query != nullptr) {
-            float sum = 0;
-            for (int warp = 0; warp < 4; warp++) {
-                sum += numbers->by_warp[warp][own];
-            }
-            a.sums.by_query[(static_cast<int64_t>(head) * a.blocks + block) * bands.sampled + done +
-                            own] = sum;
-        }
+        write_queries(a, head, block, done, queries, numbers);
         __syncthreads();
     }
     write_keys(a, head, first, keys, sums);
-}
-
-bool aligned(const void *pointer)
-{
-    return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
-}
-
-bool takes(const sp_kernel_attention_shape *shape)
-{
-    return shape->kv_heads > 0 && shape->heads > 0 && shape->heads % shape->kv_heads == 0 &&
-           shape->head_dim > 0 && shape->head_dim <= 128 && shape->head_dim % 8 == 0 &&
-           shape->q_stride % 8 == 0 && shape->kv_stride % 8 == 0 && shape->out_stride % 8 == 0 &&
-           shape->scale > 0;
 }
 
 } // namespace
@@ -285,8 +291,9 @@ int sp_cuda_sample_attention(const sp_kernel_attention_shape *shape,
                              const sp_cuda_sample_queries *queries,
                              const sp_cuda_sample_tables *tables, sp_cuda_stream stream)
 {
-    if (!takes(shape) || !aligned(queries->q) || !aligned(queries->k) || !aligned(queries->v) ||
-        !aligned(queries->out) || tables->item_count > INT32_MAX) {
+    if (!sp_i_attention_shape_fits(shape) || !sp_i_cuda_aligned(queries->q, 0, 2) ||
+        !sp_i_cuda_aligned(queries->k, 0, 2) || !sp_i_cuda_aligned(queries->v, 0, 2) ||
+        !sp_i_cuda_aligned(queries->out, 0, 2) || tables->item_count > INT32_MAX) {
         return SP_I_CUDA_INVALID;
     }
     if (tables->item_count == 0) {
@@ -319,8 +326,8 @@ int sp_cuda_sample_mass(const sp_kernel_attention_shape *shape, const sp_cuda_sa
                         const sp_cuda_sample_sums *sums, sp_cuda_stream stream)
 {
     int64_t blocks = (bands->keys + MASS_KEYS - 1) / MASS_KEYS;
-    if (!takes(shape) || !aligned(bands->q) || !aligned(bands->k) ||
-        blocks * shape->heads > INT32_MAX) {
+    if (!sp_i_attention_shape_fits(shape) || !sp_i_cuda_aligned(bands->q, 0, 2) ||
+        !sp_i_cuda_aligned(bands->k, 0, 2) || blocks * shape->heads > INT32_MAX) {
         return SP_I_CUDA_INVALID;
     }
     if (blocks == 0) {

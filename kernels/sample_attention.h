@@ -59,8 +59,8 @@ typedef struct sp_kernel_sample_item {
     int32_t head, tile, worker;
 } sp_kernel_sample_item;
 
-int64_t sp_kernel_sample_blocks(int64_t keys);
-int64_t sp_kernel_sample_tiles(int64_t queries);
+// Blocks of keys, or tiles of queries.
+int64_t sp_kernel_sample_blocks(int64_t tokens);
 
 // Bands stand at the end of equal segments of the queries, counted from the last one: so version 2
 // is drawn, and version 3 says it.

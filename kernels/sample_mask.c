@@ -14,14 +14,9 @@ static int64_t largest(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-int64_t sp_kernel_sample_blocks(int64_t keys)
+int64_t sp_kernel_sample_blocks(int64_t tokens)
 {
-    return (keys + SP_KERNEL_SAMPLE_TILE - 1) / SP_KERNEL_SAMPLE_TILE;
-}
-
-int64_t sp_kernel_sample_tiles(int64_t queries)
-{
-    return sp_kernel_sample_blocks(queries);
+    return (tokens + SP_KERNEL_SAMPLE_TILE - 1) / SP_KERNEL_SAMPLE_TILE;
 }
 
 static int64_t segment(const sp_kernel_sample_options *options)
@@ -279,7 +274,7 @@ static int by_cost(const void *x, const void *y)
 void sp_kernel_sample_items(int64_t heads, const sp_kernel_sample_mask *masks, int64_t begin,
                             int64_t queries, sp_kernel_sample_item *items)
 {
-    int64_t tiles = sp_kernel_sample_tiles(queries);
+    int64_t tiles = sp_kernel_sample_blocks(queries);
     for (int64_t i = 0; i < heads * tiles; i++) {
         int64_t first = i % tiles * SP_KERNEL_SAMPLE_TILE;
         sp_kernel_sample_run tile = {begin + first,

@@ -73,7 +73,7 @@ int64_t sp_cuda_sample_plan(int64_t heads, const sp_kernel_sample_mask *masks, i
                             int64_t queries, sp_kernel_sample_item *work,
                             sp_cuda_sample_tables *tables)
 {
-    int64_t items = heads * sp_kernel_sample_tiles(queries);
+    int64_t items = heads * sp_kernel_sample_blocks(queries);
     int64_t runs = 0;
     sp_kernel_sample_items(heads, masks, begin, queries, work);
     tables->item_count = items;

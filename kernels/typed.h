@@ -121,14 +121,6 @@ double SP_KERNEL(sample_coverage)(const sp_kernel_attention_shape *shape,
                                   const sp_kernel_sample_options *options, int64_t len,
                                   int64_t head, const real *lse, const real *sampled_lse);
 
-// All heads in one call and on one thread; returns the smallest CRA of the sampled rows. mass and
-// mask are room for one head.
-double SP_KERNEL(sample_attention)(const sp_kernel_attention_shape *shape,
-                                   const sp_kernel_sample_options *options, int64_t begin,
-                                   int64_t len, const real *q, const real *k, const real *v,
-                                   sp_kernel_sample_mass *mass, sp_kernel_sample_mask *mask,
-                                   real *out, real *lse, real *sampled_lse, real *workspace);
-
 // ---- Norms ----
 
 // Normalisation over the features of each token, with a weight for each feature. x, y, dx, dy

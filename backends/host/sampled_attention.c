@@ -4,6 +4,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/parallel.h"
+#include "sim/base/progress.h"
 
 // All that a layer needs beside its tensors.
 typedef struct layer_work {
@@ -102,7 +103,7 @@ static void tell(const layer_work *w, sp_host_sampled_report *report)
     double kept = 0.0;
     double most_of_head = 0.0;
     double most = 0.0;
-    *report = (sp_host_sampled_report){.coverage = 1.0};
+    report->coverage = 1.0;
     for (int64_t h = 0; h < l->shape.heads; h++) {
         double own = pairs_of_head(w, h);
         kept += own;
@@ -129,20 +130,24 @@ sp_status sp_host_sampled_attention(const sp_host_sampled_layer *layer, int thre
                     .threads = threads,
                     .keys = keys,
                     .blocks = sp_kernel_sample_blocks(keys),
-                    .tiles = sp_kernel_sample_tiles(layer->len),
+                    .tiles = sp_kernel_sample_blocks(layer->len),
                     .sampled =
                         sp_kernel_sample_bands(&layer->options, layer->len) * SP_KERNEL_SAMPLE_BAND,
                     .workspace_elements = sp_kernel_sample_attention_workspace_f32(shape, keys)};
     int heads = (int)shape->heads;
     sp_status status = reserve(&w, err);
+    double started_s = sp_clock_s();
     if (status == SP_OK) {
         status = sp_parallel_for(threads, heads, sample_head, &w, err);
     }
+    double chosen_s = sp_clock_s();
     if (status == SP_OK) {
         sp_kernel_sample_items(heads, w.masks, layer->begin, layer->len, w.items);
         sp_kernel_sample_deal(heads * w.tiles, w.items, threads, w.load);
         status = sp_parallel_for(threads, threads, attend_share, &w, err);
     }
+    *report = (sp_host_sampled_report){.sampling_s = chosen_s - started_s,
+                                       .attending_s = sp_clock_s() - chosen_s};
     if (status == SP_OK) {
         tell(&w, report);
     }

@@ -19,6 +19,8 @@ typedef struct sp_host_sampled_report {
     double kept_pairs;    // share of the causal pairs, the mean over heads
     double densest_head;  // largest share of a head over the mean
     double slowest_share; // pairs of the busiest thread over the mean
+    double sampling_s;    // of the wall clock: sampling and choosing
+    double attending_s;
 } sp_host_sampled_report;
 
 // Heads are sampled on `threads` threads; then tiles of all heads are dealt to them by their pairs.

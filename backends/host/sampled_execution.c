@@ -2,7 +2,6 @@
 
 #include <math.h>
 
-#include "backends/host/sampled_input.h"
 #include "sim/base/alloc.h"
 #include "sim/base/parallel.h"
 #include "sim/base/prng.h"
@@ -10,13 +9,11 @@
 
 #define MOST_BYTES ((double)(INT64_C(8) << 30))
 
-static const sp_sample_input kinds[] = {
+const sp_sample_input sp_sampled_kinds[SP_SAMPLED_KINDS] = {
     {.sink = 13, .stripe = 13, .stripe_share = 0.003, .band = 8, .noise = 1.0},
     {.sink = 12, .stripe = 12, .stripe_share = 0.0005, .band = 22, .noise = 0.5},
     {.sink = 14, .stripe = 13, .stripe_share = 0.01, .band = 16, .noise = 0.7},
 };
-
-enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
 typedef struct tensors {
     const sp_sampled_execution *what;
@@ -80,9 +77,11 @@ static void draw(tensors *t)
     }
     for (int h = 0; h < what->heads; h++) {
         int kv = h / each;
-        sp_sample_input_fill(&kinds[kv % KINDS], what->seed + (uint64_t)h, what->tokens,
-                             what->head_dim, t->q + h * what->head_dim, t->features,
-                             t->k + kv * what->head_dim, t->kv_features);
+        const sp_sample_input *input =
+            what->input != NULL ? what->input : &sp_sampled_kinds[kv % SP_SAMPLED_KINDS];
+        sp_sample_input_fill(input, what->seed + (uint64_t)h, what->tokens, what->head_dim,
+                             t->q + h * what->head_dim, t->features, t->k + kv * what->head_dim,
+                             t->kv_features);
     }
     t->layer.q = t->q;
     t->layer.k = t->k;

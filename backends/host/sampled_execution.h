@@ -4,6 +4,11 @@
 #define SLIMPACK_BACKENDS_HOST_SAMPLED_EXECUTION_H
 
 #include "backends/host/sampled_attention.h"
+#include "backends/host/sampled_input.h"
+
+// Heads of keys with stripes, with a local band and with both.
+enum { SP_SAMPLED_KINDS = 3 };
+extern const sp_sample_input sp_sampled_kinds[SP_SAMPLED_KINDS];
 
 typedef struct sp_sampled_execution {
     int heads, kv_heads;
@@ -11,6 +16,7 @@ typedef struct sp_sampled_execution {
     sp_kernel_sample_options options;
     uint64_t seed;
     int threads;
+    const sp_sample_input *input; // of all heads; NULL: sp_sampled_kinds, in turn by KV head
 } sp_sampled_execution;
 
 typedef struct sp_sampled_outcome {
@@ -21,8 +27,7 @@ typedef struct sp_sampled_outcome {
     double bound;    // what theorem 1 allows of it with that coverage
 } sp_sampled_outcome;
 
-// Queries, keys and values are drawn: heads of keys with stripes, with a local band and with both
-// take turns (sampled_input.h). SP_ERR_LIMIT for tensors above 8 GiB.
+// Queries, keys and values are drawn. SP_ERR_LIMIT for tensors above 8 GiB.
 sp_status sp_sampled_execute(const sp_sampled_execution *what, sp_sampled_outcome *outcome,
                              sp_error *err);
 

@@ -1,8 +1,7 @@
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "backends/host/sampled_execution.h"
+#include "experiments/cli/prefill_table.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "experiments/cli/simulate_export.h"
@@ -11,7 +10,7 @@
 #include "sim/inference/prefill.h"
 #include "sim/scenario/settings.h"
 
-enum { MOST_LISTED = 32, PROMPTS_SHOWN = 16 };
+enum { PROMPTS_SHOWN = 16 };
 
 typedef struct prefill_args {
     cli_common common;
@@ -34,30 +33,38 @@ static sp_status observe(void *context, const sp_plan *plan, const sp_step_costs
     return cli_exports_observe(context, &view, err);
 }
 
-static void print_ms(const char *name, int64_t ns, const char *note)
+static void print_parts_of_sample(double alpha, const sp_prefill_attention *a)
 {
-    printf("  %-14s %.3f ms%s\n", name, sp_ms_from_ns(ns), note);
+    printf("                 alpha %g: window %.1f, sampling %.1f, bottom rows %.1f, stripes "
+           "%.1f %% of\n                 dense attention, and %.3f ms in each layer (the "
+           "longest prompt's last chunk)\n",
+           alpha, 1e2 * a->window, 1e2 * a->sampling, 1e2 * a->bottom, 1e2 * a->stripes,
+           1e3 * a->fixed_s);
+    printf("                 densest head %.2fx of the mean, slowest tp rank %.2fx\n",
+           a->densest_over_mean, a->slowest_over_mean);
 }
 
+// Beside dense attention; where the numbers come from.
 static void print_attention(const sp_scenario *scenario, const sp_prefill_result *result,
                             int64_t crossover_tokens)
 {
-    const sp_prefill_attention *a = &result->attention;
-    const char *method =
-        sp_setting_value(sp_setting_find("prefill.attention"), (int)scenario->prefill.attention);
-    printf("  attention      %s, %.2fx of dense attention\n", method,
-           (double)result->dense_parts.attention_ns / (double)result->parts.attention_ns);
-    if (scenario->prefill.attention == SP_PREFILL_SAMPLE && scenario->prefill.alpha < 1.0) {
-        printf("                 alpha %g: window %.1f, sampling %.1f, bottom rows %.1f, stripes "
-               "%.1f %% of\n                 dense attention, and %.3f ms in each layer\n",
-               scenario->prefill.alpha, 1e2 * a->window, 1e2 * a->sampling, 1e2 * a->bottom,
-               1e2 * a->stripes, 1e3 * a->fixed_s);
-        printf("                 densest head %.2fx of the mean, slowest tp rank %.2fx\n",
-               a->densest_over_mean, a->slowest_over_mean);
+    sp_prefill_method method = scenario->prefill.attention;
+    if (method == SP_PREFILL_DENSE) {
+        puts("  attention      dense");
+        return;
     }
+    printf("  attention      %s, %.2fx as fast as dense attention\n",
+           sp_setting_value(sp_setting_find("prefill.attention"), (int)method),
+           (double)result->dense_parts.attention_ns / (double)result->parts.attention_ns);
+    if (method == SP_PREFILL_SAMPLE && scenario->prefill.alpha < 1.0) {
+        print_parts_of_sample(scenario->prefill.alpha, &result->attention);
+    }
+    cli_print_wrapped(stdout, sp_prefill_sources[method].text, printf("  assumed        "), 17);
     if (crossover_tokens > 0) {
         printf("  crossover      no slower than dense from %lld tokens on\n",
                (long long)crossover_tokens);
+    } else {
+        puts("  crossover      slower than dense at 4M tokens, or at 1024 chunks");
     }
 }
 
@@ -80,13 +87,19 @@ static void print_result(const sp_scenario *scenario, const sp_prefill_result *r
                          int64_t crossover_tokens)
 {
     const sp_prefill_parts *parts = &result->parts;
-    cli_print_headline(stdout, scenario);
-    printf("%zu prompt%s, profile %s\n\n", result->count, result->count == 1 ? "" : "s",
-           scenario->profile.name);
-    print_ms("first token", result->longest_ns, result->count > 1 ? " (of the last prompt)" : "");
-    printf("  dense          %.3f ms, %.2fx\n", sp_ms_from_ns(result->dense_longest_ns),
-           (double)result->dense_longest_ns / (double)result->longest_ns);
-    puts("  error          not validated: no logged time to a first token is at hand");
+    cli_print_place(stdout, scenario);
+    printf("\n%zu prompt%s, seed %llu, profile %s (%s)\n\n", result->count,
+           result->count == 1 ? "" : "s", (unsigned long long)scenario->workload.seed,
+           scenario->profile.name, sp_level_names[sp_profile_level(&scenario->profile)]);
+    printf("  first token    %.3f ms%s\n", sp_ms_from_ns(result->last_ns),
+           result->count > 1 ? " (of the last prompt)" : "");
+    if (scenario->prefill.attention != SP_PREFILL_DENSE) {
+        printf("  dense          %.3f ms; speed-up %.2fx\n", sp_ms_from_ns(result->dense_last_ns),
+               (double)result->dense_last_ns / (double)result->last_ns);
+    }
+    puts(
+        "  error          not validated on logged prompts; slimpack reproduce sampleattention has\n"
+        "                 published ones");
     printf("  time           linear %.3f, attention %.3f, tp %.3f, cp %.3f ms (busiest rank)\n",
            sp_ms_from_ns(parts->linear_ns), sp_ms_from_ns(parts->attention_ns),
            sp_ms_from_ns(parts->tp_ns), sp_ms_from_ns(parts->cp_ns));
@@ -143,7 +156,9 @@ static void print_execution(const prefill_args *args, const sp_prefill_result *r
 {
     const sp_host_sampled_report *report = &outcome->report;
     printf("\n  executed       %lld head%s of %lld tokens on this machine, drawn with sinks, bands "
-           "and\n                 stripes: dense %.3f s, sampled %.3f s, %.2fx\n",
+           "and\n                 stripes, columns chosen by their mean over the queries that see "
+           "them:\n"
+           "                 dense %.3f s, sampled %.3f s, %.2fx\n",
            (long long)args->execute, args->execute == 1 ? "" : "s", (long long)tokens,
            outcome->dense_s, outcome->sampled_s, outcome->dense_s / outcome->sampled_s);
     printf("                 %.1f %% of the pairs kept (%.1f in the model above), densest head "
@@ -255,165 +270,32 @@ static sp_status run_prompts(const prefill_args *args, const sp_scenario *scenar
     return status;
 }
 
-// ---- many lengths, thresholds and methods ----
-
-// The parts of "0.8,0.95" by `read`; the count, or -1 with an error.
-static int read_list(const char *option, const char *text, bool tokens, double list[MOST_LISTED],
-                     sp_error *err)
+static sp_status refuse_beside_rows(const prefill_args *args, sp_error *err)
 {
-    int count = 0;
-    while (text != NULL && *text != '\0') {
-        char part[32];
-        char *end = NULL;
-        size_t length = strcspn(text, ",");
-        int64_t number = 0;
-        snprintf(part, sizeof part, "%.*s", length < sizeof part ? (int)length : 0, text);
-        double value = strtod(part, &end);
-        bool good = tokens ? sp_tokens_from_text(part, &number) && number >= 1 &&
-                                 number <= SP_MAX_LENGTH_TOKENS
-                           : end != part && *end == '\0' && value >= 0.0 && value <= 1.0;
-        if (!good || count == MOST_LISTED) {
-            sp_error_set(err, SP_ERR_USAGE, "--%s expects up to %d %s, got '%s'", option,
-                         (int)MOST_LISTED, tokens ? "lengths such as 96K" : "numbers from 0 to 1",
-                         part);
-            return -1;
-        }
-        list[count++] = tokens ? (double)number : value;
-        text += length + (text[length] == ',');
+    const cli_exports *e = &args->exports;
+    if (args->execute > 0 || e->trace != NULL || e->plot != NULL || e->timeline) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "--lengths and --alphas compare: --execute, --trace, --timeline and "
+                            "--plot are of the scenario's prompts");
     }
-    return count;
-}
-
-typedef struct table {
-    double lengths[MOST_LISTED], alphas[MOST_LISTED];
-    int length_count, alpha_count;
-    json_t *rows;
-} table;
-
-static sp_status add_row(const sp_scenario *scenario, int64_t tokens, const char *name,
-                         json_t *rows, sp_error *err)
-{
-    int64_t id = 0;
-    sp_batch one = {.ids = &id, .tokens = &tokens, .count = 1, .total_tokens = tokens};
-    sp_prefill_result result;
-    sp_status status = sp_prefill(scenario, &one, NULL, NULL, &result, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    sp_json_builder b = sp_json_build();
-    sp_json_add_int(&b, "tokens", tokens);
-    sp_json_add_text(&b, "attention", name);
-    bool sampled = scenario->prefill.attention == SP_PREFILL_SAMPLE;
-    sp_json_add(&b, "alpha", sampled ? json_real(scenario->prefill.alpha) : json_null());
-    sp_json_add_real(&b, "ttft_ms", sp_ms_from_ns(result.longest_ns));
-    sp_json_add_real(&b, "speedup", (double)result.dense_longest_ns / (double)result.longest_ns);
-    sp_json_add_real(&b, "attention_speedup",
-                     (double)result.dense_parts.attention_ns / (double)result.parts.attention_ns);
-    sp_prefill_result_fini(&result);
-    json_t *row = sp_json_built(b);
-    bool kept = row != NULL && json_array_append_new(rows, row) == 0;
-    return kept ? SP_OK : sp_error_no_memory(err, "a table of prefills");
-}
-
-// Dense attention, SampleAttention with each alpha, and the other methods.
-static sp_status add_length(sp_scenario *scenario, const table *t, int64_t tokens, sp_error *err)
-{
-    const sp_setting *methods = sp_setting_find("prefill.attention");
-    sp_status status = SP_OK;
-    for (int m = 0; status == SP_OK && m < SP_PREFILL_METHODS; m++) {
-        scenario->prefill.attention = (sp_prefill_method)m;
-        const char *name = sp_setting_value(methods, m);
-        int rows = m == SP_PREFILL_SAMPLE ? t->alpha_count : 1;
-        for (int a = 0; status == SP_OK && a < rows; a++) {
-            scenario->prefill.alpha =
-                m == SP_PREFILL_SAMPLE ? t->alphas[a] : scenario->prefill.alpha;
-            status = add_row(scenario, tokens, name, t->rows, err);
-        }
-    }
-    return status;
-}
-
-static double real_of(const json_t *row, const char *key)
-{
-    return json_number_value(json_object_get(row, key));
-}
-
-static void print_table(const sp_scenario *scenario, const json_t *rows)
-{
-    cli_print_headline(stdout, scenario);
-    printf("one prompt, profile %s\n\n", scenario->profile.name);
-    printf("    tokens  attention    alpha   first token ms  speed-up  of attention\n");
-    size_t i;
-    const json_t *row;
-    json_array_foreach (rows, i, row) {
-        char alpha[16] = "";
-        if (json_is_real(json_object_get(row, "alpha"))) {
-            snprintf(alpha, sizeof alpha, "%g", real_of(row, "alpha"));
-        }
-        printf("%10lld  %-11s %6s %16.3f %8.2fx %12.2fx\n",
-               (long long)json_integer_value(json_object_get(row, "tokens")),
-               json_string_value(json_object_get(row, "attention")), alpha, real_of(row, "ttft_ms"),
-               real_of(row, "speedup"), real_of(row, "attention_speedup"));
-    }
-}
-
-static sp_status read_lists(const prefill_args *args, const sp_scenario *scenario, table *t,
-                            sp_error *err)
-{
-    t->length_count = read_list("lengths", args->lengths, true, t->lengths, err);
-    if (t->length_count < 0) {
-        return err->status;
-    }
-    t->alpha_count = read_list("alphas", args->alphas, false, t->alphas, err);
-    if (t->alpha_count < 0) {
-        return err->status;
-    }
-    if (t->alpha_count == 0) {
-        t->alphas[t->alpha_count++] = scenario->prefill.alpha;
-    }
-    sp_batches batches = {0};
-    sp_status status = SP_OK;
-    if (t->length_count == 0) {
-        status = sp_evaluate_batches(scenario, &batches, err);
-        t->lengths[t->length_count++] =
-            batches.count > 0 ? (double)sp_batch_longest(&batches.batch[0]) : 1.0;
-    }
-    sp_batches_fini(&batches);
-    return status;
-}
-
-static sp_status run_table(const prefill_args *args, sp_scenario *scenario, int *exit_status,
-                           sp_error *err)
-{
-    table t = {.rows = json_array()};
-    sp_status status = t.rows != NULL ? SP_OK : sp_error_no_memory(err, "a table of prefills");
-    if (status == SP_OK) {
-        status = read_lists(args, scenario, &t, err);
-    }
-    for (int i = 0; status == SP_OK && i < t.length_count; i++) {
-        status = add_length(scenario, &t, (int64_t)t.lengths[i], err);
-    }
-    if (status == SP_OK && args->common.json) {
-        *exit_status = cli_print_json(
-            json_pack("{s:s, s:O}", "schema", "slimpack/prefill-comparison/1", "rows", t.rows));
-    } else if (status == SP_OK) {
-        print_table(scenario, t.rows);
-    }
-    json_decref(t.rows);
-    return status;
+    return SP_OK;
 }
 
 static int run(const void *given, const cli_operands *operands)
 {
     const prefill_args *args = given;
+    bool many = args->alphas != NULL || args->lengths != NULL;
     int exit_status = 0;
     sp_scenario scenario = {0};
     sp_error err = {0};
-    sp_status status =
-        sp_scenario_read(operands->items[0], args->set.items, args->set.count, &scenario, &err);
+    sp_status status = many ? refuse_beside_rows(args, &err) : SP_OK;
     if (status == SP_OK) {
-        bool many = args->alphas != NULL || args->lengths != NULL;
-        status = many ? run_table(args, &scenario, &exit_status, &err)
+        status =
+            sp_scenario_read(operands->items[0], args->set.items, args->set.count, &scenario, &err);
+    }
+    if (status == SP_OK) {
+        status = many ? cli_prefill_table(&scenario, args->lengths, args->alphas, args->common.json,
+                                          &exit_status, &err)
                       : run_prompts(args, &scenario, &exit_status, &err);
     }
     if (status != SP_OK) {
@@ -451,13 +333,14 @@ static const char *const examples[] = {
 
 const cli_command cli_cmd_prefill = {
     .name = "prefill",
-    .summary = "predict the time to the first token of prompts",
+    .summary = "predict the time to the first token (TTFT) of prompts",
     .operands = "SCENARIO",
     .min_operands = 1,
     .max_operands = 1,
     .description =
-        "Reads the first batch of a scenario's workload as prompts, one after the other or "
-        "(prefill.together) as one pack, on one replica under tensor, pipeline and context "
+        "Reads the first batch of a scenario's workload as prompts, in the order of "
+        "workload.order, one after the other or (prefill.together) as one pack, on one replica "
+        "under tensor, pipeline and context "
         "parallelism, and prints when each gives its first token, beside the time with dense "
         "attention. prefill.attention names the attention: dense; SampleAttention, a local window "
         "and the columns that a sample of the queries chooses; MInference, fitted to its own "
@@ -469,11 +352,14 @@ const cli_command cli_cmd_prefill = {
         "the few figures that are known of the paper; `slimpack reproduce sampleattention` prints "
         "all beside what is computed, and says which were fitted."
         "\n\nWith --execute the CPU attends for some heads, drawn with sinks, local bands and "
-        "stripes, and prints beside the time which share of the probability each query keeps at "
+        "stripes, over the columns that weigh most in the mean of the sampled queries that see "
+        "them (the paper takes the sum, which passes over late columns), and prints beside the "
+        "time which share of the probability each query keeps at "
         "least (CRA), the share of pairs beside the model's, and the error of the output."
-        "\n\nWith --alphas or --lengths it prints a row for each length, method and alpha."
-        "\n\nThe exit status is 1 when parameters, keys and values need more memory than the "
-        "limit.",
+        "\n\nWith --alphas or --lengths it prints a row for each length, method and alpha. The "
+        "status is oom where parameters, keys and values need more memory than the limit, and "
+        "says where the profile's table or the method's source has no such length."
+        "\n\nThe exit status of prompts is 1 when they need more memory than the limit.",
     .examples = examples,
     .options = options,
     .args_bytes = sizeof(prefill_args),

@@ -69,10 +69,9 @@ const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario
     return text;
 }
 
-void cli_print_headline(FILE *out, const sp_scenario *scenario)
+void cli_print_place(FILE *out, const sp_scenario *scenario)
 {
     const sp_layout *layout = &scenario->layout;
-    const char *schedule = sp_schedule_names[scenario->schedule.kind];
     if (scenario->uniform) {
         fprintf(out, "uniform costs on pp %d, dp %d", layout->pp, layout->dp);
     } else {
@@ -82,10 +81,15 @@ void cli_print_headline(FILE *out, const sp_scenario *scenario)
                 scenario->cluster.nodes == 1 ? "" : "s", layout->tp, layout->cp, layout->pp,
                 layout->dp);
     }
-    if (layout->chunks > 1) {
-        fprintf(out, ", %d chunks per rank", layout->chunks);
+}
+
+void cli_print_headline(FILE *out, const sp_scenario *scenario)
+{
+    cli_print_place(out, scenario);
+    if (scenario->layout.chunks > 1) {
+        fprintf(out, ", %d chunks per rank", scenario->layout.chunks);
     }
-    fprintf(out, ", schedule %s\n", schedule);
+    fprintf(out, ", schedule %s\n", sp_schedule_names[scenario->schedule.kind]);
 }
 
 static void print_percent(FILE *out, const char *label, double share)

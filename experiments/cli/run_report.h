@@ -6,6 +6,9 @@
 
 #include "experiments/execution/execution.h"
 
+// Model, cluster and layout, without a newline.
+void cli_print_place(FILE *out, const sp_scenario *scenario);
+
 // One line: model, layout, cluster, schedule.
 void cli_print_headline(FILE *out, const sp_scenario *scenario);
 

@@ -280,7 +280,8 @@ static void add_prefill(line *to, const json_t *prefill)
     add(to, "first token of the last of %zu prompts: ",
         json_array_size(json_object_get(prefill, "prompts")));
     add_time(to, number(prefill, "ttft_ms"));
-    add(to, " (error not validated), %.2fx of dense attention", number(prefill, "speedup"));
+    add(to, " (error not validated), %.2fx as fast as with dense attention",
+        number(prefill, "speedup"));
     if (method != NULL) {
         add(to, ", attention %s", method);
     }

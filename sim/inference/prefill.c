@@ -242,7 +242,7 @@ static void take_times(const run *r, const sp_timeline *timeline, bool dense,
         int64_t end_ns = spans[r->last_pack[p]].end_ns;
         sp_prefill_prompt *prompt = &result->prompts[p];
         *(dense ? &prompt->dense_ns : &prompt->first_token_ns) = end_ns;
-        *(dense ? &result->dense_longest_ns : &result->longest_ns) = end_ns;
+        *(dense ? &result->dense_last_ns : &result->last_ns) = end_ns;
     }
 }
 
@@ -362,7 +362,7 @@ static sp_status gains(const sp_scenario *scenario, int64_t tokens, bool *gained
     sp_batch one = {.ids = &id, .tokens = &tokens, .count = 1, .total_tokens = tokens};
     sp_prefill_result result;
     sp_status status = sp_prefill(scenario, &one, NULL, NULL, &result, err);
-    *gained = status == SP_OK && result.longest_ns <= result.dense_longest_ns;
+    *gained = status == SP_OK && result.last_ns <= result.dense_last_ns;
     sp_prefill_result_fini(&result);
     return status;
 }

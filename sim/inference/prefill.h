@@ -1,8 +1,7 @@
-// Prefill: how long a model reads prompts until each gives its first token. Prompts run one after
-// the other, each whole or in chunks, or all of them as one pack, through the pipeline ranks of one
-// replica; a rank prices them
-// as the forward of a training step (sim/cost), the head for the last token alone. The timeline is
-// that of a step with forwards only.
+// Prefill: how long a model reads prompts until each gives its first token (TTFT). Prompts run one
+// after the other, each whole or in chunks, or all of them as one pack, through the pipeline ranks
+// of one replica; a rank prices them as the forward of a training step (sim/cost), the head for the
+// last token alone. The timeline is that of a step with forwards only.
 #ifndef SLIMPACK_SIM_INFERENCE_PREFILL_H
 #define SLIMPACK_SIM_INFERENCE_PREFILL_H
 
@@ -19,7 +18,7 @@ typedef struct sp_prefill_prompt {
     int64_t dense_ns;       // with dense attention
 } sp_prefill_prompt;
 
-// Of the rank that is busiest, all prompts and its layers.
+// Times of the busiest rank, summed over all prompts and its layers.
 typedef struct sp_prefill_parts {
     int64_t linear_ns, attention_ns, tp_ns, cp_ns;
 } sp_prefill_parts;
@@ -27,14 +26,14 @@ typedef struct sp_prefill_parts {
 typedef struct sp_prefill_result {
     sp_prefill_prompt *prompts; // owned
     size_t count;
-    int64_t longest_ns, dense_longest_ns; // the last prompt's first token
+    int64_t last_ns, dense_last_ns; // the last prompt's first token
     sp_prefill_parts parts, dense_parts;
     sp_prefill_attention attention;          // of the longest prompt's last chunk
     int64_t parameter_bytes, kv_cache_bytes; // of the fullest rank
     sp_uncalibrated uncalibrated;
 } sp_prefill_result;
 
-// Is shown what runs before it is freed; NULL: nobody is.
+// Is called with the plan, its costs and its timeline before they are freed; NULL: nothing is.
 typedef sp_status (*sp_prefill_observer)(void *context, const sp_plan *plan,
                                          const sp_step_costs *costs, const sp_timeline *timeline,
                                          sp_error *err);
@@ -53,9 +52,13 @@ static inline bool sp_prefill_fits(const sp_scenario *scenario, const sp_prefill
     return result->parameter_bytes + result->kv_cache_bytes <= scenario->memory_limit_bytes;
 }
 
+// The weakest level of what the times rest on: the profile, and the source of the attention.
+sp_level sp_prefill_level(const sp_scenario *scenario);
+
 // The shortest prompt of the scenario's replica, in multiples of 256 tokens up to 4M and 1024
-// chunks, from which on the attention is not slower than dense; 0: dense attention, or none is.
-// O(log tokens) prefills.
+// chunks, that the attention reads no slower than dense attention; 0: dense attention, or the
+// longest is slower. Found by bisection: longer prompts are taken to gain more. O(log tokens)
+// prefills.
 SP_API sp_status sp_prefill_crossover(const sp_scenario *scenario, int64_t *tokens, sp_error *err);
 
 // slimpack/prefill/1; NULL when memory ran out. A crossover of 0 is null there.

@@ -2,7 +2,17 @@
 #ifndef SLIMPACK_SIM_INFERENCE_PREFILL_ATTENTION_H
 #define SLIMPACK_SIM_INFERENCE_PREFILL_ATTENTION_H
 
+#include "sim/cost/profile.h"
 #include "sim/scenario/scenario.h"
+
+// Where the shares of a method come from; text: empty for dense attention.
+typedef struct sp_prefill_source {
+    sp_level level;
+    double from_tokens, to_tokens; // the lengths that it knows
+    const char *text;
+} sp_prefill_source;
+
+extern const sp_prefill_source sp_prefill_sources[SP_PREFILL_METHODS];
 
 // Of one chunk of a prompt. Shares are of the time of dense attention. The parts are those of
 // SampleAttention's mean head and 0 for other methods.

@@ -88,13 +88,10 @@ static json_t *uncalibrated_array(const sp_prefill_result *result)
     return texts(items, count);
 }
 
-// The constants of a method other than dense attention are fitted or read off a figure.
-static sp_level level_of(const sp_scenario *scenario)
+sp_level sp_prefill_level(const sp_scenario *scenario)
 {
     sp_level level = sp_profile_level(&scenario->profile);
-    sp_level own = scenario->prefill.attention == SP_PREFILL_DENSE    ? SP_LEVEL_MEASURED
-                   : scenario->prefill.attention == SP_PREFILL_SAMPLE ? SP_LEVEL_FITTED
-                                                                      : SP_LEVEL_PUBLISHED;
+    sp_level own = sp_prefill_sources[scenario->prefill.attention].level;
     return own > level ? own : level;
 }
 
@@ -102,7 +99,11 @@ static json_t *provenance_object(const sp_scenario *scenario)
 {
     sp_json_builder b = sp_json_build();
     sp_json_add_text(&b, "profile", scenario->profile.name);
-    sp_json_add_text(&b, "level", sp_level_names[level_of(scenario)]);
+    const char *assumed = sp_prefill_sources[scenario->prefill.attention].text;
+    if (assumed[0] != '\0') {
+        sp_json_add_text(&b, "attention", assumed);
+    }
+    sp_json_add_text(&b, "level", sp_level_names[sp_prefill_level(scenario)]);
     return sp_json_built(b);
 }
 
@@ -122,9 +123,9 @@ json_t *sp_prefill_json(const sp_scenario *scenario, const sp_prefill_result *re
     sp_json_builder b = sp_json_build();
     sp_json_add_text(&b, "schema", "slimpack/prefill/1");
     sp_json_add_text(&b, "model", scenario->model.name);
-    sp_json_add_real(&b, "ttft_ms", sp_ms_from_ns(result->longest_ns));
-    sp_json_add_real(&b, "dense_ttft_ms", sp_ms_from_ns(result->dense_longest_ns));
-    sp_json_add_real(&b, "speedup", (double)result->dense_longest_ns / (double)result->longest_ns);
+    sp_json_add_real(&b, "ttft_ms", sp_ms_from_ns(result->last_ns));
+    sp_json_add_real(&b, "dense_ttft_ms", sp_ms_from_ns(result->dense_last_ns));
+    sp_json_add_real(&b, "speedup", (double)result->dense_last_ns / (double)result->last_ns);
     sp_json_add(&b, "prompts", prompts_array(result));
     sp_json_add(&b, "attention", attention_object(scenario, result, crossover_tokens));
     sp_json_add(&b, "time_breakdown_ms", parts_object(&result->parts));

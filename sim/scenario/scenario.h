@@ -50,7 +50,6 @@ typedef struct sp_strategy_spec {
     bool remap; // zeppelin: off, all modules run where the attention does
 } sp_strategy_spec;
 
-// Holds pointers into itself (workload.lengths, workload.source): it stays where it was read.
 // How prompts are read (sim/inference/prefill.h).
 typedef enum sp_prefill_method {
     SP_PREFILL_DENSE,
@@ -66,13 +65,13 @@ typedef enum sp_prefill_deal { SP_PREFILL_BY_COST, SP_PREFILL_BY_HEADS } sp_pref
 typedef struct sp_prefill_spec {
     bool given; // the document has the section
     sp_prefill_method attention;
-    double alpha;         // of SampleAttention, as all that follows but chunk_tokens
+    double alpha;         // of SampleAttention, as all down to `deal`
     double window_share;  // of the keys
     double row_share;     // of the queries that are sampled
     double stripe_share;  // mean of the pairs that stripes keep; negative: by alpha and length
     double fixed_us;      // of each head in each layer; negative: fitted
     sp_prefill_deal deal; // how a rank's work is dealt to its GPU
-    int64_t chunk_tokens; // of a prompt that run together; 0: all
+    int64_t chunk_tokens; // of a chunk of a prompt; 0: the whole prompt
     bool together;        // the prompts of a batch run as one pack
     int64_t dense_below;  // fewer keys than these are read with dense attention; 0: none are
 } sp_prefill_spec;
@@ -81,6 +80,7 @@ typedef struct sp_prefill_spec {
 // of SlimPipe's planner (sim/model/planner_memory.h).
 typedef enum sp_memory_model { SP_MEMORY_TENSORS, SP_MEMORY_SLIMPIPE_PLANNER } sp_memory_model;
 
+// Holds pointers into itself (workload.lengths, workload.source): it stays where it was read.
 typedef struct sp_scenario {
     char source[SP_SOURCE_NAME]; // file name, for messages
     json_t *resolved;            // all settings as resolved (for --explain and plan.json); owned

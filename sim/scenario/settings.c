@@ -510,12 +510,12 @@ static const sp_setting settings[] = {
      .text = "SampleAttention: share of the causal pairs that stripes keep, the mean over heads."},
     {.key = "prefill.fixed_us", REAL("0", "1e+06"), .fallback = "fitted",
      .text = "SampleAttention: microseconds of each head in each layer that do not depend on the "
-             "length (launches, choosing keys, gathering)."},
+             "length (launches, choosing keys, gathering); 190 were fitted."},
     {.key = "prefill.deal", ONE_OF(sp_i_deal_names), .fallback = "\"cost\"",
      .text = "SampleAttention: a rank's heads are dealt by cost in tiles, or head by head, so that "
              "the densest sets the time."},
     {.key = "prefill.chunk_tokens", TOKENS("1", LENGTH), .fallback = "the whole prompt",
-     .text = "Tokens of a prompt that run together; pipeline ranks work on several chunks at once."},
+     .text = "Tokens of a chunk of a prompt; pipeline ranks work on several chunks at once."},
     {.key = "prefill.together", SWITCH, .fallback = "false",
      .text = "The prompts of a batch run as one pack, each over its own keys, and give their first "
              "tokens together; off: one prompt after the other."},

@@ -453,7 +453,7 @@ static double plan_sample(int64_t heads)
             masks[h].column[masks[h].columns++] = j;
         }
     }
-    size_t items = (size_t)(heads * sp_kernel_sample_tiles(SAMPLED_TOKENS));
+    size_t items = (size_t)(heads * sp_kernel_sample_blocks(SAMPLED_TOKENS));
     sp_kernel_sample_item *work = need_memory(items, sizeof *work);
     sp_cuda_sample_tables t = {0};
     size_t runs = (size_t)sp_cuda_sample_plan(heads, masks, 0, SAMPLED_TOKENS, work, &t);

@@ -11,32 +11,41 @@
     "'order': 'file'}" more "}"
 #define SAMPLE(more) ", 'prefill': {'attention': 'sample'" more "}"
 
-static void assert_ok(sp_status status, const sp_error *err)
+// A scenario with its first batch as prompts.
+typedef struct prompts {
+    sp_scenario scenario;
+    sp_batches batches;
+} prompts;
+
+static void prompts_init(prompts *p, const char *text)
 {
-    if (status != SP_OK) {
-        fail_msg("%s", err->message[0]);
+    *p = (prompts){0};
+    must_succeed(fixture_read(text, &p->scenario, ERR));
+    if (!p->scenario.uniform) {
+        must_succeed(sp_batches_make(&p->scenario.workload, &p->batches, ERR));
     }
 }
 
-// The times of a scenario's first batch.
+static void prompts_fini(prompts *p)
+{
+    sp_batches_fini(&p->batches);
+    sp_scenario_fini(&p->scenario);
+}
+
 static sp_prefill_result prefill(const char *text)
 {
-    sp_scenario scenario;
-    sp_batches batches;
+    prompts p;
     sp_prefill_result result;
-    sp_error err;
-    assert_ok(fixture_read(text, &scenario, &err), &err);
-    assert_ok(sp_batches_make(&scenario.workload, &batches, &err), &err);
-    assert_ok(sp_prefill(&scenario, &batches.batch[0], NULL, NULL, &result, &err), &err);
-    sp_batches_fini(&batches);
-    sp_scenario_fini(&scenario);
+    prompts_init(&p, text);
+    must_succeed(sp_prefill(&p.scenario, &p.batches.batch[0], NULL, NULL, &result, ERR));
+    prompts_fini(&p);
     return result;
 }
 
 static int64_t first_token_ns(const char *text)
 {
     sp_prefill_result result = prefill(text);
-    int64_t ns = result.longest_ns;
+    int64_t ns = result.last_ns;
     sp_prefill_result_fini(&result);
     return ns;
 }
@@ -51,7 +60,7 @@ TEST(prompts_one_after_the_other)
     assert_int_equal(both.prompts[0].tokens, 3000);
     assert_int_equal(both.prompts[0].first_token_ns, first_ns);
     assert_int_equal(both.prompts[1].first_token_ns, first_ns + second_ns);
-    assert_int_equal(both.longest_ns, first_ns + second_ns);
+    assert_int_equal(both.last_ns, first_ns + second_ns);
     sp_prefill_result_fini(&both);
 }
 
@@ -62,11 +71,11 @@ TEST(prompts_together)
     sp_prefill_result r = prefill(PROMPTS("3000, 5000, 3000", ", 'prefill': {'together': true}"));
     sp_prefill_result apart = prefill(PROMPTS("3000, 5000, 3000", ""));
     for (size_t p = 0; p < 3; p++) {
-        assert_int_equal(r.prompts[p].first_token_ns, r.longest_ns);
+        assert_int_equal(r.prompts[p].first_token_ns, r.last_ns);
     }
-    assert_near((double)r.parts.attention_ns, (double)apart.parts.attention_ns, 1e-6, 0.0);
-    assert_true(r.longest_ns <= apart.longest_ns);
-    assert_true(r.longest_ns > apart.prompts[1].first_token_ns - apart.prompts[0].first_token_ns);
+    assert_close((double)r.parts.attention_ns, (double)apart.parts.attention_ns, 1e-6);
+    assert_true(r.last_ns <= apart.last_ns);
+    assert_true(r.last_ns > apart.prompts[1].first_token_ns - apart.prompts[0].first_token_ns);
     sp_prefill_result_fini(&apart);
     sp_prefill_result_fini(&r);
 }
@@ -76,7 +85,7 @@ TEST(sampled_prompts_together)
 {
     sp_prefill_result one = prefill(PROMPTS("40000", SAMPLE("")));
     sp_prefill_result two = prefill(PROMPTS("40000, 40000", SAMPLE(", 'together': true")));
-    assert_near((double)two.parts.attention_ns, 2.0 * (double)one.parts.attention_ns, 1e-6, 0.0);
+    assert_close((double)two.parts.attention_ns, 2.0 * (double)one.parts.attention_ns, 1e-6);
     sp_prefill_result_fini(&two);
     sp_prefill_result_fini(&one);
 }
@@ -86,10 +95,10 @@ TEST(parts_add_up)
 {
     sp_prefill_result r = prefill(PROMPTS("20000", ""));
     const sp_prefill_parts *p = &r.parts;
-    assert_int_equal(p->linear_ns + p->attention_ns + p->tp_ns + p->cp_ns, r.longest_ns);
-    assert_int_equal(r.longest_ns, r.dense_longest_ns);
+    assert_int_equal(p->linear_ns + p->attention_ns + p->tp_ns + p->cp_ns, r.last_ns);
+    assert_int_equal(r.last_ns, r.dense_last_ns);
     // 4 x hidden FLOPs of each of l*l/2 pairs in 32 layers, at 100 TFLOP/s.
-    assert_near((double)p->attention_ns, 32.0 * 4.0 * 4096.0 * 2e8 / 1e14 * 1e9, 1e-6, 0.0);
+    assert_close((double)p->attention_ns, 32.0 * 4.0 * 4096.0 * 2e8 / 1e14 * 1e9, 1e-6);
     sp_prefill_result_fini(&r);
 }
 
@@ -97,7 +106,7 @@ TEST(parts_add_up)
 TEST(alpha_of_one_is_dense)
 {
     sp_prefill_result r = prefill(PROMPTS("50000", SAMPLE(", 'alpha': 1.0")));
-    assert_int_equal(r.longest_ns, r.dense_longest_ns);
+    assert_int_equal(r.last_ns, r.dense_last_ns);
     sp_prefill_result_fini(&r);
 }
 
@@ -167,7 +176,7 @@ TEST(windows_of_chunks_add_up)
         double own = 16000 * begin + 16000.0 * 16000.0 / 2.0;
         pairs += own * sampled(spec, 1, begin, 16000).window;
     }
-    assert_near(pairs, 64000.0 * 64000.0 / 2.0, 1e-12, 0.0);
+    assert_close(pairs, 64000.0 * 64000.0 / 2.0, 1e-12);
 }
 
 // Work dealt by cost is as slow as the mean head, dealt head by head as the densest; over TP ranks
@@ -182,11 +191,24 @@ TEST(imbalance_of_heads_and_ranks)
     for (int tp = 2; tp <= 16; tp *= 2) {
         sp_prefill_attention a = sampled(usual, tp, 0, 1e5);
         assert_true(a.share > before && a.share <= most);
-        assert_near(a.slowest_over_mean, a.share / least, 1e-9, 0.0);
-        assert_near(a.densest_over_mean, most / least, 1e-9, 0.0);
+        assert_close(a.slowest_over_mean, a.share / least, 1e-9);
+        assert_close(a.densest_over_mean, most / least, 1e-9);
         before = a.share;
     }
-    assert_near(sampled(usual, 32, 0, 1e5).share, most, 1e-9, 0.0);
+    assert_close(sampled(usual, 32, 0, 1e5).share, most, 1e-9);
+}
+
+// No head keeps more than all keys: a wide window cuts the dense ones, and the mean with them.
+TEST(a_wide_window_cuts_dense_heads)
+{
+    sp_prefill_spec spec = usual;
+    spec.window_share = 0.5;
+    sp_prefill_attention a = sampled(spec, 1, 0, 1e6);
+    assert_true(a.stripes < 0.2);
+    assert_within(a.share, a.window + a.sampling + a.bottom + a.stripes, 1e-12);
+    assert_within(a.slowest_over_mean, 1.0, 1e-12);
+    assert_within(a.densest_over_mean * a.share, 1.0 + a.sampling, 1e-12);
+    assert_true(sampled(spec, 4, 0, 1e6).slowest_over_mean > 1.0);
 }
 
 // A higher alpha, a wider window, more sampled rows and a fixed time cost more; stripes thin out
@@ -204,25 +226,29 @@ TEST(each_setting_costs_what_it_says)
     assert_true(sampled(spec, 1, 0, 1e5).share > base);
     spec = fitted;
     spec.row_share = 0.1;
-    assert_near(sampled(spec, 1, 0, 1e5).share, base + 0.025, 1e-9, 0.0);
+    assert_close(sampled(spec, 1, 0, 1e5).share, base + 0.025, 1e-9);
     assert_true(sampled(fitted, 1, 0, 1e6).stripes < sampled(fitted, 1, 0, 1e5).stripes);
     assert_true(sampled(fitted, 1, 0, 1e5).fixed_s > sampled(usual, 1, 0, 1e5).fixed_s);
 }
 
-// The points of the figure that the other methods' curves are read off.
+// The figure's speed-ups at 8K, 64K and 256K; between its points the mean of their logarithms.
 TEST(peers_by_their_figure)
 {
+    const struct {
+        sp_prefill_method method;
+        double keys, speedup;
+    } rows[] = {{SP_PREFILL_FLEXPREFILL, 8192, 0.2},
+                {SP_PREFILL_FLEXPREFILL, 65536, 3.9},
+                {SP_PREFILL_FLEXPREFILL, 262144, 7.6},
+                {SP_PREFILL_XATTENTION, 8192, 1.7},
+                {SP_PREFILL_XATTENTION, 65536, 4.3},
+                {SP_PREFILL_XATTENTION, 262144, 9.8},
+                {SP_PREFILL_XATTENTION, 185363.8, sqrt(7.1 * 9.8)}};
     const sp_model model = {.layers = 32, .heads = 32};
-    sp_prefill_spec flex = {.attention = SP_PREFILL_FLEXPREFILL};
-    sp_prefill_spec xattention = {.attention = SP_PREFILL_XATTENTION};
-    static const double flex_speedup[6] = {0.2, 1.0, 2.2, 3.9, 6.0, 7.6};
-    static const double x_speedup[6] = {1.7, 2.2, 3.2, 4.3, 7.1, 9.8};
-    for (int i = 0; i < 6; i++) {
-        double keys = 8192.0 * exp2(i);
-        assert_near(1.0 / sp_prefill_attention_of(&flex, &model, 1, 1, 0, keys).share,
-                    flex_speedup[i], 1e-9, 0.0);
-        assert_near(1.0 / sp_prefill_attention_of(&xattention, &model, 1, 1, 0, keys).share,
-                    x_speedup[i], 1e-9, 0.0);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        sp_prefill_spec spec = {.attention = rows[i].method};
+        double share = sp_prefill_attention_of(&spec, &model, 1, 1, 0, rows[i].keys).share;
+        assert_close(1.0 / share, rows[i].speedup, 1e-6);
     }
 }
 
@@ -240,31 +266,29 @@ static int64_t of_length(const sp_scenario *scenario, int64_t tokens, bool dense
     int64_t id = 0;
     sp_batch one = {.ids = &id, .tokens = &tokens, .count = 1, .total_tokens = tokens};
     sp_prefill_result result;
-    assert_int_equal(sp_prefill(scenario, &one, NULL, NULL, &result, NULL), SP_OK);
-    int64_t ns = dense ? result.dense_longest_ns : result.longest_ns;
+    must_succeed(sp_prefill(scenario, &one, NULL, NULL, &result, ERR));
+    int64_t ns = dense ? result.dense_last_ns : result.last_ns;
     sp_prefill_result_fini(&result);
     return ns;
 }
 
 TEST(crossover_is_where_nothing_is_lost)
 {
-    sp_scenario scenario;
-    sp_error err;
-    int64_t tokens;
-    assert_ok(fixture_read(PROMPTS("1000", SAMPLE("")), &scenario, &err), &err);
-    assert_ok(sp_prefill_crossover(&scenario, &tokens, &err), &err);
+    prompts p;
+    int64_t tokens, again;
+    prompts_init(&p, PROMPTS("1000", SAMPLE("")));
+    sp_scenario *scenario = &p.scenario;
+    must_succeed(sp_prefill_crossover(scenario, &tokens, ERR));
     assert_true(tokens > 256);
-    assert_true(of_length(&scenario, tokens, false) <= of_length(&scenario, tokens, true));
-    assert_true(of_length(&scenario, tokens - 256, false) >
-                of_length(&scenario, tokens - 256, true));
-    int64_t again;
-    scenario.prefill.dense_below = 1000000; // does not move it
-    assert_ok(sp_prefill_crossover(&scenario, &again, &err), &err);
+    assert_true(of_length(scenario, tokens, false) <= of_length(scenario, tokens, true));
+    assert_true(of_length(scenario, tokens - 256, false) > of_length(scenario, tokens - 256, true));
+    scenario->prefill.dense_below = 1000000; // does not move it
+    must_succeed(sp_prefill_crossover(scenario, &again, ERR));
     assert_int_equal(again, tokens);
-    scenario.prefill.attention = SP_PREFILL_DENSE;
-    assert_ok(sp_prefill_crossover(&scenario, &tokens, &err), &err);
+    scenario->prefill.attention = SP_PREFILL_DENSE;
+    must_succeed(sp_prefill_crossover(scenario, &tokens, ERR));
     assert_int_equal(tokens, 0);
-    sp_scenario_fini(&scenario);
+    prompts_fini(&p);
 }
 
 // Keys and values of each token in each layer in bf16, shared out by tp and cp; two bytes a
@@ -279,94 +303,71 @@ TEST(memory_of_keys_and_values)
     sp_prefill_result_fini(&r);
 }
 
-static void refused(const char *text, const char *message)
+static void refused(const char *text, sp_status status, const char *message)
 {
-    sp_scenario scenario;
-    sp_batches batches = {0};
+    prompts p;
     sp_prefill_result result;
-    sp_error err;
-    assert_ok(fixture_read(text, &scenario, &err), &err);
-    if (!scenario.uniform) {
-        assert_ok(sp_batches_make(&scenario.workload, &batches, &err), &err);
-    }
     const sp_batch none = {0};
-    const sp_batch *batch = scenario.uniform ? &none : &batches.batch[0];
-    assert_int_equal(sp_prefill(&scenario, batch, NULL, NULL, &result, &err), SP_ERR_CONTENT);
-    assert_string_equal(err.message[0], message);
-    sp_batches_fini(&batches);
-    sp_scenario_fini(&scenario);
+    prompts_init(&p, text);
+    const sp_batch *batch = p.scenario.uniform ? &none : &p.batches.batch[0];
+    must_fail(sp_prefill(&p.scenario, batch, NULL, NULL, &result, ERR), status, message);
+    prompts_fini(&p);
 }
 
 TEST(what_reads_no_prompts)
 {
-    refused(PROMPTS("1000", ", 'parallel': {'dp': 2}"),
+    refused(PROMPTS("1000", ", 'parallel': {'dp': 2}"), SP_ERR_CONTENT,
             "scenario.json: parallel.dp: prompts are read by one replica, expected 1, got 2");
     refused(PROMPTS("1000", ", 'parallel': {'pp': 2, 'chunks_per_rank': 2}, 'schedule': {'kind': "
                             "'interleaved'}"),
+            SP_ERR_CONTENT,
             "scenario.json: parallel.chunks_per_rank: prompts pass each rank once, expected 1, got "
             "2");
-    refused(PROMPTS("1000", ", 'parallel': {'pp': 2, 'vocab_parallel': true}"),
+    refused(PROMPTS("1000", ", 'parallel': {'pp': 2, 'vocab_parallel': true}"), SP_ERR_CONTENT,
             "scenario.json: parallel.vocab_parallel: the head runs on the last rank alone, "
             "expected false, got true");
-    refused(PROMPTS("1000", ", 'prefill': {'together': true, 'chunk_tokens': 100}"),
+    refused(PROMPTS("1000", ", 'prefill': {'together': true, 'chunk_tokens': 100}"), SP_ERR_CONTENT,
             "scenario.json: prefill.chunk_tokens: prompts that run together run whole");
     refused("{'uniform_costs': {'f_ms': 1, 'b_ms': 1}, 'schedule': {'microbatches': 1}}",
-            "scenario.json: uniform_costs: a model is needed to read prompts");
+            SP_ERR_CONTENT, "scenario.json: uniform_costs: a model is needed to read prompts");
 }
 
 TEST(too_many_chunks)
 {
-    sp_scenario scenario;
-    sp_error err;
-    sp_prefill_result result;
-    int64_t id = 0;
-    int64_t tokens = 65537;
-    sp_batch one = {.ids = &id, .tokens = &tokens, .count = 1, .total_tokens = tokens};
-    assert_ok(fixture_read(PROMPTS("1000", ", 'prefill': {'chunk_tokens': 1}"), &scenario, &err),
-              &err);
-    assert_int_equal(sp_prefill(&scenario, &one, NULL, NULL, &result, &err), SP_ERR_LIMIT);
-    assert_string_equal(err.message[0],
-                        "scenario.json: prompts in chunks of 1 tokens are more than "
-                        "65536 chunks");
-    sp_scenario_fini(&scenario);
+    refused(PROMPTS("65537", ", 'prefill': {'chunk_tokens': 1}"), SP_ERR_LIMIT,
+            "scenario.json: prompts in chunks of 1 tokens are more than 65536 chunks");
 }
 
 TEST(each_allocation_fails)
 {
-    sp_scenario scenario;
-    sp_batches batches;
+    prompts p;
     sp_prefill_result result;
     sp_error err;
-    assert_ok(
-        fixture_read(PROMPTS("3000, 5000", ", 'parallel': {'pp': 2}" SAMPLE("")), &scenario, &err),
-        &err);
-    assert_ok(sp_batches_make(&scenario.workload, &batches, &err), &err);
+    prompts_init(&p, PROMPTS("3000, 5000", ", 'parallel': {'pp': 2}" SAMPLE("")));
     for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_error_clear(&err);
-        memory_try(&failing, sp_prefill(&scenario, &batches.batch[0], NULL, NULL, &result, &err),
-                   &err);
+        memory_try(&failing,
+                   sp_prefill(&p.scenario, &p.batches.batch[0], NULL, NULL, &result, &err), &err);
         sp_prefill_result_fini(&result);
     }
-    sp_batches_fini(&batches);
-    sp_scenario_fini(&scenario);
+    prompts_fini(&p);
 }
 
 // What is read comes out again, and a scenario without the section has none.
 TEST(the_section_is_resolved)
 {
     sp_scenario scenario;
-    sp_error err;
-    assert_ok(fixture_read(PROMPTS("1000", ", 'prefill': {'chunk_tokens': '4K', 'deal': 'heads', "
-                                           "'stripe_share': 0.1, 'fixed_us': 3}"),
-                           &scenario, &err),
-              &err);
+    must_succeed(
+        fixture_read(PROMPTS("1000", ", 'prefill': {'chunk_tokens': '4K', 'deal': 'heads', "
+                                     "'stripe_share': 0.1, 'fixed_us': 3}"),
+                     &scenario, ERR));
     const json_t *section = json_object_get(scenario.resolved, "prefill");
     assert_int_equal(json_integer_value(json_object_get(section, "chunk_tokens")), 4096);
     assert_string_equal(json_string_value(json_object_get(section, "deal")), "heads");
     assert_within(json_number_value(json_object_get(section, "stripe_share")), 0.1, 0.0);
     assert_within(json_number_value(json_object_get(section, "fixed_us")), 3.0, 0.0);
     sp_scenario_fini(&scenario);
-    assert_ok(fixture_read(PROMPTS("1000", ""), &scenario, &err), &err);
+    must_succeed(fixture_read(PROMPTS("1000", ""), &scenario, ERR));
     assert_null(json_object_get(scenario.resolved, "prefill"));
     sp_scenario_fini(&scenario);
 }
