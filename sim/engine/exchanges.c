@@ -120,19 +120,24 @@ sp_status sp_i_exchanges_begin(sp_i_traffic *t, const sp_walk_action *action, in
     const sp_i_group *group = find_group(t, pack->dp_first, place->pp, pack->dp_count);
     sp_cp_exchange whole = group != NULL ? whole_exchange(t, action) : (sp_cp_exchange){0};
     *exchanges = whole.s > 0.0 && group->way.is_flow;
-    // One exchange is that of all ranks of a pack, which begin together.
-    if (!*exchanges || place->dp != pack->dp_first) {
+    if (!*exchanges) {
         return SP_OK;
     }
-    int rank = place->dp * t->plan->layout.pp + place->pp;
+    // One exchange is that of all ranks of a pack, which begin together; the slowest hides it.
+    int rank = pack->dp_first * t->plan->layout.pp + place->pp;
     int64_t hidden_ns = sp_action_cost_ns(took) - took->cp_ns;
+    if (place->dp > pack->dp_first) {
+        hidden_ns = sp_larger(hidden_ns, t->exchanges[rank].hidden_ns);
+    }
     double shown = fmin(1.0, (double)took->cp_ns / SP_NS_PER_S / whole.s);
-    double hidden_bytes = (1.0 - shown) * whole.bytes;
     t->exchanges[rank] = (sp_i_exchange){.place = *place,
                                          .group = group,
+                                         .hidden_ns = hidden_ns,
                                          .shown_ns = took->cp_ns,
                                          .shown_bytes = shown * whole.bytes};
-    return start(t, rank, start_ns, hidden_bytes, hidden_ns, err);
+    return place->dp + 1 < pack->dp_first + pack->dp_count
+               ? SP_OK
+               : start(t, rank, start_ns, (1.0 - shown) * whole.bytes, hidden_ns, err);
 }
 
 static sp_status end_action(sp_i_traffic *t, const sp_i_exchange *exchange, int64_t now_ns,

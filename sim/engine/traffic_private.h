@@ -38,7 +38,7 @@ typedef struct sp_i_exchange {
     sp_plan_place place;
     const sp_i_group *group;
     bool is_shown;
-    int64_t shown_ns;
+    int64_t hidden_ns, shown_ns;
     double shown_bytes;
 } sp_i_exchange;
 
