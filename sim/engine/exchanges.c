@@ -6,7 +6,7 @@
 #include "sim/base/units.h"
 #include "sim/engine/traffic_private.h"
 
-static bool add_groups(sp_i_traffic *t, const sp_pack_list *list);
+static bool add_groups(sp_i_traffic *t, bool backward);
 
 bool sp_i_exchanges_make(sp_i_traffic *t)
 {
@@ -14,8 +14,7 @@ bool sp_i_exchanges_make(sp_i_traffic *t)
     size_t ranks = (size_t)layout->dp * (size_t)layout->pp;
     t->groups = sp_arena_take(&t->work, ranks, sizeof(sp_i_group *));
     t->exchanges = sp_arena_take(&t->work, ranks, sizeof *t->exchanges);
-    return !t->work.failed && add_groups(t, &t->plan->packing->forward) &&
-           add_groups(t, sp_packing_backward(t->plan->packing));
+    return !t->work.failed && add_groups(t, false) && add_groups(t, true);
 }
 
 static sp_i_group *find_group(const sp_i_traffic *t, int dp, int pp, int dp_count)
@@ -37,33 +36,32 @@ static bool add_group(sp_i_traffic *t, int dp, int pp, int dp_count)
     if (group == NULL || t->work.failed) {
         return false;
     }
-    *group = (sp_i_group){
-        .dp_count = dp_count, .way = {.is_used = true, .is_flow = true}, .next = *first};
+    *group = (sp_i_group){.dp_count = dp_count, .next = *first};
     *first = group;
+    sp_i_use_way(t, &group->way);
     return true;
 }
 
-static bool add_groups(sp_i_traffic *t, const sp_pack_list *list)
+// The zones of a pack take what their formulas say, and so does a pack without an exchange.
+static bool exchanges(const sp_i_traffic *t, size_t k, bool backward)
 {
+    const sp_step_costs *costs = t->costs;
+    return backward ? costs->cp_i[k].s > 0.0 || costs->cp_r[k].s > 0.0 : costs->cp_f[k].s > 0.0;
+}
+
+static bool add_groups(sp_i_traffic *t, bool backward)
+{
+    const sp_packing *packing = t->plan->packing;
+    const sp_pack_list *list = backward ? sp_packing_backward(packing) : &packing->forward;
     bool ok = true;
-    for (size_t k = 0; k < list->count; k++) {
+    for (size_t k = 0; ok && k < list->count; k++) {
         const sp_pack *pack = &list->packs[k];
-        for (int p = 0; ok && t->plan->layout.cp * pack->dp_count > 1 && p < t->plan->layout.pp;
-             p++) {
+        bool joint = t->plan->layout.cp * pack->dp_count > 1 && exchanges(t, k, backward);
+        for (int p = 0; ok && joint && p < t->plan->layout.pp; p++) {
             ok = add_group(t, pack->dp_first, p, pack->dp_count);
         }
     }
     return ok;
-}
-
-void sp_i_exchanges_free(sp_i_traffic *t)
-{
-    int ranks = t->plan->layout.dp * t->plan->layout.pp;
-    for (int i = 0; t->groups != NULL && i < ranks; i++) {
-        for (sp_i_group *group = t->groups[i]; group != NULL; group = group->next) {
-            sp_route_fini(&group->way.route);
-        }
-    }
 }
 
 // ---- in an action ----
