@@ -6,7 +6,7 @@
 #include "sim/base/units.h"
 #include "sim/engine/traffic_private.h"
 
-static bool add_groups(sp_i_traffic *t, const sp_pack_list *list);
+static bool add_groups(sp_i_traffic *t, bool backward);
 
 bool sp_i_exchanges_make(sp_i_traffic *t)
 {
@@ -14,8 +14,7 @@ bool sp_i_exchanges_make(sp_i_traffic *t)
     size_t ranks = (size_t)layout->dp * (size_t)layout->pp;
     t->groups = sp_arena_take(&t->work, ranks, sizeof(sp_i_group *));
     t->exchanges = sp_arena_take(&t->work, ranks, sizeof *t->exchanges);
-    return !t->work.failed && add_groups(t, &t->plan->packing->forward) &&
-           add_groups(t, sp_packing_backward(t->plan->packing));
+    return !t->work.failed && add_groups(t, false) && add_groups(t, true);
 }
 
 static sp_i_group *find_group(const sp_i_traffic *t, int dp, int pp, int dp_count)
@@ -37,33 +36,32 @@ static bool add_group(sp_i_traffic *t, int dp, int pp, int dp_count)
     if (group == NULL || t->work.failed) {
         return false;
     }
-    *group = (sp_i_group){
-        .dp_count = dp_count, .way = {.is_used = true, .is_flow = true}, .next = *first};
+    *group = (sp_i_group){.dp_count = dp_count, .next = *first};
     *first = group;
+    sp_i_use_way(t, &group->way);
     return true;
 }
 
-static bool add_groups(sp_i_traffic *t, const sp_pack_list *list)
+// The zones of a pack take what their formulas say, and so does a pack without an exchange.
+static bool exchanges(const sp_i_traffic *t, size_t k, bool backward)
 {
+    const sp_step_costs *costs = t->costs;
+    return backward ? costs->cp_i[k].s > 0.0 || costs->cp_r[k].s > 0.0 : costs->cp_f[k].s > 0.0;
+}
+
+static bool add_groups(sp_i_traffic *t, bool backward)
+{
+    const sp_packing *packing = t->plan->packing;
+    const sp_pack_list *list = backward ? sp_packing_backward(packing) : &packing->forward;
     bool ok = true;
-    for (size_t k = 0; k < list->count; k++) {
+    for (size_t k = 0; ok && k < list->count; k++) {
         const sp_pack *pack = &list->packs[k];
-        for (int p = 0; ok && t->plan->layout.cp * pack->dp_count > 1 && p < t->plan->layout.pp;
-             p++) {
+        bool joint = t->plan->layout.cp * pack->dp_count > 1 && exchanges(t, k, backward);
+        for (int p = 0; ok && joint && p < t->plan->layout.pp; p++) {
             ok = add_group(t, pack->dp_first, p, pack->dp_count);
         }
     }
     return ok;
-}
-
-void sp_i_exchanges_free(sp_i_traffic *t)
-{
-    int ranks = t->plan->layout.dp * t->plan->layout.pp;
-    for (int i = 0; t->groups != NULL && i < ranks; i++) {
-        for (sp_i_group *group = t->groups[i]; group != NULL; group = group->next) {
-            sp_route_fini(&group->way.route);
-        }
-    }
 }
 
 // ---- in an action ----
@@ -120,19 +118,24 @@ sp_status sp_i_exchanges_begin(sp_i_traffic *t, const sp_walk_action *action, in
     const sp_i_group *group = find_group(t, pack->dp_first, place->pp, pack->dp_count);
     sp_cp_exchange whole = group != NULL ? whole_exchange(t, action) : (sp_cp_exchange){0};
     *exchanges = whole.s > 0.0 && group->way.is_flow;
-    // One exchange is that of all ranks of a pack, which begin together.
-    if (!*exchanges || place->dp != pack->dp_first) {
+    if (!*exchanges) {
         return SP_OK;
     }
-    int rank = place->dp * t->plan->layout.pp + place->pp;
+    // One exchange is that of all ranks of a pack, which begin together; the slowest hides it.
+    int rank = pack->dp_first * t->plan->layout.pp + place->pp;
     int64_t hidden_ns = sp_action_cost_ns(took) - took->cp_ns;
+    if (place->dp > pack->dp_first) {
+        hidden_ns = sp_larger(hidden_ns, t->exchanges[rank].hidden_ns);
+    }
     double shown = fmin(1.0, (double)took->cp_ns / SP_NS_PER_S / whole.s);
-    double hidden_bytes = (1.0 - shown) * whole.bytes;
     t->exchanges[rank] = (sp_i_exchange){.place = *place,
                                          .group = group,
+                                         .hidden_ns = hidden_ns,
                                          .shown_ns = took->cp_ns,
                                          .shown_bytes = shown * whole.bytes};
-    return start(t, rank, start_ns, hidden_bytes, hidden_ns, err);
+    return place->dp + 1 < pack->dp_first + pack->dp_count
+               ? SP_OK
+               : start(t, rank, start_ns, (1.0 - shown) * whole.bytes, hidden_ns, err);
 }
 
 static sp_status end_action(sp_i_traffic *t, const sp_i_exchange *exchange, int64_t now_ns,

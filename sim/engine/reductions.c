@@ -32,8 +32,9 @@ bool sp_i_reductions_make(sp_i_traffic *t)
         }
     }
     for (int p = 0; p < layout->pp; p++) {
-        sp_i_way *way = &t->reductions[p].way;
-        way->is_used = way->is_flow = layout->dp * layout->cp > 1 && exchanges(t, p);
+        if (layout->dp * layout->cp > 1 && exchanges(t, p)) {
+            sp_i_use_way(t, &t->reductions[p].way);
+        }
         t->reductions[p].is_due = t->reductions[p].left == 0;
         t->any_due = t->any_due || t->reductions[p].is_due;
     }

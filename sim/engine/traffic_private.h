@@ -10,6 +10,7 @@
 typedef struct sp_i_way {
     sp_route route;
     bool is_used, is_flow;
+    struct sp_i_way *next; // of those used
 } sp_i_way;
 
 // Tags of flows: a send; from here on a pipeline rank's reduction, and behind those an exchange of
@@ -38,7 +39,7 @@ typedef struct sp_i_exchange {
     sp_plan_place place;
     const sp_i_group *group;
     bool is_shown;
-    int64_t shown_ns;
+    int64_t hidden_ns, shown_ns;
     double shown_bytes;
 } sp_i_exchange;
 
@@ -70,6 +71,7 @@ struct sp_i_traffic {
     sp_topology *topology;
     sp_flows *flows;
     double *carried; // [links]: bytes
+    sp_i_way *ways;  // those used
     sp_i_way *sends; // [(dp * pp + pp rank) * 2]: to the next pipeline rank, to the one before
     // Of the flows that are sends, by their number: the action.
     sp_plan_place *places;
@@ -99,11 +101,20 @@ sp_status sp_i_ways_make(sp_i_traffic *traffic, const sp_network *network, sp_er
 void sp_i_ways_free(sp_i_traffic *traffic);
 bool sp_i_ways_any_flow(const sp_i_traffic *traffic);
 
+// Notes that the plan uses a way, whose transfers are flows unless they cannot meet others.
+static inline void sp_i_use_way(sp_i_traffic *traffic, sp_i_way *way)
+{
+    if (!way->is_used) {
+        way->is_used = way->is_flow = true;
+        way->next = traffic->ways;
+        traffic->ways = way;
+    }
+}
+
 // ---- exchanges.c ----
 
 // The groups that exchange keys and values, without their routes; false without memory.
 bool sp_i_exchanges_make(sp_i_traffic *traffic);
-void sp_i_exchanges_free(sp_i_traffic *traffic);
 // An action begins; *exchanges: an event will end it.
 sp_status sp_i_exchanges_begin(sp_i_traffic *traffic, const sp_walk_action *action,
                                int64_t start_ns, const sp_action_cost *took, bool *exchanges,

@@ -39,31 +39,19 @@ sp_status sp_i_ways_make(sp_i_traffic *t, const sp_network *network, sp_error *e
 
 void sp_i_ways_free(sp_i_traffic *t)
 {
-    for (size_t i = 0; t->sends != NULL && i < count_sends(t); i++) {
-        sp_route_fini(&t->sends[i].route);
-    }
-    for (int p = 0; t->reductions != NULL && p < t->plan->layout.pp; p++) {
-        sp_route_fini(&t->reductions[p].way.route);
+    for (sp_i_way *way = t->ways; way != NULL; way = way->next) {
+        sp_route_fini(&way->route);
     }
     sp_free(t->sends);
-    sp_i_exchanges_free(t);
 }
 
 bool sp_i_ways_any_flow(const sp_i_traffic *t)
 {
-    bool any = false;
-    for (size_t i = 0; i < count_sends(t); i++) {
-        any = any || t->sends[i].is_flow;
+    const sp_i_way *way = t->ways;
+    while (way != NULL && !way->is_flow) {
+        way = way->next;
     }
-    for (int p = 0; p < t->plan->layout.pp; p++) {
-        any = any || t->reductions[p].way.is_flow;
-    }
-    for (int i = 0; i < t->plan->layout.dp * t->plan->layout.pp; i++) {
-        for (const sp_i_group *group = t->groups[i]; group != NULL; group = group->next) {
-            any = any || group->way.is_flow;
-        }
-    }
-    return any;
+    return way != NULL;
 }
 
 // ---- which ranks send to which ----
@@ -93,8 +81,7 @@ static void find_used(sp_i_traffic *t)
         for (size_t a = 0; a < stage->count; a++) {
             int to = sends_to(t, pp, stage->actions[a]);
             if (to >= 0) {
-                sp_i_way *way = sp_i_way_of(t, dp, pp, to);
-                way->is_used = way->is_flow = true;
+                sp_i_use_way(t, sp_i_way_of(t, dp, pp, to));
             }
         }
     }
@@ -222,41 +209,24 @@ static bool is_apart(const sp_i_way *way, const uint8_t *users);
 static bool meets_itself(const sp_i_traffic *t, int dp, int pp);
 
 // Transfers of a route take their closed times where no other route uses its links and none of them
-// begins before the one before it has ended.
+// begins before the one before it has ended: exchanges and reductions of a rank follow each other.
 static sp_status find_flows(sp_i_traffic *t, sp_error *err)
 {
+    int pp = t->plan->layout.pp;
     uint8_t *users = sp_calloc((size_t)sp_topology_links(t->topology), sizeof *users);
     if (users == NULL) {
         return sp_error_no_memory(err, "the traffic of a step");
     }
-    for (size_t i = 0; i < count_sends(t); i++) {
-        count_users(&t->sends[i], users);
+    for (const sp_i_way *way = t->ways; way != NULL; way = way->next) {
+        count_users(way, users);
     }
-    for (int p = 0; p < t->plan->layout.pp; p++) {
-        count_users(&t->reductions[p].way, users);
-    }
-    for (int i = 0; i < t->plan->layout.dp * t->plan->layout.pp; i++) {
-        for (sp_i_group *group = t->groups[i]; group != NULL; group = group->next) {
-            count_users(&group->way, users);
-        }
-    }
-    // One reduction of a pipeline rank follows another, and so do its actions.
-    for (int p = 0; p < t->plan->layout.pp; p++) {
-        sp_i_way *way = &t->reductions[p].way;
-        way->is_flow = way->is_used && !is_apart(way, users);
-    }
-    for (int i = 0; i < t->plan->layout.dp * t->plan->layout.pp; i++) {
-        for (sp_i_group *group = t->groups[i]; group != NULL; group = group->next) {
-            group->way.is_flow = !is_apart(&group->way, users);
-        }
+    for (sp_i_way *way = t->ways; way != NULL; way = way->next) {
+        way->is_flow = !is_apart(way, users);
     }
     for (size_t i = 0; i < count_sends(t); i++) {
         sp_i_way *way = &t->sends[i];
         int rank = (int)(i / 2);
-        int pp = t->plan->layout.pp;
-        if (way->is_used && is_apart(way, users) && !meets_itself(t, rank / pp, rank % pp)) {
-            way->is_flow = false;
-        }
+        way->is_flow = way->is_flow || (way->is_used && meets_itself(t, rank / pp, rank % pp));
     }
     sp_free(users);
     return SP_OK;
@@ -264,7 +234,7 @@ static sp_status find_flows(sp_i_traffic *t, sp_error *err)
 
 static void count_users(const sp_i_way *way, uint8_t *users)
 {
-    for (int32_t h = 0; way->is_used && h < way->route.hops; h++) {
+    for (int32_t h = 0; h < way->route.hops; h++) {
         uint8_t *of = &users[way->route.path[h].link];
         *of = *of < 2 ? *of + 1 : 2;
     }

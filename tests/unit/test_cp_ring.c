@@ -53,7 +53,7 @@ TEST(pairs_token_by_token)
         int samples = 1 + prng_below(&prng, 3);
         for (int s = 0; s < samples; s++) {
             lengths[s] = 1 + prng_below(&prng, MOST_TOKENS / 3);
-            const sp_slice slice = {s, 0, lengths[s], lengths[s]};
+            const sp_slice slice = {s, 0, 0, lengths[s], lengths[s]};
             assert_true(sp_pack_list_add(&packing.forward, slice, true));
         }
         for (int way = 0; way < 2; way++) {
@@ -81,7 +81,7 @@ TEST(even_shares_take_the_closed_form)
     for (int cp = 2; cp <= MOST_RANKS; cp++) {
         sp_i_cp_ring *ring = sp_i_cp_ring_new(cp);
         double rank_s[MOST_RANKS];
-        const sp_slice slice = {0, 0, 20 * cp, 20 * cp};
+        const sp_slice slice = {0, 0, 0, 20 * cp, 20 * cp};
         sp_packing packing;
         assert_non_null(ring);
         sp_packing_init(&packing, NULL, 1);

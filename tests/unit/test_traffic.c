@@ -8,12 +8,27 @@
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
 
+// Reductions wait for the last action of their pipeline rank on any data-parallel rank.
+static void assert_reduced_last(const sp_timeline *timeline)
+{
+    int pp = timeline->plan->layout.pp;
+    for (size_t r = 0; r < timeline->rank_count; r++) {
+        int64_t last_ns = 0;
+        for (size_t i = r % (size_t)pp; i < timeline->rank_count; i += (size_t)pp) {
+            int64_t end_ns = sp_rank_last_ns(&timeline->ranks[i]);
+            last_ns = end_ns > last_ns ? end_ns : last_ns;
+        }
+        assert_int_equal(timeline->ranks[r].reduce_start_ns, last_ns);
+    }
+}
+
 static void run(const flow_step *s, const sp_network *network, sp_timeline *timeline)
 {
     const sp_engine_options options = {.verify = true, .unfold = true, .network = network};
     sp_memory_timeline memory;
     sp_engine_counts counts;
     must_succeed(sp_simulate(&s->plan, &s->costs, &options, timeline, &memory, &counts, ERR));
+    assert_reduced_last(timeline);
     sp_memory_timeline_fini(&memory);
 }
 
@@ -279,6 +294,7 @@ static void run_apart(const flow_step *s, int seed)
         sp_memory_timeline memory;
         sp_engine_counts counts;
         must_succeed(sp_simulate(&s->plan, &s->costs, &options, &timeline, &memory, &counts, ERR));
+        assert_reduced_last(&timeline);
         sp_memory_timeline_fini(&memory);
         sp_timeline_fini(&timeline);
     }
@@ -300,8 +316,9 @@ TEST(merged_packs)
         flow_step_set_bytes(&s.costs, round % 2 == 0 ? 20.0 : 20000.0, 20.0);
         flow_step_set_exchanges(&s, round % 2 == 0 ? 2.0 : 2000.0);
         must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, ERR));
-        add_actions(&s, 0, 0, "F0F1B0B1");
-        add_actions(&s, 0, 1, "F0B0F1B1");
+        bool last = round % 4 < 2; // pack 0, on the first rank
+        add_actions(&s, 0, 0, last ? "F1F0B1B0" : "F0F1B0B1");
+        add_actions(&s, 0, 1, last ? "F1B1F0B0" : "F0B0F1B1");
         add_actions(&s, 1, 0, "F2F0B2B0");
         add_actions(&s, 1, 1, "F2B2F0B0");
         must_succeed(sp_plan_check(&s.plan, "test", ERR));
