@@ -296,7 +296,7 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     const sp_pack_list *forward = &packing->forward;
     const sp_pack_list *backward = sp_packing_backward(packing);
     int32_t *forward_pack = NULL;
-    sp_status status = sp_i_step_costs_init(costs, cost->layout, packing, cost->classes, true, err);
+    sp_status status = sp_i_step_costs_take(costs, cost->layout, packing, cost->classes, err);
     if (status == SP_OK) {
         status = fill_share_classes(cost, costs, err);
     }

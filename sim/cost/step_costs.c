@@ -54,9 +54,9 @@ static void *table(size_t count, size_t size, bool *ok)
     return pack_table(count, size, false, ok);
 }
 
-sp_status sp_i_step_costs_init(sp_step_costs *costs, const sp_layout *layout,
-                               const sp_packing *packing, int classes, bool with_memory,
-                               sp_error *err)
+static sp_status make_tables(sp_step_costs *costs, const sp_layout *layout,
+                             const sp_packing *packing, int classes, bool with_memory, bool written,
+                             sp_error *err)
 {
     size_t forward = packing->forward.count;
     size_t backward = sp_packing_backward(packing)->count;
@@ -72,42 +72,56 @@ sp_status sp_i_step_costs_init(sp_step_costs *costs, const sp_layout *layout,
     bool ok = true;
     costs->class_of_vstage =
         table((size_t)sp_layout_vstages(layout), sizeof *costs->class_of_vstage, &ok);
-    costs->f = pack_table(forward * rows, sizeof *costs->f, with_memory, &ok);
-    costs->b = pack_table(backward * rows, sizeof *costs->b, with_memory, &ok);
-    costs->i = pack_table(backward * rows, sizeof *costs->i, with_memory, &ok);
-    costs->w = pack_table(backward * rows, sizeof *costs->w, with_memory, &ok);
-    costs->r = pack_table(backward * rows, sizeof *costs->r, with_memory, &ok);
-    costs->p2p_f_ns = pack_table(forward, sizeof *costs->p2p_f_ns, with_memory, &ok);
-    costs->p2p_b_ns = pack_table(backward, sizeof *costs->p2p_b_ns, with_memory, &ok);
+    costs->f = pack_table(forward * rows, sizeof *costs->f, written, &ok);
+    costs->b = pack_table(backward * rows, sizeof *costs->b, written, &ok);
+    costs->i = pack_table(backward * rows, sizeof *costs->i, written, &ok);
+    costs->w = pack_table(backward * rows, sizeof *costs->w, written, &ok);
+    costs->r = pack_table(backward * rows, sizeof *costs->r, written, &ok);
+    costs->p2p_f_ns = pack_table(forward, sizeof *costs->p2p_f_ns, written, &ok);
+    costs->p2p_b_ns = pack_table(backward, sizeof *costs->p2p_b_ns, written, &ok);
     costs->p2p_f_internode_ns =
-        pack_table(forward, sizeof *costs->p2p_f_internode_ns, with_memory, &ok);
+        pack_table(forward, sizeof *costs->p2p_f_internode_ns, written, &ok);
     costs->p2p_b_internode_ns =
-        pack_table(backward, sizeof *costs->p2p_b_internode_ns, with_memory, &ok);
+        pack_table(backward, sizeof *costs->p2p_b_internode_ns, written, &ok);
     costs->crosses_nodes = table(pp, sizeof *costs->crosses_nodes, &ok);
     costs->epilogue = table(pp, sizeof *costs->epilogue, &ok);
     if (with_memory) {
-        costs->p2p_f_bytes = pack_table(forward, sizeof *costs->p2p_f_bytes, true, &ok);
-        costs->p2p_b_bytes = pack_table(backward, sizeof *costs->p2p_b_bytes, true, &ok);
-        costs->cp_f = pack_table(forward, sizeof *costs->cp_f, true, &ok);
-        costs->cp_i = pack_table(backward, sizeof *costs->cp_i, true, &ok);
-        costs->cp_r = pack_table(backward, sizeof *costs->cp_r, true, &ok);
+        costs->p2p_f_bytes = pack_table(forward, sizeof *costs->p2p_f_bytes, written, &ok);
+        costs->p2p_b_bytes = pack_table(backward, sizeof *costs->p2p_b_bytes, written, &ok);
+        costs->cp_f = pack_table(forward, sizeof *costs->cp_f, written, &ok);
+        costs->cp_i = pack_table(backward, sizeof *costs->cp_i, written, &ok);
+        costs->cp_r = pack_table(backward, sizeof *costs->cp_r, written, &ok);
         costs->layers_of_vstage =
             table((size_t)sp_layout_vstages(layout), sizeof *costs->layers_of_vstage, &ok);
         costs->offloaded_bytes =
-            pack_table(forward * rows, sizeof *costs->offloaded_bytes, true, &ok);
-        costs->o_ns = pack_table(forward * rows, sizeof *costs->o_ns, true, &ok);
-        costs->l_ns = pack_table(forward * rows, sizeof *costs->l_ns, true, &ok);
-        costs->unit = pack_table(forward * rows, sizeof *costs->unit, true, &ok);
+            pack_table(forward * rows, sizeof *costs->offloaded_bytes, written, &ok);
+        costs->o_ns = pack_table(forward * rows, sizeof *costs->o_ns, written, &ok);
+        costs->l_ns = pack_table(forward * rows, sizeof *costs->l_ns, written, &ok);
+        costs->unit = pack_table(forward * rows, sizeof *costs->unit, written, &ok);
         costs->states = table(pp, sizeof *costs->states, &ok);
     }
     if (with_memory && packing->backward.count > 0) {
-        costs->backward_unit = pack_table(backward * rows, sizeof *costs->backward_unit, true, &ok);
+        costs->backward_unit =
+            pack_table(backward * rows, sizeof *costs->backward_unit, written, &ok);
     }
     if (!ok) {
         sp_step_costs_fini(costs);
         return sp_error_no_memory(err, "the costs of a packing");
     }
     return SP_OK;
+}
+
+sp_status sp_i_step_costs_init(sp_step_costs *costs, const sp_layout *layout,
+                               const sp_packing *packing, int classes, bool with_memory,
+                               sp_error *err)
+{
+    return make_tables(costs, layout, packing, classes, with_memory, false, err);
+}
+
+sp_status sp_i_step_costs_take(sp_step_costs *costs, const sp_layout *layout,
+                               const sp_packing *packing, int classes, sp_error *err)
+{
+    return make_tables(costs, layout, packing, classes, true, true, err);
 }
 
 // The part of a micro-batch's time that one pack takes.

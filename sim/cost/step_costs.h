@@ -118,6 +118,9 @@ typedef struct sp_step_costs {
 sp_status sp_i_step_costs_init(sp_step_costs *costs, const sp_layout *layout,
                                const sp_packing *packing, int classes, bool with_memory,
                                sp_error *err);
+// With memory, for whoever then writes every row of a pack: those hold anything until then.
+sp_status sp_i_step_costs_take(sp_step_costs *costs, const sp_layout *layout,
+                               const sp_packing *packing, int classes, sp_error *err);
 void sp_step_costs_fini(sp_step_costs *costs);
 
 // The class whose memory an action of the virtual stage has.
