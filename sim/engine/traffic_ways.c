@@ -195,13 +195,14 @@ static sp_status make_routes(sp_i_traffic *t, sp_error *err)
 
 static void count_users(const sp_i_way *way, uint8_t *users);
 static bool is_apart(const sp_i_way *way, const uint8_t *users);
-static bool meets_itself(const sp_i_traffic *t, int dp, int pp);
+static bool meets_itself(const sp_i_traffic *t, int dp, int pp, bool repeats);
 
 // Transfers of a route take their closed times where no other route uses its links and none of them
 // begins before the one before it has ended: exchanges and reductions of a rank follow each other.
 static sp_status find_flows(sp_i_traffic *t, sp_error *err)
 {
     int pp = t->plan->layout.pp;
+    bool repeats = sp_plan_find(t->plan, SP_ACTION_R) != NULL;
     uint8_t *users = sp_calloc((size_t)sp_topology_links(t->topology), sizeof *users);
     if (users == NULL) {
         return sp_error_no_memory(err, "the traffic of a step");
@@ -215,7 +216,8 @@ static sp_status find_flows(sp_i_traffic *t, sp_error *err)
     for (size_t i = 0; i < count_sends(t); i++) {
         sp_i_way *way = &t->sends[i];
         int rank = (int)(i / 2);
-        way->is_flow = way->is_flow || (way->is_used && meets_itself(t, rank / pp, rank % pp));
+        way->is_flow =
+            way->is_flow || (way->is_used && meets_itself(t, rank / pp, rank % pp, repeats));
     }
     sp_free(users);
     return SP_OK;
@@ -239,12 +241,11 @@ static bool is_apart(const sp_i_way *way, const uint8_t *users)
 }
 
 // May a rank begin to send before what it sent last is there? Between two sends lies at least the
-// action that gives the second.
-static bool meets_itself(const sp_i_traffic *t, int dp, int pp)
+// action that gives the second. `repeats`: the plan's recomputation may be an action of its own.
+static bool meets_itself(const sp_i_traffic *t, int dp, int pp, bool repeats)
 {
     const sp_layout *layout = &t->plan->layout;
     const sp_stage_plan *stage = sp_plan_stage(t->plan, dp, pp);
-    bool repeats = sp_plan_find(t->plan, SP_ACTION_R) != NULL;
     int64_t least_ns = INT64_MAX;
     int64_t most_ns = 0;
     for (size_t a = 0; a < stage->count; a++) {
