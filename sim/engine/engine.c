@@ -119,32 +119,48 @@ static sp_status next(void *context, const sp_walk_event **events, size_t *count
     return sp_i_traffic_next(p->traffic, events, count, err);
 }
 
+// `varies`: GPUs differ, or links are shared.
+static sp_walk_driver driver_of(pricing *prices, const sp_shares *shares, bool varies)
+{
+    sp_walk_driver driver = {.context = prices,
+                             .run = prices->factors != NULL ? price_apart : price,
+                             .transfer_ns = transfer_ns,
+                             .blocking_transfers = prices->costs->blocking_transfers,
+                             .shares = shares,
+                             .joint_inputs = varies,
+                             .limit_ns = INT64_MAX};
+    if (prices->traffic != NULL) {
+        driver.transfer_ns = NULL;
+        driver.begin = begin;
+        driver.send = send;
+        driver.next = next;
+    }
+    return driver;
+}
+
+static size_t count_tasks(const sp_timeline *timeline)
+{
+    size_t tasks = 0;
+    for (size_t r = 0; r < timeline->rank_count; r++) {
+        const sp_rank_timeline *rank = &timeline->ranks[r];
+        tasks += rank->count + rank->copy_count + rank->share_count;
+    }
+    return tasks;
+}
+
 // Fills the spans of all ranks that stand for others. Ranks that share links stand each for itself:
 // their ways differ.
 static sp_status run(const sp_plan *plan, const sp_step_costs *costs,
                      const sp_engine_options *options, sp_i_traffic *traffic, sp_timeline *timeline,
                      sp_engine_counts *counts, sp_error *err)
 {
-    bool varies = traffic != NULL || options->jitter.gpu_cv > 0.0;
+    bool differ = options->jitter.gpu_cv > 0.0;
+    bool varies = traffic != NULL || differ;
     pricing prices = {.plan = plan, .costs = costs, .traffic = traffic};
     sp_alike_ranks alike = {0};
     sp_shares shares = {0};
-    sp_walk_driver driver = {.context = &prices,
-                             .run = price,
-                             .transfer_ns = transfer_ns,
-                             .blocking_transfers = costs->blocking_transfers,
-                             .shares = &shares,
-                             .joint_inputs = varies,
-                             .limit_ns = INT64_MAX};
-    if (traffic != NULL) {
-        driver.transfer_ns = NULL;
-        driver.begin = begin;
-        driver.send = send;
-        driver.next = next;
-    }
     sp_status status = sp_i_fold(plan, costs, options->unfold || varies, &alike, err);
-    if (status == SP_OK && options->jitter.gpu_cv > 0.0) {
-        driver.run = price_apart;
+    if (status == SP_OK && differ) {
         status = sp_i_jitter_factors(&plan->layout, &options->jitter, &prices.factors, err);
     }
     if (status == SP_OK && costs->share_class > 0) {
@@ -158,12 +174,10 @@ static sp_status run(const sp_plan *plan, const sp_step_costs *costs,
         status = sp_timeline_keep_arrivals(timeline, err);
     }
     if (status == SP_OK) {
+        const sp_walk_driver driver = driver_of(&prices, &shares, varies);
         status = sp_walk(plan, &driver, timeline, &counts->edges, err);
     }
-    for (size_t r = 0; status == SP_OK && r < timeline->rank_count; r++) {
-        const sp_rank_timeline *rank = &timeline->ranks[r];
-        counts->tasks += rank->count + rank->copy_count + rank->share_count;
-    }
+    counts->tasks = status == SP_OK ? count_tasks(timeline) : 0;
     sp_free(prices.factors);
     sp_shares_fini(&shares);
     sp_i_alike_fini(&alike);
@@ -232,34 +246,49 @@ static sp_status name_cycle(const sp_plan *plan, const sp_step_costs *costs, con
                                           source, walked->message[0]);
 }
 
-sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
-                      const sp_engine_options *options, sp_timeline *timeline,
-                      sp_memory_timeline *memory, sp_engine_counts *counts, sp_error *err)
+// As `run`, with a cycle named.
+static sp_status run_named(const sp_plan *plan, const sp_step_costs *costs,
+                           const sp_engine_options *options, sp_i_traffic *traffic,
+                           sp_timeline *timeline, sp_engine_counts *counts, sp_error *err)
 {
     const char *source = options->source != NULL ? options->source : "plan";
-    *timeline = (sp_timeline){0};
-    *memory = (sp_memory_timeline){0};
-    *counts = (sp_engine_counts){0};
-    sp_i_traffic *traffic = NULL;
+    sp_error walk_err = {0};
+    sp_status status = run(plan, costs, options, traffic, timeline, counts, &walk_err);
+    if (status == SP_ERR_DEADLOCK) {
+        return name_cycle(plan, costs, source, &walk_err, err);
+    }
+    for (int i = 0; status != SP_OK && i < walk_err.count; i++) {
+        sp_error_set(err, status, "%s", walk_err.message[i]);
+    }
+    return status;
+}
+
+static sp_network network_of(const sp_plan *plan, const sp_engine_options *options)
+{
     sp_network network = options->network != NULL ? *options->network : (sp_network){0};
-    sp_status status = refuse_unknown_costs(plan, costs, err);
     // What cannot meet follows from times that are not certain then.
     if (network.detail == SP_NETWORK_AUTO && options->jitter.gpu_cv > 0.0 &&
         !sp_shares_are(&plan->layout)) {
         network.detail = SP_NETWORK_FLOWS;
     }
+    return network;
+}
+
+sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
+                      const sp_engine_options *options, sp_timeline *timeline,
+                      sp_memory_timeline *memory, sp_engine_counts *counts, sp_error *err)
+{
+    *timeline = (sp_timeline){0};
+    *memory = (sp_memory_timeline){0};
+    *counts = (sp_engine_counts){0};
+    sp_i_traffic *traffic = NULL;
+    const sp_network network = network_of(plan, options);
+    sp_status status = refuse_unknown_costs(plan, costs, err);
     if (status == SP_OK) {
         status = sp_i_traffic_new(plan, costs, &network, timeline, &traffic, err);
     }
     if (status == SP_OK) {
-        sp_error walk_err = {0};
-        status = run(plan, costs, options, traffic, timeline, counts, &walk_err);
-        if (status == SP_ERR_DEADLOCK) {
-            status = name_cycle(plan, costs, source, &walk_err, err);
-        }
-        for (int i = 0; status != SP_OK && status != SP_ERR_DEADLOCK && i < walk_err.count; i++) {
-            sp_error_set(err, status, "%s", walk_err.message[i]);
-        }
+        status = run_named(plan, costs, options, traffic, timeline, counts, err);
     }
     if (status == SP_OK && traffic == NULL) {
         status = sp_epilogue_fill(costs, timeline, err);

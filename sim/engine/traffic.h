@@ -4,7 +4,8 @@
 //
 // A pipeline rank of a data-parallel rank is tp * cp GPUs, which send side by side: one flow. So
 // are the rings of all TP ranks over the data- and context-parallel ranks of a stage, and the
-// exchanges of the context-parallel ranks of a pack.
+// exchanges of the context-parallel ranks of a pack, which last as long on all of its ranks. Zones
+// of a pack (sim/cost/zone_time.h) exchange in their closed times.
 #ifndef SLIMPACK_SIM_ENGINE_TRAFFIC_H
 #define SLIMPACK_SIM_ENGINE_TRAFFIC_H
 

@@ -8,8 +8,6 @@
 
 static void find_used(sp_i_traffic *t);
 static sp_status make_routes(sp_i_traffic *t, sp_error *err);
-static sp_status make_rings(sp_i_traffic *t, sp_error *err);
-static sp_status make_groups(sp_i_traffic *t, sp_error *err);
 static sp_status find_flows(sp_i_traffic *t, sp_error *err);
 
 static size_t count_sends(const sp_i_traffic *t)
@@ -25,12 +23,6 @@ sp_status sp_i_ways_make(sp_i_traffic *t, const sp_network *network, sp_error *e
     }
     find_used(t);
     sp_status status = make_routes(t, err);
-    if (status == SP_OK) {
-        status = make_rings(t, err);
-    }
-    if (status == SP_OK) {
-        status = make_groups(t, err);
-    }
     if (status == SP_OK && network->detail == SP_NETWORK_AUTO) {
         status = find_flows(t, err);
     }
@@ -103,27 +95,22 @@ static void list_gpus(const sp_layout *layout, int dp, int pp, int64_t *gpus)
     }
 }
 
-static sp_status make_routes(sp_i_traffic *t, sp_error *err)
+static sp_status make_sends(sp_i_traffic *t, int64_t *gpus, sp_error *err)
 {
     const sp_layout *layout = &t->plan->layout;
     int pairs = layout->tp * layout->cp;
+    int64_t *to = gpus + pairs;
     sp_status status = SP_OK;
-    int64_t *from = sp_malloc(2 * (size_t)pairs * sizeof *from);
-    if (from == NULL) {
-        return sp_error_no_memory(err, "the traffic of a step");
-    }
-    int64_t *to = from + pairs;
     for (size_t i = 0; status == SP_OK && i < count_sends(t); i++) {
         int dp = (int)(i / 2) / layout->pp;
         int pp = (int)(i / 2) % layout->pp;
         int step = i % 2 == 0 ? 1 : layout->pp - 1;
         if (t->sends[i].is_used) {
-            list_gpus(layout, dp, pp, from);
+            list_gpus(layout, dp, pp, gpus);
             list_gpus(layout, dp, (pp + step) % layout->pp, to);
-            status = sp_route_pairs(t->topology, from, to, pairs, &t->sends[i].route, err);
+            status = sp_route_pairs(t->topology, gpus, to, pairs, &t->sends[i].route, err);
         }
     }
-    sp_free(from);
     return status;
 }
 
@@ -135,7 +122,7 @@ static int compare_gpus(const void *a, const void *b)
 }
 
 // Over the context-parallel ranks of some data-parallel ranks of a pipeline rank, for each TP rank
-// by itself. `gpus` has room for them.
+// by itself.
 static sp_status make_joint(const sp_i_traffic *t, int dp_first, int dp_count, int pp,
                             bool all_to_all, int64_t *gpus, sp_route *route, sp_error *err)
 {
@@ -156,47 +143,49 @@ static sp_status make_joint(const sp_i_traffic *t, int dp_first, int dp_count, i
     return status;
 }
 
-static int64_t *room_for_gpus(const sp_i_traffic *t)
-{
-    const sp_layout *layout = &t->plan->layout;
-    return sp_malloc((size_t)layout->tp * (size_t)layout->cp * (size_t)layout->dp *
-                     sizeof(int64_t));
-}
-
 // The rings of all data-parallel ranks of each pipeline rank.
-static sp_status make_rings(sp_i_traffic *t, sp_error *err)
+static sp_status make_rings(sp_i_traffic *t, int64_t *gpus, sp_error *err)
 {
-    const sp_layout *layout = &t->plan->layout;
     sp_status status = SP_OK;
-    int64_t *gpus = room_for_gpus(t);
-    if (gpus == NULL) {
-        return sp_error_no_memory(err, "the traffic of a step");
-    }
-    for (int p = 0; status == SP_OK && p < layout->pp; p++) {
+    for (int p = 0; status == SP_OK && p < t->plan->layout.pp; p++) {
         sp_i_way *way = &t->reductions[p].way;
         if (way->is_used) {
-            status = make_joint(t, 0, layout->dp, p, false, gpus, &way->route, err);
+            status = make_joint(t, 0, t->plan->layout.dp, p, false, gpus, &way->route, err);
         }
     }
-    sp_free(gpus);
     return status;
 }
 
 // The ways of what context-parallel ranks exchange.
-static sp_status make_groups(sp_i_traffic *t, sp_error *err)
+static sp_status make_groups(sp_i_traffic *t, int64_t *gpus, sp_error *err)
+{
+    int pp = t->plan->layout.pp;
+    sp_status status = SP_OK;
+    for (int i = 0; i < t->plan->layout.dp * pp; i++) {
+        for (sp_i_group *group = t->groups[i]; status == SP_OK && group != NULL;
+             group = group->next) {
+            status = make_joint(t, i / pp, group->dp_count, i % pp, t->costs->cp_all_to_all, gpus,
+                                &group->way.route, err);
+        }
+    }
+    return status;
+}
+
+static sp_status make_routes(sp_i_traffic *t, sp_error *err)
 {
     const sp_layout *layout = &t->plan->layout;
-    sp_status status = SP_OK;
-    int64_t *gpus = room_for_gpus(t);
+    // Of all data-parallel ranks of a pipeline rank, or of two pipeline ranks of one.
+    size_t ranks = (size_t)sp_larger(2, layout->dp);
+    int64_t *gpus = sp_malloc(ranks * (size_t)(layout->tp * layout->cp) * sizeof *gpus);
     if (gpus == NULL) {
         return sp_error_no_memory(err, "the traffic of a step");
     }
-    for (int i = 0; i < layout->dp * layout->pp; i++) {
-        for (sp_i_group *group = t->groups[i]; status == SP_OK && group != NULL;
-             group = group->next) {
-            status = make_joint(t, i / layout->pp, group->dp_count, i % layout->pp,
-                                t->costs->cp_all_to_all, gpus, &group->way.route, err);
-        }
+    sp_status status = make_sends(t, gpus, err);
+    if (status == SP_OK) {
+        status = make_rings(t, gpus, err);
+    }
+    if (status == SP_OK) {
+        status = make_groups(t, gpus, err);
     }
     sp_free(gpus);
     return status;
@@ -206,13 +195,14 @@ static sp_status make_groups(sp_i_traffic *t, sp_error *err)
 
 static void count_users(const sp_i_way *way, uint8_t *users);
 static bool is_apart(const sp_i_way *way, const uint8_t *users);
-static bool meets_itself(const sp_i_traffic *t, int dp, int pp);
+static bool meets_itself(const sp_i_traffic *t, int dp, int pp, bool repeats);
 
 // Transfers of a route take their closed times where no other route uses its links and none of them
 // begins before the one before it has ended: exchanges and reductions of a rank follow each other.
 static sp_status find_flows(sp_i_traffic *t, sp_error *err)
 {
     int pp = t->plan->layout.pp;
+    bool repeats = sp_plan_find(t->plan, SP_ACTION_R) != NULL;
     uint8_t *users = sp_calloc((size_t)sp_topology_links(t->topology), sizeof *users);
     if (users == NULL) {
         return sp_error_no_memory(err, "the traffic of a step");
@@ -226,7 +216,8 @@ static sp_status find_flows(sp_i_traffic *t, sp_error *err)
     for (size_t i = 0; i < count_sends(t); i++) {
         sp_i_way *way = &t->sends[i];
         int rank = (int)(i / 2);
-        way->is_flow = way->is_flow || (way->is_used && meets_itself(t, rank / pp, rank % pp));
+        way->is_flow =
+            way->is_flow || (way->is_used && meets_itself(t, rank / pp, rank % pp, repeats));
     }
     sp_free(users);
     return SP_OK;
@@ -250,12 +241,11 @@ static bool is_apart(const sp_i_way *way, const uint8_t *users)
 }
 
 // May a rank begin to send before what it sent last is there? Between two sends lies at least the
-// action that gives the second.
-static bool meets_itself(const sp_i_traffic *t, int dp, int pp)
+// action that gives the second. `repeats`: the plan's recomputation may be an action of its own.
+static bool meets_itself(const sp_i_traffic *t, int dp, int pp, bool repeats)
 {
     const sp_layout *layout = &t->plan->layout;
     const sp_stage_plan *stage = sp_plan_stage(t->plan, dp, pp);
-    bool repeats = sp_plan_find(t->plan, SP_ACTION_R) != NULL;
     int64_t least_ns = INT64_MAX;
     int64_t most_ns = 0;
     for (size_t a = 0; a < stage->count; a++) {

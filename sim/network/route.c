@@ -5,6 +5,8 @@
 
 #include "sim/base/alloc.h"
 
+#define LEAST_SHARE 1e-6 // of links, that a flow takes
+
 // ---- hops of many ways, added up ----
 
 typedef struct ways {
@@ -252,7 +254,11 @@ sp_flow sp_route_flow_of(const sp_route *route, int64_t start_ns, double bytes, 
                          double alone_s)
 {
     sp_flow flow = sp_route_flow(route, start_ns, bytes, rounds);
-    flow.latency_s = flow.bytes > 0.0 ? fmin(flow.latency_s, alone_s) : alone_s;
+    // A smaller part of the links holds nothing up, and rates (flows.h) are too coarse to send it
+    // in time.
+    bool sends = flow.bytes > LEAST_SHARE * route->bytes_per_s * alone_s;
+    flow.bytes = sends ? flow.bytes : 0.0;
+    flow.latency_s = sends ? fmin(flow.latency_s, alone_s) : alone_s;
     double sending_s = alone_s - flow.latency_s;
     if (flow.bytes < route->bytes_per_s * sending_s) {
         flow.most_bytes_per_s = flow.bytes / sending_s;

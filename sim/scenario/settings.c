@@ -335,13 +335,16 @@ static const sp_setting settings[] = {
     {.key = "network.detail", ONE_OF(sp_network_detail_names), .fallback = "\"closed\"",
      .text = "closed: each transfer and each collective takes what its formula says, as if it were "
              "alone. flows: they share links by max-min fairness, and each takes what its formula "
-             "says where it meets no other. auto: the same times, by the formulas where nothing can "
-             "meet, which is faster; with parallel.vocab_parallel closed."},
+             "says where it meets no other. Flows are sends between stages, gradient reductions, "
+             "parameter gathers and what context-parallel ranks exchange, but for zones. auto: the "
+             "same times, by the formulas where nothing can meet, which is faster; with "
+             "parallel.vocab_parallel closed."},
 
     {.key = "jitter", .type = "an object", .fallback = "gpu_cv 0: all GPUs are alike",
      .text = "How differently fast GPUs of one kind compute (jitter.*). A rank takes as long as the "
              "slowest of its tensor- and context-parallel GPUs, and a step waits for the slowest rank; "
-             "the profile's own growth with nodes is then left out."},
+             "the profile's own growth with nodes is then left out, and no bound is told: GPUs may be "
+             "faster than the profile's."},
     {.key = "jitter.gpu_cv", REAL("0", "0.2"), .fallback = "0",
      .text = "Standard deviation of a GPU's time to compute over the mean, which is normal. Measured "
              "in five clusters: GPUs vary by 8 % (Sinha et al., SC 2022, arXiv 2208.11035), which is "

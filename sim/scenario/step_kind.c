@@ -98,8 +98,7 @@ void sp_scenario_step_error(const sp_scenario *scenario, sp_step_error *found)
         return;
     }
     if (scenario->jitter.gpu_cv > 0.0) {
-        *found =
-            (sp_step_error){.not_validated = "logged steps were compared without jitter alone"};
+        *found = (sp_step_error){.not_validated = "no logged step was compared with jitter"};
         return;
     }
     sp_step_kind_of(scenario, &scenario->profile, &kind);

@@ -46,7 +46,9 @@ sp_status sp_i_step_simulate(sp_i_steps *steps, int index, const sp_plan *plan,
     facts->edges = (int64_t)counts.edges;
     facts->lower_bound_ns = -1.0;
     facts->work_bound_ns = -1.0;
-    if (status == SP_OK && !steps->options->no_bounds) {
+    // GPUs that differ may be faster than those of the profile, from which bounds follow.
+    bool bounded = !steps->options->no_bounds && !(engine.jitter.gpu_cv > 0.0);
+    if (status == SP_OK && bounded) {
         status = sp_i_step_bounds(steps, plan, costs, &metrics, facts, err);
     }
     if (status == SP_OK) {

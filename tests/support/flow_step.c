@@ -39,6 +39,10 @@ static void draw_layout(sp_prng *prng, flow_step *s, sp_schedule_kind kind)
     s->layout = (sp_layout){.tp = 1 + prng_below(prng, 2), .cp = 1 + prng_below(prng, 2)};
     s->layout.pp = 2 + prng_below(prng, 3);
     s->layout.dp = 1 + prng_below(prng, 3);
+    if (prng_below(prng, 4) == 0) { // a pipeline alone
+        s->layout.cp = s->layout.dp = 1;
+        s->layout.pp = 2;
+    }
     s->layout.chunks = kind == SP_SCHEDULE_INTERLEAVED || kind == SP_SCHEDULE_DUALPIPE_V ? 2 : 1;
     s->layout.placement = sp_schedule_placement(kind, s->layout.chunks);
     if (prng_below(prng, 2) == 0) {
@@ -98,11 +102,12 @@ void flow_step_set_exchanges(flow_step *s, double bytes)
     assert_true(costs->cp_f != NULL && costs->cp_i != NULL && costs->cp_r != NULL &&
                 costs->layers_of_vstage != NULL);
     for (size_t v = 0; v < vstages; v++) {
-        costs->layers_of_vstage[v] = 2;
+        costs->layers_of_vstage[v] = 2 + (int)v % 2;
     }
     for (size_t k = 0; k < costs->forward_packs; k++) {
         costs->cp_f[k] = (sp_cp_exchange){.s = 1e-6, .bytes = bytes};
         costs->cp_i[k] = (sp_cp_exchange){.s = 1e-6, .bytes = 2.0 * bytes};
+        costs->cp_r[k] = (sp_cp_exchange){.s = 0.5e-6, .bytes = bytes};
     }
 }
 

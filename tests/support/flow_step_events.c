@@ -401,6 +401,10 @@ static void begin_action(world *w, int rank, sp_action action)
     sp_cp_exchange each = action.kind == SP_ACTION_W   ? (sp_cp_exchange){0}
                           : action.kind == SP_ACTION_F ? s->costs.cp_f[action.pack]
                                                        : s->costs.cp_i[action.pack];
+    if (action.kind == SP_ACTION_B || action.kind == SP_ACTION_I) {
+        each.s += s->costs.cp_r[action.pack].s;
+        each.bytes += s->costs.cp_r[action.pack].bytes;
+    }
     double layers = s->costs.layers_of_vstage[vstage];
     note_begin(w, rank, action, took_ns);
     state->runs = true;

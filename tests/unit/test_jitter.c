@@ -98,3 +98,39 @@ TEST(steps_with_jitter)
         assert_true(with_ns != without_ns);
     }
 }
+
+// Actions that only compute take their rank's factor as long.
+TEST(every_rank_takes_its_own_factor)
+{
+    const sp_engine_options options = {.jitter = {0.1, 5}};
+    const sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1};
+    sp_packing packing;
+    sp_plan plan;
+    sp_step_costs costs;
+    sp_timeline timeline;
+    sp_memory_timeline memory;
+    sp_engine_counts counts;
+    double *factors;
+    must_succeed(uniform_packing(&packing, layout.dp, 3, ERR));
+    must_succeed(sp_i_step_costs_init(&costs, &layout, &packing, 1, false, ERR));
+    for (size_t k = 0; k < packing.forward.count; k++) {
+        costs.f[k].compute_ns = 10000;
+        costs.b[k].compute_ns = 20000;
+    }
+    must_succeed(plan_by_schedule(&plan, &layout, &packing, SP_SCHEDULE_1F1B, ERR));
+    must_succeed(sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, ERR));
+    must_succeed(sp_i_jitter_factors(&layout, &options.jitter, &factors, ERR));
+    for (size_t r = 0; r < timeline.rank_count; r++) {
+        for (size_t s = 0; s < timeline.ranks[r].count; s++) {
+            const sp_span *span = &timeline.ranks[r].spans[s];
+            double alike_ns = span->action.kind == SP_ACTION_F ? 10000.0 : 20000.0;
+            assert_within((double)(span->end_ns - span->start_ns), factors[r] * alike_ns, 0.5);
+        }
+    }
+    sp_free(factors);
+    sp_memory_timeline_fini(&memory);
+    sp_timeline_fini(&timeline);
+    sp_plan_fini(&plan);
+    sp_step_costs_fini(&costs);
+    sp_packing_fini(&packing);
+}

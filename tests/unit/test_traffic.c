@@ -69,7 +69,7 @@ TEST(links_that_are_never_full_change_nothing)
 TEST(auto_is_flows)
 {
     sp_prng prng = prng_seeded(4);
-    for (int round = 0; round < test_rounds(40); round++) {
+    for (int round = 0; round < test_rounds(120); round++) {
         flow_step s;
         flow_step_draw(&prng, &s, true);
         sp_network quick = s.network;
@@ -230,31 +230,59 @@ TEST(two_stages_reduce_over_one_nic)
     }
 }
 
-// One forward on each of two data-parallel ranks, whose context-parallel ranks lie in two nodes:
-// both groups exchange over the same NICs, by rings that carry half of the bytes. Of whole_ns in
-// all, shown_ns come after 10,000 ns of computation.
+// One pack on each of two data-parallel ranks, whose context-parallel ranks lie in two nodes: both
+// groups exchange over the same NICs, by rings that carry half of the bytes.
+static void set_groups(flow_step *s, sp_network_detail detail)
+{
+    *s = (flow_step){.layout = {.tp = 1, .cp = 2, .pp = 1, .dp = 2, .chunks = 1}};
+    assert_true(sp_rank_order_read("dp-tp-cp-pp", &s->layout.order));
+    must_succeed(uniform_packing(&s->packing, 2, 1, ERR));
+    must_succeed(sp_i_step_costs_init(&s->costs, &s->layout, &s->packing, 1, false, ERR));
+    flow_step_set_bytes(&s->costs, 0.0, 0.0);
+    flow_step_set_exchanges(s, 0.0);
+    for (int k = 0; k < 2; k++) {
+        s->costs.cp_i[k] = s->costs.cp_r[k] = (sp_cp_exchange){0};
+    }
+    must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, ERR));
+    flow_step_set_cluster(s, detail);
+    s->network.rates.nic_latency_s = 0.0;
+}
+
+// In each of two layers, of what takes whole_ns in all.
+static sp_cp_exchange each_of_two(double bytes, int64_t whole_ns)
+{
+    return (sp_cp_exchange){.s = (double)whole_ns / 2.0 * 1e-9, .bytes = 0.5 * bytes};
+}
+
+static int64_t span_ns(const sp_timeline *timeline, size_t span)
+{
+    const sp_span *of = &timeline->ranks[1].spans[span];
+    return of->end_ns - of->start_ns;
+}
+
+static void add_actions(flow_step *s, int dp, int pp, const char *actions)
+{
+    for (const char *c = actions; *c != '\0'; c += 2) {
+        sp_action_kind kind = *c == 'F' ? SP_ACTION_F : *c == 'R' ? SP_ACTION_R : SP_ACTION_B;
+        assert_true(sp_stage_plan_add(sp_plan_stage(&s->plan, dp, pp), kind, 0, c[1] - '0'));
+    }
+}
+
+// A forward whose shown_ns come after 10,000 ns of computation.
 static int64_t exchange_ns(double bytes, int64_t whole_ns, int64_t shown_ns,
                            sp_network_detail detail)
 {
-    flow_step s = {.layout = {.tp = 1, .cp = 2, .pp = 1, .dp = 2, .chunks = 1}};
+    flow_step s;
     sp_timeline timeline;
-    assert_true(sp_rank_order_read("dp-tp-cp-pp", &s.layout.order));
-    must_succeed(uniform_packing(&s.packing, 2, 1, ERR));
-    must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false, ERR));
-    flow_step_set_bytes(&s.costs, 0.0, 0.0);
-    flow_step_set_exchanges(&s, 0.5 * bytes);
+    set_groups(&s, detail);
     for (int k = 0; k < 2; k++) {
-        s.costs.cp_f[k].s = (double)whole_ns / 2.0 * 1e-9;
-        s.costs.cp_i[k].s = 0.0;
+        s.costs.cp_f[k] = each_of_two(bytes, whole_ns);
         s.costs.f[k] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = shown_ns};
+        add_actions(&s, k, 0, k == 0 ? "F0B0" : "F1B1");
     }
-    must_succeed(plan_by_schedule(&s.plan, &s.layout, &s.packing, SP_SCHEDULE_1F1B, ERR));
-    flow_step_set_cluster(&s, detail);
-    s.network.rates.nic_latency_s = 0.0;
     run(&s, &s.network, &timeline);
-    const sp_span *span = &timeline.ranks[1].spans[0];
-    int64_t ns = span->end_ns - span->start_ns;
-    assert_int_equal(span->cp_ns, ns - F_NS);
+    int64_t ns = span_ns(&timeline, 0);
+    assert_int_equal(timeline.ranks[1].spans[0].cp_ns, ns - F_NS);
     sp_timeline_fini(&timeline);
     flow_step_fini(&s);
     return ns;
@@ -275,11 +303,32 @@ TEST(two_groups_exchange_over_one_nic)
     }
 }
 
-static void add_actions(flow_step *s, int dp, int pp, const char *actions)
+// A recomputation exchanges again, by itself or in the backward, at three quarters of the NIC.
+TEST(a_recomputation_exchanges_again)
 {
-    for (const char *c = actions; *c != '\0'; c += 2) {
-        sp_action_kind kind = *c == 'F' ? SP_ACTION_F : SP_ACTION_B;
-        assert_true(sp_stage_plan_add(sp_plan_stage(&s->plan, dp, pp), kind, 0, c[1] - '0'));
+    for (int apart = 0; apart < 2; apart++) {
+        for (int detail = 0; detail < 3; detail++) {
+            bool shared = detail != SP_NETWORK_CLOSED;
+            flow_step s;
+            sp_timeline timeline;
+            set_groups(&s, (sp_network_detail)detail);
+            for (int k = 0; k < 2; k++) {
+                s.costs.cp_f[k] = each_of_two(20000.0, 1000);
+                s.costs.cp_r[k] = each_of_two(7500.0, 500);
+                s.costs.f[k] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 1000};
+                s.costs.r[k] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 500};
+                s.costs.b[k] = (sp_action_cost){.compute_ns = F_NS + B_NS, .cp_ns = 500};
+                const char *actions[2][2] = {{"F0B0", "F1B1"}, {"F0R0B0", "F1R1B1"}};
+                add_actions(&s, k, 0, actions[apart][k]);
+            }
+            run(&s, &s.network, &timeline);
+            int64_t again_ns = F_NS + (shared ? 750 : 500);
+            assert_int_equal(span_ns(&timeline, 0), F_NS + (shared ? 2000 : 1000));
+            assert_int_equal(span_ns(&timeline, 1), apart == 1 ? again_ns : B_NS + again_ns);
+            assert_int_equal(apart == 1 ? span_ns(&timeline, 2) : B_NS, B_NS);
+            sp_timeline_fini(&timeline);
+            flow_step_fini(&s);
+        }
     }
 }
 
