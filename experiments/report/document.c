@@ -43,7 +43,12 @@ static json_t *next_value(stream *s)
     s->given = 0;
     json_t *value = json_load_callback(give, s, FLAGS | JSON_DISABLE_EOF_CHECK, &at);
     bool closed = json_is_object(value) || json_is_array(value) || json_is_string(value);
-    if (value != NULL && !closed && s->given > (size_t)at.position) {
+    size_t behind = value != NULL && !closed ? s->given - (size_t)at.position : 0;
+    if (behind > 1) { // a character of several bytes, which may not stand there
+        json_decref(value);
+        return NULL;
+    }
+    if (behind == 1) {
         ungetc(s->last, s->file);
     }
     return value;
