@@ -166,12 +166,6 @@ static void add_ring(ways *w, const int64_t *gpus, int count, int c, int rings)
     add_way(w, at, first);
 }
 
-sp_status sp_route_ring(const sp_topology *topology, const int64_t *gpus, int count,
-                        sp_route *route, sp_error *err)
-{
-    return sp_route_rings(topology, gpus, 1, count, route, err);
-}
-
 // The most nodes of a group; *rings: how many fit into each of them.
 static int most_nodes(const sp_topology *t, const int64_t *gpus, int groups, int count, int *rings)
 {
@@ -205,12 +199,6 @@ sp_status sp_route_rings(const sp_topology *topology, const int64_t *gpus, int g
 }
 
 // ---- others ----
-
-sp_status sp_route_all_to_all(const sp_topology *topology, const int64_t *gpus, int count,
-                              sp_route *route, sp_error *err)
-{
-    return sp_route_all_to_alls(topology, gpus, 1, count, route, err);
-}
 
 sp_status sp_route_all_to_alls(const sp_topology *topology, const int64_t *gpus, int groups,
                                int count, sp_route *route, sp_error *err)
@@ -269,26 +257,3 @@ sp_flow sp_route_flow_of(const sp_route *route, int64_t start_ns, double bytes, 
 }
 
 // ---- all at once ----
-
-sp_status sp_flows_ends(const sp_topology *topology, const sp_flow *flows, int count,
-                        int64_t *ends_ns, sp_error *err)
-{
-    sp_flows *network = NULL;
-    sp_status status =
-        sp_flows_new(sp_topology_bytes_per_s(topology), sp_topology_links(topology), &network, err);
-    for (int i = 0; i < count && status == SP_OK; i++) {
-        sp_flow flow = flows[i];
-        flow.tag = i;
-        status = sp_flows_start(network, &flow, NULL, err);
-    }
-    while (status == SP_OK && sp_flows_left(network) > 0) {
-        int32_t ended;
-        int64_t now_ns = sp_flows_advance(network, INT64_MAX);
-        const sp_flow_end *end = sp_flows_ended(network, &ended);
-        for (int32_t i = 0; i < ended; i++) {
-            ends_ns[end[i].tag] = now_ns;
-        }
-    }
-    sp_flows_free(network);
-    return status;
-}

@@ -25,18 +25,14 @@ typedef struct sp_route {
     double bytes_per_s; // of each part, alone
 } sp_route;
 
-// The rings of a group: members in ascending order, at least two. One round is n - 1 steps: that of
-// a reduce-scatter or an all-gather; an all-reduce has two. Error: SP_ERR_NO_MEMORY.
-// O(k log k) for k = members * rings.
-sp_status sp_route_ring(const sp_topology *topology, const int64_t *gpus, int count,
-                        sp_route *route, sp_error *err);
-// Of several groups of `count` members each, one after the other in `gpus`, that do the same at the
-// same time: as many rings as the least of them has, at the pace of the slowest.
+// The rings of `groups` groups of `count` members each, at least two, that do the same at the same
+// time: as many rings as the least of them has, at the pace of the slowest. `gpus` holds one group
+// after the other, members in ascending order. One round is count - 1 steps: that of a
+// reduce-scatter or an all-gather; an all-reduce has two. Error: SP_ERR_NO_MEMORY.
+// O(k log k) for k = groups * count * rings.
 sp_status sp_route_rings(const sp_topology *topology, const int64_t *gpus, int groups, int count,
                          sp_route *route, sp_error *err);
-// O(k log k) for k = members^2.
-sp_status sp_route_all_to_all(const sp_topology *topology, const int64_t *gpus, int count,
-                              sp_route *route, sp_error *err);
+// O(k log k) for k = groups * count^2.
 sp_status sp_route_all_to_alls(const sp_topology *topology, const int64_t *gpus, int groups,
                                int count, sp_route *route, sp_error *err);
 // Each of `count` GPUs to one of its own, the bytes in equal parts: from one pipeline stage to the
@@ -55,10 +51,5 @@ sp_flow sp_route_flow(const sp_route *route, int64_t start_ns, double bytes, int
 // as a reduction in switches, loads them less. Less than a millionth of them is sent as nothing.
 sp_flow sp_route_flow_of(const sp_route *route, int64_t start_ns, double bytes, int rounds,
                          double alone_s);
-
-// When each of a set of transfers ends, had they the network to themselves. Errors as those of
-// sp_flows_new and sp_flows_start.
-sp_status sp_flows_ends(const sp_topology *topology, const sp_flow *flows, int count,
-                        int64_t *ends_ns, sp_error *err);
 
 #endif

@@ -86,7 +86,7 @@ static void add_stage(step *s, int64_t from, int64_t to, int pp, bool backward)
 static void add_group(step *s, const int64_t *gpus, int count, int pp, bool is_cp)
 {
     sp_error err = {0};
-    require(sp_route_ring(s->topology, gpus, count, &s->routes[s->route_count++], &err), &err);
+    require(sp_route_rings(s->topology, gpus, 1, count, &s->routes[s->route_count++], &err), &err);
     for (int m = 0; is_cp && m < s->microbatches; m++) {
         add_send(s, forward_ns(pp, m), RING_BYTES);
         add_send(s, backward_ns(s, pp, m), 2.0 * RING_BYTES);

@@ -8,6 +8,7 @@
 // (hidden 3200, OpenLLaMA's), in bf16: of 4096 tokens a rank these are 52.4 MB.
 #include "sim/cost/op_time.h"
 #include "sim/network/route.h"
+#include "tests/support/flow_ends.h"
 #include "tests/support/test_main.h"
 
 enum { RANKS = 16, NODE = 8 };
@@ -95,7 +96,7 @@ static double last_end_s(const sp_topology *topology, const transfer *transfers,
         flows[i].hops = sp_topology_path(topology, transfers[i].from, transfers[i].to, paths[i],
                                          &flows[i].latency_s);
     }
-    must_succeed(sp_flows_ends(topology, flows, count, ends_ns, ERR));
+    must_succeed(flow_ends(topology, flows, count, ends_ns, ERR));
     for (int i = 0; i < count; i++) {
         last_ns = ends_ns[i] > last_ns ? ends_ns[i] : last_ns;
     }

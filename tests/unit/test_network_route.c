@@ -1,6 +1,7 @@
 // Collectives as flows: alone they take what the closed formulas of cost/collective.c say, and side
 // by side on the same links what these give each of them as its even share.
 #include "tests/support/flat_profile.h"
+#include "tests/support/flow_ends.h"
 #include "tests/support/test_main.h"
 
 #include "sim/cost/op_time.h"
@@ -38,7 +39,7 @@ static void finish(fixture *f)
 static int64_t end_of(const fixture *f, const sp_flow *flow)
 {
     int64_t end_ns = 0;
-    must_succeed(sp_flows_ends(f->topology, flow, 1, &end_ns, ERR));
+    must_succeed(flow_ends(f->topology, flow, 1, &end_ns, ERR));
     return end_ns;
 }
 
@@ -70,7 +71,7 @@ TEST(a_ring_alone_takes_the_closed_time)
             }
             sp_group group = {count, nodes, per_node, per_node};
             sp_route route;
-            must_succeed(sp_route_ring(f.topology, gpus, count, &route, ERR));
+            must_succeed(sp_route_rings(f.topology, gpus, 1, count, &route, ERR));
             sp_flow once = sp_route_flow(&route, 0, bytes, 1);
             sp_flow twice = sp_route_flow(&route, 0, bytes, 2);
             assert_int_equal(
@@ -93,7 +94,7 @@ TEST(the_least_populated_node_sets_the_pace)
     const int64_t gpus[] = {4, 5, 6, 8};
     const double bytes = 1e9;
     sp_route route;
-    must_succeed(sp_route_ring(f.topology, gpus, 4, &route, ERR));
+    must_succeed(sp_route_rings(f.topology, gpus, 1, 4, &route, ERR));
     sp_flow flow = sp_route_flow(&route, 0, bytes, 1);
     sp_group group = {4, 2, 1, 3};
     assert_int_equal(end_of(&f, &flow),
@@ -111,7 +112,7 @@ TEST(an_all_to_all_that_the_nics_bound_takes_the_closed_time)
             int64_t gpus[MOST];
             int count = group_of(&f, 0, nodes, per_node, gpus);
             sp_route route;
-            must_succeed(sp_route_all_to_all(f.topology, gpus, count, &route, ERR));
+            must_succeed(sp_route_all_to_alls(f.topology, gpus, 1, count, &route, ERR));
             sp_flow flow = sp_route_flow(&route, 0, 1e9, 1);
             double expected_s = sp_time_collective(
                 &f.timer, SP_ALL_TO_ALL, (sp_group){count, nodes, per_node, per_node}, 1e9);
@@ -182,11 +183,11 @@ TEST(groups_that_share_a_nic_slow_each_other)
     for (int i = 0; i < 2; i++) {
         int64_t gpus[MOST];
         int count = group_of(&f, 2 + i, 4, 1, gpus);
-        must_succeed(sp_route_ring(f.topology, gpus, count, &route[i], ERR));
+        must_succeed(sp_route_rings(f.topology, gpus, 1, count, &route[i], ERR));
         flows[i] = sp_route_flow(&route[i], 0, bytes, 1);
     }
     assert_int_equal(end_of(&f, &flows[0]), llround(1e9 * (latency_s + alone_s)));
-    must_succeed(sp_flows_ends(f.topology, flows, 2, ends_ns, ERR));
+    must_succeed(flow_ends(f.topology, flows, 2, ends_ns, ERR));
     sp_group group = {4, 4, 1, 1};
     double closed_s = sp_time_collective(&f.timer, SP_REDUCE_SCATTER, group, bytes);
     assert_int_equal(ends_ns[0], llround(1e9 * closed_s));
@@ -207,7 +208,7 @@ TEST(rings_stay_on_their_rails)
     assert_true(sp_topology_links(f.topology) <= 1024);
     for (int g = 0; g < 2; g++) {
         sp_route route;
-        must_succeed(sp_route_ring(f.topology, gpus[g], 3, &route, ERR));
+        must_succeed(sp_route_rings(f.topology, gpus[g], 1, 3, &route, ERR));
         for (int32_t h = 0; h < route.hops; h++) {
             assert_int_equal(users[route.path[h].link]++, 0);
         }
@@ -233,10 +234,10 @@ TEST(groups_side_by_side_are_one_flow)
         for (int all_to_all = 0; all_to_all < 2; all_to_all++) {
             sp_route one, both;
             if (all_to_all == 0) {
-                must_succeed(sp_route_ring(f.topology, gpus, count, &one, ERR));
+                must_succeed(sp_route_rings(f.topology, gpus, 1, count, &one, ERR));
                 must_succeed(sp_route_rings(f.topology, gpus, 2, count, &both, ERR));
             } else {
-                must_succeed(sp_route_all_to_all(f.topology, gpus, count, &one, ERR));
+                must_succeed(sp_route_all_to_alls(f.topology, gpus, 1, count, &one, ERR));
                 must_succeed(sp_route_all_to_alls(f.topology, gpus, 2, count, &both, ERR));
             }
             double times = nics == 8 ? 1.0 : 2.0;
@@ -259,7 +260,7 @@ TEST(a_known_time_alone_comes_out_to_the_nanosecond)
         int64_t gpus[MOST];
         sp_route route;
         int count = group_of(&f, prng_below(&prng, 4), 1 + prng_below(&prng, 4), 4, gpus);
-        must_succeed(sp_route_ring(f.topology, gpus, count, &route, ERR));
+        must_succeed(sp_route_rings(f.topology, gpus, 1, count, &route, ERR));
         double alone_s = 1e-6 + sp_prng_uniform(&prng) * (prng_below(&prng, 2) == 0 ? 1e-4 : 0.1);
         int64_t start_ns = prng_below(&prng, 1000000);
         double bytes = floor(1e9 * sp_prng_uniform(&prng));
@@ -279,7 +280,7 @@ TEST(what_alone_is_faster_or_slower_than_its_links_shares_them_so)
     const int64_t gpus[] = {0, 1, 2, 3};
     const double bytes = 1e9;
     sp_route route;
-    must_succeed(sp_route_ring(f.topology, gpus, 4, &route, ERR));
+    must_succeed(sp_route_rings(f.topology, gpus, 1, 4, &route, ERR));
     double ring_s = 0.75 * bytes / FLAT_NVLINK_BYTES_PER_S;
     double latency_s = 3 * FLAT_NVLINK_LATENCY_S;
     for (int slower = 0; slower < 2; slower++) {
@@ -287,7 +288,7 @@ TEST(what_alone_is_faster_or_slower_than_its_links_shares_them_so)
         sp_flow one = sp_route_flow_of(&route, 0, bytes, 1, latency_s + sending_s);
         sp_flow both[] = {one, one};
         int64_t ends_ns[2];
-        must_succeed(sp_flows_ends(f.topology, both, 2, ends_ns, ERR));
+        must_succeed(flow_ends(f.topology, both, 2, ends_ns, ERR));
         double expected_s = latency_s + (slower ? 1.0 : 2.0) * sending_s;
         assert_within((double)ends_ns[0], 1e9 * expected_s, 1.0);
         assert_int_equal(ends_ns[1], ends_ns[0]);
@@ -318,7 +319,7 @@ TEST(a_ring_carries_its_bytes_over_every_node)
             continue;
         }
         sp_route route;
-        must_succeed(sp_route_ring(f.topology, gpus, count, &route, ERR));
+        must_succeed(sp_route_rings(f.topology, gpus, 1, count, &route, ERR));
         sp_flow flow = sp_route_flow(&route, 0, 1.0, 1);
         for (int i = 0; i < route.hops; i++) {
             sp_link link = sp_topology_link(f.topology, route.path[i].link);
@@ -344,7 +345,7 @@ TEST(memory_that_runs_out_is_reported)
     for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_route route = {0};
         sp_error_clear(ERR);
-        memory_try(&failing, sp_route_ring(f.topology, gpus, 8, &route, ERR), ERR);
+        memory_try(&failing, sp_route_rings(f.topology, gpus, 1, 8, &route, ERR), ERR);
         sp_route_fini(&route);
     }
     finish(&f);
