@@ -166,6 +166,13 @@ typedef struct bench {
     sp_batch batch;
 } bench;
 
+static void bench_cost(bench *b)
+{
+    must_succeed(sp_cost_model_init(&b->cost, &b->scenario.model, &b->scenario.layout,
+                                    &b->scenario.cluster, &b->scenario.profile, b->scenario.memory,
+                                    "test", ERR));
+}
+
 static void bench_init(bench *b, const char *stack)
 {
     const char *text =
@@ -174,9 +181,7 @@ static void bench_init(bench *b, const char *stack)
                   stack);
     *b = (bench){.batch = {.count = 16}};
     must_succeed_for(text, run_read(text, &b->scenario, ERR));
-    must_succeed(sp_cost_model_init(&b->cost, &b->scenario.model, &b->scenario.layout,
-                                    &b->scenario.cluster, &b->scenario.profile, b->scenario.memory,
-                                    "test", ERR));
+    bench_cost(b);
     b->batch.ids = b->ids;
     b->batch.tokens = b->tokens;
 }
@@ -246,6 +251,50 @@ TEST(unequal_zones_take_longer)
     assert_true(pack_s(&b, unequal) <= pack_s(&lone, unequal));
     bench_fini(&lone);
     bench_fini(&b);
+}
+
+// Longer by this when a rate is halved, so this is what it took.
+static double taken_s(bench *b, const int32_t *zones, double *bytes_per_s)
+{
+    double before_s = pack_s(b, zones);
+    *bytes_per_s /= 2.0;
+    sp_cost_model_fini(&b->cost);
+    bench_cost(b);
+    double after_s = pack_s(b, zones);
+    *bytes_per_s *= 2.0;
+    sp_cost_model_fini(&b->cost);
+    bench_cost(b);
+    return after_s - before_s;
+}
+
+// Of 16 equal samples one has the rank of another: its tokens move in each layer's forward and
+// backward, with queries, keys, values and results of 4096 bf16 numbers each.
+TEST(bytes_of_remapping)
+{
+    enum { TOKENS = 4096, LAYERS = 32, NODE_RANKS = 8 };
+    const double bytes = 2.0 * LAYERS * TOKENS * 4 * 4096 * 2;
+    for (int nics = 1; nics <= 4; nics += 3) {
+        static bench b;
+        int32_t near[16], far[16];
+        char stack[32];
+        snprintf(stack, sizeof stack, ", 'cp_ring_nics': %d", nics);
+        bench_init(&b, stack);
+        assert_int_equal(b.scenario.memory.recompute, SP_RECOMPUTE_NONE);
+        for (int i = 0; i < 16; i++) {
+            b.tokens[i] = TOKENS;
+            near[i] = sp_zone_of(i == 1 ? 0 : i, 1);
+            far[i] = sp_zone_of(i == NODE_RANKS ? 0 : i, 1);
+        }
+        sp_cluster *cluster = &b.scenario.cluster;
+        double nvlink = b.scenario.profile.nvlink_bytes_per_s;
+        double share = cluster->nic_bytes_per_s * cluster->nics_per_node / cluster->gpus_per_node *
+                       b.scenario.profile.nic_efficiency;
+        assert_close(taken_s(&b, near, &b.scenario.profile.nvlink_bytes_per_s), bytes / nvlink,
+                     1e-6);
+        assert_close(taken_s(&b, far, &cluster->nic_bytes_per_s),
+                     bytes / (nics == 1 ? share : share * NODE_RANKS), 1e-6);
+        bench_fini(&b);
+    }
 }
 
 TEST(zones_are_their_ranks)
