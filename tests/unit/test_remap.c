@@ -207,6 +207,34 @@ static double pack_s(bench *b, const int32_t *zones)
     return s;
 }
 
+// Packs of equal samples that follow each other take as long as each does by itself.
+TEST(packs_in_a_row)
+{
+    static bench b;
+    sp_packing packing;
+    sp_step_costs costs;
+    bench_init(&b, "");
+    sp_packing_init(&packing, &b.batch, 16);
+    for (int i = 0; i < 16; i++) {
+        b.tokens[i] = 4096;
+        assert_true(i % 4 != 0 || sp_pack_list_begin(&packing.forward, 0, 16));
+        assert_true(sp_i_add_sample(&packing, i));
+        packing.forward.slices[i].zone = i < 8 ? 0 : sp_zone_of(i % 4, 1);
+    }
+    packing.forward.packs[0].gathers = true;
+    must_succeed(sp_cost_model_build(&b.cost, &packing, &costs, ERR));
+    int64_t ns[4];
+    for (int k = 0; k < 4; k++) {
+        must_succeed(sp_cost_model_forward_ns(&b.cost, &packing.forward, &packing.forward.packs[k],
+                                              &ns[k], ERR));
+        assert_int_equal(sp_action_cost_ns(&costs.f[k]), ns[k]);
+    }
+    assert_true(ns[0] != ns[1] && ns[1] != ns[2] && ns[2] == ns[3]);
+    sp_step_costs_fini(&costs);
+    sp_packing_fini(&packing);
+    bench_fini(&b);
+}
+
 // With equal samples, each on a rank of its own, nothing moves and no ring runs: what is left is
 // what the pack takes, less its ring and the calls for its blocks.
 TEST(one_sample_for_each_rank)
