@@ -476,13 +476,14 @@ static sp_status add_zone(sp_i_pack_timer *packs, const sp_op_timer *timer,
     sp_i_zone_part *part = &z->part[z->count++];
     *part = (sp_i_zone_part){.first = zone != 0 ? sp_zone_first(zone) : pack->dp_first,
                              .ranks = ranks,
+                             .blocks = v->layout.cp,
                              .crosses = v->cp.nodes > 1};
     for (size_t s = 0; s < pack->slice_count; s++) {
         part->tokens += (double)list->slices[pack->first_slice + s].computed_tokens;
     }
     for (int pass = 0; pass < SP_I_PASSES; pass++) {
         const pass_ops *ops = &v->ops[SP_PART_LAYER][pass];
-        if ((pass != SP_PASS_F) == backward && ops->attentions > 0) {
+        if ((pass != SP_PASS_F) == backward && ops->attends) {
             sp_cp_exchange exchange;
             part->of[pass] =
                 pass_time(&attention, v->cp, ops, &load, 0.0, (sp_pass)pass, &exchange);

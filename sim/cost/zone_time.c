@@ -9,7 +9,7 @@ static void add(const sp_i_zone_part *part, sp_pass pass, sp_i_zone_rank *rank)
     rank->sum.cp_s += of->cp_s;
     rank->sum.attention_s += of->attention_s;
     if (part->ring_s[pass] > 0.0) {
-        double last_s = of->attention_s / part->ranks;
+        double last_s = of->attention_s / part->blocks;
         double *least_s = &rank->last_s[part->crosses];
         *least_s = rank->ring_s[part->crosses] > 0.0 ? fmin(*least_s, last_s) : last_s;
         rank->ring_s[part->crosses] += part->ring_s[pass];

@@ -10,6 +10,7 @@
 // rank of it in one layer.
 typedef struct sp_i_zone_part {
     int first, ranks;           // data-parallel ranks
+    int blocks;                 // of keys in its ring, one for each rank of the merged CP group
     double tokens;              // of all its ranks
     bool crosses;               // nodes
     sp_i_time of[SP_I_PASSES];  // its ring hidden behind nothing but itself

@@ -136,16 +136,15 @@ static void sort_slices(zoning *z, size_t samples)
 {
     const sp_pack_list *list = &z->packing->forward;
     for (size_t i = 0; i < list->slice_count; i++) {
-        z->first[list->slices[i].sample + 1]++;
+        z->first[list->slices[i].sample]++;
     }
     for (size_t s = 0; s < samples; s++) {
         z->first[s + 1] += z->first[s];
     }
-    z->first[samples + 1] = list->slice_count;
     for (size_t k = list->count; k-- > 0;) {
         for (size_t i = list->packs[k].slice_count; i-- > 0;) {
             size_t slice = list->packs[k].first_slice + i;
-            z->slice[--z->first[list->slices[slice].sample + 1]] = slice;
+            z->slice[--z->first[list->slices[slice].sample]] = slice;
             z->pack[slice] = (int32_t)k;
             z->mean[k] += pairs_of(&list->slices[slice]) / z->dp;
         }
@@ -182,8 +181,8 @@ static double load_of(const zoning *z, const size_t *slice, size_t count, int fi
 
 static void place(zoning *z, int32_t sample)
 {
-    const size_t *slice = z->slice + z->first[sample + 1];
-    size_t count = z->first[sample + 2] - z->first[sample + 1];
+    const size_t *slice = z->slice + z->first[sample];
+    size_t count = z->first[sample + 1] - z->first[sample];
     int degree = degree_of(z, slice, count);
     int best = 0;
     double least = HUGE_VAL;
@@ -215,7 +214,7 @@ static sp_status add_zones(sp_packing *packing, int dp, sp_error *err)
     int32_t *order = NULL;
     sp_arena memory = {0};
     zoning z = {.packing = packing, .dp = dp};
-    z.first = sp_arena_take(&memory, samples + 2, sizeof *z.first);
+    z.first = sp_arena_take(&memory, samples + 1, sizeof *z.first);
     z.slice = sp_arena_take(&memory, list->slice_count, sizeof *z.slice);
     z.pack = sp_arena_take(&memory, list->slice_count, sizeof *z.pack);
     z.mean = sp_arena_take(&memory, list->count, sizeof *z.mean);

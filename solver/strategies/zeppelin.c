@@ -62,19 +62,14 @@ typedef struct zones {
 static bool routes(const sp_scenario *scenario);
 static sp_status judge_baselines(const sp_strategy_input *input, way *best,
                                  sp_packflow_outcome *outcome, sp_error *err);
+static sp_status judge_zones(const sp_strategy_input *input, int64_t rank_tokens, way *best,
+                             sp_packflow_outcome *outcome, sp_error *err);
 static sp_status judge(const sp_strategy_input *input, const way *tried, way *best,
                        sp_packflow_outcome *best_outcome, sp_error *err);
 static sp_status pack(const sp_strategy_input *input, const way *by, sp_packing *packing,
                       sp_error *err);
 static bool add_rounds(zones *z, int32_t *order, sp_packing *packing);
 static void find_zones(zones *z);
-
-// GPUs run no packs with zones yet, and cuts other than even ones know none.
-static bool remaps(const sp_scenario *scenario)
-{
-    return scenario->strategy.remap && !sp_stack_counts_device(&scenario->memory.stack) &&
-           scenario->layout.cp_sharding == SP_SHARD_EVEN;
-}
 
 sp_status sp_i_pack_zeppelin(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
@@ -86,15 +81,7 @@ sp_status sp_i_pack_zeppelin(const sp_strategy_input *input, sp_packing *packing
     if (status == SP_OK && input->scenario->strategy.zones) {
         status = judge_baselines(input, &best, &outcome, err);
         for (int64_t tokens = first; status == SP_OK && tokens <= most; tokens *= 2) {
-            for (int i = 0; status == SP_OK && i < (remaps(input->scenario) ? 6 : 4); i++) {
-                way tried = {.rank_tokens = tokens,
-                             .spare_rounds = i < 4 ? i / 2 : i - 4,
-                             .whole_work = i < 4 && i % 2 == 1,
-                             .remapped = i >= 4,
-                             .gathers = i < 4 && routes(input->scenario) ? GATHERS_WHERE_FASTER
-                                                                         : GATHERS_NONE};
-                status = judge(input, &tried, &best, &outcome, err);
-            }
+            status = judge_zones(input, tokens, &best, &outcome, err);
         }
     }
     return status == SP_OK ? pack(input, &best, packing, err) : status;
@@ -116,6 +103,32 @@ static sp_status judge_baselines(const sp_strategy_input *input, way *best,
                          {.baseline = sp_i_pack_hybrid_dp, .gathers = GATHERS_WHERE_FASTER}};
     sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < (routes(input->scenario) ? 4 : 2); i++) {
+        status = judge(input, &tried[i], best, outcome, err);
+    }
+    return status;
+}
+
+// GPUs run no packs with zones yet, and cuts other than even ones know none.
+static bool remaps(const sp_scenario *scenario)
+{
+    return scenario->strategy.remap && !sp_stack_counts_device(&scenario->memory.stack) &&
+           scenario->layout.cp_sharding == SP_SHARD_EVEN;
+}
+
+static sp_status judge_zones(const sp_strategy_input *input, int64_t rank_tokens, way *best,
+                             sp_packflow_outcome *outcome, sp_error *err)
+{
+    way tried[] = {{0},
+                   {.whole_work = true},
+                   {.spare_rounds = 1},
+                   {.spare_rounds = 1, .whole_work = true},
+                   {.remapped = true},
+                   {.remapped = true, .spare_rounds = 1}};
+    sp_status status = SP_OK;
+    for (int i = 0; status == SP_OK && i < (remaps(input->scenario) ? 6 : 4); i++) {
+        tried[i].rank_tokens = rank_tokens;
+        tried[i].gathers =
+            !tried[i].remapped && routes(input->scenario) ? GATHERS_WHERE_FASTER : GATHERS_NONE;
         status = judge(input, &tried[i], best, outcome, err);
     }
     return status;

@@ -218,6 +218,21 @@ TEST(lognormal_as_its_closed_form)
     assert_int_equal(sp_distribution_quantile(find("lognormal"), nextafter(1, 0)), 8192);
 }
 
+// WLB-LLM's figure as hao-ai-lab/DistCA has digitised it (dist_wlbllm.json): 98 % of the documents
+// have up to 6,300 tokens and .53 % from 64K on, none more than 128K; the mean is 3,962.
+TEST(wlb_llm_has_the_lists_shares)
+{
+    static const bin_share bins[] = {
+        {6300, 98, -1, -1}, {65536, 1.47, -1, -1}, {131072, .53, -1, -1}};
+    grid_sums sums;
+    sum_grid("wlb-llm", bins, 3, &sums);
+    for (int i = 0; i < 3; i++) {
+        assert_within(sums.documents[i], bins[i].documents, .01);
+    }
+    assert_within(sums.mean, 3962, .005 * 3962);
+    assert_int_equal(sp_distribution_quantile(find("wlb-llm"), nextafter(1, 0)), 131072);
+}
+
 TEST(points_are_well_formed)
 {
     assert_int_equal(sp_distribution_count(), 6);

@@ -3,6 +3,7 @@
 // groups, orders that cannot deadlock, and work that is not spread worse than by fixed groups.
 #include "sim/engine/engine.h"
 #include "sim/schedule/schedule.h"
+#include "solver/evaluate/group_starts.h"
 #include "solver/flexsp/flexsp.h"
 #include "solver/mip.h"
 #include "solver/rows.h"
@@ -573,4 +574,36 @@ TEST(groups_start_once)
     // Each pipeline rank has a group of its own, and the second waits for the first one's forward.
     assert_int_equal(ns[1][0] - ns[0][0], 200000000);
     assert_int_equal(ns[1][1], ns[0][1]);
+}
+
+// Groups of more than one rank start once each: those of packs, and those of zones in them.
+TEST(groups_of_packs_and_zones)
+{
+    sp_scenario scenario = {.strategy.group_start_ms = 1.0, .layout.dp = 8};
+    sp_i_group_starts starts;
+    sp_packing packing = {0};
+    sp_action_cost f[4] = {0};
+    sp_step_costs costs = {.classes = 1, .f = f};
+    static const int expected[] = {1, 0, 1, 3};
+    must_succeed(sp_i_group_starts_init(&starts, &scenario, ERR));
+    for (int k = 0; k < 4; k++) {
+        assert_true(sp_pack_list_begin(&packing.forward, k == 2 ? 2 : 0, k == 3 ? 8 : 2));
+    }
+    // Of ranks 0 and 1 together, which have a group, 4 and 5, 4 to 7, 4 and 5 again, and 3.
+    static const int zones[][2] = {{0, 2}, {4, 2}, {4, 4}, {4, 2}, {3, 1}};
+    for (int i = 0; i < 5; i++) {
+        sp_slice slice = {.zone = sp_zone_of(zones[i][0], zones[i][1]),
+                          .sample = i,
+                          .tokens = 9,
+                          .computed_tokens = 9};
+        assert_true(sp_pack_list_add(&packing.forward, slice, true));
+    }
+    for (int again = 0; again < 2; again++) {
+        sp_i_group_starts_add(&starts, &packing, &costs);
+        for (int k = 0; k < 4; k++) {
+            assert_int_equal(f[k].cp_ns, 1000000 * expected[k]);
+        }
+    }
+    sp_packing_fini(&packing);
+    sp_i_group_starts_fini(&starts);
 }

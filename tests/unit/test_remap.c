@@ -1,6 +1,7 @@
 // Remapping (Zeppelin, arXiv 2509.21841): moves against the transport problem in GLPK, their time
 // in closed form, and what packs with zones take beside packs without.
 #include "sim/cost/remap.h"
+#include "sim/cost/zone_time.h"
 #include "solver/mip.h"
 #include "solver/rows.h"
 #include "solver/strategy.h"
@@ -87,25 +88,73 @@ TEST(greedy_is_optimal)
     }
 }
 
-// Two nodes of four ranks with two NICs of 100 bytes/s: a GPU has half of one. Rank 0 sends 30
-// tokens to rank 1 and 20 over the network, rank 5 gets these.
+// Two nodes of four ranks with two NICs of 100 bytes/s: a GPU has half of one.
+static const sp_cluster slow_cluster = {
+    .gpus_per_node = 4, .nics_per_node = 2, .nic_bytes_per_s = 100.0, .nodes = 2};
+static const sp_profile slow_profile = {.nvlink_bytes_per_s = 1000.0,
+                                        .nic_efficiency = 1.0,
+                                        .nic_latency_s = 0.5,
+                                        .p2p_latency_s = 0.25};
+static const sp_op_timer slow_timer = {.cluster = &slow_cluster, .profile = &slow_profile};
+
+// Rank 0 sends 30 tokens to rank 1 and 20 over the network, rank 5 gets these.
 TEST(time_of_moves)
 {
-    static const sp_cluster cluster = {
-        .gpus_per_node = 4, .nics_per_node = 2, .nic_bytes_per_s = 100.0, .nodes = 2};
-    static const sp_profile profile = {.nvlink_bytes_per_s = 1000.0,
-                                       .nic_efficiency = 1.0,
-                                       .nic_latency_s = 0.5,
-                                       .p2p_latency_s = 0.25};
     static const sp_i_move moves[] = {{0, 1, 30.0}, {0, 5, 20.0}};
-    const sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
     double traffic[32];
     sp_i_remap_links links = {.ranks = 8, .node_ranks = 4, .traffic = traffic};
-    assert_close(sp_i_remap_s(&timer, &links, moves, 1, 10.0), 0.3 + 0.25, 1e-12);
-    assert_close(sp_i_remap_s(&timer, &links, moves, 2, 10.0), 200.0 / 200.0 + 0.5, 1e-12);
+    assert_close(sp_i_remap_s(&slow_timer, &links, moves, 1, 10.0), 0.3 + 0.25, 1e-12);
+    assert_close(sp_i_remap_s(&slow_timer, &links, moves, 2, 10.0), 200.0 / 200.0 + 0.5, 1e-12);
     links.one_nic = true;
-    assert_close(sp_i_remap_s(&timer, &links, moves, 2, 10.0), 200.0 / 50.0 + 0.5, 1e-12);
-    assert_true(sp_i_remap_s(&timer, &links, moves, 0, 10.0) <= 0.0);
+    assert_close(sp_i_remap_s(&slow_timer, &links, moves, 2, 10.0), 200.0 / 50.0 + 0.5, 1e-12);
+    assert_true(sp_i_remap_s(&slow_timer, &links, moves, 0, 10.0) <= 0.0);
+}
+
+static sp_i_zone_part zone_part(int first, int ranks, double tokens, double attention_s,
+                                double ring_s)
+{
+    int blocks = 2 * ranks; // two context-parallel ranks each
+    double exposed_s = fmax(0.0, ring_s - attention_s * (blocks - 1) / blocks);
+    return (sp_i_zone_part){
+        .first = first,
+        .ranks = ranks,
+        .blocks = blocks,
+        .tokens = tokens,
+        .crosses = ranks > 2,
+        .of[SP_PASS_F] = {.compute_s = attention_s, .cp_s = exposed_s, .attention_s = attention_s},
+        .ring_s[SP_PASS_F] = ring_s};
+}
+
+// Two nodes of two ranks. Ranks 0 and 1 attend for 13.6 s, longer than the others, and are busy
+// until the rings between nodes have brought the last block: 23 s, and an eighth of 1.6 s. Rings
+// that hide behind their own zone alone show 1 s, 16.5 s and 1.6 s.
+TEST(time_of_zones)
+{
+    sp_i_zone_part part[] = {zone_part(0, 4, 0.0, 4.0, 20.0), zone_part(0, 4, 0.0, 1.6, 3.0),
+                             zone_part(0, 2, 2.0, 8.0, 7.0), zone_part(2, 1, 1.0, 5.0, 0.0),
+                             zone_part(3, 1, 1.0, 2.0, 0.0)};
+    sp_i_zone_rank rank[4];
+    double work[16];
+    sp_i_move move[4];
+    sp_i_zones zones = {.part = part,
+                        .count = 5,
+                        .rank = rank,
+                        .work = work,
+                        .move = move,
+                        .ranks = 4,
+                        .dp = 4,
+                        .node_ranks = 2};
+    sp_i_time time = sp_i_zones_time(&zones, &slow_timer, SP_PASS_F, 40.0);
+    assert_close(time.compute_s, 13.6, 1e-12);
+    assert_close(time.compute_s + time.cp_s, 23.0 + 1.6 / 8, 1e-12);
+    // Rank 2 gives a token to its neighbour and two to the other node, half of the bytes each way.
+    part[3].tokens = 5.0;
+    time = sp_i_zones_time(&zones, &slow_timer, SP_PASS_F, 40.0);
+    assert_close(time.compute_s + time.cp_s, 23.2 + 2.0 * (40.0 / 100.0 + 0.5), 1e-12);
+    part[3].tokens = 1.0;
+    zones.lone_rings = true;
+    time = sp_i_zones_time(&zones, &slow_timer, SP_PASS_F, 40.0);
+    assert_close(time.compute_s + time.cp_s, 13.6 + 1.0 + 16.5 + 1.6, 1e-12);
 }
 
 // ---- packs with zones ----
@@ -117,6 +166,13 @@ typedef struct bench {
     sp_batch batch;
 } bench;
 
+static void bench_cost(bench *b)
+{
+    must_succeed(sp_cost_model_init(&b->cost, &b->scenario.model, &b->scenario.layout,
+                                    &b->scenario.cluster, &b->scenario.profile, b->scenario.memory,
+                                    "test", ERR));
+}
+
 static void bench_init(bench *b, const char *stack)
 {
     const char *text =
@@ -125,9 +181,7 @@ static void bench_init(bench *b, const char *stack)
                   stack);
     *b = (bench){.batch = {.count = 16}};
     must_succeed_for(text, run_read(text, &b->scenario, ERR));
-    must_succeed(sp_cost_model_init(&b->cost, &b->scenario.model, &b->scenario.layout,
-                                    &b->scenario.cluster, &b->scenario.profile, b->scenario.memory,
-                                    "test", ERR));
+    bench_cost(b);
     b->batch.ids = b->ids;
     b->batch.tokens = b->tokens;
 }
@@ -151,6 +205,34 @@ static double pack_s(bench *b, const int32_t *zones)
     double s = sp_cost_model_pack_s(&b->cost, &packing.forward, &packing.forward.packs[0]);
     sp_packing_fini(&packing);
     return s;
+}
+
+// Packs of equal samples that follow each other take as long as each does by itself.
+TEST(packs_in_a_row)
+{
+    static bench b;
+    sp_packing packing;
+    sp_step_costs costs;
+    bench_init(&b, "");
+    sp_packing_init(&packing, &b.batch, 16);
+    for (int i = 0; i < 16; i++) {
+        b.tokens[i] = 4096;
+        assert_true(i % 4 != 0 || sp_pack_list_begin(&packing.forward, 0, 16));
+        assert_true(sp_i_add_sample(&packing, i));
+        packing.forward.slices[i].zone = i < 8 ? 0 : sp_zone_of(i % 4, 1);
+    }
+    packing.forward.packs[0].gathers = true;
+    must_succeed(sp_cost_model_build(&b.cost, &packing, &costs, ERR));
+    int64_t ns[4];
+    for (int k = 0; k < 4; k++) {
+        must_succeed(sp_cost_model_forward_ns(&b.cost, &packing.forward, &packing.forward.packs[k],
+                                              &ns[k], ERR));
+        assert_int_equal(sp_action_cost_ns(&costs.f[k]), ns[k]);
+    }
+    assert_true(ns[0] != ns[1] && ns[1] != ns[2] && ns[2] == ns[3]);
+    sp_step_costs_fini(&costs);
+    sp_packing_fini(&packing);
+    bench_fini(&b);
 }
 
 // With equal samples, each on a rank of its own, nothing moves and no ring runs: what is left is
@@ -197,6 +279,50 @@ TEST(unequal_zones_take_longer)
     assert_true(pack_s(&b, unequal) <= pack_s(&lone, unequal));
     bench_fini(&lone);
     bench_fini(&b);
+}
+
+// Longer by this when a rate is halved, so this is what it took.
+static double taken_s(bench *b, const int32_t *zones, double *bytes_per_s)
+{
+    double before_s = pack_s(b, zones);
+    *bytes_per_s /= 2.0;
+    sp_cost_model_fini(&b->cost);
+    bench_cost(b);
+    double after_s = pack_s(b, zones);
+    *bytes_per_s *= 2.0;
+    sp_cost_model_fini(&b->cost);
+    bench_cost(b);
+    return after_s - before_s;
+}
+
+// Of 16 equal samples one has the rank of another: its tokens move in each layer's forward and
+// backward, with queries, keys, values and results of 4096 bf16 numbers each.
+TEST(bytes_of_remapping)
+{
+    enum { TOKENS = 4096, LAYERS = 32, NODE_RANKS = 8 };
+    const double bytes = 2.0 * LAYERS * TOKENS * 4 * 4096 * 2;
+    for (int nics = 1; nics <= 4; nics += 3) {
+        static bench b;
+        int32_t near[16], far[16];
+        char stack[32];
+        snprintf(stack, sizeof stack, ", 'cp_ring_nics': %d", nics);
+        bench_init(&b, stack);
+        assert_int_equal(b.scenario.memory.recompute, SP_RECOMPUTE_NONE);
+        for (int i = 0; i < 16; i++) {
+            b.tokens[i] = TOKENS;
+            near[i] = sp_zone_of(i == 1 ? 0 : i, 1);
+            far[i] = sp_zone_of(i == NODE_RANKS ? 0 : i, 1);
+        }
+        sp_cluster *cluster = &b.scenario.cluster;
+        double nvlink = b.scenario.profile.nvlink_bytes_per_s;
+        double share = cluster->nic_bytes_per_s * cluster->nics_per_node / cluster->gpus_per_node *
+                       b.scenario.profile.nic_efficiency;
+        assert_close(taken_s(&b, near, &b.scenario.profile.nvlink_bytes_per_s), bytes / nvlink,
+                     1e-6);
+        assert_close(taken_s(&b, far, &cluster->nic_bytes_per_s),
+                     bytes / (nics == 1 ? share : share * NODE_RANKS), 1e-6);
+        bench_fini(&b);
+    }
 }
 
 TEST(zones_are_their_ranks)

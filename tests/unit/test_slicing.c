@@ -14,7 +14,7 @@ typedef struct rows {
 } rows;
 
 // Rows of one to three samples dealt to the ranks in turn; `padded` fills samples up to the longest
-// of their row.
+// of their row. Every second row gathers, and every second sample has a zone.
 static void random_rows(sp_prng *prng, int dp, int64_t longest, bool padded, rows *r)
 {
     *r = (rows){0};
@@ -34,9 +34,12 @@ static void random_rows(sp_prng *prng, int dp, int64_t longest, bool padded, row
             width = r->tokens[s] > width ? r->tokens[s] : width;
         }
         int rank = (int)(r->packing.forward.count % (size_t)dp);
+        size_t row = r->packing.forward.count;
         assert_true(sp_pack_list_begin(&r->packing.forward, rank, 1));
+        r->packing.forward.packs[row].gathers = row % 2 == 1;
         for (; i < end; i++) {
             sp_slice slice = {.sample = (int32_t)i,
+                              .zone = i % 2 == 1 ? sp_zone_of(rank, 1) : 0,
                               .tokens = r->tokens[i],
                               .computed_tokens = padded ? width : r->tokens[i]};
             assert_true(sp_pack_list_add(&r->packing.forward, slice, true));
@@ -93,11 +96,17 @@ static void assert_mirrored(const sp_packing *packing, int n)
         assert_int_equal(b->microbatch, (int)row);
         assert_int_equal(f->dp_first, (int)(row % (size_t)packing->dp));
         assert_int_equal(b->dp_first, f->dp_first);
+        assert_int_equal(f->gathers, row % 2 == 1);
+        assert_int_equal(b->gathers, f->gathers);
         assert_int_equal(b->slice_count, f->slice_count);
         assert_int_equal(b->kv_tokens, f->kv_tokens);
         assert_memory_equal(&packing->backward.slices[b->first_slice],
                             &packing->forward.slices[f->first_slice],
                             f->slice_count * sizeof(sp_slice));
+        for (size_t i = f->first_slice; i < f->first_slice + f->slice_count; i++) {
+            const sp_slice *slice = &packing->forward.slices[i];
+            assert_int_equal(slice->zone, slice->sample % 2 == 1 ? sp_zone_of(f->dp_first, 1) : 0);
+        }
     }
 }
 

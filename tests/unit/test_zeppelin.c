@@ -209,6 +209,37 @@ TEST(no_slower_than_its_baselines)
     }
 }
 
+// Where zeppelin remaps, no round has more tokens than any other and the longest sample.
+TEST(remapped_rounds_are_level)
+{
+    sp_prng prng = prng_seeded(37);
+    int several = 0;
+    for (int round = 0; round < test_draws(40); round++) {
+        static bench b;
+        sp_packing packing;
+        int64_t longest = 0, least = INT64_MAX, most = 0;
+        bool zones = false;
+        bench_init(&b, 1, RANKS, 65536, "'rank_tokens': 4096");
+        random_batch(&prng, &b);
+        pack(&b, "zeppelin", &packing);
+        for (size_t s = 0; s < packing.forward.slice_count; s++) {
+            const sp_slice *slice = &packing.forward.slices[s];
+            zones = zones || slice->zone != 0;
+            longest = slice->tokens > longest ? slice->tokens : longest;
+        }
+        for (size_t k = 0; k < packing.forward.count; k++) {
+            int64_t tokens = packing.forward.packs[k].tokens;
+            least = tokens < least ? tokens : least;
+            most = tokens > most ? tokens : most;
+        }
+        assert_true(!zones || most <= least + longest);
+        several += zones && packing.forward.count > 1;
+        sp_packing_fini(&packing);
+        bench_fini(&b);
+    }
+    assert_true(several > 0);
+}
+
 // A scenario without its strategy: a model, a layout and lengths drawn at random, few of them long.
 static const char *random_scenario(sp_prng *prng)
 {
