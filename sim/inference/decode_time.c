@@ -62,17 +62,14 @@ static double draft_forward_s(sp_i_call_pricer *pricer, const sp_forward *forwar
 }
 
 // The first forward is over what the target has accepted, the others over the K nodes of a layer.
-static double draft_s(sp_i_call_pricer *pricer, const sp_i_turn *turns, int count, int padded)
+static double draft_s(sp_i_call_pricer *pricer, const sp_i_turn *turns, int count, int deepest,
+                      bool padded)
 {
     double sum = 0.0;
-    int deepest = padded;
-    for (int i = 0; i < count; i++) {
-        deepest = turns[i].call.depth > deepest ? turns[i].call.depth : deepest;
-    }
     for (int layer = 0; layer < deepest; layer++) {
         sp_forward forward = {0};
         for (int i = 0; i < count; i++) {
-            if (layer < turns[i].call.depth || padded > 0) {
+            if (layer < turns[i].call.depth || padded) {
                 int rows = layer == 0 ? turns[i].fresh : pricer->spec->how.top_k;
                 forward.rows += rows;
                 forward.kv_tokens += turns[i].context;
@@ -101,21 +98,23 @@ void sp_i_call_price(sp_i_call_pricer *pricer, const sp_i_turn *turns, int count
                      sp_i_call_time *time)
 {
     int depth = 0;
-    int nodes = 0;
+    int widest = 0;
     sp_forward verified = {0};
     for (int i = 0; i < count; i++) {
         depth = turns[i].call.depth > depth ? turns[i].call.depth : depth;
-        nodes = turns[i].call.nodes > nodes ? turns[i].call.nodes : nodes;
+        widest = turns[i].call.nodes > widest ? turns[i].call.nodes : widest;
     }
     for (int i = 0; i < count; i++) {
-        int rows = padded ? nodes : turns[i].call.nodes;
+        int rows = padded ? widest : turns[i].call.nodes;
         verified.rows += rows;
         verified.kv_tokens += turns[i].context;
         verified.pairs += rows * (turns[i].context + 0.5 * rows);
     }
-    *time = (sp_i_call_time){.verify_s = sp_forward_s(&pricer->target, &verified)};
+    *time = (sp_i_call_time){.depth = depth,
+                             .nodes = (int64_t)verified.rows,
+                             .verify_s = sp_forward_s(&pricer->target, &verified)};
     if (depth > 0) {
-        time->draft_s = draft_s(pricer, turns, count, padded ? depth : 0);
+        time->draft_s = draft_s(pricer, turns, count, depth, padded);
         time->transfer_s = pricer->spec->draft_apart ? transfer_s(pricer, turns, count) : 0.0;
         time->host_s = pricer->host_s;
     }
