@@ -44,8 +44,8 @@ static double eagle_extra_s(const sp_i_call_pricer *pricer, double rows, bool fi
 {
     const sp_forward_pricer *draft = &pricer->draft;
     double hidden = (double)draft->model.hidden;
-    double heads = (double)(draft->model.heads + 2 * draft->model.kv_heads);
-    double qkv = heads * (double)draft->model.head_dim / draft->layout.tp;
+    const sp_shard shard = sp_shard_of(&draft->model, &draft->layout);
+    double qkv = (double)(shard.q + 2 * shard.kv);
     double both = sp_time_gemm(&draft->timer, SP_GEMM_TOKENS_OUT, rows, qkv, 2.0 * hidden);
     double one = sp_time_gemm(&draft->timer, SP_GEMM_TOKENS_OUT, rows, qkv, hidden);
     double joined =
@@ -140,10 +140,10 @@ void sp_i_decode_memory(const sp_i_call_pricer *pricer, const sp_speculation *ho
     double tokens = (double)spec->batch * (double)longest;
     *memory = (sp_decode_memory){
         .target = BYTES_BF16 * (double)sp_model_parameters(target) / (layout->tp * layout->pp),
-        .kv_cache = tokens * target->layers * sp_kv_bytes(target, layout->tp) / layout->pp};
+        .kv_cache = tokens * target->layers * sp_kv_bytes(target, layout) / layout->pp};
     if (drafts && !spec->draft_apart) {
         double extra = spec->draft_kind == SP_DRAFT_EAGLE ? eagle_extra_parameters(draft) : 0.0;
         memory->draft = BYTES_BF16 * ((double)sp_model_parameters(draft) + extra) / spec->draft_tp;
-        memory->kv_cache += tokens * draft->layers * sp_kv_bytes(draft, spec->draft_tp);
+        memory->kv_cache += tokens * draft->layers * sp_kv_bytes(draft, &pricer->draft.layout);
     }
 }
