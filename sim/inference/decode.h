@@ -70,7 +70,7 @@ typedef struct sp_decode_counts {
 } sp_decode_counts;
 
 typedef struct sp_decode_memory {
-    double target, draft, kv_cache; // bytes, on the GPU that holds most
+    double target, draft, kv_cache; // bytes, on a GPU with the draft; the mean of pipeline ranks
 } sp_decode_memory;
 
 typedef struct sp_decode_result {

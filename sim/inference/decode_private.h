@@ -33,7 +33,8 @@ typedef struct sp_i_call_time {
 void sp_i_call_price(sp_i_call_pricer *pricer, const sp_i_turn *turns, int count, bool padded,
                      sp_i_call_time *time);
 
-// Bytes that the GPU which holds most of the target and draft holds, at the end of the sequences.
+// Bytes that a GPU with a share of target and draft holds at the end of the sequences. Pipeline
+// ranks are taken to hold equal shares of the target.
 void sp_i_decode_memory(const sp_i_call_pricer *pricer, const sp_speculation *how,
                         sp_decode_memory *memory);
 
