@@ -266,6 +266,22 @@ TEST(two_gpus_hold_half_each)
     sp_profile_fini(&f.profile);
 }
 
+// Keys and values of all sequences to their end, and of the tree that is verified there, in 32
+// layers of the target and in the draft's one.
+TEST(keys_and_values_are_held_to_the_end)
+{
+    fixture f;
+    begin(&f);
+    f.spec.batch = 3;
+    double tokens = 3.0 * (100.0 + 60.0 + 24.0);
+    assert_close(run(&f).memory.kv_cache, tokens * 33.0 * KV_BYTES, 1e-12);
+    f.layout.pp = 2;
+    assert_close(run(&f).memory.kv_cache, tokens * (16.0 + 1.0) * KV_BYTES, 1e-12);
+    f.spec.how.method = SP_DECODE_PLAIN;
+    assert_close(run(&f).memory.kv_cache, 3.0 * (100.0 + 60.0) * 16.0 * KV_BYTES, 1e-12);
+    sp_profile_fini(&f.profile);
+}
+
 // Eight heads of keys and values on sixteen ranks: each is held by two.
 TEST(ranks_share_heads)
 {
