@@ -228,25 +228,33 @@ TEST(features_of_accepted_tokens_travel)
     sp_profile_fini(&f.profile);
 }
 
-// Two halves of one sequence each take turns: the longer of the two sides counts, twice.
+// While the target verifies one half the other is drafted: the longer of the two counts, and then
+// the halves change places. EAGLE's layer is the shorter side, a draft like the target the longer.
 TEST(halves_of_a_batch_take_turns)
 {
-    fixture f;
-    begin(&f);
-    f.spec.how.method = SP_DECODE_EAGLE;
-    f.spec.draft_apart = true;
-    f.spec.prompt_tokens = 4000000;
-    f.spec.output_tokens = 1;
-    f.spec.sequences = 2;
-    f.spec.batch = 2;
-    const sp_i_turn turns[] = {turn_of(4e6, 1, 5, 24), turn_of(4e6, 1, 5, 24)};
-    sp_i_call_time both = price(&f, turns, 2, true);
-    sp_i_call_time one = price(&f, turns, 1, true);
-    double together = 2.0 * fmax(one.draft_s + one.transfer_s, one.verify_s + one.host_s);
-    double apart = both.draft_s + both.transfer_s + both.verify_s + both.host_s;
-    assert_true(apart > together);
-    assert_close(run(&f).counts.hidden_s, apart - together, 1e-9);
-    sp_profile_fini(&f.profile);
+    for (int kind = SP_DRAFT_EAGLE; kind <= SP_DRAFT_MODEL; kind++) {
+        fixture f;
+        begin(&f);
+        f.spec.how.method = SP_DECODE_EAGLE;
+        f.spec.draft_kind = (sp_draft_kind)kind;
+        f.spec.draft = f.model;
+        f.spec.draft_apart = true;
+        f.spec.prompt_tokens = 4000000;
+        f.spec.output_tokens = 1;
+        f.spec.sequences = 3;
+        f.spec.batch = 3;
+        const sp_i_turn turn = turn_of(4e6, 1, 5, 24);
+        const sp_i_turn turns[] = {turn, turn, turn};
+        sp_i_call_time all = price(&f, turns, 3, true);
+        sp_i_call_time one = price(&f, turns, 1, true);
+        sp_i_call_time two = price(&f, turns, 2, true);
+        double together = fmax(one.draft_s + one.transfer_s, two.verify_s + two.host_s) +
+                          fmax(two.draft_s + two.transfer_s, one.verify_s + one.host_s);
+        double apart = all.draft_s + all.transfer_s + all.verify_s + all.host_s;
+        assert_true(apart > together);
+        assert_close(run(&f).counts.hidden_s, apart - together, 1e-9);
+        sp_profile_fini(&f.profile);
+    }
 }
 
 TEST(two_gpus_hold_half_each)
