@@ -229,7 +229,8 @@ TEST(features_of_accepted_tokens_travel)
 }
 
 // While the target verifies one half the other is drafted: the longer of the two counts, and then
-// the halves change places. EAGLE's layer is the shorter side, a draft like the target the longer.
+// the halves change places. EAGLE's layer is the shorter side; seven layers of the target are the
+// longer one for two sequences.
 TEST(halves_of_a_batch_take_turns)
 {
     for (int kind = SP_DRAFT_EAGLE; kind <= SP_DRAFT_MODEL; kind++) {
@@ -238,6 +239,7 @@ TEST(halves_of_a_batch_take_turns)
         f.spec.how.method = SP_DECODE_EAGLE;
         f.spec.draft_kind = (sp_draft_kind)kind;
         f.spec.draft = f.model;
+        f.spec.draft.layers = 7; // five forwards of which take a little longer than the target's
         f.spec.draft_apart = true;
         f.spec.prompt_tokens = 4000000;
         f.spec.output_tokens = 1;
