@@ -14,8 +14,6 @@ enum {
     INTERPOLATIONS = 4,  // and steps of the rule of false position in what is left
 };
 
-static const double least_ease = -12.0;
-static const double most_ease = 12.0;
 static const double most_off = 0.02; // from the tokens a call that an ease is sought for
 static const uint64_t fit_stream = 0x73706c6974; // bins are fitted to other draws than the run's
 
@@ -51,8 +49,8 @@ static sp_status find_ease(const sp_decode_spec *spec, double tokens_per_call, s
     if (status != SP_OK) {
         return status;
     }
-    double low = least_ease;
-    double high = most_ease;
+    double low = -SP_DECODE_MOST_EASE;
+    double high = SP_DECODE_MOST_EASE;
     double below = 1.0 - tokens_per_call; // of the yield at `low` and `high`
     double above = how.depth + 1.0 - tokens_per_call;
     for (int i = 0; i < HALVINGS + INTERPOLATIONS; i++) {

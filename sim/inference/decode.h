@@ -21,6 +21,9 @@ typedef enum sp_draft_kind { SP_DRAFT_EAGLE, SP_DRAFT_MODEL } sp_draft_kind;
 
 extern const char *const sp_batch_policy_names[]; // "pad", "ragged", "bucket", NULL
 
+// An ease lies between this below 0 and this above.
+#define SP_DECODE_MOST_EASE 12.0
+
 typedef struct sp_decode_spec {
     sp_speculation how; // its bins are fitted by sp_decode_run()
     sp_acceptance text;
@@ -67,7 +70,7 @@ typedef struct sp_decode_counts {
 } sp_decode_counts;
 
 typedef struct sp_decode_memory {
-    double target, draft, kv_cache; // bytes, on the GPU that holds most
+    double target, draft, kv_cache; // bytes, on a GPU with the draft; the mean of pipeline ranks
 } sp_decode_memory;
 
 typedef struct sp_decode_result {

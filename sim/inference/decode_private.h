@@ -21,8 +21,11 @@ typedef struct sp_i_turn {
     sp_speculated call; // of the plain method nodes is 1 and depth 0
 } sp_i_turn;
 
-// Seconds of the parts of one target forward for `count` sequences, in the order of a call.
+// One target forward for `count` sequences: its shape, and the seconds of its parts in the order of
+// a call.
 typedef struct sp_i_call_time {
+    int depth;     // forwards of the draft
+    int64_t nodes; // verified, of all sequences
     double draft_s, transfer_s, verify_s, host_s;
 } sp_i_call_time;
 
@@ -30,7 +33,8 @@ typedef struct sp_i_call_time {
 void sp_i_call_price(sp_i_call_pricer *pricer, const sp_i_turn *turns, int count, bool padded,
                      sp_i_call_time *time);
 
-// Bytes that the GPU which holds most of the target and draft holds, at the end of the sequences.
+// Bytes that a GPU with a share of target and draft holds at the end of the sequences. Pipeline
+// ranks are taken to hold equal shares of the target.
 void sp_i_decode_memory(const sp_i_call_pricer *pricer, const sp_speculation *how,
                         sp_decode_memory *memory);
 

@@ -142,20 +142,6 @@ static bool has_graph(steps *s, shape wanted)
     return found;
 }
 
-static shape shape_of(const sp_i_turn *turns, int count, bool padded)
-{
-    shape wanted = {0};
-    int widest = 0;
-    for (int i = 0; i < count; i++) {
-        const sp_speculated *call = &turns[i].call;
-        wanted.depth = call->depth > wanted.depth ? call->depth : wanted.depth;
-        wanted.nodes += call->nodes;
-        widest = call->nodes > widest ? call->nodes : widest;
-    }
-    wanted.nodes = padded ? (int64_t)widest * count : wanted.nodes;
-    return wanted;
-}
-
 // A draft on GPUs of its own works for one half of the batch while the target verifies the other.
 static double hidden_s(steps *s, int count, bool padded, const sp_i_call_time *whole)
 {
@@ -182,21 +168,20 @@ static void run_forward(steps *s, int count)
     bool padded = s->spec->policy == SP_BATCH_PAD;
     bool drafts = s->how->method != SP_DECODE_PLAIN;
     sp_i_call_price(s->pricer, s->turns, count, padded, &time);
-    shape wanted = shape_of(s->turns, count, padded);
-    bool miss = drafts && !has_graph(s, wanted);
+    bool miss = drafts && !has_graph(s, (shape){time.depth, time.nodes});
+    double miss_s = miss ? s->pricer->miss_s : 0.0;
     double hidden = hidden_s(s, count, padded, &time);
     counts->steps++;
-    counts->verified += wanted.nodes;
-    counts->draft_forwards += wanted.depth;
+    counts->verified += time.nodes;
+    counts->draft_forwards += time.depth;
     counts->graph_misses += miss;
     counts->draft_s += time.draft_s;
     counts->transfer_s += time.transfer_s;
     counts->verify_s += time.verify_s;
     counts->host_s += time.host_s;
-    counts->miss_s += miss ? s->pricer->miss_s : 0.0;
+    counts->miss_s += miss_s;
     counts->hidden_s += hidden;
-    s->seconds += time.draft_s + time.transfer_s + time.verify_s + time.host_s - hidden +
-                  (miss ? s->pricer->miss_s : 0.0);
+    s->seconds += time.draft_s + time.transfer_s + time.verify_s + time.host_s - hidden + miss_s;
 }
 
 static void run_bin(steps *s, int bin)

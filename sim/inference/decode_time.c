@@ -44,8 +44,8 @@ static double eagle_extra_s(const sp_i_call_pricer *pricer, double rows, bool fi
 {
     const sp_forward_pricer *draft = &pricer->draft;
     double hidden = (double)draft->model.hidden;
-    double heads = (double)(draft->model.heads + 2 * draft->model.kv_heads);
-    double qkv = heads * (double)draft->model.head_dim / draft->layout.tp;
+    const sp_shard shard = sp_shard_of(&draft->model, &draft->layout);
+    double qkv = (double)(shard.q + 2 * shard.kv);
     double both = sp_time_gemm(&draft->timer, SP_GEMM_TOKENS_OUT, rows, qkv, 2.0 * hidden);
     double one = sp_time_gemm(&draft->timer, SP_GEMM_TOKENS_OUT, rows, qkv, hidden);
     double joined =
@@ -62,17 +62,14 @@ static double draft_forward_s(sp_i_call_pricer *pricer, const sp_forward *forwar
 }
 
 // The first forward is over what the target has accepted, the others over the K nodes of a layer.
-static double draft_s(sp_i_call_pricer *pricer, const sp_i_turn *turns, int count, int padded)
+static double draft_s(sp_i_call_pricer *pricer, const sp_i_turn *turns, int count, int deepest,
+                      bool padded)
 {
     double sum = 0.0;
-    int deepest = padded;
-    for (int i = 0; i < count; i++) {
-        deepest = turns[i].call.depth > deepest ? turns[i].call.depth : deepest;
-    }
     for (int layer = 0; layer < deepest; layer++) {
         sp_forward forward = {0};
         for (int i = 0; i < count; i++) {
-            if (layer < turns[i].call.depth || padded > 0) {
+            if (layer < turns[i].call.depth || padded) {
                 int rows = layer == 0 ? turns[i].fresh : pricer->spec->how.top_k;
                 forward.rows += rows;
                 forward.kv_tokens += turns[i].context;
@@ -101,21 +98,23 @@ void sp_i_call_price(sp_i_call_pricer *pricer, const sp_i_turn *turns, int count
                      sp_i_call_time *time)
 {
     int depth = 0;
-    int nodes = 0;
+    int widest = 0;
     sp_forward verified = {0};
     for (int i = 0; i < count; i++) {
         depth = turns[i].call.depth > depth ? turns[i].call.depth : depth;
-        nodes = turns[i].call.nodes > nodes ? turns[i].call.nodes : nodes;
+        widest = turns[i].call.nodes > widest ? turns[i].call.nodes : widest;
     }
     for (int i = 0; i < count; i++) {
-        int rows = padded ? nodes : turns[i].call.nodes;
+        int rows = padded ? widest : turns[i].call.nodes;
         verified.rows += rows;
         verified.kv_tokens += turns[i].context;
         verified.pairs += rows * (turns[i].context + 0.5 * rows);
     }
-    *time = (sp_i_call_time){.verify_s = sp_forward_s(&pricer->target, &verified)};
+    *time = (sp_i_call_time){.depth = depth,
+                             .nodes = (int64_t)verified.rows,
+                             .verify_s = sp_forward_s(&pricer->target, &verified)};
     if (depth > 0) {
-        time->draft_s = draft_s(pricer, turns, count, padded ? depth : 0);
+        time->draft_s = draft_s(pricer, turns, count, depth, padded);
         time->transfer_s = pricer->spec->draft_apart ? transfer_s(pricer, turns, count) : 0.0;
         time->host_s = pricer->host_s;
     }
@@ -141,10 +140,10 @@ void sp_i_decode_memory(const sp_i_call_pricer *pricer, const sp_speculation *ho
     double tokens = (double)spec->batch * (double)longest;
     *memory = (sp_decode_memory){
         .target = BYTES_BF16 * (double)sp_model_parameters(target) / (layout->tp * layout->pp),
-        .kv_cache = tokens * target->layers * sp_kv_bytes(target, layout->tp) / layout->pp};
+        .kv_cache = tokens * target->layers * sp_kv_bytes(target, layout) / layout->pp};
     if (drafts && !spec->draft_apart) {
         double extra = spec->draft_kind == SP_DRAFT_EAGLE ? eagle_extra_parameters(draft) : 0.0;
         memory->draft = BYTES_BF16 * ((double)sp_model_parameters(draft) + extra) / spec->draft_tp;
-        memory->kv_cache += tokens * draft->layers * sp_kv_bytes(draft, spec->draft_tp);
+        memory->kv_cache += tokens * draft->layers * sp_kv_bytes(draft, &pricer->draft.layout);
     }
 }

@@ -37,8 +37,7 @@ void sp_forward_pricer_init(sp_forward_pricer *pricer, const sp_profile *profile
 // be read from memory, or as its FLOPs at the best rate of a GEMM where that is longer.
 double sp_forward_s(sp_forward_pricer *pricer, const sp_forward *forward);
 
-// Bytes of the keys and values of a token in one layer, on one of `tp` ranks. Where there are fewer
-// heads of them than ranks, several ranks hold one.
-double sp_kv_bytes(const sp_model *model, int tp);
+// Bytes of the keys and values of a token in one layer, on one of the tensor-parallel ranks.
+double sp_kv_bytes(const sp_model *model, const sp_layout *layout);
 
 #endif

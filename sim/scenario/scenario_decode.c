@@ -20,9 +20,6 @@ enum {
 
 const char *const sp_i_draft_gpus_names[] = {"shared", "own", NULL};
 
-#define LEAST_EASE (-12.0)
-#define MOST_EASE 12.0
-
 static const double most_ms = 1e6;
 
 // A real number of the spec by its key.
@@ -40,7 +37,7 @@ typedef struct real_setting {
 
 // Fitted to HumanEval under Llama-3.1-8B (experiments/figures/heterospec.json).
 static const real_setting text_settings[] = {
-    TEXT(ease, 0.57, LEAST_EASE, MOST_EASE),
+    TEXT(ease, 0.57, -SP_DECODE_MOST_EASE, SP_DECODE_MOST_EASE),
     TEXT(spread, 0.75, 0.0, 10.0),
     TEXT(noise, 0.99, 0.0, 10.0),
     TEXT(persistence, 0.5, 0.0, 1.0),
@@ -110,8 +107,8 @@ static void read_text(sp_object *decode, sp_decode_spec *spec)
     }
     spec->tokens_per_call = read_yield(&object, "tokens_per_call", spec);
     spec->training_tokens_per_call = read_yield(&object, "training_tokens_per_call", spec);
-    spec->training_ease =
-        sp_object_real(&object, "training_ease", (double)NAN, LEAST_EASE, MOST_EASE);
+    spec->training_ease = sp_object_real(&object, "training_ease", (double)NAN,
+                                         -SP_DECODE_MOST_EASE, SP_DECODE_MOST_EASE);
     refuse_both(&object, "ease", "tokens_per_call");
     refuse_both(&object, "training_ease", "training_tokens_per_call");
     sp_object_end(&object);
