@@ -274,12 +274,13 @@ static void use_memory(const memory_tables *tables, bool split, sp_schedule_cost
 }
 
 static sp_status time_order(const sp_scenario *scenario, const sp_schedule_costs *times,
-                            const sp_packing *packing, bool split, const sp_packflow_result *beaten,
-                            sp_packflow_result *result, sp_error *err)
+                            const sp_packing *packing, bool split,
+                            const sp_packflow_outcome *beaten, sp_packflow_outcome *outcome,
+                            sp_error *err)
 {
     sp_schedule_spec spec = scenario->schedule;
     spec.split_backward = split;
-    return sp_packflow_slowest(&spec, times, packing, &scenario->layout, beaten, result, err);
+    return sp_packflow_slowest(&spec, times, packing, &scenario->layout, beaten, outcome, err);
 }
 
 // Gradients are run apart only where that is no slower, or fits where whole backwards do not.
@@ -288,8 +289,8 @@ static sp_status choose_split(const sp_scenario *scenario, const sp_plan *plan,
                               const memory_tables *tables, sp_schedule_costs *times,
                               sp_schedule_spec *spec, sp_error *err)
 {
-    sp_packflow_result whole = {0};
-    sp_packflow_result apart = {0};
+    sp_packflow_outcome whole = {0};
+    sp_packflow_outcome apart = {0};
     sp_status status = SP_OK;
     spec->split_backward = spec->split_backward && plan->layout.pp > 1;
     if (spec->split_backward) {
@@ -299,9 +300,7 @@ static sp_status choose_split(const sp_scenario *scenario, const sp_plan *plan,
     if (status == SP_OK && spec->split_backward) {
         use_memory(tables, false, times);
         status = time_order(scenario, times, plan->packing, false, &apart, &whole, err);
-        const sp_packflow_outcome outcomes[] = {{whole.makespan_ns, whole.lacking_bytes, false},
-                                                {apart.makespan_ns, apart.lacking_bytes, false}};
-        spec->split_backward = !sp_packflow_is_better(&outcomes[0], &outcomes[1]);
+        spec->split_backward = !sp_packflow_is_better(&whole, &apart);
     }
     use_memory(tables, spec->split_backward, times);
     return status;
@@ -316,18 +315,4 @@ sp_status sp_i_packflow_choose(const sp_scenario *scenario, const sp_cost_model 
     sp_status status = fill_memory(scenario, cost, plan, costs, &tables, err);
     *memory = tables.token_bytes[0];
     return status == SP_OK ? choose_split(scenario, plan, &tables, times, spec, err) : status;
-}
-
-// A twentieth of its time is what it may cost a step not to fit tightly.
-static int64_t counted_ns(const sp_packflow_outcome *out)
-{
-    return out->tight ? out->makespan_ns + out->makespan_ns / 20 : out->makespan_ns;
-}
-
-bool sp_packflow_is_better(const sp_packflow_outcome *a, const sp_packflow_outcome *b)
-{
-    if (a->lacking_bytes != b->lacking_bytes) {
-        return a->lacking_bytes < b->lacking_bytes;
-    }
-    return counted_ns(a) < counted_ns(b);
 }

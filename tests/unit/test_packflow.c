@@ -207,7 +207,7 @@ TEST(merged_ranks_share_their_tokens)
         }
         int64_t makespan_ns[3];
         for (int d = 0; d < 3; d++) {
-            sp_packflow_result result;
+            sp_packflow_outcome result;
             must_succeed(sp_packflow_rank(&spec, &costs, &packing, &layout, d, &result, ERR));
             // One pack at a time is the least that a rank can hold.
             assert_int_equal(result.lacking_bytes, packs == 0 ? 300 : 0);
@@ -224,7 +224,7 @@ TEST(merged_ranks_share_their_tokens)
     sp_packing_fini(&packing);
 }
 
-static bool is_better(const sp_packflow_result *a, const sp_packflow_result *b)
+static bool is_better(const sp_packflow_outcome *a, const sp_packflow_outcome *b)
 {
     return a->lacking_bytes != b->lacking_bytes ? a->lacking_bytes < b->lacking_bytes
                                                 : a->makespan_ns < b->makespan_ns;
@@ -238,15 +238,15 @@ TEST(ends_early_where_beaten)
     int early = 0;
     sp_prng_seed(&prng, 5);
     for (int i = 0; i < 400; i++) {
-        sp_packflow_result exact = {0};
-        sp_packflow_result found = {0};
+        sp_packflow_outcome exact = {0};
+        sp_packflow_outcome found = {0};
         packflow_case_draw(&c, &prng, 1 + i % PACKFLOW_CHUNKS);
-        must_succeed(sp_packflow_run(&c.job, &exact, ERR));
-        const sp_packflow_result beaten = {.makespan_ns = exact.makespan_ns * (90 + i % 21) / 100,
-                                           .lacking_bytes = exact.lacking_bytes +
-                                                            (int64_t)sp_prng_below(&prng, 3) - 1};
+        must_succeed(sp_packflow_run(&c.job, NULL, &exact, ERR));
+        const sp_packflow_outcome beaten = {.makespan_ns = exact.makespan_ns * (90 + i % 21) / 100,
+                                            .lacking_bytes = exact.lacking_bytes +
+                                                             (int64_t)sp_prng_below(&prng, 3) - 1};
         c.job.beaten = &beaten;
-        must_succeed(sp_packflow_run(&c.job, &found, ERR));
+        must_succeed(sp_packflow_run(&c.job, NULL, &found, ERR));
         bool better = is_better(&exact, &beaten);
         assert_int_equal(is_better(&found, &beaten), better);
         assert_true(found.makespan_ns <= exact.makespan_ns);
@@ -265,8 +265,8 @@ TEST(allocation_failures)
     memory_failures failing = {0};
     while (memory_fails(&failing)) {
         sp_error_clear(ERR);
-        sp_packflow_result result = {0};
-        memory_try(&failing, sp_packflow_run(&c.job, &result, ERR), ERR);
+        sp_packflow_outcome result = {0};
+        memory_try(&failing, sp_packflow_run(&c.job, NULL, &result, ERR), ERR);
     }
     assert_true(failing.rounds > 1);
 }
