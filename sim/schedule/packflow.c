@@ -428,12 +428,10 @@ static void add_work(run *r)
     int64_t head_ns = 0;
     int64_t tail_ns = 0;
     for (int v = 0; v < job->layout->pp; v++) {
-        bool sends = v + 1 < r->vstages;
         r->ranks[r->rank_of[v]].head_ns = head_ns;
         r->ranks[r->rank_of[v]].tail_ns = job->w_ns == NULL ? tail_ns : 0;
-        head_ns += job->f_ns[v] + (sends ? transfer_ns(r, v, v + 1, job->p2p_f_ns[0]) : 0);
-        tail_ns += job->b_ns[last * (size_t)r->vstages + (size_t)v] +
-                   (sends ? transfer_ns(r, v + 1, v, job->p2p_b_ns[last]) : 0);
+        head_ns += job->f_ns[v] + job->p2p_f_ns[0];
+        tail_ns += job->b_ns[last * (size_t)r->vstages + (size_t)v] + job->p2p_b_ns[last];
     }
 }
 
