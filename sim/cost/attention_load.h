@@ -73,8 +73,8 @@ double sp_i_exposed_cp_s(const sp_i_attention *attention, double cp_s, double at
 sp_i_cp_ring *sp_i_cp_ring_new(int cp); // NULL without memory
 void sp_i_cp_ring_free(sp_i_cp_ring *ring);
 void sp_i_cp_ring_clear(sp_i_cp_ring *ring);
-// A piece (sp_i_cp_visit), those of a sample in their order. Keys of earlier packs are taken to be
-// spread evenly. O(cp).
+// A piece (sp_i_cp_visit), those of a sample in their order. Keys of earlier packs, and of more
+// than 4 cp pieces before it, are taken to be spread evenly. O(cp).
 void sp_i_cp_ring_add(sp_i_cp_ring *ring, int rank, int64_t tokens, int64_t context);
 double sp_i_cp_ring_pairs(const sp_i_cp_ring *ring, int rank, int step);
 // Until the last rank is done, whose attention takes rank_s, [cp], in all, in parts as its pairs; a

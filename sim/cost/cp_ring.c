@@ -3,9 +3,9 @@
 #include "sim/base/alloc.h"
 #include "sim/cost/attention_load.h"
 
-// A stretch of the sample that is visited, and who holds its keys.
+// Tokens of the sample that is visited, and who holds their keys.
 typedef struct piece {
-    double begin, end;
+    int64_t begin, end;
     int rank;
 } piece;
 
@@ -69,22 +69,19 @@ static void add_pairs(sp_i_cp_ring *ring, int rank, int keys_of, double pairs)
 void sp_i_cp_ring_add(sp_i_cp_ring *ring, int rank, int64_t tokens, int64_t context)
 {
     double l = (double)tokens;
-    double o = (double)context;
-    double known = o; // keys before the stretches that are known
     bool follows =
-        ring->count > 0 && ring->count < ring->most &&
-        !(ring->pieces[ring->count - 1].end < o || ring->pieces[ring->count - 1].end > o);
+        ring->count > 0 && ring->count < ring->most && ring->pieces[ring->count - 1].end == context;
     ring->count = follows ? ring->count : 0;
     for (int i = 0; i < ring->count; i++) {
         const piece *p = &ring->pieces[i];
-        add_pairs(ring, rank, p->rank, l * (p->end - p->begin));
-        known = fmin(known, p->begin);
+        add_pairs(ring, rank, p->rank, l * (double)(p->end - p->begin));
     }
+    int64_t unknown = follows ? ring->pieces[0].begin : context;
     for (int k = 0; k < ring->cp; k++) {
-        add_pairs(ring, rank, k, l * known / ring->cp);
+        add_pairs(ring, rank, k, l * (double)unknown / ring->cp);
     }
     add_pairs(ring, rank, rank, 0.5 * l * l);
-    ring->pieces[ring->count++] = (piece){o, o + l, rank};
+    ring->pieces[ring->count++] = (piece){context, context + tokens, rank};
 }
 
 double sp_i_cp_ring_pairs(const sp_i_cp_ring *ring, int rank, int step)

@@ -86,7 +86,7 @@ static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const
     sp_group replicas = sp_cluster_group(cost->cluster, cost->layout, SP_DIM_DP_CP);
     const sp_stage layer = {.layers = 1};
     const sp_stage embedding = {.embedding = true};
-    // A table that both embedding_and_head of a stage share is the embedding's.
+    // A table that embedding and head of a stage share is the embedding's.
     const sp_stage embedding_and_head = {.embedding = stage->embedding, .head = true};
     double before = stage->embedding ? parameters_of(cost, embedding) : 0.0;
     chain c = {.stage = *stage,

@@ -180,11 +180,6 @@ static void run_with_autograd(unit *u, const sp_memory_options *options, const s
     out->loaded_input_gradient = out->input_gradient;
 }
 
-static int64_t max(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 // Adds the phase with the larger total.
 static void add_larger(const sp_bytes *a, const sp_bytes *b, sp_bytes *bytes)
 {
@@ -212,7 +207,7 @@ static void forward_transients(const unit *u, sp_bytes *bytes)
     int64_t residual = u->kv_gathered + 3 * u->hidden;
 
     sp_bytes layer = {{0}};
-    layer.of[SP_MEM_WORKSPACE] = max(max(scores, activation), max(fc2, residual));
+    layer.of[SP_MEM_WORKSPACE] = sp_larger(sp_larger(scores, activation), sp_larger(fc2, residual));
     layer.of[SP_MEM_LOGITS] = -u->softmax;
     sp_bytes head = {{0}};
     head.of[SP_MEM_LOGITS] = u->stage->head ? u->fresh_logits : 0;
@@ -252,7 +247,7 @@ static void backward_transients(const unit *u, sp_bytes *bytes)
     // Gradients of K and V, of the queries (with an fp32 accumulator) and of the output; unfused,
     // those of the probabilities and of the scores too.
     sp_bytes attention = {{0}};
-    attention.of[SP_MEM_WORKSPACE] = u->kv_gathered + max(u->kv_gathered, u->kv_own) + u->q +
+    attention.of[SP_MEM_WORKSPACE] = u->kv_gathered + sp_larger(u->kv_gathered, u->kv_own) + u->q +
                                      u->q * FP32 / BF16 + u->q + 2 * u->scores;
     if (full || u->mode == SP_RECOMPUTE_ATTENTION) {
         attention.of[SP_MEM_RECOMPUTE] = u->dropped_layer;

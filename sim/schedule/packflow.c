@@ -45,7 +45,8 @@ typedef struct run {
     // Tokens of the packs before each, [forward + 1], and what the backwards before each free,
     // [backward + 1]
     int64_t *tokens_before, *freed_before;
-    sp_packflow_result *result;
+    sp_packflow_step *steps;
+    sp_packflow_outcome *outcome;
 } run;
 
 static int64_t forward_ready_ns(const run *r, int v);
@@ -54,6 +55,20 @@ static choice choose(const run *r, int k);
 static void start(run *r, int k);
 static void add_work(run *r);
 static bool is_beaten(run *r, int k);
+
+// A twentieth of its time is what it may cost a step not to fit tightly.
+static int64_t counted_ns(const sp_packflow_outcome *out)
+{
+    return out->tight ? out->makespan_ns + out->makespan_ns / 20 : out->makespan_ns;
+}
+
+bool sp_packflow_is_better(const sp_packflow_outcome *a, const sp_packflow_outcome *b)
+{
+    if (a->lacking_bytes != b->lacking_bytes) {
+        return a->lacking_bytes < b->lacking_bytes;
+    }
+    return counted_ns(a) < counted_ns(b);
+}
 
 size_t sp_packflow_length(const sp_packflow_job *job)
 {
@@ -175,7 +190,8 @@ static int64_t *add_up(sp_arena *work, const int64_t *tokens, size_t count)
     return before;
 }
 
-sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_result *result, sp_error *err)
+sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_step *steps,
+                          sp_packflow_outcome *outcome, sp_error *err)
 {
     size_t vstages = (size_t)sp_layout_vstages(job->layout);
     sp_arena work = {0};
@@ -190,9 +206,9 @@ sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_result *result
              .b_end_ns = sp_arena_take(&work, job->backward * vstages, sizeof *r.b_end_ns),
              .tokens_before = add_up(&work, job->tokens, job->forward),
              .freed_before = add_up(&work, job->freed, job->backward),
-             .result = result};
-    result->makespan_ns = 0;
-    result->lacking_bytes = 0;
+             .steps = steps,
+             .outcome = outcome};
+    *outcome = (sp_packflow_outcome){0};
     sp_status status = work.failed ? sp_error_no_memory(err, "the order of a packing") : SP_OK;
     if (status == SP_OK) {
         place_stages(&r);
@@ -377,15 +393,15 @@ static void start(run *r, int k)
     }
     if (job->room_bytes != NULL && c.kind == SP_PACKFLOW_F) {
         on->held_bytes += forward_bytes(job, c.vstage, pack);
-        r->result->lacking_bytes =
-            sp_larger(r->result->lacking_bytes, on->held_bytes - job->room_bytes[k]);
+        r->outcome->lacking_bytes =
+            sp_larger(r->outcome->lacking_bytes, on->held_bytes - job->room_bytes[k]);
     } else if (job->room_bytes != NULL &&
                c.kind == (job->w_ns != NULL ? SP_PACKFLOW_W : SP_PACKFLOW_B)) {
         on->held_bytes -= job->freed[pack] * job->token_bytes[c.vstage];
     }
-    r->result->makespan_ns = sp_larger(r->result->makespan_ns, on->free_ns);
-    if (r->result->steps != NULL) {
-        r->result->steps[(size_t)k * sp_packflow_length(job) + on->steps++] = (sp_packflow_step){
+    r->outcome->makespan_ns = sp_larger(r->outcome->makespan_ns, on->free_ns);
+    if (r->steps != NULL) {
+        r->steps[(size_t)k * sp_packflow_length(job) + on->steps++] = (sp_packflow_step){
             (int32_t)pack, (int16_t)(c.vstage / job->layout->pp), (uint8_t)c.kind};
     }
 }
@@ -412,24 +428,18 @@ static void add_work(run *r)
     int64_t head_ns = 0;
     int64_t tail_ns = 0;
     for (int v = 0; v < job->layout->pp; v++) {
-        bool sends = v + 1 < r->vstages;
         r->ranks[r->rank_of[v]].head_ns = head_ns;
         r->ranks[r->rank_of[v]].tail_ns = job->w_ns == NULL ? tail_ns : 0;
-        head_ns += job->f_ns[v] + (sends ? transfer_ns(r, v, v + 1, job->p2p_f_ns[0]) : 0);
-        tail_ns += job->b_ns[last * (size_t)r->vstages + (size_t)v] +
-                   (sends ? transfer_ns(r, v + 1, v, job->p2p_b_ns[last]) : 0);
+        head_ns += job->f_ns[v] + job->p2p_f_ns[0];
+        tail_ns += job->b_ns[last * (size_t)r->vstages + (size_t)v] + job->p2p_b_ns[last];
     }
 }
 
 // The rank cannot end before its work is done, one action after the other.
 static bool is_beaten(run *r, int k)
 {
-    const sp_packflow_result *beaten = r->job->beaten;
     const rank *on = &r->ranks[k];
-    sp_packflow_result *result = r->result;
-    result->makespan_ns =
-        sp_larger(result->makespan_ns, on->head_ns + on->free_ns + on->left_ns + on->tail_ns);
-    return result->lacking_bytes > beaten->lacking_bytes ||
-           (result->lacking_bytes == beaten->lacking_bytes &&
-            result->makespan_ns >= beaten->makespan_ns);
+    int64_t least_ns = on->head_ns + on->free_ns + on->left_ns + on->tail_ns;
+    r->outcome->makespan_ns = sp_larger(r->outcome->makespan_ns, least_ns);
+    return !sp_packflow_is_better(r->outcome, r->job->beaten);
 }

@@ -22,13 +22,20 @@ typedef struct sp_packflow_step {
     uint8_t kind; // sp_packflow_kind
 } sp_packflow_step;
 
-// What a run of it gives. `steps` has room for pp * sp_packflow_length(job) entries, rank by rank;
-// NULL: only the times are asked for.
-typedef struct sp_packflow_result {
-    sp_packflow_step *steps;
-    int64_t makespan_ns;
-    int64_t lacking_bytes; // the most by which a rank exceeded its room, as any order does; 0: none
-} sp_packflow_result;
+// What an order comes to.
+typedef struct sp_packflow_outcome {
+    int64_t makespan_ns;   // of the slowest rank
+    int64_t lacking_bytes; // the most by which a rank exceeds its room, as in any order; 0: it fits
+    bool tight;            // it fits, with less than a tenth to spare; known of whole steps only
+} sp_packflow_outcome;
+
+// What is there before anything was tried: every other outcome is better.
+#define SP_PACKFLOW_WORST ((sp_packflow_outcome){INT64_MAX, INT64_MAX, false})
+
+// Fitting goes before time, and lacking less before lacking more. A step that fits tightly counts
+// as 5 % longer: such logged steps ran several times slower, and most packs can do without that
+// memory for less.
+bool sp_packflow_is_better(const sp_packflow_outcome *a, const sp_packflow_outcome *b);
 
 // One data-parallel rank: its forward packs and its backward packs, both in the order in which
 // every virtual stage runs them. Times at [pack * virtual stages + virtual stage].
@@ -50,9 +57,9 @@ typedef struct sp_packflow_job {
     // same, so that no order can wait for itself; other forwards leave it its room.
     const int64_t *token_bytes; // [virtual stages] activations of a token
     const int64_t *room_bytes;  // [pp]
-    // A run that comes to no less than these times and bytes (sp_packflow_is_better) may end early;
-    // what it then gives is no less than them either. NULL: every run goes to its end.
-    const sp_packflow_result *beaten;
+    // A run that is no better than this may end early, with an outcome between the two. NULL: every
+    // run goes to its end.
+    const sp_packflow_outcome *beaten;
 } sp_packflow_job;
 
 // Of a pack whose forward runs again: the tokens whose activations would be as much as it keeps.
@@ -64,19 +71,21 @@ static inline int64_t sp_packflow_kept(int64_t tokens, double kept_share)
 // Actions of one rank.
 size_t sp_packflow_length(const sp_packflow_job *job);
 
-// O(pp * actions of a rank * (pp + chunks)). SP_ERR_NO_MEMORY is the only error.
-sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_result *result, sp_error *err);
+// `steps` has room for pp * sp_packflow_length(job) entries, rank by rank; NULL: only the outcome
+// is asked for. O(pp * actions of a rank * (pp + chunks)). SP_ERR_NO_MEMORY is the only error.
+sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_step *steps,
+                          sp_packflow_outcome *outcome, sp_error *err);
 
 // What a run over the costs of its packs gives for data-parallel rank `dp`, without a plan.
 sp_status sp_packflow_rank(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
                            const sp_packing *packing, const sp_layout *layout, int dp,
-                           sp_packflow_result *result, sp_error *err);
+                           sp_packflow_outcome *outcome, sp_error *err);
 
 // The largest makespan and the most lacking bytes of all data-parallel ranks; `beaten` as in
 // sp_packflow_job.
 sp_status sp_packflow_slowest(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
                               const sp_packing *packing, const sp_layout *layout,
-                              const sp_packflow_result *beaten, sp_packflow_result *result,
+                              const sp_packflow_outcome *beaten, sp_packflow_outcome *outcome,
                               sp_error *err);
 
 #endif

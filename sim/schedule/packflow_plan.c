@@ -165,16 +165,17 @@ static bool write_stages(const rank_job *rank, const sp_packflow_step *steps, in
 static sp_status order_rank(const ordering *o, int dp, sp_plan *plan, sp_error *err)
 {
     rank_job rank;
-    sp_packflow_result result = {0};
+    sp_packflow_outcome outcome;
+    sp_packflow_step *steps = NULL;
     sp_status status = SP_ERR_NO_MEMORY;
     if (make_rank(o, dp, &rank)) {
-        size_t steps = sp_packflow_length(&rank.job) * (size_t)o->layout->pp;
-        result.steps = sp_arena_take(&rank.work, steps, sizeof *result.steps);
+        size_t count = sp_packflow_length(&rank.job) * (size_t)o->layout->pp;
+        steps = sp_arena_take(&rank.work, count, sizeof *steps);
     }
-    if (result.steps != NULL) {
-        status = sp_packflow_run(&rank.job, &result, err);
+    if (steps != NULL) {
+        status = sp_packflow_run(&rank.job, steps, &outcome, err);
     }
-    if (status == SP_OK && !write_stages(&rank, result.steps, dp, plan)) {
+    if (status == SP_OK && !write_stages(&rank, steps, dp, plan)) {
         status = SP_ERR_NO_MEMORY;
     }
     sp_arena_free(&rank.work);
@@ -198,15 +199,15 @@ void sp_i_schedule_packflow(sp_i_schedule_job *job)
     job->work.failed = status != SP_OK;
 }
 
-static sp_status time_rank(const ordering *o, int dp, const sp_packflow_result *beaten,
-                           sp_packflow_result *result, sp_error *err)
+static sp_status time_rank(const ordering *o, int dp, const sp_packflow_outcome *beaten,
+                           sp_packflow_outcome *outcome, sp_error *err)
 {
     rank_job rank;
     sp_status status = make_rank(o, dp, &rank) ? SP_OK : sp_error_no_memory(err, "a schedule");
-    *result = (sp_packflow_result){0};
+    *outcome = (sp_packflow_outcome){0};
     rank.job.beaten = beaten;
     if (status == SP_OK) {
-        status = sp_packflow_run(&rank.job, result, err);
+        status = sp_packflow_run(&rank.job, NULL, outcome, err);
     }
     sp_arena_free(&rank.work);
     return status;
@@ -214,12 +215,12 @@ static sp_status time_rank(const ordering *o, int dp, const sp_packflow_result *
 
 sp_status sp_packflow_rank(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
                            const sp_packing *packing, const sp_layout *layout, int dp,
-                           sp_packflow_result *result, sp_error *err)
+                           sp_packflow_outcome *outcome, sp_error *err)
 {
     ordering o = {.spec = spec, .costs = costs, .packing = packing, .layout = layout};
     sp_status status = sp_regroup(packing, &o.forward_pack, err);
     if (status == SP_OK) {
-        status = time_rank(&o, dp, NULL, result, err);
+        status = time_rank(&o, dp, NULL, outcome, err);
     }
     sp_free(o.forward_pack);
     return status;
@@ -227,22 +228,19 @@ sp_status sp_packflow_rank(const sp_schedule_spec *spec, const sp_schedule_costs
 
 sp_status sp_packflow_slowest(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
                               const sp_packing *packing, const sp_layout *layout,
-                              const sp_packflow_result *beaten, sp_packflow_result *result,
+                              const sp_packflow_outcome *beaten, sp_packflow_outcome *outcome,
                               sp_error *err)
 {
     ordering o = {.spec = spec, .costs = costs, .packing = packing, .layout = layout};
     sp_status status = sp_regroup(packing, &o.forward_pack, err);
-    *result = (sp_packflow_result){0};
-    for (int d = 0; status == SP_OK && d < layout->dp; d++) {
-        sp_packflow_result one;
+    bool open = true;
+    *outcome = (sp_packflow_outcome){0};
+    for (int d = 0; status == SP_OK && open && d < layout->dp; d++) {
+        sp_packflow_outcome one;
         status = time_rank(&o, d, beaten, &one, err);
-        result->makespan_ns = sp_larger(result->makespan_ns, one.makespan_ns);
-        result->lacking_bytes = sp_larger(result->lacking_bytes, one.lacking_bytes);
-        if (beaten != NULL && (result->lacking_bytes > beaten->lacking_bytes ||
-                               (result->lacking_bytes == beaten->lacking_bytes &&
-                                result->makespan_ns >= beaten->makespan_ns))) {
-            break;
-        }
+        outcome->makespan_ns = sp_larger(outcome->makespan_ns, one.makespan_ns);
+        outcome->lacking_bytes = sp_larger(outcome->lacking_bytes, one.lacking_bytes);
+        open = beaten == NULL || sp_packflow_is_better(outcome, beaten);
     }
     sp_free(o.forward_pack);
     return status;

@@ -205,12 +205,9 @@ sp_status sp_i_rank_score(sp_i_rank_scorer *scorer, const sp_packing *packing, c
     if (scorer->fullest[packing->forward.packs[0].dp_first].again_tokens > 0) {
         add_repeats(scorer, packing, need, freed);
     }
-    const sp_packflow_result worst = {
-        .makespan_ns = beaten != NULL ? beaten->makespan_ns : INT64_MAX,
-        .lacking_bytes = beaten != NULL ? beaten->lacking_bytes : INT64_MAX};
     sp_packflow_job job = {
         .layout = layout,
-        .beaten = beaten != NULL ? &worst : NULL,
+        .beaten = beaten,
         .forward = nf,
         .backward = nb,
         .f_ns = scorer->times,
@@ -224,9 +221,5 @@ sp_status sp_i_rank_score(sp_i_rank_scorer *scorer, const sp_packing *packing, c
         .token_bytes = scorer->token_bytes,
         .room_bytes = scorer->room_bytes,
     };
-    sp_packflow_result result = {0};
-    status = sp_packflow_run(&job, &result, err);
-    *outcome = (sp_packflow_outcome){.makespan_ns = result.makespan_ns,
-                                     .lacking_bytes = result.lacking_bytes};
-    return status;
+    return sp_packflow_run(&job, NULL, outcome, err);
 }

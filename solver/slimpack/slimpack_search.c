@@ -3,6 +3,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
+#include "sim/base/units.h"
 #include "solver/slimpack/rank_split.h"
 #include "solver/slimpack/shape_search.h"
 #include "solver/step/step.h"
@@ -384,11 +385,6 @@ static sp_status write_packing(const search *s, sp_packing *packing, sp_error *e
     return status;
 }
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 // The slowest group's.
 static sp_packflow_outcome outcome_of(const search *s)
 {
@@ -396,8 +392,8 @@ static sp_packflow_outcome outcome_of(const search *s)
     for (int g = 0; g < s->ranks.count; g++) {
         const sp_packflow_outcome *out = &s->best[g].out;
         if (s->ranks.groups[g].count > 0) {
-            all.lacking_bytes = larger(all.lacking_bytes, out->lacking_bytes);
-            all.makespan_ns = larger(all.makespan_ns, out->makespan_ns);
+            all.lacking_bytes = sp_larger(all.lacking_bytes, out->lacking_bytes);
+            all.makespan_ns = sp_larger(all.makespan_ns, out->makespan_ns);
         }
     }
     return all;

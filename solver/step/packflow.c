@@ -9,11 +9,6 @@
 #include "sim/schedule/packflow.h"
 #include "sim/schedule/schedule.h"
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 // ---- the fullest packs ----
 
 static void add_pack(const sp_pack_list *list, const sp_pack *pack, const sp_slice_sums *sums,
@@ -23,18 +18,19 @@ static void add_pack(const sp_pack_list *list, const sp_pack *pack, const sp_sli
     for (size_t s = pack->first_slice; s < pack->first_slice + pack->slice_count; s++) {
         seen += list->slices[s].begin + list->slices[s].computed_tokens;
     }
-    double pairs = (double)pack->full_pairs / (double)larger(pack->computed, 1);
+    double pairs = (double)pack->full_pairs / (double)sp_larger(pack->computed, 1);
     for (int d = pack->dp_first; d < pack->dp_first + pack->dp_count; d++) {
         sp_fullest_pack *f = &fullest[d];
-        f->dp_count = larger(f->dp_count, pack->dp_count);
-        f->tokens = larger(f->tokens, sp_ceil_div(pack->computed, pack->dp_count));
-        f->seen_tokens = larger(f->seen_tokens, seen);
-        f->slices = larger(f->slices, (int64_t)pack->slice_count);
+        f->dp_count = sp_larger(f->dp_count, pack->dp_count);
+        f->tokens = sp_larger(f->tokens, sp_ceil_div(pack->computed, pack->dp_count));
+        f->seen_tokens = sp_larger(f->seen_tokens, seen);
+        f->slices = sp_larger(f->slices, (int64_t)pack->slice_count);
         f->pairs_per_token = fmax(f->pairs_per_token, pairs);
-        f->again_tokens = pack->runs_again ? larger(f->again_tokens, f->tokens) : f->again_tokens;
+        f->again_tokens =
+            pack->runs_again ? sp_larger(f->again_tokens, f->tokens) : f->again_tokens;
         if (sums != NULL) {
             f->waiting_tokens += sums->begun_tokens / pack->dp_count;
-            f->summed_tokens = larger(f->summed_tokens, f->waiting_tokens);
+            f->summed_tokens = sp_larger(f->summed_tokens, f->waiting_tokens);
             f->waiting_tokens -= sums->found_tokens / pack->dp_count;
         }
     }
@@ -106,7 +102,7 @@ static double running_bytes(const sp_unit_bytes *unit)
                                 &unit->loaded_backward, &unit->loaded_input_gradient};
     int64_t most = 0;
     for (size_t p = 0; p < sizeof passes / sizeof passes[0]; p++) {
-        most = larger(most, sp_bytes_total(passes[p]));
+        most = sp_larger(most, sp_bytes_total(passes[p]));
     }
     return (double)most;
 }
@@ -122,15 +118,15 @@ static void measure_stage(sp_pack_memory *memory, const sp_cost_model *cost,
     sp_unit_bytes unit;
     sp_unit_load load = load_of(packs, 1);
     sp_footprint_unit(cost->model, layout, stage, &cost->memory, &load, &emptiest);
-    load = load_of(packs, larger(packs->tokens, 1));
+    load = load_of(packs, sp_larger(packs->tokens, 1));
     sp_footprint_unit(cost->model, layout, stage, &cost->memory, &load, &unit);
-    double tokens = (double)larger(packs->tokens, 1);
+    double tokens = (double)sp_larger(packs->tokens, 1);
     // An offload takes its part away only after the forward, and brings it back into buffers that
     // stay.
     int64_t copied = unit.held.of[SP_MEM_OFFLOADED];
     int64_t held = sp_bytes_total(&unit.held) + copied;
     memory->whole[vstage] = (double)held / tokens;
-    memory->split[vstage] = (double)larger(held, sp_bytes_total(&unit.weights)) / tokens;
+    memory->split[vstage] = (double)sp_larger(held, sp_bytes_total(&unit.weights)) / tokens;
     memory->kept[vstage] = (double)sp_bytes_total(&unit.repeated) / tokens;
     memory->running[vstage] =
         fmax(running_bytes(&emptiest), running_bytes(&unit)) + (double)(SP_COPY_BUFFERS * copied) +
@@ -274,12 +270,13 @@ static void use_memory(const memory_tables *tables, bool split, sp_schedule_cost
 }
 
 static sp_status time_order(const sp_scenario *scenario, const sp_schedule_costs *times,
-                            const sp_packing *packing, bool split, const sp_packflow_result *beaten,
-                            sp_packflow_result *result, sp_error *err)
+                            const sp_packing *packing, bool split,
+                            const sp_packflow_outcome *beaten, sp_packflow_outcome *outcome,
+                            sp_error *err)
 {
     sp_schedule_spec spec = scenario->schedule;
     spec.split_backward = split;
-    return sp_packflow_slowest(&spec, times, packing, &scenario->layout, beaten, result, err);
+    return sp_packflow_slowest(&spec, times, packing, &scenario->layout, beaten, outcome, err);
 }
 
 // Gradients are run apart only where that is no slower, or fits where whole backwards do not.
@@ -288,8 +285,8 @@ static sp_status choose_split(const sp_scenario *scenario, const sp_plan *plan,
                               const memory_tables *tables, sp_schedule_costs *times,
                               sp_schedule_spec *spec, sp_error *err)
 {
-    sp_packflow_result whole = {0};
-    sp_packflow_result apart = {0};
+    sp_packflow_outcome whole = {0};
+    sp_packflow_outcome apart = {0};
     sp_status status = SP_OK;
     spec->split_backward = spec->split_backward && plan->layout.pp > 1;
     if (spec->split_backward) {
@@ -299,9 +296,7 @@ static sp_status choose_split(const sp_scenario *scenario, const sp_plan *plan,
     if (status == SP_OK && spec->split_backward) {
         use_memory(tables, false, times);
         status = time_order(scenario, times, plan->packing, false, &apart, &whole, err);
-        const sp_packflow_outcome outcomes[] = {{whole.makespan_ns, whole.lacking_bytes, false},
-                                                {apart.makespan_ns, apart.lacking_bytes, false}};
-        spec->split_backward = !sp_packflow_is_better(&outcomes[0], &outcomes[1]);
+        spec->split_backward = !sp_packflow_is_better(&whole, &apart);
     }
     use_memory(tables, spec->split_backward, times);
     return status;
@@ -316,18 +311,4 @@ sp_status sp_i_packflow_choose(const sp_scenario *scenario, const sp_cost_model 
     sp_status status = fill_memory(scenario, cost, plan, costs, &tables, err);
     *memory = tables.token_bytes[0];
     return status == SP_OK ? choose_split(scenario, plan, &tables, times, spec, err) : status;
-}
-
-// A twentieth of its time is what it may cost a step not to fit tightly.
-static int64_t counted_ns(const sp_packflow_outcome *out)
-{
-    return out->tight ? out->makespan_ns + out->makespan_ns / 20 : out->makespan_ns;
-}
-
-bool sp_packflow_is_better(const sp_packflow_outcome *a, const sp_packflow_outcome *b)
-{
-    if (a->lacking_bytes != b->lacking_bytes) {
-        return a->lacking_bytes < b->lacking_bytes;
-    }
-    return counted_ns(a) < counted_ns(b);
 }

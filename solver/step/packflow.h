@@ -9,6 +9,7 @@
 #include "sim/cost/cost_model.h"
 #include "sim/plan/packing.h"
 #include "sim/scenario/scenario.h"
+#include "sim/schedule/packflow.h"
 
 // The most that any pack of one data-parallel rank asks for. Of a pack that ranks share, tokens are
 // those of each one's share.
@@ -59,27 +60,12 @@ void sp_pack_memory_room(const sp_pack_memory *memory, const sp_layout *layout, 
 // Of the bytes of a token, what packs keep whose forward runs again; the most of all stages.
 double sp_pack_memory_kept_share(const sp_pack_memory *memory, const sp_layout *layout);
 
-// ---- PackFlow over the packs of a whole step: what its order looks at, and its outcome ----
-
-// What a run of PackFlow over packs comes to.
-typedef struct sp_packflow_outcome {
-    int64_t makespan_ns;   // of the slowest rank
-    int64_t lacking_bytes; // of memory, where it lacks most; 0: it fits
-    bool tight;            // it fits, with less than a tenth to spare; known of whole steps only
-} sp_packflow_outcome;
-
-// What is there before anything was tried: every other outcome is better.
-#define SP_PACKFLOW_WORST ((sp_packflow_outcome){INT64_MAX, INT64_MAX, false})
-
-// Fitting goes before time, and lacking less before lacking more. A step that fits tightly counts
-// as 5 % longer: such logged steps ran several times slower, and most packs can do without that
-// memory for less.
-bool sp_packflow_is_better(const sp_packflow_outcome *a, const sp_packflow_outcome *b);
+// ---- PackFlow over the packs of a whole step: what its order looks at ----
 
 // Fills in what PackFlow looks at besides the times of every pack (sp_step_costs_by_pack): the
 // memory of the plan's packs, in a block that the caller frees with sp_free when the order is
-// made, and whether gradients run apart: only where that is faster, or fits where whole backwards
-// do not.
+// made, and whether gradients run apart: only where that is no slower, or fits where whole
+// backwards do not.
 sp_status sp_i_packflow_choose(const sp_scenario *scenario, const sp_cost_model *cost,
                                const sp_plan *plan, const sp_step_costs *costs,
                                sp_schedule_costs *times, sp_schedule_spec *spec, int64_t **memory,

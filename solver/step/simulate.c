@@ -102,11 +102,6 @@ static sp_status plan_memory(const sp_i_steps *steps, const sp_packing *packing,
     return status;
 }
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 // What PyTorch's allocator would count, where that can be said.
 static sp_status count_blocks(const sp_i_steps *steps, const sp_timeline *timeline,
                               const sp_step_costs *costs, const sp_memory_timeline *memory,
@@ -115,7 +110,7 @@ static sp_status count_blocks(const sp_i_steps *steps, const sp_timeline *timeli
     const sp_scenario *scenario = steps->scenario;
     const sp_evaluate_options *options = steps->options;
     steps->result->reserved_peak_bytes =
-        larger(steps->result->reserved_peak_bytes, options->reserved_bytes);
+        sp_larger(steps->result->reserved_peak_bytes, options->reserved_bytes);
     if ((!options->allocator_peak && options->rank_peak == SP_NO_RANK) || scenario->uniform) {
         return SP_OK;
     }
@@ -137,10 +132,10 @@ static sp_status count_blocks(const sp_i_steps *steps, const sp_timeline *timeli
     }
     if (status == SP_OK) {
         sp_result *r = steps->result;
-        r->allocator_peak_bytes = larger(r->allocator_peak_bytes, all.allocated_bytes);
-        r->reserved_peak_bytes = larger(r->reserved_peak_bytes, all.reserved_bytes);
-        r->rank_peak_bytes = larger(r->rank_peak_bytes, one.allocated_bytes);
-        r->rank_reserved_bytes = larger(r->rank_reserved_bytes, one.reserved_bytes);
+        r->allocator_peak_bytes = sp_larger(r->allocator_peak_bytes, all.allocated_bytes);
+        r->reserved_peak_bytes = sp_larger(r->reserved_peak_bytes, all.reserved_bytes);
+        r->rank_peak_bytes = sp_larger(r->rank_peak_bytes, one.allocated_bytes);
+        r->rank_reserved_bytes = sp_larger(r->rank_reserved_bytes, one.reserved_bytes);
     }
     return status;
 }

@@ -16,6 +16,8 @@
 
 enum { BUCKETS = 4 };
 
+static const sp_link_rates rates = {360e9, 3e-6, 0.9, 10e-6};
+
 #define FORWARD_NS INT64_C(20000000)
 #define BACKWARD_NS INT64_C(40000000)
 #define UNEVEN_NS INT64_C(5000000)
@@ -154,16 +156,29 @@ static int64_t run(const step *s, sp_flows_counts *counts)
     return now_ns;
 }
 
-static void measure(sp_layout layout, int microbatches, bool uneven)
+static sp_cluster cluster_for(const sp_layout *layout)
 {
     sp_error err = {0};
     sp_cluster cluster;
+    require(sp_cluster_builtin("h100-8", &cluster, &err), &err);
+    require(sp_cluster_fit(&cluster, sp_layout_ranks(layout), "bench", &err), &err);
+    return cluster;
+}
+
+static double peak_mib(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)usage.ru_maxrss / 1024.0;
+}
+
+static void measure(sp_layout layout, int microbatches, bool uneven)
+{
+    sp_error err = {0};
+    const sp_cluster cluster = cluster_for(&layout);
     step s = {.layout = layout, .microbatches = microbatches, .uneven = uneven};
     sp_prng_seed(&s.prng, 1);
     size_t ranks = (size_t)(layout.tp * layout.cp * layout.dp * layout.pp);
-    const sp_link_rates rates = {360e9, 3e-6, 0.9, 10e-6};
-    require(sp_cluster_builtin("h100-8", &cluster, &err), &err);
-    require(sp_cluster_fit(&cluster, (int64_t)ranks, "bench", &err), &err);
     double started = thread_clock_s();
     require(sp_topology_new(&cluster, &rates, &s.topology, &err), &err);
     s.routes = must_have(calloc(4 * ranks, sizeof *s.routes));
@@ -179,8 +194,6 @@ static void measure(sp_layout layout, int microbatches, bool uneven)
     sp_flows_counts counts;
     int64_t end_ns = run(&s, &counts);
     double seconds = thread_clock_s() - started;
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
     printf("{\"bench\": \"network_step\", \"version\": \"%s\", \"compiler\": \"%s\", "
            "\"gpus\": %zu, \"uneven\": %s, \"links\": %d, \"flows\": %d, \"events\": %lld, "
            "\"hops_per_event\": %.1f, \"build_s\": %.3f, \"flows_s\": %.3f, "
@@ -188,8 +201,7 @@ static void measure(sp_layout layout, int microbatches, bool uneven)
            SP_VERSION, __VERSION__, ranks, uneven ? "true" : "false",
            (int)sp_topology_links(s.topology), s.send_count, (long long)counts.events,
            (double)counts.hops / (double)counts.events, built_s, seconds,
-           (double)counts.events / seconds, (double)usage.ru_maxrss / 1024.0,
-           (double)end_ns * 1e-6);
+           (double)counts.events / seconds, peak_mib(), (double)end_ns * 1e-6);
     fflush(stdout);
     for (int i = 0; i < s.route_count; i++) {
         sp_route_fini(&s.routes[i]);
@@ -249,7 +261,7 @@ static void fill_costs(const sp_layout *layout, bool uneven, sp_step_costs *cost
 static void measure_simulation(sp_layout layout, int microbatches, bool uneven)
 {
     sp_error err = {0};
-    sp_cluster cluster;
+    const sp_cluster cluster = cluster_for(&layout);
     sp_packing packing;
     sp_plan plan;
     sp_step_costs costs;
@@ -258,26 +270,20 @@ static void measure_simulation(sp_layout layout, int microbatches, bool uneven)
     sp_engine_counts counts;
     layout.chunks = 1;
     layout.zero = 1;
-    require(sp_cluster_builtin("h100-8", &cluster, &err), &err);
-    require(sp_cluster_fit(&cluster, sp_layout_ranks(&layout), "bench", &err), &err);
     require(uniform_packing(&packing, layout.dp, microbatches, &err), &err);
     require(plan_by_schedule(&plan, &layout, &packing, SP_SCHEDULE_1F1B, &err), &err);
     require(sp_i_step_costs_init(&costs, &layout, &packing, 1, false, &err), &err);
     fill_costs(&layout, uneven, &costs);
-    const sp_network network = {
-        .detail = SP_NETWORK_FLOWS, .cluster = &cluster, .rates = {360e9, 3e-6, 0.9, 10e-6}};
+    const sp_network network = {.detail = SP_NETWORK_FLOWS, .cluster = &cluster, .rates = rates};
     const sp_engine_options options = {.network = &network};
     double started = thread_clock_s();
     require(sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, &err), &err);
     double seconds = thread_clock_s() - started;
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
     printf("{\"bench\": \"network_step_simulated\", \"version\": \"%s\", \"compiler\": \"%s\", "
            "\"gpus\": %lld, \"uneven\": %s, \"tasks\": %zu, \"simulate_s\": %.3f, "
            "\"peak_mib\": %.0f, \"step_ms\": %.3f}\n",
            SP_VERSION, __VERSION__, (long long)sp_layout_ranks(&layout), uneven ? "true" : "false",
-           counts.tasks, seconds, (double)usage.ru_maxrss / 1024.0,
-           (double)timeline.iteration_ns * 1e-6);
+           counts.tasks, seconds, peak_mib(), (double)timeline.iteration_ns * 1e-6);
     fflush(stdout);
     sp_memory_timeline_fini(&memory);
     sp_timeline_fini(&timeline);

@@ -305,8 +305,8 @@ void packflow_run_checked(const packflow_case *c, packflow_run *run)
 {
     static replay r;
     const sp_packflow_job *job = &c->job;
-    sp_packflow_result result = {.steps = run->steps};
-    must_succeed(sp_packflow_run(job, &result, ERR));
+    sp_packflow_outcome result;
+    must_succeed(sp_packflow_run(job, run->steps, &result, ERR));
     replay_all(&r, job, run);
     assert_int_equal(r.makespan_ns, result.makespan_ns);
     int64_t lacking = 0;
@@ -318,8 +318,8 @@ void packflow_run_checked(const packflow_case *c, packflow_run *run)
     }
     assert_int_equal(lacking, result.lacking_bytes);
     assert_int_equal(lacking, serial_lack(job));
-    sp_packflow_result times_only = {0};
-    must_succeed(sp_packflow_run(job, &times_only, ERR));
+    sp_packflow_outcome times_only;
+    must_succeed(sp_packflow_run(job, NULL, &times_only, ERR));
     assert_int_equal(times_only.makespan_ns, result.makespan_ns);
     assert_int_equal(times_only.lacking_bytes, result.lacking_bytes);
     run->makespan_ns = result.makespan_ns;

@@ -160,8 +160,8 @@ static double simulated_s(const drawn *d, const packs *p)
                            .need = p->need,
                            .tokens = p->tokens,
                            .freed = freed};
-    sp_packflow_result result = {0};
-    must_succeed(sp_packflow_run(&job, &result, ERR));
+    sp_packflow_outcome result;
+    must_succeed(sp_packflow_run(&job, NULL, &result, ERR));
     sp_free(times);
     sp_free(freed);
     return (double)result.makespan_ns;

@@ -74,6 +74,31 @@ TEST(pairs_token_by_token)
     }
 }
 
+// Whatever is known of who holds them, no keys before a piece are lost.
+TEST(keys_of_earlier_packs_are_spread_evenly)
+{
+    enum { RANKS = 3, PIECES = 50, EARLIER = 30 };
+    double pairs = 0.0;
+    int64_t context = EARLIER;
+    sp_i_cp_ring *ring = sp_i_cp_ring_new(RANKS);
+    assert_non_null(ring);
+    sp_i_cp_ring_add(ring, 1, 4, EARLIER);
+    for (int step = 0; step < RANKS; step++) {
+        double own = step == 0 ? 0.5 * 4 * 4 : 0.0;
+        assert_close(sp_i_cp_ring_pairs(ring, 1, step), 4.0 * EARLIER / RANKS + own, 1e-12);
+    }
+    sp_i_cp_ring_clear(ring);
+    for (int i = 0; i < PIECES; i++) {
+        sp_i_cp_ring_add(ring, i % RANKS, 1 + i, context);
+        context += 1 + i;
+    }
+    for (int i = 0; i < RANKS * RANKS; i++) {
+        pairs += sp_i_cp_ring_pairs(ring, i / RANKS, i % RANKS);
+    }
+    assert_close(pairs, 0.5 * (double)(context * context - EARLIER * EARLIER), 1e-12);
+    sp_i_cp_ring_free(ring);
+}
+
 // One document in 2 cp chunks: every rank finds as much at each step. cp - 1 transfers run behind
 // cp - 1 of cp equal parts, as the closed form has it.
 TEST(even_shares_take_the_closed_form)
@@ -114,6 +139,20 @@ TEST(a_rank_waits_for_the_one_before_it)
     assert_close(sp_i_cp_ring_s(ring, rank_s, 1.0), 8.0 + 1.0 + 6.0, 1e-12);
     // Transfers that take longer than all work come one after the other.
     assert_close(sp_i_cp_ring_s(ring, rank_s, 20.0), 2 * 20.0 + 6.0, 1e-12);
+    sp_i_cp_ring_free(ring);
+}
+
+// Rank 0 hands on two blocks at once, at 8: they come to rank 1 one after the other, and what it
+// needs, the keys of rank 2, is the second.
+TEST(blocks_come_one_after_the_other)
+{
+    const double rank_s[4] = {8.0, 10.5, 2.0, 0.0};
+    sp_i_cp_ring *ring = sp_i_cp_ring_new(4);
+    assert_non_null(ring);
+    sp_i_cp_ring_add(ring, 0, 4, 0);
+    sp_i_cp_ring_add(ring, 2, 2, 0);
+    sp_i_cp_ring_add(ring, 1, 3, 2);
+    assert_close(sp_i_cp_ring_s(ring, rank_s, 1.0), 8.0 + 2.0 + 6.0, 1e-12);
     sp_i_cp_ring_free(ring);
 }
 

@@ -207,39 +207,50 @@ TEST(the_whole_space_of_several_strategies)
 }
 
 // What would be faster than the answer loses memory between PyTorch's blocks; what is shown is
-// counted.
-TEST(blocks_of_what_is_fastest)
+// counted, and the answer also where nothing is shown.
+static void check_blocks(const char *limit_gib, int shown)
 {
-    enum { SHOWN = 3 };
     static const char *const strategies[] = {"packed", "slimpack"};
     char text[RUN_TEXT] = "";
-    put_json(text, BASE ", 'parallel': {'dp': 2}, 'memory': {'limit_gib': 0.5}}");
+    put_json(text, BASE ", 'parallel': {'dp': 2}, 'memory': {'limit_gib': %s}}", limit_gib);
     sp_scenario scenario;
     sweep_layouts layouts;
     const sweep_layouts_options options = {.strategies = strategies,
                                            .strategy_count = 2,
                                            .survivors = 4,
                                            .counts_blocks = true,
-                                           .shown = SHOWN,
+                                           .shown = shown,
                                            .threads = 2,
                                            .quiet = true};
     must_succeed(run_read(text, &scenario, ERR));
     json_t *base = json_loads(text, 0, NULL);
     must_succeed(sweep_layouts_find(base, &scenario, &options, &layouts, ERR));
-    assert_true(layouts.ranked_count > SHOWN);
+    assert_true(layouts.ranked_count > shown);
     const sweep_layout *fastest = layouts.ranked[0];
+    double least_gib = (double)HUGE_VAL;
     int faster = 0;
+    int front = 0;
     for (int64_t i = 0; i < layouts.ranked_count; i++) {
         const sweep_layout *point = layouts.ranked[i];
-        assert_true(point->counted || i >= SHOWN);
+        bool in_front = front < shown && sweep_layouts_extends(point, &least_gib);
+        front += in_front;
+        assert_true(point->counted || (i >= shown && !in_front));
         assert_true(!is_faster(point, fastest) || (point->counted && is_tight(point)));
         faster += is_faster(point, fastest);
     }
     assert_true(faster > 0);
+    assert_true(fastest->counted);
     assert_false(is_tight(fastest));
     json_decref(base);
     sweep_layouts_fini(&layouts);
     sp_scenario_fini(&scenario);
+}
+
+TEST(blocks_of_what_is_fastest)
+{
+    check_blocks("0.5", 3);
+    check_blocks("1", 0);
+    check_blocks("1", 6);
 }
 
 // Where no layout fits there is none, with a reason.

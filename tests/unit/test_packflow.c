@@ -1,4 +1,5 @@
 // PackFlow's order against its rules, on random jobs and on uniform ones of one chunk per rank.
+#include "sim/base/units.h"
 #include "sim/schedule/packflow.h"
 #include "tests/support/packflow_replay.h"
 #include "tests/support/test_main.h"
@@ -207,7 +208,7 @@ TEST(merged_ranks_share_their_tokens)
         }
         int64_t makespan_ns[3];
         for (int d = 0; d < 3; d++) {
-            sp_packflow_result result;
+            sp_packflow_outcome result;
             must_succeed(sp_packflow_rank(&spec, &costs, &packing, &layout, d, &result, ERR));
             // One pack at a time is the least that a rank can hold.
             assert_int_equal(result.lacking_bytes, packs == 0 ? 300 : 0);
@@ -224,7 +225,7 @@ TEST(merged_ranks_share_their_tokens)
     sp_packing_fini(&packing);
 }
 
-static bool is_better(const sp_packflow_result *a, const sp_packflow_result *b)
+static bool is_better(const sp_packflow_outcome *a, const sp_packflow_outcome *b)
 {
     return a->lacking_bytes != b->lacking_bytes ? a->lacking_bytes < b->lacking_bytes
                                                 : a->makespan_ns < b->makespan_ns;
@@ -238,15 +239,15 @@ TEST(ends_early_where_beaten)
     int early = 0;
     sp_prng_seed(&prng, 5);
     for (int i = 0; i < 400; i++) {
-        sp_packflow_result exact = {0};
-        sp_packflow_result found = {0};
+        sp_packflow_outcome exact = {0};
+        sp_packflow_outcome found = {0};
         packflow_case_draw(&c, &prng, 1 + i % PACKFLOW_CHUNKS);
-        must_succeed(sp_packflow_run(&c.job, &exact, ERR));
-        const sp_packflow_result beaten = {.makespan_ns = exact.makespan_ns * (90 + i % 21) / 100,
-                                           .lacking_bytes = exact.lacking_bytes +
-                                                            (int64_t)sp_prng_below(&prng, 3) - 1};
+        must_succeed(sp_packflow_run(&c.job, NULL, &exact, ERR));
+        const sp_packflow_outcome beaten = {.makespan_ns = exact.makespan_ns * (90 + i % 21) / 100,
+                                            .lacking_bytes = exact.lacking_bytes +
+                                                             (int64_t)sp_prng_below(&prng, 3) - 1};
         c.job.beaten = &beaten;
-        must_succeed(sp_packflow_run(&c.job, &found, ERR));
+        must_succeed(sp_packflow_run(&c.job, NULL, &found, ERR));
         bool better = is_better(&exact, &beaten);
         assert_int_equal(is_better(&found, &beaten), better);
         assert_true(found.makespan_ns <= exact.makespan_ns);
@@ -259,14 +260,71 @@ TEST(ends_early_where_beaten)
     assert_true(early > 50);
 }
 
+// Any rank may be the slowest, and any may lack most memory.
+TEST(slowest_of_the_ranks)
+{
+    enum { PACKS = 4, STAGES = 2, RANKS = 3, ALL = RANKS * PACKS };
+    int64_t f_ns[ALL * STAGES];
+    int64_t b_ns[ALL * STAGES];
+    int64_t none[ALL * STAGES] = {0};
+    int64_t tokens[ALL];
+    int64_t token_bytes[RANKS * STAGES];
+    int64_t room_bytes[RANKS * STAGES];
+    const sp_layout layout = {.tp = 1, .cp = 1, .pp = STAGES, .dp = RANKS, .chunks = 1};
+    const sp_schedule_spec spec = {.kind = SP_SCHEDULE_PACKFLOW};
+    const sp_schedule_costs costs = {.pack_f_ns = f_ns,
+                                     .pack_b_ns = b_ns,
+                                     .pack_w_ns = none,
+                                     .pack_p2p_f_ns = none,
+                                     .pack_p2p_b_ns = none,
+                                     .token_bytes = token_bytes,
+                                     .room_bytes = room_bytes};
+    sp_prng prng = prng_seeded(6);
+    for (int round = 0; round < 200; round++) {
+        sp_batch batch = {.ids = tokens, .tokens = tokens, .count = ALL};
+        sp_packing packing;
+        sp_packing_init(&packing, &batch, RANKS);
+        for (int k = 0; k < ALL; k++) {
+            tokens[k] = 1 + prng_below(&prng, 100);
+            assert_true(pack_sample(&packing.forward, k % RANKS, 1, k, tokens[k]));
+        }
+        for (int i = 0; i < ALL * STAGES; i++) {
+            f_ns[i] = 1 + prng_below(&prng, 100);
+            b_ns[i] = 1 + prng_below(&prng, 100);
+        }
+        for (int i = 0; i < RANKS * STAGES; i++) {
+            token_bytes[i] = 1;
+            room_bytes[i] = round % 2 == 0 ? 1000 : 90 + prng_below(&prng, 20);
+        }
+        sp_packflow_outcome exact = {0};
+        for (int d = 0; d < RANKS; d++) {
+            sp_packflow_outcome one;
+            must_succeed(sp_packflow_rank(&spec, &costs, &packing, &layout, d, &one, ERR));
+            exact.makespan_ns = sp_larger(exact.makespan_ns, one.makespan_ns);
+            exact.lacking_bytes = sp_larger(exact.lacking_bytes, one.lacking_bytes);
+        }
+        sp_packflow_outcome found;
+        must_succeed(sp_packflow_slowest(&spec, &costs, &packing, &layout, NULL, &found, ERR));
+        assert_int_equal(found.makespan_ns, exact.makespan_ns);
+        assert_int_equal(found.lacking_bytes, exact.lacking_bytes);
+        const sp_packflow_outcome beaten = {.makespan_ns = exact.makespan_ns - 20 + round % 41,
+                                            .lacking_bytes = exact.lacking_bytes};
+        must_succeed(sp_packflow_slowest(&spec, &costs, &packing, &layout, &beaten, &found, ERR));
+        assert_int_equal(is_better(&found, &beaten), is_better(&exact, &beaten));
+        assert_true(found.makespan_ns <= exact.makespan_ns);
+        assert_true(found.lacking_bytes <= exact.lacking_bytes);
+        sp_packing_fini(&packing);
+    }
+}
+
 TEST(allocation_failures)
 {
     packflow_case_uniform(&c, 2, 2, 3, 1, 2, 1);
     memory_failures failing = {0};
     while (memory_fails(&failing)) {
         sp_error_clear(ERR);
-        sp_packflow_result result = {0};
-        memory_try(&failing, sp_packflow_run(&c.job, &result, ERR), ERR);
+        sp_packflow_outcome result = {0};
+        memory_try(&failing, sp_packflow_run(&c.job, NULL, &result, ERR), ERR);
     }
     assert_true(failing.rounds > 1);
 }

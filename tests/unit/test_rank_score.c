@@ -71,7 +71,7 @@ static void simulate(scored_case *c, const sp_packing *packing, bool split, simu
     const sp_schedule_spec spec = {.kind = SP_SCHEDULE_PACKFLOW, .split_backward = split};
     must_succeed(sp_schedule_generate(&spec, times, "test", &plan, ERR));
     must_succeed(sp_plan_check(&plan, "test", ERR));
-    sp_packflow_result result;
+    sp_packflow_outcome result;
     must_succeed(sp_packflow_rank(&spec, times, packing, &c->scenario.layout, 0, &result, ERR));
     sp_timeline timeline;
     sp_memory_timeline memory;
