@@ -16,8 +16,8 @@
 //   levelled as well.
 // - Remapped (strategy.remap): a round of samples is one pack of all ranks with equal shares of its
 //   tokens, and each sample's attention has a zone (sim/plan/packing.h). What a rank saves of a
-//   layer is counted as its equal share, also of queries, keys and values. A round has as many
-//   samples as bring all ranks to their tokens, dealt out so that rounds have as many tokens.
+//   layer is counted as its equal share, also of queries, keys and values. Samples are dealt
+//   out to as few rounds as hold them, so that rounds have about as many tokens.
 // Blocks of ranks are aligned powers of two (solver/rows.h), where Zeppelin may take any number. A
 // rank has room for as many full micro-batches as the batch needs, or one more. Its tokens are
 // strategy.rank_tokens, else doubled up to the context: memory then decides.
@@ -427,19 +427,24 @@ static bool add_round(zones *z, placed *round, sp_packing *packing)
     return ok;
 }
 
-// Longest samples first, each to the round with the fewest tokens.
-static void deal(const sp_batch *batch, const int32_t *order, sp_i_rows *rows, size_t count,
+// Longest samples first, each to the round with the fewest tokens; false: some round would have
+// more than `most`.
+static bool deal(const sp_batch *batch, const int32_t *order, int64_t most, size_t count,
                  size_t *round_of, int64_t *tokens)
 {
+    memset(tokens, 0, count * sizeof *tokens);
     for (size_t i = 0; i < batch->count; i++) {
         size_t least = 0;
         for (size_t r = 1; r < count; r++) {
             least = tokens[r] < tokens[least] ? r : least;
         }
+        if (tokens[least] > 0 && tokens[least] + batch->tokens[order[i]] > most) {
+            return false;
+        }
         round_of[i] = least;
         tokens[least] += batch->tokens[order[i]];
     }
-    sp_i_rows_gather(rows, order, round_of, batch->count, count);
+    return true;
 }
 
 static bool add_rounds(zones *z, int32_t *order, sp_packing *packing)
@@ -453,10 +458,13 @@ static bool add_rounds(zones *z, int32_t *order, sp_packing *packing)
     bool ok = sp_i_rows_init(&rows, batch->count, NULL) == SP_OK;
     placed *round = sp_arena_take(&memory, batch->count, sizeof *round);
     size_t *round_of = sp_arena_take(&memory, batch->count, sizeof *round_of);
-    int64_t *tokens = sp_arena_take(&memory, rounds, sizeof *tokens);
+    int64_t *tokens = sp_arena_take(&memory, batch->count, sizeof *tokens);
     ok = ok && !memory.failed;
     if (ok) {
-        deal(batch, order, &rows, rounds, round_of, tokens);
+        while (!deal(batch, order, all, rounds, round_of, tokens)) {
+            rounds++;
+        }
+        sp_i_rows_gather(&rows, order, round_of, batch->count, rounds);
     }
     for (size_t r = 0; ok && r < rows.count; r++) {
         z->order = rows.sample + rows.first[r];
