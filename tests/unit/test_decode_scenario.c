@@ -127,7 +127,7 @@ TEST(memory_runs_out)
     for (memory_failures failing = {.fewer = 8}; memory_fails(&failing);) {
         sp_scenario s;
         fixture_begin();
-        json_t *root = fixture_document(documents[1]);
+        json_t *root = json_document(documents[1]);
         sp_error_clear(ERR);
         memory_try(&failing, sp_scenario_from_json(root, "s.json", NULL, 0, &s, ERR), ERR);
         sp_scenario_fini(&s);

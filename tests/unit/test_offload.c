@@ -6,6 +6,7 @@
 #include "sim/metrics/export.h"
 #include "tests/support/flat_profile.h"
 #include "tests/support/offload_step.h"
+#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
 
@@ -315,15 +316,9 @@ TEST(host_link_of_a_cluster)
                   "'nvlink_gb_per_s': 1, 'nic_gbit_per_s': 1}",
                   25e9}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char text[200];
-        snprintf(text, sizeof text, "%s", cases[i].text);
-        for (char *c = text; *c != '\0'; c++) {
-            *c = *c == '\'' ? '"' : *c;
-        }
-        json_t *json = NULL;
+        json_t *json = json_document(cases[i].text);
         sp_object object;
         sp_cluster cluster;
-        must_succeed(sp_json_read_text(text, strlen(text), "s.json", &json, ERR));
         sp_object_begin(&object, json, "s.json", "cluster", ERR);
         sp_cluster_from_object(&object, &cluster);
         assert_int_equal(ERR->count, 0);

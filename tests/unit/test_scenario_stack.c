@@ -9,7 +9,7 @@ static const char plain[] = "{'model': 'llama-13b', 'parallel': {'tp': 8}}";
 static void read_with(const char *text, const char *const *overrides, int count, sp_scenario *s)
 {
     fixture_begin();
-    json_t *root = fixture_document(text);
+    json_t *root = json_document(text);
     sp_error_clear(ERR);
     sp_status status = sp_scenario_from_json(root, "scenario.json", overrides, count, s, ERR);
     json_decref(root);
@@ -28,9 +28,7 @@ static void write_profile(const char *name, const char *stack)
     snprintf(path, sizeof path, "%s.json", name);
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
-    char *quoted = fixture_quotes(text);
-    fputs(quoted, file);
-    free(quoted);
+    fputs(json_text("%s", text), file);
     assert_int_equal(fclose(file), 0);
 }
 
@@ -119,7 +117,7 @@ static void refuses(const char *override, const char *prefix)
 {
     sp_scenario s;
     fixture_begin();
-    json_t *root = fixture_document(plain);
+    json_t *root = json_document(plain);
     sp_error_clear(ERR);
     assert_int_equal(
         sp_scenario_from_json(root, "scenario.json", (const char *[]){override}, 1, &s, ERR),
@@ -152,7 +150,7 @@ TEST(heads_must_divide)
                        "'samples_per_batch': 2}}";
     sp_scenario s;
     fixture_begin();
-    json_t *root = fixture_document(text);
+    json_t *root = json_document(text);
     sp_error_clear(ERR);
     assert_int_equal(sp_scenario_from_json(root, "scenario.json", NULL, 0, &s, ERR),
                      SP_ERR_CONTENT);

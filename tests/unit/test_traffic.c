@@ -7,6 +7,7 @@
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
+#include "tests/support/uniform_step.h"
 
 // Reductions wait for the last action of their pipeline rank on any data-parallel rank.
 static void assert_reduced_last(const sp_timeline *timeline)
@@ -339,13 +340,10 @@ static void run_apart(const flow_step *s, int seed)
         const sp_engine_options options = {.verify = true,
                                            .jitter = {0.1, (uint64_t)seed},
                                            .network = shared == 0 ? NULL : &s->network};
-        sp_timeline timeline;
-        sp_memory_timeline memory;
-        sp_engine_counts counts;
-        must_succeed(sp_simulate(&s->plan, &s->costs, &options, &timeline, &memory, &counts, ERR));
-        assert_reduced_last(&timeline);
-        sp_memory_timeline_fini(&memory);
-        sp_timeline_fini(&timeline);
+        simulated_plan made;
+        simulate_plan(&s->plan, &s->costs, &options, &made);
+        assert_reduced_last(&made.timeline);
+        simulated_plan_fini(&made);
     }
 }
 
