@@ -62,9 +62,27 @@ static bool has_tokens(const sp_plan *plan, sp_action action)
     return list->packs[action.pack].computed > 0;
 }
 
+// The row that most actions cost, without copies between.
+static inline const sp_action_cost *plain_row(const sp_step_costs *costs, sp_action action,
+                                              int vstage)
+{
+    size_t at =
+        (size_t)action.pack * (size_t)costs->classes + (size_t)costs->class_of_vstage[vstage];
+    return action.kind == SP_ACTION_F   ? &costs->f[at]
+           : action.kind == SP_ACTION_B ? &costs->b[at]
+           : action.kind == SP_ACTION_I ? &costs->i[at]
+           : action.kind == SP_ACTION_W ? &costs->w[at]
+                                        : NULL;
+}
+
 sp_action_cost sp_action_cost_of(const sp_plan *plan, const sp_step_costs *costs, sp_action action,
                                  int vstage, bool recomputed)
 {
+    const sp_action_cost *plain =
+        costs->share_class > 0 || recomputed ? NULL : plain_row(costs, action, vstage);
+    if (plain != NULL) {
+        return *plain;
+    }
     bool copy = sp_action_is_copy(action);
     int class = copy ? (int)sp_i_memory_class(costs, vstage) : costs->class_of_vstage[vstage];
     sp_action_cost cost = class_cost(plan, costs, action, class, recomputed);

@@ -103,6 +103,8 @@ typedef struct sp_step_costs {
     sp_bucket_cost *buckets;
     // Memory: NULL for uniform costs.
     sp_unit_bytes *unit; // forward packs, [pack * classes + class]; all of `held` on the GPU
+    // [forward packs]: the pack's rows of `unit` are those of the pack before it. NULL: not known.
+    uint8_t *unit_repeats;
     // The part of a unit's activations that O takes away and L brings back, like `unit`.
     int64_t *offloaded_bytes;
     sp_unit_bytes

@@ -16,7 +16,7 @@ typedef struct filler {
 } filler;
 
 static void fill_list(const filler *f, const sp_pack_list *list, bool backward,
-                      sp_unit_bytes *units);
+                      sp_unit_bytes *units, uint8_t *repeats);
 static void fill_copies(const filler *f);
 static void move_shares(const filler *f, size_t packs, sp_unit_bytes *units);
 
@@ -34,10 +34,10 @@ sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *pack
         status = f.end != NULL ? SP_OK : sp_error_no_memory(err, "the ends of samples");
     }
     if (status == SP_OK) {
-        fill_list(&f, &packing->forward, !regrouped, costs->unit);
+        fill_list(&f, &packing->forward, !regrouped, costs->unit, costs->unit_repeats);
         fill_copies(&f);
         if (regrouped) {
-            fill_list(&f, &packing->backward, true, costs->backward_unit);
+            fill_list(&f, &packing->backward, true, costs->backward_unit, NULL);
         }
         move_shares(&f, costs->forward_packs, costs->unit);
         move_shares(&f, regrouped ? costs->backward_packs : 0, costs->backward_unit);
@@ -89,7 +89,7 @@ static bool is_alike(const sp_unit_load *a, const sp_unit_load *b)
 
 // Samples of one length make equal packs one after the other.
 static void fill_list(const filler *f, const sp_pack_list *list, bool backward,
-                      sp_unit_bytes *units)
+                      sp_unit_bytes *units, uint8_t *repeats)
 {
     const sp_cost_model *cost = f->cost;
     size_t classes = (size_t)cost->classes;
@@ -100,6 +100,9 @@ static void fill_list(const filler *f, const sp_pack_list *list, bool backward,
         sp_unit_bytes *row = units + k * classes;
         if (k > 0 && pack->dp_count == pack[-1].dp_count && is_alike(&load, &before)) {
             memcpy(row, row - classes, classes * sizeof *row);
+            if (repeats != NULL) {
+                repeats[k] = 1;
+            }
             continue;
         }
         // A merged pack is sharded over its data-parallel ranks like context parallelism.
