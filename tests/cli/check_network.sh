@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # check_network.sh PROGRAM SOURCE: transfers that share links, of a step on nodes with few and slow
 # NICs: told in the result, checked against the longest path, the same where only what may meet is a
-# flow, longer than alone; the picture of the cluster; refusals.
+# flow, longer than alone; the picture of the cluster; a step out of memory; refusals.
 set -u
 program=$1
 . "$(dirname "$0")/prelude.sh"
@@ -52,6 +52,15 @@ SETTINGS
 "$program" simulate s.json "${mixed[@]/#/--set=}" --set=strategy.kind=zeppelin --set=parallel.cp=1 \
     --plan zones.json >/dev/null 2>&1
 grep -q '"zone"' zones.json || complain "zeppelin: no zones"
+
+# A step out of memory: what would fit is simulated with more ranks than there are GPUs.
+cat >oom.json <<'SCENARIO'
+{"model": "llama-7b", "cluster": "h100-8", "parallel": {"dp": 16, "zero": 0},
+ "workload": {"uniform": 4096, "samples_per_batch": 16}, "network": {"detail": "flows"}}
+SCENARIO
+told=$("$program" simulate oom.json 2>&1)
+expect "status out of memory" 1 "$?"
+grep -q '^warning: .* fits with parallel.tp 2 on more GPUs' <<<"$told" || complain "out of memory: $told"
 
 refused() { # MESSAGE ARGUMENTS
     local message=$1
