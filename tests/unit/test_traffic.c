@@ -253,6 +253,43 @@ TEST(bytes_on_links_by_algorithm)
     }
 }
 
+// A reduction's rings inside nodes and between them, and its gather's, follow each other: alone in
+// the cluster they need no flows, and alike ranks are walked once.
+TEST(legs_of_one_exchange_do_not_meet)
+{
+    for (int a = SP_ALGORITHM_PROFILE; a < SP_ALGORITHM_AUTO; a++) {
+        sp_collective_algorithm by = (sp_collective_algorithm)a;
+        flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .chunks = 1, .zero = 1}};
+        size_t tasks[3];
+        must_succeed(uniform_packing(&s.packing, 4, 1, ERR));
+        must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false, ERR));
+        flow_step_set_bytes(&s.costs, 0.0, 0.0);
+        s.costs.epilogue[0] = (sp_epilogue_cost){.grad_reduce_ns = 100000,
+                                                 .param_gather_ns = 100000,
+                                                 .reduce_bytes = 5000.0,
+                                                 .gather_bytes = 5000.0,
+                                                 .reduces_by = by,
+                                                 .gathers_by = by};
+        must_succeed(plan_by_schedule(&s.plan, &s.layout, &s.packing, SP_SCHEDULE_1F1B, ERR));
+        flow_step_set_cluster(&s, SP_NETWORK_CLOSED);
+        for (int detail = 0; detail < 3; detail++) {
+            const sp_engine_options options = {.network = &s.network};
+            sp_timeline timeline;
+            sp_memory_timeline memory;
+            sp_engine_counts counts;
+            s.network.detail = (sp_network_detail)detail;
+            must_succeed(
+                sp_simulate(&s.plan, &s.costs, &options, &timeline, &memory, &counts, ERR));
+            tasks[detail] = counts.tasks;
+            sp_memory_timeline_fini(&memory);
+            sp_timeline_fini(&timeline);
+        }
+        assert_true(tasks[SP_NETWORK_AUTO] == tasks[SP_NETWORK_CLOSED]);
+        assert_true(tasks[SP_NETWORK_FLOWS] > tasks[SP_NETWORK_CLOSED]);
+        flow_step_fini(&s);
+    }
+}
+
 TEST(two_pipelines_on_one_nic)
 {
     const int64_t work_ns = 2 * (F_NS + B_NS);
