@@ -346,6 +346,9 @@ void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *r
         if (result->network != SP_NETWORK_CLOSED) {
             fprintf(out, ", network %s", sp_network_detail_names[result->network]);
         }
+        if (result->collectives != SP_ALGORITHM_PROFILE) {
+            fprintf(out, ", collectives %s", sp_collective_algorithm_names[result->collectives]);
+        }
         if (result->jitter.gpu_cv > 0.0) {
             fprintf(out, ", jitter %g (seed %llu)", result->jitter.gpu_cv,
                     (unsigned long long)result->jitter.seed);

@@ -67,11 +67,11 @@ static sp_status list_clusters(json_t *list, sp_error *err)
         char line[LINE];
         status = sp_cluster_builtin(name, &cluster, err);
         snprintf(line, sizeof line,
-                 "%d x %s %.4g GiB, NVLink %.4g GB/s, %d x %.4g Gbit/s, profile %s",
+                 "%d x %s %.4g GiB, NVLink %.4g GB/s%s, %d x %.4g Gbit/s, profile %s",
                  cluster.gpus_per_node, cluster.gpu,
                  (double)cluster.memory_bytes / (double)(INT64_C(1) << 30),
-                 cluster.nvlink_bytes_per_s / 1e9, cluster.nics_per_node,
-                 cluster.nic_bytes_per_s / (1e9 / 8.0), cluster.profile);
+                 cluster.nvlink_bytes_per_s / 1e9, cluster.nvls ? " (NVLS)" : "",
+                 cluster.nics_per_node, cluster.nic_bytes_per_s / (1e9 / 8.0), cluster.profile);
         add_line(list, name, line);
     }
     return status;

@@ -40,6 +40,7 @@ static sp_status evaluate_with(const sp_measured_case *measured, const sp_profil
     }
     memcpy(scenario, &measured->scenario, sizeof *scenario);
     scenario->profile = *profile;
+    scenario->profile.algorithm = measured->scenario.profile.algorithm;
     sp_status status = sp_evaluate(scenario, &measured->batches, options, result, err);
     sp_free(scenario);
     return status;

@@ -71,8 +71,10 @@ double sp_i_cp_exchange_s(const sp_i_attention *attention, sp_group cp,
         return sp_time_collective(attention->timer, SP_ALL_TO_ALL, cp, bytes);
     }
     int64_t nics = attention->memory->stack.cp_ring_nics;
-    if (attention->memory->stack.cp_overlap == SP_CP_ATTENTION && nics > 0 && cp.nodes > 1) {
-        return sp_time_ring(attention->timer, cp, bytes, nics);
+    if (attention->memory->stack.cp_overlap == SP_CP_ATTENTION) {
+        return nics > 0 && cp.nodes > 1
+                   ? sp_time_ring(attention->timer, cp, bytes, nics)
+                   : sp_i_time_by_profile(attention->timer, SP_ALL_GATHER, cp, bytes);
     }
     if (!by_slices || !(load->exchanges > 0.0)) {
         return sp_time_collective(attention->timer, SP_ALL_GATHER, cp, bytes);

@@ -1,6 +1,7 @@
 
 #include <math.h>
 
+#include "sim/cost/collective_shape.h"
 #include "sim/cost/op_time.h"
 #include "sim/cost/profile_private.h"
 #include "sim/cost/time_private.h"
@@ -147,6 +148,12 @@ static double ring_latency(const sp_op_timer *timer, traffic ring)
            ring.crossing_steps * timer->profile->nic_latency_s;
 }
 
+sp_i_line sp_i_ring_line(const sp_op_timer *timer, sp_collective kind, sp_group group)
+{
+    traffic ring = ring_traffic(timer, kind, group);
+    return (sp_i_line){ring_latency(timer, ring), ring.factor / ring.ring_bytes_per_s};
+}
+
 // The table is of the whole node's group; a smaller group inside the node gets the same bus
 // bandwidth. Outside the points: held above, and the time of the first point below.
 static double time_from_table(const sp_op_timer *timer, const sp_curve *curve, double factor,
@@ -157,16 +164,15 @@ static double time_from_table(const sp_op_timer *timer, const sp_curve *curve, d
     return fmax(bytes, first) * factor / sp_i_curve_hold(curve, bytes);
 }
 
-// Up and down a tree over the nodes, a chain inside each.
+double sp_i_tree_latency_s(const sp_op_timer *timer, sp_group group)
+{
+    return 2.0 * sp_i_tree_levels(group.nodes) * timer->profile->nic_latency_s +
+           2.0 * (group.most_per_node - 1) * timer->profile->nvlink_latency_s;
+}
+
 static double tree_time(const sp_op_timer *timer, sp_group group, double bytes_per_s, double bytes)
 {
-    int levels = 0;
-    for (int reach = 1; reach < group.nodes; reach *= 2) {
-        levels++;
-    }
-    return 2.0 * levels * timer->profile->nic_latency_s +
-           2.0 * (group.most_per_node - 1) * timer->profile->nvlink_latency_s +
-           2.0 * bytes / bytes_per_s;
+    return sp_i_tree_latency_s(timer, group) + 2.0 * bytes / bytes_per_s;
 }
 
 // Every pair exchanges directly: a GPU's traffic to other nodes goes through its own share of the
@@ -233,6 +239,15 @@ static bool is_timed(const sp_op_timer *timer, sp_collective kind, sp_group grou
 double sp_time_collective(const sp_op_timer *timer, sp_collective kind, sp_group group,
                           double bytes)
 {
+    if (group.size > 1 && bytes > 0.0 && sp_i_has_algorithm(timer->profile, kind)) {
+        return sp_i_time_by_algorithm(timer, kind, group, bytes);
+    }
+    return sp_i_time_by_profile(timer, kind, group, bytes);
+}
+
+double sp_i_time_by_profile(const sp_op_timer *timer, sp_collective kind, sp_group group,
+                            double bytes)
+{
     if (group.size <= 1 || !(bytes > 0.0)) {
         return 0.0;
     }
@@ -267,6 +282,9 @@ double sp_i_collective_least_s_per_byte(const sp_op_timer *timer, sp_collective 
 {
     if (group.size <= 1) {
         return 0.0;
+    }
+    if (sp_i_has_algorithm(timer->profile, kind)) {
+        return sp_i_algorithm_least_s_per_byte(timer, kind, group);
     }
     if (is_timed(timer, kind, group)) {
         return measured_least_s_per_byte(timer, kind, group.size);

@@ -76,9 +76,10 @@ sp_status sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *time
 
 // Bucket after bucket, each with its latency; 0 buckets: at once.
 static int64_t bucketed_ns(const sp_op_timer *timer, sp_collective kind, sp_group replicas,
-                           double bytes, int64_t buckets)
+                           double bytes, int64_t buckets, sp_collective_algorithm *by)
 {
     double count = fmax(1.0, (double)buckets);
+    *by = sp_collective_choice(timer, kind, replicas, bytes / count);
     return sp_i_cut_ns(count * sp_time_collective(timer, kind, replicas, bytes / count));
 }
 
@@ -97,13 +98,13 @@ static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer
     if (zero <= 1) {
         sp_collective kind = zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
         epilogue.reduce_bytes = parameters * gradient_bytes;
-        epilogue.grad_reduce_ns =
-            bucketed_ns(timer, kind, replicas, parameters * gradient_bytes, buckets);
+        epilogue.grad_reduce_ns = bucketed_ns(timer, kind, replicas, parameters * gradient_bytes,
+                                              buckets, &epilogue.reduces_by);
     }
     if (zero == 1 || zero == 2) {
         epilogue.gather_bytes = parameters * BYTES_BF16;
-        epilogue.param_gather_ns =
-            bucketed_ns(timer, SP_ALL_GATHER, replicas, parameters * BYTES_BF16, buckets);
+        epilogue.param_gather_ns = bucketed_ns(
+            timer, SP_ALL_GATHER, replicas, parameters * BYTES_BF16, buckets, &epilogue.gathers_by);
     }
     return epilogue;
 }
@@ -128,6 +129,8 @@ static sp_bucket_cost buckets_of(const sp_cost_model *cost, const sp_op_timer *t
     double bucket_s = sp_time_collective(timer, kind, replicas, bytes / (double)count);
     return (sp_bucket_cost){.count = count,
                             .bytes = bytes,
+                            .reduces_by =
+                                sp_collective_choice(timer, kind, replicas, bytes / (double)count),
                             .bucket_ns = sp_i_cut_ns(bucket_s),
                             .total_ns = sp_i_cut_ns((double)count * bucket_s)};
 }

@@ -91,8 +91,18 @@ double sp_time_launch(const sp_op_timer *timer, int kernels);
 // else alpha-beta. Across nodes: ring, S*f(n)/B + steps*alpha with B the slower of NVLink and the
 // NICs that the members of the least populated node share; tree for all-reduce, 2*log2(nodes)
 // steps, where it is faster.
+//
+// A profile's `algorithm` other than SP_ALGORITHM_PROFILE takes the place of all that, but for
+// all-to-all: the model of that algorithm by rates and latencies of links alone, inside a node too
+// (collective_algorithm.c). Where it has none the ring's serves: a tree and NVLS over nodes for
+// anything but an all-reduce, NVLS and hierarchical where nodes have different numbers of members
+// or one, NVLS where the cluster has none.
 double sp_time_collective(const sp_op_timer *timer, sp_collective kind, sp_group group,
                           double bytes);
+
+// The algorithm whose model that is: never SP_ALGORITHM_AUTO; SP_ALGORITHM_PROFILE without one.
+sp_collective_algorithm sp_collective_choice(const sp_op_timer *timer, sp_collective kind,
+                                             sp_group group, double bytes);
 
 // Seconds of a ring over the nodes of `group` in which every rank hands the blocks of a tensor of
 // `bytes`, a block for each rank, to the next, size - 1 times. All wait for the hop from node to

@@ -41,6 +41,20 @@ typedef enum sp_collective {
 
 extern const char *const sp_collective_names[]; // "all_reduce", ..., NULL
 
+// How all-reduces, all-gathers and reduce-scatters are priced: by the profile, whose measured times
+// come before models, or by the model of one algorithm (op_time.h).
+typedef enum sp_collective_algorithm {
+    SP_ALGORITHM_PROFILE,
+    SP_ALGORITHM_RING,
+    SP_ALGORITHM_TREE,         // NCCL's double binary tree over the nodes
+    SP_ALGORITHM_NVLS,         // sums and copies made in NVSwitches (NVLink SHARP)
+    SP_ALGORITHM_HIERARCHICAL, // rings inside nodes, and of one GPU of each node
+    SP_ALGORITHM_AUTO,         // the fastest of the models for each size
+    SP_ALGORITHMS
+} sp_collective_algorithm;
+
+extern const char *const sp_collective_algorithm_names[]; // "profile", "ring", ..., NULL
+
 enum {
     SP_PROFILE_NAME = 64,
     SP_PROFILE_STACKS = 8,
@@ -167,6 +181,7 @@ typedef struct sp_profile {
     // Transfers between pipeline ranks inside a node; by default as NVLink's.
     double p2p_bytes_per_s, p2p_latency_s;
     sp_group_model groups;
+    sp_collective_algorithm algorithm; // a scenario's choice; no profile states one
     sp_host_model host;
     sp_interference_model interference;
     sp_decode_model decode;

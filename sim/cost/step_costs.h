@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "sim/base/status.h"
+#include "sim/cost/profile.h"
 #include "sim/model/footprint.h"
 #include "sim/model/layout.h"
 #include "sim/plan/packing.h"
@@ -51,6 +52,7 @@ typedef struct sp_epilogue_cost {
     // Of the tensors that a rank reduces then, and gathers. The reduction of a tied embedding over
     // two pipeline ranks is the last part of grad_reduce_ns.
     double reduce_bytes, gather_bytes;
+    sp_collective_algorithm reduces_by, gathers_by;
     int64_t tied_reduce_ns;
 } sp_epilogue_cost;
 
@@ -60,6 +62,7 @@ typedef struct sp_bucket_cost {
     int64_t count;
     int64_t bucket_ns, total_ns; // one; all of them
     double bytes;                // of all
+    sp_collective_algorithm reduces_by;
 } sp_bucket_cost;
 
 // Virtual stages of one class (same layers, embedding, head) cost the same. Where pipeline ranks

@@ -34,6 +34,28 @@ const sp_gemm_table *sp_i_gemm_table(const sp_profile *profile, sp_gemm_pass pas
 double sp_i_collective_least_s_per_byte(const sp_op_timer *timer, sp_collective kind,
                                         sp_group group);
 
+// sp_time_collective and the one above of a group of several, by the algorithm that a scenario
+// chose (collective_algorithm.c).
+double sp_i_time_by_algorithm(const sp_op_timer *timer, sp_collective kind, sp_group group,
+                              double bytes);
+double sp_i_algorithm_least_s_per_byte(const sp_op_timer *timer, sp_collective kind,
+                                       sp_group group);
+
+// A time that is linear in bytes.
+typedef struct sp_i_line {
+    double latency_s, s_per_byte;
+} sp_i_line;
+
+// The ring of a group of several by rates of links alone (collective.c).
+sp_i_line sp_i_ring_line(const sp_op_timer *timer, sp_collective kind, sp_group group);
+// Up and down a tree over the nodes, a chain inside each.
+double sp_i_tree_latency_s(const sp_op_timer *timer, sp_group group);
+
+// sp_time_collective as the profile has it, whatever algorithm a scenario chose: of what goes round
+// a ring by sends.
+double sp_i_time_by_profile(const sp_op_timer *timer, sp_collective kind, sp_group group,
+                            double bytes);
+
 // One GPU's share of the NICs of its node; 0: the cluster names none.
 double sp_i_nic_share_bytes_per_s(const sp_op_timer *timer);
 

@@ -33,7 +33,7 @@ bool sp_i_reductions_make(sp_i_traffic *t)
     }
     for (int p = 0; p < layout->pp; p++) {
         if (layout->dp * layout->cp > 1 && exchanges(t, p)) {
-            sp_i_use_way(t, &t->reductions[p].way);
+            t->reductions[p].exchanges = true;
         }
         t->reductions[p].is_due = t->reductions[p].left == 0;
         t->any_due = t->any_due || t->reductions[p].is_due;
@@ -110,21 +110,16 @@ void sp_i_reductions_made(sp_i_traffic *t, const sp_plan_place *place, int64_t e
 
 // ---- one after another ----
 
-typedef struct part {
-    int64_t at_ns, alone_ns;
-    double bytes;
-    int rounds;
-} part;
-
-static bool next_part(sp_i_traffic *t, int pp_rank, part *next);
-static sp_status start(sp_i_traffic *t, int pp_rank, const part *next, sp_error *err);
+static bool next_part(sp_i_traffic *t, int pp_rank, sp_i_part *next);
+static sp_status start(sp_i_traffic *t, int pp_rank, const sp_i_part *next, sp_error *err);
+static sp_status start_leg(sp_i_traffic *t, int pp_rank, int64_t at_ns, sp_error *err);
 static void finish_part(sp_i_traffic *t, int pp_rank, int64_t end_ns);
 
 static sp_status go_on(sp_i_traffic *t, int pp_rank, sp_error *err)
 {
     sp_i_reduction *r = &t->reductions[pp_rank];
     sp_status status = SP_OK;
-    part next;
+    sp_i_part next;
     while (status == SP_OK && !r->is_under_way && next_part(t, pp_rank, &next)) {
         status = start(t, pp_rank, &next, err);
     }
@@ -147,8 +142,9 @@ sp_status sp_i_reductions_begin(sp_i_traffic *t, sp_error *err)
 sp_status sp_i_reductions_ended(sp_i_traffic *t, int pp_rank, int64_t now_ns, sp_error *err)
 {
     t->reductions[pp_rank].is_under_way = false;
-    finish_part(t, pp_rank, now_ns);
-    return go_on(t, pp_rank, err);
+    t->reductions[pp_rank].leg++;
+    sp_status status = start_leg(t, pp_rank, now_ns, err);
+    return status == SP_OK ? go_on(t, pp_rank, err) : status;
 }
 
 // The chunk whose first bucket is ready first, of those not reduced; -1: none. Ranks complete
@@ -165,20 +161,27 @@ static int next_chunk(const sp_i_traffic *t, const sp_i_reduction *r)
     return next;
 }
 
-static part bucket_part(const sp_i_traffic *t, int pp_rank, int64_t ready_ns)
+static sp_collective reduces(const sp_i_traffic *t)
+{
+    return t->plan->layout.zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
+}
+
+static sp_i_part bucket_part(const sp_i_traffic *t, int pp_rank, int64_t ready_ns)
 {
     const sp_i_reduction *r = &t->reductions[pp_rank];
     const sp_bucket_cost *bucket = &t->costs->buckets[pp_rank * t->plan->layout.chunks + r->chunk];
     bool is_last = r->phase == SP_I_LAST_BUCKET;
     double last_bytes = bucket->bytes / (double)bucket->count;
-    return (part){.at_ns = sp_larger(r->free_ns, ready_ns),
-                  .alone_ns = is_last ? bucket->bucket_ns : bucket->total_ns - bucket->bucket_ns,
-                  .bytes = is_last ? last_bytes : bucket->bytes - last_bytes,
-                  .rounds = t->plan->layout.zero == 0 ? 2 : 1};
+    return (sp_i_part){.at_ns = sp_larger(r->free_ns, ready_ns),
+                       .alone_ns =
+                           is_last ? bucket->bucket_ns : bucket->total_ns - bucket->bucket_ns,
+                       .bytes = is_last ? last_bytes : bucket->bytes - last_bytes,
+                       .kind = reduces(t),
+                       .by = bucket->reduces_by};
 }
 
 // What comes next, false: nothing, or the walk has to go on first.
-static bool next_part(sp_i_traffic *t, int pp_rank, part *next)
+static bool next_part(sp_i_traffic *t, int pp_rank, sp_i_part *next)
 {
     sp_i_reduction *r = &t->reductions[pp_rank];
     const sp_epilogue_cost *epilogue = &t->costs->epilogue[pp_rank];
@@ -200,18 +203,20 @@ static bool next_part(sp_i_traffic *t, int pp_rank, part *next)
         *next = bucket_part(t, pp_rank, r->chunks[r->chunk].last_ns);
         return true;
     case SP_I_REDUCTION:
-        *next = (part){.at_ns = sp_larger(r->free_ns, r->ready_ns),
-                       .alone_ns = epilogue->grad_reduce_ns - epilogue->tied_reduce_ns,
-                       .bytes = epilogue->reduce_bytes,
-                       .rounds = t->plan->layout.zero == 0 ? 2 : 1};
+        *next = (sp_i_part){.at_ns = sp_larger(r->free_ns, r->ready_ns),
+                            .alone_ns = epilogue->grad_reduce_ns - epilogue->tied_reduce_ns,
+                            .bytes = epilogue->reduce_bytes,
+                            .kind = reduces(t),
+                            .by = epilogue->reduces_by};
         return true;
     case SP_I_GATHER: {
         int64_t hidden_ns = sp_i_hidden_gather_ns(t->costs, t->timeline, pp_rank);
         double shown = 1.0 - (double)hidden_ns / (double)sp_larger(1, epilogue->param_gather_ns);
-        *next = (part){.at_ns = r->free_ns,
-                       .alone_ns = epilogue->param_gather_ns - hidden_ns,
-                       .bytes = epilogue->gather_bytes * shown,
-                       .rounds = 1};
+        *next = (sp_i_part){.at_ns = r->free_ns,
+                            .alone_ns = epilogue->param_gather_ns - hidden_ns,
+                            .bytes = epilogue->gather_bytes * shown,
+                            .kind = SP_ALL_GATHER,
+                            .by = epilogue->gathers_by};
         return true;
     }
     case SP_I_REDUCED:
@@ -220,18 +225,39 @@ static bool next_part(sp_i_traffic *t, int pp_rank, part *next)
     return false;
 }
 
-static sp_status start(sp_i_traffic *t, int pp_rank, const part *next, sp_error *err)
+static sp_status start(sp_i_traffic *t, int pp_rank, const sp_i_part *next, sp_error *err)
 {
     sp_i_reduction *r = &t->reductions[pp_rank];
-    if (!r->way.is_flow || next->alone_ns == 0) {
+    r->part = *next;
+    r->leg = 0;
+    if (!r->exchanges || next->alone_ns == 0) {
         finish_part(t, pp_rank, next->at_ns + next->alone_ns);
         return SP_OK;
     }
-    sp_flow flow = sp_route_flow_of(&r->way.route, next->at_ns, next->bytes, next->rounds,
-                                    (double)next->alone_ns / SP_NS_PER_S);
-    flow.tag = SP_I_TAG_REDUCTION + pp_rank;
-    r->is_under_way = true;
-    return sp_i_traffic_start(t, &flow, NULL, err);
+    return start_leg(t, pp_rank, next->at_ns, err);
+}
+
+// The next leg of the part under way that is a flow, or the part's end.
+static sp_status start_leg(sp_i_traffic *t, int pp_rank, int64_t at_ns, sp_error *err)
+{
+    sp_i_reduction *r = &t->reductions[pp_rank];
+    const sp_i_passage *passage = sp_i_passage_of(r, r->part.by, r->part.kind);
+    for (; r->leg < passage->of.count; r->leg++) {
+        const sp_leg *leg = &passage->of.legs[r->leg];
+        const sp_i_way *way = &passage->ways[r->leg];
+        int64_t leg_ns = sp_i_leg_end_ns(passage, &r->part, r->leg) -
+                         sp_i_leg_end_ns(passage, &r->part, r->leg - 1);
+        if (way->is_flow && leg_ns > 0) {
+            sp_flow flow = sp_route_flow_of(&way->route, at_ns, leg->share * r->part.bytes,
+                                            leg->rounds, (double)leg_ns / SP_NS_PER_S);
+            flow.tag = SP_I_TAG_REDUCTION + pp_rank;
+            r->is_under_way = true;
+            return sp_i_traffic_start(t, &flow, NULL, err);
+        }
+        at_ns += leg_ns;
+    }
+    finish_part(t, pp_rank, at_ns);
+    return SP_OK;
 }
 
 static void finish_part(sp_i_traffic *t, int pp_rank, int64_t end_ns)

@@ -4,14 +4,24 @@
 
 #include "sim/base/alloc.h"
 #include "sim/engine/traffic.h"
-#include "sim/network/route.h"
+#include "sim/network/collective_route.h"
 
 // A route, whose transfers are flows or take their closed times.
 typedef struct sp_i_way {
     sp_route route;
     bool is_used, is_flow;
+    int32_t owner;         // ways of one follow each other
     struct sp_i_way *next; // of those used
 } sp_i_way;
+
+// The ways of one kind of collective by one algorithm, one for each leg.
+typedef struct sp_i_passage {
+    sp_collective_algorithm algorithm;
+    sp_collective kind;
+    sp_passage of; // its links are the ways'
+    sp_i_way ways[SP_PASSAGE_LEGS];
+    struct sp_i_passage *next;
+} sp_i_passage;
 
 // Tags of flows: a send; from here on a pipeline rank's reduction, and behind those an exchange of
 // context-parallel ranks.
@@ -51,15 +61,25 @@ typedef enum sp_i_reduction_phase {
     SP_I_REDUCED
 } sp_i_reduction_phase;
 
-// What the data-parallel ranks of one pipeline rank exchange. Its way is of the rings of all TP
-// ranks.
+// Some of a rank's buckets, or what it reduces or gathers at the end, as one collective.
+typedef struct sp_i_part {
+    int64_t at_ns, alone_ns;
+    double bytes;
+    sp_collective kind;
+    sp_collective_algorithm by;
+} sp_i_part;
+
+// What the data-parallel ranks of one pipeline rank exchange, those of all TP ranks together.
 typedef struct sp_i_reduction {
-    sp_i_way way;
+    bool exchanges;
+    sp_i_passage *passages;
     size_t left; // actions that have not ended, but for copies
     sp_i_chunk_gradients *chunks;
     sp_i_reduction_phase phase; // that comes next or is under way
     bool is_under_way, is_due;  // a flow; something new may begin
     int chunk;
+    sp_i_part part;  // that comes or is under way
+    int leg;         // of it
     int64_t free_ns; // end of what is over
     int64_t ready_ns, reduced_ns;
 } sp_i_reduction;
@@ -72,6 +92,7 @@ struct sp_i_traffic {
     sp_flows *flows;
     double *carried; // [links]: bytes
     sp_i_way *ways;  // those used
+    int32_t owners;  // of them
     sp_i_way *sends; // [(dp * pp + pp rank) * 2]: to the next pipeline rank, to the one before
     // Of the flows that are sends, by their number: the action.
     sp_plan_place *places;
@@ -80,7 +101,7 @@ struct sp_i_traffic {
     size_t event_count, event_capacity;
     sp_i_group **groups;        // [dp * pp]: by first rank
     sp_i_exchange *exchanges;   // [dp * pp]: under way, by first rank
-    sp_arena work;              // holds both
+    sp_arena work;              // holds these, and passages
     sp_i_reduction *reductions; // [pp]
     sp_i_chunk_gradients *chunks;
     int32_t *to_begin; // [dp * pp * chunks]: actions that make gradients
@@ -106,10 +127,26 @@ static inline void sp_i_use_way(sp_i_traffic *traffic, sp_i_way *way)
 {
     if (!way->is_used) {
         way->is_used = way->is_flow = true;
+        way->owner = ++traffic->owners;
         way->next = traffic->ways;
         traffic->ways = way;
     }
 }
+
+// The GPUs of the context-parallel ranks of some data-parallel ranks of a pipeline rank, for each
+// TP rank by itself in ascending order (traffic_ways.c).
+void sp_i_list_joint(const sp_i_traffic *traffic, int dp_first, int dp_count, int pp,
+                     int64_t *gpus);
+
+// ---- traffic_passages.c ----
+
+// Makes the ways by which the data-parallel ranks of each pipeline rank exchange. `gpus` has room
+// for the data-parallel ranks of one.
+sp_status sp_i_passages_make(sp_i_traffic *traffic, int64_t *gpus, sp_error *err);
+const sp_i_passage *sp_i_passage_of(const sp_i_reduction *reduction,
+                                    sp_collective_algorithm algorithm, sp_collective kind);
+// Where a leg ends of a collective that takes alone_ns in all.
+int64_t sp_i_leg_end_ns(const sp_i_passage *passage, const sp_i_part *part, int leg);
 
 // ---- exchanges.c ----
 
@@ -130,7 +167,7 @@ bool sp_i_traffic_event(sp_i_traffic *traffic, sp_walk_event event);
 
 // ---- reductions.c ----
 
-// What they wait for and whether they need a way, without its route; false without memory.
+// What they wait for and whether they need ways, without their routes; false without memory.
 bool sp_i_reductions_make(sp_i_traffic *traffic);
 // An action begins, which takes as long alone; an action has ended.
 void sp_i_reductions_begun(sp_i_traffic *traffic, const sp_plan_place *place, int64_t start_ns,

@@ -121,10 +121,7 @@ static int compare_gpus(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// Over the context-parallel ranks of some data-parallel ranks of a pipeline rank, for each TP rank
-// by itself.
-static sp_status make_joint(const sp_i_traffic *t, int dp_first, int dp_count, int pp,
-                            bool all_to_all, int64_t *gpus, sp_route *route, sp_error *err)
+void sp_i_list_joint(const sp_i_traffic *t, int dp_first, int dp_count, int pp, int64_t *gpus)
 {
     const sp_layout *layout = &t->plan->layout;
     int members = dp_count * layout->cp;
@@ -136,22 +133,19 @@ static sp_status make_joint(const sp_i_traffic *t, int dp_first, int dp_count, i
     for (int tp = 0; tp < layout->tp; tp++) {
         qsort(&gpus[tp * members], (size_t)members, sizeof *gpus, compare_gpus);
     }
-    sp_status status = (all_to_all ? sp_route_all_to_alls : sp_route_rings)(
-        t->topology, gpus, layout->tp, members, route, err);
-    // Of the latencies only that of the first step passes before anything is sent.
-    route->latency_s /= members - 1;
-    return status;
 }
 
-// The rings of all data-parallel ranks of each pipeline rank.
-static sp_status make_rings(sp_i_traffic *t, int64_t *gpus, sp_error *err)
+// Of the ranks of an exchange of keys and values.
+static sp_status make_joint(const sp_i_traffic *t, int dp_first, int dp_count, int pp,
+                            int64_t *gpus, sp_route *route, sp_error *err)
 {
-    sp_status status = SP_OK;
-    for (int p = 0; status == SP_OK && p < t->plan->layout.pp; p++) {
-        sp_i_way *way = &t->reductions[p].way;
-        if (way->is_used) {
-            status = make_joint(t, 0, t->plan->layout.dp, p, false, gpus, &way->route, err);
-        }
+    const sp_layout *layout = &t->plan->layout;
+    sp_i_list_joint(t, dp_first, dp_count, pp, gpus);
+    sp_status status = (t->costs->cp_all_to_all ? sp_route_all_to_alls : sp_route_rings)(
+        t->topology, gpus, layout->tp, dp_count * layout->cp, route, err);
+    // Of the latencies only that of the first step passes before anything is sent.
+    if (status == SP_OK) {
+        route->latency_s /= route->steps;
     }
     return status;
 }
@@ -164,8 +158,7 @@ static sp_status make_groups(sp_i_traffic *t, int64_t *gpus, sp_error *err)
     for (int i = 0; i < t->plan->layout.dp * pp; i++) {
         for (sp_i_group *group = t->groups[i]; status == SP_OK && group != NULL;
              group = group->next) {
-            status = make_joint(t, i / pp, group->dp_count, i % pp, t->costs->cp_all_to_all, gpus,
-                                &group->way.route, err);
+            status = make_joint(t, i / pp, group->dp_count, i % pp, gpus, &group->way.route, err);
         }
     }
     return status;
@@ -182,7 +175,7 @@ static sp_status make_routes(sp_i_traffic *t, sp_error *err)
     }
     sp_status status = make_sends(t, gpus, err);
     if (status == SP_OK) {
-        status = make_rings(t, gpus, err);
+        status = sp_i_passages_make(t, gpus, err);
     }
     if (status == SP_OK) {
         status = make_groups(t, gpus, err);
@@ -193,25 +186,26 @@ static sp_status make_routes(sp_i_traffic *t, sp_error *err)
 
 // ---- where nothing can meet ----
 
-static void count_users(const sp_i_way *way, uint8_t *users);
-static bool is_apart(const sp_i_way *way, const uint8_t *users);
+static void note_owner(const sp_i_way *way, int32_t *owners);
+static bool is_apart(const sp_i_way *way, const int32_t *owners);
 static bool meets_itself(const sp_i_traffic *t, int dp, int pp, bool repeats);
 
-// Transfers of a route take their closed times where no other route uses its links and none of them
-// begins before the one before it has ended: exchanges and reductions of a rank follow each other.
+// Transfers of a route take their closed times where no other's route uses its links and none of
+// them begins before the one before it has ended: exchanges and reductions of a rank follow each
+// other.
 static sp_status find_flows(sp_i_traffic *t, sp_error *err)
 {
     int pp = t->plan->layout.pp;
     bool repeats = sp_plan_find(t->plan, SP_ACTION_R) != NULL;
-    uint8_t *users = sp_calloc((size_t)sp_topology_links(t->topology), sizeof *users);
-    if (users == NULL) {
+    int32_t *owners = sp_calloc((size_t)sp_topology_links(t->topology), sizeof *owners);
+    if (owners == NULL) {
         return sp_error_no_memory(err, "the traffic of a step");
     }
     for (const sp_i_way *way = t->ways; way != NULL; way = way->next) {
-        count_users(way, users);
+        note_owner(way, owners);
     }
     for (sp_i_way *way = t->ways; way != NULL; way = way->next) {
-        way->is_flow = !is_apart(way, users);
+        way->is_flow = !is_apart(way, owners);
     }
     for (size_t i = 0; i < count_sends(t); i++) {
         sp_i_way *way = &t->sends[i];
@@ -219,23 +213,26 @@ static sp_status find_flows(sp_i_traffic *t, sp_error *err)
         way->is_flow =
             way->is_flow || (way->is_used && meets_itself(t, rank / pp, rank % pp, repeats));
     }
-    sp_free(users);
+    sp_free(owners);
     return SP_OK;
 }
 
-static void count_users(const sp_i_way *way, uint8_t *users)
+// Of each link the owner of the ways over it, above 0; SEVERAL.
+enum { SEVERAL = -1 };
+
+static void note_owner(const sp_i_way *way, int32_t *owners)
 {
     for (int32_t h = 0; h < way->route.hops; h++) {
-        uint8_t *of = &users[way->route.path[h].link];
-        *of = *of < 2 ? *of + 1 : 2;
+        int32_t *of = &owners[way->route.path[h].link];
+        *of = *of == 0 || *of == way->owner ? way->owner : SEVERAL;
     }
 }
 
-static bool is_apart(const sp_i_way *way, const uint8_t *users)
+static bool is_apart(const sp_i_way *way, const int32_t *owners)
 {
     bool apart = true;
     for (int32_t h = 0; apart && h < way->route.hops; h++) {
-        apart = users[way->route.path[h].link] == 1;
+        apart = owners[way->route.path[h].link] == way->owner;
     }
     return apart;
 }

@@ -465,6 +465,10 @@ static void put_model(const sp_result *result, json_t *object)
     if (result->network != SP_NETWORK_CLOSED) {
         sp_json_put(provenance, "network", json_string(sp_network_detail_names[result->network]));
     }
+    if (result->collectives != SP_ALGORITHM_PROFILE) {
+        sp_json_put(provenance, "collectives",
+                    json_string(sp_collective_algorithm_names[result->collectives]));
+    }
     if (result->jitter.gpu_cv > 0.0) {
         put(provenance, "jitter_gpu_cv", result->jitter.gpu_cv);
         sp_json_put(provenance, "jitter_seed", json_integer((json_int_t)result->jitter.seed));

@@ -64,6 +64,7 @@ typedef struct sp_result {
     char profile[64];
     sp_level level;
     sp_network_detail network;
+    sp_collective_algorithm collectives;
     sp_jitter jitter;
     sp_step_error step_error; // of the profile, on logged steps like this one
     uint64_t seed;

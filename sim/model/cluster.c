@@ -52,33 +52,33 @@ static const sp_cluster builtin[] = {
      .fabric = FABRIC(4, 0)},
     {"h800-8", "H800", "h800", 989.4e12, GIB_80, RESERVE, 3.35e12, 8, 0, 200e9, 8, 400 * GBIT_PER_S,
      PCIE_5, "NVIDIA H100 SXM data sheet with NVLink cut to 400 GB/s; 8 x 400 Gb/s a node",
-     .fabric = FABRIC(8, 0)},
+     .fabric = FABRIC(8, 0), .nvls = true},
     {"h800-8x100g", "H800", "h800", 989.4e12, GIB_80, RESERVE, 3.35e12, 8, 0, 200e9, 8,
      100 * GBIT_PER_S, PCIE_5,
      "NVIDIA H100 SXM data sheet with NVLink cut to 400 GB/s; 8 x 100 Gb/s a node: kwai/"
      "Megatron-Kwai, branch atc24ae",
-     .fabric = FABRIC(8, 0)},
+     .fabric = FABRIC(8, 0), .nvls = true},
     {"h100-8", "H100", "h100", 989.4e12, GIB_80, RESERVE, 3.35e12, 8, 0, 450e9, 8, 400 * GBIT_PER_S,
      PCIE_5, "NVIDIA H100 SXM data sheet; DGX H100 with 8 x 400 Gb/s a node",
-     .fabric = FABRIC(8, 32)},
+     .fabric = FABRIC(8, 32), .nvls = true},
     {"h200-8", "H200", "h200", 989.4e12, H200_BYTES, RESERVE, 4.8e12, 8, 0, 450e9, 8,
      400 * GBIT_PER_S, PCIE_5,
      "NVIDIA H200 SXM data sheet; 8 x 400 Gb/s a node: Zeppelin cluster C, arXiv 2509.21841",
-     .fabric = FABRIC(8, 0)},
+     .fabric = FABRIC(8, 0), .nvls = true},
     {"b200-8", "B200", "b200", 2250e12, INT64_C(180) << 30, RESERVE, 8.0e12, 8, 0, 900e9, 8,
      400 * GBIT_PER_S, PCIE_5,
      "NVIDIA HGX B200 data sheet: 180 GB of HBM3e, NVLink 5; 8 x 400 Gb/s a node as in DGX B200",
-     .fabric = FABRIC(8, 32)},
+     .fabric = FABRIC(8, 32), .nvls = true},
     // A rack is one NVLink domain and counts as one node; a compute tray has 4 GPUs, a NIC and a
     // rail for each. A scalable unit of DGX SuperPOD has 8 racks.
     {"gb200-nvl72", "GB200", "b200", 2500e12, GB200_BYTES, RESERVE, 8.0e12, 72, 0, 900e9, 72,
      400 * GBIT_PER_S, C2C, "NVIDIA GB200 NVL72 data sheet; 72 x 400 Gb/s a rack as in DGX GB200",
-     .fabric = FABRIC(4, 8)},
+     .fabric = FABRIC(4, 8), .nvls = true},
     // The network sprays packets over many ways (AWS: SRD), so no switch stands for a rail.
     {"h100-8-efa", "H100", "h100", 989.4e12, GIB_80, RESERVE, 3.35e12, 8, 0, 450e9, 32,
      100 * GBIT_PER_S, PCIE_5,
      "NVIDIA H100 SXM data sheet; AWS p5.48xlarge: 32 x 100 Gb/s EFA a node, four for each GPU",
-     .fabric = FABRIC(1, 0)},
+     .fabric = FABRIC(1, 0), .nvls = true},
     // Worker threads of one process share its memory, so 64 of them count as one node. No driver
     // and no communicator takes any of it.
     {"host", "CPU core", "host", 5e10, INT64_C(8) << 30, 0, 1e10, 64, 0, 5e9, 1, 100 * GBIT_PER_S,
@@ -185,6 +185,7 @@ void sp_cluster_from_object(sp_object *object, sp_cluster *cluster)
         object, "nics_per_node", base != NULL ? base->nics_per_node : cluster->gpus_per_node, 1,
         MAX_GPUS_PER_NODE);
     cluster->nodes = (int)sp_object_int(object, "nodes", 0, 0, MAX_NODES);
+    cluster->nvls = sp_object_bool(object, "nvls", cluster->nvls);
     if (base == NULL) {
         cluster->fabric = (sp_fabric)FABRIC(cluster->nics_per_node, 0);
     }

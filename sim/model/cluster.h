@@ -69,6 +69,11 @@ typedef struct sp_cluster {
     double host_link_bytes_per_s;
     char source[SP_CLUSTER_SOURCE];
     sp_fabric fabric;
+    // NVSwitches that add up and copy what passes them (NVLink SHARP, NCCL's NVLS): those of the
+    // third generation on, which came with the H100 (NVIDIA H100 architecture whitepaper). NCCL
+    // reaches with them 480 GB/s of bus bandwidth on 8 H100 (NVIDIA/nccl-tests issue 212) and 215
+    // on 8 H800 (NVIDIA/nccl issue 1374). An A100's pass on what they get.
+    bool nvls;
 } sp_cluster;
 
 // How differently fast GPUs of one kind compute: the standard deviation of a GPU's time over the
@@ -89,12 +94,13 @@ int sp_cluster_builtin_count(void);
 const char *sp_cluster_builtin_name(int index);
 
 // A `cluster` object (in a scenario or a profile): {"name", "gpu", "profile", "peak_tflops",
-// "memory_gib", "hbm_gb_per_s", "gpus_per_node", "nodes", "nvlink_gb_per_s", "nics_per_node",
-// "nic_gbit_per_s", "host_link_gb_per_s", "source", "fabric"}, and in "fabric" {"rails",
-// "nodes_per_leaf", "oversubscription", "spine_latency_us", "nic_affinity", "pxn"}. Absent keys
-// take the values of the built-in cluster of that name; without one the rates and the memory are
-// required, but for the host link (PCIe 4.0 x16). The reserve is SP_GPU_RESERVE_BYTES, at most a
-// quarter of the memory. Ends the object; errors are collected in object->err.
+// "memory_gib", "hbm_gb_per_s", "gpus_per_node", "nodes", "nvlink_gb_per_s", "nvls",
+// "nics_per_node", "nic_gbit_per_s", "host_link_gb_per_s", "source", "fabric"}, and in "fabric"
+// {"rails", "nodes_per_leaf", "oversubscription", "spine_latency_us", "nic_affinity", "pxn"}.
+// Absent keys take the values of the built-in cluster of that name; without one the rates and the
+// memory are required, but for the host link (PCIe 4.0 x16), and there is no NVLS. The reserve is
+// SP_GPU_RESERVE_BYTES, at most a quarter of the memory. Ends the object; errors are collected in
+// object->err.
 void sp_cluster_from_object(sp_object *object, sp_cluster *cluster);
 
 // Settles `nodes`: 0 becomes ceil(ranks / gpus_per_node); a given count must be filled exactly

@@ -22,7 +22,9 @@ typedef struct sp_route {
     int32_t hops;
     double parts;     // of the bytes of a member, in which they go along the path at the same time
     double latency_s; // of one round
-    double bytes_per_s; // of each part, alone
+    int steps;        // that it is of
+    double bytes_per_s;      // of each part, alone
+    double most_bytes_per_s; // that its ends can handle; 0: what the links give
 } sp_route;
 
 // The rings of `groups` groups of `count` members each, at least two, that do the same at the same

@@ -215,7 +215,7 @@ static sp_status check_head_groups(const sp_scenario *scenario, sp_error *err)
 
 // A share of a vocabulary stands in its rank's list, and flows need actions in the order of time
 // (sim/plan/walk.h).
-static sp_status check_network(const sp_scenario *scenario, sp_error *err)
+static sp_status check_flows(const sp_scenario *scenario, sp_error *err)
 {
     if (scenario->network != SP_NETWORK_FLOWS || !scenario->layout.vocab_parallel) {
         return SP_OK;
@@ -223,6 +223,34 @@ static sp_status check_network(const sp_scenario *scenario, sp_error *err)
     return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "network.detail",
                        "\"flows\" does not go with parallel.vocab_parallel (\"auto\" falls back on "
                        "\"closed\")");
+}
+
+static sp_status check_nvls(const sp_scenario *scenario, sp_error *err)
+{
+    if (scenario->profile.algorithm != SP_ALGORITHM_NVLS || scenario->cluster.nvls) {
+        return SP_OK;
+    }
+    char names[256];
+    size_t used = 0;
+    for (int i = 0; i < sp_cluster_builtin_count(); i++) {
+        sp_cluster cluster;
+        sp_cluster_builtin(sp_cluster_builtin_name(i), &cluster, NULL);
+        if (cluster.nvls && used < sizeof names) {
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
+                                     used > 0 ? ", " : "", cluster.name);
+        }
+    }
+    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "network.collectives",
+                       "the NVSwitches of cluster %s have no NVLS (cluster.nvls); those of these "
+                       "clusters have it: %s",
+                       scenario->cluster.name, names);
+}
+
+static sp_status check_network(const sp_scenario *scenario, sp_error *err)
+{
+    sp_status flows = check_flows(scenario, err);
+    sp_status nvls = check_nvls(scenario, err);
+    return flows != SP_OK ? flows : nvls;
 }
 
 sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
@@ -593,6 +621,8 @@ static void read_network(sp_i_scenario_reader *reader)
     sp_object_member(&reader->root, "network", &network);
     reader->scenario->network = (sp_network_detail)sp_object_enum(
         &network, "detail", sp_network_detail_names, (int)SP_NETWORK_CLOSED);
+    reader->scenario->profile.algorithm = (sp_collective_algorithm)sp_object_enum(
+        &network, "collectives", sp_collective_algorithm_names, (int)SP_ALGORITHM_PROFILE);
     sp_object_end(&network);
 }
 

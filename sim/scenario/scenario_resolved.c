@@ -45,6 +45,14 @@ static json_t *fabric_object(const sp_fabric *fabric)
     return sp_json_built(b);
 }
 
+// As the built-in cluster of the name has it, or none.
+static bool has_usual_nvls(const sp_cluster *cluster)
+{
+    sp_cluster named;
+    bool usual = sp_cluster_builtin(cluster->name, &named, NULL) == SP_OK && named.nvls;
+    return cluster->nvls == usual;
+}
+
 static json_t *cluster_object(const sp_cluster *cluster)
 {
     sp_json_builder b = sp_json_build();
@@ -56,6 +64,9 @@ static json_t *cluster_object(const sp_cluster *cluster)
     sp_json_add_real(&b, "hbm_gb_per_s", in_units(cluster->hbm_bytes_per_s, 1e9));
     sp_json_add_int(&b, "gpus_per_node", cluster->gpus_per_node);
     sp_json_add_real(&b, "nvlink_gb_per_s", in_units(cluster->nvlink_bytes_per_s, 1e9));
+    if (!has_usual_nvls(cluster)) {
+        sp_json_add_bool(&b, "nvls", cluster->nvls);
+    }
     sp_json_add_int(&b, "nics_per_node", cluster->nics_per_node);
     sp_json_add_real(&b, "nic_gbit_per_s", in_units(cluster->nic_bytes_per_s, 1e9 / 8.0));
     sp_json_add_real(&b, "host_link_gb_per_s", in_units(cluster->host_link_bytes_per_s, 1e9));
@@ -66,10 +77,20 @@ static json_t *cluster_object(const sp_cluster *cluster)
     return sp_json_built(b);
 }
 
-static json_t *network_object(sp_network_detail detail)
+static bool has_network(const sp_scenario *scenario)
 {
+    return scenario->network != SP_NETWORK_CLOSED ||
+           scenario->profile.algorithm != SP_ALGORITHM_PROFILE;
+}
+
+static json_t *network_object(const sp_scenario *scenario)
+{
+    sp_collective_algorithm algorithm = scenario->profile.algorithm;
     sp_json_builder b = sp_json_build();
-    sp_json_add_text(&b, "detail", sp_network_detail_names[detail]);
+    sp_json_add_text(&b, "detail", sp_network_detail_names[scenario->network]);
+    if (algorithm != SP_ALGORITHM_PROFILE) {
+        sp_json_add_text(&b, "collectives", sp_collective_algorithm_names[algorithm]);
+    }
     return sp_json_built(b);
 }
 
@@ -235,8 +256,8 @@ json_t *sp_i_scenario_to_json(const sp_i_scenario_reader *reader)
         sp_json_add(&b, "stack", sp_stack_to_json(&scenario->memory.stack));
     }
     sp_json_add(&b, "parallel", parallel_object(scenario));
-    if (scenario->network != SP_NETWORK_CLOSED) {
-        sp_json_add(&b, "network", network_object(scenario->network));
+    if (has_network(scenario)) {
+        sp_json_add(&b, "network", network_object(scenario));
     }
     if (scenario->jitter.gpu_cv > 0.0) {
         sp_json_add(&b, "jitter", jitter_object(&scenario->jitter));

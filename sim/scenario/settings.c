@@ -154,6 +154,11 @@ static const sp_setting settings[] = {
     {.key = "cluster.nvlink_gb_per_s", RATE,
      .fallback = "that of the built-in cluster, else it must be given",
      .text = "NVLink bandwidth of one GPU in one direction, in GB/s."},
+    {.key = "cluster.nvls", SWITCH, .fallback = "that of the built-in cluster, else false",
+     .text = "The NVSwitches of a node add up and copy what passes them (NVLink SHARP, NCCL's NVLS): "
+             "those of H100, H800, H200, B200 and GB200, not of A100 and A800. For "
+             "network.collectives nvls and auto.",
+     .aliases = "nvlink_sharp"},
     {.key = "cluster.nic_gbit_per_s", RATE,
      .fallback = "that of the built-in cluster, else it must be given",
      .text = "Line rate of one network card, in Gbit/s."},
@@ -330,7 +335,7 @@ static const sp_setting settings[] = {
              "transfers meet.",
      .aliases = "rank_order"},
 
-    {.key = "network", .type = "an object", .fallback = "detail \"closed\"",
+    {.key = "network", .type = "an object", .fallback = "detail \"closed\", collectives \"profile\"",
      .text = "How transfers over the links of the cluster are predicted (network.*)."},
     {.key = "network.detail", ONE_OF(sp_network_detail_names), .fallback = "\"closed\"",
      .text = "closed: each transfer and each collective takes what its formula says, as if it were "
@@ -339,6 +344,20 @@ static const sp_setting settings[] = {
              "parameter gathers and what context-parallel ranks exchange, but for zones. auto: the "
              "same times, by the formulas where nothing can meet, which is faster; with "
              "parallel.vocab_parallel closed."},
+    {.key = "network.collectives", ONE_OF(sp_collective_algorithm_names), .fallback = "\"profile\"",
+     .text = "By which algorithm all-reduces, all-gathers and reduce-scatters take their time. "
+             "profile: measured times where the profile has them, whatever NCCL chose there; else a "
+             "ring, or a tree over nodes where that is faster. The others are models by rates and "
+             "latencies of links alone, inside nodes too, without what a launch takes: compare them "
+             "with each other. ring. tree: NCCL's double binary tree over nodes, for all-reduces. "
+             "nvls: NVSwitches add up and copy (cluster.nvls), at 0.85 of NVLink's rate as NCCL "
+             "assumes; over nodes with trees, for all-reduces. hierarchical: rings inside nodes and, "
+             "for each GPU of a node, between them. auto: the fastest of these four for each size, "
+             "as NCCL's tuner chooses. Where one does not serve the ring does. All-to-alls, sends "
+             "and rings of keys and values stay as they are. With network.detail flows, reductions "
+             "and gathers of data-parallel ranks go the algorithm's own ways, and what context-"
+             "parallel ranks gather goes along a ring's in the algorithm's time.",
+     .aliases = "nccl_algo allreduce_algorithm collective_algorithm"},
 
     {.key = "jitter", .type = "an object", .fallback = "gpu_cv 0: all GPUs are alike",
      .text = "How differently fast GPUs of one kind compute (jitter.*). A rank takes as long as the "

@@ -97,6 +97,11 @@ void sp_scenario_step_error(const sp_scenario *scenario, sp_step_error *found)
                                      "logged steps were compared with network.detail closed alone"};
         return;
     }
+    if (scenario->profile.algorithm != SP_ALGORITHM_PROFILE) {
+        *found = (sp_step_error){
+            .not_validated = "logged steps were compared with network.collectives profile alone"};
+        return;
+    }
     if (scenario->jitter.gpu_cv > 0.0) {
         *found = (sp_step_error){.not_validated = "no logged step was compared with jitter"};
         return;

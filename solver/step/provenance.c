@@ -31,6 +31,7 @@ void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
     result->parameters = sp_model_parameters(&scenario->model);
     result->flops_per_token = 3.0 * sp_model_forward_flops(&scenario->model, 1.0, 0.0);
     result->network = scenario->network;
+    result->collectives = scenario->profile.algorithm;
     result->jitter = scenario->jitter;
     result->peak_flops_per_s = scenario->cluster.peak_flops_per_s;
     result->memory_limit_bytes = scenario->memory_limit_bytes;

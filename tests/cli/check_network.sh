@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # check_network.sh PROGRAM SOURCE: transfers that share links, of a step on nodes with few and slow
 # NICs: told in the result, checked against the longest path, the same where only what may meet is a
-# flow, longer than alone; the picture of the cluster; refusals.
+# flow, longer than alone; the picture of the cluster; a step out of memory; algorithms of
+# collectives; refusals.
 set -u
 program=$1
 . "$(dirname "$0")/prelude.sh"
@@ -53,6 +54,44 @@ SETTINGS
     --plan zones.json >/dev/null 2>&1
 grep -q '"zone"' zones.json || complain "zeppelin: no zones"
 
+# A step out of memory: what would fit is simulated with more ranks than there are GPUs.
+cat >oom.json <<'SCENARIO'
+{"model": "llama-7b", "cluster": "h100-8", "parallel": {"dp": 16, "zero": 0},
+ "workload": {"uniform": 4096, "samples_per_batch": 16}, "network": {"detail": "flows"}}
+SCENARIO
+told=$("$program" simulate oom.json 2>&1)
+expect "status out of memory" 1 "$?"
+grep -q '^warning: .* fits with parallel.tp 2 on more GPUs' <<<"$told" || complain "out of memory: $told"
+
+# By algorithm, where a step reduces over two nodes: each has a time of its own, auto none above
+# any, and where nothing shares links flows take the same.
+cat >c.json <<'SCENARIO'
+{"model": "gpt-3.6b", "cluster": "h100-8", "parallel": {"dp": 16, "zero": 0},
+ "workload": {"uniform": 4096, "samples_per_batch": 16}}
+SCENARIO
+by() { # ALGORITHM DETAIL
+    "$program" simulate c.json --json --set "network.collectives=$1" --set "network.detail=$2" >by.json 2>errors ||
+        complain "simulate by $1, $2 failed: $(cat errors)"
+    sed -n 's/^ *"iteration_ms": \([0-9.]*\),*$/\1/p' by.json | head -1
+}
+fastest=$(by auto closed)
+times=
+for algorithm in ring tree nvls hierarchical; do
+    closed=$(by "$algorithm" closed)
+    grep -q "\"collectives\": \"$algorithm\"" by.json || complain "no provenance of $algorithm"
+    grep -q 'logged steps were compared with network.collectives profile alone' by.json ||
+        complain "$algorithm: an error of logged steps"
+    expect "flows by $algorithm" "$closed" "$(by "$algorithm" flows)"
+    awk "BEGIN {exit !($fastest <= $closed)}" || complain "auto: $fastest ms, $algorithm $closed"
+    times="$times$closed
+"
+done
+expect "times by algorithm" 4 "$(sort -u <<<"${times%?}" | wc -l)"
+by profile closed >/dev/null
+grep -q '"collectives"' by.json && complain "provenance of the profile's collectives"
+"$program" simulate c.json --set network.collectives=tree | grep -q '^profile .*, collectives tree$' ||
+    complain "the text does not tell of trees"
+
 refused() { # MESSAGE ARGUMENTS
     local message=$1
     shift
@@ -62,5 +101,7 @@ refused() { # MESSAGE ARGUMENTS
 }
 refused 'network.detail: "flows" does not go with parallel.vocab_parallel ("auto" falls back on "closed")' \
     --set network.detail=flows --set parallel.vocab_parallel=true
+refused 'network.collectives: the NVSwitches of cluster a100-8 have no NVLS (cluster.nvls); those of these clusters have it: h800-8, h800-8x100g, h100-8, h200-8, b200-8, gb200-nvl72, h100-8-efa' \
+    --set network.collectives=nvls
 refused 'jitter.gpu_cv: expected a number from 0 to 0.2, got 1' --set jitter.gpu_cv=1
 exit "$failed"

@@ -27,6 +27,7 @@ static void load_profile(priced_step *step)
         overrides[3 + i] = step->of.overrides[i];
     }
     must_succeed(flat_profile(overrides, &step->profile, ERR));
+    step->profile.algorithm = step->of.algorithm;
 }
 
 static void make_packs(priced_step *step)

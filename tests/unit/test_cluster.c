@@ -45,6 +45,10 @@ TEST(presets_carry_data_sheet_values)
     assert_int_equal(builtin("gb200-nvl72").gpus_per_node, 72);
     assert_string_equal(builtin("host").profile, "host");
     assert_int_equal(sp_cluster_builtin_count(), 11);
+    for (int i = 0; i < sp_cluster_builtin_count(); i++) {
+        sp_cluster c = builtin(sp_cluster_builtin_name(i));
+        assert_int_equal(c.nvls, strchr("HBG", c.gpu[0]) != NULL);
+    }
     assert_null(sp_cluster_builtin_name(11));
 }
 

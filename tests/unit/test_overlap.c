@@ -146,6 +146,31 @@ static double kv_s(const sp_model *model, int cp, double keys, bool backward)
     return (backward ? 2.0 : 1.0) * (cp - 1.0) / cp * bytes / profile.nvlink_bytes_per_s;
 }
 
+// A ring behind the attention is made of sends; gathers before it are NCCL's.
+TEST(algorithms_gather_keys_but_do_not_pass_them_on)
+{
+    static const sp_cp_overlap modes[] = {SP_CP_ATTENTION, SP_CP_BLOCKING};
+    sp_cluster node = one_node;
+    node.nvls = true;
+    for (int m = 0; m < 2; m++) {
+        double s[SP_ALGORITHMS];
+        for (int a = 0; a < SP_ALGORITHMS; a++) {
+            flat_profile_load((const char *[]){BARE, NULL}, &profile);
+            profile.algorithm = (sp_collective_algorithm)a;
+            pack_times_case of = {.model = &dense,
+                                  .cluster = &node,
+                                  .profile = &profile,
+                                  .layout = {.tp = 1, .cp = 4, .pp = 1, .dp = 1, .chunks = 1},
+                                  .memory = {.stack = {.cp_overlap = modes[m]}}};
+            sp_i_pack_time time;
+            pack_times_of_samples(&of, 1, TOKENS, &time);
+            s[a] = time.cp[SP_PASS_F].s;
+            assert_close(s[a], a == SP_ALGORITHM_NVLS && m == 1 ? s[0] / 0.75 / 0.85 : s[0], 1e-9);
+            sp_profile_fini(&profile);
+        }
+    }
+}
+
 TEST(context_parallel_modes)
 {
     static const char *const rates[] = {"links.nvlink_gb_per_s=20", "links.nvlink_gb_per_s=200",

@@ -457,6 +457,8 @@ static void check_round_trip(sp_scenario *s)
     assert_true(s->cluster.fabric.spine_latency_s == again.cluster.fabric.spine_latency_s);
     assert_int_equal(s->cluster.fabric.nic_affinity, again.cluster.fabric.nic_affinity);
     assert_int_equal(s->cluster.fabric.pxn, again.cluster.fabric.pxn);
+    assert_int_equal(s->cluster.nvls, again.cluster.nvls);
+    assert_int_equal(s->profile.algorithm, again.profile.algorithm);
     assert_int_equal(s->cluster.memory_bytes, again.cluster.memory_bytes);
     assert_int_equal(s->cluster.nodes, again.cluster.nodes);
     assert_int_equal(s->memory_limit_bytes, again.memory_limit_bytes);
@@ -505,6 +507,11 @@ TEST(round_trip_of_documents)
         "{'model': 'llama-13b', 'cluster': {'name': 'a800-8', 'fabric': {'rails': 2, 'pxn': false, "
         "'nodes_per_leaf': 7, 'oversubscription': 1.7, 'spine_latency_us': 0.3, 'nic_affinity': "
         "'round-robin'}}}",
+        "{'model': 'llama-13b', 'cluster': {'name': 'a800-8', 'nvls': true}, 'network': "
+        "{'collectives': 'nvls'}}",
+        "{'model': 'llama-13b', 'cluster': {'name': 'h100-8', 'nvls': false}, 'network': "
+        "{'detail': "
+        "'flows', 'collectives': 'auto'}}",
         "{'model': 'llama-13b', 'workload': {'lengths': 'lengths.csv', 'column': 'mine'}}",
         "{'model': 'llama-13b', 'workload': {'lengths': [5, 6.0, 70], 'context': 8}}",
         "{'model': 'llama-13b', 'workload': {'lengths': 'wikipedia', 'tokens_per_batch': 1000000, "

@@ -66,6 +66,46 @@ TEST(links_that_are_never_full_change_nothing)
     }
 }
 
+// As costs name them: every reduction and every gather by another one.
+static void draw_algorithms(sp_prng *prng, flow_step *s)
+{
+    for (int p = 0; p < s->layout.pp; p++) {
+        sp_epilogue_cost *epilogue = &s->costs.epilogue[p];
+        epilogue->reduces_by = (sp_collective_algorithm)prng_below(prng, SP_ALGORITHM_AUTO);
+        epilogue->gathers_by = (sp_collective_algorithm)prng_below(prng, SP_ALGORITHM_AUTO);
+    }
+    for (int v = 0; s->costs.buckets != NULL && v < sp_layout_vstages(&s->layout); v++) {
+        s->costs.buckets[v].reduces_by =
+            (sp_collective_algorithm)prng_below(prng, SP_ALGORITHM_AUTO);
+    }
+}
+
+TEST(algorithms_alone_take_their_closed_times)
+{
+    sp_prng prng = prng_seeded(14);
+    for (int round = 0; round < test_rounds(60); round++) {
+        flow_step s;
+        flow_step_draw(&prng, &s, false);
+        draw_algorithms(&prng, &s);
+        compare(&s, NULL, &s.network);
+        flow_step_fini(&s);
+    }
+}
+
+TEST(auto_is_flows_for_every_algorithm)
+{
+    sp_prng prng = prng_seeded(15);
+    for (int round = 0; round < test_rounds(120); round++) {
+        flow_step s;
+        flow_step_draw(&prng, &s, true);
+        draw_algorithms(&prng, &s);
+        sp_network quick = s.network;
+        quick.detail = SP_NETWORK_AUTO;
+        compare(&s, &quick, &s.network);
+        flow_step_fini(&s);
+    }
+}
+
 // Also where some transfers cannot meet others and take their closed times.
 TEST(auto_is_flows)
 {
@@ -169,6 +209,86 @@ TEST(bytes_on_links)
     sp_topology_free(topology);
     sp_free(bytes);
     flow_step_fini(&s);
+}
+
+// Four data-parallel ranks in two nodes of two GPUs reduce 5000 bytes: a ring over all sends three
+// quarters of them twice from each node, trees send all of them from each, and so do rings of one
+// GPU of each node, with half of them; those have sent half of them twice inside the nodes before
+// and after.
+TEST(bytes_on_links_by_algorithm)
+{
+    const struct {
+        sp_collective_algorithm by;
+        double nic, nvlink; // of a node, of a GPU
+    } cases[] = {{SP_ALGORITHM_PROFILE, 1.5, 0.75},
+                 {SP_ALGORITHM_RING, 1.5, 0.75},
+                 {SP_ALGORITHM_TREE, 1.0, 1.0},
+                 {SP_ALGORITHM_NVLS, 1.0, 1.5},
+                 {SP_ALGORITHM_HIERARCHICAL, 1.0, 1.0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .chunks = 1, .zero = 0}};
+        sp_topology *topology;
+        double *bytes;
+        must_succeed(uniform_packing(&s.packing, 4, 1, ERR));
+        must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false, ERR));
+        flow_step_set_bytes(&s.costs, 0.0, 0.0);
+        s.costs.epilogue[0] = (sp_epilogue_cost){
+            .grad_reduce_ns = 100000, .reduce_bytes = 5000.0, .reduces_by = cases[i].by};
+        must_succeed(plan_by_schedule(&s.plan, &s.layout, &s.packing, SP_SCHEDULE_1F1B, ERR));
+        flow_step_set_cluster(&s, SP_NETWORK_FLOWS);
+        must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology, &bytes, ERR));
+        for (int32_t l = 0; l < sp_topology_links(topology); l++) {
+            sp_link link = sp_topology_link(topology, l);
+            if (link.kind == SP_LINK_NIC) {
+                assert_close(bytes[l], cases[i].nic * 5000.0, 1e-9);
+            }
+        }
+        double nvlink = 0.0;
+        for (int32_t l = 0; l < sp_topology_links(topology); l++) {
+            nvlink += sp_topology_link(topology, l).kind == SP_LINK_NVLINK ? bytes[l] : 0.0;
+        }
+        assert_close(nvlink, 8 * cases[i].nvlink * 5000.0, 1e-9);
+        sp_topology_free(topology);
+        sp_free(bytes);
+        flow_step_fini(&s);
+    }
+}
+
+// A reduction's rings inside nodes and between them, and its gather's, follow each other: alone in
+// the cluster they need no flows, and alike ranks are walked once.
+TEST(legs_of_one_exchange_do_not_meet)
+{
+    for (int a = SP_ALGORITHM_PROFILE; a < SP_ALGORITHM_AUTO; a++) {
+        sp_collective_algorithm by = (sp_collective_algorithm)a;
+        flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .chunks = 1, .zero = 1}};
+        size_t tasks[3];
+        must_succeed(uniform_packing(&s.packing, 4, 1, ERR));
+        must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false, ERR));
+        flow_step_set_bytes(&s.costs, 0.0, 0.0);
+        s.costs.epilogue[0] = (sp_epilogue_cost){.grad_reduce_ns = 100000,
+                                                 .param_gather_ns = 100000,
+                                                 .reduce_bytes = 5000.0,
+                                                 .gather_bytes = 5000.0,
+                                                 .reduces_by = by,
+                                                 .gathers_by = by};
+        must_succeed(plan_by_schedule(&s.plan, &s.layout, &s.packing, SP_SCHEDULE_1F1B, ERR));
+        flow_step_set_cluster(&s, SP_NETWORK_CLOSED);
+        for (int detail = 0; detail < 3; detail++) {
+            const sp_engine_options options = {.network = &s.network};
+            sp_timeline timeline;
+            sp_memory_timeline memory;
+            sp_engine_counts counts;
+            s.network.detail = (sp_network_detail)detail;
+            must_succeed(
+                sp_simulate(&s.plan, &s.costs, &options, &timeline, &memory, &counts, ERR));
+            tasks[detail] = counts.tasks;
+            sp_memory_timeline_fini(&memory);
+            sp_timeline_fini(&timeline);
+        }
+        assert_true(tasks[SP_NETWORK_AUTO] == tasks[SP_NETWORK_CLOSED]);
+        assert_true(tasks[SP_NETWORK_FLOWS] > tasks[SP_NETWORK_CLOSED]);
+        flow_step_fini(&s);
+    }
 }
 
 TEST(two_pipelines_on_one_nic)

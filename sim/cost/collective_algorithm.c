@@ -1,0 +1,187 @@
+// Collectives by algorithm: latency + bytes * seconds per byte each, by rates and latencies of
+// links alone. What a rank sends waits for what it gets, in pieces that follow each other, so the
+// slowest link sets the pace of all; the three collectives of a hierarchical one follow each other
+// whole.
+#include <math.h>
+
+#include "sim/cost/collective_shape.h"
+#include "sim/cost/time_private.h"
+
+// ---- shapes ----
+
+int sp_i_tree_levels(int nodes)
+{
+    int levels = 0;
+    for (int64_t reach = 1; reach < nodes; reach *= 2) {
+        levels++;
+    }
+    return levels;
+}
+
+// In a tree of 0 .. nodes - 1 whose odd nodes are its leaves.
+static int parent_in_tree(int node, int nodes)
+{
+    int bit = node & -node;
+    int parent = (node ^ bit) | bit << 1;
+    if (node == 0) {
+        return -1;
+    }
+    return parent < nodes ? parent : node ^ bit;
+}
+
+int sp_i_double_tree_parent(int tree, int node, int nodes)
+{
+    if (tree == 0) {
+        return parent_in_tree(node, nodes);
+    }
+    // Mirrored, or moved on by one where that would leave the same nodes inside.
+    bool odd = nodes % 2 != 0;
+    int parent = parent_in_tree(odd ? (node + nodes - 1) % nodes : nodes - 1 - node, nodes);
+    if (parent < 0) {
+        return -1;
+    }
+    return odd ? (parent + 1) % nodes : nodes - 1 - parent;
+}
+
+double sp_i_double_tree_share(int nodes)
+{
+    return nodes < 4 ? 0.5 * nodes * (nodes > 1) : 2.0;
+}
+
+double sp_i_chain_share(int members, int nodes, int chains)
+{
+    if (members <= 2 && nodes == 1) {
+        return members - 1.0;
+    }
+    bool all_begin = nodes > 1 && chains == members;
+    return all_begin ? 2.0 * (members - 1.0) / members : 2.0;
+}
+
+// ---- models ----
+
+static sp_i_line part_of(sp_i_line line, double share)
+{
+    return (sp_i_line){line.latency_s, share * line.s_per_byte};
+}
+
+static sp_i_line sum_of(sp_i_line a, sp_i_line b)
+{
+    return (sp_i_line){a.latency_s + b.latency_s, a.s_per_byte + b.s_per_byte};
+}
+
+// Of `gpus` GPUs' shares of the NICs of their node; NVLink serves where the cluster names none.
+static double nic_s_per_byte(const sp_op_timer *timer, int gpus)
+{
+    double share = sp_i_nic_share_bytes_per_s(timer);
+    return 1.0 / (gpus * (share > 0.0 ? share : timer->profile->nvlink_bytes_per_s));
+}
+
+static sp_i_line tree_line(const sp_op_timer *timer, sp_group group)
+{
+    double nodes = sp_i_double_tree_share(group.nodes);
+    double chain = sp_i_chain_share(group.most_per_node, group.nodes, group.least_per_node);
+    return (sp_i_line){sp_i_tree_latency_s(timer, group),
+                       fmax(nodes * nic_s_per_byte(timer, group.least_per_node),
+                            chain / timer->profile->nvlink_bytes_per_s)};
+}
+
+// All-reduce of S over n GPUs of a node: each has S / n added up, for which the switch takes S from
+// every GPU, and has the sum copied to all. A GPU's NVLink carries S + S/n each way, 2 S (n-1)/n in
+// a ring. A reduce-scatter is the first half, S out and S/n in; an all-gather the second. Over
+// nodes what a GPU has added up goes over the trees of the GPUs in its place, before it is copied.
+static sp_i_line nvls_line(const sp_op_timer *timer, sp_collective kind, sp_group group)
+{
+    const sp_profile *profile = timer->profile;
+    double members = group.most_per_node;
+    double carried = kind == SP_ALL_REDUCE ? 1.0 + 1.0 / members : 1.0;
+    double switch_s_per_byte = carried / (SP_I_NVLS_EFFICIENCY * profile->nvlink_bytes_per_s);
+    double nodes = sp_i_double_tree_share(group.nodes) / members;
+    double levels = 2.0 * sp_i_tree_levels(group.nodes);
+    return (sp_i_line){SP_I_NVLS_STEPS * profile->nvlink_latency_s +
+                           levels * SP_I_NVLS_TREE_STEPS * profile->nic_latency_s,
+                       fmax(switch_s_per_byte, nodes * nic_s_per_byte(timer, 1))};
+}
+
+// Over the members of a node, and over those in one place of each node, who have a part each.
+static sp_i_line hierarchical_line(const sp_op_timer *timer, sp_collective kind, sp_group group)
+{
+    int members = group.most_per_node;
+    sp_group inside = {members, 1, members, members};
+    sp_group across = {group.nodes, group.nodes, 1, 1};
+    sp_i_line in_nodes = sp_i_ring_line(timer, SP_REDUCE_SCATTER, inside);
+    sp_i_line line = sum_of(in_nodes, part_of(sp_i_ring_line(timer, kind, across), 1.0 / members));
+    return kind == SP_ALL_REDUCE ? sum_of(line, in_nodes) : line;
+}
+
+static sp_i_line line_of(const sp_op_timer *timer, sp_collective_algorithm algorithm,
+                         sp_collective kind, sp_group group)
+{
+    switch (algorithm) {
+    case SP_ALGORITHM_TREE:
+        return tree_line(timer, group);
+    case SP_ALGORITHM_NVLS:
+        return nvls_line(timer, kind, group);
+    case SP_ALGORITHM_HIERARCHICAL:
+        return hierarchical_line(timer, kind, group);
+    default:
+        return sp_i_ring_line(timer, kind, group);
+    }
+}
+
+static double line_s(sp_i_line line, double bytes)
+{
+    return line.latency_s + bytes * line.s_per_byte;
+}
+
+static bool serves(const sp_op_timer *timer, sp_collective_algorithm algorithm, sp_collective kind,
+                   sp_group group)
+{
+    return sp_i_algorithm_serves(algorithm, kind, group) &&
+           (algorithm != SP_ALGORITHM_NVLS || timer->cluster->nvls);
+}
+
+sp_collective_algorithm sp_collective_choice(const sp_op_timer *timer, sp_collective kind,
+                                             sp_group group, double bytes)
+{
+    sp_collective_algorithm stated = timer->profile->algorithm;
+    if (!sp_i_has_algorithm(timer->profile, kind)) {
+        return SP_ALGORITHM_PROFILE;
+    }
+    if (stated != SP_ALGORITHM_AUTO) {
+        return serves(timer, stated, kind, group) ? stated : SP_ALGORITHM_RING;
+    }
+    sp_collective_algorithm best = SP_ALGORITHM_RING;
+    for (int a = SP_ALGORITHM_RING + 1; a < SP_ALGORITHM_AUTO; a++) {
+        sp_collective_algorithm other = (sp_collective_algorithm)a;
+        if (serves(timer, other, kind, group) &&
+            line_s(line_of(timer, other, kind, group), bytes) <
+                line_s(line_of(timer, best, kind, group), bytes)) {
+            best = other;
+        }
+    }
+    return best;
+}
+
+double sp_i_time_by_algorithm(const sp_op_timer *timer, sp_collective kind, sp_group group,
+                              double bytes)
+{
+    sp_collective_algorithm algorithm = sp_collective_choice(timer, kind, group, bytes);
+    return line_s(line_of(timer, algorithm, kind, group), bytes);
+}
+
+double sp_i_algorithm_least_s_per_byte(const sp_op_timer *timer, sp_collective kind, sp_group group)
+{
+    sp_collective_algorithm stated = timer->profile->algorithm;
+    if (stated != SP_ALGORITHM_AUTO) {
+        return line_of(timer, sp_collective_choice(timer, kind, group, 1.0), kind, group)
+            .s_per_byte;
+    }
+    double least = line_of(timer, SP_ALGORITHM_RING, kind, group).s_per_byte;
+    for (int a = SP_ALGORITHM_RING + 1; a < SP_ALGORITHM_AUTO; a++) {
+        sp_collective_algorithm other = (sp_collective_algorithm)a;
+        if (serves(timer, other, kind, group)) {
+            least = fmin(least, line_of(timer, other, kind, group).s_per_byte);
+        }
+    }
+    return least;
+}

@@ -1,0 +1,243 @@
+#include "sim/network/collective_route.h"
+
+#include <math.h>
+
+#include "sim/base/alloc.h"
+#include "sim/cost/collective_shape.h"
+#include "sim/network/route_private.h"
+
+// ---- double trees ----
+
+// Over one GPU of each node: every edge of both trees is gone up and down once.
+static void add_double_tree(sp_i_hops *h, const int64_t *tops, int nodes)
+{
+    for (int tree = 0; tree < 2; tree++) {
+        for (int node = 0; node < nodes; node++) {
+            int parent = sp_i_double_tree_parent(tree, node, nodes);
+            if (parent >= 0) {
+                sp_i_hops_add(h, tops[node], tops[parent], 1);
+                sp_i_hops_add(h, tops[parent], tops[node], 1);
+            }
+        }
+    }
+}
+
+// Up to the first member and down again, with what goes over both trees.
+static void add_chain(sp_i_hops *h, const int64_t *gpus, sp_i_members m, int first)
+{
+    for (int step = 1; step < m.count; step++) {
+        int64_t above = gpus[m.first + (first + step - 1) % m.count];
+        int64_t below = gpus[m.first + (first + step) % m.count];
+        sp_i_hops_add(h, below, above, 2);
+        sp_i_hops_add(h, above, below, 2);
+    }
+}
+
+static void add_channel(sp_i_hops *h, const int64_t *gpus, int count, int c, int channels,
+                        int64_t *tops)
+{
+    int rail = sp_i_rail_of(h->topology, gpus, count, c, channels);
+    int nodes = 0;
+    for (int done = 0; done < count; nodes++) {
+        sp_i_members m = sp_i_members_in_node(h->topology, gpus, count, done);
+        int entry = sp_i_entry_of(h->topology, gpus, m, c, channels, rail);
+        add_chain(h, gpus, m, entry);
+        tops[nodes] = gpus[m.first + entry];
+        done += m.count;
+    }
+    add_double_tree(h, tops, nodes);
+}
+
+static int most_in_node(const sp_topology *topology, const int64_t *gpus, int groups, int count)
+{
+    int most = 1;
+    for (int done = 0; done < groups * count;) {
+        const int64_t *group = &gpus[done / count * count];
+        int members = sp_i_members_in_node(topology, group, count, done % count).count;
+        most = members > most ? members : most;
+        done += members;
+    }
+    return most;
+}
+
+static sp_status make_trees(const sp_topology *topology, const int64_t *gpus, int groups, int count,
+                            sp_route *route, sp_error *err)
+{
+    sp_i_hops h = {.topology = topology};
+    int channels;
+    int nodes = sp_i_most_nodes(topology, gpus, groups, count, &channels);
+    int steps = 2 * (most_in_node(topology, gpus, groups, count) - 1);
+    int crossings = 2 * sp_i_tree_levels(nodes);
+    int64_t *tops = sp_malloc((size_t)count * sizeof *tops);
+    h.failed = tops == NULL;
+    for (int i = 0; !h.failed && i < groups * channels; i++) {
+        add_channel(&h, &gpus[i / channels * count], count, i % channels, channels, tops);
+    }
+    sp_free(tops);
+    *route = (sp_route){.parts = 2.0 * channels,
+                        .latency_s = steps * h.inside_s + crossings * h.between_s,
+                        .steps = steps + crossings};
+    return sp_i_hops_finish(&h, route, err);
+}
+
+// ---- switches that reduce ----
+
+// What every member sends to the switch of its node and gets from it. A way from each to the next
+// is one port out and one in.
+static void add_switch(sp_i_hops *h, const int64_t *gpus, int members, int out, int in)
+{
+    for (int i = 0; i < members; i++) {
+        sp_i_hops_add(h, gpus[i], gpus[(i + 1) % members], out);
+        if (!h->failed) {
+            h->hops[h->count - 1].times = in;
+        }
+    }
+}
+
+static void add_rails(sp_i_hops *h, const int64_t *gpus, int nodes, int members, int64_t *tops)
+{
+    for (int i = 0; i < members; i++) {
+        for (int node = 0; node < nodes; node++) {
+            tops[node] = gpus[node * members + i];
+        }
+        add_double_tree(h, tops, nodes);
+    }
+}
+
+// A member's part of the tensor is that of its node's members, in two halves for the two trees.
+static sp_status make_switches(const sp_topology *topology, sp_collective kind, const int64_t *gpus,
+                               int groups, int count, int members, sp_route *route, sp_error *err)
+{
+    sp_i_hops h = {.topology = topology};
+    int nodes = count / members;
+    int out = 2 * ((kind == SP_ALL_GATHER ? 0 : members) + (kind == SP_REDUCE_SCATTER ? 0 : 1));
+    int in = 2 * ((kind == SP_ALL_GATHER ? 0 : 1) + (kind == SP_REDUCE_SCATTER ? 0 : members));
+    int64_t *tops = sp_malloc((size_t)nodes * sizeof *tops);
+    h.failed = tops == NULL;
+    for (int done = 0; !h.failed && done < groups * count; done += members) {
+        add_switch(&h, &gpus[done], members, out, in);
+    }
+    for (int g = 0; !h.failed && nodes > 1 && g < groups; g++) {
+        add_rails(&h, &gpus[g * count], nodes, members, tops);
+    }
+    sp_free(tops);
+    int levels = sp_i_tree_levels(nodes);
+    *route = (sp_route){.parts = 2.0 * members,
+                        .latency_s = SP_I_NVLS_STEPS * h.inside_s +
+                                     2.0 * levels * SP_I_NVLS_TREE_STEPS * h.between_s,
+                        .steps = 1 + 2 * levels};
+    sp_status status = sp_i_hops_finish(&h, route, err);
+    if (status == SP_OK) {
+        double nvlink = sp_topology_bytes_per_s(topology)[route->path[0].link];
+        route->most_bytes_per_s = SP_I_NVLS_EFFICIENCY * nvlink / (out > in ? out : in);
+        route->bytes_per_s = fmin(route->bytes_per_s, route->most_bytes_per_s);
+    }
+    return status;
+}
+
+// ---- one after another ----
+
+static sp_status add_leg(const sp_topology *topology, const int64_t *gpus, int groups, int count,
+                         double share, int rounds, sp_passage *passage, sp_error *err)
+{
+    sp_leg *leg = &passage->legs[passage->count];
+    sp_status status = sp_route_rings(topology, gpus, groups, count, &leg->route, err);
+    leg->share = share;
+    leg->rounds = rounds;
+    passage->count += status == SP_OK;
+    return status;
+}
+
+static sp_status make_hierarchical(const sp_topology *topology, sp_collective kind,
+                                   const int64_t *gpus, int groups, int count, int members,
+                                   sp_passage *passage, sp_error *err)
+{
+    int nodes = count / members;
+    int64_t *across = sp_malloc((size_t)groups * (size_t)count * sizeof *across);
+    if (across == NULL) {
+        return sp_error_no_memory(err, "the ways of a group");
+    }
+    for (int i = 0; i < groups * count; i++) {
+        int place = i % count;
+        across[i - place + place % members * nodes + place / members] = gpus[i];
+    }
+    sp_status status = SP_OK;
+    if (kind != SP_ALL_GATHER) {
+        status = add_leg(topology, gpus, groups * nodes, members, 1.0, 1, passage, err);
+    }
+    if (status == SP_OK) {
+        status = add_leg(topology, across, groups * members, nodes, 1.0 / members,
+                         kind == SP_ALL_REDUCE ? 2 : 1, passage, err);
+    }
+    if (status == SP_OK && kind != SP_REDUCE_SCATTER) {
+        status = add_leg(topology, gpus, groups * nodes, members, 1.0, 1, passage, err);
+    }
+    sp_free(across);
+    return status;
+}
+
+// The members that every node of every group has; 0 where they differ.
+static int even_members(const sp_topology *topology, const int64_t *gpus, int groups, int count)
+{
+    int members = sp_i_members_in_node(topology, gpus, count, 0).count;
+    bool even = count % members == 0;
+    for (int done = 0; even && done < groups * count; done += members) {
+        const int64_t *group = &gpus[done / count * count];
+        even = sp_i_members_in_node(topology, group, count, done % count).count == members;
+    }
+    return even ? members : 0;
+}
+
+sp_status sp_passage_make(const sp_topology *topology, sp_collective_algorithm algorithm,
+                          sp_collective kind, const int64_t *gpus, int groups, int count,
+                          sp_passage *passage, sp_error *err)
+{
+    SP_ASSERT(groups > 0 && count > 1 && kind != SP_ALL_TO_ALL);
+    int members = even_members(topology, gpus, groups, count);
+    int least = members > 0 ? members : 1;
+    sp_group group = {.size = count,
+                      .nodes = count / least,
+                      .least_per_node = least,
+                      .most_per_node = members > 0 ? members : count};
+    *passage = (sp_passage){.count = 0};
+    bool serves = sp_i_algorithm_serves(algorithm, kind, group);
+    if (serves && algorithm == SP_ALGORITHM_HIERARCHICAL) {
+        sp_status status =
+            make_hierarchical(topology, kind, gpus, groups, count, members, passage, err);
+        if (status != SP_OK) {
+            sp_passage_fini(passage);
+        }
+        return status;
+    }
+    sp_leg *leg = &passage->legs[0];
+    leg->share = 1.0;
+    leg->rounds = 1;
+    passage->count = 1;
+    if (serves && algorithm == SP_ALGORITHM_TREE) {
+        return make_trees(topology, gpus, groups, count, &leg->route, err);
+    }
+    if (serves && algorithm == SP_ALGORITHM_NVLS) {
+        return make_switches(topology, kind, gpus, groups, count, members, &leg->route, err);
+    }
+    leg->rounds = kind == SP_ALL_REDUCE ? 2 : 1;
+    return sp_route_rings(topology, gpus, groups, count, &leg->route, err);
+}
+
+void sp_passage_fini(sp_passage *passage)
+{
+    for (int i = 0; i < passage->count; i++) {
+        sp_route_fini(&passage->legs[i].route);
+    }
+    passage->count = 0;
+}
+
+sp_flow sp_leg_flow(const sp_leg *leg, int64_t start_ns, double bytes)
+{
+    return sp_route_flow(&leg->route, start_ns, leg->share * bytes, leg->rounds);
+}
+
+double sp_leg_s(const sp_leg *leg, double bytes)
+{
+    sp_flow flow = sp_leg_flow(leg, 0, bytes);
+    return flow.latency_s + flow.bytes / leg->route.bytes_per_s;
+}

@@ -1,0 +1,43 @@
+// A collective by its algorithm (sim/cost/profile.h), as routes that follow each other: one but for
+// hierarchical collectives, whose rings inside nodes and between them have their turns.
+//
+// Tree: NCCL's double binary tree over the nodes. As many channels as the least populated node has
+// members, or one inside a node; a channel's node is its chain of members from the one whose NIC
+// it uses, and half of its bytes go up and down each tree.
+//
+// NVLS: the switches of a node take every member's whole tensor and hand out its sum, or the other
+// way about, each member a part. Between nodes members in the same place of their nodes have a
+// double tree each (NVLSTree).
+#ifndef SLIMPACK_SIM_NETWORK_COLLECTIVE_ROUTE_H
+#define SLIMPACK_SIM_NETWORK_COLLECTIVE_ROUTE_H
+
+#include "sim/cost/profile.h"
+#include "sim/network/route.h"
+
+typedef struct sp_leg {
+    sp_route route;
+    double share; // of the collective's tensor, that each GPU has in this leg
+    int rounds;
+} sp_leg;
+
+enum { SP_PASSAGE_LEGS = 3 };
+
+typedef struct sp_passage {
+    sp_leg legs[SP_PASSAGE_LEGS];
+    int count;
+} sp_passage;
+
+// Of `groups` groups of `count` members each, at least two, as in sp_route_rings, that do the same
+// at the same time. Of all-reduces, reduce-scatters and all-gathers; rings where the algorithm is
+// the profile's or does not serve (op_time.h), or where groups lie differently. Whether switches
+// have NVLS is the caller's to know. Error: SP_ERR_NO_MEMORY.
+sp_status sp_passage_make(const sp_topology *topology, sp_collective_algorithm algorithm,
+                          sp_collective kind, const int64_t *gpus, int groups, int count,
+                          sp_passage *passage, sp_error *err);
+void sp_passage_fini(sp_passage *passage);
+
+// The flow of a leg for a collective over a tensor of `bytes`, and its seconds alone.
+sp_flow sp_leg_flow(const sp_leg *leg, int64_t start_ns, double bytes);
+double sp_leg_s(const sp_leg *leg, double bytes);
+
+#endif

@@ -1,0 +1,128 @@
+// What routes are made of: links that many ways add up to, and the members of nodes.
+#include <math.h>
+#include <stdlib.h>
+
+#include "sim/base/alloc.h"
+#include "sim/network/route_private.h"
+
+static bool is_in_one_node(const sp_topology *t, int64_t from, int64_t to)
+{
+    return sp_topology_node(t, from) == sp_topology_node(t, to);
+}
+
+void sp_i_hops_add(sp_i_hops *h, int64_t from, int64_t to, int times)
+{
+    double latency_s;
+    if (!sp_reserve((void **)&h->hops, &h->capacity, h->count + SP_PATH_HOPS, sizeof *h->hops)) {
+        h->failed = true;
+        return;
+    }
+    int hops = sp_topology_path(h->topology, from, to, &h->hops[h->count], &latency_s);
+    for (int i = 0; i < hops; i++) {
+        h->hops[h->count++].times = times;
+    }
+    if (is_in_one_node(h->topology, from, to)) {
+        h->inside_s = fmax(h->inside_s, latency_s);
+    } else {
+        h->between_s = fmax(h->between_s, latency_s);
+    }
+}
+
+static int compare_hops(const void *a, const void *b)
+{
+    int32_t x = ((const sp_flow_hop *)a)->link;
+    int32_t y = ((const sp_flow_hop *)b)->link;
+    return (x > y) - (x < y);
+}
+
+static double least_rate(const sp_topology *topology, const sp_route *route)
+{
+    const double *bytes_per_s = sp_topology_bytes_per_s(topology);
+    double least = HUGE_VAL;
+    for (int32_t i = 0; i < route->hops; i++) {
+        least = fmin(least, bytes_per_s[route->path[i].link] / route->path[i].times);
+    }
+    return least;
+}
+
+sp_status sp_i_hops_finish(sp_i_hops *h, sp_route *route, sp_error *err)
+{
+    if (h->failed) {
+        sp_free(h->hops);
+        return sp_error_no_memory(err, "the ways of a group");
+    }
+    qsort(h->hops, h->count, sizeof *h->hops, compare_hops);
+    int32_t kept = 0;
+    for (size_t i = 0; i < h->count; i++) {
+        if (kept > 0 && h->hops[kept - 1].link == h->hops[i].link) {
+            h->hops[kept - 1].times += h->hops[i].times;
+        } else {
+            h->hops[kept++] = h->hops[i];
+        }
+    }
+    route->path = h->hops;
+    route->hops = kept;
+    route->bytes_per_s = least_rate(h->topology, route);
+    return SP_OK;
+}
+
+// ---- members of a node ----
+
+sp_i_members sp_i_members_in_node(const sp_topology *t, const int64_t *gpus, int count, int first)
+{
+    sp_i_members m = {first, 1};
+    while (first + m.count < count && is_in_one_node(t, gpus[first], gpus[first + m.count])) {
+        m.count++;
+    }
+    return m;
+}
+
+int sp_i_entry_of(const sp_topology *t, const int64_t *gpus, sp_i_members m, int c, int rings,
+                  int rail)
+{
+    int usual = (int)((int64_t)c * m.count / rings);
+    for (int i = 0; i < m.count; i++) {
+        int entry = (usual + i) % m.count;
+        if (sp_topology_rail(t, gpus[m.first + entry]) == rail) {
+            return entry;
+        }
+    }
+    return usual;
+}
+
+static int count_nodes(const sp_topology *t, const int64_t *gpus, int count, int *least)
+{
+    int nodes = 0;
+    *least = count;
+    for (int first = 0; first < count; nodes++) {
+        sp_i_members m = sp_i_members_in_node(t, gpus, count, first);
+        *least = m.count < *least ? m.count : *least;
+        first += m.count;
+    }
+    return nodes;
+}
+
+int sp_i_rail_of(const sp_topology *t, const int64_t *gpus, int count, int c, int rings)
+{
+    sp_i_members least = sp_i_members_in_node(t, gpus, count, 0);
+    for (int done = 0; done < count;) {
+        sp_i_members m = sp_i_members_in_node(t, gpus, count, done);
+        least = m.count < least.count ? m : least;
+        done += m.count;
+    }
+    return sp_topology_rail(t, gpus[least.first + (int)((int64_t)c * least.count / rings)]);
+}
+
+int sp_i_most_nodes(const sp_topology *t, const int64_t *gpus, int groups, int count, int *rings)
+{
+    int nodes = 1;
+    *rings = count;
+    for (int g = 0; g < groups; g++) {
+        int least;
+        int of_group = count_nodes(t, &gpus[g * count], count, &least);
+        nodes = of_group > nodes ? of_group : nodes;
+        least = of_group > 1 ? least : 1;
+        *rings = least < *rings ? least : *rings;
+    }
+    return nodes;
+}

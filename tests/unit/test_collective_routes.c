@@ -1,0 +1,331 @@
+// Collectives by algorithm as flows: alone they take their closed times, and every link carries
+// what the algorithm's definition says.
+#include "tests/support/flat_profile.h"
+#include "tests/support/flow_ends.h"
+#include "tests/support/test_main.h"
+
+#include "sim/cost/collective_shape.h"
+#include "sim/cost/op_time.h"
+#include "sim/network/collective_route.h"
+
+enum { MOST = 64, MOST_LINKS = 1024 };
+
+static const sp_link_rates flat = {.nvlink_bytes_per_s = FLAT_NVLINK_BYTES_PER_S,
+                                   .nvlink_latency_s = FLAT_NVLINK_LATENCY_S,
+                                   .nic_efficiency = FLAT_NIC_EFFICIENCY,
+                                   .nic_latency_s = FLAT_NIC_LATENCY_S};
+static const sp_collective kinds[] = {SP_ALL_REDUCE, SP_ALL_GATHER, SP_REDUCE_SCATTER};
+
+typedef struct fixture {
+    sp_cluster cluster;
+    sp_profile profile;
+    sp_op_timer timer;
+    sp_topology *topology;
+} fixture;
+
+static void begin(int nodes, fixture *f)
+{
+    must_succeed(sp_cluster_builtin("h800-8", &f->cluster, ERR));
+    f->cluster.nodes = nodes;
+    flat_profile_load(NULL, &f->profile);
+    f->timer = (sp_op_timer){.cluster = &f->cluster, .profile = &f->profile};
+    must_succeed(sp_topology_new(&f->cluster, &flat, &f->topology, ERR));
+}
+
+static void finish(fixture *f)
+{
+    sp_topology_free(f->topology);
+    sp_profile_fini(&f->profile);
+}
+
+static int group_of(int first, int nodes, int per_node, int64_t *gpus)
+{
+    int count = 0;
+    for (int node = 0; node < nodes; node++) {
+        for (int i = 0; i < per_node; i++) {
+            gpus[count++] = node * 8 + first + i;
+        }
+    }
+    return count;
+}
+
+// The passage of the algorithm that a time is of.
+static void make(fixture *f, sp_collective_algorithm algorithm, sp_collective kind,
+                 const int64_t *gpus, int nodes, int per_node, sp_passage *passage)
+{
+    sp_group group = {nodes * per_node, nodes, per_node, per_node};
+    f->profile.algorithm = algorithm;
+    sp_collective_algorithm choice = sp_collective_choice(&f->timer, kind, group, 1e9);
+    must_succeed(sp_passage_make(f->topology, choice, kind, gpus, 1, group.size, passage, ERR));
+}
+
+TEST(alone_it_takes_the_closed_time)
+{
+    fixture f;
+    begin(5, &f);
+    const double bytes = 1.0e9 + 17.0;
+    for (int nodes = 1; nodes <= 5; nodes++) {
+        for (int per_node = 1; per_node <= 8; per_node++) {
+            int64_t gpus[MOST];
+            sp_group group = {nodes * per_node, nodes, per_node, per_node};
+            if (group_of(8 - per_node, nodes, per_node, gpus) < 2) {
+                continue;
+            }
+            for (int a = SP_ALGORITHM_RING; a < SP_ALGORITHMS; a++) {
+                for (int k = 0; k < 3; k++) {
+                    sp_passage passage;
+                    make(&f, (sp_collective_algorithm)a, kinds[k], gpus, nodes, per_node, &passage);
+                    int64_t at_ns = 0;
+                    for (int i = 0; i < passage.count; i++) {
+                        sp_flow flow = sp_leg_flow(&passage.legs[i], at_ns, bytes);
+                        must_succeed(flow_ends(f.topology, &flow, 1, &at_ns, ERR));
+                    }
+                    double closed_s = sp_time_collective(&f.timer, kinds[k], group, bytes);
+                    // Each leg is rounded once.
+                    assert_within((double)at_ns, 1e9 * closed_s,
+                                  passage.count == 1 ? 0.501 : 1.501);
+                    sp_passage_fini(&passage);
+                }
+            }
+        }
+    }
+    finish(&f);
+}
+
+// ---- bytes on links ----
+
+// Bytes on each link of a tensor of one byte.
+static void bytes_of(const fixture *f, const sp_passage *passage, double *bytes)
+{
+    assert_true(sp_topology_links(f->topology) <= MOST_LINKS);
+    for (int i = 0; i < MOST_LINKS; i++) {
+        bytes[i] = 0.0;
+    }
+    for (int i = 0; i < passage->count; i++) {
+        sp_flow flow = sp_leg_flow(&passage->legs[i], 0, 1.0);
+        for (int32_t h = 0; h < flow.hops; h++) {
+            bytes[flow.path[h].link] += flow.bytes * flow.path[h].times;
+        }
+    }
+}
+
+typedef struct sums {
+    double of[SP_LINK_KINDS][2], most[SP_LINK_KINDS][2];
+} sums;
+
+static sums sums_of(const fixture *f, const double *bytes)
+{
+    sums s = {0};
+    for (int32_t l = 0; l < sp_topology_links(f->topology); l++) {
+        sp_link link = sp_topology_link(f->topology, l);
+        s.of[link.kind][link.inward] += bytes[l];
+        s.most[link.kind][link.inward] = fmax(s.most[link.kind][link.inward], bytes[l]);
+    }
+    return s;
+}
+
+static sums passage_sums(fixture *f, sp_collective_algorithm algorithm, sp_collective kind,
+                         int nodes, int per_node)
+{
+    int64_t gpus[MOST];
+    double bytes[MOST_LINKS];
+    sp_passage passage;
+    group_of(0, nodes, per_node, gpus);
+    make(f, algorithm, kind, gpus, nodes, per_node, &passage);
+    bytes_of(f, &passage, bytes);
+    sp_passage_fini(&passage);
+    return sums_of(f, bytes);
+}
+
+// Up and down every edge of a tree that joins all: the tensor once each way.
+TEST(a_tree_carries_the_tensor_up_and_down_its_edges)
+{
+    fixture f;
+    begin(8, &f);
+    for (int nodes = 1; nodes <= 8; nodes++) {
+        for (int m = 2; m <= 8; m++) {
+            sums s = passage_sums(&f, SP_ALGORITHM_TREE, SP_ALL_REDUCE, nodes, m);
+            double of_nic = nodes > 1 ? sp_i_double_tree_share(nodes) / m : 0.0;
+            for (int inward = 0; inward < 2; inward++) {
+                assert_near(s.of[SP_LINK_NIC][inward], 2.0 * (nodes - 1), 1e-12, 1e-12);
+                assert_close(s.of[SP_LINK_NVLINK][inward], 2.0 * (m - 1) * nodes, 1e-12);
+                assert_near(s.most[SP_LINK_NIC][inward], of_nic, 1e-12, 1e-12);
+                assert_close(s.most[SP_LINK_NVLINK][inward], sp_i_chain_share(m, nodes, m), 1e-12);
+            }
+        }
+    }
+    finish(&f);
+}
+
+// A GPU hands in the tensor and gets its part of the sum, or hands in its part and gets the tensor,
+// or both.
+TEST(switches_take_the_tensor_once_and_hand_out_the_sum)
+{
+    fixture f;
+    begin(8, &f);
+    for (int nodes = 1; nodes <= 8; nodes++) {
+        for (int m = 2; m <= 8; m++) {
+            sums s = passage_sums(&f, SP_ALGORITHM_NVLS, SP_ALL_REDUCE, nodes, m);
+            for (int inward = 0; inward < 2; inward++) {
+                assert_close(s.most[SP_LINK_NVLINK][inward], 1.0 + 1.0 / m, 1e-12);
+                assert_close(s.of[SP_LINK_NVLINK][inward], nodes * (m + 1.0), 1e-12);
+                assert_near(s.of[SP_LINK_NIC][inward], 2.0 * (nodes - 1), 1e-12, 1e-12);
+            }
+        }
+    }
+    for (int m = 2; m <= 8; m++) {
+        sums scatter = passage_sums(&f, SP_ALGORITHM_NVLS, SP_REDUCE_SCATTER, 1, m);
+        sums gather = passage_sums(&f, SP_ALGORITHM_NVLS, SP_ALL_GATHER, 1, m);
+        assert_close(scatter.most[SP_LINK_NVLINK][0], 1.0, 1e-12);
+        assert_close(scatter.most[SP_LINK_NVLINK][1], 1.0 / m, 1e-12);
+        assert_close(gather.most[SP_LINK_NVLINK][0], 1.0 / m, 1e-12);
+        assert_close(gather.most[SP_LINK_NVLINK][1], 1.0, 1e-12);
+        assert_close(scatter.of[SP_LINK_NVLINK][0], m, 1e-12);
+        assert_close(gather.of[SP_LINK_NVLINK][1], m, 1e-12);
+    }
+    finish(&f);
+}
+
+// (m-1)/m of the tensor in a node and (N-1)/N of a part between nodes, twice for an all-reduce: the
+// same for every GPU.
+TEST(hierarchical_rings_carry_parts_between_nodes)
+{
+    fixture f;
+    begin(8, &f);
+    for (int nodes = 2; nodes <= 8; nodes++) {
+        for (int m = 2; m <= 8; m++) {
+            for (int k = 0; k < 3; k++) {
+                double rounds = kinds[k] == SP_ALL_REDUCE ? 2.0 : 1.0;
+                sums s = passage_sums(&f, SP_ALGORITHM_HIERARCHICAL, kinds[k], nodes, m);
+                double nic = rounds * (nodes - 1.0) / nodes / m;
+                double nvlink = rounds * (m - 1.0) / m;
+                for (int inward = 0; inward < 2; inward++) {
+                    assert_close(s.most[SP_LINK_NIC][inward], nic, 1e-12);
+                    assert_close(s.of[SP_LINK_NIC][inward], nodes * m * nic, 1e-12);
+                    assert_close(s.most[SP_LINK_NVLINK][inward], nvlink, 1e-12);
+                    assert_close(s.of[SP_LINK_NVLINK][inward], nodes * m * nvlink, 1e-12);
+                }
+            }
+        }
+    }
+    finish(&f);
+}
+
+// Members anywhere: what goes up a tree and down again is the same on every cut between nodes,
+// 2 (N-1) tensors in all; where nodes differ, NVLS and hierarchical are rings.
+TEST(uneven_nodes)
+{
+    fixture f;
+    begin(5, &f);
+    sp_prng prng = prng_seeded(21);
+    for (int round = 0; round < test_rounds(200); round++) {
+        int64_t gpus[MOST];
+        int count = 0;
+        int members[5] = {0};
+        for (int gpu = 0; gpu < 40; gpu++) {
+            if (prng_below(&prng, 3) == 0) {
+                gpus[count++] = gpu;
+                members[gpu / 8]++;
+            }
+        }
+        int nodes = 0;
+        int most = 0;
+        bool even = true;
+        for (int node = 0; node < 5; node++) {
+            nodes += members[node] > 0;
+            even = even && (members[node] == 0 || members[node] == members[gpus[0] / 8]);
+            most = members[node] > most ? members[node] : most;
+        }
+        if (count < 2 || even) {
+            continue;
+        }
+        double bytes[MOST_LINKS];
+        sp_passage passage, ring;
+        must_succeed(sp_passage_make(f.topology, SP_ALGORITHM_TREE, SP_ALL_REDUCE, gpus, 1, count,
+                                     &passage, ERR));
+        bytes_of(&f, &passage, bytes);
+        sums s = sums_of(&f, bytes);
+        assert_close(s.of[SP_LINK_NIC][0], 2.0 * (nodes - 1), 1e-12);
+        assert_close(s.of[SP_LINK_NIC][1], 2.0 * (nodes - 1), 1e-12);
+        assert_close(passage.legs[0].route.latency_s,
+                     2.0 * (sp_i_tree_levels(nodes) * FLAT_NIC_LATENCY_S +
+                            (most - 1) * FLAT_NVLINK_LATENCY_S),
+                     1e-12);
+        sp_passage_fini(&passage);
+        must_succeed(sp_passage_make(f.topology, SP_ALGORITHM_RING, SP_ALL_REDUCE, gpus, 1, count,
+                                     &ring, ERR));
+        for (int a = SP_ALGORITHM_NVLS; a <= SP_ALGORITHM_HIERARCHICAL; a++) {
+            must_succeed(sp_passage_make(f.topology, (sp_collective_algorithm)a, SP_ALL_REDUCE,
+                                         gpus, 1, count, &passage, ERR));
+            assert_int_equal(passage.count, 1);
+            assert_int_equal(passage.legs[0].route.hops, ring.legs[0].route.hops);
+            assert_memory_equal(passage.legs[0].route.path, ring.legs[0].route.path,
+                                (size_t)ring.legs[0].route.hops * sizeof(sp_flow_hop));
+            sp_passage_fini(&passage);
+        }
+        sp_passage_fini(&ring);
+    }
+    finish(&f);
+}
+
+// ---- together ----
+
+// Two groups on different GPUs of the same nodes, each with NICs of its own: neither slows the
+// other, as one flow for both or as two. On the same GPUs each takes twice the time of sending.
+TEST(groups_side_by_side)
+{
+    fixture f;
+    begin(4, &f);
+    for (int a = SP_ALGORITHM_RING; a < SP_ALGORITHM_AUTO; a++) {
+        sp_collective_algorithm algorithm = (sp_collective_algorithm)a;
+        int64_t gpus[2 * MOST];
+        int count = group_of(0, 4, 4, gpus);
+        group_of(4, 4, 4, &gpus[count]);
+        sp_passage one, other, both;
+        must_succeed(
+            sp_passage_make(f.topology, algorithm, SP_ALL_REDUCE, gpus, 1, count, &one, ERR));
+        must_succeed(sp_passage_make(f.topology, algorithm, SP_ALL_REDUCE, &gpus[count], 1, count,
+                                     &other, ERR));
+        must_succeed(
+            sp_passage_make(f.topology, algorithm, SP_ALL_REDUCE, gpus, 2, count, &both, ERR));
+        for (int i = 0; i < one.count; i++) {
+            assert_close(sp_leg_s(&both.legs[i], 1e9), sp_leg_s(&one.legs[i], 1e9), 1e-12);
+            sp_flow flows[] = {sp_leg_flow(&one.legs[i], 0, 1e9),
+                               sp_leg_flow(&other.legs[i], 0, 1e9)};
+            int64_t alone_ns, ends_ns[2];
+            must_succeed(flow_ends(f.topology, flows, 1, &alone_ns, ERR));
+            must_succeed(flow_ends(f.topology, flows, 2, ends_ns, ERR));
+            assert_int_equal(ends_ns[0], alone_ns);
+            assert_int_equal(ends_ns[1], alone_ns);
+            if (algorithm != SP_ALGORITHM_NVLS) {
+                double latency_ns = 1e9 * flows[0].latency_s;
+                flows[1] = flows[0];
+                must_succeed(flow_ends(f.topology, flows, 2, ends_ns, ERR));
+                assert_within((double)ends_ns[0], 2.0 * (double)alone_ns - latency_ns, 2.0);
+            }
+        }
+        sp_passage_fini(&one);
+        sp_passage_fini(&other);
+        sp_passage_fini(&both);
+    }
+    finish(&f);
+}
+
+TEST(memory_that_runs_out_is_reported)
+{
+    fixture f;
+    begin(2, &f);
+    const int64_t gpus[] = {0, 1, 2, 3, 8, 9, 10, 11};
+    for (int a = SP_ALGORITHM_RING; a < SP_ALGORITHM_AUTO; a++) {
+        for (memory_failures failing = {0}; memory_fails(&failing);) {
+            sp_passage passage = {.count = 0};
+            sp_error_clear(ERR);
+            memory_try(&failing,
+                       sp_passage_make(f.topology, (sp_collective_algorithm)a, SP_ALL_REDUCE, gpus,
+                                       1, 8, &passage, ERR),
+                       ERR);
+            sp_passage_fini(&passage);
+        }
+    }
+    finish(&f);
+}
