@@ -314,7 +314,12 @@ static sp_status try_degrees(const sp_scenario *scenario, const sp_packing *pack
             sp_error own;
             sp_error_clear(&own);
             *degree *= 2;
+            other.cluster.nodes = 0;
             valid = sp_scenario_resolve_layout(&other, &own);
+            if (valid == SP_OK) {
+                valid = sp_cluster_fit(&other.cluster, sp_layout_ranks(&other.layout), other.source,
+                                       &own);
+            }
             if (valid == SP_OK) {
                 oom->degree[which].degree = *degree;
                 status = peak_with(&other, packing, c, &oom->degree[which].bytes, err);
