@@ -121,12 +121,10 @@ static int compare_gpus(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// Over the context-parallel ranks of some data-parallel ranks of a pipeline rank, for each TP rank
-// by itself.
-static sp_status make_joint(const sp_i_traffic *t, int dp_first, int dp_count, int pp,
-                            bool all_to_all, int64_t *gpus, sp_route *route, sp_error *err)
+// The context-parallel ranks of some data-parallel ranks of a pipeline rank, for each TP rank by
+// itself: [tp][dp_count * cp].
+static void list_joint(const sp_layout *layout, int dp_first, int dp_count, int pp, int64_t *gpus)
 {
-    const sp_layout *layout = &t->plan->layout;
     int members = dp_count * layout->cp;
     for (int i = 0; i < layout->tp * members; i++) {
         int member = i % members;
@@ -136,8 +134,15 @@ static sp_status make_joint(const sp_i_traffic *t, int dp_first, int dp_count, i
     for (int tp = 0; tp < layout->tp; tp++) {
         qsort(&gpus[tp * members], (size_t)members, sizeof *gpus, compare_gpus);
     }
-    sp_status status = (all_to_all ? sp_route_all_to_alls : sp_route_rings)(
-        t->topology, gpus, layout->tp, members, route, err);
+}
+
+typedef sp_status route_maker(const sp_topology *topology, const int64_t *gpus, int groups,
+                              int count, sp_route *route, sp_error *err);
+
+static sp_status make_steps(const sp_i_traffic *t, route_maker *make, const int64_t *gpus,
+                            int groups, int members, sp_route *route, sp_error *err)
+{
+    sp_status status = make(t->topology, gpus, groups, members, route, err);
     // Of the latencies only that of the first step passes before anything is sent.
     route->latency_s /= members - 1;
     return status;
@@ -146,12 +151,41 @@ static sp_status make_joint(const sp_i_traffic *t, int dp_first, int dp_count, i
 // The rings of all data-parallel ranks of each pipeline rank.
 static sp_status make_rings(sp_i_traffic *t, int64_t *gpus, sp_error *err)
 {
+    const sp_layout *layout = &t->plan->layout;
     sp_status status = SP_OK;
-    for (int p = 0; status == SP_OK && p < t->plan->layout.pp; p++) {
+    for (int p = 0; status == SP_OK && p < layout->pp; p++) {
         sp_i_way *way = &t->reductions[p].way;
         if (way->is_used) {
-            status = make_joint(t, 0, t->plan->layout.dp, p, false, gpus, &way->route, err);
+            list_joint(layout, 0, layout->dp, p, gpus);
+            status = make_steps(t, sp_route_rings, gpus, layout->tp, layout->dp * layout->cp,
+                                &way->route, err);
         }
+    }
+    return status;
+}
+
+// Neighbours exchange heads, and those at one place of all of them keys and values.
+static sp_status make_group(sp_i_traffic *t, int dp_first, int pp, sp_i_group *group, int64_t *gpus,
+                            sp_error *err)
+{
+    const sp_layout *layout = &t->plan->layout;
+    int heads = group->head_ranks;
+    int all = layout->tp * layout->cp * group->dp_count;
+    int peers = layout->cp * group->dp_count / heads;
+    int64_t *by_place = gpus + all;
+    sp_status status = SP_OK;
+    list_joint(layout, dp_first, group->dp_count, pp, gpus);
+    for (int i = 0; i < all; i++) {
+        int tp = i / (heads * peers);
+        by_place[(tp * heads + i % heads) * peers + i / heads % peers] = gpus[i];
+    }
+    if (group->heads.is_used) {
+        status = make_steps(t, sp_route_all_to_alls, gpus, layout->tp * peers, heads,
+                            &group->heads.route, err);
+    }
+    if (status == SP_OK && group->keys.is_used) {
+        status = make_steps(t, sp_route_rings, by_place, layout->tp * heads, peers,
+                            &group->keys.route, err);
     }
     return status;
 }
@@ -164,8 +198,7 @@ static sp_status make_groups(sp_i_traffic *t, int64_t *gpus, sp_error *err)
     for (int i = 0; i < t->plan->layout.dp * pp; i++) {
         for (sp_i_group *group = t->groups[i]; status == SP_OK && group != NULL;
              group = group->next) {
-            status = make_joint(t, i / pp, group->dp_count, i % pp, t->costs->cp_all_to_all, gpus,
-                                &group->way.route, err);
+            status = make_group(t, i / pp, i % pp, group, gpus, err);
         }
     }
     return status;
@@ -174,8 +207,8 @@ static sp_status make_groups(sp_i_traffic *t, int64_t *gpus, sp_error *err)
 static sp_status make_routes(sp_i_traffic *t, sp_error *err)
 {
     const sp_layout *layout = &t->plan->layout;
-    // Of all data-parallel ranks of a pipeline rank, or of two pipeline ranks of one.
-    size_t ranks = (size_t)sp_larger(2, layout->dp);
+    // All data-parallel ranks of a pipeline rank in two orders, or two pipeline ranks of one.
+    size_t ranks = 2 * (size_t)layout->dp;
     int64_t *gpus = sp_malloc(ranks * (size_t)(layout->tp * layout->cp) * sizeof *gpus);
     if (gpus == NULL) {
         return sp_error_no_memory(err, "the traffic of a step");
