@@ -264,12 +264,20 @@ static const sp_setting settings[] = {
                  "spaces."),
     {.key = "stack.cp_overlap", ONE_OF(sp_cp_overlap_names),
      .fallback = "the strategy's own, else as in the named stack",
-     .text = "How keys and values of a CP group come together: a ring behind the attention, a gather "
-             "behind the QKV projection, a blocking gather, one for each slice, one for the whole "
-             "pack, or all-to-all over heads (Ulysses).",
+     .text = "How keys and values of a CP group come together: a ring behind the attention (p2p), a "
+             "gather behind the QKV projection, a blocking gather (all_gather), one for each slice, "
+             "one for the whole pack, all-to-all over heads (Ulysses), or all-to-all among "
+             "stack.cp_a2a_ranks neighbours and rings of their peers (hierarchical).",
      .aliases = "cp_comm_type"},
+    {.key = "stack.cp_a2a_ranks", COUNT("0", "4096"),
+     .fallback = "0",
+     .text = "Of a CP group with stack.cp_overlap a2a+p2p: neighbours that exchange heads, the first "
+             "of Megatron-LM's hierarchical_context_parallel_sizes; the second is parallel.cp over "
+             "it. Groups of merged data-parallel ranks take the greatest common divisor. 0: as many "
+             "as share a node and have each whole heads and key heads.",
+     .aliases = "hierarchical_context_parallel_sizes ulysses_degree cp_size_a2a"},
     {.key = "stack.cp_ring_nics", COUNT("0", "64"), .fallback = "the strategy's own, else 0",
-     .text = "NICs that a hop of a ring behind the attention from node to node uses at most: 1 is a "
+     .text = "NICs that a hop of a ring (attention, a2a+p2p) from node to node uses at most: 1 is a "
              "plain send, more are reached over other GPUs of the node (Zeppelin's routing); 0: all "
              "that the group shares, as a collective. Where stated, hybrid-cp and bytescale "
              "exchange in rings unless stack.cp_overlap says otherwise."},

@@ -353,20 +353,25 @@ TEST(two_stages_reduce_over_one_nic)
 
 // One pack on each of two data-parallel ranks, whose context-parallel ranks lie in two nodes: both
 // groups exchange over the same NICs, by rings that carry half of the bytes.
-static void set_groups(flow_step *s, sp_network_detail detail)
+static void set_groups_of(flow_step *s, int cp, int dp, const char *order, sp_network_detail detail)
 {
-    *s = (flow_step){.layout = {.tp = 1, .cp = 2, .pp = 1, .dp = 2, .chunks = 1}};
-    assert_true(sp_rank_order_read("dp-tp-cp-pp", &s->layout.order));
-    must_succeed(uniform_packing(&s->packing, 2, 1, ERR));
+    *s = (flow_step){.layout = {.tp = 1, .cp = cp, .pp = 1, .dp = dp, .chunks = 1}};
+    assert_true(sp_rank_order_read(order, &s->layout.order));
+    must_succeed(uniform_packing(&s->packing, dp, 1, ERR));
     must_succeed(sp_i_step_costs_init(&s->costs, &s->layout, &s->packing, 1, false, ERR));
     flow_step_set_bytes(&s->costs, 0.0, 0.0);
     flow_step_set_exchanges(s, 0.0);
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < dp; k++) {
         s->costs.cp_i[k] = s->costs.cp_r[k] = (sp_cp_exchange){0};
     }
     must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, ERR));
     flow_step_set_cluster(s, detail);
     s->network.rates.nic_latency_s = 0.0;
+}
+
+static void set_groups(flow_step *s, sp_network_detail detail)
+{
+    set_groups_of(s, 2, 2, "dp-tp-cp-pp", detail);
 }
 
 // In each of two layers, of what takes whole_ns in all.
@@ -422,6 +427,62 @@ TEST(two_groups_exchange_over_one_nic)
         // Four fifths behind it, where both fit, and the rest in the open.
         assert_int_equal(exchange_ns(50000.0, 2500, 500, of), F_NS + (shared ? 1000 : 500));
     }
+}
+
+// Two of four context-parallel ranks exchange heads, and two rings of two their keys and values, of
+// two groups that share every node's NIC. Where nothing is shared the parts follow each other.
+TEST(heads_follow_keys)
+{
+    for (int detail = 0; detail < 3; detail++) {
+        bool shared = detail != SP_NETWORK_CLOSED;
+        flow_step s;
+        sp_timeline timeline;
+        set_groups_of(&s, 4, 2, "dp-tp-cp-pp", (sp_network_detail)detail);
+        for (int k = 0; k < 2; k++) {
+            // Of 2500 ns for the keys, at 10 bytes a nanosecond, 2000 are hidden; a NIC sends one
+            // of two ranks' blocks, and of a rank's heads those of the other.
+            sp_cp_exchange *exchange = &s.costs.cp_f[k];
+            *exchange = each_of_two(50000.0, 2500);
+            exchange->head_ranks = 2;
+            exchange->heads_s = 300e-9;
+            exchange->heads_bytes = 6000.0;
+            s.costs.f[k] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 500 + 600};
+            add_actions(&s, k, 0, k == 0 ? "F0B0" : "F1B1");
+        }
+        run(&s, &s.network, &timeline);
+        assert_int_equal(span_ns(&timeline, 0), F_NS + (shared ? 2 : 1) * (500 + 600));
+        sp_timeline_fini(&timeline);
+        flow_step_fini(&s);
+    }
+}
+
+// Each of four GPUs sends the other one of its node half of its heads, and hands one of two blocks
+// to the one of the other node; a forward and a backward, of two layers each.
+TEST(bytes_of_heads_and_keys)
+{
+    flow_step s;
+    sp_topology *topology;
+    double *bytes;
+    double sums[SP_LINK_KINDS][2] = {{0.0}};
+    set_groups_of(&s, 4, 1, "tp-cp-dp-pp", SP_NETWORK_CLOSED);
+    sp_cp_exchange exchange = {
+        .s = 2e-6, .bytes = 8000.0, .heads_s = 1e-6, .heads_bytes = 3000.0, .head_ranks = 2};
+    s.costs.cp_f[0] = s.costs.cp_i[0] = exchange;
+    s.costs.f[0] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 2500};
+    s.costs.b[0] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 6000};
+    add_actions(&s, 0, 0, "F0B0");
+    must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology, &bytes, ERR));
+    for (int32_t l = 0; l < sp_topology_links(topology); l++) {
+        sp_link link = sp_topology_link(topology, l);
+        sums[link.kind][link.inward] += bytes[l];
+    }
+    for (int inward = 0; inward < 2; inward++) {
+        assert_close(sums[SP_LINK_NIC][inward], 2 * 2 * 4 * 4000.0, 1e-12);
+        assert_close(sums[SP_LINK_NVLINK][inward], 2 * 2 * 4 * 1500.0, 1e-12);
+    }
+    sp_topology_free(topology);
+    sp_free(bytes);
+    flow_step_fini(&s);
 }
 
 // A recomputation exchanges again, by itself or in the backward, at three quarters of the NIC.
