@@ -509,7 +509,7 @@ static sp_status add_zone(sp_i_pack_timer *packs, const sp_op_timer *timer,
             sp_cp_exchange exchange;
             part->of[pass] = pass_time(&attention, v, ops, &load, 0.0, (sp_pass)pass, &exchange);
             part->ring_s[pass] = ring ? exchange.s : 0.0;
-            part->heads_s[pass] = ring ? exchange.heads_s : 0.0;
+            part->blocking_s[pass] = ring ? exchange.heads_s : part->of[pass].cp_s;
         }
     }
     return SP_OK;
