@@ -119,14 +119,14 @@ sp_status sp_decode_run(const sp_decode_spec *spec, const sp_decode_machine *mac
     sp_i_call_pricer pricer;
     *result = (sp_decode_result){.how = spec->how};
     sp_i_call_pricer_init(&pricer, spec, machine);
-    sp_i_decode_memory(&pricer, &spec->how, &result->memory);
-    const sp_decode_memory *memory = &result->memory;
-    result->fits =
-        memory->target + memory->draft + memory->kv_cache <= (double)machine->memory_limit_bytes;
+    sp_status status = sp_i_decode_memory(&pricer, &spec->how, &result->memory, err);
+    result->fits = sp_decode_memory_bytes(&result->memory) <= machine->memory_limit_bytes;
     bool drafts = spec->how.method != SP_DECODE_PLAIN;
     result->host_unknown = drafts && spec->call_ms < 0.0 && pricer.host_s <= 0.0;
     // What a draft's text is like is never measured.
     result->level = drafts ? SP_LEVEL_ASSUMED : sp_profile_level(machine->profile);
-    sp_status status = drafts ? resolve_text(spec, result, err) : SP_OK;
+    if (status == SP_OK && drafts) {
+        status = resolve_text(spec, result, err);
+    }
     return status == SP_OK ? run_methods(&pricer, result, err) : status;
 }

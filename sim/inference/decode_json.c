@@ -84,9 +84,9 @@ static json_t *bins_json(const sp_decode_result *result)
 static json_t *memory_json(const sp_decode_memory *memory)
 {
     sp_json_builder b = sp_json_build();
-    sp_json_add_real(&b, "parameters", memory->target / SP_GIB);
-    sp_json_add_real(&b, "draft", memory->draft / SP_GIB);
-    sp_json_add_real(&b, "kv_cache", memory->kv_cache / SP_GIB);
+    sp_json_add_real(&b, "parameters", sp_gib_from_bytes(memory->target));
+    sp_json_add_real(&b, "draft", sp_gib_from_bytes(memory->draft));
+    sp_json_add_real(&b, "kv_cache", sp_gib_from_bytes(memory->kv_cache));
     return sp_json_built(b);
 }
 
@@ -165,8 +165,7 @@ json_t *sp_decode_result_json(const sp_decode_spec *spec, const sp_decode_machin
     sp_json_add(&b, "bins", bins_json(result));
     sp_json_add(&b, "text",
                 result->how.method != SP_DECODE_PLAIN ? text_json(result) : json_null());
-    sp_json_add_real(&b, "peak_memory_gib",
-                     (memory->target + memory->draft + memory->kv_cache) / SP_GIB);
+    sp_json_add_real(&b, "peak_memory_gib", sp_gib_from_bytes(sp_decode_memory_bytes(memory)));
     sp_json_add(&b, "memory_gib", memory_json(memory));
     sp_json_add_bool(&b, "oom", !result->fits);
     sp_json_add(&b, "provenance",

@@ -5,9 +5,8 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/cost/cost_private.h"
+#include "sim/inference/held_memory.h"
 #include "sim/plan/walk.h"
-
-#define BYTES_BF16 2
 
 enum { MOST_CHUNKS = 65536 };
 
@@ -300,18 +299,14 @@ static sp_status walk(run *r, bool dense, sp_prefill_observer observer, void *co
 
 static void take_memory(const run *r, sp_prefill_result *result)
 {
-    const sp_model *model = &r->scenario->model;
-    const sp_shard shard = sp_shard_of(model, &r->layout);
+    int64_t tokens = sp_ceil_div(r->batch->total_tokens, r->layout.cp);
+    sp_i_held fullest = {0};
     for (int pp = 0; pp < r->layout.pp; pp++) {
-        const sp_stage *stage = &r->cost.stages[pp];
-        int64_t parameters = BYTES_BF16 * sp_footprint_parameters(model, &r->layout, stage, 1);
-        int64_t kv = 2 * BYTES_BF16 * shard.kv * stage->layers *
-                     sp_ceil_div(r->batch->total_tokens, r->layout.cp);
-        if (parameters + kv > result->parameter_bytes + result->kv_cache_bytes) {
-            result->parameter_bytes = parameters;
-            result->kv_cache_bytes = kv;
-        }
+        sp_i_held own = sp_i_held_by(&r->scenario->model, &r->layout, r->cost.stages, pp, tokens);
+        fullest = sp_i_held_bytes(&own) > sp_i_held_bytes(&fullest) ? own : fullest;
     }
+    result->parameter_bytes = fullest.parameters;
+    result->kv_cache_bytes = fullest.kv_cache;
 }
 
 sp_status sp_prefill(const sp_scenario *scenario, const sp_batch *batch,

@@ -259,20 +259,73 @@ TEST(halves_of_a_batch_take_turns)
     }
 }
 
-TEST(two_gpus_hold_half_each)
+// Bytes of a norm, of a layer's matrices and of a table of llama-3-8b.
+static const int64_t norm = 2 * 4096;
+static const int64_t matrices = 2 * (4096 * 6144 + 4096 * 4096 + 3 * 4096 * 14336);
+static const int64_t table = 2 * INT64_C(128256) * 4096;
+
+// Matrices and tables are shared, norms each rank has whole: two in a layer and the last.
+TEST(two_gpus_hold_half_each_and_all_norms)
 {
     fixture f;
     begin(&f);
-    double whole = run(&f).memory.target;
     double one = run(&f).plain_s;
+    assert_int_equal(run(&f).memory.target, 32 * matrices + 2 * table + 65 * norm);
     f.layout.tp = 2;
     sp_decode_result r = run(&f);
-    assert_close(r.memory.target, 0.5 * whole, 1e-9);
+    assert_int_equal(r.memory.target, 16 * matrices + table + 65 * norm);
     assert_true(r.plain_s < one && r.plain_s > 0.5 * one);
     f.layout.tp = 1;
     f.layout.pp = 2;
     // Pipeline ranks wait for each other.
     assert_true(run(&f).plain_s > one);
+    sp_profile_fini(&f.profile);
+}
+
+// EAGLE's one layer, with queries, keys and values of two hidden states, the projection of three,
+// and tables of 32000 tokens, is beside the target's last layer.
+TEST(the_fullest_pipeline_rank_counts)
+{
+    const int64_t draft =
+        matrices + 2 * (4096 * 6144 + 3 * 4096 * 4096 + 2 * INT64_C(32000) * 4096) + 3 * norm;
+    int layers[] = {16, 16};
+    fixture f;
+    begin(&f);
+    const int64_t kv = (100 + 60 + 24) * (int64_t)KV_BYTES; // of a layer
+    f.layout.pp = 2;
+    f.layout.stage_layers = layers;
+    sp_decode_memory memory = run(&f).memory;
+    assert_int_equal(memory.target, 16 * matrices + table + 33 * norm);
+    assert_int_equal(memory.draft, draft);
+    assert_int_equal(memory.kv_cache, 17 * kv);
+    // The rank of the embedding has no last norm.
+    layers[0] = 20;
+    layers[1] = 12;
+    memory = run(&f).memory;
+    assert_int_equal(memory.target, 20 * matrices + table + 40 * norm);
+    assert_int_equal(memory.draft, 0);
+    assert_int_equal(memory.kv_cache, 20 * kv);
+    sp_profile_fini(&f.profile);
+}
+
+// What fits the mean of the ranks does not fit them all.
+TEST(it_fits_where_the_fullest_rank_does)
+{
+    int layers[] = {24, 8};
+    fixture f;
+    begin(&f);
+    f.spec.how.method = SP_DECODE_PLAIN;
+    f.layout.pp = 2;
+    f.layout.stage_layers = layers;
+    sp_decode_machine machine = machine_of(&f);
+    sp_decode_result result;
+    sp_decode_memory memory = run(&f).memory;
+    machine.memory_limit_bytes = sp_decode_memory_bytes(&memory);
+    must_succeed(sp_decode_run(&f.spec, &machine, &result, ERR));
+    assert_true(result.fits);
+    machine.memory_limit_bytes--;
+    must_succeed(sp_decode_run(&f.spec, &machine, &result, ERR));
+    assert_false(result.fits);
     sp_profile_fini(&f.profile);
 }
 
@@ -284,11 +337,11 @@ TEST(keys_and_values_are_held_to_the_end)
     begin(&f);
     f.spec.batch = 3;
     double tokens = 3.0 * (100.0 + 60.0 + 24.0);
-    assert_close(run(&f).memory.kv_cache, tokens * 33.0 * KV_BYTES, 1e-12);
+    assert_close((double)run(&f).memory.kv_cache, tokens * 33.0 * KV_BYTES, 1e-12);
     f.layout.pp = 2;
-    assert_close(run(&f).memory.kv_cache, tokens * (16.0 + 1.0) * KV_BYTES, 1e-12);
+    assert_close((double)run(&f).memory.kv_cache, tokens * (16.0 + 1.0) * KV_BYTES, 1e-12);
     f.spec.how.method = SP_DECODE_PLAIN;
-    assert_close(run(&f).memory.kv_cache, 3.0 * (100.0 + 60.0) * 16.0 * KV_BYTES, 1e-12);
+    assert_close((double)run(&f).memory.kv_cache, 3.0 * (100.0 + 60.0) * 16.0 * KV_BYTES, 1e-12);
     sp_profile_fini(&f.profile);
 }
 
@@ -300,7 +353,8 @@ TEST(ranks_share_heads)
     begin(&f);
     for (int i = 0; i < 3; i++) {
         f.layout.tp = (int)heads[i][0];
-        assert_close(sp_kv_bytes(&f.model, &f.layout), 2.0 * 2.0 * heads[i][1] * 128.0, 1e-12);
+        assert_close((double)sp_kv_bytes(&f.model, &f.layout), 2.0 * 2.0 * heads[i][1] * 128.0,
+                     1e-12);
     }
     sp_profile_fini(&f.profile);
 }
@@ -380,7 +434,7 @@ TEST(a_draft_apart_hides_behind_the_target)
     assert_true(c->transfer_s > 0.0 && c->hidden_s >= 0.0);
     assert_true(c->hidden_s <= c->draft_s + c->transfer_s);
     assert_true(apart.seconds <= together.seconds + c->transfer_s + 1e-12);
-    assert_true(apart.memory.draft == 0.0 && together.memory.draft > 0.0);
+    assert_true(apart.memory.draft == 0 && together.memory.draft > 0);
     // One sequence has nothing to draft meanwhile.
     f.spec.batch = 1;
     assert_true(run(&f).counts.hidden_s == 0.0);
@@ -398,7 +452,7 @@ TEST(a_model_drafts)
     sp_decode_result r = run(&f);
     // Eight layers of the target's and a head of its whole vocabulary in place of one layer.
     assert_true(r.counts.draft_s > 4.0 * layer);
-    assert_true(r.memory.draft > 0.0);
+    assert_true(r.memory.draft > 0);
     sp_profile_fini(&f.profile);
 }
 
