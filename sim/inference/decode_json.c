@@ -105,18 +105,6 @@ static json_t *text_json(const sp_decode_result *result)
     return sp_json_built(b);
 }
 
-static json_t *texts_json(const char *const *texts)
-{
-    json_t *array = json_array();
-    for (int i = 0; array != NULL && texts[i] != NULL; i++) {
-        if (json_array_append_new(array, json_string(texts[i])) != 0) {
-            json_decref(array);
-            return NULL;
-        }
-    }
-    return array;
-}
-
 static void add_counts(sp_json_builder *b, const sp_decode_result *result)
 {
     const sp_decode_counts *counts = &result->counts;
@@ -174,7 +162,7 @@ json_t *sp_decode_result_json(const sp_decode_spec *spec, const sp_decode_machin
                           sp_level_names[result->level]));
     sp_json_add(&b, "warnings",
                 result->host_unknown ? json_pack("[s]", sp_decode_host_unknown) : json_array());
-    sp_json_add(&b, "not_modelled", texts_json(sp_decode_not_modelled));
+    sp_json_add(&b, "not_modelled", sp_json_texts(sp_decode_not_modelled));
     sp_json_add_int(&b, "seed", (int64_t)spec->seed);
     sp_json_add_text(&b, "version", SP_VERSION);
     return sp_json_built(b);

@@ -3,8 +3,6 @@
 #include "sim/inference/decode_private.h"
 #include "sim/inference/held_memory.h"
 
-#define BYTES_BF16 2
-
 // Beyond those of a layer with embedding and head: queries, keys and values of a second hidden
 // state, and the projection, which every rank has whole, as it computes it.
 static int64_t eagle_extra_parameters(const sp_forward_pricer *draft)
@@ -20,7 +18,7 @@ static sp_i_held held_by_draft(const sp_i_call_pricer *pricer, int64_t tokens)
     const sp_stage whole = {.layers = draft->model.layers, .embedding = true, .head = true};
     sp_i_held held = sp_i_held_by(&draft->model, &draft->layout, &whole, 0, tokens);
     bool eagle = pricer->spec->draft_kind == SP_DRAFT_EAGLE;
-    held.parameters += eagle ? BYTES_BF16 * eagle_extra_parameters(draft) : 0;
+    held.parameters += eagle ? SP_I_BF16_BYTES * eagle_extra_parameters(draft) : 0;
     return held;
 }
 

@@ -2,8 +2,7 @@
 #include <math.h>
 
 #include "sim/inference/decode_private.h"
-
-#define BYTES_BF16 2.0
+#include "sim/inference/held_memory.h"
 
 static sp_model eagle_draft(const sp_model *target)
 {
@@ -84,7 +83,7 @@ static double transfer_s(const sp_i_call_pricer *pricer, const sp_i_turn *turns,
         rows += turns[i].fresh;
     }
     double features = pricer->spec->draft_kind == SP_DRAFT_EAGLE ? SP_I_EAGLE_FEATURES : 0;
-    double bytes = BYTES_BF16 * rows * features * (double)pricer->machine->model->hidden;
+    double bytes = SP_I_BF16_BYTES * rows * features * (double)pricer->machine->model->hidden;
     return sp_time_p2p(&pricer->target.timer, bytes, 0) +
            sp_time_p2p(&pricer->target.timer, 0.0, 0);
 }

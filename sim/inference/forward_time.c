@@ -1,8 +1,7 @@
 #include "sim/inference/forward_time.h"
 
 #include "sim/cost/time_private.h"
-
-#define BYTES_BF16 2
+#include "sim/inference/held_memory.h"
 
 static void build(sp_forward_pricer *pricer, sp_part part, sp_inventory *inventory)
 {
@@ -31,7 +30,7 @@ void sp_forward_pricer_init(sp_forward_pricer *pricer, const sp_profile *profile
 
 int64_t sp_kv_bytes(const sp_model *model, const sp_layout *layout)
 {
-    return 2 * BYTES_BF16 * sp_shard_of(model, layout).kv;
+    return 2 * SP_I_BF16_BYTES * sp_shard_of(model, layout).kv;
 }
 
 static double part_s(const sp_forward_pricer *pricer, const sp_inventory *inventory, double rows)
@@ -56,7 +55,7 @@ static double attention_s(const sp_forward_pricer *pricer, const sp_forward *for
 static double token_s(const sp_forward_pricer *pricer, double rows)
 {
     const sp_model *model = &pricer->model;
-    double hidden_bytes = BYTES_BF16 * rows * (double)model->hidden;
+    double hidden_bytes = SP_I_BF16_BYTES * rows * (double)model->hidden;
     double sends_s = 0.0;
     for (int crosses = 0; crosses < 2; crosses++) {
         sends_s += pricer->boundaries[crosses] * sp_time_p2p(&pricer->timer, hidden_bytes, crosses);

@@ -3,8 +3,6 @@
 #include "sim/inference/forward_time.h"
 #include "sim/model/footprint.h"
 
-#define BYTES_BF16 2
-
 // All chunks of a rank as one.
 static sp_stage whole_of(const sp_layout *layout, const sp_stage *stages, int pp)
 {
@@ -23,7 +21,7 @@ sp_i_held sp_i_held_by(const sp_model *model, const sp_layout *layout, const sp_
 {
     const sp_stage whole = whole_of(layout, stages, pp);
     return (sp_i_held){
-        .parameters = BYTES_BF16 * sp_footprint_parameters(model, layout, &whole, 1),
+        .parameters = SP_I_BF16_BYTES * sp_footprint_parameters(model, layout, &whole, 1),
         .kv_cache = sp_kv_bytes(model, layout) * whole.layers * tokens,
     };
 }

@@ -5,6 +5,8 @@
 #include "sim/model/layout.h"
 #include "sim/model/model.h"
 
+enum { SP_I_BF16_BYTES = 2 };
+
 // Bytes of parameters, and of keys and values, in bf16.
 typedef struct sp_i_held {
     int64_t parameters, kv_cache;

@@ -160,7 +160,7 @@ static sp_prefill_attention attention_of(const run *r, const sp_prefill_spec *sp
         const sp_slice *slice = &r->packing.forward.slices[pack->first_slice + i];
         double begin = (double)slice->begin;
         double tokens = (double)slice->tokens;
-        double own = tokens * begin + tokens * tokens / 2.0;
+        double own = sp_prefill_pairs(begin, tokens);
         sp_prefill_attention a = sp_prefill_attention_of(spec, &scenario->model, r->layout.tp,
                                                          scenario->workload.seed, begin, tokens);
         sum.share += own * a.share;

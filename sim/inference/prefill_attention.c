@@ -121,7 +121,7 @@ static sp_prefill_attention sampled(const sp_prefill_spec *spec, const sp_model 
 {
     double stripes[SP_I_MAX_HEADS];
     double keys = begin + tokens;
-    double pairs = tokens * begin + tokens * tokens / 2.0;
+    double pairs = sp_prefill_pairs(begin, tokens);
     double window = fmax(1.0, ceil(spec->window_share * keys));
     sp_prefill_attention a = {
         .window = (window_pairs(keys, window) - window_pairs(begin, window)) / pairs,
@@ -155,7 +155,7 @@ static sp_prefill_attention sampled(const sp_prefill_spec *spec, const sp_model 
 static sp_prefill_attention vertical_slash(const sp_model *model, int tp, double begin,
                                            double tokens)
 {
-    double pairs = tokens * begin + tokens * tokens / 2.0;
+    double pairs = sp_prefill_pairs(begin, tokens);
     double kept =
         window_pairs(begin + tokens, MINFERENCE_KEYS) - window_pairs(begin, MINFERENCE_KEYS);
     return (sp_prefill_attention){.share = kept / pairs / MINFERENCE_RATE,

@@ -14,6 +14,12 @@ typedef struct sp_prefill_source {
 
 extern const sp_prefill_source sp_prefill_sources[SP_PREFILL_METHODS];
 
+// Pairs of queries [begin, begin + tokens) of a prompt and the keys up to each.
+static inline double sp_prefill_pairs(double begin, double tokens)
+{
+    return tokens * begin + tokens * tokens / 2.0;
+}
+
 // Of one chunk of a prompt. Shares are of the time of dense attention. The parts are those of
 // SampleAttention's mean head and 0 for other methods.
 typedef struct sp_prefill_attention {
