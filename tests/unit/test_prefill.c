@@ -303,6 +303,46 @@ TEST(memory_of_keys_and_values)
     sp_prefill_result_fini(&r);
 }
 
+// A byte less than parameters, keys and values need does not fit.
+TEST(keys_and_values_must_fit_too)
+{
+    prompts p;
+    sp_prefill_result r;
+    prompts_init(&p, PROMPTS("1000, 3000", ", 'parallel': {'pp': 2}"));
+    must_succeed(sp_prefill(&p.scenario, &p.batches.batch[0], NULL, NULL, &r, ERR));
+    p.scenario.memory_limit_bytes = r.parameter_bytes + r.kv_cache_bytes;
+    assert_true(sp_prefill_fits(&p.scenario, &r));
+    p.scenario.memory_limit_bytes--;
+    assert_false(sp_prefill_fits(&p.scenario, &r));
+    sp_prefill_result_fini(&r);
+    prompts_fini(&p);
+}
+
+// The parts that are told are those of the last chunk of the longest prompt, wherever it stands.
+TEST(parts_are_those_of_the_longest_prompt)
+{
+    static const char *const texts[] = {
+        PROMPTS("9000, 3000, 5000", SAMPLE("")), PROMPTS("3000, 9000, 5000", SAMPLE("")),
+        PROMPTS("3000, 5000, 9000", SAMPLE(", 'together': true")),
+        PROMPTS("5000, 9000, 3000", SAMPLE(", 'together': true")),
+        PROMPTS("3000, 9000, 5000", SAMPLE(", 'chunk_tokens': 4000"))};
+    for (int i = 0; i < 5; i++) {
+        prompts p;
+        sp_prefill_result r;
+        prompts_init(&p, texts[i]);
+        double begin = i < 4 ? 0.0 : 8000.0;
+        sp_prefill_attention expected =
+            sp_prefill_attention_of(&p.scenario.prefill, &p.scenario.model, 1,
+                                    p.scenario.workload.seed, begin, 9000.0 - begin);
+        must_succeed(sp_prefill(&p.scenario, &p.batches.batch[0], NULL, NULL, &r, ERR));
+        assert_true(r.attention.window == expected.window && r.attention.share == expected.share &&
+                    r.attention.bottom == expected.bottom &&
+                    r.attention.stripes == expected.stripes);
+        sp_prefill_result_fini(&r);
+        prompts_fini(&p);
+    }
+}
+
 static void refused(const char *text, sp_status status, const char *message)
 {
     prompts p;
