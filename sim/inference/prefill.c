@@ -165,6 +165,7 @@ static sp_prefill_attention attention_of(const run *r, const sp_prefill_spec *sp
                                                          scenario->workload.seed, begin, tokens);
         sum.share += own * a.share;
         sum.fixed_s += a.fixed_s;
+        sum.host_s += a.host_s;
         pairs += own;
         if (slice->begin + slice->tokens >= *longest) {
             *longest = slice->begin + slice->tokens;
@@ -173,6 +174,17 @@ static sp_prefill_attention attention_of(const run *r, const sp_prefill_spec *sp
     }
     sum.share /= pairs;
     return sum;
+}
+
+// A GPU that is through with a stage's kernels waits for those that the host launches.
+static void wait_for_host(sp_action_cost *forward, double host_s)
+{
+    int64_t wait_ns = sp_ns_from_s(host_s) - sp_action_cost_ns(forward);
+    if (wait_ns > 0) {
+        forward->compute_ns += wait_ns;
+        forward->attention_ns += wait_ns;
+        forward->launch_ns += wait_ns;
+    }
 }
 
 // The forward of a pack on every stage, without the head.
@@ -187,8 +199,9 @@ static sp_status price_pack(run *r, const sp_op_timer *timer, size_t k,
     for (int c = 0; status == SP_OK && c < r->cost.classes; c++) {
         sp_stage stage = r->cost.class_stage[c];
         stage.head = false;
-        r->costs.f[k * (size_t)r->cost.classes + (size_t)c] =
-            sp_i_price_forward(&r->cost, timer, pack, &time, &stage);
+        sp_action_cost forward = sp_i_price_forward(&r->cost, timer, pack, &time, &stage);
+        wait_for_host(&forward, stage.layers * attention->host_s);
+        r->costs.f[k * (size_t)r->cost.classes + (size_t)c] = forward;
     }
     return status;
 }

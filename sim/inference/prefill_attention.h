@@ -25,6 +25,7 @@ static inline double sp_prefill_pairs(double begin, double tokens)
 typedef struct sp_prefill_attention {
     double share;   // what the slowest TP rank takes, the mean over layers
     double fixed_s; // of each layer beside it
+    double host_s;  // until the host has launched a layer's kernels: the layer takes no less
     double window, sampling, bottom, stripes;
     double densest_over_mean; // of heads
     double slowest_over_mean; // of TP ranks
