@@ -82,10 +82,8 @@ const cli_command cli_cmd_report = {
         "front, where the time goes, what fills the memory at its peak, what was predicted beside "
         "what was executed, a timeline and memory over time that zoom, and what is not modelled."
         "\n\nDocuments are what --json of simulate, compare, tune, sweep, run, validate, prefill "
-        "and "
-        "decode prints (of compare also with --memory-curve), the results file of a sweep, the "
-        "trace as JSON "
-        "that "
+        "and decode prints (of compare also with --memory-curve), the results file of a sweep, the "
+        "trace as JSON that "
         "'simulate --trace' and 'run --trace' write, the timeline of 'run -o', and the plan of "
         "'simulate --plan', from which the page takes the samples of each pack. The first document "
         "that has an answer gives the page's.",
