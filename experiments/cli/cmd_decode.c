@@ -92,9 +92,10 @@ static void print_rest(FILE *out, const sp_scenario *scenario, const sp_decode_r
 {
     const sp_decode_memory *m = &r->memory;
     fprintf(out, "  peak memory    %.2f GiB of %.2f, %s: parameters %.2f, draft %.2f, KV %.2f\n",
-            (m->target + m->draft + m->kv_cache) / SP_GIB,
+            sp_gib_from_bytes(sp_decode_memory_bytes(m)),
             sp_gib_from_bytes(scenario->memory_limit_bytes), r->fits ? "fits" : "does not fit",
-            m->target / SP_GIB, m->draft / SP_GIB, m->kv_cache / SP_GIB);
+            sp_gib_from_bytes(m->target), sp_gib_from_bytes(m->draft),
+            sp_gib_from_bytes(m->kv_cache));
     fprintf(out, "  provenance     profile %s, %s; seed %llu; not validated on logged calls\n",
             scenario->profile.name, sp_level_names[r->level],
             (unsigned long long)scenario->decode->seed);

@@ -41,10 +41,8 @@ static double eagle_tokens(const sp_decode_spec *spec, const sp_speculation *how
 static sp_status find_ease(const sp_decode_spec *spec, double tokens_per_call, sp_acceptance *text,
                            sp_error *err)
 {
-    sp_speculation how = spec->how;
+    sp_speculation how = sp_speculation_of_eagle(&spec->how);
     sp_draft_tree tree;
-    how.method = SP_DECODE_EAGLE;
-    how.bins = (sp_bins){.count = 1};
     sp_status status = sp_draft_tree_init(&tree, how.top_k, how.depth, err);
     if (status != SP_OK) {
         return status;
@@ -91,23 +89,27 @@ static sp_status resolve_text(const sp_decode_spec *spec, sp_decode_result *resu
     return status;
 }
 
+// The method, and what it is compared with: each method that differs from it runs by itself.
 static sp_status run_methods(sp_i_call_pricer *pricer, sp_decode_result *result, sp_error *err)
 {
+    const sp_decode_spec *spec = pricer->spec;
     const sp_speculation *how = &result->how;
     sp_decode_counts one_by_one;
     sp_speculation plain = *how;
-    sp_speculation eagle = *how;
+    sp_speculation eagle = sp_speculation_of_eagle(how);
     plain.method = SP_DECODE_PLAIN;
-    eagle.method = SP_DECODE_EAGLE;
-    eagle.bins = (sp_bins){.count = 1};
-    sp_status status = sp_i_decode_steps(pricer, how, pricer->spec->graphs, &result->text,
-                                         &result->counts, &result->seconds, err);
-    if (status == SP_OK) {
+    sp_status status = sp_i_decode_steps(pricer, how, spec->graphs, &result->text, &result->counts,
+                                         &result->seconds, err);
+    result->plain_s = result->seconds;
+    if (status == SP_OK && how->method != SP_DECODE_PLAIN) {
         status =
             sp_i_decode_steps(pricer, &plain, 0, &result->text, &one_by_one, &result->plain_s, err);
+        result->eagle = result->counts;
+        result->eagle_s = result->seconds;
     }
-    if (status == SP_OK && how->method != SP_DECODE_PLAIN) {
-        status = sp_i_decode_steps(pricer, &eagle, pricer->spec->eagle_graphs, &result->text,
+    bool own = how->method == SP_DECODE_EAGLE && spec->eagle_graphs == spec->graphs;
+    if (status == SP_OK && how->method != SP_DECODE_PLAIN && !own) {
+        status = sp_i_decode_steps(pricer, &eagle, spec->eagle_graphs, &result->text,
                                    &result->eagle, &result->eagle_s, err);
     }
     return status;
@@ -119,14 +121,14 @@ sp_status sp_decode_run(const sp_decode_spec *spec, const sp_decode_machine *mac
     sp_i_call_pricer pricer;
     *result = (sp_decode_result){.how = spec->how};
     sp_i_call_pricer_init(&pricer, spec, machine);
-    sp_i_decode_memory(&pricer, &spec->how, &result->memory);
-    const sp_decode_memory *memory = &result->memory;
-    result->fits =
-        memory->target + memory->draft + memory->kv_cache <= (double)machine->memory_limit_bytes;
+    sp_status status = sp_i_decode_memory(&pricer, &spec->how, &result->memory, err);
+    result->fits = sp_decode_memory_bytes(&result->memory) <= machine->memory_limit_bytes;
     bool drafts = spec->how.method != SP_DECODE_PLAIN;
     result->host_unknown = drafts && spec->call_ms < 0.0 && pricer.host_s <= 0.0;
     // What a draft's text is like is never measured.
     result->level = drafts ? SP_LEVEL_ASSUMED : sp_profile_level(machine->profile);
-    sp_status status = drafts ? resolve_text(spec, result, err) : SP_OK;
+    if (status == SP_OK && drafts) {
+        status = resolve_text(spec, result, err);
+    }
     return status == SP_OK ? run_methods(&pricer, result, err) : status;
 }

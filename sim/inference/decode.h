@@ -70,8 +70,14 @@ typedef struct sp_decode_counts {
 } sp_decode_counts;
 
 typedef struct sp_decode_memory {
-    double target, draft, kv_cache; // bytes, on a GPU with the draft; the mean of pipeline ranks
+    int64_t target, draft,
+        kv_cache; // bytes of the fullest GPU; the draft is where the last layer is
 } sp_decode_memory;
+
+static inline int64_t sp_decode_memory_bytes(const sp_decode_memory *memory)
+{
+    return memory->target + memory->draft + memory->kv_cache;
+}
 
 typedef struct sp_decode_result {
     sp_speculation how; // with the bins that were fitted

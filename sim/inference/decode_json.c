@@ -81,12 +81,13 @@ static json_t *bins_json(const sp_decode_result *result)
     return bins;
 }
 
-static json_t *memory_json(const sp_decode_memory *memory)
+static json_t *memory_json(const sp_decode_memory *memory, int64_t limit_bytes)
 {
     sp_json_builder b = sp_json_build();
-    sp_json_add_real(&b, "parameters", memory->target / SP_GIB);
-    sp_json_add_real(&b, "draft", memory->draft / SP_GIB);
-    sp_json_add_real(&b, "kv_cache", memory->kv_cache / SP_GIB);
+    sp_json_add_real(&b, "parameters", sp_gib_from_bytes(memory->target));
+    sp_json_add_real(&b, "draft", sp_gib_from_bytes(memory->draft));
+    sp_json_add_real(&b, "kv_cache", sp_gib_from_bytes(memory->kv_cache));
+    sp_json_add_real(&b, "limit", sp_gib_from_bytes(limit_bytes));
     return sp_json_built(b);
 }
 
@@ -102,18 +103,6 @@ static json_t *text_json(const sp_decode_result *result)
     sp_json_add_real(&b, "blind", text->blind);
     sp_json_add_real(&b, "training_ease", result->training_ease);
     return sp_json_built(b);
-}
-
-static json_t *texts_json(const char *const *texts)
-{
-    json_t *array = json_array();
-    for (int i = 0; array != NULL && texts[i] != NULL; i++) {
-        if (json_array_append_new(array, json_string(texts[i])) != 0) {
-            json_decref(array);
-            return NULL;
-        }
-    }
-    return array;
 }
 
 static void add_counts(sp_json_builder *b, const sp_decode_result *result)
@@ -165,16 +154,16 @@ json_t *sp_decode_result_json(const sp_decode_spec *spec, const sp_decode_machin
     sp_json_add(&b, "bins", bins_json(result));
     sp_json_add(&b, "text",
                 result->how.method != SP_DECODE_PLAIN ? text_json(result) : json_null());
-    sp_json_add_real(&b, "peak_memory_gib",
-                     (memory->target + memory->draft + memory->kv_cache) / SP_GIB);
-    sp_json_add(&b, "memory_gib", memory_json(memory));
+    sp_json_add_real(&b, "peak_memory_gib", sp_gib_from_bytes(sp_decode_memory_bytes(memory)));
+    sp_json_add(&b, "memory_gib", memory_json(memory, machine->memory_limit_bytes));
     sp_json_add_bool(&b, "oom", !result->fits);
     sp_json_add(&b, "provenance",
                 json_pack("{s:s, s:s}", "profile", machine->profile->name, "level",
                           sp_level_names[result->level]));
     sp_json_add(&b, "warnings",
                 result->host_unknown ? json_pack("[s]", sp_decode_host_unknown) : json_array());
-    sp_json_add(&b, "not_modelled", texts_json(sp_decode_not_modelled));
+    sp_json_add(&b, "not_modelled", sp_json_texts(sp_decode_not_modelled));
     sp_json_add_int(&b, "seed", (int64_t)spec->seed);
+    sp_json_add_text(&b, "version", SP_VERSION);
     return sp_json_built(b);
 }

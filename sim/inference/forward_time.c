@@ -1,8 +1,7 @@
 #include "sim/inference/forward_time.h"
 
 #include "sim/cost/time_private.h"
-
-#define BYTES_BF16 2.0
+#include "sim/inference/held_memory.h"
 
 static void build(sp_forward_pricer *pricer, sp_part part, sp_inventory *inventory)
 {
@@ -29,9 +28,9 @@ void sp_forward_pricer_init(sp_forward_pricer *pricer, const sp_profile *profile
     build(pricer, SP_PART_HEAD, &pricer->head);
 }
 
-double sp_kv_bytes(const sp_model *model, const sp_layout *layout)
+int64_t sp_kv_bytes(const sp_model *model, const sp_layout *layout)
 {
-    return 2.0 * BYTES_BF16 * (double)sp_shard_of(model, layout).kv;
+    return 2 * SP_I_BF16_BYTES * sp_shard_of(model, layout).kv;
 }
 
 static double part_s(const sp_forward_pricer *pricer, const sp_inventory *inventory, double rows)
@@ -47,8 +46,8 @@ static double attention_s(const sp_forward_pricer *pricer, const sp_forward *for
 {
     const sp_model *model = &pricer->model;
     const sp_profile *profile = pricer->timer.profile;
-    double read_s =
-        sp_time_memory(&pricer->timer, forward->kv_tokens * sp_kv_bytes(model, &pricer->layout), 0);
+    double read_s = sp_time_memory(
+        &pricer->timer, forward->kv_tokens * (double)sp_kv_bytes(model, &pricer->layout), 0);
     double flops = forward->pairs * sp_model_attention_flops_per_pair(model) / pricer->layout.tp;
     return fmax(read_s, flops / sp_gemm_most_rate(profile)) + sp_time_launch(&pricer->timer, 1);
 }
@@ -56,7 +55,7 @@ static double attention_s(const sp_forward_pricer *pricer, const sp_forward *for
 static double token_s(const sp_forward_pricer *pricer, double rows)
 {
     const sp_model *model = &pricer->model;
-    double hidden_bytes = BYTES_BF16 * rows * (double)model->hidden;
+    double hidden_bytes = SP_I_BF16_BYTES * rows * (double)model->hidden;
     double sends_s = 0.0;
     for (int crosses = 0; crosses < 2; crosses++) {
         sends_s += pricer->boundaries[crosses] * sp_time_p2p(&pricer->timer, hidden_bytes, crosses);

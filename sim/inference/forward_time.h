@@ -38,6 +38,6 @@ void sp_forward_pricer_init(sp_forward_pricer *pricer, const sp_profile *profile
 double sp_forward_s(sp_forward_pricer *pricer, const sp_forward *forward);
 
 // Bytes of the keys and values of a token in one layer, on one of the tensor-parallel ranks.
-double sp_kv_bytes(const sp_model *model, const sp_layout *layout);
+int64_t sp_kv_bytes(const sp_model *model, const sp_layout *layout);
 
 #endif

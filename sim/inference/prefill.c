@@ -5,9 +5,8 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/cost/cost_private.h"
+#include "sim/inference/held_memory.h"
 #include "sim/plan/walk.h"
-
-#define BYTES_BF16 2
 
 enum { MOST_CHUNKS = 65536 };
 
@@ -161,11 +160,12 @@ static sp_prefill_attention attention_of(const run *r, const sp_prefill_spec *sp
         const sp_slice *slice = &r->packing.forward.slices[pack->first_slice + i];
         double begin = (double)slice->begin;
         double tokens = (double)slice->tokens;
-        double own = tokens * begin + tokens * tokens / 2.0;
+        double own = sp_prefill_pairs(begin, tokens);
         sp_prefill_attention a = sp_prefill_attention_of(spec, &scenario->model, r->layout.tp,
                                                          scenario->workload.seed, begin, tokens);
         sum.share += own * a.share;
         sum.fixed_s += a.fixed_s;
+        sum.host_s += a.host_s;
         pairs += own;
         if (slice->begin + slice->tokens >= *longest) {
             *longest = slice->begin + slice->tokens;
@@ -174,6 +174,17 @@ static sp_prefill_attention attention_of(const run *r, const sp_prefill_spec *sp
     }
     sum.share /= pairs;
     return sum;
+}
+
+// A GPU that is through with a stage's kernels waits for those that the host launches.
+static void wait_for_host(sp_action_cost *forward, double host_s)
+{
+    int64_t wait_ns = sp_ns_from_s(host_s) - sp_action_cost_ns(forward);
+    if (wait_ns > 0) {
+        forward->compute_ns += wait_ns;
+        forward->attention_ns += wait_ns;
+        forward->launch_ns += wait_ns;
+    }
 }
 
 // The forward of a pack on every stage, without the head.
@@ -188,8 +199,9 @@ static sp_status price_pack(run *r, const sp_op_timer *timer, size_t k,
     for (int c = 0; status == SP_OK && c < r->cost.classes; c++) {
         sp_stage stage = r->cost.class_stage[c];
         stage.head = false;
-        r->costs.f[k * (size_t)r->cost.classes + (size_t)c] =
-            sp_i_price_forward(&r->cost, timer, pack, &time, &stage);
+        sp_action_cost forward = sp_i_price_forward(&r->cost, timer, pack, &time, &stage);
+        wait_for_host(&forward, stage.layers * attention->host_s);
+        r->costs.f[k * (size_t)r->cost.classes + (size_t)c] = forward;
     }
     return status;
 }
@@ -300,18 +312,14 @@ static sp_status walk(run *r, bool dense, sp_prefill_observer observer, void *co
 
 static void take_memory(const run *r, sp_prefill_result *result)
 {
-    const sp_model *model = &r->scenario->model;
-    const sp_shard shard = sp_shard_of(model, &r->layout);
+    int64_t tokens = sp_ceil_div(r->batch->total_tokens, r->layout.cp);
+    sp_i_held fullest = {0};
     for (int pp = 0; pp < r->layout.pp; pp++) {
-        const sp_stage *stage = &r->cost.stages[pp];
-        int64_t parameters = BYTES_BF16 * sp_footprint_parameters(model, &r->layout, stage, 1);
-        int64_t kv = 2 * BYTES_BF16 * shard.kv * stage->layers *
-                     sp_ceil_div(r->batch->total_tokens, r->layout.cp);
-        if (parameters + kv > result->parameter_bytes + result->kv_cache_bytes) {
-            result->parameter_bytes = parameters;
-            result->kv_cache_bytes = kv;
-        }
+        sp_i_held own = sp_i_held_by(&r->scenario->model, &r->layout, r->cost.stages, pp, tokens);
+        fullest = sp_i_held_bytes(&own) > sp_i_held_bytes(&fullest) ? own : fullest;
     }
+    result->parameter_bytes = fullest.parameters;
+    result->kv_cache_bytes = fullest.kv_cache;
 }
 
 sp_status sp_prefill(const sp_scenario *scenario, const sp_batch *batch,

@@ -303,6 +303,80 @@ TEST(memory_of_keys_and_values)
     sp_prefill_result_fini(&r);
 }
 
+// MInference's kernels are launched head by head: short prompts take what that takes, 2.697 ms each
+// in a layer, whatever their lengths, chunk by chunk; long ones what they took anyway.
+TEST(launches_of_the_host_bound_short_prompts)
+{
+#define MINFERENCE(lengths, more) \
+    PROMPTS(lengths, ", 'prefill': {'attention': 'minference'" more "}")
+    const double host_ms = 32.0 * 32.0 * 2.697;
+    sp_prefill_result r = prefill(MINFERENCE("1000", ""));
+    double head_ms = 1e-6 * (double)r.last_ns - host_ms;
+    assert_true(head_ms > 0.0 && head_ms < 1.0);
+    assert_true(first_token_ns(MINFERENCE("4000", "")) == r.last_ns);
+    assert_int_equal(r.parts.linear_ns + r.parts.attention_ns, r.last_ns);
+    sp_prefill_result_fini(&r);
+    assert_near(1e-6 * (double)first_token_ns(MINFERENCE("4000", ", 'chunk_tokens': 1000")),
+                4.0 * host_ms + head_ms, 1e-3, 1e-3);
+    assert_near(1e-6 *
+                    (double)first_token_ns(PROMPTS(
+                        "1000", ", 'prefill': {'attention': 'minference'}, 'parallel': {'tp': 4}")),
+                0.25 * host_ms, 1.0, 1.0);
+    r = prefill(MINFERENCE("200000", ""));
+    assert_true(1e-6 * (double)r.last_ns > 2.0 * host_ms);
+    sp_prefill_result_fini(&r);
+    // Kernels as long as the host: from there on a longer prompt takes longer.
+    int64_t last = 0;
+    static const char *const lengths[] = {MINFERENCE("10000", ""), MINFERENCE("20000", ""),
+                                          MINFERENCE("40000", ""), MINFERENCE("80000", "")};
+    for (int i = 0; i < 4; i++) {
+        int64_t ns = first_token_ns(lengths[i]);
+        assert_true(ns >= last && (i < 3 || ns > last));
+        last = ns;
+    }
+#undef MINFERENCE
+}
+
+// A byte less than parameters, keys and values need does not fit.
+TEST(keys_and_values_must_fit_too)
+{
+    prompts p;
+    sp_prefill_result r;
+    prompts_init(&p, PROMPTS("1000, 3000", ", 'parallel': {'pp': 2}"));
+    must_succeed(sp_prefill(&p.scenario, &p.batches.batch[0], NULL, NULL, &r, ERR));
+    p.scenario.memory_limit_bytes = r.parameter_bytes + r.kv_cache_bytes;
+    assert_true(sp_prefill_fits(&p.scenario, &r));
+    p.scenario.memory_limit_bytes--;
+    assert_false(sp_prefill_fits(&p.scenario, &r));
+    sp_prefill_result_fini(&r);
+    prompts_fini(&p);
+}
+
+// The parts that are told are those of the last chunk of the longest prompt, wherever it stands.
+TEST(parts_are_those_of_the_longest_prompt)
+{
+    static const char *const texts[] = {
+        PROMPTS("9000, 3000, 5000", SAMPLE("")), PROMPTS("3000, 9000, 5000", SAMPLE("")),
+        PROMPTS("3000, 5000, 9000", SAMPLE(", 'together': true")),
+        PROMPTS("5000, 9000, 3000", SAMPLE(", 'together': true")),
+        PROMPTS("3000, 9000, 5000", SAMPLE(", 'chunk_tokens': 4000"))};
+    for (int i = 0; i < 5; i++) {
+        prompts p;
+        sp_prefill_result r;
+        prompts_init(&p, texts[i]);
+        double begin = i < 4 ? 0.0 : 8000.0;
+        sp_prefill_attention expected =
+            sp_prefill_attention_of(&p.scenario.prefill, &p.scenario.model, 1,
+                                    p.scenario.workload.seed, begin, 9000.0 - begin);
+        must_succeed(sp_prefill(&p.scenario, &p.batches.batch[0], NULL, NULL, &r, ERR));
+        assert_true(r.attention.window == expected.window && r.attention.share == expected.share &&
+                    r.attention.bottom == expected.bottom &&
+                    r.attention.stripes == expected.stripes);
+        sp_prefill_result_fini(&r);
+        prompts_fini(&p);
+    }
+}
+
 static void refused(const char *text, sp_status status, const char *message)
 {
     prompts p;
