@@ -22,7 +22,7 @@ typedef struct view {
     column columns[2][COLUMNS];
     int32_t *ordinal[2]; // [packs]
     uint64_t *hash[2];   // [packs]
-    bool *repeats[2];    // [packs]: the hashed rows are those of the pack before it
+    bool *repeats[2];    // [packs]: it is alike the pack before it
     int32_t *alike[2];   // [packs]: the first pack of the same costs
     uint64_t *key[2];    // [packs]: that and the ordinal, by which packs of two ranks are compared
     int32_t *forward_pack; // of each backward slice; NULL where backward packs are the forward
