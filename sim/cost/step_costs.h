@@ -110,8 +110,9 @@ typedef struct sp_step_costs {
     sp_bucket_cost *buckets;
     // Memory: NULL for uniform costs.
     sp_unit_bytes *unit; // forward packs, [pack * classes + class]; all of `held` on the GPU
-    // [forward packs]: the pack's rows of `unit` are those of the pack before it. NULL: not known.
-    uint8_t *unit_repeats;
+    // [forward packs]: the pack whose rows of `unit` a pack has, the first of a run of equal ones;
+    // those of the others are not filled. NULL: each has its own.
+    int32_t *unit_pack;
     // The part of a unit's activations that O takes away and L brings back, like `unit`.
     int64_t *offloaded_bytes;
     sp_unit_bytes
@@ -137,6 +138,13 @@ static inline size_t sp_i_memory_class(const sp_step_costs *costs, int vstage)
 {
     const int *of = costs->share_class > 0 ? costs->memory_class_of_vstage : costs->class_of_vstage;
     return (size_t)of[vstage];
+}
+
+// Where the rows of `unit` of a forward pack begin.
+static inline size_t sp_step_costs_units(const sp_step_costs *costs, size_t pack)
+{
+    size_t has = costs->unit_pack != NULL ? (size_t)costs->unit_pack[pack] : pack;
+    return has * (size_t)costs->classes;
 }
 
 // The transfers in the costs; borrows their tables.
