@@ -141,13 +141,8 @@ static sp_status make_joint(const sp_i_traffic *t, int dp_first, int dp_count, i
 {
     const sp_layout *layout = &t->plan->layout;
     sp_i_list_joint(t, dp_first, dp_count, pp, gpus);
-    sp_status status = (t->costs->cp_all_to_all ? sp_route_all_to_alls : sp_route_rings)(
+    return (t->costs->cp_all_to_all ? sp_route_all_to_alls : sp_route_rings)(
         t->topology, gpus, layout->tp, dp_count * layout->cp, route, err);
-    // Of the latencies only that of the first step passes before anything is sent.
-    if (status == SP_OK) {
-        route->latency_s /= route->steps;
-    }
-    return status;
 }
 
 // The ways of what context-parallel ranks exchange.
@@ -190,9 +185,9 @@ static void note_owner(const sp_i_way *way, int32_t *owners);
 static bool is_apart(const sp_i_way *way, const int32_t *owners);
 static bool meets_itself(const sp_i_traffic *t, int dp, int pp, bool repeats);
 
-// Transfers of a route take their closed times where no other's route uses its links and none of
-// them begins before the one before it has ended: exchanges and reductions of a rank follow each
-// other.
+// Transfers of a route take their closed times where the spine does not slow them, no other's route
+// uses its links and none of them begins before the one before it has ended: exchanges and
+// reductions of a rank follow each other.
 static sp_status find_flows(sp_i_traffic *t, sp_error *err)
 {
     int pp = t->plan->layout.pp;
@@ -205,7 +200,7 @@ static sp_status find_flows(sp_i_traffic *t, sp_error *err)
         note_owner(way, owners);
     }
     for (sp_i_way *way = t->ways; way != NULL; way = way->next) {
-        way->is_flow = !is_apart(way, owners);
+        way->is_flow = sp_route_is_slowed(&way->route) || !is_apart(way, owners);
     }
     for (size_t i = 0; i < count_sends(t); i++) {
         sp_i_way *way = &t->sends[i];

@@ -340,7 +340,8 @@ static const sp_setting settings[] = {
     {.key = "network.detail", ONE_OF(sp_network_detail_names), .fallback = "\"closed\"",
      .text = "closed: each transfer and each collective takes what its formula says, as if it were "
              "alone. flows: they share links by max-min fairness, and each takes what its formula "
-             "says where it meets no other. Flows are sends between stages, gradient reductions, "
+             "says where it meets no other, but for what the spine's rate and latency "
+             "(cluster.fabric) add. Flows are sends between stages, gradient reductions, "
              "parameter gathers and what context-parallel ranks exchange, but for zones. auto: the "
              "same times, by the formulas where nothing can meet, which is faster; with "
              "parallel.vocab_parallel closed."},

@@ -65,6 +65,16 @@ TEST(links_that_are_never_full_change_nothing)
     }
 }
 
+// A leaf switch for each node, and a spine that slows what crosses it.
+static void draw_spine(sp_prng *prng, flow_step *s)
+{
+    if (prng_below(prng, 2) == 0) {
+        s->cluster.fabric.nodes_per_leaf = 1;
+        s->cluster.fabric.oversubscription = 1.0 + sp_prng_uniform(prng);
+        s->cluster.fabric.spine_latency_s = prng_below(prng, 2) * 1e-6;
+    }
+}
+
 // As costs name them: every reduction and every gather by another one.
 static void draw_algorithms(sp_prng *prng, flow_step *s)
 {
@@ -97,6 +107,7 @@ TEST(auto_is_flows_for_every_algorithm)
     for (int round = 0; round < test_rounds(120); round++) {
         flow_step s;
         flow_step_draw(&prng, &s, true);
+        draw_spine(&prng, &s);
         draw_algorithms(&prng, &s);
         sp_network quick = s.network;
         quick.detail = SP_NETWORK_AUTO;
@@ -112,6 +123,7 @@ TEST(auto_is_flows)
     for (int round = 0; round < test_rounds(120); round++) {
         flow_step s;
         flow_step_draw(&prng, &s, true);
+        draw_spine(&prng, &s);
         sp_network quick = s.network;
         quick.detail = SP_NETWORK_AUTO;
         compare(&s, &quick, &s.network);
@@ -127,6 +139,7 @@ TEST(a_step_event_by_event)
         flow_step s;
         sp_timeline walked, expected;
         flow_step_draw(&prng, &s, true);
+        draw_spine(&prng, &s);
         run(&s, &s.network, &walked);
         flow_step_events(&s, &expected);
         for (size_t r = 0; r < walked.rank_count; r++) {
