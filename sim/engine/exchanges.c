@@ -107,6 +107,7 @@ static sp_status start(sp_i_traffic *t, int rank, int64_t at_ns, double bytes, i
     sp_flow flow = sp_route_flow_of(&exchange->group->way.route, at_ns, bytes, 1,
                                     (double)alone_ns / SP_NS_PER_S);
     flow.tag = SP_I_TAG_REDUCTION + t->plan->layout.pp + rank;
+    sp_i_traffic_carry(t, &exchange->group->way.route, bytes, 1);
     return sp_i_traffic_start(t, &flow, NULL, err);
 }
 

@@ -28,8 +28,10 @@ sp_status sp_i_traffic_new(const sp_plan *plan, const sp_step_costs *costs,
                            sp_error *err);
 void sp_i_traffic_free(sp_i_traffic *traffic);
 
-// Hands over the topology and the bytes that flows put on its links. Only freeing is left then.
-void sp_i_traffic_take(sp_i_traffic *traffic, sp_topology **topology, double **link_bytes);
+// After the walk with detail flows hands over the topology and the bytes that the step sends over
+// its links. Only freeing is left then. Error: SP_ERR_NO_MEMORY.
+sp_status sp_i_traffic_take(sp_i_traffic *traffic, sp_topology **topology, double **link_bytes,
+                            sp_error *err);
 
 // The walk's `begin`, `send` and `next`.
 sp_status sp_i_traffic_begin(sp_i_traffic *traffic, const sp_walk_action *action, int64_t start_ns,

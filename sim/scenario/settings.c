@@ -342,8 +342,9 @@ static const sp_setting settings[] = {
              "alone. flows: they share links by max-min fairness, and each takes what its formula "
              "says where it meets no other, but for what the spine's rate and latency "
              "(cluster.fabric) add. Flows are sends between stages, gradient reductions, "
-             "parameter gathers and what context-parallel ranks exchange, but for zones. auto: the "
-             "same times, by the formulas where nothing can meet, which is faster; with "
+             "parameter gathers and what context-parallel ranks exchange, but for zones. Tensor "
+             "parallelism and what ZeRO 2 and 3 exchange inside actions keep to their formulas. auto: "
+             "the same times, by the formulas where nothing can meet, which is faster; with "
              "parallel.vocab_parallel closed."},
     {.key = "network.collectives", ONE_OF(sp_collective_algorithm_names), .fallback = "\"profile\"",
      .text = "By which algorithm all-reduces, all-gathers and reduce-scatters take their time. "

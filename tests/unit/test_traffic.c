@@ -266,6 +266,42 @@ TEST(bytes_on_links_by_algorithm)
     }
 }
 
+static void assert_same_bytes(const double *a, const double *b, const sp_topology *topology)
+{
+    for (int32_t l = 0; l < sp_topology_links(topology); l++) {
+        assert_within(a[l], b[l], 1e-9 * a[l]);
+    }
+}
+
+// How fast links are, how late, and how long everything takes alone: none of it moves a byte.
+TEST(bytes_depend_on_no_rate_and_no_latency)
+{
+    sp_prng prng = prng_seeded(16);
+    for (int round = 0; round < test_rounds(60); round++) {
+        flow_step s;
+        sp_topology *topology[2];
+        double *bytes[2];
+        flow_step_draw(&prng, &s, true);
+        s.cluster.fabric.nodes_per_leaf = 1;
+        draw_algorithms(&prng, &s);
+        must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology[0], &bytes[0], ERR));
+        draw_spine(&prng, &s);
+        s.cluster.nic_bytes_per_s *= 0.1 + sp_prng_uniform(&prng);
+        s.network.rates.nvlink_bytes_per_s *= 0.1 + sp_prng_uniform(&prng);
+        s.network.rates.nic_latency_s *= 1000.0 * sp_prng_uniform(&prng);
+        for (int r = 0; r < s.layout.pp; r++) {
+            s.costs.epilogue[r].param_gather_ns = 1 + prng_below(&prng, 40000);
+        }
+        must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology[1], &bytes[1], ERR));
+        assert_same_bytes(bytes[0], bytes[1], topology[0]);
+        for (int i = 0; i < 2; i++) {
+            sp_topology_free(topology[i]);
+            sp_free(bytes[i]);
+        }
+        flow_step_fini(&s);
+    }
+}
+
 TEST(two_pipelines_on_one_nic)
 {
     const int64_t work_ns = 2 * (F_NS + B_NS);
