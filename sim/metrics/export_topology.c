@@ -47,7 +47,7 @@ sp_status sp_export_topology(FILE *file, const sp_topology *topology, const doub
     write_cells(&d);
     write_legend(&d);
     sp_write(&out, "</svg>\n");
-    return sp_writer_finish(&out, "the picture of the cluster", err);
+    return sp_writer_finish(&out, "picture of the cluster", err);
 }
 
 // Both directions of an end stand next to each other, outward first (topology.h).
