@@ -21,6 +21,8 @@ sp_status sp_i_traffic_new(const sp_plan *plan, const sp_step_costs *costs,
     if (t == NULL) {
         return sp_error_no_memory(err, "the traffic of a step");
     }
+    SP_ASSERT(sp_layout_ranks(&plan->layout) <=
+              (int64_t)network->cluster->nodes * network->cluster->gpus_per_node);
     t->plan = plan;
     t->costs = costs;
     t->timeline = timeline;
