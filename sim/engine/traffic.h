@@ -1,7 +1,7 @@
 // What a step sends over the network of its cluster, as flows that share links
 // (sim/network/flows.h): the driver's part of the walk. Each flow alone on its links takes what its
-// closed formula says, to the nanosecond, and what a spine adds (route.h); flows that meet slow
-// each other.
+// closed formula says, to the nanosecond, and what the spine and PCIe add (route.h); flows that
+// meet slow each other.
 //
 // A pipeline rank of a data-parallel rank is tp * cp GPUs, which send side by side: one flow. So
 // are the rings of all TP ranks over the data- and context-parallel ranks of a stage, and the

@@ -185,9 +185,9 @@ static void note_owner(const sp_i_way *way, int32_t *owners);
 static bool is_apart(const sp_i_way *way, const int32_t *owners);
 static bool meets_itself(const sp_i_traffic *t, int dp, int pp, bool repeats);
 
-// Transfers of a route take their closed times where the spine does not slow them, no other's route
-// uses its links and none of them begins before the one before it has ended: exchanges and
-// reductions of a rank follow each other.
+// Transfers of a route take their closed times where the spine and PCIe do not slow them, no
+// other's route uses its links and none of them begins before the one before it has ended:
+// exchanges and reductions of a rank follow each other.
 static sp_status find_flows(sp_i_traffic *t, sp_error *err)
 {
     int pp = t->plan->layout.pp;

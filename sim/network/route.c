@@ -106,7 +106,8 @@ sp_flow sp_route_flow(const sp_route *route, int64_t start_ns, double bytes, int
                      .hops = route->hops};
 }
 
-// How much longer than alone_s the spine makes a transfer take of which `bytes` are sent.
+// How much longer than alone_s the rates of the spine and PCIe make a transfer take that puts as
+// many bytes on its links.
 static double slowed_s(const sp_route *route, double bytes, int rounds, double alone_s)
 {
     double rate_s = fmax(bytes / route->open_bytes_per_s, alone_s - rounds * route->latency_s);

@@ -25,7 +25,7 @@ typedef struct sp_route {
     double spine_latency_s;  // that it adds
     int steps;               // that a round is of
     double bytes_per_s;      // of each part, alone
-    double open_bytes_per_s; // the same where the spine never is what holds it back
+    double open_bytes_per_s; // the same by NVLink and NICs alone, as closed formulas know them
     double most_bytes_per_s; // that its ends can handle; 0: what the links give
 } sp_route;
 
@@ -50,15 +50,15 @@ void sp_route_fini(sp_route *route);
 // all-reduce. The path stays the route's.
 sp_flow sp_route_flow(const sp_route *route, int64_t start_ns, double bytes, int rounds);
 
-// The same where a formula or a table knows how long it takes alone on a fabric whose spine neither
-// narrows nor delays it: there it takes that, to the nanosecond, and else as much longer as the
-// spine's rate and latency make it. One that is slower than its links never takes all of them; one
-// that is faster, such as a reduction in switches, loads them less. Less than a millionth of them
-// is sent as nothing. Of the latencies only that of the first step passes before anything is sent.
+// The same where a formula or a table knows how long it takes alone: it then takes that, to the
+// nanosecond, and as much longer as the spine and PCIe make it, of which those do not know. One
+// that is slower than its links never takes all of them; one that is faster, such as a reduction in
+// switches, loads them less. Less than a millionth of them is sent as nothing. Of the latencies
+// only that of the first step passes before anything is sent.
 sp_flow sp_route_flow_of(const sp_route *route, int64_t start_ns, double bytes, int rounds,
                          double alone_s);
 
-// Does the spine make it take longer than that?
+// Do they make it take longer?
 static inline bool sp_route_is_slowed(const sp_route *route)
 {
     return route->bytes_per_s < route->open_bytes_per_s || route->spine_latency_s > 0.0;

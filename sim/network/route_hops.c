@@ -37,16 +37,22 @@ static int compare_hops(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+// Closed formulas ask for the rates of NVLink and NICs alone.
+static bool is_of_formulas(sp_link_kind kind)
+{
+    return kind == SP_LINK_NVLINK || kind == SP_LINK_NIC;
+}
+
 static void set_rates(const sp_topology *topology, sp_route *route)
 {
     const double *bytes_per_s = sp_topology_bytes_per_s(topology);
-    double least[2] = {HUGE_VAL, HUGE_VAL}; // but for the spine's, and of the spine's
+    double least[2] = {HUGE_VAL, HUGE_VAL}; // of others, of theirs
     for (int32_t i = 0; i < route->hops; i++) {
         int32_t link = route->path[i].link;
-        double *of = &least[sp_topology_link(topology, link).kind == SP_LINK_SPINE];
+        double *of = &least[is_of_formulas(sp_topology_link(topology, link).kind)];
         *of = fmin(*of, bytes_per_s[link] / route->path[i].times);
     }
-    route->open_bytes_per_s = least[0];
+    route->open_bytes_per_s = least[1];
     route->bytes_per_s = fmin(least[0], least[1]);
 }
 

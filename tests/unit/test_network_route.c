@@ -364,6 +364,27 @@ TEST(what_is_slower_than_the_spine_does_not_wait_for_it)
     finish(&f);
 }
 
+TEST(pcie_slows_what_its_formula_sends_faster)
+{
+    const int64_t from = 2, to = 10;
+    const double bytes = 1e8;
+    for (int times = 1; times <= 4; times *= 2) {
+        fixture f;
+        sp_route route;
+        begin("h800-8", 2, &f);
+        const double nic = f.cluster.nic_bytes_per_s * FLAT_NIC_EFFICIENCY;
+        f.cluster.host_link_bytes_per_s = nic / times;
+        sp_topology_free(f.topology);
+        must_succeed(sp_topology_new(&f.cluster, &flat, &f.topology, ERR));
+        must_succeed(sp_route_pairs(f.topology, &from, &to, 1, &route, ERR));
+        sp_flow flow = sp_route_flow_of(&route, 0, bytes, 1, sp_time_p2p(&f.timer, bytes, 1));
+        assert_within((double)end_of(&f, &flow), 1e9 * (FLAT_NIC_LATENCY_S + times * bytes / nic),
+                      1.0);
+        sp_route_fini(&route);
+        finish(&f);
+    }
+}
+
 static sp_flow lone(const fixture *f, int kind, const int64_t *gpus, int count, double bytes,
                     double alone_s, sp_route *route)
 {
@@ -408,6 +429,89 @@ TEST(a_better_spine_never_slows_a_lone_transfer)
         }
     }
     finish(&f);
+}
+
+// ---- better links ----
+
+// What may be better, each in one setting.
+enum { NIC, NVLINK, PCIE, SPINE, LATENCY, NVLINK_LATENCY, SPINE_LATENCY, BETTER };
+
+static void improve(fixture *f, int what, double by)
+{
+    switch (what) {
+    case NIC:
+        f->cluster.nic_bytes_per_s *= by;
+        break;
+    case NVLINK:
+        f->profile.nvlink_bytes_per_s *= by;
+        f->profile.p2p_bytes_per_s *= by;
+        break;
+    case PCIE:
+        f->cluster.host_link_bytes_per_s *= by;
+        break;
+    case SPINE:
+        f->cluster.fabric.oversubscription /= by;
+        break;
+    case LATENCY:
+        f->profile.nic_latency_s /= by;
+        break;
+    case NVLINK_LATENCY:
+        f->profile.nvlink_latency_s /= by;
+        f->profile.p2p_latency_s /= by;
+        break;
+    case SPINE_LATENCY:
+        f->cluster.fabric.spine_latency_s /= by;
+        break;
+    default:
+        fail();
+    }
+}
+
+// With the time that its formula gives it there.
+static int64_t formula_end(fixture *f, int kind, const int64_t *gpus, sp_group group, double bytes)
+{
+    const sp_profile *p = &f->profile;
+    const sp_link_rates rates = {p->nvlink_bytes_per_s, p->nvlink_latency_s, p->nic_efficiency,
+                                 p->nic_latency_s};
+    sp_topology_free(f->topology);
+    must_succeed(sp_topology_new(&f->cluster, &rates, &f->topology, ERR));
+    double alone_s =
+        kind == 2 ? sp_time_p2p(&f->timer, bytes / (group.size / 2), 1)
+                  : sp_time_collective(&f->timer, kind == 0 ? SP_REDUCE_SCATTER : SP_ALL_TO_ALL,
+                                       group, bytes);
+    sp_route route;
+    sp_flow flow = lone(f, kind, gpus, group.size, bytes, alone_s, &route);
+    int64_t ns = end_of(f, &flow);
+    sp_route_fini(&route);
+    return ns;
+}
+
+TEST(a_better_network_never_slows_a_lone_transfer)
+{
+    sp_prng prng = prng_seeded(12);
+    for (int round = 0; round < test_rounds(2000); round++) {
+        fixture f;
+        int64_t gpus[MOST];
+        begin(prng_below(&prng, 2) == 0 ? "h800-8" : "a800-8", 4, &f);
+        f.cluster.fabric.nodes_per_leaf = 1 + prng_below(&prng, 2);
+        f.cluster.fabric.pxn = prng_below(&prng, 2) == 0;
+        f.cluster.fabric.oversubscription = 1.0 + 7.0 * sp_prng_uniform(&prng);
+        f.cluster.fabric.spine_latency_s = 1e-5 * prng_below(&prng, 3);
+        for (int what = 0; what < BETTER; what++) {
+            improve(&f, what, exp(2.0 * sp_prng_uniform(&prng) - 1.0));
+        }
+        int nodes = 2 * (1 + prng_below(&prng, 2));
+        int per_node = 1 + prng_below(&prng, 4);
+        group_of(&f, prng_below(&prng, 4), nodes, per_node, gpus);
+        sp_group group = {nodes * per_node, nodes, per_node, per_node};
+        int kind = prng_below(&prng, 3);
+        double bytes = floor(pow(10.0, 3.0 + 6.0 * sp_prng_uniform(&prng)));
+        int64_t before_ns = formula_end(&f, kind, gpus, group, bytes);
+        improve(&f, prng_below(&prng, BETTER), 1.0 + sp_prng_uniform(&prng));
+        int64_t after_ns = formula_end(&f, kind, gpus, group, bytes);
+        assert_true(after_ns <= before_ns + 1);
+        finish(&f);
+    }
 }
 
 // ---- bytes ----
