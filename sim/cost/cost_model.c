@@ -489,5 +489,6 @@ static sp_status fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_s
         costs->layers_of_vstage[s] = cost->stages[s].layers;
     }
     sp_free(held);
-    return sp_i_fill_epilogues(cost, &timer, costs, err);
+    sp_status status = sp_i_fill_epilogues(cost, &timer, costs, err);
+    return status == SP_OK ? sp_i_zero_fill_sharded(cost, &timer, costs, err) : status;
 }

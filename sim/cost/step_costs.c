@@ -28,6 +28,7 @@ void sp_step_costs_fini(sp_step_costs *costs)
     sp_free(costs->crosses_nodes);
     sp_free(costs->epilogue);
     sp_free(costs->buckets);
+    sp_free(costs->sharded);
     sp_free(costs->unit);
     sp_free(costs->unit_pack);
     sp_free(costs->backward_unit);

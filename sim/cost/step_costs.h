@@ -61,6 +61,14 @@ typedef struct sp_epilogue_cost {
     int64_t tied_reduce_ns;
 } sp_epilogue_cost;
 
+// What the data-parallel ranks of a virtual stage exchange inside actions with ZeRO 2 and 3: the
+// parameters that are gathered, of the stage or of its layers alone (a recomputation), and the
+// gradients that are scattered, of one pass. For links; the time is the actions'.
+typedef struct sp_sharded_stage {
+    double gather_bytes, layers_gather_bytes, scatter_bytes;
+    sp_collective_algorithm gathers_by, scatters_by; // of a layer
+} sp_sharded_stage;
+
 // The gradients of one model chunk, reduced in equal buckets one after another while other work
 // runs: bucket j of n is ready when (j+1)/n of the last action that makes gradients is over.
 typedef struct sp_bucket_cost {
@@ -108,6 +116,7 @@ typedef struct sp_step_costs {
     // [pp * chunks], by rank, then chunk: reduced before epilogue[].grad_reduce_ns starts. NULL:
     // none.
     sp_bucket_cost *buckets;
+    sp_sharded_stage *sharded; // [pp*chunks], by virtual stage; NULL: none
     // Memory: NULL for uniform costs.
     sp_unit_bytes *unit; // forward packs, [pack * classes + class]; all of `held` on the GPU
     // [forward packs]: the pack whose rows of `unit` a pack has, the first of a run of equal ones;

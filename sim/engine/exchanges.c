@@ -145,6 +145,7 @@ static sp_status start(sp_i_traffic *t, int rank, int64_t at_ns, sp_error *err)
     sp_flow flow = sp_route_flow_of(&way->route, at_ns, exchange->bytes[exchange->phase], 1,
                                     (double)exchange->ns[exchange->phase] / SP_NS_PER_S);
     flow.tag = SP_I_TAG_REDUCTION + t->plan->layout.pp + rank;
+    sp_i_traffic_carry(t, &way->route, exchange->bytes[exchange->phase], 1);
     return sp_i_traffic_start(t, &flow, NULL, err);
 }
 

@@ -135,20 +135,6 @@ void sp_i_list_joint(const sp_i_traffic *t, int dp_first, int dp_count, int pp, 
     }
 }
 
-typedef sp_status route_maker(const sp_topology *topology, const int64_t *gpus, int groups,
-                              int count, sp_route *route, sp_error *err);
-
-// Of the latencies only that of the first step passes before anything is sent.
-static sp_status make_steps(const sp_i_traffic *t, route_maker *make, const int64_t *gpus,
-                            int groups, int members, sp_route *route, sp_error *err)
-{
-    sp_status status = make(t->topology, gpus, groups, members, route, err);
-    if (status == SP_OK) {
-        route->latency_s /= route->steps;
-    }
-    return status;
-}
-
 // Neighbours exchange heads, and those at one place of all of them keys and values.
 static sp_status make_group(sp_i_traffic *t, int dp_first, int pp, sp_i_group *group, int64_t *gpus,
                             sp_error *err)
@@ -165,12 +151,12 @@ static sp_status make_group(sp_i_traffic *t, int dp_first, int pp, sp_i_group *g
         by_place[(tp * heads + i % heads) * peers + i / heads % peers] = gpus[i];
     }
     if (group->heads.is_used) {
-        status = make_steps(t, sp_route_all_to_alls, gpus, layout->tp * peers, heads,
-                            &group->heads.route, err);
+        status = sp_route_all_to_alls(t->topology, gpus, layout->tp * peers, heads,
+                                      &group->heads.route, err);
     }
     if (status == SP_OK && group->keys.is_used) {
-        status = make_steps(t, sp_route_rings, by_place, layout->tp * heads, peers,
-                            &group->keys.route, err);
+        status = sp_route_rings(t->topology, by_place, layout->tp * heads, peers,
+                                &group->keys.route, err);
     }
     return status;
 }
@@ -215,9 +201,9 @@ static void note_owner(const sp_i_way *way, int32_t *owners);
 static bool is_apart(const sp_i_way *way, const int32_t *owners);
 static bool meets_itself(const sp_i_traffic *t, int dp, int pp, bool repeats);
 
-// Transfers of a route take their closed times where no other's route uses its links and none of
-// them begins before the one before it has ended: exchanges and reductions of a rank follow each
-// other.
+// Transfers of a route take their closed times where the spine and PCIe do not slow them, no
+// other's route uses its links and none of them begins before the one before it has ended:
+// exchanges and reductions of a rank follow each other.
 static sp_status find_flows(sp_i_traffic *t, sp_error *err)
 {
     int pp = t->plan->layout.pp;
@@ -230,7 +216,7 @@ static sp_status find_flows(sp_i_traffic *t, sp_error *err)
         note_owner(way, owners);
     }
     for (sp_i_way *way = t->ways; way != NULL; way = way->next) {
-        way->is_flow = !is_apart(way, owners);
+        way->is_flow = sp_route_is_slowed(&way->route) || !is_apart(way, owners);
     }
     for (size_t i = 0; i < count_sends(t); i++) {
         sp_i_way *way = &t->sends[i];

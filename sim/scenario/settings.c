@@ -164,7 +164,8 @@ static const sp_setting settings[] = {
      .text = "Line rate of one network card, in Gbit/s."},
     {.key = "cluster.host_link_gb_per_s", RATE,
      .fallback = "that of the built-in cluster, else 25 (PCIe 4.0 x16)",
-     .text = "Copies between one GPU and its host in one direction, in GB/s; offloading uses it."},
+     .text = "Copies between one GPU and its host in one direction, in GB/s; offloading uses it, "
+             "and with network.detail flows what goes to other nodes."},
     {.key = "cluster.gpus_per_node", COUNT("1", "1024"),
      .fallback = "that of the built-in cluster, else 8", .text = "GPUs of a node.",
      .aliases = "num_gpus_per_node nproc_per_node"},
@@ -348,9 +349,11 @@ static const sp_setting settings[] = {
     {.key = "network.detail", ONE_OF(sp_network_detail_names), .fallback = "\"closed\"",
      .text = "closed: each transfer and each collective takes what its formula says, as if it were "
              "alone. flows: they share links by max-min fairness, and each takes what its formula "
-             "says where it meets no other. Flows are sends between stages, gradient reductions, "
-             "parameter gathers and what context-parallel ranks exchange, but for zones. auto: the "
-             "same times, by the formulas where nothing can meet, which is faster; with "
+             "says where it meets no other, and what the spine's rate and latency (cluster.fabric) "
+             "and PCIe add. Flows are sends between stages, gradient reductions, "
+             "parameter gathers and what context-parallel ranks exchange, but for zones. Tensor "
+             "parallelism and what ZeRO 2 and 3 exchange inside actions keep to their formulas. auto: "
+             "the same times, by the formulas where nothing can meet, which is faster; with "
              "parallel.vocab_parallel closed."},
     {.key = "network.collectives", ONE_OF(sp_collective_algorithm_names), .fallback = "\"profile\"",
      .text = "By which algorithm all-reduces, all-gathers and reduce-scatters take their time. "

@@ -217,4 +217,16 @@ d}' probed.html >opened.html
 }
 probe_inferred prompts first.json
 probe_inferred text text_heterospec.json text_eagle.json text_plain.json text_own.json
+# Links are shared in some results, in all, or in none.
+alone='<li id="links">links that several groups share at the same time'
+"$program" simulate scenario.json --quiet --json --set network.detail=flows >flows.json
+"$program" simulate scenario.json --quiet --json --set network.detail=auto --set parallel.vocab_parallel=true >auto.json
+told() { # RESULTS
+    "$program" report "$@" -o shared.html >/dev/null
+    open_page shared.html | grep -o -F -e "$alone</li>" -e "$alone, but where the network is flows or auto</li>"
+}
+expect "links in no result" "$alone</li>" "$(told result.json)"
+expect "links where auto is closed" "$alone</li>" "$(told auto.json)"
+expect "links in one of two" "$alone, but where the network is flows or auto</li>" "$(told result.json flows.json)"
+expect "links in all results" "" "$(told flows.json)"
 exit "$failed"

@@ -151,7 +151,6 @@ static sp_route rings(const world *w, int first_rank, int ranks)
     sp_route route;
     int members = list_members(w, first_rank, ranks, gpus);
     must_succeed(sp_route_rings(w->topology, gpus, w->s->layout.tp, members, &route, ERR));
-    route.latency_s /= members - 1;
     return route;
 }
 
@@ -170,7 +169,6 @@ static sp_route rings_of_every(const world *w, int rank, int n)
         }
     }
     must_succeed(sp_route_rings(w->topology, apart, tp * n, members / n, &route, ERR));
-    route.latency_s /= members / n - 1;
     return route;
 }
 
@@ -182,7 +180,6 @@ static sp_route all_to_alls(const world *w, int rank, int n)
     int members = list_members(w, rank, 1, gpus);
     must_succeed(
         sp_route_all_to_alls(w->topology, gpus, w->s->layout.tp * members / n, n, &route, ERR));
-    route.latency_s /= n - 1;
     return route;
 }
 

@@ -66,6 +66,16 @@ TEST(links_that_are_never_full_change_nothing)
     }
 }
 
+// A leaf switch for each node, and a spine that slows what crosses it.
+static void draw_spine(sp_prng *prng, flow_step *s)
+{
+    if (prng_below(prng, 2) == 0) {
+        s->cluster.fabric.nodes_per_leaf = 1;
+        s->cluster.fabric.oversubscription = 1.0 + sp_prng_uniform(prng);
+        s->cluster.fabric.spine_latency_s = prng_below(prng, 2) * 1e-6;
+    }
+}
+
 // As costs name them: every reduction and every gather by another one.
 static void draw_algorithms(sp_prng *prng, flow_step *s)
 {
@@ -98,6 +108,7 @@ TEST(auto_is_flows_for_every_algorithm)
     for (int round = 0; round < test_rounds(120); round++) {
         flow_step s;
         flow_step_draw(&prng, &s, true);
+        draw_spine(&prng, &s);
         draw_algorithms(&prng, &s);
         sp_network quick = s.network;
         quick.detail = SP_NETWORK_AUTO;
@@ -113,6 +124,7 @@ TEST(auto_is_flows)
     for (int round = 0; round < test_rounds(120); round++) {
         flow_step s;
         flow_step_draw(&prng, &s, true);
+        draw_spine(&prng, &s);
         sp_network quick = s.network;
         quick.detail = SP_NETWORK_AUTO;
         compare(&s, &quick, &s.network);
@@ -128,6 +140,7 @@ TEST(a_step_event_by_event)
         flow_step s;
         sp_timeline walked, expected;
         flow_step_draw(&prng, &s, true);
+        draw_spine(&prng, &s);
         run(&s, &s.network, &walked);
         flow_step_events(&s, &expected);
         for (size_t r = 0; r < walked.rank_count; r++) {
@@ -287,6 +300,42 @@ TEST(legs_of_one_exchange_do_not_meet)
         }
         assert_true(tasks[SP_NETWORK_AUTO] == tasks[SP_NETWORK_CLOSED]);
         assert_true(tasks[SP_NETWORK_FLOWS] > tasks[SP_NETWORK_CLOSED]);
+        flow_step_fini(&s);
+    }
+}
+
+static void assert_same_bytes(const double *a, const double *b, const sp_topology *topology)
+{
+    for (int32_t l = 0; l < sp_topology_links(topology); l++) {
+        assert_within(a[l], b[l], 1e-9 * a[l]);
+    }
+}
+
+// How fast links are, how late, and how long everything takes alone: none of it moves a byte.
+TEST(bytes_depend_on_no_rate_and_no_latency)
+{
+    sp_prng prng = prng_seeded(16);
+    for (int round = 0; round < test_rounds(60); round++) {
+        flow_step s;
+        sp_topology *topology[2];
+        double *bytes[2];
+        flow_step_draw(&prng, &s, true);
+        s.cluster.fabric.nodes_per_leaf = 1;
+        draw_algorithms(&prng, &s);
+        must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology[0], &bytes[0], ERR));
+        draw_spine(&prng, &s);
+        s.cluster.nic_bytes_per_s *= 0.1 + sp_prng_uniform(&prng);
+        s.network.rates.nvlink_bytes_per_s *= 0.1 + sp_prng_uniform(&prng);
+        s.network.rates.nic_latency_s *= 1000.0 * sp_prng_uniform(&prng);
+        for (int r = 0; r < s.layout.pp; r++) {
+            s.costs.epilogue[r].param_gather_ns = 1 + prng_below(&prng, 40000);
+        }
+        must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology[1], &bytes[1], ERR));
+        assert_same_bytes(bytes[0], bytes[1], topology[0]);
+        for (int i = 0; i < 2; i++) {
+            sp_topology_free(topology[i]);
+            sp_free(bytes[i]);
+        }
         flow_step_fini(&s);
     }
 }
@@ -563,6 +612,37 @@ TEST(merged_packs)
 }
 
 // ---- refusals ----
+
+// Four ranks that run two actions each: all of them together are below the limit, or above it.
+TEST(sums_over_all_ranks)
+{
+    const struct {
+        int64_t action_ns;
+        sp_status status;
+    } cases[] = {{500000000000000000, SP_OK}, {2000000000000000000, SP_ERR_LIMIT}};
+    for (int i = 0; i < 4; i++) {
+        flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .chunks = 1}};
+        must_succeed(uniform_packing(&s.packing, 4, 1, ERR));
+        must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false, ERR));
+        flow_step_set_bytes(&s.costs, 0.0, 0.0);
+        for (int k = 0; k < 4; k++) {
+            s.costs.f[k].compute_ns = s.costs.b[k].compute_ns = cases[i / 2].action_ns;
+        }
+        must_succeed(plan_by_schedule(&s.plan, &s.layout, &s.packing, SP_SCHEDULE_1F1B, ERR));
+        flow_step_set_cluster(&s, SP_NETWORK_FLOWS);
+        // Alone, ranks that are alike run once.
+        const sp_engine_options options = {.network = i % 2 == 0 ? NULL : &s.network};
+        sp_timeline timeline;
+        sp_memory_timeline memory;
+        sp_engine_counts counts;
+        sp_error_clear(ERR);
+        assert_int_equal(sp_simulate(&s.plan, &s.costs, &options, &timeline, &memory, &counts, ERR),
+                         cases[i / 2].status);
+        sp_timeline_fini(&timeline);
+        sp_memory_timeline_fini(&memory);
+        flow_step_fini(&s);
+    }
+}
 
 TEST(allocations_that_fail)
 {
