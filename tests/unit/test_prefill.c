@@ -252,6 +252,20 @@ TEST(peers_by_their_figure)
     }
 }
 
+// Below the figure's lengths a method takes at most the share of dense attention that it takes at
+// the shortest of them, or all of it.
+TEST(below_their_figure_peers_are_bounded)
+{
+    const sp_model model = {.layers = 32, .heads = 32};
+    for (double keys = 1.0; keys < 8192.0; keys *= 1.7) {
+        sp_prefill_spec spec = {.attention = SP_PREFILL_FLEXPREFILL};
+        assert_close(sp_prefill_attention_of(&spec, &model, 1, 1, 0, keys).share, 5.0, 1e-9);
+        spec.attention = SP_PREFILL_XATTENTION;
+        double share = sp_prefill_attention_of(&spec, &model, 1, 1, 0, keys).share;
+        assert_true(share >= 1.0 / 1.7 && share <= 1.0);
+    }
+}
+
 // Prompts that are too short to gain are read densely, others not.
 TEST(short_prompts_may_stay_dense)
 {
@@ -270,6 +284,40 @@ static int64_t of_length(const sp_scenario *scenario, int64_t tokens, bool dense
     int64_t ns = dense ? result.dense_last_ns : result.last_ns;
     sp_prefill_result_fini(&result);
     return ns;
+}
+
+// No method reads a shorter prompt more slowly, from one token to a million.
+TEST(longer_prompts_take_longer)
+{
+    prompts p;
+    prompts_init(&p, PROMPTS("1000", SAMPLE("")));
+    for (int m = 0; m < SP_PREFILL_METHODS; m++) {
+        int64_t before_ns = 0;
+        p.scenario.prefill.attention = (sp_prefill_method)m;
+        for (double tokens = 1.0; tokens <= 1048576.0; tokens = ceil(1.13 * tokens)) {
+            int64_t ns = of_length(&p.scenario, (int64_t)tokens, false);
+            assert_true(ns >= before_ns);
+            before_ns = ns;
+        }
+    }
+    prompts_fini(&p);
+}
+
+// A short prompt beside a long one in one pack adds about what it takes alone.
+TEST(a_short_prompt_beside_a_long_one)
+{
+    for (int m = SP_PREFILL_DENSE + 1; m < SP_PREFILL_METHODS; m++) {
+        prompts p;
+        prompts_init(&p, PROMPTS("60000, 50", ", 'prefill': {'together': true}"));
+        p.scenario.prefill.attention = (sp_prefill_method)m;
+        sp_prefill_result both;
+        must_succeed(sp_prefill(&p.scenario, &p.batches.batch[0], NULL, NULL, &both, ERR));
+        int64_t alone_ns = of_length(&p.scenario, 60000, false);
+        assert_true(both.last_ns >= alone_ns);
+        assert_true(both.last_ns <= alone_ns + of_length(&p.scenario, 50, false));
+        sp_prefill_result_fini(&both);
+        prompts_fini(&p);
+    }
 }
 
 TEST(crossover_is_where_nothing_is_lost)
