@@ -34,9 +34,9 @@ double sp_decode_low_share(const sp_decode_result *result)
     return (double)low / (double)result->counts.calls;
 }
 
-double sp_decode_tokens_per_s(const sp_decode_result *result, const sp_decode_machine *machine)
+double sp_decode_tokens_per_s(const sp_decode_result *result)
 {
-    return machine->layout->dp * (double)result->counts.tokens / result->seconds;
+    return (double)result->output_tokens / result->seconds;
 }
 
 static json_t *times_json(const sp_decode_result *result)
@@ -81,13 +81,15 @@ static json_t *bins_json(const sp_decode_result *result)
     return bins;
 }
 
-static json_t *memory_json(const sp_decode_memory *memory, int64_t limit_bytes)
+static json_t *memory_json(const sp_decode_memory *memory, int64_t limit_bytes, bool fits)
 {
     sp_json_builder b = sp_json_build();
     sp_json_add_real(&b, "parameters", sp_gib_from_bytes(memory->target));
     sp_json_add_real(&b, "draft", sp_gib_from_bytes(memory->draft));
     sp_json_add_real(&b, "kv_cache", sp_gib_from_bytes(memory->kv_cache));
+    sp_json_add_real(&b, "draft_gpu", sp_gib_from_bytes(memory->apart));
     sp_json_add_real(&b, "limit", sp_gib_from_bytes(limit_bytes));
+    sp_json_add_bool(&b, "fits", fits);
     return sp_json_built(b);
 }
 
@@ -111,6 +113,8 @@ static void add_counts(sp_json_builder *b, const sp_decode_result *result)
     sp_json_add_int(b, "calls", counts->calls);
     sp_json_add_int(b, "steps", counts->steps);
     sp_json_add_int(b, "tokens", counts->tokens);
+    sp_json_add_int(b, "output_tokens", result->output_tokens);
+    sp_json_add_int(b, "replica_sequences", result->replica_sequences);
     sp_json_add_real(b, "tokens_per_call", sp_decode_tokens_per_call(counts));
     sp_json_add_int(b, "verified_tokens", counts->verified);
     sp_json_add_real(b, "verified_per_call", (double)counts->verified / (double)counts->calls);
@@ -120,11 +124,10 @@ static void add_counts(sp_json_builder *b, const sp_decode_result *result)
     sp_json_add_real(b, "low_entropy_share", sp_decode_low_share(result));
 }
 
-static void add_times(sp_json_builder *b, const sp_decode_machine *machine,
-                      const sp_decode_result *result)
+static void add_times(sp_json_builder *b, const sp_decode_result *result)
 {
     bool drafts = result->how.method != SP_DECODE_PLAIN;
-    sp_json_add_real(b, "tokens_per_s", sp_decode_tokens_per_s(result, machine));
+    sp_json_add_real(b, "tokens_per_s", sp_decode_tokens_per_s(result));
     sp_json_add_real(b, "step_ms", sp_decode_step_ms(result));
     sp_json_add(b, "step_time_ms", times_json(result));
     sp_json_add_real(b, "verify_share", sp_decode_verify_share(result));
@@ -149,13 +152,13 @@ json_t *sp_decode_result_json(const sp_decode_spec *spec, const sp_decode_machin
     sp_json_add_text(&b, "schema", SCHEMA);
     sp_json_add_text(&b, "method", sp_decode_method_names[result->how.method]);
     sp_json_add_text(&b, "model", machine->model->name);
-    add_times(&b, machine, result);
+    add_times(&b, result);
     add_counts(&b, result);
     sp_json_add(&b, "bins", bins_json(result));
     sp_json_add(&b, "text",
                 result->how.method != SP_DECODE_PLAIN ? text_json(result) : json_null());
     sp_json_add_real(&b, "peak_memory_gib", sp_gib_from_bytes(sp_decode_memory_bytes(memory)));
-    sp_json_add(&b, "memory_gib", memory_json(memory, machine->memory_limit_bytes));
+    sp_json_add(&b, "memory_gib", memory_json(memory, machine->memory_limit_bytes, result->fits));
     sp_json_add_bool(&b, "oom", !result->fits);
     sp_json_add(&b, "provenance",
                 json_pack("{s:s, s:s}", "profile", machine->profile->name, "level",

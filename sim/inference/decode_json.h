@@ -21,8 +21,8 @@ double sp_decode_verify_share(const sp_decode_result *result);
 // Share of the calls in the bins of low entropy.
 double sp_decode_low_share(const sp_decode_result *result);
 
-// Tokens per second of all data-parallel ranks.
-double sp_decode_tokens_per_s(const sp_decode_result *result, const sp_decode_machine *machine);
+// Of the tokens that were asked for, by all replicas, until the last of them is done.
+double sp_decode_tokens_per_s(const sp_decode_result *result);
 
 // NULL when memory ran out.
 json_t *sp_decode_result_json(const sp_decode_spec *spec, const sp_decode_machine *machine,

@@ -86,6 +86,47 @@ TEST(calls_times_yield_is_the_text)
     sp_profile_fini(&f.profile);
 }
 
+// The speed-up over plain decoding and the tokens per second say the same of the same text: what
+// the last call of a sequence yields too many counts in neither.
+TEST(tokens_beyond_those_asked_for_do_not_count)
+{
+    fixture f;
+    begin(&f);
+    f.spec.output_tokens = 3;
+    f.spec.text.ease = 4.0;
+    sp_decode_result r = run(&f);
+    assert_true(r.counts.tokens > 27);
+    assert_close(sp_decode_tokens_per_s(&r), 27.0 / r.seconds, 1e-12);
+    f.spec.how.method = SP_DECODE_PLAIN;
+    sp_decode_result plain = run(&f);
+    assert_close(sp_decode_tokens_per_s(&r) / sp_decode_tokens_per_s(&plain), r.plain_s / r.seconds,
+                 1e-9);
+    sp_profile_fini(&f.profile);
+}
+
+// Replicas share the sequences: eight of them take as long as one with the share of the fullest,
+// and more of them than sequences make nothing faster.
+TEST(replicas_share_the_sequences)
+{
+    fixture f;
+    begin(&f);
+    f.spec.how.method = SP_DECODE_PLAIN;
+    double one_s = 0.0;
+    for (int sequences = 1; sequences <= 3; sequences++) {
+        f.layout.dp = 1;
+        f.spec.sequences = sequences;
+        double alone_s = run(&f).seconds;
+        one_s = sequences == 1 ? alone_s : one_s;
+        f.layout.dp = 8;
+        sp_decode_result few = run(&f);
+        assert_close(few.seconds, one_s, 1e-12);
+        assert_close(sp_decode_tokens_per_s(&few), sequences * 60.0 / one_s, 1e-12);
+        f.spec.sequences = 8 * sequences - 7;
+        assert_close(run(&f).seconds, alone_s, 1e-12);
+    }
+    sp_profile_fini(&f.profile);
+}
+
 TEST(parts_make_up_the_time)
 {
     fixture f;
@@ -342,6 +383,41 @@ TEST(keys_and_values_are_held_to_the_end)
     assert_close((double)run(&f).memory.kv_cache, tokens * (16.0 + 1.0) * KV_BYTES, 1e-12);
     f.spec.how.method = SP_DECODE_PLAIN;
     assert_close((double)run(&f).memory.kv_cache, 3.0 * (100.0 + 60.0) * 16.0 * KV_BYTES, 1e-12);
+    sp_profile_fini(&f.profile);
+}
+
+// Of sequences that there are, however large the batch.
+TEST(a_batch_is_no_larger_than_its_sequences)
+{
+    fixture f;
+    begin(&f);
+    f.spec.how.method = SP_DECODE_PLAIN;
+    f.spec.sequences = 2;
+    f.spec.batch = 64;
+    assert_close((double)run(&f).memory.kv_cache, 2.0 * (100.0 + 60.0) * 32.0 * KV_BYTES, 1e-12);
+    sp_profile_fini(&f.profile);
+}
+
+// A draft with GPUs of its own has to fit there, though the target's have room.
+TEST(a_draft_apart_fits_its_own_gpu)
+{
+    fixture f;
+    begin(&f);
+    f.layout.tp = 8;
+    f.spec.draft_kind = SP_DRAFT_MODEL;
+    f.spec.draft = f.model;
+    f.spec.draft_apart = true;
+    sp_decode_machine machine = machine_of(&f);
+    sp_decode_result result;
+    const int64_t draft =
+        32 * matrices + 2 * table + 65 * norm + (100 + 60 + 24) * 32 * (int64_t)KV_BYTES;
+    for (int less = 0; less < 2; less++) {
+        machine.memory_limit_bytes = draft - less;
+        must_succeed(sp_decode_run(&f.spec, &machine, &result, ERR));
+        assert_int_equal(result.memory.apart, draft);
+        assert_int_equal(result.fits, !less);
+    }
+    assert_true(sp_decode_memory_bytes(&result.memory) < machine.memory_limit_bytes);
     sp_profile_fini(&f.profile);
 }
 
@@ -625,12 +701,16 @@ TEST(an_ease_is_found)
     }
     sp_decode_machine machine = machine_of(&f);
     sp_decode_result result;
-    f.spec.tokens_per_call = 5.5;
+    // As near the end of the range as at it: where none are blind a certain text yields 6 a call.
+    const double beyond[] = {5.5, 5.9, 6.0};
     f.spec.text.blind = 0.9;
-    must_fail(
-        sp_decode_run(&f.spec, &machine, &result, ERR), SP_ERR_CONTENT,
-        "decode.text: no ease makes a call yield 5.5 tokens: too many are blind, or differ by "
-        "spread and noise");
+    for (int i = 0; i < 3; i++) {
+        f.spec.tokens_per_call = beyond[i];
+        must_fail_with(sp_decode_run(&f.spec, &machine, &result, ERR), SP_ERR_CONTENT,
+                       "tokens: too many are blind, or differ by spread and noise; 1.1");
+    }
+    f.spec.text = (sp_acceptance){.agreement = 6.0};
+    must_succeed(sp_decode_run(&f.spec, &machine, &result, ERR));
     sp_profile_fini(&f.profile);
 }
 
