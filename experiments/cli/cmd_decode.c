@@ -89,9 +89,10 @@ static void print_times(FILE *out, const sp_scenario *scenario, const sp_decode_
 static void print_calls(FILE *out, const sp_decode_spec *spec, const sp_decode_result *r)
 {
     const sp_decode_counts *counts = &r->counts;
-    fprintf(out, "  calls          %lld in %lld steps, %.3f tokens a call of %.2f verified\n",
+    fprintf(out, "  calls          %lld in %lld steps, %.3f tokens a call of %.2f verified%s\n",
             (long long)counts->calls, (long long)counts->steps, sp_decode_tokens_per_call(counts),
-            (double)counts->verified / (double)counts->calls);
+            (double)counts->verified / (double)counts->calls,
+            sp_decode_extrapolates(spec) ? ", extrapolated" : "");
     if (r->how.method != SP_DECODE_HETEROSPEC) {
         return;
     }
@@ -132,11 +133,28 @@ static void print_rest(FILE *out, const sp_scenario *scenario, const sp_decode_r
     }
 }
 
+// Of what is predicted of HeteroSpec beside what was executed.
+static double yield_error(const executed *e)
+{
+    return sp_decode_tokens_per_call(&e->predicted.counts) /
+               sp_small_tokens_per_call(&e->measured.heterospec) -
+           1.0;
+}
+
+static double verified_error(const executed *e)
+{
+    const sp_decode_counts *p = &e->predicted.counts;
+    const sp_small_tally *m = &e->measured.heterospec;
+    return (double)p->verified / (double)p->calls / ((double)m->verified / (double)m->calls) - 1.0;
+}
+
 static void print_executed(FILE *out, const executed *e)
 {
     const sp_small_measure *m = &e->measured;
     const sp_decode_counts *p = &e->predicted.counts;
-    fprintf(out, "\n  executed       %d sequences of %d tokens by small models on the CPU: %s\n",
+    fprintf(out,
+            "\n  executed       %d sequences of %d tokens by small models on the CPU, with EAGLE's "
+            "trees and\n                 HeteroSpec's whatever the method: %s\n",
             (int)EXECUTED_SEQUENCES, (int)EXECUTED_TOKENS,
             m->lossless ? "token for token as without a draft" : "NOT as without a draft");
     fprintf(out, "                 %-12s %14s %16s %12s\n", "", "tokens a call", "verified a call",
@@ -151,6 +169,8 @@ static void print_executed(FILE *out, const executed *e)
     fprintf(out, "                 %-12s %14.3f %16.2f %10.1f %%\n", "  predicted",
             sp_decode_tokens_per_call(p), (double)p->verified / (double)p->calls,
             100.0 * sp_decode_low_share(&e->predicted));
+    fprintf(out, "                 %-12s %+13.1f%% %+15.1f%%\n", "  error", 100.0 * yield_error(e),
+            100.0 * verified_error(e));
 }
 
 static json_t *executed_json(const executed *e)
@@ -165,6 +185,10 @@ static json_t *executed_json(const executed *e)
                      (double)m->heterospec.verified / (double)m->heterospec.calls);
     sp_json_add_real(&b, "predicted_tokens_per_call", sp_decode_tokens_per_call(p));
     sp_json_add_real(&b, "predicted_verified_per_call", (double)p->verified / (double)p->calls);
+    sp_json_add_int(&b, "sequences", EXECUTED_SEQUENCES);
+    sp_json_add_int(&b, "output_tokens", EXECUTED_TOKENS);
+    sp_json_add_real(&b, "tokens_per_call_error", yield_error(e));
+    sp_json_add_real(&b, "verified_per_call_error", verified_error(e));
     return sp_json_built(b);
 }
 
@@ -174,7 +198,7 @@ static sp_status execute(const sp_scenario *scenario, executed *e, sp_error *err
     sp_decode_machine machine = sp_decode_machine_of(scenario);
     sp_decode_spec spec = *scenario->decode;
     spec.how.method = SP_DECODE_HETEROSPEC;
-    spec.sequences = EXECUTED_SEQUENCES;
+    spec.sequences = (int64_t)EXECUTED_SEQUENCES * scenario->layout.dp; // a replica's as many
     spec.output_tokens = EXECUTED_TOKENS;
     spec.batch = 1;
     sp_status status = sp_small_measure_run(&spec.how, EXECUTED_SEQUENCES, EXECUTED_TOKENS,
@@ -186,6 +210,20 @@ static sp_status execute(const sp_scenario *scenario, executed *e, sp_error *err
         status = sp_decode_run(&spec, &machine, &e->predicted, err);
     }
     return status;
+}
+
+static void print_notes(bool quiet, const sp_decode_spec *spec, const sp_decode_result *r)
+{
+    const char *warnings[SP_DECODE_WARNINGS + 1];
+    char lines[SP_RANGES][160];
+    int count = sp_uncalibrated_lines(&r->uncalibrated, lines);
+    sp_decode_warnings(spec, r, warnings);
+    for (int i = 0; warnings[i] != NULL; i++) {
+        cli_warn(quiet, "%s", warnings[i]);
+    }
+    for (int i = 0; i < count; i++) {
+        cli_warn(quiet, "outside the profile's tables: %s", lines[i]);
+    }
 }
 
 // `e` is NULL where nothing was executed.
@@ -213,9 +251,7 @@ static int print(const decode_args *args, const sp_scenario *scenario, const sp_
     if (e != NULL) {
         print_executed(stdout, e);
     }
-    if (r->host_unknown) {
-        cli_warn(args->common.quiet, "%s", sp_decode_host_unknown);
-    }
+    print_notes(args->common.quiet, scenario->decode, r);
     return 0;
 }
 

@@ -19,6 +19,14 @@ typedef enum sp_batch_policy { SP_BATCH_PAD, SP_BATCH_RAGGED, SP_BATCH_BUCKET } 
 // eagle/model), or another model.
 typedef enum sp_draft_kind { SP_DRAFT_EAGLE, SP_DRAFT_MODEL } sp_draft_kind;
 
+// The trees that the model of acceptance is fitted to.
+enum {
+    SP_FITTED_DEPTH = 8,
+    SP_FITTED_TOP_K = 10,
+    SP_FITTED_LEAST_NODES = 48,
+    SP_FITTED_MOST_NODES = 60
+};
+
 extern const char *const sp_batch_policy_names[]; // "pad", "ragged", "bucket", NULL
 
 // An ease lies between this below 0 and this above.

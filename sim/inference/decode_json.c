@@ -9,11 +9,39 @@ const char *const sp_decode_not_modelled[] = {
     "sampling at a temperature above 0: the target takes its most probable token",
     "the prefill of prompts, and prompts that arrive while others generate",
     "the time in which the draft's entropy is computed",
-    "sequences that end before output_tokens, and prompts of different lengths", NULL};
+    "sequences that end before output_tokens, and prompts of different lengths",
+    "pipeline ranks that work on several batches at once: each waits for the others",
+    "routing to some experts more than to others: a forward reads those that its tokens are "
+    "expected "
+    "to touch if all are as likely",
+    NULL};
 
-const char sp_decode_host_unknown[] =
-    "the profile does not say what the host adds to a call with drafted tokens: 0 is taken, "
-    "decode.call_ms states it";
+bool sp_decode_extrapolates(const sp_decode_spec *spec)
+{
+    const sp_speculation *how = &spec->how;
+    return how->method != SP_DECODE_PLAIN &&
+           (how->depth != SP_FITTED_DEPTH || how->top_k != SP_FITTED_TOP_K ||
+            how->nodes < SP_FITTED_LEAST_NODES || how->nodes > SP_FITTED_MOST_NODES);
+}
+
+void sp_decode_warnings(const sp_decode_spec *spec, const sp_decode_result *result,
+                        const char *texts[SP_DECODE_WARNINGS + 1])
+{
+    int count = 0;
+    if (result->host_unknown) {
+        texts[count++] = "the profile does not say what the host adds to a call with drafted "
+                         "tokens: 0 is taken, decode.call_ms states it";
+    }
+    if (sp_decode_extrapolates(spec)) {
+        texts[count++] = "extrapolated: acceptance is fitted to trees of decode.depth 8, top_k 10 "
+                         "and 48 to 60 draft_tokens";
+    }
+    if (spec->how.method != SP_DECODE_PLAIN && spec->draft_kind == SP_DRAFT_MODEL) {
+        texts[count++] = "acceptance is fitted to EAGLE-3's draft, not to a model of its own: "
+                         "decode.text.tokens_per_call states what it reaches";
+    }
+    texts[count] = NULL;
+}
 
 double sp_decode_step_ms(const sp_decode_result *result)
 {
@@ -144,6 +172,20 @@ static void add_times(sp_json_builder *b, const sp_decode_result *result)
     sp_json_add(b, "eagle_tokens", drafts ? json_integer(result->eagle.tokens) : json_null());
 }
 
+static json_t *warnings_json(const sp_decode_spec *spec, const sp_decode_result *result)
+{
+    const char *texts[SP_DECODE_WARNINGS + 1];
+    sp_decode_warnings(spec, result, texts);
+    return sp_json_texts(texts);
+}
+
+static json_t *uncalibrated_json(const sp_decode_result *result)
+{
+    char lines[SP_RANGES][160];
+    int count = sp_uncalibrated_lines(&result->uncalibrated, lines);
+    return sp_json_lines(lines[0], sizeof lines[0], count);
+}
+
 json_t *sp_decode_result_json(const sp_decode_spec *spec, const sp_decode_machine *machine,
                               const sp_decode_result *result)
 {
@@ -163,8 +205,9 @@ json_t *sp_decode_result_json(const sp_decode_spec *spec, const sp_decode_machin
     sp_json_add(&b, "provenance",
                 json_pack("{s:s, s:s}", "profile", machine->profile->name, "level",
                           sp_level_names[result->level]));
-    sp_json_add(&b, "warnings",
-                result->host_unknown ? json_pack("[s]", sp_decode_host_unknown) : json_array());
+    sp_json_add_bool(&b, "extrapolated", sp_decode_extrapolates(spec));
+    sp_json_add(&b, "uncalibrated", uncalibrated_json(result));
+    sp_json_add(&b, "warnings", warnings_json(spec, result));
     sp_json_add(&b, "not_modelled", sp_json_texts(sp_decode_not_modelled));
     sp_json_add_int(&b, "seed", (int64_t)spec->seed);
     sp_json_add_text(&b, "version", SP_VERSION);

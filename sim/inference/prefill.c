@@ -42,6 +42,11 @@ static sp_status refuse(const sp_scenario *scenario, sp_error *err)
         return sp_error_in(err, SP_ERR_CONTENT, source, "prefill.chunk_tokens",
                            "prompts that run together run whole");
     }
+    if (scenario->jitter.gpu_cv > 0.0) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "jitter.gpu_cv",
+                           "prompts are read by GPUs of one speed, expected 0, got %g",
+                           scenario->jitter.gpu_cv);
+    }
     if (layout->vocab_parallel) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.vocab_parallel",
                            "the head runs on the last rank alone, expected false, got true");

@@ -170,6 +170,60 @@ TEST(plain_tokens_read_weights_once)
     sp_profile_fini(&f.profile);
 }
 
+// Of eight experts one token reads its two; n tokens 8 (1 - (6/8)^n) of them; very many all.
+TEST(few_tokens_read_few_experts)
+{
+    fixture f;
+    begin(&f);
+    must_succeed(sp_model_builtin("mixtral-8x7b", &f.model, ERR));
+    f.spec.how.method = SP_DECODE_PLAIN;
+    f.spec.prompt_tokens = 0;
+    f.spec.output_tokens = 1;
+    const double expert = 2.0 * 32.0 * 3.0 * 4096.0 * 14336.0;
+    double others =
+        2.0 * (double)(sp_model_parameters(&f.model) - sp_model_embedding_parameters(&f.model)) -
+        8.0 * expert;
+    for (int sequences = 1; sequences <= 64; sequences *= 4) {
+        f.spec.batch = sequences;
+        f.spec.sequences = sequences;
+        double touched = 8.0 * (1.0 - pow(0.75, sequences));
+        assert_close(run(&f).seconds, (others + touched * expert) / FLAT_MEMORY_BYTES_PER_S, 0.02);
+    }
+    sp_profile_fini(&f.profile);
+}
+
+// Acceptance is fitted to some trees and one draft; the profile to sizes of a training step.
+TEST(what_rests_on_no_data_is_named)
+{
+    const struct {
+        int depth, top_k, nodes;
+        bool extrapolates;
+    } trees[] = {{8, 10, 48, false}, {8, 10, 60, false}, {8, 10, 61, true},
+                 {8, 10, 47, true},  {8, 9, 60, true},   {7, 10, 60, true}};
+    fixture f;
+    begin(&f);
+    const char *warnings[SP_DECODE_WARNINGS + 1];
+    for (size_t i = 0; i < sizeof trees / sizeof trees[0]; i++) {
+        const sp_decode_result known = {.host_unknown = false};
+        f.spec.how.depth = trees[i].depth;
+        f.spec.how.top_k = trees[i].top_k;
+        f.spec.how.nodes = trees[i].nodes;
+        sp_decode_warnings(&f.spec, &known, warnings);
+        assert_int_equal(warnings[0] != NULL, trees[i].extrapolates);
+    }
+    const sp_decode_result unknown = {.host_unknown = true};
+    f.spec.draft_kind = SP_DRAFT_MODEL;
+    sp_decode_warnings(&f.spec, &unknown, warnings);
+    assert_non_null(strstr(warnings[0], "decode.call_ms"));
+    assert_non_null(strstr(warnings[1], "extrapolated"));
+    assert_non_null(strstr(warnings[2], "EAGLE-3's draft"));
+    assert_null(warnings[3]);
+    f.spec.how.method = SP_DECODE_PLAIN;
+    sp_decode_warnings(&f.spec, &(sp_decode_result){.host_unknown = false}, warnings);
+    assert_null(warnings[0]);
+    sp_profile_fini(&f.profile);
+}
+
 static sp_i_call_time price(const fixture *f, const sp_i_turn *turns, int count, bool padded)
 {
     sp_decode_machine machine = machine_of(f);
@@ -587,7 +641,8 @@ TEST(an_unknown_host_is_told)
         fixture f;
         begin(&f);
         f.spec.call_ms = rows[i].call_ms;
-        f.spec.how.method = rows[i].method;
+        f.spec.how = (sp_speculation){
+            .method = rows[i].method, .depth = 8, .top_k = 10, .nodes = 60, .alpha = 4};
         f.profile.decode.call_s = rows[i].profile_s;
         sp_decode_machine machine = machine_of(&f);
         sp_decode_result r = run(&f);

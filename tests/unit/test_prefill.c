@@ -448,6 +448,9 @@ TEST(what_reads_no_prompts)
     refused(PROMPTS("1000", ", 'parallel': {'pp': 2, 'vocab_parallel': true}"), SP_ERR_CONTENT,
             "scenario.json: parallel.vocab_parallel: the head runs on the last rank alone, "
             "expected false, got true");
+    refused(PROMPTS("1000", ", 'jitter': {'gpu_cv': 0.1}"), SP_ERR_CONTENT,
+            "scenario.json: jitter.gpu_cv: prompts are read by GPUs of one speed, expected 0, got "
+            "0.1");
     refused(PROMPTS("1000", ", 'prefill': {'together': true, 'chunk_tokens': 100}"), SP_ERR_CONTENT,
             "scenario.json: prefill.chunk_tokens: prompts that run together run whole");
     refused("{'uniform_costs': {'f_ms': 1, 'b_ms': 1}, 'schedule': {'microbatches': 1}}",
