@@ -193,7 +193,8 @@ static double speedup_of(const double *curve, double keys)
 sp_prefill_attention sp_prefill_attention_of(const sp_prefill_spec *spec, const sp_model *model,
                                              int tp, uint64_t seed, double begin, double tokens)
 {
-    sp_prefill_attention a = {.share = 1.0, .densest_over_mean = 1.0, .slowest_over_mean = 1.0};
+    sp_prefill_attention a = {
+        .dense = true, .share = 1.0, .densest_over_mean = 1.0, .slowest_over_mean = 1.0};
     double keys = begin + tokens;
     if (keys < (double)spec->dense_below) {
         return a;
@@ -204,9 +205,11 @@ sp_prefill_attention sp_prefill_attention_of(const sp_prefill_spec *spec, const 
     case SP_PREFILL_MINFERENCE:
         return vertical_slash(model, tp, begin, tokens);
     case SP_PREFILL_FLEXPREFILL:
+        a.dense = false;
         a.share = 1.0 / speedup_of(flexprefill, keys);
         return a;
     case SP_PREFILL_XATTENTION:
+        a.dense = false;
         a.share = 1.0 / speedup_of(xattention, keys);
         return a;
     case SP_PREFILL_DENSE:

@@ -385,6 +385,21 @@ TEST(launches_of_the_host_bound_short_prompts)
 #undef MINFERENCE
 }
 
+// Of the longest chunk alone: hidden states twice, and gate, up and their product, in bf16.
+TEST(memory_of_a_layers_activations)
+{
+    const int64_t width = 2 * (2 * 4096 + 3 * 11008);
+    sp_prefill_result r = prefill(PROMPTS("1000, 3000", ""));
+    assert_int_equal(r.activation_bytes, 3000 * width);
+    sp_prefill_result_fini(&r);
+    r = prefill(PROMPTS("1000, 3000", ", 'prefill': {'chunk_tokens': 500}"));
+    assert_int_equal(r.activation_bytes, 500 * width);
+    sp_prefill_result_fini(&r);
+    r = prefill(PROMPTS("1000, 3000", ", 'prefill': {'together': true}, 'parallel': {'tp': 2}"));
+    assert_int_equal(r.activation_bytes, 4000 * 2 * (2 * 4096 + 3 * 11008 / 2));
+    sp_prefill_result_fini(&r);
+}
+
 // A byte less than parameters, keys and values need does not fit.
 TEST(keys_and_values_must_fit_too)
 {
