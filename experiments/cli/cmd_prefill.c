@@ -104,9 +104,10 @@ static void print_result(const sp_scenario *scenario, const sp_prefill_result *r
 {
     const sp_prefill_parts *parts = &result->parts;
     cli_print_place(stdout, scenario);
-    printf("\n%zu prompt%s, seed %llu, profile %s (%s)\n\n", result->count,
-           result->count == 1 ? "" : "s", (unsigned long long)scenario->workload.seed,
-           scenario->profile.name, sp_level_names[sp_profile_level(&scenario->profile)]);
+    printf("\n%zu prompt%s, the workload's first batch, seed %llu, profile %s (%s)\n\n",
+           result->count, result->count == 1 ? "" : "s",
+           (unsigned long long)scenario->workload.seed, scenario->profile.name,
+           sp_level_names[sp_profile_level(&scenario->profile)]);
     printf("  first token    %.3f ms%s\n", sp_ms_from_ns(result->last_ns),
            result->count > 1 ? " (of the last prompt)" : "");
     if (scenario->prefill.attention != SP_PREFILL_DENSE) {
