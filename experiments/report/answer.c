@@ -299,8 +299,10 @@ static void add_held(line *to, const json_t *held)
     double limit = number(held, "limit");
     double sum = number(held, "parameters") + number(held, "kv_cache");
     sum += json_object_get(held, "draft") != NULL ? number(held, "draft") : 0.0;
+    const json_t *fits = json_object_get(held, "fits"); // a draft apart has a limit of its own
+    bool does = json_is_boolean(fits) ? json_is_true(fits) : sum <= limit;
     if (isfinite(sum) && isfinite(limit)) {
-        add(to, ", %.2f of %.2f GiB, %s", sum, limit, sum <= limit ? "fits" : "does not fit");
+        add(to, ", %.2f of %.2f GiB, %s", sum, limit, does ? "fits" : "does not fit");
     }
 }
 

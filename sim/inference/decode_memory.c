@@ -50,18 +50,17 @@ sp_status sp_i_decode_memory(const sp_i_call_pricer *pricer, const sp_speculatio
     const sp_layout *layout = &pricer->target.layout;
     bool drafts = how->method != SP_DECODE_PLAIN;
     int64_t longest = spec->prompt_tokens + spec->output_tokens + (drafts ? how->nodes : 0);
-    int64_t tokens = spec->batch * longest;
-    sp_i_held draft = {0};
-    if (drafts && !spec->draft_apart) {
-        draft = held_by_draft(pricer, tokens);
-    }
+    int64_t tokens = (spec->batch < spec->sequences ? spec->batch : spec->sequences) * longest;
+    const sp_i_held none = {0};
+    const sp_i_held draft = drafts ? held_by_draft(pricer, tokens) : none;
     sp_stage *stages = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *stages);
     if (stages == NULL) {
         return sp_error_no_memory(err, "the stages of a model");
     }
     sp_status status = sp_layout_stages(layout, pricer->target.model.layers, "decode", stages, err);
     if (status == SP_OK) {
-        find_fullest(pricer, stages, tokens, &draft, memory);
+        find_fullest(pricer, stages, tokens, spec->draft_apart ? &none : &draft, memory);
+        memory->apart = spec->draft_apart ? sp_i_held_bytes(&draft) : 0;
     }
     sp_free(stages);
     return status;

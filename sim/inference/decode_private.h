@@ -14,6 +14,7 @@ typedef struct sp_i_call_pricer {
     const sp_decode_machine *machine;
     sp_forward_pricer target, draft;
     double host_s, miss_s;
+    sp_uncalibrated uncalibrated; // of both; its address is kept
 } sp_i_call_pricer;
 
 void sp_i_call_pricer_init(sp_i_call_pricer *pricer, const sp_decode_spec *spec,
@@ -38,7 +39,7 @@ typedef struct sp_i_call_time {
 void sp_i_call_price(sp_i_call_pricer *pricer, const sp_i_turn *turns, int count, bool padded,
                      sp_i_call_time *time);
 
-// What the fullest GPU holds at the end of the sequences.
+// What the fullest GPU holds at the end of the sequences, and the draft's own.
 sp_status sp_i_decode_memory(const sp_i_call_pricer *pricer, const sp_speculation *how,
                              sp_decode_memory *memory, sp_error *err);
 

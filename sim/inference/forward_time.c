@@ -1,5 +1,7 @@
 #include "sim/inference/forward_time.h"
 
+#include <math.h>
+
 #include "sim/cost/time_private.h"
 #include "sim/inference/held_memory.h"
 
@@ -42,6 +44,39 @@ static double part_s(const sp_forward_pricer *pricer, const sp_inventory *invent
     return compute_s + tp_s;
 }
 
+// The layer where `touched` of the experts share the rows.
+static double layer_of_experts_s(const sp_forward_pricer *pricer, double rows, int touched,
+                                 double share)
+{
+    sp_inventory layer = pricer->layer;
+    for (int i = 0; i < layer.count; i++) {
+        sp_op *op = &layer.ops[i];
+        if (op->of_experts && op->kind == SP_OP_GEMM) {
+            op->repeat = touched;
+            op->token_share = share;
+        } else if (op->of_experts) {
+            op->kernels = op->kernels / pricer->model.experts * touched;
+        }
+    }
+    return part_s(pricer, &layer, rows);
+}
+
+// Of E experts, k to a token, n tokens touch E (1 - (1 - k/E)^n), if all are as likely: the time
+// lies between those of the whole numbers around it.
+static double layer_s(const sp_forward_pricer *pricer, double rows)
+{
+    double experts = (double)pricer->model.experts;
+    double each = (double)pricer->model.experts_per_token;
+    if (pricer->model.experts == 0) {
+        return part_s(pricer, &pricer->layer, rows);
+    }
+    double touched = experts * (1.0 - pow(1.0 - each / experts, rows));
+    double share = each / touched;
+    double few_s = layer_of_experts_s(pricer, rows, (int)floor(touched), share);
+    double more_s = layer_of_experts_s(pricer, rows, (int)ceil(touched), share);
+    return few_s + (touched - floor(touched)) * (more_s - few_s);
+}
+
 static double attention_s(const sp_forward_pricer *pricer, const sp_forward *forward)
 {
     const sp_model *model = &pricer->model;
@@ -60,8 +95,8 @@ static double token_s(const sp_forward_pricer *pricer, double rows)
     for (int crosses = 0; crosses < 2; crosses++) {
         sends_s += pricer->boundaries[crosses] * sp_time_p2p(&pricer->timer, hidden_bytes, crosses);
     }
-    return model->layers * part_s(pricer, &pricer->layer, rows) +
-           part_s(pricer, &pricer->embedding, rows) + part_s(pricer, &pricer->head, rows) + sends_s;
+    return model->layers * layer_s(pricer, rows) + part_s(pricer, &pricer->embedding, rows) +
+           part_s(pricer, &pricer->head, rows) + sends_s;
 }
 
 double sp_forward_s(sp_forward_pricer *pricer, const sp_forward *forward)

@@ -42,6 +42,11 @@ static sp_status refuse(const sp_scenario *scenario, sp_error *err)
         return sp_error_in(err, SP_ERR_CONTENT, source, "prefill.chunk_tokens",
                            "prompts that run together run whole");
     }
+    if (scenario->jitter.gpu_cv > 0.0) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "jitter.gpu_cv",
+                           "prompts are read by GPUs of one speed, expected 0, got %g",
+                           scenario->jitter.gpu_cv);
+    }
     if (layout->vocab_parallel) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.vocab_parallel",
                            "the head runs on the last rank alone, expected false, got true");
@@ -310,6 +315,23 @@ static sp_status walk(run *r, bool dense, sp_prefill_observer observer, void *co
 
 // ---- memory ----
 
+// Hidden states and their norm, and of a layer's two halves the larger: queries, keys, values and
+// the attention's output, or the MLP's two sides of its activation function, of every expert that a
+// token goes to. Nothing waits for a backward.
+static int64_t activation_bytes(const run *r)
+{
+    const sp_shard shard = sp_shard_of(&r->scenario->model, &r->layout);
+    int64_t attention = 2 * (shard.q + shard.kv);
+    int64_t mlp = shard.active * (shard.fc1 + shard.ffn);
+    int64_t width = 2 * r->scenario->model.hidden + (attention > mlp ? attention : mlp);
+    int64_t most = 0;
+    for (size_t k = 0; k < r->packing.forward.count; k++) {
+        int64_t tokens = r->packing.forward.packs[k].tokens;
+        most = tokens > most ? tokens : most;
+    }
+    return SP_I_BF16_BYTES * width * sp_ceil_div(most, r->layout.cp);
+}
+
 static void take_memory(const run *r, sp_prefill_result *result)
 {
     int64_t tokens = sp_ceil_div(r->batch->total_tokens, r->layout.cp);
@@ -320,6 +342,7 @@ static void take_memory(const run *r, sp_prefill_result *result)
     }
     result->parameter_bytes = fullest.parameters;
     result->kv_cache_bytes = fullest.kv_cache;
+    result->activation_bytes = activation_bytes(r);
 }
 
 sp_status sp_prefill(const sp_scenario *scenario, const sp_batch *batch,

@@ -179,18 +179,22 @@ enum { CURVE_POINTS = 6 };
 static const double flexprefill[CURVE_POINTS] = {0.2, 1.0, 2.2, 3.9, 6.0, 7.6};
 static const double xattention[CURVE_POINTS] = {1.7, 2.2, 3.2, 4.3, 7.1, 9.8};
 
-// Straight in the logarithms of both; beyond the figure along its last piece.
+// Straight in the logarithms of both; beyond the figure along its last piece, before it along its
+// first, though no slower than there or than dense attention, whichever is slower: of shorter
+// prompts nothing is known, and they do not take longer.
 static double speedup_of(const double *curve, double keys)
 {
     double at = log2(keys / curve_from);
     int i = (int)fmin(fmax(floor(at), 0.0), CURVE_POINTS - 2);
-    return curve[i] * pow(curve[i + 1] / curve[i], at - i);
+    double speedup = curve[i] * pow(curve[i + 1] / curve[i], at - i);
+    return fmax(speedup, fmin(curve[0], 1.0));
 }
 
 sp_prefill_attention sp_prefill_attention_of(const sp_prefill_spec *spec, const sp_model *model,
                                              int tp, uint64_t seed, double begin, double tokens)
 {
-    sp_prefill_attention a = {.share = 1.0, .densest_over_mean = 1.0, .slowest_over_mean = 1.0};
+    sp_prefill_attention a = {
+        .dense = true, .share = 1.0, .densest_over_mean = 1.0, .slowest_over_mean = 1.0};
     double keys = begin + tokens;
     if (keys < (double)spec->dense_below) {
         return a;
@@ -201,9 +205,11 @@ sp_prefill_attention sp_prefill_attention_of(const sp_prefill_spec *spec, const 
     case SP_PREFILL_MINFERENCE:
         return vertical_slash(model, tp, begin, tokens);
     case SP_PREFILL_FLEXPREFILL:
+        a.dense = false;
         a.share = 1.0 / speedup_of(flexprefill, keys);
         return a;
     case SP_PREFILL_XATTENTION:
+        a.dense = false;
         a.share = 1.0 / speedup_of(xattention, keys);
         return a;
     case SP_PREFILL_DENSE:

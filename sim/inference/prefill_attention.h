@@ -23,6 +23,7 @@ static inline double sp_prefill_pairs(double begin, double tokens)
 // Of one chunk of a prompt. Shares are of the time of dense attention. The parts are those of
 // SampleAttention's mean head and 0 for other methods.
 typedef struct sp_prefill_attention {
+    bool dense;     // all keys are read: the parts below are 0
     double share;   // what the slowest TP rank takes, the mean over layers
     double fixed_s; // of each layer beside it
     double host_s;  // until the host has launched a layer's kernels: the layer takes no less

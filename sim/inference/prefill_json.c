@@ -5,12 +5,12 @@
 #include "sim/scenario/scenario_private.h"
 
 // What a reader of the times should know.
-static const char *const not_modelled[] = {
+const char *const sp_prefill_not_modelled[] = {
     "launches of the host below some 10K tokens, where the profile does not state them",
     "sampling by one CP rank of queries whose keys others hold: column sums are not exchanged",
     "what sampling sees of a chunk: it takes the chunk's own queries, fewer than a whole prompt's",
     "decoding beside prompts",
-    "memory of activations",
+    "memory of activations in what fits: they are told beside it, for layers that run whole",
     "the share of probability that is kept: alpha is what the sampled queries are to keep, in sum",
     NULL,
 };
@@ -100,6 +100,7 @@ static json_t *memory_object(const sp_scenario *scenario, const sp_prefill_resul
     sp_json_builder b = sp_json_build();
     sp_json_add_real(&b, "parameters", sp_gib_from_bytes(result->parameter_bytes));
     sp_json_add_real(&b, "kv_cache", sp_gib_from_bytes(result->kv_cache_bytes));
+    sp_json_add_real(&b, "activations", sp_gib_from_bytes(result->activation_bytes));
     sp_json_add_real(&b, "limit", sp_gib_from_bytes(scenario->memory_limit_bytes));
     sp_json_add_bool(&b, "fits", sp_prefill_fits(scenario, result));
     return sp_json_built(b);
@@ -121,7 +122,7 @@ json_t *sp_prefill_json(const sp_scenario *scenario, const sp_prefill_result *re
     sp_json_add(&b, "memory_gib", memory_object(scenario, result));
     sp_json_add(&b, "provenance", provenance_object(scenario));
     sp_json_add(&b, "uncalibrated", uncalibrated_array(result));
-    sp_json_add(&b, "not_modelled", sp_json_texts(not_modelled));
+    sp_json_add(&b, "not_modelled", sp_json_texts(sp_prefill_not_modelled));
     sp_json_add_int(&b, "seed", (int64_t)scenario->workload.seed);
     sp_json_add_text(&b, "version", SP_VERSION);
     return sp_json_built(b);

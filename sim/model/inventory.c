@@ -231,7 +231,8 @@ static void activation(builder *b, sp_pass pass)
     }
     double width = (double)(BF16 * b->shard.ffn * b->shard.active);
     memory(b, "activation function", tensors * width,
-           kernels * (b->model->experts > 0 ? b->model->experts : 1));
+           kernels * (b->model->experts > 0 ? b->model->experts : 1))
+        ->of_experts = b->model->experts > 0;
 }
 
 static void qkv(builder *b, sp_pass pass)
@@ -250,6 +251,7 @@ static void experts(builder *b, sp_op *op)
     if (b->model->experts > 0) {
         op->token_share = (double)b->shard.active / (double)b->shard.experts;
         op->repeat = (int)b->shard.experts;
+        op->of_experts = true;
     }
 }
 

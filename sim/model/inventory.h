@@ -51,6 +51,7 @@ typedef struct sp_op {
     int64_t m, n, k;
     double token_share; // 1; experts_per_token/experts for an expert's GEMM
     int repeat;         // equal launches (experts); at least 1
+    bool of_experts;    // runs for each expert: repeat or kernels are multiples of their number
     // Memory operator: bytes read and written = bytes_per_token*S + bytes_per_pair*pairs(full, on
     // this rank) + bytes_fixed. Collectives: bytes_per_token*S is the size of the full (gathered)
     // tensor, or of a rank's part before an all-to-all.

@@ -86,6 +86,47 @@ TEST(calls_times_yield_is_the_text)
     sp_profile_fini(&f.profile);
 }
 
+// The speed-up over plain decoding and the tokens per second say the same of the same text: what
+// the last call of a sequence yields too many counts in neither.
+TEST(tokens_beyond_those_asked_for_do_not_count)
+{
+    fixture f;
+    begin(&f);
+    f.spec.output_tokens = 3;
+    f.spec.text.ease = 4.0;
+    sp_decode_result r = run(&f);
+    assert_true(r.counts.tokens > 27);
+    assert_close(sp_decode_tokens_per_s(&r), 27.0 / r.seconds, 1e-12);
+    f.spec.how.method = SP_DECODE_PLAIN;
+    sp_decode_result plain = run(&f);
+    assert_close(sp_decode_tokens_per_s(&r) / sp_decode_tokens_per_s(&plain), r.plain_s / r.seconds,
+                 1e-9);
+    sp_profile_fini(&f.profile);
+}
+
+// Replicas share the sequences: eight of them take as long as one with the share of the fullest,
+// and more of them than sequences make nothing faster.
+TEST(replicas_share_the_sequences)
+{
+    fixture f;
+    begin(&f);
+    f.spec.how.method = SP_DECODE_PLAIN;
+    double one_s = 0.0;
+    for (int sequences = 1; sequences <= 3; sequences++) {
+        f.layout.dp = 1;
+        f.spec.sequences = sequences;
+        double alone_s = run(&f).seconds;
+        one_s = sequences == 1 ? alone_s : one_s;
+        f.layout.dp = 8;
+        sp_decode_result few = run(&f);
+        assert_close(few.seconds, one_s, 1e-12);
+        assert_close(sp_decode_tokens_per_s(&few), sequences * 60.0 / one_s, 1e-12);
+        f.spec.sequences = 8 * sequences - 7;
+        assert_close(run(&f).seconds, alone_s, 1e-12);
+    }
+    sp_profile_fini(&f.profile);
+}
+
 TEST(parts_make_up_the_time)
 {
     fixture f;
@@ -126,6 +167,60 @@ TEST(plain_tokens_read_weights_once)
     f.spec.sequences = 8;
     // Eight sequences share the weights and have keys and values of their own.
     assert_close(run(&f).seconds, (weights + 8.0 * kv) / FLAT_MEMORY_BYTES_PER_S, 0.01);
+    sp_profile_fini(&f.profile);
+}
+
+// Of eight experts one token reads its two; n tokens 8 (1 - (6/8)^n) of them; very many all.
+TEST(few_tokens_read_few_experts)
+{
+    fixture f;
+    begin(&f);
+    must_succeed(sp_model_builtin("mixtral-8x7b", &f.model, ERR));
+    f.spec.how.method = SP_DECODE_PLAIN;
+    f.spec.prompt_tokens = 0;
+    f.spec.output_tokens = 1;
+    const double expert = 2.0 * 32.0 * 3.0 * 4096.0 * 14336.0;
+    double others =
+        2.0 * (double)(sp_model_parameters(&f.model) - sp_model_embedding_parameters(&f.model)) -
+        8.0 * expert;
+    for (int sequences = 1; sequences <= 64; sequences *= 4) {
+        f.spec.batch = sequences;
+        f.spec.sequences = sequences;
+        double touched = 8.0 * (1.0 - pow(0.75, sequences));
+        assert_close(run(&f).seconds, (others + touched * expert) / FLAT_MEMORY_BYTES_PER_S, 0.02);
+    }
+    sp_profile_fini(&f.profile);
+}
+
+// Acceptance is fitted to some trees and one draft; the profile to sizes of a training step.
+TEST(what_rests_on_no_data_is_named)
+{
+    const struct {
+        int depth, top_k, nodes;
+        bool extrapolates;
+    } trees[] = {{8, 10, 48, false}, {8, 10, 60, false}, {8, 10, 61, true},
+                 {8, 10, 47, true},  {8, 9, 60, true},   {7, 10, 60, true}};
+    fixture f;
+    begin(&f);
+    const char *warnings[SP_DECODE_WARNINGS + 1];
+    for (size_t i = 0; i < sizeof trees / sizeof trees[0]; i++) {
+        const sp_decode_result known = {.host_unknown = false};
+        f.spec.how.depth = trees[i].depth;
+        f.spec.how.top_k = trees[i].top_k;
+        f.spec.how.nodes = trees[i].nodes;
+        sp_decode_warnings(&f.spec, &known, warnings);
+        assert_int_equal(warnings[0] != NULL, trees[i].extrapolates);
+    }
+    const sp_decode_result unknown = {.host_unknown = true};
+    f.spec.draft_kind = SP_DRAFT_MODEL;
+    sp_decode_warnings(&f.spec, &unknown, warnings);
+    assert_non_null(strstr(warnings[0], "decode.call_ms"));
+    assert_non_null(strstr(warnings[1], "extrapolated"));
+    assert_non_null(strstr(warnings[2], "EAGLE-3's draft"));
+    assert_null(warnings[3]);
+    f.spec.how.method = SP_DECODE_PLAIN;
+    sp_decode_warnings(&f.spec, &(sp_decode_result){.host_unknown = false}, warnings);
+    assert_null(warnings[0]);
     sp_profile_fini(&f.profile);
 }
 
@@ -345,6 +440,41 @@ TEST(keys_and_values_are_held_to_the_end)
     sp_profile_fini(&f.profile);
 }
 
+// Of sequences that there are, however large the batch.
+TEST(a_batch_is_no_larger_than_its_sequences)
+{
+    fixture f;
+    begin(&f);
+    f.spec.how.method = SP_DECODE_PLAIN;
+    f.spec.sequences = 2;
+    f.spec.batch = 64;
+    assert_close((double)run(&f).memory.kv_cache, 2.0 * (100.0 + 60.0) * 32.0 * KV_BYTES, 1e-12);
+    sp_profile_fini(&f.profile);
+}
+
+// A draft with GPUs of its own has to fit there, though the target's have room.
+TEST(a_draft_apart_fits_its_own_gpu)
+{
+    fixture f;
+    begin(&f);
+    f.layout.tp = 8;
+    f.spec.draft_kind = SP_DRAFT_MODEL;
+    f.spec.draft = f.model;
+    f.spec.draft_apart = true;
+    sp_decode_machine machine = machine_of(&f);
+    sp_decode_result result;
+    const int64_t draft =
+        32 * matrices + 2 * table + 65 * norm + (100 + 60 + 24) * 32 * (int64_t)KV_BYTES;
+    for (int less = 0; less < 2; less++) {
+        machine.memory_limit_bytes = draft - less;
+        must_succeed(sp_decode_run(&f.spec, &machine, &result, ERR));
+        assert_int_equal(result.memory.apart, draft);
+        assert_int_equal(result.fits, !less);
+    }
+    assert_true(sp_decode_memory_bytes(&result.memory) < machine.memory_limit_bytes);
+    sp_profile_fini(&f.profile);
+}
+
 // Eight heads of keys and values on sixteen ranks: each is held by two.
 TEST(ranks_share_heads)
 {
@@ -511,7 +641,8 @@ TEST(an_unknown_host_is_told)
         fixture f;
         begin(&f);
         f.spec.call_ms = rows[i].call_ms;
-        f.spec.how.method = rows[i].method;
+        f.spec.how = (sp_speculation){
+            .method = rows[i].method, .depth = 8, .top_k = 10, .nodes = 60, .alpha = 4};
         f.profile.decode.call_s = rows[i].profile_s;
         sp_decode_machine machine = machine_of(&f);
         sp_decode_result r = run(&f);
@@ -625,12 +756,16 @@ TEST(an_ease_is_found)
     }
     sp_decode_machine machine = machine_of(&f);
     sp_decode_result result;
-    f.spec.tokens_per_call = 5.5;
+    // As near the end of the range as at it: where none are blind a certain text yields 6 a call.
+    const double beyond[] = {5.5, 5.9, 6.0};
     f.spec.text.blind = 0.9;
-    must_fail(
-        sp_decode_run(&f.spec, &machine, &result, ERR), SP_ERR_CONTENT,
-        "decode.text: no ease makes a call yield 5.5 tokens: too many are blind, or differ by "
-        "spread and noise");
+    for (int i = 0; i < 3; i++) {
+        f.spec.tokens_per_call = beyond[i];
+        must_fail_with(sp_decode_run(&f.spec, &machine, &result, ERR), SP_ERR_CONTENT,
+                       "tokens: too many are blind, or differ by spread and noise; 1.1");
+    }
+    f.spec.text = (sp_acceptance){.agreement = 6.0};
+    must_succeed(sp_decode_run(&f.spec, &machine, &result, ERR));
     sp_profile_fini(&f.profile);
 }
 
