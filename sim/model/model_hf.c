@@ -112,6 +112,20 @@ static void read_sizes(sp_object *object, sp_model *model)
     model->vocab = required_size(object, "vocab_size", SP_I_MAX_VOCAB);
 }
 
+// Attention over the last tokens alone: Mistral 7B 0.1's. Every query reads all keys before it
+// here.
+static void refuse_window(sp_object *object, hf_family family)
+{
+    static const char key[] = "sliding_window";
+    bool qwen = family == QWEN2 || family == QWEN3;
+    bool used = family != LLAMA && (!qwen || sp_object_bool(object, "use_sliding_window", false));
+    if (used && object->json != NULL && json_is_integer(json_object_get(object->json, key))) {
+        sp_object_error(object, key,
+                        "windows of attention are not supported; null, which is the same for "
+                        "contexts no longer than the window, reads all keys");
+    }
+}
+
 static void read_biases(sp_object *object, hf_family family, sp_model *model);
 
 static void read_llama_family(sp_object *object, hf_family family, sp_model *model)
@@ -142,6 +156,7 @@ static void read_llama_family(sp_object *object, hf_family family, sp_model *mod
             (int)sp_object_int(object, "num_experts_per_tok", 2, 1, SP_I_MAX_EXPERTS);
     }
     read_biases(object, family, model);
+    refuse_window(object, family);
 }
 
 // Qwen2 always has biases on q, k and v alone. Where `attention_bias` is read it covers the output

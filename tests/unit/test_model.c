@@ -99,10 +99,10 @@ TEST(huggingface_configs)
          "\"num_attention_heads\":32,\"num_hidden_layers\":32,\"num_key_value_heads\":8,"
          "\"rope_scaling\":null,\"tie_word_embeddings\":false,\"vocab_size\":128256}",
          8030261248},
-        // mistralai/Mistral-7B-v0.1
+        // mistralai/Mistral-7B-v0.2
         {"{\"model_type\":\"mistral\",\"hidden_size\":4096,\"intermediate_size\":14336,"
          "\"num_attention_heads\":32,\"num_hidden_layers\":32,\"num_key_value_heads\":8,"
-         "\"sliding_window\":4096,\"vocab_size\":32000}",
+         "\"sliding_window\":null,\"vocab_size\":32000}",
          7241732096},
         // Qwen/Qwen2-7B: biases on q, k and v
         {"{\"model_type\":\"qwen2\",\"hidden_size\":3584,\"intermediate_size\":18944,"
@@ -189,6 +189,16 @@ TEST(huggingface_errors_name_key_and_file)
     must_fail(read_text(bias, &model, ERR), SP_ERR_CONTENT,
               "config.json: attention_bias: biases on the attention "
               "alone are not supported");
+
+    const char *window = "{\"model_type\":\"mistral\",\"hidden_size\":64,\"num_attention_heads\":8,"
+                         "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128,"
+                         "\"sliding_window\":4096}";
+    must_fail_with(read_text(window, &model, ERR), SP_ERR_CONTENT,
+                   "config.json: sliding_window: windows of attention are not supported");
+    const char *unused = "{\"model_type\":\"qwen2\",\"hidden_size\":64,\"num_attention_heads\":32,"
+                         "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128,"
+                         "\"sliding_window\":4096,\"use_sliding_window\":false}";
+    must_succeed(read_text(unused, &model, ERR));
 
     const char *odd = "{\"model_type\":\"llama\",\"hidden_size\":65,\"num_attention_heads\":4,"
                       "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128}";
