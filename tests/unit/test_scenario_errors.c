@@ -409,8 +409,7 @@ TEST(overrides)
         const char *message;
     } cases[] = {
         {"parallel.pp", SP_ERR_USAGE, "--set expects KEY=VALUE, got 'parallel.pp'"},
-        {"model.layers=3", SP_ERR_USAGE,
-         "--set model.layers=3: no such place in the scenario"}, // the model is a name
+        {"parallel.pp.x=3", SP_ERR_USAGE, "--set parallel.pp.x=3: no such place in the scenario"},
         {"parallel.pp=four", SP_ERR_CONTENT,
          "scenario.json: parallel.pp: expected an integer from 1 to 4096, got \"four\""},
         {"paralel.pp=4", SP_ERR_CONTENT,
