@@ -339,7 +339,7 @@ static int run(const void *given, const cli_operands *operands)
                        "of --sample and --search (default 0)")
 
 static const cli_option options[] = {
-    CLI_TEXT_OPTION(CLI_FILE, 'o', "output", "FILE", sweep_args, output,
+    CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", sweep_args, output,
                     "results file, one JSON object per line in the order of the points"),
     CLI_FLAG_OPTION("resume", sweep_args, resume,
                     "go on with the results file of a sweep that was stopped; of a finished one "
@@ -366,7 +366,7 @@ static const cli_option options[] = {
     CLI_FLAG_OPTION("csv", sweep_args, csv,
                     "print CSV on standard output in place of the summary: every point, or those "
                     "of --where, --top or --pareto"),
-    CLI_TEXT_OPTION(CLI_FILE, 0, "plot", "FILE", sweep_args, plot,
+    CLI_TEXT_OPTION(CLI_OUTPUT, 0, "plot", "FILE", sweep_args, plot,
                     "draw the points and the Pareto front (default iteration_ms,peak_memory_gib) "
                     "with gnuplot (.png or .svg; the data stays in FILE.dat)"),
     CHOICE_OPTIONS,
@@ -457,7 +457,7 @@ static int merge(const void *given, const cli_operands *operands)
 }
 
 static const cli_option merge_options[] = {
-    CLI_TEXT_OPTION(CLI_FILE, 'o', "output", "FILE", sweep_args, output, "results file"),
+    CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", sweep_args, output, "results file"),
     CHOICE_OPTIONS,
     CLI_COMMON_OPTIONS(sweep_args),
     {0},

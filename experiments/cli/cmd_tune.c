@@ -387,7 +387,7 @@ static const cli_option options[] = {
     CLI_INT_OPTION("top", "N", tune_args, top, 1, 1000, "layouts to list (default: 10)"),
     CLI_FLAG_OPTION("exhaustive", tune_args, exhaustive,
                     "evaluate every point, also those that cannot be the fastest"),
-    CLI_TEXT_OPTION(CLI_FILE, 'o', "output", "FILE", tune_args, output,
+    CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", tune_args, output,
                     "write the answer as a scenario"),
     CLI_SET_OPTION(tune_args),
     CLI_JOBS_OPTION(tune_args),
