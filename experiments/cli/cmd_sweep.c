@@ -46,21 +46,15 @@ static void catch_signal(int signal_number)
 
 // ---- what is asked ----
 
-static bool find_figure(const char *name, size_t length, sweep_figure *figure)
-{
-    char text[SP_ERROR_TEXT];
-    snprintf(text, sizeof text, "%.*s", (int)length, name);
-    return sweep_figure_find(text, figure);
-}
-
 static sp_status summary_options(const sweep_args *args, sweep_summary_options *options,
                                  sp_error *err)
 {
     *options = (sweep_summary_options){.top = args->top, .where = args->where};
     const char *unknown = NULL;
+    char first[SP_ERROR_TEXT]; // of two figures
     if (args->by != NULL) {
         options->by_figure = true;
-        unknown = find_figure(args->by, strlen(args->by), &options->by) ? NULL : args->by;
+        unknown = sweep_figure_find(args->by, &options->by) ? NULL : args->by;
     }
     const char *pareto = args->pareto != NULL ? args->pareto
                          : args->plot != NULL ? "iteration_ms,peak_memory_gib"
@@ -68,17 +62,22 @@ static sp_status summary_options(const sweep_args *args, sweep_summary_options *
     if (pareto != NULL && unknown == NULL) {
         size_t length = strcspn(pareto, ",");
         options->front = true;
-        bool found = pareto[length] == ',' && find_figure(pareto, length, &options->x) &&
-                     find_figure(pareto + length + 1, strlen(pareto + length + 1), &options->y);
-        unknown = found ? NULL : pareto;
+        if (pareto[length] != ',') {
+            return sp_error_set(err, SP_ERR_USAGE,
+                                "--pareto expects two figures with a comma, such as "
+                                "iteration_ms,peak_memory_gib, got '%s'",
+                                pareto);
+        }
+        snprintf(first, sizeof first, "%.*s", (int)length, pareto);
+        const char *second = pareto + length + 1;
+        unknown = !sweep_figure_find(first, &options->x)    ? first
+                  : !sweep_figure_find(second, &options->y) ? second
+                                                            : NULL;
     }
     if (unknown != NULL) {
-        const char *near = sp_nearest_name(unknown, sweep_figure_names, SWEEP_FIGURE_COUNT);
-        return sp_error_set(err, SP_ERR_USAGE, "'%s' is not %s%s%s%s", unknown,
-                            unknown == args->by ? "a figure of a sweep"
-                                                : "two figures of a sweep with a comma",
-                            near != NULL ? " (did you mean '" : "", near != NULL ? near : "",
-                            near != NULL ? "'?)" : "");
+        char hint[SP_NAME_HINT];
+        return sp_error_set(err, SP_ERR_USAGE, "'%s' is not a figure of a sweep%s", unknown,
+                            sp_name_hint(unknown, sweep_figure_names, SWEEP_FIGURE_COUNT, hint));
     }
     return args->plot != NULL ? cli_plot_check(args->plot, err) : SP_OK;
 }
