@@ -108,7 +108,8 @@ static sp_status divide(const json_t *document, int64_t gpus, const char *option
     *left = gpus;
     for (size_t i = 0; i < sizeof degrees / sizeof degrees[0]; i++) {
         // What is no degree is told when the scenario is read.
-        int64_t degree = (int64_t)json_number_value(json_object_get(parallel, degrees[i]));
+        double number = json_number_value(json_object_get(parallel, degrees[i]));
+        int64_t degree = number >= 1.0 && number <= MOST_GPUS ? (int64_t)number : 0;
         if (degree > 0 && *left % degree != 0) {
             return sp_error_set(err, SP_ERR_USAGE,
                                 "%s parallel.%s=%lld: the degrees stated do not divide the %lld "
@@ -124,16 +125,12 @@ static sp_status divide(const json_t *document, int64_t gpus, const char *option
 static sp_status put_dp(json_t *document, int64_t left, sp_error *err)
 {
     json_t *parallel = json_object_get(document, "parallel");
-    bool stated = parallel != NULL &&
-                  (!json_is_object(parallel) || json_is_number(json_object_get(parallel, "dp")));
-    if (stated) {
+    // What is no object is told when the scenario is read.
+    if (!json_is_object(parallel) || json_object_get(parallel, "dp") != NULL) {
         return SP_OK;
     }
-    bool put = parallel != NULL || sp_json_put(document, "parallel", json_object());
-    parallel = json_object_get(document, "parallel");
-    return put && sp_json_put(parallel, "dp", json_integer(left))
-               ? SP_OK
-               : sp_error_no_memory(err, "a scenario");
+    return sp_json_put(parallel, "dp", json_integer(left)) ? SP_OK
+                                                           : sp_error_no_memory(err, "a scenario");
 }
 
 static sp_status override_all(json_t *document, const cli_list *list, sp_error *err)
@@ -148,8 +145,8 @@ static sp_status override_all(json_t *document, const cli_list *list, sp_error *
 static sp_status make_base(const tune_args *args, const char *model, tuning *t, sp_error *err)
 {
     int64_t left = 0;
-    t->base = json_pack("{s:s, s:s, s:s, s:o}", "schema", "slimpack/scenario/1", "model", model,
-                        "cluster", args->cluster, "workload", workload_of(args));
+    t->base = json_pack("{s:s, s:s, s:s, s:{}, s:o}", "schema", "slimpack/scenario/1", "model",
+                        model, "cluster", args->cluster, "parallel", "workload", workload_of(args));
     sp_status status = override_all(t->base, &args->set, err);
     if (status == SP_OK) {
         status = divide(t->base, args->gpus, "--set", &left, err);

@@ -150,6 +150,10 @@ enum { CLI_PROCEED = -1 };
 // another file of the command line is refused. argv is put in another order.
 int cli_run(const cli_command *command, int argc, char **argv);
 
+// CLI_PROCEED where no output of the command is another of its files, by device and inode, or by
+// folder and name where neither is there; else that is reported, and the exit status returned.
+int cli_check_outputs(const cli_command *command, const void *args, const cli_operands *operands);
+
 // Threads for a number of jobs that CLI_JOBS_OPTION read.
 int cli_threads(int64_t jobs);
 

@@ -38,7 +38,7 @@ sp_status cli_exports_end(cli_exports *exports, sp_error *err)
     if (exports->plan_file == NULL) {
         return SP_OK;
     }
-    bool failed = err->status == SP_ERR_IO; // and was told
+    bool failed = err->status == SP_ERR_IO && ferror(exports->plan_file) != 0; // and was told
     sp_status status =
         failed ? SP_OK
                : named(exports, sp_plan_json_end_formed(exports->plan_file, exports->formed, err),

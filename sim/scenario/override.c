@@ -63,7 +63,8 @@ sp_status sp_scenario_override(json_t *root, const char *assignment, sp_error *e
     for (size_t i = 0; i < sizeof sections / sizeof sections[0] && status == SP_OK; i++) {
         size_t bytes = strlen(sections[i]);
         json_t *object = NULL;
-        if (strncmp(assignment, sections[i], bytes) == 0 && assignment[bytes] == '.') {
+        bool inside = strncmp(assignment, sections[i], bytes) == 0 && assignment[bytes] == '.';
+        if (inside && json_is_object(root)) {
             status = object_for(root, sections[i], &object, err);
         }
         if (object != NULL && !sp_json_put(root, sections[i], object)) {
