@@ -50,6 +50,9 @@ typedef struct sp_strategy {
     // Its system exchanges in rings: it does so where a scenario states stack.cp_ring_nics and no
     // cp_overlap, so that all strategies of a comparison pay for the NICs by one rule.
     bool rings;
+    // A strategy that brings an exchange, whose packs it tries too, in the scenario's own exchange;
+    // NULL: none.
+    const char *packs_of;
     bool joins_documents; // samples are joined and cut before they are packed
     bool outlier_queues;  // may delay samples to later batches: then it is not lossless
     bool by_effort;       // searches as long as its effort lasts (sp_strategy_spec)

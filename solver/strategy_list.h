@@ -55,8 +55,9 @@
       SP_OF_SLIMPACK ", asymmetric", SP_SEARCHES_PACKS, .split_backward = true,                   \
       .without_pipeline = "slimpack")                                                             \
     X("slimpack-zones", slimpack_zones, SEARCH,                                                   \
-      "slimpack or zeppelin, or packs of all ranks with zones for the attention",                 \
-      SP_OF_SLIMPACK ", asymmetric, rank_tokens, zones, remap", SP_SEARCHES_PACKS)                \
+      "slimpack's packs, zeppelin's, or of all ranks with zones; exchange as stack states",       \
+      SP_OF_SLIMPACK ", asymmetric, rank_tokens, zones, remap", SP_SEARCHES_PACKS,                \
+      .packs_of = "zeppelin")                                                                     \
     X("dynapipe", dynapipe, SEARCH,                                                               \
       "micro-batches by dynamic programme, padded to their longest (arXiv 2311.10418)", "")       \
     X("chunkflow", chunkflow, BUDGETS, "chunks of equal length (arXiv 2503.02356)",               \

@@ -320,7 +320,7 @@ static int run(const void *given, const cli_operands *operands)
 // ---- the command ----
 
 static const cli_option options[] = {
-    CLI_TEXT_OPTION(CLI_FILE, 'o', "output", "FILE", plan_args, output,
+    CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", plan_args, output,
                     "write the plan of all batches of the scenario's workload"),
     CLI_TEXT_OPTION(CLI_FILE, 0, "check", "PLAN", plan_args, check,
                     "check a plan, in place of making one"),

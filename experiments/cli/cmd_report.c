@@ -54,7 +54,7 @@ static int run(const void *given, const cli_operands *operands)
 // ---- the command ----
 
 static const cli_option options[] = {
-    CLI_TEXT_OPTION(CLI_FILE, 'o', "output", "FILE", report_args, output,
+    CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", report_args, output,
                     "where the page is written (HTML)"),
     CLI_COMMON_OPTIONS(report_args),
     {0},

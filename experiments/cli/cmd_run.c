@@ -127,10 +127,10 @@ static int run(const void *given, const cli_operands *operands)
 
 static const cli_option options[] = {
     CLI_EXECUTE_OPTIONS(run_args, "1"),
-    CLI_TEXT_OPTION(CLI_FILE, 'o', "output", "FILE", run_args, output,
+    CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", run_args, output,
                     "write the result with the measured timeline of every batch (JSON)"),
     CLI_TEXT_OPTION(
-        CLI_FILE, 0, "record", "FILE", run_args, record,
+        CLI_OUTPUT, 0, "record", "FILE", run_args, record,
         "keep what was executed for 'slimpack validate --executed' on any machine (JSON)"),
     CLI_STEP_OPTIONS(run_args),
     CLI_BATCH_OPTION(run_args, "trace, timeline and plot"),

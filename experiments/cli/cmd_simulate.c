@@ -164,13 +164,13 @@ static int run(const void *given, const cli_operands *operands)
 static const cli_option options[] = {
     CLI_SET_OPTION(simulate_args),
     CLI_STEP_OPTIONS(simulate_args),
-    CLI_TEXT_OPTION(CLI_FILE, 0, "plan", "FILE", simulate_args, exports.plan,
+    CLI_TEXT_OPTION(CLI_OUTPUT, 0, "plan", "FILE", simulate_args, exports.plan,
                     "write the plan of all batches"),
-    CLI_TEXT_OPTION(CLI_FILE, 0, "memory-snapshot", "FILE", simulate_args, exports.snapshot,
+    CLI_TEXT_OPTION(CLI_OUTPUT, 0, "memory-snapshot", "FILE", simulate_args, exports.snapshot,
                     "write the memory of the fullest rank for PyTorch's memory viewer"),
-    CLI_TEXT_OPTION(CLI_FILE, 0, "graphml", "FILE", simulate_args, exports.graphml,
+    CLI_TEXT_OPTION(CLI_OUTPUT, 0, "graphml", "FILE", simulate_args, exports.graphml,
                     "write the dependency graph, with durations and slack"),
-    CLI_TEXT_OPTION(CLI_FILE, 0, "topology", "FILE", simulate_args, exports.topology,
+    CLI_TEXT_OPTION(CLI_OUTPUT, 0, "topology", "FILE", simulate_args, exports.topology,
                     "draw the cluster as SVG, with the bytes of the step on its links, but tensor "
                     "parallelism's"),
     CLI_FLAG_OPTION("critical-path", simulate_args, exports.critical_path,

@@ -46,21 +46,15 @@ static void catch_signal(int signal_number)
 
 // ---- what is asked ----
 
-static bool find_figure(const char *name, size_t length, sweep_figure *figure)
-{
-    char text[SP_ERROR_TEXT];
-    snprintf(text, sizeof text, "%.*s", (int)length, name);
-    return sweep_figure_find(text, figure);
-}
-
 static sp_status summary_options(const sweep_args *args, sweep_summary_options *options,
                                  sp_error *err)
 {
     *options = (sweep_summary_options){.top = args->top, .where = args->where};
     const char *unknown = NULL;
+    char first[SP_ERROR_TEXT]; // of two figures
     if (args->by != NULL) {
         options->by_figure = true;
-        unknown = find_figure(args->by, strlen(args->by), &options->by) ? NULL : args->by;
+        unknown = sweep_figure_find(args->by, &options->by) ? NULL : args->by;
     }
     const char *pareto = args->pareto != NULL ? args->pareto
                          : args->plot != NULL ? "iteration_ms,peak_memory_gib"
@@ -68,17 +62,22 @@ static sp_status summary_options(const sweep_args *args, sweep_summary_options *
     if (pareto != NULL && unknown == NULL) {
         size_t length = strcspn(pareto, ",");
         options->front = true;
-        bool found = pareto[length] == ',' && find_figure(pareto, length, &options->x) &&
-                     find_figure(pareto + length + 1, strlen(pareto + length + 1), &options->y);
-        unknown = found ? NULL : pareto;
+        if (pareto[length] != ',') {
+            return sp_error_set(err, SP_ERR_USAGE,
+                                "--pareto expects two figures with a comma, such as "
+                                "iteration_ms,peak_memory_gib, got '%s'",
+                                pareto);
+        }
+        snprintf(first, sizeof first, "%.*s", (int)length, pareto);
+        const char *second = pareto + length + 1;
+        unknown = !sweep_figure_find(first, &options->x)    ? first
+                  : !sweep_figure_find(second, &options->y) ? second
+                                                            : NULL;
     }
     if (unknown != NULL) {
-        const char *near = sp_nearest_name(unknown, sweep_figure_names, SWEEP_FIGURE_COUNT);
-        return sp_error_set(err, SP_ERR_USAGE, "'%s' is not %s%s%s%s", unknown,
-                            unknown == args->by ? "a figure of a sweep"
-                                                : "two figures of a sweep with a comma",
-                            near != NULL ? " (did you mean '" : "", near != NULL ? near : "",
-                            near != NULL ? "'?)" : "");
+        char hint[SP_NAME_HINT];
+        return sp_error_set(err, SP_ERR_USAGE, "'%s' is not a figure of a sweep%s", unknown,
+                            sp_name_hint(unknown, sweep_figure_names, SWEEP_FIGURE_COUNT, hint));
     }
     return args->plot != NULL ? cli_plot_check(args->plot, err) : SP_OK;
 }
@@ -339,7 +338,7 @@ static int run(const void *given, const cli_operands *operands)
                        "of --sample and --search (default 0)")
 
 static const cli_option options[] = {
-    CLI_TEXT_OPTION(CLI_FILE, 'o', "output", "FILE", sweep_args, output,
+    CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", sweep_args, output,
                     "results file, one JSON object per line in the order of the points"),
     CLI_FLAG_OPTION("resume", sweep_args, resume,
                     "go on with the results file of a sweep that was stopped; of a finished one "
@@ -366,7 +365,7 @@ static const cli_option options[] = {
     CLI_FLAG_OPTION("csv", sweep_args, csv,
                     "print CSV on standard output in place of the summary: every point, or those "
                     "of --where, --top or --pareto"),
-    CLI_TEXT_OPTION(CLI_FILE, 0, "plot", "FILE", sweep_args, plot,
+    CLI_TEXT_OPTION(CLI_OUTPUT, 0, "plot", "FILE", sweep_args, plot,
                     "draw the points and the Pareto front (default iteration_ms,peak_memory_gib) "
                     "with gnuplot (.png or .svg; the data stays in FILE.dat)"),
     CHOICE_OPTIONS,
@@ -411,9 +410,9 @@ const cli_command cli_cmd_sweep = {
         "\n\nAt the end the fastest points that fit are listed, each with the median error of its "
         "profile on logged steps like it. TFLOP/s/GPU and MFU full are by Megatron's formula, "
         "with all pairs of attention, MFU causal counts those that a causal mask keeps. Points "
-        "that fit tightly, within a tenth of the memory limit, come last: such steps ran several "
-        "times slower than predicted. Where no point fits well, a line says so, with the margin "
-        "of the first."
+        "that fit tightly, within a tenth of the memory limit, come last, whatever they are listed "
+        "by: such steps ran several times slower than predicted. Where no point fits well, a line "
+        "says so, with the margin of the first."
         "\n\nA grid may have more combinations than could ever be evaluated: --sample draws some, "
         "and --search begins with a sample and goes on with points near its Pareto front."
         "\n\nProcesses that mpirun starts share one sweep: rank 0 reads SPEC, hands out points as "
@@ -457,7 +456,7 @@ static int merge(const void *given, const cli_operands *operands)
 }
 
 static const cli_option merge_options[] = {
-    CLI_TEXT_OPTION(CLI_FILE, 'o', "output", "FILE", sweep_args, output, "results file"),
+    CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", sweep_args, output, "results file"),
     CHOICE_OPTIONS,
     CLI_COMMON_OPTIONS(sweep_args),
     {0},

@@ -17,6 +17,8 @@ enum {
     LEAST_SAMPLES = 16, // ... or so many of the context
 };
 
+static const char default_cluster[] = "h100-8";
+
 typedef struct tune_args {
     cli_common common;
     cli_list set, current;
@@ -26,7 +28,8 @@ typedef struct tune_args {
 } tune_args;
 
 typedef struct tuning {
-    json_t *base; // with the overrides; owned
+    json_t *base;    // with the overrides; owned
+    json_t *current; // the base with what --current states; owned, NULL: not asked for
     sp_scenario scenario;
     sp_batches batches;
     char names[MOST_STRATEGIES][SP_STRATEGY_NAME];
@@ -36,36 +39,152 @@ typedef struct tuning {
 
 // ---- what is asked ----
 
-static json_t *base_of(const tune_args *args, const char *model)
+// Does --set state what is at the dotted path, by itself or as part of an object?
+static bool is_set(const tune_args *args, const char *path)
+{
+    for (int i = 0; i < args->set.count; i++) {
+        size_t bytes = strcspn(args->set.items[i], "=");
+        if (strncmp(args->set.items[i], path, bytes) == 0 &&
+            (path[bytes] == '\0' || path[bytes] == '.')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static sp_status check_conflicts(const tune_args *args, sp_error *err)
+{
+    const struct {
+        const char *option, *path;
+        bool given;
+    } pairs[] = {
+        {"MODEL", "model", true},
+        {"--cluster", "cluster", args->cluster != default_cluster},
+        {"--context", "workload.context", true},
+        {"--lengths", "workload.lengths", args->lengths != NULL},
+        {"--tokens-per-batch", "workload.samples_per_batch", args->tokens_per_batch > 0},
+        {"--tokens-per-batch", "workload.tokens_per_batch", args->tokens_per_batch > 0},
+        {"--strategies", "strategy.kind", args->strategies != NULL},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        if (pairs[i].given && is_set(args, pairs[i].path)) {
+            return sp_error_set(err, SP_ERR_USAGE, "%s and --set %s exclude each other",
+                                pairs[i].option, pairs[i].path);
+        }
+    }
+    return SP_OK;
+}
+
+static json_t *workload_of(const tune_args *args)
 {
     int64_t least = LEAST_SAMPLES * args->context;
     int64_t tokens = args->tokens_per_batch > 0 ? args->tokens_per_batch
                      : least > TOKENS           ? least
                                                 : TOKENS;
-    json_t *workload =
-        args->lengths != NULL
-            ? json_pack("{s:s, s:I}", "lengths", args->lengths, "tokens_per_batch",
-                        (json_int_t)tokens)
-            : json_pack("{s:I, s:I}", "uniform", (json_int_t)args->context, "samples_per_batch",
-                        (json_int_t)(tokens / args->context > 0 ? tokens / args->context : 1));
-    sp_json_put(workload, "context", json_integer(args->context));
-    return json_pack("{s:s, s:s, s:s, s:{s:I}, s:o}", "schema", "slimpack/scenario/1", "model",
-                     model, "cluster", args->cluster, "parallel", "dp", (json_int_t)args->gpus,
-                     "workload", workload);
+    int64_t samples = tokens / args->context > 0 ? tokens / args->context : 1;
+    bool sized =
+        is_set(args, "workload.samples_per_batch") || is_set(args, "workload.tokens_per_batch");
+    json_t *workload = json_pack("{s:I}", "context", (json_int_t)args->context);
+    if (args->lengths != NULL) {
+        sp_json_put(workload, "lengths", json_string(args->lengths));
+    } else {
+        sp_json_put(workload, "uniform", json_integer(args->context));
+    }
+    if (!sized && args->lengths != NULL) {
+        sp_json_put(workload, "tokens_per_batch", json_integer(tokens));
+    } else if (!sized) {
+        sp_json_put(workload, "samples_per_batch", json_integer(samples));
+    }
+    return workload;
 }
 
-static sp_status add_strategies(tuning *t, const char *list, sp_error *err)
+// Degrees that are stated must divide the GPUs. *left: those that the stated ones leave to the
+// others.
+static sp_status divide(const json_t *document, int64_t gpus, const char *option, int64_t *left,
+                        sp_error *err)
+{
+    static const char *const degrees[] = {"tp", "cp", "pp", "dp"};
+    const json_t *parallel = json_object_get(document, "parallel");
+    *left = gpus;
+    for (size_t i = 0; i < sizeof degrees / sizeof degrees[0]; i++) {
+        // What is no degree is told when the scenario is read.
+        double number = json_number_value(json_object_get(parallel, degrees[i]));
+        int64_t degree = number >= 1.0 && number <= MOST_GPUS ? (int64_t)number : 0;
+        if (degree > 0 && *left % degree != 0) {
+            return sp_error_set(err, SP_ERR_USAGE,
+                                "%s parallel.%s=%lld: the degrees stated do not divide the %lld "
+                                "GPUs of --gpus",
+                                option, degrees[i], (long long)degree, (long long)gpus);
+        }
+        *left /= degree > 0 ? degree : 1;
+    }
+    return SP_OK;
+}
+
+// Data-parallel ranks follow from the other degrees where nobody states them.
+static sp_status put_dp(json_t *document, int64_t left, sp_error *err)
+{
+    json_t *parallel = json_object_get(document, "parallel");
+    // What is no object is told when the scenario is read.
+    if (!json_is_object(parallel) || json_object_get(parallel, "dp") != NULL) {
+        return SP_OK;
+    }
+    return sp_json_put(parallel, "dp", json_integer(left)) ? SP_OK
+                                                           : sp_error_no_memory(err, "a scenario");
+}
+
+static sp_status override_all(json_t *document, const cli_list *list, sp_error *err)
+{
+    sp_status status = document != NULL ? SP_OK : sp_error_no_memory(err, "a scenario");
+    for (int i = 0; status == SP_OK && i < list->count; i++) {
+        status = sp_scenario_override(document, list->items[i], err);
+    }
+    return status;
+}
+
+static sp_status make_base(const tune_args *args, const char *model, tuning *t, sp_error *err)
+{
+    int64_t left = 0;
+    t->base = json_pack("{s:s, s:s, s:s, s:{}, s:o}", "schema", "slimpack/scenario/1", "model",
+                        model, "cluster", args->cluster, "parallel", "workload", workload_of(args));
+    sp_status status = override_all(t->base, &args->set, err);
+    if (status == SP_OK) {
+        status = divide(t->base, args->gpus, "--set", &left, err);
+    }
+    return status == SP_OK ? put_dp(t->base, left, err) : status;
+}
+
+// The layout that is compared with, on as many GPUs.
+static sp_status make_current(const tune_args *args, tuning *t, sp_error *err)
+{
+    int64_t left = 0;
+    t->current = json_deep_copy(t->base);
+    json_object_del(json_object_get(t->current, "parallel"), "dp");
+    sp_status status = override_all(t->current, &args->current, err);
+    if (status == SP_OK) {
+        status = divide(t->current, args->gpus, "--current", &left, err);
+    }
+    const json_t *parallel = json_object_get(t->current, "parallel");
+    if (status == SP_OK && left > 1 && json_is_number(json_object_get(parallel, "dp"))) {
+        status =
+            sp_error_set(err, SP_ERR_USAGE, "--current: its degrees make %lld GPUs, --gpus is %lld",
+                         (long long)(args->gpus / left), (long long)args->gpus);
+    }
+    return status == SP_OK ? put_dp(t->current, left, err) : status;
+}
+
+static sp_status add_strategies(tuning *t, const char *list, const char *option, sp_error *err)
 {
     while (list != NULL) {
         size_t length = strcspn(list, ",");
         if (t->count == MOST_STRATEGIES || length >= SP_STRATEGY_NAME) {
-            return sp_error_set(err, SP_ERR_USAGE, "--strategies: cannot use '%.*s'", (int)length,
+            return sp_error_set(err, SP_ERR_USAGE, "%s: cannot use '%.*s'", option, (int)length,
                                 list);
         }
         char *name = t->names[t->count];
         memcpy(name, list, length);
         name[length] = '\0';
-        sp_status status = sp_strategy_check(name, "--strategies", err);
+        sp_status status = sp_strategy_check(name, option, err);
         if (status != SP_OK) {
             return status;
         }
@@ -76,24 +195,48 @@ static sp_status add_strategies(tuning *t, const char *list, sp_error *err)
 }
 
 // Samples that fill their rows leave strategies nothing to choose.
-static const char *strategies_of(const tune_args *args)
+static const char *strategies_of(const tune_args *args, const tuning *t)
 {
-    return args->strategies != NULL ? args->strategies
-           : args->lengths != NULL  ? "packed,bytescale,slimpipe,slimpack,slimpack-zb"
-                                    : "packed";
+    return args->strategies != NULL        ? args->strategies
+           : is_set(args, "strategy.kind") ? t->scenario.strategy.kind
+           : args->lengths != NULL         ? "packed,bytescale,slimpipe,slimpack,slimpack-zb"
+                                           : "packed";
+}
+
+// Without what need not go together with the degrees before these are searched: points tell.
+static sp_status read_base(tuning *t, sp_error *err)
+{
+    json_t *document = json_deep_copy(t->base);
+    json_t *parallel = json_object_get(document, "parallel");
+    json_object_del(parallel, "chunks_per_rank");
+    json_object_del(parallel, "layers_per_chunk");
+    json_object_del(parallel, "stage_layers");
+    json_object_del(json_object_get(document, "schedule"), "kind");
+    sp_status status = document != NULL
+                           ? sp_scenario_from_json(document, "tune", NULL, 0, &t->scenario, err)
+                           : sp_error_no_memory(err, "a scenario");
+    json_decref(document);
+    return status;
 }
 
 static sp_status begin(const tune_args *args, const char *model, tuning *t, sp_error *err)
 {
-    t->base = base_of(args, model);
-    sp_status status = t->base != NULL ? add_strategies(t, strategies_of(args), err)
-                                       : sp_error_no_memory(err, "a scenario");
+    sp_status status = check_conflicts(args, err);
     if (status == SP_OK) {
-        status = sp_scenario_from_json(t->base, "tune", args->set.items, args->set.count,
-                                       &t->scenario, err);
+        status = make_base(args, model, t, err);
+    }
+    if (status == SP_OK && args->current.count > 0) {
+        status = make_current(args, t, err);
+    }
+    if (status == SP_OK) {
+        status = read_base(t, err);
     }
     if (status == SP_OK && t->scenario.uniform) {
         status = sp_error_set(err, SP_ERR_USAGE, "'tune' needs a model, not uniform_costs");
+    }
+    if (status == SP_OK) {
+        const char *option = is_set(args, "strategy.kind") ? "--set" : "--strategies";
+        status = add_strategies(t, strategies_of(args, t), option, err);
     }
     return status == SP_OK ? sp_evaluate_batches(&t->scenario, &t->batches, err) : status;
 }
@@ -110,33 +253,12 @@ static sp_status evaluate(const tuning *t, json_t *document, int threads, sp_sce
     return status == SP_OK ? sp_evaluate(scenario, &t->batches, &options, result, err) : status;
 }
 
-// The layout that is compared with: the base with what --current states.
 static sp_status evaluate_current(const tune_args *args, const tuning *t, cli_tuned *tuned,
                                   sp_error *err)
 {
     sp_scenario scenario = {0};
     sp_result result = {0};
-    json_t *document = json_deep_copy(t->base);
-    // Ranks stay as many: dp follows from what is stated, unless it is.
-    sp_status status = SP_OK;
-    json_object_del(json_object_get(document, "parallel"), "dp");
-    for (int i = 0; status == SP_OK && i < args->current.count; i++) {
-        status = sp_json_override(document, args->current.items[i], err);
-    }
-    json_t *parallel = json_object_get(document, "parallel");
-    if (status == SP_OK && json_object_get(parallel, "dp") == NULL) {
-        int64_t others = 1;
-        static const char *const degrees[] = {"tp", "cp", "pp"};
-        for (int i = 0; i < 3; i++) {
-            json_int_t degree = json_integer_value(json_object_get(parallel, degrees[i]));
-            others *= degree > 0 ? degree : 1;
-        }
-        sp_json_put(parallel, "dp", json_integer(args->gpus / others));
-    }
-    if (status == SP_OK) {
-        status = evaluate(t, document, cli_threads(args->jobs), &scenario, &result, err);
-    }
-    json_decref(document);
+    sp_status status = evaluate(t, t->current, cli_threads(args->jobs), &scenario, &result, err);
     if (status == SP_OK && sp_result_is_oom(&result)) {
         tuned->current = "out of memory";
     } else if (status == SP_OK) {
@@ -192,6 +314,9 @@ static int run(const void *given, const cli_operands *operands)
     const sweep_layouts_options options = {.strategies = t.strategies,
                                            .strategy_count = t.count,
                                            .wide = true,
+                                           .stated = args->set.items,
+                                           .stated_count = args->set.count,
+                                           .gpus = args->gpus,
                                            .exhaustive = args->exhaustive,
                                            .survivors = SURVIVORS,
                                            .counts_blocks = true,
@@ -207,7 +332,11 @@ static int run(const void *given, const cli_operands *operands)
                        .batches = &t.batches,
                        .top = (int)args->top,
                        .output = args->output};
-    if (status == SP_OK && layouts.ranked_count == 0) {
+    if (status == SP_OK && layouts.count == 0) {
+        status = sp_error_set(&err, SP_ERR_INFEASIBLE,
+                              "no layout of %lld GPUs that is searched has what --set states",
+                              (long long)args->gpus);
+    } else if (status == SP_OK && layouts.ranked_count == 0) {
         status = sp_error_set(&err, SP_ERR_INFEASIBLE, "none of %lld points fits: %s",
                               (long long)layouts.count, layouts.reason);
     }
@@ -217,13 +346,14 @@ static int run(const void *given, const cli_operands *operands)
     sweep_layouts_fini(&layouts);
     sp_batches_fini(&t.batches);
     sp_scenario_fini(&t.scenario);
+    json_decref(t.current);
     json_decref(t.base);
     return status == SP_OK ? exit_status : cli_fail(&err);
 }
 
 // ---- the command ----
 
-static const tune_args defaults = {.cluster = "h100-8", .top = TOP};
+static const tune_args defaults = {.cluster = default_cluster, .top = TOP};
 
 static const cli_option options[] = {
     {.kind = CLI_INT,
@@ -254,7 +384,7 @@ static const cli_option options[] = {
     CLI_INT_OPTION("top", "N", tune_args, top, 1, 1000, "layouts to list (default: 10)"),
     CLI_FLAG_OPTION("exhaustive", tune_args, exhaustive,
                     "evaluate every point, also those that cannot be the fastest"),
-    CLI_TEXT_OPTION(CLI_FILE, 'o', "output", "FILE", tune_args, output,
+    CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", tune_args, output,
                     "write the answer as a scenario"),
     CLI_SET_OPTION(tune_args),
     CLI_JOBS_OPTION(tune_args),
@@ -297,6 +427,11 @@ const cli_command cli_cmd_tune = {
         "schedules are 1f1b, interleaved (2 and 4 chunks), zb-h1, zb-h2, zb-v and v-half for "
         "strategies that bring none; recomputation is none, attention or full; ZeRO stages 1 to 3; "
         "a micro-batch is one row of the context, or of short rows also 2 or 4."
+        "\n\nWhat --set states is not searched: --set parallel.tp=2 leaves the layouts of so many "
+        "GPUs "
+        "whose tp is 2, --set strategy.kind=packed that strategy. Options and --set do not state "
+        "one "
+        "thing twice."
         "\n\nThe exit status is 1 when no point fits.",
     .examples = examples,
     .options = options,

@@ -102,7 +102,7 @@ static const cli_option options[] = {
     CLI_SET_OPTION(cli_validate),
     CLI_FLAG_OPTION("rows", cli_validate, rows, "list every case"),
     CLI_TEXT_OPTION(
-        CLI_FILE, 0, "plot", "FILE", cli_validate, plot,
+        CLI_OUTPUT, 0, "plot", "FILE", cli_validate, plot,
         "draw computed over measured, or both timelines of --backend, as .png or .svg (needs "
         "gnuplot)"),
     CLI_EXECUTE_OPTIONS(cli_validate, "6"),
@@ -115,7 +115,7 @@ static const cli_option options[] = {
         "write the plan of each case of a set to FOLDER, to be executed on another machine"),
     CLI_TEXT_OPTION(CLI_FILE, 0, "executed", "FOLDER", cli_validate, executed,
                     "take what another machine executed of each case of a set from FOLDER"),
-    CLI_TEXT_OPTION(CLI_FILE, 'o', "output", "FILE", cli_validate, output,
+    CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", cli_validate, output,
                     "keep the report of --backend in a file (JSON)"),
     CLI_JOBS_OPTION(cli_validate),
     CLI_COMMON_OPTIONS(cli_validate),

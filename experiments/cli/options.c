@@ -77,6 +77,7 @@ static int store(parser *in, const cli_option *option, const char *value)
         break;
     case CLI_STRING:
     case CLI_FILE:
+    case CLI_OUTPUT:
         if (value[0] == '\0') {
             return cli_usage_error(in->command, "option '--%s' needs a value: %s", option->name,
                                    option->value);
@@ -229,6 +230,9 @@ int cli_run(const cli_command *command, int argc, char **argv)
     int result = parse_words(&in, &operands);
     if (result == CLI_PROCEED) {
         result = check_operands(command, &operands);
+    }
+    if (result == CLI_PROCEED) {
+        result = cli_check_outputs(command, args, &operands);
     }
     if (result == CLI_PROCEED) {
         result = command->run(args, &operands);

@@ -15,6 +15,7 @@ typedef enum cli_kind {
     CLI_INT,    // int64_t from min to max
     CLI_STRING, // const char *
     CLI_FILE,   // const char *, completed as a file name
+    CLI_OUTPUT, // a CLI_FILE that is written: no other one of the command line may be that file
     CLI_LIST,   // cli_list, may be given several times
 } cli_kind;
 
@@ -59,7 +60,7 @@ enum { CLI_MOST_THREADS = 1024 };
 #define CLI_TOKENS_OPTION(long_name, type, member, text)                                           \
     {.kind = CLI_INT, .name = long_name, .value = "N", .at = offsetof(type, member), .min = 1,     \
      .max = (int64_t)1 << 40, .counts_tokens = true, .help = text}
-// Of kind CLI_STRING, CLI_FILE or CLI_LIST; short_name 0: none.
+// Of kind CLI_STRING, CLI_FILE, CLI_OUTPUT or CLI_LIST; short_name 0: none.
 #define CLI_TEXT_OPTION(of_kind, short_name, long_name, stands, type, member, text)                \
     {.kind = of_kind, .letter = short_name, .name = long_name, .value = stands,                    \
      .at = offsetof(type, member), .help = text}
@@ -145,9 +146,13 @@ enum { CLI_PROCEED = -1 };
 
 // Reads argv[1..argc) by the command's table and runs it; returns the exit status. --help prints
 // the help (0), wrong usage is reported (2). `--name value`, `--name=value`, `-n value`, `-nvalue`,
-// bundled letters; `--` ends the options; the last of several values counts. argv is put in another
-// order.
+// bundled letters; `--` ends the options; the last of several values counts. An output that is also
+// another file of the command line is refused. argv is put in another order.
 int cli_run(const cli_command *command, int argc, char **argv);
+
+// CLI_PROCEED where no output of the command is another of its files, by device and inode, or by
+// folder and name where neither is there; else that is reported, and the exit status returned.
+int cli_check_outputs(const cli_command *command, const void *args, const cli_operands *operands);
 
 // Threads for a number of jobs that CLI_JOBS_OPTION read.
 int cli_threads(int64_t jobs);

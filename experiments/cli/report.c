@@ -107,6 +107,14 @@ sp_status cli_write_json(const char *path, json_t *root, sp_error *err)
     return status;
 }
 
+sp_status cli_name_file(const char *path, sp_error *err)
+{
+    char text[SP_ERROR_TEXT];
+    memcpy(text, err->message[0], sizeof text);
+    sp_error_clear(err);
+    return sp_error_set(err, SP_ERR_IO, "%s: %s", path, text);
+}
+
 // Writes to `file_path`; messages name `path`.
 static sp_status fill_file(const char *file_path, const char *path, cli_writer write,
                            const void *what, sp_error *err)
@@ -124,10 +132,7 @@ static sp_status fill_file(const char *file_path, const char *path, cli_writer w
         failed = true;
     }
     if (status == SP_ERR_IO) {
-        char text[SP_ERROR_TEXT];
-        memcpy(text, err->message[0], sizeof text);
-        sp_error_clear(err);
-        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, text);
+        return cli_name_file(path, err);
     }
     return status == SP_OK && failed ? sp_error_set(err, SP_ERR_IO, "%s: %s", path,
                                                     error != 0 ? strerror(error) : "cannot write")

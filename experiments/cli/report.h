@@ -35,6 +35,9 @@ sp_status cli_write_json(const char *path, json_t *root, sp_error *err);
 typedef sp_status (*cli_writer)(FILE *file, const void *what, sp_error *err);
 sp_status cli_write_file(const char *path, cli_writer write, const void *what, sp_error *err);
 
+// Puts the file before what the error record says of writing it; returns SP_ERR_IO.
+sp_status cli_name_file(const char *path, sp_error *err);
+
 // As cli_write_file(), but what stood at `path` stays until the whole file is written, and no part
 // of one is left after an error. A device or a pipe is written to as it is.
 sp_status cli_replace_file(const char *path, cli_writer write, const void *what, sp_error *err);

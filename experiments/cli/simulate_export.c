@@ -25,6 +25,12 @@ bool cli_exports_need_memory(const cli_exports *exports)
     return exports->trace != NULL || exports->plot != NULL || exports->snapshot != NULL;
 }
 
+// A plan that could not be written: the file's name before the cause.
+static sp_status named(const cli_exports *exports, sp_status status, sp_error *err)
+{
+    return status == SP_ERR_IO ? cli_name_file(exports->plan, err) : status;
+}
+
 sp_status cli_exports_end(cli_exports *exports, sp_error *err)
 {
     sp_free(exports->ranks);
@@ -32,8 +38,12 @@ sp_status cli_exports_end(cli_exports *exports, sp_error *err)
     if (exports->plan_file == NULL) {
         return SP_OK;
     }
-    sp_status status = sp_plan_json_end_formed(exports->plan_file, exports->formed, err);
-    if (fclose(exports->plan_file) != 0 && status == SP_OK) {
+    bool failed = err->status == SP_ERR_IO && ferror(exports->plan_file) != 0; // and was told
+    sp_status status =
+        failed ? SP_OK
+               : named(exports, sp_plan_json_end_formed(exports->plan_file, exports->formed, err),
+                       err);
+    if (fclose(exports->plan_file) != 0 && status == SP_OK && !failed) {
         status = sp_error_set(err, SP_ERR_IO, "%s: %s", exports->plan, strerror(errno));
     }
     exports->plan_file = NULL;
@@ -92,7 +102,7 @@ sp_status cli_exports_begin(cli_exports *exports, int pp, sp_error *err)
     if (exports->plan_file == NULL) {
         return sp_error_set(err, SP_ERR_IO, "%s: %s", exports->plan, strerror(errno));
     }
-    return sp_plan_json_begin(exports->plan_file, exports->scenario, err);
+    return named(exports, sp_plan_json_begin(exports->plan_file, exports->scenario, err), err);
 }
 
 // Uniform costs hold no bytes: there is no memory to show.
@@ -306,7 +316,9 @@ sp_status cli_exports_observe(void *context, const sp_step_view *view, sp_error 
         sp_plan_predictions predictions = {.lower_bound_ms = view->lower_bound_ms,
                                            .predicted_ms =
                                                sp_ms_from_ns(view->timeline->iteration_ns)};
-        status = sp_plan_json_batch(exports->plan_file, view->batch, view->plan, predictions, err);
+        status = named(
+            exports,
+            sp_plan_json_batch(exports->plan_file, view->batch, view->plan, predictions, err), err);
     }
     if (status != SP_OK || view->batch != exports->batch) {
         return status;

@@ -34,7 +34,7 @@ typedef struct cli_exports {
 // clang-format off
 // Rows of an option table, for a member `cli_exports exports` of the argument struct.
 #define CLI_STEP_OPTIONS(type)                                                                    \
-    CLI_TEXT_OPTION(CLI_FILE, 0, "trace", "FILE", type, exports.trace,                            \
+    CLI_TEXT_OPTION(CLI_OUTPUT, 0, "trace", "FILE", type, exports.trace,                            \
                     "write a trace that opens in ui.perfetto.dev: Perfetto's own form where FILE " \
                     "ends in .pftrace, else JSON"),                                               \
     CLI_TEXT_OPTION(CLI_STRING, 0, "trace-ranks", "LIST", type, exports.trace_ranks,              \
@@ -42,7 +42,7 @@ typedef struct cli_exports {
     CLI_TEXT_OPTION(CLI_STRING, 0, "trace-window", "FROM-TO", type, exports.trace_window,         \
                     "part of the step that they show, in milliseconds"),                          \
     CLI_FLAG_OPTION("timeline", type, exports.timeline, "draw the timeline in the terminal"),     \
-    CLI_TEXT_OPTION(CLI_FILE, 0, "plot", "FILE", type, exports.plot,                              \
+    CLI_TEXT_OPTION(CLI_OUTPUT, 0, "plot", "FILE", type, exports.plot,                              \
                     "draw timeline and memory with gnuplot (.png or .svg); the data stays in "    \
                     "FILE.dat")
 // `shows` is text: what of it shows one batch.

@@ -114,7 +114,7 @@ static void print_table(const sweep_spec *spec, const sweep_best *points, int64_
 static void print_tight_pick(const sweep_summary *summary)
 {
     const sweep_digest *first = &summary->best[0].digest;
-    if (first->fits == SP_FITS_TIGHT && !summary->options.by_figure) {
+    if (first->fits == SP_FITS_TIGHT) {
         int column = printf("no point fits well: ");
         char text[160];
         snprintf(text, sizeof text,

@@ -201,12 +201,6 @@ static void print_answer(const cli_tuned *tuned)
     if (result->step_error.known) {
         printf(" ±%.1f %%", 100.0 * result->step_error.median);
     }
-    if (isfinite(tuned->current_ms)) {
-        printf(", %.2fx what you name as current (%s)", tuned->current_ms / ms,
-               time_text(tuned->current_ms, time[1]));
-    } else if (tuned->current != NULL) {
-        printf(", the current one: %s", tuned->current);
-    }
     printf(", %.1f of %.0f GiB", sp_gib_from_bytes(result->peak_bytes),
            sp_gib_from_bytes(result->memory_limit_bytes));
     if (sp_result_fits(result) == SP_FITS_TIGHT) {
@@ -215,6 +209,12 @@ static void print_answer(const cli_tuned *tuned)
     if (result->reserved_peak_bytes > result->memory_limit_bytes) {
         printf("; PyTorch would reserve %.1f GiB: set expandable_segments:True",
                sp_gib_from_bytes(result->reserved_peak_bytes));
+    }
+    if (isfinite(tuned->current_ms)) {
+        printf("; %.2fx what you name as current (%s)", tuned->current_ms / ms,
+               time_text(tuned->current_ms, time[1]));
+    } else if (tuned->current != NULL) {
+        printf("; the current one: %s", tuned->current);
     }
     putchar('\n');
 }
@@ -414,6 +414,14 @@ static json_t *choices_json(const cli_tuned *tuned)
     return object;
 }
 
+// NULL: there is a time.
+static json_t *current_reason(const cli_tuned *tuned)
+{
+    return isfinite(tuned->current_ms)
+               ? NULL
+               : json_string(tuned->current != NULL ? tuned->current : "--current names no layout");
+}
+
 json_t *cli_tuned_json(const cli_tuned *tuned)
 {
     const sweep_layouts *all = tuned->layouts;
@@ -433,11 +441,11 @@ json_t *cli_tuned_json(const cli_tuned *tuned)
     }
     int64_t top = all->ranked_count < tuned->top ? all->ranked_count : tuned->top;
     json_t *object = json_pack(
-        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schema", "slimpack/tune/1", "answer",
+        "{s:s, s:o, s:o, s:o*, s:o, s:o, s:o, s:o, s:o}", "schema", "slimpack/tune/1", "answer",
         sp_result_json(tuned->result, false), "current_ms", sp_json_figure(tuned->current_ms),
-        "points", points, "top", points_json(tuned, (const sweep_layout *const *)all->ranked, top),
-        "front", points_json(tuned, front, count), "limits_ms", limits, "choices",
-        choices_json(tuned));
+        "current_reason", current_reason(tuned), "points", points, "top",
+        points_json(tuned, (const sweep_layout *const *)all->ranked, top), "front",
+        points_json(tuned, front, count), "limits_ms", limits, "choices", choices_json(tuned));
     free((void *)front);
     return object;
 }

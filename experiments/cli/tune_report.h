@@ -23,8 +23,9 @@ typedef struct cli_tuned {
 // step, and what other choices cost.
 void cli_print_tuned(const cli_tuned *tuned);
 
-// {"schema": "slimpack/tune/1", "answer", "error", "current_ms", "points", "top", "front",
-// "limits_ms", "choices"}; the caller owns it. NULL when memory ran out.
+// {"schema": "slimpack/tune/1", "answer", "current_ms", "current_reason" (of a current_ms that is
+// null), "points", "top", "front", "limits_ms", "choices"}; the caller owns it. NULL when memory
+// ran out.
 json_t *cli_tuned_json(const cli_tuned *tuned);
 
 #endif

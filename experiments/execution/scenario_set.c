@@ -48,9 +48,10 @@ static sp_status apply(const set_reader *reader, json_t *scenario, const json_t 
         json_t *assignment = text != NULL ? json_sprintf("%s=%s", path, text) : NULL;
         free(text);
         if (status == SP_OK) {
-            status = assignment != NULL
-                         ? sp_json_override(scenario, json_string_value(assignment), reader->err)
-                         : sp_error_no_memory(reader->err, "the settings of a case");
+            status =
+                assignment != NULL
+                    ? sp_scenario_override(scenario, json_string_value(assignment), reader->err)
+                    : sp_error_no_memory(reader->err, "the settings of a case");
         }
         json_decref(assignment);
     }

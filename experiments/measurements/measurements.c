@@ -368,7 +368,7 @@ static sp_status read_scenario(table_reader *reader, size_t row, json_t *documen
     snprintf(source, sizeof source, "%s:%d", reader->measurements->path, line);
     sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < reader->override_count; i++) {
-        status = sp_json_override(document, reader->overrides[i], reader->err);
+        status = sp_scenario_override(document, reader->overrides[i], reader->err);
     }
     if (status != SP_OK) {
         return status;

@@ -125,7 +125,8 @@ static sp_status plan_line(void *context, int worker, void *item, sp_error *err)
     }
     status = answer_plan(s->planners[worker], &lengths, &line->answer, &found);
     sp_lengths_fini(&lengths);
-    if (status == SP_ERR_INFEASIBLE) {
+    // Lengths that were read well may still make no batch: none that fits the context.
+    if (status == SP_ERR_INFEASIBLE || status == SP_ERR_CONTENT) {
         status = answer_infeasible(&line->answer, &found);
     }
     return status == SP_OK ? SP_OK

@@ -430,23 +430,27 @@ static sp_status rank_all(finder *f, sp_error *err)
     return status;
 }
 
-// Where nothing fits: why not, with what would make the first point fit.
+// Where nothing fits: why not, of the first point that could be planned, with what would make it
+// fit; else of the first at all.
 static sp_status find_reason(finder *f, sp_error *err)
 {
     sweep_layouts *all = f->layouts;
+    const sweep_layout *first = NULL;
     for (int64_t i = 0; all->ranked_count == 0 && i < all->count; i++) {
         const sweep_layout *point = &all->point[i];
-        sweep_status found = point->digest.status;
-        if (point->evaluated && (found == SWEEP_OOM || found == SWEEP_INFEASIBLE)) {
-            sweep_digest digest;
-            sweep_evaluator *evaluator = &f->evaluator[point->strategy];
-            evaluator->options.no_causes = false;
-            sp_status status = sweep_evaluate_point(evaluator, 0, point->combination, &digest, err);
-            snprintf(all->reason, sizeof all->reason, "%s", digest.reason);
-            return status;
-        }
+        bool better = first == NULL || (first->digest.status == SWEEP_INVALID &&
+                                        point->digest.status != SWEEP_INVALID);
+        first = point->evaluated && better ? point : first;
     }
-    return SP_OK;
+    if (first == NULL) {
+        return SP_OK;
+    }
+    sweep_digest digest;
+    sweep_evaluator *evaluator = &f->evaluator[first->strategy];
+    evaluator->options.no_causes = false;
+    sp_status status = sweep_evaluate_point(evaluator, 0, first->combination, &digest, err);
+    snprintf(all->reason, sizeof all->reason, "%s", digest.reason);
+    return status;
 }
 
 static sp_status find(finder *f, sp_error *err)

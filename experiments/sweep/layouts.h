@@ -10,6 +10,11 @@ typedef struct sweep_layouts_options {
     // Also ZeRO 1 to 3, the schedules zb-h2 and v-half, and for rows of up to 8K tokens
     // micro-batches of 2 and 4 rows.
     bool wide;
+    // Overrides that the base has taken (--set, "parallel.tp=2"): what one of them states is not
+    // searched but stays, an axis with one value.
+    const char *const *stated; // [stated_count]
+    int stated_count;
+    int64_t gpus;    // 0: as many as the scenario's layout has
     bool exhaustive; // no point is left out
     // Searches, and schedules other than the first under a budget of tokens, are tried at so many
     // combinations of degrees, recomputation and ZeRO stage alone: those at which all else is
@@ -53,14 +58,14 @@ typedef struct sweep_layouts {
 } sweep_layouts;
 
 // Evaluates the scenario of `base` (changed by no one; `scenario` is what it reads as) under the
-// strategies on its GPUs, as many as its layout has: tensor parallelism inside a node, context
-// parallelism up to 16 in powers of two, pipeline and data parallelism by divisors, recomputation
-// none, attention or full, schedules 1f1b, interleaved (2 and 4 chunks), zb-h1 and zb-v for
-// strategies that bring no order, and rank_tokens and chunk_tokens in powers of two. Strategies
-// of rows come first. A point is left out where pure work alone takes longer than one that was
-// evaluated and fits well, so without `survivors` the fastest is that of all points. Of equally
-// fast ones the first in the order of `point` counts; those that fit tightly come last. Nothing
-// depends on `threads`. The caller calls sweep_layouts_fini(), also after an error.
+// strategies on its GPUs: tensor parallelism inside a node, context parallelism up to 16 in powers
+// of two, pipeline and data parallelism by divisors, recomputation none, attention or full,
+// schedules 1f1b, interleaved (2 and 4 chunks), zb-h1 and zb-v for strategies that bring no order,
+// and rank_tokens and chunk_tokens in powers of two. Strategies of rows come first. A point is left
+// out where pure work alone takes longer than one that was evaluated and fits well, so without
+// `survivors` the fastest is that of all points. Of equally fast ones the first in the order of
+// `point` counts; those that fit tightly come last. Nothing depends on `threads`. The caller calls
+// sweep_layouts_fini(), also after an error.
 sp_status sweep_layouts_find(const json_t *base, const sp_scenario *scenario,
                              const sweep_layouts_options *options, sweep_layouts *layouts,
                              sp_error *err);

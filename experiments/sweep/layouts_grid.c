@@ -68,10 +68,15 @@ static const char *const any_schedule =
     "(schedule.kind == 'zb-h1' || schedule.kind == 'zb-h2') && chunks_per_rank == 1 || "
     "(schedule.kind == 'zb-v' || schedule.kind == 'v-half') && chunks_per_rank == 2))";
 
-// The axes that the bound depends on come first, the same for every strategy (work_of).
-static json_t *grid_of(const sp_scenario *scenario, const sp_strategy *strategy, bool wide)
+static int64_t gpus_of(const sweep_layouts_options *options, const sp_scenario *scenario)
 {
-    int64_t ranks = sp_layout_ranks(&scenario->layout);
+    return options->gpus > 0 ? options->gpus : sp_layout_ranks(&scenario->layout);
+}
+
+// The axes that the bound depends on come first, the same for every strategy (work_of).
+static json_t *grid_of(const sp_scenario *scenario, const sp_strategy *strategy, int64_t ranks,
+                       bool wide)
+{
     int64_t most_pp = scenario->model.layers < MOST_PP ? scenario->model.layers : MOST_PP;
     int64_t context = scenario->workload.context;
     json_t *grid = json_object();
@@ -103,18 +108,63 @@ static json_t *grid_of(const sp_scenario *scenario, const sp_strategy *strategy,
     return grid;
 }
 
-// Settings of the base that the grid takes the place of are left out where not every point has
-// them.
-static json_t *base_of(const json_t *base, const char *strategy)
+// ---- what is stated ----
+
+// What the base has at a dotted path, where an override put it there, or around or inside it; else
+// NULL.
+static json_t *stated_at(const json_t *base, const sweep_layouts_options *options, const char *path)
 {
-    static const char *const layout[] = {"chunks_per_rank", "layers_per_chunk", "stage_layers",
-                                         "order"};
-    json_t *copy = json_deep_copy(base);
-    json_t *parallel = json_object_get(copy, "parallel");
-    for (size_t i = 0; i < sizeof layout / sizeof layout[0]; i++) {
-        json_object_del(parallel, layout[i]);
+    char part[SP_JSON_PATH];
+    const json_t *holder = base;
+    bool stated = false;
+    for (int i = 0; i < options->stated_count; i++) {
+        size_t bytes = strcspn(options->stated[i], "=");
+        if (bytes < sizeof part) {
+            memcpy(part, options->stated[i], bytes);
+            part[bytes] = '\0';
+            stated = stated || sp_json_paths_overlap(part, path);
+        }
     }
-    json_object_del(json_object_get(copy, "schedule"), "kind");
+    while (stated && sp_json_path_next(&path, part)) {
+        holder = json_object_get(holder, part);
+    }
+    json_t *value = stated ? json_object_get(holder, part) : NULL;
+    return json_is_null(value) ? NULL : value;
+}
+
+// Axes whose setting is stated have that value alone.
+static void pin(json_t *grid, const json_t *base, const sweep_layouts_options *options)
+{
+    const char *path;
+    json_t *values;
+    json_object_foreach (grid, path, values) {
+        json_t *value = stated_at(base, options, path);
+        if (value != NULL) {
+            sp_json_put(grid, path, json_pack("[O]", value));
+        }
+    }
+}
+
+// Settings of the base that the grid takes the place of are left out where not every point has
+// them, but not those that are stated.
+static json_t *base_of(const json_t *base, const sweep_layouts_options *options,
+                       const char *strategy)
+{
+    static const struct {
+        const char *path, *section, *key;
+    } taken[] = {
+        {"parallel.chunks_per_rank", "parallel", "chunks_per_rank"},
+        {"parallel.layers_per_chunk", "parallel", "layers_per_chunk"},
+        {"parallel.stage_layers", "parallel", "stage_layers"},
+        {"parallel.order", "parallel", "order"},
+        {"schedule.kind", "schedule", "kind"},
+    };
+    json_t *copy = json_deep_copy(base);
+    for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++) {
+        if (stated_at(base, options, taken[i].path) == NULL) {
+            json_object_del(json_object_get(copy, taken[i].section), taken[i].key);
+        }
+    }
     if (!json_is_object(json_object_get(copy, "strategy"))) {
         sp_json_put(copy, "strategy", json_object());
     }
@@ -139,15 +189,18 @@ static sp_status spec_of(const json_t *base, const sp_scenario *scenario,
     const char *name = options->strategies[index];
     const sp_strategy *strategy = sp_strategy_find(name);
     char where[CONDITION];
-    long long ranks = (long long)sp_layout_ranks(&scenario->layout);
+    int64_t gpus = gpus_of(options, scenario);
+    // A schedule that is stated need not be one of those that are tried.
+    bool any_order = strategy->brings_order || stated_at(base, options, "schedule.kind") != NULL;
     snprintf(where, sizeof where,
              is_doubled(options, strategy) ? "tp * cp * pp * dp == %lld && pp > 1"
-             : strategy->brings_order      ? "tp * cp * pp * dp == %lld"
+             : any_order                   ? "tp * cp * pp * dp == %lld"
                                            : any_schedule,
-             ranks);
-    json_t *document =
-        json_pack("{s: s, s: o, s: o, s: s}", "schema", SWEEP_SCHEMA, "base", base_of(base, name),
-                  "grid", grid_of(scenario, strategy, options->wide), "where", where);
+             (long long)gpus);
+    json_t *grid = grid_of(scenario, strategy, gpus, options->wide);
+    pin(grid, base, options);
+    json_t *document = json_pack("{s: s, s: o, s: o, s: s}", "schema", SWEEP_SCHEMA, "base",
+                                 base_of(base, options, name), "grid", grid, "where", where);
     return document != NULL ? sweep_spec_from_json(document, scenario->source, spec, err)
                             : sp_error_no_memory(err, "layouts");
 }

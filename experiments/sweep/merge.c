@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "experiments/sweep/line.h"
+#include "experiments/sweep/merge_private.h"
 #include "experiments/sweep/results_file.h"
 #include "sim/base/alloc.h"
 
@@ -153,6 +154,9 @@ sp_status sweep_merge(const sweep_spec *spec, const sweep_choice_options *option
     bool made = status == SP_OK && out.regular;
     if (status == SP_OK) {
         status = merge_all(spec, &choice, shards, count, &out, summary, err);
+    }
+    if (status == SP_ERR_CONTENT) {
+        status = sweep_i_explain_shards(spec, options, files, count, err);
     }
     sp_status closed = sweep_file_close(&out, err);
     status = status != SP_OK ? status : closed;

@@ -350,12 +350,16 @@ sp_status sweep_not_validated(const sweep_spec *spec, int64_t combination,
     return status;
 }
 
-// A tight step is slower than predicted, so it comes behind all that are not. Figures of one sweep
-// are of one kind: all its points have tokens, or none.
+bool sweep_is_tighter(const sweep_digest *a, const sweep_digest *b)
+{
+    return a->fits == SP_FITS_TIGHT && b->fits != SP_FITS_TIGHT;
+}
+
+// Figures of one sweep are of one kind: all its points have tokens, or none.
 bool sweep_is_better(const sweep_digest *a, const sweep_digest *b)
 {
-    if ((a->fits == SP_FITS_TIGHT) != (b->fits == SP_FITS_TIGHT)) {
-        return b->fits == SP_FITS_TIGHT;
+    if (sweep_is_tighter(a, b) || sweep_is_tighter(b, a)) {
+        return sweep_is_tighter(b, a);
     }
     double tokens = a->figure[SWEEP_TOKENS_PER_S] - b->figure[SWEEP_TOKENS_PER_S];
     return isfinite(tokens) ? tokens > 0.0

@@ -109,7 +109,11 @@ sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int
 sp_status sweep_not_validated(const sweep_spec *spec, int64_t combination,
                               char text[SP_NOT_VALIDATED], sp_error *err);
 
-// Is a faster than b, both of points that fit?
+// Does a fit tightly and b not? A tight step is slower than predicted, so it comes behind all that
+// are not, in any order.
+bool sweep_is_tighter(const sweep_digest *a, const sweep_digest *b);
+
+// Does a come before b, both of points that fit, in the order of their speed?
 bool sweep_is_better(const sweep_digest *a, const sweep_digest *b);
 
 #endif

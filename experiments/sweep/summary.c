@@ -92,6 +92,9 @@ static bool is_better(const sweep_summary *summary, const sweep_digest *a, const
     if (!summary->options.by_figure) {
         return sweep_is_better(a, b);
     }
+    if (sweep_is_tighter(a, b) || sweep_is_tighter(b, a)) {
+        return sweep_is_tighter(b, a);
+    }
     sweep_figure by = summary->options.by;
     double x = sweep_figure_better[by] * a->figure[by];
     double y = sweep_figure_better[by] * b->figure[by];

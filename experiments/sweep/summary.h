@@ -8,9 +8,9 @@
 enum { SWEEP_TOP = 5, SWEEP_MOST_TOP = 1000 };
 
 typedef struct sweep_summary_options {
-    int64_t top;       // points that are kept, the best first; 0: SWEEP_TOP
-    bool by_figure;    // the best by figure `by`; else the fastest, those that fit tightly last
-    sweep_figure by;   //
+    int64_t top;     // points that are kept, the best first; 0: SWEEP_TOP
+    bool by_figure;  // the best by figure `by`; else the fastest. Those that fit tightly come last
+    sweep_figure by; //
     const char *where; // condition on settings and figures of the points that are listed, as in
                        // "tp <= 4 && peak_memory_gib < 60"; NULL: all that fit
     bool front;        // keep the front of figures x and y, ascending in x

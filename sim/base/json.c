@@ -18,6 +18,10 @@ enum {
 // jansson puts the text it stopped at into the message; only the part a person needs is kept.
 static sp_status syntax_error(sp_error *err, const char *source, const json_error_t *error)
 {
+    if (strstr(error->text, "'\xef\xbb\xbf") != NULL) {
+        return sp_error_at(err, SP_ERR_SYNTAX, source, error->line, error->column,
+                           "a byte order mark (UTF-8 BOM) is no JSON: save the text without it");
+    }
     return sp_error_at(err, SP_ERR_SYNTAX, source, error->line, error->column, "%s", error->text);
 }
 
@@ -311,6 +315,32 @@ void sp_object_require(sp_object *object, const char *key)
     }
 }
 
+static bool has_word(const char *key, const char *word)
+{
+    size_t length = strlen(word);
+    for (const char *at = strstr(key, word); at != NULL; at = strstr(at + 1, word)) {
+        bool begins = at == key || at[-1] == '_';
+        if (begins && (at[length] == '\0' || at[length] == '_')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// The only known key that has `word` as one of its words ("cv" of "gpu_cv"), or NULL.
+static const char *with_word(const sp_object *object, const char *word)
+{
+    const char *found = NULL;
+    int count = 0;
+    for (int i = 0; word[0] != '\0' && i < object->known_count; i++) {
+        if (has_word(object->known[i], word)) {
+            found = object->known[i];
+            count++;
+        }
+    }
+    return count == 1 ? found : NULL;
+}
+
 void sp_object_end(sp_object *object)
 {
     if (object->json == NULL) {
@@ -329,6 +359,9 @@ void sp_object_end(sp_object *object)
         const char *near = object->watch != NULL ? object->watch->meant(key) : NULL;
         if (near == NULL) {
             near = sp_nearest_name(key, object->known, object->known_count);
+        }
+        if (near == NULL) {
+            near = with_word(object, key);
         }
         if (near == NULL && object->watch != NULL) {
             near = object->watch->near(key);

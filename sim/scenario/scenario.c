@@ -91,7 +91,7 @@ static sp_status from_json(json_t *root, const char *source, const char *const *
         .scenario = scenario, .err = err != NULL ? err : &own, .cache = cache};
     sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < override_count; i++) {
-        status = sp_json_override(root, overrides[i], reader.err);
+        status = sp_scenario_override(root, overrides[i], reader.err);
     }
     if (status == SP_OK) {
         status = read_document(&reader, root);

@@ -123,6 +123,11 @@ SP_API sp_status sp_scenario_from_json(json_t *root, const char *source,
                                        sp_scenario *scenario, sp_error *err);
 SP_API void sp_scenario_fini(sp_scenario *scenario);
 
+// Applies one `path=value` to a document that is not read yet. Where the path leads into a model, a
+// cluster or a stack that the document has as a name, or into the default cluster, the name is
+// replaced by the object that stands for it first.
+sp_status sp_scenario_override(json_t *root, const char *assignment, sp_error *err);
+
 // Resolves the layout that a schedule change brings (chunks default by kind) and checks that
 // layout, model, cluster and schedule fit together.
 sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err);

@@ -5,8 +5,6 @@
 #include "sim/base/units.h"
 #include "sim/scenario/scenario_private.h"
 
-#define DEFAULT_CLUSTER "h100-8"
-
 static void read_model(sp_i_scenario_reader *reader);
 static void read_profile(sp_i_scenario_reader *reader);
 static void read_cluster(sp_i_scenario_reader *reader);
@@ -48,20 +46,32 @@ static void trim_half_character(char *text)
     }
 }
 
+sp_status sp_i_scenario_model_of_name(const char *name, sp_model *model, bool *known, sp_error *err)
+{
+    const sp_i_names models = {"model", sp_model_builtin_count(), sp_model_builtin_name};
+    sp_status status = SP_OK;
+    *known = true;
+    if (sp_i_names_has(&models, name)) {
+        status = sp_model_builtin(name, model, err);
+    } else if (sp_i_is_file(name)) {
+        status = sp_model_read_hf(name, model, err);
+        trim_half_character(model->name);
+    } else if (sp_model_builtin_meant(name) != NULL) {
+        status = sp_model_builtin(sp_model_builtin_meant(name), model, err);
+    } else {
+        *known = false;
+    }
+    return status;
+}
+
 static void named_model(sp_i_scenario_reader *reader, const char *name)
 {
-    sp_i_names models = {"model", sp_model_builtin_count(), sp_model_builtin_name};
+    const sp_i_names models = {"model", sp_model_builtin_count(), sp_model_builtin_name};
     sp_error found;
+    bool known;
     sp_error_clear(&found);
-    sp_status status = SP_OK;
-    if (sp_i_names_has(&models, name)) {
-        status = sp_model_builtin(name, &reader->scenario->model, &found);
-    } else if (sp_i_is_file(name)) {
-        status = sp_model_read_hf(name, &reader->scenario->model, &found);
-        trim_half_character(reader->scenario->model.name);
-    } else if (sp_model_builtin_meant(name) != NULL) {
-        status = sp_model_builtin(sp_model_builtin_meant(name), &reader->scenario->model, &found);
-    } else {
+    sp_status status = sp_i_scenario_model_of_name(name, &reader->scenario->model, &known, &found);
+    if (!known) {
         sp_i_names_error(&models, &reader->root, "model", true);
     }
     if (status != SP_OK) {
@@ -145,6 +155,18 @@ static void read_profile(sp_i_scenario_reader *reader)
     }
 }
 
+bool sp_i_scenario_cluster_for(const char *profile, sp_cluster *cluster)
+{
+    for (int i = 0; i < sp_cluster_builtin_count(); i++) {
+        if (sp_cluster_builtin(sp_cluster_builtin_name(i), cluster, NULL) == SP_OK &&
+            strcmp(cluster->profile, profile) == 0) {
+            return true;
+        }
+    }
+    *cluster = (sp_cluster){0};
+    return false;
+}
+
 // Where only a profile is named: the cluster it carries, else the first built-in one that uses it.
 static void cluster_of_profile(sp_i_scenario_reader *reader)
 {
@@ -153,13 +175,9 @@ static void cluster_of_profile(sp_i_scenario_reader *reader)
         scenario->cluster = scenario->profile.cluster;
         return;
     }
-    for (int i = 0; i < sp_cluster_builtin_count(); i++) {
-        if (sp_cluster_builtin(sp_cluster_builtin_name(i), &scenario->cluster, NULL) == SP_OK &&
-            strcmp(scenario->cluster.profile, reader->profile) == 0) {
-            return;
-        }
+    if (sp_i_scenario_cluster_for(reader->profile, &scenario->cluster)) {
+        return;
     }
-    scenario->cluster = (sp_cluster){0};
     if (scenario->profile.name[0] != '\0') {
         sp_object_error(&reader->root, "cluster",
                         "is missing: the profile carries no cluster, name one");
@@ -174,7 +192,7 @@ static void read_cluster(sp_i_scenario_reader *reader)
     if (cluster == NULL && reader->profile != NULL) {
         cluster_of_profile(reader);
     } else if (cluster == NULL) {
-        sp_cluster_builtin(DEFAULT_CLUSTER, &scenario->cluster, reader->err);
+        sp_cluster_builtin(SP_I_DEFAULT_CLUSTER, &scenario->cluster, reader->err);
     } else if (json_is_object(cluster)) {
         sp_object object;
         sp_object_member(&reader->root, "cluster", &object);

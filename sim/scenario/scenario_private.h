@@ -9,6 +9,7 @@
 #include "sim/scenario/scenario.h"
 
 #define SP_I_SCENARIO_SCHEMA "slimpack/scenario/1"
+#define SP_I_DEFAULT_CLUSTER "h100-8"
 
 // Bounds of single settings, chosen so that every product of them that is formed fits 63 bits.
 enum {
@@ -45,6 +46,12 @@ sp_status sp_i_scenario_keys(json_t *root, void (*known)(void *context, const ch
 
 // model, cluster, nodes and profile. The nodes are counted but not yet fitted to the ranks.
 void sp_i_scenario_read_model(sp_i_scenario_reader *reader);
+
+// The model behind a name or the path of a config.json; *known false: there is none.
+sp_status sp_i_scenario_model_of_name(const char *name, sp_model *model, bool *known,
+                                      sp_error *err);
+// The first built-in cluster that uses the profile; false, and nothing, where there is none.
+bool sp_i_scenario_cluster_for(const char *profile, sp_cluster *cluster);
 
 // memory. Its limit follows from the cluster, which must have been read.
 void sp_i_scenario_read_memory(sp_i_scenario_reader *reader);

@@ -1,4 +1,6 @@
+#include <errno.h>
 #include <pthread.h>
+#include <string.h>
 
 #include "sim/verify/graph_private.h"
 
@@ -316,6 +318,10 @@ void sp_i_igraph_end(void)
 
 sp_status sp_i_igraph_failed(sp_error *err, const char *what, igraph_error_t code)
 {
+    // What a file is written to may be full, or gone.
+    if (code == IGRAPH_EFILE) {
+        return sp_error_set(err, SP_ERR_IO, "%s", errno != 0 ? strerror(errno) : "cannot write");
+    }
     return sp_error_set(err, code == IGRAPH_ENOMEM ? SP_ERR_NO_MEMORY : SP_ERR_INTERNAL,
                         "igraph: %s: %s", what, igraph_strerror(code));
 }

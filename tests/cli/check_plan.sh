@@ -116,4 +116,11 @@ fi
 echo '[100]' | stream --set memory.limit_gib=0.5 >answers
 expect "status without room" 1 "$?"
 expect "answers without room" 1 "$(wc -l <answers)"
+# So is a batch that the context has no place for, and the lines after it are answered.
+printf '[5]\n[100000000]\n[6]\n' | stream >answers
+expect "status of a batch without a plan" 1 "$?"
+expect "answers with a batch without a plan" 3 "$(wc -l <answers)"
+sed -n 2p answers | grep -q '"batches":\[\],"reason":".*longer than the context' ||
+    complain "the reason of a batch without a plan: $(sed -n 2p answers)"
+cmp <(sed '2d' answers) <(printf '[5]\n[6]\n' | stream) || complain "other answers around a batch without a plan"
 exit "$failed"

@@ -19,6 +19,18 @@ if [ -w /dev/full ]; then
         "error: cannot write to standard output: No space left on device" "$message"
 fi
 
+# So is any other output, with its name and the cause, once.
+echo '{"model": "llama-7b", "parallel": {"tp": 4}, "workload": {"uniform": 512, "samples_per_batch": 1}}' >"$work/s.json"
+for output in --plan --trace --graphml --topology --memory-snapshot; do
+    [ -w /dev/full ] || continue
+    message=$("$program" simulate "$work/s.json" "$output" /dev/full --quiet 2>&1 >/dev/null)
+    expect "exit status of $output to a full disk" 3 "$?"
+    case $message in
+    "error: /dev/full: "*"No space left on device") expect "lines of $output" 1 "$(wc -l <<<"$message")" ;;
+    *) expect "message of $output to a full disk" "error: /dev/full: No space left on device" "$message" ;;
+    esac
+done
+
 message=$("$program" help 2>&1 >&-)
 expect "exit status with stdout closed" 3 "$?"
 expect "message with stdout closed" "error: cannot write to standard output: Bad file descriptor" \

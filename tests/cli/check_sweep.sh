@@ -141,4 +141,11 @@ expect "lines of a sample" 50 "$(lines_in many.jsonl)"
 expect "status of too many points" 4 "$?"
 grep -q "995500000000 points are more than the 100000000 that are evaluated; --sample N" messages ||
     complain "too many points: $(cat messages)"
+# What is no figure, or not two of them, is told with what it could be.
+expect "one figure for a front" "error: --pareto expects two figures with a comma, such as \
+iteration_ms,peak_memory_gib, got 'iteration_ms'" \
+    "$("$program" sweep s.json -o f.jsonl --pareto iteration_ms 2>&1)"
+expect "a second figure that is unknown" \
+    "error: 'peek_memory_gib' is not a figure of a sweep (did you mean 'peak_memory_gib'?)" \
+    "$("$program" sweep s.json -o f.jsonl --pareto iteration_ms,peek_memory_gib 2>&1)"
 exit "$failed"

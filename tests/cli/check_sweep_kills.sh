@@ -133,9 +133,16 @@ refused() { # WHAT TEXT FILE...
     [ ! -e refused ] || complain "$what: left a file"
     rm -f refused
 }
-refused "one shard of two" "" h1
-refused "a shard twice" "" h1 h1
-refused "a shard and a whole" "" h1 whole
+refused "one shard of two" "shard 2 of 2 is missing" h1
+refused "the other shard of two" "shard 1 of 2 is missing" h2
+refused "a shard twice" "shard 1 of 2 is there twice: h1 and h1" h1 h1
+refused "a shard and a whole" "h1 is shard 1 of 2, but whole is shard 1 of 1" h1 whole
+for i in 1 2 3; do
+    "$program" sweep s.json -o "t$i" --quiet --shard "$i/3" >/dev/null || complain "shard $i"
+done
+refused "two shards of three" "shard 2 of 3 is missing" t3 t1
+refused "one twice and one missing" "shard 3 of 3 is there twice: t3 and t3" t3 t1 t3
+refused "one too many" "shard 2 of 3 is there twice: t2 and t2" t3 t1 t2 t2
 head -n 10 h2 >h3
 refused "an unfinished shard" "h3:11: a point is missing" h1 h3
 "$program" merge s.json h2 h1 -o both >/dev/null || complain "merging two shards failed"

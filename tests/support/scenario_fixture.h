@@ -53,6 +53,7 @@ static const struct {
      "'hidden_size': 64, 'intermediate_size': 128, 'num_attention_heads': 4, "
      "'num_hidden_layers': 2, 'num_key_value_heads': 4, 'vocab_size': 100}"},
     {"scenario.json", "{'model': 'llama-13b', 'parallel': {'pp': 4}}"},
+    {"marked.json", "\xef\xbb\xbf{'model': 'llama-13b'}"}, // by a byte order mark
     {"syntax.json", "{\n  'model' 'llama-13b'\n}"},
 };
 

@@ -60,6 +60,54 @@ TEST(defaults)
     sp_scenario_fini(&s);
 }
 
+// What a scenario with overrides is resolved as; the caller owns it.
+static json_t *resolved_with(const char *text, const char *const *sets, int count)
+{
+    sp_scenario s = {0};
+    fixture_begin();
+    json_t *root = fixture_document(text);
+    if (sp_scenario_from_json(root, "scenario.json", sets, count, &s, ERR) != SP_OK) {
+        fail_msg("%s: %s", text, ERR->message[0]);
+    }
+    json_t *resolved = json_deep_copy(s.resolved);
+    sp_scenario_fini(&s);
+    json_decref(root);
+    return resolved;
+}
+
+static void same_when_written_out(const char *text, const char *set, const char *written_out)
+{
+    json_t *found = resolved_with(text, &set, 1);
+    json_t *expected = resolved_with(written_out, NULL, 0);
+    if (!json_equal(found, expected)) {
+        fail_msg("%s with --set %s is not %s", text, set, written_out);
+    }
+    json_decref(found);
+    json_decref(expected);
+}
+
+TEST(overrides_inside_a_name)
+{
+    same_when_written_out("{'model': 'llama-13b', 'cluster': 'h800-8'}",
+                          "cluster.nic_gbit_per_s=800",
+                          "{'model': 'llama-13b',"
+                          " 'cluster': {'name': 'h800-8', 'nic_gbit_per_s': 800}}");
+    same_when_written_out("{'model': 'llama-13b'}", "cluster.nic_gbit_per_s=800",
+                          "{'model': 'llama-13b',"
+                          " 'cluster': {'name': 'h100-8', 'nic_gbit_per_s': 800}}");
+    same_when_written_out("{'model': 'llama-13b', 'profile': 'a100'}", "cluster.nic_gbit_per_s=100",
+                          "{'model': 'llama-13b', 'profile': 'a100',"
+                          " 'cluster': {'name': 'a100-8', 'nic_gbit_per_s': 100}}");
+    same_when_written_out("{'model': 'llama-13b', 'stack': 'megatron-core-2024'}",
+                          "stack.cp_overlap=blocking",
+                          "{'model': 'llama-13b',"
+                          " 'stack': {'name': 'megatron-core-2024', 'cp_overlap': 'blocking'}}");
+    // LLaMA 13B's numbers (arXiv 2302.13971, table 2) with half of its layers.
+    same_when_written_out("{'model': 'llama-13b'}", "model.layers=20",
+                          "{'model': {'name': 'llama-13b', 'layers': 20, 'hidden': 5120,"
+                          " 'ffn': 13824, 'heads': 40, 'vocab': 32000}}");
+}
+
 TEST(every_key)
 {
     sp_scenario s;

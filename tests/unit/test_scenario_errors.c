@@ -48,6 +48,9 @@ TEST(documents)
         {"{'model': 'llama-13b', 'zzzzzzzz': 1}", "scenario.json: unknown key 'zzzzzzzz'"},
         {"{'model': 'llama-13b', 'parallel': {'zeroo': 2}}",
          "scenario.json: parallel: unknown key 'zeroo' (did you mean 'zero'?)"},
+        // A word of one of the object's own keys is nearer than a key of another object.
+        {"{'model': 'llama-13b', 'jitter': {'cv': 0.1}}",
+         "scenario.json: jitter: unknown key 'cv' (did you mean 'gpu_cv'?)"},
         {"{'model': 'llama-13b', 'schema': 'slimpack/plan/1'}",
          "scenario.json: schema: expected \"slimpack/scenario/1\", got \"slimpack/plan/1\""},
         {"{'model': 'llama-13b', 'schema': 1}",
@@ -394,6 +397,11 @@ TEST(files)
     assert_int_equal(sp_scenario_read("none.json", NULL, 0, &s, ERR), SP_ERR_IO);
     sp_scenario_fini(&s);
     sp_error_clear(ERR);
+    assert_int_equal(sp_scenario_read("marked.json", NULL, 0, &s, ERR), SP_ERR_SYNTAX);
+    assert_string_equal(ERR->message[0], "marked.json:1:1: a byte order mark (UTF-8 BOM) is no "
+                                         "JSON: save the text without it");
+    sp_scenario_fini(&s);
+    sp_error_clear(ERR);
     assert_int_equal(sp_scenario_read("syntax.json", NULL, 0, &s, ERR), SP_ERR_SYNTAX);
     assert_int_equal(strncmp(ERR->message[0], "syntax.json:2:", 14), 0);
     sp_scenario_fini(&s);
@@ -409,8 +417,7 @@ TEST(overrides)
         const char *message;
     } cases[] = {
         {"parallel.pp", SP_ERR_USAGE, "--set expects KEY=VALUE, got 'parallel.pp'"},
-        {"model.layers=3", SP_ERR_USAGE,
-         "--set model.layers=3: no such place in the scenario"}, // the model is a name
+        {"parallel.pp.x=3", SP_ERR_USAGE, "--set parallel.pp.x=3: no such place in the scenario"},
         {"parallel.pp=four", SP_ERR_CONTENT,
          "scenario.json: parallel.pp: expected an integer from 1 to 4096, got \"four\""},
         {"paralel.pp=4", SP_ERR_CONTENT,

@@ -241,6 +241,7 @@ static sweep_digest random_digest(sp_prng *prng)
     // Few values, so that there are equal ones.
     digest.figure[SWEEP_ITERATION_MS] = (double)sp_prng_below(prng, 40);
     digest.figure[SWEEP_MFU] = (double)sp_prng_below(prng, 40);
+    digest.fits = sp_prng_below(prng, 4) == 0 ? SP_FITS_TIGHT : SP_FITS_YES;
     return digest;
 }
 
@@ -249,6 +250,13 @@ static bool dominates(const sweep_digest *a, const sweep_digest *b)
     double time = b->figure[SWEEP_ITERATION_MS] - a->figure[SWEEP_ITERATION_MS];
     double mfu = a->figure[SWEEP_MFU] - b->figure[SWEEP_MFU];
     return time >= 0.0 && mfu >= 0.0 && (time > 0.0 || mfu > 0.0);
+}
+
+// In a list by MFU: a step that fits tightly comes after all that do not.
+static bool comes_before(const sweep_digest *a, const sweep_digest *b)
+{
+    int tight = (a->fits == SP_FITS_TIGHT) - (b->fits == SP_FITS_TIGHT);
+    return tight < 0 || (tight == 0 && a->figure[SWEEP_MFU] > b->figure[SWEEP_MFU]);
 }
 
 // The front is what no other dominates, of equal ones the first, and the list is sorted.
@@ -292,8 +300,10 @@ TEST(front_and_list_agree_with_all_pairs)
         }
         assert_int_equal(summary.best_count, 7);
         for (int i = 0; i < LINES; i++) {
-            assert_true(!listed[i] ||
-                        digests[i].figure[SWEEP_MFU] <= summary.best[0].digest.figure[SWEEP_MFU]);
+            assert_true(!listed[i] || !comes_before(&digests[i], &summary.best[0].digest));
+        }
+        for (int i = 1; i < 7; i++) {
+            assert_false(comes_before(&summary.best[i].digest, &summary.best[i - 1].digest));
         }
         sweep_summary_fini(&summary);
     }
