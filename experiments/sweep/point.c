@@ -274,6 +274,9 @@ static void take_result(const sp_result *result, sweep_digest *digest)
     digest->lossy = !result->lossless;
     if (result->step_error.known) {
         digest->median_error = rounded(result->step_error.median);
+    } else if (!sp_result_is_oom(result)) {
+        snprintf(digest->not_validated, sizeof digest->not_validated, "%s",
+                 result->step_error.not_validated);
     }
     snprintf(digest->strategy, sizeof digest->strategy, "%s", result->strategy);
     snprintf(digest->schedule, sizeof digest->schedule, "%s", result->schedule);
@@ -328,26 +331,6 @@ sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int
         snprintf(digest->reason, sizeof digest->reason, "%s", text);
     }
     return SP_OK;
-}
-
-sp_status sweep_not_validated(const sweep_spec *spec, int64_t combination,
-                              char text[SP_NOT_VALIDATED], sp_error *err)
-{
-    int64_t digit[SWEEP_AXES];
-    sp_scenario scenario;
-    sp_step_error found;
-    sweep_spec_digits(spec, combination, digit);
-    json_t *document = sweep_spec_scenario(spec, spec->document, digit);
-    sp_status status = document != NULL
-                           ? sp_scenario_from_json(document, "point", NULL, 0, &scenario, err)
-                           : sp_error_no_memory(err, "a point");
-    json_decref(document);
-    if (status == SP_OK) {
-        sp_scenario_step_error(&scenario, &found);
-        snprintf(text, SP_NOT_VALIDATED, "%s", found.not_validated);
-        sp_scenario_fini(&scenario);
-    }
-    return status;
 }
 
 // A tight step is slower than predicted, so it comes behind all that are not. Figures of one sweep

@@ -53,8 +53,9 @@ typedef struct sweep_digest {
     char strategy[32], schedule[32]; // "": not evaluated
     double figure[SWEEP_FIGURE_COUNT];
     sp_fits fits;
-    bool lossy;          // trains less, or other attention, than the samples ask
-    double median_error; // of predicted times, on logged steps like this one
+    bool lossy;                           // trains less, or other attention, than the samples ask
+    double median_error;                  // of predicted times, on logged steps like this one
+    char not_validated[SP_NOT_VALIDATED]; // why that is not known, where a time is predicted
     char reason[SP_ERROR_TEXT];
 } sweep_digest;
 
@@ -104,10 +105,6 @@ sp_status sweep_evaluate_document(const sweep_evaluator *evaluator, json_t *docu
 // result; only lack of memory and defects of ours are errors.
 sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int64_t combination,
                                sweep_digest *digest, sp_error *err);
-
-// Why the profile of a point has no error for it.
-sp_status sweep_not_validated(const sweep_spec *spec, int64_t combination,
-                              char text[SP_NOT_VALIDATED], sp_error *err);
 
 // Is a faster than b, both of points that fit?
 bool sweep_is_better(const sweep_digest *a, const sweep_digest *b);
