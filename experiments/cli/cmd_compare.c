@@ -484,6 +484,8 @@ static void print_table(const comparison *cmp)
            "iteration ms", "speed-up", "tokens/s/GPU", "TFLOP/s/GPU", "MFU full", "MFU causal",
            "bubble", "peak GiB", "margin", "imbalance", "gap", "packs", "solver ms", "status");
     print_rows(cmp, 12, print_row);
+    puts("gap: to the best bound proved for plans of the row's kind in its schedule; another "
+         "strategy may be faster");
 }
 
 static sp_status show_memory_curve(const compare_args *args, const char *path, comparison *cmp,
@@ -602,8 +604,10 @@ const cli_command cli_cmd_compare = {
         "prints a row for each: iteration time, speed-up over the first, tokens/s/GPU, "
         "TFLOP/s/GPU and MFU full (by Megatron's formula, with all pairs of attention), MFU "
         "causal (with the pairs that a causal mask keeps), bubble ratio, peak memory, imbalance "
-        "over data-parallel ranks (busiest over mean), gap to the lower bound of the batch's "
-        "work, micro-batches and solver time."
+        "over data-parallel ranks (busiest over mean), gap, micro-batches and solver time. The gap "
+        "is that to the best bound proved for plans of the row's own kind (whole samples or "
+        "slices, backward split or not, ranks merged or not) in its own schedule: another "
+        "strategy may be faster than that."
         "\n\nWith --schedules it compares pipeline schedules: iteration time, both bubble ratios, "
         "and the activation units that the fullest and the last pipeline rank hold. A schedule "
         "that runs a given number of chunks per rank gets that number. A row that cannot be "
