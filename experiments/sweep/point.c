@@ -34,7 +34,8 @@ sp_status sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spe
                                sp_error *err)
 {
     *evaluator = (sweep_evaluator){.spec = spec, .threads = threads};
-    evaluator->options = (sp_evaluate_options){.no_bounds = true, .no_causes = true};
+    evaluator->options =
+        (sp_evaluate_options){.no_bounds = true, .no_causes = true, .allocator_if_tight = true};
     if (spec != NULL) {
         evaluator->documents = sp_calloc((size_t)threads, sizeof *evaluator->documents);
     }
@@ -261,6 +262,9 @@ static void take_result(const sp_result *result, sweep_digest *digest)
     digest->figure[SWEEP_MFU] = sp_result_mfu(result, SP_FLOPS_CAUSAL);
     if (result->parameters > 0) {
         digest->figure[SWEEP_PEAK_MEMORY_GIB] = sp_gib_from_bytes(result->peak_bytes);
+    }
+    if (result->reserved_peak_bytes > 0) {
+        digest->figure[SWEEP_RESERVED_GIB] = sp_gib_from_bytes(result->reserved_peak_bytes);
     }
     if (digest->fits != SP_FITS_NONE) {
         digest->figure[SWEEP_MEMORY_MARGIN_GIB] = sp_gib_from_bytes(sp_result_margin_bytes(result));

@@ -22,15 +22,16 @@ extern const char *const sweep_status_names[]; // "ok", ..., NULL
 enum { SWEEP_DIGITS = 15 }; // of a figure, as in all JSON output of the program
 
 // The figures of a line: X(name, key, 1: more is better, -1: less is).
-#define SWEEP_FIGURES(X)                           \
-    X(ITERATION_MS, "iteration_ms", -1)            \
-    X(BUBBLE_RATIO, "bubble_ratio", -1)            \
-    X(TOKENS_PER_S, "tokens_per_s", 1)             \
-    X(TOKENS_PER_GPU_S, "tokens_per_gpu_s", 1)     \
-    X(TFLOPS_PER_GPU, "tflops_per_gpu", 1)         \
-    X(MFU_FULL_ATTENTION, "mfu_full_attention", 1) \
-    X(MFU, "mfu", 1)                               \
-    X(PEAK_MEMORY_GIB, "peak_memory_gib", -1)      \
+#define SWEEP_FIGURES(X)                            \
+    X(ITERATION_MS, "iteration_ms", -1)             \
+    X(BUBBLE_RATIO, "bubble_ratio", -1)             \
+    X(TOKENS_PER_S, "tokens_per_s", 1)              \
+    X(TOKENS_PER_GPU_S, "tokens_per_gpu_s", 1)      \
+    X(TFLOPS_PER_GPU, "tflops_per_gpu", 1)          \
+    X(MFU_FULL_ATTENTION, "mfu_full_attention", 1)  \
+    X(MFU, "mfu", 1)                                \
+    X(PEAK_MEMORY_GIB, "peak_memory_gib", -1)       \
+    X(RESERVED_GIB, "peak_memory_reserved_gib", -1) \
     X(MEMORY_MARGIN_GIB, "memory_margin_gib", 1)
 
 typedef enum sweep_figure {
