@@ -171,7 +171,8 @@ static const cli_option options[] = {
     CLI_TEXT_OPTION(CLI_FILE, 0, "graphml", "FILE", simulate_args, exports.graphml,
                     "write the dependency graph, with durations and slack"),
     CLI_TEXT_OPTION(CLI_FILE, 0, "topology", "FILE", simulate_args, exports.topology,
-                    "draw the cluster as SVG, with the traffic of the step on its links as flows"),
+                    "draw the cluster as SVG, with the bytes of the step on its links, but tensor "
+                    "parallelism's"),
     CLI_FLAG_OPTION("critical-path", simulate_args, exports.critical_path,
                     "print the actions that decide the makespan"),
     CLI_BATCH_OPTION(simulate_args, "trace, timeline, plot and graph"),

@@ -346,7 +346,6 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     sp_free(forward_pack);
     if (status == SP_OK) {
         costs->blocking_transfers = cost->memory.stack.blocking_transfers;
-        costs->cp_all_to_all = cost->memory.stack.cp_overlap == SP_CP_A2A;
         status = sp_i_unit_costs_fill(cost, packing, costs, err);
     }
     if (status == SP_OK) {
@@ -490,5 +489,6 @@ static sp_status fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_s
         costs->layers_of_vstage[s] = cost->stages[s].layers;
     }
     sp_free(held);
-    return sp_i_fill_epilogues(cost, &timer, costs, err);
+    sp_status status = sp_i_fill_epilogues(cost, &timer, costs, err);
+    return status == SP_OK ? sp_i_zero_fill_sharded(cost, &timer, costs, err) : status;
 }

@@ -100,5 +100,8 @@ void sp_i_zero_forward(const sp_cost_model *cost, const sp_op_timer *timer, cons
 void sp_i_zero_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
                         const sp_i_pack_time *time, sp_action_cost *b, sp_action_cost *i,
                         sp_action_cost *w, sp_action_cost *r);
+// Fills costs->sharded.
+sp_status sp_i_zero_fill_sharded(const sp_cost_model *cost, const sp_op_timer *timer,
+                                 sp_step_costs *costs, sp_error *err);
 
 #endif

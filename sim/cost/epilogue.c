@@ -63,6 +63,7 @@ sp_status sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *time
         costs->epilogue[r] = epilogue_of(cost, timer, replicas, parameters, buckets);
         if (costs->buckets != NULL) {
             costs->epilogue[r].grad_reduce_ns = 0;
+            costs->epilogue[r].reduce_bytes = 0.0;
         }
         if (cost->memory.stack.hide_parameter_gather) {
             costs->epilogue[r].hideable_gather_ns = hideable_gather_ns(

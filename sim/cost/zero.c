@@ -1,5 +1,6 @@
 #include "sim/cost/cost_private.h"
 
+#include "sim/base/alloc.h"
 #include "sim/cost/op_time.h"
 #include "sim/cost/time_private.h"
 
@@ -158,4 +159,41 @@ static int64_t exposed_ns(const chain *c, bool gathers, bool scatters)
         exposed_s += of.hidden_s;
     }
     return sp_i_cut_ns(exposed_s);
+}
+
+// ---- bytes ----
+
+static sp_sharded_stage sharded_of(const sp_cost_model *cost, const sp_op_timer *timer,
+                                   const sp_stage *stage)
+{
+    sp_group replicas = sp_cluster_group(cost->cluster, cost->layout, SP_DIM_DP_CP);
+    const sp_stage layers = {.layers = stage->layers};
+    const sp_stage layer = {.layers = 1};
+    double gather_bytes = cost->layout->zero >= 3 ? BYTES_BF16 : 0.0; // of a parameter
+    double scatter_bytes = sp_stack_gradient_bytes(&cost->memory.stack);
+    double in_layer = parameters_of(cost, layer);
+    return (sp_sharded_stage){
+        .gather_bytes = parameters_of(cost, *stage) * gather_bytes,
+        .layers_gather_bytes = parameters_of(cost, layers) * gather_bytes,
+        .scatter_bytes = parameters_of(cost, *stage) * scatter_bytes,
+        .gathers_by = sp_collective_choice(timer, SP_ALL_GATHER, replicas, in_layer * BYTES_BF16),
+        .scatters_by =
+            sp_collective_choice(timer, SP_REDUCE_SCATTER, replicas, in_layer * scatter_bytes)};
+}
+
+sp_status sp_i_zero_fill_sharded(const sp_cost_model *cost, const sp_op_timer *timer,
+                                 sp_step_costs *costs, sp_error *err)
+{
+    int vstages = sp_layout_vstages(cost->layout);
+    if (cost->layout->zero < 2) {
+        return SP_OK;
+    }
+    costs->sharded = sp_calloc((size_t)vstages, sizeof *costs->sharded);
+    if (costs->sharded == NULL) {
+        return sp_error_no_memory(err, "the costs of a packing");
+    }
+    for (int s = 0; s < vstages; s++) {
+        costs->sharded[s] = sharded_of(cost, timer, &cost->stages[s]);
+    }
+    return SP_OK;
 }

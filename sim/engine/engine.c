@@ -34,6 +34,7 @@ typedef struct pricing {
     const sp_plan *plan;
     const sp_step_costs *costs;
     double total_ns;
+    int times;             // that each action may count for, since ranks that are alike run once
     sp_i_traffic *traffic; // NULL: transfers share nothing
     double *factors;       // of computation, [dp * pp]; NULL: all ranks are alike
 } pricing;
@@ -42,7 +43,7 @@ typedef struct pricing {
 static sp_status add_ns(pricing *p, int64_t ns, sp_error *err)
 {
     p->total_ns += (double)ns;
-    return p->total_ns * p->plan->layout.dp < 9e18
+    return p->total_ns * p->times < 9e18
                ? SP_OK
                : sp_error_set(err, SP_ERR_LIMIT, "the actions of a step add up to over 285 years");
 }
@@ -156,7 +157,7 @@ static sp_status run(const sp_plan *plan, const sp_step_costs *costs,
 {
     bool differ = options->jitter.gpu_cv > 0.0;
     bool varies = traffic != NULL || differ;
-    pricing prices = {.plan = plan, .costs = costs, .traffic = traffic};
+    pricing prices = {.plan = plan, .costs = costs, .times = 1, .traffic = traffic};
     sp_alike_ranks alike = {0};
     sp_shares shares = {0};
     sp_status status = sp_i_fold(plan, costs, options->unfold || varies, &alike, err);
@@ -168,6 +169,9 @@ static sp_status run(const sp_plan *plan, const sp_step_costs *costs,
     }
     if (status == SP_OK) {
         status = sp_timeline_init_alike(timeline, plan, &alike, err);
+    }
+    if (alike.kinds < plan->layout.dp) {
+        prices.times = plan->layout.dp;
     }
     timeline->varies = varies;
     if (status == SP_OK && traffic != NULL) {
@@ -204,7 +208,7 @@ sp_status sp_step_traffic(const sp_plan *plan, const sp_step_costs *costs,
         status = run(plan, costs, &plain, traffic, &timeline, &counts, err);
     }
     if (status == SP_OK) {
-        sp_i_traffic_take(traffic, topology, link_bytes);
+        status = sp_i_traffic_take(traffic, topology, link_bytes, err);
     }
     sp_timeline_fini(&timeline);
     sp_i_traffic_free(traffic);

@@ -29,8 +29,11 @@ sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
                       const sp_engine_options *options, sp_timeline *timeline,
                       sp_memory_timeline *memory, sp_engine_counts *counts, sp_error *err);
 
-// What the transfers, exchanges and reductions of a step put on each link of its network, [links of
-// *topology]: as flows, whatever the network's detail. Both are the caller's. Errors as those of
+// Bytes that the sends, exchanges, reductions and gathers of a step take over each link of its
+// network, [links of *topology], those hidden behind computation and in the next step's first
+// forward too; rates and latencies have no part in them. Left out are tensor parallelism, attention
+// in zones or handed to other pipeline ranks, and sums of tied embeddings. Ways are those of flows,
+// whatever the network's detail. Both are the caller's. Errors as those of
 // sp_simulate; SP_ERR_CONTENT where flows do not go with the plan.
 SP_API sp_status sp_step_traffic(const sp_plan *plan, const sp_step_costs *costs,
                                  const sp_network *network, sp_topology **topology,

@@ -10,7 +10,7 @@ typedef struct column {
     const void *rows;
     size_t bytes;
     bool hashed;            // tells packs apart that are not alike
-    const uint8_t *repeats; // [packs]: the row is that of the pack before; NULL: not known
+    const int32_t *pack_of; // [packs]: the pack whose row a pack has; NULL: each has its own
 } column;
 
 enum { COLUMNS = 7 };
@@ -22,7 +22,7 @@ typedef struct view {
     column columns[2][COLUMNS];
     int32_t *ordinal[2]; // [packs]
     uint64_t *hash[2];   // [packs]
-    bool *repeats[2];    // [packs]: the hashed rows are those of the pack before it
+    bool *repeats[2];    // [packs]: it is alike the pack before it
     int32_t *alike[2];   // [packs]: the first pack of the same costs
     uint64_t *key[2];    // [packs]: that and the ordinal, by which packs of two ranks are compared
     int32_t *forward_pack; // of each backward slice; NULL where backward packs are the forward
@@ -64,7 +64,7 @@ static void columns_of(const sp_step_costs *c, int side, column columns[COLUMNS]
     const column forward[COLUMNS] = {
         {c->f, n * sizeof *c->f, true, NULL},
         {c->p2p_f_ns, sizeof *c->p2p_f_ns, true, NULL},
-        {c->unit, n * sizeof *c->unit, true, c->unit_repeats},
+        {c->unit, n * sizeof *c->unit, true, c->unit_pack},
         {c->o_ns, n * sizeof *c->o_ns, true, NULL},
         {c->p2p_f_internode_ns, sizeof *c->p2p_f_internode_ns, false, NULL},
         {c->offloaded_bytes, n * sizeof *c->offloaded_bytes, false, NULL},
@@ -82,15 +82,17 @@ static void columns_of(const sp_step_costs *c, int side, column columns[COLUMNS]
     memcpy(columns, side == 0 ? forward : backward, COLUMNS * sizeof *columns);
 }
 
-static const unsigned char *row_of(const column *of, size_t pack)
+static inline const unsigned char *row_of(const column *of, size_t pack)
 {
-    return (const unsigned char *)of->rows + pack * of->bytes;
+    size_t has = of->pack_of != NULL ? (size_t)of->pack_of[pack] : pack;
+    return (const unsigned char *)of->rows + has * of->bytes;
 }
 
 static inline bool same_row(const column *of, size_t a, size_t b)
 {
-    bool known = b == a + 1 && of->repeats != NULL && of->repeats[b] != 0;
-    return known || memcmp(row_of(of, a), row_of(of, b), of->bytes) == 0;
+    const unsigned char *x = row_of(of, a);
+    const unsigned char *y = row_of(of, b);
+    return x == y || memcmp(x, y, of->bytes) == 0;
 }
 
 static uint64_t hash_pack(const view *v, int side, size_t pack)

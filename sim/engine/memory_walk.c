@@ -61,8 +61,11 @@ const sp_unit_bytes *sp_i_walk_backward(const sp_i_memory_walk *w, sp_action act
     if (costs->unit == NULL) {
         return NULL;
     }
-    const sp_unit_bytes *units = sp_i_walk_is_regrouped(w) ? costs->backward_unit : costs->unit;
-    return &units[sp_i_walk_unit(w, action.pack, action.chunk)];
+    if (!sp_i_walk_is_regrouped(w)) {
+        return &costs->unit[sp_i_walk_unit(w, action.pack, action.chunk)];
+    }
+    size_t row = (size_t)action.pack * (size_t)costs->classes;
+    return &costs->backward_unit[row + w->shared->class_of[action.chunk]];
 }
 
 // Did anything that a backward pack reads come back from the host?

@@ -95,7 +95,7 @@ void sp_i_walk_find_classes(const sp_i_memory_walk *w);
 // Where a forward pack's unit stands in the tables of the costs.
 static inline size_t sp_i_walk_unit(const sp_i_memory_walk *w, int32_t pack, int chunk)
 {
-    return (size_t)pack * (size_t)w->shared->costs->classes + w->shared->class_of[chunk];
+    return sp_step_costs_units(w->shared->costs, (size_t)pack) + w->shared->class_of[chunk];
 }
 
 // The bytes of a backward pack; NULL: uniform costs.

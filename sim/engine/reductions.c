@@ -215,6 +215,7 @@ static bool next_part(sp_i_traffic *t, int pp_rank, sp_i_part *next)
         *next = (sp_i_part){.at_ns = r->free_ns,
                             .alone_ns = epilogue->param_gather_ns - hidden_ns,
                             .bytes = epilogue->gather_bytes * shown,
+                            .hidden_bytes = epilogue->gather_bytes * (1.0 - shown),
                             .kind = SP_ALL_GATHER,
                             .by = epilogue->gathers_by};
         return true;
@@ -230,6 +231,10 @@ static sp_status start(sp_i_traffic *t, int pp_rank, const sp_i_part *next, sp_e
     sp_i_reduction *r = &t->reductions[pp_rank];
     r->part = *next;
     r->leg = 0;
+    const sp_i_passage *passage = sp_i_passage_of(r, next->by, next->kind);
+    if (passage != NULL) {
+        sp_i_traffic_carry_passage(t, &passage->of, next->bytes + next->hidden_bytes);
+    }
     if (!r->exchanges || next->alone_ns == 0) {
         finish_part(t, pp_rank, next->at_ns + next->alone_ns);
         return SP_OK;

@@ -21,6 +21,8 @@ sp_status sp_i_traffic_new(const sp_plan *plan, const sp_step_costs *costs,
     if (t == NULL) {
         return sp_error_no_memory(err, "the traffic of a step");
     }
+    SP_ASSERT(sp_layout_ranks(&plan->layout) <=
+              (int64_t)network->cluster->nodes * network->cluster->gpus_per_node);
     t->plan = plan;
     t->costs = costs;
     t->timeline = timeline;
@@ -72,19 +74,37 @@ void sp_i_traffic_free(sp_i_traffic *t)
     sp_free(t);
 }
 
-void sp_i_traffic_take(sp_i_traffic *t, sp_topology **topology, double **link_bytes)
+sp_status sp_i_traffic_take(sp_i_traffic *t, sp_topology **topology, double **link_bytes,
+                            sp_error *err)
 {
-    *topology = t->topology;
-    *link_bytes = t->carried;
-    t->topology = NULL;
-    t->carried = NULL;
+    sp_status status = sp_i_sharded_carry(t, err);
+    if (status == SP_OK) {
+        *topology = t->topology;
+        *link_bytes = t->carried;
+        t->topology = NULL;
+        t->carried = NULL;
+    }
+    return status;
+}
+
+void sp_i_traffic_carry(sp_i_traffic *t, const sp_route *route, double bytes, int rounds)
+{
+    const sp_flow sent = sp_route_flow(route, 0, bytes, rounds);
+    for (int32_t h = 0; h < sent.hops; h++) {
+        t->carried[sent.path[h].link] += sent.bytes * sent.path[h].times;
+    }
+}
+
+void sp_i_traffic_carry_passage(sp_i_traffic *t, const sp_passage *passage, double bytes)
+{
+    for (int i = 0; i < passage->count; i++) {
+        const sp_leg *leg = &passage->legs[i];
+        sp_i_traffic_carry(t, &leg->route, leg->share * bytes, leg->rounds);
+    }
 }
 
 sp_status sp_i_traffic_start(sp_i_traffic *t, const sp_flow *flow, int32_t *id, sp_error *err)
 {
-    for (int32_t h = 0; h < flow->hops; h++) {
-        t->carried[flow->path[h].link] += flow->bytes * flow->path[h].times;
-    }
     return sp_flows_start(t->flows, flow, id, err);
 }
 
@@ -110,6 +130,7 @@ sp_status sp_i_traffic_send(sp_i_traffic *t, const sp_plan_place *from, int to, 
     sp_flow flow =
         sp_route_flow_of(&way->route, at_ns, all_bytes, 1, (double)alone_ns / SP_NS_PER_S);
     int32_t id;
+    sp_i_traffic_carry(t, &way->route, all_bytes, 1);
     sp_status status = sp_i_traffic_start(t, &flow, &id, err);
     return status == SP_OK ? note_place(t, id, from, err) : status;
 }

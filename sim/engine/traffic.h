@@ -1,6 +1,7 @@
 // What a step sends over the network of its cluster, as flows that share links
 // (sim/network/flows.h): the driver's part of the walk. Each flow alone on its links takes what its
-// closed formula says, to the nanosecond; flows that meet slow each other.
+// closed formula says, to the nanosecond, and what the spine and PCIe add (route.h); flows that
+// meet slow each other.
 //
 // A pipeline rank of a data-parallel rank is tp * cp GPUs, which send side by side: one flow. So
 // are the rings of all TP ranks over the data- and context-parallel ranks of a stage, and the
@@ -27,8 +28,10 @@ sp_status sp_i_traffic_new(const sp_plan *plan, const sp_step_costs *costs,
                            sp_error *err);
 void sp_i_traffic_free(sp_i_traffic *traffic);
 
-// Hands over the topology and the bytes that flows put on its links. Only freeing is left then.
-void sp_i_traffic_take(sp_i_traffic *traffic, sp_topology **topology, double **link_bytes);
+// After the walk with detail flows hands over the topology and the bytes that the step sends over
+// its links. Only freeing is left then. Error: SP_ERR_NO_MEMORY.
+sp_status sp_i_traffic_take(sp_i_traffic *traffic, sp_topology **topology, double **link_bytes,
+                            sp_error *err);
 
 // The walk's `begin`, `send` and `next`.
 sp_status sp_i_traffic_begin(sp_i_traffic *traffic, const sp_walk_action *action, int64_t start_ns,

@@ -45,8 +45,6 @@ static sp_status add(sp_i_traffic *t, sp_i_reduction *r, sp_collective_algorithm
     for (int i = 0; status == SP_OK && i < passage->of.count; i++) {
         sp_i_way *way = &passage->ways[i];
         way->route = passage->of.legs[i].route;
-        // Of the latencies only that of the first step passes before anything is sent.
-        way->route.latency_s /= way->route.steps;
         sp_i_use_way(t, way);
         way->owner = r->passages != NULL ? r->passages->ways[0].owner : passage->ways[0].owner;
     }

@@ -35,22 +35,30 @@ typedef struct sp_i_chunk_gradients {
     int64_t first_ns, last_ns; // when the first and the last bucket are ready
 } sp_i_chunk_gradients;
 
-// Context-parallel ranks that exchange keys and values: those of `dp_count` merged data-parallel
-// ranks from one on. Groups that begin with the same rank are a list.
+// Context-parallel ranks that exchange something: those of `dp_count` merged data-parallel ranks
+// from one on, of which head_ranks neighbours each exchange heads, and all at one place among them
+// keys and values. Groups that begin with the same rank are a list.
 typedef struct sp_i_group {
-    int dp_count;
-    sp_i_way way;
+    int dp_count, head_ranks;
+    sp_i_way heads, keys; // used where more than one rank is there
     struct sp_i_group *next;
 } sp_i_group;
 
 // An exchange in an action: first what computation hides, over all the time that is hidden behind,
-// then what it does not hide.
+// then the keys and values that it does not hide, then the heads.
+typedef enum sp_i_exchange_phase {
+    SP_I_HIDDEN,
+    SP_I_SHOWN_KEYS,
+    SP_I_HEADS,
+    SP_I_EXCHANGED
+} sp_i_exchange_phase;
+
 typedef struct sp_i_exchange {
     sp_plan_place place;
     const sp_i_group *group;
-    bool is_shown;
-    int64_t hidden_ns, shown_ns;
-    double shown_bytes;
+    sp_i_exchange_phase phase; // that is under way
+    int64_t ns[SP_I_EXCHANGED];
+    double bytes[SP_I_EXCHANGED];
 } sp_i_exchange;
 
 typedef enum sp_i_reduction_phase {
@@ -65,6 +73,7 @@ typedef enum sp_i_reduction_phase {
 typedef struct sp_i_part {
     int64_t at_ns, alone_ns;
     double bytes;
+    double hidden_bytes; // of a gather, behind the next step's first forward
     sp_collective kind;
     sp_collective_algorithm by;
 } sp_i_part;
@@ -90,7 +99,7 @@ struct sp_i_traffic {
     sp_timeline *timeline;
     sp_topology *topology;
     sp_flows *flows;
-    double *carried; // [links]: bytes
+    double *carried; // [links]: bytes that are sent
     sp_i_way *ways;  // those used
     int32_t owners;  // of them
     sp_i_way *sends; // [(dp * pp + pp rank) * 2]: to the next pipeline rank, to the one before
@@ -158,6 +167,13 @@ sp_status sp_i_exchanges_begin(sp_i_traffic *traffic, const sp_walk_action *acti
                                sp_error *err);
 // A flow of the exchange of a rank, dp * pp + pp rank, has ended.
 sp_status sp_i_exchanges_ended(sp_i_traffic *traffic, int rank, int64_t now_ns, sp_error *err);
+
+// Counts the bytes of what goes along a route, or by a collective over a tensor of `bytes`
+// (traffic.c): those that are sent, however fast, of which a flow may put less on links (route.h).
+void sp_i_traffic_carry(sp_i_traffic *traffic, const sp_route *route, double bytes, int rounds);
+void sp_i_traffic_carry_passage(sp_i_traffic *traffic, const sp_passage *passage, double bytes);
+// Counts what is exchanged inside actions (traffic_sharded.c).
+sp_status sp_i_sharded_carry(sp_i_traffic *traffic, sp_error *err);
 
 // Starts a flow; *id may be NULL (traffic.c).
 sp_status sp_i_traffic_start(sp_i_traffic *traffic, const sp_flow *flow, int32_t *id,

@@ -7,7 +7,7 @@
 #include "sim/base/writer.h"
 #include "sim/metrics/export.h"
 
-enum { CELL = 14, COLUMNS = 8, MARGIN = 10, TITLE = 14, GAP = 8, SHADES = 10, LEGEND = 40 };
+enum { CELL = 14, COLUMNS = 8, MARGIN = 10, TITLE = 14, GAP = 8, SHADES = 10, LEGEND = 54 };
 
 // From idle to full.
 static const char *const shades[SHADES] = {"#f7f7f7", "#fef0d9", "#fdd49e", "#fdc38d", "#fdbb84",
@@ -47,7 +47,7 @@ sp_status sp_export_topology(FILE *file, const sp_topology *topology, const doub
     write_cells(&d);
     write_legend(&d);
     sp_write(&out, "</svg>\n");
-    return sp_writer_finish(&out, "the picture of the cluster", err);
+    return sp_writer_finish(&out, "picture of the cluster", err);
 }
 
 // Both directions of an end stand next to each other, outward first (topology.h).
@@ -187,4 +187,9 @@ static void write_legend(const drawing *d)
         sp_write(d->out, "<rect class=\"s%d\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n", s,
                  MARGIN + 20 * CELL + s * CELL, y + TITLE + 2, CELL - 2, CELL - 2);
     }
+    sp_write(
+        d->out,
+        "<text x=\"%d\" y=\"%d\">not counted: tensor parallelism, attention in zones or handed "
+        "to other pipeline ranks, sums of tied embeddings</text>\n",
+        MARGIN, y + 3 * TITLE - 4);
 }

@@ -76,6 +76,7 @@ static sp_status make_trees(const sp_topology *topology, const int64_t *gpus, in
     sp_free(tops);
     *route = (sp_route){.parts = 2.0 * channels,
                         .latency_s = steps * h.inside_s + crossings * h.between_s,
+                        .spine_latency_s = crossings * h.spine_s,
                         .steps = steps + crossings};
     return sp_i_hops_finish(&h, route, err);
 }
@@ -122,15 +123,17 @@ static sp_status make_switches(const sp_topology *topology, sp_collective kind, 
     }
     sp_free(tops);
     int levels = sp_i_tree_levels(nodes);
+    double crossings = 2.0 * levels * SP_I_NVLS_TREE_STEPS;
     *route = (sp_route){.parts = 2.0 * members,
-                        .latency_s = SP_I_NVLS_STEPS * h.inside_s +
-                                     2.0 * levels * SP_I_NVLS_TREE_STEPS * h.between_s,
+                        .latency_s = SP_I_NVLS_STEPS * h.inside_s + crossings * h.between_s,
+                        .spine_latency_s = crossings * h.spine_s,
                         .steps = 1 + 2 * levels};
     sp_status status = sp_i_hops_finish(&h, route, err);
     if (status == SP_OK) {
         double nvlink = sp_topology_bytes_per_s(topology)[route->path[0].link];
         route->most_bytes_per_s = SP_I_NVLS_EFFICIENCY * nvlink / (out > in ? out : in);
         route->bytes_per_s = fmin(route->bytes_per_s, route->most_bytes_per_s);
+        route->open_bytes_per_s = fmin(route->open_bytes_per_s, route->most_bytes_per_s);
     }
     return status;
 }
@@ -239,5 +242,5 @@ sp_flow sp_leg_flow(const sp_leg *leg, int64_t start_ns, double bytes)
 double sp_leg_s(const sp_leg *leg, double bytes)
 {
     sp_flow flow = sp_leg_flow(leg, 0, bytes);
-    return flow.latency_s + flow.bytes / leg->route.bytes_per_s;
+    return leg->rounds * leg->route.latency_s + flow.bytes / leg->route.open_bytes_per_s;
 }

@@ -36,7 +36,8 @@ sp_status sp_passage_make(const sp_topology *topology, sp_collective_algorithm a
                           sp_passage *passage, sp_error *err);
 void sp_passage_fini(sp_passage *passage);
 
-// The flow of a leg for a collective over a tensor of `bytes`, and its seconds alone.
+// The flow of a leg for a collective over a tensor of `bytes`; its seconds alone by NVLink and
+// NICs.
 sp_flow sp_leg_flow(const sp_leg *leg, int64_t start_ns, double bytes);
 double sp_leg_s(const sp_leg *leg, double bytes);
 

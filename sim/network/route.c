@@ -15,10 +15,13 @@ void sp_route_fini(sp_route *route)
 
 // ---- rings ----
 
-// As many steps as members but one, of which as many between nodes as nodes but one.
-static double steps_s(const sp_i_hops *h, int count, int nodes)
+// A round is as many steps as members but one, of which as many between nodes as nodes but one.
+static sp_route round_of(const sp_i_hops *h, double parts, int count, int nodes)
 {
-    return (count - nodes) * h->inside_s + (nodes - 1) * h->between_s;
+    return (sp_route){.parts = parts,
+                      .latency_s = (count - nodes) * h->inside_s + (nodes - 1) * h->between_s,
+                      .spine_latency_s = (nodes - 1) * h->spine_s,
+                      .steps = count - 1};
 }
 
 static void add_ring(sp_i_hops *h, const int64_t *gpus, int count, int c, int rings)
@@ -55,9 +58,7 @@ sp_status sp_route_rings(const sp_topology *topology, const int64_t *gpus, int g
             add_ring(&h, &gpus[g * count], count, c, rings);
         }
     }
-    *route = (sp_route){.parts = (double)count / (count - 1) * rings,
-                        .latency_s = steps_s(&h, count, nodes),
-                        .steps = count - 1};
+    *route = round_of(&h, (double)count / (count - 1) * rings, count, nodes);
     return sp_i_hops_finish(&h, route, err);
 }
 
@@ -77,7 +78,7 @@ sp_status sp_route_all_to_alls(const sp_topology *topology, const int64_t *gpus,
     }
     int rings;
     int nodes = sp_i_most_nodes(topology, gpus, groups, count, &rings);
-    *route = (sp_route){.parts = count, .latency_s = steps_s(&h, count, nodes), .steps = count - 1};
+    *route = round_of(&h, count, count, nodes);
     return sp_i_hops_finish(&h, route, err);
 }
 
@@ -88,34 +89,50 @@ sp_status sp_route_pairs(const sp_topology *topology, const int64_t *from, const
     for (int i = 0; i < count; i++) {
         sp_i_hops_add(&h, from[i], to[i], 1);
     }
-    *route = (sp_route){.parts = count, .latency_s = fmax(h.inside_s, h.between_s), .steps = 1};
+    *route = (sp_route){.parts = count,
+                        .latency_s = fmax(h.inside_s, h.between_s),
+                        .spine_latency_s = h.spine_s,
+                        .steps = 1};
     return sp_i_hops_finish(&h, route, err);
 }
 
 sp_flow sp_route_flow(const sp_route *route, int64_t start_ns, double bytes, int rounds)
 {
     return (sp_flow){.start_ns = start_ns,
-                     .latency_s = rounds * route->latency_s,
+                     .latency_s = rounds * (route->latency_s + route->spine_latency_s),
                      .bytes = rounds * bytes / route->parts,
                      .most_bytes_per_s = route->most_bytes_per_s,
                      .path = route->path,
                      .hops = route->hops};
 }
 
+// How much longer than alone_s the rates of the spine and PCIe make a transfer take that puts as
+// many bytes on its links.
+static double slowed_s(const sp_route *route, double bytes, int rounds, double alone_s)
+{
+    double rate_s = fmax(bytes / route->open_bytes_per_s, alone_s - rounds * route->latency_s);
+    return fmax(0.0, bytes / route->bytes_per_s - rate_s);
+}
+
 sp_flow sp_route_flow_of(const sp_route *route, int64_t start_ns, double bytes, int rounds,
                          double alone_s)
 {
     sp_flow flow = sp_route_flow(route, start_ns, bytes, rounds);
+    double spine_s = rounds * route->spine_latency_s;
     // A smaller part of the links holds nothing up, and rates (flows.h) are too coarse to send it
     // in time.
-    bool sends = flow.bytes > LEAST_SHARE * route->bytes_per_s * alone_s;
-    flow.bytes = sends ? flow.bytes : 0.0;
-    flow.latency_s = sends ? fmin(flow.latency_s, alone_s) : alone_s;
-    double sending_s = alone_s - flow.latency_s;
+    if (!(flow.bytes > LEAST_SHARE * route->open_bytes_per_s * alone_s)) {
+        flow.bytes = 0.0;
+        flow.latency_s = alone_s + spine_s;
+        return flow;
+    }
+    double first_s = fmin(rounds * route->latency_s / route->steps, alone_s);
+    flow.bytes = fmin(flow.bytes, route->open_bytes_per_s * (alone_s - first_s));
+    flow.latency_s = first_s + spine_s / route->steps;
+    double lone_s = alone_s + spine_s + slowed_s(route, flow.bytes, rounds, alone_s);
+    double sending_s = lone_s - flow.latency_s;
     if (flow.bytes < route->bytes_per_s * sending_s) {
         flow.most_bytes_per_s = flow.bytes / sending_s;
-    } else {
-        flow.bytes = route->bytes_per_s * sending_s;
     }
     return flow;
 }

@@ -21,9 +21,11 @@ typedef struct sp_route {
     sp_flow_hop *path; // owned; links in ascending order, each once
     int32_t hops;
     double parts;     // of the bytes of a member, in which they go along the path at the same time
-    double latency_s; // of one round
-    int steps;        // that it is of
+    double latency_s; // of one round, but for what the spine adds
+    double spine_latency_s;  // that it adds
+    int steps;               // that a round is of
     double bytes_per_s;      // of each part, alone
+    double open_bytes_per_s; // the same by NVLink and NICs alone, as closed formulas know them
     double most_bytes_per_s; // that its ends can handle; 0: what the links give
 } sp_route;
 
@@ -49,9 +51,17 @@ void sp_route_fini(sp_route *route);
 sp_flow sp_route_flow(const sp_route *route, int64_t start_ns, double bytes, int rounds);
 
 // The same where a formula or a table knows how long it takes alone: it then takes that, to the
-// nanosecond. One that is slower than its links never takes all of them; one that is faster, such
-// as a reduction in switches, loads them less. Less than a millionth of them is sent as nothing.
+// nanosecond, and as much longer as the spine and PCIe make it, of which those do not know. One
+// that is slower than its links never takes all of them; one that is faster, such as a reduction in
+// switches, loads them less. Less than a millionth of them is sent as nothing. Of the latencies
+// only that of the first step passes before anything is sent.
 sp_flow sp_route_flow_of(const sp_route *route, int64_t start_ns, double bytes, int rounds,
                          double alone_s);
+
+// Do they make it take longer?
+static inline bool sp_route_is_slowed(const sp_route *route)
+{
+    return route->bytes_per_s < route->open_bytes_per_s || route->spine_latency_s > 0.0;
+}
 
 #endif

@@ -13,11 +13,12 @@ static bool is_in_one_node(const sp_topology *t, int64_t from, int64_t to)
 void sp_i_hops_add(sp_i_hops *h, int64_t from, int64_t to, int times)
 {
     double latency_s;
+    double spine_s;
     if (!sp_reserve((void **)&h->hops, &h->capacity, h->count + SP_PATH_HOPS, sizeof *h->hops)) {
         h->failed = true;
         return;
     }
-    int hops = sp_topology_path(h->topology, from, to, &h->hops[h->count], &latency_s);
+    int hops = sp_topology_path(h->topology, from, to, &h->hops[h->count], &latency_s, &spine_s);
     for (int i = 0; i < hops; i++) {
         h->hops[h->count++].times = times;
     }
@@ -25,6 +26,7 @@ void sp_i_hops_add(sp_i_hops *h, int64_t from, int64_t to, int times)
         h->inside_s = fmax(h->inside_s, latency_s);
     } else {
         h->between_s = fmax(h->between_s, latency_s);
+        h->spine_s = fmax(h->spine_s, spine_s);
     }
 }
 
@@ -35,14 +37,23 @@ static int compare_hops(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double least_rate(const sp_topology *topology, const sp_route *route)
+// Closed formulas ask for the rates of NVLink and NICs alone.
+static bool is_of_formulas(sp_link_kind kind)
+{
+    return kind == SP_LINK_NVLINK || kind == SP_LINK_NIC;
+}
+
+static void set_rates(const sp_topology *topology, sp_route *route)
 {
     const double *bytes_per_s = sp_topology_bytes_per_s(topology);
-    double least = HUGE_VAL;
+    double least[2] = {HUGE_VAL, HUGE_VAL}; // of others, of theirs
     for (int32_t i = 0; i < route->hops; i++) {
-        least = fmin(least, bytes_per_s[route->path[i].link] / route->path[i].times);
+        int32_t link = route->path[i].link;
+        double *of = &least[is_of_formulas(sp_topology_link(topology, link).kind)];
+        *of = fmin(*of, bytes_per_s[link] / route->path[i].times);
     }
-    return least;
+    route->open_bytes_per_s = least[1];
+    route->bytes_per_s = fmin(least[0], least[1]);
 }
 
 sp_status sp_i_hops_finish(sp_i_hops *h, sp_route *route, sp_error *err)
@@ -62,7 +73,7 @@ sp_status sp_i_hops_finish(sp_i_hops *h, sp_route *route, sp_error *err)
     }
     route->path = h->hops;
     route->hops = kept;
-    route->bytes_per_s = least_rate(h->topology, route);
+    set_rates(h->topology, route);
     return SP_OK;
 }
 

@@ -12,6 +12,7 @@ typedef struct sp_i_hops {
     sp_flow_hop *hops;
     size_t count, capacity;
     double inside_s, between_s; // longest latency of a way inside a node and between nodes
+    double spine_s;             // longest that the spine adds between nodes
     bool failed;
 } sp_i_hops;
 

@@ -145,7 +145,7 @@ typedef struct way {
     const sp_topology *topology;
     sp_flow_hop *path;
     int hops;
-    double latency_s;
+    double latency_s, spine_latency_s;
 } way;
 
 static place place_of(const sp_topology *t, int64_t gpu);
@@ -154,7 +154,7 @@ static void go_by_nvlink(way *w, int64_t from, int64_t to);
 static void go_by_network(way *w, const place *a, const place *b);
 
 int sp_topology_path(const sp_topology *t, int64_t from, int64_t to, sp_flow_hop path[SP_PATH_HOPS],
-                     double *latency_s)
+                     double *latency_s, double *spine_latency_s)
 {
     way w = {.topology = t, .path = path};
     place a = place_of(t, from);
@@ -171,6 +171,7 @@ int sp_topology_path(const sp_topology *t, int64_t from, int64_t to, sp_flow_hop
         go_by_network(&w, &a, &b);
     }
     *latency_s = w.latency_s;
+    *spine_latency_s = w.spine_latency_s;
     return w.hops;
 }
 
@@ -226,7 +227,7 @@ static void go_by_network(way *w, const place *a, const place *b)
     if (leaf_a != leaf_b) {
         add(w, SP_LINK_SPINE, leaf_a, false);
         add(w, SP_LINK_SPINE, leaf_b, true);
-        w->latency_s += t->fabric.spine_latency_s;
+        w->spine_latency_s = t->fabric.spine_latency_s;
     }
     add(w, SP_LINK_NIC, b->node * t->nics_per_node + b->nic, true);
     add(w, SP_LINK_PCIE, b->gpu, true);

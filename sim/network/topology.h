@@ -75,9 +75,10 @@ int64_t sp_topology_node(const sp_topology *topology, int64_t gpu);
 int sp_topology_rail(const sp_topology *topology, int64_t gpu);
 
 // The links from one GPU to another, in order, and the latency of the way: none of a GPU to itself.
-// PXN hands on while it sends, so that its NVLink adds nothing to the latency between nodes.
-// Returns the number of hops. O(1).
+// What the spine adds to it, of which closed formulas know nothing, stands by itself. PXN hands on
+// while it sends, so that its NVLink adds nothing to the latency between nodes. Returns the number
+// of hops. O(1).
 int sp_topology_path(const sp_topology *topology, int64_t from, int64_t to,
-                     sp_flow_hop path[SP_PATH_HOPS], double *latency_s);
+                     sp_flow_hop path[SP_PATH_HOPS], double *latency_s, double *spine_latency_s);
 
 #endif

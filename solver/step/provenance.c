@@ -6,6 +6,7 @@
 #include "solver/step/step.h"
 #include "solver/strategy.h"
 
+static bool falls_back(const sp_scenario *scenario);
 static double published_bubble(const sp_scenario *scenario);
 static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warnings);
 static void warn_of_other_gpu(const sp_scenario *scenario, sp_warnings *warnings);
@@ -30,7 +31,7 @@ void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
     snprintf(result->profile, sizeof result->profile, "%s", scenario->profile.name);
     result->parameters = sp_model_parameters(&scenario->model);
     result->flops_per_token = 3.0 * sp_model_forward_flops(&scenario->model, 1.0, 0.0);
-    result->network = scenario->network;
+    result->network = falls_back(scenario) ? SP_NETWORK_CLOSED : scenario->network;
     result->collectives = scenario->profile.algorithm;
     result->jitter = scenario->jitter;
     result->peak_flops_per_s = scenario->cluster.peak_flops_per_s;
@@ -78,7 +79,7 @@ static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warn
                         "ranks",
                         scenario->layout.zero);
     }
-    if (scenario->layout.vocab_parallel && scenario->network == SP_NETWORK_AUTO) {
+    if (falls_back(scenario)) {
         sp_warnings_add(warnings, "network.detail auto is closed here: flows do not go with "
                                   "vocab_parallel");
     }
@@ -88,6 +89,12 @@ static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warn
                         "not for the other ranks' sums inside it; its exchange counts as TP "
                         "communication");
     }
+}
+
+// From network.detail auto to closed.
+static bool falls_back(const sp_scenario *scenario)
+{
+    return scenario->layout.vocab_parallel && scenario->network == SP_NETWORK_AUTO;
 }
 
 // "H100 SXM" describes an "H100".

@@ -36,6 +36,8 @@ grep -q '"network"' closed.json && complain "provenance of a closed network"
 
 "$program" simulate s.json --topology t.svg >/dev/null || complain "--topology failed"
 expect "nodes" 4 "$(grep -c '^<text.*>node [0-3]: ' t.svg)"
+expect "full disk" "error: /dev/full: cannot write the picture of the cluster: No space left on device" \
+    "$("$program" simulate s.json --topology /dev/full 2>&1 >/dev/null | grep '^error' | head -1)"
 expect "NICs" 4 "$(grep -c '<title>NIC 0, node [0-3]: ' t.svg)"
 
 # Zones of attention, merged packs and split backwards: flows never take less.
@@ -53,6 +55,34 @@ SETTINGS
 "$program" simulate s.json "${mixed[@]/#/--set=}" --set=strategy.kind=zeppelin --set=parallel.cp=1 \
     --plan zones.json >/dev/null 2>&1
 grep -q '"zone"' zones.json || complain "zeppelin: no zones"
+
+# A spine that is narrower or delays more slows a send that meets nothing and two groups that meet,
+# and the picture shows the same bytes.
+worsen() { # SCENARIO SETTING VALUES
+    local scenario=$1 setting=$2 last=0 first= value sums
+    shift 2
+    for value in "$@"; do
+        flows=$("$program" simulate "$scenario" --json --set "cluster.fabric.$setting=$value" --topology t.svg |
+            sed -n 's/^ *"iteration_ms": \([0-9.]*\),*$/\1/p' | head -1)
+        sums=$(grep -o 'all links, out and in[^<]*' t.svg)
+        awk "BEGIN {exit !($flows > $last)}" || complain "$scenario, $setting $value: $flows ms after $last"
+        expect "bytes of $scenario, $setting $value" "${first:=$sums}" "$sums"
+        last=$flows
+    done
+}
+cat >alone.json <<'SCENARIO'
+{"model": "gpt-3.6b", "cluster": {"name": "h100-8", "fabric": {"nodes_per_leaf": 1}}, "parallel": {"tp": 8, "pp": 2},
+ "workload": {"uniform": 4096, "samples_per_batch": 8}, "network": {"detail": "flows"}}
+SCENARIO
+cat >groups.json <<'SCENARIO'
+{"model": "gpt-3.6b", "cluster": {"name": "h100-8", "nics_per_node": 4, "fabric": {"nodes_per_leaf": 0, "pxn": false}},
+ "parallel": {"cp": 4, "dp": 8, "order": "tp-dp-cp-pp", "zero": 0},
+ "workload": {"uniform": 4096, "samples_per_batch": 16}, "network": {"detail": "flows"}}
+SCENARIO
+for scenario in alone.json groups.json; do
+    worsen "$scenario" oversubscription 1 3 8
+    worsen "$scenario" spine_latency_us 0 1000 1000000
+done
 
 # A step out of memory: what would fit is simulated with more ranks than there are GPUs.
 cat >oom.json <<'SCENARIO'

@@ -111,6 +111,38 @@ TEST(values)
     }
 }
 
+// Of what is within, what was fitted to the published number is counted by itself; it may stand
+// beside the points, for all of them.
+TEST(fitted_points_are_counted)
+{
+    for (int all = 0; all < 2; all++) {
+        char text[2000];
+        figure_spec spec;
+        figure_reproduction r;
+        snprintf(text, sizeof text,
+                 HEAD BASE
+                 "%s'key': 'iteration_ms', 'bar': {'relative': 0.04}, 'points': [{'label': "
+                 "'a', 'published': 20, 'fitted': true}, {'label': 'b', 'published': 21, "
+                 "'fitted': true}, {'label': 'c', 'published': 21}, {'label': 'd', "
+                 "'published': 21, 'fitted': false}]}",
+                 all ? "'fitted': true, " : "");
+        reproduce(text, &spec, &r);
+        static const bool fitted[] = {true, true, false, false};
+        json_t *json = figure_reproduction_json(&r);
+        for (size_t i = 0; i < 4; i++) {
+            bool expected = i == 2 ? all == 1 : fitted[i];
+            const json_t *point = json_array_get(json_object_get(json, "points"), i);
+            assert_int_equal(r.outcomes[i].fitted, expected);
+            assert_int_equal(json_is_true(json_object_get(point, "fitted")), expected);
+        }
+        assert_int_equal(json_integer_value(json_object_get(json, "within_count")), 3);
+        assert_int_equal(json_integer_value(json_object_get(json, "fitted_count")), 1 + all);
+        json_decref(json);
+        figure_reproduction_fini(&r);
+        figure_spec_fini(&spec);
+    }
+}
+
 // 21 ms beside 20 and 22: an error of 5 %, or of a bound that is kept.
 TEST(verdicts)
 {

@@ -285,17 +285,236 @@ TEST(what_alone_is_faster_or_slower_than_its_links_shares_them_so)
     double latency_s = 3 * FLAT_NVLINK_LATENCY_S;
     for (int slower = 0; slower < 2; slower++) {
         double sending_s = slower ? 2.0 * ring_s : 0.5 * ring_s;
-        sp_flow one = sp_route_flow_of(&route, 0, bytes, 1, latency_s + sending_s);
+        double alone_s = latency_s + sending_s;
+        sp_flow one = sp_route_flow_of(&route, 0, bytes, 1, alone_s);
         sp_flow both[] = {one, one};
         int64_t ends_ns[2];
         must_succeed(flow_ends(f.topology, both, 2, ends_ns, ERR));
-        double expected_s = latency_s + (slower ? 1.0 : 2.0) * sending_s;
+        double first_s = FLAT_NVLINK_LATENCY_S;
+        double expected_s = first_s + (slower ? 1.0 : 2.0) * (alone_s - first_s);
         assert_within((double)ends_ns[0], 1e9 * expected_s, 1.0);
         assert_int_equal(ends_ns[1], ends_ns[0]);
     }
     sp_route_fini(&route);
     finish(&f);
 }
+
+// ---- a spine that narrows or delays ----
+
+// h800-8 with a leaf switch for each node and rail, whose link to the spine has the rate of its NIC
+// divided by `oversubscription`.
+static void narrow(fixture *f, double oversubscription, double latency_s)
+{
+    sp_topology_free(f->topology);
+    f->cluster.fabric.nodes_per_leaf = 1;
+    f->cluster.fabric.oversubscription = oversubscription;
+    f->cluster.fabric.spine_latency_s = latency_s;
+    must_succeed(sp_topology_new(&f->cluster, &flat, &f->topology, ERR));
+}
+
+// A ring of n nodes waits n - 1 times for a part of the bytes from the next node.
+TEST(a_ring_over_the_spine_takes_its_rate_and_latency)
+{
+    fixture f;
+    begin("h800-8", 4, &f);
+    const double nic = f.cluster.nic_bytes_per_s * FLAT_NIC_EFFICIENCY;
+    const double bytes = 1e8;
+    for (int nodes = 2; nodes <= 4; nodes++) {
+        for (int oversubscription = 1; oversubscription <= 64; oversubscription *= 4) {
+            for (double latency_s = 0.0; latency_s < 0.2; latency_s += 0.1) {
+                narrow(&f, oversubscription, latency_s);
+                int64_t gpus[MOST];
+                sp_route route;
+                int count = group_of(&f, 3, nodes, 1, gpus);
+                must_succeed(sp_route_rings(f.topology, gpus, 1, count, &route, ERR));
+                double part = bytes / nodes;
+                double closed_s = (nodes - 1) * (FLAT_NIC_LATENCY_S + part / nic);
+                double expected_s =
+                    (nodes - 1) * (FLAT_NIC_LATENCY_S + latency_s + part * oversubscription / nic);
+                sp_flow flow = sp_route_flow_of(&route, 0, bytes, 1, closed_s);
+                assert_within((double)end_of(&f, &flow), 1e9 * expected_s, 1.0);
+                flow = sp_route_flow(&route, 0, bytes, 1);
+                assert_within((double)end_of(&f, &flow), 1e9 * expected_s, 1.0);
+                assert_true(sp_route_is_slowed(&route) ==
+                            (oversubscription > 1 || latency_s > 0.0));
+                sp_route_fini(&route);
+            }
+        }
+    }
+    finish(&f);
+}
+
+// A transfer whose formula gives it a quarter of its NIC waits for the spine where that has less.
+TEST(what_is_slower_than_the_spine_does_not_wait_for_it)
+{
+    fixture f;
+    begin("h800-8", 2, &f);
+    const int64_t from = 2, to = 10;
+    const double bytes = 1e8;
+    const double nic_s = bytes / (f.cluster.nic_bytes_per_s * FLAT_NIC_EFFICIENCY);
+    for (int oversubscription = 1; oversubscription <= 16; oversubscription *= 2) {
+        sp_route route;
+        narrow(&f, oversubscription, 0.0);
+        must_succeed(sp_route_pairs(f.topology, &from, &to, 1, &route, ERR));
+        sp_flow flow = sp_route_flow_of(&route, 0, bytes, 1, FLAT_NIC_LATENCY_S + 4.0 * nic_s);
+        double expected_s = FLAT_NIC_LATENCY_S + fmax(4.0, oversubscription) * nic_s;
+        assert_within((double)end_of(&f, &flow), 1e9 * expected_s, 1.0);
+        sp_route_fini(&route);
+    }
+    finish(&f);
+}
+
+TEST(pcie_slows_what_its_formula_sends_faster)
+{
+    const int64_t from = 2, to = 10;
+    const double bytes = 1e8;
+    for (int times = 1; times <= 4; times *= 2) {
+        fixture f;
+        sp_route route;
+        begin("h800-8", 2, &f);
+        const double nic = f.cluster.nic_bytes_per_s * FLAT_NIC_EFFICIENCY;
+        f.cluster.host_link_bytes_per_s = nic / times;
+        sp_topology_free(f.topology);
+        must_succeed(sp_topology_new(&f.cluster, &flat, &f.topology, ERR));
+        must_succeed(sp_route_pairs(f.topology, &from, &to, 1, &route, ERR));
+        sp_flow flow = sp_route_flow_of(&route, 0, bytes, 1, sp_time_p2p(&f.timer, bytes, 1));
+        assert_within((double)end_of(&f, &flow), 1e9 * (FLAT_NIC_LATENCY_S + times * bytes / nic),
+                      1.0);
+        sp_route_fini(&route);
+        finish(&f);
+    }
+}
+
+static sp_flow lone(const fixture *f, int kind, const int64_t *gpus, int count, double bytes,
+                    double alone_s, sp_route *route)
+{
+    sp_status status =
+        kind == 0   ? sp_route_rings(f->topology, gpus, 1, count, route, ERR)
+        : kind == 1 ? sp_route_all_to_alls(f->topology, gpus, 1, count, route, ERR)
+                    : sp_route_pairs(f->topology, gpus, &gpus[count / 2], count / 2, route, ERR);
+    must_succeed(status);
+    return sp_route_flow_of(route, 0, bytes, 1, alone_s);
+}
+
+// Nor does what it puts on the other links depend on the spine: a wider one would take more of them
+// and slow down whatever goes beside it.
+TEST(a_better_spine_never_slows_a_lone_transfer)
+{
+    fixture f;
+    begin("h800-8", 4, &f);
+    sp_prng prng = prng_seeded(11);
+    for (int round = 0; round < test_rounds(500); round++) {
+        int64_t gpus[MOST];
+        int nodes = 2 * (1 + prng_below(&prng, 2));
+        int count = group_of(&f, prng_below(&prng, 4), nodes, 1 + prng_below(&prng, 4), gpus);
+        int kind = prng_below(&prng, 3);
+        double bytes = floor(1e9 * sp_prng_uniform(&prng));
+        double alone_s = 1e-6 + sp_prng_uniform(&prng) * (prng_below(&prng, 2) == 0 ? 1e-4 : 0.1);
+        double oversubscription = 1.0, latency_s = 0.0;
+        int64_t last_ns = llround(1e9 * alone_s);
+        double first_bytes = 0.0;
+        for (int worse = 0; worse < 4; worse++) {
+            sp_route route;
+            narrow(&f, oversubscription, latency_s);
+            sp_flow flow = lone(&f, kind, gpus, count, bytes, alone_s, &route);
+            int64_t ns = end_of(&f, &flow);
+            assert_true(worse > 0 ? ns >= last_ns : ns == last_ns);
+            assert_true(worse == 0 || flow.bytes == first_bytes);
+            last_ns = ns;
+            first_bytes = flow.bytes;
+            bool narrower = prng_below(&prng, 2) == 0;
+            oversubscription *= narrower ? 1.0 + 9.0 * sp_prng_uniform(&prng) : 1.0;
+            latency_s += narrower ? 0.0 : 1e-4 * sp_prng_uniform(&prng);
+            sp_route_fini(&route);
+        }
+    }
+    finish(&f);
+}
+
+// ---- better links ----
+
+// What may be better, each in one setting.
+enum { NIC, NVLINK, PCIE, SPINE, LATENCY, NVLINK_LATENCY, SPINE_LATENCY, BETTER };
+
+static void improve(fixture *f, int what, double by)
+{
+    switch (what) {
+    case NIC:
+        f->cluster.nic_bytes_per_s *= by;
+        break;
+    case NVLINK:
+        f->profile.nvlink_bytes_per_s *= by;
+        f->profile.p2p_bytes_per_s *= by;
+        break;
+    case PCIE:
+        f->cluster.host_link_bytes_per_s *= by;
+        break;
+    case SPINE:
+        f->cluster.fabric.oversubscription /= by;
+        break;
+    case LATENCY:
+        f->profile.nic_latency_s /= by;
+        break;
+    case NVLINK_LATENCY:
+        f->profile.nvlink_latency_s /= by;
+        f->profile.p2p_latency_s /= by;
+        break;
+    case SPINE_LATENCY:
+        f->cluster.fabric.spine_latency_s /= by;
+        break;
+    default:
+        fail();
+    }
+}
+
+// With the time that its formula gives it there.
+static int64_t formula_end(fixture *f, int kind, const int64_t *gpus, sp_group group, double bytes)
+{
+    const sp_profile *p = &f->profile;
+    const sp_link_rates rates = {p->nvlink_bytes_per_s, p->nvlink_latency_s, p->nic_efficiency,
+                                 p->nic_latency_s};
+    sp_topology_free(f->topology);
+    must_succeed(sp_topology_new(&f->cluster, &rates, &f->topology, ERR));
+    double alone_s =
+        kind == 2 ? sp_time_p2p(&f->timer, bytes / (group.size / 2), 1)
+                  : sp_time_collective(&f->timer, kind == 0 ? SP_REDUCE_SCATTER : SP_ALL_TO_ALL,
+                                       group, bytes);
+    sp_route route;
+    sp_flow flow = lone(f, kind, gpus, group.size, bytes, alone_s, &route);
+    int64_t ns = end_of(f, &flow);
+    sp_route_fini(&route);
+    return ns;
+}
+
+TEST(a_better_network_never_slows_a_lone_transfer)
+{
+    sp_prng prng = prng_seeded(12);
+    for (int round = 0; round < test_rounds(2000); round++) {
+        fixture f;
+        int64_t gpus[MOST];
+        begin(prng_below(&prng, 2) == 0 ? "h800-8" : "a800-8", 4, &f);
+        f.cluster.fabric.nodes_per_leaf = 1 + prng_below(&prng, 2);
+        f.cluster.fabric.pxn = prng_below(&prng, 2) == 0;
+        f.cluster.fabric.oversubscription = 1.0 + 7.0 * sp_prng_uniform(&prng);
+        f.cluster.fabric.spine_latency_s = 1e-5 * prng_below(&prng, 3);
+        for (int what = 0; what < BETTER; what++) {
+            improve(&f, what, exp(2.0 * sp_prng_uniform(&prng) - 1.0));
+        }
+        int nodes = 2 * (1 + prng_below(&prng, 2));
+        int per_node = 1 + prng_below(&prng, 4);
+        group_of(&f, prng_below(&prng, 4), nodes, per_node, gpus);
+        sp_group group = {nodes * per_node, nodes, per_node, per_node};
+        int kind = prng_below(&prng, 3);
+        double bytes = floor(pow(10.0, 3.0 + 6.0 * sp_prng_uniform(&prng)));
+        int64_t before_ns = formula_end(&f, kind, gpus, group, bytes);
+        improve(&f, prng_below(&prng, BETTER), 1.0 + sp_prng_uniform(&prng));
+        int64_t after_ns = formula_end(&f, kind, gpus, group, bytes);
+        assert_true(after_ns <= before_ns + 1);
+        finish(&f);
+    }
+}
+
+// ---- bytes ----
 
 // Each member sends what the definition of a ring says: (n-1)/n of the bytes out of every node for
 // each of its NICs together.

@@ -27,7 +27,7 @@ typedef struct path {
     int hops;
     sp_link link[SP_PATH_HOPS];
     double bytes_per_s[SP_PATH_HOPS];
-    double latency_s;
+    double latency_s, spine_latency_s;
     char text[200]; // "nvlink 0.1>" and the like: node and index, > outward, < inward
 } path;
 
@@ -35,7 +35,7 @@ static path path_of(const sp_topology *t, int from, int to)
 {
     path p = {0};
     sp_flow_hop hops[SP_PATH_HOPS];
-    p.hops = sp_topology_path(t, from, to, hops, &p.latency_s);
+    p.hops = sp_topology_path(t, from, to, hops, &p.latency_s, &p.spine_latency_s);
     for (int i = 0; i < p.hops; i++) {
         size_t used = strlen(p.text);
         sp_link link = sp_topology_link(t, hops[i].link);
@@ -120,7 +120,10 @@ TEST(another_rail_is_reached_over_nvlink_or_over_the_spine)
     t = made(&cluster);
     p = path_of(t, 1, 8 + 4);
     assert_string_equal(p.text, "pcie 0.1>, nic 0.1>, spine 0.1>, spine 0.4<, nic 1.4<, pcie 1.4<");
-    assert_close(p.latency_s, 7e-6, 1e-12);
+    assert_close(p.latency_s, 5e-6, 1e-12);
+    assert_close(p.spine_latency_s, 2e-6, 1e-12);
+    p = path_of(t, 1, 8 + 1);
+    assert_true(p.spine_latency_s == 0.0);
     sp_topology_free(t);
 }
 

@@ -290,9 +290,11 @@ TEST(costs_of_copies)
         int64_t leaves = (large * quarters / 4 + 1048575) / 1048576 * 1048576;
         leaves = leaves < large ? leaves : large;
         size_t classes = (size_t)costs.classes;
-        for (size_t at = 0; at < 2 * classes; at += classes) {
-            assert_int_equal(costs.unit[at].held.of[SP_MEM_ACTIVATIONS], whole);
-            assert_int_equal(costs.unit[at].held.of[SP_MEM_OFFLOADED], 0);
+        for (size_t k = 0; k < 2; k++) {
+            size_t at = k * classes;
+            const sp_unit_bytes *unit = &costs.unit[sp_step_costs_units(&costs, k)];
+            assert_int_equal(unit->held.of[SP_MEM_ACTIVATIONS], whole);
+            assert_int_equal(unit->held.of[SP_MEM_OFFLOADED], 0);
             assert_int_equal(costs.offloaded_bytes[at], leaves);
             assert_true(llabs(costs.o_ns[at] * 50 - leaves) <= 50);
             assert_int_equal(costs.l_ns[at], costs.o_ns[at]);

@@ -156,6 +156,28 @@ TEST(bytes_of_merged_ranks)
     }
 }
 
+// More ranks than the nodes of the step that ran have GPUs: their traffic as flows changes no
+// bytes.
+TEST(advice_on_more_nodes)
+{
+    static const char *const details[] = {"closed", "flows"};
+    char said[2][SP_WARNING_TEXT];
+    for (int i = 0; i < 2; i++) {
+        char parallel[80];
+        char text[RUN_TEXT];
+        scenario_run r;
+        snprintf(parallel, sizeof parallel, "'dp': 4, 'pp': 2}, 'network': {'detail': '%s'",
+                 details[i]);
+        const setting s = {parallel, "1f1b", "'recompute': 'none', 'limit_gib': 0.15"};
+        write_scenario(text, "packed", "", &s, "", AMONG);
+        run_good(text, &run_verified, &r);
+        snprintf(said[i], sizeof said[i], "%s", r.result.oom_diagnosis);
+        run_fini(&r);
+    }
+    assert_string_equal(said[0], said[1]);
+    assert_non_null(strstr(said[1], "parallel.tp 8 on more GPUs"));
+}
+
 // ---- the text ----
 
 static double figure_after(const char *text, const char *words)

@@ -66,6 +66,16 @@ TEST(links_that_are_never_full_change_nothing)
     }
 }
 
+// A leaf switch for each node, and a spine that slows what crosses it.
+static void draw_spine(sp_prng *prng, flow_step *s)
+{
+    if (prng_below(prng, 2) == 0) {
+        s->cluster.fabric.nodes_per_leaf = 1;
+        s->cluster.fabric.oversubscription = 1.0 + sp_prng_uniform(prng);
+        s->cluster.fabric.spine_latency_s = prng_below(prng, 2) * 1e-6;
+    }
+}
+
 // As costs name them: every reduction and every gather by another one.
 static void draw_algorithms(sp_prng *prng, flow_step *s)
 {
@@ -98,6 +108,7 @@ TEST(auto_is_flows_for_every_algorithm)
     for (int round = 0; round < test_rounds(120); round++) {
         flow_step s;
         flow_step_draw(&prng, &s, true);
+        draw_spine(&prng, &s);
         draw_algorithms(&prng, &s);
         sp_network quick = s.network;
         quick.detail = SP_NETWORK_AUTO;
@@ -113,6 +124,7 @@ TEST(auto_is_flows)
     for (int round = 0; round < test_rounds(120); round++) {
         flow_step s;
         flow_step_draw(&prng, &s, true);
+        draw_spine(&prng, &s);
         sp_network quick = s.network;
         quick.detail = SP_NETWORK_AUTO;
         compare(&s, &quick, &s.network);
@@ -128,6 +140,7 @@ TEST(a_step_event_by_event)
         flow_step s;
         sp_timeline walked, expected;
         flow_step_draw(&prng, &s, true);
+        draw_spine(&prng, &s);
         run(&s, &s.network, &walked);
         flow_step_events(&s, &expected);
         for (size_t r = 0; r < walked.rank_count; r++) {
@@ -291,6 +304,42 @@ TEST(legs_of_one_exchange_do_not_meet)
     }
 }
 
+static void assert_same_bytes(const double *a, const double *b, const sp_topology *topology)
+{
+    for (int32_t l = 0; l < sp_topology_links(topology); l++) {
+        assert_within(a[l], b[l], 1e-9 * a[l]);
+    }
+}
+
+// How fast links are, how late, and how long everything takes alone: none of it moves a byte.
+TEST(bytes_depend_on_no_rate_and_no_latency)
+{
+    sp_prng prng = prng_seeded(16);
+    for (int round = 0; round < test_rounds(60); round++) {
+        flow_step s;
+        sp_topology *topology[2];
+        double *bytes[2];
+        flow_step_draw(&prng, &s, true);
+        s.cluster.fabric.nodes_per_leaf = 1;
+        draw_algorithms(&prng, &s);
+        must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology[0], &bytes[0], ERR));
+        draw_spine(&prng, &s);
+        s.cluster.nic_bytes_per_s *= 0.1 + sp_prng_uniform(&prng);
+        s.network.rates.nvlink_bytes_per_s *= 0.1 + sp_prng_uniform(&prng);
+        s.network.rates.nic_latency_s *= 1000.0 * sp_prng_uniform(&prng);
+        for (int r = 0; r < s.layout.pp; r++) {
+            s.costs.epilogue[r].param_gather_ns = 1 + prng_below(&prng, 40000);
+        }
+        must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology[1], &bytes[1], ERR));
+        assert_same_bytes(bytes[0], bytes[1], topology[0]);
+        for (int i = 0; i < 2; i++) {
+            sp_topology_free(topology[i]);
+            sp_free(bytes[i]);
+        }
+        flow_step_fini(&s);
+    }
+}
+
 TEST(two_pipelines_on_one_nic)
 {
     const int64_t work_ns = 2 * (F_NS + B_NS);
@@ -353,20 +402,25 @@ TEST(two_stages_reduce_over_one_nic)
 
 // One pack on each of two data-parallel ranks, whose context-parallel ranks lie in two nodes: both
 // groups exchange over the same NICs, by rings that carry half of the bytes.
-static void set_groups(flow_step *s, sp_network_detail detail)
+static void set_groups_of(flow_step *s, int cp, int dp, const char *order, sp_network_detail detail)
 {
-    *s = (flow_step){.layout = {.tp = 1, .cp = 2, .pp = 1, .dp = 2, .chunks = 1}};
-    assert_true(sp_rank_order_read("dp-tp-cp-pp", &s->layout.order));
-    must_succeed(uniform_packing(&s->packing, 2, 1, ERR));
+    *s = (flow_step){.layout = {.tp = 1, .cp = cp, .pp = 1, .dp = dp, .chunks = 1}};
+    assert_true(sp_rank_order_read(order, &s->layout.order));
+    must_succeed(uniform_packing(&s->packing, dp, 1, ERR));
     must_succeed(sp_i_step_costs_init(&s->costs, &s->layout, &s->packing, 1, false, ERR));
     flow_step_set_bytes(&s->costs, 0.0, 0.0);
     flow_step_set_exchanges(s, 0.0);
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < dp; k++) {
         s->costs.cp_i[k] = s->costs.cp_r[k] = (sp_cp_exchange){0};
     }
     must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, ERR));
     flow_step_set_cluster(s, detail);
     s->network.rates.nic_latency_s = 0.0;
+}
+
+static void set_groups(flow_step *s, sp_network_detail detail)
+{
+    set_groups_of(s, 2, 2, "dp-tp-cp-pp", detail);
 }
 
 // In each of two layers, of what takes whole_ns in all.
@@ -422,6 +476,62 @@ TEST(two_groups_exchange_over_one_nic)
         // Four fifths behind it, where both fit, and the rest in the open.
         assert_int_equal(exchange_ns(50000.0, 2500, 500, of), F_NS + (shared ? 1000 : 500));
     }
+}
+
+// Two of four context-parallel ranks exchange heads, and two rings of two their keys and values, of
+// two groups that share every node's NIC. Where nothing is shared the parts follow each other.
+TEST(heads_follow_keys)
+{
+    for (int detail = 0; detail < 3; detail++) {
+        bool shared = detail != SP_NETWORK_CLOSED;
+        flow_step s;
+        sp_timeline timeline;
+        set_groups_of(&s, 4, 2, "dp-tp-cp-pp", (sp_network_detail)detail);
+        for (int k = 0; k < 2; k++) {
+            // Of 2500 ns for the keys, at 10 bytes a nanosecond, 2000 are hidden; a NIC sends one
+            // of two ranks' blocks, and of a rank's heads those of the other.
+            sp_cp_exchange *exchange = &s.costs.cp_f[k];
+            *exchange = each_of_two(50000.0, 2500);
+            exchange->head_ranks = 2;
+            exchange->heads_s = 300e-9;
+            exchange->heads_bytes = 6000.0;
+            s.costs.f[k] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 500 + 600};
+            add_actions(&s, k, 0, k == 0 ? "F0B0" : "F1B1");
+        }
+        run(&s, &s.network, &timeline);
+        assert_int_equal(span_ns(&timeline, 0), F_NS + (shared ? 2 : 1) * (500 + 600));
+        sp_timeline_fini(&timeline);
+        flow_step_fini(&s);
+    }
+}
+
+// Each of four GPUs sends the other one of its node half of its heads, and hands one of two blocks
+// to the one of the other node; a forward and a backward, of two layers each.
+TEST(bytes_of_heads_and_keys)
+{
+    flow_step s;
+    sp_topology *topology;
+    double *bytes;
+    double sums[SP_LINK_KINDS][2] = {{0.0}};
+    set_groups_of(&s, 4, 1, "tp-cp-dp-pp", SP_NETWORK_CLOSED);
+    sp_cp_exchange exchange = {
+        .s = 2e-6, .bytes = 8000.0, .heads_s = 1e-6, .heads_bytes = 3000.0, .head_ranks = 2};
+    s.costs.cp_f[0] = s.costs.cp_i[0] = exchange;
+    s.costs.f[0] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 2500};
+    s.costs.b[0] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 6000};
+    add_actions(&s, 0, 0, "F0B0");
+    must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology, &bytes, ERR));
+    for (int32_t l = 0; l < sp_topology_links(topology); l++) {
+        sp_link link = sp_topology_link(topology, l);
+        sums[link.kind][link.inward] += bytes[l];
+    }
+    for (int inward = 0; inward < 2; inward++) {
+        assert_close(sums[SP_LINK_NIC][inward], 2 * 2 * 4 * 4000.0, 1e-12);
+        assert_close(sums[SP_LINK_NVLINK][inward], 2 * 2 * 4 * 1500.0, 1e-12);
+    }
+    sp_topology_free(topology);
+    sp_free(bytes);
+    flow_step_fini(&s);
 }
 
 // A recomputation exchanges again, by itself or in the backward, at three quarters of the NIC.
@@ -502,6 +612,37 @@ TEST(merged_packs)
 }
 
 // ---- refusals ----
+
+// Four ranks that run two actions each: all of them together are below the limit, or above it.
+TEST(sums_over_all_ranks)
+{
+    const struct {
+        int64_t action_ns;
+        sp_status status;
+    } cases[] = {{500000000000000000, SP_OK}, {2000000000000000000, SP_ERR_LIMIT}};
+    for (int i = 0; i < 4; i++) {
+        flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .chunks = 1}};
+        must_succeed(uniform_packing(&s.packing, 4, 1, ERR));
+        must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false, ERR));
+        flow_step_set_bytes(&s.costs, 0.0, 0.0);
+        for (int k = 0; k < 4; k++) {
+            s.costs.f[k].compute_ns = s.costs.b[k].compute_ns = cases[i / 2].action_ns;
+        }
+        must_succeed(plan_by_schedule(&s.plan, &s.layout, &s.packing, SP_SCHEDULE_1F1B, ERR));
+        flow_step_set_cluster(&s, SP_NETWORK_FLOWS);
+        // Alone, ranks that are alike run once.
+        const sp_engine_options options = {.network = i % 2 == 0 ? NULL : &s.network};
+        sp_timeline timeline;
+        sp_memory_timeline memory;
+        sp_engine_counts counts;
+        sp_error_clear(ERR);
+        assert_int_equal(sp_simulate(&s.plan, &s.costs, &options, &timeline, &memory, &counts, ERR),
+                         cases[i / 2].status);
+        sp_timeline_fini(&timeline);
+        sp_memory_timeline_fini(&memory);
+        flow_step_fini(&s);
+    }
+}
 
 TEST(allocations_that_fail)
 {

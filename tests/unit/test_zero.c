@@ -1,4 +1,5 @@
 // What ZeRO 2 and 3 exchange inside a step (Rajbhandari et al., arXiv 1910.02054).
+#include "sim/base/alloc.h"
 #include "tests/support/priced_step.h"
 #include "tests/support/test_main.h"
 
@@ -45,6 +46,54 @@ TEST(volumes)
     priced_step_fini(&plain);
     priced_step_fini(&two);
     priced_step_fini(&three);
+}
+
+// Bytes that all GPUs send over NVLink in a step, and get.
+static double nvlink_bytes(const priced_step *step)
+{
+    sp_cluster cluster = step->cluster;
+    sp_topology *topology;
+    double *bytes;
+    double sum = 0.0;
+    cluster.host_link_bytes_per_s = 64e9;
+    cluster.fabric = (sp_fabric){.rails = 8, .oversubscription = 1.0};
+    const sp_network network = {
+        .cluster = &cluster,
+        .rates = {.nvlink_bytes_per_s = step->profile.nvlink_bytes_per_s, .nic_efficiency = 1.0}};
+    must_succeed(sp_step_traffic(&step->plan, &step->costs, &network, &topology, &bytes, ERR));
+    for (int32_t l = 0; l < sp_topology_links(topology); l++) {
+        sum += bytes[l];
+    }
+    sp_topology_free(topology);
+    sp_free(bytes);
+    return sum;
+}
+
+// The same volumes as bytes on links, hidden or not: in ZeRO 2 gradients are scattered once for
+// each micro-batch, in ZeRO 3 parameters are gathered twice as well; splitting the backward moves
+// nothing more.
+TEST(volumes_on_links)
+{
+    for (int i = 0; i < 32; i++) {
+        int zero = i % 4;
+        bool hidden = i / 4 % 2 == 1;
+        priced_step step;
+        priced_case c = sharded(zero, 100.0);
+        c.microbatches = i / 8 % 2 == 1 ? 3 : 1;
+        c.layout.pp = 2;
+        c.layout.dp = 2;
+        c.schedule.kind = i / 16 == 1 ? SP_SCHEDULE_ZB_H1 : SP_SCHEDULE_1F1B;
+        c.memory.stack.hide_gradient_reduce = c.memory.stack.hide_parameter_gather = hidden;
+        priced_step_run(&c, &step);
+        double reduced = BYTES_FP32 * (zero == 0 ? 2 : zero == 1 ? 1 : c.microbatches);
+        double gathered = BYTES_BF16 * (zero == 0 ? 0 : zero < 3 ? 1 : 2 * c.microbatches);
+        // Half of a tensor from each of two ranks, over a link out and a link in.
+        double exchanged = 2.0 * (reduced + gathered) * (double)sp_model_parameters(&c.model);
+        double sent =
+            4.0 * c.microbatches * (step.costs.p2p_f_bytes[0] + step.costs.p2p_b_bytes[0]);
+        assert_close(nvlink_bytes(&step), exchanged + sent, 1e-9);
+        priced_step_fini(&step);
+    }
 }
 
 static double overlap_share;
