@@ -49,6 +49,10 @@ typedef struct row {
     char layout[CLI_LAYOUT];
     int64_t of_status[SWEEP_STATUSES], left_out;
     double stated_ms;
+    // The fastest layout that fits tightly, where that is faster than the row's; NAN: there is
+    // none.
+    double tight_ms, tight_margin_gib;
+    char tight_layout[CLI_LAYOUT];
 } row;
 
 typedef struct comparison {
@@ -147,11 +151,28 @@ static sp_status read_with_schedule(const compare_args *args, const char *path, 
     return sp_scenario_read(path, overrides, count, scenario, err);
 }
 
+// What is left out for its memory although it is faster. Those that fit tightly are ranked last.
+static void note_tight(const sweep_layouts *layouts, row *r)
+{
+    const sweep_digest *best = &layouts->ranked[0]->digest;
+    for (int64_t i = 0; i < layouts->ranked_count && isnan(r->tight_ms); i++) {
+        const sweep_digest *d = &layouts->ranked[i]->digest;
+        double ms = d->figure[SWEEP_ITERATION_MS];
+        if (d->fits == SP_FITS_TIGHT && ms < best->figure[SWEEP_ITERATION_MS]) {
+            r->tight_ms = ms;
+            r->tight_margin_gib = d->figure[SWEEP_MEMORY_MARGIN_GIB];
+            snprintf(r->tight_layout, sizeof r->tight_layout, "tp %d, cp %d, pp %d, dp %d, %s",
+                     d->degree[0], d->degree[1], d->degree[2], d->degree[3], d->schedule);
+        }
+    }
+}
+
 // The strategy at the layout that serves it best; what it takes in the stated one is known.
 static sp_status evaluate_best(const compare_args *args, const comparison *cmp, row *r,
                                sp_error *err)
 {
-    const sp_evaluate_options options_of_row = {.threads = cli_threads(args->jobs)};
+    const sp_evaluate_options options_of_row = {.allocator_if_tight = true,
+                                                .threads = cli_threads(args->jobs)};
     const char *name = r->name;
     const sweep_layouts_options options_of_search = {.strategies = &name,
                                                      .strategy_count = 1,
@@ -171,7 +192,9 @@ static sp_status evaluate_best(const compare_args *args, const comparison *cmp, 
     if (status == SP_OK && layouts.ranked_count == 0) {
         status = sp_error_set(err, SP_ERR_INFEASIBLE, "no layout fits: %s", layouts.reason);
     }
+    r->tight_ms = (double)NAN;
     if (status == SP_OK) {
+        note_tight(&layouts, r);
         json_t *document = sweep_layouts_document(&layouts, layouts.ranked[0]);
         status = document != NULL ? sp_scenario_from_json(document, cmp->scenario.source, NULL, 0,
                                                           &scenario, err)
@@ -193,7 +216,8 @@ static sp_status evaluate_best(const compare_args *args, const comparison *cmp, 
 static sp_status evaluate_row(const compare_args *args, const char *path, comparison *cmp, row *r,
                               sp_error *err)
 {
-    const sp_evaluate_options options_of_row = {.compared = !cmp->of_schedules,
+    const sp_evaluate_options options_of_row = {.allocator_if_tight = true,
+                                                .compared = !cmp->of_schedules,
                                                 .threads = cli_threads(args->jobs)};
     sp_scenario own = {0};
     if (cmp->of_schedules) {
@@ -314,6 +338,9 @@ static json_t *row_json(const comparison *cmp, const row *r)
             sp_json_put(object, "layout",
                         r->layout[0] != '\0' ? json_string(r->layout) : json_null());
             sp_json_put(object, "stated_layout_ms", sp_json_figure(r->stated_ms));
+            sp_json_put(object, "tight_layout",
+                        r->tight_layout[0] != '\0' ? json_string(r->tight_layout) : json_null());
+            sp_json_put(object, "tight_layout_ms", sp_json_figure(r->tight_ms));
         }
     }
     return object;
@@ -397,6 +424,11 @@ static void print_best_row(const comparison *cmp, const row *r)
            100.0 * sp_result_mfu(result, SP_FLOPS_MEGATRON), 100.0 * sp_result_bubble_ratio(result),
            sp_gib_from_bytes(result->peak_bytes), sp_gib_from_bytes(sp_result_margin_bytes(result)),
            cli_memory_word(result), loss_text(result, loss), r->layout);
+    if (isfinite(r->tight_ms)) {
+        printf("%18s %12.1f ms left out: fits tightly (margin %.2f GiB by what PyTorch reserves); "
+               "%s\n",
+               "", r->tight_ms, r->tight_margin_gib, r->tight_layout);
+    }
 }
 
 static void print_schedule_row(const comparison *cmp, const row *r)
@@ -484,6 +516,8 @@ static void print_table(const comparison *cmp)
            "iteration ms", "speed-up", "tokens/s/GPU", "TFLOP/s/GPU", "MFU full", "MFU causal",
            "bubble", "peak GiB", "margin", "imbalance", "gap", "packs", "solver ms", "status");
     print_rows(cmp, 12, print_row);
+    puts("gap: to the best bound proved for plans of the row's kind in its schedule; another "
+         "strategy may be faster");
 }
 
 static sp_status show_memory_curve(const compare_args *args, const char *path, comparison *cmp,
@@ -621,8 +655,10 @@ const cli_command cli_cmd_compare = {
         "prints a row for each: iteration time, speed-up over the first, tokens/s/GPU, "
         "TFLOP/s/GPU and MFU full (by Megatron's formula, with all pairs of attention), MFU "
         "causal (with the pairs that a causal mask keeps), bubble ratio, peak memory, imbalance "
-        "over data-parallel ranks (busiest over mean), gap to the lower bound of the batch's "
-        "work, micro-batches and solver time."
+        "over data-parallel ranks (busiest over mean), gap, micro-batches and solver time. The gap "
+        "is that to the best bound proved for plans of the row's own kind (whole samples or "
+        "slices, backward split or not, ranks merged or not) in its own schedule: another "
+        "strategy may be faster than that."
         "\n\nWith --schedules it compares pipeline schedules: iteration time, both bubble ratios, "
         "and the activation units that the fullest and the last pipeline rank hold. A schedule "
         "that runs a given number of chunks per rank gets that number. A row that cannot be "
@@ -633,15 +669,19 @@ const cli_command cli_cmd_compare = {
         "interleaved, "
         "zb-h1 and zb-v unless it brings its own, and several budgets of tokens; layouts whose "
         "pure work alone takes longer than the fastest are left out. Its row is the "
-        "fastest that fits, with the layout; beside it stands what the strategy takes in the "
+        "fastest that fits well, with the layout, and where another one that fits tightly would be "
+        "faster, a line below says so; beside it stands what the strategy takes in the "
         "scenario's own layout, so that the factor of the strategy and that of the layout are told "
         "apart. This may take minutes."
         "\n\nWith --memory-curve the strategies are evaluated with the scenario's memory, then "
         "with four fifths of that and so on, until none of them fits: the trade of time against "
         "memory."
         "\n\nAbove the rows stands how far the profile was off on logged steps like these, or why "
-        "that is not known. The margin is the memory limit less the peak; a row within a tenth of "
-        "the limit is marked tight and may run several times slower."
+        "that is not known. The margin is the memory limit less the peak. Of a row whose peak is "
+        "within a tenth of the limit the blocks of PyTorch's allocator are counted, as simulate "
+        "does of every step: the margin is then the limit less what it would reserve, and a row "
+        "with less than 3 % of the limit to spare is marked tight and may run several times "
+        "slower."
         "\n\nA row that runs out of memory is marked oom; a warning (with --json its reason) says "
         "which sample needs how much. The exit status is 1 when no row can be trained.",
     .examples = examples,

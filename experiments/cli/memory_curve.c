@@ -29,7 +29,7 @@ static sp_status evaluate_cell(void *context, int worker, int index, sp_error *e
     point *p = context;
     sp_scenario scenario = *p->scenario;
     sp_result result = {0};
-    const sp_evaluate_options options = {.compared = true, .no_bounds = true};
+    const sp_evaluate_options options = {.compared = true, .no_bounds = true, .no_causes = true};
     (void)worker;
     scenario.memory_limit_bytes = p->limit_bytes;
     scenario.order_resolved = false;

@@ -130,11 +130,9 @@ static void print_not_validated(const sweep_summary *summary)
 {
     for (int64_t i = 0; i < summary->best_count; i++) {
         const sweep_digest *digest = &summary->best[i].digest;
-        char text[SP_NOT_VALIDATED];
-        if (!isfinite(digest->median_error) && isfinite(digest->figure[SWEEP_TOKENS_PER_S]) &&
-            sweep_not_validated(summary->spec, summary->best[i].combination, text, NULL) == SP_OK) {
+        if (digest->not_validated[0] != '\0' && isfinite(digest->figure[SWEEP_TOKENS_PER_S])) {
             int column = printf("times not validated: ");
-            cli_print_wrapped(stdout, text, column, 2);
+            cli_print_wrapped(stdout, digest->not_validated, column, 2);
             return;
         }
     }
@@ -199,9 +197,7 @@ static json_t *point_json(const sweep_spec *spec, const sweep_best *point)
     int64_t digit[SWEEP_AXES];
     const sweep_digest *digest = &point->digest;
     const char *fits = digest->fits != SP_FITS_NONE ? sp_fits_names[digest->fits] : NULL;
-    char text[SP_NOT_VALIDATED];
-    bool validated = isfinite(digest->median_error) ||
-                     sweep_not_validated(spec, point->combination, text, NULL) != SP_OK;
+    const char *unknown = digest->not_validated[0] != '\0' ? digest->not_validated : NULL;
     json_t *object = json_object();
     sweep_spec_digits(spec, point->combination, digit);
     sp_json_put(object, "point", sweep_spec_point(spec, digit));
@@ -213,7 +209,7 @@ static json_t *point_json(const sweep_spec *spec, const sweep_best *point)
     }
     sp_json_put(object, "fits", fits != NULL ? json_string(fits) : json_null());
     sp_json_put(object, "median_error", sp_json_figure(digest->median_error));
-    sp_json_put(object, "not_validated", validated ? json_null() : json_string(text));
+    sp_json_put(object, "not_validated", unknown != NULL ? json_string(unknown) : json_null());
     return object;
 }
 

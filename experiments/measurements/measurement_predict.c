@@ -57,7 +57,8 @@ static sp_status evaluate(const sp_measured_case *measured, sp_measured kind,
         .rank_peak = kind == SP_MEASURED_FIRST_RANK_RESERVED_BYTES ? SP_FIRST_RANK
                      : kind == SP_MEASURED_LAST_RANK_BYTES         ? SP_LAST_RANK
                                                                    : SP_NO_RANK,
-        .no_bounds = true};
+        .no_bounds = true,
+        .no_causes = true};
     return profile != NULL
                ? evaluate_with(measured, profile, &options, result, err)
                : sp_evaluate(&measured->scenario, &measured->batches, &options, result, err);

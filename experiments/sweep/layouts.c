@@ -492,6 +492,8 @@ sp_status sweep_layouts_find(const json_t *base, const sp_scenario *scenario,
         if (status == SP_OK) {
             status =
                 sweep_evaluator_init(&f.evaluator[s], &layouts->spec[s], options->threads, err);
+            // Else of all points that are short of memory.
+            f.evaluator[s].options.allocator_if_tight = !options->counts_blocks;
         }
     }
     if (status == SP_OK) {

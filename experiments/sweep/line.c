@@ -42,6 +42,7 @@ static bool put_digest(json_t *row, const sweep_digest *digest)
     if (complete && isfinite(digest->median_error)) {
         complete = sp_json_put(row, "error", json_pack("{s:f}", "median", digest->median_error));
     }
+    complete = complete && put_text(row, "not_validated", digest->not_validated);
     return complete;
 }
 
@@ -127,6 +128,8 @@ bool sweep_digest_read(const json_t *row, sweep_digest *digest, const char **exp
     for (int f = 0; sp_fits_names[f] != NULL; f++) {
         digest->fits = strcmp(fits, sp_fits_names[f]) == 0 ? (sp_fits)f : digest->fits;
     }
+    snprintf(digest->not_validated, sizeof digest->not_validated, "%s",
+             text_of(row, "not_validated"));
     snprintf(digest->reason, sizeof digest->reason, "%s", text_of(row, "reason"));
     return true;
 }

@@ -34,7 +34,8 @@ sp_status sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spe
                                sp_error *err)
 {
     *evaluator = (sweep_evaluator){.spec = spec, .threads = threads};
-    evaluator->options = (sp_evaluate_options){.no_bounds = true, .no_causes = true};
+    evaluator->options =
+        (sp_evaluate_options){.no_bounds = true, .no_causes = true, .allocator_if_tight = true};
     if (spec != NULL) {
         evaluator->documents = sp_calloc((size_t)threads, sizeof *evaluator->documents);
     }
@@ -262,6 +263,9 @@ static void take_result(const sp_result *result, sweep_digest *digest)
     if (result->parameters > 0) {
         digest->figure[SWEEP_PEAK_MEMORY_GIB] = sp_gib_from_bytes(result->peak_bytes);
     }
+    if (result->reserved_peak_bytes > 0) {
+        digest->figure[SWEEP_RESERVED_GIB] = sp_gib_from_bytes(result->reserved_peak_bytes);
+    }
     if (digest->fits != SP_FITS_NONE) {
         digest->figure[SWEEP_MEMORY_MARGIN_GIB] = sp_gib_from_bytes(sp_result_margin_bytes(result));
     }
@@ -274,6 +278,9 @@ static void take_result(const sp_result *result, sweep_digest *digest)
     digest->lossy = !result->lossless;
     if (result->step_error.known) {
         digest->median_error = rounded(result->step_error.median);
+    } else if (!sp_result_is_oom(result)) {
+        snprintf(digest->not_validated, sizeof digest->not_validated, "%s",
+                 result->step_error.not_validated);
     }
     snprintf(digest->strategy, sizeof digest->strategy, "%s", result->strategy);
     snprintf(digest->schedule, sizeof digest->schedule, "%s", result->schedule);
@@ -328,26 +335,6 @@ sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int
         snprintf(digest->reason, sizeof digest->reason, "%s", text);
     }
     return SP_OK;
-}
-
-sp_status sweep_not_validated(const sweep_spec *spec, int64_t combination,
-                              char text[SP_NOT_VALIDATED], sp_error *err)
-{
-    int64_t digit[SWEEP_AXES];
-    sp_scenario scenario;
-    sp_step_error found;
-    sweep_spec_digits(spec, combination, digit);
-    json_t *document = sweep_spec_scenario(spec, spec->document, digit);
-    sp_status status = document != NULL
-                           ? sp_scenario_from_json(document, "point", NULL, 0, &scenario, err)
-                           : sp_error_no_memory(err, "a point");
-    json_decref(document);
-    if (status == SP_OK) {
-        sp_scenario_step_error(&scenario, &found);
-        snprintf(text, SP_NOT_VALIDATED, "%s", found.not_validated);
-        sp_scenario_fini(&scenario);
-    }
-    return status;
 }
 
 bool sweep_is_tighter(const sweep_digest *a, const sweep_digest *b)

@@ -22,15 +22,16 @@ extern const char *const sweep_status_names[]; // "ok", ..., NULL
 enum { SWEEP_DIGITS = 15 }; // of a figure, as in all JSON output of the program
 
 // The figures of a line: X(name, key, 1: more is better, -1: less is).
-#define SWEEP_FIGURES(X)                           \
-    X(ITERATION_MS, "iteration_ms", -1)            \
-    X(BUBBLE_RATIO, "bubble_ratio", -1)            \
-    X(TOKENS_PER_S, "tokens_per_s", 1)             \
-    X(TOKENS_PER_GPU_S, "tokens_per_gpu_s", 1)     \
-    X(TFLOPS_PER_GPU, "tflops_per_gpu", 1)         \
-    X(MFU_FULL_ATTENTION, "mfu_full_attention", 1) \
-    X(MFU, "mfu", 1)                               \
-    X(PEAK_MEMORY_GIB, "peak_memory_gib", -1)      \
+#define SWEEP_FIGURES(X)                            \
+    X(ITERATION_MS, "iteration_ms", -1)             \
+    X(BUBBLE_RATIO, "bubble_ratio", -1)             \
+    X(TOKENS_PER_S, "tokens_per_s", 1)              \
+    X(TOKENS_PER_GPU_S, "tokens_per_gpu_s", 1)      \
+    X(TFLOPS_PER_GPU, "tflops_per_gpu", 1)          \
+    X(MFU_FULL_ATTENTION, "mfu_full_attention", 1)  \
+    X(MFU, "mfu", 1)                                \
+    X(PEAK_MEMORY_GIB, "peak_memory_gib", -1)       \
+    X(RESERVED_GIB, "peak_memory_reserved_gib", -1) \
     X(MEMORY_MARGIN_GIB, "memory_margin_gib", 1)
 
 typedef enum sweep_figure {
@@ -53,8 +54,9 @@ typedef struct sweep_digest {
     char strategy[32], schedule[32]; // "": not evaluated
     double figure[SWEEP_FIGURE_COUNT];
     sp_fits fits;
-    bool lossy;          // trains less, or other attention, than the samples ask
-    double median_error; // of predicted times, on logged steps like this one
+    bool lossy;                           // trains less, or other attention, than the samples ask
+    double median_error;                  // of predicted times, on logged steps like this one
+    char not_validated[SP_NOT_VALIDATED]; // why that is not known, where a time is predicted
     char reason[SP_ERROR_TEXT];
 } sweep_digest;
 
@@ -104,10 +106,6 @@ sp_status sweep_evaluate_document(const sweep_evaluator *evaluator, json_t *docu
 // result; only lack of memory and defects of ours are errors.
 sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int64_t combination,
                                sweep_digest *digest, sp_error *err);
-
-// Why the profile of a point has no error for it.
-sp_status sweep_not_validated(const sweep_spec *spec, int64_t combination,
-                              char text[SP_NOT_VALIDATED], sp_error *err);
 
 // Does a fit tightly and b not? A tight step is slower than predicted, so it comes behind all that
 // are not, in any order.

@@ -151,6 +151,8 @@ SP_API bool sp_result_is_oom(const sp_result *result);
 typedef enum sp_fits { SP_FITS_YES, SP_FITS_TIGHT, SP_FITS_NO, SP_FITS_NONE } sp_fits;
 SP_API_DATA const char *const sp_fits_names[]; // "yes", "tight", "no", NULL
 SP_API sp_fits sp_result_fits(const sp_result *result);
+// Does a peak fit with less than SP_MEMORY_TIGHT to spare, so that blocks decide whether well?
+bool sp_memory_is_short(int64_t peak_bytes, int64_t limit_bytes);
 // Limit less what PyTorch would reserve, or less the peak; negative where that is above it.
 SP_API int64_t sp_result_margin_bytes(const sp_result *result);
 // Lengthens every step that does not fit well by what each micro-batch of a rank then waits for the

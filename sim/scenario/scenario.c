@@ -96,6 +96,11 @@ static sp_status from_json(json_t *root, const char *source, const char *const *
     if (status == SP_OK) {
         status = read_document(&reader, root);
     }
+    // Those of a sweep are many, and nobody asks what they were read from.
+    if (status == SP_OK && cache == NULL) {
+        scenario->stated = json_deep_copy(root);
+        status = scenario->stated != NULL ? SP_OK : sp_error_no_memory(err, "a scenario");
+    }
     if (status != SP_OK) {
         sp_scenario_fini(scenario);
     }
@@ -128,6 +133,7 @@ sp_status sp_scenario_from_json_cached(json_t *root, const char *source, sp_scen
 void sp_scenario_fini(sp_scenario *scenario)
 {
     json_decref(scenario->resolved);
+    json_decref(scenario->stated);
     sp_profile_fini(&scenario->profile);
     sp_lengths_fini(&scenario->lengths);
     sp_free(scenario->stage_layers);

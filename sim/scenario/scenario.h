@@ -84,7 +84,8 @@ typedef enum sp_memory_model { SP_MEMORY_TENSORS, SP_MEMORY_SLIMPIPE_PLANNER } s
 typedef struct sp_scenario {
     char source[SP_SOURCE_NAME]; // file name, for messages
     json_t *resolved;            // all settings as resolved (for --explain and plan.json); owned
-    bool uniform;                // uniform_costs in place of a model
+    json_t *stated; // the document with its overrides; owned, NULL: read through a cache
+    bool uniform;   // uniform_costs in place of a model
     sp_uniform_costs uniform_costs;
     sp_model model;
     sp_cluster cluster;

@@ -21,6 +21,8 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
 static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *plan,
                                  const sp_step_costs *costs, sp_batch_facts *facts, sp_error *err);
 static sp_status diagnose_oom(sp_i_evaluation *ev, const sp_packing *packing, sp_error *err);
+static void note_oom(const sp_i_evaluation *ev);
+static bool has_ended(const sp_i_evaluation *ev);
 static sp_status refuse_order(const sp_i_evaluation *ev, const sp_packing *packing,
                               sp_status status, sp_error *err);
 
@@ -40,10 +42,14 @@ sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
     } else if (status == SP_OK) {
         warn_of_batches(result, batches);
     }
-    for (int b = 0; status == SP_OK && b < batches->count; b++) {
+    for (int b = 0; status == SP_OK && b < batches->count && !has_ended(&ev); b++) {
         status = evaluate_batch(&ev, b, &batches->batch[b], batches->context, err);
     }
     warn_of_delayed(&ev, status);
+    if (status == SP_OK && ev.oom.limit_bytes > 0 && !options->no_causes) {
+        status = sp_i_oom_settings_find(&ev, batches, err);
+        note_oom(&ev);
+    }
     sp_i_evaluate_end(&ev, status);
     return status;
 }
@@ -66,6 +72,11 @@ sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, i
     warn_of_delayed(&ev, status);
     sp_i_evaluate_end(&ev, status);
     return status;
+}
+
+static bool has_ended(const sp_i_evaluation *ev)
+{
+    return ev->steps.options->ends_when_oom && sp_result_is_oom(ev->steps.result);
 }
 
 static void warn_of_batches(sp_result *result, const sp_batches *batches)
@@ -366,12 +377,17 @@ static sp_status diagnose_oom(sp_i_evaluation *ev, const sp_packing *packing, sp
         status = sp_oom_diagnosis_find(ev->steps.scenario, packing, peak_bytes, &oom, err);
     }
     if (status == SP_OK && sp_oom_diagnosis_is_worse(&oom, &ev->oom)) {
-        char text[SP_WARNING_TEXT];
-        sp_oom_diagnosis_text(&oom, text);
-        sp_result_note_oom(ev->steps.result, text);
         ev->oom = oom;
+        note_oom(ev);
     }
     return status;
+}
+
+static void note_oom(const sp_i_evaluation *ev)
+{
+    char text[SP_WARNING_TEXT];
+    sp_oom_diagnosis_text(&ev->oom, text);
+    sp_result_note_oom(ev->steps.result, text);
 }
 
 void sp_i_evaluate_end(sp_i_evaluation *ev, sp_status status)

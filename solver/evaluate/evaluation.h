@@ -38,4 +38,10 @@ sp_status sp_i_evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *ba
                               int64_t context, sp_i_step *step, sp_error *err);
 void sp_i_step_fini(sp_i_step *step);
 
+// With which other settings the whole scenario would fit: each is read into the scenario as it was
+// stated, as --set does, and evaluated on the same batches, into ev->oom. A stated number of nodes
+// follows the degrees. Tries nothing where the document is not known. At most 19 evaluations (7
+// where the strategy searches by effort), each up to the first batch that does not fit.
+sp_status sp_i_oom_settings_find(sp_i_evaluation *ev, const sp_batches *batches, sp_error *err);
+
 #endif

@@ -11,8 +11,6 @@
 #include "solver/slicing.h"
 #include "solver/strategy.h"
 
-enum { MOST_DOUBLINGS = 3 }; // of a degree of parallelism: what is further is another cluster
-
 // A sample as the packing has it.
 typedef struct candidate {
     int32_t sample;
@@ -26,9 +24,6 @@ static sp_status run_alone(sp_i_steps *steps, const sp_packing *packing, const c
                            bool *ran, sp_error *err);
 static sp_status look_wider(sp_i_steps *steps, const sp_packing *packing, candidate c,
                             sp_oom_diagnosis *oom, sp_error *err);
-
-static sp_status try_settings(const sp_scenario *scenario, const sp_packing *packing,
-                              const candidate *c, sp_oom_diagnosis *oom, sp_error *err);
 
 static int fullest_rank(const sp_result *result)
 {
@@ -79,10 +74,6 @@ sp_status sp_oom_diagnosis_find(const sp_scenario *scenario, const sp_packing *p
     }
     if (status == SP_OK && sp_oom_diagnosis_is_of_sample(oom)) {
         status = look_wider(&steps, packing, list[most], oom, err);
-        candidate *c = &list[most];
-        status = status == SP_OK ? try_settings(scenario, packing, c, oom, err) : status;
-    } else if (status == SP_OK && plan_bytes > 0) {
-        status = try_settings(scenario, packing, NULL, oom, err);
     }
     sp_result_fini(&alone);
     sp_i_steps_fini(&steps);
@@ -261,115 +252,10 @@ static sp_status look_wider(sp_i_steps *steps, const sp_packing *packing, candid
     return status;
 }
 
-// ---- other settings ----
+// ---- the words for what was missing ----
 
-static const char *const degree_names[SP_OOM_DEGREES] = {"tp", "cp", "pp"};
+const char *const sp_i_oom_degree_names[SP_OOM_DEGREES] = {"tp", "cp", "pp"};
 
-// Peak with these settings, of a step of one sample or (NULL) of all; 0 where there is no such step
-// or it does not fit.
-static sp_status peak_with(const sp_scenario *other, const sp_packing *packing, const candidate *c,
-                           int64_t *bytes, sp_error *err)
-{
-    static const sp_evaluate_options options = {.no_bounds = true};
-    sp_result result = {0};
-    sp_i_steps steps = {.scenario = other, .options = &options, .result = &result};
-    sp_error own;
-    sp_error_clear(&own);
-    bool ran = false;
-    sp_status status = sp_i_steps_init(&steps, &own);
-    if (status == SP_OK && c != NULL) {
-        status = run_alone(&steps, packing, c, &ran, &own);
-    } else if (status == SP_OK) {
-        status = sp_i_step_alone(&steps, packing, &own);
-        ran = status == SP_OK;
-    }
-    *bytes = ran && result.peak_bytes <= other->memory_limit_bytes ? result.peak_bytes : 0;
-    sp_result_fini(&result);
-    sp_i_steps_fini(&steps);
-    return status == SP_ERR_NO_MEMORY ? sp_error_no_memory(err, "what a sample needs") : SP_OK;
-}
-
-static int *degree_of(sp_layout *layout, int which)
-{
-    return which == 0 ? &layout->tp : which == 1 ? &layout->cp : &layout->pp;
-}
-
-// A copy shares what the scenario owns and is not freed.
-static sp_status try_degrees(const sp_scenario *scenario, const sp_packing *packing,
-                             const candidate *c, sp_oom_diagnosis *oom, sp_error *err)
-{
-    sp_status status = SP_OK;
-    for (int which = 0; status == SP_OK && which < SP_OOM_DEGREES; which++) {
-        sp_scenario other = *scenario;
-        int *degree = degree_of(&other.layout, which);
-        if (degree == &other.layout.pp) {
-            // Layers by stage are those of the stages there are.
-            other.stage_layers = NULL;
-            other.layout.stage_layers = NULL;
-        }
-        sp_status valid = SP_OK;
-        for (int times = 0; times < MOST_DOUBLINGS && status == SP_OK && valid == SP_OK &&
-                            oom->degree[which].bytes == 0;
-             times++) {
-            sp_error own;
-            sp_error_clear(&own);
-            *degree *= 2;
-            other.cluster.nodes = 0;
-            valid = sp_scenario_resolve_layout(&other, &own);
-            // More ranks than the cluster has GPUs for: of as many nodes as they need.
-            other.cluster.nodes = 0;
-            if (valid == SP_OK) {
-                valid = sp_cluster_fit(&other.cluster, sp_layout_ranks(&other.layout),
-                                       other.source, &own);
-            }
-            if (valid == SP_OK) {
-                valid = sp_cluster_fit(&other.cluster, sp_layout_ranks(&other.layout), other.source,
-                                       &own);
-            }
-            if (valid == SP_OK) {
-                oom->degree[which].degree = *degree;
-                status = peak_with(&other, packing, c, &oom->degree[which].bytes, err);
-            }
-        }
-    }
-    return status;
-}
-
-// Packs that run again recompute by themselves.
-static bool recomputes(const sp_scenario *scenario, const sp_packing *packing)
-{
-    bool again = scenario->memory.recompute == SP_RECOMPUTE_FULL;
-    for (size_t k = 0; k < packing->forward.count; k++) {
-        again = again || packing->forward.packs[k].runs_again;
-    }
-    return again;
-}
-
-static sp_status try_settings(const sp_scenario *scenario, const sp_packing *packing,
-                              const candidate *c, sp_oom_diagnosis *oom, sp_error *err)
-{
-    sp_status status = SP_OK;
-    bool more = !recomputes(scenario, packing);
-    sp_scenario other = *scenario;
-    other.memory.recompute = SP_RECOMPUTE_FULL;
-    if (more) {
-        status = peak_with(&other, packing, c, &oom->recompute_bytes, err);
-    }
-    if (status == SP_OK && c != NULL) {
-        status = try_degrees(scenario, packing, c, oom, err);
-    }
-    bool fits = oom->recompute_bytes > 0;
-    for (int i = 0; i < SP_OOM_DEGREES; i++) {
-        fits = fits || oom->degree[i].bytes > 0;
-    }
-    if (status == SP_OK && c != NULL && more && !fits) {
-        oom->both = true;
-        status = try_degrees(&other, packing, c, oom, err);
-    }
-    return status;
-}
-
-// The words for what was missing.
 enum { FIGURE = 32, LARGEST = 2 };
 
 // Rounded up, so that a limit of the figure is enough.
@@ -434,6 +320,24 @@ static void name_sample(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
     }
 }
 
+// What was tried, where nothing of it fits.
+static void say_tried(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
+{
+    const char *before = "; does not fit either with ";
+    if (s->recompute_tried) {
+        append(text, SP_WARNING_TEXT, "%smemory.recompute full", before);
+        before = ", ";
+    }
+    for (int i = 0; i < SP_OOM_DEGREES; i++) {
+        if (s->degree[i].degree > 0) {
+            append(text, SP_WARNING_TEXT, "%sparallel.%s up to %d%s", before,
+                   sp_i_oom_degree_names[i], s->degree[i].degree,
+                   s->both ? " with or without that" : "");
+            before = ", ";
+        }
+    }
+}
+
 // Other degrees change the number of GPUs.
 static void say_settings(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
 {
@@ -447,13 +351,13 @@ static void say_settings(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
     for (int i = 0; i < SP_OOM_DEGREES; i++) {
         if (s->degree[i].bytes > 0) {
             append(text, SP_WARNING_TEXT, "%s%sparallel.%s %d on more GPUs (%s)", before,
-                   s->both ? "memory.recompute full and " : "", degree_names[i],
+                   s->both ? "memory.recompute full and " : "", sp_i_oom_degree_names[i],
                    s->degree[i].degree, gib(s->degree[i].bytes, figure));
             before = ", ";
         }
     }
     if (*before == ';') {
-        append(text, SP_WARNING_TEXT, "; full recomputation and other degrees are not enough");
+        say_tried(s, text);
     }
 }
 

@@ -20,12 +20,14 @@ typedef sp_status (*sp_step_observer)(void *context, const sp_step_view *view, s
 typedef struct sp_evaluate_options {
     sp_engine_options engine;
     bool allocator_peak;     // also the peak that an allocator counts (costs several simulations)
+    bool allocator_if_tight; // that peak only of steps that fit with less than a tenth to spare
     sp_world_rank rank_peak; // the allocator's peak of one rank alone
     int64_t reserved_bytes;  // what that peak was found to reserve before; 0: not known
     bool no_bounds; // leaves lower bounds and gaps unknown, which saves most of a small step
     // Leaves causes unknown, for sweeps: what fills the peak, and of which sample and with which
     // settings a step out of memory would fit.
     bool no_causes;
+    bool ends_when_oom; // no further batches after the first that is out of memory
     int effort_percent; // of the effort of strategies that search by effort; 0: all of it
     int threads;        // to solve each batch on; 0: one. The plans are the same for any number
     bool compared;      // schedule.kind is for the strategies that bring no order of their own

@@ -9,7 +9,7 @@ static sp_status plan_memory(const sp_i_steps *steps, const sp_packing *packing,
                              sp_step_metrics *metrics, sp_error *err);
 static sp_status count_blocks(const sp_i_steps *steps, const sp_timeline *timeline,
                               const sp_step_costs *costs, const sp_memory_timeline *memory,
-                              sp_error *err);
+                              int64_t peak_bytes, sp_error *err);
 static sp_status explain_peak(const sp_i_steps *steps, const sp_timeline *timeline,
                               const sp_step_costs *costs, const sp_memory_timeline *memory,
                               int64_t peak_bytes, sp_error *err);
@@ -36,7 +36,7 @@ sp_status sp_i_step_simulate(sp_i_steps *steps, int index, const sp_plan *plan,
         status = plan_memory(steps, plan->packing, &metrics, err);
     }
     if (status == SP_OK) {
-        status = count_blocks(steps, &timeline, costs, &memory, err);
+        status = count_blocks(steps, &timeline, costs, &memory, metrics.peak_bytes, err);
     }
     if (status == SP_OK) {
         status = explain_peak(steps, &timeline, costs, &memory, metrics.peak_bytes, err);
@@ -105,13 +105,16 @@ static sp_status plan_memory(const sp_i_steps *steps, const sp_packing *packing,
 // What PyTorch's allocator would count, where that can be said.
 static sp_status count_blocks(const sp_i_steps *steps, const sp_timeline *timeline,
                               const sp_step_costs *costs, const sp_memory_timeline *memory,
-                              sp_error *err)
+                              int64_t peak_bytes, sp_error *err)
 {
     const sp_scenario *scenario = steps->scenario;
     const sp_evaluate_options *options = steps->options;
     steps->result->reserved_peak_bytes =
         sp_larger(steps->result->reserved_peak_bytes, options->reserved_bytes);
-    if ((!options->allocator_peak && options->rank_peak == SP_NO_RANK) || scenario->uniform) {
+    bool all_ranks =
+        options->allocator_peak || (options->allocator_if_tight &&
+                                    sp_memory_is_short(peak_bytes, scenario->memory_limit_bytes));
+    if ((!all_ranks && options->rank_peak == SP_NO_RANK) || scenario->uniform) {
         return SP_OK;
     }
     const char *obstacle = "the planner's formulas know no tensors";
@@ -119,7 +122,7 @@ static sp_status count_blocks(const sp_i_steps *steps, const sp_timeline *timeli
     sp_allocator_peak all = {0};
     sp_allocator_peak one = {0};
     sp_status status = SP_OK;
-    if (known && options->allocator_peak) {
+    if (known && all_ranks) {
         status = sp_allocator_replay(timeline, costs, memory, &scenario->model, &scenario->memory,
                                      SP_NO_RANK, &all, &obstacle, err);
     }
@@ -127,7 +130,8 @@ static sp_status count_blocks(const sp_i_steps *steps, const sp_timeline *timeli
         status = sp_allocator_replay(timeline, costs, memory, &scenario->model, &scenario->memory,
                                      options->rank_peak, &one, &obstacle, err);
     }
-    if (status == SP_OK && obstacle != NULL) {
+    bool asked = options->allocator_peak || options->rank_peak != SP_NO_RANK;
+    if (status == SP_OK && obstacle != NULL && asked) {
         sp_warnings_add(&steps->result->warnings, "no peak_memory_allocator_gib: %s", obstacle);
     }
     if (status == SP_OK) {

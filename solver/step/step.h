@@ -98,6 +98,7 @@ sp_status sp_step_judge_rows(const sp_strategy_input *input, sp_packing *packing
 // ---- what a step that is out of memory would have needed (oom_diagnosis.c) ----
 
 enum { SP_OOM_DEGREES = 3 };
+extern const char *const sp_i_oom_degree_names[SP_OOM_DEGREES]; // of parallel.*
 
 // The sample that needs most by itself, with its bytes, and how many data-parallel ranks would hold
 // it.
@@ -111,21 +112,22 @@ typedef struct sp_oom_diagnosis {
     // The next more ranks that would hold it, else all of them; 0: there are no more.
     int wider;
     int64_t wider_bytes; // then on each of them
-    // By other settings, at as many data-parallel ranks: the peak where it was simulated and fits,
-    // else 0. Of the sample where that alone is too much, else of the whole plan (only recompute).
+    // By other settings, at as many data-parallel ranks: the peak of the whole step where that
+    // fits, else 0; the evaluation tries them (solver/evaluate/oom_settings.c).
+    bool recompute_tried;
     int64_t recompute_bytes; // memory.recompute full
     struct {
         int64_t bytes;
-        int degree;
-    } degree[SP_OOM_DEGREES]; // parallel.tp, cp and pp, doubled until it fits
+        int degree;           // that fits, else the largest that was tried; 0: none was
+    } degree[SP_OOM_DEGREES]; // parallel.tp, cp and pp
     bool both;                // with memory.recompute full, as neither alone is enough
 } sp_oom_diagnosis;
 
 // Looks among the samples of a packing (of each number of ranks that share samples the one of most
 // tokens) for the one that needs most by itself: a step of this sample alone, on as many ranks, in
 // the same slices, in the scenario's schedule, is simulated, and again on more ranks as long as it
-// does not fit, and with other settings. A sample that cannot be run alone or so wide says nothing.
-// O(slices), a few small simulations and at most one of the plan; memory O(samples).
+// does not fit. A sample that cannot be run alone or so wide says nothing. Tries no settings.
+// O(slices) and a few small simulations; memory O(samples).
 sp_status sp_oom_diagnosis_find(const sp_scenario *scenario, const sp_packing *packing,
                                 int64_t plan_bytes, sp_oom_diagnosis *oom, sp_error *err);
 

@@ -97,6 +97,31 @@ grep -q 'fits TIGHTLY (margin ' text || complain "no word of a tight step: $(cat
 "$program" compare s.json --strategies packed --quiet --set "memory.limit_gib=$(awk "BEGIN {print $peak * 1.05}")" >text
 grep -q '^packed .* tight$' text || complain "compare does not say that a row is tight: $(cat text)"
 
+# A step whose peak is within a tenth of the limit and whose blocks are not: one word and one margin
+# for it in every command, and the layout that is best is never slower than the stated one.
+cat >near.json <<SCENARIO
+{"model": "llama-3-8b", "cluster": "h100-8", "parallel": {"dp": 16},
+ "workload": {"uniform": 8192, "samples_per_batch": 16}}
+SCENARIO
+"$program" simulate near.json --json --quiet >simulated.json
+"$program" compare near.json --strategies packed --json --quiet >compared.json
+"$program" compare near.json --strategies packed --best-layout --json --quiet >best.json
+echo "{\"base\": $(cat near.json), \"grid\": {\"parallel.zero\": [1]}}" >sweep.json
+"$program" sweep sweep.json -o near.jsonl --json --quiet >swept.json
+expect "a peak near the limit" yes "$(value simulated.json fits)"
+for key in fits memory_margin_gib peak_memory_reserved_gib; do
+    in_digits() { LC_ALL=C printf '%.8s' "$(value "$1" $key)"; }
+    expect "$key of compare" "$(in_digits simulated.json)" "$(in_digits compared.json)"
+    expect "$key of sweep" "$(in_digits simulated.json)" "$(in_digits swept.json)"
+done
+awk -v best="$(value best.json iteration_ms)" -v stated="$(value best.json stated_layout_ms)" \
+    'BEGIN {exit !(best > 0 && best <= stated)}' || complain "the best layout is slower than the stated one"
+# With less memory that layout is tight: it is left out, and the row says so.
+less=$(awk "BEGIN {print 1.005 * $(value simulated.json peak_memory_reserved_gib)}")
+"$program" compare near.json --strategies packed --best-layout --quiet --set "memory.limit_gib=$less" >text
+grep -qE '^ +787\.[0-9] ms left out: fits tightly \(margin [0-9.]+ GiB by what PyTorch reserves\); tp 1, cp 1, pp 1, dp 16' text ||
+    complain "no word of a faster layout that fits tightly: $(cat text)"
+
 # The fastest point of a sweep becomes tight: another one is picked, and it is still listed.
 sweep() { # LIMIT FILE: the best points, as JSON
     cat >sweep.json <<SPEC
@@ -149,7 +174,7 @@ for limit in $(seq 7 0.5 13) 20 40 80; do
     esac
     "$program" sweep sweep.json -o again.jsonl --quiet >text 2>/dev/null
     rm -f again.jsonl
-    said=$(grep -cE '^no point fits well: the first fits TIGHTLY, with a margin of [0-9.]+ GiB' text)
+    said=$(grep -cE '^no point fits well: the first fits TIGHTLY, with a margin of -?[0-9.]+ GiB' text)
     expect "word of a tight pick with a limit of $limit GiB" "$([ "$expected" = tight ] && echo 1 || echo 0)" "$said"
 done
 case $seen in

@@ -70,6 +70,10 @@ printf '{"schema": "slimpack/sweep/1", "base": %s, "grid": {"memory.recompute": 
 "$program" sweep sweep.json -o lines.jsonl --quiet --json --pareto iteration_ms,peak_memory_gib >summary.json
 "$program" compare scenario.json --strategies packed,bfd --memory-curve --quiet --json >curve.json
 "$program" report summary.json -o summary.html | sed -n 1p | grep -E '^fastest of 4 points: (packed|bfd), recompute none: ' >/dev/null || complain "the answer of a sweep's summary"
+# The lines alone carry the error of their times, or why there is none, for the page to say.
+[ "$(grep -c '"status":"ok".*"not_validated":"' lines.jsonl)" = "$(grep -c '"status":"ok"' lines.jsonl)" ] || complain "lines of a sweep say nothing of their error"
+"$program" report lines.jsonl -o lines.html | sed -n 1p | grep -F '(error not validated)' >/dev/null || complain "the answer of a sweep's lines"
+grep -q '"not_validated":"' lines.html || complain "the page of a sweep's lines does not carry why its times have no error"
 "$program" report curve.json -o curve.html | sed -n 1p | grep -E '^fastest of 2 strategies with 8\.00 GiB: ' >/dev/null || complain "the answer of a memory curve"
 
 # Prompts, and rows of lengths and methods.
@@ -173,6 +177,7 @@ open_page opened.html | grep 'data-probe="good"' >/dev/null || complain "a text 
 open_page more.html >dom.html
 grep -q 'data-ready-ms=' dom.html || complain "the page of a sweep and a memory curve does not open"
 grep -q 'cannot be shown: [^$]' dom.html && complain "the page of a sweep and a memory curve shows a part not"
+open_page lines.html | grep 'not validated: ' >/dev/null || complain "the page of a sweep's lines tells no error"
 grep -q 'First tokens' dom.html || complain "prompts are not shown"
 grep -q 'id="limits"><svg' dom.html || complain "a memory curve is not drawn"
 

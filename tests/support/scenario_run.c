@@ -24,8 +24,8 @@ void put_json(char *text, const char *format, ...)
 
 const char *json_text(const char *format, ...)
 {
-    static char texts[8][RUN_TEXT];
-    static unsigned made;
+    static _Thread_local char texts[8][RUN_TEXT];
+    static _Thread_local unsigned made;
     char *text = texts[made++ % 8];
     text[0] = '\0';
     va_list args;

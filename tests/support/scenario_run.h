@@ -34,7 +34,7 @@ typedef struct scenario_run {
 // Appends to a text of RUN_TEXT bytes, with ' standing for ".
 void put_json(char *text, const char *format, ...);
 
-// Such a text of its own, good until the eighth one after.
+// Such a text of its own, good until the eighth one after of the same thread.
 const char *json_text(const char *format, ...);
 
 // The document of such a text.

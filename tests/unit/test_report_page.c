@@ -362,6 +362,37 @@ TEST(the_answer_tells_the_layout_and_the_limit)
     unmake(&m);
 }
 
+// As a sweep ranks its points: a step that fits tightly runs slower than predicted. Peak and margin
+// of the first line are of blocks: 75.5 + 1.5 GiB.
+#define SWEPT(tp, ms, fits, more)                                                        \
+    "{\"point\": {\"parallel.tp\": " #tp "}, \"status\": \"ok\", \"iteration_ms\": " #ms \
+    ", \"peak_memory_gib\": 70, \"fits\": \"" fits "\"" more "}\n"
+
+TEST(tight_points_come_behind_all_others)
+{
+    static const struct {
+        const char *lines, *expected;
+    } cases[] = {
+        {SWEPT(1, 20, "tight", "") SWEPT(2, 30, "yes", ", \"not_validated\": \"no such step\""),
+         "fastest of 2 points: one step, tp 2: 30.0 ms (error not validated), 70.00 GiB, fits"},
+        {SWEPT(1, 20, "tight", ", \"peak_memory_reserved_gib\": 75.5, \"memory_margin_gib\": 1.5")
+             SWEPT(2, 30, "tight", ""),
+         "fastest of 2 points: one step, tp 1: 20.0 ms, 70.00 of 77.00 GiB, fits tightly"},
+        {SWEPT(1, 20, "yes", ", \"error\": {\"median\": 0.02}") SWEPT(2, 10, "tight", ""),
+         "fastest of 2 points: one step, tp 1: 20.0 ms \xc2\xb1"
+         "2.0 %, 70.00 GiB, fits"},
+    };
+    char *const paths[] = {result_path};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char answer[REPORT_ANSWER];
+        made m;
+        write_text(result_path, cases[i].lines);
+        must_succeed(make(&m, paths, 1, ERR));
+        assert_string_equal(report_answer(&m.page, answer), cases[i].expected);
+        unmake(&m);
+    }
+}
+
 static void answers(const char *document, const char *expected)
 {
     char *const paths[] = {result_path};

@@ -65,7 +65,7 @@ static json_t *resolved_with(const char *text, const char *const *sets, int coun
 {
     sp_scenario s = {0};
     fixture_begin();
-    json_t *root = fixture_document(text);
+    json_t *root = json_document(text);
     if (sp_scenario_from_json(root, "scenario.json", sets, count, &s, ERR) != SP_OK) {
         fail_msg("%s: %s", text, ERR->message[0]);
     }

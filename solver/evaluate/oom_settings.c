@@ -1,0 +1,161 @@
+// Which other settings would have let a step fit that is out of memory.
+#include <stdio.h>
+
+#include "sim/base/alloc.h"
+#include "sim/model/footprint.h"
+#include "solver/evaluate/evaluation.h"
+#include "solver/strategy.h"
+
+enum {
+    MOST_DOUBLINGS = 3, // of a degree of parallelism: what is further is another cluster
+    MOST_SEARCHED = 2,  // where a strategy searches by effort, which takes as long each time
+    SETTING = 64,
+};
+
+#define RECOMPUTE "memory.recompute=full"
+
+static bool searches(const sp_i_evaluation *ev)
+{
+    return sp_strategy_find(ev->stated->strategy.kind)->by_effort;
+}
+
+// Are parameters, gradients and optimizer states alone, shared out evenly, more than there is?
+static sp_status states_are_too_much(const sp_scenario *scenario, bool *more, sp_error *err)
+{
+    const sp_layout *layout = &scenario->layout;
+    int vstages = sp_layout_vstages(layout);
+    sp_stage *stages = sp_calloc((size_t)vstages, sizeof *stages);
+    if (stages == NULL) {
+        return sp_error_no_memory(err, "pipeline stages");
+    }
+    sp_status status =
+        sp_layout_stages(layout, scenario->model.layers, scenario->source, stages, err);
+    if (status == SP_OK) {
+        sp_bytes all;
+        sp_footprint_states(&scenario->model, layout, &scenario->memory.stack, stages, vstages,
+                            &all);
+        all.of[SP_MEM_WORKSPACE] = 0;
+        *more = scenario->memory_model == SP_MEMORY_TENSORS &&
+                sp_bytes_total(&all) / layout->pp > scenario->memory_limit_bytes;
+    }
+    sp_free(stages);
+    return status;
+}
+
+// What a setting comes to.
+typedef struct trial {
+    bool read;     // it goes with the scenario
+    int64_t bytes; // peak of the fullest batch; 0: it does not fit, or cannot be planned
+} trial;
+
+// The batches stay: no setting that is tried changes them. The limit and the strategy are those of
+// the evaluation, which may have put others in place of what was read.
+static sp_status evaluate(const sp_i_evaluation *ev, const sp_batches *batches,
+                          sp_scenario *scenario, trial *found, sp_error *err)
+{
+    const sp_evaluate_options *stated = ev->steps.options;
+    const sp_evaluate_options options = {.no_bounds = true,
+                                         .no_causes = true,
+                                         .ends_when_oom = true,
+                                         .effort_percent = stated->effort_percent,
+                                         .threads = stated->threads,
+                                         .compared = stated->compared};
+    sp_result result = {0};
+    snprintf(scenario->strategy.kind, sizeof scenario->strategy.kind, "%s",
+             ev->stated->strategy.kind);
+    scenario->memory_limit_bytes = ev->stated->memory_limit_bytes;
+    bool hopeless = false;
+    sp_status status = states_are_too_much(scenario, &hopeless, err);
+    if (status != SP_OK || hopeless) {
+        return status;
+    }
+    status = sp_evaluate(scenario, batches, &options, &result, err);
+    if (status == SP_OK && !sp_result_is_oom(&result)) {
+        found->bytes = result.peak_bytes;
+    }
+    sp_result_fini(&result);
+    return status;
+}
+
+// Only fatal errors are returned.
+static sp_status try_settings(const sp_i_evaluation *ev, const sp_batches *batches,
+                              const char *const *settings, int count, trial *found, sp_error *err)
+{
+    sp_error own;
+    sp_scenario scenario;
+    *found = (trial){0};
+    sp_error_clear(&own);
+    json_t *document = json_deep_copy(ev->stated->stated);
+    if (document == NULL) {
+        return sp_error_no_memory(err, "a scenario");
+    }
+    json_object_del(document, "nodes");
+    sp_status status =
+        sp_scenario_from_json(document, ev->stated->source, settings, count, &scenario, &own);
+    if (status == SP_OK) {
+        found->read = true;
+        status = evaluate(ev, batches, &scenario, found, &own);
+        sp_scenario_fini(&scenario);
+    }
+    json_decref(document);
+    return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;
+}
+
+static sp_status try_degree(sp_i_evaluation *ev, const sp_batches *batches, int which,
+                            bool recompute, sp_error *err)
+{
+    const sp_layout *layout = &ev->stated->layout;
+    const int most = searches(ev) ? MOST_SEARCHED : MOST_DOUBLINGS;
+    const int stated[SP_OOM_DEGREES] = {layout->tp, layout->cp, layout->pp};
+    sp_status status = SP_OK;
+    trial found = {.read = true};
+    for (int times = 1; status == SP_OK && found.read && found.bytes == 0 && times <= most;
+         times++) {
+        char setting[SETTING];
+        int degree = stated[which] << times;
+        snprintf(setting, sizeof setting, "parallel.%s=%d", sp_i_oom_degree_names[which], degree);
+        status = try_settings(ev, batches, (const char *const[]){setting, RECOMPUTE},
+                              recompute ? 2 : 1, &found, err);
+        if (found.read) {
+            ev->oom.degree[which].degree = degree;
+            ev->oom.degree[which].bytes = found.bytes;
+        }
+    }
+    return status;
+}
+
+// True where one of them fits.
+static sp_status try_degrees(sp_i_evaluation *ev, const sp_batches *batches, bool recompute,
+                             bool *fits, sp_error *err)
+{
+    sp_status status = SP_OK;
+    for (int which = 0; status == SP_OK && which < SP_OOM_DEGREES; which++) {
+        status = try_degree(ev, batches, which, recompute, err);
+        *fits = *fits || ev->oom.degree[which].bytes > 0;
+    }
+    return status;
+}
+
+sp_status sp_i_oom_settings_find(sp_i_evaluation *ev, const sp_batches *batches, sp_error *err)
+{
+    bool more = ev->stated->memory.recompute != SP_RECOMPUTE_FULL;
+    trial found = {0};
+    sp_status status = SP_OK;
+    if (ev->stated->stated == NULL) {
+        return SP_OK;
+    }
+    if (more) {
+        status = try_settings(ev, batches, (const char *const[]){RECOMPUTE}, 1, &found, err);
+        ev->oom.recompute_tried = found.read;
+        ev->oom.recompute_bytes = found.bytes;
+    }
+    bool fits = found.bytes > 0;
+    if (status == SP_OK) {
+        status = try_degrees(ev, batches, false, &fits, err);
+    }
+    if (status == SP_OK && found.read && !fits && !searches(ev)) {
+        ev->oom.both = true;
+        status = try_degrees(ev, batches, true, &fits, err);
+    }
+    return status;
+}
