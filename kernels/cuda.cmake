@@ -10,7 +10,14 @@ sp_own_target(slimpack_cuda_plans)
 set_target_properties(slimpack_cuda_plans PROPERTIES POSITION_INDEPENDENT_CODE ON)
 target_include_directories(slimpack_cuda_plans PUBLIC ${PROJECT_SOURCE_DIR})
 
-if(SP_CUDA_FOUND)
+set(SP_CUDA_KERNELS "" CACHE FILEPATH "The archive of kernels of another build of this tree, in place of compiling them")
+if(SP_CUDA_KERNELS)
+  add_library(slimpack_cuda_kernels STATIC IMPORTED GLOBAL)
+  set_target_properties(slimpack_cuda_kernels PROPERTIES IMPORTED_LOCATION ${SP_CUDA_KERNELS}
+                                                         IMPORTED_LINK_INTERFACE_LANGUAGES CUDA)
+  target_include_directories(slimpack_cuda_kernels INTERFACE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(slimpack_cuda_kernels INTERFACE slimpack_cuda_plans CUDA::cudart_static)
+elseif(SP_CUDA_FOUND)
   file(GLOB cuda_files CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.cu)
   add_library(slimpack_cuda_kernels STATIC ${cuda_files})
   set_target_properties(

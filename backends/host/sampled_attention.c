@@ -136,18 +136,18 @@ sp_status sp_host_sampled_attention(const sp_host_sampled_layer *layer, int thre
                     .workspace_elements = sp_kernel_sample_attention_workspace_f32(shape, keys)};
     int heads = (int)shape->heads;
     sp_status status = reserve(&w, err);
-    double started_s = sp_clock_s();
+    double started_s = layer->clock_s();
     if (status == SP_OK) {
         status = sp_parallel_for(threads, heads, sample_head, &w, err);
     }
-    double chosen_s = sp_clock_s();
+    double chosen_s = layer->clock_s();
     if (status == SP_OK) {
         sp_kernel_sample_items(heads, w.masks, layer->begin, layer->len, w.items);
         sp_kernel_sample_deal(heads * w.tiles, w.items, threads, w.load);
         status = sp_parallel_for(threads, threads, attend_share, &w, err);
     }
     *report = (sp_host_sampled_report){.sampling_s = chosen_s - started_s,
-                                       .attending_s = sp_clock_s() - chosen_s};
+                                       .attending_s = layer->clock_s() - chosen_s};
     if (status == SP_OK) {
         tell(&w, report);
     }

@@ -12,6 +12,7 @@ typedef struct sp_host_sampled_layer {
     int64_t begin, len; // of the queries in the sample
     const float *q, *k, *v;
     float *out, *lse;
+    double (*clock_s)(void); // by which its parts are timed: sp_clock_s(), say
 } sp_host_sampled_layer;
 
 typedef struct sp_host_sampled_report {
@@ -19,7 +20,7 @@ typedef struct sp_host_sampled_report {
     double kept_pairs;    // share of the causal pairs, the mean over heads
     double densest_head;  // largest share of a head over the mean
     double slowest_share; // pairs of the busiest thread over the mean
-    double sampling_s;    // of the wall clock: sampling and choosing
+    double sampling_s;    // by the layer's clock: sampling and choosing
     double attending_s;
 } sp_host_sampled_report;
 

@@ -17,10 +17,11 @@ typedef struct sp_sampled_execution {
     uint64_t seed;
     int threads;
     const sp_sample_input *input; // of all heads; NULL: sp_sampled_kinds, in turn by KV head
+    double (*clock_s)(void);      // NULL: that of the wall
 } sp_sampled_execution;
 
 typedef struct sp_sampled_outcome {
-    double dense_s, sampled_s; // of the wall clock, all heads
+    double dense_s, sampled_s; // all heads
     sp_host_sampled_report report;
     double coverage; // smallest share of dense probability that any query keeps
     double error;    // largest sum of differences of a query's output over its head

@@ -24,6 +24,14 @@ typedef struct executed {
 
 enum { EXECUTED_SEQUENCES = 16, EXECUTED_TOKENS = 64 };
 
+static int64_t gpus_of(const sp_scenario *scenario)
+{
+    const sp_decode_spec *spec = scenario->decode;
+    bool apart = spec->draft_apart && spec->how.method != SP_DECODE_PLAIN;
+    return sp_layout_ranks(&scenario->layout) +
+           (apart ? (int64_t)scenario->layout.dp * spec->draft_tp : 0);
+}
+
 static void print_first_lines(FILE *out, const sp_scenario *scenario, const sp_decode_result *r)
 {
     const sp_decode_spec *spec = scenario->decode;
@@ -39,22 +47,31 @@ static void print_first_lines(FILE *out, const sp_scenario *scenario, const sp_d
                 spec->how.depth, spec->how.nodes);
     }
     fprintf(out, "\n%s on %lld %s (%s): tp %d, pp %d, dp %d, draft %s, batch %d\n\n",
-            scenario->model.name, (long long)sp_layout_ranks(&scenario->layout),
-            scenario->cluster.gpu, scenario->cluster.name, scenario->layout.tp, scenario->layout.pp,
-            scenario->layout.dp,
+            scenario->model.name, (long long)gpus_of(scenario), scenario->cluster.gpu,
+            scenario->cluster.name, scenario->layout.tp, scenario->layout.pp, scenario->layout.dp,
             r->how.method == SP_DECODE_PLAIN     ? "none"
             : spec->draft_kind == SP_DRAFT_EAGLE ? "eagle"
                                                  : spec->draft.name,
             spec->batch);
 }
 
-static void print_times(FILE *out, const sp_decode_machine *machine, const sp_decode_result *r)
+static void print_times(FILE *out, const sp_scenario *scenario, const sp_decode_result *r)
 {
     const sp_decode_counts *counts = &r->counts;
     double ms = 1e3 / (double)counts->steps;
     char number[CLI_SHORT_NUMBER];
-    fprintf(out, "  throughput     %s tokens/s\n",
-            cli_short_number(sp_decode_tokens_per_s(r, machine), number));
+    double tokens_per_s = sp_decode_tokens_per_s(r);
+    if (tokens_per_s < 100.0) {
+        snprintf(number, sizeof number, "%.3g", tokens_per_s);
+    } else {
+        cli_short_number(tokens_per_s, number);
+    }
+    fprintf(out, "  throughput     %s tokens/s of %lld sequence%s\n", number,
+            (long long)scenario->decode->sequences, scenario->decode->sequences == 1 ? "" : "s");
+    if (scenario->layout.dp > 1) {
+        fprintf(out, "                 %lld on the replica with most, of which all below tells\n",
+                (long long)r->replica_sequences);
+    }
     fprintf(out, "  step           %.3f ms: draft %.3f, verification %.3f, host %.3f",
             sp_decode_step_ms(r), counts->draft_s * ms, counts->verify_s * ms, counts->host_s * ms);
     fprintf(out, ", graphs %.3f", counts->miss_s * ms);
@@ -62,16 +79,20 @@ static void print_times(FILE *out, const sp_decode_machine *machine, const sp_de
         fprintf(out, ", transfer %.3f, hidden %.3f", counts->transfer_s * ms,
                 counts->hidden_s * ms);
     }
-    fprintf(out, "\n                 verification is %.1f %% of it\n",
-            100.0 * sp_decode_verify_share(r));
+    if (r->how.method != SP_DECODE_PLAIN) {
+        fprintf(out, "\n                 verification is %.1f %% of it",
+                100.0 * sp_decode_verify_share(r));
+    }
+    putc('\n', out);
 }
 
 static void print_calls(FILE *out, const sp_decode_spec *spec, const sp_decode_result *r)
 {
     const sp_decode_counts *counts = &r->counts;
-    fprintf(out, "  calls          %lld, %.3f tokens a call of %.2f verified\n",
-            (long long)counts->calls, sp_decode_tokens_per_call(counts),
-            (double)counts->verified / (double)counts->calls);
+    fprintf(out, "  calls          %lld in %lld steps, %.3f tokens a call of %.2f verified%s\n",
+            (long long)counts->calls, (long long)counts->steps, sp_decode_tokens_per_call(counts),
+            (double)counts->verified / (double)counts->calls,
+            sp_decode_extrapolates(spec) ? ", extrapolated" : "");
     if (r->how.method != SP_DECODE_HETEROSPEC) {
         return;
     }
@@ -84,17 +105,25 @@ static void print_calls(FILE *out, const sp_decode_spec *spec, const sp_decode_r
                 r->how.bins.above[b], 100.0 * (double)counts->in_bin[b] / (double)counts->calls,
                 depth, nodes);
     }
-    fprintf(out, "\n  graphs         %lld calls without one (%d kept)\n",
+    fprintf(out, "\n  graphs         %lld steps without one (%d kept)\n",
             (long long)counts->graph_misses, spec->graphs);
 }
 
 static void print_rest(FILE *out, const sp_scenario *scenario, const sp_decode_result *r)
 {
     const sp_decode_memory *m = &r->memory;
-    fprintf(out, "  peak memory    %.2f GiB of %.2f, %s: parameters %.2f, draft %.2f, KV %.2f\n",
-            (m->target + m->draft + m->kv_cache) / SP_GIB,
-            sp_gib_from_bytes(scenario->memory_limit_bytes), r->fits ? "fits" : "does not fit",
-            m->target / SP_GIB, m->draft / SP_GIB, m->kv_cache / SP_GIB);
+    fprintf(out,
+            "  peak memory    %.2f GiB of %.2f, %s: parameters %.2f, draft %.2f, keys and values "
+            "%.2f\n",
+            sp_gib_from_bytes(sp_decode_memory_bytes(m)),
+            sp_gib_from_bytes(scenario->memory_limit_bytes), r->fits ? "fits" : "oom",
+            sp_gib_from_bytes(m->target), sp_gib_from_bytes(m->draft),
+            sp_gib_from_bytes(m->kv_cache));
+    if (m->apart > 0) {
+        fprintf(out, "                 %.2f GiB on a GPU of the draft%s\n",
+                sp_gib_from_bytes(m->apart),
+                m->apart > scenario->memory_limit_bytes ? ", oom" : "");
+    }
     fprintf(out, "  provenance     profile %s, %s; seed %llu; not validated on logged calls\n",
             scenario->profile.name, sp_level_names[r->level],
             (unsigned long long)scenario->decode->seed);
@@ -104,11 +133,28 @@ static void print_rest(FILE *out, const sp_scenario *scenario, const sp_decode_r
     }
 }
 
+// Of what is predicted of HeteroSpec beside what was executed.
+static double yield_error(const executed *e)
+{
+    return sp_decode_tokens_per_call(&e->predicted.counts) /
+               sp_small_tokens_per_call(&e->measured.heterospec) -
+           1.0;
+}
+
+static double verified_error(const executed *e)
+{
+    const sp_decode_counts *p = &e->predicted.counts;
+    const sp_small_tally *m = &e->measured.heterospec;
+    return (double)p->verified / (double)p->calls / ((double)m->verified / (double)m->calls) - 1.0;
+}
+
 static void print_executed(FILE *out, const executed *e)
 {
     const sp_small_measure *m = &e->measured;
     const sp_decode_counts *p = &e->predicted.counts;
-    fprintf(out, "\n  executed       %d sequences of %d tokens by small models on the CPU: %s\n",
+    fprintf(out,
+            "\n  executed       %d sequences of %d tokens by small models on the CPU, with EAGLE's "
+            "trees and\n                 HeteroSpec's whatever the method: %s\n",
             (int)EXECUTED_SEQUENCES, (int)EXECUTED_TOKENS,
             m->lossless ? "token for token as without a draft" : "NOT as without a draft");
     fprintf(out, "                 %-12s %14s %16s %12s\n", "", "tokens a call", "verified a call",
@@ -123,6 +169,8 @@ static void print_executed(FILE *out, const executed *e)
     fprintf(out, "                 %-12s %14.3f %16.2f %10.1f %%\n", "  predicted",
             sp_decode_tokens_per_call(p), (double)p->verified / (double)p->calls,
             100.0 * sp_decode_low_share(&e->predicted));
+    fprintf(out, "                 %-12s %+13.1f%% %+15.1f%%\n", "  error", 100.0 * yield_error(e),
+            100.0 * verified_error(e));
 }
 
 static json_t *executed_json(const executed *e)
@@ -137,6 +185,10 @@ static json_t *executed_json(const executed *e)
                      (double)m->heterospec.verified / (double)m->heterospec.calls);
     sp_json_add_real(&b, "predicted_tokens_per_call", sp_decode_tokens_per_call(p));
     sp_json_add_real(&b, "predicted_verified_per_call", (double)p->verified / (double)p->calls);
+    sp_json_add_int(&b, "sequences", EXECUTED_SEQUENCES);
+    sp_json_add_int(&b, "output_tokens", EXECUTED_TOKENS);
+    sp_json_add_real(&b, "tokens_per_call_error", yield_error(e));
+    sp_json_add_real(&b, "verified_per_call_error", verified_error(e));
     return sp_json_built(b);
 }
 
@@ -146,7 +198,7 @@ static sp_status execute(const sp_scenario *scenario, executed *e, sp_error *err
     sp_decode_machine machine = sp_decode_machine_of(scenario);
     sp_decode_spec spec = *scenario->decode;
     spec.how.method = SP_DECODE_HETEROSPEC;
-    spec.sequences = EXECUTED_SEQUENCES;
+    spec.sequences = (int64_t)EXECUTED_SEQUENCES * scenario->layout.dp; // a replica's as many
     spec.output_tokens = EXECUTED_TOKENS;
     spec.batch = 1;
     sp_status status = sp_small_measure_run(&spec.how, EXECUTED_SEQUENCES, EXECUTED_TOKENS,
@@ -158,6 +210,20 @@ static sp_status execute(const sp_scenario *scenario, executed *e, sp_error *err
         status = sp_decode_run(&spec, &machine, &e->predicted, err);
     }
     return status;
+}
+
+static void print_notes(bool quiet, const sp_decode_spec *spec, const sp_decode_result *r)
+{
+    const char *warnings[SP_DECODE_WARNINGS + 1];
+    char lines[SP_RANGES][160];
+    int count = sp_uncalibrated_lines(&r->uncalibrated, lines);
+    sp_decode_warnings(spec, r, warnings);
+    for (int i = 0; warnings[i] != NULL; i++) {
+        cli_warn(quiet, "%s", warnings[i]);
+    }
+    for (int i = 0; i < count; i++) {
+        cli_warn(quiet, "outside the profile's tables: %s", lines[i]);
+    }
 }
 
 // `e` is NULL where nothing was executed.
@@ -179,15 +245,13 @@ static int print(const decode_args *args, const sp_scenario *scenario, const sp_
         cli_print_json(json_incref(scenario->resolved));
     }
     print_first_lines(stdout, scenario, r);
-    print_times(stdout, &machine, r);
+    print_times(stdout, scenario, r);
     print_calls(stdout, scenario->decode, r);
     print_rest(stdout, scenario, r);
     if (e != NULL) {
         print_executed(stdout, e);
     }
-    if (r->host_unknown) {
-        cli_warn(args->common.quiet, "%s", sp_decode_host_unknown);
-    }
+    print_notes(args->common.quiet, scenario->decode, r);
     return 0;
 }
 
@@ -252,6 +316,10 @@ const cli_command cli_cmd_decode = {
         "scenario's trees and with EAGLE's. Their tokens are compared with those of plain "
         "decoding, "
         "and the model of acceptance, told EAGLE's tokens a call, predicts the rest."
+        "\n\nSequences are of all data-parallel replicas, and tokens per second those that were "
+        "asked for, until the last replica is done. A call is one of the target for one sequence, "
+        "a step one forward of the target for all sequences of a batch: calls are counted of the "
+        "replica with most sequences."
         "\n\nThe exit status is 1 when models and keys and values do not fit, or when a text was "
         "not "
         "that of plain decoding.",

@@ -56,7 +56,9 @@ static void print_attention(const sp_scenario *scenario, const sp_prefill_result
     printf("  attention      %s, %.2fx as fast as dense attention\n",
            sp_setting_value(sp_setting_find("prefill.attention"), (int)method),
            (double)result->dense_parts.attention_ns / (double)result->parts.attention_ns);
-    if (method == SP_PREFILL_SAMPLE && scenario->prefill.alpha < 1.0) {
+    if (result->attention.dense) {
+        puts("                 the longest prompt's last chunk is read with dense attention");
+    } else if (method == SP_PREFILL_SAMPLE) {
         print_parts_of_sample(scenario->prefill.alpha, &result->attention);
     }
     cli_print_wrapped(stdout, sp_prefill_sources[method].text, printf("  assumed        "), 17);
@@ -83,14 +85,29 @@ static void print_prompts(const sp_prefill_result *result)
     }
 }
 
+// Activations are told beside: whether they fit depends on how the software runs a layer.
+static void print_memory(const sp_scenario *scenario, const sp_prefill_result *result)
+{
+    int64_t held = result->parameter_bytes + result->kv_cache_bytes;
+    bool whole = held + result->activation_bytes <= scenario->memory_limit_bytes;
+    printf("  memory         %.2f GiB of parameters, %.2f of keys and values, of %.2f, %s\n",
+           sp_gib_from_bytes(result->parameter_bytes), sp_gib_from_bytes(result->kv_cache_bytes),
+           sp_gib_from_bytes(scenario->memory_limit_bytes),
+           sp_prefill_fits(scenario, result) ? "fits" : "oom");
+    printf("                 beside them %.2f of a layer's activations%s\n",
+           sp_gib_from_bytes(result->activation_bytes),
+           whole ? "" : ", oom unless it runs in parts");
+}
+
 static void print_result(const sp_scenario *scenario, const sp_prefill_result *result,
                          int64_t crossover_tokens)
 {
     const sp_prefill_parts *parts = &result->parts;
     cli_print_place(stdout, scenario);
-    printf("\n%zu prompt%s, seed %llu, profile %s (%s)\n\n", result->count,
-           result->count == 1 ? "" : "s", (unsigned long long)scenario->workload.seed,
-           scenario->profile.name, sp_level_names[sp_profile_level(&scenario->profile)]);
+    printf("\n%zu prompt%s, the workload's first batch, seed %llu, profile %s (%s)\n\n",
+           result->count, result->count == 1 ? "" : "s",
+           (unsigned long long)scenario->workload.seed, scenario->profile.name,
+           sp_level_names[sp_profile_level(&scenario->profile)]);
     printf("  first token    %.3f ms%s\n", sp_ms_from_ns(result->last_ns),
            result->count > 1 ? " (of the last prompt)" : "");
     if (scenario->prefill.attention != SP_PREFILL_DENSE) {
@@ -100,14 +117,16 @@ static void print_result(const sp_scenario *scenario, const sp_prefill_result *r
     puts(
         "  error          not validated on logged prompts; slimpack reproduce sampleattention has\n"
         "                 published ones");
-    printf("  time           linear %.3f, attention %.3f, tp %.3f, cp %.3f ms (busiest rank)\n",
+    printf("  time           linear %.3f, attention %.3f, tp %.3f, cp %.3f ms (busiest rank)\n"
+           "                 of tp and cp what stack %s does not hide\n",
            sp_ms_from_ns(parts->linear_ns), sp_ms_from_ns(parts->attention_ns),
-           sp_ms_from_ns(parts->tp_ns), sp_ms_from_ns(parts->cp_ns));
+           sp_ms_from_ns(parts->tp_ns), sp_ms_from_ns(parts->cp_ns), scenario->memory.stack.name);
     print_attention(scenario, result, crossover_tokens);
-    printf("  memory         %.2f GiB of parameters, %.2f of keys and values, of %.2f, %s\n",
-           sp_gib_from_bytes(result->parameter_bytes), sp_gib_from_bytes(result->kv_cache_bytes),
-           sp_gib_from_bytes(scenario->memory_limit_bytes),
-           sp_prefill_fits(scenario, result) ? "fits" : "oom");
+    print_memory(scenario, result);
+    for (int i = 0; sp_prefill_not_modelled[i] != NULL; i++) {
+        fputs("  not modelled   ", stdout);
+        cli_print_wrapped(stdout, sp_prefill_not_modelled[i], 17, 17);
+    }
     print_prompts(result);
 }
 
@@ -148,7 +167,7 @@ static sp_status execute(const prefill_args *args, const sp_scenario *scenario, 
 static double modelled_pairs(const sp_prefill_result *result)
 {
     const sp_prefill_attention *a = &result->attention;
-    return a->window + a->bottom + a->stripes;
+    return a->dense ? 1.0 : a->window + a->bottom + a->stripes;
 }
 
 static void print_execution(const prefill_args *args, const sp_prefill_result *result,
@@ -311,9 +330,10 @@ static const cli_option options[] = {
     CLI_SET_OPTION(prefill_args),
     CLI_TEXT_OPTION(CLI_STRING, 0, "alphas", "LIST", prefill_args, alphas,
                     "compare dense attention, SampleAttention with each of these alphas and other "
-                    "methods, such as 0.8,0.95"),
-    CLI_TEXT_OPTION(CLI_STRING, 0, "lengths", "LIST", prefill_args, lengths,
-                    "compare them with a prompt of each of these lengths, such as 16K,96K,1M"),
+                    "methods, such as 0.8,0.95 (up to 32)"),
+    CLI_TEXT_OPTION(
+        CLI_STRING, 0, "lengths", "LIST", prefill_args, lengths,
+        "compare them with a prompt of each of these lengths, such as 16K,96K,1M (up to 32)"),
     CLI_INT_OPTION("execute", "HEADS", prefill_args, execute, 1, 4096,
                    "also run this many heads of the longest prompt on this machine, with queries "
                    "and keys that are drawn, by SampleAttention and by dense attention"),
@@ -357,7 +377,8 @@ const cli_command cli_cmd_prefill = {
         "time which share of the probability each query keeps at "
         "least (CRA), the share of pairs beside the model's, and the error of the output."
         "\n\nWith --alphas or --lengths it prints a row for each length, method and alpha. The "
-        "status is oom where parameters, keys and values need more memory than the limit, and "
+        "status is oom where parameters, keys and values and a layer's activations need more "
+        "memory than the limit, and "
         "says where the profile's table or the method's source has no such length."
         "\n\nThe exit status of prompts is 1 when they need more memory than the limit.",
     .examples = examples,

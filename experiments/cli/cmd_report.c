@@ -81,9 +81,9 @@ const cli_command cli_cmd_report = {
         "with its error, memory) and shows rows as a table, time against peak memory with the "
         "front, where the time goes, what fills the memory at its peak, what was predicted beside "
         "what was executed, a timeline and memory over time that zoom, and what is not modelled."
-        "\n\nDocuments are what --json of simulate, compare, tune, sweep, run and validate prints "
-        "(of compare also with --memory-curve), the results file of a sweep, the trace as JSON "
-        "that "
+        "\n\nDocuments are what --json of simulate, compare, tune, sweep, run, validate, prefill "
+        "and decode prints (of compare also with --memory-curve), the results file of a sweep, the "
+        "trace as JSON that "
         "'simulate --trace' and 'run --trace' write, the timeline of 'run -o', and the plan of "
         "'simulate --plan', from which the page takes the samples of each pack. The first document "
         "that has an answer gives the page's.",

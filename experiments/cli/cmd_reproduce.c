@@ -11,7 +11,7 @@
 
 // ---- published figures beside computed ones, for people and for gnuplot ----
 
-// "12 of 14 within their bars"
+// "12 of 14 within their bars, 3 of them fitted to what is published"
 enum { VERDICT = 160 };
 
 enum { CELL = 32, WIDEST = 46, MOST_ROWS = 60, WORST_ROWS = 10, FILE_BYTES = 900 };
@@ -52,6 +52,7 @@ static void print_row(FILE *out, const figure_outcome *o, int width)
     if (o->has_bar) {
         fprintf(out, " %10s  %s", error_text(o->bar, o->relative, false, bar),
                 o->within ? "within" : "outside");
+        fputs(o->fitted ? ", fitted" : "", out);
     }
     fputc('\n', out);
     if (o->note[0] != '\0') {
@@ -111,15 +112,21 @@ static const char *verdict_text(const figure_reproduction *r, char text[VERDICT]
 {
     char error[CELL];
     char bar[CELL];
+    char fitted[VERDICT / 2] = "";
     if (r->of_table) {
-        snprintf(text, VERDICT, "%s: %s error of %zu rows %s, bar %s",
+        snprintf(text, VERDICT, "%s: %s error of %zu rows %s, bar %s%s",
                  r->within ? "within" : "outside", r->relative ? "mean" : "largest", r->count,
                  error_text(r->table_error, r->relative, false, error),
-                 error_text(r->table_bar, r->relative, false, bar));
-    } else {
-        snprintf(text, VERDICT, "%s: %zu of %zu within their bars",
-                 r->within ? "within" : "outside", r->within_count, r->count);
+                 error_text(r->table_bar, r->relative, false, bar),
+                 r->spec->fitted ? ", a profile fitted to them" : "");
+        return text;
     }
+    if (r->fitted_count > 0) {
+        snprintf(fitted, sizeof fitted, ", %zu of them fitted to what is published",
+                 r->fitted_count);
+    }
+    snprintf(text, VERDICT, "%s: %zu of %zu within their bars%s", r->within ? "within" : "outside",
+             r->within_count, r->count, fitted);
     return text;
 }
 
@@ -377,7 +384,8 @@ const cli_command cli_cmd_reproduce = {
         "the value itself, or a ratio, difference or reduction against the point's \"baseline\", "
         "settings again, or longest, the largest value of a setting with which the scenario "
         "fits. A setting may have several values; \"take\" says which of the values counts "
-        "(mean, max, min). In place of base and points, \"table\" names a table of 'slimpack "
+        "(mean, max, min). A point to whose number something was fitted says so (\"fitted\"), and "
+        "is counted by itself. In place of base and points, \"table\" names a table of 'slimpack "
         "validate --published', whose bound is the bar."
         "\n\nThe exit status is 1 when a figure is outside its bar.",
     .examples = examples,

@@ -29,9 +29,9 @@ static int read_list(const char *option, const char *text, bool tokens, double l
                                  number <= SP_MAX_LENGTH_TOKENS
                            : end != part && *end == '\0' && value >= 0.0 && value <= 1.0;
         if (!good || count == MOST_LISTED) {
-            sp_error_set(err, SP_ERR_USAGE, "--%s expects up to %d %s, got '%s'", option,
+            sp_error_set(err, SP_ERR_USAGE, "--%s expects up to %d %s, got %s'%s'", option,
                          (int)MOST_LISTED, tokens ? "lengths such as 96K" : "numbers from 0 to 1",
-                         part);
+                         good ? "one more: " : "", part);
             return -1;
         }
         list[count++] = tokens ? (double)number : value;

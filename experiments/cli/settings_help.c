@@ -217,16 +217,12 @@ static json_t *setting_json(const sp_setting *setting)
         json_array_append_new(values, json_string(value));
     }
     char text[LINE];
-    const char *words[MOST_WORDS];
-    int count = split_aliases(setting, text, words);
-    json_t *aliases = json_array();
-    for (int i = 0; i < count; i++) {
-        json_array_append_new(aliases, json_string(words[i]));
-    }
+    const char *words[MOST_WORDS + 1];
+    words[split_aliases(setting, text, words)] = NULL;
     return json_pack("{s:s, s:s, s:o, s:b, s:s, s:s, s:o}", "key", setting->key, "type",
                      sp_setting_type(setting, type), "values", values, "tokens",
                      (int)setting->tokens, "default", setting->fallback, "help", setting->text,
-                     "aliases", aliases);
+                     "aliases", sp_json_texts(words));
 }
 
 // Words with commas between, wrapped; `head` begins the first line.

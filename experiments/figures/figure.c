@@ -185,6 +185,7 @@ static void read_values(reader *r, sp_object *object, figure_point *point)
     point->claim = (figure_claim)sp_object_enum(holder(r, object, "claim"), "claim",
                                                 figure_claim_names, FIGURE_EQUAL);
     point->bar = read_bar(r, object);
+    point->fitted = sp_object_bool(holder(r, object, "fitted"), "fitted", false);
     if (point->bar.relative && point->published == 0.0) {
         sp_object_error(object, "published", "is 0, of which no bar can be a share");
     }
@@ -297,6 +298,7 @@ sp_status figure_spec_from_json(json_t *document, const char *file, figure_spec 
     sp_object_schema(&r.root, FIGURE_SCHEMA);
     read_texts(&r);
     spec->table = sp_object_string(&r.root, "table", NULL);
+    spec->fitted = sp_object_bool(&r.root, "fitted", false);
     sp_status status = spec->table == NULL ? read_points(&r) : SP_OK;
     sp_object_end(&r.root);
     status = status == SP_OK ? r.err->status : status;

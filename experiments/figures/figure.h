@@ -48,6 +48,7 @@ typedef struct figure_point {
     figure_claim claim;
     figure_bar bar;
     double published;
+    bool fitted; // a setting, or a constant of the program, was fitted to this number
     int combinations;
     int *scenarios; // [combinations], of figure_spec.scenarios; owned
     int *baselines; // NULL: none
@@ -60,6 +61,7 @@ typedef struct figure_spec {
     const char *title, *source;
     const json_t *assumptions; // texts
     const char *table;         // of measurements that are the points; NULL: none
+    bool fitted;               // the table's profile was fitted to it
     figure_point *points;      // [count], owned
     size_t count, capacity;
     json_t **scenarios; // [scenario_count], no two equal; owned

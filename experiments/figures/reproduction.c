@@ -193,6 +193,7 @@ static void take_point(const job *all, const figure_point *point, figure_outcome
                           .claim = point->claim,
                           .has_bar = true,
                           .bar = point->bar.size,
+                          .fitted = point->fitted,
                           .why = point->why};
     snprintf(o->label, sizeof o->label, "%s", point->label);
     o->computed = taken(all, point, o->note);
@@ -229,6 +230,7 @@ static sp_status reproduce_points(figure_reproduction *to, int threads, bool qui
     for (size_t i = 0; status == SP_OK && i < to->count; i++) {
         take_point(&all, &to->spec->points[i], &to->outcomes[i]);
         to->within_count += to->outcomes[i].within;
+        to->fitted_count += to->outcomes[i].within && to->outcomes[i].fitted;
     }
     for (size_t i = 0; all.evaluated != NULL && i < to->spec->scenario_count; i++) {
         json_decref(all.evaluated[i].result);
@@ -262,6 +264,7 @@ static sp_status take_rows(const sp_validation *validation, figure_reproduction 
                               .error = validation->cases[i].error,
                               .relative = to->relative,
                               .claim = row->at_most ? FIGURE_AT_MOST : FIGURE_EQUAL,
+                              .fitted = to->spec->fitted,
                               .within = true};
         snprintf(o->label, sizeof o->label, "%s", row->label);
     }
@@ -323,6 +326,7 @@ static json_t *outcome_json(const figure_outcome *o)
         sp_json_add_real(&b, "bar", o->bar);
         sp_json_add_bool(&b, "within", o->within);
     }
+    sp_json_add_bool(&b, "fitted", o->fitted);
     if (o->note[0] != '\0') {
         sp_json_add_text(&b, "note", o->note);
     }
@@ -353,6 +357,9 @@ json_t *figure_reproduction_json(const figure_reproduction *reproduction)
         sp_json_add_text(&b, "unit", reproduction->unit);
         sp_json_add_real(&b, "error", reproduction->table_error);
         sp_json_add_real(&b, "bar", reproduction->table_bar);
+    } else {
+        sp_json_add_int(&b, "within_count", (int64_t)reproduction->within_count);
+        sp_json_add_int(&b, "fitted_count", (int64_t)reproduction->fitted_count);
     }
     sp_json_add_bool(&b, "within", reproduction->within);
     return sp_json_built(b);

@@ -20,6 +20,7 @@ typedef struct figure_outcome {
     bool has_bar; // rows of a table have one together
     double bar;
     bool within;     // true where it has no bar of its own
+    bool fitted;     // to what was published: its error is that of the fit
     const char *why; // belongs to the spec; NULL
 } figure_outcome;
 
@@ -28,6 +29,7 @@ typedef struct figure_reproduction {
     figure_outcome *outcomes; // [count], owned
     size_t count;
     size_t within_count; // of points
+    size_t fitted_count; // of those within, the fitted ones
     // Of a table: the size of the errors on which its bar is, in the mean or (differences) the
     // largest.
     bool of_table, relative;

@@ -269,22 +269,94 @@ static void add_validation(line *to, const json_t *validation)
     }
 }
 
+// The largest of the parts of a time, of those that follow one another.
+static void add_limit(line *to, const json_t *parts, double whole_ms)
+{
+    static const char *const words[][2] = {
+        {"verify", "verification"}, {"graph_miss", "a missing graph"}, {"tp_comm", "tp"}};
+    const char *name;
+    const char *largest = NULL;
+    json_t *value;
+    json_object_foreach ((json_t *)parts, name, value) {
+        bool beside = strcmp(name, "hidden") == 0;
+        if (!beside && (largest == NULL || number(parts, name) > number(parts, largest))) {
+            largest = name;
+        }
+    }
+    if (largest == NULL) {
+        return;
+    }
+    const char *word = largest;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        word = strcmp(largest, words[i][0]) == 0 ? words[i][1] : word;
+    }
+    add(to, "; %s takes %.1f %% of it", word, 100.0 * number(parts, largest) / whole_ms);
+}
+
+// What is held of a limit, which stands beside it.
+static void add_held(line *to, const json_t *held)
+{
+    double limit = number(held, "limit");
+    double sum = number(held, "parameters") + number(held, "kv_cache");
+    sum += json_object_get(held, "draft") != NULL ? number(held, "draft") : 0.0;
+    const json_t *fits = json_object_get(held, "fits"); // a draft apart has a limit of its own
+    bool does = json_is_boolean(fits) ? json_is_true(fits) : sum <= limit;
+    if (isfinite(sum) && isfinite(limit)) {
+        add(to, ", %.2f of %.2f GiB, %s", sum, limit, does ? "fits" : "does not fit");
+    }
+}
+
+static void add_decode(line *to, const json_t *decode)
+{
+    const char *method = string(decode, "method");
+    double over_eagle = number(decode, "speedup_over_eagle");
+    double step_ms = number(decode, "step_ms");
+    add(to, "%s: %.0f tokens/s (error not validated)", method != NULL ? method : "text",
+        number(decode, "tokens_per_s"));
+    if (isfinite(over_eagle)) {
+        add(to, ", %.2fx plain decoding, %.2fx EAGLE's trees", number(decode, "speedup_over_plain"),
+            over_eagle);
+    }
+    add(to, ", a step in ");
+    add_time(to, step_ms);
+    add_limit(to, json_object_get(decode, "step_time_ms"), step_ms);
+    add_held(to, json_object_get(decode, "memory_gib"));
+}
+
+static double sum_of(const json_t *parts)
+{
+    const char *name;
+    json_t *value;
+    double sum = 0.0;
+    json_object_foreach ((json_t *)parts, name, value) {
+        sum += json_number_value(value);
+    }
+    return sum;
+}
+
 static void add_prefill(line *to, const json_t *prefill)
 {
+    const json_t *parts = json_object_get(prefill, "time_breakdown_ms");
     const json_t *rows = json_object_get(prefill, "rows");
     const char *method = string(json_object_get(prefill, "attention"), "method");
     if (rows != NULL) {
         add(to, "first tokens by %zu lengths and methods", json_array_size(rows));
         return;
     }
-    add(to, "first token of the last of %zu prompts: ",
-        json_array_size(json_object_get(prefill, "prompts")));
+    size_t prompts = json_array_size(json_object_get(prefill, "prompts"));
+    if (prompts > 1) {
+        add(to, "first token of the last of %zu prompts: ", prompts);
+    } else {
+        add(to, "first token: ");
+    }
     add_time(to, number(prefill, "ttft_ms"));
     add(to, " (error not validated), %.2fx as fast as with dense attention",
         number(prefill, "speedup"));
     if (method != NULL) {
         add(to, ", attention %s", method);
     }
+    add_limit(to, parts, sum_of(parts));
+    add_held(to, json_object_get(prefill, "memory_gib"));
 }
 
 // A result of `run` was executed, whatever else it says.
@@ -317,6 +389,9 @@ static void add_input(line *to, const report_input *input)
         break;
     case REPORT_PREFILL:
         add_prefill(to, input->json);
+        break;
+    case REPORT_DECODE:
+        add_decode(to, input->json);
         break;
     case REPORT_PLAN:
     case REPORT_TRACE:

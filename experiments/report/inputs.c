@@ -16,8 +16,8 @@
 enum { QUOTED = 48, KNOWN = 512 };
 
 const char *const report_kind_names[REPORT_KINDS] = {
-    "result",        "comparison",   "tune",    "validation", "plan",
-    "sweep summary", "memory curve", "prefill", "sweep",      "trace",
+    "result",       "comparison", "tune",   "validation", "plan",  "sweep summary",
+    "memory curve", "prefill",    "decode", "sweep",      "trace",
 };
 
 static const struct {
@@ -33,6 +33,7 @@ static const struct {
     {"slimpack/memory_curve/1", REPORT_MEMORY_CURVE},
     {"slimpack/prefill/1", REPORT_PREFILL},
     {"slimpack/prefill-comparison/1", REPORT_PREFILL},
+    {"slimpack/decode/1", REPORT_DECODE},
 };
 
 enum { SCHEMAS = sizeof schemas / sizeof schemas[0] };
@@ -138,6 +139,8 @@ static sp_status check_input(const report_input *input, sp_error *err)
     case REPORT_PREFILL:
         return expect_objects(
             input, json_object_get(input->json, "rows") != NULL ? "rows" : "prompts", err);
+    case REPORT_DECODE:
+        return expect_object(input, "step_time_ms", err);
     case REPORT_TRACE:
         return input->timeline != NULL
                    ? SP_OK

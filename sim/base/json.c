@@ -442,6 +442,35 @@ json_t *sp_json_figure(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
+// NULL, the array let go, where that fails.
+static json_t *append(json_t *array, json_t *item)
+{
+    if (array != NULL && json_array_append_new(array, item) == 0) {
+        return array;
+    }
+    json_decref(array);
+    return NULL;
+}
+
+json_t *sp_json_texts(const char *const *texts)
+{
+    json_t *array = json_array();
+    for (int i = 0; array != NULL && texts[i] != NULL; i++) {
+        array = append(array, json_string(texts[i]));
+    }
+    return array;
+}
+
+json_t *sp_json_lines(const char *first, size_t stride, int count)
+{
+    json_t *array = json_array();
+    for (int i = 0; array != NULL && i < count; i++) {
+        json_t *line = json_string(first + (size_t)i * stride);
+        array = line != NULL ? append(array, line) : array;
+    }
+    return array;
+}
+
 // Finds or makes the object that holds the last part of `path` (which is cut apart in place).
 static json_t *holder_of(json_t *root, char *path, char **last)
 {

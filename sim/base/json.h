@@ -135,6 +135,11 @@ bool sp_json_put(json_t *object, const char *key, json_t *value);
 // A number, or null where it is not finite.
 json_t *sp_json_figure(double value);
 
+// An array of texts: those up to NULL, or `count` of them, each in `stride` bytes, of which those
+// are left out that are no UTF-8, cut short as they may be. NULL when memory ran out.
+json_t *sp_json_texts(const char *const *texts);
+json_t *sp_json_lines(const char *first, size_t stride, int count);
+
 // An object being built member by member. When memory runs out, the builder lets everything that is
 // added later go, and sp_json_built() returns NULL.
 typedef struct sp_json_builder {

@@ -43,6 +43,17 @@ static inline int64_t sp_ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
+// The greatest common divisor of a, b >= 0; the other one where one is 0.
+static inline int64_t sp_gcd(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 // Byte arithmetic that stays defined for absurd inputs: products stop at 2^50 (a pebibyte, more
 // than any rank holds), so that sums of a few thousand of them still fit int64_t.
 

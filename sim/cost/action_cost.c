@@ -1,19 +1,28 @@
 #include "sim/cost/action_cost.h"
 
+// The table with the costs of actions of a kind; NULL: they are worked out.
+static inline const sp_action_cost *table_of(const sp_step_costs *costs, sp_action action)
+{
+    return action.kind == SP_ACTION_F   ? costs->f
+           : action.kind == SP_ACTION_B ? costs->b
+           : action.kind == SP_ACTION_I ? costs->i
+           : action.kind == SP_ACTION_W ? costs->w
+                                        : NULL;
+}
+
 static sp_action_cost class_cost(const sp_plan *plan, const sp_step_costs *costs, sp_action action,
                                  int class, bool recomputed)
 {
     size_t at = (size_t)action.pack * (size_t)costs->classes + (size_t) class;
     switch ((sp_action_kind)action.kind) {
     case SP_ACTION_F:
-        return costs->f[at];
     case SP_ACTION_W:
-        return costs->w[at];
+        return table_of(costs, action)[at];
     case SP_ACTION_R:
         return plan->packing->backward.count > 0 ? costs->f[at] : costs->r[at];
     case SP_ACTION_B:
     case SP_ACTION_I: {
-        sp_action_cost cost = action.kind == SP_ACTION_B ? costs->b[at] : costs->i[at];
+        sp_action_cost cost = table_of(costs, action)[at];
         if (recomputed) {
             cost.compute_ns -= costs->r[at].compute_ns;
             cost.tp_ns -= costs->r[at].tp_ns;
@@ -65,6 +74,12 @@ static bool has_tokens(const sp_plan *plan, sp_action action)
 sp_action_cost sp_action_cost_of(const sp_plan *plan, const sp_step_costs *costs, sp_action action,
                                  int vstage, bool recomputed)
 {
+    const sp_action_cost *table = table_of(costs, action);
+    if (table != NULL && costs->share_class == 0 && !recomputed) {
+        // Most actions: without copies between.
+        return table[(size_t)action.pack * (size_t)costs->classes +
+                     (size_t)costs->class_of_vstage[vstage]];
+    }
     bool copy = sp_action_is_copy(action);
     int class = copy ? (int)sp_i_memory_class(costs, vstage) : costs->class_of_vstage[vstage];
     sp_action_cost cost = class_cost(plan, costs, action, class, recomputed);

@@ -67,11 +67,8 @@ double sp_i_cp_exchange_s(const sp_i_attention *attention, sp_group cp,
                           const sp_i_attention_load *load, double bytes, bool gradients)
 {
     bool by_slices = is_sliced(attention) || is_gathered(attention);
-    if (attention->memory->stack.cp_overlap == SP_CP_A2A) {
-        return sp_time_collective(attention->timer, SP_ALL_TO_ALL, cp, bytes);
-    }
     int64_t nics = attention->memory->stack.cp_ring_nics;
-    if (attention->memory->stack.cp_overlap == SP_CP_ATTENTION) {
+    if (sp_stack_passes_keys(&attention->memory->stack)) {
         return nics > 0 && cp.nodes > 1
                    ? sp_time_ring(attention->timer, cp, bytes, nics)
                    : sp_i_time_by_profile(attention->timer, SP_ALL_GATHER, cp, bytes);
@@ -109,13 +106,15 @@ static double exposed_ring_s(const sp_i_attention *attention, double cp_s, doubl
 double sp_i_exposed_cp_s(const sp_i_attention *attention, double cp_s, double attention_s,
                          double qkv_s, bool backward)
 {
-    double cp = attention->layout->cp;
+    double blocks =
+        attention->layout->cp / sp_stack_head_ranks(&attention->memory->stack, attention->layout);
     switch (attention->memory->stack.cp_overlap) {
     case SP_CP_ATTENTION:
+    case SP_CP_A2A_P2P: // of even shares alone, whose steps nobody follows
         if (attention->ring != NULL && attention_s > 0.0) {
             return exposed_ring_s(attention, cp_s, attention_s, backward);
         }
-        return fmax(0.0, cp_s - attention_s * (cp - 1.0) / cp);
+        return fmax(0.0, cp_s - attention_s * (blocks - 1.0) / blocks);
     case SP_CP_QKV:
         return attention->model->kv_heads == attention->model->heads ? fmax(0.0, cp_s - qkv_s)
                                                                      : cp_s;

@@ -56,17 +56,18 @@ sp_i_attention_load sp_i_attention_load_of(const sp_i_attention *attention,
                                            const sp_pack_list *list, const sp_pack *pack,
                                            bool forward, bool backward);
 
-// Time in which the CP group exchanges `bytes` of keys and values, all of its tokens' together,
-// half of them gradients where the pass has `gradients`.
+// Time in which the ranks of `cp` exchange `bytes` of keys and values, all of theirs together, half
+// of them gradients where the pass has `gradients`: the whole CP group, or the peers of one whose
+// neighbours exchange heads.
 double sp_i_cp_exchange_s(const sp_i_attention *attention, sp_group cp,
                           const sp_i_attention_load *load, double bytes, bool gradients);
 
-// What context parallelism adds to an attention of attention_s behind a QKV projection of qkv_s.
-// A ring runs beside the attention on the blocks that are already there: all but the first of cp
-// (Liu et al., Ring Attention, arXiv 2310.01889). A gather hides behind the QKV projection, with
-// grouped queries behind nothing (kwai/Megatron-Kwai, branch atc24ae). Where the steps of a ring
-// are followed, what was found of the pack last (sp_i_cp_slowest_s) says how long ranks wait in it;
-// `backward`: for the times of the backward.
+// What that adds to an attention of attention_s behind a QKV projection of qkv_s. A ring runs
+// beside the attention on the blocks that are already there: all but the first, of which there are
+// as many as ranks in the ring (Liu et al., Ring Attention, arXiv 2310.01889). A gather hides
+// behind the QKV projection, with grouped queries behind nothing (kwai/Megatron-Kwai, branch
+// atc24ae). Where the steps of a ring are followed, what was found of the pack last
+// (sp_i_cp_slowest_s) says how long ranks wait in it; `backward`: for the times of the backward.
 double sp_i_exposed_cp_s(const sp_i_attention *attention, double cp_s, double attention_s,
                          double qkv_s, bool backward);
 

@@ -346,7 +346,6 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     sp_free(forward_pack);
     if (status == SP_OK) {
         costs->blocking_transfers = cost->memory.stack.blocking_transfers;
-        costs->cp_all_to_all = cost->memory.stack.cp_overlap == SP_CP_A2A;
         status = sp_i_unit_costs_fill(cost, packing, costs, err);
     }
     if (status == SP_OK) {

@@ -96,14 +96,15 @@ static size_t others_of(const sp_step_costs *costs)
 }
 
 // A copy of a table with its rows spread over the virtual stages, other classes behind them; NULL
-// when memory runs out.
-static void *spread(const sp_step_costs *costs, size_t vstages, const void *table, size_t packs,
-                    size_t bytes)
+// when memory runs out. `pack_of` as sp_step_costs.unit_pack.
+static void *spread_of(const sp_step_costs *costs, size_t vstages, const void *table,
+                       const int32_t *pack_of, size_t packs, size_t bytes)
 {
     size_t rows = vstages + others_of(costs);
     char *made = packs > SIZE_MAX / rows ? NULL : sp_calloc(packs * rows, bytes);
     for (size_t k = 0; made != NULL && k < packs; k++) {
-        for (size_t s = 0; s < rows; s++) {
+        size_t has = pack_of != NULL ? (size_t)pack_of[k] : k;
+        for (size_t s = 0; has == k && s < rows; s++) {
             size_t class = s < vstages ? (size_t)costs->class_of_vstage[s]
                                        : (size_t)costs->stage_classes + s - vstages;
             size_t from = k * (size_t)costs->classes + class;
@@ -111,6 +112,12 @@ static void *spread(const sp_step_costs *costs, size_t vstages, const void *tabl
         }
     }
     return made;
+}
+
+static void *spread(const sp_step_costs *costs, size_t vstages, const void *table, size_t packs,
+                    size_t bytes)
+{
+    return spread_of(costs, vstages, table, NULL, packs, bytes);
 }
 
 // Only the tables that depend on the class are filled.
@@ -139,7 +146,8 @@ static bool widen(const sp_step_costs *costs, const sp_layout *layout, sp_step_c
         wide->memory_class_of_vstage[s] = shares ? costs->memory_class_of_vstage[s] + moved : 0;
     }
     if (ok && costs->unit != NULL) {
-        wide->unit = spread(costs, vstages, costs->unit, forward, sizeof *costs->unit);
+        wide->unit =
+            spread_of(costs, vstages, costs->unit, costs->unit_pack, forward, sizeof *costs->unit);
         ok = wide->unit != NULL;
     }
     if (ok && costs->backward_unit != NULL) {

@@ -17,19 +17,22 @@ enum { CELL = 64 };
 // One part in one pass.
 typedef struct pass_ops {
     sp_inventory inventory;
-    int attentions;              // attention cores; their slices are priced one by one
-    int attention_kernels;       // of the flash attention
-    int kernels;                 // all
-    double pair_bytes;           // score traffic of the unfused attention, per full pair
-    double unfused_pair_bytes;   // more where its softmax is unfused
-    double ring_bytes_per_token; // keys and values around the CP ring
-    bool attends;                // any of these
+    int attentions;               // attention cores; their slices are priced one by one
+    int attention_kernels;        // of the flash attention
+    int kernels;                  // all
+    double pair_bytes;            // score traffic of the unfused attention, per full pair
+    double unfused_pair_bytes;    // more where its softmax is unfused
+    double keys_bytes_per_token;  // keys and values that CP ranks exchange
+    double heads_bytes_per_token; // before and after an all-to-all of them
+    bool attends;                 // any of these
 } pass_ops;
 
 // Inventories and groups for packs of `dp_count` merged data-parallel ranks.
 typedef struct variant {
     sp_layout layout;
-    sp_group tp, cp;
+    sp_group tp;
+    int head_ranks;      // of the CP group, among which heads are exchanged
+    sp_nested_groups cp; // those; their peers, which exchange keys and values
     pass_ops ops[SP_I_PARTS][SP_I_PASSES];
     double *rank_s;     // [2 * layout.cp], as attention_load.h has it
     sp_i_cp_ring *ring; // as there
@@ -74,7 +77,7 @@ static const memo *interpolated_times(sp_i_pack_timer *packs, const sp_op_timer 
                                       const variant *v, int dp_count, int64_t tokens);
 static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *v,
                                    const sp_op_timer *timer);
-static sp_i_time pass_time(const sp_i_attention *attention, sp_group cp_group, const pass_ops *ops,
+static sp_i_time pass_time(const sp_i_attention *attention, const variant *v, const pass_ops *ops,
                            const sp_i_attention_load *load, double qkv_s, sp_pass pass,
                            sp_cp_exchange *exchange);
 static bool has_zones(const sp_pack_list *list, const sp_pack *pack);
@@ -157,8 +160,8 @@ static const variant *variant_of(sp_i_pack_timer *packs, int dp_count)
 
 static int ring_steps(const sp_memory_options *memory, const sp_layout *layout)
 {
-    bool ring = layout->cp > 1 && memory->stack.cp_overlap == SP_CP_ATTENTION;
-    return ring ? layout->cp : 0;
+    int blocks = layout->cp / sp_stack_head_ranks(&memory->stack, layout);
+    return blocks > 1 && sp_stack_passes_keys(&memory->stack) ? blocks : 0;
 }
 
 sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
@@ -179,7 +182,8 @@ sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
                              : token_times(packs, timer, v, pack->dp_count, pack->computed);
     const pass_ops *layer = v->ops[SP_PART_LAYER];
     sp_i_attention attention = attention_of(packs, v, timer);
-    attention.memory = pack->gathers && !zones ? &packs->gathered : &packs->memory;
+    bool gathers = pack->gathers && !zones && v->head_ranks == 1;
+    attention.memory = gathers ? &packs->gathered : &packs->memory;
     bool recomputes = attention.recomputes;
     sp_i_attention_load load =
         sp_i_attention_load_of(&attention, list, pack, !backward || recomputes, backward);
@@ -201,7 +205,7 @@ sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
             if (ops->attends && zones) {
                 *of = sp_i_zones_time(&packs->zones, timer, (sp_pass)pass, remapped_bytes(packs));
             } else if (ops->attends) {
-                *of = pass_time(&attention, v->cp, ops, &load, tokens->qkv_s[pass], (sp_pass)pass,
+                *of = pass_time(&attention, v, ops, &load, tokens->qkv_s[pass], (sp_pass)pass,
                                 &time->cp[pass]);
             }
             of->compute_s += tokens->compute_s[part][pass];
@@ -275,7 +279,8 @@ static variant *variant_new(const sp_i_pack_timer *packs, int dp_count)
     v->layout.cp = packs->layout->cp * dp_count;
     v->layout.dp = packs->layout->dp / dp_count;
     v->tp = sp_cluster_group(packs->cluster, packs->layout, SP_DIM_TP);
-    v->cp = sp_cluster_merged_group(packs->cluster, packs->layout, dp_count);
+    v->head_ranks = sp_stack_head_ranks(&packs->memory.stack, &v->layout);
+    v->cp = sp_cluster_nested_groups(packs->cluster, packs->layout, dp_count, v->head_ranks);
     if (v->layout.cp_sharding != SP_SHARD_EVEN && v->layout.cp > 1) {
         v->rank_s = sp_calloc(2 * (size_t)v->layout.cp, sizeof *v->rank_s);
         v->ring = v->layout.cp_ring_steps ? sp_i_cp_ring_new(v->layout.cp) : NULL;
@@ -319,11 +324,14 @@ static void pass_ops_build(const sp_i_pack_timer *packs, const sp_layout *layout
             ops->unfused_pair_bytes += op->unfused_bytes_per_pair * op->repeat;
         }
         if (op->kind == SP_OP_CP_KV) {
-            ops->ring_bytes_per_token += op->bytes_per_token * op->repeat;
+            ops->keys_bytes_per_token += op->bytes_per_token * op->repeat;
+        }
+        if (op->kind == SP_OP_CP_HEADS) {
+            ops->heads_bytes_per_token += op->bytes_per_token * op->repeat;
         }
     }
     ops->attends = ops->attentions > 0 || ops->pair_bytes + ops->unfused_pair_bytes > 0.0 ||
-                   ops->ring_bytes_per_token > 0.0;
+                   ops->keys_bytes_per_token + ops->heads_bytes_per_token > 0.0;
 }
 
 static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer, const variant *v,
@@ -390,22 +398,36 @@ static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *
                             .memo = packs->attention};
 }
 
-static sp_i_time pass_time(const sp_i_attention *attention, sp_group cp_group, const pass_ops *ops,
+// A ring cuts an attention call into one for each block; after a gather it runs on the two halves
+// of a rank's zig-zag share, unless one launch takes both, or all of the pack.
+static int attention_calls(const sp_i_attention *attention)
+{
+    const sp_layout *layout = attention->layout;
+    const sp_stack *stack = &attention->memory->stack;
+    int steps = ring_steps(attention->memory, layout);
+    bool whole =
+        stack->cp_overlap == SP_CP_GATHERED || sp_stack_head_ranks(stack, layout) == layout->cp;
+    return steps > 0 ? steps : whole ? 1 : 2;
+}
+
+// All-to-alls block: keys and values go on around a ring once their heads have come in.
+static sp_i_time pass_time(const sp_i_attention *attention, const variant *v, const pass_ops *ops,
                            const sp_i_attention_load *load, double qkv_s, sp_pass pass,
                            sp_cp_exchange *exchange)
 {
     const sp_op_timer *timer = attention->timer;
     int cp = attention->layout->cp;
     double attention_s = ops->attentions * (pass == SP_PASS_I ? load->backward_s : load->forward_s);
-    double bytes = ops->ring_bytes_per_token * load->keys / cp;
-    double cp_s = sp_i_cp_exchange_s(attention, cp_group, load, bytes, pass == SP_PASS_I);
-    *exchange = (sp_cp_exchange){.s = cp_s, .bytes = bytes};
-    // A ring cuts an attention call into one for each block; after a gather it runs on the two
-    // halves of a rank's zig-zag share, unless one launch takes both, or all of the pack.
-    sp_cp_overlap overlap = attention->memory->stack.cp_overlap;
-    bool whole = overlap == SP_CP_GATHERED || overlap == SP_CP_A2A;
-    bool halves = cp > 1 && overlap != SP_CP_ATTENTION && !whole;
-    int calls = halves ? 2 : overlap == SP_CP_ATTENTION ? cp : 1;
+    double bytes = ops->keys_bytes_per_token * load->keys / cp;
+    double cp_s = sp_i_cp_exchange_s(attention, v->cp.outer, load, bytes, pass == SP_PASS_I);
+    double heads_bytes = ops->heads_bytes_per_token * load->keys / cp;
+    double heads_s = sp_time_collective(timer, SP_ALL_TO_ALL, v->cp.inner, heads_bytes);
+    *exchange = (sp_cp_exchange){.s = cp_s,
+                                 .bytes = bytes,
+                                 .heads_s = heads_s,
+                                 .heads_bytes = heads_bytes,
+                                 .head_ranks = v->head_ranks};
+    int calls = attention_calls(attention);
     double score_bytes =
         ops->pair_bytes * load->pairs + ops->unfused_pair_bytes * load->unfused_pairs;
     double exposed_s = sp_i_exposed_cp_s(attention, cp_s, attention_s, qkv_s, pass == SP_PASS_I);
@@ -413,7 +435,7 @@ static sp_i_time pass_time(const sp_i_attention *attention, sp_group cp_group, c
     return (sp_i_time){.compute_s = attention_s + slowed_s +
                                     sp_time_launch(timer, ops->attention_kernels * calls) +
                                     sp_time_memory(timer, score_bytes, 0),
-                       .cp_s = exposed_s,
+                       .cp_s = exposed_s + heads_s,
                        .attention_s = attention_s};
 }
 
@@ -472,12 +494,12 @@ static sp_status add_zone(sp_i_pack_timer *packs, const sp_op_timer *timer,
     sp_i_attention attention = attention_of(packs, v, timer);
     sp_i_attention_load load =
         sp_i_attention_load_of(&attention, list, pack, !backward || attention.recomputes, backward);
-    bool ring = packs->memory.stack.cp_overlap == SP_CP_ATTENTION;
+    bool ring = sp_stack_passes_keys(&packs->memory.stack);
     sp_i_zone_part *part = &z->part[z->count++];
     *part = (sp_i_zone_part){.first = zone != 0 ? sp_zone_first(zone) : pack->dp_first,
                              .ranks = ranks,
-                             .blocks = v->layout.cp,
-                             .crosses = v->cp.nodes > 1};
+                             .blocks = v->cp.outer.size,
+                             .crosses = v->cp.outer.nodes > 1};
     for (size_t s = 0; s < pack->slice_count; s++) {
         part->tokens += (double)list->slices[pack->first_slice + s].computed_tokens;
     }
@@ -485,9 +507,9 @@ static sp_status add_zone(sp_i_pack_timer *packs, const sp_op_timer *timer,
         const pass_ops *ops = &v->ops[SP_PART_LAYER][pass];
         if ((pass != SP_PASS_F) == backward && ops->attends) {
             sp_cp_exchange exchange;
-            part->of[pass] =
-                pass_time(&attention, v->cp, ops, &load, 0.0, (sp_pass)pass, &exchange);
+            part->of[pass] = pass_time(&attention, v, ops, &load, 0.0, (sp_pass)pass, &exchange);
             part->ring_s[pass] = ring ? exchange.s : 0.0;
+            part->blocking_s[pass] = ring ? exchange.heads_s : part->of[pass].cp_s;
         }
     }
     return SP_OK;

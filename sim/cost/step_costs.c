@@ -30,6 +30,7 @@ void sp_step_costs_fini(sp_step_costs *costs)
     sp_free(costs->buckets);
     sp_free(costs->sharded);
     sp_free(costs->unit);
+    sp_free(costs->unit_pack);
     sp_free(costs->backward_unit);
     sp_free(costs->states);
     *costs = (sp_step_costs){0};
@@ -100,6 +101,9 @@ static sp_status make_tables(sp_step_costs *costs, const sp_layout *layout,
         costs->l_ns = pack_table(forward * rows, sizeof *costs->l_ns, written, &ok);
         costs->unit = pack_table(forward * rows, sizeof *costs->unit, written, &ok);
         costs->states = table(pp, sizeof *costs->states, &ok);
+    }
+    if (with_memory && written) {
+        costs->unit_pack = pack_table(forward, sizeof *costs->unit_pack, written, &ok);
     }
     if (with_memory && packing->backward.count > 0) {
         costs->backward_unit =

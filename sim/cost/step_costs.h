@@ -40,7 +40,12 @@ static inline int64_t sp_link_times_ns(const sp_link_times *links, bool backward
 // What the context-parallel ranks of a pack exchange in one pass of one layer, and how long that
 // takes, hidden or not.
 typedef struct sp_cp_exchange {
-    double s, bytes; // of the tensor that is gathered, or dealt out
+    double s, bytes; // of the keys and values, all that the ranks have in the end
+    // All-to-all of heads, which comes after all that computation hides: of what a rank has before
+    // it, among this many ranks; 0 or 1: there is none. Keys and values then are exchanged by those
+    // at one place of all such ranks.
+    double heads_s, heads_bytes;
+    int head_ranks;
 } sp_cp_exchange;
 
 // After the last backward of a pipeline rank.
@@ -98,10 +103,9 @@ typedef struct sp_step_costs {
     // costs.
     double *p2p_f_bytes, *p2p_b_bytes;
     // Exchanges of context-parallel ranks, [pack]: of a forward, of an input gradient, and of the
-    // recomputation that goes before it. They pass all ranks in turn, or as all-to-all. NULL for
-    // uniform costs.
+    // recomputation that goes before it. Keys and values pass ranks in turn. NULL for uniform
+    // costs.
     sp_cp_exchange *cp_f, *cp_i, *cp_r;
-    bool cp_all_to_all;
     int *layers_of_vstage; // [pp*chunks]; NULL for uniform costs
     // Copies to host memory and back: forward packs, [pack * classes + class]. NULL for uniform
     // costs: a plan with O or L is then refused.
@@ -115,6 +119,9 @@ typedef struct sp_step_costs {
     sp_sharded_stage *sharded; // [pp*chunks], by virtual stage; NULL: none
     // Memory: NULL for uniform costs.
     sp_unit_bytes *unit; // forward packs, [pack * classes + class]; all of `held` on the GPU
+    // [forward packs]: the pack whose rows of `unit` a pack has, the first of a run of equal ones;
+    // those of the others are not filled. NULL: each has its own.
+    int32_t *unit_pack;
     // The part of a unit's activations that O takes away and L brings back, like `unit`.
     int64_t *offloaded_bytes;
     sp_unit_bytes
@@ -140,6 +147,13 @@ static inline size_t sp_i_memory_class(const sp_step_costs *costs, int vstage)
 {
     const int *of = costs->share_class > 0 ? costs->memory_class_of_vstage : costs->class_of_vstage;
     return (size_t)of[vstage];
+}
+
+// Where the rows of `unit` of a forward pack begin.
+static inline size_t sp_step_costs_units(const sp_step_costs *costs, size_t pack)
+{
+    size_t has = costs->unit_pack != NULL ? (size_t)costs->unit_pack[pack] : pack;
+    return has * (size_t)costs->classes;
 }
 
 // The transfers in the costs; borrows their tables.

@@ -11,11 +11,12 @@ typedef struct gemm_shape {
     double tokens, n, k; // tokens for one local token
 } gemm_shape;
 
-static double op_s(const sp_op_timer *timer, sp_group tp, const sp_op *op, double local_tokens);
+static double op_s(const sp_op_timer *timer, const sp_op *op, double local_tokens);
 static double gemm_s(const sp_op_timer *timer, const sp_op *op, double local_tokens);
 static gemm_shape shape_of(const sp_op *op);
 static sp_collective collective_of(sp_op_kind kind);
 static bool is_tp_collective(const sp_op *op);
+static bool is_alike(const sp_op *a, const sp_op *b);
 static bool is_hidden(const sp_stack *stack, sp_pass pass, const sp_op *op);
 static int neighbour(const sp_inventory *inventory, int at);
 static double least_gemm_s(const sp_profile *profile, const sp_op *op);
@@ -30,16 +31,24 @@ void sp_i_token_time(const sp_op_timer *timer, const sp_stack *stack, sp_group t
     *tp_s = 0.0;
     for (int i = 0; i < inventory->count; i++) {
         if (!is_tp_collective(&inventory->ops[i])) {
-            left_s[i] = op_s(timer, tp, &inventory->ops[i], local_tokens);
+            left_s[i] = op_s(timer, &inventory->ops[i], local_tokens);
             *compute_s += left_s[i];
         }
     }
+    const sp_op *timed[SP_COLLECTIVES] = {NULL}; // the last of each kind, and one of those
+    double once_s[SP_COLLECTIVES] = {0};
     for (int i = 0; i < inventory->count; i++) {
-        if (!is_tp_collective(&inventory->ops[i])) {
+        const sp_op *op = &inventory->ops[i];
+        if (!is_tp_collective(op)) {
             continue;
         }
-        double exposed_s = op_s(timer, tp, &inventory->ops[i], local_tokens);
-        int gemm = is_hidden(stack, pass, &inventory->ops[i]) ? neighbour(inventory, i) : -1;
+        sp_collective kind = collective_of(op->kind);
+        if (timed[kind] == NULL || !is_alike(timed[kind], op)) {
+            once_s[kind] = sp_time_collective(timer, kind, tp, op->bytes_per_token * local_tokens);
+            timed[kind] = op;
+        }
+        double exposed_s = op->repeat * once_s[kind];
+        int gemm = is_hidden(stack, pass, op) ? neighbour(inventory, i) : -1;
         if (gemm >= 0) {
             double hidden_s = fmin(exposed_s, left_s[gemm]);
             left_s[gemm] -= hidden_s;
@@ -102,7 +111,8 @@ static double least_compute_s(const sp_op_timer *timer, const sp_op *op)
     return op->repeat * sp_time_memory(timer, op->bytes_per_token, 0);
 }
 
-static double op_s(const sp_op_timer *timer, sp_group tp, const sp_op *op, double local_tokens)
+// Of an operator other than a collective.
+static double op_s(const sp_op_timer *timer, const sp_op *op, double local_tokens)
 {
     if (op->kind == SP_OP_GEMM) {
         return gemm_s(timer, op, local_tokens);
@@ -114,10 +124,6 @@ static double op_s(const sp_op_timer *timer, sp_group tp, const sp_op *op, doubl
         }
         return op->repeat *
                sp_time_memory(timer, per_token * local_tokens + op->bytes_fixed, op->kernels);
-    }
-    if (is_tp_collective(op)) {
-        return op->repeat * sp_time_collective(timer, collective_of(op->kind), tp,
-                                               op->bytes_per_token * local_tokens);
     }
     return 0.0;
 }
@@ -153,6 +159,12 @@ static bool is_tp_collective(const sp_op *op)
 {
     return op->kind == SP_OP_ALL_GATHER || op->kind == SP_OP_REDUCE_SCATTER ||
            op->kind == SP_OP_ALL_REDUCE;
+}
+
+// Do two collectives of one kind take as long? A layer has the same one for attention and MLP.
+static bool is_alike(const sp_op *a, const sp_op *b)
+{
+    return !(a->bytes_per_token < b->bytes_per_token) && !(a->bytes_per_token > b->bytes_per_token);
 }
 
 // Does the stack hide this collective behind the GEMM next to it?

@@ -16,7 +16,7 @@ typedef struct filler {
 } filler;
 
 static void fill_list(const filler *f, const sp_pack_list *list, bool backward,
-                      sp_unit_bytes *units);
+                      sp_unit_bytes *units, int32_t *row_of);
 static void fill_copies(const filler *f);
 static void move_shares(const filler *f, size_t packs, sp_unit_bytes *units);
 
@@ -34,10 +34,10 @@ sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *pack
         status = f.end != NULL ? SP_OK : sp_error_no_memory(err, "the ends of samples");
     }
     if (status == SP_OK) {
-        fill_list(&f, &packing->forward, !regrouped, costs->unit);
+        fill_list(&f, &packing->forward, !regrouped, costs->unit, costs->unit_pack);
         fill_copies(&f);
         if (regrouped) {
-            fill_list(&f, &packing->backward, true, costs->backward_unit);
+            fill_list(&f, &packing->backward, true, costs->backward_unit, NULL);
         }
         move_shares(&f, costs->forward_packs, costs->unit);
         move_shares(&f, regrouped ? costs->backward_packs : 0, costs->backward_unit);
@@ -89,7 +89,7 @@ static bool is_alike(const sp_unit_load *a, const sp_unit_load *b)
 
 // Samples of one length make equal packs one after the other.
 static void fill_list(const filler *f, const sp_pack_list *list, bool backward,
-                      sp_unit_bytes *units)
+                      sp_unit_bytes *units, int32_t *row_of)
 {
     const sp_cost_model *cost = f->cost;
     size_t classes = (size_t)cost->classes;
@@ -99,7 +99,11 @@ static void fill_list(const filler *f, const sp_pack_list *list, bool backward,
         sp_unit_load load = load_of(f, list, k, backward);
         sp_unit_bytes *row = units + k * classes;
         if (k > 0 && pack->dp_count == pack[-1].dp_count && is_alike(&load, &before)) {
-            memcpy(row, row - classes, classes * sizeof *row);
+            if (row_of != NULL) {
+                row_of[k] = row_of[k - 1];
+            } else {
+                memcpy(row, row - classes, classes * sizeof *row);
+            }
             continue;
         }
         // A merged pack is sharded over its data-parallel ranks like context parallelism.
@@ -111,24 +115,38 @@ static void fill_list(const filler *f, const sp_pack_list *list, bool backward,
                               &row[c]);
         }
         before = load;
+        if (row_of != NULL) {
+            row_of[k] = (int32_t)k;
+        }
     }
 }
 
 // The tables hold units as they are on the GPU; a copy between it and its host runs at the link's
 // rate, what a start costs is small beside it.
+static void copy_unit(const sp_cost_model *cost, sp_unit_bytes *unit, int64_t *bytes, int64_t *ns)
+{
+    *bytes = unit->held.of[SP_MEM_OFFLOADED];
+    unit->held.of[SP_MEM_ACTIVATIONS] += *bytes;
+    unit->held.of[SP_MEM_OFFLOADED] = 0;
+    *ns = *bytes > 0 ? sp_i_cut_ns((double)*bytes / cost->cluster->host_link_bytes_per_s) : 0;
+}
+
 static void fill_copies(const filler *f)
 {
     sp_step_costs *costs = f->costs;
-    size_t units = costs->forward_packs * (size_t)costs->classes;
-    for (size_t u = 0; u < units; u++) {
-        int64_t *held = costs->unit[u].held.of;
-        int64_t bytes = held[SP_MEM_OFFLOADED];
-        held[SP_MEM_ACTIVATIONS] += bytes;
-        held[SP_MEM_OFFLOADED] = 0;
-        costs->offloaded_bytes[u] = bytes;
-        costs->o_ns[u] =
-            bytes > 0 ? sp_i_cut_ns((double)bytes / f->cost->cluster->host_link_bytes_per_s) : 0;
-        costs->l_ns[u] = costs->o_ns[u];
+    size_t classes = (size_t)costs->classes;
+    for (size_t k = 0; k < costs->forward_packs; k++) {
+        size_t rows = sp_step_costs_units(costs, k);
+        for (size_t c = 0; c < classes; c++) {
+            size_t at = k * classes + c;
+            if (rows == k * classes) {
+                copy_unit(f->cost, &costs->unit[at], &costs->offloaded_bytes[at], &costs->o_ns[at]);
+            } else {
+                costs->offloaded_bytes[at] = costs->offloaded_bytes[rows + c];
+                costs->o_ns[at] = costs->o_ns[rows + c];
+            }
+            costs->l_ns[at] = costs->o_ns[at];
+        }
     }
 }
 
@@ -152,6 +170,9 @@ static void move_shares(const filler *f, size_t packs, sp_unit_bytes *units)
     static const sp_bytes nothing;
     const sp_step_costs *costs = f->costs;
     for (size_t k = 0; costs->share_class > 0 && k < packs; k++) {
+        if (units == costs->unit && sp_step_costs_units(costs, k) != k * (size_t)costs->classes) {
+            continue;
+        }
         sp_unit_bytes *embedding = &units[k * (size_t)costs->classes + (size_t)costs->share_class];
         embedding->forward.of[SP_MEM_WORKSPACE] +=
             embedding->forward.of[SP_MEM_ACTIVATIONS] + embedding->held.of[SP_MEM_ACTIVATIONS];

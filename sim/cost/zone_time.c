@@ -8,6 +8,7 @@ static void add(const sp_i_zone_part *part, sp_pass pass, sp_i_zone_rank *rank)
     rank->sum.compute_s += of->compute_s;
     rank->sum.cp_s += of->cp_s;
     rank->sum.attention_s += of->attention_s;
+    rank->blocking_s += part->blocking_s[pass];
     if (part->ring_s[pass] > 0.0) {
         double last_s = of->attention_s / part->blocks;
         double *least_s = &rank->last_s[part->crosses];
@@ -29,7 +30,7 @@ static void add_parts(const sp_i_zones *zones, sp_pass pass)
     }
 }
 
-// What of the rings no attention hides.
+// What of the rings no attention hides, and what nothing does.
 static double exposed_s(const sp_i_zone_rank *t)
 {
     double longest_s = t->sum.compute_s;
@@ -38,7 +39,7 @@ static double exposed_s(const sp_i_zone_rank *t)
             longest_s = fmax(longest_s, t->ring_s[kind] + t->last_s[kind]);
         }
     }
-    return fmin(t->sum.cp_s, longest_s - t->sum.compute_s);
+    return fmin(t->sum.cp_s - t->blocking_s, longest_s - t->sum.compute_s) + t->blocking_s;
 }
 
 static double remap_s(sp_i_zones *zones, const sp_op_timer *timer, double gpu_bytes)

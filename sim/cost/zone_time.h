@@ -9,18 +9,20 @@
 // Slices that follow each other in a pack and have one zone: what their attention takes on each
 // rank of it in one layer.
 typedef struct sp_i_zone_part {
-    int first, ranks;           // data-parallel ranks
-    int blocks;                 // of keys in its ring, one for each rank of the merged CP group
-    double tokens;              // of all its ranks
-    bool crosses;               // nodes
-    sp_i_time of[SP_I_PASSES];  // its ring hidden behind nothing but itself
-    double ring_s[SP_I_PASSES]; // the whole ring; 0: it is none
+    int first, ranks;               // data-parallel ranks
+    int blocks;                     // of keys in its ring, one for each rank of that
+    double tokens;                  // of all its ranks
+    bool crosses;                   // nodes
+    sp_i_time of[SP_I_PASSES];      // its ring hidden behind nothing but itself
+    double ring_s[SP_I_PASSES];     // the whole ring; 0: it is none
+    double blocking_s[SP_I_PASSES]; // of what is exchanged, all that nothing hides: no ring's
 } sp_i_zone_part;
 
 // One rank's parts together.
 typedef struct sp_i_zone_rank {
     sp_i_time sum;
     double ring_s[2], last_s[2]; // inside a node, between nodes; the block that comes in last
+    double blocking_s;
 } sp_i_zone_rank;
 
 typedef struct sp_i_zones {

@@ -17,36 +17,60 @@ bool sp_i_exchanges_make(sp_i_traffic *t)
     return !t->work.failed && add_groups(t, false) && add_groups(t, true);
 }
 
-static sp_i_group *find_group(const sp_i_traffic *t, int dp, int pp, int dp_count)
+static sp_i_group *find_group(const sp_i_traffic *t, const sp_pack *pack, int pp, int head_ranks)
 {
-    sp_i_group *group = t->groups[dp * t->plan->layout.pp + pp];
-    while (group != NULL && group->dp_count != dp_count) {
+    sp_i_group *group = t->groups[pack->dp_first * t->plan->layout.pp + pp];
+    while (group != NULL &&
+           (group->dp_count != pack->dp_count || group->head_ranks != head_ranks)) {
         group = group->next;
     }
     return group;
 }
 
-static bool add_group(sp_i_traffic *t, int dp, int pp, int dp_count)
+static bool add_group(sp_i_traffic *t, const sp_pack *pack, int pp, int head_ranks)
 {
-    sp_i_group **first = &t->groups[dp * t->plan->layout.pp + pp];
-    if (find_group(t, dp, pp, dp_count) != NULL) {
+    sp_i_group **first = &t->groups[pack->dp_first * t->plan->layout.pp + pp];
+    if (find_group(t, pack, pp, head_ranks) != NULL) {
         return true;
     }
     sp_i_group *group = sp_arena_take(&t->work, 1, sizeof *group);
     if (group == NULL || t->work.failed) {
         return false;
     }
-    *group = (sp_i_group){.dp_count = dp_count, .next = *first};
+    *group = (sp_i_group){.dp_count = pack->dp_count, .head_ranks = head_ranks, .next = *first};
     *first = group;
-    sp_i_use_way(t, &group->way);
+    if (head_ranks > 1) {
+        sp_i_use_way(t, &group->heads);
+    }
+    if (t->plan->layout.cp * pack->dp_count > head_ranks) {
+        sp_i_use_way(t, &group->keys);
+    }
     return true;
 }
 
-// The zones of a pack take what their formulas say, and so does a pack without an exchange.
-static bool exchanges(const sp_i_traffic *t, size_t k, bool backward)
+static double exchange_s(const sp_cp_exchange *exchange)
+{
+    return exchange->s + exchange->heads_s;
+}
+
+static int head_ranks_of(const sp_cp_exchange *exchange)
+{
+    return exchange->head_ranks > 1 ? exchange->head_ranks : 1;
+}
+
+static bool is_joint(const sp_i_traffic *t, const sp_pack *pack)
+{
+    return t->plan->layout.cp * pack->dp_count > 1;
+}
+
+// Of a pack of several ranks; NULL: it takes what its formulas say, as zones do, or has none.
+static const sp_cp_exchange *exchange_of(const sp_i_traffic *t, size_t k, bool backward)
 {
     const sp_step_costs *costs = t->costs;
-    return backward ? costs->cp_i[k].s > 0.0 || costs->cp_r[k].s > 0.0 : costs->cp_f[k].s > 0.0;
+    const sp_cp_exchange *first = backward ? &costs->cp_i[k] : &costs->cp_f[k];
+    const sp_cp_exchange *exchange =
+        backward && !(exchange_s(first) > 0.0) ? &costs->cp_r[k] : first;
+    return exchange_s(exchange) > 0.0 ? exchange : NULL;
 }
 
 static bool add_groups(sp_i_traffic *t, bool backward)
@@ -56,9 +80,9 @@ static bool add_groups(sp_i_traffic *t, bool backward)
     bool ok = true;
     for (size_t k = 0; ok && k < list->count; k++) {
         const sp_pack *pack = &list->packs[k];
-        bool joint = t->plan->layout.cp * pack->dp_count > 1 && exchanges(t, k, backward);
-        for (int p = 0; ok && joint && p < t->plan->layout.pp; p++) {
-            ok = add_group(t, pack->dp_first, p, pack->dp_count);
+        const sp_cp_exchange *exchange = is_joint(t, pack) ? exchange_of(t, k, backward) : NULL;
+        for (int p = 0; ok && exchange != NULL && p < t->plan->layout.pp; p++) {
+            ok = add_group(t, pack, p, head_ranks_of(exchange));
         }
     }
     return ok;
@@ -72,6 +96,15 @@ static const sp_pack *pack_of(const sp_i_traffic *t, sp_action action)
     const sp_pack_list *list =
         sp_action_is_backward(action) ? sp_packing_backward(packing) : &packing->forward;
     return &list->packs[action.pack];
+}
+
+static sp_cp_exchange sum(const sp_cp_exchange *a, const sp_cp_exchange *b)
+{
+    return (sp_cp_exchange){.s = a->s + b->s,
+                            .bytes = a->bytes + b->bytes,
+                            .heads_s = a->heads_s + b->heads_s,
+                            .heads_bytes = a->heads_bytes + b->heads_bytes,
+                            .head_ranks = a->head_ranks > 0 ? a->head_ranks : b->head_ranks};
 }
 
 // Of all layers of the action's stage, unhidden and hidden.
@@ -90,25 +123,55 @@ static sp_cp_exchange whole_exchange(const sp_i_traffic *t, const sp_walk_action
         break;
     case SP_ACTION_B:
     case SP_ACTION_I:
-        of = costs->cp_i[k];
-        of.s += action->recomputed ? 0.0 : costs->cp_r[k].s;
-        of.bytes += action->recomputed ? 0.0 : costs->cp_r[k].bytes;
+        of = action->recomputed ? costs->cp_i[k] : sum(&costs->cp_i[k], &costs->cp_r[k]);
         break;
     default:
         break;
     }
-    return (sp_cp_exchange){.s = layers * of.s, .bytes = layers * of.bytes};
+    of.s *= layers;
+    of.bytes *= layers;
+    of.heads_s *= layers;
+    of.heads_bytes *= layers;
+    return of;
 }
 
-static sp_status start(sp_i_traffic *t, int rank, int64_t at_ns, double bytes, int64_t alone_ns,
-                       sp_error *err)
+// The phase that is under way.
+static sp_status start(sp_i_traffic *t, int rank, int64_t at_ns, sp_error *err)
 {
     const sp_i_exchange *exchange = &t->exchanges[rank];
-    sp_flow flow = sp_route_flow_of(&exchange->group->way.route, at_ns, bytes, 1,
-                                    (double)alone_ns / SP_NS_PER_S);
+    const sp_i_group *group = exchange->group;
+    const sp_i_way *way =
+        exchange->phase == SP_I_HEADS || !group->keys.is_used ? &group->heads : &group->keys;
+    sp_flow flow = sp_route_flow_of(&way->route, at_ns, exchange->bytes[exchange->phase], 1,
+                                    (double)exchange->ns[exchange->phase] / SP_NS_PER_S);
     flow.tag = SP_I_TAG_REDUCTION + t->plan->layout.pp + rank;
-    sp_i_traffic_carry(t, &exchange->group->way.route, bytes, 1);
+    sp_i_traffic_carry(t, &way->route, exchange->bytes[exchange->phase], 1);
     return sp_i_traffic_start(t, &flow, NULL, err);
+}
+
+static double shown_share(int64_t shown_ns, double whole_s)
+{
+    return whole_s > 0.0 ? fmin(1.0, (double)shown_ns / SP_NS_PER_S / whole_s) : 0.0;
+}
+
+// Of shown_ns the heads take all that they need, and all of it where they are alone: then what
+// rounding leaves of them counts as hidden.
+static void fill_phases(sp_i_exchange *exchange, const sp_cp_exchange *whole, int64_t hidden_ns,
+                        int64_t shown_ns)
+{
+    bool keys = whole->s > 0.0;
+    int64_t heads_ns = keys ? sp_ns_from_s(whole->heads_s) : shown_ns;
+    heads_ns = heads_ns < shown_ns ? heads_ns : shown_ns;
+    int64_t keys_ns = shown_ns - heads_ns;
+    double shown = shown_share(keys_ns, whole->s);
+    double heads_shown = shown_share(heads_ns, whole->heads_s);
+    exchange->ns[SP_I_HIDDEN] = hidden_ns;
+    exchange->bytes[SP_I_HIDDEN] =
+        keys ? (1.0 - shown) * whole->bytes : (1.0 - heads_shown) * whole->heads_bytes;
+    exchange->ns[SP_I_SHOWN_KEYS] = keys_ns;
+    exchange->bytes[SP_I_SHOWN_KEYS] = shown * whole->bytes;
+    exchange->ns[SP_I_HEADS] = heads_ns;
+    exchange->bytes[SP_I_HEADS] = (keys ? 1.0 : heads_shown) * whole->heads_bytes;
 }
 
 sp_status sp_i_exchanges_begin(sp_i_traffic *t, const sp_walk_action *action, int64_t start_ns,
@@ -116,9 +179,11 @@ sp_status sp_i_exchanges_begin(sp_i_traffic *t, const sp_walk_action *action, in
 {
     const sp_plan_place *place = &action->place;
     const sp_pack *pack = pack_of(t, place->action);
-    const sp_i_group *group = find_group(t, pack->dp_first, place->pp, pack->dp_count);
-    sp_cp_exchange whole = group != NULL ? whole_exchange(t, action) : (sp_cp_exchange){0};
-    *exchanges = whole.s > 0.0 && group->way.is_flow;
+    sp_cp_exchange whole = is_joint(t, pack) ? whole_exchange(t, action) : (sp_cp_exchange){0};
+    const sp_i_group *group =
+        exchange_s(&whole) > 0.0 ? find_group(t, pack, place->pp, head_ranks_of(&whole)) : NULL;
+    // All of it is flows where any part may meet others.
+    *exchanges = group != NULL && (group->keys.is_flow || group->heads.is_flow);
     if (!*exchanges) {
         return SP_OK;
     }
@@ -126,17 +191,11 @@ sp_status sp_i_exchanges_begin(sp_i_traffic *t, const sp_walk_action *action, in
     int rank = pack->dp_first * t->plan->layout.pp + place->pp;
     int64_t hidden_ns = sp_action_cost_ns(took) - took->cp_ns;
     if (place->dp > pack->dp_first) {
-        hidden_ns = sp_larger(hidden_ns, t->exchanges[rank].hidden_ns);
+        hidden_ns = sp_larger(hidden_ns, t->exchanges[rank].ns[SP_I_HIDDEN]);
     }
-    double shown = fmin(1.0, (double)took->cp_ns / SP_NS_PER_S / whole.s);
-    t->exchanges[rank] = (sp_i_exchange){.place = *place,
-                                         .group = group,
-                                         .hidden_ns = hidden_ns,
-                                         .shown_ns = took->cp_ns,
-                                         .shown_bytes = shown * whole.bytes};
-    return place->dp + 1 < pack->dp_first + pack->dp_count
-               ? SP_OK
-               : start(t, rank, start_ns, (1.0 - shown) * whole.bytes, hidden_ns, err);
+    t->exchanges[rank] = (sp_i_exchange){.place = *place, .group = group};
+    fill_phases(&t->exchanges[rank], &whole, hidden_ns, took->cp_ns);
+    return place->dp + 1 < pack->dp_first + pack->dp_count ? SP_OK : start(t, rank, start_ns, err);
 }
 
 static sp_status end_action(sp_i_traffic *t, const sp_i_exchange *exchange, int64_t now_ns,
@@ -156,9 +215,9 @@ static sp_status end_action(sp_i_traffic *t, const sp_i_exchange *exchange, int6
 sp_status sp_i_exchanges_ended(sp_i_traffic *t, int rank, int64_t now_ns, sp_error *err)
 {
     sp_i_exchange *exchange = &t->exchanges[rank];
-    if (exchange->is_shown || exchange->shown_ns == 0) {
-        return end_action(t, exchange, now_ns, err);
-    }
-    exchange->is_shown = true;
-    return start(t, rank, now_ns, exchange->shown_bytes, exchange->shown_ns, err);
+    do {
+        exchange->phase++;
+    } while (exchange->phase < SP_I_EXCHANGED && exchange->ns[exchange->phase] == 0);
+    return exchange->phase < SP_I_EXCHANGED ? start(t, rank, now_ns, err)
+                                            : end_action(t, exchange, now_ns, err);
 }

@@ -9,20 +9,22 @@
 typedef struct column {
     const void *rows;
     size_t bytes;
-    bool hashed; // tells packs apart that are not alike
+    bool hashed;            // tells packs apart that are not alike
+    const int32_t *pack_of; // [packs]: the pack whose row a pack has; NULL: each has its own
 } column;
 
-enum { COLUMNS = 8 };
+enum { COLUMNS = 7 };
 
 // The plan as the comparison of ranks sees it: packs by their position among those of their rank.
 typedef struct view {
     const sp_plan *plan;
     const sp_pack_list *list[2]; // forward, backward
     column columns[2][COLUMNS];
-    int32_t *ordinal[2];   // [packs]
-    uint64_t *hash[2];     // [packs]
-    bool *repeats[2];      // [packs]: the hashed rows are those of the pack before it
-    int32_t *alike[2];     // [packs]: the first pack of the same costs
+    int32_t *ordinal[2]; // [packs]
+    uint64_t *hash[2];   // [packs]
+    bool *repeats[2];    // [packs]: it is alike the pack before it
+    int32_t *alike[2];   // [packs]: the first pack of the same costs
+    uint64_t *key[2];    // [packs]: that and the ordinal, by which packs of two ranks are compared
     int32_t *forward_pack; // of each backward slice; NULL where backward packs are the forward
     sp_arena work;         // holds the other tables
 } view;
@@ -60,41 +62,37 @@ static void columns_of(const sp_step_costs *c, int side, column columns[COLUMNS]
 {
     size_t n = (size_t)c->classes;
     const column forward[COLUMNS] = {
-        {c->f, n * sizeof *c->f, true},
-        {c->p2p_f_ns, sizeof *c->p2p_f_ns, true},
-        {c->unit, n * sizeof *c->unit, true},
-        {c->o_ns, n * sizeof *c->o_ns, true},
-        {c->p2p_f_internode_ns, sizeof *c->p2p_f_internode_ns, false},
-        {c->offloaded_bytes, n * sizeof *c->offloaded_bytes, false},
-        {c->l_ns, n * sizeof *c->l_ns, false},
+        {c->f, n * sizeof *c->f, true, NULL},
+        {c->p2p_f_ns, sizeof *c->p2p_f_ns, true, NULL},
+        {c->unit, n * sizeof *c->unit, true, c->unit_pack},
+        {c->o_ns, n * sizeof *c->o_ns, true, NULL},
+        {c->p2p_f_internode_ns, sizeof *c->p2p_f_internode_ns, false, NULL},
+        {c->offloaded_bytes, n * sizeof *c->offloaded_bytes, false, NULL},
+        {c->l_ns, n * sizeof *c->l_ns, false, NULL},
     };
     const column backward[COLUMNS] = {
-        {c->b, n * sizeof *c->b, true},
-        {c->i, n * sizeof *c->i, false},
-        {c->w, n * sizeof *c->w, false},
-        {c->r, n * sizeof *c->r, false},
-        {c->p2p_b_ns, sizeof *c->p2p_b_ns, false},
-        {c->p2p_b_internode_ns, sizeof *c->p2p_b_internode_ns, false},
-        {c->backward_unit, n * sizeof *c->backward_unit, false},
+        {c->b, n * sizeof *c->b, true, NULL},
+        {c->i, n * sizeof *c->i, false, NULL},
+        {c->w, n * sizeof *c->w, false, NULL},
+        {c->r, n * sizeof *c->r, false, NULL},
+        {c->p2p_b_ns, sizeof *c->p2p_b_ns, false, NULL},
+        {c->p2p_b_internode_ns, sizeof *c->p2p_b_internode_ns, false, NULL},
+        {c->backward_unit, n * sizeof *c->backward_unit, false, NULL},
     };
     memcpy(columns, side == 0 ? forward : backward, COLUMNS * sizeof *columns);
 }
 
-static const unsigned char *row_of(const column *of, size_t pack)
+static inline const unsigned char *row_of(const column *of, size_t pack)
 {
-    return (const unsigned char *)of->rows + pack * of->bytes;
+    size_t has = of->pack_of != NULL ? (size_t)of->pack_of[pack] : pack;
+    return (const unsigned char *)of->rows + has * of->bytes;
 }
 
-// Are the hashed rows of two packs the same bytes?
-static bool same_hashed(const view *v, int side, size_t a, size_t b)
+static inline bool same_row(const column *of, size_t a, size_t b)
 {
-    bool same = side == 0 || v->forward_pack == NULL;
-    for (int k = 0; same && k < COLUMNS; k++) {
-        const column *of = &v->columns[side][k];
-        same =
-            of->rows == NULL || !of->hashed || memcmp(row_of(of, a), row_of(of, b), of->bytes) == 0;
-    }
-    return same;
+    const unsigned char *x = row_of(of, a);
+    const unsigned char *y = row_of(of, b);
+    return x == y || memcmp(x, y, of->bytes) == 0;
 }
 
 static uint64_t hash_pack(const view *v, int side, size_t pack)
@@ -136,11 +134,9 @@ static bool same_slices(const view *v, size_t a, size_t b)
 static bool same_pack(const view *v, int side, size_t a, size_t b)
 {
     bool same = true;
-    bool hashed = b != a + 1 || !v->repeats[side][b]; // are hashed rows still to be compared?
     for (int k = 0; same && k < COLUMNS; k++) {
         const column *of = &v->columns[side][k];
-        same = of->rows == NULL || (of->hashed && !hashed) ||
-               memcmp(row_of(of, a), row_of(of, b), of->bytes) == 0;
+        same = of->rows == NULL || same_row(of, a, b);
     }
     return same && (side == 1 ? same_slices(v, a, b)
                               : v->list[0]->packs[a].computed == v->list[0]->packs[b].computed);
@@ -165,7 +161,7 @@ static void find_alike(view *v, int side)
     }
     for (size_t k = 0; k < packs; k++) {
         uint64_t hash = v->hash[side][k];
-        if (k > 0 && v->hash[side][k - 1] == hash && same_pack(v, side, k - 1, k)) {
+        if (v->repeats[side][k]) {
             v->alike[side][k] = v->alike[side][k - 1];
             continue;
         }
@@ -206,11 +202,15 @@ static bool view_init(view *v, const sp_plan *plan, const sp_step_costs *costs)
         }
         // Neighbours are often alike, and comparing them is many times faster than a hash.
         for (size_t k = 0; k < packs && !v->work.failed; k++) {
-            bool repeats = k > 0 && same_hashed(v, side, k - 1, k);
+            bool repeats = k > 0 && same_pack(v, side, k - 1, k);
             v->repeats[side][k] = repeats;
             v->hash[side][k] = repeats ? v->hash[side][k - 1] : hash_pack(v, side, k);
         }
         find_alike(v, side);
+        v->key[side] = sp_arena_take(&v->work, packs, sizeof *v->key[side]);
+        for (size_t k = 0; k < packs && !v->work.failed; k++) {
+            v->key[side][k] = (uint64_t)v->alike[side][k] << 32 | (uint32_t)v->ordinal[side][k];
+        }
     }
     return !v->work.failed;
 }
@@ -241,12 +241,10 @@ static bool same_rank(const view *v, int dp_a, int dp_b)
             return false;
         }
         for (size_t i = 0; i < a->count; i++) {
-            sp_action x = a->actions[i];
-            sp_action y = b->actions[i];
-            int side = sp_action_is_backward(x);
-            if (x.kind != y.kind || x.with_next != y.with_next || x.chunk != y.chunk ||
-                v->ordinal[side][x.pack] != v->ordinal[side][y.pack] ||
-                v->alike[side][x.pack] != v->alike[side][y.pack]) {
+            const sp_action *x = &a->actions[i];
+            const sp_action *y = &b->actions[i];
+            const uint64_t *key = v->key[sp_action_is_backward(*x)];
+            if (memcmp(x, y, offsetof(sp_action, pack)) != 0 || key[x->pack] != key[y->pack]) {
                 return false;
             }
         }

@@ -64,31 +64,36 @@ void sp_peak_state_fini(sp_peak_state *state)
 
 // A forward that runs again keeps nothing the first time but the keys and values that later slices
 // read (ChunkFlow, arXiv 2503.02356, section 4), and its input.
-sp_bytes sp_i_unit_held(const sp_step_costs *costs, size_t unit, sp_unit_holds holds)
+const sp_bytes *sp_i_unit_row(const sp_step_costs *costs, size_t unit, sp_unit_holds holds,
+                              sp_bytes *own)
 {
-    sp_bytes held = {{0}};
+    const sp_unit_bytes *row = &costs->unit[unit];
     switch (holds) {
     case SP_HOLDS_NOTHING:
         break;
     case SP_HOLDS_ALL:
-        held = costs->unit[unit].held;
-        break;
+        return &row->held;
     case SP_HOLDS_RESIDENT:
-        held = costs->unit[unit].held;
-        held.of[SP_MEM_ACTIVATIONS] -= costs->offloaded_bytes[unit];
-        break;
+        *own = row->held;
+        own->of[SP_MEM_ACTIVATIONS] -= costs->offloaded_bytes[unit];
+        return own;
     case SP_HOLDS_LOADED:
-        held = costs->unit[unit].held;
-        held.of[SP_MEM_ACTIVATIONS] += costs->unit[unit].rebuilt - costs->offloaded_bytes[unit];
-        break;
+        *own = row->held;
+        own->of[SP_MEM_ACTIVATIONS] += row->rebuilt - costs->offloaded_bytes[unit];
+        return own;
     case SP_HOLDS_REPEAT:
-        held = costs->unit[unit].repeated;
-        break;
+        return &row->repeated;
     case SP_HOLDS_WEIGHTS:
-        held = costs->unit[unit].weights;
-        break;
+        return &row->weights;
     }
-    return held;
+    return NULL;
+}
+
+sp_bytes sp_i_unit_held(const sp_step_costs *costs, size_t unit, sp_unit_holds holds)
+{
+    sp_bytes held = {{0}};
+    const sp_bytes *row = sp_i_unit_row(costs, unit, holds, &held);
+    return row != NULL ? *row : held;
 }
 
 int64_t sp_unit_left(const sp_pack *pack, const sp_unit_state *state, sp_memory_category category,

@@ -20,6 +20,11 @@ typedef struct sp_unit_state {
 // The bytes of a whole unit that holds what `holds` says; `unit` is its place in costs->unit.
 sp_bytes sp_i_unit_held(const sp_step_costs *costs, size_t unit, sp_unit_holds holds);
 
+// The same without a copy: in the tables where a row has just these bytes, otherwise in *own; NULL:
+// nothing.
+const sp_bytes *sp_i_unit_row(const sp_step_costs *costs, size_t unit, sp_unit_holds holds,
+                              sp_bytes *own);
+
 // What a forward pack of which backward packs have freed slices still holds of `bytes` of one
 // category. `is_kv` says that they are keys and values: those of the cache belong to slices with
 // later slices, those among the activations to the others; all else belongs to all of its tokens.

@@ -269,6 +269,16 @@ static bool run_in_order(sp_i_memory_walk *w)
     return ok;
 }
 
+// Where nothing runs beside the spans.
+static bool run_spans(sp_i_memory_walk *w)
+{
+    bool ok = true;
+    for (size_t i = 0; ok && i < w->rank->count; i++) {
+        ok = begin_span(w, &w->rank->spans[i]) && end_span(w, &w->rank->spans[i]);
+    }
+    return ok;
+}
+
 // Notes what the rank does with its units later on.
 static void look_ahead(sp_i_memory_walk *w)
 {
@@ -310,9 +320,11 @@ sp_status sp_i_walk_rank(sp_i_memory_walk *w, sp_error *err)
     const sp_bytes *states =
         w->shared->costs->states != NULL ? &w->shared->costs->states[w->rank->pp] : &nothing;
     w->now = *states;
+    sp_i_walk_find_classes(w);
     bool ok = sp_i_walk_note(w, 0);
     look_ahead(w);
-    ok = ok && run_in_order(w) && run_shares(w);
+    bool lone = w->rank->copy_count == 0 && w->rank->share_count == 0;
+    ok = ok && (lone ? run_spans(w) : run_in_order(w) && run_shares(w));
     if (!ok) {
         return sp_error_no_memory(err, "the memory timeline");
     }

@@ -17,6 +17,8 @@ sp_status sp_i_memory_walks_init(sp_i_memory_walks *shared, const sp_timeline *t
     shared->chunks = timeline->plan->layout.chunks;
     shared->parts = shared->chunks + (costs->share_class > 0);
     size_t parts = (size_t)shared->parts;
+    shared->class_of =
+        sp_arena_take(&shared->work, (size_t)shared->chunks + 2, sizeof *shared->class_of);
     shared->unit_count = packing->forward.count * parts;
     shared->units = sp_arena_take(&shared->work, shared->unit_count, sizeof *shared->units);
     if (shared->forward_pack != NULL) {
@@ -42,13 +44,15 @@ int sp_i_walk_vstage(const sp_i_memory_walk *w, int chunk)
     return sp_layout_vstage(&w->shared->timeline->plan->layout, w->rank->pp, chunk);
 }
 
-size_t sp_i_walk_unit(const sp_i_memory_walk *w, int32_t pack, int chunk)
+void sp_i_walk_find_classes(const sp_i_memory_walk *w)
 {
     const sp_step_costs *costs = w->shared->costs;
-    int share = chunk - w->shared->chunks;
-    size_t class = share < 0 ? sp_i_memory_class(costs, sp_i_walk_vstage(w, chunk))
-                             : (size_t)(costs->share_class + (share == 0));
-    return (size_t)pack * (size_t)costs->classes + class;
+    int chunks = w->shared->chunks;
+    for (int c = 0; c < chunks; c++) {
+        w->shared->class_of[c] = sp_i_memory_class(costs, sp_i_walk_vstage(w, c));
+    }
+    w->shared->class_of[chunks] = (size_t)costs->share_class + 1;
+    w->shared->class_of[chunks + 1] = (size_t)costs->share_class;
 }
 
 const sp_unit_bytes *sp_i_walk_backward(const sp_i_memory_walk *w, sp_action action)
@@ -57,8 +61,11 @@ const sp_unit_bytes *sp_i_walk_backward(const sp_i_memory_walk *w, sp_action act
     if (costs->unit == NULL) {
         return NULL;
     }
-    const sp_unit_bytes *units = sp_i_walk_is_regrouped(w) ? costs->backward_unit : costs->unit;
-    return &units[sp_i_walk_unit(w, action.pack, action.chunk)];
+    if (!sp_i_walk_is_regrouped(w)) {
+        return &costs->unit[sp_i_walk_unit(w, action.pack, action.chunk)];
+    }
+    size_t row = (size_t)action.pack * (size_t)costs->classes;
+    return &costs->backward_unit[row + w->shared->class_of[action.chunk]];
 }
 
 // Did anything that a backward pack reads come back from the host?
@@ -128,16 +135,21 @@ static sp_bytes slices_hold(sp_i_memory_walk *w, sp_action action)
     return held;
 }
 
+static inline bool falls_below(const sp_bytes *bytes)
+{
+    int64_t signs = 0;
+    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+        signs |= bytes->of[c];
+    }
+    return signs < 0;
+}
+
 const sp_bytes *sp_i_walk_begin_transients(sp_i_memory_walk *w, sp_action action)
 {
     const sp_bytes *needs = transients_of(w, action);
-    bool gives = false;
-    for (int c = 0; needs != NULL && c < SP_MEM_CATEGORIES; c++) {
-        gives = gives || needs->of[c] < 0;
-    }
     w->transients = needs;
-    if (gives && sp_i_walk_is_regrouped(w) && !sp_i_walk_is_forward(w, action) &&
-        action.chunk < w->shared->parts) {
+    if (needs != NULL && sp_i_walk_is_regrouped(w) && !sp_i_walk_is_forward(w, action) &&
+        action.chunk < w->shared->parts && falls_below(needs)) {
         sp_bytes held = slices_hold(w, action);
         w->limited = *needs;
         for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
@@ -149,15 +161,23 @@ const sp_bytes *sp_i_walk_begin_transients(sp_i_memory_walk *w, sp_action action
     return w->transients;
 }
 
+// What a unit that holds what `holds` says adds to the rank's bytes.
+static inline void add_unit(sp_i_memory_walk *w, size_t unit, sp_unit_holds holds, int sign)
+{
+    sp_bytes own;
+    const sp_bytes *held = sp_i_unit_row(w->shared->costs, unit, holds, &own);
+    if (held != NULL) {
+        sp_i_walk_add(&w->now, held, sign);
+    }
+}
+
 void sp_i_walk_hold(sp_i_memory_walk *w, sp_action action, sp_unit_holds holds)
 {
     sp_unit_state *state = sp_i_walk_state(w, action.pack, action.chunk);
     if (w->shared->costs->unit != NULL) {
         size_t unit = sp_i_walk_unit(w, action.pack, action.chunk);
-        sp_bytes before = sp_i_unit_held(w->shared->costs, unit, (sp_unit_holds)state->holds);
-        sp_bytes after = sp_i_unit_held(w->shared->costs, unit, holds);
-        sp_i_walk_add(&w->now, &before, -1);
-        sp_i_walk_add(&w->now, &after, 1);
+        add_unit(w, unit, (sp_unit_holds)state->holds, -1);
+        add_unit(w, unit, holds, 1);
     }
     state->holds = (uint8_t)holds;
 }
@@ -215,7 +235,7 @@ static void note_peak_state(sp_i_memory_walk *w)
 
 static void look_below(sp_i_memory_walk *w)
 {
-    for (int c = 0; c < SP_MEM_CATEGORIES && !w->below; c++) {
+    for (int c = 0; falls_below(&w->now) && c < SP_MEM_CATEGORIES && !w->below; c++) {
         if (w->now.of[c] < 0) {
             w->below = true;
             w->below_category = (sp_memory_category)c;
@@ -229,9 +249,14 @@ bool sp_i_walk_note(sp_i_memory_walk *w, int64_t time_ns)
 {
     w->time_ns = time_ns;
     look_below(w);
-    if (w->peak != NULL && !w->peak_noted && sp_bytes_total(&w->now) == w->peak_bytes) {
+    int64_t total = sp_bytes_total(&w->now);
+    if (w->peak != NULL && !w->peak_noted && total == w->peak_bytes) {
         note_peak_state(w);
     }
+    if (total <= w->most_bytes && !w->shared->points) {
+        return true;
+    }
+    w->most_bytes = total > w->most_bytes ? total : w->most_bytes;
     return sp_rank_memory_note(w->out, time_ns, &w->now, w->acted ? &w->action : NULL,
                                w->shared->points);
 }

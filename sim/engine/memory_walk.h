@@ -16,6 +16,7 @@ typedef struct sp_i_memory_walks {
     // Chunks of a rank; where a vocabulary is shared its share of the head counts as one more, and
     // that of the embedding, which holds nothing, stands behind it.
     int chunks, parts;
+    size_t *class_of;     // [chunks + 2]: of chunks and shares, on the rank being walked
     sp_unit_state *units; // [forward packs * parts], of the rank being walked
     size_t unit_count;
     sp_unit_state *before; // of a regrouped pack's sources, beside forward_pack; scratch
@@ -33,6 +34,7 @@ typedef struct sp_i_memory_walk {
     sp_peak_state *peak; // where the state at a known peak goes; NULL otherwise
     int64_t peak_bytes;
     bool peak_noted;
+    int64_t most_bytes; // so far
     sp_bytes now;
     double units;
     sp_action action; // the last that began
@@ -87,8 +89,14 @@ static inline bool sp_i_walk_runs_again(const sp_i_memory_walk *w, sp_action act
 
 int sp_i_walk_vstage(const sp_i_memory_walk *w, int chunk);
 
+// Before all else of a rank.
+void sp_i_walk_find_classes(const sp_i_memory_walk *w);
+
 // Where a forward pack's unit stands in the tables of the costs.
-size_t sp_i_walk_unit(const sp_i_memory_walk *w, int32_t pack, int chunk);
+static inline size_t sp_i_walk_unit(const sp_i_memory_walk *w, int32_t pack, int chunk)
+{
+    return sp_step_costs_units(w->shared->costs, (size_t)pack) + w->shared->class_of[chunk];
+}
 
 // The bytes of a backward pack; NULL: uniform costs.
 const sp_unit_bytes *sp_i_walk_backward(const sp_i_memory_walk *w, sp_action action);

@@ -35,22 +35,30 @@ typedef struct sp_i_chunk_gradients {
     int64_t first_ns, last_ns; // when the first and the last bucket are ready
 } sp_i_chunk_gradients;
 
-// Context-parallel ranks that exchange keys and values: those of `dp_count` merged data-parallel
-// ranks from one on. Groups that begin with the same rank are a list.
+// Context-parallel ranks that exchange something: those of `dp_count` merged data-parallel ranks
+// from one on, of which head_ranks neighbours each exchange heads, and all at one place among them
+// keys and values. Groups that begin with the same rank are a list.
 typedef struct sp_i_group {
-    int dp_count;
-    sp_i_way way;
+    int dp_count, head_ranks;
+    sp_i_way heads, keys; // used where more than one rank is there
     struct sp_i_group *next;
 } sp_i_group;
 
 // An exchange in an action: first what computation hides, over all the time that is hidden behind,
-// then what it does not hide.
+// then the keys and values that it does not hide, then the heads.
+typedef enum sp_i_exchange_phase {
+    SP_I_HIDDEN,
+    SP_I_SHOWN_KEYS,
+    SP_I_HEADS,
+    SP_I_EXCHANGED
+} sp_i_exchange_phase;
+
 typedef struct sp_i_exchange {
     sp_plan_place place;
     const sp_i_group *group;
-    bool is_shown;
-    int64_t hidden_ns, shown_ns;
-    double shown_bytes;
+    sp_i_exchange_phase phase; // that is under way
+    int64_t ns[SP_I_EXCHANGED];
+    double bytes[SP_I_EXCHANGED];
 } sp_i_exchange;
 
 typedef enum sp_i_reduction_phase {

@@ -135,14 +135,30 @@ void sp_i_list_joint(const sp_i_traffic *t, int dp_first, int dp_count, int pp, 
     }
 }
 
-// Of the ranks of an exchange of keys and values.
-static sp_status make_joint(const sp_i_traffic *t, int dp_first, int dp_count, int pp,
-                            int64_t *gpus, sp_route *route, sp_error *err)
+// Neighbours exchange heads, and those at one place of all of them keys and values.
+static sp_status make_group(sp_i_traffic *t, int dp_first, int pp, sp_i_group *group, int64_t *gpus,
+                            sp_error *err)
 {
     const sp_layout *layout = &t->plan->layout;
-    sp_i_list_joint(t, dp_first, dp_count, pp, gpus);
-    return (t->costs->cp_all_to_all ? sp_route_all_to_alls : sp_route_rings)(
-        t->topology, gpus, layout->tp, dp_count * layout->cp, route, err);
+    int heads = group->head_ranks;
+    int all = layout->tp * layout->cp * group->dp_count;
+    int peers = layout->cp * group->dp_count / heads;
+    int64_t *by_place = gpus + all;
+    sp_status status = SP_OK;
+    sp_i_list_joint(t, dp_first, group->dp_count, pp, gpus);
+    for (int i = 0; i < all; i++) {
+        int tp = i / (heads * peers);
+        by_place[(tp * heads + i % heads) * peers + i / heads % peers] = gpus[i];
+    }
+    if (group->heads.is_used) {
+        status = sp_route_all_to_alls(t->topology, gpus, layout->tp * peers, heads,
+                                      &group->heads.route, err);
+    }
+    if (status == SP_OK && group->keys.is_used) {
+        status = sp_route_rings(t->topology, by_place, layout->tp * heads, peers,
+                                &group->keys.route, err);
+    }
+    return status;
 }
 
 // The ways of what context-parallel ranks exchange.
@@ -153,7 +169,7 @@ static sp_status make_groups(sp_i_traffic *t, int64_t *gpus, sp_error *err)
     for (int i = 0; i < t->plan->layout.dp * pp; i++) {
         for (sp_i_group *group = t->groups[i]; status == SP_OK && group != NULL;
              group = group->next) {
-            status = make_joint(t, i / pp, group->dp_count, i % pp, gpus, &group->way.route, err);
+            status = make_group(t, i / pp, i % pp, group, gpus, err);
         }
     }
     return status;
@@ -162,8 +178,8 @@ static sp_status make_groups(sp_i_traffic *t, int64_t *gpus, sp_error *err)
 static sp_status make_routes(sp_i_traffic *t, sp_error *err)
 {
     const sp_layout *layout = &t->plan->layout;
-    // Of all data-parallel ranks of a pipeline rank, or of two pipeline ranks of one.
-    size_t ranks = (size_t)sp_larger(2, layout->dp);
+    // All data-parallel ranks of a pipeline rank in two orders, or two pipeline ranks of one.
+    size_t ranks = 2 * (size_t)layout->dp;
     int64_t *gpus = sp_malloc(ranks * (size_t)(layout->tp * layout->cp) * sizeof *gpus);
     if (gpus == NULL) {
         return sp_error_no_memory(err, "the traffic of a step");

@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "sim/base/units.h"
 #include "sim/inference/decode_private.h"
 
 const char *const sp_batch_policy_names[] = {"pad", "ragged", "bucket", NULL};
@@ -36,15 +37,25 @@ static double eagle_tokens(const sp_decode_spec *spec, const sp_speculation *how
     return (double)tokens / (double)calls;
 }
 
+static sp_status refuse_yield(const sp_decode_spec *spec, const sp_speculation *how,
+                              double tokens_per_call, sp_acceptance *text, sp_draft_tree *tree,
+                              sp_error *err)
+{
+    text->ease = SP_DECODE_MOST_EASE;
+    return sp_error_set(err, SP_ERR_CONTENT,
+                        "decode.text: no ease makes a call yield %.4g tokens: too many are blind, "
+                        "or differ by spread and noise; %.4g are the most",
+                        tokens_per_call, eagle_tokens(spec, how, text, tree));
+}
+
 // The ease at which EAGLE's trees yield so many tokens a call. Equal draws at every ease make the
-// yield rise with it but for single calls.
+// yield rise with it but for single calls. What is met on the way is what counts: the ends of the
+// range are none that any text need reach.
 static sp_status find_ease(const sp_decode_spec *spec, double tokens_per_call, sp_acceptance *text,
                            sp_error *err)
 {
-    sp_speculation how = spec->how;
+    sp_speculation how = sp_speculation_of_eagle(&spec->how);
     sp_draft_tree tree;
-    how.method = SP_DECODE_EAGLE;
-    how.bins = (sp_bins){.count = 1};
     sp_status status = sp_draft_tree_init(&tree, how.top_k, how.depth, err);
     if (status != SP_OK) {
         return status;
@@ -53,21 +64,19 @@ static sp_status find_ease(const sp_decode_spec *spec, double tokens_per_call, s
     double high = SP_DECODE_MOST_EASE;
     double below = 1.0 - tokens_per_call; // of the yield at `low` and `high`
     double above = how.depth + 1.0 - tokens_per_call;
+    double off = (double)INFINITY;
     for (int i = 0; i < HALVINGS + INTERPOLATIONS; i++) {
         double share = i < HALVINGS ? 0.5 : below / (below - above);
         text->ease = low + share * (high - low);
-        double off = eagle_tokens(spec, &how, text, &tree) - tokens_per_call;
+        off = eagle_tokens(spec, &how, text, &tree) - tokens_per_call;
         *(off < 0.0 ? &low : &high) = text->ease;
         *(off < 0.0 ? &below : &above) = off;
     }
+    if (fabs(off) > most_off * tokens_per_call) {
+        status = refuse_yield(spec, &how, tokens_per_call, text, &tree, err);
+    }
     sp_draft_tree_fini(&tree);
-    double off = fmin(-below, above);
-    return off <= most_off * tokens_per_call
-               ? SP_OK
-               : sp_error_set(err, SP_ERR_CONTENT,
-                              "decode.text: no ease makes a call yield %.4g tokens: too many are "
-                              "blind, or differ by spread and noise",
-                              tokens_per_call);
+    return status;
 }
 
 static sp_status resolve_text(const sp_decode_spec *spec, sp_decode_result *result, sp_error *err)
@@ -91,42 +100,54 @@ static sp_status resolve_text(const sp_decode_spec *spec, sp_decode_result *resu
     return status;
 }
 
+// The method, and what it is compared with: each method that differs from it runs by itself.
 static sp_status run_methods(sp_i_call_pricer *pricer, sp_decode_result *result, sp_error *err)
 {
+    const sp_decode_spec *spec = pricer->spec;
     const sp_speculation *how = &result->how;
     sp_decode_counts one_by_one;
     sp_speculation plain = *how;
-    sp_speculation eagle = *how;
+    sp_speculation eagle = sp_speculation_of_eagle(how);
     plain.method = SP_DECODE_PLAIN;
-    eagle.method = SP_DECODE_EAGLE;
-    eagle.bins = (sp_bins){.count = 1};
-    sp_status status = sp_i_decode_steps(pricer, how, pricer->spec->graphs, &result->text,
-                                         &result->counts, &result->seconds, err);
-    if (status == SP_OK) {
+    sp_status status = sp_i_decode_steps(pricer, how, spec->graphs, &result->text, &result->counts,
+                                         &result->seconds, err);
+    result->uncalibrated = pricer->uncalibrated;
+    result->plain_s = result->seconds;
+    if (status == SP_OK && how->method != SP_DECODE_PLAIN) {
         status =
             sp_i_decode_steps(pricer, &plain, 0, &result->text, &one_by_one, &result->plain_s, err);
+        result->eagle = result->counts;
+        result->eagle_s = result->seconds;
     }
-    if (status == SP_OK && how->method != SP_DECODE_PLAIN) {
-        status = sp_i_decode_steps(pricer, &eagle, pricer->spec->eagle_graphs, &result->text,
+    bool own = how->method == SP_DECODE_EAGLE && spec->eagle_graphs == spec->graphs;
+    if (status == SP_OK && how->method != SP_DECODE_PLAIN && !own) {
+        status = sp_i_decode_steps(pricer, &eagle, spec->eagle_graphs, &result->text,
                                    &result->eagle, &result->eagle_s, err);
     }
     return status;
 }
 
-sp_status sp_decode_run(const sp_decode_spec *spec, const sp_decode_machine *machine,
+// Replicas differ by one sequence at most: the one with most of them is generated.
+sp_status sp_decode_run(const sp_decode_spec *job, const sp_decode_machine *machine,
                         sp_decode_result *result, sp_error *err)
 {
     sp_i_call_pricer pricer;
-    *result = (sp_decode_result){.how = spec->how};
+    sp_decode_spec own = *job;
+    const sp_decode_spec *spec = &own;
+    own.sequences = sp_ceil_div(job->sequences, machine->layout->dp);
+    *result = (sp_decode_result){.how = spec->how,
+                                 .output_tokens = job->sequences * job->output_tokens,
+                                 .replica_sequences = own.sequences};
     sp_i_call_pricer_init(&pricer, spec, machine);
-    sp_i_decode_memory(&pricer, &spec->how, &result->memory);
-    const sp_decode_memory *memory = &result->memory;
-    result->fits =
-        memory->target + memory->draft + memory->kv_cache <= (double)machine->memory_limit_bytes;
+    sp_status status = sp_i_decode_memory(&pricer, &spec->how, &result->memory, err);
+    result->fits = sp_decode_memory_bytes(&result->memory) <= machine->memory_limit_bytes &&
+                   result->memory.apart <= machine->memory_limit_bytes;
     bool drafts = spec->how.method != SP_DECODE_PLAIN;
     result->host_unknown = drafts && spec->call_ms < 0.0 && pricer.host_s <= 0.0;
     // What a draft's text is like is never measured.
     result->level = drafts ? SP_LEVEL_ASSUMED : sp_profile_level(machine->profile);
-    sp_status status = drafts ? resolve_text(spec, result, err) : SP_OK;
+    if (status == SP_OK && drafts) {
+        status = resolve_text(spec, result, err);
+    }
     return status == SP_OK ? run_methods(&pricer, result, err) : status;
 }

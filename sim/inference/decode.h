@@ -19,6 +19,14 @@ typedef enum sp_batch_policy { SP_BATCH_PAD, SP_BATCH_RAGGED, SP_BATCH_BUCKET } 
 // eagle/model), or another model.
 typedef enum sp_draft_kind { SP_DRAFT_EAGLE, SP_DRAFT_MODEL } sp_draft_kind;
 
+// The trees that the model of acceptance is fitted to.
+enum {
+    SP_FITTED_DEPTH = 8,
+    SP_FITTED_TOP_K = 10,
+    SP_FITTED_LEAST_NODES = 48,
+    SP_FITTED_MOST_NODES = 60
+};
+
 extern const char *const sp_batch_policy_names[]; // "pad", "ragged", "bucket", NULL
 
 // An ease lies between this below 0 and this above.
@@ -32,8 +40,9 @@ typedef struct sp_decode_spec {
     // The ease of the text that bins are fitted to, or the tokens a call that it follows from (0:
     // the ease holds); NAN: that of the text itself.
     double training_ease, training_tokens_per_call;
-    int64_t sequences, prompt_tokens, output_tokens;
-    int batch; // sequences generated at a time
+    int64_t sequences; // of all data-parallel replicas, which share them out
+    int64_t prompt_tokens, output_tokens;
+    int batch; // sequences that a replica generates at a time
     sp_batch_policy policy;
     // Shapes whose graphs are kept, those used last; 0: calls are launched kernel by kernel. And of
     // the run by EAGLE's trees that the result is compared with.
@@ -56,11 +65,11 @@ typedef struct sp_decode_machine {
     int64_t memory_limit_bytes;
 } sp_decode_machine;
 
-// Of all calls.
+// Of all calls of one replica.
 typedef struct sp_decode_counts {
     int64_t calls;    // of the target, a sequence each
     int64_t steps;    // forwards of the target
-    int64_t tokens;   // yielded
+    int64_t tokens;   // yielded, with those that the last call of a sequence yields too many
     int64_t verified; // tokens that went through the target
     int64_t draft_forwards;
     int64_t graph_misses;
@@ -70,20 +79,30 @@ typedef struct sp_decode_counts {
 } sp_decode_counts;
 
 typedef struct sp_decode_memory {
-    double target, draft, kv_cache; // bytes, on a GPU with the draft; the mean of pipeline ranks
+    int64_t target, draft,
+        kv_cache;  // bytes of the fullest GPU; the draft is where the last layer is
+    int64_t apart; // bytes of a GPU that holds a draft on GPUs of its own: parameters, keys, values
 } sp_decode_memory;
+
+static inline int64_t sp_decode_memory_bytes(const sp_decode_memory *memory)
+{
+    return memory->target + memory->draft + memory->kv_cache;
+}
 
 typedef struct sp_decode_result {
     sp_speculation how; // with the bins that were fitted
     sp_acceptance text; // with the ease that was found
     double training_ease;
-    sp_decode_counts counts;
-    double seconds; // of all sequences, one data-parallel rank
-    double plain_s; // without a draft
-    double eagle_s; // by EAGLE's trees of equal depth, top K and N; 0: no draft
+    int64_t output_tokens;     // asked for, of all sequences
+    int64_t replica_sequences; // of the replica that has most
+    sp_decode_counts counts;   // its
+    double seconds;            // and its time, in which the others are done too
+    double plain_s;            // without a draft
+    double eagle_s;            // by EAGLE's trees of equal depth, top K and N; 0: no draft
     sp_decode_counts eagle;
     sp_decode_memory memory;
-    bool fits;
+    bool fits; // target and draft
+    sp_uncalibrated uncalibrated;
     bool host_unknown; // neither spec nor profile says what the host adds to a call: nothing
     sp_level level;
 } sp_decode_result;

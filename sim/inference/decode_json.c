@@ -9,11 +9,39 @@ const char *const sp_decode_not_modelled[] = {
     "sampling at a temperature above 0: the target takes its most probable token",
     "the prefill of prompts, and prompts that arrive while others generate",
     "the time in which the draft's entropy is computed",
-    "sequences that end before output_tokens, and prompts of different lengths", NULL};
+    "sequences that end before output_tokens, and prompts of different lengths",
+    "pipeline ranks that work on several batches at once: each waits for the others",
+    "routing to some experts more than to others: a forward reads those that its tokens are "
+    "expected "
+    "to touch if all are as likely",
+    NULL};
 
-const char sp_decode_host_unknown[] =
-    "the profile does not say what the host adds to a call with drafted tokens: 0 is taken, "
-    "decode.call_ms states it";
+bool sp_decode_extrapolates(const sp_decode_spec *spec)
+{
+    const sp_speculation *how = &spec->how;
+    return how->method != SP_DECODE_PLAIN &&
+           (how->depth != SP_FITTED_DEPTH || how->top_k != SP_FITTED_TOP_K ||
+            how->nodes < SP_FITTED_LEAST_NODES || how->nodes > SP_FITTED_MOST_NODES);
+}
+
+void sp_decode_warnings(const sp_decode_spec *spec, const sp_decode_result *result,
+                        const char *texts[SP_DECODE_WARNINGS + 1])
+{
+    int count = 0;
+    if (result->host_unknown) {
+        texts[count++] = "the profile does not say what the host adds to a call with drafted "
+                         "tokens: 0 is taken, decode.call_ms states it";
+    }
+    if (sp_decode_extrapolates(spec)) {
+        texts[count++] = "extrapolated: acceptance is fitted to trees of decode.depth 8, top_k 10 "
+                         "and 48 to 60 draft_tokens";
+    }
+    if (spec->how.method != SP_DECODE_PLAIN && spec->draft_kind == SP_DRAFT_MODEL) {
+        texts[count++] = "acceptance is fitted to EAGLE-3's draft, not to a model of its own: "
+                         "decode.text.tokens_per_call states what it reaches";
+    }
+    texts[count] = NULL;
+}
 
 double sp_decode_step_ms(const sp_decode_result *result)
 {
@@ -34,9 +62,9 @@ double sp_decode_low_share(const sp_decode_result *result)
     return (double)low / (double)result->counts.calls;
 }
 
-double sp_decode_tokens_per_s(const sp_decode_result *result, const sp_decode_machine *machine)
+double sp_decode_tokens_per_s(const sp_decode_result *result)
 {
-    return machine->layout->dp * (double)result->counts.tokens / result->seconds;
+    return (double)result->output_tokens / result->seconds;
 }
 
 static json_t *times_json(const sp_decode_result *result)
@@ -81,12 +109,15 @@ static json_t *bins_json(const sp_decode_result *result)
     return bins;
 }
 
-static json_t *memory_json(const sp_decode_memory *memory)
+static json_t *memory_json(const sp_decode_memory *memory, int64_t limit_bytes, bool fits)
 {
     sp_json_builder b = sp_json_build();
-    sp_json_add_real(&b, "parameters", memory->target / SP_GIB);
-    sp_json_add_real(&b, "draft", memory->draft / SP_GIB);
-    sp_json_add_real(&b, "kv_cache", memory->kv_cache / SP_GIB);
+    sp_json_add_real(&b, "parameters", sp_gib_from_bytes(memory->target));
+    sp_json_add_real(&b, "draft", sp_gib_from_bytes(memory->draft));
+    sp_json_add_real(&b, "kv_cache", sp_gib_from_bytes(memory->kv_cache));
+    sp_json_add_real(&b, "draft_gpu", sp_gib_from_bytes(memory->apart));
+    sp_json_add_real(&b, "limit", sp_gib_from_bytes(limit_bytes));
+    sp_json_add_bool(&b, "fits", fits);
     return sp_json_built(b);
 }
 
@@ -104,24 +135,14 @@ static json_t *text_json(const sp_decode_result *result)
     return sp_json_built(b);
 }
 
-static json_t *texts_json(const char *const *texts)
-{
-    json_t *array = json_array();
-    for (int i = 0; array != NULL && texts[i] != NULL; i++) {
-        if (json_array_append_new(array, json_string(texts[i])) != 0) {
-            json_decref(array);
-            return NULL;
-        }
-    }
-    return array;
-}
-
 static void add_counts(sp_json_builder *b, const sp_decode_result *result)
 {
     const sp_decode_counts *counts = &result->counts;
     sp_json_add_int(b, "calls", counts->calls);
     sp_json_add_int(b, "steps", counts->steps);
     sp_json_add_int(b, "tokens", counts->tokens);
+    sp_json_add_int(b, "output_tokens", result->output_tokens);
+    sp_json_add_int(b, "replica_sequences", result->replica_sequences);
     sp_json_add_real(b, "tokens_per_call", sp_decode_tokens_per_call(counts));
     sp_json_add_int(b, "verified_tokens", counts->verified);
     sp_json_add_real(b, "verified_per_call", (double)counts->verified / (double)counts->calls);
@@ -131,11 +152,10 @@ static void add_counts(sp_json_builder *b, const sp_decode_result *result)
     sp_json_add_real(b, "low_entropy_share", sp_decode_low_share(result));
 }
 
-static void add_times(sp_json_builder *b, const sp_decode_machine *machine,
-                      const sp_decode_result *result)
+static void add_times(sp_json_builder *b, const sp_decode_result *result)
 {
     bool drafts = result->how.method != SP_DECODE_PLAIN;
-    sp_json_add_real(b, "tokens_per_s", sp_decode_tokens_per_s(result, machine));
+    sp_json_add_real(b, "tokens_per_s", sp_decode_tokens_per_s(result));
     sp_json_add_real(b, "step_ms", sp_decode_step_ms(result));
     sp_json_add(b, "step_time_ms", times_json(result));
     sp_json_add_real(b, "verify_share", sp_decode_verify_share(result));
@@ -152,6 +172,20 @@ static void add_times(sp_json_builder *b, const sp_decode_machine *machine,
     sp_json_add(b, "eagle_tokens", drafts ? json_integer(result->eagle.tokens) : json_null());
 }
 
+static json_t *warnings_json(const sp_decode_spec *spec, const sp_decode_result *result)
+{
+    const char *texts[SP_DECODE_WARNINGS + 1];
+    sp_decode_warnings(spec, result, texts);
+    return sp_json_texts(texts);
+}
+
+static json_t *uncalibrated_json(const sp_decode_result *result)
+{
+    char lines[SP_RANGES][160];
+    int count = sp_uncalibrated_lines(&result->uncalibrated, lines);
+    return sp_json_lines(lines[0], sizeof lines[0], count);
+}
+
 json_t *sp_decode_result_json(const sp_decode_spec *spec, const sp_decode_machine *machine,
                               const sp_decode_result *result)
 {
@@ -160,21 +194,22 @@ json_t *sp_decode_result_json(const sp_decode_spec *spec, const sp_decode_machin
     sp_json_add_text(&b, "schema", SCHEMA);
     sp_json_add_text(&b, "method", sp_decode_method_names[result->how.method]);
     sp_json_add_text(&b, "model", machine->model->name);
-    add_times(&b, machine, result);
+    add_times(&b, result);
     add_counts(&b, result);
     sp_json_add(&b, "bins", bins_json(result));
     sp_json_add(&b, "text",
                 result->how.method != SP_DECODE_PLAIN ? text_json(result) : json_null());
-    sp_json_add_real(&b, "peak_memory_gib",
-                     (memory->target + memory->draft + memory->kv_cache) / SP_GIB);
-    sp_json_add(&b, "memory_gib", memory_json(memory));
+    sp_json_add_real(&b, "peak_memory_gib", sp_gib_from_bytes(sp_decode_memory_bytes(memory)));
+    sp_json_add(&b, "memory_gib", memory_json(memory, machine->memory_limit_bytes, result->fits));
     sp_json_add_bool(&b, "oom", !result->fits);
     sp_json_add(&b, "provenance",
                 json_pack("{s:s, s:s}", "profile", machine->profile->name, "level",
                           sp_level_names[result->level]));
-    sp_json_add(&b, "warnings",
-                result->host_unknown ? json_pack("[s]", sp_decode_host_unknown) : json_array());
-    sp_json_add(&b, "not_modelled", texts_json(sp_decode_not_modelled));
+    sp_json_add_bool(&b, "extrapolated", sp_decode_extrapolates(spec));
+    sp_json_add(&b, "uncalibrated", uncalibrated_json(result));
+    sp_json_add(&b, "warnings", warnings_json(spec, result));
+    sp_json_add(&b, "not_modelled", sp_json_texts(sp_decode_not_modelled));
     sp_json_add_int(&b, "seed", (int64_t)spec->seed);
+    sp_json_add_text(&b, "version", SP_VERSION);
     return sp_json_built(b);
 }

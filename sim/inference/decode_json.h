@@ -9,8 +9,13 @@
 // What no prediction of this kind knows of, NULL-terminated.
 extern const char *const sp_decode_not_modelled[];
 
-// What is taken as 0 for want of a number.
-extern const char sp_decode_host_unknown[];
+// Are the trees others than those that acceptance is fitted to?
+bool sp_decode_extrapolates(const sp_decode_spec *spec);
+
+// What a reader should be warned of, NULL behind the last.
+enum { SP_DECODE_WARNINGS = 3 };
+void sp_decode_warnings(const sp_decode_spec *spec, const sp_decode_result *result,
+                        const char *texts[SP_DECODE_WARNINGS + 1]);
 
 // Milliseconds of one forward of the target with all that belongs to it.
 double sp_decode_step_ms(const sp_decode_result *result);
@@ -21,8 +26,8 @@ double sp_decode_verify_share(const sp_decode_result *result);
 // Share of the calls in the bins of low entropy.
 double sp_decode_low_share(const sp_decode_result *result);
 
-// Tokens per second of all data-parallel ranks.
-double sp_decode_tokens_per_s(const sp_decode_result *result, const sp_decode_machine *machine);
+// Of the tokens that were asked for, by all replicas, until the last of them is done.
+double sp_decode_tokens_per_s(const sp_decode_result *result);
 
 // NULL when memory ran out.
 json_t *sp_decode_result_json(const sp_decode_spec *spec, const sp_decode_machine *machine,

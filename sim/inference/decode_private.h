@@ -4,11 +4,17 @@
 
 #include "sim/inference/decode.h"
 
+// EAGLE-3's draft sees the hidden states of three of the target's layers, which one projection
+// brings to the width of one, and its attention sees them beside the embedding; its head knows a
+// vocabulary of 32000 (SafeAILab/EAGLE, eagle/model/cnets.py).
+enum { SP_I_EAGLE_FEATURES = 3, SP_I_EAGLE_VOCAB = 32000 };
+
 typedef struct sp_i_call_pricer {
     const sp_decode_spec *spec;
     const sp_decode_machine *machine;
     sp_forward_pricer target, draft;
     double host_s, miss_s;
+    sp_uncalibrated uncalibrated; // of both; its address is kept
 } sp_i_call_pricer;
 
 void sp_i_call_pricer_init(sp_i_call_pricer *pricer, const sp_decode_spec *spec,
@@ -33,10 +39,9 @@ typedef struct sp_i_call_time {
 void sp_i_call_price(sp_i_call_pricer *pricer, const sp_i_turn *turns, int count, bool padded,
                      sp_i_call_time *time);
 
-// Bytes that a GPU with a share of target and draft holds at the end of the sequences. Pipeline
-// ranks are taken to hold equal shares of the target.
-void sp_i_decode_memory(const sp_i_call_pricer *pricer, const sp_speculation *how,
-                        sp_decode_memory *memory);
+// What the fullest GPU holds at the end of the sequences, and the draft's own.
+sp_status sp_i_decode_memory(const sp_i_call_pricer *pricer, const sp_speculation *how,
+                             sp_decode_memory *memory, sp_error *err);
 
 // Generates all sequences by one method with so many graphs kept: their counts and seconds.
 sp_status sp_i_decode_steps(sp_i_call_pricer *pricer, const sp_speculation *how, int graphs,

@@ -2,13 +2,7 @@
 #include <math.h>
 
 #include "sim/inference/decode_private.h"
-
-#define BYTES_BF16 2.0
-
-// EAGLE-3's draft sees the hidden states of three of the target's layers, which one projection
-// brings to the width of one, and its attention sees them beside the embedding; its head knows a
-// vocabulary of 32000 (SafeAILab/EAGLE, eagle/model/cnets.py).
-enum { EAGLE_FEATURES = 3, EAGLE_VOCAB = 32000 };
+#include "sim/inference/held_memory.h"
 
 static sp_model eagle_draft(const sp_model *target)
 {
@@ -16,7 +10,7 @@ static sp_model eagle_draft(const sp_model *target)
     draft.layers = 1;
     draft.experts = 0;
     draft.experts_per_token = 0;
-    draft.vocab = target->vocab < EAGLE_VOCAB ? target->vocab : EAGLE_VOCAB;
+    draft.vocab = target->vocab < SP_I_EAGLE_VOCAB ? target->vocab : SP_I_EAGLE_VOCAB;
     return draft;
 }
 
@@ -38,6 +32,9 @@ void sp_i_call_pricer_init(sp_i_call_pricer *pricer, const sp_decode_spec *spec,
                            machine->model, machine->layout);
     sp_forward_pricer_init(&pricer->draft, machine->profile, machine->cluster, machine->stack,
                            &draft, &alone);
+    pricer->uncalibrated = (sp_uncalibrated){0};
+    pricer->target.timer.uncalibrated = &pricer->uncalibrated;
+    pricer->draft.timer.uncalibrated = &pricer->uncalibrated;
 }
 
 static double eagle_extra_s(const sp_i_call_pricer *pricer, double rows, bool first)
@@ -49,7 +46,7 @@ static double eagle_extra_s(const sp_i_call_pricer *pricer, double rows, bool fi
     double both = sp_time_gemm(&draft->timer, SP_GEMM_TOKENS_OUT, rows, qkv, 2.0 * hidden);
     double one = sp_time_gemm(&draft->timer, SP_GEMM_TOKENS_OUT, rows, qkv, hidden);
     double joined =
-        sp_time_gemm(&draft->timer, SP_GEMM_TOKENS_OUT, rows, hidden, EAGLE_FEATURES * hidden);
+        sp_time_gemm(&draft->timer, SP_GEMM_TOKENS_OUT, rows, hidden, SP_I_EAGLE_FEATURES * hidden);
     return both - one + (first ? joined : 0.0);
 }
 
@@ -88,8 +85,8 @@ static double transfer_s(const sp_i_call_pricer *pricer, const sp_i_turn *turns,
     for (int i = 0; i < count; i++) {
         rows += turns[i].fresh;
     }
-    double features = pricer->spec->draft_kind == SP_DRAFT_EAGLE ? EAGLE_FEATURES : 0;
-    double bytes = BYTES_BF16 * rows * features * (double)pricer->machine->model->hidden;
+    double features = pricer->spec->draft_kind == SP_DRAFT_EAGLE ? SP_I_EAGLE_FEATURES : 0;
+    double bytes = SP_I_BF16_BYTES * rows * features * (double)pricer->machine->model->hidden;
     return sp_time_p2p(&pricer->target.timer, bytes, 0) +
            sp_time_p2p(&pricer->target.timer, 0.0, 0);
 }
@@ -117,33 +114,5 @@ void sp_i_call_price(sp_i_call_pricer *pricer, const sp_i_turn *turns, int count
         time->draft_s = draft_s(pricer, turns, count, depth, padded);
         time->transfer_s = pricer->spec->draft_apart ? transfer_s(pricer, turns, count) : 0.0;
         time->host_s = pricer->host_s;
-    }
-}
-
-// Beyond those of a layer with embedding and head.
-static double eagle_extra_parameters(const sp_model *draft)
-{
-    double hidden = (double)draft->hidden;
-    double qkv = (double)(draft->heads + 2 * draft->kv_heads) * (double)draft->head_dim;
-    return hidden * qkv + EAGLE_FEATURES * hidden * hidden;
-}
-
-void sp_i_decode_memory(const sp_i_call_pricer *pricer, const sp_speculation *how,
-                        sp_decode_memory *memory)
-{
-    const sp_decode_spec *spec = pricer->spec;
-    const sp_layout *layout = &pricer->target.layout;
-    const sp_model *target = &pricer->target.model;
-    const sp_model *draft = &pricer->draft.model;
-    bool drafts = how->method != SP_DECODE_PLAIN;
-    int64_t longest = spec->prompt_tokens + spec->output_tokens + (drafts ? how->nodes : 0);
-    double tokens = (double)spec->batch * (double)longest;
-    *memory = (sp_decode_memory){
-        .target = BYTES_BF16 * (double)sp_model_parameters(target) / (layout->tp * layout->pp),
-        .kv_cache = tokens * target->layers * sp_kv_bytes(target, layout) / layout->pp};
-    if (drafts && !spec->draft_apart) {
-        double extra = spec->draft_kind == SP_DRAFT_EAGLE ? eagle_extra_parameters(draft) : 0.0;
-        memory->draft = BYTES_BF16 * ((double)sp_model_parameters(draft) + extra) / spec->draft_tp;
-        memory->kv_cache += tokens * draft->layers * sp_kv_bytes(draft, &pricer->draft.layout);
     }
 }

@@ -1,8 +1,9 @@
 #include "sim/inference/forward_time.h"
 
-#include "sim/cost/time_private.h"
+#include <math.h>
 
-#define BYTES_BF16 2.0
+#include "sim/cost/time_private.h"
+#include "sim/inference/held_memory.h"
 
 static void build(sp_forward_pricer *pricer, sp_part part, sp_inventory *inventory)
 {
@@ -29,9 +30,9 @@ void sp_forward_pricer_init(sp_forward_pricer *pricer, const sp_profile *profile
     build(pricer, SP_PART_HEAD, &pricer->head);
 }
 
-double sp_kv_bytes(const sp_model *model, const sp_layout *layout)
+int64_t sp_kv_bytes(const sp_model *model, const sp_layout *layout)
 {
-    return 2.0 * BYTES_BF16 * (double)sp_shard_of(model, layout).kv;
+    return 2 * SP_I_BF16_BYTES * sp_shard_of(model, layout).kv;
 }
 
 static double part_s(const sp_forward_pricer *pricer, const sp_inventory *inventory, double rows)
@@ -43,12 +44,45 @@ static double part_s(const sp_forward_pricer *pricer, const sp_inventory *invent
     return compute_s + tp_s;
 }
 
+// The layer where `touched` of the experts share the rows.
+static double layer_of_experts_s(const sp_forward_pricer *pricer, double rows, int touched,
+                                 double share)
+{
+    sp_inventory layer = pricer->layer;
+    for (int i = 0; i < layer.count; i++) {
+        sp_op *op = &layer.ops[i];
+        if (op->of_experts && op->kind == SP_OP_GEMM) {
+            op->repeat = touched;
+            op->token_share = share;
+        } else if (op->of_experts) {
+            op->kernels = op->kernels / pricer->model.experts * touched;
+        }
+    }
+    return part_s(pricer, &layer, rows);
+}
+
+// Of E experts, k to a token, n tokens touch E (1 - (1 - k/E)^n), if all are as likely: the time
+// lies between those of the whole numbers around it.
+static double layer_s(const sp_forward_pricer *pricer, double rows)
+{
+    double experts = (double)pricer->model.experts;
+    double each = (double)pricer->model.experts_per_token;
+    if (pricer->model.experts == 0) {
+        return part_s(pricer, &pricer->layer, rows);
+    }
+    double touched = experts * (1.0 - pow(1.0 - each / experts, rows));
+    double share = each / touched;
+    double few_s = layer_of_experts_s(pricer, rows, (int)floor(touched), share);
+    double more_s = layer_of_experts_s(pricer, rows, (int)ceil(touched), share);
+    return few_s + (touched - floor(touched)) * (more_s - few_s);
+}
+
 static double attention_s(const sp_forward_pricer *pricer, const sp_forward *forward)
 {
     const sp_model *model = &pricer->model;
     const sp_profile *profile = pricer->timer.profile;
-    double read_s =
-        sp_time_memory(&pricer->timer, forward->kv_tokens * sp_kv_bytes(model, &pricer->layout), 0);
+    double read_s = sp_time_memory(
+        &pricer->timer, forward->kv_tokens * (double)sp_kv_bytes(model, &pricer->layout), 0);
     double flops = forward->pairs * sp_model_attention_flops_per_pair(model) / pricer->layout.tp;
     return fmax(read_s, flops / sp_gemm_most_rate(profile)) + sp_time_launch(&pricer->timer, 1);
 }
@@ -56,13 +90,13 @@ static double attention_s(const sp_forward_pricer *pricer, const sp_forward *for
 static double token_s(const sp_forward_pricer *pricer, double rows)
 {
     const sp_model *model = &pricer->model;
-    double hidden_bytes = BYTES_BF16 * rows * (double)model->hidden;
+    double hidden_bytes = SP_I_BF16_BYTES * rows * (double)model->hidden;
     double sends_s = 0.0;
     for (int crosses = 0; crosses < 2; crosses++) {
         sends_s += pricer->boundaries[crosses] * sp_time_p2p(&pricer->timer, hidden_bytes, crosses);
     }
-    return model->layers * part_s(pricer, &pricer->layer, rows) +
-           part_s(pricer, &pricer->embedding, rows) + part_s(pricer, &pricer->head, rows) + sends_s;
+    return model->layers * layer_s(pricer, rows) + part_s(pricer, &pricer->embedding, rows) +
+           part_s(pricer, &pricer->head, rows) + sends_s;
 }
 
 double sp_forward_s(sp_forward_pricer *pricer, const sp_forward *forward)

@@ -1,6 +1,7 @@
 // Time of one forward of a model that generates text: few tokens, many earlier ones. Operators and
 // rates are those of a training step's forward (sim/model/inventory.h, sim/cost/op_time.h): a GEMM
-// of few rows takes the time to read its weights, once for all rows.
+// of few rows takes the time to read its weights, once for all rows; of experts those that the rows
+// are expected to be routed to, if each is as likely as the others.
 #ifndef SLIMPACK_SIM_INFERENCE_FORWARD_TIME_H
 #define SLIMPACK_SIM_INFERENCE_FORWARD_TIME_H
 
@@ -38,6 +39,6 @@ void sp_forward_pricer_init(sp_forward_pricer *pricer, const sp_profile *profile
 double sp_forward_s(sp_forward_pricer *pricer, const sp_forward *forward);
 
 // Bytes of the keys and values of a token in one layer, on one of the tensor-parallel ranks.
-double sp_kv_bytes(const sp_model *model, const sp_layout *layout);
+int64_t sp_kv_bytes(const sp_model *model, const sp_layout *layout);
 
 #endif

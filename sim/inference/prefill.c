@@ -5,9 +5,8 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/cost/cost_private.h"
+#include "sim/inference/held_memory.h"
 #include "sim/plan/walk.h"
-
-#define BYTES_BF16 2
 
 enum { MOST_CHUNKS = 65536 };
 
@@ -42,6 +41,11 @@ static sp_status refuse(const sp_scenario *scenario, sp_error *err)
     if (scenario->prefill.together && scenario->prefill.chunk_tokens > 0) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "prefill.chunk_tokens",
                            "prompts that run together run whole");
+    }
+    if (scenario->jitter.gpu_cv > 0.0) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "jitter.gpu_cv",
+                           "prompts are read by GPUs of one speed, expected 0, got %g",
+                           scenario->jitter.gpu_cv);
     }
     if (layout->vocab_parallel) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.vocab_parallel",
@@ -161,11 +165,12 @@ static sp_prefill_attention attention_of(const run *r, const sp_prefill_spec *sp
         const sp_slice *slice = &r->packing.forward.slices[pack->first_slice + i];
         double begin = (double)slice->begin;
         double tokens = (double)slice->tokens;
-        double own = tokens * begin + tokens * tokens / 2.0;
+        double own = sp_prefill_pairs(begin, tokens);
         sp_prefill_attention a = sp_prefill_attention_of(spec, &scenario->model, r->layout.tp,
                                                          scenario->workload.seed, begin, tokens);
         sum.share += own * a.share;
         sum.fixed_s += a.fixed_s;
+        sum.host_s += a.host_s;
         pairs += own;
         if (slice->begin + slice->tokens >= *longest) {
             *longest = slice->begin + slice->tokens;
@@ -174,6 +179,17 @@ static sp_prefill_attention attention_of(const run *r, const sp_prefill_spec *sp
     }
     sum.share /= pairs;
     return sum;
+}
+
+// A GPU that is through with a stage's kernels waits for those that the host launches.
+static void wait_for_host(sp_action_cost *forward, double host_s)
+{
+    int64_t wait_ns = sp_ns_from_s(host_s) - sp_action_cost_ns(forward);
+    if (wait_ns > 0) {
+        forward->compute_ns += wait_ns;
+        forward->attention_ns += wait_ns;
+        forward->launch_ns += wait_ns;
+    }
 }
 
 // The forward of a pack on every stage, without the head.
@@ -188,8 +204,9 @@ static sp_status price_pack(run *r, const sp_op_timer *timer, size_t k,
     for (int c = 0; status == SP_OK && c < r->cost.classes; c++) {
         sp_stage stage = r->cost.class_stage[c];
         stage.head = false;
-        r->costs.f[k * (size_t)r->cost.classes + (size_t)c] =
-            sp_i_price_forward(&r->cost, timer, pack, &time, &stage);
+        sp_action_cost forward = sp_i_price_forward(&r->cost, timer, pack, &time, &stage);
+        wait_for_host(&forward, stage.layers * attention->host_s);
+        r->costs.f[k * (size_t)r->cost.classes + (size_t)c] = forward;
     }
     return status;
 }
@@ -298,20 +315,34 @@ static sp_status walk(run *r, bool dense, sp_prefill_observer observer, void *co
 
 // ---- memory ----
 
+// Hidden states and their norm, and of a layer's two halves the larger: queries, keys, values and
+// the attention's output, or the MLP's two sides of its activation function, of every expert that a
+// token goes to. Nothing waits for a backward.
+static int64_t activation_bytes(const run *r)
+{
+    const sp_shard shard = sp_shard_of(&r->scenario->model, &r->layout);
+    int64_t attention = 2 * (shard.q + shard.kv);
+    int64_t mlp = shard.active * (shard.fc1 + shard.ffn);
+    int64_t width = 2 * r->scenario->model.hidden + (attention > mlp ? attention : mlp);
+    int64_t most = 0;
+    for (size_t k = 0; k < r->packing.forward.count; k++) {
+        int64_t tokens = r->packing.forward.packs[k].tokens;
+        most = tokens > most ? tokens : most;
+    }
+    return SP_I_BF16_BYTES * width * sp_ceil_div(most, r->layout.cp);
+}
+
 static void take_memory(const run *r, sp_prefill_result *result)
 {
-    const sp_model *model = &r->scenario->model;
-    const sp_shard shard = sp_shard_of(model, &r->layout);
+    int64_t tokens = sp_ceil_div(r->batch->total_tokens, r->layout.cp);
+    sp_i_held fullest = {0};
     for (int pp = 0; pp < r->layout.pp; pp++) {
-        const sp_stage *stage = &r->cost.stages[pp];
-        int64_t parameters = BYTES_BF16 * sp_footprint_parameters(model, &r->layout, stage, 1);
-        int64_t kv = 2 * BYTES_BF16 * shard.kv * stage->layers *
-                     sp_ceil_div(r->batch->total_tokens, r->layout.cp);
-        if (parameters + kv > result->parameter_bytes + result->kv_cache_bytes) {
-            result->parameter_bytes = parameters;
-            result->kv_cache_bytes = kv;
-        }
+        sp_i_held own = sp_i_held_by(&r->scenario->model, &r->layout, r->cost.stages, pp, tokens);
+        fullest = sp_i_held_bytes(&own) > sp_i_held_bytes(&fullest) ? own : fullest;
     }
+    result->parameter_bytes = fullest.parameters;
+    result->kv_cache_bytes = fullest.kv_cache;
+    result->activation_bytes = activation_bytes(r);
 }
 
 sp_status sp_prefill(const sp_scenario *scenario, const sp_batch *batch,

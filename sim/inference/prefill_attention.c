@@ -13,10 +13,10 @@ const sp_prefill_source sp_prefill_sources[SP_PREFILL_METHODS] = {
     [SP_PREFILL_SAMPLE] = {SP_LEVEL_FITTED, 16384.0, 1048576.0,
                            "what stripes keep and the fixed time are fitted to four second-hand "
                            "figures: an A100, alpha 0.80 and 0.95, 16K to 1M tokens"},
-    [SP_PREFILL_MINFERENCE] = {SP_LEVEL_FITTED, 50e3, 500e3,
-                               "two constants are fitted to its own table: Llama-3-8B on an A100, "
-                               "50K to 500K tokens; of its rows at 10K and 1000K, left out, the "
-                               "computed times miss a quarter"},
+    [SP_PREFILL_MINFERENCE] = {SP_LEVEL_FITTED, 10e3, 500e3,
+                               "three constants are fitted to its own tables: Llama-3-8B on an "
+                               "A100, 10K to 500K tokens; of its row at 1000K, left out, the "
+                               "computed time misses a quarter"},
     [SP_PREFILL_FLEXPREFILL] = {SP_LEVEL_PUBLISHED, 8192.0, 262144.0, XATTENTION_FIGURE},
     [SP_PREFILL_XATTENTION] = {SP_LEVEL_PUBLISHED, 8192.0, 262144.0, XATTENTION_FIGURE},
 };
@@ -121,7 +121,7 @@ static sp_prefill_attention sampled(const sp_prefill_spec *spec, const sp_model 
 {
     double stripes[SP_I_MAX_HEADS];
     double keys = begin + tokens;
-    double pairs = tokens * begin + tokens * tokens / 2.0;
+    double pairs = sp_prefill_pairs(begin, tokens);
     double window = fmax(1.0, ceil(spec->window_share * keys));
     sp_prefill_attention a = {
         .window = (window_pairs(keys, window) - window_pairs(begin, window)) / pairs,
@@ -147,19 +147,24 @@ static sp_prefill_attention sampled(const sp_prefill_spec *spec, const sp_model 
 // A query keeps so many keys: the vertical lines and slashes of the first configuration that the
 // repository names (1000, 6096). The share of dense attention's rate at which they are read, and
 // the time of each head and layer beside it, were fitted to MInference's own table of Llama-3-8B
-// on one A100 (microsoft/MInference, experiments/README.md) at 50K, 300K and 500K.
+// on one A100 (microsoft/MInference, experiments/README.md) at 50K, 300K and 500K. Head after head
+// the host launches many small kernels, which takes longer than a short prompt's kernels
+// themselves: with vLLM, too, 1K tokens take no less than 10K do (3017 and 2762 ms for 81 and 832
+// of dense attention), of which the latter is what 32 layers of 32 heads take.
 #define MINFERENCE_KEYS 7096.0
 #define MINFERENCE_RATE 0.44
 #define MINFERENCE_FIXED_US 830.0
+#define MINFERENCE_HOST_US 2697.0
 
 static sp_prefill_attention vertical_slash(const sp_model *model, int tp, double begin,
                                            double tokens)
 {
-    double pairs = tokens * begin + tokens * tokens / 2.0;
+    double pairs = sp_prefill_pairs(begin, tokens);
     double kept =
         window_pairs(begin + tokens, MINFERENCE_KEYS) - window_pairs(begin, MINFERENCE_KEYS);
     return (sp_prefill_attention){.share = kept / pairs / MINFERENCE_RATE,
                                   .fixed_s = MINFERENCE_FIXED_US * 1e-6 * model->heads / tp,
+                                  .host_s = MINFERENCE_HOST_US * 1e-6 * model->heads / tp,
                                   .densest_over_mean = 1.0,
                                   .slowest_over_mean = 1.0};
 }
@@ -174,18 +179,22 @@ enum { CURVE_POINTS = 6 };
 static const double flexprefill[CURVE_POINTS] = {0.2, 1.0, 2.2, 3.9, 6.0, 7.6};
 static const double xattention[CURVE_POINTS] = {1.7, 2.2, 3.2, 4.3, 7.1, 9.8};
 
-// Straight in the logarithms of both; beyond the figure along its last piece.
+// Straight in the logarithms of both; beyond the figure along its last piece, before it along its
+// first, though no slower than there or than dense attention, whichever is slower: of shorter
+// prompts nothing is known, and they do not take longer.
 static double speedup_of(const double *curve, double keys)
 {
     double at = log2(keys / curve_from);
     int i = (int)fmin(fmax(floor(at), 0.0), CURVE_POINTS - 2);
-    return curve[i] * pow(curve[i + 1] / curve[i], at - i);
+    double speedup = curve[i] * pow(curve[i + 1] / curve[i], at - i);
+    return fmax(speedup, fmin(curve[0], 1.0));
 }
 
 sp_prefill_attention sp_prefill_attention_of(const sp_prefill_spec *spec, const sp_model *model,
                                              int tp, uint64_t seed, double begin, double tokens)
 {
-    sp_prefill_attention a = {.share = 1.0, .densest_over_mean = 1.0, .slowest_over_mean = 1.0};
+    sp_prefill_attention a = {
+        .dense = true, .share = 1.0, .densest_over_mean = 1.0, .slowest_over_mean = 1.0};
     double keys = begin + tokens;
     if (keys < (double)spec->dense_below) {
         return a;
@@ -196,9 +205,11 @@ sp_prefill_attention sp_prefill_attention_of(const sp_prefill_spec *spec, const 
     case SP_PREFILL_MINFERENCE:
         return vertical_slash(model, tp, begin, tokens);
     case SP_PREFILL_FLEXPREFILL:
+        a.dense = false;
         a.share = 1.0 / speedup_of(flexprefill, keys);
         return a;
     case SP_PREFILL_XATTENTION:
+        a.dense = false;
         a.share = 1.0 / speedup_of(xattention, keys);
         return a;
     case SP_PREFILL_DENSE:

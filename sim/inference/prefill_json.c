@@ -5,13 +5,14 @@
 #include "sim/scenario/scenario_private.h"
 
 // What a reader of the times should know.
-static const char *const not_modelled[] = {
+const char *const sp_prefill_not_modelled[] = {
     "launches of the host below some 10K tokens, where the profile does not state them",
     "sampling by one CP rank of queries whose keys others hold: column sums are not exchanged",
     "what sampling sees of a chunk: it takes the chunk's own queries, fewer than a whole prompt's",
     "decoding beside prompts",
-    "memory of activations",
+    "memory of activations in what fits: they are told beside it, for layers that run whole",
     "the share of probability that is kept: alpha is what the sampled queries are to keep, in sum",
+    NULL,
 };
 
 static json_t *prompts_array(const sp_prefill_result *result)
@@ -68,24 +69,11 @@ static json_t *attention_object(const sp_scenario *scenario, const sp_prefill_re
     return sp_json_built(b);
 }
 
-static json_t *texts(const char *const *items, int count)
-{
-    json_t *array = json_array();
-    for (int i = 0; array != NULL && i < count; i++) {
-        json_array_append_new(array, json_string(items[i]));
-    }
-    return array;
-}
-
 static json_t *uncalibrated_array(const sp_prefill_result *result)
 {
     char lines[SP_RANGES][160];
-    const char *items[SP_RANGES];
     int count = sp_uncalibrated_lines(&result->uncalibrated, lines);
-    for (int i = 0; i < count; i++) {
-        items[i] = lines[i];
-    }
-    return texts(items, count);
+    return sp_json_lines(lines[0], sizeof lines[0], count);
 }
 
 sp_level sp_prefill_level(const sp_scenario *scenario)
@@ -112,6 +100,7 @@ static json_t *memory_object(const sp_scenario *scenario, const sp_prefill_resul
     sp_json_builder b = sp_json_build();
     sp_json_add_real(&b, "parameters", sp_gib_from_bytes(result->parameter_bytes));
     sp_json_add_real(&b, "kv_cache", sp_gib_from_bytes(result->kv_cache_bytes));
+    sp_json_add_real(&b, "activations", sp_gib_from_bytes(result->activation_bytes));
     sp_json_add_real(&b, "limit", sp_gib_from_bytes(scenario->memory_limit_bytes));
     sp_json_add_bool(&b, "fits", sp_prefill_fits(scenario, result));
     return sp_json_built(b);
@@ -133,8 +122,7 @@ json_t *sp_prefill_json(const sp_scenario *scenario, const sp_prefill_result *re
     sp_json_add(&b, "memory_gib", memory_object(scenario, result));
     sp_json_add(&b, "provenance", provenance_object(scenario));
     sp_json_add(&b, "uncalibrated", uncalibrated_array(result));
-    sp_json_add(&b, "not_modelled",
-                texts(not_modelled, sizeof not_modelled / sizeof not_modelled[0]));
+    sp_json_add(&b, "not_modelled", sp_json_texts(sp_prefill_not_modelled));
     sp_json_add_int(&b, "seed", (int64_t)scenario->workload.seed);
     sp_json_add_text(&b, "version", SP_VERSION);
     return sp_json_built(b);

@@ -14,6 +14,14 @@ int sp_speculation_usual_alpha(int depth)
     return (depth + 1) / 2;
 }
 
+sp_speculation sp_speculation_of_eagle(const sp_speculation *how)
+{
+    sp_speculation eagle = *how;
+    eagle.method = SP_DECODE_EAGLE;
+    eagle.bins = (sp_bins){.count = 1};
+    return eagle;
+}
+
 bool sp_speculation_is_low(const sp_speculation *how, int bin)
 {
     return how->method == SP_DECODE_HETEROSPEC && bin < SP_LOW_BINS && bin < how->bins.count - 1;
@@ -133,9 +141,7 @@ static size_t collect(const sp_speculation *how, const sp_acceptance *model, uin
 sp_status sp_speculation_fit_bins(sp_speculation *how, const sp_acceptance *model, uint64_t seed,
                                   int calls, sp_error *err)
 {
-    sp_speculation plain = *how;
-    plain.method = SP_DECODE_EAGLE;
-    plain.bins = (sp_bins){.count = 1};
+    sp_speculation eagle = sp_speculation_of_eagle(how);
     sp_draft_tree tree;
     sp_sample *samples = sp_calloc((size_t)calls, sizeof *samples);
     if (samples == NULL) {
@@ -143,7 +149,7 @@ sp_status sp_speculation_fit_bins(sp_speculation *how, const sp_acceptance *mode
     }
     sp_status status = sp_draft_tree_init(&tree, how->top_k, how->depth, err);
     if (status == SP_OK) {
-        size_t count = collect(&plain, model, seed, calls, &tree, samples);
+        size_t count = collect(&eagle, model, seed, calls, &tree, samples);
         status = sp_bins_fit(samples, count, LEAST_IN_BIN, &how->bins, err);
         sp_draft_tree_fini(&tree);
     }

@@ -35,6 +35,9 @@ int sp_speculation_usual_alpha(int depth);
 // Is the entropy of a bin low? That of the last bin, which has no border above, never is.
 bool sp_speculation_is_low(const sp_speculation *how, int bin);
 
+// EAGLE's trees of equal depth, top K and N: without bins.
+sp_speculation sp_speculation_of_eagle(const sp_speculation *how);
+
 // The tree's layers and verified tokens in a bin: EAGLE's where the entropy is not low.
 void sp_speculation_shape(const sp_speculation *how, int bin, int *depth, int *nodes);
 

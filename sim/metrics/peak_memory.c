@@ -122,11 +122,10 @@ static bool is_share(const explanation *e, int chunk)
     return chunk == e->timeline->plan->layout.chunks;
 }
 
-static size_t unit_of(const explanation *e, int32_t pack, int chunk)
+static size_t class_of(const explanation *e, int chunk)
 {
-    size_t class = is_share(e, chunk) ? (size_t)(e->costs->share_class + 1)
-                                      : sp_i_memory_class(e->costs, vstage_of(e, chunk));
-    return (size_t)pack * (size_t)e->costs->classes + class;
+    return is_share(e, chunk) ? (size_t)(e->costs->share_class + 1)
+                              : sp_i_memory_class(e->costs, vstage_of(e, chunk));
 }
 
 static sp_stage stage_of(const explanation *e, int chunk)
@@ -206,7 +205,8 @@ static void add_units(explanation *e)
     for (size_t p = 0; p < plan->packing->forward.count; p++) {
         for (int chunk = 0; chunk < parts; chunk++) {
             const sp_unit_state *state = &e->state.units[p * (size_t)parts + (size_t)chunk];
-            const sp_unit_bytes *unit = &e->costs->unit[unit_of(e, (int32_t)p, chunk)];
+            const sp_unit_bytes *unit =
+                &e->costs->unit[sp_step_costs_units(e->costs, p) + class_of(e, chunk)];
             if (state->holds == SP_HOLDS_WEIGHTS) {
                 add_all(e, kept, &unit->weights);
             } else if (state->holds == SP_HOLDS_REPEAT) {
@@ -219,7 +219,8 @@ static void add_units(explanation *e)
     for (size_t p = 0; p < plan->packing->backward.count; p++) {
         for (int chunk = 0; chunk < parts; chunk++) {
             if (e->state.deferred[p * (size_t)parts + (size_t)chunk] != 0) {
-                add_all(e, kept, &e->costs->backward_unit[unit_of(e, (int32_t)p, chunk)].weights);
+                size_t row = p * (size_t)e->costs->classes + class_of(e, chunk);
+                add_all(e, kept, &e->costs->backward_unit[row].weights);
             }
         }
     }

@@ -440,15 +440,6 @@ static json_t *json_gap_parts(const sp_result *result)
                      (sum->lower_bound_ns - sum->work_bound_ns) * per_ms);
 }
 
-static json_t *json_strings(const char *first, size_t stride, int count)
-{
-    json_t *array = json_array();
-    for (int i = 0; array != NULL && i < count; i++) {
-        json_array_append_new(array, json_string(first + (size_t)i * stride));
-    }
-    return array;
-}
-
 static void put_model(const sp_result *result, json_t *object)
 {
     json_t *model = json_null();
@@ -567,10 +558,10 @@ json_t *sp_result_json(const sp_result *result, bool with_ranks)
     sp_json_put(object, "seed", json_integer((json_int_t)result->seed));
     sp_json_put(object, "lossless", json_boolean(result->lossless));
     sp_json_put(object, "warnings",
-                json_strings(result->warnings.text[0], SP_WARNING_TEXT, result->warnings.count));
+                sp_json_lines(result->warnings.text[0], SP_WARNING_TEXT, result->warnings.count));
     sp_json_put(object, "uncalibrated",
-                json_strings(result->uncalibrated[0], sizeof result->uncalibrated[0],
-                             result->uncalibrated_count));
+                sp_json_lines(result->uncalibrated[0], sizeof result->uncalibrated[0],
+                              result->uncalibrated_count));
     sp_json_put(object, "batches", json_batches(result));
     if (with_ranks) {
         sp_json_put(object, "ranks", json_ranks(result));

@@ -238,13 +238,18 @@ typedef struct progression {
     int64_t step, times; // times 1: a plain progression
 } progression;
 
+// `count` members of a group, every step-th of it.
+typedef struct every {
+    int64_t step, count;
+} every;
+
 static progression along(const sp_layout *layout, sp_axis axis);
 static progression over_two(const sp_layout *layout, sp_axis axis, sp_axis other, int64_t times);
 static sp_group worst_group(const sp_cluster *cluster, const sp_layout *layout, progression p);
-static sp_group worst_of_two(const sp_cluster *cluster, const sp_layout *layout, progression p);
+static sp_group worst_of_two(const sp_cluster *cluster, const sp_layout *layout, progression p,
+                             every part);
 static sp_group describe(int64_t first, progression p, int64_t per_node);
 static bool is_worse(const sp_group *a, const sp_group *b);
-static int64_t gcd(int64_t a, int64_t b);
 
 sp_group sp_cluster_group(const sp_cluster *cluster, const sp_layout *layout,
                           sp_dimension dimension)
@@ -267,6 +272,34 @@ sp_group sp_cluster_group(const sp_cluster *cluster, const sp_layout *layout,
 sp_group sp_cluster_merged_group(const sp_cluster *cluster, const sp_layout *layout, int dp_count)
 {
     return worst_group(cluster, layout, over_two(layout, SP_AXIS_CP, SP_AXIS_DP, dp_count));
+}
+
+sp_nested_groups sp_cluster_nested_groups(const sp_cluster *cluster, const sp_layout *layout,
+                                          int dp_count, int inner)
+{
+    progression p = over_two(layout, SP_AXIS_CP, SP_AXIS_DP, dp_count);
+    int64_t outer = p.size * p.times / inner;
+    if (p.times > 1) {
+        return (sp_nested_groups){worst_of_two(cluster, layout, p, (every){1, inner}),
+                                  worst_of_two(cluster, layout, p, (every){inner, outer})};
+    }
+    progression neighbours = {p.stride, inner, 0, 1};
+    progression peers = {p.stride * inner, outer, 0, 1};
+    return (sp_nested_groups){worst_group(cluster, layout, neighbours),
+                              worst_group(cluster, layout, peers)};
+}
+
+int sp_cluster_node_cp_ranks(const sp_cluster *cluster, const sp_layout *layout, int of)
+{
+    int all = (int)sp_gcd(of, (int64_t)layout->cp * layout->dp);
+    int most = 1;
+    for (int inner = 2; inner <= all && inner <= cluster->gpus_per_node; inner++) {
+        if (all % inner == 0 &&
+            sp_cluster_nested_groups(cluster, layout, layout->dp, inner).inner.nodes <= 1) {
+            most = inner;
+        }
+    }
+    return most;
 }
 
 int sp_cluster_node_dp_ranks(const sp_cluster *cluster, const sp_layout *layout)
@@ -312,12 +345,12 @@ static progression over_two(const sp_layout *layout, sp_axis axis, sp_axis other
 static sp_group worst_group(const sp_cluster *cluster, const sp_layout *layout, progression p)
 {
     if (p.times > 1) {
-        return worst_of_two(cluster, layout, p);
+        return worst_of_two(cluster, layout, p, (every){1, p.size * p.times});
     }
     int64_t per_node = cluster->gpus_per_node;
     int64_t span = p.stride * p.size;
     int64_t blocks = sp_layout_ranks(layout) / span;
-    int64_t block_period = per_node / gcd(span, per_node);
+    int64_t block_period = per_node / sp_gcd(span, per_node);
     blocks = blocks < block_period ? blocks : block_period;
     int64_t starts = p.stride < per_node ? p.stride : per_node;
     sp_group worst = describe(0, p, per_node);
@@ -333,14 +366,16 @@ static sp_group worst_group(const sp_cluster *cluster, const sp_layout *layout, 
     return worst;
 }
 
-// Members in ascending order, so that those of one node follow each other.
-static sp_group count_members(int64_t first, progression p, int64_t per_node)
+// Members from one on, in ascending order, so that those of one node follow each other.
+static sp_group count_members(int64_t first, progression p, int64_t from, every part,
+                              int64_t per_node)
 {
-    sp_group group = {.size = (int)(p.size * p.times)};
+    sp_group group = {.size = (int)part.count};
     int64_t node = -1;
     int in_node = 0;
-    for (int64_t i = 0; i <= p.size * p.times; i++) {
-        bool more = i < p.size * p.times;
+    for (int64_t k = 0; k <= part.count; k++) {
+        bool more = k < part.count;
+        int64_t i = from + k * part.step;
         int64_t rank = first + i / p.size * p.step + i % p.size * p.stride;
         if (more && rank / per_node == node) {
             in_node++;
@@ -358,15 +393,24 @@ static sp_group count_members(int64_t first, progression p, int64_t per_node)
     return group;
 }
 
-static sp_group worst_of_two(const sp_cluster *cluster, const sp_layout *layout, progression p)
+static sp_group worst_of_two(const sp_cluster *cluster, const sp_layout *layout, progression p,
+                             every part)
 {
-    sp_group worst = count_members(0, p, cluster->gpus_per_node);
-    for (int64_t first = 1; first < sp_layout_ranks(layout); first++) {
+    int64_t span = part.step * part.count; // members in which each part of them begins once
+    if (part.count == 1) {
+        return (sp_group){1, 1, 1, 1};
+    }
+    sp_group worst = count_members(0, p, 0, part, cluster->gpus_per_node);
+    for (int64_t first = 0; first < sp_layout_ranks(layout); first++) {
         if (first / p.stride % p.size != 0 || first / p.step % p.times != 0) {
             continue;
         }
-        sp_group group = count_members(first, p, cluster->gpus_per_node);
-        worst = is_worse(&group, &worst) ? group : worst;
+        for (int64_t i = 0; i < p.size * p.times; i++) {
+            if (i % span < part.step) {
+                sp_group group = count_members(first, p, i, part, cluster->gpus_per_node);
+                worst = is_worse(&group, &worst) ? group : worst;
+            }
+        }
     }
     return worst;
 }
@@ -411,16 +455,6 @@ static bool is_worse(const sp_group *a, const sp_group *b)
     return a->most_per_node > b->most_per_node;
 }
 
-static int64_t gcd(int64_t a, int64_t b)
-{
-    while (b != 0) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 // Ranks of one pipeline rank lie at block*span + pp_rank*stride + j with j < stride; where they and
 // their peers lie follows from block and j modulo the node size.
 int sp_cluster_pp_crosses_node(const sp_cluster *cluster, const sp_layout *layout, int pp_rank)
@@ -429,7 +463,7 @@ int sp_cluster_pp_crosses_node(const sp_cluster *cluster, const sp_layout *layou
     int64_t stride = sp_layout_stride(layout, SP_AXIS_PP);
     int64_t span = stride * layout->pp;
     int64_t blocks = sp_layout_ranks(layout) / span;
-    int64_t period = per_node / gcd(span, per_node);
+    int64_t period = per_node / sp_gcd(span, per_node);
     int64_t peers = stride < per_node ? stride : per_node;
     for (int64_t block = 0; block < blocks && block < period; block++) {
         int64_t here = block * span + pp_rank * stride;

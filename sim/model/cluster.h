@@ -126,6 +126,18 @@ sp_group sp_cluster_group(const sp_cluster *cluster, const sp_layout *layout,
 // dp_count divides dp.
 sp_group sp_cluster_merged_group(const sp_cluster *cluster, const sp_layout *layout, int dp_count);
 
+// Such a group in two levels: `inner` neighbours of it each, and those at one place of all of them.
+typedef struct sp_nested_groups {
+    sp_group inner, outer;
+} sp_nested_groups;
+
+// `inner` divides cp * dp_count.
+sp_nested_groups sp_cluster_nested_groups(const sp_cluster *cluster, const sp_layout *layout,
+                                          int dp_count, int inner);
+// The largest `inner` that divides both `of` and cp * dp and of which every group lies in one node:
+// all such numbers divide it.
+int sp_cluster_node_cp_ranks(const sp_cluster *cluster, const sp_layout *layout, int of);
+
 // The most neighbouring data-parallel ranks, a power of two or all, that divide all and lie in one
 // node, whichever block of so many they are; at least 1.
 int sp_cluster_node_dp_ranks(const sp_cluster *cluster, const sp_layout *layout);

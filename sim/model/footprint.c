@@ -8,15 +8,6 @@ const char *const sp_memory_category_names[] = {
     "logits",     "recompute", "workspace", "communication", "offloaded", NULL,
 };
 
-int64_t sp_bytes_total(const sp_bytes *bytes)
-{
-    int64_t total = 0;
-    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
-        total += c == SP_MEM_OFFLOADED ? 0 : bytes->of[c];
-    }
-    return total;
-}
-
 // cuBLAS work spaces that PyTorch holds for good: 32 MiB each on Hopper (CUBLAS_WORKSPACE_CONFIG
 // default), for the forward thread, the backward thread and the GEMM that overlaps communication
 // (kwai/Megatron-Kwai, branch atc24ae).

@@ -33,7 +33,14 @@ typedef struct sp_bytes {
 } sp_bytes;
 
 // On-GPU total: all categories but SP_MEM_OFFLOADED.
-int64_t sp_bytes_total(const sp_bytes *bytes);
+static inline int64_t sp_bytes_total(const sp_bytes *bytes)
+{
+    int64_t total = 0;
+    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+        total += c == SP_MEM_OFFLOADED ? 0 : bytes->of[c];
+    }
+    return total;
+}
 
 typedef struct sp_memory_options {
     sp_recompute recompute;

@@ -23,8 +23,8 @@ typedef struct unit {
     int64_t hidden;         // hidden states as the residual path holds them
     int64_t hidden_full;    // gathered over TP
     int64_t input;          // of a column-parallel layer, as it is kept
-    int64_t kv_own;         // keys and values of this rank's tokens
-    int64_t kv_gathered;    // of the whole CP group; 0 without CP
+    int64_t kv_own;         // keys and values of this rank's tokens, or of its heads of more
+    int64_t kv_gathered;    // of all CP ranks that exchange them; 0: none do
     int64_t q;              // queries
     int64_t ffn, fc1;       // input of the second and output of the first MLP projection
     int64_t scores;         // one bf16 score matrix of the unfused attention; 0 otherwise
@@ -91,8 +91,8 @@ static void measure(unit *u, const sp_memory_options *options, const sp_unit_loa
     u->hidden_full = sp_mul_bytes(rows, BF16 * u->model->hidden);
     u->input = options->stack.keep_gathered_inputs ? u->hidden_full : u->hidden;
     u->kv_own = sp_mul_bytes(rows, 2 * BF16 * u->shard.kv);
-    bool gathers = layout->cp > 1 && options->stack.cp_overlap != SP_CP_A2A;
-    u->kv_gathered = gathers ? sp_mul_bytes(layout->cp, u->kv_own) : 0;
+    int peers = layout->cp / sp_stack_head_ranks(&options->stack, layout);
+    u->kv_gathered = peers > 1 ? sp_mul_bytes(peers, u->kv_own) : 0;
     u->q = sp_mul_bytes(rows, BF16 * u->shard.q);
     u->ffn = sp_mul_bytes(rows, BF16 * u->shard.ffn * u->shard.active);
     u->fc1 = sp_mul_bytes(rows, BF16 * u->shard.fc1 * u->shard.active);

@@ -196,14 +196,18 @@ static void attention_elementwise(builder *b, sp_pass pass)
 
 // Keys and values of the whole CP group, bf16. The backward moves them again together with their
 // gradients, also bf16. All-to-all moves this rank's queries, keys, values and outputs, each way
-// once, and so their gradients.
+// once, and so their gradients. Where only some ranks exchange heads, each then has its share of
+// them for as many times the tokens: a ring passes on blocks as large as without.
 static void cp_exchange(builder *b, sp_pass pass)
 {
-    if (b->layout->cp > 1 && b->stack->cp_overlap == SP_CP_A2A) {
-        add(b, "heads over CP", SP_OP_CP_KV)->bytes_per_token =
+    int ranks = sp_stack_head_ranks(b->stack, b->layout);
+    int peers = b->layout->cp / ranks;
+    if (ranks > 1) {
+        add(b, "heads over CP", SP_OP_CP_HEADS)->bytes_per_token =
             (double)(2 * BF16 * (b->shard.q + b->shard.kv));
-    } else if (b->layout->cp > 1) {
-        double forward = (double)(2 * BF16 * b->shard.kv * b->layout->cp);
+    }
+    if (peers > 1) {
+        double forward = (double)(2 * BF16 * b->shard.kv * peers);
         add(b, "keys and values over CP", SP_OP_CP_KV)->bytes_per_token =
             pass == SP_PASS_F ? forward : 2.0 * forward;
     }
@@ -227,7 +231,8 @@ static void activation(builder *b, sp_pass pass)
     }
     double width = (double)(BF16 * b->shard.ffn * b->shard.active);
     memory(b, "activation function", tensors * width,
-           kernels * (b->model->experts > 0 ? b->model->experts : 1));
+           kernels * (b->model->experts > 0 ? b->model->experts : 1))
+        ->of_experts = b->model->experts > 0;
 }
 
 static void qkv(builder *b, sp_pass pass)
@@ -246,6 +251,7 @@ static void experts(builder *b, sp_op *op)
     if (b->model->experts > 0) {
         op->token_share = (double)b->shard.active / (double)b->shard.experts;
         op->repeat = (int)b->shard.experts;
+        op->of_experts = true;
     }
 }
 

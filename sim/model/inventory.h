@@ -39,7 +39,8 @@ typedef enum sp_op_kind {
     SP_OP_ALL_GATHER,     // over TP
     SP_OP_REDUCE_SCATTER, // over TP
     SP_OP_ALL_REDUCE,     // over TP
-    SP_OP_CP_KV           // keys and values (or their gradients) around the CP ring
+    SP_OP_CP_KV,          // keys and values (or their gradients) over CP ranks
+    SP_OP_CP_HEADS        // all-to-all over CP ranks: all heads of some tokens, or the reverse
 } sp_op_kind;
 
 // One operator on one rank for S local tokens (S = tokens of the pack / cp).
@@ -50,9 +51,10 @@ typedef struct sp_op {
     int64_t m, n, k;
     double token_share; // 1; experts_per_token/experts for an expert's GEMM
     int repeat;         // equal launches (experts); at least 1
+    bool of_experts;    // runs for each expert: repeat or kernels are multiples of their number
     // Memory operator: bytes read and written = bytes_per_token*S + bytes_per_pair*pairs(full, on
     // this rank) + bytes_fixed. Collectives: bytes_per_token*S is the size of the full (gathered)
-    // tensor.
+    // tensor, or of a rank's part before an all-to-all.
     double bytes_per_token;
     double bytes_per_pair;
     double bytes_fixed;

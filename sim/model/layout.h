@@ -36,6 +36,9 @@ typedef struct sp_layout {
     int tp, cp, pp, dp;
     sp_cp_sharding cp_sharding;
     bool cp_ring_steps; // uneven shares wait for each other at each step of a ring
+    // Of a CP group that exchanges by all-to-all and ring (stack.h): as many neighbours exchange
+    // heads as is the greatest common divisor of this and of the group's ranks. 0: all of them.
+    int cp_a2a;
     sp_rank_order order;
     int chunks; // model chunks per pipeline rank (v)
     sp_placement placement;

@@ -103,6 +103,15 @@ static int64_t head_dim_of(sp_object *object, const char *heads_key, const sp_mo
     return model->hidden / model->heads;
 }
 
+static void read_sizes(sp_object *object, sp_model *model)
+{
+    model->layers = (int)required_size(object, "num_hidden_layers", SP_I_MAX_LAYERS);
+    model->hidden = required_size(object, "hidden_size", SP_I_MAX_HIDDEN);
+    model->ffn = required_size(object, "intermediate_size", SP_I_MAX_FFN);
+    model->heads = (int)required_size(object, "num_attention_heads", SP_I_MAX_HEADS);
+    model->vocab = required_size(object, "vocab_size", SP_I_MAX_VOCAB);
+}
+
 static void read_biases(sp_object *object, hf_family family, sp_model *model);
 
 static void read_llama_family(sp_object *object, hf_family family, sp_model *model)
@@ -110,11 +119,7 @@ static void read_llama_family(sp_object *object, hf_family family, sp_model *mod
     model->activation = SP_SWIGLU;
     model->norm = SP_RMSNORM;
     model->positional = SP_ROPE;
-    model->layers = (int)required_size(object, "num_hidden_layers", SP_I_MAX_LAYERS);
-    model->hidden = required_size(object, "hidden_size", SP_I_MAX_HIDDEN);
-    model->ffn = required_size(object, "intermediate_size", SP_I_MAX_FFN);
-    model->heads = (int)required_size(object, "num_attention_heads", SP_I_MAX_HEADS);
-    model->vocab = required_size(object, "vocab_size", SP_I_MAX_VOCAB);
+    read_sizes(object, model);
     int kv_heads = model->heads;
     if (family == MISTRAL || family == MIXTRAL) {
         kv_heads = 8;
@@ -184,11 +189,7 @@ static void read_gpt_neox(sp_object *object, sp_model *model)
     model->activation = SP_GELU;
     model->norm = SP_LAYERNORM;
     model->positional = SP_ROPE;
-    model->layers = (int)required_size(object, "num_hidden_layers", SP_I_MAX_LAYERS);
-    model->hidden = required_size(object, "hidden_size", SP_I_MAX_HIDDEN);
-    model->ffn = required_size(object, "intermediate_size", SP_I_MAX_FFN);
-    model->heads = (int)required_size(object, "num_attention_heads", SP_I_MAX_HEADS);
-    model->vocab = required_size(object, "vocab_size", SP_I_MAX_VOCAB);
+    read_sizes(object, model);
     model->kv_heads = model->heads;
     model->head_dim = head_dim_of(object, "num_attention_heads", model, 0);
     model->tied_embeddings = sp_object_bool(object, "tie_word_embeddings", false);

@@ -74,8 +74,7 @@ int sp_saved_layer(const sp_model *model, const sp_layout *layout, const sp_memo
             ->element_bytes = MASK;
     }
     add(&table, "keys and values", 2 * BF16 * shard.kv, table.cp, UNLESS_FULL)->is_kv = true;
-    if ((layout->cp > 1 && options->stack.cp_overlap == SP_CP_A2A) ||
-        options->stack.transposed_output) {
+    if (sp_stack_head_ranks(&options->stack, layout) > 1 || options->stack.transposed_output) {
         // As the attention gave it; the output projection keeps it by tokens.
         add(&table, "attention output in its own order", BF16 * shard.q, table.cp, UNLESS_FULL);
     }

@@ -7,6 +7,7 @@
 #include "sim/base/units.h"
 
 #define MOST_MIB 1048576.0
+enum { MOST_A2A_RANKS = 4096 };
 
 // The named stacks. Megatron-DeepSpeed as of 2022: Narayanan et al., arXiv 2104.04473, section 4
 // (blocking transfers, scatter and gather over TP). Megatron-Core of 2024 with TP and CP
@@ -66,7 +67,7 @@ static const sp_stack builtin[] = {
 };
 
 const char *const sp_cp_overlap_names[] = {"attention", "qkv", "blocking", "slices",
-                                           "gathered",  "a2a", NULL};
+                                           "gathered",  "a2a", "a2a+p2p",  NULL};
 const char *const sp_reduce_dtype_names[] = {"fp32", "bf16", NULL};
 const char *const sp_tensor_names[] = {"autograd", "explicit", NULL};
 
@@ -149,6 +150,18 @@ double sp_stack_gradient_bytes(const sp_stack *stack)
     return stack->gradient_reduce_dtype == SP_REDUCE_BF16 ? 2.0 : 4.0;
 }
 
+bool sp_stack_passes_keys(const sp_stack *stack)
+{
+    return stack->cp_overlap == SP_CP_ATTENTION || stack->cp_overlap == SP_CP_A2A_P2P;
+}
+
+int sp_stack_head_ranks(const sp_stack *stack, const sp_layout *layout)
+{
+    return stack->cp_overlap == SP_CP_A2A       ? layout->cp
+           : stack->cp_overlap == SP_CP_A2A_P2P ? (int)sp_gcd(layout->cp_a2a, layout->cp)
+                                                : 1;
+}
+
 bool sp_stack_counts_device(const sp_stack *stack)
 {
     return stack->tensors == SP_TENSORS_EXPLICIT && stack->device_bytes;
@@ -198,6 +211,8 @@ static void read_switches(sp_object *object, sp_stack *stack)
     stack->cp_overlap = (sp_cp_overlap)sp_object_enum(object, "cp_overlap", sp_cp_overlap_names,
                                                       (int)stack->cp_overlap);
     stack->cp_ring_nics = sp_object_int(object, "cp_ring_nics", stack->cp_ring_nics, 0, 64);
+    stack->cp_a2a_ranks =
+        sp_object_int(object, "cp_a2a_ranks", stack->cp_a2a_ranks, 0, MOST_A2A_RANKS);
     stack->cp_lone_rings = sp_object_bool(object, "cp_lone_rings", stack->cp_lone_rings);
     stack->gradient_reduce_dtype = (sp_reduce_dtype)sp_object_enum(
         object, "gradient_reduce_dtype", sp_reduce_dtype_names, (int)stack->gradient_reduce_dtype);
@@ -242,6 +257,8 @@ json_t *sp_stack_to_json(const sp_stack *stack)
          sp_json_put(json, "cp_overlap", json_string(sp_cp_overlap_names[stack->cp_overlap])) &&
          (stack->cp_ring_nics == 0 ||
           sp_json_put(json, "cp_ring_nics", json_integer(stack->cp_ring_nics))) &&
+         (stack->cp_a2a_ranks == 0 ||
+          sp_json_put(json, "cp_a2a_ranks", json_integer(stack->cp_a2a_ranks))) &&
          (!stack->cp_lone_rings || sp_json_put(json, "cp_lone_rings", json_true())) &&
          sp_json_put(json, "gradient_reduce_dtype",
                      json_string(sp_reduce_dtype_names[stack->gradient_reduce_dtype])) &&

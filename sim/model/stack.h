@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "sim/base/json.h"
+#include "sim/model/layout.h"
 
 enum { SP_STACK_NAME = 96 };
 
@@ -18,6 +19,10 @@ typedef enum sp_cp_overlap {
     SP_CP_SLICES,    // a blocking gather for each slice, its attention shard of keys by shard
     SP_CP_GATHERED,  // a blocking gather for each slice, one attention over all keys of the pack
     SP_CP_A2A,       // all-to-all: each rank attends over the whole pack with its share of heads
+    // Hierarchical (Transformer Engine's AttnFuncWithCPAndKVP2P over two groups): all-to-all among
+    // neighbours, after which a rank has their tokens with its share of heads, and rings of the
+    // ranks at one place among them.
+    SP_CP_A2A_P2P,
 } sp_cp_overlap;
 
 // Who frees tensors.
@@ -56,9 +61,12 @@ typedef struct sp_stack {
     bool hide_forward_gather, hide_forward_reduce;
     bool hide_backward_gather, hide_backward_reduce; // all-reduces count as reductions
     sp_cp_overlap cp_overlap;
-    // NICs that a hop of a ring (SP_CP_ATTENTION) from node to node uses at most; 0: all that the
-    // group shares, as a collective does.
+    // NICs that a hop of a ring (SP_CP_ATTENTION, SP_CP_A2A_P2P) from node to node uses at most; 0:
+    // all that the group shares, as a collective does.
     int64_t cp_ring_nics;
+    // Neighbours that exchange heads with SP_CP_A2A_P2P; 0: as many as a node, heads and key heads
+    // allow (sp_scenario_resolve_layout).
+    int64_t cp_a2a_ranks;
     // Of a pack with zones (sim/plan/packing.h): a ring hides behind the attention of its own zone
     // alone, else behind that of all zones of its ranks.
     bool cp_lone_rings;
@@ -126,12 +134,19 @@ extern const char *const sp_tensor_names[];
 // Are tensors explicit and counted as a GPU holds them?
 bool sp_stack_counts_device(const sp_stack *stack);
 
+// Do keys and values pass the ranks of a CP group in turn, behind the attention?
+bool sp_stack_passes_keys(const sp_stack *stack);
+
+// Ranks of a CP group, all of layout->cp, among which heads are exchanged by all-to-all: all of
+// them, some neighbours, or 1. Their peers in the group, cp over that, exchange keys and values.
+int sp_stack_head_ranks(const sp_stack *stack, const sp_layout *layout);
+
 // Is what the loss keeps for the backward the bf16 logits' own memory, not an fp32 softmax?
 bool sp_stack_keeps_bf16_logits(const sp_stack *stack);
 
 // Reads `key` of `parent`: a name, or {"name": one of them (default: what *stack holds), switches
-// by the names above, "cp_overlap": "attention"|"qkv"|"blocking"|"slices"|"gathered"|"a2a",
-// "cp_ring_nics", "cp_lone_rings",
+// by the names above, "cp_overlap": "attention"|"qkv"|"blocking"|"slices"|"gathered"|"a2a"|
+// "a2a+p2p", "cp_ring_nics", "cp_a2a_ranks", "cp_lone_rings",
 // "tensors": "autograd"|"explicit", "bucket_mib", "split_limit_mib", "work_spaces",
 // "work_space_mib"}; absent: *stack stays. Errors are collected in parent->err.
 void sp_stack_from_member(sp_object *parent, const char *key, sp_stack *stack);

@@ -26,7 +26,6 @@ typedef struct sp_i_program_builder {
     // Queries, keys and values stay parts of what the projection gave: nothing is done to them
     // before the attention.
     bool mixed_views;
-    bool by_heads; // all-to-all context parallelism
     bool fused_swiglu;
     bool unfused_attention;
     bool sequence_split; // hidden states are split over TP outside attention and MLP

@@ -110,7 +110,6 @@ sp_status sp_tensor_program_build(const sp_model *model, const sp_layout *layout
         .copied_logits = options->stack.copied_logits,
         .weight_gradients = options->stack.unfused_weight_gradient,
         .mixed_views = model->positional == SP_LEARNED && !model->qk_norm,
-        .by_heads = layout->cp > 1 && options->stack.cp_overlap == SP_CP_A2A,
         .shares_table = model->tied_embeddings && stage->embedding && stage->head,
         .tokens = tokens,
         .kv_tokens = kv_tokens,
@@ -165,7 +164,8 @@ static void measure(sp_i_program_builder *b, const sp_model *model, const sp_sta
     b->routed_rows = sp_mul_bytes(shard.active, b->hidden_full);
     b->q = sp_mul_bytes(rows, BF16 * shard.q);
     b->kv_own = sp_mul_bytes(rows, 2 * BF16 * shard.kv);
-    b->kv_gathered = layout->cp > 1 && !b->by_heads ? sp_mul_bytes(layout->cp, b->kv_own) : 0;
+    int peers = layout->cp / sp_stack_head_ranks(stack, layout);
+    b->kv_gathered = peers > 1 ? sp_mul_bytes(peers, b->kv_own) : 0;
     b->kv_cached = sp_mul_bytes(sp_ceil_div(b->kv_tokens, layout->cp), 2 * BF16 * shard.kv);
     b->ffn = sp_mul_bytes(rows, BF16 * shard.ffn * shard.active);
     b->fc1 = sp_mul_bytes(rows, BF16 * shard.fc1 * shard.active);

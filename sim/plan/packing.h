@@ -38,7 +38,7 @@ typedef struct sp_pack {
     // plan says it by its actions.
     bool runs_again;
     // Ranks that share it gather keys and values before the attention, whatever else
-    // stack.cp_overlap says. Not of slices with zones.
+    // stack.cp_overlap says of them. Not of slices with zones, nor where ranks exchange heads.
     bool gathers;
 } sp_pack;
 

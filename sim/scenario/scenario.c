@@ -191,10 +191,69 @@ static sp_status check_cp_sharding(const sp_scenario *scenario, sp_error *err)
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "strategy.cp_sharding",
                            "\"%s\" needs memory.attention \"flash\"", way);
     }
+    if (scenario->memory.stack.cp_overlap == SP_CP_A2A_P2P) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "strategy.cp_sharding",
+                           "\"%s\" does not go with stack.cp_overlap \"a2a+p2p\", whose "
+                           "all-to-all levels the shares of neighbours",
+                           way);
+    }
     if (schedule->kind == SP_SCHEDULE_SLIMPIPE && schedule->exchange) {
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "strategy.cp_sharding",
                            "\"%s\" does not go with schedule.exchange, which levels even shares",
                            way);
+    }
+    return SP_OK;
+}
+
+// Query heads and key heads that a tensor-parallel rank has; at least 1, since sp_layout_check()
+// may not have refused the layout yet.
+static int64_t heads_per_rank(const sp_scenario *scenario)
+{
+    return sp_larger(1, scenario->model.heads / scenario->layout.tp);
+}
+
+static int64_t key_heads_per_rank(const sp_scenario *scenario)
+{
+    return sp_larger(1, scenario->model.kv_heads / scenario->layout.tp);
+}
+
+// Who exchanges heads where others of a CP group are in a ring: by default as many neighbours as
+// share a node and have each whole query heads and key heads.
+static void resolve_head_groups(sp_scenario *scenario)
+{
+    const sp_stack *stack = &scenario->memory.stack;
+    int64_t heads = sp_gcd(heads_per_rank(scenario), key_heads_per_rank(scenario));
+    scenario->layout.cp_a2a = 0;
+    if (stack->cp_overlap == SP_CP_A2A_P2P && stack->cp_a2a_ranks > 0) {
+        scenario->layout.cp_a2a = (int)stack->cp_a2a_ranks;
+    } else if (stack->cp_overlap == SP_CP_A2A_P2P) {
+        scenario->layout.cp_a2a =
+            sp_cluster_node_cp_ranks(&scenario->cluster, &scenario->layout, (int)heads);
+    }
+}
+
+// Transformer Engine asks for both: query heads and key heads that the all-to-all divides.
+static sp_status check_nested_groups(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_layout *layout = &scenario->layout;
+    int64_t ranks = scenario->memory.stack.cp_a2a_ranks;
+    if (ranks == 0) {
+        return SP_OK; // chosen to divide them
+    }
+    if (layout->cp > 1 && layout->cp % ranks != 0) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.cp_a2a_ranks",
+                           "must divide parallel.cp: %lld of %d ranks", (long long)ranks,
+                           layout->cp);
+    }
+    if (heads_per_rank(scenario) % ranks != 0) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.cp_a2a_ranks",
+                           "must divide the heads of a TP rank: %lld ranks, %lld heads",
+                           (long long)ranks, (long long)heads_per_rank(scenario));
+    }
+    if (key_heads_per_rank(scenario) % ranks != 0) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.cp_a2a_ranks",
+                           "must divide the key heads of a TP rank: %lld ranks, %lld key heads",
+                           (long long)ranks, (long long)key_heads_per_rank(scenario));
     }
     return SP_OK;
 }
@@ -204,6 +263,9 @@ static sp_status check_head_groups(const sp_scenario *scenario, sp_error *err)
 {
     const sp_layout *layout = &scenario->layout;
     int64_t groups = (int64_t)layout->tp * layout->cp;
+    if (scenario->memory.stack.cp_overlap == SP_CP_A2A_P2P) {
+        return check_nested_groups(scenario, err);
+    }
     if (scenario->memory.stack.cp_overlap != SP_CP_A2A || layout->cp == 1 ||
         scenario->model.heads % groups == 0) {
         return SP_OK;
@@ -265,6 +327,7 @@ sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
     sp_status groups = SP_OK;
     sp_status network = SP_OK;
     if (!scenario->uniform) {
+        resolve_head_groups(scenario);
         layout = sp_layout_check(&scenario->layout, &scenario->model, scenario->source, err);
         layers = check_layers(scenario, err);
         exchange = check_exchange(scenario, err);

@@ -114,7 +114,7 @@ static void read_text(sp_object *decode, sp_decode_spec *spec)
     sp_object_end(&object);
 }
 
-static void read_draft(sp_object *object, sp_decode_spec *spec)
+static void read_draft(sp_object *object, const sp_model *target, sp_decode_spec *spec)
 {
     const json_t *value = sp_object_get(object, "draft");
     const char *name = value != NULL ? json_string_value(value) : "eagle";
@@ -127,6 +127,13 @@ static void read_draft(sp_object *object, sp_decode_spec *spec)
             sp_i_names_error(&models, object, "draft", false);
         } else {
             sp_model_builtin(sp_model_builtin_meant(name), &spec->draft, object->err);
+            if (target->vocab > 0 && spec->draft.vocab != target->vocab) {
+                sp_object_error(object, "draft",
+                                "%s knows %lld tokens, the target %lld: what it drafts means "
+                                "nothing to the target",
+                                spec->draft.name, (long long)spec->draft.vocab,
+                                (long long)target->vocab);
+            }
         }
     }
 }
@@ -134,7 +141,7 @@ static void read_draft(sp_object *object, sp_decode_spec *spec)
 // Draft and target on GPUs, and what of it cannot be.
 static void read_places(sp_object *object, const sp_scenario *scenario, sp_decode_spec *spec)
 {
-    read_draft(object, spec);
+    read_draft(object, &scenario->model, spec);
     spec->draft_tp = (int)sp_object_int(object, "draft_tp", 1, 1, SP_I_MAX_PARALLEL);
     spec->draft_apart = sp_object_enum(object, "draft_gpus", sp_i_draft_gpus_names, 0) == 1;
     const sp_model *shape = spec->draft_kind == SP_DRAFT_MODEL ? &spec->draft : &scenario->model;

@@ -345,6 +345,10 @@ json_t *sp_scenario_derived(const sp_scenario *scenario)
     if (!scenario->uniform) {
         sp_json_add_int(&b, "nodes", scenario->cluster.nodes);
         sp_json_add_int(&b, "gpus_per_node", scenario->cluster.gpus_per_node);
+        if (scenario->memory.stack.cp_overlap == SP_CP_A2A_P2P && layout->cp > 1) {
+            sp_json_add_int(&b, "cp_a2a_ranks",
+                            sp_stack_head_ranks(&scenario->memory.stack, layout));
+        }
         put_layers_per_chunk(&b, scenario);
         sp_json_add_int(&b, "parameters", sp_model_parameters(&scenario->model));
     }

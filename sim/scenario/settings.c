@@ -265,12 +265,20 @@ static const sp_setting settings[] = {
                  "spaces."),
     {.key = "stack.cp_overlap", ONE_OF(sp_cp_overlap_names),
      .fallback = "the strategy's own, else as in the named stack",
-     .text = "How keys and values of a CP group come together: a ring behind the attention, a gather "
-             "behind the QKV projection, a blocking gather, one for each slice, one for the whole "
-             "pack, or all-to-all over heads (Ulysses).",
+     .text = "How keys and values of a CP group come together: a ring behind the attention (p2p), a "
+             "gather behind the QKV projection, a blocking gather (all_gather), one for each slice, "
+             "one for the whole pack, all-to-all over heads (Ulysses), or all-to-all among "
+             "stack.cp_a2a_ranks neighbours and rings of their peers (hierarchical).",
      .aliases = "cp_comm_type"},
+    {.key = "stack.cp_a2a_ranks", COUNT("0", "4096"),
+     .fallback = "0",
+     .text = "Of a CP group with stack.cp_overlap a2a+p2p: neighbours that exchange heads, the first "
+             "of Megatron-LM's hierarchical_context_parallel_sizes; the second is parallel.cp over "
+             "it. Groups of merged data-parallel ranks take the greatest common divisor. 0: as many "
+             "as share a node and have each whole heads and key heads.",
+     .aliases = "hierarchical_context_parallel_sizes ulysses_degree cp_size_a2a"},
     {.key = "stack.cp_ring_nics", COUNT("0", "64"), .fallback = "the strategy's own, else 0",
-     .text = "NICs that a hop of a ring behind the attention from node to node uses at most: 1 is a "
+     .text = "NICs that a hop of a ring (attention, a2a+p2p) from node to node uses at most: 1 is a "
              "plain send, more are reached over other GPUs of the node (Zeppelin's routing); 0: all "
              "that the group shares, as a collective. Where stated, hybrid-cp and bytescale "
              "exchange in rings unless stack.cp_overlap says otherwise."},
@@ -568,7 +576,7 @@ static const sp_setting settings[] = {
     {.key = "decode.keep", .type = "an array of 3 numbers from 0 to 1",
      .fallback = "[0.3, 0.6, 1.0]",
      .text = "Heterospec: share of draft_tokens that is verified in the three bins of low entropy "
-             "(gamma)."},
+             "(gamma); the layers that alpha adds in a bin are as many tokens more."},
     {.key = "decode.text.ease", REAL("-12", "12"), .fallback = "0.57",
      .text = "How sure the draft is of its first token: mean logit of its probability."},
     {.key = "decode.text.spread", REAL("0", "10"), .fallback = "0.75",
@@ -597,30 +605,31 @@ static const sp_setting settings[] = {
      .text = "GPUs that share the draft's tensors.",
      .aliases = "draft_tensor_parallel_size speculative_draft_tensor_parallel_size"},
     {.key = "decode.draft_gpus", ONE_OF(sp_i_draft_gpus_names), .fallback = "\"shared\"",
-     .text = "The draft is on the target's GPUs, or on GPUs of its own, where it drafts for one half "
+     .text = "The draft is on the target's GPUs, or on draft_tp GPUs of its own for each replica, where it drafts for one half "
              "of a batch while the target verifies the other."},
     {.key = "decode.sequences", COUNT("1", "100000"), .fallback = "100",
-     .text = "Sequences that are generated."},
+     .text = "Sequences that are generated, in all: data-parallel replicas share them out, and are "
+             "idle where there are fewer than replicas."},
     {.key = "decode.prompt_tokens", TOKENS("0", "16777216"), .fallback = "512",
      .text = "Tokens of a prompt. Its prefill is not part of the time.", .aliases = "input_len"},
     {.key = "decode.output_tokens", TOKENS("1", "1048576"), .fallback = "256",
      .text = "Tokens that are generated of each sequence.",
      .aliases = "max_new_tokens output_len"},
     {.key = "decode.batch", COUNT("1", "4096"), .fallback = "1",
-     .text = "Sequences that are generated at a time.",
+     .text = "Sequences that a replica generates at a time.",
      .aliases = "max_num_seqs max_running_requests"},
     {.key = "decode.batch_policy", ONE_OF(sp_batch_policy_names), .fallback = "\"pad\"",
      .text = "Sequences whose trees differ: all as deep and wide as the largest of the batch, each as "
              "it is in one forward, or a forward for each bin of entropy."},
     {.key = "decode.graphs", COUNT("0", "1024"), .fallback = "64",
-     .text = "Shapes of calls whose captured graphs are kept, those used last (DGO); with 0 calls are "
-             "launched kernel by kernel."},
+     .text = "Shapes of steps (forwards of the target for a batch, with their drafts) whose captured "
+             "graphs are kept, those used last (DGO); with 0 they are launched kernel by kernel."},
     {.key = "decode.eagle_graphs", COUNT("0", "1024"), .fallback = "as graphs",
      .text = "The same of EAGLE's trees, over which a speed-up is told."},
     {.key = "decode.call_ms", REAL("0", "1e+06"), .fallback = "that of the profile, else 0",
-     .text = "Milliseconds that the host adds to a call with drafted tokens."},
+     .text = "Milliseconds that the host adds to a step with drafted tokens."},
     {.key = "decode.graph_miss_ms", REAL("0", "1e+06"), .fallback = "that of the profile, else 0",
-     .text = "Milliseconds more of a call whose shape has no captured graph: it is launched kernel by "
+     .text = "Milliseconds more of a step whose shape has no captured graph: it is launched kernel by "
              "kernel, or captured."},
 };
 // clang-format on

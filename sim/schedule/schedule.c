@@ -109,11 +109,29 @@ static sp_status check_fit(const sp_schedule_spec *spec, const char *source, con
     return SP_OK;
 }
 
+// With the packs of a side that stand where theirs do. The pointers stay in registers: a store of
+// an action may change whatever lies in memory.
+static void copy_actions(const sp_action *from, size_t count, const int32_t *const own[2],
+                         int32_t *const place[2], sp_action *to)
+{
+    const int32_t *const forward = own[0];
+    const int32_t *const backward = own[1];
+    const int32_t *const forward_place = place[0];
+    const int32_t *const backward_place = place[1];
+    for (size_t a = 0; a < count; a++) {
+        sp_action action = from[a];
+        action.pack = sp_action_is_backward(action) ? backward[backward_place[action.pack]]
+                                                    : forward[forward_place[action.pack]];
+        to[a] = action;
+    }
+}
+
 // Ranks with as many micro-batches as an earlier one have its actions over their own packs. place:
 // of the earlier one's packs on each side, where they stand among them.
 static void copy_rank(sp_i_schedule_job *job, const sp_i_schedule_job *earlier,
                       int32_t *const place[2])
 {
+    const int32_t *const own[2] = {job->forward, job->backward};
     for (int r = 0; r < job->pp; r++) {
         const sp_stage_plan *from = sp_plan_stage(job->plan, earlier->dp_rank, r);
         sp_stage_plan *to = sp_plan_stage(job->plan, job->dp_rank, r);
@@ -124,12 +142,7 @@ static void copy_rank(sp_i_schedule_job *job, const sp_i_schedule_job *earlier,
         }
         to->actions = actions;
         to->count = from->count;
-        for (size_t a = 0; a < from->count; a++) {
-            sp_action action = from->actions[a];
-            bool back = sp_action_is_backward(action);
-            action.pack = (back ? job->backward : job->forward)[place[back][action.pack]];
-            to->actions[a] = action;
-        }
+        copy_actions(from->actions, from->count, own, place, to->actions);
     }
 }
 

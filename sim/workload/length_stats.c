@@ -4,8 +4,6 @@
 
 #include "sim/base/prng.h"
 
-const double sp_length_quantiles[SP_LENGTH_QUANTILES] = {.01, .05, .1,  .25, .5,
-                                                         .75, .9,  .95, .99, .999};
 const char *const sp_length_quantile_names[SP_LENGTH_QUANTILES] = {
     "p1", "p5", "p10", "p25", "p50", "p75", "p90", "p95", "p99", "p99.9",
 };

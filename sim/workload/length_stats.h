@@ -9,8 +9,6 @@
 
 enum { SP_LENGTH_QUANTILES = 10, SP_LENGTH_BINS = 32 };
 
-extern const double
-    sp_length_quantiles[SP_LENGTH_QUANTILES]; // .01 .05 .1 .25 .5 .75 .9 .95 .99 .999
 extern const char *const sp_length_quantile_names[SP_LENGTH_QUANTILES]; // "p1", ..., "p99.9"
 
 // Lengths in (previous upto, upto]; bins double from 128.

@@ -55,7 +55,7 @@ sp_status sp_i_step_alone(sp_i_steps *steps, const sp_packing *packing, sp_error
 static sp_status judge(const sp_strategy_input *input, const sp_packing *packing, sp_packing *rows,
                        sp_packflow_outcome *outcome, sp_error *err)
 {
-    static const sp_evaluate_options plain = {.no_bounds = true};
+    static const sp_evaluate_options plain = {.no_bounds = true, .no_causes = true};
     sp_error own;
     sp_result alone = {0};
     // With the strategy's cost model, which goes on from what it has priced.

@@ -314,12 +314,17 @@ static sp_status try_degrees(const sp_scenario *scenario, const sp_packing *pack
             sp_error own;
             sp_error_clear(&own);
             *degree *= 2;
+            other.cluster.nodes = 0;
             valid = sp_scenario_resolve_layout(&other, &own);
             // More ranks than the cluster has GPUs for: of as many nodes as they need.
             other.cluster.nodes = 0;
             if (valid == SP_OK) {
                 valid = sp_cluster_fit(&other.cluster, sp_layout_ranks(&other.layout),
                                        other.source, &own);
+            }
+            if (valid == SP_OK) {
+                valid = sp_cluster_fit(&other.cluster, sp_layout_ranks(&other.layout), other.source,
+                                       &own);
             }
             if (valid == SP_OK) {
                 oom->degree[which].degree = *degree;

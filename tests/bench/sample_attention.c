@@ -1,9 +1,9 @@
 // Sampled attention beside dense attention on one core, at 64K tokens or as many as the argument
 // says. Queries and keys have sinks, a local band, stripes and a diagonal
 // (backends/host/sampled_input.h), a head of each kind, by the version that is made for it. One
-// JSON line for each head: seconds of the wall clock, of sampling and attending apart; CRA of the
-// sampled rows and of all rows; `limit` is the speed-up if only kept pairs and half of the sampled
-// ones took time.
+// JSON line for each head: CPU seconds, of sampling and attending apart; CRA of the sampled rows
+// and of all rows; `limit` is the speed-up if only kept pairs and half of the sampled ones took
+// time.
 #include "backends/host/sampled_execution.h"
 #include "tests/bench/bench.h"
 
@@ -29,7 +29,8 @@ static sp_sampled_outcome measure(const char *name, int64_t tokens, const sp_sam
                                  .options = *options,
                                  .seed = seed,
                                  .threads = 1,
-                                 .input = input};
+                                 .input = input,
+                                 .clock_s = thread_clock_s};
     sp_sampled_outcome o;
     sp_error err;
     require(sp_sampled_execute(&what, &o, &err), &err);

@@ -25,4 +25,10 @@ awk -F'[:,]' '{ gsub(/[" ]/, "", $1); of[$1] = $2 + 0 }
     END { exit !(of["heads"] == 2 && of["cra"] > 0 && of["cra"] <= of["cra_of_sampled"] + 1e-5 && of["output_error"] <= of["output_error_bound"] + 1e-3) }' executed.json ||
     complain "what was executed: $(grep -A 12 executed executed.json)"
 "$program" prefill "$source/experiments/prefill.json" --set 'workload.lengths=[600]' --execute 1 --quiet | grep -F 'executed       1 head of 600 tokens' >/dev/null || complain "the text of --execute"
+# Where the setting has the prompt read densely, the model keeps all pairs, and says so.
+for dense in prefill.alpha=1 prefill.dense_below=8000; do
+    "$program" prefill "$source/experiments/prefill.json" --set 'workload.lengths=[600]' --set $dense --execute 1 --quiet >dense.txt
+    grep -F '(100.0 in the model above)' dense.txt >/dev/null || complain "what $dense keeps"
+    grep -F "the longest prompt's last chunk is read with dense attention" dense.txt >/dev/null || complain "$dense does not say dense"
+done
 exit "$failed"

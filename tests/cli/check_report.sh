@@ -76,8 +76,18 @@ printf '{"schema": "slimpack/sweep/1", "base": %s, "grid": {"memory.recompute": 
 printf '{"model": "llama-7b", "cluster": "a100-8", "profile": "a100-prefill", "workload": {"lengths": [2000, 50000]}, "prefill": {"attention": "sample"}}' >prompts.json
 "$program" prefill prompts.json --quiet --json >first.json
 "$program" prefill prompts.json --lengths 8K,64K --quiet --json >firsts.json
-"$program" report first.json -o first.html | sed -n 1p | grep -E '^first token of the last of 2 prompts: .* \(error not validated\), .*x as fast as with dense attention, attention sample$' >/dev/null || complain "the answer of a prefill"
+"$program" report first.json -o first.html | sed -n 1p | grep -E '^first token of the last of 2 prompts: .* \(error not validated\), .*x as fast as with dense attention, attention sample; (linear|attention) takes [0-9.]+ % of it, [0-9.]+ of [0-9.]+ GiB, fits$' >/dev/null || complain "the answer of a prefill"
 "$program" report firsts.json -o firsts.html | sed -n 1p | grep -Fx 'first tokens by 10 lengths and methods' >/dev/null || complain "the answer of prefills"
+
+
+# Generated text.
+printf '{"model": "llama-3-8b", "cluster": "a100-8", "decode": {"method": "heterospec", "sequences": 4, "output_tokens": 64, "call_ms": 0.5}}' >texts.json
+for method in heterospec eagle plain; do
+    "$program" decode texts.json --set decode.method=$method --quiet --json >text_$method.json
+done
+"$program" decode texts.json --set decode.draft_gpus=own --set decode.batch=2 --quiet --json >text_own.json
+"$program" report text_heterospec.json -o text.html | sed -n 1p | grep -E "^heterospec: [0-9]+ tokens/s \(error not validated\), [0-9.]+x plain decoding, [0-9.]+x EAGLE's trees, a step in [0-9.]+ ms; verification takes [0-9.]+ % of it, [0-9.]+ of [0-9.]+ GiB, fits\$" >/dev/null || complain "the answer of generated text"
+"$program" report text_plain.json -o text.html | sed -n 1p | grep -E '^plain: [0-9]+ tokens/s \(error not validated\), a step in ' >/dev/null || complain "the answer of plain decoding"
 
 # ---- in a browser ----
 [ "$failed" = 0 ] || exit 1
@@ -166,6 +176,47 @@ grep -q 'cannot be shown: [^$]' dom.html && complain "the page of a sweep and a 
 grep -q 'First tokens' dom.html || complain "prompts are not shown"
 grep -q 'id="limits"><svg' dom.html || complain "a memory curve is not drawn"
 
+# The figures of prompts and of generated text, and nothing of steps.
+cat >probe.html <<'PROBE'
+<script>
+{
+  const out = [], check = (what, holds) => { if (!holds) out.push(what); };
+  const parts = document.body.dataset.of === 'prompts' ? ['First tokens', 'Where the time to the first token goes', 'What prompts hold'] : ['Generated text', 'Where the time of a step goes', 'What generated text holds'];
+  const section = title => [...document.querySelectorAll('section')].find(node => node.querySelector('h2').textContent === title);
+  for (const title of parts) check('no ' + title, section(title));
+  for (const title of ['Rows', 'Timeline', 'What fills the peak']) check(title + ' of no step', !section(title));
+  const facts = [...document.querySelectorAll('#facts dt')].map(node => node.textContent);
+  check('facts: ' + facts, ['peak memory', 'margin', 'fits', 'model', 'profile', parts[0] === 'First tokens' ? 'first token' : 'tokens/s'].every(name => facts.includes(name)));
+  const widths = [...section(parts[1]).querySelectorAll('.bars .bar')].map(bar => [...bar.children].reduce((sum, part) => sum + parseFloat(part.style.width), 0));
+  check('the longest bar is whole: ' + widths, widths.length === document.body.dataset.rows * 1 && Math.abs(Math.max(...widths) - 100) < 0.5);
+  check('memory of parameters, keys and values', /parameters/.test(section(parts[2]).textContent) && /kv cache/.test(section(parts[2]).textContent));
+  check('what is not modelled is that of training', !/context-parallel ranks whose shares/.test(document.getElementById('scope').textContent) && document.querySelectorAll('#missing li').length > 2);
+  if (parts[0] === 'Generated text') {
+    const cells = [...section(parts[0]).querySelectorAll('table')].map(node => node.textContent);
+    check('methods', ['heterospec', 'eagle', 'plain'].every(name => cells[0].includes(name)));
+    check('a tick', section(parts[0]).querySelectorAll('tr.best').length === 1);
+    check('trees by entropy: ' + cells.length, cells.length === 3 && cells[1].includes('any'));
+    check('a draft of its own', /transfer/.test(section(parts[1]).textContent) && !/hidden/.test(section(parts[1]).textContent));
+  }
+  check('no wider than the window', document.documentElement.scrollWidth <= innerWidth);
+  document.documentElement.dataset.probe = out.length ? out.join('; ') : 'good';
+}
+</script>
+PROBE
+probe_inferred() { # WHAT DOCUMENT...
+    local what=$1 rows
+    shift
+    rows=$#
+    "$program" report "$@" -o probed.html >/dev/null
+    sed -e "s#^<body>#<body data-of=\"$what\" data-rows=\"$rows\">#" -e '/^<\/body>$/{r probe.html
+d}' probed.html >opened.html
+    open_page opened.html >dom.html
+    grep -q 'cannot be shown: [^$]' dom.html && complain "a part of the page of $what is not shown"
+    probe=$(grep -o 'data-probe="[^"]*"' dom.html)
+    [ "$probe" = 'data-probe="good"' ] || complain "$what in $browser: ${probe:-no answer, $(tail -n 3 browser.txt)}"
+}
+probe_inferred prompts first.json
+probe_inferred text text_heterospec.json text_eagle.json text_plain.json text_own.json
 # Links are shared in some results, in all, or in none.
 alone='<li id="links">links that several groups share at the same time'
 "$program" simulate scenario.json --quiet --json --set network.detail=flows >flows.json

@@ -25,6 +25,33 @@ outputs() { # PROGRAM: everything it prints
         # Status 1, out of memory, is an answer to compare too.
         "$program" simulate "$scenario" --json --quiet || [ $? -eq 1 ] || return 1
     done
+    infer "$program"
+}
+
+# Prompts and generated text: every attention and method, chunks, ranks, batches, and an ease that is searched for.
+infer() { # PROGRAM
+    local settings
+    while read -r settings; do
+        echo "== prefill $settings"
+        # shellcheck disable=SC2086 # words of their own
+        "$1" prefill experiments/prefill.json --json --quiet $settings || [ $? -eq 1 ] || return 1
+    done <<'SETTINGS'
+--lengths 4K,96K,1M --alphas 0.8,0.95
+--set prefill.attention=sample --set parallel.tp=4 --set workload.lengths=[20000,100000]
+--set prefill.attention=minference --set parallel.pp=4 --set prefill.chunk_tokens=8K
+--set prefill.attention=xattention --set parallel.cp=2
+--set prefill.attention=flexprefill --set prefill.together=true --set workload.lengths=[3000,9000]
+SETTINGS
+    while read -r settings; do
+        echo "== decode $settings"
+        # shellcheck disable=SC2086
+        "$1" decode experiments/decode.json --json --quiet $settings || [ $? -eq 1 ] || return 1
+    done <<'SETTINGS'
+--set decode.method=plain --set parallel.tp=2
+--set decode.method=eagle --set decode.text.tokens_per_call=5 --set parallel.pp=2
+--set decode.batch_policy=bucket --set decode.graphs=2 --set decode.text.training_tokens_per_call=4
+--set decode.batch_policy=pad --set decode.draft_gpus=own --set decode.draft=llama-3-8b --set model=llama-3-70b --set parallel.tp=4
+SETTINGS
 }
 
 build_four() {

@@ -4,6 +4,7 @@
 // using Efficient Activation Rematerialization and Optimal Hybrid Parallelism" (USENIX ATC'24).
 // Sequence 8192, global batch 256, tp 2, cp 2, pp 8, two layers a chunk; padded vocabulary 32256.
 #include "solver/evaluate/evaluate.h"
+#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
 #define MIB INT64_C(1048576)
@@ -26,25 +27,19 @@ enum { ROWS = sizeof rows / sizeof rows[0] };
 
 static void evaluate(const measured *row, const sp_evaluate_options *options, sp_result *result)
 {
-    char text[1024];
-    snprintf(text, sizeof text,
-             "{'model': {'layers': 80, 'hidden': 8192, 'ffn': 22016, 'heads': 64, 'kv_heads': 64, "
-             "'vocab': 32256, 'activation': 'swiglu', 'norm': 'rmsnorm', 'positional': 'rope', "
-             "'tied_embeddings': false, 'bias': false}, "
-             "'cluster': 'h800-8x100g', 'profile': 'h800', "
-             "'stack': {'name': 'megatron-core-2024', 'split_limit_mib': 21}, "
-             "'parallel': {'tp': 2, 'cp': 2, 'pp': 8, 'dp': 8, 'layers_per_chunk': 2, 'zero': 1, "
-             "'sequence_parallel': true}, 'schedule': {'kind': 'interleaved'}, "
-             "'memory': {'recompute': '%s', 'offload_ratio': %g}, "
-             "'workload': {'uniform': 8192, 'context': 8192, 'samples_per_batch': 256}}",
-             row->recompute, row->offload_ratio);
-    for (char *c = text; *c != '\0'; c++) {
-        *c = *c == '\'' ? '"' : *c;
-    }
-    json_t *root = NULL;
+    json_t *root = json_document(json_text(
+        "{'model': {'layers': 80, 'hidden': 8192, 'ffn': 22016, 'heads': 64, 'kv_heads': 64, "
+        "'vocab': 32256, 'activation': 'swiglu', 'norm': 'rmsnorm', 'positional': 'rope', "
+        "'tied_embeddings': false, 'bias': false}, "
+        "'cluster': 'h800-8x100g', 'profile': 'h800', "
+        "'stack': {'name': 'megatron-core-2024', 'split_limit_mib': 21}, "
+        "'parallel': {'tp': 2, 'cp': 2, 'pp': 8, 'dp': 8, 'layers_per_chunk': 2, 'zero': 1, "
+        "'sequence_parallel': true}, 'schedule': {'kind': 'interleaved'}, "
+        "'memory': {'recompute': '%s', 'offload_ratio': %g}, "
+        "'workload': {'uniform': 8192, 'context': 8192, 'samples_per_batch': 256}}",
+        row->recompute, row->offload_ratio));
     sp_scenario scenario;
     sp_batches batches;
-    must_succeed(sp_json_read_text(text, strlen(text), "test", &root, ERR));
     must_succeed(sp_scenario_from_json(root, "test", NULL, 0, &scenario, ERR));
     json_decref(root);
     must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));

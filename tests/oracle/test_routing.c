@@ -93,8 +93,10 @@ static double last_end_s(const sp_topology *topology, const transfer *transfers,
     int64_t last_ns = 0;
     for (int i = 0; i < count; i++) {
         flows[i] = (sp_flow){.bytes = bytes, .path = paths[i]};
+        double spine_s;
         flows[i].hops = sp_topology_path(topology, transfers[i].from, transfers[i].to, paths[i],
-                                         &flows[i].latency_s);
+                                         &flows[i].latency_s, &spine_s);
+        flows[i].latency_s += spine_s;
     }
     must_succeed(flow_ends(topology, flows, count, ends_ns, ERR));
     for (int i = 0; i < count; i++) {

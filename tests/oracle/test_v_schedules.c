@@ -128,18 +128,12 @@ TEST(zb_v_uneven_stages)
         must_succeed(sp_plan_init(&plan, &step.plan.layout, &step.packing, ERR));
         must_succeed(sp_schedule_generate(&spec, &costs, "test", &plan, ERR));
         must_succeed(sp_plan_check(&plan, "test", ERR));
-        sp_step_metrics metrics;
-        sp_timeline timeline = {0};
-        sp_memory_timeline memory = {0};
-        sp_engine_counts counts;
-        must_succeed(sp_simulate(&plan, &step.costs, &plain, &timeline, &memory, &counts, ERR));
-        must_succeed(sp_step_metrics_compute(&timeline, &memory, &metrics, ERR));
+        simulated_plan s;
+        simulate_plan(&plan, &step.costs, &plain, &s);
         for (int r = 0; r < p; r++) {
-            assert_true(metrics.ranks[r].units_peak <= 2.0 * p);
+            assert_true(s.metrics.ranks[r].units_peak <= 2.0 * p);
         }
-        sp_step_metrics_fini(&metrics);
-        sp_memory_timeline_fini(&memory);
-        sp_timeline_fini(&timeline);
+        simulated_plan_fini(&s);
         sp_plan_fini(&plan);
         uniform_step_fini(&step);
     }

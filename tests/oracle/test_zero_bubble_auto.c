@@ -129,22 +129,16 @@ typedef struct uneven {
 static int64_t uneven_span_ns(const uneven *u, const sp_schedule_spec *spec)
 {
     sp_plan plan;
-    sp_timeline timeline;
-    sp_memory_timeline memory;
-    sp_engine_counts counts;
-    sp_step_metrics metrics;
+    simulated_plan s;
     must_succeed(sp_plan_init(&plan, &u->layout, &u->packing, ERR));
     must_succeed(sp_schedule_generate(spec, u->means, "test", &plan, ERR));
     must_succeed(sp_plan_check(&plan, "test", ERR));
-    must_succeed(sp_simulate(&plan, &u->costs, &plain, &timeline, &memory, &counts, ERR));
-    must_succeed(sp_step_metrics_compute(&timeline, &memory, &metrics, ERR));
+    simulate_plan(&plan, &u->costs, &plain, &s);
     for (int r = 0; spec->kind == SP_SCHEDULE_ZB_AUTO && r < u->layout.pp; r++) {
-        assert_true(metrics.ranks[r].units_peak <= spec->memory_limit_microbatches + 1e-6);
+        assert_true(s.metrics.ranks[r].units_peak <= spec->memory_limit_microbatches + 1e-6);
     }
-    int64_t span_ns = metrics.longest_span_ns;
-    sp_step_metrics_fini(&metrics);
-    sp_memory_timeline_fini(&memory);
-    sp_timeline_fini(&timeline);
+    int64_t span_ns = s.metrics.longest_span_ns;
+    simulated_plan_fini(&s);
     sp_plan_fini(&plan);
     return span_ns;
 }

@@ -36,7 +36,7 @@ void flow_step_set_cluster(flow_step *s, sp_network_detail detail)
 
 static void draw_layout(sp_prng *prng, flow_step *s, sp_schedule_kind kind)
 {
-    s->layout = (sp_layout){.tp = 1 + prng_below(prng, 2), .cp = 1 + prng_below(prng, 2)};
+    s->layout = (sp_layout){.tp = 1 + prng_below(prng, 2), .cp = 1 << prng_below(prng, 3)};
     s->layout.pp = 2 + prng_below(prng, 3);
     s->layout.dp = 1 + prng_below(prng, 3);
     if (prng_below(prng, 4) == 0) { // a pipeline alone
@@ -111,6 +111,27 @@ void flow_step_set_exchanges(flow_step *s, double bytes)
     }
 }
 
+// Half of the groups exchange heads, among all ranks or two neighbours each of four.
+static void draw_heads(sp_prng *prng, flow_step *s, double bytes)
+{
+    sp_step_costs *costs = &s->costs;
+    int ranks = 1 << prng_below(prng, 3);
+    size_t packs[] = {costs->forward_packs, costs->backward_packs, costs->backward_packs};
+    sp_cp_exchange *of[] = {costs->cp_f, costs->cp_i, costs->cp_r};
+    ranks = ranks < s->layout.cp ? ranks : s->layout.cp;
+    for (int t = 0; t < 3; t++) {
+        for (size_t k = 0; k < packs[t]; k++) {
+            sp_cp_exchange *exchange = &of[t][k];
+            exchange->head_ranks = ranks;
+            exchange->heads_s = ranks > 1 ? 0.2e-6 : 0.0;
+            exchange->heads_bytes = ranks > 1 ? bytes : 0.0;
+            if (ranks == s->layout.cp && ranks > 1) {
+                exchange->s = exchange->bytes = 0.0;
+            }
+        }
+    }
+}
+
 void flow_step_draw(sp_prng *prng, flow_step *s, bool busy)
 {
     static const sp_schedule_kind kinds[] = {SP_SCHEDULE_GPIPE, SP_SCHEDULE_1F1B,
@@ -126,6 +147,7 @@ void flow_step_draw(sp_prng *prng, flow_step *s, bool busy)
     flow_step_set_bytes(&s->costs, 20000.0 * part, 30000.0 * part);
     draw_epilogue(prng, s, 100000.0 * part);
     flow_step_set_exchanges(s, 2000.0 * part);
+    draw_heads(prng, s, 1000.0 * part);
     must_succeed(plan_by_schedule(&s->plan, &s->layout, &s->packing, kind, ERR));
     flow_step_set_cluster(s, SP_NETWORK_FLOWS);
 }

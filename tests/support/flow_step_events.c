@@ -4,7 +4,7 @@
 #include "tests/support/flow_step.h"
 #include "tests/support/test_main.h"
 
-enum { MOST_FLOWS = 8192, MOST_LINKS = 512, MOST_CHUNKS = 2, MOST_PP = 4 };
+enum { MOST_FLOWS = 8192, MOST_LINKS = 512, MOST_CHUNKS = 2, MOST_PP = 4, MOST_GPUS = 64 };
 
 typedef enum flow_kind { A_SEND, AN_EXCHANGE, A_REDUCTION } flow_kind;
 
@@ -23,8 +23,8 @@ typedef struct rank_state {
     bool runs;
     int64_t start_ns, end_ns; // of the action that runs; -1: not known
     int awaited;              // sends that it waits for
-    int64_t shown_ns;         // of its exchange, behind what is hidden
-    double shown_bytes;
+    int64_t shown_ns[2];      // of its exchange, behind what is hidden: of keys, of heads
+    double shown_bytes[2];
 } rank_state;
 
 typedef struct reduction_state {
@@ -127,14 +127,12 @@ static int compare_gpus(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// Rings over the context-parallel ranks of `ranks` data-parallel ranks from one on.
-static sp_route rings(const world *w, int first_rank, int ranks)
+// The context-parallel ranks of `ranks` data-parallel ranks from one on, by TP rank.
+static int list_members(const world *w, int first_rank, int ranks, int64_t gpus[MOST_GPUS])
 {
     const sp_layout *layout = &w->s->layout;
-    int64_t gpus[64];
     int members = ranks * layout->cp;
-    sp_route route;
-    assert_true(layout->tp * members <= 64);
+    assert_true(layout->tp * members <= MOST_GPUS);
     for (int tp = 0; tp < layout->tp; tp++) {
         for (int m = 0; m < members; m++) {
             int rank = first_rank + m / layout->cp * layout->pp;
@@ -143,7 +141,45 @@ static sp_route rings(const world *w, int first_rank, int ranks)
         }
         qsort(&gpus[tp * members], (size_t)members, sizeof *gpus, compare_gpus);
     }
-    must_succeed(sp_route_rings(w->topology, gpus, layout->tp, members, &route, ERR));
+    return members;
+}
+
+// Rings over all of those.
+static sp_route rings(const world *w, int first_rank, int ranks)
+{
+    int64_t gpus[MOST_GPUS];
+    sp_route route;
+    int members = list_members(w, first_rank, ranks, gpus);
+    must_succeed(sp_route_rings(w->topology, gpus, w->s->layout.tp, members, &route, ERR));
+    return route;
+}
+
+// Over the ranks of one data-parallel rank: rings of every n-th of them, of which there are n.
+static sp_route rings_of_every(const world *w, int rank, int n)
+{
+    int64_t gpus[MOST_GPUS];
+    int64_t apart[MOST_GPUS];
+    sp_route route;
+    int tp = w->s->layout.tp;
+    int members = list_members(w, rank, 1, gpus);
+    int count = 0;
+    for (int g = 0; g < tp * n; g++) {
+        for (int m = g % n; m < members; m += n) {
+            apart[count++] = gpus[g / n * members + m];
+        }
+    }
+    must_succeed(sp_route_rings(w->topology, apart, tp * n, members / n, &route, ERR));
+    return route;
+}
+
+// All-to-alls of n neighbours each.
+static sp_route all_to_alls(const world *w, int rank, int n)
+{
+    int64_t gpus[MOST_GPUS];
+    sp_route route;
+    int members = list_members(w, rank, 1, gpus);
+    must_succeed(
+        sp_route_all_to_alls(w->topology, gpus, w->s->layout.tp * members / n, n, &route, ERR));
     return route;
 }
 
@@ -337,7 +373,7 @@ static void send(world *w, int rank, int to, sp_action action, int64_t *there_ns
     const flow_step *s = w->s;
     const sp_layout *layout = &s->layout;
     int pairs = layout->tp * layout->cp;
-    int64_t from[4], gpus[4];
+    int64_t from[MOST_GPUS], gpus[MOST_GPUS];
     sp_route route;
     bool backward = sp_action_is_backward(action);
     int pp = rank % layout->pp;
@@ -389,6 +425,16 @@ static void end_action(world *w, int rank, sp_timeline *ran)
     }
 }
 
+// Of a part of it: 0 keys and values, 1 heads, which are the first where they are alone.
+static void start_exchange(world *w, int rank, double bytes, int part, int64_t alone_ns)
+{
+    int heads = w->s->costs.cp_f[0].head_ranks;
+    bool rings = part == 0 && heads < w->s->layout.cp;
+    sp_route route =
+        rings ? rings_of_every(w, rank, heads > 1 ? heads : 1) : all_to_alls(w, rank, heads);
+    start_flow(w, AN_EXCHANGE, rank, route, w->now_ns, bytes, 1, alone_ns);
+}
+
 static void begin_action(world *w, int rank, sp_action action)
 {
     const flow_step *s = w->s;
@@ -403,19 +449,29 @@ static void begin_action(world *w, int rank, sp_action action)
     if (action.kind == SP_ACTION_B || action.kind == SP_ACTION_I) {
         each.s += s->costs.cp_r[action.pack].s;
         each.bytes += s->costs.cp_r[action.pack].bytes;
+        each.heads_s += s->costs.cp_r[action.pack].heads_s;
+        each.heads_bytes += s->costs.cp_r[action.pack].heads_bytes;
     }
     double layers = s->costs.layers_of_vstage[vstage];
     note_begin(w, rank, action, took_ns);
     state->runs = true;
     state->start_ns = w->now_ns;
     state->end_ns = w->now_ns + took_ns;
-    if (layout->cp > 1 && each.s > 0.0) {
-        double shown = fmin(1.0, (double)took.cp_ns * 1e-9 / (layers * each.s));
+    if (layout->cp > 1 && each.s + each.heads_s > 0.0) {
+        // Heads are hidden where there is nothing else, and not shown.
+        bool alone = !(each.s > 0.0);
+        int64_t heads_ns = alone ? took.cp_ns : llround(layers * each.heads_s * 1e9);
+        heads_ns = heads_ns < took.cp_ns ? heads_ns : took.cp_ns;
         state->end_ns = -1;
-        state->shown_ns = took.cp_ns;
-        state->shown_bytes = shown * layers * each.bytes;
-        start_flow(w, AN_EXCHANGE, rank, rings(w, rank, 1), w->now_ns,
-                   (1.0 - shown) * layers * each.bytes, 1, took_ns - took.cp_ns);
+        state->shown_ns[0] = took.cp_ns - heads_ns;
+        state->shown_ns[1] = heads_ns;
+        double hidden_bytes = layers * (alone ? each.heads_bytes : each.bytes);
+        double whole_s = layers * (alone ? each.heads_s : each.s);
+        double shown_bytes =
+            hidden_bytes * fmin(1.0, (double)state->shown_ns[alone] * 1e-9 / whole_s);
+        state->shown_bytes[0] = shown_bytes;
+        state->shown_bytes[1] = alone ? shown_bytes : layers * each.heads_bytes;
+        start_exchange(w, rank, hidden_bytes - shown_bytes, 0, took_ns - took.cp_ns);
     }
 }
 
@@ -484,10 +540,10 @@ static void end_flow(world *w, const flowing *f)
     } else if (f->kind == A_SEND) {
         *f->there_ns = w->now_ns;
         rank->awaited -= w->s->costs.blocking_transfers;
-    } else if (rank->shown_ns > 0) {
-        start_flow(w, AN_EXCHANGE, f->of, rings(w, f->of, 1), w->now_ns, rank->shown_bytes, 1,
-                   rank->shown_ns);
-        rank->shown_ns = 0;
+    } else if (rank->shown_ns[0] > 0 || rank->shown_ns[1] > 0) {
+        int part = rank->shown_ns[0] > 0 ? 0 : 1;
+        start_exchange(w, f->of, rank->shown_bytes[part], part, rank->shown_ns[part]);
+        rank->shown_ns[part] = 0;
     } else {
         rank->end_ns = w->now_ns;
     }

@@ -36,6 +36,7 @@ static inline void pack_times(const pack_times_case *of, const sp_slice *slices,
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             if (pass != SP_PASS_F) {
                 times->of[part][pass] = backward.of[part][pass];
+                times->cp[pass] = backward.cp[pass];
             }
         }
     }

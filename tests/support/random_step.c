@@ -48,26 +48,8 @@ void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *pack
     size_t forward = packing->forward.count;
     size_t backward = sp_packing_backward(packing)->count;
     size_t classes = vstages > 1 ? 2 : 1;
-    *costs = (sp_step_costs){.classes = (int)classes,
-                             .forward_packs = forward,
-                             .backward_packs = backward,
-                             .unit_f = 1.0,
-                             .unit_b = -1.0,
-                             .split_unit_f = 1.0,
-                             .split_unit_w = -1.0};
-    costs->class_of_vstage = get(vstages, sizeof *costs->class_of_vstage);
+    must_succeed(sp_i_step_costs_init(costs, layout, packing, (int)classes, false, ERR));
     costs->class_of_vstage[vstages - 1] = (int)classes - 1;
-    costs->f = get(forward * classes, sizeof *costs->f);
-    costs->r = get(backward * classes, sizeof *costs->r);
-    costs->b = get(backward * classes, sizeof *costs->b);
-    costs->i = get(backward * classes, sizeof *costs->i);
-    costs->w = get(backward * classes, sizeof *costs->w);
-    costs->p2p_f_ns = get(forward, sizeof *costs->p2p_f_ns);
-    costs->p2p_f_internode_ns = get(forward, sizeof *costs->p2p_f_internode_ns);
-    costs->p2p_b_ns = get(backward, sizeof *costs->p2p_b_ns);
-    costs->p2p_b_internode_ns = get(backward, sizeof *costs->p2p_b_internode_ns);
-    costs->crosses_nodes = get((size_t)layout->pp, sizeof *costs->crosses_nodes);
-    costs->epilogue = get((size_t)layout->pp, sizeof *costs->epilogue);
     costs->unit = get(forward * classes, sizeof *costs->unit);
     costs->states = get((size_t)layout->pp, sizeof *costs->states);
     if (packing->backward.count > 0) {

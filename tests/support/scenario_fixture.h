@@ -8,6 +8,7 @@
 
 #include "sim/base/json.h"
 #include "sim/scenario/scenario.h"
+#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
 #define FIXTURE_TABLE "{'level': 'assumed', 'source': 'test', 'points': [[1024, 100]]}"
@@ -57,18 +58,6 @@ static const struct {
 
 static char fixture_folder[] = "/tmp/slimpack-scenario-XXXXXX";
 
-// JSON in tests is written with ' for ".
-static char *fixture_quotes(const char *text)
-{
-    char *copy = malloc(strlen(text) + 1);
-    assert_non_null(copy);
-    strcpy(copy, text);
-    for (char *c = copy; *c != '\0'; c++) {
-        *c = *c == '\'' ? '"' : *c;
-    }
-    return copy;
-}
-
 static void fixture_remove(void)
 {
     for (size_t i = 0; i < sizeof fixture_files / sizeof fixture_files[0]; i++) {
@@ -94,27 +83,16 @@ static void fixture_begin(void)
     for (size_t i = 0; i < sizeof fixture_files / sizeof fixture_files[0]; i++) {
         FILE *file = fopen(fixture_files[i].name, "wb");
         assert_non_null(file);
-        char *text = fixture_quotes(fixture_files[i].text);
-        fputs(text, file);
-        free(text);
+        fputs(json_text("%s", fixture_files[i].text), file);
         assert_int_equal(fclose(file), 0);
     }
-}
-
-static json_t *fixture_document(const char *text)
-{
-    char *json = fixture_quotes(text);
-    json_t *root = json_loads(json, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
-    assert_non_null(root);
-    free(json);
-    return root;
 }
 
 // Reads a document as "scenario.json".
 static sp_status fixture_read(const char *text, sp_scenario *scenario, sp_error *err)
 {
     fixture_begin();
-    json_t *root = fixture_document(text);
+    json_t *root = json_document(text);
     sp_error_clear(err);
     sp_status status = sp_scenario_from_json(root, "scenario.json", NULL, 0, scenario, err);
     json_decref(root);

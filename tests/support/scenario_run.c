@@ -35,12 +35,17 @@ const char *json_text(const char *format, ...)
     return text;
 }
 
+json_t *json_document(const char *text)
+{
+    json_t *root =
+        json_loads(json_text("%s", text), JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
+    assert_non_null(root);
+    return root;
+}
+
 sp_status run_read(const char *text, sp_scenario *scenario, sp_error *err)
 {
-    char json[RUN_TEXT] = "";
-    put_json(json, "%s", text);
-    json_t *root = json_loads(json, JSON_REJECT_DUPLICATES, NULL);
-    assert_non_null(root);
+    json_t *root = json_document(text);
     sp_error_clear(err);
     sp_status status = sp_scenario_from_json(root, "test.json", NULL, 0, scenario, err);
     json_decref(root);

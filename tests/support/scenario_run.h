@@ -2,6 +2,7 @@
 #ifndef SLIMPACK_TESTS_SUPPORT_SCENARIO_RUN_H
 #define SLIMPACK_TESTS_SUPPORT_SCENARIO_RUN_H
 
+#include "sim/base/json.h"
 #include "solver/evaluate/evaluate.h"
 
 enum { RUN_TEXT = 4096 };
@@ -35,6 +36,9 @@ void put_json(char *text, const char *format, ...);
 
 // Such a text of its own, good until the eighth one after.
 const char *json_text(const char *format, ...);
+
+// The document of such a text.
+json_t *json_document(const char *text);
 
 // Reads a scenario that is written with ' for ".
 sp_status run_read(const char *text, sp_scenario *scenario, sp_error *err);

@@ -81,7 +81,18 @@ static void run_case(void **state)
     c->run();
 }
 
-// Runs the case that the first argument names (an unknown name fails), or all.
+// Whether a case is what is asked for: FILE.CASE, FILE without test_ and .c, or FILE for all of
+// its.
+static bool is_asked_for(const test_case *c, const char *asked)
+{
+    const char *file = strstr(c->file, "/test_") + strlen("/test_");
+    size_t length = strlen(file) - strlen(".c");
+    return strncmp(asked, file, length) == 0 &&
+           (asked[length] == '\0' ||
+            (asked[length] == '.' && strcmp(asked + length + 1, c->name) == 0));
+}
+
+// Runs the cases that the first argument names (an unknown name fails), or all.
 int main(int argc, char **argv)
 {
     size_t count = 0;
@@ -91,7 +102,7 @@ int main(int argc, char **argv)
     struct CMUnitTest *tests = (struct CMUnitTest *)calloc(count + 1, sizeof *tests);
     size_t chosen = 0;
     for (test_case *c = first; tests != NULL && c != NULL; c = c->next) {
-        if (argc < 2 || strcmp(c->name, argv[1]) == 0) {
+        if (argc < 2 || is_asked_for(c, argv[1])) {
             tests[chosen++] = (struct CMUnitTest){c->name, run_case, NULL, NULL, c};
         }
     }

@@ -1,5 +1,5 @@
-// What every test file uses. One program per tested file; each case is a CTest entry of its own,
-// named on the command line.
+// What every test file uses. A program holds the files that link the same; each case is a CTest
+// entry of its own, FILE.CASE on the command line.
 #ifndef SLIMPACK_TESTS_SUPPORT_TEST_MAIN_H
 #define SLIMPACK_TESTS_SUPPORT_TEST_MAIN_H
 
@@ -20,6 +20,7 @@
 #include "tests/support/memory_failures.h"
 
 typedef struct test_case {
+    const char *file; // as the compiler names it
     const char *name;
     void (*run)(void);
     struct test_case *next;
@@ -30,13 +31,13 @@ void test_case_add(test_case *added);
 
 // TEST(name) { ... } defines a case and lists it before main() of test_main.c runs. CMake reads the
 // names from lines that begin with TEST( or TEST_CALL(.
-#define TEST(case_name)                                                     \
-    static void case_name(void);                                            \
-    __attribute__((constructor)) static void case_name##_is_listed(void)    \
-    {                                                                       \
-        static test_case listed = {.name = #case_name, .run = (case_name)}; \
-        test_case_add(&listed);                                             \
-    }                                                                       \
+#define TEST(case_name)                                                                       \
+    static void case_name(void);                                                              \
+    __attribute__((constructor)) static void case_name##_is_listed(void)                      \
+    {                                                                                         \
+        static test_case listed = {.file = __FILE__, .name = #case_name, .run = (case_name)}; \
+        test_case_add(&listed);                                                               \
+    }                                                                                         \
     static void case_name(void)
 
 // TEST_CALL(name, call) is a case that makes one call.

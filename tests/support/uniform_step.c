@@ -3,6 +3,21 @@
 
 #include "tests/support/test_main.h"
 
+void simulate_plan(const sp_plan *plan, const sp_step_costs *costs,
+                   const sp_engine_options *options, simulated_plan *s)
+{
+    *s = (simulated_plan){0};
+    must_succeed(sp_simulate(plan, costs, options, &s->timeline, &s->memory, &s->counts, ERR));
+    must_succeed(sp_step_metrics_compute(&s->timeline, &s->memory, &s->metrics, ERR));
+}
+
+void simulated_plan_fini(simulated_plan *s)
+{
+    sp_step_metrics_fini(&s->metrics);
+    sp_memory_timeline_fini(&s->memory);
+    sp_timeline_fini(&s->timeline);
+}
+
 void uniform_step_run(const uniform_case *c, const sp_engine_options *options, uniform_step *step)
 {
     *step = (uniform_step){0};

@@ -6,6 +6,18 @@
 #include "sim/metrics/metrics.h"
 #include "sim/schedule/schedule.h"
 
+// What a simulation makes of a plan, and measures.
+typedef struct simulated_plan {
+    sp_timeline timeline;
+    sp_memory_timeline memory;
+    sp_engine_counts counts;
+    sp_step_metrics metrics;
+} simulated_plan;
+
+void simulate_plan(const sp_plan *plan, const sp_step_costs *costs,
+                   const sp_engine_options *options, simulated_plan *s);
+void simulated_plan_fini(simulated_plan *s);
+
 typedef struct uniform_case {
     sp_schedule_kind kind;
     int pp;

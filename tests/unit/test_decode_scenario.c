@@ -41,7 +41,8 @@ static const char *const documents[] = {
     "{'model': 'llama-3-8b', 'decode': {}}",
     "{'model': 'llama-3-8b', 'decode': {'method': 'eagle', 'depth': 6, 'top_k': 8, 'draft_tokens': "
     "40, 'alpha': 2, 'extend': false, 'prune': false, 'keep': [0.1, 0.2, 0.3], 'graphs': 0, "
-    "'eagle_graphs': 3, 'draft': 'llama-7b', 'draft_tp': 2, 'draft_gpus': 'own', 'sequences': 3, "
+    "'eagle_graphs': 3, 'draft': 'llama-3-70b', 'draft_tp': 2, 'draft_gpus': 'own', 'sequences': "
+    "3, "
     "'prompt_tokens': '1K', 'output_tokens': 9, 'batch': 2, 'batch_policy': 'bucket', 'call_ms': "
     "0.5, 'graph_miss_ms': 1, 'text': {'tokens_per_call': 4, 'training_tokens_per_call': 3, "
     "'spread': 1, 'noise': 2, 'persistence': 0, 'agreement': 3, 'blind': 0.1}}, 'workload': "
@@ -101,6 +102,9 @@ TEST(what_it_must_be)
         "scenario.json: decode.keep: expected an array of 3 numbers from 0 to 1, got [0.3,0.6]");
     refused("{'draft': 3}", "scenario.json: decode.draft: expected \"eagle\" or the name of a "
                             "model, got 3");
+    refused("{'draft': 'llama-7b'}",
+            "scenario.json: decode.draft: llama-7b knows 32000 tokens, the target 128256: what it "
+            "drafts means nothing to the target");
     refused("{'draft_tp': 3, 'draft_gpus': 'own'}",
             "scenario.json: decode.draft_tp: must divide the draft's 32 heads, and divide its 8 of "
             "keys "
@@ -111,6 +115,16 @@ TEST(what_it_must_be)
     refused("{'text': {'training_ease': 1, 'training_tokens_per_call': 5.5}}",
             "scenario.json: decode.text.training_ease: follows from training_tokens_per_call, "
             "state one of them");
+}
+
+TEST(gpus_of_one_speed)
+{
+    sp_scenario s;
+    sp_decode_result result;
+    read_text("{'model': 'llama-3-8b', 'decode': {}, 'jitter': {'gpu_cv': 0.1}}", &s);
+    must_fail(sp_decode_scenario(&s, &result, ERR), SP_ERR_CONTENT,
+              "scenario.json: jitter.gpu_cv: GPUs of one speed generate text, expected 0, got 0.1");
+    sp_scenario_fini(&s);
 }
 
 TEST(a_scenario_without_it_has_no_text)
@@ -127,7 +141,7 @@ TEST(memory_runs_out)
     for (memory_failures failing = {.fewer = 8}; memory_fails(&failing);) {
         sp_scenario s;
         fixture_begin();
-        json_t *root = fixture_document(documents[1]);
+        json_t *root = json_document(documents[1]);
         sp_error_clear(ERR);
         memory_try(&failing, sp_scenario_from_json(root, "s.json", NULL, 0, &s, ERR), ERR);
         sp_scenario_fini(&s);

@@ -7,26 +7,11 @@
 #include "tests/support/uniform_packing.h"
 #include "tests/support/uniform_step.h"
 
-typedef struct outcome {
-    sp_timeline timeline;
-    sp_memory_timeline memory;
-    sp_engine_counts counts;
-    sp_step_metrics metrics;
-} outcome;
-
-static void simulate(const sp_plan *plan, const sp_step_costs *costs, bool unfold, outcome *s)
+static void simulate(const sp_plan *plan, const sp_step_costs *costs, bool unfold,
+                     simulated_plan *s)
 {
     sp_engine_options options = {.unfold = unfold, .verify = true, .memory_points = true};
-    *s = (outcome){0};
-    must_succeed(sp_simulate(plan, costs, &options, &s->timeline, &s->memory, &s->counts, ERR));
-    must_succeed(sp_step_metrics_compute(&s->timeline, &s->memory, &s->metrics, ERR));
-}
-
-static void step_fini(outcome *s)
-{
-    sp_step_metrics_fini(&s->metrics);
-    sp_memory_timeline_fini(&s->memory);
-    sp_timeline_fini(&s->timeline);
+    simulate_plan(plan, costs, &options, s);
 }
 
 static void generate(sp_schedule_kind kind, const sp_layout *layout, const sp_packing *packing,
@@ -58,7 +43,7 @@ TEST(random_plans_verify)
         sp_packing packing;
         sp_plan plan;
         sp_step_costs costs;
-        outcome s;
+        simulated_plan s;
         must_succeed(uniform_packing(&packing, layout.dp, 1 + prng_below(&prng, 12), ERR));
         random_costs(&prng, &layout, &packing, 0, &costs);
         costs.blocking_transfers = round % 2 == 1;
@@ -69,7 +54,7 @@ TEST(random_plans_verify)
             assert_true(s.metrics.ranks[r].busy_ns <= s.metrics.makespan_ns);
             assert_true(s.metrics.ranks[r].span_ns >= s.metrics.ranks[r].busy_ns);
         }
-        step_fini(&s);
+        simulated_plan_fini(&s);
         sp_plan_fini(&plan);
         sp_step_costs_fini(&costs);
         sp_packing_fini(&packing);
@@ -85,7 +70,7 @@ TEST(folding_changes_nothing)
         sp_packing packing;
         sp_plan plan;
         sp_step_costs costs;
-        outcome folded, unfolded;
+        simulated_plan folded, unfolded;
         must_succeed(uniform_packing(&packing, layout.dp, 9, ERR));
         random_costs(&prng, &layout, &packing, kinds, &costs);
         costs.blocking_transfers = kinds > 2;
@@ -96,8 +81,8 @@ TEST(folding_changes_nothing)
         assert_int_equal(unfolded.timeline.rank_count, 24);
         assert_int_equal(folded.counts.tasks * 6, unfolded.counts.tasks);
         assert_same_metrics(&folded.metrics, &unfolded.metrics);
-        step_fini(&folded);
-        step_fini(&unfolded);
+        simulated_plan_fini(&folded);
+        simulated_plan_fini(&unfolded);
         sp_plan_fini(&plan);
         sp_step_costs_fini(&costs);
         sp_packing_fini(&packing);
@@ -134,7 +119,7 @@ TEST(unlike_ranks_stay_apart)
     sp_packing packing;
     sp_plan plan;
     sp_step_costs costs;
-    outcome s;
+    simulated_plan s;
     must_succeed(uniform_packing(&packing, layout.dp, 4, ERR));
     random_costs(&prng, &layout, &packing, 1, &costs);
     // Pack 4 is the second of data-parallel rank 1.
@@ -146,7 +131,7 @@ TEST(unlike_ranks_stay_apart)
     assert_int_equal(s.timeline.ranks[0].dp_alike[0], 0);
     assert_int_equal(s.timeline.ranks[0].dp_alike[1], 2);
     assert_int_equal(s.timeline.ranks[2].dp_alike[0], 1);
-    step_fini(&s);
+    simulated_plan_fini(&s);
     sp_plan_fini(&plan);
     sp_step_costs_fini(&costs);
     sp_packing_fini(&packing);
@@ -233,7 +218,7 @@ TEST(regrouped_packs)
     sp_packing packing;
     sp_plan plan;
     sp_step_costs costs;
-    outcome s;
+    simulated_plan s;
     make_regrouped(&batch, &packing);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
     must_succeed(sp_plan_init(&plan, &layout, &packing, ERR));
@@ -257,7 +242,7 @@ TEST(regrouped_packs)
         seen = seen || now == whole - whole * 3 / 7;
     }
     assert_true(seen);
-    step_fini(&s);
+    simulated_plan_fini(&s);
     sp_step_costs_fini(&costs);
     sp_plan_fini(&plan);
     sp_packing_fini(&packing);
@@ -292,7 +277,7 @@ TEST(merged_packs_meet)
     sp_plan plan;
     sp_step_costs costs;
     sp_prng prng = prng_seeded(8);
-    outcome s;
+    simulated_plan s;
     sp_packing_init(&packing, &batch, 2);
     int first[] = {0, 0, 1};
     int ranks[] = {1, 2, 1};
@@ -322,7 +307,7 @@ TEST(merged_packs_meet)
         assert_int_equal(a->spans[3].start_ns, b->spans[1].start_ns);
         assert_true(b->spans[0].start_ns >= a->spans[1].end_ns);
     }
-    step_fini(&s);
+    simulated_plan_fini(&s);
     sp_step_costs_fini(&costs);
     sp_plan_fini(&plan);
     sp_packing_fini(&packing);
@@ -336,7 +321,7 @@ TEST(critical_path_adds_up)
     sp_packing packing;
     sp_plan plan;
     sp_step_costs costs;
-    outcome s;
+    simulated_plan s;
     must_succeed(uniform_packing(&packing, 1, 8, ERR));
     random_costs(&prng, &layout, &packing, 0, &costs);
     generate(SP_SCHEDULE_INTERLEAVED, &layout, &packing, &plan);
@@ -356,7 +341,7 @@ TEST(critical_path_adds_up)
     }
     sp_free(steps);
     sp_structure_free(structure);
-    step_fini(&s);
+    simulated_plan_fini(&s);
     sp_plan_fini(&plan);
     sp_step_costs_fini(&costs);
     sp_packing_fini(&packing);
@@ -399,7 +384,7 @@ TEST(explicit_recompute)
     sp_packing packing;
     sp_plan plan;
     sp_step_costs costs;
-    outcome s;
+    simulated_plan s;
     must_succeed(uniform_packing(&packing, 1, 1, ERR));
     random_costs(&prng, &layout, &packing, 0, &costs);
     costs.r[0] = costs.f[0];
@@ -414,7 +399,7 @@ TEST(explicit_recompute)
     // What the recomputation exchanges (ZeRO 3) comes on top.
     assert_int_equal(s.metrics.makespan_ns, sp_action_cost_ns(&costs.f[0]) +
                                                 sp_action_cost_ns(&costs.b[0]) + costs.r[0].dp_ns);
-    step_fini(&s);
+    simulated_plan_fini(&s);
     sp_step_costs_fini(&costs);
     sp_plan_fini(&plan);
     sp_packing_fini(&packing);

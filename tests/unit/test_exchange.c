@@ -32,17 +32,10 @@ static sp_exchange_report exchange(uniform_step *step)
 
 static double bubble_ratio(const sp_plan *plan, const sp_step_costs *costs)
 {
-    sp_timeline timeline;
-    sp_memory_timeline memory;
-    sp_engine_counts counts;
-    sp_step_metrics metrics;
-    sp_engine_options options = {.verify = true};
-    assert_int_equal(sp_simulate(plan, costs, &options, &timeline, &memory, &counts, NULL), SP_OK);
-    assert_int_equal(sp_step_metrics_compute(&timeline, &memory, &metrics, NULL), SP_OK);
-    double ratio = sp_bubble_ratio(&metrics);
-    sp_step_metrics_fini(&metrics);
-    sp_memory_timeline_fini(&memory);
-    sp_timeline_fini(&timeline);
+    simulated_plan s;
+    simulate_plan(plan, costs, &(sp_engine_options){.verify = true}, &s);
+    double ratio = sp_bubble_ratio(&s.metrics);
+    simulated_plan_fini(&s);
     return ratio;
 }
 

@@ -3,22 +3,8 @@
 
 #include "experiments/figures/figure.h"
 #include "experiments/figures/reproduction.h"
+#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
-
-// JSON in tests is written with ' for ".
-static json_t *document_of(const char *text)
-{
-    char *json = malloc(strlen(text) + 1);
-    assert_non_null(json);
-    strcpy(json, text);
-    for (char *c = json; *c != '\0'; c++) {
-        *c = *c == '\'' ? '"' : *c;
-    }
-    json_t *root = json_loads(json, JSON_REJECT_DUPLICATES, NULL);
-    assert_non_null(root);
-    free(json);
-    return root;
-}
 
 #define HEAD "{'schema': 'slimpack/figure/1', 'title': 't', 'source': 's', 'assumptions': [], "
 // 1F1B of 4 micro-batches on 4 ranks: 12 ms of work and 9 ms of bubble in 21 ms.
@@ -30,7 +16,7 @@ static void reads_not(const char *text, const char *message)
 {
     figure_spec spec;
     sp_error_clear(ERR);
-    assert_int_equal(figure_spec_from_json(document_of(text), "f.json", &spec, ERR),
+    assert_int_equal(figure_spec_from_json(json_document(text), "f.json", &spec, ERR),
                      SP_ERR_CONTENT);
     if (strstr(ERR->message[0], message) == NULL) {
         fail_msg("%s: got '%s'", text, ERR->message[0]);
@@ -73,7 +59,7 @@ TEST(wrong_files)
 
 static void reproduce(const char *text, figure_spec *spec, figure_reproduction *r)
 {
-    must_succeed(figure_spec_from_json(document_of(text), "folder/f.json", spec, ERR));
+    must_succeed(figure_spec_from_json(json_document(text), "folder/f.json", spec, ERR));
     must_succeed(figure_reproduce(spec, 2, true, r, ERR));
 }
 
@@ -125,6 +111,38 @@ TEST(values)
     }
 }
 
+// Of what is within, what was fitted to the published number is counted by itself; it may stand
+// beside the points, for all of them.
+TEST(fitted_points_are_counted)
+{
+    for (int all = 0; all < 2; all++) {
+        char text[2000];
+        figure_spec spec;
+        figure_reproduction r;
+        snprintf(text, sizeof text,
+                 HEAD BASE
+                 "%s'key': 'iteration_ms', 'bar': {'relative': 0.04}, 'points': [{'label': "
+                 "'a', 'published': 20, 'fitted': true}, {'label': 'b', 'published': 21, "
+                 "'fitted': true}, {'label': 'c', 'published': 21}, {'label': 'd', "
+                 "'published': 21, 'fitted': false}]}",
+                 all ? "'fitted': true, " : "");
+        reproduce(text, &spec, &r);
+        static const bool fitted[] = {true, true, false, false};
+        json_t *json = figure_reproduction_json(&r);
+        for (size_t i = 0; i < 4; i++) {
+            bool expected = i == 2 ? all == 1 : fitted[i];
+            const json_t *point = json_array_get(json_object_get(json, "points"), i);
+            assert_int_equal(r.outcomes[i].fitted, expected);
+            assert_int_equal(json_is_true(json_object_get(point, "fitted")), expected);
+        }
+        assert_int_equal(json_integer_value(json_object_get(json, "within_count")), 3);
+        assert_int_equal(json_integer_value(json_object_get(json, "fitted_count")), 1 + all);
+        json_decref(json);
+        figure_reproduction_fini(&r);
+        figure_spec_fini(&spec);
+    }
+}
+
 // 21 ms beside 20 and 22: an error of 5 %, or of a bound that is kept.
 TEST(verdicts)
 {
@@ -155,8 +173,8 @@ TEST(scenarios_that_cannot_be)
     figure_spec spec;
     figure_reproduction r;
     must_succeed(figure_spec_from_json(
-        document_of(HEAD BASE "'points': [" POINT("'key': 'iteration_ms', 'published': 1, 'set': "
-                                                  "{'parallel.ppp': 4}") "]}"),
+        json_document(HEAD BASE "'points': [" POINT("'key': 'iteration_ms', 'published': 1, 'set': "
+                                                    "{'parallel.ppp': 4}") "]}"),
         "f.json", &spec, ERR));
     must_fail_with(figure_reproduce(&spec, 1, true, &r, ERR), SP_ERR_CONTENT,
                    "unknown key 'ppp' (did you mean 'pp'?)");
@@ -168,7 +186,7 @@ TEST(unknown_table)
     figure_spec spec;
     figure_reproduction r;
     must_succeed(
-        figure_spec_from_json(document_of(HEAD "'table': 'zb_vv'}"), "f.json", &spec, ERR));
+        figure_spec_from_json(json_document(HEAD "'table': 'zb_vv'}"), "f.json", &spec, ERR));
     must_fail_with(figure_reproduce(&spec, 1, true, &r, ERR), SP_ERR_USAGE, "did you mean 'zb_v'");
     figure_spec_fini(&spec);
 }

@@ -3,22 +3,8 @@
 
 #include "experiments/calibrate/profile_document.h"
 #include "sim/base/json.h"
+#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
-
-// JSON in tests is written with ' for ".
-static json_t *document(const char *text)
-{
-    char *json = malloc(strlen(text) + 1);
-    assert_non_null(json);
-    strcpy(json, text);
-    for (char *c = json; *c != '\0'; c++) {
-        *c = *c == '\'' ? '"' : *c;
-    }
-    json_t *root = json_loads(json, JSON_REJECT_DUPLICATES, NULL);
-    assert_non_null(root);
-    free(json);
-    return root;
-}
 
 #define HEAD "{'schema': 'slimpack/fit/1', 'name': 'n', 'profile': 'a100', "
 #define CONSTANT "{'unit': 'us', 'least': 1, 'most': 9}"
@@ -27,7 +13,7 @@ static json_t *document(const char *text)
 static sp_status read(const char *text, fit_spec *spec, sp_error *err)
 {
     sp_error_clear(err);
-    return fit_spec_from_json(document(text), "fit.json", spec, err);
+    return fit_spec_from_json(json_document(text), "fit.json", spec, err);
 }
 
 TEST(whole_specification)
@@ -148,7 +134,7 @@ TEST(refused)
 
 TEST(document_paths)
 {
-    json_t *root = document("{'a': {'b': 1, 'c': [2]}, 'd': 3}");
+    json_t *root = json_document("{'a': {'b': 1, 'c': [2]}, 'd': 3}");
     assert_int_equal(json_integer_value(fit_document_get(root, "a.b")), 1);
     assert_null(fit_document_get(root, "a.x"));
     assert_null(fit_document_get(root, "d.x"));
@@ -169,8 +155,9 @@ TEST(document_paths)
 // What is written is read again as the same document.
 TEST(document_text)
 {
-    json_t *root = document("{'a': {'b': 0.1, 'points': [[1, 2.5], [3, 4]], 'e': {}, 'f': []}, "
-                            "'gemm': [{'n': 1}, {'n': 2}], 't': 'x\\u00e9\\n', 'z': null}");
+    json_t *root =
+        json_document("{'a': {'b': 0.1, 'points': [[1, 2.5], [3, 4]], 'e': {}, 'f': []}, "
+                      "'gemm': [{'n': 1}, {'n': 2}], 't': 'x\\u00e9\\n', 'z': null}");
     char text[1024] = "";
     FILE *file = tmpfile();
     assert_non_null(file);

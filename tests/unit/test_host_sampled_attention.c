@@ -4,6 +4,7 @@
 
 #include "backends/host/sampled_execution.h"
 #include "backends/host/sampled_input.h"
+#include "sim/base/progress.h"
 #include "tests/support/kernels/tensors.h"
 #include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
@@ -41,6 +42,7 @@ static void set_up(layer_case *c, sp_kernel_sample_pattern pattern)
                                                  .kv_stride = KV,
                                                  .out_stride = Q,
                                                  .scale = 0.125},
+                                       .clock_s = sp_clock_s,
                                        .options = {.pattern = pattern,
                                                    .alpha = 0.9,
                                                    .alpha_slash = 0.8,

@@ -102,9 +102,10 @@ TEST(steps_of_a_pack)
     const sp_cluster cluster = {
         .gpus_per_node = 8, .nodes = 1, .nics_per_node = 8, .nic_bytes_per_s = 5e10};
     for (int cp = 1; cp <= 8; cp *= 2) {
-        for (int overlap = 0; overlap <= (int)SP_CP_A2A; overlap++) {
+        for (int overlap = 0; overlap <= (int)SP_CP_A2A_P2P; overlap++) {
             sp_layout layout = one_rank;
             layout.cp = cp;
+            layout.cp_a2a = 2;
             pack_times_case of = {.model = &model,
                                   .cluster = &cluster,
                                   .profile = &profile,
@@ -112,8 +113,8 @@ TEST(steps_of_a_pack)
                                   .memory = {.stack = {.cp_overlap = (sp_cp_overlap)overlap}}};
             sp_i_pack_time time;
             pack_times_of_samples(&of, 1, 1000, &time);
-            bool ring = cp > 1 && overlap == SP_CP_ATTENTION;
-            assert_int_equal(time.ring_steps, ring ? cp : 0);
+            int steps = overlap == SP_CP_ATTENTION ? cp : overlap == SP_CP_A2A_P2P ? cp / 2 : 0;
+            assert_int_equal(time.ring_steps, steps > 1 ? steps : 0);
         }
     }
     sp_profile_fini(&profile);

@@ -215,6 +215,36 @@ TEST(context_parallel_communication)
     assert_int_equal(count, 0);
 }
 
+// What passes between any two ranks is the same by whatever kinds of exchange: a rank keeps 1/a of
+// its queries, keys, values and results, and gets p - 1 more blocks of as many bytes of keys and
+// values as it had.
+TEST(hierarchical_communication)
+{
+    sp_model model = builtin("llama-70b");
+    sp_stack stack = {.cp_overlap = SP_CP_A2A_P2P};
+    sp_layout layout = single;
+    const double local = 8192.0;
+    const double q = 64.0 * 128.0;
+    const double kv = 8.0 * 128.0;
+    layout.cp = 8;
+    for (int a = 1; a <= 8; a *= 2) {
+        int count;
+        layout.cp_a2a = a;
+        for (int backward = 0; backward < 2; backward++) {
+            sp_inventory of;
+            sp_inventory_build(&model, &layout, &stack, SP_ATTENTION_FLASH, SP_RECOMPUTE_NONE,
+                               SP_PART_LAYER, backward == 1 ? SP_PASS_I : SP_PASS_F, &of);
+            double heads = bytes_of(&of, SP_OP_CP_HEADS, local, 0.0, &count);
+            assert_int_equal(count, a > 1);
+            assert_close(heads, a > 1 ? 2.0 * (q + 2.0 * kv + q) * local : 0.0, 1e-12);
+            double keys = bytes_of(&of, SP_OP_CP_KV, local, 0.0, &count);
+            assert_int_equal(count, a < 8);
+            double block = 2.0 * 2.0 * kv * local;
+            assert_close(keys, a < 8 ? (1 + backward) * (8.0 / a) * block : 0.0, 1e-12);
+        }
+    }
+}
+
 static sp_inventory recomputed(const sp_model *model, sp_recompute mode, sp_part part)
 {
     sp_inventory inventory;

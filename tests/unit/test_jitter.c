@@ -6,6 +6,7 @@
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
+#include "tests/support/uniform_step.h"
 
 // Mean of the largest of n normal variates: Teichroew, Tables of expected values of order
 // statistics, Annals of Mathematical Statistics 27 (1956); as in Harter, Biometrika 48 (1961).
@@ -60,25 +61,22 @@ static int64_t iteration_ns(sp_prng *prng, double gpu_cv, int64_t *slowest_ns)
     sp_packing packing;
     sp_plan plan;
     sp_step_costs costs;
-    sp_timeline timeline;
-    sp_memory_timeline memory;
-    sp_engine_counts counts;
+    simulated_plan s;
     const sp_engine_options options = {.verify = true, .jitter = {gpu_cv, 7}};
     must_succeed(uniform_packing(&packing, layout.dp, 6, ERR));
     random_costs(prng, &layout, &packing, 0, &costs);
     must_succeed(plan_by_schedule(&plan, &layout, &packing, SP_SCHEDULE_ZB_H1, ERR));
-    must_succeed(sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, ERR));
+    simulate_plan(&plan, &costs, &options, &s);
     *slowest_ns = 0;
-    for (size_t r = 0; r < timeline.rank_count; r++) {
+    for (size_t r = 0; r < s.timeline.rank_count; r++) {
         int64_t busy_ns = 0;
-        for (size_t s = 0; s < timeline.ranks[r].count; s++) {
-            busy_ns += timeline.ranks[r].spans[s].end_ns - timeline.ranks[r].spans[s].start_ns;
+        for (size_t k = 0; k < s.timeline.ranks[r].count; k++) {
+            busy_ns += s.timeline.ranks[r].spans[k].end_ns - s.timeline.ranks[r].spans[k].start_ns;
         }
         *slowest_ns = busy_ns > *slowest_ns ? busy_ns : *slowest_ns;
     }
-    int64_t ns = timeline.makespan_ns;
-    sp_memory_timeline_fini(&memory);
-    sp_timeline_fini(&timeline);
+    int64_t ns = s.timeline.makespan_ns;
+    simulated_plan_fini(&s);
     sp_plan_fini(&plan);
     sp_step_costs_fini(&costs);
     sp_packing_fini(&packing);
@@ -107,9 +105,7 @@ TEST(every_rank_takes_its_own_factor)
     sp_packing packing;
     sp_plan plan;
     sp_step_costs costs;
-    sp_timeline timeline;
-    sp_memory_timeline memory;
-    sp_engine_counts counts;
+    simulated_plan s;
     double *factors;
     must_succeed(uniform_packing(&packing, layout.dp, 3, ERR));
     must_succeed(sp_i_step_costs_init(&costs, &layout, &packing, 1, false, ERR));
@@ -118,18 +114,17 @@ TEST(every_rank_takes_its_own_factor)
         costs.b[k].compute_ns = 20000;
     }
     must_succeed(plan_by_schedule(&plan, &layout, &packing, SP_SCHEDULE_1F1B, ERR));
-    must_succeed(sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, ERR));
+    simulate_plan(&plan, &costs, &options, &s);
     must_succeed(sp_i_jitter_factors(&layout, &options.jitter, &factors, ERR));
-    for (size_t r = 0; r < timeline.rank_count; r++) {
-        for (size_t s = 0; s < timeline.ranks[r].count; s++) {
-            const sp_span *span = &timeline.ranks[r].spans[s];
+    for (size_t r = 0; r < s.timeline.rank_count; r++) {
+        for (size_t k = 0; k < s.timeline.ranks[r].count; k++) {
+            const sp_span *span = &s.timeline.ranks[r].spans[k];
             double alike_ns = span->action.kind == SP_ACTION_F ? 10000.0 : 20000.0;
             assert_within((double)(span->end_ns - span->start_ns), factors[r] * alike_ns, 0.5);
         }
     }
     sp_free(factors);
-    sp_memory_timeline_fini(&memory);
-    sp_timeline_fini(&timeline);
+    simulated_plan_fini(&s);
     sp_plan_fini(&plan);
     sp_step_costs_fini(&costs);
     sp_packing_fini(&packing);

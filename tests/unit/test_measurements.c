@@ -16,8 +16,8 @@ static sp_status read_table(const char *csv, const char *map, const char *const 
     fixture_begin();
     sp_error_clear(err);
     return sp_measurements_from_text(csv, strlen(csv), "t.csv",
-                                     map != NULL ? fixture_document(map) : NULL, "t.json",
-                                     overrides, override_count, measurements, err);
+                                     map != NULL ? json_document(map) : NULL, "t.json", overrides,
+                                     override_count, measurements, err);
 }
 
 static void must_read(const char *csv, const char *map, sp_measurements *measurements)

@@ -365,28 +365,22 @@ TEST(time_adds_up)
         costs.blocking_transfers = sp_prng_below(&prng, 2) == 1;
         must_succeed(sp_plan_init(&plan, &layout, &packing, ERR));
         must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, ERR));
-        sp_step_metrics metrics[2];
+        simulated_plan made[2];
         for (int unfold = 0; unfold < 2; unfold++) {
             sp_engine_options options = {.unfold = unfold != 0, .verify = true};
-            sp_timeline timeline;
-            sp_memory_timeline memory;
-            sp_engine_counts counts;
-            must_succeed(sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, ERR));
-            sp_step_metrics *m = &metrics[unfold];
-            must_succeed(sp_step_metrics_compute(&timeline, &memory, m, ERR));
-            int64_t idle_ns = idle_of(&timeline);
+            simulate_plan(&plan, &costs, &options, &made[unfold]);
+            const sp_step_metrics *m = &made[unfold].metrics;
+            int64_t idle_ns = idle_of(&made[unfold].timeline);
             assert_int_equal(m->busy_ns + idle_ns, m->rank_count * m->makespan_ns);
             assert_true(m->tp_ns + m->cp_ns + m->dp_ns + m->launch_ns <= m->busy_ns);
             assert_true(m->wait_p2p_ns <= idle_ns);
             assert_int_equal(m->makespan_ns + m->reduce_ns + m->optimizer_ns, m->iteration_ns);
             assert_true(m->dp_max_over_mean >= 1.0);
             assert_true(m->dp_max_over_mean <= layout.dp);
-            sp_timeline_fini(&timeline);
-            sp_memory_timeline_fini(&memory);
         }
-        assert_same(&metrics[0], &metrics[1]);
-        sp_step_metrics_fini(&metrics[0]);
-        sp_step_metrics_fini(&metrics[1]);
+        assert_same(&made[0].metrics, &made[1].metrics);
+        simulated_plan_fini(&made[0]);
+        simulated_plan_fini(&made[1]);
         sp_plan_fini(&plan);
         sp_step_costs_fini(&costs);
         sp_packing_fini(&packing);

@@ -6,6 +6,7 @@
 #include "tests/support/drawn_packs.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_step.h"
 
 // More than any packing here has: a slice of one token each.
 enum { MOST_ENDS = 1 << 16 };
@@ -300,13 +301,9 @@ static void run_plan(const sp_scenario *scenario, const sp_packing *packing, boo
     const sp_schedule_spec spec = {.kind = SP_SCHEDULE_PACKFLOW, .split_backward = split};
     must_succeed(sp_schedule_generate(&spec, times, "test", &plan, ERR));
     must_succeed(sp_plan_check(&plan, "test", ERR));
-    sp_timeline timeline;
-    sp_memory_timeline memory;
-    sp_engine_counts counts;
-    const sp_engine_options options = {.verify = true};
-    must_succeed(sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, ERR));
-    sp_timeline_fini(&timeline);
-    sp_memory_timeline_fini(&memory);
+    simulated_plan s;
+    simulate_plan(&plan, &costs, &(sp_engine_options){.verify = true}, &s);
+    simulated_plan_fini(&s);
     sp_schedule_costs_free(times);
     sp_plan_fini(&plan);
     sp_step_costs_fini(&costs);

@@ -6,6 +6,7 @@
 #include "sim/metrics/export.h"
 #include "tests/support/flat_profile.h"
 #include "tests/support/offload_step.h"
+#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
 
@@ -289,9 +290,11 @@ TEST(costs_of_copies)
         int64_t leaves = (large * quarters / 4 + 1048575) / 1048576 * 1048576;
         leaves = leaves < large ? leaves : large;
         size_t classes = (size_t)costs.classes;
-        for (size_t at = 0; at < 2 * classes; at += classes) {
-            assert_int_equal(costs.unit[at].held.of[SP_MEM_ACTIVATIONS], whole);
-            assert_int_equal(costs.unit[at].held.of[SP_MEM_OFFLOADED], 0);
+        for (size_t k = 0; k < 2; k++) {
+            size_t at = k * classes;
+            const sp_unit_bytes *unit = &costs.unit[sp_step_costs_units(&costs, k)];
+            assert_int_equal(unit->held.of[SP_MEM_ACTIVATIONS], whole);
+            assert_int_equal(unit->held.of[SP_MEM_OFFLOADED], 0);
             assert_int_equal(costs.offloaded_bytes[at], leaves);
             assert_true(llabs(costs.o_ns[at] * 50 - leaves) <= 50);
             assert_int_equal(costs.l_ns[at], costs.o_ns[at]);
@@ -315,15 +318,9 @@ TEST(host_link_of_a_cluster)
                   "'nvlink_gb_per_s': 1, 'nic_gbit_per_s': 1}",
                   25e9}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char text[200];
-        snprintf(text, sizeof text, "%s", cases[i].text);
-        for (char *c = text; *c != '\0'; c++) {
-            *c = *c == '\'' ? '"' : *c;
-        }
-        json_t *json = NULL;
+        json_t *json = json_document(cases[i].text);
         sp_object object;
         sp_cluster cluster;
-        must_succeed(sp_json_read_text(text, strlen(text), "s.json", &json, ERR));
         sp_object_begin(&object, json, "s.json", "cluster", ERR);
         sp_cluster_from_object(&object, &cluster);
         assert_int_equal(ERR->count, 0);

@@ -80,8 +80,8 @@ TEST(tables_cover_every_pack)
             for (int v = 0; v < sp_layout_vstages(&c.scenario.layout); v++) {
                 double least_gap = 1.0;
                 for (size_t k = 0; k < count; k++) {
-                    const sp_unit_bytes *unit =
-                        &costs.unit[k * (size_t)costs.classes + (size_t)costs.class_of_vstage[v]];
+                    const sp_unit_bytes *unit = &costs.unit[sp_step_costs_units(&costs, k) +
+                                                            (size_t)costs.class_of_vstage[v]];
                     double held = (double)sp_bytes_total(&unit->held);
                     double most = memory.whole[v] * (double)tokens[k];
                     assert_true(held <= most * (1.0 + 1e-12));

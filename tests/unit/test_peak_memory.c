@@ -203,7 +203,7 @@ static sp_status explain_without_memory(void *context, const sp_step_view *view,
                    sp_peak_memory_explain(view->timeline, view->memory, view->costs,
                                           &scenario->model, &scenario->memory, &peak, &inner),
                    &inner);
-        assert_int_equal(failing.status, failing.allowed < 6 ? SP_ERR_NO_MEMORY : SP_OK);
+        assert_int_equal(failing.status, failing.allowed < 7 ? SP_ERR_NO_MEMORY : SP_OK);
     }
     return SP_OK;
 }

@@ -252,6 +252,20 @@ TEST(peers_by_their_figure)
     }
 }
 
+// Below the figure's lengths a method takes at most the share of dense attention that it takes at
+// the shortest of them, or all of it.
+TEST(below_their_figure_peers_are_bounded)
+{
+    const sp_model model = {.layers = 32, .heads = 32};
+    for (double keys = 1.0; keys < 8192.0; keys *= 1.7) {
+        sp_prefill_spec spec = {.attention = SP_PREFILL_FLEXPREFILL};
+        assert_close(sp_prefill_attention_of(&spec, &model, 1, 1, 0, keys).share, 5.0, 1e-9);
+        spec.attention = SP_PREFILL_XATTENTION;
+        double share = sp_prefill_attention_of(&spec, &model, 1, 1, 0, keys).share;
+        assert_true(share >= 1.0 / 1.7 && share <= 1.0);
+    }
+}
+
 // Prompts that are too short to gain are read densely, others not.
 TEST(short_prompts_may_stay_dense)
 {
@@ -270,6 +284,40 @@ static int64_t of_length(const sp_scenario *scenario, int64_t tokens, bool dense
     int64_t ns = dense ? result.dense_last_ns : result.last_ns;
     sp_prefill_result_fini(&result);
     return ns;
+}
+
+// No method reads a shorter prompt more slowly, from one token to a million.
+TEST(longer_prompts_take_longer)
+{
+    prompts p;
+    prompts_init(&p, PROMPTS("1000", SAMPLE("")));
+    for (int m = 0; m < SP_PREFILL_METHODS; m++) {
+        int64_t before_ns = 0;
+        p.scenario.prefill.attention = (sp_prefill_method)m;
+        for (double tokens = 1.0; tokens <= 1048576.0; tokens = ceil(1.13 * tokens)) {
+            int64_t ns = of_length(&p.scenario, (int64_t)tokens, false);
+            assert_true(ns >= before_ns);
+            before_ns = ns;
+        }
+    }
+    prompts_fini(&p);
+}
+
+// A short prompt beside a long one in one pack adds about what it takes alone.
+TEST(a_short_prompt_beside_a_long_one)
+{
+    for (int m = SP_PREFILL_DENSE + 1; m < SP_PREFILL_METHODS; m++) {
+        prompts p;
+        prompts_init(&p, PROMPTS("60000, 50", ", 'prefill': {'together': true}"));
+        p.scenario.prefill.attention = (sp_prefill_method)m;
+        sp_prefill_result both;
+        must_succeed(sp_prefill(&p.scenario, &p.batches.batch[0], NULL, NULL, &both, ERR));
+        int64_t alone_ns = of_length(&p.scenario, 60000, false);
+        assert_true(both.last_ns >= alone_ns);
+        assert_true(both.last_ns <= alone_ns + of_length(&p.scenario, 50, false));
+        sp_prefill_result_fini(&both);
+        prompts_fini(&p);
+    }
 }
 
 TEST(crossover_is_where_nothing_is_lost)
@@ -303,6 +351,95 @@ TEST(memory_of_keys_and_values)
     sp_prefill_result_fini(&r);
 }
 
+// MInference's kernels are launched head by head: short prompts take what that takes, 2.697 ms each
+// in a layer, whatever their lengths, chunk by chunk; long ones what they took anyway.
+TEST(launches_of_the_host_bound_short_prompts)
+{
+#define MINFERENCE(lengths, more) \
+    PROMPTS(lengths, ", 'prefill': {'attention': 'minference'" more "}")
+    const double host_ms = 32.0 * 32.0 * 2.697;
+    sp_prefill_result r = prefill(MINFERENCE("1000", ""));
+    double head_ms = 1e-6 * (double)r.last_ns - host_ms;
+    assert_true(head_ms > 0.0 && head_ms < 1.0);
+    assert_true(first_token_ns(MINFERENCE("4000", "")) == r.last_ns);
+    assert_int_equal(r.parts.linear_ns + r.parts.attention_ns, r.last_ns);
+    sp_prefill_result_fini(&r);
+    assert_near(1e-6 * (double)first_token_ns(MINFERENCE("4000", ", 'chunk_tokens': 1000")),
+                4.0 * host_ms + head_ms, 1e-3, 1e-3);
+    assert_near(1e-6 *
+                    (double)first_token_ns(PROMPTS(
+                        "1000", ", 'prefill': {'attention': 'minference'}, 'parallel': {'tp': 4}")),
+                0.25 * host_ms, 1.0, 1.0);
+    r = prefill(MINFERENCE("200000", ""));
+    assert_true(1e-6 * (double)r.last_ns > 2.0 * host_ms);
+    sp_prefill_result_fini(&r);
+    // Kernels as long as the host: from there on a longer prompt takes longer.
+    int64_t last = 0;
+    static const char *const lengths[] = {MINFERENCE("10000", ""), MINFERENCE("20000", ""),
+                                          MINFERENCE("40000", ""), MINFERENCE("80000", "")};
+    for (int i = 0; i < 4; i++) {
+        int64_t ns = first_token_ns(lengths[i]);
+        assert_true(ns >= last && (i < 3 || ns > last));
+        last = ns;
+    }
+#undef MINFERENCE
+}
+
+// Of the longest chunk alone: hidden states twice, and gate, up and their product, in bf16.
+TEST(memory_of_a_layers_activations)
+{
+    const int64_t width = 2 * (2 * 4096 + 3 * 11008);
+    sp_prefill_result r = prefill(PROMPTS("1000, 3000", ""));
+    assert_int_equal(r.activation_bytes, 3000 * width);
+    sp_prefill_result_fini(&r);
+    r = prefill(PROMPTS("1000, 3000", ", 'prefill': {'chunk_tokens': 500}"));
+    assert_int_equal(r.activation_bytes, 500 * width);
+    sp_prefill_result_fini(&r);
+    r = prefill(PROMPTS("1000, 3000", ", 'prefill': {'together': true}, 'parallel': {'tp': 2}"));
+    assert_int_equal(r.activation_bytes, 4000 * 2 * (2 * 4096 + 3 * 11008 / 2));
+    sp_prefill_result_fini(&r);
+}
+
+// A byte less than parameters, keys and values need does not fit.
+TEST(keys_and_values_must_fit_too)
+{
+    prompts p;
+    sp_prefill_result r;
+    prompts_init(&p, PROMPTS("1000, 3000", ", 'parallel': {'pp': 2}"));
+    must_succeed(sp_prefill(&p.scenario, &p.batches.batch[0], NULL, NULL, &r, ERR));
+    p.scenario.memory_limit_bytes = r.parameter_bytes + r.kv_cache_bytes;
+    assert_true(sp_prefill_fits(&p.scenario, &r));
+    p.scenario.memory_limit_bytes--;
+    assert_false(sp_prefill_fits(&p.scenario, &r));
+    sp_prefill_result_fini(&r);
+    prompts_fini(&p);
+}
+
+// The parts that are told are those of the last chunk of the longest prompt, wherever it stands.
+TEST(parts_are_those_of_the_longest_prompt)
+{
+    static const char *const texts[] = {
+        PROMPTS("9000, 3000, 5000", SAMPLE("")), PROMPTS("3000, 9000, 5000", SAMPLE("")),
+        PROMPTS("3000, 5000, 9000", SAMPLE(", 'together': true")),
+        PROMPTS("5000, 9000, 3000", SAMPLE(", 'together': true")),
+        PROMPTS("3000, 9000, 5000", SAMPLE(", 'chunk_tokens': 4000"))};
+    for (int i = 0; i < 5; i++) {
+        prompts p;
+        sp_prefill_result r;
+        prompts_init(&p, texts[i]);
+        double begin = i < 4 ? 0.0 : 8000.0;
+        sp_prefill_attention expected =
+            sp_prefill_attention_of(&p.scenario.prefill, &p.scenario.model, 1,
+                                    p.scenario.workload.seed, begin, 9000.0 - begin);
+        must_succeed(sp_prefill(&p.scenario, &p.batches.batch[0], NULL, NULL, &r, ERR));
+        assert_true(r.attention.window == expected.window && r.attention.share == expected.share &&
+                    r.attention.bottom == expected.bottom &&
+                    r.attention.stripes == expected.stripes);
+        sp_prefill_result_fini(&r);
+        prompts_fini(&p);
+    }
+}
+
 static void refused(const char *text, sp_status status, const char *message)
 {
     prompts p;
@@ -326,6 +463,9 @@ TEST(what_reads_no_prompts)
     refused(PROMPTS("1000", ", 'parallel': {'pp': 2, 'vocab_parallel': true}"), SP_ERR_CONTENT,
             "scenario.json: parallel.vocab_parallel: the head runs on the last rank alone, "
             "expected false, got true");
+    refused(PROMPTS("1000", ", 'jitter': {'gpu_cv': 0.1}"), SP_ERR_CONTENT,
+            "scenario.json: jitter.gpu_cv: prompts are read by GPUs of one speed, expected 0, got "
+            "0.1");
     refused(PROMPTS("1000", ", 'prefill': {'together': true, 'chunk_tokens': 100}"), SP_ERR_CONTENT,
             "scenario.json: prefill.chunk_tokens: prompts that run together run whole");
     refused("{'uniform_costs': {'f_ms': 1, 'b_ms': 1}, 'schedule': {'microbatches': 1}}",

@@ -281,6 +281,33 @@ TEST(unequal_zones_take_longer)
     bench_fini(&b);
 }
 
+// Nothing hides an exchange that is no ring, in whichever zones.
+TEST(blocking_exchanges_of_zones)
+{
+    static const sp_cp_overlap blocking[] = {SP_CP_BLOCKING, SP_CP_SLICES, SP_CP_GATHERED,
+                                             SP_CP_A2A};
+    static bench b;
+    int32_t halves[16];
+    bench_init(&b, "");
+    for (int i = 0; i < 16; i++) {
+        b.tokens[i] = 4096;
+        halves[i] = sp_zone_of(i % 2 * 8, 8);
+    }
+    for (size_t k = 0; k < sizeof blocking / sizeof blocking[0]; k++) {
+        double s[2];
+        for (int lone = 0; lone < 2; lone++) {
+            sp_stack *stack = &b.scenario.memory.stack;
+            sp_cost_model_fini(&b.cost);
+            stack->cp_overlap = blocking[k];
+            stack->cp_lone_rings = lone != 0;
+            bench_cost(&b);
+            s[lone] = pack_s(&b, halves);
+        }
+        assert_close(s[0], s[1], 1e-12);
+    }
+    bench_fini(&b);
+}
+
 // Longer by this when a rate is halved, so this is what it took.
 static double taken_s(bench *b, const int32_t *zones, double *bytes_per_s)
 {

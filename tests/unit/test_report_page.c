@@ -362,6 +362,46 @@ TEST(the_answer_tells_the_layout_and_the_limit)
     unmake(&m);
 }
 
+static void answers(const char *document, const char *expected)
+{
+    char *const paths[] = {result_path};
+    char answer[REPORT_ANSWER];
+    made m;
+    write_text(result_path, document);
+    must_succeed(make(&m, paths, 1, ERR));
+    assert_string_equal(report_answer(&m.page, answer), expected);
+    unmake(&m);
+}
+
+// What is hidden does not follow the rest; what is held to the last byte of the limit fits.
+TEST(the_answer_tells_what_limits_generated_text)
+{
+    answers("{\"schema\": \"slimpack/decode/1\", \"method\": \"eagle\", \"tokens_per_s\": 640.4, "
+            "\"speedup_over_plain\": 2.5, \"speedup_over_eagle\": 1, \"step_ms\": 20, "
+            "\"step_time_ms\": {\"draft\": 12, \"verify\": 8, \"host\": 5, \"graph_miss\": 15, "
+            "\"hidden\": 20}, \"memory_gib\": {\"parameters\": 15, \"draft\": 1, \"kv_cache\": 4, "
+            "\"limit\": 20}}",
+            "eagle: 640 tokens/s (error not validated), 2.50x plain decoding, 1.00x EAGLE's trees, "
+            "a step in 20.0 ms; a missing graph takes 75.0 % of it, 20.00 of 20.00 GiB, fits");
+    answers("{\"schema\": \"slimpack/decode/1\", \"method\": \"plain\", \"tokens_per_s\": 50, "
+            "\"speedup_over_plain\": 1, \"speedup_over_eagle\": null, \"step_ms\": 20000, "
+            "\"step_time_ms\": {\"draft\": 0, \"verify\": 20000}, \"memory_gib\": "
+            "{\"parameters\": 15, \"kv_cache\": 5.5, \"limit\": 20}}",
+            "plain: 50 tokens/s (error not validated), a step in 20.00 s; verification takes "
+            "100.0 % of it, 20.50 of 20.00 GiB, does not fit");
+}
+
+TEST(the_answer_tells_what_limits_prompts)
+{
+    answers(
+        "{\"schema\": \"slimpack/prefill/1\", \"ttft_ms\": 9, \"speedup\": 1.5, \"prompts\": [{}], "
+        "\"attention\": {\"method\": \"sample\"}, \"time_breakdown_ms\": {\"linear\": 3, "
+        "\"attention\": 1, \"tp_comm\": 4}, \"memory_gib\": {\"parameters\": 2, \"kv_cache\": 1, "
+        "\"limit\": 8, \"fits\": true}}",
+        "first token: 9.000 ms (error not validated), 1.50x as fast as with dense attention, "
+        "attention sample; tp takes 50.0 % of it, 3.00 of 8.00 GiB, fits");
+}
+
 TEST(executed_actions_tell_what_they_waited_for)
 {
     char *const paths[] = {result_path};

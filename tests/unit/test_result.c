@@ -549,3 +549,18 @@ TEST(warnings_are_said_once)
     assert_int_equal(w.count, SP_WARNINGS);
     assert_string_equal(w.text[SP_WARNINGS - 1], "and further warnings");
 }
+
+// A name that is cut short may end within a character.
+TEST(a_warning_that_is_no_text_leaves_the_others)
+{
+    sp_batch_facts none = {0};
+    sp_result r = described();
+    must_succeed(sp_result_add(&r, &first, &none, ERR));
+    r.warnings = (sp_warnings){.count = 3, .text = {"before", "cut \xc3", "behind"}};
+    json_t *json = sp_result_json(&r, true);
+    json_t *expected = json_pack("[s, s]", "before", "behind");
+    assert_true(json_equal(member(json, "warnings"), expected));
+    json_decref(expected);
+    json_decref(json);
+    sp_result_fini(&r);
+}

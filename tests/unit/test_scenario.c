@@ -5,17 +5,15 @@
 
 #include "sim/base/prng.h"
 
-static void read_good(const char *text, sp_scenario *scenario)
+static void must_read(const char *text, sp_scenario *scenario)
 {
-    if (fixture_read(text, scenario, ERR) != SP_OK) {
-        fail_msg("%s: %s", text, ERR->count > 0 ? ERR->message[0] : sp_status_text(ERR->status));
-    }
+    must_succeed_for(text, fixture_read(text, scenario, ERR));
 }
 
 TEST(defaults)
 {
     sp_scenario s;
-    read_good("{'model': 'llama-13b'}", &s);
+    must_read("{'model': 'llama-13b'}", &s);
     assert_string_equal(s.source, "scenario.json");
     assert_false(s.uniform);
     // LLaMA 13B (Touvron et al., arXiv 2302.13971, table 2): dimension 5120, 40 heads, 40 layers.
@@ -65,7 +63,7 @@ TEST(defaults)
 TEST(every_key)
 {
     sp_scenario s;
-    read_good("{'schema': 'slimpack/scenario/1', 'model': 'llama-13b', 'cluster': 'h800-8', "
+    must_read("{'schema': 'slimpack/scenario/1', 'model': 'llama-13b', 'cluster': 'h800-8', "
               "'nodes': 16, 'profile': 'h800', 'parallel': {'tp': 8, 'cp': 2, 'pp': 4, 'dp': 2, "
               "'chunks_per_rank': 2, 'layers_per_chunk': 5, 'sequence_parallel': false, "
               "'vocab_parallel': true, 'zero': 3}, 'schedule': {'kind': 'interleaved', "
@@ -115,7 +113,7 @@ TEST(every_key)
 TEST(sequence_parallel_follows_tp)
 {
     sp_scenario s;
-    read_good("{'model': 'llama-13b', 'parallel': {'tp': 8}}", &s);
+    must_read("{'model': 'llama-13b', 'parallel': {'tp': 8}}", &s);
     assert_true(s.layout.sequence_parallel);
     sp_scenario_fini(&s);
 }
@@ -123,7 +121,7 @@ TEST(sequence_parallel_follows_tp)
 TEST(null_is_absent)
 {
     sp_scenario s;
-    read_good("{'model': 'llama-13b', 'schema': null, 'uniform_costs': null, 'workload': null, "
+    must_read("{'model': 'llama-13b', 'schema': null, 'uniform_costs': null, 'workload': null, "
               "'nodes': null, 'parallel': {'pp': null}}",
               &s);
     assert_int_equal(s.layout.pp, 1);
@@ -133,7 +131,7 @@ TEST(null_is_absent)
 TEST(model_object)
 {
     sp_scenario s;
-    read_good("{'model': {'name': 'tiny', 'layers': 4, 'hidden': 64, 'ffn': 128, 'heads': 8, "
+    must_read("{'model': {'name': 'tiny', 'layers': 4, 'hidden': 64, 'ffn': 128, 'heads': 8, "
               "'kv_heads': 2, 'vocab': 1000, 'activation': 'gelu', 'norm': 'layernorm'}, "
               "'parallel': {'pp': 2}}",
               &s);
@@ -148,7 +146,7 @@ TEST(model_object)
 TEST(hugging_face_path)
 {
     sp_scenario s;
-    read_good("{'model': './config.json', 'parallel': {'pp': 8}}", &s);
+    must_read("{'model': './config.json', 'parallel': {'pp': 8}}", &s);
     assert_int_equal(s.model.layers, 32);
     assert_int_equal(s.model.ffn, 11008);
     assert_int_equal(s.model.vocab, 32000);
@@ -176,7 +174,7 @@ TEST(cluster_and_profile)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_scenario s;
-        read_good(cases[i].text, &s);
+        must_read(cases[i].text, &s);
         assert_string_equal(s.cluster.name, cases[i].cluster);
         assert_string_equal(s.profile.name, cases[i].profile);
         assert_int_equal(s.memory_limit_bytes, s.cluster.memory_bytes - (INT64_C(3) << 30));
@@ -209,7 +207,7 @@ TEST(memory_limit)
         sp_scenario s;
         snprintf(text, sizeof text, "{'model': 'llama-13b', 'cluster': %s, 'memory': %s}",
                  cases[i].cluster, cases[i].memory);
-        read_good(text, &s);
+        must_read(text, &s);
         assert_true((double)s.memory_reserve_bytes == cases[i].reserve_gib * SP_GIB);
         assert_true((double)s.memory_limit_bytes == cases[i].limit_gib * SP_GIB);
         check_round_trip(&s);
@@ -231,7 +229,7 @@ TEST(nodes)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_scenario s;
-        read_good(cases[i].text, &s);
+        must_read(cases[i].text, &s);
         assert_int_equal(s.cluster.nodes, cases[i].nodes);
         assert_int_equal(json_object_get(s.resolved, "nodes") != NULL, cases[i].stated);
         sp_scenario_fini(&s);
@@ -254,7 +252,7 @@ TEST(chunks)
         char text[200];
         sp_scenario s;
         snprintf(text, sizeof text, "{'model': 'llama-13b', 'parallel': %s}", cases[i].parallel);
-        read_good(text, &s);
+        must_read(text, &s);
         assert_int_equal(s.layout.chunks, cases[i].chunks);
         assert_int_equal(s.schedule.kind, cases[i].kind);
         assert_false(s.schedule_given);
@@ -290,7 +288,7 @@ TEST(default_batch_size)
         char text[300];
         sp_scenario s;
         snprintf(text, sizeof text, "{'model': 'llama-13b', %s}", cases[i].rest);
-        read_good(text, &s);
+        must_read(text, &s);
         assert_int_equal(s.workload.samples_per_batch, cases[i].samples);
         assert_int_equal(s.workload.tokens_per_batch, cases[i].tokens);
         assert_int_equal(s.workload.context, cases[i].context);
@@ -302,17 +300,17 @@ TEST(default_batch_size)
 TEST(length_sources)
 {
     sp_scenario s;
-    read_good("{'model': 'llama-13b', 'workload': {'lengths': 'wikipedia'}}", &s);
+    must_read("{'model': 'llama-13b', 'workload': {'lengths': 'wikipedia'}}", &s);
     assert_ptr_equal(s.workload.distribution, sp_distribution_find("wikipedia"));
     assert_null(s.workload.lengths);
     assert_string_equal(s.workload.source, "wikipedia");
     sp_scenario_fini(&s);
-    read_good("{'model': 'llama-13b', 'workload': {'lengths': 'lengths.txt'}}", &s);
+    must_read("{'model': 'llama-13b', 'workload': {'lengths': 'lengths.txt'}}", &s);
     assert_null(s.workload.distribution);
     assert_int_equal(s.lengths.count, 3);
     assert_int_equal(s.lengths.tokens[2], 300);
     sp_scenario_fini(&s);
-    read_good("{'model': 'llama-13b', 'workload': {'lengths': [3, 2147483647]}}", &s);
+    must_read("{'model': 'llama-13b', 'workload': {'lengths': [3, 2147483647]}}", &s);
     assert_ptr_equal(s.workload.lengths, &s.lengths);
     assert_int_equal(s.lengths.count, 2);
     assert_int_equal(s.lengths.tokens[1], 2147483647);
@@ -322,7 +320,7 @@ TEST(length_sources)
 TEST(uniform_costs)
 {
     sp_scenario s;
-    read_good("{'uniform_costs': {'f_ms': 1, 'b_ms': 1.5}, 'parallel': {'pp': 4, 'tp': 1, "
+    must_read("{'uniform_costs': {'f_ms': 1, 'b_ms': 1.5}, 'parallel': {'pp': 4, 'tp': 1, "
               "'zero': 1}}",
               &s);
     assert_true(s.uniform);
@@ -336,7 +334,7 @@ TEST(uniform_costs)
     assert_int_equal(s.layout.tp, 1);
     assert_string_equal(s.strategy.kind, "");
     sp_scenario_fini(&s);
-    read_good("{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'w_ms': 0.5, 'p2p_ms': 0.1, 'per_chunk': "
+    must_read("{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'w_ms': 0.5, 'p2p_ms': 0.1, 'per_chunk': "
               "true, 'memory_units': {'f': 1, 'b': -0.25, 'w': -0.75}}, 'parallel': {'pp': 4, "
               "'dp': 2, 'chunks_per_rank': 3}, 'schedule': {'microbatches': 12}}",
               &s);
@@ -368,7 +366,7 @@ TEST(overrides)
 TEST(schedule_change_is_resolved)
 {
     sp_scenario s;
-    read_good("{'model': 'llama-13b', 'parallel': {'pp': 4, 'dp': 3, 'chunks_per_rank': 2}}", &s);
+    must_read("{'model': 'llama-13b', 'parallel': {'pp': 4, 'dp': 3, 'chunks_per_rank': 2}}", &s);
     must_succeed(sp_scenario_resolve_layout(&s, ERR));
     s.schedule.kind = SP_SCHEDULE_1F1B;
     assert_int_equal(sp_scenario_resolve_layout(&s, ERR), SP_ERR_CONTENT);
@@ -382,7 +380,7 @@ TEST(schedule_change_is_resolved)
 TEST(order_of_a_strategy_is_not_given)
 {
     sp_scenario s, again;
-    read_good("{'model': 'llama-13b', 'parallel': {'pp': 4, 'dp': 3}}", &s);
+    must_read("{'model': 'llama-13b', 'parallel': {'pp': 4, 'dp': 3}}", &s);
     sp_error_clear(ERR);
     assert_false(s.order_resolved);
     s.schedule.kind = SP_SCHEDULE_INTERLEAVED;
@@ -416,7 +414,7 @@ static int64_t derived_int(const json_t *derived, const char *key)
 TEST(derived_facts)
 {
     sp_scenario s;
-    read_good("{'model': 'llama-13b', 'parallel': {'tp': 2, 'pp': 4, 'dp': 3, 'chunks_per_rank': "
+    must_read("{'model': 'llama-13b', 'parallel': {'tp': 2, 'pp': 4, 'dp': 3, 'chunks_per_rank': "
               "2}}",
               &s);
     json_t *derived = sp_scenario_derived(&s);
@@ -527,7 +525,7 @@ TEST(round_trip_of_documents)
     };
     for (size_t i = 0; i < sizeof documents / sizeof documents[0]; i++) {
         sp_scenario s;
-        read_good(documents[i], &s);
+        must_read(documents[i], &s);
         check_round_trip(&s);
         sp_scenario_fini(&s);
     }
@@ -541,7 +539,7 @@ TEST(round_trip_of_built_ins)
             sp_scenario s;
             snprintf(text, sizeof text, "{'model': '%s', 'cluster': '%s'}",
                      sp_model_builtin_name(m), sp_cluster_builtin_name(c));
-            read_good(text, &s);
+            must_read(text, &s);
             check_round_trip(&s);
             sp_scenario_fini(&s);
         }
@@ -568,7 +566,7 @@ TEST(round_trip_of_random_settings)
                  1 + prng_below(&prng, 9), prng_below(&prng, 4),
                  1.0 + 99.0 * sp_prng_uniform(&prng), sp_prng_uniform(&prng),
                  1 + prng_below(&prng, 100000), prng_below(&prng, 1000000));
-        read_good(text, &s);
+        must_read(text, &s);
         check_round_trip(&s);
         sp_scenario_fini(&s);
     }
@@ -578,7 +576,7 @@ TEST(round_trip_of_random_settings)
 TEST(resolved_takes_overrides)
 {
     sp_scenario s, changed;
-    read_good("{'model': 'llama-13b', 'parallel': {'layers_per_chunk': 10, 'pp': 2}}", &s);
+    must_read("{'model': 'llama-13b', 'parallel': {'layers_per_chunk': 10, 'pp': 2}}", &s);
     const char *const set[] = {"parallel.pp=4"};
     assert_int_equal(sp_scenario_from_json(s.resolved, "again.json", set, 1, &changed, NULL),
                      SP_OK);
@@ -594,7 +592,7 @@ TEST(nothing_points_into_the_document)
     sp_scenario s;
     fixture_begin();
     sp_error_clear(ERR);
-    json_t *root = fixture_document(
+    json_t *root = json_document(
         "{'model': 'llama-13b', 'workload': {'lengths': 'lengths.txt', 'samples_per_batch': 2}, "
         "'strategy': {'kind': 'sorted'}}");
     must_succeed(sp_scenario_from_json(root, "scenario.json", NULL, 0, &s, ERR));

@@ -456,7 +456,7 @@ static void fail_each_allocation(const char *text, const char *const *set, int s
     while (memory_fails(&failing)) {
         sp_scenario s;
         sp_error_clear(ERR);
-        json_t *root = fixture_document(text);
+        json_t *root = json_document(text);
         memory_try(&failing, sp_scenario_from_json(root, "scenario.json", set, set_count, &s, ERR),
                    ERR);
         json_decref(root);

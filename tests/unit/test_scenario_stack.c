@@ -9,7 +9,7 @@ static const char plain[] = "{'model': 'llama-13b', 'parallel': {'tp': 8}}";
 static void read_with(const char *text, const char *const *overrides, int count, sp_scenario *s)
 {
     fixture_begin();
-    json_t *root = fixture_document(text);
+    json_t *root = json_document(text);
     sp_error_clear(ERR);
     sp_status status = sp_scenario_from_json(root, "scenario.json", overrides, count, s, ERR);
     json_decref(root);
@@ -28,9 +28,7 @@ static void write_profile(const char *name, const char *stack)
     snprintf(path, sizeof path, "%s.json", name);
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
-    char *quoted = fixture_quotes(text);
-    fputs(quoted, file);
-    free(quoted);
+    fputs(json_text("%s", text), file);
     assert_int_equal(fclose(file), 0);
 }
 
@@ -119,7 +117,7 @@ static void refuses(const char *override, const char *prefix)
 {
     sp_scenario s;
     fixture_begin();
-    json_t *root = fixture_document(plain);
+    json_t *root = json_document(plain);
     sp_error_clear(ERR);
     assert_int_equal(
         sp_scenario_from_json(root, "scenario.json", (const char *[]){override}, 1, &s, ERR),
@@ -152,7 +150,7 @@ TEST(heads_must_divide)
                        "'samples_per_batch': 2}}";
     sp_scenario s;
     fixture_begin();
-    json_t *root = fixture_document(text);
+    json_t *root = json_document(text);
     sp_error_clear(ERR);
     assert_int_equal(sp_scenario_from_json(root, "scenario.json", NULL, 0, &s, ERR),
                      SP_ERR_CONTENT);
@@ -162,6 +160,85 @@ TEST(heads_must_divide)
     sp_scenario_fini(&s);
     read_with(text, (const char *[]){"parallel.cp=2"}, 1, &s);
     sp_scenario_fini(&s);
+}
+
+// 16 heads and 8 key heads over two ranks of TP, on nodes of 8.
+static const char hierarchical[] =
+    "{'model': {'layers': 2, 'hidden': 64, 'ffn': 128, 'heads': 16, 'kv_heads': 8, 'vocab': 100}, "
+    "'cluster': 'h800-8', 'profile': 'h800-fitted', 'parallel': {'tp': 2, 'cp': 8}, 'stack': "
+    "{'cp_overlap': 'a2a+p2p'}, 'workload': {'uniform': 64, 'samples_per_batch': 2}}";
+
+// Of 8 CP ranks 4 are in a node, of the 4 key heads of a TP rank each has one; where a node holds
+// all, or a TP group fills it, or there is one key head, fewer exchange.
+TEST(neighbours_by_default)
+{
+    static const struct {
+        const char *override;
+        int ranks;
+    } cases[] = {{"nodes=2", 4},
+                 {"parallel.tp=1", 8},
+                 {"parallel.tp=8", 1},
+                 {"model.kv_heads=2", 1},
+                 {"model.kv_heads=4", 2},
+                 {"parallel.cp=2", 2},
+                 {"parallel.cp=6", 2},
+                 {"parallel.order=\"cp-tp-dp-pp\"", 4},
+                 {"cluster.gpus_per_node=4", 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_scenario s, again;
+        const char *const overrides[] = {"cluster={\"name\":\"h800-8\"}", cases[i].override};
+        read_with(hierarchical, overrides, 2, &s);
+        json_t *derived = sp_scenario_derived(&s);
+        assert_int_equal(json_integer_value(json_object_get(derived, "cp_a2a_ranks")),
+                         cases[i].ranks);
+        json_decref(derived);
+        json_t *copy = json_deep_copy(s.resolved);
+        must_succeed(sp_scenario_from_json(copy, "scenario.json", NULL, 0, &again, ERR));
+        assert_int_equal(sp_stack_head_ranks(&again.memory.stack, &again.layout), cases[i].ranks);
+        json_decref(copy);
+        sp_scenario_fini(&s);
+        sp_scenario_fini(&again);
+    }
+}
+
+TEST(neighbours_must_divide)
+{
+    static const struct {
+        const char *overrides[3], *message;
+    } cases[] = {
+        {{"stack.cp_a2a_ranks=3"},
+         "scenario.json: stack.cp_a2a_ranks: must divide parallel.cp: 3 of 8 ranks"},
+        {{"stack.cp_a2a_ranks=8", "model.kv_heads=16"}, NULL},
+        {{"stack.cp_a2a_ranks=8"},
+         "scenario.json: stack.cp_a2a_ranks: must divide the key heads of a TP rank: 8 ranks, 4 "
+         "key heads"},
+        {{"stack.cp_a2a_ranks=8", "model.heads=8"},
+         "scenario.json: stack.cp_a2a_ranks: must divide the heads of a TP rank: 8 ranks, 4 heads"},
+        {{"stack.cp_a2a_ranks=4"}, NULL},
+        {{"stack.cp_a2a_ranks=3", "stack.cp_overlap=a2a"}, NULL},
+        {{"stack.cp_a2a_ranks=4097"},
+         "scenario.json: stack.cp_a2a_ranks: expected an integer from 0 to 4096, got 4097"},
+        {{"strategy.cp_sharding=document"},
+         "scenario.json: strategy.cp_sharding: \"document\" does not go with stack.cp_overlap "
+         "\"a2a+p2p\", whose all-to-all levels the shares of neighbours"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_scenario s;
+        int count = cases[i].overrides[1] != NULL ? 2 : 1;
+        fixture_begin();
+        json_t *root = json_document(hierarchical);
+        sp_error_clear(ERR);
+        sp_status status =
+            sp_scenario_from_json(root, "scenario.json", cases[i].overrides, count, &s, ERR);
+        json_decref(root);
+        if (cases[i].message == NULL) {
+            must_succeed(status);
+        } else {
+            assert_int_equal(status, SP_ERR_CONTENT);
+            assert_string_equal(ERR->message[0], cases[i].message);
+        }
+        sp_scenario_fini(&s);
+    }
 }
 
 // What a result or a plan repeats as its scenario states every switch and reads back as the same.
@@ -251,6 +328,7 @@ TEST(each_switch_changes_the_prediction)
         {"nodes=2", "stack.work_spaces=9", OTHER_MEMORY},
         {"nodes=2", "stack.unfused_softmax=true", SLOWER},
         {"stack.cp_overlap=blocking", "stack.cp_overlap=a2a", OTHER_MEMORY},
+        {"stack.cp_overlap=attention", "stack.cp_overlap=a2a+p2p", OTHER_MEMORY},
         {"nodes=2", "stack.gradient_reduce_dtype=bf16", OTHER_MEMORY},
         {"nodes=2", "stack.dummy_weight_gradients=true", OTHER_MEMORY},
         {"nodes=2", "stack.keep_gathered_inputs=true", OTHER_MEMORY},

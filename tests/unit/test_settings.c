@@ -51,7 +51,7 @@ static const key_set *keys_of_reader(void)
     static const char *const documents[] = {WITH_MODEL, WITH_COSTS};
     fixture_begin();
     for (size_t i = 0; i < sizeof documents / sizeof documents[0]; i++) {
-        json_t *root = fixture_document(documents[i]);
+        json_t *root = json_document(documents[i]);
         sp_error_clear(ERR);
         must_succeed(sp_i_scenario_keys(root, add_key, &keys, ERR));
         json_decref(root);
@@ -116,7 +116,7 @@ static bool expected_at(const char *key, const char *wrong, char expected[SP_ERR
     char assignment[SP_JSON_PATH + 16];
     char head[SP_JSON_PATH + 32];
     bool costs = strncmp(key, "uniform_costs", strlen("uniform_costs")) == 0;
-    json_t *root = fixture_document(costs ? WITH_COSTS : WITH_MODEL);
+    json_t *root = json_document(costs ? WITH_COSTS : WITH_MODEL);
     snprintf(assignment, sizeof assignment, "%s=%s", key, wrong);
     const char *const overrides[] = {assignment};
     sp_scenario scenario;

@@ -155,6 +155,30 @@ TEST(bytes_of_merged_ranks)
     }
 }
 
+// More ranks than the nodes of the step that ran have GPUs: their traffic as flows changes no
+// bytes.
+TEST(bytes_on_more_nodes)
+{
+    static const char *const details[] = {"closed", "flows"};
+    sp_oom_diagnosis shortage[2];
+    for (int i = 0; i < 2; i++) {
+        char parallel[80];
+        char text[RUN_TEXT];
+        snprintf(parallel, sizeof parallel, "'dp': 4, 'pp': 2}, 'network': {'detail': '%s'",
+                 details[i]);
+        const setting s = {parallel, "1f1b", "'recompute': 'none', 'limit_gib': 0.01"};
+        write_scenario(text, "packed", "", &s, "", AMONG);
+        shortage[i] = shortage_of(text);
+    }
+    bool more = false;
+    for (int which = 0; which < SP_OOM_DEGREES; which++) {
+        assert_int_equal(shortage[0].degree[which].degree, shortage[1].degree[which].degree);
+        assert_int_equal(shortage[0].degree[which].bytes, shortage[1].degree[which].bytes);
+        more = more || shortage[1].degree[which].degree > 2;
+    }
+    assert_true(more);
+}
+
 // ---- the text ----
 
 static double figure_after(const char *text, const char *words)

@@ -229,6 +229,66 @@ TEST(largest_trees)
     assert_int_equal(call.nodes, SP_DRAFT_NODES + 32);
 }
 
+// The logit of the first token's probability: its mean is the ease, its deviation within a call the
+// noise, and that of the calls' means the spread.
+TEST(logits_deviate_as_stated)
+{
+    enum { CALLS = 4000, TOKENS = 25 };
+    static const double deviations[][2] = {{0.0, 0.0}, {0.0, 1.3}, {0.7, 0.0}, {0.4, 0.9}};
+    for (int i = 0; i < 4; i++) {
+        const sp_acceptance text = {
+            .ease = -0.3, .spread = deviations[i][0], .noise = deviations[i][1], .agreement = 2.0};
+        sp_drafted_sequence sequence;
+        sp_drafted_sequence_begin(&sequence, 4, 0);
+        double sum = 0.0;
+        double within = 0.0;  // squares about the mean of a call
+        double between = 0.0; // of calls about the ease
+        for (int call = 0; call < CALLS; call++) {
+            double own = 0.0;
+            double squares = 0.0;
+            sp_drafted_sequence_next(&sequence, &text);
+            for (int t = 0; t < TOKENS; t++) {
+                sp_draft_row row;
+                sp_acceptance_draw(&text, &sequence, 2, &row);
+                double logit = row.log_confidence[0] - log1p(-row.confidence[0]);
+                own += logit / TOKENS;
+                squares += logit * logit;
+            }
+            sum += own;
+            within += squares - TOKENS * own * own;
+            between += (own - text.ease) * (own - text.ease);
+        }
+        double noise = text.noise * text.noise;
+        assert_within(sum / CALLS, text.ease, 0.06);
+        assert_within(within / CALLS / (TOKENS - 1), noise, 1e-9 + 0.03 * noise);
+        double expected = text.spread * text.spread + noise / TOKENS;
+        assert_within(between / CALLS, expected, 1e-9 + 0.12 * expected);
+    }
+}
+
+// A meta-path of two layers, root 0, 1, 3, in a tree that may be drafted on: 5 and 6 are behind its
+// end 3, 7 behind another leaf.
+TEST(a_path_is_accepted_down_to_its_end)
+{
+    static const struct {
+        int node, accepted;
+        bool path;
+    } rows[] = {{0, 0, false}, {1, 1, false}, {2, 1, false}, {3, 2, true},
+                {4, 2, false}, {5, 3, true},  {6, 4, true},  {7, 3, false}};
+    sp_draft_node nodes[] = {{.parent = -1, .depth = 0}, {.parent = 0, .depth = 1},
+                             {.parent = 0, .depth = 1},  {.parent = 1, .depth = 2},
+                             {.parent = 2, .depth = 2},  {.parent = 3, .depth = 3},
+                             {.parent = 5, .depth = 4},  {.parent = 4, .depth = 3}};
+    const sp_draft_tree tree = {.nodes = nodes, .count = 8};
+    sp_speculation how = heterospec(2, 2, 8);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        sp_speculated call = {.path_end = 3, .path_accepted = !rows[i].path};
+        sp_speculation_accept(&how, &tree, rows[i].node, &call);
+        assert_int_equal(call.accepted, rows[i].accepted);
+        assert_int_equal(call.path_accepted, rows[i].path);
+    }
+}
+
 TEST(sequences_draw_their_own_numbers)
 {
     sp_drafted_sequence a;

@@ -8,7 +8,7 @@
 
 static void must_read(const char *text, sweep_spec *spec)
 {
-    must_succeed(sweep_spec_from_json(fixture_document(text), "sweep.json", spec, ERR));
+    must_succeed(sweep_spec_from_json(json_document(text), "sweep.json", spec, ERR));
 }
 
 // ---- runs ----
@@ -376,7 +376,7 @@ TEST(cached_scenarios_are_as_read)
         for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
             sp_scenario read, cached;
             must_succeed(fixture_read(texts[i], &read, ERR));
-            json_t *document = fixture_document(texts[i]);
+            json_t *document = json_document(texts[i]);
             must_succeed(
                 sp_scenario_from_json_cached(document, "scenario.json", cache, &cached, ERR));
             json_decref(document);
@@ -395,7 +395,7 @@ TEST(cached_scenarios_are_as_read)
     // What cannot be read is told each time.
     for (int pass = 0; pass < 2; pass++) {
         sp_scenario scenario;
-        json_t *document = fixture_document("{'model': 'llama-7b', 'profile': 'broken'}");
+        json_t *document = json_document("{'model': 'llama-7b', 'profile': 'broken'}");
         sp_error_clear(ERR);
         assert_int_equal(
             sp_scenario_from_json_cached(document, "scenario.json", cache, &scenario, ERR),

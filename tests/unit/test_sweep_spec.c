@@ -2,27 +2,13 @@
 #include <jansson.h>
 
 #include "experiments/sweep/points.h"
+#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
-
-// JSON in tests is written with ' for ".
-static json_t *document_of(const char *text)
-{
-    char *json = malloc(strlen(text) + 1);
-    assert_non_null(json);
-    strcpy(json, text);
-    for (char *c = json; *c != '\0'; c++) {
-        *c = *c == '\'' ? '"' : *c;
-    }
-    json_t *root = json_loads(json, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
-    assert_non_null(root);
-    free(json);
-    return root;
-}
 
 static sp_status read_spec(const char *text, sweep_spec *spec, sp_error *err)
 {
     sp_error_clear(err);
-    return sweep_spec_from_json(document_of(text), "sweep.json", spec, err);
+    return sweep_spec_from_json(json_document(text), "sweep.json", spec, err);
 }
 
 static void must_read(const char *text, sweep_spec *spec)
@@ -359,10 +345,10 @@ TEST(scenario_of_a_point_leaves_the_base_alone)
     char *before = json_dumps(spec.document, JSON_COMPACT);
     json_t *scenario = sweep_spec_scenario(&spec, spec.document, digit);
     json_t *point = sweep_spec_point(&spec, digit);
-    json_t *expected = document_of("{'model': {'layers': 4}, 'parallel': {'tp': 2, 'dp': 5}, "
-                                   "'memory': {'recompute': 'full'}}");
+    json_t *expected = json_document("{'model': {'layers': 4}, 'parallel': {'tp': 2, 'dp': 5}, "
+                                     "'memory': {'recompute': 'full'}}");
     json_t *expected_point =
-        document_of("{'parallel.tp': 2, 'memory.recompute': 'full', 'model': {'layers': 4}}");
+        json_document("{'parallel.tp': 2, 'memory.recompute': 'full', 'model': {'layers': 4}}");
     assert_true(json_equal(scenario, expected));
     assert_true(json_equal(point, expected_point));
     char *after = json_dumps(spec.document, JSON_COMPACT);
@@ -395,7 +381,7 @@ TEST(spec_survives_lack_of_memory)
     while (memory_fails(&failing)) {
         sweep_spec spec;
         sp_error_clear(ERR);
-        json_t *document = document_of(
+        json_t *document = json_document(
             GRID_OF_LAYOUTS ", 'where': 'tp * pp <= 8 && recompute != \\u0027full\\u0027'}");
         memory_try(&failing, sweep_spec_from_json(document, "sweep.json", &spec, ERR), ERR);
         if (failing.status == SP_OK) {

@@ -38,6 +38,7 @@ static draw random_draw(sp_prng *prng)
                          .pp = 4,
                          .dp = 1 + prng_below(prng, 3),
                          .chunks = 1,
+                         .cp_a2a = 1 << prng_below(prng, 3),
                          .sequence_parallel = prng_below(prng, 2) == 0},
               .stage = {.layers = prng_below(prng, 4),
                         .embedding = prng_below(prng, 3) == 0,
@@ -51,7 +52,9 @@ static draw random_draw(sp_prng *prng)
     }
     d.options.stack = (sp_stack){
         .fused_swiglu = prng_below(prng, 2) == 0,
-        .cp_overlap = prng_below(prng, 4) == 0 ? SP_CP_A2A : (sp_cp_overlap)prng_below(prng, 3),
+        .cp_overlap = prng_below(prng, 4) == 0   ? SP_CP_A2A
+                      : prng_below(prng, 4) == 0 ? SP_CP_A2A_P2P
+                                                 : (sp_cp_overlap)prng_below(prng, 3),
         .fused_cross_entropy = prng_below(prng, 3) == 0,
         .copied_logits = prng_below(prng, 3) == 0,
         .unfused_weight_gradient = prng_below(prng, 2) == 0,

@@ -7,6 +7,7 @@
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
+#include "tests/support/uniform_step.h"
 
 // Reductions wait for the last action of their pipeline rank on any data-parallel rank.
 static void assert_reduced_last(const sp_timeline *timeline)
@@ -266,6 +267,43 @@ TEST(bytes_on_links_by_algorithm)
     }
 }
 
+// A reduction's rings inside nodes and between them, and its gather's, follow each other: alone in
+// the cluster they need no flows, and alike ranks are walked once.
+TEST(legs_of_one_exchange_do_not_meet)
+{
+    for (int a = SP_ALGORITHM_PROFILE; a < SP_ALGORITHM_AUTO; a++) {
+        sp_collective_algorithm by = (sp_collective_algorithm)a;
+        flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .chunks = 1, .zero = 1}};
+        size_t tasks[3];
+        must_succeed(uniform_packing(&s.packing, 4, 1, ERR));
+        must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false, ERR));
+        flow_step_set_bytes(&s.costs, 0.0, 0.0);
+        s.costs.epilogue[0] = (sp_epilogue_cost){.grad_reduce_ns = 100000,
+                                                 .param_gather_ns = 100000,
+                                                 .reduce_bytes = 5000.0,
+                                                 .gather_bytes = 5000.0,
+                                                 .reduces_by = by,
+                                                 .gathers_by = by};
+        must_succeed(plan_by_schedule(&s.plan, &s.layout, &s.packing, SP_SCHEDULE_1F1B, ERR));
+        flow_step_set_cluster(&s, SP_NETWORK_CLOSED);
+        for (int detail = 0; detail < 3; detail++) {
+            const sp_engine_options options = {.network = &s.network};
+            sp_timeline timeline;
+            sp_memory_timeline memory;
+            sp_engine_counts counts;
+            s.network.detail = (sp_network_detail)detail;
+            must_succeed(
+                sp_simulate(&s.plan, &s.costs, &options, &timeline, &memory, &counts, ERR));
+            tasks[detail] = counts.tasks;
+            sp_memory_timeline_fini(&memory);
+            sp_timeline_fini(&timeline);
+        }
+        assert_true(tasks[SP_NETWORK_AUTO] == tasks[SP_NETWORK_CLOSED]);
+        assert_true(tasks[SP_NETWORK_FLOWS] > tasks[SP_NETWORK_CLOSED]);
+        flow_step_fini(&s);
+    }
+}
+
 static void assert_same_bytes(const double *a, const double *b, const sp_topology *topology)
 {
     for (int32_t l = 0; l < sp_topology_links(topology); l++) {
@@ -364,20 +402,25 @@ TEST(two_stages_reduce_over_one_nic)
 
 // One pack on each of two data-parallel ranks, whose context-parallel ranks lie in two nodes: both
 // groups exchange over the same NICs, by rings that carry half of the bytes.
-static void set_groups(flow_step *s, sp_network_detail detail)
+static void set_groups_of(flow_step *s, int cp, int dp, const char *order, sp_network_detail detail)
 {
-    *s = (flow_step){.layout = {.tp = 1, .cp = 2, .pp = 1, .dp = 2, .chunks = 1}};
-    assert_true(sp_rank_order_read("dp-tp-cp-pp", &s->layout.order));
-    must_succeed(uniform_packing(&s->packing, 2, 1, ERR));
+    *s = (flow_step){.layout = {.tp = 1, .cp = cp, .pp = 1, .dp = dp, .chunks = 1}};
+    assert_true(sp_rank_order_read(order, &s->layout.order));
+    must_succeed(uniform_packing(&s->packing, dp, 1, ERR));
     must_succeed(sp_i_step_costs_init(&s->costs, &s->layout, &s->packing, 1, false, ERR));
     flow_step_set_bytes(&s->costs, 0.0, 0.0);
     flow_step_set_exchanges(s, 0.0);
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < dp; k++) {
         s->costs.cp_i[k] = s->costs.cp_r[k] = (sp_cp_exchange){0};
     }
     must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, ERR));
     flow_step_set_cluster(s, detail);
     s->network.rates.nic_latency_s = 0.0;
+}
+
+static void set_groups(flow_step *s, sp_network_detail detail)
+{
+    set_groups_of(s, 2, 2, "dp-tp-cp-pp", detail);
 }
 
 // In each of two layers, of what takes whole_ns in all.
@@ -435,6 +478,62 @@ TEST(two_groups_exchange_over_one_nic)
     }
 }
 
+// Two of four context-parallel ranks exchange heads, and two rings of two their keys and values, of
+// two groups that share every node's NIC. Where nothing is shared the parts follow each other.
+TEST(heads_follow_keys)
+{
+    for (int detail = 0; detail < 3; detail++) {
+        bool shared = detail != SP_NETWORK_CLOSED;
+        flow_step s;
+        sp_timeline timeline;
+        set_groups_of(&s, 4, 2, "dp-tp-cp-pp", (sp_network_detail)detail);
+        for (int k = 0; k < 2; k++) {
+            // Of 2500 ns for the keys, at 10 bytes a nanosecond, 2000 are hidden; a NIC sends one
+            // of two ranks' blocks, and of a rank's heads those of the other.
+            sp_cp_exchange *exchange = &s.costs.cp_f[k];
+            *exchange = each_of_two(50000.0, 2500);
+            exchange->head_ranks = 2;
+            exchange->heads_s = 300e-9;
+            exchange->heads_bytes = 6000.0;
+            s.costs.f[k] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 500 + 600};
+            add_actions(&s, k, 0, k == 0 ? "F0B0" : "F1B1");
+        }
+        run(&s, &s.network, &timeline);
+        assert_int_equal(span_ns(&timeline, 0), F_NS + (shared ? 2 : 1) * (500 + 600));
+        sp_timeline_fini(&timeline);
+        flow_step_fini(&s);
+    }
+}
+
+// Each of four GPUs sends the other one of its node half of its heads, and hands one of two blocks
+// to the one of the other node; a forward and a backward, of two layers each.
+TEST(bytes_of_heads_and_keys)
+{
+    flow_step s;
+    sp_topology *topology;
+    double *bytes;
+    double sums[SP_LINK_KINDS][2] = {{0.0}};
+    set_groups_of(&s, 4, 1, "tp-cp-dp-pp", SP_NETWORK_CLOSED);
+    sp_cp_exchange exchange = {
+        .s = 2e-6, .bytes = 8000.0, .heads_s = 1e-6, .heads_bytes = 3000.0, .head_ranks = 2};
+    s.costs.cp_f[0] = s.costs.cp_i[0] = exchange;
+    s.costs.f[0] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 2500};
+    s.costs.b[0] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 6000};
+    add_actions(&s, 0, 0, "F0B0");
+    must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology, &bytes, ERR));
+    for (int32_t l = 0; l < sp_topology_links(topology); l++) {
+        sp_link link = sp_topology_link(topology, l);
+        sums[link.kind][link.inward] += bytes[l];
+    }
+    for (int inward = 0; inward < 2; inward++) {
+        assert_close(sums[SP_LINK_NIC][inward], 2 * 2 * 4 * 4000.0, 1e-12);
+        assert_close(sums[SP_LINK_NVLINK][inward], 2 * 2 * 4 * 1500.0, 1e-12);
+    }
+    sp_topology_free(topology);
+    sp_free(bytes);
+    flow_step_fini(&s);
+}
+
 // A recomputation exchanges again, by itself or in the backward, at three quarters of the NIC.
 TEST(a_recomputation_exchanges_again)
 {
@@ -471,13 +570,10 @@ static void run_apart(const flow_step *s, int seed)
         const sp_engine_options options = {.verify = true,
                                            .jitter = {0.1, (uint64_t)seed},
                                            .network = shared == 0 ? NULL : &s->network};
-        sp_timeline timeline;
-        sp_memory_timeline memory;
-        sp_engine_counts counts;
-        must_succeed(sp_simulate(&s->plan, &s->costs, &options, &timeline, &memory, &counts, ERR));
-        assert_reduced_last(&timeline);
-        sp_memory_timeline_fini(&memory);
-        sp_timeline_fini(&timeline);
+        simulated_plan made;
+        simulate_plan(&s->plan, &s->costs, &options, &made);
+        assert_reduced_last(&made.timeline);
+        simulated_plan_fini(&made);
     }
 }
 

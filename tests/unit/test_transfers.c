@@ -7,36 +7,20 @@
 #include "tests/support/uniform_packing.h"
 #include "tests/support/uniform_step.h"
 
-typedef struct outcome {
-    sp_timeline timeline;
-    sp_memory_timeline memory;
-    sp_engine_counts counts;
-    sp_step_metrics metrics;
-} outcome;
-
 static void simulate(const sp_plan *plan, sp_step_costs *costs, bool blocking, bool unfold,
-                     outcome *o)
+                     simulated_plan *o)
 {
     sp_engine_options options = {.verify = true, .unfold = unfold};
     costs->blocking_transfers = blocking;
-    *o = (outcome){0};
-    must_succeed(sp_simulate(plan, costs, &options, &o->timeline, &o->memory, &o->counts, ERR));
-    must_succeed(sp_step_metrics_compute(&o->timeline, &o->memory, &o->metrics, ERR));
-}
-
-static void outcome_fini(outcome *o)
-{
-    sp_step_metrics_fini(&o->metrics);
-    sp_memory_timeline_fini(&o->memory);
-    sp_timeline_fini(&o->timeline);
+    simulate_plan(plan, costs, &options, o);
 }
 
 static int64_t makespan(const sp_plan *plan, sp_step_costs *costs, bool blocking)
 {
-    outcome o;
+    simulated_plan o;
     simulate(plan, costs, blocking, false, &o);
     int64_t makespan_ns = o.metrics.makespan_ns;
-    outcome_fini(&o);
+    simulated_plan_fini(&o);
     return makespan_ns;
 }
 
@@ -217,7 +201,7 @@ TEST(two_stages_by_hand)
     // B0 of rank 0 waits for its own send of F1 and for the gradient in flight.
     static const int64_t waits_ns[2][4] = {{0, 3, 6, 3}, {3, 0, 3, 0}};
     pipeline s;
-    outcome o;
+    simulated_plan o;
     pipeline_init(&s, 2, 2);
     set_transfers(&s, 3, 3);
     set_stage(&s, 0, 10, 20);
@@ -232,7 +216,7 @@ TEST(two_stages_by_hand)
     assert_int_equal(o.metrics.makespan_ns, 99);
     assert_int_equal(o.metrics.busy_ns, 4 * 30);
     assert_int_equal(o.metrics.wait_p2p_ns, 18);
-    outcome_fini(&o);
+    simulated_plan_fini(&o);
     assert_int_equal(makespan(&s.plan, &s.costs, false), 96);
     pipeline_fini(&s);
 }
@@ -262,7 +246,7 @@ TEST(all_schedules)
                               .p2p_ns = p2p_ns};
             sp_engine_options options = {0};
             uniform_step step;
-            outcome o;
+            simulated_plan o;
             uniform_step_run(&u, &options, &step);
             int64_t free_ns = step.metrics.makespan_ns;
             simulate(&step.plan, &step.costs, true, false, &o);
@@ -273,7 +257,7 @@ TEST(all_schedules)
             if (p2p_ns == 0) {
                 assert_int_equal(o.metrics.makespan_ns, free_ns);
             }
-            outcome_fini(&o);
+            simulated_plan_fini(&o);
             uniform_step_fini(&step);
         }
     }
@@ -316,7 +300,7 @@ TEST(folding)
         sp_packing packing;
         sp_plan plan;
         sp_step_costs costs;
-        outcome folded, unfolded;
+        simulated_plan folded, unfolded;
         must_succeed(uniform_packing(&packing, layout.dp, 8, ERR));
         must_succeed(plan_by_schedule(&plan, &layout, &packing, SP_SCHEDULE_INTERLEAVED, ERR));
         random_costs(&prng, &layout, &packing, kinds, &costs);
@@ -326,8 +310,8 @@ TEST(folding)
         assert_int_equal(folded.metrics.makespan_ns, unfolded.metrics.makespan_ns);
         assert_int_equal(folded.metrics.wait_p2p_ns, unfolded.metrics.wait_p2p_ns);
         assert_int_equal(folded.metrics.iteration_ns, unfolded.metrics.iteration_ns);
-        outcome_fini(&folded);
-        outcome_fini(&unfolded);
+        simulated_plan_fini(&folded);
+        simulated_plan_fini(&unfolded);
         sp_plan_fini(&plan);
         sp_step_costs_fini(&costs);
         sp_packing_fini(&packing);

@@ -6,6 +6,7 @@
 #include "sim/plan/plan_json.h"
 #include "solver/evaluate/evaluate.h"
 #include "tests/support/flat_profile.h"
+#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
 
@@ -14,15 +15,8 @@ enum { TEXT = 2048, MOST_STAGES = 64, LAYERS = 40 };
 // Single quotes stand for double ones.
 static sp_status read_scenario(const char *text, sp_scenario *scenario, sp_error *err)
 {
-    char json[TEXT];
-    json_t *root = NULL;
+    json_t *root = json_document(text);
     sp_error_clear(err);
-    assert_true(strlen(text) < sizeof json);
-    snprintf(json, sizeof json, "%s", text);
-    for (char *c = json; *c != '\0'; c++) {
-        *c = *c == '\'' ? '"' : *c;
-    }
-    must_succeed(sp_json_read_text(json, strlen(json), "test", &root, ERR));
     sp_status status = sp_scenario_from_json(root, "test", NULL, 0, scenario, err);
     json_decref(root);
     return status;
