@@ -506,7 +506,7 @@ TEST(heads_follow_keys)
 }
 
 // Each of four GPUs sends the other one of its node half of its heads, and hands one of two blocks
-// to the one of the other node; a forward and a backward, of two layers each.
+// to the one of the other node; a forward and a backward that hides it, of two layers each.
 TEST(bytes_of_heads_and_keys)
 {
     flow_step s;
@@ -518,7 +518,7 @@ TEST(bytes_of_heads_and_keys)
         .s = 2e-6, .bytes = 8000.0, .heads_s = 1e-6, .heads_bytes = 3000.0, .head_ranks = 2};
     s.costs.cp_f[0] = s.costs.cp_i[0] = exchange;
     s.costs.f[0] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 2500};
-    s.costs.b[0] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 6000};
+    s.costs.b[0] = (sp_action_cost){.compute_ns = F_NS};
     add_actions(&s, 0, 0, "F0B0");
     must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology, &bytes, ERR));
     for (int32_t l = 0; l < sp_topology_links(topology); l++) {
