@@ -145,7 +145,6 @@ static sp_status start(sp_i_traffic *t, int rank, int64_t at_ns, sp_error *err)
     sp_flow flow = sp_route_flow_of(&way->route, at_ns, exchange->bytes[exchange->phase], 1,
                                     (double)exchange->ns[exchange->phase] / SP_NS_PER_S);
     flow.tag = SP_I_TAG_REDUCTION + t->plan->layout.pp + rank;
-    sp_i_traffic_carry(t, &way->route, exchange->bytes[exchange->phase], 1);
     return sp_i_traffic_start(t, &flow, NULL, err);
 }
 
@@ -174,6 +173,17 @@ static void fill_phases(sp_i_exchange *exchange, const sp_cp_exchange *whole, in
     exchange->bytes[SP_I_HEADS] = (keys ? 1.0 : heads_shown) * whole->heads_bytes;
 }
 
+// Phases that take no time are no flows, but what they send counts.
+static void carry(sp_i_traffic *t, const sp_i_group *group, const sp_cp_exchange *whole)
+{
+    if (group->keys.is_used) {
+        sp_i_traffic_carry(t, &group->keys.route, whole->bytes, 1);
+    }
+    if (group->heads.is_used) {
+        sp_i_traffic_carry(t, &group->heads.route, whole->heads_bytes, 1);
+    }
+}
+
 sp_status sp_i_exchanges_begin(sp_i_traffic *t, const sp_walk_action *action, int64_t start_ns,
                                const sp_action_cost *took, bool *exchanges, sp_error *err)
 {
@@ -195,7 +205,11 @@ sp_status sp_i_exchanges_begin(sp_i_traffic *t, const sp_walk_action *action, in
     }
     t->exchanges[rank] = (sp_i_exchange){.place = *place, .group = group};
     fill_phases(&t->exchanges[rank], &whole, hidden_ns, took->cp_ns);
-    return place->dp + 1 < pack->dp_first + pack->dp_count ? SP_OK : start(t, rank, start_ns, err);
+    if (place->dp + 1 < pack->dp_first + pack->dp_count) {
+        return SP_OK;
+    }
+    carry(t, group, &whole);
+    return start(t, rank, start_ns, err);
 }
 
 static sp_status end_action(sp_i_traffic *t, const sp_i_exchange *exchange, int64_t now_ns,

@@ -119,14 +119,15 @@ sp_flow sp_route_flow_of(const sp_route *route, int64_t start_ns, double bytes, 
 {
     sp_flow flow = sp_route_flow(route, start_ns, bytes, rounds);
     double spine_s = rounds * route->spine_latency_s;
+    double first_s = rounds * route->latency_s / route->steps;
     // A smaller part of the links holds nothing up, and rates (flows.h) are too coarse to send it
     // in time.
-    if (!(flow.bytes > LEAST_SHARE * route->open_bytes_per_s * alone_s)) {
+    bool sends = flow.bytes > LEAST_SHARE * route->open_bytes_per_s * alone_s;
+    if (!sends || first_s >= alone_s) {
         flow.bytes = 0.0;
         flow.latency_s = alone_s + spine_s;
         return flow;
     }
-    double first_s = fmin(rounds * route->latency_s / route->steps, alone_s);
     flow.bytes = fmin(flow.bytes, route->open_bytes_per_s * (alone_s - first_s));
     flow.latency_s = first_s + spine_s / route->steps;
     double lone_s = alone_s + spine_s + slowed_s(route, flow.bytes, rounds, alone_s);

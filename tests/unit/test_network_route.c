@@ -335,6 +335,10 @@ TEST(a_ring_over_the_spine_takes_its_rate_and_latency)
                 assert_within((double)end_of(&f, &flow), 1e9 * expected_s, 1.0);
                 flow = sp_route_flow(&route, 0, bytes, 1);
                 assert_within((double)end_of(&f, &flow), 1e9 * expected_s, 1.0);
+                // In less than the latency of a step nothing is sent.
+                flow = sp_route_flow_of(&route, 0, bytes, 1, 1e-6);
+                assert_within((double)end_of(&f, &flow), 1e9 * (1e-6 + (nodes - 1) * latency_s),
+                              1.0);
                 assert_true(sp_route_is_slowed(&route) ==
                             (oversubscription > 1 || latency_s > 0.0));
                 sp_route_fini(&route);

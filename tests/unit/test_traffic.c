@@ -506,7 +506,7 @@ TEST(heads_follow_keys)
 }
 
 // Each of four GPUs sends the other one of its node half of its heads, and hands one of two blocks
-// to the one of the other node; a forward and a backward, of two layers each.
+// to the one of the other node; a forward and a backward that hides it, of two layers each.
 TEST(bytes_of_heads_and_keys)
 {
     flow_step s;
@@ -518,7 +518,7 @@ TEST(bytes_of_heads_and_keys)
         .s = 2e-6, .bytes = 8000.0, .heads_s = 1e-6, .heads_bytes = 3000.0, .head_ranks = 2};
     s.costs.cp_f[0] = s.costs.cp_i[0] = exchange;
     s.costs.f[0] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 2500};
-    s.costs.b[0] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 6000};
+    s.costs.b[0] = (sp_action_cost){.compute_ns = F_NS};
     add_actions(&s, 0, 0, "F0B0");
     must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology, &bytes, ERR));
     for (int32_t l = 0; l < sp_topology_links(topology); l++) {
@@ -663,6 +663,33 @@ TEST(allocations_that_fail)
             sp_timeline_fini(&timeline);
             sp_memory_timeline_fini(&memory);
         }
+    }
+    flow_step_fini(&s);
+}
+
+TEST(allocations_for_bytes_that_fail)
+{
+    sp_prng prng = prng_seeded(17);
+    flow_step s;
+    flow_step_draw(&prng, &s, true);
+    while (s.layout.dp * s.layout.cp == 1) {
+        flow_step_fini(&s);
+        flow_step_draw(&prng, &s, true);
+    }
+    size_t vstages = (size_t)sp_layout_vstages(&s.layout);
+    s.costs.sharded = sp_calloc(vstages, sizeof *s.costs.sharded);
+    assert_non_null(s.costs.sharded);
+    for (size_t v = 0; v < vstages; v++) {
+        s.costs.sharded[v] = (sp_sharded_stage){.gather_bytes = 1e3, .scatter_bytes = 2e3};
+    }
+    for (memory_failures failing = {0}; memory_fails(&failing);) {
+        sp_topology *topology = NULL;
+        double *bytes = NULL;
+        sp_error_clear(ERR);
+        memory_try(&failing, sp_step_traffic(&s.plan, &s.costs, &s.network, &topology, &bytes, ERR),
+                   ERR);
+        sp_topology_free(topology);
+        sp_free(bytes);
     }
     flow_step_fini(&s);
 }
