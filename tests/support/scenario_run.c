@@ -37,8 +37,9 @@ const char *json_text(const char *format, ...)
 
 json_t *json_document(const char *text)
 {
-    json_t *root =
-        json_loads(json_text("%s", text), JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
+    char json[RUN_TEXT] = "";
+    put_json(json, "%s", text);
+    json_t *root = json_loads(json, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
     assert_non_null(root);
     return root;
 }
