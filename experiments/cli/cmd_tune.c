@@ -84,17 +84,15 @@ static json_t *workload_of(const tune_args *args)
     int64_t samples = tokens / args->context > 0 ? tokens / args->context : 1;
     bool sized =
         is_set(args, "workload.samples_per_batch") || is_set(args, "workload.tokens_per_batch");
-    json_t *workload = json_pack("{s:I}", "context", (json_int_t)args->context);
-    if (args->lengths != NULL) {
-        sp_json_put(workload, "lengths", json_string(args->lengths));
-    } else {
-        sp_json_put(workload, "uniform", json_integer(args->context));
-    }
+    json_t *workload = args->lengths != NULL
+                           ? json_pack("{s:s}", "lengths", args->lengths)
+                           : json_pack("{s:I}", "uniform", (json_int_t)args->context);
     if (!sized && args->lengths != NULL) {
         sp_json_put(workload, "tokens_per_batch", json_integer(tokens));
     } else if (!sized) {
         sp_json_put(workload, "samples_per_batch", json_integer(samples));
     }
+    sp_json_put(workload, "context", json_integer(args->context));
     return workload;
 }
 
