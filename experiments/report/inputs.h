@@ -17,7 +17,7 @@ typedef enum report_kind {
     REPORT_MEMORY_CURVE,
     REPORT_PREFILL, // prompts, or rows of methods and lengths
     REPORT_DECODE,
-    REPORT_SWEEP,   // an array of the lines of a results file
+    REPORT_SWEEP, // an array of the lines of a results file
     REPORT_TRACE,
     REPORT_KINDS,
 } report_kind;

@@ -16,8 +16,8 @@ typedef struct stream_options {
 // The answer to one line.
 typedef struct stream_answer {
     int64_t line; // from 1
-    // The plan as one line, without its newline. Where the batch has no plan, or all its samples are
-    // longer than the context: a plan document without batches that holds the reason.
+    // The plan as one line, without its newline. Where the batch has no plan, or all its samples
+    // are longer than the context: a plan document without batches that holds the reason.
     char *text;
     size_t bytes;
     bool infeasible;
