@@ -466,8 +466,7 @@ TEST(advice_holds_when_it_is_taken)
         take_advice(text, short_of.result.oom_diagnosis, &all);
         run_fini(&short_of);
     }
-    // Fewer are drawn with sanitizers.
-    assert_true(test_is_sanitized() ? all.fits > 0 : all.fits >= 40 && all.not_enough >= 2);
+    assert_true(all.fits >= test_rounds(40) && all.not_enough >= test_rounds(2));
 }
 
 // A sweep tries no settings for a point, and says nothing of them.
