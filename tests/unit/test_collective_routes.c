@@ -1,8 +1,7 @@
 // Collectives by algorithm as flows: alone they take their closed times, and every link carries
 // what the algorithm's definition says.
-#include "tests/support/flat_profile.h"
+#include "tests/support/flat_network.h"
 #include "tests/support/flow_ends.h"
-#include "tests/support/test_main.h"
 
 #include "sim/cost/collective_shape.h"
 #include "sim/cost/op_time.h"
@@ -10,33 +9,7 @@
 
 enum { MOST = 64, MOST_LINKS = 1024 };
 
-static const sp_link_rates flat = {.nvlink_bytes_per_s = FLAT_NVLINK_BYTES_PER_S,
-                                   .nvlink_latency_s = FLAT_NVLINK_LATENCY_S,
-                                   .nic_efficiency = FLAT_NIC_EFFICIENCY,
-                                   .nic_latency_s = FLAT_NIC_LATENCY_S};
 static const sp_collective kinds[] = {SP_ALL_REDUCE, SP_ALL_GATHER, SP_REDUCE_SCATTER};
-
-typedef struct fixture {
-    sp_cluster cluster;
-    sp_profile profile;
-    sp_op_timer timer;
-    sp_topology *topology;
-} fixture;
-
-static void begin(int nodes, fixture *f)
-{
-    must_succeed(sp_cluster_builtin("h800-8", &f->cluster, ERR));
-    f->cluster.nodes = nodes;
-    flat_profile_load(NULL, &f->profile);
-    f->timer = (sp_op_timer){.cluster = &f->cluster, .profile = &f->profile};
-    must_succeed(sp_topology_new(&f->cluster, &flat, &f->topology, ERR));
-}
-
-static void finish(fixture *f)
-{
-    sp_topology_free(f->topology);
-    sp_profile_fini(&f->profile);
-}
 
 static int group_of(int first, int nodes, int per_node, int64_t *gpus)
 {
@@ -50,7 +23,7 @@ static int group_of(int first, int nodes, int per_node, int64_t *gpus)
 }
 
 // The passage of the algorithm that a time is of.
-static void make(fixture *f, sp_collective_algorithm algorithm, sp_collective kind,
+static void make(flat_network *f, sp_collective_algorithm algorithm, sp_collective kind,
                  const int64_t *gpus, int nodes, int per_node, sp_passage *passage)
 {
     sp_group group = {nodes * per_node, nodes, per_node, per_node};
@@ -61,8 +34,8 @@ static void make(fixture *f, sp_collective_algorithm algorithm, sp_collective ki
 
 TEST(alone_it_takes_the_closed_time)
 {
-    fixture f;
-    begin(5, &f);
+    flat_network f;
+    flat_network_begin("h800-8", 5, &f);
     const double bytes = 1.0e9 + 17.0;
     for (int nodes = 1; nodes <= 5; nodes++) {
         for (int per_node = 1; per_node <= 8; per_node++) {
@@ -89,13 +62,13 @@ TEST(alone_it_takes_the_closed_time)
             }
         }
     }
-    finish(&f);
+    flat_network_end(&f);
 }
 
 // ---- bytes on links ----
 
 // Bytes on each link of a tensor of one byte.
-static void bytes_of(const fixture *f, const sp_passage *passage, double *bytes)
+static void bytes_of(const flat_network *f, const sp_passage *passage, double *bytes)
 {
     assert_true(sp_topology_links(f->topology) <= MOST_LINKS);
     for (int i = 0; i < MOST_LINKS; i++) {
@@ -113,7 +86,7 @@ typedef struct sums {
     double of[SP_LINK_KINDS][2], most[SP_LINK_KINDS][2];
 } sums;
 
-static sums sums_of(const fixture *f, const double *bytes)
+static sums sums_of(const flat_network *f, const double *bytes)
 {
     sums s = {0};
     for (int32_t l = 0; l < sp_topology_links(f->topology); l++) {
@@ -124,7 +97,7 @@ static sums sums_of(const fixture *f, const double *bytes)
     return s;
 }
 
-static sums passage_sums(fixture *f, sp_collective_algorithm algorithm, sp_collective kind,
+static sums passage_sums(flat_network *f, sp_collective_algorithm algorithm, sp_collective kind,
                          int nodes, int per_node)
 {
     int64_t gpus[MOST];
@@ -140,8 +113,8 @@ static sums passage_sums(fixture *f, sp_collective_algorithm algorithm, sp_colle
 // Up and down every edge of a tree that joins all: the tensor once each way.
 TEST(a_tree_carries_the_tensor_up_and_down_its_edges)
 {
-    fixture f;
-    begin(8, &f);
+    flat_network f;
+    flat_network_begin("h800-8", 8, &f);
     for (int nodes = 1; nodes <= 8; nodes++) {
         for (int m = 2; m <= 8; m++) {
             sums s = passage_sums(&f, SP_ALGORITHM_TREE, SP_ALL_REDUCE, nodes, m);
@@ -154,15 +127,15 @@ TEST(a_tree_carries_the_tensor_up_and_down_its_edges)
             }
         }
     }
-    finish(&f);
+    flat_network_end(&f);
 }
 
 // A GPU hands in the tensor and gets its part of the sum, or hands in its part and gets the tensor,
 // or both.
 TEST(switches_take_the_tensor_once_and_hand_out_the_sum)
 {
-    fixture f;
-    begin(8, &f);
+    flat_network f;
+    flat_network_begin("h800-8", 8, &f);
     for (int nodes = 1; nodes <= 8; nodes++) {
         for (int m = 2; m <= 8; m++) {
             sums s = passage_sums(&f, SP_ALGORITHM_NVLS, SP_ALL_REDUCE, nodes, m);
@@ -183,15 +156,15 @@ TEST(switches_take_the_tensor_once_and_hand_out_the_sum)
         assert_close(scatter.of[SP_LINK_NVLINK][0], m, 1e-12);
         assert_close(gather.of[SP_LINK_NVLINK][1], m, 1e-12);
     }
-    finish(&f);
+    flat_network_end(&f);
 }
 
 // (m-1)/m of the tensor in a node and (N-1)/N of a part between nodes, twice for an all-reduce: the
 // same for every GPU.
 TEST(hierarchical_rings_carry_parts_between_nodes)
 {
-    fixture f;
-    begin(8, &f);
+    flat_network f;
+    flat_network_begin("h800-8", 8, &f);
     for (int nodes = 2; nodes <= 8; nodes++) {
         for (int m = 2; m <= 8; m++) {
             for (int k = 0; k < 3; k++) {
@@ -208,15 +181,15 @@ TEST(hierarchical_rings_carry_parts_between_nodes)
             }
         }
     }
-    finish(&f);
+    flat_network_end(&f);
 }
 
 // Members anywhere: what goes up a tree and down again is the same on every cut between nodes,
 // 2 (N-1) tensors in all; where nodes differ, NVLS and hierarchical are rings.
 TEST(uneven_nodes)
 {
-    fixture f;
-    begin(5, &f);
+    flat_network f;
+    flat_network_begin("h800-8", 5, &f);
     sp_prng prng = prng_seeded(21);
     for (int round = 0; round < test_rounds(200); round++) {
         int64_t gpus[MOST];
@@ -265,7 +238,7 @@ TEST(uneven_nodes)
         }
         sp_passage_fini(&ring);
     }
-    finish(&f);
+    flat_network_end(&f);
 }
 
 // ---- together ----
@@ -274,8 +247,8 @@ TEST(uneven_nodes)
 // other, as one flow for both or as two. On the same GPUs each takes twice the time of sending.
 TEST(groups_side_by_side)
 {
-    fixture f;
-    begin(4, &f);
+    flat_network f;
+    flat_network_begin("h800-8", 4, &f);
     for (int a = SP_ALGORITHM_RING; a < SP_ALGORITHM_AUTO; a++) {
         sp_collective_algorithm algorithm = (sp_collective_algorithm)a;
         int64_t gpus[2 * MOST];
@@ -308,13 +281,13 @@ TEST(groups_side_by_side)
         sp_passage_fini(&other);
         sp_passage_fini(&both);
     }
-    finish(&f);
+    flat_network_end(&f);
 }
 
 TEST(memory_that_runs_out_is_reported)
 {
-    fixture f;
-    begin(2, &f);
+    flat_network f;
+    flat_network_begin("h800-8", 2, &f);
     const int64_t gpus[] = {0, 1, 2, 3, 8, 9, 10, 11};
     for (int a = SP_ALGORITHM_RING; a < SP_ALGORITHM_AUTO; a++) {
         for (memory_failures failing = {0}; memory_fails(&failing);) {
@@ -327,5 +300,5 @@ TEST(memory_that_runs_out_is_reported)
             sp_passage_fini(&passage);
         }
     }
-    finish(&f);
+    flat_network_end(&f);
 }

@@ -1,42 +1,14 @@
 // Collectives as flows: alone they take what the closed formulas of cost/collective.c say, and side
 // by side on the same links what these give each of them as its even share.
-#include "tests/support/flat_profile.h"
+#include "tests/support/flat_network.h"
 #include "tests/support/flow_ends.h"
-#include "tests/support/test_main.h"
 
 #include "sim/cost/op_time.h"
 #include "sim/network/route.h"
 
 enum { MOST = 64 };
 
-static const sp_link_rates flat = {.nvlink_bytes_per_s = FLAT_NVLINK_BYTES_PER_S,
-                                   .nvlink_latency_s = FLAT_NVLINK_LATENCY_S,
-                                   .nic_efficiency = FLAT_NIC_EFFICIENCY,
-                                   .nic_latency_s = FLAT_NIC_LATENCY_S};
-
-typedef struct fixture {
-    sp_cluster cluster;
-    sp_profile profile;
-    sp_op_timer timer;
-    sp_topology *topology;
-} fixture;
-
-static void begin(const char *name, int nodes, fixture *f)
-{
-    must_succeed(sp_cluster_builtin(name, &f->cluster, ERR));
-    f->cluster.nodes = nodes;
-    must_succeed(flat_profile(NULL, &f->profile, ERR));
-    f->timer = (sp_op_timer){.cluster = &f->cluster, .profile = &f->profile};
-    must_succeed(sp_topology_new(&f->cluster, &flat, &f->topology, ERR));
-}
-
-static void finish(fixture *f)
-{
-    sp_topology_free(f->topology);
-    sp_profile_fini(&f->profile);
-}
-
-static int64_t end_of(const fixture *f, const sp_flow *flow)
+static int64_t end_of(const flat_network *f, const sp_flow *flow)
 {
     int64_t end_ns = 0;
     must_succeed(flow_ends(f->topology, flow, 1, &end_ns, ERR));
@@ -44,7 +16,7 @@ static int64_t end_of(const fixture *f, const sp_flow *flow)
 }
 
 // `per_node` neighbours in each of `nodes` nodes, from GPU `first` of the node on.
-static int group_of(const fixture *f, int first, int nodes, int per_node, int64_t gpus[MOST])
+static int group_of(const flat_network *f, int first, int nodes, int per_node, int64_t gpus[MOST])
 {
     int count = 0;
     for (int node = 0; node < nodes; node++) {
@@ -59,8 +31,8 @@ static int group_of(const fixture *f, int first, int nodes, int per_node, int64_
 // rounded otherwise than the whole, by far less than a nanosecond.
 TEST(a_ring_alone_takes_the_closed_time)
 {
-    fixture f;
-    begin("h800-8", 4, &f);
+    flat_network f;
+    flat_network_begin("h800-8", 4, &f);
     const double bytes = 1.0e9 + 17.0;
     for (int nodes = 1; nodes <= 4; nodes++) {
         for (int per_node = 1; per_node <= 8; per_node++) {
@@ -83,14 +55,14 @@ TEST(a_ring_alone_takes_the_closed_time)
             sp_route_fini(&route);
         }
     }
-    finish(&f);
+    flat_network_end(&f);
 }
 
 // As an odd data-parallel degree gives: the member that is alone has one NIC for all.
 TEST(the_least_populated_node_sets_the_pace)
 {
-    fixture f;
-    begin("h800-8", 2, &f);
+    flat_network f;
+    flat_network_begin("h800-8", 2, &f);
     const int64_t gpus[] = {4, 5, 6, 8};
     const double bytes = 1e9;
     sp_route route;
@@ -100,13 +72,13 @@ TEST(the_least_populated_node_sets_the_pace)
     assert_int_equal(end_of(&f, &flow),
                      llround(1e9 * sp_time_collective(&f.timer, SP_REDUCE_SCATTER, group, bytes)));
     sp_route_fini(&route);
-    finish(&f);
+    flat_network_end(&f);
 }
 
 TEST(an_all_to_all_that_the_nics_bound_takes_the_closed_time)
 {
-    fixture f;
-    begin("h800-8", 4, &f);
+    flat_network f;
+    flat_network_begin("h800-8", 4, &f);
     for (int nodes = 2; nodes <= 4; nodes++) {
         for (int per_node = 1; per_node <= 8; per_node += 7) {
             int64_t gpus[MOST];
@@ -120,13 +92,13 @@ TEST(an_all_to_all_that_the_nics_bound_takes_the_closed_time)
             sp_route_fini(&route);
         }
     }
-    finish(&f);
+    flat_network_end(&f);
 }
 
 TEST(a_transfer_to_the_next_stage_takes_the_closed_time)
 {
-    fixture f;
-    begin("h800-8", 2, &f);
+    flat_network f;
+    flat_network_begin("h800-8", 2, &f);
     const int64_t from = 0, near = 1, far = 8;
     const double bytes = 12345678.0;
     sp_route inside, between;
@@ -139,7 +111,7 @@ TEST(a_transfer_to_the_next_stage_takes_the_closed_time)
     }
     sp_route_fini(&inside);
     sp_route_fini(&between);
-    finish(&f);
+    flat_network_end(&f);
 }
 
 // Tensor-parallel ranks that send a part each over a NIC of their own take as long as one with its
@@ -151,10 +123,10 @@ TEST(tensor_parallel_ranks_send_parts_side_by_side)
         int of_nic; // GPUs
     } cases[] = {{"h800-8", 1}, {"a800-8", 2}};
     for (int c = 0; c < 2; c++) {
-        fixture f;
+        flat_network f;
         int64_t from[8], to[8];
         sp_route route;
-        begin(cases[c].cluster, 2, &f);
+        flat_network_begin(cases[c].cluster, 2, &f);
         for (int i = 0; i < 8; i++) {
             from[i] = i;
             to[i] = 8 + i;
@@ -164,7 +136,7 @@ TEST(tensor_parallel_ranks_send_parts_side_by_side)
         double part_s = 1e6 * cases[c].of_nic / (f.cluster.nic_bytes_per_s * FLAT_NIC_EFFICIENCY);
         assert_int_equal(end_of(&f, &flow), llround(1e9 * (FLAT_NIC_LATENCY_S + part_s)));
         sp_route_fini(&route);
-        finish(&f);
+        flat_network_end(&f);
     }
 }
 
@@ -172,8 +144,8 @@ TEST(tensor_parallel_ranks_send_parts_side_by_side)
 // that has it alone is twice as fast, two at a time are as slow.
 TEST(groups_that_share_a_nic_slow_each_other)
 {
-    fixture f;
-    begin("a800-8", 4, &f);
+    flat_network f;
+    flat_network_begin("a800-8", 4, &f);
     const double bytes = 1e9;
     const double latency_s = 3 * FLAT_NIC_LATENCY_S;
     const double alone_s = 3.0 / 4.0 * bytes / (25e9 * FLAT_NIC_EFFICIENCY);
@@ -194,15 +166,15 @@ TEST(groups_that_share_a_nic_slow_each_other)
     assert_int_equal(ends_ns[1], ends_ns[0]);
     sp_route_fini(&route[0]);
     sp_route_fini(&route[1]);
-    finish(&f);
+    flat_network_end(&f);
 }
 
 // Two groups that have half of a node each, and others besides: each ring stays on the rail that it
 // has there, so that they meet on no link.
 TEST(rings_stay_on_their_rails)
 {
-    fixture f;
-    begin("h800-8", 3, &f);
+    flat_network f;
+    flat_network_begin("h800-8", 3, &f);
     const int64_t gpus[2][3] = {{0, 4, 8}, {12, 16, 20}};
     int users[1024] = {0};
     assert_true(sp_topology_links(f.topology) <= 1024);
@@ -214,7 +186,7 @@ TEST(rings_stay_on_their_rails)
         }
         sp_route_fini(&route);
     }
-    finish(&f);
+    flat_network_end(&f);
 }
 
 // One flow for groups of GPUs that do the same: with a NIC for each GPU it takes what the ring of
@@ -223,11 +195,11 @@ TEST(rings_stay_on_their_rails)
 TEST(groups_side_by_side_are_one_flow)
 {
     for (int nics = 8; nics >= 4; nics -= 4) {
-        fixture f;
-        begin("h800-8", 3, &f);
+        flat_network f;
+        flat_network_begin("h800-8", 3, &f);
         sp_topology_free(f.topology);
         f.cluster.nics_per_node = nics;
-        must_succeed(sp_topology_new(&f.cluster, &flat, &f.topology, ERR));
+        must_succeed(sp_topology_new(&f.cluster, &flat_rates, &f.topology, ERR));
         int64_t gpus[MOST];
         int count = group_of(&f, 0, 3, 1, gpus);
         group_of(&f, 1, 3, 1, &gpus[count]);
@@ -247,14 +219,14 @@ TEST(groups_side_by_side_are_one_flow)
             sp_route_fini(&one);
             sp_route_fini(&both);
         }
-        finish(&f);
+        flat_network_end(&f);
     }
 }
 
 TEST(a_known_time_alone_comes_out_to_the_nanosecond)
 {
-    fixture f;
-    begin("a800-8", 4, &f);
+    flat_network f;
+    flat_network_begin("a800-8", 4, &f);
     sp_prng prng = prng_seeded(7);
     for (int round = 0; round < test_rounds(2000); round++) {
         int64_t gpus[MOST];
@@ -268,15 +240,15 @@ TEST(a_known_time_alone_comes_out_to_the_nanosecond)
         assert_int_equal(end_of(&f, &flow), start_ns + llround(1e9 * alone_s));
         sp_route_fini(&route);
     }
-    finish(&f);
+    flat_network_end(&f);
 }
 
 // Two of a switch's reductions, each twice as fast as a ring, at the same time take as long as one
 // after the other; two that take half of their links' rate do not slow each other.
 TEST(what_alone_is_faster_or_slower_than_its_links_shares_them_so)
 {
-    fixture f;
-    begin("h800-8", 1, &f);
+    flat_network f;
+    flat_network_begin("h800-8", 1, &f);
     const int64_t gpus[] = {0, 1, 2, 3};
     const double bytes = 1e9;
     sp_route route;
@@ -296,27 +268,27 @@ TEST(what_alone_is_faster_or_slower_than_its_links_shares_them_so)
         assert_int_equal(ends_ns[1], ends_ns[0]);
     }
     sp_route_fini(&route);
-    finish(&f);
+    flat_network_end(&f);
 }
 
 // ---- a spine that narrows or delays ----
 
 // h800-8 with a leaf switch for each node and rail, whose link to the spine has the rate of its NIC
 // divided by `oversubscription`.
-static void narrow(fixture *f, double oversubscription, double latency_s)
+static void narrow(flat_network *f, double oversubscription, double latency_s)
 {
     sp_topology_free(f->topology);
     f->cluster.fabric.nodes_per_leaf = 1;
     f->cluster.fabric.oversubscription = oversubscription;
     f->cluster.fabric.spine_latency_s = latency_s;
-    must_succeed(sp_topology_new(&f->cluster, &flat, &f->topology, ERR));
+    must_succeed(sp_topology_new(&f->cluster, &flat_rates, &f->topology, ERR));
 }
 
 // A ring of n nodes waits n - 1 times for a part of the bytes from the next node.
 TEST(a_ring_over_the_spine_takes_its_rate_and_latency)
 {
-    fixture f;
-    begin("h800-8", 4, &f);
+    flat_network f;
+    flat_network_begin("h800-8", 4, &f);
     const double nic = f.cluster.nic_bytes_per_s * FLAT_NIC_EFFICIENCY;
     const double bytes = 1e8;
     for (int nodes = 2; nodes <= 4; nodes++) {
@@ -345,14 +317,14 @@ TEST(a_ring_over_the_spine_takes_its_rate_and_latency)
             }
         }
     }
-    finish(&f);
+    flat_network_end(&f);
 }
 
 // A transfer whose formula gives it a quarter of its NIC waits for the spine where that has less.
 TEST(what_is_slower_than_the_spine_does_not_wait_for_it)
 {
-    fixture f;
-    begin("h800-8", 2, &f);
+    flat_network f;
+    flat_network_begin("h800-8", 2, &f);
     const int64_t from = 2, to = 10;
     const double bytes = 1e8;
     const double nic_s = bytes / (f.cluster.nic_bytes_per_s * FLAT_NIC_EFFICIENCY);
@@ -365,7 +337,7 @@ TEST(what_is_slower_than_the_spine_does_not_wait_for_it)
         assert_within((double)end_of(&f, &flow), 1e9 * expected_s, 1.0);
         sp_route_fini(&route);
     }
-    finish(&f);
+    flat_network_end(&f);
 }
 
 TEST(pcie_slows_what_its_formula_sends_faster)
@@ -373,23 +345,23 @@ TEST(pcie_slows_what_its_formula_sends_faster)
     const int64_t from = 2, to = 10;
     const double bytes = 1e8;
     for (int times = 1; times <= 4; times *= 2) {
-        fixture f;
+        flat_network f;
         sp_route route;
-        begin("h800-8", 2, &f);
+        flat_network_begin("h800-8", 2, &f);
         const double nic = f.cluster.nic_bytes_per_s * FLAT_NIC_EFFICIENCY;
         f.cluster.host_link_bytes_per_s = nic / times;
         sp_topology_free(f.topology);
-        must_succeed(sp_topology_new(&f.cluster, &flat, &f.topology, ERR));
+        must_succeed(sp_topology_new(&f.cluster, &flat_rates, &f.topology, ERR));
         must_succeed(sp_route_pairs(f.topology, &from, &to, 1, &route, ERR));
         sp_flow flow = sp_route_flow_of(&route, 0, bytes, 1, sp_time_p2p(&f.timer, bytes, 1));
         assert_within((double)end_of(&f, &flow), 1e9 * (FLAT_NIC_LATENCY_S + times * bytes / nic),
                       1.0);
         sp_route_fini(&route);
-        finish(&f);
+        flat_network_end(&f);
     }
 }
 
-static sp_flow lone(const fixture *f, int kind, const int64_t *gpus, int count, double bytes,
+static sp_flow lone(const flat_network *f, int kind, const int64_t *gpus, int count, double bytes,
                     double alone_s, sp_route *route)
 {
     sp_status status =
@@ -404,8 +376,8 @@ static sp_flow lone(const fixture *f, int kind, const int64_t *gpus, int count, 
 // and slow down whatever goes beside it.
 TEST(a_better_spine_never_slows_a_lone_transfer)
 {
-    fixture f;
-    begin("h800-8", 4, &f);
+    flat_network f;
+    flat_network_begin("h800-8", 4, &f);
     sp_prng prng = prng_seeded(11);
     for (int round = 0; round < test_rounds(500); round++) {
         int64_t gpus[MOST];
@@ -432,7 +404,7 @@ TEST(a_better_spine_never_slows_a_lone_transfer)
             sp_route_fini(&route);
         }
     }
-    finish(&f);
+    flat_network_end(&f);
 }
 
 // ---- better links ----
@@ -440,7 +412,7 @@ TEST(a_better_spine_never_slows_a_lone_transfer)
 // What may be better, each in one setting.
 enum { NIC, NVLINK, PCIE, SPINE, LATENCY, NVLINK_LATENCY, SPINE_LATENCY, BETTER };
 
-static void improve(fixture *f, int what, double by)
+static void improve(flat_network *f, int what, double by)
 {
     switch (what) {
     case NIC:
@@ -472,7 +444,8 @@ static void improve(fixture *f, int what, double by)
 }
 
 // With the time that its formula gives it there.
-static int64_t formula_end(fixture *f, int kind, const int64_t *gpus, sp_group group, double bytes)
+static int64_t formula_end(flat_network *f, int kind, const int64_t *gpus, sp_group group,
+                           double bytes)
 {
     const sp_profile *p = &f->profile;
     const sp_link_rates rates = {p->nvlink_bytes_per_s, p->nvlink_latency_s, p->nic_efficiency,
@@ -494,9 +467,9 @@ TEST(a_better_network_never_slows_a_lone_transfer)
 {
     sp_prng prng = prng_seeded(12);
     for (int round = 0; round < test_rounds(2000); round++) {
-        fixture f;
+        flat_network f;
         int64_t gpus[MOST];
-        begin(prng_below(&prng, 2) == 0 ? "h800-8" : "a800-8", 4, &f);
+        flat_network_begin(prng_below(&prng, 2) == 0 ? "h800-8" : "a800-8", 4, &f);
         f.cluster.fabric.nodes_per_leaf = 1 + prng_below(&prng, 2);
         f.cluster.fabric.pxn = prng_below(&prng, 2) == 0;
         f.cluster.fabric.oversubscription = 1.0 + 7.0 * sp_prng_uniform(&prng);
@@ -514,7 +487,7 @@ TEST(a_better_network_never_slows_a_lone_transfer)
         improve(&f, prng_below(&prng, BETTER), 1.0 + sp_prng_uniform(&prng));
         int64_t after_ns = formula_end(&f, kind, gpus, group, bytes);
         assert_true(after_ns <= before_ns + 1);
-        finish(&f);
+        flat_network_end(&f);
     }
 }
 
@@ -524,8 +497,8 @@ TEST(a_better_network_never_slows_a_lone_transfer)
 // each of its NICs together.
 TEST(a_ring_carries_its_bytes_over_every_node)
 {
-    fixture f;
-    begin("h100-8", 4, &f);
+    flat_network f;
+    flat_network_begin("h100-8", 4, &f);
     sp_prng prng = prng_seeded(3);
     for (int round = 0; round < test_rounds(200); round++) {
         int64_t gpus[MOST];
@@ -557,13 +530,13 @@ TEST(a_ring_carries_its_bytes_over_every_node)
         }
         sp_route_fini(&route);
     }
-    finish(&f);
+    flat_network_end(&f);
 }
 
 TEST(memory_that_runs_out_is_reported)
 {
-    fixture f;
-    begin("h100-8", 2, &f);
+    flat_network f;
+    flat_network_begin("h100-8", 2, &f);
     const int64_t gpus[] = {0, 1, 2, 3, 8, 9, 10, 11};
     for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_route route = {0};
@@ -571,5 +544,5 @@ TEST(memory_that_runs_out_is_reported)
         memory_try(&failing, sp_route_rings(f.topology, gpus, 1, 8, &route, ERR), ERR);
         sp_route_fini(&route);
     }
-    finish(&f);
+    flat_network_end(&f);
 }
