@@ -377,9 +377,9 @@ const cli_command cli_cmd_prefill = {
         "time which share of the probability each query keeps at "
         "least (CRA), the share of pairs beside the model's, and the error of the output."
         "\n\nWith --alphas or --lengths it prints a row for each length, method and alpha. The "
-        "status is oom where parameters, keys and values and a layer's activations need more "
-        "memory than the limit, and "
-        "says where the profile's table or the method's source has no such length."
+        "status is oom where parameters, keys and values need more memory than the limit, and says "
+        "where the profile's table or the method's source has no such length. A layer's "
+        "activations are told beside that: whether they fit depends on how the software runs it."
         "\n\nThe exit status of prompts is 1 when they need more memory than the limit.",
     .examples = examples,
     .options = options,
