@@ -435,8 +435,10 @@ TEST(spec_survives_lack_of_memory)
     while (memory_fails(&failing)) {
         sweep_spec spec;
         sp_error_clear(ERR);
-        json_t *document = json_document(
-            GRID_OF_LAYOUTS ", 'where': 'tp * pp <= 8 && recompute != \\u0027full\\u0027'}");
+        json_t *document =
+            json_document("{'base': {'model': 'llama-13b'}, 'grid': {'cluster.gpus_per_node': [4], "
+                          "'model.heads': [40, 32], 'parallel.tp': [1, 2, 8]}, "
+                          "'where': 'heads % tp <= 8 && model.name != \\u0027full\\u0027'}");
         memory_try(&failing, sweep_spec_from_json(document, "sweep.json", &spec, ERR), ERR);
         if (failing.status == SP_OK) {
             sweep_spec_fini(&spec);
