@@ -228,7 +228,8 @@ static int print_answer(const sweep_args *args, const sweep_summary *summary)
     } else {
         cli_print_sweep(summary, args->output);
     }
-    if (exit_status == 0 && args->plot != NULL &&
+    // Where nothing is listed that is the answer.
+    if (exit_status == 0 && args->plot != NULL && summary->best_count > 0 &&
         cli_sweep_plot(summary, args->output, args->plot, &err) != SP_OK) {
         exit_status = cli_fail(&err);
     }

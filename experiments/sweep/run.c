@@ -10,8 +10,8 @@
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
 
-// Blocks of one thread that are made and not yet written. Points of sweep_layouts.json take 15 us to
-// 5 ms, and whatever is ready waits for the slow ones before it.
+// Blocks of one thread that are made and not yet written. Points of sweep_layouts.json take 15 us
+// to 5 ms, and whatever is ready waits for the slow ones before it.
 enum { BLOCKS_AHEAD = 8, MOST_TOGETHER = SWEEP_WINDOW / BLOCKS_AHEAD };
 
 // Of one block: handing it to another rank takes some milliseconds.

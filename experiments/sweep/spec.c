@@ -257,6 +257,7 @@ static void list_axis(lister *list, int axis)
 static sp_status list_symbols(sweep_spec *spec, sp_error *err)
 {
     lister list = {.spec = spec, .err = err};
+    spec->symbols.unknown = "set neither by the grid nor by the base";
     for (int a = 0; a < spec->axis_count; a++) {
         list_axis(&list, a);
     }
@@ -278,7 +279,7 @@ sp_status sweep_spec_from_json(json_t *document, const char *source, sweep_spec 
     }
     const json_t *where = json_object_get(document, "where");
     if (status == SP_OK && json_is_string(where)) {
-        status = sweep_where_parse(json_string_value(where), spec->source, &spec->symbols,
+        status = sweep_where_parse(json_string_value(where), spec->source, "where", &spec->symbols,
                                    &spec->where, err);
     }
     if (status == SP_OK) {

@@ -31,7 +31,8 @@ static sp_status holds(const char *where, bool *value, sp_error *err)
     sweep_where *condition = NULL;
     must_read(GRID_OF_LAYOUTS "}", &spec);
     sp_error_clear(err);
-    sp_status status = sweep_where_parse(where, "sweep.json", &spec.symbols, &condition, err);
+    sp_status status =
+        sweep_where_parse(where, "sweep.json", "where", &spec.symbols, &condition, err);
     if (status == SP_OK) {
         status = sweep_where_holds(condition, digit, value, err);
     }
