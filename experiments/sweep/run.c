@@ -225,7 +225,8 @@ sp_status sweep_run(const sweep_spec *spec, const char *path, const sweep_run_op
         status = sweep_evaluator_init(&run.evaluator, spec, run.workers, err);
     }
     if (status == SP_OK) {
-        status = sweep_file_open(&run.file, path, options->resume, err);
+        const char *advice = "go on with it by --resume, or remove it";
+        status = sweep_file_open(&run.file, path, options->resume ? NULL : advice, err);
     }
     if (status == SP_OK) {
         status = read_back(&run, err);
