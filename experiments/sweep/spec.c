@@ -100,6 +100,9 @@ static void read_axis(sweep_spec *spec, sp_object *grid, const char *path, const
         sp_error_in(grid->err, SP_ERR_LIMIT, grid->source, "grid",
                     "more than %lld combinations, from '%s' on", (long long)SWEEP_COMBINATIONS,
                     path);
+    } else if (strcmp(path, "model.name") == 0) {
+        // Unlike that of a cluster or a stack.
+        sp_object_error(grid, path, "is only what a model is called: 'model' takes names");
     } else if (depends_on_profile(spec, grid, path)) {
         sp_object_error(grid, path,
                         "lies inside the cluster of a profile, which the grid replaces: the base "

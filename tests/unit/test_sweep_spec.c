@@ -274,6 +274,8 @@ TEST(spec_errors)
          "sweep.json: grid.cluster.nics_per_node: lies inside 'cluster', which the grid replaces "
          "as "
          "a whole (its values may be objects that state both)"},
+        {"{'base': {'model': 'llama-13b'}, 'grid': {'model.name': ['llama-7b']}}", SP_ERR_CONTENT,
+         "sweep.json: grid.model.name: is only what a model is called: 'model' takes names"},
         {"{'base': {'parallel': 8}, 'grid': {'parallel.tp': [8]}}", SP_ERR_CONTENT,
          "sweep.json: grid.parallel.tp: lies inside a value of the base that is not an object"},
         {"{'base': {'model': 'lama-13b'}, 'grid': {'model.layers': [8]}}", SP_ERR_CONTENT,
