@@ -50,7 +50,8 @@ static bool depends_on_profile(const sweep_spec *spec, const sp_object *grid, co
            json_object_get(grid->json, "profile") != NULL;
 }
 
-// Does it once for all points. False after an error, also where there is no place.
+// Makes room for an axis in the base, once for all points. False, with an error, where there is
+// none.
 static bool make_place(sweep_spec *spec, sp_object *grid, const char *path)
 {
     sp_error own = {0};
