@@ -60,7 +60,7 @@ static sp_status run_gnuplot(const char *script, const char *settings, const cha
     return SP_OK;
 }
 
-// gnuplot (5.4) does not say that a disk was full: a whole picture ends as its format asks.
+// gnuplot (5.4) does not say that a disk was full: what begins as PNG or SVG must end as that does.
 static bool is_whole(const char *path)
 {
     enum { END = 16 };
@@ -71,10 +71,13 @@ static bool is_whole(const char *path)
         return false;
     }
     bool regular = fstat(fileno(file), &found) == 0 && S_ISREG(found.st_mode);
+    int first = getc(file);
     size_t bytes = fseek(file, -END, SEEK_END) == 0 ? fread(text, 1, END, file) : 0;
     fclose(file);
-    return !regular || (bytes == END &&
-                        (memcmp(text + END - 8, "IEND", 4) == 0 || strstr(text, "</svg>") != NULL));
+    bool ends = first == '<'    ? strstr(text, "</svg>") != NULL
+                : first == 0x89 ? bytes == END && memcmp(text + END - 8, "IEND", 4) == 0
+                                : first != EOF;
+    return !regular || ends;
 }
 
 sp_status cli_plot_check(const char *path, sp_error *err)
