@@ -34,6 +34,10 @@ typedef struct sp_passage {
 sp_status sp_passage_make(const sp_topology *topology, sp_collective_algorithm algorithm,
                           sp_collective kind, const int64_t *gpus, int groups, int count,
                           sp_passage *passage, sp_error *err);
+// The same by parts (route.h), [split.count].
+sp_status sp_passage_make_parts(const sp_topology *topology, sp_collective_algorithm algorithm,
+                                sp_collective kind, const int64_t *gpus, int groups, int count,
+                                sp_route_parts split, sp_passage *passages, sp_error *err);
 void sp_passage_fini(sp_passage *passage);
 
 // The flow of a leg for a collective over a tensor of `bytes`; its seconds alone by NVLink and
