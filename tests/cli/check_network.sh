@@ -51,6 +51,9 @@ done <<'SETTINGS'
 strategy.kind=zeppelin parallel.cp=1
 strategy.kind=hybrid-cp jitter.gpu_cv=0.02
 schedule.kind=zb-v parallel.cp=1
+parallel.zero=2 schedule.kind=zb-h1
+parallel.zero=3 memory.recompute=full
+parallel.zero=3 strategy.kind=hybrid-cp
 SETTINGS
 "$program" simulate s.json "${mixed[@]/#/--set=}" --set=strategy.kind=zeppelin --set=parallel.cp=1 \
     --plan zones.json >/dev/null 2>&1
