@@ -128,11 +128,6 @@ static sp_i_line line_of(const sp_op_timer *timer, sp_collective_algorithm algor
     }
 }
 
-static double line_s(sp_i_line line, double bytes)
-{
-    return line.latency_s + bytes * line.s_per_byte;
-}
-
 static bool serves(const sp_op_timer *timer, sp_collective_algorithm algorithm, sp_collective kind,
                    sp_group group)
 {
@@ -140,48 +135,47 @@ static bool serves(const sp_op_timer *timer, sp_collective_algorithm algorithm, 
            (algorithm != SP_ALGORITHM_NVLS || timer->cluster->nvls);
 }
 
-sp_collective_algorithm sp_collective_choice(const sp_op_timer *timer, sp_collective kind,
-                                             sp_group group, double bytes)
+// The one that takes the least for so many latencies and bytes, where none is stated.
+static sp_collective_algorithm choose(const sp_op_timer *timer, sp_collective kind, sp_group group,
+                                      double latencies, double bytes)
 {
     sp_collective_algorithm stated = timer->profile->algorithm;
-    if (!sp_i_has_algorithm(timer->profile, kind)) {
-        return SP_ALGORITHM_PROFILE;
-    }
     if (stated != SP_ALGORITHM_AUTO) {
         return serves(timer, stated, kind, group) ? stated : SP_ALGORITHM_RING;
     }
     sp_collective_algorithm best = SP_ALGORITHM_RING;
-    for (int a = SP_ALGORITHM_RING + 1; a < SP_ALGORITHM_AUTO; a++) {
+    double least_s = HUGE_VAL;
+    for (int a = SP_ALGORITHM_RING; a < SP_ALGORITHM_AUTO; a++) {
         sp_collective_algorithm other = (sp_collective_algorithm)a;
-        if (serves(timer, other, kind, group) &&
-            line_s(line_of(timer, other, kind, group), bytes) <
-                line_s(line_of(timer, best, kind, group), bytes)) {
+        if (!serves(timer, other, kind, group)) {
+            continue;
+        }
+        sp_i_line line = line_of(timer, other, kind, group);
+        double other_s = latencies * line.latency_s + bytes * line.s_per_byte;
+        if (other_s < least_s) {
             best = other;
+            least_s = other_s;
         }
     }
     return best;
+}
+
+sp_collective_algorithm sp_collective_choice(const sp_op_timer *timer, sp_collective kind,
+                                             sp_group group, double bytes)
+{
+    return sp_i_has_algorithm(timer->profile, kind) ? choose(timer, kind, group, 1.0, bytes)
+                                                    : SP_ALGORITHM_PROFILE;
 }
 
 double sp_i_time_by_algorithm(const sp_op_timer *timer, sp_collective kind, sp_group group,
                               double bytes)
 {
     sp_collective_algorithm algorithm = sp_collective_choice(timer, kind, group, bytes);
-    return line_s(line_of(timer, algorithm, kind, group), bytes);
+    sp_i_line line = line_of(timer, algorithm, kind, group);
+    return line.latency_s + bytes * line.s_per_byte;
 }
 
 double sp_i_algorithm_least_s_per_byte(const sp_op_timer *timer, sp_collective kind, sp_group group)
 {
-    sp_collective_algorithm stated = timer->profile->algorithm;
-    if (stated != SP_ALGORITHM_AUTO) {
-        return line_of(timer, sp_collective_choice(timer, kind, group, 1.0), kind, group)
-            .s_per_byte;
-    }
-    double least = line_of(timer, SP_ALGORITHM_RING, kind, group).s_per_byte;
-    for (int a = SP_ALGORITHM_RING + 1; a < SP_ALGORITHM_AUTO; a++) {
-        sp_collective_algorithm other = (sp_collective_algorithm)a;
-        if (serves(timer, other, kind, group)) {
-            least = fmin(least, line_of(timer, other, kind, group).s_per_byte);
-        }
-    }
-    return least;
+    return line_of(timer, choose(timer, kind, group, 0.0, 1.0), kind, group).s_per_byte;
 }
