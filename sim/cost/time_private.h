@@ -34,6 +34,11 @@ const sp_gemm_table *sp_i_gemm_table(const sp_profile *profile, sp_gemm_pass pas
 double sp_i_collective_least_s_per_byte(const sp_op_timer *timer, sp_collective kind,
                                         sp_group group);
 
+static inline bool sp_i_has_algorithm(const sp_profile *profile, sp_collective kind)
+{
+    return profile->algorithm != SP_ALGORITHM_PROFILE && kind != SP_ALL_TO_ALL;
+}
+
 // sp_time_collective and the one above of a group of several, by the algorithm that a scenario
 // chose (collective_algorithm.c).
 double sp_i_time_by_algorithm(const sp_op_timer *timer, sp_collective kind, sp_group group,

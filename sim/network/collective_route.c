@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "sim/base/alloc.h"
-#include "sim/cost/collective_shape.h"
+#include "sim/network/collective_shape.h"
 #include "sim/network/route_private.h"
 
 // ---- double trees ----

@@ -1,4 +1,4 @@
-// A collective by its algorithm (sim/cost/profile.h), as routes that follow each other: one but for
+// A collective by its algorithm (collective.h), as routes that follow each other: one but for
 // hierarchical collectives, whose rings inside nodes and between them have their turns.
 //
 // Tree: NCCL's double binary tree over the nodes. As many channels as the least populated node has
@@ -11,7 +11,7 @@
 #ifndef SLIMPACK_SIM_NETWORK_COLLECTIVE_ROUTE_H
 #define SLIMPACK_SIM_NETWORK_COLLECTIVE_ROUTE_H
 
-#include "sim/cost/profile.h"
+#include "sim/network/collective.h"
 #include "sim/network/route.h"
 
 typedef struct sp_leg {

@@ -3,9 +3,9 @@
 #include "tests/support/flat_network.h"
 #include "tests/support/flow_ends.h"
 
-#include "sim/cost/collective_shape.h"
 #include "sim/cost/op_time.h"
 #include "sim/network/collective_route.h"
+#include "sim/network/collective_shape.h"
 
 enum { MOST = 64, MOST_LINKS = 1024 };
 
