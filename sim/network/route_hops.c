@@ -57,10 +57,10 @@ static bool is_of_formulas(sp_link_kind kind)
     return kind == SP_LINK_NVLINK || kind == SP_LINK_NIC;
 }
 
-// Returns how many hops are left.
-static int32_t merge_hops(sp_i_hop_list *list)
+// Of each link one.
+static void merge_hops(sp_i_hop_list *list)
 {
-    int32_t kept = 0;
+    size_t kept = 0;
     if (list->count > 0) {
         qsort(list->hops, list->count, sizeof *list->hops, compare_hops);
     }
@@ -71,47 +71,70 @@ static int32_t merge_hops(sp_i_hop_list *list)
             list->hops[kept++] = list->hops[i];
         }
     }
-    return kept;
+    list->count = kept;
 }
 
-// Lowers the rates of `whole` to those of a route's links.
-static void lower_rates(const sp_topology *topology, const sp_route *route, sp_route *whole)
+// Lowers the rates of a route to those of its links.
+static void lower_rates(const sp_topology *topology, const sp_i_hop_list *list, sp_route *route)
 {
     const double *bytes_per_s = sp_topology_bytes_per_s(topology);
-    for (int32_t i = 0; i < route->hops; i++) {
-        int32_t link = route->path[i].link;
-        double rate = bytes_per_s[link] / route->path[i].times;
-        whole->bytes_per_s = fmin(whole->bytes_per_s, rate);
-        if (is_of_formulas(sp_topology_link(topology, link).kind)) {
-            whole->open_bytes_per_s = fmin(whole->open_bytes_per_s, rate);
+    for (size_t i = 0; i < list->count; i++) {
+        double rate = bytes_per_s[list->hops[i].link] / list->hops[i].times;
+        route->bytes_per_s = fmin(route->bytes_per_s, rate);
+        if (is_of_formulas(sp_topology_link(topology, list->hops[i].link).kind)) {
+            route->open_bytes_per_s = fmin(route->open_bytes_per_s, rate);
         }
     }
+}
+
+// The hops of all parts, where there are several.
+static bool join_parts(const sp_i_hops *h, sp_i_hop_list *all)
+{
+    for (int i = 0; i < h->split.count; i++) {
+        const sp_i_hop_list *of = &h->parts[i];
+        if (!sp_reserve((void **)&all->hops, &all->capacity, all->count + of->count,
+                        sizeof *all->hops)) {
+            return false;
+        }
+        for (size_t k = 0; k < of->count; k++) {
+            all->hops[all->count++] = of->hops[k];
+        }
+    }
+    return true;
+}
+
+static bool set_rates(const sp_i_hops *h, sp_route *whole)
+{
+    sp_i_hop_list all = {.count = 0};
+    bool joined = h->split.count == 1 || join_parts(h, &all);
+    whole->bytes_per_s = whole->open_bytes_per_s =
+        whole->most_bytes_per_s > 0.0 ? whole->most_bytes_per_s : HUGE_VAL;
+    if (joined) {
+        merge_hops(&all);
+        lower_rates(h->topology, h->split.count == 1 ? &h->parts[0] : &all, whole);
+    }
+    sp_free(all.hops);
+    return joined;
 }
 
 sp_status sp_i_hops_finish(sp_i_hops *h, sp_route whole, sp_route *routes, sp_error *err)
 {
-    whole.bytes_per_s = whole.open_bytes_per_s =
-        whole.most_bytes_per_s > 0.0 ? whole.most_bytes_per_s : HUGE_VAL;
     whole.is_part = h->split.count > 1;
+    for (int i = 0; !h->failed && i < h->split.count; i++) {
+        merge_hops(&h->parts[i]);
+    }
+    h->failed = h->failed || !set_rates(h, &whole);
     for (int i = 0; h->parts != NULL && i < h->split.count; i++) {
-        sp_i_hop_list *of = &h->parts[i];
         if (h->failed) {
-            sp_free(of->hops);
-            continue;
+            sp_free(h->parts[i].hops);
+        } else {
+            whole.path = h->parts[i].hops;
+            whole.hops = (int32_t)h->parts[i].count;
+            routes[i] = whole;
         }
-        routes[i] = (sp_route){.path = of->hops, .hops = merge_hops(of)};
-        lower_rates(h->topology, &routes[i], &whole);
     }
     sp_free(h->parts);
-    if (h->failed) {
-        return sp_error_no_memory(err, "the ways of a group");
-    }
-    for (int i = 0; i < h->split.count; i++) {
-        whole.path = routes[i].path;
-        whole.hops = routes[i].hops;
-        routes[i] = whole;
-    }
-    return SP_OK;
+    return h->failed ? sp_error_no_memory(err, "the ways of a group") : SP_OK;
 }
 
 // ---- members of a node ----

@@ -306,6 +306,9 @@ TEST(parts_make_up_the_whole)
     flat_network f;
     flat_network_begin("h800-8", 2, &f);
     f.cluster.fabric.pxn = false; // which hands on over others' ports
+    f.cluster.fabric.rails = 1;   // whose spine all parts share
+    f.cluster.fabric.nodes_per_leaf = 1;
+    f.cluster.fabric.oversubscription = 2.0;
     sp_topology_free(f.topology);
     must_succeed(sp_topology_new(&f.cluster, &flat_rates, &f.topology, ERR));
     int64_t gpus[2 * MOST];
@@ -324,15 +327,19 @@ TEST(parts_make_up_the_whole)
                 int rounds = whole.legs[leg].rounds;
                 double bytes = whole.legs[leg].share * 1e9;
                 sp_flow flows[PARTS];
-                int64_t ends_ns[PARTS];
+                sp_flow flow = sp_route_flow_of(route, 0, bytes, rounds, alone_s);
+                int64_t ends_ns[PARTS], whole_ns;
+                must_succeed(flow_ends(f.topology, &flow, 1, &whole_ns, ERR));
                 for (int32_t h = 0; h < route->hops; h++) {
                     left[route->path[h].link] = route->path[h].times;
                 }
                 for (int p = 0; p < PARTS; p++) {
                     const sp_route *part = &parts[p].legs[leg].route;
+                    assert_true(part->bytes_per_s == route->bytes_per_s &&
+                                part->open_bytes_per_s == route->open_bytes_per_s);
                     flows[p] = sp_route_flow_of(part, 0, bytes, rounds, alone_s);
                     must_succeed(flow_ends(f.topology, &flows[p], 1, &ends_ns[0], ERR));
-                    assert_int_equal(ends_ns[0], llround(alone_s * 1e9));
+                    assert_int_equal(ends_ns[0], whole_ns);
                     for (int32_t h = 0; h < part->hops; h++) {
                         sp_link link = sp_topology_link(f.topology, part->path[h].link);
                         left[part->path[h].link] -= part->path[h].times;
@@ -342,7 +349,7 @@ TEST(parts_make_up_the_whole)
                 }
                 must_succeed(flow_ends(f.topology, flows, PARTS, ends_ns, ERR));
                 for (int p = 0; p < PARTS; p++) {
-                    assert_int_equal(ends_ns[p], llround(alone_s * 1e9));
+                    assert_int_equal(ends_ns[p], whole_ns);
                 }
                 for (int l = 0; l < MOST_LINKS; l++) {
                     assert_int_equal(left[l], 0);
