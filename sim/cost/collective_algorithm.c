@@ -1,7 +1,7 @@
 // Collectives by algorithm: latency + bytes * seconds per byte each, by rates and latencies of
-// links alone. What a rank sends waits for what it gets, in pieces that follow each other, so the
-// slowest link sets the pace of all; the three collectives of a hierarchical one follow each other
-// whole.
+// NVLink and NICs alone, or of all links where others slow them (lone_lines.c). What a rank sends
+// waits for what it gets, in pieces that follow each other, so the slowest link sets the pace of
+// all; the three collectives of a hierarchical one follow each other whole.
 #include <math.h>
 
 #include "sim/cost/time_private.h"
@@ -61,8 +61,8 @@ static sp_i_line hierarchical_line(const sp_op_timer *timer, sp_collective kind,
     return kind == SP_ALL_REDUCE ? sum_of(line, in_nodes) : line;
 }
 
-static sp_i_line line_of(const sp_op_timer *timer, sp_collective_algorithm algorithm,
-                         sp_collective kind, sp_group group)
+static sp_i_line open_line(const sp_op_timer *timer, sp_collective_algorithm algorithm,
+                           sp_collective kind, sp_group group)
 {
     switch (algorithm) {
     case SP_ALGORITHM_TREE:
@@ -74,6 +74,19 @@ static sp_i_line line_of(const sp_op_timer *timer, sp_collective_algorithm algor
     default:
         return sp_i_ring_line(timer, kind, group);
     }
+}
+
+// What slows links makes none faster: a formula may take a slower link for one that is not used.
+static sp_i_line line_of(const sp_op_timer *timer, sp_collective_algorithm algorithm,
+                         sp_collective kind, sp_group group)
+{
+    const sp_i_lone_lines *lone = timer->lone;
+    sp_i_line line = open_line(timer, algorithm, kind, group);
+    if (lone == NULL || !lone->is_slowed[kind][algorithm]) {
+        return line;
+    }
+    const sp_i_line *of = &lone->of[kind][algorithm];
+    return (sp_i_line){fmax(line.latency_s, of->latency_s), fmax(line.s_per_byte, of->s_per_byte)};
 }
 
 static bool serves(const sp_op_timer *timer, sp_collective_algorithm algorithm, sp_collective kind,

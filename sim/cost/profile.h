@@ -11,6 +11,7 @@
 #include "sim/model/cluster.h"
 #include "sim/model/stack.h"
 #include "sim/network/collective.h"
+#include "sim/network/topology.h"
 
 // How good a number is, from best to weakest; a result repeats the weakest it used.
 typedef enum sp_level {
@@ -193,5 +194,14 @@ void sp_profile_fini(sp_profile *profile);
 
 // The weakest level among the tables of the profile.
 sp_level sp_profile_level(const sp_profile *profile);
+
+// What links reach by it.
+static inline sp_link_rates sp_profile_link_rates(const sp_profile *profile)
+{
+    return (sp_link_rates){.nvlink_bytes_per_s = profile->nvlink_bytes_per_s,
+                           .nvlink_latency_s = profile->nvlink_latency_s,
+                           .nic_efficiency = profile->nic_efficiency,
+                           .nic_latency_s = profile->nic_latency_s};
+}
 
 #endif

@@ -122,6 +122,9 @@ typedef struct sp_step_costs {
     // none.
     sp_bucket_cost *buckets;
     sp_sharded_stage *sharded; // [pp*chunks], by virtual stage; NULL: none
+    // What data-parallel ranks exchange by an algorithm takes what it does as a flow alone, a spine
+    // and PCIe included; false: by rates of NVLink and NICs.
+    bool lone_times;
     // Memory: NULL for uniform costs.
     sp_unit_bytes *unit; // forward packs, [pack * classes + class]; all of `held` on the GPU
     // [forward packs]: the pack whose rows of `unit` a pack has, the first of a run of equal ones;

@@ -51,6 +51,13 @@ typedef struct sp_i_line {
     double latency_s, s_per_byte;
 } sp_i_line;
 
+// Collectives by algorithm as flows that meet no other, where a spine or PCIe slows those
+// (lone_lines.c).
+typedef struct sp_i_lone_lines {
+    bool is_slowed[SP_COLLECTIVES][SP_ALGORITHM_AUTO];
+    sp_i_line of[SP_COLLECTIVES][SP_ALGORITHM_AUTO];
+} sp_i_lone_lines;
+
 // The ring of a group of several by rates of links alone (collective.c).
 sp_i_line sp_i_ring_line(const sp_op_timer *timer, sp_collective kind, sp_group group);
 // Up and down a tree over the nodes, a chain inside each.

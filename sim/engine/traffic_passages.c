@@ -32,6 +32,9 @@ static void use(sp_i_traffic *t, sp_i_passage *passage, sp_i_passage **list)
 {
     for (int i = 0; i < passage->of.count; i++) {
         sp_i_way *way = &passage->ways[i];
+        if (t->costs->lone_times) {
+            sp_route_settle(&passage->of.legs[i].route);
+        }
         way->route = passage->of.legs[i].route;
         sp_i_use_way(t, way);
         way->owner = *list != NULL ? (*list)->ways[0].owner : passage->ways[0].owner;
@@ -133,7 +136,7 @@ sp_status sp_i_passages_make(sp_i_traffic *t, int64_t *gpus, sp_error *err)
     sp_status status = SP_OK;
     for (int p = 0; status == SP_OK && p < t->plan->layout.pp; p++) {
         if (t->reductions[p].exchanges || t->sharded != NULL) {
-            sp_i_list_joint(t, 0, t->plan->layout.dp, p, gpus);
+            sp_layout_list_joint(&t->plan->layout, 0, t->plan->layout.dp, p, gpus);
         }
         if (t->reductions[p].exchanges) {
             status = make_of(t, p, gpus, err);

@@ -205,11 +205,6 @@ static inline void sp_i_use_way(sp_i_traffic *traffic, sp_i_way *way)
     }
 }
 
-// The GPUs of the context-parallel ranks of some data-parallel ranks of a pipeline rank, for each
-// TP rank by itself in ascending order (traffic_ways.c).
-void sp_i_list_joint(const sp_i_traffic *traffic, int dp_first, int dp_count, int pp,
-                     int64_t *gpus);
-
 static inline int sp_i_rank_of(const sp_i_traffic *t, int dp, int pp)
 {
     return dp * t->plan->layout.pp + pp;

@@ -118,27 +118,6 @@ static sp_status make_sends(sp_i_traffic *t, int64_t *gpus, sp_error *err)
     return status;
 }
 
-static int compare_gpus(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a;
-    int64_t y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
-void sp_i_list_joint(const sp_i_traffic *t, int dp_first, int dp_count, int pp, int64_t *gpus)
-{
-    const sp_layout *layout = &t->plan->layout;
-    int members = dp_count * layout->cp;
-    for (int i = 0; i < layout->tp * members; i++) {
-        int member = i % members;
-        gpus[i] =
-            gpu_of(layout, i / members, member % layout->cp, dp_first + member / layout->cp, pp);
-    }
-    for (int tp = 0; tp < layout->tp; tp++) {
-        qsort(&gpus[tp * members], (size_t)members, sizeof *gpus, compare_gpus);
-    }
-}
-
 // Neighbours exchange heads, and those at one place of all of them keys and values.
 static sp_status make_group(sp_i_traffic *t, int dp_first, int pp, sp_i_group *group, int64_t *gpus,
                             sp_error *err)
@@ -149,7 +128,7 @@ static sp_status make_group(sp_i_traffic *t, int dp_first, int pp, sp_i_group *g
     int peers = layout->cp * group->dp_count / heads;
     int64_t *by_place = gpus + all;
     sp_status status = SP_OK;
-    sp_i_list_joint(t, dp_first, group->dp_count, pp, gpus);
+    sp_layout_list_joint(layout, dp_first, group->dp_count, pp, gpus);
     for (int i = 0; i < all; i++) {
         int tp = i / (heads * peers);
         by_place[(tp * heads + i % heads) * peers + i / heads % peers] = gpus[i];

@@ -111,6 +111,13 @@ sp_flow sp_route_flow(const sp_route *route, int64_t start_ns, double bytes, int
                      .hops = route->hops};
 }
 
+void sp_route_settle(sp_route *route)
+{
+    route->latency_s += route->spine_latency_s;
+    route->spine_latency_s = 0.0;
+    route->open_bytes_per_s = route->bytes_per_s;
+}
+
 // How much longer than alone_s the rates of the spine and PCIe make a transfer take that puts as
 // many bytes on its links.
 static double slowed_s(const sp_route *route, double bytes, int rounds, double alone_s)

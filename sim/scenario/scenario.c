@@ -715,13 +715,9 @@ static void read_jitter(sp_i_scenario_reader *reader)
 
 sp_network sp_scenario_network(const sp_scenario *scenario)
 {
-    const sp_profile *profile = &scenario->profile;
     return (sp_network){.detail = scenario->network,
                         .cluster = &scenario->cluster,
-                        .rates = {.nvlink_bytes_per_s = profile->nvlink_bytes_per_s,
-                                  .nvlink_latency_s = profile->nvlink_latency_s,
-                                  .nic_efficiency = profile->nic_efficiency,
-                                  .nic_latency_s = profile->nic_latency_s}};
+                        .rates = sp_profile_link_rates(&scenario->profile)};
 }
 
 static void read_sections(sp_i_scenario_reader *reader)

@@ -174,7 +174,8 @@ static const sp_setting settings[] = {
      .text = "Network cards of a node, which its GPUs share."},
     {.key = "cluster.fabric", .type = "an object", .fallback = "that of the built-in cluster",
      .text = "How the network cards of the nodes are joined (cluster.fabric.*). Transfers that share "
-             "links as flows need it (network.detail); the closed formulas do not."},
+             "links as flows need it (network.detail), and the times of data-parallel ranks by "
+             "network.collectives; other closed formulas do not."},
     {.key = "cluster.fabric.rails", COUNT("1", "1024"),
      .fallback = "that of the built-in cluster, else one for each network card",
      .text = "Rails of the network: card i of every node is on rail i modulo rails, and a leaf switch "
@@ -365,7 +366,9 @@ static const sp_setting settings[] = {
              "assumes; over nodes with trees, for all-reduces. hierarchical: rings inside nodes and, "
              "for each GPU of a node, between them. auto: the fastest of these four for each size, "
              "as NCCL's tuner chooses. Where one does not serve the ring does. All-to-alls, sends "
-             "and rings of keys and values stay as they are. With network.detail flows, reductions "
+             "and rings of keys and values stay as they are. Where a spine (cluster.fabric) or PCIe "
+             "beside it slows data-parallel ranks, they take what flows alone do; others know of "
+             "NVLink and NICs only. With network.detail flows, reductions "
              "and gathers of data-parallel ranks go the algorithm's own ways, and what context-"
              "parallel ranks gather goes along a ring's in the algorithm's time.",
      .aliases = "nccl_algo allreduce_algorithm collective_algorithm"},
