@@ -25,6 +25,7 @@ enum {
     SP_I_MAX_SAMPLES_IN_ALL = 100000000, // of all batches
     SP_I_DEFAULT_SAMPLES = 512,          // of one batch, from a file or a distribution
     SP_I_DEFAULT_UNIFORM_TOKENS = 4096,
+    SP_I_MOST_SETTINGS = 224, // in the table of settings.c
 };
 
 typedef struct sp_i_scenario_reader {

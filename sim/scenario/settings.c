@@ -1,14 +1,11 @@
 #include "sim/scenario/settings.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "sim/base/json.h"
 #include "sim/inference/decode.h"
 #include "sim/scenario/scenario_private.h"
-
-enum { MOST_SETTINGS = 224 };
 
 static const char *const switch_names[] = {"false", "true", NULL};
 static const char *const spread_names[] = {"auto", "nanotron", NULL};
@@ -638,7 +635,7 @@ static const sp_setting settings[] = {
 // clang-format on
 
 enum { SETTINGS = sizeof settings / sizeof settings[0] };
-_Static_assert((int)SETTINGS <= (int)MOST_SETTINGS, "sp_setting_near() looks at all");
+_Static_assert((int)SETTINGS <= (int)SP_I_MOST_SETTINGS, "sp_setting_near() looks at all");
 
 const sp_setting *sp_setting_at(int index)
 {
@@ -677,97 +674,4 @@ size_t sp_setting_section(const char *key)
 {
     const char *dot = strrchr(key, '.');
     return dot != NULL ? (size_t)(dot - key) : 0;
-}
-
-static const char *last_part(const char *key)
-{
-    size_t section = sp_setting_section(key);
-    return section > 0 ? key + section + 1 : key;
-}
-
-// The first `length` bytes of a as b, in any case and with hyphens for underscores.
-static bool alike(const char *a, size_t length, const char *b)
-{
-    for (size_t i = 0; i < length; i++) {
-        int x = a[i] == '-' ? '_' : tolower((unsigned char)a[i]);
-        int y = b[i] == '-' ? '_' : tolower((unsigned char)b[i]);
-        if (x != y) {
-            return false;
-        }
-    }
-    return b[length] == '\0';
-}
-
-static bool has_alias(const sp_setting *setting, const char *name)
-{
-    const char *alias = setting->aliases;
-    while (alias != NULL && *alias != '\0') {
-        size_t length = strcspn(alias, " ");
-        if (alike(alias, length, name)) {
-            return true;
-        }
-        alias += length + (alias[length] == ' ');
-    }
-    return false;
-}
-
-static const sp_setting *by_alias(const char *name)
-{
-    for (int i = 0; i < SETTINGS; i++) {
-        if (has_alias(&settings[i], name)) {
-            return &settings[i];
-        }
-    }
-    return NULL;
-}
-
-// The only setting whose key ends so; NULL where none or several do.
-static const sp_setting *by_last_part(const char *name)
-{
-    const sp_setting *found = NULL;
-    for (int i = 0; i < SETTINGS; i++) {
-        const char *last = last_part(settings[i].key);
-        if (alike(last, strlen(last), name)) {
-            if (found != NULL) {
-                return NULL;
-            }
-            found = &settings[i];
-        }
-    }
-    return found;
-}
-
-const sp_setting *sp_setting_find(const char *name)
-{
-    name += strncmp(name, "--", 2) == 0 ? 2 : 0;
-    for (int i = 0; i < SETTINGS; i++) {
-        if (strcmp(settings[i].key, name) == 0) {
-            return &settings[i];
-        }
-    }
-    const sp_setting *found = by_last_part(name);
-    return found != NULL ? found : by_alias(name);
-}
-
-const char *sp_setting_near(const char *name)
-{
-    const char *keys[MOST_SETTINGS];
-    bool whole = strchr(name, '.') != NULL;
-    for (int i = 0; i < SETTINGS; i++) {
-        keys[i] = whole ? settings[i].key : last_part(settings[i].key);
-    }
-    const char *near = sp_nearest_name(name, keys, SETTINGS);
-    for (int i = 0; near != NULL && i < SETTINGS; i++) {
-        if (keys[i] == near) {
-            return settings[i].key;
-        }
-    }
-    return NULL;
-}
-
-const char *sp_setting_meant(const char *key)
-{
-    const sp_setting *found = by_alias(key);
-    found = found != NULL ? found : by_last_part(key);
-    return found != NULL ? found->key : NULL;
 }
