@@ -98,6 +98,18 @@ const char *sp_cluster_builtin_name(int index)
     return index >= 0 && index < BUILTINS ? builtin[index].name : NULL;
 }
 
+bool sp_cluster_of_profile(const char *profile, sp_cluster *cluster)
+{
+    for (int i = 0; i < BUILTINS; i++) {
+        if (strcmp(builtin[i].profile, profile) == 0) {
+            *cluster = builtin[i];
+            return true;
+        }
+    }
+    *cluster = (sp_cluster){0};
+    return false;
+}
+
 static const sp_cluster *find(const char *name)
 {
     for (int i = 0; i < BUILTINS; i++) {

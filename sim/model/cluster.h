@@ -51,7 +51,8 @@ typedef struct sp_fabric {
               // PXN)
 } sp_fabric;
 
-// Data-sheet values; what is reached of them in practice stands in the profile.
+// Data-sheet values; what is reached of them in practice stands in the profile, whose rates inside
+// a node follow nvlink_bytes_per_s (sp_profile_join).
 typedef struct sp_cluster {
     char name[SP_CLUSTER_NAME];
     char gpu[SP_CLUSTER_NAME];     // "H800"
@@ -92,6 +93,8 @@ typedef struct sp_jitter {
 sp_status sp_cluster_builtin(const char *name, sp_cluster *cluster, sp_error *err);
 int sp_cluster_builtin_count(void);
 const char *sp_cluster_builtin_name(int index);
+// The first built-in cluster that uses the profile; false, and nothing, where there is none.
+bool sp_cluster_of_profile(const char *profile, sp_cluster *cluster);
 
 // A `cluster` object (in a scenario or a profile): {"name", "gpu", "profile", "peak_tflops",
 // "memory_gib", "hbm_gb_per_s", "gpus_per_node", "nodes", "nvlink_gb_per_s", "nvls",

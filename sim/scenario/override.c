@@ -32,7 +32,7 @@ static const char *default_cluster(const json_t *root, sp_cluster *cluster)
     if (profile == NULL) {
         return SP_I_DEFAULT_CLUSTER;
     }
-    return sp_i_scenario_cluster_for(profile, cluster) ? cluster->name : NULL;
+    return sp_cluster_of_profile(profile, cluster) ? cluster->name : NULL;
 }
 
 // What takes the place of `section`, or NULL: it stays as it is.

@@ -18,6 +18,7 @@ void sp_i_scenario_read_model(sp_i_scenario_reader *reader)
     read_profile(reader);
     read_cluster(reader);
     default_profile(reader);
+    sp_profile_join(&scenario->profile, &scenario->cluster);
     read_stack(reader);
     scenario->cluster.nodes =
         (int)sp_object_int(&reader->root, "nodes", scenario->cluster.nodes, 1, SP_I_MAX_RANKS);
@@ -155,18 +156,6 @@ static void read_profile(sp_i_scenario_reader *reader)
     }
 }
 
-bool sp_i_scenario_cluster_for(const char *profile, sp_cluster *cluster)
-{
-    for (int i = 0; i < sp_cluster_builtin_count(); i++) {
-        if (sp_cluster_builtin(sp_cluster_builtin_name(i), cluster, NULL) == SP_OK &&
-            strcmp(cluster->profile, profile) == 0) {
-            return true;
-        }
-    }
-    *cluster = (sp_cluster){0};
-    return false;
-}
-
 // Where only a profile is named: the cluster it carries, else the first built-in one that uses it.
 static void cluster_of_profile(sp_i_scenario_reader *reader)
 {
@@ -175,7 +164,7 @@ static void cluster_of_profile(sp_i_scenario_reader *reader)
         scenario->cluster = scenario->profile.cluster;
         return;
     }
-    if (sp_i_scenario_cluster_for(reader->profile, &scenario->cluster)) {
+    if (sp_cluster_of_profile(reader->profile, &scenario->cluster)) {
         return;
     }
     if (scenario->profile.name[0] != '\0') {

@@ -150,7 +150,10 @@ static const sp_setting settings[] = {
      .text = "Bandwidth of that memory, in GB/s."},
     {.key = "cluster.nvlink_gb_per_s", RATE,
      .fallback = "that of the built-in cluster, else it must be given",
-     .text = "NVLink bandwidth of one GPU in one direction, in GB/s."},
+     .text = "NVLink bandwidth of one GPU in one direction, in GB/s. The profile's rates inside a node "
+             "(NVLink's, sends between stages, collectives) go with it: on a cluster that has half "
+             "of what it had where they were measured, what is beyond the latency takes twice as "
+             "long."},
     {.key = "cluster.nvls", SWITCH, .fallback = "that of the built-in cluster, else false",
      .text = "The NVSwitches of a node add up and copy what passes them (NVLink SHARP, NCCL's NVLS): "
              "those of H100, H800, H200, B200 and GB200, not of A100 and A800. For "
