@@ -64,6 +64,19 @@ static void scale_nvlink(sp_profile *profile, double by)
     }
 }
 
+// Sends between pipeline ranks keep a latency of their own.
+static void take_latencies(sp_profile *profile, const sp_cluster *cluster)
+{
+    if (cluster->nvlink_latency.given) {
+        bool as_nvlink = profile->p2p_latency_s == profile->nvlink_latency_s;
+        profile->nvlink_latency_s = cluster->nvlink_latency.s;
+        profile->p2p_latency_s = as_nvlink ? profile->nvlink_latency_s : profile->p2p_latency_s;
+    }
+    if (cluster->nic_latency.given) {
+        profile->nic_latency_s = cluster->nic_latency.s;
+    }
+}
+
 void sp_profile_join(sp_profile *profile, const sp_cluster *cluster)
 {
     double nominal = nominal_bytes_per_s(profile);
@@ -74,4 +87,5 @@ void sp_profile_join(sp_profile *profile, const sp_cluster *cluster)
         scale_nvlink(profile, by);
         profile->nvlink_nominal_bytes_per_s = cluster->nvlink_bytes_per_s;
     }
+    take_latencies(profile, cluster);
 }

@@ -166,6 +166,15 @@ static const sp_setting settings[] = {
      .fallback = "that of the built-in cluster, else 25 (PCIe 4.0 x16)",
      .text = "Copies between one GPU and its host in one direction, in GB/s; offloading uses it, "
              "and with network.detail flows what goes to other nodes."},
+    {.key = "cluster.nvlink_latency_us", REAL("0", "1e+06"), .fallback = "the profile's",
+     .text = "Latency of NVLink, in microseconds: of a send inside a node, of a step of a ring. "
+             "Collectives with times in the profile keep theirs."},
+    {.key = "cluster.nic_latency_us", REAL("0", "1e+06"), .fallback = "the profile's",
+     .text = "Latency of a way from node to node over one leaf switch, in microseconds: of a send, "
+             "of a step of a ring or a level of a tree."},
+    {.key = "cluster.host_link_latency_us", REAL("0", "1e+06"), .fallback = "0",
+     .text = "Latency of a copy between a GPU and its host, in microseconds; with network.detail "
+             "flows also of each end of a way to another node, beyond nic_latency_us."},
     {.key = "cluster.gpus_per_node", COUNT("1", "1024"),
      .fallback = "that of the built-in cluster, else 8", .text = "GPUs of a node.",
      .aliases = "num_gpus_per_node nproc_per_node"},

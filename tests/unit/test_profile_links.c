@@ -132,6 +132,27 @@ TEST(the_network_stays)
     sp_profile_fini(&profile);
 }
 
+// What a cluster states goes before the profile; sends between stages keep a latency of their own.
+TEST(latencies_of_the_cluster)
+{
+    for (int own = 0; own < 2; own++) {
+        sp_cluster cluster = plain_cluster;
+        const char *const overrides[] = {NOMINAL, own ? "links.p2p_latency_us=200" : "name=x",
+                                         NULL};
+        flat_profile_load(overrides, &profile);
+        sp_profile_join(&profile, &cluster);
+        assert_close(profile.nvlink_latency_s, FLAT_NVLINK_LATENCY_S, 1e-12);
+        assert_close(profile.nic_latency_s, FLAT_NIC_LATENCY_S, 1e-12);
+        cluster.nvlink_latency = (sp_stated_latency){true, 0.0};
+        cluster.nic_latency = (sp_stated_latency){true, 3e-6};
+        sp_profile_join(&profile, &cluster);
+        assert_true(profile.nvlink_latency_s == 0.0);
+        assert_true(profile.nic_latency_s == 3e-6);
+        assert_close(profile.p2p_latency_s, own ? 200e-6 : 0.0, 1e-12);
+        sp_profile_fini(&profile);
+    }
+}
+
 // ---- by which cluster the nominal rate is known ----
 
 static double joined_nvlink(const char *const *overrides, double cluster_bytes_per_s)
