@@ -44,6 +44,10 @@ static sp_status object_for(const json_t *root, const char *section, json_t **ob
     if (name != NULL && strcmp(section, "model") == 0) {
         return model_object(name, object, err);
     }
+    if (strcmp(section, "cluster") == 0 && name != NULL &&
+        sp_cluster_builtin(name, &cluster, NULL) != SP_OK && sp_i_is_file(name)) {
+        return sp_i_scenario_cluster_file(name, object, err);
+    }
     if (strcmp(section, "cluster") == 0 && (stated == NULL || json_is_null(stated))) {
         name = default_cluster(root, &cluster);
     } else if (strcmp(section, "cluster") == 0 && name != NULL) {

@@ -5,6 +5,8 @@
 #include "sim/base/units.h"
 #include "sim/scenario/scenario_private.h"
 
+enum { CLUSTER_LIMIT_BYTES = 1 << 20 };
+
 static void read_model(sp_i_scenario_reader *reader);
 static void read_profile(sp_i_scenario_reader *reader);
 static void read_cluster(sp_i_scenario_reader *reader);
@@ -156,6 +158,11 @@ static void read_profile(sp_i_scenario_reader *reader)
     }
 }
 
+sp_status sp_i_scenario_cluster_file(const char *path, json_t **root, sp_error *err)
+{
+    return sp_json_read_file(path, CLUSTER_LIMIT_BYTES, root, err);
+}
+
 // Where only a profile is named: the cluster it carries, else the first built-in one that uses it.
 static void cluster_of_profile(sp_i_scenario_reader *reader)
 {
@@ -173,6 +180,21 @@ static void cluster_of_profile(sp_i_scenario_reader *reader)
     }
 }
 
+static void cluster_of_file(sp_i_scenario_reader *reader, const char *path)
+{
+    json_t *root = NULL;
+    sp_object object;
+    sp_error found;
+    sp_error_clear(&found);
+    if (sp_i_scenario_cluster_file(path, &root, &found) != SP_OK) {
+        sp_i_adopt_errors(&reader->root, "cluster", &found);
+        return;
+    }
+    sp_object_begin(&object, root, path, "", reader->err);
+    sp_cluster_from_object(&object, &reader->scenario->cluster);
+    json_decref(root);
+}
+
 static void read_cluster(sp_i_scenario_reader *reader)
 {
     sp_scenario *scenario = reader->scenario;
@@ -187,11 +209,13 @@ static void read_cluster(sp_i_scenario_reader *reader)
         sp_object_member(&reader->root, "cluster", &object);
         sp_cluster_from_object(&object, &scenario->cluster);
     } else if (!json_is_string(cluster)) {
-        sp_object_expected(&reader->root, "cluster", cluster, "a name or an object");
+        sp_object_expected(&reader->root, "cluster", cluster, "a name, a path or an object");
     } else if (sp_i_names_has(&clusters, json_string_value(cluster))) {
         sp_cluster_builtin(json_string_value(cluster), &scenario->cluster, reader->err);
+    } else if (sp_i_is_file(json_string_value(cluster))) {
+        cluster_of_file(reader, json_string_value(cluster));
     } else {
-        sp_i_names_error(&clusters, &reader->root, "cluster", false);
+        sp_i_names_error(&clusters, &reader->root, "cluster", true);
     }
 }
 

@@ -127,10 +127,10 @@ static const sp_setting settings[] = {
      .fallback = "none, it must be given",
      .text = "Units more at the end of the part for the weights."},
 
-    {.key = "cluster", .type = "a name or an object", .name_at = sp_cluster_builtin_name,
+    {.key = "cluster", .type = "a name, a path or an object", .name_at = sp_cluster_builtin_name,
      .fallback = "that of the profile, else \"h100-8\"",
-     .text = "GPUs and links: a built-in name, or an object (cluster.*) that changes the built-in "
-             "cluster of its name or describes another one."},
+     .text = "GPUs and links: a built-in name, or an object (cluster.*), or the path of a file with "
+             "one, that changes the built-in cluster of its name or describes another one."},
     {.key = "cluster.name", .type = "a string", .fallback = "\"custom\"",
      .text = "Name; that of a built-in cluster gives what the object does not state."},
     {.key = "cluster.gpu", .type = "a string", .fallback = "\"GPU\"",
