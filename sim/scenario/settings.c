@@ -277,7 +277,8 @@ static const sp_setting settings[] = {
      .text = "How keys and values of a CP group come together: a ring behind the attention (p2p), a "
              "gather behind the QKV projection, a blocking gather (all_gather), one for each slice, "
              "one for the whole pack, all-to-all over heads (Ulysses), or all-to-all among "
-             "stack.cp_a2a_ranks neighbours and rings of their peers (hierarchical).",
+             "stack.cp_a2a_ranks neighbours and rings of their peers (hierarchical). Transformer "
+             "Engine's p2p and all_gather are read, too.",
      .aliases = "cp_comm_type"},
     {.key = "stack.cp_a2a_ranks", COUNT("0", "4096"),
      .fallback = "0",
