@@ -154,6 +154,8 @@ typedef struct sp_profile {
     int collective_tables;
     // Alpha-beta constants where there is no table, and between nodes.
     double nvlink_bytes_per_s, nvlink_latency_s; // reached, one direction, one GPU; per step
+    double nvlink_nominal_bytes_per_s;           // of the data sheet, where that was reached; 0:
+                                                 // not stated (sp_profile_join)
     double nic_efficiency, nic_latency_s;        // share of the line rate; per step
     sp_level link_level;
     // Transfers between pipeline ranks inside a node; by default as NVLink's.
@@ -188,6 +190,15 @@ sp_status sp_profile_each_name(void (*visit)(void *context, const char *name), v
 // From a parsed document.
 sp_status sp_profile_from_json(const json_t *root, const char *source, sp_profile *profile,
                                sp_error *err);
+// Makes the rates inside a node those of the cluster: what takes longer than the latency (NVLink's
+// rate, sends between pipeline ranks, all collectives inside a node) takes the less, the more
+// NVLink has there over what it has where the profile was measured. That is the profile's
+// nvlink_nominal_bytes_per_s, else that of its own cluster, else of the first built-in cluster that
+// uses the profile by its name; where none says it, and where both are the same, nothing changes.
+// A cluster of which nothing is known (rate 0) changes nothing. Latencies that the cluster states
+// take the place of the profile's, but for those within measured times of collectives. A second
+// time nothing changes.
+void sp_profile_join(sp_profile *profile, const sp_cluster *cluster);
 // A copy that owns its tables.
 sp_status sp_profile_copy(const sp_profile *from, sp_profile *to, sp_error *err);
 void sp_profile_fini(sp_profile *profile);

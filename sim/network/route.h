@@ -25,8 +25,8 @@ typedef struct sp_route {
     sp_flow_hop *path; // owned; links in ascending order, each once
     int32_t hops;
     double parts;     // of the bytes of a member, in which they go along the path at the same time
-    double latency_s; // of one round, but for what the spine adds
-    double spine_latency_s;  // that it adds
+    double latency_s; // of one round, but for what the spine and PCIe add
+    double spine_latency_s;  // that they add
     int steps;               // that a round is of
     double bytes_per_s;      // of each part, alone
     double open_bytes_per_s; // the same by NVLink and NICs alone, as closed formulas know them

@@ -32,7 +32,7 @@ static const char *default_cluster(const json_t *root, sp_cluster *cluster)
     if (profile == NULL) {
         return SP_I_DEFAULT_CLUSTER;
     }
-    return sp_i_scenario_cluster_for(profile, cluster) ? cluster->name : NULL;
+    return sp_cluster_of_profile(profile, cluster) ? cluster->name : NULL;
 }
 
 // What takes the place of `section`, or NULL: it stays as it is.
@@ -43,6 +43,10 @@ static sp_status object_for(const json_t *root, const char *section, json_t **ob
     const char *name = json_string_value(stated);
     if (name != NULL && strcmp(section, "model") == 0) {
         return model_object(name, object, err);
+    }
+    if (strcmp(section, "cluster") == 0 && name != NULL &&
+        sp_cluster_builtin(name, &cluster, NULL) != SP_OK && sp_i_is_file(name)) {
+        return sp_i_scenario_cluster_file(name, object, err);
     }
     if (strcmp(section, "cluster") == 0 && (stated == NULL || json_is_null(stated))) {
         name = default_cluster(root, &cluster);

@@ -128,10 +128,10 @@ static const sp_setting settings[] = {
      .fallback = "none, it must be given",
      .text = "Units more at the end of the part for the weights."},
 
-    {.key = "cluster", .type = "a name or an object", .name_at = sp_cluster_builtin_name,
+    {.key = "cluster", .type = "a name, a path or an object", .name_at = sp_cluster_builtin_name,
      .fallback = "that of the profile, else \"h100-8\"",
-     .text = "GPUs and links: a built-in name, or an object (cluster.*) that changes the built-in "
-             "cluster of its name or describes another one."},
+     .text = "GPUs and links: a built-in name, or an object (cluster.*), or the path of a file with "
+             "one, that changes the built-in cluster of its name or describes another one."},
     {.key = "cluster.name", .type = "a string", .fallback = "\"custom\"",
      .text = "Name; that of a built-in cluster gives what the object does not state."},
     {.key = "cluster.gpu", .type = "a string", .fallback = "\"GPU\"",
@@ -151,7 +151,10 @@ static const sp_setting settings[] = {
      .text = "Bandwidth of that memory, in GB/s."},
     {.key = "cluster.nvlink_gb_per_s", RATE,
      .fallback = "that of the built-in cluster, else it must be given",
-     .text = "NVLink bandwidth of one GPU in one direction, in GB/s."},
+     .text = "NVLink bandwidth of one GPU in one direction, in GB/s. The profile's rates inside a node "
+             "(NVLink's, sends between stages, collectives) go with it: on a cluster that has half "
+             "of what it had where they were measured, what is beyond the latency takes twice as "
+             "long."},
     {.key = "cluster.nvls", SWITCH, .fallback = "that of the built-in cluster, else false",
      .text = "The NVSwitches of a node add up and copy what passes them (NVLink SHARP, NCCL's NVLS): "
              "those of H100, H800, H200, B200 and GB200, not of A100 and A800. For "
@@ -164,6 +167,15 @@ static const sp_setting settings[] = {
      .fallback = "that of the built-in cluster, else 25 (PCIe 4.0 x16)",
      .text = "Copies between one GPU and its host in one direction, in GB/s; offloading uses it, "
              "and with network.detail flows what goes to other nodes."},
+    {.key = "cluster.nvlink_latency_us", REAL("0", "1e+06"), .fallback = "the profile's",
+     .text = "Latency of NVLink, in microseconds: of a send inside a node, of a step of a ring. "
+             "Collectives with times in the profile keep theirs."},
+    {.key = "cluster.nic_latency_us", REAL("0", "1e+06"), .fallback = "the profile's",
+     .text = "Latency of a way from node to node over one leaf switch, in microseconds: of a send, "
+             "of a step of a ring or a level of a tree."},
+    {.key = "cluster.host_link_latency_us", REAL("0", "1e+06"), .fallback = "0",
+     .text = "Latency of a copy between a GPU and its host, in microseconds; with network.detail "
+             "flows also of each end of a way to another node, beyond nic_latency_us."},
     {.key = "cluster.gpus_per_node", COUNT("1", "1024"),
      .fallback = "that of the built-in cluster, else 8", .text = "GPUs of a node.",
      .aliases = "num_gpus_per_node nproc_per_node"},
@@ -267,7 +279,8 @@ static const sp_setting settings[] = {
      .text = "How keys and values of a CP group come together: a ring behind the attention (p2p), a "
              "gather behind the QKV projection, a blocking gather (all_gather), one for each slice, "
              "one for the whole pack, all-to-all over heads (Ulysses), or all-to-all among "
-             "stack.cp_a2a_ranks neighbours and rings of their peers (hierarchical).",
+             "stack.cp_a2a_ranks neighbours and rings of their peers (hierarchical). Transformer "
+             "Engine's p2p and all_gather are read, too.",
      .aliases = "cp_comm_type"},
     {.key = "stack.cp_a2a_ranks", COUNT("0", "4096"),
      .fallback = "0",
