@@ -50,6 +50,15 @@ asked --json >told.json
 head -n 1 told.txt | grep -qE ': [0-9.]+ m?s per step \(error not known; ±0\.7 % on the nearest 22 logged steps' || complain "no error: $(head -n 1 told.txt)"
 within=$(head -n 1 told.txt | sed -n -e 's/.*the next \([0-9]*\) are within it.*/\1/p' -e 's/.*the 2nd is within it.*/1/p')
 expect "points within the error" "${within:-0}" "$(value within_error told.json)"
+# Where steps like it were logged the error is known, and so many points lie within it.
+logged() { "$program" tune llama-3-8b --gpus 16 --context 8K --tokens-per-batch 512K --quiet --set parallel.cp=2 --set parallel.pp=1 --set memory.recompute=none --set parallel.zero=1 --top 1000 "$@"; }
+logged --json >logged.json
+median=$(value median logged.json)
+within=$(awk '/"top": / { on = 1 } /"front": / { on = 0 } on && /"iteration_ms"|"fits"/' logged.json | tr -d '",' |
+    awk -v median="$median" '$1 == "iteration_ms:" { ms = $2 } $1 == "fits:" { if (!n++) { most = ms * (1 + median); fits = $2 } else if (ms <= most && $2 == fits) within++ } END { print within + 0 }')
+[ "$within" -gt 0 ] || complain "no point within the error"
+expect "points within the error" "$within" "$(value within_error logged.json)"
+logged | head -n 1 | grep -qE " per step ±[0-9.]+ % \((the 2nd is|the next $within are) within it\), " || complain "the error: $(logged | head -n 1)"
 awk '/^what another choice costs/ { on = 1; next } on && !NF { exit } on && !/: / { sub(/^ +[a-z_]+ +/, ""); gsub(/, /, "\n"); print }' told.txt | sort >printed.txt
 awk '/"choices": / { on = 1 } on && /\[/ { n = 0; rows = "" }
     on && /"value"/ { sub(/.*: /, ""); gsub(/[",]/, ""); choice = $0 }
@@ -63,6 +72,9 @@ expect "time of the command to go on with" "$(value iteration_ms told.json)" "$(
 expect "time of its scenario" "$(value iteration_ms told.json)" "$(value iteration_ms simulated.json)"
 # What does not divide is not said to need memory.
 gpus=3 asked | grep -qE '^  pp +1 .*, 3 does not go together$' || complain "three stages of four layers: $(gpus=3 asked | grep '^  pp ')"
+
+sed -e 's/"llama"/"mixtral"/' -e 's/LlamaFor/MixtralFor/' -e 's/}$/, "num_local_experts": 4, "num_experts_per_tok": 2}/' model.json >experts.json
+"$program" tune experts.json --gpus 2 --context 8K --tokens-per-batch 64K --quiet | grep -q '^expert parallelism is not searched' || complain "experts are not told of"
 
 # A remedy holds: with so much more memory some step is as much faster.
 expect_faster() { # MS SHARE MEMORY: tune lists a step of MS less SHARE % at most
