@@ -158,7 +158,7 @@ static void print_gap_parts(FILE *out, const sp_result *result)
 {
     const sp_batch_facts *sum = &result->sum;
     double per_ms = 1.0 / ((double)result->batch_count * SP_NS_PER_MS);
-    if (!(sum->gap_idle_ns > 0.0)) {
+    if (!sp_result_knows_gap(result)) {
         return;
     }
     fprintf(out,
