@@ -207,12 +207,6 @@ void sp_profile_fini(sp_profile *profile);
 sp_level sp_profile_level(const sp_profile *profile);
 
 // What links reach by it.
-static inline sp_link_rates sp_profile_link_rates(const sp_profile *profile)
-{
-    return (sp_link_rates){.nvlink_bytes_per_s = profile->nvlink_bytes_per_s,
-                           .nvlink_latency_s = profile->nvlink_latency_s,
-                           .nic_efficiency = profile->nic_efficiency,
-                           .nic_latency_s = profile->nic_latency_s};
-}
+sp_link_rates sp_profile_link_rates(const sp_profile *profile);
 
 #endif
