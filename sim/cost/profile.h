@@ -10,6 +10,8 @@
 #include "sim/cost/error_record.h"
 #include "sim/model/cluster.h"
 #include "sim/model/stack.h"
+#include "sim/network/collective.h"
+#include "sim/network/topology.h"
 
 // How good a number is, from best to weakest; a result repeats the weakest it used.
 typedef enum sp_level {
@@ -30,30 +32,6 @@ typedef struct sp_curve {
     sp_level level;
     char source[240];
 } sp_curve;
-
-typedef enum sp_collective {
-    SP_ALL_REDUCE,
-    SP_ALL_GATHER,
-    SP_REDUCE_SCATTER,
-    SP_ALL_TO_ALL,
-    SP_COLLECTIVES
-} sp_collective;
-
-extern const char *const sp_collective_names[]; // "all_reduce", ..., NULL
-
-// How all-reduces, all-gathers and reduce-scatters are priced: by the profile, whose measured times
-// come before models, or by the model of one algorithm (op_time.h).
-typedef enum sp_collective_algorithm {
-    SP_ALGORITHM_PROFILE,
-    SP_ALGORITHM_RING,
-    SP_ALGORITHM_TREE,         // NCCL's double binary tree over the nodes
-    SP_ALGORITHM_NVLS,         // sums and copies made in NVSwitches (NVLink SHARP)
-    SP_ALGORITHM_HIERARCHICAL, // rings inside nodes, and of one GPU of each node
-    SP_ALGORITHM_AUTO,         // the fastest of the models for each size
-    SP_ALGORITHMS
-} sp_collective_algorithm;
-
-extern const char *const sp_collective_algorithm_names[]; // "profile", "ring", ..., NULL
 
 enum {
     SP_PROFILE_NAME = 64,
@@ -227,5 +205,14 @@ void sp_profile_fini(sp_profile *profile);
 
 // The weakest level among the tables of the profile.
 sp_level sp_profile_level(const sp_profile *profile);
+
+// What links reach by it.
+static inline sp_link_rates sp_profile_link_rates(const sp_profile *profile)
+{
+    return (sp_link_rates){.nvlink_bytes_per_s = profile->nvlink_bytes_per_s,
+                           .nvlink_latency_s = profile->nvlink_latency_s,
+                           .nic_efficiency = profile->nic_efficiency,
+                           .nic_latency_s = profile->nic_latency_s};
+}
 
 #endif

@@ -184,7 +184,8 @@ static const sp_setting settings[] = {
      .text = "Network cards of a node, which its GPUs share."},
     {.key = "cluster.fabric", .type = "an object", .fallback = "that of the built-in cluster",
      .text = "How the network cards of the nodes are joined (cluster.fabric.*). Transfers that share "
-             "links as flows need it (network.detail); the closed formulas do not."},
+             "links as flows need it (network.detail), and the times of data-parallel ranks by "
+             "network.collectives; other closed formulas do not."},
     {.key = "cluster.fabric.rails", COUNT("1", "1024"),
      .fallback = "that of the built-in cluster, else one for each network card",
      .text = "Rails of the network: card i of every node is on rail i modulo rails, and a leaf switch "
@@ -361,11 +362,11 @@ static const sp_setting settings[] = {
      .text = "closed: each transfer and each collective takes what its formula says, as if it were "
              "alone. flows: they share links by max-min fairness, and each takes what its formula "
              "says where it meets no other, and what the spine's rate and latency (cluster.fabric) "
-             "and PCIe add. Flows are sends between stages, gradient reductions, "
-             "parameter gathers and what context-parallel ranks exchange, but for zones. Tensor "
-             "parallelism and what ZeRO 2 and 3 exchange inside actions keep to their formulas. auto: "
-             "the same times, by the formulas where nothing can meet, which is faster; with "
-             "parallel.vocab_parallel closed."},
+             "and PCIe add. Flows are sends between stages, gradient reductions, parameter gathers, "
+             "what ZeRO 2 and 3 exchange inside actions and what context-parallel ranks exchange, but "
+             "for zones. Tensor parallelism keeps to its formulas: others do not slow it, nor it "
+             "them. auto: the same times, by the formulas where nothing can meet, which is faster; "
+             "with parallel.vocab_parallel closed."},
     {.key = "network.collectives", ONE_OF(sp_collective_algorithm_names), .fallback = "\"profile\"",
      .text = "By which algorithm all-reduces, all-gathers and reduce-scatters take their time. "
              "profile: measured times where the profile has them, whatever NCCL chose there; else a "
@@ -376,7 +377,9 @@ static const sp_setting settings[] = {
              "assumes; over nodes with trees, for all-reduces. hierarchical: rings inside nodes and, "
              "for each GPU of a node, between them. auto: the fastest of these four for each size, "
              "as NCCL's tuner chooses. Where one does not serve the ring does. All-to-alls, sends "
-             "and rings of keys and values stay as they are. With network.detail flows, reductions "
+             "and rings of keys and values stay as they are. Where a spine (cluster.fabric) or PCIe "
+             "beside it slows data-parallel ranks, they take what flows alone do; others know of "
+             "NVLink and NICs only. With network.detail flows, reductions "
              "and gathers of data-parallel ranks go the algorithm's own ways, and what context-"
              "parallel ranks gather goes along a ring's in the algorithm's time.",
      .aliases = "nccl_algo allreduce_algorithm collective_algorithm"},
