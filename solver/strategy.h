@@ -17,6 +17,8 @@ typedef struct sp_strategy_input {
     int64_t context;             // tokens of a row at most
     sp_cost_model *cost;         // times of packs, also of those that are only tried
     int threads;                 // to solve on; 0: one
+    // Groups of ranks that earlier batches connected; NULL: all are there.
+    const struct sp_i_group_starts *starts;
 } sp_strategy_input;
 
 // Fills a packing (uninitialised) that refers to the batch. SP_ERR_INFEASIBLE with the reason where

@@ -226,7 +226,8 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
                                      .carried = ev->carried.count,
                                      .context = context,
                                      .cost = &steps->trial,
-                                     .threads = steps->options->threads};
+                                     .threads = steps->options->threads,
+                                     .starts = &ev->starts};
     if (status == SP_OK) {
         status = strategy->pack(&input, &step->packing, err);
     }
