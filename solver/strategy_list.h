@@ -25,7 +25,7 @@
     X("dp-balanced", dp_balanced, BUDGETS,                                                        \
       "as packed, with as many packs for every data-parallel rank (Megatron-LM)", "rank_tokens")  \
     X("hybrid-cp", hybrid_cp, BUDGETS,                                                            \
-      "ranks grouped for long samples in balanced rounds (Megatron-LM)",                          \
+      "ranks grouped for long samples in balanced rounds, no barrier between (Megatron-LM)",      \
       "rank_tokens, pack_rounds", .rings = true)                                                  \
     X("flexsp", flexsp, SEARCH,                                                                   \
       "ranks grouped anew for every micro-batch, with GLPK (arXiv 2412.01523)",                   \
