@@ -8,6 +8,7 @@
 
 static bool falls_back(const sp_scenario *scenario);
 static double published_bubble(const sp_scenario *scenario);
+static void warn_of_choice(const sp_strategy_spec *strategy, sp_warnings *warnings);
 static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warnings);
 static void warn_of_other_gpu(const sp_scenario *scenario, sp_warnings *warnings);
 
@@ -44,8 +45,17 @@ void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
                                                          : sp_profile_level(&scenario->profile);
     result->lossless =
         sp_strategy_is_lossless(sp_strategy_find(scenario->strategy.kind), &scenario->strategy);
+    warn_of_choice(&scenario->strategy, &result->warnings);
     warn_of_free_settings(scenario, &result->warnings);
     warn_of_other_gpu(scenario, &result->warnings);
+}
+
+static void warn_of_choice(const sp_strategy_spec *strategy, sp_warnings *warnings)
+{
+    if (strategy->asked[0] != '\0' && strcmp(strategy->asked, strategy->kind) != 0) {
+        sp_warnings_add(warnings, "%s runs this job as %s does, which is faster over its batches",
+                        strategy->asked, strategy->kind);
+    }
 }
 
 // Closed form of the zero-bubble tables for interleaved 1F1B (arXiv 2401.10241, Table 5): bubble
