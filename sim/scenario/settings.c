@@ -71,7 +71,8 @@ static const sp_setting settings[] = {
      .aliases = "hidden_act activation_function"},
     {.key = "model.experts", COUNT("0", "1024"), .fallback = "0, a dense MLP",
      .text = "Experts of each MLP. They are not spread over ranks: expert parallelism is 1.",
-     .aliases = "num_experts num_local_experts"},
+     .aliases = "num_experts num_local_experts ep expert_parallel expert_model_parallel_size "
+                "expert_parallel_size"},
     {.key = "model.experts_per_token", COUNT("0", "1024"),
      .fallback = "0; required with experts",
      .text = "Experts that each token is routed to.",
