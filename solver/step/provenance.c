@@ -55,6 +55,11 @@ static void warn_of_choice(const sp_strategy_spec *strategy, sp_warnings *warnin
     if (strategy->asked[0] != '\0' && strcmp(strategy->asked, strategy->kind) != 0) {
         sp_warnings_add(warnings, "%s runs this job as %s does, which is faster over its batches",
                         strategy->asked, strategy->kind);
+    } else if (strategy->asked[0] != '\0' && strategy->exchange_of[0] != '\0') {
+        sp_warnings_add(warnings,
+                        "%s exchanges keys and values as %s does (stack.cp_overlap, "
+                        "stack.cp_ring_nics), which is faster over the job's batches",
+                        strategy->kind, strategy->exchange_of);
     }
 }
 

@@ -73,6 +73,8 @@ static sp_status run_job(const sp_scenario *scenario, const sp_batches *batches,
 static sp_status take_way(sp_scenario *scenario, const sp_i_job_way *way, sp_error *err)
 {
     sp_status status = sp_scenario_set_strategy(scenario, way->kind, err);
+    snprintf(scenario->strategy.exchange_of, sizeof scenario->strategy.exchange_of, "%s",
+             way->exchange_of != NULL ? way->exchange_of : "");
     if (status == SP_OK && way->exchange_of != NULL) {
         status = sp_strategy_take_exchange(sp_strategy_find(way->exchange_of), scenario, err);
         scenario->order_resolved = false;

@@ -194,4 +194,9 @@ for stated in stack.name=ours stack.cp_overlap=attention; do
          END { exit !(own > 0 && own <= other["slimpack"] && own <= other["zeppelin"]) }' compared ||
         complain "with $stated slower than its parts: $(cat compared)"
 done
+
+# What it has chosen for a job stands in the plan, too.
+"$program" simulate zones.json --set strategy.kind=slimpack-zones --plan zones.plan --json >first 2>/dev/null
+"$program" simulate zones.plan --json >again 2>/dev/null
+expect "the time of its plan" "$(value first iteration_ms)" "$(value again iteration_ms)"
 exit "$failed"

@@ -282,7 +282,7 @@ TEST(no_slower_on_random_batches)
     sp_prng prng = prng_seeded(29);
     int faster = 0;
     static const int starts_ms[] = {0, 0, 3, 30, 1000};
-    for (int round = 0; round < test_draws(96); round++) {
+    for (int round = 0; round < test_rounds(96); round++) {
         int start_ms = starts_ms[prng_below(&prng, 5)];
         const char *more = strdup(random_scenario(&prng));
         double best = HUGE_VAL;
