@@ -8,7 +8,6 @@
 
 static bool falls_back(const sp_scenario *scenario);
 static double published_bubble(const sp_scenario *scenario);
-static void warn_of_choice(const sp_strategy_spec *strategy, sp_warnings *warnings);
 static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warnings);
 static void warn_of_other_gpu(const sp_scenario *scenario, sp_warnings *warnings);
 
@@ -45,22 +44,8 @@ void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
                                                          : sp_profile_level(&scenario->profile);
     result->lossless =
         sp_strategy_is_lossless(sp_strategy_find(scenario->strategy.kind), &scenario->strategy);
-    warn_of_choice(&scenario->strategy, &result->warnings);
     warn_of_free_settings(scenario, &result->warnings);
     warn_of_other_gpu(scenario, &result->warnings);
-}
-
-static void warn_of_choice(const sp_strategy_spec *strategy, sp_warnings *warnings)
-{
-    if (strategy->asked[0] != '\0' && strcmp(strategy->asked, strategy->kind) != 0) {
-        sp_warnings_add(warnings, "%s runs this job as %s does, which is faster over its batches",
-                        strategy->asked, strategy->kind);
-    } else if (strategy->asked[0] != '\0' && strategy->exchange_of[0] != '\0') {
-        sp_warnings_add(warnings,
-                        "%s exchanges keys and values as %s does (stack.cp_overlap, "
-                        "stack.cp_ring_nics), which is faster over the job's batches",
-                        strategy->kind, strategy->exchange_of);
-    }
 }
 
 // Closed form of the zero-bubble tables for interleaved 1F1B (arXiv 2401.10241, Table 5): bubble
