@@ -7,6 +7,9 @@
 #include "experiments/cli/options.h"
 #include "sim/plan/timeline.h"
 
+// What goes to stderr comes after all that was printed to stdout before, also where both are one
+// pipe.
+
 // Prints every message of the record ("error: ...") and returns its exit status.
 int cli_fail(const sp_error *err);
 
@@ -43,7 +46,7 @@ sp_status cli_name_file(const char *path, sp_error *err);
 sp_status cli_replace_file(const char *path, cli_writer write, const void *what, sp_error *err);
 
 // Figures: data for gnuplot, and gnuplot itself.
-// Is the name one that can be drawn to?
+// Is the name one that can be drawn to, and can it be written?
 sp_status cli_plot_check(const char *path, sp_error *err);
 
 // Draws to `path` (.png or .svg) with a script of plots/; the data, which `write` writes, stays
