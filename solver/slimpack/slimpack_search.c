@@ -553,8 +553,8 @@ static sp_status search_with_repeats(search *s, sp_packing *best, sp_packflow_ou
     return status;
 }
 
-sp_status sp_i_slimpack_search(const sp_strategy_input *input, const sp_i_slimpack_options *options,
-                               sp_packing *packing, sp_packflow_outcome *outcome, sp_error *err)
+static sp_status search_once(const sp_strategy_input *input, const sp_i_slimpack_options *options,
+                             sp_packing *packing, sp_packflow_outcome *outcome, sp_error *err)
 {
     search s;
     sp_packing best;
@@ -572,5 +572,44 @@ sp_status sp_i_slimpack_search(const sp_strategy_input *input, const sp_i_slimpa
         sp_packing_fini(&best);
     }
     search_fini(&s);
+    return status;
+}
+
+// Scores of packs know nothing of the cold start of groups, which the whole step counts: where
+// there is one, packs of ranks that share none are searched for, too.
+static sp_status search_apart(const sp_strategy_input *input, const sp_i_slimpack_options *options,
+                              sp_packing *packing, sp_packflow_outcome *outcome, sp_error *err)
+{
+    sp_scenario scenario = *input->scenario;
+    sp_strategy_input with = *input;
+    sp_packing apart;
+    sp_packflow_outcome judged;
+    scenario.strategy.dp_merge = false;
+    with.scenario = &scenario;
+    sp_status status = search_once(&with, options, &apart, &judged, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    bool better = sp_packflow_is_better(&judged, outcome);
+    sp_packing_fini(better ? packing : &apart);
+    if (better) {
+        *packing = apart;
+        *outcome = judged;
+    }
+    return SP_OK;
+}
+
+sp_status sp_i_slimpack_search(const sp_strategy_input *input, const sp_i_slimpack_options *options,
+                               sp_packing *packing, sp_packflow_outcome *outcome, sp_error *err)
+{
+    bool starts = input->starts != NULL && input->starts->start_ms > 0.0 &&
+                  input->scenario->strategy.dp_merge && input->scenario->layout.dp > 1;
+    sp_status status = search_once(input, options, packing, outcome, err);
+    if (status == SP_OK && packing != NULL && starts) {
+        status = search_apart(input, options, packing, outcome, err);
+        if (status != SP_OK) {
+            sp_packing_fini(packing);
+        }
+    }
     return status;
 }

@@ -8,11 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "sim/base/prng.h"
-#include "solver/evaluate/evaluate.h"
-#include "tests/bench/bench.h"
+#include "tests/bench/step_ms.h"
 
 enum { TEXT = 1024, RIVALS = 128 };
 
@@ -66,38 +64,6 @@ static void list_rivals(void)
         add("slimpipe", NULL, 0, "schedule.slices", slices);
         add("slimpipe", NULL, 5, "schedule.slices", slices);
     }
-}
-
-// In ms; infinite where there is no plan or none that fits.
-static double step_ms(const json_t *root, const char *const *settings, int count, bool *tight)
-{
-    sp_error err = {0};
-    sp_scenario scenario;
-    sp_batches batches = {0};
-    sp_result result = {0};
-    const sp_evaluate_options options = {.threads = (int)sysconf(_SC_NPROCESSORS_ONLN),
-                                         .no_bounds = true};
-    double ms = HUGE_VAL;
-    *tight = false;
-    json_t *own = json_deep_copy(root); // which takes the settings
-    sp_status status =
-        sp_scenario_from_json(own, "rivals", settings, (size_t)count, &scenario, &err);
-    json_decref(own);
-    if (status != SP_OK) {
-        return ms; // a layout that cannot be cut so
-    }
-    status = sp_evaluate_batches(&scenario, &batches, &err);
-    if (status == SP_OK) {
-        status = sp_evaluate(&scenario, &batches, &options, &result, &err);
-    }
-    if (status == SP_OK && !sp_result_is_oom(&result) && result.lossless) {
-        ms = sp_result_iteration_ms(&result);
-        *tight = sp_result_fits(&result) == SP_FITS_TIGHT;
-    }
-    sp_result_fini(&result);
-    sp_batches_fini(&batches);
-    sp_scenario_fini(&scenario);
-    return ms;
 }
 
 // "Once lost": few samples, one long one, large context parallelism.
@@ -224,9 +190,7 @@ int main(int argc, char **argv)
         } else {
             draw(&prng, text);
         }
-        for (char *c = text; *c != '\0'; c++) {
-            *c = *c == '\'' ? '"' : *c;
-        }
+        double_quotes(text);
         compare(text, &all);
     }
     printf("scenarios                            %6d\n", ONCE_LOST + scenarios);
