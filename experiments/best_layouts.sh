@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-strategies=packed-tuned,dynapipe,hybrid-cp,bytescale,chunkflow,slimpipe,slimpack,slimpack-zb
+strategies=packed-tuned,dynapipe,hybrid-cp,bytescale,zeppelin,chunkflow,slimpipe,slimpack,slimpack-zb
 setting() { # NAME MODEL CLUSTER NODES LENGTHS CONTEXT SAMPLES STACK
     cat >"$work/$1.json" <<SCENARIO
 {"schema": "slimpack/scenario/1", "model": "$2", "cluster": "$3", "nodes": $4, "parallel": {"tp": 8, "dp": $4}, "stack": "$8",

@@ -27,15 +27,23 @@ bool sp_i_add_slice(const sp_batch *batch, sp_slice slice, sp_pack_list *list)
     return sp_pack_list_add(list, slice, slice.begin + slice.tokens == batch->tokens[slice.sample]);
 }
 
-bool sp_i_add_pack(const sp_batch *batch, const sp_pack_list *from, const sp_pack *pack,
-                   sp_pack_list *list)
+bool sp_i_add_pack(const sp_pack_list *from, const sp_pack *pack, sp_pack_list *list)
 {
-    bool ok = sp_pack_list_begin(list, pack->dp_first, pack->dp_count);
+    void *slices = list->slices;
+    bool ok = sp_pack_list_begin(list, pack->dp_first, pack->dp_count) &&
+              sp_reserve(&slices, &list->slice_capacity, list->slice_count + pack->slice_count,
+                         sizeof *list->slices);
     if (ok) {
-        list->packs[list->count - 1].gathers = pack->gathers;
-    }
-    for (size_t i = 0; ok && i < pack->slice_count; i++) {
-        ok = sp_i_add_slice(batch, from->slices[pack->first_slice + i], list);
+        sp_pack *added = &list->packs[list->count - 1];
+        const sp_pack begun = *added;
+        *added = *pack;
+        added->microbatch = begun.microbatch;
+        added->first_slice = begun.first_slice;
+        added->runs_again = false;
+        list->slices = slices;
+        memcpy(list->slices + list->slice_count, from->slices + pack->first_slice,
+               pack->slice_count * sizeof *list->slices);
+        list->slice_count += pack->slice_count;
     }
     return ok;
 }
@@ -253,8 +261,8 @@ static bool copy_degree(const sp_pack_list *from, int degree, sp_packing *to)
 {
     bool ok = true;
     for (size_t k = 0; ok && k < from->count; k++) {
-        ok = from->packs[k].dp_count != degree ||
-             sp_i_add_pack(to->batch, from, &from->packs[k], &to->forward);
+        ok =
+            from->packs[k].dp_count != degree || sp_i_add_pack(from, &from->packs[k], &to->forward);
     }
     return ok;
 }

@@ -20,9 +20,8 @@ bool sp_i_add_row(sp_packing *packing, int dp_first, int dp_count, const int32_t
 // A slice at the end of a list's last pack; it ends its sample of the batch where its tokens do.
 bool sp_i_add_slice(const sp_batch *batch, sp_slice slice, sp_pack_list *list);
 
-// A pack of another list, on its ranks, with all its slices.
-bool sp_i_add_pack(const sp_batch *batch, const sp_pack_list *from, const sp_pack *pack,
-                   sp_pack_list *list);
+// A pack of another list, on its ranks, with all its slices; it does not run again.
+bool sp_i_add_pack(const sp_pack_list *from, const sp_pack *pack, sp_pack_list *list);
 
 // Sample indices by descending length, equal lengths in batch order; *order is freed with
 // sp_free.

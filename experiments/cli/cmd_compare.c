@@ -192,6 +192,9 @@ static sp_status evaluate_best(const compare_args *args, const comparison *cmp, 
     if (status == SP_OK && layouts.ranked_count == 0) {
         status = sp_error_set(err, SP_ERR_INFEASIBLE, "no layout fits: %s", layouts.reason);
     }
+    if (status == SP_OK) {
+        status = sweep_layouts_refine(&options_of_search, cmp->scenario.source, &layouts, err);
+    }
     r->tight_ms = (double)NAN;
     if (status == SP_OK) {
         note_tight(&layouts, r);
@@ -668,7 +671,10 @@ const cli_command cli_cmd_compare = {
         "parallelism), with recomputation none, attention or full, the schedules 1f1b, "
         "interleaved, "
         "zb-h1 and zb-v unless it brings its own, and several budgets of tokens; layouts whose "
-        "pure work alone takes longer than the fastest are left out. Its row is the "
+        "pure work alone takes longer than the fastest are left out. Around the six fastest all "
+        "numbers of chunks, budgets in eighths between half and twice as many tokens, zb-h2 and "
+        "v-half, and numbers of slices with and without exchange of attention are tried, too. "
+        "Its row is the "
         "fastest that fits well, with the layout, and where another one that fits tightly would be "
         "faster, a line below says so; beside it stands what the strategy takes in the "
         "scenario's own layout, so that the factor of the strategy and that of the layout are told "

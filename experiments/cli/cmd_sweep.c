@@ -228,7 +228,8 @@ static int print_answer(const sweep_args *args, const sweep_summary *summary)
     } else {
         cli_print_sweep(summary, args->output);
     }
-    if (exit_status == 0 && args->plot != NULL &&
+    // Where nothing is listed that is the answer.
+    if (exit_status == 0 && args->plot != NULL && summary->best_count > 0 &&
         cli_sweep_plot(summary, args->output, args->plot, &err) != SP_OK) {
         exit_status = cli_fail(&err);
     }
@@ -399,7 +400,9 @@ const cli_command cli_cmd_sweep = {
         "Evaluates a base scenario at every point of a grid, such as all layouts of a model on a "
         "cluster. SPEC is a JSON object: \"base\" is a scenario, \"grid\" names settings by their "
         "dotted path (\"parallel.tp\") and gives each an array of values, \"where\" is a "
-        "condition that chooses among the combinations (\"tp*pp*dp == 512 && zero != 3\")."
+        "condition that chooses among the combinations (\"tp*pp*dp == 512 && zero != 3\"). A path "
+        "may lead into a model, cluster or stack that the base has as a name "
+        "(\"cluster.nics_per_node\"), as with --set."
         "\n\nEach point becomes a line of the results file: its settings, a status (ok; oom, it "
         "needs more memory than there is; infeasible, strategy or schedule cannot; invalid, the "
         "settings make no scenario), the reason, its degrees (tp, cp, pp, dp), also those that the "

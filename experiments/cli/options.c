@@ -9,6 +9,7 @@
 #include "experiments/cli/report.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
+#include "sim/scenario/settings.h"
 
 enum { MOST_OPTIONS = 64 };
 
@@ -125,6 +126,15 @@ static int parse_letters(parser *in, const char *letters)
     return CLI_PROCEED;
 }
 
+static bool takes_settings(const cli_command *command)
+{
+    const cli_option *option = command->options;
+    while (option->name != NULL && strcmp(option->name, "set") != 0) {
+        option++;
+    }
+    return option->name != NULL;
+}
+
 static int unknown_option(const parser *in, const char *word, size_t length)
 {
     const char *names[MOST_OPTIONS];
@@ -136,10 +146,17 @@ static int unknown_option(const parser *in, const char *word, size_t length)
     }
     names[n++] = "help";
     const char *near = NULL;
+    const sp_setting *setting = NULL;
     if (length < sizeof name) {
         memcpy(name, word, length);
         name[length] = '\0';
+        setting = takes_settings(in->command) ? sp_setting_find(name) : NULL;
         near = sp_nearest_name(name, names, n);
+    }
+    if (setting != NULL) {
+        return cli_usage_error(in->command,
+                               "unknown option '--%s' (did you mean '--set %s=VALUE'?)", name,
+                               setting->key);
     }
     if (near != NULL) {
         return cli_usage_error(in->command, "unknown option '--%.*s' (did you mean '--%s'?)",

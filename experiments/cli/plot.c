@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -59,6 +60,26 @@ static sp_status run_gnuplot(const char *script, const char *settings, const cha
     return SP_OK;
 }
 
+// gnuplot (5.4) does not say that a disk was full: what begins as PNG or SVG must end as that does.
+static bool is_whole(const char *path)
+{
+    enum { END = 16 };
+    char text[END + 1] = "";
+    struct stat found;
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        return false;
+    }
+    bool regular = fstat(fileno(file), &found) == 0 && S_ISREG(found.st_mode);
+    int first = getc(file);
+    size_t bytes = fseek(file, -END, SEEK_END) == 0 ? fread(text, 1, END, file) : 0;
+    fclose(file);
+    bool ends = first == '<'    ? strstr(text, "</svg>") != NULL
+                : first == 0x89 ? bytes == END && memcmp(text + END - 8, "IEND", 4) == 0
+                                : first != EOF;
+    return !regular || ends;
+}
+
 sp_status cli_plot_check(const char *path, sp_error *err)
 {
     const char *dot = strrchr(path, '.');
@@ -70,7 +91,7 @@ sp_status cli_plot_check(const char *path, sp_error *err)
     if (strlen(path) > PATH_BYTES - 8 || strchr(path, '\'') != NULL || strchr(path, '\n') != NULL) {
         return sp_error_set(err, SP_ERR_USAGE, "--plot: cannot use the file name '%s'", path);
     }
-    return SP_OK;
+    return cli_check_writable(path, err);
 }
 
 sp_status cli_plot(const char *script, const char *path, cli_writer write, const void *what,
@@ -85,7 +106,10 @@ sp_status cli_plot(const char *script, const char *path, cli_writer write, const
     snprintf(data, sizeof data, "%s.dat", path);
     snprintf(settings, sizeof settings, "datafile='%s'; outfile='%s'", data, path);
     status = cli_write_file(data, write, what, err);
-    return status == SP_OK ? run_gnuplot(script, settings, path, err) : status;
+    status = status == SP_OK ? run_gnuplot(script, settings, path, err) : status;
+    return status != SP_OK || is_whole(path)
+               ? status
+               : sp_error_set(err, SP_ERR_IO, "%s: not the whole picture could be written", path);
 }
 
 typedef struct comparison {

@@ -43,7 +43,7 @@ sp_status cli_name_file(const char *path, sp_error *err);
 sp_status cli_replace_file(const char *path, cli_writer write, const void *what, sp_error *err);
 
 // Figures: data for gnuplot, and gnuplot itself.
-// Is the name one that can be drawn to?
+// Is the name one that can be drawn to, and can it be written?
 sp_status cli_plot_check(const char *path, sp_error *err);
 
 // Draws to `path` (.png or .svg) with a script of plots/; the data, which `write` writes, stays

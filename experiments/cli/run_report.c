@@ -45,6 +45,25 @@ const char *cli_memory_word(const sp_result *result)
     return fits == SP_FITS_NO ? "oom" : fits == SP_FITS_TIGHT ? "tight" : "ok";
 }
 
+// What is not as usual of a schedule's slices and chunks.
+static int print_slices(const sp_scenario *scenario, char *text, size_t bytes)
+{
+    const sp_schedule_spec *schedule = &scenario->schedule;
+    bool sliced = sp_schedule_traits_of(schedule->kind).sliced;
+    int used = 0;
+    text[0] = '\0';
+    if (sliced && schedule->slices != scenario->layout.pp) {
+        used += snprintf(text, bytes, ", %d slices", schedule->slices);
+    }
+    if (schedule->exchange && schedule->kind == SP_SCHEDULE_SLIMPIPE) {
+        used += snprintf(text + used, bytes - (size_t)used, ", exchange");
+    }
+    if (schedule->retained > 1 && schedule->kind == SP_SCHEDULE_CHUNKFLOW) {
+        used += snprintf(text + used, bytes - (size_t)used, ", %d retained", schedule->retained);
+    }
+    return used;
+}
+
 const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario,
                             char text[CLI_LAYOUT])
 {
@@ -56,8 +75,10 @@ const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario
     if (layout->chunks > 1) {
         used += snprintf(text + used, (size_t)(CLI_LAYOUT - used), ", %d chunks", layout->chunks);
     }
-    used += snprintf(text + used, (size_t)(CLI_LAYOUT - used), ", %s, recompute %s",
-                     result->schedule, json_string_value(json_object_get(memory, "recompute")));
+    used += snprintf(text + used, (size_t)(CLI_LAYOUT - used), ", %s", result->schedule);
+    used += print_slices(scenario, text + used, (size_t)(CLI_LAYOUT - used));
+    used += snprintf(text + used, (size_t)(CLI_LAYOUT - used), ", recompute %s",
+                     json_string_value(json_object_get(memory, "recompute")));
     static const char *const budgets[] = {"rank_tokens", "chunk_tokens"};
     for (int i = 0; i < 2; i++) {
         json_int_t tokens = json_integer_value(json_object_get(strategy, budgets[i]));
@@ -137,7 +158,7 @@ static void print_gap_parts(FILE *out, const sp_result *result)
 {
     const sp_batch_facts *sum = &result->sum;
     double per_ms = 1.0 / ((double)result->batch_count * SP_NS_PER_MS);
-    if (!(sum->gap_idle_ns > 0.0)) {
+    if (!sp_result_knows_gap(result)) {
         return;
     }
     fprintf(out,

@@ -323,6 +323,39 @@ static bool is_section(const char *topic)
     return false;
 }
 
+// One of what is built in, and which list it is in.
+static int print_item(const char *topic, bool json)
+{
+    sp_error err;
+    sp_error_clear(&err);
+    for (int i = 0; i < LISTS; i++) {
+        size_t n = 0;
+        json_t *item = NULL;
+        json_t *list = json_array();
+        int exit_code = CLI_PROCEED;
+        if (list == NULL || lists[i].fill(list, &err) != SP_OK) {
+            json_decref(list);
+            return list == NULL ? cli_print_json(NULL) : cli_fail(&err);
+        }
+        json_array_foreach (list, n, item) {
+            const char *name = json_string_value(json_object_get(item, "name"));
+            if (strcmp(name, topic) == 0 && json) {
+                exit_code = cli_print_json(json_incref(item));
+            } else if (strcmp(name, topic) == 0) {
+                printf("%s: %s\nall %s: slimpack help %s\n", name,
+                       json_string_value(json_object_get(item, "summary")), lists[i].name,
+                       lists[i].name);
+                exit_code = 0;
+            }
+        }
+        json_decref(list);
+        if (exit_code != CLI_PROCEED) {
+            return exit_code;
+        }
+    }
+    return CLI_PROCEED;
+}
+
 int cli_help_topic(const char *topic, bool json)
 {
     for (int i = 0; i < LISTS; i++) {
@@ -335,7 +368,7 @@ int cli_help_topic(const char *topic, bool json)
     // A section is no short form of a key elsewhere (`model` of memory.model).
     page = page != NULL && section != NULL && strcmp(page->key, topic) != 0 ? NULL : page;
     if (page == NULL && section == NULL) {
-        return CLI_PROCEED;
+        return print_item(topic, json);
     }
     if (json) {
         return cli_print_json(topic_json(section, page));

@@ -361,5 +361,11 @@ sp_status cli_sweep_plot(const sweep_summary *summary, const char *results, cons
                          sp_error *err)
 {
     const drawn what = {.summary = summary, .results = results};
+    const sweep_summary_options *options = &summary->options;
+    if (summary->front_count == 0) {
+        return sp_error_set(err, SP_ERR_CONTENT,
+                            "%s: nothing to draw: no point that is listed has %s and %s", path,
+                            sweep_figure_names[options->x], sweep_figure_names[options->y]);
+    }
     return cli_plot("pareto.gp", path, write_front, &what, err);
 }

@@ -174,6 +174,7 @@ static void read_values(reader *r, sp_object *object, figure_point *point)
     point->label = sp_object_string(object, "label", "");
     sp_object_require(object, "published");
     point->published = sp_object_real(object, "published", 0.0, -1e18, 1e18);
+    point->per = sp_object_real(object, "per", 1.0, 1e-9, 1e9);
     sp_object *at = holder(r, object, "key");
     sp_object_require(at, "key");
     point->key = sp_object_string(at, "key", "");

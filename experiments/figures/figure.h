@@ -48,6 +48,7 @@ typedef struct figure_point {
     figure_claim claim;
     figure_bar bar;
     double published;
+    double per;  // what the value is divided by: hops of a step, say
     bool fitted; // a setting, or a constant of the program, was fitted to this number
     int combinations;
     int *scenarios; // [combinations], of figure_spec.scenarios; owned

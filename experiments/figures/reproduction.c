@@ -196,7 +196,7 @@ static void take_point(const job *all, const figure_point *point, figure_outcome
                           .fitted = point->fitted,
                           .why = point->why};
     snprintf(o->label, sizeof o->label, "%s", point->label);
-    o->computed = taken(all, point, o->note);
+    o->computed = taken(all, point, o->note) / point->per;
     o->error = o->relative ? o->computed / o->published - 1.0 : o->computed - o->published;
     o->within = isfinite(o->computed) && keeps(o);
 }

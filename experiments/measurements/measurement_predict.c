@@ -29,8 +29,7 @@ static double value_of(sp_measured kind, const sp_result *result)
     SP_UNREACHABLE("a measured quantity");
 }
 
-// With another profile in place of its own. What the copy points to stays the case's and the
-// profile's.
+// With another profile in place of its own. What the copy points to stays the case's.
 static sp_status evaluate_with(const sp_measured_case *measured, const sp_profile *profile,
                                const sp_evaluate_options *options, sp_result *result, sp_error *err)
 {
@@ -39,9 +38,13 @@ static sp_status evaluate_with(const sp_measured_case *measured, const sp_profil
         return sp_error_no_memory(err, "a scenario");
     }
     memcpy(scenario, &measured->scenario, sizeof *scenario);
-    scenario->profile = *profile;
-    scenario->profile.algorithm = measured->scenario.profile.algorithm;
-    sp_status status = sp_evaluate(scenario, &measured->batches, options, result, err);
+    sp_status status = sp_profile_copy(profile, &scenario->profile, err);
+    if (status == SP_OK) {
+        scenario->profile.algorithm = measured->scenario.profile.algorithm;
+        sp_profile_join(&scenario->profile, &scenario->cluster);
+        status = sp_evaluate(scenario, &measured->batches, options, result, err);
+        sp_profile_fini(&scenario->profile);
+    }
     sp_free(scenario);
     return status;
 }

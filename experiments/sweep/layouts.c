@@ -89,7 +89,7 @@ static sp_status find_bounds(finder *f, sp_error *err)
     sweep_layouts *all = f->layouts;
     f->works = 1;
     f->alike = 1;
-    f->axes = f->options->wide ? 6 : 5;
+    f->axes = SWEEP_I_WORK_AXES + f->options->wide;
     f->inner = 1;
     for (int a = 0; a < all->spec[0].axis_count; a++) {
         *(a < f->axes ? &f->works : &f->inner) *= all->spec[0].axes[a].count;
@@ -488,7 +488,7 @@ sp_status sweep_layouts_find(const json_t *base, const sp_scenario *scenario,
                            ? sp_evaluate_batches(scenario, &f.batches, err)
                            : sp_error_no_memory(err, "layouts");
     for (int s = 0; status == SP_OK && s < options->strategy_count; s++) {
-        status = sweep_layouts_list(base, scenario, options, s, layouts, err);
+        status = sweep_layouts_list(base, scenario, f.batches.context, options, s, layouts, err);
         if (status == SP_OK) {
             status =
                 sweep_evaluator_init(&f.evaluator[s], &layouts->spec[s], options->threads, err);

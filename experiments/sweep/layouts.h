@@ -14,6 +14,10 @@ typedef struct sweep_layouts_options {
     // searched but stays, an axis with one value.
     const char *const *stated; // [stated_count]
     int stated_count;
+    // Degrees, recomputation and ZeRO stage are those of the base. Around it are tried: all
+    // schedules and chunks, budgets in eighths between half and twice its own, and what slices of
+    // rows can be.
+    bool around;
     int64_t gpus;    // 0: as many as the scenario's layout has
     bool exhaustive; // no point is left out
     // Searches, and schedules other than the first under a budget of tokens, are tried at so many
@@ -70,6 +74,11 @@ sp_status sweep_layouts_find(const json_t *base, const sp_scenario *scenario,
                              const sweep_layouts_options *options, sweep_layouts *layouts,
                              sp_error *err);
 void sweep_layouts_fini(sweep_layouts *layouts);
+
+// Looks around the fastest layouts of a search of one strategy, each of degrees and recomputation
+// of its own, and around the fastest of all again: *layouts are then those where it was found.
+sp_status sweep_layouts_refine(const sweep_layouts_options *options, const char *source,
+                               sweep_layouts *layouts, sp_error *err);
 
 // Does it hold less than every point before it of the front of time against memory, and not fit
 // tightly? Points come in the order of their ranks; *least_gib begins as infinity.

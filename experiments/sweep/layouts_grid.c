@@ -16,6 +16,9 @@ enum {
     MOST_ROWS = 4, // of a micro-batch
     MICROBATCH_TOKENS = 16384,
     CONDITION = 512,
+    BUDGET_STEP = 128, // tokens: a budget that divides in eighths stays one of whole tiles
+    MOST_SLICES = 4,   // of a row, times the pipeline ranks
+    MOST_RETAINED = 8, // chunks
 };
 
 // ---- the layouts as a sweep ----
@@ -74,11 +77,10 @@ static int64_t gpus_of(const sweep_layouts_options *options, const sp_scenario *
 }
 
 // The axes that the bound depends on come first, the same for every strategy (work_of).
-static json_t *grid_of(const sp_scenario *scenario, const sp_strategy *strategy, int64_t ranks,
-                       bool wide)
+static json_t *grid_of(const sp_scenario *scenario, int64_t context, const sp_strategy *strategy,
+                       int64_t ranks, bool wide)
 {
     int64_t most_pp = scenario->model.layers < MOST_PP ? scenario->model.layers : MOST_PP;
-    int64_t context = scenario->workload.context;
     json_t *grid = json_object();
     sp_json_put(grid, "parallel.tp", divisors(ranks, scenario->cluster.gpus_per_node, true));
     sp_json_put(grid, "parallel.cp", divisors(ranks, MOST_CP, true));
@@ -104,6 +106,80 @@ static json_t *grid_of(const sp_scenario *scenario, const sp_strategy *strategy,
     }
     if (has_option(strategy, "chunk_tokens")) {
         sp_json_put(grid, "strategy.chunk_tokens", budgets(context));
+    }
+    return grid;
+}
+
+// What the base has in a section; *number 0: nothing.
+static int64_t number_of(const json_t *base, const char *section, const char *key)
+{
+    return (int64_t)json_number_value(json_object_get(json_object_get(base, section), key));
+}
+
+// Eighths between half of a budget and twice it.
+static json_t *budgets_around(int64_t budget, int64_t context)
+{
+    json_t *list = json_array();
+    for (int64_t eighths = 5; eighths < 16; eighths++) {
+        int64_t tokens = budget * eighths / 8 / BUDGET_STEP * BUDGET_STEP;
+        if (tokens > 0 && tokens <= context) {
+            json_array_append_new(list, json_integer(tokens));
+        }
+    }
+    if (json_array_size(list) == 0) {
+        json_array_append_new(list, json_integer(budget));
+    }
+    return list;
+}
+
+static json_t *multiples(int64_t number, int64_t most)
+{
+    json_t *list = json_array();
+    for (int64_t times = 1; times <= most; times++) {
+        json_array_append_new(list, json_integer(number * times));
+    }
+    return list;
+}
+
+// Around a base: see sweep_layouts_options.
+static json_t *grid_around(const json_t *base, const sp_scenario *scenario, int64_t context,
+                           const sp_strategy *strategy)
+{
+    const sp_layout *layout = &scenario->layout;
+    const char *recompute =
+        json_string_value(json_object_get(json_object_get(base, "memory"), "recompute"));
+    bool slimpipe = strategy->schedule == SP_SCHEDULE_SLIMPIPE;
+    json_t *grid = json_object();
+    sp_json_put(grid, "parallel.tp", json_pack("[i]", layout->tp));
+    sp_json_put(grid, "parallel.cp", json_pack("[i]", layout->cp));
+    sp_json_put(grid, "parallel.pp", json_pack("[i]", layout->pp));
+    sp_json_put(grid, "parallel.dp", json_pack("[i]", layout->dp));
+    sp_json_put(grid, "memory.recompute", json_pack("[s]", recompute));
+    if (!strategy->brings_order) {
+        sp_json_put(grid, "schedule.kind",
+                    json_pack("[s, s, s, s, s, s]", "1f1b", "interleaved", "zb-h1", "zb-v", "zb-h2",
+                              "v-half"));
+    }
+    if (!strategy->brings_order || slimpipe) {
+        int64_t layers = scenario->model.layers;
+        int64_t of_rank = layers % layout->pp == 0 && layout->pp > 1 ? layers / layout->pp : 1;
+        sp_json_put(grid, "parallel.chunks_per_rank", divisors(of_rank, of_rank, false));
+    }
+    if (slimpipe && layout->pp > 1) {
+        sp_json_put(grid, "schedule.slices", multiples(layout->pp, MOST_SLICES));
+        sp_json_put(grid, "schedule.exchange", json_pack("[b, b]", false, true));
+    }
+    static const char *const options[] = {"rank_tokens", "chunk_tokens"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        int64_t budget = number_of(base, "strategy", options[i]);
+        if (has_option(strategy, options[i]) && budget > 0) {
+            char path[64];
+            snprintf(path, sizeof path, "strategy.%s", options[i]);
+            sp_json_put(grid, path, budgets_around(budget, context));
+        }
+    }
+    if (strategy->schedule == SP_SCHEDULE_CHUNKFLOW) {
+        sp_json_put(grid, "schedule.retained_chunks", divisors(MOST_RETAINED, MOST_RETAINED, true));
     }
     return grid;
 }
@@ -182,7 +258,7 @@ static bool is_doubled(const sweep_layouts_options *options, const sp_strategy *
     return doubled;
 }
 
-static sp_status spec_of(const json_t *base, const sp_scenario *scenario,
+static sp_status spec_of(const json_t *base, const sp_scenario *scenario, int64_t context,
                          const sweep_layouts_options *options, int index, sweep_spec *spec,
                          sp_error *err)
 {
@@ -197,7 +273,8 @@ static sp_status spec_of(const json_t *base, const sp_scenario *scenario,
              : any_order                   ? "tp * cp * pp * dp == %lld"
                                            : any_schedule,
              (long long)gpus);
-    json_t *grid = grid_of(scenario, strategy, gpus, options->wide);
+    json_t *grid = options->around ? grid_around(base, scenario, context, strategy)
+                                   : grid_of(scenario, context, strategy, gpus, options->wide);
     pin(grid, base, options);
     json_t *document = json_pack("{s: s, s: o, s: o, s: s}", "schema", SWEEP_SCHEMA, "base",
                                  base_of(base, options, name), "grid", grid, "where", where);
@@ -247,11 +324,12 @@ static sp_status list_points(const sweep_layouts_options *options, sweep_layouts
     return status;
 }
 
-sp_status sweep_layouts_list(const json_t *base, const sp_scenario *scenario,
+sp_status sweep_layouts_list(const json_t *base, const sp_scenario *scenario, int64_t context,
                              const sweep_layouts_options *options, int strategy,
                              sweep_layouts *layouts, sp_error *err)
 {
-    sp_status status = spec_of(base, scenario, options, strategy, &layouts->spec[strategy], err);
+    sp_status status =
+        spec_of(base, scenario, context, options, strategy, &layouts->spec[strategy], err);
     layouts->spec_count += status == SP_OK;
     return status == SP_OK ? list_points(options, layouts, strategy, err) : status;
 }

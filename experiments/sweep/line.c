@@ -146,6 +146,38 @@ sp_status sweep_line_of_other(const sweep_spec *spec, const sweep_line_at *at, c
                        "%s: these are not the results of %s", text, spec->source);
 }
 
+static bool has_value(const sweep_axis *axis, const json_t *value)
+{
+    size_t i = 0;
+    while (i < (size_t)axis->count && !json_equal(json_array_get(axis->values, i), value)) {
+        i++;
+    }
+    return i < (size_t)axis->count;
+}
+
+static bool is_of_grid(const sweep_spec *spec, const json_t *point)
+{
+    bool is = json_object_size(point) == (size_t)spec->axis_count;
+    for (int a = 0; is && a < spec->axis_count; a++) {
+        const json_t *value = json_object_get(point, spec->axes[a].path);
+        is = value != NULL && has_value(&spec->axes[a], value);
+    }
+    return is;
+}
+
+static sp_status other_point(const sweep_spec *spec, const json_t *row, const char *expected,
+                             const char *found, const sweep_line_at *at, sp_error *err)
+{
+    char text[SP_ERROR_TEXT / 2];
+    snprintf(text, sizeof text, "expected point %.120s, got %.120s", expected, found);
+    return is_of_grid(spec, json_object_get(row, "point"))
+               ? sp_error_at(err, SP_ERR_CONTENT, at->path, at->number, 0,
+                             "%s: the file was written with other --sample, --search, --seed, "
+                             "--shard or --pareto, or for another 'where'",
+                             text)
+               : sweep_line_of_other(spec, at, text, err);
+}
+
 static sp_status same_point(const sweep_spec *spec, int64_t combination, const json_t *row,
                             const sweep_line_at *at, sp_error *err)
 {
@@ -162,9 +194,7 @@ static sp_status same_point(const sweep_spec *spec, int64_t combination, const j
     if (expected == NULL || found == NULL) {
         status = sp_error_no_memory(err, "the results of a sweep");
     } else if (strcmp(expected, found) != 0) {
-        char text[SP_ERROR_TEXT / 2];
-        snprintf(text, sizeof text, "expected point %.120s, got %.120s", expected, found);
-        status = sweep_line_of_other(spec, at, text, err);
+        status = other_point(spec, row, expected, found, at, err);
     }
     json_decref(point);
     free(expected);

@@ -149,7 +149,7 @@ sp_status sweep_merge(const sweep_spec *spec, const sweep_choice_options *option
                                 : sp_error_no_memory(err, "shards");
     }
     if (status == SP_OK) {
-        status = sweep_file_open(&out, path, false, err);
+        status = sweep_file_open(&out, path, "remove it first", err);
     }
     bool made = status == SP_OK && out.regular;
     if (status == SP_OK) {

@@ -91,7 +91,9 @@ static sp_status next_of(sweep_cursor *cursor, int64_t *looked_at, bool *found, 
     }
     return status == SP_OK && *looked_at > SWEEP_LOOKED_AT
                ? sp_error_in(err, SP_ERR_LIMIT, spec->source, "where",
-                             "more than %d combinations would have to be looked at",
+                             "more than %d combinations of the axes that it reads would have to be "
+                             "looked at: give these fewer values, or join conditions on few axes "
+                             "each with &&",
                              (int)SWEEP_LOOKED_AT)
                : status;
 }

@@ -16,7 +16,8 @@ enum { HELLO, SPEC, BEAT, END, BLOCK };
 
 enum { BLOCKS_OF_THREAD = 2, HOST = 256, BEATS = 15 };
 
-static const struct timespec idle = {.tv_nsec = 1000000};
+// Between two questions to MPI, each of which takes a core from a thread that evaluates.
+static const struct timespec idle = {.tv_nsec = 2000000};
 
 // What ranks say of themselves first.
 typedef struct hello {

@@ -27,7 +27,7 @@ static sp_status lock(const sweep_file *file, sp_error *err)
     return sp_error_set(err, SP_ERR_IO, "%s: another sweep is writing to it", file->path);
 }
 
-sp_status sweep_file_open(sweep_file *file, const char *path, bool resume, sp_error *err)
+sp_status sweep_file_open(sweep_file *file, const char *path, const char *advice, sp_error *err)
 {
     *file = (sweep_file){.path = path};
     file->fd = open(path, O_RDWR | O_CREAT, 0666);
@@ -44,11 +44,9 @@ sp_status sweep_file_open(sweep_file *file, const char *path, bool resume, sp_er
     file->regular = S_ISREG(info.st_mode);
     file->synced_s = sp_clock_s();
     sp_status status = file->regular ? lock(file, err) : SP_OK;
-    if (status == SP_OK && file->regular && info.st_size > 0 && !resume) {
-        status = sp_error_set(err, SP_ERR_IO,
-                              "%s: exists and holds %lld bytes (go on with it by --resume, or "
-                              "remove it)",
-                              path, (long long)info.st_size);
+    if (status == SP_OK && file->regular && info.st_size > 0 && advice != NULL) {
+        status = sp_error_set(err, SP_ERR_IO, "%s: exists and holds %lld bytes (%s)", path,
+                              (long long)info.st_size, advice);
     }
     if (status != SP_OK) {
         sweep_file_close(file, NULL);

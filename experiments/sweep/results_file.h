@@ -17,9 +17,9 @@ typedef struct sweep_file {
     double synced_s;
 } sweep_file;
 
-// Opens or makes the file for this process alone. One that holds something is refused unless
-// `resume`.
-sp_status sweep_file_open(sweep_file *file, const char *path, bool resume, sp_error *err);
+// Opens or makes the file for this process alone. One that holds something is refused with the
+// advice that is given; NULL: it is gone on with.
+sp_status sweep_file_open(sweep_file *file, const char *path, const char *advice, sp_error *err);
 
 // Called for each whole line, without its newline, counted from 1.
 typedef sp_status (*sweep_line_reader)(void *context, const char *line, size_t bytes, long number,

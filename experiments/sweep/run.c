@@ -1,19 +1,29 @@
 #include "experiments/sweep/run.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "experiments/sweep/line.h"
 #include "experiments/sweep/results_file.h"
+#include "sim/base/alloc.h"
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
 
-enum { MOST_TOGETHER = 8, SHARE = 64 };
+// Blocks of one thread that are made and not yet written. Points of sweep_layouts.json take 15 us
+// to 5 ms, and whatever is ready waits for the slow ones before it.
+enum { BLOCKS_AHEAD = 8, MOST_TOGETHER = SWEEP_WINDOW / BLOCKS_AHEAD };
+
+// Of one block: handing it to another rank takes some milliseconds.
+static const double block_s = 0.02;
+
+// Blocks that each worker would get of the points that are left: all end at the same time.
+enum { SHARES_OF_REST = 4 };
 
 // Points that a thread takes at once.
 typedef struct swept_block {
     int count;
-    sweep_row row[MOST_TOGETHER];
+    sweep_row *row; // owned
 } swept_block;
 
 typedef struct runner {
@@ -23,8 +33,9 @@ typedef struct runner {
     sweep_file file;
     sweep_evaluator evaluator;
     sweep_choice choice;
-    int workers;  // threads of this rank, and one for each block that others take
-    int together; // points of a block
+    int workers;         // threads of this rank, and one for each block that others take
+    int64_t made;        // points that are in blocks
+    atomic_int together; // points of a block that takes block_s
     sp_progress progress;
 } runner;
 
@@ -69,31 +80,57 @@ static sp_status read_back(runner *run, sp_error *err)
 
 // ---- points ----
 
+static int points_together(runner *run)
+{
+    int64_t known = run->choice.chosen != NULL ? run->choice.chosen_count : run->summary->points;
+    int64_t share = (known - run->made) / run->workers / SHARES_OF_REST;
+    int together = atomic_load(&run->together);
+    return share < 1 ? 1 : share < together ? (int)share : together;
+}
+
 static sp_status next_block(void *context, void *item, bool *more, sp_error *err)
 {
     runner *run = context;
     swept_block *block = item;
-    sp_status status = SP_OK;
+    int most = points_together(run);
+    block->row = sp_calloc((size_t)most, sizeof *block->row);
+    sp_status status = block->row != NULL ? SP_OK : sp_error_no_memory(err, "points");
     *more = true;
-    while (status == SP_OK && *more && block->count < run->together) {
+    while (status == SP_OK && *more && block->count < most) {
         status = sweep_choice_next(&run->choice, &block->row[block->count].combination, more, err);
         block->count += status == SP_OK && *more;
     }
+    run->made += block->count;
     *more = block->count > 0;
+    if (!*more || status != SP_OK) {
+        sp_free(block->row);
+    }
     return status;
+}
+
+static void learn_speed(runner *run, const swept_block *block, double seconds)
+{
+    int together = atomic_load(&run->together);
+    double fit = seconds > 0.0 ? (double)block->count * block_s / seconds : MOST_TOGETHER;
+    int most = 2 * together < MOST_TOGETHER ? 2 * together : MOST_TOGETHER;
+    atomic_store(&run->together, fit < 1.0 ? 1 : fit < most ? (int)fit : most);
 }
 
 static sp_status evaluate_block(void *context, int worker, void *item, sp_error *err)
 {
-    const runner *run = context;
+    runner *run = context;
     swept_block *block = item;
     bool done = false;
     sp_status status = SP_OK;
     if (worker >= run->options->threads) {
         status = sweep_ranks_evaluate(run->options->ranks, block->row, block->count, &done, err);
     }
+    double started_s = sp_clock_s();
     for (int i = 0; status == SP_OK && !done && i < block->count; i++) {
         status = sweep_row_evaluate(&run->evaluator, worker, &block->row[i], err);
+    }
+    if (!done) {
+        learn_speed(run, block, sp_clock_s() - started_s);
     }
     return status;
 }
@@ -120,6 +157,7 @@ static void drop_block(void *item)
     for (int i = 0; i < block->count; i++) {
         free(block->row[i].line);
     }
+    sp_free(block->row);
 }
 
 static bool stops(void *context)
@@ -131,11 +169,8 @@ static bool stops(void *context)
 
 static sp_status run_points(runner *run, sp_error *err)
 {
-    // Handing over a point costs as much as a small one takes; few points keep every thread busy.
-    int64_t share = run->summary->points / SHARE / run->workers;
-    run->together = share < 1 ? 1 : share < MOST_TOGETHER ? (int)share : MOST_TOGETHER;
     const sp_ordered how = {.threads = run->workers,
-                            .ahead = run->workers * (SWEEP_WINDOW / run->together),
+                            .ahead = run->workers * BLOCKS_AHEAD,
                             .item_bytes = sizeof(swept_block),
                             .context = run,
                             .make = next_block,
@@ -143,6 +178,8 @@ static sp_status run_points(runner *run, sp_error *err)
                             .take = write_block,
                             .drop = drop_block,
                             .stops = stops};
+    run->made = run->summary->resumed;
+    atomic_init(&run->together, 1);
     sp_progress_begin(&run->progress, "sweeping", run->summary->points - run->summary->resumed,
                       run->options->quiet);
     sp_status status = SP_OK;
@@ -188,7 +225,8 @@ sp_status sweep_run(const sweep_spec *spec, const char *path, const sweep_run_op
         status = sweep_evaluator_init(&run.evaluator, spec, run.workers, err);
     }
     if (status == SP_OK) {
-        status = sweep_file_open(&run.file, path, options->resume, err);
+        const char *advice = "go on with it by --resume, or remove it";
+        status = sweep_file_open(&run.file, path, options->resume ? NULL : advice, err);
     }
     if (status == SP_OK) {
         status = read_back(&run, err);

@@ -41,6 +41,50 @@ static bool has_place(const json_t *base, const char *path)
     return true;
 }
 
+// The cluster that a base does not state is that of its profile.
+static bool depends_on_profile(const sweep_spec *spec, const sp_object *grid, const char *path)
+{
+    return strncmp(path, "cluster.", strlen("cluster.")) == 0 &&
+           !json_is_string(json_object_get(spec->base, "cluster")) &&
+           !json_is_object(json_object_get(spec->base, "cluster")) &&
+           json_object_get(grid->json, "profile") != NULL;
+}
+
+// Makes room for an axis in the base, once for all points. False, with an error, where there is
+// none.
+static bool make_place(sweep_spec *spec, sp_object *grid, const char *path)
+{
+    sp_error own = {0};
+    sp_status status = sp_scenario_open_name(json_object_get(spec->document, "base"), path, &own);
+    if (sp_status_is_fatal(status)) {
+        sp_error_set(grid->err, status, "%s", own.message[0]);
+    } else if (status != SP_OK) {
+        sp_error_in(grid->err, status, grid->source, "base", "%s", own.message[0]);
+    } else if (!has_place(spec->base, path)) {
+        sp_object_error(grid, path, "lies inside a value of the base that is not an object");
+    } else {
+        return true;
+    }
+    return false;
+}
+
+// False, with an error, where another axis replaces what this one changes.
+static bool stands_alone(const sweep_spec *spec, sp_object *grid, const char *path)
+{
+    for (int a = 0; a < spec->axis_count; a++) {
+        const char *other = spec->axes[a].path;
+        bool inside = strlen(path) > strlen(other);
+        if (sp_json_paths_overlap(other, path)) {
+            sp_object_error(grid, inside ? path : other,
+                            "lies inside '%s', which the grid replaces as a whole (its values may "
+                            "be objects that state both)",
+                            inside ? other : path);
+            return false;
+        }
+    }
+    return true;
+}
+
 static void read_axis(sweep_spec *spec, sp_object *grid, const char *path, const json_t *values)
 {
     size_t count = json_array_size(values);
@@ -53,19 +97,18 @@ static void read_axis(sweep_spec *spec, sp_object *grid, const char *path, const
     } else if (spec->axis_count == SWEEP_AXES) {
         sp_object_error(grid, path, "is more than the %d axes that a grid may have",
                         (int)SWEEP_AXES);
-    } else if (!has_place(spec->base, path)) {
-        sp_object_error(grid, path, "lies inside a value of the base that is not an object");
     } else if ((int64_t)count > SWEEP_COMBINATIONS / spec->combinations) {
         sp_error_in(grid->err, SP_ERR_LIMIT, grid->source, "grid",
                     "more than %lld combinations, from '%s' on", (long long)SWEEP_COMBINATIONS,
                     path);
-    } else {
-        for (int a = 0; a < spec->axis_count; a++) {
-            if (sp_json_paths_overlap(spec->axes[a].path, path)) {
-                sp_object_error(grid, path, "overlaps with '%s'", spec->axes[a].path);
-                return;
-            }
-        }
+    } else if (strcmp(path, "model.name") == 0) {
+        // Unlike that of a cluster or a stack.
+        sp_object_error(grid, path, "is only what a model is called: 'model' takes names");
+    } else if (depends_on_profile(spec, grid, path)) {
+        sp_object_error(grid, path,
+                        "lies inside the cluster of a profile, which the grid replaces: the base "
+                        "must name a cluster");
+    } else if (stands_alone(spec, grid, path) && make_place(spec, grid, path)) {
         spec->axes[spec->axis_count++] =
             (sweep_axis){.path = path, .values = values, .count = (int64_t)count};
         spec->combinations *= (int64_t)count;
@@ -218,6 +261,7 @@ static void list_axis(lister *list, int axis)
 static sp_status list_symbols(sweep_spec *spec, sp_error *err)
 {
     lister list = {.spec = spec, .err = err};
+    spec->symbols.unknown = "set neither by the grid nor by the base";
     for (int a = 0; a < spec->axis_count; a++) {
         list_axis(&list, a);
     }
@@ -239,7 +283,7 @@ sp_status sweep_spec_from_json(json_t *document, const char *source, sweep_spec 
     }
     const json_t *where = json_object_get(document, "where");
     if (status == SP_OK && json_is_string(where)) {
-        status = sweep_where_parse(json_string_value(where), spec->source, &spec->symbols,
+        status = sweep_where_parse(json_string_value(where), spec->source, "where", &spec->symbols,
                                    &spec->where, err);
     }
     if (status == SP_OK) {

@@ -41,6 +41,7 @@ static bool make_symbols(sweep_summary *summary)
 {
     const sweep_symbols *settings = &summary->spec->symbols;
     sweep_symbols *symbols = &summary->symbols;
+    symbols->unknown = "no figure, and set neither by the grid nor by the base";
     size_t count = settings->count + SWEEP_FIGURE_COUNT + 2;
     bool made =
         sp_reserve((void **)&symbols->items, &symbols->capacity, count, sizeof *symbols->items);
@@ -176,7 +177,7 @@ sp_status sweep_summary_begin(sweep_summary *summary, const sweep_spec *spec,
         return sp_error_no_memory(err, "the summary of a sweep");
     }
     return summary->options.where != NULL
-               ? sweep_where_parse(summary->options.where, "results", &summary->symbols,
+               ? sweep_where_parse(summary->options.where, "--where", "", &summary->symbols,
                                    &summary->where, err)
                : SP_OK;
 }

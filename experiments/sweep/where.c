@@ -50,7 +50,7 @@ static sweep_value failed(evaluation *ev, const sweep_node *node, const char *wa
     if (ev->status == SP_OK) {
         ev->status = SP_ERR_CONTENT;
         const char *what = node->op < OP_VALUE ? operator_texts[node->op] : "where";
-        sp_error_in(ev->err, SP_ERR_CONTENT, ev->where->source, "where",
+        sp_error_in(ev->err, SP_ERR_CONTENT, ev->where->source, ev->where->path,
                     "character %d: '%s' needs %s, got %s", node->at, what, wanted, kind_text(got));
     }
     return (sweep_value){.kind = SWEEP_BOOL};
@@ -103,7 +103,7 @@ static sweep_value calculate(evaluation *ev, const sweep_node *node, sweep_value
     bool divides = node->op == OP_DIV || node->op == OP_MOD;
     if (divides && !(b.number > 0.0 || b.number < 0.0)) {
         if (ev->status == SP_OK) {
-            ev->status = sp_error_in(ev->err, SP_ERR_CONTENT, ev->where->source, "where",
+            ev->status = sp_error_in(ev->err, SP_ERR_CONTENT, ev->where->source, ev->where->path,
                                      "character %d: division by zero", node->at);
         }
         return result;

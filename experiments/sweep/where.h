@@ -28,6 +28,7 @@ typedef struct sweep_symbol {
 typedef struct sweep_symbols {
     sweep_symbol *items; // owned
     size_t count, capacity;
+    const char *unknown; // what a name is that none of them has
 } sweep_symbols;
 
 void sweep_symbols_fini(sweep_symbols *symbols);
@@ -42,10 +43,10 @@ enum {
 // Reads a condition. Grammar, from loosest to tightest: || ; && ; == != < <= > >= (which do not
 // chain); + - ; * / % ; unary ! - ; number, 'string' or "string", true, false, null, name, ( ).
 // A name is the full path of a setting or its last part where no other setting shares it; tp, cp,
-// pp and dp are those of `parallel`, and 1 where nothing sets them. Errors name source, `where` and
-// the character. The symbols are referred to and must outlive the condition.
-sp_status sweep_where_parse(const char *text, const char *source, const sweep_symbols *symbols,
-                            sweep_where **where, sp_error *err);
+// pp and dp are those of `parallel`, and 1 where nothing sets them. Errors name source, path and
+// the character. All of these are referred to and must outlive the condition.
+sp_status sweep_where_parse(const char *text, const char *source, const char *path,
+                            const sweep_symbols *symbols, sweep_where **where, sp_error *err);
 void sweep_where_free(sweep_where *where);
 
 // Does the condition hold where axis a takes its value number digit[a]? Wrong types and division by

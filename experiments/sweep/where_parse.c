@@ -13,7 +13,7 @@
 enum {
     TIGHTEST = 5, // of the binary operators
     COMPARISON = 3,
-    HINTS = 64,
+    HINTS = 1024,
     NAME = 160
 };
 
@@ -43,7 +43,8 @@ static int fail(parser *in, int at, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    sp_error_in(in->err, SP_ERR_CONTENT, in->where->source, "where", "character %d: %s", at, text);
+    sp_error_in(in->err, SP_ERR_CONTENT, in->where->source, in->where->path, "character %d: %s", at,
+                text);
     return -1;
 }
 
@@ -181,8 +182,11 @@ static int unknown_name(parser *in, int at, const char *word)
         names[n++] = full ? path : last_part(path);
     }
     const char *near = sp_nearest_name(word, names, n);
+    for (int i = 0; near == NULL && i < n; i++) {
+        near = strncmp(names[i], word, strlen(word)) == 0 ? names[i] : NULL; // without its unit
+    }
     return near != NULL ? fail(in, at, "unknown name '%s' (did you mean '%s'?)", word, near)
-                        : fail(in, at, "'%s' is set neither by the grid nor by the base", word);
+                        : fail(in, at, "'%s' is %s", word, in->symbols->unknown);
 }
 
 static int parse_word(parser *in, int at, const char *word)
@@ -318,15 +322,15 @@ static int parse_binary(parser *in, int binds)
 
 // ---- the condition ----
 
-sp_status sweep_where_parse(const char *text, const char *source, const sweep_symbols *symbols,
-                            sweep_where **where, sp_error *err)
+sp_status sweep_where_parse(const char *text, const char *source, const char *path,
+                            const sweep_symbols *symbols, sweep_where **where, sp_error *err)
 {
     sp_error own = {0};
     parser in = {.text = text, .next = text, .symbols = symbols, .err = err != NULL ? err : &own};
     size_t length = strlen(text);
     *where = NULL;
     if (length > SWEEP_WHERE_BYTES) {
-        return sp_error_in(in.err, SP_ERR_CONTENT, source, "where",
+        return sp_error_in(in.err, SP_ERR_CONTENT, source, path,
                            "%zu characters are more than the %d that are read", length,
                            (int)SWEEP_WHERE_BYTES);
     }
@@ -335,6 +339,7 @@ sp_status sweep_where_parse(const char *text, const char *source, const sweep_sy
         return sp_error_no_memory(in.err, "a condition");
     }
     in.where->source = source;
+    in.where->path = path;
     in.where->texts = sp_malloc(length + 1);
     if (in.where->texts == NULL) {
         sweep_where_free(in.where);

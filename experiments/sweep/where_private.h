@@ -39,9 +39,9 @@ typedef struct sweep_node {
 } sweep_node;
 
 struct sweep_where {
-    const char *source; // not owned
-    char *texts;        // the string literals; owned
-    sweep_node *nodes;  // operands before their operator; owned
+    const char *source, *path; // of errors; not owned
+    char *texts;               // the string literals; owned
+    sweep_node *nodes;         // operands before their operator; owned
     size_t count, capacity;
     int root;
 };

@@ -12,7 +12,6 @@
 
 enum {
     DEFAULT_LIMIT_BYTES = 256 << 20,
-    WORD = 64, // longest key compared for hints
 };
 
 // jansson puts the text it stopped at into the message; only the part a person needs is kept.
@@ -374,65 +373,6 @@ void sp_object_end(sp_object *object)
                         SP_UNKNOWN_KEY "%.64s'", key);
         }
     }
-}
-
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-// Optimal string alignment distance of two words of fewer than WORD bytes: insertion, deletion,
-// substitution and the swap of neighbours cost 1 each.
-static size_t edit_distance(const char *a, const char *b)
-{
-    size_t rows[3][WORD + 1];
-    size_t m = strlen(b);
-    for (size_t j = 0; j <= m; j++) {
-        rows[0][j] = j;
-    }
-    size_t n = strlen(a);
-    for (size_t i = 1; i <= n; i++) {
-        size_t *row = rows[i % 3];
-        const size_t *above = rows[(i + 2) % 3];
-        row[0] = i;
-        for (size_t j = 1; j <= m; j++) {
-            row[j] = least(above[j] + 1, row[j - 1] + 1);
-            row[j] = least(row[j], above[j - 1] + (a[i - 1] != b[j - 1]));
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-                row[j] = least(row[j], rows[(i + 1) % 3][j - 2] + 1);
-            }
-        }
-    }
-    return rows[n % 3][m];
-}
-
-const char *sp_nearest_name(const char *word, const char *const *names, int n)
-{
-    size_t length = strlen(word);
-    if (length >= WORD) {
-        return NULL;
-    }
-    size_t best = length <= 3 ? 1 : length / 3 > 2 ? length / 3 : 2;
-    const char *nearest = NULL;
-    for (int i = 0; i < n; i++) {
-        if (strlen(names[i]) >= WORD) {
-            continue;
-        }
-        size_t distance = edit_distance(word, names[i]);
-        if (distance < length && (distance < best || (distance == best && nearest == NULL))) {
-            best = distance;
-            nearest = names[i];
-        }
-    }
-    return nearest;
-}
-
-const char *sp_name_hint(const char *word, const char *const *names, int n, char text[SP_NAME_HINT])
-{
-    const char *near = sp_nearest_name(word, names, n);
-    snprintf(text, SP_NAME_HINT, near != NULL ? " (did you mean '%s'?)" : "%s",
-             near != NULL ? near : "");
-    return text;
 }
 
 // ---- dotted paths ----

@@ -259,9 +259,11 @@ static double score_weight(const sp_score_model *scores, double keys)
 
 static bool is_softmax_unfused(const sp_i_attention *attention, const run *r)
 {
+    if (attention->memory->attention != SP_ATTENTION_UNFUSED) {
+        return false;
+    }
     double matrices = r->count * (double)attention->model->heads / attention->layout->tp;
     bool beyond = fmod(matrices, FUSED_MULTIPLE) != 0.0 || r->context + r->length > FUSED_KEYS;
     const sp_stack *stack = &attention->memory->stack;
-    return attention->memory->attention == SP_ATTENTION_UNFUSED &&
-           (stack->unfused_softmax || (stack->fused_softmax_limited && beyond));
+    return stack->unfused_softmax || (stack->fused_softmax_limited && beyond);
 }

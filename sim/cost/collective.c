@@ -1,10 +1,10 @@
 
 #include <math.h>
 
-#include "sim/cost/collective_shape.h"
 #include "sim/cost/op_time.h"
 #include "sim/cost/profile_private.h"
 #include "sim/cost/time_private.h"
+#include "sim/network/collective_shape.h"
 
 // ---- measured times by group size (profile.h, sp_collective_table) ----
 

@@ -1,63 +1,11 @@
 // Collectives by algorithm: latency + bytes * seconds per byte each, by rates and latencies of
-// links alone. What a rank sends waits for what it gets, in pieces that follow each other, so the
-// slowest link sets the pace of all; the three collectives of a hierarchical one follow each other
-// whole.
+// NVLink and NICs alone, or of all links where others slow them (lone_lines.c). What a rank sends
+// waits for what it gets, in pieces that follow each other, so the slowest link sets the pace of
+// all; the three collectives of a hierarchical one follow each other whole.
 #include <math.h>
 
-#include "sim/cost/collective_shape.h"
 #include "sim/cost/time_private.h"
-
-// ---- shapes ----
-
-int sp_i_tree_levels(int nodes)
-{
-    int levels = 0;
-    for (int64_t reach = 1; reach < nodes; reach *= 2) {
-        levels++;
-    }
-    return levels;
-}
-
-// In a tree of 0 .. nodes - 1 whose odd nodes are its leaves.
-static int parent_in_tree(int node, int nodes)
-{
-    int bit = node & -node;
-    int parent = (node ^ bit) | bit << 1;
-    if (node == 0) {
-        return -1;
-    }
-    return parent < nodes ? parent : node ^ bit;
-}
-
-int sp_i_double_tree_parent(int tree, int node, int nodes)
-{
-    if (tree == 0) {
-        return parent_in_tree(node, nodes);
-    }
-    // Mirrored, or moved on by one where that would leave the same nodes inside.
-    bool odd = nodes % 2 != 0;
-    int parent = parent_in_tree(odd ? (node + nodes - 1) % nodes : nodes - 1 - node, nodes);
-    if (parent < 0) {
-        return -1;
-    }
-    return odd ? (parent + 1) % nodes : nodes - 1 - parent;
-}
-
-double sp_i_double_tree_share(int nodes)
-{
-    return nodes < 4 ? 0.5 * nodes * (nodes > 1) : 2.0;
-}
-
-double sp_i_chain_share(int members, int nodes, int chains)
-{
-    if (members <= 2 && nodes == 1) {
-        return members - 1.0;
-    }
-    bool all_begin = nodes > 1 && chains == members;
-    return all_begin ? 2.0 * (members - 1.0) / members : 2.0;
-}
-
-// ---- models ----
+#include "sim/network/collective_shape.h"
 
 static sp_i_line part_of(sp_i_line line, double share)
 {
@@ -113,8 +61,8 @@ static sp_i_line hierarchical_line(const sp_op_timer *timer, sp_collective kind,
     return kind == SP_ALL_REDUCE ? sum_of(line, in_nodes) : line;
 }
 
-static sp_i_line line_of(const sp_op_timer *timer, sp_collective_algorithm algorithm,
-                         sp_collective kind, sp_group group)
+static sp_i_line open_line(const sp_op_timer *timer, sp_collective_algorithm algorithm,
+                           sp_collective kind, sp_group group)
 {
     switch (algorithm) {
     case SP_ALGORITHM_TREE:
@@ -128,9 +76,17 @@ static sp_i_line line_of(const sp_op_timer *timer, sp_collective_algorithm algor
     }
 }
 
-static double line_s(sp_i_line line, double bytes)
+// What slows links makes none faster: a formula may take a slower link for one that is not used.
+static sp_i_line line_of(const sp_op_timer *timer, sp_collective_algorithm algorithm,
+                         sp_collective kind, sp_group group)
 {
-    return line.latency_s + bytes * line.s_per_byte;
+    const sp_i_lone_lines *lone = timer->lone;
+    sp_i_line line = open_line(timer, algorithm, kind, group);
+    if (lone == NULL || !lone->is_slowed[kind][algorithm]) {
+        return line;
+    }
+    const sp_i_line *of = &lone->of[kind][algorithm];
+    return (sp_i_line){fmax(line.latency_s, of->latency_s), fmax(line.s_per_byte, of->s_per_byte)};
 }
 
 static bool serves(const sp_op_timer *timer, sp_collective_algorithm algorithm, sp_collective kind,
@@ -140,48 +96,47 @@ static bool serves(const sp_op_timer *timer, sp_collective_algorithm algorithm, 
            (algorithm != SP_ALGORITHM_NVLS || timer->cluster->nvls);
 }
 
-sp_collective_algorithm sp_collective_choice(const sp_op_timer *timer, sp_collective kind,
-                                             sp_group group, double bytes)
+// The one that takes the least for so many latencies and bytes, where none is stated.
+static sp_collective_algorithm choose(const sp_op_timer *timer, sp_collective kind, sp_group group,
+                                      double latencies, double bytes)
 {
     sp_collective_algorithm stated = timer->profile->algorithm;
-    if (!sp_i_has_algorithm(timer->profile, kind)) {
-        return SP_ALGORITHM_PROFILE;
-    }
     if (stated != SP_ALGORITHM_AUTO) {
         return serves(timer, stated, kind, group) ? stated : SP_ALGORITHM_RING;
     }
     sp_collective_algorithm best = SP_ALGORITHM_RING;
-    for (int a = SP_ALGORITHM_RING + 1; a < SP_ALGORITHM_AUTO; a++) {
+    double least_s = HUGE_VAL;
+    for (int a = SP_ALGORITHM_RING; a < SP_ALGORITHM_AUTO; a++) {
         sp_collective_algorithm other = (sp_collective_algorithm)a;
-        if (serves(timer, other, kind, group) &&
-            line_s(line_of(timer, other, kind, group), bytes) <
-                line_s(line_of(timer, best, kind, group), bytes)) {
+        if (!serves(timer, other, kind, group)) {
+            continue;
+        }
+        sp_i_line line = line_of(timer, other, kind, group);
+        double other_s = latencies * line.latency_s + bytes * line.s_per_byte;
+        if (other_s < least_s) {
             best = other;
+            least_s = other_s;
         }
     }
     return best;
+}
+
+sp_collective_algorithm sp_collective_choice(const sp_op_timer *timer, sp_collective kind,
+                                             sp_group group, double bytes)
+{
+    return sp_i_has_algorithm(timer->profile, kind) ? choose(timer, kind, group, 1.0, bytes)
+                                                    : SP_ALGORITHM_PROFILE;
 }
 
 double sp_i_time_by_algorithm(const sp_op_timer *timer, sp_collective kind, sp_group group,
                               double bytes)
 {
     sp_collective_algorithm algorithm = sp_collective_choice(timer, kind, group, bytes);
-    return line_s(line_of(timer, algorithm, kind, group), bytes);
+    sp_i_line line = line_of(timer, algorithm, kind, group);
+    return line.latency_s + bytes * line.s_per_byte;
 }
 
 double sp_i_algorithm_least_s_per_byte(const sp_op_timer *timer, sp_collective kind, sp_group group)
 {
-    sp_collective_algorithm stated = timer->profile->algorithm;
-    if (stated != SP_ALGORITHM_AUTO) {
-        return line_of(timer, sp_collective_choice(timer, kind, group, 1.0), kind, group)
-            .s_per_byte;
-    }
-    double least = line_of(timer, SP_ALGORITHM_RING, kind, group).s_per_byte;
-    for (int a = SP_ALGORITHM_RING + 1; a < SP_ALGORITHM_AUTO; a++) {
-        sp_collective_algorithm other = (sp_collective_algorithm)a;
-        if (serves(timer, other, kind, group)) {
-            least = fmin(least, line_of(timer, other, kind, group).s_per_byte);
-        }
-    }
-    return least;
+    return line_of(timer, choose(timer, kind, group, 0.0, 1.0), kind, group).s_per_byte;
 }

@@ -58,6 +58,9 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
     if (status == SP_OK) {
         status = sp_i_pack_timer_new(model, layout, cluster, &cost->memory, &cost->packs, err);
     }
+    if (status == SP_OK) {
+        status = sp_i_lone_lines_find(cost, err);
+    }
     if (status != SP_OK) {
         sp_cost_model_fini(cost);
         return status;
@@ -71,6 +74,7 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
 void sp_cost_model_fini(sp_cost_model *cost)
 {
     sp_i_pack_timer_free(cost->packs);
+    sp_free(cost->lone);
     sp_free(cost->stages);
     sp_free(cost->class_stage);
     sp_free(cost->class_of_vstage);
@@ -489,6 +493,7 @@ static sp_status fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_s
         costs->layers_of_vstage[s] = cost->stages[s].layers;
     }
     sp_free(held);
+    costs->lone_times = cost->lone != NULL;
     sp_status status = sp_i_fill_epilogues(cost, &timer, costs, err);
     return status == SP_OK ? sp_i_zero_fill_sharded(cost, &timer, costs, err) : status;
 }

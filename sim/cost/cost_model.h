@@ -54,6 +54,7 @@ typedef struct sp_cost_model {
     struct sp_least_work *least;   // [slope * classes + class], owned
     struct sp_least_size *sizes;   // [class * SP_LEAST_SIZES + size], owned
     struct sp_i_size_times *tried; // times of packs of many sizes, owned (least_work.c)
+    struct sp_i_lone_lines *lone;  // of data-parallel ranks, owned; NULL: nothing can slow them
     bool pipeline_crosses_nodes;
     bool approximate;        // sp_cost_model_interpolate
     double slowest_rank;     // time of computation on it over that of a rank alone

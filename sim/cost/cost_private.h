@@ -81,6 +81,20 @@ sp_status sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *time
 sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *packing,
                                sp_step_costs *costs, sp_error *err);
 
+// ---- lone_lines.c: collectives that a spine slows ----
+
+// Fills cost->lone. Errors: those of sp_topology_new. O(pp * k log k) for k ways of a ring, where
+// leaf switches do not join all and collectives go by an algorithm.
+sp_status sp_i_lone_lines_find(sp_cost_model *cost, sp_error *err);
+
+// The timer of data-parallel ranks' collectives.
+static inline sp_op_timer sp_i_replica_timer(const sp_cost_model *cost, const sp_op_timer *timer)
+{
+    sp_op_timer of_replicas = *timer;
+    of_replicas.lone = cost->lone;
+    return of_replicas;
+}
+
 // ---- zero.c: what ZeRO 2 and 3 exchange ----
 
 // What ZeRO 2 and 3 exchange between data-parallel ranks inside a step (Rajbhandari et al., ZeRO,

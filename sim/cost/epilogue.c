@@ -36,6 +36,7 @@ sp_status sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *time
     const sp_layout *layout = cost->layout;
     int chunks = layout->chunks;
     sp_group replicas = sp_cluster_group(cost->cluster, layout, SP_DIM_DP_CP);
+    const sp_op_timer of_replicas = sp_i_replica_timer(cost, timer);
     sp_stage *held = sp_calloc((size_t)chunks, sizeof *held);
     if (hides_reduction(cost)) {
         costs->buckets = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *costs->buckets);
@@ -53,21 +54,21 @@ sp_status sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *time
             double with_chunk = (double)sp_footprint_parameters(cost->model, layout, held, c + 1);
             if (costs->buckets != NULL) {
                 costs->buckets[r * chunks + c] =
-                    buckets_of(cost, timer, replicas, &held[c], with_chunk - parameters);
+                    buckets_of(cost, &of_replicas, replicas, &held[c], with_chunk - parameters);
             }
             buckets += cost->memory.stack.bucketed_epilogue
                            ? bucket_count(cost, &held[c], with_chunk - parameters)
                            : 0;
             parameters = with_chunk;
         }
-        costs->epilogue[r] = epilogue_of(cost, timer, replicas, parameters, buckets);
+        costs->epilogue[r] = epilogue_of(cost, &of_replicas, replicas, parameters, buckets);
         if (costs->buckets != NULL) {
             costs->epilogue[r].grad_reduce_ns = 0;
             costs->epilogue[r].reduce_bytes = 0.0;
         }
         if (cost->memory.stack.hide_parameter_gather) {
             costs->epilogue[r].hideable_gather_ns = hideable_gather_ns(
-                cost, timer, replicas, &held[0], costs->epilogue[r].param_gather_ns);
+                cost, &of_replicas, replicas, &held[0], costs->epilogue[r].param_gather_ns);
         }
     }
     add_tied_reduction(cost, timer, costs);

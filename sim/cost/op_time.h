@@ -29,6 +29,8 @@ typedef struct sp_op_timer {
     const sp_cluster *cluster;
     const sp_profile *profile;
     sp_uncalibrated *uncalibrated; // may be NULL
+    // Of collectives by algorithm, which more than NVLink and NICs can slow; NULL: by those alone.
+    const struct sp_i_lone_lines *lone;
 } sp_op_timer;
 
 // One GEMM in bf16 over `tokens`, the other two dimensions as the pass has them.

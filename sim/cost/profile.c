@@ -6,10 +6,6 @@
 #include "sim/cost/profile_private.h"
 
 const char *const sp_level_names[] = {"measured", "published", "fitted", "assumed", NULL};
-const char *const sp_collective_algorithm_names[] = {"profile",      "ring", "tree", "nvls",
-                                                     "hierarchical", "auto", NULL};
-const char *const sp_collective_names[] = {"all_reduce", "all_gather", "reduce_scatter",
-                                           "all_to_all", NULL};
 
 enum { CURVES = 8 + SP_GEMM_TABLES + SP_COLLECTIVES + SP_COLLECTIVE_TABLES };
 

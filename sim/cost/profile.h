@@ -10,6 +10,8 @@
 #include "sim/cost/error_record.h"
 #include "sim/model/cluster.h"
 #include "sim/model/stack.h"
+#include "sim/network/collective.h"
+#include "sim/network/topology.h"
 
 // How good a number is, from best to weakest; a result repeats the weakest it used.
 typedef enum sp_level {
@@ -30,30 +32,6 @@ typedef struct sp_curve {
     sp_level level;
     char source[240];
 } sp_curve;
-
-typedef enum sp_collective {
-    SP_ALL_REDUCE,
-    SP_ALL_GATHER,
-    SP_REDUCE_SCATTER,
-    SP_ALL_TO_ALL,
-    SP_COLLECTIVES
-} sp_collective;
-
-extern const char *const sp_collective_names[]; // "all_reduce", ..., NULL
-
-// How all-reduces, all-gathers and reduce-scatters are priced: by the profile, whose measured times
-// come before models, or by the model of one algorithm (op_time.h).
-typedef enum sp_collective_algorithm {
-    SP_ALGORITHM_PROFILE,
-    SP_ALGORITHM_RING,
-    SP_ALGORITHM_TREE,         // NCCL's double binary tree over the nodes
-    SP_ALGORITHM_NVLS,         // sums and copies made in NVSwitches (NVLink SHARP)
-    SP_ALGORITHM_HIERARCHICAL, // rings inside nodes, and of one GPU of each node
-    SP_ALGORITHM_AUTO,         // the fastest of the models for each size
-    SP_ALGORITHMS
-} sp_collective_algorithm;
-
-extern const char *const sp_collective_algorithm_names[]; // "profile", "ring", ..., NULL
 
 enum {
     SP_PROFILE_NAME = 64,
@@ -176,6 +154,8 @@ typedef struct sp_profile {
     int collective_tables;
     // Alpha-beta constants where there is no table, and between nodes.
     double nvlink_bytes_per_s, nvlink_latency_s; // reached, one direction, one GPU; per step
+    double nvlink_nominal_bytes_per_s;           // of the data sheet, where that was reached; 0:
+                                                 // not stated (sp_profile_join)
     double nic_efficiency, nic_latency_s;        // share of the line rate; per step
     sp_level link_level;
     // Transfers between pipeline ranks inside a node; by default as NVLink's.
@@ -210,11 +190,29 @@ sp_status sp_profile_each_name(void (*visit)(void *context, const char *name), v
 // From a parsed document.
 sp_status sp_profile_from_json(const json_t *root, const char *source, sp_profile *profile,
                                sp_error *err);
+// Makes the rates inside a node those of the cluster: what takes longer than the latency (NVLink's
+// rate, sends between pipeline ranks, all collectives inside a node) takes the less, the more
+// NVLink has there over what it has where the profile was measured. That is the profile's
+// nvlink_nominal_bytes_per_s, else that of its own cluster, else of the first built-in cluster that
+// uses the profile by its name; where none says it, and where both are the same, nothing changes.
+// A cluster of which nothing is known (rate 0) changes nothing. Latencies that the cluster states
+// take the place of the profile's, but for those within measured times of collectives. A second
+// time nothing changes.
+void sp_profile_join(sp_profile *profile, const sp_cluster *cluster);
 // A copy that owns its tables.
 sp_status sp_profile_copy(const sp_profile *from, sp_profile *to, sp_error *err);
 void sp_profile_fini(sp_profile *profile);
 
 // The weakest level among the tables of the profile.
 sp_level sp_profile_level(const sp_profile *profile);
+
+// What links reach by it.
+static inline sp_link_rates sp_profile_link_rates(const sp_profile *profile)
+{
+    return (sp_link_rates){.nvlink_bytes_per_s = profile->nvlink_bytes_per_s,
+                           .nvlink_latency_s = profile->nvlink_latency_s,
+                           .nic_efficiency = profile->nic_efficiency,
+                           .nic_latency_s = profile->nic_latency_s};
+}
 
 #endif

@@ -184,6 +184,9 @@ static void read_links(sp_object *root, sp_profile *profile)
     profile->nvlink_bytes_per_s =
         SP_I_BYTES_PER_GB *
         sp_i_profile_number(&object, "nvlink_gb_per_s", SP_I_PROFILE_LEAST, SP_I_PROFILE_MOST);
+    profile->nvlink_nominal_bytes_per_s =
+        SP_I_BYTES_PER_GB * sp_object_real(&object, "nvlink_nominal_gb_per_s", 0.0,
+                                           SP_I_PROFILE_LEAST, SP_I_PROFILE_MOST);
     profile->nvlink_latency_s =
         SP_I_S_PER_US * sp_i_profile_number(&object, "nvlink_latency_us", 0.0, SP_I_PROFILE_MOST);
     profile->nic_efficiency =

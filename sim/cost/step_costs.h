@@ -61,11 +61,16 @@ typedef struct sp_epilogue_cost {
     int64_t tied_reduce_ns;
 } sp_epilogue_cost;
 
+// How long something that ranks exchange takes, hidden or not, and its bytes.
+typedef struct sp_exchanged {
+    double s, bytes;
+} sp_exchanged;
+
 // What the data-parallel ranks of a virtual stage exchange inside actions with ZeRO 2 and 3: the
 // parameters that are gathered, of the stage or of its layers alone (a recomputation), and the
-// gradients that are scattered, of one pass. For links; the time is the actions'.
+// gradients that are scattered, of one pass. What nothing hides of it is the actions' dp_ns.
 typedef struct sp_sharded_stage {
-    double gather_bytes, layers_gather_bytes, scatter_bytes;
+    sp_exchanged gather, layers_gather, scatter;
     sp_collective_algorithm gathers_by, scatters_by; // of a layer
 } sp_sharded_stage;
 
@@ -117,6 +122,9 @@ typedef struct sp_step_costs {
     // none.
     sp_bucket_cost *buckets;
     sp_sharded_stage *sharded; // [pp*chunks], by virtual stage; NULL: none
+    // What data-parallel ranks exchange by an algorithm takes what it does as a flow alone, a spine
+    // and PCIe included; false: by rates of NVLink and NICs.
+    bool lone_times;
     // Memory: NULL for uniform costs.
     sp_unit_bytes *unit; // forward packs, [pack * classes + class]; all of `held` on the GPU
     // [forward packs]: the pack whose rows of `unit` a pack has, the first of a run of equal ones;

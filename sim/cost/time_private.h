@@ -34,6 +34,11 @@ const sp_gemm_table *sp_i_gemm_table(const sp_profile *profile, sp_gemm_pass pas
 double sp_i_collective_least_s_per_byte(const sp_op_timer *timer, sp_collective kind,
                                         sp_group group);
 
+static inline bool sp_i_has_algorithm(const sp_profile *profile, sp_collective kind)
+{
+    return profile->algorithm != SP_ALGORITHM_PROFILE && kind != SP_ALL_TO_ALL;
+}
+
 // sp_time_collective and the one above of a group of several, by the algorithm that a scenario
 // chose (collective_algorithm.c).
 double sp_i_time_by_algorithm(const sp_op_timer *timer, sp_collective kind, sp_group group,
@@ -45,6 +50,13 @@ double sp_i_algorithm_least_s_per_byte(const sp_op_timer *timer, sp_collective k
 typedef struct sp_i_line {
     double latency_s, s_per_byte;
 } sp_i_line;
+
+// Collectives by algorithm as flows that meet no other, where a spine or PCIe slows those
+// (lone_lines.c).
+typedef struct sp_i_lone_lines {
+    bool is_slowed[SP_COLLECTIVES][SP_ALGORITHM_AUTO];
+    sp_i_line of[SP_COLLECTIVES][SP_ALGORITHM_AUTO];
+} sp_i_lone_lines;
 
 // The ring of a group of several by rates of links alone (collective.c).
 sp_i_line sp_i_ring_line(const sp_op_timer *timer, sp_collective kind, sp_group group);

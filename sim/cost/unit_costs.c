@@ -122,13 +122,16 @@ static void fill_list(const filler *f, const sp_pack_list *list, bool backward,
 }
 
 // The tables hold units as they are on the GPU; a copy between it and its host runs at the link's
-// rate, what a start costs is small beside it.
+// rate.
 static void copy_unit(const sp_cost_model *cost, sp_unit_bytes *unit, int64_t *bytes, int64_t *ns)
 {
     *bytes = unit->held.of[SP_MEM_OFFLOADED];
     unit->held.of[SP_MEM_ACTIVATIONS] += *bytes;
     unit->held.of[SP_MEM_OFFLOADED] = 0;
-    *ns = *bytes > 0 ? sp_i_cut_ns((double)*bytes / cost->cluster->host_link_bytes_per_s) : 0;
+    const sp_cluster *cluster = cost->cluster;
+    *ns = *bytes > 0 ? sp_i_cut_ns(cluster->host_link_latency_s +
+                                   (double)*bytes / cluster->host_link_bytes_per_s)
+                     : 0;
 }
 
 static void fill_copies(const filler *f)

@@ -75,10 +75,11 @@ static double parameters_of(const sp_cost_model *cost, sp_stage stage)
 static unit unit_of(const sp_cost_model *cost, const sp_op_timer *timer, sp_group replicas,
                     double parameters)
 {
+    const sp_op_timer of = sp_i_replica_timer(cost, timer);
     double gradient_bytes = parameters * sp_stack_gradient_bytes(&cost->memory.stack);
     return (unit){
-        .gather_s = sp_time_collective(timer, SP_ALL_GATHER, replicas, parameters * BYTES_BF16),
-        .scatter_s = sp_time_collective(timer, SP_REDUCE_SCATTER, replicas, gradient_bytes)};
+        .gather_s = sp_time_collective(&of, SP_ALL_GATHER, replicas, parameters * BYTES_BF16),
+        .scatter_s = sp_time_collective(&of, SP_REDUCE_SCATTER, replicas, gradient_bytes)};
 }
 
 static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
@@ -161,7 +162,17 @@ static int64_t exposed_ns(const chain *c, bool gathers, bool scatters)
     return sp_i_cut_ns(exposed_s);
 }
 
-// ---- bytes ----
+// ---- for links ----
+
+// What all units gather or scatter, whose parameters or gradients are of so many bytes.
+static sp_exchanged all_units(const chain *c, bool gathers, double bytes)
+{
+    sp_exchanged sum = {.bytes = bytes};
+    for (int u = 0; bytes > 0.0 && u < c->count; u++) {
+        sum.s += gathers ? unit_at(c, u)->gather_s : unit_at(c, u)->scatter_s;
+    }
+    return sum;
+}
 
 static sp_sharded_stage sharded_of(const sp_cost_model *cost, const sp_op_timer *timer,
                                    const sp_stage *stage)
@@ -169,16 +180,20 @@ static sp_sharded_stage sharded_of(const sp_cost_model *cost, const sp_op_timer 
     sp_group replicas = sp_cluster_group(cost->cluster, cost->layout, SP_DIM_DP_CP);
     const sp_stage layers = {.layers = stage->layers};
     const sp_stage layer = {.layers = 1};
+    const sp_op_timer of_replicas = sp_i_replica_timer(cost, timer);
+    chain whole = chain_of(cost, timer, stage, true);
+    chain of_layers = chain_of(cost, timer, &layers, true);
     double gather_bytes = cost->layout->zero >= 3 ? BYTES_BF16 : 0.0; // of a parameter
     double scatter_bytes = sp_stack_gradient_bytes(&cost->memory.stack);
     double in_layer = parameters_of(cost, layer);
     return (sp_sharded_stage){
-        .gather_bytes = parameters_of(cost, *stage) * gather_bytes,
-        .layers_gather_bytes = parameters_of(cost, layers) * gather_bytes,
-        .scatter_bytes = parameters_of(cost, *stage) * scatter_bytes,
-        .gathers_by = sp_collective_choice(timer, SP_ALL_GATHER, replicas, in_layer * BYTES_BF16),
-        .scatters_by =
-            sp_collective_choice(timer, SP_REDUCE_SCATTER, replicas, in_layer * scatter_bytes)};
+        .gather = all_units(&whole, true, parameters_of(cost, *stage) * gather_bytes),
+        .layers_gather = all_units(&of_layers, true, parameters_of(cost, layers) * gather_bytes),
+        .scatter = all_units(&whole, false, parameters_of(cost, *stage) * scatter_bytes),
+        .gathers_by =
+            sp_collective_choice(&of_replicas, SP_ALL_GATHER, replicas, in_layer * BYTES_BF16),
+        .scatters_by = sp_collective_choice(&of_replicas, SP_REDUCE_SCATTER, replicas,
+                                            in_layer * scatter_bytes)};
 }
 
 sp_status sp_i_zero_fill_sharded(const sp_cost_model *cost, const sp_op_timer *timer,

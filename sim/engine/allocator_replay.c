@@ -227,11 +227,12 @@ static sp_i_largest largest_of(const sp_i_rank_replay *l)
     return largest;
 }
 
-// One of the data-parallel ranks that a replayed rank stands for.
+// Data-parallel ranks that a replayed rank stands for and that have equal pieces: their replays are
+// equal.
 typedef struct candidate {
     sp_i_pieces pieces;
     int64_t state_bytes; // of its optimizer, in blocks
-    bool done;           // replayed, or like another one
+    bool done;           // replayed
 } candidate;
 
 // What the optimizer of each rank takes when its moments come out of what a first step left.
@@ -256,30 +257,12 @@ static sp_status weigh(const sp_i_rank_replay *l, candidate *ranks, size_t count
     return status;
 }
 
-// Equal pieces give equal replays.
-static void mark_done(candidate *ranks, size_t count, const sp_i_pieces *pieces)
-{
-    for (size_t r = 0; r < count; r++) {
-        ranks[r].done = ranks[r].done || same_pieces(&ranks[r].pieces, pieces);
-    }
-}
-
-static bool differ(const candidate *ranks, size_t count)
-{
-    for (size_t r = 1; r < count; r++) {
-        if (!same_pieces(&ranks[r].pieces, &ranks[0].pieces)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static sp_status replay_alike(sp_i_rank_replay *l, candidate *ranks, size_t count,
                               sp_allocator_peak *peak, sp_error *err)
 {
     sp_i_largest largest = largest_of(l);
     sp_status status = SP_OK;
-    if (differ(ranks, count)) {
+    if (count > 1) {
         first_step(l, &ranks[0].pieces, &largest, err);
         status = weigh(l, ranks, count);
         free_blocks(l);
@@ -295,27 +278,58 @@ static sp_status replay_alike(sp_i_rank_replay *l, candidate *ranks, size_t coun
             break;
         }
         status = two_steps(l, &next->pieces, &largest, peak, err);
-        mark_done(ranks, count, &next->pieces);
+        next->done = true;
     }
     return status;
 }
 
-// The data-parallel ranks that the rank stands for differ in their pieces alone.
+static bool is_among(const candidate *ranks, size_t count, const sp_i_pieces *pieces)
+{
+    for (size_t r = count; r-- > 0;) {
+        if (same_pieces(&ranks[r].pieces, pieces)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Each of the first `count` data-parallel ranks that the rank stands for, but for those that have
+// the pieces of an earlier one.
+static sp_status find_candidates(const sp_i_rank_replay *l, size_t count, candidate *ranks,
+                                 size_t *found, sp_error *err)
+{
+    const sp_layout *layout = &l->plan->layout;
+    sp_status status = SP_OK;
+    for (size_t r = 0; status == SP_OK && r < count; r++) {
+        sp_i_pieces pieces = {0};
+        int64_t rank = (int64_t)l->rank->dp_alike[r / (size_t)layout->cp] * layout->cp +
+                       (int64_t)(r % (size_t)layout->cp);
+        status = sp_i_optimizer_pieces(l->model, layout, l->stages, rank, &pieces, err);
+        if (status == SP_OK && !is_among(ranks, *found, &pieces)) {
+            ranks[(*found)++].pieces = pieces;
+        } else {
+            sp_free(pieces.elements);
+        }
+    }
+    return status;
+}
+
+// The data-parallel ranks that the rank stands for differ in their pieces alone, and not at all
+// where each has all of them.
 static sp_status rank_peak(sp_i_rank_replay *l, sp_allocator_peak *peak, sp_error *err)
 {
     const sp_layout *layout = &l->plan->layout;
-    size_t count = (size_t)l->rank->alike * (size_t)layout->cp;
+    size_t count = layout->zero >= 1 ? (size_t)l->rank->alike * (size_t)layout->cp : 1;
+    size_t found = 0;
     candidate *ranks = sp_calloc(count, sizeof *ranks);
     sp_status status = ranks != NULL ? SP_OK : sp_error_no_memory(err, "the allocator's view");
-    for (size_t r = 0; status == SP_OK && r < count; r++) {
-        int64_t rank = (int64_t)l->rank->dp_alike[r / (size_t)layout->cp] * layout->cp +
-                       (int64_t)(r % (size_t)layout->cp);
-        status = sp_i_optimizer_pieces(l->model, layout, l->stages, rank, &ranks[r].pieces, err);
+    if (status == SP_OK) {
+        status = find_candidates(l, count, ranks, &found, err);
     }
     if (status == SP_OK) {
-        status = replay_alike(l, ranks, count, peak, err);
+        status = replay_alike(l, ranks, found, peak, err);
     }
-    for (size_t r = 0; ranks != NULL && r < count; r++) {
+    for (size_t r = 0; r < found; r++) {
         sp_free(ranks[r].pieces.elements);
     }
     sp_free(ranks);

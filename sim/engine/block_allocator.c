@@ -5,6 +5,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
+#include "sim/engine/block_pool.h"
 
 // PyTorch, CUDACachingAllocator.cpp: kMinBlockSize, kSmallSize, kSmallBuffer, kLargeBuffer,
 // kMinLargeAlloc, kRoundLarge.
@@ -17,27 +18,12 @@
 
 #define RESERVED_LIMIT_BYTES (INT64_C(1) << 62)
 
-typedef struct memory_block {
-    int64_t address;
-    int64_t bytes;
-    // Neighbours in the segment. Unused records are chained by `next`.
-    int32_t previous, next;
-    bool free, small;
-} memory_block;
-
-// Free blocks by size, then address. Plain handles in one array: moving them on insertion costs
-// less than a tree's cache misses up to some thousand blocks.
-typedef struct block_pool {
-    int32_t *order;
-    int32_t count;
-} block_pool;
-
 struct sp_block_allocator {
-    memory_block *blocks;
-    int32_t capacity; // of `blocks` and of each pool's order
+    sp_i_block *blocks;
+    int32_t capacity; // of `blocks` and of sizes in each pool
     int32_t count;    // records ever used
-    int32_t unused;   // first of the chain of records given back by merges
-    block_pool large, small;
+    int32_t unused;   // first of the records given back by merges, a chain by `next`
+    sp_i_block_pool large, small;
     int64_t split_limit;
     int64_t next_address; // all segments lie below; equals the bytes reserved
     int64_t allocated;
@@ -66,18 +52,14 @@ static bool reserve_blocks(sp_block_allocator *allocator)
         return false;
     }
     int32_t capacity = allocator->capacity == 0 ? 64 : 2 * allocator->capacity;
-    void *blocks = sp_realloc(allocator->blocks, (size_t)capacity * sizeof(memory_block));
+    void *blocks = sp_realloc(allocator->blocks, (size_t)capacity * sizeof(sp_i_block));
     if (blocks == NULL) {
         return false;
     }
     allocator->blocks = blocks;
-    block_pool *pools[] = {&allocator->large, &allocator->small};
-    for (int i = 0; i < 2; i++) {
-        void *order = sp_realloc(pools[i]->order, (size_t)capacity * sizeof(int32_t));
-        if (order == NULL) {
-            return false;
-        }
-        pools[i]->order = order;
+    if (!sp_i_block_pool_reserve(&allocator->large, capacity) ||
+        !sp_i_block_pool_reserve(&allocator->small, capacity)) {
+        return false;
     }
     allocator->capacity = capacity;
     return true;
@@ -94,16 +76,14 @@ sp_status sp_block_allocator_copy(const sp_block_allocator *from, sp_block_alloc
     *copy = *from;
     size_t capacity = (size_t)from->capacity;
     copy->blocks = sp_malloc(capacity * sizeof *copy->blocks);
-    copy->large.order = sp_malloc(capacity * sizeof(int32_t));
-    copy->small.order = sp_malloc(capacity * sizeof(int32_t));
-    if (copy->blocks == NULL || copy->large.order == NULL || copy->small.order == NULL) {
+    bool large = sp_i_block_pool_copy(&from->large, &copy->large);
+    bool small = sp_i_block_pool_copy(&from->small, &copy->small);
+    if (copy->blocks == NULL || !large || !small) {
         sp_block_allocator_free(copy);
         return sp_error_no_memory(err, "block allocator");
     }
-    if (from->capacity > 0) {
+    if (from->count > 0) {
         memcpy(copy->blocks, from->blocks, (size_t)from->count * sizeof *copy->blocks);
-        memcpy(copy->large.order, from->large.order, (size_t)from->large.count * sizeof(int32_t));
-        memcpy(copy->small.order, from->small.order, (size_t)from->small.count * sizeof(int32_t));
     }
     *out = copy;
     return SP_OK;
@@ -112,51 +92,22 @@ sp_status sp_block_allocator_copy(const sp_block_allocator *from, sp_block_alloc
 void sp_block_allocator_free(sp_block_allocator *allocator)
 {
     if (allocator != NULL) {
-        sp_free(allocator->small.order);
-        sp_free(allocator->large.order);
+        sp_i_block_pool_fini(&allocator->small);
+        sp_i_block_pool_fini(&allocator->large);
         sp_free(allocator->blocks);
         sp_free(allocator);
     }
 }
 
-static block_pool *pool_of(sp_block_allocator *allocator, bool small)
+static sp_i_block_pool *pool_of(sp_block_allocator *allocator, bool small)
 {
     return small ? &allocator->small : &allocator->large;
 }
 
-// Position of the first free block that is at least (bytes, address).
-static int32_t lower_bound(const sp_block_allocator *allocator, const block_pool *pool,
-                           int64_t bytes, int64_t address)
+static void insert_free(sp_block_allocator *allocator, int32_t id)
 {
-    const int32_t *base = pool->order;
-    int32_t length = pool->count;
-    while (length > 0) {
-        int32_t half = length / 2;
-        const memory_block *block = &allocator->blocks[base[half]];
-        bool below =
-            (block->bytes < bytes) | ((block->bytes == bytes) & (block->address < address));
-        base = below ? base + half + 1 : base;
-        length = below ? length - half - 1 : half;
-    }
-    return (int32_t)(base - pool->order);
-}
-
-static void pool_insert(sp_block_allocator *allocator, int32_t id)
-{
-    memory_block *block = &allocator->blocks[id];
-    block_pool *pool = pool_of(allocator, block->small);
-    int32_t at = lower_bound(allocator, pool, block->bytes, block->address);
-    memmove(&pool->order[at + 1], &pool->order[at], (size_t)(pool->count - at) * sizeof(int32_t));
-    pool->order[at] = id;
-    pool->count++;
-    block->free = true;
-}
-
-static void pool_remove_at(sp_block_allocator *allocator, block_pool *pool, int32_t at)
-{
-    allocator->blocks[pool->order[at]].free = false;
-    pool->count--;
-    memmove(&pool->order[at], &pool->order[at + 1], (size_t)(pool->count - at) * sizeof(int32_t));
+    sp_i_block *blocks = allocator->blocks;
+    sp_i_block_pool_insert(pool_of(allocator, blocks[id].small), blocks, id);
 }
 
 static int32_t new_record(sp_block_allocator *allocator)
@@ -172,25 +123,23 @@ static int32_t new_record(sp_block_allocator *allocator)
 // The free block that serves a request, taken from its pool; SP_NO_BLOCK: a new segment is needed.
 static int32_t take_free(sp_block_allocator *allocator, int64_t bytes, bool small)
 {
-    block_pool *pool = pool_of(allocator, small);
-    int32_t at = lower_bound(allocator, pool, bytes, 0);
+    sp_i_block_pool *pool = pool_of(allocator, small);
+    int32_t at = sp_i_block_pool_find(pool, bytes);
     if (at == pool->count) {
         return SP_NO_BLOCK;
     }
-    int32_t id = pool->order[at];
-    int64_t found = allocator->blocks[id].bytes;
+    int64_t found = pool->sizes[at].bytes;
     bool oversize = bytes >= allocator->split_limit;
     if (oversize ? found - bytes >= LARGE_SEGMENT_BYTES : found >= allocator->split_limit) {
         return SP_NO_BLOCK;
     }
-    pool_remove_at(allocator, pool, at);
-    return id;
+    return sp_i_block_pool_take(pool, allocator->blocks, at);
 }
 
 static int32_t new_segment(sp_block_allocator *allocator, int64_t bytes, bool small)
 {
     int32_t id = new_record(allocator);
-    allocator->blocks[id] = (memory_block){
+    allocator->blocks[id] = (sp_i_block){
         .address = allocator->next_address,
         .bytes = bytes,
         .previous = SP_NO_BLOCK,
@@ -204,8 +153,8 @@ static int32_t new_segment(sp_block_allocator *allocator, int64_t bytes, bool sm
 static void split(sp_block_allocator *allocator, int32_t id, int64_t bytes)
 {
     int32_t rest = new_record(allocator);
-    memory_block *block = &allocator->blocks[id];
-    allocator->blocks[rest] = (memory_block){
+    sp_i_block *block = &allocator->blocks[id];
+    allocator->blocks[rest] = (sp_i_block){
         .address = block->address + bytes,
         .bytes = block->bytes - bytes,
         .previous = id,
@@ -217,7 +166,7 @@ static void split(sp_block_allocator *allocator, int32_t id, int64_t bytes)
     }
     block->next = rest;
     block->bytes = bytes;
-    pool_insert(allocator, rest);
+    insert_free(allocator, rest);
 }
 
 static int64_t segment_bytes(int64_t bytes)
@@ -267,8 +216,8 @@ sp_status sp_block_allocate(sp_block_allocator *allocator, int64_t bytes, int32_
 // Appends the free neighbour `next` to the block before it; the record of `next` becomes unused.
 static void absorb(sp_block_allocator *allocator, int32_t id, int32_t next)
 {
-    memory_block *block = &allocator->blocks[id];
-    memory_block *gone = &allocator->blocks[next];
+    sp_i_block *block = &allocator->blocks[id];
+    sp_i_block *gone = &allocator->blocks[next];
     block->bytes += gone->bytes;
     block->next = gone->next;
     if (block->next != SP_NO_BLOCK) {
@@ -283,9 +232,7 @@ static bool take_if_free(sp_block_allocator *allocator, int32_t id)
     if (id == SP_NO_BLOCK || !allocator->blocks[id].free) {
         return false;
     }
-    const memory_block *block = &allocator->blocks[id];
-    block_pool *pool = pool_of(allocator, block->small);
-    pool_remove_at(allocator, pool, lower_bound(allocator, pool, block->bytes, block->address));
+    sp_i_block_pool_remove(pool_of(allocator, allocator->blocks[id].small), allocator->blocks, id);
     return true;
 }
 
@@ -305,7 +252,7 @@ void sp_block_release(sp_block_allocator *allocator, int32_t block)
         absorb(allocator, previous, block);
         block = previous;
     }
-    pool_insert(allocator, block);
+    insert_free(allocator, block);
 }
 
 int64_t sp_block_bytes(const sp_block_allocator *allocator, int32_t block)

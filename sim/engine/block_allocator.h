@@ -38,7 +38,8 @@ void sp_block_allocator_free(sp_block_allocator *allocator);
 
 // A block of at least `bytes`; a request of 0 bytes gets SP_NO_BLOCK, as tensors without elements
 // have no storage. Nothing changes on an error: SP_ERR_NO_MEMORY (of the simulator itself), or
-// SP_ERR_LIMIT past 2^62 B. O(log f) search among f free blocks of the pool, and 4 f bytes moved.
+// SP_ERR_LIMIT past 2^62 B. O(log f) amortized with f free blocks of a size; O(s) where it leaves a
+// rest of a new size, with s sizes in the pool.
 sp_status sp_block_allocate(sp_block_allocator *allocator, int64_t bytes, int32_t *block,
                             sp_error *err);
 

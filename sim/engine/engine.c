@@ -208,7 +208,7 @@ sp_status sp_step_traffic(const sp_plan *plan, const sp_step_costs *costs,
         status = run(plan, costs, &plain, traffic, &timeline, &counts, err);
     }
     if (status == SP_OK) {
-        status = sp_i_traffic_take(traffic, topology, link_bytes, err);
+        sp_i_traffic_take(traffic, topology, link_bytes);
     }
     sp_timeline_fini(&timeline);
     sp_i_traffic_free(traffic);

@@ -14,6 +14,7 @@ bool sp_i_exchanges_make(sp_i_traffic *t)
     size_t ranks = (size_t)layout->dp * (size_t)layout->pp;
     t->groups = sp_arena_take(&t->work, ranks, sizeof(sp_i_group *));
     t->exchanges = sp_arena_take(&t->work, ranks, sizeof *t->exchanges);
+    t->in_action = sp_arena_take(&t->work, ranks, sizeof *t->in_action);
     return !t->work.failed && add_groups(t, false) && add_groups(t, true);
 }
 
@@ -90,14 +91,6 @@ static bool add_groups(sp_i_traffic *t, bool backward)
 
 // ---- in an action ----
 
-static const sp_pack *pack_of(const sp_i_traffic *t, sp_action action)
-{
-    const sp_packing *packing = t->plan->packing;
-    const sp_pack_list *list =
-        sp_action_is_backward(action) ? sp_packing_backward(packing) : &packing->forward;
-    return &list->packs[action.pack];
-}
-
 static sp_cp_exchange sum(const sp_cp_exchange *a, const sp_cp_exchange *b)
 {
     return (sp_cp_exchange){.s = a->s + b->s,
@@ -144,7 +137,7 @@ static sp_status start(sp_i_traffic *t, int rank, int64_t at_ns, sp_error *err)
         exchange->phase == SP_I_HEADS || !group->keys.is_used ? &group->heads : &group->keys;
     sp_flow flow = sp_route_flow_of(&way->route, at_ns, exchange->bytes[exchange->phase], 1,
                                     (double)exchange->ns[exchange->phase] / SP_NS_PER_S);
-    flow.tag = SP_I_TAG_REDUCTION + t->plan->layout.pp + rank;
+    flow.tag = sp_i_tag(SP_I_EXCHANGE_OF, rank);
     return sp_i_traffic_start(t, &flow, NULL, err);
 }
 
@@ -184,54 +177,44 @@ static void carry(sp_i_traffic *t, const sp_i_group *group, const sp_cp_exchange
     }
 }
 
-sp_status sp_i_exchanges_begin(sp_i_traffic *t, const sp_walk_action *action, int64_t start_ns,
-                               const sp_action_cost *took, bool *exchanges, sp_error *err)
+// NULL: none of what an action exchanges is flows.
+static const sp_i_group *group_of(const sp_i_traffic *t, const sp_walk_action *action,
+                                  sp_cp_exchange *whole)
 {
-    const sp_plan_place *place = &action->place;
-    const sp_pack *pack = pack_of(t, place->action);
-    sp_cp_exchange whole = is_joint(t, pack) ? whole_exchange(t, action) : (sp_cp_exchange){0};
-    const sp_i_group *group =
-        exchange_s(&whole) > 0.0 ? find_group(t, pack, place->pp, head_ranks_of(&whole)) : NULL;
+    const sp_pack *pack = sp_i_pack_of(t, action->place.action);
+    *whole = is_joint(t, pack) ? whole_exchange(t, action) : (sp_cp_exchange){0};
+    const sp_i_group *group = exchange_s(whole) > 0.0
+                                  ? find_group(t, pack, action->place.pp, head_ranks_of(whole))
+                                  : NULL;
     // All of it is flows where any part may meet others.
-    *exchanges = group != NULL && (group->keys.is_flow || group->heads.is_flow);
-    if (!*exchanges) {
-        return SP_OK;
-    }
-    // One exchange is that of all ranks of a pack, which begin together; the slowest hides it.
-    int rank = pack->dp_first * t->plan->layout.pp + place->pp;
-    int64_t hidden_ns = sp_action_cost_ns(took) - took->cp_ns;
-    if (place->dp > pack->dp_first) {
-        hidden_ns = sp_larger(hidden_ns, t->exchanges[rank].ns[SP_I_HIDDEN]);
-    }
-    t->exchanges[rank] = (sp_i_exchange){.place = *place, .group = group};
-    fill_phases(&t->exchanges[rank], &whole, hidden_ns, took->cp_ns);
-    if (place->dp + 1 < pack->dp_first + pack->dp_count) {
-        return SP_OK;
-    }
-    carry(t, group, &whole);
-    return start(t, rank, start_ns, err);
+    return group != NULL && (group->keys.is_flow || group->heads.is_flow) ? group : NULL;
 }
 
-static sp_status end_action(sp_i_traffic *t, const sp_i_exchange *exchange, int64_t now_ns,
-                            sp_error *err)
+bool sp_i_exchanges_are(const sp_i_traffic *t, const sp_walk_action *action)
 {
-    const sp_pack *pack = pack_of(t, exchange->place.action);
-    bool ok = true;
-    for (int d = pack->dp_first; d < pack->dp_first + pack->dp_count; d++) {
-        sp_walk_event event = {SP_WALK_ENDED, exchange->place, now_ns};
-        event.place.dp = d;
-        sp_i_reductions_made(t, &event.place, now_ns);
-        ok = ok && sp_i_traffic_event(t, event);
-    }
-    return ok ? SP_OK : sp_error_no_memory(err, "the traffic of a step");
+    sp_cp_exchange whole;
+    return group_of(t, action, &whole) != NULL;
 }
 
-sp_status sp_i_exchanges_ended(sp_i_traffic *t, int rank, int64_t now_ns, sp_error *err)
+sp_status sp_i_exchanges_begin(sp_i_traffic *t, const sp_walk_action *action, int64_t at_ns,
+                               int64_t hidden_ns, int64_t shown_ns, sp_error *err)
+{
+    sp_cp_exchange whole;
+    const sp_pack *pack = sp_i_pack_of(t, action->place.action);
+    int rank = sp_i_rank_of(t, pack->dp_first, action->place.pp);
+    t->exchanges[rank] = (sp_i_exchange){.group = group_of(t, action, &whole)};
+    fill_phases(&t->exchanges[rank], &whole, hidden_ns, shown_ns);
+    carry(t, t->exchanges[rank].group, &whole);
+    return start(t, rank, at_ns, err);
+}
+
+sp_status sp_i_exchanges_ended(sp_i_traffic *t, int rank, int64_t now_ns, bool *is_over,
+                               sp_error *err)
 {
     sp_i_exchange *exchange = &t->exchanges[rank];
     do {
         exchange->phase++;
     } while (exchange->phase < SP_I_EXCHANGED && exchange->ns[exchange->phase] == 0);
-    return exchange->phase < SP_I_EXCHANGED ? start(t, rank, now_ns, err)
-                                            : end_action(t, exchange, now_ns, err);
+    *is_over = exchange->phase == SP_I_EXCHANGED;
+    return *is_over ? SP_OK : start(t, rank, now_ns, err);
 }

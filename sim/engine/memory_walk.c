@@ -135,21 +135,12 @@ static sp_bytes slices_hold(sp_i_memory_walk *w, sp_action action)
     return held;
 }
 
-static inline bool falls_below(const sp_bytes *bytes)
-{
-    int64_t signs = 0;
-    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
-        signs |= bytes->of[c];
-    }
-    return signs < 0;
-}
-
 const sp_bytes *sp_i_walk_begin_transients(sp_i_memory_walk *w, sp_action action)
 {
     const sp_bytes *needs = transients_of(w, action);
     w->transients = needs;
     if (needs != NULL && sp_i_walk_is_regrouped(w) && !sp_i_walk_is_forward(w, action) &&
-        action.chunk < w->shared->parts && falls_below(needs)) {
+        action.chunk < w->shared->parts && sp_i_falls_below(needs)) {
         sp_bytes held = slices_hold(w, action);
         w->limited = *needs;
         for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
@@ -235,7 +226,7 @@ static void note_peak_state(sp_i_memory_walk *w)
 
 static void look_below(sp_i_memory_walk *w)
 {
-    for (int c = 0; falls_below(&w->now) && c < SP_MEM_CATEGORIES && !w->below; c++) {
+    for (int c = 0; sp_i_falls_below(&w->now) && c < SP_MEM_CATEGORIES && !w->below; c++) {
         if (w->now.of[c] < 0) {
             w->below = true;
             w->below_category = (sp_memory_category)c;
@@ -245,11 +236,9 @@ static void look_below(sp_i_memory_walk *w)
     }
 }
 
-bool sp_i_walk_note(sp_i_memory_walk *w, int64_t time_ns)
+bool sp_i_walk_note_total(sp_i_memory_walk *w, int64_t total)
 {
-    w->time_ns = time_ns;
     look_below(w);
-    int64_t total = sp_bytes_total(&w->now);
     if (w->peak != NULL && !w->peak_noted && total == w->peak_bytes) {
         note_peak_state(w);
     }
@@ -257,6 +246,6 @@ bool sp_i_walk_note(sp_i_memory_walk *w, int64_t time_ns)
         return true;
     }
     w->most_bytes = total > w->most_bytes ? total : w->most_bytes;
-    return sp_rank_memory_note(w->out, time_ns, &w->now, w->acted ? &w->action : NULL,
+    return sp_rank_memory_note(w->out, w->time_ns, &w->now, w->acted ? &w->action : NULL,
                                w->shared->points);
 }

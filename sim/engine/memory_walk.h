@@ -66,6 +66,15 @@ static inline void sp_i_walk_add(sp_bytes *to, const sp_bytes *change, int sign)
     }
 }
 
+static inline bool sp_i_falls_below(const sp_bytes *bytes)
+{
+    int64_t signs = 0;
+    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+        signs |= bytes->of[c];
+    }
+    return signs < 0;
+}
+
 static inline sp_unit_state *sp_i_walk_state(const sp_i_memory_walk *w, int32_t pack, int chunk)
 {
     return &w->shared->units[(size_t)pack * (size_t)w->shared->parts + (size_t)chunk];
@@ -115,8 +124,17 @@ void sp_i_walk_free_slices(sp_i_memory_walk *w, sp_action action);
 // What the weight gradient of a regrouped pack needs is there, or goes.
 void sp_i_walk_defer(sp_i_memory_walk *w, sp_action action, bool there);
 
-// Notes what is held at a time; false where memory for the points of the course runs out.
-bool sp_i_walk_note(sp_i_memory_walk *w, int64_t time_ns);
+// Notes what is held at a time; false where memory for the points of the course runs out. Mostly
+// there is nothing to note: it is no new peak.
+bool sp_i_walk_note_total(sp_i_memory_walk *w, int64_t total);
+static inline bool sp_i_walk_note(sp_i_memory_walk *w, int64_t time_ns)
+{
+    int64_t total = sp_bytes_total(&w->now);
+    bool may_matter =
+        total > w->most_bytes || w->shared->points || w->peak != NULL || sp_i_falls_below(&w->now);
+    w->time_ns = time_ns;
+    return !may_matter || sp_i_walk_note_total(w, total);
+}
 
 // Walks a whole rank (memory_spans.c): what its actions, its shares of a vocabulary and its copies
 // take and give back when they begin and end, in order of time; at one time what frees comes before

@@ -112,7 +112,7 @@ void sp_i_reductions_made(sp_i_traffic *t, const sp_plan_place *place, int64_t e
 
 static bool next_part(sp_i_traffic *t, int pp_rank, sp_i_part *next);
 static sp_status start(sp_i_traffic *t, int pp_rank, const sp_i_part *next, sp_error *err);
-static sp_status start_leg(sp_i_traffic *t, int pp_rank, int64_t at_ns, sp_error *err);
+static sp_status pass_on(sp_i_traffic *t, int pp_rank, int64_t at_ns, sp_error *err);
 static void finish_part(sp_i_traffic *t, int pp_rank, int64_t end_ns);
 
 static sp_status go_on(sp_i_traffic *t, int pp_rank, sp_error *err)
@@ -141,9 +141,8 @@ sp_status sp_i_reductions_begin(sp_i_traffic *t, sp_error *err)
 
 sp_status sp_i_reductions_ended(sp_i_traffic *t, int pp_rank, int64_t now_ns, sp_error *err)
 {
-    t->reductions[pp_rank].is_under_way = false;
-    t->reductions[pp_rank].leg++;
-    sp_status status = start_leg(t, pp_rank, now_ns, err);
+    t->reductions[pp_rank].passing.leg++;
+    sp_status status = pass_on(t, pp_rank, now_ns, err);
     return status == SP_OK ? go_on(t, pp_rank, err) : status;
 }
 
@@ -229,9 +228,8 @@ static bool next_part(sp_i_traffic *t, int pp_rank, sp_i_part *next)
 static sp_status start(sp_i_traffic *t, int pp_rank, const sp_i_part *next, sp_error *err)
 {
     sp_i_reduction *r = &t->reductions[pp_rank];
-    r->part = *next;
-    r->leg = 0;
-    const sp_i_passage *passage = sp_i_passage_of(r, next->by, next->kind);
+    const sp_i_passage *passage = sp_i_passage_of(r->passages, next->by, next->kind);
+    r->passing = (sp_i_passing){.passage = passage, .part = *next};
     if (passage != NULL) {
         sp_i_traffic_carry_passage(t, &passage->of, next->bytes + next->hidden_bytes);
     }
@@ -239,30 +237,19 @@ static sp_status start(sp_i_traffic *t, int pp_rank, const sp_i_part *next, sp_e
         finish_part(t, pp_rank, next->at_ns + next->alone_ns);
         return SP_OK;
     }
-    return start_leg(t, pp_rank, next->at_ns, err);
+    return pass_on(t, pp_rank, next->at_ns, err);
 }
 
-// The next leg of the part under way that is a flow, or the part's end.
-static sp_status start_leg(sp_i_traffic *t, int pp_rank, int64_t at_ns, sp_error *err)
+static sp_status pass_on(sp_i_traffic *t, int pp_rank, int64_t at_ns, sp_error *err)
 {
     sp_i_reduction *r = &t->reductions[pp_rank];
-    const sp_i_passage *passage = sp_i_passage_of(r, r->part.by, r->part.kind);
-    for (; r->leg < passage->of.count; r->leg++) {
-        const sp_leg *leg = &passage->of.legs[r->leg];
-        const sp_i_way *way = &passage->ways[r->leg];
-        int64_t leg_ns = sp_i_leg_end_ns(passage, &r->part, r->leg) -
-                         sp_i_leg_end_ns(passage, &r->part, r->leg - 1);
-        if (way->is_flow && leg_ns > 0) {
-            sp_flow flow = sp_route_flow_of(&way->route, at_ns, leg->share * r->part.bytes,
-                                            leg->rounds, (double)leg_ns / SP_NS_PER_S);
-            flow.tag = SP_I_TAG_REDUCTION + pp_rank;
-            r->is_under_way = true;
-            return sp_i_traffic_start(t, &flow, NULL, err);
-        }
-        at_ns += leg_ns;
+    int64_t end_ns = 0;
+    sp_status status = sp_i_pass_on(t, &r->passing, at_ns, sp_i_tag(SP_I_REDUCTION_OF, pp_rank),
+                                    &r->is_under_way, &end_ns, err);
+    if (status == SP_OK && !r->is_under_way) {
+        finish_part(t, pp_rank, end_ns);
     }
-    finish_part(t, pp_rank, at_ns);
-    return SP_OK;
+    return status;
 }
 
 static void finish_part(sp_i_traffic *t, int pp_rank, int64_t end_ns)

@@ -1,3 +1,5 @@
+#include <string.h>
+
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/engine/traffic_private.h"
@@ -74,17 +76,12 @@ void sp_i_traffic_free(sp_i_traffic *t)
     sp_free(t);
 }
 
-sp_status sp_i_traffic_take(sp_i_traffic *t, sp_topology **topology, double **link_bytes,
-                            sp_error *err)
+void sp_i_traffic_take(sp_i_traffic *t, sp_topology **topology, double **link_bytes)
 {
-    sp_status status = sp_i_sharded_carry(t, err);
-    if (status == SP_OK) {
-        *topology = t->topology;
-        *link_bytes = t->carried;
-        t->topology = NULL;
-        t->carried = NULL;
-    }
-    return status;
+    *topology = t->topology;
+    *link_bytes = t->carried;
+    t->topology = NULL;
+    t->carried = NULL;
 }
 
 void sp_i_traffic_carry(sp_i_traffic *t, const sp_route *route, double bytes, int rounds)
@@ -151,8 +148,8 @@ sp_status sp_i_traffic_begin(sp_i_traffic *t, const sp_walk_action *action, int6
                              const sp_action_cost *took, bool *exchanges, sp_error *err)
 {
     int64_t took_ns = sp_action_cost_ns(took);
-    sp_status status = sp_i_exchanges_begin(t, action, start_ns, took, exchanges, err);
     sp_i_reductions_begun(t, &action->place, start_ns, took_ns);
+    sp_status status = sp_i_actions_begin(t, action, start_ns, took, exchanges, err);
     if (!*exchanges) {
         sp_i_reductions_made(t, &action->place, start_ns + took_ns);
     }
@@ -175,25 +172,33 @@ sp_status sp_i_traffic_next(sp_i_traffic *t, const sp_walk_event **events, size_
                             sp_error *err)
 {
     sp_status status = sp_i_reductions_begin(t, err);
-    t->event_count = 0;
+    t->event_count -= t->events_told;
+    if (t->event_count > 0) { // an action that began is known to end
+        memmove(t->events, t->events + t->events_told, t->event_count * sizeof *t->events);
+    }
     while (status == SP_OK && t->event_count == 0 && sp_flows_left(t->flows) > 0) {
         status = note_ends(t, sp_flows_advance(t->flows, INT64_MAX), err);
     }
     *events = t->events;
-    *count = t->event_count;
+    *count = t->events_told = t->event_count;
     return status;
 }
 
 static sp_status note_end(sp_i_traffic *t, const sp_flow_end *end, int64_t now_ns, sp_error *err)
 {
-    int64_t exchange = end->tag - SP_I_TAG_REDUCTION - t->plan->layout.pp;
-    if (exchange >= 0) {
-        return sp_i_exchanges_ended(t, (int)exchange, now_ns, err);
+    int index = (int)(end->tag / SP_I_FLOW_KINDS);
+    switch ((sp_i_flow_of)(end->tag % SP_I_FLOW_KINDS)) {
+    case SP_I_REDUCTION_OF:
+        return sp_i_reductions_ended(t, index, now_ns, err);
+    case SP_I_EXCHANGE_OF:
+        return sp_i_actions_exchanged(t, index, now_ns, err);
+    case SP_I_SHARDED_OF:
+        return sp_i_actions_sharded(t, index, now_ns, err);
+    case SP_I_SEND:
+    case SP_I_FLOW_KINDS:
+        break;
     }
-    if (end->tag >= SP_I_TAG_REDUCTION) {
-        return sp_i_reductions_ended(t, (int)(end->tag - SP_I_TAG_REDUCTION), now_ns, err);
-    }
-    const sp_walk_event arrived = {SP_WALK_ARRIVED, t->places[end->flow], now_ns};
+    const sp_walk_event arrived = {SP_WALK_ARRIVED, t->places[end->flow], now_ns, 0};
     return sp_i_traffic_event(t, arrived) ? SP_OK
                                           : sp_error_no_memory(err, "the traffic of a step");
 }

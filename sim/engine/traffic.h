@@ -5,8 +5,10 @@
 //
 // A pipeline rank of a data-parallel rank is tp * cp GPUs, which send side by side: one flow. So
 // are the rings of all TP ranks over the data- and context-parallel ranks of a stage, and the
-// exchanges of the context-parallel ranks of a pack, which last as long on all of its ranks. Zones
-// of a pack (sim/cost/zone_time.h) exchange in their closed times.
+// exchanges of the context-parallel ranks of a pack, which last as long on all of its ranks. What
+// ZeRO 2 and 3 exchange in actions is a flow for each data-parallel rank, of what its GPUs get:
+// it waits for no other rank, as in the closed formula (sim/cost/zero.c), though all meet on links.
+// Zones of a pack (sim/cost/zone_time.h) exchange in their closed times.
 #ifndef SLIMPACK_SIM_ENGINE_TRAFFIC_H
 #define SLIMPACK_SIM_ENGINE_TRAFFIC_H
 
@@ -29,9 +31,8 @@ sp_status sp_i_traffic_new(const sp_plan *plan, const sp_step_costs *costs,
 void sp_i_traffic_free(sp_i_traffic *traffic);
 
 // After the walk with detail flows hands over the topology and the bytes that the step sends over
-// its links. Only freeing is left then. Error: SP_ERR_NO_MEMORY.
-sp_status sp_i_traffic_take(sp_i_traffic *traffic, sp_topology **topology, double **link_bytes,
-                            sp_error *err);
+// its links. Only freeing is left then.
+void sp_i_traffic_take(sp_i_traffic *traffic, sp_topology **topology, double **link_bytes);
 
 // The walk's `begin`, `send` and `next`.
 sp_status sp_i_traffic_begin(sp_i_traffic *traffic, const sp_walk_action *action, int64_t start_ns,

@@ -1,7 +1,8 @@
 // The ways of data-parallel ranks' exchanges: for each pipeline rank those of every collective and
-// algorithm that its costs name.
+// algorithm that its costs name, all ranks together, or each by itself in actions.
 #include <math.h>
 
+#include "sim/base/units.h"
 #include "sim/engine/traffic_private.h"
 
 // One ring serves both halves of an all-reduce.
@@ -15,22 +16,39 @@ static void find_key(sp_collective_algorithm *algorithm, sp_collective *kind)
     }
 }
 
-const sp_i_passage *sp_i_passage_of(const sp_i_reduction *reduction,
-                                    sp_collective_algorithm algorithm, sp_collective kind)
+const sp_i_passage *sp_i_passage_of(const sp_i_passage *passages, sp_collective_algorithm algorithm,
+                                    sp_collective kind)
 {
+    const sp_i_passage *passage = passages;
     find_key(&algorithm, &kind);
-    const sp_i_passage *passage = reduction->passages;
     while (passage != NULL && (passage->algorithm != algorithm || passage->kind != kind)) {
         passage = passage->next;
     }
     return passage;
 }
 
+// Uses the ways of a passage that has been made; all of a list follow each other.
+static void use(sp_i_traffic *t, sp_i_passage *passage, sp_i_passage **list)
+{
+    for (int i = 0; i < passage->of.count; i++) {
+        sp_i_way *way = &passage->ways[i];
+        if (t->costs->lone_times) {
+            sp_route_settle(&passage->of.legs[i].route);
+        }
+        way->route = passage->of.legs[i].route;
+        sp_i_use_way(t, way);
+        way->owner = *list != NULL ? (*list)->ways[0].owner : passage->ways[0].owner;
+    }
+    passage->next = *list;
+    *list = passage;
+}
+
+// What all data-parallel ranks of a pipeline rank pass on together.
 static sp_status add(sp_i_traffic *t, sp_i_reduction *r, sp_collective_algorithm algorithm,
                      sp_collective kind, const int64_t *gpus, sp_error *err)
 {
     const sp_layout *layout = &t->plan->layout;
-    if (sp_i_passage_of(r, algorithm, kind) != NULL) {
+    if (sp_i_passage_of(r->passages, algorithm, kind) != NULL) {
         return SP_OK;
     }
     sp_i_passage *passage = sp_arena_take(&t->work, 1, sizeof *passage);
@@ -42,16 +60,35 @@ static sp_status add(sp_i_traffic *t, sp_i_reduction *r, sp_collective_algorithm
     passage->kind = kind;
     sp_status status = sp_passage_make(t->topology, algorithm, kind, gpus, layout->tp,
                                        layout->dp * layout->cp, &passage->of, err);
-    for (int i = 0; status == SP_OK && i < passage->of.count; i++) {
-        sp_i_way *way = &passage->ways[i];
-        way->route = passage->of.legs[i].route;
-        sp_i_use_way(t, way);
-        way->owner = r->passages != NULL ? r->passages->ways[0].owner : passage->ways[0].owner;
-    }
     if (status == SP_OK) {
-        passage->next = r->passages;
-        r->passages = passage;
+        use(t, passage, &r->passages);
     }
+    return status;
+}
+
+// What each of them gets by itself.
+static sp_status add_parts(sp_i_traffic *t, int pp_rank, sp_collective_algorithm algorithm,
+                           sp_collective kind, const int64_t *gpus, sp_error *err)
+{
+    const sp_layout *layout = &t->plan->layout;
+    const sp_route_parts split = {sp_layout_stride(layout, SP_AXIS_DP), layout->dp};
+    if (sp_i_passage_of(t->sharded[pp_rank].passages, algorithm, kind) != NULL) {
+        return SP_OK;
+    }
+    sp_i_passage *made = sp_arena_take(&t->work, (size_t)layout->dp, sizeof *made);
+    sp_passage *parts = sp_malloc((size_t)layout->dp * sizeof *parts);
+    sp_status status =
+        made != NULL && parts != NULL ? SP_OK : sp_error_no_memory(err, "the traffic of a step");
+    find_key(&algorithm, &kind);
+    if (status == SP_OK) {
+        status = sp_passage_make_parts(t->topology, algorithm, kind, gpus, layout->tp,
+                                       layout->dp * layout->cp, split, parts, err);
+    }
+    for (int d = 0; status == SP_OK && d < layout->dp; d++) {
+        made[d] = (sp_i_passage){.algorithm = algorithm, .kind = kind, .of = parts[d]};
+        use(t, &made[d], &t->sharded[sp_i_rank_of(t, d, pp_rank)].passages);
+    }
+    sp_free(parts);
     return status;
 }
 
@@ -77,19 +114,42 @@ static sp_status make_of(sp_i_traffic *t, int pp_rank, const int64_t *gpus, sp_e
     return status;
 }
 
-sp_status sp_i_passages_make(sp_i_traffic *t, int64_t *gpus, sp_error *err)
+// Of what ZeRO exchanges in actions.
+static sp_status make_sharded(sp_i_traffic *t, int pp_rank, const int64_t *gpus, sp_error *err)
 {
+    const sp_layout *layout = &t->plan->layout;
     sp_status status = SP_OK;
-    for (int p = 0; status == SP_OK && p < t->plan->layout.pp; p++) {
-        if (t->reductions[p].exchanges) {
-            sp_i_list_joint(t, 0, t->plan->layout.dp, p, gpus);
-            status = make_of(t, p, gpus, err);
+    for (int c = 0; status == SP_OK && c < layout->chunks; c++) {
+        const sp_sharded_stage *stage = &t->costs->sharded[sp_layout_vstage(layout, pp_rank, c)];
+        if (stage->gather.bytes > 0.0) {
+            status = add_parts(t, pp_rank, stage->gathers_by, SP_ALL_GATHER, gpus, err);
+        }
+        if (status == SP_OK && stage->scatter.bytes > 0.0) {
+            status = add_parts(t, pp_rank, stage->scatters_by, SP_REDUCE_SCATTER, gpus, err);
         }
     }
     return status;
 }
 
-int64_t sp_i_leg_end_ns(const sp_i_passage *passage, const sp_i_part *part, int leg)
+sp_status sp_i_passages_make(sp_i_traffic *t, int64_t *gpus, sp_error *err)
+{
+    sp_status status = SP_OK;
+    for (int p = 0; status == SP_OK && p < t->plan->layout.pp; p++) {
+        if (t->reductions[p].exchanges || t->sharded != NULL) {
+            sp_layout_list_joint(&t->plan->layout, 0, t->plan->layout.dp, p, gpus);
+        }
+        if (t->reductions[p].exchanges) {
+            status = make_of(t, p, gpus, err);
+        }
+        if (status == SP_OK && t->sharded != NULL) {
+            status = make_sharded(t, p, gpus, err);
+        }
+    }
+    return status;
+}
+
+// Where a leg ends of a collective that takes alone_ns in all.
+static int64_t leg_end_ns(const sp_i_passage *passage, const sp_i_part *part, int leg)
 {
     double before_s = 0.0;
     double whole_s = 0.0;
@@ -102,4 +162,28 @@ int64_t sp_i_leg_end_ns(const sp_i_passage *passage, const sp_i_part *part, int 
         whole_s += s;
     }
     return llround((double)part->alone_ns * (before_s / whole_s));
+}
+
+sp_status sp_i_pass_on(sp_i_traffic *t, sp_i_passing *passing, int64_t at_ns, int64_t tag,
+                       bool *is_under_way, int64_t *end_ns, sp_error *err)
+{
+    const sp_i_passage *passage = passing->passage;
+    const sp_i_part *part = &passing->part;
+    for (; passing->leg < passage->of.count; passing->leg++) {
+        const sp_leg *leg = &passage->of.legs[passing->leg];
+        const sp_i_way *way = &passage->ways[passing->leg];
+        int64_t leg_ns =
+            leg_end_ns(passage, part, passing->leg) - leg_end_ns(passage, part, passing->leg - 1);
+        if (way->is_flow && leg_ns > 0) {
+            sp_flow flow = sp_route_flow_of(&way->route, at_ns, leg->share * part->bytes,
+                                            leg->rounds, (double)leg_ns / SP_NS_PER_S);
+            flow.tag = tag;
+            *is_under_way = true;
+            return sp_i_traffic_start(t, &flow, NULL, err);
+        }
+        at_ns += leg_ns;
+    }
+    *is_under_way = false;
+    *end_ns = at_ns;
+    return SP_OK;
 }

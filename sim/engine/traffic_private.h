@@ -23,9 +23,20 @@ typedef struct sp_i_passage {
     struct sp_i_passage *next;
 } sp_i_passage;
 
-// Tags of flows: a send; from here on a pipeline rank's reduction, and behind those an exchange of
-// context-parallel ranks.
-enum { SP_I_TAG_SEND = 0, SP_I_TAG_REDUCTION = 1 };
+// What a flow is of: a send; the reductions of a pipeline rank; of a rank, dp * pp + pp rank, the
+// exchange of context-parallel ranks, or what ZeRO exchanges in an action.
+typedef enum sp_i_flow_of {
+    SP_I_SEND,
+    SP_I_REDUCTION_OF,
+    SP_I_EXCHANGE_OF,
+    SP_I_SHARDED_OF,
+    SP_I_FLOW_KINDS
+} sp_i_flow_of;
+
+static inline int64_t sp_i_tag(sp_i_flow_of kind, int index)
+{
+    return (int64_t)index * SP_I_FLOW_KINDS + kind;
+}
 
 // The gradients of one model chunk.
 typedef struct sp_i_chunk_gradients {
@@ -44,8 +55,8 @@ typedef struct sp_i_group {
     struct sp_i_group *next;
 } sp_i_group;
 
-// An exchange in an action: first what computation hides, over all the time that is hidden behind,
-// then the keys and values that it does not hide, then the heads.
+// An exchange of context-parallel ranks in an action: first what computation hides, over all the
+// time that is hidden behind, then the keys and values that it does not hide, then the heads.
 typedef enum sp_i_exchange_phase {
     SP_I_HIDDEN,
     SP_I_SHOWN_KEYS,
@@ -54,7 +65,6 @@ typedef enum sp_i_exchange_phase {
 } sp_i_exchange_phase;
 
 typedef struct sp_i_exchange {
-    sp_plan_place place;
     const sp_i_group *group;
     sp_i_exchange_phase phase; // that is under way
     int64_t ns[SP_I_EXCHANGED];
@@ -69,7 +79,8 @@ typedef enum sp_i_reduction_phase {
     SP_I_REDUCED
 } sp_i_reduction_phase;
 
-// Some of a rank's buckets, or what it reduces or gathers at the end, as one collective.
+// What data-parallel ranks exchange as one collective: some of a rank's buckets, what it reduces or
+// gathers at the end, what ZeRO gathers or scatters in an action.
 typedef struct sp_i_part {
     int64_t at_ns, alone_ns;
     double bytes;
@@ -77,6 +88,56 @@ typedef struct sp_i_part {
     sp_collective kind;
     sp_collective_algorithm by;
 } sp_i_part;
+
+// A part on its way.
+typedef struct sp_i_passing {
+    const sp_i_passage *passage;
+    sp_i_part part;
+    int leg; // that is under way
+} sp_i_passing;
+
+// What ZeRO exchanges in an action, in turn: parameters that nothing hides; beside the action's
+// work, parameters and then gradients, each over its share of the time; gradients that nothing
+// hides.
+typedef enum sp_i_sharded_phase {
+    SP_I_SHOWN_GATHER,
+    SP_I_HIDDEN_GATHER,
+    SP_I_HIDDEN_SCATTER,
+    SP_I_SHOWN_SCATTER,
+    SP_I_SHARDED_PHASES
+} sp_i_sharded_phase;
+
+// Of a rank: what it gets of the collectives of all data-parallel ranks, each of which takes part
+// in an action of its own and waits for none of the others.
+typedef struct sp_i_sharded {
+    sp_i_passage *passages;
+    int first_rank;                       // of the pack of the action
+    sp_i_part parts[SP_I_SHARDED_PHASES]; // of the action
+    double gather_share;                  // of the time that parts take alone
+    int phase, end_phase;                 // that is under way; the first of the next turn
+    sp_i_passing passing;
+} sp_i_sharded;
+
+// The turns of an action.
+typedef enum sp_i_turn {
+    SP_I_BEFORE_WORK,
+    SP_I_BESIDE_WORK,
+    SP_I_BEHIND_WORK,
+    SP_I_TURNS
+} sp_i_turn;
+
+// An action whose exchanges are flows, on all ranks of its pack, which begin together.
+typedef struct sp_i_in_action {
+    sp_walk_action action;       // on the last of its ranks
+    bool has_cp;                 // context-parallel ranks have flows
+    sp_i_turn turn;              // that is under way
+    int under_way;               // flows of it
+    int64_t hidden_ns, shown_ns; // its work but for exchanges of context-parallel ranks, and those
+    int64_t turn_ns[SP_I_TURNS]; // that turns take alone
+    int64_t cp_end_ns;           // of the turn, by all but data-parallel ranks, as far as is known
+    int64_t end_ns;
+    int64_t dp_ns; // by which data-parallel ranks made the action longer so far
+} sp_i_in_action;
 
 // What the data-parallel ranks of one pipeline rank exchange, those of all TP ranks together.
 typedef struct sp_i_reduction {
@@ -87,9 +148,8 @@ typedef struct sp_i_reduction {
     sp_i_reduction_phase phase; // that comes next or is under way
     bool is_under_way, is_due;  // a flow; something new may begin
     int chunk;
-    sp_i_part part;  // that comes or is under way
-    int leg;         // of it
-    int64_t free_ns; // end of what is over
+    sp_i_passing passing; // that comes or is under way
+    int64_t free_ns;      // end of what is over
     int64_t ready_ns, reduced_ns;
 } sp_i_reduction;
 
@@ -106,10 +166,13 @@ struct sp_i_traffic {
     // Of the flows that are sends, by their number: the action.
     sp_plan_place *places;
     size_t place_capacity;
-    sp_walk_event *events;
-    size_t event_count, event_capacity;
+    sp_walk_event *events; // the first of which the walk knows
+    size_t event_count, event_capacity, events_told;
     sp_i_group **groups;        // [dp * pp]: by first rank
     sp_i_exchange *exchanges;   // [dp * pp]: under way, by first rank
+    sp_i_in_action *in_action;  // [dp * pp]: under way, by first rank
+    sp_i_sharded *sharded;      // [dp * pp]
+    bool *shards;               // [pp]: what ZeRO exchanges in actions is flows on some rank
     sp_arena work;              // holds these, and passages
     sp_i_reduction *reductions; // [pp]
     sp_i_chunk_gradients *chunks;
@@ -142,43 +205,83 @@ static inline void sp_i_use_way(sp_i_traffic *traffic, sp_i_way *way)
     }
 }
 
-// The GPUs of the context-parallel ranks of some data-parallel ranks of a pipeline rank, for each
-// TP rank by itself in ascending order (traffic_ways.c).
-void sp_i_list_joint(const sp_i_traffic *traffic, int dp_first, int dp_count, int pp,
-                     int64_t *gpus);
+static inline int sp_i_rank_of(const sp_i_traffic *t, int dp, int pp)
+{
+    return dp * t->plan->layout.pp + pp;
+}
+
+static inline const sp_pack *sp_i_pack_of(const sp_i_traffic *t, sp_action action)
+{
+    const sp_packing *packing = t->plan->packing;
+    const sp_pack_list *list =
+        sp_action_is_backward(action) ? sp_packing_backward(packing) : &packing->forward;
+    return &list->packs[action.pack];
+}
 
 // ---- traffic_passages.c ----
 
 // Makes the ways by which the data-parallel ranks of each pipeline rank exchange. `gpus` has room
 // for the data-parallel ranks of one.
 sp_status sp_i_passages_make(sp_i_traffic *traffic, int64_t *gpus, sp_error *err);
-const sp_i_passage *sp_i_passage_of(const sp_i_reduction *reduction,
-                                    sp_collective_algorithm algorithm, sp_collective kind);
-// Where a leg ends of a collective that takes alone_ns in all.
-int64_t sp_i_leg_end_ns(const sp_i_passage *passage, const sp_i_part *part, int leg);
+// NULL: there is none.
+const sp_i_passage *sp_i_passage_of(const sp_i_passage *passages, sp_collective_algorithm algorithm,
+                                    sp_collective kind);
 
-// ---- exchanges.c ----
+// Starts the next leg of what is passed on that is a flow, at_ns at the earliest; *is_under_way:
+// there is one. Else *end_ns is when all is over.
+sp_status sp_i_pass_on(sp_i_traffic *traffic, sp_i_passing *passing, int64_t at_ns, int64_t tag,
+                       bool *is_under_way, int64_t *end_ns, sp_error *err);
+
+// ---- traffic_actions.c: what is exchanged in an action ----
+
+// An action begins; *exchanges: an event will end it.
+sp_status sp_i_actions_begin(sp_i_traffic *traffic, const sp_walk_action *action, int64_t start_ns,
+                             const sp_action_cost *took, bool *exchanges, sp_error *err);
+// A flow has ended: of the context-parallel ranks from `rank` on, of a data-parallel rank.
+sp_status sp_i_actions_exchanged(sp_i_traffic *traffic, int rank, int64_t now_ns, sp_error *err);
+sp_status sp_i_actions_sharded(sp_i_traffic *traffic, int rank, int64_t now_ns, sp_error *err);
+
+// ---- exchanges.c: of context-parallel ranks ----
 
 // The groups that exchange keys and values, without their routes; false without memory.
 bool sp_i_exchanges_make(sp_i_traffic *traffic);
-// An action begins; *exchanges: an event will end it.
-sp_status sp_i_exchanges_begin(sp_i_traffic *traffic, const sp_walk_action *action,
-                               int64_t start_ns, const sp_action_cost *took, bool *exchanges,
+// Has an action flows of theirs?
+bool sp_i_exchanges_are(const sp_i_traffic *traffic, const sp_walk_action *action);
+// Begins what an action exchanges that takes as long, on all ranks of its pack.
+sp_status sp_i_exchanges_begin(sp_i_traffic *traffic, const sp_walk_action *action, int64_t at_ns,
+                               int64_t hidden_ns, int64_t shown_ns, sp_error *err);
+// Its flow has ended; *is_over: it was the last.
+sp_status sp_i_exchanges_ended(sp_i_traffic *traffic, int rank, int64_t now_ns, bool *is_over,
                                sp_error *err);
-// A flow of the exchange of a rank, dp * pp + pp rank, has ended.
-sp_status sp_i_exchanges_ended(sp_i_traffic *traffic, int rank, int64_t now_ns, sp_error *err);
 
-// Counts the bytes of what goes along a route, or by a collective over a tensor of `bytes`
-// (traffic.c): those that are sent, however fast, of which a flow may put less on links (route.h).
+// ---- traffic_sharded.c: of data-parallel ranks with ZeRO 2 and 3 ----
+
+// Room for them; false without memory.
+bool sp_i_sharded_make(sp_i_traffic *traffic);
+// Has an action flows of theirs?
+bool sp_i_sharded_are(const sp_i_traffic *traffic, const sp_walk_action *action);
+// What an action on its rank exchanges, of which nothing hides shown_ns. Returns those of them that
+// come before the work.
+int64_t sp_i_sharded_set(sp_i_traffic *traffic, const sp_walk_action *action, int64_t shown_ns);
+// Begins what comes in a turn that takes as long; *is_under_way: a flow of it. Else it ends at
+// *end_ns.
+sp_status sp_i_sharded_begin(sp_i_traffic *traffic, int rank, sp_i_turn turn, int64_t at_ns,
+                             int64_t turn_ns, bool *is_under_way, int64_t *end_ns, sp_error *err);
+// Its flow has ended.
+sp_status sp_i_sharded_ended(sp_i_traffic *traffic, int rank, int64_t now_ns, bool *is_under_way,
+                             int64_t *end_ns, sp_error *err);
+
+// ---- traffic.c ----
+
+// Counts the bytes of what goes along a route, or by a collective over a tensor of `bytes`: those
+// that are sent, however fast, of which a flow may put less on links (route.h).
 void sp_i_traffic_carry(sp_i_traffic *traffic, const sp_route *route, double bytes, int rounds);
 void sp_i_traffic_carry_passage(sp_i_traffic *traffic, const sp_passage *passage, double bytes);
-// Counts what is exchanged inside actions (traffic_sharded.c).
-sp_status sp_i_sharded_carry(sp_i_traffic *traffic, sp_error *err);
 
-// Starts a flow; *id may be NULL (traffic.c).
+// Starts a flow; *id may be NULL.
 sp_status sp_i_traffic_start(sp_i_traffic *traffic, const sp_flow *flow, int32_t *id,
                              sp_error *err);
-// Notes an event of the walk; false without memory (traffic.c).
+// Notes an event of the walk; false without memory.
 bool sp_i_traffic_event(sp_i_traffic *traffic, sp_walk_event event);
 
 // ---- reductions.c ----

@@ -1,92 +1,146 @@
-// What ZeRO 2 and 3 exchange inside actions, for the bytes on links alone: its time is part of the
-// actions (cost/zero.c).
-#include "sim/base/alloc.h"
+// What ZeRO 2 and 3 exchange inside actions (cost/zero.c), as flows.
+#include <math.h>
+
+#include "sim/base/units.h"
 #include "sim/engine/traffic_private.h"
 
-// Bytes of tensors that are gathered and scattered.
-typedef struct sums {
-    double gathered, scattered;
-} sums;
-
-static sums sums_of(const sp_sharded_stage *stage, sp_action_kind kind, bool regrouped)
+bool sp_i_sharded_make(sp_i_traffic *t)
 {
-    switch (kind) {
+    const sp_layout *layout = &t->plan->layout;
+    size_t ranks = (size_t)layout->dp * (size_t)layout->pp;
+    if (t->costs->sharded == NULL || layout->dp * layout->cp == 1) {
+        return true;
+    }
+    t->sharded = sp_arena_take(&t->work, ranks, sizeof *t->sharded);
+    t->shards = sp_arena_take(&t->work, (size_t)layout->pp, sizeof *t->shards);
+    return !t->work.failed;
+}
+
+// What the data-parallel ranks gather and scatter in an action each.
+typedef struct exchanged {
+    sp_exchanged gather, scatter;
+} exchanged;
+
+static exchanged exchanged_in(const sp_i_traffic *t, const sp_walk_action *action)
+{
+    const sp_sharded_stage *stage = &t->costs->sharded[action->vstage];
+    bool regrouped = t->plan->packing->backward.count > 0;
+    switch ((sp_action_kind)action->place.action.kind) {
     case SP_ACTION_F:
     case SP_ACTION_I:
-        return (sums){stage->gather_bytes, 0.0};
+        return (exchanged){.gather = stage->gather};
     case SP_ACTION_B:
-        return (sums){stage->gather_bytes, stage->scatter_bytes};
+        return (exchanged){stage->gather, stage->scatter};
     case SP_ACTION_W:
-        return (sums){0.0, stage->scatter_bytes};
+        return (exchanged){.scatter = stage->scatter};
     case SP_ACTION_R:
-        return (sums){regrouped ? stage->gather_bytes : stage->layers_gather_bytes, 0.0};
+        return (exchanged){.gather = regrouped ? stage->gather : stage->layers_gather};
     default:
-        return (sums){0.0, 0.0};
+        return (exchanged){.gather = {0}};
     }
 }
 
-// Of a virtual stage in the whole step. All data-parallel ranks exchange at a time, each in an
-// action of its own.
-static sums sums_of_chunk(const sp_i_traffic *t, int pp, int chunk)
+bool sp_i_sharded_are(const sp_i_traffic *t, const sp_walk_action *action)
 {
-    const sp_layout *layout = &t->plan->layout;
-    const sp_sharded_stage *sharded = &t->costs->sharded[sp_layout_vstage(layout, pp, chunk)];
-    bool regrouped = t->plan->packing->backward.count > 0;
-    sums whole = {0.0, 0.0};
-    for (int d = 0; d < layout->dp; d++) {
-        const sp_stage_plan *stage = sp_plan_stage(t->plan, d, pp);
-        for (size_t a = 0; a < stage->count; a++) {
-            sp_action action = stage->actions[a];
-            if (action.chunk == chunk) {
-                sums of = sums_of(sharded, (sp_action_kind)action.kind, regrouped);
-                whole.gathered += of.gathered / layout->dp;
-                whole.scattered += of.scattered / layout->dp;
-            }
+    if (t->sharded == NULL || !t->shards[action->place.pp]) {
+        return false;
+    }
+    exchanged of = exchanged_in(t, action);
+    return of.gather.s + of.scatter.s > 0.0;
+}
+
+static void carry(sp_i_traffic *t, const sp_i_sharded *s, sp_collective_algorithm by,
+                  sp_collective kind, double bytes)
+{
+    const sp_i_passage *passage = sp_i_passage_of(s->passages, by, kind);
+    if (passage != NULL) {
+        sp_i_traffic_carry_passage(t, &passage->of, bytes);
+    }
+}
+
+// Gathers and scatters have equal shares of what is shown, and of what is hidden.
+int64_t sp_i_sharded_set(sp_i_traffic *t, const sp_walk_action *action, int64_t shown_ns)
+{
+    if (t->sharded == NULL) {
+        return 0;
+    }
+    const sp_plan_place *place = &action->place;
+    const sp_sharded_stage *stage = &t->costs->sharded[action->vstage];
+    sp_i_sharded *s = &t->sharded[sp_i_rank_of(t, place->dp, place->pp)];
+    exchanged of = exchanged_in(t, action);
+    double whole_s = of.gather.s + of.scatter.s;
+    double shown = whole_s > 0.0 ? fmin(1.0, (double)shown_ns / SP_NS_PER_S / whole_s) : 0.0;
+    s->first_rank = sp_i_rank_of(t, sp_i_pack_of(t, place->action)->dp_first, place->pp);
+    s->gather_share = whole_s > 0.0 ? of.gather.s / whole_s : 0.0;
+    int64_t before_ns = llround(s->gather_share * (double)shown_ns);
+    const sp_i_part gather = {.kind = SP_ALL_GATHER, .by = stage->gathers_by};
+    const sp_i_part scatter = {.kind = SP_REDUCE_SCATTER, .by = stage->scatters_by};
+    s->parts[SP_I_SHOWN_GATHER] = s->parts[SP_I_HIDDEN_GATHER] = gather;
+    s->parts[SP_I_SHOWN_SCATTER] = s->parts[SP_I_HIDDEN_SCATTER] = scatter;
+    s->parts[SP_I_SHOWN_GATHER].alone_ns = before_ns;
+    s->parts[SP_I_SHOWN_GATHER].bytes = shown * of.gather.bytes;
+    s->parts[SP_I_HIDDEN_GATHER].bytes = (1.0 - shown) * of.gather.bytes;
+    s->parts[SP_I_SHOWN_SCATTER].alone_ns = shown_ns - before_ns;
+    s->parts[SP_I_SHOWN_SCATTER].bytes = shown * of.scatter.bytes;
+    s->parts[SP_I_HIDDEN_SCATTER].bytes = (1.0 - shown) * of.scatter.bytes;
+    carry(t, s, gather.by, gather.kind, of.gather.bytes);
+    carry(t, s, scatter.by, scatter.kind, of.scatter.bytes);
+    return before_ns;
+}
+
+// ---- one after another ----
+
+// The parts of the turn from the one under way on, which begins at_ns, up to one that is a flow.
+static sp_status go_on(sp_i_traffic *t, int rank, int64_t at_ns, bool *is_under_way,
+                       int64_t *end_ns, sp_error *err)
+{
+    sp_i_sharded *s = &t->sharded[rank];
+    sp_status status = SP_OK;
+    *is_under_way = false;
+    *end_ns = at_ns;
+    for (; status == SP_OK && s->phase < s->end_phase; s->phase++) {
+        const sp_i_part *part = &s->parts[s->phase];
+        if (part->alone_ns == 0 || !(part->bytes > 0.0)) {
+            *end_ns += part->alone_ns;
+            continue;
         }
-    }
-    return whole;
-}
-
-static sp_status carry(sp_i_traffic *t, sp_collective kind, sp_collective_algorithm by,
-                       double bytes, const int64_t *gpus, sp_error *err)
-{
-    const sp_layout *layout = &t->plan->layout;
-    sp_passage passage;
-    if (!(bytes > 0.0)) {
-        return SP_OK;
-    }
-    sp_status status = sp_passage_make(t->topology, by, kind, gpus, layout->tp,
-                                       layout->dp * layout->cp, &passage, err);
-    if (status == SP_OK) {
-        sp_i_traffic_carry_passage(t, &passage, bytes);
-        sp_passage_fini(&passage);
+        s->passing = (sp_i_passing){.passage = sp_i_passage_of(s->passages, part->by, part->kind),
+                                    .part = *part};
+        status = sp_i_pass_on(t, &s->passing, *end_ns, sp_i_tag(SP_I_SHARDED_OF, rank),
+                              is_under_way, end_ns, err);
+        if (*is_under_way) {
+            break;
+        }
     }
     return status;
 }
 
-sp_status sp_i_sharded_carry(sp_i_traffic *t, sp_error *err)
+sp_status sp_i_sharded_begin(sp_i_traffic *t, int rank, sp_i_turn turn, int64_t at_ns,
+                             int64_t turn_ns, bool *is_under_way, int64_t *end_ns, sp_error *err)
 {
-    const sp_layout *layout = &t->plan->layout;
-    size_t ranks = (size_t)layout->tp * (size_t)layout->cp * (size_t)layout->dp;
-    if (t->costs->sharded == NULL || layout->dp * layout->cp == 1) {
-        return SP_OK;
+    static const int first_phase[] = {SP_I_SHOWN_GATHER, SP_I_HIDDEN_GATHER, SP_I_SHOWN_SCATTER,
+                                      SP_I_SHARDED_PHASES};
+    sp_i_sharded *s = &t->sharded[rank];
+    s->phase = first_phase[turn];
+    s->end_phase = first_phase[turn + 1];
+    if (turn == SP_I_BESIDE_WORK) {
+        int64_t gather_ns = llround(s->gather_share * (double)turn_ns);
+        s->parts[SP_I_HIDDEN_GATHER].alone_ns = gather_ns;
+        s->parts[SP_I_HIDDEN_SCATTER].alone_ns = turn_ns - gather_ns;
     }
-    int64_t *gpus = sp_malloc(ranks * sizeof *gpus);
-    if (gpus == NULL) {
-        return sp_error_no_memory(err, "the traffic of a step");
+    return go_on(t, rank, at_ns, is_under_way, end_ns, err);
+}
+
+sp_status sp_i_sharded_ended(sp_i_traffic *t, int rank, int64_t now_ns, bool *is_under_way,
+                             int64_t *end_ns, sp_error *err)
+{
+    sp_i_sharded *s = &t->sharded[rank];
+    s->passing.leg++;
+    sp_status status = sp_i_pass_on(t, &s->passing, now_ns, sp_i_tag(SP_I_SHARDED_OF, rank),
+                                    is_under_way, end_ns, err);
+    if (status == SP_OK && !*is_under_way) {
+        s->phase++;
+        status = go_on(t, rank, *end_ns, is_under_way, end_ns, err);
     }
-    sp_status status = SP_OK;
-    for (int i = 0; status == SP_OK && i < layout->pp * layout->chunks; i++) {
-        int pp = i / layout->chunks;
-        int chunk = i % layout->chunks;
-        const sp_sharded_stage *by = &t->costs->sharded[sp_layout_vstage(layout, pp, chunk)];
-        sums bytes = sums_of_chunk(t, pp, chunk);
-        sp_i_list_joint(t, 0, layout->dp, pp, gpus);
-        status = carry(t, SP_ALL_GATHER, by->gathers_by, bytes.gathered, gpus, err);
-        if (status == SP_OK) {
-            status = carry(t, SP_REDUCE_SCATTER, by->scatters_by, bytes.scattered, gpus, err);
-        }
-    }
-    sp_free(gpus);
     return status;
 }

@@ -1,5 +1,6 @@
 // The routes of a step's traffic, and which of them need flows.
 #include <stdlib.h>
+#include <string.h>
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
@@ -9,6 +10,7 @@
 static void find_used(sp_i_traffic *t);
 static sp_status make_routes(sp_i_traffic *t, sp_error *err);
 static sp_status find_flows(sp_i_traffic *t, sp_error *err);
+static void note_sharded(sp_i_traffic *t);
 
 static size_t count_sends(const sp_i_traffic *t)
 {
@@ -18,7 +20,8 @@ static size_t count_sends(const sp_i_traffic *t)
 sp_status sp_i_ways_make(sp_i_traffic *t, const sp_network *network, sp_error *err)
 {
     t->sends = sp_calloc(count_sends(t), sizeof *t->sends);
-    if (t->sends == NULL || !sp_i_reductions_make(t) || !sp_i_exchanges_make(t)) {
+    if (t->sends == NULL || !sp_i_reductions_make(t) || !sp_i_exchanges_make(t) ||
+        !sp_i_sharded_make(t)) {
         return sp_error_no_memory(err, "the traffic of a step");
     }
     find_used(t);
@@ -26,6 +29,7 @@ sp_status sp_i_ways_make(sp_i_traffic *t, const sp_network *network, sp_error *e
     if (status == SP_OK && network->detail == SP_NETWORK_AUTO) {
         status = find_flows(t, err);
     }
+    note_sharded(t);
     return status;
 }
 
@@ -114,27 +118,6 @@ static sp_status make_sends(sp_i_traffic *t, int64_t *gpus, sp_error *err)
     return status;
 }
 
-static int compare_gpus(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a;
-    int64_t y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
-void sp_i_list_joint(const sp_i_traffic *t, int dp_first, int dp_count, int pp, int64_t *gpus)
-{
-    const sp_layout *layout = &t->plan->layout;
-    int members = dp_count * layout->cp;
-    for (int i = 0; i < layout->tp * members; i++) {
-        int member = i % members;
-        gpus[i] =
-            gpu_of(layout, i / members, member % layout->cp, dp_first + member / layout->cp, pp);
-    }
-    for (int tp = 0; tp < layout->tp; tp++) {
-        qsort(&gpus[tp * members], (size_t)members, sizeof *gpus, compare_gpus);
-    }
-}
-
 // Neighbours exchange heads, and those at one place of all of them keys and values.
 static sp_status make_group(sp_i_traffic *t, int dp_first, int pp, sp_i_group *group, int64_t *gpus,
                             sp_error *err)
@@ -145,7 +128,7 @@ static sp_status make_group(sp_i_traffic *t, int dp_first, int pp, sp_i_group *g
     int peers = layout->cp * group->dp_count / heads;
     int64_t *by_place = gpus + all;
     sp_status status = SP_OK;
-    sp_i_list_joint(t, dp_first, group->dp_count, pp, gpus);
+    sp_layout_list_joint(layout, dp_first, group->dp_count, pp, gpus);
     for (int i = 0; i < all; i++) {
         int tp = i / (heads * peers);
         by_place[(tp * heads + i % heads) * peers + i / heads % peers] = gpus[i];
@@ -197,6 +180,7 @@ static sp_status make_routes(sp_i_traffic *t, sp_error *err)
 
 // ---- where nothing can meet ----
 
+static void join_sharded(sp_i_traffic *t, int pp, int32_t *users);
 static void note_owner(const sp_i_way *way, int32_t *owners);
 static bool is_apart(const sp_i_way *way, const int32_t *owners);
 static bool meets_itself(const sp_i_traffic *t, int dp, int pp, bool repeats);
@@ -212,6 +196,10 @@ static sp_status find_flows(sp_i_traffic *t, sp_error *err)
     if (owners == NULL) {
         return sp_error_no_memory(err, "the traffic of a step");
     }
+    for (int p = 0; t->sharded != NULL && p < pp; p++) {
+        join_sharded(t, p, owners);
+    }
+    memset(owners, 0, (size_t)sp_topology_links(t->topology) * sizeof *owners);
     for (const sp_i_way *way = t->ways; way != NULL; way = way->next) {
         note_owner(way, owners);
     }
@@ -226,6 +214,48 @@ static sp_status find_flows(sp_i_traffic *t, sp_error *err)
     }
     sp_free(owners);
     return SP_OK;
+}
+
+// Notes a rank as the last user of each link on the ways of its exchanges in actions; false: one
+// had another data-parallel rank of the same pipeline rank before.
+static bool note_user(const sp_i_sharded *s, int32_t rank, int pp, int32_t *users)
+{
+    bool alone = true;
+    for (const sp_i_passage *passage = s->passages; passage != NULL; passage = passage->next) {
+        for (int i = 0; i < passage->of.count; i++) {
+            const sp_route *route = &passage->ways[i].route;
+            for (int32_t h = 0; h < route->hops; h++) {
+                int32_t *user = &users[route->path[h].link];
+                alone = alone && (*user == 0 || *user == rank + 1 || (*user - 1 - rank) % pp != 0);
+                *user = rank + 1;
+            }
+        }
+    }
+    return alone;
+}
+
+// What the data-parallel ranks of a pipeline rank exchange in actions and what they reduce and
+// gather behind those follow each other as well, where none of them uses another's links. `users`
+// has room for the links.
+static void join_sharded(sp_i_traffic *t, int pp, int32_t *users)
+{
+    const sp_layout *layout = &t->plan->layout;
+    const sp_i_passage *behind = t->reductions[pp].passages;
+    bool apart = t->costs->buckets == NULL;
+    int32_t owner = behind != NULL ? behind->ways[0].owner : ++t->owners;
+    for (int d = 0; d < layout->dp; d++) {
+        int rank = sp_i_rank_of(t, d, pp);
+        bool alone = note_user(&t->sharded[rank], rank, layout->pp, users);
+        apart = apart && alone;
+    }
+    for (int d = 0; apart && d < layout->dp; d++) {
+        sp_i_passage *passage = t->sharded[sp_i_rank_of(t, d, pp)].passages;
+        for (; passage != NULL; passage = passage->next) {
+            for (int i = 0; i < passage->of.count; i++) {
+                passage->ways[i].owner = owner;
+            }
+        }
+    }
 }
 
 // Of each link the owner of the ways over it, above 0; SEVERAL.
@@ -272,4 +302,19 @@ static bool meets_itself(const sp_i_traffic *t, int dp, int pp, bool repeats)
         most_ns = sp_larger(most_ns, sent_ns);
     }
     return most_ns > least_ns;
+}
+
+// ---- where exchanges in actions need flows ----
+
+static void note_sharded(sp_i_traffic *t)
+{
+    const sp_layout *layout = &t->plan->layout;
+    for (int rank = 0; t->sharded != NULL && rank < layout->dp * layout->pp; rank++) {
+        const sp_i_passage *passage = t->sharded[rank].passages;
+        for (; passage != NULL; passage = passage->next) {
+            for (int i = 0; i < passage->of.count; i++) {
+                t->shards[rank % layout->pp] |= passage->ways[i].is_flow;
+            }
+        }
+    }
 }

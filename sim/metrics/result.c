@@ -193,6 +193,12 @@ double sp_result_gap(const sp_result *result)
     return (sp_result_iteration_ms(result) - bound_ms) / bound_ms;
 }
 
+bool sp_result_knows_gap(const sp_result *result)
+{
+    const sp_batch_facts *sum = &result->sum;
+    return sum->gap_packs_ns != 0.0 || sum->gap_uneven_ns != 0.0 || sum->gap_idle_ns != 0.0;
+}
+
 double sp_result_gap_work(const sp_result *result)
 {
     double bound_ns = result->sum.work_bound_ns;
@@ -552,7 +558,7 @@ json_t *sp_result_json(const sp_result *result, bool with_ranks)
     put(object, "lower_bound_ms", sp_result_lower_bound_ms(result));
     put(object, "gap", sp_result_gap(result));
     put(object, "gap_work", sp_result_gap_work(result));
-    if (result->sum.gap_idle_ns > 0.0) {
+    if (sp_result_knows_gap(result)) {
         sp_json_put(object, "gap_parts_ms", json_gap_parts(result));
     }
     put(object, "solver_ms", result->sum.solver_ms / batches_of(result));

@@ -126,6 +126,7 @@ SP_API double sp_result_tflops_per_gpu(const sp_result *result, sp_flops_count c
 SP_API double sp_result_mfu(const sp_result *result, sp_flops_count count);
 SP_API double sp_result_lower_bound_ms(const sp_result *result);
 SP_API double sp_result_gap(const sp_result *result);      // over the lower bound
+SP_API bool sp_result_knows_gap(const sp_result *result);  // its parts are known
 SP_API double sp_result_gap_work(const sp_result *result); // over pure work
 SP_API double sp_result_dp_max_over_mean(const sp_result *result);
 SP_API double sp_result_microbatches(const sp_result *result); // mean per batch

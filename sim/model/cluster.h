@@ -51,7 +51,14 @@ typedef struct sp_fabric {
               // PXN)
 } sp_fabric;
 
-// Data-sheet values; what is reached of them in practice stands in the profile.
+// That a cluster states in place of its profile's.
+typedef struct sp_stated_latency {
+    bool given;
+    double s;
+} sp_stated_latency;
+
+// Data-sheet values; what is reached of them in practice stands in the profile, whose rates inside
+// a node follow nvlink_bytes_per_s (sp_profile_join).
 typedef struct sp_cluster {
     char name[SP_CLUSTER_NAME];
     char gpu[SP_CLUSTER_NAME];     // "H800"
@@ -74,6 +81,8 @@ typedef struct sp_cluster {
     // reaches with them 480 GB/s of bus bandwidth on 8 H100 (NVIDIA/nccl-tests issue 212) and 215
     // on 8 H800 (NVIDIA/nccl issue 1374). An A100's pass on what they get.
     bool nvls;
+    double host_link_latency_s; // of a copy, and of each end of a way to another node
+    sp_stated_latency nvlink_latency, nic_latency;
 } sp_cluster;
 
 // How differently fast GPUs of one kind compute: the standard deviation of a GPU's time over the
@@ -92,15 +101,18 @@ typedef struct sp_jitter {
 sp_status sp_cluster_builtin(const char *name, sp_cluster *cluster, sp_error *err);
 int sp_cluster_builtin_count(void);
 const char *sp_cluster_builtin_name(int index);
+// The first built-in cluster that uses the profile; false, and nothing, where there is none.
+bool sp_cluster_of_profile(const char *profile, sp_cluster *cluster);
 
 // A `cluster` object (in a scenario or a profile): {"name", "gpu", "profile", "peak_tflops",
 // "memory_gib", "hbm_gb_per_s", "gpus_per_node", "nodes", "nvlink_gb_per_s", "nvls",
-// "nics_per_node", "nic_gbit_per_s", "host_link_gb_per_s", "source", "fabric"}, and in "fabric"
+// "nics_per_node", "nic_gbit_per_s", "host_link_gb_per_s", "nvlink_latency_us", "nic_latency_us",
+// "host_link_latency_us", "source", "fabric"}, and in "fabric"
 // {"rails", "nodes_per_leaf", "oversubscription", "spine_latency_us", "nic_affinity", "pxn"}.
 // Absent keys take the values of the built-in cluster of that name; without one the rates and the
-// memory are required, but for the host link (PCIe 4.0 x16), and there is no NVLS. The reserve is
-// SP_GPU_RESERVE_BYTES, at most a quarter of the memory. Ends the object; errors are collected in
-// object->err.
+// memory are required, but for the host link (PCIe 4.0 x16, no latency), and there is no NVLS.
+// NVLink and NICs have the profile's latencies. The reserve is SP_GPU_RESERVE_BYTES, at most a
+// quarter of the memory. Ends the object; errors are collected in object->err.
 void sp_cluster_from_object(sp_object *object, sp_cluster *cluster);
 
 // Settles `nodes`: 0 becomes ceil(ranks / gpus_per_node); a given count must be filled exactly

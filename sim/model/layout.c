@@ -1,6 +1,7 @@
 #include "sim/model/layout.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/units.h"
@@ -43,6 +44,29 @@ int64_t sp_layout_stride(const sp_layout *layout, sp_axis axis)
         stride *= sp_layout_size(layout, axis_at(&layout->order, place));
     }
     return stride;
+}
+
+static int compare_ranks(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a;
+    int64_t y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+void sp_layout_list_joint(const sp_layout *layout, int dp_first, int dp_count, int pp,
+                          int64_t *ranks)
+{
+    int members = dp_count * layout->cp;
+    for (int i = 0; i < layout->tp * members; i++) {
+        int member = i % members;
+        ranks[i] = i / members * sp_layout_stride(layout, SP_AXIS_TP) +
+                   member % layout->cp * sp_layout_stride(layout, SP_AXIS_CP) +
+                   (dp_first + member / layout->cp) * sp_layout_stride(layout, SP_AXIS_DP) +
+                   pp * sp_layout_stride(layout, SP_AXIS_PP);
+    }
+    for (int tp = 0; tp < layout->tp; tp++) {
+        qsort(&ranks[tp * members], (size_t)members, sizeof *ranks, compare_ranks);
+    }
 }
 
 // The axis that a text begins with; SP_AXES: none, or Megatron's expert parallelism.

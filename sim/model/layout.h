@@ -67,6 +67,10 @@ int64_t sp_layout_ranks(const sp_layout *layout); // tp*cp*pp*dp
 int sp_layout_size(const sp_layout *layout, sp_axis axis);
 // Ranks between two neighbours along an axis: the product of the faster sizes.
 int64_t sp_layout_stride(const sp_layout *layout, sp_axis axis);
+// The context-parallel ranks of dp_count data-parallel ranks of a pipeline rank, from one on:
+// [tp * cp * dp_count], for each TP rank by itself in ascending order.
+void sp_layout_list_joint(const sp_layout *layout, int dp_first, int dp_count, int pp,
+                          int64_t *ranks);
 
 // "tp-cp-dp-pp" and the like, fastest first, as Megatron-LM's order of its rank generator. Reading
 // is false where `text` does not name each axis once; "ep" may stand among them and says nothing,

@@ -322,6 +322,25 @@ static const sp_model builtin[] = {
 
 enum { BUILTINS = sizeof builtin / sizeof builtin[0] };
 
+// Names of others, and what has the same shape. Llama 3.1 and 3.3 differ from Llama 3 in their
+// rotary embeddings alone.
+static const char *const aliases[][2] = {
+    {"llama-3.1-8b", "llama-3-8b"},
+    {"llama-3.1-70b", "llama-3-70b"},
+    {"llama-3.3-70b", "llama-3-70b"},
+    {"meta-llama-3-8b", "llama-3-8b"},
+    {"meta-llama-3-70b", "llama-3-70b"},
+    {"meta-llama-3.1-8b", "llama-3-8b"},
+    {"meta-llama-3.1-70b", "llama-3-70b"},
+    {"llama-2-7b-hf", "llama-2-7b"},
+    {"llama-2-13b-hf", "llama-2-13b"},
+    {"llama-2-70b-hf", "llama-2-70b"},
+    {"mixtral-8x7b-v0.1", "mixtral-8x7b"},
+    {"mixtral-8x22b-v0.1", "mixtral-8x22b"},
+    {"gpt-3", "gpt-175b"},
+    {"gpt-3-175b", "gpt-175b"},
+};
+
 int sp_model_builtin_count(void)
 {
     return BUILTINS;
@@ -349,9 +368,15 @@ static bool same_but_for_punctuation(const char *a, const char *b)
 const char *sp_model_builtin_meant(const char *word)
 {
     const char *owned = strrchr(word, '/');
+    word = owned != NULL ? owned + 1 : word;
     for (int i = 0; i < BUILTINS; i++) {
-        if (same_but_for_punctuation(owned != NULL ? owned + 1 : word, builtin[i].name)) {
+        if (same_but_for_punctuation(word, builtin[i].name)) {
             return builtin[i].name;
+        }
+    }
+    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++) {
+        if (same_but_for_punctuation(word, aliases[i][0])) {
+            return aliases[i][1];
         }
     }
     return NULL;

@@ -199,6 +199,19 @@ static int64_t mib(sp_object *object, const char *key, int64_t fallback_bytes)
                      SP_MIB);
 }
 
+// By its own name or by Transformer Engine's (cp_comm_type), where that is another.
+static sp_cp_overlap read_cp_overlap(sp_object *object, sp_cp_overlap fallback)
+{
+    const char *word = json_string_value(sp_object_get(object, "cp_overlap"));
+    if (word != NULL && strcmp(word, "p2p") == 0) {
+        return SP_CP_ATTENTION;
+    }
+    if (word != NULL && strcmp(word, "all_gather") == 0) {
+        return SP_CP_BLOCKING;
+    }
+    return (sp_cp_overlap)sp_object_enum(object, "cp_overlap", sp_cp_overlap_names, (int)fallback);
+}
+
 static void read_switches(sp_object *object, sp_stack *stack)
 {
     if (sp_object_has(object, "name") || stack->name[0] == '\0') {
@@ -208,8 +221,7 @@ static void read_switches(sp_object *object, sp_stack *stack)
         bool *on = (bool *)((char *)stack + switches[i].offset);
         *on = sp_object_bool(object, switches[i].key, *on);
     }
-    stack->cp_overlap = (sp_cp_overlap)sp_object_enum(object, "cp_overlap", sp_cp_overlap_names,
-                                                      (int)stack->cp_overlap);
+    stack->cp_overlap = read_cp_overlap(object, stack->cp_overlap);
     stack->cp_ring_nics = sp_object_int(object, "cp_ring_nics", stack->cp_ring_nics, 0, 64);
     stack->cp_a2a_ranks =
         sp_object_int(object, "cp_a2a_ranks", stack->cp_a2a_ranks, 0, MOST_A2A_RANKS);

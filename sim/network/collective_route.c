@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "sim/base/alloc.h"
-#include "sim/cost/collective_shape.h"
+#include "sim/network/collective_shape.h"
 #include "sim/network/route_private.h"
 
 // ---- double trees ----
@@ -61,24 +61,24 @@ static int most_in_node(const sp_topology *topology, const int64_t *gpus, int gr
 }
 
 static sp_status make_trees(const sp_topology *topology, const int64_t *gpus, int groups, int count,
-                            sp_route *route, sp_error *err)
+                            sp_route_parts split, sp_route *routes, sp_error *err)
 {
-    sp_i_hops h = {.topology = topology};
+    sp_i_hops h = sp_i_hops_begin(topology, split);
     int channels;
     int nodes = sp_i_most_nodes(topology, gpus, groups, count, &channels);
     int steps = 2 * (most_in_node(topology, gpus, groups, count) - 1);
     int crossings = 2 * sp_i_tree_levels(nodes);
     int64_t *tops = sp_malloc((size_t)count * sizeof *tops);
-    h.failed = tops == NULL;
+    h.failed = h.failed || tops == NULL;
     for (int i = 0; !h.failed && i < groups * channels; i++) {
         add_channel(&h, &gpus[i / channels * count], count, i % channels, channels, tops);
     }
     sp_free(tops);
-    *route = (sp_route){.parts = 2.0 * channels,
-                        .latency_s = steps * h.inside_s + crossings * h.between_s,
-                        .spine_latency_s = crossings * h.spine_s,
-                        .steps = steps + crossings};
-    return sp_i_hops_finish(&h, route, err);
+    const sp_route whole = {.parts = 2.0 * channels,
+                            .latency_s = steps * h.inside_s + crossings * h.between_s,
+                            .spine_latency_s = crossings * h.spine_s,
+                            .steps = steps + crossings};
+    return sp_i_hops_finish(&h, whole, routes, err);
 }
 
 // ---- switches that reduce ----
@@ -88,10 +88,7 @@ static sp_status make_trees(const sp_topology *topology, const int64_t *gpus, in
 static void add_switch(sp_i_hops *h, const int64_t *gpus, int members, int out, int in)
 {
     for (int i = 0; i < members; i++) {
-        sp_i_hops_add(h, gpus[i], gpus[(i + 1) % members], out);
-        if (!h->failed) {
-            h->hops[h->count - 1].times = in;
-        }
+        sp_i_hops_add_uneven(h, gpus[i], gpus[(i + 1) % members], out, in);
     }
 }
 
@@ -107,14 +104,15 @@ static void add_rails(sp_i_hops *h, const int64_t *gpus, int nodes, int members,
 
 // A member's part of the tensor is that of its node's members, in two halves for the two trees.
 static sp_status make_switches(const sp_topology *topology, sp_collective kind, const int64_t *gpus,
-                               int groups, int count, int members, sp_route *route, sp_error *err)
+                               int groups, int count, int members, sp_route_parts split,
+                               sp_route *routes, sp_error *err)
 {
-    sp_i_hops h = {.topology = topology};
+    sp_i_hops h = sp_i_hops_begin(topology, split);
     int nodes = count / members;
     int out = 2 * ((kind == SP_ALL_GATHER ? 0 : members) + (kind == SP_REDUCE_SCATTER ? 0 : 1));
     int in = 2 * ((kind == SP_ALL_GATHER ? 0 : 1) + (kind == SP_REDUCE_SCATTER ? 0 : members));
     int64_t *tops = sp_malloc((size_t)nodes * sizeof *tops);
-    h.failed = tops == NULL;
+    h.failed = h.failed || tops == NULL;
     for (int done = 0; !h.failed && done < groups * count; done += members) {
         add_switch(&h, &gpus[done], members, out, in);
     }
@@ -124,56 +122,67 @@ static sp_status make_switches(const sp_topology *topology, sp_collective kind, 
     sp_free(tops);
     int levels = sp_i_tree_levels(nodes);
     double crossings = 2.0 * levels * SP_I_NVLS_TREE_STEPS;
-    *route = (sp_route){.parts = 2.0 * members,
-                        .latency_s = SP_I_NVLS_STEPS * h.inside_s + crossings * h.between_s,
-                        .spine_latency_s = crossings * h.spine_s,
-                        .steps = 1 + 2 * levels};
-    sp_status status = sp_i_hops_finish(&h, route, err);
-    if (status == SP_OK) {
-        double nvlink = sp_topology_bytes_per_s(topology)[route->path[0].link];
-        route->most_bytes_per_s = SP_I_NVLS_EFFICIENCY * nvlink / (out > in ? out : in);
-        route->bytes_per_s = fmin(route->bytes_per_s, route->most_bytes_per_s);
-        route->open_bytes_per_s = fmin(route->open_bytes_per_s, route->most_bytes_per_s);
-    }
-    return status;
+    const double nvlink = sp_topology_bytes_per_s(topology)[0]; // the first kind of link
+    const sp_route whole = {.parts = 2.0 * members,
+                            .latency_s = SP_I_NVLS_STEPS * h.inside_s + crossings * h.between_s,
+                            .spine_latency_s = crossings * h.spine_s,
+                            .steps = 1 + 2 * levels,
+                            .most_bytes_per_s =
+                                SP_I_NVLS_EFFICIENCY * nvlink / (out > in ? out : in)};
+    return sp_i_hops_finish(&h, whole, routes, err);
 }
 
 // ---- one after another ----
 
-static sp_status add_leg(const sp_topology *topology, const int64_t *gpus, int groups, int count,
-                         double share, int rounds, sp_passage *passage, sp_error *err)
+typedef struct maker {
+    const sp_topology *topology;
+    sp_collective kind;
+    const int64_t *gpus;
+    int groups, count;
+    int members; // of a group in each node; 0: they differ
+    sp_route_parts split;
+    sp_route *routes;     // [split.count]: of the leg that is being made
+    sp_passage *passages; // [split.count]
+} maker;
+
+static sp_status add_leg(const maker *m, double share, int rounds, sp_status made)
 {
-    sp_leg *leg = &passage->legs[passage->count];
-    sp_status status = sp_route_rings(topology, gpus, groups, count, &leg->route, err);
-    leg->share = share;
-    leg->rounds = rounds;
-    passage->count += status == SP_OK;
-    return status;
+    for (int i = 0; made == SP_OK && i < m->split.count; i++) {
+        sp_passage *passage = &m->passages[i];
+        passage->legs[passage->count++] = (sp_leg){m->routes[i], share, rounds};
+    }
+    return made;
 }
 
-static sp_status make_hierarchical(const sp_topology *topology, sp_collective kind,
-                                   const int64_t *gpus, int groups, int count, int members,
-                                   sp_passage *passage, sp_error *err)
+static sp_status add_rings(const maker *m, const int64_t *gpus, int groups, int count, double share,
+                           int rounds, sp_error *err)
 {
-    int nodes = count / members;
-    int64_t *across = sp_malloc((size_t)groups * (size_t)count * sizeof *across);
+    return add_leg(m, share, rounds,
+                   sp_i_rings(m->topology, gpus, groups, count, m->split, m->routes, err));
+}
+
+static sp_status make_hierarchical(const maker *m, sp_error *err)
+{
+    int members = m->members;
+    int nodes = m->count / members;
+    int64_t *across = sp_malloc((size_t)m->groups * (size_t)m->count * sizeof *across);
     if (across == NULL) {
         return sp_error_no_memory(err, "the ways of a group");
     }
-    for (int i = 0; i < groups * count; i++) {
-        int place = i % count;
-        across[i - place + place % members * nodes + place / members] = gpus[i];
+    for (int i = 0; i < m->groups * m->count; i++) {
+        int place = i % m->count;
+        across[i - place + place % members * nodes + place / members] = m->gpus[i];
     }
     sp_status status = SP_OK;
-    if (kind != SP_ALL_GATHER) {
-        status = add_leg(topology, gpus, groups * nodes, members, 1.0, 1, passage, err);
+    if (m->kind != SP_ALL_GATHER) {
+        status = add_rings(m, m->gpus, m->groups * nodes, members, 1.0, 1, err);
     }
     if (status == SP_OK) {
-        status = add_leg(topology, across, groups * members, nodes, 1.0 / members,
-                         kind == SP_ALL_REDUCE ? 2 : 1, passage, err);
+        status = add_rings(m, across, m->groups * members, nodes, 1.0 / members,
+                           m->kind == SP_ALL_REDUCE ? 2 : 1, err);
     }
-    if (status == SP_OK && kind != SP_REDUCE_SCATTER) {
-        status = add_leg(topology, gpus, groups * nodes, members, 1.0, 1, passage, err);
+    if (status == SP_OK && m->kind != SP_REDUCE_SCATTER) {
+        status = add_rings(m, m->gpus, m->groups * nodes, members, 1.0, 1, err);
     }
     sp_free(across);
     return status;
@@ -191,39 +200,62 @@ static int even_members(const sp_topology *topology, const int64_t *gpus, int gr
     return even ? members : 0;
 }
 
+static sp_status make_legs(const maker *m, sp_collective_algorithm algorithm, sp_error *err)
+{
+    int least = m->members > 0 ? m->members : 1;
+    const sp_group group = {.size = m->count,
+                            .nodes = m->count / least,
+                            .least_per_node = least,
+                            .most_per_node = m->members > 0 ? m->members : m->count};
+    bool serves = sp_i_algorithm_serves(algorithm, m->kind, group);
+    if (serves && algorithm == SP_ALGORITHM_HIERARCHICAL) {
+        return make_hierarchical(m, err);
+    }
+    if (serves && algorithm == SP_ALGORITHM_TREE) {
+        return add_leg(
+            m, 1.0, 1,
+            make_trees(m->topology, m->gpus, m->groups, m->count, m->split, m->routes, err));
+    }
+    if (serves && algorithm == SP_ALGORITHM_NVLS) {
+        return add_leg(m, 1.0, 1,
+                       make_switches(m->topology, m->kind, m->gpus, m->groups, m->count, m->members,
+                                     m->split, m->routes, err));
+    }
+    return add_rings(m, m->gpus, m->groups, m->count, 1.0, m->kind == SP_ALL_REDUCE ? 2 : 1, err);
+}
+
+sp_status sp_passage_make_parts(const sp_topology *topology, sp_collective_algorithm algorithm,
+                                sp_collective kind, const int64_t *gpus, int groups, int count,
+                                sp_route_parts split, sp_passage *passages, sp_error *err)
+{
+    SP_ASSERT(groups > 0 && count > 1 && kind != SP_ALL_TO_ALL);
+    const maker m = {.topology = topology,
+                     .kind = kind,
+                     .gpus = gpus,
+                     .groups = groups,
+                     .count = count,
+                     .members = even_members(topology, gpus, groups, count),
+                     .split = split,
+                     .routes = sp_malloc((size_t)split.count * sizeof *m.routes),
+                     .passages = passages};
+    for (int i = 0; i < split.count; i++) {
+        passages[i] = (sp_passage){.count = 0};
+    }
+    sp_status status = m.routes != NULL ? make_legs(&m, algorithm, err)
+                                        : sp_error_no_memory(err, "the ways of a group");
+    for (int i = 0; status != SP_OK && i < split.count; i++) {
+        sp_passage_fini(&passages[i]);
+    }
+    sp_free(m.routes);
+    return status;
+}
+
 sp_status sp_passage_make(const sp_topology *topology, sp_collective_algorithm algorithm,
                           sp_collective kind, const int64_t *gpus, int groups, int count,
                           sp_passage *passage, sp_error *err)
 {
-    SP_ASSERT(groups > 0 && count > 1 && kind != SP_ALL_TO_ALL);
-    int members = even_members(topology, gpus, groups, count);
-    int least = members > 0 ? members : 1;
-    sp_group group = {.size = count,
-                      .nodes = count / least,
-                      .least_per_node = least,
-                      .most_per_node = members > 0 ? members : count};
-    *passage = (sp_passage){.count = 0};
-    bool serves = sp_i_algorithm_serves(algorithm, kind, group);
-    if (serves && algorithm == SP_ALGORITHM_HIERARCHICAL) {
-        sp_status status =
-            make_hierarchical(topology, kind, gpus, groups, count, members, passage, err);
-        if (status != SP_OK) {
-            sp_passage_fini(passage);
-        }
-        return status;
-    }
-    sp_leg *leg = &passage->legs[0];
-    leg->share = 1.0;
-    leg->rounds = 1;
-    passage->count = 1;
-    if (serves && algorithm == SP_ALGORITHM_TREE) {
-        return make_trees(topology, gpus, groups, count, &leg->route, err);
-    }
-    if (serves && algorithm == SP_ALGORITHM_NVLS) {
-        return make_switches(topology, kind, gpus, groups, count, members, &leg->route, err);
-    }
-    leg->rounds = kind == SP_ALL_REDUCE ? 2 : 1;
-    return sp_route_rings(topology, gpus, groups, count, &leg->route, err);
+    return sp_passage_make_parts(topology, algorithm, kind, gpus, groups, count, SP_ROUTE_WHOLE,
+                                 passage, err);
 }
 
 void sp_passage_fini(sp_passage *passage)

@@ -1,4 +1,4 @@
-// A collective by its algorithm (sim/cost/profile.h), as routes that follow each other: one but for
+// A collective by its algorithm (collective.h), as routes that follow each other: one but for
 // hierarchical collectives, whose rings inside nodes and between them have their turns.
 //
 // Tree: NCCL's double binary tree over the nodes. As many channels as the least populated node has
@@ -11,7 +11,7 @@
 #ifndef SLIMPACK_SIM_NETWORK_COLLECTIVE_ROUTE_H
 #define SLIMPACK_SIM_NETWORK_COLLECTIVE_ROUTE_H
 
-#include "sim/cost/profile.h"
+#include "sim/network/collective.h"
 #include "sim/network/route.h"
 
 typedef struct sp_leg {
@@ -34,6 +34,10 @@ typedef struct sp_passage {
 sp_status sp_passage_make(const sp_topology *topology, sp_collective_algorithm algorithm,
                           sp_collective kind, const int64_t *gpus, int groups, int count,
                           sp_passage *passage, sp_error *err);
+// The same by parts (route.h), [split.count].
+sp_status sp_passage_make_parts(const sp_topology *topology, sp_collective_algorithm algorithm,
+                                sp_collective kind, const int64_t *gpus, int groups, int count,
+                                sp_route_parts split, sp_passage *passages, sp_error *err);
 void sp_passage_fini(sp_passage *passage);
 
 // The flow of a leg for a collective over a tensor of `bytes`; its seconds alone by NVLink and

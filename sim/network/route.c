@@ -46,10 +46,10 @@ static void add_ring(sp_i_hops *h, const int64_t *gpus, int count, int c, int ri
     sp_i_hops_add(h, at, first, 1);
 }
 
-sp_status sp_route_rings(const sp_topology *topology, const int64_t *gpus, int groups, int count,
-                         sp_route *route, sp_error *err)
+sp_status sp_i_rings(const sp_topology *topology, const int64_t *gpus, int groups, int count,
+                     sp_route_parts split, sp_route *routes, sp_error *err)
 {
-    sp_i_hops h = {.topology = topology};
+    sp_i_hops h = sp_i_hops_begin(topology, split);
     int rings;
     SP_ASSERT(groups > 0 && count > 1);
     int nodes = sp_i_most_nodes(topology, gpus, groups, count, &rings);
@@ -58,8 +58,14 @@ sp_status sp_route_rings(const sp_topology *topology, const int64_t *gpus, int g
             add_ring(&h, &gpus[g * count], count, c, rings);
         }
     }
-    *route = round_of(&h, (double)count / (count - 1) * rings, count, nodes);
-    return sp_i_hops_finish(&h, route, err);
+    sp_route whole = round_of(&h, (double)count / (count - 1) * rings, count, nodes);
+    return sp_i_hops_finish(&h, whole, routes, err);
+}
+
+sp_status sp_route_rings(const sp_topology *topology, const int64_t *gpus, int groups, int count,
+                         sp_route *route, sp_error *err)
+{
+    return sp_i_rings(topology, gpus, groups, count, SP_ROUTE_WHOLE, route, err);
 }
 
 // ---- others ----
@@ -67,7 +73,7 @@ sp_status sp_route_rings(const sp_topology *topology, const int64_t *gpus, int g
 sp_status sp_route_all_to_alls(const sp_topology *topology, const int64_t *gpus, int groups,
                                int count, sp_route *route, sp_error *err)
 {
-    sp_i_hops h = {.topology = topology};
+    sp_i_hops h = sp_i_hops_begin(topology, SP_ROUTE_WHOLE);
     for (int i = 0; i < groups * count; i++) {
         const int64_t *group = &gpus[i / count * count];
         for (int j = 0; j < count; j++) {
@@ -78,22 +84,21 @@ sp_status sp_route_all_to_alls(const sp_topology *topology, const int64_t *gpus,
     }
     int rings;
     int nodes = sp_i_most_nodes(topology, gpus, groups, count, &rings);
-    *route = round_of(&h, count, count, nodes);
-    return sp_i_hops_finish(&h, route, err);
+    return sp_i_hops_finish(&h, round_of(&h, count, count, nodes), route, err);
 }
 
 sp_status sp_route_pairs(const sp_topology *topology, const int64_t *from, const int64_t *to,
                          int count, sp_route *route, sp_error *err)
 {
-    sp_i_hops h = {.topology = topology};
+    sp_i_hops h = sp_i_hops_begin(topology, SP_ROUTE_WHOLE);
     for (int i = 0; i < count; i++) {
         sp_i_hops_add(&h, from[i], to[i], 1);
     }
-    *route = (sp_route){.parts = count,
-                        .latency_s = fmax(h.inside_s, h.between_s),
-                        .spine_latency_s = h.spine_s,
-                        .steps = 1};
-    return sp_i_hops_finish(&h, route, err);
+    const sp_route whole = {.parts = count,
+                            .latency_s = fmax(h.inside_s, h.between_s),
+                            .spine_latency_s = h.spine_s,
+                            .steps = 1};
+    return sp_i_hops_finish(&h, whole, route, err);
 }
 
 sp_flow sp_route_flow(const sp_route *route, int64_t start_ns, double bytes, int rounds)
@@ -104,6 +109,13 @@ sp_flow sp_route_flow(const sp_route *route, int64_t start_ns, double bytes, int
                      .most_bytes_per_s = route->most_bytes_per_s,
                      .path = route->path,
                      .hops = route->hops};
+}
+
+void sp_route_settle(sp_route *route)
+{
+    route->latency_s += route->spine_latency_s;
+    route->spine_latency_s = 0.0;
+    route->open_bytes_per_s = route->bytes_per_s;
 }
 
 // How much longer than alone_s the rates of the spine and PCIe make a transfer take that puts as
@@ -132,7 +144,7 @@ sp_flow sp_route_flow_of(const sp_route *route, int64_t start_ns, double bytes, 
     flow.latency_s = first_s + spine_s / route->steps;
     double lone_s = alone_s + spine_s + slowed_s(route, flow.bytes, rounds, alone_s);
     double sending_s = lone_s - flow.latency_s;
-    if (flow.bytes < route->bytes_per_s * sending_s) {
+    if (route->is_part || flow.bytes < route->bytes_per_s * sending_s) {
         flow.most_bytes_per_s = flow.bytes / sending_s;
     }
     return flow;

@@ -11,6 +11,10 @@
 // on its links takes as long as in cost/collective.c.
 //
 // All to all, and pairs: directly.
+//
+// A group can be cut into parts, each of which begins when its GPUs are ready: the flow of a part
+// is what its GPUs get. All parts together put on links what the group does, and each of them alone
+// goes at the pace of the slowest way of all.
 #ifndef SLIMPACK_SIM_NETWORK_ROUTE_H
 #define SLIMPACK_SIM_NETWORK_ROUTE_H
 
@@ -21,13 +25,22 @@ typedef struct sp_route {
     sp_flow_hop *path; // owned; links in ascending order, each once
     int32_t hops;
     double parts;     // of the bytes of a member, in which they go along the path at the same time
-    double latency_s; // of one round, but for what the spine adds
-    double spine_latency_s;  // that it adds
+    double latency_s; // of one round, but for what the spine and PCIe add
+    double spine_latency_s;  // that they add
     int steps;               // that a round is of
     double bytes_per_s;      // of each part, alone
     double open_bytes_per_s; // the same by NVLink and NICs alone, as closed formulas know them
     double most_bytes_per_s; // that its ends can handle; 0: what the links give
+    bool is_part;            // whose rates and latencies are those of all parts together
 } sp_route;
+
+// GPU g is in part g / stride % count.
+typedef struct sp_route_parts {
+    int64_t stride;
+    int count;
+} sp_route_parts;
+
+#define SP_ROUTE_WHOLE ((sp_route_parts){1, 1})
 
 // The rings of `groups` groups of `count` members each, at least two, that do the same at the same
 // time: as many rings as the least of them has, at the pace of the slowest. `gpus` holds one group
@@ -57,6 +70,9 @@ sp_flow sp_route_flow(const sp_route *route, int64_t start_ns, double bytes, int
 // only that of the first step passes before anything is sent.
 sp_flow sp_route_flow_of(const sp_route *route, int64_t start_ns, double bytes, int rounds,
                          double alone_s);
+
+// Who knows how long it takes alone knows of the spine and PCIe from now on.
+void sp_route_settle(sp_route *route);
 
 // Do they make it take longer?
 static inline bool sp_route_is_slowed(const sp_route *route)

@@ -10,17 +10,31 @@ static bool is_in_one_node(const sp_topology *t, int64_t from, int64_t to)
     return sp_topology_node(t, from) == sp_topology_node(t, to);
 }
 
+sp_i_hops sp_i_hops_begin(const sp_topology *topology, sp_route_parts split)
+{
+    sp_i_hop_list *parts = sp_calloc((size_t)split.count, sizeof *parts);
+    return (sp_i_hops){
+        .topology = topology, .split = split, .parts = parts, .failed = parts == NULL};
+}
+
 void sp_i_hops_add(sp_i_hops *h, int64_t from, int64_t to, int times)
+{
+    sp_i_hops_add_uneven(h, from, to, times, times);
+}
+
+void sp_i_hops_add_uneven(sp_i_hops *h, int64_t from, int64_t to, int times, int last_times)
 {
     double latency_s;
     double spine_s;
-    if (!sp_reserve((void **)&h->hops, &h->capacity, h->count + SP_PATH_HOPS, sizeof *h->hops)) {
+    sp_i_hop_list *of = h->failed ? NULL : &h->parts[to / h->split.stride % h->split.count];
+    if (of == NULL || !sp_reserve((void **)&of->hops, &of->capacity, of->count + SP_PATH_HOPS,
+                                  sizeof *of->hops)) {
         h->failed = true;
         return;
     }
-    int hops = sp_topology_path(h->topology, from, to, &h->hops[h->count], &latency_s, &spine_s);
+    int hops = sp_topology_path(h->topology, from, to, &of->hops[of->count], &latency_s, &spine_s);
     for (int i = 0; i < hops; i++) {
-        h->hops[h->count++].times = times;
+        of->hops[of->count++].times = i + 1 < hops ? times : last_times;
     }
     if (is_in_one_node(h->topology, from, to)) {
         h->inside_s = fmax(h->inside_s, latency_s);
@@ -43,38 +57,84 @@ static bool is_of_formulas(sp_link_kind kind)
     return kind == SP_LINK_NVLINK || kind == SP_LINK_NIC;
 }
 
-static void set_rates(const sp_topology *topology, sp_route *route)
+// Of each link one.
+static void merge_hops(sp_i_hop_list *list)
 {
-    const double *bytes_per_s = sp_topology_bytes_per_s(topology);
-    double least[2] = {HUGE_VAL, HUGE_VAL}; // of others, of theirs
-    for (int32_t i = 0; i < route->hops; i++) {
-        int32_t link = route->path[i].link;
-        double *of = &least[is_of_formulas(sp_topology_link(topology, link).kind)];
-        *of = fmin(*of, bytes_per_s[link] / route->path[i].times);
+    size_t kept = 0;
+    if (list->count > 0) {
+        qsort(list->hops, list->count, sizeof *list->hops, compare_hops);
     }
-    route->open_bytes_per_s = least[1];
-    route->bytes_per_s = fmin(least[0], least[1]);
-}
-
-sp_status sp_i_hops_finish(sp_i_hops *h, sp_route *route, sp_error *err)
-{
-    if (h->failed) {
-        sp_free(h->hops);
-        return sp_error_no_memory(err, "the ways of a group");
-    }
-    qsort(h->hops, h->count, sizeof *h->hops, compare_hops);
-    int32_t kept = 0;
-    for (size_t i = 0; i < h->count; i++) {
-        if (kept > 0 && h->hops[kept - 1].link == h->hops[i].link) {
-            h->hops[kept - 1].times += h->hops[i].times;
+    for (size_t i = 0; i < list->count; i++) {
+        if (kept > 0 && list->hops[kept - 1].link == list->hops[i].link) {
+            list->hops[kept - 1].times += list->hops[i].times;
         } else {
-            h->hops[kept++] = h->hops[i];
+            list->hops[kept++] = list->hops[i];
         }
     }
-    route->path = h->hops;
-    route->hops = kept;
-    set_rates(h->topology, route);
-    return SP_OK;
+    list->count = kept;
+}
+
+// Lowers the rates of a route to those of its links.
+static void lower_rates(const sp_topology *topology, const sp_i_hop_list *list, sp_route *route)
+{
+    const double *bytes_per_s = sp_topology_bytes_per_s(topology);
+    for (size_t i = 0; i < list->count; i++) {
+        double rate = bytes_per_s[list->hops[i].link] / list->hops[i].times;
+        route->bytes_per_s = fmin(route->bytes_per_s, rate);
+        if (is_of_formulas(sp_topology_link(topology, list->hops[i].link).kind)) {
+            route->open_bytes_per_s = fmin(route->open_bytes_per_s, rate);
+        }
+    }
+}
+
+// The hops of all parts, where there are several.
+static bool join_parts(const sp_i_hops *h, sp_i_hop_list *all)
+{
+    for (int i = 0; i < h->split.count; i++) {
+        const sp_i_hop_list *of = &h->parts[i];
+        if (!sp_reserve((void **)&all->hops, &all->capacity, all->count + of->count,
+                        sizeof *all->hops)) {
+            return false;
+        }
+        for (size_t k = 0; k < of->count; k++) {
+            all->hops[all->count++] = of->hops[k];
+        }
+    }
+    return true;
+}
+
+static bool set_rates(const sp_i_hops *h, sp_route *whole)
+{
+    sp_i_hop_list all = {.count = 0};
+    bool joined = h->split.count == 1 || join_parts(h, &all);
+    whole->bytes_per_s = whole->open_bytes_per_s =
+        whole->most_bytes_per_s > 0.0 ? whole->most_bytes_per_s : HUGE_VAL;
+    if (joined) {
+        merge_hops(&all);
+        lower_rates(h->topology, h->split.count == 1 ? &h->parts[0] : &all, whole);
+    }
+    sp_free(all.hops);
+    return joined;
+}
+
+sp_status sp_i_hops_finish(sp_i_hops *h, sp_route whole, sp_route *routes, sp_error *err)
+{
+    whole.is_part = h->split.count > 1;
+    for (int i = 0; !h->failed && i < h->split.count; i++) {
+        merge_hops(&h->parts[i]);
+    }
+    h->failed = h->failed || !set_rates(h, &whole);
+    for (int i = 0; h->parts != NULL && i < h->split.count; i++) {
+        if (h->failed) {
+            sp_free(h->parts[i].hops);
+        } else {
+            whole.path = h->parts[i].hops;
+            whole.hops = (int32_t)h->parts[i].count;
+            routes[i] = whole;
+        }
+    }
+    sp_free(h->parts);
+    return h->failed ? sp_error_no_memory(err, "the ways of a group") : SP_OK;
 }
 
 // ---- members of a node ----

@@ -6,20 +6,33 @@
 
 #include "sim/network/route.h"
 
-// Hops of many ways, added up.
-typedef struct sp_i_hops {
-    const sp_topology *topology;
+typedef struct sp_i_hop_list {
     sp_flow_hop *hops;
     size_t count, capacity;
+} sp_i_hop_list;
+
+// Hops of many ways, added up; of each part those of the ways that end at its GPUs.
+typedef struct sp_i_hops {
+    const sp_topology *topology;
+    sp_route_parts split;
+    sp_i_hop_list *parts;       // [split.count]
     double inside_s, between_s; // longest latency of a way inside a node and between nodes
     double spine_s;             // longest that the spine adds between nodes
     bool failed;
 } sp_i_hops;
 
+sp_i_hops sp_i_hops_begin(const sp_topology *topology, sp_route_parts split);
 // The way from one GPU to another, `times` times.
 void sp_i_hops_add(sp_i_hops *hops, int64_t from, int64_t to, int times);
-// Hands over the hops, those of one link as one.
-sp_status sp_i_hops_finish(sp_i_hops *hops, sp_route *route, sp_error *err);
+// The same, its last link another number of times.
+void sp_i_hops_add_uneven(sp_i_hops *hops, int64_t from, int64_t to, int times, int last_times);
+// Hands over the hops, those of one link as one: routes of the parts, [split.count], which are
+// `whole` but for them and for the rates of its links.
+sp_status sp_i_hops_finish(sp_i_hops *hops, sp_route whole, sp_route *routes, sp_error *err);
+
+// sp_route_rings by parts (route.h).
+sp_status sp_i_rings(const sp_topology *topology, const int64_t *gpus, int groups, int count,
+                     sp_route_parts split, sp_route *routes, sp_error *err);
 
 // Members first .. first + count of a group lie in one node.
 typedef struct sp_i_members {

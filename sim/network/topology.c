@@ -17,6 +17,7 @@ struct sp_topology {
     sp_fabric fabric;
     int nodes_per_leaf;
     sp_link_rates rates;
+    double pcie_latency_s;
     int64_t first[SP_LINK_KINDS + 1]; // link of each kind, and the number of links
     double *bytes_per_s;
 };
@@ -44,6 +45,7 @@ sp_status sp_topology_new(const sp_cluster *cluster, const sp_link_rates *rates,
                             ? cluster->fabric.nodes_per_leaf
                             : cluster->nodes;
     t->rates = *rates;
+    t->pcie_latency_s = cluster->host_link_latency_s;
     const int64_t ends[SP_LINK_KINDS] = {gpus, gpus, nodes * nics, leaves(t, nodes)};
     for (int kind = 0; kind < SP_LINK_KINDS; kind++) {
         t->first[kind + 1] = t->first[kind] + 2 * ends[kind];
@@ -224,10 +226,11 @@ static void go_by_network(way *w, const place *a, const place *b)
     add(w, SP_LINK_PCIE, a->gpu, false);
     add(w, SP_LINK_NIC, a->node * t->nics_per_node + a->nic, false);
     w->latency_s += t->rates.nic_latency_s;
+    w->spine_latency_s = 2.0 * t->pcie_latency_s;
     if (leaf_a != leaf_b) {
         add(w, SP_LINK_SPINE, leaf_a, false);
         add(w, SP_LINK_SPINE, leaf_b, true);
-        w->spine_latency_s = t->fabric.spine_latency_s;
+        w->spine_latency_s += t->fabric.spine_latency_s;
     }
     add(w, SP_LINK_NIC, b->node * t->nics_per_node + b->nic, true);
     add(w, SP_LINK_PCIE, b->gpu, true);

@@ -75,7 +75,8 @@ int64_t sp_topology_node(const sp_topology *topology, int64_t gpu);
 int sp_topology_rail(const sp_topology *topology, int64_t gpu);
 
 // The links from one GPU to another, in order, and the latency of the way: none of a GPU to itself.
-// What the spine adds to it, of which closed formulas know nothing, stands by itself. PXN hands on
+// What the spine and PCIe (host_link_latency_s at both ends) add to it, of which closed formulas
+// know nothing, stands by itself. PXN hands on
 // while it sends, so that its NVLink adds nothing to the latency between nodes. Returns the number
 // of hops. O(1).
 int sp_topology_path(const sp_topology *topology, int64_t from, int64_t to,

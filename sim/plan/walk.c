@@ -499,12 +499,16 @@ static sp_status visit(sp_i_walk *w, sp_i_walk_rank *rank, sp_error *err)
     return status;
 }
 
-sp_status sp_i_walk_end(sp_i_walk *w, sp_i_walk_rank *rank, int64_t at_ns, sp_error *err)
+sp_status sp_i_walk_end(sp_i_walk *w, sp_i_walk_rank *rank, const sp_walk_event *event,
+                        sp_error *err)
 {
     step s = step_at(w, rank, rank->done);
     sp_action_cost took = rank->began_took;
     int64_t end_ns = rank->began.at_ns + sp_action_cost_ns(&took);
-    took.cp_ns += at_ns > end_ns ? at_ns - end_ns : 0;
+    int64_t more_ns = event->at_ns > end_ns ? event->at_ns - end_ns : 0;
+    int64_t dp_ns = event->dp_ns < more_ns ? event->dp_ns : more_ns;
+    took.dp_ns += dp_ns;
+    took.cp_ns += more_ns - dp_ns;
     rank->held = 0;
     sp_status status = end_and_send(w, rank, &s, &rank->began, &took, err);
     sp_i_walk_enqueue(w, rank);

@@ -81,7 +81,7 @@ sp_status sp_i_walk_arrive(sp_i_walk *w, bool *more, sp_error *err)
     for (size_t i = 0; status == SP_OK && i < count; i++) {
         sp_i_walk_rank *rank = sp_i_walk_rank_of(w, events[i].place.dp, events[i].place.pp);
         if (events[i].kind == SP_WALK_ENDED) {
-            status = sp_i_walk_end(w, rank, events[i].at_ns, err);
+            status = sp_i_walk_end(w, rank, &events[i], err);
         } else {
             note_arrival(w, rank, &events[i]);
         }

@@ -116,8 +116,9 @@ bool sp_i_walk_wait_arrival(const sp_i_walk *w, int side, size_t entry, sp_i_wal
 // Sends what an action gave, which its rank ran last.
 sp_status sp_i_walk_send(sp_i_walk *w, sp_i_walk_rank *rank, sp_action action, int vstage,
                          size_t entry, sp_error *err);
-// The rank's action that has begun ends, at_ns at the earliest (walk.c).
-sp_status sp_i_walk_end(sp_i_walk *w, sp_i_walk_rank *rank, int64_t at_ns, sp_error *err);
+// The rank's action that has begun ends, when the event says at the earliest (walk.c).
+sp_status sp_i_walk_end(sp_i_walk *w, sp_i_walk_rank *rank, const sp_walk_event *event,
+                        sp_error *err);
 // Of the ranks of a merged pack: moves all starts behind the last (sp_walk_driver.joint_inputs).
 void sp_i_walk_level(sp_i_walk_start *starts, int count);
 // Lets the network go on; *more: something came of it, and the ranks concerned are to be visited.

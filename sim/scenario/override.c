@@ -1,4 +1,4 @@
-// --set on a document: a name that stands for an object gives way to the object.
+// Settings inside a name: it gives way to the object that it stands for.
 #include <string.h>
 
 #include "sim/scenario/scenario_private.h"
@@ -13,7 +13,7 @@ static sp_status model_object(const char *name, json_t **object, sp_error *err)
         return status;
     }
     if (!known) {
-        return sp_error_set(err, SP_ERR_CONTENT, "model: '%.64s' is no known model", name);
+        return sp_model_builtin(name, &model, err); // says which name is near
     }
     *object = sp_model_to_json(&model);
     return *object != NULL ? SP_OK : sp_error_no_memory(err, "a model");
@@ -32,7 +32,7 @@ static const char *default_cluster(const json_t *root, sp_cluster *cluster)
     if (profile == NULL) {
         return SP_I_DEFAULT_CLUSTER;
     }
-    return sp_i_scenario_cluster_for(profile, cluster) ? cluster->name : NULL;
+    return sp_cluster_of_profile(profile, cluster) ? cluster->name : NULL;
 }
 
 // What takes the place of `section`, or NULL: it stays as it is.
@@ -43,6 +43,10 @@ static sp_status object_for(const json_t *root, const char *section, json_t **ob
     const char *name = json_string_value(stated);
     if (name != NULL && strcmp(section, "model") == 0) {
         return model_object(name, object, err);
+    }
+    if (strcmp(section, "cluster") == 0 && name != NULL &&
+        sp_cluster_builtin(name, &cluster, NULL) != SP_OK && sp_i_is_file(name)) {
+        return sp_i_scenario_cluster_file(name, object, err);
     }
     if (strcmp(section, "cluster") == 0 && (stated == NULL || json_is_null(stated))) {
         name = default_cluster(root, &cluster);
@@ -56,20 +60,24 @@ static sp_status object_for(const json_t *root, const char *section, json_t **ob
     return name != NULL ? named_object(name, object, err) : SP_OK;
 }
 
-sp_status sp_scenario_override(json_t *root, const char *assignment, sp_error *err)
+sp_status sp_scenario_open_name(json_t *root, const char *path, sp_error *err)
 {
     static const char *const sections[] = {"model", "cluster", "stack"};
-    sp_status status = SP_OK;
-    for (size_t i = 0; i < sizeof sections / sizeof sections[0] && status == SP_OK; i++) {
+    for (size_t i = 0; json_is_object(root) && i < sizeof sections / sizeof sections[0]; i++) {
         size_t bytes = strlen(sections[i]);
-        json_t *object = NULL;
-        bool inside = strncmp(assignment, sections[i], bytes) == 0 && assignment[bytes] == '.';
-        if (inside && json_is_object(root)) {
-            status = object_for(root, sections[i], &object, err);
-        }
-        if (object != NULL && !sp_json_put(root, sections[i], object)) {
-            status = sp_error_no_memory(err, "an override");
+        if (strncmp(path, sections[i], bytes) == 0 && path[bytes] == '.') {
+            json_t *object = NULL;
+            sp_status status = object_for(root, sections[i], &object, err);
+            return status != SP_OK || object == NULL || sp_json_put(root, sections[i], object)
+                       ? status
+                       : sp_error_no_memory(err, "a scenario");
         }
     }
+    return SP_OK;
+}
+
+sp_status sp_scenario_override(json_t *root, const char *assignment, sp_error *err)
+{
+    sp_status status = sp_scenario_open_name(root, assignment, err);
     return status == SP_OK ? sp_json_override(root, assignment, err) : status;
 }

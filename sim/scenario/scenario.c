@@ -264,21 +264,24 @@ static sp_status check_nested_groups(const sp_scenario *scenario, sp_error *err)
     return SP_OK;
 }
 
-// All-to-all gives each rank of a CP group some of the heads.
+// All-to-all gives each rank of a CP group some of the heads, of queries and of keys.
 static sp_status check_head_groups(const sp_scenario *scenario, sp_error *err)
 {
     const sp_layout *layout = &scenario->layout;
     int64_t groups = (int64_t)layout->tp * layout->cp;
+    bool queries = scenario->model.heads % groups == 0;
     if (scenario->memory.stack.cp_overlap == SP_CP_A2A_P2P) {
         return check_nested_groups(scenario, err);
     }
     if (scenario->memory.stack.cp_overlap != SP_CP_A2A || layout->cp == 1 ||
-        scenario->model.heads % groups == 0) {
+        (queries && scenario->model.kv_heads % groups == 0)) {
         return SP_OK;
     }
+    const char *of = queries ? "key heads" : "heads";
     return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.cp_overlap",
-                       "a2a needs heads that tp x cp divides: %d heads, %lld ranks",
-                       scenario->model.heads, (long long)groups);
+                       "a2a needs %s that tp x cp divides: %d %s, %lld ranks", of,
+                       queries ? scenario->model.kv_heads : scenario->model.heads, of,
+                       (long long)groups);
 }
 
 // A share of a vocabulary stands in its rank's list, and flows need actions in the order of time
@@ -712,13 +715,9 @@ static void read_jitter(sp_i_scenario_reader *reader)
 
 sp_network sp_scenario_network(const sp_scenario *scenario)
 {
-    const sp_profile *profile = &scenario->profile;
     return (sp_network){.detail = scenario->network,
                         .cluster = &scenario->cluster,
-                        .rates = {.nvlink_bytes_per_s = profile->nvlink_bytes_per_s,
-                                  .nvlink_latency_s = profile->nvlink_latency_s,
-                                  .nic_efficiency = profile->nic_efficiency,
-                                  .nic_latency_s = profile->nic_latency_s}};
+                        .rates = sp_profile_link_rates(&scenario->profile)};
 }
 
 static void read_sections(sp_i_scenario_reader *reader)

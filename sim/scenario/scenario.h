@@ -124,9 +124,12 @@ SP_API sp_status sp_scenario_from_json(json_t *root, const char *source,
                                        sp_scenario *scenario, sp_error *err);
 SP_API void sp_scenario_fini(sp_scenario *scenario);
 
-// Applies one `path=value` to a document that is not read yet. Where the path leads into a model, a
-// cluster or a stack that the document has as a name, or into the default cluster, the name is
-// replaced by the object that stands for it first.
+// Makes room for a setting in a document that is not read yet: where the path, whatever follows it,
+// leads into a model, a cluster or a stack that the document has as a name, or into the default
+// cluster, the name is replaced by the object that stands for it.
+sp_status sp_scenario_open_name(json_t *root, const char *path, sp_error *err);
+
+// Applies one `path=value` to a document that is not read yet, with room made for it.
 sp_status sp_scenario_override(json_t *root, const char *assignment, sp_error *err);
 
 // Resolves the layout that a schedule change brings (chunks default by kind) and checks that

@@ -5,6 +5,8 @@
 #include "sim/base/units.h"
 #include "sim/scenario/scenario_private.h"
 
+enum { CLUSTER_LIMIT_BYTES = 1 << 20 };
+
 static void read_model(sp_i_scenario_reader *reader);
 static void read_profile(sp_i_scenario_reader *reader);
 static void read_cluster(sp_i_scenario_reader *reader);
@@ -18,6 +20,7 @@ void sp_i_scenario_read_model(sp_i_scenario_reader *reader)
     read_profile(reader);
     read_cluster(reader);
     default_profile(reader);
+    sp_profile_join(&scenario->profile, &scenario->cluster);
     read_stack(reader);
     scenario->cluster.nodes =
         (int)sp_object_int(&reader->root, "nodes", scenario->cluster.nodes, 1, SP_I_MAX_RANKS);
@@ -155,16 +158,9 @@ static void read_profile(sp_i_scenario_reader *reader)
     }
 }
 
-bool sp_i_scenario_cluster_for(const char *profile, sp_cluster *cluster)
+sp_status sp_i_scenario_cluster_file(const char *path, json_t **root, sp_error *err)
 {
-    for (int i = 0; i < sp_cluster_builtin_count(); i++) {
-        if (sp_cluster_builtin(sp_cluster_builtin_name(i), cluster, NULL) == SP_OK &&
-            strcmp(cluster->profile, profile) == 0) {
-            return true;
-        }
-    }
-    *cluster = (sp_cluster){0};
-    return false;
+    return sp_json_read_file(path, CLUSTER_LIMIT_BYTES, root, err);
 }
 
 // Where only a profile is named: the cluster it carries, else the first built-in one that uses it.
@@ -175,13 +171,28 @@ static void cluster_of_profile(sp_i_scenario_reader *reader)
         scenario->cluster = scenario->profile.cluster;
         return;
     }
-    if (sp_i_scenario_cluster_for(reader->profile, &scenario->cluster)) {
+    if (sp_cluster_of_profile(reader->profile, &scenario->cluster)) {
         return;
     }
     if (scenario->profile.name[0] != '\0') {
         sp_object_error(&reader->root, "cluster",
                         "is missing: the profile carries no cluster, name one");
     }
+}
+
+static void cluster_of_file(sp_i_scenario_reader *reader, const char *path)
+{
+    json_t *root = NULL;
+    sp_object object;
+    sp_error found;
+    sp_error_clear(&found);
+    if (sp_i_scenario_cluster_file(path, &root, &found) != SP_OK) {
+        sp_i_adopt_errors(&reader->root, "cluster", &found);
+        return;
+    }
+    sp_object_begin(&object, root, path, "", reader->err);
+    sp_cluster_from_object(&object, &reader->scenario->cluster);
+    json_decref(root);
 }
 
 static void read_cluster(sp_i_scenario_reader *reader)
@@ -198,11 +209,13 @@ static void read_cluster(sp_i_scenario_reader *reader)
         sp_object_member(&reader->root, "cluster", &object);
         sp_cluster_from_object(&object, &scenario->cluster);
     } else if (!json_is_string(cluster)) {
-        sp_object_expected(&reader->root, "cluster", cluster, "a name or an object");
+        sp_object_expected(&reader->root, "cluster", cluster, "a name, a path or an object");
     } else if (sp_i_names_has(&clusters, json_string_value(cluster))) {
         sp_cluster_builtin(json_string_value(cluster), &scenario->cluster, reader->err);
+    } else if (sp_i_is_file(json_string_value(cluster))) {
+        cluster_of_file(reader, json_string_value(cluster));
     } else {
-        sp_i_names_error(&clusters, &reader->root, "cluster", false);
+        sp_i_names_error(&clusters, &reader->root, "cluster", true);
     }
 }
 

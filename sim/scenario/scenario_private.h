@@ -51,8 +51,8 @@ void sp_i_scenario_read_model(sp_i_scenario_reader *reader);
 // The model behind a name or the path of a config.json; *known false: there is none.
 sp_status sp_i_scenario_model_of_name(const char *name, sp_model *model, bool *known,
                                       sp_error *err);
-// The first built-in cluster that uses the profile; false, and nothing, where there is none.
-bool sp_i_scenario_cluster_for(const char *profile, sp_cluster *cluster);
+// The object in a cluster's file. The caller owns it.
+sp_status sp_i_scenario_cluster_file(const char *path, json_t **root, sp_error *err);
 
 // memory. Its limit follows from the cluster, which must have been read.
 void sp_i_scenario_read_memory(sp_i_scenario_reader *reader);

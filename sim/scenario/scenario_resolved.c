@@ -53,6 +53,13 @@ static bool has_usual_nvls(const sp_cluster *cluster)
     return cluster->nvls == usual;
 }
 
+static void add_latency(sp_json_builder *b, const char *key, sp_stated_latency latency)
+{
+    if (latency.given) {
+        sp_json_add_real(b, key, in_units(latency.s, 1e-6));
+    }
+}
+
 static json_t *cluster_object(const sp_cluster *cluster)
 {
     sp_json_builder b = sp_json_build();
@@ -70,6 +77,11 @@ static json_t *cluster_object(const sp_cluster *cluster)
     sp_json_add_int(&b, "nics_per_node", cluster->nics_per_node);
     sp_json_add_real(&b, "nic_gbit_per_s", in_units(cluster->nic_bytes_per_s, 1e9 / 8.0));
     sp_json_add_real(&b, "host_link_gb_per_s", in_units(cluster->host_link_bytes_per_s, 1e9));
+    if (cluster->host_link_latency_s > 0.0) {
+        sp_json_add_real(&b, "host_link_latency_us", in_units(cluster->host_link_latency_s, 1e-6));
+    }
+    add_latency(&b, "nvlink_latency_us", cluster->nvlink_latency);
+    add_latency(&b, "nic_latency_us", cluster->nic_latency);
     sp_json_add_text(&b, "source", cluster->source);
     if (cluster->fabric.given) {
         sp_json_add(&b, "fabric", fabric_object(&cluster->fabric));

@@ -71,7 +71,8 @@ static const sp_setting settings[] = {
      .aliases = "hidden_act activation_function"},
     {.key = "model.experts", COUNT("0", "1024"), .fallback = "0, a dense MLP",
      .text = "Experts of each MLP. They are not spread over ranks: expert parallelism is 1.",
-     .aliases = "num_experts num_local_experts"},
+     .aliases = "num_experts num_local_experts ep expert_parallel expert_model_parallel_size "
+                "expert_parallel_size"},
     {.key = "model.experts_per_token", COUNT("0", "1024"),
      .fallback = "0; required with experts",
      .text = "Experts that each token is routed to.",
@@ -127,10 +128,10 @@ static const sp_setting settings[] = {
      .fallback = "none, it must be given",
      .text = "Units more at the end of the part for the weights."},
 
-    {.key = "cluster", .type = "a name or an object", .name_at = sp_cluster_builtin_name,
+    {.key = "cluster", .type = "a name, a path or an object", .name_at = sp_cluster_builtin_name,
      .fallback = "that of the profile, else \"h100-8\"",
-     .text = "GPUs and links: a built-in name, or an object (cluster.*) that changes the built-in "
-             "cluster of its name or describes another one."},
+     .text = "GPUs and links: a built-in name, or an object (cluster.*), or the path of a file with "
+             "one, that changes the built-in cluster of its name or describes another one."},
     {.key = "cluster.name", .type = "a string", .fallback = "\"custom\"",
      .text = "Name; that of a built-in cluster gives what the object does not state."},
     {.key = "cluster.gpu", .type = "a string", .fallback = "\"GPU\"",
@@ -150,7 +151,10 @@ static const sp_setting settings[] = {
      .text = "Bandwidth of that memory, in GB/s."},
     {.key = "cluster.nvlink_gb_per_s", RATE,
      .fallback = "that of the built-in cluster, else it must be given",
-     .text = "NVLink bandwidth of one GPU in one direction, in GB/s."},
+     .text = "NVLink bandwidth of one GPU in one direction, in GB/s. The profile's rates inside a node "
+             "(NVLink's, sends between stages, collectives) go with it: on a cluster that has half "
+             "of what it had where they were measured, what is beyond the latency takes twice as "
+             "long."},
     {.key = "cluster.nvls", SWITCH, .fallback = "that of the built-in cluster, else false",
      .text = "The NVSwitches of a node add up and copy what passes them (NVLink SHARP, NCCL's NVLS): "
              "those of H100, H800, H200, B200 and GB200, not of A100 and A800. For "
@@ -163,6 +167,15 @@ static const sp_setting settings[] = {
      .fallback = "that of the built-in cluster, else 25 (PCIe 4.0 x16)",
      .text = "Copies between one GPU and its host in one direction, in GB/s; offloading uses it, "
              "and with network.detail flows what goes to other nodes."},
+    {.key = "cluster.nvlink_latency_us", REAL("0", "1e+06"), .fallback = "the profile's",
+     .text = "Latency of NVLink, in microseconds: of a send inside a node, of a step of a ring. "
+             "Collectives with times in the profile keep theirs."},
+    {.key = "cluster.nic_latency_us", REAL("0", "1e+06"), .fallback = "the profile's",
+     .text = "Latency of a way from node to node over one leaf switch, in microseconds: of a send, "
+             "of a step of a ring or a level of a tree."},
+    {.key = "cluster.host_link_latency_us", REAL("0", "1e+06"), .fallback = "0",
+     .text = "Latency of a copy between a GPU and its host, in microseconds; with network.detail "
+             "flows also of each end of a way to another node, beyond nic_latency_us."},
     {.key = "cluster.gpus_per_node", COUNT("1", "1024"),
      .fallback = "that of the built-in cluster, else 8", .text = "GPUs of a node.",
      .aliases = "num_gpus_per_node nproc_per_node"},
@@ -171,7 +184,8 @@ static const sp_setting settings[] = {
      .text = "Network cards of a node, which its GPUs share."},
     {.key = "cluster.fabric", .type = "an object", .fallback = "that of the built-in cluster",
      .text = "How the network cards of the nodes are joined (cluster.fabric.*). Transfers that share "
-             "links as flows need it (network.detail); the closed formulas do not."},
+             "links as flows need it (network.detail), and the times of data-parallel ranks by "
+             "network.collectives; other closed formulas do not."},
     {.key = "cluster.fabric.rails", COUNT("1", "1024"),
      .fallback = "that of the built-in cluster, else one for each network card",
      .text = "Rails of the network: card i of every node is on rail i modulo rails, and a leaf switch "
@@ -265,7 +279,8 @@ static const sp_setting settings[] = {
      .text = "How keys and values of a CP group come together: a ring behind the attention (p2p), a "
              "gather behind the QKV projection, a blocking gather (all_gather), one for each slice, "
              "one for the whole pack, all-to-all over heads (Ulysses), or all-to-all among "
-             "stack.cp_a2a_ranks neighbours and rings of their peers (hierarchical).",
+             "stack.cp_a2a_ranks neighbours and rings of their peers (hierarchical). Transformer "
+             "Engine's p2p and all_gather are read, too.",
      .aliases = "cp_comm_type"},
     {.key = "stack.cp_a2a_ranks", COUNT("0", "4096"),
      .fallback = "0",
@@ -347,11 +362,11 @@ static const sp_setting settings[] = {
      .text = "closed: each transfer and each collective takes what its formula says, as if it were "
              "alone. flows: they share links by max-min fairness, and each takes what its formula "
              "says where it meets no other, and what the spine's rate and latency (cluster.fabric) "
-             "and PCIe add. Flows are sends between stages, gradient reductions, "
-             "parameter gathers and what context-parallel ranks exchange, but for zones. Tensor "
-             "parallelism and what ZeRO 2 and 3 exchange inside actions keep to their formulas. auto: "
-             "the same times, by the formulas where nothing can meet, which is faster; with "
-             "parallel.vocab_parallel closed."},
+             "and PCIe add. Flows are sends between stages, gradient reductions, parameter gathers, "
+             "what ZeRO 2 and 3 exchange inside actions and what context-parallel ranks exchange, but "
+             "for zones. Tensor parallelism keeps to its formulas: others do not slow it, nor it "
+             "them. auto: the same times, by the formulas where nothing can meet, which is faster; "
+             "with parallel.vocab_parallel closed."},
     {.key = "network.collectives", ONE_OF(sp_collective_algorithm_names), .fallback = "\"profile\"",
      .text = "By which algorithm all-reduces, all-gathers and reduce-scatters take their time. "
              "profile: measured times where the profile has them, whatever NCCL chose there; else a "
@@ -362,7 +377,9 @@ static const sp_setting settings[] = {
              "assumes; over nodes with trees, for all-reduces. hierarchical: rings inside nodes and, "
              "for each GPU of a node, between them. auto: the fastest of these four for each size, "
              "as NCCL's tuner chooses. Where one does not serve the ring does. All-to-alls, sends "
-             "and rings of keys and values stay as they are. With network.detail flows, reductions "
+             "and rings of keys and values stay as they are. Where a spine (cluster.fabric) or PCIe "
+             "beside it slows data-parallel ranks, they take what flows alone do; others know of "
+             "NVLink and NICs only. With network.detail flows, reductions "
              "and gathers of data-parallel ranks go the algorithm's own ways, and what context-"
              "parallel ranks gather goes along a ring's in the algorithm's time.",
      .aliases = "nccl_algo allreduce_algorithm collective_algorithm"},

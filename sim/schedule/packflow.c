@@ -23,7 +23,8 @@ typedef struct choice {
 typedef struct rank {
     int64_t free_ns; // end of the last action
     int64_t held_bytes;
-    bool has_room; // for all packs at once
+    int64_t bare_bytes; // of them what is left when no weight gradient is
+    bool has_room;      // for all packs at once
     size_t steps;
     bool after_backward; // of forwards and backwards it ran a backward last
     // Where runs may end early: work that it has not started, what follows its last action on other
@@ -51,6 +52,7 @@ typedef struct run {
 
 static int64_t forward_ready_ns(const run *r, int v);
 static int64_t backward_ready_ns(const run *r, int v);
+static bool may_run(const run *r, int k, int v);
 static choice choose(const run *r, int k);
 static void start(run *r, int k);
 static void add_work(run *r);
@@ -82,12 +84,20 @@ static void choose_on(run *r, int k)
     r->next_ns[k] = r->ranks[k].next.start_ns;
 }
 
-// What became ready on another rank is of no use there before `ready_ns`, and changes nothing where
-// that rank starts something else earlier.
-static void choose_elsewhere(run *r, int k, int64_t ready_ns)
+// What became ready on another rank changes nothing where that rank starts something else earlier,
+// and goes first where nothing else is ready by then.
+static void choose_elsewhere(run *r, choice ready)
 {
-    if (ready_ns <= r->next_ns[k]) {
+    int k = r->rank_of[ready.vstage];
+    if (ready.start_ns == NEVER || ready.start_ns > r->next_ns[k]) {
+        return;
+    }
+    ready.start_ns = sp_larger(ready.start_ns, r->ranks[k].free_ns);
+    if (ready.start_ns == r->next_ns[k]) {
         choose_on(r, k);
+    } else if (ready.kind == SP_PACKFLOW_B || may_run(r, k, ready.vstage)) {
+        r->ranks[k].next = ready;
+        r->next_ns[k] = ready.start_ns;
     }
 }
 
@@ -96,26 +106,25 @@ static void choose_elsewhere(run *r, int k, int64_t ready_ns)
 static void choose_again(run *r, int k, const choice *started)
 {
     int v = started->vstage;
-    int other = v;
-    int64_t ready_ns = NEVER;
+    choice ready = {NEVER, v, started->kind};
     stage *at = r->of[v];
     if (started->kind == SP_PACKFLOW_F) {
         at->f_ready_ns = forward_ready_ns(r, v);
-        at->b_ready_ns = backward_ready_ns(r, v);
+        at->b_ready_ns = at->b_ready_ns == NEVER ? backward_ready_ns(r, v) : at->b_ready_ns;
         if (v + 1 < r->vstages && r->of[v + 1]->forwards + 1 == at->forwards) {
-            other = v + 1;
-            ready_ns = r->of[other]->f_ready_ns = forward_ready_ns(r, other);
+            ready.vstage = v + 1;
+            ready.start_ns = r->of[v + 1]->f_ready_ns = forward_ready_ns(r, v + 1);
         }
     } else if (started->kind == SP_PACKFLOW_B) {
         at->b_ready_ns = backward_ready_ns(r, v);
         if (v > 0 && r->of[v - 1]->backwards + 1 == at->backwards) {
-            other = v - 1;
-            ready_ns = r->of[other]->b_ready_ns = backward_ready_ns(r, other);
+            ready.vstage = v - 1;
+            ready.start_ns = r->of[v - 1]->b_ready_ns = backward_ready_ns(r, v - 1);
         }
     }
     choose_on(r, k);
-    if (r->rank_of[other] != k) {
-        choose_elsewhere(r, r->rank_of[other], ready_ns);
+    if (r->rank_of[ready.vstage] != k) {
+        choose_elsewhere(r, ready);
     }
 }
 
@@ -290,10 +299,16 @@ static int64_t held_bytes(const run *r, int k, size_t forwards, size_t backwards
 static bool leaves_room(const run *r, int k, int v)
 {
     const sp_packflow_job *job = r->job;
+    const stage *end = first_chunk(r, k) + job->layout->chunks;
     size_t pack = r->of[v]->forwards;
     int64_t room = job->room_bytes[k] - forward_bytes(job, v, pack);
-    // Mostly there is even room for all that they need at once.
-    if (held_bytes(r, k, pack, 0) <= room) {
+    // Mostly there is even room for all that they need at once: later chunks are behind.
+    int64_t all_bytes = r->ranks[k].bare_bytes;
+    for (const stage *at = r->of[v] + 1; at < end; at++) {
+        all_bytes += (r->tokens_before[pack] - r->tokens_before[at->forwards]) *
+                     job->token_bytes[at->vstage];
+    }
+    if (all_bytes <= room) {
         return true;
     }
     for (size_t j = first_chunk(r, k)->backwards; j < job->backward && (size_t)job->need[j] < pack;
@@ -325,48 +340,83 @@ static bool is_exempt(const run *r, int k, int v)
            r->of[v]->forwards <= (size_t)r->job->need[first->backwards];
 }
 
+static bool may_run(const run *r, int k, int v)
+{
+    return fits(r, k, v) || is_exempt(r, k, v);
+}
+
+// The last chunk's of several weight gradients that are left; NULL: there is none.
+static const stage *next_weight(const run *r, int k)
+{
+    const stage *first = first_chunk(r, k);
+    for (const stage *at = first + r->job->layout->chunks; r->job->w_ns != NULL && at-- > first;) {
+        if (at->weights < at->backwards) {
+            return at;
+        }
+    }
+    return NULL;
+}
+
 // Of a forward and a backward that are ready the other kind than the last goes first: with several
 // chunks, stages behind would else run out of forwards. A weight gradient runs while nothing else
 // is ready, or where the forward that is ready, the last chunk's of several, has no room without
 // it.
 static choice choose(const run *r, int k)
 {
-    int64_t free_ns = r->ranks[k].free_ns;
-    choice forward = {NEVER, 0, SP_PACKFLOW_F};
-    choice backward = {NEVER, 0, SP_PACKFLOW_B};
+    const rank *on = &r->ranks[k];
+    int64_t free_ns = on->free_ns;
     const stage *first = first_chunk(r, k);
-    const stage *weight = NULL;
-    bool split = r->job->w_ns != NULL;
-    bool room = true;
-    for (const stage *at = first + r->job->layout->chunks; at-- > first;) {
-        int64_t backward_ns = sp_larger(at->b_ready_ns, free_ns);
-        if (backward_ns < backward.start_ns) {
-            backward.start_ns = backward_ns;
+    const stage *end = first + r->job->layout->chunks;
+    choice backward = {NEVER, 0, SP_PACKFLOW_B};
+    for (const stage *at = end; at-- > first;) {
+        if (at->b_ready_ns < backward.start_ns) {
+            backward.start_ns = sp_larger(at->b_ready_ns, free_ns);
             backward.vstage = at->vstage;
+            if (at->b_ready_ns <= free_ns) {
+                break; // no chunk before it is ready earlier
+            }
         }
-        int64_t forward_ns = sp_larger(at->f_ready_ns, free_ns);
-        if (forward_ns < forward.start_ns) {
+    }
+    const stage *weight = backward.start_ns > free_ns ? next_weight(r, k) : NULL;
+    // A forward is of no use later than what else can run.
+    int64_t before_ns = weight != NULL ? free_ns + 1 : backward.start_ns;
+    before_ns += weight == NULL && on->after_backward && before_ns != NEVER;
+    choice forward = {before_ns, 0, SP_PACKFLOW_F};
+    bool found = false;
+    bool room = true;
+    for (const stage *at = end; at-- > first && forward.start_ns > free_ns;) {
+        if (at->f_ready_ns < forward.start_ns) {
             bool has_room = fits(r, k, at->vstage);
             if (has_room || is_exempt(r, k, at->vstage)) {
-                forward.start_ns = forward_ns;
+                forward.start_ns = sp_larger(at->f_ready_ns, free_ns);
                 forward.vstage = at->vstage;
+                found = true;
             }
-            room = room && (has_room || at->f_ready_ns > free_ns);
-        }
-        if (split && weight == NULL && at->weights < at->backwards) {
-            weight = at;
-        }
-        // No chunk before it is ready earlier.
-        if (backward.start_ns == free_ns && forward.start_ns == free_ns) {
-            break;
+            room = room && has_room;
         }
     }
-    if (weight != NULL && backward.start_ns > free_ns && (!room || forward.start_ns > free_ns)) {
+    if (weight != NULL && (!room || !found)) {
         return (choice){free_ns, weight->vstage, SP_PACKFLOW_W};
     }
-    bool forward_first = r->ranks[k].after_backward ? forward.start_ns <= backward.start_ns
-                                                    : forward.start_ns < backward.start_ns;
-    return forward_first ? forward : backward;
+    return found ? forward : backward;
+}
+
+// What a rank holds from the start of an action on; activations go as it ends.
+static void hold(run *r, int k, const choice *c, size_t pack)
+{
+    const sp_packflow_job *job = r->job;
+    rank *on = &r->ranks[k];
+    if (c->kind == SP_PACKFLOW_F) {
+        int64_t bytes = forward_bytes(job, c->vstage, pack);
+        on->held_bytes += bytes;
+        on->bare_bytes += bytes;
+        r->outcome->lacking_bytes =
+            sp_larger(r->outcome->lacking_bytes, on->held_bytes - job->room_bytes[k]);
+        return;
+    }
+    int64_t bytes = job->freed[pack] * job->token_bytes[c->vstage];
+    on->held_bytes -= c->kind == SP_PACKFLOW_W || job->w_ns == NULL ? bytes : 0;
+    on->bare_bytes -= c->kind == SP_PACKFLOW_B ? bytes : 0;
 }
 
 static void start(run *r, int k)
@@ -391,13 +441,8 @@ static void start(run *r, int k)
     } else if (c.kind == SP_PACKFLOW_B) {
         r->b_end_ns[(size_t)c.vstage * job->backward + pack] = on->free_ns;
     }
-    if (job->room_bytes != NULL && c.kind == SP_PACKFLOW_F) {
-        on->held_bytes += forward_bytes(job, c.vstage, pack);
-        r->outcome->lacking_bytes =
-            sp_larger(r->outcome->lacking_bytes, on->held_bytes - job->room_bytes[k]);
-    } else if (job->room_bytes != NULL &&
-               c.kind == (job->w_ns != NULL ? SP_PACKFLOW_W : SP_PACKFLOW_B)) {
-        on->held_bytes -= job->freed[pack] * job->token_bytes[c.vstage];
+    if (job->room_bytes != NULL) {
+        hold(r, k, &c, pack);
     }
     r->outcome->makespan_ns = sp_larger(r->outcome->makespan_ns, on->free_ns);
     if (r->steps != NULL) {

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "sim/base/alloc.h"
 #include "sim/base/status.h"
 #include "sim/model/layout.h"
 #include "sim/schedule/schedule.h"
@@ -82,10 +83,12 @@ sp_status sp_packflow_rank(const sp_schedule_spec *spec, const sp_schedule_costs
                            sp_packflow_outcome *outcome, sp_error *err);
 
 // The largest makespan and the most lacking bytes of all data-parallel ranks; `beaten` as in
-// sp_packflow_job.
+// sp_packflow_job: no rank is run any more that cannot change that it is better. orders [dp] gets
+// the steps of each rank that is run, in memory of `work`, for costs->orders.
 sp_status sp_packflow_slowest(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
                               const sp_packing *packing, const sp_layout *layout,
-                              const sp_packflow_outcome *beaten, sp_packflow_outcome *outcome,
+                              const sp_packflow_outcome *beaten, sp_arena *work,
+                              sp_packflow_step **orders, sp_packflow_outcome *outcome,
                               sp_error *err);
 
 #endif

@@ -162,18 +162,24 @@ static bool write_stages(const rank_job *rank, const sp_packflow_step *steps, in
     return ok;
 }
 
+// The steps of a rank, in memory of `work`.
+static sp_status run_rank(const rank_job *rank, sp_arena *work, sp_packflow_step **steps,
+                          sp_packflow_outcome *outcome, sp_error *err)
+{
+    size_t count = sp_packflow_length(&rank->job) * (size_t)rank->job.layout->pp;
+    *steps = sp_arena_take(work, count, sizeof **steps);
+    return *steps != NULL ? sp_packflow_run(&rank->job, *steps, outcome, err)
+                          : sp_error_no_memory(err, "a schedule");
+}
+
 static sp_status order_rank(const ordering *o, int dp, sp_plan *plan, sp_error *err)
 {
     rank_job rank;
     sp_packflow_outcome outcome;
-    sp_packflow_step *steps = NULL;
-    sp_status status = SP_ERR_NO_MEMORY;
-    if (make_rank(o, dp, &rank)) {
-        size_t count = sp_packflow_length(&rank.job) * (size_t)o->layout->pp;
-        steps = sp_arena_take(&rank.work, count, sizeof *steps);
-    }
-    if (steps != NULL) {
-        status = sp_packflow_run(&rank.job, steps, &outcome, err);
+    sp_packflow_step *steps = o->costs->orders != NULL ? o->costs->orders[dp] : NULL;
+    sp_status status = make_rank(o, dp, &rank) ? SP_OK : SP_ERR_NO_MEMORY;
+    if (status == SP_OK && steps == NULL) {
+        status = run_rank(&rank, &rank.work, &steps, &outcome, err);
     }
     if (status == SP_OK && !write_stages(&rank, steps, dp, plan)) {
         status = SP_ERR_NO_MEMORY;
@@ -199,15 +205,18 @@ void sp_i_schedule_packflow(sp_i_schedule_job *job)
     job->work.failed = status != SP_OK;
 }
 
+// Steps are not kept where orders is NULL.
 static sp_status time_rank(const ordering *o, int dp, const sp_packflow_outcome *beaten,
-                           sp_packflow_outcome *outcome, sp_error *err)
+                           sp_arena *work, sp_packflow_step **orders, sp_packflow_outcome *outcome,
+                           sp_error *err)
 {
     rank_job rank;
     sp_status status = make_rank(o, dp, &rank) ? SP_OK : sp_error_no_memory(err, "a schedule");
     *outcome = (sp_packflow_outcome){0};
     rank.job.beaten = beaten;
     if (status == SP_OK) {
-        status = sp_packflow_run(&rank.job, NULL, outcome, err);
+        status = orders != NULL ? run_rank(&rank, work, &orders[dp], outcome, err)
+                                : sp_packflow_run(&rank.job, NULL, outcome, err);
     }
     sp_arena_free(&rank.work);
     return status;
@@ -220,7 +229,7 @@ sp_status sp_packflow_rank(const sp_schedule_spec *spec, const sp_schedule_costs
     ordering o = {.spec = spec, .costs = costs, .packing = packing, .layout = layout};
     sp_status status = sp_regroup(packing, &o.forward_pack, err);
     if (status == SP_OK) {
-        status = time_rank(&o, dp, NULL, outcome, err);
+        status = time_rank(&o, dp, NULL, NULL, NULL, outcome, err);
     }
     sp_free(o.forward_pack);
     return status;
@@ -228,7 +237,8 @@ sp_status sp_packflow_rank(const sp_schedule_spec *spec, const sp_schedule_costs
 
 sp_status sp_packflow_slowest(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
                               const sp_packing *packing, const sp_layout *layout,
-                              const sp_packflow_outcome *beaten, sp_packflow_outcome *outcome,
+                              const sp_packflow_outcome *beaten, sp_arena *work,
+                              sp_packflow_step **orders, sp_packflow_outcome *outcome,
                               sp_error *err)
 {
     ordering o = {.spec = spec, .costs = costs, .packing = packing, .layout = layout};
@@ -237,7 +247,7 @@ sp_status sp_packflow_slowest(const sp_schedule_spec *spec, const sp_schedule_co
     *outcome = (sp_packflow_outcome){0};
     for (int d = 0; status == SP_OK && open && d < layout->dp; d++) {
         sp_packflow_outcome one;
-        status = time_rank(&o, d, beaten, &one, err);
+        status = time_rank(&o, d, beaten, work, orders, &one, err);
         outcome->makespan_ns = sp_larger(outcome->makespan_ns, one.makespan_ns);
         outcome->lacking_bytes = sp_larger(outcome->lacking_bytes, one.lacking_bytes);
         open = beaten == NULL || sp_packflow_is_better(outcome, beaten);

@@ -118,6 +118,9 @@ typedef struct sp_schedule_costs {
     // rank]. NULL: any amount.
     const int64_t *token_bytes, *room_bytes;
     double kept_share; // of that, what packs keep whose forward runs again
+    // [data-parallel rank]: what PackFlow runs, where that is known (packflow.h); NULL: it is
+    // found.
+    struct sp_packflow_step **orders;
 } sp_schedule_costs;
 
 // Fills the plan (initialised, empty) from its packing and layout. `costs` may be NULL unless the

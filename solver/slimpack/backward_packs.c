@@ -41,7 +41,7 @@ bool sp_i_backward_mirror(const uint8_t *tied, int retained, sp_packing *packing
         for (size_t k = end; ok && k > block; k--) {
             forward->packs[k - 1].runs_again = retained > 0 && end - k >= (size_t)retained;
             ok = add_need(needs, end - 1) &&
-                 sp_i_add_pack(packing->batch, forward, &forward->packs[k - 1], &packing->backward);
+                 sp_i_add_pack(forward, &forward->packs[k - 1], &packing->backward);
         }
         block = end;
     }

@@ -216,11 +216,11 @@ sp_status sp_i_micropacks_make(const sp_i_work *work, const sp_batch *batch,
     return ok ? SP_OK : sp_error_no_memory(err, "micro packs");
 }
 
-static bool append(const sp_pack_list *from, const sp_batch *batch, sp_pack_list *to)
+static bool append(const sp_pack_list *from, sp_pack_list *to)
 {
     bool ok = true;
     for (size_t k = 0; ok && k < from->count; k++) {
-        ok = sp_i_add_pack(batch, from, &from->packs[k], to);
+        ok = sp_i_add_pack(from, &from->packs[k], to);
         if (ok) {
             to->packs[to->count - 1].runs_again = from->packs[k].runs_again;
         }
@@ -230,7 +230,7 @@ static bool append(const sp_pack_list *from, const sp_batch *batch, sp_pack_list
 
 sp_status sp_i_micropacks_append(const sp_packing *rank, sp_packing *packing, sp_error *err)
 {
-    bool ok = append(&rank->forward, packing->batch, &packing->forward) &&
-              append(&rank->backward, packing->batch, &packing->backward);
+    bool ok =
+        append(&rank->forward, &packing->forward) && append(&rank->backward, &packing->backward);
     return ok ? SP_OK : sp_error_no_memory(err, "micro packs");
 }

@@ -50,6 +50,7 @@ sp_status sp_i_rank_scorer_init(sp_i_rank_scorer *scorer, const sp_scenario *sce
     scorer->room_bytes = sp_arena_take(&scorer->arrays, pp, sizeof(int64_t));
     scorer->class_ns = sp_arena_take(&scorer->arrays, 2 * vstages, sizeof(int64_t));
     scorer->fullest = sp_arena_take(&scorer->arrays, dp, sizeof *scorer->fullest);
+    scorer->scores = sp_arena_take(&scorer->arrays, SP_I_SCORES, sizeof *scorer->scores);
     if (status == SP_OK && scorer->arrays.failed) {
         status = sp_error_no_memory(err, "the search for a packing");
     }
@@ -174,9 +175,9 @@ static sp_status fill_memory(sp_i_rank_scorer *s, const sp_packing *packing, boo
     return status;
 }
 
-sp_status sp_i_rank_score(sp_i_rank_scorer *scorer, const sp_packing *packing, const int32_t *need,
-                          bool split, const sp_packflow_outcome *beaten,
-                          sp_packflow_outcome *outcome, sp_error *err)
+static sp_status find_score(sp_i_rank_scorer *scorer, const sp_packing *packing,
+                            const int32_t *need, bool split, const sp_packflow_outcome *beaten,
+                            sp_packflow_outcome *outcome, sp_error *err)
 {
     const sp_layout *layout = scorer->cost.layout;
     size_t vstages = (size_t)sp_layout_vstages(layout);
@@ -222,4 +223,56 @@ sp_status sp_i_rank_score(sp_i_rank_scorer *scorer, const sp_packing *packing, c
         .room_bytes = scorer->room_bytes,
     };
     return sp_packflow_run(&job, NULL, outcome, err);
+}
+
+// ---- scores that are known ----
+
+static uint64_t mixed(uint64_t key, int64_t value)
+{
+    key = (key ^ (uint64_t)value) * 0x9E3779B97F4A7C15u;
+    return key ^ (key >> 32);
+}
+
+static uint64_t key_of_list(uint64_t key, const sp_pack_list *list)
+{
+    for (size_t k = 0; k < list->count; k++) {
+        const sp_pack *pack = &list->packs[k];
+        key = mixed(key, (int64_t)(2 * pack->slice_count) + pack->runs_again);
+        key = mixed(key, pack->kv_tokens);
+    }
+    for (size_t i = 0; i < list->slice_count; i++) {
+        const sp_slice *slice = &list->slices[i];
+        key = mixed(key, slice->sample);
+        key = mixed(key, slice->begin);
+        key = mixed(key, slice->tokens);
+    }
+    return key;
+}
+
+static uint64_t key_of(const sp_i_rank_scorer *scorer, const sp_packing *packing, bool split)
+{
+    const sp_pack *first = &packing->forward.packs[0];
+    uint64_t key = mixed(mixed(1, scorer->limit_bytes), split);
+    key = mixed(mixed(key, first->dp_first), first->dp_count);
+    key = key_of_list(key_of_list(key, &packing->forward), &packing->backward);
+    return key == 0 ? 1 : key;
+}
+
+sp_status sp_i_rank_score(sp_i_rank_scorer *scorer, const sp_packing *packing, const int32_t *need,
+                          bool split, const sp_packflow_outcome *beaten,
+                          sp_packflow_outcome *outcome, sp_error *err)
+{
+    uint64_t key = key_of(scorer, packing, split);
+    sp_i_score *known = &scorer->scores[key % SP_I_SCORES];
+    bool better = beaten == NULL || sp_packflow_is_better(&known->outcome, beaten);
+    if (known->key == key && (known->exact || !better)) {
+        *outcome = known->outcome;
+        return SP_OK;
+    }
+    sp_status status = find_score(scorer, packing, need, split, beaten, outcome, err);
+    if (status == SP_OK) {
+        better = beaten == NULL || sp_packflow_is_better(outcome, beaten);
+        *known = (sp_i_score){key, better, *outcome};
+    }
+    return status;
 }

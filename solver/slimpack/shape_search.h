@@ -10,6 +10,15 @@
 #include "solver/slimpack/micropacks.h"
 #include "solver/step/packflow.h"
 
+// The score of a packing that was asked for before: shapes that differ often make equal packs.
+enum { SP_I_SCORES = 1024 };
+
+typedef struct sp_i_score {
+    uint64_t key; // of the packs and of all that is asked; 0: none. Packs of one key count as equal
+    bool exact;   // else no better than what it was asked against
+    sp_packflow_outcome outcome;
+} sp_i_score;
+
 // How long PackFlow takes over the packs of one data-parallel rank, without tables of a whole step:
 // what the search judges its candidates by (rank_score.c).
 // Has a cost model of its own, so that several can work side by side.
@@ -20,6 +29,7 @@ typedef struct sp_i_rank_scorer {
     sp_arena arrays;             // those of fixed size
     sp_pack_memory memory;       // of the packs at hand
     sp_fullest_pack *fullest;    // [dp] of the packs at hand
+    sp_i_score *scores;          // [SP_I_SCORES] at its key modulo their number, the last
     double p2p_ns, p2p_token_ns; // between pipeline ranks: fixed, and per token of a pack
     int64_t *class_ns;           // [2 * classes]
     int64_t *token_bytes, *room_bytes;

@@ -14,6 +14,8 @@
 enum {
     LEAST_RANK_TOKENS = 2048,
     FEW_SAMPLES = 32, // a rank, each of which may be a pack of its own
+    EIGHTHS = 8,
+    LEAST_EIGHTHS = 5, // from here to twice as many: budgets between the powers of two beside one
 };
 
 // The best packs so far.
@@ -23,6 +25,10 @@ typedef struct nested {
     sp_packing *packing;
     sp_packflow_outcome *outcome;
     bool lacked; // memory, the last that was tried
+    // Of a budget of tokens, the best of these: how they are made, and their outcome.
+    sp_strategy_pack_function pack;
+    int64_t tokens; // 0: none was made
+    sp_packflow_outcome of_budget;
 } nested;
 
 // Packs as a strategy makes them of a budget of tokens, judged, where it makes any.
@@ -46,6 +52,11 @@ static sp_status try_packs(nested *n, sp_strategy_pack_function pack, int64_t to
     status = sp_step_judge(n->input, &tried, &judged, err);
     bool better = status == SP_OK && sp_packflow_is_better(&judged, n->outcome);
     n->lacked = judged.lacking_bytes > 0;
+    if (status == SP_OK && tokens > 0 && sp_packflow_is_better(&judged, &n->of_budget)) {
+        n->pack = pack;
+        n->tokens = tokens;
+        n->of_budget = judged;
+    }
     sp_packing_fini(better ? n->packing : &tried);
     if (better) {
         *n->packing = tried;
@@ -54,9 +65,14 @@ static sp_status try_packs(nested *n, sp_strategy_pack_function pack, int64_t to
     return status;
 }
 
+static bool out_of_time(const nested *n)
+{
+    return n->deadline_s > 0.0 && sp_clock_s() > n->deadline_s;
+}
+
 static sp_status try_budget(nested *n, int64_t tokens, sp_error *err)
 {
-    if (n->deadline_s > 0.0 && sp_clock_s() > n->deadline_s) {
+    if (out_of_time(n)) {
         return SP_OK;
     }
     sp_status status = try_packs(n, sp_i_pack_bytescale, tokens, err);
@@ -66,6 +82,20 @@ static sp_status try_budget(nested *n, int64_t tokens, sp_error *err)
     if (status == SP_OK &&
         n->input->batch->count <= FEW_SAMPLES * (size_t)n->input->scenario->layout.dp) {
         status = try_packs(n, sp_i_pack_hybrid_cp, tokens, err);
+    }
+    return status;
+}
+
+// Budgets beside the best of those that were tried, which are far apart.
+static sp_status try_around(nested *n, sp_error *err)
+{
+    const sp_strategy_pack_function pack = n->pack;
+    const int64_t tokens = n->tokens;
+    sp_status status = SP_OK;
+    for (int i = LEAST_EIGHTHS; status == SP_OK && tokens > 0 && i < 2 * EIGHTHS; i++) {
+        if (i != EIGHTHS && !out_of_time(n)) {
+            status = try_packs(n, pack, sp_ceil_div(tokens * i, EIGHTHS), err);
+        }
     }
     return status;
 }
@@ -87,6 +117,10 @@ static sp_status try_nested_groups(nested *n, sp_error *err)
     status = try_packs(n, sp_i_pack_slimpipe, 0, err);
     for (int ranks = 1; status == SP_OK && ranks <= layout->dp; ranks *= 2) {
         status = try_budget(n, sp_ceil_div(longest, ranks), err);
+        if (status == SP_OK && longest > ranks && !out_of_time(n)) {
+            // A little less, and the longest sample takes more ranks.
+            status = try_packs(n, sp_i_pack_bytescale, (longest - 1) / ranks, err);
+        }
     }
     int64_t share = n->input->batch->total_tokens / layout->dp;
     int64_t most = share > n->input->context ? share : n->input->context;
@@ -96,7 +130,7 @@ static sp_status try_nested_groups(nested *n, sp_error *err)
          tokens *= 2) {
         status = try_budget(n, tokens, err);
     }
-    return status;
+    return status == SP_OK ? try_around(n, err) : status;
 }
 
 // ---- the strategies ----
@@ -109,7 +143,11 @@ static sp_status search(const sp_strategy_input *input, bool asymmetric, sp_pack
         sp_i_slimpack_options_of(&input->scenario->strategy, asymmetric, false);
     sp_status status = sp_i_slimpack_search(input, &options, packing, &outcome, err);
     if (status == SP_OK) {
-        nested n = {input, options.deadline_s, packing, &outcome, false};
+        nested n = {.input = input,
+                    .deadline_s = options.deadline_s,
+                    .packing = packing,
+                    .outcome = &outcome,
+                    .of_budget = SP_PACKFLOW_WORST};
         status = try_nested_groups(&n, err);
         if (status != SP_OK) {
             sp_packing_fini(packing);

@@ -201,27 +201,27 @@ double sp_pack_memory_kept_share(const sp_pack_memory *memory, const sp_layout *
 // What ranks have for activations, with whole and with split backwards.
 typedef struct memory_tables {
     double kept_share;
-    int64_t *token_bytes[2], *room_bytes[2]; // by `split`, of all data-parallel ranks; one block
+    int64_t *token_bytes[2], *room_bytes[2]; // by `split`, of all data-parallel ranks
 } memory_tables;
 
 // As the search for packs reckons it (rank_score.c), so that the order is the one it has judged:
 // near the limit a little more or less room makes another order.
 static sp_status measure(const sp_scenario *scenario, const sp_cost_model *cost,
                          const sp_plan *plan, const sp_fullest_pack *fullest,
-                         sp_pack_memory *memory, memory_tables *tables, sp_error *err)
+                         sp_pack_memory *memory, sp_arena *work, memory_tables *tables,
+                         sp_error *err)
 {
     const sp_layout *layout = &plan->layout;
     int64_t limit_bytes = scenario->memory_limit_bytes - plan->packing->spare_bytes;
     size_t dp = (size_t)layout->dp;
     size_t pp = (size_t)layout->pp;
     size_t vstages = (size_t)sp_layout_vstages(layout);
-    int64_t *block = sp_calloc(2 * dp * (vstages + pp), sizeof *block);
-    if (block == NULL) {
-        return sp_error_no_memory(err, "the memory of packs");
-    }
     for (int split = 0; split < 2; split++) {
-        tables->token_bytes[split] = block + (size_t)split * dp * (vstages + pp);
-        tables->room_bytes[split] = tables->token_bytes[split] + dp * vstages;
+        tables->token_bytes[split] = sp_arena_take(work, dp * vstages, sizeof(int64_t));
+        tables->room_bytes[split] = sp_arena_take(work, dp * pp, sizeof(int64_t));
+    }
+    if (work->failed) {
+        return sp_error_no_memory(err, "the memory of packs");
     }
     for (size_t d = 0; d < dp; d++) {
         if (fullest[d].dp_count == 0) {
@@ -239,8 +239,8 @@ static sp_status measure(const sp_scenario *scenario, const sp_cost_model *cost,
 }
 
 static sp_status fill_memory(const sp_scenario *scenario, const sp_cost_model *cost,
-                             const sp_plan *plan, const sp_step_costs *costs, memory_tables *tables,
-                             sp_error *err)
+                             const sp_plan *plan, const sp_step_costs *costs, sp_arena *work,
+                             memory_tables *tables, sp_error *err)
 {
     const sp_layout *layout = &plan->layout;
     sp_pack_memory memory = {.states = NULL};
@@ -255,7 +255,7 @@ static sp_status fill_memory(const sp_scenario *scenario, const sp_cost_model *c
         status = sp_pack_memory_init(&memory, layout, costs, err);
     }
     if (status == SP_OK) {
-        status = measure(scenario, cost, plan, fullest, &memory, tables, err);
+        status = measure(scenario, cost, plan, fullest, &memory, work, tables, err);
     }
     sp_pack_memory_fini(&memory);
     sp_free(fullest);
@@ -269,46 +269,53 @@ static void use_memory(const memory_tables *tables, bool split, sp_schedule_cost
     times->kept_share = tables->kept_share;
 }
 
-static sp_status time_order(const sp_scenario *scenario, const sp_schedule_costs *times,
-                            const sp_packing *packing, bool split,
-                            const sp_packflow_outcome *beaten, sp_packflow_outcome *outcome,
+// Finds the orders of a step with gradients whole or apart.
+static sp_status order_step(const sp_scenario *scenario, const sp_plan *plan, bool split,
+                            const memory_tables *tables, const sp_packflow_outcome *beaten,
+                            sp_schedule_costs *times, sp_arena *work, sp_packflow_outcome *outcome,
                             sp_error *err)
 {
     sp_schedule_spec spec = scenario->schedule;
     spec.split_backward = split;
-    return sp_packflow_slowest(&spec, times, packing, &scenario->layout, beaten, outcome, err);
+    use_memory(tables, split, times);
+    times->orders = sp_arena_take(work, (size_t)plan->layout.dp, sizeof *times->orders);
+    return times->orders != NULL ? sp_packflow_slowest(&spec, times, plan->packing, &plan->layout,
+                                                       beaten, work, times->orders, outcome, err)
+                                 : sp_error_no_memory(err, "a schedule");
 }
 
 // Gradients are run apart only where that is no slower, or fits where whole backwards do not.
 // Without a pipeline no rank waits for an input gradient.
 static sp_status choose_split(const sp_scenario *scenario, const sp_plan *plan,
                               const memory_tables *tables, sp_schedule_costs *times,
-                              sp_schedule_spec *spec, sp_error *err)
+                              sp_schedule_spec *spec, sp_arena *work, sp_error *err)
 {
-    sp_packflow_outcome whole = {0};
-    sp_packflow_outcome apart = {0};
-    sp_status status = SP_OK;
+    sp_packflow_outcome whole;
+    sp_packflow_outcome apart;
     spec->split_backward = spec->split_backward && plan->layout.pp > 1;
-    if (spec->split_backward) {
-        use_memory(tables, true, times);
-        status = time_order(scenario, times, plan->packing, true, NULL, &apart, err);
-    }
-    if (status == SP_OK && spec->split_backward) {
+    if (!spec->split_backward) {
         use_memory(tables, false, times);
-        status = time_order(scenario, times, plan->packing, false, &apart, &whole, err);
-        spec->split_backward = !sp_packflow_is_better(&whole, &apart);
+        return SP_OK;
     }
-    use_memory(tables, spec->split_backward, times);
+    sp_status status = order_step(scenario, plan, true, tables, NULL, times, work, &apart, err);
+    const sp_schedule_costs with_apart = *times;
+    if (status == SP_OK) {
+        status = order_step(scenario, plan, false, tables, &apart, times, work, &whole, err);
+    }
+    if (status == SP_OK && !sp_packflow_is_better(&whole, &apart)) {
+        *times = with_apart;
+    } else {
+        spec->split_backward = false;
+    }
     return status;
 }
 
 sp_status sp_i_packflow_choose(const sp_scenario *scenario, const sp_cost_model *cost,
                                const sp_plan *plan, const sp_step_costs *costs,
-                               sp_schedule_costs *times, sp_schedule_spec *spec, int64_t **memory,
+                               sp_schedule_costs *times, sp_schedule_spec *spec, sp_arena *work,
                                sp_error *err)
 {
     memory_tables tables;
-    sp_status status = fill_memory(scenario, cost, plan, costs, &tables, err);
-    *memory = tables.token_bytes[0];
-    return status == SP_OK ? choose_split(scenario, plan, &tables, times, spec, err) : status;
+    sp_status status = fill_memory(scenario, cost, plan, costs, work, &tables, err);
+    return status == SP_OK ? choose_split(scenario, plan, &tables, times, spec, work, err) : status;
 }

@@ -41,7 +41,7 @@ sp_status sp_i_step_schedule(const sp_i_steps *steps, sp_plan *plan, sp_step_cos
     sp_schedule_spec spec = scenario->schedule;
     const sp_schedule_spec *schedule = &spec;
     sp_schedule_costs *means = NULL;
-    int64_t *memory = NULL;
+    sp_arena work = {0};
     sp_status status = SP_OK;
     if (sp_schedule_traits_of(schedule->kind).timed) {
         status = sp_step_costs_means(costs, plan, &means, err);
@@ -49,15 +49,15 @@ sp_status sp_i_step_schedule(const sp_i_steps *steps, sp_plan *plan, sp_step_cos
     if (status == SP_OK && sp_schedule_traits_of(schedule->kind).by_pack) {
         status = sp_step_costs_by_pack(costs, plan, means, err);
         if (status == SP_OK) {
-            status = sp_i_packflow_choose(scenario, &steps->cost, plan, costs, means, &spec,
-                                          &memory, err);
+            status =
+                sp_i_packflow_choose(scenario, &steps->cost, plan, costs, means, &spec, &work, err);
         }
     }
     if (status == SP_OK) {
         status = sp_schedule_generate(schedule, means, scenario->source, plan, err);
     }
     sp_schedule_costs_free(means);
-    sp_free(memory);
+    sp_arena_free(&work);
     if (status == SP_OK) {
         status = sp_i_step_exchange(steps, plan, costs, err);
     }

@@ -24,6 +24,8 @@ static const sp_link_rates rates = {360e9, 3e-6, 0.9, 10e-6};
 #define STAGE_BYTES 8.4e6 // 8,192 tokens of 4,096 features in bf16, over 8 tensor-parallel ranks
 #define RING_BYTES 67e6   // keys and values of a rank's layers
 #define GRADIENT_BYTES 2.2e9
+#define GATHER_S 12e-3 // parameters of a stage, of which a forward hides all but 1 ms
+#define GATHER_BYTES 0.5e9
 #define BUSY_BYTES 20e9 // what a ring carries in a quarter of the step, of which half is others'
 
 typedef struct send {
@@ -231,6 +233,22 @@ static sp_cp_exchange *exchanges(size_t count, double bytes)
     return made;
 }
 
+// Parameters gathered in every action, gradients scattered in backwards.
+static void fill_sharded(const sp_layout *layout, sp_step_costs *costs)
+{
+    costs->sharded = must_have(sp_calloc((size_t)layout->pp, sizeof *costs->sharded));
+    for (int p = 0; p < layout->pp; p++) {
+        costs->sharded[p] = (sp_sharded_stage){.gather = {GATHER_S, GATHER_BYTES},
+                                               .layers_gather = {GATHER_S, GATHER_BYTES},
+                                               .scatter = {2.0 * GATHER_S, 2.0 * GATHER_BYTES}};
+        costs->epilogue[p] = (sp_epilogue_cost){.optimizer_ns = 0};
+    }
+    for (size_t k = 0; k < costs->forward_packs; k++) {
+        costs->f[k].dp_ns = 1000000;
+        costs->b[k].dp_ns = 3000000;
+    }
+}
+
 // Of actions that differ by rank and micro-batch where `uneven`.
 static void fill_costs(const sp_layout *layout, bool uneven, sp_step_costs *costs)
 {
@@ -256,6 +274,9 @@ static void fill_costs(const sp_layout *layout, bool uneven, sp_step_costs *cost
                                                 .reduce_bytes = GRADIENT_BYTES,
                                                 .gather_bytes = 0.5 * GRADIENT_BYTES};
     }
+    if (layout->zero >= 3) {
+        fill_sharded(layout, costs);
+    }
 }
 
 static void measure_simulation(sp_layout layout, int microbatches, bool uneven)
@@ -269,7 +290,6 @@ static void measure_simulation(sp_layout layout, int microbatches, bool uneven)
     sp_memory_timeline memory;
     sp_engine_counts counts;
     layout.chunks = 1;
-    layout.zero = 1;
     require(uniform_packing(&packing, layout.dp, microbatches, &err), &err);
     require(plan_by_schedule(&plan, &layout, &packing, SP_SCHEDULE_1F1B, &err), &err);
     require(sp_i_step_costs_init(&costs, &layout, &packing, 1, false, &err), &err);
@@ -280,10 +300,10 @@ static void measure_simulation(sp_layout layout, int microbatches, bool uneven)
     require(sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, &err), &err);
     double seconds = thread_clock_s() - started;
     printf("{\"bench\": \"network_step_simulated\", \"version\": \"%s\", \"compiler\": \"%s\", "
-           "\"gpus\": %lld, \"uneven\": %s, \"tasks\": %zu, \"simulate_s\": %.3f, "
+           "\"gpus\": %lld, \"uneven\": %s, \"zero\": %d, \"tasks\": %zu, \"simulate_s\": %.3f, "
            "\"peak_mib\": %.0f, \"step_ms\": %.3f}\n",
            SP_VERSION, __VERSION__, (long long)sp_layout_ranks(&layout), uneven ? "true" : "false",
-           counts.tasks, seconds, peak_mib(), (double)timeline.iteration_ns * 1e-6);
+           layout.zero, counts.tasks, seconds, peak_mib(), (double)timeline.iteration_ns * 1e-6);
     fflush(stdout);
     sp_memory_timeline_fini(&memory);
     sp_timeline_fini(&timeline);
@@ -294,12 +314,18 @@ static void measure_simulation(sp_layout layout, int microbatches, bool uneven)
 
 int main(void)
 {
-    const sp_layout small = {.tp = 8, .cp = 2, .pp = 8, .dp = 8};
-    const sp_layout large = {.tp = 8, .cp = 4, .pp = 16, .dp = 32};
+    sp_layout small = {.tp = 8, .cp = 2, .pp = 8, .dp = 8};
+    sp_layout large = {.tp = 8, .cp = 4, .pp = 16, .dp = 32};
     // First, since what is printed is the most memory so far.
-    for (int uneven = 0; uneven < 2; uneven++) {
-        measure_simulation(small, 32, uneven != 0);
-        measure_simulation(large, 32, uneven != 0);
+    for (int i = 0; i < 4; i++) {
+        small.zero = large.zero = i < 2 ? 1 : 3;
+        measure_simulation(small, 32, i % 2 != 0);
+        measure_simulation(large, 32, i % 2 != 0);
+    }
+    // Data-parallel ranks alone.
+    for (int ranks = 1024; ranks <= 16384; ranks *= 16) {
+        const sp_layout flat = {.tp = 1, .cp = 1, .pp = 1, .dp = ranks, .zero = 3};
+        measure_simulation(flat, 4, true);
     }
     for (int uneven = 0; uneven < 2; uneven++) {
         measure(small, 32, uneven != 0);

@@ -51,6 +51,9 @@ done <<'SETTINGS'
 strategy.kind=zeppelin parallel.cp=1
 strategy.kind=hybrid-cp jitter.gpu_cv=0.02
 schedule.kind=zb-v parallel.cp=1
+parallel.zero=2 schedule.kind=zb-h1
+parallel.zero=3 memory.recompute=full
+parallel.zero=3 strategy.kind=hybrid-cp
 SETTINGS
 "$program" simulate s.json "${mixed[@]/#/--set=}" --set=strategy.kind=zeppelin --set=parallel.cp=1 \
     --plan zones.json >/dev/null 2>&1
@@ -99,9 +102,11 @@ cat >c.json <<'SCENARIO'
 {"model": "gpt-3.6b", "cluster": "h100-8", "parallel": {"dp": 16, "zero": 0},
  "workload": {"uniform": 4096, "samples_per_batch": 16}}
 SCENARIO
-by() { # ALGORITHM DETAIL
-    "$program" simulate c.json --json --set "network.collectives=$1" --set "network.detail=$2" >by.json 2>errors ||
-        complain "simulate by $1, $2 failed: $(cat errors)"
+by() { # ALGORITHM DETAIL SETTINGS
+    local algorithm=$1 detail=$2
+    shift 2
+    "$program" simulate c.json --json --set "network.collectives=$algorithm" --set "network.detail=$detail" "${@/#/--set=}" \
+        >by.json 2>errors || complain "simulate by $algorithm, $detail $* failed: $(cat errors)"
     sed -n 's/^ *"iteration_ms": \([0-9.]*\),*$/\1/p' by.json | head -1
 }
 fastest=$(by auto closed)
@@ -117,6 +122,16 @@ for algorithm in ring tree nvls hierarchical; do
 "
 done
 expect "times by algorithm" 4 "$(sort -u <<<"${times%?}" | wc -l)"
+# Over a spine too, of which their closed times know. It slows them all.
+spine=(cluster.fabric.nodes_per_leaf=1 cluster.fabric.oversubscription=8)
+fastest=$(by auto closed "${spine[@]}")
+for algorithm in ring tree nvls hierarchical; do
+    plain=$(by "$algorithm" closed)
+    closed=$(by "$algorithm" closed "${spine[@]}")
+    expect "flows by $algorithm over a spine" "$closed" "$(by "$algorithm" flows "${spine[@]}")"
+    awk "BEGIN {exit !($plain < $closed && $fastest <= $closed)}" ||
+        complain "a spine: $algorithm from $plain to $closed ms, auto $fastest"
+done
 by profile closed >/dev/null
 grep -q '"collectives"' by.json && complain "provenance of the profile's collectives"
 "$program" simulate c.json --set network.collectives=tree | grep -q '^profile .*, collectives tree$' ||

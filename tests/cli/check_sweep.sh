@@ -118,6 +118,33 @@ if [ "$(id -u)" != 0 ]; then
     expect "message of a locked folder" "error: locked/out.jsonl: Permission denied" "$message"
 fi
 
+message=$("$program" sweep s.json -o none.jsonl --plot none/out.svg 2>&1)
+expect "status of no folder for a picture" 3 "$?"
+expect "message of no folder for a picture" "error: none/out.svg: No such file or directory" "$message"
+[ -e none.jsonl ] && complain "points were evaluated for a picture without a place"
+
+# A picture of which a full disk keeps the first half.
+mkdir half
+printf '#!/bin/sh\nprintf "<svg> %%0999d" 0 >half.svg\n' >half/gnuplot && chmod +x half/gnuplot
+message=$(PATH=$PWD/half:$PATH "$program" sweep s.json -o full.jsonl --resume --plot half.svg \
+    --pareto iteration_ms,bubble_ratio 2>&1 >/dev/null)
+expect "status of half a picture" 3 "$?"
+expect "message of half a picture" "error: half.svg: not the whole picture could be written" "$message"
+if command -v gnuplot >/dev/null; then
+    for picture in whole.png whole.svg; do
+        "$program" sweep s.json -o full.jsonl --resume --plot "$picture" --pareto iteration_ms,bubble_ratio >/dev/null ||
+            complain "no $picture"
+    done
+fi
+# Points of uniform costs have no memory, and where none is listed that alone is the answer.
+message=$("$program" sweep s.json -o full.jsonl --resume --plot half.svg 2>&1 >/dev/null)
+expect "status of a picture of nothing" 3 "$?"
+expect "message of a picture of nothing" \
+    "error: half.svg: nothing to draw: no point that is listed has iteration_ms and peak_memory_gib" "$message"
+message=$("$program" sweep s.json -o full.jsonl --resume --where "pp > 99" --plot half.svg 2>&1 >/dev/null)
+expect "status of a condition that holds for none, with a picture" 1 "$?"
+expect "message of it" "" "$message"
+
 # A condition on results that holds for none: all is kept, and the answer is negative.
 message=$("$program" sweep s.json -o full.jsonl --resume --where "pp > 99" 2>&1)
 expect "status of a condition that holds for none" 1 "$?"
@@ -137,10 +164,23 @@ expect "a large grid" "1,000,000,000,000 combinations, 995,500,000,000 points" \
     "$(timeout 10 "$program" sweep many.json --dry-run | head -n 1)"
 timeout 10 "$program" sweep many.json -o many.jsonl --quiet --sample 50 >/dev/null || complain "sampling fails"
 expect "lines of a sample" 50 "$(lines_in many.jsonl)"
+# The file of a sample is not taken for that of another one, nor the sweep for another.
+message=$("$program" sweep many.json -o many.jsonl --resume --sample 60 2>&1)
+expect "status of another sample" 3 "$?"
+case $message in
+"error: many.jsonl:"*": expected point "*": the file was written with other --sample, --search, --seed, --shard or "*) ;;
+*) complain "another sample: $message" ;;
+esac
 "$program" sweep many.json -o all.jsonl >/dev/null 2>messages
 expect "status of too many points" 4 "$?"
 grep -q "995500000000 points are more than the 100000000 that are evaluated; --sample N" messages ||
     complain "too many points: $(cat messages)"
+expect "a figure without its unit in a condition" \
+    "error: --where: character 1: unknown name 'peak_memory' (did you mean 'peak_memory_gib'?)" \
+    "$("$program" sweep s.json -o f.jsonl --where "peak_memory < 2" 2>&1)"
+expect "no figure in a condition" \
+    "error: --where: character 1: 'xylophone' is no figure, and set neither by the grid nor by the base" \
+    "$("$program" sweep s.json -o f.jsonl --where "xylophone < 2" 2>&1)"
 # What is no figure, or not two of them, is told with what it could be.
 expect "one figure for a front" "error: --pareto expects two figures with a comma, such as \
 iteration_ms,peak_memory_gib, got 'iteration_ms'" \

@@ -147,4 +147,6 @@ head -n 10 h2 >h3
 refused "an unfinished shard" "h3:11: a point is missing" h1 h3
 "$program" merge s.json h2 h1 -o both >/dev/null || complain "merging two shards failed"
 cmp both whole || complain "two shards differ from the whole"
+expect "merging into a file that holds something" "error: both: exists and holds $(stat -c %s both) bytes (remove it first)" \
+    "$("$program" merge s.json h2 h1 -o both 2>&1)"
 exit "$failed"

@@ -132,6 +132,46 @@ static void draw_heads(sp_prng *prng, flow_step *s, double bytes)
     }
 }
 
+// A class of actions shows something of what it exchanges.
+static void set_shown(sp_prng *prng, sp_action_cost *costs, size_t count, bool exchanges)
+{
+    for (size_t i = 0; i < count; i++) {
+        costs[i].dp_ns = exchanges ? below(prng, 2000) : 0;
+    }
+}
+
+void flow_step_draw_sharded(sp_prng *prng, flow_step *s, double bytes)
+{
+    sp_step_costs *costs = &s->costs;
+    int zero = 2 * prng_below(prng, 2) + prng_below(prng, 2);
+    int vstages = sp_layout_vstages(&s->layout);
+    size_t classes = (size_t)costs->classes;
+    size_t backward = costs->backward_packs * classes;
+    set_shown(prng, costs->f, costs->forward_packs * classes, zero == 3);
+    set_shown(prng, costs->i, backward, zero == 3);
+    set_shown(prng, costs->w, backward, zero >= 2);
+    set_shown(prng, costs->r, backward, false);
+    for (size_t i = 0; i < backward; i++) {
+        costs->b[i].dp_ns = costs->i[i].dp_ns + costs->w[i].dp_ns;
+    }
+    if (zero < 2) {
+        return;
+    }
+    s->layout.zero = zero;
+    sp_free(costs->buckets);
+    costs->buckets = NULL;
+    costs->sharded = sp_calloc((size_t)vstages, sizeof *costs->sharded);
+    assert_non_null(costs->sharded);
+    for (int v = 0; v < vstages; v++) {
+        sp_sharded_stage *of = &costs->sharded[v];
+        of->scatter = (sp_exchanged){1e-6 + 2e-6 * sp_prng_uniform(prng), bytes};
+        if (zero == 3) {
+            of->gather = (sp_exchanged){1e-6 + 2e-6 * sp_prng_uniform(prng), 0.5 * bytes};
+            of->layers_gather = of->gather;
+        }
+    }
+}
+
 void flow_step_draw(sp_prng *prng, flow_step *s, bool busy)
 {
     static const sp_schedule_kind kinds[] = {SP_SCHEDULE_GPIPE, SP_SCHEDULE_1F1B,
@@ -146,6 +186,7 @@ void flow_step_draw(sp_prng *prng, flow_step *s, bool busy)
     flow_step_lengthen(&s->costs);
     flow_step_set_bytes(&s->costs, 20000.0 * part, 30000.0 * part);
     draw_epilogue(prng, s, 100000.0 * part);
+    flow_step_draw_sharded(prng, s, 30000.0 * part);
     flow_step_set_exchanges(s, 2000.0 * part);
     draw_heads(prng, s, 1000.0 * part);
     must_succeed(plan_by_schedule(&s->plan, &s->layout, &s->packing, kind, ERR));

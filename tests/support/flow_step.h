@@ -22,6 +22,8 @@ typedef struct flow_step {
 void flow_step_set_bytes(sp_step_costs *costs, double f_bytes, double b_bytes);
 // Exchanges of context-parallel ranks that take at least what random costs show of them.
 void flow_step_set_exchanges(flow_step *s, double bytes);
+// ZeRO 2 or 3 in half of the cases. Without, actions exchange nothing.
+void flow_step_draw_sharded(sp_prng *prng, flow_step *s, double bytes);
 // Transfers longer than any latency.
 void flow_step_lengthen(sp_step_costs *costs);
 // Nodes of two GPUs and one NIC of 10 GB/s: 10 bytes a nanosecond.

@@ -1,12 +1,12 @@
 #include "sim/base/alloc.h"
 #include "sim/cost/action_cost.h"
-#include "sim/network/route.h"
+#include "sim/network/collective_route.h"
 #include "tests/support/flow_step.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_FLOWS = 8192, MOST_LINKS = 512, MOST_CHUNKS = 2, MOST_PP = 4, MOST_GPUS = 64 };
 
-typedef enum flow_kind { A_SEND, AN_EXCHANGE, A_REDUCTION } flow_kind;
+typedef enum flow_kind { A_SEND, AN_EXCHANGE, A_SHARE, A_REDUCTION } flow_kind;
 
 typedef struct flowing {
     flow_kind kind;
@@ -23,8 +23,19 @@ typedef struct rank_state {
     bool runs;
     int64_t start_ns, end_ns; // of the action that runs; -1: not known
     int awaited;              // sends that it waits for
-    int64_t shown_ns[2];      // of its exchange, behind what is hidden: of keys, of heads
+    // Turns of an action that exchanges: before its work, beside it, behind it.
+    int turn, flows; // under way
+    int64_t turn_ns[3], turn_end_ns;
+    bool keys_wait; // what computation hides of keys or heads begins with the work
+    int64_t hidden_ns;
+    double hidden_bytes;
+    int64_t shown_ns[2]; // of its exchange, behind what is hidden: of keys, of heads
     double shown_bytes[2];
+    // Of the parameters and gradients of all data-parallel ranks: gathered before the work,
+    // gathered and scattered beside it, scattered behind it.
+    int share; // that comes next
+    int64_t share_ns[4];
+    double share_bytes[4];
 } rank_state;
 
 typedef struct reduction_state {
@@ -435,6 +446,72 @@ static void start_exchange(world *w, int rank, double bytes, int part, int64_t a
     start_flow(w, AN_EXCHANGE, rank, route, w->now_ns, bytes, 1, alone_ns);
 }
 
+// What a rank gets of the rings of all data-parallel ranks.
+static sp_route part_of_rings(const world *w, int rank)
+{
+    const sp_layout *layout = &w->s->layout;
+    const sp_route_parts split = {sp_layout_stride(layout, SP_AXIS_DP), layout->dp};
+    int64_t gpus[MOST_GPUS];
+    sp_passage parts[MOST_GPUS];
+    int members = list_members(w, rank % layout->pp, layout->dp, gpus);
+    must_succeed(sp_passage_make_parts(w->topology, SP_ALGORITHM_RING, SP_ALL_GATHER, gpus,
+                                       layout->tp, members, split, parts, ERR));
+    for (int d = 0; d < layout->dp; d++) {
+        if (d != rank / layout->pp) {
+            sp_passage_fini(&parts[d]);
+        }
+    }
+    return parts[rank / layout->pp].legs[0].route;
+}
+
+// The next of the turn's, if there is one.
+static void start_share(world *w, int rank)
+{
+    rank_state *state = &w->ranks[rank];
+    const int ends[] = {1, 3, 4};
+    while (state->share < ends[state->turn]) {
+        int next = state->share++;
+        if (state->share_ns[next] > 0 && state->share_bytes[next] > 0.0) {
+            state->flows++;
+            start_flow(w, A_SHARE, rank, part_of_rings(w, rank), w->now_ns,
+                       state->share_bytes[next], 1, state->share_ns[next]);
+            return;
+        }
+    }
+}
+
+static void start_turn(world *w, int rank)
+{
+    rank_state *state = &w->ranks[rank];
+    state->turn_end_ns = w->now_ns + state->turn_ns[state->turn];
+    if (state->turn == 1 && state->keys_wait) {
+        state->flows++;
+        start_exchange(w, rank, state->hidden_bytes, 0, state->hidden_ns);
+    }
+    start_share(w, rank);
+}
+
+// The data-parallel ranks exchange `whole` for the action, of which shown_ns are not hidden.
+static void set_shares(rank_state *state, sp_exchanged gather, sp_exchanged scatter,
+                       int64_t shown_ns, int64_t work_ns)
+{
+    double whole_s = gather.s + scatter.s;
+    double gathers = whole_s > 0.0 ? gather.s / whole_s : 0.0;
+    double shown = whole_s > 0.0 ? fmin(1.0, (double)shown_ns * 1e-9 / whole_s) : 0.0;
+    state->share = 0;
+    state->share_ns[0] = llround(gathers * (double)shown_ns);
+    state->share_ns[1] = llround(gathers * (double)work_ns);
+    state->share_ns[2] = work_ns - state->share_ns[1];
+    state->share_ns[3] = shown_ns - state->share_ns[0];
+    state->share_bytes[0] = shown * gather.bytes;
+    state->share_bytes[1] = gather.bytes - state->share_bytes[0];
+    state->share_bytes[3] = shown * scatter.bytes;
+    state->share_bytes[2] = scatter.bytes - state->share_bytes[3];
+    state->turn_ns[0] = state->share_ns[0];
+    state->turn_ns[1] = work_ns;
+    state->turn_ns[2] = state->share_ns[3];
+}
+
 static void begin_action(world *w, int rank, sp_action action)
 {
     const flow_step *s = w->s;
@@ -457,12 +534,18 @@ static void begin_action(world *w, int rank, sp_action action)
     state->runs = true;
     state->start_ns = w->now_ns;
     state->end_ns = w->now_ns + took_ns;
-    if (layout->cp > 1 && each.s + each.heads_s > 0.0) {
+    sp_exchanged gather = {0}, scatter = {0};
+    if (s->costs.sharded != NULL && layout->dp * layout->cp > 1) {
+        gather = action.kind != SP_ACTION_W ? s->costs.sharded[vstage].gather : gather;
+        scatter = makes_gradients(action) ? s->costs.sharded[vstage].scatter : scatter;
+    }
+    set_shares(state, gather, scatter, took.dp_ns, took_ns - took.dp_ns);
+    state->keys_wait = layout->cp > 1 && each.s + each.heads_s > 0.0;
+    if (state->keys_wait) {
         // Heads are hidden where there is nothing else, and not shown.
         bool alone = !(each.s > 0.0);
         int64_t heads_ns = alone ? took.cp_ns : llround(layers * each.heads_s * 1e9);
         heads_ns = heads_ns < took.cp_ns ? heads_ns : took.cp_ns;
-        state->end_ns = -1;
         state->shown_ns[0] = took.cp_ns - heads_ns;
         state->shown_ns[1] = heads_ns;
         double hidden_bytes = layers * (alone ? each.heads_bytes : each.bytes);
@@ -471,7 +554,13 @@ static void begin_action(world *w, int rank, sp_action action)
             hidden_bytes * fmin(1.0, (double)state->shown_ns[alone] * 1e-9 / whole_s);
         state->shown_bytes[0] = shown_bytes;
         state->shown_bytes[1] = alone ? shown_bytes : layers * each.heads_bytes;
-        start_exchange(w, rank, hidden_bytes - shown_bytes, 0, took_ns - took.cp_ns);
+        state->hidden_bytes = hidden_bytes - shown_bytes;
+        state->hidden_ns = took_ns - took.cp_ns - took.dp_ns;
+    }
+    if (state->keys_wait || gather.s + scatter.s > 0.0) {
+        state->end_ns = -1;
+        state->turn = 0;
+        start_turn(w, rank);
     }
 }
 
@@ -487,6 +576,21 @@ static bool can_begin(const world *w, int rank)
     return has_input(w, pp, *at) && (!at->with_next || has_input(w, pp, at[1]));
 }
 
+// Goes on to the next turn of an action where all of one is over.
+static bool end_turn(world *w, int rank)
+{
+    rank_state *state = &w->ranks[rank];
+    if (!state->runs || state->end_ns >= 0 || state->flows > 0 || state->turn_end_ns > w->now_ns) {
+        return false;
+    }
+    if (++state->turn == 3) {
+        state->end_ns = w->now_ns;
+    } else {
+        start_turn(w, rank);
+    }
+    return true;
+}
+
 // Ends what is over now, and begins what can.
 static void act(world *w, sp_timeline *ran)
 {
@@ -494,6 +598,7 @@ static void act(world *w, sp_timeline *ran)
     for (bool more = true; more;) {
         more = false;
         for (int r = 0; r < ranks; r++) {
+            more = end_turn(w, r) || more;
             if (w->ranks[r].runs && w->ranks[r].end_ns == w->now_ns) {
                 end_action(w, r, ran);
                 more = true;
@@ -519,6 +624,10 @@ static int64_t next_time(const world *w)
         if (state->runs && state->end_ns >= 0 && state->end_ns < next_ns) {
             next_ns = state->end_ns;
         }
+        bool waits = state->runs && state->end_ns < 0 && state->turn_end_ns > w->now_ns;
+        if (waits && state->turn_end_ns < next_ns) {
+            next_ns = state->turn_end_ns;
+        }
     }
     for (int i = 0; i < w->flows; i++) {
         const flowing *f = &w->flow[i];
@@ -540,12 +649,15 @@ static void end_flow(world *w, const flowing *f)
     } else if (f->kind == A_SEND) {
         *f->there_ns = w->now_ns;
         rank->awaited -= w->s->costs.blocking_transfers;
+    } else if (f->kind == A_SHARE) {
+        rank->flows--;
+        start_share(w, f->of);
     } else if (rank->shown_ns[0] > 0 || rank->shown_ns[1] > 0) {
         int part = rank->shown_ns[0] > 0 ? 0 : 1;
         start_exchange(w, f->of, rank->shown_bytes[part], part, rank->shown_ns[part]);
         rank->shown_ns[part] = 0;
     } else {
-        rank->end_ns = w->now_ns;
+        rank->flows--;
     }
 }
 

@@ -18,6 +18,7 @@ typedef struct priced_case {
     double nvlink_gb_per_s;   // and so the rate of every group inside a node of 8 GPUs
     const char *overrides[4]; // of the profile, NULL-terminated
     sp_collective_algorithm algorithm;
+    sp_fabric fabric;
 } priced_case;
 
 // 8 layers, untied, 1F1B on one rank.

@@ -35,6 +35,7 @@ static const struct {
      FIXTURE_PROFILE(", 'cluster': {'name': 'carried', 'gpu': 'X', 'peak_tflops': 500, "
                      "'memory_gib': 24, 'hbm_gb_per_s': 900, 'gpus_per_node': 2, "
                      "'nvlink_gb_per_s': 50, 'nics_per_node': 1, 'nic_gbit_per_s': 100}")},
+    {"cluster.json", "{'name': 'h800-8', 'nvlink_gb_per_s': 100, 'nic_latency_us': 7}"},
     {"broken.json", "{'schema': 'slimpack/profile/1',\n 'gpu' 3}"},
     {"lengths.txt", "100\n200\n300\n"},
     {"lengths.csv", "name,mine\na,7\nb,9\n"},

@@ -3,9 +3,9 @@
 #include "tests/support/flat_network.h"
 #include "tests/support/flow_ends.h"
 
-#include "sim/cost/collective_shape.h"
 #include "sim/cost/op_time.h"
 #include "sim/network/collective_route.h"
+#include "sim/network/collective_shape.h"
 
 enum { MOST = 64, MOST_LINKS = 1024 };
 
@@ -280,6 +280,135 @@ TEST(groups_side_by_side)
         sp_passage_fini(&one);
         sp_passage_fini(&other);
         sp_passage_fini(&both);
+    }
+    flat_network_end(&f);
+}
+
+// ---- parts ----
+
+enum { PARTS = 4 };
+
+// Two groups of eight GPUs each on two whole nodes, with one GPU of a node between one of theirs
+// and the next; parts are pairs of neighbours.
+static void list_halves(int64_t gpus[2 * MOST])
+{
+    for (int i = 0; i < 16; i++) {
+        gpus[i] = i / 8 + 2 * (i % 8);
+    }
+}
+
+static const sp_route_parts pairs = {4, PARTS};
+
+// Every part takes what the whole does, alone and beside all others, and together they put on each
+// link what the whole does; what comes in over NVLink ports is a part's own.
+TEST(parts_make_up_the_whole)
+{
+    flat_network f;
+    flat_network_begin("h800-8", 2, &f);
+    f.cluster.fabric.pxn = false; // which hands on over others' ports
+    f.cluster.fabric.rails = 1;   // whose spine all parts share
+    f.cluster.fabric.nodes_per_leaf = 1;
+    f.cluster.fabric.oversubscription = 2.0;
+    sp_topology_free(f.topology);
+    must_succeed(sp_topology_new(&f.cluster, &flat_rates, &f.topology, ERR));
+    int64_t gpus[2 * MOST];
+    list_halves(gpus);
+    for (int a = SP_ALGORITHM_RING; a < SP_ALGORITHM_AUTO; a++) {
+        for (int k = 0; k < 3; k++) {
+            sp_collective_algorithm algorithm = (sp_collective_algorithm)a;
+            sp_passage whole, parts[PARTS];
+            must_succeed(sp_passage_make(f.topology, algorithm, kinds[k], gpus, 2, 8, &whole, ERR));
+            must_succeed(sp_passage_make_parts(f.topology, algorithm, kinds[k], gpus, 2, 8, pairs,
+                                               parts, ERR));
+            for (int leg = 0; leg < whole.count; leg++) {
+                int left[MOST_LINKS] = {0};
+                const sp_route *route = &whole.legs[leg].route;
+                double alone_s = 1.25 * sp_leg_s(&whole.legs[leg], 1e9);
+                int rounds = whole.legs[leg].rounds;
+                double bytes = whole.legs[leg].share * 1e9;
+                sp_flow flows[PARTS];
+                sp_flow flow = sp_route_flow_of(route, 0, bytes, rounds, alone_s);
+                int64_t ends_ns[PARTS], whole_ns;
+                must_succeed(flow_ends(f.topology, &flow, 1, &whole_ns, ERR));
+                for (int32_t h = 0; h < route->hops; h++) {
+                    left[route->path[h].link] = route->path[h].times;
+                }
+                for (int p = 0; p < PARTS; p++) {
+                    const sp_route *part = &parts[p].legs[leg].route;
+                    assert_true(part->bytes_per_s == route->bytes_per_s &&
+                                part->open_bytes_per_s == route->open_bytes_per_s);
+                    flows[p] = sp_route_flow_of(part, 0, bytes, rounds, alone_s);
+                    must_succeed(flow_ends(f.topology, &flows[p], 1, &ends_ns[0], ERR));
+                    assert_int_equal(ends_ns[0], whole_ns);
+                    for (int32_t h = 0; h < part->hops; h++) {
+                        sp_link link = sp_topology_link(f.topology, part->path[h].link);
+                        left[part->path[h].link] -= part->path[h].times;
+                        bool own = (link.node * 8 + link.index) / 4 % PARTS == p;
+                        assert_true(link.kind != SP_LINK_NVLINK || !link.inward || own);
+                    }
+                }
+                must_succeed(flow_ends(f.topology, flows, PARTS, ends_ns, ERR));
+                for (int p = 0; p < PARTS; p++) {
+                    assert_int_equal(ends_ns[p], whole_ns);
+                }
+                for (int l = 0; l < MOST_LINKS; l++) {
+                    assert_int_equal(left[l], 0);
+                }
+            }
+            sp_passage_fini(&whole);
+            for (int p = 0; p < PARTS; p++) {
+                sp_passage_fini(&parts[p]);
+            }
+        }
+    }
+    flat_network_end(&f);
+}
+
+// Eight GPUs of a node and one of another are one ring, which goes from node to node in two parts
+// of three: the third waits for what the others get.
+TEST(a_part_inside_a_node_keeps_the_pace_of_the_ring)
+{
+    flat_network f;
+    flat_network_begin("h800-8", 2, &f);
+    const int64_t gpus[] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+    sp_passage whole, parts[3];
+    must_succeed(
+        sp_passage_make(f.topology, SP_ALGORITHM_RING, SP_ALL_GATHER, gpus, 1, 9, &whole, ERR));
+    must_succeed(sp_passage_make_parts(f.topology, SP_ALGORITHM_RING, SP_ALL_GATHER, gpus, 1, 9,
+                                       (sp_route_parts){3, 3}, parts, ERR));
+    for (int i = 0; i < 6; i++) {
+        // Also where it is known to be faster than its links.
+        double alone_s = (i < 3 ? 1.0 : 0.5) * sp_leg_s(&whole.legs[0], 1e9);
+        sp_flow flow = sp_route_flow_of(&parts[i % 3].legs[0].route, 0, 1e9, 1, alone_s);
+        int64_t end_ns;
+        must_succeed(flow_ends(f.topology, &flow, 1, &end_ns, ERR));
+        assert_int_equal(end_ns, llround(alone_s * 1e9));
+    }
+    for (int p = 0; p < 3; p++) {
+        sp_passage_fini(&parts[p]);
+    }
+    sp_passage_fini(&whole);
+    flat_network_end(&f);
+}
+
+TEST(memory_for_parts_runs_out)
+{
+    flat_network f;
+    flat_network_begin("h800-8", 2, &f);
+    int64_t gpus[2 * MOST];
+    list_halves(gpus);
+    for (int a = SP_ALGORITHM_RING; a < SP_ALGORITHM_AUTO; a++) {
+        for (memory_failures failing = {0}; memory_fails(&failing);) {
+            sp_passage parts[PARTS] = {{.count = 0}};
+            sp_error_clear(ERR);
+            memory_try(&failing,
+                       sp_passage_make_parts(f.topology, (sp_collective_algorithm)a, SP_ALL_GATHER,
+                                             gpus, 2, 8, pairs, parts, ERR),
+                       ERR);
+            for (int p = 0; p < PARTS; p++) {
+                sp_passage_fini(&parts[p]);
+            }
+        }
     }
     flat_network_end(&f);
 }

@@ -118,6 +118,8 @@ static void check_result(const char *text, const scenario_run *r)
         sum += json_number_value(value);
     }
     assert_within(sum / sp_result_iteration_ms(result), 1.0, 1e-9);
+    // Whatever a step takes over its pure work has parts, also where no stage is idle.
+    assert_true(sp_result_gap_work(result) < 1e-6 || json_object_get(json, "gap_parts_ms") != NULL);
     json_decref(json);
 }
 

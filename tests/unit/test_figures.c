@@ -43,6 +43,9 @@ TEST(wrong_files)
                         "{'absolute': 0}, 'measure': 'ratio'}]}",
               "f.json: points.0: key 'baseline' is missing");
     reads_not(HEAD BASE "'points': [{'label': 'a', 'published': 1, 'key': 'k', 'bar': "
+                        "{'absolute': 0}, 'per': 0}]}",
+              "expected a number from 1e-09 to 1e+09");
+    reads_not(HEAD BASE "'points': [{'label': 'a', 'published': 1, 'key': 'k', 'bar': "
                         "{'absolute': 0}, 'publisched': 2}]}",
               "unknown key 'publisched' (did you mean 'published'?)");
     reads_not(HEAD BASE "'points': [{'label': 'a', 'published': 1, 'key': 'k', 'bar': "
@@ -75,6 +78,7 @@ TEST(values)
         {POINT("'key': 'iteration_ms', 'published': 33, 'set': {'schedule.microbatches': 8}"),
          33.0},
         {POINT("'key': 'ranks.3.span_ms', 'published': 12"), 12.0},
+        {POINT("'key': 'ranks.3.span_ms', 'per': 4, 'published': 3"), 3.0},
         {POINT("'key': 'iteration_ms', 'measure': 'ratio', 'published': 1.75, 'baseline': "
                "{'parallel.pp': 1}"),
          21.0 / 12.0},

@@ -106,16 +106,22 @@ static sweep_layouts find(const char *text, const char *strategy, bool exhaustiv
     return layouts;
 }
 
-static double best_ms(const sweep_layouts *layouts)
+static double document_ms(const json_t *json)
 {
     char settled[RUN_TEXT];
-    assert_true(layouts->ranked_count > 0);
-    json_t *best = sweep_layouts_document(layouts, layouts->ranked[0]);
-    char *document = json_dumps(best, 0);
+    char *document = json_dumps(json, 0);
     snprintf(settled, sizeof settled, "%s", document);
     free(document);
-    json_decref(best);
     return evaluate(settled);
+}
+
+static double best_ms(const sweep_layouts *layouts)
+{
+    assert_true(layouts->ranked_count > 0);
+    json_t *best = sweep_layouts_document(layouts, layouts->ranked[0]);
+    double ms = document_ms(best);
+    json_decref(best);
+    return ms;
 }
 
 // With and without bounds.
@@ -251,6 +257,51 @@ TEST(blocks_of_what_is_fastest)
     check_blocks("0.5", 3);
     check_blocks("1", 0);
     check_blocks("1", 6);
+}
+
+// Budgets and slices between those of the grid: none beside the best layout of the grid is faster
+// than what is found around it.
+TEST(around_the_best_layouts)
+{
+    static const struct {
+        const char *strategy, *section, *key;
+        int64_t least, most, step; // of the values beside, the budgets in eighths of the best one
+    } rows[] = {{"bytescale", "strategy", "rank_tokens", 5, 15, 1},
+                {"hybrid-cp", "strategy", "rank_tokens", 5, 15, 1},
+                {"chunkflow", "strategy", "chunk_tokens", 5, 15, 1},
+                {"chunkflow", "schedule", "retained_chunks", 1, 8, 7},
+                {"slimpipe", "schedule", "slices", 1, 4, 1}};
+    int faster = 0;
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        const char *strategy = rows[r].strategy;
+        const sweep_layouts_options options = {
+            .strategies = &strategy, .strategy_count = 1, .threads = 1, .quiet = true};
+        char text[RUN_TEXT] = "";
+        put_json(text, BASE ", 'parallel': {'tp': 8}}");
+        sweep_layouts layouts = find(text, strategy, false, 1);
+        json_t *beside = sweep_layouts_document(&layouts, layouts.ranked[0]);
+        double grid_ms = best_ms(&layouts);
+        must_succeed(sweep_layouts_refine(&options, "test", &layouts, ERR));
+        double found_ms = best_ms(&layouts);
+        assert_true(found_ms <= grid_ms);
+        faster += found_ms < grid_ms;
+        json_t *section = json_object_get(beside, rows[r].section);
+        section = section != NULL ? section : json_object();
+        sp_json_put(beside, rows[r].section, json_incref(section));
+        int64_t budget = json_integer_value(json_object_get(section, rows[r].key));
+        int64_t pp = json_integer_value(json_object_get(json_object_get(beside, "parallel"), "pp"));
+        for (int64_t n = rows[r].least; n <= rows[r].most; n += rows[r].step) {
+            int64_t value = rows[r].least == 5  ? budget * n / 8 / 128 * 128
+                            : rows[r].step == 1 ? n * pp
+                                                : n;
+            sp_json_put(section, rows[r].key, json_integer(value));
+            assert_true(document_ms(beside) >= found_ms);
+        }
+        json_decref(section);
+        json_decref(beside);
+        sweep_layouts_fini(&layouts);
+    }
+    assert_true(faster > 0);
 }
 
 // Where no layout fits there is none, with a reason.

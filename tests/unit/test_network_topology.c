@@ -125,6 +125,13 @@ TEST(another_rail_is_reached_over_nvlink_or_over_the_spine)
     p = path_of(t, 1, 8 + 1);
     assert_true(p.spine_latency_s == 0.0);
     sp_topology_free(t);
+    // PCIe is passed at both ends, inside a node nowhere.
+    cluster.host_link_latency_s = 3e-6;
+    t = made(&cluster);
+    assert_close(path_of(t, 1, 8 + 4).spine_latency_s, 2e-6 + 6e-6, 1e-12);
+    assert_close(path_of(t, 1, 8 + 1).spine_latency_s, 6e-6, 1e-12);
+    assert_true(path_of(t, 1, 4).spine_latency_s == 0.0);
+    sp_topology_free(t);
 }
 
 // DGX SuperPOD with H100: 32 nodes at a leaf switch, whose links to the spine carry their NICs.

@@ -260,6 +260,32 @@ TEST(ends_early_where_beaten)
     assert_true(early > 50);
 }
 
+// Steps that are known make the plan that is made of these costs, whatever the costs beside them.
+static void must_make_the_plan(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
+                               const sp_packing *packing, const sp_layout *layout,
+                               sp_packflow_step **orders)
+{
+    sp_plan plan[2];
+    for (int known = 0; known < 2; known++) {
+        sp_schedule_costs with = *costs;
+        with.orders = known != 0 ? orders : NULL;
+        with.pack_f_ns = known != 0 ? costs->pack_b_ns : costs->pack_f_ns;
+        must_succeed(sp_plan_init(&plan[known], layout, packing, ERR));
+        must_succeed(sp_schedule_generate(spec, &with, "test", &plan[known], ERR));
+    }
+    for (int i = 0; i < layout->dp * layout->pp; i++) {
+        const sp_stage_plan *found = sp_plan_stage(&plan[0], i / layout->pp, i % layout->pp);
+        const sp_stage_plan *made = sp_plan_stage(&plan[1], i / layout->pp, i % layout->pp);
+        assert_int_equal(made->count, found->count);
+        for (size_t a = 0; a < found->count; a++) {
+            assert_int_equal(made->actions[a].kind, found->actions[a].kind);
+            assert_int_equal(made->actions[a].pack, found->actions[a].pack);
+        }
+    }
+    sp_plan_fini(&plan[0]);
+    sp_plan_fini(&plan[1]);
+}
+
 // Any rank may be the slowest, and any may lack most memory.
 TEST(slowest_of_the_ranks)
 {
@@ -304,15 +330,21 @@ TEST(slowest_of_the_ranks)
             exact.lacking_bytes = sp_larger(exact.lacking_bytes, one.lacking_bytes);
         }
         sp_packflow_outcome found;
-        must_succeed(sp_packflow_slowest(&spec, &costs, &packing, &layout, NULL, &found, ERR));
+        sp_packflow_step *orders[RANKS];
+        sp_arena work = {0};
+        must_succeed(sp_packflow_slowest(&spec, &costs, &packing, &layout, NULL, &work, orders,
+                                         &found, ERR));
+        must_make_the_plan(&spec, &costs, &packing, &layout, orders);
         assert_int_equal(found.makespan_ns, exact.makespan_ns);
         assert_int_equal(found.lacking_bytes, exact.lacking_bytes);
         const sp_packflow_outcome beaten = {.makespan_ns = exact.makespan_ns - 20 + round % 41,
                                             .lacking_bytes = exact.lacking_bytes};
-        must_succeed(sp_packflow_slowest(&spec, &costs, &packing, &layout, &beaten, &found, ERR));
+        must_succeed(sp_packflow_slowest(&spec, &costs, &packing, &layout, &beaten, &work, orders,
+                                         &found, ERR));
         assert_int_equal(is_better(&found, &beaten), is_better(&exact, &beaten));
         assert_true(found.makespan_ns <= exact.makespan_ns);
         assert_true(found.lacking_bytes <= exact.lacking_bytes);
+        sp_arena_free(&work);
         sp_packing_fini(&packing);
     }
 }

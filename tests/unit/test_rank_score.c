@@ -206,6 +206,54 @@ TEST(scores_do_not_depend_on_others)
     case_fini(&c);
 }
 
+// A score that is known answers as one that is found: exactly, or that it is no better than what it
+// is asked against. Other room, and gradients apart, are other scores.
+TEST(known_scores_answer_as_found_ones)
+{
+    enum { ROUNDS = 30, ASKED = 12 };
+    static scored_case c;
+    static scored_case fresh;
+    sp_prng prng = prng_seeded(108);
+    int better = 0;
+    case_init(1, 4, 1, 2, "", &c);
+    draw_batch(&prng, 20000, &d);
+    for (int round = 0; round < ROUNDS; round++) {
+        sp_packing packing;
+        sp_i_needs needs = {0};
+        sp_i_shape shape = draw_shape(&prng);
+        make(1, &shape, &packing, &needs);
+        int64_t whole_bytes = c.scorer.limit_bytes;
+        for (int i = 0; i < ASKED; i++) {
+            sp_packflow_outcome exact;
+            sp_packflow_outcome found;
+            bool split = sp_prng_below(&prng, 2) != 0;
+            case_init(1, 4, 1, 2, "", &fresh);
+            c.scorer.limit_bytes = i % 3 == 0 ? whole_bytes / 400 : whole_bytes;
+            fresh.scorer.limit_bytes = c.scorer.limit_bytes;
+            must_succeed(
+                sp_i_rank_score(&fresh.scorer, &packing, needs.pack, split, NULL, &exact, ERR));
+            sp_packflow_outcome beaten = exact;
+            beaten.makespan_ns += (int64_t)sp_prng_below(&prng, 2000000) - 1000000;
+            bool asks_all = sp_prng_below(&prng, 4) == 0;
+            must_succeed(sp_i_rank_score(&c.scorer, &packing, needs.pack, split,
+                                         asks_all ? NULL : &beaten, &found, ERR));
+            bool is_better = sp_packflow_is_better(&exact, &beaten);
+            if (asks_all || is_better) {
+                assert_int_equal(found.makespan_ns, exact.makespan_ns);
+                assert_int_equal(found.lacking_bytes, exact.lacking_bytes);
+            }
+            assert_true(asks_all || sp_packflow_is_better(&found, &beaten) == is_better);
+            better += is_better;
+            case_fini(&fresh);
+        }
+        c.scorer.limit_bytes = whole_bytes;
+        sp_free(needs.pack);
+        sp_packing_fini(&packing);
+    }
+    assert_in_range(better, ROUNDS, ROUNDS * (ASKED - 1));
+    case_fini(&c);
+}
+
 // By a cost model that interpolates, as the search uses it: single packs within 2 %, their mean
 // within 0.1 %, in layouts and profiles that make times of tokens differ most.
 TEST(interpolated_times_are_near)

@@ -92,6 +92,10 @@ TEST(overrides_inside_a_name)
                           "cluster.nic_gbit_per_s=800",
                           "{'model': 'llama-13b',"
                           " 'cluster': {'name': 'h800-8', 'nic_gbit_per_s': 800}}");
+    same_when_written_out("{'model': 'llama-13b', 'cluster': 'cluster.json'}",
+                          "cluster.nic_latency_us=9",
+                          "{'model': 'llama-13b', 'cluster': {'name': 'h800-8', "
+                          "'nvlink_gb_per_s': 100, 'nic_latency_us': 9}}");
     same_when_written_out("{'model': 'llama-13b'}", "cluster.nic_gbit_per_s=800",
                           "{'model': 'llama-13b',"
                           " 'cluster': {'name': 'h100-8', 'nic_gbit_per_s': 800}}");
@@ -215,6 +219,7 @@ TEST(cluster_and_profile)
         {"{'model': 'llama-13b', 'profile': 'a100'}", "a100-8", "a100"},
         {"{'model': 'llama-13b', 'cluster': {'name': 'h800-8', 'memory_gib': 40}}", "h800-8",
          "h800"},
+        {"{'model': 'llama-13b', 'cluster': './cluster.json'}", "h800-8", "h800"},
         {"{'model': 'llama-13b', 'profile': 'orphan', 'cluster': {'name': 'mine', 'peak_tflops': "
          "100, 'memory_gib': 40, 'hbm_gb_per_s': 1000, 'gpus_per_node': 4, 'nvlink_gb_per_s': 50, "
          "'nics_per_node': 1, 'nic_gbit_per_s': 100}}",
@@ -499,6 +504,10 @@ static void check_round_trip(sp_scenario *s)
     assert_true(s->cluster.hbm_bytes_per_s == again.cluster.hbm_bytes_per_s);
     assert_true(s->cluster.nvlink_bytes_per_s == again.cluster.nvlink_bytes_per_s);
     assert_true(s->cluster.nic_bytes_per_s == again.cluster.nic_bytes_per_s);
+    assert_true(s->cluster.host_link_latency_s == again.cluster.host_link_latency_s);
+    assert_true(s->profile.nvlink_bytes_per_s == again.profile.nvlink_bytes_per_s);
+    assert_true(s->profile.nvlink_latency_s == again.profile.nvlink_latency_s);
+    assert_true(s->profile.nic_latency_s == again.profile.nic_latency_s);
     assert_int_equal(s->cluster.fabric.rails, again.cluster.fabric.rails);
     assert_int_equal(s->cluster.fabric.nodes_per_leaf, again.cluster.fabric.nodes_per_leaf);
     assert_true(s->cluster.fabric.oversubscription == again.cluster.fabric.oversubscription);
@@ -555,6 +564,9 @@ TEST(round_trip_of_documents)
         "{'model': 'llama-13b', 'cluster': {'name': 'a800-8', 'fabric': {'rails': 2, 'pxn': false, "
         "'nodes_per_leaf': 7, 'oversubscription': 1.7, 'spine_latency_us': 0.3, 'nic_affinity': "
         "'round-robin'}}}",
+        "{'model': 'llama-13b', 'cluster': 'cluster.json'}",
+        "{'model': 'llama-13b', 'cluster': {'name': 'a800-8', 'nvlink_latency_us': 0.7, "
+        "'nic_latency_us': 0, 'host_link_latency_us': 1.3}}",
         "{'model': 'llama-13b', 'cluster': {'name': 'a800-8', 'nvls': true}, 'network': "
         "{'collectives': 'nvls'}}",
         "{'model': 'llama-13b', 'cluster': {'name': 'h100-8', 'nvls': false}, 'network': "

@@ -68,7 +68,7 @@ TEST(runtime)
     static const wrong cases[] = {
         {"{'model': 13}", "scenario.json: model: expected a name, a path or an object, got 13"},
         {"{'model': 'llama-13b', 'cluster': 8}",
-         "scenario.json: cluster: expected a name or an object, got 8"},
+         "scenario.json: cluster: expected a name, a path or an object, got 8"},
         {"{'model': 'llama-13b', 'profile': {}}",
          "scenario.json: profile: expected a name or a path, got {}"},
         {"{'model': 'llama-13b', 'nodes': 0}",
@@ -84,10 +84,12 @@ TEST(runtime)
                                   "nor a file (did you mean \"llama-13b\"?); built in: "},
         {"{'model': '.'}", "scenario.json: model: \".\" is neither a built-in model nor a file; "},
         {"{'model': 'llama-13b', 'cluster': 'h10-8'}",
-         "scenario.json: cluster: \"h10-8\" is no built-in cluster (did you mean \"h100-8\"?); "
-         "built in: a100-8, a100-selene, "},
+         "scenario.json: cluster: \"h10-8\" is neither a built-in cluster nor a file (did you mean "
+         "\"h100-8\"?); built in: a100-8, a100-selene, "},
         {"{'model': 'llama-13b', 'cluster': 'config.json'}",
-         "scenario.json: cluster: \"config.json\" is no built-in cluster; built in: "},
+         "config.json: key 'peak_tflops' is missing"},
+        {"{'model': 'llama-13b', 'cluster': 'syntax.json'}",
+         "scenario.json: cluster: syntax.json:2:"},
         {"{'model': 'llama-13b', 'profile': 'h101'}",
          "scenario.json: profile: unknown profile 'h101'"},
         {"{'model': 'llama-13b', 'profile': './none.json'}",
@@ -350,7 +352,7 @@ TEST(all_at_once)
 {
     static const char *const expected[] = {
         "scenario.json: model: expected a name, a path or an object, got 1",
-        "scenario.json: cluster: expected a name or an object, got 2",
+        "scenario.json: cluster: expected a name, a path or an object, got 2",
         "scenario.json: schedule.microbatches: expected an integer from 1 to 1000000, got -3",
         "scenario.json: parallel.tp: expected an integer from 1 to 4096, got 0",
         "scenario.json: parallel.pp: expected an integer from 1 to 4096, got \"four\"",

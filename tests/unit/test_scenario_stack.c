@@ -142,24 +142,36 @@ TEST(wrong_ones_get_a_hint)
 }
 
 // Four heads over two ranks of TP and four of CP.
+// Heads of queries and of keys.
 TEST(heads_must_divide)
 {
-    const char *text = "{'model': {'layers': 2, 'hidden': 64, 'ffn': 128, 'heads': 4, 'vocab': "
-                       "100}, 'cluster': 'h800-8', 'profile': 'h800-fitted', 'parallel': {'tp': 2, "
-                       "'cp': 4}, 'stack': {'cp_overlap': 'a2a'}, 'workload': {'uniform': 64, "
-                       "'samples_per_batch': 2}}";
-    sp_scenario s;
-    fixture_begin();
-    json_t *root = json_document(text);
-    sp_error_clear(ERR);
-    assert_int_equal(sp_scenario_from_json(root, "scenario.json", NULL, 0, &s, ERR),
-                     SP_ERR_CONTENT);
-    json_decref(root);
-    assert_string_equal(ERR->message[0], "scenario.json: stack.cp_overlap: a2a needs heads that tp "
-                                         "x cp divides: 4 heads, 8 ranks");
-    sp_scenario_fini(&s);
-    read_with(text, (const char *[]){"parallel.cp=2"}, 1, &s);
-    sp_scenario_fini(&s);
+    const char *text = "{'model': {'layers': 2, 'hidden': 64, 'ffn': 128, 'heads': %d, "
+                       "'kv_heads': 4, 'vocab': 100}, 'cluster': 'h800-8', 'profile': "
+                       "'h800-fitted', 'parallel': {'tp': 2, 'cp': 4}, 'stack': {'cp_overlap': "
+                       "'a2a'}, 'workload': {'uniform': 64, 'samples_per_batch': 2}}";
+    static const struct {
+        int heads;
+        const char *message;
+    } cases[] = {{4, "scenario.json: stack.cp_overlap: a2a needs heads that tp x cp divides: 4 "
+                     "heads, 8 ranks"},
+                 {16,
+                  "scenario.json: stack.cp_overlap: a2a needs key heads that tp x cp divides: 4 "
+                  "key heads, 8 ranks"}};
+    for (int i = 0; i < 2; i++) {
+        char made[512];
+        sp_scenario s;
+        snprintf(made, sizeof made, text, cases[i].heads);
+        fixture_begin();
+        json_t *root = json_document(made);
+        sp_error_clear(ERR);
+        assert_int_equal(sp_scenario_from_json(root, "scenario.json", NULL, 0, &s, ERR),
+                         SP_ERR_CONTENT);
+        json_decref(root);
+        assert_string_equal(ERR->message[0], cases[i].message);
+        sp_scenario_fini(&s);
+        read_with(made, (const char *[]){"parallel.cp=2"}, 1, &s);
+        sp_scenario_fini(&s);
+    }
 }
 
 // 16 heads and 8 key heads over two ranks of TP, on nodes of 8.
@@ -215,7 +227,7 @@ TEST(neighbours_must_divide)
         {{"stack.cp_a2a_ranks=8", "model.heads=8"},
          "scenario.json: stack.cp_a2a_ranks: must divide the heads of a TP rank: 8 ranks, 4 heads"},
         {{"stack.cp_a2a_ranks=4"}, NULL},
-        {{"stack.cp_a2a_ranks=3", "stack.cp_overlap=a2a"}, NULL},
+        {{"stack.cp_a2a_ranks=3", "stack.cp_overlap=a2a", "model.kv_heads=16"}, NULL},
         {{"stack.cp_a2a_ranks=4097"},
          "scenario.json: stack.cp_a2a_ranks: expected an integer from 0 to 4096, got 4097"},
         {{"strategy.cp_sharding=document"},
@@ -224,7 +236,10 @@ TEST(neighbours_must_divide)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_scenario s;
-        int count = cases[i].overrides[1] != NULL ? 2 : 1;
+        int count = 0;
+        while (count < 3 && cases[i].overrides[count] != NULL) {
+            count++;
+        }
         fixture_begin();
         json_t *root = json_document(hierarchical);
         sp_error_clear(ERR);

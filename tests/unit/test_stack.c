@@ -187,6 +187,17 @@ TEST(reads_each_switch)
     }
 }
 
+TEST(reads_the_words_of_transformer_engine)
+{
+    sp_stack stack = {.name = "ours"};
+    assert_true(read("{\"cp_overlap\": \"p2p\"}", &stack));
+    assert_int_equal(stack.cp_overlap, SP_CP_ATTENTION);
+    assert_true(read("{\"cp_overlap\": \"all_gather\"}", &stack));
+    assert_int_equal(stack.cp_overlap, SP_CP_BLOCKING);
+    assert_true(read("{\"cp_overlap\": \"a2a+p2p\"}", &stack));
+    assert_int_equal(stack.cp_overlap, SP_CP_A2A_P2P);
+}
+
 TEST(reads_numbers_in_their_units)
 {
     sp_stack stack = {.name = "ours"};

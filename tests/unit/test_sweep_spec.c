@@ -31,7 +31,8 @@ static sp_status holds(const char *where, bool *value, sp_error *err)
     sweep_where *condition = NULL;
     must_read(GRID_OF_LAYOUTS "}", &spec);
     sp_error_clear(err);
-    sp_status status = sweep_where_parse(where, "sweep.json", &spec.symbols, &condition, err);
+    sp_status status =
+        sweep_where_parse(where, "sweep.json", "where", &spec.symbols, &condition, err);
     if (status == SP_OK) {
         status = sweep_where_holds(condition, digit, value, err);
     }
@@ -266,15 +267,71 @@ TEST(spec_errors)
         {"{'base': {}, 'grid': {'parallel..tp': [8]}}", SP_ERR_CONTENT,
          "sweep.json: grid: expected a dotted path such as parallel.tp, got 'parallel..tp'"},
         {"{'base': {}, 'grid': {'parallel': [{}], 'parallel.tp': [8]}}", SP_ERR_CONTENT,
-         "sweep.json: grid.parallel.tp: overlaps with 'parallel'"},
-        {"{'base': {'model': 'llama-13b'}, 'grid': {'model.layers': [8]}}", SP_ERR_CONTENT,
-         "sweep.json: grid.model.layers: lies inside a value of the base that is not an object"},
+         "sweep.json: grid.parallel.tp: lies inside 'parallel', which the grid replaces as a whole "
+         "(its values may be objects that state both)"},
+        {"{'base': {}, 'grid': {'cluster.nics_per_node': [1], 'cluster': ['h100-8']}}",
+         SP_ERR_CONTENT,
+         "sweep.json: grid.cluster.nics_per_node: lies inside 'cluster', which the grid replaces "
+         "as "
+         "a whole (its values may be objects that state both)"},
+        {"{'base': {'model': 'llama-13b'}, 'grid': {'model.name': ['llama-7b']}}", SP_ERR_CONTENT,
+         "sweep.json: grid.model.name: is only what a model is called: 'model' takes names"},
+        {"{'base': {'parallel': 8}, 'grid': {'parallel.tp': [8]}}", SP_ERR_CONTENT,
+         "sweep.json: grid.parallel.tp: lies inside a value of the base that is not an object"},
+        {"{'base': {'model': 'lama-13b'}, 'grid': {'model.layers': [8]}}", SP_ERR_CONTENT,
+         "sweep.json: base: unknown model 'lama-13b' (did you mean 'llama-13b'?)"},
+        {"{'base': {'cluster': 'h101-8'}, 'grid': {'cluster.nics_per_node': [8]}}", SP_ERR_CONTENT,
+         "sweep.json: base: unknown cluster 'h101-8' (did you mean 'h100-8'?)"},
+        {"{'base': {}, 'grid': {'cluster.nics_per_node': [1], 'profile': ['h100']}}",
+         SP_ERR_CONTENT,
+         "sweep.json: grid.cluster.nics_per_node: lies inside the cluster of a profile, which the "
+         "grid replaces: the base must name a cluster"},
         {"{'base': {}, 'grid': {}, 'where': 3}", SP_ERR_CONTENT,
          "sweep.json: where: expected a string, got 3"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sweep_spec spec;
         must_fail(read_spec(cases[i].text, &spec, ERR), cases[i].status, cases[i].message);
+    }
+}
+
+// What a point sets inside a name is what --set would, in whichever order the axes come.
+TEST(axes_reach_into_names)
+{
+    static const char *const bases[] = {
+        "{'model': 'llama-13b', 'cluster': 'a100-8', 'stack': 'megatron-core-2024'}",
+        "{'model': 'llama3-70b', 'cluster': {'name': 'h100-8'}, 'stack': {'name': 'fsdp-2024'}}",
+        "{'model': {'layers': 3}}",
+        "{'model': 'gpt-175b', 'profile': 'a100'}",
+    };
+    static const char *const axes[] = {
+        "'cluster.nics_per_node': [1, 4]",
+        "'model.layers': [8, 16]",
+        "'stack.hide_forward_gather': [true, false]",
+    };
+    for (size_t i = 0; i < sizeof bases / sizeof bases[0] * 3; i++) {
+        char text[512];
+        sweep_spec spec;
+        snprintf(text, sizeof text, "{'base': %s, 'grid': {%s, %s, %s}}", bases[i / 3], axes[i % 3],
+                 axes[(i + 1) % 3], axes[(i + 2) % 3]);
+        must_read(text, &spec);
+        for (int64_t combination = 0; combination < spec.combinations; combination++) {
+            int64_t digit[SWEEP_AXES];
+            json_t *expected = json_document(bases[i / 3]);
+            sweep_spec_digits(&spec, combination, digit);
+            json_t *found = sweep_spec_scenario(&spec, spec.document, digit);
+            for (int a = 0; a < spec.axis_count; a++) {
+                char *value = json_dumps(json_array_get(spec.axes[a].values, (size_t)digit[a]),
+                                         JSON_ENCODE_ANY);
+                snprintf(text, sizeof text, "%s=%s", spec.axes[a].path, value);
+                must_succeed(sp_scenario_override(expected, text, ERR));
+                free(value);
+            }
+            assert_true(json_equal(found, expected));
+            json_decref(found);
+            json_decref(expected);
+        }
+        sweep_spec_fini(&spec);
     }
 }
 
@@ -381,8 +438,10 @@ TEST(spec_survives_lack_of_memory)
     while (memory_fails(&failing)) {
         sweep_spec spec;
         sp_error_clear(ERR);
-        json_t *document = json_document(
-            GRID_OF_LAYOUTS ", 'where': 'tp * pp <= 8 && recompute != \\u0027full\\u0027'}");
+        json_t *document =
+            json_document("{'base': {'model': 'llama-13b'}, 'grid': {'cluster.gpus_per_node': [4], "
+                          "'model.heads': [40, 32], 'parallel.tp': [1, 2, 8]}, "
+                          "'where': 'heads % tp <= 8 && model.name != \\u0027full\\u0027'}");
         memory_try(&failing, sweep_spec_from_json(document, "sweep.json", &spec, ERR), ERR);
         if (failing.status == SP_OK) {
             sweep_spec_fini(&spec);

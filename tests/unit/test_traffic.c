@@ -88,6 +88,11 @@ static void draw_algorithms(sp_prng *prng, flow_step *s)
         s->costs.buckets[v].reduces_by =
             (sp_collective_algorithm)prng_below(prng, SP_ALGORITHM_AUTO);
     }
+    for (int v = 0; s->costs.sharded != NULL && v < sp_layout_vstages(&s->layout); v++) {
+        sp_sharded_stage *of = &s->costs.sharded[v];
+        of->gathers_by = (sp_collective_algorithm)prng_below(prng, SP_ALGORITHM_AUTO);
+        of->scatters_by = (sp_collective_algorithm)prng_below(prng, SP_ALGORITHM_AUTO);
+    }
 }
 
 TEST(algorithms_alone_take_their_closed_times)
@@ -582,7 +587,7 @@ TEST(merged_packs)
 {
     static const int ranks[3][2] = {{0, 2}, {0, 1}, {1, 1}};
     sp_prng prng = prng_seeded(8);
-    for (int round = 0; round < 20; round++) {
+    for (int round = 0; round < 40; round++) {
         flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1}};
         sp_packing_init(&s.packing, NULL, 2);
         for (int k = 0; k < 3; k++) {
@@ -592,6 +597,7 @@ TEST(merged_packs)
         flow_step_lengthen(&s.costs);
         flow_step_set_bytes(&s.costs, round % 2 == 0 ? 20.0 : 20000.0, 20.0);
         flow_step_set_exchanges(&s, round % 2 == 0 ? 2.0 : 2000.0);
+        flow_step_draw_sharded(&prng, &s, round % 2 == 0 ? 10.0 : 10000.0);
         must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, ERR));
         bool last = round % 4 < 2; // pack 0, on the first rank
         add_actions(&s, 0, 0, last ? "F1F0B1B0" : "F0F1B0B1");
@@ -680,7 +686,7 @@ TEST(allocations_for_bytes_that_fail)
     s.costs.sharded = sp_calloc(vstages, sizeof *s.costs.sharded);
     assert_non_null(s.costs.sharded);
     for (size_t v = 0; v < vstages; v++) {
-        s.costs.sharded[v] = (sp_sharded_stage){.gather_bytes = 1e3, .scatter_bytes = 2e3};
+        s.costs.sharded[v] = (sp_sharded_stage){.gather = {1e-6, 1e3}, .scatter = {2e-6, 2e3}};
     }
     for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_topology *topology = NULL;

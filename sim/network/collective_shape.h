@@ -1,11 +1,12 @@
-// What the formulas of collectives (collective_algorithm.c) and their ways over links
-// (network/collective_route.h) are both made of.
-#ifndef SLIMPACK_SIM_COST_COLLECTIVE_SHAPE_H
-#define SLIMPACK_SIM_COST_COLLECTIVE_SHAPE_H
+// What the formulas of collectives (cost/collective_algorithm.c) and their ways over links
+// (collective_route.h) are both made of.
+#ifndef SLIMPACK_SIM_NETWORK_COLLECTIVE_SHAPE_H
+#define SLIMPACK_SIM_NETWORK_COLLECTIVE_SHAPE_H
 
 #include <stdbool.h>
 
-#include "sim/cost/profile.h"
+#include "sim/model/cluster.h"
+#include "sim/network/collective.h"
 
 // NCCL's constants for reductions in NVSwitches (2.28, src/graph/tuning.cc). A sum or a copy in
 // them reaches so much of NVLink's rate with Hopper: 360 GB/s on 8 H100 give a bus bandwidth of 476
@@ -33,11 +34,6 @@ double sp_i_double_tree_share(int nodes);
 // of the tensor. Over several nodes each of the `chains`, which have an equal part, begins at
 // another member, that of its NIC.
 double sp_i_chain_share(int members, int nodes, int chains);
-
-static inline bool sp_i_has_algorithm(const sp_profile *profile, sp_collective kind)
-{
-    return profile->algorithm != SP_ALGORITHM_PROFILE && kind != SP_ALL_TO_ALL;
-}
 
 // All nodes have as many members.
 static inline bool sp_i_group_is_even(sp_group group)
