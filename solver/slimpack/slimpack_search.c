@@ -12,8 +12,10 @@
 #define MERGE_SHARE 0.95
 
 // Other groups of ranks are looked at where the largest has so much more than its share of the
-// work, and searched where a look takes no longer than so many times what the first came to.
+// work, of many samples more, as a look at them takes longer; and are searched where a look takes
+// no longer than so many times what the first came to.
 #define UNEVEN 0.1
+#define UNEVEN_MANY 0.25
 #define PROMISING 1.1
 
 // Share of the memory limit that is left besides where a step came out tight.
@@ -31,6 +33,7 @@ enum {
     MOST_RETAINED = 8, // packs of a block that keep their activations while others do not
     TYPICAL_TOKENS = 4096,
     SLICE_TOKENS = 8192, // that ranks are merged for before any packs are tried
+    MANY_SAMPLES = 32,   // a rank
     LEAST_LOOK = 500     // actions timed of each virtual stage for other groups of ranks
 };
 
@@ -655,7 +658,9 @@ static sp_status search_other_groups(search *s, sp_packing *best, sp_packflow_ou
 static bool may_group_otherwise(const search *s)
 {
     int dp = s->input->scenario->layout.dp;
-    return merge_share(s) > 0.0 && sp_i_rank_split_excess(&s->ranks, dp) > UNEVEN && !is_late(s);
+    bool many = s->input->batch->count > MANY_SAMPLES * (size_t)dp;
+    double excess = sp_i_rank_split_excess(&s->ranks, dp);
+    return merge_share(s) > 0.0 && excess > (many ? UNEVEN_MANY : UNEVEN) && !is_late(s);
 }
 
 sp_status sp_i_slimpack_search(const sp_strategy_input *input, const sp_i_slimpack_options *options,
