@@ -1,8 +1,11 @@
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "experiments/cli/report.h"
+#include "experiments/cli/tune_args.h"
 #include "experiments/cli/tune_report.h"
+#include "experiments/cli/tune_shortage.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "solver/evaluate/evaluate.h"
@@ -19,15 +22,8 @@ enum {
 
 static const char default_cluster[] = "h100-8";
 
-typedef struct tune_args {
-    cli_common common;
-    cli_list set, current;
-    int64_t gpus, context, tokens_per_batch, jobs, top;
-    const char *cluster, *lengths, *strategies, *output;
-    bool exhaustive;
-} tune_args;
-
 typedef struct tuning {
+    const char *model;
     json_t *base;    // with the overrides; owned
     json_t *current; // the base with what --current states; owned, NULL: not asked for
     sp_scenario scenario;
@@ -39,20 +35,7 @@ typedef struct tuning {
 
 // ---- what is asked ----
 
-// Does --set state what is at the dotted path, by itself or as part of an object?
-static bool is_set(const tune_args *args, const char *path)
-{
-    for (int i = 0; i < args->set.count; i++) {
-        size_t bytes = strcspn(args->set.items[i], "=");
-        if (strncmp(args->set.items[i], path, bytes) == 0 &&
-            (path[bytes] == '\0' || path[bytes] == '.')) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static sp_status check_conflicts(const tune_args *args, sp_error *err)
+static sp_status check_conflicts(const cli_tune_args *args, sp_error *err)
 {
     const struct {
         const char *option, *path;
@@ -67,7 +50,7 @@ static sp_status check_conflicts(const tune_args *args, sp_error *err)
         {"--strategies", "strategy.kind", args->strategies != NULL},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
-        if (pairs[i].given && is_set(args, pairs[i].path)) {
+        if (pairs[i].given && cli_tune_is_set(args, pairs[i].path)) {
             return sp_error_set(err, SP_ERR_USAGE, "%s and --set %s exclude each other",
                                 pairs[i].option, pairs[i].path);
         }
@@ -75,15 +58,15 @@ static sp_status check_conflicts(const tune_args *args, sp_error *err)
     return SP_OK;
 }
 
-static json_t *workload_of(const tune_args *args)
+static json_t *workload_of(const cli_tune_args *args)
 {
     int64_t least = LEAST_SAMPLES * args->context;
     int64_t tokens = args->tokens_per_batch > 0 ? args->tokens_per_batch
                      : least > TOKENS           ? least
                                                 : TOKENS;
     int64_t samples = tokens / args->context > 0 ? tokens / args->context : 1;
-    bool sized =
-        is_set(args, "workload.samples_per_batch") || is_set(args, "workload.tokens_per_batch");
+    bool sized = cli_tune_is_set(args, "workload.samples_per_batch") ||
+                 cli_tune_is_set(args, "workload.tokens_per_batch");
     json_t *workload = args->lengths != NULL
                            ? json_pack("{s:s}", "lengths", args->lengths)
                            : json_pack("{s:I}", "uniform", (json_int_t)args->context);
@@ -140,11 +123,12 @@ static sp_status override_all(json_t *document, const cli_list *list, sp_error *
     return status;
 }
 
-static sp_status make_base(const tune_args *args, const char *model, tuning *t, sp_error *err)
+static sp_status make_base(const cli_tune_args *args, tuning *t, sp_error *err)
 {
     int64_t left = 0;
-    t->base = json_pack("{s:s, s:s, s:s, s:{}, s:o}", "schema", "slimpack/scenario/1", "model",
-                        model, "cluster", args->cluster, "parallel", "workload", workload_of(args));
+    t->base =
+        json_pack("{s:s, s:s, s:s, s:{}, s:o}", "schema", "slimpack/scenario/1", "model", t->model,
+                  "cluster", args->cluster, "parallel", "workload", workload_of(args));
     sp_status status = override_all(t->base, &args->set, err);
     if (status == SP_OK) {
         status = divide(t->base, args->gpus, "--set", &left, err);
@@ -153,7 +137,7 @@ static sp_status make_base(const tune_args *args, const char *model, tuning *t, 
 }
 
 // The layout that is compared with, on as many GPUs.
-static sp_status make_current(const tune_args *args, tuning *t, sp_error *err)
+static sp_status make_current(const cli_tune_args *args, tuning *t, sp_error *err)
 {
     int64_t left = 0;
     t->current = json_deep_copy(t->base);
@@ -193,12 +177,12 @@ static sp_status add_strategies(tuning *t, const char *list, const char *option,
 }
 
 // Samples that fill their rows leave strategies nothing to choose.
-static const char *strategies_of(const tune_args *args, const tuning *t)
+static const char *strategies_of(const cli_tune_args *args, const tuning *t)
 {
-    return args->strategies != NULL        ? args->strategies
-           : is_set(args, "strategy.kind") ? t->scenario.strategy.kind
-           : args->lengths != NULL         ? "packed,bytescale,slimpipe,slimpack,slimpack-zb"
-                                           : "packed";
+    return args->strategies != NULL                 ? args->strategies
+           : cli_tune_is_set(args, "strategy.kind") ? t->scenario.strategy.kind
+           : args->lengths != NULL ? "packed,bytescale,slimpipe,slimpack,slimpack-zb"
+                                   : "packed";
 }
 
 // Without what need not go together with the degrees before these are searched: points tell.
@@ -217,11 +201,11 @@ static sp_status read_base(tuning *t, sp_error *err)
     return status;
 }
 
-static sp_status begin(const tune_args *args, const char *model, tuning *t, sp_error *err)
+static sp_status begin(const cli_tune_args *args, tuning *t, sp_error *err)
 {
     sp_status status = check_conflicts(args, err);
     if (status == SP_OK) {
-        status = make_base(args, model, t, err);
+        status = make_base(args, t, err);
     }
     if (status == SP_OK && args->current.count > 0) {
         status = make_current(args, t, err);
@@ -233,7 +217,7 @@ static sp_status begin(const tune_args *args, const char *model, tuning *t, sp_e
         status = sp_error_set(err, SP_ERR_USAGE, "'tune' needs a model, not uniform_costs");
     }
     if (status == SP_OK) {
-        const char *option = is_set(args, "strategy.kind") ? "--set" : "--strategies";
+        const char *option = cli_tune_is_set(args, "strategy.kind") ? "--set" : "--strategies";
         status = add_strategies(t, strategies_of(args, t), option, err);
     }
     return status == SP_OK ? sp_evaluate_batches(&t->scenario, &t->batches, err) : status;
@@ -251,7 +235,7 @@ static sp_status evaluate(const tuning *t, json_t *document, int threads, sp_sce
     return status == SP_OK ? sp_evaluate(scenario, &t->batches, &options, result, err) : status;
 }
 
-static sp_status evaluate_current(const tune_args *args, const tuning *t, cli_tuned *tuned,
+static sp_status evaluate_current(const cli_tune_args *args, const tuning *t, cli_tuned *tuned,
                                   sp_error *err)
 {
     sp_scenario scenario = {0};
@@ -267,28 +251,45 @@ static sp_status evaluate_current(const tune_args *args, const tuning *t, cli_tu
     return status;
 }
 
-static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned, int *exit_status,
-                        sp_error *err)
+static int print_tuned(const cli_tune_args *args, const cli_tuned *tuned)
+{
+    if (args->common.json) {
+        return cli_print_json(cli_tuned_json(tuned));
+    }
+    cli_print_tuned(tuned);
+    cli_print_notes(args->common.quiet, tuned->result);
+    return 0;
+}
+
+// Prints the answer before a file is written that may turn out not to take it.
+static sp_status answer(const cli_tune_args *args, const tuning *t, cli_tuned *tuned,
+                        int *exit_status, sp_error *err)
 {
     sp_scenario scenario = {0};
     sp_result result = {0};
-    json_t *document = sweep_layouts_document(tuned->layouts, tuned->layouts->ranked[0]);
-    sp_status status = evaluate(t, document, cli_threads(args->jobs), &scenario, &result, err);
+    const sweep_layout *first = tuned->layouts->ranked[0];
+    json_t *document = sweep_layouts_document(tuned->layouts, first);
+    char *command =
+        cli_tune_command(args, t->model, tuned->layouts, first, t->strategies[first->strategy]);
+    sp_status status = command != NULL ? SP_OK : sp_error_no_memory(err, "a command");
+    if (status == SP_OK) {
+        status = evaluate(t, document, cli_threads(args->jobs), &scenario, &result, err);
+    }
     tuned->scenario = &scenario;
     tuned->result = &result;
+    tuned->go_on = command;
     if (status == SP_OK && args->current.count > 0) {
         status = evaluate_current(args, t, tuned, err);
+    }
+    if (status == SP_OK) {
+        *exit_status = print_tuned(args, tuned);
+        fflush(stdout);
     }
     if (status == SP_OK && args->output != NULL) {
         status = cli_write_json(args->output, json_incref(document), err);
     }
     json_decref(document);
-    if (status == SP_OK && args->common.json) {
-        *exit_status = cli_print_json(cli_tuned_json(tuned));
-    } else if (status == SP_OK) {
-        cli_print_tuned(tuned);
-        cli_print_notes(args->common.quiet, &result);
-    }
+    free(command);
     sp_result_fini(&result);
     sp_scenario_fini(&scenario);
     return status;
@@ -296,9 +297,9 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
 
 static int run(const void *given, const cli_operands *operands)
 {
-    const tune_args *args = given;
+    const cli_tune_args *args = given;
     sp_error err = {0};
-    tuning t = {0};
+    tuning t = {.model = operands->items[0]};
     sweep_layouts layouts = {0};
     int exit_status = 0;
     if (args->gpus == 0 || args->context == 0) {
@@ -306,7 +307,7 @@ static int run(const void *given, const cli_operands *operands)
     }
     sp_status status = args->output != NULL ? cli_check_writable(args->output, &err) : SP_OK;
     if (status == SP_OK) {
-        status = begin(args, operands->items[0], &t, &err);
+        status = begin(args, &t, &err);
     }
     int shown = args->top > CLI_FRONT_SHOWN ? (int)args->top : CLI_FRONT_SHOWN;
     const sweep_layouts_options options = {.strategies = t.strategies,
@@ -328,15 +329,15 @@ static int run(const void *given, const cli_operands *operands)
                        .layouts = &layouts,
                        .current_ms = (double)NAN,
                        .batches = &t.batches,
-                       .top = (int)args->top,
-                       .output = args->output};
+                       .top = (int)args->top};
     if (status == SP_OK && layouts.count == 0) {
         status = sp_error_set(&err, SP_ERR_INFEASIBLE,
                               "no layout of %lld GPUs that is searched has what --set states",
                               (long long)args->gpus);
     } else if (status == SP_OK && layouts.ranked_count == 0) {
-        status = sp_error_set(&err, SP_ERR_INFEASIBLE, "none of %lld points fits: %s",
-                              (long long)layouts.count, layouts.reason);
+        const cli_shortage shortage = {
+            .base = t.base, .scenario = &t.scenario, .options = &options, .layouts = &layouts};
+        status = cli_tell_shortage(&shortage, &err);
     }
     if (status == SP_OK) {
         status = answer(args, &t, &tuned, &exit_status, &err);
@@ -351,42 +352,42 @@ static int run(const void *given, const cli_operands *operands)
 
 // ---- the command ----
 
-static const tune_args defaults = {.cluster = default_cluster, .top = TOP};
+static const cli_tune_args defaults = {.cluster = default_cluster, .top = TOP};
 
 static const cli_option options[] = {
     {.kind = CLI_INT,
      .name = "gpus",
      .value = "N",
-     .at = offsetof(tune_args, gpus),
+     .at = offsetof(cli_tune_args, gpus),
      .help = "GPUs to train on",
      .min = 1,
      .max = MOST_GPUS},
-    CLI_TEXT_OPTION(CLI_STRING, 0, "cluster", "NAME", tune_args, cluster,
+    CLI_TEXT_OPTION(CLI_STRING, 0, "cluster", "NAME", cli_tune_args, cluster,
                     "cluster preset (default: h100-8)"),
-    CLI_TOKENS_OPTION("context", tune_args, context, "longest sample in tokens, such as 32K"),
-    CLI_TEXT_OPTION(CLI_FILE, 0, "lengths", "NAME|FILE", tune_args, lengths,
+    CLI_TOKENS_OPTION("context", cli_tune_args, context, "longest sample in tokens, such as 32K"),
+    CLI_TEXT_OPTION(CLI_FILE, 0, "lengths", "NAME|FILE", cli_tune_args, lengths,
                     "document lengths: a built-in distribution or a file (default: every sample as "
                     "long as the context)"),
-    CLI_TOKENS_OPTION("tokens-per-batch", tune_args, tokens_per_batch,
+    CLI_TOKENS_OPTION("tokens-per-batch", cli_tune_args, tokens_per_batch,
                       "tokens of a step (default: 4M, or 16 samples of the context)"),
     {.kind = CLI_STRING,
      .name = "strategies",
      .value = "LIST",
-     .at = offsetof(tune_args, strategies),
+     .at = offsetof(cli_tune_args, strategies),
      .help = "packing strategies to choose from (default: packed; with --lengths also bytescale, "
              "slimpipe, slimpack and slimpack-zb)",
      .names = sp_strategy_names},
-    CLI_TEXT_OPTION(CLI_LIST, 0, "current", "KEY=VALUE", tune_args, current,
+    CLI_TEXT_OPTION(CLI_LIST, 0, "current", "KEY=VALUE", cli_tune_args, current,
                     "a setting of the layout to compare with, such as parallel.tp=8; may be "
                     "repeated"),
-    CLI_INT_OPTION("top", "N", tune_args, top, 1, 1000, "layouts to list (default: 10)"),
-    CLI_FLAG_OPTION("exhaustive", tune_args, exhaustive,
+    CLI_INT_OPTION("top", "N", cli_tune_args, top, 1, 1000, "layouts to list (default: 10)"),
+    CLI_FLAG_OPTION("exhaustive", cli_tune_args, exhaustive,
                     "evaluate every point, also those that cannot be the fastest"),
-    CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", tune_args, output,
+    CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", cli_tune_args, output,
                     "write the answer as a scenario"),
-    CLI_SET_OPTION(tune_args),
-    CLI_JOBS_OPTION(tune_args),
-    CLI_COMMON_OPTIONS(tune_args),
+    CLI_SET_OPTION(cli_tune_args),
+    CLI_JOBS_OPTION(cli_tune_args),
+    CLI_COMMON_OPTIONS(cli_tune_args),
     {0},
 };
 
@@ -409,9 +410,11 @@ const cli_command cli_cmd_tune = {
         "parallelism, schedule, packing strategy, recomputation and ZeRO stage. MODEL is a "
         "built-in name or a Hugging Face config.json."
         "\n\nThe first line is the answer, with the error of its profile on logged "
-        "steps like it. Then come the fastest points, the front of time against peak memory, what "
-        "the step spends its time on, and what each other choice would cost if all others could "
-        "still be chosen freely. A point is left out where pure work alone (no bubble, no fixed "
+        "steps like it, or, where it is not known, that of the nearest ones, and how many points "
+        "lie within it. Then come the fastest points, the front of time against peak memory, what "
+        "limits the step and what other points that were evaluated save of it or cost, what each "
+        "other choice would cost if all others could still be chosen freely, and the command to "
+        "go on with. A point is left out where pure work alone (no bubble, no fixed "
         "cost, no imbalance) takes longer than a point that was evaluated and fits well; of such "
         "choices only the least cost is known. Strategies that search are tried at the 24 "
         "combinations of degrees, recomputation and ZeRO stage at which the others are fastest, as "
@@ -424,16 +427,19 @@ const cli_command cli_cmd_tune = {
         "\n\nTensor parallelism stays inside a node; context parallelism goes up to 16; the "
         "schedules are 1f1b, interleaved (2 and 4 chunks), zb-h1, zb-h2, zb-v and v-half for "
         "strategies that bring none; recomputation is none, attention or full; ZeRO stages 1 to 3; "
-        "a micro-batch is one row of the context, or of short rows also 2 or 4."
+        "a micro-batch is one row of the context, or of short rows also 2 or 4. Expert parallelism "
+        "is never searched: every GPU holds all experts of its layers."
         "\n\nWhat --set states is not searched: --set parallel.tp=2 leaves the layouts of so many "
         "GPUs "
         "whose tp is 2, --set strategy.kind=packed that strategy. Options and --set do not state "
         "one "
         "thing twice."
-        "\n\nThe exit status is 1 when no point fits.",
+        "\n\nThe exit status is 1 when no point fits; the point that lacks the least memory is "
+        "told "
+        "then, and how many GPUs, doubled until something fits, are enough.",
     .examples = examples,
     .options = options,
-    .args_bytes = sizeof(tune_args),
+    .args_bytes = sizeof(cli_tune_args),
     .defaults = &defaults,
     .run = run,
 };

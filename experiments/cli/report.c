@@ -24,6 +24,7 @@ int cli_fail(const sp_error *err)
 int cli_fail_of(int process, const sp_error *err)
 {
     char who[32] = "";
+    fflush(stdout);
     if (process > 0) {
         snprintf(who, sizeof who, "process %d: ", process);
     }
@@ -47,6 +48,7 @@ int cli_answer(int exit_status, bool positive)
 int cli_usage_error(const cli_command *command, const char *format, ...)
 {
     va_list args;
+    fflush(stdout);
     fputs("error: ", stderr);
     va_start(args, format);
     vfprintf(stderr, format, args);
@@ -62,6 +64,7 @@ void cli_warn(bool quiet, const char *format, ...)
         return;
     }
     va_list args;
+    fflush(stdout);
     fputs("warning: ", stderr);
     va_start(args, format);
     vfprintf(stderr, format, args);

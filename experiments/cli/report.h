@@ -7,6 +7,9 @@
 #include "experiments/cli/options.h"
 #include "sim/plan/timeline.h"
 
+// What goes to stderr comes after all that was printed to stdout before, also where both are one
+// pipe.
+
 // Prints every message of the record ("error: ...") and returns its exit status.
 int cli_fail(const sp_error *err);
 

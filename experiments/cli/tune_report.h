@@ -16,16 +16,17 @@ typedef struct cli_tuned {
     double current_ms;   // of the layout that is compared with; NAN: none, or it does not fit
     const char *current; // why not, else NULL
     int top;             // layouts listed
-    const char *output;  // file that holds the scenario; NULL: none
+    const char *go_on;   // the command that makes something of the answer
 } cli_tuned;
 
 // The answer in a line, the fastest layouts, the front of time against memory, what limits the
 // step, and what other choices cost.
 void cli_print_tuned(const cli_tuned *tuned);
 
-// {"schema": "slimpack/tune/1", "answer", "current_ms", "current_reason" (of a current_ms that is
-// null), "points", "top", "front", "limits_ms", "choices"}; the caller owns it. NULL when memory
-// ran out.
+// {"schema": "slimpack/tune/1", "question", "answer", "nearest_error" (of logged steps, where the
+// answer's is not known), "within_error" (points behind the first), "go_on" (a command),
+// "current_ms", "current_reason" (of a current_ms that is null), "points", "top", "front",
+// "limits_ms", "findings", "choices"}; the caller owns it. NULL when memory ran out.
 json_t *cli_tuned_json(const cli_tuned *tuned);
 
 #endif

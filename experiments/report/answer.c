@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SHORT = 96, LAYOUT = 160 };
+#include "experiments/report/pairs.h"
 
 typedef struct line {
     char *text;
@@ -45,17 +45,26 @@ static void add_time(line *to, double ms)
     }
 }
 
-// The error of the profile, or that none is known for such a step.
-static void add_time_with_error(line *to, const json_t *result)
+// The error of the profile, or that none is known for such a step; `nearest`: of logged steps that
+// are the nearest, or null.
+static void add_time_near(line *to, const json_t *result, const json_t *nearest)
 {
     double median = number(json_object_get(result, "error"), "median");
     median = isfinite(median) ? median : number(result, "median_error");
     add_time(to, number(result, "iteration_ms"));
     if (isfinite(median)) {
         add(to, " ±%.1f %%", 100.0 * median);
+    } else if (isfinite(number(nearest, "median"))) {
+        add(to, " (error not known; ±%.1f %% on the nearest %.0f logged steps)",
+            100.0 * number(nearest, "median"), number(nearest, "steps"));
     } else if (string(result, "not_validated") != NULL) {
         add(to, " (error not validated)");
     }
+}
+
+static void add_time_with_error(line *to, const json_t *result)
+{
+    add_time_near(to, result, NULL);
 }
 
 static void add_memory(line *to, const json_t *result)
@@ -195,7 +204,7 @@ static void add_tune(line *to, const json_t *tune)
     add(to, "fastest that fits: %s", strategy != NULL ? strategy : "one step");
     add_settings(to, json_object_get(json_array_get(json_object_get(tune, "top"), 0), "point"));
     add(to, ": ");
-    add_time_with_error(to, answer);
+    add_time_near(to, answer, json_object_get(tune, "nearest_error"));
     add_memory(to, answer);
 }
 
@@ -253,6 +262,18 @@ static void add_curve(line *to, const json_t *curve)
     add_time(to, number(best, "iteration_ms"));
 }
 
+static void add_execution(line *to, const json_t *predicted, const json_t *executed)
+{
+    double ms[] = {number(predicted, "iteration_ms"), number(executed, "iteration_ms")};
+    add_strategy(to, predicted);
+    add_layout(to, predicted);
+    add(to, ": predicted ");
+    add_time(to, ms[0]);
+    add(to, ", executed ");
+    add_time(to, ms[1]);
+    add(to, ", error %+.2f %%", 100.0 * (ms[0] / ms[1] - 1.0));
+}
+
 static void add_validation(line *to, const json_t *validation)
 {
     const json_t *tables = json_object_get(validation, "tables");
@@ -267,13 +288,7 @@ static void add_validation(line *to, const json_t *validation)
         }
         return;
     }
-    add_strategy(to, predicted);
-    add_layout(to, predicted);
-    add(to, ": predicted ");
-    add_time(to, number(predicted, "iteration_ms"));
-    add(to, ", executed ");
-    add_time(to, number(json_object_get(validation, "measured"), "iteration_ms"));
-    add(to, ", error %+.2f %%", 100.0 * number(error, "iteration_time"));
+    add_execution(to, predicted, json_object_get(validation, "measured"));
     if (isfinite(number(error, "peak_memory_mape"))) {
         add(to, ", of peak memory %.2f %%", 100.0 * number(error, "peak_memory_mape"));
     }
@@ -369,14 +384,17 @@ static void add_prefill(line *to, const json_t *prefill)
     add_held(to, json_object_get(prefill, "memory_gib"));
 }
 
-// A result of `run` was executed, whatever else it says.
-static void add_input(line *to, const report_input *input)
+static void add_input(line *to, const report_page *page, const report_input *input)
 {
+    const json_t *predicted = NULL;
+    const json_t *executed = NULL;
     switch (input->kind) {
     case REPORT_RESULT:
-        add_result(to, input->json);
-        if (json_object_get(input->json, "execution") != NULL) {
-            add(to, ", executed");
+        if (report_pair_of(page->inputs, input, &predicted, &executed)) {
+            add_execution(to, predicted, executed);
+        } else {
+            add_result(to, input->json);
+            add(to, "%s", report_is_executed(input) ? ", executed" : "");
         }
         break;
     case REPORT_COMPARISON:
@@ -415,7 +433,7 @@ const char *report_answer(const report_page *page, char text[REPORT_ANSWER])
     line to = {.text = text};
     text[0] = '\0';
     for (int i = 0; i < page->inputs->count && to.used == 0; i++) {
-        add_input(&to, &page->inputs->items[i]);
+        add_input(&to, page, &page->inputs->items[i]);
     }
     if (to.used == 0 && page->timeline_count > 0) {
         const report_timeline *timeline = page->timelines[0];

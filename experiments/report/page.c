@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "experiments/report/answer.h"
+#include "experiments/report/pairs.h"
 #include "sim/base/alloc.h"
 
 enum { SAMPLES_LISTED = 8 };
@@ -185,6 +186,23 @@ static void write_input(sp_writer *out, const report_input *input)
     json_decref(plan);
 }
 
+// Of every executed result with a prediction the places of both among the inputs; one that is given
+// twice, by two commands, counts once.
+static void write_pairs(sp_writer *out, const report_inputs *inputs)
+{
+    const char *separator = "";
+    const json_t *last = NULL;
+    for (int i = 0; i < inputs->count; i++) {
+        int at = report_prediction_of(inputs, &inputs->items[i]);
+        const json_t *time = json_object_get(inputs->items[i].json, "iteration_ms");
+        if (at >= 0 && (last == NULL || !json_equal(last, time))) {
+            sp_write(out, "%s[%d,%d]", separator, at, i);
+            separator = ",";
+            last = time;
+        }
+    }
+}
+
 static void write_data(sp_writer *out, const report_page *page)
 {
     sp_write(out, "{\"inputs\":[");
@@ -192,6 +210,8 @@ static void write_data(sp_writer *out, const report_page *page)
         sp_write(out, i > 0 ? ",\n" : "\n");
         write_input(out, &page->inputs->items[i]);
     }
+    sp_write(out, "],\n\"pairs\":[");
+    write_pairs(out, page->inputs);
     sp_write(out, "],\n\"timelines\":[");
     for (size_t i = 0; i < page->timeline_count; i++) {
         sp_write(out, i > 0 ? ",\n" : "\n");

@@ -246,6 +246,9 @@ static sp_status evaluate_points(finder *f, int64_t from, int64_t end, int effor
             status = count_fastest(f, block, kept, err);
         }
         from += count;
+        if (isfinite(f->best_ms)) {
+            sp_progress_note(progress, "best %.4g s", f->best_ms / 1e3);
+        }
         sp_progress_update(progress, from);
     }
     return status;
@@ -430,25 +433,35 @@ static sp_status rank_all(finder *f, sp_error *err)
     return status;
 }
 
-// Where nothing fits: why not, of the first point that could be planned, with what would make it
-// fit; else of the first at all.
+// Does a lack less memory than b, or has it a plan or a scenario at least where b has none?
+static bool is_nearer(const sweep_layout *a, const sweep_layout *b)
+{
+    const sweep_digest *of_a = &a->digest;
+    const sweep_digest *of_b = &b->digest;
+    return of_a->status != of_b->status
+               ? of_a->status < of_b->status
+               : of_a->figure[SWEEP_MEMORY_MARGIN_GIB] > of_b->figure[SWEEP_MEMORY_MARGIN_GIB];
+}
+
+// Where nothing fits: what is nearest, the first of equals, and what it lacks.
 static sp_status find_reason(finder *f, sp_error *err)
 {
     sweep_layouts *all = f->layouts;
-    const sweep_layout *first = NULL;
+    const sweep_layout *nearest = NULL;
     for (int64_t i = 0; all->ranked_count == 0 && i < all->count; i++) {
         const sweep_layout *point = &all->point[i];
-        bool better = first == NULL || (first->digest.status == SWEEP_INVALID &&
-                                        point->digest.status != SWEEP_INVALID);
-        first = point->evaluated && better ? point : first;
+        bool better = nearest == NULL || is_nearer(point, nearest);
+        nearest = point->evaluated && better ? point : nearest;
     }
-    if (first == NULL) {
+    all->nearest = nearest;
+    if (nearest == NULL) {
         return SP_OK;
     }
     sweep_digest digest;
-    sweep_evaluator *evaluator = &f->evaluator[first->strategy];
+    sweep_evaluator *evaluator = &f->evaluator[nearest->strategy];
     evaluator->options.no_causes = false;
-    sp_status status = sweep_evaluate_point(evaluator, 0, first->combination, &digest, err);
+    evaluator->options.effort_percent = nearest->hurried ? HURRY_PERCENT : 0;
+    sp_status status = sweep_evaluate_point(evaluator, 0, nearest->combination, &digest, err);
     snprintf(all->reason, sizeof all->reason, "%s", digest.reason);
     return status;
 }

@@ -56,9 +56,12 @@ typedef struct sweep_layouts {
     sweep_layout **ranked; // [ranked_count], those that fit, the fastest first; owned
     int64_t ranked_count;
     int64_t of_status[SWEEP_STATUSES];
-    int64_t left_out;           // for their bounds
-    int64_t dropped;            // no survivors
-    char reason[SP_ERROR_TEXT]; // where nothing fits: why, of the first that could be evaluated
+    int64_t left_out; // for their bounds
+    int64_t dropped;  // no survivors
+    // Where nothing fits: the point that lacks the least memory, else the first that has a plan or
+    // a scenario at least, and why it does not fit; NULL: none was evaluated.
+    const sweep_layout *nearest;
+    char reason[SP_ERROR_TEXT];
 } sweep_layouts;
 
 // Evaluates the scenario of `base` (changed by no one; `scenario` is what it reads as) under the

@@ -1,6 +1,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "sim/base/progress.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,6 +22,14 @@ void sp_progress_begin(sp_progress *progress, const char *label, int64_t total, 
     progress->started_s = progress->active ? sp_clock_s() : 0.0;
 }
 
+void sp_progress_note(sp_progress *progress, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(progress->note, sizeof progress->note, format, args);
+    va_end(args);
+}
+
 void sp_progress_update(sp_progress *progress, int64_t done)
 {
     if (!progress->active) {
@@ -34,7 +43,7 @@ void sp_progress_update(sp_progress *progress, int64_t done)
     double elapsed = now - progress->started_s;
     double rate = elapsed > 0.0 ? (double)done / elapsed : 0.0;
     if (progress->total <= 0) {
-        fprintf(stderr, "\r%s %lld, %.0f/s\033[K", progress->label, (long long)done, rate);
+        fprintf(stderr, "\r%s %lld, %.0f/s", progress->label, (long long)done, rate);
     } else {
         double share = (double)done / (double)progress->total;
         int filled = (int)(share * BAR_CELLS);
@@ -44,9 +53,10 @@ void sp_progress_update(sp_progress *progress, int64_t done)
         }
         bar[BAR_CELLS] = '\0';
         double left = rate > 0.0 ? (double)(progress->total - done) / rate : 0.0;
-        fprintf(stderr, "\r%s [%s] %lld/%lld, %.1f/s, %.0f s left\033[K", progress->label, bar,
+        fprintf(stderr, "\r%s [%s] %lld/%lld, %.1f/s, %.0f s left", progress->label, bar,
                 (long long)done, (long long)progress->total, rate, left);
     }
+    fprintf(stderr, "%s%s\033[K", progress->note[0] != '\0' ? ", " : "", progress->note);
     fflush(stderr);
 }
 

@@ -5,16 +5,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "sim/base/status.h"
+
 typedef struct sp_progress {
     const char *label;
     int64_t total; // 0: unknown
     bool active;
     double started_s;
     double drawn_s;
+    char note[48]; // behind the rest
 } sp_progress;
 
 // Starts a progress line; nothing is ever drawn when `quiet` or stderr is no terminal.
 void sp_progress_begin(sp_progress *progress, const char *label, int64_t total, bool quiet);
+
+// What the line ends with from now on, such as the best so far; one that is longer is cut.
+void sp_progress_note(sp_progress *progress, const char *format, ...) SP_PRINTF(2, 3);
 
 // Redraws at most ten times a second.
 void sp_progress_update(sp_progress *progress, int64_t done);

@@ -155,11 +155,10 @@ void sp_step_error_find(const sp_error_records *records, const sp_step_kind *kin
             best_failed = failed;
         }
     }
-    if (best_failed > 0) {
+    found->known = best_failed == 0;
+    if (!found->known) {
         tell_failed(best, kind, found->not_validated);
-        return;
     }
-    found->known = true;
     found->median = best->median;
     found->p90 = best->p90;
     found->bias = best->bias;

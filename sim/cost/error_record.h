@@ -80,6 +80,7 @@ void sp_i_error_records_fini(sp_error_records *records);
 // What the records say of a step.
 typedef struct sp_step_error {
     bool known;
+    // Where it is not known, those of the nearest logged steps; steps 0: there are none.
     double median, p90, bias;
     int64_t steps;
     char scope[SP_ERROR_SCOPE];

@@ -93,6 +93,23 @@ done
 "$program" report text_heterospec.json -o text.html | sed -n 1p | grep -E "^heterospec: [0-9]+ tokens/s \(error not validated\), [0-9.]+x plain decoding, [0-9.]+x EAGLE's trees, a step in [0-9.]+ ms; verification takes [0-9.]+ % of it, [0-9.]+ of [0-9.]+ GiB, fits\$" >/dev/null || complain "the answer of generated text"
 "$program" report text_plain.json -o text.html | sed -n 1p | grep -E '^plain: [0-9]+ tokens/s \(error not validated\), a step in ' >/dev/null || complain "the answer of plain decoding"
 
+# What was predicted and executed of one plan is told together, in any order; other plans are not.
+"$program" simulate plan.json --quiet --json >predicted.json
+"$program" run plan.json --backend fake --quiet --json >exact.json
+awk '/"iteration_ms"/ && !done { sub(/[0-9.]+/, "1.5"); done = 1 } { print }' exact.json >faster.json
+together='^packed, 1f1b, tp 1, cp 1, pp 4, dp 1: predicted [0-9.]+ ms, executed [0-9.]+ ms, error [+][0-9.]+ %$'
+for order in "predicted.json faster.json" "faster.json predicted.json"; do
+    # shellcheck disable=SC2086
+    "$program" report $order -o pair.html | sed -n 1p | grep -E "$together" >/dev/null || complain "the answer of $order: $("$program" report $order -o pair.html | sed -n 1p)"
+done
+"$program" simulate scenario.json --quiet --json --set workload.samples_per_batch=8 >other.json
+"$program" report other.json faster.json -o other.html | sed -n 1p | grep -E 'ms.*, (fits|does not fit)$' >/dev/null || complain "another plan is compared with"
+"$program" report faster.json -o other.html | sed -n 1p | grep -E ', executed$' >/dev/null || complain "an executed result is not called so"
+
+# The answer of tune, with the figure of the nearest logged steps.
+"$program" tune llama-3-8b --gpus 12 --context 8K --quiet --json >tune.json
+"$program" report tune.json -o tune.html | sed -n 1p | grep -F ' s (error not known; ±0.7 % on the nearest 22 logged steps), ' >/dev/null || complain "the answer of tune"
+
 # ---- in a browser ----
 [ "$failed" = 0 ] || exit 1
 browser=
@@ -234,4 +251,74 @@ expect "links in no result" "$alone</li>" "$(told result.json)"
 expect "links where auto is closed" "$alone</li>" "$(told auto.json)"
 expect "links in one of two" "$alone, but where the network is flows or auto</li>" "$(told result.json flows.json)"
 expect "links in all results" "" "$(told flows.json)"
+
+probe_page() { # ABOUT: probed.html with probe.html, which sets data-probe
+    sed -e '/^<\/body>$/{r probe.html
+d}' probed.html >opened.html
+    open_page opened.html >dom.html
+    grep -q 'cannot be shown: [^$]' dom.html && complain "a part of the page of $1 is not shown"
+    probe=$(grep -o 'data-probe="[^"]*"' dom.html)
+    [ "$probe" = 'data-probe="good"' ] || complain "$1 in $browser: ${probe:-no answer, $(tail -n 3 browser.txt)}"
+}
+
+# Rows that were executed are called so and win nothing against predictions; both stand beside each other.
+"$program" report predicted.json faster.json -o probed.html >/dev/null
+cat >probe.html <<'PROBE'
+<script>
+{
+  const out = [], check = (what, holds) => { if (!holds) out.push(what); };
+  const section = title => [...document.querySelectorAll('section')].find(node => node.querySelector('h2').textContent === title);
+  const rows = [...section('Rows').querySelectorAll('tbody tr')].map(row => [row.className, row.cells[0].textContent]);
+  check('rows: ' + rows, rows.length === 2 && rows[0].join() === 'best,packed' && rows[1].join() === ',packed, executed');
+  const both = section('Predicted beside executed');
+  check('both', both && /iteration/.test(both.textContent) && both.querySelectorAll('table tbody tr').length === 4);
+  document.documentElement.dataset.probe = out.length ? out.join('; ') : 'good';
+}
+</script>
+PROBE
+probe_page "a prediction and its execution"
+
+# What the page says of each choice is what the terminal says, and what was asked stands in its head.
+"$program" report tune.json -o probed.html >/dev/null
+"$program" tune llama-3-8b --gpus 12 --context 8K --quiet | sed -n 's/^  pp  *//p' | head -n 1 | tr -d ' ,' >pp.txt
+cat >probe.html <<PROBE
+<script>
+{
+  const out = [], check = (what, holds) => { if (!holds) out.push(what); };
+  const row = [...document.querySelectorAll('td')].find(cell => cell.textContent === 'pp').nextSibling.textContent.replace(/[ ,:]/g, '');
+  check('choices of pp: ' + row, row === '$(cat pp.txt)' && /doesnotgotogether/.test(row));
+  const facts = Object.fromEntries([...document.querySelectorAll('#facts > div')].map(node => [...node.children].map(child => child.textContent)));
+  check('facts', facts.cluster === 'h100-8 (H100)' && facts.stack === 'megatron-core-2025' && facts.context === '8,192');
+  check('limits', [...document.querySelectorAll('h2')].some(node => node.textContent === 'What limits it'));
+  document.documentElement.dataset.probe = out.length ? out.join('; ') : 'good';
+}
+</script>
+PROBE
+probe_page "tune"
+
+# On a phone no column lies beside the window, and rows with texts are not tall.
+cat >probe.html <<'PROBE'
+<script>
+{
+  const out = [], check = (what, holds) => { if (!holds) out.push(what); };
+  const cells = [...document.querySelectorAll('.scroll td')].filter(cell => cell.offsetParent !== null);
+  check('390 px: ' + innerWidth, innerWidth === 390);
+  const beside = cells.filter(cell => cell.getBoundingClientRect().right > innerWidth);
+  check('beside the window: ' + beside.slice(0, 3).map(cell => cell.dataset.head), cells.length > 20 && beside.length === 0);
+  const tall = [...document.querySelectorAll('section tbody tr')].filter(row => row.clientHeight > 110 && !/^(dp|setting)/.test(row.cells[0].textContent));
+  check('tall rows: ' + tall.slice(0, 3).map(row => row.clientHeight + ' ' + row.textContent), tall.length === 0);
+  parent.postMessage(out.length ? out.join('; ') : 'good', '*');
+}
+</script>
+PROBE
+printf '<body><iframe src="opened.html" width="390" height="844" style="border: 0"></iframe><script>addEventListener("message", event => { document.documentElement.dataset.probe = event.data; })</script></body>\n' >phone.html
+"$program" simulate scenario.json --quiet --json --set parallel.pp=4 >ranks.json
+for page in tune.json ranks.json "predicted.json other.json"; do
+    # shellcheck disable=SC2086
+    "$program" report $page -o probed.html >/dev/null
+    sed -e '/^<\/body>$/{r probe.html
+d}' probed.html >opened.html
+    probe=$(open_page phone.html | grep -o 'data-probe="[^"]*"')
+    [ "$probe" = 'data-probe="good"' ] || complain "$page on a phone: ${probe:-no answer, $(tail -n 3 browser.txt)}"
+done
 exit "$failed"

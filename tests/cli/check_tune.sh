@@ -11,7 +11,7 @@ value() { # KEY FILE
     grep -o "\"$1\": [^,}]*" "$2" | head -n 1 | cut -d ' ' -f 2-
 }
 timeless() {
-    sed -E 's/"(solver_ms|simulate_ms)": [0-9.eE+-]+/"\1": 0/g' "$1"
+    sed -E -e 's/"(solver_ms|simulate_ms)": [0-9.eE+-]+/"\1": 0/g' -e '/^  "go_on": /d' "$1"
 }
 
 cat >model.json <<MODEL
@@ -42,6 +42,85 @@ for question in "--context 8K --tokens-per-batch 64K" "--context 9000 --lengths 
         END { if (n < 2) print "no front" }' >front.txt
     [ -s front.txt ] && complain "$question: $(cat front.txt)"
 done
+# The first line tells the error or what is nearest to it; the choices of --json are those that are printed; the
+# command to go on with leads to the answer.
+asked() { "$program" tune model.json --gpus "${gpus:-8}" --context 8K --tokens-per-batch 256K --quiet "$@"; }
+asked >told.txt
+asked --json >told.json
+head -n 1 told.txt | grep -qE ': [0-9.]+ m?s per step \(error not known; ±0\.7 % on the nearest 22 logged steps' || complain "no error: $(head -n 1 told.txt)"
+within=$(head -n 1 told.txt | sed -n -e 's/.*the next \([0-9]*\) are within it.*/\1/p' -e 's/.*the 2nd is within it.*/1/p')
+expect "points within the error" "${within:-0}" "$(value within_error told.json)"
+# Where steps like it were logged the error is known, and so many points lie within it.
+logged() { "$program" tune llama-3-8b --gpus 16 --context 8K --tokens-per-batch 512K --quiet --set parallel.cp=2 --set parallel.pp=1 --set memory.recompute=none --set parallel.zero=1 --top 1000 "$@"; }
+logged --json >logged.json
+median=$(value median logged.json)
+within=$(awk '/"top": / { on = 1 } /"front": / { on = 0 } on && /"iteration_ms"|"fits"/' logged.json | tr -d '",' |
+    awk -v median="$median" '$1 == "iteration_ms:" { ms = $2 } $1 == "fits:" { if (!n++) { most = ms * (1 + median); fits = $2 } else if (ms <= most && $2 == fits) within++ } END { print within + 0 }')
+[ "$within" -gt 0 ] || complain "no point within the error"
+expect "points within the error" "$within" "$(value within_error logged.json)"
+logged | head -n 1 | grep -qE " per step ±[0-9.]+ % \((the 2nd is|the next $within are) within it\), " || complain "the error: $(logged | head -n 1)"
+awk '/^what another choice costs/ { on = 1; next } on && !NF { exit } on && !/: / { sub(/^ +[a-z_]+ +/, ""); gsub(/, /, "\n"); print }' told.txt | sort >printed.txt
+awk '/"choices": / { on = 1 } on && /\[/ { n = 0; rows = "" }
+    on && /"value"/ { sub(/.*: /, ""); gsub(/[",]/, ""); choice = $0 }
+    on && /"cost"/ { sub(/.*"cost": /, ""); gsub(/[",]/, ""); rows = rows choice " " $0 "\n"; n++ }
+    on && /\]/ { if (n > 1) printf "%s", rows; n = 0 }' told.json | sort >listed.txt
+[ -s listed.txt ] && cmp printed.txt listed.txt >/dev/null || complain "choices of --json are others: $(diff printed.txt listed.txt | head -n 5)"
+go_on=$(sed -n 's/^go on with: slimpack \(.*\) && slimpack simulate best.json --timeline$/\1/p' told.txt)
+eval "\"\$program\" $go_on --quiet --json" >again.json || complain "the command to go on with: $go_on"
+expect "time of the command to go on with" "$(value iteration_ms told.json)" "$(value iteration_ms again.json)"
+"$program" simulate best.json --quiet --json >simulated.json
+expect "time of its scenario" "$(value iteration_ms told.json)" "$(value iteration_ms simulated.json)"
+# What does not divide is not said to need memory.
+gpus=3 asked | grep -qE '^  pp +1 .*, 3 does not go together$' || complain "three stages of four layers: $(gpus=3 asked | grep '^  pp ')"
+
+sed -e 's/"llama"/"mixtral"/' -e 's/LlamaFor/MixtralFor/' -e 's/}$/, "num_local_experts": 4, "num_experts_per_tok": 2}/' model.json >experts.json
+"$program" tune experts.json --gpus 2 --context 8K --tokens-per-batch 64K --quiet | grep -q '^expert parallelism is not searched' || complain "experts are not told of"
+
+# A remedy holds: with so much more memory some step is as much faster.
+expect_faster() { # MS SHARE MEMORY: tune lists a step of MS less SHARE % at most
+    asked --json --top 1000 --set "memory.limit_gib=$3" | awk '/"top": / { on = 1 } /"front": / { on = 0 } on && /"iteration_ms"/' |
+        awk -F '[:,]' -v ms="$1" -v share="$2" '$2 <= ms * (1 - (share - 0.06) / 100) { found = 1 } END { exit !found }' ||
+        complain "with $3 GiB no step takes $2 % less than $1 ms"
+}
+limit=$(awk -v gib="$(value peak_memory_gib told.json)" 'BEGIN { printf "%.4f", 0.9 * gib }')
+asked --set "memory.limit_gib=$limit" >short.txt
+asked --json --set "memory.limit_gib=$limit" >short.json
+remedy=$(sed -n 's/^  memory: at least \([0-9.]*\) GiB more a GPU would save \([0-9.]*\) %: .*/\1 \2/p' short.txt)
+[ -n "$remedy" ] || complain "no memory that would help: $(sed -n '/^what limits/,/^$/p' short.txt)"
+expect_faster "$(value iteration_ms short.json)" "${remedy#* }" "$(awk -v limit="$limit" -v more="${remedy% *}" 'BEGIN { print limit + more + 0.0006 }')"
+# A remedy that fits costs what the choice costs.
+remedy=$(sed -n 's/^  packs over pure work.*: rows 1 costs \([0-9.]*\) % in all$/\1/p' told.txt)
+asked --json --set schedule.microbatch_samples=1 >one_row.json
+expect "what rows of one sample cost" "$remedy" "$(awk -v ms="$(value iteration_ms told.json)" -v other="$(value iteration_ms one_row.json)" 'BEGIN { printf "%.1f", 100 * (other / ms - 1) }')"
+
+# Where nothing fits: what the nearest lacks makes it fit, and less does not; the GPUs are enough, and half as many not.
+asked --set memory.limit_gib=0.14 >nothing.txt 2>&1
+expect "exit where nothing fits" 1 "$?"
+lacks=$(sed -n 's/^error: none of .* points fits; the nearest lacks \([0-9.]*\) GiB: .*/\1/p' nothing.txt)
+enough=$(sed -n 's/^error: \([0-9]*\) GPUs are enough: .*/\1/p' nothing.txt)
+with() { # SIGN: with what is lacking and a little more, or less
+    asked --set "memory.limit_gib=$(awk -v lacks="$lacks" -v sign="$1" 'BEGIN { print 0.14 + lacks + sign * 0.0006 }')" >/dev/null 2>&1
+}
+with 1 || complain "does not fit with what was lacking: $(cat nothing.txt)"
+with -1 && complain "fits with less than was lacking: $(cat nothing.txt)"
+on_gpus() { gpus=$1 asked --set memory.limit_gib=0.14 >/dev/null 2>&1; }
+on_gpus "${enough:-1}" || complain "so many GPUs are not enough: $(cat nothing.txt)"
+on_gpus $((enough / 2)) && complain "half as many GPUs are enough: $(cat nothing.txt)"
+
+# The answer is printed before a file does not take it, and what goes to stderr comes behind it where both are one pipe.
+two() { "$program" tune model.json --gpus 2 --context 32K --tokens-per-batch 64K "$@"; }
+two -o /dev/full 2>&1 | cat >full.txt
+expect "exit of a full disk" 3 "${PIPESTATUS[0]}"
+head -n 1 full.txt | grep -q '^fastest: ' || complain "no answer before the error: $(head -n 1 full.txt)"
+tail -n 1 full.txt | grep -q '^error: /dev/full: ' || complain "no error behind the answer: $(tail -n 1 full.txt)"
+sed '1,/^go on with: /d' full.txt | grep -q '^warning: ' || complain "warnings stand inside the answer: $(grep -n '^warning: \|^go on' full.txt)"
+
+# Progress tells the best so far, on a terminal.
+if command -v script >/dev/null; then
+    script -qec "\"$program\" tune model.json --gpus 16 --context 8K --tokens-per-batch 1M --exhaustive" /dev/null >terminal.txt 2>&1 </dev/null
+    grep -q ' s left, best [0-9.e-]* s' terminal.txt || complain "no best so far: $(tr '\r' '\n' <terminal.txt | grep -m 1 'trying layouts')"
+fi
+
 "$program" tune model.json --gpus 2 --context 8K --tokens-per-batch 64K --quiet --current parallel.tp=2 | head -n 1 |
     grep -q 'x what you name as current' || complain "the current layout is not compared with"
 

@@ -113,6 +113,7 @@ TEST(nearest_record_tells_why)
     assert_false(found.known);
     assert_string_equal(found.not_validated,
                         "profile flat (assumed) has no record of logged steps");
+    assert_int_equal(found.steps, 0);
     sp_profile_fini(&profile);
 
     assert_int_equal(
@@ -127,6 +128,9 @@ TEST(nearest_record_tells_why)
                         "no logged step has context 4096 (logged: 8192 to 16384), cluster h100-8 "
                         "(logged: a, b); the nearest are 607 with a median error of 3.0 %: some "
                         "steps");
+    assert_int_equal(found.steps, 607);
+    assert_true(found.median == 0.03);
+    assert_string_equal(found.scope, "some steps");
     kind.figure[SP_STEP_CONTEXT] = 8192;
     kind.figure[SP_STEP_PARAMETERS] = 405e9;
     snprintf(kind.word[SP_STEP_CLUSTER], SP_STEP_WORD, "b");
