@@ -33,7 +33,7 @@ enum {
     MOST_RETAINED = 8, // packs of a block that keep their activations while others do not
     TYPICAL_TOKENS = 4096,
     SLICE_TOKENS = 8192, // that ranks are merged for before any packs are tried
-    MANY_SAMPLES = 32,   // a rank
+    MANY_SAMPLES = 48,   // a rank
     LEAST_LOOK = 500     // actions timed of each virtual stage for other groups of ranks
 };
 
