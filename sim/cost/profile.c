@@ -103,3 +103,11 @@ bool sp_i_curve_allocate(sp_curve *curve, size_t points)
     curve->points = (int)points;
     return true;
 }
+
+sp_link_rates sp_profile_link_rates(const sp_profile *profile)
+{
+    return (sp_link_rates){.nvlink_bytes_per_s = profile->nvlink_bytes_per_s,
+                           .nvlink_latency_s = profile->nvlink_latency_s,
+                           .nic_efficiency = profile->nic_efficiency,
+                           .nic_latency_s = profile->nic_latency_s};
+}

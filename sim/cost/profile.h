@@ -195,9 +195,9 @@ sp_status sp_profile_from_json(const json_t *root, const char *source, sp_profil
 // NVLink has there over what it has where the profile was measured. That is the profile's
 // nvlink_nominal_bytes_per_s, else that of its own cluster, else of the first built-in cluster that
 // uses the profile by its name; where none says it, and where both are the same, nothing changes.
-// A cluster of which nothing is known (rate 0) changes nothing. Latencies that the cluster states
-// take the place of the profile's, but for those within measured times of collectives. A second
-// time nothing changes.
+// Rates that were changed are assumed. A cluster of which nothing is known (rate 0) changes
+// nothing. Latencies that the cluster states take the place of the profile's, but for those within
+// measured times of collectives. A second time nothing changes.
 void sp_profile_join(sp_profile *profile, const sp_cluster *cluster);
 // A copy that owns its tables.
 sp_status sp_profile_copy(const sp_profile *from, sp_profile *to, sp_error *err);
@@ -207,12 +207,6 @@ void sp_profile_fini(sp_profile *profile);
 sp_level sp_profile_level(const sp_profile *profile);
 
 // What links reach by it.
-static inline sp_link_rates sp_profile_link_rates(const sp_profile *profile)
-{
-    return (sp_link_rates){.nvlink_bytes_per_s = profile->nvlink_bytes_per_s,
-                           .nvlink_latency_s = profile->nvlink_latency_s,
-                           .nic_efficiency = profile->nic_efficiency,
-                           .nic_latency_s = profile->nic_latency_s};
-}
+sp_link_rates sp_profile_link_rates(const sp_profile *profile);
 
 #endif

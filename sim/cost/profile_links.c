@@ -85,6 +85,7 @@ void sp_profile_join(sp_profile *profile, const sp_cluster *cluster)
                     : 1.0;
     if (by != 1.0) { // 1: not a bit changes
         scale_nvlink(profile, by);
+        profile->link_level = SP_LEVEL_ASSUMED;
         profile->nvlink_nominal_bytes_per_s = cluster->nvlink_bytes_per_s;
     }
     take_latencies(profile, cluster);

@@ -86,8 +86,6 @@ TEST(runtime)
         {"{'model': 'llama-13b', 'cluster': 'h10-8'}",
          "scenario.json: cluster: \"h10-8\" is neither a built-in cluster nor a file (did you mean "
          "\"h100-8\"?); built in: a100-8, a100-selene, "},
-        {"{'model': 'llama-13b', 'cluster': 'config.json'}",
-         "config.json: key 'peak_tflops' is missing"},
         {"{'model': 'llama-13b', 'cluster': 'syntax.json'}",
          "scenario.json: cluster: syntax.json:2:"},
         {"{'model': 'llama-13b', 'profile': 'h101'}",
