@@ -29,4 +29,13 @@ grep -q '^  outside: ' "$work/all" && expected=1 || expected=0
 "$program" reproduce wlb_llm zb_v --json -j 2 >"$work/two" || true
 cmp "$work/one" "$work/two"
 "$program" reproduce zb_v >/dev/null
+# A picture says what it shows, and its labels, the last one too, are whole.
+if command -v gnuplot >/dev/null; then
+    "$program" reproduce zb_table5 zb_v --quiet -o "$work" --plot svg >/dev/null
+    for name in zb_table5 zb_v; do
+        label=$(tail -n 1 "$work/$name.svg.dat" | cut -d '"' -f 2)
+        grep -q ">$name<" "$work/$name.svg" || { echo "$name.svg: no title"; exit 1; }
+        grep -q ">$label<" "$work/$name.svg" || { echo "$name.svg: no $label"; exit 1; }
+    done
+fi
 echo "${#names[@]} figures"
