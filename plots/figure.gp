@@ -2,18 +2,23 @@
 #
 #   gnuplot -e "datafile='figure.dat'; outfile='figure.png'" plots/figure.gp
 #
-# The data is what `slimpack reproduce --plot` writes beside the picture: label, published, computed.
+# The data is what `slimpack reproduce --plot` writes beside the picture: a comment with the figure's
+# name and title, then label, published, computed.
 # outfile ends in .png or .svg. Optional: figure_title='...', figure_width=1000 (pixels).
 
 if (!exists("datafile") || !exists("outfile")) {
     print "usage: gnuplot -e \"datafile='figure.dat'; outfile='figure.png'\" plots/figure.gp"
     exit status 2
 }
-if (!exists("figure_title")) figure_title = "Published and computed"
+if (!exists("figure_title")) figure_title = system(sprintf("head -n 1 '%s'", datafile))[3:]
 if (!exists("figure_width")) figure_width = 1000
 
 stats datafile using 2 name "P" nooutput
-height = P_records > 40 ? 560 : 480
+stats datafile using 3 name "C" nooutput
+rows = P_records
+# Each row has a label and two bars, as long as somebody reads them.
+labelled = rows <= 120
+height = labelled ? 130 + (rows > 40 ? 17 : 30) * rows : 640
 
 if (outfile[strlen(outfile) - 3:] eq ".svg") {
     set terminal svg size figure_width,height dynamic font "DejaVu Sans,12" background "white"
@@ -25,14 +30,18 @@ if (outfile[strlen(outfile) - 3:] eq ".svg") {
     }
 }
 set output outfile
-set title figure_title noenhanced
+# The name stands above the title, which may fill a line of its own.
+at = strstrt(figure_title, ": ")
+set title (at > 0 ? figure_title[:at - 1] . "\n" . figure_title[at + 2:] : figure_title) noenhanced
 set border 3 lc rgb "#606060"
 set xtics out nomirror scale 0.6
 set ytics out nomirror scale 0.6
-set grid ytics lc rgb "#e4e4e4" lt 1
+least = P_min < C_min ? P_min : C_min
+most = P_max > C_max ? P_max : C_max
 
-if (P_records > 40) {
-    # Many rows: the points of one panel, on the diagonal where they agree.
+if (!labelled) {
+    # The points of one panel, on the diagonal where they agree.
+    set grid lc rgb "#e4e4e4" lt 1
     set logscale xy
     set key off
     set xlabel "published"
@@ -41,14 +50,17 @@ if (P_records > 40) {
         datafile using 2:3 with points pt 7 ps 0.6 lc rgb "#3b6fb6"
 } else {
     # Points whose values are of one size share an axis that begins at 0.
-    if (P_min > 0 && P_max > 50 * P_min) { set logscale y } else { set yrange [(P_min < 0 ? P_min : 0):*] }
-    set key outside top right horizontal
-    set rmargin 14
-    set bmargin 11
-    set style data histograms
-    set style histogram clustered gap 1
+    zero = 0
+    if (least > 0 && most > 50 * least) {
+        set logscale x
+        zero = least / 2
+        set xrange [zero:*]
+    } else { set xrange [(least < 0 ? least : 0):*] }
+    set grid xtics lc rgb "#e4e4e4" lt 1
+    set key outside bottom center horizontal
+    set yrange [rows - 0.4:-0.6]
+    set ytics noenhanced
     set style fill solid 0.9 noborder
-    set xtics rotate by -35 left noenhanced
-    plot datafile using 2:xtic(1) title "published" lc rgb "#b0b0b0", \
-        "" using 3 title "computed" lc rgb "#3b6fb6"
+    plot datafile using (zero):0:(zero):2:($0 - 0.36):($0):ytic(1) with boxxyerror title "published" lc rgb "#b0b0b0", \
+        "" using (zero):0:(zero):3:($0):($0 + 0.36) with boxxyerror title "computed" lc rgb "#3b6fb6"
 }

@@ -14,7 +14,7 @@
 // "12 of 14 within their bars, 3 of them fitted to what is published"
 enum { VERDICT = 160 };
 
-enum { CELL = 32, WIDEST = 46, MOST_ROWS = 60, WORST_ROWS = 10, FILE_BYTES = 900 };
+enum { CELL = 32, MOST_ROWS = 60, WORST_ROWS = 10, FILE_BYTES = 900 };
 
 // ---- the table ----
 
@@ -46,7 +46,7 @@ static void print_row(FILE *out, const figure_outcome *o, int width)
     char error[CELL];
     char bar[CELL];
     const char *claim = o->claim == FIGURE_EQUAL ? "" : claims[o->claim];
-    fprintf(out, "  %-*.*s %12s %12s %12s", width, width, o->label,
+    fprintf(out, "  %-*s %12s %12s %12s", width, o->label,
             value_text(o->published, claim, published), value_text(o->computed, "", computed),
             error_text(o->error, o->relative, true, error));
     if (o->has_bar) {
@@ -87,9 +87,9 @@ static void print_rows(FILE *out, const figure_reproduction *r)
         size_t length = strlen(r->outcomes[i].label);
         widest = length > widest ? length : widest;
     }
-    // Points are shown in full, as many as somebody has written down.
+    // Points are all shown, as many as somebody has written down.
     bool all = !r->of_table || r->count <= MOST_ROWS;
-    int width = (int)(widest < WIDEST || all ? widest : WIDEST);
+    int width = (int)widest;
     fprintf(out, "  %-*s %12s %12s %12s", width, "point", "published", "computed", "error");
     fputs(r->of_table ? "\n" : "        bar\n", out);
     if (all) {
@@ -161,7 +161,7 @@ static sp_status write_data(FILE *file, const void *what, sp_error *err)
 {
     const figure_reproduction *r = what;
     (void)err;
-    fprintf(file, "# %s: label, published, computed\n", r->spec->name);
+    fprintf(file, "# %s: %s\n# label, published, computed\n", r->spec->name, r->spec->title);
     for (size_t i = 0; i < r->count; i++) {
         const figure_outcome *o = &r->outcomes[i];
         fputc('"', file);
