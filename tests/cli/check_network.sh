@@ -35,7 +35,7 @@ grep -q '"network"' closed.json && complain "provenance of a closed network"
     complain "a bound beside jitter"
 
 "$program" simulate s.json --topology t.svg >/dev/null || complain "--topology failed"
-expect "nodes" 4 "$(grep -c '^<text.*>node [0-3]: ' t.svg)"
+expect "nodes" 4 "$(grep -c '>NVSwitch of node [0-3]<' t.svg)"
 expect "full disk" "error: /dev/full: cannot write the picture of the cluster: No space left on device" \
     "$("$program" simulate s.json --topology /dev/full 2>&1 >/dev/null | grep '^error' | head -1)"
 expect "NICs" 4 "$(grep -c '<title>NIC 0, node [0-3]: ' t.svg)"
