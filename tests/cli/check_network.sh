@@ -30,6 +30,10 @@ grep -q '"network"' closed.json && complain "provenance of a closed network"
     complain "the text does not tell of flows"
 "$program" simulate s.json --set jitter.gpu_cv=0.02 | grep -q '^profile .*, jitter 0.02 (seed 1)$' ||
     complain "the text does not tell of jitter"
+"$program" simulate s.json --set jitter.gpu_cv=0.02 | grep -q '^slowest of 32 GPUs 1\.0[0-9]*x the mean, 1\.0414x expected' ||
+    complain "the text does not tell of the slowest GPU"
+"$program" simulate s.json --json --set jitter.gpu_cv=0.02 | grep -q '"slowest_expected": 1\.0413' ||
+    complain "no expected slowest GPU"
 # GPUs that differ may be faster than those from which a bound follows.
 "$program" simulate s.json --json --set jitter.gpu_cv=0.02 | grep -q '"lower_bound_ms": null' ||
     complain "a bound beside jitter"
