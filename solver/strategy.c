@@ -68,7 +68,8 @@ bool sp_strategy_resolves(const sp_strategy *strategy)
 }
 
 // No strategy that brings an exchange, or rings, brings an order.
-static sp_status resolve_exchange(const sp_strategy *strategy, sp_scenario *scenario, sp_error *err)
+sp_status sp_strategy_take_exchange(const sp_strategy *strategy, sp_scenario *scenario,
+                                    sp_error *err)
 {
     sp_stack *stack = &scenario->memory.stack;
     if (strategy->rings && stack->cp_ring_nics == 0) {
@@ -83,6 +84,9 @@ static sp_status resolve_exchange(const sp_strategy *strategy, sp_scenario *scen
     return sp_scenario_set_stack(scenario, err);
 }
 
+static sp_status resolve(const sp_strategy *strategy, sp_scenario *scenario, bool compared,
+                         sp_error *err);
+
 sp_status sp_strategy_resolve(sp_scenario *scenario, bool compared, sp_error *err)
 {
     const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
@@ -90,8 +94,21 @@ sp_status sp_strategy_resolve(sp_scenario *scenario, bool compared, sp_error *er
         !sp_strategy_resolves(strategy)) {
         return SP_OK;
     }
+    if (strategy->choose_job != NULL && scenario->strategy.asked[0] == '\0') {
+        sp_status status = strategy->choose_job(scenario, compared, err);
+        if (status != SP_OK) {
+            return status;
+        }
+        strategy = sp_strategy_find(scenario->strategy.kind);
+    }
+    return resolve(strategy, scenario, compared, err);
+}
+
+static sp_status resolve(const sp_strategy *strategy, sp_scenario *scenario, bool compared,
+                         sp_error *err)
+{
     if (strategy->brings_exchange || strategy->rings) {
-        return resolve_exchange(strategy, scenario, err);
+        return sp_strategy_take_exchange(strategy, scenario, err);
     }
     sp_schedule_spec *schedule = &scenario->schedule;
     if (scenario->schedule_given && schedule->kind != strategy->schedule && !compared) {

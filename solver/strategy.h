@@ -17,6 +17,8 @@ typedef struct sp_strategy_input {
     int64_t context;             // tokens of a row at most
     sp_cost_model *cost;         // times of packs, also of those that are only tried
     int threads;                 // to solve on; 0: one
+    // Groups of ranks that earlier batches connected; NULL: all are there.
+    const struct sp_i_group_starts *starts;
 } sp_strategy_input;
 
 // Fills a packing (uninitialised) that refers to the batch. SP_ERR_INFEASIBLE with the reason where
@@ -50,9 +52,6 @@ typedef struct sp_strategy {
     // Its system exchanges in rings: it does so where a scenario states stack.cp_ring_nics and no
     // cp_overlap, so that all strategies of a comparison pay for the NICs by one rule.
     bool rings;
-    // A strategy that brings an exchange, whose packs it tries too, in the scenario's own exchange;
-    // NULL: none.
-    const char *packs_of;
     bool joins_documents; // samples are joined and cut before they are packed
     bool outlier_queues;  // may delay samples to later batches: then it is not lossless
     bool by_effort;       // searches as long as its effort lasts (sp_strategy_spec)
@@ -60,6 +59,9 @@ typedef struct sp_strategy {
     const char *without_pipeline;
     // Chooses the chunks of each rank where the scenario does not state them; NULL: it does not.
     sp_status (*choose_chunks)(sp_scenario *scenario, sp_error *err);
+    // Chooses by all batches of the workload what the job keeps, which may be another strategy or
+    // its exchange, so that it is no slower than that (job_choice.h); NULL: it does not.
+    sp_status (*choose_job)(sp_scenario *scenario, bool compared, sp_error *err);
 } sp_strategy;
 
 // NULL-terminated, in the order of comparisons.
@@ -77,12 +79,17 @@ SP_API bool sp_strategy_is_lossless(const sp_strategy *strategy, const sp_strate
 // Ends the reading of a scenario, once: puts the order that its strategy brings, if it brings one,
 // in the place of schedule.kind, also in the resolved document if there is one, with the chunks per
 // rank that the strategy chooses, and its way of exchanging keys and values in the place of
-// stack.cp_overlap and stack.cp_ring_nics where those are not stated. What the user gave stays
-// given, and a scenario that is resolved (order_resolved) is left as it is. Evaluations and
-// planners then share the scenario; one that is not resolved they copy and resolve each for itself.
-// Content errors: another kind stated in the scenario, unless strategies are `compared` and that is
-// for the others; a layout that the order does not run on.
+// stack.cp_overlap and stack.cp_ring_nics where those are not stated. Before that a strategy that
+// chooses by the whole job may leave another one in its place (strategy.asked is then what was
+// asked for). What the user gave stays given, and a scenario that is resolved (order_resolved) is
+// left as it is. Evaluations and planners then share the scenario; one that is not resolved they
+// copy and resolve each for itself. Content errors: another kind stated in the scenario, unless
+// strategies are `compared` and that is for the others; a layout that the order does not run on.
 SP_API sp_status sp_strategy_resolve(sp_scenario *scenario, bool compared, sp_error *err);
+
+// The part of it that puts a strategy's way of exchanging keys and values in place.
+sp_status sp_strategy_take_exchange(const sp_strategy *strategy, sp_scenario *scenario,
+                                    sp_error *err);
 
 // What a scenario asks of its plans, beyond what makes any plan a plan (sim/plan/plan.h); shares no
 // code with the strategies that it checks. Checks batch `index` of a plan file at `source`: no

@@ -25,7 +25,7 @@
     X("dp-balanced", dp_balanced, BUDGETS,                                                        \
       "as packed, with as many packs for every data-parallel rank (Megatron-LM)", "rank_tokens")  \
     X("hybrid-cp", hybrid_cp, BUDGETS,                                                            \
-      "ranks grouped for long samples in balanced rounds (Megatron-LM)",                          \
+      "ranks grouped for long samples in balanced rounds, no barrier between (Megatron-LM)",      \
       "rank_tokens, pack_rounds", .rings = true)                                                  \
     X("flexsp", flexsp, SEARCH,                                                                   \
       "ranks grouped anew for every micro-batch, with GLPK (arXiv 2412.01523)",                   \
@@ -43,7 +43,8 @@
       "rank_tokens", SP_EXCHANGES(ATTENTION), .cp_ring_nics = 1)                                  \
     X("zeppelin", zeppelin, SEARCH,                                                               \
       "samples in zones: over nodes, inside a node, on one rank (arXiv 2509.21841)",              \
-      "rank_tokens, zones, remap", SP_EXCHANGES(ATTENTION), .cp_ring_nics = SP_ROUTED)            \
+      "rank_tokens, zones, remap", SP_EXCHANGES(ATTENTION), .cp_ring_nics = SP_ROUTED,            \
+      .choose_job = sp_i_choose_zeppelin)                                                         \
     X("slimpack-symmetric", slimpack_symmetric, SEARCH,                                           \
       "long samples cut, packs that grow and shrink, backward packs as forward", SP_OF_SLIMPACK,  \
       SP_SEARCHES_PACKS)                                                                          \
@@ -55,9 +56,9 @@
       SP_OF_SLIMPACK ", asymmetric", SP_SEARCHES_PACKS, .split_backward = true,                   \
       .without_pipeline = "slimpack")                                                             \
     X("slimpack-zones", slimpack_zones, SEARCH,                                                   \
-      "slimpack's packs, zeppelin's, or of all ranks with zones; exchange as stack states",       \
+      "slimpack's packs, those of all ranks with zones, or zeppelin's, as is fastest",            \
       SP_OF_SLIMPACK ", asymmetric, rank_tokens, zones, remap", SP_SEARCHES_PACKS,                \
-      .packs_of = "zeppelin")                                                                     \
+      .choose_job = sp_i_choose_slimpack_zones)                                                   \
     X("dynapipe", dynapipe, SEARCH,                                                               \
       "micro-batches by dynamic programme, padded to their longest (arXiv 2311.10418)", "")       \
     X("chunkflow", chunkflow, BUDGETS, "chunks of equal length (arXiv 2503.02356)",               \
@@ -82,5 +83,7 @@ enum { SP_ROUTED = 64 }; // more NICs than a node has: all that there are
 SP_STRATEGY_LIST(X)
 #undef X
 sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err);
+sp_status sp_i_choose_zeppelin(sp_scenario *scenario, bool compared, sp_error *err);
+sp_status sp_i_choose_slimpack_zones(sp_scenario *scenario, bool compared, sp_error *err);
 
 #endif

@@ -548,24 +548,6 @@ static sp_status show_memory_curve(const compare_args *args, const char *path, c
     return status;
 }
 
-// A strategy that tries the packs of another one is not given its exchange.
-static void warn_of_exchanges(const compare_args *args, const comparison *cmp)
-{
-    bool stated = cmp->scenario.cp_overlap_given && cmp->scenario.cp_ring_nics_given;
-    bool quiet = args->common.quiet || args->common.json;
-    for (int i = 0; !stated && !cmp->of_schedules && i < cmp->count; i++) {
-        const char *other = sp_strategy_find(cmp->rows[i].name)->packs_of;
-        for (int k = 0; other != NULL && k < cmp->count; k++) {
-            if (strcmp(cmp->rows[k].name, other) == 0) {
-                cli_warn(quiet,
-                         "%s tries the packs of %s, but brings no exchange of keys and values: "
-                         "state stack.cp_overlap and stack.cp_ring_nics to compare the two",
-                         cmp->rows[i].name, other);
-            }
-        }
-    }
-}
-
 static int run(const void *given, const cli_operands *operands)
 {
     const compare_args *args = given;
@@ -597,7 +579,6 @@ static int run(const void *given, const cli_operands *operands)
                          cmp.rows[i].reason);
             }
         }
-        warn_of_exchanges(args, &cmp);
         exit_status = cli_answer(exit_status, any);
     } else if (status != SP_OK) {
         exit_status = cli_fail(&err);

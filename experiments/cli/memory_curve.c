@@ -33,6 +33,7 @@ static sp_status evaluate_cell(void *context, int worker, int index, sp_error *e
     (void)worker;
     scenario.memory_limit_bytes = p->limit_bytes;
     scenario.order_resolved = false;
+    scenario.strategy.asked[0] = '\0';
     snprintf(scenario.strategy.kind, sizeof scenario.strategy.kind, "%s", p->strategies[index]);
     sp_status status = sp_evaluate(&scenario, p->batches, &options, &result, err);
     p->planned[index] = status == SP_OK;

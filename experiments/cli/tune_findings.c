@@ -200,6 +200,7 @@ static void find_memory(const cli_tuned *tuned, finding list[FINDINGS], int *cou
 {
     const sweep_layouts *all = tuned->layouts;
     const sweep_layout *best = all->ranked[0];
+    char layout[CLI_TUNE_POINT];
     char gib[CLI_TUNE_VALUE];
     for (int64_t i = 0; i < all->count; i++) {
         const sweep_layout *point = &all->point[i];
@@ -210,18 +211,9 @@ static void find_memory(const cli_tuned *tuned, finding list[FINDINGS], int *cou
     }
     finding *f = &list[(*count)++];
     *f = (finding){.limit = "memory", .share = (double)NAN};
-    add(f->remedy, "at least %s more a GPU would save %.1f %%:", lacking_text(best, gib),
-        100.0 * (1.0 - time_of(best) / time_of(all->ranked[0])));
-    json_t *settings = sweep_layouts_settings(all, best);
-    for (int a = 0; a < CLI_TUNE_AXES; a++) {
-        char value[CLI_TUNE_VALUE];
-        const json_t *json = json_object_get(settings, cli_tune_axes[a].path);
-        if (json != NULL) {
-            add(f->remedy, "%s %s %s", a > 0 ? "," : "", cli_tune_axes[a].name,
-                cli_tune_value(json, value));
-        }
-    }
-    json_decref(settings);
+    add(f->remedy, "at least %s more a GPU would save %.1f %%: %s", lacking_text(best, gib),
+        100.0 * (1.0 - time_of(best) / time_of(all->ranked[0])),
+        cli_tune_point(tuned->options, all, best, layout));
 }
 
 static int find_all(const cli_tuned *tuned, finding list[FINDINGS])

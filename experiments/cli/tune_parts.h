@@ -14,11 +14,15 @@ typedef struct cli_tune_axis {
     int width;
 } cli_tune_axis;
 
-enum { CLI_TUNE_AXES = 11, CLI_TUNE_VALUE = 24 };
+enum { CLI_TUNE_AXES = 11, CLI_TUNE_VALUE = 24, CLI_TUNE_POINT = 200 };
 extern const cli_tune_axis cli_tune_axes[CLI_TUNE_AXES];
 
 // An integer or a text, "-" where there is neither; returns text.
 const char *cli_tune_value(const json_t *value, char text[CLI_TUNE_VALUE]);
+
+// "tp 8, cp 4, ..., packed"; returns text.
+const char *cli_tune_point(const sweep_layouts_options *options, const sweep_layouts *layouts,
+                           const sweep_layout *point, char text[CLI_TUNE_POINT]);
 
 // "12.3 GiB", of less than one "0.123 GiB"; returns text.
 const char *cli_tune_gib(double gib, char text[CLI_TUNE_VALUE]);

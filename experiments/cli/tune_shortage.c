@@ -6,38 +6,21 @@
 #include <string.h>
 
 #include "experiments/cli/tune_parts.h"
+#include "solver/strategy.h"
 
-enum { DOUBLINGS = 8, LAYOUT = 200 };
+enum { DOUBLINGS = 8 };
 
-// What a point that is to fit states beside what --set states: 1f1b holds no more than the others
-// of its kind without gaining time that is not asked for here.
-static const char *const spare[][2] = {{"memory.recompute", "memory.recompute=full"},
-                                       {"schedule.kind", "schedule.kind=1f1b"},
-                                       {"parallel.chunks_per_rank", "parallel.chunks_per_rank=1"}};
+// What a point that is to fit states beside what --set states: the least memory there is, and no
+// choice that spares none.
+static const char *const spare[][2] = {
+    {"memory.recompute", "memory.recompute=full"},
+    {"parallel.zero", "parallel.zero=3"},
+    {"schedule.kind", "schedule.kind=1f1b"},
+    {"parallel.chunks_per_rank", "parallel.chunks_per_rank=1"},
+    {"schedule.microbatch_samples", "schedule.microbatch_samples=1"}, // of strategies of rows
+};
 
-enum { SPARE = sizeof spare / sizeof spare[0] };
-
-// "tp 8, cp 4, ..., packed"; returns text.
-static const char *layout_text(const sweep_layouts_options *options, const sweep_layouts *layouts,
-                               const sweep_layout *point, char text[LAYOUT])
-{
-    size_t used = 0;
-    json_t *settings = sweep_layouts_settings(layouts, point);
-    text[0] = '\0';
-    for (int a = 0; a < CLI_TUNE_AXES; a++) {
-        char value[CLI_TUNE_VALUE];
-        const json_t *json = json_object_get(settings, cli_tune_axes[a].path);
-        if (json != NULL && used < LAYOUT) {
-            used += (size_t)snprintf(text + used, LAYOUT - used, "%s %s, ", cli_tune_axes[a].name,
-                                     cli_tune_value(json, value));
-        }
-    }
-    if (used < LAYOUT) {
-        snprintf(text + used, LAYOUT - used, "%s", options->strategies[point->strategy]);
-    }
-    json_decref(settings);
-    return text;
-}
+enum { SPARE = sizeof spare / sizeof spare[0], ROWS_AT = SPARE - 1 };
 
 static bool is_stated(const sweep_layouts_options *options, const char *path)
 {
@@ -56,12 +39,13 @@ static const char **spare_memory(const sweep_layouts_options *options, json_t *b
 {
     const char **stated =
         (const char **)calloc((size_t)options->stated_count + SPARE, sizeof *stated);
+    bool rows = sp_strategy_find(options->strategies[0])->kind == SP_STRATEGY_ROWS;
     *count = 0;
     for (int i = 0; stated != NULL && i < options->stated_count; i++) {
         stated[(*count)++] = options->stated[i];
     }
     for (int i = 0; stated != NULL && i < SPARE; i++) {
-        if (!is_stated(options, spare[i][0]) &&
+        if ((i != ROWS_AT || rows) && !is_stated(options, spare[i][0]) &&
             sp_scenario_override(base, spare[i][1], err) == SP_OK) {
             stated[(*count)++] = spare[i][1];
         }
@@ -87,7 +71,7 @@ static sp_status find_gpus(const cli_shortage *shortage, sp_error *err)
     sp_status status = stated != NULL ? SP_OK : SP_ERR_NO_MEMORY;
     bool found = false;
     for (int i = 0; status == SP_OK && !found && i < DOUBLINGS; i++) {
-        char layout[LAYOUT];
+        char layout[CLI_TUNE_POINT];
         sweep_layouts layouts;
         sp_error own = {0};
         options.gpus *= 2;
@@ -96,7 +80,7 @@ static sp_status find_gpus(const cli_shortage *shortage, sp_error *err)
         if (found) {
             sp_error_set(err, SP_ERR_INFEASIBLE, "%lld GPUs are enough: %s",
                          (long long)options.gpus,
-                         layout_text(&options, &layouts, layouts.ranked[0], layout));
+                         cli_tune_point(&options, &layouts, layouts.ranked[0], layout));
         }
         sweep_layouts_fini(&layouts);
     }
@@ -111,7 +95,7 @@ static sp_status find_gpus(const cli_shortage *shortage, sp_error *err)
 
 sp_status cli_tell_shortage(const cli_shortage *shortage, sp_error *err)
 {
-    char layout[LAYOUT];
+    char layout[CLI_TUNE_POINT];
     char gib[CLI_TUNE_VALUE];
     const sweep_layouts *all = shortage->layouts;
     const sweep_layout *nearest = all->nearest;
@@ -122,7 +106,7 @@ sp_status cli_tell_shortage(const cli_shortage *shortage, sp_error *err)
     sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld points fits; the nearest lacks %s: %s",
                  (long long)all->count,
                  cli_tune_gib(-nearest->digest.figure[SWEEP_MEMORY_MARGIN_GIB], gib),
-                 layout_text(shortage->options, all, nearest, layout));
+                 cli_tune_point(shortage->options, all, nearest, layout));
     sp_error_set(err, SP_ERR_INFEASIBLE, "there %s", all->reason);
     sp_status status = find_gpus(shortage, err);
     if (shortage->scenario->model.experts > 0) {

@@ -13,8 +13,8 @@ typedef struct cli_shortage {
 } cli_shortage;
 
 // Tells the point that lacks the least memory and what it lacks, then the fewest GPUs, doubling
-// them, at which a layout of full recomputation (or of the one that is stated) and any ZeRO stage
-// fits. SP_ERR_INFEASIBLE, or what went wrong.
+// them, at which a layout of the first strategy with full recomputation and ZeRO 3 (or what is
+// stated) fits. SP_ERR_INFEASIBLE, or what went wrong.
 sp_status cli_tell_shortage(const cli_shortage *shortage, sp_error *err);
 
 #endif

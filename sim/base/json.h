@@ -108,7 +108,7 @@ SP_API bool sp_tokens_from_text(const char *text, int64_t *tokens);
 void sp_json_quote(const json_t *value, char *text, size_t bytes);
 
 // The name of names[0..n) that `word` means: the same but for case and marks, what others call so,
-// the first that begins with it, or the nearest with like numbers if it is near enough (edit
+// the shortest that begins with it, or the nearest with like numbers if it is near enough (edit
 // distance at most a third of its length, 2 where that is less, and 1 in words of up to three
 // letters); else NULL.
 const char *sp_nearest_name(const char *word, const char *const *names, int n);

@@ -77,8 +77,8 @@ static const char *next_number(const char *text, size_t *digits)
     return text;
 }
 
-// Numbers say what letters cannot: llama-3-405b is no misspelt llama-3-70b. Digits may be missing at
-// an end, or be others.
+// Numbers say what letters cannot: llama-3-405b is no misspelt llama-3-70b. Digits may be missing
+// at an end, or be others.
 static bool like_numbers(const char *a, const char *b)
 {
     for (;;) {
@@ -87,7 +87,7 @@ static bool like_numbers(const char *a, const char *b)
         a = next_number(a, &m);
         b = next_number(b, &n);
         if (m == 0 || n == 0) {
-            return m == n;
+            return true;
         }
         if (m != n && strncmp(a, b, least(m, n)) != 0) {
             return false;
@@ -98,7 +98,7 @@ static bool like_numbers(const char *a, const char *b)
 }
 
 // The name that is the word but for case and marks, that others call so, or, for a word of two
-// letters and more, the first that begins with it.
+// letters and more, the shortest that begins with it.
 static const char *by_meaning(const char *word, const char *const *names, int n)
 {
     const char *begun = NULL;
@@ -108,7 +108,8 @@ static const char *by_meaning(const char *word, const char *const *names, int n)
         if (alike && whole) {
             return names[i];
         }
-        begun = alike && begun == NULL && strlen(word) > 1 && !is_mark(word[0]) ? names[i] : begun;
+        bool shorter = begun == NULL || strlen(names[i]) < strlen(begun);
+        begun = alike && shorter && strlen(word) > 1 && !is_mark(word[0]) ? names[i] : begun;
     }
     for (size_t m = 0; m < sizeof meanings / sizeof meanings[0]; m++) {
         for (int i = 0; i < n && begins(meanings[m][0], word, &whole) && whole; i++) {

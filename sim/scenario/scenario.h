@@ -25,6 +25,10 @@ typedef enum sp_pad_to { SP_PAD_CONTEXT, SP_PAD_LONGEST } sp_pad_to;
 typedef struct sp_strategy_spec {
     char kind[SP_STRATEGY_NAME]; // "packed"
     bool given;                  // the user wrote strategy.kind
+    // The strategy that was asked for, where `kind` was chosen for the whole job; "": none was.
+    char asked[SP_STRATEGY_NAME];
+    char
+        exchange_of[SP_STRATEGY_NAME]; // then also the strategy whose exchange was chosen; "": none
     sp_pad_to pad_to; // padded: rows as long as the context, or as the micro-batch's longest
     int64_t microbatch_samples; // rows per micro-batch (schedule.microbatch_samples)
     // balanced: queues in which samples from a length on wait; 0 queues: none waits
@@ -140,6 +144,8 @@ sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err);
 // and `stage_layers` hold what was chosen: resolves the layout, writes the choice into `resolved`,
 // so that reading that document gives this scenario, and sets order_resolved. What was given stays.
 sp_status sp_scenario_set_order(sp_scenario *scenario, sp_error *err);
+// Asks for another strategy, in `resolved`, too.
+sp_status sp_scenario_set_strategy(sp_scenario *scenario, const char *kind, sp_error *err);
 // Ends the choice of what a strategy brings of memory.stack in the same way, without an order.
 sp_status sp_scenario_set_stack(sp_scenario *scenario, sp_error *err);
 

@@ -315,6 +315,15 @@ sp_status sp_scenario_set_order(sp_scenario *scenario, sp_error *err)
     return SP_OK;
 }
 
+sp_status sp_scenario_set_strategy(sp_scenario *scenario, const char *kind, sp_error *err)
+{
+    json_t *strategy = json_object_get(scenario->resolved, "strategy");
+    snprintf(scenario->strategy.kind, sizeof scenario->strategy.kind, "%s", kind);
+    return strategy == NULL || sp_json_put(strategy, "kind", json_string(kind))
+               ? SP_OK
+               : sp_error_no_memory(err, "a scenario");
+}
+
 sp_status sp_scenario_set_stack(sp_scenario *scenario, sp_error *err)
 {
     bool none = json_object_get(scenario->resolved, "stack") == NULL;

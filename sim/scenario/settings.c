@@ -512,7 +512,9 @@ static const sp_setting settings[] = {
      .aliases = "max_seqlen_per_dp_cp_rank"},
     {.key = "strategy.group_start_ms", REAL("0", "1e+06"), .fallback = "0",
      .text = "Milliseconds in which a group of data-parallel ranks connects, at the first pack of the "
-             "job that they share or whose attention they share."},
+             "job that they share or whose attention they share. A rank joins its groups one after "
+             "the other; groups without a common rank connect at the same time. Strategies that try "
+             "whole steps (zeppelin, slimpack, packed-tuned) count it, all others choose without."},
     {.key = "strategy.pack_rounds", SWITCH, .fallback = "false",
      .text = "Hybrid-cp: samples that a round gives to one group are one pack."},
     {.key = "strategy.attention_across", SWITCH, .fallback = "false",
@@ -539,7 +541,10 @@ static const sp_setting settings[] = {
     {.key = "strategy.milp", SWITCH, .fallback = "true",
      .text = "Slimpack: integer programs prove or improve small assignments."},
     {.key = "strategy.zones", SWITCH, .fallback = "true",
-     .text = "Zeppelin: samples that a node or a rank holds stay there; off: all go over all ranks."},
+     .text = "Zeppelin: samples that a node or a rank holds stay there. Off: every sample goes over all "
+             "ranks in a ring, as te-cp's, and nothing else is tried, neither remapping nor gathers: "
+             "llama-cp and hybrid-dp may then be faster. Slimpack-zones: off, packs of all ranks are "
+             "not tried."},
     {.key = "strategy.remap", SWITCH, .fallback = "true",
      .text = "Zeppelin: all modules but the attention run on equal shares of the tokens, which are "
              "sent to the ranks of their attention and back, where that is faster."},

@@ -58,7 +58,9 @@ sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, i
                             const sp_evaluate_options *options, sp_result *result, sp_error *err)
 {
     sp_i_evaluation ev;
-    sp_status status = sp_i_evaluate_begin(&ev, scenario, options, result, err);
+    sp_scenario planned = *scenario; // what a job keeps was chosen before
+    snprintf(planned.strategy.asked, sizeof planned.strategy.asked, "%s", planned.strategy.kind);
+    sp_status status = sp_i_evaluate_begin(&ev, &planned, options, result, err);
     if (status == SP_OK && options->formed != NULL) {
         warn_of_batches(result, options->formed);
     }
@@ -226,7 +228,8 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
                                      .carried = ev->carried.count,
                                      .context = context,
                                      .cost = &steps->trial,
-                                     .threads = steps->options->threads};
+                                     .threads = steps->options->threads,
+                                     .starts = &ev->starts};
     if (status == SP_OK) {
         status = strategy->pack(&input, &step->packing, err);
     }
@@ -453,6 +456,7 @@ static sp_status evaluate_row(const sp_scenario *scenario, const sp_batches *bat
     // What was resolved for another strategy is not for this one.
     own.order_resolved = own.order_resolved && strcmp(own.strategy.kind, row->strategy) == 0;
     snprintf(own.strategy.kind, sizeof own.strategy.kind, "%s", row->strategy);
+    own.strategy.asked[0] = '\0';
     row->status = sp_evaluate(&own, batches, &compared, &row->result, &met);
     if (row->status == SP_OK) {
         return SP_OK;

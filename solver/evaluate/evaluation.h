@@ -3,7 +3,7 @@
 #define SLIMPACK_SOLVER_EVALUATE_EVALUATION_H
 
 #include "solver/evaluate/evaluate.h"
-#include "solver/evaluate/group_starts.h"
+#include "solver/step/group_starts.h"
 #include "solver/step/step.h"
 
 typedef struct sp_i_evaluation {

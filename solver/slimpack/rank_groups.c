@@ -254,8 +254,6 @@ double sp_i_group_bound_s(const sp_i_group_problem *p)
 // Of the time on half as many ranks, so that more of them are worth while.
 #define WORTH 0.95
 
-enum { SLICE_TOKENS = 8192 };
-
 int sp_i_power_of_two(int number)
 {
     int power = 1;
@@ -290,9 +288,10 @@ sp_i_merge_costs sp_i_merge_costs_assumed(int most)
 
 // Packs of a slice from the middle of a sample, which has the mean of all slices' pairs, on 1, 2,
 // 4, ... ranks; false when memory runs out.
-static bool add_packs(const sp_layout *layout, int64_t tokens, sp_pack_list *list)
+static bool add_packs(const sp_layout *layout, int64_t tokens, int64_t slice_tokens,
+                      sp_pack_list *list)
 {
-    int64_t length = tokens < SLICE_TOKENS ? tokens : SLICE_TOKENS;
+    int64_t length = tokens < slice_tokens ? tokens : slice_tokens;
     const sp_slice slice = {
         .begin = (tokens - length) / 2, .tokens = length, .computed_tokens = length};
     bool ok = true;
@@ -314,28 +313,33 @@ static double pack_s(const sp_step_costs *costs, const sp_layout *layout, size_t
     return sum_s;
 }
 
-sp_status sp_i_merge_costs_measure(sp_cost_model *cost, int64_t tokens, sp_i_merge_costs *costs,
-                                   sp_error *err)
+sp_status sp_i_merge_costs_measure(sp_cost_model *cost, int64_t tokens, int64_t slice_tokens,
+                                   sp_i_merge_costs *costs, sp_error *err)
 {
     sp_packing packing;
     sp_step_costs priced = {0};
     *costs = sp_i_merge_costs_assumed(1);
     sp_packing_init(&packing, NULL, cost->layout->dp);
-    sp_status status = add_packs(cost->layout, tokens, &packing.forward)
+    sp_status status = add_packs(cost->layout, tokens, slice_tokens, &packing.forward)
                            ? sp_cost_model_build(cost, &packing, &priced, err)
                            : sp_error_no_memory(err, "the cost of merged ranks");
     double alone_s = status == SP_OK ? pack_s(&priced, cost->layout, 0) : 0.0;
-    double half_s = alone_s;
     for (size_t l = 1; status == SP_OK && l < packing.forward.count; l++) {
         double merged_s = pack_s(&priced, cost->layout, l);
-        if (!(merged_s < WORTH * half_s)) {
-            break;
-        }
         // Work that is less in sum on several ranks is none that they save.
         costs->cost[costs->levels++] = fmax(1.0, ldexp(merged_s, (int)l) / alone_s);
-        half_s = merged_s;
     }
     sp_step_costs_fini(&priced);
     sp_packing_fini(&packing);
     return status;
+}
+
+void sp_i_merge_costs_keep_worth(sp_i_merge_costs *costs)
+{
+    int l = 1;
+    while (l < costs->levels &&
+           sp_i_merge_pace(costs, 1 << l) < WORTH * sp_i_merge_pace(costs, 1 << (l - 1))) {
+        l++;
+    }
+    costs->levels = l;
 }

@@ -151,12 +151,27 @@ sp_status sp_i_rank_split_priced(const sp_i_work *work, const sp_batch *batch, i
     return status;
 }
 
-double sp_i_rank_split_gap(const sp_i_rank_split *split)
+double sp_i_rank_split_largest_s(const sp_i_rank_split *split)
 {
     double largest_s = 0.0;
     for (int g = 0; g < split->count; g++) {
         largest_s = fmax(largest_s, split->groups[g].work_s);
     }
+    return largest_s;
+}
+
+double sp_i_rank_split_excess(const sp_i_rank_split *split, int dp)
+{
+    double total_s = 0.0;
+    for (int g = 0; g < split->count; g++) {
+        total_s += split->groups[g].work_s * speed_of(split, &split->groups[g]);
+    }
+    return total_s > 0.0 ? sp_i_rank_split_largest_s(split) / (total_s / dp) - 1.0 : 0.0;
+}
+
+double sp_i_rank_split_gap(const sp_i_rank_split *split)
+{
+    double largest_s = sp_i_rank_split_largest_s(split);
     return split->bound_s > 0.0 ? fmax(0.0, largest_s / split->bound_s - 1.0) : 0.0;
 }
 

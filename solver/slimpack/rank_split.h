@@ -21,11 +21,14 @@ typedef struct sp_i_merge_costs {
 // Groups of at most `most` ranks, each 5 % dearer than one rank, where nothing is known.
 sp_i_merge_costs sp_i_merge_costs_assumed(int most);
 
-// By the cost model, for slices of a sample of so many tokens: the exchange of keys and values
-// among the merged ranks, inside a node or beyond, and what short shards lose. Groups grow as long
-// as a sample takes at least 5 % less time for it. O(log dp) packs are priced.
-sp_status sp_i_merge_costs_measure(sp_cost_model *cost, int64_t tokens, sp_i_merge_costs *costs,
-                                   sp_error *err);
+// By the cost model, for slices of so many tokens of a sample of `tokens`: the exchange of keys and
+// values among the merged ranks, inside a node or beyond, and what short shards lose. Groups of up
+// to dp ranks; O(log dp) packs are priced.
+sp_status sp_i_merge_costs_measure(sp_cost_model *cost, int64_t tokens, int64_t slice_tokens,
+                                   sp_i_merge_costs *costs, sp_error *err);
+
+// Leaves the groups that grow as long as a sample takes at least 5 % less time for it.
+void sp_i_merge_costs_keep_worth(sp_i_merge_costs *costs);
 
 // The largest power of two that is not above `number` >= 1.
 int sp_i_power_of_two(int number);
@@ -81,6 +84,9 @@ typedef struct sp_i_rank_split {
 sp_status sp_i_rank_split_priced(const sp_i_work *work, const sp_batch *batch, int dp,
                                  const sp_i_merge_costs *costs, double merge_share,
                                  int64_t token_limit, sp_i_rank_split *split, sp_error *err);
+double sp_i_rank_split_largest_s(const sp_i_rank_split *split);
+// The largest group's work over that of a rank if all had the same and none were merged, less 1.
+double sp_i_rank_split_excess(const sp_i_rank_split *split, int dp);
 // The largest group's work over the bound, less 1.
 double sp_i_rank_split_gap(const sp_i_rank_split *split);
 // A copy of its own.
@@ -90,6 +96,25 @@ sp_status sp_i_rank_split_copy(const sp_i_rank_split *from, sp_i_rank_split *to,
 sp_status sp_i_rank_split_move(const sp_i_work *work, const sp_batch *batch, sp_i_rank_split *split,
                                int from, int to, double work_s, bool *moved, sp_error *err);
 void sp_i_rank_split_fini(sp_i_rank_split *split);
+
+// ---- Other groups for the same samples (rank_groupings.c) ----
+
+enum { SP_I_GROUPINGS = 24 };
+
+// Every split has groups with samples that are not those of `first`, nor of the others.
+typedef struct sp_i_groupings {
+    sp_i_rank_split split[SP_I_GROUPINGS];
+    int count;
+} sp_i_groupings;
+
+// What merging costs depends on how long the slices are, and that is for a search of packs to find
+// out: groups of up to 1, 2, 4, ... ranks at the costs of several lengths, those whose largest
+// group has least work first. The other arguments are those of sp_i_rank_split_priced. O(log dp *
+// log tokens) splits are made.
+sp_status sp_i_groupings_make(sp_cost_model *cost, const sp_i_work *work, const sp_batch *batch,
+                              double merge_share, int64_t token_limit, const sp_i_rank_split *first,
+                              sp_i_groupings *groupings, sp_error *err);
+void sp_i_groupings_fini(sp_i_groupings *groupings);
 
 // Replaces, by integer programming, an assignment without merged ranks by a better one, or raises
 // its bound, where there are few enough samples and its gap is larger than `gap` (negative: 1e-3).

@@ -11,6 +11,13 @@
 // A sample beyond this share of a rank's fair share gets several ranks.
 #define MERGE_SHARE 0.95
 
+// Other groups of ranks are looked at where the largest has so much more than its share of the
+// work, of many samples more, as a look at them takes longer; and are searched where a look takes
+// no longer than so many times what the first came to.
+#define UNEVEN 0.1
+#define UNEVEN_MANY 0.25
+#define PROMISING 1.1
+
 // Share of the memory limit that is left besides where a step came out tight.
 #define MORE_SPARE 0.03
 
@@ -24,7 +31,10 @@ enum {
     VAIN = 3,
     MOST_AGAIN = 3,    // searches with less room
     MOST_RETAINED = 8, // packs of a block that keep their activations while others do not
-    TYPICAL_TOKENS = 4096
+    TYPICAL_TOKENS = 4096,
+    SLICE_TOKENS = 8192, // that ranks are merged for before any packs are tried
+    MANY_SAMPLES = 48,   // a rank
+    LEAST_LOOK = 500     // actions timed of each virtual stage for other groups of ranks
 };
 
 // A search and the step as it stands: the ranks' samples and the shape of each group's packs.
@@ -83,6 +93,16 @@ static void search_fini(search *s)
     sp_i_rank_split_fini(&s->ranks);
 }
 
+static double merge_share(const search *s)
+{
+    return s->input->scenario->strategy.dp_merge ? MERGE_SHARE : 0.0;
+}
+
+static int64_t token_limit(const search *s)
+{
+    return sp_i_rank_scorer_most_tokens(&s->scorers[0], s->options.split);
+}
+
 // Samples to ranks. A sample that no rank can hold, or that is most of a rank's work, gets several.
 static sp_status split_ranks(search *s, sp_error *err)
 {
@@ -90,12 +110,12 @@ static sp_status split_ranks(search *s, sp_error *err)
     const sp_strategy_spec *spec = &scenario->strategy;
     const sp_batch *batch = s->input->batch;
     sp_i_merge_costs costs;
-    sp_status status =
-        sp_i_merge_costs_measure(s->input->cost, sp_batch_longest(batch), &costs, err);
+    sp_status status = sp_i_merge_costs_measure(s->input->cost, sp_batch_longest(batch),
+                                                SLICE_TOKENS, &costs, err);
     if (status == SP_OK) {
-        status = sp_i_rank_split_priced(
-            &s->work, batch, scenario->layout.dp, &costs, spec->dp_merge ? MERGE_SHARE : 0.0,
-            sp_i_rank_scorer_most_tokens(&s->scorers[0], s->options.split), &s->ranks, err);
+        sp_i_merge_costs_keep_worth(&costs);
+        status = sp_i_rank_split_priced(&s->work, batch, scenario->layout.dp, &costs,
+                                        merge_share(s), token_limit(s), &s->ranks, err);
     }
     // A quarter of a time limit.
     int64_t limit_ms = spec->time_limit_ms > 0 ? spec->time_limit_ms / 4 + 1 : 0;
@@ -530,18 +550,132 @@ static sp_status search_with_repeats(search *s, sp_packing *best, sp_packflow_ou
     return status;
 }
 
-sp_status sp_i_slimpack_search(const sp_strategy_input *input, const sp_i_slimpack_options *options,
-                               sp_packing *packing, sp_packflow_outcome *outcome, sp_error *err)
+// ---- groups of ranks ----
+
+// The packs are what `packing` gets, which is empty, and the outcome that of the whole step; NULL:
+// what a search without the groups that follow predicts.
+static sp_status search_packs(search *s, sp_packing *packing, sp_packflow_outcome *outcome,
+                              sp_error *err)
+{
+    if (packing != NULL) {
+        return search_with_repeats(s, packing, outcome, err);
+    }
+    sp_status status = search_leaders(s, s->options.effort, err);
+    *outcome = outcome_of(s);
+    return status;
+}
+
+static void swap_groups(search *s, sp_i_rank_split *other)
+{
+    const sp_i_rank_split was = s->ranks;
+    s->ranks = *other;
+    *other = was;
+}
+
+// No packs of these groups take less time than their work, about.
+static bool is_beaten(const search *s, const sp_packflow_outcome *best)
+{
+    double chunks = s->input->scenario->layout.chunks;
+    return best->lacking_bytes == 0 &&
+           1e9 * chunks * sp_i_rank_split_largest_s(&s->ranks) > (double)best->makespan_ns;
+}
+
+// The best of other groups, by a short search of each; -1: none is worth a longer one.
+static sp_status look_at_groupings(search *s, sp_i_groupings *others,
+                                   const sp_packflow_outcome *first, int *best, sp_error *err)
+{
+    sp_status status = SP_OK;
+    sp_packflow_outcome least = *first;
+    int64_t effort = LEAST_LOOK * sp_layout_vstages(&s->input->scenario->layout);
+    effort = sp_larger(effort, s->options.effort / PARTS);
+    least.makespan_ns = (int64_t)(PROMISING * (double)least.makespan_ns);
+    *best = -1;
+    for (int i = 0; status == SP_OK && i < others->count && !is_late(s); i++) {
+        swap_groups(s, &others->split[i]);
+        if (!is_beaten(s, &least)) {
+            status = search_leaders(s, effort, err);
+            const sp_packflow_outcome outcome = outcome_of(s);
+            if (status == SP_OK && sp_packflow_is_better(&outcome, &least)) {
+                least = outcome;
+                *best = i;
+            }
+        }
+        swap_groups(s, &others->split[i]);
+    }
+    return status;
+}
+
+// Takes the packs of other groups where they are better.
+static sp_status try_groups(search *s, sp_packing *best, sp_packflow_outcome *outcome,
+                            sp_error *err)
+{
+    sp_packing packing;
+    sp_packflow_outcome tried;
+    sp_packing_init(&packing, s->input->batch, s->input->scenario->layout.dp);
+    sp_status status = search_packs(s, best != NULL ? &packing : NULL, &tried, err);
+    if (status == SP_OK && sp_packflow_is_better(&tried, outcome)) {
+        *outcome = tried;
+        if (best != NULL) {
+            sp_packing was = *best;
+            *best = packing;
+            packing = was;
+        }
+    }
+    sp_packing_fini(&packing);
+    return status;
+}
+
+// As if the first groups had not had less room, forwards that run again and packs of their own
+// backward.
+static void begin_anew(search *s)
+{
+    s->retained = 0;
+    s->regroups = false;
+    s->round = 0;
+    set_spare(s, 0);
+}
+
+static sp_status search_other_groups(search *s, sp_packing *best, sp_packflow_outcome *outcome,
+                                     sp_error *err)
+{
+    int at;
+    sp_i_groupings others;
+    begin_anew(s);
+    sp_status status = sp_i_groupings_make(s->input->cost, &s->work, s->input->batch,
+                                           merge_share(s), token_limit(s), &s->ranks, &others, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    status = look_at_groupings(s, &others, outcome, &at, err);
+    if (status == SP_OK && at >= 0 && !is_late(s)) {
+        swap_groups(s, &others.split[at]);
+        status = try_groups(s, best, outcome, err);
+    }
+    sp_i_groupings_fini(&others);
+    return status;
+}
+
+static bool may_group_otherwise(const search *s)
+{
+    int dp = s->input->scenario->layout.dp;
+    bool many = s->input->batch->count > MANY_SAMPLES * (size_t)dp;
+    double excess = sp_i_rank_split_excess(&s->ranks, dp);
+    return merge_share(s) > 0.0 && excess > (many ? UNEVEN_MANY : UNEVEN) && !is_late(s);
+}
+
+static sp_status search_once(const sp_strategy_input *input, const sp_i_slimpack_options *options,
+                             sp_packing *packing, sp_packflow_outcome *outcome, sp_error *err)
 {
     search s;
     sp_packing best;
+    sp_packing *made = packing != NULL ? &best : NULL;
     sp_packing_init(&best, input->batch, input->scenario->layout.dp);
     sp_status status = search_init(&s, input, options, err);
-    if (status == SP_OK && packing != NULL) {
-        status = search_with_repeats(&s, &best, outcome, err);
-    } else if (status == SP_OK) {
-        status = search_leaders(&s, s.options.effort, err);
-        *outcome = outcome_of(&s);
+    if (status == SP_OK) {
+        status = search_packs(&s, made, outcome, err);
+    }
+    if (status == SP_OK && may_group_otherwise(&s)) {
+        status = search_other_groups(&s, made, outcome, err);
     }
     if (status == SP_OK && packing != NULL) {
         *packing = best;
@@ -549,5 +683,44 @@ sp_status sp_i_slimpack_search(const sp_strategy_input *input, const sp_i_slimpa
         sp_packing_fini(&best);
     }
     search_fini(&s);
+    return status;
+}
+
+// Scores of packs know nothing of the cold start of groups, which the whole step counts: where
+// there is one, packs of ranks that share none are searched for, too.
+static sp_status search_apart(const sp_strategy_input *input, const sp_i_slimpack_options *options,
+                              sp_packing *packing, sp_packflow_outcome *outcome, sp_error *err)
+{
+    sp_scenario scenario = *input->scenario;
+    sp_strategy_input with = *input;
+    sp_packing apart;
+    sp_packflow_outcome judged;
+    scenario.strategy.dp_merge = false;
+    with.scenario = &scenario;
+    sp_status status = search_once(&with, options, &apart, &judged, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    bool better = sp_packflow_is_better(&judged, outcome);
+    sp_packing_fini(better ? packing : &apart);
+    if (better) {
+        *packing = apart;
+        *outcome = judged;
+    }
+    return SP_OK;
+}
+
+sp_status sp_i_slimpack_search(const sp_strategy_input *input, const sp_i_slimpack_options *options,
+                               sp_packing *packing, sp_packflow_outcome *outcome, sp_error *err)
+{
+    bool starts = input->starts != NULL && input->starts->start_ms > 0.0 &&
+                  input->scenario->strategy.dp_merge && input->scenario->layout.dp > 1;
+    sp_status status = search_once(input, options, packing, outcome, err);
+    if (status == SP_OK && packing != NULL && starts) {
+        status = search_apart(input, options, packing, outcome, err);
+        if (status != SP_OK) {
+            sp_packing_fini(packing);
+        }
+    }
     return status;
 }

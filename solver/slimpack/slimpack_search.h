@@ -24,7 +24,8 @@ sp_i_slimpack_options sp_i_slimpack_options_of(const sp_strategy_spec *spec, boo
 // Fills the packing (uninitialised; not with an error) unless it is NULL, and what comes of it: the
 // whole step as it is simulated where there is a packing, as predicted by the search where not.
 // Ranks are searched on input->threads threads; the plan is the same for any number of them. What
-// is better in the prediction but not in the whole step is not taken.
+// is better in the prediction but not in the whole step is not taken. Where a few long samples
+// leave ranks idle, other groups of ranks are searched as well, as much again at most.
 sp_status sp_i_slimpack_search(const sp_strategy_input *input, const sp_i_slimpack_options *options,
                                sp_packing *packing, sp_packflow_outcome *outcome, sp_error *err);
 

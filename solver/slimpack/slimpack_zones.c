@@ -5,14 +5,17 @@
 // pipelines are level whatever the samples; SlimPack cuts and packs for them as for one rank of
 // wider context parallelism. Where that would send every sample around all ranks, its attention
 // stays on as few as level it: one zone for each sample, since late slices read the keys of early
-// ones. Such packs, slimpack's and, without a pipeline, zeppelin's are simulated, and the fastest
-// are taken: in a pipeline PackFlow's order lets ranks that share some of zeppelin's packs wait for
-// each other.
+// ones. Such packs, slimpack's and zeppelin's are simulated, and the fastest are taken.
+//
+// A job keeps its order, its model chunks and its exchange of keys and values. What the scenario
+// does not state of them is chosen by all batches: they are slimpack's, or with zeppelin's
+// exchange, or all are zeppelin's.
 #include <math.h>
 
 #include "sim/base/alloc.h"
 #include "solver/rows.h"
 #include "solver/step/step.h"
+#include "solver/strategies/job_choice.h"
 #include "solver/strategy_list.h"
 
 // Slices of a packing by sample, and what each pack's ranks have to attend to.
@@ -61,6 +64,38 @@ static bool may_pool(const sp_scenario *scenario)
            !sp_stack_counts_device(&scenario->memory.stack);
 }
 
+static int list_ways(const sp_scenario *scenario, bool compared, sp_i_job_way ways[7])
+{
+    const sp_layout *layout = &scenario->layout;
+    bool open = (int64_t)layout->dp * layout->cp > 1 &&
+                !(scenario->cp_overlap_given && scenario->cp_ring_nics_given);
+    bool ordered = layout->pp > 1 || scenario->schedule_given;
+    bool starts = scenario->strategy.group_start_ms > 0.0 && scenario->workload.batches > 1;
+    int count = 0;
+    ways[count++] = (sp_i_job_way){.kind = "slimpack-zones"};
+    if (open) {
+        ways[count++] = (sp_i_job_way){.kind = "slimpack-zones", .exchange_of = "zeppelin"};
+    }
+    // Its packs are among those of each batch, in this order and exchange.
+    if (open || ordered || starts) {
+        ways[count++] = (sp_i_job_way){.kind = "zeppelin"};
+    }
+    if (starts) {
+        ways[count++] = (sp_i_job_way){.kind = "slimpack"};
+        ways[count++] = (sp_i_job_way){.kind = "te-cp"};
+        ways[count++] = (sp_i_job_way){.kind = "hybrid-dp"};
+        ways[count++] = (sp_i_job_way){.kind = "llama-cp"};
+    }
+    bool other = scenario->schedule_given && scenario->schedule.kind != SP_SCHEDULE_PACKFLOW;
+    return other && !compared ? 1 : count; // resolving then says that the order is another
+}
+
+sp_status sp_i_choose_slimpack_zones(sp_scenario *scenario, bool compared, sp_error *err)
+{
+    sp_i_job_way ways[7];
+    return sp_i_job_choose(scenario, ways, list_ways(scenario, compared, ways), compared, err);
+}
+
 // Where time is limited, slimpack searches twice for half of it.
 sp_status sp_i_pack_slimpack_zones(const sp_strategy_input *input, sp_packing *packing,
                                    sp_error *err)
@@ -73,12 +108,12 @@ sp_status sp_i_pack_slimpack_zones(const sp_strategy_input *input, sp_packing *p
         scenario.strategy.time_limit_ms = (scenario.strategy.time_limit_ms + 1) / 2;
     }
     sp_status status = sp_i_pack_slimpack(&with, packing, err);
-    if (status == SP_OK && scenario.layout.dp > 1) {
+    if (status == SP_OK) {
         status = sp_step_judge(input, packing, &outcome, err);
         if (status == SP_OK && may_pool(&scenario)) {
             status = try_packs(&with, pack_pooled, packing, &outcome, err);
         }
-        if (status == SP_OK && scenario.layout.pp == 1) {
+        if (status == SP_OK) {
             status = try_packs(&with, sp_i_pack_zeppelin, packing, &outcome, err);
         }
         if (status != SP_OK) {

@@ -41,6 +41,9 @@ sp_status sp_i_step_alone(sp_i_steps *steps, const sp_packing *packing, sp_error
         status = sp_i_step_costs(steps, packing, &costs, err);
     }
     if (status == SP_OK) {
+        status = sp_i_group_starts_try(steps->starts, packing, &costs, err);
+    }
+    if (status == SP_OK) {
         status = sp_i_step_schedule(steps, &plan, &costs, err);
     }
     if (status == SP_OK) {
@@ -63,6 +66,7 @@ static sp_status judge(const sp_strategy_input *input, const sp_packing *packing
                         .options = &plain,
                         .cost = *input->cost,
                         .trial = *input->cost,
+                        .starts = input->starts,
                         .result = &alone};
     sp_error_clear(&own);
     *outcome = SP_PACKFLOW_WORST;

@@ -8,6 +8,7 @@
 #include "sim/metrics/result.h"
 #include "sim/plan/plan.h"
 #include "sim/scenario/scenario.h"
+#include "solver/step/group_starts.h"
 #include "solver/step/options.h"
 #include "solver/step/packflow.h"
 #include "solver/strategy.h"
@@ -20,6 +21,8 @@ typedef struct sp_i_steps {
     // the tables that the simulated packs use.
     sp_cost_model cost, trial;
     double recompute_flops_per_token, recompute_flops_per_pair2;
+    // What sp_i_step_alone() lets groups of ranks start from; NULL: all are there.
+    const sp_i_group_starts *starts;
     sp_result *result;
 } sp_i_steps;
 

@@ -8,11 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "sim/base/prng.h"
-#include "solver/evaluate/evaluate.h"
-#include "tests/bench/bench.h"
+#include "tests/bench/step_ms.h"
 
 enum { TEXT = 1024, RIVALS = 128 };
 
@@ -68,49 +66,54 @@ static void list_rivals(void)
     }
 }
 
-// In ms; infinite where there is no plan or none that fits.
-static double step_ms(const json_t *root, const char *const *settings, int count, bool *tight)
-{
-    sp_error err = {0};
-    sp_scenario scenario;
-    sp_batches batches = {0};
-    sp_result result = {0};
-    const sp_evaluate_options options = {.threads = (int)sysconf(_SC_NPROCESSORS_ONLN),
-                                         .no_bounds = true};
-    double ms = HUGE_VAL;
-    *tight = false;
-    json_t *own = json_deep_copy(root); // which takes the settings
-    sp_status status =
-        sp_scenario_from_json(own, "rivals", settings, (size_t)count, &scenario, &err);
-    json_decref(own);
-    if (status != SP_OK) {
-        return ms; // a layout that cannot be cut so
-    }
-    status = sp_evaluate_batches(&scenario, &batches, &err);
-    if (status == SP_OK) {
-        status = sp_evaluate(&scenario, &batches, &options, &result, &err);
-    }
-    if (status == SP_OK && !sp_result_is_oom(&result) && result.lossless) {
-        ms = sp_result_iteration_ms(&result);
-        *tight = sp_result_fits(&result) == SP_FITS_TIGHT;
-    }
-    sp_result_fini(&result);
-    sp_batches_fini(&batches);
-    sp_scenario_fini(&scenario);
-    return ms;
-}
-
-// "Once lost": few samples, one long one, large context parallelism.
-static const char *const once_lost[] = {
-    "'tp': 8, 'pp': 8}, 'workload': {'order': 'file', 'lengths': [4096, 4096, 4096, 4096, 4096, "
-    "4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096]}",
-    "'tp': 8, 'pp': 8}, 'workload': {'order': 'file', 'lengths': [200000, 1000, 64000, 3000, 8000, "
-    "512, 32000, 100]}",
-    "'tp': 8, 'pp': 2, 'dp': 4}, 'workload': {'lengths': [262144]}",
-    "'tp': 4, 'cp': 8, 'pp': 2, 'dp': 2}, 'workload': {'lengths': 'wikipedia', 'context': 262144, "
-    "'samples_per_batch': 512, 'seed': 1}",
-    "'tp': 8, 'pp': 8}, 'workload': {'order': 'file', 'lengths': [65536, 65536, 65536, 65536, "
-    "65536, 65536, 65536, 65536]}"};
+// Few samples, one long one, large context parallelism, and few long ones on slow networks.
+static const struct {
+    const char *model, *cluster, *rest;
+} once_lost[] = {
+    {"llama-13b", "h800-8",
+     "'parallel': {'tp': 8, 'pp': 8}, 'workload': {'order': 'file', 'lengths': [4096, 4096, "
+     "4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096]}"},
+    {"llama-13b", "h800-8",
+     "'parallel': {'tp': 8, 'pp': 8}, 'workload': {'order': 'file', 'lengths': [200000, "
+     "1000, 64000, 3000, 8000, 512, 32000, 100]}"},
+    {"llama-13b", "h800-8",
+     "'parallel': {'tp': 8, 'pp': 2, 'dp': 4}, 'workload': {'lengths': [262144]}"},
+    {"llama-13b", "h800-8",
+     "'parallel': {'tp': 4, 'cp': 8, 'pp': 2, 'dp': 2}, 'workload': {'lengths': 'wikipedia',"
+     " 'context': 262144, 'samples_per_batch': 512, 'seed': 1}"},
+    {"llama-13b", "h800-8",
+     "'parallel': {'tp': 8, 'pp': 8}, 'workload': {'order': 'file', 'lengths': [65536, "
+     "65536, 65536, 65536, 65536, 65536, 65536, 65536]}"},
+    {"llama-13b", "h100-8",
+     "'parallel': {'tp': 8, 'pp': 2, 'dp': 8}, 'workload': {'lengths': [262144]}"},
+    {"llama-13b", "h100-8",
+     "'parallel': {'tp': 8, 'pp': 2, 'dp': 4}, 'workload': {'lengths': [262144]}"},
+    {"llama-13b", "a100-8",
+     "'parallel': {'tp': 8, 'pp': 2, 'dp': 8}, 'workload': {'lengths': [262144]}"},
+    {"llama-13b", "a100-8",
+     "'parallel': {'tp': 8, 'pp': 2, 'dp': 4}, 'workload': {'lengths': [262144]}"},
+    {"llama-13b", "h100-8",
+     "'parallel': {'tp': 8, 'cp': 2, 'pp': 2, 'dp': 4}, 'workload': {'order': 'file', "
+     "'lengths': [65536, 65536, 131072, 500, 8000]}"},
+    {"llama-13b", "h800-8",
+     "'parallel': {'tp': 8, 'cp': 2, 'pp': 2, 'dp': 16}, 'workload': {'order': 'file', "
+     "'lengths': [131072, 500, 500, 8000, 8000, 8000, 8000, 500, 2000]}"},
+    {"llama-13b", "a100-8",
+     "'memory': {'recompute': 'activation'}, 'parallel': {'tp': 4, 'cp': 2, 'pp': 8, 'dp': "
+     "4}, 'workload': {'lengths': 'wikipedia', 'context': 8192, 'over_length': 'truncate', "
+     "'samples_per_batch': 14, 'seed': 259}"},
+    {"llama-7b", "a100-8",
+     "'parallel': {'tp': 4, 'pp': 2, 'dp': 16}, 'workload': {'order': 'file', 'lengths': "
+     "[262144, 1000]}"},
+    {"llama-7b", "h100-8",
+     "'stack': 'megatron-core-2025', 'memory': {'recompute': 'full'}, 'parallel': {'tp': 2, "
+     "'pp': 2, 'dp': 16}, 'workload': {'order': 'file', 'lengths': [262144, 485, 182, 151, "
+     "4067, 1188, 1101, 1666]}"},
+    {"llama-7b", "h800-8",
+     "'memory': {'recompute': 'none'}, 'parallel': {'tp': 1, 'cp': 2, 'pp': 8, 'dp': 16}, "
+     "'workload': {'order': 'file', 'lengths': [67964, 36109, 2697, 2784, 17771, 2688, 3059,"
+     " 5073, 56524, 1267, 8499, 73677, 10120, 464, 14366, 7762, 1426, 3729, 448, 6509]}"},
+};
 
 enum { ONCE_LOST = sizeof once_lost / sizeof once_lost[0] };
 
@@ -219,14 +222,12 @@ int main(int argc, char **argv)
     list_rivals();
     for (int i = 0; i < ONCE_LOST + scenarios; i++) {
         if (i < ONCE_LOST) {
-            snprintf(text, sizeof text,
-                     "{'model': 'llama-13b', 'cluster': 'h800-8', 'parallel': {%s}", once_lost[i]);
+            snprintf(text, sizeof text, "{'model': '%s', 'cluster': '%s', %s}", once_lost[i].model,
+                     once_lost[i].cluster, once_lost[i].rest);
         } else {
             draw(&prng, text);
         }
-        for (char *c = text; *c != '\0'; c++) {
-            *c = *c == '\'' ? '"' : *c;
-        }
+        double_quotes(text);
         compare(text, &all);
     }
     printf("scenarios                            %6d\n", ONCE_LOST + scenarios);

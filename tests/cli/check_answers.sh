@@ -182,24 +182,21 @@ case $seen in
 *) complain "no limit at which all that fits is tight, or none at which a point fits well: $seen" ;;
 esac
 
-# A strategy that tries another's packs in the scenario's own exchange says so beside that other one, unless the scenario
-# states an exchange for both; it is then no slower.
+# A strategy that combines two others is no slower than either, without an exchange stated and with one.
 cat >zones.json <<'SCENARIO'
 {"model": "llama-7b", "cluster": "h800-8", "nodes": 1, "parallel": {"dp": 8},
  "workload": {"lengths": "wikipedia", "context": 65536, "tokens_per_batch": 131072, "seed": 9},
  "strategy": {"rank_tokens": 16384}, "memory": {"limit_gib": 400}}
 SCENARIO
-said() { # STRATEGIES OPTION...: how often
-    strategies=$1
-    shift
-    "$program" compare zones.json --strategies "$strategies" "$@" 2>&1 >compared |
-        grep -c 'slimpack-zones .* brings no exchange .* stack.cp_overlap and stack.cp_ring_nics'
-}
-expect "word of an exchange that only one has" 1 "$(said zeppelin,slimpack-zones)"
-expect "such word without the other" 0 "$(said packed,slimpack-zones)"
-expect "such word of schedules" 0 "$("$program" compare zones.json --schedules 1f1b,zb-h1 2>&1 | grep -c exchange)"
-expect "such word where an exchange is stated" 0 \
-    "$(said zeppelin,slimpack-zones --set stack.cp_overlap=attention --set stack.cp_ring_nics=64)"
-awk '$1 == "zeppelin" { other = $2 } $1 == "slimpack-zones" { own = $2 } END { exit !(own > 0 && own <= other) }' compared ||
-    complain "slower than zeppelin: $(cat compared)"
+for stated in stack.name=ours stack.cp_overlap=attention; do
+    "$program" compare zones.json --strategies slimpack,zeppelin,slimpack-zones --set "$stated" >compared 2>&1
+    awk '$1 == "slimpack" || $1 == "zeppelin" { other[$1] = $2 } $1 == "slimpack-zones" { own = $2 }
+         END { exit !(own > 0 && own <= other["slimpack"] && own <= other["zeppelin"]) }' compared ||
+        complain "with $stated slower than its parts: $(cat compared)"
+done
+
+# What it has chosen for a job stands in the plan, too.
+"$program" simulate zones.json --set strategy.kind=slimpack-zones --plan zones.plan --json >first 2>/dev/null
+"$program" simulate zones.plan --json >again 2>/dev/null
+expect "the time of its plan" "$(value first iteration_ms)" "$(value again iteration_ms)"
 exit "$failed"

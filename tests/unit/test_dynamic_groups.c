@@ -3,10 +3,10 @@
 // groups, orders that cannot deadlock, and work that is not spread worse than by fixed groups.
 #include "sim/engine/engine.h"
 #include "sim/schedule/schedule.h"
-#include "solver/evaluate/group_starts.h"
 #include "solver/flexsp/flexsp.h"
 #include "solver/mip.h"
 #include "solver/rows.h"
+#include "solver/step/group_starts.h"
 #include "solver/strategy.h"
 #include "tests/support/random_step.h"
 #include "tests/support/scenario_run.h"
@@ -589,9 +589,10 @@ TEST(groups_of_packs_and_zones)
     for (int k = 0; k < 4; k++) {
         assert_true(sp_pack_list_begin(&packing.forward, k == 2 ? 2 : 0, k == 3 ? 8 : 2));
     }
-    // Of ranks 0 and 1 together, which have a group, 4 and 5, 4 to 7, 4 and 5 again, and 3.
-    static const int zones[][2] = {{0, 2}, {4, 2}, {4, 4}, {4, 2}, {3, 1}};
-    for (int i = 0; i < 5; i++) {
+    // Of ranks 0 and 1 together, which have a group, 4 and 5, 4 to 7, 4 and 5 again, 3, and 6 and
+    // 7, which start beside 4 and 5.
+    static const int zones[][2] = {{0, 2}, {4, 2}, {4, 4}, {4, 2}, {3, 1}, {6, 2}};
+    for (int i = 0; i < 6; i++) {
         sp_slice slice = {.zone = sp_zone_of(zones[i][0], zones[i][1]),
                           .sample = i,
                           .tokens = 9,

@@ -31,13 +31,20 @@ static void fixture_fini(fixture *f)
     sp_scenario_fini(&f->scenario);
 }
 
-static sp_i_merge_costs measure(int tp, int dp, int64_t tokens)
+static sp_i_merge_costs measure_slices(int tp, int dp, int64_t tokens, int64_t slice_tokens)
 {
     fixture f;
     sp_i_merge_costs costs;
     fixture_init(&f, tp, dp);
-    assert_int_equal(sp_i_merge_costs_measure(&f.cost, tokens, &costs, NULL), SP_OK);
+    must_succeed(sp_i_merge_costs_measure(&f.cost, tokens, slice_tokens, &costs, ERR));
     fixture_fini(&f);
+    return costs;
+}
+
+static sp_i_merge_costs measure(int tp, int dp, int64_t tokens)
+{
+    sp_i_merge_costs costs = measure_slices(tp, dp, tokens, 8192);
+    sp_i_merge_costs_keep_worth(&costs);
     return costs;
 }
 
@@ -70,6 +77,18 @@ TEST(costs_follow_the_links)
     assert_true(brief.levels < 2 || brief.cost[1] > near.cost[1]);
 }
 
+// Each slice of a sample brings the keys and values before it to every rank once more.
+TEST(long_slices_cost_less)
+{
+    sp_i_merge_costs brief = measure_slices(8, 16, 262144, 4096);
+    sp_i_merge_costs whole = measure_slices(8, 16, 262144, 262144);
+    assert_int_equal(brief.levels, 5);
+    assert_int_equal(whole.levels, 5);
+    for (int l = 1; l < 5; l++) {
+        assert_true(whole.cost[l] < brief.cost[l]);
+    }
+}
+
 TEST(assumed_costs)
 {
     sp_i_merge_costs costs = sp_i_merge_costs_assumed(1);
@@ -91,7 +110,7 @@ TEST(allocation_failures)
     memory_failures failing = {.keeps_blocks = true}; // times that the cost model remembers
     while (memory_fails(&failing)) {
         sp_i_merge_costs costs;
-        memory_try(&failing, sp_i_merge_costs_measure(&f.cost, 4096, &costs, NULL), NULL);
+        memory_try(&failing, sp_i_merge_costs_measure(&f.cost, 4096, 4096, &costs, NULL), NULL);
     }
     fixture_fini(&f);
 }

@@ -182,20 +182,6 @@ TEST(order_and_padding)
     sp_packing_fini(&packing);
 }
 
-TEST(packs_of_a_strategy_that_brings_an_exchange)
-{
-    int found = 0;
-    for (int i = 0; sp_strategy_names[i] != NULL; i++) {
-        const sp_strategy *strategy = sp_strategy_find(sp_strategy_names[i]);
-        const sp_strategy *other =
-            strategy->packs_of != NULL ? sp_strategy_find(strategy->packs_of) : NULL;
-        assert_true((other != NULL) == (strategy->packs_of != NULL));
-        assert_true(other == NULL || (other->brings_exchange && !strategy->brings_exchange));
-        found += other != NULL;
-    }
-    assert_true(found > 0);
-}
-
 TEST(unknown_strategy_gets_a_hint)
 {
     must_fail_with(sp_strategy_check("pakced", "s.json", ERR), SP_ERR_CONTENT,

@@ -1,0 +1,53 @@
+// The step of a scenario's strategy, for benchmarks that compare strategies.
+#ifndef SLIMPACK_TESTS_BENCH_STEP_MS_H
+#define SLIMPACK_TESTS_BENCH_STEP_MS_H
+
+#include <jansson.h>
+#include <math.h>
+#include <stdbool.h>
+#include <unistd.h>
+
+#include "solver/evaluate/evaluate.h"
+
+// Replaces each ' of a text by ".
+static inline void double_quotes(char *text)
+{
+    for (char *c = text; *c != '\0'; c++) {
+        *c = *c == '\'' ? '"' : *c;
+    }
+}
+
+// In ms; infinite where there is no plan or none that fits. `tight`: it fits with little to spare.
+static inline double step_ms(const json_t *root, const char *const *settings, int count,
+                             bool *tight)
+{
+    sp_error err = {0};
+    sp_scenario scenario;
+    sp_batches batches = {0};
+    sp_result result = {0};
+    const sp_evaluate_options options = {.threads = (int)sysconf(_SC_NPROCESSORS_ONLN),
+                                         .no_bounds = true};
+    double ms = HUGE_VAL;
+    *tight = false;
+    json_t *own = json_deep_copy(root); // which takes the settings
+    sp_status status =
+        sp_scenario_from_json(own, "benchmark", settings, (size_t)count, &scenario, &err);
+    json_decref(own);
+    if (status != SP_OK) {
+        return ms; // a layout that cannot be cut so
+    }
+    status = sp_evaluate_batches(&scenario, &batches, &err);
+    if (status == SP_OK) {
+        status = sp_evaluate(&scenario, &batches, &options, &result, &err);
+    }
+    if (status == SP_OK && !sp_result_is_oom(&result) && result.lossless) {
+        ms = sp_result_iteration_ms(&result);
+        *tight = sp_result_fits(&result) == SP_FITS_TIGHT;
+    }
+    sp_result_fini(&result);
+    sp_batches_fini(&batches);
+    sp_scenario_fini(&scenario);
+    return ms;
+}
+
+#endif

@@ -1,0 +1,89 @@
+// A few long samples among short ones: groups of ranks for them that are at least as good as those
+// of hybrid context parallelism and of ByteScale, whatever the network costs.
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+#define COUNT(array) (int)(sizeof(array) / sizeof *(array))
+#define ONE_OF(array) (array)[prng_below(prng, COUNT(array))]
+
+// In ms, by the strategy's defaults; infinite where it does not fit.
+static double step_ms(const char *scenario, const char *kind)
+{
+    const sp_evaluate_options plain = {.no_bounds = true};
+    scenario_run r;
+    const char *text = json_text("%s, 'strategy': {'kind': '%s'}}", scenario, kind);
+    sp_status status = run_text(text, &plain, &r, ERR);
+    assert_true(status == SP_OK || status == SP_ERR_INFEASIBLE);
+    bool fits = status == SP_OK && !sp_result_is_oom(&r.result);
+    double ms = fits ? sp_result_iteration_ms(&r.result) : HUGE_VAL;
+    run_fini(&r);
+    return ms;
+}
+
+static void assert_not_slower(const char *scenario)
+{
+    double ours_ms = fmin(step_ms(scenario, "slimpack"), step_ms(scenario, "slimpack-zb"));
+    double theirs_ms = fmin(step_ms(scenario, "hybrid-cp"), step_ms(scenario, "bytescale"));
+    if (ours_ms > 1.01 * theirs_ms) {
+        fail_msg("%.1f ms against %.1f: %s", ours_ms, theirs_ms, scenario);
+    }
+}
+
+// Once slower, 1.03 to 5 times.
+static const char *const once_slower[] = {
+    "{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {'tp': 8, 'pp': 2, 'dp': 8}, "
+    "'workload': {'lengths': [262144]}",
+    "{'model': 'llama-13b', 'cluster': 'a100-8', 'parallel': {'tp': 8, 'pp': 2, 'dp': 4}, "
+    "'workload': {'lengths': [262144]}",
+    "{'model': 'llama-7b', 'cluster': 'h100-8', 'stack': 'megatron-core-2025', 'memory': "
+    "{'recompute': 'full'}, 'parallel': {'tp': 2, 'pp': 2, 'dp': 16}, 'workload': {'order': "
+    "'file', 'lengths': [262144, 485, 182, 151, 4067, 1188, 1101, 1666]}",
+    "{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {'tp': 8, 'cp': 2, 'pp': 2, 'dp': "
+    "4}, 'workload': {'order': 'file', 'lengths': [65536, 65536, 131072, 500, 8000]}",
+    "{'model': 'llama-13b', 'cluster': 'h800-8', 'parallel': {'tp': 8, 'cp': 2, 'pp': 2, 'dp': "
+    "16}, 'workload': {'order': 'file', 'lengths': [131072, 500, 500, 8000, 8000, 8000, 8000, "
+    "500, 2000]}",
+    "{'model': 'llama-7b', 'cluster': 'a100-8', 'parallel': {'tp': 4, 'pp': 2, 'dp': 16}, "
+    "'workload': {'order': 'file', 'lengths': [262144, 1000]}"};
+
+TEST(not_slower_where_it_was)
+{
+    for (int i = 0; i < test_rounds(COUNT(once_slower)); i++) {
+        assert_not_slower(once_slower[i]);
+    }
+}
+
+static const char *draw(sp_prng *prng)
+{
+    static const char *const models[] = {"llama-7b", "llama-13b", "llama-3-8b"};
+    static const char *const clusters[] = {"h100-8", "a100-8", "h800-8"};
+    static const int tps[] = {2, 4, 8}, cps[] = {1, 1, 2}, pps[] = {1, 2, 4}, dps[] = {4, 8, 16};
+    static const int longs[] = {65536, 131072, 262144}, shorts[] = {0, 2, 8};
+    char lengths[256] = "";
+    for (int i = 1 + prng_below(prng, 3); i > 0; i--) {
+        put_json(lengths, "%d, ", ONE_OF(longs));
+    }
+    for (int i = ONE_OF(shorts); i > 0; i--) {
+        put_json(lengths, "%d, ", 200 + prng_below(prng, 8000));
+    }
+    lengths[strlen(lengths) - 2] = '\0';
+    int tp = ONE_OF(tps);
+    int cp = ONE_OF(cps);
+    int pp = ONE_OF(pps);
+    int dp = ONE_OF(dps);
+    const char *model = ONE_OF(models);
+    const char *cluster = ONE_OF(clusters);
+    const char *recompute = prng_below(prng, 2) == 0 ? "none" : "full";
+    return json_text("{'model': '%s', 'cluster': '%s', 'memory': {'recompute': '%s'}, 'parallel': "
+                     "{'tp': %d, 'cp': %d, 'pp': %d, 'dp': %d}, 'workload': {'order': 'file', "
+                     "'lengths': [%s]}",
+                     model, cluster, recompute, tp, cp, pp, dp, lengths);
+}
+
+TEST(not_slower_than_groups_by_tokens)
+{
+    sp_prng prng = prng_seeded(7);
+    for (int i = 0; i < test_rounds(test_draws(32)); i++) {
+        assert_not_slower(draw(&prng));
+    }
+}
