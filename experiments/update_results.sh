@@ -11,6 +11,8 @@ rm experiments/results/step.png.dat
 build/slimpack compare experiments/zoo.json --schedules 1f1b,zb-h1,zb-v,slimpipe --quiet >experiments/results/zoo_four.txt
 build/bench/engine >experiments/results/engine.json
 build/bench/schedules >experiments/results/schedules.jsonl
+build/bench/network | experiments/network_tables.sh >experiments/results/network.txt
+build/bench/network_step | experiments/network_tables.sh >experiments/results/network_step.txt
 # Cases in which the CPU executor takes more than 3 % beside its kernels, and all cases together.
 build/bench/host_overhead | sed -n 's/.*"group": "\([^"]*\)", "case": "\([^"]*\)".*"overhead": \([-0-9.]*\)}.*/\1|\2|\3/p' |
     awk -F'|' '$2 == "all" || $3 > 0.03 { printf "%-10s %-32s %5.1f %%\n", $1, $2, 100 * $3 }' >experiments/results/host_overhead.txt

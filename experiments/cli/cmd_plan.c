@@ -199,6 +199,9 @@ static void warn_of(answers *a, const stream_answer *answer)
         cli_warn(a->quiet, "line %lld: the plan needs %.2f GiB, a rank has %.2f", line,
                  sp_gib_from_bytes(answer->peak_bytes),
                  sp_gib_from_bytes(answer->memory_limit_bytes));
+        if (answer->settings[0] != '\0') {
+            cli_warn(a->quiet, "line %lld: %s", line, answer->settings);
+        }
     }
     for (int i = 0; i < answer->warnings.count; i++) {
         int before = a->seen.count;
@@ -359,7 +362,9 @@ const cli_command cli_cmd_plan = {
         "workload.over_length says. Samples that a plan lists as delayed are to be sent again, in "
         "a later batch. The answers come in the order of the lines while the "
         "next batches are planned on other threads. A batch for which there is no plan is answered "
-        "by a document without batches that holds the reason. A line that is no batch ends the "
+        "by a document without batches that holds the reason; a plan that needs more memory than "
+        "there is holds its reason, too, and of the first such line the settings are tried and "
+        "named that would make it fit. A line that is no batch ends the "
         "stream with an error that names it; the lines before it are answered."
         "\n\nWith --check a plan is read and every rule of plans is checked, independently of what "
         "made it: each slice in one forward and one backward pack, the order of slices and "

@@ -339,6 +339,22 @@ static void print_ranks(FILE *out, const sp_result *result)
     }
 }
 
+// What a step waits for, beside what it would on average and at other scales.
+static void print_slowest(FILE *out, const sp_result *result)
+{
+    const sp_slowest_gpu *slowest = &result->slowest;
+    if (!(result->jitter.gpu_cv > 0.0)) {
+        return;
+    }
+    fprintf(out, "slowest of %lld GPUs %.4fx the mean, %.4fx expected\n  expected of",
+            (long long)slowest->gpus, slowest->drawn, slowest->expected);
+    for (int i = 0; i < SP_JITTER_SCALES; i++) {
+        fprintf(out, "%s %lld %.4fx", i == 0 ? "" : ",", (long long)sp_jitter_scales[i],
+                slowest->expected_of[i]);
+    }
+    fputc('\n', out);
+}
+
 void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *result)
 {
     cli_print_headline(out, scenario);
@@ -375,6 +391,7 @@ void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *r
                     (unsigned long long)result->jitter.seed);
         }
         fputc('\n', out);
+        print_slowest(out, result);
     }
 }
 

@@ -98,6 +98,7 @@ static sp_status answer_plan(sp_planner *planner, const sp_lengths *lengths, str
     sp_status status = sp_plan_batch(planner, lengths->tokens, lengths->count, &plan, failure);
     if (status == SP_OK) {
         answer->oom = plan->oom;
+        memcpy(answer->settings, plan->settings, sizeof answer->settings);
         answer->peak_bytes = plan->peak_bytes;
         answer->memory_limit_bytes = plan->memory_limit_bytes;
         answer->dropped = plan->dropped;

@@ -21,8 +21,11 @@ typedef struct stream_answer {
     char *text;
     size_t bytes;
     bool infeasible;
-    char reason[SP_ERROR_TEXT];
+    char reason[SP_ERROR_TEXT]; // of an infeasible batch
     bool oom;
+    // What sp_batch_plan says of settings: of the first answer that is out of memory, and of some
+    // more where several threads plan.
+    char settings[SP_WARNING_TEXT];
     int64_t peak_bytes, memory_limit_bytes;
     int64_t dropped, truncated;
     sp_warnings warnings;

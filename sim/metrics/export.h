@@ -57,8 +57,9 @@ SP_API sp_status sp_export_gnuplot(FILE *file, const sp_timeline *timeline,
                                    const sp_memory_timeline *memory, const sp_export_window *window,
                                    sp_error *err);
 
-// The cluster as SVG: nodes, GPUs, NICs and leaf switches with the bytes that a step of step_ns
-// puts on their links, [links], as sp_step_traffic counts them.
+// The cluster as SVG with the bytes that a step of step_ns puts on its links, [links], as
+// sp_step_traffic counts them: the first nodes (32 GPUs, or one node) with a line for each link
+// from NVSwitches to the spine, the others as cells of their GPUs and NICs.
 SP_API sp_status sp_export_topology(FILE *file, const sp_topology *topology,
                                     const double *link_bytes, int64_t step_ns, sp_error *err);
 

@@ -8,6 +8,8 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 
+const int64_t sp_jitter_scales[SP_JITTER_SCALES] = {8, 64, 512, 4096, 16384, 131072};
+
 void sp_warnings_add(sp_warnings *warnings, const char *format, ...)
 {
     char text[SP_WARNING_TEXT];
@@ -452,6 +454,22 @@ static json_t *json_gap_parts(const sp_result *result)
                      (sum->lower_bound_ns - sum->work_bound_ns) * per_ms);
 }
 
+static json_t *json_slowest(const sp_slowest_gpu *slowest)
+{
+    json_t *object = json_object();
+    json_t *scales = json_array();
+    sp_json_put(object, "gpus", json_integer(slowest->gpus));
+    put(object, "slowest_drawn", slowest->drawn);
+    put(object, "slowest_expected", slowest->expected);
+    for (int i = 0; i < SP_JITTER_SCALES; i++) {
+        json_array_append_new(scales,
+                              json_pack("{s:I, s:f}", "gpus", (json_int_t)sp_jitter_scales[i],
+                                        "slowest_expected", slowest->expected_of[i]));
+    }
+    sp_json_put(object, "scales", scales);
+    return object;
+}
+
 static void put_model(const sp_result *result, json_t *object)
 {
     json_t *model = json_null();
@@ -477,6 +495,9 @@ static void put_model(const sp_result *result, json_t *object)
         sp_json_put(provenance, "jitter_seed", json_integer((json_int_t)result->jitter.seed));
     }
     sp_json_put(object, "provenance", provenance);
+    if (result->jitter.gpu_cv > 0.0) {
+        sp_json_put(object, "jitter", json_slowest(&result->slowest));
+    }
 }
 
 static void put_memory(const sp_result *result, json_t *object)

@@ -23,6 +23,17 @@ typedef struct sp_warnings {
 // Notes a warning once; the last place says that there were more.
 void sp_warnings_add(sp_warnings *warnings, const char *format, ...) SP_PRINTF(2, 3);
 
+// With jitter: how many times the mean the slowest of GPUs takes, of the jitter's seed and on
+// average, and on average of other numbers of them.
+enum { SP_JITTER_SCALES = 6 };
+extern const int64_t sp_jitter_scales[SP_JITTER_SCALES];
+
+typedef struct sp_slowest_gpu {
+    int64_t gpus;
+    double drawn, expected;
+    double expected_of[SP_JITTER_SCALES]; // sp_jitter_scales
+} sp_slowest_gpu;
+
 // What one batch adds to its step metrics.
 typedef struct sp_batch_facts {
     int64_t samples;         // trained
@@ -66,6 +77,7 @@ typedef struct sp_result {
     sp_network_detail network;
     sp_collective_algorithm collectives;
     sp_jitter jitter;
+    sp_slowest_gpu slowest;   // where the jitter's gpu_cv is above 0
     sp_step_error step_error; // of the profile, on logged steps like this one
     uint64_t seed;
     bool lossless;

@@ -192,6 +192,24 @@ int sp_topology_rail(const sp_topology *topology, int64_t gpu)
     return place_of(topology, gpu).rail;
 }
 
+static int64_t leaf_of(const sp_topology *t, int64_t node, int rail)
+{
+    return node / t->nodes_per_leaf * t->fabric.rails + rail;
+}
+
+int32_t sp_topology_beyond(const sp_topology *t, int32_t link)
+{
+    sp_link from = sp_topology_link(t, link);
+    int64_t end = -1;
+    if (from.kind == SP_LINK_PCIE) {
+        place p = place_of(t, (int64_t)from.node * t->gpus_per_node + from.index);
+        end = t->first[SP_LINK_NIC] + 2 * (p.node * t->nics_per_node + p.nic);
+    } else if (from.kind == SP_LINK_NIC) {
+        end = t->first[SP_LINK_SPINE] + 2 * leaf_of(t, from.node, from.index % t->fabric.rails);
+    }
+    return end < 0 ? -1 : (int32_t)end + from.inward;
+}
+
 // The GPU of the node that comes next, from this one on, on a rail.
 static int64_t on_rail(const sp_topology *t, const place *from, int rail)
 {
@@ -221,8 +239,8 @@ static void go_by_nvlink(way *w, int64_t from, int64_t to)
 static void go_by_network(way *w, const place *a, const place *b)
 {
     const sp_topology *t = w->topology;
-    int64_t leaf_a = a->node / t->nodes_per_leaf * t->fabric.rails + a->rail;
-    int64_t leaf_b = b->node / t->nodes_per_leaf * t->fabric.rails + b->rail;
+    int64_t leaf_a = leaf_of(t, a->node, a->rail);
+    int64_t leaf_b = leaf_of(t, b->node, b->rail);
     add(w, SP_LINK_PCIE, a->gpu, false);
     add(w, SP_LINK_NIC, a->node * t->nics_per_node + a->nic, false);
     w->latency_s += t->rates.nic_latency_s;

@@ -72,6 +72,7 @@ static const json_t *read_head(const json_t *root, const char *source, json_t **
         sp_object_error(&object, "batches", "expected at least one batch");
     }
     read_formed(&object, formed);
+    sp_object_string(&object, "reason", ""); // is found again where the plan is simulated
     sp_object_end(&object);
     *scenario = json_incref((json_t *)stored);
     return batches;

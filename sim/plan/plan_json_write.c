@@ -176,6 +176,26 @@ sp_status sp_plan_json_end(FILE *file, sp_error *err)
 
 sp_status sp_plan_json_end_formed(FILE *file, const sp_batches *formed, sp_error *err)
 {
+    return sp_plan_json_end_reason(file, formed, NULL, err);
+}
+
+static sp_status write_reason(sp_writer *out, const char *reason, sp_error *err)
+{
+    json_t *text = json_string(reason);
+    char *quoted = json_dumps(text, JSON_ENCODE_ANY);
+    json_decref(text);
+    if (quoted == NULL) {
+        return sp_error_no_memory(err, "a plan");
+    }
+    sp_write(out, ", \"reason\": %s", quoted);
+    free(quoted);
+    return SP_OK;
+}
+
+sp_status sp_plan_json_end_reason(FILE *file, const sp_batches *formed, const char *reason,
+                                  sp_error *err)
+{
+    sp_status status = SP_OK;
     sp_writer out;
     sp_writer_init(&out, file);
     sp_write(&out, "\n]");
@@ -183,6 +203,9 @@ sp_status sp_plan_json_end_formed(FILE *file, const sp_batches *formed, sp_error
         sp_write(&out, ", \"over_length\": {\"dropped\": %lld, \"truncated\": %lld}",
                  (long long)formed->dropped, (long long)formed->truncated);
     }
+    if (reason != NULL && reason[0] != '\0') {
+        status = write_reason(&out, reason, err);
+    }
     sp_write(&out, "%s}\n", formed->wrapped ? ", \"lengths_started_again\": true" : "");
-    return finish(&out, SP_OK, err);
+    return finish(&out, status, err);
 }

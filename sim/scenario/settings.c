@@ -392,7 +392,10 @@ static const sp_setting settings[] = {
     {.key = "jitter.gpu_cv", REAL("0", "0.2"), .fallback = "0",
      .text = "Standard deviation of a GPU's time to compute over the mean, which is normal. Measured "
              "in five clusters: GPUs vary by 8 % (Sinha et al., SC 2022, arXiv 2208.11035), which is "
-             "0.015 if that is 5.4 standard deviations."},
+             "0.015 if that is 5.4 standard deviations. simulate tells how many times the mean the "
+             "slowest GPU takes, with this seed and expected: the integral of 1 - F^n, F being the "
+             "distribution function of a GPU's time and n the GPUs (David and Nagaraja, Order "
+             "Statistics, 2003)."},
     {.key = "jitter.seed", .type = "an integer of at least 0", .fallback = "1",
      .text = "Seed of the GPUs' times."},
 

@@ -49,6 +49,8 @@ sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
     if (status == SP_OK && ev.oom.limit_bytes > 0 && !options->no_causes) {
         status = sp_i_oom_settings_find(&ev, batches, err);
         note_oom(&ev);
+    } else if (status == SP_OK && ev.repeats && !options->no_causes) {
+        status = sp_i_recompute_find(&ev, batches, err);
     }
     sp_i_evaluate_end(&ev, status);
     return status;
@@ -316,6 +318,7 @@ static void warn_of_repeats(sp_i_evaluation *ev, const sp_plan *plan)
         again += packs->packs[k].runs_again;
     }
     if (again > 0) {
+        ev->repeats = true;
         sp_warnings_add(&ev->steps.result->warnings,
                         "memory is short: %zu of %zu packs run their forward again before their "
                         "backward",

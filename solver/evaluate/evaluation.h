@@ -13,6 +13,7 @@ typedef struct sp_i_evaluation {
     // owns its document and the layers of chunks that the strategy chose.
     sp_scenario own;
     sp_oom_diagnosis oom; // the worst of the result's batches so far
+    bool repeats;         // some packs so far run their forward again
     sp_i_group_starts starts;
     sp_batch carried; // what the batches so far delayed; it stands in front of the next one
 } sp_i_evaluation;
@@ -43,5 +44,9 @@ void sp_i_step_fini(sp_i_step *step);
 // follows the degrees. Tries nothing where the document is not known. At most 19 evaluations (7
 // where the strategy searches by effort), each up to the first batch that does not fit.
 sp_status sp_i_oom_settings_find(sp_i_evaluation *ev, const sp_batches *batches, sp_error *err);
+
+// Of steps that fit since packs run their forward again: warns where recomputation of all layers,
+// which no plan chooses by itself, would be faster. One evaluation of the same batches.
+sp_status sp_i_recompute_find(sp_i_evaluation *ev, const sp_batches *batches, sp_error *err);
 
 #endif

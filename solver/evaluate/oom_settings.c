@@ -1,7 +1,9 @@
-// Which other settings would have let a step fit that is out of memory.
+// Which other settings would have let a step fit that is out of memory, or be faster where memory
+// is short.
 #include <stdio.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/units.h"
 #include "sim/model/footprint.h"
 #include "solver/evaluate/evaluation.h"
 #include "solver/strategy.h"
@@ -46,6 +48,7 @@ static sp_status states_are_too_much(const sp_scenario *scenario, bool *more, sp
 typedef struct trial {
     bool read;     // it goes with the scenario
     int64_t bytes; // peak of the fullest batch; 0: it does not fit, or cannot be planned
+    double ms;     // of a mean step that fits
 } trial;
 
 // The batches stay: no setting that is tried changes them. The limit and the strategy are those of
@@ -72,6 +75,7 @@ static sp_status evaluate(const sp_i_evaluation *ev, const sp_batches *batches,
     status = sp_evaluate(scenario, batches, &options, &result, err);
     if (status == SP_OK && !sp_result_is_oom(&result)) {
         found->bytes = result.peak_bytes;
+        found->ms = sp_result_iteration_ms(&result);
     }
     sp_result_fini(&result);
     return status;
@@ -156,6 +160,23 @@ sp_status sp_i_oom_settings_find(sp_i_evaluation *ev, const sp_batches *batches,
     if (status == SP_OK && found.read && !fits && !searches(ev)) {
         ev->oom.both = true;
         status = try_degrees(ev, batches, true, &fits, err);
+    }
+    return status;
+}
+
+sp_status sp_i_recompute_find(sp_i_evaluation *ev, const sp_batches *batches, sp_error *err)
+{
+    trial found;
+    sp_result *result = ev->steps.result;
+    const double now_ms = sp_result_iteration_ms(result);
+    if (ev->stated->stated == NULL || ev->stated->memory.recompute == SP_RECOMPUTE_FULL) {
+        return SP_OK;
+    }
+    sp_status status = try_settings(ev, batches, (const char *const[]){RECOMPUTE}, 1, &found, err);
+    if (status == SP_OK && found.bytes > 0 && found.ms < now_ms) {
+        sp_warnings_add(&result->warnings,
+                        "memory.recompute full would take %.3f ms instead of %.3f, in %.2f GiB",
+                        found.ms, now_ms, sp_gib_from_bytes(found.bytes));
     }
     return status;
 }

@@ -14,6 +14,7 @@ struct sp_planner {
     sp_i_evaluation evaluation;
     char *head; // of a plan's text, up to the first batch
     size_t head_bytes;
+    bool tried_settings; // for a batch that is out of memory
 };
 
 static sp_status make_head(sp_planner *planner, sp_error *err);
@@ -139,6 +140,23 @@ static sp_status make_batch(const sp_scenario *scenario, const int64_t *tokens, 
     return sp_batches_make(&spec, batches, err);
 }
 
+// Each of the settings is a whole step, and what fits one batch mostly fits the others.
+static sp_status try_settings(sp_planner *planner, int64_t context, sp_batch_plan *plan,
+                              sp_error *err)
+{
+    const sp_batches batches = {.batch = &plan->batch, .count = 1, .context = context};
+    sp_i_evaluation *ev = &planner->evaluation;
+    if (planner->tried_settings) {
+        return SP_OK;
+    }
+    sp_status status = sp_i_oom_settings_find(ev, &batches, err);
+    if (status == SP_OK) {
+        sp_oom_diagnosis_settings(&ev->oom, plan->settings);
+        planner->tried_settings = true;
+    }
+    return status;
+}
+
 static sp_status evaluate(sp_planner *planner, const sp_batches *batches, sp_batch_plan *plan,
                           sp_error *err)
 {
@@ -160,6 +178,10 @@ static sp_status evaluate(sp_planner *planner, const sp_batches *batches, sp_bat
         plan->memory_limit_bytes = result->memory_limit_bytes;
         plan->oom = sp_result_is_oom(result);
         plan->warnings = result->warnings;
+        snprintf(plan->reason, sizeof plan->reason, "%s", result->oom_diagnosis);
+    }
+    if (status == SP_OK && plan->oom) {
+        status = try_settings(planner, batches->context, plan, err);
     }
     sp_i_step_fini(&step);
     return status;
@@ -228,7 +250,7 @@ sp_status sp_batch_plan_text(const sp_planner *planner, const sp_batch_plan *pla
     sp_status status = sp_plan_json_batch(file, 0, &plan->plan, predictions, err);
     if (status == SP_OK) {
         const sp_batches formed = {.dropped = plan->dropped, .truncated = plan->truncated};
-        status = sp_plan_json_end_formed(file, &formed, err);
+        status = sp_plan_json_end_reason(file, &formed, plan->reason, err);
     }
     return close_text(file, text, bytes, status, err);
 }

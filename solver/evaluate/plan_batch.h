@@ -6,7 +6,9 @@
 //     sp_plan_batch(planner, tokens, count, &plan, &err);  // for every batch
 //
 // A planner serves one thread at a time; any number of planners share one scenario, which they only
-// read. The plan of a batch depends on nothing but the scenario and its lengths.
+// read. The plan of a batch depends on nothing but the scenario and its lengths. The first batch
+// that is out of memory takes longer, once a planner: up to 19 other settings are tried as whole
+// steps.
 #ifndef SLIMPACK_SOLVER_EVALUATE_PLAN_BATCH_H
 #define SLIMPACK_SOLVER_EVALUATE_PLAN_BATCH_H
 
@@ -26,6 +28,11 @@ typedef struct sp_batch_plan {
     int64_t peak_bytes;         // of the fullest rank
     int64_t memory_limit_bytes; // 0: none
     bool oom;                   // the peak is above the limit; the plan is whole all the same
+    // Of a plan that is out of memory: the sample and bytes, or the bytes of the plan; else "".
+    char reason[SP_WARNING_TEXT];
+    // With which other settings the first batch of a planner that is out of memory would fit, or
+    // that none of those tried is enough; "" of all others, as each setting is a whole step.
+    char settings[SP_WARNING_TEXT];
     int64_t dropped, truncated; // samples longer than the context, as workload.over_length says
     sp_warnings warnings;
 } sp_batch_plan;
@@ -43,8 +50,9 @@ SP_API sp_status sp_plan_batch(sp_planner *planner, const int64_t *tokens, size_
 SP_API void sp_batch_plan_free(sp_batch_plan *plan);
 
 // The plan as a document of its own (schema slimpack/plan/1, one batch) on one line: no blank and
-// no newline outside strings, none at the end. `bytes` counts without the terminator. The caller
-// frees the text with sp_batch_plan_text_free().
+// no newline outside strings, none at the end. `bytes` counts without the terminator. It holds the
+// reason of a plan that is out of memory, but no settings: those depend on the batches before. The
+// caller frees the text with sp_batch_plan_text_free().
 SP_API sp_status sp_batch_plan_text(const sp_planner *planner, const sp_batch_plan *plan,
                                     char **text, size_t *bytes, sp_error *err);
 SP_API void sp_batch_plan_text_free(char *text);

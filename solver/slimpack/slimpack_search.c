@@ -21,6 +21,10 @@
 // Share of the memory limit that is left besides where a step came out tight.
 #define MORE_SPARE 0.03
 
+// More packs run again where a step takes longer than so many times the work with all forwards
+// twice: packs that have room enough mostly stay below.
+#define REPEATS_LOSS 1.5
+
 // Part of a time limit that is searched; the rest is for the choice of the model's cut, and for
 // writing the packs and their order down.
 #define SEARCHING 0.65
@@ -530,18 +534,37 @@ static sp_status search_with_margin(search *s, sp_packing *best, sp_packflow_out
     return status;
 }
 
-// Where no packs fit, forwards run again: of as few packs as are enough. Weight gradients of their
-// own would hold what that saves.
+// Does what was found take far longer than the work of all samples with every forward twice?
+static bool is_far_above_repeats(const search *s, const sp_packflow_outcome *judged)
+{
+    const sp_batch *batch = s->input->batch;
+    const sp_layout *layout = &s->input->scenario->layout;
+    const double forward_s = s->work.forward.token_s;
+    const double again = forward_s / (forward_s + s->work.backward.token_s);
+    double work_s = 0.0; // of the mean virtual stage
+    for (size_t i = 0; i < batch->count; i++) {
+        work_s += sp_i_slice_work_s(&s->work, 0, batch->tokens[i]);
+    }
+    work_s *= (double)layout->chunks / layout->dp;
+    return (double)judged->makespan_ns > REPEATS_LOSS * (1.0 + again) * work_s * SP_NS_PER_S;
+}
+
+// Where no packs fit, forwards run again: of as few packs as are enough, and of more where memory
+// leaves so little room that the packs take far longer than their work twice. Weight gradients of
+// their own would hold what that saves.
 static sp_status search_with_repeats(search *s, sp_packing *best, sp_packflow_outcome *judged,
                                      sp_error *err)
 {
     sp_status status = search_in_memory(s, best, judged, err);
+    const bool short_of_memory =
+        s->spare_bytes > 0 || judged->lacking_bytes > 0 || is_tight(judged);
     if (status == SP_OK && is_tight(judged)) {
         status = search_with_margin(s, best, judged, err);
     }
     bool may_help = !s->options.split && !is_hopeless(s);
     for (int retained = MOST_RETAINED;
-         status == SP_OK && retained > 0 && judged->lacking_bytes > 0 && may_help && !is_late(s);
+         status == SP_OK && retained > 0 && may_help && !is_late(s) &&
+         (judged->lacking_bytes > 0 || (short_of_memory && is_far_above_repeats(s, judged)));
          retained /= 2) {
         s->retained = retained;
         set_spare(s, 0);

@@ -406,3 +406,14 @@ void sp_oom_diagnosis_text(const sp_oom_diagnosis *oom, char text[SP_WARNING_TEX
         say_of_plan(oom, text);
     }
 }
+
+void sp_oom_diagnosis_settings(const sp_oom_diagnosis *oom, char text[SP_WARNING_TEXT])
+{
+    static const char before[] = "; ";
+    const size_t skipped = sizeof before - 1;
+    text[0] = '\0';
+    say_settings(oom, text);
+    if (text[0] != '\0') {
+        memmove(text, text + skipped, strlen(text + skipped) + 1);
+    }
+}

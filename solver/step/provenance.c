@@ -2,10 +2,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sim/engine/jitter.h"
 #include "sim/model/inventory.h"
 #include "solver/step/step.h"
 #include "solver/strategy.h"
 
+static void describe_slowest(const sp_scenario *scenario, sp_slowest_gpu *slowest);
 static bool falls_back(const sp_scenario *scenario);
 static double published_bubble(const sp_scenario *scenario);
 static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warnings);
@@ -34,6 +36,7 @@ void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
     result->network = falls_back(scenario) ? SP_NETWORK_CLOSED : scenario->network;
     result->collectives = scenario->profile.algorithm;
     result->jitter = scenario->jitter;
+    describe_slowest(scenario, &result->slowest);
     result->peak_flops_per_s = scenario->cluster.peak_flops_per_s;
     result->memory_limit_bytes = scenario->memory_limit_bytes;
     int64_t reserve_bytes = scenario->memory_reserve_bytes;
@@ -46,6 +49,20 @@ void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
         sp_strategy_is_lossless(sp_strategy_find(scenario->strategy.kind), &scenario->strategy);
     warn_of_free_settings(scenario, &result->warnings);
     warn_of_other_gpu(scenario, &result->warnings);
+}
+
+static void describe_slowest(const sp_scenario *scenario, sp_slowest_gpu *slowest)
+{
+    const sp_jitter *jitter = &scenario->jitter;
+    if (!(jitter->gpu_cv > 0.0)) {
+        return;
+    }
+    slowest->gpus = sp_layout_ranks(&scenario->layout);
+    slowest->drawn = sp_i_jitter_slowest(&scenario->layout, jitter);
+    slowest->expected = sp_i_jitter_expected_slowest(jitter->gpu_cv, slowest->gpus);
+    for (int i = 0; i < SP_JITTER_SCALES; i++) {
+        slowest->expected_of[i] = sp_i_jitter_expected_slowest(jitter->gpu_cv, sp_jitter_scales[i]);
+    }
 }
 
 // Closed form of the zero-bubble tables for interleaved 1F1B (arXiv 2401.10241, Table 5): bubble

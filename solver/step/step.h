@@ -143,4 +143,7 @@ bool sp_oom_diagnosis_is_worse(const sp_oom_diagnosis *a, const sp_oom_diagnosis
 // In one line; a limit (memory.limit_gib) of the figures in it holds what they are said of.
 void sp_oom_diagnosis_text(const sp_oom_diagnosis *oom, char text[SP_WARNING_TEXT]);
 
+// Of that line what the settings that were tried come to; "" where none was.
+void sp_oom_diagnosis_settings(const sp_oom_diagnosis *oom, char text[SP_WARNING_TEXT]);
+
 #endif

@@ -30,12 +30,16 @@ grep -q '"network"' closed.json && complain "provenance of a closed network"
     complain "the text does not tell of flows"
 "$program" simulate s.json --set jitter.gpu_cv=0.02 | grep -q '^profile .*, jitter 0.02 (seed 1)$' ||
     complain "the text does not tell of jitter"
+"$program" simulate s.json --set jitter.gpu_cv=0.02 | grep -q '^slowest of 32 GPUs 1\.0[0-9]*x the mean, 1\.0414x expected' ||
+    complain "the text does not tell of the slowest GPU"
+"$program" simulate s.json --json --set jitter.gpu_cv=0.02 | grep -q '"slowest_expected": 1\.0413' ||
+    complain "no expected slowest GPU"
 # GPUs that differ may be faster than those from which a bound follows.
 "$program" simulate s.json --json --set jitter.gpu_cv=0.02 | grep -q '"lower_bound_ms": null' ||
     complain "a bound beside jitter"
 
 "$program" simulate s.json --topology t.svg >/dev/null || complain "--topology failed"
-expect "nodes" 4 "$(grep -c '^<text.*>node [0-3]: ' t.svg)"
+expect "nodes" 4 "$(grep -c '>NVSwitch of node [0-3]<' t.svg)"
 expect "full disk" "error: /dev/full: cannot write the picture of the cluster: No space left on device" \
     "$("$program" simulate s.json --topology /dev/full 2>&1 >/dev/null | grep '^error' | head -1)"
 expect "NICs" 4 "$(grep -c '<title>NIC 0, node [0-3]: ' t.svg)"

@@ -261,6 +261,60 @@ TEST(out_of_memory_is_said)
     sp_scenario_fini(&scenario);
 }
 
+#define SHORT_OF_MEMORY                                                                     \
+    "{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 4}, 'memory': "          \
+    "{'limit_gib': 60}, 'workload': {'lengths': [5], 'context': 65536, 'samples_per_batch'" \
+    ": 1}, 'strategy': {'kind': 'packed'}}"
+
+static const char *reason_of(const json_t *root)
+{
+    const char *reason = json_string_value(json_object_get(root, "reason"));
+    return reason != NULL ? reason : "";
+}
+
+// What the evaluation of the same batch says: the reason, and once the settings.
+TEST(out_of_memory_has_its_reason_and_settings)
+{
+    static const int64_t tokens[] = {65536, 1000};
+    sp_scenario scenario;
+    sp_planner *planner;
+    sp_batch_plan *plan;
+    sp_plan_file file;
+    make(SHORT_OF_MEMORY, &scenario, &planner);
+
+    must_succeed(plan_of(planner, tokens + 1, 1, &plan, ERR));
+    assert_false(plan->oom);
+    json_t *root = document_of(planner, plan);
+    assert_null(json_object_get(root, "reason"));
+    assert_string_equal(plan->reason, "");
+    assert_string_equal(plan->settings, "");
+    json_decref(root);
+    sp_batch_plan_free(plan);
+
+    char first[SP_WARNING_TEXT];
+    for (int again = 0; again < 2; again++) {
+        must_succeed(plan_of(planner, tokens, 2, &plan, ERR));
+        assert_true(plan->oom);
+        assert_non_null(strstr(plan->reason, "sample 0 of 65536 tokens alone needs "));
+        assert_null(strstr(plan->reason, "fits with"));
+        const char *fits = "fits with memory.recompute full (";
+        assert_int_equal(strncmp(plan->settings, fits, again ? 0 : strlen(fits)), 0);
+        assert_int_equal(plan->settings[0] == '\0', again);
+        root = document_of(planner, plan);
+        assert_string_equal(reason_of(root), plan->reason);
+        must_succeed(sp_plan_json_read(root, "plan", &scenario.layout, &file, ERR));
+        sp_plan_file_fini(&file);
+        json_decref(root);
+        if (again) {
+            assert_string_equal(plan->reason, first);
+        }
+        memcpy(first, plan->reason, sizeof first);
+        sp_batch_plan_free(plan);
+    }
+    sp_planner_free(planner);
+    sp_scenario_fini(&scenario);
+}
+
 // ---- threads ----
 
 typedef struct thread_run {
