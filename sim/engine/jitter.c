@@ -44,7 +44,7 @@ sp_status sp_i_jitter_factors(const sp_layout *layout, const sp_jitter *jitter, 
     return SP_OK;
 }
 
-double sp_i_jitter_slowest(const sp_layout *layout, const sp_jitter *jitter)
+double sp_jitter_slowest(const sp_layout *layout, const sp_jitter *jitter)
 {
     sp_prng prng;
     double slowest = LEAST_FACTOR;
@@ -62,7 +62,7 @@ static double any_above(double z, double n)
     return -expm1(n * (z > 0.0 ? log1p(-0.5 * erfc(z * SQRT_HALF)) : log(below)));
 }
 
-double sp_i_jitter_expected_slowest(double gpu_cv, int64_t gpus)
+double sp_jitter_expected_slowest(double gpu_cv, int64_t gpus)
 {
     // Simpson's rule. Outside 9 standard deviations are 1e-19 of a normal variate's values.
     enum { STEPS = 2000 };

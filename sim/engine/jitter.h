@@ -15,11 +15,11 @@ sp_status sp_i_jitter_factors(const sp_layout *layout, const sp_jitter *jitter, 
 
 // How many times the mean the slowest GPU of a layout takes with the jitter's seed: what a step
 // waits for where all of them have as much to compute. O(GPUs).
-double sp_i_jitter_slowest(const sp_layout *layout, const sp_jitter *jitter);
+double sp_jitter_slowest(const sp_layout *layout, const sp_jitter *jitter);
 
 // The mean of that over seeds, for `gpus` GPUs: of the largest of n variates of distribution
 // function F, it is the integral of 1 - F^n (David, Nagaraja, Order Statistics, 3rd ed. 2003,
 // section 3.1). It grows as sqrt(2 log n). O(1).
-double sp_i_jitter_expected_slowest(double gpu_cv, int64_t gpus);
+double sp_jitter_expected_slowest(double gpu_cv, int64_t gpus);
 
 #endif

@@ -58,10 +58,10 @@ static void describe_slowest(const sp_scenario *scenario, sp_slowest_gpu *slowes
         return;
     }
     slowest->gpus = sp_layout_ranks(&scenario->layout);
-    slowest->drawn = sp_i_jitter_slowest(&scenario->layout, jitter);
-    slowest->expected = sp_i_jitter_expected_slowest(jitter->gpu_cv, slowest->gpus);
+    slowest->drawn = sp_jitter_slowest(&scenario->layout, jitter);
+    slowest->expected = sp_jitter_expected_slowest(jitter->gpu_cv, slowest->gpus);
     for (int i = 0; i < SP_JITTER_SCALES; i++) {
-        slowest->expected_of[i] = sp_i_jitter_expected_slowest(jitter->gpu_cv, sp_jitter_scales[i]);
+        slowest->expected_of[i] = sp_jitter_expected_slowest(jitter->gpu_cv, sp_jitter_scales[i]);
     }
 }
 

@@ -38,10 +38,10 @@ TEST(the_slowest_of_n)
 TEST(the_slowest_of_n_is_expected)
 {
     for (size_t i = 0; i < sizeof largest / sizeof largest[0]; i++) {
-        double expected = sp_i_jitter_expected_slowest(0.02, largest[i].n);
+        double expected = sp_jitter_expected_slowest(0.02, largest[i].n);
         assert_within((expected - 1.0) / 0.02, largest[i].mean, 1e-5);
     }
-    assert_true(sp_i_jitter_expected_slowest(0.0, 100) == 1.0);
+    assert_true(sp_jitter_expected_slowest(0.0, 100) == 1.0);
 }
 
 // Of the widest distribution, whose least value is cut off, too; and more GPUs wait longer.
@@ -52,10 +52,10 @@ TEST(seeds_take_what_is_expected)
     double last = 1.0;
     for (int gpus = 1; gpus <= 256; gpus *= 4) {
         const sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = gpus, .chunks = 1};
-        double expected = sp_i_jitter_expected_slowest(gpu_cv, gpus);
+        double expected = sp_jitter_expected_slowest(gpu_cv, gpus);
         double sum = 0.0;
         for (uint64_t seed = 0; seed < SEEDS; seed++) {
-            sum += sp_i_jitter_slowest(&layout, &(sp_jitter){gpu_cv, seed});
+            sum += sp_jitter_slowest(&layout, &(sp_jitter){gpu_cv, seed});
         }
         assert_within(sum / SEEDS, expected, 4.0 * gpu_cv / sqrt(SEEDS));
         assert_true(expected > last);
