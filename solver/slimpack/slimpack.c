@@ -216,7 +216,18 @@ sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *pack
 // at, and again for each of those that look best.
 enum { QUICK_LOOK = 1000, FIRST_LOOK = 15000, SECOND_LOOK = 60000, SECOND_LOOKS = 3 };
 
-enum { MOST_CHUNKS = 10 };
+enum { MOST_CHUNKS = 20, USUAL_CHUNKS = 10 };
+
+// Of a batch of few samples more cuts are looked at, and for longer, as whole steps: a short look
+// tells those with many chunks badly apart, and packs of few samples gain by them.
+enum { SO_FEW_SAMPLES = 32, MORE_LOOKS = 12, LONG_LOOK = 500000 };
+
+// What counts of a cut, in a first look and in a second one.
+typedef enum cut_look {
+    AS_PREDICTED,   // what the search predicts
+    AS_STEPS,       // its whole step, with all that the strategy does
+    UNTIL_ONE_FITS, // its whole step; none is looked at after one that fits
+} cut_look;
 
 // Part of a time limit in which the cuts are compared, and the least that is enough to look at one.
 #define CHOOSING 0.25
@@ -258,10 +269,10 @@ typedef struct choice {
     const sp_scenario *scenario;
     sp_batches batches; // the first of the workload
     int64_t effort;     // of one look
-    bool judged;        // by whole steps, no longer by what the search predicts
-    double deadline_s;  // 0: none
-    bool hurried;       // no time to look at any: the first that is possible is taken
-    cut *cuts;          // best first
+    cut_look look;
+    double deadline_s; // 0: none
+    bool hurried;      // no time to look at any: the first that is possible is taken
+    cut *cuts;         // best first
     int count;
 } choice;
 
@@ -275,13 +286,16 @@ static sp_status search_cut(const choice *c, const sp_strategy_input *input, boo
 {
     sp_packing packing;
     sp_packflow_outcome outcome;
+    bool judged = c->look != AS_PREDICTED;
     const sp_i_slimpack_options options = {
+        .asymmetric = c->look == AS_STEPS && c->scenario->strategy.asymmetric &&
+                      strcmp(c->scenario->strategy.kind, "slimpack-symmetric") != 0,
         .split = split,
         .effort = sp_i_slimpack_effort(&c->scenario->strategy, c->effort),
         .deadline_s = c->deadline_s};
     sp_status status =
-        sp_i_slimpack_search(input, &options, c->judged ? &packing : NULL, &outcome, err);
-    if (status == SP_OK && c->judged) {
+        sp_i_slimpack_search(input, &options, judged ? &packing : NULL, &outcome, err);
+    if (status == SP_OK && judged) {
         sp_packing_fini(&packing);
     }
     if (status == SP_OK && sp_packflow_is_better(&outcome, &tried->outcome)) {
@@ -379,6 +393,11 @@ static void add_cut(choice *c, cut tried)
     c->cuts[at] = tried;
 }
 
+static bool has_few_samples(const choice *c)
+{
+    return c->batches.batch[0].count <= SO_FEW_SAMPLES;
+}
+
 static sp_status look_at_all(choice *c, sp_error *err)
 {
     sp_status status = SP_OK;
@@ -388,6 +407,7 @@ static sp_status look_at_all(choice *c, sp_error *err)
         cut_kind kind = (cut_kind)(i % CUT_KINDS);
         cut tried;
         bool enough = c->count > 0 && (c->hurried || is_late(c));
+        enough = enough || (chunks > USUAL_CHUNKS && !has_few_samples(c));
         if (!is_possible(c->scenario, chunks, kind) || enough) {
             continue;
         }
@@ -400,22 +420,22 @@ static sp_status look_at_all(choice *c, sp_error *err)
     return status;
 }
 
-// Searches the first so many cuts for longer, until one of them fits where `judged`.
-static sp_status look_again(choice *c, int count, bool judged, sp_error *err)
+// Searches the first so many cuts for longer.
+static sp_status look_again(choice *c, int count, cut_look look, sp_error *err)
 {
     sp_status status = SP_OK;
     cut found[MOST_CHUNKS * CUT_KINDS];
     bool fits = false;
     count = c->count < count ? c->count : count;
-    c->effort = SECOND_LOOK;
-    c->judged = judged;
+    c->effort = look == AS_STEPS ? LONG_LOOK : SECOND_LOOK;
+    c->look = look;
     memcpy(found, c->cuts, (size_t)count * sizeof *found);
     memmove(c->cuts, c->cuts + count, (size_t)(c->count - count) * sizeof *found);
     c->count -= count;
     for (int i = 0; i < count; i++) {
         if (status == SP_OK && !is_late(c) && !fits) {
             status = predict(c, &found[i], err);
-            fits = judged && found[i].outcome.lacking_bytes == 0;
+            fits = look == UNTIL_ONE_FITS && found[i].outcome.lacking_bytes == 0;
         }
         add_cut(c, found[i]);
     }
@@ -445,12 +465,19 @@ sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err)
     if (status == SP_OK && c.batches.count > 0 && c.batches.batch[0].count > 0) {
         status = look_at_all(&c, err);
     }
-    if (status == SP_OK && c.count > 1) {
-        status = look_again(&c, SECOND_LOOKS, false, err);
+    bool fits = c.count > 0 && c.cuts[0].outcome.lacking_bytes == 0;
+    if (status == SP_OK && c.count > 1 && fits && has_few_samples(&c)) {
+        // The others, of which no step is known, stay behind these.
+        int all = c.count;
+        c.count = all < MORE_LOOKS ? all : MORE_LOOKS;
+        status = look_again(&c, c.count, AS_STEPS, err);
+        c.count = all;
+    } else if (status == SP_OK && c.count > 1) {
+        status = look_again(&c, SECOND_LOOKS, AS_PREDICTED, err);
     }
     if (status == SP_OK && c.count > 1 && c.cuts[0].outcome.lacking_bytes > 0) {
         // A short search, which reckons memory a little high, found none that fits.
-        status = look_again(&c, c.count, true, err);
+        status = look_again(&c, USUAL_CHUNKS * CUT_KINDS, UNTIL_ONE_FITS, err);
     }
     if (status == SP_OK && c.count > 0) {
         scenario->layout.chunks = c.cuts[0].chunks;

@@ -87,3 +87,38 @@ TEST(not_slower_than_groups_by_tokens)
         assert_not_slower(draw(&prng));
     }
 }
+
+// Of few samples the model chunks that are chosen are as good as any that could be stated.
+TEST(no_stated_chunks_are_faster)
+{
+    static const struct {
+        const char *model, *parallel, *rest;
+        int most; // chunks: the layers of a rank
+    } rows[] = {
+        {"llama-13b", "'tp': 8, 'pp': 2",
+         "'memory': {'recompute': 'activation'}, 'workload': {'order': 'file', 'lengths': [147812, "
+         "177380, 19382, 2256, 12305, 1907, 7847]}",
+         20},
+        {"llama-70b", "'tp': 2, 'cp': 4, 'pp': 5",
+         "'memory': {'recompute': 'full'}, 'workload': {'order': 'file', 'lengths': [16789, 16789, "
+         "16789, 16789, 16789, 16789, 16789, 16789, 16789, 16789, 16789, 16789, 16789, 16789]}",
+         16},
+    };
+    for (int i = 0; i < COUNT(rows); i++) {
+        char text[RUN_TEXT] = "";
+        char stated[64];
+        double chosen_ms = 0.0;
+        for (int chunks = 0; chunks <= rows[i].most; chunks++) {
+            if (chunks > 0 && rows[i].most % chunks != 0) {
+                continue;
+            }
+            snprintf(stated, sizeof stated, ", 'chunks_per_rank': %d", chunks);
+            snprintf(text, sizeof text,
+                     "{'model': '%s', 'cluster': 'h800-8', 'parallel': {%s%s}, %s", rows[i].model,
+                     rows[i].parallel, chunks > 0 ? stated : "", rows[i].rest);
+            double ms = step_ms(text, "slimpack");
+            chosen_ms = chunks == 0 ? ms : chosen_ms;
+            assert_true(chosen_ms <= 1.01 * ms);
+        }
+    }
+}
