@@ -263,6 +263,27 @@ static void put_names(FILE *out)
     }
 }
 
+// Cases of the options that state a setting, as --cluster does: what is built in, and files.
+static void put_stated(FILE *out)
+{
+    for (int i = 0; cli_commands[i] != NULL; i++) {
+        for (const cli_option *option = cli_commands[i]->options; option->name != NULL; option++) {
+            const sp_setting *setting = sp_setting_find(option->name);
+            if (option->kind == CLI_FLAG || option->names != NULL || setting == NULL ||
+                cli_setting_value(setting, 0) == NULL) {
+                continue;
+            }
+            fprintf(out,
+                    "        \"%s --%s\")\n"
+                    "            mapfile -t COMPREPLY < \\\n"
+                    "                <(compgen -f -W \"$(_slimpack_values %s)\" -- \"$word\")\n"
+                    "            return\n"
+                    "            ;;\n",
+                    cli_commands[i]->name, option->name, setting->key);
+        }
+    }
+}
+
 // A function that prints the values of a setting with names.
 static void put_setting_values(FILE *out)
 {
@@ -386,6 +407,7 @@ void cli_print_completion(FILE *out)
     put_split_set(out);
     fputs("        case \"$command ${COMP_WORDS[COMP_CWORD - 1]}\" in\n", out);
     put_names(out);
+    put_stated(out);
     put_set_case(out);
     fputs("        ", out);
     put_patterns(out, true);
@@ -403,7 +425,14 @@ void cli_print_completion(FILE *out)
     put_words_of_commands(out);
     fputs("\"\n"
           "        elif [ \"${word#-}\" = \"$word\" ]; then\n"
-          "            mapfile -t COMPREPLY < <(compgen -f -- \"$word\")\n"
+          "            case \"$command\" in\n"
+          "            tune) words=$(_slimpack_values model) ;;\n"
+          "            lengths) words=$(_slimpack_values workload.lengths) ;;\n"
+          "            reproduce) words=$(\"${COMP_WORDS[0]}\" reproduce 2>/dev/null | sed 's/ "
+          ".*//') ;;\n"
+          "            *) words= ;;\n"
+          "            esac\n"
+          "            mapfile -t COMPREPLY < <(compgen -f -W \"$words\" -- \"$word\")\n"
           "            return\n"
           "        fi\n"
           "    fi\n"

@@ -29,6 +29,7 @@ class PlannedBatch:
     def __init__(self, document, samples):
         plan = document["batches"][0]
         self.document = document
+        self.reason = document.get("reason")  # why it needs more memory than there is, or None
         self.samples = len(plan["samples"])
         self.predicted_ms = plan["predicted_ms"]
         self.delayed = [samples[i] for i in plan["delayed"]]
@@ -162,6 +163,8 @@ def main():
                            args.program, options=options)
     print("step  samples  packs  predicted ms  planned ms  waited ms")
     for step, batch in enumerate(loader):
+        if batch.reason:
+            print(f"warning: step {step} does not fit: {batch.reason}", file=sys.stderr)
         packs = len({number for rank in batch.forward.values() for number, _ in rank})
         print(f"{step:4}  {batch.samples:7}  {packs:5}  {batch.predicted_ms:12.1f}  "
               f"{batch.planned_ms:10.1f}  {batch.waited_ms:9.1f}", flush=True)
@@ -172,5 +175,5 @@ def main():
 if __name__ == "__main__":
     try:
         main()
-    except RuntimeError as error:
+    except (RuntimeError, FileNotFoundError) as error:
         sys.exit(f"error: {error}")

@@ -40,6 +40,12 @@ expect "schedule.microbatches= schedule.microbatch_samples=" slimpack compare so
 expect "memory.recompute=none" slimpack simulate some.json --set memory.recompute=n
 expect "strategy.kind=bfd strategy.kind=bytescale strategy.kind=balanced" slimpack simulate some.json --set strategy.kind=b
 expect "" slimpack simulate some.json --set parallel.pp=
+# What is built in, where it can stand.
+expect "llama-2-7b llama-2-13b llama-2-70b" slimpack tune llama-2
+expect "h800-8 h800-8x100g" slimpack tune llama-7b --cluster h8
+expect "wikipedia" slimpack tune llama-7b --lengths wi
+expect "wikipedia" slimpack lengths wi
+expect "zb_v zb_v_speedup" "$program" reproduce zb_v
 # Bash makes a word of its own of the equals sign.
 expect "flash unfused" slimpack simulate some.json --set memory.attention =
 expect "flash" slimpack simulate some.json --set memory.attention = f
