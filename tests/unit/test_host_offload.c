@@ -93,11 +93,12 @@ TEST(slices_offload)
     wide("{'pp': 2}", memory, "'strategy': {'kind': 'slimpipe'}, 'schedule': {'slices': 2}");
 }
 
+// On chunks that need several packs: SlimPack's own choice is one pack, which stays.
 TEST(regrouped_packs_offload)
 {
     const char *memory = "'offload_ratio': 0.8";
-    wide("{'pp': 2}", memory, "'strategy': {'kind': 'slimpack'}");
-    wide("{'pp': 2}", memory, "'strategy': {'kind': 'slimpack-symmetric'}");
+    wide("{'pp': 2, 'chunks_per_rank': 2}", memory, "'strategy': {'kind': 'slimpack'}");
+    wide("{'pp': 2, 'chunks_per_rank': 2}", memory, "'strategy': {'kind': 'slimpack-symmetric'}");
 }
 
 TEST(offload_goes_with_recomputation)
