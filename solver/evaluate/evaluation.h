@@ -46,7 +46,8 @@ void sp_i_step_fini(sp_i_step *step);
 sp_status sp_i_oom_settings_find(sp_i_evaluation *ev, const sp_batches *batches, sp_error *err);
 
 // Of steps that fit since packs run their forward again: warns where recomputation of all layers,
-// which no plan chooses by itself, would be faster. One evaluation of the same batches.
+// which no plan chooses by itself, would be faster. One evaluation of the same batches, with what
+// the strategy then chooses for the job.
 sp_status sp_i_recompute_find(sp_i_evaluation *ev, const sp_batches *batches, sp_error *err);
 
 #endif

@@ -50,19 +50,18 @@ static sp_status try_packs(nested *n, sp_strategy_pack_function pack, int64_t to
         return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;
     }
     status = sp_step_judge(n->input, &tried, &judged, err);
-    bool better = status == SP_OK && sp_packflow_is_better(&judged, n->outcome);
+    if (status != SP_OK) {
+        sp_packing_fini(&tried);
+        return status;
+    }
     n->lacked = judged.lacking_bytes > 0;
-    if (status == SP_OK && tokens > 0 && sp_packflow_is_better(&judged, &n->of_budget)) {
+    if (tokens > 0 && sp_packflow_is_better(&judged, &n->of_budget)) {
         n->pack = pack;
         n->tokens = tokens;
         n->of_budget = judged;
     }
-    sp_packing_fini(better ? n->packing : &tried);
-    if (better) {
-        *n->packing = tried;
-        *n->outcome = judged;
-    }
-    return status;
+    sp_i_keep_better(n->packing, n->outcome, &tried, &judged);
+    return SP_OK;
 }
 
 static bool out_of_time(const nested *n)
@@ -393,21 +392,16 @@ static void add_cut(choice *c, cut tried)
     c->cuts[at] = tried;
 }
 
-static bool has_few_samples(const choice *c)
-{
-    return c->batches.batch[0].count <= SO_FEW_SAMPLES;
-}
-
-static sp_status look_at_all(choice *c, sp_error *err)
+// At all ways to cut the model into `least` to `most` chunks a rank.
+static sp_status look_at_all(choice *c, int least, int most, sp_error *err)
 {
     sp_status status = SP_OK;
     c->effort = c->deadline_s > 0.0 ? QUICK_LOOK : FIRST_LOOK;
-    for (int i = 0; status == SP_OK && i < MOST_CHUNKS * CUT_KINDS; i++) {
+    for (int i = (least - 1) * CUT_KINDS; status == SP_OK && i < most * CUT_KINDS; i++) {
         int chunks = i / CUT_KINDS + 1;
         cut_kind kind = (cut_kind)(i % CUT_KINDS);
         cut tried;
         bool enough = c->count > 0 && (c->hurried || is_late(c));
-        enough = enough || (chunks > USUAL_CHUNKS && !has_few_samples(c));
         if (!is_possible(c->scenario, chunks, kind) || enough) {
             continue;
         }
@@ -442,6 +436,20 @@ static sp_status look_again(choice *c, int count, cut_look look, sp_error *err)
     return status;
 }
 
+// Of few samples: at more chunks, and at the best cuts as whole steps. The others, of which no step
+// is known, stay behind these.
+static sp_status look_at_few(choice *c, sp_error *err)
+{
+    sp_status status = look_at_all(c, USUAL_CHUNKS + 1, MOST_CHUNKS, err);
+    int all = c->count;
+    c->count = all < MORE_LOOKS ? all : MORE_LOOKS;
+    if (status == SP_OK && all > 1) {
+        status = look_again(c, c->count, AS_STEPS, err);
+    }
+    c->count = all;
+    return status;
+}
+
 // How many model chunks each pipeline rank holds, and which layers, where that is for the strategy
 // to say: what a short search on the first batch of the workload predicts to be fastest. A job
 // keeps its chunks, whatever its later batches. Changes the layout, and the resolved document if
@@ -463,21 +471,17 @@ sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err)
     sp_status status = c.cuts != NULL ? sp_batches_make(&first, &c.batches, err)
                                       : sp_error_no_memory(err, "model chunks");
     if (status == SP_OK && c.batches.count > 0 && c.batches.batch[0].count > 0) {
-        status = look_at_all(&c, err);
+        status = look_at_all(&c, 1, USUAL_CHUNKS, err);
     }
     bool fits = c.count > 0 && c.cuts[0].outcome.lacking_bytes == 0;
-    if (status == SP_OK && c.count > 1 && fits && has_few_samples(&c)) {
-        // The others, of which no step is known, stay behind these.
-        int all = c.count;
-        c.count = all < MORE_LOOKS ? all : MORE_LOOKS;
-        status = look_again(&c, c.count, AS_STEPS, err);
-        c.count = all;
+    if (status == SP_OK && fits && c.batches.batch[0].count <= SO_FEW_SAMPLES) {
+        status = look_at_few(&c, err);
     } else if (status == SP_OK && c.count > 1) {
         status = look_again(&c, SECOND_LOOKS, AS_PREDICTED, err);
     }
     if (status == SP_OK && c.count > 1 && c.cuts[0].outcome.lacking_bytes > 0) {
         // A short search, which reckons memory a little high, found none that fits.
-        status = look_again(&c, USUAL_CHUNKS * CUT_KINDS, UNTIL_ONE_FITS, err);
+        status = look_again(&c, c.count, UNTIL_ONE_FITS, err);
     }
     if (status == SP_OK && c.count > 0) {
         scenario->layout.chunks = c.cuts[0].chunks;

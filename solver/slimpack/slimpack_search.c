@@ -600,7 +600,7 @@ static bool is_beaten(const search *s, const sp_packflow_outcome *best)
 {
     double chunks = s->input->scenario->layout.chunks;
     return best->lacking_bytes == 0 &&
-           1e9 * chunks * sp_i_rank_split_largest_s(&s->ranks) > (double)best->makespan_ns;
+           SP_NS_PER_S * chunks * sp_i_rank_split_largest_s(&s->ranks) > (double)best->makespan_ns;
 }
 
 // The best of other groups, by a short search of each; -1: none is worth a longer one.
@@ -628,6 +628,17 @@ static sp_status look_at_groupings(search *s, sp_i_groupings *others,
     return status;
 }
 
+void sp_i_keep_better(sp_packing *best, sp_packflow_outcome *outcome, sp_packing *tried,
+                      const sp_packflow_outcome *judged)
+{
+    bool better = sp_packflow_is_better(judged, outcome);
+    sp_packing_fini(better ? best : tried);
+    if (better) {
+        *best = *tried;
+        *outcome = *judged;
+    }
+}
+
 // Takes the packs of other groups where they are better.
 static sp_status try_groups(search *s, sp_packing *best, sp_packflow_outcome *outcome,
                             sp_error *err)
@@ -636,13 +647,12 @@ static sp_status try_groups(search *s, sp_packing *best, sp_packflow_outcome *ou
     sp_packflow_outcome tried;
     sp_packing_init(&packing, s->input->batch, s->input->scenario->layout.dp);
     sp_status status = search_packs(s, best != NULL ? &packing : NULL, &tried, err);
+    if (status == SP_OK && best != NULL) {
+        sp_i_keep_better(best, outcome, &packing, &tried);
+        return SP_OK;
+    }
     if (status == SP_OK && sp_packflow_is_better(&tried, outcome)) {
         *outcome = tried;
-        if (best != NULL) {
-            sp_packing was = *best;
-            *best = packing;
-            packing = was;
-        }
     }
     sp_packing_fini(&packing);
     return status;
@@ -724,12 +734,7 @@ static sp_status search_apart(const sp_strategy_input *input, const sp_i_slimpac
     if (status != SP_OK) {
         return status;
     }
-    bool better = sp_packflow_is_better(&judged, outcome);
-    sp_packing_fini(better ? packing : &apart);
-    if (better) {
-        *packing = apart;
-        *outcome = judged;
-    }
+    sp_i_keep_better(packing, outcome, &apart, &judged);
     return SP_OK;
 }
 

@@ -29,4 +29,8 @@ sp_i_slimpack_options sp_i_slimpack_options_of(const sp_strategy_spec *spec, boo
 sp_status sp_i_slimpack_search(const sp_strategy_input *input, const sp_i_slimpack_options *options,
                                sp_packing *packing, sp_packflow_outcome *outcome, sp_error *err);
 
+// Takes a packing in the place of the best one where its outcome is better; ends the other one.
+void sp_i_keep_better(sp_packing *best, sp_packflow_outcome *outcome, sp_packing *tried,
+                      const sp_packflow_outcome *judged);
+
 #endif

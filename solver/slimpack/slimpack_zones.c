@@ -14,6 +14,7 @@
 
 #include "sim/base/alloc.h"
 #include "solver/rows.h"
+#include "solver/slimpack/slimpack_search.h"
 #include "solver/step/step.h"
 #include "solver/strategies/job_choice.h"
 #include "solver/strategy_list.h"
@@ -46,13 +47,12 @@ static sp_status try_packs(const sp_strategy_input *input, sp_strategy_pack_func
         return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;
     }
     status = sp_step_judge(input, &tried, &judged, err);
-    bool better = status == SP_OK && sp_packflow_is_better(&judged, outcome);
-    sp_packing_fini(better ? best : &tried);
-    if (better) {
-        *best = tried;
-        *outcome = judged;
+    if (status != SP_OK) {
+        sp_packing_fini(&tried);
+        return status;
     }
-    return status;
+    sp_i_keep_better(best, outcome, &tried, &judged);
+    return SP_OK;
 }
 
 // May the ranks run all packs together, and does the cost model know zones?
@@ -64,7 +64,9 @@ static bool may_pool(const sp_scenario *scenario)
            !sp_stack_counts_device(&scenario->memory.stack);
 }
 
-static int list_ways(const sp_scenario *scenario, bool compared, sp_i_job_way ways[7])
+enum { MOST_WAYS = 7 };
+
+static int list_ways(const sp_scenario *scenario, bool compared, sp_i_job_way ways[MOST_WAYS])
 {
     const sp_layout *layout = &scenario->layout;
     bool open = (int64_t)layout->dp * layout->cp > 1 &&
@@ -92,7 +94,7 @@ static int list_ways(const sp_scenario *scenario, bool compared, sp_i_job_way wa
 
 sp_status sp_i_choose_slimpack_zones(sp_scenario *scenario, bool compared, sp_error *err)
 {
-    sp_i_job_way ways[7];
+    sp_i_job_way ways[MOST_WAYS];
     return sp_i_job_choose(scenario, ways, list_ways(scenario, compared, ways), compared, err);
 }
 
