@@ -323,37 +323,46 @@ static bool is_section(const char *topic)
     return false;
 }
 
-// One of what is built in, and which list it is in.
-static int print_item(const char *topic, bool json)
+// What is built in by that name, each with the list it is in: a strategy may have a schedule of its
+// name.
+static int print_items(const char *topic, bool json)
 {
     sp_error err;
     sp_error_clear(&err);
-    for (int i = 0; i < LISTS; i++) {
+    json_t *found = json_array();
+    for (int i = 0; found != NULL && i < LISTS; i++) {
         size_t n = 0;
         json_t *item = NULL;
         json_t *list = json_array();
-        int exit_code = CLI_PROCEED;
         if (list == NULL || lists[i].fill(list, &err) != SP_OK) {
+            json_decref(found);
             json_decref(list);
             return list == NULL ? cli_print_json(NULL) : cli_fail(&err);
         }
         json_array_foreach (list, n, item) {
-            const char *name = json_string_value(json_object_get(item, "name"));
-            if (strcmp(name, topic) == 0 && json) {
-                exit_code = cli_print_json(json_incref(item));
-            } else if (strcmp(name, topic) == 0) {
-                printf("%s: %s\nall %s: slimpack help %s\n", name,
-                       json_string_value(json_object_get(item, "summary")), lists[i].name,
-                       lists[i].name);
-                exit_code = 0;
+            if (strcmp(json_string_value(json_object_get(item, "name")), topic) == 0) {
+                sp_json_put(item, "list", json_string(lists[i].name));
+                json_array_append(found, item);
             }
         }
         json_decref(list);
-        if (exit_code != CLI_PROCEED) {
-            return exit_code;
-        }
     }
-    return CLI_PROCEED;
+    if (json_array_size(found) == 0) {
+        json_decref(found);
+        return CLI_PROCEED;
+    }
+    if (json) {
+        return cli_print_json(found);
+    }
+    size_t n = 0;
+    json_t *item = NULL;
+    json_array_foreach (found, n, item) {
+        const char *list = json_string_value(json_object_get(item, "list"));
+        printf("%s: %s\nall %s: slimpack help %s\n", topic,
+               json_string_value(json_object_get(item, "summary")), list, list);
+    }
+    json_decref(found);
+    return 0;
 }
 
 int cli_help_topic(const char *topic, bool json)
@@ -368,7 +377,7 @@ int cli_help_topic(const char *topic, bool json)
     // A section is no short form of a key elsewhere (`model` of memory.model).
     page = page != NULL && section != NULL && strcmp(page->key, topic) != 0 ? NULL : page;
     if (page == NULL && section == NULL) {
-        return print_item(topic, json);
+        return print_items(topic, json);
     }
     if (json) {
         return cli_print_json(topic_json(section, page));

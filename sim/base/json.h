@@ -113,6 +113,9 @@ void sp_json_quote(const json_t *value, char *text, size_t bytes);
 // letters); else NULL.
 const char *sp_nearest_name(const char *word, const char *const *names, int n);
 
+// Is it the same name, but for case, hyphens, underscores and spaces?
+bool sp_same_name(const char *a, const char *b);
+
 // " (did you mean 'NAME'?)" with the nearest name, or "" where none is near enough; returns `text`.
 enum { SP_NAME_HINT = 96 };
 const char *sp_name_hint(const char *word, const char *const *names, int n,

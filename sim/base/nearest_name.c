@@ -51,7 +51,8 @@ static bool is_mark(char c)
     return c == '-' || c == '_' || c == ' ';
 }
 
-// Does the name begin with the word, whatever case and marks? *whole: it is the word.
+// Does the name begin with the word, whatever case and marks? *whole: it is the word. A dot stays:
+// 1.3 is not 13.
 static bool begins(const char *name, const char *word, bool *whole)
 {
     for (;;) {
@@ -67,6 +68,12 @@ static bool begins(const char *name, const char *word, bool *whole)
         name++;
         word++;
     }
+}
+
+bool sp_same_name(const char *a, const char *b)
+{
+    bool whole = false;
+    return begins(a, b, &whole) && whole;
 }
 
 // The next number of a text, past its end.
@@ -112,7 +119,8 @@ static const char *by_meaning(const char *word, const char *const *names, int n)
         begun = alike && shorter && strlen(word) > 1 && !is_mark(word[0]) ? names[i] : begun;
     }
     for (size_t m = 0; m < sizeof meanings / sizeof meanings[0]; m++) {
-        for (int i = 0; i < n && begins(meanings[m][0], word, &whole) && whole; i++) {
+        bool meant = sp_same_name(meanings[m][0], word);
+        for (int i = 0; meant && i < n; i++) {
             if (strcmp(names[i], meanings[m][1]) == 0) {
                 return names[i];
             }

@@ -1,6 +1,5 @@
 #include "sim/model/model.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -351,31 +350,17 @@ const char *sp_model_builtin_name(int index)
     return index >= 0 && index < BUILTINS ? builtin[index].name : NULL;
 }
 
-// Letters and digits alone are compared. A dot stays: 1.3 is not 13.
-static bool same_but_for_punctuation(const char *a, const char *b)
-{
-    for (;;) {
-        a += strspn(a, "-_ ");
-        b += strspn(b, "-_ ");
-        if (*a == '\0' || tolower((unsigned char)*a) != tolower((unsigned char)*b)) {
-            return *a == *b;
-        }
-        a++;
-        b++;
-    }
-}
-
 const char *sp_model_builtin_meant(const char *word)
 {
     const char *owned = strrchr(word, '/');
     word = owned != NULL ? owned + 1 : word;
     for (int i = 0; i < BUILTINS; i++) {
-        if (same_but_for_punctuation(word, builtin[i].name)) {
+        if (sp_same_name(word, builtin[i].name)) {
             return builtin[i].name;
         }
     }
     for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++) {
-        if (same_but_for_punctuation(word, aliases[i][0])) {
+        if (sp_same_name(word, aliases[i][0])) {
             return aliases[i][1];
         }
     }
