@@ -42,6 +42,17 @@ static void note(sp_passage *passage, bool *is_slowed, sp_i_line *worst)
     worst->s_per_byte = fmax(worst->s_per_byte, line.s_per_byte);
 }
 
+// The algorithm that is stated, the ring where that does not serve, and all that may be the
+// fastest.
+static bool may_choose(const sp_cost_model *cost, sp_collective_algorithm by, sp_collective kind,
+                       sp_group group)
+{
+    sp_collective_algorithm stated = cost->profile->algorithm;
+    bool asked = stated == SP_ALGORITHM_AUTO || by == stated || by == SP_ALGORITHM_RING;
+    return asked && sp_i_algorithm_serves(by, kind, group) &&
+           (by != SP_ALGORITHM_NVLS || cost->cluster->nvls);
+}
+
 static sp_status find_of(const sp_cost_model *cost, const sp_topology *topology,
                          const int64_t *gpus, sp_i_lone_lines *lone, sp_error *err)
 {
@@ -52,7 +63,7 @@ static sp_status find_of(const sp_cost_model *cost, const sp_topology *topology,
     for (int i = 0; status == SP_OK && i < 3 * SP_ALGORITHM_AUTO; i++) {
         sp_collective kind = kinds[i / SP_ALGORITHM_AUTO];
         sp_collective_algorithm by = (sp_collective_algorithm)(i % SP_ALGORITHM_AUTO);
-        if (!sp_i_algorithm_serves(by, kind, group)) {
+        if (!may_choose(cost, by, kind, group)) {
             continue;
         }
         sp_passage passage;

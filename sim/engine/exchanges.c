@@ -141,11 +141,6 @@ static sp_status start(sp_i_traffic *t, int rank, int64_t at_ns, sp_error *err)
     return sp_i_traffic_start(t, &flow, NULL, err);
 }
 
-static double shown_share(int64_t shown_ns, double whole_s)
-{
-    return whole_s > 0.0 ? fmin(1.0, (double)shown_ns / SP_NS_PER_S / whole_s) : 0.0;
-}
-
 // Of shown_ns the heads take all that they need, and all of it where they are alone: then what
 // rounding leaves of them counts as hidden.
 static void fill_phases(sp_i_exchange *exchange, const sp_cp_exchange *whole, int64_t hidden_ns,
@@ -155,8 +150,8 @@ static void fill_phases(sp_i_exchange *exchange, const sp_cp_exchange *whole, in
     int64_t heads_ns = keys ? sp_ns_from_s(whole->heads_s) : shown_ns;
     heads_ns = heads_ns < shown_ns ? heads_ns : shown_ns;
     int64_t keys_ns = shown_ns - heads_ns;
-    double shown = shown_share(keys_ns, whole->s);
-    double heads_shown = shown_share(heads_ns, whole->heads_s);
+    double shown = sp_i_shown_share(keys_ns, whole->s);
+    double heads_shown = sp_i_shown_share(heads_ns, whole->heads_s);
     exchange->ns[SP_I_HIDDEN] = hidden_ns;
     exchange->bytes[SP_I_HIDDEN] =
         keys ? (1.0 - shown) * whole->bytes : (1.0 - heads_shown) * whole->heads_bytes;

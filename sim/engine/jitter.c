@@ -58,8 +58,9 @@ double sp_jitter_slowest(const sp_layout *layout, const sp_jitter *jitter)
 // Probability that one of n normal variates is above z.
 static double any_above(double z, double n)
 {
-    double below = 0.5 * erfc(-z * SQRT_HALF);
-    return -expm1(n * (z > 0.0 ? log1p(-0.5 * erfc(z * SQRT_HALF)) : log(below)));
+    double log_below =
+        z > 0.0 ? log1p(-0.5 * erfc(z * SQRT_HALF)) : log(0.5 * erfc(-z * SQRT_HALF));
+    return -expm1(n * log_below);
 }
 
 double sp_jitter_expected_slowest(double gpu_cv, int64_t gpus)

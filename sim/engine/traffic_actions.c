@@ -71,6 +71,12 @@ static sp_status end_action(sp_i_traffic *t, const sp_i_in_action *a, sp_error *
     return ok ? SP_OK : sp_error_no_memory(err, "the traffic of a step");
 }
 
+static void end_turn(sp_i_in_action *a)
+{
+    a->dp_ns += a->end_ns - a->cp_end_ns;
+    a->turn++;
+}
+
 // From the one under way on, up to one that has flows.
 static sp_status start_turns(sp_i_traffic *t, int first, int64_t at_ns, sp_error *err)
 {
@@ -80,8 +86,7 @@ static sp_status start_turns(sp_i_traffic *t, int first, int64_t at_ns, sp_error
         if (status != SP_OK || a->under_way > 0) {
             return status;
         }
-        a->dp_ns += a->end_ns - a->cp_end_ns;
-        a->turn++;
+        end_turn(a);
         at_ns = a->end_ns;
     }
     return end_action(t, a, err);
@@ -96,8 +101,7 @@ static sp_status end_exchange(sp_i_traffic *t, int first, int64_t end_ns, sp_err
     if (a->under_way > 0) {
         return SP_OK;
     }
-    a->dp_ns += a->end_ns - a->cp_end_ns;
-    a->turn++;
+    end_turn(a);
     return start_turns(t, first, a->end_ns, err);
 }
 

@@ -126,6 +126,12 @@ typedef enum sp_i_turn {
     SP_I_TURNS
 } sp_i_turn;
 
+// The share that is not hidden of an exchange that takes whole_s by itself.
+static inline double sp_i_shown_share(int64_t shown_ns, double whole_s)
+{
+    return whole_s > 0.0 ? fmin(1.0, (double)shown_ns / SP_NS_PER_S / whole_s) : 0.0;
+}
+
 // An action whose exchanges are flows, on all ranks of its pack, which begin together.
 typedef struct sp_i_in_action {
     sp_walk_action action;       // on the last of its ranks

@@ -69,7 +69,7 @@ int64_t sp_i_sharded_set(sp_i_traffic *t, const sp_walk_action *action, int64_t 
     sp_i_sharded *s = &t->sharded[sp_i_rank_of(t, place->dp, place->pp)];
     exchanged of = exchanged_in(t, action);
     double whole_s = of.gather.s + of.scatter.s;
-    double shown = whole_s > 0.0 ? fmin(1.0, (double)shown_ns / SP_NS_PER_S / whole_s) : 0.0;
+    double shown = sp_i_shown_share(shown_ns, whole_s);
     s->first_rank = sp_i_rank_of(t, sp_i_pack_of(t, place->action)->dp_first, place->pp);
     s->gather_share = whole_s > 0.0 ? of.gather.s / whole_s : 0.0;
     int64_t before_ns = llround(s->gather_share * (double)shown_ns);

@@ -25,10 +25,10 @@ typedef enum sp_pad_to { SP_PAD_CONTEXT, SP_PAD_LONGEST } sp_pad_to;
 typedef struct sp_strategy_spec {
     char kind[SP_STRATEGY_NAME]; // "packed"
     bool given;                  // the user wrote strategy.kind
-    // The strategy that was asked for, where `kind` was chosen for the whole job; "": none was.
+    // The strategy that was asked for, where `kind` was chosen for the whole job, and the one whose
+    // exchange was chosen with it; "": none was.
     char asked[SP_STRATEGY_NAME];
-    char
-        exchange_of[SP_STRATEGY_NAME]; // then also the strategy whose exchange was chosen; "": none
+    char exchange_of[SP_STRATEGY_NAME];
     sp_pad_to pad_to; // padded: rows as long as the context, or as the micro-batch's longest
     int64_t microbatch_samples; // rows per micro-batch (schedule.microbatch_samples)
     // balanced: queues in which samples from a length on wait; 0 queues: none waits
