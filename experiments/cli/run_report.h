@@ -13,7 +13,7 @@ void cli_print_place(FILE *out, const sp_scenario *scenario);
 void cli_print_headline(FILE *out, const sp_scenario *scenario);
 
 // "tp 4, cp 1, pp 8, dp 4, 2 chunks, interleaved, recompute none, rank_tokens 8192"; returns text.
-enum { CLI_LAYOUT = 160 };
+enum { CLI_LAYOUT = 256 };
 const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario,
                             char text[CLI_LAYOUT]);
 

@@ -1,4 +1,4 @@
-// What `tune` is asked. Private to cmd_tune.c and tune_command.c.
+// What `tune` is asked. Private to cmd_tune.c and the parts of tune.
 #ifndef SLIMPACK_EXPERIMENTS_CLI_TUNE_ARGS_H
 #define SLIMPACK_EXPERIMENTS_CLI_TUNE_ARGS_H
 
@@ -13,7 +13,8 @@ typedef struct cli_tune_args {
     bool exhaustive;
 } cli_tune_args;
 
-// Does --set state what is at the dotted path, by itself or as part of an object?
+// Does an override, or --set, state what is at the dotted path, by itself or as part of an object?
+bool cli_tune_states(const char *const *overrides, int count, const char *path);
 bool cli_tune_is_set(const cli_tune_args *args, const char *path);
 
 // The command for a shell that simulates a point: that of the file that holds it, else the same

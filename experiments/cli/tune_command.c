@@ -1,20 +1,26 @@
 // The command that goes on with what `tune` found.
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "experiments/cli/tune_args.h"
 
-bool cli_tune_is_set(const cli_tune_args *args, const char *path)
+bool cli_tune_states(const char *const *overrides, int count, const char *path)
 {
-    for (int i = 0; i < args->set.count; i++) {
-        size_t bytes = strcspn(args->set.items[i], "=");
-        if (strncmp(args->set.items[i], path, bytes) == 0 &&
+    for (int i = 0; i < count; i++) {
+        size_t bytes = strcspn(overrides[i], "=");
+        if (strncmp(overrides[i], path, bytes) == 0 &&
             (path[bytes] == '\0' || path[bytes] == '.')) {
             return true;
         }
     }
     return false;
+}
+
+bool cli_tune_is_set(const cli_tune_args *args, const char *path)
+{
+    return cli_tune_states(args->set.items, args->set.count, path);
 }
 
 // As one word of a shell.
@@ -95,7 +101,10 @@ char *cli_tune_command(const cli_tune_args *args, const char *model, const sweep
     fputs("slimpack simulate", out);
     add_word(out, file);
     fputs(" --timeline", out);
-    fclose(out);
     json_decref(settings);
+    if (fclose(out) != 0) {
+        free(text);
+        return NULL;
+    }
     return text;
 }

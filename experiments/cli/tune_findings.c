@@ -8,6 +8,7 @@
 #include "experiments/cli/tune_parts.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
+#include "sim/model/inventory.h"
 
 enum { FINDINGS = CLI_TIME_PARTS + 3, AXES_TRIED = 3, REMEDY = 320 };
 
@@ -88,11 +89,10 @@ static json_t *value_of(const cli_tuned *tuned, const sweep_layout *point, const
 // Place among the values of recomputation, or an integer.
 static int64_t order_of(const json_t *value)
 {
-    static const char *const recompute[] = {"none", "attention", "full"};
     const char *text = json_string_value(value);
     int64_t order = json_integer_value(value);
-    for (int i = 0; text != NULL && i < 3; i++) {
-        order = strcmp(text, recompute[i]) == 0 ? i : order;
+    for (int i = 0; text != NULL && sp_recompute_names[i] != NULL; i++) {
+        order = strcmp(text, sp_recompute_names[i]) == 0 ? i : order;
     }
     return order;
 }

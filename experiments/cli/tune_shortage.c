@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiments/cli/tune_args.h"
 #include "experiments/cli/tune_parts.h"
 #include "solver/strategy.h"
 
@@ -22,21 +23,10 @@ static const char *const spare[][2] = {
 
 enum { SPARE = sizeof spare / sizeof spare[0], ROWS_AT = SPARE - 1 };
 
-static bool is_stated(const sweep_layouts_options *options, const char *path)
-{
-    bool stated = false;
-    for (int i = 0; i < options->stated_count; i++) {
-        size_t bytes = strcspn(options->stated[i], "=");
-        stated = stated || (strncmp(options->stated[i], path, bytes) == 0 &&
-                            (path[bytes] == '\0' || path[bytes] == '.'));
-    }
-    return stated;
-}
-
 // Takes what spares memory into the base and among what is stated; the caller frees the list.
-static const char **spare_memory(const sweep_layouts_options *options, json_t *base, int *count,
-                                 sp_error *err)
+static const char **spare_memory(const sweep_layouts_options *options, json_t *base, int *count)
 {
+    sp_error own = {0};
     const char **stated =
         (const char **)calloc((size_t)options->stated_count + SPARE, sizeof *stated);
     bool rows = sp_strategy_find(options->strategies[0])->kind == SP_STRATEGY_ROWS;
@@ -45,8 +35,9 @@ static const char **spare_memory(const sweep_layouts_options *options, json_t *b
         stated[(*count)++] = options->stated[i];
     }
     for (int i = 0; stated != NULL && i < SPARE; i++) {
-        if ((i != ROWS_AT || rows) && !is_stated(options, spare[i][0]) &&
-            sp_scenario_override(base, spare[i][1], err) == SP_OK) {
+        if ((i != ROWS_AT || rows) &&
+            !cli_tune_states(options->stated, options->stated_count, spare[i][0]) &&
+            sp_scenario_override(base, spare[i][1], &own) == SP_OK) {
             stated[(*count)++] = spare[i][1];
         }
     }
@@ -59,7 +50,7 @@ static sp_status find_gpus(const cli_shortage *shortage, sp_error *err)
     const sweep_layouts_options *asked = shortage->options;
     json_t *base = json_deep_copy(shortage->base);
     int count = 0;
-    const char **stated = base != NULL ? spare_memory(asked, base, &count, err) : NULL;
+    const char **stated = base != NULL ? spare_memory(asked, base, &count) : NULL;
     sweep_layouts_options options = {.strategies = asked->strategies,
                                      .strategy_count = 1,
                                      .wide = true,
@@ -81,6 +72,9 @@ static sp_status find_gpus(const cli_shortage *shortage, sp_error *err)
             sp_error_set(err, SP_ERR_INFEASIBLE, "%lld GPUs are enough: %s",
                          (long long)options.gpus,
                          cli_tune_point(&options, &layouts, layouts.ranked[0], layout));
+        }
+        if (status != SP_OK) {
+            sp_error_set(err, status, "%s", own.message[0]);
         }
         sweep_layouts_fini(&layouts);
     }

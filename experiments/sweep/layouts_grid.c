@@ -110,7 +110,7 @@ static json_t *grid_of(const sp_scenario *scenario, int64_t context, const sp_st
     return grid;
 }
 
-// What the base has in a section; *number 0: nothing.
+// What the base has in a section; 0: nothing.
 static int64_t number_of(const json_t *base, const char *section, const char *key)
 {
     return (int64_t)json_number_value(json_object_get(json_object_get(base, section), key));

@@ -70,14 +70,14 @@ static void keep_better(sweep_layouts *best, sweep_layouts *found)
 sp_status sweep_layouts_refine(const sweep_layouts_options *options, const char *source,
                                sweep_layouts *layouts, sp_error *err)
 {
+    if (sp_strategy_find(options->strategies[0])->by_effort) {
+        return SP_OK; // searches by itself what is tried here
+    }
     const sweep_layout *start[MOST_STARTS];
     int count = choose_starts(layouts, start);
     sweep_layouts best = {0};
     sweep_layouts found;
     sp_status status = SP_OK;
-    if (sp_strategy_find(options->strategies[0])->by_effort) {
-        return SP_OK; // searches by itself what is tried here
-    }
     for (int s = 0; status == SP_OK && s < count; s++) {
         status = look_around(options, source, layouts, start[s], &found, err);
         keep_better(&best, &found);
