@@ -20,13 +20,15 @@ static double step_ms(const char *scenario, const char *kind)
     return ms;
 }
 
-static void assert_not_slower(const char *scenario)
+// True where both fit.
+static bool assert_not_slower(const char *scenario)
 {
     double ours_ms = fmin(step_ms(scenario, "slimpack"), step_ms(scenario, "slimpack-zb"));
     double theirs_ms = fmin(step_ms(scenario, "hybrid-cp"), step_ms(scenario, "bytescale"));
     if (ours_ms > 1.01 * theirs_ms) {
         fail_msg("%.1f ms against %.1f: %s", ours_ms, theirs_ms, scenario);
     }
+    return isfinite(ours_ms) && isfinite(theirs_ms);
 }
 
 // Once slower, 1.03 to 5 times.
@@ -49,7 +51,7 @@ static const char *const once_slower[] = {
 TEST(not_slower_where_it_was)
 {
     for (int i = 0; i < test_rounds(COUNT(once_slower)); i++) {
-        assert_not_slower(once_slower[i]);
+        assert_true(assert_not_slower(once_slower[i]));
     }
 }
 
@@ -83,9 +85,11 @@ static const char *draw(sp_prng *prng)
 TEST(not_slower_than_groups_by_tokens)
 {
     sp_prng prng = prng_seeded(7);
+    int compared = 0;
     for (int i = 0; i < test_rounds(test_draws(32)); i++) {
-        assert_not_slower(draw(&prng));
+        compared += assert_not_slower(draw(&prng));
     }
+    assert_true(compared > 0);
 }
 
 // Of few samples the model chunks that are chosen are as good as any that could be stated.
@@ -108,6 +112,7 @@ TEST(no_stated_chunks_are_faster)
         char text[RUN_TEXT] = "";
         char stated[64];
         double chosen_ms = 0.0;
+        int fit = 0;
         for (int chunks = 0; chunks <= rows[i].most; chunks++) {
             if (chunks > 0 && rows[i].most % chunks != 0) {
                 continue;
@@ -118,7 +123,9 @@ TEST(no_stated_chunks_are_faster)
                      rows[i].parallel, chunks > 0 ? stated : "", rows[i].rest);
             double ms = step_ms(text, "slimpack");
             chosen_ms = chunks == 0 ? ms : chosen_ms;
-            assert_true(chosen_ms <= 1.01 * ms);
+            assert_true(isfinite(chosen_ms) && chosen_ms <= 1.01 * ms);
+            fit += isfinite(ms);
         }
+        assert_true(fit > 2);
     }
 }

@@ -63,11 +63,17 @@ static void sizes_of(const sp_i_rank_split *split, char *text)
 
 static void assert_complete(const sp_i_rank_split *split, int dp, size_t samples)
 {
+    bool seen[MOST_SAMPLES] = {false};
     int ranks = 0;
     size_t count = 0;
     for (int g = 0; g < split->count; g++) {
-        ranks += split->groups[g].dp_count;
-        count += split->groups[g].count;
+        const sp_i_rank_group *group = &split->groups[g];
+        ranks += group->dp_count;
+        count += group->count;
+        for (size_t i = 0; i < group->count; i++) {
+            assert_false(seen[group->sample[i]]);
+            seen[group->sample[i]] = true;
+        }
     }
     assert_true(ranks <= dp);
     assert_int_equal(count, samples);
@@ -76,6 +82,7 @@ static void assert_complete(const sp_i_rank_split *split, int dp, size_t samples
 TEST(groups_differ)
 {
     sp_prng prng = prng_seeded(5);
+    int found = 0;
     for (int round = 0; round < 40; round++) {
         fixture f;
         sp_i_groupings others;
@@ -97,9 +104,11 @@ TEST(groups_differ)
             before_s = sp_i_rank_split_largest_s(split);
         }
         assert_true(dp > 1 || others.count == 0);
+        found += others.count;
         sp_i_groupings_fini(&others);
         fixture_fini(&f);
     }
+    assert_true(found > 40);
 }
 
 // One sample on every number of ranks that is a power of two; its excess is what the idle ranks
