@@ -47,7 +47,8 @@ static void list_rivals(void)
         const char *kind;
         int chunks;
     } schedules[] = {{"1f1b", 0},        {"zb-h1", 0},       {"zb-v", 2},
-                     {"interleaved", 2}, {"interleaved", 4}, {"interleaved", 5}};
+                     {"interleaved", 2}, {"interleaved", 4}, {"interleaved", 5},
+                     {"interleaved", 8}, {"interleaved", 16}};
     for (size_t s = 0; s < sizeof schedules / sizeof schedules[0]; s++) {
         for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
             add(rows[k], schedules[s].kind, schedules[s].chunks, NULL, 0);
@@ -113,6 +114,17 @@ static const struct {
      "'memory': {'recompute': 'none'}, 'parallel': {'tp': 1, 'cp': 2, 'pp': 8, 'dp': 16}, "
      "'workload': {'order': 'file', 'lengths': [67964, 36109, 2697, 2784, 17771, 2688, 3059,"
      " 5073, 56524, 1267, 8499, 73677, 10120, 464, 14366, 7762, 1426, 3729, 448, 6509]}"},
+    {"llama-70b", "h800-8",
+     "'stack': 'megatron-core-2024', 'memory': {'recompute': 'full'}, 'parallel': {'tp': 2, "
+     "'cp': 4, 'pp': 5}, 'workload': {'order': 'file', 'lengths': [16789, 16789, 16789, 16789, "
+     "16789, 16789, 16789, 16789, 16789, 16789, 16789, 16789, 16789, 16789]}"},
+    {"llama-7b", "h800-8",
+     "'stack': 'megatron-core-2025', 'memory': {'recompute': 'full'}, 'parallel': {'tp': 1, "
+     "'cp': 8, 'pp': 4}, 'workload': {'lengths': 'wikipedia', 'context': 65536, 'over_length': "
+     "'split', 'samples_per_batch': 651, 'seed': 317}"},
+    {"llama-70b", "h800-8",
+     "'stack': 'ours', 'memory': {'recompute': 'activation'}, 'parallel': {'tp': 8, 'cp': 2, "
+     "'dp': 4}, 'workload': {'order': 'file', 'lengths': [29773, 29773, 29773]}"},
 };
 
 enum { ONCE_LOST = sizeof once_lost / sizeof once_lost[0] };
