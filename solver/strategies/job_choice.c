@@ -5,6 +5,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "solver/step/step.h"
+#include "solver/strategy_list.h"
 
 static bool has_plan(const sp_packflow_outcome *outcome)
 {
@@ -76,7 +77,7 @@ static sp_status take_way(sp_scenario *scenario, const sp_i_job_way *way, sp_err
     snprintf(scenario->strategy.exchange_of, sizeof scenario->strategy.exchange_of, "%s",
              way->exchange_of != NULL ? way->exchange_of : "");
     if (status == SP_OK && way->exchange_of != NULL) {
-        status = sp_strategy_take_exchange(sp_strategy_find(way->exchange_of), scenario, err);
+        status = sp_i_take_exchange(sp_strategy_find(way->exchange_of), scenario, err);
         scenario->order_resolved = false;
     }
     return status;
