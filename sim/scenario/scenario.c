@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "sim/base/alloc.h"
+#include "sim/cost/cost_model.h"
 #include "sim/scenario/scenario_private.h"
 #include "sim/scenario/settings.h"
 
@@ -206,6 +207,12 @@ static void read_jitter(sp_i_scenario_reader *reader)
     if (jitter->gpu_cv > 0.0) {
         reader->scenario->profile.interference.doubling_share = 0.0;
     }
+}
+
+sp_status sp_scenario_cost_model(const sp_scenario *scenario, sp_cost_model *cost, sp_error *err)
+{
+    return sp_cost_model_init(cost, &scenario->model, &scenario->layout, &scenario->cluster,
+                              &scenario->profile, scenario->memory, scenario->source, err);
 }
 
 sp_network sp_scenario_network(const sp_scenario *scenario)

@@ -60,8 +60,7 @@ static sp_status run_job(const sp_scenario *scenario, const sp_batches *batches,
         .scenario = scenario, .context = batches->context, .cost = &cost, .starts = &starts};
     sp_status status = sp_i_group_starts_init(&starts, scenario, err);
     if (status == SP_OK) {
-        status = sp_cost_model_init(&cost, &scenario->model, &scenario->layout, &scenario->cluster,
-                                    &scenario->profile, scenario->memory, scenario->source, err);
+        status = sp_scenario_cost_model(scenario, &cost, err);
         if (status == SP_OK) {
             status = run_batches(scenario, batches, &input, &starts, total, err);
             sp_cost_model_fini(&cost);

@@ -24,9 +24,7 @@ static void case_init(const char *more, memory_case *c)
                   "'packflow'}, 'strategy': {'kind': 'slimpack'}, %s}",
                   SMALL_MODEL, more);
     must_succeed_for(text, run_read(text, &c->scenario, ERR));
-    must_succeed(sp_cost_model_init(&c->cost, &c->scenario.model, &c->scenario.layout,
-                                    &c->scenario.cluster, &c->scenario.profile, c->scenario.memory,
-                                    c->scenario.source, ERR));
+    must_succeed(sp_scenario_cost_model(&c->scenario, &c->cost, ERR));
 }
 
 static void case_fini(memory_case *c)
@@ -218,8 +216,7 @@ static verdict search(const char *text, bool asymmetric, bool split, int64_t eff
     must_succeed(sp_evaluate_batches(&settled, &batches, ERR));
     must_succeed(sp_strategy_resolve(&settled, false, ERR));
     sp_cost_model cost;
-    must_succeed(sp_cost_model_init(&cost, &settled.model, &settled.layout, &settled.cluster,
-                                    &settled.profile, settled.memory, settled.source, ERR));
+    must_succeed(sp_scenario_cost_model(&settled, &cost, ERR));
     const sp_strategy_input input = {.scenario = &settled,
                                      .batch = &batches.batch[0],
                                      .context = batches.context,

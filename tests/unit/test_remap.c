@@ -168,9 +168,7 @@ typedef struct bench {
 
 static void bench_cost(bench *b)
 {
-    must_succeed(sp_cost_model_init(&b->cost, &b->scenario.model, &b->scenario.layout,
-                                    &b->scenario.cluster, &b->scenario.profile, b->scenario.memory,
-                                    "test", ERR));
+    must_succeed(sp_scenario_cost_model(&b->scenario, &b->cost, ERR));
 }
 
 static void bench_init(bench *b, const char *stack)
