@@ -2,12 +2,10 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "experiments/cli/report.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
-#include "solver/strategy.h"
 
 const cli_tune_axis cli_tune_axes[CLI_TUNE_AXES] = {
     {"parallel.tp", "tp", 3},

@@ -5,7 +5,6 @@
 // itself.
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "backends/api/device.h"
 #include "kernels/kernels.h"

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "solver/evaluate/evaluate.h"
 #include "solver/step/step.h"

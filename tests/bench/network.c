@@ -3,7 +3,6 @@
 // that a spine joins; they differ in who talks to whom. One JSON line for each problem on stdout.
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

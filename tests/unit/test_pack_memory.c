@@ -2,7 +2,6 @@
 // that were found to fit against the simulated memory.
 #include "solver/slimpack/slimpack_search.h"
 #include "solver/step/packflow.h"
-#include "tests/support/drawn_packs.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"

@@ -4,7 +4,6 @@
 #include "sim/cost/zone_time.h"
 #include "solver/mip.h"
 #include "solver/rows.h"
-#include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 

@@ -1,5 +1,4 @@
 // Zeppelin's zones, and its baselines: samples over all ranks, and whole ones by FLOPs.
-#include "solver/rows.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"

@@ -4,7 +4,6 @@
 // pairs without a mask take. Beside the profile, for people: packs of equal samples.
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "backends/cuda/attention/attention_packed.h"
 #include "backends/cuda/calibrate/calibration.h"
