@@ -9,8 +9,6 @@
 
 enum { DOCUMENT_LIMIT_BYTES = 64 << 20 };
 
-const char *const sp_i_memory_model_names[] = {"tensors", "slimpipe-planner", NULL};
-
 static void read_sections(sp_i_scenario_reader *reader);
 
 sp_status sp_scenario_read(const char *path, const char *const *overrides, int override_count,
