@@ -1,7 +1,6 @@
 #include "solver/strategy.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum { PATH = 96 };
 

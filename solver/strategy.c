@@ -68,8 +68,7 @@ bool sp_strategy_resolves(const sp_strategy *strategy)
 }
 
 // No strategy that brings an exchange, or rings, brings an order.
-sp_status sp_strategy_take_exchange(const sp_strategy *strategy, sp_scenario *scenario,
-                                    sp_error *err)
+sp_status sp_i_take_exchange(const sp_strategy *strategy, sp_scenario *scenario, sp_error *err)
 {
     sp_stack *stack = &scenario->memory.stack;
     if (strategy->rings && stack->cp_ring_nics == 0) {
@@ -108,7 +107,7 @@ static sp_status resolve(const sp_strategy *strategy, sp_scenario *scenario, boo
                          sp_error *err)
 {
     if (strategy->brings_exchange || strategy->rings) {
-        return sp_strategy_take_exchange(strategy, scenario, err);
+        return sp_i_take_exchange(strategy, scenario, err);
     }
     sp_schedule_spec *schedule = &scenario->schedule;
     if (scenario->schedule_given && schedule->kind != strategy->schedule && !compared) {

@@ -87,10 +87,6 @@ SP_API bool sp_strategy_is_lossless(const sp_strategy *strategy, const sp_strate
 // strategies are `compared` and that is for the others; a layout that the order does not run on.
 SP_API sp_status sp_strategy_resolve(sp_scenario *scenario, bool compared, sp_error *err);
 
-// The part of it that puts a strategy's way of exchanging keys and values in place.
-sp_status sp_strategy_take_exchange(const sp_strategy *strategy, sp_scenario *scenario,
-                                    sp_error *err);
-
 // What a scenario asks of its plans, beyond what makes any plan a plan (sim/plan/plan.h); shares no
 // code with the strategies that it checks. Checks batch `index` of a plan file at `source`: no
 // sample longer than the context; no pack of a strategy of rows longer than the rows of a

@@ -86,4 +86,8 @@ sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err);
 sp_status sp_i_choose_zeppelin(sp_scenario *scenario, bool compared, sp_error *err);
 sp_status sp_i_choose_slimpack_zones(sp_scenario *scenario, bool compared, sp_error *err);
 
+// The part of sp_strategy_resolve that puts a strategy's way of exchanging keys and values in
+// place.
+sp_status sp_i_take_exchange(const sp_strategy *strategy, sp_scenario *scenario, sp_error *err);
+
 #endif

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/order.h"
 
 // Positions 0 .. count are where slices may begin and end.
 typedef struct search {
@@ -11,7 +12,7 @@ typedef struct search {
     size_t count;
     size_t most;      // positions of a slice
     int64_t *time;    // of the slice from position i to j, i < j <= i + most: [(j-1) most + j-1-i]
-    int64_t *longest; // of the slices that there may be, ascending
+    int64_t *longest; // of the slices that there may be, sp_ascending_int64s
     size_t times;
     int64_t *sum; // [count + 1]: least sum up to a position, -1 for none
     size_t *from; // [count + 1]: where its last slice begins
@@ -82,13 +83,6 @@ static int64_t slice_ns(const search *s, size_t begin, size_t end)
     return s->time[(end - 1) * s->most + (end - 1 - begin)];
 }
 
-static int ascending(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a;
-    int64_t y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 static bool prepare(search *s)
 {
     size_t n = s->count;
@@ -114,7 +108,7 @@ static bool prepare(search *s)
             }
         }
     }
-    qsort(s->longest, s->times, sizeof *s->longest, ascending);
+    qsort(s->longest, s->times, sizeof *s->longest, sp_ascending_int64s);
     return true;
 }
 

@@ -2,8 +2,6 @@
 
 #include <math.h>
 
-#include "sim/base/units.h"
-
 // The three packs: { samples of equal length, tokens of each, context of each }.
 typedef struct probe {
     int samples;

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "backends/comm/private.h"
-#include "backends/comm/queue.h"
 #include "backends/comm/ring_hop.h"
 #include "kernels/kernels.h"
 

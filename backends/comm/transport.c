@@ -3,7 +3,6 @@
 #include "backends/comm/transport.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "backends/comm/private.h"
 

@@ -1,5 +1,3 @@
-#include <stdio.h>
-
 #include "backends/comm/comm.h"
 #include "backends/executor/run.h"
 

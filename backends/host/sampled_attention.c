@@ -4,7 +4,6 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/parallel.h"
-#include "sim/base/progress.h"
 
 // All that a layer needs beside its tensors.
 typedef struct layer_work {

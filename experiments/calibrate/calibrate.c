@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "experiments/calibrate/folds.h"
-#include "experiments/calibrate/profile_document.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/progress.h"

@@ -1,7 +1,6 @@
 #include "experiments/calibrate/fit_model.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "experiments/calibrate/profile_document.h"
 #include "sim/base/alloc.h"

@@ -6,7 +6,6 @@
 #include "experiments/cli/tune_args.h"
 #include "experiments/cli/tune_report.h"
 #include "experiments/cli/tune_shortage.h"
-#include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"

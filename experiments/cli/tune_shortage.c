@@ -1,9 +1,6 @@
 #include "experiments/cli/tune_shortage.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "experiments/cli/tune_args.h"
 #include "experiments/cli/tune_parts.h"

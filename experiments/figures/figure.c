@@ -1,6 +1,5 @@
 #include "experiments/figures/figure.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

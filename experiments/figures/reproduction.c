@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "experiments/measurements/published.h"
 #include "experiments/measurements/validation.h"

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/order.h"
 #include "sim/base/parallel.h"
 
 bool sp_validation_is_difference(sp_measured kind)
@@ -57,13 +58,6 @@ static sp_status simulate_case(void *context, int worker, int row, sp_error *err
 
 // ---- figures of the table ----
 
-static int compare_sizes(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 void sp_prediction_errors_of(double *errors, size_t count, sp_prediction_errors *found)
 {
     *found = (sp_prediction_errors){.known = count > 0};
@@ -78,7 +72,7 @@ void sp_prediction_errors_of(double *errors, size_t count, sp_prediction_errors 
         errors[i] = size;
     }
     if (count > 0) {
-        qsort(errors, count, sizeof *errors, compare_sizes);
+        qsort(errors, count, sizeof *errors, sp_ascending_doubles);
         found->median = 0.5 * (errors[(count - 1) / 2] + errors[count / 2]);
         found->p90 = errors[(9 * count + 9) / 10 - 1];
     }

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "experiments/report/timeline.h"
-#include "sim/base/alloc.h"
 
 enum { MOST_ARGS = 32, MOST_DIGITS = 15 };
 

@@ -2,7 +2,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "sim/base/order.h"
+
 // ---- combinations ----
 
 void sweep_spec_digits(const sweep_spec *spec, int64_t combination, int64_t digit[SWEEP_AXES])
@@ -155,13 +157,6 @@ sp_status sweep_spec_count(const sweep_spec *spec, int64_t *points, sp_error *er
 
 // ---- drawing ----
 
-static int by_value(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a;
-    int64_t y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 // `count` different numbers below `bound`, ascending.
 static void draw_numbers(sp_prng *prng, int64_t bound, int64_t count, int64_t *numbers)
 {
@@ -180,7 +175,7 @@ static void draw_numbers(sp_prng *prng, int64_t bound, int64_t count, int64_t *n
         for (int64_t i = have; i < count; i++) {
             numbers[i] = (int64_t)sp_prng_below(prng, (uint64_t)bound);
         }
-        qsort(numbers, (size_t)count, sizeof *numbers, by_value);
+        qsort(numbers, (size_t)count, sizeof *numbers, sp_ascending_int64s);
         have = 0;
         for (int64_t i = 0; i < count; i++) {
             if (i == 0 || numbers[i] != numbers[i - 1]) {
@@ -222,6 +217,6 @@ sp_status sweep_spec_draw(const sweep_spec *spec, int64_t points, int64_t count,
             combinations[i] = with_other(spec, &walk, combinations[i] % walk.others);
         }
     }
-    qsort(combinations, (size_t)count, sizeof *combinations, by_value);
+    qsort(combinations, (size_t)count, sizeof *combinations, sp_ascending_int64s);
     return status;
 }

@@ -7,7 +7,6 @@
 
 #define SP_NS_PER_S 1e9
 #define SP_NS_PER_MS 1e6
-#define SP_NS_PER_US 1e3
 #define SP_GIB 1073741824.0
 #define SP_MIB 1048576.0
 

@@ -1,6 +1,7 @@
-// What collectives of data-parallel ranks take by algorithm where they cross a spine. How often
-// they do goes with where each rank lies, so their ways over links are asked (network/), those of
-// all TP ranks of the worst pipeline rank at a time.
+// What collectives of data-parallel ranks take by algorithm where the network has a spine that they
+// may cross. How often they do goes with where each rank lies, so their ways over links are asked
+// (network/), those of all TP ranks of the worst pipeline rank at a time; the ways also tell what
+// PCIe holds up. Without a spine nothing is asked: closed formulas do not know of PCIe.
 #include <math.h>
 
 #include "sim/base/alloc.h"
@@ -63,7 +64,8 @@ static sp_status find_of(const sp_cost_model *cost, const sp_topology *topology,
     for (int i = 0; status == SP_OK && i < 3 * SP_ALGORITHM_AUTO; i++) {
         sp_collective kind = kinds[i / SP_ALGORITHM_AUTO];
         sp_collective_algorithm by = (sp_collective_algorithm)(i % SP_ALGORITHM_AUTO);
-        if (!may_choose(cost, by, kind, group)) {
+        bool is_filled = by == SP_ALGORITHM_RING && kind != SP_REDUCE_SCATTER; // fill_rings
+        if (is_filled || !may_choose(cost, by, kind, group)) {
             continue;
         }
         sp_passage passage;
@@ -77,6 +79,18 @@ static sp_status find_of(const sp_cost_model *cost, const sp_topology *topology,
     return status;
 }
 
+// One ring serves both halves of an all-reduce.
+static void fill_rings(sp_i_lone_lines *lone)
+{
+    const sp_i_line half = lone->of[SP_REDUCE_SCATTER][SP_ALGORITHM_RING];
+    bool is_slowed = lone->is_slowed[SP_REDUCE_SCATTER][SP_ALGORITHM_RING];
+    lone->of[SP_ALL_GATHER][SP_ALGORITHM_RING] = half;
+    lone->of[SP_ALL_REDUCE][SP_ALGORITHM_RING] =
+        (sp_i_line){2.0 * half.latency_s, 2.0 * half.s_per_byte};
+    lone->is_slowed[SP_ALL_GATHER][SP_ALGORITHM_RING] = is_slowed;
+    lone->is_slowed[SP_ALL_REDUCE][SP_ALGORITHM_RING] = is_slowed;
+}
+
 static sp_status find_all(const sp_cost_model *cost, const sp_topology *topology, int64_t *gpus,
                           sp_error *err)
 {
@@ -85,6 +99,7 @@ static sp_status find_all(const sp_cost_model *cost, const sp_topology *topology
         sp_layout_list_joint(cost->layout, 0, cost->layout->dp, p, gpus);
         status = find_of(cost, topology, gpus, cost->lone, err);
     }
+    fill_rings(cost->lone);
     return status;
 }
 

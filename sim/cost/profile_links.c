@@ -1,6 +1,5 @@
 // The links of a profile as a cluster has them.
 #include <math.h>
-#include <string.h>
 
 #include "sim/cost/profile_private.h"
 

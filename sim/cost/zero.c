@@ -23,6 +23,7 @@ typedef struct chain {
 
 static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
                       bool forward);
+static chain layers_of(const chain *whole);
 static void set_work(chain *c, const sp_i_pack_time *time, unsigned passes);
 static int64_t exposed_ns(const chain *c, bool gathers, bool scatters);
 
@@ -60,8 +61,7 @@ void sp_i_zero_backward(const sp_cost_model *cost, const sp_op_timer *timer, con
     set_work(&c, time, WEIGHTS);
     w->dp_ns = exposed_ns(&c, false, true);
     if (gathers && r->compute_ns > 0) {
-        const sp_stage layers = {.layers = stage->layers};
-        c = chain_of(cost, timer, &layers, true);
+        c = layers_of(&c);
         set_work(&c, time, AGAIN);
         r->dp_ns = exposed_ns(&c, true, false);
     }
@@ -99,6 +99,16 @@ static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const
     c.of[SP_PART_EMBEDDING] = unit_of(cost, timer, replicas, before);
     c.of[SP_PART_HEAD] =
         unit_of(cost, timer, replicas, parameters_of(cost, embedding_and_head) - before);
+    return c;
+}
+
+// A recomputation is forward, over the layers alone.
+static chain layers_of(const chain *whole)
+{
+    chain c = *whole;
+    c.stage = (sp_stage){.layers = whole->stage.layers};
+    c.count = whole->stage.layers;
+    c.forward = true;
     return c;
 }
 
@@ -182,7 +192,7 @@ static sp_sharded_stage sharded_of(const sp_cost_model *cost, const sp_op_timer 
     const sp_stage layer = {.layers = 1};
     const sp_op_timer of_replicas = sp_i_replica_timer(cost, timer);
     chain whole = chain_of(cost, timer, stage, true);
-    chain of_layers = chain_of(cost, timer, &layers, true);
+    chain of_layers = layers_of(&whole);
     double gather_bytes = cost->layout->zero >= 3 ? BYTES_BF16 : 0.0; // of a parameter
     double scatter_bytes = sp_stack_gradient_bytes(&cost->memory.stack);
     double in_layer = parameters_of(cost, layer);

@@ -43,40 +43,20 @@ static void use(sp_i_traffic *t, sp_i_passage *passage, sp_i_passage **list)
     *list = passage;
 }
 
-// What all data-parallel ranks of a pipeline rank pass on together.
-static sp_status add(sp_i_traffic *t, sp_i_reduction *r, sp_collective_algorithm algorithm,
+// What all data-parallel ranks of a pipeline rank pass on together, into the list of its reduction,
+// or what each of them gets by itself, into its own. Those all have what the first one has.
+static sp_status add(sp_i_traffic *t, int pp_rank, bool by_parts, sp_collective_algorithm algorithm,
                      sp_collective kind, const int64_t *gpus, sp_error *err)
 {
     const sp_layout *layout = &t->plan->layout;
-    if (sp_i_passage_of(r->passages, algorithm, kind) != NULL) {
+    const sp_route_parts split = {sp_layout_stride(layout, SP_AXIS_DP), by_parts ? layout->dp : 1};
+    sp_i_passage **first =
+        by_parts ? &t->sharded[pp_rank].passages : &t->reductions[pp_rank].passages;
+    if (sp_i_passage_of(*first, algorithm, kind) != NULL) {
         return SP_OK;
     }
-    sp_i_passage *passage = sp_arena_take(&t->work, 1, sizeof *passage);
-    if (passage == NULL) {
-        return sp_error_no_memory(err, "the traffic of a step");
-    }
-    find_key(&algorithm, &kind);
-    passage->algorithm = algorithm;
-    passage->kind = kind;
-    sp_status status = sp_passage_make(t->topology, algorithm, kind, gpus, layout->tp,
-                                       layout->dp * layout->cp, &passage->of, err);
-    if (status == SP_OK) {
-        use(t, passage, &r->passages);
-    }
-    return status;
-}
-
-// What each of them gets by itself.
-static sp_status add_parts(sp_i_traffic *t, int pp_rank, sp_collective_algorithm algorithm,
-                           sp_collective kind, const int64_t *gpus, sp_error *err)
-{
-    const sp_layout *layout = &t->plan->layout;
-    const sp_route_parts split = {sp_layout_stride(layout, SP_AXIS_DP), layout->dp};
-    if (sp_i_passage_of(t->sharded[pp_rank].passages, algorithm, kind) != NULL) {
-        return SP_OK;
-    }
-    sp_i_passage *made = sp_arena_take(&t->work, (size_t)layout->dp, sizeof *made);
-    sp_passage *parts = sp_malloc((size_t)layout->dp * sizeof *parts);
+    sp_i_passage *made = sp_arena_take(&t->work, (size_t)split.count, sizeof *made);
+    sp_passage *parts = sp_malloc((size_t)split.count * sizeof *parts);
     sp_status status =
         made != NULL && parts != NULL ? SP_OK : sp_error_no_memory(err, "the traffic of a step");
     find_key(&algorithm, &kind);
@@ -84,9 +64,9 @@ static sp_status add_parts(sp_i_traffic *t, int pp_rank, sp_collective_algorithm
         status = sp_passage_make_parts(t->topology, algorithm, kind, gpus, layout->tp,
                                        layout->dp * layout->cp, split, parts, err);
     }
-    for (int d = 0; status == SP_OK && d < layout->dp; d++) {
+    for (int d = 0; status == SP_OK && d < split.count; d++) {
         made[d] = (sp_i_passage){.algorithm = algorithm, .kind = kind, .of = parts[d]};
-        use(t, &made[d], &t->sharded[sp_i_rank_of(t, d, pp_rank)].passages);
+        use(t, &made[d], by_parts ? &t->sharded[sp_i_rank_of(t, d, pp_rank)].passages : first);
     }
     sp_free(parts);
     return status;
@@ -95,21 +75,20 @@ static sp_status add_parts(sp_i_traffic *t, int pp_rank, sp_collective_algorithm
 static sp_status make_of(sp_i_traffic *t, int pp_rank, const int64_t *gpus, sp_error *err)
 {
     const sp_epilogue_cost *epilogue = &t->costs->epilogue[pp_rank];
-    sp_i_reduction *r = &t->reductions[pp_rank];
     sp_collective reduces = t->plan->layout.zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
     int chunks = t->costs->buckets != NULL ? t->plan->layout.chunks : 0;
     sp_status status = SP_OK;
     for (int c = 0; status == SP_OK && c < chunks; c++) {
         const sp_bucket_cost *bucket = &t->costs->buckets[pp_rank * chunks + c];
         if (bucket->total_ns > 0) {
-            status = add(t, r, bucket->reduces_by, reduces, gpus, err);
+            status = add(t, pp_rank, false, bucket->reduces_by, reduces, gpus, err);
         }
     }
     if (status == SP_OK && epilogue->grad_reduce_ns > epilogue->tied_reduce_ns) {
-        status = add(t, r, epilogue->reduces_by, reduces, gpus, err);
+        status = add(t, pp_rank, false, epilogue->reduces_by, reduces, gpus, err);
     }
     if (status == SP_OK && epilogue->param_gather_ns > 0) {
-        status = add(t, r, epilogue->gathers_by, SP_ALL_GATHER, gpus, err);
+        status = add(t, pp_rank, false, epilogue->gathers_by, SP_ALL_GATHER, gpus, err);
     }
     return status;
 }
@@ -122,10 +101,10 @@ static sp_status make_sharded(sp_i_traffic *t, int pp_rank, const int64_t *gpus,
     for (int c = 0; status == SP_OK && c < layout->chunks; c++) {
         const sp_sharded_stage *stage = &t->costs->sharded[sp_layout_vstage(layout, pp_rank, c)];
         if (stage->gather.bytes > 0.0) {
-            status = add_parts(t, pp_rank, stage->gathers_by, SP_ALL_GATHER, gpus, err);
+            status = add(t, pp_rank, true, stage->gathers_by, SP_ALL_GATHER, gpus, err);
         }
         if (status == SP_OK && stage->scatter.bytes > 0.0) {
-            status = add_parts(t, pp_rank, stage->scatters_by, SP_REDUCE_SCATTER, gpus, err);
+            status = add(t, pp_rank, true, stage->scatters_by, SP_REDUCE_SCATTER, gpus, err);
         }
     }
     return status;

@@ -1,6 +1,4 @@
 // What one call takes of draft, target and host.
-#include <math.h>
-
 #include "sim/inference/decode_private.h"
 #include "sim/inference/held_memory.h"
 

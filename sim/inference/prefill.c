@@ -1,7 +1,5 @@
 #include "sim/inference/prefill.h"
 
-#include <string.h>
-
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/cost/cost_private.h"

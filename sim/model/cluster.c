@@ -160,18 +160,11 @@ static double rate(sp_object *object, const char *key, double unit, double fallb
     return unit * sp_object_real(object, key, fallback / unit, 1e-3, 1e9);
 }
 
-static double latency(sp_object *object, const char *key)
+// No built-in cluster states one.
+static sp_stated_latency latency(sp_object *object, const char *key)
 {
-    return 1e-6 * sp_object_real(object, key, 0.0, 0.0, 1e6);
-}
-
-static void read_latencies(sp_object *object, sp_cluster *cluster)
-{
-    cluster->nvlink_latency = (sp_stated_latency){sp_object_has(object, "nvlink_latency_us"),
-                                                  latency(object, "nvlink_latency_us")};
-    cluster->nic_latency = (sp_stated_latency){sp_object_has(object, "nic_latency_us"),
-                                               latency(object, "nic_latency_us")};
-    cluster->host_link_latency_s = latency(object, "host_link_latency_us");
+    return (sp_stated_latency){sp_object_has(object, key),
+                               1e-6 * sp_object_real(object, key, 0.0, 0.0, 1e6)};
 }
 
 static void read_fabric(sp_object *cluster, sp_fabric *fabric);
@@ -205,7 +198,9 @@ void sp_cluster_from_object(sp_object *object, sp_cluster *cluster)
     cluster->nic_bytes_per_s = rate(object, "nic_gbit_per_s", GBIT_PER_S, cluster->nic_bytes_per_s);
     double host_link = base != NULL ? base->host_link_bytes_per_s : PCIE_4;
     cluster->host_link_bytes_per_s = rate(object, "host_link_gb_per_s", 1e9, host_link);
-    read_latencies(object, cluster);
+    cluster->nvlink_latency = latency(object, "nvlink_latency_us");
+    cluster->nic_latency = latency(object, "nic_latency_us");
+    cluster->host_link_latency_s = latency(object, "host_link_latency_us").s;
     cluster->gpus_per_node = (int)sp_object_int(
         object, "gpus_per_node", base != NULL ? base->gpus_per_node : 8, 1, MAX_GPUS_PER_NODE);
     cluster->nics_per_node = (int)sp_object_int(

@@ -32,16 +32,18 @@ static sp_status write_value(sp_writer *out, const char *key, const json_t *valu
     return SP_OK;
 }
 
-static sp_status write_prediction(sp_writer *out, const char *key, double ms, sp_error *err)
+// Takes over the value, which is NULL where memory ran out.
+static sp_status write_new(sp_writer *out, const char *key, json_t *value, sp_error *err)
 {
-    if (!(ms >= 0 && ms < HUGE_VAL)) {
-        return SP_OK;
-    }
-    json_t *value = json_real(ms);
     sp_status status =
         value != NULL ? write_value(out, key, value, err) : sp_error_no_memory(err, "plan.json");
     json_decref(value);
     return status;
+}
+
+static sp_status write_prediction(sp_writer *out, const char *key, double ms, sp_error *err)
+{
+    return ms >= 0 && ms < HUGE_VAL ? write_new(out, key, json_real(ms), err) : SP_OK;
 }
 
 sp_status sp_plan_json_begin(FILE *file, const json_t *scenario, sp_error *err)
@@ -179,19 +181,6 @@ sp_status sp_plan_json_end_formed(FILE *file, const sp_batches *formed, sp_error
     return sp_plan_json_end_reason(file, formed, NULL, err);
 }
 
-static sp_status write_reason(sp_writer *out, const char *reason, sp_error *err)
-{
-    json_t *text = json_string(reason);
-    char *quoted = json_dumps(text, JSON_ENCODE_ANY);
-    json_decref(text);
-    if (quoted == NULL) {
-        return sp_error_no_memory(err, "a plan");
-    }
-    sp_write(out, ", \"reason\": %s", quoted);
-    free(quoted);
-    return SP_OK;
-}
-
 sp_status sp_plan_json_end_reason(FILE *file, const sp_batches *formed, const char *reason,
                                   sp_error *err)
 {
@@ -204,7 +193,7 @@ sp_status sp_plan_json_end_reason(FILE *file, const sp_batches *formed, const ch
                  (long long)formed->dropped, (long long)formed->truncated);
     }
     if (reason != NULL && reason[0] != '\0') {
-        status = write_reason(&out, reason, err);
+        status = write_new(&out, ", \"reason\": ", json_string(reason), err);
     }
     sp_write(&out, "%s}\n", formed->wrapped ? ", \"lengths_started_again\": true" : "");
     return finish(&out, status, err);

@@ -149,6 +149,11 @@ sp_status sp_scenario_set_strategy(sp_scenario *scenario, const char *kind, sp_e
 // Ends the choice of what a strategy brings of memory.stack in the same way, without an order.
 sp_status sp_scenario_set_stack(sp_scenario *scenario, sp_error *err);
 
+struct sp_cost_model;
+// What prices its actions (sim/cost/cost_model.h); refers to the scenario.
+sp_status sp_scenario_cost_model(const sp_scenario *scenario, struct sp_cost_model *cost,
+                                 sp_error *err);
+
 // The links whose traffic is predicted; borrows the scenario's cluster.
 sp_network sp_scenario_network(const sp_scenario *scenario);
 

@@ -1,7 +1,6 @@
 // The decode section of a scenario, read and written.
 #include <math.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"

@@ -266,6 +266,8 @@ static sp_recompute read_recompute(sp_object *memory)
                                               SP_RECOMPUTE_NONE);
 }
 
+const char *const sp_i_memory_model_names[] = {"tensors", "slimpipe-planner", NULL};
+
 void sp_i_scenario_read_memory(sp_i_scenario_reader *reader)
 {
     sp_scenario *scenario = reader->scenario;

@@ -54,6 +54,16 @@ sp_status sp_i_scenario_model_of_name(const char *name, sp_model *model, bool *k
 // The object in a cluster's file. The caller owns it.
 sp_status sp_i_scenario_cluster_file(const char *path, json_t **root, sp_error *err);
 
+// uniform_costs, and errors for sections that have no use beside them.
+void sp_i_scenario_read_uniform(sp_i_scenario_reader *reader);
+// Errors for keys of `parallel`, which has been read, that have no use beside uniform costs.
+void sp_i_scenario_refuse_parallel(const sp_i_scenario_reader *reader, sp_object *parallel);
+// The micro-batches by default; after `parallel` and `schedule`.
+void sp_i_scenario_resolve_uniform(sp_i_scenario_reader *reader);
+
+// parallel. Its defaults follow from cluster, model and schedule, which must have been read.
+void sp_i_scenario_read_parallel(sp_i_scenario_reader *reader);
+
 // memory. Its limit follows from the cluster, which must have been read.
 void sp_i_scenario_read_memory(sp_i_scenario_reader *reader);
 

@@ -1,7 +1,6 @@
 // The workload of a scenario: where the lengths come from and how they become batches.
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "sim/scenario/scenario_private.h"
 

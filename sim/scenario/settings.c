@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "sim/base/json.h"
 #include "sim/inference/decode.h"
 #include "sim/scenario/scenario_private.h"
 

@@ -6,10 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "sim/base/alloc.h"
 #include "sim/workload/length_reader.h"
 
-static sp_status trim(sp_lengths *lengths, sp_error *err);
 static sp_status read_text(sp_i_reader *reader);
 
 static sp_i_length_format format_of_name(const char *path)
@@ -169,7 +167,7 @@ sp_status sp_i_lengths_read_stream(FILE *stream, sp_i_length_format format, cons
         status = sp_error_set(err, SP_ERR_CONTENT, "%s: holds no lengths", source);
     }
     if (status == SP_OK) {
-        status = trim(lengths, err);
+        status = sp_i_lengths_trim(lengths, err);
     }
 out:
     sp_i_reader_fini(&reader);
@@ -177,53 +175,6 @@ out:
         sp_lengths_fini(lengths);
     }
     return status;
-}
-
-enum { FIRST_CAPACITY = 1024 };
-
-void sp_lengths_fini(sp_lengths *lengths)
-{
-    sp_free(lengths->tokens);
-    *lengths = (sp_lengths){0};
-}
-
-static sp_status resize(sp_lengths *lengths, size_t capacity, sp_error *err)
-{
-    if (capacity > SIZE_MAX / sizeof *lengths->tokens) {
-        return sp_error_no_memory(err, "lengths");
-    }
-    int64_t *resized = sp_realloc(lengths->tokens, capacity * sizeof *resized);
-    if (resized == NULL) {
-        return sp_error_no_memory(err, "lengths");
-    }
-    lengths->tokens = resized;
-    lengths->capacity = capacity;
-    return SP_OK;
-}
-
-sp_status sp_i_lengths_reserve(sp_lengths *lengths, size_t count, sp_error *err)
-{
-    return count > lengths->capacity ? resize(lengths, count, err) : SP_OK;
-}
-
-// Gives back the room that the list does not use.
-static sp_status trim(sp_lengths *lengths, sp_error *err)
-{
-    return lengths->count < lengths->capacity ? resize(lengths, lengths->count, err) : SP_OK;
-}
-
-sp_status sp_lengths_append(sp_lengths *lengths, int64_t tokens, sp_error *err)
-{
-    if (lengths->count == lengths->capacity) {
-        // By an eighth: a list of 100 million must not hold half of itself in reserve.
-        size_t grown = lengths->capacity + lengths->capacity / 8;
-        sp_status status = resize(lengths, grown < FIRST_CAPACITY ? FIRST_CAPACITY : grown, err);
-        if (status != SP_OK) {
-            return status;
-        }
-    }
-    lengths->tokens[lengths->count++] = tokens;
-    return SP_OK;
 }
 
 // Plain text: one integer per line; blank lines and lines that begin with '#' are passed over.

@@ -24,6 +24,8 @@ sp_status sp_lengths_append(sp_lengths *lengths, int64_t tokens, sp_error *err);
 
 // Makes room for exactly `count` lengths.
 sp_status sp_i_lengths_reserve(sp_lengths *lengths, size_t count, sp_error *err);
+// Gives back the room that the list does not use.
+sp_status sp_i_lengths_trim(sp_lengths *lengths, sp_error *err);
 
 // Reads a file, streaming: memory is the list itself and a fixed buffer. The format follows the
 // name (.txt, .csv/.tsv, .jsonl/.ndjson, .json, .npy, .idx), otherwise the first bytes. `column`

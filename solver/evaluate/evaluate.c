@@ -431,9 +431,7 @@ sp_status sp_evaluate_work_bound(const sp_scenario *scenario, const sp_batches *
         }
     }
     *bound_s = 0.0;
-    sp_status status =
-        sp_cost_model_init(&cost, &scenario->model, &scenario->layout, &scenario->cluster,
-                           &scenario->profile, scenario->memory, scenario->source, err);
+    sp_status status = sp_scenario_cost_model(scenario, &cost, err);
     for (int v = 0; status == SP_OK && v < sp_layout_vstages(&scenario->layout); v++) {
         const sp_least_work *least = sp_cost_model_least_work(&cost, v, 0);
         *bound_s += tokens * (least->f_token_s + least->b_token_s) +

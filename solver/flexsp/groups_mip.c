@@ -1,7 +1,6 @@
 // Groups of a micro-batch by an integer program (FlexSP, section 4.1.3): virtual groups of every
 // degree, each used or not, and how many samples of each length bucket go to it.
 #include <math.h>
-#include <string.h>
 
 #include "sim/base/alloc.h"
 #include "solver/flexsp/flexsp.h"

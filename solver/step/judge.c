@@ -2,16 +2,10 @@
 // memory ask for.
 #include "solver/step/step.h"
 
-static sp_status new_costs(const sp_scenario *scenario, sp_cost_model *cost, sp_error *err)
-{
-    return sp_cost_model_init(cost, &scenario->model, &scenario->layout, &scenario->cluster,
-                              &scenario->profile, scenario->memory, scenario->source, err);
-}
-
 sp_status sp_i_steps_init(sp_i_steps *steps, sp_error *err)
 {
-    sp_status status = new_costs(steps->scenario, &steps->cost, err);
-    return status == SP_OK ? new_costs(steps->scenario, &steps->trial, err) : status;
+    sp_status status = sp_scenario_cost_model(steps->scenario, &steps->cost, err);
+    return status == SP_OK ? sp_scenario_cost_model(steps->scenario, &steps->trial, err) : status;
 }
 
 void sp_i_steps_fini(sp_i_steps *steps)

@@ -11,8 +11,6 @@
 // With strategy.pack_rounds the samples that a round gives to one block are one pack, as in
 // Megatron-LM since the scheduler `default_dynamic_cp` (pull requests 2000 and 3791): a round is
 // then a micro-batch.
-#include <string.h>
-
 #include "sim/base/alloc.h"
 #include "solver/rows.h"
 #include "solver/strategy_list.h"

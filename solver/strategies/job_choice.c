@@ -5,6 +5,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "solver/step/step.h"
+#include "solver/strategy_list.h"
 
 static bool has_plan(const sp_packflow_outcome *outcome)
 {
@@ -59,8 +60,7 @@ static sp_status run_job(const sp_scenario *scenario, const sp_batches *batches,
         .scenario = scenario, .context = batches->context, .cost = &cost, .starts = &starts};
     sp_status status = sp_i_group_starts_init(&starts, scenario, err);
     if (status == SP_OK) {
-        status = sp_cost_model_init(&cost, &scenario->model, &scenario->layout, &scenario->cluster,
-                                    &scenario->profile, scenario->memory, scenario->source, err);
+        status = sp_scenario_cost_model(scenario, &cost, err);
         if (status == SP_OK) {
             status = run_batches(scenario, batches, &input, &starts, total, err);
             sp_cost_model_fini(&cost);
@@ -76,7 +76,7 @@ static sp_status take_way(sp_scenario *scenario, const sp_i_job_way *way, sp_err
     snprintf(scenario->strategy.exchange_of, sizeof scenario->strategy.exchange_of, "%s",
              way->exchange_of != NULL ? way->exchange_of : "");
     if (status == SP_OK && way->exchange_of != NULL) {
-        status = sp_strategy_take_exchange(sp_strategy_find(way->exchange_of), scenario, err);
+        status = sp_i_take_exchange(sp_strategy_find(way->exchange_of), scenario, err);
         scenario->order_resolved = false;
     }
     return status;

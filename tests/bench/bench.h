@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "sim/base/order.h"
 #include "sim/base/status.h"
 
 // Ends the program with the first message unless the status is SP_OK.
@@ -23,14 +24,6 @@ static inline double thread_clock_s(void)
     struct timespec now;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-// Orders doubles for qsort.
-static inline int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return x < y ? -1 : x > y;
 }
 
 #endif

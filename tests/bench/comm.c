@@ -131,7 +131,7 @@ static void measure(job *j, bool *pinned)
     need(sp_workers_join(workers, 0, &err) == SP_OK, err.message[0]);
     *pinned = sp_workers_are_pinned(workers);
     sp_workers_free(workers);
-    qsort(j->seconds, (size_t)j->samples, sizeof j->seconds[0], compare_doubles);
+    qsort(j->seconds, (size_t)j->samples, sizeof j->seconds[0], sp_ascending_doubles);
 }
 
 // Bytes that all ranks write together in one call.

@@ -4,7 +4,6 @@
 // Exits 77 with the reason where there is no device. That the kernels are right is what tests/gpu
 // checks.
 #include <math.h>
-#include <string.h>
 
 #include "kernels/cuda_kernels.h"
 #include "kernels/cuda_sample.h"

@@ -25,7 +25,7 @@ typedef struct samples {
 
 static double median(samples *s)
 {
-    qsort(s->seconds, REPEATS, sizeof s->seconds[0], compare_doubles);
+    qsort(s->seconds, REPEATS, sizeof s->seconds[0], sp_ascending_doubles);
     return s->seconds[REPEATS / 2];
 }
 

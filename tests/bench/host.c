@@ -5,7 +5,6 @@
 // itself.
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "backends/api/device.h"
 #include "kernels/kernels.h"
@@ -55,7 +54,7 @@ static double product_s(void)
         seconds[count] = end_s - now_s;
         now_s = end_s;
     }
-    qsort(seconds, count, sizeof seconds[0], compare_doubles);
+    qsort(seconds, count, sizeof seconds[0], sp_ascending_doubles);
     return seconds[count / 2];
 }
 
@@ -111,7 +110,7 @@ static double run_steps(const sp_plan *plan, int steps, double *loss)
     for (int i = 1; i < steps; i++) {
         seconds[i - 1] = busy_s(&sp_run_step(run, i)->timeline);
     }
-    qsort(seconds, (size_t)steps - 1, sizeof *seconds, compare_doubles);
+    qsort(seconds, (size_t)steps - 1, sizeof *seconds, sp_ascending_doubles);
     double median_s = seconds[(steps - 1) / 2];
     *loss = sp_run_step(run, steps - 1)->loss;
     free(seconds);

@@ -30,7 +30,7 @@ static timing measure(void (*run)(void))
         seconds[t.samples++] = end_s - now_s;
         now_s = end_s;
     }
-    qsort(seconds, (size_t)t.samples, sizeof seconds[0], compare_doubles);
+    qsort(seconds, (size_t)t.samples, sizeof seconds[0], sp_ascending_doubles);
     t.min_s = seconds[0];
     t.median_s = seconds[t.samples / 2];
     t.p95_s = seconds[t.samples * 95 / 100];

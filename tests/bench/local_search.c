@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "solver/evaluate/evaluate.h"
 #include "solver/step/step.h"
@@ -258,9 +257,7 @@ static double improve(const char *text, const char *kind, sp_prng *prng, int tri
     json_decref(root);
     require(sp_strategy_resolve(&scenario, false, &err), &err);
     require(sp_evaluate_batches(&scenario, &batches, &err), &err);
-    require(sp_cost_model_init(&cost, &scenario.model, &scenario.layout, &scenario.cluster,
-                               &scenario.profile, scenario.memory, scenario.source, &err),
-            &err);
+    require(sp_scenario_cost_model(&scenario, &cost, &err), &err);
     const sp_strategy_input input = {.scenario = &scenario,
                                      .batch = &batches.batch[0],
                                      .context = batches.context,

@@ -3,7 +3,6 @@
 // that a spine joins; they differ in who talks to whom. One JSON line for each problem on stdout.
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -232,7 +231,7 @@ static void measure(const char *name, partner_function *partner, double busy, do
         run(p, flows, a);
         seconds[i] = a->seconds;
     }
-    qsort(seconds, REPEATS, sizeof seconds[0], compare_doubles);
+    qsort(seconds, REPEATS, sizeof seconds[0], sp_ascending_doubles);
     double events = (double)a->counts.events;
     double limit_s = bytes_of_event(a) * events / limit_rate;
     double peer_s = run_simgrid(p, a, &difference_ns);

@@ -10,7 +10,6 @@
 #include "sim/engine/engine.h"
 #include "sim/model/layout.h"
 #include "sim/network/route.h"
-#include "sim/schedule/schedule.h"
 #include "tests/bench/bench.h"
 #include "tests/support/uniform_packing.h"
 

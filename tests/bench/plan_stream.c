@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "experiments/stream/plan_stream.h"
+#include "sim/base/order.h"
 #include "sim/base/progress.h"
 #include "solver/evaluate/evaluate.h"
 #include "tests/bench/bench.h"
@@ -70,13 +71,6 @@ static FILE *write_lines(const sp_batches *batches)
     return file;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 typedef struct measured {
     double batches_per_s, median_ms, p95_ms, max_ms;
     uint64_t hash, bytes;
@@ -105,7 +99,7 @@ static measured run(const sp_scenario *scenario, FILE *lines, int batches, int t
     }
     int counted = batches - 1;
     double *waits = l.waited_ms + 1;
-    qsort(waits, (size_t)counted, sizeof *waits, ascending);
+    qsort(waits, (size_t)counted, sizeof *waits, sp_ascending_doubles);
     measured m = {.batches_per_s = (double)batches / seconds,
                   .median_ms = waits[counted / 2],
                   .p95_ms = waits[(int)((double)(counted - 1) * 0.95)],

@@ -198,9 +198,9 @@ static void report(const shape *s, pass p, bool is_f64)
         ratios[count] = seconds[0][count] / seconds[1][count];
         count++;
     }
-    qsort(ratios, (size_t)count, sizeof ratios[0], compare_doubles);
-    qsort(seconds[0], (size_t)count, sizeof seconds[0][0], compare_doubles);
-    qsort(seconds[1], (size_t)count, sizeof seconds[1][0], compare_doubles);
+    qsort(ratios, (size_t)count, sizeof ratios[0], sp_ascending_doubles);
+    qsort(seconds[0], (size_t)count, sizeof seconds[0][0], sp_ascending_doubles);
+    qsort(seconds[1], (size_t)count, sizeof seconds[1][0], sp_ascending_doubles);
     double ratio = ratios[count / 2];
     double plain_s = seconds[0][count / 2];
     double kernel_s = seconds[1][count / 2];

@@ -1,7 +1,6 @@
 // Speed of the strategies that fill rows, on a million samples as long as Wikipedia's documents.
 // One JSON line on stdout for each strategy and context.
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "sim/base/progress.h"
 #include "solver/strategy.h"

@@ -8,7 +8,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "sim/base/progress.h"
 #include "solver/evaluate/evaluate.h"
 #include "tests/bench/bench.h"
 

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "backends/cuda/device/partition.h"
-#include "backends/cuda/products/gemm.h"
 #include "tests/gpu/checklist.h"
 
 // Groups that a split gives for each size asked for. Each is only asked, no context is made.

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "backends/cuda/device/runtime.h"
-#include "backends/cuda/device/stream_context.h"
 #include "backends/cuda/execute.h"
 #include "kernels/cuda_kernels.h"
 #include "sim/schedule/schedule.h"

@@ -1,7 +1,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "tests/gpu/kernels_tensor.h"
 #include "tests/gpu/kernels_test.h"

@@ -1,6 +1,4 @@
 // Element by element: bounds are one rounding to bf16, as each kernel rounds once.
-#include <string.h>
-
 #include "kernels/cuda_kernels.h"
 #include "tests/gpu/kernels_test.h"
 

@@ -1,7 +1,6 @@
 #include "tests/gpu/products.h"
 
 #include <pthread.h>
-#include <string.h>
 
 #include "backends/cuda/calibrate/bench.h"
 #include "sim/base/alloc.h"

@@ -7,7 +7,6 @@
 // NICs of 200 Gb/s for eight GPUs) and a 3B model whose 32 heads have their own keys and values
 // (hidden 3200, OpenLLaMA's), in bf16: of 4096 tokens a rank these are 52.4 MB.
 #include "sim/cost/op_time.h"
-#include "sim/network/route.h"
 #include "tests/support/flow_ends.h"
 #include "tests/support/test_main.h"
 

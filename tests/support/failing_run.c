@@ -3,9 +3,7 @@
 #include <dirent.h>
 #include <time.h>
 
-#include "sim/schedule/schedule.h"
 #include "tests/support/initializers.h"
-#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
 

@@ -2,7 +2,6 @@
 #include "tests/support/initializers.h"
 
 #include "sim/base/alloc.h"
-#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
 sp_model host_llama(void)

@@ -1,6 +1,5 @@
 #include "tests/support/offload_step.h"
 
-#include "sim/plan/plan_check.h"
 #include "sim/schedule/schedule.h"
 #include "tests/support/test_main.h"
 

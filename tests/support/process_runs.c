@@ -7,7 +7,6 @@
 #include "backends/host/cpu_runtime.h"
 #include "kernels/kernels.h"
 #include "sim/base/alloc.h"
-#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 #include "tests/support/threaded_transport.h"
 

@@ -1,7 +1,6 @@
 #include "tests/support/record_text.h"
 
 #include "sim/base/json.h"
-#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
 json_t *record_plan(const sp_plan *plan)

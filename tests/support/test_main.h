@@ -60,6 +60,10 @@ static inline int prng_below(sp_prng *prng, int bound)
     return (int)sp_prng_below(prng, (uint64_t)bound);
 }
 
+// Entries of an array, and one of them that is drawn.
+#define COUNT_OF(array) (int)(sizeof(array) / sizeof *(array))
+#define ONE_OF(prng, array) (array)[prng_below(prng, COUNT_OF(array))]
+
 // How many rounds of random draws a test makes: all, or a quarter of them under a sanitizer, which
 // takes many times as long and finds other faults than wrong values.
 int test_rounds(int all);

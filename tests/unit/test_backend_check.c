@@ -2,7 +2,6 @@
 // that are not those of the plan.
 #include "backends/api/backend_private.h"
 #include "backends/api/device.h"
-#include "sim/base/alloc.h"
 #include "sim/plan/walk.h"
 #include "tests/support/initializers.h"
 #include "tests/support/plan_sample.h"

@@ -1,7 +1,6 @@
 // The fake backend: without jitter it is the simulator, by another way of computing; with scripts
 // it has closed forms.
 #include "backends/api/device.h"
-#include "sim/base/alloc.h"
 #include "sim/schedule/schedule.h"
 #include "tests/support/initializers.h"
 #include "tests/support/plan_sample.h"

@@ -19,9 +19,7 @@ static void fixture_init(fixture *f, int dp)
         "'workload': {'uniform': 64}}",
         TINY_MODEL, dp);
     must_succeed(run_read(text, &f->scenario, ERR));
-    must_succeed(sp_cost_model_init(&f->cost, &f->scenario.model, &f->scenario.layout,
-                                    &f->scenario.cluster, &f->scenario.profile, f->scenario.memory,
-                                    f->scenario.source, ERR));
+    must_succeed(sp_scenario_cost_model(&f->scenario, &f->cost, ERR));
 }
 
 static void fixture_fini(fixture *f)

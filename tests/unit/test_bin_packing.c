@@ -1,6 +1,5 @@
 // Best-fit decreasing and longest-pack-first histogram packing against scans that look at every
 // row, and against the least number of rows by exhaustive search.
-#include "sim/base/alloc.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"

@@ -1,6 +1,5 @@
 // How many chunks slimpack-zb gives each rank: what a scenario states is kept, what is chosen is
 // written down and read back, and layers stay level.
-#include "solver/slimpack/slimpack_search.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"

@@ -24,9 +24,7 @@ static void fixture_init(fixture *f, const char *kind, const char *more, int dp,
         TINY_MODEL, dp, kind, more);
     must_succeed(run_read(text, &f->scenario, ERR));
     must_succeed(sp_strategy_resolve(&f->scenario, false, ERR));
-    must_succeed(sp_cost_model_init(&f->cost, &f->scenario.model, &f->scenario.layout,
-                                    &f->scenario.cluster, &f->scenario.profile, f->scenario.memory,
-                                    f->scenario.source, ERR));
+    must_succeed(sp_scenario_cost_model(&f->scenario, &f->cost, ERR));
     f->batch = (sp_batch){.ids = f->ids, .tokens = f->tokens};
     f->batch.count = 1 + (size_t)sp_prng_below(prng, MOST_SAMPLES);
     for (size_t i = 0; i < f->batch.count; i++) {

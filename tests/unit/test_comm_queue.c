@@ -1,5 +1,4 @@
 // Queues between ranks: order, bounds, sizes, counts, and rings.
-#include "backends/comm/collective.h"
 #include "backends/comm/queue.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"

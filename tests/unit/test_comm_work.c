@@ -1,5 +1,4 @@
 // Ranks whose work is done later: what goes wrong in it, what they cannot do, and clocks.
-#include "backends/comm/collective.h"
 #include "backends/comm/comm.h"
 #include "backends/comm/queue.h"
 #include "tests/support/comm_ranks.h"

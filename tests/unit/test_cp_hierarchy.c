@@ -6,7 +6,6 @@
 #include "sim/base/units.h"
 #include "sim/model/footprint.h"
 #include "sim/model/tensor_program.h"
-#include "sim/scenario/scenario.h"
 #include "tests/support/flat_profile.h"
 #include "tests/support/initializers.h"
 #include "tests/support/pack_times.h"

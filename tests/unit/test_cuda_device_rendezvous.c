@@ -1,7 +1,5 @@
 // Ranks as processes that meet in a folder, or do not: one is missing, dies, gives up or does not
 // fit; and folders that are not empty.
-#include <dirent.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <time.h>

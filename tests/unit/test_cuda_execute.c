@@ -2,7 +2,6 @@
 // in fp64, memory of the CPU executor.
 #include "tests/gpu/support/emulated_plans.h"
 #include "tests/support/host_random.h"
-#include "tests/support/host_run.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 

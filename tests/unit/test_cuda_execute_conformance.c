@@ -1,7 +1,6 @@
 // The CUDA backend, whose kernels the CPU emulates, through the suite that every backend passes.
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/support/backend_conformance.h"
-#include "tests/support/host_run.h"
 #include "tests/support/test_main.h"
 
 enum { MEMORY = 192 << 20 };

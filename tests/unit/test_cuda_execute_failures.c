@@ -7,7 +7,6 @@
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/host_run.h"
 #include "tests/support/initializers.h"
-#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
 

@@ -1,7 +1,6 @@
 // What holds a GPU's gradients against fp64 on a machine with a GPU (tests/gpu/gradients.h), on the
 // emulated device: the committed plans agree, and a step that computes something else does not.
 #include "tests/gpu/gradients.h"
-#include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/support/host_run.h"
 #include "tests/support/test_main.h"

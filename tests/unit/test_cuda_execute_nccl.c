@@ -4,7 +4,6 @@
 #include "tests/gpu/support/emulated_plans.h"
 #include "tests/gpu/support/multi_gpu_backend.h"
 #include "tests/support/host_random.h"
-#include "tests/support/host_run.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 

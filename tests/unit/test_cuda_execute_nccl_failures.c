@@ -1,13 +1,11 @@
 // What ends plans with a GPU for each rank: at every rank, with the same words, and nothing stays
 // alive.
-#include "sim/schedule/schedule.h"
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/gpu/support/fake_nccl.h"
 #include "tests/gpu/support/multi_gpu_backend.h"
 #include "tests/support/host_run.h"
 #include "tests/support/initializers.h"
-#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
 

@@ -6,7 +6,6 @@
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/host_run.h"
-#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
 enum { STEPS = 3, PACKS = 2, LAYERS = 2, ALONE_NS = 5000, TICK_NS = 1000 };

@@ -1,7 +1,6 @@
 // A captured step on the machine of a GPU: what is kept, what is read again, what is refused, and
 // its times; on a fake of CUDA whose graphs do their nodes in a random order that keeps edges
 // alone.
-#include "backends/cuda/device/runtime.h"
 #include "backends/cuda/device/stream_context.h"
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/fake_cuda.h"

@@ -1,6 +1,5 @@
 // Points of a GPU's rank that come later, on a fake of CUDA whose streams have a time each: what is
 // put on a stream follows what it waits for, and a delay takes its time.
-#include "backends/cuda/device/partition.h"
 #include "backends/cuda/device/runtime.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"

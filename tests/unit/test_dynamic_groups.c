@@ -34,9 +34,7 @@ static void bench_init(bench *b, int pp, int dp, int64_t context)
                   "'workload': {'lengths': [1]}, 'strategy': {'kind': 'flexsp'}}",
                   pp, dp);
     must_succeed_for(text, run_read(text, &b->scenario, ERR));
-    must_succeed(sp_cost_model_init(&b->cost, &b->scenario.model, &b->scenario.layout,
-                                    &b->scenario.cluster, &b->scenario.profile, b->scenario.memory,
-                                    "test", ERR));
+    must_succeed(sp_scenario_cost_model(&b->scenario, &b->cost, ERR));
     b->batch = (sp_batch){.ids = b->ids, .tokens = b->tokens};
     b->context = context;
     b->scenario.strategy.rank_tokens = (context + dp - 1) / dp; // as where none are stated

@@ -23,9 +23,7 @@ static void fixture_init(fixture *f, sp_prng *prng)
         "'cluster': 'h800-8', 'parallel': {'pp': %d, 'dp': %d}, 'workload': {'uniform': 64}}",
         1 << sp_prng_below(prng, 4), 1 + prng_below(prng, 4));
     must_succeed(run_read(text, &f->scenario, ERR));
-    must_succeed(sp_cost_model_init(&f->cost, &f->scenario.model, &f->scenario.layout,
-                                    &f->scenario.cluster, &f->scenario.profile, f->scenario.memory,
-                                    f->scenario.source, ERR));
+    must_succeed(sp_scenario_cost_model(&f->scenario, &f->cost, ERR));
     f->batch = (sp_batch){.ids = f->ids, .tokens = f->tokens};
     f->batch.count = 1 + (size_t)sp_prng_below(prng, 8);
     for (size_t i = 0; i < f->batch.count; i++) {

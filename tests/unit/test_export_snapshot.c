@@ -3,7 +3,6 @@
 #include "tests/support/test_main.h"
 
 #include <jansson.h>
-#include <unistd.h>
 
 #include "sim/metrics/export.h"
 #include "tests/support/make_timeline.h"

@@ -3,9 +3,6 @@
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
-#define COUNT(array) (int)(sizeof(array) / sizeof *(array))
-#define ONE_OF(array) (array)[prng_below(prng, COUNT(array))]
-
 // In ms, by the strategy's defaults; infinite where it does not fit.
 static double step_ms(const char *scenario, const char *kind)
 {
@@ -50,7 +47,7 @@ static const char *const once_slower[] = {
 
 TEST(not_slower_where_it_was)
 {
-    for (int i = 0; i < test_rounds(COUNT(once_slower)); i++) {
+    for (int i = 0; i < test_rounds(COUNT_OF(once_slower)); i++) {
         assert_true(assert_not_slower(once_slower[i]));
     }
 }
@@ -63,18 +60,18 @@ static const char *draw(sp_prng *prng)
     static const int longs[] = {65536, 131072, 262144}, shorts[] = {0, 2, 8};
     char lengths[256] = "";
     for (int i = 1 + prng_below(prng, 3); i > 0; i--) {
-        put_json(lengths, "%d, ", ONE_OF(longs));
+        put_json(lengths, "%d, ", ONE_OF(prng, longs));
     }
-    for (int i = ONE_OF(shorts); i > 0; i--) {
+    for (int i = ONE_OF(prng, shorts); i > 0; i--) {
         put_json(lengths, "%d, ", 200 + prng_below(prng, 8000));
     }
     lengths[strlen(lengths) - 2] = '\0';
-    int tp = ONE_OF(tps);
-    int cp = ONE_OF(cps);
-    int pp = ONE_OF(pps);
-    int dp = ONE_OF(dps);
-    const char *model = ONE_OF(models);
-    const char *cluster = ONE_OF(clusters);
+    int tp = ONE_OF(prng, tps);
+    int cp = ONE_OF(prng, cps);
+    int pp = ONE_OF(prng, pps);
+    int dp = ONE_OF(prng, dps);
+    const char *model = ONE_OF(prng, models);
+    const char *cluster = ONE_OF(prng, clusters);
     const char *recompute = prng_below(prng, 2) == 0 ? "none" : "full";
     return json_text("{'model': '%s', 'cluster': '%s', 'memory': {'recompute': '%s'}, 'parallel': "
                      "{'tp': %d, 'cp': %d, 'pp': %d, 'dp': %d}, 'workload': {'order': 'file', "
@@ -108,7 +105,7 @@ TEST(no_stated_chunks_are_faster)
          "16789, 16789, 16789, 16789, 16789, 16789, 16789, 16789, 16789, 16789, 16789, 16789]}",
          16},
     };
-    for (int i = 0; i < COUNT(rows); i++) {
+    for (int i = 0; i < COUNT_OF(rows); i++) {
         char text[RUN_TEXT] = "";
         char stated[64];
         double chosen_ms = 0.0;

@@ -1,14 +1,8 @@
 // Length statistics against a plain sort and long double sums.
 #include "sim/base/alloc.h"
+#include "sim/base/order.h"
 #include "sim/workload/length_stats.h"
 #include "tests/support/test_main.h"
-
-static int ascending(const void *left, const void *right)
-{
-    int64_t a = *(const int64_t *)left;
-    int64_t b = *(const int64_t *)right;
-    return (a > b) - (a < b);
-}
 
 // Smallest length that at least `thousandths` of a thousand samples do not exceed.
 static int64_t nearest_rank(const int64_t *sorted, int64_t n, int64_t thousandths)
@@ -27,7 +21,7 @@ static void check(int64_t *tokens, size_t n)
     int64_t *sorted = sp_malloc(n * sizeof *sorted);
     assert_non_null(sorted);
     memcpy(sorted, tokens, n * sizeof *sorted);
-    qsort(sorted, n, sizeof *sorted, ascending);
+    qsort(sorted, n, sizeof *sorted, sp_ascending_int64s);
     sp_lengths lengths = {.tokens = tokens, .count = n, .capacity = n};
     sp_length_stats stats;
     assert_int_equal(sp_length_stats_compute(&lengths, "list", &stats, NULL), SP_OK);
@@ -73,7 +67,7 @@ static void check(int64_t *tokens, size_t n)
     assert_true(stats.bins[stats.bin_count - 1].samples > 0);
 
     // Reordered, not changed.
-    qsort(tokens, n, sizeof *tokens, ascending);
+    qsort(tokens, n, sizeof *tokens, sp_ascending_int64s);
     assert_memory_equal(tokens, sorted, n * sizeof *tokens);
     sp_free(sorted);
 }

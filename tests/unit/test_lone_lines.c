@@ -1,6 +1,5 @@
 // Collectives of data-parallel ranks by algorithm over a spine: their closed times are those of a
 // flow that meets no other.
-#include "sim/base/alloc.h"
 #include "tests/support/priced_step.h"
 #include "tests/support/test_main.h"
 

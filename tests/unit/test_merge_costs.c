@@ -1,43 +1,14 @@
 // What merged data-parallel ranks cost, by the cost model and assumed.
-#include <math.h>
-
 #include "solver/slimpack/rank_split.h"
-#include "tests/support/memory_failures.h"
-#include "tests/support/scenario_fixture.h"
-
-typedef struct fixture {
-    sp_scenario scenario;
-    sp_cost_model cost;
-} fixture;
-
-static void fixture_init(fixture *f, int tp, int dp)
-{
-    char text[512];
-    snprintf(text, sizeof text,
-             "{'schema': 'slimpack/scenario/1', 'model': 'llama-13b', 'cluster': 'h800-8', "
-             "'profile': 'h800', 'parallel': {'tp': %d, 'dp': %d}, "
-             "'workload': {'lengths': [100], 'samples_per_batch': 1}}",
-             tp, dp);
-    must_succeed(fixture_read(text, &f->scenario, ERR));
-    const sp_scenario *s = &f->scenario;
-    assert_int_equal(sp_cost_model_init(&f->cost, &s->model, &s->layout, &s->cluster, &s->profile,
-                                        s->memory, s->source, NULL),
-                     SP_OK);
-}
-
-static void fixture_fini(fixture *f)
-{
-    sp_cost_model_fini(&f->cost);
-    sp_scenario_fini(&f->scenario);
-}
+#include "tests/support/merged_ranks.h"
 
 static sp_i_merge_costs measure_slices(int tp, int dp, int64_t tokens, int64_t slice_tokens)
 {
-    fixture f;
+    merged_ranks m;
     sp_i_merge_costs costs;
-    fixture_init(&f, tp, dp);
-    must_succeed(sp_i_merge_costs_measure(&f.cost, tokens, slice_tokens, &costs, ERR));
-    fixture_fini(&f);
+    merged_ranks_init(&m, "h800-8", tp, dp);
+    must_succeed(sp_i_merge_costs_measure(&m.cost, tokens, slice_tokens, &costs, ERR));
+    merged_ranks_fini(&m);
     return costs;
 }
 
@@ -105,12 +76,12 @@ TEST(assumed_costs)
 
 TEST(allocation_failures)
 {
-    fixture f;
-    fixture_init(&f, 4, 2);
+    merged_ranks m;
+    merged_ranks_init(&m, "h800-8", 4, 2);
     memory_failures failing = {.keeps_blocks = true}; // times that the cost model remembers
     while (memory_fails(&failing)) {
         sp_i_merge_costs costs;
-        memory_try(&failing, sp_i_merge_costs_measure(&f.cost, 4096, 4096, &costs, NULL), NULL);
+        memory_try(&failing, sp_i_merge_costs_measure(&m.cost, 4096, 4096, &costs, NULL), NULL);
     }
-    fixture_fini(&f);
+    merged_ranks_fini(&m);
 }

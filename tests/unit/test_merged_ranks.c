@@ -2,7 +2,6 @@
 // is recomputed of it, but not at weight gradients, which read a rank's own share alone. Every step
 // is checked against the longest path in igraph.
 #include "sim/engine/engine.h"
-#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
 enum { F = 1000000, I = 2000000, W = 3000000 }; // ns

@@ -1,7 +1,6 @@
 // Metrics of timelines drawn by hand. Expected values follow from the definitions in metrics.h.
 #include "sim/metrics/metrics.h"
 
-#include "sim/base/alloc.h"
 #include "sim/engine/engine.h"
 #include "sim/schedule/schedule.h"
 #include "tests/support/random_step.h"

@@ -292,8 +292,7 @@ static void run_plan(const sp_scenario *scenario, const sp_packing *packing, boo
     sp_step_costs costs;
     sp_plan plan;
     sp_schedule_costs *times = NULL;
-    must_succeed(sp_cost_model_init(&cost, &scenario->model, &scenario->layout, &scenario->cluster,
-                                    &scenario->profile, scenario->memory, scenario->source, ERR));
+    must_succeed(sp_scenario_cost_model(scenario, &cost, ERR));
     must_succeed(sp_cost_model_build(&cost, packing, &costs, ERR));
     must_succeed(sp_plan_init(&plan, &scenario->layout, packing, ERR));
     must_succeed(sp_step_costs_means(&costs, &plan, &times, ERR));

@@ -2,7 +2,6 @@
 // that were found to fit against the simulated memory.
 #include "solver/slimpack/slimpack_search.h"
 #include "solver/step/packflow.h"
-#include "tests/support/drawn_packs.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
@@ -24,9 +23,7 @@ static void case_init(const char *more, memory_case *c)
                   "'packflow'}, 'strategy': {'kind': 'slimpack'}, %s}",
                   SMALL_MODEL, more);
     must_succeed_for(text, run_read(text, &c->scenario, ERR));
-    must_succeed(sp_cost_model_init(&c->cost, &c->scenario.model, &c->scenario.layout,
-                                    &c->scenario.cluster, &c->scenario.profile, c->scenario.memory,
-                                    c->scenario.source, ERR));
+    must_succeed(sp_scenario_cost_model(&c->scenario, &c->cost, ERR));
 }
 
 static void case_fini(memory_case *c)
@@ -218,8 +215,7 @@ static verdict search(const char *text, bool asymmetric, bool split, int64_t eff
     must_succeed(sp_evaluate_batches(&settled, &batches, ERR));
     must_succeed(sp_strategy_resolve(&settled, false, ERR));
     sp_cost_model cost;
-    must_succeed(sp_cost_model_init(&cost, &settled.model, &settled.layout, &settled.cluster,
-                                    &settled.profile, settled.memory, settled.source, ERR));
+    must_succeed(sp_scenario_cost_model(&settled, &cost, ERR));
     const sp_strategy_input input = {.scenario = &settled,
                                      .batch = &batches.batch[0],
                                      .context = batches.context,

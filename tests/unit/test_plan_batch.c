@@ -2,7 +2,6 @@
 #include <pthread.h>
 
 #include "sim/base/json.h"
-#include "sim/plan/plan_check.h"
 #include "sim/plan/plan_json.h"
 #include "solver/evaluate/plan_batch.h"
 #include "solver/strategy.h"

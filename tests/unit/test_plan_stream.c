@@ -1,7 +1,6 @@
 // Streams of batches: lines however they are cut, arrays of lengths, answers in order.
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #include "experiments/stream/batch_lines.h"

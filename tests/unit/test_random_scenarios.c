@@ -2,9 +2,6 @@
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
-#define COUNT(array) (int)(sizeof(array) / sizeof *(array))
-#define ONE_OF(array) (array)[sp_prng_below(prng, (uint64_t)COUNT(array))]
-
 static bool one_in(sp_prng *prng, int count)
 {
     return sp_prng_below(prng, (uint64_t)count) == 0;
@@ -19,15 +16,16 @@ static void put_model(sp_prng *prng, char *text)
              "{'model': {'layers': %d, 'hidden': %d, 'ffn': %d, 'heads': 8, 'kv_heads': %d, "
              "'vocab': %d, 'tied_embeddings': %s, 'activation': '%s', 'norm': '%s', "
              "'positional': '%s'}, ",
-             ONE_OF(layers), ONE_OF(hidden), one_in(prng, 2) ? 512 : 4096, ONE_OF(kv_heads),
-             ONE_OF(vocab), one_in(prng, 2) ? "true" : "false", llama ? "swiglu" : "gelu",
-             llama ? "rmsnorm" : "layernorm", llama ? "rope" : "learned");
+             ONE_OF(prng, layers), ONE_OF(prng, hidden), one_in(prng, 2) ? 512 : 4096,
+             ONE_OF(prng, kv_heads), ONE_OF(prng, vocab), one_in(prng, 2) ? "true" : "false",
+             llama ? "swiglu" : "gelu", llama ? "rmsnorm" : "layernorm",
+             llama ? "rope" : "learned");
 }
 
 static void put_lengths(sp_prng *prng, char *text)
 {
     static const double most[] = {8.0, 11.0, 14.0};
-    double longest = ONE_OF(most);
+    double longest = ONE_OF(prng, most);
     int samples = 1 + prng_below(prng, 20);
     put_json(text, "'workload': {'lengths': [");
     for (int i = 0; i < samples; i++) {
@@ -44,7 +42,7 @@ static void put_memory(sp_prng *prng, char *text)
     put_json(text,
              "'memory': {'limit_gib': 5000, 'recompute': '%s', 'attention': '%s', "
              "'offload_ratio': %g}, 'stack': {'name': 'ours', 'tensors': '%s'}, ",
-             ONE_OF(recompute), one_in(prng, 3) ? "unfused" : "flash", ONE_OF(ratios),
+             ONE_OF(prng, recompute), one_in(prng, 3) ? "unfused" : "flash", ONE_OF(prng, ratios),
              one_in(prng, 2) ? "explicit" : "autograd");
 }
 
@@ -60,7 +58,7 @@ static int put_order(sp_prng *prng, char *text, int pp)
                                             "seq1f1b", "terapipe", "chunkflow",   "dualpipe-v"};
     static const int tokens[] = {64, 256, 1000};
     if (one_in(prng, 2)) {
-        const char *kind = ONE_OF(brought);
+        const char *kind = ONE_OF(prng, brought);
         bool zb = strcmp(kind, "slimpack-zb") == 0;
         put_json(text, "'strategy': {'kind': '%s'", kind);
         if (strcmp(kind, "slimpipe") == 0) {
@@ -68,16 +66,17 @@ static int put_order(sp_prng *prng, char *text, int pp)
         } else if (one_in(prng, 2)) {
             put_json(text, ", '%s': %d}",
                      strcmp(kind, "chunkflow") == 0 ? "chunk_tokens" : "slice_tokens",
-                     ONE_OF(tokens));
+                     ONE_OF(prng, tokens));
         } else {
             put_json(text, "}");
         }
         return zb && one_in(prng, 3) ? 2 : 1;
     }
-    const char *kind = ONE_OF(schedules);
+    const char *kind = ONE_OF(prng, schedules);
     bool sliced = strcmp(kind, "seq1f1b") == 0 || strcmp(kind, "terapipe") == 0 ||
                   strcmp(kind, "chunkflow") == 0;
-    put_json(text, "'strategy': {'kind': '%s'}, 'schedule': {'kind': '%s'%s}", ONE_OF(packed), kind,
+    put_json(text, "'strategy': {'kind': '%s'}, 'schedule': {'kind': '%s'%s}", ONE_OF(prng, packed),
+             kind,
              !sliced           ? ""
              : one_in(prng, 2) ? ", 'slices': 2"
                                : ", 'slices': 4");
@@ -87,7 +86,7 @@ static int put_order(sp_prng *prng, char *text, int pp)
 static void draw_text(sp_prng *prng, char text[RUN_TEXT])
 {
     static const int pipelines[] = {1, 2, 2, 4, 4}, degrees[] = {1, 1, 2, 4}, dp[] = {1, 1, 2, 3};
-    int pp = ONE_OF(pipelines);
+    int pp = ONE_OF(prng, pipelines);
     text[0] = '\0';
     put_model(prng, text);
     put_lengths(prng, text);
@@ -99,8 +98,8 @@ static void draw_text(sp_prng *prng, char text[RUN_TEXT])
     put_json(text,
              "'parallel': {'pp': %d, 'tp': %d, 'cp': %d, 'dp': %d, 'zero': %d, "
              "'vocab_parallel': %s",
-             pp, ONE_OF(degrees), ONE_OF(degrees), ONE_OF(dp), prng_below(prng, 4),
-             one_in(prng, 3) ? "false" : "true");
+             pp, ONE_OF(prng, degrees), ONE_OF(prng, degrees), ONE_OF(prng, dp),
+             prng_below(prng, 4), one_in(prng, 3) ? "false" : "true");
     if (chunks > 0) {
         put_json(text, ", 'chunks_per_rank': %d", chunks);
     }
@@ -160,8 +159,8 @@ TEST(any_scenario)
 TEST(shares_of_a_head_bound_the_way_once)
 {
     static const int pipelines[] = {2, 4, 8}, vocab[] = {32000, 128256};
-    for (int p = 0; p < COUNT(pipelines); p++) {
-        for (int v = 0; v < COUNT(vocab); v++) {
+    for (int p = 0; p < COUNT_OF(pipelines); p++) {
+        for (int v = 0; v < COUNT_OF(vocab); v++) {
             scenario_run r;
             const char *text = json_text(
                 "{'model': {'layers': 32, 'hidden': 4096, 'ffn': 11008, 'heads': 32, 'vocab': "
@@ -199,7 +198,7 @@ TEST(no_rank_holds_less_than_nothing)
         "2, 'pp': 4, 'vocab_parallel': true}, 'workload': {'lengths': [1000]}, 'schedule': "
         "{'kind': 'chunkflow', 'slices': 2, 'retained_chunks': 1}, 'stack': {'name': 'ours', "
         "'tensors': 'explicit'}, "};
-    for (int i = 0; i < COUNT(cases); i++) {
+    for (int i = 0; i < COUNT_OF(cases); i++) {
         scenario_run r;
         const char *text = json_text("%s'cluster': 'h800-8', 'profile': 'linear'}", cases[i]);
         run_good(text, &run_verified, &r);

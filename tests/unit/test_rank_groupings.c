@@ -1,17 +1,14 @@
 // Other groups of ranks for the same samples: each is different, and holds all samples.
 #include "sim/workload/batch.h"
 #include "solver/slimpack/rank_split.h"
-#include "tests/support/memory_failures.h"
-#include "tests/support/scenario_fixture.h"
-#include "tests/support/test_main.h"
+#include "tests/support/merged_ranks.h"
 
 enum { MOST_SAMPLES = 20, TYPICAL = 4096 };
 
 #define SHARE 0.95
 
 typedef struct fixture {
-    sp_scenario scenario;
-    sp_cost_model cost;
+    merged_ranks ranks;
     sp_i_work work;
     int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
     sp_batch batch;
@@ -20,17 +17,8 @@ typedef struct fixture {
 
 static void fixture_init(fixture *f, int tp, int dp, sp_prng *prng)
 {
-    char text[512];
-    snprintf(text, sizeof text,
-             "{'schema': 'slimpack/scenario/1', 'model': 'llama-13b', 'cluster': 'h100-8', "
-             "'parallel': {'tp': %d, 'dp': %d}, "
-             "'workload': {'lengths': [100], 'samples_per_batch': 1}}",
-             tp, dp);
-    must_succeed(fixture_read(text, &f->scenario, ERR));
-    const sp_scenario *s = &f->scenario;
-    must_succeed(sp_cost_model_init(&f->cost, &s->model, &s->layout, &s->cluster, &s->profile,
-                                    s->memory, s->source, ERR));
-    must_succeed(sp_i_work_measure(&f->cost, TYPICAL, &f->work, ERR));
+    merged_ranks_init(&f->ranks, "h100-8", tp, dp);
+    must_succeed(sp_i_work_measure(&f->ranks.cost, TYPICAL, &f->work, ERR));
     f->batch = (sp_batch){.ids = f->ids, .tokens = f->tokens};
     f->batch.count = 1 + (size_t)prng_below(prng, MOST_SAMPLES);
     for (size_t i = 0; i < f->batch.count; i++) {
@@ -46,8 +34,7 @@ static void fixture_init(fixture *f, int tp, int dp, sp_prng *prng)
 static void fixture_fini(fixture *f)
 {
     sp_i_rank_split_fini(&f->first);
-    sp_cost_model_fini(&f->cost);
-    sp_scenario_fini(&f->scenario);
+    merged_ranks_fini(&f->ranks);
 }
 
 // Sizes of the groups that hold samples, as digits of their levels.
@@ -88,8 +75,8 @@ TEST(groups_differ)
         sp_i_groupings others;
         int dp = 1 + prng_below(&prng, 16);
         fixture_init(&f, 1 << prng_below(&prng, 4), dp, &prng);
-        must_succeed(
-            sp_i_groupings_make(&f.cost, &f.work, &f.batch, SHARE, 0, &f.first, &others, ERR));
+        must_succeed(sp_i_groupings_make(&f.ranks.cost, &f.work, &f.batch, SHARE, 0, &f.first,
+                                         &others, ERR));
         char sizes[SP_I_GROUPINGS + 1][32];
         double before_s = 0.0;
         sizes_of(&f.first, sizes[0]);
@@ -125,7 +112,8 @@ TEST(one_sample_on_any_ranks)
     const sp_i_merge_costs alone = sp_i_merge_costs_assumed(1);
     must_succeed(sp_i_rank_split_priced(&f.work, &f.batch, 16, &alone, SHARE, 0, &f.first, ERR));
     assert_within(sp_i_rank_split_excess(&f.first, 16), 15.0, 1e-9);
-    must_succeed(sp_i_groupings_make(&f.cost, &f.work, &f.batch, SHARE, 0, &f.first, &others, ERR));
+    must_succeed(
+        sp_i_groupings_make(&f.ranks.cost, &f.work, &f.batch, SHARE, 0, &f.first, &others, ERR));
     bool seen[5] = {true};
     for (int i = 0; i < others.count; i++) {
         seen[sp_i_merge_level(others.split[i].groups[0].dp_count)] = true;
@@ -147,7 +135,8 @@ TEST(allocation_failures)
         sp_i_groupings others;
         memory_try(
             &failing,
-            sp_i_groupings_make(&f.cost, &f.work, &f.batch, SHARE, 0, &f.first, &others, ERR), ERR);
+            sp_i_groupings_make(&f.ranks.cost, &f.work, &f.batch, SHARE, 0, &f.first, &others, ERR),
+            ERR);
         sp_i_groupings_fini(&others);
     }
     fixture_fini(&f);

@@ -32,9 +32,7 @@ static void case_init(int tp, int pp, int dp, int chunks, const char *more, scor
         "'slimpack'}%s}",
         tp, pp, dp, chunks, more);
     must_succeed_for(text, run_read(text, &c->scenario, ERR));
-    must_succeed(sp_cost_model_init(&c->cost, &c->scenario.model, &c->scenario.layout,
-                                    &c->scenario.cluster, &c->scenario.profile, c->scenario.memory,
-                                    c->scenario.source, ERR));
+    must_succeed(sp_scenario_cost_model(&c->scenario, &c->cost, ERR));
     must_succeed(sp_i_rank_scorer_init(&c->scorer, &c->scenario, &c->cost, LONGEST, ERR));
 }
 
@@ -274,9 +272,7 @@ TEST(interpolated_times_are_near)
         int packs = 0;
         sp_cost_model near;
         case_init(cases[i].tp, 2, cases[i].dp, 1, cases[i].more, &c);
-        must_succeed(sp_cost_model_init(&near, &c.scenario.model, &c.scenario.layout,
-                                        &c.scenario.cluster, &c.scenario.profile, c.scenario.memory,
-                                        c.scenario.source, ERR));
+        must_succeed(sp_scenario_cost_model(&c.scenario, &near, ERR));
         must_succeed(sp_cost_model_interpolate(&near, ERR));
         for (int round = 0; round < 40; round++) {
             sp_packing packing;

@@ -1,7 +1,6 @@
 // Small assignments of samples to ranks after integer programming: against exhaustive search.
 #include "solver/slimpack/rank_split.h"
 #include "tests/support/assumed_split.h"
-#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
 enum { MOST = 10, RANKS = 3 };

@@ -7,7 +7,6 @@
 #include "tests/support/initializers.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/record_text.h"
-#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
 static sp_run_request request_of(const sp_plan *plan, const sp_model *model,

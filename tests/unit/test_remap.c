@@ -4,7 +4,6 @@
 #include "sim/cost/zone_time.h"
 #include "solver/mip.h"
 #include "solver/rows.h"
-#include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -168,9 +167,7 @@ typedef struct bench {
 
 static void bench_cost(bench *b)
 {
-    must_succeed(sp_cost_model_init(&b->cost, &b->scenario.model, &b->scenario.layout,
-                                    &b->scenario.cluster, &b->scenario.profile, b->scenario.memory,
-                                    "test", ERR));
+    must_succeed(sp_scenario_cost_model(&b->scenario, &b->cost, ERR));
 }
 
 static void bench_init(bench *b, const char *stack)

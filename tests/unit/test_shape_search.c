@@ -28,9 +28,7 @@ static void case_init(int pp, search_case *c)
         "'schedule': {'kind': 'packflow'}, 'strategy': {'kind': 'slimpack'}}",
         pp);
     must_succeed_for(text, run_read(text, &c->scenario, ERR));
-    must_succeed(sp_cost_model_init(&c->cost, &c->scenario.model, &c->scenario.layout,
-                                    &c->scenario.cluster, &c->scenario.profile, c->scenario.memory,
-                                    c->scenario.source, ERR));
+    must_succeed(sp_scenario_cost_model(&c->scenario, &c->cost, ERR));
     must_succeed(sp_i_rank_scorer_init(&c->scorer, &c->scenario, &c->cost, 30000, ERR));
     must_succeed(sp_i_work_measure(&c->cost, 4096, &c->work, ERR));
     c->search = (sp_i_shape_search){

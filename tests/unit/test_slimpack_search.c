@@ -35,9 +35,7 @@ static void plan(const char *text, bool asymmetric, bool split, int threads, pla
     must_succeed_for(text, run_read(text, &p->scenario, ERR));
     must_succeed_for(text, sp_strategy_resolve(&p->scenario, false, ERR));
     must_succeed_for(text, sp_evaluate_batches(&p->scenario, &p->batches, ERR));
-    must_succeed(sp_cost_model_init(&p->cost, &p->scenario.model, &p->scenario.layout,
-                                    &p->scenario.cluster, &p->scenario.profile, p->scenario.memory,
-                                    p->scenario.source, ERR));
+    must_succeed(sp_scenario_cost_model(&p->scenario, &p->cost, ERR));
     const sp_strategy_input input = {.scenario = &p->scenario,
                                      .batch = &p->batches.batch[0],
                                      .context = p->batches.context,
@@ -252,8 +250,7 @@ TEST(time_limits_hold_for_both_searches)
     must_succeed_for(text, run_read(text, &scenario, ERR));
     must_succeed_for(text, sp_strategy_resolve(&scenario, false, ERR));
     must_succeed_for(text, sp_evaluate_batches(&scenario, &batches, ERR));
-    must_succeed(sp_cost_model_init(&cost, &scenario.model, &scenario.layout, &scenario.cluster,
-                                    &scenario.profile, scenario.memory, scenario.source, ERR));
+    must_succeed(sp_scenario_cost_model(&scenario, &cost, ERR));
     const sp_strategy_input input = {.scenario = &scenario,
                                      .batch = &batches.batch[0],
                                      .context = batches.context,

@@ -440,8 +440,7 @@ TEST(memory_may_run_out)
         memory_begin(&failing);
         sp_status status = read_scenario(text, &scenario, ERR);
         if (status == SP_OK) {
-            status = sp_cost_model_init(&cost, &scenario.model, &scenario.layout, &scenario.cluster,
-                                        &scenario.profile, scenario.memory, "test", ERR);
+            status = sp_scenario_cost_model(&scenario, &cost, ERR);
         }
         memory_end(&failing, status, ERR);
         sp_cost_model_fini(&cost);

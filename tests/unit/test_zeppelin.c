@@ -1,5 +1,4 @@
 // Zeppelin's zones, and its baselines: samples over all ranks, and whole ones by FLOPs.
-#include "solver/rows.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -27,9 +26,7 @@ static void bench_init(bench *b, int pp, int dp, int64_t context, const char *st
                   pp, dp, strategy);
     must_succeed_for(text, run_read(text, &b->scenario, ERR));
     must_succeed(sp_strategy_resolve(&b->scenario, false, ERR));
-    must_succeed(sp_cost_model_init(&b->cost, &b->scenario.model, &b->scenario.layout,
-                                    &b->scenario.cluster, &b->scenario.profile, b->scenario.memory,
-                                    "test", ERR));
+    must_succeed(sp_scenario_cost_model(&b->scenario, &b->cost, ERR));
     b->batch = (sp_batch){.ids = b->ids, .tokens = b->tokens};
     b->context = context;
 }

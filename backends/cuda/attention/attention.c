@@ -2,7 +2,6 @@
 
 #include <math.h>
 #include <pthread.h>
-#include <string.h>
 
 #include "backends/cuda/attention/attention_graph.h"
 #include "backends/cuda/attention/cudnn.h"

@@ -1,6 +1,5 @@
 #include "backends/cuda/attention/cudnn.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "backends/cuda/device/api.h"

@@ -6,6 +6,7 @@
 #include "backends/cuda/device/device.h"
 #include "kernels/bf16.h"
 #include "sim/base/alloc.h"
+#include "sim/base/order.h"
 #include "sim/base/prng.h"
 
 // The host's time for one launch, of which a repeat has up to LAUNCHES.
@@ -14,17 +15,10 @@ enum { LAUNCH_NS = 5000, LAUNCHES = 4 };
 // The events of a batch, and one at which streams start together.
 enum { START = 2 * SP_I_CUDA_BATCH, EVENTS };
 
-static int compare(const void *x, const void *y)
-{
-    double a = *(const double *)x;
-    double b = *(const double *)y;
-    return (a > b) - (a < b);
-}
-
 sp_i_cuda_timing sp_i_cuda_timing_of(double *seconds, int count)
 {
     SP_ASSERT(count > 0);
-    qsort(seconds, (size_t)count, sizeof *seconds, compare);
+    qsort(seconds, (size_t)count, sizeof *seconds, sp_ascending_doubles);
     double median_s = seconds[count / 2];
     double quartiles_s = seconds[3 * count / 4] - seconds[count / 4];
     return (sp_i_cuda_timing){.median_s = median_s,

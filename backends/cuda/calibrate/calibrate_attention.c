@@ -4,7 +4,6 @@
 // pairs without a mask take. Beside the profile, for people: packs of equal samples.
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "backends/cuda/attention/attention_packed.h"
 #include "backends/cuda/calibrate/calibration.h"
@@ -36,7 +35,6 @@ typedef struct attention {
     sp_kernel_attention_shape shape;
     sp_i_cuda_attention_shape packed; // cuDNN's plan
     int64_t segments, queries, keys;  // what is timed; of each segment
-    int64_t plan_keys; // of a plan at least, so that both shapes of a length share it
     bool backward;
     int64_t most_queries, most_keys;
     int64_t tables_bytes, workspace_bytes; // of a room
@@ -285,7 +283,7 @@ static sp_status time_length(attention *a, int64_t length, curves *found, sp_err
         snprintf(name, sizeof name, "attention %s, length %d%s", pass == 1 ? "backward" : "forward",
                  (int)length, a->cudnn ? "" : ", slimpack's kernels");
         a->queries = length;
-        a->keys = a->plan_keys = 2 * length;
+        a->keys = 2 * length;
         status = time_pass(a, pass == 1, NULL, &behind, err);
         a->keys = length;
         if (status == SP_OK) {
@@ -326,7 +324,6 @@ static sp_status note_packs(attention *a, json_t *notes, sp_error *err)
 {
     json_t *list = json_array();
     sp_status status = list != NULL ? SP_OK : sp_i_cuda_no_profile(err);
-    a->plan_keys = 0;
     for (a->segments = 4; status == SP_OK && a->segments <= MOST_SEGMENTS; a->segments *= 4) {
         for (int pass = 0; status == SP_OK && pass < 2; pass++) {
             sp_i_cuda_timing t;

@@ -1,7 +1,6 @@
 // A CUDA driver that holds no device and loads every kernel without looking at it, built under the
 // driver's own name: with it in the process, cuDNN finishes plans for the properties of a device
 // that is not here. Calls that would need a device fail.
-#include <stddef.h>
 
 enum { SUCCESS = 0, NO_DEVICE = 100, VERSION = 13000 };
 

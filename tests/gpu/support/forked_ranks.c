@@ -1,7 +1,6 @@
 #include "tests/gpu/support/forked_ranks.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -4,9 +4,7 @@
 
 #include "backends/api/backend_private.h"
 #include "backends/cuda/execute.h"
-#include "backends/executor/run.h"
 #include "tests/gpu/support/emulated_backend.h"
-#include "tests/gpu/support/fake_cuda.h"
 #include "tests/gpu/support/fake_nccl.h"
 #include "tests/gpu/support/forked_ranks.h"
 #include "tests/gpu/support/streamed_nccl.h"

@@ -1,0 +1,208 @@
+// What a scenario's layout must be for its model, schedule, stack and network.
+#include <stdio.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/units.h"
+#include "sim/scenario/scenario.h"
+
+static sp_status check_chunks(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_layout *layout = &scenario->layout;
+    const char *kind = sp_schedule_names[scenario->schedule.kind];
+    int chunks = sp_schedule_traits_of(scenario->schedule.kind).chunks;
+    if (chunks != 0 && layout->chunks != chunks) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "schedule.kind",
+                           "\"%s\" runs %s per rank, parallel.chunks_per_rank is %d", kind,
+                           chunks == 1 ? "one chunk" : "two chunks", layout->chunks);
+    }
+    if (layout->chunks > 1 && layout->pp == 1) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "schedule.kind",
+                           "\"%s\" with several chunks needs parallel.pp of at least 2", kind);
+    }
+    return SP_OK;
+}
+
+static sp_status check_layers(const sp_scenario *scenario, sp_error *err)
+{
+    int vstages = sp_layout_vstages(&scenario->layout);
+    sp_stage *stages = sp_calloc((size_t)vstages, sizeof *stages);
+    if (stages == NULL) {
+        return sp_error_no_memory(err, "pipeline stages");
+    }
+    sp_status status =
+        sp_layout_stages(&scenario->layout, scenario->model.layers, scenario->source, stages, err);
+    sp_free(stages);
+    return status;
+}
+
+// Attention is handed over in stretches of one length, of as many layers here as there.
+static sp_status check_exchange(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_schedule_spec *schedule = &scenario->schedule;
+    if (schedule->kind != SP_SCHEDULE_SLIMPIPE || !schedule->exchange ||
+        sp_layout_is_even(&scenario->layout)) {
+        return SP_OK;
+    }
+    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "schedule.exchange",
+                       "needs equally many layers on every virtual stage, parallel.stage_layers "
+                       "differ");
+}
+
+// Uneven shares are known of the flash attention's time alone, and of whole packs: an exchange
+// would hand over parts of them.
+static sp_status check_cp_sharding(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_schedule_spec *schedule = &scenario->schedule;
+    const char *way = sp_cp_sharding_names[scenario->layout.cp_sharding];
+    if (scenario->layout.cp_sharding == SP_SHARD_EVEN) {
+        return SP_OK;
+    }
+    if (scenario->memory.attention == SP_ATTENTION_UNFUSED) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "strategy.cp_sharding",
+                           "\"%s\" needs memory.attention \"flash\"", way);
+    }
+    if (scenario->memory.stack.cp_overlap == SP_CP_A2A_P2P) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "strategy.cp_sharding",
+                           "\"%s\" does not go with stack.cp_overlap \"a2a+p2p\", whose "
+                           "all-to-all levels the shares of neighbours",
+                           way);
+    }
+    if (schedule->kind == SP_SCHEDULE_SLIMPIPE && schedule->exchange) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "strategy.cp_sharding",
+                           "\"%s\" does not go with schedule.exchange, which levels even shares",
+                           way);
+    }
+    return SP_OK;
+}
+
+// Query heads and key heads that a tensor-parallel rank has; at least 1, since sp_layout_check()
+// may not have refused the layout yet.
+static int64_t heads_per_rank(const sp_scenario *scenario)
+{
+    return sp_larger(1, scenario->model.heads / scenario->layout.tp);
+}
+
+static int64_t key_heads_per_rank(const sp_scenario *scenario)
+{
+    return sp_larger(1, scenario->model.kv_heads / scenario->layout.tp);
+}
+
+// Who exchanges heads where others of a CP group are in a ring: by default as many neighbours as
+// share a node and have each whole query heads and key heads.
+static void resolve_head_groups(sp_scenario *scenario)
+{
+    const sp_stack *stack = &scenario->memory.stack;
+    int64_t heads = sp_gcd(heads_per_rank(scenario), key_heads_per_rank(scenario));
+    scenario->layout.cp_a2a = 0;
+    if (stack->cp_overlap == SP_CP_A2A_P2P && stack->cp_a2a_ranks > 0) {
+        scenario->layout.cp_a2a = (int)stack->cp_a2a_ranks;
+    } else if (stack->cp_overlap == SP_CP_A2A_P2P) {
+        scenario->layout.cp_a2a =
+            sp_cluster_node_cp_ranks(&scenario->cluster, &scenario->layout, (int)heads);
+    }
+}
+
+// Transformer Engine asks for both: query heads and key heads that the all-to-all divides.
+static sp_status check_nested_groups(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_layout *layout = &scenario->layout;
+    int64_t ranks = scenario->memory.stack.cp_a2a_ranks;
+    if (ranks == 0) {
+        return SP_OK; // chosen to divide them
+    }
+    if (layout->cp > 1 && layout->cp % ranks != 0) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.cp_a2a_ranks",
+                           "must divide parallel.cp: %lld of %d ranks", (long long)ranks,
+                           layout->cp);
+    }
+    if (heads_per_rank(scenario) % ranks != 0) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.cp_a2a_ranks",
+                           "must divide the heads of a TP rank: %lld ranks, %lld heads",
+                           (long long)ranks, (long long)heads_per_rank(scenario));
+    }
+    if (key_heads_per_rank(scenario) % ranks != 0) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.cp_a2a_ranks",
+                           "must divide the key heads of a TP rank: %lld ranks, %lld key heads",
+                           (long long)ranks, (long long)key_heads_per_rank(scenario));
+    }
+    return SP_OK;
+}
+
+// All-to-all gives each rank of a CP group some of the heads, of queries and of keys.
+static sp_status check_head_groups(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_layout *layout = &scenario->layout;
+    int64_t groups = (int64_t)layout->tp * layout->cp;
+    bool queries = scenario->model.heads % groups == 0;
+    if (scenario->memory.stack.cp_overlap == SP_CP_A2A_P2P) {
+        return check_nested_groups(scenario, err);
+    }
+    if (scenario->memory.stack.cp_overlap != SP_CP_A2A || layout->cp == 1 ||
+        (queries && scenario->model.kv_heads % groups == 0)) {
+        return SP_OK;
+    }
+    const char *of = queries ? "key heads" : "heads";
+    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.cp_overlap",
+                       "a2a needs %s that tp x cp divides: %d %s, %lld ranks", of,
+                       queries ? scenario->model.kv_heads : scenario->model.heads, of,
+                       (long long)groups);
+}
+
+// A share of a vocabulary stands in its rank's list, and flows need actions in the order of time
+// (sim/plan/walk.h).
+static sp_status check_flows(const sp_scenario *scenario, sp_error *err)
+{
+    if (scenario->network != SP_NETWORK_FLOWS || !scenario->layout.vocab_parallel) {
+        return SP_OK;
+    }
+    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "network.detail",
+                       "\"flows\" does not go with parallel.vocab_parallel (\"auto\" falls back on "
+                       "\"closed\")");
+}
+
+static sp_status check_nvls(const sp_scenario *scenario, sp_error *err)
+{
+    if (scenario->profile.algorithm != SP_ALGORITHM_NVLS || scenario->cluster.nvls) {
+        return SP_OK;
+    }
+    char names[256];
+    size_t used = 0;
+    for (int i = 0; i < sp_cluster_builtin_count(); i++) {
+        sp_cluster cluster;
+        sp_cluster_builtin(sp_cluster_builtin_name(i), &cluster, NULL);
+        if (cluster.nvls && used < sizeof names) {
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
+                                     used > 0 ? ", " : "", cluster.name);
+        }
+    }
+    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "network.collectives",
+                       "the NVSwitches of cluster %s have no NVLS (cluster.nvls); those of these "
+                       "clusters have it: %s",
+                       scenario->cluster.name, names);
+}
+
+static sp_status check_layout(const sp_scenario *scenario, sp_error *err)
+{
+    return sp_layout_check(&scenario->layout, &scenario->model, scenario->source, err);
+}
+
+// All errors are told, the status is that of the first. Uniform costs know of chunks alone.
+sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
+{
+    typedef sp_status check(const sp_scenario *of, sp_error *to);
+    static check *const checks[] = {check_chunks,   check_layout,      check_layers,
+                                    check_exchange, check_cp_sharding, check_head_groups,
+                                    check_flows,    check_nvls};
+    size_t count = scenario->uniform ? 1 : sizeof checks / sizeof checks[0];
+    sp_status first = SP_OK;
+    scenario->layout.placement =
+        sp_schedule_placement(scenario->schedule.kind, scenario->layout.chunks);
+    if (!scenario->uniform) {
+        resolve_head_groups(scenario);
+    }
+    for (size_t i = 0; i < count; i++) {
+        sp_status status = checks[i](scenario, err);
+        first = first == SP_OK ? status : first;
+    }
+    return first;
+}
