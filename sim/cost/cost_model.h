@@ -106,6 +106,10 @@ sp_status sp_cost_model_forward_ns(sp_cost_model *cost, const sp_pack_list *list
 sp_status sp_cost_model_backward_ns(sp_cost_model *cost, const sp_pack_list *list,
                                     const sp_pack *pack, bool split, int64_t *b_ns, int64_t *w_ns,
                                     sp_error *err);
+// Of both at once, for less than each by itself.
+sp_status sp_cost_model_both_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
+                                bool split, int64_t *f_ns, int64_t *b_ns, int64_t *w_ns,
+                                sp_error *err);
 
 // Seconds of its forward and its whole backward together, with what is recomputed.
 double sp_cost_model_pack_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack);

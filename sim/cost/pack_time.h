@@ -52,6 +52,10 @@ void sp_i_pack_timer_keep(sp_i_pack_timer *packs, double share, double fixed_s);
 sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
                             const sp_pack_list *list, const sp_pack *pack, bool backward,
                             sp_i_pack_time *time, sp_error *err);
+// All passes.
+sp_status sp_i_pack_times_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
+                             const sp_pack_list *list, const sp_pack *pack, sp_i_pack_time *time,
+                             sp_error *err);
 
 // What no size of pack gets below, on one rank of the unmerged layout.
 typedef struct sp_i_least_work {

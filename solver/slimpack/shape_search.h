@@ -31,7 +31,7 @@ typedef struct sp_i_rank_scorer {
     sp_fullest_pack *fullest;    // [dp] of the packs at hand
     sp_i_score *scores;          // [SP_I_SCORES] at its key modulo their number, the last
     double p2p_ns, p2p_token_ns; // between pipeline ranks: fixed, and per token of a pack
-    int64_t *class_ns;           // [2 * classes]
+    int64_t *class_ns;           // [3 * classes]
     int64_t *token_bytes, *room_bytes;
     int64_t *times; // of the packs at hand
     size_t times_capacity;
