@@ -73,6 +73,10 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
 
 void sp_cost_model_fini(sp_cost_model *cost)
 {
+    if (cost->searching != NULL) {
+        sp_cost_model_fini(cost->searching);
+        sp_free(cost->searching);
+    }
     sp_i_pack_timer_free(cost->packs);
     sp_free(cost->lone);
     sp_free(cost->stages);
@@ -135,6 +139,39 @@ sp_status sp_cost_model_interpolate(sp_cost_model *cost, sp_error *err)
 {
     cost->approximate = cost->layout->zero < 2;
     return sp_i_pack_timer_interpolate(cost->packs, err);
+}
+
+static sp_status add_searching(sp_cost_model *cost, sp_error *err)
+{
+    sp_cost_model *own = sp_malloc(sizeof *own);
+    if (own == NULL) {
+        return sp_error_no_memory(err, "the cost model");
+    }
+    sp_status status = sp_cost_model_init(own, cost->model, cost->layout, cost->cluster,
+                                          cost->profile, cost->memory, cost->source, err);
+    if (status == SP_OK) {
+        status = sp_cost_model_interpolate(own, err);
+        if (status != SP_OK) {
+            sp_cost_model_fini(own);
+        }
+    }
+    if (status != SP_OK) {
+        sp_free(own);
+        return status;
+    }
+    cost->searching = own;
+    return SP_OK;
+}
+
+sp_status sp_cost_model_searching(sp_cost_model *cost, int index, sp_cost_model **searching,
+                                  sp_error *err)
+{
+    sp_status status = cost->searching == NULL ? add_searching(cost, err) : SP_OK;
+    if (status != SP_OK) {
+        return status;
+    }
+    *searching = cost->searching;
+    return index > 0 ? sp_cost_model_searching(*searching, index - 1, searching, err) : SP_OK;
 }
 
 double sp_cost_model_least_p2p_s(sp_cost_model *cost)
