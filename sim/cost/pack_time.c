@@ -261,24 +261,13 @@ void sp_i_pack_least_work(const sp_i_pack_timer *packs, const sp_op_timer *timer
     }
 }
 
-static bool has_part(const sp_stage *stage, sp_part part)
-{
-    return part == SP_PART_LAYER       ? stage->layers > 0
-           : part == SP_PART_EMBEDDING ? stage->embedding
-                                       : stage->head;
-}
-
 void sp_i_pack_token_time(const sp_i_pack_timer *packs, const sp_op_timer *timer, double tokens,
-                          const sp_stage *stage, double token_s[SP_I_PARTS][SP_I_PASSES])
+                          double token_s[SP_I_PARTS][SP_I_PASSES])
 {
     const variant *v = packs->variants[1];
     for (int part = 0; part < SP_I_PARTS; part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             double tp_s;
-            token_s[part][pass] = 0.0;
-            if (stage != NULL && !has_part(stage, (sp_part)part)) {
-                continue;
-            }
             sp_i_token_time(timer, &packs->memory.stack, v->tp, &v->ops[part][pass].inventory,
                             (sp_pass)pass, tokens / v->layout.cp, &token_s[part][pass], &tp_s);
             token_s[part][pass] += tp_s;

@@ -67,8 +67,8 @@ void sp_i_pack_least_work(const sp_i_pack_timer *packs, const sp_op_timer *timer
                           sp_i_least_work *least);
 
 // Time of what depends on the tokens alone, with `tokens` on one data-parallel rank of the unmerged
-// layout; of the parts that a stage has, 0 of others. NULL: of all parts.
+// layout.
 void sp_i_pack_token_time(const sp_i_pack_timer *packs, const sp_op_timer *timer, double tokens,
-                          const sp_stage *stage, double token_s[SP_I_PARTS][SP_I_PASSES]);
+                          double token_s[SP_I_PARTS][SP_I_PASSES]);
 
 #endif
