@@ -265,11 +265,13 @@ void sp_i_pack_token_time(const sp_i_pack_timer *packs, const sp_op_timer *timer
                           double token_s[SP_I_PARTS][SP_I_PASSES])
 {
     const variant *v = packs->variants[1];
+    sp_i_timed_collectives timed = {.op = {NULL}};
     for (int part = 0; part < SP_I_PARTS; part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             double tp_s;
             sp_i_token_time(timer, &packs->memory.stack, v->tp, &v->ops[part][pass].inventory,
-                            (sp_pass)pass, tokens / v->layout.cp, &token_s[part][pass], &tp_s);
+                            (sp_pass)pass, tokens / v->layout.cp, &timed, &token_s[part][pass],
+                            &tp_s);
             token_s[part][pass] += tp_s;
         }
     }
@@ -353,10 +355,11 @@ static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer,
     }
     *key = (memo_key){.tokens = tokens, .dp_count = dp_count};
     double local_tokens = (double)tokens / v->layout.cp;
+    sp_i_timed_collectives timed = {.op = {NULL}};
     for (int part = 0; part < SP_I_PARTS; part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             sp_i_token_time(timer, &packs->memory.stack, v->tp, &v->ops[part][pass].inventory,
-                            (sp_pass)pass, local_tokens, &entry->compute_s[part][pass],
+                            (sp_pass)pass, local_tokens, &timed, &entry->compute_s[part][pass],
                             &entry->tp_s[part][pass]);
         }
     }
