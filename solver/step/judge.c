@@ -66,6 +66,9 @@ static sp_status judge(const sp_strategy_input *input, const sp_packing *packing
     sp_error own;
     sp_result alone = {0};
     sp_i_kept_step judged = {.plan = {.packing = NULL}};
+    // Ranks that exchange attention change the costs, which are not kept.
+    bool keeps = input->kept != NULL && rows == NULL &&
+                 input->scenario->schedule.kind != SP_SCHEDULE_SLIMPIPE;
     // With the strategy's cost model, which goes on from what it has priced.
     sp_i_steps steps = {.scenario = input->scenario,
                         .options = &plain,
@@ -73,7 +76,7 @@ static sp_status judge(const sp_strategy_input *input, const sp_packing *packing
                         .trial = *input->cost,
                         .starts = input->starts,
                         .result = &alone,
-                        .keep = rows == NULL && input->kept != NULL ? &judged : NULL};
+                        .keep = keeps ? &judged : NULL};
     sp_error_clear(&own);
     *outcome = SP_PACKFLOW_WORST;
     sp_status status = rows != NULL ? sp_i_step_rows(&steps, rows, &own) : SP_OK;
