@@ -19,6 +19,8 @@ typedef struct sp_strategy_input {
     int threads;                 // to solve on; 0: one
     // Groups of ranks that earlier batches connected; NULL: all are there.
     const struct sp_i_group_starts *starts;
+    // Takes the best of the steps that are judged (solver/step/step.h); NULL: none is kept.
+    struct sp_i_kept_step *kept;
 } sp_strategy_input;
 
 // Fills a packing (uninitialised) that refers to the batch. SP_ERR_INFEASIBLE with the reason where

@@ -73,6 +73,10 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
 
 void sp_cost_model_fini(sp_cost_model *cost)
 {
+    if (cost->searching != NULL) {
+        sp_cost_model_fini(cost->searching);
+        sp_free(cost->searching);
+    }
     sp_i_pack_timer_free(cost->packs);
     sp_free(cost->lone);
     sp_free(cost->stages);
@@ -137,6 +141,39 @@ sp_status sp_cost_model_interpolate(sp_cost_model *cost, sp_error *err)
     return sp_i_pack_timer_interpolate(cost->packs, err);
 }
 
+static sp_status add_searching(sp_cost_model *cost, sp_error *err)
+{
+    sp_cost_model *own = sp_malloc(sizeof *own);
+    if (own == NULL) {
+        return sp_error_no_memory(err, "the cost model");
+    }
+    sp_status status = sp_cost_model_init(own, cost->model, cost->layout, cost->cluster,
+                                          cost->profile, cost->memory, cost->source, err);
+    if (status == SP_OK) {
+        status = sp_cost_model_interpolate(own, err);
+        if (status != SP_OK) {
+            sp_cost_model_fini(own);
+        }
+    }
+    if (status != SP_OK) {
+        sp_free(own);
+        return status;
+    }
+    cost->searching = own;
+    return SP_OK;
+}
+
+sp_status sp_cost_model_searching(sp_cost_model *cost, int index, sp_cost_model **searching,
+                                  sp_error *err)
+{
+    sp_status status = cost->searching == NULL ? add_searching(cost, err) : SP_OK;
+    if (status != SP_OK) {
+        return status;
+    }
+    *searching = cost->searching;
+    return index > 0 ? sp_cost_model_searching(*searching, index - 1, searching, err) : SP_OK;
+}
+
 double sp_cost_model_least_p2p_s(sp_cost_model *cost)
 {
     sp_op_timer timer = timer_of(cost);
@@ -168,19 +205,47 @@ double sp_cost_model_pack_s(sp_cost_model *cost, const sp_pack_list *list, const
 {
     const unsigned back = 1u << SP_PASS_RECOMPUTE | 1u << SP_PASS_I | 1u << SP_PASS_W;
     sp_op_timer timer = timer_of(cost);
-    sp_i_pack_time forward;
-    sp_i_pack_time backward;
+    sp_i_pack_time time;
     double most_s = 0.0;
-    if (sp_i_pack_time_of(cost->packs, &timer, list, pack, false, &forward, NULL) != SP_OK ||
-        sp_i_pack_time_of(cost->packs, &timer, list, pack, true, &backward, NULL) != SP_OK) {
+    if (sp_i_pack_times_of(cost->packs, &timer, list, pack, &time, NULL) != SP_OK) {
         return SP_I_MOST_S;
     }
     for (int c = 0; c < cost->stage_classes; c++) {
         const sp_stage *stage = &cost->class_stage[c];
-        most_s = fmax(most_s, sp_i_price_passes_s(cost, &forward, stage, 1u << SP_PASS_F) +
-                                  sp_i_price_passes_s(cost, &backward, stage, back));
+        most_s = fmax(most_s, sp_i_price_passes_s(cost, &time, stage, 1u << SP_PASS_F) +
+                                  sp_i_price_passes_s(cost, &time, stage, back));
     }
     return fmin(most_s, SP_I_MOST_S);
+}
+
+static void forward_ns(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
+                       const sp_i_pack_time *time, int64_t *f_ns)
+{
+    for (int c = 0; c < cost->stage_classes; c++) {
+        const sp_stage *stage = &cost->class_stage[c];
+        if (cost->approximate) {
+            f_ns[c] = sp_i_price_passes_ns(cost, timer, pack, time, stage, SP_I_FORWARD);
+        } else {
+            sp_action_cost f = sp_i_price_forward(cost, timer, pack, time, stage);
+            f_ns[c] = sp_action_cost_ns(&f);
+        }
+    }
+}
+
+static void backward_ns(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
+                        const sp_i_pack_time *time, bool split, int64_t *b_ns, int64_t *w_ns)
+{
+    for (int c = 0; c < cost->stage_classes; c++) {
+        const sp_stage *stage = &cost->class_stage[c];
+        if (cost->approximate) {
+            unsigned first = SP_I_AGAIN | SP_I_INPUTS | (split ? 0 : SP_I_WEIGHTS);
+            b_ns[c] = sp_i_price_passes_ns(cost, timer, pack, time, stage, first);
+            w_ns[c] =
+                split ? sp_i_price_passes_ns(cost, timer, pack, time, stage, SP_I_WEIGHTS) : 0;
+        } else {
+            sp_i_price_backward_ns(cost, timer, pack, time, stage, split, &b_ns[c], &w_ns[c]);
+        }
+    }
 }
 
 sp_status sp_cost_model_forward_ns(sp_cost_model *cost, const sp_pack_list *list,
@@ -189,14 +254,8 @@ sp_status sp_cost_model_forward_ns(sp_cost_model *cost, const sp_pack_list *list
     sp_op_timer timer = timer_of(cost);
     sp_i_pack_time time;
     sp_status status = sp_i_pack_time_of(cost->packs, &timer, list, pack, false, &time, err);
-    for (int c = 0; status == SP_OK && c < cost->stage_classes; c++) {
-        const sp_stage *stage = &cost->class_stage[c];
-        if (cost->approximate) {
-            f_ns[c] = sp_i_price_passes_ns(cost, &timer, pack, &time, stage, SP_I_FORWARD);
-        } else {
-            sp_action_cost f = sp_i_price_forward(cost, &timer, pack, &time, stage);
-            f_ns[c] = sp_action_cost_ns(&f);
-        }
+    if (status == SP_OK) {
+        forward_ns(cost, &timer, pack, &time, f_ns);
     }
     return status;
 }
@@ -208,16 +267,22 @@ sp_status sp_cost_model_backward_ns(sp_cost_model *cost, const sp_pack_list *lis
     sp_op_timer timer = timer_of(cost);
     sp_i_pack_time time;
     sp_status status = sp_i_pack_time_of(cost->packs, &timer, list, pack, true, &time, err);
-    for (int c = 0; status == SP_OK && c < cost->stage_classes; c++) {
-        const sp_stage *stage = &cost->class_stage[c];
-        if (cost->approximate) {
-            unsigned first = SP_I_AGAIN | SP_I_INPUTS | (split ? 0 : SP_I_WEIGHTS);
-            b_ns[c] = sp_i_price_passes_ns(cost, &timer, pack, &time, stage, first);
-            w_ns[c] =
-                split ? sp_i_price_passes_ns(cost, &timer, pack, &time, stage, SP_I_WEIGHTS) : 0;
-        } else {
-            sp_i_price_backward_ns(cost, &timer, pack, &time, stage, split, &b_ns[c], &w_ns[c]);
-        }
+    if (status == SP_OK) {
+        backward_ns(cost, &timer, pack, &time, split, b_ns, w_ns);
+    }
+    return status;
+}
+
+sp_status sp_cost_model_both_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
+                                bool split, int64_t *f_ns, int64_t *b_ns, int64_t *w_ns,
+                                sp_error *err)
+{
+    sp_op_timer timer = timer_of(cost);
+    sp_i_pack_time time;
+    sp_status status = sp_i_pack_times_of(cost->packs, &timer, list, pack, &time, err);
+    if (status == SP_OK) {
+        forward_ns(cost, &timer, pack, &time, f_ns);
+        backward_ns(cost, &timer, pack, &time, split, b_ns, w_ns);
     }
     return status;
 }

@@ -61,6 +61,8 @@ typedef struct sp_cost_model {
     double work_per_token_s; // of sp_cost_model_sample_work_s
     double work_per_square_s;
     sp_uncalibrated uncalibrated; // filled as costs are asked for
+    // What sp_cost_model_searching hands out first, with the next in it; owned, NULL: none yet.
+    struct sp_cost_model *searching;
 } sp_cost_model;
 
 sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const sp_layout *layout,
@@ -71,6 +73,11 @@ void sp_cost_model_fini(sp_cost_model *cost);
 // From now on times of packs are approximate, within about 0.1 %, and are found several times as
 // fast: for searches that price many packs which are only tried.
 sp_status sp_cost_model_interpolate(sp_cost_model *cost, sp_error *err);
+
+// Cost model `index` of the same scenario for such a search, which lives as long as this one and
+// keeps what it has priced: one for each thread.
+sp_status sp_cost_model_searching(sp_cost_model *cost, int index, sp_cost_model **searching,
+                                  sp_error *err);
 
 // Costs of every pack on every stage class, transfers, the optimizer epilogue and memory. O(slices
 // + packs * classes). SP_ERR_CONTENT where the layout's CP sharding does not go with packs that are
@@ -106,6 +113,10 @@ sp_status sp_cost_model_forward_ns(sp_cost_model *cost, const sp_pack_list *list
 sp_status sp_cost_model_backward_ns(sp_cost_model *cost, const sp_pack_list *list,
                                     const sp_pack *pack, bool split, int64_t *b_ns, int64_t *w_ns,
                                     sp_error *err);
+// Of both at once, for less than each by itself.
+sp_status sp_cost_model_both_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
+                                bool split, int64_t *f_ns, int64_t *b_ns, int64_t *w_ns,
+                                sp_error *err);
 
 // Seconds of its forward and its whole backward together, with what is recomputed.
 double sp_cost_model_pack_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack);

@@ -8,6 +8,9 @@
 #define LEAST_STEP 8.0
 #define FINER 16
 
+// Classes of stages that go through the sizes of packs together.
+enum { AT_ONCE = 8 };
+
 // The largest pack of a size, and the largest that is thought of.
 #define FIRST_SIZE 256.0
 #define MOST_TOKENS 16777216.0
@@ -24,8 +27,8 @@ static double of_stage(const sp_stage *stage, double of_part[SP_I_PARTS][SP_I_PA
 static sp_least_work least_of(const sp_cost_model *cost, sp_i_least_work *parts,
                               const sp_stage *stage);
 static const sp_least_work *least_of_class(sp_cost_model *cost, int class, int slope);
-static void make_known(sp_cost_model *cost, int class);
-static void find_lines(sp_cost_model *cost, int class);
+static void make_known(sp_cost_model *cost);
+static void find_lines(sp_cost_model *cost, int first, int classes);
 
 void sp_i_least_work_find(sp_cost_model *cost)
 {
@@ -50,7 +53,7 @@ const sp_least_work *sp_cost_model_least_work(sp_cost_model *cost, int vstage, i
 static const sp_least_work *least_of_class(sp_cost_model *cost, int class, int slope)
 {
     if (slope > 0) {
-        make_known(cost, class);
+        make_known(cost);
     }
     return &cost->least[slope * cost->classes + class];
 }
@@ -69,15 +72,15 @@ const sp_least_work *sp_cost_model_least_passage(sp_cost_model *cost, int vstage
 const sp_least_size *sp_cost_model_least_sizes(sp_cost_model *cost, int vstage)
 {
     int class = passage_class(cost, vstage);
-    make_known(cost, class);
+    make_known(cost);
     return &cost->sizes[class * SP_LEAST_SIZES];
 }
 
-// Once for each class: sizes of a known one have tokens.
-static void make_known(sp_cost_model *cost, int class)
+// Once for all classes: sizes of known ones have tokens.
+static void make_known(sp_cost_model *cost)
 {
-    if (cost->sizes[class * SP_LEAST_SIZES].tokens <= 0.0) {
-        find_lines(cost, class);
+    for (int c = 0; cost->sizes[0].tokens <= 0.0 && c < cost->classes; c += AT_ONCE) {
+        find_lines(cost, c, cost->classes - c < AT_ONCE ? cost->classes - c : AT_ONCE);
     }
 }
 
@@ -118,41 +121,41 @@ static sp_least_work least_of(const sp_cost_model *cost, sp_i_least_work *parts,
 
 enum { FORWARD, INPUTS, BACKWARD, SIDES };
 
-// The times of packs on one class, and what is known of the least so far.
-typedef struct scan {
-    const sp_cost_model *cost;
-    sp_op_timer timer;
+// What is known so far of the times of packs on one class.
+typedef struct lines {
     const sp_stage *stage;
     double rate_s[SIDES];                  // least time per token
     double line_s[SP_LEAST_SLOPES][SIDES]; // beyond the lines of the slopes
     double size_s[SP_LEAST_SIZES][SIDES];  // beyond the least time per token, by size
+} lines;
+
+typedef struct scan {
+    const sp_cost_model *cost;
+    sp_op_timer timer;
+    int classes;
+    lines of[AT_ONCE];
 } scan;
 
-static void add_parts(const scan *s, double of_part[SP_I_PARTS][SP_I_PASSES], double time_s[SIDES])
+typedef double part_times[SP_I_PARTS][SP_I_PASSES];
+
+static void add_parts(const sp_stage *stage, part_times of_part, double time_s[SIDES])
 {
-    time_s[FORWARD] = of_stage(s->stage, of_part, SP_PASS_F);
+    time_s[FORWARD] = of_stage(stage, of_part, SP_PASS_F);
     time_s[INPUTS] =
-        of_stage(s->stage, of_part, SP_PASS_RECOMPUTE) + of_stage(s->stage, of_part, SP_PASS_I);
-    time_s[BACKWARD] = time_s[INPUTS] + of_stage(s->stage, of_part, SP_PASS_W);
+        of_stage(stage, of_part, SP_PASS_RECOMPUTE) + of_stage(stage, of_part, SP_PASS_I);
+    time_s[BACKWARD] = time_s[INPUTS] + of_stage(stage, of_part, SP_PASS_W);
 }
 
-static void times_at(const scan *s, double tokens, double time_s[SIDES])
-{
-    double of_part[SP_I_PARTS][SP_I_PASSES];
-    sp_i_pack_token_time(s->cost->packs, &s->timer, tokens, s->stage, of_part);
-    add_parts(s, of_part, time_s);
-}
-
-// Every scan of every class goes through the same sizes.
-static void times_of_size(const scan *s, int size, double tokens, double time_s[SIDES])
+// Every scan goes through the same sizes.
+static part_times *times_of_size(const scan *s, int size, double tokens)
 {
     sp_i_size_times *times = s->cost->tried;
     SP_ASSERT(size < SP_I_SIZES_TRIED && size <= times->count);
     if (size == times->count) {
-        sp_i_pack_token_time(s->cost->packs, &s->timer, tokens, NULL, times->of_part[size]);
+        sp_i_pack_token_time(s->cost->packs, &s->timer, tokens, times->of_part[size]);
         times->count++;
     }
-    add_parts(s, times->of_part[size], time_s);
+    return &times->of_part[size];
 }
 
 static double step_of(double tokens)
@@ -162,106 +165,132 @@ static double step_of(double tokens)
 
 // Packs of more than `tokens`, up to `next`, take at least the time of one of `tokens`: times do
 // not fall with size.
-typedef void (*visit)(scan *s, double tokens, double next, const double time_s[SIDES]);
+typedef void (*visit)(scan *s, double tokens, double next, part_times of_part);
 
 // Merged ranks hold as little as one token's share of a pack.
 static void scan_all(scan *s, visit look)
 {
     double tokens = 1.0 / s->cost->layout->dp;
     for (int size = 0; tokens < MOST_TOKENS; size++) {
-        double time_s[SIDES];
         double next = tokens + step_of(tokens);
-        times_of_size(s, size, tokens, time_s);
-        look(s, tokens, next, time_s);
+        look(s, tokens, next, *times_of_size(s, size, tokens));
         tokens = next;
     }
 }
 
 // From above: what packs of `tokens` take.
-static void find_rate(scan *s, double tokens, double next, const double time_s[SIDES])
+static void find_rate(scan *s, double tokens, double next, part_times of_part)
 {
     (void)next;
-    for (int side = 0; side < SIDES; side++) {
-        s->rate_s[side] = fmin(s->rate_s[side], time_s[side] / tokens);
+    for (lines *l = s->of; l < s->of + s->classes; l++) {
+        double time_s[SIDES];
+        add_parts(l->stage, of_part, time_s);
+        for (int side = 0; side < SIDES; side++) {
+            l->rate_s[side] = fmin(l->rate_s[side], time_s[side] / tokens);
+        }
     }
 }
 
 // From below, with finer steps where the least may be.
-static void lower_rate(scan *s, double tokens, double next, const double time_s[SIDES])
+static void lower_rate(scan *s, double tokens, double next, part_times of_part)
 {
-    double rate_s[SIDES];
-    bool near = false;
-    for (int side = 0; side < SIDES; side++) {
-        rate_s[side] = time_s[side] / next;
-        near = near || rate_s[side] < s->line_s[0][side];
-    }
-    if (!near) {
-        return;
+    bool near[AT_ONCE];
+    bool any = false;
+    for (int c = 0; c < s->classes; c++) {
+        double time_s[SIDES];
+        add_parts(s->of[c].stage, of_part, time_s);
+        near[c] = false;
+        for (int side = 0; side < SIDES; side++) {
+            near[c] = near[c] || time_s[side] / next < s->of[c].line_s[0][side];
+        }
+        any = any || near[c];
     }
     double step = (next - tokens) / FINER;
-    for (int i = 0; i < FINER; i++) {
-        double at_s[SIDES];
-        times_at(s, tokens + i * step, at_s);
-        for (int side = 0; side < SIDES; side++) {
-            double least_s = at_s[side] / (tokens + (i + 1) * step);
-            rate_s[side] = i == 0 ? least_s : fmin(rate_s[side], least_s);
-        }
-    }
-    for (int side = 0; side < SIDES; side++) {
-        s->rate_s[side] = fmin(s->rate_s[side], rate_s[side]);
-    }
-}
-
-static void lower_lines(scan *s, double tokens, double next, const double time_s[SIDES])
-{
-    for (int side = 0; side < SIDES; side++) {
-        for (int slope = 1; slope < SP_LEAST_SLOPES; slope++) {
-            double beyond_s = fmax(0.0, time_s[side] - kept[slope] * s->rate_s[side] * next);
-            s->line_s[slope][side] = fmin(s->line_s[slope][side], beyond_s);
-        }
-        double beyond_s = fmax(0.0, time_s[side] - s->rate_s[side] * next);
-        for (int size = SP_LEAST_SIZES - 1; size >= 0; size--) {
-            if (tokens < ldexp(FIRST_SIZE, size)) {
-                s->size_s[size][side] = fmin(s->size_s[size][side], beyond_s);
+    for (int i = 0; any && i < FINER; i++) {
+        part_times at;
+        sp_i_pack_token_time(s->cost->packs, &s->timer, tokens + i * step, at);
+        for (int c = 0; c < s->classes; c++) {
+            double at_s[SIDES];
+            add_parts(s->of[c].stage, at, at_s);
+            for (int side = 0; near[c] && side < SIDES; side++) {
+                s->of[c].rate_s[side] =
+                    fmin(s->of[c].rate_s[side], at_s[side] / (tokens + (i + 1) * step));
             }
         }
     }
 }
 
-static void find_lines(sp_cost_model *cost, int class)
+static void lower_lines(scan *s, double tokens, double next, part_times of_part)
 {
-    const sp_least_work *best = &cost->least[class];
-    scan s = {.cost = cost, .timer = silent_timer(cost), .stage = &cost->class_stage[class]};
+    for (lines *l = s->of; l < s->of + s->classes; l++) {
+        double time_s[SIDES];
+        add_parts(l->stage, of_part, time_s);
+        for (int side = 0; side < SIDES; side++) {
+            for (int slope = 1; slope < SP_LEAST_SLOPES; slope++) {
+                double beyond_s = fmax(0.0, time_s[side] - kept[slope] * l->rate_s[side] * next);
+                l->line_s[slope][side] = fmin(l->line_s[slope][side], beyond_s);
+            }
+            double beyond_s = fmax(0.0, time_s[side] - l->rate_s[side] * next);
+            for (int size = SP_LEAST_SIZES - 1; size >= 0; size--) {
+                if (tokens < ldexp(FIRST_SIZE, size)) {
+                    l->size_s[size][side] = fmin(l->size_s[size][side], beyond_s);
+                }
+            }
+        }
+    }
+}
+
+static void begin_lines(lines *l, const sp_stage *stage)
+{
+    l->stage = stage;
     for (int side = 0; side < SIDES; side++) {
-        s.rate_s[side] = HUGE_VAL;
+        l->rate_s[side] = HUGE_VAL;
         for (int slope = 0; slope < SP_LEAST_SLOPES; slope++) {
-            s.line_s[slope][side] = HUGE_VAL;
+            l->line_s[slope][side] = HUGE_VAL;
         }
         for (int size = 0; size < SP_LEAST_SIZES; size++) {
-            s.size_s[size][side] = HUGE_VAL;
+            l->size_s[size][side] = HUGE_VAL;
         }
     }
-    scan_all(&s, find_rate);
-    for (int side = 0; side < SIDES; side++) {
-        s.line_s[0][side] = s.rate_s[side];
-    }
-    scan_all(&s, lower_rate);
-    scan_all(&s, lower_lines);
+}
+
+static void keep_lines(sp_cost_model *cost, int class, const lines *l)
+{
+    const sp_least_work *best = &cost->least[class];
     for (int slope = 1; slope < SP_LEAST_SLOPES; slope++) {
         sp_least_work *least = &cost->least[slope * cost->classes + class];
         *least = *best;
-        least->f_token_s = kept[slope] * s.rate_s[FORWARD];
-        least->i_token_s = kept[slope] * s.rate_s[INPUTS];
-        least->b_token_s = kept[slope] * s.rate_s[BACKWARD];
-        least->f_pack_s += s.line_s[slope][FORWARD];
-        least->i_pack_s += s.line_s[slope][INPUTS];
-        least->b_pack_s += s.line_s[slope][BACKWARD];
+        least->f_token_s = kept[slope] * l->rate_s[FORWARD];
+        least->i_token_s = kept[slope] * l->rate_s[INPUTS];
+        least->b_token_s = kept[slope] * l->rate_s[BACKWARD];
+        least->f_pack_s += l->line_s[slope][FORWARD];
+        least->i_pack_s += l->line_s[slope][INPUTS];
+        least->b_pack_s += l->line_s[slope][BACKWARD];
     }
     for (int size = 0; size < SP_LEAST_SIZES; size++) {
         cost->sizes[class * SP_LEAST_SIZES + size] =
             (sp_least_size){.tokens = ldexp(FIRST_SIZE, size),
-                            .f_pack_s = best->f_pack_s + s.size_s[size][FORWARD],
-                            .i_pack_s = best->i_pack_s + s.size_s[size][INPUTS],
-                            .b_pack_s = best->b_pack_s + s.size_s[size][BACKWARD]};
+                            .f_pack_s = best->f_pack_s + l->size_s[size][FORWARD],
+                            .i_pack_s = best->i_pack_s + l->size_s[size][INPUTS],
+                            .b_pack_s = best->b_pack_s + l->size_s[size][BACKWARD]};
+    }
+}
+
+static void find_lines(sp_cost_model *cost, int first, int classes)
+{
+    scan s = {.cost = cost, .timer = silent_timer(cost), .classes = classes};
+    for (int c = 0; c < classes; c++) {
+        begin_lines(&s.of[c], &cost->class_stage[first + c]);
+    }
+    scan_all(&s, find_rate);
+    for (int c = 0; c < classes; c++) {
+        for (int side = 0; side < SIDES; side++) {
+            s.of[c].line_s[0][side] = s.of[c].rate_s[side];
+        }
+    }
+    scan_all(&s, lower_rate);
+    scan_all(&s, lower_lines);
+    for (int c = 0; c < classes; c++) {
+        keep_lines(cost, first + c, &s.of[c]);
     }
 }

@@ -80,6 +80,9 @@ static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *
 static sp_i_time pass_time(const sp_i_attention *attention, const variant *v, const pass_ops *ops,
                            const sp_i_attention_load *load, double qkv_s, sp_pass pass,
                            sp_cp_exchange *exchange);
+static sp_status time_sides(sp_i_pack_timer *packs, const sp_op_timer *timer,
+                            const sp_pack_list *list, const sp_pack *pack, bool forward,
+                            bool backward, sp_i_pack_time *time, sp_error *err);
 static bool has_zones(const sp_pack_list *list, const sp_pack *pack);
 static sp_status fill_zones(sp_i_pack_timer *packs, const sp_op_timer *timer,
                             const sp_pack_list *list, const sp_pack *pack, bool backward,
@@ -168,15 +171,25 @@ sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
                             const sp_pack_list *list, const sp_pack *pack, bool backward,
                             sp_i_pack_time *time, sp_error *err)
 {
+    return time_sides(packs, timer, list, pack, !backward, backward, time, err);
+}
+
+sp_status sp_i_pack_times_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
+                             const sp_pack_list *list, const sp_pack *pack, sp_i_pack_time *time,
+                             sp_error *err)
+{
+    return time_sides(packs, timer, list, pack, true, true, time, err);
+}
+
+static sp_status time_sides(sp_i_pack_timer *packs, const sp_op_timer *timer,
+                            const sp_pack_list *list, const sp_pack *pack, bool forward,
+                            bool backward, sp_i_pack_time *time, sp_error *err)
+{
     const variant *v = variant_of(packs, pack->dp_count);
     if (v == NULL) {
         return sp_error_no_memory(err, "the cost model");
     }
     bool zones = has_zones(list, pack);
-    sp_status status = zones ? fill_zones(packs, timer, list, pack, backward, err) : SP_OK;
-    if (status != SP_OK) {
-        return status;
-    }
     const memo *tokens = packs->interpolates
                              ? interpolated_times(packs, timer, v, pack->dp_count, pack->computed)
                              : token_times(packs, timer, v, pack->dp_count, pack->computed);
@@ -186,7 +199,7 @@ sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
     attention.memory = gathers ? &packs->gathered : &packs->memory;
     bool recomputes = attention.recomputes;
     sp_i_attention_load load =
-        sp_i_attention_load_of(&attention, list, pack, !backward || recomputes, backward);
+        sp_i_attention_load_of(&attention, list, pack, forward || recomputes, backward);
     load.forward_s = load.forward_s * packs->kept_share + packs->kept_fixed_s;
     *time = (sp_i_pack_time){.layout = &v->layout,
                              .recompute_share = (double)layer[SP_PASS_RECOMPUTE].kernels /
@@ -195,11 +208,16 @@ sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
                              .ring_steps = ring_steps(attention.memory, &v->layout),
                              .unfused_softmax =
                                  load.calls > 0.0 ? load.unfused_calls / load.calls : 0.0};
-    for (int part = 0; part < SP_I_PARTS; part++) {
-        for (int pass = 0; pass < SP_I_PASSES; pass++) {
-            if ((pass != SP_PASS_F) != backward) {
-                continue;
-            }
+    sp_status status = SP_OK;
+    for (int pass = 0; status == SP_OK && pass < SP_I_PASSES; pass++) {
+        bool of_forward = pass == SP_PASS_F;
+        if (!(of_forward ? forward : backward)) {
+            continue;
+        }
+        if (zones && (of_forward || pass == SP_PASS_I)) { // for all backward passes
+            status = fill_zones(packs, timer, list, pack, !of_forward, err);
+        }
+        for (int part = 0; status == SP_OK && part < SP_I_PARTS; part++) {
             sp_i_time *of = &time->of[part][pass];
             const pass_ops *ops = &v->ops[part][pass];
             if (ops->attends && zones) {
@@ -212,7 +230,7 @@ sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
             of->tp_s += tokens->tp_s[part][pass];
         }
     }
-    return SP_OK;
+    return status;
 }
 
 // A sample of n tokens has at least n*n/2 full pairs, so many with the finest slices: no fewer
@@ -243,26 +261,17 @@ void sp_i_pack_least_work(const sp_i_pack_timer *packs, const sp_op_timer *timer
     }
 }
 
-static bool has_part(const sp_stage *stage, sp_part part)
-{
-    return part == SP_PART_LAYER       ? stage->layers > 0
-           : part == SP_PART_EMBEDDING ? stage->embedding
-                                       : stage->head;
-}
-
 void sp_i_pack_token_time(const sp_i_pack_timer *packs, const sp_op_timer *timer, double tokens,
-                          const sp_stage *stage, double token_s[SP_I_PARTS][SP_I_PASSES])
+                          double token_s[SP_I_PARTS][SP_I_PASSES])
 {
     const variant *v = packs->variants[1];
+    sp_i_timed_collectives timed = {.op = {NULL}};
     for (int part = 0; part < SP_I_PARTS; part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             double tp_s;
-            token_s[part][pass] = 0.0;
-            if (stage != NULL && !has_part(stage, (sp_part)part)) {
-                continue;
-            }
             sp_i_token_time(timer, &packs->memory.stack, v->tp, &v->ops[part][pass].inventory,
-                            (sp_pass)pass, tokens / v->layout.cp, &token_s[part][pass], &tp_s);
+                            (sp_pass)pass, tokens / v->layout.cp, &timed, &token_s[part][pass],
+                            &tp_s);
             token_s[part][pass] += tp_s;
         }
     }
@@ -346,10 +355,11 @@ static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer,
     }
     *key = (memo_key){.tokens = tokens, .dp_count = dp_count};
     double local_tokens = (double)tokens / v->layout.cp;
+    sp_i_timed_collectives timed = {.op = {NULL}};
     for (int part = 0; part < SP_I_PARTS; part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             sp_i_token_time(timer, &packs->memory.stack, v->tp, &v->ops[part][pass].inventory,
-                            (sp_pass)pass, local_tokens, &entry->compute_s[part][pass],
+                            (sp_pass)pass, local_tokens, &timed, &entry->compute_s[part][pass],
                             &entry->tp_s[part][pass]);
         }
     }

@@ -52,6 +52,10 @@ void sp_i_pack_timer_keep(sp_i_pack_timer *packs, double share, double fixed_s);
 sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
                             const sp_pack_list *list, const sp_pack *pack, bool backward,
                             sp_i_pack_time *time, sp_error *err);
+// All passes.
+sp_status sp_i_pack_times_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
+                             const sp_pack_list *list, const sp_pack *pack, sp_i_pack_time *time,
+                             sp_error *err);
 
 // What no size of pack gets below, on one rank of the unmerged layout.
 typedef struct sp_i_least_work {
@@ -63,8 +67,8 @@ void sp_i_pack_least_work(const sp_i_pack_timer *packs, const sp_op_timer *timer
                           sp_i_least_work *least);
 
 // Time of what depends on the tokens alone, with `tokens` on one data-parallel rank of the unmerged
-// layout; of the parts that a stage has, 0 of others. NULL: of all parts.
+// layout.
 void sp_i_pack_token_time(const sp_i_pack_timer *packs, const sp_op_timer *timer, double tokens,
-                          const sp_stage *stage, double token_s[SP_I_PARTS][SP_I_PASSES]);
+                          double token_s[SP_I_PARTS][SP_I_PASSES]);
 
 #endif

@@ -71,13 +71,20 @@ double sp_i_time_by_profile(const sp_op_timer *timer, sp_collective kind, sp_gro
 // One GPU's share of the NICs of its node; 0: the cluster names none.
 double sp_i_nic_share_bytes_per_s(const sp_op_timer *timer);
 
+// The last TP collective of each kind that was timed for a token count; NULL: none was. Parts and
+// passes have the same ones.
+typedef struct sp_i_timed_collectives {
+    const sp_op *op[SP_COLLECTIVES];
+    double once_s[SP_COLLECTIVES];
+} sp_i_timed_collectives;
+
 // Time of an inventory's operators that depend on the token count alone: GEMMs, kernels bound by
 // memory and TP collectives (token_time.c). Seconds for the tokens of one rank. Of a collective
 // counts what the stack does not hide: what is left to hide behind a GEMM goes down with each
 // collective that does.
 void sp_i_token_time(const sp_op_timer *timer, const sp_stack *stack, sp_group tp,
                      const sp_inventory *inventory, sp_pass pass, double local_tokens,
-                     double *compute_s, double *tp_s);
+                     sp_i_timed_collectives *timed, double *compute_s, double *tp_s);
 
 // The QKV projection among them.
 double sp_i_qkv_s(const sp_op_timer *timer, const sp_inventory *inventory, double local_tokens);

@@ -24,7 +24,7 @@ static double least_compute_s(const sp_op_timer *timer, const sp_op *op);
 
 void sp_i_token_time(const sp_op_timer *timer, const sp_stack *stack, sp_group tp,
                      const sp_inventory *inventory, sp_pass pass, double local_tokens,
-                     double *compute_s, double *tp_s)
+                     sp_i_timed_collectives *timed, double *compute_s, double *tp_s)
 {
     double left_s[SP_INVENTORY_OPS] = {0};
     *compute_s = 0.0;
@@ -35,19 +35,18 @@ void sp_i_token_time(const sp_op_timer *timer, const sp_stack *stack, sp_group t
             *compute_s += left_s[i];
         }
     }
-    const sp_op *timed[SP_COLLECTIVES] = {NULL}; // the last of each kind, and one of those
-    double once_s[SP_COLLECTIVES] = {0};
     for (int i = 0; i < inventory->count; i++) {
         const sp_op *op = &inventory->ops[i];
         if (!is_tp_collective(op)) {
             continue;
         }
         sp_collective kind = collective_of(op->kind);
-        if (timed[kind] == NULL || !is_alike(timed[kind], op)) {
-            once_s[kind] = sp_time_collective(timer, kind, tp, op->bytes_per_token * local_tokens);
-            timed[kind] = op;
+        if (timed->op[kind] == NULL || !is_alike(timed->op[kind], op)) {
+            timed->once_s[kind] =
+                sp_time_collective(timer, kind, tp, op->bytes_per_token * local_tokens);
+            timed->op[kind] = op;
         }
-        double exposed_s = op->repeat * once_s[kind];
+        double exposed_s = op->repeat * timed->once_s[kind];
         int gemm = is_hidden(stack, pass, op) ? neighbour(inventory, i) : -1;
         if (gemm >= 0) {
             double hidden_s = fmin(exposed_s, left_s[gemm]);

@@ -110,10 +110,8 @@ static void fill_list(const filler *f, const sp_pack_list *list, bool backward,
         sp_layout layout = *cost->layout;
         layout.cp *= pack->dp_count;
         layout.dp /= pack->dp_count;
-        for (size_t c = 0; c < classes; c++) {
-            sp_footprint_unit(cost->model, &layout, &cost->class_stage[c], &cost->memory, &load,
-                              &row[c]);
-        }
+        sp_footprint_units(cost->model, &layout, cost->class_stage, cost->classes, &cost->memory,
+                           &load, row);
         before = load;
         if (row_of != NULL) {
             row_of[k] = (int32_t)k;

@@ -39,7 +39,8 @@ static double part_s(const sp_forward_pricer *pricer, const sp_inventory *invent
 {
     double compute_s = 0.0;
     double tp_s = 0.0;
-    sp_i_token_time(&pricer->timer, &pricer->stack, pricer->tp, inventory, SP_PASS_F, rows,
+    sp_i_timed_collectives timed = {.op = {NULL}};
+    sp_i_token_time(&pricer->timer, &pricer->stack, pricer->tp, inventory, SP_PASS_F, rows, &timed,
                     &compute_s, &tp_s);
     return compute_s + tp_s;
 }

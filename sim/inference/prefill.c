@@ -132,7 +132,7 @@ static void run_fini(run *r)
 static int64_t head_ns(run *r, const sp_op_timer *timer, size_t prompts)
 {
     double token_s[SP_I_PARTS][SP_I_PASSES];
-    sp_i_pack_token_time(r->cost.packs, timer, (double)prompts * r->layout.cp, NULL, token_s);
+    sp_i_pack_token_time(r->cost.packs, timer, (double)prompts * r->layout.cp, token_s);
     return sp_ns_from_s(token_s[SP_PART_HEAD][SP_PASS_F]);
 }
 

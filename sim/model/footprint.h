@@ -168,5 +168,9 @@ typedef struct sp_unit_bytes {
 void sp_footprint_unit(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
                        const sp_memory_options *options, const sp_unit_load *load,
                        sp_unit_bytes *unit);
+// Of n stages [n], for less than each by itself.
+void sp_footprint_units(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
+                        int n, const sp_memory_options *options, const sp_unit_load *load,
+                        sp_unit_bytes *units);
 
 #endif

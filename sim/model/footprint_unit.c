@@ -31,6 +31,7 @@ typedef struct unit {
     int64_t score_buffer;   // kept from step to step
     int64_t mask;           // of the attention, from the data loader
     int64_t dropped_scores; // score tensors that the mode rebuilds
+    int64_t all_scores;     // those that full recomputation does
     int64_t dropped_layer;  // what a layer keeps without recomputation less what it keeps with it
     int64_t logits;         // one bf16 tensor
     int64_t softmax;        // of the loss: held, but there only while the head is at work
@@ -40,37 +41,55 @@ typedef struct unit {
 } unit;
 
 static void measure(unit *u, const sp_memory_options *options, const sp_unit_load *load);
+static void fill_unit(unit *u, const sp_memory_options *options, const sp_unit_load *load,
+                      sp_unit_bytes *out);
 static void hold(sp_unit_tensor *tensors, int count, double offload_ratio, sp_unit_bytes *out);
 static void sum_gradients(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
                           const sp_stack *stack, const sp_unit_load *load, sp_unit_bytes *out);
-static void run_with_autograd(unit *u, const sp_memory_options *options, const sp_unit_load *load,
-                              sp_unit_bytes *out);
+static void run_with_autograd(unit *u, const sp_unit_load *load, sp_unit_bytes *out);
 static void forward_transients(const unit *u, sp_bytes *bytes);
 static void backward_transients(const unit *u, sp_bytes *bytes);
-static void first_transients(const unit *u, const sp_memory_options *options,
-                             const sp_unit_load *load, sp_bytes *bytes);
+static void first_transients(const unit *u, sp_bytes *bytes);
 static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out);
 static void keep_for_weights(const unit *u, sp_bytes *bytes);
+
+// All that does not depend on the stage is measured once.
+void sp_footprint_units(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
+                        int n, const sp_memory_options *options, const sp_unit_load *load,
+                        sp_unit_bytes *out)
+{
+    unit u = {.model = model, .layout = layout};
+    measure(&u, options, load);
+    for (int i = 0; i < n; i++) {
+        u.stage = &stages[i];
+        fill_unit(&u, options, load, &out[i]);
+    }
+}
 
 void sp_footprint_unit(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
                        const sp_memory_options *options, const sp_unit_load *load,
                        sp_unit_bytes *out)
 {
+    sp_footprint_units(model, layout, stage, 1, options, load, out);
+}
+
+static void fill_unit(unit *u, const sp_memory_options *options, const sp_unit_load *load,
+                      sp_unit_bytes *out)
+{
+    const sp_stage *stage = u->stage;
     *out = (sp_unit_bytes){.held = {{0}}};
     sp_unit_tensor tensors[SP_UNIT_TENSORS];
-    unit u = {.model = model, .layout = layout, .stage = stage};
-    measure(&u, options, load);
-    int count = sp_unit_tensors(model, layout, stage, options, load->tokens, load->kv_tokens,
+    int count = sp_unit_tensors(u->model, u->layout, stage, options, load->tokens, load->kv_tokens,
                                 load->pairs, tensors);
     hold(tensors, count, options->offload_ratio, out);
-    sum_gradients(model, layout, stage, &options->stack, load, out);
-    keep_for_weights(&u, &out->weights);
+    sum_gradients(u->model, u->layout, stage, &options->stack, load, out);
+    keep_for_weights(u, &out->weights);
     out->repeated.of[SP_MEM_KV_CACHE] = out->held.of[SP_MEM_KV_CACHE];
-    out->repeated.of[SP_MEM_RECOMPUTE] = stage->embedding ? 0 : u.hidden;
+    out->repeated.of[SP_MEM_RECOMPUTE] = stage->embedding ? 0 : u->hidden;
     if (options->stack.tensors == SP_TENSORS_EXPLICIT) {
-        sp_i_explicit_unit(model, layout, stage, options, load, tensors, count, out);
+        sp_i_explicit_unit(u->model, u->layout, stage, options, load, tensors, count, out);
     } else {
-        run_with_autograd(&u, options, load, out);
+        run_with_autograd(u, load, out);
     }
 }
 
@@ -123,13 +142,19 @@ static void measure_layer(unit *u, const sp_memory_options *options, const sp_un
     int saved = sp_saved_layer(u->model, u->layout, options, layer);
     for (int i = 0; i < saved; i++) {
         bool plain = sp_saved_is_kept(&layer[i], SP_RECOMPUTE_NONE);
-        bool kept = sp_saved_is_kept(&layer[i], u->mode);
+        bool scores = layer[i].pair_bytes > 0;
+        int dropped = plain - sp_saved_is_kept(&layer[i], u->mode);
+        int all = scores ? plain - sp_saved_is_kept(&layer[i], SP_RECOMPUTE_FULL) : 0;
+        if (dropped == 0 && all == 0) {
+            continue;
+        }
         int64_t bytes = sp_saved_bytes(&layer[i], u->layout, load->tokens, load->pairs);
         if (layer[i].is_kv) {
             bytes -= sp_saved_bytes(&layer[i], u->layout, load->kv_tokens, 0);
         }
-        u->dropped_layer += (plain - kept) * bytes;
-        u->dropped_scores += layer[i].pair_bytes > 0 ? (plain - kept) * bytes : 0;
+        u->dropped_layer += dropped * bytes;
+        u->dropped_scores += scores ? dropped * bytes : 0;
+        u->all_scores += all * bytes;
     }
 }
 
@@ -165,12 +190,11 @@ int64_t sp_footprint_gradient_sums(const sp_model *model, const sp_layout *layou
     return sp_mul_bytes(tokens / layout->cp, row);
 }
 
-static void run_with_autograd(unit *u, const sp_memory_options *options, const sp_unit_load *load,
-                              sp_unit_bytes *out)
+static void run_with_autograd(unit *u, const sp_unit_load *load, sp_unit_bytes *out)
 {
     u->softmax = out->held.of[SP_MEM_LOGITS];
     forward_transients(u, &out->forward);
-    first_transients(u, options, load, &out->first);
+    first_transients(u, &out->first);
     backward_transients(u, &out->backward);
     out->backward.of[SP_MEM_KV_GRADIENTS] = out->gradients_begun;
     add_buffers(u, load->tokens, out);
@@ -216,13 +240,11 @@ static void forward_transients(const unit *u, sp_bytes *bytes)
 
 // A forward that runs again keeps nothing for autograd: beside what passes in a layer that is
 // rebuilt there are the input of one layer and, in the head, the softmax.
-static void first_transients(const unit *u, const sp_memory_options *options,
-                             const sp_unit_load *load, sp_bytes *bytes)
+static void first_transients(const unit *u, sp_bytes *bytes)
 {
-    sp_memory_options full = *options;
-    full.recompute = SP_RECOMPUTE_FULL;
-    unit first = {.model = u->model, .layout = u->layout, .stage = u->stage, .softmax = u->softmax};
-    measure(&first, &full, load);
+    unit first = *u;
+    first.mode = SP_RECOMPUTE_FULL;
+    first.dropped_scores = u->all_scores;
     forward_transients(&first, bytes);
     bytes->of[SP_MEM_WORKSPACE] += u->hidden;
     bytes->of[SP_MEM_LOGITS] += u->softmax;

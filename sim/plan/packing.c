@@ -60,11 +60,14 @@ bool sp_pack_list_add(sp_pack_list *list, sp_slice slice, bool last)
 {
     SP_ASSERT(list->count > 0);
     SP_ASSERT(slice.begin >= 0 && slice.tokens >= 0 && slice.computed_tokens >= slice.tokens);
-    void *slices = list->slices;
-    if (!sp_reserve(&slices, &list->slice_capacity, list->slice_count + 1, sizeof *list->slices)) {
-        return false;
+    if (list->slice_count == list->slice_capacity) {
+        void *slices = list->slices;
+        if (!sp_reserve(&slices, &list->slice_capacity, list->slice_count + 1,
+                        sizeof *list->slices)) {
+            return false;
+        }
+        list->slices = slices;
     }
-    list->slices = slices;
     list->slices[list->slice_count++] = slice;
 
     sp_pack *pack = &list->packs[list->count - 1];

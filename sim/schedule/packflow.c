@@ -10,22 +10,30 @@
 typedef struct stage {
     size_t forwards, backwards, weights;
     int64_t f_ready_ns, b_ready_ns;
-    int vstage;
+    struct stage *before, *behind; // the virtual stages next to it; NULL: there is none
+    int vstage, rank;
+    // When each of its packs has come to the stage behind, and back to the one before; the last
+    // stage's forwards end where they are. Transfers NULL: the stage there is on its own rank.
+    int64_t *f_there_ns, *b_there_ns;
+    const int64_t *p2p_f_ns, *p2p_b_ns;
 } stage;
 
 // An action that a rank would start next.
 typedef struct choice {
     int64_t start_ns; // NEVER: nothing is left, or nothing can be known to become ready
-    int vstage;
+    stage *at;
     sp_packflow_kind kind;
 } choice;
 
 typedef struct rank {
-    int64_t free_ns; // end of the last action
+    stage *first, *end; // of its chunks
+    int64_t free_ns;    // end of the last action
     int64_t held_bytes;
     int64_t bare_bytes; // of them what is left when no weight gradient is
-    bool has_room;      // for all packs at once
+    int64_t left_bytes; // of the forwards that it has not started
+    bool has_room;      // for all of those at once
     size_t steps;
+    size_t weights_left; // of backwards that it has started
     bool after_backward; // of forwards and backwards it ran a backward last
     // Where runs may end early: work that it has not started, what follows its last action on other
     // ranks, and, until it begins, what comes before its first action.
@@ -36,13 +44,10 @@ typedef struct rank {
 typedef struct run {
     const sp_packflow_job *job;
     int vstages;
-    rank *ranks;       // [pp]
-    int64_t *next_ns;  // [pp] starts of what they would start next
-    stage *stages;     // [pp * chunks] by rank, then chunk
-    stage **of;        // [vstages]
-    int *rank_of;      // [vstages]
-    int64_t *f_end_ns; // [vstages * forward]
-    int64_t *b_end_ns; // [vstages * backward]
+    rank *ranks;      // [pp]
+    int64_t *next_ns; // [pp] starts of what they would start next
+    stage *stages;    // [pp * chunks] by rank, then chunk
+    stage **of;       // [vstages]
     // Tokens of the packs before each, [forward + 1], and what the backwards before each free,
     // [backward + 1]
     int64_t *tokens_before, *freed_before;
@@ -50,11 +55,17 @@ typedef struct run {
     sp_packflow_outcome *outcome;
 } run;
 
-static int64_t forward_ready_ns(const run *r, int v);
-static int64_t backward_ready_ns(const run *r, int v);
-static bool may_run(const run *r, int k, int v);
-static choice choose(const run *r, int k);
+static bool begin(run *r, void **memory);
+static void run_all(run *r);
+static void choose_on(run *r, int k);
+static void choose_again(run *r, int k, const choice *started);
+static int64_t forward_ready_ns(const run *r, const stage *at);
+static int64_t backward_ready_ns(const run *r, const stage *at);
+static bool fits(const run *r, const rank *on, const stage *at);
+static bool is_exempt(const run *r, const rank *on, const stage *at);
+static choice choose(const run *r, const rank *on);
 static void start(run *r, int k);
+static void hold(run *r, int k, const choice *c, size_t pack);
 static void add_work(run *r);
 static bool is_beaten(run *r, int k);
 
@@ -78,55 +89,113 @@ size_t sp_packflow_length(const sp_packflow_job *job)
            (size_t)job->layout->chunks;
 }
 
-static void choose_on(run *r, int k)
+sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_step *steps,
+                          sp_packflow_outcome *outcome, sp_error *err)
 {
-    r->ranks[k].next = choose(r, k);
-    r->next_ns[k] = r->ranks[k].next.start_ns;
+    run r = {
+        .job = job, .vstages = sp_layout_vstages(job->layout), .steps = steps, .outcome = outcome};
+    void *memory;
+    *outcome = (sp_packflow_outcome){0};
+    if (!begin(&r, &memory)) {
+        return sp_error_no_memory(err, "the order of a packing");
+    }
+    if (job->beaten != NULL && job->forward > 0 && job->backward > 0) {
+        add_work(&r);
+    }
+    run_all(&r);
+    sp_free(memory);
+    return SP_OK;
 }
 
-// What became ready on another rank changes nothing where that rank starts something else earlier,
-// and goes first where nothing else is ready by then.
-static void choose_elsewhere(run *r, choice ready)
+// ---- before the first action ----
+
+static void place_stages(run *r)
 {
-    int k = r->rank_of[ready.vstage];
-    if (ready.start_ns == NEVER || ready.start_ns > r->next_ns[k]) {
-        return;
+    const sp_packflow_job *job = r->job;
+    const sp_layout *layout = job->layout;
+    for (int k = 0; k < layout->pp; k++) {
+        stage *first = &r->stages[k * layout->chunks];
+        r->ranks[k] = (rank){.first = first, .end = first + layout->chunks};
+        for (int chunk = 0; chunk < layout->chunks; chunk++) {
+            int v = sp_layout_vstage(layout, k, chunk);
+            r->of[v] = &first[chunk];
+            first[chunk] = (stage){.vstage = v, .rank = k, .b_ready_ns = NEVER};
+        }
     }
-    ready.start_ns = sp_larger(ready.start_ns, r->ranks[k].free_ns);
-    if (ready.start_ns == r->next_ns[k]) {
-        choose_on(r, k);
-    } else if (ready.kind == SP_PACKFLOW_B || may_run(r, k, ready.vstage)) {
-        r->ranks[k].next = ready;
-        r->next_ns[k] = ready.start_ns;
+    for (int v = 0; v < r->vstages; v++) {
+        stage *at = r->of[v];
+        at->before = v > 0 ? r->of[v - 1] : NULL;
+        at->behind = v + 1 < r->vstages ? r->of[v + 1] : NULL;
+        at->p2p_f_ns = at->behind != NULL && at->behind->rank != at->rank ? job->p2p_f_ns : NULL;
+        at->p2p_b_ns = at->before != NULL && at->before->rank != at->rank ? job->p2p_b_ns : NULL;
     }
 }
 
-// A started forward makes that of its pack ready on the next virtual stage, a backward on the one
-// before: where that is what comes next there.
-static void choose_again(run *r, int k, const choice *started)
+// Sums of the entries before each, [count + 1].
+static void add_up(const int64_t *tokens, size_t count, int64_t *before)
 {
-    int v = started->vstage;
-    choice ready = {NEVER, v, started->kind};
-    stage *at = r->of[v];
-    if (started->kind == SP_PACKFLOW_F) {
-        at->f_ready_ns = forward_ready_ns(r, v);
-        at->b_ready_ns = at->b_ready_ns == NEVER ? backward_ready_ns(r, v) : at->b_ready_ns;
-        if (v + 1 < r->vstages && r->of[v + 1]->forwards + 1 == at->forwards) {
-            ready.vstage = v + 1;
-            ready.start_ns = r->of[v + 1]->f_ready_ns = forward_ready_ns(r, v + 1);
-        }
-    } else if (started->kind == SP_PACKFLOW_B) {
-        at->b_ready_ns = backward_ready_ns(r, v);
-        if (v > 0 && r->of[v - 1]->backwards + 1 == at->backwards) {
-            ready.vstage = v - 1;
-            ready.start_ns = r->of[v - 1]->b_ready_ns = backward_ready_ns(r, v - 1);
-        }
-    }
-    choose_on(r, k);
-    if (r->rank_of[ready.vstage] != k) {
-        choose_elsewhere(r, ready);
+    before[0] = 0;
+    for (size_t k = 0; k < count; k++) {
+        before[k + 1] = before[k] + tokens[k];
     }
 }
+
+// Once all that is left fits beside what is held, room is no matter any more.
+static void look_for_room(const sp_packflow_job *job, int k, rank *on)
+{
+    on->has_room = on->has_room || on->held_bytes + on->left_bytes <= job->room_bytes[k];
+}
+
+static void add_bytes(run *r)
+{
+    const sp_packflow_job *job = r->job;
+    for (int k = 0; k < job->layout->pp; k++) {
+        rank *on = &r->ranks[k];
+        on->has_room = job->room_bytes == NULL;
+        for (const stage *at = on->first; !on->has_room && at < on->end; at++) {
+            on->left_bytes += r->tokens_before[job->forward] * job->token_bytes[at->vstage];
+        }
+        look_for_room(job, k, on);
+    }
+}
+
+static void *carve(char **memory, size_t bytes)
+{
+    char *piece = *memory;
+    *memory += bytes;
+    return piece;
+}
+
+// All memory in one piece: most runs are short. Every type in it is as strictly aligned as int64_t.
+static bool begin(run *r, void **memory)
+{
+    const sp_packflow_job *job = r->job;
+    size_t pp = (size_t)job->layout->pp;
+    size_t vstages = (size_t)r->vstages;
+    size_t numbers = pp + (job->forward + job->backward) * (vstages + 1) + 2;
+    char *piece = *memory = sp_malloc(pp * sizeof *r->ranks + vstages * sizeof *r->stages +
+                                      vstages * sizeof *r->of + numbers * sizeof(int64_t));
+    if (piece == NULL) {
+        return false;
+    }
+    r->ranks = carve(&piece, pp * sizeof *r->ranks);
+    r->stages = carve(&piece, vstages * sizeof *r->stages);
+    r->of = carve(&piece, vstages * sizeof *r->of);
+    r->next_ns = carve(&piece, pp * sizeof *r->next_ns);
+    r->tokens_before = carve(&piece, (job->forward + 1) * sizeof *r->tokens_before);
+    r->freed_before = carve(&piece, (job->backward + 1) * sizeof *r->freed_before);
+    place_stages(r);
+    for (stage *at = r->stages; at < r->stages + vstages; at++) {
+        at->f_there_ns = carve(&piece, job->forward * sizeof *at->f_there_ns);
+        at->b_there_ns = carve(&piece, job->backward * sizeof *at->b_there_ns);
+    }
+    add_up(job->tokens, job->forward, r->tokens_before);
+    add_up(job->freed, job->backward, r->freed_before);
+    add_bytes(r);
+    return true;
+}
+
+// ---- action by action ----
 
 // Actions are fixed in the order of their starts, so that whatever was ready by then is known.
 static void run_all(run *r)
@@ -134,8 +203,7 @@ static void run_all(run *r)
     size_t left = sp_packflow_length(r->job) * (size_t)r->job->layout->pp;
     int pp = r->job->layout->pp;
     for (int v = 0; v < r->vstages; v++) {
-        r->of[v]->f_ready_ns = forward_ready_ns(r, v);
-        r->of[v]->b_ready_ns = NEVER;
+        r->of[v]->f_ready_ns = forward_ready_ns(r, r->of[v]);
     }
     for (int k = 0; k < pp; k++) {
         choose_on(r, k);
@@ -163,299 +231,271 @@ static void run_all(run *r)
     }
 }
 
-static void place_stages(run *r)
+static void choose_on(run *r, int k)
 {
-    const sp_layout *layout = r->job->layout;
-    for (int k = 0; k < layout->pp; k++) {
-        for (int chunk = 0; chunk < layout->chunks; chunk++) {
-            int vstage = sp_layout_vstage(layout, k, chunk);
-            r->rank_of[vstage] = k;
-            r->of[vstage] = &r->stages[k * layout->chunks + chunk];
-            r->of[vstage]->vstage = vstage;
+    rank *on = &r->ranks[k];
+    on->next = choose(r, on);
+    r->next_ns[k] = on->next.start_ns;
+}
+
+// What became ready on another rank changes nothing where that rank starts something else earlier,
+// and goes first where nothing else is ready by then.
+static void choose_elsewhere(run *r, choice ready)
+{
+    int k = ready.at->rank;
+    rank *on = &r->ranks[k];
+    if (ready.start_ns == NEVER || ready.start_ns > r->next_ns[k]) {
+        return;
+    }
+    ready.start_ns = sp_larger(ready.start_ns, on->free_ns);
+    if (ready.start_ns == r->next_ns[k]) {
+        choose_on(r, k);
+    } else if (ready.kind == SP_PACKFLOW_B || fits(r, on, ready.at) || is_exempt(r, on, ready.at)) {
+        on->next = ready;
+        r->next_ns[k] = ready.start_ns;
+    }
+}
+
+// A started forward makes that of its pack ready on the next virtual stage, a backward on the one
+// before: where that is what comes next there.
+static void choose_again(run *r, int k, const choice *started)
+{
+    stage *at = started->at;
+    choice ready = {NEVER, at, started->kind};
+    if (started->kind == SP_PACKFLOW_F) {
+        at->f_ready_ns = forward_ready_ns(r, at);
+        at->b_ready_ns = at->b_ready_ns == NEVER ? backward_ready_ns(r, at) : at->b_ready_ns;
+        if (at->behind != NULL && at->behind->forwards + 1 == at->forwards) {
+            ready.at = at->behind;
+            ready.start_ns = ready.at->f_ready_ns = forward_ready_ns(r, ready.at);
+        }
+    } else if (started->kind == SP_PACKFLOW_B) {
+        at->b_ready_ns = backward_ready_ns(r, at);
+        if (at->before != NULL && at->before->backwards + 1 == at->backwards) {
+            ready.at = at->before;
+            ready.start_ns = ready.at->b_ready_ns = backward_ready_ns(r, ready.at);
         }
     }
-}
-
-static void look_for_room(run *r)
-{
-    const sp_packflow_job *job = r->job;
-    for (int k = 0; k < job->layout->pp; k++) {
-        int64_t bytes = 0;
-        for (int chunk = 0; job->room_bytes != NULL && chunk < job->layout->chunks; chunk++) {
-            int v = r->stages[k * job->layout->chunks + chunk].vstage;
-            bytes += r->tokens_before[job->forward] * job->token_bytes[v];
-        }
-        r->ranks[k].has_room = job->room_bytes == NULL || bytes <= job->room_bytes[k];
+    choose_on(r, k);
+    if (ready.at->rank != k) {
+        choose_elsewhere(r, ready);
     }
 }
 
-// Sums of the entries before each, [count + 1].
-static int64_t *add_up(sp_arena *work, const int64_t *tokens, size_t count)
+static int64_t forward_ready_ns(const run *r, const stage *at)
 {
-    int64_t *before = sp_arena_take(work, count + 1, sizeof *before);
-    for (size_t k = 0; before != NULL && k < count; k++) {
-        before[k + 1] = before[k] + tokens[k];
-    }
-    return before;
-}
-
-sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_step *steps,
-                          sp_packflow_outcome *outcome, sp_error *err)
-{
-    size_t vstages = (size_t)sp_layout_vstages(job->layout);
-    sp_arena work = {0};
-    run r = {.job = job,
-             .vstages = (int)vstages,
-             .ranks = sp_arena_take(&work, (size_t)job->layout->pp, sizeof *r.ranks),
-             .next_ns = sp_arena_take(&work, (size_t)job->layout->pp, sizeof *r.next_ns),
-             .stages = sp_arena_take(&work, vstages, sizeof *r.stages),
-             .of = sp_arena_take(&work, vstages, sizeof *r.of),
-             .rank_of = sp_arena_take(&work, vstages, sizeof *r.rank_of),
-             .f_end_ns = sp_arena_take(&work, job->forward * vstages, sizeof *r.f_end_ns),
-             .b_end_ns = sp_arena_take(&work, job->backward * vstages, sizeof *r.b_end_ns),
-             .tokens_before = add_up(&work, job->tokens, job->forward),
-             .freed_before = add_up(&work, job->freed, job->backward),
-             .steps = steps,
-             .outcome = outcome};
-    *outcome = (sp_packflow_outcome){0};
-    sp_status status = work.failed ? sp_error_no_memory(err, "the order of a packing") : SP_OK;
-    if (status == SP_OK) {
-        place_stages(&r);
-        look_for_room(&r);
-        if (job->beaten != NULL && job->forward > 0 && job->backward > 0) {
-            add_work(&r);
-        }
-        run_all(&r);
-    }
-    sp_arena_free(&work);
-    return status;
-}
-
-static int64_t transfer_ns(const run *r, int a, int b, int64_t p2p_ns)
-{
-    return r->rank_of[a] != r->rank_of[b] ? p2p_ns : 0;
-}
-
-static int64_t forward_ready_ns(const run *r, int v)
-{
-    size_t next = r->of[v]->forwards;
+    size_t next = at->forwards;
     if (next == r->job->forward) {
         return NEVER;
     }
-    if (v == 0) {
+    if (at->before == NULL) {
         return 0;
     }
-    if (r->of[v - 1]->forwards <= next) {
-        return NEVER;
-    }
-    return r->f_end_ns[(size_t)(v - 1) * r->job->forward + next] +
-           transfer_ns(r, v - 1, v, r->job->p2p_f_ns[next]);
+    return at->before->forwards > next ? at->before->f_there_ns[next] : NEVER;
 }
 
-static int64_t backward_ready_ns(const run *r, int v)
+static int64_t backward_ready_ns(const run *r, const stage *at)
 {
     const sp_packflow_job *job = r->job;
-    size_t next = r->of[v]->backwards;
-    if (next == job->backward || r->of[v]->forwards <= (size_t)job->need[next]) {
+    size_t next = at->backwards;
+    if (next == job->backward || at->forwards <= (size_t)job->need[next]) {
         return NEVER;
     }
-    if (v == r->vstages - 1) {
-        return r->f_end_ns[(size_t)v * job->forward + (size_t)job->need[next]];
+    if (at->behind == NULL) {
+        return at->f_there_ns[job->need[next]];
     }
-    if (r->of[v + 1]->backwards <= next) {
-        return NEVER;
-    }
-    return r->b_end_ns[(size_t)(v + 1) * job->backward + next] +
-           transfer_ns(r, v + 1, v, job->p2p_b_ns[next]);
+    return at->behind->backwards > next ? at->behind->b_there_ns[next] : NEVER;
 }
 
-static int64_t forward_bytes(const sp_packflow_job *job, int v, size_t pack)
-{
-    return job->tokens[pack] * job->token_bytes[v];
-}
+// ---- memory ----
 
-static const stage *first_chunk(const run *r, int k)
+static int64_t forward_bytes(const sp_packflow_job *job, const stage *at)
 {
-    return &r->stages[k * r->job->layout->chunks];
+    return job->tokens[at->forwards] * job->token_bytes[at->vstage];
 }
 
 // What the rank would hold when so many packs went forward and back on each of its chunks, or more
 // where it is further. No weight gradient is left: they go before a forward that has no room.
-static int64_t held_bytes(const run *r, int k, size_t forwards, size_t backwards)
+static int64_t held_bytes(const run *r, const rank *on, size_t forwards, size_t backwards)
 {
-    const sp_packflow_job *job = r->job;
     int64_t bytes = 0;
-    for (int chunk = 0; chunk < job->layout->chunks; chunk++) {
-        const stage *at = first_chunk(r, k) + chunk;
+    for (const stage *at = on->first; at < on->end; at++) {
         size_t f = at->forwards > forwards ? at->forwards : forwards;
         size_t b = at->backwards > backwards ? at->backwards : backwards;
-        bytes += (r->tokens_before[f] - r->freed_before[b]) * job->token_bytes[at->vstage];
+        bytes += (r->tokens_before[f] - r->freed_before[b]) * r->job->token_bytes[at->vstage];
     }
     return bytes;
 }
 
 // Chunks take room from each other: would the backwards that come before the one that reads this
 // forward, one after the other, each after all that it needs, still have room?
-static bool leaves_room(const run *r, int k, int v)
+static bool leaves_room(const run *r, const rank *on, const stage *next, int64_t room)
 {
     const sp_packflow_job *job = r->job;
-    const stage *end = first_chunk(r, k) + job->layout->chunks;
-    size_t pack = r->of[v]->forwards;
-    int64_t room = job->room_bytes[k] - forward_bytes(job, v, pack);
+    size_t pack = next->forwards;
     // Mostly there is even room for all that they need at once: later chunks are behind.
-    int64_t all_bytes = r->ranks[k].bare_bytes;
-    for (const stage *at = r->of[v] + 1; at < end; at++) {
+    int64_t all_bytes = on->bare_bytes;
+    for (const stage *at = next + 1; at < on->end; at++) {
         all_bytes += (r->tokens_before[pack] - r->tokens_before[at->forwards]) *
                      job->token_bytes[at->vstage];
     }
     if (all_bytes <= room) {
         return true;
     }
-    for (size_t j = first_chunk(r, k)->backwards; j < job->backward && (size_t)job->need[j] < pack;
-         j++) {
-        if (held_bytes(r, k, (size_t)job->need[j] + 1, j) > room) {
+    for (size_t j = on->first->backwards; j < job->backward && (size_t)job->need[j] < pack; j++) {
+        if (held_bytes(r, on, (size_t)job->need[j] + 1, j) > room) {
             return false;
         }
     }
     return true;
 }
 
-static bool fits(const run *r, int k, int v)
+static bool fits(const run *r, const rank *on, const stage *at)
 {
-    const sp_packflow_job *job = r->job;
-    const rank *on = &r->ranks[k];
     if (on->has_room) {
         return true;
     }
-    bool alone = on->held_bytes == 0 ||
-                 on->held_bytes + forward_bytes(job, v, r->of[v]->forwards) <= job->room_bytes[k];
-    return alone && (job->layout->chunks == 1 || leaves_room(r, k, v));
+    int64_t room = r->job->room_bytes[at->rank] - forward_bytes(r->job, at);
+    bool alone = on->held_bytes == 0 || on->held_bytes <= room;
+    return alone && (on->first + 1 == on->end || leaves_room(r, on, at, room));
 }
 
 // The first chunk's backwards come last: what the next of them needs is needed by all.
-static bool is_exempt(const run *r, int k, int v)
+static bool is_exempt(const run *r, const rank *on, const stage *at)
 {
-    const stage *first = first_chunk(r, k);
-    return first->backwards < r->job->backward &&
-           r->of[v]->forwards <= (size_t)r->job->need[first->backwards];
+    return on->first->backwards < r->job->backward &&
+           at->forwards <= (size_t)r->job->need[on->first->backwards];
 }
 
-static bool may_run(const run *r, int k, int v)
-{
-    return fits(r, k, v) || is_exempt(r, k, v);
-}
+// ---- what goes first ----
 
 // The last chunk's of several weight gradients that are left; NULL: there is none.
-static const stage *next_weight(const run *r, int k)
+static stage *next_weight(const rank *on)
 {
-    const stage *first = first_chunk(r, k);
-    for (const stage *at = first + r->job->layout->chunks; r->job->w_ns != NULL && at-- > first;) {
-        if (at->weights < at->backwards) {
-            return at;
-        }
+    stage *at = on->weights_left > 0 ? on->end - 1 : NULL;
+    while (at != NULL && at->weights == at->backwards) {
+        at--;
     }
-    return NULL;
+    return at;
 }
 
 // Of a forward and a backward that are ready the other kind than the last goes first: with several
 // chunks, stages behind would else run out of forwards. A weight gradient runs while nothing else
 // is ready, or where the forward that is ready, the last chunk's of several, has no room without
 // it.
-static choice choose(const run *r, int k)
+static choice choose(const run *r, const rank *on)
 {
-    const rank *on = &r->ranks[k];
     int64_t free_ns = on->free_ns;
-    const stage *first = first_chunk(r, k);
-    const stage *end = first + r->job->layout->chunks;
-    choice backward = {NEVER, 0, SP_PACKFLOW_B};
-    for (const stage *at = end; at-- > first;) {
+    choice backward = {NEVER, on->first, SP_PACKFLOW_B};
+    for (stage *at = on->end; at-- > on->first;) {
         if (at->b_ready_ns < backward.start_ns) {
             backward.start_ns = sp_larger(at->b_ready_ns, free_ns);
-            backward.vstage = at->vstage;
+            backward.at = at;
             if (at->b_ready_ns <= free_ns) {
                 break; // no chunk before it is ready earlier
             }
         }
     }
-    const stage *weight = backward.start_ns > free_ns ? next_weight(r, k) : NULL;
+    stage *weight = backward.start_ns > free_ns ? next_weight(on) : NULL;
     // A forward is of no use later than what else can run.
     int64_t before_ns = weight != NULL ? free_ns + 1 : backward.start_ns;
     before_ns += weight == NULL && on->after_backward && before_ns != NEVER;
-    choice forward = {before_ns, 0, SP_PACKFLOW_F};
+    choice forward = {before_ns, on->first, SP_PACKFLOW_F};
     bool found = false;
     bool room = true;
-    for (const stage *at = end; at-- > first && forward.start_ns > free_ns;) {
+    for (stage *at = on->end; at-- > on->first && forward.start_ns > free_ns;) {
         if (at->f_ready_ns < forward.start_ns) {
-            bool has_room = fits(r, k, at->vstage);
-            if (has_room || is_exempt(r, k, at->vstage)) {
+            bool has_room = fits(r, on, at);
+            if (has_room || is_exempt(r, on, at)) {
                 forward.start_ns = sp_larger(at->f_ready_ns, free_ns);
-                forward.vstage = at->vstage;
+                forward.at = at;
                 found = true;
             }
             room = room && has_room;
         }
     }
     if (weight != NULL && (!room || !found)) {
-        return (choice){free_ns, weight->vstage, SP_PACKFLOW_W};
+        return (choice){free_ns, weight, SP_PACKFLOW_W};
     }
     return found ? forward : backward;
 }
+
+// ---- an action ----
 
 // What a rank holds from the start of an action on; activations go as it ends.
 static void hold(run *r, int k, const choice *c, size_t pack)
 {
     const sp_packflow_job *job = r->job;
     rank *on = &r->ranks[k];
+    int64_t token_bytes = job->token_bytes[c->at->vstage];
     if (c->kind == SP_PACKFLOW_F) {
-        int64_t bytes = forward_bytes(job, c->vstage, pack);
+        int64_t bytes = job->tokens[pack] * token_bytes;
         on->held_bytes += bytes;
         on->bare_bytes += bytes;
+        on->left_bytes -= bytes;
         r->outcome->lacking_bytes =
             sp_larger(r->outcome->lacking_bytes, on->held_bytes - job->room_bytes[k]);
         return;
     }
-    int64_t bytes = job->freed[pack] * job->token_bytes[c->vstage];
+    int64_t bytes = job->freed[pack] * token_bytes;
     on->held_bytes -= c->kind == SP_PACKFLOW_W || job->w_ns == NULL ? bytes : 0;
     on->bare_bytes -= c->kind == SP_PACKFLOW_B ? bytes : 0;
+    look_for_room(job, k, on);
 }
 
 static void start(run *r, int k)
 {
     const sp_packflow_job *job = r->job;
     rank *on = &r->ranks[k];
-    choice c = on->next;
-    stage *done = r->of[c.vstage];
-    on->after_backward = c.kind == SP_PACKFLOW_W ? on->after_backward : c.kind == SP_PACKFLOW_B;
-    size_t pack = c.kind == SP_PACKFLOW_F   ? done->forwards++
-                  : c.kind == SP_PACKFLOW_B ? done->backwards++
-                                            : done->weights++;
-    const int64_t *times = c.kind == SP_PACKFLOW_F   ? job->f_ns
-                           : c.kind == SP_PACKFLOW_B ? job->b_ns
-                                                     : job->w_ns;
-    int64_t duration_ns = times[pack * (size_t)r->vstages + (size_t)c.vstage];
-    on->free_ns = c.start_ns + duration_ns;
+    const choice c = on->next;
+    stage *at = c.at;
+    size_t pack;
+    int64_t end_ns = c.start_ns;
+    size_t row = (size_t)at->vstage;
+    size_t each = (size_t)r->vstages;
+    int64_t duration_ns;
+    switch (c.kind) {
+    case SP_PACKFLOW_F:
+        pack = at->forwards++;
+        duration_ns = job->f_ns[pack * each + row];
+        end_ns += duration_ns;
+        at->f_there_ns[pack] = end_ns + (at->p2p_f_ns != NULL ? at->p2p_f_ns[pack] : 0);
+        on->after_backward = false;
+        break;
+    case SP_PACKFLOW_B:
+        pack = at->backwards++;
+        duration_ns = job->b_ns[pack * each + row];
+        end_ns += duration_ns;
+        at->b_there_ns[pack] = end_ns + (at->p2p_b_ns != NULL ? at->p2p_b_ns[pack] : 0);
+        on->after_backward = true;
+        on->weights_left += job->w_ns != NULL;
+        break;
+    default:
+        pack = at->weights++;
+        duration_ns = job->w_ns[pack * each + row];
+        end_ns += duration_ns;
+        on->weights_left--;
+    }
+    on->free_ns = end_ns;
     on->left_ns -= duration_ns;
     on->head_ns = 0;
-    if (c.kind == SP_PACKFLOW_F) {
-        r->f_end_ns[(size_t)c.vstage * job->forward + pack] = on->free_ns;
-    } else if (c.kind == SP_PACKFLOW_B) {
-        r->b_end_ns[(size_t)c.vstage * job->backward + pack] = on->free_ns;
-    }
-    if (job->room_bytes != NULL) {
+    if (!on->has_room) {
         hold(r, k, &c, pack);
     }
-    r->outcome->makespan_ns = sp_larger(r->outcome->makespan_ns, on->free_ns);
+    r->outcome->makespan_ns = sp_larger(r->outcome->makespan_ns, end_ns);
     if (r->steps != NULL) {
-        r->steps[(size_t)k * sp_packflow_length(job) + on->steps++] = (sp_packflow_step){
-            (int32_t)pack, (int16_t)(c.vstage / job->layout->pp), (uint8_t)c.kind};
+        r->steps[(size_t)k * sp_packflow_length(job) + on->steps++] =
+            (sp_packflow_step){(int32_t)pack, (int16_t)(at - on->first), (uint8_t)c.kind};
     }
 }
+
+// ---- the end of a run that is beaten ----
 
 static void add_times(run *r, const int64_t *times, size_t packs)
 {
     for (size_t k = 0; times != NULL && k < packs; k++) {
         for (int v = 0; v < r->vstages; v++) {
-            r->ranks[r->rank_of[v]].left_ns += times[k * (size_t)r->vstages + (size_t)v];
+            r->ranks[r->of[v]->rank].left_ns += times[k * (size_t)r->vstages + (size_t)v];
         }
     }
 }
@@ -473,8 +513,9 @@ static void add_work(run *r)
     int64_t head_ns = 0;
     int64_t tail_ns = 0;
     for (int v = 0; v < job->layout->pp; v++) {
-        r->ranks[r->rank_of[v]].head_ns = head_ns;
-        r->ranks[r->rank_of[v]].tail_ns = job->w_ns == NULL ? tail_ns : 0;
+        rank *on = &r->ranks[r->of[v]->rank];
+        on->head_ns = head_ns;
+        on->tail_ns = job->w_ns == NULL ? tail_ns : 0;
         head_ns += job->f_ns[v] + job->p2p_f_ns[0];
         tail_ns += job->b_ns[last * (size_t)r->vstages + (size_t)v] + job->p2p_b_ns[last];
     }

@@ -184,10 +184,19 @@ sp_status sp_i_evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *ba
     double started_s = sp_clock_s();
     sp_status status = pack(ev, batch, context, step, err);
     if (status != SP_OK) {
+        sp_i_kept_step_fini(&ev->kept);
         step->packing = (sp_packing){0};
         return status;
     }
-    status = sp_plan_init(&step->plan, &ev->steps.scenario->layout, &step->packing, err);
+    if (sp_i_kept_step_serves(&ev->kept, ev->steps.options, &step->packing)) {
+        step->plan = ev->kept.plan;
+        step->plan.packing = &step->packing;
+        ev->kept.plan = (sp_plan){.packing = NULL};
+        ev->steps.known = &ev->kept;
+    } else {
+        sp_i_kept_step_fini(&ev->kept);
+        status = sp_plan_init(&step->plan, &ev->steps.scenario->layout, &step->packing, err);
+    }
     double packed_s = sp_clock_s();
     if (status == SP_OK) {
         status = sp_i_step_costs(&ev->steps, &step->packing, &step->costs, err);
@@ -196,7 +205,7 @@ sp_status sp_i_evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *ba
         sp_i_group_starts_add(&ev->starts, &step->packing, &step->costs);
     }
     double costed_s = sp_clock_s();
-    if (status == SP_OK) {
+    if (status == SP_OK && ev->steps.known == NULL) {
         status = sp_i_step_schedule(&ev->steps, &step->plan, &step->costs, err);
     }
     step->facts.simulate_ms = (costed_s - packed_s) * 1e3;
@@ -204,6 +213,8 @@ sp_status sp_i_evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *ba
     if (status == SP_OK) {
         status = evaluate_costed(ev, index, &step->plan, &step->costs, &step->facts, err);
     }
+    ev->steps.known = NULL;
+    sp_i_kept_step_fini(&ev->kept);
     return status == SP_ERR_DEADLOCK ? refuse_order(ev, &step->packing, status, err) : status;
 }
 
@@ -231,7 +242,8 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
                                      .context = context,
                                      .cost = &steps->trial,
                                      .threads = steps->options->threads,
-                                     .starts = &ev->starts};
+                                     .starts = &ev->starts,
+                                     .kept = &ev->kept};
     if (status == SP_OK) {
         status = strategy->pack(&input, &step->packing, err);
     }

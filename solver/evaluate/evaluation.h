@@ -15,7 +15,8 @@ typedef struct sp_i_evaluation {
     sp_oom_diagnosis oom; // the worst of the result's batches so far
     bool repeats;         // some packs so far run their forward again
     sp_i_group_starts starts;
-    sp_batch carried; // what the batches so far delayed; it stands in front of the next one
+    sp_i_kept_step kept; // of the batch at hand
+    sp_batch carried;    // what the batches so far delayed; it stands in front of the next one
 } sp_i_evaluation;
 
 // A batch on its way. The plan refers to the packing: it stays where it is.

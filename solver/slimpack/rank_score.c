@@ -1,5 +1,7 @@
 #include "solver/slimpack/shape_search.h"
 
+#include <string.h>
+
 #include "sim/base/alloc.h"
 #include "sim/schedule/packflow.h"
 
@@ -8,7 +10,7 @@ enum { SMALL = 256, TYPICAL = 4096 };
 
 static sp_status measure(sp_i_rank_scorer *s, int64_t longest_tokens, sp_error *err)
 {
-    const sp_layout *layout = s->cost.layout;
+    const sp_layout *layout = s->cost->layout;
     sp_packing packing;
     sp_packing_init(&packing, NULL, layout->dp);
     bool ok = true;
@@ -21,7 +23,7 @@ static sp_status measure(sp_i_rank_scorer *s, int64_t longest_tokens, sp_error *
              sp_pack_list_add(&packing.forward, slice, true);
     }
     sp_step_costs costs = {0};
-    sp_status status = ok ? sp_cost_model_build(&s->cost, &packing, &costs, err)
+    sp_status status = ok ? sp_cost_model_build(s->cost, &packing, &costs, err)
                           : sp_error_no_memory(err, "the search for a packing");
     if (status == SP_OK) {
         status = sp_pack_memory_init(&s->memory, layout, &costs, err);
@@ -38,25 +40,20 @@ static sp_status measure(sp_i_rank_scorer *s, int64_t longest_tokens, sp_error *
 }
 
 sp_status sp_i_rank_scorer_init(sp_i_rank_scorer *scorer, const sp_scenario *scenario,
-                                const sp_cost_model *cost, int64_t longest_tokens, sp_error *err)
+                                sp_cost_model *cost, int64_t longest_tokens, sp_error *err)
 {
-    *scorer = (sp_i_rank_scorer){.scenario = scenario, .limit_bytes = scenario->memory_limit_bytes};
-    sp_status status = sp_cost_model_init(&scorer->cost, cost->model, cost->layout, cost->cluster,
-                                          cost->profile, cost->memory, scenario->source, err);
+    *scorer = (sp_i_rank_scorer){
+        .scenario = scenario, .limit_bytes = scenario->memory_limit_bytes, .cost = cost};
     size_t vstages = (size_t)sp_layout_vstages(cost->layout);
     size_t pp = (size_t)cost->layout->pp;
     size_t dp = (size_t)cost->layout->dp;
     scorer->token_bytes = sp_arena_take(&scorer->arrays, vstages, sizeof(int64_t));
     scorer->room_bytes = sp_arena_take(&scorer->arrays, pp, sizeof(int64_t));
-    scorer->class_ns = sp_arena_take(&scorer->arrays, 2 * vstages, sizeof(int64_t));
+    scorer->class_ns = sp_arena_take(&scorer->arrays, 3 * vstages, sizeof(int64_t));
     scorer->fullest = sp_arena_take(&scorer->arrays, dp, sizeof *scorer->fullest);
     scorer->scores = sp_arena_take(&scorer->arrays, SP_I_SCORES, sizeof *scorer->scores);
-    if (status == SP_OK && scorer->arrays.failed) {
-        status = sp_error_no_memory(err, "the search for a packing");
-    }
-    if (status == SP_OK) {
-        status = measure(scorer, longest_tokens, err);
-    }
+    sp_status status = scorer->arrays.failed ? sp_error_no_memory(err, "the search for a packing")
+                                             : measure(scorer, longest_tokens, err);
     if (status != SP_OK) {
         sp_i_rank_scorer_fini(scorer);
     }
@@ -65,7 +62,6 @@ sp_status sp_i_rank_scorer_init(sp_i_rank_scorer *scorer, const sp_scenario *sce
 
 void sp_i_rank_scorer_fini(sp_i_rank_scorer *scorer)
 {
-    sp_cost_model_fini(&scorer->cost);
     sp_pack_memory_fini(&scorer->memory);
     sp_arena_free(&scorer->arrays);
     sp_free(scorer->times);
@@ -75,10 +71,10 @@ void sp_i_rank_scorer_fini(sp_i_rank_scorer *scorer)
 
 int64_t sp_i_rank_scorer_most_tokens(sp_i_rank_scorer *s, bool split)
 {
-    const sp_layout *layout = s->cost.layout;
+    const sp_layout *layout = s->cost->layout;
     const sp_fullest_pack typical = {
         .dp_count = 1, .tokens = TYPICAL, .slices = 1, .summed_tokens = TYPICAL};
-    sp_pack_memory_measure(&s->memory, &s->cost, &typical);
+    sp_pack_memory_measure(&s->memory, s->cost, &typical);
     int64_t most = INT64_MAX;
     sp_pack_memory_room(&s->memory, layout, split, s->limit_bytes, s->token_bytes, s->room_bytes);
     for (int r = 0; r < layout->pp; r++) {
@@ -97,33 +93,66 @@ int64_t sp_i_rank_scorer_most_tokens(sp_i_rank_scorer *s, bool split)
 
 static void spread(const sp_i_rank_scorer *s, const int64_t *class_ns, int64_t *at)
 {
-    for (int v = 0; v < sp_layout_vstages(s->cost.layout); v++) {
-        at[v] = class_ns[s->cost.class_of_vstage[v]];
+    for (int v = 0; v < sp_layout_vstages(s->cost->layout); v++) {
+        at[v] = class_ns[s->cost->class_of_vstage[v]];
     }
 }
 
-static sp_status fill_times(sp_i_rank_scorer *s, const sp_packing *packing, bool split, size_t nf,
-                            size_t nb, sp_error *err)
+// The forward pack that a backward pack mirrors, where backward packs mirror forward packs block by
+// block, each of which needs its last pack; `block` is the first of the block so far.
+static size_t mirrored(const int32_t *need, size_t j, size_t *block)
 {
-    size_t vstages = (size_t)sp_layout_vstages(s->cost.layout);
-    int64_t *first_ns = s->class_ns;
-    int64_t *second_ns = first_ns + s->cost.stage_classes;
-    sp_status status = SP_OK;
-    for (size_t k = 0; status == SP_OK && k < nf; k++) {
-        status = sp_cost_model_forward_ns(&s->cost, &packing->forward, &packing->forward.packs[k],
-                                          first_ns, err);
-        spread(s, first_ns, s->times + k * vstages);
-    }
+    *block = j > 0 && need[j] != need[j - 1] ? j : *block;
+    return (size_t)need[j] - (j - *block);
+}
+
+static bool has_same_slices(const sp_packing *packing, const sp_pack *forward,
+                            const sp_pack *backward)
+{
+    return forward->slice_count == backward->slice_count && forward->gathers == backward->gathers &&
+           memcmp(packing->forward.slices + forward->first_slice,
+                  packing->backward.slices + backward->first_slice,
+                  forward->slice_count * sizeof(sp_slice)) == 0;
+}
+
+// Packs that mirror each other are priced at once.
+static sp_status fill_times(sp_i_rank_scorer *s, const sp_packing *packing, const int32_t *need,
+                            bool split, size_t nf, size_t nb, sp_error *err)
+{
+    size_t vstages = (size_t)sp_layout_vstages(s->cost->layout);
+    int64_t *f_ns = s->class_ns;
+    int64_t *b_ns = f_ns + s->cost->stage_classes;
+    int64_t *w_ns = b_ns + s->cost->stage_classes;
     int64_t *backward = s->times + nf * vstages;
     int64_t *weights = backward + nb * vstages;
-    for (size_t k = 0; status == SP_OK && k < nb; k++) {
-        status =
-            sp_cost_model_backward_ns(&s->cost, &packing->backward, &packing->backward.packs[k],
-                                      split, first_ns, second_ns, err);
-        spread(s, first_ns, backward + k * vstages);
-        if (split) {
-            spread(s, second_ns, weights + k * vstages);
+    bool is_mirror = nf == nb;
+    sp_status status = SP_OK;
+    size_t block = 0;
+    for (size_t j = 0; is_mirror && j < nb; j++) {
+        const size_t k = mirrored(need, j, &block);
+        is_mirror = k < nf && has_same_slices(packing, &packing->forward.packs[k],
+                                              &packing->backward.packs[j]);
+    }
+    block = 0;
+    for (size_t j = 0; status == SP_OK && j < nb; j++) {
+        const sp_pack *pack = &packing->backward.packs[j];
+        if (is_mirror) {
+            status = sp_cost_model_both_ns(s->cost, &packing->backward, pack, split, f_ns, b_ns,
+                                           w_ns, err);
+            spread(s, f_ns, s->times + mirrored(need, j, &block) * vstages);
+        } else {
+            status = sp_cost_model_backward_ns(s->cost, &packing->backward, pack, split, b_ns, w_ns,
+                                               err);
         }
+        spread(s, b_ns, backward + j * vstages);
+        if (split) {
+            spread(s, w_ns, weights + j * vstages);
+        }
+    }
+    for (size_t k = 0; status == SP_OK && !is_mirror && k < nf; k++) {
+        status = sp_cost_model_forward_ns(s->cost, &packing->forward, &packing->forward.packs[k],
+                                          f_ns, err);
+        spread(s, f_ns, s->times + k * vstages);
     }
     return status;
 }
@@ -137,19 +166,17 @@ static void fill_tokens(const sp_pack_list *list, int64_t *tokens)
     }
 }
 
-// Forwards that run again, where backward packs mirror forward packs block by block, each of which
-// needs its last pack.
+// Forwards that run again, of packs that mirror each other.
 static void add_repeats(sp_i_rank_scorer *s, const sp_packing *packing, const int32_t *need,
                         int64_t *freed)
 {
-    size_t vstages = (size_t)sp_layout_vstages(s->cost.layout);
+    size_t vstages = (size_t)sp_layout_vstages(s->cost->layout);
     size_t nf = packing->forward.count;
-    double share = sp_pack_memory_kept_share(&s->memory, s->cost.layout);
+    double share = sp_pack_memory_kept_share(&s->memory, s->cost->layout);
     int64_t *b_ns = s->times + nf * vstages;
     size_t block = 0;
     for (size_t j = 0; j < packing->backward.count; j++) {
-        block = j > 0 && need[j] != need[j - 1] ? j : block;
-        size_t k = (size_t)need[j] - (j - block);
+        size_t k = mirrored(need, j, &block);
         if (!packing->forward.packs[k].runs_again) {
             continue;
         }
@@ -164,10 +191,10 @@ static void add_repeats(sp_i_rank_scorer *s, const sp_packing *packing, const in
 static sp_status fill_memory(sp_i_rank_scorer *s, const sp_packing *packing, bool split,
                              sp_error *err)
 {
-    const sp_layout *layout = s->cost.layout;
+    const sp_layout *layout = s->cost->layout;
     sp_status status = sp_fullest_packs(packing, layout->cp, s->fullest, err);
     if (status == SP_OK) {
-        sp_pack_memory_measure(&s->memory, &s->cost,
+        sp_pack_memory_measure(&s->memory, s->cost,
                                &s->fullest[packing->forward.packs[0].dp_first]);
         sp_pack_memory_room(&s->memory, layout, split, s->limit_bytes, s->token_bytes,
                             s->room_bytes);
@@ -179,7 +206,7 @@ static sp_status find_score(sp_i_rank_scorer *scorer, const sp_packing *packing,
                             const int32_t *need, bool split, const sp_packflow_outcome *beaten,
                             sp_packflow_outcome *outcome, sp_error *err)
 {
-    const sp_layout *layout = scorer->cost.layout;
+    const sp_layout *layout = scorer->cost->layout;
     size_t vstages = (size_t)sp_layout_vstages(layout);
     size_t nf = packing->forward.count;
     size_t nb = packing->backward.count;
@@ -196,7 +223,7 @@ static sp_status find_score(sp_i_rank_scorer *scorer, const sp_packing *packing,
         freed[nb + k] =
             (int64_t)(scorer->p2p_ns + scorer->p2p_token_ns * (double)scorer->tokens[k] + 0.5);
     }
-    sp_status status = fill_times(scorer, packing, split, nf, nb, err);
+    sp_status status = fill_times(scorer, packing, need, split, nf, nb, err);
     if (status == SP_OK) {
         status = fill_memory(scorer, packing, split, err);
     }

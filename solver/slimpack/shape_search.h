@@ -21,17 +21,16 @@ typedef struct sp_i_score {
 
 // How long PackFlow takes over the packs of one data-parallel rank, without tables of a whole step:
 // what the search judges its candidates by (rank_score.c).
-// Has a cost model of its own, so that several can work side by side.
 typedef struct sp_i_rank_scorer {
     const sp_scenario *scenario;
     int64_t limit_bytes; // of memory
-    sp_cost_model cost;
+    sp_cost_model *cost;
     sp_arena arrays;             // those of fixed size
     sp_pack_memory memory;       // of the packs at hand
     sp_fullest_pack *fullest;    // [dp] of the packs at hand
     sp_i_score *scores;          // [SP_I_SCORES] at its key modulo their number, the last
     double p2p_ns, p2p_token_ns; // between pipeline ranks: fixed, and per token of a pack
-    int64_t *class_ns;           // [2 * classes]
+    int64_t *class_ns;           // [3 * classes]
     int64_t *token_bytes, *room_bytes;
     int64_t *times; // of the packs at hand
     size_t times_capacity;
@@ -39,9 +38,9 @@ typedef struct sp_i_rank_scorer {
     size_t tokens_capacity;
 } sp_i_rank_scorer;
 
-// For samples of up to so many tokens.
+// For samples of up to so many tokens; several that work side by side have a cost model each.
 sp_status sp_i_rank_scorer_init(sp_i_rank_scorer *scorer, const sp_scenario *scenario,
-                                const sp_cost_model *cost, int64_t longest_tokens, sp_error *err);
+                                sp_cost_model *cost, int64_t longest_tokens, sp_error *err);
 void sp_i_rank_scorer_fini(sp_i_rank_scorer *scorer);
 
 // Tokens of one sample that every pipeline rank can hold at once, as its backwards begin; 0: any.

@@ -144,10 +144,11 @@ static sp_status search_init(search *s, const sp_strategy_input *input,
                            ? SP_OK
                            : sp_error_no_memory(err, "the search for a packing");
     for (int i = 0; status == SP_OK && i < s->threads; i++) {
-        status = sp_i_rank_scorer_init(&s->scorers[i], scenario, input->cost,
-                                       sp_batch_longest(input->batch), err);
+        sp_cost_model *cost;
+        status = sp_cost_model_searching(input->cost, i, &cost, err);
         if (status == SP_OK) {
-            status = sp_cost_model_interpolate(&s->scorers[i].cost, err);
+            status = sp_i_rank_scorer_init(&s->scorers[i], scenario, cost,
+                                           sp_batch_longest(input->batch), err);
         }
     }
     if (status == SP_OK) {

@@ -44,7 +44,11 @@ sp_status sp_i_step_alone(sp_i_steps *steps, const sp_packing *packing, sp_error
         status = sp_i_step_simulate(steps, 0, &plan, &costs, &facts, err);
     }
     sp_step_costs_fini(&costs);
-    sp_plan_fini(&plan);
+    if (steps->keep != NULL && status == SP_OK) {
+        steps->keep->plan = plan;
+    } else {
+        sp_plan_fini(&plan);
+    }
     return status;
 }
 
@@ -55,13 +59,18 @@ static sp_status judge(const sp_strategy_input *input, const sp_packing *packing
     static const sp_evaluate_options plain = {.no_bounds = true, .no_causes = true};
     sp_error own;
     sp_result alone = {0};
+    sp_i_kept_step judged = {.plan = {.packing = NULL}};
+    // Ranks that exchange attention change the costs, which are not kept.
+    bool keeps = input->kept != NULL && rows == NULL &&
+                 input->scenario->schedule.kind != SP_SCHEDULE_SLIMPIPE;
     // With the strategy's cost model, which goes on from what it has priced.
     sp_i_steps steps = {.scenario = input->scenario,
                         .options = &plain,
                         .cost = *input->cost,
                         .trial = *input->cost,
                         .starts = input->starts,
-                        .result = &alone};
+                        .result = &alone,
+                        .keep = keeps ? &judged : NULL};
     sp_error_clear(&own);
     *outcome = SP_PACKFLOW_WORST;
     sp_status status = rows != NULL ? sp_i_step_rows(&steps, rows, &own) : SP_OK;
@@ -74,6 +83,12 @@ static sp_status judge(const sp_strategy_input *input, const sp_packing *packing
         int64_t margin_bytes = sp_result_margin_bytes(&alone);
         outcome->lacking_bytes = margin_bytes < 0 ? -margin_bytes : 0;
         outcome->tight = sp_result_fits(&alone) == SP_FITS_TIGHT;
+    }
+    judged.outcome = *outcome;
+    if (status == SP_OK && steps.keep != NULL) {
+        status = sp_i_kept_step_keep(input->kept, &judged, packing, &own);
+    } else {
+        sp_i_kept_step_fini(&judged);
     }
     sp_result_fini(&alone);
     return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;

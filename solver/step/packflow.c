@@ -72,6 +72,11 @@ sp_status sp_pack_memory_init(sp_pack_memory *memory, const sp_layout *layout,
     memory->running = memory->split + vstages;
     memory->sums = memory->running + vstages;
     memory->kept = memory->sums + vstages;
+    memory->units = sp_malloc(2 * vstages * sizeof *memory->units);
+    if (memory->units == NULL) {
+        sp_pack_memory_fini(memory);
+        return sp_error_no_memory(err, "the memory of packs");
+    }
     for (int r = 0; r < layout->pp; r++) {
         memory->states[r] = (double)sp_bytes_total(&costs->states[r]);
     }
@@ -81,6 +86,7 @@ sp_status sp_pack_memory_init(sp_pack_memory *memory, const sp_layout *layout,
 void sp_pack_memory_fini(sp_pack_memory *memory)
 {
     sp_free(memory->states);
+    sp_free(memory->units);
     *memory = (sp_pack_memory){.states = NULL};
 }
 
@@ -110,26 +116,21 @@ static double running_bytes(const sp_unit_bytes *unit)
 // What a unit needs as it runs is the largest of several phases, each linear in its tokens: the
 // most of any pack is that of the fullest or of the emptiest.
 static void measure_stage(sp_pack_memory *memory, const sp_cost_model *cost,
-                          const sp_layout *layout, int vstage)
+                          const sp_layout *layout, const sp_unit_bytes *emptiest,
+                          const sp_unit_bytes *unit, int vstage)
 {
     const sp_fullest_pack *packs = &memory->packs;
     const sp_stage *stage = &cost->class_stage[cost->class_of_vstage[vstage]];
-    sp_unit_bytes emptiest;
-    sp_unit_bytes unit;
-    sp_unit_load load = load_of(packs, 1);
-    sp_footprint_unit(cost->model, layout, stage, &cost->memory, &load, &emptiest);
-    load = load_of(packs, sp_larger(packs->tokens, 1));
-    sp_footprint_unit(cost->model, layout, stage, &cost->memory, &load, &unit);
     double tokens = (double)sp_larger(packs->tokens, 1);
     // An offload takes its part away only after the forward, and brings it back into buffers that
     // stay.
-    int64_t copied = unit.held.of[SP_MEM_OFFLOADED];
-    int64_t held = sp_bytes_total(&unit.held) + copied;
+    int64_t copied = unit->held.of[SP_MEM_OFFLOADED];
+    int64_t held = sp_bytes_total(&unit->held) + copied;
     memory->whole[vstage] = (double)held / tokens;
-    memory->split[vstage] = (double)sp_larger(held, sp_bytes_total(&unit.weights)) / tokens;
-    memory->kept[vstage] = (double)sp_bytes_total(&unit.repeated) / tokens;
+    memory->split[vstage] = (double)sp_larger(held, sp_bytes_total(&unit->weights)) / tokens;
+    memory->kept[vstage] = (double)sp_bytes_total(&unit->repeated) / tokens;
     memory->running[vstage] =
-        fmax(running_bytes(&emptiest), running_bytes(&unit)) + (double)(SP_COPY_BUFFERS * copied) +
+        fmax(running_bytes(emptiest), running_bytes(unit)) + (double)(SP_COPY_BUFFERS * copied) +
         (memory->whole[vstage] - memory->kept[vstage]) * (double)packs->again_tokens;
     memory->sums[vstage] = (double)sp_footprint_gradient_sums(
         cost->model, layout, stage, &cost->memory.stack, packs->summed_tokens * packs->dp_count);
@@ -154,13 +155,22 @@ void sp_pack_memory_measure(sp_pack_memory *memory, const sp_cost_model *cost,
     sp_layout layout = *cost->layout;
     layout.cp *= (int)fullest->dp_count;
     layout.dp /= (int)fullest->dp_count;
+    const sp_unit_load least = load_of(fullest, 1);
+    const sp_unit_load most = load_of(fullest, sp_larger(fullest->tokens, 1));
+    sp_unit_bytes *emptiest = memory->units;
+    sp_unit_bytes *fullest_units = emptiest + cost->stage_classes;
+    sp_footprint_units(cost->model, &layout, cost->class_stage, cost->stage_classes, &cost->memory,
+                       &least, emptiest);
+    sp_footprint_units(cost->model, &layout, cost->class_stage, cost->stage_classes, &cost->memory,
+                       &most, fullest_units);
     for (int v = 0; v < sp_layout_vstages(cost->layout); v++) {
         int u = 0;
         while (cost->class_of_vstage[u] != cost->class_of_vstage[v]) {
             u++;
         }
         if (u == v) {
-            measure_stage(memory, cost, &layout, v);
+            int class = cost->class_of_vstage[v];
+            measure_stage(memory, cost, &layout, &emptiest[class], &fullest_units[class], v);
         }
         memory->whole[v] = memory->whole[u];
         memory->split[v] = memory->split[u];

@@ -40,6 +40,7 @@ typedef struct sp_pack_memory {
     double *sums;          // [virtual stages] the sums of gradients of keys and values
     double *kept;          // [virtual stages] for each token of a pack whose forward runs again
     sp_fullest_pack packs; // what the tables of virtual stages are of
+    sp_unit_bytes *units;  // [2 * classes of stages] working memory
 } sp_pack_memory;
 
 // Takes the states of a step's costs; the other tables are unset.

@@ -27,7 +27,16 @@ sp_status sp_i_step_simulate(sp_i_steps *steps, int index, const sp_plan *plan,
     engine.network = &network;
     engine.jitter = steps->scenario->jitter;
     double started_s = sp_clock_s();
-    sp_status status = sp_simulate(plan, costs, &engine, &timeline, &memory, &counts, err);
+    const sp_i_kept_step *known = steps->known;
+    sp_status status = SP_OK;
+    if (known != NULL) {
+        timeline = known->timeline;
+        timeline.plan = plan;
+        memory = known->memory;
+        counts = known->counts;
+    } else {
+        status = sp_simulate(plan, costs, &engine, &timeline, &memory, &counts, err);
+    }
     if (status != SP_OK) {
         return status;
     }
@@ -64,8 +73,14 @@ sp_status sp_i_step_simulate(sp_i_steps *steps, int index, const sp_plan *plan,
         status = steps->options->observer(steps->options->observer_context, &view, err);
     }
     sp_step_metrics_fini(&metrics);
-    sp_timeline_fini(&timeline);
-    sp_memory_timeline_fini(&memory);
+    if (steps->keep != NULL && status == SP_OK) {
+        steps->keep->timeline = timeline;
+        steps->keep->memory = memory;
+        steps->keep->counts = counts;
+    } else if (known == NULL) {
+        sp_timeline_fini(&timeline);
+        sp_memory_timeline_fini(&memory);
+    }
     return status;
 }
 

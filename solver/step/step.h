@@ -5,6 +5,7 @@
 #define SLIMPACK_SOLVER_STEP_STEP_H
 
 #include "sim/cost/cost_model.h"
+#include "sim/engine/engine.h"
 #include "sim/metrics/result.h"
 #include "sim/plan/plan.h"
 #include "sim/scenario/scenario.h"
@@ -12,6 +13,17 @@
 #include "solver/step/options.h"
 #include "solver/step/packflow.h"
 #include "solver/strategy.h"
+
+// The best step so far of those that a strategy has had judged for a batch: the evaluation of the
+// packing that it returns goes on from there. All zero: none.
+typedef struct sp_i_kept_step {
+    sp_packing packing; // a copy
+    sp_packflow_outcome outcome;
+    sp_plan plan;
+    sp_timeline timeline;
+    sp_memory_timeline memory;
+    sp_engine_counts counts;
+} sp_i_kept_step;
 
 // What the steps of one scenario have in common.
 typedef struct sp_i_steps {
@@ -24,6 +36,8 @@ typedef struct sp_i_steps {
     // What sp_i_step_alone() lets groups of ranks start from; NULL: all are there.
     const sp_i_group_starts *starts;
     sp_result *result;
+    const sp_i_kept_step *known; // of the step that is simulated next; NULL: nothing is known
+    sp_i_kept_step *keep;        // takes plan and timelines of sp_i_step_alone(); NULL: none
 } sp_i_steps;
 
 // ---- costs (judge.c) ----
@@ -39,6 +53,16 @@ sp_status sp_i_step_costs(sp_i_steps *steps, const sp_packing *packing, sp_step_
 // Schedules and simulates a packing into a result that holds nothing else: time and memory as they
 // would be reported.
 sp_status sp_i_step_alone(sp_i_steps *steps, const sp_packing *packing, sp_error *err);
+
+// ---- steps that were judged (kept_step.c) ----
+
+// May a step with these options be one that was judged, of the same packing?
+bool sp_i_kept_step_serves(const sp_i_kept_step *kept, const sp_evaluate_options *options,
+                           const sp_packing *packing);
+// Takes the place of *kept where it is better, with a copy of its packing, else ends.
+sp_status sp_i_kept_step_keep(sp_i_kept_step *kept, sp_i_kept_step *judged,
+                              const sp_packing *packing, sp_error *err);
+void sp_i_kept_step_fini(sp_i_kept_step *kept);
 
 // ---- from a packing to a plan (schedule.c) ----
 

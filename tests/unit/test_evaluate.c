@@ -189,6 +189,43 @@ TEST(folding_saves_work)
     run_fini(&r);
 }
 
+// An evaluation goes on from the step that its strategy had judged, unless it is to be verified:
+// then it finds that step anew.
+TEST(judged_steps_are_found_anew)
+{
+    static const char *const kinds[] = {"slimpack", "slimpack-zb", "slimpack-symmetric"};
+    static const char *const recompute[] = {"none", "full"};
+    static const sp_evaluate_options plain = {.no_causes = true};
+    static const int degrees[] = {1, 2, 4};
+    sp_prng prng = prng_seeded(31);
+    for (int round = 0; round < test_rounds(40); round++) {
+        char text[RUN_TEXT] = "";
+        int pp = pick(&prng, degrees, 3);
+        int dp = pick(&prng, degrees, 3);
+        put_json(
+            text,
+            "{'model': {'layers': %d, 'hidden': 1024, 'ffn': 2048, 'heads': 8, 'vocab': 1000}, "
+            "'cluster': 'h800-8', 'parallel': {'pp': %d, 'dp': %d}, "
+            "'memory': {'recompute': '%s', 'limit_gib': %g}, 'strategy': {'kind': '%s'}, "
+            "'workload': {'lengths': [",
+            4 * pp, pp, dp, recompute[sp_prng_below(&prng, 2)],
+            sp_prng_below(&prng, 2) == 0 ? 2.0 + 2.0 * sp_prng_uniform(&prng) : 80.0,
+            kinds[sp_prng_below(&prng, 3)]);
+        int samples = dp + prng_below(&prng, 20);
+        for (int i = 0; i < samples; i++) {
+            put_json(text, "%s%d", i > 0 ? ", " : "", (int)exp(11.0 * sp_prng_uniform(&prng)));
+        }
+        put_json(text, "], 'samples_per_batch': %d, 'batches': 2, 'seed': 1}}", samples);
+        scenario_run r;
+        run_good(text, &run_verified, &r);
+        sp_result other;
+        must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &plain, &other, ERR));
+        assert_same_result(text, &r.result, &other);
+        sp_result_fini(&other);
+        run_fini(&r);
+    }
+}
+
 // ---- plans ----
 
 typedef struct plan_writer {

@@ -116,6 +116,21 @@ static void check_pack(sp_cost_model *cost, const sp_pack_list *list, size_t k, 
     }
 }
 
+// Forward and backward of one pack, asked at once.
+static void check_both(sp_cost_model *cost, const sp_pack_list *list, size_t k)
+{
+    for (int split = 0; split < 2; split++) {
+        int64_t ns[3][MOST_CLASSES] = {{0}};
+        int64_t apart_ns[3][MOST_CLASSES] = {{0}};
+        const sp_pack *pack = &list->packs[k];
+        must_succeed(sp_cost_model_both_ns(cost, list, pack, split == 1, ns[0], ns[1], ns[2], ERR));
+        must_succeed(sp_cost_model_forward_ns(cost, list, pack, apart_ns[0], ERR));
+        must_succeed(
+            sp_cost_model_backward_ns(cost, list, pack, split == 1, apart_ns[1], apart_ns[2], ERR));
+        assert_memory_equal(ns, apart_ns, sizeof ns);
+    }
+}
+
 // Asked in another order, of a cost model of its own, as whole and as split backwards.
 TEST(packs_cost_what_the_tables_say)
 {
@@ -137,6 +152,7 @@ TEST(packs_cost_what_the_tables_say)
         }
         for (size_t k = f.packing.forward.count; k-- > 0;) {
             check_pack(&asked, &f.packing.forward, k, false, &costs);
+            check_both(&asked, &f.packing.forward, k);
         }
         sp_cost_model_fini(&asked);
         sp_step_costs_fini(&costs);

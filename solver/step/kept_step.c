@@ -1,0 +1,70 @@
+// A judged step that the evaluation of its packing takes over in place of doing all of it again.
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "solver/step/step.h"
+
+void sp_i_kept_step_fini(sp_i_kept_step *kept)
+{
+    sp_packing_fini(&kept->packing);
+    sp_plan_fini(&kept->plan);
+    sp_timeline_fini(&kept->timeline);
+    sp_memory_timeline_fini(&kept->memory);
+    *kept = (sp_i_kept_step){.plan = {.packing = NULL}};
+}
+
+static bool copy_list(const sp_pack_list *from, sp_pack_list *to)
+{
+    *to = (sp_pack_list){.packs = sp_malloc(from->count * sizeof *to->packs),
+                         .slices = sp_malloc(from->slice_count * sizeof *to->slices)};
+    if (to->packs == NULL || to->slices == NULL) {
+        return false;
+    }
+    if (from->count > 0) {
+        memcpy(to->packs, from->packs, from->count * sizeof *to->packs);
+        memcpy(to->slices, from->slices, from->slice_count * sizeof *to->slices);
+    }
+    to->count = to->capacity = from->count;
+    to->slice_count = to->slice_capacity = from->slice_count;
+    return true;
+}
+
+static bool is_same_list(const sp_pack_list *a, const sp_pack_list *b)
+{
+    return a->count == b->count && a->slice_count == b->slice_count &&
+           (a->count == 0 ||
+            (memcmp(a->packs, b->packs, a->count * sizeof *a->packs) == 0 &&
+             memcmp(a->slices, b->slices, a->slice_count * sizeof *a->slices) == 0));
+}
+
+// What is asked of a timeline beyond its numbers was not asked when it was judged.
+bool sp_i_kept_step_serves(const sp_i_kept_step *kept, const sp_evaluate_options *options,
+                           const sp_packing *packing)
+{
+    const sp_engine_options *engine = &options->engine;
+    return kept->plan.stages != NULL && !engine->unfold && !engine->memory_points &&
+           !engine->verify && kept->packing.batch == packing->batch &&
+           kept->packing.dp == packing->dp && kept->packing.spare_bytes == packing->spare_bytes &&
+           is_same_list(&kept->packing.forward, &packing->forward) &&
+           is_same_list(&kept->packing.backward, &packing->backward);
+}
+
+sp_status sp_i_kept_step_keep(sp_i_kept_step *kept, sp_i_kept_step *judged,
+                              const sp_packing *packing, sp_error *err)
+{
+    if (judged->plan.stages == NULL ||
+        (kept->plan.stages != NULL && !sp_packflow_is_better(&judged->outcome, &kept->outcome))) {
+        sp_i_kept_step_fini(judged);
+        return SP_OK;
+    }
+    judged->packing = (sp_packing){
+        .batch = packing->batch, .dp = packing->dp, .spare_bytes = packing->spare_bytes};
+    if (!copy_list(&packing->forward, &judged->packing.forward) ||
+        !copy_list(&packing->backward, &judged->packing.backward)) {
+        sp_i_kept_step_fini(judged);
+        return sp_error_no_memory(err, "a judged step");
+    }
+    sp_i_kept_step_fini(kept);
+    *kept = *judged;
+    return SP_OK;
+}
