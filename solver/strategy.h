@@ -19,6 +19,7 @@ typedef struct sp_strategy_input {
     int threads;                 // to solve on; 0: one
     // Groups of ranks that earlier batches connected; NULL: all are there.
     const struct sp_i_group_starts *starts;
+    bool zoned; // packs that get zones (slimpack-zones): what slices exchange is not known yet
 } sp_strategy_input;
 
 // Fills a packing (uninitialised) that refers to the batch. SP_ERR_INFEASIBLE with the reason where

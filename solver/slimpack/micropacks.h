@@ -24,6 +24,7 @@ typedef struct sp_i_shape {
     sp_i_taper forward;
     bool regrouped;       // backward packs are a partition of their own, by backward work
     sp_i_taper backward;  // its taper
+    int doublings;        // samples up to the work of 2^doublings mean packs stay whole
     double shorts_first;  // share of the short samples' work that comes before the long samples
     int64_t slice_tokens; // long samples are cut at multiples of it
     // Packs at the end of each block (below) that keep their activations; the forwards of the

@@ -169,6 +169,7 @@ static sp_i_shape_search shapes_of(search *s, int worker, int64_t effort)
                                .batch = s->input->batch,
                                .split = s->options.split,
                                .taper = spec->taper,
+                               .whole = spec->slices && !s->input->zoned,
                                .slice_tokens = spec->slices ? spec->slice_tokens : INT64_MAX / 4,
                                .retained = s->retained,
                                .effort = effort,

@@ -253,6 +253,27 @@ TEST(chosen_chunks_are_no_slower)
     assert_true(sum < rounds);
 }
 
+// Where ranks share samples, every slice has the keys and values before it exchanged once more: the
+// switch that leaves all samples whole is not much faster than the search, which may cut them.
+TEST(samples_stay_whole_where_slices_cost)
+{
+    static const char *const lengths[] = {"'wikipedia', 'samples_per_batch': 651, 'seed': 317",
+                                          "'longmix', 'samples_per_batch': 120, 'seed': 5",
+                                          "'prolong', 'samples_per_batch': 60, 'seed': 7"};
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        char text[RUN_TEXT] = "";
+        put_json(text,
+                 "{'model': 'llama-7b', 'cluster': 'h800-8', 'memory': {'recompute': 'full'}, "
+                 "'parallel': {'cp': 8, 'pp': 4, 'chunks_per_rank': 2}, 'workload': {'context': "
+                 "65536, 'over_length': 'split', 'lengths': %s}",
+                 lengths[i]);
+        double ms = iteration_ms("slimpack-zb", text, NULL);
+        double whole_ms =
+            iteration_ms("slimpack-zb', 'slices': false, 'cp_sharding': 'even", text, NULL);
+        assert_true(ms < 1.02 * whole_ms);
+    }
+}
+
 // Without a pipeline, long samples take several ranks and short ones one each, as ByteScale has it.
 TEST(without_a_pipeline_no_slower_than_bytescale)
 {
