@@ -19,6 +19,8 @@ typedef struct sp_i_taper {
     double grow, shrink;
 } sp_i_taper;
 
+enum { SP_I_RETAINS_NONE = -1 };
+
 // The shape of a rank's packs.
 typedef struct sp_i_shape {
     sp_i_taper forward;
@@ -28,7 +30,8 @@ typedef struct sp_i_shape {
     double shorts_first;  // share of the short samples' work that comes before the long samples
     int64_t slice_tokens; // long samples are cut at multiples of it
     // Packs at the end of each block (below) that keep their activations; the forwards of the
-    // others run again before their backwards, which mirror the forward packs. 0: all keep them.
+    // others run again before their backwards, which mirror the forward packs. 0: all keep them,
+    // SP_I_RETAINS_NONE: no pack does.
     int retained;
 } sp_i_shape;
 

@@ -23,7 +23,7 @@
 
 // More packs run again where a step takes longer than so many times the work with all forwards
 // twice: packs that have room enough mostly stay below.
-#define REPEATS_LOSS 1.5
+#define REPEATS_LOSS 1.1
 
 // Part of a time limit that is searched; the rest is for the choice of the model's cut, and for
 // writing the packs and their order down.
@@ -564,10 +564,10 @@ static sp_status search_with_repeats(search *s, sp_packing *best, sp_packflow_ou
     }
     bool may_help = !s->options.split && !is_hopeless(s);
     for (int retained = MOST_RETAINED;
-         status == SP_OK && retained > 0 && may_help && !is_late(s) &&
+         status == SP_OK && retained >= 0 && may_help && !is_late(s) &&
          (judged->lacking_bytes > 0 || (short_of_memory && is_far_above_repeats(s, judged)));
-         retained /= 2) {
-        s->retained = retained;
+         retained = retained > 0 ? retained / 2 : -1) {
+        s->retained = retained > 0 ? retained : SP_I_RETAINS_NONE;
         set_spare(s, 0);
         status = search_in_memory(s, best, judged, err);
     }

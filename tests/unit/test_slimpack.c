@@ -307,6 +307,27 @@ static double peak_gib(const char *kind, const char *scenario, double limit_gib)
     return peak;
 }
 
+// With little memory, forwards that run again come near the time that recomputation of all layers
+// takes, which needs least.
+TEST(repeats_come_near_full_recompute)
+{
+    static const char *const limits[] = {"16", "20", "24"};
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        double ms[2];
+        for (int full = 0; full < 2; full++) {
+            char text[RUN_TEXT] = "";
+            put_json(text,
+                     "{'model': 'llama-13b', 'cluster': 'h800-8', 'memory': {'limit_gib': %s, "
+                     "'recompute': '%s'}, 'parallel': {'tp': 4, 'cp': 2, 'pp': 4}, 'workload': "
+                     "{'lengths': 'longmix', 'context': 131072, 'over_length': 'truncate', "
+                     "'samples_per_batch': 128, 'seed': 2}",
+                     limits[i], full ? "full" : "none");
+            ms[full] = iteration_ms("slimpack", text, NULL);
+        }
+        assert_true(ms[0] < 1.25 * ms[1]);
+    }
+}
+
 // Where a lossless strategy fits, slimpack fits: the limit is what that one needs.
 TEST(fits_where_others_fit)
 {
