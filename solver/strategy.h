@@ -21,6 +21,7 @@ typedef struct sp_strategy_input {
     const struct sp_i_group_starts *starts;
     // Takes the best of the steps that are judged (solver/step/step.h); NULL: none is kept.
     struct sp_i_kept_step *kept;
+    bool zoned; // packs that get zones (slimpack-zones): what slices exchange is not known yet
 } sp_strategy_input;
 
 // Fills a packing (uninitialised) that refers to the batch. SP_ERR_INFEASIBLE with the reason where

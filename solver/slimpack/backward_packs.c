@@ -39,7 +39,8 @@ bool sp_i_backward_mirror(const uint8_t *tied, int retained, sp_packing *packing
     for (size_t block = 0; ok && block < forward->count;) {
         size_t end = block_end(tied, block);
         for (size_t k = end; ok && k > block; k--) {
-            forward->packs[k - 1].runs_again = retained > 0 && end - k >= (size_t)retained;
+            int after = (int)(end - k); // of the block
+            forward->packs[k - 1].runs_again = retained != 0 && after >= retained;
             ok = add_need(needs, end - 1) &&
                  sp_i_add_pack(forward, &forward->packs[k - 1], &packing->backward);
         }

@@ -5,9 +5,6 @@
 #include "sim/base/alloc.h"
 #include "solver/rows.h"
 
-// A sample with more than this share of the mean pack is cut where it does not fit.
-#define LONG_SHARE 1.0
-
 // Share of all work that sums may be off by rounding.
 #define ROUNDING 1e-9
 
@@ -184,7 +181,7 @@ static bool prepare(filling *f, const sp_i_shape *shape)
         f->sample_s[i] = whole_s(f, i);
         total_s += f->sample_s[i];
     }
-    double long_s = LONG_SHARE * total_s / sp_i_taper_packs(&shape->forward);
+    double long_s = ldexp(total_s / sp_i_taper_packs(&shape->forward), shape->doublings);
     while (f->longs < count && f->sample_s[f->longs] > long_s) {
         f->longs++;
     }

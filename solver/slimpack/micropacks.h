@@ -19,15 +19,19 @@ typedef struct sp_i_taper {
     double grow, shrink;
 } sp_i_taper;
 
+enum { SP_I_RETAINS_NONE = -1 };
+
 // The shape of a rank's packs.
 typedef struct sp_i_shape {
     sp_i_taper forward;
     bool regrouped;       // backward packs are a partition of their own, by backward work
     sp_i_taper backward;  // its taper
+    int doublings;        // samples up to the work of 2^doublings mean packs stay whole
     double shorts_first;  // share of the short samples' work that comes before the long samples
     int64_t slice_tokens; // long samples are cut at multiples of it
     // Packs at the end of each block (below) that keep their activations; the forwards of the
-    // others run again before their backwards, which mirror the forward packs. 0: all keep them.
+    // others run again before their backwards, which mirror the forward packs. 0: all keep them,
+    // SP_I_RETAINS_NONE: no pack does.
     int retained;
 } sp_i_shape;
 

@@ -7,7 +7,13 @@
 #include "sim/base/prng.h"
 #include "sim/base/progress.h"
 
-enum { MOST_PACKS = 4096, LEAST_PACK = 512, LEAST_SLICE = 128, MOST_SLICE = 2048 };
+enum {
+    MOST_PACKS = 4096,
+    LEAST_PACK = 512,
+    LEAST_SLICE = 128,
+    MOST_SLICE = 2048,
+    MOST_DOUBLINGS = 6
+};
 
 enum {
     EXPLORED = 30, // shapes from each start
@@ -98,6 +104,7 @@ typedef enum coordinate {
     FORWARD, // from here on those of a taper
     BACKWARD = FORWARD + 8,
     COORDINATES = BACKWARD + 8
+    // One more after those of a shape where slices cost exchanges: which samples stay whole.
 } coordinate;
 
 typedef enum taper_step {
@@ -110,6 +117,19 @@ typedef enum taper_step {
     RISE,
     FLAT
 } taper_step;
+
+// Each slice of a sample needs the keys and values of all tokens before it, which ranks that share
+// the sample then exchange once more.
+static bool may_stay_whole(const sp_i_shape_search *search, const sp_i_rank_samples *samples)
+{
+    return search->whole && search->scorer->scenario->layout.cp * samples->dp_count > 1;
+}
+
+static int coordinates_of(const sp_i_shape_search *search, const sp_i_rank_samples *samples,
+                          const sp_i_shape *shape)
+{
+    return (shape->regrouped ? COORDINATES : BACKWARD) + may_stay_whole(search, samples);
+}
 
 static int rounded(double value)
 {
@@ -175,6 +195,10 @@ static bool is_same_taper(const sp_i_taper *a, const sp_i_taper *b)
 // False where the step leads nowhere: there is nothing to try.
 static bool move(const sp_i_shape_search *search, int at, double step, sp_i_shape *shape)
 {
+    if (at == (shape->regrouped ? COORDINATES : BACKWARD)) {
+        shape->doublings += step > 0.0 ? 1 : -1;
+        return shape->doublings >= 0 && shape->doublings <= MOST_DOUBLINGS;
+    }
     if (at == SHORTS_FIRST) {
         double was = shape->shorts_first;
         shape->shorts_first = fmin(0.95, fmax(0.0, was + 0.25 * step));
@@ -201,11 +225,11 @@ static bool move(const sp_i_shape_search *search, int at, double step, sp_i_shap
 static sp_status descend(sp_i_shape_search *search, const sp_i_rank_samples *samples, int trials,
                          sp_i_best_shape *best, sp_error *err)
 {
-    double step[COORDINATES];
-    int coordinates = best->shape.regrouped ? COORDINATES : BACKWARD;
+    double step[COORDINATES + 1];
+    int coordinates = coordinates_of(search, samples, &best->shape);
     int vain = 0;
     sp_status status = SP_OK;
-    for (int i = 0; i < COORDINATES; i++) {
+    for (int i = 0; i < coordinates; i++) {
         step[i] = 1.0;
     }
     for (int at = 0; status == SP_OK && trials > 0 && vain < VAIN * coordinates &&
@@ -236,7 +260,7 @@ static sp_status wander(sp_i_shape_search *search, const sp_i_rank_samples *samp
                         sp_i_best_shape *best, sp_error *err)
 {
     sp_prng prng;
-    int coordinates = best->shape.regrouped ? COORDINATES : BACKWARD;
+    int coordinates = coordinates_of(search, samples, &best->shape);
     sp_status status = search->seed == 0 ? descend(search, samples, INT_MAX, best, err) : SP_OK;
     sp_prng_seed(&prng, search->seed);
     for (int vain = 0;
@@ -268,17 +292,34 @@ typedef struct preset {
     double rise, flat, fall;
 } preset;
 
-// Where the search starts, from a good taper to packs of equal work. *count of them are filled, the
-// best first; of equal ones the earlier.
-enum { STARTS = 9 };
+// Where the search starts, from a good taper to packs of equal work; and from some of these with
+// whole samples. Of `count` they are the best first; of equal ones the earlier.
+enum { PRESETS = 9, WHOLE_STARTS = 3, STARTS = PRESETS + WHOLE_STARTS };
+
+typedef struct starts {
+    sp_i_best_shape best[STARTS];
+    int count;
+} starts;
+
+static sp_status add_start(sp_i_shape_search *search, const sp_i_rank_samples *samples,
+                           const sp_i_shape *shape, starts *s, sp_error *err)
+{
+    sp_i_best_shape tried;
+    sp_status status = try_shape(search, samples, shape, NULL, &tried, err);
+    int at = s->count++;
+    for (; at > 0 && sp_packflow_is_better(&tried.out, &s->best[at - 1].out); at--) {
+        s->best[at] = s->best[at - 1];
+    }
+    s->best[at] = tried;
+    return status;
+}
 
 static sp_status try_starts(sp_i_shape_search *search, const sp_i_rank_samples *samples,
-                            double work_s, sp_i_best_shape starts[STARTS], int *count,
-                            sp_error *err)
+                            double work_s, starts *s, sp_error *err)
 {
-    static const preset presets[STARTS] = {{0.15, 0.2, 0.3},  {0.0, 1.0, 0.0},  {0.17, 0.05, 0.5},
-                                           {0.17, 0.3, 0.0},  {0.1, 0.15, 0.0}, {0.0, 0.5, 0.0},
-                                           {0.17, 0.02, 0.3}, {0.0, 0.25, 0.0}, {0.0, 1.5, 0.0}};
+    static const preset presets[PRESETS] = {{0.15, 0.2, 0.3},  {0.0, 1.0, 0.0},  {0.17, 0.05, 0.5},
+                                            {0.17, 0.3, 0.0},  {0.1, 0.15, 0.0}, {0.0, 0.5, 0.0},
+                                            {0.17, 0.02, 0.3}, {0.0, 0.25, 0.0}, {0.0, 1.5, 0.0}};
     double packs = best_count(search, samples, work_s);
     sp_i_shape shape = {.shorts_first = 0.5,
                         .retained = search->retained,
@@ -286,8 +327,8 @@ static sp_status try_starts(sp_i_shape_search *search, const sp_i_rank_samples *
                             search->slice_tokens > 0 ? search->slice_tokens : LEAST_SLICE};
     set_rates(search, samples, &shape.forward);
     sp_status status = SP_OK;
-    *count = 0;
-    for (int i = 0; status == SP_OK && i < STARTS; i++) {
+    s->count = 0;
+    for (int i = 0; status == SP_OK && i < PRESETS; i++) {
         const preset *p = &presets[i];
         if ((!search->taper && p->rise + p->fall > 0.0) || (i > 1 && is_over(search))) {
             continue;
@@ -295,13 +336,17 @@ static sp_status try_starts(sp_i_shape_search *search, const sp_i_rank_samples *
         shape.forward.rise = rounded(p->rise * packs);
         shape.forward.flat = rounded(fmax(1.0, p->flat * packs));
         shape.forward.fall = rounded(p->fall * packs);
-        sp_i_best_shape tried;
-        status = try_shape(search, samples, &shape, NULL, &tried, err);
-        int at = (*count)++;
-        for (; at > 0 && sp_packflow_is_better(&tried.out, &starts[at - 1].out); at--) {
-            starts[at] = starts[at - 1];
-        }
-        starts[at] = tried;
+        status = add_start(search, samples, &shape, s, err);
+    }
+    int most = may_stay_whole(search, samples) ? WHOLE_STARTS : 0;
+    sp_i_shape whole[WHOLE_STARTS];
+    int count = s->count < most ? s->count : most;
+    for (int i = 0; i < count; i++) {
+        whole[i] = s->best[i].shape;
+        whole[i].doublings = MOST_DOUBLINGS;
+    }
+    for (int i = 0; status == SP_OK && i < count && !is_over(search); i++) {
+        status = add_start(search, samples, &whole[i], s, err);
     }
     return status;
 }
@@ -310,16 +355,15 @@ static sp_status try_starts(sp_i_shape_search *search, const sp_i_rank_samples *
 static sp_status explore(sp_i_shape_search *search, const sp_i_rank_samples *samples, double work_s,
                          sp_i_best_shape *best, sp_error *err)
 {
-    sp_i_best_shape starts[STARTS];
-    int count;
-    sp_status status = try_starts(search, samples, work_s, starts, &count, err);
+    starts s;
+    sp_status status = try_starts(search, samples, work_s, &s, err);
     if (status == SP_OK) {
-        *best = starts[0];
+        *best = s.best[0];
     }
-    for (int i = 0; status == SP_OK && i < count && !is_enough(search, best); i++) {
-        status = descend(search, samples, EXPLORED, &starts[i], err);
-        if (status == SP_OK && sp_packflow_is_better(&starts[i].out, &best->out)) {
-            *best = starts[i];
+    for (int i = 0; status == SP_OK && i < s.count && !is_enough(search, best); i++) {
+        status = descend(search, samples, EXPLORED, &s.best[i], err);
+        if (status == SP_OK && sp_packflow_is_better(&s.best[i].out, &best->out)) {
+            *best = s.best[i];
         }
     }
     return status;

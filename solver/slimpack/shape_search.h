@@ -60,6 +60,7 @@ typedef struct sp_i_shape_search {
     const sp_batch *batch;
     bool split;           // input and weight gradients apart
     bool taper;           // packs may grow and shrink; otherwise all have equal work
+    bool whole;           // long samples may stay whole where slices cost exchanges
     int64_t slice_tokens; // 0: searched as well
     int retained;         // of the shapes (micropacks.h)
     int64_t effort;       // left: actions that may be timed, of all virtual stages

@@ -213,12 +213,15 @@ sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *pack
 
 // Actions timed for a first look at each cut, fewer where time is limited so that all are looked
 // at, and again for each of those that look best.
-enum { QUICK_LOOK = 1000, FIRST_LOOK = 15000, SECOND_LOOK = 60000, SECOND_LOOKS = 3 };
+enum { QUICK_LOOK = 1000, FIRST_LOOK = 15000, SECOND_LOOK = 60000, SECOND_LOOKS = 4 };
 
-enum { MOST_CHUNKS = 20, USUAL_CHUNKS = 10 };
+// More than the usual chunks are looked at where the best have more than so many.
+enum { MOST_CHUNKS = 20, USUAL_CHUNKS = 10, MANY_CHUNKS = 5 };
 
-// Of a batch of few samples more cuts are looked at, and for longer, as whole steps: a short look
-// tells those with many chunks badly apart, and packs of few samples gain by them.
+// A short look tells cuts with many chunks badly apart: the best cuts are looked at for longer, as
+// whole steps. Of a batch of few samples, which gain by many chunks, these are more, for as long as
+// the plan itself will be searched.
+enum { LAST_LOOK = 200000, LAST_LOOKS = 2 };
 enum { SO_FEW_SAMPLES = 32, MORE_LOOKS = 12, LONG_LOOK = 500000 };
 
 // What counts of a cut, in a first look and in a second one.
@@ -414,14 +417,14 @@ static sp_status look_at_all(choice *c, int least, int most, sp_error *err)
     return status;
 }
 
-// Searches the first so many cuts for longer.
-static sp_status look_again(choice *c, int count, cut_look look, sp_error *err)
+// Searches the first so many cuts for longer: that much effort for each.
+static sp_status look_again(choice *c, int count, cut_look look, int64_t effort, sp_error *err)
 {
     sp_status status = SP_OK;
     cut found[MOST_CHUNKS * CUT_KINDS];
     bool fits = false;
     count = c->count < count ? c->count : count;
-    c->effort = look == AS_STEPS ? LONG_LOOK : SECOND_LOOK;
+    c->effort = effort;
     c->look = look;
     memcpy(found, c->cuts, (size_t)count * sizeof *found);
     memmove(c->cuts, c->cuts + count, (size_t)(c->count - count) * sizeof *found);
@@ -436,18 +439,32 @@ static sp_status look_again(choice *c, int count, cut_look look, sp_error *err)
     return status;
 }
 
-// Of few samples: at more chunks, and at the best cuts as whole steps. The others, of which no step
-// is known, stay behind these.
-static sp_status look_at_few(choice *c, sp_error *err)
+// At the best cuts as whole steps. The others, of which no step is known, stay behind these.
+static sp_status look_at_steps(choice *c, int count, int64_t effort, sp_error *err)
 {
-    sp_status status = look_at_all(c, USUAL_CHUNKS + 1, MOST_CHUNKS, err);
     int all = c->count;
-    c->count = all < MORE_LOOKS ? all : MORE_LOOKS;
-    if (status == SP_OK && all > 1) {
-        status = look_again(c, c->count, AS_STEPS, err);
-    }
+    c->count = all < count ? all : count;
+    sp_status status = all > 1 ? look_again(c, c->count, AS_STEPS, effort, err) : SP_OK;
     c->count = all;
     return status;
+}
+
+// Where one of them fits.
+static sp_status look_closer(choice *c, sp_error *err)
+{
+    bool few = c->batches.batch[0].count <= SO_FEW_SAMPLES;
+    sp_status status = SP_OK;
+    if (few || (c->cuts[0].chunks > MANY_CHUNKS && c->deadline_s <= 0.0)) {
+        status = look_at_all(c, USUAL_CHUNKS + 1, MOST_CHUNKS, err);
+    }
+    if (status == SP_OK && few) {
+        return look_at_steps(c, MORE_LOOKS, LONG_LOOK, err);
+    }
+    if (status == SP_OK && c->count > 1) {
+        status = look_again(c, SECOND_LOOKS, AS_PREDICTED, SECOND_LOOK, err);
+    }
+    return status == SP_OK && c->deadline_s <= 0.0 ? look_at_steps(c, LAST_LOOKS, LAST_LOOK, err)
+                                                   : status;
 }
 
 // How many model chunks each pipeline rank holds, and which layers, where that is for the strategy
@@ -474,14 +491,14 @@ sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err)
         status = look_at_all(&c, 1, USUAL_CHUNKS, err);
     }
     bool fits = c.count > 0 && c.cuts[0].outcome.lacking_bytes == 0;
-    if (status == SP_OK && fits && c.batches.batch[0].count <= SO_FEW_SAMPLES) {
-        status = look_at_few(&c, err);
+    if (status == SP_OK && fits) {
+        status = look_closer(&c, err);
     } else if (status == SP_OK && c.count > 1) {
-        status = look_again(&c, SECOND_LOOKS, AS_PREDICTED, err);
+        status = look_again(&c, SECOND_LOOKS, AS_PREDICTED, SECOND_LOOK, err);
     }
     if (status == SP_OK && c.count > 1 && c.cuts[0].outcome.lacking_bytes > 0) {
         // A short search, which reckons memory a little high, found none that fits.
-        status = look_again(&c, c.count, UNTIL_ONE_FITS, err);
+        status = look_again(&c, c.count, UNTIL_ONE_FITS, SECOND_LOOK, err);
     }
     if (status == SP_OK && c.count > 0) {
         scenario->layout.chunks = c.cuts[0].chunks;

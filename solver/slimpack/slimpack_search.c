@@ -1,11 +1,9 @@
 #include "solver/slimpack/slimpack_search.h"
 
 #include "sim/base/alloc.h"
-#include "sim/base/parallel.h"
 #include "sim/base/progress.h"
 #include "sim/base/units.h"
-#include "solver/slimpack/rank_split.h"
-#include "solver/slimpack/shape_search.h"
+#include "solver/slimpack/search_state.h"
 #include "solver/step/step.h"
 
 // A sample beyond this share of a rank's fair share gets several ranks.
@@ -18,48 +16,17 @@
 #define UNEVEN_MANY 0.25
 #define PROMISING 1.1
 
-// Share of the memory limit that is left besides where a step came out tight.
-#define MORE_SPARE 0.03
-
-// More packs run again where a step takes longer than so many times the work with all forwards
-// twice: packs that have room enough mostly stay below.
-#define REPEATS_LOSS 1.5
-
 // Part of a time limit that is searched; the rest is for the choice of the model's cut, and for
 // writing the packs and their order down.
 #define SEARCHING 0.65
 
 enum {
     EFFORT = 500000, // actions timed for all ranks together, about
-    PARTS = 12,      // in which what is left makes the slowest group faster
-    VAIN = 3,
-    MOST_AGAIN = 3,    // searches with less room
-    MOST_RETAINED = 8, // packs of a block that keep their activations while others do not
     TYPICAL_TOKENS = 4096,
     SLICE_TOKENS = 8192, // that ranks are merged for before any packs are tried
     MANY_SAMPLES = 48,   // a rank
     LEAST_LOOK = 500     // actions timed of each virtual stage for other groups of ranks
 };
-
-// A search and the step as it stands: the ranks' samples and the shape of each group's packs.
-typedef struct search {
-    const sp_strategy_input *input;
-    sp_i_slimpack_options options;
-    sp_i_work work;
-    sp_i_rank_scorer *scorers; // [threads]
-    int threads;
-    sp_i_rank_split ranks;
-    sp_i_best_shape *best; // [groups]
-    int *order;            // [groups] those that go on at the same time
-    int64_t spare_bytes;   // of memory that the search leaves
-    int retained;          // packs of each block that keep their activations; 0: all
-    int64_t left;          // effort
-    int64_t share;         // of each of them
-    int64_t *used;         // [groups] by each of them
-    int64_t enough_ns;     // no need for any of them to be faster
-    uint64_t round;        // of improvements: each goes other ways
-    bool regroups;         // they look for backward packs of their own
-} search;
 
 int64_t sp_i_slimpack_effort(const sp_strategy_spec *spec, int64_t usual)
 {
@@ -85,7 +52,7 @@ static bool may_regroup(const sp_layout *layout)
     return layout->cp_sharding == SP_SHARD_EVEN || layout->cp_sharding == SP_SHARD_DOCUMENT;
 }
 
-static void search_fini(search *s)
+static void search_fini(sp_i_search *s)
 {
     for (int i = 0; s->scorers != NULL && i < s->threads; i++) {
         sp_i_rank_scorer_fini(&s->scorers[i]);
@@ -97,18 +64,18 @@ static void search_fini(search *s)
     sp_i_rank_split_fini(&s->ranks);
 }
 
-static double merge_share(const search *s)
+static double merge_share(const sp_i_search *s)
 {
     return s->input->scenario->strategy.dp_merge ? MERGE_SHARE : 0.0;
 }
 
-static int64_t token_limit(const search *s)
+static int64_t token_limit(const sp_i_search *s)
 {
     return sp_i_rank_scorer_most_tokens(&s->scorers[0], s->options.split);
 }
 
 // Samples to ranks. A sample that no rank can hold, or that is most of a rank's work, gets several.
-static sp_status split_ranks(search *s, sp_error *err)
+static sp_status split_ranks(sp_i_search *s, sp_error *err)
 {
     const sp_scenario *scenario = s->input->scenario;
     const sp_strategy_spec *spec = &scenario->strategy;
@@ -128,12 +95,12 @@ static sp_status split_ranks(search *s, sp_error *err)
                : status;
 }
 
-static sp_status search_init(search *s, const sp_strategy_input *input,
+static sp_status search_init(sp_i_search *s, const sp_strategy_input *input,
                              const sp_i_slimpack_options *options, sp_error *err)
 {
     const sp_scenario *scenario = input->scenario;
     int dp = scenario->layout.dp;
-    *s = (search){.input = input, .options = *options};
+    *s = (sp_i_search){.input = input, .options = *options};
     s->options.asymmetric = options->asymmetric && may_regroup(&scenario->layout);
     s->threads = input->threads < 1 ? 1 : input->threads < dp ? input->threads : dp;
     s->scorers = sp_calloc((size_t)s->threads, sizeof *s->scorers);
@@ -157,439 +124,22 @@ static sp_status search_init(search *s, const sp_strategy_input *input,
     return status == SP_OK ? split_ranks(s, err) : status;
 }
 
-static sp_i_rank_samples samples_of(const sp_i_rank_group *group)
-{
-    return (sp_i_rank_samples){group->sample, group->count, group->dp_first, group->dp_count};
-}
-
-static sp_i_shape_search shapes_of(search *s, int worker, int64_t effort)
-{
-    const sp_strategy_spec *spec = &s->input->scenario->strategy;
-    return (sp_i_shape_search){.scorer = &s->scorers[worker],
-                               .work = &s->work,
-                               .batch = s->input->batch,
-                               .split = s->options.split,
-                               .taper = spec->taper,
-                               .slice_tokens = spec->slices ? spec->slice_tokens : INT64_MAX / 4,
-                               .retained = s->retained,
-                               .effort = effort,
-                               .enough_ns = s->enough_ns,
-                               .seed = s->round,
-                               .deadline_s = s->options.deadline_s};
-}
-
-static bool is_late(const search *s)
-{
-    return s->options.deadline_s > 0.0 && sp_clock_s() > s->options.deadline_s;
-}
-
-// ---- groups that go on at the same time ----
-
-// From the best shape so far, or from none where a group has none yet.
-static sp_status search_group(void *context, int worker, int index, sp_error *err)
-{
-    search *s = context;
-    int group = s->order[index];
-    const sp_i_rank_group *ranks = &s->ranks.groups[group];
-    sp_i_rank_samples samples = samples_of(ranks);
-    sp_i_shape_search shapes = shapes_of(s, worker, s->share);
-    sp_i_best_shape *best = &s->best[group];
-    bool warm = sp_i_taper_packs(&best->shape.forward) > 0;
-    sp_status status = s->regroups
-                           ? sp_i_search_regrouped(&shapes, &samples, best, err)
-                           : sp_i_search_shape(&shapes, &samples, ranks->work_s, warm, best, err);
-    s->used[index] = s->share - shapes.effort;
-    return status;
-}
-
-static sp_status search_groups(search *s, int count, int64_t effort, int64_t enough_ns,
-                               sp_error *err)
-{
-    s->share = count > 0 ? effort / count : 0;
-    s->enough_ns = enough_ns;
-    sp_status status = sp_parallel_for(s->threads, count, search_group, s, err);
-    for (int i = 0; i < count; i++) {
-        s->left -= s->used[i];
-    }
-    return status;
-}
-
-// The group with samples that takes longest.
-static int slowest_of(const search *s)
-{
-    int slow = 0;
-    for (int g = 1; g < s->ranks.count; g++) {
-        slow = sp_packflow_is_better(&s->best[slow].out, &s->best[g].out) ? g : slow;
-    }
-    return slow;
-}
-
-// ---- the phases of the search ----
-
-// The first group of each number of ranks is searched for itself. The others begin with its shape,
-// and need to be no slower than it.
-static sp_status search_leaders(search *s, int64_t effort, sp_error *err)
-{
-    int leaders = 0;
-    int leader = -1;
-    for (int g = 0; g < s->ranks.count; g++) {
-        const sp_i_rank_group *group = &s->ranks.groups[g];
-        s->best[g] = (sp_i_best_shape){0};
-        if (group->count > 0 &&
-            (leader < 0 || group->dp_count != s->ranks.groups[leader].dp_count)) {
-            leader = g;
-            s->order[leaders++] = g;
-        }
-    }
-    return search_groups(s, leaders, effort, 0, err);
-}
-
-static sp_status search_followers(search *s, sp_error *err)
-{
-    int followers = 0;
-    int leader = -1;
-    int64_t slowest_ns = s->ranks.count > 0 ? s->best[slowest_of(s)].out.makespan_ns : 0;
-    for (int g = 0; g < s->ranks.count; g++) {
-        if (s->ranks.groups[g].count == 0) {
-            continue;
-        }
-        if (leader < 0 || s->ranks.groups[g].dp_count != s->ranks.groups[leader].dp_count) {
-            leader = g;
-        } else {
-            s->best[g].shape = s->best[leader].shape;
-            s->order[followers++] = g;
-        }
-    }
-    return search_groups(s, followers, s->options.effort / 4, slowest_ns, err);
-}
-
-// Two groups after samples went from one to the other.
-typedef struct moved {
-    search *s;
-    sp_i_rank_split *split;
-    int group[2];
-    sp_i_best_shape best[2];
-} moved;
-
-static sp_status search_moved(void *context, int worker, int which, sp_error *err)
-{
-    moved *m = context;
-    const sp_i_rank_group *ranks = &m->split->groups[m->group[which]];
-    sp_i_rank_samples samples = samples_of(ranks);
-    sp_i_shape_search shapes = shapes_of(m->s, worker, m->s->share);
-    bool warm = m->s->best[m->group[which]].out.makespan_ns > 0;
-    m->best[which] = m->s->best[m->group[which]];
-    sp_status status =
-        sp_i_search_shape(&shapes, &samples, ranks->work_s, warm, &m->best[which], err);
-    m->s->used[which] = m->s->share - shapes.effort;
-    return status;
-}
-
-// Equal work is not equal time: the rank with the longest sample has more idle time. Samples go
-// from the slowest group to the fastest as long as the slower of the two gets faster.
-static sp_status level_once(search *s, bool *improved, sp_error *err)
-{
-    int slow = slowest_of(s);
-    int fast = 0;
-    *improved = false;
-    for (int g = 1; g < s->ranks.count; g++) {
-        fast = s->best[g].out.makespan_ns < s->best[fast].out.makespan_ns ? g : fast;
-    }
-    double slow_ns = (double)s->best[slow].out.makespan_ns;
-    double fast_ns = (double)s->best[fast].out.makespan_ns;
-    double moved_s = 0.5 * (1.0 - fast_ns / slow_ns) * s->ranks.groups[slow].work_s;
-    sp_i_rank_split tried;
-    bool any = false;
-    sp_status status = sp_i_rank_split_copy(&s->ranks, &tried, err);
-    if (status == SP_OK) {
-        status =
-            sp_i_rank_split_move(&s->work, s->input->batch, &tried, slow, fast, moved_s, &any, err);
-    }
-    moved m = {.s = s, .split = &tried, .group = {slow, fast}};
-    if (status == SP_OK && any) {
-        // Slower than the slowest is of no use, a little faster is.
-        s->enough_ns = (int64_t)(0.5 * (slow_ns + fast_ns));
-        status = sp_parallel_for(s->threads, 2, search_moved, &m, err);
-        s->left -= s->used[0] + s->used[1];
-        *improved = status == SP_OK && sp_packflow_is_better(&m.best[0].out, &s->best[slow].out) &&
-                    sp_packflow_is_better(&m.best[1].out, &s->best[slow].out);
-    }
-    if (*improved) {
-        sp_i_rank_split_fini(&s->ranks);
-        s->ranks = tried;
-        s->best[slow] = m.best[0];
-        s->best[fast] = m.best[1];
-    } else {
-        sp_i_rank_split_fini(&tried);
-    }
-    return status;
-}
-
-// Of all groups but one.
-static int64_t second_slowest_ns(const search *s, int slow)
-{
-    int64_t second_ns = 0;
-    for (int g = 0; g < s->ranks.count; g++) {
-        if (g != slow && s->best[g].out.makespan_ns > second_ns) {
-            second_ns = s->best[g].out.makespan_ns;
-        }
-    }
-    return second_ns;
-}
-
-// Makes the slowest group faster, by other samples or by other packs, until that is in vain.
-static sp_status improve(search *s, int64_t reserve, sp_error *err)
-{
-    sp_status status = SP_OK;
-    int64_t part = s->left > reserve ? (s->left - reserve) / PARTS : 0;
-    int vain = 0;
-    while (status == SP_OK && s->left > reserve && part > 0 && vain < VAIN && !is_late(s)) {
-        bool improved = false;
-        s->round++;
-        if (s->ranks.count > 1) {
-            s->share = part / 2;
-            status = level_once(s, &improved, err);
-        }
-        if (status == SP_OK && !improved) {
-            int slow = slowest_of(s);
-            int64_t was_ns = s->best[slow].out.makespan_ns;
-            s->order[0] = slow;
-            status = search_groups(s, 1, part, second_slowest_ns(s, slow), err);
-            improved = s->best[slow].out.makespan_ns < was_ns;
-        }
-        vain = improved ? 0 : vain + 1;
-    }
-    return status;
-}
-
-// Backward packs of their own, where a group is slowest, and for every other group that would then
-// be slower. Nothing changes where they are of no use to the slowest.
-static sp_status regroup(search *s, bool *changed, sp_error *err)
-{
-    int slow = slowest_of(s);
-    *changed = false;
-    if (s->ranks.groups[slow].count == 0) {
-        return SP_OK;
-    }
-    s->order[0] = slow;
-    s->regroups = true;
-    sp_status status = search_groups(s, 1, s->left / 2, 0, err);
-    *changed = s->best[slow].shape.regrouped;
-    int64_t slowest_ns = s->best[slow].out.makespan_ns;
-    int slower = 0;
-    for (int g = 0; g < s->ranks.count; g++) {
-        if (s->best[g].out.makespan_ns > slowest_ns) {
-            s->order[slower++] = g;
-        }
-    }
-    return status == SP_OK ? search_groups(s, slower, s->left, slowest_ns, err) : status;
-}
-
-static sp_status write_packing(const search *s, sp_packing *packing, sp_error *err)
-{
-    int dp = s->input->scenario->layout.dp;
-    sp_status status = SP_OK;
-    sp_packing_init(packing, s->input->batch, dp);
-    packing->spare_bytes = s->spare_bytes;
-    for (int g = 0; status == SP_OK && g < s->ranks.count; g++) {
-        sp_i_rank_samples samples = samples_of(&s->ranks.groups[g]);
-        sp_packing rank;
-        sp_packing_init(&rank, s->input->batch, dp);
-        if (samples.count > 0) {
-            status = sp_i_micropacks_make(&s->work, s->input->batch, &samples, &s->best[g].shape,
-                                          &rank, NULL, err);
-        }
-        if (status == SP_OK) {
-            status = sp_i_micropacks_append(&rank, packing, err);
-        }
-        sp_packing_fini(&rank);
-    }
-    if (status != SP_OK) {
-        sp_packing_fini(packing);
-    }
-    return status;
-}
-
-// The slowest group's.
-static sp_packflow_outcome outcome_of(const search *s)
-{
-    sp_packflow_outcome all = {0};
-    for (int g = 0; g < s->ranks.count; g++) {
-        const sp_packflow_outcome *out = &s->best[g].out;
-        if (s->ranks.groups[g].count > 0) {
-            all.lacking_bytes = sp_larger(all.lacking_bytes, out->lacking_bytes);
-            all.makespan_ns = sp_larger(all.makespan_ns, out->makespan_ns);
-        }
-    }
-    return all;
-}
-
-// The packs as they stand take the place of *packing, which is empty at first, where they are
-// better in the whole step; that is not asked of the first when time is up.
-static sp_status judge(const search *s, sp_packing *packing, sp_packflow_outcome *outcome,
-                       sp_error *err)
-{
-    sp_packing now;
-    sp_packflow_outcome judged = {0};
-    sp_status status = write_packing(s, &now, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    bool first = packing->forward.count == 0;
-    if (first && is_late(s)) {
-        judged = outcome_of(s);
-    } else {
-        status = sp_step_judge(s->input, &now, &judged, err);
-    }
-    bool better = status == SP_OK && (first || sp_packflow_is_better(&judged, outcome));
-    sp_packing_fini(better ? packing : &now);
-    if (better) {
-        *packing = now;
-        *outcome = judged;
-    }
-    return status;
-}
-
-// Shapes of all groups, within the memory that the scorers know of. What is better in the whole
-// step takes the place of *best.
-static sp_status search_shapes(search *s, sp_packing *best, sp_packflow_outcome *judged,
-                               sp_error *err)
-{
-    s->left = s->options.effort;
-    s->round = 0;
-    s->regroups = false;
-    sp_status status = search_leaders(s, s->options.effort / 4, err);
-    if (status == SP_OK) {
-        status = search_followers(s, err);
-    }
-    if (status == SP_OK) {
-        // As much without backward packs of their own, so that those are on top of the best others.
-        status = improve(s, s->options.effort / 4, err);
-    }
-    if (status == SP_OK) {
-        status = judge(s, best, judged, err);
-    }
-    if (status == SP_OK && s->options.asymmetric && s->retained == 0 && !is_late(s)) {
-        bool changed;
-        status = regroup(s, &changed, err);
-        if (status == SP_OK && changed) {
-            status = judge(s, best, judged, err);
-        }
-    }
-    return status;
-}
-
-static void set_spare(search *s, int64_t spare_bytes)
-{
-    s->spare_bytes = spare_bytes;
-    for (int i = 0; i < s->threads; i++) {
-        s->scorers[i].limit_bytes = s->input->scenario->memory_limit_bytes - spare_bytes;
-    }
-}
-
-// The reckoning of the search leaves some memory out: where the whole step needs more than there
-// is, the search is done again with so much less room.
-static sp_status search_in_memory(search *s, sp_packing *best, sp_packflow_outcome *judged,
-                                  sp_error *err)
-{
-    sp_status status = search_shapes(s, best, judged, err);
-    for (int again = 0; status == SP_OK && again < MOST_AGAIN && judged->lacking_bytes > 0 &&
-                        outcome_of(s).lacking_bytes == 0 && !is_late(s);
-         again++) {
-        set_spare(s, s->spare_bytes + judged->lacking_bytes + judged->lacking_bytes / 8);
-        status = search_shapes(s, best, judged, err);
-    }
-    return status;
-}
-
-// A rank's states alone are more than there is.
-static bool is_hopeless(const search *s)
-{
-    const sp_scenario *scenario = s->input->scenario;
-    bool hopeless = false;
-    for (int r = 0; r < scenario->layout.pp; r++) {
-        hopeless =
-            hopeless || s->scorers[0].memory.states[r] > (double)scenario->memory_limit_bytes;
-    }
-    return hopeless;
-}
-
-static bool is_tight(const sp_packflow_outcome *judged)
-{
-    return judged->lacking_bytes == 0 && judged->tight;
-}
-
-// Packs that leave as much memory as a step has to spare that is not tight.
-static sp_status search_with_margin(search *s, sp_packing *best, sp_packflow_outcome *judged,
-                                    sp_error *err)
-{
-    double limit_bytes = (double)s->input->scenario->memory_limit_bytes;
-    double spare_bytes = SP_MEMORY_TIGHT * limit_bytes;
-    sp_status status = SP_OK;
-    // The reckoning of the search leaves some memory out.
-    for (int again = 0; status == SP_OK && again < 2 && is_tight(judged) && !is_late(s); again++) {
-        set_spare(s, (int64_t)spare_bytes);
-        status = search_shapes(s, best, judged, err);
-        spare_bytes += MORE_SPARE * limit_bytes;
-    }
-    return status;
-}
-
-// Does what was found take far longer than the work of all samples with every forward twice?
-static bool is_far_above_repeats(const search *s, const sp_packflow_outcome *judged)
-{
-    const sp_batch *batch = s->input->batch;
-    const sp_layout *layout = &s->input->scenario->layout;
-    const double forward_s = s->work.forward.token_s;
-    const double again = forward_s / (forward_s + s->work.backward.token_s);
-    double work_s = 0.0; // of the mean virtual stage
-    for (size_t i = 0; i < batch->count; i++) {
-        work_s += sp_i_slice_work_s(&s->work, 0, batch->tokens[i]);
-    }
-    work_s *= (double)layout->chunks / layout->dp;
-    return (double)judged->makespan_ns > REPEATS_LOSS * (1.0 + again) * work_s * SP_NS_PER_S;
-}
-
-// Where no packs fit, forwards run again: of as few packs as are enough, and of more where memory
-// leaves so little room that the packs take far longer than their work twice. Weight gradients of
-// their own would hold what that saves.
-static sp_status search_with_repeats(search *s, sp_packing *best, sp_packflow_outcome *judged,
-                                     sp_error *err)
-{
-    sp_status status = search_in_memory(s, best, judged, err);
-    const bool short_of_memory =
-        s->spare_bytes > 0 || judged->lacking_bytes > 0 || is_tight(judged);
-    if (status == SP_OK && is_tight(judged)) {
-        status = search_with_margin(s, best, judged, err);
-    }
-    bool may_help = !s->options.split && !is_hopeless(s);
-    for (int retained = MOST_RETAINED;
-         status == SP_OK && retained > 0 && may_help && !is_late(s) &&
-         (judged->lacking_bytes > 0 || (short_of_memory && is_far_above_repeats(s, judged)));
-         retained /= 2) {
-        s->retained = retained;
-        set_spare(s, 0);
-        status = search_in_memory(s, best, judged, err);
-    }
-    return status;
-}
-
 // ---- groups of ranks ----
 
 // The packs are what `packing` gets, which is empty, and the outcome that of the whole step; NULL:
 // what a search without the groups that follow predicts.
-static sp_status search_packs(search *s, sp_packing *packing, sp_packflow_outcome *outcome,
+static sp_status search_packs(sp_i_search *s, sp_packing *packing, sp_packflow_outcome *outcome,
                               sp_error *err)
 {
     if (packing != NULL) {
-        return search_with_repeats(s, packing, outcome, err);
+        return sp_i_search_in_memory(s, packing, outcome, err);
     }
-    sp_status status = search_leaders(s, s->options.effort, err);
-    *outcome = outcome_of(s);
+    sp_status status = sp_i_search_leaders(s, s->options.effort, err);
+    *outcome = sp_i_search_outcome(s);
     return status;
 }
 
-static void swap_groups(search *s, sp_i_rank_split *other)
+static void swap_groups(sp_i_search *s, sp_i_rank_split *other)
 {
     const sp_i_rank_split was = s->ranks;
     s->ranks = *other;
@@ -597,7 +147,7 @@ static void swap_groups(search *s, sp_i_rank_split *other)
 }
 
 // No packs of these groups take less time than their work, about.
-static bool is_beaten(const search *s, const sp_packflow_outcome *best)
+static bool is_beaten(const sp_i_search *s, const sp_packflow_outcome *best)
 {
     double chunks = s->input->scenario->layout.chunks;
     return best->lacking_bytes == 0 &&
@@ -605,20 +155,20 @@ static bool is_beaten(const search *s, const sp_packflow_outcome *best)
 }
 
 // The best of other groups, by a short search of each; -1: none is worth a longer one.
-static sp_status look_at_groupings(search *s, sp_i_groupings *others,
+static sp_status look_at_groupings(sp_i_search *s, sp_i_groupings *others,
                                    const sp_packflow_outcome *first, int *best, sp_error *err)
 {
     sp_status status = SP_OK;
     sp_packflow_outcome least = *first;
     int64_t effort = LEAST_LOOK * sp_layout_vstages(&s->input->scenario->layout);
-    effort = sp_larger(effort, s->options.effort / PARTS);
+    effort = sp_larger(effort, s->options.effort / SP_I_SEARCH_PARTS);
     least.makespan_ns = (int64_t)(PROMISING * (double)least.makespan_ns);
     *best = -1;
-    for (int i = 0; status == SP_OK && i < others->count && !is_late(s); i++) {
+    for (int i = 0; status == SP_OK && i < others->count && !sp_i_search_is_late(s); i++) {
         swap_groups(s, &others->split[i]);
         if (!is_beaten(s, &least)) {
-            status = search_leaders(s, effort, err);
-            const sp_packflow_outcome outcome = outcome_of(s);
+            status = sp_i_search_leaders(s, effort, err);
+            const sp_packflow_outcome outcome = sp_i_search_outcome(s);
             if (status == SP_OK && sp_packflow_is_better(&outcome, &least)) {
                 least = outcome;
                 *best = i;
@@ -641,7 +191,7 @@ void sp_i_keep_better(sp_packing *best, sp_packflow_outcome *outcome, sp_packing
 }
 
 // Takes the packs of other groups where they are better.
-static sp_status try_groups(search *s, sp_packing *best, sp_packflow_outcome *outcome,
+static sp_status try_groups(sp_i_search *s, sp_packing *best, sp_packflow_outcome *outcome,
                             sp_error *err)
 {
     sp_packing packing;
@@ -661,15 +211,15 @@ static sp_status try_groups(search *s, sp_packing *best, sp_packflow_outcome *ou
 
 // As if the first groups had not had less room, forwards that run again and packs of their own
 // backward.
-static void begin_anew(search *s)
+static void begin_anew(sp_i_search *s)
 {
     s->retained = 0;
     s->regroups = false;
     s->round = 0;
-    set_spare(s, 0);
+    sp_i_search_set_spare(s, 0);
 }
 
-static sp_status search_other_groups(search *s, sp_packing *best, sp_packflow_outcome *outcome,
+static sp_status search_other_groups(sp_i_search *s, sp_packing *best, sp_packflow_outcome *outcome,
                                      sp_error *err)
 {
     int at;
@@ -681,7 +231,7 @@ static sp_status search_other_groups(search *s, sp_packing *best, sp_packflow_ou
         return status;
     }
     status = look_at_groupings(s, &others, outcome, &at, err);
-    if (status == SP_OK && at >= 0 && !is_late(s)) {
+    if (status == SP_OK && at >= 0 && !sp_i_search_is_late(s)) {
         swap_groups(s, &others.split[at]);
         status = try_groups(s, best, outcome, err);
     }
@@ -689,18 +239,19 @@ static sp_status search_other_groups(search *s, sp_packing *best, sp_packflow_ou
     return status;
 }
 
-static bool may_group_otherwise(const search *s)
+static bool may_group_otherwise(const sp_i_search *s)
 {
     int dp = s->input->scenario->layout.dp;
     bool many = s->input->batch->count > MANY_SAMPLES * (size_t)dp;
     double excess = sp_i_rank_split_excess(&s->ranks, dp);
-    return merge_share(s) > 0.0 && excess > (many ? UNEVEN_MANY : UNEVEN) && !is_late(s);
+    return merge_share(s) > 0.0 && excess > (many ? UNEVEN_MANY : UNEVEN) &&
+           !sp_i_search_is_late(s);
 }
 
 static sp_status search_once(const sp_strategy_input *input, const sp_i_slimpack_options *options,
                              sp_packing *packing, sp_packflow_outcome *outcome, sp_error *err)
 {
-    search s;
+    sp_i_search s;
     sp_packing best;
     sp_packing *made = packing != NULL ? &best : NULL;
     sp_packing_init(&best, input->batch, input->scenario->layout.dp);

@@ -148,6 +148,7 @@ static sp_status pack_pooled(const sp_strategy_input *input, sp_packing *packing
     with.scenario = &pool;
     with.cost = &cost;
     with.kept = NULL; // its steps are of another layout
+    with.zoned = true;
     status = sp_i_pack_slimpack(&with, packing, err);
     sp_cost_model_fini(&cost);
     if (status == SP_OK) {

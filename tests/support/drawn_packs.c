@@ -49,7 +49,8 @@ sp_i_shape draw_shape(sp_prng *prng)
                         .regrouped = sp_prng_below(prng, 2) == 0,
                         .backward = draw_taper(prng),
                         .shorts_first = sp_prng_uniform(prng),
-                        .slice_tokens = 1 + (int64_t)sp_prng_below(prng, 600)};
+                        .slice_tokens = 1 + (int64_t)sp_prng_below(prng, 600),
+                        .doublings = (int)sp_prng_below(prng, 4)};
 }
 
 sp_i_rank_samples drawn_samples(const drawn_batch *d, int dp_first, int dp_count)

@@ -86,19 +86,20 @@ TEST(mirrored_blocks)
     sp_packing_fini(&packing);
 }
 
-// All packs of a block but the last ones run forward again.
+// All packs of a block but the last ones run forward again, or all.
 TEST(retained_packs)
 {
-    static const bool again[][6] = {{false, false, false, false, false, false},
+    static const bool again[][6] = {{true, true, true, true, true, true},
+                                    {false, false, false, false, false, false},
                                     {true, true, false, false, true, false},
                                     {true, false, false, false, false, false},
                                     {false, false, false, false, false, false}};
-    for (int retained = 0; retained < 4; retained++) {
+    for (int retained = SP_I_RETAINS_NONE; retained < 4; retained++) {
         sp_packing packing;
         by_hand(three_blocks, BY_HAND, &packing);
         assert_true(sp_i_backward_mirror(three_blocks_tied, retained, &packing, NULL));
         for (size_t k = 0; k < 6; k++) {
-            assert_int_equal(packing.forward.packs[k].runs_again, again[retained][k]);
+            assert_int_equal(packing.forward.packs[k].runs_again, again[retained + 1][k]);
         }
         sp_packing_fini(&packing);
     }

@@ -122,7 +122,7 @@ TEST(a_long_sample_follows_the_taper)
         double slice_s = sp_i_slice_work_s(&drawn_work, d.tokens[0], 2 * shape.slice_tokens);
         sp_i_taper_targets(&shape.forward, total_work_s(), target_s);
         pack_ends(&drawn_work, &packing.forward, false, end_s);
-        if (sp_i_taper_packs(&shape.forward) == 1) {
+        if (sp_i_taper_packs(&shape.forward) <= 1 << shape.doublings) {
             assert_int_equal(packing.forward.count, 1);
         } else {
             assert_ends_meet(end_s, packing.forward.count, target_s,
@@ -179,7 +179,7 @@ TEST(mixed_samples_stay_below_two_packs)
         double short_s = 0.0; // the longest one that is not cut
         for (size_t i = 0; i < d.batch.count; i++) {
             double work_s = sp_i_slice_work_s(&drawn_work, 0, d.tokens[i]);
-            bool is_long = work_s > total_s / packs;
+            bool is_long = work_s > ldexp(total_s / packs, shape.doublings);
             longs += is_long;
             short_s = is_long ? short_s : fmax(short_s, work_s);
         }
@@ -193,6 +193,32 @@ TEST(mixed_samples_stay_below_two_packs)
         assert_true(packing.forward.count <= (size_t)packs + longs);
         sp_packing_fini(&packing);
     }
+}
+
+// Samples up to the work of so many mean packs stay whole forward; longer ones may be cut.
+TEST(doublings_keep_samples_whole)
+{
+    sp_prng prng = prng_seeded(81);
+    int cut = 0;
+    for (int round = 0; round < 1000; round++) {
+        draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
+        sp_i_shape shape = draw_shape(&prng);
+        shape.regrouped = false;
+        sp_packing packing;
+        make(&shape, 1, &packing, NULL);
+        double mean_s = total_work_s() / sp_i_taper_packs(&shape.forward);
+        for (size_t i = 0; i < packing.forward.slice_count; i++) {
+            const sp_slice *slice = &packing.forward.slices[i];
+            int64_t tokens = d.tokens[slice->sample];
+            if (slice->tokens < tokens) {
+                double means = sp_i_slice_work_s(&drawn_work, 0, tokens) / mean_s;
+                assert_true(means > (1 << shape.doublings) * (1.0 - 1e-9));
+                cut += shape.doublings > 0;
+            }
+        }
+        sp_packing_fini(&packing);
+    }
+    assert_true(cut > 0);
 }
 
 // With slices as long as anything, samples stay whole in both passes.

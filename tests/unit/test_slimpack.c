@@ -253,6 +253,27 @@ TEST(chosen_chunks_are_no_slower)
     assert_true(sum < rounds);
 }
 
+// Where ranks share samples, every slice has the keys and values before it exchanged once more: the
+// switch that leaves all samples whole is not much faster than the search, which may cut them.
+TEST(samples_stay_whole_where_slices_cost)
+{
+    static const char *const lengths[] = {"'wikipedia', 'samples_per_batch': 651, 'seed': 317",
+                                          "'longmix', 'samples_per_batch': 120, 'seed': 5",
+                                          "'prolong', 'samples_per_batch': 60, 'seed': 7"};
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        char text[RUN_TEXT] = "";
+        put_json(text,
+                 "{'model': 'llama-7b', 'cluster': 'h800-8', 'memory': {'recompute': 'full'}, "
+                 "'parallel': {'cp': 8, 'pp': 4, 'chunks_per_rank': 2}, 'workload': {'context': "
+                 "65536, 'over_length': 'split', 'lengths': %s}",
+                 lengths[i]);
+        double ms = iteration_ms("slimpack-zb", text, NULL);
+        double whole_ms =
+            iteration_ms("slimpack-zb', 'slices': false, 'cp_sharding': 'even", text, NULL);
+        assert_true(ms < 1.02 * whole_ms);
+    }
+}
+
 // Without a pipeline, long samples take several ranks and short ones one each, as ByteScale has it.
 TEST(without_a_pipeline_no_slower_than_bytescale)
 {
@@ -284,6 +305,27 @@ static double peak_gib(const char *kind, const char *scenario, double limit_gib)
     double peak = (double)r.result.peak_bytes / (double)((int64_t)1 << 30);
     run_fini(&r);
     return peak;
+}
+
+// With little memory, forwards that run again come near the time that recomputation of all layers
+// takes, which needs least.
+TEST(repeats_come_near_full_recompute)
+{
+    static const char *const limits[] = {"16", "20", "24"};
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        double ms[2];
+        for (int full = 0; full < 2; full++) {
+            char text[RUN_TEXT] = "";
+            put_json(text,
+                     "{'model': 'llama-13b', 'cluster': 'h800-8', 'memory': {'limit_gib': %s, "
+                     "'recompute': '%s'}, 'parallel': {'tp': 4, 'cp': 2, 'pp': 4}, 'workload': "
+                     "{'lengths': 'longmix', 'context': 131072, 'over_length': 'truncate', "
+                     "'samples_per_batch': 128, 'seed': 2}",
+                     limits[i], full ? "full" : "none");
+            ms[full] = iteration_ms("slimpack", text, NULL);
+        }
+        assert_true(ms[0] < 1.25 * ms[1]);
+    }
 }
 
 // Where a lossless strategy fits, slimpack fits: the limit is what that one needs.

@@ -1,0 +1,112 @@
+#include "sim/base/units.h"
+#include "sim/metrics/result.h"
+#include "solver/slimpack/search_state.h"
+
+// Share of the memory limit that is left besides where a step came out tight.
+#define MORE_SPARE 0.03
+
+// More packs run again where a step takes longer than so many times the work with all forwards
+// twice: packs that have room enough mostly stay below.
+#define REPEATS_LOSS 1.1
+
+enum {
+    MOST_AGAIN = 3,   // searches with less room
+    MOST_RETAINED = 8 // packs of a block that keep their activations while others do not
+};
+
+void sp_i_search_set_spare(sp_i_search *s, int64_t spare_bytes)
+{
+    s->spare_bytes = spare_bytes;
+    for (int i = 0; i < s->threads; i++) {
+        s->scorers[i].limit_bytes = s->input->scenario->memory_limit_bytes - spare_bytes;
+    }
+}
+
+// The reckoning of the search leaves some memory out: where the whole step needs more than there
+// is, the search is done again with so much less room.
+static sp_status search_within(sp_i_search *s, sp_packing *best, sp_packflow_outcome *judged,
+                               sp_error *err)
+{
+    sp_status status = sp_i_search_shapes(s, best, judged, err);
+    for (int again = 0; status == SP_OK && again < MOST_AGAIN && judged->lacking_bytes > 0 &&
+                        sp_i_search_outcome(s).lacking_bytes == 0 && !sp_i_search_is_late(s);
+         again++) {
+        sp_i_search_set_spare(s,
+                              s->spare_bytes + judged->lacking_bytes + judged->lacking_bytes / 8);
+        status = sp_i_search_shapes(s, best, judged, err);
+    }
+    return status;
+}
+
+// A rank's states alone are more than there is.
+static bool is_hopeless(const sp_i_search *s)
+{
+    const sp_scenario *scenario = s->input->scenario;
+    bool hopeless = false;
+    for (int r = 0; r < scenario->layout.pp; r++) {
+        hopeless =
+            hopeless || s->scorers[0].memory.states[r] > (double)scenario->memory_limit_bytes;
+    }
+    return hopeless;
+}
+
+static bool is_tight(const sp_packflow_outcome *judged)
+{
+    return judged->lacking_bytes == 0 && judged->tight;
+}
+
+// Packs that leave as much memory as a step has to spare that is not tight.
+static sp_status search_with_margin(sp_i_search *s, sp_packing *best, sp_packflow_outcome *judged,
+                                    sp_error *err)
+{
+    double limit_bytes = (double)s->input->scenario->memory_limit_bytes;
+    double spare_bytes = SP_MEMORY_TIGHT * limit_bytes;
+    sp_status status = SP_OK;
+    // The reckoning of the search leaves some memory out.
+    for (int again = 0; status == SP_OK && again < 2 && is_tight(judged) && !sp_i_search_is_late(s);
+         again++) {
+        sp_i_search_set_spare(s, (int64_t)spare_bytes);
+        status = sp_i_search_shapes(s, best, judged, err);
+        spare_bytes += MORE_SPARE * limit_bytes;
+    }
+    return status;
+}
+
+// Does what was found take far longer than the work of all samples with every forward twice?
+static bool is_far_above_repeats(const sp_i_search *s, const sp_packflow_outcome *judged)
+{
+    const sp_batch *batch = s->input->batch;
+    const sp_layout *layout = &s->input->scenario->layout;
+    const double forward_s = s->work.forward.token_s;
+    const double again = forward_s / (forward_s + s->work.backward.token_s);
+    double work_s = 0.0; // of the mean virtual stage
+    for (size_t i = 0; i < batch->count; i++) {
+        work_s += sp_i_slice_work_s(&s->work, 0, batch->tokens[i]);
+    }
+    work_s *= (double)layout->chunks / layout->dp;
+    return (double)judged->makespan_ns > REPEATS_LOSS * (1.0 + again) * work_s * SP_NS_PER_S;
+}
+
+// Where no packs fit, forwards run again: of as few packs as are enough, and of more where memory
+// leaves so little room that the packs take far longer than their work twice. Weight gradients of
+// their own would hold what that saves.
+sp_status sp_i_search_in_memory(sp_i_search *s, sp_packing *best, sp_packflow_outcome *judged,
+                                sp_error *err)
+{
+    sp_status status = search_within(s, best, judged, err);
+    const bool short_of_memory =
+        s->spare_bytes > 0 || judged->lacking_bytes > 0 || is_tight(judged);
+    if (status == SP_OK && is_tight(judged)) {
+        status = search_with_margin(s, best, judged, err);
+    }
+    bool may_help = !s->options.split && !is_hopeless(s);
+    for (int retained = MOST_RETAINED;
+         status == SP_OK && retained >= 0 && may_help && !sp_i_search_is_late(s) &&
+         (judged->lacking_bytes > 0 || (short_of_memory && is_far_above_repeats(s, judged)));
+         retained = retained > 0 ? retained / 2 : -1) {
+        s->retained = retained > 0 ? retained : SP_I_RETAINS_NONE;
+        sp_i_search_set_spare(s, 0);
+        status = search_within(s, best, judged, err);
+    }
+    return status;
+}
