@@ -5,6 +5,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "solver/bounds/bounds.h"
+#include "solver/step/memory_bound.h"
 #include "solver/step/step.h"
 #include "solver/strategy.h"
 
@@ -15,6 +16,7 @@ typedef struct freedom {
 } freedom;
 
 static int64_t busiest_rank_ns(const sp_step_metrics *metrics);
+static bool fits(const sp_scenario *scenario, const sp_step_metrics *metrics);
 static freedom freedom_of(const sp_i_steps *steps, const sp_plan *plan);
 static sp_bound_costs least_costs(sp_i_steps *steps, int slope, const freedom *may,
                                   double most_tokens);
@@ -23,7 +25,6 @@ static double work_ns(sp_i_steps *steps, const sp_bound_batch *batch, const sp_s
                       int slope, bool exchanged, double *in_epilogue_ns);
 static sp_status pipeline_s(const sp_bound_costs *costs, const sp_bound_batch *batch,
                             const freedom *may, bool grows, double *bound_s, sp_error *err);
-static int64_t epilogue_ns(const sp_step_costs *costs, int rank);
 
 sp_status sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step_costs *costs,
                            const sp_step_metrics *metrics, sp_batch_facts *facts, sp_error *err)
@@ -58,10 +59,13 @@ sp_status sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step
     facts->gap_idle_ns = (double)metrics->iteration_ns - metrics->dp_busiest_ns - in_epilogue_ns;
     int64_t shortest_ns = INT64_MAX;
     for (int r = 0; r < steps->scenario->layout.pp; r++) {
-        int64_t ns = epilogue_ns(costs, r);
+        int64_t ns = sp_epilogue_ns(&costs->epilogue[r]);
         shortest_ns = ns < shortest_ns ? ns : shortest_ns;
     }
-    sp_status status = SP_OK;
+    sp_i_memory_bound memory;
+    double memory_ns = 0.0;
+    sp_status status = sp_i_memory_bound_init(&memory, steps->scenario, &steps->cost, costs,
+                                              fits(steps->scenario, metrics), err);
     // Slopes above 0 take long to find, and whole samples gain little by them.
     int first = may.cuts ? 1 : 0;
     int slopes = may.reorders ? 0 : may.cuts ? SP_LEAST_SLOPES : 1;
@@ -76,11 +80,29 @@ sp_status sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step
         // longest far more than by the growth of packs, which takes long to work out.
         bool grows = may.cuts && slope == 1 && steps->scenario->layout.chunks == 1;
         status = pipeline_s(&least, &batch, &may, grows, &bound_s, err);
+        double endless_s = 0.0;
+        double room_s = 0.0;
+        if (status == SP_OK) {
+            status = sp_i_memory_bound_s(&memory, &steps->cost, slope, may.splits, !may.cuts,
+                                         &batch, &endless_s, &room_s, err);
+        }
+        facts->lower_bound_ns = fmax(facts->lower_bound_ns, endless_s * SP_NS_PER_S);
         facts->lower_bound_ns =
             fmax(facts->lower_bound_ns, bound_s * SP_NS_PER_S + (double)shortest_ns);
+        memory_ns = fmax(memory_ns, room_s * SP_NS_PER_S);
     }
+    facts->bound_memory_ns = fmax(0.0, memory_ns - facts->lower_bound_ns);
+    facts->lower_bound_ns += facts->bound_memory_ns;
+    sp_i_memory_bound_fini(&memory);
     sp_free(tokens);
     return status;
+}
+
+// Nothing follows from a limit that the step itself breaks.
+static bool fits(const sp_scenario *scenario, const sp_step_metrics *metrics)
+{
+    return scenario->memory_model == SP_MEMORY_TENSORS && scenario->memory_limit_bytes > 0 &&
+           metrics->peak_bytes <= scenario->memory_limit_bytes;
 }
 
 static int64_t busiest_rank_ns(const sp_step_metrics *metrics)
@@ -207,7 +229,7 @@ static double work_ns(sp_i_steps *steps, const sp_bound_batch *batch, const sp_s
             rank_s += tokens * (least->f_token_s + least->b_token_s) +
                       squares * (least->f_square_s + least->b_square_s);
         }
-        int64_t ns = epilogue_ns(costs, r);
+        int64_t ns = sp_epilogue_ns(&costs->epilogue[r]);
         shortest_ns = ns < shortest_ns ? ns : shortest_ns;
         all_s += rank_s;
         double own_ns = rank_s * SP_NS_PER_S / layout->dp + (double)ns;
@@ -221,13 +243,6 @@ static double work_ns(sp_i_steps *steps, const sp_bound_batch *batch, const sp_s
         *in_epilogue_ns = (double)shortest_ns;
     }
     return exchanged ? mean_ns : fmax(mean_ns, most_ns);
-}
-
-static int64_t epilogue_ns(const sp_step_costs *costs, int rank)
-{
-    const sp_epilogue_cost *epilogue = &costs->epilogue[rank];
-    return epilogue->grad_reduce_ns + epilogue->optimizer_ns + epilogue->param_gather_ns -
-           epilogue->hideable_gather_ns;
 }
 
 static sp_status pipeline_s(const sp_bound_costs *costs, const sp_bound_batch *batch,
