@@ -37,6 +37,13 @@
 // does not follow, nor does memory matter. What running packs need more does not add to this: the
 // better of both ways counts.
 //
+// Repeats. Where forwards may run again, a token whose forward does so takes c' < c bytes until
+// then. Repeats of x seconds a rank r make A + e + x of its work, as rank q = r. They are of
+// x d / w tokens at most, w the least density of a forward on v, take from R no more than x d times
+// the most of sqrt(w') / w of a place, w' the density of a pass that is counted, and from L (D) no
+// more than the longest hold of a token each. So shares of what c - c' takes part in are there for
+// any x. The bound is the least over x, on intervals: time of the lower end, area of the upper one.
+//
 // The step begins for rank r after the way to its first stage, and ends for it before the way back
 // to the first of all and what follows there.
 #ifndef SLIMPACK_SOLVER_BOUNDS_BOUNDS_MEMORY_H
@@ -50,6 +57,7 @@ typedef struct sp_bound_stage {
     sp_least_work least; // i_*: whole backward where it is not split
     // Bytes of a token on one rank.
     double held_bytes, f_bytes, i_bytes;
+    double repeated_bytes; // in place of held_bytes where a forward is to run again
 } sp_bound_stage;
 
 typedef struct sp_bound_memory {
@@ -59,10 +67,11 @@ typedef struct sp_bound_memory {
     const double *tail_s;        // [ranks], after the last action
     double p2p_s;
     bool split, whole; // weight gradients apart; samples are not cut
+    bool repeats;      // forwards may run again
 } sp_bound_memory;
 
 // Without limits A alone: of the rank with the most of work, way to it and way back. Falls with
-// memory. O(samples * stages that differ from their neighbours + stages).
+// memory. O(samples * stages that differ from their neighbours + stages^2).
 sp_status sp_bound_memory_s(const sp_bound_memory *memory, const sp_bound_batch *batch,
                             double *bound_s, sp_error *err);
 

@@ -34,7 +34,7 @@ sp_status sp_i_memory_bound_init(sp_i_memory_bound *bound, const sp_scenario *sc
     }
     for (int r = 0; r < layout->pp; r++) {
         double states = (double)sp_bytes_total(&costs->states[r]);
-        bound->room_bytes[r] = (double)scenario->memory_limit_bytes - states;
+        bound->room_bytes[r] = fmax((double)scenario->memory_limit_bytes - states, 1.0);
         bound->tail_s[r] = (double)sp_epilogue_ns(&costs->epilogue[r]) / SP_NS_PER_S;
     }
     return SP_OK;
@@ -49,8 +49,8 @@ void sp_i_memory_bound_fini(sp_i_memory_bound *bound)
 }
 
 sp_status sp_i_memory_bound_s(const sp_i_memory_bound *bound, sp_cost_model *cost, int slope,
-                              bool split, bool whole, const sp_bound_batch *batch,
-                              double *endless_s, double *room_s, sp_error *err)
+                              sp_i_memory_kind may, const sp_bound_batch *batch, double *endless_s,
+                              double *room_s, sp_error *err)
 {
     const sp_layout *layout = cost->layout;
     sp_bound_memory memory = {.stage = bound->stage,
@@ -59,12 +59,13 @@ sp_status sp_i_memory_bound_s(const sp_i_memory_bound *bound, sp_cost_model *cos
                               .tail_s = bound->tail_s,
                               // Chunks that follow each other on one rank send nothing.
                               .p2p_s = layout->chunks > 1 ? 0.0 : sp_cost_model_least_p2p_s(cost),
-                              .split = split,
-                              .whole = whole};
+                              .split = may.splits,
+                              .whole = may.whole,
+                              .repeats = may.repeats};
     for (int s = 0; s < memory.stages; s++) {
         sp_least_work *least = &bound->stage[s].least;
         *least = *sp_cost_model_least_passage(cost, s, slope);
-        if (!split) {
+        if (!may.splits) {
             least->i_token_s = least->b_token_s;
             least->i_square_s = least->b_square_s;
             least->i_pack_s = least->b_pack_s;
@@ -99,13 +100,17 @@ static void count_bytes(const sp_cost_model *cost, int vstage, sp_bound_stage *s
     if (layers.layers == 0) {
         return;
     }
-    sp_bytes held = unit_of(cost, &layers, tokens, 0).held;
+    sp_unit_bytes unit = unit_of(cost, &layers, tokens, 0);
+    const sp_bytes held = unit.held;
     // What is offloaded is rounded up to whole MiB, and no tensor of a layer below one leaves.
     double ratio = cost->memory.offload_ratio;
     double away = ratio > 0.0 ? fmin(1.0, ratio + 1.0 / layers.layers) : 0.0;
     stage->held_bytes =
         ((double)sp_bytes_total(&held) - away * (double)held.of[SP_MEM_ACTIVATIONS]) /
         (double)tokens;
+    if (!cost->stages[vstage].embedding) {
+        stage->repeated_bytes = (double)sp_bytes_total(&unit.repeated) / (double)tokens;
+    }
     if (cost->memory.stack.tensors == SP_TENSORS_EXPLICIT) {
         return; // not in proportion to tokens
     }

@@ -18,10 +18,14 @@ sp_status sp_i_memory_bound_init(sp_i_memory_bound *bound, const sp_scenario *sc
                                  bool limited, sp_error *err);
 void sp_i_memory_bound_fini(sp_i_memory_bound *bound);
 
-// Seconds of plans of a kind (split backwards, whole samples) at the rates of a slope; *room_s with
-// memory, *endless_s without a limit.
+// What plans of a kind may do.
+typedef struct sp_i_memory_kind {
+    bool splits, whole, repeats; // as in sp_bound_memory
+} sp_i_memory_kind;
+
+// Seconds at the rates of a slope: *room_s with memory, *endless_s without a limit.
 sp_status sp_i_memory_bound_s(const sp_i_memory_bound *bound, sp_cost_model *cost, int slope,
-                              bool split, bool whole, const sp_bound_batch *batch,
-                              double *endless_s, double *room_s, sp_error *err);
+                              sp_i_memory_kind may, const sp_bound_batch *batch, double *endless_s,
+                              double *room_s, sp_error *err);
 
 #endif

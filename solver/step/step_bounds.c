@@ -12,12 +12,13 @@
 // What a plan's kind may do with the samples.
 typedef struct freedom {
     bool cuts, merges, splits; // samples into slices, ranks, backwards
+    bool repeats;              // forwards run again
     bool reorders; // work is moved or taken out of actions, which only the bound of work survives
 } freedom;
 
 static int64_t busiest_rank_ns(const sp_step_metrics *metrics);
 static bool fits(const sp_scenario *scenario, const sp_step_metrics *metrics);
-static freedom freedom_of(const sp_i_steps *steps, const sp_plan *plan);
+static freedom freedom_of(const sp_i_steps *steps, const sp_plan *plan, const sp_step_costs *costs);
 static sp_bound_costs least_costs(sp_i_steps *steps, int slope, const freedom *may,
                                   double most_tokens);
 static void set_sizes(sp_i_steps *steps, double most_tokens, sp_bound_costs *costs);
@@ -35,7 +36,7 @@ sp_status sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step
         return SP_OK;
     }
     const sp_packing *packing = plan->packing;
-    freedom may = freedom_of(steps, plan);
+    freedom may = freedom_of(steps, plan, costs);
     int64_t *tokens = sp_malloc((packing->batch->count + 1) * sizeof *tokens);
     if (tokens == NULL) {
         return sp_error_no_memory(err, "a lower bound");
@@ -83,8 +84,9 @@ sp_status sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step
         double endless_s = 0.0;
         double room_s = 0.0;
         if (status == SP_OK) {
-            status = sp_i_memory_bound_s(&memory, &steps->cost, slope, may.splits, !may.cuts,
-                                         &batch, &endless_s, &room_s, err);
+            const sp_i_memory_kind kind = {may.splits, !may.cuts, may.repeats};
+            status = sp_i_memory_bound_s(&memory, &steps->cost, slope, kind, &batch, &endless_s,
+                                         &room_s, err);
         }
         facts->lower_bound_ns = fmax(facts->lower_bound_ns, endless_s * SP_NS_PER_S);
         facts->lower_bound_ns =
@@ -114,7 +116,7 @@ static int64_t busiest_rank_ns(const sp_step_metrics *metrics)
     return busiest;
 }
 
-static freedom freedom_of(const sp_i_steps *steps, const sp_plan *plan)
+static freedom freedom_of(const sp_i_steps *steps, const sp_plan *plan, const sp_step_costs *costs)
 {
     const sp_scenario *scenario = steps->scenario;
     const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
@@ -134,7 +136,11 @@ static freedom freedom_of(const sp_i_steps *steps, const sp_plan *plan)
         for (size_t a = 0; a < plan->stages[s].count; a++) {
             const sp_action *action = &plan->stages[s].actions[a];
             may.splits = may.splits || action->kind == SP_ACTION_I;
-            may.reorders = may.reorders || action->kind == SP_ACTION_R || action->with_next;
+            // Of regrouped packs a repeat takes nothing out of backwards.
+            bool repeat = action->kind == SP_ACTION_R;
+            may.repeats = may.repeats || (repeat && costs->backward_unit != NULL);
+            may.reorders =
+                may.reorders || (repeat && costs->backward_unit == NULL) || action->with_next;
         }
     }
     return may;
