@@ -37,12 +37,13 @@
 // does not follow, nor does memory matter. What running packs need more does not add to this: the
 // better of both ways counts.
 //
-// Repeats. Where forwards may run again, a token whose forward does so takes c' < c bytes until
-// then. Repeats of x seconds a rank r make A + e + x of its work, as rank q = r. They are of
-// x d / w tokens at most, w the least density of a forward on v, take from R no more than x d times
-// the most of sqrt(w') / w of a place, w' the density of a pass that is counted, and from L (D) no
-// more than the longest hold of a token each. So shares of what c - c' takes part in are there for
-// any x. The bound is the least over x, on intervals: time of the lower end, area of the upper one.
+// Repeats. Where forwards may run again, and backwards stay as long, a token whose forward does so
+// takes c' < c bytes until then. Repeats of x seconds a rank r make A + e + x of its work, as rank
+// q = r. They are of x d / w tokens at most, w the least density of a forward on v, take from R no
+// more than x d times the most of sqrt(w') / w of a place, w' the density of a pass that is
+// counted, and from L (D) no more than the longest hold of a token each. So shares of what c - c'
+// takes part in are there for any x. The bound is the least over x, on intervals: time of the lower
+// end, area of the upper one.
 //
 // The step begins for rank r after the way to its first stage, and ends for it before the way back
 // to the first of all and what follows there.

@@ -132,15 +132,15 @@ static freedom freedom_of(const sp_i_steps *steps, const sp_plan *plan, const sp
     for (size_t k = 0; k < packing->forward.count; k++) {
         may.merges = may.merges || packing->forward.packs[k].dp_count > 1;
     }
+    // Then a repeat takes nothing out of a backward (step_costs.h).
+    bool adds = costs->backward_unit != NULL && scenario->memory.recompute == SP_RECOMPUTE_NONE;
     for (int s = 0; s < plan->layout.dp * plan->layout.pp; s++) {
         for (size_t a = 0; a < plan->stages[s].count; a++) {
             const sp_action *action = &plan->stages[s].actions[a];
             may.splits = may.splits || action->kind == SP_ACTION_I;
-            // Of regrouped packs a repeat takes nothing out of backwards.
-            bool repeat = action->kind == SP_ACTION_R;
-            may.repeats = may.repeats || (repeat && costs->backward_unit != NULL);
-            may.reorders =
-                may.reorders || (repeat && costs->backward_unit == NULL) || action->with_next;
+            bool again = action->kind == SP_ACTION_R;
+            may.repeats = may.repeats || (again && adds);
+            may.reorders = may.reorders || (again && !adds) || action->with_next;
         }
     }
     return may;
