@@ -170,6 +170,9 @@ static void print_gap_parts(FILE *out, const sp_result *result)
         fprintf(out, "; no plan avoids %.3f of it",
                 (sum->lower_bound_ns - sum->work_bound_ns) * per_ms);
     }
+    if (sum->bound_memory_ns > 0.0) {
+        fprintf(out, ", %.3f of that for lack of memory", sum->bound_memory_ns * per_ms);
+    }
     fputc('\n', out);
 }
 

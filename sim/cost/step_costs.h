@@ -61,6 +61,13 @@ typedef struct sp_epilogue_cost {
     int64_t tied_reduce_ns;
 } sp_epilogue_cost;
 
+// What of it is part of the step.
+static inline int64_t sp_epilogue_ns(const sp_epilogue_cost *epilogue)
+{
+    return epilogue->grad_reduce_ns + epilogue->optimizer_ns + epilogue->param_gather_ns -
+           epilogue->hideable_gather_ns;
+}
+
 // How long something that ranks exchange takes, hidden or not, and its bytes.
 typedef struct sp_exchanged {
     double s, bytes;

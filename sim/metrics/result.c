@@ -74,6 +74,7 @@ static void add_facts(sp_batch_facts *sum, const sp_batch_facts *facts)
     sum->hardware_flops += facts->hardware_flops;
     sum->lower_bound_ns += facts->lower_bound_ns;
     sum->work_bound_ns += facts->work_bound_ns;
+    sum->bound_memory_ns += facts->bound_memory_ns;
     sum->gap_packs_ns += facts->gap_packs_ns;
     sum->gap_uneven_ns += facts->gap_uneven_ns;
     sum->gap_idle_ns += facts->gap_idle_ns;
@@ -449,9 +450,10 @@ static json_t *json_gap_parts(const sp_result *result)
 {
     const sp_batch_facts *sum = &result->sum;
     double per_ms = 1.0 / (batches_of(result) * SP_NS_PER_MS);
-    return json_pack("{s:f, s:f, s:f, s:f}", "packs", sum->gap_packs_ns * per_ms, "uneven_ranks",
-                     sum->gap_uneven_ns * per_ms, "idle", sum->gap_idle_ns * per_ms, "within_bound",
-                     (sum->lower_bound_ns - sum->work_bound_ns) * per_ms);
+    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "packs", sum->gap_packs_ns * per_ms,
+                     "uneven_ranks", sum->gap_uneven_ns * per_ms, "idle", sum->gap_idle_ns * per_ms,
+                     "within_bound", (sum->lower_bound_ns - sum->work_bound_ns) * per_ms, "memory",
+                     sum->bound_memory_ns * per_ms);
 }
 
 static json_t *json_slowest(const sp_slowest_gpu *slowest)

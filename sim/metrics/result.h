@@ -49,6 +49,9 @@ typedef struct sp_batch_facts {
     // No packing and no schedule of this batch is faster: of the plan's kind (whole samples or
     // slices, whole or split backward), and by pure work of any kind; 0: unknown.
     double lower_bound_ns, work_bound_ns;
+    // Of lower_bound_ns what the limit of memory adds: no plan that fits is faster. 0 where the
+    // step itself does not fit.
+    double bound_memory_ns;
     // What the step takes beyond pure work, in parts: of packs (fixed costs, sizes that are not the
     // cheapest, recomputation), mean over the data-parallel ranks; of the busiest of these over the
     // mean; of its busiest stage without work. All 0: unknown.

@@ -102,8 +102,9 @@ sp_status sp_i_step_simulate(sp_i_steps *steps, int index, const sp_plan *plan,
                              const sp_step_costs *costs, sp_batch_facts *facts, sp_error *err);
 
 // What no step of the same samples gets below (step_bounds.c): by its work, and among plans of this
-// kind (whole samples or slices, split backward or not, merged ranks or not; bounds.h). With
-// uniform costs both are the busiest rank's work.
+// kind (whole samples or slices, split backward or not, merged ranks or not, forwards run again or
+// not; bounds.h), where the step fits those that fit (bounds_memory.h). With uniform costs both are
+// the busiest rank's work.
 sp_status sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step_costs *costs,
                            const sp_step_metrics *metrics, sp_batch_facts *facts, sp_error *err);
 

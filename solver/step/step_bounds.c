@@ -5,17 +5,20 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "solver/bounds/bounds.h"
+#include "solver/step/memory_bound.h"
 #include "solver/step/step.h"
 #include "solver/strategy.h"
 
 // What a plan's kind may do with the samples.
 typedef struct freedom {
     bool cuts, merges, splits; // samples into slices, ranks, backwards
+    bool repeats;              // forwards run again
     bool reorders; // work is moved or taken out of actions, which only the bound of work survives
 } freedom;
 
 static int64_t busiest_rank_ns(const sp_step_metrics *metrics);
-static freedom freedom_of(const sp_i_steps *steps, const sp_plan *plan);
+static bool fits(const sp_scenario *scenario, const sp_step_metrics *metrics);
+static freedom freedom_of(const sp_i_steps *steps, const sp_plan *plan, const sp_step_costs *costs);
 static sp_bound_costs least_costs(sp_i_steps *steps, int slope, const freedom *may,
                                   double most_tokens);
 static void set_sizes(sp_i_steps *steps, double most_tokens, sp_bound_costs *costs);
@@ -23,7 +26,6 @@ static double work_ns(sp_i_steps *steps, const sp_bound_batch *batch, const sp_s
                       int slope, bool exchanged, double *in_epilogue_ns);
 static sp_status pipeline_s(const sp_bound_costs *costs, const sp_bound_batch *batch,
                             const freedom *may, bool grows, double *bound_s, sp_error *err);
-static int64_t epilogue_ns(const sp_step_costs *costs, int rank);
 
 sp_status sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step_costs *costs,
                            const sp_step_metrics *metrics, sp_batch_facts *facts, sp_error *err)
@@ -34,7 +36,7 @@ sp_status sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step
         return SP_OK;
     }
     const sp_packing *packing = plan->packing;
-    freedom may = freedom_of(steps, plan);
+    freedom may = freedom_of(steps, plan, costs);
     int64_t *tokens = sp_malloc((packing->batch->count + 1) * sizeof *tokens);
     if (tokens == NULL) {
         return sp_error_no_memory(err, "a lower bound");
@@ -58,10 +60,13 @@ sp_status sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step
     facts->gap_idle_ns = (double)metrics->iteration_ns - metrics->dp_busiest_ns - in_epilogue_ns;
     int64_t shortest_ns = INT64_MAX;
     for (int r = 0; r < steps->scenario->layout.pp; r++) {
-        int64_t ns = epilogue_ns(costs, r);
+        int64_t ns = sp_epilogue_ns(&costs->epilogue[r]);
         shortest_ns = ns < shortest_ns ? ns : shortest_ns;
     }
-    sp_status status = SP_OK;
+    sp_i_memory_bound memory;
+    double memory_ns = 0.0;
+    sp_status status = sp_i_memory_bound_init(&memory, steps->scenario, &steps->cost, costs,
+                                              fits(steps->scenario, metrics), err);
     // Slopes above 0 take long to find, and whole samples gain little by them.
     int first = may.cuts ? 1 : 0;
     int slopes = may.reorders ? 0 : may.cuts ? SP_LEAST_SLOPES : 1;
@@ -76,11 +81,30 @@ sp_status sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step
         // longest far more than by the growth of packs, which takes long to work out.
         bool grows = may.cuts && slope == 1 && steps->scenario->layout.chunks == 1;
         status = pipeline_s(&least, &batch, &may, grows, &bound_s, err);
+        double endless_s = 0.0;
+        double room_s = 0.0;
+        if (status == SP_OK) {
+            const sp_i_memory_kind kind = {may.splits, !may.cuts, may.repeats};
+            status = sp_i_memory_bound_s(&memory, &steps->cost, slope, kind, &batch, &endless_s,
+                                         &room_s, err);
+        }
+        facts->lower_bound_ns = fmax(facts->lower_bound_ns, endless_s * SP_NS_PER_S);
         facts->lower_bound_ns =
             fmax(facts->lower_bound_ns, bound_s * SP_NS_PER_S + (double)shortest_ns);
+        memory_ns = fmax(memory_ns, room_s * SP_NS_PER_S);
     }
+    facts->bound_memory_ns = fmax(0.0, memory_ns - facts->lower_bound_ns);
+    facts->lower_bound_ns += facts->bound_memory_ns;
+    sp_i_memory_bound_fini(&memory);
     sp_free(tokens);
     return status;
+}
+
+// Nothing follows from a limit that the step itself breaks.
+static bool fits(const sp_scenario *scenario, const sp_step_metrics *metrics)
+{
+    return scenario->memory_model == SP_MEMORY_TENSORS && scenario->memory_limit_bytes > 0 &&
+           metrics->peak_bytes <= scenario->memory_limit_bytes;
 }
 
 static int64_t busiest_rank_ns(const sp_step_metrics *metrics)
@@ -92,7 +116,7 @@ static int64_t busiest_rank_ns(const sp_step_metrics *metrics)
     return busiest;
 }
 
-static freedom freedom_of(const sp_i_steps *steps, const sp_plan *plan)
+static freedom freedom_of(const sp_i_steps *steps, const sp_plan *plan, const sp_step_costs *costs)
 {
     const sp_scenario *scenario = steps->scenario;
     const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
@@ -108,11 +132,15 @@ static freedom freedom_of(const sp_i_steps *steps, const sp_plan *plan)
     for (size_t k = 0; k < packing->forward.count; k++) {
         may.merges = may.merges || packing->forward.packs[k].dp_count > 1;
     }
+    // Then a repeat takes nothing out of a backward (step_costs.h).
+    bool adds = costs->backward_unit != NULL && scenario->memory.recompute == SP_RECOMPUTE_NONE;
     for (int s = 0; s < plan->layout.dp * plan->layout.pp; s++) {
         for (size_t a = 0; a < plan->stages[s].count; a++) {
             const sp_action *action = &plan->stages[s].actions[a];
             may.splits = may.splits || action->kind == SP_ACTION_I;
-            may.reorders = may.reorders || action->kind == SP_ACTION_R || action->with_next;
+            bool again = action->kind == SP_ACTION_R;
+            may.repeats = may.repeats || (again && adds);
+            may.reorders = may.reorders || (again && !adds) || action->with_next;
         }
     }
     return may;
@@ -207,7 +235,7 @@ static double work_ns(sp_i_steps *steps, const sp_bound_batch *batch, const sp_s
             rank_s += tokens * (least->f_token_s + least->b_token_s) +
                       squares * (least->f_square_s + least->b_square_s);
         }
-        int64_t ns = epilogue_ns(costs, r);
+        int64_t ns = sp_epilogue_ns(&costs->epilogue[r]);
         shortest_ns = ns < shortest_ns ? ns : shortest_ns;
         all_s += rank_s;
         double own_ns = rank_s * SP_NS_PER_S / layout->dp + (double)ns;
@@ -221,13 +249,6 @@ static double work_ns(sp_i_steps *steps, const sp_bound_batch *batch, const sp_s
         *in_epilogue_ns = (double)shortest_ns;
     }
     return exchanged ? mean_ns : fmax(mean_ns, most_ns);
-}
-
-static int64_t epilogue_ns(const sp_step_costs *costs, int rank)
-{
-    const sp_epilogue_cost *epilogue = &costs->epilogue[rank];
-    return epilogue->grad_reduce_ns + epilogue->optimizer_ns + epilogue->param_gather_ns -
-           epilogue->hideable_gather_ns;
 }
 
 static sp_status pipeline_s(const sp_bound_costs *costs, const sp_bound_batch *batch,

@@ -91,6 +91,8 @@ static void check_result(const char *text, const scenario_run *r)
         double gap_ns = (double)batch->iteration_ns - facts->work_bound_ns;
         assert_true(fabs(parts_ns - gap_ns) <= 1e-9 * (double)batch->iteration_ns + 1.0);
         assert_true(facts->gap_uneven_ns >= 0.0 && facts->gap_idle_ns >= -1.0);
+        assert_true(facts->bound_memory_ns >= 0.0 &&
+                    facts->bound_memory_ns <= facts->lower_bound_ns - facts->work_bound_ns + 1.0);
         assert_true(batch->makespan_ns <= batch->iteration_ns);
         assert_int_equal(facts->samples, r->batches.batch[b].count);
         assert_int_equal(facts->tokens, r->batches.batch[b].total_tokens);

@@ -108,14 +108,13 @@ static void draw_text(sp_prng *prng, char text[RUN_TEXT])
 
 // A scenario that cannot be (too few micro-batches, a layout that a schedule does not have) is no
 // finding; whatever else goes wrong is.
-static bool evaluates(const char *text, scenario_run *r)
+static bool evaluates(const char *text, const sp_evaluate_options *options, scenario_run *r)
 {
     sp_error_clear(ERR);
     sp_status status = run_read(text, &r->scenario, ERR);
     status = status == SP_OK ? sp_evaluate_batches(&r->scenario, &r->batches, ERR) : status;
-    status = status == SP_OK
-                 ? sp_evaluate(&r->scenario, &r->batches, &run_verified, &r->result, ERR)
-                 : status;
+    status =
+        status == SP_OK ? sp_evaluate(&r->scenario, &r->batches, options, &r->result, ERR) : status;
     if (status != SP_OK && status != SP_ERR_CONTENT && status != SP_ERR_INFEASIBLE) {
         fail_msg("%s: %s", text, ERR->message[0]);
     }
@@ -145,13 +144,85 @@ TEST(any_scenario)
         char text[RUN_TEXT];
         scenario_run r = {0};
         draw_text(&prng, text);
-        if (evaluates(text, &r)) {
+        if (evaluates(text, &run_verified, &r)) {
             bounds_hold(text, &r);
             ran++;
         }
         run_fini(&r);
     }
     assert_true(ran > test_draws(ROUNDS) / 2);
+}
+
+// Many samples, of which memory holds few at a time.
+static void draw_busy_text(sp_prng *prng, char text[RUN_TEXT])
+{
+    static const int pipelines[] = {2, 4, 8}, most[] = {10, 12, 14}, degrees[] = {1, 2};
+    static const char *const recompute[] = {"none", "none", "attention", "full"};
+    int pp = ONE_OF(pipelines);
+    int longest = ONE_OF(most);
+    text[0] = '\0';
+    put_json(text, "{'model': {'layers': 16, 'hidden': 2048, 'ffn': 5632, 'heads': 16, 'vocab': "
+                   "32000}, 'cluster': 'h800-8', 'profile': 'h800', 'workload': {'lengths': [");
+    for (int i = 0; i < 60; i++) {
+        put_json(text, "%s%d", i > 0 ? ", " : "", (int)exp2(longest * sp_prng_uniform(prng)) + 1);
+    }
+    put_json(text,
+             "], 'context': 16384, 'order': 'file', 'samples_per_batch': 60}, 'memory': "
+             "{'limit_gib': 5000, 'recompute': '%s', 'offload_ratio': %s}, ",
+             ONE_OF(recompute), one_in(prng, 4) ? "0.5" : "0");
+    int chunks = put_order(prng, text, pp);
+    put_json(text, ", 'parallel': {'pp': %d, 'tp': %d, 'cp': %d, 'dp': %d", pp, ONE_OF(degrees),
+             ONE_OF(degrees), ONE_OF(degrees));
+    if (chunks > 0) {
+        put_json(text, ", 'chunks_per_rank': %d", chunks);
+    }
+    put_json(text, "}}");
+}
+
+// Bytes beside the states on the rank that has most of them.
+static double room_bytes(const sp_result *result)
+{
+    const int64_t *of = result->peak.of;
+    return (double)(sp_bytes_total(&result->peak) - of[SP_MEM_PARAMETERS] - of[SP_MEM_GRADIENTS] -
+                    of[SP_MEM_OPTIMIZER]);
+}
+
+// Neither is a step that fits into little memory, whatever strategies do to make it fit. A limit
+// that no plan notices adds nothing.
+TEST(any_scenario_in_little_memory)
+{
+    enum { ROUNDS = 20 };
+    static const sp_evaluate_options plain = {.no_causes = true};
+    static const double shares[] = {1.0, 0.5, 0.3};
+    sp_prng prng = prng_seeded(31);
+    int fitted = 0;
+    int bounded = 0;
+    for (int round = 0; round < test_draws(ROUNDS); round++) {
+        char text[RUN_TEXT];
+        scenario_run free = {0};
+        draw_busy_text(&prng, text);
+        bool ran = evaluates(text, &plain, &free);
+        assert_true(!ran || free.result.sum.bound_memory_ns == 0.0);
+        for (int i = 0; ran && i < COUNT(shares); i++) {
+            scenario_run r = {0};
+            must_succeed(run_read(text, &r.scenario, ERR));
+            r.scenario.memory_limit_bytes =
+                free.result.peak_bytes - (int64_t)((1.0 - shares[i]) * room_bytes(&free.result));
+            must_succeed(sp_evaluate_batches(&r.scenario, &r.batches, ERR));
+            if (sp_evaluate(&r.scenario, &r.batches, &plain, &r.result, ERR) == SP_OK) {
+                bool fits = !sp_result_is_oom(&r.result);
+                bounds_hold(text, &r);
+                fitted += fits;
+                bounded += r.result.sum.bound_memory_ns > 0.0;
+                assert_true(fits || r.result.sum.bound_memory_ns == 0.0);
+            }
+            sp_error_clear(ERR);
+            run_fini(&r);
+        }
+        run_fini(&free);
+    }
+    print_message("%d steps fit, of %d memory moves the bound\n", fitted, bounded);
+    assert_true(bounded > 0);
 }
 
 // With one long sample the way through the pipeline is the step. The ranks do their shares of the
