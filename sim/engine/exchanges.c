@@ -141,15 +141,28 @@ static sp_status start(sp_i_traffic *t, int rank, int64_t at_ns, sp_error *err)
     return sp_i_traffic_start(t, &flow, NULL, err);
 }
 
+// Lets an exchange along a way take what it does alone. Returns what nothing hides of it, of
+// shown_ns.
+static int64_t shorten(const sp_i_way *way, double bytes, double *s, int64_t shown_ns)
+{
+    double lone_s = way->is_used ? sp_route_lone_s(&way->route, bytes, 1, *s) : *s;
+    int64_t saved_ns = sp_ns_from_s(*s - lone_s);
+    *s = lone_s;
+    return sp_larger(0, shown_ns - saved_ns);
+}
+
 // Of shown_ns the heads take all that they need, and all of it where they are alone: then what
 // rounding leaves of them counts as hidden.
-static void fill_phases(sp_i_exchange *exchange, const sp_cp_exchange *whole, int64_t hidden_ns,
+static void fill_phases(sp_i_exchange *exchange, sp_cp_exchange *whole, int64_t hidden_ns,
                         int64_t shown_ns)
 {
+    const sp_i_group *group = exchange->group;
     bool keys = whole->s > 0.0;
     int64_t heads_ns = keys ? sp_ns_from_s(whole->heads_s) : shown_ns;
     heads_ns = heads_ns < shown_ns ? heads_ns : shown_ns;
     int64_t keys_ns = shown_ns - heads_ns;
+    keys_ns = shorten(&group->keys, whole->bytes, &whole->s, keys_ns);
+    heads_ns = shorten(&group->heads, whole->heads_bytes, &whole->heads_s, heads_ns);
     double shown = sp_i_shown_share(keys_ns, whole->s);
     double heads_shown = sp_i_shown_share(heads_ns, whole->heads_s);
     exchange->ns[SP_I_HIDDEN] = hidden_ns;
@@ -191,6 +204,18 @@ bool sp_i_exchanges_are(const sp_i_traffic *t, const sp_walk_action *action)
     return group_of(t, action, &whole) != NULL;
 }
 
+int64_t sp_i_exchanges_shown_ns(const sp_i_traffic *t, const sp_walk_action *action,
+                                int64_t shown_ns)
+{
+    sp_cp_exchange whole;
+    sp_i_exchange exchange = {.group = group_of(t, action, &whole)};
+    if (exchange.group != NULL) {
+        fill_phases(&exchange, &whole, 0, shown_ns);
+        shown_ns = exchange.ns[SP_I_SHOWN_KEYS] + exchange.ns[SP_I_HEADS];
+    }
+    return shown_ns;
+}
+
 sp_status sp_i_exchanges_begin(sp_i_traffic *t, const sp_walk_action *action, int64_t at_ns,
                                int64_t hidden_ns, int64_t shown_ns, sp_error *err)
 {
@@ -198,8 +223,8 @@ sp_status sp_i_exchanges_begin(sp_i_traffic *t, const sp_walk_action *action, in
     const sp_pack *pack = sp_i_pack_of(t, action->place.action);
     int rank = sp_i_rank_of(t, pack->dp_first, action->place.pp);
     t->exchanges[rank] = (sp_i_exchange){.group = group_of(t, action, &whole)};
-    fill_phases(&t->exchanges[rank], &whole, hidden_ns, shown_ns);
     carry(t, t->exchanges[rank].group, &whole);
+    fill_phases(&t->exchanges[rank], &whole, hidden_ns, shown_ns);
     return start(t, rank, at_ns, err);
 }
 

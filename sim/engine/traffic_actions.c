@@ -17,21 +17,27 @@ sp_status sp_i_actions_begin(sp_i_traffic *t, const sp_walk_action *action, int6
     sp_i_in_action *a = &t->in_action[first];
     bool has_cp = sp_i_exchanges_are(t, action);
     *exchanges = has_cp || sp_i_sharded_are(t, action);
+    int64_t took_ns = sp_action_cost_ns(took);
     if (!*exchanges) {
+        sp_i_reductions_begun(t, place, start_ns, took_ns);
         return SP_OK;
     }
-    int64_t hidden_ns = sp_action_cost_ns(took) - took->cp_ns - took->dp_ns;
+    int64_t dp_ns = took->dp_ns;
+    int64_t before_ns = sp_i_sharded_set(t, action, &dp_ns);
+    int64_t hidden_ns = took_ns - took->cp_ns - took->dp_ns;
+    int64_t cp_ns = sp_i_exchanges_shown_ns(t, action, took->cp_ns);
+    sp_i_reductions_begun(t, place, start_ns, hidden_ns + cp_ns + dp_ns);
     if (place->dp > pack->dp_first) { // the slowest hides what all exchange
         hidden_ns = sp_larger(hidden_ns, a->hidden_ns);
     }
-    int64_t before_ns = sp_i_sharded_set(t, action, took->dp_ns);
     *a = (sp_i_in_action){.action = *action,
                           .has_cp = has_cp,
                           .hidden_ns = hidden_ns,
                           .shown_ns = took->cp_ns,
                           .turn_ns = {[SP_I_BEFORE_WORK] = before_ns,
-                                      [SP_I_BESIDE_WORK] = hidden_ns + took->cp_ns,
-                                      [SP_I_BEHIND_WORK] = took->dp_ns - before_ns}};
+                                      [SP_I_BESIDE_WORK] = hidden_ns + cp_ns,
+                                      [SP_I_BEHIND_WORK] = dp_ns - before_ns},
+                          .dp_ns = dp_ns - took->dp_ns};
     return place->dp + 1 < pack->dp_first + pack->dp_count ? SP_OK
                                                            : start_turns(t, first, start_ns, err);
 }

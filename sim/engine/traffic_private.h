@@ -134,15 +134,16 @@ static inline double sp_i_shown_share(int64_t shown_ns, double whole_s)
 
 // An action whose exchanges are flows, on all ranks of its pack, which begin together.
 typedef struct sp_i_in_action {
-    sp_walk_action action;       // on the last of its ranks
-    bool has_cp;                 // context-parallel ranks have flows
-    sp_i_turn turn;              // that is under way
-    int under_way;               // flows of it
-    int64_t hidden_ns, shown_ns; // its work but for exchanges of context-parallel ranks, and those
+    sp_walk_action action; // on the last of its ranks
+    bool has_cp;           // context-parallel ranks have flows
+    sp_i_turn turn;        // that is under way
+    int under_way;         // flows of it
+    // Its work but for exchanges of context-parallel ranks, and those, as formulas show them.
+    int64_t hidden_ns, shown_ns;
     int64_t turn_ns[SP_I_TURNS]; // that turns take alone
     int64_t cp_end_ns;           // of the turn, by all but data-parallel ranks, as far as is known
     int64_t end_ns;
-    int64_t dp_ns; // by which data-parallel ranks made the action longer so far
+    int64_t dp_ns; // by which data-parallel ranks made the action longer so far, or shorter
 } sp_i_in_action;
 
 // What the data-parallel ranks of one pipeline rank exchange, those of all TP ranks together.
@@ -233,6 +234,10 @@ sp_status sp_i_passages_make(sp_i_traffic *traffic, int64_t *gpus, sp_error *err
 const sp_i_passage *sp_i_passage_of(const sp_i_passage *passages, sp_collective_algorithm algorithm,
                                     sp_collective kind);
 
+// By how much formulas say more than a collective takes alone (sp_route_lone_s). NULL: there is no
+// way.
+double sp_i_passage_saved_s(const sp_i_passage *passage, double bytes, double closed_s);
+
 // Starts the next leg of what is passed on that is a flow, at_ns at the earliest; *is_under_way:
 // there is one. Else *end_ns is when all is over.
 sp_status sp_i_pass_on(sp_i_traffic *traffic, sp_i_passing *passing, int64_t at_ns, int64_t tag,
@@ -253,7 +258,11 @@ sp_status sp_i_actions_sharded(sp_i_traffic *traffic, int rank, int64_t now_ns, 
 bool sp_i_exchanges_make(sp_i_traffic *traffic);
 // Has an action flows of theirs?
 bool sp_i_exchanges_are(const sp_i_traffic *traffic, const sp_walk_action *action);
-// Begins what an action exchanges that takes as long, on all ranks of its pack.
+// What nothing hides of what an action exchanges alone, of shown_ns by its formulas: computation
+// hides as much in the same time.
+int64_t sp_i_exchanges_shown_ns(const sp_i_traffic *traffic, const sp_walk_action *action,
+                                int64_t shown_ns);
+// Begins what an action exchanges that takes as long by formulas, on all ranks of its pack.
 sp_status sp_i_exchanges_begin(sp_i_traffic *traffic, const sp_walk_action *action, int64_t at_ns,
                                int64_t hidden_ns, int64_t shown_ns, sp_error *err);
 // Its flow has ended; *is_over: it was the last.
@@ -266,9 +275,9 @@ sp_status sp_i_exchanges_ended(sp_i_traffic *traffic, int rank, int64_t now_ns, 
 bool sp_i_sharded_make(sp_i_traffic *traffic);
 // Has an action flows of theirs?
 bool sp_i_sharded_are(const sp_i_traffic *traffic, const sp_walk_action *action);
-// What an action on its rank exchanges, of which nothing hides shown_ns. Returns those of them that
-// come before the work.
-int64_t sp_i_sharded_set(sp_i_traffic *traffic, const sp_walk_action *action, int64_t shown_ns);
+// What an action on its rank exchanges, of which nothing hides *shown_ns by formulas, and alone as
+// many as it then says. Returns those of them that come before the work.
+int64_t sp_i_sharded_set(sp_i_traffic *traffic, const sp_walk_action *action, int64_t *shown_ns);
 // Begins what comes in a turn that takes as long; *is_under_way: a flow of it. Else it ends at
 // *end_ns.
 sp_status sp_i_sharded_begin(sp_i_traffic *traffic, int rank, sp_i_turn turn, int64_t at_ns,

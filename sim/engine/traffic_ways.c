@@ -185,9 +185,9 @@ static void note_owner(const sp_i_way *way, int32_t *owners);
 static bool is_apart(const sp_i_way *way, const int32_t *owners);
 static bool meets_itself(const sp_i_traffic *t, int dp, int pp, bool repeats);
 
-// Transfers of a route take their closed times where the spine and PCIe do not slow them, no
-// other's route uses its links and none of them begins before the one before it has ended:
-// exchanges and reductions of a rank follow each other.
+// Transfers of a route take their closed times where the spine and PCIe do not slow them, they get
+// no more of a NIC than a GPU's share, no other's route uses its links and none of them begins
+// before the one before it has ended: exchanges and reductions of a rank follow each other.
 static sp_status find_flows(sp_i_traffic *t, sp_error *err)
 {
     int pp = t->plan->layout.pp;
@@ -204,7 +204,8 @@ static sp_status find_flows(sp_i_traffic *t, sp_error *err)
         note_owner(way, owners);
     }
     for (sp_i_way *way = t->ways; way != NULL; way = way->next) {
-        way->is_flow = sp_route_is_slowed(&way->route) || !is_apart(way, owners);
+        way->is_flow = sp_route_is_slowed(&way->route) || sp_route_is_quickened(&way->route) ||
+                       !is_apart(way, owners);
     }
     for (size_t i = 0; i < count_sends(t); i++) {
         sp_i_way *way = &t->sends[i];

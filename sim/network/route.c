@@ -84,6 +84,7 @@ sp_status sp_route_all_to_alls(const sp_topology *topology, const int64_t *gpus,
     }
     int rings;
     int nodes = sp_i_most_nodes(topology, gpus, groups, count, &rings);
+    h.gpu_ways = count - rings;
     return sp_i_hops_finish(&h, round_of(&h, count, count, nodes), route, err);
 }
 
@@ -116,6 +117,15 @@ void sp_route_settle(sp_route *route)
     route->latency_s += route->spine_latency_s;
     route->spine_latency_s = 0.0;
     route->open_bytes_per_s = route->bytes_per_s;
+    route->closed_bytes_per_s = fmin(route->closed_bytes_per_s, route->bytes_per_s);
+}
+
+double sp_route_lone_s(const sp_route *route, double bytes, int rounds, double closed_s)
+{
+    double sent = rounds * bytes / route->parts;
+    double whole_s = rounds * route->latency_s + sent / route->closed_bytes_per_s;
+    double saved_s = sent / route->closed_bytes_per_s - sent / route->open_bytes_per_s;
+    return saved_s > 0.0 ? closed_s - saved_s * fmin(1.0, closed_s / whole_s) : closed_s;
 }
 
 // How much longer than alone_s the rates of the spine and PCIe make a transfer take that puts as

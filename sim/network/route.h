@@ -26,12 +26,14 @@ typedef struct sp_route {
     int32_t hops;
     double parts;     // of the bytes of a member, in which they go along the path at the same time
     double latency_s; // of one round, but for what the spine and PCIe add
-    double spine_latency_s;  // that they add
-    int steps;               // that a round is of
-    double bytes_per_s;      // of each part, alone
-    double open_bytes_per_s; // the same by NVLink and NICs alone, as closed formulas know them
-    double most_bytes_per_s; // that its ends can handle; 0: what the links give
-    bool is_part;            // whose rates and latencies are those of all parts together
+    double spine_latency_s;    // that they add
+    int steps;                 // that a round is of
+    double bytes_per_s;        // of each part, alone
+    double open_bytes_per_s;   // the same by NVLink and NICs alone
+    double closed_bytes_per_s; // and if a GPU has no more than its even share of a NIC, as closed
+                               // formulas know it
+    double most_bytes_per_s;   // that its ends can handle; 0: what the links give
+    bool is_part;              // whose rates and latencies are those of all parts together
 } sp_route;
 
 // GPU g is in part g / stride % count.
@@ -71,6 +73,10 @@ sp_flow sp_route_flow(const sp_route *route, int64_t start_ns, double bytes, int
 sp_flow sp_route_flow_of(const sp_route *route, int64_t start_ns, double bytes, int rounds,
                          double alone_s);
 
+// How long it takes alone of which a formula knows how long it takes by even shares of NICs: on a
+// NIC that several GPUs have one that sends alone gets all of it.
+double sp_route_lone_s(const sp_route *route, double bytes, int rounds, double closed_s);
+
 // Who knows how long it takes alone knows of the spine and PCIe from now on.
 void sp_route_settle(sp_route *route);
 
@@ -78,6 +84,12 @@ void sp_route_settle(sp_route *route);
 static inline bool sp_route_is_slowed(const sp_route *route)
 {
     return route->bytes_per_s < route->open_bytes_per_s || route->spine_latency_s > 0.0;
+}
+
+// Does it take longer by even shares of NICs?
+static inline bool sp_route_is_quickened(const sp_route *route)
+{
+    return route->closed_bytes_per_s < route->open_bytes_per_s;
 }
 
 #endif

@@ -70,6 +70,10 @@ int32_t sp_topology_links(const sp_topology *topology);
 const double *sp_topology_bytes_per_s(const sp_topology *topology); // [links]
 sp_link sp_topology_link(const sp_topology *topology, int32_t link);
 
+// What a GPU has of a NIC that it shares if all have equal parts, as closed formulas give them;
+// HUGE_VAL: each has one.
+double sp_topology_nic_share(const sp_topology *topology);
+
 // The next link of the same direction on the way between a GPU and the spine: behind a PCIe link
 // that of the GPU's NIC, behind a NIC's that of its leaf switch. -1 behind others.
 int32_t sp_topology_beyond(const sp_topology *topology, int32_t link);

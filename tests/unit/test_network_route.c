@@ -169,6 +169,42 @@ TEST(groups_that_share_a_nic_slow_each_other)
     flat_network_end(&f);
 }
 
+// What a formula gives by even shares of NICs, with the whole of a NIC that nobody else uses: a
+// transfer's time by its links alone, and to the bit the formula's where each GPU has a NIC.
+TEST(a_lone_transfer_has_all_of_its_nics)
+{
+    sp_prng prng = prng_seeded(13);
+    for (int round = 0; round < test_rounds(500); round++) {
+        flat_network f;
+        int64_t gpus[MOST];
+        bool shared = prng_below(&prng, 2) == 0;
+        flat_network_begin(shared ? "a800-8" : "h800-8", 4, &f);
+        int nodes = 2 + prng_below(&prng, 3);
+        int per_node = 1 + prng_below(&prng, 8);
+        int first = prng_below(&prng, 9 - per_node);
+        int count = group_of(&f, first, nodes, per_node, gpus);
+        bool apart = per_node == 1 || (per_node == 2 && first % 2 == 1); // on NICs
+        double bytes = floor(1e8 + 1e9 * sp_prng_uniform(&prng));
+        sp_route route;
+        must_succeed(sp_route_rings(f.topology, gpus, 1, count, &route, ERR));
+        sp_group group = {count, nodes, per_node, per_node};
+        double closed_s = sp_time_collective(&f.timer, SP_REDUCE_SCATTER, group, bytes);
+        double lone_s = sp_route_lone_s(&route, bytes, 1, closed_s);
+        sp_flow by_links = sp_route_flow(&route, 0, bytes, 1);
+        sp_flow flow = sp_route_flow_of(&route, 0, bytes, 1, lone_s);
+        assert_within(1e9 * lone_s, (double)end_of(&f, &by_links), 1.0);
+        assert_within((double)end_of(&f, &flow), 1e9 * lone_s, 1.0);
+        assert_true(shared || lone_s == closed_s);
+        assert_true(sp_route_is_quickened(&route) == (shared && apart));
+        // A time that has little to do with the rates gets no longer, and remains one.
+        double other_s = closed_s * sp_prng_uniform(&prng);
+        double lone_other_s = sp_route_lone_s(&route, bytes, 1, other_s);
+        assert_true(lone_other_s <= other_s && lone_other_s >= 0.0);
+        sp_route_fini(&route);
+        flat_network_end(&f);
+    }
+}
+
 // Two groups that have half of a node each, and others besides: each ring stays on the rail that it
 // has there, so that they meet on no link.
 TEST(rings_stay_on_their_rails)
