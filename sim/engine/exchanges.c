@@ -18,37 +18,6 @@ bool sp_i_exchanges_make(sp_i_traffic *t)
     return !t->work.failed && add_groups(t, false) && add_groups(t, true);
 }
 
-static sp_i_group *find_group(const sp_i_traffic *t, const sp_pack *pack, int pp, int head_ranks)
-{
-    sp_i_group *group = t->groups[pack->dp_first * t->plan->layout.pp + pp];
-    while (group != NULL &&
-           (group->dp_count != pack->dp_count || group->head_ranks != head_ranks)) {
-        group = group->next;
-    }
-    return group;
-}
-
-static bool add_group(sp_i_traffic *t, const sp_pack *pack, int pp, int head_ranks)
-{
-    sp_i_group **first = &t->groups[pack->dp_first * t->plan->layout.pp + pp];
-    if (find_group(t, pack, pp, head_ranks) != NULL) {
-        return true;
-    }
-    sp_i_group *group = sp_arena_take(&t->work, 1, sizeof *group);
-    if (group == NULL || t->work.failed) {
-        return false;
-    }
-    *group = (sp_i_group){.dp_count = pack->dp_count, .head_ranks = head_ranks, .next = *first};
-    *first = group;
-    if (head_ranks > 1) {
-        sp_i_use_way(t, &group->heads);
-    }
-    if (t->plan->layout.cp * pack->dp_count > head_ranks) {
-        sp_i_use_way(t, &group->keys);
-    }
-    return true;
-}
-
 static double exchange_s(const sp_cp_exchange *exchange)
 {
     return exchange->s + exchange->heads_s;
@@ -59,12 +28,50 @@ static int head_ranks_of(const sp_cp_exchange *exchange)
     return exchange->head_ranks > 1 ? exchange->head_ranks : 1;
 }
 
+sp_i_group *sp_i_group_find(const sp_i_traffic *t, int dp_first, int dp_count, int pp,
+                            const sp_cp_exchange *exchange)
+{
+    sp_i_group *group = t->groups[sp_i_rank_of(t, dp_first, pp)];
+    while (group != NULL &&
+           (group->dp_count != dp_count || group->head_ranks != head_ranks_of(exchange) ||
+            group->ring_nics != exchange->ring_nics)) {
+        group = group->next;
+    }
+    return group;
+}
+
+sp_i_group *sp_i_group_add(sp_i_traffic *t, int dp_first, int dp_count, int pp,
+                           const sp_cp_exchange *exchange)
+{
+    sp_i_group **first = &t->groups[sp_i_rank_of(t, dp_first, pp)];
+    sp_i_group *group = sp_i_group_find(t, dp_first, dp_count, pp, exchange);
+    if (group != NULL) {
+        return group;
+    }
+    group = sp_arena_take(&t->work, 1, sizeof *group);
+    if (group == NULL || t->work.failed) {
+        return NULL;
+    }
+    *group = (sp_i_group){.dp_count = dp_count,
+                          .head_ranks = head_ranks_of(exchange),
+                          .ring_nics = exchange->ring_nics,
+                          .next = *first};
+    *first = group;
+    if (group->head_ranks > 1) {
+        sp_i_use_way(t, &group->heads);
+    }
+    if (t->plan->layout.cp * dp_count > group->head_ranks) {
+        sp_i_use_way(t, &group->keys);
+    }
+    return group;
+}
+
 static bool is_joint(const sp_i_traffic *t, const sp_pack *pack)
 {
     return t->plan->layout.cp * pack->dp_count > 1;
 }
 
-// Of a pack of several ranks; NULL: it takes what its formulas say, as zones do, or has none.
+// Of a pack of several ranks; NULL: it has none, or zones have.
 static const sp_cp_exchange *exchange_of(const sp_i_traffic *t, size_t k, bool backward)
 {
     const sp_step_costs *costs = t->costs;
@@ -83,7 +90,7 @@ static bool add_groups(sp_i_traffic *t, bool backward)
         const sp_pack *pack = &list->packs[k];
         const sp_cp_exchange *exchange = is_joint(t, pack) ? exchange_of(t, k, backward) : NULL;
         for (int p = 0; ok && exchange != NULL && p < t->plan->layout.pp; p++) {
-            ok = add_group(t, pack, p, head_ranks_of(exchange));
+            ok = sp_i_group_add(t, pack->dp_first, pack->dp_count, p, exchange) != NULL;
         }
     }
     return ok;
@@ -97,7 +104,18 @@ static sp_cp_exchange sum(const sp_cp_exchange *a, const sp_cp_exchange *b)
                             .bytes = a->bytes + b->bytes,
                             .heads_s = a->heads_s + b->heads_s,
                             .heads_bytes = a->heads_bytes + b->heads_bytes,
-                            .head_ranks = a->head_ranks > 0 ? a->head_ranks : b->head_ranks};
+                            .head_ranks = a->head_ranks > 0 ? a->head_ranks : b->head_ranks,
+                            .ring_nics = a->ring_nics > 0 ? a->ring_nics : b->ring_nics};
+}
+
+static sp_cp_exchange times(double n, const sp_cp_exchange *a)
+{
+    sp_cp_exchange of = *a;
+    of.s *= n;
+    of.bytes *= n;
+    of.heads_s *= n;
+    of.heads_bytes *= n;
+    return of;
 }
 
 // Of all layers of the action's stage, unhidden and hidden.
@@ -105,27 +123,21 @@ static sp_cp_exchange whole_exchange(const sp_i_traffic *t, const sp_walk_action
 {
     const sp_step_costs *costs = t->costs;
     size_t k = (size_t)action->place.action.pack;
-    double layers = costs->layers_of_vstage[action->vstage];
-    sp_cp_exchange of = {0};
-    switch ((sp_action_kind)action->place.action.kind) {
-    case SP_ACTION_F:
-        of = costs->cp_f[k];
-        break;
-    case SP_ACTION_R:
-        of = t->plan->packing->backward.count > 0 ? costs->cp_f[k] : costs->cp_r[k];
-        break;
-    case SP_ACTION_B:
-    case SP_ACTION_I:
-        of = action->recomputed ? costs->cp_i[k] : sum(&costs->cp_i[k], &costs->cp_r[k]);
-        break;
-    default:
-        break;
+    double layers[2];
+    bool forward;
+    sp_i_actions_layers(t, action, layers, &forward);
+    if (forward) {
+        return times(layers[0], &costs->cp_f[k]);
     }
-    of.s *= layers;
-    of.bytes *= layers;
-    of.heads_s *= layers;
-    of.heads_bytes *= layers;
-    return of;
+    sp_cp_exchange whole = {0};
+    if (layers[0] > 0.0) {
+        whole = times(layers[0], &costs->cp_i[k]);
+    }
+    if (layers[1] > 0.0) {
+        const sp_cp_exchange again = times(layers[1], &costs->cp_r[k]);
+        whole = sum(&whole, &again);
+    }
+    return whole;
 }
 
 // The phase that is under way.
@@ -191,9 +203,10 @@ static const sp_i_group *group_of(const sp_i_traffic *t, const sp_walk_action *a
 {
     const sp_pack *pack = sp_i_pack_of(t, action->place.action);
     *whole = is_joint(t, pack) ? whole_exchange(t, action) : (sp_cp_exchange){0};
-    const sp_i_group *group = exchange_s(whole) > 0.0
-                                  ? find_group(t, pack, action->place.pp, head_ranks_of(whole))
-                                  : NULL;
+    const sp_i_group *group =
+        exchange_s(whole) > 0.0
+            ? sp_i_group_find(t, pack->dp_first, pack->dp_count, action->place.pp, whole)
+            : NULL;
     // All of it is flows where any part may meet others.
     return group != NULL && (group->keys.is_flow || group->heads.is_flow) ? group : NULL;
 }

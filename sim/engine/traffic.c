@@ -189,7 +189,9 @@ static sp_status note_end(sp_i_traffic *t, const sp_flow_end *end, int64_t now_n
     case SP_I_REDUCTION_OF:
         return sp_i_reductions_ended(t, index, now_ns, err);
     case SP_I_EXCHANGE_OF:
-        return sp_i_actions_exchanged(t, index, now_ns, err);
+    case SP_I_ZONES_OF:
+        return sp_i_actions_exchanged(t, index, end->tag % SP_I_FLOW_KINDS == SP_I_ZONES_OF, now_ns,
+                                      err);
     case SP_I_SHARDED_OF:
         return sp_i_actions_sharded(t, index, now_ns, err);
     case SP_I_SEND:

@@ -21,7 +21,7 @@ sp_status sp_i_ways_make(sp_i_traffic *t, const sp_network *network, sp_error *e
 {
     t->sends = sp_calloc(count_sends(t), sizeof *t->sends);
     if (t->sends == NULL || !sp_i_reductions_make(t) || !sp_i_exchanges_make(t) ||
-        !sp_i_sharded_make(t)) {
+        !sp_i_zones_make(t) || !sp_i_sharded_make(t)) {
         return sp_error_no_memory(err, "the traffic of a step");
     }
     find_used(t);
@@ -85,17 +85,11 @@ static void find_used(sp_i_traffic *t)
 
 // ---- routes ----
 
-static int64_t gpu_of(const sp_layout *layout, int tp, int cp, int dp, int pp)
-{
-    return tp * sp_layout_stride(layout, SP_AXIS_TP) + cp * sp_layout_stride(layout, SP_AXIS_CP) +
-           dp * sp_layout_stride(layout, SP_AXIS_DP) + pp * sp_layout_stride(layout, SP_AXIS_PP);
-}
-
 // The GPUs of a pipeline rank of a data-parallel rank, [tp * cp].
 static void list_gpus(const sp_layout *layout, int dp, int pp, int64_t *gpus)
 {
     for (int i = 0; i < layout->tp * layout->cp; i++) {
-        gpus[i] = gpu_of(layout, i % layout->tp, i / layout->tp, dp, pp);
+        gpus[i] = sp_i_gpu_of(layout, i % layout->tp, i / layout->tp, dp, pp);
     }
 }
 
@@ -138,8 +132,12 @@ static sp_status make_group(sp_i_traffic *t, int dp_first, int pp, sp_i_group *g
                                       &group->heads.route, err);
     }
     if (status == SP_OK && group->keys.is_used) {
-        status = sp_route_rings(t->topology, by_place, layout->tp * heads, peers,
-                                &group->keys.route, err);
+        sp_route *route = &group->keys.route;
+        int rings = layout->tp * heads;
+        status = group->ring_nics > 0
+                     ? sp_route_routed_rings(t->topology, by_place, rings, peers, group->ring_nics,
+                                             route, err)
+                     : sp_route_rings(t->topology, by_place, rings, peers, route, err);
     }
     return status;
 }
@@ -153,6 +151,10 @@ static sp_status make_groups(sp_i_traffic *t, int64_t *gpus, sp_error *err)
         for (sp_i_group *group = t->groups[i]; status == SP_OK && group != NULL;
              group = group->next) {
             status = make_group(t, i / pp, i % pp, group, gpus, err);
+        }
+        sp_i_move_way *move = t->moves != NULL ? t->moves[i] : NULL;
+        for (; status == SP_OK && move != NULL; move = move->next) {
+            status = sp_i_zones_route(t, i, move, err);
         }
     }
     return status;

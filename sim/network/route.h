@@ -51,6 +51,11 @@ typedef struct sp_route_parts {
 // O(k log k) for k = groups * count * rings.
 sp_status sp_route_rings(const sp_topology *topology, const int64_t *gpus, int groups, int count,
                          sp_route *route, sp_error *err);
+// The same over several nodes in one ring, whose hops from node to node go by `nics` NICs at a
+// time: the last GPU of a node gives parts of its block to others, each with a NIC of its own, and
+// the first of the next node puts them together. NICs that a node lacks are used twice.
+sp_status sp_route_routed_rings(const sp_topology *topology, const int64_t *gpus, int groups,
+                                int count, int nics, sp_route *route, sp_error *err);
 // O(k log k) for k = groups * count^2.
 sp_status sp_route_all_to_alls(const sp_topology *topology, const int64_t *gpus, int groups,
                                int count, sp_route *route, sp_error *err);
@@ -58,6 +63,11 @@ sp_status sp_route_all_to_alls(const sp_topology *topology, const int64_t *gpus,
 // next, whose tensor-parallel ranks send a part each. O(k log k) for k = count.
 sp_status sp_route_pairs(const sp_topology *topology, const int64_t *from, const int64_t *to,
                          int count, sp_route *route, sp_error *err);
+// The same, but each pair sends equal parts by `by` pairs of the same nodes, those of the first
+// pair first: [count * by].
+sp_status sp_route_spread_pairs(const sp_topology *topology, const int64_t *from, const int64_t *to,
+                                const int64_t *by_from, const int64_t *by_to, int count, int by,
+                                sp_route *route, sp_error *err);
 void sp_route_fini(sp_route *route);
 
 // A transfer along the route: `bytes` that each member has of a tensor at the end of a gather, or

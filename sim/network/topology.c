@@ -194,6 +194,11 @@ static place place_of(const sp_topology *t, int64_t gpu)
     return p;
 }
 
+int sp_topology_nic(const sp_topology *topology, int64_t gpu)
+{
+    return place_of(topology, gpu).nic;
+}
+
 int sp_topology_rail(const sp_topology *topology, int64_t gpu)
 {
     return place_of(topology, gpu).rail;

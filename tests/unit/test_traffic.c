@@ -562,6 +562,35 @@ TEST(bytes_of_heads_and_keys)
     flow_step_fini(&s);
 }
 
+// A ring whose hops between nodes go by one NIC of two, or by both.
+TEST(bytes_of_a_ring_by_its_nics)
+{
+    for (int nics = 1; nics <= 2; nics++) {
+        flow_step s;
+        sp_topology *topology;
+        double *bytes;
+        int used = 0;
+        set_groups_of(&s, 4, 1, "tp-cp-dp-pp", SP_NETWORK_FLOWS);
+        s.cluster.nics_per_node = 2;
+        s.costs.cp_f[0] = (sp_cp_exchange){.s = 2e-6, .bytes = 8000.0, .ring_nics = nics};
+        s.costs.f[0] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 2500};
+        s.costs.b[0] = (sp_action_cost){.compute_ns = F_NS};
+        add_actions(&s, 0, 0, "F0B0");
+        must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology, &bytes, ERR));
+        for (int32_t l = 0; l < sp_topology_links(topology); l++) {
+            if (sp_topology_link(topology, l).kind == SP_LINK_NIC && bytes[l] > 0.0) {
+                // Of two layers, three of four blocks each.
+                assert_close(bytes[l], 2 * 6000.0 / nics, 1e-12);
+                used++;
+            }
+        }
+        assert_int_equal(used, 2 * 2 * nics);
+        sp_topology_free(topology);
+        sp_free(bytes);
+        flow_step_fini(&s);
+    }
+}
+
 // A recomputation exchanges again, by itself or in the backward, at three quarters of what its
 // formula gives it of the NIC.
 TEST(a_recomputation_exchanges_again)
