@@ -296,18 +296,31 @@ double sp_i_collective_least_s_per_byte(const sp_op_timer *timer, sp_collective 
     return least;
 }
 
+// Seconds per byte of a block that a hop between nodes takes by x NICs.
+static double hop_s_per_byte(const sp_op_timer *timer, sp_group group, int x)
+{
+    double share = network_bytes_per_s(timer, group.least_per_node);
+    double nic = timer->cluster->nic_bytes_per_s * timer->profile->nic_efficiency;
+    double inside = 2.0 * (x - 1.0) / x / timer->profile->nvlink_bytes_per_s;
+    return inside + 1.0 / fmin(share, nic > 0.0 ? x * nic : share);
+}
+
+int sp_ring_nics(const sp_op_timer *timer, sp_group group, int64_t nics)
+{
+    double share = network_bytes_per_s(timer, group.least_per_node);
+    double nic = timer->cluster->nic_bytes_per_s * timer->profile->nic_efficiency;
+    int best = 1;
+    for (int x = 2; x <= nics && (x - 1.0) * nic < share; x++) {
+        best = hop_s_per_byte(timer, group, x) < hop_s_per_byte(timer, group, best) ? x : best;
+    }
+    return best;
+}
+
 double sp_time_ring(const sp_op_timer *timer, sp_group group, double bytes, int64_t nics)
 {
-    const sp_profile *profile = timer->profile;
-    double block = bytes / group.size;
-    double share = network_bytes_per_s(timer, group.least_per_node);
-    double nic = timer->cluster->nic_bytes_per_s * profile->nic_efficiency;
-    double hop_s = block / fmin(share, nic > 0.0 ? nic : share);
-    for (double x = 2.0; x <= (double)nics && (x - 1.0) * nic < share; x += 1.0) {
-        double inside_s = 2.0 * block * (x - 1.0) / x / profile->nvlink_bytes_per_s;
-        hop_s = fmin(hop_s, inside_s + block / fmin(share, x * nic));
-    }
-    return (group.size - 1) * (profile->nic_latency_s + hop_s);
+    int x = sp_ring_nics(timer, group, nics);
+    double hop_s = bytes / group.size * hop_s_per_byte(timer, group, x);
+    return (group.size - 1) * (timer->profile->nic_latency_s + hop_s);
 }
 
 double sp_time_p2p(const sp_op_timer *timer, double bytes, int crosses_node)

@@ -385,7 +385,9 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
         if (status == SP_OK) {
             fill_forward(cost, &timer, pack, &time, k, costs);
             costs->cp_f[k] = time.cp[SP_PASS_F];
-            status = is_cut(costs->f, k, cost->classes) ? beyond_limit(pack, err) : SP_OK;
+            status = sp_i_zone_costs_note(costs, &time, false, k, err);
+            status = status == SP_OK && is_cut(costs->f, k, cost->classes) ? beyond_limit(pack, err)
+                                                                           : status;
             costs->p2p_f_bytes[k] =
                 fill_transfer(&timer, cost, pack, time.layout, &costs->p2p_f_ns[k],
                               &costs->p2p_f_internode_ns[k]);
@@ -406,7 +408,9 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
             fill_backward(cost, &timer, pack, &time, k, costs);
             costs->cp_i[k] = time.cp[SP_PASS_I];
             costs->cp_r[k] = time.cp[SP_PASS_RECOMPUTE];
-            status = is_cut(costs->b, k, cost->classes) ? beyond_limit(pack, err) : SP_OK;
+            status = sp_i_zone_costs_note(costs, &time, true, k, err);
+            status = status == SP_OK && is_cut(costs->b, k, cost->classes) ? beyond_limit(pack, err)
+                                                                           : status;
             costs->p2p_b_bytes[k] =
                 fill_transfer(&timer, cost, pack, time.layout, &costs->p2p_b_ns[k],
                               &costs->p2p_b_internode_ns[k]);
@@ -450,6 +454,7 @@ static void repeat_forward(size_t k, sp_step_costs *costs)
     costs->p2p_f_internode_ns[k] = costs->p2p_f_internode_ns[k - 1];
     costs->p2p_f_bytes[k] = costs->p2p_f_bytes[k - 1];
     costs->cp_f[k] = costs->cp_f[k - 1];
+    sp_i_zone_costs_repeat(costs->zones_f, k);
 }
 
 static void repeat_backward(size_t k, sp_step_costs *costs)
@@ -464,6 +469,7 @@ static void repeat_backward(size_t k, sp_step_costs *costs)
     costs->p2p_b_bytes[k] = costs->p2p_b_bytes[k - 1];
     costs->cp_i[k] = costs->cp_i[k - 1];
     costs->cp_r[k] = costs->cp_r[k - 1];
+    sp_i_zone_costs_repeat(costs->zones_b, k);
 }
 
 // Launches that the GPU waits for, and what ZeRO exchanges, stay with the stage's action.

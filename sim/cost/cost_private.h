@@ -81,6 +81,13 @@ sp_status sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *time
 sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *packing,
                                sp_step_costs *costs, sp_error *err);
 
+// ---- zone_costs.c ----
+
+// Keeps what the zones of pack k exchange, if it has any; of the pack before.
+sp_status sp_i_zone_costs_note(sp_step_costs *costs, const sp_i_pack_time *time, bool backward,
+                               size_t k, sp_error *err);
+void sp_i_zone_costs_repeat(const sp_pack_zones **zones, size_t k);
+
 // ---- lone_lines.c: collectives that a spine slows ----
 
 // Fills cost->lone. Errors: those of sp_topology_new. O(pp * k log k) for k ways of a ring, where

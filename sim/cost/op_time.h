@@ -115,6 +115,9 @@ sp_collective_algorithm sp_collective_choice(const sp_op_timer *timer, sp_collec
 // send and receive, as Transformer Engine's ring does.
 double sp_time_ring(const sp_op_timer *timer, sp_group group, double bytes, int64_t nics);
 
+// How many NICs its hops use, whatever the bytes.
+int sp_ring_nics(const sp_op_timer *timer, sp_group group, int64_t nics);
+
 // Seconds of a transfer between two GPUs: latency + bytes / rate of NVLink, or of one GPU's share
 // of the node's NICs.
 double sp_time_p2p(const sp_op_timer *timer, double bytes, int crosses_node);

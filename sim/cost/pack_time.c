@@ -205,6 +205,7 @@ static sp_status time_sides(sp_i_pack_timer *packs, const sp_op_timer *timer,
                              .recompute_share = (double)layer[SP_PASS_RECOMPUTE].kernels /
                                                 (double)layer[SP_PASS_F].kernels,
                              .recomputes_attention = recomputes,
+                             .zones = zones ? &packs->zones : NULL,
                              .ring_steps = ring_steps(attention.memory, &v->layout),
                              .unfused_softmax =
                                  load.calls > 0.0 ? load.unfused_calls / load.calls : 0.0};
@@ -420,6 +421,14 @@ static int attention_calls(const sp_i_attention *attention)
     return steps > 0 ? steps : whole ? 1 : 2;
 }
 
+// NICs of a hop of its ring (sp_i_cp_exchange_s).
+static int ring_nics(const sp_i_attention *attention, sp_group cp)
+{
+    const sp_stack *stack = &attention->memory->stack;
+    bool routed = sp_stack_passes_keys(stack) && stack->cp_ring_nics > 0 && cp.nodes > 1;
+    return routed ? sp_ring_nics(attention->timer, cp, stack->cp_ring_nics) : 0;
+}
+
 // All-to-alls block: keys and values go on around a ring once their heads have come in.
 static sp_i_time pass_time(const sp_i_attention *attention, const variant *v, const pass_ops *ops,
                            const sp_i_attention_load *load, double qkv_s, sp_pass pass,
@@ -436,7 +445,8 @@ static sp_i_time pass_time(const sp_i_attention *attention, const variant *v, co
                                  .bytes = bytes,
                                  .heads_s = heads_s,
                                  .heads_bytes = heads_bytes,
-                                 .head_ranks = v->head_ranks};
+                                 .head_ranks = v->head_ranks,
+                                 .ring_nics = ring_nics(attention, v->cp.outer)};
     int calls = attention_calls(attention);
     double score_bytes =
         ops->pair_bytes * load->pairs + ops->unfused_pair_bytes * load->unfused_pairs;
@@ -516,10 +526,10 @@ static sp_status add_zone(sp_i_pack_timer *packs, const sp_op_timer *timer,
     for (int pass = 0; pass < SP_I_PASSES; pass++) {
         const pass_ops *ops = &v->ops[SP_PART_LAYER][pass];
         if ((pass != SP_PASS_F) == backward && ops->attends) {
-            sp_cp_exchange exchange;
-            part->of[pass] = pass_time(&attention, v, ops, &load, 0.0, (sp_pass)pass, &exchange);
-            part->ring_s[pass] = ring ? exchange.s : 0.0;
-            part->blocking_s[pass] = ring ? exchange.heads_s : part->of[pass].cp_s;
+            sp_cp_exchange *exchange = &part->exchange[pass];
+            part->of[pass] = pass_time(&attention, v, ops, &load, 0.0, (sp_pass)pass, exchange);
+            part->ring_s[pass] = ring ? exchange->s : 0.0;
+            part->blocking_s[pass] = ring ? exchange->heads_s : part->of[pass].cp_s;
         }
     }
     return SP_OK;

@@ -29,6 +29,7 @@ typedef struct sp_i_pack_time {
     bool recomputes_attention;
     int ring_steps;         // of each attention call over context-parallel ranks; 0: no ring
     double unfused_softmax; // share of the attention calls whose softmax runs as separate kernels
+    const struct sp_i_zones *zones; // of the pack, until the next one; NULL: none
 } sp_i_pack_time;
 
 typedef struct sp_i_pack_timer sp_i_pack_timer;

@@ -22,6 +22,7 @@ void sp_step_costs_fini(sp_step_costs *costs)
     sp_free(costs->cp_i);
     sp_free(costs->cp_r);
     sp_free(costs->layers_of_vstage);
+    sp_arena_free(&costs->zone_work);
     sp_free(costs->offloaded_bytes);
     sp_free(costs->o_ns);
     sp_free(costs->l_ns);

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "sim/base/alloc.h"
 #include "sim/base/status.h"
 #include "sim/cost/profile.h"
 #include "sim/model/footprint.h"
@@ -46,7 +47,32 @@ typedef struct sp_cp_exchange {
     // at one place of all such ranks.
     double heads_s, heads_bytes;
     int head_ranks;
+    int ring_nics; // that a hop between nodes uses (sp_time_ring); 0: as a collective
 } sp_cp_exchange;
+
+// The ranks of a zone of a pack (sim/plan/packing.h), which exchange as those of a pack do: in a
+// forward or an input gradient, and in the recomputation before that.
+typedef struct sp_zone_exchange {
+    int dp_first, dp_count;
+    sp_cp_exchange of[2];
+} sp_zone_exchange;
+
+// Tokens that a data-parallel rank gives another before attention, and gets back behind it.
+typedef struct sp_zone_move {
+    int from, to;
+    double tokens;
+} sp_zone_move;
+
+// What the zones of a pack exchange in one layer, beside the work of all of them.
+typedef struct sp_pack_zones {
+    const sp_zone_exchange *zones;
+    const sp_zone_move *moves;
+    size_t zone_count, move_count;
+    int node_ranks; // data-parallel ranks of a node, by all of whose NICs tokens move; 1: by its
+                    // own
+    double token_bytes; // of a token on each GPU of a rank, one way
+    double moves_s[2];  // both ways, as sp_zone_exchange
+} sp_pack_zones;
 
 // After the last backward of a pipeline rank.
 typedef struct sp_epilogue_cost {
@@ -119,6 +145,9 @@ typedef struct sp_step_costs {
     // costs.
     sp_cp_exchange *cp_f, *cp_i, *cp_r;
     int *layers_of_vstage; // [pp*chunks]; NULL for uniform costs
+    // Of packs with zones, which exchange nothing else, [pack]; NULL: none has any.
+    const sp_pack_zones **zones_f, **zones_b;
+    sp_arena zone_work; // holds them
     // Copies to host memory and back: forward packs, [pack * classes + class]. NULL for uniform
     // costs: a plan with O or L is then refused.
     int64_t *o_ns, *l_ns;

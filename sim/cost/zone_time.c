@@ -59,9 +59,11 @@ static double remap_s(sp_i_zones *zones, const sp_op_timer *timer, double gpu_by
     for (int r = zones->first; r < zones->first + zones->ranks; r++) {
         surplus[r] -= tokens / zones->ranks;
     }
-    int count = sp_i_remap(surplus, zones->dp, zones->node_ranks, zones->move);
+    zones->moves = sp_i_remap(surplus, zones->dp, zones->node_ranks, zones->move);
+    zones->gpu_bytes = gpu_bytes;
     sp_i_remap_links links = {zones->dp, zones->node_ranks, zones->one_nic, zones->work};
-    return 2.0 * sp_i_remap_s(timer, &links, zones->move, count, gpu_bytes / 2.0);
+    zones->moves_s = 2.0 * sp_i_remap_s(timer, &links, zones->move, zones->moves, gpu_bytes / 2.0);
+    return zones->moves_s;
 }
 
 sp_i_time sp_i_zones_time(sp_i_zones *zones, const sp_op_timer *timer, sp_pass pass,

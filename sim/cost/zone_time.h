@@ -16,6 +16,7 @@ typedef struct sp_i_zone_part {
     sp_i_time of[SP_I_PASSES];      // its ring hidden behind nothing but itself
     double ring_s[SP_I_PASSES];     // the whole ring; 0: it is none
     double blocking_s[SP_I_PASSES]; // of what is exchanged, all that nothing hides: no ring's
+    sp_cp_exchange exchange[SP_I_PASSES];
 } sp_i_zone_part;
 
 // One rank's parts together.
@@ -30,8 +31,11 @@ typedef struct sp_i_zones {
     size_t count, capacity;
     sp_i_zone_rank *rank; // [dp] to work in, as the next two
     double *work;         // [4 * dp]
-    sp_i_move *move;      // [dp]
-    int first, ranks;     // of the pack
+    sp_i_move *move;      // [dp]: the last that were found, as the next three
+    int moves;
+    double gpu_bytes;
+    double moves_s;
+    int first, ranks; // of the pack
     int dp, node_ranks;
     bool one_nic;    // a rank sends by its own NIC alone
     bool lone_rings; // each ring hides behind the attention of its own zone, else behind all

@@ -18,37 +18,6 @@ bool sp_i_exchanges_make(sp_i_traffic *t)
     return !t->work.failed && add_groups(t, false) && add_groups(t, true);
 }
 
-static sp_i_group *find_group(const sp_i_traffic *t, const sp_pack *pack, int pp, int head_ranks)
-{
-    sp_i_group *group = t->groups[pack->dp_first * t->plan->layout.pp + pp];
-    while (group != NULL &&
-           (group->dp_count != pack->dp_count || group->head_ranks != head_ranks)) {
-        group = group->next;
-    }
-    return group;
-}
-
-static bool add_group(sp_i_traffic *t, const sp_pack *pack, int pp, int head_ranks)
-{
-    sp_i_group **first = &t->groups[pack->dp_first * t->plan->layout.pp + pp];
-    if (find_group(t, pack, pp, head_ranks) != NULL) {
-        return true;
-    }
-    sp_i_group *group = sp_arena_take(&t->work, 1, sizeof *group);
-    if (group == NULL || t->work.failed) {
-        return false;
-    }
-    *group = (sp_i_group){.dp_count = pack->dp_count, .head_ranks = head_ranks, .next = *first};
-    *first = group;
-    if (head_ranks > 1) {
-        sp_i_use_way(t, &group->heads);
-    }
-    if (t->plan->layout.cp * pack->dp_count > head_ranks) {
-        sp_i_use_way(t, &group->keys);
-    }
-    return true;
-}
-
 static double exchange_s(const sp_cp_exchange *exchange)
 {
     return exchange->s + exchange->heads_s;
@@ -59,12 +28,50 @@ static int head_ranks_of(const sp_cp_exchange *exchange)
     return exchange->head_ranks > 1 ? exchange->head_ranks : 1;
 }
 
+sp_i_group *sp_i_group_find(const sp_i_traffic *t, int dp_first, int dp_count, int pp,
+                            const sp_cp_exchange *exchange)
+{
+    sp_i_group *group = t->groups[sp_i_rank_of(t, dp_first, pp)];
+    while (group != NULL &&
+           (group->dp_count != dp_count || group->head_ranks != head_ranks_of(exchange) ||
+            group->ring_nics != exchange->ring_nics)) {
+        group = group->next;
+    }
+    return group;
+}
+
+sp_i_group *sp_i_group_add(sp_i_traffic *t, int dp_first, int dp_count, int pp,
+                           const sp_cp_exchange *exchange)
+{
+    sp_i_group **first = &t->groups[sp_i_rank_of(t, dp_first, pp)];
+    sp_i_group *group = sp_i_group_find(t, dp_first, dp_count, pp, exchange);
+    if (group != NULL) {
+        return group;
+    }
+    group = sp_arena_take(&t->work, 1, sizeof *group);
+    if (group == NULL || t->work.failed) {
+        return NULL;
+    }
+    *group = (sp_i_group){.dp_count = dp_count,
+                          .head_ranks = head_ranks_of(exchange),
+                          .ring_nics = exchange->ring_nics,
+                          .next = *first};
+    *first = group;
+    if (group->head_ranks > 1) {
+        sp_i_use_way(t, &group->heads);
+    }
+    if (t->plan->layout.cp * dp_count > group->head_ranks) {
+        sp_i_use_way(t, &group->keys);
+    }
+    return group;
+}
+
 static bool is_joint(const sp_i_traffic *t, const sp_pack *pack)
 {
     return t->plan->layout.cp * pack->dp_count > 1;
 }
 
-// Of a pack of several ranks; NULL: it takes what its formulas say, as zones do, or has none.
+// Of a pack of several ranks; NULL: it has none, or zones have.
 static const sp_cp_exchange *exchange_of(const sp_i_traffic *t, size_t k, bool backward)
 {
     const sp_step_costs *costs = t->costs;
@@ -83,7 +90,7 @@ static bool add_groups(sp_i_traffic *t, bool backward)
         const sp_pack *pack = &list->packs[k];
         const sp_cp_exchange *exchange = is_joint(t, pack) ? exchange_of(t, k, backward) : NULL;
         for (int p = 0; ok && exchange != NULL && p < t->plan->layout.pp; p++) {
-            ok = add_group(t, pack, p, head_ranks_of(exchange));
+            ok = sp_i_group_add(t, pack->dp_first, pack->dp_count, p, exchange) != NULL;
         }
     }
     return ok;
@@ -97,7 +104,18 @@ static sp_cp_exchange sum(const sp_cp_exchange *a, const sp_cp_exchange *b)
                             .bytes = a->bytes + b->bytes,
                             .heads_s = a->heads_s + b->heads_s,
                             .heads_bytes = a->heads_bytes + b->heads_bytes,
-                            .head_ranks = a->head_ranks > 0 ? a->head_ranks : b->head_ranks};
+                            .head_ranks = a->head_ranks > 0 ? a->head_ranks : b->head_ranks,
+                            .ring_nics = a->ring_nics > 0 ? a->ring_nics : b->ring_nics};
+}
+
+static sp_cp_exchange times(double n, const sp_cp_exchange *a)
+{
+    sp_cp_exchange of = *a;
+    of.s *= n;
+    of.bytes *= n;
+    of.heads_s *= n;
+    of.heads_bytes *= n;
+    return of;
 }
 
 // Of all layers of the action's stage, unhidden and hidden.
@@ -105,27 +123,21 @@ static sp_cp_exchange whole_exchange(const sp_i_traffic *t, const sp_walk_action
 {
     const sp_step_costs *costs = t->costs;
     size_t k = (size_t)action->place.action.pack;
-    double layers = costs->layers_of_vstage[action->vstage];
-    sp_cp_exchange of = {0};
-    switch ((sp_action_kind)action->place.action.kind) {
-    case SP_ACTION_F:
-        of = costs->cp_f[k];
-        break;
-    case SP_ACTION_R:
-        of = t->plan->packing->backward.count > 0 ? costs->cp_f[k] : costs->cp_r[k];
-        break;
-    case SP_ACTION_B:
-    case SP_ACTION_I:
-        of = action->recomputed ? costs->cp_i[k] : sum(&costs->cp_i[k], &costs->cp_r[k]);
-        break;
-    default:
-        break;
+    double layers[2];
+    bool forward;
+    sp_i_actions_layers(t, action, layers, &forward);
+    if (forward) {
+        return times(layers[0], &costs->cp_f[k]);
     }
-    of.s *= layers;
-    of.bytes *= layers;
-    of.heads_s *= layers;
-    of.heads_bytes *= layers;
-    return of;
+    sp_cp_exchange whole = {0};
+    if (layers[0] > 0.0) {
+        whole = times(layers[0], &costs->cp_i[k]);
+    }
+    if (layers[1] > 0.0) {
+        const sp_cp_exchange again = times(layers[1], &costs->cp_r[k]);
+        whole = sum(&whole, &again);
+    }
+    return whole;
 }
 
 // The phase that is under way.
@@ -141,15 +153,28 @@ static sp_status start(sp_i_traffic *t, int rank, int64_t at_ns, sp_error *err)
     return sp_i_traffic_start(t, &flow, NULL, err);
 }
 
+// Lets an exchange along a way take what it does alone. Returns what nothing hides of it, of
+// shown_ns.
+static int64_t shorten(const sp_i_way *way, double bytes, double *s, int64_t shown_ns)
+{
+    double lone_s = way->is_used ? sp_route_lone_s(&way->route, bytes, 1, *s) : *s;
+    int64_t saved_ns = sp_ns_from_s(*s - lone_s);
+    *s = lone_s;
+    return sp_larger(0, shown_ns - saved_ns);
+}
+
 // Of shown_ns the heads take all that they need, and all of it where they are alone: then what
 // rounding leaves of them counts as hidden.
-static void fill_phases(sp_i_exchange *exchange, const sp_cp_exchange *whole, int64_t hidden_ns,
+static void fill_phases(sp_i_exchange *exchange, sp_cp_exchange *whole, int64_t hidden_ns,
                         int64_t shown_ns)
 {
+    const sp_i_group *group = exchange->group;
     bool keys = whole->s > 0.0;
     int64_t heads_ns = keys ? sp_ns_from_s(whole->heads_s) : shown_ns;
     heads_ns = heads_ns < shown_ns ? heads_ns : shown_ns;
     int64_t keys_ns = shown_ns - heads_ns;
+    keys_ns = shorten(&group->keys, whole->bytes, &whole->s, keys_ns);
+    heads_ns = shorten(&group->heads, whole->heads_bytes, &whole->heads_s, heads_ns);
     double shown = sp_i_shown_share(keys_ns, whole->s);
     double heads_shown = sp_i_shown_share(heads_ns, whole->heads_s);
     exchange->ns[SP_I_HIDDEN] = hidden_ns;
@@ -178,9 +203,10 @@ static const sp_i_group *group_of(const sp_i_traffic *t, const sp_walk_action *a
 {
     const sp_pack *pack = sp_i_pack_of(t, action->place.action);
     *whole = is_joint(t, pack) ? whole_exchange(t, action) : (sp_cp_exchange){0};
-    const sp_i_group *group = exchange_s(whole) > 0.0
-                                  ? find_group(t, pack, action->place.pp, head_ranks_of(whole))
-                                  : NULL;
+    const sp_i_group *group =
+        exchange_s(whole) > 0.0
+            ? sp_i_group_find(t, pack->dp_first, pack->dp_count, action->place.pp, whole)
+            : NULL;
     // All of it is flows where any part may meet others.
     return group != NULL && (group->keys.is_flow || group->heads.is_flow) ? group : NULL;
 }
@@ -191,6 +217,18 @@ bool sp_i_exchanges_are(const sp_i_traffic *t, const sp_walk_action *action)
     return group_of(t, action, &whole) != NULL;
 }
 
+int64_t sp_i_exchanges_shown_ns(const sp_i_traffic *t, const sp_walk_action *action,
+                                int64_t shown_ns)
+{
+    sp_cp_exchange whole;
+    sp_i_exchange exchange = {.group = group_of(t, action, &whole)};
+    if (exchange.group != NULL) {
+        fill_phases(&exchange, &whole, 0, shown_ns);
+        shown_ns = exchange.ns[SP_I_SHOWN_KEYS] + exchange.ns[SP_I_HEADS];
+    }
+    return shown_ns;
+}
+
 sp_status sp_i_exchanges_begin(sp_i_traffic *t, const sp_walk_action *action, int64_t at_ns,
                                int64_t hidden_ns, int64_t shown_ns, sp_error *err)
 {
@@ -198,8 +236,8 @@ sp_status sp_i_exchanges_begin(sp_i_traffic *t, const sp_walk_action *action, in
     const sp_pack *pack = sp_i_pack_of(t, action->place.action);
     int rank = sp_i_rank_of(t, pack->dp_first, action->place.pp);
     t->exchanges[rank] = (sp_i_exchange){.group = group_of(t, action, &whole)};
-    fill_phases(&t->exchanges[rank], &whole, hidden_ns, shown_ns);
     carry(t, t->exchanges[rank].group, &whole);
+    fill_phases(&t->exchanges[rank], &whole, hidden_ns, shown_ns);
     return start(t, rank, at_ns, err);
 }
 

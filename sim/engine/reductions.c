@@ -179,6 +179,24 @@ static sp_i_part bucket_part(const sp_i_traffic *t, int pp_rank, int64_t ready_n
                        .by = bucket->reduces_by};
 }
 
+// Lets a part take what it does alone.
+static void shorten(const sp_i_reduction *r, sp_i_part *part)
+{
+    double saved_s = sp_i_passage_saved_s(sp_i_passage_of(r->passages, part->by, part->kind),
+                                          part->bytes, (double)part->alone_ns / SP_NS_PER_S);
+    part->alone_ns -= sp_ns_from_s(saved_s);
+}
+
+// The next step's first forward hides so much of a gather.
+static void hide(sp_i_part *part, int64_t hidden_ns)
+{
+    int64_t shown_ns = sp_larger(0, part->alone_ns - hidden_ns);
+    double hidden = 1.0 - (double)shown_ns / (double)sp_larger(1, part->alone_ns);
+    part->hidden_bytes = part->bytes * hidden;
+    part->bytes -= part->hidden_bytes;
+    part->alone_ns = shown_ns;
+}
+
 // What comes next, false: nothing, or the walk has to go on first.
 static bool next_part(sp_i_traffic *t, int pp_rank, sp_i_part *next)
 {
@@ -194,12 +212,14 @@ static bool next_part(sp_i_traffic *t, int pp_rank, sp_i_part *next)
     switch (r->phase) {
     case SP_I_FIRST_BUCKETS:
         *next = bucket_part(t, pp_rank, r->chunks[r->chunk].first_ns);
+        shorten(r, next);
         return true;
     case SP_I_LAST_BUCKET:
         if (r->chunks[r->chunk].left > 0) {
             return false;
         }
         *next = bucket_part(t, pp_rank, r->chunks[r->chunk].last_ns);
+        shorten(r, next);
         return true;
     case SP_I_REDUCTION:
         *next = (sp_i_part){.at_ns = sp_larger(r->free_ns, r->ready_ns),
@@ -207,16 +227,16 @@ static bool next_part(sp_i_traffic *t, int pp_rank, sp_i_part *next)
                             .bytes = epilogue->reduce_bytes,
                             .kind = reduces(t),
                             .by = epilogue->reduces_by};
+        shorten(r, next);
         return true;
     case SP_I_GATHER: {
-        int64_t hidden_ns = sp_i_hidden_gather_ns(t->costs, t->timeline, pp_rank);
-        double shown = 1.0 - (double)hidden_ns / (double)sp_larger(1, epilogue->param_gather_ns);
         *next = (sp_i_part){.at_ns = r->free_ns,
-                            .alone_ns = epilogue->param_gather_ns - hidden_ns,
-                            .bytes = epilogue->gather_bytes * shown,
-                            .hidden_bytes = epilogue->gather_bytes * (1.0 - shown),
+                            .alone_ns = epilogue->param_gather_ns,
+                            .bytes = epilogue->gather_bytes,
                             .kind = SP_ALL_GATHER,
                             .by = epilogue->gathers_by};
+        shorten(r, next);
+        hide(next, sp_i_hidden_gather_ns(t->costs, t->timeline, pp_rank));
         return true;
     }
     case SP_I_REDUCED:

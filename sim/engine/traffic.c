@@ -124,8 +124,8 @@ sp_status sp_i_traffic_send(sp_i_traffic *t, const sp_plan_place *from, int to, 
     }
     double bytes = (backward ? t->costs->p2p_b_bytes : t->costs->p2p_f_bytes)[pack];
     double all_bytes = bytes * layout->tp * layout->cp;
-    sp_flow flow =
-        sp_route_flow_of(&way->route, at_ns, all_bytes, 1, (double)alone_ns / SP_NS_PER_S);
+    double lone_s = sp_route_lone_s(&way->route, all_bytes, 1, (double)alone_ns / SP_NS_PER_S);
+    sp_flow flow = sp_route_flow_of(&way->route, at_ns, all_bytes, 1, lone_s);
     int32_t id;
     sp_i_traffic_carry(t, &way->route, all_bytes, 1);
     sp_status status = sp_i_traffic_start(t, &flow, &id, err);
@@ -147,11 +147,9 @@ static sp_status note_place(sp_i_traffic *t, int32_t flow, const sp_plan_place *
 sp_status sp_i_traffic_begin(sp_i_traffic *t, const sp_walk_action *action, int64_t start_ns,
                              const sp_action_cost *took, bool *exchanges, sp_error *err)
 {
-    int64_t took_ns = sp_action_cost_ns(took);
-    sp_i_reductions_begun(t, &action->place, start_ns, took_ns);
     sp_status status = sp_i_actions_begin(t, action, start_ns, took, exchanges, err);
     if (!*exchanges) {
-        sp_i_reductions_made(t, &action->place, start_ns + took_ns);
+        sp_i_reductions_made(t, &action->place, start_ns + sp_action_cost_ns(took));
     }
     return status;
 }
@@ -191,7 +189,9 @@ static sp_status note_end(sp_i_traffic *t, const sp_flow_end *end, int64_t now_n
     case SP_I_REDUCTION_OF:
         return sp_i_reductions_ended(t, index, now_ns, err);
     case SP_I_EXCHANGE_OF:
-        return sp_i_actions_exchanged(t, index, now_ns, err);
+    case SP_I_ZONES_OF:
+        return sp_i_actions_exchanged(t, index, end->tag % SP_I_FLOW_KINDS == SP_I_ZONES_OF, now_ns,
+                                      err);
     case SP_I_SHARDED_OF:
         return sp_i_actions_sharded(t, index, now_ns, err);
     case SP_I_SEND:

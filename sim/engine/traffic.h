@@ -8,7 +8,7 @@
 // exchanges of the context-parallel ranks of a pack, which last as long on all of its ranks. What
 // ZeRO 2 and 3 exchange in actions is a flow for each data-parallel rank, of what its GPUs get:
 // it waits for no other rank, as in the closed formula (sim/cost/zero.c), though all meet on links.
-// Zones of a pack (sim/cost/zone_time.h) exchange in their closed times.
+// Zones of a pack (sim/cost/zone_time.h) have a flow for each, and for each move of tokens.
 #ifndef SLIMPACK_SIM_ENGINE_TRAFFIC_H
 #define SLIMPACK_SIM_ENGINE_TRAFFIC_H
 

@@ -5,6 +5,31 @@
 #include "sim/base/units.h"
 #include "sim/engine/traffic_private.h"
 
+void sp_i_actions_layers(const sp_i_traffic *t, const sp_walk_action *action, double layers[2],
+                         bool *forward)
+{
+    double all = t->costs->layers_of_vstage[action->vstage];
+    layers[0] = layers[1] = 0.0;
+    *forward = false;
+    switch ((sp_action_kind)action->place.action.kind) {
+    case SP_ACTION_F:
+        *forward = true;
+        layers[0] = all;
+        break;
+    case SP_ACTION_R:
+        *forward = t->plan->packing->backward.count > 0;
+        layers[*forward ? 0 : 1] = all;
+        break;
+    case SP_ACTION_B:
+    case SP_ACTION_I:
+        layers[0] = all;
+        layers[1] = action->recomputed ? 0.0 : all;
+        break;
+    default:
+        break;
+    }
+}
+
 static sp_status start_turns(sp_i_traffic *t, int first, int64_t at_ns, sp_error *err);
 
 // On the last rank of a pack all are there, and begin.
@@ -15,23 +40,29 @@ sp_status sp_i_actions_begin(sp_i_traffic *t, const sp_walk_action *action, int6
     const sp_pack *pack = sp_i_pack_of(t, place->action);
     int first = sp_i_rank_of(t, pack->dp_first, place->pp);
     sp_i_in_action *a = &t->in_action[first];
-    bool has_cp = sp_i_exchanges_are(t, action);
+    bool has_cp = sp_i_exchanges_are(t, action) || sp_i_zones_are(t, action);
     *exchanges = has_cp || sp_i_sharded_are(t, action);
+    int64_t took_ns = sp_action_cost_ns(took);
     if (!*exchanges) {
+        sp_i_reductions_begun(t, place, start_ns, took_ns);
         return SP_OK;
     }
-    int64_t hidden_ns = sp_action_cost_ns(took) - took->cp_ns - took->dp_ns;
+    int64_t dp_ns = took->dp_ns;
+    int64_t before_ns = sp_i_sharded_set(t, action, &dp_ns);
+    int64_t hidden_ns = took_ns - took->cp_ns - took->dp_ns;
+    int64_t cp_ns = sp_i_exchanges_shown_ns(t, action, took->cp_ns);
+    sp_i_reductions_begun(t, place, start_ns, hidden_ns + cp_ns + dp_ns);
     if (place->dp > pack->dp_first) { // the slowest hides what all exchange
         hidden_ns = sp_larger(hidden_ns, a->hidden_ns);
     }
-    int64_t before_ns = sp_i_sharded_set(t, action, took->dp_ns);
     *a = (sp_i_in_action){.action = *action,
                           .has_cp = has_cp,
                           .hidden_ns = hidden_ns,
                           .shown_ns = took->cp_ns,
                           .turn_ns = {[SP_I_BEFORE_WORK] = before_ns,
-                                      [SP_I_BESIDE_WORK] = hidden_ns + took->cp_ns,
-                                      [SP_I_BEHIND_WORK] = took->dp_ns - before_ns}};
+                                      [SP_I_BESIDE_WORK] = hidden_ns + cp_ns,
+                                      [SP_I_BEHIND_WORK] = dp_ns - before_ns},
+                          .dp_ns = dp_ns - took->dp_ns};
     return place->dp + 1 < pack->dp_first + pack->dp_count ? SP_OK
                                                            : start_turns(t, first, start_ns, err);
 }
@@ -44,8 +75,12 @@ static sp_status start_turn(sp_i_traffic *t, int first, int64_t at_ns, sp_error 
     sp_status status = SP_OK;
     a->end_ns = a->cp_end_ns = at_ns + turn_ns;
     if (a->turn == SP_I_BESIDE_WORK && a->has_cp) {
-        a->under_way++;
-        status = sp_i_exchanges_begin(t, &a->action, at_ns, a->hidden_ns, a->shown_ns, err);
+        bool is_under_way = true;
+        status = sp_i_zones_are(t, &a->action)
+                     ? sp_i_zones_begin(t, &a->action, at_ns, a->hidden_ns, a->shown_ns,
+                                        &is_under_way, err)
+                     : sp_i_exchanges_begin(t, &a->action, at_ns, a->hidden_ns, a->shown_ns, err);
+        a->under_way += is_under_way;
     }
     for (int d = 0; status == SP_OK && t->sharded != NULL && d < pack->dp_count; d++) {
         bool is_under_way = false;
@@ -105,14 +140,17 @@ static sp_status end_exchange(sp_i_traffic *t, int first, int64_t end_ns, sp_err
     return start_turns(t, first, a->end_ns, err);
 }
 
-sp_status sp_i_actions_exchanged(sp_i_traffic *t, int rank, int64_t now_ns, sp_error *err)
+sp_status sp_i_actions_exchanged(sp_i_traffic *t, int rank, bool zones, int64_t now_ns,
+                                 sp_error *err)
 {
     sp_i_in_action *a = &t->in_action[rank];
     bool is_over;
-    sp_status status = sp_i_exchanges_ended(t, rank, now_ns, &is_over, err);
+    int64_t end_ns = now_ns;
+    sp_status status = zones ? sp_i_zones_ended(t, rank, now_ns, &is_over, &end_ns, err)
+                             : sp_i_exchanges_ended(t, rank, now_ns, &is_over, err);
     if (status == SP_OK && is_over) {
-        a->cp_end_ns = sp_larger(a->cp_end_ns, now_ns);
-        status = end_exchange(t, rank, now_ns, err);
+        a->cp_end_ns = sp_larger(a->cp_end_ns, end_ns);
+        status = end_exchange(t, rank, end_ns, err);
     }
     return status;
 }

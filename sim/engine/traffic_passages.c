@@ -127,6 +127,11 @@ sp_status sp_i_passages_make(sp_i_traffic *t, int64_t *gpus, sp_error *err)
     return status;
 }
 
+double sp_i_passage_saved_s(const sp_i_passage *passage, double bytes, double closed_s)
+{
+    return passage != NULL ? closed_s - sp_passage_lone_s(&passage->of, bytes, closed_s) : 0.0;
+}
+
 // Where a leg ends of a collective that takes alone_ns in all.
 static int64_t leg_end_ns(const sp_i_passage *passage, const sp_i_part *part, int leg)
 {

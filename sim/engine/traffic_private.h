@@ -24,11 +24,13 @@ typedef struct sp_i_passage {
 } sp_i_passage;
 
 // What a flow is of: a send; the reductions of a pipeline rank; of a rank, dp * pp + pp rank, the
-// exchange of context-parallel ranks, or what ZeRO exchanges in an action.
+// exchange of context-parallel ranks, those of the zones of a pack, or what ZeRO exchanges in an
+// action.
 typedef enum sp_i_flow_of {
     SP_I_SEND,
     SP_I_REDUCTION_OF,
     SP_I_EXCHANGE_OF,
+    SP_I_ZONES_OF,
     SP_I_SHARDED_OF,
     SP_I_FLOW_KINDS
 } sp_i_flow_of;
@@ -50,7 +52,7 @@ typedef struct sp_i_chunk_gradients {
 // from one on, of which head_ranks neighbours each exchange heads, and all at one place among them
 // keys and values. Groups that begin with the same rank are a list.
 typedef struct sp_i_group {
-    int dp_count, head_ranks;
+    int dp_count, head_ranks, ring_nics;
     sp_i_way heads, keys; // used where more than one rank is there
     struct sp_i_group *next;
 } sp_i_group;
@@ -70,6 +72,31 @@ typedef struct sp_i_exchange {
     int64_t ns[SP_I_EXCHANGED];
     double bytes[SP_I_EXCHANGED];
 } sp_i_exchange;
+
+// From one data-parallel rank of a pipeline rank to another: tokens that go to their zone, and
+// those that come back. Those from one rank are a list.
+typedef struct sp_i_move_way {
+    int to, node_ranks;
+    sp_i_way there, back;
+    struct sp_i_move_way *next;
+} sp_i_move_way;
+
+// The exchanges of the zones of a pack in an action: tokens move into them, beside all the work of
+// the action they exchange, and results move back.
+typedef enum sp_i_zones_phase {
+    SP_I_MOVE_IN,
+    SP_I_RINGS,
+    SP_I_MOVE_BACK,
+    SP_I_ZONES_OVER
+} sp_i_zones_phase;
+
+typedef struct sp_i_in_zones {
+    const sp_pack_zones *zones;
+    double layers[2]; // that run the passes of sp_zone_exchange
+    sp_i_zones_phase phase;
+    int under_way; // flows of it
+    int64_t ns[SP_I_ZONES_OVER];
+} sp_i_in_zones;
 
 typedef enum sp_i_reduction_phase {
     SP_I_FIRST_BUCKETS, // of a chunk, or waits for one
@@ -134,15 +161,16 @@ static inline double sp_i_shown_share(int64_t shown_ns, double whole_s)
 
 // An action whose exchanges are flows, on all ranks of its pack, which begin together.
 typedef struct sp_i_in_action {
-    sp_walk_action action;       // on the last of its ranks
-    bool has_cp;                 // context-parallel ranks have flows
-    sp_i_turn turn;              // that is under way
-    int under_way;               // flows of it
-    int64_t hidden_ns, shown_ns; // its work but for exchanges of context-parallel ranks, and those
+    sp_walk_action action; // on the last of its ranks
+    bool has_cp;           // context-parallel ranks have flows
+    sp_i_turn turn;        // that is under way
+    int under_way;         // flows of it
+    // Its work but for exchanges of context-parallel ranks, and those, as formulas show them.
+    int64_t hidden_ns, shown_ns;
     int64_t turn_ns[SP_I_TURNS]; // that turns take alone
     int64_t cp_end_ns;           // of the turn, by all but data-parallel ranks, as far as is known
     int64_t end_ns;
-    int64_t dp_ns; // by which data-parallel ranks made the action longer so far
+    int64_t dp_ns; // by which data-parallel ranks made the action longer so far, or shorter
 } sp_i_in_action;
 
 // What the data-parallel ranks of one pipeline rank exchange, those of all TP ranks together.
@@ -176,6 +204,8 @@ struct sp_i_traffic {
     size_t event_count, event_capacity, events_told;
     sp_i_group **groups;        // [dp * pp]: by first rank
     sp_i_exchange *exchanges;   // [dp * pp]: under way, by first rank
+    sp_i_move_way **moves;      // [dp * pp]: by first rank; NULL: no pack has zones
+    sp_i_in_zones *in_zones;    // [dp * pp]: under way, by first rank of the pack
     sp_i_in_action *in_action;  // [dp * pp]: under way, by first rank
     sp_i_sharded *sharded;      // [dp * pp]
     bool *shards;               // [pp]: what ZeRO exchanges in actions is flows on some rank
@@ -216,6 +246,12 @@ static inline int sp_i_rank_of(const sp_i_traffic *t, int dp, int pp)
     return dp * t->plan->layout.pp + pp;
 }
 
+static inline int64_t sp_i_gpu_of(const sp_layout *layout, int tp, int cp, int dp, int pp)
+{
+    return tp * sp_layout_stride(layout, SP_AXIS_TP) + cp * sp_layout_stride(layout, SP_AXIS_CP) +
+           dp * sp_layout_stride(layout, SP_AXIS_DP) + pp * sp_layout_stride(layout, SP_AXIS_PP);
+}
+
 static inline const sp_pack *sp_i_pack_of(const sp_i_traffic *t, sp_action action)
 {
     const sp_packing *packing = t->plan->packing;
@@ -233,6 +269,10 @@ sp_status sp_i_passages_make(sp_i_traffic *traffic, int64_t *gpus, sp_error *err
 const sp_i_passage *sp_i_passage_of(const sp_i_passage *passages, sp_collective_algorithm algorithm,
                                     sp_collective kind);
 
+// By how much formulas say more than a collective takes alone (sp_route_lone_s). NULL: there is no
+// way.
+double sp_i_passage_saved_s(const sp_i_passage *passage, double bytes, double closed_s);
+
 // Starts the next leg of what is passed on that is a flow, at_ns at the earliest; *is_under_way:
 // there is one. Else *end_ns is when all is over.
 sp_status sp_i_pass_on(sp_i_traffic *traffic, sp_i_passing *passing, int64_t at_ns, int64_t tag,
@@ -243,17 +283,51 @@ sp_status sp_i_pass_on(sp_i_traffic *traffic, sp_i_passing *passing, int64_t at_
 // An action begins; *exchanges: an event will end it.
 sp_status sp_i_actions_begin(sp_i_traffic *traffic, const sp_walk_action *action, int64_t start_ns,
                              const sp_action_cost *took, bool *exchanges, sp_error *err);
-// A flow has ended: of the context-parallel ranks from `rank` on, of a data-parallel rank.
-sp_status sp_i_actions_exchanged(sp_i_traffic *traffic, int rank, int64_t now_ns, sp_error *err);
+// A flow has ended: of the context-parallel ranks from `rank` on or of zones, of a data-parallel
+// rank.
+sp_status sp_i_actions_exchanged(sp_i_traffic *traffic, int rank, bool zones, int64_t now_ns,
+                                 sp_error *err);
 sp_status sp_i_actions_sharded(sp_i_traffic *traffic, int rank, int64_t now_ns, sp_error *err);
 
+// Layers of an action in which context-parallel ranks exchange as in [0] a forward or an input
+// gradient, [1] a recomputation; *forward: by the costs of forward packs.
+void sp_i_actions_layers(const sp_i_traffic *traffic, const sp_walk_action *action,
+                         double layers[2], bool *forward);
+
+// ---- traffic_zones.c: of the zones of a pack ----
+
+// Their groups and moves, without routes; false without memory.
+bool sp_i_zones_make(sp_i_traffic *traffic);
+// The way of a move's list on its rank.
+sp_status sp_i_zones_route(sp_i_traffic *traffic, int rank, sp_i_move_way *move, sp_error *err);
+// Has an action flows of theirs?
+bool sp_i_zones_are(const sp_i_traffic *traffic, const sp_walk_action *action);
+// Begins what the zones of an action's pack exchange, of which shown_ns come beside hidden_ns of
+// work; *is_under_way: a flow of it.
+sp_status sp_i_zones_begin(sp_i_traffic *traffic, const sp_walk_action *action, int64_t at_ns,
+                           int64_t hidden_ns, int64_t shown_ns, bool *is_under_way, sp_error *err);
+// A flow has ended; *is_over: it was the last, and all of it ends at *end_ns.
+sp_status sp_i_zones_ended(sp_i_traffic *traffic, int rank, int64_t now_ns, bool *is_over,
+                           int64_t *end_ns, sp_error *err);
+
 // ---- exchanges.c: of context-parallel ranks ----
+
+// The group of so many data-parallel ranks from one on that exchange so; made by `add`, which is
+// NULL without memory.
+sp_i_group *sp_i_group_find(const sp_i_traffic *traffic, int dp_first, int dp_count, int pp,
+                            const sp_cp_exchange *exchange);
+sp_i_group *sp_i_group_add(sp_i_traffic *traffic, int dp_first, int dp_count, int pp,
+                           const sp_cp_exchange *exchange);
 
 // The groups that exchange keys and values, without their routes; false without memory.
 bool sp_i_exchanges_make(sp_i_traffic *traffic);
 // Has an action flows of theirs?
 bool sp_i_exchanges_are(const sp_i_traffic *traffic, const sp_walk_action *action);
-// Begins what an action exchanges that takes as long, on all ranks of its pack.
+// What nothing hides of what an action exchanges alone, of shown_ns by its formulas: computation
+// hides as much in the same time.
+int64_t sp_i_exchanges_shown_ns(const sp_i_traffic *traffic, const sp_walk_action *action,
+                                int64_t shown_ns);
+// Begins what an action exchanges that takes as long by formulas, on all ranks of its pack.
 sp_status sp_i_exchanges_begin(sp_i_traffic *traffic, const sp_walk_action *action, int64_t at_ns,
                                int64_t hidden_ns, int64_t shown_ns, sp_error *err);
 // Its flow has ended; *is_over: it was the last.
@@ -266,9 +340,9 @@ sp_status sp_i_exchanges_ended(sp_i_traffic *traffic, int rank, int64_t now_ns, 
 bool sp_i_sharded_make(sp_i_traffic *traffic);
 // Has an action flows of theirs?
 bool sp_i_sharded_are(const sp_i_traffic *traffic, const sp_walk_action *action);
-// What an action on its rank exchanges, of which nothing hides shown_ns. Returns those of them that
-// come before the work.
-int64_t sp_i_sharded_set(sp_i_traffic *traffic, const sp_walk_action *action, int64_t shown_ns);
+// What an action on its rank exchanges, of which nothing hides *shown_ns by formulas, and alone as
+// many as it then says. Returns those of them that come before the work.
+int64_t sp_i_sharded_set(sp_i_traffic *traffic, const sp_walk_action *action, int64_t *shown_ns);
 // Begins what comes in a turn that takes as long; *is_under_way: a flow of it. Else it ends at
 // *end_ns.
 sp_status sp_i_sharded_begin(sp_i_traffic *traffic, int rank, sp_i_turn turn, int64_t at_ns,

@@ -58,8 +58,17 @@ static void carry(sp_i_traffic *t, const sp_i_sharded *s, sp_collective_algorith
     }
 }
 
+// Makes it as long as alone, and returns by how much shorter that is.
+static double shorten(const sp_i_sharded *s, sp_collective_algorithm by, sp_collective kind,
+                      sp_exchanged *of)
+{
+    double saved_s = sp_i_passage_saved_s(sp_i_passage_of(s->passages, by, kind), of->bytes, of->s);
+    of->s -= saved_s;
+    return saved_s;
+}
+
 // Gathers and scatters have equal shares of what is shown, and of what is hidden.
-int64_t sp_i_sharded_set(sp_i_traffic *t, const sp_walk_action *action, int64_t shown_ns)
+int64_t sp_i_sharded_set(sp_i_traffic *t, const sp_walk_action *action, int64_t *of_shown_ns)
 {
     if (t->sharded == NULL) {
         return 0;
@@ -68,9 +77,13 @@ int64_t sp_i_sharded_set(sp_i_traffic *t, const sp_walk_action *action, int64_t 
     const sp_sharded_stage *stage = &t->costs->sharded[action->vstage];
     sp_i_sharded *s = &t->sharded[sp_i_rank_of(t, place->dp, place->pp)];
     exchanged of = exchanged_in(t, action);
+    double saved_s = shorten(s, stage->gathers_by, SP_ALL_GATHER, &of.gather) +
+                     shorten(s, stage->scatters_by, SP_REDUCE_SCATTER, &of.scatter);
     double whole_s = of.gather.s + of.scatter.s;
+    int64_t shown_ns = sp_larger(0, *of_shown_ns - sp_ns_from_s(saved_s));
     double shown = sp_i_shown_share(shown_ns, whole_s);
     s->first_rank = sp_i_rank_of(t, sp_i_pack_of(t, place->action)->dp_first, place->pp);
+    *of_shown_ns = shown_ns;
     s->gather_share = whole_s > 0.0 ? of.gather.s / whole_s : 0.0;
     int64_t before_ns = llround(s->gather_share * (double)shown_ns);
     const sp_i_part gather = {.kind = SP_ALL_GATHER, .by = stage->gathers_by};

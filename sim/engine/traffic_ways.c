@@ -21,7 +21,7 @@ sp_status sp_i_ways_make(sp_i_traffic *t, const sp_network *network, sp_error *e
 {
     t->sends = sp_calloc(count_sends(t), sizeof *t->sends);
     if (t->sends == NULL || !sp_i_reductions_make(t) || !sp_i_exchanges_make(t) ||
-        !sp_i_sharded_make(t)) {
+        !sp_i_zones_make(t) || !sp_i_sharded_make(t)) {
         return sp_error_no_memory(err, "the traffic of a step");
     }
     find_used(t);
@@ -85,17 +85,11 @@ static void find_used(sp_i_traffic *t)
 
 // ---- routes ----
 
-static int64_t gpu_of(const sp_layout *layout, int tp, int cp, int dp, int pp)
-{
-    return tp * sp_layout_stride(layout, SP_AXIS_TP) + cp * sp_layout_stride(layout, SP_AXIS_CP) +
-           dp * sp_layout_stride(layout, SP_AXIS_DP) + pp * sp_layout_stride(layout, SP_AXIS_PP);
-}
-
 // The GPUs of a pipeline rank of a data-parallel rank, [tp * cp].
 static void list_gpus(const sp_layout *layout, int dp, int pp, int64_t *gpus)
 {
     for (int i = 0; i < layout->tp * layout->cp; i++) {
-        gpus[i] = gpu_of(layout, i % layout->tp, i / layout->tp, dp, pp);
+        gpus[i] = sp_i_gpu_of(layout, i % layout->tp, i / layout->tp, dp, pp);
     }
 }
 
@@ -138,8 +132,12 @@ static sp_status make_group(sp_i_traffic *t, int dp_first, int pp, sp_i_group *g
                                       &group->heads.route, err);
     }
     if (status == SP_OK && group->keys.is_used) {
-        status = sp_route_rings(t->topology, by_place, layout->tp * heads, peers,
-                                &group->keys.route, err);
+        sp_route *route = &group->keys.route;
+        int rings = layout->tp * heads;
+        status = group->ring_nics > 0
+                     ? sp_route_routed_rings(t->topology, by_place, rings, peers, group->ring_nics,
+                                             route, err)
+                     : sp_route_rings(t->topology, by_place, rings, peers, route, err);
     }
     return status;
 }
@@ -153,6 +151,10 @@ static sp_status make_groups(sp_i_traffic *t, int64_t *gpus, sp_error *err)
         for (sp_i_group *group = t->groups[i]; status == SP_OK && group != NULL;
              group = group->next) {
             status = make_group(t, i / pp, i % pp, group, gpus, err);
+        }
+        sp_i_move_way *move = t->moves != NULL ? t->moves[i] : NULL;
+        for (; status == SP_OK && move != NULL; move = move->next) {
+            status = sp_i_zones_route(t, i, move, err);
         }
     }
     return status;
@@ -185,9 +187,9 @@ static void note_owner(const sp_i_way *way, int32_t *owners);
 static bool is_apart(const sp_i_way *way, const int32_t *owners);
 static bool meets_itself(const sp_i_traffic *t, int dp, int pp, bool repeats);
 
-// Transfers of a route take their closed times where the spine and PCIe do not slow them, no
-// other's route uses its links and none of them begins before the one before it has ended:
-// exchanges and reductions of a rank follow each other.
+// Transfers of a route take their closed times where the spine and PCIe do not slow them, they get
+// no more of a NIC than a GPU's share, no other's route uses its links and none of them begins
+// before the one before it has ended: exchanges and reductions of a rank follow each other.
 static sp_status find_flows(sp_i_traffic *t, sp_error *err)
 {
     int pp = t->plan->layout.pp;
@@ -204,7 +206,8 @@ static sp_status find_flows(sp_i_traffic *t, sp_error *err)
         note_owner(way, owners);
     }
     for (sp_i_way *way = t->ways; way != NULL; way = way->next) {
-        way->is_flow = sp_route_is_slowed(&way->route) || !is_apart(way, owners);
+        way->is_flow = sp_route_is_slowed(&way->route) || sp_route_is_quickened(&way->route) ||
+                       !is_apart(way, owners);
     }
     for (size_t i = 0; i < count_sends(t); i++) {
         sp_i_way *way = &t->sends[i];

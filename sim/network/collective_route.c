@@ -66,6 +66,7 @@ static sp_status make_trees(const sp_topology *topology, const int64_t *gpus, in
     sp_i_hops h = sp_i_hops_begin(topology, split);
     int channels;
     int nodes = sp_i_most_nodes(topology, gpus, groups, count, &channels);
+    h.gpu_ways = 2.0 * sp_i_double_tree_share(nodes);
     int steps = 2 * (most_in_node(topology, gpus, groups, count) - 1);
     int crossings = 2 * sp_i_tree_levels(nodes);
     int64_t *tops = sp_malloc((size_t)count * sizeof *tops);
@@ -109,6 +110,7 @@ static sp_status make_switches(const sp_topology *topology, sp_collective kind, 
 {
     sp_i_hops h = sp_i_hops_begin(topology, split);
     int nodes = count / members;
+    h.gpu_ways = 2.0 * sp_i_double_tree_share(nodes);
     int out = 2 * ((kind == SP_ALL_GATHER ? 0 : members) + (kind == SP_REDUCE_SCATTER ? 0 : 1));
     int in = 2 * ((kind == SP_ALL_GATHER ? 0 : 1) + (kind == SP_REDUCE_SCATTER ? 0 : members));
     int64_t *tops = sp_malloc((size_t)nodes * sizeof *tops);
@@ -269,6 +271,20 @@ void sp_passage_fini(sp_passage *passage)
 sp_flow sp_leg_flow(const sp_leg *leg, int64_t start_ns, double bytes)
 {
     return sp_route_flow(&leg->route, start_ns, leg->share * bytes, leg->rounds);
+}
+
+double sp_passage_lone_s(const sp_passage *passage, double bytes, double closed_s)
+{
+    double whole_s = 0.0;
+    double saved_s = 0.0;
+    for (int i = 0; i < passage->count; i++) {
+        const sp_leg *leg = &passage->legs[i];
+        double sent = sp_leg_flow(leg, 0, bytes).bytes;
+        double s = leg->rounds * leg->route.latency_s + sent / leg->route.closed_bytes_per_s;
+        whole_s += s;
+        saved_s += s - sp_route_lone_s(&leg->route, leg->share * bytes, leg->rounds, s);
+    }
+    return saved_s > 0.0 ? closed_s - saved_s * fmin(1.0, closed_s / whole_s) : closed_s;
 }
 
 double sp_leg_s(const sp_leg *leg, double bytes)

@@ -43,6 +43,8 @@ void sp_passage_fini(sp_passage *passage);
 // The flow of a leg for a collective over a tensor of `bytes`; its seconds alone by NVLink and
 // NICs.
 sp_flow sp_leg_flow(const sp_leg *leg, int64_t start_ns, double bytes);
+// As sp_route_lone_s, of all legs.
+double sp_passage_lone_s(const sp_passage *passage, double bytes, double closed_s);
 double sp_leg_s(const sp_leg *leg, double bytes);
 
 #endif

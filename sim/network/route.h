@@ -26,12 +26,14 @@ typedef struct sp_route {
     int32_t hops;
     double parts;     // of the bytes of a member, in which they go along the path at the same time
     double latency_s; // of one round, but for what the spine and PCIe add
-    double spine_latency_s;  // that they add
-    int steps;               // that a round is of
-    double bytes_per_s;      // of each part, alone
-    double open_bytes_per_s; // the same by NVLink and NICs alone, as closed formulas know them
-    double most_bytes_per_s; // that its ends can handle; 0: what the links give
-    bool is_part;            // whose rates and latencies are those of all parts together
+    double spine_latency_s;    // that they add
+    int steps;                 // that a round is of
+    double bytes_per_s;        // of each part, alone
+    double open_bytes_per_s;   // the same by NVLink and NICs alone
+    double closed_bytes_per_s; // and if a GPU has no more than its even share of a NIC, as closed
+                               // formulas know it
+    double most_bytes_per_s;   // that its ends can handle; 0: what the links give
+    bool is_part;              // whose rates and latencies are those of all parts together
 } sp_route;
 
 // GPU g is in part g / stride % count.
@@ -49,6 +51,11 @@ typedef struct sp_route_parts {
 // O(k log k) for k = groups * count * rings.
 sp_status sp_route_rings(const sp_topology *topology, const int64_t *gpus, int groups, int count,
                          sp_route *route, sp_error *err);
+// The same over several nodes in one ring, whose hops from node to node go by `nics` NICs at a
+// time: the last GPU of a node gives parts of its block to others, each with a NIC of its own, and
+// the first of the next node puts them together. NICs that a node lacks are used twice.
+sp_status sp_route_routed_rings(const sp_topology *topology, const int64_t *gpus, int groups,
+                                int count, int nics, sp_route *route, sp_error *err);
 // O(k log k) for k = groups * count^2.
 sp_status sp_route_all_to_alls(const sp_topology *topology, const int64_t *gpus, int groups,
                                int count, sp_route *route, sp_error *err);
@@ -56,6 +63,11 @@ sp_status sp_route_all_to_alls(const sp_topology *topology, const int64_t *gpus,
 // next, whose tensor-parallel ranks send a part each. O(k log k) for k = count.
 sp_status sp_route_pairs(const sp_topology *topology, const int64_t *from, const int64_t *to,
                          int count, sp_route *route, sp_error *err);
+// The same, but each pair sends equal parts by `by` pairs of the same nodes, those of the first
+// pair first: [count * by].
+sp_status sp_route_spread_pairs(const sp_topology *topology, const int64_t *from, const int64_t *to,
+                                const int64_t *by_from, const int64_t *by_to, int count, int by,
+                                sp_route *route, sp_error *err);
 void sp_route_fini(sp_route *route);
 
 // A transfer along the route: `bytes` that each member has of a tensor at the end of a gather, or
@@ -71,6 +83,10 @@ sp_flow sp_route_flow(const sp_route *route, int64_t start_ns, double bytes, int
 sp_flow sp_route_flow_of(const sp_route *route, int64_t start_ns, double bytes, int rounds,
                          double alone_s);
 
+// How long it takes alone of which a formula knows how long it takes by even shares of NICs: on a
+// NIC that several GPUs have one that sends alone gets all of it.
+double sp_route_lone_s(const sp_route *route, double bytes, int rounds, double closed_s);
+
 // Who knows how long it takes alone knows of the spine and PCIe from now on.
 void sp_route_settle(sp_route *route);
 
@@ -78,6 +94,12 @@ void sp_route_settle(sp_route *route);
 static inline bool sp_route_is_slowed(const sp_route *route)
 {
     return route->bytes_per_s < route->open_bytes_per_s || route->spine_latency_s > 0.0;
+}
+
+// Does it take longer by even shares of NICs?
+static inline bool sp_route_is_quickened(const sp_route *route)
+{
+    return route->closed_bytes_per_s < route->open_bytes_per_s;
 }
 
 #endif

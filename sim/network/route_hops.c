@@ -13,8 +13,11 @@ static bool is_in_one_node(const sp_topology *t, int64_t from, int64_t to)
 sp_i_hops sp_i_hops_begin(const sp_topology *topology, sp_route_parts split)
 {
     sp_i_hop_list *parts = sp_calloc((size_t)split.count, sizeof *parts);
-    return (sp_i_hops){
-        .topology = topology, .split = split, .parts = parts, .failed = parts == NULL};
+    return (sp_i_hops){.topology = topology,
+                       .split = split,
+                       .gpu_ways = 1,
+                       .parts = parts,
+                       .failed = parts == NULL};
 }
 
 void sp_i_hops_add(sp_i_hops *h, int64_t from, int64_t to, int times)
@@ -75,16 +78,22 @@ static void merge_hops(sp_i_hop_list *list)
 }
 
 // Lowers the rates of a route to those of its links.
-static void lower_rates(const sp_topology *topology, const sp_i_hop_list *list, sp_route *route)
+static void lower_rates(const sp_i_hops *h, const sp_i_hop_list *list, sp_route *route)
 {
+    const sp_topology *topology = h->topology;
     const double *bytes_per_s = sp_topology_bytes_per_s(topology);
+    bool crosses = false;
     for (size_t i = 0; i < list->count; i++) {
+        sp_link_kind kind = sp_topology_link(topology, list->hops[i].link).kind;
         double rate = bytes_per_s[list->hops[i].link] / list->hops[i].times;
         route->bytes_per_s = fmin(route->bytes_per_s, rate);
-        if (is_of_formulas(sp_topology_link(topology, list->hops[i].link).kind)) {
+        if (is_of_formulas(kind)) {
             route->open_bytes_per_s = fmin(route->open_bytes_per_s, rate);
         }
+        crosses = crosses || kind == SP_LINK_NIC;
     }
+    double closed = crosses ? sp_topology_nic_share(topology) / h->gpu_ways : HUGE_VAL;
+    route->closed_bytes_per_s = fmin(route->open_bytes_per_s, closed);
 }
 
 // The hops of all parts, where there are several.
@@ -111,7 +120,7 @@ static bool set_rates(const sp_i_hops *h, sp_route *whole)
         whole->most_bytes_per_s > 0.0 ? whole->most_bytes_per_s : HUGE_VAL;
     if (joined) {
         merge_hops(&all);
-        lower_rates(h->topology, h->split.count == 1 ? &h->parts[0] : &all, whole);
+        lower_rates(h, h->split.count == 1 ? &h->parts[0] : &all, whole);
     }
     sp_free(all.hops);
     return joined;

@@ -18,6 +18,7 @@ typedef struct sp_i_hops {
     sp_i_hop_list *parts;       // [split.count]
     double inside_s, between_s; // longest latency of a way inside a node and between nodes
     double spine_s;             // longest that the spine adds between nodes
+    double gpu_ways;            // to other nodes, of a GPU, which has its share of a NIC for them
     bool failed;
 } sp_i_hops;
 

@@ -116,6 +116,13 @@ const double *sp_topology_bytes_per_s(const sp_topology *topology)
     return topology->bytes_per_s;
 }
 
+double sp_topology_nic_share(const sp_topology *t)
+{
+    double nic = t->bytes_per_s[t->first[SP_LINK_NIC]];
+    return t->nics_per_node < t->gpus_per_node ? nic * t->nics_per_node / t->gpus_per_node
+                                               : HUGE_VAL;
+}
+
 sp_link sp_topology_link(const sp_topology *t, int32_t link)
 {
     int kind = 0;
@@ -185,6 +192,11 @@ static place place_of(const sp_topology *t, int64_t gpu)
                 : (int)((int64_t)p.local * t->nics_per_node / t->gpus_per_node);
     p.rail = p.nic % t->fabric.rails;
     return p;
+}
+
+int sp_topology_nic(const sp_topology *topology, int64_t gpu)
+{
+    return place_of(topology, gpu).nic;
 }
 
 int sp_topology_rail(const sp_topology *topology, int64_t gpu)

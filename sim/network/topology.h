@@ -70,12 +70,17 @@ int32_t sp_topology_links(const sp_topology *topology);
 const double *sp_topology_bytes_per_s(const sp_topology *topology); // [links]
 sp_link sp_topology_link(const sp_topology *topology, int32_t link);
 
+// What a GPU has of a NIC that it shares if all have equal parts, as closed formulas give them;
+// HUGE_VAL: each has one.
+double sp_topology_nic_share(const sp_topology *topology);
+
 // The next link of the same direction on the way between a GPU and the spine: behind a PCIe link
 // that of the GPU's NIC, behind a NIC's that of its leaf switch. -1 behind others.
 int32_t sp_topology_beyond(const sp_topology *topology, int32_t link);
 
-// Node of a GPU, and the rail of its NIC.
+// Node of a GPU, its NIC of those of the node, and that one's rail.
 int64_t sp_topology_node(const sp_topology *topology, int64_t gpu);
+int sp_topology_nic(const sp_topology *topology, int64_t gpu);
 int sp_topology_rail(const sp_topology *topology, int64_t gpu);
 
 // The links from one GPU to another, in order, and the latency of the way: none of a GPU to itself.

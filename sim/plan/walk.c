@@ -505,10 +505,9 @@ sp_status sp_i_walk_end(sp_i_walk *w, sp_i_walk_rank *rank, const sp_walk_event 
     step s = step_at(w, rank, rank->done);
     sp_action_cost took = rank->began_took;
     int64_t end_ns = rank->began.at_ns + sp_action_cost_ns(&took);
-    int64_t more_ns = event->at_ns > end_ns ? event->at_ns - end_ns : 0;
-    int64_t dp_ns = event->dp_ns < more_ns ? event->dp_ns : more_ns;
-    took.dp_ns += dp_ns;
-    took.cp_ns += more_ns - dp_ns;
+    took.dp_ns += event->dp_ns;
+    took.cp_ns += event->at_ns - end_ns - event->dp_ns;
+    SP_ASSERT(took.dp_ns >= 0 && took.cp_ns >= 0);
     rank->held = 0;
     sp_status status = end_and_send(w, rank, &s, &rank->began, &took, err);
     sp_i_walk_enqueue(w, rank);

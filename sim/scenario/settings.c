@@ -360,10 +360,10 @@ static const sp_setting settings[] = {
     {.key = "network.detail", ONE_OF(sp_network_detail_names), .fallback = "\"closed\"",
      .text = "closed: each transfer and each collective takes what its formula says, as if it were "
              "alone. flows: they share links by max-min fairness, and each takes what its formula "
-             "says where it meets no other, and what the spine's rate and latency (cluster.fabric) "
-             "and PCIe add. Flows are sends between stages, gradient reductions, parameter gathers, "
-             "what ZeRO 2 and 3 exchange inside actions and what context-parallel ranks exchange, but "
-             "for zones. Tensor parallelism keeps to its formulas: others do not slow it, nor it "
+             "says where it meets no other, but with all of a NIC that GPUs share, and what the "
+             "spine's rate and latency (cluster.fabric) and PCIe add. Flows are sends between stages, gradient reductions, parameter gathers, "
+             "what ZeRO 2 and 3 exchange inside actions and what context-parallel ranks and zones "
+             "exchange. Tensor parallelism keeps to its formulas: others do not slow it, nor it "
              "them. auto: the same times, by the formulas where nothing can meet, which is faster; "
              "with parallel.vocab_parallel closed."},
     {.key = "network.collectives", ONE_OF(sp_collective_algorithm_names), .fallback = "\"profile\"",

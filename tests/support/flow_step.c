@@ -191,6 +191,7 @@ void flow_step_draw(sp_prng *prng, flow_step *s, bool busy)
     draw_heads(prng, s, 1000.0 * part);
     must_succeed(plan_by_schedule(&s->plan, &s->layout, &s->packing, kind, ERR));
     flow_step_set_cluster(s, SP_NETWORK_FLOWS);
+    s->cluster.nics_per_node = busy ? 1 : 2;
 }
 
 void flow_step_fini(flow_step *s)

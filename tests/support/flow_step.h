@@ -26,11 +26,12 @@ void flow_step_set_exchanges(flow_step *s, double bytes);
 void flow_step_draw_sharded(sp_prng *prng, flow_step *s, double bytes);
 // Transfers longer than any latency.
 void flow_step_lengthen(sp_step_costs *costs);
-// Nodes of two GPUs and one NIC of 10 GB/s: 10 bytes a nanosecond.
+// Nodes of two GPUs and one NIC of 10 GB/s: 10 bytes a nanosecond, of which closed formulas give
+// each GPU half.
 void flow_step_set_cluster(flow_step *s, sp_network_detail detail);
 
-// Of random costs, without merged packs; `busy`: transfers that fill links, else they take a
-// thousandth of what is there.
+// Of random costs, without merged packs; `busy`: transfers that fill links, else each GPU has a NIC
+// and they take a thousandth of what is there.
 void flow_step_draw(sp_prng *prng, flow_step *s, bool busy);
 void flow_step_fini(flow_step *s);
 

@@ -108,6 +108,35 @@ static void share(world *w)
     }
 }
 
+// Without a formula's even shares of NICs, if `sent` bytes go over every link of the route.
+static double saved_by_links(const world *w, const sp_route *route, double sent, double latency_s,
+                             double closed_s)
+{
+    const sp_cluster *cluster = &w->s->cluster;
+    double nic_share = cluster->nic_bytes_per_s * cluster->nics_per_node / cluster->gpus_per_node;
+    double by_links_s = 0.0, by_shares_s = 0.0;
+    for (int h = 0; h < route->hops; h++) {
+        sp_link link = sp_topology_link(w->topology, route->path[h].link);
+        double rate = link.kind == SP_LINK_PCIE  ? nic_share
+                      : link.kind == SP_LINK_NIC ? cluster->nic_bytes_per_s
+                                                 : w->s->network.rates.nvlink_bytes_per_s;
+        double s = sent * route->path[h].times / rate;
+        by_links_s = link.kind == SP_LINK_PCIE || link.kind == SP_LINK_SPINE ? by_links_s
+                                                                             : fmax(by_links_s, s);
+        by_shares_s = link.kind == SP_LINK_SPINE ? by_shares_s : fmax(by_shares_s, s);
+    }
+    double saved_s = fmax(0.0, by_shares_s - by_links_s);
+    return saved_s * fmin(1.0, closed_s / (latency_s + by_shares_s));
+}
+
+// Seconds that a transfer takes less alone than by its formula.
+static double saved_s(const world *w, const sp_route *route, double bytes, int rounds,
+                      double closed_s)
+{
+    double sent = rounds * bytes / route->parts;
+    return sent > 0.0 ? saved_by_links(w, route, sent, rounds * route->latency_s, closed_s) : 0.0;
+}
+
 // Takes the route.
 static flowing *start_flow(world *w, flow_kind kind, int of, sp_route route, int64_t at_ns,
                            double bytes, int rounds, int64_t alone_ns)
@@ -292,11 +321,23 @@ static int64_t hidden_ns(const world *w, int pp)
     return least_ns;
 }
 
-static void start_part(world *w, int pp, int64_t ready_ns, int64_t alone_ns, double bytes,
-                       int rounds)
+// Of what takes closed_ns by its formula hidden_ns are hidden.
+static void start_part(world *w, int pp, int64_t ready_ns, int64_t closed_ns, double bytes,
+                       int rounds, int64_t hidden_ns)
 {
     const sp_layout *layout = &w->s->layout;
     reduction_state *state = &w->reductions[pp];
+    int64_t alone_ns = closed_ns;
+    if (layout->dp * layout->cp > 1) {
+        sp_route route = rings(w, pp, layout->dp);
+        alone_ns -= llround(1e9 * saved_s(w, &route, bytes, rounds, (double)closed_ns / 1e9));
+        sp_route_fini(&route);
+    }
+    if (hidden_ns > 0) {
+        int64_t shown_ns = alone_ns > hidden_ns ? alone_ns - hidden_ns : 0;
+        bytes *= shown_ns > 0 ? (double)shown_ns / (double)alone_ns : 0.0;
+        alone_ns = shown_ns;
+    }
     int64_t at_ns = ready_ns > state->free_ns ? ready_ns : state->free_ns;
     if (alone_ns == 0 || layout->dp * layout->cp == 1) {
         end_part(w, pp, at_ns + alone_ns);
@@ -325,7 +366,7 @@ static void start_bucket(world *w, int pp, bool last)
     double last_bytes = b->bytes / (double)b->count;
     start_part(w, pp, last ? state->last_ns[state->chunk] : state->first_ns[state->chunk],
                last ? b->bucket_ns : b->total_ns - b->bucket_ns,
-               last ? last_bytes : b->bytes - last_bytes, layout->zero == 0 ? 2 : 1);
+               last ? last_bytes : b->bytes - last_bytes, layout->zero == 0 ? 2 : 1, 0);
 }
 
 static void reduce(world *w, int pp)
@@ -351,12 +392,10 @@ static void reduce(world *w, int pp)
             start_bucket(w, pp, true);
         } else if (state->phase == 2) {
             start_part(w, pp, state->ready_ns, epilogue->grad_reduce_ns - epilogue->tied_reduce_ns,
-                       epilogue->reduce_bytes, layout->zero == 0 ? 2 : 1);
+                       epilogue->reduce_bytes, layout->zero == 0 ? 2 : 1, 0);
         } else {
-            double gathered = (double)epilogue->param_gather_ns;
-            double hidden = (double)hidden_ns(w, pp);
-            start_part(w, pp, 0, epilogue->param_gather_ns - hidden_ns(w, pp),
-                       epilogue->gather_bytes * (1.0 - hidden / gathered), 1);
+            start_part(w, pp, 0, epilogue->param_gather_ns, epilogue->gather_bytes, 1,
+                       hidden_ns(w, pp));
         }
     }
 }
@@ -396,6 +435,7 @@ static void send(world *w, int rank, int to, sp_action action, int64_t *there_ns
         sp_step_costs_p2p_ns(&s->costs, backward, (size_t)action.pack, pp, to, layout->pp);
     double bytes = (backward ? s->costs.p2p_b_bytes : s->costs.p2p_f_bytes)[action.pack];
     must_succeed(sp_route_pairs(w->topology, from, gpus, pairs, &route, ERR));
+    alone_ns -= llround(1e9 * saved_s(w, &route, bytes * pairs, 1, (double)alone_ns / 1e9));
     start_flow(w, A_SEND, rank, route, w->now_ns, bytes * pairs, 1, alone_ns)->there_ns = there_ns;
     w->ranks[rank].awaited += s->costs.blocking_transfers;
 }
@@ -436,14 +476,31 @@ static void end_action(world *w, int rank, sp_timeline *ran)
     }
 }
 
-// Of a part of it: 0 keys and values, 1 heads, which are the first where they are alone.
-static void start_exchange(world *w, int rank, double bytes, int part, int64_t alone_ns)
+static sp_route exchange_route(const world *w, int rank, int part)
 {
     int heads = w->s->costs.cp_f[0].head_ranks;
     bool rings = part == 0 && heads < w->s->layout.cp;
-    sp_route route =
-        rings ? rings_of_every(w, rank, heads > 1 ? heads : 1) : all_to_alls(w, rank, heads);
-    start_flow(w, AN_EXCHANGE, rank, route, w->now_ns, bytes, 1, alone_ns);
+    return rings ? rings_of_every(w, rank, heads > 1 ? heads : 1) : all_to_alls(w, rank, heads);
+}
+
+// Of a part of it: 0 keys and values, 1 heads, which are the first where they are alone.
+static void start_exchange(world *w, int rank, double bytes, int part, int64_t alone_ns)
+{
+    start_flow(w, AN_EXCHANGE, rank, exchange_route(w, rank, part), w->now_ns, bytes, 1, alone_ns);
+}
+
+// How long a part takes alone, and what of it is shown.
+static int64_t shorten(const world *w, int rank, int part, double bytes, double *s,
+                       int64_t shown_ns)
+{
+    if (!(bytes > 0.0)) {
+        return shown_ns;
+    }
+    sp_route route = exchange_route(w, rank, part);
+    double saved = saved_s(w, &route, bytes, 1, *s);
+    sp_route_fini(&route);
+    *s -= saved;
+    return shown_ns > llround(1e9 * saved) ? shown_ns - llround(1e9 * saved) : 0;
 }
 
 // What a rank gets of the rings of all data-parallel ranks.
@@ -491,10 +548,29 @@ static void start_turn(world *w, int rank)
     start_share(w, rank);
 }
 
-// The data-parallel ranks exchange `whole` for the action, of which shown_ns are not hidden.
-static void set_shares(rank_state *state, sp_exchanged gather, sp_exchanged scatter,
-                       int64_t shown_ns, int64_t work_ns)
+// By how much all data-parallel ranks' exchange, whose pace each keeps, is shorter.
+static double shorten_share(const world *w, int rank, sp_exchanged *of)
 {
+    const sp_layout *layout = &w->s->layout;
+    double saved = 0.0;
+    if (of->bytes > 0.0) {
+        sp_route route = rings(w, rank % layout->pp, layout->dp);
+        saved = saved_s(w, &route, of->bytes, 1, of->s);
+        sp_route_fini(&route);
+    }
+    of->s -= saved;
+    return saved;
+}
+
+// The data-parallel ranks exchange this for the action, of which shown_ns are not hidden by
+// formulas. Returns what is not.
+static int64_t set_shares(const world *w, int rank, sp_exchanged gather, sp_exchanged scatter,
+                          int64_t shown_ns, int64_t work_ns)
+{
+    rank_state *state = &w->ranks[rank];
+    int64_t saved_ns =
+        llround(1e9 * (shorten_share(w, rank, &gather) + shorten_share(w, rank, &scatter)));
+    shown_ns = shown_ns > saved_ns ? shown_ns - saved_ns : 0;
     double whole_s = gather.s + scatter.s;
     double gathers = whole_s > 0.0 ? gather.s / whole_s : 0.0;
     double shown = whole_s > 0.0 ? fmin(1.0, (double)shown_ns * 1e-9 / whole_s) : 0.0;
@@ -510,6 +586,7 @@ static void set_shares(rank_state *state, sp_exchanged gather, sp_exchanged scat
     state->turn_ns[0] = state->share_ns[0];
     state->turn_ns[1] = work_ns;
     state->turn_ns[2] = state->share_ns[3];
+    return shown_ns;
 }
 
 static void begin_action(world *w, int rank, sp_action action)
@@ -530,33 +607,39 @@ static void begin_action(world *w, int rank, sp_action action)
         each.heads_bytes += s->costs.cp_r[action.pack].heads_bytes;
     }
     double layers = s->costs.layers_of_vstage[vstage];
-    note_begin(w, rank, action, took_ns);
     state->runs = true;
     state->start_ns = w->now_ns;
-    state->end_ns = w->now_ns + took_ns;
     sp_exchanged gather = {0}, scatter = {0};
     if (s->costs.sharded != NULL && layout->dp * layout->cp > 1) {
         gather = action.kind != SP_ACTION_W ? s->costs.sharded[vstage].gather : gather;
         scatter = makes_gradients(action) ? s->costs.sharded[vstage].scatter : scatter;
     }
-    set_shares(state, gather, scatter, took.dp_ns, took_ns - took.dp_ns);
     state->keys_wait = layout->cp > 1 && each.s + each.heads_s > 0.0;
     if (state->keys_wait) {
         // Heads are hidden where there is nothing else, and not shown.
         bool alone = !(each.s > 0.0);
         int64_t heads_ns = alone ? took.cp_ns : llround(layers * each.heads_s * 1e9);
         heads_ns = heads_ns < took.cp_ns ? heads_ns : took.cp_ns;
-        state->shown_ns[0] = took.cp_ns - heads_ns;
+        double keys_s = layers * each.s, heads_s = layers * each.heads_s;
+        int64_t keys_ns = took.cp_ns - heads_ns;
+        state->hidden_ns = took_ns - took.cp_ns - took.dp_ns;
+        keys_ns = shorten(w, rank, 0, layers * each.bytes, &keys_s, keys_ns);
+        heads_ns = shorten(w, rank, 1, layers * each.heads_bytes, &heads_s, heads_ns);
+        took_ns += keys_ns + heads_ns - took.cp_ns;
+        state->shown_ns[0] = keys_ns;
         state->shown_ns[1] = heads_ns;
         double hidden_bytes = layers * (alone ? each.heads_bytes : each.bytes);
-        double whole_s = layers * (alone ? each.heads_s : each.s);
+        double whole_s = alone ? heads_s : keys_s;
         double shown_bytes =
             hidden_bytes * fmin(1.0, (double)state->shown_ns[alone] * 1e-9 / whole_s);
         state->shown_bytes[0] = shown_bytes;
         state->shown_bytes[1] = alone ? shown_bytes : layers * each.heads_bytes;
         state->hidden_bytes = hidden_bytes - shown_bytes;
-        state->hidden_ns = took_ns - took.cp_ns - took.dp_ns;
     }
+    int64_t work_ns = took_ns - took.dp_ns;
+    took_ns = work_ns + set_shares(w, rank, gather, scatter, took.dp_ns, work_ns);
+    note_begin(w, rank, action, took_ns);
+    state->end_ns = w->now_ns + took_ns;
     if (state->keys_wait || gather.s + scatter.s > 0.0) {
         state->end_ns = -1;
         state->turn = 0;

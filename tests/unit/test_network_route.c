@@ -169,6 +169,89 @@ TEST(groups_that_share_a_nic_slow_each_other)
     flat_network_end(&f);
 }
 
+// A ring whose hops between nodes go by x NICs: each of these carries a part of a member's block
+// and no other carries any; alone it takes what its formula says; and two whose hops have one and
+// the same NIC send twice as long as one takes at the NIC's rate.
+TEST(a_hop_goes_by_the_nics_that_are_priced)
+{
+    const double bytes = 1e9;
+    for (int c = 0; c < 2; c++) {
+        flat_network f;
+        int64_t gpus[MOST];
+        flat_network_begin(c == 0 ? "a800-8" : "h800-8", 3, &f);
+        int count = group_of(&f, 0, 3, 8, gpus);
+        sp_group group = {count, 3, 8, 8};
+        for (int64_t most = 1; most <= 8; most++) {
+            sp_route route;
+            int nics = sp_ring_nics(&f.timer, group, most);
+            must_succeed(sp_route_routed_rings(f.topology, gpus, 1, count, nics, &route, ERR));
+            int used[2] = {0};
+            for (int32_t h = 0; h < route.hops; h++) {
+                sp_link link = sp_topology_link(f.topology, route.path[h].link);
+                if (link.kind == SP_LINK_NIC) {
+                    used[link.inward]++;
+                    assert_int_equal(route.path[h].times, 1);
+                }
+            }
+            assert_int_equal(used[0], 3 * nics);
+            assert_int_equal(used[1], 3 * nics);
+            assert_close(sp_route_flow(&route, 0, bytes, 1).bytes,
+                         bytes * (count - 1) / count / nics, 1e-12);
+            double closed_s = sp_time_ring(&f.timer, group, bytes, most);
+            double lone_s = sp_route_lone_s(&route, bytes, 1, closed_s);
+            sp_flow flow = sp_route_flow_of(&route, 0, bytes, 1, lone_s);
+            assert_true(lone_s == closed_s);
+            assert_int_equal(end_of(&f, &flow), llround(1e9 * closed_s));
+            if (nics == 1) {
+                sp_flow both[] = {flow, flow};
+                int64_t ends_ns[2];
+                double nic = f.cluster.nic_bytes_per_s * FLAT_NIC_EFFICIENCY;
+                double sending_s = 2.0 * bytes * (count - 1) / count / nic;
+                must_succeed(flow_ends(f.topology, both, 2, ends_ns, ERR));
+                assert_within((double)ends_ns[1], 1e9 * (FLAT_NIC_LATENCY_S + sending_s), 2.0);
+            }
+            sp_route_fini(&route);
+        }
+        flat_network_end(&f);
+    }
+}
+
+// What a formula gives by even shares of NICs, with the whole of a NIC that nobody else uses: a
+// transfer's time by its links alone, and to the bit the formula's where each GPU has a NIC.
+TEST(a_lone_transfer_has_all_of_its_nics)
+{
+    sp_prng prng = prng_seeded(13);
+    for (int round = 0; round < test_rounds(500); round++) {
+        flat_network f;
+        int64_t gpus[MOST];
+        bool shared = prng_below(&prng, 2) == 0;
+        flat_network_begin(shared ? "a800-8" : "h800-8", 4, &f);
+        int nodes = 2 + prng_below(&prng, 3);
+        int per_node = 1 + prng_below(&prng, 8);
+        int first = prng_below(&prng, 9 - per_node);
+        int count = group_of(&f, first, nodes, per_node, gpus);
+        bool apart = per_node == 1 || (per_node == 2 && first % 2 == 1); // on NICs
+        double bytes = floor(1e8 + 1e9 * sp_prng_uniform(&prng));
+        sp_route route;
+        must_succeed(sp_route_rings(f.topology, gpus, 1, count, &route, ERR));
+        sp_group group = {count, nodes, per_node, per_node};
+        double closed_s = sp_time_collective(&f.timer, SP_REDUCE_SCATTER, group, bytes);
+        double lone_s = sp_route_lone_s(&route, bytes, 1, closed_s);
+        sp_flow by_links = sp_route_flow(&route, 0, bytes, 1);
+        sp_flow flow = sp_route_flow_of(&route, 0, bytes, 1, lone_s);
+        assert_within(1e9 * lone_s, (double)end_of(&f, &by_links), 1.0);
+        assert_within((double)end_of(&f, &flow), 1e9 * lone_s, 1.0);
+        assert_true(shared || lone_s == closed_s);
+        assert_true(sp_route_is_quickened(&route) == (shared && apart));
+        // A time that has little to do with the rates gets no longer, and remains one.
+        double other_s = closed_s * sp_prng_uniform(&prng);
+        double lone_other_s = sp_route_lone_s(&route, bytes, 1, other_s);
+        assert_true(lone_other_s <= other_s && lone_other_s >= 0.0);
+        sp_route_fini(&route);
+        flat_network_end(&f);
+    }
+}
+
 // Two groups that have half of a node each, and others besides: each ring stays on the rail that it
 // has there, so that they meet on no link.
 TEST(rings_stay_on_their_rails)

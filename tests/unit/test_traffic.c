@@ -167,8 +167,11 @@ TEST(a_step_event_by_event)
 enum { F_NS = 10000, B_NS = 20000 };
 
 // One micro-batch of 40,000 bytes on each of dp pipelines of two stages, whose first stages are in
-// one node and the last in another: with two, they share its NIC.
-static int64_t makespan_ns(const char *order, int dp, double rate, sp_network_detail detail)
+// one node and the last in another: with several, they share its NIC, of which the formula gives
+// each its part. Each pipeline begins later_ns behind the one before. Fills the starts of the last
+// stages' forwards.
+static int64_t makespan_ns(const char *order, int dp, double rate, int64_t later_ns,
+                           sp_network_detail detail, int64_t starts_ns[])
 {
     flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = dp, .chunks = 1}};
     sp_timeline timeline;
@@ -178,10 +181,10 @@ static int64_t makespan_ns(const char *order, int dp, double rate, sp_network_de
     flow_step_set_bytes(&s.costs, 40000.0, 40000.0);
     s.costs.crosses_nodes[0] = s.costs.crosses_nodes[1] = 1;
     for (int k = 0; k < dp; k++) {
-        s.costs.f[k].compute_ns = F_NS;
+        s.costs.f[k].compute_ns = F_NS + k * later_ns;
         s.costs.b[k].compute_ns = B_NS;
         s.costs.p2p_f_internode_ns[k] = s.costs.p2p_b_internode_ns[k] =
-            llround(40000.0 / rate * 1e9);
+            llround(40000.0 / rate * dp * 1e9);
     }
     must_succeed(plan_by_schedule(&s.plan, &s.layout, &s.packing, SP_SCHEDULE_1F1B, ERR));
     flow_step_set_cluster(&s, detail);
@@ -190,6 +193,9 @@ static int64_t makespan_ns(const char *order, int dp, double rate, sp_network_de
     s.network.rates.nic_latency_s = 0.0;
     s.cluster.gpus_per_node = dp;
     run(&s, &s.network, &timeline);
+    for (int d = 0; starts_ns != NULL && d < dp; d++) {
+        starts_ns[d] = timeline.ranks[2 * d + 1].spans[0].start_ns;
+    }
     int64_t ns = timeline.makespan_ns;
     sp_timeline_fini(&timeline);
     flow_step_fini(&s);
@@ -349,21 +355,35 @@ TEST(two_pipelines_on_one_nic)
 {
     const int64_t work_ns = 2 * (F_NS + B_NS);
     for (int detail = 0; detail < 3; detail++) {
-        int times = detail == SP_NETWORK_CLOSED ? 1 : 2;
         sp_network_detail of = (sp_network_detail)detail;
         const char *order = "tp-cp-dp-pp";
-        assert_int_equal(makespan_ns(order, 1, 10e9, of), work_ns + 2 * 4000);
-        assert_int_equal(makespan_ns(order, 2, 10e9, of), work_ns + 2 * times * 4000);
-        assert_int_equal(makespan_ns(order, 2, 20e9, of), work_ns + 2 * times * 2000);
-        assert_int_equal(makespan_ns(order, 4, 20e9, of), work_ns + 2 * times * times * 2000);
-        // Each pipeline in a node of its own.
-        assert_int_equal(makespan_ns("pp-tp-cp-dp", 2, 10e9, of), work_ns + 2 * 4000);
+        assert_int_equal(makespan_ns(order, 1, 10e9, 0, of, NULL), work_ns + 2 * 4000);
+        assert_int_equal(makespan_ns(order, 2, 10e9, 0, of, NULL), work_ns + 2 * 2 * 4000);
+        assert_int_equal(makespan_ns(order, 2, 20e9, 0, of, NULL), work_ns + 2 * 2 * 2000);
+        assert_int_equal(makespan_ns(order, 4, 20e9, 0, of, NULL), work_ns + 2 * 4 * 2000);
     }
 }
 
-// Two pipeline ranks of each node reduce over its one NIC, 40,000 bytes in 2000 ns alone, by rings
-// that carry half of them. The last stage begins as much earlier as the first takes to run its
-// backward and to get what it needs for that; from then on each has half of the NIC.
+// All of the NIC while one sends, and half of it each while both do: it is never less than full, so
+// that the second is there when all bytes have been sent since it, or the first, began.
+TEST(a_pipeline_alone_has_all_of_a_nic)
+{
+    enum { ALONE_NS = 4000 };
+    for (int64_t later_ns = 0; later_ns <= 6000; later_ns += 500) {
+        bool meet = later_ns < ALONE_NS;
+        for (int detail = SP_NETWORK_FLOWS; detail <= SP_NETWORK_AUTO; detail++) {
+            int64_t starts_ns[2];
+            makespan_ns("tp-cp-dp-pp", 2, 10e9, later_ns, (sp_network_detail)detail, starts_ns);
+            assert_int_equal(starts_ns[0], F_NS + (meet ? 2 * ALONE_NS - later_ns : ALONE_NS));
+            assert_int_equal(starts_ns[1], F_NS + (meet ? 2 * ALONE_NS : later_ns + ALONE_NS));
+        }
+    }
+}
+
+// Two pipeline ranks of each node reduce over its one NIC, 40,000 bytes in 2000 ns alone, or 4000
+// by a half of it, by rings that carry half of them. The last stage begins as much earlier as the
+// first takes to run its backward and to get what it needs for that; from then on each has half of
+// the NIC.
 static void run_reductions(int64_t b_ns, sp_network_detail detail, sp_timeline *timeline)
 {
     flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1, .zero = 1}};
@@ -374,7 +394,7 @@ static void run_reductions(int64_t b_ns, sp_network_detail detail, sp_timeline *
     for (int k = 0; k < 2; k++) {
         s.costs.f[k].compute_ns = F_NS;
         s.costs.b[k].compute_ns = b_ns;
-        s.costs.epilogue[k].grad_reduce_ns = 2000;
+        s.costs.epilogue[k].grad_reduce_ns = 4000;
         s.costs.epilogue[k].reduce_bytes = 40000.0;
     }
     must_succeed(plan_by_schedule(&s.plan, &s.layout, &s.packing, SP_SCHEDULE_1F1B, ERR));
@@ -396,9 +416,9 @@ TEST(two_stages_reduce_over_one_nic)
             sp_timeline timeline;
             run_reductions(b_ns, (sp_network_detail)detail, &timeline);
             for (size_t r = 0; r < timeline.rank_count; r++) {
-                int64_t alone_ns = (timeline.ranks[r].pp == 0 ? first_ns : last_ns) + ALONE_NS;
+                int64_t begin_ns = timeline.ranks[r].pp == 0 ? first_ns : last_ns;
                 assert_int_equal(timeline.ranks[r].reduce_end_ns,
-                                 alone_ns + (shared ? left_ns : 0));
+                                 begin_ns + (shared ? ALONE_NS + left_ns : 2 * ALONE_NS));
             }
             sp_timeline_fini(&timeline);
         }
@@ -474,12 +494,14 @@ TEST(two_groups_exchange_over_one_nic)
         sp_network_detail of = (sp_network_detail)detail;
         bool shared = detail != SP_NETWORK_CLOSED;
         // In the open, with a NIC of 10 bytes a nanosecond full.
-        assert_int_equal(exchange_ns(20000.0, 1000, 1000, of), F_NS + (shared ? 2000 : 1000));
+        assert_int_equal(exchange_ns(20000.0, 2000, 2000, of), F_NS + 2000);
         // Behind the computation, at a tenth of the NIC each, and at three quarters.
-        assert_int_equal(exchange_ns(20000.0, 1000, 0, of), F_NS);
-        assert_int_equal(exchange_ns(150000.0, 7500, 0, of), shared ? 15000 : F_NS);
-        // Four fifths behind it, where both fit, and the rest in the open.
-        assert_int_equal(exchange_ns(50000.0, 2500, 500, of), F_NS + (shared ? 1000 : 500));
+        assert_int_equal(exchange_ns(20000.0, 2000, 0, of), F_NS);
+        assert_int_equal(exchange_ns(150000.0, 15000, 5000, of), 15000);
+        // All behind it, what takes half as long alone as by the formula.
+        assert_int_equal(exchange_ns(50000.0, 5000, 1000, of), F_NS + (shared ? 0 : 1000));
+        // Four fifths of that, where both fit, and the rest in the open.
+        assert_int_equal(exchange_ns(50000.0, 5000, 3000, of), F_NS + (shared ? 1000 : 3000));
     }
 }
 
@@ -494,17 +516,18 @@ TEST(heads_follow_keys)
         set_groups_of(&s, 4, 2, "dp-tp-cp-pp", (sp_network_detail)detail);
         for (int k = 0; k < 2; k++) {
             // Of 2500 ns for the keys, at 10 bytes a nanosecond, 2000 are hidden; a NIC sends one
-            // of two ranks' blocks, and of a rank's heads those of the other.
+            // of two ranks' blocks, and of a rank's heads those of the other. Formulas give half of
+            // it.
             sp_cp_exchange *exchange = &s.costs.cp_f[k];
-            *exchange = each_of_two(50000.0, 2500);
+            *exchange = each_of_two(50000.0, 5000);
             exchange->head_ranks = 2;
-            exchange->heads_s = 300e-9;
+            exchange->heads_s = 600e-9;
             exchange->heads_bytes = 6000.0;
-            s.costs.f[k] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 500 + 600};
+            s.costs.f[k] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 3000 + 1200};
             add_actions(&s, k, 0, k == 0 ? "F0B0" : "F1B1");
         }
         run(&s, &s.network, &timeline);
-        assert_int_equal(span_ns(&timeline, 0), F_NS + (shared ? 2 : 1) * (500 + 600));
+        assert_int_equal(span_ns(&timeline, 0), F_NS + (shared ? 2 * 500 : 3000) + 1200);
         sp_timeline_fini(&timeline);
         flow_step_fini(&s);
     }
@@ -539,7 +562,37 @@ TEST(bytes_of_heads_and_keys)
     flow_step_fini(&s);
 }
 
-// A recomputation exchanges again, by itself or in the backward, at three quarters of the NIC.
+// A ring whose hops between nodes go by one NIC of two, or by both.
+TEST(bytes_of_a_ring_by_its_nics)
+{
+    for (int nics = 1; nics <= 2; nics++) {
+        flow_step s;
+        sp_topology *topology;
+        double *bytes;
+        int used = 0;
+        set_groups_of(&s, 4, 1, "tp-cp-dp-pp", SP_NETWORK_FLOWS);
+        s.cluster.nics_per_node = 2;
+        s.costs.cp_f[0] = (sp_cp_exchange){.s = 2e-6, .bytes = 8000.0, .ring_nics = nics};
+        s.costs.f[0] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 2500};
+        s.costs.b[0] = (sp_action_cost){.compute_ns = F_NS};
+        add_actions(&s, 0, 0, "F0B0");
+        must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology, &bytes, ERR));
+        for (int32_t l = 0; l < sp_topology_links(topology); l++) {
+            if (sp_topology_link(topology, l).kind == SP_LINK_NIC && bytes[l] > 0.0) {
+                // Of two layers, three of four blocks each.
+                assert_close(bytes[l], 2 * 6000.0 / nics, 1e-12);
+                used++;
+            }
+        }
+        assert_int_equal(used, 2 * 2 * nics);
+        sp_topology_free(topology);
+        sp_free(bytes);
+        flow_step_fini(&s);
+    }
+}
+
+// A recomputation exchanges again, by itself or in the backward, at three quarters of what its
+// formula gives it of the NIC.
 TEST(a_recomputation_exchanges_again)
 {
     for (int apart = 0; apart < 2; apart++) {
@@ -549,17 +602,18 @@ TEST(a_recomputation_exchanges_again)
             sp_timeline timeline;
             set_groups(&s, (sp_network_detail)detail);
             for (int k = 0; k < 2; k++) {
-                s.costs.cp_f[k] = each_of_two(20000.0, 1000);
-                s.costs.cp_r[k] = each_of_two(7500.0, 500);
-                s.costs.f[k] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 1000};
-                s.costs.r[k] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 500};
-                s.costs.b[k] = (sp_action_cost){.compute_ns = F_NS + B_NS, .cp_ns = 500};
+                s.costs.cp_f[k] = each_of_two(20000.0, 2000);
+                s.costs.cp_r[k] = each_of_two(7500.0, 1000);
+                s.costs.f[k] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 2000};
+                s.costs.r[k] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 1000};
+                s.costs.b[k] = (sp_action_cost){.compute_ns = F_NS + B_NS, .cp_ns = 1000};
                 const char *actions[2][2] = {{"F0B0", "F1B1"}, {"F0R0B0", "F1R1B1"}};
                 add_actions(&s, k, 0, actions[apart][k]);
             }
             run(&s, &s.network, &timeline);
-            int64_t again_ns = F_NS + (shared ? 750 : 500);
-            assert_int_equal(span_ns(&timeline, 0), F_NS + (shared ? 2000 : 1000));
+            // Alone 625 ns for 3750 bytes, of which both send no more than 5 a nanosecond.
+            int64_t again_ns = F_NS + (shared ? 750 : 1000);
+            assert_int_equal(span_ns(&timeline, 0), F_NS + 2000);
             assert_int_equal(span_ns(&timeline, 1), apart == 1 ? again_ns : B_NS + again_ns);
             assert_int_equal(apart == 1 ? span_ns(&timeline, 2) : B_NS, B_NS);
             sp_timeline_fini(&timeline);
@@ -606,6 +660,7 @@ TEST(merged_packs)
         add_actions(&s, 1, 1, "F2B2F0B0");
         must_succeed(sp_plan_check(&s.plan, "test", ERR));
         flow_step_set_cluster(&s, SP_NETWORK_FLOWS);
+        s.cluster.nics_per_node = 1 + (round % 2 == 0);
         sp_network quick = s.network;
         quick.detail = SP_NETWORK_AUTO;
         compare(&s, &quick, &s.network);

@@ -153,8 +153,10 @@ static void make_stages(double bytes, int64_t whole_ns, int64_t shown_ns, flow_s
     s->network.rates.nic_latency_s = 0.0;
 }
 
-// Forwards of both stages at a time take met_ns longer, and that counts as exchange.
-static void assert_forwards(double bytes, int64_t whole_ns, int64_t shown_ns, int64_t met_ns)
+// Forwards show alone_ns of what they exchange where nobody else sends, and where those of both
+// stages run at a time met_ns.
+static void assert_forwards(double bytes, int64_t whole_ns, int64_t shown_ns, int64_t alone_ns,
+                            int64_t met_ns)
 {
     flow_step s;
     make_stages(bytes, whole_ns, shown_ns, &s);
@@ -168,8 +170,8 @@ static void assert_forwards(double bytes, int64_t whole_ns, int64_t shown_ns, in
         for (size_t i = 0; i < 2 * timeline.rank_count; i++) {
             const sp_rank_timeline *rank = &timeline.ranks[i / 2];
             const sp_span *span = &rank->spans[i % 2];
-            bool meets = detail != SP_NETWORK_CLOSED && rank->pp != (int)(i % 2);
-            int64_t dp_ns = shown_ns + (meets ? met_ns : 0);
+            bool meets = rank->pp != (int)(i % 2);
+            int64_t dp_ns = detail == SP_NETWORK_CLOSED ? shown_ns : meets ? met_ns : alone_ns;
             assert_int_equal(span->dp_ns, dp_ns);
             assert_int_equal(span->cp_ns, 0);
             assert_int_equal(span->end_ns - span->start_ns, F_NS + dp_ns);
@@ -182,14 +184,15 @@ static void assert_forwards(double bytes, int64_t whole_ns, int64_t shown_ns, in
 
 TEST(two_stages_gather_over_one_nic)
 {
-    // In the open, with the NIC full; half as full, by something else that is as slow.
-    assert_forwards(20000.0, 1000, 1000, 1000);
-    assert_forwards(10000.0, 1000, 1000, 0);
+    // In the open, with the NIC full; half as full, by something else that is slower. Formulas give
+    // each half of it.
+    assert_forwards(20000.0, 2000, 2000, 1000, 2000);
+    assert_forwards(10000.0, 1500, 1500, 1000, 1000);
     // Behind the computation, at a tenth of the NIC each, and at three quarters.
-    assert_forwards(20000.0, 1000, 0, 0);
-    assert_forwards(150000.0, 7500, 0, 5000);
+    assert_forwards(20000.0, 2000, 0, 0, 0);
+    assert_forwards(150000.0, 15000, 5000, 0, 5000);
     // Four fifths behind it, where both fit, and the rest in the open.
-    assert_forwards(50000.0, 2500, 500, 500);
+    assert_forwards(50000.0, 5000, 3000, 500, 1000);
 }
 
 // A ring of two nodes with two GPUs and one NIC each comes into a node twice, once to each of two
