@@ -158,8 +158,8 @@ static void draw_busy_text(sp_prng *prng, char text[RUN_TEXT])
 {
     static const int pipelines[] = {2, 4, 8}, most[] = {10, 12, 14}, degrees[] = {1, 2};
     static const char *const recompute[] = {"none", "none", "attention", "full"};
-    int pp = ONE_OF(pipelines);
-    int longest = ONE_OF(most);
+    int pp = ONE_OF(prng, pipelines);
+    int longest = ONE_OF(prng, most);
     text[0] = '\0';
     put_json(text, "{'model': {'layers': 16, 'hidden': 2048, 'ffn': 5632, 'heads': 16, 'vocab': "
                    "32000}, 'cluster': 'h800-8', 'profile': 'h800', 'workload': {'lengths': [");
@@ -169,10 +169,10 @@ static void draw_busy_text(sp_prng *prng, char text[RUN_TEXT])
     put_json(text,
              "], 'context': 16384, 'order': 'file', 'samples_per_batch': 60}, 'memory': "
              "{'limit_gib': 5000, 'recompute': '%s', 'offload_ratio': %s}, ",
-             ONE_OF(recompute), one_in(prng, 4) ? "0.5" : "0");
+             ONE_OF(prng, recompute), one_in(prng, 4) ? "0.5" : "0");
     int chunks = put_order(prng, text, pp);
-    put_json(text, ", 'parallel': {'pp': %d, 'tp': %d, 'cp': %d, 'dp': %d", pp, ONE_OF(degrees),
-             ONE_OF(degrees), ONE_OF(degrees));
+    put_json(text, ", 'parallel': {'pp': %d, 'tp': %d, 'cp': %d, 'dp': %d", pp,
+             ONE_OF(prng, degrees), ONE_OF(prng, degrees), ONE_OF(prng, degrees));
     if (chunks > 0) {
         put_json(text, ", 'chunks_per_rank': %d", chunks);
     }
@@ -203,7 +203,7 @@ TEST(any_scenario_in_little_memory)
         draw_busy_text(&prng, text);
         bool ran = evaluates(text, &plain, &free);
         assert_true(!ran || free.result.sum.bound_memory_ns == 0.0);
-        for (int i = 0; ran && i < COUNT(shares); i++) {
+        for (int i = 0; ran && i < COUNT_OF(shares); i++) {
             scenario_run r = {0};
             must_succeed(run_read(text, &r.scenario, ERR));
             r.scenario.memory_limit_bytes =
