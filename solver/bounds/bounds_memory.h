@@ -32,10 +32,10 @@
 //
 // Ramps. Memory fills no faster than forwards run, k = max of c / token bytes a second over the
 // rank's chunks, and empties so (k'). Count tokens from when their own share of a forward is over
-// to when that of their backward begins: they are c min(M, k t, k' (T - t)) at most, and passes of
-// v itself count half. Where T >= M/k + M/k' the area is M T - M^2 (1/k + 1/k')/2, else the bound
-// does not follow, nor does memory matter. What running packs need more does not add to this: the
-// better of both ways counts.
+// to when that of their backward begins: they take min(M, k t, k' (T - t)) bytes at most, and
+// passes of v itself count half. Where T >= M/k + M/k' the area is M T - M^2 (1/k + 1/k')/2, else
+// the bound does not follow, nor does memory matter. What running packs need more does not add to
+// this: the better of both ways counts.
 //
 // Repeats. Where forwards may run again, and backwards stay as long, a token whose forward does so
 // takes c' < c bytes until then. Repeats of x seconds a rank r make A + e + x of its work, as rank

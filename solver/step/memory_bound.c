@@ -102,7 +102,8 @@ static void count_bytes(const sp_cost_model *cost, int vstage, sp_bound_stage *s
     }
     sp_unit_bytes unit = unit_of(cost, &layers, tokens, 0);
     const sp_bytes held = unit.held;
-    // What is offloaded is rounded up to whole MiB, and no tensor of a layer below one leaves.
+    // What may be offloaded is away all the time and costs nothing. It is rounded up to whole MiB,
+    // and no tensor of a layer below one leaves.
     double ratio = cost->memory.offload_ratio;
     double away = ratio > 0.0 ? fmin(1.0, ratio + 1.0 / layers.layers) : 0.0;
     stage->held_bytes =
