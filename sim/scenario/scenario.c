@@ -68,6 +68,9 @@ static sp_status read_document(sp_i_scenario_reader *reader, const json_t *root)
     if (status == SP_OK && !scenario->uniform) {
         status = sp_i_scenario_load_lengths(reader);
     }
+    if (status == SP_OK && reader->cuts_layers) {
+        status = sp_i_scenario_cut_layers(scenario, reader->err);
+    }
     if (status != SP_OK) {
         return status;
     }
@@ -524,6 +527,7 @@ static void read_stage_layers(sp_i_scenario_reader *reader, sp_object *parallel,
         sp_error_no_memory(reader->err, "pipeline stages");
         return;
     }
+    reader->cuts_layers = spreads && !fills; // by loads until the times are known
     if (spreads) {
         (fills ? sp_layout_fill : sp_layout_spread)(&scenario->layout, &scenario->model,
                                                     scenario->stage_layers);
