@@ -1,9 +1,12 @@
-# From the results of experiments/asymmetry.json: by regime, how much longer symmetric packs take, in
-# the mean and at most.
+# From the results of experiments/asymmetry.json and asymmetry_few.json: by regime, how much longer
+# symmetric packs take, in the mean and at most.
 get("status") == "ok" {
     slow = get("profile") == "h800-burst" ? "as profiled" : "a third"
-    k = slow "\t" get("memory.recompute") "\t" get("workload.lengths") "\t" get("workload.context") / 1024 "K"
-    x = k "\t" get("workload.seed")
+    few = get("workload.uniform") != ""
+    tokens = few ? get("workload.uniform") : get("workload.context")
+    lengths = few ? get("workload.samples_per_batch") " equal" : get("workload.lengths")
+    k = slow "\t" get("memory.recompute") "\t" lengths "\t" tokens / 1024 "K"
+    x = k "\t" get("workload.seed") "\t" get("parallel.pp")
     ms[x, get("strategy.kind")] = get("iteration_ms") + 0
     keys[k]; cases[x] = k
 }

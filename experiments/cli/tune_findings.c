@@ -75,15 +75,24 @@ static double time_of(const sweep_layout *point)
     return point->digest.figure[SWEEP_ITERATION_MS];
 }
 
+// One setting of a point: its place on the axis, for all points are asked for every axis that is
+// tried. The caller owns it; NULL: the point has no such setting.
 static json_t *value_of(const cli_tuned *tuned, const sweep_layout *point, const char *path)
 {
     if (strcmp(path, "strategy.kind") == 0) {
         return json_string(tuned->options->strategies[point->strategy]);
     }
-    json_t *settings = sweep_layouts_settings(tuned->layouts, point);
-    json_t *value = json_incref(json_object_get(settings, path));
-    json_decref(settings);
-    return value;
+    int64_t digit[SWEEP_AXES];
+    const sweep_spec *spec = &tuned->layouts->spec[point->strategy];
+    int a = 0;
+    while (a < spec->axis_count && strcmp(spec->axes[a].path, path) != 0) {
+        a++;
+    }
+    if (a == spec->axis_count) {
+        return NULL;
+    }
+    sweep_spec_digits(spec, point->combination, digit);
+    return json_incref(json_array_get(spec->axes[a].values, (size_t)digit[a]));
 }
 
 // Place among the values of recomputation, or an integer.

@@ -14,6 +14,7 @@
 typedef struct batch_line {
     char *text; // NULL: it has been read as lengths
     size_t bytes;
+    sp_lengths lengths; // of a plan that is out of memory, else empty
     stream_answer answer;
 } batch_line;
 
@@ -21,7 +22,9 @@ typedef struct stream {
     const stream_options *options;
     int fd;
     int wake[2]; // a pipe: closed at one end, it ends a wait for input
+    const sp_scenario *scenario;
     sp_planner **planners;
+    bool tried_settings;
     stream_lines lines;
     stream_sink sink;
     void *sink_context;
@@ -63,6 +66,7 @@ static void drop_line(void *item)
 {
     batch_line *line = item;
     sp_free(line->text);
+    sp_lengths_fini(&line->lengths);
     free(line->answer.text);
 }
 
@@ -98,7 +102,6 @@ static sp_status answer_plan(sp_planner *planner, const sp_lengths *lengths, str
     sp_status status = sp_plan_batch(planner, lengths->tokens, lengths->count, &plan, failure);
     if (status == SP_OK) {
         answer->oom = plan->oom;
-        memcpy(answer->settings, plan->settings, sizeof answer->settings);
         answer->peak_bytes = plan->peak_bytes;
         answer->memory_limit_bytes = plan->memory_limit_bytes;
         answer->dropped = plan->dropped;
@@ -125,7 +128,11 @@ static sp_status plan_line(void *context, int worker, void *item, sp_error *err)
         return status;
     }
     status = answer_plan(s->planners[worker], &lengths, &line->answer, &found);
-    sp_lengths_fini(&lengths);
+    if (status == SP_OK && line->answer.oom) {
+        line->lengths = lengths;
+    } else {
+        sp_lengths_fini(&lengths);
+    }
     // Lengths that were read well may still make no batch: none that fits the context.
     if (status == SP_ERR_INFEASIBLE || status == SP_ERR_CONTENT) {
         status = answer_infeasible(&line->answer, &found);
@@ -135,10 +142,36 @@ static sp_status plan_line(void *context, int worker, void *item, sp_error *err)
                                          (long)line->answer.line, 0, "%s", found.message[0]);
 }
 
+// Up to 19 whole steps, so once for all planners: for the first line of which there is something to
+// tell.
+static sp_status try_settings(stream *s, batch_line *line, sp_error *err)
+{
+    sp_planner *planner = NULL;
+    sp_batch_plan *plan = NULL;
+    const sp_lengths *lengths = &line->lengths;
+    sp_status status = sp_planner_new(s->scenario, &planner, err);
+    s->tried_settings = true;
+    if (status == SP_OK) {
+        status = sp_plan_batch(planner, lengths->tokens, lengths->count, &plan, err);
+    }
+    if (status == SP_OK) {
+        memcpy(line->answer.settings, plan->settings, sizeof line->answer.settings);
+    }
+    sp_batch_plan_free(plan);
+    sp_planner_free(planner);
+    return status;
+}
+
 static sp_status hand_out(void *context, void *item, sp_error *err)
 {
-    const stream *s = context;
-    const batch_line *line = item;
+    stream *s = context;
+    batch_line *line = item;
+    if (line->answer.oom && !s->tried_settings) {
+        sp_status status = try_settings(s, line, err);
+        if (status != SP_OK) {
+            return status;
+        }
+    }
     return s->sink(s->sink_context, &line->answer, err);
 }
 
@@ -151,6 +184,9 @@ static sp_status make_planners(stream *s, const sp_scenario *scenario, sp_error 
     sp_status status = s->planners != NULL ? SP_OK : sp_error_no_memory(err, "planners");
     for (int t = 0; status == SP_OK && t < s->options->threads; t++) {
         status = sp_planner_new(scenario, &s->planners[t], err);
+        if (status == SP_OK) {
+            sp_planner_skip_settings(s->planners[t]);
+        }
     }
     return status;
 }
@@ -158,8 +194,12 @@ static sp_status make_planners(stream *s, const sp_scenario *scenario, sp_error 
 sp_status stream_plans(const sp_scenario *scenario, int fd, const stream_options *options,
                        stream_sink sink, void *context, sp_error *err)
 {
-    stream s = {
-        .options = options, .fd = fd, .wake = {-1, -1}, .sink = sink, .sink_context = context};
+    stream s = {.options = options,
+                .fd = fd,
+                .wake = {-1, -1},
+                .scenario = scenario,
+                .sink = sink,
+                .sink_context = context};
     const sp_ordered how = {.threads = options->threads,
                             .ahead = options->ahead,
                             .item_bytes = sizeof(batch_line),

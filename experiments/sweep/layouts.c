@@ -27,6 +27,9 @@ enum {
 static const double least_share = 0.9;
 static const double least_short_share = 0.7;
 
+// Cheap, in rows and any schedule: its layouts tell which are fast for others.
+static const char scout_strategy[] = "packed";
+
 // ---- the bounds of points ----
 
 typedef struct finder {
@@ -45,6 +48,7 @@ typedef struct finder {
     sweep_layout **order; // [count]
     sweep_layout **block; // those in work
     double best_ms;       // of those that fit well, so far
+    int scout;            // strategy that is tried to find survivors alone; -1: none
     int counted;          // points whose blocks were
 } finder;
 
@@ -173,7 +177,7 @@ static sp_status evaluate_block(finder *f, sweep_layout **block, int count, int 
 // Bytes that fit may be lost to gaps between blocks.
 static bool must_count(const finder *f, const sweep_layout *point)
 {
-    return f->options->counts_blocks && !point->counted;
+    return f->options->counts_blocks && !point->counted && point->strategy != f->scout;
 }
 
 static bool is_fastest(const finder *f, const sweep_layout *point)
@@ -266,6 +270,7 @@ static bool may_fit(const sweep_digest *d)
 // not too many of the same degrees.
 static sp_status choose_survivors(finder *f, sp_error *err)
 {
+    bool any = false;
     double *time_ms = sp_calloc((size_t)f->works, sizeof *time_ms);
     f->survives = sp_calloc((size_t)f->works, sizeof *f->survives);
     if (time_ms == NULL || f->survives == NULL) {
@@ -299,8 +304,13 @@ static sp_status choose_survivors(finder *f, sp_error *err)
         }
         f->survives[fastest] = alike < MOST_ALIKE;
         n += alike < MOST_ALIKE;
+        any = true;
     }
     sp_free(time_ms);
+    if (!any && f->scout >= 0) {
+        sp_free(f->survives); // the scout runs nowhere, and tells nothing of the others
+        f->survives = NULL;
+    }
     return SP_OK;
 }
 
@@ -337,6 +347,15 @@ static sp_status search_winners(finder *f, sp_error *err)
     return status;
 }
 
+// The scout's points are the last ones of the list, and nobody asked for them.
+static void forget_scout(finder *f)
+{
+    sweep_layouts *all = f->layouts;
+    while (f->scout >= 0 && all->count > 0 && all->point[all->count - 1].strategy == f->scout) {
+        all->count--;
+    }
+}
+
 static sp_status evaluate_all(finder *f, sp_error *err)
 {
     sweep_layouts *all = f->layouts;
@@ -354,6 +373,10 @@ static sp_status evaluate_all(finder *f, sp_error *err)
     sp_status status = evaluate_points(f, 0, rows, 0, &progress, err);
     if (status == SP_OK && chooses) {
         status = choose_survivors(f, err);
+    }
+    if (f->scout >= 0) {
+        f->best_ms = (double)HUGE_VAL;
+        all->left_out = 0;
     }
     if (status == SP_OK) {
         status = evaluate_points(f, rows, all->count, chooses ? HURRY_PERCENT : 0, &progress, err);
@@ -482,45 +505,81 @@ static sp_status find(finder *f, sp_error *err)
         qsort((void *)f->order, (size_t)all->count, sizeof *f->order, by_promise);
         status = evaluate_all(f, err);
     }
+    forget_scout(f);
     if (status == SP_OK) {
         status = rank_all(f, err);
     }
     return status == SP_OK ? find_reason(f, err) : status;
 }
 
+// Where all strategies search and survivors are wanted, none would choose them.
+static bool needs_scout(const sweep_layouts_options *options)
+{
+    bool needs = options->survivors > 0 && !options->exhaustive;
+    for (int s = 0; needs && s < options->strategy_count; s++) {
+        needs = sp_strategy_find(options->strategies[s])->kind == SP_STRATEGY_SEARCH;
+    }
+    return needs;
+}
+
+static sp_status find_layouts(finder *f, const json_t *base, const sp_scenario *scenario,
+                              sp_error *err)
+{
+    const sweep_layouts_options *options = f->options;
+    sweep_layouts *layouts = f->layouts;
+    size_t count = (size_t)options->strategy_count;
+    layouts->spec = sp_calloc(count, sizeof *layouts->spec);
+    f->evaluator = sp_calloc(count, sizeof *f->evaluator);
+    sp_status status = layouts->spec != NULL && f->evaluator != NULL
+                           ? sp_evaluate_batches(scenario, &f->batches, err)
+                           : sp_error_no_memory(err, "layouts");
+    for (int s = 0; status == SP_OK && s < options->strategy_count; s++) {
+        status = sweep_layouts_list(base, scenario, f->batches.context, options, s, layouts, err);
+        if (status == SP_OK) {
+            status =
+                sweep_evaluator_init(&f->evaluator[s], &layouts->spec[s], options->threads, err);
+            // Else of all points that are short of memory.
+            f->evaluator[s].options.allocator_if_tight = !options->counts_blocks;
+        }
+    }
+    if (status == SP_OK) {
+        status = find(f, err);
+    }
+    for (size_t s = 0; f->evaluator != NULL && s < count; s++) {
+        sweep_evaluator_fini(&f->evaluator[s]);
+    }
+    sp_free(f->evaluator);
+    sp_free(f->bound_ms);
+    sp_free(f->wanted);
+    sp_free(f->survives);
+    sp_free((void *)f->order);
+    sp_batches_fini(&f->batches);
+    return status;
+}
+
 sp_status sweep_layouts_find(const json_t *base, const sp_scenario *scenario,
                              const sweep_layouts_options *options, sweep_layouts *layouts,
                              sp_error *err)
 {
-    finder f = {.options = options, .layouts = layouts, .best_ms = (double)HUGE_VAL};
-    size_t count = (size_t)options->strategy_count;
+    sweep_layouts_options with_scout = *options;
+    finder f = {
+        .options = &with_scout, .layouts = layouts, .best_ms = (double)HUGE_VAL, .scout = -1};
     *layouts = (sweep_layouts){0};
-    layouts->spec = sp_calloc(count, sizeof *layouts->spec);
-    f.evaluator = sp_calloc(count, sizeof *f.evaluator);
-    sp_status status = layouts->spec != NULL && f.evaluator != NULL
-                           ? sp_evaluate_batches(scenario, &f.batches, err)
-                           : sp_error_no_memory(err, "layouts");
-    for (int s = 0; status == SP_OK && s < options->strategy_count; s++) {
-        status = sweep_layouts_list(base, scenario, f.batches.context, options, s, layouts, err);
-        if (status == SP_OK) {
-            status =
-                sweep_evaluator_init(&f.evaluator[s], &layouts->spec[s], options->threads, err);
-            // Else of all points that are short of memory.
-            f.evaluator[s].options.allocator_if_tight = !options->counts_blocks;
-        }
+    const char **strategies =
+        (const char **)sp_calloc((size_t)options->strategy_count + 1, sizeof *strategies);
+    if (strategies == NULL) {
+        return sp_error_no_memory(err, "layouts");
     }
-    if (status == SP_OK) {
-        status = find(&f, err);
+    for (int s = 0; s < options->strategy_count; s++) {
+        strategies[s] = options->strategies[s];
     }
-    for (size_t s = 0; f.evaluator != NULL && s < count; s++) {
-        sweep_evaluator_fini(&f.evaluator[s]);
+    if (needs_scout(options)) {
+        f.scout = with_scout.strategy_count++;
+        strategies[f.scout] = scout_strategy;
     }
-    sp_free(f.evaluator);
-    sp_free(f.bound_ms);
-    sp_free(f.wanted);
-    sp_free(f.survives);
-    sp_free((void *)f.order);
-    sp_batches_fini(&f.batches);
+    with_scout.strategies = strategies;
+    sp_status status = find_layouts(&f, base, scenario, err);
+    sp_free((void *)strategies);
     return status;
 }
 

@@ -22,7 +22,8 @@ typedef struct sweep_layouts_options {
     bool exhaustive; // no point is left out
     // Searches, and schedules other than the first under a budget of tokens, are tried at so many
     // combinations of degrees, recomputation and ZeRO stage alone: those at which all else is
-    // fastest, whether it fits or lacks up to half of the memory; 0, or nothing else: at all.
+    // fastest, whether it fits or lacks up to half of the memory; 0: at all. Where all strategies
+    // search, `packed` is tried to find them, and is no point of the search.
     // Strategies that search by effort are tried there with a tenth of it, then with all of it
     // where that may make them the fastest.
     int survivors;

@@ -109,17 +109,30 @@ void sp_object_expected(sp_object *object, const char *key, const json_t *value,
     sp_object_error(object, key, "expected %s, got %s", what, found);
 }
 
-void sp_object_begin(sp_object *object, const json_t *json, const char *source, const char *path,
-                     sp_error *err)
+static void begin(sp_object *object, const json_t *json, const char *source, const char *path,
+                  const sp_key_watch *watch, sp_error *err)
 {
-    *object = (sp_object){.json = json, .source = source, .err = err};
+    *object = (sp_object){.json = json, .source = source, .err = err, .watch = watch};
     snprintf(object->path, sizeof object->path, "%s", path);
     if (json != NULL && !json_is_object(json)) {
         char found[80];
+        char hint[SP_JSON_PATH + 20] = "";
+        const char *text = json_string_value(json);
+        bool asks = text != NULL && watch != NULL && watch->held != NULL;
+        const char *held = asks ? watch->held(path, text) : NULL;
+        if (held != NULL) {
+            snprintf(hint, sizeof hint, " (did you mean '%s'?)", held);
+        }
         sp_json_quote(json, found, sizeof found);
-        sp_error_in(err, SP_ERR_CONTENT, source, path, "expected an object, got %s", found);
+        sp_error_in(err, SP_ERR_CONTENT, source, path, "expected an object, got %s%s", found, hint);
         object->json = NULL;
     }
+}
+
+void sp_object_begin(sp_object *object, const json_t *json, const char *source, const char *path,
+                     sp_error *err)
+{
+    begin(object, json, source, path, NULL, err);
 }
 
 const json_t *sp_object_get(sp_object *object, const char *key)
@@ -151,8 +164,7 @@ bool sp_object_member(sp_object *parent, const char *key, sp_object *child)
     char path[SP_JSON_PATH];
     const json_t *json = sp_object_get(parent, key);
     member_path(parent, key, path);
-    sp_object_begin(child, json, parent->source, path, parent->err);
-    child->watch = parent->watch;
+    begin(child, json, parent->source, path, parent->watch, parent->err);
     return json != NULL;
 }
 

@@ -20,6 +20,9 @@ typedef struct sp_key_watch {
     const char *(*meant)(const char *key);
     // That of the key which is spelt most alike in the whole document, where none is in the object.
     const char *(*near)(const char *key);
+    // That of the key in an object of this path that somebody means who writes a text in place of
+    // the object, or NULL.
+    const char *(*held)(const char *path, const char *text);
     // Is told the path of every key that is asked for; NULL: nobody is.
     void (*known)(void *context, const char *path);
     void *context;

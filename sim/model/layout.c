@@ -209,6 +209,84 @@ void sp_layout_fill(const sp_layout *layout, const sp_model *model, int *stage_l
     }
 }
 
+// Beside the layers.
+static double end_load(const sp_layout *layout, int vstage, double first, double last)
+{
+    return (vstage == 0 ? first : 0.0) + (vstage == sp_layout_vstages(layout) - 1 ? last : 0.0);
+}
+
+static double rank_load(const sp_layout *layout, int pp_rank, double first, double last,
+                        const int *stage_layers)
+{
+    double load = 0.0;
+    for (int c = 0; c < layout->chunks; c++) {
+        int s = sp_layout_vstage(layout, pp_rank, c);
+        load += stage_layers[s] + end_load(layout, s, first, last);
+    }
+    return load;
+}
+
+// The rank of least load behind `tried` (-1: of all), in the order in which they get layers; -1: no
+// more.
+static int next_rank(const sp_layout *layout, int tried, double first, double last,
+                     const int *stage_layers)
+{
+    int next = -1;
+    double least = 0.0;
+    double bar = tried >= 0 ? rank_load(layout, tried, first, last, stage_layers) : 0.0;
+    for (int r = layout->pp - 1; r >= 0; r--) {
+        double load = rank_load(layout, r, first, last, stage_layers);
+        bool behind = tried < 0 || load > bar || (load == bar && r < tried);
+        if (behind && (next < 0 || load < least)) {
+            next = r;
+            least = load;
+        }
+    }
+    return next;
+}
+
+static int least_chunk(const sp_layout *layout, int pp_rank, double first, double last,
+                       const int *stage_layers)
+{
+    int least = sp_layout_vstage(layout, pp_rank, layout->chunks - 1);
+    double least_load = stage_layers[least] + end_load(layout, least, first, last);
+    for (int c = layout->chunks - 2; c >= 0; c--) {
+        int s = sp_layout_vstage(layout, pp_rank, c);
+        double load = stage_layers[s] + end_load(layout, s, first, last);
+        if (load < least_load) {
+            least = s;
+            least_load = load;
+        }
+    }
+    return least;
+}
+
+static bool place_layer(const sp_layout *layout, double first, double last, sp_layout_fits *fits,
+                        void *context, int *stage_layers)
+{
+    int rank = -1;
+    while ((rank = next_rank(layout, rank, first, last, stage_layers)) >= 0) {
+        int at = least_chunk(layout, rank, first, last, stage_layers);
+        stage_layers[at]++;
+        if (fits == NULL || fits(context, rank, stage_layers)) {
+            return true;
+        }
+        stage_layers[at]--;
+    }
+    return false;
+}
+
+bool sp_layout_level(const sp_layout *layout, int layers, double first, double last,
+                     sp_layout_fits *fits, void *context, int *stage_layers)
+{
+    bool placed = true;
+    memset(stage_layers, 0, (size_t)sp_layout_vstages(layout) * sizeof *stage_layers);
+    for (int layer = 0; placed && layer < layers; layer++) {
+        placed = place_layer(layout, first, last, fits, context, stage_layers);
+    }
+    return placed;
+}
+
 static sp_status check_equal_shares(const sp_layout *layout, int layers, const char *source,
                                     sp_error *err)
 {

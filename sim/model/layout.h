@@ -89,13 +89,24 @@ bool sp_layout_is_even(const sp_layout *layout);
 // The layers of every virtual stage, [pp*chunks], by a rule. A layer counts 1, the head its
 // parameters over a layer's (as in nanotron's get_block_compute_costs and Megatron-LM's
 // account_for_loss_in_pipeline_split), the embedding nothing.
-// "auto": the largest load is the least possible; of equal loads the later stage, which holds fewer
+// The largest load is the least possible; of equal loads the later stage, which holds fewer
 // micro-batches, gets the layer. O(layers * pp * chunks).
 void sp_layout_spread(const sp_layout *layout, const sp_model *model, int *stage_layers);
-// "nanotron": layers in order; a stage is full with the layer that takes all loads up to it beyond
+// As nanotron: layers in order; a stage is full with the layer that takes all loads up to it beyond
 // its share of the whole (nanotron, src/nanotron/models/base.py, build_model). Early stages come
 // out larger, and where the head alone is more than a share, stages at the end hold nothing.
 void sp_layout_fill(const sp_layout *layout, const sp_model *model, int *stage_layers);
+
+// Do these layers fit the rank?
+typedef bool sp_layout_fits(void *context, int pp_rank, const int *stage_layers);
+
+// The layers of every virtual stage, [pp*chunks], such that the largest load of a rank is the least
+// possible, and then that of its chunks. A layer is 1; the first virtual stage has a load of
+// `first` besides, the last one of `last`. Of equal loads the later rank, which holds fewer
+// micro-batches, and the later chunk get the layer. A rank gets none with which it does not fit
+// (NULL: all fit); false where a layer finds no rank then. O(layers * pp * chunks).
+bool sp_layout_level(const sp_layout *layout, int layers, double first, double last,
+                     sp_layout_fits *fits, void *context, int *stage_layers);
 
 // Fills stages[0 .. pp*chunks) with the layers of stage_layers, or with equal shares of all,
 // embedding first, head last. With vocabulary parallelism every pipeline rank has a share of both:

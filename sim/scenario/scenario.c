@@ -39,6 +39,7 @@ static sp_status read_document(sp_i_scenario_reader *reader, const json_t *root)
     sp_object_begin(&reader->root, root, scenario->source, "", reader->err);
     reader->watch.meant = sp_setting_meant;
     reader->watch.near = sp_setting_near;
+    reader->watch.held = sp_setting_held;
     reader->root.watch = &reader->watch;
     if (reader->root.json == NULL) {
         return reader->err->status;
@@ -55,6 +56,9 @@ static sp_status read_document(sp_i_scenario_reader *reader, const json_t *root)
     }
     if (status == SP_OK && !scenario->uniform) {
         status = sp_i_scenario_load_lengths(reader);
+    }
+    if (status == SP_OK && reader->cuts_layers) {
+        status = sp_i_scenario_cut_layers(scenario, reader->err);
     }
     if (status != SP_OK) {
         return status;

@@ -105,6 +105,7 @@ static void read_stage_layers(sp_i_scenario_reader *reader, sp_object *parallel,
         sp_error_no_memory(reader->err, "pipeline stages");
         return;
     }
+    reader->cuts_layers = spreads && !fills; // by loads until the times are known
     if (spreads) {
         (fills ? sp_layout_fill : sp_layout_spread)(&scenario->layout, &scenario->model,
                                                     scenario->stage_layers);

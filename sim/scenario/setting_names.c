@@ -102,3 +102,35 @@ const char *sp_setting_meant(const char *key)
     found = found != NULL ? found : by_last_part(key);
     return found != NULL ? found->key : NULL;
 }
+
+static bool has_value(const sp_setting *setting, const char *text)
+{
+    const char *value = NULL;
+    for (int i = 0; (value = sp_setting_value(setting, i)) != NULL; i++) {
+        if (strcmp(value, text) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *sp_setting_held(const char *section, const char *text)
+{
+    const char *held = NULL;
+    size_t length = strlen(section);
+    const sp_setting *setting = NULL;
+    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        const char *last = last_part(setting->key);
+        if (sp_setting_section(setting->key) != length ||
+            strncmp(setting->key, section, length) != 0) {
+            continue;
+        }
+        if (has_value(setting, text)) {
+            return setting->key;
+        }
+        if (strcmp(last, "kind") == 0 || strcmp(last, "name") == 0) {
+            held = setting->key;
+        }
+    }
+    return held;
+}

@@ -47,4 +47,8 @@ SP_API size_t sp_setting_section(const char *key);
 // the wrong section; NULL: none.
 const char *sp_setting_meant(const char *key);
 
+// For sp_key_watch: the dotted key of a section that has the text among its values, else the one
+// that says of which kind the section is, or what it is called; NULL: none.
+const char *sp_setting_held(const char *section, const char *text);
+
 #endif

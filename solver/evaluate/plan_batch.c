@@ -59,6 +59,11 @@ void sp_planner_free(sp_planner *planner)
     sp_free(planner);
 }
 
+void sp_planner_skip_settings(sp_planner *planner)
+{
+    planner->tried_settings = true;
+}
+
 sp_status sp_plan_batch(sp_planner *planner, const int64_t *tokens, size_t count,
                         sp_batch_plan **plan, sp_error *err)
 {

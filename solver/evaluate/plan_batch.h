@@ -41,6 +41,9 @@ typedef struct sp_batch_plan {
 // scenario of uniform costs has no samples to plan (SP_ERR_CONTENT).
 SP_API sp_status sp_planner_new(const sp_scenario *scenario, sp_planner **planner, sp_error *err);
 SP_API void sp_planner_free(sp_planner *planner);
+// From now on no settings are tried: where several planners plan one stream of batches, one is
+// enough to tell of them.
+SP_API void sp_planner_skip_settings(sp_planner *planner);
 
 // Plans one batch of `count` samples of tokens[i] >= 1 tokens. SP_ERR_CONTENT where the lengths
 // make no batch, SP_ERR_INFEASIBLE with the reason where the strategy has no plan for it; *plan is

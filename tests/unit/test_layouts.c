@@ -212,6 +212,46 @@ TEST(the_whole_space_of_several_strategies)
     assert_within(best[2], best[0], 0.0);
 }
 
+// Where all strategies search, survivors are those of `packed`: the answer is the one beside it,
+// and no point of `packed` is left.
+TEST(survivors_without_a_cheap_strategy)
+{
+    static const char *const strategies[] = {"slimpack", "packed-tuned", "packed"};
+    char text[RUN_TEXT] = "";
+    sp_scenario scenario;
+    sweep_layouts layouts[2];
+    put_json(text, BASE ", 'parallel': {'dp': 2}}");
+    must_succeed(run_read(text, &scenario, ERR));
+    json_t *base = json_loads(text, 0, NULL);
+    for (int with = 0; with < 2; with++) {
+        const sweep_layouts_options options = {.strategies = strategies,
+                                               .strategy_count = 2 + with,
+                                               .survivors = 2,
+                                               .threads = 2,
+                                               .quiet = true};
+        must_succeed(sweep_layouts_find(base, &scenario, &options, &layouts[with], ERR));
+    }
+    const sweep_layouts *alone = &layouts[0];
+    int64_t count = alone->left_out + alone->dropped;
+    for (int s = 0; s < SWEEP_STATUSES; s++) {
+        count += alone->of_status[s];
+    }
+    assert_int_equal(count, alone->count);
+    assert_true(alone->dropped > 0);
+    assert_true(alone->count < layouts[1].count);
+    for (int64_t i = 0; i < alone->count; i++) {
+        assert_true(alone->point[i].strategy < 2);
+    }
+    const sweep_digest *found = &alone->ranked[0]->digest;
+    const sweep_digest *beside = &layouts[1].ranked[0]->digest;
+    assert_within(found->figure[SWEEP_ITERATION_MS], beside->figure[SWEEP_ITERATION_MS], 0.0);
+    for (int with = 0; with < 2; with++) {
+        sweep_layouts_fini(&layouts[with]);
+    }
+    json_decref(base);
+    sp_scenario_fini(&scenario);
+}
+
 // What would be faster than the answer loses memory between PyTorch's blocks; what is shown is
 // counted, and the answer also where nothing is shown.
 static void check_blocks(const char *limit_gib, int shown)

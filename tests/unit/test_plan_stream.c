@@ -305,6 +305,48 @@ TEST(answers_do_not_depend_on_threads)
     free(first.all);
 }
 
+typedef struct told {
+    int64_t oom, with_settings, first; // the first line with settings
+    char settings[SP_WARNING_TEXT];
+} told;
+
+static sp_status listen(void *context, const stream_answer *answer, sp_error *err)
+{
+    told *t = context;
+    (void)err;
+    t->oom += answer->oom;
+    if (answer->settings[0] != '\0') {
+        t->first = t->with_settings++ == 0 ? answer->line : t->first;
+        snprintf(t->settings, sizeof t->settings, "%s", answer->settings);
+    }
+    return SP_OK;
+}
+
+// The settings that would make a plan fit are tried once for all planners, for the first line that
+// does not fit.
+TEST(settings_are_told_once)
+{
+    told first = {0};
+    for (int threads = 1; threads <= 4; threads++) {
+        sp_scenario scenario;
+        told t = {0};
+        must_succeed(run_read(TINY_MODEL "'cluster': 'h800-8', 'parallel': {'pp': 2, 'dp': 2}, "
+                                         "'memory': {'limit_gib': 0.001}, 'workload': {'lengths': "
+                                         "[5], 'context': 1000, 'samples_per_batch': 1}}",
+                              &scenario, ERR));
+        stream_options options = {.threads = threads, .ahead = 8, .name = "s"};
+        int fd = input_of("[9]\n[1000, 999]\n[1000, 9]\n[7]\n[800, 900]\n[5]\n", NULL);
+        must_succeed(stream_plans(&scenario, fd, &options, listen, &t, ERR));
+        close(fd);
+        assert_true(t.oom > 1);
+        assert_int_equal(t.with_settings, 1);
+        first = threads == 1 ? t : first;
+        assert_int_equal(t.first, first.first);
+        assert_string_equal(t.settings, first.settings);
+        sp_scenario_fini(&scenario);
+    }
+}
+
 TEST(bad_line_ends_the_stream)
 {
     for (int threads = 1; threads <= 3; threads++) {

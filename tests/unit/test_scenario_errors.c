@@ -103,6 +103,28 @@ TEST(runtime)
     }
 }
 
+// Of the keys in the object the one that has such a value, else its kind; none where neither is.
+TEST(a_text_in_place_of_an_object)
+{
+    static const wrong cases[] = {
+        {"{'model': 'llama-13b', 'strategy': 'slimpack'}",
+         "scenario.json: strategy: expected an object, got \"slimpack\" (did you mean "
+         "'strategy.kind'?)"},
+        {"{'model': 'llama-13b', 'schedule': 'zbv'}",
+         "scenario.json: schedule: expected an object, got \"zbv\" (did you mean "
+         "'schedule.kind'?)"},
+        {"{'model': 'llama-13b', 'memory': 'full'}",
+         "scenario.json: memory: expected an object, got \"full\" (did you mean "
+         "'memory.recompute'?)"},
+        {"{'model': 'llama-13b', 'workload': 'wikipedia'}",
+         "scenario.json: workload: expected an object, got \"wikipedia\" (did you mean "
+         "'workload.lengths'?)"},
+        {"{'model': 'llama-13b', 'parallel': 'x'}",
+         "scenario.json: parallel: expected an object, got \"x\""},
+    };
+    expect_errors(cases, sizeof cases / sizeof cases[0]);
+}
+
 TEST(ranks_and_layers)
 {
     expect_error_prefix("{'model': 'llama-13b', 'nodes': 2, 'parallel': {'dp': 15}}",

@@ -1,0 +1,43 @@
+// Time that packs take through a pipeline whose stages hold unlike shares of the model. Private to
+// sim/scenario.
+#ifndef SLIMPACK_SIM_SCENARIO_CUT_TIME_H
+#define SLIMPACK_SIM_SCENARIO_CUT_TIME_H
+
+#include "sim/plan/plan.h"
+
+// Parts of a pack's time on a virtual stage: what a stage takes without layers, a layer, and what
+// the first and the last stage take besides.
+enum { SP_I_CUT_STAGE, SP_I_CUT_LAYER, SP_I_CUT_FIRST, SP_I_CUT_LAST, SP_I_CUT_PARTS };
+// Forward; backward, or input gradient; and in the latter case weight gradient.
+enum { SP_I_CUT_F, SP_I_CUT_B, SP_I_CUT_W, SP_I_CUT_SIDES };
+
+typedef struct sp_i_cut_pack {
+    double ns[SP_I_CUT_PARTS][SP_I_CUT_SIDES];
+} sp_i_cut_pack;
+
+typedef struct sp_i_cut_clock {
+    const sp_layout *layout;
+    const sp_i_cut_pack *packs; // [count], of one data-parallel rank
+    int count;
+    // The order of the packs, of one data-parallel rank; NULL: each rank runs what may begin first,
+    // backwards before forwards and later chunks before earlier ones.
+    const sp_plan *plan;
+    double *end_ns;  // [2 * vstages * count], owned
+    int *done;       // [2 * vstages], owned
+    double *free_ns; // [pp], owned
+    size_t *next;    // [pp]: actions of the plan; owned
+} sp_i_cut_clock;
+
+// What is not owned must be set. sp_i_cut_clock_fini is called whatever happened.
+sp_status sp_i_cut_clock_init(sp_i_cut_clock *clock, sp_error *err);
+void sp_i_cut_clock_fini(sp_i_cut_clock *clock);
+
+// Nanoseconds of a pack on a virtual stage of so many layers.
+double sp_i_cut_pack_ns(const sp_i_cut_clock *clock, const sp_i_cut_pack *pack, int side,
+                        int vstage, int layers);
+
+// The makespan in nanoseconds, without transfers. O(count * vstages * pp), without a plan
+// O(count * vstages^2).
+double sp_i_cut_clock_ns(sp_i_cut_clock *clock, const int *stage_layers);
+
+#endif

@@ -1,0 +1,312 @@
+// parallel.stage_layers "auto": against every cut, or every neighbour of the one that is chosen, as
+// simulated; closed forms of the time that it goes by; and the memory limit.
+#include "sim/scenario/cut_time.h"
+#include "sim/schedule/schedule.h"
+#include "solver/evaluate/evaluate.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+enum { TEXT = 1024, MOST_STAGES = 8 };
+
+// ---- loads ----
+
+typedef struct allowance {
+    const sp_layout *layout;
+    int most; // layers of rank 0
+} allowance;
+
+static bool rank_0_is_small(void *context, int pp_rank, const int *stage_layers)
+{
+    const allowance *a = context;
+    int held = 0;
+    for (int c = 0; c < a->layout->chunks; c++) {
+        held += stage_layers[sp_layout_vstage(a->layout, 0, c)];
+    }
+    return pp_rank > 0 || held <= a->most;
+}
+
+// The least possible largest load of a rank, by trying every split of the layers over ranks.
+static double best_load(const double *beside, int ranks, int layers, int most_of_first)
+{
+    double best = 1e9;
+    for (int n = ranks == 1 ? layers : 0; n <= layers && n <= most_of_first; n++) {
+        double load = beside[0] + n;
+        double rest = ranks > 1 ? best_load(beside + 1, ranks - 1, layers - n, layers) : 0.0;
+        best = fmin(best, fmax(load, rest));
+    }
+    return best;
+}
+
+static double largest_load(const sp_layout *layout, const double *beside, const int *layers)
+{
+    double most = 0.0;
+    for (int r = 0; r < layout->pp; r++) {
+        double load = beside[r];
+        for (int c = 0; c < layout->chunks; c++) {
+            load += layers[sp_layout_vstage(layout, r, c)];
+        }
+        most = fmax(most, load);
+    }
+    return most;
+}
+
+TEST(the_largest_load_is_the_least_possible)
+{
+    sp_prng prng = prng_seeded(5);
+    for (int round = 0; round < 400; round++) {
+        sp_layout layout = {.tp = 1, .cp = 1, .pp = 2 + prng_below(&prng, 3), .dp = 1};
+        layout.chunks = 1 + prng_below(&prng, 2);
+        layout.placement = layout.chunks == 2 && round % 2 == 0 ? SP_PLACE_V : (sp_placement)0;
+        int count = 1 + prng_below(&prng, 12);
+        double first = 3.0 * sp_prng_uniform(&prng);
+        double last = 3.0 * sp_prng_uniform(&prng);
+        double beside[MOST_STAGES] = {first};
+        int layers[MOST_STAGES];
+        int pp_rank, chunk, sum = 0;
+        sp_layout_locate(&layout, sp_layout_vstages(&layout) - 1, &pp_rank, &chunk);
+        beside[pp_rank] += last;
+        bool limited = round % 3 == 0;
+        allowance small = {.layout = &layout, .most = limited ? prng_below(&prng, 3) : count};
+        assert_true(sp_layout_level(&layout, count, first, last, limited ? rank_0_is_small : NULL,
+                                    &small, layers));
+        for (int s = 0; s < sp_layout_vstages(&layout); s++) {
+            sum += layers[s];
+        }
+        assert_int_equal(sum, count);
+        assert_within(largest_load(&layout, beside, layers),
+                      best_load(beside, layout.pp, count, small.most), 1e-9);
+    }
+}
+
+TEST(layers_without_room_are_told)
+{
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
+    allowance small = {.layout = &layout, .most = 3};
+    int layers[1];
+    assert_true(sp_layout_level(&layout, 3, 0.0, 0.0, rank_0_is_small, &small, layers));
+    assert_false(sp_layout_level(&layout, 4, 0.0, 0.0, rank_0_is_small, &small, layers));
+}
+
+// ---- the time that a cut is judged by ----
+
+enum { ROWS = 9 };
+
+static double time_of(const sp_layout *layout, const char *kind, const int *layers)
+{
+    sp_i_cut_pack packs[ROWS];
+    sp_packing packing;
+    sp_batch batch;
+    sp_plan plan;
+    sp_i_cut_clock clock = {.layout = layout, .packs = packs, .count = ROWS};
+    sp_schedule_spec spec = {0};
+    for (int k = 0; k < ROWS; k++) {
+        packs[k] = (sp_i_cut_pack){0};
+        packs[k].ns[SP_I_CUT_LAYER][SP_I_CUT_F] = 10.0;
+        packs[k].ns[SP_I_CUT_LAYER][SP_I_CUT_B] = 20.0;
+    }
+    if (kind != NULL) {
+        while (strcmp(sp_schedule_names[spec.kind], kind) != 0) {
+            spec.kind++;
+        }
+        must_succeed(sp_packing_uniform_sliced(&packing, &batch, 1, ROWS, 1, ERR));
+        must_succeed(sp_plan_init(&plan, layout, &packing, ERR));
+        must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, ERR));
+        clock.plan = &plan;
+    }
+    must_succeed(sp_i_cut_clock_init(&clock, ERR));
+    double ns = sp_i_cut_clock_ns(&clock, layers);
+    sp_i_cut_clock_fini(&clock);
+    if (kind != NULL) {
+        sp_plan_fini(&plan);
+        sp_packing_fini(&packing);
+        sp_batch_fini(&batch);
+    }
+    return ns;
+}
+
+// m + p - 1 times forward and backward of a stage, in any of the orders (facts of GPipe and 1F1B);
+// interleaved with v chunks of them each a v-th: the bubble is a v-th of that.
+TEST(equal_stages_take_the_published_times)
+{
+    static const int ones[MOST_STAGES] = {1, 1, 1, 1, 1, 1, 1, 1};
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = 3, .dp = 1, .chunks = 1};
+    assert_within(time_of(&layout, "gpipe", ones), 30.0 * (ROWS + 2), 1e-9);
+    assert_within(time_of(&layout, "1f1b", ones), 30.0 * (ROWS + 2), 1e-9);
+    assert_within(time_of(&layout, NULL, ones), 30.0 * (ROWS + 2), 1e-9);
+    layout.chunks = 2;
+    assert_within(time_of(&layout, "interleaved", ones), 30.0 * (2 * ROWS + 2), 1e-9);
+}
+
+// A stage that is slower than all others together sets the pace: the others work before its first
+// forward and after its last backward alone.
+TEST(a_slow_stage_sets_the_pace)
+{
+    for (int slow = 0; slow < 3; slow++) {
+        int layers[3] = {1, 1, 1};
+        layers[slow] = 9;
+        sp_layout layout = {.tp = 1, .cp = 1, .pp = 3, .dp = 1, .chunks = 1};
+        double expected = 30.0 * 9.0 * ROWS + 10.0 * slow + 20.0 * slow;
+        assert_within(time_of(&layout, "1f1b", layers), expected, 1e-9);
+    }
+}
+
+// ---- whole scenarios ----
+
+typedef struct outcome {
+    double ms;
+    bool oom;
+    int layers[MOST_STAGES];
+} outcome;
+
+static outcome simulate(const char *format, const char *stage_layers)
+{
+    char text[TEXT];
+    snprintf(text, sizeof text, format, stage_layers);
+    json_t *root = json_document(text);
+    sp_scenario scenario;
+    sp_batches batches;
+    sp_result result;
+    outcome found = {0};
+    const sp_evaluate_options options = {.no_bounds = true};
+    must_succeed_for(text, sp_scenario_from_json(root, "test", NULL, 0, &scenario, ERR));
+    must_succeed_for(text, sp_evaluate_batches(&scenario, &batches, ERR));
+    must_succeed_for(text, sp_evaluate(&scenario, &batches, &options, &result, ERR));
+    found.ms = sp_result_iteration_ms(&result);
+    found.oom = sp_result_is_oom(&result);
+    for (int s = 0; s < sp_layout_vstages(&scenario.layout); s++) {
+        found.layers[s] = scenario.layout.stage_layers[s];
+    }
+    sp_result_fini(&result);
+    sp_batches_fini(&batches);
+    sp_scenario_fini(&scenario);
+    json_decref(root);
+    return found;
+}
+
+static outcome simulate_cut(const char *format, const int *layers, int stages)
+{
+    char list[TEXT];
+    size_t used = 0;
+    for (int s = 0; s < stages; s++) {
+        used += (size_t)snprintf(list + used, TEXT - used, "%s%d", s > 0 ? "," : "[", layers[s]);
+    }
+    snprintf(list + used, TEXT - used, "]");
+    return simulate(format, list);
+}
+
+// No cut with one layer elsewhere is more than a share faster.
+static void compare_with_neighbours(const char *format, int stages, double share)
+{
+    outcome chosen = simulate(format, "'auto'");
+    for (int i = 0; i < stages * stages; i++) {
+        int from = i / stages;
+        int to = i % stages;
+        if (from != to && chosen.layers[from] > 0) {
+            int layers[MOST_STAGES];
+            memcpy(layers, chosen.layers, sizeof layers);
+            layers[from]--;
+            layers[to]++;
+            outcome other = simulate_cut(format, layers, stages);
+            if (!other.oom && other.ms * (1.0 + share) < chosen.ms) {
+                fail_msg("%s: a layer from stage %d to %d: %.3f ms, chosen %.3f", format, from, to,
+                         other.ms, chosen.ms);
+            }
+        }
+    }
+}
+
+#define UNIFORM_8B(more)                                                                     \
+    "{'model': 'llama-3-8b', 'cluster': 'h100-8', 'stack': 'ours', 'memory': {'recompute': " \
+    "'full', 'limit_gib': 500}, 'workload': {'uniform': 8192, 'samples_per_batch': 16}, "    \
+    "'parallel': {'stage_layers': %s, " more "}}"
+
+TEST(no_cut_of_equal_rows_is_faster)
+{
+    static const char format[] =
+        "{'model': {'layers': 10, 'hidden': 4096, 'ffn': 14336, 'heads': 32, 'vocab': 128256}, "
+        "'cluster': 'h100-8', 'stack': 'ours', 'memory': {'limit_gib': 500}, 'workload': "
+        "{'uniform': 4096, 'samples_per_batch': 12}, 'parallel': {'pp': 3, 'stage_layers': %s}}";
+    outcome chosen = simulate(format, "'auto'");
+    for (int a = 0; a <= 10; a++) {
+        for (int b = 0; a + b <= 10; b++) {
+            outcome other = simulate_cut(format, (const int[]){a, b, 10 - a - b}, 3);
+            assert_true(chosen.ms <= other.ms * 1.01);
+        }
+    }
+}
+
+TEST_CALL(one_chunk, compare_with_neighbours(UNIFORM_8B("'pp': 4"), 4, 0.01))
+TEST_CALL(two_chunks, compare_with_neighbours(UNIFORM_8B("'pp': 4, 'chunks_per_rank': 2"), 8, 0.01))
+// Its order is found by the times of the stages, and not again for every cut that is tried.
+TEST_CALL(a_v,
+          compare_with_neighbours(UNIFORM_8B("'pp': 4}, 'schedule': {'kind': 'zb-v'"), 8, 0.02))
+
+#define LONGMIX_8B(kind, samples, more)                                                      \
+    "{'model': 'llama-3-8b', 'cluster': 'h100-8', 'nodes': 8, 'stack': 'ours', 'workload': " \
+    "{'lengths': 'longmix', 'context': 32768, 'samples_per_batch': " samples                 \
+    "}, 'strategy': {'kind': "                                                               \
+    "'" kind "'}, 'parallel': {'stage_layers': %s, " more "}}"
+
+// The best cuts that moving layers one by one found with the simulated step.
+TEST(as_good_as_the_best_cuts_found)
+{
+    static const struct {
+        const char *format;
+        int stages, layers[MOST_STAGES];
+    } cases[] = {
+        {LONGMIX_8B("slimpack", "512", "'pp': 4"), 4, {9, 9, 8, 6}},
+        {LONGMIX_8B("slimpack", "512", "'pp': 8"), 8, {4, 5, 5, 5, 4, 4, 4, 1}},
+        {LONGMIX_8B("packed", "1024", "'pp': 4}, 'memory': {'recompute': 'full'"), 4, {9, 9, 9, 5}},
+        {LONGMIX_8B("packed", "1024", "'pp': 8}, 'memory': {'recompute': 'full'"),
+         8,
+         {4, 5, 5, 6, 4, 4, 3, 1}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        outcome best = simulate_cut(cases[i].format, cases[i].layers, cases[i].stages);
+        outcome chosen = simulate(cases[i].format, "'auto'");
+        if (best.oom || chosen.oom || chosen.ms > 1.01 * best.ms) {
+            fail_msg("%s: %.3f ms, best %.3f", cases[i].format, chosen.ms, best.ms);
+        }
+    }
+}
+
+// Nothing lies beside the layers that is worth moving one for.
+TEST(equal_shares_where_they_are_no_slower)
+{
+    static const char format[] =
+        "{'model': {'layers': 12, 'hidden': 4096, 'ffn': 14336, 'heads': 32, 'vocab': 256}, "
+        "'cluster': 'h100-8', 'workload': {'uniform': 4096, 'samples_per_batch': 32}, 'parallel': "
+        "{'pp': 4, 'stage_layers': %s}}";
+    outcome chosen = simulate(format, "'auto'");
+    for (int s = 0; s < 4; s++) {
+        assert_int_equal(chosen.layers[s], 3);
+    }
+}
+
+// Under less and less memory the cut fits wherever the even one, or any that has fewer layers on
+// the first rank, does.
+TEST(a_cut_fits_where_one_does)
+{
+    static const char format[] =
+        "{'model': 'llama-3-8b', 'cluster': 'h100-8', 'stack': 'ours', 'memory': {'limit_gib': "
+        "%d}, 'workload': {'uniform': 8192, 'samples_per_batch': 16}, 'parallel': {'tp': 2, 'pp': "
+        "4, 'stage_layers': %%s}}";
+    int other_cuts = 0;
+    int free_cut[4] = {0};
+    for (int gib = 200; gib >= 40; gib -= 4) {
+        char text[TEXT];
+        snprintf(text, sizeof text, format, gib);
+        outcome chosen = simulate(text, "'auto'");
+        if (gib == 200) {
+            memcpy(free_cut, chosen.layers, sizeof free_cut);
+        }
+        other_cuts += memcmp(free_cut, chosen.layers, sizeof free_cut) != 0;
+        bool any = !simulate_cut(text, (const int[]){8, 8, 8, 8}, 4).oom ||
+                   !simulate_cut(text, (const int[]){7, 8, 9, 8}, 4).oom;
+        if (any && chosen.oom) {
+            fail_msg("%d GiB: [%d, %d, %d, %d] is out of memory", gib, chosen.layers[0],
+                     chosen.layers[1], chosen.layers[2], chosen.layers[3]);
+        }
+    }
+    assert_true(other_cuts > 0);
+}
