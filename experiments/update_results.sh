@@ -13,6 +13,7 @@ build/bench/engine >experiments/results/engine.json
 build/bench/schedules >experiments/results/schedules.jsonl
 build/bench/network | experiments/network_tables.sh >experiments/results/network.txt
 build/bench/network_step | experiments/network_tables.sh >experiments/results/network_step.txt
+build/bench/network_graph | experiments/network_tables.sh >experiments/results/network_graph.txt
 # Cases in which the CPU executor takes more than 3 % beside its kernels, and all cases together.
 build/bench/host_overhead | sed -n 's/.*"group": "\([^"]*\)", "case": "\([^"]*\)".*"overhead": \([-0-9.]*\)}.*/\1|\2|\3/p' |
     awk -F'|' '$2 == "all" || $3 > 0.03 { printf "%-10s %-32s %5.1f %%\n", $1, $2, 100 * $3 }' >experiments/results/host_overhead.txt

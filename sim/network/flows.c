@@ -8,6 +8,8 @@
 
 enum { RATE_BITS = 60, LEAST_RATE_BITS = 30, MOST_FLOWS = 1 << 28, MOST_CROSSINGS = 1 << 30 };
 
+#define MOST_RATE (INT64_C(1) << RATE_BITS)
+
 // About 146 years: what does not end before never does.
 #define NEVER_NS (INT64_C(1) << 62)
 
@@ -15,6 +17,7 @@ enum { RATE_BITS = 60, LEAST_RATE_BITS = 30, MOST_FLOWS = 1 << 28, MOST_CROSSING
 
 static sp_status check_rates(const double *bytes_per_s, int32_t links, double *most, sp_error *err);
 static bool reserve_links(sp_flows *flows, size_t links);
+static bool reserve_shares(sp_flows *flows, size_t shares);
 static void set_link(sp_flows *flows, int32_t index, double bytes_per_s);
 
 sp_status sp_flows_new(const double *link_bytes_per_s, int32_t links, sp_flows **flows,
@@ -34,7 +37,7 @@ sp_status sp_flows_new(const double *link_bytes_per_s, int32_t links, sp_flows *
     int exponent;
     frexp(most, &exponent);
     made->unit = ldexp(1.0, exponent - RATE_BITS);
-    made->network_links = links;
+    made->link_count = links;
     made->unused_flow = SP_I_NONE;
     for (int32_t i = 0; i < links; i++) {
         set_link(made, i, link_bytes_per_s[i]);
@@ -50,15 +53,20 @@ static bool grow(void **items, size_t count, size_t element_bytes)
     return grown != NULL;
 }
 
-// All that has an element for each link.
 static bool reserve_links(sp_flows *flows, size_t links)
 {
     return grow((void **)&flows->links, links, sizeof *flows->links) &&
            grow((void **)&flows->bytes_per_s, links, sizeof *flows->bytes_per_s) &&
-           grow((void **)&flows->capacity, links, sizeof *flows->capacity) &&
+           grow((void **)&flows->demand, links, sizeof *flows->demand) &&
            grow((void **)&flows->touched, links, sizeof *flows->touched) &&
-           grow((void **)&flows->filled, links, sizeof *flows->filled) &&
-           grow((void **)&flows->shares, links, sizeof *flows->shares);
+           grow((void **)&flows->overfull, links, sizeof *flows->overfull) &&
+           reserve_shares(flows, links);
+}
+
+static bool reserve_shares(sp_flows *flows, size_t shares)
+{
+    return grow((void **)&flows->filled, shares, sizeof *flows->filled) &&
+           grow((void **)&flows->shares, shares, sizeof *flows->shares);
 }
 
 static sp_status check_rates(const double *bytes_per_s, int32_t links, double *most, sp_error *err)
@@ -83,8 +91,8 @@ static sp_status check_rates(const double *bytes_per_s, int32_t links, double *m
 static void set_link(sp_flows *flows, int32_t index, double bytes_per_s)
 {
     flows->bytes_per_s[index] = bytes_per_s;
-    flows->capacity[index] = (int64_t)floor(bytes_per_s / flows->unit);
-    flows->links[index] = (sp_i_link){.spare = flows->capacity[index], .first = SP_I_NONE};
+    flows->demand[index] = (sp_i_demand){.capacity = (int64_t)floor(bytes_per_s / flows->unit)};
+    flows->links[index] = (sp_i_link){.first = SP_I_NONE};
 }
 
 void sp_flows_free(sp_flows *flows)
@@ -96,12 +104,13 @@ void sp_flows_free(sp_flows *flows)
     sp_free(flows->filled);
     sp_free(flows->open);
     sp_free(flows->touched);
+    sp_free(flows->overfull);
     sp_free(flows->ended);
     sp_free(flows->events);
     sp_free(flows->unused_hops);
     sp_free(flows->hops);
     sp_free(flows->flow);
-    sp_free(flows->capacity);
+    sp_free(flows->demand);
     sp_free(flows->bytes_per_s);
     sp_free(flows->links);
     sp_free(flows);
@@ -111,7 +120,6 @@ void sp_flows_free(sp_flows *flows)
 
 static int64_t crossings_of(const sp_flow *flow);
 static sp_status reserve_flow(sp_flows *flows, sp_error *err);
-static sp_status take_hops(sp_flows *flows, int32_t length, int32_t *first, sp_error *err);
 static int32_t take_flow(sp_flows *flows);
 static void set_path(sp_flows *flows, int32_t index, const sp_flow *given);
 static void begin_or_wait(sp_flows *flows, int32_t index);
@@ -119,7 +127,7 @@ static void begin_or_wait(sp_flows *flows, int32_t index);
 sp_status sp_flows_start(sp_flows *flows, const sp_flow *given, int32_t *id, sp_error *err)
 {
     SP_ASSERT(given->start_ns >= flows->now_ns && given->hops > 0 && given->bytes >= 0.0);
-    sp_i_flow flow = {.hops = given->hops + (given->most_bytes_per_s > 0.0 ? 1 : 0),
+    sp_i_flow flow = {.hops = given->hops,
                       .held_by = SP_I_NONE,
                       .state = SP_I_FLOW_WAITS,
                       .bytes_left = given->bytes,
@@ -134,7 +142,7 @@ sp_status sp_flows_start(sp_flows *flows, const sp_flow *given, int32_t *id, sp_
     }
     sp_status status = reserve_flow(flows, err);
     if (status == SP_OK) {
-        status = take_hops(flows, flow.hops, &flow.first_hop, err);
+        status = sp_i_flows_take_hops(flows, flow.hops, &flow.first_hop, err);
     }
     if (status != SP_OK) {
         return status;
@@ -153,7 +161,7 @@ sp_status sp_flows_start(sp_flows *flows, const sp_flow *given, int32_t *id, sp_
 
 static int64_t crossings_of(const sp_flow *flow)
 {
-    int64_t crossings = 1; // the flow's own link
+    int64_t crossings = 0;
     for (int32_t i = 0; i < flow->hops; i++) {
         crossings += flow->path[i].times;
     }
@@ -164,10 +172,14 @@ static int64_t crossings_of(const sp_flow *flow)
 static int64_t after(const sp_i_flow *flow, double s)
 {
     double ns = (flow->offset_s + s) * SP_NS_PER_S;
-    return ns < (double)(NEVER_NS / 2) ? flow->base_ns + llround(ns) : NEVER_NS;
+    if (!(ns < (double)(NEVER_NS / 2))) {
+        return NEVER_NS;
+    }
+    const int64_t whole = (int64_t)ns; // and to the nearest, in place of a slow llround
+    return flow->base_ns + whole + (ns - (double)whole >= 0.5 ? 1 : 0);
 }
 
-// Room for one more flow in all that has an element for each; a flow may bring a link of its own.
+// Room for one more flow in all that has an element for each.
 static sp_status reserve_flow(sp_flows *flows, sp_error *err)
 {
     if (flows->unused_flow != SP_I_NONE || (size_t)flows->flows < flows->flow_capacity) {
@@ -178,11 +190,14 @@ static sp_status reserve_flow(sp_flows *flows, sp_error *err)
     }
     size_t n = flows->flow_capacity + flows->flow_capacity / 2 + 64;
     if (!grow((void **)&flows->flow, n, sizeof *flows->flow) ||
-        !grow((void **)&flows->events, n, sizeof *flows->events) ||
+        !grow((void **)&flows->events, n + 3, sizeof *flows->events) ||
         !grow((void **)&flows->ended, n, sizeof *flows->ended) ||
         !grow((void **)&flows->open, n, sizeof *flows->open) ||
-        !reserve_links(flows, (size_t)flows->network_links + n)) {
+        !reserve_shares(flows, (size_t)flows->link_count + n)) {
         return sp_error_no_memory(err, "flows");
+    }
+    for (size_t i = (size_t)flows->event_count; i < n + 3; i++) {
+        flows->events[i] = (sp_i_event){INT64_MAX, 0};
     }
     flows->flow_capacity = n;
     return SP_OK;
@@ -199,56 +214,35 @@ static int32_t take_flow(sp_flows *flows)
     return index;
 }
 
-// A block of hops next to each other: one that an ended flow of as many left, or a new one.
-static sp_status take_hops(sp_flows *flows, int32_t length, int32_t *first, sp_error *err)
-{
-    size_t known = flows->lengths;
-    if (!sp_reserve((void **)&flows->unused_hops, &flows->lengths, (size_t)length + 1,
-                    sizeof *flows->unused_hops)) {
-        return sp_error_no_memory(err, "hops of flows");
-    }
-    for (size_t i = known; i < flows->lengths; i++) {
-        flows->unused_hops[i] = SP_I_NONE;
-    }
-    *first = flows->unused_hops[length];
-    if (*first != SP_I_NONE) {
-        flows->unused_hops[length] = flows->hops[*first].next;
-        return SP_OK;
-    }
-    if (length > MOST_FLOWS - flows->hops_used) {
-        return sp_error_set(err, SP_ERR_LIMIT, "more than %d hops of flows at a time", MOST_FLOWS);
-    }
-    if (!sp_reserve((void **)&flows->hops, &flows->hop_capacity,
-                    (size_t)(flows->hops_used + length), sizeof *flows->hops)) {
-        return sp_error_no_memory(err, "hops of flows");
-    }
-    *first = flows->hops_used;
-    flows->hops_used += length;
-    return SP_OK;
-}
-
 static void set_path(sp_flows *flows, int32_t index, const sp_flow *given)
 {
-    sp_i_hop *hops = &flows->hops[flows->flow[index].first_hop];
+    sp_i_flow *flow = &flows->flow[index];
+    sp_i_hop *hops = &flows->hops[flow->first_hop];
+    double most = flows->unit * (double)MOST_RATE;
+    flow->most = MOST_RATE;
+    if (given->most_bytes_per_s > 0.0 && given->most_bytes_per_s < most) {
+        most = fmax(given->most_bytes_per_s, flows->unit);
+        flow->most = (int64_t)floor(most / flows->unit);
+    }
     for (int32_t i = 0; i < given->hops; i++) {
-        SP_ASSERT(given->path[i].link >= 0 && given->path[i].link < flows->network_links &&
-                  given->path[i].times > 0);
-        hops[i] =
-            (sp_i_hop){index, given->path[i].link, given->path[i].times, SP_I_NONE, SP_I_NONE};
+        const sp_flow_hop hop = given->path[i];
+        SP_ASSERT(hop.link >= 0 && hop.link < flows->link_count && hop.times > 0);
+        const double whole = flows->bytes_per_s[hop.link];
+        const double stated = hop.times == 1 ? whole : whole / hop.times;
+        const int64_t alone = sp_i_flows_alone_on(flows, hop.link, hop.times);
+        most = stated < most ? stated : most;
+        flow->most = alone < flow->most ? alone : flow->most;
+        hops[i] = (sp_i_hop){.flow = index, .link = hop.link, .times = hop.times};
     }
-    if (given->most_bytes_per_s > 0.0) {
-        int32_t own = flows->network_links + index;
-        double most = fmin(given->most_bytes_per_s, ldexp(flows->unit, RATE_BITS));
-        set_link(flows, own, fmax(most, flows->unit));
-        hops[given->hops] = (sp_i_hop){index, own, 1, SP_I_NONE, SP_I_NONE};
-    }
+    flow->most_bytes_per_s = most;
 }
 
 // ---- the heap of events ----
 
-static bool is_before(const sp_i_event *a, const sp_i_event *b)
+static bool is_before(const sp_flows *flows, sp_i_event a, sp_i_event b)
 {
-    return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->sequence < b->sequence;
+    return a.at_ns != b.at_ns ? a.at_ns < b.at_ns
+                              : flows->flow[a.flow].sequence < flows->flow[b.flow].sequence;
 }
 
 static void place_event(sp_flows *flows, int32_t at, sp_i_event event)
@@ -259,28 +253,27 @@ static void place_event(sp_flows *flows, int32_t at, sp_i_event event)
 
 static void sift_up(sp_flows *flows, int32_t at, sp_i_event event)
 {
-    while (at > 0 && is_before(&event, &flows->events[(at - 1) / 4])) {
+    while (at > 0 && is_before(flows, event, flows->events[(at - 1) / 4])) {
         place_event(flows, at, flows->events[(at - 1) / 4]);
         at = (at - 1) / 4;
     }
     place_event(flows, at, event);
 }
 
+// Behind the last event stand three that never are, so that each event with children has four.
 static int32_t first_child(const sp_flows *flows, int32_t at)
 {
-    int32_t first = 4 * at + 1;
-    int32_t best = first;
-    for (int32_t i = first + 1; i < first + 4 && i < flows->event_count; i++) {
-        best = is_before(&flows->events[i], &flows->events[best]) ? i : best;
-    }
-    return best;
+    const sp_i_event *child = &flows->events[4 * at + 1];
+    const int32_t a = is_before(flows, child[1], child[0]) ? 1 : 0;
+    const int32_t b = is_before(flows, child[3], child[2]) ? 3 : 2;
+    return 4 * at + 1 + (is_before(flows, child[b], child[a]) ? b : a);
 }
 
 static void sift_down(sp_flows *flows, int32_t at, sp_i_event event)
 {
     while (4 * at + 1 < flows->event_count) {
         int32_t child = first_child(flows, at);
-        if (!is_before(&flows->events[child], &event)) {
+        if (!is_before(flows, flows->events[child], event)) {
             break;
         }
         place_event(flows, at, flows->events[child]);
@@ -294,25 +287,27 @@ static void push_event(sp_flows *flows, sp_i_event event)
     sift_up(flows, flows->event_count++, event);
 }
 
-static void move_event(sp_flows *flows, int32_t at, sp_i_event event)
-{
-    if (is_before(&event, &flows->events[at])) {
-        sift_up(flows, at, event);
-    } else {
-        sift_down(flows, at, event);
-    }
-}
-
+// The last event takes the place of the first, most often far down.
 static void pop_event(sp_flows *flows)
 {
-    flows->event_count--;
-    if (flows->event_count > 0) {
-        sift_down(flows, 0, flows->events[flows->event_count]);
+    const sp_i_event last = flows->events[--flows->event_count];
+    flows->events[flows->event_count] = (sp_i_event){INT64_MAX, 0};
+    if (flows->event_count == 0) {
+        return;
     }
+    int32_t at = 0;
+    while (4 * at + 1 < flows->event_count) {
+        int32_t child = first_child(flows, at);
+        place_event(flows, at, flows->events[child]);
+        at = child;
+    }
+    sift_up(flows, at, last);
 }
 
 // ---- time goes on ----
 
+static int64_t next_event_ns(sp_flows *flows);
+static int64_t end_of(const sp_flows *flows, const sp_i_flow *flow);
 static void begin(sp_flows *flows, int32_t index);
 static void end(sp_flows *flows, int32_t index);
 
@@ -321,51 +316,39 @@ int64_t sp_flows_advance(sp_flows *flows, int64_t until_ns)
     flows->ended_count = 0;
     while (flows->ended_count == 0) {
         sp_i_flows_share(flows);
-        if (flows->event_count == 0 || flows->events[0].at_ns > until_ns) {
+        int64_t next_ns = next_event_ns(flows);
+        if (flows->event_count == 0 || next_ns > until_ns) {
             flows->now_ns = sp_larger(flows->now_ns, until_ns);
             break;
         }
-        flows->now_ns = flows->events[0].at_ns;
-        while (flows->event_count > 0 && flows->events[0].at_ns == flows->now_ns) {
+        flows->now_ns = next_ns;
+        do {
             int32_t index = flows->events[0].flow;
             const sp_i_flow *flow = &flows->flow[index];
             if (flow->state == SP_I_FLOW_WAITS && flow->bytes_left > 0.0) {
-                sift_down(flows, 0, (sp_i_event){NEVER_NS, flow->sequence, index});
+                sift_down(flows, 0, (sp_i_event){NEVER_NS, index});
                 begin(flows, index);
             } else {
                 end(flows, index);
             }
-        }
+        } while (next_event_ns(flows) == next_ns);
     }
     return flows->now_ns;
 }
 
-static void link_hop(sp_flows *flows, int32_t index)
+// When the first event is; NEVER_NS where there is none.
+static int64_t next_event_ns(sp_flows *flows)
 {
-    sp_i_hop *hop = &flows->hops[index];
-    sp_i_link *link = &flows->links[hop->link];
-    hop->previous = SP_I_NONE;
-    hop->next = link->first;
-    if (hop->next != SP_I_NONE) {
-        flows->hops[hop->next].previous = index;
+    while (flows->event_count > 0) {
+        const sp_i_event event = flows->events[0];
+        sp_i_flow *flow = &flows->flow[event.flow];
+        if (!flow->is_late) {
+            return event.at_ns;
+        }
+        flow->is_late = false;
+        sift_down(flows, 0, (sp_i_event){end_of(flows, flow), event.flow});
     }
-    link->first = index;
-    link->hops++;
-}
-
-static void unlink_hop(sp_flows *flows, int32_t index)
-{
-    sp_i_hop *hop = &flows->hops[index];
-    sp_i_link *link = &flows->links[hop->link];
-    if (hop->previous != SP_I_NONE) {
-        flows->hops[hop->previous].next = hop->next;
-    } else {
-        link->first = hop->next;
-    }
-    if (hop->next != SP_I_NONE) {
-        flows->hops[hop->next].previous = hop->previous;
-    }
-    link->hops--;
+    return NEVER_NS;
 }
 
 // A flow that begins now goes to the end of the heap and not through it.
@@ -374,7 +357,7 @@ static void begin_or_wait(sp_flows *flows, int32_t index)
     const sp_i_flow *flow = &flows->flow[index];
     int64_t begins_ns = after(flow, 0.0);
     bool is_now = begins_ns <= flows->now_ns && flow->bytes_left > 0.0;
-    push_event(flows, (sp_i_event){is_now ? NEVER_NS : begins_ns, flow->sequence, index});
+    push_event(flows, (sp_i_event){is_now ? NEVER_NS : begins_ns, index});
     if (is_now) {
         begin(flows, index);
     }
@@ -385,26 +368,12 @@ static void begin(sp_flows *flows, int32_t index)
 {
     sp_i_flow *flow = &flows->flow[index];
     flow->state = SP_I_FLOW_RUNS;
-    for (int32_t i = 0; i < flow->hops; i++) {
-        link_hop(flows, flow->first_hop + i);
-    }
-    sp_i_flows_open(flows, index);
+    flow->is_new = true;
+    flow->rate = flow->most;
+    flow->is_open = true;
+    flows->open[flows->open_count++] = index;
+    sp_i_flows_enter_links(flows, flow);
     flows->counts.events++;
-}
-
-// A link of the flow's own goes with it.
-static void leave_link(sp_flows *flows, const sp_i_flow *flow, int32_t index)
-{
-    const sp_i_hop *hop = &flows->hops[index];
-    sp_i_link *link = &flows->links[hop->link];
-    if (hop->link >= flows->network_links) {
-        return;
-    }
-    sp_i_flows_touch(flows, hop->link);
-    link->spare += hop->times * flow->rate;
-    link->open_spare += hop->times * flow->rate;
-    link->held -= hop->link == flow->held_by ? hop->times : 0;
-    unlink_hop(flows, index);
 }
 
 static void end(sp_flows *flows, int32_t index)
@@ -413,45 +382,51 @@ static void end(sp_flows *flows, int32_t index)
     pop_event(flows);
     flows->counts.events++;
     if (flow->state == SP_I_FLOW_RUNS) {
-        for (int32_t i = 0; i < flow->hops; i++) {
-            leave_link(flows, flow, flow->first_hop + i);
-        }
+        sp_i_flows_leave_links(flows, flow);
     }
     flow->state = SP_I_FLOW_UNUSED;
     flows->ended[flows->ended_count++] = (sp_flow_end){index, flow->tag};
-    flows->hops[flow->first_hop].next = flows->unused_hops[flow->hops];
-    flows->unused_hops[flow->hops] = flow->first_hop;
+    sp_i_flows_give_back_hops(flows, flow);
     flow->first_hop = flows->unused_flow;
     flows->unused_flow = index;
     flows->crossings -= flow->crossings;
     flows->running--;
 }
 
-// A link's whole rate is given as it was stated, not in units.
+// The most is given as it was stated, not in units.
 static double rate_of(const sp_flows *flows, const sp_i_flow *flow)
 {
-    if (flow->held_by == SP_I_NONE) {
-        return 0.0;
-    }
-    return flow->rate == flows->capacity[flow->held_by] ? flows->bytes_per_s[flow->held_by]
-                                                        : (double)flow->rate * flows->unit;
+    return flow->rate == flow->most ? flow->most_bytes_per_s : (double)flow->rate * flows->unit;
 }
 
-// Half a nanosecond of a flow may be left over at its rounded end, or taken too much.
-void sp_i_flows_set_rate(sp_flows *flows, sp_i_flow *flow, int64_t rate, int32_t held_by)
+static int64_t end_of(const sp_flows *flows, const sp_i_flow *flow)
 {
-    if (flow->rate > 0) {
+    return sp_larger(after(flow, flow->bytes_left / rate_of(flows, flow)), flows->now_ns);
+}
+
+// Half a nanosecond of a flow may be left over at its rounded end, or taken too much. The event of
+// a flow that is slowed down stays where it is until its time has come.
+void sp_i_flows_set_rate(sp_flows *flows, sp_i_flow *flow, int64_t rate)
+{
+    const bool falls = !flow->is_new && rate < flow->rate;
+    if (!flow->is_new) {
         double passed_s = (double)(flows->now_ns - flow->base_ns) / SP_NS_PER_S - flow->offset_s;
-        flow->bytes_left = fmax(0.0, flow->bytes_left - rate_of(flows, flow) * passed_s);
+        double left = flow->bytes_left - rate_of(flows, flow) * passed_s;
+        flow->bytes_left = left > 0.0 ? left : 0.0;
         flow->offset_s = 0.0;
         flow->base_ns = flows->now_ns;
     }
     flow->rate = rate;
-    flow->held_by = held_by;
-    int64_t ends_ns = after(flow, flow->bytes_left / rate_of(flows, flow));
-    sp_i_event event = {sp_larger(ends_ns, flows->now_ns), flow->sequence,
-                        flows->events[flow->heap_at].flow};
-    move_event(flows, flow->heap_at, event);
+    flow->is_new = false;
+    flow->is_late = true;
+    if (!falls) {
+        const sp_i_event now = flows->events[flow->heap_at];
+        const sp_i_event event = {end_of(flows, flow), now.flow};
+        if (event.at_ns < now.at_ns) {
+            sift_up(flows, flow->heap_at, event);
+            flow->is_late = false;
+        }
+    }
 }
 
 // ---- what stands ----
@@ -476,7 +451,11 @@ double sp_flows_bytes_per_s(sp_flows *flows, int32_t flow)
 double sp_flows_link_bytes_per_s(sp_flows *flows, int32_t link)
 {
     sp_i_flows_share(flows);
-    return (double)(flows->capacity[link] - flows->links[link].spare) * flows->unit;
+    int64_t used = 0;
+    for (int32_t h = flows->links[link].first; h != SP_I_NONE; h = flows->hops[h].next) {
+        used += flows->hops[h].times * flows->flow[flows->hops[h].flow].rate;
+    }
+    return (double)used * flows->unit;
 }
 
 sp_flows_counts sp_flows_count(const sp_flows *flows)

@@ -5,27 +5,44 @@
 // filling starts again with them, until every flow has a link that is full and on which none has
 // more, which is what makes rates max-min fair (Bertsekas, Gallager: section 6.5.2).
 //
+// Links that hold nobody back are left out: most have few flows, or flows that others hold back.
+// Those that are watched are looked at when rates are found, and the search goes on where flows
+// have more than all of one.
+//
 // All decisions of a round are made on what stood before it, so that none depends on an order.
 #include "sim/network/flows_private.h"
 
 enum { CAREFUL_ROUNDS = 32 };
 
+static void open_begun(sp_flows *flows);
+static void open_reached(sp_flows *flows);
+static void find_rates(sp_flows *flows);
 static void fill(sp_flows *flows);
 static bool open_more(sp_flows *flows, bool all);
 static void settle(sp_flows *flows);
+static bool open_overfull(sp_flows *flows);
 
 void sp_i_flows_share(sp_flows *flows)
 {
-    if (flows->touched_count == 0) {
+    if (flows->touched_count + flows->open_count == 0) {
         return;
     }
-    // A change that goes far is followed faster: all neighbours at once.
+    open_begun(flows);
+    open_reached(flows);
+    do {
+        find_rates(flows);
+        settle(flows);
+    } while (open_overfull(flows));
+}
+
+// A change that goes far is followed faster: all neighbours at once.
+static void find_rates(sp_flows *flows)
+{
     int round = 0;
     do {
         fill(flows);
         round++;
     } while (open_more(flows, round > CAREFUL_ROUNDS));
-    settle(flows);
 }
 
 void sp_i_flows_touch(sp_flows *flows, int32_t index)
@@ -33,93 +50,153 @@ void sp_i_flows_touch(sp_flows *flows, int32_t index)
     sp_i_link *link = &flows->links[index];
     if (!link->is_touched) {
         link->is_touched = true;
-        link->open_hops = 0;
+        link->open_first = SP_I_NONE;
         link->open_times = 0;
-        link->open_held = 0;
-        link->open_spare = link->spare;
         flows->touched[flows->touched_count++] = index;
     }
 }
 
-void sp_i_flows_open(sp_flows *flows, int32_t index)
+// ---- who is asked first ----
+
+static void mark(sp_flows *flows, int32_t index)
 {
     sp_i_flow *flow = &flows->flow[index];
-    flow->is_open = true;
-    flows->open[flows->open_count++] = index;
-    for (int32_t i = 0; i < flow->hops; i++) {
-        const sp_i_hop *hop = &flows->hops[flow->first_hop + i];
-        sp_i_flows_touch(flows, hop->link);
-        sp_i_link *link = &flows->links[hop->link];
-        link->open_hops++;
-        link->open_times += hop->times;
-        link->open_spare += hop->times * flow->rate;
-        link->open_held += hop->link == flow->held_by ? hop->times : 0;
+    if (!flow->is_open) {
+        flow->is_open = true;
+        flows->open[flows->open_count++] = index;
     }
+}
+
+// A sought flow gives back what it has until all rates are found.
+static void open_marked(sp_flows *flows, int32_t from)
+{
+    for (int32_t k = from; k < flows->open_count; k++) {
+        const sp_i_flow *flow = &flows->flow[flows->open[k]];
+        for (int32_t i = 0; i < flow->tight_hops; i++) {
+            const int32_t index = flow->first_hop + i;
+            sp_i_hop *hop = &flows->hops[index];
+            sp_i_flows_touch(flows, hop->link);
+            sp_i_link *link = &flows->links[hop->link];
+            hop->open_next = link->open_first;
+            link->open_first = index;
+            link->open_times += hop->times;
+            link->spare = sp_i_less(link->spare, -hop->times * flow->rate);
+            link->held -= hop->link == flow->held_by ? hop->times : 0;
+        }
+    }
+}
+
+// Flows that began, and those that a link held back which is not tight any more.
+static void open_begun(sp_flows *flows)
+{
+    int32_t left = 0;
+    for (int32_t i = 0; i < flows->touched_count; i++) {
+        const int32_t index = flows->touched[i];
+        sp_i_link *link = &flows->links[index];
+        if (link->state == SP_I_LINK_TIGHT) {
+            flows->touched[left++] = index;
+            continue;
+        }
+        link->is_touched = false;
+        for (int32_t h = link->first; h != SP_I_NONE; h = flows->hops[h].next) {
+            sp_i_flow *flow = &flows->flow[flows->hops[h].flow];
+            if (flow->held_by == index) {
+                flow->held_by = SP_I_NONE;
+                mark(flows, flows->hops[h].flow);
+            }
+        }
+    }
+    flows->touched_count = left;
+    open_marked(flows, 0);
+}
+
+static void open_above(sp_flows *flows, int32_t index, int64_t rate);
+
+// What a link's flows would have, did it hold all sought ones back.
+static int64_t guess(const sp_i_link *link)
+{
+    const int64_t hops = link->held + link->open_times;
+    return (link->spare + link->held * link->level) / hops;
+}
+
+// Flows that will probably get another rate are asked at once: where one of a link changes, those
+// change that the link holds back, and whoever has more than they will. This only saves rounds.
+static void open_reached(sp_flows *flows)
+{
+    for (int32_t i = 0; i < flows->touched_count; i++) {
+        const sp_i_link *link = &flows->links[flows->touched[i]];
+        if (link->held + link->open_times > 0) {
+            const int64_t share = guess(link);
+            if (link->level > share || (link->held > 0 && link->level < share)) {
+                open_above(flows, flows->touched[i], share < link->level ? share : link->level);
+            }
+        }
+    }
+}
+
+static void open_above(sp_flows *flows, int32_t index, int64_t rate)
+{
+    const int32_t from = flows->open_count;
+    flows->links[index].level = rate;
+    for (int32_t h = flows->links[index].first; h != SP_I_NONE; h = flows->hops[h].next) {
+        const sp_i_flow *flow = &flows->flow[flows->hops[h].flow];
+        if (flow->rate > rate || flow->held_by == index) {
+            mark(flows, flows->hops[h].flow);
+        }
+    }
+    open_marked(flows, from);
 }
 
 // ---- progressive filling of what the open flows may have ----
 
-static void heap_links(sp_flows *flows);
-static sp_i_share least_alone(const sp_flows *flows, const sp_i_flow *flow);
+static void heap_shares(sp_flows *flows);
 static void sift_down(sp_flows *flows, int32_t at);
 static int64_t share_of(const sp_i_link *link);
 static int32_t take_lowest(sp_flows *flows, int64_t *level);
-static void freeze_flows_of(sp_flows *flows, const sp_i_link *link, int64_t level);
+static void freeze_of(sp_flows *flows, const sp_i_share *full);
 static void freeze(sp_flows *flows, sp_i_flow *flow, int64_t level);
 
 // All links rise together; those that are full at the same level are taken at once, and the flows
-// on them stay at that level.
+// on them stay at that level, as do flows that can have no more.
 static void fill(sp_flows *flows)
 {
     flows->share_count = 0;
-    for (int32_t i = 0; i < flows->touched_count; i++) {
-        sp_i_link *link = &flows->links[flows->touched[i]];
-        link->left = link->open_spare;
-        link->unfilled = link->open_times;
-        link->is_full = false;
-        link->top = -1;
-        if (link->open_hops > 1) {
-            flows->shares[flows->share_count++] = (sp_i_share){share_of(link), flows->touched[i]};
-        }
-    }
-    heap_links(flows);
-    int32_t full;
-    int64_t level;
-    while ((full = take_lowest(flows, &level)) > 0) {
+    flows->found_count = 0;
+    heap_shares(flows);
+    while (flows->found_count < flows->open_count) {
+        int64_t level;
+        int32_t full = take_lowest(flows, &level);
         for (int32_t i = 0; i < full; i++) {
-            freeze_flows_of(flows, &flows->links[flows->filled[i]], level);
+            freeze_of(flows, &flows->filled[i]);
         }
     }
 }
 
-// Of the links that only one sought flow is on, the one that is full first stands for all: they
-// wait for nothing else. The ring of a large group has hundreds.
-static void heap_links(sp_flows *flows)
+// A flow with a link in demand that cannot give it more than its most needs no entry of its own.
+static void heap_shares(sp_flows *flows)
 {
+    for (int32_t i = 0; i < flows->touched_count; i++) {
+        sp_i_link *link = &flows->links[flows->touched[i]];
+        link->left = link->spare;
+        link->unfilled = link->open_times;
+        link->is_full = false;
+        link->top = -1;
+        if (link->open_times > 0) {
+            flows->shares[flows->share_count++] =
+                (sp_i_share){share_of(link), flows->touched[i], SP_I_NONE};
+        }
+    }
     for (int32_t i = 0; i < flows->open_count; i++) {
         sp_i_flow *flow = &flows->flow[flows->open[i]];
-        sp_i_share least = least_alone(flows, flow);
         flow->is_found = false;
-        if (least.link != SP_I_NONE) {
-            flows->shares[flows->share_count++] = least;
+        if (flow->least_hops == 0) {
+            flows->shares[flows->share_count++] =
+                (sp_i_share){flow->most, SP_I_NONE, flows->open[i]};
         }
     }
     for (int32_t i = flows->share_count / 2 - 1; i >= 0; i--) {
         sift_down(flows, i);
     }
-}
-
-static sp_i_share least_alone(const sp_flows *flows, const sp_i_flow *flow)
-{
-    sp_i_share least = {INT64_MAX, SP_I_NONE};
-    for (int32_t i = 0; i < flow->hops; i++) {
-        int32_t index = flows->hops[flow->first_hop + i].link;
-        const sp_i_link *link = &flows->links[index];
-        if (link->open_hops == 1 && share_of(link) < least.rate) {
-            least = (sp_i_share){share_of(link), index};
-        }
-    }
-    return least;
 }
 
 // What each hop may have. Few hops are the rule, and a division is slow.
@@ -149,102 +226,102 @@ static void sift_down(sp_flows *flows, int32_t at)
     heap[at] = moved;
 }
 
-// Takes the links that are full first, all with the same level, and returns how many. A share in
-// the heap may be an old one; shares only grow, so the least is right once it is up to date.
+// Takes the links that are full first, all with the same level, and the flows that can have no
+// more, and returns how many. A share in the heap may be an old one; shares only grow, so the least
+// is right once it is up to date.
 static int32_t take_lowest(sp_flows *flows, int64_t *level)
 {
     int32_t full = 0;
     while (flows->share_count > 0 && (full == 0 || flows->shares[0].rate == *level)) {
         sp_i_share *first = &flows->shares[0];
-        sp_i_link *link = &flows->links[first->link];
-        int64_t share = link->unfilled > 0 ? share_of(link) : first->rate;
+        sp_i_link *link = first->link != SP_I_NONE ? &flows->links[first->link] : NULL;
+        bool is_filled = link != NULL ? link->unfilled == 0 : flows->flow[first->flow].is_found;
+        int64_t share = link != NULL && !is_filled ? share_of(link) : first->rate;
         if (share > first->rate) {
             first->rate = share;
         } else {
-            if (link->unfilled > 0) {
+            if (!is_filled) {
                 *level = share;
-                link->is_full = true;
-                flows->filled[full++] = first->link;
+                flows->filled[full++] = *first;
+                if (link != NULL) {
+                    link->is_full = true;
+                }
             }
             *first = flows->shares[--flows->share_count];
         }
-        if (flows->share_count > 0) {
-            sift_down(flows, 0);
-        }
+        sift_down(flows, 0);
     }
     return full;
 }
 
-static void freeze_flows_of(sp_flows *flows, const sp_i_link *link, int64_t level)
+static void freeze_of(sp_flows *flows, const sp_i_share *full)
 {
-    for (int32_t h = link->first; h != SP_I_NONE; h = flows->hops[h].next) {
-        sp_i_flow *flow = &flows->flow[flows->hops[h].flow];
-        if (flow->is_open && !flow->is_found) {
-            freeze(flows, flow, level);
-        }
+    if (full->link == SP_I_NONE) {
+        freeze(flows, &flows->flow[full->flow], full->rate);
+        return;
+    }
+    int32_t hop = flows->links[full->link].open_first;
+    for (; hop != SP_I_NONE; hop = flows->hops[hop].open_next) {
+        freeze(flows, &flows->flow[flows->hops[hop].flow], full->rate);
     }
 }
 
 // Of several links that hold the flow back it is the first by number that counts.
 static void freeze(sp_flows *flows, sp_i_flow *flow, int64_t level)
 {
-    flow->is_found = true;
-    flow->next_rate = level;
-    flow->next_held_by = INT32_MAX;
-    for (int32_t i = 0; i < flow->hops; i++) {
+    if (flow->is_found) {
+        return;
+    }
+    int32_t held_by = INT32_MAX;
+    for (int32_t i = 0; i < flow->tight_hops; i++) {
         const sp_i_hop *hop = &flows->hops[flow->first_hop + i];
         sp_i_link *link = &flows->links[hop->link];
         link->left -= hop->times * level;
         link->unfilled -= hop->times;
         link->top = level;
-        if (link->open_hops == 1 && link->left < hop->times) {
-            link->is_full = true;
-        }
-        if (link->is_full && hop->link < flow->next_held_by) {
-            flow->next_held_by = hop->link;
+        if (link->is_full && hop->link < held_by) {
+            held_by = hop->link;
         }
     }
-    flows->counts.hops += flow->hops;
+    flow->is_found = true;
+    flow->next_rate = level;
+    flow->next_held_by = level < flow->most ? held_by : SP_I_NONE;
+    flows->found_count++;
+    flows->counts.hops += flow->tight_hops;
 }
 
 // ---- who else must be asked ----
 
-static void open_of_link(sp_flows *flows, int32_t index, bool all);
+static void mark_of_link(sp_flows *flows, int32_t index, bool all);
 
 static bool open_more(sp_flows *flows, bool all)
 {
-    int32_t before = flows->open_count;
-    int32_t links = flows->touched_count;
-    for (int32_t i = 0; i < links; i++) {
-        open_of_link(flows, flows->touched[i], all);
+    // The links are looked at as they stand: only then what more flows have is given back.
+    const int32_t before = flows->open_count;
+    for (int32_t i = 0; i < flows->touched_count; i++) {
+        mark_of_link(flows, flows->touched[i], all);
     }
-    // The links were looked at as they stood: only now what the new flows have is given back.
-    int32_t count = flows->open_count;
-    flows->open_count = before;
-    for (int32_t i = before; i < count; i++) {
-        sp_i_flows_open(flows, flows->open[i]);
-    }
-    return count > before;
+    open_marked(flows, before);
+    return flows->open_count > before;
 }
 
-static void open_of_link(sp_flows *flows, int32_t index, bool all)
+static void mark_of_link(sp_flows *flows, int32_t index, bool all)
 {
-    const sp_i_link *link = &flows->links[index];
-    int64_t held = link->held - link->open_held; // of flows that are not sought
-    bool has_rest = held > 0 && !link->is_full && link->left >= held;
-    bool others_rose = held > 0 && link->top >= 0;
-    if (link->hops == link->open_hops || !(all || link->is_full || has_rest || others_rose)) {
+    sp_i_link *link = &flows->links[index];
+    const bool some_have_more = link->is_full && link->level > link->top;
+    const bool has_rest = !link->is_full && link->left >= link->held;
+    const bool held_may_have_more = link->held > 0 && (has_rest || link->top > link->level);
+    if (!(all || some_have_more || held_may_have_more)) {
         return;
     }
     for (int32_t h = link->first; h != SP_I_NONE; h = flows->hops[h].next) {
-        sp_i_flow *flow = &flows->flow[flows->hops[h].flow];
-        bool has_more = link->is_full && flow->rate > link->top;
-        bool may_have_more = flow->held_by == index && (has_rest || link->top > flow->rate);
-        if (!flow->is_open && (all || has_more || may_have_more)) {
-            flow->is_open = true;
-            flows->open[flows->open_count++] = flows->hops[h].flow;
+        const sp_i_flow *flow = &flows->flow[flows->hops[h].flow];
+        if (all || (some_have_more && flow->rate > link->top) ||
+            (held_may_have_more && flow->held_by == index)) {
+            mark(flows, flows->hops[h].flow);
         }
     }
+    link->level = some_have_more ? link->top : link->level;
 }
 
 // ---- the rates as found ----
@@ -257,7 +334,13 @@ static void settle(sp_flows *flows)
         settle_flow(flows, &flows->flow[flows->open[i]]);
     }
     for (int32_t i = 0; i < flows->touched_count; i++) {
-        flows->links[flows->touched[i]].is_touched = false;
+        const int32_t index = flows->touched[i];
+        sp_i_link *link = &flows->links[index];
+        link->is_touched = false;
+        if (link->held == 0 && link->spare > flows->demand[index].capacity / 32 &&
+            sp_i_flows_is_calm(link)) {
+            sp_i_flows_loosen(flows, index);
+        }
     }
     flows->open_count = 0;
     flows->touched_count = 0;
@@ -265,20 +348,53 @@ static void settle(sp_flows *flows)
 
 static void settle_flow(sp_flows *flows, sp_i_flow *flow)
 {
-    int64_t change = flow->next_rate - flow->rate;
+    const int64_t change = flow->next_rate - flow->rate;
+    const sp_i_hop *hop = &flows->hops[flow->first_hop];
+    const sp_i_hop *tight_end = hop + flow->tight_hops;
+    const sp_i_hop *watched_end = hop + flow->watched_hops;
     flow->is_open = false;
-    if (change == 0 && flow->held_by == flow->next_held_by) {
+    flow->held_by = flow->next_held_by;
+    for (; hop < tight_end; hop++) {
+        sp_i_link *link = &flows->links[hop->link];
+        link->spare -= hop->times * flow->next_rate;
+        link->held += hop->link == flow->held_by ? hop->times : 0;
+        link->level = flow->next_rate > link->level ? flow->next_rate : link->level;
+    }
+    if (change == 0 && !flow->is_new) {
         return;
     }
-    for (int32_t i = 0; i < flow->hops; i++) {
-        const sp_i_hop *hop = &flows->hops[flow->first_hop + i];
+    for (; hop < watched_end; hop++) {
         sp_i_link *link = &flows->links[hop->link];
-        link->spare -= hop->times * change;
-        link->held -= hop->link == flow->held_by ? hop->times : 0;
-        link->held += hop->link == flow->next_held_by ? hop->times : 0;
+        link->spare = sp_i_less(link->spare, hop->times * change);
+        if (link->spare < 0 && !link->is_overfull) {
+            link->is_overfull = true;
+            flows->overfull[flows->overfull_count++] = hop->link;
+        }
     }
-    if (change != 0) {
-        sp_i_flows_set_rate(flows, flow, flow->next_rate, flow->next_held_by);
+    sp_i_flows_set_rate(flows, flow, flow->next_rate);
+}
+
+// Watched links whose flows have more than all of them now become tight, and flows with more than
+// an even part are asked again.
+static bool open_overfull(sp_flows *flows)
+{
+    for (int32_t i = 0; i < flows->overfull_count; i++) {
+        const int32_t index = flows->overfull[i];
+        sp_i_link *link = &flows->links[index];
+        int64_t times = 0;
+        link->is_overfull = false;
+        for (int32_t h = link->first; h != SP_I_NONE; h = flows->hops[h].next) {
+            times += flows->hops[h].times;
+        }
+        const int64_t part = flows->demand[index].capacity / times;
+        for (int32_t h = link->first; h != SP_I_NONE; h = flows->hops[h].next) {
+            if (flows->flow[flows->hops[h].flow].rate > part) {
+                mark(flows, flows->hops[h].flow);
+            }
+        }
+        sp_i_flows_tighten(flows, index);
     }
-    flow->held_by = flow->next_held_by;
+    flows->overfull_count = 0;
+    open_marked(flows, 0);
+    return flows->open_count > 0;
 }

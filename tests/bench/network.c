@@ -3,8 +3,6 @@
 // that a spine joins; they differ in who talks to whom. One JSON line for each problem on stdout.
 #include <math.h>
 #include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "sim/base/prng.h"
 #include "sim/network/flows.h"
@@ -144,46 +142,42 @@ static void run(const problem *p, sp_flows *flows, answer *a)
     a->running = sum / (double)steps;
 }
 
-// In a process of its own, as SimGrid runs once in a process. Seconds of its simulation, 0 where it
-// is not there; *difference_ns: the largest of an end, in ns.
+#ifdef SP_SIMGRID
+typedef struct compared {
+    const problem *p;
+    const answer *ours;
+} compared;
+
+// Its seconds, and the largest difference of an end in ns.
+static void run_peer(const void *of, double results[2])
+{
+    const compared *c = of;
+    double *theirs_s = calloc(FLOWS, sizeof *theirs_s);
+    results[0] = simgrid_run_flows(&(simgrid_problem){.link_bytes_per_s = c->p->link_bytes_per_s,
+                                                      .links = LINKS,
+                                                      .flows = c->p->flow,
+                                                      .path_of = c->p->path_of,
+                                                      .count = FLOWS,
+                                                      .paths = PATHS},
+                                   theirs_s);
+    for (int i = 0; i < FLOWS; i++) {
+        results[1] = fmax(results[1], 1e9 * fabs(c->ours->ends_s[i] - theirs_s[i]));
+    }
+}
+#endif
+
+// Seconds of SimGrid's simulation, 0 where it is not there; *difference_ns: the largest of an end.
 static double run_simgrid(const problem *p, const answer *ours, double *difference_ns)
 {
-    double seconds = 0.0;
+    double results[2] = {0};
 #ifdef SP_SIMGRID
-    double result[2] = {0};
-    int ends[2];
-    if (pipe(ends) != 0) {
-        exit(1);
-    }
-    pid_t child = fork();
-    if (child == 0) {
-        double *theirs_s = calloc(FLOWS, sizeof *theirs_s);
-        result[0] = simgrid_run_flows(&(simgrid_problem){.link_bytes_per_s = p->link_bytes_per_s,
-                                                         .links = LINKS,
-                                                         .flows = p->flow,
-                                                         .path_of = p->path_of,
-                                                         .count = FLOWS,
-                                                         .paths = PATHS},
-                                      theirs_s);
-        for (int i = 0; i < FLOWS; i++) {
-            result[1] = fmax(result[1], 1e9 * fabs(ours->ends_s[i] - theirs_s[i]));
-        }
-        _exit(write(ends[1], result, sizeof result) == (ssize_t)sizeof result ? 0 : 1);
-    }
-    close(ends[1]);
-    if (read(ends[0], result, sizeof result) != (ssize_t)sizeof result) {
-        exit(1);
-    }
-    close(ends[0]);
-    waitpid(child, NULL, 0);
-    seconds = result[0];
-    *difference_ns = result[1];
+    simgrid_apart(run_peer, &(compared){p, ours}, results, 2);
 #else
     (void)p;
     (void)ours;
-    *difference_ns = 0.0;
 #endif
-    return seconds;
+    *difference_ns = results[1];
+    return results[0];
 }
 
 // Bytes per second that one core reads and writes where it goes through 256 KiB again and again:

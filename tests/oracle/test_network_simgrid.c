@@ -2,9 +2,6 @@
 // in one run of each, since problems that share no link do not touch each other. SimGrid takes
 // longer than in proportion to its actors, so that many problems are several runs, each in a
 // process of its own.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "sim/network/flows.h"
 #include "tests/support/simgrid/simgrid_peer.h"
 #include "tests/support/test_main.h"
@@ -82,8 +79,9 @@ static void run_ours(problems *p)
     sp_flows_free(flows);
 }
 
-static void run_simgrid(const problems *p, double *ends_s)
+static void run_simgrid(const void *of, double *ends_s)
 {
+    const problems *p = of;
     int flows = p->count * FLOWS;
     simgrid_run_flows(&(simgrid_problem){.link_bytes_per_s = p->link_bytes_per_s,
                                          .links = p->count * LINKS,
@@ -94,36 +92,12 @@ static void run_simgrid(const problems *p, double *ends_s)
                       ends_s);
 }
 
-// Reads what a child that runs SimGrid writes.
-static void run_theirs(problems *p)
-{
-    int ends[2];
-    size_t bytes = (size_t)p->count * FLOWS * sizeof p->theirs_s[0];
-    assert_int_equal(pipe(ends), 0);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        run_simgrid(p, p->theirs_s);
-        _exit(write(ends[1], p->theirs_s, bytes) == (ssize_t)bytes ? 0 : 1);
-    }
-    close(ends[1]);
-    for (size_t done = 0; done < bytes;) {
-        ssize_t got = read(ends[0], (char *)p->theirs_s + done, bytes - done);
-        assert_true(got > 0);
-        done += (size_t)got;
-    }
-    close(ends[0]);
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
-}
-
 static double compare_run(uint64_t seed)
 {
     problems p = drawn(seed, PROBLEMS);
     double worst = 0.0;
     run_ours(&p);
-    run_theirs(&p);
+    simgrid_apart(run_simgrid, &p, p.theirs_s, p.count * FLOWS);
     for (int i = 0; i < p.count * FLOWS; i++) {
         assert_close((double)p.ours_ns[i] * 1e-9, p.theirs_s[i], 1e-6);
         worst = fmax(worst, fabs((double)p.ours_ns[i] * 1e-9 / p.theirs_s[i] - 1.0));

@@ -5,6 +5,8 @@
 #include <simgrid/host.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/bench/bench.h"
 
@@ -15,11 +17,24 @@ static const char *const platform_file = "simgrid_platform.xml";
 static const simgrid_problem *current;
 static double *current_ends_s;
 
-static void write_platform(void);
+const char *const simgrid_worker = "worker";
+
 static void add_actors(void);
 static void send_flow(int argc, char **argv);
 
 double simgrid_run_flows(const simgrid_problem *problem, double *ends_s)
+{
+    simgrid_load(problem);
+    current_ends_s = ends_s;
+    add_actors();
+    double started = thread_clock_s();
+    simgrid_run();
+    return thread_clock_s() - started;
+}
+
+static void write_platform(void);
+
+void simgrid_load(const simgrid_problem *problem)
 {
     char *arguments[] = {"simgrid",
                          "--cfg=network/crosstraffic:0",
@@ -36,15 +51,10 @@ double simgrid_run_flows(const simgrid_problem *problem, double *ends_s)
                          NULL};
     int count = (int)(sizeof arguments / sizeof arguments[0]) - 1;
     current = problem;
-    current_ends_s = ends_s;
     write_platform();
     simgrid_init(&count, arguments);
     simgrid_load_platform(platform_file);
     remove(platform_file);
-    add_actors();
-    double started = thread_clock_s();
-    simgrid_run();
-    return thread_clock_s() - started;
 }
 
 static void write_zone(FILE *file, int first, const sp_flow *const *flow_of);
@@ -67,7 +77,7 @@ static void write_platform(void)
         fprintf(file, "<link id=\"%d\" bandwidth=\"%.17gBps\" latency=\"0s\"/>\n", i,
                 current->link_bytes_per_s[i]);
     }
-    fprintf(file, "</zone>\n");
+    fprintf(file, "<host id=\"%s\" speed=\"1Gf\" core=\"1000000\"/>\n</zone>\n", simgrid_worker);
     for (int i = 0; i < current->paths; i += PATHS_OF_ZONE) {
         write_zone(file, i, flow_of);
     }
@@ -89,7 +99,9 @@ static void write_zone(FILE *file, int first, const sp_flow *const *flow_of)
         }
         fprintf(file, "<route src=\"a%d\" dst=\"b%d\" symmetrical=\"NO\">", i, i);
         for (int h = 0; h < flow_of[i]->hops; h++) {
-            fprintf(file, "<link_ctn id=\"%d\"/>", (int)flow_of[i]->path[h].link);
+            for (int k = 0; k < flow_of[i]->path[h].times; k++) {
+                fprintf(file, "<link_ctn id=\"%d\"/>", (int)flow_of[i]->path[h].link);
+            }
         }
         fprintf(file, "</route>\n");
     }
@@ -122,4 +134,41 @@ static void send_flow(int argc, char **argv)
     sg_host_sendto(host_of('a', current->path_of[flow]), host_of('b', current->path_of[flow]),
                    given->bytes);
     current_ends_s[flow] = simgrid_get_clock();
+}
+
+// ---- a process of its own ----
+
+static void die(const char *what)
+{
+    perror(what);
+    exit(1);
+}
+
+void simgrid_apart(void (*run)(const void *of, double *results), const void *of, double *results,
+                   int count)
+{
+    int ends[2];
+    int status = 0;
+    size_t bytes = (size_t)count * sizeof *results;
+    if (pipe(ends) != 0) {
+        die("pipe");
+    }
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        run(of, results);
+        _exit(write(ends[1], results, bytes) == (ssize_t)bytes ? 0 : 1);
+    }
+    close(ends[1]);
+    for (size_t done = 0; done < bytes;) {
+        ssize_t got = read(ends[0], (char *)results + done, bytes - done);
+        if (got <= 0) {
+            die("SimGrid ended early");
+        }
+        done += (size_t)got;
+    }
+    close(ends[0]);
+    if (waitpid(child, &status, 0) != child || status != 0) {
+        die("SimGrid failed");
+    }
 }

@@ -1,0 +1,103 @@
+#include "tests/support/simgrid/drawn_step.h"
+
+#include <math.h>
+
+#include "sim/base/alloc.h"
+#include "sim/model/layout.h"
+#include "tests/bench/bench.h"
+#include "tests/support/uniform_packing.h"
+
+static int64_t between_ns(sp_prng *prng, double least_ms, double most_ms)
+{
+    return llround(1e6 * (least_ms + (most_ms - least_ms) * sp_prng_uniform(prng)));
+}
+
+static void *zeroed(size_t count, size_t element_bytes)
+{
+    void *made = sp_calloc(count, element_bytes);
+    if (made == NULL) {
+        fprintf(stderr, "out of memory\n");
+        exit(1);
+    }
+    return made;
+}
+
+// What a pack exchanges in one layer takes up to 2 ms, of which some is hidden.
+static sp_cp_exchange draw_exchange(sp_prng *prng)
+{
+    double s = 2e-3 * (0.1 + 0.9 * sp_prng_uniform(prng));
+    return (sp_cp_exchange){.s = s, .bytes = floor(200e9 * s)};
+}
+
+static void draw_actions(sp_prng *prng, sp_action_cost *costs, size_t packs, double ms, bool cp)
+{
+    for (size_t k = 0; k < packs; k++) {
+        costs[k] = (sp_action_cost){.compute_ns = between_ns(prng, 0.5 * ms, ms),
+                                    .cp_ns = cp ? between_ns(prng, 0.0, 0.2 * ms) : 0};
+    }
+}
+
+static void draw_sends(sp_prng *prng, double *bytes, int64_t *inside_ns, int64_t *between, size_t n)
+{
+    for (size_t k = 0; k < n; k++) {
+        inside_ns[k] = between_ns(prng, 0.1, 1.0);
+        between[k] = between_ns(prng, 1.0, 8.0);
+        bytes[k] = floor(40e9 * 1e-9 * (double)between[k]);
+    }
+}
+
+static void draw_costs(sp_prng *prng, const sp_layout *layout, sp_step_costs *costs)
+{
+    size_t packs = costs->forward_packs;
+    const bool cp = layout->cp > 1;
+    size_t vstages = (size_t)sp_layout_vstages(layout);
+    costs->p2p_f_bytes = zeroed(packs, sizeof(double));
+    costs->p2p_b_bytes = zeroed(packs, sizeof(double));
+    costs->cp_f = zeroed(packs, sizeof *costs->cp_f);
+    costs->cp_i = zeroed(packs, sizeof *costs->cp_i);
+    costs->cp_r = zeroed(packs, sizeof *costs->cp_r);
+    costs->layers_of_vstage = zeroed(vstages, sizeof(int));
+    draw_actions(prng, costs->f, packs, 20.0, cp);
+    draw_actions(prng, costs->b, packs, 40.0, cp);
+    draw_actions(prng, costs->i, packs, 20.0, cp);
+    draw_actions(prng, costs->w, packs, 20.0, false);
+    draw_sends(prng, costs->p2p_f_bytes, costs->p2p_f_ns, costs->p2p_f_internode_ns, packs);
+    draw_sends(prng, costs->p2p_b_bytes, costs->p2p_b_ns, costs->p2p_b_internode_ns, packs);
+    for (size_t k = 0; cp && k < packs; k++) {
+        costs->cp_f[k] = draw_exchange(prng);
+        costs->cp_i[k] = draw_exchange(prng);
+    }
+    for (size_t v = 0; v < vstages; v++) {
+        costs->layers_of_vstage[v] = 2;
+    }
+    for (int p = 0; p < layout->pp; p++) {
+        costs->crosses_nodes[p] = 1;
+        costs->epilogue[p] = (sp_epilogue_cost){.grad_reduce_ns = between_ns(prng, 10.0, 50.0),
+                                                .optimizer_ns = between_ns(prng, 1.0, 3.0),
+                                                .param_gather_ns = between_ns(prng, 5.0, 25.0),
+                                                .reduce_bytes = 1e9,
+                                                .gather_bytes = 0.5e9};
+    }
+}
+
+void drawn_step_make(sp_prng *prng, sp_layout layout, sp_schedule_kind kind, int microbatches,
+                     drawn_step *s)
+{
+    sp_error err = {0};
+    layout.placement = sp_schedule_placement(kind, layout.chunks);
+    require(uniform_packing(&s->packing, layout.dp, microbatches, &err), &err);
+    require(plan_by_schedule(&s->plan, &layout, &s->packing, kind, &err), &err);
+    require(sp_i_step_costs_init(&s->costs, &s->plan.layout, &s->packing, 1, false, &err), &err);
+    draw_costs(prng, &s->plan.layout, &s->costs);
+    require(sp_cluster_builtin("h100-8", &s->cluster, &err), &err);
+    require(sp_cluster_fit(&s->cluster, sp_layout_ranks(&layout), "step", &err), &err);
+    s->network = (sp_network){
+        .detail = SP_NETWORK_FLOWS, .cluster = &s->cluster, .rates = {360e9, 3e-6, 0.9, 10e-6}};
+}
+
+void drawn_step_fini(drawn_step *s)
+{
+    sp_step_costs_fini(&s->costs);
+    sp_plan_fini(&s->plan);
+    sp_packing_fini(&s->packing);
+}
