@@ -57,6 +57,7 @@ typedef struct sp_strategy {
     bool rings;
     bool joins_documents; // samples are joined and cut before they are packed
     bool outlier_queues;  // may delay samples to later batches: then it is not lossless
+    bool symmetric;       // of SlimPack: backward packs are the forward packs
     bool by_effort;       // searches as long as its effort lasts (sp_strategy_spec)
     // The strategy that it is where layouts have no pipeline; NULL: it is its own.
     const char *without_pipeline;

@@ -47,7 +47,7 @@
       .choose_job = sp_i_choose_zeppelin)                                                         \
     X("slimpack-symmetric", slimpack_symmetric, SEARCH,                                           \
       "long samples cut, packs that grow and shrink, backward packs as forward", SP_OF_SLIMPACK,  \
-      SP_SEARCHES_PACKS)                                                                          \
+      SP_SEARCHES_PACKS, .symmetric = true)                                                       \
     X("slimpack", slimpack, SEARCH,                                                               \
       "slimpack-symmetric, with backward packs of their own (arXiv 2509.26246)",                  \
       SP_OF_SLIMPACK ", asymmetric", SP_SEARCHES_PACKS)                                           \

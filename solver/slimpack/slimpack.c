@@ -291,7 +291,7 @@ static sp_status search_cut(const choice *c, const sp_strategy_input *input, boo
     bool judged = c->look != AS_PREDICTED;
     const sp_i_slimpack_options options = {
         .asymmetric = c->look == AS_STEPS && c->scenario->strategy.asymmetric &&
-                      strcmp(c->scenario->strategy.kind, "slimpack-symmetric") != 0,
+                      !sp_strategy_find(c->scenario->strategy.kind)->symmetric,
         .split = split,
         .effort = sp_i_slimpack_effort(&c->scenario->strategy, c->effort),
         .deadline_s = c->deadline_s};
