@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "sim/base/order.h"
 #include "sim/base/prng.h"
 #include "sim/engine/engine.h"
 #include "tests/bench/bench.h"
@@ -57,7 +58,7 @@ static void measure(sp_layout layout, int microbatches)
     for (int i = 0; i < REPEATS; i++) {
         seconds[i] = simulate(&s, &end_s);
     }
-    qsort(seconds, REPEATS, sizeof seconds[0], compare_doubles);
+    qsort(seconds, REPEATS, sizeof seconds[0], sp_ascending_doubles);
     simgrid_apart(run_peer, &g, peer, 2);
     printf("{\"bench\": \"network_graph\", \"version\": \"%s\", \"compiler\": \"%s\", "
            "\"repeats\": %d, \"gpus\": %lld, \"tasks\": %d, \"flows\": %d, \"edges\": %d, "
