@@ -38,7 +38,7 @@ typedef struct sp_flow {
     double latency_s;
     double bytes;
     double most_bytes_per_s; // that its ends can handle; 0: what the links give
-    const sp_flow_hop *path; // copied
+    const sp_flow_hop *path; // copied; each link once
     int32_t hops;            // at least 1
     int64_t tag;             // the caller's, handed back at the end
 } sp_flow;

@@ -224,7 +224,7 @@ static void leave_link(sp_flows *flows, const sp_i_flow *flow, int32_t index)
     if (link->state == SP_I_LINK_FREE) {
         return;
     }
-    link->spare += hop->times * flow->rate;
+    link->spare = sp_i_less(link->spare, -hop->times * flow->rate);
     if (link->state == SP_I_LINK_TIGHT) {
         sp_i_flows_touch(flows, hop->link);
         link->held -= hop->link == flow->held_by ? hop->times : 0;

@@ -147,11 +147,12 @@ static void add_routed_ring(sp_i_hops *h, const int64_t *gpus, int count, int ni
 sp_status sp_route_routed_rings(const sp_topology *topology, const int64_t *gpus, int groups,
                                 int count, int nics, sp_route *route, sp_error *err)
 {
-    sp_i_hops h = sp_i_hops_begin(topology, SP_ROUTE_WHOLE);
     int members;
     SP_ASSERT(groups > 0 && count > 1 && nics > 0 && nics <= MOST_NICS);
-    int nodes = sp_i_most_nodes(topology, gpus, groups, count, &members);
-    SP_ASSERT(nodes > 1);
+    if (sp_i_most_nodes(topology, gpus, groups, count, &members) == 1) {
+        return sp_route_rings(topology, gpus, groups, count, route, err);
+    }
+    sp_i_hops h = sp_i_hops_begin(topology, SP_ROUTE_WHOLE);
     for (int g = 0; g < groups; g++) {
         add_routed_ring(&h, &gpus[g * count], count, nics);
     }

@@ -53,7 +53,8 @@ sp_status sp_route_rings(const sp_topology *topology, const int64_t *gpus, int g
                          sp_route *route, sp_error *err);
 // The same over several nodes in one ring, whose hops from node to node go by `nics` NICs at a
 // time: the last GPU of a node gives parts of its block to others, each with a NIC of its own, and
-// the first of the next node puts them together. NICs that a node lacks are used twice.
+// the first of the next node puts them together. NICs that a node lacks are used twice. Groups that
+// all lie inside nodes have no such hop: theirs are sp_route_rings.
 sp_status sp_route_routed_rings(const sp_topology *topology, const int64_t *gpus, int groups,
                                 int count, int nics, sp_route *route, sp_error *err);
 // O(k log k) for k = groups * count^2.

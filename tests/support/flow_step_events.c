@@ -1,4 +1,5 @@
 #include "sim/base/alloc.h"
+#include "sim/base/order.h"
 #include "sim/cost/action_cost.h"
 #include "sim/network/collective_route.h"
 #include "tests/support/flow_step.h"
@@ -160,13 +161,6 @@ static int64_t gpu_at(const sp_layout *layout, int tp, int cp, int rank, int pp)
            pp * sp_layout_stride(layout, SP_AXIS_PP);
 }
 
-static int compare_gpus(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a;
-    int64_t y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 // The context-parallel ranks of `ranks` data-parallel ranks from one on, by TP rank.
 static int list_members(const world *w, int first_rank, int ranks, int64_t gpus[MOST_GPUS])
 {
@@ -179,7 +173,7 @@ static int list_members(const world *w, int first_rank, int ranks, int64_t gpus[
             gpus[tp * members + m] =
                 gpu_at(layout, tp, m % layout->cp, rank, first_rank % layout->pp);
         }
-        qsort(&gpus[tp * members], (size_t)members, sizeof *gpus, compare_gpus);
+        qsort(&gpus[tp * members], (size_t)members, sizeof *gpus, sp_ascending_int64s);
     }
     return members;
 }

@@ -216,6 +216,26 @@ TEST(a_hop_goes_by_the_nics_that_are_priced)
     }
 }
 
+// A hop that a group in one node does not have goes by no NIC.
+TEST(groups_inside_nodes_have_no_hop_between_them)
+{
+    flat_network f;
+    int64_t gpus[MOST];
+    sp_route route[2];
+    flat_network_begin("h800-8", 2, &f);
+    int count = group_of(&f, 0, 1, 3, gpus);
+    must_succeed(sp_route_routed_rings(f.topology, gpus, 1, count, 2, &route[0], ERR));
+    must_succeed(sp_route_rings(f.topology, gpus, 1, count, &route[1], ERR));
+    assert_int_equal(route[0].hops, route[1].hops);
+    for (int32_t h = 0; h < route[0].hops; h++) {
+        assert_int_equal(route[0].path[h].link, route[1].path[h].link);
+        assert_int_not_equal(sp_topology_link(f.topology, route[0].path[h].link).kind, SP_LINK_NIC);
+    }
+    sp_route_fini(&route[0]);
+    sp_route_fini(&route[1]);
+    flat_network_end(&f);
+}
+
 // What a formula gives by even shares of NICs, with the whole of a NIC that nobody else uses: a
 // transfer's time by its links alone, and to the bit the formula's where each GPU has a NIC.
 TEST(a_lone_transfer_has_all_of_its_nics)

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/order.h"
 #include "sim/cost/action_cost.h"
 #include "tests/bench/bench.h"
 
@@ -120,13 +121,6 @@ static int64_t gpu_of(const sp_layout *layout, int tp, int cp, int dp, int pp)
            dp * sp_layout_stride(layout, SP_AXIS_DP) + pp * sp_layout_stride(layout, SP_AXIS_PP);
 }
 
-static int compare_gpus(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a;
-    int64_t y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 // Over the context-parallel ranks of `count` data-parallel ranks, a ring for each TP rank.
 static void make_rings(const builder *b, int pp, int dp, int count, sp_route *route)
 {
@@ -142,7 +136,7 @@ static void make_rings(const builder *b, int pp, int dp, int count, sp_route *ro
         gpus[i] = gpu_of(l, i / members, m % l->cp, dp + m / l->cp, pp);
     }
     for (int tp = 0; tp < l->tp; tp++) {
-        qsort(&gpus[tp * members], (size_t)members, sizeof *gpus, compare_gpus);
+        qsort(&gpus[tp * members], (size_t)members, sizeof *gpus, sp_ascending_int64s);
     }
     require(sp_route_rings(b->g->topology, gpus, l->tp, members, route, &err), &err);
     free(gpus);
