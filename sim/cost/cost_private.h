@@ -83,7 +83,8 @@ sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *pack
 
 // ---- zone_costs.c ----
 
-// Keeps what the zones of pack k exchange, if it has any; of the pack before.
+// Keeps what the zones of pack k exchange, if it has any; notes that it is as that of the pack
+// before.
 sp_status sp_i_zone_costs_note(sp_step_costs *costs, const sp_i_pack_time *time, bool backward,
                                size_t k, sp_error *err);
 void sp_i_zone_costs_repeat(const sp_pack_zones **zones, size_t k);

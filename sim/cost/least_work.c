@@ -79,7 +79,8 @@ const sp_least_size *sp_cost_model_least_sizes(sp_cost_model *cost, int vstage)
 // Once for all classes: sizes of known ones have tokens.
 static void make_known(sp_cost_model *cost)
 {
-    for (int c = 0; cost->sizes[0].tokens <= 0.0 && c < cost->classes; c += AT_ONCE) {
+    bool known = cost->sizes[0].tokens > 0.0;
+    for (int c = 0; !known && c < cost->classes; c += AT_ONCE) {
         find_lines(cost, c, cost->classes - c < AT_ONCE ? cost->classes - c : AT_ONCE);
     }
 }
