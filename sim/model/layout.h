@@ -104,7 +104,8 @@ typedef bool sp_layout_fits(void *context, int pp_rank, const int *stage_layers)
 // possible, and then that of its chunks. A layer is 1; the first virtual stage has a load of
 // `first` besides, the last one of `last`. Of equal loads the later rank, which holds fewer
 // micro-batches, and the later chunk get the layer. A rank gets none with which it does not fit
-// (NULL: all fit); false where a layer finds no rank then. O(layers * pp * chunks).
+// (NULL: all fit); false where a layer finds no rank then. O(layers * pp * chunks), up to pp times
+// as long where layers do not fit.
 bool sp_layout_level(const sp_layout *layout, int layers, double first, double last,
                      sp_layout_fits *fits, void *context, int *stage_layers);
 

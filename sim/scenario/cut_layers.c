@@ -46,6 +46,19 @@ typedef struct cutter {
 
 // ---- the rows and their times ----
 
+// Samples in order, a row for as many as it holds.
+static int64_t count_rows(const sp_batch *batch, int64_t most)
+{
+    int64_t rows = 1;
+    int64_t used = 0;
+    for (size_t s = 0; s < batch->count; s++) {
+        bool begins = used > 0 && used + batch->tokens[s] > most;
+        rows += begins;
+        used = begins ? batch->tokens[s] : used + batch->tokens[s];
+    }
+    return rows;
+}
+
 // Rows as `packed` fills them, evenly spaced over the first batch of the workload.
 static sp_status make_rows(cutter *c, sp_error *err)
 {
@@ -65,8 +78,11 @@ static sp_status make_rows(cutter *c, sp_error *err)
     }
     const sp_batch *batch = &batches.batch[0];
     int64_t most = batches.context * scenario->strategy.microbatch_samples;
-    int64_t rows = most > 0 ? (batch->total_tokens + most - 1) / most : 1;
+    int64_t rows = count_rows(batch, most);
     int64_t every = (rows + MOST_ROWS - 1) / MOST_ROWS;
+    if (first.samples_per_batch < scenario->workload.samples_per_batch) {
+        rows = rows * scenario->workload.samples_per_batch / first.samples_per_batch;
+    }
     c->rows_per_rank = (rows + c->layout->dp - 1) / c->layout->dp;
     int64_t row = -1;
     int64_t used = most;
@@ -143,23 +159,23 @@ static sp_status time_stages(const cutter *c, int two, int *stage_layers, place_
     size_t classes = (size_t)cost.stage_classes;
     const int at[PLACES] = {cost.class_of_vstage[0], cost.class_of_vstage[vstages > 2],
                             cost.class_of_vstage[vstages - 1]};
-    int64_t *f = sp_calloc(3 * classes, sizeof *f);
-    int64_t *b = f + classes;
-    int64_t *w = b + classes;
-    status = f != NULL ? SP_OK : sp_error_no_memory(err, "pipeline stages");
+    int64_t *ns = sp_calloc(3 * classes, sizeof *ns); // f, b and w of the classes
+    status = ns != NULL ? SP_OK : sp_error_no_memory(err, "pipeline stages");
     for (size_t k = 0; status == SP_OK && k < c->rows.count; k++) {
         const sp_pack *row = &c->rows.packs[k];
-        status = sp_cost_model_forward_ns(&cost, &c->rows, row, f, err);
+        status = sp_cost_model_forward_ns(&cost, &c->rows, row, ns, err);
         if (status == SP_OK) {
-            status = sp_cost_model_backward_ns(&cost, &c->rows, row, splits(c), b, w, err);
+            status = sp_cost_model_backward_ns(&cost, &c->rows, row, splits(c), ns + classes,
+                                               ns + 2 * classes, err);
         }
         for (int p = 0; p < PLACES; p++) {
-            times[k].ns[p][SP_I_CUT_F] = (double)f[at[p]];
-            times[k].ns[p][SP_I_CUT_B] = (double)b[at[p]];
-            times[k].ns[p][SP_I_CUT_W] = (double)w[at[p]];
+            const int64_t *of = ns + at[p];
+            times[k].ns[p][SP_I_CUT_F] = (double)of[0];
+            times[k].ns[p][SP_I_CUT_B] = (double)of[classes];
+            times[k].ns[p][SP_I_CUT_W] = (double)of[2 * classes];
         }
     }
-    sp_free(f);
+    sp_free(ns);
     sp_cost_model_fini(&cost);
     return status;
 }
@@ -169,23 +185,23 @@ static sp_status time_rows(cutter *c, int *stage_layers, sp_error *err)
 {
     size_t rows = c->rows.count;
     place_times *one = sp_calloc(2 * rows + 1, sizeof *one);
-    place_times *two = one + rows;
     c->time = sp_calloc(rows + 1, sizeof *c->time);
     sp_status status =
         one != NULL && c->time != NULL
             ? time_stages(c, sp_layout_vstages(c->layout) - 1, stage_layers, one, err)
             : sp_error_no_memory(err, "pipeline stages");
     if (status == SP_OK) {
-        status = time_stages(c, 0, stage_layers, two, err);
+        status = time_stages(c, 0, stage_layers, one + rows, err);
     }
     for (size_t k = 0; status == SP_OK && k < rows; k++) {
+        const place_times *two = &one[rows + k];
         for (int side = 0; side < SP_I_CUT_SIDES; side++) {
-            double layer = two[k].ns[FIRST][side] - one[k].ns[FIRST][side];
+            double layer = two->ns[FIRST][side] - one[k].ns[FIRST][side];
             double inner = one[k].ns[INNER][side];
             c->time[k].ns[SP_I_CUT_LAYER][side] = layer;
             c->time[k].ns[SP_I_CUT_STAGE][side] = inner - layer;
             c->time[k].ns[SP_I_CUT_FIRST][side] = one[k].ns[FIRST][side] - inner;
-            c->time[k].ns[SP_I_CUT_LAST][side] = two[k].ns[LAST][side] - inner;
+            c->time[k].ns[SP_I_CUT_LAST][side] = two->ns[LAST][side] - inner;
         }
     }
     sp_free(one);
