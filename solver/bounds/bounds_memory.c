@@ -124,8 +124,8 @@ static void sum_stage(const area *a, int s, const sp_bound_batch *batch, sums *o
         double f_s = n * (c->f_token_s + n * c->f_square_s);
         of->f_root += root_of(c->f_token_s, c->f_square_s, n);
         of->i_root += root_of(c->i_token_s, c->i_square_s, n);
-        of->f_whole += n * f_s;
-        of->i_whole += n * n * (c->i_token_s + n * c->i_square_s);
+        of->f_whole += n * f_s / a->sharers;
+        of->i_whole += n * n * (c->i_token_s + n * c->i_square_s) / a->sharers;
         of->chain += n * n *
                      ((c->f_token_s + c->i_token_s) / 2.0 +
                       n * (c->f_square_s + c->i_square_s) * 2.0 / 3.0) /
@@ -238,8 +238,8 @@ static void sum_repeats(const area *a)
     for (int s = memory->stages - 1; s >= 0; s--) {
         const sp_least_work *own = &memory->stage[s].least;
         rank_sums *rank = &a->ranks[memory->stage[s].rank];
-        double f_s = n * (own->f_token_s + n * own->f_square_s);
-        double i_s = n * (own->i_token_s + n * own->i_square_s);
+        double f_s = n * (own->f_token_s + n * own->f_square_s) / a->sharers;
+        double i_s = n * (own->i_token_s + n * own->i_square_s) / a->sharers;
         token[WHOLE] = fmax(token[WHOLE], share_of(f_s, a->of[s].f_whole));
         token[WHOLE] = fmax(token[WHOLE], share_of(i_s, a->of[s].i_whole));
         for (int count = PASSES; count < a->ways; count++) {

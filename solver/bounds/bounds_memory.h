@@ -11,14 +11,16 @@
 // of them n (o + phi). Per token, content has the density w(a) = token + 2 a square at place a of
 // its sample, so by Cauchy and Schwarz n phi >= (sum of sqrt(w) over the pack)^2, and over m packs
 //     sum of n phi >= R^2 / m,    R = sum of the integrals of sqrt(w) over all samples.
-// Samples that are not cut have at least D = n phi of their own each.
+// Samples that are not cut have at least D = n phi of their own each, over g ranks that share one a
+// g-th of it. R counts these by m, where a pack counts once for each of its ranks.
 //
 // Chain. On the last stage all later tokens of the sample run forward and backward between the
 // start of a token's forward and the end of its backward, in any cut: the forward of the first
 // slice to come back waits for them, and slices come back in reverse. In place of the passes of the
 // last stage this is
 //     L = sum over samples of the integral over a of F[a, n) + B[a, n)
-// and one fixed cost of each pass. Over g ranks that share a sample F and B take a g-th.
+// and, while earlier stages hold the token, one fixed cost of each pass. Over g ranks that share a
+// sample F and B take a g-th.
 //
 // Work. m forward packs and m' backward packs cost rank q the time A + (o m + o' m')/d, with d
 // data-parallel ranks and A its work, the way of the first pack to it, and, where the backward is

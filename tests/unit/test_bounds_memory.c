@@ -409,6 +409,27 @@ TEST(long_samples_hold_a_stage_for_half_of_their_work)
     assert_within(bound_s, area / room + 1.5 * room, 1e-9);
 }
 
+// A sample that two ranks share: each of them holds half of it, for half of its passes, in room for
+// no more.
+TEST(ranks_that_share_a_whole_sample_hold_it_for_their_part)
+{
+    int64_t tokens = 1000;
+    const sp_bound_stage stage = {.least = {.f_token_s = 1.0, .b_token_s = 2.0, .i_token_s = 2.0},
+                                  .held_bytes = 1.0};
+    double room = 500.0;
+    double tail_s = 0.0;
+    const sp_bound_memory memory = {.stage = &stage,
+                                    .stages = 1,
+                                    .ranks = 1,
+                                    .room_bytes = &room,
+                                    .tail_s = &tail_s,
+                                    .whole = true};
+    const sp_bound_batch batch = {.tokens = &tokens, .count = 1, .ranks = 2, .merged = true};
+    double bound_s = 0.0;
+    must_succeed(sp_bound_memory_s(&memory, &batch, &bound_s, ERR));
+    assert_within(bound_s, 1500.0, 1e-9);
+}
+
 TEST(more_memory_asks_for_no_more_time)
 {
     sp_prng prng = prng_seeded(11);

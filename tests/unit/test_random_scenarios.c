@@ -53,6 +53,9 @@ static int put_order(sp_prng *prng, char *text, int pp)
                                           "slimpack-zb", "chunkflow",          "slimpipe"};
     static const char *const packed[] = {"padded", "packed", "sorted",  "ffd",
                                          "bfd",    "lpfhp",  "balanced"};
+    // Ranks may share their samples, which stay whole.
+    static const char *const shared[] = {"hybrid-cp", "bytescale", "flexsp",  "te-cp",
+                                         "llama-cp",  "hybrid-dp", "zeppelin"};
     static const char *const schedules[] = {"gpipe",   "1f1b",     "interleaved", "zb-h1",
                                             "zb-h2",   "zb-v",     "v-half",      "v-min",
                                             "seq1f1b", "terapipe", "chunkflow",   "dualpipe-v"};
@@ -71,6 +74,11 @@ static int put_order(sp_prng *prng, char *text, int pp)
             put_json(text, "}");
         }
         return zb && one_in(prng, 3) ? 2 : 1;
+    }
+    if (one_in(prng, 4)) {
+        put_json(text, "'strategy': {'kind': '%s', 'rank_tokens': %d}", ONE_OF(prng, shared),
+                 4 * ONE_OF(prng, tokens));
+        return 0;
     }
     const char *kind = ONE_OF(prng, schedules);
     bool sliced = strcmp(kind, "seq1f1b") == 0 || strcmp(kind, "terapipe") == 0 ||
