@@ -142,8 +142,7 @@ static sp_status plan_line(void *context, int worker, void *item, sp_error *err)
                                          (long)line->answer.line, 0, "%s", found.message[0]);
 }
 
-// Up to 19 whole steps, so once for all planners: for the first line of which there is something to
-// tell.
+// Up to 19 whole steps, so once for all planners: for the first line whose plan does not fit.
 static sp_status try_settings(stream *s, batch_line *line, sp_error *err)
 {
     sp_planner *planner = NULL;

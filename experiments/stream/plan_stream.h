@@ -23,8 +23,7 @@ typedef struct stream_answer {
     bool infeasible;
     char reason[SP_ERROR_TEXT]; // of an infeasible batch
     bool oom;
-    // What sp_batch_plan says of settings: of the first answer that is out of memory, and of some
-    // more where several threads plan.
+    // What sp_batch_plan says of settings, of the first answer that is out of memory; "" of others.
     char settings[SP_WARNING_TEXT];
     int64_t peak_bytes, memory_limit_bytes;
     int64_t dropped, truncated;

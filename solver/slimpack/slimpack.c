@@ -312,8 +312,7 @@ static sp_status predict(const choice *c, cut *tried, sp_error *err)
     sp_scenario with = *scenario;
     with.layout = layout_of(scenario, tried);
     sp_cost_model cost;
-    sp_status status = sp_cost_model_init(&cost, &with.model, &with.layout, &with.cluster,
-                                          &with.profile, with.memory, with.source, err);
+    sp_status status = sp_scenario_cost_model(&with, &cost, err);
     if (status != SP_OK) {
         return status;
     }

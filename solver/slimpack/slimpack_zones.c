@@ -140,8 +140,7 @@ static sp_status pack_pooled(const sp_strategy_input *input, sp_packing *packing
     int dp = pool.layout.dp;
     pool.layout.cp *= dp;
     pool.layout.dp = 1;
-    sp_status status = sp_cost_model_init(&cost, &pool.model, &pool.layout, &pool.cluster,
-                                          &pool.profile, pool.memory, pool.source, err);
+    sp_status status = sp_scenario_cost_model(&pool, &cost, err);
     if (status != SP_OK) {
         return status;
     }
