@@ -46,19 +46,6 @@ typedef struct cutter {
 
 // ---- the rows and their times ----
 
-// Samples in order, a row for as many as it holds.
-static int64_t count_rows(const sp_batch *batch, int64_t most)
-{
-    int64_t rows = 1;
-    int64_t used = 0;
-    for (size_t s = 0; s < batch->count; s++) {
-        bool begins = used > 0 && used + batch->tokens[s] > most;
-        rows += begins;
-        used = begins ? batch->tokens[s] : used + batch->tokens[s];
-    }
-    return rows;
-}
-
 // Rows as `packed` fills them, evenly spaced over the first batch of the workload.
 static sp_status make_rows(cutter *c, sp_error *err)
 {
@@ -78,7 +65,7 @@ static sp_status make_rows(cutter *c, sp_error *err)
     }
     const sp_batch *batch = &batches.batch[0];
     int64_t most = batches.context * scenario->strategy.microbatch_samples;
-    int64_t rows = count_rows(batch, most);
+    int64_t rows = most > 0 ? (batch->total_tokens + most - 1) / most : 1; // about
     int64_t every = (rows + MOST_ROWS - 1) / MOST_ROWS;
     if (first.samples_per_batch < scenario->workload.samples_per_batch) {
         rows = rows * scenario->workload.samples_per_batch / first.samples_per_batch;

@@ -138,8 +138,7 @@ static sp_status search(const sp_strategy_input *input, bool asymmetric, sp_pack
                         sp_error *err)
 {
     sp_packflow_outcome outcome;
-    const sp_i_slimpack_options options =
-        sp_i_slimpack_options_of(&input->scenario->strategy, asymmetric, false);
+    const sp_i_slimpack_options options = sp_i_slimpack_options_of(input, asymmetric, false);
     sp_status status = sp_i_slimpack_search(input, &options, packing, &outcome, err);
     if (status == SP_OK) {
         nested n = {.input = input,
@@ -176,8 +175,7 @@ enum { GLANCE = 15000 };
 sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
     sp_packflow_outcome outcome[2];
-    sp_i_slimpack_options options =
-        sp_i_slimpack_options_of(&input->scenario->strategy, true, true);
+    sp_i_slimpack_options options = sp_i_slimpack_options_of(input, true, true);
     sp_i_slimpack_options glance = options;
     sp_status status = SP_OK;
     if (input->scenario->layout.pp == 1) {

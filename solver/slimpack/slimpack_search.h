@@ -17,8 +17,8 @@ typedef struct sp_i_slimpack_options {
 // So much of a usual effort as the settings of a scenario ask for.
 int64_t sp_i_slimpack_effort(const sp_strategy_spec *spec, int64_t usual);
 
-// The settings of a scenario for a strategy that would search freely, from now on.
-sp_i_slimpack_options sp_i_slimpack_options_of(const sp_strategy_spec *spec, bool asymmetric,
+// The settings of a scenario for a strategy that would search its batch freely, from now on.
+sp_i_slimpack_options sp_i_slimpack_options_of(const sp_strategy_input *input, bool asymmetric,
                                                bool split);
 
 // Fills the packing (uninitialised; not with an error) unless it is NULL, and what comes of it: the

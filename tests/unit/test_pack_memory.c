@@ -220,7 +220,7 @@ static verdict search(const char *text, bool asymmetric, bool split, int64_t eff
                                      .batch = &batches.batch[0],
                                      .context = batches.context,
                                      .cost = &cost};
-    sp_i_slimpack_options options = sp_i_slimpack_options_of(&settled.strategy, asymmetric, split);
+    sp_i_slimpack_options options = sp_i_slimpack_options_of(&input, asymmetric, split);
     options.effort = effort > 0 ? effort : options.effort;
     sp_packflow_outcome said;
     sp_packflow_outcome run = {0};

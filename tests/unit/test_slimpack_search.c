@@ -43,8 +43,7 @@ static void plan(const char *text, bool asymmetric, bool split, int threads, pla
                                      .threads = threads};
     double wall_s = sp_clock_s();
     double used_s = cpu_s();
-    const sp_i_slimpack_options options =
-        sp_i_slimpack_options_of(&p->scenario.strategy, asymmetric, split);
+    const sp_i_slimpack_options options = sp_i_slimpack_options_of(&input, asymmetric, split);
     must_succeed(sp_i_slimpack_search(&input, &options, &p->packing, &p->outcome, ERR));
     p->wall_ms = 1e3 * (sp_clock_s() - wall_s);
     p->cpu_ms = 1e3 * (cpu_s() - used_s);
