@@ -98,20 +98,6 @@ static void print_most(const group *g)
     }
 }
 
-// Found in other draws.
-static void print_found(void)
-{
-    char text[TEXT] =
-        "{'model': 'llama-7b', 'cluster': 'h800-8', 'stack': {'name': 'ours', 'cp_overlap': "
-        "'attention'}, 'memory': {'recompute': 'full'}, 'parallel': {'tp': 2, 'pp': 2, 'dp': 16}, "
-        "'workload': {'lengths': 'longmix', 'context': 262144, 'over_length': 'truncate', "
-        "'samples_per_batch': 64, 'seed': 16}}";
-    group found = {0};
-    double_quotes(text);
-    compare(text, &found);
-    print_most(&found);
-}
-
 int main(int argc, char **argv)
 {
     int settings = argc > 1 ? atoi(argv[1]) : 120;
@@ -136,7 +122,5 @@ int main(int argc, char **argv)
     for (int at = 0; at < 2 * STAGES; at++) {
         print_most(&groups[at]);
     }
-    printf("\nand in other draws:\n");
-    print_found();
     return 0;
 }
