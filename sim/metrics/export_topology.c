@@ -211,9 +211,8 @@ static void write_legend(const sp_i_picture *p)
         sp_write(p->out, "<rect class=\"s%d\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n", s,
                  MARGIN + 24 * CELL + s * CELL, y + TITLE + 2, CELL - 2, CELL - 2);
     }
-    sp_write(
-        p->out,
-        "<text x=\"%d\" y=\"%d\">not counted: tensor parallelism, attention in zones or handed "
-        "to other pipeline ranks, sums of tied embeddings</text>\n",
-        MARGIN, y + 3 * TITLE - 4);
+    sp_write(p->out,
+             "<text x=\"%d\" y=\"%d\">not counted: tensor parallelism, attention handed "
+             "to other pipeline ranks, sums of tied embeddings</text>\n",
+             MARGIN, y + 3 * TITLE - 4);
 }
