@@ -177,7 +177,7 @@ static sp_status evaluate_block(finder *f, sweep_layout **block, int count, int 
 // Bytes that fit may be lost to gaps between blocks.
 static bool must_count(const finder *f, const sweep_layout *point)
 {
-    return f->options->counts_blocks && !point->counted && point->strategy != f->scout;
+    return !point->counted && point->strategy != f->scout;
 }
 
 static bool is_fastest(const finder *f, const sweep_layout *point)
@@ -341,7 +341,7 @@ static sp_status search_winners(finder *f, sp_error *err)
             block[kept] = f->order[i];
             kept += may_win(f, f->order[i]);
         }
-        status = evaluate_block(f, block, kept, 0, f->options->counts_blocks, err);
+        status = evaluate_block(f, block, kept, 0, true, err);
         take_fastest(f, block, kept);
     }
     return status;
@@ -417,14 +417,15 @@ static void rank_points(sweep_layouts *all)
 static int list_uncounted(const finder *f, sweep_layout **block)
 {
     const sweep_layouts *all = f->layouts;
+    int shown = f->options->shown > 0 ? f->options->shown : 1;
     double least_gib = (double)HUGE_VAL;
     int64_t front = 0;
     int count = 0;
     for (int64_t i = 0; i < all->ranked_count && count < BLOCK; i++) {
         sweep_layout *point = all->ranked[i];
-        bool in_front = front < f->options->shown && sweep_layouts_extends(point, &least_gib);
+        bool in_front = front < shown && sweep_layouts_extends(point, &least_gib);
         front += in_front;
-        if ((i < f->options->shown || in_front) && must_count(f, point)) {
+        if ((i < shown || in_front) && must_count(f, point)) {
             block[count++] = point;
         }
     }
@@ -539,7 +540,7 @@ static sp_status find_layouts(finder *f, const json_t *base, const sp_scenario *
             status =
                 sweep_evaluator_init(&f->evaluator[s], &layouts->spec[s], options->threads, err);
             // Else of all points that are short of memory.
-            f->evaluator[s].options.allocator_if_tight = !options->counts_blocks;
+            f->evaluator[s].options.allocator_if_tight = false;
         }
     }
     if (status == SP_OK) {

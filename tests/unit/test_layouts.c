@@ -3,10 +3,16 @@
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
-#define BASE                                                                           \
+#define BASE_OF(lengths)                                                               \
     "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, " \
-    "'cluster': 'h800-8', 'workload': {'lengths': [9000, 300, 200, 4000, 1200, 700], " \
-    "'order': 'file'}"
+    "'cluster': 'h800-8', 'workload': {'lengths': [" lengths "], 'order': 'file'}"
+#define BASE BASE_OF("9000, 300, 200, 4000, 1200, 700")
+
+// Packs of many sizes leave gaps between blocks.
+#define UNEVEN                                                                                  \
+    BASE_OF(                                                                                    \
+        "2900, 310, 12000, 800, 5100, 270, 1400, 7300, 640, 3600, 450, 9800, 1100, 2200, 380, " \
+        "6100")
 
 enum { KINDS = 5 };
 
@@ -17,54 +23,62 @@ static const struct {
 
 static const char *const recomputes[] = {"none", "attention", "full"};
 
-// INFINITY where it cannot run or does not fit.
-static double evaluate(const char *text)
+// A step by itself; INFINITY where it cannot run, or does not fit.
+typedef struct step {
+    double ms;
+    double well_ms; // INFINITY also where it fits tightly by PyTorch's blocks
+} step;
+
+static step evaluate_step(const char *text)
 {
     sp_scenario scenario;
     sp_batches batches;
     sp_result result = {0};
-    double ms = (double)HUGE_VAL;
+    step found = {(double)HUGE_VAL, (double)HUGE_VAL};
+    const sp_evaluate_options options = {.no_bounds = true, .allocator_peak = true};
     sp_error_clear(ERR);
     if (run_read(text, &scenario, ERR) != SP_OK) {
-        return ms;
+        return found;
     }
     must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
-    if (sp_evaluate(&scenario, &batches, &(sp_evaluate_options){.no_bounds = true}, &result, ERR) ==
-            SP_OK &&
+    if (sp_evaluate(&scenario, &batches, &options, &result, ERR) == SP_OK &&
         !sp_result_is_oom(&result)) {
-        ms = sp_result_iteration_ms(&result);
+        found.ms = sp_result_iteration_ms(&result);
+        found.well_ms = sp_result_fits(&result) == SP_FITS_YES ? found.ms : found.well_ms;
     }
     sp_result_fini(&result);
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);
-    return ms;
+    return found;
 }
 
 typedef struct searched {
-    double fastest_ms;
-    int layouts; // evaluated
+    step fastest; // of each kind
+    int layouts;  // evaluated
 } searched;
 
-static void try_one(const char *strategy, const int at[4], const char *recompute, int way,
-                    searched *found)
+static void try_one(const char *base, const char *strategy, const char *limit_gib, const int at[4],
+                    const char *recompute, int way, searched *found)
 {
     char text[RUN_TEXT] = "";
-    put_json(text, BASE ", 'parallel': {'tp': %d, 'cp': %d, 'pp': %d, 'dp': %d", at[0], at[1],
+    put_json(text, "%s, 'parallel': {'tp': %d, 'cp': %d, 'pp': %d, 'dp': %d", base, at[0], at[1],
              at[2], at[3]);
     if (way < KINDS) {
         put_json(text, ", 'chunks_per_rank': %d}, 'schedule': {'kind': '%s'", ways[way].chunks,
                  ways[way].schedule);
     }
-    put_json(text, "}, 'memory': {'recompute': '%s'}, 'strategy': {'kind': '%s'}}", recompute,
-             strategy);
-    double ms = evaluate(text);
-    found->fastest_ms = ms < found->fastest_ms ? ms : found->fastest_ms;
+    put_json(text, "}, 'memory': {'recompute': '%s', 'limit_gib': %s}, 'strategy': {'kind': '%s'}}",
+             recompute, limit_gib, strategy);
+    step own = evaluate_step(text);
+    found->fastest.ms = fmin(found->fastest.ms, own.ms);
+    found->fastest.well_ms = fmin(found->fastest.well_ms, own.well_ms);
     found->layouts++;
 }
 
-static searched try_all(const char *strategy, bool brings_order, int ranks)
+static searched try_all(const char *base, const char *strategy, const char *limit_gib,
+                        bool brings_order, int ranks)
 {
-    searched found = {.fastest_ms = (double)HUGE_VAL};
+    searched found = {.fastest = {(double)HUGE_VAL, (double)HUGE_VAL}};
     int at[4];
     for (at[0] = 1; at[0] <= ranks; at[0]++) {
         for (at[1] = 1; at[1] <= ranks; at[1]++) {
@@ -76,7 +90,8 @@ static searched try_all(const char *strategy, bool brings_order, int ranks)
                 for (int i = 0; i < 3; i++) {
                     int kinds = brings_order || at[2] == 1 ? 1 : KINDS;
                     for (int way = 0; way < kinds; way++) {
-                        try_one(strategy, at, recomputes[i], brings_order ? KINDS : way, &found);
+                        try_one(base, strategy, limit_gib, at, recomputes[i],
+                                brings_order ? KINDS : way, &found);
                     }
                 }
             }
@@ -112,7 +127,7 @@ static double document_ms(const json_t *json)
     char *document = json_dumps(json, 0);
     snprintf(settled, sizeof settled, "%s", document);
     free(document);
-    return evaluate(settled);
+    return evaluate_step(settled).well_ms;
 }
 
 static double best_ms(const sweep_layouts *layouts)
@@ -124,12 +139,15 @@ static double best_ms(const sweep_layouts *layouts)
     return ms;
 }
 
-// With and without bounds.
-static void check(const char *strategy, bool brings_order, int ranks, int threads)
+// With and without bounds. Is the fastest of those that fit well by their blocks slower than one of
+// the others?
+static bool check(const char *base, const char *strategy, const char *limit_gib, bool brings_order,
+                  int ranks, int threads)
 {
     char text[RUN_TEXT] = "";
-    put_json(text, BASE ", 'parallel': {'tp': %d}}", ranks);
-    searched all = try_all(strategy, brings_order, ranks);
+    put_json(text, "%s, 'parallel': {'tp': %d}, 'memory': {'limit_gib': %s}}", base, ranks,
+             limit_gib);
+    searched all = try_all(base, strategy, limit_gib, brings_order, ranks);
     for (int exhaustive = 0; exhaustive < 2; exhaustive++) {
         sweep_layouts layouts = find(text, strategy, exhaustive, threads);
         int64_t count = layouts.left_out;
@@ -138,7 +156,7 @@ static void check(const char *strategy, bool brings_order, int ranks, int thread
         }
         assert_int_equal(count, all.layouts);
         assert_true(!exhaustive || layouts.left_out == 0);
-        assert_within(best_ms(&layouts), all.fastest_ms, 0.0);
+        assert_within(best_ms(&layouts), all.fastest.well_ms, 0.0);
         for (int64_t i = 0; i < layouts.count; i++) {
             const sweep_layout *point = &layouts.point[i];
             bool ok = point->evaluated && point->digest.status == SWEEP_OK;
@@ -146,17 +164,28 @@ static void check(const char *strategy, bool brings_order, int ranks, int thread
         }
         sweep_layouts_fini(&layouts);
     }
+    return all.fastest.ms < all.fastest.well_ms;
 }
 
 TEST(fastest_of_all_layouts)
 {
-    check("packed", false, 8, 1);
-    check("packed-tuned", false, 8, 3);
+    check(BASE, "packed", "80", false, 8, 1);
+    check(BASE, "packed-tuned", "80", false, 8, 3);
 }
 
 TEST(of_a_strategy_with_an_order_of_its_own)
 {
-    check("slimpack-symmetric", true, 2, 2);
+    check(BASE, "slimpack-symmetric", "80", true, 2, 2);
+}
+
+// With ever less memory the answer is the fastest of the layouts whose blocks fit, however far the
+// plain bytes of the others are below the limit.
+TEST(fastest_of_those_whose_blocks_fit)
+{
+    static const char *const limits[] = {"1.8", "2.2", "2.6"};
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        assert_true(check(UNEVEN, "packed", limits[i], false, 4, 2));
+    }
 }
 
 static bool is_tight(const sweep_layout *point)
@@ -264,7 +293,6 @@ static void check_blocks(const char *limit_gib, int shown)
     const sweep_layouts_options options = {.strategies = strategies,
                                            .strategy_count = 2,
                                            .survivors = 4,
-                                           .counts_blocks = true,
                                            .shown = shown,
                                            .threads = 2,
                                            .quiet = true};
