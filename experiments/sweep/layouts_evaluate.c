@@ -154,12 +154,12 @@ static sp_status evaluate_points(sweep_layouts_finder *f, int64_t from, int64_t 
     return status;
 }
 
-// At most half of the memory is lacking.
+// Its bytes fit, or lack at most half of the memory.
 static bool may_fit(const sweep_digest *d)
 {
-    bool evaluated = d->status == SWEEP_OK || d->status == SWEEP_OOM;
     double limit_gib = d->figure[SWEEP_PEAK_MEMORY_GIB] + d->figure[SWEEP_MEMORY_MARGIN_GIB];
-    return evaluated && !(d->figure[SWEEP_MEMORY_MARGIN_GIB] < -0.5 * limit_gib);
+    return d->status == SWEEP_OK ||
+           (d->status == SWEEP_OOM && !(d->figure[SWEEP_MEMORY_MARGIN_GIB] < -0.5 * limit_gib));
 }
 
 // Of the cheap points the fastest of each combination of the first axes; the best of these survive,

@@ -9,10 +9,10 @@
 #define BASE BASE_OF("9000, 300, 200, 4000, 1200, 700")
 
 // Packs of many sizes leave gaps between blocks.
-#define UNEVEN                                                                                  \
-    BASE_OF(                                                                                    \
-        "2900, 310, 12000, 800, 5100, 270, 1400, 7300, 640, 3600, 450, 9800, 1100, 2200, 380, " \
-        "6100")
+#define UNEVEN                                                                                    \
+    BASE_OF(                                                                                      \
+        "2800, 4300, 5300, 9300, 4300, 8600, 300, 1500, 9300, 3000, 7900, 400, 1500, 700, 2000, " \
+        "2300")
 
 enum { KINDS = 5 };
 
@@ -182,7 +182,7 @@ TEST(of_a_strategy_with_an_order_of_its_own)
 // plain bytes of the others are below the limit.
 TEST(fastest_of_those_whose_blocks_fit)
 {
-    static const char *const limits[] = {"1.8", "2.2", "2.6"};
+    static const char *const limits[] = {"0.6", "1.4", "2"};
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
         assert_true(check(UNEVEN, "packed", limits[i], false, 4, 2));
     }
@@ -325,6 +325,54 @@ TEST(blocks_of_what_is_fastest)
     check_blocks("0.5", 3);
     check_blocks("1", 0);
     check_blocks("1", 6);
+}
+
+// Are two points of the same degrees?
+static bool same_degrees(const sweep_layouts *layouts, const sweep_layout *a, const sweep_layout *b)
+{
+    int64_t p[SWEEP_AXES];
+    int64_t q[SWEEP_AXES];
+    sweep_spec_digits(&layouts->spec[a->strategy], a->combination, p);
+    sweep_spec_digits(&layouts->spec[b->strategy], b->combination, q);
+    return memcmp(p, q, SWEEP_DEGREES * sizeof p[0]) == 0;
+}
+
+// Gaps between the blocks of one strategy say nothing of another: where the bytes of rows fit, a
+// search is tried if there are survivors enough.
+TEST(survivors_whatever_their_blocks)
+{
+    static const char *const strategies[] = {"packed", "slimpack-symmetric"};
+    char text[RUN_TEXT] = "";
+    put_json(text, UNEVEN ", 'parallel': {'dp': 4}, 'memory': {'limit_gib': 0.65}}");
+    sp_scenario scenario;
+    sweep_layouts layouts;
+    const sweep_layouts_options options = {.strategies = strategies,
+                                           .strategy_count = 2,
+                                           .survivors = 1000,
+                                           .threads = 2,
+                                           .quiet = true};
+    must_succeed(run_read(text, &scenario, ERR));
+    json_t *base = json_loads(text, 0, NULL);
+    must_succeed(sweep_layouts_find(base, &scenario, &options, &layouts, ERR));
+    int lacking = 0; // rows whose bytes fit, and whose blocks lack half of the memory
+    for (int64_t i = 0; i < layouts.count; i++) {
+        const sweep_layout *row = &layouts.point[i];
+        if (row->strategy != 0 || !row->evaluated || row->digest.status != SWEEP_OK) {
+            continue;
+        }
+        lacking += row->digest.figure[SWEEP_RESERVED_GIB] > 1.5 * 0.65;
+        bool tried = false;
+        for (int64_t s = 0; s < layouts.count; s++) {
+            const sweep_layout *search = &layouts.point[s];
+            tried = tried || (search->strategy == 1 && !search->dropped &&
+                              same_degrees(&layouts, row, search));
+        }
+        assert_true(tried);
+    }
+    assert_true(lacking > 0);
+    json_decref(base);
+    sweep_layouts_fini(&layouts);
+    sp_scenario_fini(&scenario);
 }
 
 // Budgets and slices between those of the grid: none beside the best layout of the grid is faster
