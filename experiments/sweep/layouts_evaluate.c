@@ -32,9 +32,11 @@ static int by_promise(const void *a, const void *b)
     return p->bound_ms != q->bound_ms ? (p->bound_ms > q->bound_ms ? 1 : -1) : (p > q) - (p < q);
 }
 
+// Blocks that are not counted yet may fit, and then it does not wait for the allocator.
 static double time_of(const sweep_layout *point)
 {
-    return point->digest.figure[SWEEP_ITERATION_MS];
+    const sweep_digest *d = &point->digest;
+    return d->figure[SWEEP_ITERATION_MS] - (point->counted ? 0.0 : d->stall_ms);
 }
 
 static int by_time(const void *a, const void *b)

@@ -188,6 +188,20 @@ TEST(fastest_of_those_whose_blocks_fit)
     }
 }
 
+// Where steps that do not fit well wait for the allocator, a layout whose bytes are near the limit,
+// and whose blocks fit, does not.
+TEST(blocks_near_the_limit_that_fit)
+{
+    static const char profile[] =
+        "{\"extends\": \"h800\", \"name\": \"stalls\", \"interference\": "
+        "{\"tight_microbatch_us\": 50000, \"level\": \"assumed\", \"source\": \"the test\"}}";
+    FILE *file = fopen("stalls.json", "w");
+    assert_non_null(file);
+    assert_true(fputs(profile, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+    check(BASE ", 'profile': './stalls.json'", "packed", "0.835", false, 4, 2);
+}
+
 static bool is_tight(const sweep_layout *point)
 {
     return point->digest.fits == SP_FITS_TIGHT;
