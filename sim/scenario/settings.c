@@ -548,6 +548,10 @@ static const sp_setting settings[] = {
     {.key = "strategy.remap", SWITCH, .fallback = "true",
      .text = "Zeppelin: all modules but the attention run on equal shares of the tokens, which are "
              "sent to the ranks of their attention and back, where that is faster."},
+    {.key = "strategy.gathers", SWITCH, .fallback = "true",
+     .text = "Zeppelin: packs gather keys and values before the attention, as llama-cp's do, where "
+             "that is faster than a ring. Off: rings alone, as published; llama-cp may then be "
+             "faster."},
 
     // ---- prompts that are read, for `slimpack prefill` ----
     {.key = "prefill.attention", ONE_OF(sp_i_prefill_names), .fallback = "\"dense\"",
