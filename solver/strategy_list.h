@@ -43,8 +43,8 @@
       "rank_tokens", SP_EXCHANGES(ATTENTION), .cp_ring_nics = 1)                                  \
     X("zeppelin", zeppelin, SEARCH,                                                               \
       "samples in zones: over nodes, inside a node, on one rank (arXiv 2509.21841)",              \
-      "rank_tokens, zones, remap, gathers", SP_EXCHANGES(ATTENTION), .cp_ring_nics = SP_ROUTED,   \
-      .choose_job = sp_i_choose_zeppelin)                                                         \
+      "rank_tokens, zones, remap, gathers", SP_EXCHANGES(ATTENTION),                              \
+      .cp_ring_nics = SP_MOST_RING_NICS, .choose_job = sp_i_choose_zeppelin)                      \
     X("slimpack-symmetric", slimpack_symmetric, SEARCH,                                           \
       "long samples cut, packs that grow and shrink, backward packs as forward", SP_OF_SLIMPACK,  \
       SP_SEARCHES_PACKS, .symmetric = true)                                                       \
@@ -74,7 +74,6 @@
 #define SP_SEARCHES_PACKS \
     .sliced = true, SP_BRINGS(PACKFLOW), .by_effort = true, .choose_chunks = sp_i_choose_chunks
 #define SP_EXCHANGES(way) .brings_exchange = true, .cp_overlap = SP_CP_##way
-enum { SP_ROUTED = 64 }; // more NICs than a node has: all that there are
 #define SP_BRINGS(order) .brings_order = true, .schedule = SP_SCHEDULE_##order
 
 #define X(name, function, ...)                                                          \
