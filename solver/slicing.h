@@ -50,6 +50,7 @@ typedef struct sp_terapipe_problem {
     int64_t stages;      // K
     // Longest slices closer than this are tried as one: at most (K-1) times it above the optimum.
     int64_t tolerance_ns;
+    double deadline_s; // of sp_clock_s(): the best so far is taken then; 0: none
     sp_slice_time time;
     const void *context;
 } sp_terapipe_problem;

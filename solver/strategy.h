@@ -17,6 +17,7 @@ typedef struct sp_strategy_input {
     int64_t context;             // tokens of a row at most
     sp_cost_model *cost;         // times of packs, also of those that are only tried
     int threads;                 // to solve on; 0: one
+    double deadline_s;           // of sp_clock_s(): the best plan so far is taken then; 0: none
     // Groups of ranks that earlier batches connected; NULL: all are there.
     const struct sp_i_group_starts *starts;
     // Takes the best of the steps that are judged (solver/step/step.h); NULL: none is kept.

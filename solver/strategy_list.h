@@ -16,7 +16,8 @@
     X("concat", concat, ROWS, "samples joined and cut at the context, as in pretraining",         \
       "attention_across", .joins_documents = true)                                                \
     X("packed-tuned", packed_tuned, SEARCH,                                                       \
-      "packed, in rows of the length whose whole step is fastest, of 17 lengths", "")             \
+      "packed, in rows of the length whose whole step is fastest, of 17 lengths",                 \
+      "time_limit_ms")                                                                            \
     X("sorted", sorted, ROWS, "as packed, longest samples first", "")                             \
     X("ffd", ffd, ROWS, "first-fit decreasing: each sample into the first row with room", "")     \
     X("bfd", bfd, ROWS, "best-fit decreasing: each sample into the fullest row with room", "")    \
@@ -43,7 +44,7 @@
       "rank_tokens", SP_EXCHANGES(ATTENTION), .cp_ring_nics = 1)                                  \
     X("zeppelin", zeppelin, SEARCH,                                                               \
       "samples in zones: over nodes, inside a node, on one rank (arXiv 2509.21841)",              \
-      "rank_tokens, zones, remap, gathers", SP_EXCHANGES(ATTENTION),                              \
+      "rank_tokens, zones, remap, gathers, time_limit_ms", SP_EXCHANGES(ATTENTION),               \
       .cp_ring_nics = SP_MOST_RING_NICS, .choose_job = sp_i_choose_zeppelin)                      \
     X("slimpack-symmetric", slimpack_symmetric, SEARCH,                                           \
       "long samples cut, packs that grow and shrink, backward packs as forward", SP_OF_SLIMPACK,  \
@@ -60,7 +61,8 @@
       SP_OF_SLIMPACK ", asymmetric, rank_tokens, zones, remap, gathers", SP_SEARCHES_PACKS,       \
       .choose_job = sp_i_choose_slimpack_zones)                                                   \
     X("dynapipe", dynapipe, SEARCH,                                                               \
-      "micro-batches by dynamic programme, padded to their longest (arXiv 2311.10418)", "")       \
+      "micro-batches by dynamic programme, padded to their longest (arXiv 2311.10418)",           \
+      "time_limit_ms")                                                                            \
     X("chunkflow", chunkflow, BUDGETS, "chunks of equal length (arXiv 2503.02356)",               \
       "chunk_tokens", .sliced = true, SP_BRINGS(CHUNKFLOW))                                       \
     X("slimpipe", slimpipe, BUDGETS, "rows in slices of equal length (arXiv 2504.14519)",         \

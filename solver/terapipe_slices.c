@@ -4,6 +4,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/order.h"
+#include "solver/time_limit.h"
 
 // Positions 0 .. count are where slices may begin and end.
 typedef struct search {
@@ -40,7 +41,7 @@ sp_status sp_terapipe_slices_find(const sp_terapipe_problem *problem, sp_terapip
         least_ns = s.sum[s.count];
         ok = read_slices(&s, slices);
     }
-    for (size_t i = 0; ok && any && i < s.times;) {
+    for (size_t i = 0; ok && any && i < s.times && !sp_i_deadline_is_past(problem->deadline_s);) {
         int64_t low_ns = s.longest[i];
         if (least_ns + (problem->stages - 1) * low_ns >= slices->total_ns) {
             break;

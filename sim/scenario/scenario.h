@@ -45,6 +45,7 @@ typedef struct sp_strategy_spec {
     // at multiples of it, 0: searched
     int64_t slice_tokens;
     int64_t time_limit_ms; // for solving one batch; 0: the strategy's own
+    double spent_s;        // of the first batch's limit, by choosing what the job keeps
     int effort_percent;    // of a search's own effort; 0: all of it (sp_evaluate_options sets it)
     double mip_gap;        // at which they count as solved; negative: the strategy's own
     // slimpack without a part of it (ablation): samples cut; backward packs of their own; packs

@@ -531,7 +531,8 @@ static const sp_setting settings[] = {
              "tokens."},
     {.key = "strategy.time_limit_ms", COUNT("1", "2147483647"),
      .fallback = "none: an amount of work ends the search",
-     .text = "Milliseconds for solving one batch. With a limit plans may differ between machines."},
+     .text = "Milliseconds for solving one batch, of the first with what the job keeps, such as model "
+             "chunks. With a limit plans may differ between machines."},
     {.key = "strategy.mip_gap", REAL("0", "1"), .fallback = "the strategy's own",
      .text = "Relative gap at which an integer program counts as solved."},
     {.key = "strategy.slices", SWITCH, .fallback = "true", .text = "Slimpack: long samples are cut."},

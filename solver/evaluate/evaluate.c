@@ -7,6 +7,10 @@
 #include "sim/base/progress.h"
 #include "solver/evaluate/evaluation.h"
 
+// Part of a batch's time limit in which its packs are searched for; the rest is for the last trial
+// before it ends, and for writing the packs and their order down.
+#define SEARCHING 0.8
+
 static sp_status resolve(sp_i_evaluation *ev, sp_error *err);
 static void warn_of_batches(sp_result *result, const sp_batches *batches);
 static void warn_of_delayed(sp_i_evaluation *ev, sp_status status);
@@ -123,6 +127,7 @@ sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
     if (status != SP_OK) {
         return status;
     }
+    ev->spent_s = ev->steps.scenario->strategy.spent_s;
     sp_i_step_describe(ev->steps.scenario, result);
     if (scenario->uniform) {
         return SP_OK;
@@ -218,6 +223,14 @@ sp_status sp_i_evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *ba
     return status == SP_ERR_DEADLOCK ? refuse_order(ev, &step->packing, status, err) : status;
 }
 
+static double deadline_s(sp_i_evaluation *ev)
+{
+    int64_t limit_ms = ev->steps.scenario->strategy.time_limit_ms;
+    double left_s = 1e-3 * (double)limit_ms - ev->spent_s;
+    ev->spent_s = 0.0;
+    return limit_ms > 0 ? sp_clock_s() + SEARCHING * left_s : 0.0;
+}
+
 static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t context, sp_i_step *step,
                       sp_error *err)
 {
@@ -242,6 +255,7 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
                                      .context = context,
                                      .cost = &steps->trial,
                                      .threads = steps->options->threads,
+                                     .deadline_s = deadline_s(ev),
                                      .starts = &ev->starts,
                                      .kept = &ev->kept};
     if (status == SP_OK) {

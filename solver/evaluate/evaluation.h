@@ -17,6 +17,7 @@ typedef struct sp_i_evaluation {
     sp_i_group_starts starts;
     sp_i_kept_step kept; // of the batch at hand
     sp_batch carried;    // what the batches so far delayed; it stands in front of the next one
+    double spent_s;      // of the time limit of the next batch
 } sp_i_evaluation;
 
 // A batch on its way. The plan refers to the packing: it stays where it is.

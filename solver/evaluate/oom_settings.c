@@ -11,6 +11,8 @@
 enum {
     MOST_DOUBLINGS = 3, // of a degree of parallelism: what is further is another cluster
     MOST_SEARCHED = 2,  // where a strategy searches by effort, which takes as long each time
+    MOST_TRIED = 19,    // settings in all
+    MOST_TRIED_SEARCHED = 7,
     SETTING = 64,
 };
 
@@ -67,6 +69,9 @@ static sp_status evaluate(const sp_i_evaluation *ev, const sp_batches *batches,
     snprintf(scenario->strategy.kind, sizeof scenario->strategy.kind, "%s",
              ev->stated->strategy.kind);
     scenario->memory_limit_bytes = ev->stated->memory_limit_bytes;
+    // All settings together have no more time than the plan had.
+    scenario->strategy.time_limit_ms = sp_ceil_div(scenario->strategy.time_limit_ms,
+                                                   searches(ev) ? MOST_TRIED_SEARCHED : MOST_TRIED);
     bool hopeless = false;
     sp_status status = states_are_too_much(scenario, &hopeless, err);
     if (status != SP_OK || hopeless) {

@@ -12,6 +12,7 @@
 #include "solver/mip.h"
 #include "solver/rows.h"
 #include "solver/strategy_list.h"
+#include "solver/time_limit.h"
 
 #define DEFAULT_GAP 0.01
 
@@ -106,7 +107,8 @@ sp_status sp_i_pack_flexsp(const sp_strategy_input *input, sp_packing *packing, 
         .ranks = dp,
         .rank_tokens = sp_i_merged_rank_tokens(input),
         .count = batch->count,
-        .time_limit_ms = spec->time_limit_ms > 0 ? spec->time_limit_ms : SP_I_NO_TIME_LIMIT,
+        .time_limit_ms = sp_i_deadline_left_ms(input->deadline_s),
+        .deadline_s = input->deadline_s,
         .iteration_limit = MOST_ITERATIONS,
         .mip_gap = spec->mip_gap >= 0.0 ? spec->mip_gap : DEFAULT_GAP,
     };
@@ -246,10 +248,10 @@ static sp_status drop_empty(sp_i_flexsp_plan *plan, size_t count, sp_error *err)
 }
 
 // *fits: every micro-batch found groups.
-static sp_status solve_parts(const sp_i_flexsp_problem *problem, const size_t *first, size_t runs,
-                             sp_i_flexsp_plan *plan, bool *fits, sp_error *err)
+static sp_status solve_parts(const sp_i_flexsp_problem *problem, double started_s,
+                             const size_t *first, size_t runs, sp_i_flexsp_plan *plan, bool *fits,
+                             sp_error *err)
 {
-    double started_s = sp_clock_s();
     int64_t spent = 0; // simplex iterations
     sp_status status = SP_OK;
     *fits = true;
@@ -289,6 +291,7 @@ static sp_status solve_parts(const sp_i_flexsp_problem *problem, const size_t *f
 sp_status sp_i_flexsp_solve(const sp_i_flexsp_problem *problem, sp_i_flexsp_plan *plan,
                             sp_error *err)
 {
+    double started_s = sp_clock_s();
     *plan = (sp_i_flexsp_plan){0};
     size_t *first = sp_malloc((problem->count + 1) * sizeof *first);
     plan->group_of = sp_malloc(problem->count * sizeof *plan->group_of);
@@ -307,7 +310,7 @@ sp_status sp_i_flexsp_solve(const sp_i_flexsp_problem *problem, sp_i_flexsp_plan
         int64_t most = least_largest_sum(problem, runs, total, first);
         if (most <= problem->rank_tokens * problem->ranks) {
             size_t made = cut(problem, most, first);
-            status = solve_parts(problem, first, made, plan, &fits, err);
+            status = solve_parts(problem, started_s, first, made, plan, &fits, err);
         }
         runs++;
     }

@@ -28,6 +28,7 @@ typedef struct sp_i_flexsp_problem {
     const int64_t *tokens; // [count], descending; each fits all ranks
     size_t count;
     int64_t time_limit_ms;   // for all integer programs together; 0: none is solved
+    double deadline_s;       // of all, sp_clock_s(); 0: none
     int64_t iteration_limit; // of their relaxations; 0: any
     double mip_gap;
 } sp_i_flexsp_problem;

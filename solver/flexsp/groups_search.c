@@ -5,6 +5,7 @@
 
 #include "sim/base/alloc.h"
 #include "solver/flexsp/flexsp.h"
+#include "solver/time_limit.h"
 
 // Placements of samples tried against groups, for one micro-batch: about a second.
 #define MOST_STEPS 2e8
@@ -149,7 +150,7 @@ static void climb(search *s, numbers from)
     bool better = true;
     while (better && s->steps < MOST_STEPS) {
         better = false;
-        for (int a = 0; a < moves; a++) {
+        for (int a = 0; a < moves && !sp_i_deadline_is_past(problem->deadline_s); a++) {
             numbers one = from;
             if (!apply(problem, a, &one)) {
                 continue;

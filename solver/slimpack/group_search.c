@@ -107,11 +107,14 @@ static sp_status search_followers(sp_i_search *s, sp_error *err)
         if (leader < 0 || s->ranks.groups[g].dp_count != s->ranks.groups[leader].dp_count) {
             leader = g;
         } else {
-            s->best[g].shape = s->best[leader].shape;
+            s->best[g] = s->best[leader];
             s->order[followers++] = g;
         }
     }
-    return search_groups(s, followers, s->options.effort / 4, slowest_ns, err);
+    // Without time their packs stay as they are: to time them would change nothing.
+    return sp_i_search_is_late(s)
+               ? SP_OK
+               : search_groups(s, followers, s->options.effort / 4, slowest_ns, err);
 }
 
 // Two groups after samples went from one to the other.

@@ -335,11 +335,10 @@ sp_status sp_i_rank_split_prove(const sp_i_work *work, const sp_batch *batch, in
             work_s[count++] = sp_i_slice_work_s(work, 0, batch->tokens[group->sample[i]]);
         }
     }
-    const sp_i_assignment_options options = {
-        .time_limit_ms = time_limit_ms > 0 ? time_limit_ms : SP_I_NO_TIME_LIMIT,
-        .node_limit = MOST_NODES,
-        .iteration_limit = MOST_ITERATIONS,
-        .gap = gap};
+    const sp_i_assignment_options options = {.time_limit_ms = time_limit_ms,
+                                             .node_limit = MOST_NODES,
+                                             .iteration_limit = MOST_ITERATIONS,
+                                             .gap = gap};
     sp_i_assignment found;
     sp_status status =
         sp_i_assignment_solve(work_s, count, split->count, &options, rank, &found, err);

@@ -118,8 +118,8 @@ void sp_i_groupings_fini(sp_i_groupings *groupings);
 
 // Replaces, by integer programming, an assignment without merged ranks by a better one, or raises
 // its bound, where there are few enough samples and its gap is larger than `gap` (negative: 1e-3).
-// A limit of nodes and iterations ends the search, before it one of time in milliseconds; 0: no
-// limit of time.
+// A limit of nodes and iterations ends the search, before it one of time in milliseconds
+// (SP_I_NO_TIME_LIMIT: there is none; 0: none is left, and nothing is done).
 sp_status sp_i_rank_split_prove(const sp_i_work *work, const sp_batch *batch, int64_t time_limit_ms,
                                 double gap, sp_i_rank_split *split, sp_error *err);
 

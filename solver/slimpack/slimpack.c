@@ -8,6 +8,7 @@
 #include "solver/slimpack/slimpack_search.h"
 #include "solver/step/step.h"
 #include "solver/strategy_list.h"
+#include "solver/time_limit.h"
 
 // ---- without a pipeline: ranks merged for each sample by itself ----
 
@@ -18,10 +19,12 @@ enum {
     LEAST_EIGHTHS = 5, // from here to twice as many: budgets between the powers of two beside one
 };
 
+// Part of the time in which packs are searched for before.
+#define SEARCHING 0.5
+
 // The best packs so far.
 typedef struct nested {
     const sp_strategy_input *input;
-    double deadline_s; // 0: none
     sp_packing *packing;
     sp_packflow_outcome *outcome;
     bool lacked; // memory, the last that was tried
@@ -31,7 +34,8 @@ typedef struct nested {
     sp_packflow_outcome of_budget;
 } nested;
 
-// Packs as a strategy makes them of a budget of tokens, judged, where it makes any.
+// Packs as a strategy makes them of a budget of tokens, judged, where it makes any and time is
+// left.
 static sp_status try_packs(nested *n, sp_strategy_pack_function pack, int64_t tokens, sp_error *err)
 {
     sp_error own;
@@ -39,6 +43,9 @@ static sp_status try_packs(nested *n, sp_strategy_pack_function pack, int64_t to
     sp_packflow_outcome judged;
     sp_scenario scenario = *n->input->scenario;
     sp_strategy_input with = *n->input;
+    if (sp_i_deadline_is_past(with.deadline_s)) {
+        return SP_OK;
+    }
     scenario.strategy.rank_tokens = tokens;
     scenario.strategy.chunk_tokens = tokens;
     scenario.strategy.pack_rounds = false;
@@ -64,16 +71,8 @@ static sp_status try_packs(nested *n, sp_strategy_pack_function pack, int64_t to
     return SP_OK;
 }
 
-static bool out_of_time(const nested *n)
-{
-    return n->deadline_s > 0.0 && sp_clock_s() > n->deadline_s;
-}
-
 static sp_status try_budget(nested *n, int64_t tokens, sp_error *err)
 {
-    if (out_of_time(n)) {
-        return SP_OK;
-    }
     sp_status status = try_packs(n, sp_i_pack_bytescale, tokens, err);
     if (status == SP_OK) {
         status = try_packs(n, sp_i_pack_chunkflow, tokens, err);
@@ -92,11 +91,16 @@ static sp_status try_around(nested *n, sp_error *err)
     const int64_t tokens = n->tokens;
     sp_status status = SP_OK;
     for (int i = LEAST_EIGHTHS; status == SP_OK && tokens > 0 && i < 2 * EIGHTHS; i++) {
-        if (i != EIGHTHS && !out_of_time(n)) {
+        if (i != EIGHTHS) {
             status = try_packs(n, pack, sp_ceil_div(tokens * i, EIGHTHS), err);
         }
     }
     return status;
+}
+
+static bool may_nest(const sp_scenario *scenario)
+{
+    return scenario->layout.pp == 1 && scenario->strategy.dp_merge;
 }
 
 // Ranks that are merged for a long sample run short ones apart, as ByteScale packs them, or each
@@ -108,7 +112,7 @@ static sp_status try_nested_groups(nested *n, sp_error *err)
     const sp_layout *layout = &n->input->scenario->layout;
     int64_t longest = sp_batch_longest(n->input->batch);
     sp_status status = SP_OK;
-    if (layout->pp > 1 || !n->input->scenario->strategy.dp_merge) {
+    if (!may_nest(n->input->scenario)) {
         return SP_OK;
     }
     // Equal cuts of the samples in batch order: packs with long samples among short ones hide more
@@ -116,7 +120,7 @@ static sp_status try_nested_groups(nested *n, sp_error *err)
     status = try_packs(n, sp_i_pack_slimpipe, 0, err);
     for (int ranks = 1; status == SP_OK && ranks <= layout->dp; ranks *= 2) {
         status = try_budget(n, sp_ceil_div(longest, ranks), err);
-        if (status == SP_OK && longest > ranks && !out_of_time(n)) {
+        if (status == SP_OK && longest > ranks) {
             // A little less, and the longest sample takes more ranks.
             status = try_packs(n, sp_i_pack_bytescale, (longest - 1) / ranks, err);
         }
@@ -138,11 +142,13 @@ static sp_status search(const sp_strategy_input *input, bool asymmetric, sp_pack
                         sp_error *err)
 {
     sp_packflow_outcome outcome;
-    const sp_i_slimpack_options options = sp_i_slimpack_options_of(input, asymmetric, false);
+    sp_i_slimpack_options options = sp_i_slimpack_options_of(input, asymmetric, false);
+    if (may_nest(input->scenario)) {
+        options.deadline_s = sp_i_deadline_part_s(options.deadline_s, SEARCHING);
+    }
     sp_status status = sp_i_slimpack_search(input, &options, packing, &outcome, err);
     if (status == SP_OK) {
         nested n = {.input = input,
-                    .deadline_s = options.deadline_s,
                     .packing = packing,
                     .outcome = &outcome,
                     .of_budget = SP_PACKFLOW_WORST};
@@ -168,6 +174,9 @@ sp_status sp_i_pack_slimpack(const sp_strategy_input *input, sp_packing *packing
 // Actions timed to see whether gradients should run apart.
 enum { GLANCE = 15000 };
 
+// Part of the time in which that is done.
+#define GLANCING 0.3
+
 // Weight gradients of their own hold activations for longer, and some ranks have no idle time for
 // them: whole backwards are searched as well where they look faster, or where memory is short. The
 // order runs the packs either way, as it is faster (packflow.h). Without a pipeline nothing is idle
@@ -182,7 +191,10 @@ sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *pack
         return search(input, true, packing, err);
     }
     glance.effort = sp_i_slimpack_effort(&input->scenario->strategy, GLANCE);
-    for (int split = 0; status == SP_OK && split < 2; split++) {
+    glance.deadline_s = sp_i_deadline_part_s(options.deadline_s, GLANCING);
+    outcome[0] = outcome[1] = SP_PACKFLOW_WORST;
+    for (int split = 1; status == SP_OK && split >= 0 && !sp_i_deadline_is_past(glance.deadline_s);
+         split--) {
         glance.split = split != 0;
         status = sp_i_slimpack_search(input, &glance, NULL, &outcome[split], err);
     }
@@ -191,7 +203,8 @@ sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *pack
     }
     options.split = !sp_packflow_is_better(&outcome[0], &outcome[1]);
     status = sp_i_slimpack_search(input, &options, packing, &outcome[0], err);
-    if (status != SP_OK || (outcome[0].lacking_bytes == 0 && !outcome[0].tight)) {
+    bool loose = outcome[0].lacking_bytes == 0 && !outcome[0].tight;
+    if (status != SP_OK || loose || sp_i_deadline_is_past(options.deadline_s)) {
         return status;
     }
     sp_packing other;
@@ -209,8 +222,8 @@ sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *pack
 
 // ---- model chunks of each rank, and the layers of every virtual stage ----
 
-// Actions timed for a first look at each cut, fewer where time is limited so that all are looked
-// at, and again for each of those that look best.
+// Actions timed for a first look at each cut, before it of fewer where time is limited so that all
+// are looked at, and again for each of those that look best.
 enum { QUICK_LOOK = 1000, FIRST_LOOK = 15000, SECOND_LOOK = 60000, SECOND_LOOKS = 4 };
 
 // More than the usual chunks are looked at where the best have more than so many.
@@ -229,8 +242,9 @@ typedef enum cut_look {
     UNTIL_ONE_FITS, // its whole step; none is looked at after one that fits
 } cut_look;
 
-// Part of a time limit in which the cuts are compared, and the least that is enough to look at one.
-#define CHOOSING 0.25
+// Part of the time left in which the cuts are compared, which without a limit takes a few times as
+// long as the search of the first batch, and the least that is enough to look at one.
+#define CHOOSING 0.6
 #define LEAST_LOOK_S 1e-3
 
 // One way to cut the model.
@@ -238,6 +252,8 @@ typedef struct cut {
     int chunks;
     int *layers; // [pp * chunks]; NULL: equal shares
     sp_packflow_outcome outcome;
+    int number; // in the order in which all cuts are made
+    bool brief; // no more than a quick look was taken
 } cut;
 
 static bool may_choose(const sp_scenario *scenario)
@@ -278,7 +294,7 @@ typedef struct choice {
 
 static bool is_late(const choice *c)
 {
-    return c->deadline_s > 0.0 && sp_clock_s() > c->deadline_s;
+    return sp_i_deadline_is_past(c->deadline_s);
 }
 
 static sp_status search_cut(const choice *c, const sp_strategy_input *input, bool split, cut *tried,
@@ -392,11 +408,46 @@ static void add_cut(choice *c, cut tried)
     c->cuts[at] = tried;
 }
 
+static int compare_numbers(const void *a, const void *b)
+{
+    const cut *x = a;
+    const cut *y = b;
+    return x->number - y->number;
+}
+
+// Where a quick look was taken, from the best on: as without a limit, if time is left for all.
+static sp_status look_properly(choice *c, sp_error *err)
+{
+    sp_status status = SP_OK;
+    cut found[MOST_CHUNKS * CUT_KINDS];
+    int count = c->count;
+    c->effort = FIRST_LOOK;
+    for (int i = 0; status == SP_OK && i < count && !is_late(c); i++) {
+        const sp_packflow_outcome quick = c->cuts[i].outcome;
+        if (!c->cuts[i].brief) {
+            continue;
+        }
+        c->cuts[i].brief = false;
+        status = predict(c, &c->cuts[i], err);
+        if (is_late(c) && sp_packflow_is_better(&quick, &c->cuts[i].outcome)) {
+            c->cuts[i].outcome = quick;
+        }
+    }
+    memcpy(found, c->cuts, (size_t)count * sizeof *found);
+    qsort(found, (size_t)count, sizeof *found, compare_numbers);
+    c->count = 0;
+    for (int i = 0; i < count; i++) {
+        add_cut(c, found[i]);
+    }
+    return status;
+}
+
 // At all ways to cut the model into `least` to `most` chunks a rank.
 static sp_status look_at_all(choice *c, int least, int most, sp_error *err)
 {
     sp_status status = SP_OK;
-    c->effort = c->deadline_s > 0.0 ? QUICK_LOOK : FIRST_LOOK;
+    bool brief = c->deadline_s > 0.0;
+    c->effort = brief ? QUICK_LOOK : FIRST_LOOK;
     for (int i = (least - 1) * CUT_KINDS; status == SP_OK && i < most * CUT_KINDS; i++) {
         int chunks = i / CUT_KINDS + 1;
         cut_kind kind = (cut_kind)(i % CUT_KINDS);
@@ -407,14 +458,18 @@ static sp_status look_at_all(choice *c, int least, int most, sp_error *err)
         }
         status = cut_layers(c->scenario, chunks, kind, &tried, err);
         if (status == SP_OK && tried.chunks > 0) {
+            tried.number = i;
+            tried.brief = brief;
             status = c->hurried ? SP_OK : predict(c, &tried, err);
             add_cut(c, tried);
         }
     }
-    return status;
+    return status == SP_OK && brief && !c->hurried ? look_properly(c, err) : status;
 }
 
-// Searches the first so many cuts for longer: that much effort for each.
+// Searches the first so many cuts for longer: that much effort for each. Whole steps are compared
+// with each other alone: where time runs out, all cuts that are left stay behind (these looks are
+// at all cuts that c->count counts).
 static sp_status look_again(choice *c, int count, cut_look look, int64_t effort, sp_error *err)
 {
     sp_status status = SP_OK;
@@ -426,12 +481,21 @@ static sp_status look_again(choice *c, int count, cut_look look, int64_t effort,
     memcpy(found, c->cuts, (size_t)count * sizeof *found);
     memmove(c->cuts, c->cuts + count, (size_t)(c->count - count) * sizeof *found);
     c->count -= count;
-    for (int i = 0; i < count; i++) {
-        if (status == SP_OK && !is_late(c) && !fits) {
+    int compared = count;
+    for (int i = 0; status == SP_OK && i < count && !fits; i++) {
+        if (!is_late(c)) {
             status = predict(c, &found[i], err);
             fits = look == UNTIL_ONE_FITS && found[i].outcome.lacking_bytes == 0;
         }
+        if (look != AS_PREDICTED && is_late(c) && i < compared) {
+            compared = i;
+        }
+    }
+    for (int i = 0; i < compared; i++) {
         add_cut(c, found[i]);
+    }
+    for (int i = compared; i < count; i++) {
+        c->cuts[c->count++] = found[i];
     }
     return status;
 }
@@ -451,7 +515,7 @@ static sp_status look_closer(choice *c, sp_error *err)
 {
     bool few = c->batches.batch[0].count <= SO_FEW_SAMPLES;
     sp_status status = SP_OK;
-    if (few || (c->cuts[0].chunks > MANY_CHUNKS && c->deadline_s <= 0.0)) {
+    if (few || c->cuts[0].chunks > MANY_CHUNKS) {
         status = look_at_all(c, USUAL_CHUNKS + 1, MOST_CHUNKS, err);
     }
     if (status == SP_OK && few) {
@@ -460,8 +524,7 @@ static sp_status look_closer(choice *c, sp_error *err)
     if (status == SP_OK && c->count > 1) {
         status = look_again(c, SECOND_LOOKS, AS_PREDICTED, SECOND_LOOK, err);
     }
-    return status == SP_OK && c->deadline_s <= 0.0 ? look_at_steps(c, LAST_LOOKS, LAST_LOOK, err)
-                                                   : status;
+    return status == SP_OK ? look_at_steps(c, LAST_LOOKS, LAST_LOOK, err) : status;
 }
 
 // How many model chunks each pipeline rank holds, and which layers, where that is for the strategy
@@ -475,11 +538,13 @@ sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err)
     }
     choice c = {.scenario = scenario};
     sp_workload_spec first = scenario->workload;
+    double begun_s = sp_clock_s();
     first.batches = 1;
     if (scenario->strategy.time_limit_ms > 0) {
-        double choosing_s = CHOOSING * 1e-3 * (double)scenario->strategy.time_limit_ms;
-        c.deadline_s = sp_clock_s() + choosing_s;
-        c.hurried = choosing_s < LEAST_LOOK_S;
+        double left_s =
+            1e-3 * (double)scenario->strategy.time_limit_ms - scenario->strategy.spent_s;
+        c.deadline_s = begun_s + CHOOSING * left_s;
+        c.hurried = CHOOSING * left_s < LEAST_LOOK_S;
     }
     c.cuts = sp_calloc(MOST_CHUNKS * CUT_KINDS, sizeof *c.cuts);
     sp_status status = c.cuts != NULL ? sp_batches_make(&first, &c.batches, err)
@@ -508,5 +573,6 @@ sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err)
     }
     sp_free(c.cuts);
     sp_batches_fini(&c.batches);
+    scenario->strategy.spent_s += sp_clock_s() - begun_s;
     return status;
 }

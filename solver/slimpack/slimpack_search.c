@@ -1,10 +1,10 @@
 #include "solver/slimpack/slimpack_search.h"
 
 #include "sim/base/alloc.h"
-#include "sim/base/progress.h"
 #include "sim/base/units.h"
 #include "solver/slimpack/search_state.h"
 #include "solver/step/step.h"
+#include "solver/time_limit.h"
 
 // A sample beyond this share of a rank's fair share gets several ranks.
 #define MERGE_SHARE 0.95
@@ -16,9 +16,8 @@
 #define UNEVEN_MANY 0.25
 #define PROMISING 1.1
 
-// Part of a time limit that is searched; the rest is for the choice of the model's cut, and for
-// writing the packs and their order down.
-#define SEARCHING 0.65
+// Part of the time left in which samples are given to ranks by integer programs.
+#define PROVING 0.25
 
 enum {
     EFFORT = 500000, // actions timed for all ranks together, about
@@ -43,13 +42,10 @@ sp_i_slimpack_options sp_i_slimpack_options_of(const sp_strategy_input *input, b
 {
     const sp_strategy_spec *spec = &input->scenario->strategy;
     int64_t usual = input->batch->count <= FEW_SAMPLES ? EFFORT_FOR_FEW : EFFORT;
-    sp_i_slimpack_options options = {.asymmetric = asymmetric && spec->asymmetric,
-                                     .split = split,
-                                     .effort = sp_i_slimpack_effort(spec, usual)};
-    if (spec->time_limit_ms > 0) {
-        options.deadline_s = sp_clock_s() + SEARCHING * 1e-3 * (double)spec->time_limit_ms;
-    }
-    return options;
+    return (sp_i_slimpack_options){.asymmetric = asymmetric && spec->asymmetric,
+                                   .split = split,
+                                   .effort = sp_i_slimpack_effort(spec, usual),
+                                   .deadline_s = input->deadline_s};
 }
 
 // Ways of context parallelism that cut whole packs need backward packs that mirror the forward
@@ -95,8 +91,8 @@ static sp_status split_ranks(sp_i_search *s, sp_error *err)
         status = sp_i_rank_split_priced(&s->work, batch, scenario->layout.dp, &costs,
                                         merge_share(s), token_limit(s), &s->ranks, err);
     }
-    // A quarter of a time limit.
-    int64_t limit_ms = spec->time_limit_ms > 0 ? spec->time_limit_ms / 4 + 1 : 0;
+    double deadline_s = sp_i_deadline_part_s(s->options.deadline_s, PROVING);
+    int64_t limit_ms = sp_i_deadline_left_ms(deadline_s);
     return status == SP_OK && spec->milp
                ? sp_i_rank_split_prove(&s->work, batch, limit_ms, spec->mip_gap, &s->ranks, err)
                : status;
@@ -303,7 +299,8 @@ sp_status sp_i_slimpack_search(const sp_strategy_input *input, const sp_i_slimpa
     bool starts = input->starts != NULL && input->starts->start_ms > 0.0 &&
                   input->scenario->strategy.dp_merge && input->scenario->layout.dp > 1;
     sp_status status = search_once(input, options, packing, outcome, err);
-    if (status == SP_OK && packing != NULL && starts) {
+    if (status == SP_OK && packing != NULL && starts &&
+        !sp_i_deadline_is_past(options->deadline_s)) {
         status = search_apart(input, options, packing, outcome, err);
         if (status != SP_OK) {
             sp_packing_fini(packing);

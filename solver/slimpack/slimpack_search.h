@@ -17,7 +17,7 @@ typedef struct sp_i_slimpack_options {
 // So much of a usual effort as the settings of a scenario ask for.
 int64_t sp_i_slimpack_effort(const sp_strategy_spec *spec, int64_t usual);
 
-// The settings of a scenario for a strategy that would search its batch freely, from now on.
+// The settings of a scenario for a strategy that would search its batch freely.
 sp_i_slimpack_options sp_i_slimpack_options_of(const sp_strategy_input *input, bool asymmetric,
                                                bool split);
 

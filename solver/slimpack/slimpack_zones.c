@@ -18,6 +18,7 @@
 #include "solver/step/step.h"
 #include "solver/strategies/job_choice.h"
 #include "solver/strategy_list.h"
+#include "solver/time_limit.h"
 
 // Slices of a packing by sample, and what each pack's ranks have to attend to.
 typedef struct zoning {
@@ -34,13 +35,16 @@ typedef struct zoning {
 static sp_status pack_pooled(const sp_strategy_input *input, sp_packing *packing, sp_error *err);
 static sp_status add_zones(sp_packing *packing, int dp, sp_error *err);
 
-// Takes the packs of `pack` where they are better. Only fatal errors are returned.
+// Takes the packs of `pack` where they are better and time is left. Only fatal errors are returned.
 static sp_status try_packs(const sp_strategy_input *input, sp_strategy_pack_function pack,
                            sp_packing *best, sp_packflow_outcome *outcome, sp_error *err)
 {
     sp_error own;
     sp_packing tried;
     sp_packflow_outcome judged;
+    if (sp_i_deadline_is_past(input->deadline_s)) {
+        return SP_OK;
+    }
     sp_error_clear(&own);
     sp_status status = pack(input, &tried, &own);
     if (status != SP_OK) {
@@ -98,25 +102,26 @@ sp_status sp_i_choose_slimpack_zones(sp_scenario *scenario, bool compared, sp_er
     return sp_i_job_choose(scenario, ways, list_ways(scenario, compared, ways), compared, err);
 }
 
-// Where time is limited, slimpack searches twice for half of it.
+// Shares of the time that is left, for slimpack and for packs of all ranks.
+#define ALONE 0.45
+#define POOLED 0.75
+
 sp_status sp_i_pack_slimpack_zones(const sp_strategy_input *input, sp_packing *packing,
                                    sp_error *err)
 {
-    sp_scenario scenario = *input->scenario;
     sp_strategy_input with = *input;
     sp_packflow_outcome outcome;
-    with.scenario = &scenario;
-    if (may_pool(&scenario)) {
-        scenario.strategy.time_limit_ms = (scenario.strategy.time_limit_ms + 1) / 2;
-    }
+    bool pools = may_pool(input->scenario);
+    with.deadline_s = sp_i_deadline_part_s(input->deadline_s, pools ? ALONE : POOLED);
     sp_status status = sp_i_pack_slimpack(&with, packing, err);
-    if (status == SP_OK) {
+    if (status == SP_OK && !sp_i_deadline_is_past(input->deadline_s)) {
         status = sp_step_judge(input, packing, &outcome, err);
-        if (status == SP_OK && may_pool(&scenario)) {
+        if (status == SP_OK && pools) {
+            with.deadline_s = sp_i_deadline_part_s(input->deadline_s, POOLED);
             status = try_packs(&with, pack_pooled, packing, &outcome, err);
         }
         if (status == SP_OK) {
-            status = try_packs(&with, sp_i_pack_zeppelin, packing, &outcome, err);
+            status = try_packs(input, sp_i_pack_zeppelin, packing, &outcome, err);
         }
         if (status != SP_OK) {
             sp_packing_fini(packing);

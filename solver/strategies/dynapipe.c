@@ -280,6 +280,7 @@ static sp_status find_groups(search *find, sp_terapipe_slices *groups, sp_error 
                                    .granularity = 1,
                                    .most_tokens = largest,
                                    .stages = (int64_t)layout->dp * (layout->pp - 1) + 1,
+                                   .deadline_s = find->input->deadline_s,
                                    .time = group_ns,
                                    .context = find};
     sp_status status = SP_OK;

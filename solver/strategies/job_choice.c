@@ -3,9 +3,22 @@
 #include <stdio.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/progress.h"
 #include "sim/base/units.h"
 #include "solver/step/step.h"
 #include "solver/strategy_list.h"
+#include "solver/time_limit.h"
+
+// One way, over the batches so far.
+typedef struct job {
+    sp_scenario scenario;
+    const int *stated_layers; // belong to the scenario that it is a copy of
+    sp_cost_model cost;
+    bool costed;
+    sp_i_group_starts starts;
+    int64_t context;
+    sp_packflow_outcome total;
+} job;
 
 static bool has_plan(const sp_packflow_outcome *outcome)
 {
@@ -23,51 +36,54 @@ static void add(sp_packflow_outcome *total, const sp_packflow_outcome *step)
     total->tight = total->tight || step->tight;
 }
 
-// Plans the batches in their order, and adds up what they come to.
-static sp_status run_batches(const sp_scenario *scenario, const sp_batches *batches,
-                             sp_strategy_input *input, sp_i_group_starts *starts,
-                             sp_packflow_outcome *total, sp_error *err)
+// With no plan there is no more to run.
+static sp_status give_up(job *j, sp_status status, const sp_error *own, sp_error *err)
 {
-    const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
-    sp_status status = SP_OK;
-    *total = (sp_packflow_outcome){0};
-    for (int b = 0; status == SP_OK && b < batches->count; b++) {
-        sp_packing packing;
-        sp_packflow_outcome judged;
-        input->batch = &batches->batch[b];
-        status = strategy->pack(input, &packing, err);
-        if (status != SP_OK) {
-            return status;
-        }
-        status = strategy->sliced ? sp_step_judge(input, &packing, &judged, err)
-                                  : sp_step_judge_rows(input, &packing, &judged, err);
-        if (status == SP_OK) {
-            sp_step_costs none = {0};
-            sp_i_group_starts_add(starts, &packing, &none);
-            add(total, &judged);
-        }
-        sp_packing_fini(&packing);
-    }
-    return status;
+    j->total = SP_PACKFLOW_WORST;
+    return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own->message[0]) : SP_OK;
 }
 
-static sp_status run_job(const sp_scenario *scenario, const sp_batches *batches,
-                         sp_packflow_outcome *total, sp_error *err)
+// Plans the next batch, and adds what it comes to, unless one before had no plan.
+static sp_status run_batch(job *j, const sp_batch *batch, double deadline_s, sp_error *err)
 {
-    sp_cost_model cost;
-    sp_i_group_starts starts;
-    sp_strategy_input input = {
-        .scenario = scenario, .context = batches->context, .cost = &cost, .starts = &starts};
-    sp_status status = sp_i_group_starts_init(&starts, scenario, err);
-    if (status == SP_OK) {
-        status = sp_scenario_cost_model(scenario, &cost, err);
-        if (status == SP_OK) {
-            status = run_batches(scenario, batches, &input, &starts, total, err);
-            sp_cost_model_fini(&cost);
-        }
+    sp_error own;
+    sp_error_clear(&own);
+    const sp_strategy *strategy = sp_strategy_find(j->scenario.strategy.kind);
+    const sp_strategy_input input = {.scenario = &j->scenario,
+                                     .batch = batch,
+                                     .context = j->context,
+                                     .cost = &j->cost,
+                                     .starts = &j->starts,
+                                     .deadline_s = deadline_s};
+    sp_packing packing;
+    sp_packflow_outcome judged;
+    if (!has_plan(&j->total)) {
+        return SP_OK;
     }
-    sp_i_group_starts_fini(&starts);
-    return status;
+    sp_status status = strategy->pack(&input, &packing, &own);
+    if (status != SP_OK) {
+        return give_up(j, status, &own, err);
+    }
+    status = strategy->sliced ? sp_step_judge(&input, &packing, &judged, &own)
+                              : sp_step_judge_rows(&input, &packing, &judged, &own);
+    if (status == SP_OK) {
+        sp_step_costs none = {0};
+        sp_i_group_starts_add(&j->starts, &packing, &none);
+        add(&j->total, &judged);
+    }
+    sp_packing_fini(&packing);
+    return status == SP_OK ? SP_OK : give_up(j, status, &own, err);
+}
+
+static void job_fini(job *j)
+{
+    if (j->costed) {
+        sp_cost_model_fini(&j->cost);
+    }
+    sp_i_group_starts_fini(&j->starts);
+    if (j->scenario.stage_layers != j->stated_layers) {
+        sp_free(j->scenario.stage_layers);
+    }
 }
 
 static sp_status take_way(sp_scenario *scenario, const sp_i_job_way *way, sp_error *err)
@@ -83,49 +99,96 @@ static sp_status take_way(sp_scenario *scenario, const sp_i_job_way *way, sp_err
 }
 
 // A copy that has no document and owns nothing but the layers that its strategy chooses.
-static sp_status try_way(const sp_scenario *scenario, const sp_batches *batches,
-                         const sp_i_job_way *way, bool compared, sp_packflow_outcome *outcome,
-                         sp_error *err)
+static sp_status job_begin(job *j, const sp_scenario *scenario, const sp_i_job_way *way,
+                           double deadline_s, bool compared, sp_error *err)
 {
     sp_error own;
-    sp_scenario tried = *scenario;
     sp_error_clear(&own);
-    tried.resolved = NULL;
-    *outcome = SP_PACKFLOW_WORST;
-    sp_status status = take_way(&tried, way, &own);
+    *j = (job){.scenario = *scenario, .stated_layers = scenario->stage_layers};
+    j->scenario.resolved = NULL;
+    if (deadline_s > 0.0) {
+        j->scenario.strategy.time_limit_ms = sp_i_deadline_left_ms(deadline_s) + 1;
+    }
+    sp_status status = take_way(&j->scenario, way, &own);
     if (status == SP_OK) {
-        status = sp_strategy_resolve(&tried, compared, &own);
+        status = sp_strategy_resolve(&j->scenario, compared, &own);
     }
     if (status == SP_OK) {
-        status = run_job(&tried, batches, outcome, &own);
+        status = sp_i_group_starts_init(&j->starts, &j->scenario, &own);
     }
-    if (tried.stage_layers != scenario->stage_layers) {
-        sp_free(tried.stage_layers);
+    if (status == SP_OK) {
+        status = sp_scenario_cost_model(&j->scenario, &j->cost, &own);
+        j->costed = status == SP_OK;
     }
-    if (status != SP_OK) {
-        *outcome = SP_PACKFLOW_WORST;
-    }
-    return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;
+    return status == SP_OK ? SP_OK : give_up(j, status, &own, err);
 }
 
-static sp_status find_fastest(const sp_scenario *scenario, const sp_i_job_way *ways, int count,
-                              bool compared, int *fastest, sp_error *err)
+// One more batch of all ways that have had a plan so far.
+static sp_status run_ways(job *jobs, int count, const sp_batch *batch, double deadline_s,
+                          sp_error *err)
+{
+    sp_status status = SP_OK;
+    for (int i = 0; status == SP_OK && i < count; i++) {
+        status =
+            run_batch(&jobs[i], batch, sp_i_deadline_part_s(deadline_s, 1.0 / (count - i)), err);
+    }
+    return status;
+}
+
+static int fastest_of(const job *jobs, int count)
+{
+    int fastest = 0;
+    for (int i = 1; i < count; i++) {
+        fastest = sp_packflow_is_better(&jobs[i].total, &jobs[fastest].total) ? i : fastest;
+    }
+    return fastest;
+}
+
+// Each way has an equal part of the time for its choices and the first batch. By the others is
+// chosen as far as they are run in all ways before the deadline.
+static sp_status run_jobs(job *jobs, const sp_scenario *scenario, const sp_i_job_way *ways,
+                          int count, bool compared, double deadline_s, int *fastest, sp_error *err)
 {
     sp_batches batches;
-    sp_workload_spec workload = scenario->workload;
-    sp_packflow_outcome least = SP_PACKFLOW_WORST;
-    workload.batches = scenario->strategy.time_limit_ms > 0 ? 1 : workload.batches;
-    sp_status status = sp_batches_make(&workload, &batches, err);
-    *fastest = 0;
+    sp_status status = sp_batches_make(&scenario->workload, &batches, err);
     for (int i = 0; status == SP_OK && i < count; i++) {
-        sp_packflow_outcome outcome;
-        status = try_way(scenario, &batches, &ways[i], compared, &outcome, err);
-        if (status == SP_OK && sp_packflow_is_better(&outcome, &least)) {
-            least = outcome;
-            *fastest = i;
+        double part_s = sp_i_deadline_part_s(deadline_s, 1.0 / (count - i));
+        status = job_begin(&jobs[i], scenario, &ways[i], part_s, compared, err);
+        jobs[i].context = batches.context;
+        if (status == SP_OK && batches.count > 0) {
+            status = run_batch(&jobs[i], &batches.batch[0], part_s, err);
         }
     }
+    *fastest = status == SP_OK ? fastest_of(jobs, count) : 0;
+    for (int b = 1; status == SP_OK && b < batches.count; b++) {
+        status = run_ways(jobs, count, &batches.batch[b], deadline_s, err);
+        if (sp_i_deadline_is_past(deadline_s)) {
+            break;
+        }
+        *fastest = fastest_of(jobs, count);
+    }
     sp_batches_fini(&batches);
+    return status;
+}
+
+// As much of a time limit is left for what is then chosen and planned as each way has had.
+static sp_status find_fastest(sp_scenario *scenario, const sp_i_job_way *ways, int count,
+                              bool compared, int *fastest, sp_error *err)
+{
+    const double begun_s = sp_clock_s();
+    const double limit_s = 1e-3 * (double)scenario->strategy.time_limit_ms;
+    const double deadline_s = limit_s > 0.0 ? begun_s + limit_s * count / (count + 1) : 0.0;
+    job *jobs = sp_calloc((size_t)count, sizeof *jobs);
+    *fastest = 0;
+    if (jobs == NULL) {
+        return sp_error_no_memory(err, "ways to run a job");
+    }
+    sp_status status = run_jobs(jobs, scenario, ways, count, compared, deadline_s, fastest, err);
+    for (int i = 0; i < count; i++) {
+        job_fini(&jobs[i]);
+    }
+    sp_free(jobs);
+    scenario->strategy.spent_s += sp_clock_s() - begun_s;
     return status;
 }
 

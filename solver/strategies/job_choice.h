@@ -13,12 +13,12 @@ typedef struct sp_i_job_way {
         *exchange_of; // the strategy whose exchange it takes where none is stated; NULL: none
 } sp_i_job_way;
 
-// Runs the batches of the scenario's workload in every way, the first alone where time is limited,
-// and makes the scenario ask for the fastest, of equal ones the first: changes strategy.kind and
-// what is not stated of stack, and sets strategy.asked. The scenario is not resolved, before or
-// after. A way that has no plan is passed over. Of several ways the first is taken where the
-// scenario states order, chunks and stack.cp_overlap, unless strategies are `compared`. One plan of
-// each batch for every way.
+// Runs the batches of the scenario's workload in every way, the first and as many more as there is
+// time for, and makes the scenario ask for the fastest, of equal ones the first: changes
+// strategy.kind and what is not stated of stack, and sets strategy.asked. The scenario is not
+// resolved, before or after. A way that has no plan is passed over. Of several ways the first is
+// taken where the scenario states order, chunks and stack.cp_overlap, unless strategies are
+// `compared`. One plan of each batch for every way.
 sp_status sp_i_job_choose(sp_scenario *scenario, const sp_i_job_way *ways, int count, bool compared,
                           sp_error *err);
 

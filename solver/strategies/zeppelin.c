@@ -31,6 +31,7 @@
 #include "solver/step/step.h"
 #include "solver/strategies/job_choice.h"
 #include "solver/strategy_list.h"
+#include "solver/time_limit.h"
 
 // Which packs of several ranks gather keys and values, as llama-cp does.
 typedef enum gathers { GATHERS_NONE, GATHERS_WHERE_FASTER, GATHERS_ALL } gathers;
@@ -145,11 +146,15 @@ static sp_status judge_zones(const sp_strategy_input *input, int64_t rank_tokens
     return status;
 }
 
+// Where time is left.
 static sp_status judge(const sp_strategy_input *input, const way *tried, way *best,
                        sp_packflow_outcome *best_outcome, sp_error *err)
 {
     sp_packing packing;
     sp_packflow_outcome outcome;
+    if (sp_i_deadline_is_past(input->deadline_s)) {
+        return SP_OK;
+    }
     sp_status status = pack(input, tried, &packing, err);
     if (status != SP_OK) {
         return status;

@@ -30,6 +30,12 @@ static double cpu_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+static double deadline_s(const sp_scenario *scenario)
+{
+    int64_t limit_ms = scenario->strategy.time_limit_ms;
+    return limit_ms > 0 ? sp_clock_s() + 1e-3 * (double)limit_ms : 0.0;
+}
+
 static void plan(const char *text, bool asymmetric, bool split, int threads, planned *p)
 {
     must_succeed_for(text, run_read(text, &p->scenario, ERR));
@@ -40,7 +46,8 @@ static void plan(const char *text, bool asymmetric, bool split, int threads, pla
                                      .batch = &p->batches.batch[0],
                                      .context = p->batches.context,
                                      .cost = &p->cost,
-                                     .threads = threads};
+                                     .threads = threads,
+                                     .deadline_s = deadline_s(&p->scenario)};
     double wall_s = sp_clock_s();
     double used_s = cpu_s();
     const sp_i_slimpack_options options = sp_i_slimpack_options_of(&input, asymmetric, split);
@@ -253,7 +260,8 @@ TEST(time_limits_hold_for_both_searches)
     const sp_strategy_input input = {.scenario = &scenario,
                                      .batch = &batches.batch[0],
                                      .context = batches.context,
-                                     .cost = &cost};
+                                     .cost = &cost,
+                                     .deadline_s = deadline_s(&scenario)};
     double used_s = cpu_s();
     must_succeed(sp_strategy_find("slimpack-zb")->pack(&input, &packing, ERR));
     double used_ms = 1e3 * (cpu_s() - used_s);
