@@ -78,7 +78,8 @@ typedef struct sp_packing {
     size_t dropped_count;
     int64_t *delayed;
     size_t delayed_count;
-    int64_t spare_bytes; // of memory that an order by room (packflow) leaves unused on every rank
+    int64_t spare_bytes;  // of memory that an order by room (packflow) leaves unused on every rank
+    bool whole_backwards; // packflow runs no input gradients apart where it might
 } sp_packing;
 
 void sp_packing_init(sp_packing *packing, const sp_batch *batch, int dp);

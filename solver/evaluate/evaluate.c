@@ -16,6 +16,7 @@ static void warn_of_batches(sp_result *result, const sp_batches *batches);
 static void warn_of_delayed(sp_i_evaluation *ev, sp_status status);
 static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing);
 static void warn_of_repeats(sp_i_evaluation *ev, const sp_plan *plan);
+static void warn_of_whole_backwards(sp_i_evaluation *ev, const sp_packing *packing);
 static void warn_of_gathers(sp_i_evaluation *ev, const sp_packing *packing);
 static sp_status evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *batch,
                                 int64_t context, sp_error *err);
@@ -327,6 +328,7 @@ static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *
     sp_i_step_count(&ev->steps, plan->packing, facts);
     warn_of_idle_ranks(ev, plan->packing);
     warn_of_repeats(ev, plan);
+    warn_of_whole_backwards(ev, plan->packing);
     warn_of_gathers(ev, plan->packing);
     if (plan->packing->dropped_count + plan->packing->delayed_count > 0) {
         ev->steps.result->lossless = false;
@@ -349,6 +351,15 @@ static void warn_of_repeats(sp_i_evaluation *ev, const sp_plan *plan)
                         "memory is short: %zu of %zu packs run their forward again before their "
                         "backward",
                         again, packs->count);
+    }
+}
+
+static void warn_of_whole_backwards(sp_i_evaluation *ev, const sp_packing *packing)
+{
+    if (packing->whole_backwards) {
+        sp_warnings_add(&ev->steps.result->warnings,
+                        "memory is short: packed as slimpack does, with input and weight gradients "
+                        "together");
     }
 }
 

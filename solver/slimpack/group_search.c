@@ -246,6 +246,7 @@ static sp_status write_packing(const sp_i_search *s, sp_packing *packing, sp_err
     sp_status status = SP_OK;
     sp_packing_init(packing, s->input->batch, dp);
     packing->spare_bytes = s->spare_bytes;
+    packing->whole_backwards = s->options.whole;
     for (int g = 0; status == SP_OK && g < s->ranks.count; g++) {
         sp_i_rank_samples samples = samples_of(&s->ranks.groups[g]);
         sp_packing rank;

@@ -17,11 +17,16 @@ enum {
 
 enum {
     EXPLORED = 30, // shapes from each start
+    WHOLE_STARTS = 3,
+    WHOLE_SHARE = 4, // of the effort, as much again for them
     STEPS_AWAY = 3,
     VAIN_WAYS = 20,
     VAIN = 4,              // steps of each coordinate that may be in vain
     SAMPLES_PER_ACTION = 4 // that are placed while one action is timed
 };
+
+// A start with whole samples that takes longer than so many times the best shape is left.
+#define NEAR 1.25
 
 static bool is_over(const sp_i_shape_search *search)
 {
@@ -104,7 +109,7 @@ typedef enum coordinate {
     FORWARD, // from here on those of a taper
     BACKWARD = FORWARD + 8,
     COORDINATES = BACKWARD + 8
-    // One more after those of a shape where slices cost exchanges: which samples stay whole.
+    // One more after those of a shape that leaves long samples whole: up to which work.
 } coordinate;
 
 typedef enum taper_step {
@@ -118,17 +123,9 @@ typedef enum taper_step {
     FLAT
 } taper_step;
 
-// Each slice of a sample needs the keys and values of all tokens before it, which ranks that share
-// the sample then exchange once more.
-static bool may_stay_whole(const sp_i_shape_search *search, const sp_i_rank_samples *samples)
+static int coordinates_of(const sp_i_shape *shape)
 {
-    return search->whole && search->scorer->scenario->layout.cp * samples->dp_count > 1;
-}
-
-static int coordinates_of(const sp_i_shape_search *search, const sp_i_rank_samples *samples,
-                          const sp_i_shape *shape)
-{
-    return (shape->regrouped ? COORDINATES : BACKWARD) + may_stay_whole(search, samples);
+    return (shape->regrouped ? COORDINATES : BACKWARD) + (shape->doublings > 0);
 }
 
 static int rounded(double value)
@@ -226,7 +223,7 @@ static sp_status descend(sp_i_shape_search *search, const sp_i_rank_samples *sam
                          sp_i_best_shape *best, sp_error *err)
 {
     double step[COORDINATES + 1];
-    int coordinates = coordinates_of(search, samples, &best->shape);
+    int coordinates = coordinates_of(&best->shape);
     int vain = 0;
     sp_status status = SP_OK;
     for (int i = 0; i < coordinates; i++) {
@@ -260,7 +257,7 @@ static sp_status wander(sp_i_shape_search *search, const sp_i_rank_samples *samp
                         sp_i_best_shape *best, sp_error *err)
 {
     sp_prng prng;
-    int coordinates = coordinates_of(search, samples, &best->shape);
+    int coordinates = coordinates_of(&best->shape);
     sp_status status = search->seed == 0 ? descend(search, samples, INT_MAX, best, err) : SP_OK;
     sp_prng_seed(&prng, search->seed);
     for (int vain = 0;
@@ -292,27 +289,14 @@ typedef struct preset {
     double rise, flat, fall;
 } preset;
 
-// Where the search starts, from a good taper to packs of equal work; and from some of these with
-// whole samples. Of `count` they are the best first; of equal ones the earlier.
-enum { PRESETS = 9, WHOLE_STARTS = 3, STARTS = PRESETS + WHOLE_STARTS };
+// Where the search starts, from a good taper to packs of equal work. Of `count` they are the best
+// first; of equal ones the earlier.
+enum { PRESETS = 9 };
 
 typedef struct starts {
-    sp_i_best_shape best[STARTS];
+    sp_i_best_shape best[PRESETS];
     int count;
 } starts;
-
-static sp_status add_start(sp_i_shape_search *search, const sp_i_rank_samples *samples,
-                           const sp_i_shape *shape, starts *s, sp_error *err)
-{
-    sp_i_best_shape tried;
-    sp_status status = try_shape(search, samples, shape, NULL, &tried, err);
-    int at = s->count++;
-    for (; at > 0 && sp_packflow_is_better(&tried.out, &s->best[at - 1].out); at--) {
-        s->best[at] = s->best[at - 1];
-    }
-    s->best[at] = tried;
-    return status;
-}
 
 static sp_status try_starts(sp_i_shape_search *search, const sp_i_rank_samples *samples,
                             double work_s, starts *s, sp_error *err)
@@ -336,37 +320,88 @@ static sp_status try_starts(sp_i_shape_search *search, const sp_i_rank_samples *
         shape.forward.rise = rounded(p->rise * packs);
         shape.forward.flat = rounded(fmax(1.0, p->flat * packs));
         shape.forward.fall = rounded(p->fall * packs);
-        status = add_start(search, samples, &shape, s, err);
-    }
-    int most = may_stay_whole(search, samples) ? WHOLE_STARTS : 0;
-    sp_i_shape whole[WHOLE_STARTS];
-    int count = s->count < most ? s->count : most;
-    for (int i = 0; i < count; i++) {
-        whole[i] = s->best[i].shape;
-        whole[i].doublings = MOST_DOUBLINGS;
-    }
-    for (int i = 0; status == SP_OK && i < count && !is_over(search); i++) {
-        status = add_start(search, samples, &whole[i], s, err);
+        sp_i_best_shape tried;
+        status = try_shape(search, samples, &shape, NULL, &tried, err);
+        int at = s->count++;
+        for (; at > 0 && sp_packflow_is_better(&tried.out, &s->best[at - 1].out); at--) {
+            s->best[at] = s->best[at - 1];
+        }
+        s->best[at] = tried;
     }
     return status;
 }
 
-// Goes a little way from every start, as far as effort is left, from the best ones first.
+// Goes a little way from a start.
+static sp_status explore_start(sp_i_shape_search *search, const sp_i_rank_samples *samples,
+                               sp_i_best_shape *start, sp_i_best_shape *best, sp_error *err)
+{
+    sp_status status = descend(search, samples, EXPLORED, start, err);
+    if (status == SP_OK && sp_packflow_is_better(&start->out, &best->out)) {
+        *best = *start;
+    }
+    return status;
+}
+
+// Each slice of a sample needs the keys and values of all tokens before it, which ranks that share
+// the sample then exchange once more.
+static bool may_stay_whole(const sp_i_shape_search *search, const sp_i_rank_samples *samples)
+{
+    return search->whole && search->scorer->scenario->layout.cp * samples->dp_count > 1;
+}
+
+// Whole samples are nearly as fast as slices, or several times slower where some are far longer
+// than the mean pack.
+static bool is_near(const sp_packflow_outcome *whole, const sp_packflow_outcome *best)
+{
+    return whole->lacking_bytes <= best->lacking_bytes &&
+           (double)whole->makespan_ns < NEAR * (double)best->makespan_ns;
+}
+
+// From the best starts with long samples left whole, as long as they come near. The effort is on
+// top: where slices are better, the search is as long as without.
+static sp_status explore_whole(sp_i_shape_search *search, const sp_i_rank_samples *samples,
+                               const starts *s, int64_t effort, sp_i_best_shape *best,
+                               sp_error *err)
+{
+    const int64_t left = search->effort;
+    sp_status status = SP_OK;
+    bool near = true;
+    search->effort = effort;
+    for (int i = 0; status == SP_OK && i < s->count && i < WHOLE_STARTS && near &&
+                    !is_over(search) && !is_enough(search, best);
+         i++) {
+        sp_i_shape shape = s->best[i].shape;
+        sp_i_best_shape whole;
+        shape.doublings = MOST_DOUBLINGS;
+        status = try_shape(search, samples, &shape, NULL, &whole, err);
+        near = status == SP_OK && is_near(&whole.out, &best->out);
+        if (near) {
+            status = explore_start(search, samples, &whole, best, err);
+        }
+    }
+    search->effort = left;
+    return status;
+}
+
+// From every start, as far as effort is left, from the best ones first.
 static sp_status explore(sp_i_shape_search *search, const sp_i_rank_samples *samples, double work_s,
                          sp_i_best_shape *best, sp_error *err)
 {
+    const int64_t effort_whole = search->effort / WHOLE_SHARE;
     starts s;
     sp_status status = try_starts(search, samples, work_s, &s, err);
-    if (status == SP_OK) {
-        *best = s.best[0];
+    if (status != SP_OK) {
+        return status;
     }
+    const starts first = s;
+    const bool whole = may_stay_whole(search, samples) && !is_over(search);
+    *best = s.best[0];
     for (int i = 0; status == SP_OK && i < s.count && !is_enough(search, best); i++) {
-        status = descend(search, samples, EXPLORED, &s.best[i], err);
-        if (status == SP_OK && sp_packflow_is_better(&s.best[i].out, &best->out)) {
-            *best = s.best[i];
-        }
+        status = explore_start(search, samples, &s.best[i], best, err);
     }
-    return status;
+    return status == SP_OK && whole
+               ? explore_whole(search, samples, &first, effort_whole, best, err)
+               : status;
 }
 
 sp_status sp_i_search_shape(sp_i_shape_search *search, const sp_i_rank_samples *samples,

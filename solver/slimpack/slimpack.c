@@ -171,6 +171,11 @@ sp_status sp_i_pack_slimpack(const sp_strategy_input *input, sp_packing *packing
     return search(input, true, packing, err);
 }
 
+static bool is_short_of_memory(const sp_packflow_outcome *step)
+{
+    return step->lacking_bytes > 0 || step->tight;
+}
+
 // Actions timed to see whether gradients should run apart.
 enum { GLANCE = 15000 };
 
@@ -178,9 +183,10 @@ enum { GLANCE = 15000 };
 #define GLANCING 0.3
 
 // Weight gradients of their own hold activations for longer, and some ranks have no idle time for
-// them: whole backwards are searched as well where they look faster, or where memory is short. The
-// order runs the packs either way, as it is faster (packflow.h). Without a pipeline nothing is idle
-// that they could fill.
+// them: packs are searched for whole backwards instead where those look faster. The order runs the
+// packs either way, as it is faster (packflow.h), but reckons memory less closely than the whole
+// step: where that is short of memory, the plan of slimpack is there as well. Without a pipeline
+// nothing is idle that weight gradients could fill.
 sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
     sp_packflow_outcome outcome[2];
@@ -203,20 +209,19 @@ sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *pack
     }
     options.split = !sp_packflow_is_better(&outcome[0], &outcome[1]);
     status = sp_i_slimpack_search(input, &options, packing, &outcome[0], err);
-    bool loose = outcome[0].lacking_bytes == 0 && !outcome[0].tight;
-    if (status != SP_OK || loose || sp_i_deadline_is_past(options.deadline_s)) {
+    if (status != SP_OK || !is_short_of_memory(&outcome[0]) ||
+        sp_i_deadline_is_past(options.deadline_s)) {
         return status;
     }
     sp_packing other;
-    options.split = !options.split;
+    options.split = false;
+    options.whole = true;
     status = sp_i_slimpack_search(input, &options, &other, &outcome[1], err);
     if (status != SP_OK) {
         sp_packing_fini(packing);
         return status;
     }
-    bool better = sp_packflow_is_better(&outcome[1], &outcome[0]);
-    sp_packing_fini(better ? packing : &other);
-    *packing = better ? other : *packing;
+    sp_i_keep_better(packing, &outcome[0], &other, &outcome[1]);
     return SP_OK;
 }
 
@@ -297,8 +302,8 @@ static bool is_late(const choice *c)
     return sp_i_deadline_is_past(c->deadline_s);
 }
 
-static sp_status search_cut(const choice *c, const sp_strategy_input *input, bool split, cut *tried,
-                            sp_error *err)
+static sp_status search_cut(const choice *c, const sp_strategy_input *input, bool split, bool whole,
+                            cut *tried, sp_error *err)
 {
     sp_packing packing;
     sp_packflow_outcome outcome;
@@ -307,6 +312,7 @@ static sp_status search_cut(const choice *c, const sp_strategy_input *input, boo
         .asymmetric = c->look == AS_STEPS && c->scenario->strategy.asymmetric &&
                       !sp_strategy_find(c->scenario->strategy.kind)->symmetric,
         .split = split,
+        .whole = whole,
         .effort = sp_i_slimpack_effort(&c->scenario->strategy, c->effort),
         .deadline_s = c->deadline_s};
     sp_status status =
@@ -337,10 +343,14 @@ static sp_status predict(const choice *c, cut *tried, sp_error *err)
     bool split = sp_strategy_find(scenario->strategy.kind)->split_backward;
     tried->outcome = SP_PACKFLOW_WORST;
     if (split) {
-        status = search_cut(c, &input, true, tried, err);
+        status = search_cut(c, &input, true, false, tried, err);
     }
     if (status == SP_OK) {
-        status = search_cut(c, &input, false, tried, err);
+        status = search_cut(c, &input, false, false, tried, err);
+    }
+    if (status == SP_OK && split && c->look != AS_PREDICTED &&
+        is_short_of_memory(&tried->outcome)) {
+        status = search_cut(c, &input, false, true, tried, err);
     }
     sp_cost_model_fini(&cost);
     return status;

@@ -45,6 +45,7 @@ bool sp_i_kept_step_serves(const sp_i_kept_step *kept, const sp_evaluate_options
     return kept->plan.stages != NULL && !engine->unfold && !engine->memory_points &&
            !engine->verify && kept->packing.batch == packing->batch &&
            kept->packing.dp == packing->dp && kept->packing.spare_bytes == packing->spare_bytes &&
+           kept->packing.whole_backwards == packing->whole_backwards &&
            is_same_list(&kept->packing.forward, &packing->forward) &&
            is_same_list(&kept->packing.backward, &packing->backward);
 }
@@ -57,8 +58,10 @@ sp_status sp_i_kept_step_keep(sp_i_kept_step *kept, sp_i_kept_step *judged,
         sp_i_kept_step_fini(judged);
         return SP_OK;
     }
-    judged->packing = (sp_packing){
-        .batch = packing->batch, .dp = packing->dp, .spare_bytes = packing->spare_bytes};
+    judged->packing = (sp_packing){.batch = packing->batch,
+                                   .dp = packing->dp,
+                                   .spare_bytes = packing->spare_bytes,
+                                   .whole_backwards = packing->whole_backwards};
     if (!copy_list(&packing->forward, &judged->packing.forward) ||
         !copy_list(&packing->backward, &judged->packing.backward)) {
         sp_i_kept_step_fini(judged);

@@ -302,7 +302,8 @@ static sp_status choose_split(const sp_scenario *scenario, const sp_plan *plan,
 {
     sp_packflow_outcome whole;
     sp_packflow_outcome apart;
-    spec->split_backward = spec->split_backward && plan->layout.pp > 1;
+    spec->split_backward =
+        spec->split_backward && plan->layout.pp > 1 && !plan->packing->whole_backwards;
     if (!spec->split_backward) {
         use_memory(tables, false, times);
         return SP_OK;

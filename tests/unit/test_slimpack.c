@@ -351,6 +351,33 @@ TEST(fits_where_others_fit)
     }
 }
 
+// The plans of slimpack are among those of slimpack-zb, which fits where slimpack does, however
+// little memory there is.
+TEST(gradients_apart_fit_where_whole_ones_fit)
+{
+    static const double shares[] = {0.7, 0.49};
+    sp_prng prng = prng_seeded(181);
+    for (int round = 0; round < test_draws(8); round++) {
+        char text[RUN_TEXT] = "";
+        put_json(text,
+                 "{'model': {'layers': 8, 'hidden': 2048, 'ffn': 5504, 'heads': 16, 'vocab': "
+                 "32000}, 'cluster': 'h800-8', 'parallel': {'pp': %d, 'dp': %d, 'cp': %d, "
+                 "'chunks_per_rank': 1}, ",
+                 2 << sp_prng_below(&prng, 3), 1 << sp_prng_below(&prng, 2),
+                 1 << sp_prng_below(&prng, 2));
+        put_drawn_lengths(&prng, text);
+        double peak = peak_gib("slimpack", text, 4000.0);
+        for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++) {
+            double limit = shares[i] * peak;
+            bool fits = peak_gib("slimpack", text, limit) <= limit;
+            double need = fits ? peak_gib("slimpack-zb", text, limit) : 0.0;
+            if (need > limit) {
+                fail_msg("%s: %.4f GiB of %.4f, where slimpack fits", text, need, limit);
+            }
+        }
+    }
+}
+
 TEST(allocation_failures)
 {
     for (int i = 0; i < KINDS; i++) {
