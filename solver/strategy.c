@@ -126,6 +126,9 @@ static sp_status resolve(const sp_strategy *strategy, sp_scenario *scenario, boo
         schedule->slices = scenario->layout.pp;
     }
     sp_status status = sp_scenario_resolve_layout(scenario, err);
+    if (status == SP_OK && strategy->choose_exchange != NULL) {
+        status = strategy->choose_exchange(scenario, err);
+    }
     if (status == SP_OK && strategy->choose_chunks != NULL) {
         status = strategy->choose_chunks(scenario, err);
     }

@@ -62,6 +62,9 @@ typedef struct sp_strategy {
     bool by_effort;       // searches as long as its effort lasts (sp_strategy_spec)
     // The strategy that it is where layouts have no pipeline; NULL: it is its own.
     const char *without_pipeline;
+    // Chooses stack.cp_overlap, before the chunks, where the scenario does not state it; NULL: it
+    // does not.
+    sp_status (*choose_exchange)(sp_scenario *scenario, sp_error *err);
     // Chooses the chunks of each rank where the scenario does not state them; NULL: it does not.
     sp_status (*choose_chunks)(sp_scenario *scenario, sp_error *err);
     // Chooses by all batches of the workload what the job keeps, which may be another strategy or
@@ -83,13 +86,14 @@ SP_API bool sp_strategy_is_lossless(const sp_strategy *strategy, const sp_strate
 
 // Ends the reading of a scenario, once: puts the order that its strategy brings, if it brings one,
 // in the place of schedule.kind, also in the resolved document if there is one, with the chunks per
-// rank that the strategy chooses, and its way of exchanging keys and values in the place of
-// stack.cp_overlap and stack.cp_ring_nics where those are not stated. Before that a strategy that
-// chooses by the whole job may leave another one in its place (strategy.asked is then what was
-// asked for). What the user gave stays given, and a scenario that is resolved (order_resolved) is
-// left as it is. Evaluations and planners then share the scenario; one that is not resolved they
-// copy and resolve each for itself. Content errors: another kind stated in the scenario, unless
-// strategies are `compared` and that is for the others; a layout that the order does not run on.
+// rank that the strategy chooses, and the way of exchanging keys and values that it brings or
+// chooses in the place of stack.cp_overlap and stack.cp_ring_nics where those are not stated.
+// Before that a strategy that chooses by the whole job may leave another one in its place
+// (strategy.asked is then what was asked for). What the user gave stays given, and a scenario that
+// is resolved (order_resolved) is left as it is. Evaluations and planners then share the scenario;
+// one that is not resolved they copy and resolve each for itself. Content errors: another kind
+// stated in the scenario, unless strategies are `compared` and that is for the others; a layout
+// that the order does not run on.
 SP_API sp_status sp_strategy_resolve(sp_scenario *scenario, bool compared, sp_error *err);
 
 // What a scenario asks of its plans, beyond what makes any plan a plan (sim/plan/plan.h); shares no

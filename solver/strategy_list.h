@@ -73,8 +73,9 @@
 // clang-format on
 
 #define SP_OF_SLIMPACK "slice_tokens, time_limit_ms, mip_gap, slices, taper, dp_merge, milp"
-#define SP_SEARCHES_PACKS \
-    .sliced = true, SP_BRINGS(PACKFLOW), .by_effort = true, .choose_chunks = sp_i_choose_chunks
+#define SP_SEARCHES_PACKS                                   \
+    .sliced = true, SP_BRINGS(PACKFLOW), .by_effort = true, \
+    .choose_exchange = sp_i_choose_exchange, .choose_chunks = sp_i_choose_chunks
 #define SP_EXCHANGES(way) .brings_exchange = true, .cp_overlap = SP_CP_##way
 #define SP_BRINGS(order) .brings_order = true, .schedule = SP_SCHEDULE_##order
 
@@ -83,6 +84,7 @@
                                    sp_error *err);
 SP_STRATEGY_LIST(X)
 #undef X
+sp_status sp_i_choose_exchange(sp_scenario *scenario, sp_error *err);
 sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err);
 sp_status sp_i_choose_zeppelin(sp_scenario *scenario, bool compared, sp_error *err);
 sp_status sp_i_choose_slimpack_zones(sp_scenario *scenario, bool compared, sp_error *err);

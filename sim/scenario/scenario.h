@@ -29,7 +29,8 @@ typedef struct sp_strategy_spec {
     // exchange was chosen with it; "": none was.
     char asked[SP_STRATEGY_NAME];
     char exchange_of[SP_STRATEGY_NAME];
-    sp_pad_to pad_to; // padded: rows as long as the context, or as the micro-batch's longest
+    bool exchange_chosen; // stack.cp_overlap is the strategy's choice, in the place of the stack's
+    sp_pad_to pad_to;     // padded: rows as long as the context, or as the micro-batch's longest
     int64_t microbatch_samples; // rows per micro-batch (schedule.microbatch_samples)
     // balanced: queues in which samples from a length on wait; 0 queues: none waits
     int outlier_queues;

@@ -276,12 +276,12 @@ static const sp_setting settings[] = {
                  "cuDNN computes attention of heads of a multiple of 16 features, with its work "
                  "spaces."),
     {.key = "stack.cp_overlap", ONE_OF(sp_cp_overlap_names),
-     .fallback = "the strategy's own, else as in the named stack",
+     .fallback = "the strategy's own or what it chooses, else as in the named stack",
      .text = "How keys and values of a CP group come together: a ring behind the attention (p2p), a "
              "gather behind the QKV projection, a blocking gather (all_gather), one for each slice, "
              "one for the whole pack, all-to-all over heads (Ulysses), or all-to-all among "
              "stack.cp_a2a_ranks neighbours and rings of their peers (hierarchical). Transformer "
-             "Engine's p2p and all_gather are read, too.",
+             "Engine's p2p and all_gather are read, too. The SlimPack strategies choose for the job.",
      .aliases = "cp_comm_type"},
     {.key = "stack.cp_a2a_ranks", COUNT("0", "4096"),
      .fallback = "0",

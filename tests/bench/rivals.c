@@ -1,51 +1,76 @@
 // SlimPack against every lossless strategy on the same layout, with any schedule and budget: rivals
-// [SCENARIOS SEED | grid CASES]. Inputs on which it once lost, then random models, layouts (pp 1 to
-// 16, cp 1 to 8), lengths and batches of 4 to 8192 samples; or the cases of
-// experiments/grid_slimpack.sh, also against the strategies that bring an exchange of their own.
-// Prints those on which the better of slimpack and slimpack-zb is slower than a rival or does not
-// fit where one does, and a summary. A rival that fits tightly (sp_result_fits) counts only where
-// SlimPack does, too: such logged steps ran several times slower. The summary says how often one
-// would have been faster.
+// [SCENARIOS SEED | grid CASES [STRATEGY,...]], with these rivals alone. Inputs on which it once
+// lost, then random models, layouts (pp 1 to 16, cp 1 to 8), lengths and batches of 4 to 8192
+// samples; or the cases of experiments/grid_slimpack.sh. Prints those on which the better of
+// slimpack and slimpack-zb is slower than a rival or does not fit where one does, and a summary. No
+// scenario states how keys and values are exchanged: each strategy has the way that it brings or
+// chooses, else the stack's; rivals that bring none also run in rings and in all-to-alls with
+// rings. A rival that fits tightly (sp_result_fits) counts only where SlimPack does, too: such
+// logged steps ran several times slower. The summary says how often one would have been faster. So
+// it does of concat, which trains every token, but not the same step: what it cuts off a document
+// no longer sees the beginning.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/prng.h"
+#include "solver/strategy.h"
 #include "tests/bench/step_ms.h"
 
-enum { TEXT = 1024, RIVALS = 128 };
+enum { TEXT = 1024, RIVALS = 256, SETTINGS = 6 };
 
 typedef struct rival {
-    char settings[6][48];
+    char settings[SETTINGS][48];
     int count;
+    bool cuts_documents;
 } rival;
 
 static rival rivals[RIVALS];
 static int rival_count;
 
-static void add(const char *strategy, const char *schedule, int chunks, const char *budget,
-                int tokens)
+// Is a strategy one of those that are asked for, separated by commas? NULL: all are.
+static bool is_asked(const char *strategy, const char *asked)
 {
-    rival *r = &rivals[rival_count++];
-    snprintf(r->settings[r->count++], sizeof r->settings[0], "strategy.kind=%s", strategy);
-    if (schedule != NULL) {
-        snprintf(r->settings[r->count++], sizeof r->settings[0], "schedule.kind=%s", schedule);
+    size_t length = strlen(strategy);
+    for (const char *at = asked; at != NULL; at = strchr(at, ','), at += at != NULL) {
+        if (strncmp(at, strategy, length) == 0 && (at[length] == ',' || at[length] == '\0')) {
+            return true;
+        }
     }
-    if (chunks > 0) {
-        snprintf(r->settings[r->count++], sizeof r->settings[0], "parallel.chunks_per_rank=%d",
-                 chunks);
-    }
-    if (budget != NULL) {
-        snprintf(r->settings[r->count++], sizeof r->settings[0], "%s=%d", budget, tokens);
+    return asked == NULL;
+}
+
+// A setting of the rival that was added last; NULL or a value of 0: none.
+static void set_text(const char *key, const char *value)
+{
+    rival *r = &rivals[rival_count - 1];
+    if (value != NULL) {
+        snprintf(r->settings[r->count++], sizeof r->settings[0], "%s=%s", key, value);
     }
 }
 
-static void list_rivals(bool grid)
+static void set_number(const char *key, int value)
 {
-    static const char *const zones[] = {"zeppelin", "hybrid-dp", "te-cp", "llama-cp"};
-    static const char *const rows[] = {"packed",   "packed-tuned", "ffd",
-                                       "dynapipe", "hybrid-cp",    "bytescale"};
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    set_text(key, value > 0 ? text : NULL);
+}
+
+static void add(const char *strategy, const char *schedule)
+{
+    SP_ASSERT(rival_count < RIVALS);
+    rivals[rival_count++] = (rival){.cuts_documents = strcmp(strategy, "concat") == 0};
+    set_text("strategy.kind", strategy);
+    set_text("schedule.kind", schedule);
+    if (strcmp(strategy, "balanced") == 0) {
+        set_text("strategy.outlier_queues", "0"); // with queues it delays samples
+    }
+}
+
+// In every order.
+static void add_orders(const char *strategy)
+{
     static const struct {
         const char *kind;
         int chunks;
@@ -53,23 +78,75 @@ static void list_rivals(bool grid)
                      {"interleaved", 2}, {"interleaved", 4}, {"interleaved", 5},
                      {"interleaved", 8}, {"interleaved", 16}};
     for (size_t s = 0; s < sizeof schedules / sizeof schedules[0]; s++) {
-        for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
-            add(rows[k], schedules[s].kind, schedules[s].chunks, NULL, 0);
-        }
-        for (size_t k = 0; grid && k < sizeof zones / sizeof zones[0]; k++) {
-            add(zones[k], schedules[s].kind, schedules[s].chunks, NULL, 0);
-        }
+        add(strategy, schedules[s].kind);
+        set_number("parallel.chunks_per_rank", schedules[s].chunks);
     }
+}
+
+static void add_budgets(const char *strategy, const char *budget)
+{
+    static const char *const schedules[] = {"1f1b", "zb-h1"};
+    bool brings_order = sp_strategy_find(strategy)->brings_order;
     for (int tokens = 2048; tokens <= 131072; tokens *= 2) {
-        add("hybrid-cp", "1f1b", 0, "strategy.rank_tokens", tokens);
-        add("hybrid-cp", "zb-h1", 0, "strategy.rank_tokens", tokens);
-        add("bytescale", "1f1b", 0, "strategy.rank_tokens", tokens);
-        add("bytescale", "zb-h1", 0, "strategy.rank_tokens", tokens);
-        add("chunkflow", NULL, 0, "strategy.chunk_tokens", tokens);
+        for (int s = 0; s < (brings_order ? 1 : 2); s++) {
+            add(strategy, brings_order ? NULL : schedules[s]);
+            set_number(budget, tokens);
+        }
     }
-    for (int slices = 1; slices <= 16; slices *= 2) {
-        add("slimpipe", NULL, 0, "schedule.slices", slices);
-        add("slimpipe", NULL, 5, "schedule.slices", slices);
+}
+
+static void add_exchanges(const char *strategy)
+{
+    static const char *const ways[] = {"attention", "a2a+p2p"};
+    for (int w = 0; w < 2; w++) {
+        add(strategy, "1f1b");
+        set_text("stack.cp_overlap", ways[w]);
+        add(strategy, "zb-h1");
+        set_text("stack.cp_overlap", ways[w]);
+    }
+}
+
+static void list_rivals(const char *asked)
+{
+    static const char *const in_every_order[] = {
+        "packed",   "packed-tuned", "sorted",      "ffd",       "bfd",       "lpfhp",
+        "balanced", "dynapipe",     "dp-balanced", "hybrid-cp", "bytescale", "te-cp",
+        "llama-cp", "hybrid-dp",    "zeppelin",    "concat"};
+    static const char *const with_exchanges[] = {"packed-tuned", "dynapipe", "hybrid-cp",
+                                                 "bytescale"};
+    static const struct {
+        const char *kind, *key;
+    } budgets[] = {{"hybrid-cp", "strategy.rank_tokens"},   {"bytescale", "strategy.rank_tokens"},
+                   {"dp-balanced", "strategy.rank_tokens"}, {"hybrid-dp", "strategy.rank_tokens"},
+                   {"te-cp", "strategy.rank_tokens"},       {"llama-cp", "strategy.rank_tokens"},
+                   {"chunkflow", "strategy.chunk_tokens"}};
+    for (size_t k = 0; k < sizeof in_every_order / sizeof in_every_order[0]; k++) {
+        if (is_asked(in_every_order[k], asked)) {
+            add_orders(in_every_order[k]);
+        }
+    }
+    for (size_t k = 0; k < sizeof with_exchanges / sizeof with_exchanges[0]; k++) {
+        if (is_asked(with_exchanges[k], asked)) {
+            add_exchanges(with_exchanges[k]);
+        }
+    }
+    for (size_t k = 0; k < sizeof budgets / sizeof budgets[0]; k++) {
+        if (is_asked(budgets[k].kind, asked)) {
+            add_budgets(budgets[k].kind, budgets[k].key);
+        }
+    }
+    for (int slices = 1; is_asked("slimpipe", asked) && slices <= 16; slices *= 2) {
+        for (int chunks = 0; chunks <= 5; chunks += 5) {
+            add("slimpipe", NULL);
+            set_number("parallel.chunks_per_rank", chunks);
+            set_number("schedule.slices", slices);
+        }
+    }
+    if (is_asked("slimpack-zones", asked)) {
+        add("slimpack-zones", NULL);
+    }
+    if (is_asked("flexsp", asked)) {
+        add("flexsp", "1f1b"); // with GLPK it takes longest
     }
 }
 
@@ -189,7 +266,7 @@ static void grid_case(int i, char text[TEXT])
 }
 
 typedef struct summary {
-    int compared, alone, slower, much_slower, no_room, tight_faster;
+    int compared, alone, slower, much_slower, no_room, tight_faster, cut_faster;
     double log_gain, worst;
 } summary;
 
@@ -202,6 +279,7 @@ static void compare(const char *text, summary *all)
     double own = HUGE_VAL;
     double best = HUGE_VAL;
     double best_tight = HUGE_VAL;
+    double best_cut = HUGE_VAL;
     bool own_tight = false;
     int by = 0;
     for (int i = 0; i < 2; i++) {
@@ -213,13 +291,15 @@ static void compare(const char *text, summary *all)
         }
     }
     for (int i = 0; i < rival_count; i++) {
-        const char *settings[6];
+        const char *settings[SETTINGS];
         for (int s = 0; s < rivals[i].count; s++) {
             settings[s] = rivals[i].settings[s];
         }
         bool tight;
         double ms = step_ms(root, settings, rivals[i].count, &tight);
-        if (tight && isfinite(own) && !own_tight) {
+        if (rivals[i].cuts_documents) {
+            best_cut = tight && !own_tight ? best_cut : fmin(best_cut, ms);
+        } else if (tight && isfinite(own) && !own_tight) {
             best_tight = fmin(best_tight, ms);
         } else if (ms < best) {
             best = ms;
@@ -228,6 +308,7 @@ static void compare(const char *text, summary *all)
     }
     json_decref(root);
     all->tight_faster += own > 1.01 * best_tight && best > 1.01 * best_tight;
+    all->cut_faster += own > 1.01 * best_cut;
     all->compared += isfinite(own) && isfinite(best);
     all->alone += isfinite(own) && !isfinite(best);
     all->no_room += !isfinite(own) && isfinite(best);
@@ -258,7 +339,7 @@ int main(int argc, char **argv)
     summary all = {0};
     char text[TEXT];
     sp_prng_seed(&prng, !grid && argc > 2 ? (uint64_t)atoll(argv[2]) : 1);
-    list_rivals(grid);
+    list_rivals(argc > 3 ? argv[3] : NULL);
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
     for (int i = 0; i < scenarios; i++) {
         if (grid) {
@@ -279,6 +360,7 @@ int main(int argc, char **argv)
     printf("SlimPack slower                      %6d\n", all.slower);
     printf("by more than 1 %%                     %6d\n", all.much_slower);
     printf("tight rivals faster by more than 1 %% %5d\n", all.tight_faster);
+    printf("cut documents faster by more than 1 %% %4d\n", all.cut_faster);
     printf("slowest, of the best rival's time    %8.3f\n", all.worst);
     printf("mean gain (geometric)                %8.3f\n", exp(all.log_gain / all.compared));
     return 0;

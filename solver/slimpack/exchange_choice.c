@@ -1,0 +1,160 @@
+// How the ranks of a job bring keys and values together, where the scenario leaves that to its
+// strategy: one of the ways that Transformer Engine and Megatron-LM ship (cp_comm_type), or what
+// the stack does by itself.
+//
+// Rings hide behind the attention on what is there already, gathers behind nothing or behind the
+// QKV projection, all-to-alls move less but block: which is fastest depends on the lengths, the
+// groups and the network. A short search of the first batch is made for each of them, within memory
+// and up to the whole step: what a search predicts of the first groups of ranks is too good where
+// one way merges other ranks than the next.
+#include <math.h>
+
+#include "sim/base/progress.h"
+#include "sim/base/units.h"
+#include "solver/slimpack/slimpack_search.h"
+#include "solver/strategy_list.h"
+
+// Actions timed for each way.
+enum { LOOK = 60000 };
+
+// Part of a time limit in which the ways are compared, and the least that is enough.
+#define CHOOSING 0.1
+#define LEAST_S 1e-3
+
+// Of a step's time, what another way has to gain: short searches differ by less for no reason.
+#define WORTH 2e-3
+
+static const sp_cp_overlap ways[] = {SP_CP_ATTENTION, SP_CP_A2A_P2P, SP_CP_A2A, SP_CP_BLOCKING};
+
+// Hand-written passes exchange in the one way that they have, and rings need the log-sum-exp of
+// flash attention.
+static bool is_open(const sp_scenario *scenario)
+{
+    const sp_layout *layout = &scenario->layout;
+    bool shares = layout->cp > 1 || (layout->dp > 1 && scenario->strategy.dp_merge);
+    return shares && !scenario->cp_overlap_given && scenario->strategy.exchange_of[0] == '\0' &&
+           scenario->memory.attention == SP_ATTENTION_FLASH &&
+           scenario->memory.stack.tensors == SP_TENSORS_AUTOGRAD;
+}
+
+// Every group of ranks has whole heads, also where all data-parallel ranks are merged.
+static bool divides_heads(const sp_scenario *scenario)
+{
+    const sp_layout *layout = &scenario->layout;
+    int64_t ranks =
+        (int64_t)layout->tp * layout->cp * (scenario->strategy.dp_merge ? layout->dp : 1);
+    return scenario->model.heads % ranks == 0 && scenario->model.kv_heads % ranks == 0;
+}
+
+// The choice among ways.
+typedef struct choice {
+    const sp_scenario *scenario;
+    sp_batches batches; // the first of the workload
+    double deadline_s;  // 0: none
+    sp_cp_overlap best;
+    sp_packflow_outcome least; // of the best
+} choice;
+
+static sp_status search(const choice *c, const sp_scenario *tried, sp_packflow_outcome *outcome,
+                        sp_error *err)
+{
+    sp_cost_model cost;
+    sp_packing packing;
+    const sp_i_slimpack_options options = {.effort = sp_i_slimpack_effort(&tried->strategy, LOOK),
+                                           .deadline_s = c->deadline_s};
+    sp_status status = sp_scenario_cost_model(tried, &cost, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    const sp_strategy_input input = {.scenario = tried,
+                                     .batch = &c->batches.batch[0],
+                                     .context = c->batches.context,
+                                     .cost = &cost};
+    status = sp_i_slimpack_search(&input, &options, &packing, outcome, err);
+    if (status == SP_OK) {
+        sp_packing_fini(&packing);
+    }
+    sp_cost_model_fini(&cost);
+    return status;
+}
+
+// In a copy that has no document. A way that the layout or its cuts do not know has no plan.
+static sp_status look(const choice *c, sp_cp_overlap way, sp_packflow_outcome *outcome,
+                      sp_error *err)
+{
+    sp_error own;
+    sp_scenario tried = *c->scenario;
+    sp_error_clear(&own);
+    *outcome = SP_PACKFLOW_WORST;
+    tried.resolved = NULL;
+    tried.memory.stack.cp_overlap = way;
+    if (way == SP_CP_A2A && !divides_heads(&tried)) {
+        return SP_OK;
+    }
+    sp_status status = sp_scenario_resolve_layout(&tried, &own);
+    bool alike = way == SP_CP_A2A_P2P && tried.layout.cp_a2a <= 1; // a ring alone
+    if (status == SP_OK && !alike) {
+        status = search(c, &tried, outcome, &own);
+    }
+    return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;
+}
+
+static bool is_worth(const sp_packflow_outcome *other, const sp_packflow_outcome *best)
+{
+    sp_packflow_outcome with = *other;
+    if (other->makespan_ns < INT64_MAX) {
+        with.makespan_ns = llround((1.0 + WORTH) * (double)other->makespan_ns);
+    }
+    return sp_packflow_is_better(&with, best);
+}
+
+static bool is_late(const choice *c)
+{
+    return c->deadline_s > 0.0 && sp_clock_s() > c->deadline_s;
+}
+
+// Where the stack's own way does not fit with all that the search knows to do, keys and values are
+// mostly not what lacks, and searches within too little memory take long: it stays.
+static sp_status look_at_all(choice *c, sp_error *err)
+{
+    const sp_cp_overlap own = c->scenario->memory.stack.cp_overlap;
+    c->best = own;
+    sp_status status = look(c, own, &c->least, err);
+    bool fits = c->least.lacking_bytes == 0;
+    for (size_t i = 0; status == SP_OK && fits && i < sizeof ways / sizeof ways[0]; i++) {
+        sp_packflow_outcome outcome;
+        if (ways[i] == own || is_late(c)) {
+            continue;
+        }
+        status = look(c, ways[i], &outcome, err);
+        if (status == SP_OK && is_worth(&outcome, &c->least)) {
+            c->least = outcome;
+            c->best = ways[i];
+        }
+    }
+    return status;
+}
+
+sp_status sp_i_choose_exchange(sp_scenario *scenario, sp_error *err)
+{
+    double limit_s = CHOOSING * 1e-3 * (double)scenario->strategy.time_limit_ms;
+    if (!is_open(scenario) || (limit_s > 0.0 && limit_s < LEAST_S)) {
+        return SP_OK;
+    }
+    choice c = {.scenario = scenario, .best = scenario->memory.stack.cp_overlap};
+    sp_workload_spec first = scenario->workload;
+    first.batches = 1;
+    c.deadline_s = limit_s > 0.0 ? sp_clock_s() + limit_s : 0.0;
+    sp_status status = sp_batches_make(&first, &c.batches, err);
+    if (status == SP_OK && c.batches.count > 0 && c.batches.batch[0].count > 0) {
+        status = look_at_all(&c, err);
+    }
+    sp_batches_fini(&c.batches);
+    if (status != SP_OK || c.best == scenario->memory.stack.cp_overlap) {
+        return status;
+    }
+    scenario->memory.stack.cp_overlap = c.best;
+    scenario->strategy.exchange_chosen = true;
+    status = sp_scenario_resolve_layout(scenario, err);
+    return status == SP_OK ? sp_scenario_set_stack(scenario, err) : status;
+}
