@@ -128,7 +128,10 @@ sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
         return SP_OK;
     }
     sp_i_step_recompute(&ev->steps);
-    status = sp_i_group_starts_init(&ev->starts, ev->steps.scenario, err);
+    status = sp_result_note_layers(result, &ev->steps.scenario->layout, err);
+    if (status == SP_OK) {
+        status = sp_i_group_starts_init(&ev->starts, ev->steps.scenario, err);
+    }
     return status == SP_OK ? sp_i_steps_init(&ev->steps, err) : status;
 }
 
