@@ -34,25 +34,33 @@ static sp_status run_batches(const sp_scenario *scenario, const sp_batches *batc
     for (int b = 0; status == SP_OK && b < batches->count; b++) {
         sp_packing packing;
         sp_packflow_outcome judged;
+        sp_batch joined = {0};
         input->batch = &batches->batch[b];
-        status = strategy->pack(input, &packing, err);
-        if (status != SP_OK) {
-            return status;
+        if (strategy->joins_documents) {
+            status = sp_batch_concatenate(input->batch, batches->context,
+                                          scenario->strategy.attention_across, &joined, err);
+            input->batch = &joined;
         }
-        status = strategy->sliced ? sp_step_judge(input, &packing, &judged, err)
-                                  : sp_step_judge_rows(input, &packing, &judged, err);
         if (status == SP_OK) {
-            sp_step_costs none = {0};
-            sp_i_group_starts_add(starts, &packing, &none);
-            add(total, &judged);
+            status = strategy->pack(input, &packing, err);
         }
-        sp_packing_fini(&packing);
+        if (status == SP_OK) {
+            status = strategy->sliced ? sp_step_judge(input, &packing, &judged, err)
+                                      : sp_step_judge_rows(input, &packing, &judged, err);
+            if (status == SP_OK) {
+                sp_step_costs none = {0};
+                sp_i_group_starts_add(starts, &packing, &none);
+                add(total, &judged);
+            }
+            sp_packing_fini(&packing);
+        }
+        sp_batch_fini(&joined);
     }
     return status;
 }
 
-static sp_status run_job(const sp_scenario *scenario, const sp_batches *batches,
-                         sp_packflow_outcome *total, sp_error *err)
+sp_status sp_i_job_run(const sp_scenario *scenario, const sp_batches *batches,
+                       sp_packflow_outcome *total, sp_error *err)
 {
     sp_cost_model cost;
     sp_i_group_starts starts;
@@ -82,7 +90,7 @@ static sp_status take_way(sp_scenario *scenario, const sp_i_job_way *way, sp_err
     return status;
 }
 
-// A copy that has no document and owns nothing but the layers that its strategy chooses.
+// In a copy that has no document and owns nothing but the layers that its strategy chooses.
 static sp_status try_way(const sp_scenario *scenario, const sp_batches *batches,
                          const sp_i_job_way *way, bool compared, sp_packflow_outcome *outcome,
                          sp_error *err)
@@ -91,17 +99,16 @@ static sp_status try_way(const sp_scenario *scenario, const sp_batches *batches,
     sp_scenario tried = *scenario;
     sp_error_clear(&own);
     tried.resolved = NULL;
+    tried.chosen_layers = NULL;
     *outcome = SP_PACKFLOW_WORST;
     sp_status status = take_way(&tried, way, &own);
     if (status == SP_OK) {
         status = sp_strategy_resolve(&tried, compared, &own);
     }
     if (status == SP_OK) {
-        status = run_job(&tried, batches, outcome, &own);
+        status = sp_i_job_run(&tried, batches, outcome, &own);
     }
-    if (tried.stage_layers != scenario->stage_layers) {
-        sp_free(tried.stage_layers);
-    }
+    sp_free(tried.chosen_layers);
     if (status != SP_OK) {
         *outcome = SP_PACKFLOW_WORST;
     }

@@ -4,6 +4,7 @@
 #ifndef SLIMPACK_SOLVER_STRATEGIES_JOB_CHOICE_H
 #define SLIMPACK_SOLVER_STRATEGIES_JOB_CHOICE_H
 
+#include "solver/step/packflow.h"
 #include "solver/strategy.h"
 
 // A way to run a job.
@@ -21,5 +22,10 @@ typedef struct sp_i_job_way {
 // each batch for every way.
 sp_status sp_i_job_choose(sp_scenario *scenario, const sp_i_job_way *ways, int count, bool compared,
                           sp_error *err);
+
+// What these batches come to in all, each planned in its turn as the resolved scenario asks, and
+// judged as a whole step. SP_ERR_INFEASIBLE where the strategy has no packing for one.
+sp_status sp_i_job_run(const sp_scenario *scenario, const sp_batches *batches,
+                       sp_packflow_outcome *total, sp_error *err);
 
 #endif
