@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "solver/strategy_list.h"
 
@@ -62,9 +63,18 @@ sp_status sp_strategy_check(const char *name, const char *source, sp_error *err)
 
 // ---- What a strategy brings, in the place of the scenario's own ----
 
-bool sp_strategy_resolves(const sp_strategy *strategy)
+// Ranks that share the vocabulary are alike.
+static bool cuts_layers(const sp_scenario *scenario)
 {
-    return strategy->brings_order || strategy->brings_exchange || strategy->rings;
+    const sp_layout *layout = &scenario->layout;
+    return scenario->cuts_layers && layout->pp > 1 && !layout->vocab_parallel;
+}
+
+bool sp_strategy_resolves(const sp_scenario *scenario)
+{
+    const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
+    return strategy->brings_order || strategy->brings_exchange || strategy->rings ||
+           cuts_layers(scenario);
 }
 
 // No strategy that brings an exchange, or rings, brings an order.
@@ -90,7 +100,7 @@ sp_status sp_strategy_resolve(sp_scenario *scenario, bool compared, sp_error *er
 {
     const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
     if (scenario->uniform || scenario->order_resolved || strategy == NULL ||
-        !sp_strategy_resolves(strategy)) {
+        !sp_strategy_resolves(scenario)) {
         return SP_OK;
     }
     if (strategy->choose_job != NULL && scenario->strategy.asked[0] == '\0') {
@@ -100,7 +110,27 @@ sp_status sp_strategy_resolve(sp_scenario *scenario, bool compared, sp_error *er
         }
         strategy = sp_strategy_find(scenario->strategy.kind);
     }
-    return resolve(strategy, scenario, compared, err);
+    sp_status status = resolve(strategy, scenario, compared, err);
+    return status == SP_OK && cuts_layers(scenario) ? sp_i_choose_cut(scenario, err) : status;
+}
+
+// Which layers "auto" takes is chosen afterwards.
+static sp_status take_chunks(sp_scenario *scenario, int chunks, sp_error *err)
+{
+    int *layers = NULL;
+    if (scenario->layout.chunks == chunks) {
+        return SP_OK;
+    }
+    scenario->layout.chunks = chunks;
+    if (scenario->cuts_layers) {
+        layers = sp_calloc((size_t)sp_layout_vstages(&scenario->layout), sizeof *layers);
+        if (layers == NULL) {
+            return sp_error_no_memory(err, "pipeline stages");
+        }
+        sp_layout_level(&scenario->layout, scenario->model.layers, 0.0, 0.0, NULL, NULL, layers);
+    }
+    sp_scenario_take_cut(scenario, chunks, layers);
+    return SP_OK;
 }
 
 static sp_status resolve(const sp_strategy *strategy, sp_scenario *scenario, bool compared,
@@ -109,6 +139,10 @@ static sp_status resolve(const sp_strategy *strategy, sp_scenario *scenario, boo
     if (strategy->brings_exchange || strategy->rings) {
         return sp_i_take_exchange(strategy, scenario, err);
     }
+    if (!strategy->brings_order) {
+        return SP_OK;
+    }
+    sp_status status = SP_OK;
     sp_schedule_spec *schedule = &scenario->schedule;
     if (scenario->schedule_given && schedule->kind != strategy->schedule && !compared) {
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "schedule.kind",
@@ -118,14 +152,16 @@ static sp_status resolve(const sp_strategy *strategy, sp_scenario *scenario, boo
     }
     if (schedule->kind != strategy->schedule && !scenario->chunks_given) {
         int chunks = sp_schedule_traits_of(strategy->schedule).chunks;
-        scenario->layout.chunks = chunks > 1 ? chunks : 1;
+        status = take_chunks(scenario, chunks > 1 ? chunks : 1, err);
     }
     schedule->kind = strategy->schedule;
     schedule->split_backward = strategy->split_backward;
     if (schedule->slices == 0) {
         schedule->slices = scenario->layout.pp;
     }
-    sp_status status = sp_scenario_resolve_layout(scenario, err);
+    if (status == SP_OK) {
+        status = sp_scenario_resolve_layout(scenario, err);
+    }
     if (status == SP_OK && strategy->choose_exchange != NULL) {
         status = strategy->choose_exchange(scenario, err);
     }

@@ -75,8 +75,8 @@ typedef struct sp_strategy {
 // NULL-terminated, in the order of comparisons.
 SP_API_DATA const char *const sp_strategy_names[];
 
-// Does resolving a scenario (sp_strategy_resolve) change anything of it?
-bool sp_strategy_resolves(const sp_strategy *strategy);
+// Does resolving a scenario (sp_strategy_resolve), whose strategy is known, change anything of it?
+bool sp_strategy_resolves(const sp_scenario *scenario);
 
 // NULL: no strategy has this name.
 SP_API const sp_strategy *sp_strategy_find(const char *name);
@@ -87,13 +87,13 @@ SP_API bool sp_strategy_is_lossless(const sp_strategy *strategy, const sp_strate
 // Ends the reading of a scenario, once: puts the order that its strategy brings, if it brings one,
 // in the place of schedule.kind, also in the resolved document if there is one, with the chunks per
 // rank that the strategy chooses, and the way of exchanging keys and values that it brings or
-// chooses in the place of stack.cp_overlap and stack.cp_ring_nics where those are not stated.
-// Before that a strategy that chooses by the whole job may leave another one in its place
-// (strategy.asked is then what was asked for). What the user gave stays given, and a scenario that
-// is resolved (order_resolved) is left as it is. Evaluations and planners then share the scenario;
-// one that is not resolved they copy and resolve each for itself. Content errors: another kind
-// stated in the scenario, unless strategies are `compared` and that is for the others; a layout
-// that the order does not run on.
+// chooses in the place of stack.cp_overlap and stack.cp_ring_nics where those are not stated, and
+// layers in the place of parallel.stage_layers "auto". Before that a strategy that chooses by the
+// whole job may leave another one in its place (strategy.asked is then what was asked for). What
+// the user gave stays given, and a scenario that is resolved (order_resolved) is left as it is.
+// Evaluations and planners then share the scenario; one that is not resolved they copy and resolve
+// each for itself. Content errors: another kind stated in the scenario, unless strategies are
+// `compared` and that is for the others; a layout that the order does not run on.
 SP_API sp_status sp_strategy_resolve(sp_scenario *scenario, bool compared, sp_error *err);
 
 // What a scenario asks of its plans, beyond what makes any plan a plan (sim/plan/plan.h); shares no

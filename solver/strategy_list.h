@@ -86,6 +86,11 @@ SP_STRATEGY_LIST(X)
 #undef X
 sp_status sp_i_choose_exchange(sp_scenario *scenario, sp_error *err);
 sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err);
+// parallel.stage_layers "auto", with the strategy's order and its choice of chunks in place: takes
+// of the cuts by time, or of what the strategy chose, and of equal shares the one with which the
+// strategy runs the first batch of the workload fastest. Where time is limited the strategy's own
+// choice stays.
+sp_status sp_i_choose_cut(sp_scenario *scenario, sp_error *err);
 sp_status sp_i_choose_zeppelin(sp_scenario *scenario, bool compared, sp_error *err);
 sp_status sp_i_choose_slimpack_zones(sp_scenario *scenario, bool compared, sp_error *err);
 

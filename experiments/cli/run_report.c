@@ -104,11 +104,23 @@ void cli_print_place(FILE *out, const sp_scenario *scenario)
     }
 }
 
+// Those that were chosen.
+static void print_layers(FILE *out, const sp_layout *layout)
+{
+    fputs(layout->stage_layers == NULL ? ", equal layers" : ", layers", out);
+    for (int s = 0; layout->stage_layers != NULL && s < sp_layout_vstages(layout); s++) {
+        fprintf(out, "%c%d", s > 0 ? '-' : ' ', layout->stage_layers[s]);
+    }
+}
+
 void cli_print_headline(FILE *out, const sp_scenario *scenario)
 {
     cli_print_place(out, scenario);
     if (scenario->layout.chunks > 1) {
         fprintf(out, ", %d chunks per rank", scenario->layout.chunks);
+    }
+    if (scenario->cuts_layers && scenario->order_resolved && scenario->layout.pp > 1) {
+        print_layers(out, &scenario->layout);
     }
     fprintf(out, ", schedule %s\n", sp_schedule_names[scenario->schedule.kind]);
 }

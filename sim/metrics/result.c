@@ -44,10 +44,25 @@ void sp_result_note_oom(sp_result *result, const char *text)
     }
 }
 
+sp_status sp_result_note_layers(sp_result *result, const sp_layout *layout, sp_error *err)
+{
+    size_t bytes = (size_t)sp_layout_vstages(layout) * sizeof *result->stage_layers;
+    if (layout->stage_layers == NULL) {
+        return SP_OK;
+    }
+    result->stage_layers = sp_malloc(bytes);
+    if (result->stage_layers == NULL) {
+        return sp_error_no_memory(err, "a result");
+    }
+    memcpy(result->stage_layers, layout->stage_layers, bytes);
+    return SP_OK;
+}
+
 void sp_result_fini(sp_result *result)
 {
     sp_free(result->batches);
     sp_free(result->ranks);
+    sp_free(result->stage_layers);
     *result = (sp_result){0};
 }
 
@@ -564,6 +579,13 @@ json_t *sp_result_json(const sp_result *result, bool with_ranks)
     sp_json_put(object, "version", json_string(SP_VERSION));
     put_text(object, "strategy", result->strategy);
     sp_json_put(object, "schedule", json_string(result->schedule));
+    if (result->stage_layers != NULL) {
+        json_t *layers = json_array();
+        for (int s = 0; s < sp_layout_vstages(&result->layout); s++) {
+            json_array_append_new(layers, json_integer(result->stage_layers[s]));
+        }
+        sp_json_put(object, "stage_layers", layers);
+    }
     put(object, "iteration_ms", sp_result_iteration_ms(result));
     put(object, "bubble_ratio", sp_result_bubble_ratio(result));
     put(object, "bubble_ratio_longest_stage", sp_result_bubble_ratio_longest_stage(result));

@@ -68,6 +68,7 @@ typedef struct sp_batch_result {
 typedef struct sp_result {
     // Filled by the caller before the first batch.
     sp_layout layout;
+    int *stage_layers; // of every virtual stage; owned, NULL: equal shares
     char strategy[32], schedule[32];
     char model_name[64];
     int64_t parameters;     // 0: uniform costs
@@ -114,6 +115,9 @@ typedef struct sp_result {
     int64_t reserved_peak_bytes;  // the largest that the allocator takes from the device
     int64_t rank_peak_bytes, rank_reserved_bytes; // both of the one rank that was asked for
 } sp_result;
+
+// Notes the layers of a layout's virtual stages, once.
+sp_status sp_result_note_layers(sp_result *result, const sp_layout *layout, sp_error *err);
 
 // Puts an OOM diagnosis, and its warning, in the place of an earlier one.
 void sp_result_note_oom(sp_result *result, const char *text);

@@ -1,4 +1,4 @@
-// parallel.stage_layers "auto": layers of every virtual stage by predicted time.
+// Layers of every virtual stage by predicted time, for parallel.stage_layers "auto".
 #include <math.h>
 #include <string.h>
 
@@ -8,12 +8,13 @@
 #include "sim/cost/cost_model.h"
 #include "sim/plan/packing.h"
 #include "sim/scenario/cut_time.h"
-#include "sim/scenario/scenario_private.h"
+#include "sim/scenario/scenario.h"
 #include "sim/schedule/schedule.h"
 
 enum {
-    MOST_SAMPLES = 4096,  // that are drawn ...
-    MOST_ROWS = 32,       // ... and rows of them that are timed
+    MOST_SAMPLES = 4096,  // that are drawn
+    MOST_RANKS = 8,       // data-parallel ranks whose rows are run ...
+    MOST_ROWS = 32,       // ... and rows of each, or pp
     LEAST_DRAWN = 16,     // packs of a rank where a strategy makes its own, at least 2 pp ...
     DRAWS = 4,            // ... and how often they are drawn
     MOST_LOOKS = 4000000, // at virtual stages, in all trials of a cut
@@ -29,6 +30,7 @@ static const double unevenness = 0.35;
 typedef struct cutter {
     const sp_scenario *scenario;
     const sp_layout *layout;
+    bool runs_rows; // in the order of the schedule
     sp_pack_list rows;
     sp_i_cut_pack *time;   // [rows]; owned
     int64_t rows_per_rank; // data-parallel ranks
@@ -38,15 +40,15 @@ typedef struct cutter {
     sp_packing packing;    // of the plan, equal packs; owned, with its batch
     sp_batch batch;
     double *held;         // [pp]: rows that a rank holds at most; owned
-    sp_i_cut_pack *packs; // [draws][clock.count], of one rank; owned
-    int draws;
+    sp_i_cut_pack *packs; // [draws][clock.count]; owned
+    int draws;            // data-parallel ranks, or draws of the packs of one
     sp_i_cut_clock clock;
     bool limited; // cuts that do not fit are left out
 } cutter;
 
 // ---- the rows and their times ----
 
-// Rows as `packed` fills them, evenly spaced over the first batch of the workload.
+// Rows as `packed` fills them of the first batch of the workload.
 static sp_status make_rows(cutter *c, sp_error *err)
 {
     const sp_scenario *scenario = c->scenario;
@@ -65,28 +67,22 @@ static sp_status make_rows(cutter *c, sp_error *err)
     }
     const sp_batch *batch = &batches.batch[0];
     int64_t most = batches.context * scenario->strategy.microbatch_samples;
-    int64_t rows = most > 0 ? (batch->total_tokens + most - 1) / most : 1; // about
-    int64_t every = (rows + MOST_ROWS - 1) / MOST_ROWS;
-    if (first.samples_per_batch < scenario->workload.samples_per_batch) {
-        rows = rows * scenario->workload.samples_per_batch / first.samples_per_batch;
-    }
-    c->rows_per_rank = (rows + c->layout->dp - 1) / c->layout->dp;
-    int64_t row = -1;
     int64_t used = most;
     for (size_t s = 0; room && s < batch->count; s++) {
         int64_t tokens = batch->tokens[s];
-        bool begins = row < 0 || used + tokens > most;
-        row += begins;
+        bool begins = s == 0 || used + tokens > most;
         used = begins ? tokens : used + tokens;
-        if (row % every != 0) {
-            continue;
-        }
         room = (!begins || sp_pack_list_begin(&c->rows, 0, 1)) &&
                sp_pack_list_add(
                    &c->rows,
                    (sp_slice){.sample = (int32_t)s, .tokens = tokens, .computed_tokens = tokens},
                    true);
     }
+    int64_t rows = (int64_t)c->rows.count;
+    if (first.samples_per_batch < scenario->workload.samples_per_batch) {
+        rows = rows * scenario->workload.samples_per_batch / first.samples_per_batch;
+    }
+    c->rows_per_rank = sp_ceil_div(rows, c->layout->dp);
     for (size_t k = 0; k < c->rows.count; k++) {
         const sp_pack *pack = &c->rows.packs[k];
         if (pack->computed > c->fullest.tokens) {
@@ -97,22 +93,9 @@ static sp_status make_rows(cutter *c, sp_error *err)
     return room ? SP_OK : sp_error_no_memory(err, "pipeline stages");
 }
 
-static sp_schedule_traits traits_of(const cutter *c)
-{
-    return sp_schedule_traits_of(c->scenario->schedule.kind);
-}
-
-// Does the strategy fill rows, one after the other, and which schedule runs them? Others may make
-// packs of their own and bring an order.
-static bool runs_rows(const cutter *c)
-{
-    return !traits_of(c).sliced &&
-           (c->scenario->schedule_given || strcmp(c->scenario->strategy.kind, "packed") == 0);
-}
-
 static bool splits(const cutter *c)
 {
-    return runs_rows(c) && traits_of(c).split;
+    return c->runs_rows && sp_schedule_traits_of(c->scenario->schedule.kind).split;
 }
 
 // The first virtual stage, one that has layers alone (where there are two, the first) and the last.
@@ -208,16 +191,17 @@ static sp_i_cut_pack mean_row(const cutter *c, double scale)
     return mean;
 }
 
-// What a rank runs: its rows, or the same work in packs of about equal work.
+// What ranks run: their rows, or the same work in packs of about equal work.
 static sp_status make_packs(cutter *c, sp_error *err)
 {
-    bool rows = runs_rows(c);
+    bool rows = c->runs_rows;
     int64_t count = rows ? c->rows_per_rank : sp_larger(LEAST_DRAWN, 2 * (int64_t)c->layout->pp);
     if (rows && count > MOST_ROWS) {
         // Whole rounds of the pipeline.
         count = c->layout->pp > MOST_ROWS ? c->layout->pp : MOST_ROWS - MOST_ROWS % c->layout->pp;
     }
-    c->draws = rows ? 1 : DRAWS;
+    int64_t dp = c->layout->dp;
+    c->draws = !rows ? DRAWS : dp < MOST_RANKS ? (int)dp : MOST_RANKS;
     c->clock.count = (int)count;
     c->packs = sp_calloc((size_t)(c->draws * count), sizeof *c->packs);
     if (c->packs == NULL) {
@@ -227,9 +211,14 @@ static sp_status make_packs(cutter *c, sp_error *err)
     sp_prng_seed(&prng, 1);
     double share = (double)c->rows_per_rank / (double)count;
     for (int64_t k = 0; k < c->draws * count; k++) {
-        c->packs[k] =
-            rows ? c->time[(size_t)k * c->rows.count / (size_t)count]
-                 : mean_row(c, share * (1.0 + unevenness * (2.0 * sp_prng_uniform(&prng) - 1.0)));
+        // Rows go round the ranks; the last round may not reach all.
+        int64_t row = k % count * dp + k / count;
+        if (!rows) {
+            double uneven = unevenness * (2.0 * sp_prng_uniform(&prng) - 1.0);
+            c->packs[k] = mean_row(c, share * (1.0 + uneven));
+        } else if (row < dp * c->rows_per_rank) {
+            c->packs[k] = c->time[(size_t)row % c->rows.count];
+        }
     }
     return SP_OK;
 }
@@ -310,14 +299,18 @@ static void spread(cutter *c, int *stage_layers)
     }
 }
 
+// The step waits for the slowest rank, but one layer more or less may leave that as it is.
 static double time_cut(cutter *c, const int *stage_layers)
 {
     double ns = 0.0;
+    double most_ns = 0.0;
     for (int d = 0; d < c->draws; d++) {
         c->clock.packs = c->packs + (size_t)d * (size_t)c->clock.count;
-        ns += sp_i_cut_clock_ns(&c->clock, stage_layers);
+        double of_draw = sp_i_cut_clock_ns(&c->clock, stage_layers);
+        most_ns = fmax(most_ns, of_draw);
+        ns += of_draw;
     }
-    return ns;
+    return ns / c->draws + most_ns;
 }
 
 // Moves a layer where that is faster; true if it was.
@@ -348,7 +341,9 @@ static bool move_layer(cutter *c, int from, int to, int *stage_layers, double *b
 static void climb(cutter *c, int *stage_layers)
 {
     int64_t vstages = sp_layout_vstages(c->layout);
-    int64_t trials = MOST_LOOKS / (2 * vstages * vstages * c->clock.count * c->draws);
+    // In the order of a plan a rank knows what comes next.
+    int64_t looks = c->clock.plan != NULL ? 1 : vstages;
+    int64_t trials = MOST_LOOKS / (2 * looks * vstages * c->clock.count * c->draws);
     double best_ns = time_cut(c, stage_layers);
     int64_t since = 0; // the last move that was faster
     for (int64_t i = 0; i < trials && since < vstages * vstages; i++) {
@@ -432,7 +427,7 @@ static sp_status find_cut(cutter *c, int *stage_layers, sp_error *err)
     if (status == SP_OK && any) {
         status = sp_i_cut_clock_init(&c->clock, err);
     }
-    if (status == SP_OK && any && runs_rows(c)) {
+    if (status == SP_OK && any && c->runs_rows) {
         status = order_rows(c, stage_layers, err);
     }
     if (status == SP_OK) {
@@ -446,21 +441,21 @@ static sp_status find_cut(cutter *c, int *stage_layers, sp_error *err)
     return status;
 }
 
-static sp_status cut(sp_scenario *scenario, sp_error *err)
+sp_status sp_scenario_cut_layers(const sp_scenario *scenario, bool runs_rows, int *stage_layers,
+                                 sp_error *err)
 {
     const sp_layout *layout = &scenario->layout;
     // Ranks that share the vocabulary are alike.
     if (layout->pp == 1 || layout->vocab_parallel) {
-        sp_layout_level(layout, scenario->model.layers, 0.0, 0.0, NULL, NULL,
-                        scenario->stage_layers);
+        sp_layout_level(layout, scenario->model.layers, 0.0, 0.0, NULL, NULL, stage_layers);
         return SP_OK;
     }
-    cutter c = {.scenario = scenario, .layout = layout};
+    cutter c = {.scenario = scenario, .layout = layout, .runs_rows = runs_rows};
     c.stages = sp_calloc((size_t)layout->chunks, sizeof *c.stages);
     c.held = sp_calloc((size_t)layout->pp, sizeof *c.held);
     c.clock.layout = layout;
     sp_status status = c.stages != NULL && c.held != NULL
-                           ? find_cut(&c, scenario->stage_layers, err)
+                           ? find_cut(&c, stage_layers, err)
                            : sp_error_no_memory(err, "pipeline stages");
     sp_i_cut_clock_fini(&c.clock);
     sp_plan_fini(&c.plan);
@@ -473,10 +468,4 @@ static sp_status cut(sp_scenario *scenario, sp_error *err)
     sp_free(c.held);
     sp_free(c.stages);
     return status;
-}
-
-sp_status sp_i_scenario_cut_layers(sp_scenario *scenario, sp_error *err)
-{
-    sp_status status = cut(scenario, err);
-    return status == SP_OK ? sp_scenario_resolve_layout(scenario, err) : status;
 }

@@ -52,7 +52,7 @@ static double *end_of(const sp_i_cut_clock *clock, int side, int vstage, int pac
                 ->end_ns[((size_t)vstage * 2 + (size_t)side) * (size_t)clock->count + (size_t)pack];
 }
 
-// When what it needs of other stages is there: 0 marks what has not run.
+// When what it needs of other stages is there; infinite while that has not run.
 static double ready_ns(const sp_i_cut_clock *clock, const next_action *action)
 {
     int last = sp_layout_vstages(clock->layout) - 1;
@@ -61,8 +61,7 @@ static double ready_ns(const sp_i_cut_clock *clock, const next_action *action)
     if (action->side == SP_I_CUT_W || from < 0) {
         return 0.0;
     }
-    double end_ns = *end_of(clock, turns ? SP_I_CUT_F : action->side, from, action->pack);
-    return end_ns > 0.0 ? end_ns : (double)HUGE_VAL;
+    return *end_of(clock, turns ? SP_I_CUT_F : action->side, from, action->pack);
 }
 
 static void run(sp_i_cut_clock *clock, int pp_rank, const next_action *action, int layers)
@@ -152,7 +151,9 @@ double sp_i_cut_clock_ns(sp_i_cut_clock *clock, const int *stage_layers)
 {
     size_t vstages = (size_t)sp_layout_vstages(clock->layout);
     double makespan_ns = 0.0;
-    memset(clock->end_ns, 0, 2 * vstages * (size_t)clock->count * sizeof *clock->end_ns);
+    for (size_t i = 0; i < 2 * vstages * (size_t)clock->count; i++) {
+        clock->end_ns[i] = (double)HUGE_VAL;
+    }
     memset(clock->done, 0, 2 * vstages * sizeof *clock->done);
     memset(clock->free_ns, 0, (size_t)clock->layout->pp * sizeof *clock->free_ns);
     (clock->plan != NULL ? run_planned : run_first_come)(clock, stage_layers);

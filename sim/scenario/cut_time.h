@@ -22,7 +22,7 @@ typedef struct sp_i_cut_clock {
     // The order of the packs, of one data-parallel rank; NULL: each rank runs what may begin first,
     // backwards before forwards and later chunks before earlier ones.
     const sp_plan *plan;
-    double *end_ns;  // [2 * vstages * count], owned
+    double *end_ns;  // [2 * vstages * count]: infinite where nothing has run yet; owned
     int *done;       // [2 * vstages], owned
     double *free_ns; // [pp], owned
     size_t *next;    // [pp]: actions of the plan; owned

@@ -57,9 +57,6 @@ static sp_status read_document(sp_i_scenario_reader *reader, const json_t *root)
     if (status == SP_OK && !scenario->uniform) {
         status = sp_i_scenario_load_lengths(reader);
     }
-    if (status == SP_OK && reader->cuts_layers) {
-        status = sp_i_scenario_cut_layers(scenario, reader->err);
-    }
     if (status != SP_OK) {
         return status;
     }
@@ -129,6 +126,7 @@ void sp_scenario_fini(sp_scenario *scenario)
     sp_profile_fini(&scenario->profile);
     sp_lengths_fini(&scenario->lengths);
     sp_free(scenario->stage_layers);
+    sp_free(scenario->chosen_layers);
     sp_free(scenario->decode);
     *scenario = (sp_scenario){0};
 }

@@ -100,7 +100,11 @@ typedef struct sp_scenario {
     sp_layout layout;
     sp_network_detail network;
     sp_jitter jitter;
-    int *stage_layers; // layout.stage_layers; owned, NULL: equal shares
+    int *stage_layers;  // layout.stage_layers as read; owned, NULL: equal shares
+    int *chosen_layers; // in their place (sp_scenario_take_cut); owned
+    // parallel.stage_layers is "auto": as level as they go, until a strategy has chosen
+    // (sp_strategy_resolve).
+    bool cuts_layers;
     // ..._given: the user wrote the key. Reading sets these, and nothing changes them afterwards.
     bool chunks_given; // chunks per rank, in one way or another
     sp_schedule_spec schedule;
@@ -143,9 +147,23 @@ sp_status sp_scenario_override(json_t *root, const char *assignment, sp_error *e
 // layout, model, cluster and schedule fit together.
 sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err);
 
-// Ends the choice of a schedule and its chunks that a strategy brings, once `schedule`, `layout`
-// and `stage_layers` hold what was chosen: resolves the layout, writes the choice into `resolved`,
-// so that reading that document gives this scenario, and sets order_resolved. What was given stays.
+// The layers of every virtual stage, [pp * chunks], of the scenario's layout, with which the
+// workload's first batch is predicted to run fast, whatever layers the layout has. Begins with the
+// least largest time of a rank, forward and backward with embedding and head, and moves layers one
+// by one as long as the pipeline gets faster: for rows as `packed` fills them in the order of the
+// schedule, which slices none, or for packs of about equal work, each rank running what may begin
+// first. Of cuts that fit the memory limit, if there are any, by parameters and by the rows that
+// the order keeps.
+sp_status sp_scenario_cut_layers(const sp_scenario *scenario, bool runs_rows, int *stage_layers,
+                                 sp_error *err);
+
+// Gives each rank so many chunks and every virtual stage these layers, which it takes over; NULL:
+// equal shares. sp_scenario_set_order() ends that choice.
+void sp_scenario_take_cut(sp_scenario *scenario, int chunks, int *stage_layers);
+
+// Ends the choice of a schedule, of chunks and of layers for a strategy, once `schedule` and
+// `layout` hold what was chosen: resolves the layout, writes the choice into `resolved`, so that
+// reading that document gives this scenario, and sets order_resolved. What was given stays.
 sp_status sp_scenario_set_order(sp_scenario *scenario, sp_error *err);
 // Asks for another strategy, in `resolved`, too.
 sp_status sp_scenario_set_strategy(sp_scenario *scenario, const char *kind, sp_error *err);

@@ -35,6 +35,14 @@ static sp_status check_layers(const sp_scenario *scenario, sp_error *err)
     return status;
 }
 
+void sp_scenario_take_cut(sp_scenario *scenario, int chunks, int *stage_layers)
+{
+    sp_free(scenario->chosen_layers);
+    scenario->chosen_layers = stage_layers;
+    scenario->layout.chunks = chunks;
+    scenario->layout.stage_layers = stage_layers;
+}
+
 // Attention is handed over in stretches of one length, of as many layers here as there.
 static sp_status check_exchange(const sp_scenario *scenario, sp_error *err)
 {

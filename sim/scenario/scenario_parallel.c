@@ -105,10 +105,12 @@ static void read_stage_layers(sp_i_scenario_reader *reader, sp_object *parallel,
         sp_error_no_memory(reader->err, "pipeline stages");
         return;
     }
-    reader->cuts_layers = spreads && !fills; // by loads until the times are known
-    if (spreads) {
-        (fills ? sp_layout_fill : sp_layout_spread)(&scenario->layout, &scenario->model,
-                                                    scenario->stage_layers);
+    scenario->cuts_layers = spreads && !fills;
+    if (fills) {
+        sp_layout_fill(&scenario->layout, &scenario->model, scenario->stage_layers);
+    } else if (spreads) {
+        sp_layout_level(&scenario->layout, scenario->model.layers, 0.0, 0.0, NULL, NULL,
+                        scenario->stage_layers);
     }
     for (size_t s = 0; s < count && !spreads; s++) {
         if (!layers_of_stage(json_array_get(array, s), &scenario->stage_layers[s])) {
@@ -153,10 +155,11 @@ void sp_i_scenario_read_parallel(sp_i_scenario_reader *reader)
     layout->pp = (int)sp_object_int(&parallel, "pp", 1, 1, SP_I_MAX_PARALLEL);
     layout->dp = (int)sp_object_int(&parallel, "dp", usual_dp(reader), 1, SP_I_MAX_DP);
     layout->chunks = read_chunks(reader, &parallel);
-    reader->scenario->chunks_given = sp_object_has(&parallel, "chunks_per_rank") ||
-                                     sp_object_has(&parallel, "layers_per_chunk") ||
-                                     sp_object_has(&parallel, "stage_layers");
     read_stage_layers(reader, &parallel, reader->err->count + reader->err->dropped == before);
+    reader->scenario->chunks_given =
+        sp_object_has(&parallel, "chunks_per_rank") ||
+        sp_object_has(&parallel, "layers_per_chunk") ||
+        (layout->stage_layers != NULL && !reader->scenario->cuts_layers);
     bool split_by_default = layout->tp > 1 && !reader->scenario->uniform;
     layout->sequence_parallel = sp_object_bool(&parallel, "sequence_parallel", split_by_default);
     layout->vocab_parallel = sp_object_bool(&parallel, "vocab_parallel", false);

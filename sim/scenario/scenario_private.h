@@ -37,7 +37,6 @@ typedef struct sp_i_scenario_reader {
     const char *profile; // or the name in scenario->cluster
     const char *lengths; // built-in name or path; NULL: an array, or uniform samples
     const char *column;
-    bool cuts_layers;   // parallel.stage_layers is "auto"
     sp_key_watch watch; // of the whole document
 } sp_i_scenario_reader;
 
@@ -85,14 +84,6 @@ json_t *sp_i_decode_to_json(const sp_scenario *scenario);
 
 // Reads the file that workload.lengths names, if it names one.
 sp_status sp_i_scenario_load_lengths(sp_i_scenario_reader *reader);
-
-// parallel.stage_layers "auto", once all else is read: the layers with which the workload's first
-// batch is fastest. Begins with the least largest time of a rank, forward and backward with
-// embedding and head, and moves layers one by one as long as the pipeline gets faster: for rows in
-// the order of the schedule where the strategy fills rows in one, else for packs of about equal
-// work. Of cuts that fit the memory limit, if there are any, by parameters and by the rows that the
-// order keeps.
-sp_status sp_i_scenario_cut_layers(sp_scenario *scenario, sp_error *err);
 
 // As sp_profile_load and sp_lengths_read; without a cache (NULL) they read the file.
 sp_status sp_i_scenario_cache_profile(sp_scenario_cache *cache, const char *name,

@@ -154,7 +154,9 @@ static json_t *parallel_object(const sp_scenario *scenario)
     sp_json_add_int(&b, "pp", layout->pp);
     sp_json_add_int(&b, "dp", layout->dp);
     sp_json_add_int(&b, "chunks_per_rank", layout->chunks);
-    if (layout->stage_layers != NULL) {
+    if (scenario->cuts_layers) {
+        sp_json_add_text(&b, "stage_layers", "auto"); // until a strategy has chosen
+    } else if (layout->stage_layers != NULL) {
         sp_json_add(&b, "stage_layers", stage_layers_array(layout));
     }
     sp_json_add_bool(&b, "sequence_parallel", layout->sequence_parallel);
@@ -302,12 +304,17 @@ sp_status sp_scenario_set_order(sp_scenario *scenario, sp_error *err)
     // A scenario that no document says has none to keep up.
     bool none = order == NULL || parallel == NULL;
     bool ok = none || (sp_json_put(parallel, "chunks_per_rank", json_integer(layout->chunks)) &&
-                       (layout->stage_layers == NULL ||
-                        sp_json_put(parallel, "stage_layers", stage_layers_array(layout))) &&
-                       sp_json_put(order, "kind", json_string(sp_schedule_names[schedule->kind])) &&
-                       sp_json_put(order, "slices", json_integer(schedule->slices)) &&
-                       sp_json_put(order, "slice_rule",
-                                   json_string(sp_slice_rule_names[schedule->slice_rule])));
+                       sp_json_put(order, "kind", json_string(sp_schedule_names[schedule->kind])));
+    if (layout->stage_layers == NULL) {
+        json_object_del(parallel, "stage_layers");
+    } else if (ok && !none) {
+        ok = sp_json_put(parallel, "stage_layers", stage_layers_array(layout));
+    }
+    if (ok && !none && schedule->slices > 0) {
+        ok = sp_json_put(order, "slices", json_integer(schedule->slices)) &&
+             sp_json_put(order, "slice_rule",
+                         json_string(sp_slice_rule_names[schedule->slice_rule]));
+    }
     if (!ok) {
         return sp_error_no_memory(err, "a scenario");
     }

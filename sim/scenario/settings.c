@@ -340,9 +340,10 @@ static const sp_setting settings[] = {
      .aliases = "num_layers_per_virtual_pipeline_stage"},
     {.key = "parallel.stage_layers", .type = "an array, \"auto\" or \"nanotron\"",
      .names = spread_names, .fallback = "equal shares",
-     .text = "Layers of every virtual stage in the order of the model; \"auto\" takes those with "
-             "which the first batch is predicted to run fastest, embedding and head counted, where "
-             "they fit, \"nanotron\" spreads them as nanotron does.",
+     .text = "Layers of every virtual stage in the order of the model; \"auto\" takes, of equal "
+             "shares, cuts by predicted time, embedding and head counted, and SlimPack's own "
+             "choice, the one with which the strategy is predicted to run the first batch fastest "
+             "within memory, \"nanotron\" spreads them as nanotron does.",
      .aliases = "pipeline_model_parallel_layout decoder_first_pipeline_num_layers "
                 "decoder_last_pipeline_num_layers"},
     {.key = "parallel.sequence_parallel", SWITCH, .fallback = "true where tp is above 1",

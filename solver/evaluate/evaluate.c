@@ -122,7 +122,6 @@ sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
 {
     *ev = (sp_i_evaluation){.steps = {.scenario = scenario, .options = options, .result = result},
                             .stated = scenario};
-    ev->own.stage_layers = scenario->stage_layers;
     *result = (sp_result){0};
     sp_status status = resolve(ev, err);
     if (status != SP_OK) {
@@ -134,11 +133,14 @@ sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
         return SP_OK;
     }
     sp_i_step_recompute(&ev->steps);
-    status = sp_i_group_starts_init(&ev->starts, ev->steps.scenario, err);
+    status = sp_result_note_layers(result, &ev->steps.scenario->layout, err);
+    if (status == SP_OK) {
+        status = sp_i_group_starts_init(&ev->starts, ev->steps.scenario, err);
+    }
     return status == SP_OK ? sp_i_steps_init(&ev->steps, err) : status;
 }
 
-// Evaluates in a copy what its strategy has still to bring an order into.
+// Evaluates in a copy what its strategy has still to choose or to bring an order into.
 static sp_status resolve(sp_i_evaluation *ev, sp_error *err)
 {
     const sp_scenario *scenario = ev->stated;
@@ -146,11 +148,11 @@ static sp_status resolve(sp_i_evaluation *ev, sp_error *err)
         return SP_OK;
     }
     sp_status status = sp_strategy_check(scenario->strategy.kind, scenario->source, err);
-    if (status != SP_OK || scenario->order_resolved ||
-        !sp_strategy_resolves(sp_strategy_find(scenario->strategy.kind))) {
+    if (status != SP_OK || scenario->order_resolved || !sp_strategy_resolves(scenario)) {
         return status;
     }
     ev->own = *scenario;
+    ev->own.chosen_layers = NULL;
     ev->own.resolved = json_deep_copy(scenario->resolved);
     if (ev->own.resolved == NULL) {
         return sp_error_no_memory(err, "a scenario");
@@ -445,9 +447,7 @@ void sp_i_evaluate_end(sp_i_evaluation *ev, sp_status status)
     }
     sp_i_group_starts_fini(&ev->starts);
     json_decref(ev->own.resolved);
-    if (ev->own.stage_layers != ev->stated->stage_layers) {
-        sp_free(ev->own.stage_layers);
-    }
+    sp_free(ev->own.chosen_layers);
     sp_batch_fini(&ev->carried);
     if (status != SP_OK) {
         sp_result_fini(ev->steps.result);

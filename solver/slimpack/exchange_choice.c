@@ -13,6 +13,7 @@
 #include "sim/base/units.h"
 #include "solver/slimpack/slimpack_search.h"
 #include "solver/strategy_list.h"
+#include "solver/time_limit.h"
 
 // Actions timed for each way.
 enum { LOOK = 60000 };
@@ -108,11 +109,6 @@ static bool is_worth(const sp_packflow_outcome *other, const sp_packflow_outcome
     return sp_packflow_is_better(&with, best);
 }
 
-static bool is_late(const choice *c)
-{
-    return c->deadline_s > 0.0 && sp_clock_s() > c->deadline_s;
-}
-
 // Where the stack's own way does not fit with all that the search knows to do, keys and values are
 // mostly not what lacks, and searches within too little memory take long: it stays.
 static sp_status look_at_all(choice *c, sp_error *err)
@@ -123,7 +119,7 @@ static sp_status look_at_all(choice *c, sp_error *err)
     bool fits = c->least.lacking_bytes == 0;
     for (size_t i = 0; status == SP_OK && fits && i < sizeof ways / sizeof ways[0]; i++) {
         sp_packflow_outcome outcome;
-        if (ways[i] == own || is_late(c)) {
+        if (ways[i] == own || sp_i_deadline_is_past(c->deadline_s)) {
             continue;
         }
         status = look(c, ways[i], &outcome, err);
@@ -137,6 +133,7 @@ static sp_status look_at_all(choice *c, sp_error *err)
 
 sp_status sp_i_choose_exchange(sp_scenario *scenario, sp_error *err)
 {
+    const double begun_s = sp_clock_s();
     double limit_s = CHOOSING * 1e-3 * (double)scenario->strategy.time_limit_ms;
     if (!is_open(scenario) || (limit_s > 0.0 && limit_s < LEAST_S)) {
         return SP_OK;
@@ -144,12 +141,13 @@ sp_status sp_i_choose_exchange(sp_scenario *scenario, sp_error *err)
     choice c = {.scenario = scenario, .best = scenario->memory.stack.cp_overlap};
     sp_workload_spec first = scenario->workload;
     first.batches = 1;
-    c.deadline_s = limit_s > 0.0 ? sp_clock_s() + limit_s : 0.0;
+    c.deadline_s = limit_s > 0.0 ? begun_s + limit_s : 0.0;
     sp_status status = sp_batches_make(&first, &c.batches, err);
     if (status == SP_OK && c.batches.count > 0 && c.batches.batch[0].count > 0) {
         status = look_at_all(&c, err);
     }
     sp_batches_fini(&c.batches);
+    scenario->strategy.spent_s += sp_clock_s() - begun_s;
     if (status != SP_OK || c.best == scenario->memory.stack.cp_overlap) {
         return status;
     }

@@ -263,8 +263,7 @@ typedef struct cut {
 
 static bool may_choose(const sp_scenario *scenario)
 {
-    return !scenario->chunks_given && scenario->layout.stage_layers == NULL &&
-           scenario->layout.pp > 1;
+    return scenario->layout.pp > 1 && (scenario->cuts_layers || !scenario->chunks_given);
 }
 
 // Virtual stages r and 2p-1-r lie on one rank and differ in parity.
@@ -525,7 +524,7 @@ static sp_status look_closer(choice *c, sp_error *err)
 {
     bool few = c->batches.batch[0].count <= SO_FEW_SAMPLES;
     sp_status status = SP_OK;
-    if (few || c->cuts[0].chunks > MANY_CHUNKS) {
+    if (!c->scenario->chunks_given && (few || c->cuts[0].chunks > MANY_CHUNKS)) {
         status = look_at_all(c, USUAL_CHUNKS + 1, MOST_CHUNKS, err);
     }
     if (status == SP_OK && few) {
@@ -540,7 +539,7 @@ static sp_status look_closer(choice *c, sp_error *err)
 // How many model chunks each pipeline rank holds, and which layers, where that is for the strategy
 // to say: what a short search on the first batch of the workload predicts to be fastest. A job
 // keeps its chunks, whatever its later batches. Changes the layout, and the resolved document if
-// there is one, unless the scenario states its chunks or layers.
+// there is one, unless the scenario states its layers, or its chunks without "auto" layers.
 sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err)
 {
     if (!may_choose(scenario)) {
@@ -560,7 +559,9 @@ sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err)
     sp_status status = c.cuts != NULL ? sp_batches_make(&first, &c.batches, err)
                                       : sp_error_no_memory(err, "model chunks");
     if (status == SP_OK && c.batches.count > 0 && c.batches.batch[0].count > 0) {
-        status = look_at_all(&c, 1, USUAL_CHUNKS, err);
+        bool one = scenario->chunks_given; // number of chunks
+        int chunks = scenario->layout.chunks;
+        status = look_at_all(&c, one ? chunks : 1, one ? chunks : USUAL_CHUNKS, err);
     }
     bool fits = c.count > 0 && c.cuts[0].outcome.lacking_bytes == 0;
     if (status == SP_OK && fits) {
@@ -573,9 +574,7 @@ sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err)
         status = look_again(&c, c.count, UNTIL_ONE_FITS, SECOND_LOOK, err);
     }
     if (status == SP_OK && c.count > 0) {
-        scenario->layout.chunks = c.cuts[0].chunks;
-        scenario->layout.stage_layers = c.cuts[0].layers;
-        scenario->stage_layers = c.cuts[0].layers;
+        sp_scenario_take_cut(scenario, c.cuts[0].chunks, c.cuts[0].layers);
         c.cuts[0].layers = NULL;
     }
     for (int i = 0; i < c.count; i++) {

@@ -11,8 +11,7 @@
 
 // One way, over the batches so far.
 typedef struct job {
-    sp_scenario scenario;
-    const int *stated_layers; // belong to the scenario that it is a copy of
+    sp_scenario scenario; // a copy that owns no more than what its strategy chooses
     sp_cost_model cost;
     bool costed;
     sp_i_group_starts starts;
@@ -43,11 +42,8 @@ static sp_status give_up(job *j, sp_status status, const sp_error *own, sp_error
     return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own->message[0]) : SP_OK;
 }
 
-// Plans the next batch, and adds what it comes to, unless one before had no plan.
 static sp_status run_batch(job *j, const sp_batch *batch, double deadline_s, sp_error *err)
 {
-    sp_error own;
-    sp_error_clear(&own);
     const sp_strategy *strategy = sp_strategy_find(j->scenario.strategy.kind);
     const sp_strategy_input input = {.scenario = &j->scenario,
                                      .batch = batch,
@@ -57,21 +53,40 @@ static sp_status run_batch(job *j, const sp_batch *batch, double deadline_s, sp_
                                      .deadline_s = deadline_s};
     sp_packing packing;
     sp_packflow_outcome judged;
-    if (!has_plan(&j->total)) {
-        return SP_OK;
-    }
-    sp_status status = strategy->pack(&input, &packing, &own);
+    sp_status status = strategy->pack(&input, &packing, err);
     if (status != SP_OK) {
-        return give_up(j, status, &own, err);
+        return status;
     }
-    status = strategy->sliced ? sp_step_judge(&input, &packing, &judged, &own)
-                              : sp_step_judge_rows(&input, &packing, &judged, &own);
+    status = strategy->sliced ? sp_step_judge(&input, &packing, &judged, err)
+                              : sp_step_judge_rows(&input, &packing, &judged, err);
     if (status == SP_OK) {
         sp_step_costs none = {0};
         sp_i_group_starts_add(&j->starts, &packing, &none);
         add(&j->total, &judged);
     }
     sp_packing_fini(&packing);
+    return status;
+}
+
+// Plans the next batch, and adds what it comes to, unless one before had no plan.
+static sp_status run_next(job *j, const sp_batch *batch, double deadline_s, sp_error *err)
+{
+    sp_error own;
+    sp_batch joined = {0};
+    sp_status status = SP_OK;
+    sp_error_clear(&own);
+    if (!has_plan(&j->total)) {
+        return SP_OK;
+    }
+    if (sp_strategy_find(j->scenario.strategy.kind)->joins_documents) {
+        status = sp_batch_concatenate(batch, j->context, j->scenario.strategy.attention_across,
+                                      &joined, &own);
+        batch = &joined;
+    }
+    if (status == SP_OK) {
+        status = run_batch(j, batch, deadline_s, &own);
+    }
+    sp_batch_fini(&joined);
     return status == SP_OK ? SP_OK : give_up(j, status, &own, err);
 }
 
@@ -81,9 +96,46 @@ static void job_fini(job *j)
         sp_cost_model_fini(&j->cost);
     }
     sp_i_group_starts_fini(&j->starts);
-    if (j->scenario.stage_layers != j->stated_layers) {
-        sp_free(j->scenario.stage_layers);
+    sp_free(j->scenario.chosen_layers);
+}
+
+static void job_init(job *j, const sp_scenario *scenario)
+{
+    *j = (job){.scenario = *scenario};
+    j->scenario.resolved = NULL;
+    j->scenario.chosen_layers = NULL;
+}
+
+// Once the strategy has made its choices.
+static sp_status job_begin(job *j, sp_error *err)
+{
+    sp_status status = sp_i_group_starts_init(&j->starts, &j->scenario, err);
+    if (status == SP_OK) {
+        status = sp_scenario_cost_model(&j->scenario, &j->cost, err);
+        j->costed = status == SP_OK;
     }
+    return status;
+}
+
+sp_status sp_i_job_run(const sp_scenario *scenario, const sp_batches *batches, double deadline_s,
+                       sp_packflow_outcome *total, sp_error *err)
+{
+    job j;
+    sp_error own;
+    sp_error_clear(&own);
+    job_init(&j, scenario);
+    j.context = batches->context;
+    sp_status status = job_begin(&j, &own);
+    if (status != SP_OK) {
+        status = give_up(&j, status, &own, err);
+    }
+    for (int b = 0; status == SP_OK && b < batches->count; b++) {
+        double part_s = sp_i_deadline_part_s(deadline_s, 1.0 / (batches->count - b));
+        status = run_next(&j, &batches->batch[b], part_s, err);
+    }
+    *total = j.total;
+    job_fini(&j);
+    return status;
 }
 
 static sp_status take_way(sp_scenario *scenario, const sp_i_job_way *way, sp_error *err)
@@ -98,14 +150,12 @@ static sp_status take_way(sp_scenario *scenario, const sp_i_job_way *way, sp_err
     return status;
 }
 
-// A copy that has no document and owns nothing but the layers that its strategy chooses.
-static sp_status job_begin(job *j, const sp_scenario *scenario, const sp_i_job_way *way,
-                           double deadline_s, bool compared, sp_error *err)
+static sp_status try_way(job *j, const sp_scenario *scenario, const sp_i_job_way *way,
+                         double deadline_s, bool compared, sp_error *err)
 {
     sp_error own;
     sp_error_clear(&own);
-    *j = (job){.scenario = *scenario, .stated_layers = scenario->stage_layers};
-    j->scenario.resolved = NULL;
+    job_init(j, scenario);
     if (deadline_s > 0.0) {
         j->scenario.strategy.time_limit_ms = sp_i_deadline_left_ms(deadline_s) + 1;
     }
@@ -114,11 +164,7 @@ static sp_status job_begin(job *j, const sp_scenario *scenario, const sp_i_job_w
         status = sp_strategy_resolve(&j->scenario, compared, &own);
     }
     if (status == SP_OK) {
-        status = sp_i_group_starts_init(&j->starts, &j->scenario, &own);
-    }
-    if (status == SP_OK) {
-        status = sp_scenario_cost_model(&j->scenario, &j->cost, &own);
-        j->costed = status == SP_OK;
+        status = job_begin(j, &own);
     }
     return status == SP_OK ? SP_OK : give_up(j, status, &own, err);
 }
@@ -130,7 +176,7 @@ static sp_status run_ways(job *jobs, int count, const sp_batch *batch, double de
     sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < count; i++) {
         status =
-            run_batch(&jobs[i], batch, sp_i_deadline_part_s(deadline_s, 1.0 / (count - i)), err);
+            run_next(&jobs[i], batch, sp_i_deadline_part_s(deadline_s, 1.0 / (count - i)), err);
     }
     return status;
 }
@@ -153,10 +199,10 @@ static sp_status run_jobs(job *jobs, const sp_scenario *scenario, const sp_i_job
     sp_status status = sp_batches_make(&scenario->workload, &batches, err);
     for (int i = 0; status == SP_OK && i < count; i++) {
         double part_s = sp_i_deadline_part_s(deadline_s, 1.0 / (count - i));
-        status = job_begin(&jobs[i], scenario, &ways[i], part_s, compared, err);
+        status = try_way(&jobs[i], scenario, &ways[i], part_s, compared, err);
         jobs[i].context = batches.context;
         if (status == SP_OK && batches.count > 0) {
-            status = run_batch(&jobs[i], &batches.batch[0], part_s, err);
+            status = run_next(&jobs[i], &batches.batch[0], part_s, err);
         }
     }
     *fastest = status == SP_OK ? fastest_of(jobs, count) : 0;

@@ -4,6 +4,7 @@
 #ifndef SLIMPACK_SOLVER_STRATEGIES_JOB_CHOICE_H
 #define SLIMPACK_SOLVER_STRATEGIES_JOB_CHOICE_H
 
+#include "solver/step/packflow.h"
 #include "solver/strategy.h"
 
 // A way to run a job.
@@ -21,5 +22,11 @@ typedef struct sp_i_job_way {
 // `compared`. One plan of each batch for every way.
 sp_status sp_i_job_choose(sp_scenario *scenario, const sp_i_job_way *ways, int count, bool compared,
                           sp_error *err);
+
+// What these batches come to in all, each planned in its turn as the resolved scenario asks, before
+// the deadline (0: none), and judged as a whole step; SP_PACKFLOW_WORST where one has no plan. Only
+// fatal errors are returned.
+sp_status sp_i_job_run(const sp_scenario *scenario, const sp_batches *batches, double deadline_s,
+                       sp_packflow_outcome *total, sp_error *err);
 
 #endif

@@ -1,5 +1,6 @@
-// parallel.stage_layers "auto": against every cut, or every neighbour of the one that is chosen, as
-// simulated; closed forms of the time that it goes by; and the memory limit.
+// parallel.stage_layers "auto": against every cut, every neighbour of the one that is chosen, equal
+// shares and nothing stated, as simulated; closed forms of the time that it goes by; and the memory
+// limit.
 #include "sim/scenario/cut_time.h"
 #include "sim/schedule/schedule.h"
 #include "solver/evaluate/evaluate.h"
@@ -154,13 +155,13 @@ TEST(a_slow_stage_sets_the_pace)
 
 typedef struct outcome {
     double ms;
-    bool oom;
-    int layers[MOST_STAGES];
+    bool oom, tight;
+    int layers[MOST_STAGES]; // of as many virtual stages at most
 } outcome;
 
 static outcome simulate(const char *format, const char *stage_layers)
 {
-    char text[TEXT];
+    char text[4 * TEXT];
     snprintf(text, sizeof text, format, stage_layers);
     json_t *root = json_document(text);
     sp_scenario scenario;
@@ -173,8 +174,11 @@ static outcome simulate(const char *format, const char *stage_layers)
     must_succeed_for(text, sp_evaluate(&scenario, &batches, &options, &result, ERR));
     found.ms = sp_result_iteration_ms(&result);
     found.oom = sp_result_is_oom(&result);
-    for (int s = 0; s < sp_layout_vstages(&scenario.layout); s++) {
-        found.layers[s] = scenario.layout.stage_layers[s];
+    found.tight = sp_result_fits(&result) == SP_FITS_TIGHT;
+    int vstages = sp_layout_vstages(&result.layout);
+    for (int s = 0; s < vstages && s < MOST_STAGES; s++) {
+        found.layers[s] =
+            result.stage_layers != NULL ? result.stage_layers[s] : scenario.model.layers / vstages;
     }
     sp_result_fini(&result);
     sp_batches_fini(&batches);
@@ -310,3 +314,94 @@ TEST(a_cut_fits_where_one_does)
     }
     assert_true(other_cuts > 0);
 }
+
+// ---- with the strategy ----
+
+// As choices count it: a step that fits tightly is 5 % longer.
+static double counted_ms(const outcome *found)
+{
+    return found->ms * (found->tight ? 1.05 : 1.0);
+}
+
+static void assert_no_worse(const char *text, const outcome *chosen, const outcome *other,
+                            const char *cut)
+{
+    if ((chosen->oom && !other->oom) || (chosen->oom == other->oom && !chosen->oom &&
+                                         counted_ms(chosen) > counted_ms(other) * (1.0 + 1e-9))) {
+        fail_msg("%s: \"auto\" %.6f ms%s, %s %.6f ms%s", text, chosen->ms,
+                 chosen->oom ? ", out of memory" : "", cut, other->ms,
+                 other->oom ? ", out of memory" : "");
+    }
+}
+
+typedef struct way {
+    const char *kind, *schedule;
+    int chunks; // 0: not stated
+} way;
+
+// A scenario with a place for what `parallel` says of the cut.
+static void random_scenario(sp_prng *prng, const way *run, int layers, int pp, char *format)
+{
+    static const char *const recompute[] = {"none", "full"};
+    char lengths[TEXT / 2] = "";
+    size_t used = 0;
+    // Of few samples SlimPack searches for seconds.
+    bool searches = strncmp(run->kind, "slimpack", 8) == 0;
+    int samples = (searches ? 33 : 4) + prng_below(prng, 40);
+    for (int s = 0; s < samples; s++) {
+        int tokens = 64 << prng_below(prng, 8);
+        used += (size_t)snprintf(lengths + used, sizeof lengths - used, "%s%d", s > 0 ? "," : "",
+                                 tokens + prng_below(prng, tokens));
+    }
+    snprintf(format, TEXT,
+             "{'model': {'layers': %d, 'hidden': 2048, 'ffn': 5504, 'heads': 16, 'vocab': %d}, "
+             "'cluster': 'h100-8', 'schedule': {'kind': '%s'}, 'strategy': {'kind': '%s'}, "
+             "'memory': {'recompute': '%s', 'limit_gib': %d}, 'workload': {'order': 'file', "
+             "'context': 16384, 'lengths': [%s]}, 'parallel': {'tp': %d, 'pp': %d, 'dp': %d%%s}}",
+             layers, 4000 << prng_below(prng, 7), run->schedule, run->kind,
+             recompute[prng_below(prng, 2)], 4 << prng_below(prng, 5), lengths,
+             1 << prng_below(prng, 2), pp, 1 + prng_below(prng, 2));
+}
+
+static void compare_with_others(const way *run, int rounds)
+{
+    sp_prng prng = prng_seeded(29);
+    int better = 0;
+    for (int round = 0; round < test_draws(rounds); round++) {
+        int pp = 2 << prng_below(&prng, 2);
+        int chunks = run->chunks > 0 ? run->chunks : 1;
+        int layers = pp * chunks * (1 + prng_below(&prng, 4));
+        char format[TEXT], stated[64], even[TEXT], cut[2 * TEXT];
+        random_scenario(&prng, run, layers, pp, format);
+        stated[0] = even[0] = '\0';
+        if (run->chunks > 0) {
+            snprintf(stated, sizeof stated, ", 'chunks_per_rank': %d", run->chunks);
+        }
+        for (int s = 0, used = 0; s < pp * chunks; s++) {
+            used += snprintf(even + used, sizeof even - (size_t)used, "%s%d", s > 0 ? "," : "",
+                             layers / pp / chunks);
+        }
+        outcome nothing = simulate(format, stated);
+        snprintf(cut, sizeof cut, "%s, 'stage_layers': [%s]", stated, even);
+        outcome equal = simulate(format, cut);
+        snprintf(cut, sizeof cut, "%s, 'stage_layers': 'auto'", stated);
+        outcome chosen = simulate(format, cut);
+        assert_no_worse(format, &chosen, &nothing, "nothing stated");
+        assert_no_worse(format, &chosen, &equal, "equal shares");
+        better += !chosen.oom && counted_ms(&chosen) < 0.999 * counted_ms(&equal);
+    }
+    assert_true(better > 0);
+}
+
+TEST_CALL(no_worse_packed, compare_with_others(&(const way){"packed", "1f1b", 0}, 60))
+TEST_CALL(no_worse_packed_tuned, compare_with_others(&(const way){"packed-tuned", "1f1b", 0}, 30))
+TEST_CALL(no_worse_concat, compare_with_others(&(const way){"concat", "gpipe", 0}, 30))
+TEST_CALL(no_worse_interleaved, compare_with_others(&(const way){"packed", "interleaved", 2}, 60))
+TEST_CALL(no_worse_zb_v, compare_with_others(&(const way){"sorted", "zb-v", 2}, 30))
+TEST_CALL(no_worse_sliced_rows, compare_with_others(&(const way){"ffd", "seq1f1b", 0}, 30))
+TEST_CALL(no_worse_slimpipe, compare_with_others(&(const way){"slimpipe", "slimpipe", 0}, 30))
+TEST_CALL(no_worse_bytescale, compare_with_others(&(const way){"bytescale", "1f1b", 0}, 30))
+TEST_CALL(no_worse_slimpack, compare_with_others(&(const way){"slimpack", "packflow", 0}, 4))
+TEST_CALL(no_worse_slimpack_zb, compare_with_others(&(const way){"slimpack-zb", "packflow", 0}, 3))
+TEST_CALL(no_worse_slimpack_in_chunks,
+          compare_with_others(&(const way){"slimpack", "packflow", 3}, 4))
