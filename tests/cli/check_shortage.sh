@@ -84,4 +84,29 @@ tr -d ' \n' <curve.json | sed 's/{"limit_gib":/\n/g' | awk -F'[,:}]' '
       if (NR == 2 && fits != 2) { print fits " strategies fit in all memory" } }
     END { if (fits != 0) { print "the curve ends where " fits " fit" } }' >curve.txt
 [ -s curve.txt ] && complain "--memory-curve: $(cat curve.txt)"
+
+# More memory is never worse: well before tightly, then by time. What was made for less memory is within that limit.
+# A row that is tight says so, by its margin, which is less than a tenth of the limit.
+"$program" compare "$2/experiments/demo.json" --memory-curve --strategies slimpack-zb --set memory.limit_gib=31.54 \
+    --set workload.batches=1 --json >curve.json 2>/dev/null
+expect "status of --memory-curve" 0 "$?"
+tr -d ' ",' <curve.json | awk -F: '
+    function worth() { return how == "yes" ? 0 : how == "tight" ? 1 : 2 }
+    $1 == "limit_gib" { limit = $2; point++; s = 0 }
+    $1 == "status" { s++; status = $2 }
+    $1 == "iteration_ms" { ms = $2 }
+    $1 == "peak_memory_gib" { peak = $2 }
+    $1 == "fits" { how = $2 }
+    $1 == "memory_margin_gib" { margin = $2 }
+    $1 == "made_for_gib" {
+        row = "row " s " in " limit " GiB"
+        if ((status == "ok") != (worth() < 2)) print row ": " status ", fits " how
+        if (status == "ok" && (peak > $2 || $2 > limit)) print row ": peak " peak ", made for " $2
+        if (how == "tight" && ++tight && margin >= 0.1 * limit) print row ": not tight"
+        if (point > 1 && (worth_of[s] > worth() || worth_of[s] == worth() && worth() < 2 && ms_of[s] > ms)) print row ": better than with more"
+        worth_of[s] = worth()
+        ms_of[s] = ms
+    }
+    END { if (!tight || point < 5) print "nothing to check" }' >curve.txt
+[ -s curve.txt ] && complain "--memory-curve: $(cat curve.txt)"
 exit "$failed"
