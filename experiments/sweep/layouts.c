@@ -538,6 +538,7 @@ static sp_status find_layouts(finder *f, const json_t *base, const sp_scenario *
         if (status == SP_OK) {
             status =
                 sweep_evaluator_init(&f->evaluator[s], &layouts->spec[s], options->threads, err);
+            f->evaluator[s].options.names_sample = false; // the reason of one point alone is told
             // Else of all points that are short of memory.
             f->evaluator[s].options.allocator_if_tight = !options->counts_blocks;
         }

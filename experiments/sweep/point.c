@@ -34,8 +34,8 @@ sp_status sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spe
                                sp_error *err)
 {
     *evaluator = (sweep_evaluator){.spec = spec, .threads = threads};
-    evaluator->options =
-        (sp_evaluate_options){.no_bounds = true, .no_causes = true, .allocator_if_tight = true};
+    evaluator->options = (sp_evaluate_options){
+        .no_bounds = true, .no_causes = true, .names_sample = true, .allocator_if_tight = true};
     if (spec != NULL) {
         evaluator->documents = sp_calloc((size_t)threads, sizeof *evaluator->documents);
     }

@@ -85,7 +85,9 @@ typedef struct sweep_evaluator {
     json_t **documents; // the threads' own copies of the spec's, made when first used; owned
     sp_scenario_cache *files;
     sweep_batch_cache *batches;
-    sp_evaluate_options options; // what a line does not tell is left out
+    // What a line does not tell is left out, and so are the settings with which a point out of
+    // memory would fit: up to 19 whole steps, which are mostly other points of the sweep.
+    sp_evaluate_options options;
 } sweep_evaluator;
 
 // sweep_evaluator_fini is called whatever happened.

@@ -46,6 +46,9 @@ sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
         status = evaluate_batch(&ev, b, &batches->batch[b], batches->context, err);
     }
     warn_of_delayed(&ev, status);
+    if (status == SP_ERR_INFEASIBLE && ev.refused && !options->no_causes) {
+        status = sp_i_oom_settings_of_refused(&ev, batches, err);
+    }
     if (status == SP_OK && ev.oom.limit_bytes > 0 && !options->no_causes) {
         status = sp_i_oom_settings_find(&ev, batches, err);
         note_oom(&ev);
@@ -236,6 +239,7 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
                                       &step->own, err);
         batch = &step->own;
     }
+    sp_oom_diagnosis refused = {0};
     const sp_strategy_input input = {.scenario = scenario,
                                      .batch = batch,
                                      .carried = ev->carried.count,
@@ -243,9 +247,14 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
                                      .cost = &steps->trial,
                                      .threads = steps->options->threads,
                                      .starts = &ev->starts,
-                                     .kept = &ev->kept};
+                                     .kept = &ev->kept,
+                                     .refused = &refused};
     if (status == SP_OK) {
         status = strategy->pack(&input, &step->packing, err);
+    }
+    ev->refused = status == SP_ERR_INFEASIBLE && refused.limit_bytes > 0;
+    if (ev->refused) {
+        ev->oom = refused;
     }
     if (status != SP_OK) {
         return status;
@@ -391,7 +400,7 @@ static sp_status diagnose_oom(sp_i_evaluation *ev, const sp_packing *packing, sp
     }
     sp_oom_diagnosis oom = {.limit_bytes = result->memory_limit_bytes, .plan_bytes = peak_bytes};
     sp_status status = SP_OK;
-    if (!ev->steps.options->no_causes) {
+    if (!ev->steps.options->no_causes || ev->steps.options->names_sample) {
         status = sp_oom_diagnosis_find(ev->steps.scenario, packing, peak_bytes, &oom, err);
     }
     if (status == SP_OK && sp_oom_diagnosis_is_worse(&oom, &ev->oom)) {

@@ -54,6 +54,9 @@ expect "status of compare without a row that fits" 1 "$?"
 expect "status of an infeasible strategy" 1 "$?"
 grep -q 'error: .*memory.limit_gib: sample 1 of 65536 tokens alone needs' infeasible ||
     complain "no reason: $(cat infeasible)"
+grep -q '; fits with memory.recompute full (' infeasible || complain "no settings: $(cat infeasible)"
+"$program" simulate s.json --quiet --set strategy.kind=dynapipe --set memory.recompute=full >/dev/null
+expect "dynapipe with the settings that it names" 0 "$?"
 
 # Over ranks that hold it together.
 ranks=$(echo "$line" | sed -E 's/.* over ([0-9]+) data-parallel.*/\1/')
@@ -62,6 +65,18 @@ wide=$(echo "$line" | sed -E 's/.* would need ([0-9.]+)$/\1/')
     --set "memory.limit_gib=$wide" --set 'workload.lengths=[65536]' \
     --set workload.samples_per_batch=1 >/dev/null
 expect "merged ranks with the stated limit" 0 "$?"
+
+# A stream names settings with the first line that lacks memory, for any number of threads, whether it has a plan or not.
+for kind in packed dynapipe; do
+    for threads in 1 3; do
+        printf '[500,300]\n[500,65536]\n[65536,30]\n[9]\n' | "$program" plan s.json --stream --quiet -j "$threads" \
+            --set "strategy.kind=$kind" | sed -n 's/.*"reason":"\([^"]*\)".*/\1/p' >"reasons$threads"
+    done
+    cmp reasons1 reasons3 || complain "$kind: reasons depend on the threads"
+    expect "$kind: lines with a reason" 2 "$(grep -c 'of 65536 tokens alone needs' reasons1)"
+    expect "$kind: lines with settings" 1 "$(grep -c 'fits with memory.recompute full (' reasons1)"
+    sed -n 1p reasons1 | grep -q 'fits with' || complain "$kind: the settings are not of the first line"
+done
 
 # With less and less memory until nothing fits: never faster than with all of it, and within the limit.
 "$program" compare s.json --set memory.limit_gib=4000 --memory-curve --strategies packed,slimpack --json >curve.json 2>/dev/null
