@@ -137,7 +137,7 @@ static int by_promise(const void *a, const void *b)
 
 static double time_of(const sweep_layout *point)
 {
-    return point->digest.figure[SWEEP_ITERATION_MS];
+    return sweep_whole_ms(&point->digest);
 }
 
 static int by_time(const void *a, const void *b)
@@ -284,7 +284,7 @@ static sp_status choose_survivors(finder *f, sp_error *err)
         const sweep_layout *point = &f->layouts->point[i];
         if (!point->late && point->evaluated && may_fit(&point->digest)) {
             int64_t work = work_of(f, point);
-            time_ms[work] = fmin(time_ms[work], point->digest.figure[SWEEP_ITERATION_MS]);
+            time_ms[work] = fmin(time_ms[work], time_of(point));
         }
     }
     for (int n = 0; n < f->options->survivors;) {

@@ -88,6 +88,7 @@ static bool has_ended(const sp_i_evaluation *ev)
 
 static void warn_of_batches(sp_result *result, const sp_batches *batches)
 {
+    result->over_length_share = sp_batches_over_length_share(batches);
     if (batches->dropped > 0) {
         sp_warnings_add(&result->warnings, "samples longer than the context, dropped: %lld",
                         (long long)batches->dropped);

@@ -83,6 +83,8 @@ sp_status sp_plan_batch(sp_planner *planner, const int64_t *tokens, size_t count
         made->batch = batches.batch[0];
         made->dropped = batches.dropped;
         made->truncated = batches.truncated;
+        made->lost_tokens = batches.lost_tokens;
+        made->source_tokens = batches.source_tokens;
         batches.batch[0] = (sp_batch){0};
         status = evaluate(planner, &batches, made, err);
     }
@@ -264,7 +266,10 @@ sp_status sp_batch_plan_text(const sp_planner *planner, const sp_batch_plan *pla
     fwrite(planner->head, 1, planner->head_bytes, file);
     sp_status status = sp_plan_json_batch(file, 0, &plan->plan, predictions, err);
     if (status == SP_OK) {
-        const sp_batches formed = {.dropped = plan->dropped, .truncated = plan->truncated};
+        const sp_batches formed = {.dropped = plan->dropped,
+                                   .truncated = plan->truncated,
+                                   .lost_tokens = plan->lost_tokens,
+                                   .source_tokens = plan->source_tokens};
         status = sp_plan_json_end_reason(file, &formed, plan->reason, err);
     }
     return close_text(file, text, bytes, status, err);
