@@ -37,14 +37,14 @@
       "rank_tokens", SP_EXCHANGES(ATTENTION), .cp_ring_nics = 1)                                  \
     X("llama-cp", llama_cp, BUDGETS,                                                              \
       "every sample over all ranks, keys and values gathered before (arXiv 2407.21783)",          \
-      "rank_tokens", SP_EXCHANGES(BLOCKING))                                                      \
+      "rank_tokens", SP_EXCHANGES(BLOCKING), .cp_ring_nics = 1)                                   \
     X("hybrid-dp", hybrid_dp, BUDGETS,                                                            \
       "samples that a rank holds whole, by FLOPs, longer ones in rings of a few ranks",           \
       "rank_tokens", SP_EXCHANGES(ATTENTION), .cp_ring_nics = 1)                                  \
     X("zeppelin", zeppelin, SEARCH,                                                               \
       "samples in zones: over nodes, inside a node, on one rank (arXiv 2509.21841)",              \
-      "rank_tokens, zones, remap", SP_EXCHANGES(ATTENTION), .cp_ring_nics = SP_ROUTED,            \
-      .choose_job = sp_i_choose_zeppelin)                                                         \
+      "rank_tokens, zones, remap, gathers", SP_EXCHANGES(ATTENTION),                              \
+      .cp_ring_nics = SP_MOST_RING_NICS, .choose_job = sp_i_choose_zeppelin)                      \
     X("slimpack-symmetric", slimpack_symmetric, SEARCH,                                           \
       "long samples cut, packs that grow and shrink, backward packs as forward", SP_OF_SLIMPACK,  \
       SP_SEARCHES_PACKS, .symmetric = true)                                                       \
@@ -57,7 +57,7 @@
       .without_pipeline = "slimpack")                                                             \
     X("slimpack-zones", slimpack_zones, SEARCH,                                                   \
       "slimpack's packs, those of all ranks with zones, or zeppelin's, as is fastest",            \
-      SP_OF_SLIMPACK ", asymmetric, rank_tokens, zones, remap", SP_SEARCHES_PACKS,                \
+      SP_OF_SLIMPACK ", asymmetric, rank_tokens, zones, remap, gathers", SP_SEARCHES_PACKS,       \
       .choose_job = sp_i_choose_slimpack_zones)                                                   \
     X("dynapipe", dynapipe, SEARCH,                                                               \
       "micro-batches by dynamic programme, padded to their longest (arXiv 2311.10418)", "")       \
@@ -74,7 +74,6 @@
 #define SP_SEARCHES_PACKS \
     .sliced = true, SP_BRINGS(PACKFLOW), .by_effort = true, .choose_chunks = sp_i_choose_chunks
 #define SP_EXCHANGES(way) .brings_exchange = true, .cp_overlap = SP_CP_##way
-enum { SP_ROUTED = 64 }; // more NICs than a node has: all that there are
 #define SP_BRINGS(order) .brings_order = true, .schedule = SP_SCHEDULE_##order
 
 #define X(name, function, ...)                                                          \

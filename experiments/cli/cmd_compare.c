@@ -171,7 +171,7 @@ static void note_tight(const sweep_layouts *layouts, row *r)
 static sp_status evaluate_best(const compare_args *args, const comparison *cmp, row *r,
                                sp_error *err)
 {
-    const sp_evaluate_options options_of_row = {.allocator_if_tight = true,
+    const sp_evaluate_options options_of_row = {.allocator_peak = true,
                                                 .threads = cli_threads(args->jobs)};
     const char *name = r->name;
     const sweep_layouts_options options_of_search = {.strategies = &name,
@@ -219,9 +219,8 @@ static sp_status evaluate_best(const compare_args *args, const comparison *cmp, 
 static sp_status evaluate_row(const compare_args *args, const char *path, comparison *cmp, row *r,
                               sp_error *err)
 {
-    const sp_evaluate_options options_of_row = {.allocator_if_tight = true,
-                                                .compared = !cmp->of_schedules,
-                                                .threads = cli_threads(args->jobs)};
+    const sp_evaluate_options options_of_row = {
+        .allocator_peak = true, .compared = !cmp->of_schedules, .threads = cli_threads(args->jobs)};
     sp_scenario own = {0};
     if (cmp->of_schedules) {
         r->status = read_with_schedule(args, path, r->name, &own, err);
@@ -650,20 +649,20 @@ const cli_command cli_cmd_compare = {
         "numbers of chunks, budgets in eighths between half and twice as many tokens, zb-h2 and "
         "v-half, and numbers of slices with and without exchange of attention are tried, too. "
         "Its row is the "
-        "fastest that fits well, with the layout, and where another one that fits tightly would be "
-        "faster, a line below says so; beside it stands what the strategy takes in the "
-        "scenario's own layout, so that the factor of the strategy and that of the layout are told "
-        "apart. This may take minutes."
+        "fastest that fits well by PyTorch's blocks, which are counted of every layout that would "
+        "be the fastest, and where another one that fits tightly would be faster, a line below "
+        "says so; beside it stands what the strategy takes in the scenario's own layout, so that "
+        "the factor of the strategy and that of the layout are told apart. This may take minutes."
         "\n\nWith --memory-curve the strategies are evaluated with the scenario's memory, then "
         "with four fifths of that and so on, until none of them fits: the trade of time against "
         "memory. A plan for less memory that is faster stands for more memory, too, with a star "
         "(--json: the limit that it was made for), and a step that fits tightly is marked."
         "\n\nAbove the rows stands how far the profile was off on logged steps like these, or why "
-        "that is not known. The margin is the memory limit less the peak. Of a row whose peak is "
-        "within a tenth of the limit the blocks of PyTorch's allocator are counted, as simulate "
-        "does of every step: the margin is then the limit less what it would reserve, and a row "
-        "with less than 3 % of the limit to spare is marked tight and may run several times "
-        "slower."
+        "that is not known. The margin is the memory limit less what PyTorch's allocator would "
+        "reserve, whose blocks are counted of every row, as simulate counts them, or less the peak "
+        "where they cannot be counted (simulate says why). A row with less than 3 % of the limit "
+        "to spare, or a tenth where blocks are not counted, is marked tight and may run several "
+        "times slower."
         "\n\nA row that runs out of memory is marked oom; a warning (with --json its reason) says "
         "which sample needs how much. The exit status is 1 when no row can be trained.",
     .examples = examples,

@@ -318,7 +318,6 @@ static int run(const void *given, const cli_operands *operands)
                                            .gpus = args->gpus,
                                            .exhaustive = args->exhaustive,
                                            .survivors = SURVIVORS,
-                                           .counts_blocks = true,
                                            .shown = shown,
                                            .threads = cli_threads(args->jobs),
                                            .quiet = args->common.quiet};

@@ -253,6 +253,7 @@ static double rounded(double value)
 static void take_result(const sp_result *result, sweep_digest *digest)
 {
     digest->fits = sp_result_fits(result);
+    digest->stall_ms = result->stall_ns / (double)result->batch_count / SP_NS_PER_MS;
     digest->figure[SWEEP_ITERATION_MS] = sp_result_iteration_ms(result);
     digest->figure[SWEEP_BUBBLE_RATIO] = sp_result_bubble_ratio(result);
     digest->figure[SWEEP_TOKENS_PER_S] = sp_result_tokens_per_s(result);

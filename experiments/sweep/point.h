@@ -56,6 +56,7 @@ typedef struct sweep_digest {
     int degree[SWEEP_DEGREES];       // 0: not evaluated
     char strategy[32], schedule[32]; // "": not evaluated
     double figure[SWEEP_FIGURE_COUNT];
+    double stall_ms; // of its time, because it does not fit well; no part of a line
     sp_fits fits;
     bool lossy;                           // trains less, or other attention, than the samples ask
     double median_error;                  // of predicted times, on logged steps like this one

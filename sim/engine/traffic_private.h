@@ -252,6 +252,16 @@ static inline int64_t sp_i_gpu_of(const sp_layout *layout, int tp, int cp, int d
            dp * sp_layout_stride(layout, SP_AXIS_DP) + pp * sp_layout_stride(layout, SP_AXIS_PP);
 }
 
+// The GPUs of a pipeline rank of a data-parallel rank, tp * cp of them, each `stride` places behind
+// the one before.
+static inline void sp_i_list_gpus(const sp_layout *layout, int dp, int pp, int64_t *gpus,
+                                  int stride)
+{
+    for (int i = 0; i < layout->tp * layout->cp; i++) {
+        gpus[i * stride] = sp_i_gpu_of(layout, i % layout->tp, i / layout->tp, dp, pp);
+    }
+}
+
 static inline const sp_pack *sp_i_pack_of(const sp_i_traffic *t, sp_action action)
 {
     const sp_packing *packing = t->plan->packing;

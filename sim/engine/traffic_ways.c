@@ -85,14 +85,6 @@ static void find_used(sp_i_traffic *t)
 
 // ---- routes ----
 
-// The GPUs of a pipeline rank of a data-parallel rank, [tp * cp].
-static void list_gpus(const sp_layout *layout, int dp, int pp, int64_t *gpus)
-{
-    for (int i = 0; i < layout->tp * layout->cp; i++) {
-        gpus[i] = sp_i_gpu_of(layout, i % layout->tp, i / layout->tp, dp, pp);
-    }
-}
-
 static sp_status make_sends(sp_i_traffic *t, int64_t *gpus, sp_error *err)
 {
     const sp_layout *layout = &t->plan->layout;
@@ -104,8 +96,8 @@ static sp_status make_sends(sp_i_traffic *t, int64_t *gpus, sp_error *err)
         int pp = (int)(i / 2) % layout->pp;
         int step = i % 2 == 0 ? 1 : layout->pp - 1;
         if (t->sends[i].is_used) {
-            list_gpus(layout, dp, pp, gpus);
-            list_gpus(layout, dp, (pp + step) % layout->pp, to);
+            sp_i_list_gpus(layout, dp, pp, gpus, 1);
+            sp_i_list_gpus(layout, dp, (pp + step) % layout->pp, to, 1);
             status = sp_route_pairs(t->topology, gpus, to, pairs, &t->sends[i].route, err);
         }
     }

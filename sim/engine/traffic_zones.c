@@ -83,20 +83,14 @@ static bool add_pack(sp_i_traffic *t, const sp_pack_zones *zones)
 // ---- ways of moves ----
 
 // The GPUs of a rank, and of each those in its place on the node's ranks, by which it sends.
-static int list_by(const sp_i_traffic *t, int dp, int pp, int node_ranks, int by, int64_t *gpus,
-                   int64_t *by_gpus)
+static void list_by(const sp_layout *layout, int dp, int pp, int node_ranks, int by, int64_t *gpus,
+                    int64_t *by_gpus)
 {
-    const sp_layout *layout = &t->plan->layout;
-    int pairs = layout->tp * layout->cp;
     int first = by > 1 ? dp / node_ranks * node_ranks : dp;
-    for (int i = 0; i < pairs; i++) {
-        gpus[i] = sp_i_gpu_of(layout, i % layout->tp, i / layout->tp, dp, pp);
-        for (int k = 0; k < by; k++) {
-            by_gpus[i * by + k] =
-                sp_i_gpu_of(layout, i % layout->tp, i / layout->tp, first + k, pp);
-        }
+    sp_i_list_gpus(layout, dp, pp, gpus, 1);
+    for (int k = 0; k < by; k++) {
+        sp_i_list_gpus(layout, first + k, pp, by_gpus + k, by);
     }
-    return pairs;
 }
 
 sp_status sp_i_zones_route(sp_i_traffic *t, int rank, sp_i_move_way *move, sp_error *err)
@@ -108,7 +102,8 @@ sp_status sp_i_zones_route(sp_i_traffic *t, int rank, sp_i_move_way *move, sp_er
     int last = (move->to > from ? move->to : from) / node * node;
     bool crosses = from / node != move->to / node;
     int by = !crosses ? 1 : layout->dp - last < node ? layout->dp - last : node;
-    size_t count = (size_t)(layout->tp * layout->cp);
+    int pairs = layout->tp * layout->cp;
+    size_t count = (size_t)pairs;
     int64_t *gpus = sp_malloc(2 * count * (size_t)(by + 1) * sizeof *gpus);
     if (gpus == NULL) {
         return sp_error_no_memory(err, "the traffic of a step");
@@ -116,8 +111,8 @@ sp_status sp_i_zones_route(sp_i_traffic *t, int rank, sp_i_move_way *move, sp_er
     int64_t *to = gpus + count;
     int64_t *by_from = to + count;
     int64_t *by_to = by_from + count * (size_t)by;
-    int pairs = list_by(t, from, pp, node, by, gpus, by_from);
-    list_by(t, move->to, pp, node, by, to, by_to);
+    list_by(layout, from, pp, node, by, gpus, by_from);
+    list_by(layout, move->to, pp, node, by, to, by_to);
     sp_status status = sp_route_spread_pairs(t->topology, gpus, to, by_from, by_to, pairs, by,
                                              &move->there.route, err);
     if (status == SP_OK) {

@@ -222,7 +222,8 @@ static void read_switches(sp_object *object, sp_stack *stack)
         *on = sp_object_bool(object, switches[i].key, *on);
     }
     stack->cp_overlap = read_cp_overlap(object, stack->cp_overlap);
-    stack->cp_ring_nics = sp_object_int(object, "cp_ring_nics", stack->cp_ring_nics, 0, 64);
+    stack->cp_ring_nics =
+        sp_object_int(object, "cp_ring_nics", stack->cp_ring_nics, 0, SP_MOST_RING_NICS);
     stack->cp_a2a_ranks =
         sp_object_int(object, "cp_a2a_ranks", stack->cp_a2a_ranks, 0, MOST_A2A_RANKS);
     stack->cp_lone_rings = sp_object_bool(object, "cp_lone_rings", stack->cp_lone_rings);

@@ -11,6 +11,9 @@
 
 enum { SP_STACK_NAME = 96 };
 
+// sp_stack.cp_ring_nics at most, more than a node has; a literal, which help texts quote.
+#define SP_MOST_RING_NICS 64
+
 // How keys and values of a context-parallel group come together.
 typedef enum sp_cp_overlap {
     SP_CP_ATTENTION, // a ring, behind the attention on the blocks that are already there

@@ -48,10 +48,10 @@ static sp_i_flow *flow_of(const sp_flows *flows, int32_t hop)
     return &flows->flow[flows->hops[hop].flow];
 }
 
-// Hops of one flow. On the same link they change places together.
+// Hops of one flow, each on a link of its own (sp_flow).
 static void swap_hops(sp_flows *flows, int32_t a, int32_t b)
 {
-    if (a == b || flows->hops[a].link == flows->hops[b].link) {
+    if (a == b) {
         return;
     }
     sp_i_hop moved = flows->hops[a];

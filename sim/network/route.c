@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "sim/base/alloc.h"
+#include "sim/model/stack.h"
 #include "sim/network/route_private.h"
 
 #define LEAST_SHARE 1e-6 // of links, that a flow takes
@@ -70,8 +71,6 @@ sp_status sp_route_rings(const sp_topology *topology, const int64_t *gpus, int g
 
 // ---- rings whose hops go by several NICs ----
 
-enum { MOST_NICS = 64 };
-
 // Members of a node that have a NIC each, from one on, or backward; at most `most`.
 static int list_nics(const sp_topology *t, const int64_t *gpus, sp_i_members m, bool backward,
                      int most, int64_t *found)
@@ -107,7 +106,7 @@ static void match_rail(const sp_topology *t, int64_t gpu, int64_t *others, int c
 static void add_routed_hop(sp_i_hops *h, const int64_t *gpus, sp_i_members from, sp_i_members to,
                            int nics)
 {
-    int64_t out[MOST_NICS], in[MOST_NICS];
+    int64_t out[SP_MOST_RING_NICS], in[SP_MOST_RING_NICS];
     int64_t sender = gpus[from.first + from.count - 1];
     int64_t receiver = gpus[to.first];
     int outs = list_nics(h->topology, gpus, from, true, nics, out);
@@ -148,7 +147,7 @@ sp_status sp_route_routed_rings(const sp_topology *topology, const int64_t *gpus
                                 int count, int nics, sp_route *route, sp_error *err)
 {
     int members;
-    SP_ASSERT(groups > 0 && count > 1 && nics > 0 && nics <= MOST_NICS);
+    SP_ASSERT(groups > 0 && count > 1 && nics > 0 && nics <= SP_MOST_RING_NICS);
     if (sp_i_most_nodes(topology, gpus, groups, count, &members) == 1) {
         return sp_route_rings(topology, gpus, groups, count, route, err);
     }

@@ -37,8 +37,9 @@ typedef struct sp_pack {
     // and keys and values that later slices read, till then. For schedules that order by pack; a
     // plan says it by its actions.
     bool runs_again;
-    // Ranks that share it gather keys and values before the attention, whatever else
-    // stack.cp_overlap says of them. Not of slices with zones, nor where ranks exchange heads.
+    // Its context-parallel ranks, merged or of one, gather keys and values before the attention,
+    // whatever else stack.cp_overlap says of them. Not of slices with zones, nor where ranks
+    // exchange heads.
     bool gathers;
 } sp_pack;
 

@@ -50,8 +50,9 @@ typedef struct sp_strategy_spec {
     // slimpack without a part of it (ablation): samples cut; backward packs of their own; packs
     // that grow and shrink; ranks merged for long samples; integer programs
     bool slices, asymmetric, taper, dp_merge, milp;
-    bool zones; // zeppelin: off, every sample goes over all ranks
-    bool remap; // zeppelin: off, all modules run where the attention does
+    bool zones;   // zeppelin: off, every sample goes over all ranks
+    bool remap;   // zeppelin: off, all modules run where the attention does
+    bool gathers; // zeppelin: off, its packs exchange keys and values in rings alone
 } sp_strategy_spec;
 
 // How prompts are read (sim/inference/prefill.h).

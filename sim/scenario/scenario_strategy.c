@@ -52,7 +52,7 @@ static const setting settings[] = {
 // Parts of slimpack and zeppelin, which a scenario may switch off.
 static const setting parts[] = {
     SWITCH(slices, true), SWITCH(asymmetric, true), SWITCH(taper, true), SWITCH(dp_merge, true),
-    SWITCH(milp, true),   SWITCH(zones, true),      SWITCH(remap, true),
+    SWITCH(milp, true),   SWITCH(zones, true),      SWITCH(remap, true), SWITCH(gathers, true),
 };
 
 enum { SETTINGS = sizeof settings / sizeof settings[0], PARTS = sizeof parts / sizeof parts[0] };

@@ -15,6 +15,8 @@ static const char *distribution_name(int index)
 }
 
 // clang-format off
+#define TEXT_OF(number) TEXT(number)
+#define TEXT(number) #number
 #define COUNT(least, most) .type = "an integer from " least " to " most
 #define TOKENS(least, most) COUNT(least, most), .tokens = true
 #define REAL(least, most) .type = "a number from " least " to " most
@@ -288,7 +290,8 @@ static const sp_setting settings[] = {
              "it. Groups of merged data-parallel ranks take the greatest common divisor. 0: as many "
              "as share a node and have each whole heads and key heads.",
      .aliases = "hierarchical_context_parallel_sizes ulysses_degree cp_size_a2a"},
-    {.key = "stack.cp_ring_nics", COUNT("0", "64"), .fallback = "the strategy's own, else 0",
+    {.key = "stack.cp_ring_nics", COUNT("0", TEXT_OF(SP_MOST_RING_NICS)),
+     .fallback = "the strategy's own, else 0",
      .text = "NICs that a hop of a ring (attention, a2a+p2p) from node to node uses at most: 1 is a "
              "plain send, more are reached over other GPUs of the node (Zeppelin's routing); 0: all "
              "that the group shares, as a collective. Where stated, hybrid-cp and bytescale "
@@ -548,6 +551,10 @@ static const sp_setting settings[] = {
     {.key = "strategy.remap", SWITCH, .fallback = "true",
      .text = "Zeppelin: all modules but the attention run on equal shares of the tokens, which are "
              "sent to the ranks of their attention and back, where that is faster."},
+    {.key = "strategy.gathers", SWITCH, .fallback = "true",
+     .text = "Zeppelin: packs gather keys and values before the attention, as llama-cp's do, where "
+             "that is faster than a ring. Off: rings alone, as published; llama-cp may then be "
+             "faster."},
 
     // ---- prompts that are read, for `slimpack prefill` ----
     {.key = "prefill.attention", ONE_OF(sp_i_prefill_names), .fallback = "\"dense\"",

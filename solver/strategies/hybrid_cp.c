@@ -2,11 +2,12 @@
 // (megatron/core/pipeline_parallel/hybrid_cp_schedule.py, at 00caa53). Every sample is a pack of
 // its own on as many ranks, a power of two, as its tokens need; its work is tokens^2 / ranks.
 // Samples are placed in rounds (Megatron's groups, with a barrier between them that a plan does not
-// have: a rank waits only where it shares a pack). Blocks of ranks come and grow within a round;
-// they stay aligned, for each round opens them by descending degree from the first rank on, and
-// only the first of the smallest degree grows. Two differences: what a round gives back is sorted
-// again, without which a later round would open blocks out of that order, and a block that cannot
-// grow because fewer ranks are idle than it needs leaves them idle.
+// have: a rank waits only where it shares a pack; solver/README.md says what that is worth). Blocks
+// of ranks come and grow within a round; they stay aligned, for each round opens them by descending
+// degree from the first rank on, and only the first of the smallest degree grows. Two differences:
+// what a round gives back is sorted again, without which a later round would open blocks out of
+// that order, and a block that cannot grow because fewer ranks are idle than it needs leaves them
+// idle.
 //
 // With strategy.pack_rounds the samples that a round gives to one block are one pack, as in
 // Megatron-LM since the scheduler `default_dynamic_cp` (pull requests 2000 and 3791): a round is

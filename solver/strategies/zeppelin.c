@@ -32,8 +32,7 @@
 #include "solver/strategies/job_choice.h"
 #include "solver/strategy_list.h"
 
-// Which packs of several ranks gather keys and values, as llama-cp does: only with routing, whose
-// NICs a gather uses, too.
+// Which packs of several ranks gather keys and values, as llama-cp does.
 typedef enum gathers { GATHERS_NONE, GATHERS_WHERE_FASTER, GATHERS_ALL } gathers;
 
 // One way to partition.
@@ -60,7 +59,7 @@ typedef struct zones {
     double *held;      // [dp] tokens
 } zones;
 
-static bool routes(const sp_scenario *scenario);
+static bool may_gather(const sp_scenario *scenario);
 static sp_status judge_baselines(const sp_strategy_input *input, way *best,
                                  sp_packflow_outcome *outcome, sp_error *err);
 static sp_status judge_zones(const sp_strategy_input *input, int64_t rank_tokens, way *best,
@@ -99,10 +98,10 @@ sp_status sp_i_choose_zeppelin(sp_scenario *scenario, bool compared, sp_error *e
     return sp_i_job_choose(scenario, ways, starts ? 4 : 1, compared, err);
 }
 
-static bool routes(const sp_scenario *scenario)
+// Where another exchange than a ring is stated, it is that of all packs.
+static bool may_gather(const sp_scenario *scenario)
 {
-    return scenario->memory.stack.cp_overlap == SP_CP_ATTENTION &&
-           scenario->memory.stack.cp_ring_nics != 1;
+    return scenario->strategy.gathers && scenario->memory.stack.cp_overlap == SP_CP_ATTENTION;
 }
 
 // Those with rings, and llama-cp, whose packs are te-cp's.
@@ -114,7 +113,7 @@ static sp_status judge_baselines(const sp_strategy_input *input, way *best,
                          {.baseline = sp_i_pack_te_cp, .gathers = GATHERS_ALL},
                          {.baseline = sp_i_pack_hybrid_dp, .gathers = GATHERS_WHERE_FASTER}};
     sp_status status = SP_OK;
-    for (int i = 0; status == SP_OK && i < (routes(input->scenario) ? 4 : 2); i++) {
+    for (int i = 0; status == SP_OK && i < (may_gather(input->scenario) ? 4 : 2); i++) {
         status = judge(input, &tried[i], best, outcome, err);
     }
     return status;
@@ -140,7 +139,7 @@ static sp_status judge_zones(const sp_strategy_input *input, int64_t rank_tokens
     for (int i = 0; status == SP_OK && i < (remaps(input->scenario) ? 6 : 4); i++) {
         tried[i].rank_tokens = rank_tokens;
         tried[i].gathers =
-            !tried[i].remapped && routes(input->scenario) ? GATHERS_WHERE_FASTER : GATHERS_NONE;
+            !tried[i].remapped && may_gather(input->scenario) ? GATHERS_WHERE_FASTER : GATHERS_NONE;
         status = judge(input, &tried[i], best, outcome, err);
     }
     return status;
@@ -171,9 +170,10 @@ static void choose_exchange(const sp_strategy_input *input, gathers which, sp_pa
         sp_pack *pack = &list->packs[k];
         sp_pack gathered = *pack;
         gathered.gathers = true;
-        pack->gathers = pack->dp_count > 1 && (which == GATHERS_ALL ||
-                                               sp_cost_model_pack_s(input->cost, list, &gathered) <
-                                                   sp_cost_model_pack_s(input->cost, list, pack));
+        pack->gathers =
+            pack->dp_count * input->scenario->layout.cp > 1 &&
+            (which == GATHERS_ALL || sp_cost_model_pack_s(input->cost, list, &gathered) <
+                                         sp_cost_model_pack_s(input->cost, list, pack));
     }
 }
 

@@ -1,12 +1,15 @@
 // SlimPack against every lossless strategy on the same layout, with any schedule and budget: rivals
-// [SCENARIOS SEED]. Inputs on which it once lost, then random models, layouts (pp 1 to 16, cp 1 to
-// 8), lengths and batches of 4 to 8192 samples. Prints those on which the better of slimpack and
-// slimpack-zb is slower than a rival or does not fit where one does, and a summary. A rival that
-// fits tightly (sp_result_fits) counts only where SlimPack does, too: such logged steps ran several
-// times slower. The summary says how often one would have been faster.
+// [SCENARIOS SEED | grid CASES]. Inputs on which it once lost, then random models, layouts (pp 1 to
+// 16, cp 1 to 8), lengths and batches of 4 to 8192 samples; or the cases of
+// experiments/grid_slimpack.sh, also against the strategies that bring an exchange of their own.
+// Prints those on which the better of slimpack and slimpack-zb is slower than a rival or does not
+// fit where one does, and a summary. A rival that fits tightly (sp_result_fits) counts only where
+// SlimPack does, too: such logged steps ran several times slower. The summary says how often one
+// would have been faster.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "sim/base/prng.h"
 #include "tests/bench/step_ms.h"
@@ -38,8 +41,9 @@ static void add(const char *strategy, const char *schedule, int chunks, const ch
     }
 }
 
-static void list_rivals(void)
+static void list_rivals(bool grid)
 {
+    static const char *const zones[] = {"zeppelin", "hybrid-dp", "te-cp", "llama-cp"};
     static const char *const rows[] = {"packed",   "packed-tuned", "ffd",
                                        "dynapipe", "hybrid-cp",    "bytescale"};
     static const struct {
@@ -51,6 +55,9 @@ static void list_rivals(void)
     for (size_t s = 0; s < sizeof schedules / sizeof schedules[0]; s++) {
         for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
             add(rows[k], schedules[s].kind, schedules[s].chunks, NULL, 0);
+        }
+        for (size_t k = 0; grid && k < sizeof zones / sizeof zones[0]; k++) {
+            add(zones[k], schedules[s].kind, schedules[s].chunks, NULL, 0);
         }
     }
     for (int tokens = 2048; tokens <= 131072; tokens *= 2) {
@@ -165,6 +172,22 @@ static void draw(sp_prng *prng, char text[TEXT])
              1 + (int)sp_prng_below(prng, 99));
 }
 
+enum { GRID = 108 };
+
+static void grid_case(int i, char text[TEXT])
+{
+    static const char *const models[] = {"llama-13b", "llama-70b"};
+    static const int layouts[][2] = {{4, 4}, {8, 2}, {8, 4}};
+    const int *layout = layouts[i / 36];
+    snprintf(text, TEXT,
+             "{'model': '%s', 'cluster': 'h800-8', 'profile': 'h800-burst', "
+             "'memory': {'limit_gib': 80}, 'parallel': {'tp': %d, 'pp': 8, 'dp': %d}, "
+             "'workload': {'lengths': 'wikipedia', 'context': %d, 'samples_per_batch': %d, "
+             "'batches': 1, 'seed': %d}}",
+             models[i % 2], layout[0], layout[1], 65536 << i / 2 % 3, 512 << i / 6 % 3,
+             1 + i / 18 % 2);
+}
+
 typedef struct summary {
     int compared, alone, slower, much_slower, no_room, tight_faster;
     double log_gain, worst;
@@ -225,14 +248,22 @@ static void compare(const char *text, summary *all)
 
 int main(int argc, char **argv)
 {
-    int scenarios = argc > 1 ? atoi(argv[1]) : 100;
+    bool grid = argc > 1 && strcmp(argv[1], "grid") == 0;
+    int cases = grid && argc > 2 ? atoi(argv[2]) : GRID;
+    int scenarios = cases < GRID ? cases : GRID;
+    if (!grid) {
+        scenarios = ONCE_LOST + (argc > 1 ? atoi(argv[1]) : 100);
+    }
     sp_prng prng;
     summary all = {0};
     char text[TEXT];
-    sp_prng_seed(&prng, argc > 2 ? (uint64_t)atoll(argv[2]) : 1);
-    list_rivals();
-    for (int i = 0; i < ONCE_LOST + scenarios; i++) {
-        if (i < ONCE_LOST) {
+    sp_prng_seed(&prng, !grid && argc > 2 ? (uint64_t)atoll(argv[2]) : 1);
+    list_rivals(grid);
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
+    for (int i = 0; i < scenarios; i++) {
+        if (grid) {
+            grid_case(i, text);
+        } else if (i < ONCE_LOST) {
             snprintf(text, sizeof text, "{'model': '%s', 'cluster': '%s', %s}", once_lost[i].model,
                      once_lost[i].cluster, once_lost[i].rest);
         } else {
@@ -241,7 +272,7 @@ int main(int argc, char **argv)
         double_quotes(text);
         compare(text, &all);
     }
-    printf("scenarios                            %6d\n", ONCE_LOST + scenarios);
+    printf("scenarios                            %6d\n", scenarios);
     printf("a rival and SlimPack fit             %6d\n", all.compared);
     printf("only SlimPack fits                   %6d\n", all.alone);
     printf("only a rival fits                    %6d\n", all.no_room);

@@ -200,3 +200,30 @@ void flow_step_fini(flow_step *s)
     sp_step_costs_fini(&s->costs);
     sp_packing_fini(&s->packing);
 }
+
+void flow_step_draw_spine(sp_prng *prng, flow_step *s)
+{
+    if (prng_below(prng, 2) == 0) {
+        s->cluster.fabric.nodes_per_leaf = 1;
+        s->cluster.fabric.oversubscription = 1.0 + sp_prng_uniform(prng);
+        s->cluster.fabric.spine_latency_s = prng_below(prng, 2) * 1e-6;
+    }
+}
+
+void flow_step_draw_algorithms(sp_prng *prng, flow_step *s)
+{
+    for (int p = 0; p < s->layout.pp; p++) {
+        sp_epilogue_cost *epilogue = &s->costs.epilogue[p];
+        epilogue->reduces_by = (sp_collective_algorithm)prng_below(prng, SP_ALGORITHM_AUTO);
+        epilogue->gathers_by = (sp_collective_algorithm)prng_below(prng, SP_ALGORITHM_AUTO);
+    }
+    for (int v = 0; s->costs.buckets != NULL && v < sp_layout_vstages(&s->layout); v++) {
+        s->costs.buckets[v].reduces_by =
+            (sp_collective_algorithm)prng_below(prng, SP_ALGORITHM_AUTO);
+    }
+    for (int v = 0; s->costs.sharded != NULL && v < sp_layout_vstages(&s->layout); v++) {
+        sp_sharded_stage *of = &s->costs.sharded[v];
+        of->gathers_by = (sp_collective_algorithm)prng_below(prng, SP_ALGORITHM_AUTO);
+        of->scatters_by = (sp_collective_algorithm)prng_below(prng, SP_ALGORITHM_AUTO);
+    }
+}

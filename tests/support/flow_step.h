@@ -35,6 +35,11 @@ void flow_step_set_cluster(flow_step *s, sp_network_detail detail);
 void flow_step_draw(sp_prng *prng, flow_step *s, bool busy);
 void flow_step_fini(flow_step *s);
 
+// A leaf switch for each node, and a spine that slows what crosses it, in half of the cases.
+void flow_step_draw_spine(sp_prng *prng, flow_step *s);
+// As costs name them: every reduction and every gather by another one.
+void flow_step_draw_algorithms(sp_prng *prng, flow_step *s);
+
 // All happens in the order of time, one nanosecond after another in which something does. Fills
 // starts, ends and the ends of gathers of all ranks (flow_step_events.c).
 void flow_step_events(const flow_step *s, sp_timeline *ran);

@@ -2,21 +2,12 @@
 // (cost/zone_time.h) to the nanosecond, and where it meets others on a link all take longer.
 #include "sim/base/alloc.h"
 #include "sim/engine/engine.h"
-#include "tests/support/flow_step.h"
+#include "tests/support/flow_run.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
 
 enum { F_NS = 10000, MOVES_NS = 1000, MOST_ZONES = 8 };
-
-static void run(const flow_step *s, const sp_network *network, sp_timeline *timeline)
-{
-    const sp_engine_options options = {.verify = true, .unfold = true, .network = network};
-    sp_memory_timeline memory;
-    sp_engine_counts counts;
-    must_succeed(sp_simulate(&s->plan, &s->costs, &options, timeline, &memory, &counts, ERR));
-    sp_memory_timeline_fini(&memory);
-}
 
 // `packs` packs, each of all data-parallel ranks.
 static void make_merged(flow_step *s, int packs)
@@ -97,7 +88,7 @@ static void assert_forwards(double bytes, double moved_bytes, int64_t shown_ns, 
         sp_timeline timeline;
         make_stages(bytes, moved_bytes, shown_ns, &of, &s);
         s.network.detail = (sp_network_detail)detail;
-        run(&s, &s.network, &timeline);
+        flow_run(&s, &s.network, &timeline);
         int64_t alone_ns = s.costs.f[0].cp_ns;
         for (size_t i = 0; i < 2 * timeline.rank_count; i++) {
             const sp_rank_timeline *rank = &timeline.ranks[i / 2];
@@ -216,8 +207,8 @@ TEST(zones_alone_take_their_closed_times)
         random_zones zones;
         sp_timeline closed, flows;
         draw_step(&prng, false, &zones, &s);
-        run(&s, NULL, &closed);
-        run(&s, &s.network, &flows);
+        flow_run(&s, NULL, &closed);
+        flow_run(&s, &s.network, &flows);
         assert_same(&closed, &flows);
         sp_timeline_fini(&closed);
         sp_timeline_fini(&flows);
@@ -235,10 +226,10 @@ TEST(zones_that_meet_take_no_less)
         random_zones zones;
         sp_timeline closed, flows, quick;
         draw_step(&prng, true, &zones, &s);
-        run(&s, NULL, &closed);
-        run(&s, &s.network, &flows);
+        flow_run(&s, NULL, &closed);
+        flow_run(&s, &s.network, &flows);
         s.network.detail = SP_NETWORK_AUTO;
-        run(&s, &s.network, &quick);
+        flow_run(&s, &s.network, &quick);
         assert_same(&flows, &quick);
         for (size_t r = 0; r < flows.rank_count; r++) {
             for (size_t a = 0; a < flows.ranks[r].count; a++) {
@@ -262,16 +253,6 @@ TEST(allocations_that_fail)
     flow_step s;
     random_zones zones;
     draw_step(&prng, true, &zones, &s);
-    const sp_engine_options options = {.network = &s.network};
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_timeline timeline;
-        sp_memory_timeline memory;
-        sp_engine_counts counts;
-        sp_error_clear(ERR);
-        memory_try(&failing,
-                   sp_simulate(&s.plan, &s.costs, &options, &timeline, &memory, &counts, ERR), ERR);
-        sp_timeline_fini(&timeline);
-        sp_memory_timeline_fini(&memory);
-    }
+    flow_run_without_memory(&s);
     flow_step_fini(&s);
 }

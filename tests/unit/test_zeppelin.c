@@ -187,25 +187,6 @@ static double iteration_ms(const char *kind, const char *more)
     return ms;
 }
 
-// What it refuses it has simulated as the result is. The packs of llama-cp are those of te-cp.
-TEST(no_slower_than_its_baselines)
-{
-    static const int layouts[][3] = {{1, 1, 16}, {2, 1, 8}, {1, 2, 16}, {1, 1, 6}};
-    for (size_t l = 0; l < sizeof layouts / sizeof layouts[0]; l++) {
-        for (int k = 0; k < 2; k++) {
-            const char *more = json_text(
-                "{'model': 'llama-7b', 'cluster': '%s', 'parallel': {'tp': %d, 'pp': %d, 'dp': "
-                "%d}, 'memory': {'recompute': 'full'}, 'workload': {'lengths': 'wikipedia', "
-                "'context': 32768, 'tokens_per_batch': 100000, 'seed': %d}",
-                k == 0 ? "a800-8" : "h800-8", layouts[l][0], layouts[l][1], layouts[l][2], k + 1);
-            double ms = iteration_ms("zeppelin", more);
-            for (int i = 0; i < 3; i++) {
-                assert_true(ms <= iteration_ms(strategies[i], more) * (1.0 + 1e-9));
-            }
-        }
-    }
-}
-
 // Where zeppelin remaps, no round has more tokens than any other and the longest sample.
 TEST(remapped_rounds_are_level)
 {
@@ -235,63 +216,6 @@ TEST(remapped_rounds_are_level)
         bench_fini(&b);
     }
     assert_true(several > 0);
-}
-
-// A scenario without its strategy: a model, a layout and lengths drawn at random, few of them long.
-static const char *random_scenario(sp_prng *prng)
-{
-    static const char *const clusters[] = {"a800-8", "h800-8", "h100-8", "a100-selene"};
-    static const int ranks[] = {2, 4, 6, 8, 16, 32};
-    static char lengths[8 * MOST_SAMPLES];
-    int count = 1 + prng_below(prng, 40);
-    int batches = 1 + prng_below(prng, 3);
-    size_t used = 0;
-    for (int i = 0; i < count; i++) {
-        int most = prng_below(prng, 5) == 0 ? 60000 : 3000;
-        used += (size_t)snprintf(lengths + used, sizeof lengths - used, "%s%d", i > 0 ? ", " : "",
-                                 1 + prng_below(prng, most));
-    }
-    return json_text(
-        "{'model': {'layers': 8, 'hidden': %d, 'ffn': 8192, 'heads': 16, 'kv_heads': %d, 'vocab': "
-        "1000}, 'cluster': '%s', 'parallel': {'tp': %d, 'pp': %d, 'dp': %d}, 'memory': "
-        "{'recompute': '%s'}, 'workload': {'lengths': [%s], 'context': 65536, "
-        "'samples_per_batch': %d, 'batches': %d}",
-        prng_below(prng, 2) == 0 ? 1024 : 4096, prng_below(prng, 2) == 0 ? 16 : 4,
-        clusters[prng_below(prng, 4)], 1 + prng_below(prng, 2), 1 << prng_below(prng, 2),
-        ranks[prng_below(prng, 6)], prng_below(prng, 2) == 0 ? "full" : "none", lengths,
-        (count + batches - 1) / batches, batches);
-}
-
-// The mean of all batches, with groups that take so long to start.
-static double started_ms(const char *kind, const char *more, int start_ms)
-{
-    scenario_run r;
-    run_good(
-        json_text("%s, 'strategy': {'kind': '%s', 'group_start_ms': %d}}", more, kind, start_ms),
-        &run_verified, &r);
-    double ms = sp_result_iteration_ms(&r.result);
-    run_fini(&r);
-    return ms;
-}
-
-TEST(no_slower_on_random_batches)
-{
-    sp_prng prng = prng_seeded(29);
-    int faster = 0;
-    static const int starts_ms[] = {0, 0, 3, 30, 1000};
-    for (int round = 0; round < test_rounds(96); round++) {
-        int start_ms = starts_ms[prng_below(&prng, 5)];
-        const char *more = strdup(random_scenario(&prng));
-        double best = HUGE_VAL;
-        double ms = started_ms("zeppelin", more, start_ms);
-        for (int i = 0; i < 3; i++) {
-            best = fmin(best, started_ms(strategies[i], more, start_ms));
-        }
-        assert_true(ms <= best * (1.0 + 1e-9));
-        faster += ms < 0.98 * best;
-        free((void *)more);
-    }
-    assert_true(faster > 0);
 }
 
 // Published order (figures 9 and 10): llama-cp and hybrid-dp above te-cp, zeppelin above all, and
