@@ -22,6 +22,9 @@ typedef struct sp_strategy_input {
     const struct sp_i_group_starts *starts;
     // Takes the best of the steps that are judged (solver/step/step.h); NULL: none is kept.
     struct sp_i_kept_step *kept;
+    // Filled beside SP_ERR_INFEASIBLE where the batch lacks memory (solver/step/step.h); NULL:
+    // nobody asks.
+    struct sp_oom_diagnosis *refused;
     bool zoned; // packs that get zones (slimpack-zones): what slices exchange is not known yet
 } sp_strategy_input;
 

@@ -327,8 +327,6 @@ static json_t *row_json(const comparison *cmp, const row *r)
                                                : sp_strategy_is_lossless(sp_strategy_find(r->name),
                                                                          &cmp->scenario.strategy);
             sp_json_put(object, "lossless", json_boolean(lossless));
-            sp_json_put(object, "left_out_share", json_real(sp_result_left_out_share(&r->result)));
-            sp_json_put(object, "cut_share", json_real(sp_result_cut_share(&r->result)));
         }
         if (cmp->root != NULL) {
             json_t *layouts = json_object();
@@ -359,7 +357,7 @@ static json_t *comparison_json(const comparison *cmp)
                      cmp->rows[0].name, "baseline_oom", (int)oom, "rows", rows);
 }
 
-enum { FACTOR = 32 };
+enum { FACTOR = 32, STATUS = CLI_LOSS + 16 };
 
 // "1.25x"; "-" where the baseline has no time.
 static const char *factor_text(double factor, char text[FACTOR])
@@ -368,20 +366,15 @@ static const char *factor_text(double factor, char text[FACTOR])
     return text;
 }
 
-enum { LOSS = 80 };
-
-// "", or ", 12.3 % of tokens left out"
-static const char *loss_text(const sp_result *result, char text[LOSS])
+// The state of the memory and what the strategy loses: "tight, 12.3 % of tokens left out".
+static const char *status_text(const sp_result *result, char text[STATUS])
 {
-    double left_out = sp_result_left_out_share(result);
-    double cut = sp_result_cut_share(result);
-    int used = snprintf(text, LOSS, "%s", result->lossless ? "" : ", not lossless");
-    if (left_out > 0.0) {
-        used = snprintf(text, LOSS, ", %.1f %% of tokens left out", 100.0 * left_out);
-    }
-    if (cut > 0.0) {
-        snprintf(text + used, (size_t)(LOSS - used), ", %.1f %% of tokens cut off", 100.0 * cut);
-    }
+    char lost[CLI_LOSS];
+    const cli_loss loss = {.left_out = sp_result_left_out_share(result),
+                           .cut = sp_result_cut_share(result),
+                           .lossy = !result->lossless};
+    cli_loss_text(loss, lost);
+    snprintf(text, STATUS, "%s%s%s", cli_memory_word(result), lost[0] != '\0' ? ", " : "", lost);
     return text;
 }
 
@@ -395,9 +388,9 @@ static void print_row(const comparison *cmp, const row *r)
     }
     char tokens[CLI_SHORT_NUMBER];
     char factor[FACTOR];
-    char loss[LOSS];
+    char status[STATUS];
     printf("%-12s %14.1f %9s %12s %11.1f %7.2f %% %8.2f %% %8.2f %% %9.2f %9.2f %9.3f %8.1f %% "
-           "%8.1f %9.2f  %s%s\n",
+           "%8.1f %9.2f  %s\n",
            r->name, sp_result_iteration_ms(result), factor_text(speedup(cmp, r), factor),
            cli_short_number(sp_result_tokens_per_gpu_s(result), tokens),
            sp_result_tflops_per_gpu(result, SP_FLOPS_MEGATRON),
@@ -405,8 +398,7 @@ static void print_row(const comparison *cmp, const row *r)
            100.0 * sp_result_mfu(result, SP_FLOPS_CAUSAL), 100.0 * sp_result_bubble_ratio(result),
            sp_gib_from_bytes(result->peak_bytes), sp_gib_from_bytes(sp_result_margin_bytes(result)),
            sp_result_dp_max_over_mean(result), 100.0 * sp_result_gap(result),
-           sp_result_microbatches(result), solver_ms / n, cli_memory_word(result),
-           loss_text(result, loss));
+           sp_result_microbatches(result), solver_ms / n, status_text(result, status));
 }
 
 // Its speed-up is between best layouts, its gain that of its best layout over the scenario's.
@@ -415,17 +407,17 @@ static void print_best_row(const comparison *cmp, const row *r)
     char factor[FACTOR];
     char stated[FACTOR] = "-";
     char layout[FACTOR];
-    char loss[LOSS];
+    char status[STATUS];
     const sp_result *result = &r->result;
     double ms = sp_result_iteration_ms(result);
     if (isfinite(r->stated_ms)) {
         snprintf(stated, sizeof stated, "%.1f", r->stated_ms);
     }
-    printf("%-18s %12.1f %8s %12s %8s %7.2f %% %7.2f %% %9.2f %9.2f  %s%s; %s\n", r->name, ms,
+    printf("%-18s %12.1f %8s %12s %8s %7.2f %% %7.2f %% %9.2f %9.2f  %s; %s\n", r->name, ms,
            factor_text(speedup(cmp, r), factor), stated, factor_text(r->stated_ms / ms, layout),
            100.0 * sp_result_mfu(result, SP_FLOPS_MEGATRON), 100.0 * sp_result_bubble_ratio(result),
            sp_gib_from_bytes(result->peak_bytes), sp_gib_from_bytes(sp_result_margin_bytes(result)),
-           cli_memory_word(result), loss_text(result, loss), r->layout);
+           status_text(result, status), r->layout);
     if (isfinite(r->tight_ms)) {
         printf("%18s %12.1f ms left out: fits tightly (margin %.2f GiB by what PyTorch reserves); "
                "%s\n",
@@ -496,16 +488,18 @@ static void print_schedules(const comparison *cmp)
 static void print_table(const comparison *cmp)
 {
     char tokens[CLI_SHORT_NUMBER];
+    char over[CLI_LOSS];
     double sum = 0.0;
     for (int b = 0; b < cmp->batches.count; b++) {
         sum += (double)cmp->batches.batch[b].total_tokens;
     }
     cli_print_headline(stdout, &cmp->scenario);
-    printf("%d batch%s, %s tokens each (mean), context %lld, seed %llu, profile %s (%s)\n",
+    cli_loss_text((cli_loss){.over_length = sp_batches_over_length_share(&cmp->batches)}, over);
+    printf("%d batch%s, %s tokens each (mean)%s%s, context %lld, seed %llu, profile %s (%s)\n",
            cmp->batches.count, cmp->batches.count == 1 ? "" : "es",
-           cli_short_number(sum / cmp->batches.count, tokens), (long long)cmp->batches.context,
-           (unsigned long long)cmp->scenario.workload.seed, cmp->scenario.profile.name,
-           sp_level_names[sp_profile_level(&cmp->scenario.profile)]);
+           cli_short_number(sum / cmp->batches.count, tokens), over[0] != '\0' ? ", " : "", over,
+           (long long)cmp->batches.context, (unsigned long long)cmp->scenario.workload.seed,
+           cmp->scenario.profile.name, sp_level_names[sp_profile_level(&cmp->scenario.profile)]);
     print_error_of_times(&cmp->scenario);
     if (cmp->root != NULL) {
         printf("%-18s %12s %8s %12s %8s %9s %9s %9s %9s  %s\n", "strategy", "iteration ms",
@@ -661,7 +655,8 @@ const cli_command cli_cmd_compare = {
         "the factor of the strategy and that of the layout are told apart. This may take minutes."
         "\n\nWith --memory-curve the strategies are evaluated with the scenario's memory, then "
         "with four fifths of that and so on, until none of them fits: the trade of time against "
-        "memory."
+        "memory. A plan for less memory that is faster stands for more memory, too, with a star "
+        "(--json: the limit that it was made for), and a step that fits tightly is marked."
         "\n\nAbove the rows stands how far the profile was off on logged steps like these, or why "
         "that is not known. The margin is the memory limit less what PyTorch's allocator would "
         "reserve, whose blocks are counted of every row, as simulate counts them, or less the peak "

@@ -244,6 +244,7 @@ static sp_status evaluate_current(const cli_tune_args *args, const tuning *t, cl
         tuned->current = "out of memory";
     } else if (status == SP_OK) {
         tuned->current_ms = sp_result_iteration_ms(&result);
+        tuned->current_left_out = sp_result_left_out_share(&result);
     }
     sp_result_fini(&result);
     sp_scenario_fini(&scenario);
@@ -419,6 +420,9 @@ const cli_command cli_cmd_tune = {
         "are schedules other than 1f1b under a budget of tokens: with a tenth of their effort, and "
         "with all of it where that may make them the fastest. Where all strategies search, packed "
         "is tried to find the combinations, and not listed."
+        "\n\nStrategies that leave tokens out are compared by the tokens that they train: costs "
+        "and savings are for as many tokens, and the share that is left out (or cut off from the "
+        "beginning of its document) stands beside each that does not lose as much as the answer."
         "\n\nOf every point that would be the answer, and of those that are listed, the blocks of "
         "PyTorch's allocator are counted. Points that fit tightly come last: those for which it "
         "would reserve more than 97 % of the limit or, where blocks are not counted, those within "

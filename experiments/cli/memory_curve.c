@@ -2,7 +2,9 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
 #include "sim/base/units.h"
@@ -13,33 +15,49 @@ enum { MOST_STRATEGIES = 64, MOST_POINTS = 200 };
 // Of the limit before.
 #define STEP 0.8
 
-// The strategies at one limit.
-typedef struct point {
+// One strategy at one limit.
+typedef struct cell {
+    bool planned;
+    int64_t peak_bytes, reserved_bytes; // reserved 0: its blocks were not counted
+    double ms;                          // NAN: not planned
+    double left_out;                    // share of tokens
+    int64_t made_for_bytes;             // the limit that its plan was made for
+} cell;
+
+// The strategies at all limits.
+typedef struct limits {
     const sp_scenario *scenario;
     const sp_batches *batches;
     const char *const *strategies;
-    int64_t limit_bytes;
-    double ms[MOST_STRATEGIES]; // NAN: no plan, or none that fits
-    double peak_gib[MOST_STRATEGIES];
-    bool planned[MOST_STRATEGIES];
-} point;
+    int count;  // of strategies
+    int points; // so far
+    int64_t limit_bytes[MOST_POINTS];
+    cell cells[MOST_POINTS][MOST_STRATEGIES];
+} limits;
 
 static sp_status evaluate_cell(void *context, int worker, int index, sp_error *err)
 {
-    point *p = context;
-    sp_scenario scenario = *p->scenario;
+    limits *c = context;
+    cell *to = &c->cells[c->points][index];
+    sp_scenario scenario = *c->scenario;
     sp_result result = {0};
-    const sp_evaluate_options options = {.compared = true, .no_bounds = true, .no_causes = true};
+    const sp_evaluate_options options = {
+        .compared = true, .no_bounds = true, .no_causes = true, .allocator_if_tight = true};
     (void)worker;
-    scenario.memory_limit_bytes = p->limit_bytes;
+    scenario.memory_limit_bytes = c->limit_bytes[c->points];
     scenario.order_resolved = false;
     scenario.strategy.asked[0] = '\0';
-    snprintf(scenario.strategy.kind, sizeof scenario.strategy.kind, "%s", p->strategies[index]);
-    sp_status status = sp_evaluate(&scenario, p->batches, &options, &result, err);
-    p->planned[index] = status == SP_OK;
-    p->ms[index] = status == SP_OK && !sp_result_is_oom(&result) ? sp_result_iteration_ms(&result)
-                                                                 : (double)NAN;
-    p->peak_gib[index] = status == SP_OK ? sp_gib_from_bytes(result.peak_bytes) : (double)NAN;
+    snprintf(scenario.strategy.kind, sizeof scenario.strategy.kind, "%s", c->strategies[index]);
+    sp_status status = sp_evaluate(&scenario, c->batches, &options, &result, err);
+    *to = (cell){.planned = status == SP_OK,
+                 .ms = (double)NAN,
+                 .made_for_bytes = scenario.memory_limit_bytes};
+    if (status == SP_OK) {
+        to->peak_bytes = result.peak_bytes;
+        to->reserved_bytes = result.reserved_peak_bytes;
+        to->ms = sp_result_iteration_ms(&result);
+        to->left_out = sp_result_left_out_share(&result);
+    }
     sp_result_fini(&result);
     if (status != SP_OK && !sp_status_is_fatal(status)) {
         sp_error_clear(err);
@@ -48,51 +66,155 @@ static sp_status evaluate_cell(void *context, int worker, int index, sp_error *e
     return status;
 }
 
-static json_t *point_json(const point *p, int count, const double *first_ms)
+// ---- how well plans fit ----
+
+// What sp_result_fits() asks for, at any limit.
+static sp_result memory_of(const limits *c, const cell *at, int64_t limit_bytes)
 {
-    json_t *rows = json_array();
-    for (int i = 0; i < count; i++) {
-        json_t *row = json_object();
-        const char *status = isfinite(p->ms[i]) ? "ok" : p->planned[i] ? "oom" : "infeasible";
-        sp_json_put(row, "strategy", json_string(p->strategies[i]));
-        sp_json_put(row, "status", json_string(status));
-        sp_json_put(row, "iteration_ms", sp_json_figure(p->ms[i]));
-        sp_json_put(row, "peak_memory_gib", sp_json_figure(p->peak_gib[i]));
-        sp_json_put(row, "speedup", sp_json_figure(first_ms[i] / p->ms[i]));
-        json_array_append_new(rows, row);
+    return (sp_result){.parameters = sp_model_parameters(&c->scenario->model),
+                       .memory_limit_bytes = limit_bytes,
+                       .peak_bytes = at->peak_bytes,
+                       .reserved_peak_bytes = at->reserved_bytes};
+}
+
+static sp_fits fits(const limits *c, const cell *at, int64_t limit_bytes)
+{
+    const sp_result memory = memory_of(c, at, limit_bytes);
+    return at->planned ? sp_result_fits(&memory) : SP_FITS_NO;
+}
+
+// As sweeps rank points: those that fit tightly come behind all that fit well.
+static bool is_better(const limits *c, const cell *a, const cell *b, int64_t limit_bytes)
+{
+    sp_fits of_a = fits(c, a, limit_bytes);
+    sp_fits of_b = fits(c, b, limit_bytes);
+    return of_a != of_b
+               ? of_a < of_b
+               : of_a != SP_FITS_NO && a->ms / (1.0 - a->left_out) < b->ms / (1.0 - b->left_out);
+}
+
+// A plan that fits in less memory is one for more. A search does not always find one as good there.
+static void carry_better_plans(limits *c)
+{
+    for (int at = c->points - 2; at >= 0; at--) {
+        for (int i = 0; i < c->count; i++) {
+            const cell *less = &c->cells[at + 1][i];
+            // In its own memory it must fit: a step that does not was planned for none.
+            if (fits(c, less, c->limit_bytes[at + 1]) != SP_FITS_NO &&
+                is_better(c, less, &c->cells[at][i], c->limit_bytes[at])) {
+                c->cells[at][i] = *less;
+            }
+        }
     }
-    return json_pack("{s:f, s:o}", "limit_gib", sp_gib_from_bytes(p->limit_bytes), "rows", rows);
+}
+
+// ---- for programs ----
+
+static json_t *row_json(const limits *c, int at, int i)
+{
+    const cell *own = &c->cells[at][i];
+    int64_t limit_bytes = c->limit_bytes[at];
+    sp_fits how = fits(c, own, limit_bytes);
+    const sp_result memory = memory_of(c, own, limit_bytes);
+    const cell *first = &c->cells[0][i];
+    bool fits_first = fits(c, first, c->limit_bytes[0]) != SP_FITS_NO;
+    double ms = how != SP_FITS_NO ? own->ms : (double)NAN;
+    json_t *row = json_object();
+    sp_json_put(row, "strategy", json_string(c->strategies[i]));
+    sp_json_put(row, "status",
+                json_string(how != SP_FITS_NO ? "ok"
+                            : own->planned    ? "oom"
+                                              : "infeasible"));
+    sp_json_put(row, "iteration_ms", sp_json_figure(ms));
+    sp_json_put(row, "peak_memory_gib",
+                sp_json_figure(own->planned ? sp_gib_from_bytes(own->peak_bytes) : (double)NAN));
+    sp_json_put(row, "speedup", sp_json_figure(fits_first ? first->ms / ms : (double)NAN));
+    sp_json_put(row, "fits", own->planned ? json_string(sp_fits_names[how]) : json_null());
+    sp_json_put(row, "memory_margin_gib",
+                sp_json_figure(own->planned ? sp_gib_from_bytes(sp_result_margin_bytes(&memory))
+                                            : (double)NAN));
+    sp_json_put(row, "left_out_share", sp_json_figure(own->planned ? own->left_out : (double)NAN));
+    sp_json_put(row, "made_for_gib", sp_json_figure(sp_gib_from_bytes(own->made_for_bytes)));
+    return row;
+}
+
+static json_t *curve_json(const limits *c)
+{
+    json_t *points = json_array();
+    for (int at = 0; at < c->points; at++) {
+        json_t *rows = json_array();
+        for (int i = 0; i < c->count; i++) {
+            json_array_append_new(rows, row_json(c, at, i));
+        }
+        json_array_append_new(points,
+                              json_pack("{s:f, s:o}", "limit_gib",
+                                        sp_gib_from_bytes(c->limit_bytes[at]), "rows", rows));
+    }
+    return json_pack("{s:s, s:o}", "schema", "slimpack/memory_curve/1", "points", points);
+}
+
+// Until no strategy fits.
+static sp_status evaluate_limits(limits *c, int threads, sp_error *err)
+{
+    double limit_bytes = (double)c->scenario->memory_limit_bytes;
+    sp_status status = SP_OK;
+    for (bool any = true; status == SP_OK && any && c->points < MOST_POINTS; c->points++) {
+        c->limit_bytes[c->points] = (int64_t)limit_bytes;
+        status = sp_parallel_for(threads, c->count, evaluate_cell, c, err);
+        any = false;
+        for (int i = 0; status == SP_OK && i < c->count; i++) {
+            any = any || fits(c, &c->cells[c->points][i], c->limit_bytes[c->points]) != SP_FITS_NO;
+        }
+        limit_bytes = STEP * limit_bytes;
+    }
+    return status;
 }
 
 sp_status cli_memory_curve(const sp_scenario *scenario, const sp_batches *batches,
-                           const char *const *strategies, int count, int threads, json_t **curve,
+                           const char *const *strategies, int count, int threads, json_t **json,
                            sp_error *err)
 {
-    double first_ms[MOST_STRATEGIES];
-    json_t *points = json_array();
-    point p = {.scenario = scenario,
-               .batches = batches,
-               .strategies = strategies,
-               .limit_bytes = scenario->memory_limit_bytes};
-    bool any = true;
-    sp_status status =
-        count <= MOST_STRATEGIES
-            ? SP_OK
-            : sp_error_set(err, SP_ERR_USAGE, "more than %d strategies", MOST_STRATEGIES);
-    for (int at = 0; status == SP_OK && any && at < MOST_POINTS; at++) {
-        status = sp_parallel_for(threads, count, evaluate_cell, &p, err);
-        any = false;
-        for (int i = 0; status == SP_OK && i < count; i++) {
-            first_ms[i] = at == 0 ? p.ms[i] : first_ms[i];
-            any = any || isfinite(p.ms[i]);
-        }
-        if (status == SP_OK) {
-            json_array_append_new(points, point_json(&p, count, first_ms));
-        }
-        p.limit_bytes = (int64_t)(STEP * (double)p.limit_bytes);
+    *json = NULL;
+    if (count > MOST_STRATEGIES) {
+        return sp_error_set(err, SP_ERR_USAGE, "more than %d strategies", MOST_STRATEGIES);
     }
-    *curve = json_pack("{s:s, s:o}", "schema", "slimpack/memory_curve/1", "points", points);
-    return status == SP_OK && *curve == NULL ? sp_error_no_memory(err, "a memory curve") : status;
+    limits *c = sp_calloc(1, sizeof *c);
+    if (c == NULL) {
+        return sp_error_no_memory(err, "a memory curve");
+    }
+    c->scenario = scenario;
+    c->batches = batches;
+    c->strategies = strategies;
+    c->count = count;
+    sp_status status = evaluate_limits(c, threads, err);
+    if (status == SP_OK) {
+        carry_better_plans(c);
+        *json = curve_json(c);
+        status = *json == NULL ? sp_error_no_memory(err, "a memory curve") : SP_OK;
+    }
+    sp_free(c);
+    return status;
+}
+
+// ---- for people ----
+
+enum { COLUMN = 18 };
+
+// "2804.7", "oom", with "*" or "tight" behind it; returns whether it was made for less memory.
+static bool print_cell(const json_t *row, double limit_gib)
+{
+    char text[2 * COLUMN];
+    const json_t *ms = json_object_get(row, "iteration_ms");
+    const char *how = json_string_value(json_object_get(row, "fits"));
+    bool carried = json_number_value(json_object_get(row, "made_for_gib")) < limit_gib;
+    if (json_is_null(ms)) {
+        printf(" %*s", COLUMN, json_string_value(json_object_get(row, "status")));
+        return false;
+    }
+    snprintf(text, sizeof text, "%.1f%s%s", json_number_value(ms), carried ? "*" : "",
+             how != NULL && strcmp(how, sp_fits_names[SP_FITS_TIGHT]) == 0 ? " tight" : "");
+    printf(" %*s", COLUMN, text);
+    return carried;
 }
 
 void cli_print_memory_curve(const json_t *curve)
@@ -102,22 +224,22 @@ void cli_print_memory_curve(const json_t *curve)
     size_t i;
     json_t *point_of;
     json_t *row;
+    bool carried = false;
     printf("iteration in ms; of %.2f GiB that a GPU has for the step, ever less\n\n%9s",
            json_real_value(json_object_get(json_array_get(points, 0), "limit_gib")), "GiB");
     json_array_foreach (json_object_get(json_array_get(points, 0), "rows"), i, row) {
-        printf(" %18s", json_string_value(json_object_get(row, "strategy")));
+        printf(" %*s", COLUMN, json_string_value(json_object_get(row, "strategy")));
     }
     printf("\n");
     json_array_foreach (points, at, point_of) {
-        printf("%9.2f", json_real_value(json_object_get(point_of, "limit_gib")));
+        double limit_gib = json_real_value(json_object_get(point_of, "limit_gib"));
+        printf("%9.2f", limit_gib);
         json_array_foreach (json_object_get(point_of, "rows"), i, row) {
-            const json_t *ms = json_object_get(row, "iteration_ms");
-            if (json_is_null(ms)) {
-                printf(" %18s", json_string_value(json_object_get(row, "status")));
-            } else {
-                printf(" %18.1f", json_number_value(ms));
-            }
+            carried = print_cell(row, limit_gib) || carried;
         }
         printf("\n");
+    }
+    if (carried) {
+        puts("*: the plan that was made for less memory, which is faster");
     }
 }

@@ -45,6 +45,24 @@ const char *cli_memory_word(const sp_result *result)
     return fits == SP_FITS_NO ? "oom" : fits == SP_FITS_TIGHT ? "tight" : "ok";
 }
 
+const char *cli_loss_text(cli_loss loss, char text[CLI_LOSS])
+{
+    const struct {
+        double share;
+        const char *what;
+    } parts[] = {
+        {loss.left_out, "left out"}, {loss.cut, "cut off"}, {loss.over_length, "over the context"}};
+    bool shown = loss.left_out > 0.0 || loss.cut > 0.0;
+    int used = snprintf(text, CLI_LOSS, "%s", loss.lossy && !shown ? "not lossless" : "");
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (parts[i].share > 0.0) {
+            used += snprintf(text + used, (size_t)(CLI_LOSS - used), "%s%.1f %% of tokens %s",
+                             used > 0 ? ", " : "", 100.0 * parts[i].share, parts[i].what);
+        }
+    }
+    return text;
+}
+
 // What is not as usual of a schedule's slices and chunks.
 static int print_slices(const sp_scenario *scenario, char *text, size_t bytes)
 {
@@ -152,6 +170,18 @@ static void print_flops(FILE *out, const sp_result *result, sp_flops_count count
     }
 }
 
+static void print_loss(FILE *out, const sp_result *result)
+{
+    char text[CLI_LOSS];
+    const cli_loss loss = {.left_out = sp_result_left_out_share(result),
+                           .cut = sp_result_cut_share(result),
+                           .over_length = result->over_length_share,
+                           .lossy = !result->lossless};
+    if (cli_loss_text(loss, text)[0] != '\0') {
+        fprintf(out, "  lossy          %s\n", text);
+    }
+}
+
 static void print_throughput(FILE *out, const sp_result *result)
 {
     char number[CLI_SHORT_NUMBER];
@@ -206,6 +236,7 @@ static void print_speed(FILE *out, const sp_result *result)
     }
     fputs(")\n", out);
     print_throughput(out, result);
+    print_loss(out, result);
 }
 
 const char *const cli_time_part_names[] = {"compute", "tp",        "cp",     "pp wait",

@@ -43,6 +43,19 @@ const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]
 // "ok", "tight" or "oom".
 const char *cli_memory_word(const sp_result *result);
 
+// What of the tokens is not trained as asked: shares that a strategy leaves out and cuts off from
+// the beginning of their document, and the share that batches were formed without because of the
+// context. Not finite: not known.
+typedef struct cli_loss {
+    double left_out, cut, over_length;
+    bool lossy; // whether tokens show it or not
+} cli_loss;
+
+// "", or "12.3 % of tokens left out, 1.2 % of tokens cut off, 4.5 % of tokens over the context", or
+// "not lossless" where no token shows it; returns text.
+enum { CLI_LOSS = 120 };
+const char *cli_loss_text(cli_loss loss, char text[CLI_LOSS]);
+
 // Thousands in "4.19 M" style.
 enum { CLI_SHORT_NUMBER = 24 };
 const char *cli_short_number(double value, char text[CLI_SHORT_NUMBER]);

@@ -85,6 +85,18 @@ static void print_figures(const sweep_digest *digest)
     printf(" %7.2f %%", 100.0 * figure[SWEEP_BUBBLE_RATIO]);
 }
 
+// Behind the columns, of rows alone that lose something.
+static void print_loss(const sweep_digest *digest)
+{
+    char text[CLI_LOSS];
+    const cli_loss loss = {.left_out = digest->figure[SWEEP_LEFT_OUT_SHARE],
+                           .cut = digest->figure[SWEEP_CUT_SHARE],
+                           .over_length = digest->figure[SWEEP_OVER_LENGTH_SHARE],
+                           .lossy = digest->lossy};
+    cli_loss_text(loss, text);
+    printf("%s%s", text[0] != '\0' ? "  " : "", text);
+}
+
 static void print_table(const sweep_spec *spec, const sweep_best *points, int64_t count)
 {
     int width[SWEEP_AXES];
@@ -106,6 +118,7 @@ static void print_table(const sweep_spec *spec, const sweep_best *points, int64_
             cell(spec, a, digit[a], text);
             printf(" %*s", width[a], text);
         }
+        print_loss(&points[i].digest);
         putchar('\n');
     }
 }

@@ -7,16 +7,16 @@
 #include "experiments/cli/tune_parts.h"
 #include "sim/base/json.h"
 
-enum { CHOICES = 64, COST = 48, GROUPS = CLI_TUNE_AXES + 1 };
+enum { CHOICES = 64, COST = 48 + CLI_LOSS, GROUPS = CLI_TUNE_AXES + 1 };
 
 typedef struct choice {
-    json_t *value;       // borrowed from a spec, or a strategy's name; owned
-    double best_ms;      // of those that fit well; NAN: none
-    double tight_ms;     // of those that fit tightly; NAN: none
-    double bound_ms;     // least of those that were left out for it; NAN: none
-    bool dropped;        // some were not tried
-    sweep_status status; // the best of those that were evaluated; SWEEP_STATUSES: none was
-    const char *reason;  // of the first of these
+    json_t *value;             // borrowed from a spec, or a strategy's name; owned
+    const sweep_digest *best;  // the fastest of those that fit well; NULL: none
+    const sweep_digest *tight; // of those that fit tightly
+    double bound_ms;           // least of those that were left out for it; NAN: none
+    bool dropped;              // some were not tried
+    sweep_status status;       // the best of those that were evaluated; SWEEP_STATUSES: none was
+    const char *reason;        // of the first of these
 } choice;
 
 typedef struct choices {
@@ -35,11 +35,8 @@ static choice *find_choice(choices *all, const json_t *value)
     if (all->count == CHOICES) {
         return NULL;
     }
-    all->of[all->count] = (choice){.value = json_deep_copy(value),
-                                   .best_ms = (double)NAN,
-                                   .tight_ms = (double)NAN,
-                                   .bound_ms = (double)NAN,
-                                   .status = SWEEP_STATUSES};
+    all->of[all->count] =
+        (choice){.value = json_deep_copy(value), .bound_ms = (double)NAN, .status = SWEEP_STATUSES};
     return &all->of[all->count++];
 }
 
@@ -50,8 +47,8 @@ static void count_evaluated(choice *c, const sweep_digest *digest)
         c->reason = digest->reason;
     }
     if (digest->status == SWEEP_OK) {
-        double *ms = digest->fits == SP_FITS_TIGHT ? &c->tight_ms : &c->best_ms;
-        *ms = fmin(*ms, digest->figure[SWEEP_ITERATION_MS]);
+        const sweep_digest **best = digest->fits == SP_FITS_TIGHT ? &c->tight : &c->best;
+        *best = *best == NULL || sweep_whole_ms(digest) < sweep_whole_ms(*best) ? digest : *best;
     }
 }
 
@@ -101,20 +98,28 @@ static void free_choices(choices all[GROUPS])
 
 static double best_of(const cli_tuned *tuned)
 {
-    return tuned->layouts->ranked[0]->digest.figure[SWEEP_ITERATION_MS];
+    return sweep_whole_ms(&tuned->layouts->ranked[0]->digest);
+}
+
+// Of strategies that leave tokens out for as many tokens. NAN: there is no such point.
+static double whole_ms(const sweep_digest *digest)
+{
+    return digest != NULL ? sweep_whole_ms(digest) : (double)NAN;
 }
 
 // "+12.3 %", or from what pure work takes of those that were left out to what was found.
-static const char *cost_text(const choice *c, double best_ms, char text[COST])
+static const char *cost_text(const cli_tuned *tuned, const choice *c, char text[COST])
 {
-    double found = 100.0 * (c->best_ms / best_ms - 1.0);
+    char loss[CLI_LOSS];
+    double best_ms = best_of(tuned);
+    double found = 100.0 * (whole_ms(c->best) / best_ms - 1.0);
     double least = 100.0 * (c->bound_ms / best_ms - 1.0);
     if (isfinite(found) && least < found) {
         snprintf(text, COST, "+%.1f to %.1f %%", least, found);
     } else if (isfinite(found)) {
         snprintf(text, COST, found > 0.0 ? "+%.1f %%" : "best", found);
-    } else if (isfinite(c->tight_ms)) {
-        snprintf(text, COST, "tight %+.1f %%", 100.0 * (c->tight_ms / best_ms - 1.0));
+    } else if (c->tight != NULL) {
+        snprintf(text, COST, "tight %+.1f %%", 100.0 * (whole_ms(c->tight) / best_ms - 1.0));
     } else if (c->dropped) {
         snprintf(text, COST, "not tried");
     } else if (isfinite(least)) {
@@ -124,6 +129,11 @@ static const char *cost_text(const choice *c, double best_ms, char text[COST])
                  c->status == SWEEP_OOM          ? "does not fit"
                  : c->status == SWEEP_INFEASIBLE ? "has no plan"
                                                  : "does not go together");
+    }
+    const sweep_digest *shown = c->best != NULL ? c->best : c->tight;
+    if (shown != NULL && cli_tune_loss(tuned, shown, loss)[0] != '\0') {
+        size_t used = strlen(text);
+        snprintf(text + used, COST - used, " (%s)", loss);
     }
     return text;
 }
@@ -181,7 +191,7 @@ void cli_print_choices(const cli_tuned *tuned)
                 char cost[COST];
                 const choice *c = &all[a].of[i];
                 printf("%s%s %s", i > 0 ? ", " : " ", cli_tune_value(c->value, value),
-                       cost_text(c, best_of(tuned), cost));
+                       cost_text(tuned, c, cost));
             }
             putchar('\n');
         }
@@ -190,15 +200,23 @@ void cli_print_choices(const cli_tuned *tuned)
     free_choices(all);
 }
 
-static json_t *choice_json(const choice *c, double best_ms)
+static double figure_of(const sweep_digest *digest, sweep_figure figure)
+{
+    return digest != NULL ? digest->figure[figure] : (double)NAN;
+}
+
+static json_t *choice_json(const cli_tuned *tuned, const choice *c)
 {
     char cost[COST];
     const char *reason = reason_of(c);
-    return json_pack("{s:O, s:o, s:o, s:o, s:s, s:o}", "value", c->value, "iteration_ms",
-                     sp_json_figure(c->best_ms), "tight_ms", sp_json_figure(c->tight_ms),
-                     "at_least_ms", sp_json_figure(c->bound_ms), "cost",
-                     cost_text(c, best_ms, cost), "reason",
-                     reason != NULL ? json_string(reason) : json_null());
+    const sweep_digest *shown = c->best != NULL ? c->best : c->tight;
+    return json_pack("{s:O, s:o, s:o, s:o, s:s, s:o, s:o, s:o}", "value", c->value, "iteration_ms",
+                     sp_json_figure(figure_of(c->best, SWEEP_ITERATION_MS)), "tight_ms",
+                     sp_json_figure(figure_of(c->tight, SWEEP_ITERATION_MS)), "at_least_ms",
+                     sp_json_figure(c->bound_ms), "cost", cost_text(tuned, c, cost), "reason",
+                     reason != NULL ? json_string(reason) : json_null(), "left_out_share",
+                     sp_json_figure(figure_of(shown, SWEEP_LEFT_OUT_SHARE)), "cut_share",
+                     sp_json_figure(figure_of(shown, SWEEP_CUT_SHARE)));
 }
 
 json_t *cli_choices_json(const cli_tuned *tuned)
@@ -209,7 +227,7 @@ json_t *cli_choices_json(const cli_tuned *tuned)
     for (int a = 0; a < GROUPS; a++) {
         json_t *list = json_array();
         for (int i = 0; i < all[a].count; i++) {
-            json_array_append_new(list, choice_json(&all[a].of[i], best_of(tuned)));
+            json_array_append_new(list, choice_json(tuned, &all[a].of[i]));
         }
         sp_json_put(object, all[a].name, list);
     }

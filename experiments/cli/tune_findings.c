@@ -70,9 +70,10 @@ static void add(char text[REMEDY], const char *format, ...)
 
 // ---- points with another value ----
 
+// For all tokens: a strategy that leaves some out does less work in its step.
 static double time_of(const sweep_layout *point)
 {
-    return point->digest.figure[SWEEP_ITERATION_MS];
+    return sweep_whole_ms(&point->digest);
 }
 
 // One setting of a point: its place on the axis, for all points are asked for every axis that is
@@ -162,6 +163,15 @@ static const char *lacking_text(const sweep_layout *point, char text[CLI_TUNE_VA
     return cli_tune_gib(-point->digest.figure[SWEEP_MEMORY_MARGIN_GIB], text);
 }
 
+// Where the strategy of another point does not train as many tokens as the answer's.
+static void add_loss(const cli_tuned *tuned, const sweep_layout *point, char text[REMEDY])
+{
+    char loss[CLI_LOSS];
+    if (cli_tune_loss(tuned, &point->digest, loss)[0] != '\0') {
+        add(text, " for as many tokens (%s)", loss);
+    }
+}
+
 static void name_choice(const cli_tuned *tuned, const sweep_layout *point, const char *path,
                         char text[REMEDY])
 {
@@ -186,11 +196,13 @@ static void add_other(const cli_tuned *tuned, const remedy_axis *axis, char text
         name_choice(tuned, found.short_of, axis->path, text);
         add(text, " saves %.1f %% but lacks at least %s",
             100.0 * (1.0 - time_of(found.short_of) / best_ms), lacking_text(found.short_of, gib));
+        add_loss(tuned, found.short_of, text);
     }
     if (found.fits != NULL) {
         add(text, "%s", text[0] != '\0' ? "; " : "");
         name_choice(tuned, found.fits, axis->path, text);
         add(text, " costs %.1f %% in all", 100.0 * (time_of(found.fits) / best_ms - 1.0));
+        add_loss(tuned, found.fits, text);
     }
 }
 
@@ -223,6 +235,7 @@ static void find_memory(const cli_tuned *tuned, finding list[FINDINGS], int *cou
     add(f->remedy, "at least %s more a GPU would save %.1f %%: %s", lacking_text(best, gib),
         100.0 * (1.0 - time_of(best) / time_of(all->ranked[0])),
         cli_tune_point(tuned->options, all, best, layout));
+    add_loss(tuned, best, f->remedy);
 }
 
 static int find_all(const cli_tuned *tuned, finding list[FINDINGS])

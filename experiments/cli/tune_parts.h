@@ -27,12 +27,18 @@ const char *cli_tune_point(const sweep_layouts_options *options, const sweep_lay
 // "12.3 GiB", of less than one "0.123 GiB"; returns text.
 const char *cli_tune_gib(double gib, char text[CLI_TUNE_VALUE]);
 
+// What a point's strategy loses ("12.3 % of tokens left out", "no tokens lost") where the answer
+// does not lose as much, else ""; returns text.
+const char *cli_tune_loss(const cli_tuned *tuned, const sweep_digest *digest, char text[CLI_LOSS]);
+
 // What other choices cost, with all others free (tune_choices.c).
 void cli_print_choices(const cli_tuned *tuned);
 
-// {"tp": [{"value", "iteration_ms", "tight_ms", "at_least_ms", "cost", "reason"}], ...}: times are
+// {"tp": [{"value", "iteration_ms", "tight_ms", "at_least_ms", "cost", "reason",
+// "left_out_share", "cut_share"}], ...}: times are
 // null where there is none, "cost" says in words what the terminal says, "reason" why no such
-// point goes together (else null). The caller owns it.
+// point goes together (else null); shares of tokens are of the point of that time. The caller owns
+// it.
 json_t *cli_choices_json(const cli_tuned *tuned);
 
 // What the step spends its time on, and what would take less of it (tune_findings.c).

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "experiments/cli/report.h"
 #include "sim/base/json.h"
@@ -40,10 +41,10 @@ static int64_t count_within(const cli_tuned *tuned)
 {
     const sweep_layouts *all = tuned->layouts;
     const sweep_digest *first = &all->ranked[0]->digest;
-    double bound_ms = first->figure[SWEEP_ITERATION_MS] * (1.0 + tuned->result->step_error.median);
+    double bound_ms = sweep_whole_ms(first) * (1.0 + tuned->result->step_error.median);
     int64_t within = 1;
     while (within < all->ranked_count && all->ranked[within]->digest.fits == first->fits &&
-           all->ranked[within]->digest.figure[SWEEP_ITERATION_MS] <= bound_ms) {
+           sweep_whole_ms(&all->ranked[within]->digest) <= bound_ms) {
         within++;
     }
     return tuned->result->step_error.steps > 0 ? within - 1 : 0;
@@ -76,15 +77,26 @@ static void print_error(const cli_tuned *tuned)
     }
 }
 
+static const char *loss_text(const sweep_digest *digest, char text[CLI_LOSS])
+{
+    const cli_loss loss = {.left_out = digest->figure[SWEEP_LEFT_OUT_SHARE],
+                           .cut = digest->figure[SWEEP_CUT_SHARE],
+                           .lossy = digest->lossy};
+    return cli_loss_text(loss, text);
+}
+
 static void print_answer(const cli_tuned *tuned)
 {
     const sp_result *result = tuned->result;
     char layout[CLI_LAYOUT];
     double ms = sp_result_iteration_ms(result);
     char time[2][TIME];
+    char loss[CLI_LOSS];
     printf("fastest: %s, %s: %s per step", cli_layout_text(result, tuned->scenario, layout),
            result->strategy, time_text(ms, time[0]));
     print_error(tuned);
+    loss_text(&tuned->layouts->ranked[0]->digest, loss);
+    printf("%s%s", loss[0] != '\0' ? ", " : "", loss);
     printf(", %.1f of %.0f GiB", sp_gib_from_bytes(result->peak_bytes),
            sp_gib_from_bytes(result->memory_limit_bytes));
     if (sp_result_fits(result) == SP_FITS_TIGHT) {
@@ -95,7 +107,9 @@ static void print_answer(const cli_tuned *tuned)
                sp_gib_from_bytes(result->reserved_peak_bytes));
     }
     if (isfinite(tuned->current_ms)) {
-        printf("; %.2fx what you name as current (%s)", tuned->current_ms / ms,
+        double trained = 1.0 - sp_result_left_out_share(result);
+        printf("; %.2fx what you name as current (%s)",
+               tuned->current_ms / (1.0 - tuned->current_left_out) * trained / ms,
                time_text(tuned->current_ms, time[1]));
     } else if (tuned->current != NULL) {
         printf("; the current one: %s", tuned->current);
@@ -122,11 +136,14 @@ static void print_question(const cli_tuned *tuned)
 {
     const sp_scenario *scenario = tuned->scenario;
     char number[CLI_SHORT_NUMBER];
-    printf("%s on %lld %s (%s), %s tokens a step, context %lld, profile %s (%s), stack %s\n",
+    char over[CLI_LOSS];
+    cli_loss_text((cli_loss){.over_length = tuned->result->over_length_share}, over);
+    printf("%s on %lld %s (%s), %s tokens a step%s%s, context %lld, profile %s (%s), stack %s\n",
            scenario->model.name, (long long)sp_layout_ranks(&scenario->layout),
            scenario->cluster.gpu, scenario->cluster.name,
-           cli_short_number(tokens_of(tuned), number), (long long)tuned->batches->context,
-           scenario->profile.name, sp_level_names[sp_profile_level(&scenario->profile)],
+           cli_short_number(tokens_of(tuned), number), over[0] != '\0' ? ", " : "", over,
+           (long long)tuned->batches->context, scenario->profile.name,
+           sp_level_names[sp_profile_level(&scenario->profile)],
            json_string_value(stack_of(scenario)));
 }
 
@@ -160,6 +177,19 @@ static void print_counts(const cli_tuned *tuned)
     putchar('\n');
 }
 
+const char *cli_tune_loss(const cli_tuned *tuned, const sweep_digest *digest, char text[CLI_LOSS])
+{
+    char answer[CLI_LOSS];
+    loss_text(&tuned->layouts->ranked[0]->digest, answer);
+    loss_text(digest, text);
+    if (strcmp(text, answer) == 0) {
+        text[0] = '\0';
+    } else if (text[0] == '\0') {
+        snprintf(text, CLI_LOSS, "no tokens lost");
+    }
+    return text;
+}
+
 static void print_head(void)
 {
     printf("%12s %12s %9s %9s %5s  %-12s", "iteration ms", "tokens/s/GPU", "MFU full", "peak GiB",
@@ -174,6 +204,7 @@ static void print_point(const cli_tuned *tuned, const sweep_layout *point)
 {
     char tokens[CLI_SHORT_NUMBER];
     char text[CLI_TUNE_VALUE];
+    char loss[CLI_LOSS];
     const sweep_digest *d = &point->digest;
     json_t *settings = sweep_layouts_settings(tuned->layouts, point);
     printf("%12.1f %12s %7.2f %% %9.2f %5s  %-12s", d->figure[SWEEP_ITERATION_MS],
@@ -184,7 +215,8 @@ static void print_point(const cli_tuned *tuned, const sweep_layout *point)
         printf(" %*s", cli_tune_axes[a].width,
                cli_tune_value(json_object_get(settings, cli_tune_axes[a].path), text));
     }
-    putchar('\n');
+    loss_text(d, loss);
+    printf("%s%s\n", loss[0] != '\0' ? "  " : "", loss);
     json_decref(settings);
 }
 
@@ -212,7 +244,7 @@ static void print_expandable(const cli_tuned *tuned)
     for (int64_t i = 1; i < all->ranked_count; i++) {
         const sweep_layout *point = all->ranked[i];
         if (point->counted && point->digest.figure[SWEEP_MEMORY_MARGIN_GIB] < 0.0 &&
-            point->digest.figure[SWEEP_ITERATION_MS] < fastest->digest.figure[SWEEP_ITERATION_MS]) {
+            sweep_whole_ms(&point->digest) < sweep_whole_ms(&fastest->digest)) {
             fastest = point;
         }
     }
@@ -247,12 +279,14 @@ void cli_print_tuned(const cli_tuned *tuned)
 static json_t *point_json(const cli_tuned *tuned, const sweep_layout *point)
 {
     const sweep_digest *d = &point->digest;
-    return json_pack("{s:s, s:o, s:f, s:o, s:f, s:s}", "strategy",
+    return json_pack("{s:s, s:o, s:f, s:o, s:f, s:s, s:o, s:o}", "strategy",
                      tuned->options->strategies[point->strategy], "point",
                      sweep_layouts_settings(tuned->layouts, point), "iteration_ms",
                      d->figure[SWEEP_ITERATION_MS], "mfu_full_attention",
                      sp_json_figure(d->figure[SWEEP_MFU_FULL_ATTENTION]), "peak_memory_gib",
-                     d->figure[SWEEP_PEAK_MEMORY_GIB], "fits", sp_fits_names[d->fits]);
+                     d->figure[SWEEP_PEAK_MEMORY_GIB], "fits", sp_fits_names[d->fits],
+                     "left_out_share", sp_json_figure(d->figure[SWEEP_LEFT_OUT_SHARE]), "cut_share",
+                     sp_json_figure(d->figure[SWEEP_CUT_SHARE]));
 }
 
 static json_t *points_json(const cli_tuned *tuned, const sweep_layout *const *points, int64_t count)

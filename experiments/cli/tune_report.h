@@ -13,10 +13,11 @@ typedef struct cli_tuned {
     const sp_scenario *scenario; // at the fastest layout
     const sp_result *result;     // there
     const sp_batches *batches;   // that all were evaluated on
-    double current_ms;   // of the layout that is compared with; NAN: none, or it does not fit
-    const char *current; // why not, else NULL
-    int top;             // layouts listed
-    const char *go_on;   // the command that makes something of the answer
+    double current_ms;       // of the layout that is compared with; NAN: none, or it does not fit
+    double current_left_out; // share of tokens that its strategy leaves out
+    const char *current;     // why not, else NULL
+    int top;                 // layouts listed
+    const char *go_on;       // the command that makes something of the answer
 } cli_tuned;
 
 // The answer in a line, the fastest layouts, the front of time against memory, what limits the

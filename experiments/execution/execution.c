@@ -119,6 +119,7 @@ static void describe(const executor *e, sp_result *measured)
     measured->level = SP_LEVEL_MEASURED;
     measured->seed = predicted->seed;
     measured->lossless = predicted->lossless;
+    measured->over_length_share = predicted->over_length_share;
     measured->published_bubble_ratio = -1.0;
 }
 

@@ -88,6 +88,19 @@ static void add_memory(line *to, const json_t *result)
     }
 }
 
+// What the strategy does not train as asked.
+static void add_loss(line *to, const json_t *result)
+{
+    static const char *const shares[][2] = {{"left_out_share", "left out"},
+                                            {"cut_share", "cut off"}};
+    for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++) {
+        double share = number(result, shares[i][0]);
+        if (share > 0.0) {
+            add(to, ", %.1f %% of tokens %s", 100.0 * share, shares[i][1]);
+        }
+    }
+}
+
 static int degree(const json_t *ranks, const char *key)
 {
     int most = 0;
@@ -151,7 +164,16 @@ static void add_result(line *to, const json_t *result)
     add_layout(to, result);
     add(to, ": ");
     add_time_with_error(to, result);
+    add_loss(to, result);
     add_memory(to, result);
+}
+
+// For all tokens, at the pace of a strategy that leaves some out.
+static double whole_ms(const json_t *row)
+{
+    double left_out = number(row, "left_out_share");
+    double ms = number(row, "iteration_ms");
+    return left_out > 0.0 ? ms / (1.0 - left_out) : ms;
 }
 
 // As a sweep ranks them: steps that fit tightly run slower than predicted, so they come last.
@@ -161,7 +183,7 @@ static bool is_better(const json_t *a, const json_t *b)
     const char *of_b = string(b, "fits");
     bool a_tight = of_a != NULL && strcmp(of_a, "tight") == 0;
     bool b_tight = of_b != NULL && strcmp(of_b, "tight") == 0;
-    return a_tight != b_tight ? b_tight : number(a, "iteration_ms") < number(b, "iteration_ms");
+    return a_tight != b_tight ? b_tight : whole_ms(a) < whole_ms(b);
 }
 
 // The best row of those whose status is "ok", or that have none, else NULL.
@@ -205,6 +227,7 @@ static void add_tune(line *to, const json_t *tune)
     add_settings(to, json_object_get(json_array_get(json_object_get(tune, "top"), 0), "point"));
     add(to, ": ");
     add_time_near(to, answer, json_object_get(tune, "nearest_error"));
+    add_loss(to, answer);
     add_memory(to, answer);
 }
 
@@ -226,6 +249,7 @@ static void add_points(line *to, const json_t *rows, double count)
     add_settings(to, point);
     add(to, ": ");
     add_time_with_error(to, best);
+    add_loss(to, best);
     add_memory(to, best);
 }
 

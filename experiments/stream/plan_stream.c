@@ -14,7 +14,8 @@
 typedef struct batch_line {
     char *text; // NULL: it has been read as lengths
     size_t bytes;
-    sp_lengths lengths; // of a plan that is out of memory, else empty
+    bool lacks_memory;  // its plan does, or it has none for that
+    sp_lengths lengths; // then, else empty
     stream_answer answer;
 } batch_line;
 
@@ -107,6 +108,7 @@ static sp_status answer_plan(sp_planner *planner, const sp_lengths *lengths, str
         answer->dropped = plan->dropped;
         answer->truncated = plan->truncated;
         answer->warnings = plan->warnings;
+        memcpy(answer->settings, plan->settings, sizeof answer->settings);
         status = sp_batch_plan_text(planner, plan, &answer->text, &answer->bytes, failure);
     }
     sp_batch_plan_free(plan);
@@ -128,7 +130,10 @@ static sp_status plan_line(void *context, int worker, void *item, sp_error *err)
         return status;
     }
     status = answer_plan(s->planners[worker], &lengths, &line->answer, &found);
-    if (status == SP_OK && line->answer.oom) {
+    line->lacks_memory = status == SP_OK ? line->answer.oom
+                                         : status == SP_ERR_INFEASIBLE &&
+                                               sp_planner_refused_for_memory(s->planners[worker]);
+    if (line->lacks_memory) {
         line->lengths = lengths;
     } else {
         sp_lengths_fini(&lengths);
@@ -146,17 +151,16 @@ static sp_status plan_line(void *context, int worker, void *item, sp_error *err)
 static sp_status try_settings(stream *s, batch_line *line, sp_error *err)
 {
     sp_planner *planner = NULL;
-    sp_batch_plan *plan = NULL;
-    const sp_lengths *lengths = &line->lengths;
-    sp_status status = sp_planner_new(s->scenario, &planner, err);
+    sp_error found = {0};
     s->tried_settings = true;
+    sp_status status = sp_planner_new(s->scenario, &planner, err);
     if (status == SP_OK) {
-        status = sp_plan_batch(planner, lengths->tokens, lengths->count, &plan, err);
+        free(line->answer.text);
+        line->answer.text = NULL;
+        status = answer_plan(planner, &line->lengths, &line->answer, &found);
+        status = status == SP_ERR_INFEASIBLE ? answer_infeasible(&line->answer, &found) : status;
+        sp_error_add(err, &found);
     }
-    if (status == SP_OK) {
-        memcpy(line->answer.settings, plan->settings, sizeof line->answer.settings);
-    }
-    sp_batch_plan_free(plan);
     sp_planner_free(planner);
     return status;
 }
@@ -165,7 +169,7 @@ static sp_status hand_out(void *context, void *item, sp_error *err)
 {
     stream *s = context;
     batch_line *line = item;
-    if (line->answer.oom && !s->tried_settings) {
+    if (line->lacks_memory && !s->tried_settings) {
         sp_status status = try_settings(s, line, err);
         if (status != SP_OK) {
             return status;

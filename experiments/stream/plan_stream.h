@@ -21,9 +21,12 @@ typedef struct stream_answer {
     char *text;
     size_t bytes;
     bool infeasible;
-    char reason[SP_ERROR_TEXT]; // of an infeasible batch
+    // Of an infeasible batch; of the first answer that lacks memory with the settings that would
+    // make it fit.
+    char reason[SP_ERROR_TEXT];
     bool oom;
     // What sp_batch_plan says of settings, of the first answer that is out of memory; "" of others.
+    // The reason in its text has them, too.
     char settings[SP_WARNING_TEXT];
     int64_t peak_bytes, memory_limit_bytes;
     int64_t dropped, truncated;

@@ -62,6 +62,7 @@ static sp_status find_layouts(sweep_layouts_finder *f, const json_t *base,
         if (status == SP_OK) {
             status =
                 sweep_evaluator_init(&f->evaluator[s], &layouts->spec[s], options->threads, err);
+            f->evaluator[s].options.names_sample = false; // the reason of one point alone is told
             // Else of all points that are short of memory.
             f->evaluator[s].options.allocator_if_tight = false;
         }

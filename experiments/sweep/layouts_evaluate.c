@@ -36,7 +36,8 @@ static int by_promise(const void *a, const void *b)
 static double time_of(const sweep_layout *point)
 {
     const sweep_digest *d = &point->digest;
-    return d->figure[SWEEP_ITERATION_MS] - (point->counted ? 0.0 : d->stall_ms);
+    double unknown_ms = point->counted ? 0.0 : d->stall_ms;
+    return sweep_whole_ms(d) * (1.0 - unknown_ms / d->figure[SWEEP_ITERATION_MS]);
 }
 
 static int by_time(const void *a, const void *b)
@@ -182,7 +183,7 @@ static sp_status choose_survivors(sweep_layouts_finder *f, sp_error *err)
         const sweep_layout *point = &f->layouts->point[i];
         if (!point->late && point->evaluated && may_fit(&point->digest)) {
             int64_t work = sweep_layouts_work_of(f, point);
-            time_ms[work] = fmin(time_ms[work], point->digest.figure[SWEEP_ITERATION_MS]);
+            time_ms[work] = fmin(time_ms[work], sweep_whole_ms(&point->digest));
         }
     }
     for (int n = 0; n < f->options->survivors;) {

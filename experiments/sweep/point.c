@@ -34,8 +34,8 @@ sp_status sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spe
                                sp_error *err)
 {
     *evaluator = (sweep_evaluator){.spec = spec, .threads = threads};
-    evaluator->options =
-        (sp_evaluate_options){.no_bounds = true, .no_causes = true, .allocator_if_tight = true};
+    evaluator->options = (sp_evaluate_options){
+        .no_bounds = true, .no_causes = true, .names_sample = true, .allocator_if_tight = true};
     if (spec != NULL) {
         evaluator->documents = sp_calloc((size_t)threads, sizeof *evaluator->documents);
     }
@@ -270,6 +270,11 @@ static void take_result(const sp_result *result, sweep_digest *digest)
     if (digest->fits != SP_FITS_NONE) {
         digest->figure[SWEEP_MEMORY_MARGIN_GIB] = sp_gib_from_bytes(sp_result_margin_bytes(result));
     }
+    if (result->parameters > 0) {
+        digest->figure[SWEEP_LEFT_OUT_SHARE] = sp_result_left_out_share(result);
+        digest->figure[SWEEP_CUT_SHARE] = sp_result_cut_share(result);
+        digest->figure[SWEEP_OVER_LENGTH_SHARE] = result->over_length_share;
+    }
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
         digest->figure[f] = rounded(digest->figure[f]);
     }
@@ -336,6 +341,13 @@ sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int
         snprintf(digest->reason, sizeof digest->reason, "%s", text);
     }
     return SP_OK;
+}
+
+double sweep_whole_ms(const sweep_digest *digest)
+{
+    double left_out = digest->figure[SWEEP_LEFT_OUT_SHARE];
+    double ms = digest->figure[SWEEP_ITERATION_MS];
+    return left_out > 0.0 ? ms / (1.0 - left_out) : ms;
 }
 
 bool sweep_is_tighter(const sweep_digest *a, const sweep_digest *b)

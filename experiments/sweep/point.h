@@ -32,7 +32,10 @@ enum { SWEEP_DIGITS = 15 }; // of a figure, as in all JSON output of the program
     X(MFU, "mfu", 1)                                \
     X(PEAK_MEMORY_GIB, "peak_memory_gib", -1)       \
     X(RESERVED_GIB, "peak_memory_reserved_gib", -1) \
-    X(MEMORY_MARGIN_GIB, "memory_margin_gib", 1)
+    X(MEMORY_MARGIN_GIB, "memory_margin_gib", 1)    \
+    X(LEFT_OUT_SHARE, "left_out_share", -1)         \
+    X(CUT_SHARE, "cut_share", -1)                   \
+    X(OVER_LENGTH_SHARE, "over_length_share", -1)
 
 typedef enum sweep_figure {
 #define X(name, key, better) SWEEP_##name,
@@ -86,7 +89,9 @@ typedef struct sweep_evaluator {
     json_t **documents; // the threads' own copies of the spec's, made when first used; owned
     sp_scenario_cache *files;
     sweep_batch_cache *batches;
-    sp_evaluate_options options; // what a line does not tell is left out
+    // What a line does not tell is left out, and so are the settings with which a point out of
+    // memory would fit: up to 19 whole steps, which are mostly other points of the sweep.
+    sp_evaluate_options options;
 } sweep_evaluator;
 
 // sweep_evaluator_fini is called whatever happened.
@@ -107,6 +112,11 @@ sp_status sweep_evaluate_document(const sweep_evaluator *evaluator, json_t *docu
 // result; only lack of memory and defects of ours are errors.
 sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int64_t combination,
                                sweep_digest *digest, sp_error *err);
+
+// The time at which the point would train all tokens of its batches, at its own pace where it
+// leaves some out: what times of strategies that do not the same work are compared by. NAN: no
+// time.
+double sweep_whole_ms(const sweep_digest *digest);
 
 // Does a fit tightly and b not? A tight step is slower than predicted, so it comes behind all that
 // are not, in any order.

@@ -565,6 +565,15 @@ static void put_error(const sp_step_error *found, json_t *object)
     put_text(object, "not_validated", found->not_validated);
 }
 
+// Of steps of uniform costs there are no tokens to leave out.
+static void put_shares(const sp_result *result, json_t *object)
+{
+    bool known = result->parameters > 0;
+    put(object, "left_out_share", known ? sp_result_left_out_share(result) : (double)NAN);
+    put(object, "cut_share", known ? sp_result_cut_share(result) : (double)NAN);
+    put(object, "over_length_share", known ? result->over_length_share : (double)NAN);
+}
+
 json_t *sp_result_json(const sp_result *result, bool with_ranks)
 {
     json_t *object = json_object();
@@ -614,6 +623,7 @@ json_t *sp_result_json(const sp_result *result, bool with_ranks)
     put_error(&result->step_error, object);
     sp_json_put(object, "seed", json_integer((json_int_t)result->seed));
     sp_json_put(object, "lossless", json_boolean(result->lossless));
+    put_shares(result, object);
     sp_json_put(object, "warnings",
                 sp_json_lines(result->warnings.text[0], SP_WARNING_TEXT, result->warnings.count));
     sp_json_put(object, "uncalibrated",

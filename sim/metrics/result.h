@@ -85,6 +85,7 @@ typedef struct sp_result {
     sp_step_error step_error; // of the profile, on logged steps like this one
     uint64_t seed;
     bool lossless;
+    double over_length_share;      // of tokens that batches were formed without; NAN: not known
     double published_bubble_ratio; // negative: not defined for this scenario
     sp_warnings warnings;
     char oom_diagnosis[SP_WARNING_TEXT]; // what a step out of memory would have needed; also a

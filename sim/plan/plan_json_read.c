@@ -46,6 +46,8 @@ static void read_formed(sp_object *root, sp_batches *formed)
     if (object.json != NULL) {
         formed->dropped = required_int(&object, "dropped", 0, INT64_MAX);
         formed->truncated = required_int(&object, "truncated", 0, INT64_MAX);
+        formed->lost_tokens = sp_object_int(&object, "lost_tokens", 0, 0, INT64_MAX);
+        formed->source_tokens = sp_object_int(&object, "source_tokens", 0, 0, INT64_MAX);
         sp_object_end(&object);
     }
 }
@@ -181,6 +183,7 @@ static sp_status read_batch(reader *r, const json_t *json)
     }
     const json_t *samples = array_member(&object, "samples");
     size_t documents = (size_t)sp_object_int(&object, "documents", 0, 1, INT64_MAX);
+    int64_t cut_tokens = sp_object_int(&object, "cut_tokens", 0, 0, INT64_MAX);
     const json_t *forward = array_member(&object, "forward_packs");
     const json_t *backward = array_member(&object, "backward_packs");
     const json_t *stages = array_member(&object, "stages");
@@ -197,6 +200,7 @@ static sp_status read_batch(reader *r, const json_t *json)
         return SP_ERR_NO_MEMORY;
     }
     r->batch->documents = documents;
+    r->batch->cut_tokens = cut_tokens;
     merge_sides(r, backward);
     if (!read_left_out(r, dropped, delayed) ||
         sp_plan_init(r->plan, r->layout, packing, r->err) != SP_OK || !read_stages(r, stages)) {

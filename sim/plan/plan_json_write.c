@@ -68,6 +68,9 @@ static void write_samples(sp_writer *out, const sp_batch *batch)
     if (batch != NULL && batch->documents > 0) {
         sp_write(out, ", \"documents\": %zu", batch->documents);
     }
+    if (batch != NULL && batch->cut_tokens > 0) {
+        sp_write(out, ", \"cut_tokens\": %lld", (long long)batch->cut_tokens);
+    }
 }
 
 static void write_slices(sp_writer *out, const sp_pack_list *list, const sp_pack *pack)
@@ -189,8 +192,11 @@ sp_status sp_plan_json_end_reason(FILE *file, const sp_batches *formed, const ch
     sp_writer_init(&out, file);
     sp_write(&out, "\n]");
     if (formed->dropped + formed->truncated > 0) {
-        sp_write(&out, ", \"over_length\": {\"dropped\": %lld, \"truncated\": %lld}",
-                 (long long)formed->dropped, (long long)formed->truncated);
+        sp_write(&out,
+                 ", \"over_length\": {\"dropped\": %lld, \"truncated\": %lld, "
+                 "\"lost_tokens\": %lld, \"source_tokens\": %lld}",
+                 (long long)formed->dropped, (long long)formed->truncated,
+                 (long long)formed->lost_tokens, (long long)formed->source_tokens);
     }
     if (reason != NULL && reason[0] != '\0') {
         status = write_new(&out, ", \"reason\": ", json_string(reason), err);

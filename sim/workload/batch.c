@@ -17,6 +17,7 @@ typedef struct sample {
     bool split;       // first piece of a longer sample
     bool second_pass; // or a later one
     int64_t dropped;  // samples dropped so far, of a distribution
+    int64_t lost;     // tokens dropped so far, of a distribution, or truncated
 } sample;
 
 typedef struct sampler {
@@ -27,11 +28,13 @@ typedef struct sampler {
     bool second_pass;
     int64_t drawn; // running number of drawn samples
     int64_t dropped;
+    int64_t lost;     // tokens
     sample remainder; // of a sample in pieces; no tokens: none
 } sampler;
 
 static sp_status check_spec(const sp_workload_spec *spec, sp_error *err);
 static sp_status check_context(const sp_workload_spec *spec, int64_t *dropped, sp_error *err);
+static void count_source(const sp_workload_spec *spec, sp_batches *batches);
 static sp_status sampler_init(sampler *from, const sp_workload_spec *spec, sp_error *err);
 static sample next_sample(sampler *from);
 static sp_status fill_batch(sampler *from, sample *pending, sp_batches *batches, sp_batch *batch,
@@ -159,6 +162,7 @@ sp_status sp_batches_make(const sp_workload_spec *spec, sp_batches *batches, sp_
     for (int i = 0; i < spec->batches && status == SP_OK; i++) {
         status = fill_batch(&from, &pending, batches, &batches->batch[i], err);
     }
+    count_source(spec, batches);
     if (spec->context > 0) {
         batches->context = spec->context;
     }
@@ -353,6 +357,7 @@ static sample next_sample(sampler *from)
     if (spec->context > 0 && spec->over_length == SP_OVER_DROP) {
         while (drawn.tokens > spec->context) {
             from->dropped += spec->distribution != NULL;
+            from->lost += spec->distribution != NULL ? drawn.tokens : 0;
             drawn = draw(from);
         }
     }
@@ -363,9 +368,11 @@ static sample next_sample(sampler *from)
     from->remainder.tokens = over && splits ? drawn.tokens - spec->context : 0;
     drawn.truncated = over && !splits;
     drawn.split = over && splits && !goes_on;
+    from->lost += drawn.truncated ? drawn.tokens - spec->context : 0;
     drawn.tokens = over ? spec->context : drawn.tokens;
     drawn.second_pass = from->second_pass;
     drawn.dropped = from->dropped;
+    drawn.lost = from->lost;
     from->drawn++;
     return drawn;
 }
@@ -390,6 +397,32 @@ static bool has_room(const sp_workload_spec *spec, const sp_batch *batch, const 
         return batch->count < (uint64_t)spec->samples_per_batch;
     }
     return batch->count == 0 || next->tokens <= spec->tokens_per_batch - batch->total_tokens;
+}
+
+static void count_source(const sp_workload_spec *spec, sp_batches *batches)
+{
+    if (spec->lengths != NULL && batches->dropped > 0) {
+        for (size_t i = 0; i < spec->lengths->count; i++) {
+            int64_t tokens = spec->lengths->tokens[i];
+            batches->source_tokens += tokens;
+            batches->lost_tokens += tokens > spec->context ? tokens : 0;
+        }
+        return;
+    }
+    batches->source_tokens = batches->lost_tokens;
+    for (int b = 0; b < batches->count; b++) {
+        batches->source_tokens += batches->batch[b].total_tokens;
+    }
+}
+
+double sp_batches_over_length_share(const sp_batches *batches)
+{
+    if (batches->dropped + batches->truncated == 0) {
+        return 0.0;
+    }
+    return batches->source_tokens > 0
+               ? (double)batches->lost_tokens / (double)batches->source_tokens
+               : (double)NAN;
 }
 
 // Puts samples into the batch while they fit; `pending` is the one that comes next.
@@ -417,6 +450,7 @@ static sp_status fill_batch(sampler *from, sample *pending, sp_batches *batches,
         batches->split += pending->split;
         batches->wrapped = batches->wrapped || pending->second_pass;
         batches->dropped = count_dropped ? pending->dropped : batches->dropped;
+        batches->lost_tokens = pending->lost;
         *pending = next_sample(from);
     }
     return SP_OK;

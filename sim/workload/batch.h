@@ -68,10 +68,16 @@ typedef struct sp_batches {
     int64_t dropped; // samples over the context, dropped before batches were formed
     int64_t truncated;
     int64_t split; // samples over the context, in pieces
-    bool wrapped;  // the list was shorter than the batches: it was started again (reshuffled)
+    // Tokens that the context drops or truncates, and of how many: of the whole list that samples
+    // are dropped from, else of the samples that were drawn for the batches.
+    int64_t lost_tokens, source_tokens;
+    bool wrapped; // the list was shorter than the batches: it was started again (reshuffled)
 } sp_batches;
 
 SP_API void sp_batches_fini(sp_batches *batches);
+
+// Lost tokens over those of the source; NAN where samples were lost and their tokens are not known.
+double sp_batches_over_length_share(const sp_batches *batches);
 
 // Forms spec->batches batches. A list is shuffled by the seed (each further pass over it again) and
 // cut into consecutive pieces; over_length "error" names the first sample that is too long. A list

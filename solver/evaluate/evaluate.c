@@ -51,6 +51,9 @@ sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
         status = evaluate_batch(&ev, b, &batches->batch[b], batches->context, err);
     }
     warn_of_delayed(&ev, status);
+    if (status == SP_ERR_INFEASIBLE && ev.refused && !options->no_causes) {
+        status = sp_i_oom_settings_of_refused(&ev, batches, err);
+    }
     if (status == SP_OK && ev.oom.limit_bytes > 0 && !options->no_causes) {
         status = sp_i_oom_settings_find(&ev, batches, err);
         note_oom(&ev);
@@ -90,6 +93,7 @@ static bool has_ended(const sp_i_evaluation *ev)
 
 static void warn_of_batches(sp_result *result, const sp_batches *batches)
 {
+    result->over_length_share = sp_batches_over_length_share(batches);
     if (batches->dropped > 0) {
         sp_warnings_add(&result->warnings, "samples longer than the context, dropped: %lld",
                         (long long)batches->dropped);
@@ -252,6 +256,7 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
                                       &step->own, err);
         batch = &step->own;
     }
+    sp_oom_diagnosis refused = {0};
     const sp_strategy_input input = {.scenario = scenario,
                                      .batch = batch,
                                      .carried = ev->carried.count,
@@ -260,9 +265,14 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
                                      .threads = steps->options->threads,
                                      .deadline_s = deadline_s(ev),
                                      .starts = &ev->starts,
-                                     .kept = &ev->kept};
+                                     .kept = &ev->kept,
+                                     .refused = &refused};
     if (status == SP_OK) {
         status = strategy->pack(&input, &step->packing, err);
+    }
+    ev->refused = status == SP_ERR_INFEASIBLE && refused.limit_bytes > 0;
+    if (ev->refused) {
+        ev->oom = refused;
     }
     if (status != SP_OK) {
         return status;
@@ -418,7 +428,7 @@ static sp_status diagnose_oom(sp_i_evaluation *ev, const sp_packing *packing, sp
     }
     sp_oom_diagnosis oom = {.limit_bytes = result->memory_limit_bytes, .plan_bytes = peak_bytes};
     sp_status status = SP_OK;
-    if (!ev->steps.options->no_causes) {
+    if (!ev->steps.options->no_causes || ev->steps.options->names_sample) {
         status = sp_oom_diagnosis_find(ev->steps.scenario, packing, peak_bytes, &oom, err);
     }
     if (status == SP_OK && sp_oom_diagnosis_is_worse(&oom, &ev->oom)) {

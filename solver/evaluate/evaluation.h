@@ -12,7 +12,8 @@ typedef struct sp_i_evaluation {
     // The stated scenario with the order that its strategy brings, unless it was resolved before;
     // owns its document and the layers of chunks that the strategy chose.
     sp_scenario own;
-    sp_oom_diagnosis oom; // the worst of the result's batches so far
+    sp_oom_diagnosis oom; // the worst of the result's batches so far, or of one that was refused
+    bool refused;         // for lack of memory: the strategy has no plan
     bool repeats;         // some packs so far run their forward again
     sp_i_group_starts starts;
     sp_i_kept_step kept; // of the batch at hand
@@ -46,6 +47,10 @@ void sp_i_step_fini(sp_i_step *step);
 // follows the degrees. Tries nothing where the document is not known. At most 19 evaluations (7
 // where the strategy searches by effort), each up to the first batch that does not fit.
 sp_status sp_i_oom_settings_find(sp_i_evaluation *ev, const sp_batches *batches, sp_error *err);
+
+// Adds to the error of a refused batch with which settings it would have a plan.
+sp_status sp_i_oom_settings_of_refused(sp_i_evaluation *ev, const sp_batches *batches,
+                                       sp_error *err);
 
 // Of steps that fit since packs run their forward again: warns where recomputation of all layers,
 // which no plan chooses by itself, would be faster. One evaluation of the same batches, with what

@@ -169,6 +169,28 @@ sp_status sp_i_oom_settings_find(sp_i_evaluation *ev, const sp_batches *batches,
     return status;
 }
 
+sp_status sp_i_oom_settings_of_refused(sp_i_evaluation *ev, const sp_batches *batches,
+                                       sp_error *err)
+{
+    sp_error own;
+    char settings[SP_WARNING_TEXT];
+    static const char separator[] = "; ";
+    char text[SP_ERROR_TEXT + SP_WARNING_TEXT + sizeof separator];
+    sp_error_clear(&own);
+    sp_status status = sp_i_oom_settings_find(ev, batches, &own);
+    if (status != SP_OK) {
+        sp_error_clear(err);
+        return sp_error_set(err, status, "%s", own.message[0]);
+    }
+    sp_oom_diagnosis_settings(&ev->oom, settings);
+    if (err != NULL && err->count > 0 && settings[0] != '\0') {
+        snprintf(text, sizeof text, "%s%s%s", err->message[0], separator, settings);
+        sp_error_clear(err);
+        sp_error_set(err, SP_ERR_INFEASIBLE, "%s", text);
+    }
+    return SP_ERR_INFEASIBLE;
+}
+
 sp_status sp_i_recompute_find(sp_i_evaluation *ev, const sp_batches *batches, sp_error *err)
 {
     trial found;

@@ -59,6 +59,11 @@ void sp_planner_free(sp_planner *planner)
     sp_free(planner);
 }
 
+bool sp_planner_refused_for_memory(const sp_planner *planner)
+{
+    return planner->evaluation.refused;
+}
+
 void sp_planner_skip_settings(sp_planner *planner)
 {
     planner->tried_settings = true;
@@ -78,6 +83,8 @@ sp_status sp_plan_batch(sp_planner *planner, const int64_t *tokens, size_t count
         made->batch = batches.batch[0];
         made->dropped = batches.dropped;
         made->truncated = batches.truncated;
+        made->lost_tokens = batches.lost_tokens;
+        made->source_tokens = batches.source_tokens;
         batches.batch[0] = (sp_batch){0};
         status = evaluate(planner, &batches, made, err);
     }
@@ -152,12 +159,16 @@ static sp_status try_settings(sp_planner *planner, int64_t context, sp_batch_pla
     const sp_batches batches = {.batch = &plan->batch, .count = 1, .context = context};
     sp_i_evaluation *ev = &planner->evaluation;
     if (planner->tried_settings) {
-        return SP_OK;
+        return ev->refused ? SP_ERR_INFEASIBLE : SP_OK;
+    }
+    planner->tried_settings = true;
+    if (ev->refused) {
+        return sp_i_oom_settings_of_refused(ev, &batches, err);
     }
     sp_status status = sp_i_oom_settings_find(ev, &batches, err);
     if (status == SP_OK) {
         sp_oom_diagnosis_settings(&ev->oom, plan->settings);
-        planner->tried_settings = true;
+        sp_oom_diagnosis_text(&ev->oom, plan->reason);
     }
     return status;
 }
@@ -185,7 +196,8 @@ static sp_status evaluate(sp_planner *planner, const sp_batches *batches, sp_bat
         plan->warnings = result->warnings;
         snprintf(plan->reason, sizeof plan->reason, "%s", result->oom_diagnosis);
     }
-    if (status == SP_OK && plan->oom) {
+    bool refused = status == SP_ERR_INFEASIBLE && planner->evaluation.refused;
+    if (refused || (status == SP_OK && plan->oom)) {
         status = try_settings(planner, batches->context, plan, err);
     }
     sp_i_step_fini(&step);
@@ -254,7 +266,10 @@ sp_status sp_batch_plan_text(const sp_planner *planner, const sp_batch_plan *pla
     fwrite(planner->head, 1, planner->head_bytes, file);
     sp_status status = sp_plan_json_batch(file, 0, &plan->plan, predictions, err);
     if (status == SP_OK) {
-        const sp_batches formed = {.dropped = plan->dropped, .truncated = plan->truncated};
+        const sp_batches formed = {.dropped = plan->dropped,
+                                   .truncated = plan->truncated,
+                                   .lost_tokens = plan->lost_tokens,
+                                   .source_tokens = plan->source_tokens};
         status = sp_plan_json_end_reason(file, &formed, plan->reason, err);
     }
     return close_text(file, text, bytes, status, err);

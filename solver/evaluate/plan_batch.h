@@ -28,12 +28,15 @@ typedef struct sp_batch_plan {
     int64_t peak_bytes;         // of the fullest rank
     int64_t memory_limit_bytes; // 0: none
     bool oom;                   // the peak is above the limit; the plan is whole all the same
-    // Of a plan that is out of memory: the sample and bytes, or the bytes of the plan; else "".
+    // Of a plan that is out of memory: the sample and bytes, or the bytes of the plan, with the
+    // settings where they were tried; else "".
     char reason[SP_WARNING_TEXT];
     // With which other settings the first batch of a planner that is out of memory would fit, or
-    // that none of those tried is enough; "" of all others, as each setting is a whole step.
+    // that none of those tried is enough; "" of all others, as each setting is a whole step. Where
+    // that batch has no plan at all, the error says so.
     char settings[SP_WARNING_TEXT];
     int64_t dropped, truncated; // samples longer than the context, as workload.over_length says
+    int64_t lost_tokens, source_tokens; // what that costs of the tokens given
     sp_warnings warnings;
 } sp_batch_plan;
 
@@ -41,6 +44,8 @@ typedef struct sp_batch_plan {
 // scenario of uniform costs has no samples to plan (SP_ERR_CONTENT).
 SP_API sp_status sp_planner_new(const sp_scenario *scenario, sp_planner **planner, sp_error *err);
 SP_API void sp_planner_free(sp_planner *planner);
+// Did the last batch have no plan (SP_ERR_INFEASIBLE) because it lacks memory?
+SP_API bool sp_planner_refused_for_memory(const sp_planner *planner);
 // From now on no settings are tried: where several planners plan one stream of batches, one is
 // enough to tell of them.
 SP_API void sp_planner_skip_settings(sp_planner *planner);
@@ -54,8 +59,7 @@ SP_API void sp_batch_plan_free(sp_batch_plan *plan);
 
 // The plan as a document of its own (schema slimpack/plan/1, one batch) on one line: no blank and
 // no newline outside strings, none at the end. `bytes` counts without the terminator. It holds the
-// reason of a plan that is out of memory, but no settings: those depend on the batches before. The
-// caller frees the text with sp_batch_plan_text_free().
+// reason of a plan that is out of memory. The caller frees the text with sp_batch_plan_text_free().
 SP_API sp_status sp_batch_plan_text(const sp_planner *planner, const sp_batch_plan *plan,
                                     char **text, size_t *bytes, sp_error *err);
 SP_API void sp_batch_plan_text_free(char *text);

@@ -27,6 +27,7 @@ typedef struct sp_evaluate_options {
     // Leaves causes unknown, for sweeps: what fills the peak, and of which sample and with which
     // settings a step out of memory would fit.
     bool no_causes;
+    bool names_sample;  // of a step out of memory all the same, which costs a few small steps
     bool ends_when_oom; // no further batches after the first that is out of memory
     int effort_percent; // of the effort of strategies that search by effort; 0: all of it
     int threads;        // to solve each batch on; 0: one. The plans are the same for any number

@@ -1,4 +1,5 @@
 // What a result says of where it comes from, and of what is not or not safely counted.
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,6 +21,7 @@ void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
                           .seed = scenario->workload.seed,
                           .lossless = true,
                           .level = SP_LEVEL_ASSUMED,
+                          .over_length_share = (double)NAN,
                           .published_bubble_ratio = published_bubble(scenario)};
     // A result may outlive the scenario that owns them.
     result->layout.stage_layers = NULL;

@@ -256,6 +256,9 @@ static sp_status refuse(const search *find, sp_error *err)
     sp_status status = add_group(find, 0, 1, &alone.forward)
                            ? sp_oom_diagnosis_find(scenario, &alone, 0, &oom, err)
                            : sp_error_no_memory(err, "a packing");
+    if (status == SP_OK && find->input->refused != NULL) {
+        *find->input->refused = oom;
+    }
     if (status == SP_OK && sp_oom_diagnosis_is_of_sample(&oom)) {
         sp_oom_diagnosis_text(&oom, text);
         status =

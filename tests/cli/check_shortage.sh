@@ -54,6 +54,9 @@ expect "status of compare without a row that fits" 1 "$?"
 expect "status of an infeasible strategy" 1 "$?"
 grep -q 'error: .*memory.limit_gib: sample 1 of 65536 tokens alone needs' infeasible ||
     complain "no reason: $(cat infeasible)"
+grep -q '; fits with memory.recompute full (' infeasible || complain "no settings: $(cat infeasible)"
+"$program" simulate s.json --quiet --set strategy.kind=dynapipe --set memory.recompute=full >/dev/null
+expect "dynapipe with the settings that it names" 0 "$?"
 
 # Over ranks that hold it together.
 ranks=$(echo "$line" | sed -E 's/.* over ([0-9]+) data-parallel.*/\1/')
@@ -62,6 +65,18 @@ wide=$(echo "$line" | sed -E 's/.* would need ([0-9.]+)$/\1/')
     --set "memory.limit_gib=$wide" --set 'workload.lengths=[65536]' \
     --set workload.samples_per_batch=1 >/dev/null
 expect "merged ranks with the stated limit" 0 "$?"
+
+# A stream names settings with the first line that lacks memory, for any number of threads, whether it has a plan or not.
+for kind in packed dynapipe; do
+    for threads in 1 3; do
+        printf '[500,300]\n[500,65536]\n[65536,30]\n[9]\n' | "$program" plan s.json --stream --quiet -j "$threads" \
+            --set "strategy.kind=$kind" | sed -n 's/.*"reason":"\([^"]*\)".*/\1/p' >"reasons$threads"
+    done
+    cmp reasons1 reasons3 || complain "$kind: reasons depend on the threads"
+    expect "$kind: lines with a reason" 2 "$(grep -c 'of 65536 tokens alone needs' reasons1)"
+    expect "$kind: lines with settings" 1 "$(grep -c 'fits with memory.recompute full (' reasons1)"
+    sed -n 1p reasons1 | grep -q 'fits with' || complain "$kind: the settings are not of the first line"
+done
 
 # With less and less memory until nothing fits: never faster than with all of it, and within the limit.
 "$program" compare s.json --set memory.limit_gib=4000 --memory-curve --strategies packed,slimpack --json >curve.json 2>/dev/null
@@ -83,5 +98,30 @@ tr -d ' \n' <curve.json | sed 's/{"limit_gib":/\n/g' | awk -F'[,:}]' '
       }
       if (NR == 2 && fits != 2) { print fits " strategies fit in all memory" } }
     END { if (fits != 0) { print "the curve ends where " fits " fit" } }' >curve.txt
+[ -s curve.txt ] && complain "--memory-curve: $(cat curve.txt)"
+
+# More memory is never worse: well before tightly, then by time. What was made for less memory is within that limit.
+# A row that is tight says so, by its margin, which is less than a tenth of the limit.
+"$program" compare "$2/experiments/demo.json" --memory-curve --strategies slimpack-zb --set memory.limit_gib=31.54 \
+    --set workload.batches=1 --json >curve.json 2>/dev/null
+expect "status of --memory-curve" 0 "$?"
+tr -d ' ",' <curve.json | awk -F: '
+    function worth() { return how == "yes" ? 0 : how == "tight" ? 1 : 2 }
+    $1 == "limit_gib" { limit = $2; point++; s = 0 }
+    $1 == "status" { s++; status = $2 }
+    $1 == "iteration_ms" { ms = $2 }
+    $1 == "peak_memory_gib" { peak = $2 }
+    $1 == "fits" { how = $2 }
+    $1 == "memory_margin_gib" { margin = $2 }
+    $1 == "made_for_gib" {
+        row = "row " s " in " limit " GiB"
+        if ((status == "ok") != (worth() < 2)) print row ": " status ", fits " how
+        if (status == "ok" && (peak > $2 || $2 > limit)) print row ": peak " peak ", made for " $2
+        if (how == "tight" && ++tight && margin >= 0.1 * limit) print row ": not tight"
+        if (point > 1 && (worth_of[s] > worth() || worth_of[s] == worth() && worth() < 2 && ms_of[s] > ms)) print row ": better than with more"
+        worth_of[s] = worth()
+        ms_of[s] = ms
+    }
+    END { if (!tight || point < 5) print "nothing to check" }' >curve.txt
 [ -s curve.txt ] && complain "--memory-curve: $(cat curve.txt)"
 exit "$failed"

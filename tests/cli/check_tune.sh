@@ -42,6 +42,19 @@ for question in "--context 8K --tokens-per-batch 64K" "--context 9000 --lengths 
         END { if (n < 2) print "no front" }' >front.txt
     [ -s front.txt ] && complain "$question: $(cat front.txt)"
 done
+# A strategy that leaves tokens out is compared for as many tokens, with its share: its step alone would be faster.
+lossy() { "$program" tune model.json --gpus 2 --context 9000 --lengths lengths.txt --tokens-per-batch 32K --strategies packed,balanced --quiet "$@"; }
+lossy >lossy.txt
+lossy --json >lossy.json
+head -n 1 lossy.txt | grep -q ', packed: ' || complain "$(head -n 1 lossy.txt)"
+grep -qE '^  strategy +packed best, balanced \+[0-9.]+ % \([0-9.]+ % of tokens left out\)$' lossy.txt || complain "no share: $(grep '^  strategy ' lossy.txt)"
+grep -oE 'balanced costs -?[0-9.]+ % in all[^;]*' lossy.txt | grep -vE 'costs [0-9.]+ % in all for as many tokens \([0-9.]+ % of tokens left out\)' && complain "a finding compares unequal work"
+tr -d ' \n' <lossy.json | sed -n 's/.*"strategy":\[{\([^}]*\)},{\([^}]*\)}\].*/\1 \2/p' | tr -d '"' | awk '{
+    for (i = 1; i <= 2; i++) { split($i, pair, ","); for (k in pair) { split(pair[k], part, ":"); of[i, part[1]] = part[2] } }
+    whole = of[2, "iteration_ms"] / (1 - of[2, "left_out_share"]) / of[1, "iteration_ms"] - 1
+    if (!(of[2, "iteration_ms"] < of[1, "iteration_ms"] && of[1, "left_out_share"] == 0 && sprintf("+%.1f", 100 * whole) == substr(of[2, "cost"], 1, length(sprintf("+%.1f", 100 * whole))))) print "cost", of[2, "cost"], "for", 100 * whole }' >cost.txt
+[ -s cost.txt ] && complain "$(cat cost.txt)"
+
 # The first line tells the error or what is nearest to it; the choices of --json are those that are printed; the
 # command to go on with leads to the answer.
 asked() { "$program" tune model.json --gpus "${gpus:-8}" --context 8K --tokens-per-batch 256K --quiet "$@"; }

@@ -205,6 +205,9 @@ TEST(long_samples_are_dropped)
     // Lengths are 1 to 1,000: 600 stay, which six batches hold exactly.
     assert_int_equal(batches.dropped, 400);
     assert_int_equal(batches.truncated, 0);
+    // 601 to 1,000 of 1 to 1,000.
+    assert_int_equal(batches.lost_tokens, 500500 - 180300);
+    assert_int_equal(batches.source_tokens, 500500);
     assert_int_equal(batches.context, 600);
     assert_false(batches.wrapped);
     int seen[COUNT + 1] = {0};
@@ -228,12 +231,25 @@ TEST(long_samples_are_truncated)
     sp_batches batches = make(&spec);
     assert_int_equal(batches.dropped, 0);
     assert_int_equal(batches.truncated, 400);
+    assert_int_equal(batches.lost_tokens, 400 * 401 / 2); // 1 to 400 of each
+    assert_int_equal(batches.source_tokens, 500500);
     for (int i = 0; i < COUNT; i++) {
         const sp_batch *batch = &batches.batch[i / 100];
         int64_t whole = scattered((size_t)batch->ids[i % 100]);
         assert_int_equal(batch->tokens[i % 100], whole < 600 ? whole : 600);
     }
     sp_batches_fini(&batches);
+}
+
+// Where samples were lost and nobody counted their tokens (older plans), the share is not known.
+TEST(share_that_the_context_takes)
+{
+    const sp_batches all = {.source_tokens = 900};
+    const sp_batches some = {.dropped = 1, .lost_tokens = 300, .source_tokens = 900};
+    const sp_batches unknown = {.truncated = 1};
+    assert_true(sp_batches_over_length_share(&all) == 0.0);
+    assert_true(sp_batches_over_length_share(&some) == 1.0 / 3.0);
+    assert_true(isnan(sp_batches_over_length_share(&unknown)));
 }
 
 TEST(errors_are_named)
@@ -291,6 +307,12 @@ TEST(distributions_are_drawn)
     // 53.4 % of the documents have at most 2,048 tokens: to keep 20,000 about 17,460 are dropped,
     // with a standard deviation of sqrt(20000 * .466) / .534 = 181.
     assert_in_range(batches.dropped, 17460 - 4 * 181, 17460 + 4 * 181);
+    assert_true(batches.lost_tokens >= 2049 * batches.dropped);
+    int64_t kept = 0;
+    for (int i = 0; i < 4; i++) {
+        kept += batches.batch[i].total_tokens;
+    }
+    assert_int_equal(batches.source_tokens, batches.lost_tokens + kept);
     assert_false(batches.wrapped);
     sp_batches again = make(&spec);
     for (int i = 0; i < 4; i++) {
@@ -429,6 +451,7 @@ TEST(long_samples_are_split)
     }
     assert_int_equal(batches.split, 2);
     assert_int_equal(batches.truncated, 0);
+    assert_int_equal(batches.lost_tokens, 0);
     assert_int_equal(batches.dropped, 0);
     sp_batches_fini(&batches);
 }

@@ -290,13 +290,13 @@ TEST(out_of_memory_has_its_reason_and_settings)
     json_decref(root);
     sp_batch_plan_free(plan);
 
-    char first[SP_WARNING_TEXT];
+    char first[SP_WARNING_TEXT] = "";
     for (int again = 0; again < 2; again++) {
         must_succeed(plan_of(planner, tokens, 2, &plan, ERR));
         assert_true(plan->oom);
         assert_non_null(strstr(plan->reason, "sample 0 of 65536 tokens alone needs "));
-        assert_null(strstr(plan->reason, "fits with"));
         const char *fits = "fits with memory.recompute full (";
+        assert_true((strstr(plan->reason, fits) == NULL) == again);
         assert_int_equal(strncmp(plan->settings, fits, again ? 0 : strlen(fits)), 0);
         assert_int_equal(plan->settings[0] == '\0', again);
         root = document_of(planner, plan);
@@ -304,10 +304,13 @@ TEST(out_of_memory_has_its_reason_and_settings)
         must_succeed(sp_plan_json_read(root, "plan", &scenario.layout, &file, ERR));
         sp_plan_file_fini(&file);
         json_decref(root);
+        // But for the settings the same.
+        char *settings = strstr(plan->reason, "; fits with");
+        size_t told = settings != NULL ? (size_t)(settings - plan->reason) : strlen(first);
         if (again) {
-            assert_string_equal(plan->reason, first);
+            assert_int_equal(strncmp(plan->reason, first, told), 0);
         }
-        memcpy(first, plan->reason, sizeof first);
+        snprintf(first, sizeof first, "%.*s", (int)told, plan->reason);
         sp_batch_plan_free(plan);
     }
     sp_planner_free(planner);

@@ -284,6 +284,9 @@ static const char *const result_keys[] = {"schema",
                                           "provenance",
                                           "seed",
                                           "lossless",
+                                          "left_out_share",
+                                          "cut_share",
+                                          "over_length_share",
                                           "warnings",
                                           "uncalibrated",
                                           "batches",
@@ -462,6 +465,28 @@ TEST(keys_are_the_documented_ones)
     sp_result_fini(&r);
 }
 
+// What a batch delays comes again in the next one, so only what is left after the last is lost.
+TEST(shares_of_tokens)
+{
+    const sp_batch_facts facts[] = {
+        {.tokens = 1000, .dropped_tokens = 100, .delayed_tokens = 500, .cut_tokens = 100},
+        {.tokens = 700, .delayed_tokens = 200, .cut_tokens = 70}};
+    sp_result r = described();
+    must_succeed(sp_result_add(&r, &first, &facts[0], ERR));
+    must_succeed(sp_result_add(&r, &second, &facts[1], ERR));
+    r.over_length_share = 0.25;
+    json_t *json = sp_result_json(&r, false);
+    assert_near(real(json, "left_out_share"), 300.0 / 2000.0, 1e-12, 0.0);
+    assert_near(real(json, "cut_share"), 170.0 / 1700.0, 1e-12, 0.0);
+    assert_near(real(json, "over_length_share"), 0.25, 1e-12, 0.0);
+    json_decref(json);
+    r.over_length_share = (double)NAN;
+    json = sp_result_json(&r, false);
+    assert_true(json_is_null(member(json, "over_length_share")));
+    json_decref(json);
+    sp_result_fini(&r);
+}
+
 TEST(empty_result_is_all_null)
 {
     json_t *json = sp_result_json_empty();
@@ -499,6 +524,9 @@ TEST(undefined_figures_are_null)
                                             "gap",
                                             "gap_work",
                                             "model",
+                                            "left_out_share",
+                                            "cut_share",
+                                            "over_length_share",
                                             NULL};
     sp_result r = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1},
                    .schedule = "1f1b",

@@ -205,13 +205,64 @@ TEST(what_cannot_be_is_a_point_with_its_reason)
             assert_non_null(strstr(reason, "schedule.microbatches"));
         } else {
             assert_string_equal(status, limit == 1 ? "oom" : "ok");
-            assert_true(limit == 1 ? strstr(reason, "the plan needs") != NULL : reason == NULL);
+            assert_true(limit == 1 ? strstr(reason, " tokens alone needs ") != NULL
+                                   : reason == NULL);
             assert_true(json_real_value(json_object_get(row, "peak_memory_gib")) > 1.0);
         }
     }
     assert_true(summary.of_status[SWEEP_OK] > 0);
     assert_true(summary.of_status[SWEEP_OOM] > 0);
     assert_true(summary.of_status[SWEEP_INVALID] > 0);
+    json_decref(lines);
+}
+
+// Of 3,600 tokens one sample of 2,000 is over the context. Rows of 1,000 cut 500 off the fourth of
+// the others; the 700 of the only outlier wait for a second one.
+#define LOSING_SWEEP                                                                         \
+    "{'base': " TINY_MODEL "'cluster': 'h800-8', 'parallel': {'dp': 2}, 'strategy': "        \
+    "{'outlier_tokens': 650}, 'workload': {'lengths': [700, 100, 100, 600, 100, 2000], "     \
+    "'order': 'file', 'samples_per_batch': 5, 'context': 1000}}, 'grid': {'strategy.kind': " \
+    "['packed', 'concat', 'balanced']}}"
+
+TEST(lines_tell_what_is_lost)
+{
+    static const double left_out[] = {0.0, 0.0, 700.0 / 1600.0};
+    static const double cut[] = {0.0, 500.0 / 1600.0, 0.0};
+    ran summary;
+    json_t *lines = fresh_lines(LOSING_SWEEP, 2, &summary);
+    assert_int_equal(summary.of_status[SWEEP_OK], 3);
+    for (size_t i = 0; i < 3; i++) {
+        sweep_digest digest;
+        const char *expected;
+        json_t *line = json_array_get(lines, i);
+        assert_true(sweep_digest_read(line, &digest, &expected));
+        assert_near(digest.figure[SWEEP_LEFT_OUT_SHARE], left_out[i], 1e-12, 0.0);
+        assert_near(digest.figure[SWEEP_CUT_SHARE], cut[i], 1e-12, 0.0);
+        assert_near(digest.figure[SWEEP_OVER_LENGTH_SHARE], 2000.0 / 3600.0, 1e-12, 0.0);
+        assert_int_equal(digest.lossy, left_out[i] > 0.0);
+        // As long as all 1,600 tokens would take at its pace.
+        double pace_ms = 1600.0 / digest.figure[SWEEP_TOKENS_PER_S] * 1e3;
+        assert_near(sweep_whole_ms(&digest), pace_ms, 1e-9 * pace_ms, 0.0);
+    }
+    json_decref(lines);
+}
+
+// The sample that needs the most, and no settings: those are other points.
+TEST(points_out_of_memory_name_a_sample)
+{
+    ran summary;
+    json_t *lines = fresh_lines("{'base': {'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': "
+                                "{'tp': 4}, 'workload': {'lengths': [300, 65536, 40], 'order': "
+                                "'file', 'samples_per_batch': 3}}, 'grid': {'strategy.kind': "
+                                "['packed', 'dynapipe'], 'memory.limit_gib': [40]}}",
+                                1, &summary);
+    for (size_t i = 0; i < 2; i++) {
+        const char *reason = json_string_value(json_object_get(json_array_get(lines, i), "reason"));
+        assert_non_null(strstr(reason, "sample 1 of 65536 tokens alone needs "));
+        assert_null(strstr(reason, "fits with"));
+    }
+    assert_int_equal(summary.of_status[SWEEP_OOM], 1);
+    assert_int_equal(summary.of_status[SWEEP_INFEASIBLE], 1);
     json_decref(lines);
 }
 
