@@ -200,7 +200,7 @@ TEST(judged_steps_are_found_anew)
     static const sp_evaluate_options plain = {.no_causes = true};
     static const int degrees[] = {1, 2, 4};
     sp_prng prng = prng_seeded(31);
-    for (int round = 0; round < test_rounds(40); round++) {
+    for (int round = 0; round < test_rounds(test_draws(40)); round++) {
         char text[RUN_TEXT] = "";
         int pp = pick(&prng, degrees, 3);
         int dp = pick(&prng, degrees, 3);

@@ -28,26 +28,27 @@ static bool assert_not_slower(const char *scenario)
     return isfinite(ours_ms) && isfinite(theirs_ms);
 }
 
-// Once slower, 1.03 to 5 times.
+// Once slower, 1.03 to 5 times: one sample alone, and one among short ones, before what takes
+// longer.
 static const char *const once_slower[] = {
     "{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {'tp': 8, 'pp': 2, 'dp': 8}, "
     "'workload': {'lengths': [262144]}",
-    "{'model': 'llama-13b', 'cluster': 'a100-8', 'parallel': {'tp': 8, 'pp': 2, 'dp': 4}, "
-    "'workload': {'lengths': [262144]}",
-    "{'model': 'llama-7b', 'cluster': 'h100-8', 'stack': 'megatron-core-2025', 'memory': "
-    "{'recompute': 'full'}, 'parallel': {'tp': 2, 'pp': 2, 'dp': 16}, 'workload': {'order': "
-    "'file', 'lengths': [262144, 485, 182, 151, 4067, 1188, 1101, 1666]}",
-    "{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {'tp': 8, 'cp': 2, 'pp': 2, 'dp': "
-    "4}, 'workload': {'order': 'file', 'lengths': [65536, 65536, 131072, 500, 8000]}",
     "{'model': 'llama-13b', 'cluster': 'h800-8', 'parallel': {'tp': 8, 'cp': 2, 'pp': 2, 'dp': "
     "16}, 'workload': {'order': 'file', 'lengths': [131072, 500, 500, 8000, 8000, 8000, 8000, "
     "500, 2000]}",
+    "{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {'tp': 8, 'cp': 2, 'pp': 2, 'dp': "
+    "4}, 'workload': {'order': 'file', 'lengths': [65536, 65536, 131072, 500, 8000]}",
+    "{'model': 'llama-7b', 'cluster': 'h100-8', 'stack': 'megatron-core-2025', 'memory': "
+    "{'recompute': 'full'}, 'parallel': {'tp': 2, 'pp': 2, 'dp': 16}, 'workload': {'order': "
+    "'file', 'lengths': [262144, 485, 182, 151, 4067, 1188, 1101, 1666]}",
+    "{'model': 'llama-13b', 'cluster': 'a100-8', 'parallel': {'tp': 8, 'pp': 2, 'dp': 4}, "
+    "'workload': {'lengths': [262144]}",
     "{'model': 'llama-7b', 'cluster': 'a100-8', 'parallel': {'tp': 4, 'pp': 2, 'dp': 16}, "
     "'workload': {'order': 'file', 'lengths': [262144, 1000]}"};
 
 TEST(not_slower_where_it_was)
 {
-    for (int i = 0; i < test_rounds(COUNT_OF(once_slower)); i++) {
+    for (int i = 0; i < test_rounds(test_is_full() ? COUNT_OF(once_slower) : 2); i++) {
         assert_true(assert_not_slower(once_slower[i]));
     }
 }

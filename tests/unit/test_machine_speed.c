@@ -88,7 +88,8 @@ static void assert_same_on(const char *scenario)
 TEST(assignment_to_ranks)
 {
     assert_same_on("{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 1, 'pp': 2, "
-                   "'dp': 4, 'zero': 3}, 'memory': {'limit_gib': 2000, 'recompute': 'activation'},"
+                   "'chunks_per_rank': 1, 'dp': 4, 'zero': 3}, 'memory': {'limit_gib': 2000, "
+                   "'recompute': 'activation'},"
                    " 'workload': {'lengths': " SAMPLES ", 'context': 4096, 'samples_per_batch': 23,"
                    " 'seed': 54}, 'strategy': {'kind': 'slimpack'}}");
 }
