@@ -97,6 +97,12 @@ const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario
     used += print_slices(scenario, text + used, (size_t)(CLI_LAYOUT - used));
     used += snprintf(text + used, (size_t)(CLI_LAYOUT - used), ", recompute %s",
                      json_string_value(json_object_get(memory, "recompute")));
+    const sp_stack *stack = &scenario->memory.stack;
+    sp_stack usual;
+    if (sp_stack_builtin(stack->name, &usual) && usual.cp_overlap != stack->cp_overlap) {
+        used += snprintf(text + used, (size_t)(CLI_LAYOUT - used), ", cp_overlap %s",
+                         sp_cp_overlap_names[stack->cp_overlap]);
+    }
     static const char *const budgets[] = {"rank_tokens", "chunk_tokens"};
     for (int i = 0; i < 2; i++) {
         json_int_t tokens = json_integer_value(json_object_get(strategy, budgets[i]));

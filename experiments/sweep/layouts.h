@@ -15,8 +15,9 @@ typedef struct sweep_layouts_options {
     const char *const *stated; // [stated_count]
     int stated_count;
     // Degrees, recomputation and ZeRO stage are those of the base. Around it are tried: all
-    // schedules and chunks, budgets in eighths between half and twice its own, and what slices of
-    // rows can be.
+    // schedules and chunks, budgets in eighths between half and twice its own, what slices of rows
+    // can be, and ways to exchange keys and values where the strategy leaves them to the scenario,
+    // which states none.
     bool around;
     int64_t gpus;    // 0: as many as the scenario's layout has
     bool exhaustive; // no point is left out

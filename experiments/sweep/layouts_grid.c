@@ -141,6 +141,26 @@ static json_t *multiples(int64_t number, int64_t most)
     return list;
 }
 
+// Ways to exchange keys and values beside the stack's own, for strategies that leave it to the
+// scenario, which does not state it.
+static bool has_open_exchange(const sp_scenario *scenario, const sp_strategy *strategy)
+{
+    return scenario->layout.cp * scenario->layout.dp > 1 && !scenario->cp_overlap_given &&
+           !strategy->brings_exchange && strategy->choose_exchange == NULL;
+}
+
+static json_t *exchanges(sp_cp_overlap own)
+{
+    static const sp_cp_overlap others[] = {SP_CP_ATTENTION, SP_CP_A2A_P2P};
+    json_t *list = json_pack("[s]", sp_cp_overlap_names[own]);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        if (others[i] != own) {
+            json_array_append_new(list, json_string(sp_cp_overlap_names[others[i]]));
+        }
+    }
+    return list;
+}
+
 // Around a base: see sweep_layouts_options.
 static json_t *grid_around(const json_t *base, const sp_scenario *scenario, int64_t context,
                            const sp_strategy *strategy)
@@ -168,6 +188,9 @@ static json_t *grid_around(const json_t *base, const sp_scenario *scenario, int6
     if (slimpipe && layout->pp > 1) {
         sp_json_put(grid, "schedule.slices", multiples(layout->pp, MOST_SLICES));
         sp_json_put(grid, "schedule.exchange", json_pack("[b, b]", false, true));
+    }
+    if (has_open_exchange(scenario, strategy)) {
+        sp_json_put(grid, "stack.cp_overlap", exchanges(scenario->memory.stack.cp_overlap));
     }
     static const char *const options[] = {"rank_tokens", "chunk_tokens"};
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {

@@ -22,6 +22,9 @@ enum { LOOK = 60000 };
 #define CHOOSING 0.1
 #define LEAST_S 1e-3
 
+// More than any step needs.
+#define UNLIMITED_BYTES ((int64_t)1 << 56)
+
 // Of a step's time, what another way has to gain: short searches differ by less for no reason.
 #define WORTH 2e-3
 
@@ -52,6 +55,7 @@ typedef struct choice {
     const sp_scenario *scenario;
     sp_batches batches; // the first of the workload
     double deadline_s;  // 0: none
+    bool unlimited;     // by time alone, whatever memory there is
     sp_cp_overlap best;
     sp_packflow_outcome least; // of the best
 } choice;
@@ -89,6 +93,9 @@ static sp_status look(const choice *c, sp_cp_overlap way, sp_packflow_outcome *o
     *outcome = SP_PACKFLOW_WORST;
     tried.resolved = NULL;
     tried.memory.stack.cp_overlap = way;
+    if (c->unlimited) {
+        tried.memory_limit_bytes = UNLIMITED_BYTES;
+    }
     if (way == SP_CP_A2A && !divides_heads(&tried)) {
         return SP_OK;
     }
@@ -109,15 +116,18 @@ static bool is_worth(const sp_packflow_outcome *other, const sp_packflow_outcome
     return sp_packflow_is_better(&with, best);
 }
 
-// Where the stack's own way does not fit with all that the search knows to do, keys and values are
-// mostly not what lacks, and searches within too little memory take long: it stays.
+// Where the stack's own way does not fit well in so short a search, keys and values are mostly not
+// what lacks, and searches within too little memory take long: the ways are compared by time alone.
 static sp_status look_at_all(choice *c, sp_error *err)
 {
     const sp_cp_overlap own = c->scenario->memory.stack.cp_overlap;
     c->best = own;
     sp_status status = look(c, own, &c->least, err);
-    bool fits = c->least.lacking_bytes == 0;
-    for (size_t i = 0; status == SP_OK && fits && i < sizeof ways / sizeof ways[0]; i++) {
+    if (status == SP_OK && (c->least.lacking_bytes > 0 || c->least.tight)) {
+        c->unlimited = true;
+        status = look(c, own, &c->least, err);
+    }
+    for (size_t i = 0; status == SP_OK && i < sizeof ways / sizeof ways[0]; i++) {
         sp_packflow_outcome outcome;
         if (ways[i] == own || sp_i_deadline_is_past(c->deadline_s)) {
             continue;

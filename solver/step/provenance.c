@@ -11,7 +11,6 @@
 static void describe_slowest(const sp_scenario *scenario, sp_slowest_gpu *slowest);
 static bool falls_back(const sp_scenario *scenario);
 static double published_bubble(const sp_scenario *scenario);
-static void warn_of_exchange(const sp_scenario *scenario, sp_warnings *warnings);
 static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warnings);
 static void warn_of_other_gpu(const sp_scenario *scenario, sp_warnings *warnings);
 
@@ -50,7 +49,6 @@ void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
                                                          : sp_profile_level(&scenario->profile);
     result->lossless =
         sp_strategy_is_lossless(sp_strategy_find(scenario->strategy.kind), &scenario->strategy);
-    warn_of_exchange(scenario, &result->warnings);
     warn_of_free_settings(scenario, &result->warnings);
     warn_of_other_gpu(scenario, &result->warnings);
 }
@@ -84,17 +82,6 @@ static double published_bubble(const sp_scenario *scenario)
     double work = (double)scenario->microbatches * per_rank;
     double bubble = (p - 1.0) * per_rank / v + u->p2p_ms * (2.0 * p * v - p - 2.0);
     return bubble / (work + bubble);
-}
-
-static void warn_of_exchange(const sp_scenario *scenario, sp_warnings *warnings)
-{
-    if (scenario->strategy.exchange_chosen) {
-        sp_warnings_add(warnings,
-                        "%s exchanges keys and values by stack.cp_overlap \"%s\", which it finds "
-                        "faster than the stack's own; one that is stated is obeyed",
-                        scenario->strategy.kind,
-                        sp_cp_overlap_names[scenario->memory.stack.cp_overlap]);
-    }
 }
 
 // Settings whose time rests on an assumption, or is not counted.

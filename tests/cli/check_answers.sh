@@ -126,7 +126,7 @@ grep -qE '^ +787\.[0-9] ms left out: fits tightly \(margin [0-9.]+ GiB by what P
 # fastest do not fit, although its bytes are far below the limit, the next one is tried.
 uneven='"model": {"layers": 8, "hidden": 512, "ffn": 1024, "heads": 8, "vocab": 1000}, "cluster": "h800-8",
  "workload": {"lengths": [2900, 310, 12000, 800, 5100, 270, 1400, 7300, 640, 3600, 450, 9800, 1100, 2200, 380, 6100],
-              "order": "file"}, "memory": {"limit_gib": 2.2}'
+              "order": "file"}, "memory": {"limit_gib": 1.6}'
 echo "{$uneven, \"parallel\": {\"dp\": 4}}" >uneven.json
 rows=packed,bytescale,slimpack
 "$program" compare uneven.json --strategies $rows --best-layout --quiet >text
@@ -134,7 +134,7 @@ for row in $(echo $rows | tr , ' '); do
     # "packed 26.4 1.00x - - 1.00 % 2.00 % 1.50 0.40 ok; tp 2, cp 1, pp 2, dp 1, 2 chunks, zb-v, recompute none, ..."
     layout=$(sed -n "s/^$row .*; //p" text)
     settings=$(echo "$layout" | tr ',' '\n' | sed -nE 's/^ *(tp|cp|pp|dp) ([0-9]+)$/--set parallel.\1=\2/p
-        s/^ *recompute (.*)$/--set memory.recompute=\1/p; s/^ *(rank_tokens [0-9]+)$/--set strategy.\1/p' | tr ' ' '=' |
+        s/^ *recompute (.*)$/--set memory.recompute=\1/p; s/^ *cp_overlap (.*)$/--set stack.cp_overlap=\1/p; s/^ *(rank_tokens [0-9]+)$/--set strategy.\1/p' | tr ' ' '=' |
         sed 's/^--set=/--set /' | tr '\n' ' ')
     [ "$row" = slimpack ] || settings="$settings$(echo "$layout" | tr ',' '\n' | sed -nE \
         's/^ *([0-9]+) chunks$/--set parallel.chunks_per_rank=\1/p; s/^ *(1f1b|interleaved|(zb|v)-[a-z0-9]+)$/--set schedule.kind=\1/p' |
