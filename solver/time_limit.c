@@ -1,7 +1,15 @@
 #include "solver/time_limit.h"
 
+#include <math.h>
+
 #include "sim/base/progress.h"
 #include "solver/mip.h"
+
+double sp_i_time_left_s(const sp_strategy_spec *strategy)
+{
+    double left_s = 1e-3 * (double)strategy->time_limit_ms - strategy->spent_s;
+    return strategy->time_limit_ms > 0 ? fmax(left_s, 1e-6) : 0.0;
+}
 
 bool sp_i_deadline_is_past(double deadline_s)
 {

@@ -8,6 +8,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "sim/scenario/scenario.h"
+
+// Of the limit of the first batch, what the choices for the job so far have left; 0: no limit.
+double sp_i_time_left_s(const sp_strategy_spec *strategy);
+
 bool sp_i_deadline_is_past(double deadline_s);
 
 // After that share of the time that is left, for the first of several searches.

@@ -157,9 +157,8 @@ static void note_tight(const sweep_layouts *layouts, row *r)
     const sweep_digest *best = &layouts->ranked[0]->digest;
     for (int64_t i = 0; i < layouts->ranked_count && isnan(r->tight_ms); i++) {
         const sweep_digest *d = &layouts->ranked[i]->digest;
-        double ms = d->figure[SWEEP_ITERATION_MS];
-        if (d->fits == SP_FITS_TIGHT && ms < best->figure[SWEEP_ITERATION_MS]) {
-            r->tight_ms = ms;
+        if (d->fits == SP_FITS_TIGHT && sweep_whole_ms(d) < sweep_whole_ms(best)) {
+            r->tight_ms = d->figure[SWEEP_ITERATION_MS];
             r->tight_margin_gib = d->figure[SWEEP_MEMORY_MARGIN_GIB];
             snprintf(r->tight_layout, sizeof r->tight_layout, "tp %d, cp %d, pp %d, dp %d, %s",
                      d->degree[0], d->degree[1], d->degree[2], d->degree[3], d->schedule);
@@ -657,7 +656,8 @@ const cli_command cli_cmd_compare = {
         "\n\nWith --memory-curve the strategies are evaluated with the scenario's memory, then "
         "with four fifths of that and so on, until none of them fits: the trade of time against "
         "memory. A plan for less memory that is faster stands for more memory, too, with a star "
-        "(--json: the limit that it was made for), and a step that fits tightly is marked."
+        "(--json: the limit that it was made for), and a step that fits tightly is marked; blocks "
+        "of PyTorch's allocator are counted within a tenth of the limit alone."
         "\n\nAbove the rows stands how far the profile was off on logged steps like these, or why "
         "that is not known. The margin is the memory limit less what PyTorch's allocator would "
         "reserve, whose blocks are counted of every row, as simulate counts them, or less the peak "

@@ -145,7 +145,9 @@ static json_t *multiples(int64_t number, int64_t most)
 // scenario, which does not state it.
 static bool has_open_exchange(const sp_scenario *scenario, const sp_strategy *strategy)
 {
-    return scenario->layout.cp * scenario->layout.dp > 1 && !scenario->cp_overlap_given &&
+    bool in_rings = strategy->rings && scenario->memory.stack.cp_ring_nics > 0;
+    bool shares = scenario->layout.cp > 1 || has_option(strategy, "rank_tokens"); // merges ranks
+    return shares && sp_scenario_exchange_is_open(scenario) && !in_rings &&
            !strategy->brings_exchange && strategy->choose_exchange == NULL;
 }
 

@@ -33,6 +33,7 @@ typedef struct cutter {
     bool runs_rows; // in the order of the schedule
     sp_pack_list rows;
     sp_i_cut_pack *time;   // [rows]; owned
+    int64_t all_rows;      // of the batch
     int64_t rows_per_rank; // data-parallel ranks
     sp_unit_load fullest;  // row
     sp_stage *stages;      // [chunks], of one rank; owned
@@ -82,6 +83,7 @@ static sp_status make_rows(cutter *c, sp_error *err)
     if (first.samples_per_batch < scenario->workload.samples_per_batch) {
         rows = rows * scenario->workload.samples_per_batch / first.samples_per_batch;
     }
+    c->all_rows = rows;
     c->rows_per_rank = sp_ceil_div(rows, c->layout->dp);
     for (size_t k = 0; k < c->rows.count; k++) {
         const sp_pack *pack = &c->rows.packs[k];
@@ -216,7 +218,7 @@ static sp_status make_packs(cutter *c, sp_error *err)
         if (!rows) {
             double uneven = unevenness * (2.0 * sp_prng_uniform(&prng) - 1.0);
             c->packs[k] = mean_row(c, share * (1.0 + uneven));
-        } else if (row < dp * c->rows_per_rank) {
+        } else if (row < c->all_rows) {
             c->packs[k] = c->time[(size_t)row % c->rows.count];
         }
     }

@@ -161,6 +161,11 @@ sp_status sp_scenario_cut_layers(const sp_scenario *scenario, bool runs_rows, in
 // equal shares. sp_scenario_set_order() ends that choice.
 void sp_scenario_take_cut(sp_scenario *scenario, int chunks, int *stage_layers);
 
+// Is how keys and values are exchanged left to the strategy? The scenario states no way, and its
+// stack could have any: passes written by hand know one, and rings need the log-sum-exp of flash
+// attention.
+bool sp_scenario_exchange_is_open(const sp_scenario *scenario);
+
 // Ends the choice of a schedule, of chunks and of layers for a strategy, once `schedule` and
 // `layout` hold what was chosen: resolves the layout, writes the choice into `resolved`, so that
 // reading that document gives this scenario, and sets order_resolved. What was given stays.

@@ -140,6 +140,14 @@ static sp_status check_nested_groups(const sp_scenario *scenario, sp_error *err)
 static sp_status check_head_groups(const sp_scenario *scenario, sp_error *err)
 {
     const sp_layout *layout = &scenario->layout;
+    const sp_stack *stack = &scenario->memory.stack;
+    bool heads = stack->cp_overlap == SP_CP_A2A || stack->cp_overlap == SP_CP_A2A_P2P;
+    if (heads && stack->tensors != SP_TENSORS_AUTOGRAD) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.cp_overlap",
+                           "is \"%s\", but passes written by hand (stack \"%s\") exchange keys "
+                           "and values, not heads",
+                           sp_cp_overlap_names[stack->cp_overlap], stack->name);
+    }
     int64_t groups = (int64_t)layout->tp * layout->cp;
     bool queries = scenario->model.heads % groups == 0;
     if (scenario->memory.stack.cp_overlap == SP_CP_A2A_P2P) {
@@ -195,6 +203,12 @@ static sp_status check_layout(const sp_scenario *scenario, sp_error *err)
 }
 
 // All errors are told, the status is that of the first. Uniform costs know of chunks alone.
+bool sp_scenario_exchange_is_open(const sp_scenario *scenario)
+{
+    return !scenario->cp_overlap_given && scenario->memory.attention == SP_ATTENTION_FLASH &&
+           scenario->memory.stack.tensors == SP_TENSORS_AUTOGRAD;
+}
+
 sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
 {
     typedef sp_status check(const sp_scenario *of, sp_error *to);

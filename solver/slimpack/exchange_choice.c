@@ -30,15 +30,12 @@ enum { LOOK = 60000 };
 
 static const sp_cp_overlap ways[] = {SP_CP_ATTENTION, SP_CP_A2A_P2P, SP_CP_A2A, SP_CP_BLOCKING};
 
-// Hand-written passes exchange in the one way that they have, and rings need the log-sum-exp of
-// flash attention.
 static bool is_open(const sp_scenario *scenario)
 {
     const sp_layout *layout = &scenario->layout;
     bool shares = layout->cp > 1 || (layout->dp > 1 && scenario->strategy.dp_merge);
-    return shares && !scenario->cp_overlap_given && scenario->strategy.exchange_of[0] == '\0' &&
-           scenario->memory.attention == SP_ATTENTION_FLASH &&
-           scenario->memory.stack.tensors == SP_TENSORS_AUTOGRAD;
+    return shares && sp_scenario_exchange_is_open(scenario) &&
+           scenario->strategy.exchange_of[0] == '\0';
 }
 
 // Every group of ranks has whole heads, also where all data-parallel ranks are merged.
@@ -144,7 +141,7 @@ static sp_status look_at_all(choice *c, sp_error *err)
 sp_status sp_i_choose_exchange(sp_scenario *scenario, sp_error *err)
 {
     const double begun_s = sp_clock_s();
-    double limit_s = CHOOSING * 1e-3 * (double)scenario->strategy.time_limit_ms;
+    double limit_s = CHOOSING * sp_i_time_left_s(&scenario->strategy);
     if (!is_open(scenario) || (limit_s > 0.0 && limit_s < LEAST_S)) {
         return SP_OK;
     }

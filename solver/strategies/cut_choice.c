@@ -81,14 +81,9 @@ static sp_status judge(const sp_scenario *scenario, const sp_batches *batches, c
     return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;
 }
 
-static sp_status find_fastest(sp_scenario *scenario, const cut *cuts, int count, int *fastest,
-                              sp_error *err)
+static sp_status find_fastest(const sp_scenario *scenario, const cut *cuts, int count,
+                              double deadline_s, int *fastest, sp_error *err)
 {
-    const double begun_s = sp_clock_s();
-    const double left_s =
-        1e-3 * (double)scenario->strategy.time_limit_ms - scenario->strategy.spent_s;
-    const double deadline_s =
-        scenario->strategy.time_limit_ms > 0 ? begun_s + CHOOSING * left_s : 0.0;
     sp_batches batches;
     sp_workload_spec first = scenario->workload;
     sp_packflow_outcome least = SP_PACKFLOW_WORST;
@@ -104,7 +99,6 @@ static sp_status find_fastest(sp_scenario *scenario, const cut *cuts, int count,
         }
     }
     sp_batches_fini(&batches);
-    scenario->strategy.spent_s += sp_clock_s() - begun_s;
     return status;
 }
 
@@ -117,10 +111,14 @@ sp_status sp_i_choose_cut(sp_scenario *scenario, sp_error *err)
     if (strategy->choose_chunks != NULL && scenario->strategy.time_limit_ms > 0) {
         return SP_OK;
     }
+    const double begun_s = sp_clock_s();
+    const double left_s = sp_i_time_left_s(&scenario->strategy);
+    const double deadline_s = left_s > 0.0 ? begun_s + CHOOSING * left_s : 0.0;
     sp_status status = make_cuts(scenario, cuts, &count, &fastest, err);
     if (status == SP_OK && count > 1) {
-        status = find_fastest(scenario, cuts, count, &fastest, err);
+        status = find_fastest(scenario, cuts, count, deadline_s, &fastest, err);
     }
+    scenario->strategy.spent_s += sp_clock_s() - begun_s;
     if (status == SP_OK) {
         sp_scenario_take_cut(scenario, cuts[fastest].chunks, cuts[fastest].layers);
         cuts[fastest].layers = NULL;

@@ -147,6 +147,13 @@ for row in $(echo $rows | tr , ' '); do
 done
 grep -q 'left out: fits tightly' text || complain "no strategy has a faster layout that fits tightly: $(cat text)"
 
+# Passes that are written by hand exchange keys and values in their own way, also at best layouts.
+"$program" compare uneven.json --strategies packed,slimpack --best-layout --quiet --set memory.limit_gib=8 \
+    --set stack=reference >text || complain "no best layout of an explicit stack: $(cat text)"
+code=0
+"$program" simulate uneven.json --set stack=cuda --set stack.cp_overlap=a2a >text 2>&1 || code=$?
+expect "status of all-to-all in an explicit stack" 3 "$code"
+
 # The fastest point of a sweep becomes tight: another one is picked, and it is still listed.
 sweep() { # LIMIT FILE: the best points, as JSON
     cat >sweep.json <<SPEC
