@@ -5,10 +5,9 @@
 #include "sim/base/progress.h"
 #include "solver/mip.h"
 
-double sp_i_time_left_s(const sp_strategy_spec *strategy)
+double sp_i_time_left_s(int64_t limit_ms, double spent_s)
 {
-    double left_s = 1e-3 * (double)strategy->time_limit_ms - strategy->spent_s;
-    return strategy->time_limit_ms > 0 ? fmax(left_s, 1e-6) : 0.0;
+    return limit_ms > 0 ? fmax(1e-3 * (double)limit_ms - spent_s, 1e-6) : 0.0;
 }
 
 bool sp_i_deadline_is_past(double deadline_s)

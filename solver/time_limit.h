@@ -8,10 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "sim/scenario/scenario.h"
-
-// Of the limit of the first batch, what the choices for the job so far have left; 0: no limit.
-double sp_i_time_left_s(const sp_strategy_spec *strategy);
+// Of the limit of a batch, what choices before it have left; 0: no limit (limit_ms 0).
+double sp_i_time_left_s(int64_t limit_ms, double spent_s);
 
 bool sp_i_deadline_is_past(double deadline_s);
 

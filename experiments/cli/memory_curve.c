@@ -240,6 +240,6 @@ void cli_print_memory_curve(const json_t *curve)
         printf("\n");
     }
     if (carried) {
-        puts("*: the plan that was made for less memory, which is faster");
+        puts("*: the plan that was made for less memory, which is faster or fits better");
     }
 }

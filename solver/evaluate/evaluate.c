@@ -6,6 +6,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/progress.h"
 #include "solver/evaluate/evaluation.h"
+#include "solver/time_limit.h"
 
 // Part of a batch's time limit in which its packs are searched for; the rest is for the last trial
 // before it ends, and for writing the packs and their order down.
@@ -232,10 +233,9 @@ sp_status sp_i_evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *ba
 
 static double deadline_s(sp_i_evaluation *ev)
 {
-    int64_t limit_ms = ev->steps.scenario->strategy.time_limit_ms;
-    double left_s = 1e-3 * (double)limit_ms - ev->spent_s;
+    double left_s = sp_i_time_left_s(ev->steps.scenario->strategy.time_limit_ms, ev->spent_s);
     ev->spent_s = 0.0;
-    return limit_ms > 0 ? sp_clock_s() + SEARCHING * left_s : 0.0;
+    return left_s > 0.0 ? sp_clock_s() + SEARCHING * left_s : 0.0;
 }
 
 static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t context, sp_i_step *step,

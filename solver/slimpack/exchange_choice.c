@@ -141,7 +141,8 @@ static sp_status look_at_all(choice *c, sp_error *err)
 sp_status sp_i_choose_exchange(sp_scenario *scenario, sp_error *err)
 {
     const double begun_s = sp_clock_s();
-    double limit_s = CHOOSING * sp_i_time_left_s(&scenario->strategy);
+    double limit_s =
+        CHOOSING * sp_i_time_left_s(scenario->strategy.time_limit_ms, scenario->strategy.spent_s);
     if (!is_open(scenario) || (limit_s > 0.0 && limit_s < LEAST_S)) {
         return SP_OK;
     }

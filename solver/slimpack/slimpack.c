@@ -550,7 +550,8 @@ sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err)
     double begun_s = sp_clock_s();
     first.batches = 1;
     if (scenario->strategy.time_limit_ms > 0) {
-        double left_s = sp_i_time_left_s(&scenario->strategy);
+        double left_s =
+            sp_i_time_left_s(scenario->strategy.time_limit_ms, scenario->strategy.spent_s);
         c.deadline_s = begun_s + CHOOSING * left_s;
         c.hurried = CHOOSING * left_s < LEAST_LOOK_S;
     }

@@ -112,7 +112,8 @@ sp_status sp_i_choose_cut(sp_scenario *scenario, sp_error *err)
         return SP_OK;
     }
     const double begun_s = sp_clock_s();
-    const double left_s = sp_i_time_left_s(&scenario->strategy);
+    const double left_s =
+        sp_i_time_left_s(scenario->strategy.time_limit_ms, scenario->strategy.spent_s);
     const double deadline_s = left_s > 0.0 ? begun_s + CHOOSING * left_s : 0.0;
     sp_status status = make_cuts(scenario, cuts, &count, &fastest, err);
     if (status == SP_OK && count > 1) {
