@@ -88,6 +88,14 @@ static void solve(equations e, double *x)
     }
 }
 
+static void at_least(equations *e, int term, double least, double *x)
+{
+    if (!(x[term] >= least)) {
+        fix(e, term, least);
+        solve(*e, x);
+    }
+}
+
 // Inside a step a weight gradient finds its matrices and the gradient's buffer in memory, where the
 // same product over and over has them in caches: it takes `product_factor` of its time alone. No
 // time is negative, and what caches hold is moved at most CACHE_FACTOR times as fast as what they
@@ -100,14 +108,9 @@ static void fit_layer(const sp_i_host_calibration *c, const sp_i_host_step_times
     double least_s = (double)c->probe->real_bytes / (2.0 * CACHE_FACTOR * r->copy_bytes_per_s);
     collect(times, count, &e, &r->spread);
     solve(e, x);
-    if (!(x[BYTES] >= least_s)) {
-        fix(&e, BYTES, least_s);
-        solve(e, x);
-    }
-    if (!(x[LAYER] >= 0.0)) {
-        fix(&e, LAYER, 0.0);
-        solve(e, x);
-    }
+    at_least(&e, BYTES, least_s, x);
+    at_least(&e, LAYER, 0.0, x);
+    at_least(&e, BYTES, least_s, x); // without the layers' time there may be too few
     r->product_factor = x[PRODUCTS];
     r->s_per_byte = x[BYTES];
     r->layer_s = x[LAYER];
