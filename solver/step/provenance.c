@@ -31,6 +31,8 @@ void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
         return;
     }
     snprintf(result->strategy, sizeof result->strategy, "%s", scenario->strategy.kind);
+    snprintf(result->cp_overlap, sizeof result->cp_overlap, "%s",
+             sp_cp_overlap_names[scenario->memory.stack.cp_overlap]);
     snprintf(result->model_name, sizeof result->model_name, "%s", scenario->model.name);
     snprintf(result->profile, sizeof result->profile, "%s", scenario->profile.name);
     result->parameters = sp_model_parameters(&scenario->model);
