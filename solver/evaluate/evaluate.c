@@ -349,13 +349,20 @@ static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *
     return status == SP_OK ? diagnose_oom(ev, plan->packing, err) : status;
 }
 
-// What a strategy does where memory is short, unless its order always does.
+// What a strategy does where memory is short, unless its order always does. A pack's first stage on
+// its first rank tells, also in a plan that was read.
 static void warn_of_repeats(sp_i_evaluation *ev, const sp_plan *plan)
 {
     const sp_pack_list *packs = &plan->packing->forward;
+    bool may = ev->steps.scenario->schedule.kind == SP_SCHEDULE_PACKFLOW;
     size_t again = 0;
-    for (size_t k = 0; k < packs->count; k++) {
-        again += packs->packs[k].runs_again;
+    for (int d = 0; may && d < plan->layout.dp; d++) {
+        const sp_stage_plan *stage = sp_plan_stage(plan, d, 0);
+        for (size_t a = 0; a < stage->count; a++) {
+            const sp_action *action = &stage->actions[a];
+            again += action->kind == SP_ACTION_R && action->chunk == 0 &&
+                     packs->packs[action->pack].dp_first == d;
+        }
     }
     if (again > 0) {
         ev->repeats = true;

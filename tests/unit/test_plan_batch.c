@@ -121,6 +121,49 @@ TEST(same_plans_as_an_evaluation)
 }
 
 // A line of a stream is a plan file of its own.
+// A plan that is read says, as the planner did, how many forwards run again.
+TEST(repeats_are_said_of_a_plan_that_is_read)
+{
+    static const int64_t tokens[] = {1916, 8523, 6806, 19047};
+    sp_scenario scenario, read;
+    sp_planner *planner;
+    sp_batch_plan *plan;
+    sp_plan_file plans;
+    sp_result result;
+    make("{'model': {'layers': 2, 'hidden': 2048, 'ffn': 4096, 'heads': 16, 'vocab': 1000}, "
+         "'cluster': 'h800-8', 'parallel': {'cp': 4, 'dp': 2}, 'memory': {'limit_gib': 0.9}, "
+         "'workload': {'lengths': [1916, 8523, 6806, 19047], 'order': 'file'}, 'strategy': "
+         "{'kind': 'slimpack'}}",
+         &scenario, &planner);
+    must_succeed(plan_of(planner, tokens, sizeof tokens / sizeof tokens[0], &plan, ERR));
+    json_t *root = document_of(planner, plan);
+    json_t *head = json_deep_copy(json_object_get(root, "scenario"));
+    must_succeed(sp_scenario_from_json(head, "plan", NULL, 0, &read, ERR));
+    must_succeed(sp_plan_json_read(root, "plan", &read.layout, &plans, ERR));
+    must_succeed(sp_evaluate_plans(&read, plans.plans, plans.count,
+                                   &(sp_evaluate_options){.no_bounds = true}, &result, ERR));
+    const char *said = NULL;
+    for (int i = 0; i < plan->warnings.count; i++) {
+        if (strstr(plan->warnings.text[i], "run their forward again") != NULL) {
+            said = plan->warnings.text[i];
+        }
+    }
+    assert_non_null(said);
+    bool again = false;
+    for (int i = 0; i < result.warnings.count; i++) {
+        again = again || strcmp(result.warnings.text[i], said) == 0;
+    }
+    assert_true(again);
+    sp_result_fini(&result);
+    sp_plan_file_fini(&plans);
+    sp_scenario_fini(&read);
+    json_decref(head);
+    json_decref(root);
+    sp_batch_plan_free(plan);
+    sp_planner_free(planner);
+    sp_scenario_fini(&scenario);
+}
+
 // However long the choices before took, which planners on other threads share.
 TEST(each_batch_has_the_whole_limit)
 {
