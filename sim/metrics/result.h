@@ -144,6 +144,7 @@ SP_API double sp_result_tokens_per_gpu_s(const sp_result *result);
 typedef enum sp_flops_count { SP_FLOPS_CAUSAL, SP_FLOPS_MEGATRON } sp_flops_count;
 SP_API double sp_result_tflops_per_gpu(const sp_result *result, sp_flops_count count);
 SP_API double sp_result_mfu(const sp_result *result, sp_flops_count count);
+SP_API double sp_result_hfu(const sp_result *result); // MFU of all FLOPs, with recomputation
 SP_API double sp_result_lower_bound_ms(const sp_result *result);
 SP_API double sp_result_gap(const sp_result *result);      // over the lower bound
 SP_API bool sp_result_knows_gap(const sp_result *result);  // its parts are known
@@ -182,7 +183,8 @@ void sp_result_add_stalls(sp_result *result, double microbatch_s);
 // Warns of a tight step. Once, after the last batch.
 void sp_result_warn_of_memory(sp_result *result);
 
-// The JSON object of a result; ranks[] only where asked for. NULL when memory runs out.
+// The JSON object of a result (result_json.c); ranks[] only where asked for. NULL when memory runs
+// out.
 SP_API json_t *sp_result_json(const sp_result *result, bool with_ranks);
 
 // All keys of a result, null: the row of an infeasible strategy.
