@@ -248,34 +248,17 @@ static void print_speed(FILE *out, const sp_result *result)
 const char *const cli_time_part_names[] = {"compute", "tp",        "cp",     "pp wait",
                                            "dp",      "optimizer", "bubble", NULL};
 
-void cli_time_parts(const sp_result *result, double ms[CLI_TIME_PARTS])
-{
-    double ranks = (double)result->layout.dp * result->layout.pp;
-    double per_rank = 1.0 / (ranks * (double)result->batch_count * SP_NS_PER_MS);
-    double per_batch = 1.0 / ((double)result->batch_count * SP_NS_PER_MS);
-    double idle_ns = result->rank_ns - result->busy_ns;
-    const double parts[CLI_TIME_PARTS] = {sp_result_compute_ns(result) * per_rank,
-                                          result->tp_ns * per_rank,
-                                          result->cp_ns * per_rank,
-                                          result->wait_p2p_ns * per_rank,
-                                          result->reduce_ns * per_batch + result->dp_ns * per_rank,
-                                          result->optimizer_ns * per_batch,
-                                          (idle_ns - result->wait_p2p_ns) * per_rank};
-    memcpy(ms, parts, sizeof parts);
-}
-
 static void print_time(FILE *out, const sp_result *result)
 {
-    double ranks = (double)result->layout.dp * result->layout.pp;
-    double ms[CLI_TIME_PARTS];
-    cli_time_parts(result, ms);
-    double launch_ms = result->launch_ns / (ranks * (double)result->batch_count * SP_NS_PER_MS);
+    double ms[SP_TIME_PARTS];
+    double launch_ms = sp_result_launch_ms(result);
+    sp_result_time_parts(result, ms);
     fprintf(out, "  time           ");
     const char *separator = "";
-    for (int i = 0; i < CLI_TIME_PARTS; i++) {
+    for (int i = 0; i < SP_TIME_PARTS; i++) {
         if (ms[i] >= 0.0005) {
             fprintf(out, "%s%s %.3f", separator, cli_time_part_names[i], ms[i]);
-            if (i == 0 && launch_ms >= 0.0005) {
+            if (i == SP_TIME_COMPUTE && launch_ms >= 0.0005) {
                 fprintf(out, " (launches %.3f)", launch_ms);
             }
             separator = ", ";

@@ -20,11 +20,8 @@ const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario
 // The figures of one result, with time and memory broken down and a table of pipeline ranks.
 void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *result);
 
-// What the mean rank spends a step on, in ms a batch: "compute", "tp", "cp", "pp wait", "dp",
-// "optimizer", "bubble". Communication is what computation does not hide.
-enum { CLI_TIME_PARTS = 7 };
+// Of the parts of a step's time: "compute", "tp", "cp", "pp wait", "dp", "optimizer", "bubble".
 extern const char *const cli_time_part_names[];
-void cli_time_parts(const sp_result *result, double ms[CLI_TIME_PARTS]);
 
 // Warnings, and table ranges that were left, on standard error.
 void cli_print_notes(bool quiet, const sp_result *result);

@@ -10,7 +10,7 @@
 #include "sim/base/units.h"
 #include "sim/model/inventory.h"
 
-enum { FINDINGS = CLI_TIME_PARTS + 3, AXES_TRIED = 3, REMEDY = 320 };
+enum { FINDINGS = SP_TIME_PARTS + 3, AXES_TRIED = 3, REMEDY = 320 };
 
 static const double told_share = 0.05;  // of the step, from which a part of it limits it
 static const double most_lacking = 0.5; // of the memory limit
@@ -29,7 +29,7 @@ typedef struct limit_kind {
 } limit_kind;
 
 // As cli_time_part_names.
-static const limit_kind part_kinds[CLI_TIME_PARTS] = {
+static const limit_kind part_kinds[SP_TIME_PARTS] = {
     {"computing", {{"memory.recompute", true}}},
     {"tensor parallelism's traffic", {{"parallel.tp", true}}},
     {"context parallelism's traffic", {{"parallel.cp", true}}},
@@ -241,12 +241,12 @@ static void find_memory(const cli_tuned *tuned, finding list[FINDINGS], int *cou
 static int find_all(const cli_tuned *tuned, finding list[FINDINGS])
 {
     const sp_result *result = tuned->result;
-    double ms[CLI_TIME_PARTS];
+    double ms[SP_TIME_PARTS];
     double step_ms = sp_result_iteration_ms(result);
     double per_step = 1.0 / ((double)result->batch_count * SP_NS_PER_MS * step_ms);
     int count = 0;
-    cli_time_parts(result, ms);
-    for (int i = 0; i < CLI_TIME_PARTS; i++) {
+    sp_result_time_parts(result, ms);
+    for (int i = 0; i < SP_TIME_PARTS; i++) {
         if (i == 0 || ms[i] >= told_share * step_ms) {
             add_finding(tuned, &part_kinds[i], ms[i] / step_ms, list, &count);
         }

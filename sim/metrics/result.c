@@ -151,9 +151,31 @@ double sp_result_iteration_ms(const sp_result *result)
     return result->iteration_ns / batches_of(result) / SP_NS_PER_MS;
 }
 
-double sp_result_compute_ns(const sp_result *result)
+// Of times summed over ranks and batches, in ns: their mean in ms.
+static double ms_of_mean_rank(const sp_result *result)
 {
-    return result->busy_ns - result->tp_ns - result->cp_ns - result->dp_ns;
+    double ranks = (double)result->layout.dp * result->layout.pp;
+    return 1.0 / (ranks * batches_of(result) * SP_NS_PER_MS);
+}
+
+void sp_result_time_parts(const sp_result *result, double ms[SP_TIME_PARTS])
+{
+    double per_rank = ms_of_mean_rank(result);
+    double per_batch = 1.0 / (batches_of(result) * SP_NS_PER_MS);
+    double idle_ns = result->rank_ns - result->busy_ns;
+    double compute_ns = result->busy_ns - result->tp_ns - result->cp_ns - result->dp_ns;
+    ms[SP_TIME_COMPUTE] = compute_ns * per_rank;
+    ms[SP_TIME_TP] = result->tp_ns * per_rank;
+    ms[SP_TIME_CP] = result->cp_ns * per_rank;
+    ms[SP_TIME_PP] = result->wait_p2p_ns * per_rank;
+    ms[SP_TIME_DP] = result->reduce_ns * per_batch + result->dp_ns * per_rank;
+    ms[SP_TIME_OPTIMIZER] = result->optimizer_ns * per_batch;
+    ms[SP_TIME_BUBBLE] = (idle_ns - result->wait_p2p_ns) * per_rank;
+}
+
+double sp_result_launch_ms(const sp_result *result)
+{
+    return result->launch_ns * ms_of_mean_rank(result);
 }
 
 double sp_result_bubble_ratio(const sp_result *result)

@@ -130,9 +130,21 @@ SP_API void sp_result_fini(sp_result *result);
 
 // Derived figures, NAN where they are not defined.
 SP_API double sp_result_iteration_ms(const sp_result *result);
+// What the mean rank spends a step on, in ms a batch, which adds up to the iteration. Communication
+// is what computation does not hide; PP is waiting for transfers between stages.
+enum {
+    SP_TIME_COMPUTE,
+    SP_TIME_TP,
+    SP_TIME_CP,
+    SP_TIME_PP,
+    SP_TIME_DP,
+    SP_TIME_OPTIMIZER,
+    SP_TIME_BUBBLE,
+    SP_TIME_PARTS
+};
+SP_API void sp_result_time_parts(const sp_result *result, double ms[SP_TIME_PARTS]);
+SP_API double sp_result_launch_ms(const sp_result *result); // of the computation
 SP_API double sp_result_bubble_ratio(const sp_result *result);
-SP_API double
-sp_result_compute_ns(const sp_result *result); // busy without communication, all ranks
 SP_API double sp_result_bubble_ratio_longest_stage(const sp_result *result);
 SP_API double sp_result_tokens_per_s(const sp_result *result);
 SP_API double sp_result_tokens_per_gpu_s(const sp_result *result);

@@ -109,23 +109,20 @@ static json_t *json_ranks(const sp_result *result)
     return array;
 }
 
-// Mean over ranks and batches; the parts add up to the iteration, but for `launch`, which is part
-// of `compute`.
+// `launch` is part of `compute`.
 static json_t *json_breakdown(const sp_result *result)
 {
-    double ranks = (double)result->layout.dp * result->layout.pp;
-    double per_rank = 1.0 / (ranks * batches_of(result) * SP_NS_PER_MS);
-    double per_batch = 1.0 / (batches_of(result) * SP_NS_PER_MS);
-    double idle_ns = result->rank_ns - result->busy_ns;
+    static const char *const names[SP_TIME_PARTS] = {"compute", "tp_comm",   "cp_comm", "pp_comm",
+                                                     "dp_comm", "optimizer", "bubble"};
+    double ms[SP_TIME_PARTS];
     json_t *object = json_object();
-    put(object, "compute", sp_result_compute_ns(result) * per_rank);
-    put(object, "launch", result->launch_ns * per_rank);
-    put(object, "tp_comm", result->tp_ns * per_rank);
-    put(object, "cp_comm", result->cp_ns * per_rank);
-    put(object, "pp_comm", result->wait_p2p_ns * per_rank);
-    put(object, "dp_comm", result->reduce_ns * per_batch + result->dp_ns * per_rank);
-    put(object, "optimizer", result->optimizer_ns * per_batch);
-    put(object, "bubble", (idle_ns - result->wait_p2p_ns) * per_rank);
+    sp_result_time_parts(result, ms);
+    for (int i = 0; i < SP_TIME_PARTS; i++) {
+        put(object, names[i], ms[i]);
+        if (i == SP_TIME_COMPUTE) {
+            put(object, "launch", sp_result_launch_ms(result));
+        }
+    }
     return object;
 }
 
