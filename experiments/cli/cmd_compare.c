@@ -319,7 +319,7 @@ static json_t *row_json(const comparison *cmp, const row *r)
     if (object != NULL) {
         sp_json_put(object, cmp->of_schedules ? "schedule" : "strategy", json_string(r->name));
         sp_json_put(object, "status", json_string(status_word(r)));
-        sp_json_put(object, "reason", r->reason[0] != '\0' ? json_string(r->reason) : json_null());
+        sp_json_put(object, "reason", sp_json_text_or_null(r->reason));
         sp_json_put(object, "speedup", sp_json_figure(factor));
         if (!cmp->of_schedules) {
             bool lossless = r->status == SP_OK ? r->result.lossless
@@ -334,11 +334,9 @@ static json_t *row_json(const comparison *cmp, const row *r)
             }
             sp_json_put(layouts, "left_out", json_integer(r->left_out));
             sp_json_put(object, "layouts", layouts);
-            sp_json_put(object, "layout",
-                        r->layout[0] != '\0' ? json_string(r->layout) : json_null());
+            sp_json_put(object, "layout", sp_json_text_or_null(r->layout));
             sp_json_put(object, "stated_layout_ms", sp_json_figure(r->stated_ms));
-            sp_json_put(object, "tight_layout",
-                        r->tight_layout[0] != '\0' ? json_string(r->tight_layout) : json_null());
+            sp_json_put(object, "tight_layout", sp_json_text_or_null(r->tight_layout));
             sp_json_put(object, "tight_layout_ms", sp_json_figure(r->tight_ms));
         }
     }

@@ -144,6 +144,9 @@ bool sp_json_put(json_t *object, const char *key, json_t *value);
 // A number, or null where it is not finite.
 json_t *sp_json_figure(double value);
 
+// A text, or null where it is NULL or empty.
+json_t *sp_json_text_or_null(const char *text);
+
 // An array of texts: those up to NULL, or `count` of them, each in `stride` bytes, of which those
 // are left out that are no UTF-8, cut short as they may be. NULL when memory ran out.
 json_t *sp_json_texts(const char *const *texts);

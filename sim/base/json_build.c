@@ -45,6 +45,11 @@ json_t *sp_json_figure(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
+json_t *sp_json_text_or_null(const char *text)
+{
+    return text != NULL && text[0] != '\0' ? json_string(text) : json_null();
+}
+
 // NULL, the array let go, where that fails.
 static json_t *append(json_t *array, json_t *item)
 {

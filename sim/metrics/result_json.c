@@ -16,33 +16,22 @@ static bool memory_is_known(const sp_result *result)
     return result->parameters > 0;
 }
 
-// A number, or null where it is not defined.
-static json_t *number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 static void put(json_t *object, const char *key, double value)
 {
-    sp_json_put(object, key, number(value));
-}
-
-// A text, or null where it is empty.
-static void put_text(json_t *object, const char *key, const char *text)
-{
-    sp_json_put(object, key, text[0] != '\0' ? json_string(text) : json_null());
+    sp_json_put(object, key, sp_json_figure(value));
 }
 
 static json_t *gib(const sp_result *result, int64_t bytes)
 {
-    return memory_is_known(result) ? number(sp_gib_from_bytes(bytes)) : json_null();
+    return memory_is_known(result) ? sp_json_figure(sp_gib_from_bytes(bytes)) : json_null();
 }
 
 static json_t *json_memory(const sp_bytes *bytes)
 {
     json_t *object = json_object();
     for (int c = 0; object != NULL && c < SP_MEM_CATEGORIES; c++) {
-        sp_json_put(object, sp_memory_category_names[c], number(sp_gib_from_bytes(bytes->of[c])));
+        sp_json_put(object, sp_memory_category_names[c],
+                    sp_json_figure(sp_gib_from_bytes(bytes->of[c])));
     }
     return object;
 }
@@ -63,7 +52,7 @@ static json_t *json_peak_memory(const sp_peak_memory *peak)
     sp_json_put(object, "dp", json_integer(peak->dp));
     sp_json_put(object, "pp", json_integer(peak->pp));
     put(object, "at_ms", sp_ms_from_ns(peak->at_ns));
-    put_text(object, "action", peak->action);
+    sp_json_put(object, "action", sp_json_text_or_null(peak->action));
     sp_json_put(object, "holders", holders);
     return object;
 }
@@ -173,7 +162,7 @@ static void put_model(const sp_result *result, json_t *object)
     }
     sp_json_put(object, "model", model);
     json_t *provenance = json_object();
-    put_text(provenance, "profile", result->profile);
+    sp_json_put(provenance, "profile", sp_json_text_or_null(result->profile));
     sp_json_put(provenance, "level", json_string(sp_level_names[result->level]));
     if (result->network != SP_NETWORK_CLOSED) {
         sp_json_put(provenance, "network", json_string(sp_network_detail_names[result->network]));
@@ -211,7 +200,7 @@ static void put_memory(const sp_result *result, json_t *object)
     sp_json_put(object, "memory_margin_gib",
                 known ? gib(result, sp_result_margin_bytes(result)) : json_null());
     put(object, "memory_stall_ms", result->stall_ns / batches_of(result) / SP_NS_PER_MS);
-    sp_json_put(object, "fits", known ? json_string(sp_fits_names[fits]) : json_null());
+    sp_json_put(object, "fits", sp_json_text_or_null(known ? sp_fits_names[fits] : NULL));
 }
 
 static void put_throughput(const sp_result *result, json_t *object)
@@ -237,7 +226,7 @@ static void put_error(const sp_step_error *found, json_t *object)
         sp_json_put(error, "scope", json_string(found->scope));
     }
     sp_json_put(object, "error", error);
-    put_text(object, "not_validated", found->not_validated);
+    sp_json_put(object, "not_validated", sp_json_text_or_null(found->not_validated));
 }
 
 // Of steps of uniform costs there are no tokens to leave out.
@@ -261,7 +250,7 @@ json_t *sp_result_json(const sp_result *result, bool with_ranks)
     put(imbalance, "backward_pack_cv", result->backward_pack_cv / batches_of(result));
     sp_json_put(object, "schema", json_string("slimpack/result/1"));
     sp_json_put(object, "version", json_string(SP_VERSION));
-    put_text(object, "strategy", result->strategy);
+    sp_json_put(object, "strategy", sp_json_text_or_null(result->strategy));
     sp_json_put(object, "schedule", json_string(result->schedule));
     if (result->stage_layers != NULL) {
         json_t *layers = json_array();
