@@ -10,6 +10,7 @@
 #include "sim/base/units.h"
 #include "sim/inference/prefill.h"
 #include "sim/scenario/settings.h"
+#include "solver/evaluate/evaluate.h"
 
 enum { MOST_LISTED = 32 };
 
