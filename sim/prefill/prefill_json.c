@@ -1,7 +1,7 @@
 // The result of prefill as a document.
 #include "sim/base/json.h"
 #include "sim/base/units.h"
-#include "sim/inference/prefill.h"
+#include "sim/prefill/prefill.h"
 #include "sim/scenario/scenario_private.h"
 
 // What a reader of the times should know.
