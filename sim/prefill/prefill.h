@@ -58,9 +58,6 @@ static inline bool sp_prefill_fits(const sp_scenario *scenario, const sp_prefill
 // What no prediction of this kind knows of, NULL-terminated.
 extern const char *const sp_prefill_not_modelled[];
 
-// The weakest level of what the times rest on: the profile, and the source of the attention.
-sp_level sp_prefill_level(const sp_scenario *scenario);
-
 // The shortest prompt of the scenario's replica, in multiples of 256 tokens up to 4M and 1024
 // chunks, that the attention reads no slower than dense attention; 0: dense attention, or the
 // longest is slower. Found by bisection: longer prompts are taken to gain more. O(log tokens)
