@@ -108,7 +108,7 @@ TEST(no_stated_chunks_are_faster)
          "16789, 16789, 16789, 16789, 16789, 16789, 16789, 16789, 16789, 16789, 16789, 16789]}",
          16},
     };
-    for (int i = 0; i < COUNT_OF(rows); i++) {
+    for (int i = 0; i < (test_is_full() ? COUNT_OF(rows) : 1); i++) {
         char text[RUN_TEXT] = "";
         char stated[64];
         double chosen_ms = 0.0;
