@@ -122,7 +122,7 @@ TEST(offloading)
 {
     execution e = {.model = host_llama(), .steps = 2};
     e.model.hidden = 8;
-    e.model.ffn = 8192;
+    e.model.ffn = 4096;
     e.model.heads = e.model.kv_heads = 2;
     e.model.head_dim = 256;
     run_plan(&e, "{'pp': 2, 'dp': 2}", "'offload_ratio': 0.5, ", SCHEDULE("1f1b"));
