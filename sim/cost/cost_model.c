@@ -7,7 +7,7 @@
 #include "sim/cost/op_time.h"
 #include "sim/cost/pack_time.h"
 #include "sim/cost/time_private.h"
-#include "sim/plan/vocab_shares.h"
+#include "sim/plan/depends.h"
 
 static void find_classes(sp_cost_model *cost);
 static void find_reach(sp_cost_model *cost);
