@@ -588,6 +588,8 @@ json_t *sp_result_json(const sp_result *result, bool with_ranks)
     sp_json_put(object, "version", json_string(SP_VERSION));
     put_text(object, "strategy", result->strategy);
     sp_json_put(object, "schedule", json_string(result->schedule));
+    put_text(object, "cp_overlap", result->cp_overlap);
+    sp_json_put(object, "chunks_per_rank", json_integer(result->layout.chunks));
     if (result->stage_layers != NULL) {
         json_t *layers = json_array();
         for (int s = 0; s < sp_layout_vstages(&result->layout); s++) {

@@ -70,6 +70,7 @@ typedef struct sp_result {
     sp_layout layout;
     int *stage_layers; // of every virtual stage; owned, NULL: equal shares
     char strategy[32], schedule[32];
+    char cp_overlap[32]; // how keys and values are exchanged; "": by uniform costs
     char model_name[64];
     int64_t parameters;     // 0: uniform costs
     double flops_per_token; // forward and backward, linear part

@@ -230,3 +230,36 @@ TEST(a_cut_is_written_and_read_back)
         sp_scenario_fini(&scenario);
     }
 }
+
+// Nothing is stated, and equal shares do not divide the layers: what chooses cuts does as with
+// "auto" and says so, all else refuses.
+TEST(layers_that_shares_do_not_divide)
+{
+    static const char *const kinds[] = {"slimpack-symmetric", "slimpack", "slimpack-zones"};
+    for (int i = 0; i < 3; i++) {
+        char text[RUN_TEXT];
+        scenario_run open, stated;
+        scenario_text(9, "'pp': 4", FEW, kinds[i], text);
+        run_good(text, &run_verified, &open);
+        assert_non_null(strstr(open.result.warnings.text[0], "cuts them as with"));
+        scenario_text(9, "'pp': 4, 'stage_layers': 'auto'", FEW, kinds[i], text);
+        run_good(text, &run_verified, &stated);
+        assert_memory_equal(open.result.stage_layers, stated.result.stage_layers,
+                            4 * sizeof *stated.result.stage_layers);
+        assert_int_equal(open.result.batches[0].iteration_ns,
+                         stated.result.batches[0].iteration_ns);
+        run_fini(&stated);
+        run_fini(&open);
+    }
+    static const char *const others[] = {"packed", "slimpipe", "zeppelin"};
+    for (int i = 0; i < 3; i++) {
+        char text[RUN_TEXT];
+        scenario_run r;
+        scenario_text(9, "'pp': 4", FEW, others[i], text);
+        assert_int_equal(run_text(text, &run_verified, &r, ERR), SP_ERR_CONTENT);
+        assert_non_null(strstr(ERR->message[0], "9 layers cannot be split into 4 equal stages "
+                                                "(parallel.stage_layers \"auto\""));
+        run_fini(&r);
+        sp_error_clear(ERR);
+    }
+}

@@ -149,6 +149,13 @@ TEST(plans_carry_the_choice)
     must_succeed(sp_plan_json_read(root, "plan", &read.layout, &plans, ERR));
     must_succeed(sp_evaluate_plans(&read, plans.plans, plans.count, &options, &result, ERR));
     assert_float_equal(sp_result_iteration_ms(&result), plan->predicted_ms, 0.0);
+    json_t *told = sp_result_json(&result, false);
+    const json_t *stated = json_object_get(json_object_get(head, "stack"), "cp_overlap");
+    const json_t *parallel = json_object_get(head, "parallel");
+    assert_true(json_equal(json_object_get(told, "cp_overlap"), stated));
+    assert_true(json_equal(json_object_get(told, "chunks_per_rank"),
+                           json_object_get(parallel, "chunks_per_rank")));
+    json_decref(told);
     sp_result_fini(&result);
     sp_plan_file_fini(&plans);
     sp_scenario_fini(&read);
