@@ -120,7 +120,6 @@ TEST(same_plans_as_an_evaluation)
     sp_scenario_fini(&scenario);
 }
 
-// A line of a stream is a plan file of its own.
 // However long the choices before took, which planners on other threads share.
 TEST(each_batch_has_the_whole_limit)
 {
@@ -148,6 +147,7 @@ TEST(each_batch_has_the_whole_limit)
     json_decref(documents[1]);
 }
 
+// A line of a stream is a plan file of its own.
 TEST(text_reads_back)
 {
     sp_scenario scenario;

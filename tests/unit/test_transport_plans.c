@@ -53,7 +53,8 @@ static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
 
 static void run_plan(execution *e, const char *parallel, const char *memory, const char *more)
 {
-    const sp_evaluate_options options = {.observer = execute, .observer_context = e};
+    const sp_evaluate_options options = {
+        .effort_percent = 10, .observer = execute, .observer_context = e};
     const char *text = json_text(
         "{'model': " PLANNED ", 'cluster': 'h800-8', 'parallel': %s, 'memory': {%s"
         "'limit_gib': 10000}, 'workload': {'lengths': [90, 7, 12, 21, 3, 17, 110, 9, 24, 5], "
