@@ -57,7 +57,7 @@ typedef struct sp_strategy_spec {
     bool gathers; // zeppelin: off, its packs exchange keys and values in rings alone
 } sp_strategy_spec;
 
-// How prompts are read (sim/inference/prefill.h).
+// How prompts are read (sim/prefill/prefill.h).
 typedef enum sp_prefill_method {
     SP_PREFILL_DENSE,
     SP_PREFILL_SAMPLE,

@@ -122,7 +122,7 @@ static sp_status look_at_all(choice *c, sp_error *err)
     const sp_cp_overlap own = c->scenario->memory.stack.cp_overlap;
     c->best = own;
     sp_status status = look(c, own, &c->least, err);
-    if (status == SP_OK && (c->least.lacking_bytes > 0 || c->least.tight)) {
+    if (status == SP_OK && sp_packflow_is_short(&c->least)) {
         c->unlimited = true;
         status = look(c, own, &c->least, err);
     }

@@ -15,9 +15,10 @@ static void scenario_text(int layers, const char *parallel, const char *lengths,
              layers, parallel, lengths, kind);
 }
 
-static void settle(const char *text, sp_scenario *scenario)
+static void settle(const char *text, int effort_percent, sp_scenario *scenario)
 {
     must_succeed_for(text, run_read(text, scenario, ERR));
+    scenario->strategy.effort_percent = effort_percent;
     must_succeed_for(text, sp_strategy_resolve(scenario, false, ERR));
 }
 
@@ -73,7 +74,7 @@ TEST(choices_are_written_and_read_back)
         char text[RUN_TEXT];
         sp_scenario scenario, again;
         scenario_text(chosen[i].layers, chosen[i].parallel, chosen[i].lengths, "slimpack-zb", text);
-        settle(text, &scenario);
+        settle(text, 10, &scenario);
         assert_in_range(scenario.layout.chunks, 1, 10);
         one += scenario.layout.chunks == 1;
         assert_int_equal(scenario.layout.placement == SP_PLACE_V, scenario.layout.chunks == 2);
@@ -81,6 +82,7 @@ TEST(choices_are_written_and_read_back)
         json_t *copy = json_deep_copy(scenario.resolved);
         must_succeed(sp_scenario_from_json(copy, "test.json", NULL, 0, &again, ERR));
         assert_same_layout(&scenario.layout, &again.layout);
+        again.strategy.effort_percent = 10;
         must_succeed(sp_strategy_resolve(&again, false, ERR));
         assert_same_layout(&scenario.layout, &again.layout);
         must_succeed(sp_strategy_resolve(&scenario, false, ERR));
@@ -102,7 +104,7 @@ TEST(the_faster_one_is_chosen)
         double ms[3];
         sp_scenario scenario;
         scenario_text(chosen[i].layers, chosen[i].parallel, chosen[i].lengths, "slimpack-zb", text);
-        settle(text, &scenario);
+        settle(text, 100, &scenario);
         int chunks = scenario.layout.chunks;
         // Stated chunks are equal, chosen ones need not be.
         bool halves = scenario.model.layers % (2 * scenario.layout.pp) == 0;
@@ -145,7 +147,7 @@ TEST(stated_chunks_are_kept)
             char text[RUN_TEXT];
             sp_scenario scenario;
             scenario_text(8, stated[i].parallel, lengths[k], "slimpack-zb", text);
-            settle(text, &scenario);
+            settle(text, 100, &scenario);
             assert_int_equal(scenario.layout.chunks, stated[i].chunks);
             sp_scenario_fini(&scenario);
         }
@@ -179,7 +181,7 @@ TEST(nothing_to_choose)
         char text[RUN_TEXT];
         sp_scenario scenario;
         scenario_text(cases[i].layers, cases[i].parallel, FEW, cases[i].kind, text);
-        settle(text, &scenario);
+        settle(text, 100, &scenario);
         assert_int_equal(scenario.layout.chunks, 1);
         assert_null(scenario.layout.stage_layers);
         sp_scenario_fini(&scenario);

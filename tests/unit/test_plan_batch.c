@@ -120,7 +120,6 @@ TEST(same_plans_as_an_evaluation)
     sp_scenario_fini(&scenario);
 }
 
-// A line of a stream is a plan file of its own.
 // A plan that is read says, as the planner did, how many forwards run again.
 TEST(repeats_are_said_of_a_plan_that_is_read)
 {
@@ -191,6 +190,7 @@ TEST(each_batch_has_the_whole_limit)
     json_decref(documents[1]);
 }
 
+// A line of a stream is a plan file of its own.
 TEST(text_reads_back)
 {
     sp_scenario scenario;

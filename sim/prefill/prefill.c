@@ -1,4 +1,4 @@
-#include "sim/inference/prefill.h"
+#include "sim/prefill/prefill.h"
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
