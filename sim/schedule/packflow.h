@@ -38,6 +38,12 @@ typedef struct sp_packflow_outcome {
 // memory for less.
 bool sp_packflow_is_better(const sp_packflow_outcome *a, const sp_packflow_outcome *b);
 
+// It does not fit, or tightly.
+static inline bool sp_packflow_is_short(const sp_packflow_outcome *outcome)
+{
+    return outcome->lacking_bytes > 0 || outcome->tight;
+}
+
 // One data-parallel rank: its forward packs and its backward packs, both in the order in which
 // every virtual stage runs them. Times at [pack * virtual stages + virtual stage].
 typedef struct sp_packflow_job {

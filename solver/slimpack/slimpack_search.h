@@ -34,4 +34,13 @@ sp_status sp_i_slimpack_search(const sp_strategy_input *input, const sp_i_slimpa
 void sp_i_keep_better(sp_packing *best, sp_packflow_outcome *outcome, sp_packing *tried,
                       const sp_packflow_outcome *judged);
 
+// ---- without a pipeline (nested_groups.c) ----
+
+bool sp_i_may_nest(const sp_scenario *scenario);
+
+// Where that may be, puts packs of nested groups of ranks in the place of *packing if they are
+// better in the whole step: those that other strategies make under several budgets of tokens.
+sp_status sp_i_try_nested_groups(const sp_strategy_input *input, sp_packing *packing,
+                                 sp_packflow_outcome *outcome, sp_error *err);
+
 #endif
