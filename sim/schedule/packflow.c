@@ -337,31 +337,36 @@ static int64_t backward_ready_ns(const run *r, const stage *at)
     return at->behind->backwards > next ? at->behind->b_there_ns[next] : NEVER;
 }
 
-static void find_forward(run *r, stage *at)
+static inline void find_forward(run *r, stage *at)
 {
     at->f_ready_ns = forward_ready_ns(r, at);
     *at->f_known = at->f_ready_ns == NEVER ? *at->f_known & ~at->bit : *at->f_known | at->bit;
 }
 
-static void find_backward(run *r, stage *at)
+static inline void find_backward(run *r, stage *at)
 {
     at->b_ready_ns = backward_ready_ns(r, at);
     *at->b_known = at->b_ready_ns == NEVER ? *at->b_known & ~at->bit : *at->b_known | at->bit;
 }
 
-// The last chunk of a set before another, [0, next); NULL: there is none.
-static stage *last_before(const rank *on, const uint64_t *set, int next)
+// The chunks of a set that are left, from the last on.
+typedef struct chunks_left {
+    const uint64_t *set;
+    uint64_t bits;
+    int word;
+} chunks_left;
+
+static inline stage *next_chunk(const rank *on, chunks_left *left)
 {
-    if (next == 0) {
-        return NULL;
+    while (left->bits == 0) {
+        if (left->word == 0) {
+            return NULL;
+        }
+        left->bits = left->set[--left->word];
     }
-    unsigned last = (unsigned)next - 1;
-    unsigned word = last / WORD;
-    uint64_t bits = set[word] & (UINT64_MAX >> (WORD - 1 - last % WORD));
-    while (bits == 0 && word > 0) {
-        bits = set[--word];
-    }
-    return bits == 0 ? NULL : on->first + word * WORD + (WORD - 1 - __builtin_clzll(bits));
+    int bit = WORD - 1 - __builtin_clzll(left->bits);
+    left->bits ^= UINT64_C(1) << bit;
+    return on->first + left->word * WORD + bit;
 }
 
 // ---- memory ----
@@ -461,10 +466,12 @@ static stage *next_weight(const rank *on)
 static choice choose(const run *r, const rank *on)
 {
     int64_t free_ns = on->free_ns;
-    int chunks = r->job->layout->chunks;
+    stage *at;
+    int last = r->words - 1;
+    chunks_left backwards = {on->backwards, on->backwards[last], last};
+    chunks_left forwards = {on->forwards, on->forwards[last], last};
     choice backward = {NEVER, on->first, SP_PACKFLOW_B};
-    for (stage *at = last_before(on, on->backwards, chunks); at != NULL;
-         at = last_before(on, on->backwards, at->chunk)) {
+    while ((at = next_chunk(on, &backwards)) != NULL) {
         if (at->b_ready_ns < backward.start_ns) {
             backward.start_ns = sp_larger(at->b_ready_ns, free_ns);
             backward.at = at;
@@ -480,8 +487,7 @@ static choice choose(const run *r, const rank *on)
     choice forward = {before_ns, on->first, SP_PACKFLOW_F};
     bool found = false;
     bool room = true;
-    for (stage *at = last_before(on, on->forwards, chunks);
-         at != NULL && forward.start_ns > free_ns; at = last_before(on, on->forwards, at->chunk)) {
+    while (forward.start_ns > free_ns && (at = next_chunk(on, &forwards)) != NULL) {
         if (at->f_ready_ns < forward.start_ns) {
             bool has_room = fits(r, on, at);
             if (has_room || is_exempt(r, on, at)) {
