@@ -1,3 +1,4 @@
+// The rows of a comparison for people and for programs.
 #include <math.h>
 
 #include "experiments/cli/comparison.h"

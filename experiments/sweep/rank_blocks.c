@@ -1,3 +1,4 @@
+// Blocks of points that rank 0 of a sweep hands out, and that the others evaluate and answer.
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,3 +1,4 @@
+// Building JSON, and setting what a dotted path names.
 #include "sim/base/json.h"
 
 #include <math.h>

@@ -1,3 +1,5 @@
+// The costs of a whole packing: tables by pack and class of stages, and what ranks have beside
+// them.
 #include <string.h>
 
 #include "sim/base/alloc.h"

@@ -1,3 +1,4 @@
+// Where a timeline has each action, share and copy that a plan names.
 #include <stdint.h>
 
 #include "sim/metrics/predecessors_private.h"

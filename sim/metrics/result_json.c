@@ -1,3 +1,4 @@
+// A result as a JSON document (slimpack/result/1).
 #include "sim/metrics/result.h"
 
 #include <math.h>

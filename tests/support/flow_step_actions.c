@@ -1,3 +1,4 @@
+// What ranks run, send and exchange.
 #include "sim/cost/action_cost.h"
 #include "tests/support/flow_step_world.h"
 #include "tests/support/test_main.h"

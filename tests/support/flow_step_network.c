@@ -1,3 +1,4 @@
+// Flows over links that they share, and the ways that ranks send over.
 #include "sim/base/order.h"
 #include "tests/support/flow_step_world.h"
 #include "tests/support/test_main.h"

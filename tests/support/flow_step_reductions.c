@@ -1,3 +1,4 @@
+// Reductions of gradients and gathers of parameters.
 #include "sim/cost/action_cost.h"
 #include "tests/support/flow_step_world.h"
 #include "tests/support/test_main.h"
