@@ -1,9 +1,13 @@
 #include "sim/schedule/packflow.h"
 
+#include <string.h>
+
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 
 #define NEVER INT64_MAX
+
+enum { WORD = 64 }; // bits
 
 // How far a virtual stage is through its lists, packs ended or running, and when its next forward
 // and backward has all that it reads; NEVER: not known yet.
@@ -11,7 +15,9 @@ typedef struct stage {
     size_t forwards, backwards, weights;
     int64_t f_ready_ns, b_ready_ns;
     struct stage *before, *behind; // the virtual stages next to it; NULL: there is none
-    int vstage, rank;
+    int vstage, rank, chunk;
+    uint64_t *f_known, *b_known; // its words in its rank's sets
+    uint64_t bit;                // of them
     // When each of its packs has come to the stage behind, and back to the one before; the last
     // stage's forwards end where they are. Transfers NULL: the stage there is on its own rank.
     int64_t *f_there_ns, *b_there_ns;
@@ -27,7 +33,9 @@ typedef struct choice {
 
 typedef struct rank {
     stage *first, *end; // of its chunks
-    int64_t free_ns;    // end of the last action
+    // The chunks whose next forward, and backward, has a known time to be ready: few of many.
+    uint64_t *forwards, *backwards;
+    int64_t free_ns; // end of the last action
     int64_t held_bytes;
     int64_t bare_bytes; // of them what is left when no weight gradient is
     int64_t left_bytes; // of the forwards that it has not started
@@ -46,8 +54,10 @@ typedef struct run {
     int vstages;
     rank *ranks;      // [pp]
     int64_t *next_ns; // [pp] starts of what they would start next
-    stage *stages;    // [pp * chunks] by rank, then chunk
-    stage **of;       // [vstages]
+    uint64_t *sets;   // [pp * 2 * words] of chunks, a bit each
+    int words;
+    stage *stages; // [pp * chunks] by rank, then chunk
+    stage **of;    // [vstages]
     // Tokens of the packs before each, [forward + 1], and what the backwards before each free,
     // [backward + 1]
     int64_t *tokens_before, *freed_before;
@@ -58,9 +68,9 @@ typedef struct run {
 static bool begin(run *r, void **memory);
 static void run_all(run *r);
 static void choose_on(run *r, int k);
-static void choose_again(run *r, int k, const choice *started);
-static int64_t forward_ready_ns(const run *r, const stage *at);
-static int64_t backward_ready_ns(const run *r, const stage *at);
+static void choose_again(run *r, int k, choice started);
+static void find_forward(run *r, stage *at);
+static void find_backward(run *r, stage *at);
 static bool fits(const run *r, const rank *on, const stage *at);
 static bool is_exempt(const run *r, const rank *on, const stage *at);
 static choice choose(const run *r, const rank *on);
@@ -92,8 +102,11 @@ size_t sp_packflow_length(const sp_packflow_job *job)
 sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_step *steps,
                           sp_packflow_outcome *outcome, sp_error *err)
 {
-    run r = {
-        .job = job, .vstages = sp_layout_vstages(job->layout), .steps = steps, .outcome = outcome};
+    run r = {.job = job,
+             .vstages = sp_layout_vstages(job->layout),
+             .words = (job->layout->chunks + WORD - 1) / WORD,
+             .steps = steps,
+             .outcome = outcome};
     void *memory;
     *outcome = (sp_packflow_outcome){0};
     if (!begin(&r, &memory)) {
@@ -115,11 +128,21 @@ static void place_stages(run *r)
     const sp_layout *layout = job->layout;
     for (int k = 0; k < layout->pp; k++) {
         stage *first = &r->stages[k * layout->chunks];
-        r->ranks[k] = (rank){.first = first, .end = first + layout->chunks};
+        rank *on = &r->ranks[k];
+        *on = (rank){.first = first,
+                     .end = first + layout->chunks,
+                     .forwards = r->sets + (size_t)(2 * k * r->words),
+                     .backwards = r->sets + (size_t)((2 * k + 1) * r->words)};
         for (int chunk = 0; chunk < layout->chunks; chunk++) {
             int v = sp_layout_vstage(layout, k, chunk);
             r->of[v] = &first[chunk];
-            first[chunk] = (stage){.vstage = v, .rank = k, .b_ready_ns = NEVER};
+            first[chunk] = (stage){.vstage = v,
+                                   .rank = k,
+                                   .chunk = chunk,
+                                   .b_ready_ns = NEVER,
+                                   .f_known = &on->forwards[chunk / WORD],
+                                   .b_known = &on->backwards[chunk / WORD],
+                                   .bit = UINT64_C(1) << chunk % WORD};
         }
     }
     for (int v = 0; v < r->vstages; v++) {
@@ -172,7 +195,8 @@ static bool begin(run *r, void **memory)
     const sp_packflow_job *job = r->job;
     size_t pp = (size_t)job->layout->pp;
     size_t vstages = (size_t)r->vstages;
-    size_t numbers = pp + (job->forward + job->backward) * (vstages + 1) + 2;
+    size_t words = (size_t)r->words;
+    size_t numbers = pp * (1 + 2 * words) + (job->forward + job->backward) * (vstages + 1) + 2;
     char *piece = *memory = sp_malloc(pp * sizeof *r->ranks + vstages * sizeof *r->stages +
                                       vstages * sizeof *r->of + numbers * sizeof(int64_t));
     if (piece == NULL) {
@@ -184,6 +208,8 @@ static bool begin(run *r, void **memory)
     r->next_ns = carve(&piece, pp * sizeof *r->next_ns);
     r->tokens_before = carve(&piece, (job->forward + 1) * sizeof *r->tokens_before);
     r->freed_before = carve(&piece, (job->backward + 1) * sizeof *r->freed_before);
+    r->sets = carve(&piece, pp * 2 * words * sizeof *r->sets);
+    memset(r->sets, 0, pp * 2 * words * sizeof *r->sets);
     place_stages(r);
     for (stage *at = r->stages; at < r->stages + vstages; at++) {
         at->f_there_ns = carve(&piece, job->forward * sizeof *at->f_there_ns);
@@ -203,7 +229,7 @@ static void run_all(run *r)
     size_t left = sp_packflow_length(r->job) * (size_t)r->job->layout->pp;
     int pp = r->job->layout->pp;
     for (int v = 0; v < r->vstages; v++) {
-        r->of[v]->f_ready_ns = forward_ready_ns(r, r->of[v]);
+        find_forward(r, r->of[v]);
     }
     for (int k = 0; k < pp; k++) {
         choose_on(r, k);
@@ -227,7 +253,7 @@ static void run_all(run *r)
         if (r->job->beaten != NULL && is_beaten(r, first)) {
             return;
         }
-        choose_again(r, first, &next);
+        choose_again(r, first, next);
     }
 }
 
@@ -258,22 +284,26 @@ static void choose_elsewhere(run *r, choice ready)
 
 // A started forward makes that of its pack ready on the next virtual stage, a backward on the one
 // before: where that is what comes next there.
-static void choose_again(run *r, int k, const choice *started)
+static void choose_again(run *r, int k, choice started)
 {
-    stage *at = started->at;
-    choice ready = {NEVER, at, started->kind};
-    if (started->kind == SP_PACKFLOW_F) {
-        at->f_ready_ns = forward_ready_ns(r, at);
-        at->b_ready_ns = at->b_ready_ns == NEVER ? backward_ready_ns(r, at) : at->b_ready_ns;
+    stage *at = started.at;
+    choice ready = {NEVER, at, started.kind};
+    if (started.kind == SP_PACKFLOW_F) {
+        find_forward(r, at);
+        if (at->b_ready_ns == NEVER) {
+            find_backward(r, at);
+        }
         if (at->behind != NULL && at->behind->forwards + 1 == at->forwards) {
             ready.at = at->behind;
-            ready.start_ns = ready.at->f_ready_ns = forward_ready_ns(r, ready.at);
+            find_forward(r, ready.at);
+            ready.start_ns = ready.at->f_ready_ns;
         }
-    } else if (started->kind == SP_PACKFLOW_B) {
-        at->b_ready_ns = backward_ready_ns(r, at);
+    } else if (started.kind == SP_PACKFLOW_B) {
+        find_backward(r, at);
         if (at->before != NULL && at->before->backwards + 1 == at->backwards) {
             ready.at = at->before;
-            ready.start_ns = ready.at->b_ready_ns = backward_ready_ns(r, ready.at);
+            find_backward(r, ready.at);
+            ready.start_ns = ready.at->b_ready_ns;
         }
     }
     choose_on(r, k);
@@ -307,6 +337,38 @@ static int64_t backward_ready_ns(const run *r, const stage *at)
     return at->behind->backwards > next ? at->behind->b_there_ns[next] : NEVER;
 }
 
+static inline void find_forward(run *r, stage *at)
+{
+    at->f_ready_ns = forward_ready_ns(r, at);
+    *at->f_known = at->f_ready_ns == NEVER ? *at->f_known & ~at->bit : *at->f_known | at->bit;
+}
+
+static inline void find_backward(run *r, stage *at)
+{
+    at->b_ready_ns = backward_ready_ns(r, at);
+    *at->b_known = at->b_ready_ns == NEVER ? *at->b_known & ~at->bit : *at->b_known | at->bit;
+}
+
+// The chunks of a set that are left, from the last on.
+typedef struct chunks_left {
+    const uint64_t *set;
+    uint64_t bits;
+    int word;
+} chunks_left;
+
+static inline stage *next_chunk(const rank *on, chunks_left *left)
+{
+    while (left->bits == 0) {
+        if (left->word == 0) {
+            return NULL;
+        }
+        left->bits = left->set[--left->word];
+    }
+    int bit = WORD - 1 - __builtin_clzll(left->bits);
+    left->bits ^= UINT64_C(1) << bit;
+    return on->first + left->word * WORD + bit;
+}
+
 // ---- memory ----
 
 static int64_t forward_bytes(const sp_packflow_job *job, const stage *at)
@@ -314,17 +376,31 @@ static int64_t forward_bytes(const sp_packflow_job *job, const stage *at)
     return job->tokens[at->forwards] * job->token_bytes[at->vstage];
 }
 
-// What the rank would hold when so many packs went forward and back on each of its chunks, or more
-// where it is further. No weight gradient is left: they go before a forward that has no room.
-static int64_t held_bytes(const run *r, const rank *on, size_t forwards, size_t backwards)
+// What a rank would hold when so many packs went forward and back on each of its chunks, or more
+// where it is further, for numbers that do not fall. No weight gradient is left: they go before a
+// forward that has no room. Chunks in a row from the last are short of forwards, from the first of
+// backwards.
+typedef struct holding {
+    const stage *short_f, *full_b;  // the first that is short of forwards, and not of backwards
+    int64_t forward_bytes, f_bytes; // of a token on those that are short, and of all they ran
+    int64_t backward_bytes, b_bytes;
+} holding;
+
+static int64_t held_bytes(const run *r, const rank *on, size_t forwards, size_t backwards,
+                          holding *h)
 {
-    int64_t bytes = 0;
-    for (const stage *at = on->first; at < on->end; at++) {
-        size_t f = at->forwards > forwards ? at->forwards : forwards;
-        size_t b = at->backwards > backwards ? at->backwards : backwards;
-        bytes += (r->tokens_before[f] - r->freed_before[b]) * r->job->token_bytes[at->vstage];
+    const int64_t *token_bytes = r->job->token_bytes;
+    while (h->short_f > on->first && h->short_f[-1].forwards < forwards) {
+        const stage *at = --h->short_f;
+        h->forward_bytes += token_bytes[at->vstage];
+        h->f_bytes += r->tokens_before[at->forwards] * token_bytes[at->vstage];
     }
-    return bytes;
+    for (; h->full_b < on->end && h->full_b->backwards < backwards; h->full_b++) {
+        h->backward_bytes += token_bytes[h->full_b->vstage];
+        h->b_bytes += r->freed_before[h->full_b->backwards] * token_bytes[h->full_b->vstage];
+    }
+    return on->bare_bytes + r->tokens_before[forwards] * h->forward_bytes - h->f_bytes -
+           (r->freed_before[backwards] * h->backward_bytes - h->b_bytes);
 }
 
 // Chunks take room from each other: would the backwards that come before the one that reads this
@@ -342,10 +418,14 @@ static bool leaves_room(const run *r, const rank *on, const stage *next, int64_t
     if (all_bytes <= room) {
         return true;
     }
+    holding h = {.short_f = on->end, .full_b = on->first};
+    int32_t need = -1;
     for (size_t j = on->first->backwards; j < job->backward && (size_t)job->need[j] < pack; j++) {
-        if (held_bytes(r, on, (size_t)job->need[j] + 1, j) > room) {
+        // Of backwards that need no more the first finds most.
+        if (job->need[j] != need && held_bytes(r, on, (size_t)job->need[j] + 1, j, &h) > room) {
             return false;
         }
+        need = job->need[j];
     }
     return true;
 }
@@ -386,8 +466,12 @@ static stage *next_weight(const rank *on)
 static choice choose(const run *r, const rank *on)
 {
     int64_t free_ns = on->free_ns;
+    stage *at;
+    int last = r->words - 1;
+    chunks_left backwards = {on->backwards, on->backwards[last], last};
+    chunks_left forwards = {on->forwards, on->forwards[last], last};
     choice backward = {NEVER, on->first, SP_PACKFLOW_B};
-    for (stage *at = on->end; at-- > on->first;) {
+    while ((at = next_chunk(on, &backwards)) != NULL) {
         if (at->b_ready_ns < backward.start_ns) {
             backward.start_ns = sp_larger(at->b_ready_ns, free_ns);
             backward.at = at;
@@ -403,7 +487,7 @@ static choice choose(const run *r, const rank *on)
     choice forward = {before_ns, on->first, SP_PACKFLOW_F};
     bool found = false;
     bool room = true;
-    for (stage *at = on->end; at-- > on->first && forward.start_ns > free_ns;) {
+    while (forward.start_ns > free_ns && (at = next_chunk(on, &forwards)) != NULL) {
         if (at->f_ready_ns < forward.start_ns) {
             bool has_room = fits(r, on, at);
             if (has_room || is_exempt(r, on, at)) {
@@ -485,7 +569,7 @@ static void start(run *r, int k)
     r->outcome->makespan_ns = sp_larger(r->outcome->makespan_ns, end_ns);
     if (r->steps != NULL) {
         r->steps[(size_t)k * sp_packflow_length(job) + on->steps++] =
-            (sp_packflow_step){(int32_t)pack, (int16_t)(at - on->first), (uint8_t)c.kind};
+            (sp_packflow_step){(int32_t)pack, (int16_t)at->chunk, (uint8_t)c.kind};
     }
 }
 

@@ -50,8 +50,11 @@ static int64_t *rows_of(sp_arena *work, const int64_t *from, const int32_t *pack
                         size_t columns)
 {
     int64_t *rows = sp_arena_take(work, count * columns, sizeof *rows);
-    for (size_t k = 0; rows != NULL && k < count * columns; k++) {
-        rows[k] = from[(size_t)packs[k / columns] * columns + k % columns];
+    for (size_t k = 0; rows != NULL && k < count; k++) {
+        const int64_t *row = from + (size_t)packs[k] * columns;
+        for (size_t v = 0; v < columns; v++) {
+            rows[k * columns + v] = row[v];
+        }
     }
     return rows;
 }

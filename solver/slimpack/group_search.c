@@ -306,22 +306,37 @@ static sp_status judge(const sp_i_search *s, sp_packing *packing, sp_packflow_ou
     return status;
 }
 
-// Shapes of all groups, within the memory that the scorers know of. What is better in the whole
-// step takes the place of *best.
-sp_status sp_i_search_shapes(sp_i_search *s, sp_packing *best, sp_packflow_outcome *judged,
-                             sp_error *err)
+sp_status sp_i_search_begin(sp_i_search *s, sp_error *err)
 {
     s->left = s->options.effort;
     s->round = 0;
     s->regroups = false;
     sp_status status = sp_i_search_leaders(s, s->options.effort / 4, err);
-    if (status == SP_OK) {
-        status = search_followers(s, err);
+    return status == SP_OK ? search_followers(s, err) : status;
+}
+
+sp_status sp_i_search_is_slower(sp_i_search *s, bool *slower, sp_error *err)
+{
+    sp_status status = SP_OK;
+    *slower = false;
+    for (int g = 0; status == SP_OK && g < s->ranks.count && !*slower; g++) {
+        const sp_i_rank_group *ranks = &s->ranks.groups[g];
+        sp_i_rank_samples samples = samples_of(ranks);
+        sp_i_shape_search shapes = shapes_of(s, 0, 0);
+        sp_i_best_shape again = s->best[g];
+        if (ranks->count > 0) {
+            status = sp_i_search_shape(&shapes, &samples, ranks->work_s, true, &again, err);
+            *slower = status == SP_OK && sp_packflow_is_better(&s->best[g].out, &again.out);
+        }
     }
-    if (status == SP_OK) {
-        // As much without backward packs of their own, so that those are on top of the best others.
-        status = improve(s, s->options.effort / 4, err);
-    }
+    return status;
+}
+
+sp_status sp_i_search_finish(sp_i_search *s, sp_packing *best, sp_packflow_outcome *judged,
+                             sp_error *err)
+{
+    // As much without backward packs of their own, so that those are on top of the best others.
+    sp_status status = improve(s, s->options.effort / 4, err);
     if (status == SP_OK) {
         status = judge(s, best, judged, err);
     }

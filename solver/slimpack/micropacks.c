@@ -1,6 +1,7 @@
 #include "solver/slimpack/micropacks.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "sim/base/alloc.h"
 #include "solver/rows.h"
@@ -215,14 +216,26 @@ sp_status sp_i_micropacks_make(const sp_i_work *work, const sp_batch *batch,
 
 static bool append(const sp_pack_list *from, sp_pack_list *to)
 {
-    bool ok = true;
-    for (size_t k = 0; ok && k < from->count; k++) {
-        ok = sp_i_add_pack(from, &from->packs[k], to);
-        if (ok) {
-            to->packs[to->count - 1].runs_again = from->packs[k].runs_again;
-        }
+    void *packs = to->packs;
+    void *slices = to->slices;
+    bool ok = to->count + from->count <= INT32_MAX && // actions name packs by 32-bit indices
+              sp_reserve(&packs, &to->capacity, to->count + from->count, sizeof *to->packs);
+    to->packs = packs;
+    ok = ok && sp_reserve(&slices, &to->slice_capacity, to->slice_count + from->slice_count,
+                          sizeof *to->slices);
+    to->slices = slices;
+    if (!ok || from->count == 0) {
+        return ok;
     }
-    return ok;
+    for (size_t k = 0; k < from->count; k++) {
+        sp_pack *added = &to->packs[to->count];
+        *added = from->packs[k];
+        added->microbatch = (int32_t)to->count++;
+        added->first_slice += to->slice_count;
+    }
+    memcpy(to->slices + to->slice_count, from->slices, from->slice_count * sizeof *to->slices);
+    to->slice_count += from->slice_count;
+    return true;
 }
 
 sp_status sp_i_micropacks_append(const sp_packing *rank, sp_packing *packing, sp_error *err)

@@ -38,9 +38,15 @@ sp_status sp_i_search_leaders(sp_i_search *s, int64_t effort, sp_error *err);
 // Of the slowest group.
 sp_packflow_outcome sp_i_search_outcome(const sp_i_search *s);
 
-// Shapes of all groups, within the memory that the scorers know of. What is better in the whole
-// step takes the place of *best, which is empty at first.
-sp_status sp_i_search_shapes(sp_i_search *s, sp_packing *best, sp_packflow_outcome *judged,
+// First shapes of all groups, within the memory that the scorers know of.
+sp_status sp_i_search_begin(sp_i_search *s, sp_error *err);
+
+// Are the shapes of any group slower in the memory that the scorers know of by now?
+sp_status sp_i_search_is_slower(sp_i_search *s, bool *slower, sp_error *err);
+
+// From the first shapes on. What is better in the whole step takes the place of *best, which is
+// empty at first.
+sp_status sp_i_search_finish(sp_i_search *s, sp_packing *best, sp_packflow_outcome *judged,
                              sp_error *err);
 
 // ---- within memory (memory_search.c) ----
