@@ -61,6 +61,15 @@ sp_status sp_strategy_check(const char *name, const char *source, sp_error *err)
                        "unknown strategy \"%s\" (known: %s)", name, known);
 }
 
+// What was asked for cuts, whichever strategy then runs the job.
+sp_status sp_strategy_check_shares(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_strategy_spec *spec = &scenario->strategy;
+    const sp_strategy *asked = sp_strategy_find(spec->asked[0] != '\0' ? spec->asked : spec->kind);
+    return asked != NULL && asked->choose_chunks != NULL ? SP_OK
+                                                         : sp_scenario_check_shares(scenario, err);
+}
+
 // ---- What a strategy brings, in the place of the scenario's own ----
 
 // Ranks that share the vocabulary are alike.
@@ -74,7 +83,7 @@ bool sp_strategy_resolves(const sp_scenario *scenario)
 {
     const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
     return strategy->brings_order || strategy->brings_exchange || strategy->rings ||
-           cuts_layers(scenario);
+           cuts_layers(scenario) || scenario->shares_open;
 }
 
 // No strategy that brings an exchange, or rings, brings an order.
@@ -102,6 +111,10 @@ sp_status sp_strategy_resolve(sp_scenario *scenario, bool compared, sp_error *er
     if (scenario->uniform || scenario->order_resolved || strategy == NULL ||
         !sp_strategy_resolves(scenario)) {
         return SP_OK;
+    }
+    sp_status allowed = sp_strategy_check_shares(scenario, err);
+    if (allowed != SP_OK) {
+        return allowed;
     }
     if (strategy->choose_job != NULL && scenario->strategy.asked[0] == '\0') {
         sp_status status = strategy->choose_job(scenario, compared, err);

@@ -87,6 +87,10 @@ SP_API const sp_strategy *sp_strategy_find(const char *name);
 // Does it train every sample of a batch in its step? Not where it is asked for outlier queues.
 SP_API bool sp_strategy_is_lossless(const sp_strategy *strategy, const sp_strategy_spec *spec);
 
+// A content error where neither the scenario nor its strategy says how layers are cut that equal
+// shares do not divide.
+SP_API sp_status sp_strategy_check_shares(const sp_scenario *scenario, sp_error *err);
+
 // Ends the reading of a scenario, once: puts the order that its strategy brings, if it brings one,
 // in the place of schedule.kind, also in the resolved document if there is one, with the chunks per
 // rank that the strategy chooses, and the way of exchanging keys and values that it brings or

@@ -235,7 +235,7 @@ void fit_report_data(FILE *out, const fit_outcome *outcome)
 
 static json_t *percent(bool known, double fraction)
 {
-    return known && isfinite(fraction) ? json_real(100.0 * fraction) : json_null();
+    return known ? sp_json_figure(100.0 * fraction) : json_null();
 }
 
 static json_t *constants_json(const fit_outcome *outcome)

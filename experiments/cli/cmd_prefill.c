@@ -7,7 +7,7 @@
 #include "experiments/cli/simulate_export.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
-#include "sim/inference/prefill.h"
+#include "sim/prefill/prefill.h"
 #include "sim/scenario/settings.h"
 
 enum { PROMPTS_SHOWN = 16 };

@@ -6,7 +6,6 @@
 #include "experiments/cli/report.h"
 #include "experiments/cli/sweep_report.h"
 #include "experiments/sweep/line.h"
-#include "experiments/sweep/merge.h"
 #include "experiments/sweep/run.h"
 #include "sim/base/json.h"
 #include "sim/base/progress.h"
@@ -330,13 +329,7 @@ static int run(const void *given, const cli_operands *operands)
     return exit_status;
 }
 
-// ---- the commands ----
-
-#define CHOICE_OPTIONS                                                                      \
-    CLI_INT_OPTION("sample", "N", sweep_args, sample, 1, SWEEP_MOST_POINTS,                 \
-                   "evaluate N points that are drawn at random, in the order of the grid"), \
-        CLI_INT_OPTION("seed", "N", sweep_args, seed, 0, INT64_MAX,                         \
-                       "of --sample and --search (default 0)")
+// ---- the command ----
 
 static const cli_option options[] = {
     CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", sweep_args, output,
@@ -369,7 +362,7 @@ static const cli_option options[] = {
     CLI_TEXT_OPTION(CLI_OUTPUT, 0, "plot", "FILE", sweep_args, plot,
                     "draw the points and the Pareto front (default iteration_ms,peak_memory_gib) "
                     "with gnuplot (.png or .svg; the data stays in FILE.dat)"),
-    CHOICE_OPTIONS,
+    CLI_SAMPLE_OPTIONS(sweep_args),
     CLI_INT_OPTION("search", "N", sweep_args, search, 1, 1000000,
                    "evaluate N points that a search looks for along the Pareto front (default "
                    "tokens_per_s,peak_memory_gib)"),
@@ -443,63 +436,4 @@ const cli_command cli_cmd_sweep = {
     .options = options,
     .args_bytes = sizeof(sweep_args),
     .run = run,
-};
-
-// ---- merge ----
-
-static int merge(const void *given, const cli_operands *operands)
-{
-    const sweep_args *args = given;
-    sp_error err = {0};
-    sweep_spec spec;
-    sweep_summary summary;
-    const sweep_choice_options choice = {.sample = args->sample, .seed = args->seed};
-    if (args->output == NULL) {
-        return cli_usage_error(&cli_cmd_merge, "'merge' needs -o FILE");
-    }
-    if (sweep_spec_read(operands->items[0], &spec, &err) != SP_OK) {
-        return cli_fail(&err);
-    }
-    sp_status status = sweep_summary_begin(&summary, &spec, NULL, &err);
-    if (status == SP_OK) {
-        status = sweep_merge(&spec, &choice, (const char *const *)operands->items + 1,
-                             operands->count - 1, args->output, &summary, &err);
-    }
-    int exit_status = status == SP_OK ? print_answer(args, &summary) : cli_fail(&err);
-    sweep_summary_fini(&summary);
-    sweep_spec_fini(&spec);
-    return exit_status;
-}
-
-static const cli_option merge_options[] = {
-    CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", sweep_args, output, "results file"),
-    CHOICE_OPTIONS,
-    CLI_COMMON_OPTIONS(sweep_args),
-    {0},
-};
-
-static const char *const merge_examples[] = {
-    "slimpack sweep experiments/sweep_layouts.json --shard 1/2 -o layouts-1.jsonl",
-    "slimpack sweep experiments/sweep_layouts.json --shard 2/2 -o layouts-2.jsonl",
-    "slimpack merge experiments/sweep_layouts.json layouts-1.jsonl layouts-2.jsonl -o "
-    "layouts.jsonl",
-    NULL,
-};
-
-const cli_command cli_cmd_merge = {
-    .name = "merge",
-    .summary = "put the results files of a sweep's shards together",
-    .operands = "SPEC FILE...",
-    .min_operands = 2,
-    .max_operands = -1,
-    .description =
-        "Makes one results file of those that 'slimpack sweep SPEC --shard I/N' wrote, in any "
-        "order, one for each of the N shards: the file that one sweep of all points would have "
-        "written. Each line is compared with its point, so a missing, unfinished or foreign file "
-        "is "
-        "an error. --sample and --seed are those of the shards.",
-    .examples = merge_examples,
-    .options = merge_options,
-    .args_bytes = sizeof(sweep_args),
-    .run = merge,
 };

@@ -77,6 +77,13 @@ enum { CLI_MOST_THREADS = 1024 };
      .help = "threads to use (default: all cores); the result does not depend on it",             \
      .min = 1, .max = CLI_MOST_THREADS}
 
+// Members `int64_t sample, seed` of the argument struct: which points of a sweep are drawn.
+#define CLI_SAMPLE_OPTIONS(type)                                                                  \
+    CLI_INT_OPTION("sample", "N", type, sample, 1, SWEEP_MOST_POINTS,                             \
+                   "evaluate N points that are drawn at random, in the order of the grid"),       \
+        CLI_INT_OPTION("seed", "N", type, seed, 0, INT64_MAX,                                     \
+                       "of --sample and --search (default 0)")
+
 // A member `cli_list set` of the argument struct.
 #define CLI_SET_OPTION(type)                                                                      \
     {.kind = CLI_LIST, .name = "set", .value = "KEY=VALUE", .at = offsetof(type, set),            \

@@ -8,8 +8,9 @@
 #include "experiments/cli/run_report.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
-#include "sim/inference/prefill.h"
+#include "sim/prefill/prefill.h"
 #include "sim/scenario/settings.h"
+#include "solver/evaluate/evaluate.h"
 
 enum { MOST_LISTED = 32 };
 

@@ -1,10 +1,11 @@
-// What commands print of predicted and of executed steps for people.
+// What commands print of steps for people.
 #ifndef SLIMPACK_EXPERIMENTS_CLI_RUN_REPORT_H
 #define SLIMPACK_EXPERIMENTS_CLI_RUN_REPORT_H
 
 #include <stdio.h>
 
-#include "experiments/execution/execution.h"
+#include "sim/metrics/result.h"
+#include "sim/scenario/scenario.h"
 
 // Model, cluster and layout, without a newline.
 void cli_print_place(FILE *out, const sp_scenario *scenario);
@@ -17,23 +18,16 @@ enum { CLI_LAYOUT = 256 };
 const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario,
                             char text[CLI_LAYOUT]);
 
-// The figures of one result, with time and memory broken down and a table of pipeline ranks.
+// The figures of one result, with time and memory broken down and a table of pipeline ranks, the
+// first CLI_RANKS_SHOWN of them.
+enum { CLI_RANKS_SHOWN = 32 };
 void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *result);
 
-// What the mean rank spends a step on, in ms a batch: "compute", "tp", "cp", "pp wait", "dp",
-// "optimizer", "bubble". Communication is what computation does not hide.
-enum { CLI_TIME_PARTS = 7 };
+// Of the parts of a step's time: "compute", "tp", "cp", "pp wait", "dp", "optimizer", "bubble".
 extern const char *const cli_time_part_names[];
-void cli_time_parts(const sp_result *result, double ms[CLI_TIME_PARTS]);
 
 // Warnings, and table ranges that were left, on standard error.
 void cli_print_notes(bool quiet, const sp_result *result);
-
-// The measured result as `simulate` prints a predicted one, then time and loss of each step.
-void cli_print_execution(FILE *out, const sp_scenario *scenario, const sp_execution *execution);
-
-// Predicted beside measured.
-void cli_print_validation(FILE *out, const sp_scenario *scenario, const sp_execution *execution);
 
 // "±3.0 % in the median, 8.1 % for nine in ten, on 607 logged steps like this (scope)", or "not
 // validated: ..." with the reason; returns text.

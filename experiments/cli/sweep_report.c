@@ -210,7 +210,6 @@ static json_t *point_json(const sweep_spec *spec, const sweep_best *point)
     int64_t digit[SWEEP_AXES];
     const sweep_digest *digest = &point->digest;
     const char *fits = digest->fits != SP_FITS_NONE ? sp_fits_names[digest->fits] : NULL;
-    const char *unknown = digest->not_validated[0] != '\0' ? digest->not_validated : NULL;
     json_t *object = json_object();
     sweep_spec_digits(spec, point->combination, digit);
     sp_json_put(object, "point", sweep_spec_point(spec, digit));
@@ -220,9 +219,9 @@ static json_t *point_json(const sweep_spec *spec, const sweep_best *point)
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
         sp_json_put(object, sweep_figure_names[f], sp_json_figure(digest->figure[f]));
     }
-    sp_json_put(object, "fits", fits != NULL ? json_string(fits) : json_null());
+    sp_json_put(object, "fits", sp_json_text_or_null(fits));
     sp_json_put(object, "median_error", sp_json_figure(digest->median_error));
-    sp_json_put(object, "not_validated", unknown != NULL ? json_string(unknown) : json_null());
+    sp_json_put(object, "not_validated", sp_json_text_or_null(digest->not_validated));
     return object;
 }
 

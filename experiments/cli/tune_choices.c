@@ -208,13 +208,12 @@ static double figure_of(const sweep_digest *digest, sweep_figure figure)
 static json_t *choice_json(const cli_tuned *tuned, const choice *c)
 {
     char cost[COST];
-    const char *reason = reason_of(c);
     const sweep_digest *shown = c->best != NULL ? c->best : c->tight;
     return json_pack("{s:O, s:o, s:o, s:o, s:s, s:o, s:o, s:o}", "value", c->value, "iteration_ms",
                      sp_json_figure(figure_of(c->best, SWEEP_ITERATION_MS)), "tight_ms",
                      sp_json_figure(figure_of(c->tight, SWEEP_ITERATION_MS)), "at_least_ms",
                      sp_json_figure(c->bound_ms), "cost", cost_text(tuned, c, cost), "reason",
-                     reason != NULL ? json_string(reason) : json_null(), "left_out_share",
+                     sp_json_text_or_null(reason_of(c)), "left_out_share",
                      sp_json_figure(figure_of(shown, SWEEP_LEFT_OUT_SHARE)), "cut_share",
                      sp_json_figure(figure_of(shown, SWEEP_CUT_SHARE)));
 }

@@ -1,16 +1,16 @@
 // What the answer of `tune` spends its step on, and what other points that were evaluated would
 // take less of it.
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "experiments/cli/tune_parts.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
+#include "sim/base/writer.h"
 #include "sim/model/inventory.h"
 
-enum { FINDINGS = CLI_TIME_PARTS + 3, AXES_TRIED = 3, REMEDY = 320 };
+enum { FINDINGS = SP_TIME_PARTS + 3, AXES_TRIED = 3, REMEDY = 320 };
 
 static const double told_share = 0.05;  // of the step, from which a part of it limits it
 static const double most_lacking = 0.5; // of the memory limit
@@ -29,7 +29,7 @@ typedef struct limit_kind {
 } limit_kind;
 
 // As cli_time_part_names.
-static const limit_kind part_kinds[CLI_TIME_PARTS] = {
+static const limit_kind part_kinds[SP_TIME_PARTS] = {
     {"computing", {{"memory.recompute", true}}},
     {"tensor parallelism's traffic", {{"parallel.tp", true}}},
     {"context parallelism's traffic", {{"parallel.cp", true}}},
@@ -56,17 +56,6 @@ typedef struct finding {
 typedef struct other {
     const sweep_layout *fits, *short_of;
 } other;
-
-static void add(char text[REMEDY], const char *format, ...) SP_PRINTF(2, 3);
-
-static void add(char text[REMEDY], const char *format, ...)
-{
-    size_t used = strlen(text);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text + used, REMEDY - used, format, args);
-    va_end(args);
-}
 
 // ---- points with another value ----
 
@@ -168,7 +157,7 @@ static void add_loss(const cli_tuned *tuned, const sweep_layout *point, char tex
 {
     char loss[CLI_LOSS];
     if (cli_tune_loss(tuned, &point->digest, loss)[0] != '\0') {
-        add(text, " for as many tokens (%s)", loss);
+        sp_append(text, REMEDY, " for as many tokens (%s)", loss);
     }
 }
 
@@ -181,7 +170,8 @@ static void name_choice(const cli_tuned *tuned, const sweep_layout *point, const
         name = strcmp(cli_tune_axes[a].path, path) == 0 ? cli_tune_axes[a].name : name;
     }
     json_t *json = value_of(tuned, point, path);
-    add(text, "%s%s%s", name, name[0] != '\0' ? " " : "", cli_tune_value(json, value));
+    sp_append(text, REMEDY, "%s%s%s", name, name[0] != '\0' ? " " : "",
+              cli_tune_value(json, value));
     json_decref(json);
 }
 
@@ -192,16 +182,18 @@ static void add_other(const cli_tuned *tuned, const remedy_axis *axis, char text
     other found = find_other(tuned, axis);
     bool saves = found.short_of != NULL && time_of(found.short_of) < best_ms;
     if (saves) {
-        add(text, "%s", text[0] != '\0' ? "; " : "");
+        sp_append(text, REMEDY, "%s", text[0] != '\0' ? "; " : "");
         name_choice(tuned, found.short_of, axis->path, text);
-        add(text, " saves %.1f %% but lacks at least %s",
-            100.0 * (1.0 - time_of(found.short_of) / best_ms), lacking_text(found.short_of, gib));
+        sp_append(text, REMEDY, " saves %.1f %% but lacks at least %s",
+                  100.0 * (1.0 - time_of(found.short_of) / best_ms),
+                  lacking_text(found.short_of, gib));
         add_loss(tuned, found.short_of, text);
     }
     if (found.fits != NULL) {
-        add(text, "%s", text[0] != '\0' ? "; " : "");
+        sp_append(text, REMEDY, "%s", text[0] != '\0' ? "; " : "");
         name_choice(tuned, found.fits, axis->path, text);
-        add(text, " costs %.1f %% in all", 100.0 * (time_of(found.fits) / best_ms - 1.0));
+        sp_append(text, REMEDY, " costs %.1f %% in all",
+                  100.0 * (time_of(found.fits) / best_ms - 1.0));
         add_loss(tuned, found.fits, text);
     }
 }
@@ -232,21 +224,21 @@ static void find_memory(const cli_tuned *tuned, finding list[FINDINGS], int *cou
     }
     finding *f = &list[(*count)++];
     *f = (finding){.limit = "memory", .share = (double)NAN};
-    add(f->remedy, "at least %s more a GPU would save %.1f %%: %s", lacking_text(best, gib),
-        100.0 * (1.0 - time_of(best) / time_of(all->ranked[0])),
-        cli_tune_point(tuned->options, all, best, layout));
+    sp_append(f->remedy, REMEDY, "at least %s more a GPU would save %.1f %%: %s",
+              lacking_text(best, gib), 100.0 * (1.0 - time_of(best) / time_of(all->ranked[0])),
+              cli_tune_point(tuned->options, all, best, layout));
     add_loss(tuned, best, f->remedy);
 }
 
 static int find_all(const cli_tuned *tuned, finding list[FINDINGS])
 {
     const sp_result *result = tuned->result;
-    double ms[CLI_TIME_PARTS];
+    double ms[SP_TIME_PARTS];
     double step_ms = sp_result_iteration_ms(result);
     double per_step = 1.0 / ((double)result->batch_count * SP_NS_PER_MS * step_ms);
     int count = 0;
-    cli_time_parts(result, ms);
-    for (int i = 0; i < CLI_TIME_PARTS; i++) {
+    sp_result_time_parts(result, ms);
+    for (int i = 0; i < SP_TIME_PARTS; i++) {
         if (i == 0 || ms[i] >= told_share * step_ms) {
             add_finding(tuned, &part_kinds[i], ms[i] / step_ms, list, &count);
         }

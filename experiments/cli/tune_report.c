@@ -328,7 +328,7 @@ static json_t *question_json(const cli_tuned *tuned)
 json_t *cli_tuned_json(const cli_tuned *tuned)
 {
     const sweep_layouts *all = tuned->layouts;
-    double ms[CLI_TIME_PARTS];
+    double ms[SP_TIME_PARTS];
     int64_t count = 0;
     const sweep_layout **front = tuned_front(all, &count);
     json_t *points = json_object();
@@ -338,8 +338,8 @@ json_t *cli_tuned_json(const cli_tuned *tuned)
     }
     sp_json_put(points, "left_out", json_integer(all->left_out));
     sp_json_put(points, "dropped", json_integer(all->dropped));
-    cli_time_parts(tuned->result, ms);
-    for (int i = 0; i < CLI_TIME_PARTS; i++) {
+    sp_result_time_parts(tuned->result, ms);
+    for (int i = 0; i < SP_TIME_PARTS; i++) {
         sp_json_put(limits, cli_time_part_names[i], json_real(ms[i]));
     }
     int64_t top = all->ranked_count < tuned->top ? all->ranked_count : tuned->top;

@@ -1,5 +1,6 @@
 // slimpack validate SCENARIO --backend
 
+#include "experiments/cli/execution_report.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "experiments/cli/validate_modes.h"

@@ -386,10 +386,10 @@ static json_t *table_json(const sp_validation *v)
                   "table", json_string(m->name), "source", json_string(m->source), "licence",
                   json_string(m->licence), "measured", sp_measured_names[m->kind], "error_is",
                   sp_validation_is_difference(m->kind) ? "difference" : "fraction", "profile",
-                  profile[0] != '\0' ? json_string(profile) : json_null(), "fitted_constants",
-                  fitted_constants(m), "count", (json_int_t)m->count, "mean_absolute_error",
-                  json_real(v->errors.mean), "median_absolute_error", json_real(v->errors.median),
-                  "bias", json_real(v->errors.bias), "left_out", left_out_json(m), "ranking",
+                  sp_json_text_or_null(profile), "fitted_constants", fitted_constants(m), "count",
+                  (json_int_t)m->count, "mean_absolute_error", json_real(v->errors.mean),
+                  "median_absolute_error", json_real(v->errors.median), "bias",
+                  json_real(v->errors.bias), "left_out", left_out_json(m), "ranking",
                   ranking_json(&v->ranking), "worst", case_json(v, v->errors.worst_row));
     if (has_plain(v)) {
         sp_json_put(object, "mean_absolute_error_plain", json_real(v->plain_errors.mean));

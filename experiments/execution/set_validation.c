@@ -289,13 +289,12 @@ static void put_figures(json_t *object, const sp_case_outcome *o)
 static json_t *case_json(const sp_case_outcome *outcome)
 {
     const sp_scenario *scenario = &outcome->of->scenario;
-    json_t *reason = outcome->reason[0] != '\0' ? json_string(outcome->reason) : json_null();
-    json_t *object =
-        json_pack("{s:s, s:s, s:s, s:o*, s:o, s:s, s:s, s:s}", "group", outcome->of->group, "name",
-                  outcome->of->name, "status", sp_case_status_names[outcome->status], "reason",
-                  reason, "parallel", parallel_json(&scenario->layout), "schedule",
-                  sp_schedule_names[scenario->schedule.kind], "strategy", scenario->strategy.kind,
-                  "clock", sp_clock_names[outcome->clock]);
+    json_t *object = json_pack(
+        "{s:s, s:s, s:s, s:o*, s:o, s:s, s:s, s:s}", "group", outcome->of->group, "name",
+        outcome->of->name, "status", sp_case_status_names[outcome->status], "reason",
+        sp_json_text_or_null(outcome->reason), "parallel", parallel_json(&scenario->layout),
+        "schedule", sp_schedule_names[scenario->schedule.kind], "strategy", scenario->strategy.kind,
+        "clock", sp_clock_names[outcome->clock]);
     if (sp_case_has_figures(outcome)) {
         put_figures(object, outcome);
     }

@@ -10,8 +10,8 @@
 
 enum { DOCUMENT_LIMIT_BYTES = 16 << 20, PLACE = 32 };
 
-const char *const figure_measure_names[] = {"value",     "ratio",   "difference",
-                                            "reduction", "longest", NULL};
+static const char *const figure_measure_names[] = {"value",     "ratio",   "difference",
+                                                   "reduction", "longest", NULL};
 const char *const figure_claim_names[] = {"equal", "at_least", "at_most", NULL};
 static const char *const take_names[] = {"mean", "max", "min", NULL};
 

@@ -23,8 +23,6 @@ typedef enum figure_measure {
     FIGURE_LONGEST,    // the key is a setting: its largest value with which a scenario fits
 } figure_measure;
 
-extern const char *const figure_measure_names[]; // "value", ..., NULL
-
 // Where a setting has several values, each combination has a value, and the point has one of these.
 typedef enum figure_take { FIGURE_MEAN, FIGURE_MAX, FIGURE_MIN } figure_take;
 

@@ -10,7 +10,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
-#include "sim/inference/prefill.h"
+#include "sim/prefill/prefill.h"
 #include "sim/scenario/decode_scenario.h"
 
 // What a scenario of a figure came to.

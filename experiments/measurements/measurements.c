@@ -378,6 +378,9 @@ static sp_status read_scenario(table_reader *reader, size_t row, json_t *documen
     if (status == SP_OK && !scenario->uniform) {
         status = sp_strategy_check(scenario->strategy.kind, source, &found);
     }
+    if (status == SP_OK) {
+        status = sp_strategy_check_shares(scenario, &found);
+    }
     if (status != SP_OK) {
         sp_scenario_fini(scenario);
         return adopt_errors(reader, row, source, status, &found);

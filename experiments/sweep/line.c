@@ -46,7 +46,9 @@ static bool put_digest(json_t *row, const sweep_digest *digest)
     return complete;
 }
 
-char *sweep_line(const sweep_spec *spec, int64_t combination, const sweep_digest *digest)
+// The line of a point with its newline, without what it has no value for; freed with free(). NULL
+// when memory ran out.
+static char *write_line(const sweep_spec *spec, int64_t combination, const sweep_digest *digest)
 {
     int64_t digit[SWEEP_AXES];
     sweep_spec_digits(spec, combination, digit);
@@ -71,7 +73,7 @@ sp_status sweep_row_evaluate(const sweep_evaluator *evaluator, int thread, sweep
 {
     sp_status status = sweep_evaluate_point(evaluator, thread, row->combination, &row->digest, err);
     if (status == SP_OK) {
-        row->line = sweep_line(evaluator->spec, row->combination, &row->digest);
+        row->line = write_line(evaluator->spec, row->combination, &row->digest);
         status = row->line != NULL ? SP_OK : sp_error_no_memory(err, "a line of results");
     }
     return status;

@@ -15,10 +15,6 @@ typedef struct sweep_row {
 sp_status sweep_row_evaluate(const sweep_evaluator *evaluator, int thread, sweep_row *row,
                              sp_error *err);
 
-// The line of a point with its newline, without what it has no value for; freed with free(). NULL
-// when memory ran out.
-char *sweep_line(const sweep_spec *spec, int64_t combination, const sweep_digest *digest);
-
 // The text of a point as it stands in the line; freed with free(). NULL when memory ran out.
 char *sweep_point_text(const json_t *point);
 

@@ -220,6 +220,9 @@ static sp_status evaluate_scenario(const sweep_evaluator *evaluator, const sp_sc
     sp_status found =
         scenario->uniform ? SP_OK : sp_strategy_check(scenario->strategy.kind, "point", err);
     if (found == SP_OK) {
+        found = sp_strategy_check_shares(scenario, err);
+    }
+    if (found == SP_OK) {
         found = sweep_batch_cache_acquire(evaluator->batches, scenario, &entry, err);
     }
     if (found != SP_OK) {

@@ -1,5 +1,6 @@
 // Reading JSON with errors a person can act on: syntax errors carry line and column, content errors
-// the JSON path, the value found and what was expected; unknown keys get the nearest known name.
+// the JSON path, the value found and what was expected; unknown keys get the nearest known name
+// (nearest_name.c). Below that dotted paths, and building JSON (json_build.c).
 #ifndef SLIMPACK_SIM_BASE_JSON_H
 #define SLIMPACK_SIM_BASE_JSON_H
 
@@ -142,6 +143,9 @@ bool sp_json_put(json_t *object, const char *key, json_t *value);
 
 // A number, or null where it is not finite.
 json_t *sp_json_figure(double value);
+
+// A text, or null where it is NULL or empty.
+json_t *sp_json_text_or_null(const char *text);
 
 // An array of texts: those up to NULL, or `count` of them, each in `stride` bytes, of which those
 // are left out that are no UTF-8, cut short as they may be. NULL when memory ran out.

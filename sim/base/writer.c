@@ -118,3 +118,12 @@ sp_status sp_writer_finish(sp_writer *out, const char *what, sp_error *err)
     }
     return SP_OK;
 }
+
+void sp_append(char *text, size_t bytes, const char *format, ...)
+{
+    size_t used = strlen(text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + used, bytes - used, format, args);
+    va_end(args);
+}

@@ -1,5 +1,5 @@
-// A buffered writer that formats integers itself, because traces and plans run to millions of
-// numbers and printf is several times slower.
+// Writing text: a buffered writer that formats integers itself, because traces and plans run to
+// millions of numbers and printf is several times slower, and a printf that adds to a text.
 #ifndef SLIMPACK_SIM_BASE_WRITER_H
 #define SLIMPACK_SIM_BASE_WRITER_H
 
@@ -25,5 +25,8 @@ void sp_write(sp_writer *out, const char *format, ...) SP_PRINTF(2, 3);
 void sp_write_bytes(sp_writer *out, const void *bytes, size_t count);
 // Writes out what is buffered. SP_ERR_IO if any write failed; `what` names the output.
 sp_status sp_writer_finish(sp_writer *out, const char *what, sp_error *err);
+
+// Adds to a text that has place for `bytes` in all, and is cut off there.
+void sp_append(char *text, size_t bytes, const char *format, ...) SP_PRINTF(3, 4);
 
 #endif

@@ -9,6 +9,12 @@
 #include "sim/cost/step_costs.h"
 #include "sim/model/layout.h"
 
+static inline sp_op_timer sp_i_timer_of(sp_cost_model *cost)
+{
+    return (sp_op_timer){
+        .cluster = cost->cluster, .profile = cost->profile, .uncalibrated = &cost->uncalibrated};
+}
+
 // ---- pack_price.c: what the actions of one pack take on one virtual stage ----
 
 // Whole backward, input gradient, weight gradient, and the recomputation that b and i contain.

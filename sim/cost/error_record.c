@@ -1,11 +1,11 @@
 #include "sim/cost/error_record.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/writer.h"
 #include "sim/model/inventory.h"
 
 const char *const sp_step_figure_names[] = {
@@ -69,47 +69,37 @@ static bool is_nearer(const sp_error_record *a, int a_failed, const sp_error_rec
 }
 
 // ---- what keeps a record off ----
-
-static void add(char text[SP_NOT_VALIDATED], const char *format, ...) SP_PRINTF(2, 3);
-static void add(char text[SP_NOT_VALIDATED], const char *format, ...)
-{
-    size_t used = strlen(text);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text + used, SP_NOT_VALIDATED - used, format, args);
-    va_end(args);
-}
-
 static void add_figure(char text[SP_NOT_VALIDATED], double value)
 {
     bool billions = value >= 1e8;
-    add(text, billions ? "%.4g billion" : "%.6g", billions ? value / 1e9 : value);
+    sp_append(text, SP_NOT_VALIDATED, billions ? "%.4g billion" : "%.6g",
+              billions ? value / 1e9 : value);
 }
 
 static void add_range(char text[SP_NOT_VALIDATED], double least, double most)
 {
-    add(text, " (logged: ");
+    sp_append(text, SP_NOT_VALIDATED, " (logged: ");
     add_figure(text, least);
     if (least != most) {
-        add(text, " to ");
+        sp_append(text, SP_NOT_VALIDATED, " to ");
         add_figure(text, most);
     }
-    add(text, ")");
+    sp_append(text, SP_NOT_VALIDATED, ")");
 }
 
 static void add_words(char text[SP_NOT_VALIDATED], const char *list)
 {
-    add(text, " (logged: ");
+    sp_append(text, SP_NOT_VALIDATED, " (logged: ");
     while (*list != '\0') {
         size_t next = strcspn(list, "\n");
-        add(text, "%.*s", (int)next, list);
+        sp_append(text, SP_NOT_VALIDATED, "%.*s", (int)next, list);
         list += next;
         if (*list == '\n') {
-            add(text, ", ");
+            sp_append(text, SP_NOT_VALIDATED, ", ");
             list++;
         }
     }
-    add(text, ")");
+    sp_append(text, SP_NOT_VALIDATED, ")");
 }
 
 static void tell_failed(const sp_error_record *record, const sp_step_kind *kind,
@@ -119,7 +109,7 @@ static void tell_failed(const sp_error_record *record, const sp_step_kind *kind,
     text[0] = '\0';
     for (int f = 0; f < SP_STEP_FIGURES; f++) {
         if (!figure_holds(record, kind, f)) {
-            add(text, "%s%s ", separator, sp_step_figure_names[f]);
+            sp_append(text, SP_NOT_VALIDATED, "%s%s ", separator, sp_step_figure_names[f]);
             add_figure(text, kind->figure[f]);
             add_range(text, record->least[f], record->most[f]);
             separator = ", ";
@@ -127,13 +117,14 @@ static void tell_failed(const sp_error_record *record, const sp_step_kind *kind,
     }
     for (int w = 0; w < SP_STEP_WORDS; w++) {
         if (!word_holds(record, kind, w)) {
-            add(text, "%s%s %s", separator, sp_step_word_names[w], kind->word[w]);
+            sp_append(text, SP_NOT_VALIDATED, "%s%s %s", separator, sp_step_word_names[w],
+                      kind->word[w]);
             add_words(text, record->words[w]);
             separator = ", ";
         }
     }
-    add(text, "; the nearest are %lld with a median error of %.1f %%: %s", (long long)record->steps,
-        100.0 * record->median, record->scope);
+    sp_append(text, SP_NOT_VALIDATED, "; the nearest are %lld with a median error of %.1f %%: %s",
+              (long long)record->steps, 100.0 * record->median, record->scope);
 }
 
 void sp_step_error_find(const sp_error_records *records, const sp_step_kind *kind,

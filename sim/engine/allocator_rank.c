@@ -188,7 +188,7 @@ static void run_backward(sp_i_rank_replay *l, size_t a)
         sp_i_unit_adopt(unit, program->output_gradient, l->received_gradient);
         l->received_gradient = SP_NO_BLOCK;
     }
-    sp_i_unit_run(&l->memory, unit, split ? SP_PROGRAM_INPUT_GRADIENT : SP_PROGRAM_BACKWARD);
+    run_unit(l, unit, split ? SP_PROGRAM_INPUT_GRADIENT : SP_PROGRAM_BACKWARD);
     release(l, &l->sent_gradient);
     int32_t gradient = program->input_gradient[split];
     if (gradient != SP_NO_TENSOR) {

@@ -14,7 +14,7 @@ enum {
     RANKS = 8,           // replayed at most
     RANKS_PER_STAGE = 2, // of one pipeline rank
     EXACT = 3,           // of the data-parallel ranks that a replayed one stands for
-    EVENTS = 4000000     // after so many allocations and releases nothing more is begun
+    EVENTS = 13000000    // after so many allocations and releases nothing more is begun
 };
 
 static sp_status rank_peak(sp_i_rank_replay *l, int64_t enough_bytes, sp_allocator_peak *peak,

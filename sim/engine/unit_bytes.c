@@ -30,7 +30,7 @@ const sp_bytes *sp_i_unit_row(const sp_step_costs *costs, size_t unit, sp_unit_h
     return NULL;
 }
 
-sp_bytes sp_i_unit_held(const sp_step_costs *costs, size_t unit, sp_unit_holds holds)
+static sp_bytes unit_held(const sp_step_costs *costs, size_t unit, sp_unit_holds holds)
 {
     sp_bytes held = {{0}};
     const sp_bytes *row = sp_i_unit_row(costs, unit, holds, &held);
@@ -60,7 +60,7 @@ int64_t sp_unit_left(const sp_pack *pack, const sp_unit_state *state, sp_memory_
 sp_bytes sp_i_unit_left(const sp_step_costs *costs, size_t unit, const sp_pack *pack,
                         const sp_unit_state *state)
 {
-    sp_bytes bytes = sp_i_unit_held(costs, unit, (sp_unit_holds)state->holds);
+    sp_bytes bytes = unit_held(costs, unit, (sp_unit_holds)state->holds);
     int64_t kv = state->holds == SP_HOLDS_ALL ? costs->unit[unit].kv_activations : 0;
     bytes.of[SP_MEM_ACTIVATIONS] -= kv;
     for (int c = 0; c < SP_MEM_CATEGORIES; c++) {

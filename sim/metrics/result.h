@@ -70,6 +70,7 @@ typedef struct sp_result {
     sp_layout layout;
     int *stage_layers; // of every virtual stage; owned, NULL: equal shares
     char strategy[32], schedule[32];
+    char cp_overlap[32]; // how keys and values are exchanged; "": by uniform costs
     char model_name[64];
     int64_t parameters;     // 0: uniform costs
     double flops_per_token; // forward and backward, linear part
@@ -130,9 +131,21 @@ SP_API void sp_result_fini(sp_result *result);
 
 // Derived figures, NAN where they are not defined.
 SP_API double sp_result_iteration_ms(const sp_result *result);
+// What the mean rank spends a step on, in ms a batch, which adds up to the iteration. Communication
+// is what computation does not hide; PP is waiting for transfers between stages.
+enum {
+    SP_TIME_COMPUTE,
+    SP_TIME_TP,
+    SP_TIME_CP,
+    SP_TIME_PP,
+    SP_TIME_DP,
+    SP_TIME_OPTIMIZER,
+    SP_TIME_BUBBLE,
+    SP_TIME_PARTS
+};
+SP_API void sp_result_time_parts(const sp_result *result, double ms[SP_TIME_PARTS]);
+SP_API double sp_result_launch_ms(const sp_result *result); // of the computation
 SP_API double sp_result_bubble_ratio(const sp_result *result);
-SP_API double
-sp_result_compute_ns(const sp_result *result); // busy without communication, all ranks
 SP_API double sp_result_bubble_ratio_longest_stage(const sp_result *result);
 SP_API double sp_result_tokens_per_s(const sp_result *result);
 SP_API double sp_result_tokens_per_gpu_s(const sp_result *result);
@@ -144,6 +157,7 @@ SP_API double sp_result_tokens_per_gpu_s(const sp_result *result);
 typedef enum sp_flops_count { SP_FLOPS_CAUSAL, SP_FLOPS_MEGATRON } sp_flops_count;
 SP_API double sp_result_tflops_per_gpu(const sp_result *result, sp_flops_count count);
 SP_API double sp_result_mfu(const sp_result *result, sp_flops_count count);
+SP_API double sp_result_hfu(const sp_result *result); // MFU of all FLOPs, with recomputation
 SP_API double sp_result_lower_bound_ms(const sp_result *result);
 SP_API double sp_result_gap(const sp_result *result);      // over the lower bound
 SP_API bool sp_result_knows_gap(const sp_result *result);  // its parts are known
@@ -182,7 +196,8 @@ void sp_result_add_stalls(sp_result *result, double microbatch_s);
 // Warns of a tight step. Once, after the last batch.
 void sp_result_warn_of_memory(sp_result *result);
 
-// The JSON object of a result; ranks[] only where asked for. NULL when memory runs out.
+// The JSON object of a result (result_json.c); ranks[] only where asked for. NULL when memory runs
+// out.
 SP_API json_t *sp_result_json(const sp_result *result, bool with_ranks);
 
 // All keys of a result, null: the row of an infeasible strategy.

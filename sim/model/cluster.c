@@ -291,11 +291,6 @@ sp_group sp_cluster_group(const sp_cluster *cluster, const sp_layout *layout,
     return worst_group(cluster, layout, along(layout, SP_AXIS_PP));
 }
 
-sp_group sp_cluster_merged_group(const sp_cluster *cluster, const sp_layout *layout, int dp_count)
-{
-    return worst_group(cluster, layout, over_two(layout, SP_AXIS_CP, SP_AXIS_DP, dp_count));
-}
-
 sp_nested_groups sp_cluster_nested_groups(const sp_cluster *cluster, const sp_layout *layout,
                                           int dp_count, int inner)
 {
@@ -329,7 +324,8 @@ int sp_cluster_node_dp_ranks(const sp_cluster *cluster, const sp_layout *layout)
     int dp = layout->dp;
     int most = 1;
     for (int ranks = 1; ranks <= dp; ranks = ranks < dp && ranks > dp / 2 ? dp : 2 * ranks) {
-        sp_group group = sp_cluster_merged_group(cluster, layout, ranks);
+        sp_group group =
+            worst_group(cluster, layout, over_two(layout, SP_AXIS_CP, SP_AXIS_DP, ranks));
         most = group.nodes <= 1 && dp % ranks == 0 ? ranks : most;
     }
     return most;

@@ -134,9 +134,6 @@ typedef struct sp_group {
 // each other.
 sp_group sp_cluster_group(const sp_cluster *cluster, const sp_layout *layout,
                           sp_dimension dimension);
-// The context-parallel groups of `dp_count` neighbouring data-parallel ranks together (DP-Merge);
-// dp_count divides dp.
-sp_group sp_cluster_merged_group(const sp_cluster *cluster, const sp_layout *layout, int dp_count);
 
 // Such a group in two levels: `inner` neighbours of it each, and those at one place of all of them.
 typedef struct sp_nested_groups {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/order.h"
 #include "sim/base/units.h"
 
 const char *const sp_cp_sharding_names[] = {"even", "sequence", "document", "adaptive", NULL};
@@ -46,13 +47,6 @@ int64_t sp_layout_stride(const sp_layout *layout, sp_axis axis)
     return stride;
 }
 
-static int compare_ranks(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a;
-    int64_t y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 void sp_layout_list_joint(const sp_layout *layout, int dp_first, int dp_count, int pp,
                           int64_t *ranks)
 {
@@ -65,7 +59,7 @@ void sp_layout_list_joint(const sp_layout *layout, int dp_first, int dp_count, i
                    pp * sp_layout_stride(layout, SP_AXIS_PP);
     }
     for (int tp = 0; tp < layout->tp; tp++) {
-        qsort(&ranks[tp * members], (size_t)members, sizeof *ranks, compare_ranks);
+        qsort(&ranks[tp * members], (size_t)members, sizeof *ranks, sp_ascending_int64s);
     }
 }
 

@@ -57,7 +57,8 @@ int64_t sp_model_embedding_parameters(const sp_model *model)
     return (model->vocab + positions) * model->hidden;
 }
 
-int64_t sp_model_head_parameters(const sp_model *model)
+// Of the final norm, and of the head if untied.
+static int64_t head_parameters(const sp_model *model)
 {
     return norm_parameters(model) + (model->tied_embeddings ? 0 : model->vocab * model->hidden);
 }
@@ -65,7 +66,7 @@ int64_t sp_model_head_parameters(const sp_model *model)
 int64_t sp_model_parameters(const sp_model *model)
 {
     return model->layers * sp_model_layer_parameters(model) + sp_model_embedding_parameters(model) +
-           sp_model_head_parameters(model);
+           head_parameters(model);
 }
 
 double sp_model_layer_linear_flops_per_token(const sp_model *model)

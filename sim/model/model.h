@@ -75,7 +75,6 @@ sp_status sp_model_check(const sp_model *model, const char *source, const char *
 int64_t sp_model_parameters(const sp_model *model);
 int64_t sp_model_layer_parameters(const sp_model *model); // one layer, all experts, norms, biases
 int64_t sp_model_embedding_parameters(const sp_model *model); // token (and learned position) table
-int64_t sp_model_head_parameters(const sp_model *model);      // final norm, and the head if untied
 
 // FLOPs (multiply and add counted as two) of a forward pass of the whole model over `tokens` tokens
 // whose attention covers pairs2/2 (query, key) pairs. pairs2 is twice the pair count so that the

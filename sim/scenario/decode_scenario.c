@@ -24,5 +24,6 @@ sp_status sp_decode_scenario(const sp_scenario *scenario, sp_decode_result *resu
                            scenario->jitter.gpu_cv);
     }
     sp_decode_machine machine = sp_decode_machine_of(scenario);
-    return sp_decode_run(scenario->decode, &machine, result, err);
+    sp_status status = sp_scenario_check_shares(scenario, err);
+    return status == SP_OK ? sp_decode_run(scenario->decode, &machine, result, err) : status;
 }

@@ -57,7 +57,7 @@ typedef struct sp_strategy_spec {
     bool gathers; // zeppelin: off, its packs exchange keys and values in rings alone
 } sp_strategy_spec;
 
-// How prompts are read (sim/inference/prefill.h).
+// How prompts are read (sim/prefill/prefill.h).
 typedef enum sp_prefill_method {
     SP_PREFILL_DENSE,
     SP_PREFILL_SAMPLE,
@@ -105,6 +105,9 @@ typedef struct sp_scenario {
     // parallel.stage_layers is "auto": as level as they go, until a strategy has chosen
     // (sp_strategy_resolve).
     bool cuts_layers;
+    // Nothing says how layers are cut that equal shares do not divide: they stand as with "auto",
+    // for strategies that choose cuts, and all else refuses them (sp_scenario_check_shares).
+    bool shares_open;
     // ..._given: the user wrote the key. Reading sets these, and nothing changes them afterwards.
     bool chunks_given; // chunks per rank, in one way or another
     sp_schedule_spec schedule;
@@ -146,6 +149,9 @@ sp_status sp_scenario_override(json_t *root, const char *assignment, sp_error *e
 // Resolves the layout that a schedule change brings (chunks default by kind) and checks that
 // layout, model, cluster and schedule fit together.
 sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err);
+
+// For what does not choose how the model is cut: a content error where shares_open.
+sp_status sp_scenario_check_shares(const sp_scenario *scenario, sp_error *err);
 
 // The layers of every virtual stage, [pp * chunks], of the scenario's layout, with which the
 // workload's first batch is predicted to run fast, whatever layers the layout has. Begins with the

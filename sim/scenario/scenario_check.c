@@ -22,17 +22,28 @@ static sp_status check_chunks(const sp_scenario *scenario, sp_error *err)
     return SP_OK;
 }
 
-static sp_status check_layers(const sp_scenario *scenario, sp_error *err)
+static sp_status check_stages(const sp_scenario *scenario, const sp_layout *layout, sp_error *err)
 {
-    int vstages = sp_layout_vstages(&scenario->layout);
-    sp_stage *stages = sp_calloc((size_t)vstages, sizeof *stages);
+    sp_stage *stages = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *stages);
     if (stages == NULL) {
         return sp_error_no_memory(err, "pipeline stages");
     }
     sp_status status =
-        sp_layout_stages(&scenario->layout, scenario->model.layers, scenario->source, stages, err);
+        sp_layout_stages(layout, scenario->model.layers, scenario->source, stages, err);
     sp_free(stages);
     return status;
+}
+
+static sp_status check_layers(const sp_scenario *scenario, sp_error *err)
+{
+    return check_stages(scenario, &scenario->layout, err);
+}
+
+sp_status sp_scenario_check_shares(const sp_scenario *scenario, sp_error *err)
+{
+    sp_layout equal = scenario->layout;
+    equal.stage_layers = NULL;
+    return scenario->shares_open ? check_stages(scenario, &equal, err) : SP_OK;
 }
 
 void sp_scenario_take_cut(sp_scenario *scenario, int chunks, int *stage_layers)

@@ -70,16 +70,32 @@ static bool layers_of_stage(const json_t *value, int *layers)
     return true;
 }
 
+// Nothing is stated of chunks or layers, and equal shares do not divide them. What hands attention
+// over needs equal shares.
+static bool leaves_shares_open(const sp_scenario *scenario, sp_object *parallel)
+{
+    int layers = scenario->model.layers;
+    int vstages = sp_layout_vstages(&scenario->layout);
+    return !sp_object_has(parallel, "stage_layers") &&
+           !sp_object_has(parallel, "chunks_per_rank") &&
+           !sp_object_has(parallel, "layers_per_chunk") && !scenario->schedule.exchange &&
+           layers >= vstages && layers % vstages != 0;
+}
+
 // The entries one by one; how they share out the model is for sp_layout_stages to judge. Without a
 // good size of the layout their number says nothing.
 static void read_stage_layers(sp_i_scenario_reader *reader, sp_object *parallel, bool sized)
 {
     sp_scenario *scenario = reader->scenario;
     const json_t *array = sp_object_get(parallel, "stage_layers");
-    if (array == NULL || !sized || scenario->uniform) {
+    if (!sized || scenario->uniform) {
         return;
     }
-    const char *name = json_string_value(array);
+    scenario->shares_open = leaves_shares_open(scenario, parallel);
+    if (array == NULL && !scenario->shares_open) {
+        return;
+    }
+    const char *name = scenario->shares_open ? "auto" : json_string_value(array);
     bool fills = name != NULL && strcmp(name, "nanotron") == 0;
     bool spreads = fills || (name != NULL && strcmp(name, "auto") == 0);
     if (!json_is_array(array) && !spreads) {

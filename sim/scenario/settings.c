@@ -343,7 +343,9 @@ static const sp_setting settings[] = {
      .text = "Layers of every virtual stage in the order of the model; \"auto\" takes, of equal "
              "shares, cuts by predicted time, embedding and head counted, and SlimPack's own "
              "choice, the one with which the strategy is predicted to run the first batch fastest "
-             "within memory, \"nanotron\" spreads them as nanotron does.",
+             "within memory, \"nanotron\" spreads them as nanotron does. Where neither layers nor "
+             "chunks are stated and equal shares do not divide the layers, the SlimPack strategies "
+             "cut as with \"auto\", and all else refuses them.",
      .aliases = "pipeline_model_parallel_layout decoder_first_pipeline_num_layers "
                 "decoder_last_pipeline_num_layers"},
     {.key = "parallel.sequence_parallel", SWITCH, .fallback = "true where tp is above 1",

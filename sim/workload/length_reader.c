@@ -11,9 +11,12 @@ enum {
     LISTED_NAMES = 12,                  // columns listed in a message
 };
 
-const char *const sp_i_length_columns[SP_I_LENGTH_COLUMNS] = {
+// Column names and keys looked for when none is given, in this order.
+static const char *const column_names[] = {
     "length", "lengths", "tokens", "num_tokens", "n_tokens", "seq_len", "input_length",
 };
+
+enum { COLUMN_NAMES = sizeof column_names / sizeof column_names[0] };
 
 sp_status sp_i_reader_init(sp_i_reader *reader)
 {
@@ -263,8 +266,8 @@ sp_status sp_i_choose_column(sp_i_reader *reader, const char *what, const char *
     if (count == 1) {
         *chosen = 0;
     }
-    for (int i = 0; i < SP_I_LENGTH_COLUMNS && *chosen < 0; i++) {
-        *chosen = find_name(sp_i_length_columns[i], names, count);
+    for (int i = 0; i < COLUMN_NAMES && *chosen < 0; i++) {
+        *chosen = find_name(column_names[i], names, count);
     }
     if (*chosen >= 0) {
         return SP_OK;

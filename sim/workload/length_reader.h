@@ -12,8 +12,7 @@
 
 enum {
     SP_I_LINE_BYTES = 1 << 20, // longest line, terminator excluded
-    SP_I_LENGTH_COLUMNS = 7,
-    SP_I_QUOTE = 64, // bytes for a piece of the input shown in a message
+    SP_I_QUOTE = 64,           // bytes for a piece of the input shown in a message
 };
 
 typedef enum sp_i_length_format {
@@ -28,8 +27,10 @@ typedef enum sp_i_length_format {
     SP_I_LENGTHS_ANY = SP_I_LENGTHS_FORMATS // by the first bytes
 } sp_i_length_format;
 
-// Column names and keys looked for when none is given, in this order.
-extern const char *const sp_i_length_columns[SP_I_LENGTH_COLUMNS];
+static inline bool sp_i_is_space(int c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
 
 typedef struct sp_i_reader {
     FILE *stream; // not owned

@@ -65,15 +65,10 @@ static bool begins_with(const sp_i_reader *reader, const char *magic, size_t n)
            memcmp(reader->buffer + reader->begin, magic, n) == 0;
 }
 
-static bool is_space(char c)
-{
-    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
-}
-
 static char first_letter(const sp_i_reader *reader)
 {
     for (size_t i = reader->begin; i < reader->end; i++) {
-        if (!is_space(reader->buffer[i])) {
+        if (!sp_i_is_space(reader->buffer[i])) {
             return reader->buffer[i];
         }
     }
@@ -85,7 +80,7 @@ static sp_i_length_format format_of_line(const sp_i_reader *reader)
 {
     const char *at = reader->buffer + reader->begin;
     const char *end = reader->buffer + reader->end;
-    while (at < end && (is_space(*at) || *at == '#')) {
+    while (at < end && (sp_i_is_space(*at) || *at == '#')) {
         const char *newline = *at == '#' ? memchr(at, '\n', (size_t)(end - at)) : at;
         at = newline == NULL ? end : newline + 1;
     }

@@ -80,11 +80,6 @@ static sp_status take_line(sp_i_reader *reader, json_t *root, const char **key,
     return take_value(reader, json_object_get(root, chosen));
 }
 
-static bool is_space(int c)
-{
-    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
-}
-
 sp_status sp_i_lengths_read_jsonl(sp_i_reader *reader)
 {
     char chosen[KEY_BYTES];
@@ -96,7 +91,7 @@ sp_status sp_i_lengths_read_jsonl(sp_i_reader *reader)
         if (status != SP_OK || line == NULL) {
             return status;
         }
-        while (n > 0 && is_space(line[n - 1])) {
+        while (n > 0 && sp_i_is_space(line[n - 1])) {
             n--;
         }
         if (n == 0) {
@@ -155,7 +150,7 @@ static void skip(array_scanner *scanner)
 static int peek_past_space(array_scanner *scanner)
 {
     int c = peek(scanner);
-    while (is_space(c)) {
+    while (sp_i_is_space(c)) {
         skip(scanner);
         c = peek(scanner);
     }
@@ -186,7 +181,7 @@ static sp_status take_element(array_scanner *scanner, int64_t index)
     size_t n = 0;
     int c = peek(scanner);
     bool nested = c == '"' || c == '{' || c == '[';
-    while (c != END && c != ',' && c != ']' && !is_space(c) && n < sizeof text) {
+    while (c != END && c != ',' && c != ']' && !sp_i_is_space(c) && n < sizeof text) {
         text[n++] = (char)c;
         skip(scanner);
         c = peek(scanner);

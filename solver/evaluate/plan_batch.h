@@ -40,8 +40,10 @@ typedef struct sp_batch_plan {
     sp_warnings warnings;
 } sp_batch_plan;
 
-// The scenario must outlive the planner; of its workload `context` and `over_length` count. A
-// scenario of uniform costs has no samples to plan (SP_ERR_CONTENT).
+// Makes the choices that the scenario leaves to its strategy, unless they are made
+// (sp_strategy_resolve): each batch has all of strategy.time_limit_ms. The scenario must outlive
+// the planner; of its workload `context` and `over_length` count. A scenario of uniform costs has
+// no samples to plan (SP_ERR_CONTENT).
 SP_API sp_status sp_planner_new(const sp_scenario *scenario, sp_planner **planner, sp_error *err);
 SP_API void sp_planner_free(sp_planner *planner);
 // Did the last batch have no plan (SP_ERR_INFEASIBLE) because it lacks memory?

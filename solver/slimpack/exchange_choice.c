@@ -9,9 +9,11 @@
 // one way merges other ranks than the next.
 #include <math.h>
 
+#include "sim/base/alloc.h"
 #include "sim/base/progress.h"
 #include "sim/base/units.h"
 #include "solver/slimpack/slimpack_search.h"
+#include "solver/strategies/job_choice.h"
 #include "solver/strategy_list.h"
 #include "solver/time_limit.h"
 
@@ -138,6 +140,51 @@ static sp_status look_at_all(choice *c, sp_error *err)
     return status;
 }
 
+// A way as the job's first batch then runs in it, with model chunks of its own.
+static sp_status plan(const choice *c, sp_cp_overlap way, double deadline_s,
+                      sp_packflow_outcome *outcome, sp_error *err)
+{
+    sp_error own;
+    sp_scenario tried = *c->scenario;
+    sp_error_clear(&own);
+    *outcome = SP_PACKFLOW_WORST;
+    tried.resolved = NULL;
+    tried.chosen_layers = NULL;
+    tried.memory.stack.cp_overlap = way;
+    if (deadline_s > 0.0) {
+        tried.strategy.time_limit_ms = sp_i_deadline_left_ms(deadline_s) + 1;
+        tried.strategy.spent_s = 0.0;
+    }
+    sp_status status = sp_scenario_resolve_layout(&tried, &own);
+    if (status == SP_OK) {
+        status = sp_i_choose_chunks(&tried, &own);
+    }
+    if (status == SP_OK) {
+        status = sp_i_job_run(&tried, &c->batches, deadline_s, outcome, &own);
+    }
+    sp_free(tried.chosen_layers);
+    return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;
+}
+
+// Of ways that were compared by time alone the fastest may need more memory than the stack's own:
+// whole plans of both decide.
+static sp_status fall_back(choice *c, sp_error *err)
+{
+    const sp_cp_overlap own = c->scenario->memory.stack.cp_overlap;
+    sp_packflow_outcome of_own, of_best;
+    if (!c->unlimited || c->best == own || sp_i_deadline_is_past(c->deadline_s)) {
+        return SP_OK;
+    }
+    sp_status status = plan(c, own, sp_i_deadline_part_s(c->deadline_s, 0.5), &of_own, err);
+    if (status == SP_OK) {
+        status = plan(c, c->best, c->deadline_s, &of_best, err);
+    }
+    if (status == SP_OK && sp_packflow_is_better(&of_own, &of_best)) {
+        c->best = own;
+    }
+    return status;
+}
+
 sp_status sp_i_choose_exchange(sp_scenario *scenario, sp_error *err)
 {
     const double begun_s = sp_clock_s();
@@ -153,6 +200,9 @@ sp_status sp_i_choose_exchange(sp_scenario *scenario, sp_error *err)
     sp_status status = sp_batches_make(&first, &c.batches, err);
     if (status == SP_OK && c.batches.count > 0 && c.batches.batch[0].count > 0) {
         status = look_at_all(&c, err);
+    }
+    if (status == SP_OK) {
+        status = fall_back(&c, err);
     }
     sp_batches_fini(&c.batches);
     scenario->strategy.spent_s += sp_clock_s() - begun_s;

@@ -1,12 +1,12 @@
 #include "solver/step/step.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
+#include "sim/base/writer.h"
 #include "solver/rows.h"
 #include "solver/slicing.h"
 #include "solver/strategy.h"
@@ -273,16 +273,6 @@ static int64_t states_bytes(const sp_bytes *bytes)
 }
 
 // Adds to a text, as far as it has room.
-static void append(char *text, size_t size, const char *format, ...) SP_PRINTF(3, 4);
-
-static void append(char *text, size_t size, const char *format, ...)
-{
-    size_t used = strlen(text);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text + used, size - used, format, args);
-    va_end(args);
-}
 
 // States, the largest of what else there is, and the rest.
 static void name_parts(const sp_bytes *bytes, char text[SP_WARNING_TEXT])
@@ -292,31 +282,31 @@ static void name_parts(const sp_bytes *bytes, char text[SP_WARNING_TEXT])
     left.of[SP_MEM_GRADIENTS] = 0;
     left.of[SP_MEM_OPTIMIZER] = 0;
     left.of[SP_MEM_OFFLOADED] = 0;
-    append(text, SP_WARNING_TEXT, " (states %.2f", sp_gib_from_bytes(states_bytes(bytes)));
+    sp_append(text, SP_WARNING_TEXT, " (states %.2f", sp_gib_from_bytes(states_bytes(bytes)));
     for (int i = 0; i < LARGEST; i++) {
         int largest = 0;
         for (int c = 1; c < SP_MEM_CATEGORIES; c++) {
             largest = left.of[c] > left.of[largest] ? c : largest;
         }
         if (left.of[largest] > 0) {
-            append(text, SP_WARNING_TEXT, ", %s %.2f", sp_memory_category_names[largest],
-                   sp_gib_from_bytes(left.of[largest]));
+            sp_append(text, SP_WARNING_TEXT, ", %s %.2f", sp_memory_category_names[largest],
+                      sp_gib_from_bytes(left.of[largest]));
             left.of[largest] = 0;
         }
     }
     int64_t rest = sp_bytes_total(&left);
     if (rest > 0) {
-        append(text, SP_WARNING_TEXT, ", other %.2f", sp_gib_from_bytes(rest));
+        sp_append(text, SP_WARNING_TEXT, ", other %.2f", sp_gib_from_bytes(rest));
     }
-    append(text, SP_WARNING_TEXT, ")");
+    sp_append(text, SP_WARNING_TEXT, ")");
 }
 
 static void name_sample(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
 {
-    append(text, SP_WARNING_TEXT, "sample %lld of %lld tokens", (long long)s->id,
-           (long long)s->tokens);
+    sp_append(text, SP_WARNING_TEXT, "sample %lld of %lld tokens", (long long)s->id,
+              (long long)s->tokens);
     if (s->computed > s->tokens) {
-        append(text, SP_WARNING_TEXT, ", padded to %lld,", (long long)s->computed);
+        sp_append(text, SP_WARNING_TEXT, ", padded to %lld,", (long long)s->computed);
     }
 }
 
@@ -325,14 +315,14 @@ static void say_tried(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
 {
     const char *before = "; does not fit either with ";
     if (s->recompute_tried) {
-        append(text, SP_WARNING_TEXT, "%smemory.recompute full", before);
+        sp_append(text, SP_WARNING_TEXT, "%smemory.recompute full", before);
         before = ", ";
     }
     for (int i = 0; i < SP_OOM_DEGREES; i++) {
         if (s->degree[i].degree > 0) {
-            append(text, SP_WARNING_TEXT, "%sparallel.%s up to %d%s", before,
-                   sp_i_oom_degree_names[i], s->degree[i].degree,
-                   s->both ? " with or without that" : "");
+            sp_append(text, SP_WARNING_TEXT, "%sparallel.%s up to %d%s", before,
+                      sp_i_oom_degree_names[i], s->degree[i].degree,
+                      s->both ? " with or without that" : "");
             before = ", ";
         }
     }
@@ -344,15 +334,15 @@ static void say_settings(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
     char figure[FIGURE];
     const char *before = "; fits with ";
     if (s->recompute_bytes > 0) {
-        append(text, SP_WARNING_TEXT, "%smemory.recompute full (%s)", before,
-               gib(s->recompute_bytes, figure));
+        sp_append(text, SP_WARNING_TEXT, "%smemory.recompute full (%s)", before,
+                  gib(s->recompute_bytes, figure));
         before = ", ";
     }
     for (int i = 0; i < SP_OOM_DEGREES; i++) {
         if (s->degree[i].bytes > 0) {
-            append(text, SP_WARNING_TEXT, "%s%sparallel.%s %d on more GPUs (%s)", before,
-                   s->both ? "memory.recompute full and " : "", sp_i_oom_degree_names[i],
-                   s->degree[i].degree, gib(s->degree[i].bytes, figure));
+            sp_append(text, SP_WARNING_TEXT, "%s%sparallel.%s %d on more GPUs (%s)", before,
+                      s->both ? "memory.recompute full and " : "", sp_i_oom_degree_names[i],
+                      s->degree[i].degree, gib(s->degree[i].bytes, figure));
             before = ", ";
         }
     }
@@ -364,13 +354,14 @@ static void say_settings(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
 static void say_of_plan(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
 {
     char figure[FIGURE];
-    append(text, SP_WARNING_TEXT, "the plan needs %s GiB on a rank", gib(s->plan_bytes, figure));
-    append(text, SP_WARNING_TEXT, " where %s are there", gib(s->limit_bytes, figure));
+    sp_append(text, SP_WARNING_TEXT, "the plan needs %s GiB on a rank", gib(s->plan_bytes, figure));
+    sp_append(text, SP_WARNING_TEXT, " where %s are there", gib(s->limit_bytes, figure));
     say_settings(s, text);
     if (s->tokens > 0) {
-        append(text, SP_WARNING_TEXT, "; alone every sample fits: ");
+        sp_append(text, SP_WARNING_TEXT, "; alone every sample fits: ");
         name_sample(s, text);
-        append(text, SP_WARNING_TEXT, " needs the most, %s", gib(sp_bytes_total(&s->need), figure));
+        sp_append(text, SP_WARNING_TEXT, " needs the most, %s",
+                  gib(sp_bytes_total(&s->need), figure));
     }
 }
 
@@ -378,22 +369,23 @@ static void say_of_sample(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
 {
     char figure[FIGURE];
     name_sample(s, text);
-    append(text, SP_WARNING_TEXT, " alone needs %s GiB on ", gib(sp_bytes_total(&s->need), figure));
+    sp_append(text, SP_WARNING_TEXT, " alone needs %s GiB on ",
+              gib(sp_bytes_total(&s->need), figure));
     if (s->dp_count > 1) {
-        append(text, SP_WARNING_TEXT, "each of %d data-parallel ranks", s->dp_count);
+        sp_append(text, SP_WARNING_TEXT, "each of %d data-parallel ranks", s->dp_count);
     } else {
-        append(text, SP_WARNING_TEXT, "a rank");
+        sp_append(text, SP_WARNING_TEXT, "a rank");
     }
     name_parts(&s->need, text);
-    append(text, SP_WARNING_TEXT, " where %s are there", gib(s->limit_bytes, figure));
+    sp_append(text, SP_WARNING_TEXT, " where %s are there", gib(s->limit_bytes, figure));
     say_settings(s, text);
     if (states_bytes(&s->need) > s->limit_bytes) {
-        append(text, SP_WARNING_TEXT,
-               "; parameters, gradients and optimizer states alone are more");
+        sp_append(text, SP_WARNING_TEXT,
+                  "; parameters, gradients and optimizer states alone are more");
     } else if (s->wider > 0) {
-        append(text, SP_WARNING_TEXT,
-               "; context parallelism over %d data-parallel ranks would need %s", s->wider,
-               gib(s->wider_bytes, figure));
+        sp_append(text, SP_WARNING_TEXT,
+                  "; context parallelism over %d data-parallel ranks would need %s", s->wider,
+                  gib(s->wider_bytes, figure));
     }
 }
 

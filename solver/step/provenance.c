@@ -31,6 +31,8 @@ void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
         return;
     }
     snprintf(result->strategy, sizeof result->strategy, "%s", scenario->strategy.kind);
+    snprintf(result->cp_overlap, sizeof result->cp_overlap, "%s",
+             sp_cp_overlap_names[scenario->memory.stack.cp_overlap]);
     snprintf(result->model_name, sizeof result->model_name, "%s", scenario->model.name);
     snprintf(result->profile, sizeof result->profile, "%s", scenario->profile.name);
     result->parameters = sp_model_parameters(&scenario->model);
@@ -97,6 +99,12 @@ static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warn
                         "zero %d: exchanges inside a step do not wait for slower data-parallel "
                         "ranks",
                         scenario->layout.zero);
+    }
+    if (scenario->shares_open) {
+        sp_warnings_add(warnings,
+                        "%d layers do not make equal shares for pp %d: %s cuts them as with "
+                        "parallel.stage_layers \"auto\"",
+                        scenario->model.layers, scenario->layout.pp, scenario->strategy.kind);
     }
     if (falls_back(scenario)) {
         sp_warnings_add(warnings, "network.detail auto is closed here: flows do not go with "

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # check_readme.sh PROGRAM SOURCE: the pages hold the committed results, and every line of them that calls
-# build/slimpack runs, once. The published tables are compared by check_published.sh; the model that is trained on the
-# CPU is a narrower one.
+# build/slimpack runs, once; those of tune and calibrate, which take longest, in a full run (SP_TEST_FULL=1). The
+# published tables are compared by check_published.sh; the model that is trained on the CPU is a narrower one.
 set -euo pipefail
 program=$1
 source=$2
@@ -19,8 +19,9 @@ grep -q '"hidden": 64,' "$work/experiments/host_small.json"
 cd "$work"
 ran=0
 declare -A done=(["build/slimpack validate --published"]=1)
-# Under sanitizers tune and calibrate run on less (check_tune.sh, check_calibrate.sh, fits_again.sh).
-long=${SP_TEST_SANITIZED:+^build/slimpack (tune|calibrate) }
+# Otherwise they run on less (check_tune.sh, check_calibrate.sh, fits_again.sh).
+long='^build/slimpack (tune|calibrate) '
+[ "${SP_TEST_FULL:-}" != 1 ] || long=
 pages="README.md experiments/README.md experiments/RESULTS.md solver/README.md backends/README.md"
 for page in $pages; do
     while IFS= read -r line; do

@@ -184,12 +184,12 @@ probe=$(grep -o 'data-probe="[^"]*"' dom.html)
 [ "$probe" = 'data-probe="good"' ] || complain "in $browser: ${probe:-no answer, $(tail -n 3 browser.txt)}"
 
 # Strange texts are shown as they are.
-open_page evil.html >dom.html
-grep -q 'data-ready-ms=' dom.html || complain "the page of strange texts does not open"
 printf '<script>document.documentElement.dataset.probe = window.broken === undefined && document.images.length === 0 ? "good" : "broken"</script>\n' >probe.html
 sed -e '/^<\/body>$/{r probe.html
 d}' evil.html >opened.html
-open_page opened.html | grep 'data-probe="good"' >/dev/null || complain "a text was run"
+open_page opened.html >dom.html
+grep -q 'data-ready-ms=' dom.html || complain "the page of strange texts does not open"
+grep -q 'data-probe="good"' dom.html || complain "a text was run"
 "$program" report killed.jsonl summary.json curve.json first.json firsts.json -o more.html >/dev/null
 open_page more.html >dom.html
 grep -q 'data-ready-ms=' dom.html || complain "the page of a sweep and a memory curve does not open"
@@ -197,6 +197,18 @@ grep -q 'cannot be shown: [^$]' dom.html && complain "the page of a sweep and a 
 open_page lines.html | grep 'not validated: ' >/dev/null || complain "the page of a sweep's lines tells no error"
 grep -q 'First tokens' dom.html || complain "prompts are not shown"
 grep -q 'id="limits"><svg' dom.html || complain "a memory curve is not drawn"
+
+# What is asked of each page below is asked of all of them at once: a browser takes longer to start than to open a page.
+abouts=() expected=()
+printf '<script>addEventListener("message", event => { document.documentElement.setAttribute("data-of" + [...document.querySelectorAll("iframe")].findIndex(node => node.contentWindow === event.source), event.data); })</script>\n' >frames.html
+add_frame() { # ABOUT [WIDTH [EXPECTED]]: probed.html with probe.html, which tells its parent what is wrong, or "good"
+    local at=${#abouts[@]}
+    sed -e '/^<\/body>$/{r probe.html
+d}' probed.html >"frame$at.html"
+    printf '<iframe src="frame%d.html" width="%d" height="900" style="border: 0"></iframe>\n' "$at" "${2:-1280}" >>frames.html
+    abouts+=("$1")
+    expected+=("${3:-good}")
+}
 
 # The figures of prompts and of generated text, and nothing of steps.
 cat >probe.html <<'PROBE'
@@ -221,7 +233,8 @@ cat >probe.html <<'PROBE'
     check('a draft of its own', /transfer/.test(section(parts[1]).textContent) && !/hidden/.test(section(parts[1]).textContent));
   }
   check('no wider than the window', document.documentElement.scrollWidth <= innerWidth);
-  document.documentElement.dataset.probe = out.length ? out.join('; ') : 'good';
+  check('a part is not shown', !/cannot be[ ]shown: [^$]/.test(document.documentElement.outerHTML));
+  parent.postMessage(out.length ? out.join('; ') : 'good', '*');
 }
 </script>
 PROBE
@@ -230,36 +243,33 @@ probe_inferred() { # WHAT DOCUMENT...
     shift
     rows=$#
     "$program" report "$@" -o probed.html >/dev/null
-    sed -e "s#^<body>#<body data-of=\"$what\" data-rows=\"$rows\">#" -e '/^<\/body>$/{r probe.html
-d}' probed.html >opened.html
-    open_page opened.html >dom.html
-    grep -q 'cannot be shown: [^$]' dom.html && complain "a part of the page of $what is not shown"
-    probe=$(grep -o 'data-probe="[^"]*"' dom.html)
-    [ "$probe" = 'data-probe="good"' ] || complain "$what in $browser: ${probe:-no answer, $(tail -n 3 browser.txt)}"
+    sed -i "s#^<body>#<body data-of=\"$what\" data-rows=\"$rows\">#" probed.html
+    add_frame "$what"
 }
 probe_inferred prompts first.json
 probe_inferred text text_heterospec.json text_eagle.json text_plain.json text_own.json
 # Links are shared in some results, in all, or in none.
-alone='<li id="links">links that several groups share at the same time'
+alone='links that several groups share at the same time'
 "$program" simulate scenario.json --quiet --json --set network.detail=flows >flows.json
 "$program" simulate scenario.json --quiet --json --set network.detail=auto --set parallel.vocab_parallel=true >auto.json
-told() { # RESULTS
-    "$program" report "$@" -o shared.html >/dev/null
-    open_page shared.html | grep -o -F -e "$alone</li>" -e "$alone, but where the network is flows or auto</li>"
+cat >probe.html <<'PROBE'
+<script>
+{
+  const node = document.getElementById('links');
+  parent.postMessage(node === null ? 'nothing' : node.textContent, '*');
 }
-expect "links in no result" "$alone</li>" "$(told result.json)"
-expect "links where auto is closed" "$alone</li>" "$(told auto.json)"
-expect "links in one of two" "$alone, but where the network is flows or auto</li>" "$(told result.json flows.json)"
-expect "links in all results" "" "$(told flows.json)"
-
-probe_page() { # ABOUT: probed.html with probe.html, which sets data-probe
-    sed -e '/^<\/body>$/{r probe.html
-d}' probed.html >opened.html
-    open_page opened.html >dom.html
-    grep -q 'cannot be shown: [^$]' dom.html && complain "a part of the page of $1 is not shown"
-    probe=$(grep -o 'data-probe="[^"]*"' dom.html)
-    [ "$probe" = 'data-probe="good"' ] || complain "$1 in $browser: ${probe:-no answer, $(tail -n 3 browser.txt)}"
+</script>
+PROBE
+told() { # ABOUT EXPECTED RESULTS
+    local about=$1 says=$2
+    shift 2
+    "$program" report "$@" -o probed.html >/dev/null
+    add_frame "$about" 1280 "$says"
 }
+told "links in no result" "$alone" result.json
+told "links where auto is closed" "$alone" auto.json
+told "links in one of two" "$alone, but where the network is flows or auto" result.json flows.json
+told "links in all results" nothing flows.json
 
 # Rows that were executed are called so and win nothing against predictions; both stand beside each other.
 "$program" report predicted.json faster.json -o probed.html >/dev/null
@@ -272,11 +282,12 @@ cat >probe.html <<'PROBE'
   check('rows: ' + rows, rows.length === 2 && rows[0].join() === 'best,packed' && rows[1].join() === ',packed, executed');
   const both = section('Predicted beside executed');
   check('both', both && /iteration/.test(both.textContent) && both.querySelectorAll('table tbody tr').length === 4);
-  document.documentElement.dataset.probe = out.length ? out.join('; ') : 'good';
+  check('a part is not shown', !/cannot be[ ]shown: [^$]/.test(document.documentElement.outerHTML));
+  parent.postMessage(out.length ? out.join('; ') : 'good', '*');
 }
 </script>
 PROBE
-probe_page "a prediction and its execution"
+add_frame "a prediction and its execution"
 
 # What the page says of each choice is what the terminal says, and what was asked stands in its head.
 "$program" report tune.json -o probed.html >/dev/null
@@ -290,11 +301,12 @@ cat >probe.html <<PROBE
   const facts = Object.fromEntries([...document.querySelectorAll('#facts > div')].map(node => [...node.children].map(child => child.textContent)));
   check('facts', facts.cluster === 'h100-8 (H100)' && facts.stack === 'megatron-core-2025' && facts.context === '8,192');
   check('limits', [...document.querySelectorAll('h2')].some(node => node.textContent === 'What limits it'));
-  document.documentElement.dataset.probe = out.length ? out.join('; ') : 'good';
+  check('a part is not shown', !/cannot be[ ]shown: [^$]/.test(document.documentElement.outerHTML));
+  parent.postMessage(out.length ? out.join('; ') : 'good', '*');
 }
 </script>
 PROBE
-probe_page "tune"
+add_frame tune
 
 # On a phone no column lies beside the window, and rows with texts are not tall.
 cat >probe.html <<'PROBE'
@@ -311,14 +323,17 @@ cat >probe.html <<'PROBE'
 }
 </script>
 PROBE
-printf '<body><iframe src="opened.html" width="390" height="844" style="border: 0"></iframe><script>addEventListener("message", event => { document.documentElement.dataset.probe = event.data; })</script></body>\n' >phone.html
 "$program" simulate scenario.json --quiet --json --set parallel.pp=4 >ranks.json
 for page in tune.json ranks.json "predicted.json other.json"; do
     # shellcheck disable=SC2086
     "$program" report $page -o probed.html >/dev/null
-    sed -e '/^<\/body>$/{r probe.html
-d}' probed.html >opened.html
-    probe=$(open_page phone.html | grep -o 'data-probe="[^"]*"')
-    [ "$probe" = 'data-probe="good"' ] || complain "$page on a phone: ${probe:-no answer, $(tail -n 3 browser.txt)}"
+    add_frame "$page on a phone" 390
+done
+
+open_page frames.html >dom.html
+for at in "${!abouts[@]}"; do
+    said=$(grep -o "data-of$at=\"[^\"]*\"" dom.html)
+    [ "$said" = "data-of$at=\"${expected[at]}\"" ] ||
+        complain "${abouts[at]} in $browser: ${said:-no answer, $(tail -n 3 browser.txt)}"
 done
 exit "$failed"

@@ -20,7 +20,7 @@ cat >model.json <<MODEL
 MODEL
 seq 100 500 9000 >lengths.txt
 
-for question in "--context 8K --tokens-per-batch 64K" "--context 9000 --lengths lengths.txt --tokens-per-batch 32K"; do
+for question in "--context 8K --tokens-per-batch 64K" "--context 9000 --lengths lengths.txt --tokens-per-batch 16K"; do
     # shellcheck disable=SC2086
     tune() { "$program" tune model.json --gpus 2 $question --quiet --json "$@"; }
     tune -j 1 -o best.json >one.json || complain "$question: exit $?"

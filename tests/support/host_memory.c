@@ -83,7 +83,7 @@ static sp_status compare(void *context, const sp_step_view *view, sp_error *err)
 static void compare_scenario(comparison *c, const char *scenario)
 {
     const sp_evaluate_options options = {
-        .no_bounds = true, .observer = compare, .observer_context = c};
+        .no_bounds = true, .effort_percent = 10, .observer = compare, .observer_context = c};
     run_good(scenario, &options, &c->run);
     run_fini(&c->run);
 }

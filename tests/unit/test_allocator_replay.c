@@ -272,6 +272,27 @@ TEST(one_rank)
     }
 }
 
+// By what a step allocates and releases the work of a replay is limited: forwards and backwards.
+TEST(all_passes_count)
+{
+    enum { PACKS = 3 };
+    step s;
+    gpipe(&s, 1, PACKS, SP_RECOMPUTE_NONE);
+    sp_i_rank_replay l;
+    must_succeed(
+        sp_i_rank_replay_init(&l, &s.plan, &s.timeline.ranks[0], &s.model, &s.options, NULL, ERR));
+    l.memory = (sp_i_unit_memory){.err = ERR};
+    must_succeed(sp_block_allocator_new(0, &l.memory.blocks, ERR));
+    must_succeed(sp_i_rank_replay_step(&l));
+    const sp_tensor_program *program = &l.last_shape->program;
+    size_t of_pack =
+        program->pass[SP_PROGRAM_FORWARD].count + program->pass[SP_PROGRAM_BACKWARD].count;
+    assert_int_equal(l.events, PACKS * of_pack);
+    sp_block_allocator_free(l.memory.blocks);
+    sp_i_rank_replay_fini(&l);
+    step_fini(&s);
+}
+
 // Wherever memory runs out, that is what comes back, and nothing is lost.
 TEST(memory_runs_out)
 {

@@ -191,8 +191,7 @@ TEST(noise_shows)
 TEST(threads_do_not_matter)
 {
     char *text[2];
-    fit_options how = {
-        .threads = 1, .quiet = true, .folds = -1, .bootstrap = -1, .ablations = true};
+    fit_options how = {.threads = 1, .quiet = true, .folds = -1, .bootstrap = 2, .ablations = true};
     begin(0.02);
     for (int i = 0; i < 2; i++) {
         fit_spec spec;
@@ -504,11 +503,11 @@ TEST(no_folds_no_records)
 // Wherever memory runs out, the fit says so and leaves nothing behind.
 TEST(out_of_memory)
 {
-    fit_options how = {.threads = 1, .quiet = true, .folds = -1, .bootstrap = 2, .ablations = true};
+    fit_options how = {.threads = 1, .quiet = true, .folds = -1, .bootstrap = 1, .ablations = true};
     const char *text = spec_with("{\"steps\": {\"folds\": {\"group\": [\"model.hidden\"], "
                                  "\"count\": 2}, \"errors_by\": [\"recompute\"]}}");
     begin(0.02);
-    for (memory_failures failing = {.fewer = 8}; memory_fails(&failing);) {
+    for (memory_failures failing = {.fewer = 4}; memory_fails(&failing);) {
         fit_spec spec;
         fit_outcome outcome;
         sp_error_clear(ERR);

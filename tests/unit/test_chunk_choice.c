@@ -15,9 +15,10 @@ static void scenario_text(int layers, const char *parallel, const char *lengths,
              layers, parallel, lengths, kind);
 }
 
-static void settle(const char *text, sp_scenario *scenario)
+static void settle(const char *text, int effort_percent, sp_scenario *scenario)
 {
     must_succeed_for(text, run_read(text, scenario, ERR));
+    scenario->strategy.effort_percent = effort_percent;
     must_succeed_for(text, sp_strategy_resolve(scenario, false, ERR));
 }
 
@@ -73,7 +74,7 @@ TEST(choices_are_written_and_read_back)
         char text[RUN_TEXT];
         sp_scenario scenario, again;
         scenario_text(chosen[i].layers, chosen[i].parallel, chosen[i].lengths, "slimpack-zb", text);
-        settle(text, &scenario);
+        settle(text, 10, &scenario);
         assert_in_range(scenario.layout.chunks, 1, 10);
         one += scenario.layout.chunks == 1;
         assert_int_equal(scenario.layout.placement == SP_PLACE_V, scenario.layout.chunks == 2);
@@ -81,6 +82,7 @@ TEST(choices_are_written_and_read_back)
         json_t *copy = json_deep_copy(scenario.resolved);
         must_succeed(sp_scenario_from_json(copy, "test.json", NULL, 0, &again, ERR));
         assert_same_layout(&scenario.layout, &again.layout);
+        again.strategy.effort_percent = 10;
         must_succeed(sp_strategy_resolve(&again, false, ERR));
         assert_same_layout(&scenario.layout, &again.layout);
         must_succeed(sp_strategy_resolve(&scenario, false, ERR));
@@ -102,7 +104,7 @@ TEST(the_faster_one_is_chosen)
         double ms[3];
         sp_scenario scenario;
         scenario_text(chosen[i].layers, chosen[i].parallel, chosen[i].lengths, "slimpack-zb", text);
-        settle(text, &scenario);
+        settle(text, 100, &scenario);
         int chunks = scenario.layout.chunks;
         // Stated chunks are equal, chosen ones need not be.
         bool halves = scenario.model.layers % (2 * scenario.layout.pp) == 0;
@@ -145,7 +147,7 @@ TEST(stated_chunks_are_kept)
             char text[RUN_TEXT];
             sp_scenario scenario;
             scenario_text(8, stated[i].parallel, lengths[k], "slimpack-zb", text);
-            settle(text, &scenario);
+            settle(text, 100, &scenario);
             assert_int_equal(scenario.layout.chunks, stated[i].chunks);
             sp_scenario_fini(&scenario);
         }
@@ -179,7 +181,7 @@ TEST(nothing_to_choose)
         char text[RUN_TEXT];
         sp_scenario scenario;
         scenario_text(cases[i].layers, cases[i].parallel, FEW, cases[i].kind, text);
-        settle(text, &scenario);
+        settle(text, 100, &scenario);
         assert_int_equal(scenario.layout.chunks, 1);
         assert_null(scenario.layout.stage_layers);
         sp_scenario_fini(&scenario);
@@ -226,5 +228,38 @@ TEST(a_cut_is_written_and_read_back)
         json_decref(copy);
         sp_scenario_fini(&again);
         sp_scenario_fini(&scenario);
+    }
+}
+
+// Nothing is stated, and equal shares do not divide the layers: what chooses cuts does as with
+// "auto" and says so, all else refuses.
+TEST(layers_that_shares_do_not_divide)
+{
+    static const char *const kinds[] = {"slimpack-symmetric", "slimpack", "slimpack-zones"};
+    for (int i = 0; i < 3; i++) {
+        char text[RUN_TEXT];
+        scenario_run open, stated;
+        scenario_text(9, "'pp': 4", FEW, kinds[i], text);
+        run_good(text, &run_verified, &open);
+        assert_non_null(strstr(open.result.warnings.text[0], "cuts them as with"));
+        scenario_text(9, "'pp': 4, 'stage_layers': 'auto'", FEW, kinds[i], text);
+        run_good(text, &run_verified, &stated);
+        assert_memory_equal(open.result.stage_layers, stated.result.stage_layers,
+                            4 * sizeof *stated.result.stage_layers);
+        assert_int_equal(open.result.batches[0].iteration_ns,
+                         stated.result.batches[0].iteration_ns);
+        run_fini(&stated);
+        run_fini(&open);
+    }
+    static const char *const others[] = {"packed", "slimpipe", "zeppelin"};
+    for (int i = 0; i < 3; i++) {
+        char text[RUN_TEXT];
+        scenario_run r;
+        scenario_text(9, "'pp': 4", FEW, others[i], text);
+        assert_int_equal(run_text(text, &run_verified, &r, ERR), SP_ERR_CONTENT);
+        assert_non_null(strstr(ERR->message[0], "9 layers cannot be split into 4 equal stages "
+                                                "(parallel.stage_layers \"auto\""));
+        run_fini(&r);
+        sp_error_clear(ERR);
     }
 }

@@ -224,7 +224,7 @@ TEST(groups_equal_brute_force)
 {
     sp_prng prng = prng_seeded(5);
     const int degrees[] = {1, 2, 3, 4, 5, 6, 8, 12, 16};
-    for (int i = 0; i < test_rounds(400); i++) {
+    for (int i = 0; i < test_draws(800); i++) {
         sp_cluster cluster = builtin("a100-8");
         cluster.gpus_per_node = 1 + prng_below(&prng, 12);
         sp_layout l = {.chunks = 1, .zero = 1};

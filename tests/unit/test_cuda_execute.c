@@ -113,7 +113,7 @@ TEST(on_the_wall_clock)
     llama_on("{'pp': 2, 'vocab_parallel': true}", PLAIN, SP_CLOCK_WALL);
 }
 
-// ---- random plans ----
+// ---- random plans, in a short run of the model with dropout alone ----
 
 static void request_agrees(const sp_run_request *request)
 {
@@ -122,7 +122,7 @@ static void request_agrees(const sp_run_request *request)
 
 TEST(random_plans)
 {
-    for (int i = 0; i < 2; i++) {
+    for (int i = test_is_full() ? 0 : 1; i < 2; i++) {
         const host_random draw = {.agrees = request_agrees,
                                   .gpt = i % 2 == 1,
                                   .dropout = i % 2 == 1 ? "0.1" : NULL,

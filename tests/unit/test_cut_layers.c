@@ -168,7 +168,7 @@ static outcome simulate(const char *format, const char *stage_layers)
     sp_batches batches;
     sp_result result;
     outcome found = {0};
-    const sp_evaluate_options options = {.no_bounds = true};
+    const sp_evaluate_options options = {.no_bounds = true, .effort_percent = 25};
     must_succeed_for(text, sp_scenario_from_json(root, "test", NULL, 0, &scenario, ERR));
     must_succeed_for(text, sp_evaluate_batches(&scenario, &batches, ERR));
     must_succeed_for(text, sp_evaluate(&scenario, &batches, &options, &result, ERR));

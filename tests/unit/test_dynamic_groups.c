@@ -489,7 +489,7 @@ TEST(flexsp_out_of_time)
 TEST(flexsp_with_any_times)
 {
     sp_prng prng = prng_seeded(73);
-    for (int round = 0; round < 400; round++) {
+    for (int round = 0; round < test_draws(400); round++) {
         int64_t tokens[60];
         sp_i_flexsp_problem p;
         sp_i_flexsp_plan plan, searched;

@@ -197,7 +197,8 @@ TEST(judged_steps_are_found_anew)
 {
     static const char *const kinds[] = {"slimpack", "slimpack-zb", "slimpack-symmetric"};
     static const char *const recompute[] = {"none", "full"};
-    static const sp_evaluate_options plain = {.no_causes = true};
+    static const sp_evaluate_options plain = {.no_causes = true, .effort_percent = 10};
+    static const sp_evaluate_options anew = {.engine = {.verify = true}, .effort_percent = 10};
     static const int degrees[] = {1, 2, 4};
     sp_prng prng = prng_seeded(31);
     for (int round = 0; round < test_rounds(test_draws(40)); round++) {
@@ -219,7 +220,7 @@ TEST(judged_steps_are_found_anew)
         }
         put_json(text, "], 'samples_per_batch': %d, 'batches': 2, 'seed': 1}}", samples);
         scenario_run r;
-        run_good(text, &run_verified, &r);
+        run_good(text, &anew, &r);
         sp_result other;
         must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &plain, &other, ERR));
         assert_same_result(text, &r.result, &other);

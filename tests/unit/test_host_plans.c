@@ -80,8 +80,10 @@ static features agrees(sp_model model, const settings *set, uint64_t seed, sp_pr
 {
     examination e = {
         .model = model, .precision = precision, .bound = precision == SP_FP64 ? 1e-10 : 1e-4};
-    const sp_evaluate_options options = {
-        .engine = {.verify = true}, .observer = execute, .observer_context = &e};
+    const sp_evaluate_options options = {.engine = {.verify = true},
+                                         .effort_percent = 10,
+                                         .observer = execute,
+                                         .observer_context = &e};
     char text[RUN_TEXT] = "";
     put_json(text,
              "{'model': " PLANNED ", 'cluster': 'h800-8', 'parallel': %s, 'memory': {'recompute': "

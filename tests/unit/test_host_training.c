@@ -98,7 +98,8 @@ static void trains_alike(sp_model model, const char *more, uint64_t features,
                          sp_precision precision, double bound)
 {
     training t = {.model = model, .precision = precision, .bound = bound, .features = features};
-    const sp_evaluate_options options = {.observer = train, .observer_context = &t};
+    const sp_evaluate_options options = {
+        .effort_percent = 10, .observer = train, .observer_context = &t};
     char scenario[RUN_TEXT] = "";
     scenario_run r;
     t.model.vocab = 128;

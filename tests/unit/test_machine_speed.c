@@ -45,10 +45,10 @@ clock_t clock(void)
 }
 
 // The result without what is a time of this machine.
-static char *result_text(const char *scenario)
+static char *result_text(const char *scenario, int effort_percent)
 {
     scenario_run r;
-    run_good(scenario, &(sp_evaluate_options){0}, &r);
+    run_good(scenario, &(sp_evaluate_options){.effort_percent = effort_percent}, &r);
     json_t *object = sp_result_json(&r.result, true);
     json_object_del(object, "solver_ms");
     json_object_del(object, "simulate_ms");
@@ -67,13 +67,13 @@ static char *result_text(const char *scenario)
 
 // On a machine that needs no time, and on one that needs a millisecond from one look at the clock
 // to the next, a thousand times as long as today's.
-static void assert_same_on(const char *scenario)
+static void assert_same_on(const char *scenario, int effort_percent)
 {
     fake.now_ns = 0;
     fake.step_ns = 0;
-    char *fast = result_text(scenario);
+    char *fast = result_text(scenario, effort_percent);
     fake.step_ns = 1000000;
-    char *slow = result_text(scenario);
+    char *slow = result_text(scenario, effort_percent);
     assert_true(fake.now_ns > 0);
     assert_string_equal(fast, slow);
     free(fast);
@@ -91,7 +91,8 @@ TEST(assignment_to_ranks)
                    "'chunks_per_rank': 1, 'dp': 4, 'zero': 3}, 'memory': {'limit_gib': 2000, "
                    "'recompute': 'activation'},"
                    " 'workload': {'lengths': " SAMPLES ", 'context': 4096, 'samples_per_batch': 23,"
-                   " 'seed': 54}, 'strategy': {'kind': 'slimpack'}}");
+                   " 'seed': 54}, 'strategy': {'kind': 'slimpack'}}",
+                   100);
 }
 
 TEST(groups_of_flexsp)
@@ -100,10 +101,11 @@ TEST(groups_of_flexsp)
         "{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 1, 'dp': 8}, "
         "'memory': {'limit_gib': 2000}, 'workload': {'lengths': 'wikipedia', 'context': "
         "32768, 'samples_per_batch': 256}, 'strategy': {'kind': 'flexsp', 'rank_tokens': "
-        "4096}}");
+        "4096}}",
+        100);
 }
 
-// Every strategy, on several ranks and stages.
+// Every strategy, on several ranks and stages; searches with a tenth of their effort.
 TEST(every_strategy)
 {
     for (int i = 0; sp_strategy_names[i] != NULL; i++) {
@@ -112,7 +114,7 @@ TEST(every_strategy)
                        "{'lengths': 'wikipedia', 'context': 16384, 'samples_per_batch': 40}, "
                        "'strategy': {'kind': '%s'}}",
             sp_strategy_names[i]);
-        assert_same_on(text);
+        assert_same_on(text, 10);
     }
 }
 
@@ -247,9 +249,9 @@ static timed run_limited(const char *begin, const char *kind, int64_t limit)
 TEST(limits_of_time)
 {
     sp_prng prng = prng_seeded(11);
-    for (int i = 0; i < test_rounds(test_draws(16)); i++) {
+    for (int i = 0; i < test_rounds(test_draws(8)); i++) {
         char begin[RUN_TEXT];
-        int batches = 1 + i % 2;
+        int batches = 2 - i % 2;
         draw_few(&prng, batches, begin);
         for (int k = 0; k < COUNT_OF(searching); k++) {
             const char *kind = searching[k].kind;

@@ -189,12 +189,17 @@ static sp_status note_fit(void *context, const sp_step_view *view, sp_error *err
     return SP_OK;
 }
 
+// Of the effort of a search: what it says of memory holds for any.
+enum { EFFORT_PERCENT = 5 };
+
 // The largest peak of the step.
 static int64_t peak_of(const char *text)
 {
     int64_t peak = 0;
-    const sp_evaluate_options options = {
-        .observer = note_fit, .observer_context = &peak, .no_bounds = true};
+    const sp_evaluate_options options = {.observer = note_fit,
+                                         .observer_context = &peak,
+                                         .no_bounds = true,
+                                         .effort_percent = EFFORT_PERCENT};
     scenario_run r;
     run_good(text, &options, &r);
     run_fini(&r);
@@ -207,12 +212,13 @@ typedef struct verdict {
 } verdict;
 
 // `runs`: with a packing, which is run.
-static verdict search(const char *text, bool asymmetric, bool split, int64_t effort, bool runs)
+static verdict search(const char *text, bool asymmetric, bool split, bool runs)
 {
     sp_scenario settled;
     sp_batches batches;
     must_succeed(run_read(text, &settled, ERR));
     must_succeed(sp_evaluate_batches(&settled, &batches, ERR));
+    settled.strategy.effort_percent = EFFORT_PERCENT;
     must_succeed(sp_strategy_resolve(&settled, false, ERR));
     sp_cost_model cost;
     must_succeed(sp_scenario_cost_model(&settled, &cost, ERR));
@@ -221,7 +227,6 @@ static verdict search(const char *text, bool asymmetric, bool split, int64_t eff
                                      .context = batches.context,
                                      .cost = &cost};
     sp_i_slimpack_options options = sp_i_slimpack_options_of(&input, asymmetric, split);
-    options.effort = effort > 0 ? effort : options.effort;
     sp_packflow_outcome said;
     sp_packflow_outcome run = {0};
     sp_packing packing = {0};
@@ -272,7 +277,7 @@ TEST(what_fits_stays_within_the_limit)
                      "'memory': {'limit_gib': %g}, 'strategy': {'kind': '%s'}, ",
                      searches[i].parallel, 4.5 + 2.5 * round, searches[i].kind);
             put_lengths(&prng, 4 + prng_below(&prng, 20), 40000, text);
-            verdict v = search(text, searches[i].asymmetric, searches[i].split, 0, false);
+            verdict v = search(text, searches[i].asymmetric, searches[i].split, false);
             int64_t limit = (int64_t)((4.5 + 2.5 * round) * GIB);
             int64_t peak = peak_of(text);
             if (v.said && peak > limit) {
@@ -337,7 +342,7 @@ TEST(what_fits_stays_within_any_limit)
         text[0] = '\0';
         put_json(text, "%s'limit_gib': %.9f}, %s", scenario,
                  peak_gib * (0.7 + 0.3 * sp_prng_uniform(&prng)), lengths);
-        verdict v = search(text, searches[which].asymmetric, searches[which].split, 40000, true);
+        verdict v = search(text, searches[which].asymmetric, searches[which].split, true);
         if (v.said && !v.fits) {
             fail_msg("%s", text);
         }

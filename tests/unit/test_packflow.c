@@ -13,7 +13,7 @@ TEST(random_jobs_follow_the_rules)
     sp_prng prng;
     for (int chunks = 1; chunks <= PACKFLOW_CHUNKS; chunks++) {
         sp_prng_seed(&prng, 40 + (uint64_t)chunks);
-        for (int round = 0; round < 10000 / chunks; round++) {
+        for (int round = 0; round < test_draws(10000) / chunks; round++) {
             packflow_case_draw(&c, &prng, chunks);
             packflow_run_checked(&c, &run);
         }

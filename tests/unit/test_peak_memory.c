@@ -55,7 +55,8 @@ static void evaluate(const char *text, sp_result *result)
     sp_batches batches;
     read_good(text, &scenario);
     check c = {&scenario, text};
-    sp_evaluate_options options = {.observer = explain, .observer_context = &c};
+    sp_evaluate_options options = {
+        .effort_percent = 20, .observer = explain, .observer_context = &c};
     must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
     must_succeed_for(text, sp_evaluate(&scenario, &batches, &options, result, ERR));
     sp_batches_fini(&batches);

@@ -120,6 +120,33 @@ TEST(same_plans_as_an_evaluation)
     sp_scenario_fini(&scenario);
 }
 
+// However long the choices before took, which planners on other threads share.
+TEST(each_batch_has_the_whole_limit)
+{
+    sp_scenario scenario;
+    json_t *documents[2];
+    for (int i = 0; i < 2; i++) {
+        sp_planner *planner;
+        sp_batch_plan *plan;
+        const char *text =
+            TINY_MODEL "'cluster': 'h800-8', 'parallel': {'pp': 2, 'dp': 2}, 'workload': {"
+                       "'lengths': " LENGTHS ", 'samples_per_batch': 15, 'order': 'file'}, "
+                       "'strategy': {'kind': 'slimpack', 'time_limit_ms': 1000000}}";
+        must_succeed_for(text, run_read(text, &scenario, ERR));
+        must_succeed(sp_strategy_resolve(&scenario, false, ERR));
+        scenario.strategy.spent_s = i == 0 ? 0.0 : 1e6;
+        must_succeed(sp_planner_new(&scenario, &planner, ERR));
+        must_succeed(plan_of(planner, list, BATCHES * PER_BATCH, &plan, ERR));
+        documents[i] = document_of(planner, plan);
+        sp_batch_plan_free(plan);
+        sp_planner_free(planner);
+        sp_scenario_fini(&scenario);
+    }
+    assert_true(json_equal(documents[0], documents[1]));
+    json_decref(documents[0]);
+    json_decref(documents[1]);
+}
+
 // A line of a stream is a plan file of its own.
 TEST(text_reads_back)
 {

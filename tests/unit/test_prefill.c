@@ -2,7 +2,7 @@
 // attention does beside another.
 #include <math.h>
 
-#include "sim/inference/prefill.h"
+#include "sim/prefill/prefill.h"
 #include "tests/support/memory_failures.h"
 #include "tests/support/scenario_fixture.h"
 

@@ -129,7 +129,7 @@ TEST(ranks_and_layers)
 {
     expect_error_prefix("{'model': 'llama-13b', 'nodes': 2, 'parallel': {'dp': 15}}",
                         "scenario.json: nodes: ");
-    expect_error_prefix("{'model': 'llama-13b', 'parallel': {'pp': 3}}",
+    expect_error_prefix("{'model': 'llama-13b', 'parallel': {'pp': 3, 'chunks_per_rank': 1}}",
                         "scenario.json: parallel.pp: 40 layers ");
     expect_error_prefix("{'model': 'llama-13b', 'parallel': {'pp': 4096, 'chunks_per_rank': 1024}}",
                         "scenario.json: parallel.pp: 40 layers ");

@@ -65,12 +65,15 @@ static sp_status look(void *context, const sp_step_view *view, sp_error *err)
     return sp_plan_check(view->plan, "test", err);
 }
 
-static double iteration_ms(const char *kind, const char *scenario, finding *found)
+// With a part of a search's effort.
+static double part_ms(int percent, const char *kind, const char *scenario, finding *found)
 {
     finding own = {0};
     finding *f = found != NULL ? found : &own;
-    const sp_evaluate_options options = {
-        .engine = {.verify = true}, .observer = look, .observer_context = f};
+    const sp_evaluate_options options = {.engine = {.verify = true},
+                                         .effort_percent = percent,
+                                         .observer = look,
+                                         .observer_context = f};
     const char *text = json_text("%s, 'strategy': {'kind': '%s'}}", scenario, kind);
     scenario_run r;
     run_good(text, &options, &r);
@@ -85,6 +88,11 @@ static double iteration_ms(const char *kind, const char *scenario, finding *foun
     }
     run_fini(&r);
     return ms;
+}
+
+static double iteration_ms(const char *kind, const char *scenario, finding *found)
+{
+    return part_ms(100, kind, scenario, found);
 }
 
 static void no_slower(int context, int dp, int seed)
@@ -132,7 +140,7 @@ TEST(equal_input_equal_plan)
         double ms[2];
         for (int again = 0; again < 2; again++) {
             finding f = {.text = text[again]};
-            ms[again] = iteration_ms(kinds[i], scenario, &f);
+            ms[again] = part_ms(20, kinds[i], scenario, &f);
         }
         assert_true(text[0][0] != '\0');
         assert_string_equal(text[0], text[1]);
@@ -145,13 +153,13 @@ TEST(an_outlier_merges_ranks)
 {
     for (int i = 0; i < KINDS; i++) {
         finding f = {0};
-        iteration_ms(kinds[i], TINY(4, 2, "200000, " EIGHT("500") ", " EIGHT("500"), ""), &f);
+        part_ms(20, kinds[i], TINY(4, 2, "200000, " EIGHT("500") ", " EIGHT("500"), ""), &f);
         assert_true(f.merged > 0);
         f = (finding){0};
-        iteration_ms(kinds[i], TINY(4, 2, EIGHT("5000") ", " EIGHT("5000"), ""), &f);
+        part_ms(20, kinds[i], TINY(4, 2, EIGHT("5000") ", " EIGHT("5000"), ""), &f);
         assert_int_equal(f.merged, 0);
         f = (finding){0};
-        iteration_ms(kinds[i], TINY(1, 2, "200000, " EIGHT("500"), ""), &f);
+        part_ms(20, kinds[i], TINY(1, 2, "200000, " EIGHT("500"), ""), &f);
         assert_int_equal(f.merged, 0);
         assert_true(f.cut > 1);
     }
@@ -173,7 +181,7 @@ TEST(edges)
     };
     for (size_t s = 0; s < sizeof scenarios / sizeof scenarios[0]; s++) {
         for (int i = 0; i < KINDS; i++) {
-            iteration_ms(kinds[i], scenarios[s], NULL);
+            part_ms(10, kinds[i], scenarios[s], NULL);
         }
     }
 }
@@ -192,12 +200,11 @@ TEST(one_stage_has_no_bubbles)
 // it is out of memory. Within too little memory a search takes longest.
 TEST(what_fits_nowhere_is_out_of_memory)
 {
-    const sp_evaluate_options options = {.engine = {.verify = true},
-                                         .effort_percent = test_is_full() ? 100 : 10};
+    const sp_evaluate_options options = {.engine = {.verify = true}, .effort_percent = 3};
     for (int i = 0; i < KINDS; i++) {
         const char *text =
             json_text("{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 4, 'pp': 2}, "
-                      "'workload': {'lengths': [2000000, 100]}, 'strategy': {'kind': '%s'}}",
+                      "'workload': {'lengths': [1000000, 100]}, 'strategy': {'kind': '%s'}}",
                       kinds[i]);
         scenario_run r;
         run_good(text, &options, &r);
@@ -242,7 +249,7 @@ TEST(chosen_chunks_are_no_slower)
                      "{'model': {'layers': 24, 'hidden': 2048, 'ffn': 5504, 'heads': 16, 'vocab': "
                      "32000}, 'cluster': 'h800-8', 'parallel': {'pp': 2, 'dp': 2%s}, %s",
                      stated, lengths);
-            ms[chunks] = iteration_ms(kind, text, NULL);
+            ms[chunks] = part_ms(30, kind, text, NULL);
         }
         for (int chunks = 1; chunks <= MOST; chunks++) {
             if (ms[0] > 1.06 * ms[chunks]) {
@@ -303,7 +310,7 @@ static double peak_gib(const char *kind, const char *scenario, double limit_gib)
     scenario_run r;
     put_json(text, "%s, 'memory': {'limit_gib': %.6f}, 'strategy': {'kind': '%s'}}", scenario,
              limit_gib, kind);
-    run_good(text, &(sp_evaluate_options){.no_bounds = true}, &r);
+    run_good(text, &(sp_evaluate_options){.no_bounds = true, .effort_percent = 20}, &r);
     double peak = (double)r.result.peak_bytes / (double)((int64_t)1 << 30);
     run_fini(&r);
     return peak;
@@ -389,7 +396,7 @@ TEST(allocation_failures)
                                      TINY(2, 2, "9000, 300, 200", ""), kinds[i]);
         must_succeed(run_read(text, &scenario, ERR));
         must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
-        const sp_evaluate_options options = {0};
+        const sp_evaluate_options options = {.effort_percent = 2};
         // Thousands of packings are tried: each early failure, then ever fewer of them.
         for (memory_failures failing = {.fewer = 15}; memory_fails(&failing);) {
             sp_result result;

@@ -24,6 +24,7 @@ static double iteration_ms(const char *strategy, const char *more, size_t *zones
 {
     scenario_run r;
     const sp_evaluate_options options = {
+        .effort_percent = 30,
         .engine = {.verify = strncmp(strategy, "'slimpack-zones'", 16) == 0},
         .observer = count_zones,
         .observer_context = zones};

@@ -148,6 +148,7 @@ static bool run_one(const char *text, bool may_refuse)
     scenario_run r;
     observed seen = {.scenario = &r.scenario};
     const sp_evaluate_options options = {.engine = {.verify = true},
+                                         .effort_percent = 10,
                                          .compared = true,
                                          .observer = check_plan,
                                          .observer_context = &seen};

@@ -53,7 +53,8 @@ static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
 
 static void run_plan(execution *e, const char *parallel, const char *memory, const char *more)
 {
-    const sp_evaluate_options options = {.observer = execute, .observer_context = e};
+    const sp_evaluate_options options = {
+        .effort_percent = 10, .observer = execute, .observer_context = e};
     const char *text = json_text(
         "{'model': " PLANNED ", 'cluster': 'h800-8', 'parallel': %s, 'memory': {%s"
         "'limit_gib': 10000}, 'workload': {'lengths': [90, 7, 12, 21, 3, 17, 110, 9, 24, 5], "
@@ -122,7 +123,7 @@ TEST(offloading)
 {
     execution e = {.model = host_llama(), .steps = 2};
     e.model.hidden = 8;
-    e.model.ffn = 8192;
+    e.model.ffn = 4096;
     e.model.heads = e.model.kv_heads = 2;
     e.model.head_dim = 256;
     run_plan(&e, "{'pp': 2, 'dp': 2}", "'offload_ratio': 0.5, ", SCHEDULE("1f1b"));

@@ -1,7 +1,7 @@
 // The result of prefill as a document.
 #include "sim/base/json.h"
 #include "sim/base/units.h"
-#include "sim/inference/prefill.h"
+#include "sim/prefill/prefill.h"
 #include "sim/scenario/scenario_private.h"
 
 // What a reader of the times should know.
@@ -76,7 +76,8 @@ static json_t *uncalibrated_array(const sp_prefill_result *result)
     return sp_json_lines(lines[0], sizeof lines[0], count);
 }
 
-sp_level sp_prefill_level(const sp_scenario *scenario)
+// The weakest level of what the times rest on: the profile, and the source of the attention.
+static sp_level weakest_level(const sp_scenario *scenario)
 {
     sp_level level = sp_profile_level(&scenario->profile);
     sp_level own = sp_prefill_sources[scenario->prefill.attention].level;
@@ -91,7 +92,7 @@ static json_t *provenance_object(const sp_scenario *scenario)
     if (assumed[0] != '\0') {
         sp_json_add_text(&b, "attention", assumed);
     }
-    sp_json_add_text(&b, "level", sp_level_names[sp_prefill_level(scenario)]);
+    sp_json_add_text(&b, "level", sp_level_names[weakest_level(scenario)]);
     return sp_json_built(b);
 }
 

@@ -2,14 +2,14 @@
 // after the other, each whole or in chunks, or all of them as one pack, through the pipeline ranks
 // of one replica; a rank prices them as the forward of a training step (sim/cost), the head for the
 // last token alone. The timeline is that of a step with forwards only.
-#ifndef SLIMPACK_SIM_INFERENCE_PREFILL_H
-#define SLIMPACK_SIM_INFERENCE_PREFILL_H
+#ifndef SLIMPACK_SIM_PREFILL_PREFILL_H
+#define SLIMPACK_SIM_PREFILL_PREFILL_H
 
 #include <jansson.h>
 
 #include "sim/cost/op_time.h"
-#include "sim/inference/prefill_attention.h"
 #include "sim/plan/timeline.h"
+#include "sim/prefill/prefill_attention.h"
 #include "sim/scenario/scenario.h"
 
 typedef struct sp_prefill_prompt {
@@ -57,9 +57,6 @@ static inline bool sp_prefill_fits(const sp_scenario *scenario, const sp_prefill
 
 // What no prediction of this kind knows of, NULL-terminated.
 extern const char *const sp_prefill_not_modelled[];
-
-// The weakest level of what the times rest on: the profile, and the source of the attention.
-sp_level sp_prefill_level(const sp_scenario *scenario);
 
 // The shortest prompt of the scenario's replica, in multiples of 256 tokens up to 4M and 1024
 // chunks, that the attention reads no slower than dense attention; 0: dense attention, or the

@@ -1,4 +1,4 @@
-#include "sim/inference/prefill.h"
+#include "sim/prefill/prefill.h"
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
@@ -49,7 +49,7 @@ static sp_status refuse(const sp_scenario *scenario, sp_error *err)
         return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.vocab_parallel",
                            "the head runs on the last rank alone, expected false, got true");
     }
-    return SP_OK;
+    return sp_scenario_check_shares(scenario, err);
 }
 
 // ---- prompts as packs, a chunk each ----

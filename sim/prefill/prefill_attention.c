@@ -1,4 +1,4 @@
-#include "sim/inference/prefill_attention.h"
+#include "sim/prefill/prefill_attention.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 // What attention of a prompt takes that does not read every key, beside dense attention.
-#ifndef SLIMPACK_SIM_INFERENCE_PREFILL_ATTENTION_H
-#define SLIMPACK_SIM_INFERENCE_PREFILL_ATTENTION_H
+#ifndef SLIMPACK_SIM_PREFILL_PREFILL_ATTENTION_H
+#define SLIMPACK_SIM_PREFILL_PREFILL_ATTENTION_H
 
 #include "sim/cost/profile.h"
 #include "sim/scenario/scenario.h"
