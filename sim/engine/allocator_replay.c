@@ -17,7 +17,8 @@ enum {
     EVENTS = 13000000    // after so many allocations and releases nothing more is begun
 };
 
-static sp_status rank_peak(sp_i_rank_replay *l, sp_allocator_peak *peak, sp_error *err);
+static sp_status rank_peak(sp_i_rank_replay *l, int64_t enough_bytes, sp_allocator_peak *peak,
+                           sp_error *err);
 
 // Finds the forward pack of every backward pack; *packs stays NULL where they are the same list.
 static sp_status match_packs(const sp_plan *plan, int32_t **packs, const char **obstacle,
@@ -71,8 +72,8 @@ static sp_status prepare(const sp_timeline *timeline, const sp_step_costs *costs
 
 static sp_status replay_fullest(const sp_timeline *timeline, const sp_memory_timeline *memory,
                                 const sp_model *model, const sp_memory_options *options,
-                                const int32_t *forward_pack, sp_allocator_peak *peak,
-                                sp_error *err);
+                                const int32_t *forward_pack, int64_t enough_bytes,
+                                sp_allocator_peak *peak, sp_error *err);
 static sp_status replay_one(const sp_timeline *timeline, const sp_model *model,
                             const sp_memory_options *options, const int32_t *forward_pack,
                             sp_world_rank which, sp_allocator_peak *peak, sp_error *err);
@@ -83,8 +84,18 @@ static sp_status replay(const sp_timeline *timeline, const sp_memory_timeline *m
                         sp_error *err)
 {
     return which == SP_NO_RANK
-               ? replay_fullest(timeline, memory, model, options, forward_pack, peak, err)
+               ? replay_fullest(timeline, memory, model, options, forward_pack, INT64_MAX, peak,
+                                err)
                : replay_one(timeline, model, options, forward_pack, which, peak, err);
+}
+
+// Reserved are also inputs that another stream may still read, where the stack has such.
+static sp_memory_options with_lingering(const sp_memory_options *options)
+{
+    sp_memory_options kept = *options;
+    kept.stack.keep_gathered_inputs =
+        kept.stack.keep_gathered_inputs || kept.stack.lingering_inputs;
+    return kept;
 }
 
 sp_status sp_allocator_replay(const sp_timeline *timeline, const sp_step_costs *costs,
@@ -101,11 +112,28 @@ sp_status sp_allocator_replay(const sp_timeline *timeline, const sp_step_costs *
     }
     if (known && status == SP_OK && options->stack.lingering_inputs) {
         sp_allocator_peak with = {0};
-        sp_memory_options kept = *options;
-        kept.stack.keep_gathered_inputs = true;
+        const sp_memory_options kept = with_lingering(options);
         status = replay(timeline, memory, model, &kept, forward_pack, which, &with, err);
         peak->reserved_bytes = with.reserved_bytes;
     }
+    sp_free(forward_pack);
+    return status;
+}
+
+sp_status sp_allocator_reserved(const sp_timeline *timeline, const sp_step_costs *costs,
+                                const sp_memory_timeline *memory, const sp_model *model,
+                                const sp_memory_options *options, int64_t enough_bytes,
+                                int64_t *reserved_bytes, const char **obstacle, sp_error *err)
+{
+    int32_t *forward_pack;
+    sp_allocator_peak peak = {0};
+    const sp_memory_options kept = with_lingering(options);
+    sp_status status = prepare(timeline, costs, options, &forward_pack, obstacle, err);
+    if (status == SP_OK && *obstacle == NULL) {
+        status =
+            replay_fullest(timeline, memory, model, &kept, forward_pack, enough_bytes, &peak, err);
+    }
+    *reserved_bytes = peak.reserved_bytes;
     sp_free(forward_pack);
     return status;
 }
@@ -146,13 +174,14 @@ static bool choose_rank(const sp_timeline *timeline, const sp_memory_timeline *m
 
 static sp_status replay_fullest(const sp_timeline *timeline, const sp_memory_timeline *memory,
                                 const sp_model *model, const sp_memory_options *options,
-                                const int32_t *forward_pack, sp_allocator_peak *peak, sp_error *err)
+                                const int32_t *forward_pack, int64_t enough_bytes,
+                                sp_allocator_peak *peak, sp_error *err)
 {
     size_t chosen[RANKS];
     int64_t events = 0;
     sp_status status = SP_OK;
     for (size_t i = 0; status == SP_OK && i < RANKS && events <= EVENTS; i++) {
-        if (!choose_rank(timeline, memory, chosen, i) ||
+        if (peak->reserved_bytes > enough_bytes || !choose_rank(timeline, memory, chosen, i) ||
             MOST_OVER_PLAIN * (double)plain_peak(memory, chosen[i]) <
                 (double)peak->allocated_bytes) {
             break;
@@ -162,7 +191,7 @@ static sp_status replay_fullest(const sp_timeline *timeline, const sp_memory_tim
                                        options, forward_pack, err);
         l.events = events;
         if (status == SP_OK) {
-            status = rank_peak(&l, peak, err);
+            status = rank_peak(&l, enough_bytes, peak, err);
         }
         events = l.events;
         sp_i_rank_replay_fini(&l);
@@ -258,7 +287,7 @@ static sp_status weigh(const sp_i_rank_replay *l, candidate *ranks, size_t count
 }
 
 static sp_status replay_alike(sp_i_rank_replay *l, candidate *ranks, size_t count,
-                              sp_allocator_peak *peak, sp_error *err)
+                              int64_t enough_bytes, sp_allocator_peak *peak, sp_error *err)
 {
     sp_i_largest largest = largest_of(l);
     sp_status status = SP_OK;
@@ -274,7 +303,7 @@ static sp_status replay_alike(sp_i_rank_replay *l, candidate *ranks, size_t coun
                 next = &ranks[r];
             }
         }
-        if (next == NULL) {
+        if (next == NULL || peak->reserved_bytes > enough_bytes) {
             break;
         }
         status = two_steps(l, &next->pieces, &largest, peak, err);
@@ -316,7 +345,8 @@ static sp_status find_candidates(const sp_i_rank_replay *l, size_t count, candid
 
 // The data-parallel ranks that the rank stands for differ in their pieces alone, and not at all
 // where each has all of them.
-static sp_status rank_peak(sp_i_rank_replay *l, sp_allocator_peak *peak, sp_error *err)
+static sp_status rank_peak(sp_i_rank_replay *l, int64_t enough_bytes, sp_allocator_peak *peak,
+                           sp_error *err)
 {
     const sp_layout *layout = &l->plan->layout;
     size_t count = layout->zero >= 1 ? (size_t)l->rank->alike * (size_t)layout->cp : 1;
@@ -327,7 +357,7 @@ static sp_status rank_peak(sp_i_rank_replay *l, sp_allocator_peak *peak, sp_erro
         status = find_candidates(l, count, ranks, &found, err);
     }
     if (status == SP_OK) {
-        status = replay_alike(l, ranks, found, peak, err);
+        status = replay_alike(l, ranks, found, enough_bytes, peak, err);
     }
     for (size_t r = 0; r < found; r++) {
         sp_free(ranks[r].pieces.elements);

@@ -90,6 +90,9 @@ bool sp_packflow_is_better(const sp_packflow_outcome *a, const sp_packflow_outco
     if (a->lacking_bytes != b->lacking_bytes) {
         return a->lacking_bytes < b->lacking_bytes;
     }
+    if (a->overfull != b->overfull) {
+        return b->overfull;
+    }
     return counted_ns(a) < counted_ns(b);
 }
 

@@ -28,14 +28,16 @@ typedef struct sp_packflow_outcome {
     int64_t makespan_ns;   // of the slowest rank
     int64_t lacking_bytes; // the most by which a rank exceeds its room, as in any order; 0: it fits
     bool tight;            // it fits, with less than a tenth to spare; known of whole steps only
+    bool overfull; // tight, by the blocks of PyTorch's allocator, which were counted (result.h)
 } sp_packflow_outcome;
 
 // What is there before anything was tried: every other outcome is better.
-#define SP_PACKFLOW_WORST ((sp_packflow_outcome){INT64_MAX, INT64_MAX, false})
+#define SP_PACKFLOW_WORST ((sp_packflow_outcome){INT64_MAX, INT64_MAX, false, false})
 
-// Fitting goes before time, and lacking less before lacking more. A step that fits tightly counts
-// as 5 % longer: such logged steps ran several times slower, and most packs can do without that
-// memory for less.
+// Fitting goes before time, lacking less before lacking more, and steps whose blocks are known not
+// to fit well come behind all others that fit: such logged steps ran several times slower. Where
+// blocks were not counted, a step that fits tightly counts as 5 % longer: most packs can do without
+// that memory for less.
 bool sp_packflow_is_better(const sp_packflow_outcome *a, const sp_packflow_outcome *b);
 
 // It does not fit, or tightly.

@@ -295,7 +295,8 @@ static sp_status judge(const sp_i_search *s, sp_packing *packing, sp_packflow_ou
     if (first && sp_i_search_is_late(s)) {
         judged = sp_i_search_outcome(s);
     } else {
-        status = sp_step_judge(s->input, &now, &judged, err);
+        status = sp_step_judge_blocks(s->input, &now, first ? &SP_PACKFLOW_WORST : outcome, &judged,
+                                      err);
     }
     bool better = status == SP_OK && (first || sp_packflow_is_better(&judged, outcome));
     sp_packing_fini(better ? packing : &now);

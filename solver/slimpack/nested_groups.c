@@ -13,8 +13,10 @@
 enum {
     LEAST_RANK_TOKENS = 2048,
     FEW_SAMPLES = 32, // a rank, each of which may be a pack of its own
-    EIGHTHS = 8,
-    LEAST_EIGHTHS = 5, // from here to twice as many: budgets between the powers of two beside one
+    SIXTEENTHS = 16,
+    LEAST_SIXTEENTHS =
+        9,              // from here to twice as many: budgets between the powers of two beside one
+    MOST_OVERFULL = 32, // then blocks are counted no more
 };
 
 // The best packs so far.
@@ -22,7 +24,8 @@ typedef struct nested {
     const sp_strategy_input *input;
     sp_packing *packing;
     sp_packflow_outcome *outcome;
-    bool lacked; // memory, the last that was tried
+    bool lacked;  // memory, the last that was tried
+    int overfull; // packings that were found not to fit by their blocks
     // Of a budget of tokens, the best of these: how they are made, and their outcome.
     sp_strategy_pack_function pack;
     int64_t tokens; // 0: none was made
@@ -51,12 +54,15 @@ static sp_status try_packs(nested *n, sp_strategy_pack_function pack, int64_t to
     if (status != SP_OK) {
         return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;
     }
-    status = sp_step_judge(n->input, &tried, &judged, err);
+    status = n->overfull < MOST_OVERFULL
+                 ? sp_step_judge_blocks(n->input, &tried, n->outcome, &judged, err)
+                 : sp_step_judge(n->input, &tried, &judged, err);
     if (status != SP_OK) {
         sp_packing_fini(&tried);
         return status;
     }
     n->lacked = judged.lacking_bytes > 0;
+    n->overfull += judged.overfull;
     if (tokens > 0 && sp_packflow_is_better(&judged, &n->of_budget)) {
         n->pack = pack;
         n->tokens = tokens;
@@ -85,9 +91,9 @@ static sp_status try_around(nested *n, sp_error *err)
     const sp_strategy_pack_function pack = n->pack;
     const int64_t tokens = n->tokens;
     sp_status status = SP_OK;
-    for (int i = LEAST_EIGHTHS; status == SP_OK && tokens > 0 && i < 2 * EIGHTHS; i++) {
-        if (i != EIGHTHS) {
-            status = try_packs(n, pack, sp_ceil_div(tokens * i, EIGHTHS), err);
+    for (int i = LEAST_SIXTEENTHS; status == SP_OK && tokens > 0 && i < 2 * SIXTEENTHS; i++) {
+        if (i != SIXTEENTHS) {
+            status = try_packs(n, pack, sp_ceil_div(tokens * i, SIXTEENTHS), err);
         }
     }
     return status;

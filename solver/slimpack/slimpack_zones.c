@@ -50,7 +50,7 @@ static sp_status try_packs(const sp_strategy_input *input, sp_strategy_pack_func
     if (status != SP_OK) {
         return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;
     }
-    status = sp_step_judge(input, &tried, &judged, err);
+    status = sp_step_judge_blocks(input, &tried, outcome, &judged, err);
     if (status != SP_OK) {
         sp_packing_fini(&tried);
         return status;
@@ -115,7 +115,7 @@ sp_status sp_i_pack_slimpack_zones(const sp_strategy_input *input, sp_packing *p
     with.deadline_s = sp_i_deadline_part_s(input->deadline_s, pools ? ALONE : POOLED);
     sp_status status = sp_i_pack_slimpack(&with, packing, err);
     if (status == SP_OK && !sp_i_deadline_is_past(input->deadline_s)) {
-        status = sp_step_judge(input, packing, &outcome, err);
+        status = sp_step_judge_blocks(input, packing, &SP_PACKFLOW_WORST, &outcome, err);
         if (status == SP_OK && pools) {
             with.deadline_s = sp_i_deadline_part_s(input->deadline_s, POOLED);
             status = try_packs(&with, pack_pooled, packing, &outcome, err);

@@ -67,12 +67,30 @@ static void step_fini(step *s)
     sp_packing_fini(&s->packing);
 }
 
+// The reserved bytes alone are those of the whole view, and more than enough where those are.
+static void check_reserved(const step *s, const sp_step_costs *costs, const sp_allocator_peak *peak)
+{
+    const int64_t enough[] = {INT64_MAX, peak->reserved_bytes, peak->reserved_bytes - 1, 0};
+    for (int i = 0; i < COUNT_OF(enough); i++) {
+        int64_t reserved_bytes = -1;
+        const char *obstacle;
+        must_succeed(sp_allocator_reserved(&s->timeline, costs, &s->memory, &s->model, &s->options,
+                                           enough[i], &reserved_bytes, &obstacle, ERR));
+        assert_true(reserved_bytes <= peak->reserved_bytes);
+        assert_int_equal(reserved_bytes > enough[i], peak->reserved_bytes > enough[i]);
+        if (i < 2) {
+            assert_int_equal(reserved_bytes, peak->reserved_bytes);
+        }
+    }
+}
+
 static int64_t replay(const step *s, const sp_step_costs *costs, const char **obstacle)
 {
     sp_allocator_peak peak = {-1, -1};
     must_succeed(sp_allocator_replay(&s->timeline, costs, &s->memory, &s->model, &s->options,
                                      SP_NO_RANK, &peak, obstacle, ERR));
     assert_true(peak.reserved_bytes >= peak.allocated_bytes);
+    check_reserved(s, costs, &peak);
     return peak.allocated_bytes;
 }
 

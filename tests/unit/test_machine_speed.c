@@ -162,6 +162,20 @@ sp_status __wrap_sp_step_judge(const sp_strategy_input *input, const sp_packing 
     return __real_sp_step_judge(input, packing, outcome, err);
 }
 
+sp_status __real_sp_step_judge_blocks(const sp_strategy_input *input, const sp_packing *packing,
+                                      const sp_packflow_outcome *best, sp_packflow_outcome *outcome,
+                                      sp_error *err);
+sp_status __wrap_sp_step_judge_blocks(const sp_strategy_input *input, const sp_packing *packing,
+                                      const sp_packflow_outcome *best, sp_packflow_outcome *outcome,
+                                      sp_error *err);
+sp_status __wrap_sp_step_judge_blocks(const sp_strategy_input *input, const sp_packing *packing,
+                                      const sp_packflow_outcome *best, sp_packflow_outcome *outcome,
+                                      sp_error *err)
+{
+    fake.now_ns += fake.trial_ns;
+    return __real_sp_step_judge_blocks(input, packing, best, outcome, err);
+}
+
 sp_status __real_sp_step_judge_rows(const sp_strategy_input *input, sp_packing *packing,
                                     sp_packflow_outcome *outcome, sp_error *err);
 sp_status __wrap_sp_step_judge_rows(const sp_strategy_input *input, sp_packing *packing,
