@@ -4,11 +4,11 @@
 #include "solver/time_limit.h"
 
 // Of the memory limit: a step with a lower peak fits by blocks, too. Of some hundred packings of
-// 7B to 13B without a pipeline blocks took 1.0 to 1.72 times the peak.
+// 7B to 13B without a pipeline blocks took up to 1.72 times the peak.
 #define AMPLE 0.5
 
 // Blocks are not counted of steps in which a rank runs more forwards and backwards of layers, as
-// that would take over 0.2 s.
+// that would take over 0.2 s by an estimate (about 40 us for a forward and a backward).
 enum { MOST_LAYER_PASSES = 8192 };
 
 sp_status sp_i_steps_init(sp_i_steps *steps, sp_error *err)

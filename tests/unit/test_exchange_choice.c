@@ -59,7 +59,7 @@ TEST(falls_back_where_memory_is_short)
         const outcome open = outcome_of(scenario, "'stack': 'megatron-core-2025', ", "slimpack");
         const outcome own = outcome_of(
             scenario, "'stack': {'name': 'megatron-core-2025', 'cp_overlap': 'p2p'}, ", "slimpack");
-        assert_true(open.ms <= own.ms);
+        assert_true(open.ms <= own.ms || (open.fits && !own.fits));
     }
 }
 
