@@ -57,6 +57,9 @@ typedef struct choice {
     bool unlimited;     // by time alone, whatever memory there is
     sp_cp_overlap best;
     sp_packflow_outcome least; // of the best
+    // By time alone, of those that fit, tightly or well.
+    sp_cp_overlap fastest;
+    int64_t fastest_ns;
 } choice;
 
 static sp_status search(const choice *c, const sp_scenario *tried, sp_packflow_outcome *outcome,
@@ -106,6 +109,15 @@ static sp_status look(const choice *c, sp_cp_overlap way, sp_packflow_outcome *o
     return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;
 }
 
+static void note_time(choice *c, sp_cp_overlap way, const sp_packflow_outcome *outcome)
+{
+    if (outcome->lacking_bytes == 0 &&
+        (1.0 + WORTH) * (double)outcome->makespan_ns < (double)c->fastest_ns) {
+        c->fastest = way;
+        c->fastest_ns = outcome->makespan_ns;
+    }
+}
+
 static bool is_worth(const sp_packflow_outcome *other, const sp_packflow_outcome *best)
 {
     sp_packflow_outcome with = *other;
@@ -126,12 +138,15 @@ static sp_status look_at_all(choice *c, sp_error *err)
         c->unlimited = true;
         status = look(c, own, &c->least, err);
     }
+    c->fastest = own;
+    c->fastest_ns = c->least.makespan_ns;
     for (size_t i = 0; status == SP_OK && i < sizeof ways / sizeof ways[0]; i++) {
         sp_packflow_outcome outcome;
         if (ways[i] == own || sp_i_deadline_is_past(c->deadline_s)) {
             continue;
         }
         status = look(c, ways[i], &outcome, err);
+        note_time(c, ways[i], &outcome);
         if (status == SP_OK && is_worth(&outcome, &c->least)) {
             c->least = outcome;
             c->best = ways[i];
@@ -166,21 +181,24 @@ static sp_status plan(const choice *c, sp_cp_overlap way, double deadline_s,
     return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;
 }
 
-// Of ways that were compared by time alone the fastest may need more memory than the stack's own:
-// whole plans of both decide.
-static sp_status fall_back(choice *c, sp_error *err)
+// A way that was faster by time alone may need too much memory, and one that fits tightly in a
+// short search may fit well in a whole one: whole plans decide between the fastest way and the best
+// other.
+static sp_status decide_by_plans(choice *c, sp_error *err)
 {
     const sp_cp_overlap own = c->scenario->memory.stack.cp_overlap;
-    sp_packflow_outcome of_own, of_best;
-    if (!c->unlimited || c->best == own || sp_i_deadline_is_past(c->deadline_s)) {
+    const sp_cp_overlap other = c->best == c->fastest ? own : c->best;
+    sp_packflow_outcome of_other, of_fastest;
+    if (c->fastest == own || (c->best == c->fastest && !c->unlimited) ||
+        sp_i_deadline_is_past(c->deadline_s)) {
         return SP_OK;
     }
-    sp_status status = plan(c, own, sp_i_deadline_part_s(c->deadline_s, 0.5), &of_own, err);
+    sp_status status = plan(c, other, sp_i_deadline_part_s(c->deadline_s, 0.5), &of_other, err);
     if (status == SP_OK) {
-        status = plan(c, c->best, c->deadline_s, &of_best, err);
+        status = plan(c, c->fastest, c->deadline_s, &of_fastest, err);
     }
-    if (status == SP_OK && sp_packflow_is_better(&of_own, &of_best)) {
-        c->best = own;
+    if (status == SP_OK) {
+        c->best = sp_packflow_is_better(&of_other, &of_fastest) ? other : c->fastest;
     }
     return status;
 }
@@ -202,7 +220,7 @@ sp_status sp_i_choose_exchange(sp_scenario *scenario, sp_error *err)
         status = look_at_all(&c, err);
     }
     if (status == SP_OK) {
-        status = fall_back(&c, err);
+        status = decide_by_plans(&c, err);
     }
     sp_batches_fini(&c.batches);
     scenario->strategy.spent_s += sp_clock_s() - begun_s;

@@ -33,6 +33,7 @@ static void add(sp_packflow_outcome *total, const sp_packflow_outcome *step)
     total->makespan_ns += step->makespan_ns;
     total->lacking_bytes = sp_larger(total->lacking_bytes, step->lacking_bytes);
     total->tight = total->tight || step->tight;
+    total->overfull = total->overfull || step->overfull;
 }
 
 // With no plan there is no more to run.
@@ -57,8 +58,9 @@ static sp_status run_batch(job *j, const sp_batch *batch, double deadline_s, sp_
     if (status != SP_OK) {
         return status;
     }
-    status = strategy->sliced ? sp_step_judge(&input, &packing, &judged, err)
-                              : sp_step_judge_rows(&input, &packing, &judged, err);
+    status = strategy->sliced
+                 ? sp_step_judge_blocks(&input, &packing, &SP_PACKFLOW_WORST, &judged, err)
+                 : sp_step_judge_rows(&input, &packing, &judged, err);
     if (status == SP_OK) {
         sp_step_costs none = {0};
         sp_i_group_starts_add(&j->starts, &packing, &none);
