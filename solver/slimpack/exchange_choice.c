@@ -175,6 +175,9 @@ static sp_status plan(const choice *c, sp_cp_overlap way, double deadline_s,
         status = sp_i_choose_chunks(&tried, &own);
     }
     if (status == SP_OK) {
+        status = sp_scenario_resolve_layout(&tried, &own); // placement of the chunks
+    }
+    if (status == SP_OK) {
         status = sp_i_job_run(&tried, &c->batches, deadline_s, outcome, &own);
     }
     sp_free(tried.chosen_layers);

@@ -42,6 +42,7 @@ static sp_status search_within(sp_i_search *s, sp_packing *best, sp_packflow_out
 {
     sp_status status = sp_i_search_finish(s, best, judged, err);
     for (int again = 0; status == SP_OK && again < MOST_AGAIN && judged->lacking_bytes > 0 &&
+                        judged->makespan_ns < INT64_MAX &&
                         sp_i_search_outcome(s).lacking_bytes == 0 && !sp_i_search_is_late(s);
          again++) {
         sp_i_search_set_spare(s,
