@@ -36,9 +36,9 @@ sp_status sp_allocator_replay(const sp_timeline *timeline, const sp_step_costs *
                               const sp_memory_options *options, sp_world_rank which,
                               sp_allocator_peak *peak, const char **obstacle, sp_error *err);
 
-// The largest reserved_bytes alone, for who asks whether a step fits: where they are more than
-// enough_bytes, no rank is replayed any more that cannot change that, and they may be less than the
-// largest. A half or less of the time.
+// The largest reserved_bytes alone, for who asks whether a step fits: once a rank's exceed
+// enough_bytes no other is replayed, and the answer may be less than the largest. Takes half the
+// time of sp_allocator_replay() or less.
 sp_status sp_allocator_reserved(const sp_timeline *timeline, const sp_step_costs *costs,
                                 const sp_memory_timeline *memory, const sp_model *model,
                                 const sp_memory_options *options, int64_t enough_bytes,
