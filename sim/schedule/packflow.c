@@ -166,10 +166,15 @@ static void add_up(const int64_t *tokens, size_t count, int64_t *before)
     }
 }
 
+static int64_t forwards_room(const sp_packflow_job *job, int k)
+{
+    return job->room_bytes[k] - (job->again_bytes != NULL ? job->again_bytes[k] : 0);
+}
+
 // Once all that is left fits beside what is held, room is no matter any more.
 static void look_for_room(const sp_packflow_job *job, int k, rank *on)
 {
-    on->has_room = on->has_room || on->held_bytes + on->left_bytes <= job->room_bytes[k];
+    on->has_room = on->has_room || on->held_bytes + on->left_bytes <= forwards_room(job, k);
 }
 
 static void add_bytes(run *r)
@@ -438,7 +443,7 @@ static bool fits(const run *r, const rank *on, const stage *at)
     if (on->has_room) {
         return true;
     }
-    int64_t room = r->job->room_bytes[at->rank] - forward_bytes(r->job, at);
+    int64_t room = forwards_room(r->job, at->rank) - forward_bytes(r->job, at);
     bool alone = on->held_bytes == 0 || on->held_bytes <= room;
     return alone && (on->first + 1 == on->end || leaves_room(r, on, at, room));
 }
@@ -509,6 +514,11 @@ static choice choose(const run *r, const rank *on)
 
 // ---- an action ----
 
+static void note_lack(run *r, int k, int64_t bytes)
+{
+    r->outcome->lacking_bytes = sp_larger(r->outcome->lacking_bytes, bytes - r->job->room_bytes[k]);
+}
+
 // What a rank holds from the start of an action on; activations go as it ends.
 static void hold(run *r, int k, const choice *c, size_t pack)
 {
@@ -520,9 +530,11 @@ static void hold(run *r, int k, const choice *c, size_t pack)
         on->held_bytes += bytes;
         on->bare_bytes += bytes;
         on->left_bytes -= bytes;
-        r->outcome->lacking_bytes =
-            sp_larger(r->outcome->lacking_bytes, on->held_bytes - job->room_bytes[k]);
+        note_lack(r, k, on->held_bytes);
         return;
+    }
+    if (c->kind == SP_PACKFLOW_B && job->again != NULL) {
+        note_lack(r, k, on->held_bytes + job->again[pack] * token_bytes);
     }
     int64_t bytes = job->freed[pack] * token_bytes;
     on->held_bytes -= c->kind == SP_PACKFLOW_W || job->w_ns == NULL ? bytes : 0;

@@ -62,10 +62,15 @@ typedef struct sp_packflow_job {
     const int64_t *tokens; // [forward]
     // [backward] tokens whose activations go when it ends (its weight gradient, where split).
     const int64_t *freed;
+    // [backward] tokens whose activations are there again while it runs, of a forward that runs
+    // again before it; NULL: there is none.
+    const int64_t *again;
     // Memory; room NULL: there is always some. A forward that the next backward needs runs all the
     // same, so that no order can wait for itself; other forwards leave it its room.
     const int64_t *token_bytes; // [virtual stages] activations of a token
     const int64_t *room_bytes;  // [pp]
+    // [pp] room that such forwards leave for the most that is there again of any pack; NULL: none.
+    const int64_t *again_bytes;
     // A run that is no better than this may end early, with an outcome between the two. NULL: every
     // run goes to its end.
     const sp_packflow_outcome *beaten;

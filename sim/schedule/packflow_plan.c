@@ -16,7 +16,7 @@ typedef struct ordering {
 typedef struct rank_job {
     sp_packflow_job job;
     int32_t *forward, *backward; // packs of the plan, in the rank's order
-    int32_t *again;              // [backward] the forward pack that runs again before it; -1: none
+    int32_t *repeated;           // [backward] the forward pack that runs again before it; -1: none
     sp_arena work;
 } rank_job;
 
@@ -93,7 +93,9 @@ static void add_repeats(const ordering *o, rank_job *rank)
     int64_t *tokens = (int64_t *)rank->job.tokens;
     int64_t *freed = (int64_t *)rank->job.freed;
     int64_t *b_ns = (int64_t *)rank->job.b_ns;
-    rank->again = sp_arena_take(&rank->work, rank->job.backward, sizeof *rank->again);
+    int64_t *again = sp_arena_take(&rank->work, rank->job.backward, sizeof *again);
+    rank->repeated = sp_arena_take(&rank->work, rank->job.backward, sizeof *rank->repeated);
+    rank->job.again = again;
     for (size_t k = 0; !rank->work.failed && k < rank->job.forward; k++) {
         if (forward->packs[rank->forward[k]].runs_again) {
             tokens[k] = sp_packflow_kept(tokens[k], o->costs->kept_share);
@@ -103,10 +105,12 @@ static void add_repeats(const ordering *o, rank_job *rank)
         int32_t pack = o->forward_pack == NULL
                            ? rank->backward[k]
                            : o->forward_pack[backward->packs[rank->backward[k]].first_slice];
-        bool again = forward->packs[pack].runs_again;
-        rank->again[k] = again ? pack : -1;
-        freed[k] = again ? sp_packflow_kept(freed[k], o->costs->kept_share) : freed[k];
-        for (size_t v = 0; again && v < vstages; v++) {
+        bool repeated = forward->packs[pack].runs_again;
+        int64_t kept = repeated ? sp_packflow_kept(freed[k], o->costs->kept_share) : freed[k];
+        rank->repeated[k] = repeated ? pack : -1;
+        again[k] = freed[k] - kept;
+        freed[k] = kept;
+        for (size_t v = 0; repeated && v < vstages; v++) {
             b_ns[k * vstages + v] += o->costs->pack_f_ns[(size_t)pack * vstages + v];
         }
     }
@@ -127,6 +131,8 @@ static bool make_rank(const ordering *o, int dp, rank_job *rank)
     if (costs->room_bytes != NULL) {
         job->token_bytes = costs->token_bytes + (size_t)dp * vstages;
         job->room_bytes = costs->room_bytes + dp * o->layout->pp;
+        job->again_bytes =
+            costs->again_bytes != NULL ? costs->again_bytes + dp * o->layout->pp : NULL;
     }
     job->f_ns = rows_of(work, costs->pack_f_ns, rank->forward, job->forward, vstages);
     job->b_ns = rows_of(work, split ? costs->pack_i_ns : costs->pack_b_ns, rank->backward,
@@ -155,8 +161,8 @@ static bool write_stages(const rank_job *rank, const sp_packflow_step *steps, in
             bool forward = step.kind == SP_PACKFLOW_F;
             sp_action_kind kind =
                 forward || rank->job.w_ns != NULL ? split[step.kind] : SP_ACTION_B;
-            if (step.kind == SP_PACKFLOW_B && rank->again[step.pack] >= 0) {
-                ok = sp_stage_plan_add(stage, SP_ACTION_R, step.chunk, rank->again[step.pack]);
+            if (step.kind == SP_PACKFLOW_B && rank->repeated[step.pack] >= 0) {
+                ok = sp_stage_plan_add(stage, SP_ACTION_R, step.chunk, rank->repeated[step.pack]);
             }
             ok = ok && sp_stage_plan_add(stage, kind, step.chunk,
                                          (forward ? rank->forward : rank->backward)[step.pack]);

@@ -117,7 +117,8 @@ typedef struct sp_schedule_costs {
     // * pp * chunks + virtual stage], and what each rank has for them, [data-parallel rank * pp +
     // rank]. NULL: any amount.
     const int64_t *token_bytes, *room_bytes;
-    double kept_share; // of that, what packs keep whose forward runs again
+    const int64_t *again_bytes; // as room_bytes: of it, for forwards that run again; NULL: nothing
+    double kept_share;          // of activations, what packs keep whose forward runs again
     // [data-parallel rank]: what PackFlow runs, where that is known (packflow.h); NULL: it is
     // found.
     struct sp_packflow_step **orders;

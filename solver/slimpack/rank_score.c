@@ -47,8 +47,10 @@ sp_status sp_i_rank_scorer_init(sp_i_rank_scorer *scorer, const sp_scenario *sce
     size_t vstages = (size_t)sp_layout_vstages(cost->layout);
     size_t pp = (size_t)cost->layout->pp;
     size_t dp = (size_t)cost->layout->dp;
-    scorer->token_bytes = sp_arena_take(&scorer->arrays, vstages, sizeof(int64_t));
-    scorer->room_bytes = sp_arena_take(&scorer->arrays, pp, sizeof(int64_t));
+    scorer->room =
+        (sp_pack_room){.token_bytes = sp_arena_take(&scorer->arrays, vstages, sizeof(int64_t)),
+                       .room_bytes = sp_arena_take(&scorer->arrays, pp, sizeof(int64_t)),
+                       .again_bytes = sp_arena_take(&scorer->arrays, pp, sizeof(int64_t))};
     scorer->class_ns = sp_arena_take(&scorer->arrays, 3 * vstages, sizeof(int64_t));
     scorer->fullest = sp_arena_take(&scorer->arrays, dp, sizeof *scorer->fullest);
     scorer->scores = sp_arena_take(&scorer->arrays, SP_I_SCORES, sizeof *scorer->scores);
@@ -76,13 +78,13 @@ int64_t sp_i_rank_scorer_most_tokens(sp_i_rank_scorer *s, bool split)
         .dp_count = 1, .tokens = TYPICAL, .slices = 1, .summed_tokens = TYPICAL};
     sp_pack_memory_measure(&s->memory, s->cost, &typical);
     int64_t most = INT64_MAX;
-    sp_pack_memory_room(&s->memory, layout, split, s->limit_bytes, s->token_bytes, s->room_bytes);
+    sp_pack_memory_room(&s->memory, layout, split, s->limit_bytes, &s->room);
     for (int r = 0; r < layout->pp; r++) {
         double bytes = 0.0; // of a token, with the sums of the gradients of its key and value
-        double room = (double)s->room_bytes[r];
+        double room = (double)s->room.room_bytes[r];
         for (int chunk = 0; chunk < layout->chunks; chunk++) {
             int v = sp_layout_vstage(layout, r, chunk);
-            bytes += (double)s->token_bytes[v] + s->memory.sums[v] / TYPICAL;
+            bytes += (double)s->room.token_bytes[v] + s->memory.sums[v] / TYPICAL;
             room += s->memory.sums[v];
         }
         int64_t tokens = bytes > 0.0 ? (int64_t)(room / bytes) : INT64_MAX;
@@ -166,9 +168,9 @@ static void fill_tokens(const sp_pack_list *list, int64_t *tokens)
     }
 }
 
-// Forwards that run again, of packs that mirror each other.
+// Forwards that run again, of packs that mirror each other, and what is there again of them.
 static void add_repeats(sp_i_rank_scorer *s, const sp_packing *packing, const int32_t *need,
-                        int64_t *freed)
+                        int64_t *freed, int64_t *again)
 {
     size_t vstages = (size_t)sp_layout_vstages(s->cost->layout);
     size_t nf = packing->forward.count;
@@ -177,10 +179,13 @@ static void add_repeats(sp_i_rank_scorer *s, const sp_packing *packing, const in
     size_t block = 0;
     for (size_t j = 0; j < packing->backward.count; j++) {
         size_t k = mirrored(need, j, &block);
+        again[j] = 0;
         if (!packing->forward.packs[k].runs_again) {
             continue;
         }
+        again[j] = s->tokens[k];
         s->tokens[k] = sp_packflow_kept(s->tokens[k], share);
+        again[j] -= s->tokens[k];
         freed[j] = s->tokens[k];
         for (size_t v = 0; v < vstages; v++) {
             b_ns[j * vstages + v] += s->times[k * vstages + v];
@@ -196,8 +201,7 @@ static sp_status fill_memory(sp_i_rank_scorer *s, const sp_packing *packing, boo
     if (status == SP_OK) {
         sp_pack_memory_measure(&s->memory, s->cost,
                                &s->fullest[packing->forward.packs[0].dp_first]);
-        sp_pack_memory_room(&s->memory, layout, split, s->limit_bytes, s->token_bytes,
-                            s->room_bytes);
+        sp_pack_memory_room(&s->memory, layout, split, s->limit_bytes, &s->room);
     }
     return status;
 }
@@ -212,7 +216,7 @@ static sp_status find_score(sp_i_rank_scorer *scorer, const sp_packing *packing,
     size_t nb = packing->backward.count;
     if (!sp_reserve((void **)&scorer->times, &scorer->times_capacity, (nf + 2 * nb) * vstages,
                     sizeof *scorer->times) ||
-        !sp_reserve((void **)&scorer->tokens, &scorer->tokens_capacity, 2 * (nf + nb),
+        !sp_reserve((void **)&scorer->tokens, &scorer->tokens_capacity, 2 * nf + 3 * nb,
                     sizeof *scorer->tokens)) {
         return sp_error_no_memory(err, "the search for a packing");
     }
@@ -230,8 +234,10 @@ static sp_status find_score(sp_i_rank_scorer *scorer, const sp_packing *packing,
     if (status != SP_OK) {
         return status;
     }
-    if (scorer->fullest[packing->forward.packs[0].dp_first].again_tokens > 0) {
-        add_repeats(scorer, packing, need, freed);
+    bool repeats = scorer->fullest[packing->forward.packs[0].dp_first].again_tokens > 0;
+    int64_t *again = repeats ? freed + nf + 2 * nb : NULL;
+    if (repeats) {
+        add_repeats(scorer, packing, need, freed, again);
     }
     sp_packflow_job job = {
         .layout = layout,
@@ -246,8 +252,10 @@ static sp_status find_score(sp_i_rank_scorer *scorer, const sp_packing *packing,
         .freed = freed,
         .p2p_f_ns = freed + nb,
         .p2p_b_ns = freed + nb + nf,
-        .token_bytes = scorer->token_bytes,
-        .room_bytes = scorer->room_bytes,
+        .again = again,
+        .token_bytes = scorer->room.token_bytes,
+        .room_bytes = scorer->room.room_bytes,
+        .again_bytes = scorer->room.again_bytes,
     };
     return sp_packflow_run(&job, NULL, outcome, err);
 }

@@ -31,7 +31,7 @@ typedef struct sp_i_rank_scorer {
     sp_i_score *scores;          // [SP_I_SCORES] at its key modulo their number, the last
     double p2p_ns, p2p_token_ns; // between pipeline ranks: fixed, and per token of a pack
     int64_t *class_ns;           // [3 * classes]
-    int64_t *token_bytes, *room_bytes;
+    sp_pack_room room;
     int64_t *times; // of the packs at hand
     size_t times_capacity;
     int64_t *tokens; // of forward packs, of backward packs, then their transfers

@@ -63,7 +63,7 @@ sp_status sp_pack_memory_init(sp_pack_memory *memory, const sp_layout *layout,
 {
     size_t vstages = (size_t)sp_layout_vstages(layout);
     *memory = (sp_pack_memory){.states = NULL};
-    memory->states = sp_calloc(5 * vstages + (size_t)layout->pp, sizeof *memory->states);
+    memory->states = sp_calloc(6 * vstages + (size_t)layout->pp, sizeof *memory->states);
     if (memory->states == NULL) {
         return sp_error_no_memory(err, "the memory of packs");
     }
@@ -72,6 +72,7 @@ sp_status sp_pack_memory_init(sp_pack_memory *memory, const sp_layout *layout,
     memory->running = memory->split + vstages;
     memory->sums = memory->running + vstages;
     memory->kept = memory->sums + vstages;
+    memory->again = memory->kept + vstages;
     memory->units = sp_malloc(2 * vstages * sizeof *memory->units);
     if (memory->units == NULL) {
         sp_pack_memory_fini(memory);
@@ -129,9 +130,10 @@ static void measure_stage(sp_pack_memory *memory, const sp_cost_model *cost,
     memory->whole[vstage] = (double)held / tokens;
     memory->split[vstage] = (double)sp_larger(held, sp_bytes_total(&unit->weights)) / tokens;
     memory->kept[vstage] = (double)sp_bytes_total(&unit->repeated) / tokens;
-    memory->running[vstage] =
-        fmax(running_bytes(emptiest), running_bytes(unit)) + (double)(SP_COPY_BUFFERS * copied) +
+    memory->again[vstage] =
         (memory->whole[vstage] - memory->kept[vstage]) * (double)packs->again_tokens;
+    memory->running[vstage] =
+        fmax(running_bytes(emptiest), running_bytes(unit)) + (double)(SP_COPY_BUFFERS * copied);
     memory->sums[vstage] = (double)sp_footprint_gradient_sums(
         cost->model, layout, stage, &cost->memory.stack, packs->summed_tokens * packs->dp_count);
 }
@@ -177,25 +179,29 @@ void sp_pack_memory_measure(sp_pack_memory *memory, const sp_cost_model *cost,
         memory->running[v] = memory->running[u];
         memory->sums[v] = memory->sums[u];
         memory->kept[v] = memory->kept[u];
+        memory->again[v] = memory->again[u];
     }
 }
 
 void sp_pack_memory_room(const sp_pack_memory *memory, const sp_layout *layout, bool split,
-                         int64_t limit_bytes, int64_t *token_bytes, int64_t *room_bytes)
+                         int64_t limit_bytes, const sp_pack_room *room)
 {
     for (int s = 0; s < sp_layout_vstages(layout); s++) {
-        token_bytes[s] = (int64_t)ceil(split ? memory->split[s] : memory->whole[s]);
+        room->token_bytes[s] = (int64_t)ceil(split ? memory->split[s] : memory->whole[s]);
     }
     for (int r = 0; r < layout->pp; r++) {
         double running = 0.0;
         double sums = 0.0;
+        double again = 0.0;
         for (int chunk = 0; chunk < layout->chunks; chunk++) {
             int v = sp_layout_vstage(layout, r, chunk);
             running = fmax(running, memory->running[v]);
             sums += memory->sums[v];
+            again = fmax(again, memory->again[v]);
         }
-        double room = (double)limit_bytes - memory->states[r] - running - sums;
-        room_bytes[r] = room > 0.0 ? (int64_t)room : 0;
+        double left = (double)limit_bytes - memory->states[r] - running - sums;
+        room->room_bytes[r] = left > 0.0 ? (int64_t)left : 0;
+        room->again_bytes[r] = (int64_t)ceil(again);
     }
 }
 
@@ -211,7 +217,7 @@ double sp_pack_memory_kept_share(const sp_pack_memory *memory, const sp_layout *
 // What ranks have for activations, with whole and with split backwards.
 typedef struct memory_tables {
     double kept_share;
-    int64_t *token_bytes[2], *room_bytes[2]; // by `split`, of all data-parallel ranks
+    sp_pack_room of[2]; // by `split`, of all data-parallel ranks
 } memory_tables;
 
 // As the search for packs reckons it (rank_score.c), so that the order is the one it has judged:
@@ -227,8 +233,10 @@ static sp_status measure(const sp_scenario *scenario, const sp_cost_model *cost,
     size_t pp = (size_t)layout->pp;
     size_t vstages = (size_t)sp_layout_vstages(layout);
     for (int split = 0; split < 2; split++) {
-        tables->token_bytes[split] = sp_arena_take(work, dp * vstages, sizeof(int64_t));
-        tables->room_bytes[split] = sp_arena_take(work, dp * pp, sizeof(int64_t));
+        tables->of[split] =
+            (sp_pack_room){.token_bytes = sp_arena_take(work, dp * vstages, sizeof(int64_t)),
+                           .room_bytes = sp_arena_take(work, dp * pp, sizeof(int64_t)),
+                           .again_bytes = sp_arena_take(work, dp * pp, sizeof(int64_t))};
     }
     if (work->failed) {
         return sp_error_no_memory(err, "the memory of packs");
@@ -240,9 +248,10 @@ static sp_status measure(const sp_scenario *scenario, const sp_cost_model *cost,
         sp_pack_memory_measure(memory, cost, &fullest[d]);
         tables->kept_share = fmax(tables->kept_share, sp_pack_memory_kept_share(memory, layout));
         for (int split = 0; split < 2; split++) {
-            sp_pack_memory_room(memory, layout, split != 0, limit_bytes,
-                                tables->token_bytes[split] + d * vstages,
-                                tables->room_bytes[split] + d * pp);
+            const sp_pack_room *of = &tables->of[split];
+            const sp_pack_room room = {of->token_bytes + d * vstages, of->room_bytes + d * pp,
+                                       of->again_bytes + d * pp};
+            sp_pack_memory_room(memory, layout, split != 0, limit_bytes, &room);
         }
     }
     return SP_OK;
@@ -274,8 +283,9 @@ static sp_status fill_memory(const sp_scenario *scenario, const sp_cost_model *c
 
 static void use_memory(const memory_tables *tables, bool split, sp_schedule_costs *times)
 {
-    times->token_bytes = tables->token_bytes[split];
-    times->room_bytes = tables->room_bytes[split];
+    times->token_bytes = tables->of[split].token_bytes;
+    times->room_bytes = tables->of[split].room_bytes;
+    times->again_bytes = tables->of[split].again_bytes;
     times->kept_share = tables->kept_share;
 }
 

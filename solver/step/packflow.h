@@ -39,6 +39,7 @@ typedef struct sp_pack_memory {
     double *running;       // [virtual stages] while any pack runs, beside what packs hold
     double *sums;          // [virtual stages] the sums of gradients of keys and values
     double *kept;          // [virtual stages] for each token of a pack whose forward runs again
+    double *again;         // [virtual stages] what is there again of any pack while it runs back
     sp_fullest_pack packs; // what the tables of virtual stages are of
     sp_unit_bytes *units;  // [2 * classes of stages] working memory
 } sp_pack_memory;
@@ -53,10 +54,16 @@ void sp_pack_memory_fini(sp_pack_memory *memory);
 void sp_pack_memory_measure(sp_pack_memory *memory, const sp_cost_model *cost,
                             const sp_fullest_pack *fullest);
 
-// Room for activations in `limit_bytes` on every pipeline rank [pp], at least 0, and the bytes of a
-// token on every virtual stage; `split`: held until the weight gradient.
+// Room for activations in `limit_bytes` on every pipeline rank, at least 0, what of it forwards
+// that run again may need, and the bytes of a token on every virtual stage.
+typedef struct sp_pack_room {
+    int64_t *token_bytes;              // [virtual stages]
+    int64_t *room_bytes, *again_bytes; // [pp]
+} sp_pack_room;
+
+// `split`: held until the weight gradient.
 void sp_pack_memory_room(const sp_pack_memory *memory, const sp_layout *layout, bool split,
-                         int64_t limit_bytes, int64_t *token_bytes, int64_t *room_bytes);
+                         int64_t limit_bytes, const sp_pack_room *room);
 
 // Of the bytes of a token, what packs keep whose forward runs again; the most of all stages.
 double sp_pack_memory_kept_share(const sp_pack_memory *memory, const sp_layout *layout);

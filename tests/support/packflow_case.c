@@ -9,6 +9,7 @@ static int64_t below(sp_prng *prng, int64_t bound)
 void packflow_case_split(packflow_case *c, bool split)
 {
     c->job.w_ns = split ? c->w_ns : NULL;
+    c->job.again = split ? NULL : c->job.again;
 }
 
 void packflow_case_transfer(packflow_case *c, int64_t p2p_ns)
@@ -82,6 +83,26 @@ static void draw_room(packflow_case *c, sp_prng *prng)
     }
 }
 
+// Activations of some packs that are there again while they run back.
+static void draw_again(packflow_case *c, sp_prng *prng)
+{
+    const sp_layout *layout = &c->layout;
+    int64_t most = 0;
+    for (size_t k = 0; k < c->job.backward; k++) {
+        c->again[k] = below(prng, 2) * below(prng, 200);
+        most = c->again[k] > most ? c->again[k] : most;
+    }
+    for (int r = 0; r < layout->pp; r++) {
+        c->again_bytes[r] = 0;
+        for (int chunk = 0; chunk < layout->chunks; chunk++) {
+            int64_t bytes = most * c->token_bytes[sp_layout_vstage(layout, r, chunk)];
+            c->again_bytes[r] = bytes > c->again_bytes[r] ? bytes : c->again_bytes[r];
+        }
+    }
+    c->job.again = c->again;
+    c->job.again_bytes = c->again_bytes;
+}
+
 void packflow_case_draw(packflow_case *c, sp_prng *prng, int chunks)
 {
     int pp = 1 + (int)below(prng, PACKFLOW_RANKS);
@@ -99,6 +120,9 @@ void packflow_case_draw(packflow_case *c, sp_prng *prng, int chunks)
     }
     draw_room(c, prng);
     packflow_case_split(c, below(prng, 2) == 0);
+    if (c->job.w_ns == NULL && below(prng, 2) == 0) {
+        draw_again(c, prng);
+    }
 }
 
 void packflow_case_uniform(packflow_case *c, int pp, int chunks, int packs, int64_t f, int64_t b,

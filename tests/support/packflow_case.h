@@ -23,11 +23,13 @@ typedef struct packflow_case {
     int64_t p2p_f_ns[PACKFLOW_PACKS], p2p_b_ns[PACKFLOW_PACKS];
     int32_t need[PACKFLOW_PACKS];
     int64_t tokens[PACKFLOW_PACKS], freed[PACKFLOW_PACKS], token_bytes[PACKFLOW_STAGES];
-    int64_t room_bytes[PACKFLOW_RANKS];
+    int64_t again[PACKFLOW_PACKS];
+    int64_t room_bytes[PACKFLOW_RANKS], again_bytes[PACKFLOW_RANKS];
 } packflow_case;
 
 // A random job on up to PACKFLOW_RANKS ranks of `chunks` chunks, two of them as a V; half of the
-// jobs split their backwards, a quarter have any room, others down to none.
+// jobs split their backwards, a quarter have any room, others down to none; in half of them some
+// forwards run again.
 void packflow_case_draw(packflow_case *c, sp_prng *prng, int chunks);
 
 // `packs` packs of 10 tokens, a byte each; forward f, backward b and weight gradient w on every

@@ -160,19 +160,27 @@ TEST(room_is_what_the_rest_leaves)
     double split[4] = {11.0, 21.0, 31.0, 41.0};
     double running[4] = {100.0, 200.0, 300.0, 400.0};
     double sums[4] = {1.0, 2.0, 4.0, 8.0};
+    double again[4] = {7.0, 50.5, 0.0, 3.0};
     double states[2] = {1000.0, 2000.0};
-    const sp_pack_memory memory = {
-        .whole = whole, .split = split, .running = running, .sums = sums, .states = states};
+    const sp_pack_memory memory = {.whole = whole,
+                                   .split = split,
+                                   .running = running,
+                                   .sums = sums,
+                                   .again = again,
+                                   .states = states};
     // A V: rank 0 has virtual stages 0 and 3, rank 1 has 1 and 2.
     const sp_layout layout = {
         .tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 2, .placement = SP_PLACE_V};
-    int64_t token_bytes[4], room_bytes[2];
-    sp_pack_memory_room(&memory, &layout, false, 5000, token_bytes, room_bytes);
+    int64_t token_bytes[4], room_bytes[2], again_bytes[2];
+    const sp_pack_room room = {token_bytes, room_bytes, again_bytes};
+    sp_pack_memory_room(&memory, &layout, false, 5000, &room);
     assert_int_equal(token_bytes[0], 10);
     assert_int_equal(token_bytes[1], 21);
     assert_int_equal(room_bytes[0], 5000 - 1000 - 400 - 9);
     assert_int_equal(room_bytes[1], 5000 - 2000 - 300 - 6);
-    sp_pack_memory_room(&memory, &layout, true, 2100, token_bytes, room_bytes);
+    assert_int_equal(again_bytes[0], 7);
+    assert_int_equal(again_bytes[1], 51);
+    sp_pack_memory_room(&memory, &layout, true, 2100, &room);
     assert_int_equal(token_bytes[3], 41);
     assert_int_equal(room_bytes[0], 691);
     assert_int_equal(room_bytes[1], 0);

@@ -329,9 +329,9 @@ TEST(fits_up_to_the_limit)
         must_succeed(sp_i_rank_score(&c.scorer, &packing, needs.pack, false, NULL, &outcome, ERR));
         *(outcome.lacking_bytes == 0 ? &most_bytes : &least_bytes) = c.scorer.limit_bytes;
     }
-    int64_t token_bytes[2], room_bytes[2];
-    sp_pack_memory_room(&c.scorer.memory, &c.scenario.layout, false, most_bytes, token_bytes,
-                        room_bytes);
+    int64_t token_bytes[2], room_bytes[2], again_bytes[2];
+    const sp_pack_room room = {token_bytes, room_bytes, again_bytes};
+    sp_pack_memory_room(&c.scorer.memory, &c.scenario.layout, false, most_bytes, &room);
     assert_true(room_bytes[0] >= 100000 * token_bytes[0] &&
                 room_bytes[1] >= 100000 * token_bytes[1]);
     assert_true(room_bytes[0] == 100000 * token_bytes[0] ||
