@@ -149,9 +149,37 @@ static bool is_far_above_repeats(const sp_i_search *s, const sp_packflow_outcome
     return (double)judged->makespan_ns > REPEATS_LOSS * (1.0 + again) * work_s * SP_NS_PER_S;
 }
 
-// Where no packs fit, forwards run again: of as few packs as are enough, and of more where memory
-// leaves so little room that the packs take far longer than their work twice. Weight gradients of
-// their own would hold what that saves.
+// More and more packs of a block run again, until they fit and more would not be better.
+static sp_status search_with_repeats(sp_i_search *s, sp_packing *best, sp_packflow_outcome *judged,
+                                     sp_error *err)
+{
+    sp_status status = SP_OK;
+    int of_best = 0;
+    bool better = true;
+    for (int retained = MOST_RETAINED;
+         status == SP_OK && retained >= 0 && !sp_i_search_is_late(s) &&
+         (better || judged->lacking_bytes > 0 || is_far_above_repeats(s, judged));
+         retained = retained > 0 ? retained / 2 : -1) {
+        const sp_packflow_outcome before = *judged;
+        s->retained = retained > 0 ? retained : SP_I_RETAINS_NONE;
+        sp_i_search_set_spare(s, 0);
+        status = sp_i_search_begin(s, err);
+        if (status == SP_OK) {
+            status = search_within(s, best, judged, err);
+        }
+        better = sp_packflow_is_better(judged, &before);
+        of_best = better ? s->retained : of_best;
+    }
+    if (status == SP_OK && of_best != 0 && is_tight(judged)) {
+        s->retained = of_best;
+        sp_i_search_set_spare(s, 0);
+        status = search_with_margin(s, best, judged, err);
+    }
+    return status;
+}
+
+// Where no packs fit, forwards run again, and where memory leaves so little room that the packs
+// take far longer than their work twice. Weight gradients of their own would hold what that saves.
 sp_status sp_i_search_in_memory(sp_i_search *s, sp_packing *best, sp_packflow_outcome *judged,
                                 sp_error *err)
 {
@@ -164,16 +192,7 @@ sp_status sp_i_search_in_memory(sp_i_search *s, sp_packing *best, sp_packflow_ou
         status = search_with_margin(s, best, judged, err);
     }
     bool may_help = !s->options.split && !is_hopeless(s);
-    for (int retained = MOST_RETAINED;
-         status == SP_OK && retained >= 0 && may_help && !sp_i_search_is_late(s) &&
-         (judged->lacking_bytes > 0 || (short_of_memory && is_far_above_repeats(s, judged)));
-         retained = retained > 0 ? retained / 2 : -1) {
-        s->retained = retained > 0 ? retained : SP_I_RETAINS_NONE;
-        sp_i_search_set_spare(s, 0);
-        status = sp_i_search_begin(s, err);
-        if (status == SP_OK) {
-            status = search_within(s, best, judged, err);
-        }
-    }
-    return status;
+    bool asked = judged->lacking_bytes > 0 || (short_of_memory && is_far_above_repeats(s, judged));
+    return status == SP_OK && may_help && asked ? search_with_repeats(s, best, judged, err)
+                                                : status;
 }
