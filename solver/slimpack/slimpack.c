@@ -6,17 +6,41 @@
 // Part of the time in which packs are searched for before nested groups are tried.
 #define SEARCHING 0.5
 
+static sp_status pack_pooled(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+{
+    return sp_i_pack_pooled(input, sp_i_pack_slimpack_symmetric, packing, err);
+}
+
+// A rank holds least of a pack that all ranks share, and few samples mostly leave ranks uneven that
+// run packs of their own.
+static sp_status try_pooled(const sp_strategy_input *input, bool was_short, sp_packing *packing,
+                            sp_packflow_outcome *outcome, sp_error *err)
+{
+    bool is_short = was_short || sp_packflow_is_short(outcome);
+    if (!(is_short || sp_i_has_few_samples(input->batch)) || !sp_i_may_pool(input->scenario)) {
+        return SP_OK;
+    }
+    sp_status status = sp_i_try_packs(input, pack_pooled, packing, outcome, err);
+    return status == SP_OK ? sp_i_try_packs(input, sp_i_pack_zeppelin, packing, outcome, err)
+                           : status;
+}
+
 static sp_status search(const sp_strategy_input *input, bool asymmetric, sp_packing *packing,
                         sp_error *err)
 {
     sp_packflow_outcome outcome;
+    bool was_short = false;
     sp_i_slimpack_options options = sp_i_slimpack_options_of(input, asymmetric, false);
+    options.was_short = &was_short;
     if (sp_i_may_nest(input->scenario)) {
         options.deadline_s = sp_i_deadline_part_s(options.deadline_s, SEARCHING);
     }
     sp_status status = sp_i_slimpack_search(input, &options, packing, &outcome, err);
     if (status == SP_OK) {
         status = sp_i_try_nested_groups(input, packing, &outcome, err);
+        if (status == SP_OK) {
+            status = try_pooled(input, was_short, packing, &outcome, err);
+        }
         if (status != SP_OK) {
             sp_packing_fini(packing);
         }

@@ -21,9 +21,8 @@
 
 enum {
     EFFORT = 500000, // actions timed for all ranks together, about
-    // Of batches of so few samples packs are cut in many ways of nearly one time, and each is soon
-    // timed: with three times the effort a local search finds less than 1 % beyond
-    // (build/bench/local_search).
+    // Packs of few samples are cut in many ways of nearly one time, and each is soon timed: with
+    // three times the effort a local search finds less than 1 % beyond (build/bench/local_search).
     FEW_SAMPLES = 32,
     EFFORT_FOR_FEW = 3 * EFFORT,
     TYPICAL_TOKENS = 4096,
@@ -37,11 +36,16 @@ int64_t sp_i_slimpack_effort(const sp_strategy_spec *spec, int64_t usual)
     return spec->effort_percent > 0 ? usual * spec->effort_percent / 100 : usual;
 }
 
+bool sp_i_has_few_samples(const sp_batch *batch)
+{
+    return batch->count <= FEW_SAMPLES;
+}
+
 sp_i_slimpack_options sp_i_slimpack_options_of(const sp_strategy_input *input, bool asymmetric,
                                                bool split)
 {
     const sp_strategy_spec *spec = &input->scenario->strategy;
-    int64_t usual = input->batch->count <= FEW_SAMPLES ? EFFORT_FOR_FEW : EFFORT;
+    int64_t usual = sp_i_has_few_samples(input->batch) ? EFFORT_FOR_FEW : EFFORT;
     return (sp_i_slimpack_options){.asymmetric = asymmetric && spec->asymmetric,
                                    .split = split,
                                    .effort = sp_i_slimpack_effort(spec, usual),
@@ -191,6 +195,29 @@ void sp_i_keep_better(sp_packing *best, sp_packflow_outcome *outcome, sp_packing
         *best = *tried;
         *outcome = *judged;
     }
+}
+
+sp_status sp_i_try_packs(const sp_strategy_input *input, sp_strategy_pack_function pack,
+                         sp_packing *best, sp_packflow_outcome *outcome, sp_error *err)
+{
+    sp_error own;
+    sp_packing tried;
+    sp_packflow_outcome judged;
+    if (sp_i_deadline_is_past(input->deadline_s)) {
+        return SP_OK;
+    }
+    sp_error_clear(&own);
+    sp_status status = pack(input, &tried, &own);
+    if (status != SP_OK) {
+        return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;
+    }
+    status = sp_step_judge_blocks(input, &tried, outcome, &judged, err);
+    if (status != SP_OK) {
+        sp_packing_fini(&tried);
+        return status;
+    }
+    sp_i_keep_better(best, outcome, &tried, &judged);
+    return SP_OK;
 }
 
 // Takes the packs of other groups where they are better.

@@ -13,7 +13,11 @@ typedef struct sp_i_slimpack_options {
     bool whole;        // no order of them runs gradients apart
     int64_t effort;    // actions timed for all ranks together, about
     double deadline_s; // of sp_clock_s(): the best plan so far is taken then; 0: none
+    bool *was_short;   // becomes true where the first whole step does not fit well; NULL: not asked
 } sp_i_slimpack_options;
+
+// So few that it is worth while to look further for each of them.
+bool sp_i_has_few_samples(const sp_batch *batch);
 
 // So much of a usual effort as the settings of a scenario ask for.
 int64_t sp_i_slimpack_effort(const sp_strategy_spec *spec, int64_t usual);
@@ -33,6 +37,20 @@ sp_status sp_i_slimpack_search(const sp_strategy_input *input, const sp_i_slimpa
 // Takes a packing in the place of the best one where its outcome is better; ends the other one.
 void sp_i_keep_better(sp_packing *best, sp_packflow_outcome *outcome, sp_packing *tried,
                       const sp_packflow_outcome *judged);
+
+// Takes the packs of `pack` where they are better in the whole step and time is left. Only fatal
+// errors are returned.
+sp_status sp_i_try_packs(const sp_strategy_input *input, sp_strategy_pack_function pack,
+                         sp_packing *best, sp_packflow_outcome *outcome, sp_error *err);
+
+// ---- all data-parallel ranks as one (pooled.c) ----
+
+bool sp_i_may_pool(const sp_scenario *scenario);
+
+// Where that may be, the packs that `pack` makes for one data-parallel rank of all their GPUs, with
+// zones for the attention (sim/plan/packing.h).
+sp_status sp_i_pack_pooled(const sp_strategy_input *input, sp_strategy_pack_function pack,
+                           sp_packing *packing, sp_error *err);
 
 // ---- without a pipeline (nested_groups.c) ----
 

@@ -316,6 +316,28 @@ static double peak_gib(const char *kind, const char *scenario, double limit_gib)
     return peak;
 }
 
+// Few samples leave ranks uneven that run packs of their own: all ranks run a pack together, each
+// attends to its own samples, as Zeppelin has it; and the exchange is chosen by whole plans.
+TEST(few_samples_no_slower_than_zeppelin)
+{
+    sp_prng prng = prng_seeded(169);
+    for (int round = 0; round < test_draws(48); round++) {
+        char text[RUN_TEXT] = "";
+        put_json(text,
+                 "{'model': {'layers': 8, 'hidden': 2048, 'ffn': 5504, 'heads': 16, 'vocab': "
+                 "32000}, 'cluster': 'h800-8', 'parallel': {'cp': %d, 'dp': %d}, 'workload': "
+                 "{'lengths': 'prolong', 'context': 65536, 'over_length': 'truncate', "
+                 "'samples_per_batch': %d, 'seed': %d}",
+                 1 << sp_prng_below(&prng, 2), 2 << sp_prng_below(&prng, 3),
+                 4 + (int)sp_prng_below(&prng, 12), round);
+        double zeppelin_ms = iteration_ms("zeppelin", text, NULL);
+        double ms = iteration_ms("slimpack", text, NULL);
+        if (ms > 1.01 * zeppelin_ms) {
+            fail_msg("%s: %.3f, zeppelin %.3f", text, ms, zeppelin_ms);
+        }
+    }
+}
+
 // With little memory, forwards that run again come near the time that recomputation of all layers
 // takes, which needs least.
 TEST(repeats_come_near_full_recompute)
@@ -333,7 +355,7 @@ TEST(repeats_come_near_full_recompute)
                      limits[i], full ? "full" : "none");
             ms[full] = iteration_ms("slimpack", text, NULL);
         }
-        assert_true(ms[0] < 1.25 * ms[1]);
+        assert_true(ms[0] < 1.1 * ms[1]);
     }
 }
 
