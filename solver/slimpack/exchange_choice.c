@@ -206,6 +206,42 @@ static sp_status decide_by_plans(choice *c, sp_error *err)
     return status;
 }
 
+// Few samples without a pipeline are soon planned, and come out otherwise than in a short search,
+// which knows neither nested groups nor packs of all ranks: whole plans decide among all ways.
+static bool decides_by_plans_alone(const choice *c)
+{
+    return sp_i_may_nest(c->scenario) && sp_i_has_few_samples(&c->batches.batch[0]);
+}
+
+static sp_status plan_all(choice *c, sp_error *err)
+{
+    const int count = (int)(sizeof ways / sizeof ways[0]);
+    sp_status status =
+        plan(c, c->best, sp_i_deadline_part_s(c->deadline_s, 1.0 / (count + 1)), &c->least, err);
+    for (int i = 0; status == SP_OK && i < count && !sp_i_deadline_is_past(c->deadline_s); i++) {
+        sp_packflow_outcome outcome;
+        status =
+            plan(c, ways[i], sp_i_deadline_part_s(c->deadline_s, 1.0 / (count - i)), &outcome, err);
+        if (status == SP_OK && is_worth(&outcome, &c->least)) {
+            c->least = outcome;
+            c->best = ways[i];
+        }
+    }
+    return status;
+}
+
+static sp_status choose(choice *c, sp_error *err)
+{
+    if (c->batches.count == 0 || c->batches.batch[0].count == 0) {
+        return SP_OK;
+    }
+    if (decides_by_plans_alone(c)) {
+        return plan_all(c, err);
+    }
+    sp_status status = look_at_all(c, err);
+    return status == SP_OK ? decide_by_plans(c, err) : status;
+}
+
 sp_status sp_i_choose_exchange(sp_scenario *scenario, sp_error *err)
 {
     const double begun_s = sp_clock_s();
@@ -219,11 +255,8 @@ sp_status sp_i_choose_exchange(sp_scenario *scenario, sp_error *err)
     first.batches = 1;
     c.deadline_s = limit_s > 0.0 ? begun_s + limit_s : 0.0;
     sp_status status = sp_batches_make(&first, &c.batches, err);
-    if (status == SP_OK && c.batches.count > 0 && c.batches.batch[0].count > 0) {
-        status = look_at_all(&c, err);
-    }
     if (status == SP_OK) {
-        status = decide_by_plans(&c, err);
+        status = choose(&c, err);
     }
     sp_batches_fini(&c.batches);
     scenario->strategy.spent_s += sp_clock_s() - begun_s;
