@@ -115,14 +115,14 @@ TEST(starts_are_no_reason_to_merge)
     }
 }
 
-// Eight ranks, of which one sample would keep one busy for longer than all others together: pooled
-// they share it, and the others stay whole.
+// Ranks on four nodes, of which one sample would keep one busy for longer than all others together:
+// pooled they share it, and the others stay whole.
 TEST(zones_level_pipelines)
 {
     size_t zones;
     const char *more =
         "{'model': {'layers': 8, 'hidden': 2048, 'ffn': 8192, 'heads': 16, 'vocab': 1000}, "
-        "'cluster': 'h100-8', 'parallel': {'pp': 2, 'dp': 4}, 'workload': {'context': 65536, "
+        "'cluster': 'a800-8', 'parallel': {'pp': 2, 'dp': 16}, 'workload': {'context': 65536, "
         "'samples_per_batch': 17, 'lengths': [60000, 900, 901, 902, 903, 904, 905, 906, 907, 908, "
         "909, 910, 911, 912, 913, 914, 915]}";
     double ms = iteration_ms("'slimpack-zones'", more, &zones);
