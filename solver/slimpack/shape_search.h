@@ -7,8 +7,9 @@
 #include "sim/base/alloc.h"
 #include "sim/cost/cost_model.h"
 #include "sim/scenario/scenario.h"
+#include "sim/schedule/packflow.h"
 #include "solver/slimpack/micropacks.h"
-#include "solver/step/packflow.h"
+#include "solver/step/pack_memory.h"
 
 // The score of a packing that was asked for before: shapes that differ often make equal packs.
 enum { SP_I_SCORES = 1024 };

@@ -4,7 +4,7 @@
 #define SLIMPACK_SOLVER_SLIMPACK_SLIMPACK_SEARCH_H
 
 #include "sim/scenario/scenario.h"
-#include "solver/step/packflow.h"
+#include "sim/schedule/packflow.h"
 #include "solver/strategy.h"
 
 typedef struct sp_i_slimpack_options {

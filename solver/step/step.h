@@ -9,9 +9,9 @@
 #include "sim/metrics/result.h"
 #include "sim/plan/plan.h"
 #include "sim/scenario/scenario.h"
+#include "sim/schedule/packflow.h"
 #include "solver/step/group_starts.h"
 #include "solver/step/options.h"
-#include "solver/step/packflow.h"
 #include "solver/strategy.h"
 
 // The best step so far of those that a strategy has had judged for a batch: the evaluation of the

@@ -4,7 +4,7 @@
 #ifndef SLIMPACK_SOLVER_STRATEGIES_JOB_CHOICE_H
 #define SLIMPACK_SOLVER_STRATEGIES_JOB_CHOICE_H
 
-#include "solver/step/packflow.h"
+#include "sim/schedule/packflow.h"
 #include "solver/strategy.h"
 
 // A way to run a job.
