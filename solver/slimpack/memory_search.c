@@ -187,11 +187,7 @@ sp_status sp_i_search_in_memory(sp_i_search *s, sp_packing *best, sp_packflow_ou
     if (status == SP_OK) {
         status = search_within(s, best, judged, err);
     }
-    const bool was_short = sp_packflow_is_short(judged);
-    const bool short_of_memory = s->spare_bytes > 0 || was_short;
-    if (was_short && s->options.was_short != NULL) {
-        *s->options.was_short = true;
-    }
+    const bool short_of_memory = s->spare_bytes > 0 || sp_packflow_is_short(judged);
     if (status == SP_OK && is_tight(judged)) {
         status = search_with_margin(s, best, judged, err);
     }

@@ -11,12 +11,21 @@ static sp_status pack_pooled(const sp_strategy_input *input, sp_packing *packing
     return sp_i_pack_pooled(input, sp_i_pack_slimpack_symmetric, packing, err);
 }
 
+static bool runs_again(const sp_packing *packing)
+{
+    bool again = false;
+    for (size_t k = 0; k < packing->forward.count; k++) {
+        again = again || packing->forward.packs[k].runs_again;
+    }
+    return again;
+}
+
 // A rank holds least of a pack that all ranks share, and few samples mostly leave ranks uneven that
 // run packs of their own.
-static sp_status try_pooled(const sp_strategy_input *input, bool was_short, sp_packing *packing,
+static sp_status try_pooled(const sp_strategy_input *input, sp_packing *packing,
                             sp_packflow_outcome *outcome, sp_error *err)
 {
-    bool is_short = was_short || sp_packflow_is_short(outcome);
+    bool is_short = sp_packflow_is_short(outcome) || runs_again(packing);
     if (!(is_short || sp_i_has_few_samples(input->batch)) || !sp_i_may_pool(input->scenario)) {
         return SP_OK;
     }
@@ -29,9 +38,7 @@ static sp_status search(const sp_strategy_input *input, bool asymmetric, sp_pack
                         sp_error *err)
 {
     sp_packflow_outcome outcome;
-    bool was_short = false;
     sp_i_slimpack_options options = sp_i_slimpack_options_of(input, asymmetric, false);
-    options.was_short = &was_short;
     if (sp_i_may_nest(input->scenario)) {
         options.deadline_s = sp_i_deadline_part_s(options.deadline_s, SEARCHING);
     }
@@ -39,7 +46,7 @@ static sp_status search(const sp_strategy_input *input, bool asymmetric, sp_pack
     if (status == SP_OK) {
         status = sp_i_try_nested_groups(input, packing, &outcome, err);
         if (status == SP_OK) {
-            status = try_pooled(input, was_short, packing, &outcome, err);
+            status = try_pooled(input, packing, &outcome, err);
         }
         if (status != SP_OK) {
             sp_packing_fini(packing);

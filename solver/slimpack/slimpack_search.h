@@ -13,7 +13,6 @@ typedef struct sp_i_slimpack_options {
     bool whole;        // no order of them runs gradients apart
     int64_t effort;    // actions timed for all ranks together, about
     double deadline_s; // of sp_clock_s(): the best plan so far is taken then; 0: none
-    bool *was_short;   // becomes true where the first whole step does not fit well; NULL: not asked
 } sp_i_slimpack_options;
 
 // So few that it is worth while to look further for each of them.
