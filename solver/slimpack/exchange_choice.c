@@ -62,6 +62,11 @@ typedef struct choice {
     int64_t fastest_ns;
 } choice;
 
+static bool may_run(const choice *c, sp_cp_overlap way)
+{
+    return way != SP_CP_A2A || divides_heads(c->scenario);
+}
+
 static sp_status search(const choice *c, const sp_scenario *tried, sp_packflow_outcome *outcome,
                         sp_error *err)
 {
@@ -97,9 +102,6 @@ static sp_status look(const choice *c, sp_cp_overlap way, sp_packflow_outcome *o
     tried.memory.stack.cp_overlap = way;
     if (c->unlimited) {
         tried.memory_limit_bytes = UNLIMITED_BYTES;
-    }
-    if (way == SP_CP_A2A && !divides_heads(&tried)) {
-        return SP_OK;
     }
     sp_status status = sp_scenario_resolve_layout(&tried, &own);
     bool alike = way == SP_CP_A2A_P2P && tried.layout.cp_a2a <= 1; // a ring alone
@@ -142,7 +144,7 @@ static sp_status look_at_all(choice *c, sp_error *err)
     c->fastest_ns = c->least.makespan_ns;
     for (size_t i = 0; status == SP_OK && i < sizeof ways / sizeof ways[0]; i++) {
         sp_packflow_outcome outcome;
-        if (ways[i] == own || sp_i_deadline_is_past(c->deadline_s)) {
+        if (ways[i] == own || !may_run(c, ways[i]) || sp_i_deadline_is_past(c->deadline_s)) {
             continue;
         }
         status = look(c, ways[i], &outcome, err);
@@ -220,6 +222,9 @@ static sp_status plan_all(choice *c, sp_error *err)
         plan(c, c->best, sp_i_deadline_part_s(c->deadline_s, 1.0 / (count + 1)), &c->least, err);
     for (int i = 0; status == SP_OK && i < count && !sp_i_deadline_is_past(c->deadline_s); i++) {
         sp_packflow_outcome outcome;
+        if (!may_run(c, ways[i])) {
+            continue;
+        }
         status =
             plan(c, ways[i], sp_i_deadline_part_s(c->deadline_s, 1.0 / (count - i)), &outcome, err);
         if (status == SP_OK && is_worth(&outcome, &c->least)) {
