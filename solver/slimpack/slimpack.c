@@ -21,11 +21,12 @@ static bool runs_again(const sp_packing *packing)
 }
 
 // A rank holds least of a pack that all ranks share, and few samples mostly leave ranks uneven that
-// run packs of their own.
+// run packs of their own. With a pipeline blocks are not counted, and a tight step may fit well.
 static sp_status try_pooled(const sp_strategy_input *input, sp_packing *packing,
                             sp_packflow_outcome *outcome, sp_error *err)
 {
-    bool is_short = sp_packflow_is_short(outcome) || runs_again(packing);
+    bool is_short = outcome->lacking_bytes > 0 || runs_again(packing) ||
+                    (outcome->tight && sp_i_may_nest(input->scenario));
     if (!(is_short || sp_i_has_few_samples(input->batch)) || !sp_i_may_pool(input->scenario)) {
         return SP_OK;
     }
