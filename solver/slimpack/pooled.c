@@ -12,6 +12,7 @@
 #include "solver/rows.h"
 #include "solver/slimpack/slimpack_search.h"
 #include "solver/step/step.h"
+#include "solver/time_limit.h"
 
 // Slices of a packing by sample, and what each pack's ranks have to attend to.
 typedef struct zoning {
@@ -183,7 +184,8 @@ static sp_status choose_excess(const sp_strategy_input *input, zoning *z, sp_err
     sp_packflow_outcome least = SP_PACKFLOW_WORST;
     sp_status status = SP_OK;
     int best = 0;
-    for (int excess = 0; status == SP_OK && excess < 2 * z->dp;
+    for (int excess = 0; status == SP_OK && excess < 2 * z->dp &&
+                         (excess == 0 || !sp_i_deadline_is_past(input->deadline_s));
          excess = excess == 0 ? 1 : 2 * excess) {
         sp_packflow_outcome judged;
         zone_all(z, excess);
