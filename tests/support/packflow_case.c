@@ -6,10 +6,19 @@ static int64_t below(sp_prng *prng, int64_t bound)
     return (int64_t)sp_prng_below(prng, (uint64_t)bound);
 }
 
+static void forget_again(packflow_case *c)
+{
+    c->job.again = NULL;
+    c->job.again_bytes = NULL;
+}
+
+// Split backwards hold what forwards that run again would save.
 void packflow_case_split(packflow_case *c, bool split)
 {
     c->job.w_ns = split ? c->w_ns : NULL;
-    c->job.again = split ? NULL : c->job.again;
+    if (split) {
+        forget_again(c);
+    }
 }
 
 void packflow_case_transfer(packflow_case *c, int64_t p2p_ns)
@@ -86,18 +95,17 @@ static void draw_room(packflow_case *c, sp_prng *prng)
 // Activations of some packs that are there again while they run back.
 static void draw_again(packflow_case *c, sp_prng *prng)
 {
-    const sp_layout *layout = &c->layout;
     int64_t most = 0;
+    int64_t token_bytes = 0;
     for (size_t k = 0; k < c->job.backward; k++) {
         c->again[k] = below(prng, 2) * below(prng, 200);
         most = c->again[k] > most ? c->again[k] : most;
     }
-    for (int r = 0; r < layout->pp; r++) {
-        c->again_bytes[r] = 0;
-        for (int chunk = 0; chunk < layout->chunks; chunk++) {
-            int64_t bytes = most * c->token_bytes[sp_layout_vstage(layout, r, chunk)];
-            c->again_bytes[r] = bytes > c->again_bytes[r] ? bytes : c->again_bytes[r];
-        }
+    for (int s = 0; s < PACKFLOW_STAGES; s++) {
+        token_bytes = c->token_bytes[s] > token_bytes ? c->token_bytes[s] : token_bytes;
+    }
+    for (int r = 0; r < PACKFLOW_RANKS; r++) {
+        c->again_bytes[r] = most * token_bytes;
     }
     c->job.again = c->again;
     c->job.again_bytes = c->again_bytes;
@@ -119,10 +127,11 @@ void packflow_case_draw(packflow_case *c, sp_prng *prng, int chunks)
         c->p2p_b_ns[k] = below(prng, slowest + 1);
     }
     draw_room(c, prng);
-    packflow_case_split(c, below(prng, 2) == 0);
-    if (c->job.w_ns == NULL && below(prng, 2) == 0) {
-        draw_again(c, prng);
+    draw_again(c, prng);
+    if (below(prng, 2) == 0) {
+        forget_again(c);
     }
+    packflow_case_split(c, below(prng, 2) == 0);
 }
 
 void packflow_case_uniform(packflow_case *c, int pp, int chunks, int packs, int64_t f, int64_t b,
