@@ -208,13 +208,8 @@ static sp_status decide_by_plans(choice *c, sp_error *err)
     return status;
 }
 
-// Few samples without a pipeline are soon planned, and come out otherwise than in a short search,
-// which knows neither nested groups nor packs of all ranks: whole plans decide among all ways.
-static bool decides_by_plans_alone(const choice *c)
-{
-    return sp_i_may_nest(c->scenario) && sp_i_has_few_samples(&c->batches.batch[0]);
-}
-
+// Without a pipeline plans come out otherwise than in a short search, which knows neither nested
+// groups nor packs of all ranks, and are soon made.
 static sp_status plan_all(choice *c, sp_error *err)
 {
     const int count = (int)(sizeof ways / sizeof ways[0]);
@@ -240,7 +235,7 @@ static sp_status choose(choice *c, sp_error *err)
     if (c->batches.count == 0 || c->batches.batch[0].count == 0) {
         return SP_OK;
     }
-    if (decides_by_plans_alone(c)) {
+    if (sp_i_may_nest(c->scenario)) {
         return plan_all(c, err);
     }
     sp_status status = look_at_all(c, err);
