@@ -212,12 +212,13 @@ static sp_status decide_by_plans(choice *c, sp_error *err)
 // groups nor packs of all ranks, and are soon made.
 static sp_status plan_all(choice *c, sp_error *err)
 {
+    const sp_cp_overlap own = c->best;
     const int count = (int)(sizeof ways / sizeof ways[0]);
     sp_status status =
-        plan(c, c->best, sp_i_deadline_part_s(c->deadline_s, 1.0 / (count + 1)), &c->least, err);
+        plan(c, own, sp_i_deadline_part_s(c->deadline_s, 1.0 / (count + 1)), &c->least, err);
     for (int i = 0; status == SP_OK && i < count && !sp_i_deadline_is_past(c->deadline_s); i++) {
         sp_packflow_outcome outcome;
-        if (!may_run(c, ways[i])) {
+        if (ways[i] == own || !may_run(c, ways[i])) {
             continue;
         }
         status =

@@ -30,7 +30,6 @@ typedef struct zoning {
 
 static sp_status add_zones(const sp_strategy_input *input, sp_packing *packing, sp_error *err);
 
-// The cost model knows no other zones.
 bool sp_i_may_pool(const sp_scenario *scenario)
 {
     return scenario->layout.dp > 1 && !scenario->layout.order.given &&

@@ -44,6 +44,7 @@ sp_status sp_i_try_packs(const sp_strategy_input *input, sp_strategy_pack_functi
 
 // ---- all data-parallel ranks as one (pooled.c) ----
 
+// May the ranks run all packs together, and does the cost model know zones?
 bool sp_i_may_pool(const sp_scenario *scenario);
 
 // Where that may be, the packs that `pack` makes for one data-parallel rank of all their GPUs, with
