@@ -316,10 +316,25 @@ static double peak_gib(const char *kind, const char *scenario, double limit_gib)
     return peak;
 }
 
+static void no_slower_than_zeppelin(const char *text)
+{
+    double zeppelin_ms = iteration_ms("zeppelin", text, NULL);
+    double ms = iteration_ms("slimpack", text, NULL);
+    if (ms > 1.01 * zeppelin_ms) {
+        fail_msg("%s: %.3f, zeppelin %.3f", text, ms, zeppelin_ms);
+    }
+}
+
 // Few samples leave ranks uneven that run packs of their own: all ranks run a pack together, each
-// attends to its own samples, as Zeppelin has it; and the exchange is chosen by whole plans.
+// attends to its own samples, as Zeppelin has it; and the exchange is chosen by whole plans. On the
+// first input packs of their own take 3.4 % longer.
 TEST(few_samples_no_slower_than_zeppelin)
 {
+    no_slower_than_zeppelin(
+        "{'model': 'llama-7b', 'cluster': 'h800-8', 'stack': 'megatron-core-2025', 'memory': "
+        "{'recompute': 'attention'}, 'parallel': {'tp': 4, 'cp': 2, 'dp': 4}, 'workload': "
+        "{'lengths': 'prolong', 'context': 65536, 'over_length': 'truncate', "
+        "'samples_per_batch': 7, 'seed': 99}");
     sp_prng prng = prng_seeded(169);
     for (int round = 0; round < test_draws(48); round++) {
         char text[RUN_TEXT] = "";
@@ -330,11 +345,7 @@ TEST(few_samples_no_slower_than_zeppelin)
                  "'samples_per_batch': %d, 'seed': %d}",
                  1 << sp_prng_below(&prng, 2), 2 << sp_prng_below(&prng, 3),
                  4 + (int)sp_prng_below(&prng, 12), round);
-        double zeppelin_ms = iteration_ms("zeppelin", text, NULL);
-        double ms = iteration_ms("slimpack", text, NULL);
-        if (ms > 1.01 * zeppelin_ms) {
-            fail_msg("%s: %.3f, zeppelin %.3f", text, ms, zeppelin_ms);
-        }
+        no_slower_than_zeppelin(text);
     }
 }
 
