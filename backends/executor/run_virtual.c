@@ -69,17 +69,15 @@ static void fill_shares(const sp_i_exec_run *run, const sp_walk_action *action,
     }
 }
 
-// The ranks that run an action: those of its pack, on its pipeline rank or, where they share the
+// The ranks that run an action: data-parallel ones, on its pipeline rank or, where they share the
 // vocabulary, on all. Returns how many.
-static int find_ranks(const driver *d, const sp_walk_action *action, const sp_pack *pack)
+static int find_ranks(const driver *d, const sp_walk_action *action, sp_dp_ranks together)
 {
     const sp_i_exec_run *run = d->run;
     const sp_plan_place *place = &action->place;
-    bool alone = sp_depends_alone(pack, place->action);
     bool shared = action->shares != NULL;
     int count = 0;
-    for (int i = 0; i < (alone ? 1 : pack->dp_count); i++) {
-        int dp = place->dp + i;
+    for (int dp = together.first; dp < together.first + together.count; dp++) {
         for (int pp = 0; pp < sp_i_exec_layout(run)->pp; pp++) {
             for (int m = 0; (shared || pp == place->pp) && m < sp_i_exec_members(run); m++) {
                 d->ranks[count++] = sp_i_exec_rank_number(run, dp, pp, m);
@@ -95,7 +93,8 @@ static sp_status run_action(void *context, const sp_walk_action *action, sp_walk
     const driver *d = context;
     sp_i_exec_run *run = d->run;
     const sp_plan_place *place = &action->place;
-    const sp_pack *pack = sp_depends_pack(&run->depends, place->action);
+    const sp_dp_ranks together = sp_depends_together(sp_depends_pack(&run->depends, place->action),
+                                                     place->action, place->dp);
     outcome->stalls = run->steps_done + 1 == run->options.fault_step &&
                       sp_i_exec_names(run->options.stall, run->request->plan, place);
     if (outcome->stalls) {
@@ -103,13 +102,14 @@ static sp_status run_action(void *context, const sp_walk_action *action, sp_walk
     }
     sp_status status = SP_OK;
     // A merged pack comes once for each of its ranks; all of them run it the first time.
-    if (place->dp == pack->dp_first || sp_depends_alone(pack, place->action)) {
+    if (place->dp == together.first) {
         job j = {.run = run,
                  .action = place->action,
                  .dp = place->dp,
                  .pp = place->pp,
                  .shares = action->shares};
-        status = sp_i_exec_on_ranks(run, d->ranks, find_ranks(d, action, pack), run_one, &j, err);
+        status =
+            sp_i_exec_on_ranks(run, d->ranks, find_ranks(d, action, together), run_one, &j, err);
     }
     if (status == SP_OK) {
         fill_outcome(run, place, outcome);

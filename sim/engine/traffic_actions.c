@@ -32,13 +32,13 @@ void sp_i_actions_layers(const sp_i_traffic *t, const sp_walk_action *action, do
 
 static sp_status start_turns(sp_i_traffic *t, int first, int64_t at_ns, sp_error *err);
 
-// On the last rank of a pack all are there, and begin.
+// On the last of the ranks that run the action together all are there, and begin.
 sp_status sp_i_actions_begin(sp_i_traffic *t, const sp_walk_action *action, int64_t start_ns,
                              const sp_action_cost *took, bool *exchanges, sp_error *err)
 {
     const sp_plan_place *place = &action->place;
-    const sp_pack *pack = sp_i_pack_of(t, place->action);
-    int first = sp_i_rank_of(t, pack->dp_first, place->pp);
+    const sp_dp_ranks ranks = sp_i_together(t, place);
+    int first = sp_i_rank_of(t, ranks.first, place->pp);
     sp_i_in_action *a = &t->in_action[first];
     bool has_cp = sp_i_exchanges_are(t, action) || sp_i_zones_are(t, action);
     *exchanges = has_cp || sp_i_sharded_are(t, action);
@@ -52,10 +52,11 @@ sp_status sp_i_actions_begin(sp_i_traffic *t, const sp_walk_action *action, int6
     int64_t hidden_ns = took_ns - took->cp_ns - took->dp_ns;
     int64_t cp_ns = sp_i_exchanges_shown_ns(t, action, took->cp_ns);
     sp_i_reductions_begun(t, place, start_ns, hidden_ns + cp_ns + dp_ns);
-    if (place->dp > pack->dp_first) { // the slowest hides what all exchange
+    if (place->dp > ranks.first) { // the slowest hides what all exchange
         hidden_ns = sp_larger(hidden_ns, a->hidden_ns);
     }
     *a = (sp_i_in_action){.action = *action,
+                          .ranks = ranks,
                           .has_cp = has_cp,
                           .hidden_ns = hidden_ns,
                           .shown_ns = took->cp_ns,
@@ -63,14 +64,13 @@ sp_status sp_i_actions_begin(sp_i_traffic *t, const sp_walk_action *action, int6
                                       [SP_I_BESIDE_WORK] = hidden_ns + cp_ns,
                                       [SP_I_BEHIND_WORK] = dp_ns - before_ns},
                           .dp_ns = dp_ns - took->dp_ns};
-    return place->dp + 1 < pack->dp_first + pack->dp_count ? SP_OK
-                                                           : start_turns(t, first, start_ns, err);
+    return place->dp + 1 < ranks.first + ranks.count ? SP_OK
+                                                     : start_turns(t, first, start_ns, err);
 }
 
 static sp_status start_turn(sp_i_traffic *t, int first, int64_t at_ns, sp_error *err)
 {
     sp_i_in_action *a = &t->in_action[first];
-    const sp_pack *pack = sp_i_pack_of(t, a->action.place.action);
     int64_t turn_ns = a->turn_ns[a->turn];
     sp_status status = SP_OK;
     a->end_ns = a->cp_end_ns = at_ns + turn_ns;
@@ -82,7 +82,7 @@ static sp_status start_turn(sp_i_traffic *t, int first, int64_t at_ns, sp_error 
                      : sp_i_exchanges_begin(t, &a->action, at_ns, a->hidden_ns, a->shown_ns, err);
         a->under_way += is_under_way;
     }
-    for (int d = 0; status == SP_OK && t->sharded != NULL && d < pack->dp_count; d++) {
+    for (int d = 0; status == SP_OK && t->sharded != NULL && d < a->ranks.count; d++) {
         bool is_under_way = false;
         int64_t end_ns = 0;
         status = sp_i_sharded_begin(t, first + d * t->plan->layout.pp, a->turn, at_ns, turn_ns,
@@ -95,9 +95,8 @@ static sp_status start_turn(sp_i_traffic *t, int first, int64_t at_ns, sp_error 
 
 static sp_status end_action(sp_i_traffic *t, const sp_i_in_action *a, sp_error *err)
 {
-    const sp_pack *pack = sp_i_pack_of(t, a->action.place.action);
     bool ok = true;
-    for (int d = pack->dp_first; d < pack->dp_first + pack->dp_count; d++) {
+    for (int d = a->ranks.first; d < a->ranks.first + a->ranks.count; d++) {
         sp_walk_event event = {SP_WALK_ENDED, a->action.place, a->end_ns, a->dp_ns};
         event.place.dp = d;
         sp_i_reductions_made(t, &event.place, a->end_ns);

@@ -138,7 +138,7 @@ typedef enum sp_i_sharded_phase {
 // in an action of its own and waits for none of the others.
 typedef struct sp_i_sharded {
     sp_i_passage *passages;
-    int first_rank;                       // of the pack of the action
+    int first_rank;                       // of those that run the action together
     sp_i_part parts[SP_I_SHARDED_PHASES]; // of the action
     double gather_share;                  // of the time that parts take alone
     int phase, end_phase;                 // that is under way; the first of the next turn
@@ -159,9 +159,10 @@ static inline double sp_i_shown_share(int64_t shown_ns, double whole_s)
     return whole_s > 0.0 ? fmin(1.0, (double)shown_ns / SP_NS_PER_S / whole_s) : 0.0;
 }
 
-// An action whose exchanges are flows, on all ranks of its pack, which begin together.
+// An action whose exchanges are flows, on all ranks that run it together, which begin together.
 typedef struct sp_i_in_action {
     sp_walk_action action; // on the last of its ranks
+    sp_dp_ranks ranks;
     bool has_cp;           // context-parallel ranks have flows
     sp_i_turn turn;        // that is under way
     int under_way;         // flows of it
@@ -206,7 +207,7 @@ struct sp_i_traffic {
     sp_i_exchange *exchanges;   // [dp * pp]: under way, by first rank
     sp_i_move_way **moves;      // [dp * pp]: by first rank; NULL: no pack has zones
     sp_i_in_zones *in_zones;    // [dp * pp]: under way, by first rank of the pack
-    sp_i_in_action *in_action;  // [dp * pp]: under way, by first rank
+    sp_i_in_action *in_action;  // [dp * pp]: under way, by the first rank that runs it
     sp_i_sharded *sharded;      // [dp * pp]
     bool *shards;               // [pp]: what ZeRO exchanges in actions is flows on some rank
     sp_arena work;              // holds these, and passages
@@ -268,6 +269,12 @@ static inline const sp_pack *sp_i_pack_of(const sp_i_traffic *t, sp_action actio
     const sp_pack_list *list =
         sp_action_is_backward(action) ? sp_packing_backward(packing) : &packing->forward;
     return &list->packs[action.pack];
+}
+
+// The data-parallel ranks that run an action together.
+static inline sp_dp_ranks sp_i_together(const sp_i_traffic *t, const sp_plan_place *place)
+{
+    return sp_depends_together(sp_i_pack_of(t, place->action), place->action, place->dp);
 }
 
 // ---- traffic_passages.c ----

@@ -82,7 +82,7 @@ int64_t sp_i_sharded_set(sp_i_traffic *t, const sp_walk_action *action, int64_t 
     double whole_s = of.gather.s + of.scatter.s;
     int64_t shown_ns = sp_larger(0, *of_shown_ns - sp_ns_from_s(saved_s));
     double shown = sp_i_shown_share(shown_ns, whole_s);
-    s->first_rank = sp_i_rank_of(t, sp_i_pack_of(t, place->action)->dp_first, place->pp);
+    s->first_rank = sp_i_rank_of(t, sp_i_together(t, place).first, place->pp);
     *of_shown_ns = shown_ns;
     s->gather_share = whole_s > 0.0 ? of.gather.s / whole_s : 0.0;
     int64_t before_ns = llround(s->gather_share * (double)shown_ns);

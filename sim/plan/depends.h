@@ -73,6 +73,19 @@ static inline bool sp_depends_alone(const sp_pack *pack, sp_action action)
     return pack->dp_count == 1 || !sp_depends_is_joint(action);
 }
 
+// Neighbouring data-parallel ranks.
+typedef struct sp_dp_ranks {
+    int first, count;
+} sp_dp_ranks;
+
+// Those that run an action of the pack together with rank `dp` of them: all or it alone.
+static inline sp_dp_ranks sp_depends_together(const sp_pack *pack, sp_action action, int dp)
+{
+    bool joint = sp_depends_is_joint(action);
+    sp_dp_ranks ranks = {joint ? pack->dp_first : dp, joint ? pack->dp_count : 1};
+    return ranks;
+}
+
 // The forward packs whose units a B, I, R, O or L touches on its own rank and virtual stage: how
 // many, and the i-th. A B or I reads what their F gave, a repeat and a copy to the host too. An F
 // reads none, nor does a W, which takes what the I before it left.

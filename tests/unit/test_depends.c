@@ -55,6 +55,9 @@ TEST(weight_gradients_of_merged_packs_are_local)
         bool exchanges = strchr("FBIR", sp_action_letters[kind]) != NULL;
         assert_int_equal(pack->dp_count, 2);
         assert_int_equal(sp_depends_alone(pack, place.action), !exchanges);
+        const sp_dp_ranks together = sp_depends_together(pack, place.action, 1);
+        assert_int_equal(together.first, exchanges ? 0 : 1);
+        assert_int_equal(together.count, exchanges ? 2 : 1);
     }
     sp_plan_place input;
     const sp_plan_place place = {.action = {.kind = SP_ACTION_W}};

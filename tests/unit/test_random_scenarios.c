@@ -161,6 +161,69 @@ TEST(any_scenario)
     assert_true(ran > test_draws(ROUNDS) / 2);
 }
 
+// Data-parallel ranks that share samples too long for one of them, by any strategy, schedule and
+// ZeRO level, over links that transfers share.
+static void draw_shared_text(sp_prng *prng, char text[RUN_TEXT])
+{
+    static const char *const strategies[] = {"hybrid-cp", "bytescale", "flexsp",
+                                             "te-cp",     "llama-cp",  "hybrid-dp",
+                                             "zeppelin",  "packed",    "slimpack"};
+    static const char *const schedules[] = {"gpipe",   "1f1b",    "interleaved", "zb-h1",
+                                            "zb-h2",   "zb-v",    "v-half",      "v-min",
+                                            "zb-auto", "seq1f1b", "dualpipe-v"};
+    static const char *const orders[] = {"tp-cp-dp-pp", "pp-tp-cp-dp", "tp-dp-cp-pp"};
+    static const char *const details[] = {"closed", "auto", "flows"};
+    static const int pipelines[] = {1, 2, 2, 2, 4}, degrees[] = {1, 1, 2}, most[] = {32, 400, 4000};
+    const char *strategy = ONE_OF(prng, strategies);
+    bool brings = strcmp(strategy, "slimpack") == 0;
+    int longest = ONE_OF(prng, most);
+    bool even = one_in(prng, 2);
+    int samples = 2 + prng_below(prng, 40);
+    int dp = 2 + prng_below(prng, 3);
+    text[0] = '\0';
+    put_model(prng, text);
+    put_json(text, "'workload': {'lengths': [%d", longest);
+    for (int i = 1; i < samples; i++) {
+        double share = sp_prng_uniform(prng);
+        put_json(text, ", %d", 1 + (int)(even ? longest * share : pow(longest, share)));
+    }
+    put_json(text,
+             "], 'context': 4001, 'order': 'file', 'samples_per_batch': %d}, 'memory': "
+             "{'limit_gib': 5000}, 'cluster': {'name': '%s', 'nic_gbit_per_s': %g, "
+             "'gpus_per_node': %d, 'nics_per_node': %d}, 'strategy': {'kind': '%s'",
+             samples, one_in(prng, 2) ? "h100-8" : "a100-8",
+             exp2(3.0 + 9.0 * sp_prng_uniform(prng)), 2 << prng_below(prng, 3),
+             1 << prng_below(prng, 4), strategy);
+    if (!brings && strcmp(strategy, "packed") != 0) {
+        put_json(text, ", 'rank_tokens': %d", longest / (one_in(prng, 2) ? 2 : dp) + 1);
+    }
+    put_json(text, brings ? "}, " : "}, 'schedule': {'kind': '%s'}, ", ONE_OF(prng, schedules));
+    put_json(text,
+             "'network': {'detail': '%s'}, 'parallel': {'pp': %d, 'tp': %d, 'cp': %d, 'dp': %d, "
+             "'zero': %d, 'order': '%s'}}",
+             ONE_OF(prng, details), ONE_OF(prng, pipelines), ONE_OF(prng, degrees),
+             ONE_OF(prng, degrees), dp, prng_below(prng, 4), ONE_OF(prng, orders));
+}
+
+// Whatever meets on the links, the step is the longest path through what ran.
+TEST(any_scenario_over_shared_links)
+{
+    enum { ROUNDS = 400 };
+    sp_prng prng = prng_seeded(37);
+    int ran = 0;
+    for (int round = 0; round < test_draws(ROUNDS); round++) {
+        char text[RUN_TEXT];
+        scenario_run r = {0};
+        draw_shared_text(&prng, text);
+        if (evaluates(text, &run_verified, &r)) {
+            bounds_hold(text, &r);
+            ran++;
+        }
+        run_fini(&r);
+    }
+    assert_true(ran > test_draws(ROUNDS) / 2);
+}
+
 // Many samples, of which memory holds few at a time.
 static void draw_busy_text(sp_prng *prng, char text[RUN_TEXT])
 {
