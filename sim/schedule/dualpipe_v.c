@@ -2,7 +2,8 @@
 // in V placement, in the steady phase a forward of one chunk beside a backward of the other. With p
 // ranks (PP = 2p virtual stages) and costs per chunk the largest idle time of a rank is
 // (PP/2-1)(FB + B - 3W) for F = I, where B = I + W and FB is the time of the pair; here a pair
-// takes the sum of its parts, FB = F + B. A rank holds 2p+1 chunks.
+// takes the sum of its parts, FB = F + B. A rank holds 2p+1 chunks. Packs that data-parallel ranks
+// share are in no pair (schedule.c).
 #include "sim/schedule/schedule_family.h"
 
 typedef struct put_off {

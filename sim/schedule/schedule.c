@@ -193,6 +193,29 @@ static sp_status generate_ranks(const sp_i_schedule_job *all)
     return status;
 }
 
+static bool is_merged(const sp_packing *packing, sp_action action)
+{
+    const sp_pack_list *list =
+        sp_action_is_backward(action) ? sp_packing_backward(packing) : &packing->forward;
+    return list->packs[action.pack].dp_count > 1;
+}
+
+// Ranks that share a pack wait for each other at each of its actions: of a pair with such a pack
+// one action follows the other. Ranks with as many micro-batches may share others of them.
+static void part_merged_pairs(sp_plan *plan)
+{
+    for (int i = 0; i < plan->layout.dp * plan->layout.pp; i++) {
+        sp_stage_plan *stage = &plan->stages[i];
+        for (size_t a = 0; a + 1 < stage->count; a++) {
+            sp_action *pair = &stage->actions[a];
+            if (pair[0].with_next &&
+                (is_merged(plan->packing, pair[0]) || is_merged(plan->packing, pair[1]))) {
+                pair[0].with_next = 0;
+            }
+        }
+    }
+}
+
 // A plan of this size takes some 10 GB and a minute.
 #define MOST_ACTIONS ((int64_t)1 << 26)
 
@@ -233,9 +256,13 @@ sp_status sp_schedule_generate(const sp_schedule_spec *spec, const sp_schedule_c
                              .dp_rank = -1,
                              .pp = plan->layout.pp,
                              .err = err};
-    if (!families[spec->kind].traits.by_pack) {
-        return generate_ranks(&all);
+    if (families[spec->kind].traits.by_pack) {
+        families[spec->kind].generate(&all);
+        return finish(&all);
     }
-    families[spec->kind].generate(&all);
-    return finish(&all);
+    status = generate_ranks(&all);
+    if (status == SP_OK) {
+        part_merged_pairs(plan);
+    }
+    return status;
 }

@@ -1,6 +1,7 @@
 // A scenario, and the plan that is made from it, come to one result: every key but the times of
 // this machine.
 #include "sim/base/json.h"
+#include "sim/network/topology.h"
 #include "sim/plan/plan_json.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
@@ -81,7 +82,8 @@ static bool agrees(const char *text)
         status = sp_evaluate_batches(&r.scenario, &r.batches, ERR);
     }
     if (status == SP_OK) {
-        const sp_evaluate_options options = {.allocator_peak = true,
+        const sp_evaluate_options options = {.engine = {.verify = true},
+                                             .allocator_peak = true,
                                              .effort_percent = 20,
                                              .observer = write_batch,
                                              .observer_context = file};
@@ -183,6 +185,40 @@ TEST(every_schedule)
             planned += agrees(text);
         }
         assert_in_range(planned, LEAST, ROUNDS);
+    }
+}
+
+// Samples that both data-parallel ranks share and samples of one, in rows of one.
+static void put_shared(sp_prng *prng, char *text, int detail)
+{
+    put_json(text,
+             "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
+             "'parallel': {'pp': %d, 'dp': 2, 'zero': %d}, 'network': {'detail': '%s'}, "
+             "'workload': {'lengths': [",
+             2 + 2 * prng_below(prng, 2), prng_below(prng, 4), sp_network_detail_names[detail]);
+    for (int i = 0; i < 32; i++) {
+        put_json(text, "%s%d", i > 0 ? ", " : "",
+                 1 + prng_below(prng, i % 8 == 0 || detail == 0 ? 4096 : 2000));
+    }
+    put_json(text, "], 'context': 4096, 'samples_per_batch': 32}, ");
+}
+
+TEST(every_schedule_of_shared_packs)
+{
+    static const char *const strategies[] = {"hybrid-cp", "bytescale", "flexsp",  "te-cp",
+                                             "llama-cp",  "hybrid-dp", "zeppelin"};
+    sp_prng prng = prng_seeded(97);
+    for (int i = 0; sp_schedule_names[i] != NULL; i++) {
+        int planned = 0;
+        for (int s = 0; s < COUNT_OF(strategies); s++) {
+            char text[RUN_TEXT] = "";
+            put_shared(&prng, text, (i + s) % 3);
+            put_json(text,
+                     "'schedule': {'kind': '%s'}, 'strategy': {'kind': '%s', 'rank_tokens': 2048}}",
+                     sp_schedule_names[i], strategies[s]);
+            planned += agrees(text);
+        }
+        assert_in_range(planned, COUNT_OF(strategies) - 2, COUNT_OF(strategies));
     }
 }
 
