@@ -200,7 +200,8 @@ static void wait_copies_back(search *s, const sp_plan_place *place)
     }
 }
 
-// A merged pack waits for what each of its ranks did before.
+// A merged pack waits for what each of its ranks did before, and where its actions may take longer
+// on one of them also for what each of them reads (sp_walk_driver.joint_inputs).
 static void wait_members(search *s, const sp_plan_place *place)
 {
     const sp_pack *pack = sp_depends_pack(&s->p->depends, place->action);
@@ -215,6 +216,9 @@ static void wait_members(search *s, const sp_plan_place *place)
             wait_rank(s, item);
             if (sp_action_is_backward(place->action)) {
                 wait_copies_back(s, &member);
+            }
+            if (s->p->timeline->varies) {
+                wait_source(s, &member);
             }
         }
     }

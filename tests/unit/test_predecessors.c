@@ -6,9 +6,16 @@
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
-// How long what an action gives is under way between pipeline ranks.
-static int64_t transfer_ns(const sp_step_view *view, const sp_span *span, int from, int to)
+// How long what a rank's action gives is under way between pipeline ranks; over links that others
+// use, as it was.
+static int64_t transfer_ns(const sp_step_view *view, const sp_rank_timeline *rank,
+                           const sp_span *span, int from, int to)
 {
+    size_t i = (size_t)(span - rank->spans);
+    if (rank->there_ns != NULL && from != to) {
+        return rank->there_ns[i] == -1 ? 0
+                                       : rank->there_ns[i] - span[span->action.with_next].end_ns;
+    }
     return sp_step_costs_p2p_ns(view->costs, sp_action_is_backward(span->action),
                                 (size_t)span->action.pack, from, to, view->plan->layout.pp);
 }
@@ -25,21 +32,22 @@ static bool is_transfer(const sp_step_view *view, sp_timeline_item from, sp_time
         return late_ns == 0;
     }
     bool second = from.index > 0 && span[-1].action.with_next;
-    return late_ns == transfer_ns(view, span, a->pp, b->pp) ||
-           (second && late_ns == transfer_ns(view, &span[-1], a->pp, b->pp));
+    return late_ns == transfer_ns(view, a, span, a->pp, b->pp) ||
+           (second && late_ns == transfer_ns(view, a, &span[-1], a->pp, b->pp));
 }
 
 // Where sends block, a rank's own work goes on at most as much later as its transfers need.
 static int64_t most_sending_ns(const sp_step_view *view, sp_timeline_item from, sp_timeline_item to)
 {
+    const sp_rank_timeline *of = &view->timeline->ranks[from.rank];
     const sp_span *span = sp_timeline_item_span(view->timeline, from);
     int pp = view->plan->layout.pp;
-    int rank = view->timeline->ranks[from.rank].pp;
+    int rank = of->pp;
     bool waits = from.rank == to.rank && view->costs->blocking_transfers;
     int64_t most_ns = 0;
     for (size_t i = 0; i < 2 && i <= from.index && waits; i++) {
-        int64_t up_ns = transfer_ns(view, span - i, rank, (rank + 1) % pp);
-        int64_t down_ns = transfer_ns(view, span - i, rank, (rank + pp - 1) % pp);
+        int64_t up_ns = transfer_ns(view, of, span - i, rank, (rank + 1) % pp);
+        int64_t down_ns = transfer_ns(view, of, span - i, rank, (rank + pp - 1) % pp);
         most_ns = up_ns > most_ns ? up_ns : most_ns;
         most_ns = down_ns > most_ns ? down_ns : most_ns;
     }
@@ -176,6 +184,28 @@ TEST(blocking_transfers_are_explained)
 {
     look("", "'schedule': {'kind': '1f1b'}", ", 'stack': 'megatron-deepspeed-2022'");
     look("", "'schedule': {'kind': 'dualpipe-v'}", ", 'stack': 'megatron-deepspeed-2022'");
+}
+
+// What came late over links that others used.
+TEST(flows_are_explained)
+{
+    static const char *const kinds[] = {"1f1b", "zb-h1", "v-min", "gpipe"};
+    static const char *const shared[] = {"te-cp", "flexsp", "zeppelin", "hybrid-cp"};
+    for (int k = 0; k < COUNT_OF(kinds); k++) {
+        for (int zero = 1; zero <= 3; zero++) {
+            const char *layout = json_text(", 'dp': 2, 'zero': %d, 'order': 'pp-tp-cp-dp'", zero);
+            const char *flows =
+                json_text(", 'network': {'detail': '%s'}%s", zero == 2 ? "auto" : "flows",
+                          zero == 3 ? ", 'jitter': {'gpu_cv': 0.02}" : "");
+            look(layout,
+                 json_text("'strategy': {'kind': '%s', 'rank_tokens': 4096}, 'schedule': {'kind': "
+                           "'%s'}",
+                           shared[k], kinds[k]),
+                 flows);
+        }
+    }
+    look("", "'strategy': {'kind': 'packed'}, 'schedule': {'kind': 'dualpipe-v'}",
+         ", 'network': {'detail': 'flows'}");
 }
 
 // Packs of different lengths leave one path alone.
