@@ -268,10 +268,18 @@ typedef struct every {
 static progression along(const sp_layout *layout, sp_axis axis);
 static progression over_two(const sp_layout *layout, sp_axis axis, sp_axis other, int64_t times);
 static sp_group worst_group(const sp_cluster *cluster, const sp_layout *layout, progression p);
-static sp_group worst_of_two(const sp_cluster *cluster, const sp_layout *layout, progression p,
-                             every part);
+static sp_group worst_joint(const sp_cluster *cluster, const sp_layout *layout, int dp_count,
+                            progression p, every part);
 static sp_group describe(int64_t first, progression p, int64_t per_node);
 static bool is_worse(const sp_group *a, const sp_group *b);
+
+// Of the context-parallel ranks of dp_count neighbouring data-parallel ranks.
+static sp_group joint_group(const sp_cluster *cluster, const sp_layout *layout, int dp_count)
+{
+    progression p = over_two(layout, SP_AXIS_CP, SP_AXIS_DP, dp_count);
+    return p.times > 1 ? worst_joint(cluster, layout, dp_count, p, (every){1, p.size * p.times})
+                       : worst_group(cluster, layout, p);
+}
 
 sp_group sp_cluster_group(const sp_cluster *cluster, const sp_layout *layout,
                           sp_dimension dimension)
@@ -284,7 +292,7 @@ sp_group sp_cluster_group(const sp_cluster *cluster, const sp_layout *layout,
     case SP_DIM_DP:
         return worst_group(cluster, layout, along(layout, SP_AXIS_DP));
     case SP_DIM_DP_CP:
-        return worst_group(cluster, layout, over_two(layout, SP_AXIS_CP, SP_AXIS_DP, layout->dp));
+        return joint_group(cluster, layout, layout->dp);
     case SP_DIM_PP:
         break;
     }
@@ -296,9 +304,10 @@ sp_nested_groups sp_cluster_nested_groups(const sp_cluster *cluster, const sp_la
 {
     progression p = over_two(layout, SP_AXIS_CP, SP_AXIS_DP, dp_count);
     int64_t outer = p.size * p.times / inner;
-    if (p.times > 1) {
-        return (sp_nested_groups){worst_of_two(cluster, layout, p, (every){1, inner}),
-                                  worst_of_two(cluster, layout, p, (every){inner, outer})};
+    // Blocks of ranks that do not fill the data-parallel ranks begin anew with each of theirs.
+    if (p.times > 1 || layout->dp % dp_count != 0) {
+        return (sp_nested_groups){worst_joint(cluster, layout, dp_count, p, (every){1, inner}),
+                                  worst_joint(cluster, layout, dp_count, p, (every){inner, outer})};
     }
     progression neighbours = {p.stride, inner, 0, 1};
     progression peers = {p.stride * inner, outer, 0, 1};
@@ -324,8 +333,7 @@ int sp_cluster_node_dp_ranks(const sp_cluster *cluster, const sp_layout *layout)
     int dp = layout->dp;
     int most = 1;
     for (int ranks = 1; ranks <= dp; ranks = ranks < dp && ranks > dp / 2 ? dp : 2 * ranks) {
-        sp_group group =
-            worst_group(cluster, layout, over_two(layout, SP_AXIS_CP, SP_AXIS_DP, ranks));
+        sp_group group = joint_group(cluster, layout, ranks);
         most = group.nodes <= 1 && dp % ranks == 0 ? ranks : most;
     }
     return most;
@@ -362,9 +370,6 @@ static progression over_two(const sp_layout *layout, sp_axis axis, sp_axis other
 // modulo the node size, so both indices need at most one period of it.
 static sp_group worst_group(const sp_cluster *cluster, const sp_layout *layout, progression p)
 {
-    if (p.times > 1) {
-        return worst_of_two(cluster, layout, p, (every){1, p.size * p.times});
-    }
     int64_t per_node = cluster->gpus_per_node;
     int64_t span = p.stride * p.size;
     int64_t blocks = sp_layout_ranks(layout) / span;
@@ -411,8 +416,17 @@ static sp_group count_members(int64_t first, progression p, int64_t from, every 
     return group;
 }
 
-static sp_group worst_of_two(const sp_cluster *cluster, const sp_layout *layout, progression p,
-                             every part)
+// Does a block of dp_count neighbouring data-parallel ranks begin with this rank?
+static bool begins_block(const sp_layout *layout, int dp_count, int64_t rank)
+{
+    int64_t dp = rank / sp_layout_stride(layout, SP_AXIS_DP) % layout->dp;
+    return rank / sp_layout_stride(layout, SP_AXIS_CP) % layout->cp == 0 && dp % dp_count == 0 &&
+           dp + dp_count <= layout->dp;
+}
+
+// Of all such blocks, p being one of them.
+static sp_group worst_joint(const sp_cluster *cluster, const sp_layout *layout, int dp_count,
+                            progression p, every part)
 {
     int64_t span = part.step * part.count; // members in which each part of them begins once
     if (part.count == 1) {
@@ -420,7 +434,7 @@ static sp_group worst_of_two(const sp_cluster *cluster, const sp_layout *layout,
     }
     sp_group worst = count_members(0, p, 0, part, cluster->gpus_per_node);
     for (int64_t first = 0; first < sp_layout_ranks(layout); first++) {
-        if (first / p.stride % p.size != 0 || first / p.step % p.times != 0) {
+        if (!begins_block(layout, dp_count, first)) {
             continue;
         }
         for (int64_t i = 0; i < p.size * p.times; i++) {

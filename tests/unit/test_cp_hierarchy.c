@@ -79,7 +79,9 @@ static sp_nested_groups searched(const sp_layout *layout, int per_node, int dp_c
     for (int gpu = 0; gpu < (int)sp_layout_ranks(layout); gpu++) {
         int members[MOST_MEMBERS];
         int count = members_of(layout, dp_count, gpu, members);
-        for (int i = 0; i < count; i++) {
+        // Ranks that are too few for a block at the end merge with no others.
+        bool is_block = count == layout->cp * dp_count;
+        for (int i = 0; is_block && i < count; i++) {
             sp_group in = lies(members + i / inner * inner, 1, inner, per_node);
             sp_group out = lies(members + i % inner, inner, count / inner, per_node);
             worst.inner = worst.inner.size == 0 || is_slower(&in, &worst.inner) ? in : worst.inner;
@@ -107,7 +109,7 @@ static sp_layout draw_layout(sp_prng *prng)
     sp_layout layout = {.tp = 1 + prng_below(prng, 3),
                         .cp = 1 + prng_below(prng, 6),
                         .pp = 1 + prng_below(prng, 2),
-                        .dp = 1 << prng_below(prng, 3),
+                        .dp = 1 + prng_below(prng, 6),
                         .chunks = 1};
     assert_true(sp_rank_order_read(orders[prng_below(prng, 6)], &layout.order));
     return layout;
