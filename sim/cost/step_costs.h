@@ -97,13 +97,18 @@ static inline int64_t sp_epilogue_ns(const sp_epilogue_cost *epilogue)
 // How long something that ranks exchange takes, hidden or not, and its bytes.
 typedef struct sp_exchanged {
     double s, bytes;
+    double bare_s; // of s, beside which there is no work at all
 } sp_exchanged;
 
 // What the data-parallel ranks of a virtual stage exchange inside actions with ZeRO 2 and 3: the
 // parameters that are gathered, of the stage or of its layers alone (a recomputation), and the
-// gradients that are scattered, of one pass. What nothing hides of it is the actions' dp_ns.
+// gradients that are scattered, of one pass. What nothing hides of it is the actions' dp_ns: at the
+// least the gather before the first unit, which of a backward is the stage's last one, and the
+// scatter behind the last unit.
 typedef struct sp_sharded_stage {
     sp_exchanged gather, layers_gather, scatter;
+    double backward_bare_s; // of the gather of a backward
+    double overlap_share;   // of what work hides: how much longer it takes, which dp_ns has as well
     sp_collective_algorithm gathers_by, scatters_by; // of a layer
 } sp_sharded_stage;
 

@@ -174,10 +174,14 @@ static int64_t exposed_ns(const chain *c, bool gathers, bool scatters)
 
 // ---- for links ----
 
-// What all units gather or scatter, whose parameters or gradients are of so many bytes.
+// What all units gather or scatter, whose parameters or gradients are of so many bytes; of
+// gradients those of the first unit come last.
 static sp_exchanged all_units(const chain *c, bool gathers, double bytes)
 {
     sp_exchanged sum = {.bytes = bytes};
+    if (bytes > 0.0 && c->count > 0) {
+        sum.bare_s = gathers ? unit_at(c, 0)->gather_s : unit_at(c, 0)->scatter_s;
+    }
     for (int u = 0; bytes > 0.0 && u < c->count; u++) {
         sum.s += gathers ? unit_at(c, u)->gather_s : unit_at(c, u)->scatter_s;
     }
@@ -193,6 +197,7 @@ static sp_sharded_stage sharded_of(const sp_cost_model *cost, const sp_op_timer 
     const sp_op_timer of_replicas = sp_i_replica_timer(cost, timer);
     chain whole = chain_of(cost, timer, stage, true);
     chain of_layers = layers_of(&whole);
+    const unit *last = unit_at(&whole, whole.count - 1);
     double gather_bytes = cost->layout->zero >= 3 ? BYTES_BF16 : 0.0; // of a parameter
     double scatter_bytes = sp_stack_gradient_bytes(&cost->memory.stack);
     double in_layer = parameters_of(cost, layer);
@@ -200,6 +205,8 @@ static sp_sharded_stage sharded_of(const sp_cost_model *cost, const sp_op_timer 
         .gather = all_units(&whole, true, parameters_of(cost, *stage) * gather_bytes),
         .layers_gather = all_units(&of_layers, true, parameters_of(cost, layers) * gather_bytes),
         .scatter = all_units(&whole, false, parameters_of(cost, *stage) * scatter_bytes),
+        .backward_bare_s = gather_bytes > 0.0 && whole.count > 0 ? last->gather_s : 0.0,
+        .overlap_share = whole.overlap_share,
         .gathers_by =
             sp_collective_choice(&of_replicas, SP_ALL_GATHER, replicas, in_layer * BYTES_BF16),
         .scatters_by = sp_collective_choice(&of_replicas, SP_REDUCE_SCATTER, replicas,

@@ -47,11 +47,14 @@ sp_status sp_i_actions_begin(sp_i_traffic *t, const sp_walk_action *action, int6
         sp_i_reductions_begun(t, place, start_ns, took_ns);
         return SP_OK;
     }
-    int64_t dp_ns = took->dp_ns;
-    int64_t before_ns = sp_i_sharded_set(t, action, &dp_ns);
+    int64_t turn_ns[SP_I_TURNS];
+    sp_i_sharded_set(t, action, took->dp_ns, turn_ns);
+    int64_t dp_ns =
+        turn_ns[SP_I_BEFORE_WORK] + turn_ns[SP_I_BESIDE_WORK] + turn_ns[SP_I_BEHIND_WORK];
     int64_t hidden_ns = took_ns - took->cp_ns - took->dp_ns;
     int64_t cp_ns = sp_i_exchanges_shown_ns(t, action, took->cp_ns);
     sp_i_reductions_begun(t, place, start_ns, hidden_ns + cp_ns + dp_ns);
+    hidden_ns += turn_ns[SP_I_BESIDE_WORK];
     if (place->dp > ranks.first) { // the slowest hides what all exchange
         hidden_ns = sp_larger(hidden_ns, a->hidden_ns);
     }
@@ -60,12 +63,11 @@ sp_status sp_i_actions_begin(sp_i_traffic *t, const sp_walk_action *action, int6
                           .has_cp = has_cp,
                           .hidden_ns = hidden_ns,
                           .shown_ns = took->cp_ns,
-                          .turn_ns = {[SP_I_BEFORE_WORK] = before_ns,
+                          .turn_ns = {[SP_I_BEFORE_WORK] = turn_ns[SP_I_BEFORE_WORK],
                                       [SP_I_BESIDE_WORK] = hidden_ns + cp_ns,
-                                      [SP_I_BEHIND_WORK] = dp_ns - before_ns},
+                                      [SP_I_BEHIND_WORK] = turn_ns[SP_I_BEHIND_WORK]},
                           .dp_ns = dp_ns - took->dp_ns};
-    return place->dp + 1 < ranks.first + ranks.count ? SP_OK
-                                                     : start_turns(t, first, start_ns, err);
+    return place->dp + 1 < ranks.first + ranks.count ? SP_OK : start_turns(t, first, start_ns, err);
 }
 
 static sp_status start_turn(sp_i_traffic *t, int first, int64_t at_ns, sp_error *err)

@@ -163,9 +163,9 @@ static inline double sp_i_shown_share(int64_t shown_ns, double whole_s)
 typedef struct sp_i_in_action {
     sp_walk_action action; // on the last of its ranks
     sp_dp_ranks ranks;
-    bool has_cp;           // context-parallel ranks have flows
-    sp_i_turn turn;        // that is under way
-    int under_way;         // flows of it
+    bool has_cp;    // context-parallel ranks have flows
+    sp_i_turn turn; // that is under way
+    int under_way;  // flows of it
     // Its work but for exchanges of context-parallel ranks, and those, as formulas show them.
     int64_t hidden_ns, shown_ns;
     int64_t turn_ns[SP_I_TURNS]; // that turns take alone
@@ -357,9 +357,10 @@ sp_status sp_i_exchanges_ended(sp_i_traffic *traffic, int rank, int64_t now_ns, 
 bool sp_i_sharded_make(sp_i_traffic *traffic);
 // Has an action flows of theirs?
 bool sp_i_sharded_are(const sp_i_traffic *traffic, const sp_walk_action *action);
-// What an action on its rank exchanges, of which nothing hides *shown_ns by formulas, and alone as
-// many as it then says. Returns those of them that come before the work.
-int64_t sp_i_sharded_set(sp_i_traffic *traffic, const sp_walk_action *action, int64_t *shown_ns);
+// What an action on its rank exchanges, by which formulas make the action dp_ns longer: by how much
+// it alone makes each turn longer, [SP_I_TURNS].
+void sp_i_sharded_set(sp_i_traffic *traffic, const sp_walk_action *action, int64_t dp_ns,
+                      int64_t turn_ns[SP_I_TURNS]);
 // Begins what comes in a turn that takes as long; *is_under_way: a flow of it. Else it ends at
 // *end_ns.
 sp_status sp_i_sharded_begin(sp_i_traffic *traffic, int rank, sp_i_turn turn, int64_t at_ns,

@@ -25,12 +25,15 @@ static exchanged exchanged_in(const sp_i_traffic *t, const sp_walk_action *actio
 {
     const sp_sharded_stage *stage = &t->costs->sharded[action->vstage];
     bool regrouped = t->plan->packing->backward.count > 0;
+    sp_exchanged back = stage->gather;
+    back.bare_s = stage->backward_bare_s;
     switch ((sp_action_kind)action->place.action.kind) {
     case SP_ACTION_F:
-    case SP_ACTION_I:
         return (exchanged){.gather = stage->gather};
+    case SP_ACTION_I:
+        return (exchanged){.gather = back};
     case SP_ACTION_B:
-        return (exchanged){stage->gather, stage->scatter};
+        return (exchanged){back, stage->scatter};
     case SP_ACTION_W:
         return (exchanged){.scatter = stage->scatter};
     case SP_ACTION_R:
@@ -63,29 +66,68 @@ static double shorten(const sp_i_sharded *s, sp_collective_algorithm by, sp_coll
                       sp_exchanged *of)
 {
     double saved_s = sp_i_passage_saved_s(sp_i_passage_of(s->passages, by, kind), of->bytes, of->s);
+    of->bare_s -= of->s > 0.0 ? saved_s * (of->bare_s / of->s) : 0.0;
     of->s -= saved_s;
     return saved_s;
 }
 
-// Gathers and scatters have equal shares of what is shown, and of what is hidden.
-int64_t sp_i_sharded_set(sp_i_traffic *t, const sp_walk_action *action, int64_t *of_shown_ns)
+// Of dp_ns, how much longer work takes that hides a share of an exchange. The rest has nothing
+// beside it or does not fit behind work: dp = bare + beyond + share * (whole - bare - beyond).
+static int64_t slowed_ns(double share, const exchanged *of, int64_t dp_ns)
 {
+    double beside_s = of->gather.s + of->scatter.s - of->gather.bare_s - of->scatter.bare_s;
+    double added_s = (double)dp_ns / SP_NS_PER_S - of->gather.bare_s - of->scatter.bare_s;
+    double beyond_s = share < 1.0 ? (added_s - share * beside_s) / (1.0 - share) : 0.0;
+    double slowed_s = fmin(added_s, share * (beside_s - fmax(0.0, beyond_s)));
+    return sp_ns_from_s(fmax(0.0, slowed_s));
+}
+
+static double hidden_s(const exchanged *of, int64_t shown_ns)
+{
+    return fmax(0.0, of->gather.s + of->scatter.s - (double)shown_ns / SP_NS_PER_S);
+}
+
+// What is shorter alone is hidden more, but for what has no work beside it. Returns what nothing
+// hides of it; *slows_ns is how much longer the work takes.
+static int64_t shorten_all(const sp_i_sharded *s, const sp_sharded_stage *stage, exchanged *of,
+                           int64_t dp_ns, int64_t *slows_ns)
+{
+    *slows_ns = slowed_ns(stage->overlap_share, of, dp_ns);
+    int64_t closed_ns = dp_ns - *slows_ns;
+    double closed_hidden_s = hidden_s(of, closed_ns);
+    double saved_s = shorten(s, stage->gathers_by, SP_ALL_GATHER, &of->gather) +
+                     shorten(s, stage->scatters_by, SP_REDUCE_SCATTER, &of->scatter);
+    int64_t bare_ns = sp_ns_from_s(of->gather.bare_s + of->scatter.bare_s);
+    int64_t shown_ns = sp_larger(bare_ns, closed_ns - sp_ns_from_s(saved_s));
+    shown_ns = shown_ns < closed_ns ? shown_ns : closed_ns;
+    if (closed_hidden_s > 0.0) {
+        double left = hidden_s(of, shown_ns) / closed_hidden_s;
+        *slows_ns = llround((double)*slows_ns * fmin(1.0, left));
+    }
+    return shown_ns;
+}
+
+// Gathers and scatters have equal shares of what is shown, and of what is hidden.
+void sp_i_sharded_set(sp_i_traffic *t, const sp_walk_action *action, int64_t dp_ns,
+                      int64_t turn_ns[SP_I_TURNS])
+{
+    turn_ns[SP_I_BEFORE_WORK] = turn_ns[SP_I_BESIDE_WORK] = 0;
+    turn_ns[SP_I_BEHIND_WORK] = dp_ns;
     if (t->sharded == NULL) {
-        return 0;
+        return;
     }
     const sp_plan_place *place = &action->place;
     const sp_sharded_stage *stage = &t->costs->sharded[action->vstage];
     sp_i_sharded *s = &t->sharded[sp_i_rank_of(t, place->dp, place->pp)];
     exchanged of = exchanged_in(t, action);
-    double saved_s = shorten(s, stage->gathers_by, SP_ALL_GATHER, &of.gather) +
-                     shorten(s, stage->scatters_by, SP_REDUCE_SCATTER, &of.scatter);
+    int64_t shown_ns = shorten_all(s, stage, &of, dp_ns, &turn_ns[SP_I_BESIDE_WORK]);
     double whole_s = of.gather.s + of.scatter.s;
-    int64_t shown_ns = sp_larger(0, *of_shown_ns - sp_ns_from_s(saved_s));
     double shown = sp_i_shown_share(shown_ns, whole_s);
     s->first_rank = sp_i_rank_of(t, sp_i_together(t, place).first, place->pp);
-    *of_shown_ns = shown_ns;
     s->gather_share = whole_s > 0.0 ? of.gather.s / whole_s : 0.0;
     int64_t before_ns = llround(s->gather_share * (double)shown_ns);
+    turn_ns[SP_I_BEFORE_WORK] = before_ns;
+    turn_ns[SP_I_BEHIND_WORK] = shown_ns - before_ns;
     const sp_i_part gather = {.kind = SP_ALL_GATHER, .by = stage->gathers_by};
     const sp_i_part scatter = {.kind = SP_REDUCE_SCATTER, .by = stage->scatters_by};
     s->parts[SP_I_SHOWN_GATHER] = s->parts[SP_I_HIDDEN_GATHER] = gather;
@@ -98,7 +140,6 @@ int64_t sp_i_sharded_set(sp_i_traffic *t, const sp_walk_action *action, int64_t 
     s->parts[SP_I_HIDDEN_SCATTER].bytes = (1.0 - shown) * of.scatter.bytes;
     carry(t, s, gather.by, gather.kind, of.gather.bytes);
     carry(t, s, scatter.by, scatter.kind, of.scatter.bytes);
-    return before_ns;
 }
 
 // ---- one after another ----

@@ -237,9 +237,10 @@ static void fill_sharded(const sp_layout *layout, sp_step_costs *costs)
 {
     costs->sharded = must_have(sp_calloc((size_t)layout->pp, sizeof *costs->sharded));
     for (int p = 0; p < layout->pp; p++) {
-        costs->sharded[p] = (sp_sharded_stage){.gather = {GATHER_S, GATHER_BYTES},
-                                               .layers_gather = {GATHER_S, GATHER_BYTES},
-                                               .scatter = {2.0 * GATHER_S, 2.0 * GATHER_BYTES}};
+        costs->sharded[p] =
+            (sp_sharded_stage){.gather = {.s = GATHER_S, .bytes = GATHER_BYTES},
+                               .layers_gather = {.s = GATHER_S, .bytes = GATHER_BYTES},
+                               .scatter = {.s = 2.0 * GATHER_S, .bytes = 2.0 * GATHER_BYTES}};
         costs->epilogue[p] = (sp_epilogue_cost){.optimizer_ns = 0};
     }
     for (size_t k = 0; k < costs->forward_packs; k++) {

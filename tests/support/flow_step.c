@@ -164,9 +164,10 @@ void flow_step_draw_sharded(sp_prng *prng, flow_step *s, double bytes)
     assert_non_null(costs->sharded);
     for (int v = 0; v < vstages; v++) {
         sp_sharded_stage *of = &costs->sharded[v];
-        of->scatter = (sp_exchanged){1e-6 + 2e-6 * sp_prng_uniform(prng), bytes};
+        of->scatter = (sp_exchanged){.s = 1e-6 + 2e-6 * sp_prng_uniform(prng), .bytes = bytes};
         if (zero == 3) {
-            of->gather = (sp_exchanged){1e-6 + 2e-6 * sp_prng_uniform(prng), 0.5 * bytes};
+            of->gather =
+                (sp_exchanged){.s = 1e-6 + 2e-6 * sp_prng_uniform(prng), .bytes = 0.5 * bytes};
             of->layers_gather = of->gather;
         }
     }

@@ -224,6 +224,46 @@ TEST(any_scenario_over_shared_links)
     assert_true(ran > test_draws(ROUNDS) / 2);
 }
 
+// Packs that do not depend on links, in ranks that share cards and lie over nodes in several ways.
+// In general a faster link may slow a step: where a second transfer waits for one over that link
+// and then shares another link with a third that the step waits for, the third ends later. With a
+// link of its own for the first, 10 bytes at 1 a nanosecond for the third, 5 for the second and
+// 20 ns for the first, the third ends at 10 ns; with 0 ns for the first it ends at 15 ns.
+TEST(no_faster_card_slows_these_plans)
+{
+    static const char *const cases[] = {
+        "'parallel': {'pp': 4, 'dp': 3, 'cp': 2}, 'strategy': {'kind': 'bytescale', 'rank_tokens': "
+        "2048}",
+        "'parallel': {'pp': 4, 'dp': 3, 'cp': 2, 'zero': 3}, 'strategy': {'kind': 'te-cp'}",
+        "'parallel': {'pp': 2, 'dp': 6, 'cp': 2}, 'strategy': {'kind': 'hybrid-cp', 'rank_tokens': "
+        "1024}, 'schedule': {'kind': 'zb-h1'}",
+        "'parallel': {'pp': 2, 'tp': 2, 'dp': 3, 'zero': 3, 'order': 'pp-tp-cp-dp'}, 'strategy': "
+        "{'kind': 'hybrid-dp'}",
+        "'parallel': {'pp': 4, 'dp': 3, 'zero': 3}, 'strategy': {'kind': 'packed'}, 'schedule': "
+        "{'kind': 'interleaved'}",
+    };
+    for (int c = 0; c < COUNT_OF(cases); c++) {
+        int64_t last_ns = INT64_MAX;
+        for (double gbit_per_s = 100.0; gbit_per_s < 1e4; gbit_per_s *= 1.5) {
+            scenario_run r;
+            const char *text = json_text(
+                "{'model': {'layers': 16, 'hidden': 1024, 'ffn': 2816, 'heads': 16, 'vocab': "
+                "8000}, 'cluster': {'name': 'a100-8', 'nic_gbit_per_s': %g}, 'workload': "
+                "{'lengths': [4000, 500, 2000, 3000, 100, 3500, 2500, 4096, 800, 1700, 3900, "
+                "64], 'context': 4096, 'order': 'file', 'samples_per_batch': 12}, 'memory': "
+                "{'limit_gib': 5000}, 'network': {'detail': 'flows'}, %s}",
+                gbit_per_s, cases[c]);
+            run_good(text, &run_verified, &r);
+            int64_t ns = r.result.batches[0].iteration_ns;
+            if (ns - last_ns > last_ns / 1000) {
+                fail_msg("%lld ns after %lld: %s", (long long)ns, (long long)last_ns, text);
+            }
+            last_ns = ns;
+            run_fini(&r);
+        }
+    }
+}
+
 // Many samples, of which memory holds few at a time.
 static void draw_busy_text(sp_prng *prng, char text[RUN_TEXT])
 {

@@ -63,7 +63,8 @@ TEST(allocations_for_bytes_that_fail)
     s.costs.sharded = sp_calloc(vstages, sizeof *s.costs.sharded);
     assert_non_null(s.costs.sharded);
     for (size_t v = 0; v < vstages; v++) {
-        s.costs.sharded[v] = (sp_sharded_stage){.gather = {1e-6, 1e3}, .scatter = {2e-6, 2e3}};
+        s.costs.sharded[v] = (sp_sharded_stage){.gather = {.s = 1e-6, .bytes = 1e3},
+                                                .scatter = {.s = 2e-6, .bytes = 2e3}};
     }
     for (memory_failures failing = {0}; memory_fails(&failing);) {
         sp_topology *topology = NULL;

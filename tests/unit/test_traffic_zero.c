@@ -131,7 +131,8 @@ enum { F_NS = 10000 };
 // Two stages on each of two nodes share its NIC of 10 bytes a nanosecond, by rings that carry half
 // of what is gathered. The forward of the second micro-batch on the first stage begins with that of
 // the first on the second stage.
-static void make_stages(double bytes, int64_t whole_ns, int64_t shown_ns, flow_step *s)
+static void make_stages(double bytes, int64_t whole_ns, int64_t bare_ns, int64_t shown_ns,
+                        flow_step *s)
 {
     *s = (flow_step){.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1, .zero = 3}};
     assert_true(sp_rank_order_read("pp-tp-cp-dp", &s->layout.order));
@@ -142,7 +143,8 @@ static void make_stages(double bytes, int64_t whole_ns, int64_t shown_ns, flow_s
     s->costs.sharded = sp_calloc(2, sizeof *s->costs.sharded);
     assert_non_null(s->costs.sharded);
     for (int p = 0; p < 2; p++) {
-        s->costs.sharded[p].gather = (sp_exchanged){(double)whole_ns * 1e-9, bytes};
+        s->costs.sharded[p].gather = (sp_exchanged){
+            .s = (double)whole_ns * 1e-9, .bytes = bytes, .bare_s = (double)bare_ns * 1e-9};
     }
     for (size_t k = 0; k < s->costs.forward_packs; k++) {
         s->costs.f[k] = (sp_action_cost){.compute_ns = F_NS, .dp_ns = shown_ns};
@@ -154,12 +156,12 @@ static void make_stages(double bytes, int64_t whole_ns, int64_t shown_ns, flow_s
 }
 
 // Forwards show alone_ns of what they exchange where nobody else sends, and where those of both
-// stages run at a time met_ns.
-static void assert_forwards(double bytes, int64_t whole_ns, int64_t shown_ns, int64_t alone_ns,
-                            int64_t met_ns)
+// stages run at a time met_ns. No work is beside bare_ns of whole_ns.
+static void assert_forwards(double bytes, int64_t whole_ns, int64_t bare_ns, int64_t shown_ns,
+                            int64_t alone_ns, int64_t met_ns)
 {
     flow_step s;
-    make_stages(bytes, whole_ns, shown_ns, &s);
+    make_stages(bytes, whole_ns, bare_ns, shown_ns, &s);
     for (int detail = 0; detail < 3; detail++) {
         const sp_engine_options options = {.verify = true, .unfold = true, .network = &s.network};
         sp_timeline timeline;
@@ -186,13 +188,15 @@ TEST(two_stages_gather_over_one_nic)
 {
     // In the open, with the NIC full; half as full, by something else that is slower. Formulas give
     // each half of it.
-    assert_forwards(20000.0, 2000, 2000, 1000, 2000);
-    assert_forwards(10000.0, 1500, 1500, 1000, 1000);
+    assert_forwards(20000.0, 2000, 0, 2000, 1000, 2000);
+    assert_forwards(10000.0, 1500, 0, 1500, 1000, 1000);
     // Behind the computation, at a tenth of the NIC each, and at three quarters.
-    assert_forwards(20000.0, 2000, 0, 0, 0);
-    assert_forwards(150000.0, 15000, 5000, 0, 5000);
+    assert_forwards(20000.0, 2000, 0, 0, 0, 0);
+    assert_forwards(150000.0, 15000, 0, 5000, 0, 5000);
     // Four fifths behind it, where both fit, and the rest in the open.
-    assert_forwards(50000.0, 5000, 3000, 500, 1000);
+    assert_forwards(50000.0, 5000, 0, 3000, 500, 1000);
+    // Alone the work hides all that it can, but not the half of 4000 ns that come before it.
+    assert_forwards(150000.0, 15000, 4000, 5000, 2000, 5000);
 }
 
 // A ring of two nodes with two GPUs and one NIC each comes into a node twice, once to each of two
@@ -208,7 +212,7 @@ TEST(ranks_of_a_ring_leave_each_other_their_part)
         s.costs.sharded = sp_calloc(1, sizeof *s.costs.sharded);
         assert_non_null(s.costs.sharded);
         // Each of two rings sends three quarters of a half.
-        s.costs.sharded[0].scatter = (sp_exchanged){6e-6, 80000.0};
+        s.costs.sharded[0].scatter = (sp_exchanged){.s = 6e-6, .bytes = 80000.0};
         for (size_t k = 0; k < 4; k++) {
             s.costs.b[k] = (sp_action_cost){.compute_ns = F_NS + 2000 * (int)k, .dp_ns = 6000};
         }
