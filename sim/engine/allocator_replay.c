@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/units.h"
 #include "sim/engine/allocator_private.h"
+#include "sim/engine/engine.h"
 #include "sim/plan/regroup.h"
 
 // Ranks whose plain peak would have to grow by more than this are not replayed. In the measured
@@ -70,22 +72,22 @@ static sp_status prepare(const sp_timeline *timeline, const sp_step_costs *costs
     return status;
 }
 
-static sp_status replay_fullest(const sp_timeline *timeline, const sp_memory_timeline *memory,
-                                const sp_model *model, const sp_memory_options *options,
-                                const int32_t *forward_pack, int64_t enough_bytes,
-                                sp_allocator_peak *peak, sp_error *err);
+static sp_status replay_fullest(const sp_timeline *timeline, const sp_step_costs *costs,
+                                const sp_memory_timeline *memory, const sp_model *model,
+                                const sp_memory_options *options, const int32_t *forward_pack,
+                                int64_t enough_bytes, sp_allocator_peak *peak, sp_error *err);
 static sp_status replay_one(const sp_timeline *timeline, const sp_model *model,
                             const sp_memory_options *options, const int32_t *forward_pack,
                             sp_world_rank which, sp_allocator_peak *peak, sp_error *err);
 
-static sp_status replay(const sp_timeline *timeline, const sp_memory_timeline *memory,
-                        const sp_model *model, const sp_memory_options *options,
-                        const int32_t *forward_pack, sp_world_rank which, sp_allocator_peak *peak,
-                        sp_error *err)
+static sp_status replay(const sp_timeline *timeline, const sp_step_costs *costs,
+                        const sp_memory_timeline *memory, const sp_model *model,
+                        const sp_memory_options *options, const int32_t *forward_pack,
+                        sp_world_rank which, sp_allocator_peak *peak, sp_error *err)
 {
     return which == SP_NO_RANK
-               ? replay_fullest(timeline, memory, model, options, forward_pack, INT64_MAX, peak,
-                                err)
+               ? replay_fullest(timeline, costs, memory, model, options, forward_pack, INT64_MAX,
+                                peak, err)
                : replay_one(timeline, model, options, forward_pack, which, peak, err);
 }
 
@@ -108,12 +110,12 @@ sp_status sp_allocator_replay(const sp_timeline *timeline, const sp_step_costs *
     sp_status status = prepare(timeline, costs, options, &forward_pack, obstacle, err);
     bool known = status == SP_OK && *obstacle == NULL;
     if (known) {
-        status = replay(timeline, memory, model, options, forward_pack, which, peak, err);
+        status = replay(timeline, costs, memory, model, options, forward_pack, which, peak, err);
     }
     if (known && status == SP_OK && options->stack.lingering_inputs) {
         sp_allocator_peak with = {0};
         const sp_memory_options kept = with_lingering(options);
-        status = replay(timeline, memory, model, &kept, forward_pack, which, &with, err);
+        status = replay(timeline, costs, memory, model, &kept, forward_pack, which, &with, err);
         peak->reserved_bytes = with.reserved_bytes;
     }
     sp_free(forward_pack);
@@ -130,41 +132,42 @@ sp_status sp_allocator_reserved(const sp_timeline *timeline, const sp_step_costs
     const sp_memory_options kept = with_lingering(options);
     sp_status status = prepare(timeline, costs, options, &forward_pack, obstacle, err);
     if (status == SP_OK && *obstacle == NULL) {
-        status =
-            replay_fullest(timeline, memory, model, &kept, forward_pack, enough_bytes, &peak, err);
+        status = replay_fullest(timeline, costs, memory, model, &kept, forward_pack, enough_bytes,
+                                &peak, err);
     }
     *reserved_bytes = peak.reserved_bytes;
     sp_free(forward_pack);
     return status;
 }
 
-static int64_t plain_peak(const sp_memory_timeline *memory, size_t rank)
-{
-    return sp_bytes_total(&memory->ranks[rank].peak);
-}
+// Ranks of one pipeline rank whose lists are alike, and the largest plain peak of them.
+typedef struct alike_rank {
+    sp_rank_timeline rank;
+    int64_t plain_bytes;
+} alike_rank;
 
 // May a rank be replayed after those chosen? Data-parallel ranks of one pipeline rank are too much
 // alike to fill all places.
-static bool is_open(const sp_timeline *timeline, const size_t *chosen, size_t count, size_t rank)
+static bool is_open(const alike_rank *ranks, const size_t *chosen, size_t count, size_t rank)
 {
     int alike = 0;
     for (size_t i = 0; i < count; i++) {
         if (chosen[i] == rank) {
             return false;
         }
-        alike += timeline->ranks[chosen[i]].pp == timeline->ranks[rank].pp;
+        alike += ranks[chosen[i]].rank.pp == ranks[rank].rank.pp;
     }
     return alike < RANKS_PER_STAGE;
 }
 
 // The rank of the largest plain peak that comes next; false: none does.
-static bool choose_rank(const sp_timeline *timeline, const sp_memory_timeline *memory,
-                        size_t chosen[RANKS], size_t count)
+static bool choose_rank(const alike_rank *ranks, size_t rank_count, size_t chosen[RANKS],
+                        size_t count)
 {
     bool found = false;
-    for (size_t r = 0; r < timeline->rank_count; r++) {
-        bool larger = !found || plain_peak(memory, r) > plain_peak(memory, chosen[count]);
-        if (larger && is_open(timeline, chosen, count, r)) {
+    for (size_t r = 0; r < rank_count; r++) {
+        bool larger = !found || ranks[r].plain_bytes > ranks[chosen[count]].plain_bytes;
+        if (larger && is_open(ranks, chosen, count, r)) {
             chosen[count] = r;
             found = true;
         }
@@ -172,23 +175,23 @@ static bool choose_rank(const sp_timeline *timeline, const sp_memory_timeline *m
     return found;
 }
 
-static sp_status replay_fullest(const sp_timeline *timeline, const sp_memory_timeline *memory,
-                                const sp_model *model, const sp_memory_options *options,
-                                const int32_t *forward_pack, int64_t enough_bytes,
-                                sp_allocator_peak *peak, sp_error *err)
+static sp_status replay_ranks(const alike_rank *ranks, size_t rank_count, const sp_plan *plan,
+                              const sp_model *model, const sp_memory_options *options,
+                              const int32_t *forward_pack, int64_t enough_bytes,
+                              sp_allocator_peak *peak, sp_error *err)
 {
     size_t chosen[RANKS];
     int64_t events = 0;
     sp_status status = SP_OK;
     for (size_t i = 0; status == SP_OK && i < RANKS && events <= EVENTS; i++) {
-        if (peak->reserved_bytes > enough_bytes || !choose_rank(timeline, memory, chosen, i) ||
-            MOST_OVER_PLAIN * (double)plain_peak(memory, chosen[i]) <
+        if (peak->reserved_bytes > enough_bytes || !choose_rank(ranks, rank_count, chosen, i) ||
+            MOST_OVER_PLAIN * (double)ranks[chosen[i]].plain_bytes <
                 (double)peak->allocated_bytes) {
             break;
         }
         sp_i_rank_replay l;
-        status = sp_i_rank_replay_init(&l, timeline->plan, &timeline->ranks[chosen[i]], model,
-                                       options, forward_pack, err);
+        status = sp_i_rank_replay_init(&l, plan, &ranks[chosen[i]].rank, model, options,
+                                       forward_pack, err);
         l.events = events;
         if (status == SP_OK) {
             status = rank_peak(&l, enough_bytes, peak, err);
@@ -196,6 +199,58 @@ static sp_status replay_fullest(const sp_timeline *timeline, const sp_memory_tim
         events = l.events;
         sp_i_rank_replay_fini(&l);
     }
+    return status;
+}
+
+static void list_ranks(const sp_timeline *timeline, const sp_memory_timeline *memory,
+                       const sp_alike_ranks *alike, alike_rank *ranks)
+{
+    size_t pp = (size_t)timeline->plan->layout.pp;
+    for (size_t r = 0; r < (size_t)alike->kinds * pp; r++) {
+        const int *dp = alike->members + alike->first[r / pp];
+        int count = alike->first[r / pp + 1] - alike->first[r / pp];
+        ranks[r].rank = timeline->ranks[(size_t)dp[0] * pp + r % pp];
+        ranks[r].rank.alike = count;
+        ranks[r].rank.dp_alike = dp;
+        ranks[r].plain_bytes = 0;
+        for (int i = 0; i < count; i++) {
+            const sp_bytes *plain = &memory->ranks[(size_t)dp[i] * pp + r % pp].peak;
+            ranks[r].plain_bytes = sp_larger(ranks[r].plain_bytes, sp_bytes_total(plain));
+        }
+    }
+}
+
+// What ranks allocate follows from their lists: those that are alike are replayed as such also
+// where each of them ran for itself.
+static sp_status replay_fullest(const sp_timeline *timeline, const sp_step_costs *costs,
+                                const sp_memory_timeline *memory, const sp_model *model,
+                                const sp_memory_options *options, const int32_t *forward_pack,
+                                int64_t enough_bytes, sp_allocator_peak *peak, sp_error *err)
+{
+    const sp_plan *plan = timeline->plan;
+    size_t count = timeline->rank_count;
+    sp_alike_ranks alike = {0};
+    sp_status status = SP_OK;
+    alike_rank *ranks = sp_calloc(count, sizeof *ranks);
+    if (ranks == NULL) {
+        return sp_error_no_memory(err, "the allocator's view");
+    }
+    if (count == (size_t)plan->layout.dp * (size_t)plan->layout.pp) {
+        status = sp_i_fold(plan, costs, false, &alike, err);
+    }
+    if (alike.members != NULL) {
+        list_ranks(timeline, memory, &alike, ranks);
+        count = (size_t)alike.kinds * (size_t)plan->layout.pp;
+    }
+    for (size_t r = 0; alike.members == NULL && r < count; r++) {
+        ranks[r] = (alike_rank){timeline->ranks[r], sp_bytes_total(&memory->ranks[r].peak)};
+    }
+    if (status == SP_OK) {
+        status =
+            replay_ranks(ranks, count, plan, model, options, forward_pack, enough_bytes, peak, err);
+    }
+    sp_i_alike_fini(&alike);
+    sp_free(ranks);
     return status;
 }
 

@@ -238,6 +238,29 @@ TEST(uniform_costs)
     assert_in_range(planned, SP_SCHEDULE_KINDS, 2 * SP_SCHEDULE_KINDS);
 }
 
+// Three ranks with pieces of the states of their own, which over links that transfers share run
+// each for itself.
+TEST(what_is_reserved_depends_on_no_links)
+{
+    int64_t reserved_bytes[3];
+    for (int detail = 0; detail < 3; detail++) {
+        const sp_evaluate_options options = {.allocator_peak = true};
+        scenario_run r;
+        const char *text = json_text(
+            "{'model': {'layers': 2, 'hidden': 1024, 'ffn': 2048, 'heads': 8, 'vocab': 1000}, "
+            "'parallel': {'dp': 3}, 'network': {'detail': '%s'}, 'workload': {'lengths': [512, "
+            "512, 512], 'context': 512, 'samples_per_batch': 3}}",
+            sp_network_detail_names[detail]);
+        run_good(text, &options, &r);
+        reserved_bytes[detail] = r.result.reserved_peak_bytes;
+        run_fini(&r);
+        assert_true(agrees(text));
+    }
+    assert_true(reserved_bytes[SP_NETWORK_CLOSED] > 0);
+    assert_int_equal(reserved_bytes[SP_NETWORK_AUTO], reserved_bytes[SP_NETWORK_CLOSED]);
+    assert_int_equal(reserved_bytes[SP_NETWORK_FLOWS], reserved_bytes[SP_NETWORK_CLOSED]);
+}
+
 // A plan may come from elsewhere, with a strategy of another name.
 TEST(plan_of_an_unknown_strategy)
 {
