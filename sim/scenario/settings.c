@@ -473,11 +473,11 @@ static const sp_setting settings[] = {
      .aliases = "seq_length seq_len sequence_length max_seq_len max_seq_length context_length "
                 "block_size max_length"},
     {.key = "workload.over_length", ONE_OF(sp_i_over_length_names), .fallback = "\"drop\"",
-     .text = "What becomes of samples longer than the context."},
+     .text = "What becomes of samples longer than the context; each piece of a split one is a sample."},
     {.key = "workload.order", ONE_OF(sp_i_order_names), .fallback = "\"shuffled\"",
      .text = "Samples in an order drawn by the seed, or as in the file.", .aliases = "shuffle"},
     {.key = "workload.samples_per_batch", COUNT("1", "10000000"),
-     .fallback = "512; an array's samples; of uniform ones what fills the micro-batches",
+     .fallback = "512; an array's samples or their pieces; of uniform ones what fills the micro-batches",
      .text = "Samples of a batch, over all data-parallel ranks.",
      .aliases = "gbs global_batch_size batch_size train_batch_size"},
     {.key = "workload.tokens_per_batch", TOKENS("1", "10000000000"), .fallback = "samples_per_batch holds",
