@@ -38,6 +38,12 @@ SP_API sp_status sp_json_read_file(const char *path, int64_t limit_bytes, json_t
 SP_API sp_status sp_json_read_text(const char *text, size_t bytes, const char *source,
                                    json_t **root, sp_error *err);
 
+// The same of JSON as Python writes it: NaN, Infinity and -Infinity are null.
+sp_status sp_json_read_python_file(const char *path, int64_t limit_bytes, json_t **root,
+                                   sp_error *err);
+sp_status sp_json_read_python_text(const char *text, size_t bytes, const char *source,
+                                   json_t **root, sp_error *err);
+
 // One object being read. Every getter notes its key as known; sp_object_end() then reports the keys
 // nobody asked for. Content errors go to *err (collected, up to ten); the getters return the
 // default then, so that reading goes on. `json` may be NULL (absent): every getter returns its

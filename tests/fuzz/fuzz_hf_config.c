@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     json_t *root = NULL;
     sp_error err;
     sp_error_clear(&err);
-    if (sp_json_read_text((const char *)data, size, "config.json", &root, &err) != SP_OK) {
+    if (sp_json_read_python_text((const char *)data, size, "config.json", &root, &err) != SP_OK) {
         SP_ASSERT(err.count > 0);
         return 0;
     }
