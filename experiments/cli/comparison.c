@@ -201,6 +201,9 @@ static sp_status read_scenario(const cli_compare_args *args, const char *path, c
         return sp_scenario_read(path, args->set.items, args->set.count, &cmp->scenario, err);
     }
     sp_status status = sp_json_read_file(path, 0, &cmp->root, err);
+    if (status == SP_OK) {
+        status = sp_scenario_place(cmp->root, path, err);
+    }
     return status == SP_OK ? sp_scenario_from_json(cmp->root, path, args->set.items,
                                                    args->set.count, &cmp->scenario, err)
                            : status;

@@ -18,6 +18,9 @@ sp_status sp_scenario_read(const char *path, const char *const *overrides, int o
     json_t *root = NULL;
     sp_status status = sp_json_read_file(path, DOCUMENT_LIMIT_BYTES, &root, err);
     if (status == SP_OK) {
+        status = sp_scenario_place(root, path, err);
+    }
+    if (status == SP_OK) {
         status = sp_scenario_from_json(root, path, overrides, override_count, scenario, err);
     }
     json_decref(root);
@@ -81,6 +84,9 @@ static sp_status from_json(json_t *root, const char *source, const char *const *
     sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < override_count; i++) {
         status = sp_scenario_override(root, overrides[i], reader.err);
+    }
+    if (status == SP_OK) {
+        status = sp_scenario_place(root, NULL, reader.err);
     }
     if (status == SP_OK) {
         status = read_document(&reader, root);

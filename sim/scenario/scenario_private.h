@@ -48,9 +48,6 @@ sp_status sp_i_scenario_keys(json_t *root, void (*known)(void *context, const ch
 // model, cluster, nodes and profile. The nodes are counted but not yet fitted to the ranks.
 void sp_i_scenario_read_model(sp_i_scenario_reader *reader);
 
-// The model behind a name or the path of a config.json; *known false: there is none.
-sp_status sp_i_scenario_model_of_name(const char *name, sp_model *model, bool *known,
-                                      sp_error *err);
 // The object in a cluster's file. The caller owns it.
 sp_status sp_i_scenario_cluster_file(const char *path, json_t **root, sp_error *err);
 
