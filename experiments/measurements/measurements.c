@@ -250,6 +250,9 @@ static sp_status check_cells(table_reader *reader, size_t row, const sp_scenario
         sp_map_check check = reader->map.columns[c].check;
         double number = 0.0;
         bool is_number = sp_map_number(cell->text, &number);
+        if (cell->text[0] == '\0') {
+            continue;
+        }
         if (check == SP_MAP_CHECK_RANKS && (!is_number || number != (double)ranks)) {
             status = wrong_cell(reader, cell, name, "%lld, the row's tp x cp x pp x dp",
                                 (long long)ranks);

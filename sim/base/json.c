@@ -347,11 +347,9 @@ int64_t sp_object_tokens(sp_object *object, const char *key, int64_t fallback, i
     }
     bool read = sp_tokens_from_text(json_string_value(value), &tokens);
     if (!read || tokens < min || tokens > max) {
-        sp_object_expected(
-            object, key, value,
-            "a number of tokens from %lld to %lld, such as 32768, or \"32K\" of 1024 "
-            "each and \"1M\" of 1048576",
-            (long long)min, (long long)max);
+        sp_object_expected(object, key, value,
+                           "an integer from %lld to %lld, or such as \"32K\" (of 1024) or \"1M\"",
+                           (long long)min, (long long)max);
         return fallback;
     }
     return tokens;
@@ -502,6 +500,13 @@ void sp_object_end(sp_object *object)
             continue;
         }
         const char *near = object->watch != NULL ? object->watch->meant(key) : NULL;
+        const char *why =
+            near == NULL && object->watch != NULL ? object->watch->missing(key) : NULL;
+        if (why != NULL) {
+            sp_error_in(object->err, SP_ERR_CONTENT, object->source, object->path,
+                        SP_UNKNOWN_KEY "%.64s': %s", key, why);
+            continue;
+        }
         if (near == NULL) {
             near = sp_nearest_name(key, object->known, object->known_count);
         }

@@ -19,6 +19,8 @@ enum {
 typedef struct sp_key_watch {
     // The dotted path of the key that somebody means who writes `key`, which nobody reads, or NULL.
     const char *(*meant)(const char *key);
+    // Why nothing stands for what others call `key`, or NULL.
+    const char *(*missing)(const char *key);
     // That of the key which is spelt most alike in the whole document, where none is in the object.
     const char *(*near)(const char *key);
     // That of the key in an object of this path that somebody means who writes a text in place of

@@ -41,6 +41,7 @@ static sp_status read_document(sp_i_scenario_reader *reader, const json_t *root)
     sp_scenario *scenario = reader->scenario;
     sp_object_begin(&reader->root, root, scenario->source, "", reader->err);
     reader->watch.meant = sp_setting_meant;
+    reader->watch.missing = sp_setting_missing;
     reader->watch.near = sp_setting_near;
     reader->watch.held = sp_setting_held;
     reader->root.watch = &reader->watch;

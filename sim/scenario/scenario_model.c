@@ -174,8 +174,8 @@ static void read_cluster(sp_i_scenario_reader *reader)
         sp_cluster_from_object(&object, &scenario->cluster);
     } else if (!json_is_string(cluster)) {
         sp_object_expected(&reader->root, "cluster", cluster, "a name, a path or an object");
-    } else if (sp_i_names_has(&clusters, json_string_value(cluster))) {
-        sp_cluster_builtin(json_string_value(cluster), &scenario->cluster, reader->err);
+    } else if (sp_cluster_builtin(json_string_value(cluster), &scenario->cluster, NULL) == SP_OK) {
+        return;
     } else if (sp_i_is_file(json_string_value(cluster))) {
         cluster_of_file(reader, json_string_value(cluster));
     } else {

@@ -102,14 +102,12 @@ extern const char *const sp_i_draft_gpus_names[];
 
 bool sp_i_is_file(const char *path);
 
-// A table of built-in names, to look a word up and to list in messages.
+// A table of built-in names, to list in messages.
 typedef struct sp_i_names {
     const char *what; // "model"
     int count;
     const char *(*at)(int index);
 } sp_i_names;
-
-bool sp_i_names_has(const sp_i_names *names, const char *word);
 
 // Notes at `key` that its value is no name of the table, with the nearest one and the list; with
 // or_path also that it is no file either.

@@ -44,8 +44,9 @@ static const sp_setting settings[] = {
     // ---- what runs, and where ----
     {.key = "model", .type = "a name, a path or an object", .name_at = sp_model_builtin_name,
      .fallback = "none, it must be given unless uniform_costs stand in its place",
-     .text = "The transformer: a built-in name, the path of a Hugging Face config.json, or an object "
-             "with its shape (model.*). Case, hyphens and underscores of a name do not count."},
+     .text = "The transformer: a built-in name, the path of a Hugging Face config.json or of the "
+             "folder that holds one, or an object with its shape (model.*). What exists, beside the "
+             "scenario or in the working directory, goes before a built-in name. Case, hyphens and underscores of a name do not count."},
     {.key = "model.name", .type = "a string", .fallback = "\"custom\"",
      .text = "What the model is called in reports."},
     {.key = "model.layers", COUNT("1", "4096"), .fallback = "none, it must be given",
@@ -72,8 +73,7 @@ static const sp_setting settings[] = {
      .aliases = "hidden_act activation_function"},
     {.key = "model.experts", COUNT("0", "1024"), .fallback = "0, a dense MLP",
      .text = "Experts of each MLP. They are not spread over ranks: expert parallelism is 1.",
-     .aliases = "num_experts num_local_experts ep expert_parallel expert_model_parallel_size "
-                "expert_parallel_size"},
+     .aliases = "num_experts num_local_experts n_routed_experts"},
     {.key = "model.experts_per_token", COUNT("0", "1024"),
      .fallback = "0; required with experts",
      .text = "Experts that each token is routed to.",
