@@ -127,12 +127,15 @@ static void read_source(sp_i_scenario_reader *reader, sp_object *workload)
     reader->column = from_file ? column : NULL;
 }
 
-static int64_t default_samples(const sp_i_scenario_reader *reader)
+static int64_t default_samples(sp_i_scenario_reader *reader)
 {
     const sp_scenario *scenario = reader->scenario;
     if (scenario->workload.uniform_tokens > 0) {
-        int64_t microbatches =
-            scenario->microbatches > 0 ? scenario->microbatches : 2 * scenario->layout.pp;
+        // A training step fills its pipeline; of prompts there is one where no more are asked for.
+        bool is_prefill = sp_object_has(&reader->root, "prefill");
+        int64_t microbatches = scenario->microbatches > 0 ? scenario->microbatches
+                               : is_prefill               ? 1
+                                                          : 2 * scenario->layout.pp;
         // At most 1e6 * 1e6 here; the product with the third factor is taken only below the limit.
         int64_t rows = microbatches * scenario->layout.dp;
         int64_t each = scenario->strategy.microbatch_samples;

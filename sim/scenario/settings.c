@@ -477,7 +477,7 @@ static const sp_setting settings[] = {
     {.key = "workload.order", ONE_OF(sp_i_order_names), .fallback = "\"shuffled\"",
      .text = "Samples in an order drawn by the seed, or as in the file.", .aliases = "shuffle"},
     {.key = "workload.samples_per_batch", COUNT("1", "10000000"),
-     .fallback = "512; an array's samples or their pieces; of uniform ones what fills the micro-batches",
+     .fallback = "512; an array's samples or their pieces; of uniform ones what fills the micro-batches, or one prompt",
      .text = "Samples of a batch, over all data-parallel ranks.",
      .aliases = "gbs global_batch_size batch_size train_batch_size"},
     {.key = "workload.tokens_per_batch", TOKENS("1", "10000000000"), .fallback = "samples_per_batch holds",

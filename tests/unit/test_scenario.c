@@ -423,6 +423,20 @@ TEST(default_batch_size)
     }
 }
 
+// A training step fills its pipeline where nothing says how many samples it has; prompts are one.
+TEST(one_prompt_by_default)
+{
+    sp_scenario s;
+    must_read("{'model': 'llama-13b', 'parallel': {'pp': 2}, 'workload': {'context': 4096}}", &s);
+    assert_int_equal(s.workload.samples_per_batch, 4);
+    sp_scenario_fini(&s);
+    must_read("{'model': 'llama-13b', 'parallel': {'pp': 2}, 'workload': {'context': 4096}, "
+              "'prefill': {}}",
+              &s);
+    assert_int_equal(s.workload.samples_per_batch, 1);
+    sp_scenario_fini(&s);
+}
+
 TEST(length_sources)
 {
     sp_scenario s;
