@@ -76,18 +76,13 @@ static bool begins_value(const char *text, size_t at)
     return at == 0 || is_space(text[at - 1]) || strchr(":,[", text[at - 1]) != NULL;
 }
 
-sp_status sp_json_read_python_text(const char *text, size_t bytes, const char *source,
-                                   json_t **root, sp_error *err)
+char *sp_json_from_python(const char *text, size_t bytes, size_t *plain_bytes)
 {
-    *root = NULL;
     // "null" is longer than "NaN" by a byte, and what separates two of them is one at least.
     char *plain = sp_malloc(bytes + bytes / 3 + 2);
-    if (plain == NULL) {
-        return sp_error_no_memory(err, source);
-    }
     size_t used = 0;
     bool quoted = false;
-    for (size_t i = 0; i < bytes;) {
+    for (size_t i = 0; plain != NULL && i < bytes;) {
         size_t word = quoted || !begins_value(text, i) ? 0 : not_finite(text + i, bytes - i);
         if (word > 0) {
             memcpy(plain + used, "null     ", word > 4 ? word : 4);
@@ -100,6 +95,19 @@ sp_status sp_json_read_python_text(const char *text, size_t bytes, const char *s
         memcpy(plain + used, text + i, escape ? 2 : 1);
         used += escape ? 2 : 1;
         i += escape ? 2 : 1;
+    }
+    *plain_bytes = used;
+    return plain;
+}
+
+static sp_status read_python_text(const char *text, size_t bytes, const char *source, json_t **root,
+                                  sp_error *err)
+{
+    size_t used = 0;
+    char *plain = sp_json_from_python(text, bytes, &used);
+    *root = NULL;
+    if (plain == NULL) {
+        return sp_error_no_memory(err, source);
     }
     sp_status status = sp_json_read_text(plain, used, source, root, err);
     sp_free(plain);
@@ -160,13 +168,17 @@ static sp_status read_file(const char *path, int64_t limit_bytes, text_reader re
     *root = NULL;
     char *text = NULL;
     size_t bytes = 0;
-    FILE *file = fopen(path, "rb");
+    bool is_standard = strcmp(path, "-") == 0;
+    FILE *file = is_standard ? stdin : fopen(path, "rb");
     if (file == NULL) {
         return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
     }
+    path = is_standard ? "standard input" : path;
     sp_status status = read_stream(file, path, limit_bytes > 0 ? limit_bytes : DEFAULT_LIMIT_BYTES,
                                    &text, &bytes, err);
-    fclose(file);
+    if (!is_standard) {
+        fclose(file);
+    }
     if (status == SP_OK) {
         status = read_text(text, bytes, path, root, err);
         sp_free(text);
@@ -182,7 +194,7 @@ sp_status sp_json_read_file(const char *path, int64_t limit_bytes, json_t **root
 sp_status sp_json_read_python_file(const char *path, int64_t limit_bytes, json_t **root,
                                    sp_error *err)
 {
-    return read_file(path, limit_bytes, sp_json_read_python_text, root, err);
+    return read_file(path, limit_bytes, read_python_text, root, err);
 }
 
 void sp_json_quote(const json_t *value, char *text, size_t bytes)

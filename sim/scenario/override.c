@@ -39,7 +39,7 @@ static const path_setting path_settings[] = {
     {"model", sp_model_is_there, is_model},
     {"cluster", sp_i_is_file, is_cluster},
     {"profile", sp_i_is_file, is_profile},
-    {"workload.lengths", sp_i_is_file, is_distribution},
+    {"workload.lengths", sp_lengths_are_there, is_distribution},
 };
 
 enum { PATH_SETTINGS = sizeof path_settings / sizeof path_settings[0] };

@@ -82,7 +82,7 @@ static void read_named(sp_i_scenario_reader *reader, sp_object *workload, const 
     if (spec->distribution != NULL) {
         return;
     }
-    if (sp_i_is_file(name)) {
+    if (sp_lengths_are_there(name)) {
         spec->lengths = &reader->scenario->lengths;
         return;
     }

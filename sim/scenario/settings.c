@@ -462,10 +462,11 @@ static const sp_setting settings[] = {
     {.key = "workload.lengths", .type = "a name, a path or an array", .name_at = distribution_name,
      .fallback = "uniform samples",
      .text = "Lengths of the documents in tokens: a built-in distribution, an array, or a file (text, "
-             "CSV, JSONL, NumPy .npy, Megatron-LM .idx).",
+             "CSV, JSON, JSONL, NumPy .npy, Megatron-LM .idx or the common name of .idx and .bin), "
+             "which goes before a distribution of its name.",
      .aliases = "dataset data_path length_distribution"},
     {.key = "workload.column", .type = "a string", .fallback = "the only one, or one with a usual name such as length or tokens",
-     .text = "Column of a CSV file or key of a JSONL file that holds the lengths."},
+     .text = "Column of a CSV file or key of JSON objects that holds the lengths; of an array of token ids (input_ids) the number counts."},
     {.key = "workload.uniform", TOKENS("1", LENGTH), .fallback = "the context, else 4096",
      .text = "Tokens of every sample, where lengths are not stated."},
     {.key = "workload.context", TOKENS("1", LENGTH), .fallback = "the longest sample",
