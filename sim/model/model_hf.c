@@ -75,29 +75,34 @@ sp_status sp_model_named(const char *name, sp_model *model, bool *known, sp_erro
     return SP_OK;
 }
 
-// What the file is called, or its folder where it has the name that all have.
+// What the file is called, or its folder where it has the name that all have; the whole path where
+// a built-in model is called so, from which it is told apart.
 static void name_of_path(const char *path, char name[PATH_BYTES])
 {
+    static const char usual[] = "config.json";
     const char *slash = strrchr(path, '/');
-    const char *file = slash != NULL ? slash + 1 : path;
-    snprintf(name, PATH_BYTES, "%s", file);
-    if (strcmp(file, "config.json") != 0) {
+    size_t file = slash != NULL ? (size_t)(slash - path) + 1 : 0;
+    bool is_usual = strcmp(path + file, usual) == 0;
+    const char *last = NULL;
+    snprintf(name, PATH_BYTES, "%s", path);
+    if (is_usual && file < PATH_BYTES) {
+        name[file > 1 ? file - 1 : file] = '\0';
+    }
+    if (is_usual && (name[0] == '\0' || strcmp(name, ".") == 0)) {
+        name[0] = '\0';
+        last = getcwd(name, PATH_BYTES) != NULL ? strrchr(name, '/') : NULL;
+    } else if (!is_usual) {
         char *dot = strrchr(name, '.');
-        if (dot != NULL && dot > name && strcmp(dot, ".json") == 0) {
+        if (dot != NULL && dot > name + file && strcmp(dot, ".json") == 0) {
             *dot = '\0';
         }
-        return;
     }
-    char folder[PATH_BYTES];
-    snprintf(folder, sizeof folder, "%.*s", slash != NULL ? (int)(slash - path) : 0, path);
-    if ((folder[0] == '\0' && slash == NULL) || strcmp(folder, ".") == 0) {
-        folder[0] = '\0';
-        getcwd(folder, sizeof folder);
-    }
-    const char *last = strrchr(folder, '/');
-    last = last != NULL ? last + 1 : folder;
-    if (last[0] != '\0') {
-        snprintf(name, PATH_BYTES, "%s", last);
+    last = last != NULL ? last : strrchr(name, '/');
+    last = last != NULL ? last + 1 : name;
+    if (last[0] == '\0') {
+        snprintf(name, PATH_BYTES, "%s", usual);
+    } else if (sp_model_builtin_meant(last) == NULL) {
+        memmove(name, last, strlen(last) + 1);
     }
 }
 

@@ -59,7 +59,8 @@ static sp_status place_name(const path_setting *setting, const char *name, const
     bool is_beside = folder > 0 && bytes < PATH_BYTES && setting->exists(path);
     if (!is_beside) {
         bytes = snprintf(path, sizeof path, "./%s", name);
-        if (bytes >= PATH_BYTES || !setting->is_built_in(name) || !setting->exists(path)) {
+        if (strchr(name, '/') != NULL || bytes >= PATH_BYTES || !setting->is_built_in(name) ||
+            !setting->exists(path)) {
             return SP_OK;
         }
     }
