@@ -206,10 +206,9 @@ static int calibrate(const calibrate_args *args, const source_list *sources)
 
 static sp_status read_model(const char *name, sp_model *model, sp_error *err)
 {
-    size_t length = strlen(name);
-    bool is_path =
-        strchr(name, '/') != NULL || (length > 5 && strcmp(name + length - 5, ".json") == 0);
-    return is_path ? sp_model_read_hf(name, model, err) : sp_model_builtin(name, model, err);
+    bool known = false;
+    sp_status status = sp_model_named(name, model, &known, err);
+    return status == SP_OK && !known ? sp_model_builtin(name, model, err) : status;
 }
 
 // A calibration that is cut off leaves what it has measured. Whether the file can be written says

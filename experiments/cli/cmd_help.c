@@ -3,6 +3,7 @@
 #include "experiments/cli/report.h"
 #include "experiments/cli/settings_help.h"
 #include "sim/base/json.h"
+#include "sim/scenario/settings.h"
 
 typedef struct help_args {
     bool manual;
@@ -47,6 +48,10 @@ static json_t *overview_json(void)
 static int unknown_topic(const char *word)
 {
     const char *near = cli_nearest_topic(word);
+    const char *why = sp_setting_missing(word);
+    if (why != NULL) {
+        return cli_usage_error(&cli_cmd_help, "no setting '%s': %s", word, why);
+    }
     if (strchr(word, '.') == NULL && near == NULL) {
         return cli_unknown_command(word);
     }
@@ -119,9 +124,10 @@ const cli_command cli_cmd_help = {
     .description =
         "Prints what a command does and the options it takes, or what a setting of a scenario is "
         "for: by its key (parallel.pp), its last part (pp), what others call it (vpp, "
-        "micro_batch_size), or a whole section (memory). The lists settings, models, clusters, "
-        "strategies, schedules, stacks, profiles and distributions have a line for each of what "
-        "there is. With --json the same comes as data, for tools that offer it.",
+        "micro_batch_size), or a whole section (memory); or what a key of a result says (mfu). The "
+        "lists settings, models, clusters, strategies, schedules, stacks, profiles, distributions "
+        "and results have a line for each of what there is. With --json the same comes as data, "
+        "for tools that offer it.",
     .examples = examples,
     .options = options,
     .args_bytes = sizeof(help_args),

@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <inttypes.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "experiments/cli/report.h"
@@ -32,13 +33,19 @@ typedef struct source {
     sp_length_stats stats;
 } source;
 
+// A file goes before a built-in distribution of its name.
+static const sp_distribution *distribution_of(const char *name)
+{
+    return sp_lengths_are_there(name) ? NULL : sp_distribution_find(name);
+}
+
 // An option that would have no effect is refused, not ignored.
 static bool options_apply(const lengths_args *args, const cli_operands *names, int *exit_status)
 {
     bool files = false;
     bool built_in = false;
     for (int i = 0; i < names->count; i++) {
-        bool known = sp_distribution_find(names->items[i]) != NULL;
+        bool known = distribution_of(names->items[i]) != NULL;
         built_in = built_in || known;
         files = files || !known;
     }
@@ -82,12 +89,13 @@ static sp_status read_source(const char *name, const lengths_args *args, source 
 {
     sp_lengths lengths = {0};
     sp_status status;
-    *out = (source){.name = name, .distribution = sp_distribution_find(name)};
+    *out = (source){.name = name, .distribution = distribution_of(name)};
     if (out->distribution != NULL) {
         int64_t samples = args->samples > 0 ? args->samples : DEFAULT_SAMPLES;
         out->seed = args->seed >= 0 ? args->seed : DEFAULT_SEED;
         status = draw(out->distribution, samples, out->seed, &lengths, err);
-    } else if (access(name, F_OK) != 0 && errno == ENOENT) {
+    } else if (!sp_lengths_are_there(name) && access(name, F_OK) != 0 && errno == ENOENT &&
+               strcmp(name, "-") != 0) {
         status = no_such_source(name, err);
     } else {
         status = sp_lengths_read(name, args->column, &lengths, err);
@@ -285,10 +293,12 @@ const cli_command cli_cmd_lengths = {
     .max_operands = -1,
     .description =
         "Reads document lengths, in tokens, from text (one per line), CSV or JSONL with a named "
-        "column, a JSON array, NumPy .npy or a Megatron-LM .idx file, or draws them from a "
+        "column, a JSON array of numbers or objects, NumPy .npy or a Megatron-LM .idx file (by the "
+        "common name of .idx and .bin, too), from standard input (-), or draws them from a "
         "built-in distribution, and prints count, mean, quantiles and a histogram with the share "
-        "of documents, of tokens and of squared length (which attention costs) in each bin. A "
-        "built-in name is preferred to a file of that name; write ./NAME for the file."
+        "of documents, of tokens and of squared length (which attention costs) in each bin. Of "
+        "token ids (input_ids) the number is the length. A file goes before a built-in "
+        "distribution of its name."
         "\n\nWithout an argument, lists the built-in distributions and where they were published.",
     .examples = examples,
     .options = options,

@@ -184,7 +184,7 @@ static int check(const char *path, bool json, bool quiet)
 
 typedef struct answers {
     bool quiet;
-    int64_t count, infeasible, oom, dropped, truncated;
+    int64_t count, infeasible, oom, dropped, truncated, split;
     sp_warnings seen;
 } answers;
 
@@ -212,6 +212,7 @@ static void warn_of(answers *a, const stream_answer *answer)
     }
     a->dropped += answer->dropped;
     a->truncated += answer->truncated;
+    a->split += answer->split;
 }
 
 // An answer is on its way before the next one is waited for.
@@ -238,6 +239,9 @@ static void print_totals(const answers *a)
     if (a->truncated > 0) {
         cli_warn(a->quiet, "samples longer than the context, truncated: %lld",
                  (long long)a->truncated);
+    }
+    if (a->split > 0) {
+        cli_warn(a->quiet, "samples longer than the context, split: %lld", (long long)a->split);
     }
     if (a->oom > 0) {
         cli_warn(a->quiet, "out of memory: %lld of %lld plans", (long long)a->oom, count);

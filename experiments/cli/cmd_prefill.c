@@ -104,7 +104,7 @@ static void print_result(const sp_scenario *scenario, const sp_prefill_result *r
 {
     const sp_prefill_parts *parts = &result->parts;
     cli_print_place(stdout, scenario);
-    printf("\n%zu prompt%s, the workload's first batch, seed %llu, profile %s (%s)\n\n",
+    printf(", %zu prompt%s\nthe workload's first batch, seed %llu, profile %s (%s)\n\n",
            result->count, result->count == 1 ? "" : "s",
            (unsigned long long)scenario->workload.seed, scenario->profile.name,
            sp_level_names[sp_profile_level(&scenario->profile)]);
@@ -300,6 +300,27 @@ static sp_status refuse_beside_rows(const prefill_args *args, sp_error *err)
     return SP_OK;
 }
 
+// Without a section of its own a scenario is that of prompts with all settings at their defaults.
+static sp_status read_scenario(const prefill_args *args, const char *path, sp_scenario *scenario,
+                               sp_error *err)
+{
+    json_t *root = NULL;
+    sp_status status = sp_json_read_file(path, 0, &root, err);
+    if (status == SP_OK && json_is_object(root) && json_object_get(root, "prefill") == NULL &&
+        json_object_get(root, "uniform_costs") == NULL &&
+        !sp_json_put(root, "prefill", json_object())) {
+        status = sp_error_no_memory(err, path);
+    }
+    if (status == SP_OK) {
+        status = sp_scenario_place(root, path, err);
+    }
+    if (status == SP_OK) {
+        status = sp_scenario_from_json(root, path, args->set.items, args->set.count, scenario, err);
+    }
+    json_decref(root);
+    return status;
+}
+
 static int run(const void *given, const cli_operands *operands)
 {
     const prefill_args *args = given;
@@ -309,8 +330,7 @@ static int run(const void *given, const cli_operands *operands)
     sp_error err = {0};
     sp_status status = many ? refuse_beside_rows(args, &err) : SP_OK;
     if (status == SP_OK) {
-        status =
-            sp_scenario_read(operands->items[0], args->set.items, args->set.count, &scenario, &err);
+        status = read_scenario(args, operands->items[0], &scenario, &err);
     }
     if (status == SP_OK) {
         status = many ? cli_prefill_table(&scenario, args->lengths, args->alphas, args->common.json,

@@ -59,6 +59,10 @@ static sp_status read_input(const char *path, const simulate_args *args, input *
             return status;
         }
     }
+    status = in->is_plan ? SP_OK : sp_scenario_place(scenario, path, err);
+    if (status != SP_OK) {
+        return status;
+    }
     status =
         sp_scenario_from_json(scenario, path, args->set.items, args->set.count, &in->scenario, err);
     if (status != SP_OK) {

@@ -70,7 +70,8 @@ sp_status cli_comparison_choose(const cli_compare_args *args, cli_comparison *cm
 
 // The scenario again with one schedule in place of its own, and the chunks that this schedule runs.
 static sp_status read_with_schedule(const cli_compare_args *args, const char *path,
-                                    const char *name, sp_scenario *scenario, sp_error *err)
+                                    const json_t *stated, const char *name, sp_scenario *scenario,
+                                    sp_error *err)
 {
     char kind[64];
     char chunks[64];
@@ -93,7 +94,12 @@ static sp_status read_with_schedule(const cli_compare_args *args, const char *pa
         snprintf(chunks, sizeof chunks, "parallel.chunks_per_rank=%d", runs);
         overrides[count++] = chunks;
     }
-    return sp_scenario_read(path, overrides, count, scenario, err);
+    json_t *document = json_deep_copy(stated);
+    sp_status status = document != NULL
+                           ? sp_scenario_from_json(document, path, overrides, count, scenario, err)
+                           : sp_error_no_memory(err, path);
+    json_decref(document);
+    return status;
 }
 
 // What is left out for its memory although it is faster. Those that fit tightly are ranked last.
@@ -167,7 +173,7 @@ static sp_status evaluate_row(const cli_compare_args *args, const char *path, cl
         .allocator_peak = true, .compared = !cmp->of_schedules, .threads = cli_threads(args->jobs)};
     sp_scenario own = {0};
     if (cmp->of_schedules) {
-        r->status = read_with_schedule(args, path, r->name, &own, err);
+        r->status = read_with_schedule(args, path, cmp->stated, r->name, &own, err);
     } else {
         snprintf(cmp->scenario.strategy.kind, sizeof cmp->scenario.strategy.kind, "%s", r->name);
     }
@@ -195,12 +201,21 @@ static sp_status read_scenario(const cli_compare_args *args, const char *path, c
                                sp_error *err)
 {
     if (cmp->of_schedules) {
-        return read_with_schedule(args, path, cmp->rows[0].name, &cmp->scenario, err);
+        sp_status read = sp_json_read_file(path, 0, &cmp->stated, err);
+        if (read == SP_OK) {
+            read = sp_scenario_place(cmp->stated, path, err);
+        }
+        return read == SP_OK ? read_with_schedule(args, path, cmp->stated, cmp->rows[0].name,
+                                                  &cmp->scenario, err)
+                             : read;
     }
     if (!args->best_layout) {
         return sp_scenario_read(path, args->set.items, args->set.count, &cmp->scenario, err);
     }
     sp_status status = sp_json_read_file(path, 0, &cmp->root, err);
+    if (status == SP_OK) {
+        status = sp_scenario_place(cmp->root, path, err);
+    }
     return status == SP_OK ? sp_scenario_from_json(cmp->root, path, args->set.items,
                                                    args->set.count, &cmp->scenario, err)
                            : status;
@@ -253,4 +268,5 @@ void cli_comparison_fini(cli_comparison *cmp)
     sp_batches_fini(&cmp->batches);
     sp_scenario_fini(&cmp->scenario);
     json_decref(cmp->root);
+    json_decref(cmp->stated);
 }

@@ -34,7 +34,8 @@ typedef struct cli_compared {
 } cli_compared;
 
 typedef struct cli_comparison {
-    json_t *root; // of the scenario, with its overrides; --best-layout alone
+    json_t *root;   // of the scenario, with its overrides; --best-layout alone
+    json_t *stated; // without them; of schedules alone
     sp_scenario scenario;
     sp_batches batches;
     bool of_schedules;

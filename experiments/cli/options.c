@@ -40,10 +40,11 @@ static int store_int(parser *in, const cli_option *option, const char *value)
         read = sp_tokens_from_text(value, &checked);
     }
     if (!read || checked < option->min || checked > option->max) {
-        return cli_usage_error(in->command,
-                               "option '--%s': expected an integer from %" PRId64 " to %" PRId64
-                               ", got '%s'",
-                               option->name, option->min, option->max, value);
+        return cli_usage_error(
+            in->command,
+            "option '--%s': expected an integer from %" PRId64 " to %" PRId64 "%s, got '%s'",
+            option->name, option->min, option->max,
+            option->counts_tokens ? ", or such as 32K (of 1024) or 1M" : "", value);
     }
     memcpy((char *)in->args + option->at, &checked, sizeof checked);
     return CLI_PROCEED;
@@ -157,6 +158,11 @@ static int unknown_option(const parser *in, const char *word, size_t length)
         return cli_usage_error(in->command,
                                "unknown option '--%s' (did you mean '--set %s=VALUE'?)", name,
                                setting->key);
+    }
+    const char *why =
+        length < sizeof name && takes_settings(in->command) ? sp_setting_missing(name) : NULL;
+    if (why != NULL) {
+        return cli_usage_error(in->command, "unknown option '--%s': %s", name, why);
     }
     if (near != NULL) {
         return cli_usage_error(in->command, "unknown option '--%.*s' (did you mean '--%s'?)",

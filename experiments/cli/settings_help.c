@@ -5,6 +5,7 @@
 #include "experiments/cli/report.h"
 #include "sim/base/json.h"
 #include "sim/cost/profile.h"
+#include "sim/metrics/result.h"
 #include "sim/model/cluster.h"
 #include "sim/model/model.h"
 #include "sim/model/stack.h"
@@ -12,7 +13,7 @@
 #include "sim/workload/distribution.h"
 #include "solver/strategy.h"
 
-enum { LINE = 256, SECTION = 64, KEY_COLUMN = 38, MOST_WORDS = 64 };
+enum { LINE = 256, SECTION = 64, KEY_COLUMN = 38, MOST_WORDS = 64, MOST_RESULTS = 128 };
 
 const char *cli_setting_value(const sp_setting *setting, int index)
 {
@@ -127,6 +128,16 @@ static void add_profile(void *list, const char *name)
     add_line(list, name, line);
 }
 
+static sp_status list_results(json_t *list, sp_error *err)
+{
+    (void)err;
+    const sp_result_key *key = NULL;
+    for (int i = 0; (key = sp_result_key_at(i)) != NULL; i++) {
+        add_line(list, key->key, key->text);
+    }
+    return SP_OK;
+}
+
 static sp_status list_profiles(json_t *list, sp_error *err)
 {
     return sp_profile_each_name(add_profile, list, err);
@@ -142,6 +153,7 @@ static const struct {
     {"clusters", list_clusters},   {"strategies", list_strategies},
     {"schedules", list_schedules}, {"stacks", list_stacks},
     {"profiles", list_profiles},   {"distributions", list_distributions},
+    {"results", list_results},
 };
 
 enum { LISTS = sizeof lists / sizeof lists[0] };
@@ -340,7 +352,11 @@ static int print_items(const char *topic, bool json)
             return list == NULL ? cli_print_json(NULL) : cli_fail(&err);
         }
         json_array_foreach (list, n, item) {
-            if (strcmp(json_string_value(json_object_get(item, "name")), topic) == 0) {
+            const char *name = json_string_value(json_object_get(item, "name"));
+            const char *dot = strrchr(name, '.');
+            bool ends_so =
+                lists[i].fill != list_models && dot != NULL && strcmp(dot + 1, topic) == 0;
+            if (strcmp(name, topic) == 0 || ends_so) {
                 sp_json_put(item, "list", json_string(lists[i].name));
                 json_array_append(found, item);
             }
@@ -358,8 +374,9 @@ static int print_items(const char *topic, bool json)
     json_t *item = NULL;
     json_array_foreach (found, n, item) {
         const char *list = json_string_value(json_object_get(item, "list"));
-        printf("%s: %s\nall %s: slimpack help %s\n", topic,
-               json_string_value(json_object_get(item, "summary")), list, list);
+        int used = printf("%s: ", json_string_value(json_object_get(item, "name")));
+        cli_print_wrapped(stdout, json_string_value(json_object_get(item, "summary")), used, 0);
+        printf("all %s: slimpack help %s\n", list, list);
     }
     json_decref(found);
     return 0;
@@ -405,6 +422,13 @@ const char *cli_nearest_topic(const char *topic)
     }
     const char *near = sp_setting_near(topic);
     const char *list = sp_nearest_name(topic, names, LISTS);
+    const char *results[MOST_RESULTS];
+    int count = 0;
+    for (const sp_result_key *key; count < MOST_RESULTS && (key = sp_result_key_at(count)) != NULL;
+         count++) {
+        results[count] = key->key;
+    }
+    list = list != NULL ? list : near == NULL ? sp_nearest_name(topic, results, count) : NULL;
     return near != NULL && (list == NULL || strchr(topic, '.') != NULL) ? near : list;
 }
 

@@ -83,6 +83,9 @@ static int validate_scenario(const cli_validate *args, json_t *document)
                               "--repeat, --export and --executed are for sets, %s is one scenario",
                               args->scenario);
     } else {
+        status = sp_scenario_place(document, args->scenario, &err);
+    }
+    if (status == SP_OK) {
         status = sp_scenario_from_json(document, args->scenario, args->set.items, args->set.count,
                                        &scenario, &err);
     }

@@ -66,6 +66,9 @@ static sp_status read_scenario(const set_reader *reader, const json_t *group_set
     json_t *document = json_deep_copy(reader->base);
     sp_status status = document != NULL ? SP_OK : sp_error_no_memory(reader->err, source);
     if (status == SP_OK) {
+        status = sp_scenario_place(document, reader->source, reader->err);
+    }
+    if (status == SP_OK) {
         status = apply(reader, document, group_settings);
     }
     if (status == SP_OK) {

@@ -3,6 +3,7 @@
 
 #include "experiments/measurements/measurement_map.h"
 #include "sim/base/json.h"
+#include "sim/scenario/settings.h"
 
 // Settings that tables usually have, for hints; any other path may be named as well.
 static const char *const usual[] = {
@@ -43,25 +44,30 @@ static const char *const usual[] = {
 
 enum { USUAL = sizeof usual / sizeof usual[0], TOP_LEVEL = 5 };
 
-static const char *usual_path_of(const char *name)
-{
-    for (int i = 0; i < USUAL; i++) {
-        const char *dot = strrchr(usual[i], '.');
-        if (dot != NULL && strcmp(dot + 1, name) == 0) {
-            return usual[i];
-        }
-    }
-    return sp_nearest_name(name, usual, USUAL);
-}
-
-static bool names_a_setting(const char *name)
+// The path that a column sets: its name where that is one, else the key that the name stands for,
+// by its last part or as others call it. NULL: none.
+static const char *path_of(const char *name)
 {
     for (int i = 0; i < TOP_LEVEL; i++) {
         if (strcmp(usual[i], name) == 0) {
-            return true;
+            return name;
         }
     }
-    return strchr(name, '.') != NULL;
+    const sp_setting *setting = strchr(name, '.') == NULL ? sp_setting_find(name) : NULL;
+    return setting != NULL ? setting->key : strchr(name, '.') != NULL ? name : NULL;
+}
+
+// Another column that sets the path; NULL: none.
+static const char *other_column(const json_t *columns, const char *path)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach ((json_t *)(uintptr_t)columns, name, value) {
+        if (strcmp(json_string_value(value), path) == 0) {
+            return name;
+        }
+    }
+    return NULL;
 }
 
 static int measured_kind(const char *name)
@@ -76,8 +82,12 @@ static int measured_kind(const char *name)
 
 static void no_setting(const sp_csv_cell *cell, const char *csv_source, sp_error *err)
 {
-    const char *near = usual_path_of(cell->text);
-    if (near != NULL) {
+    const char *near = sp_nearest_name(cell->text, usual, USUAL);
+    const char *why = sp_setting_missing(cell->text);
+    if (why != NULL) {
+        sp_error_at(err, SP_ERR_CONTENT, csv_source, cell->line, cell->column,
+                    "unknown column '%.64s': %s", cell->text, why);
+    } else if (near != NULL) {
         sp_error_at(err, SP_ERR_CONTENT, csv_source, cell->line, cell->column,
                     "unknown column '%.64s' (did you mean '%s'?)", cell->text, near);
     } else {
@@ -98,10 +108,15 @@ sp_status sp_map_of_header(const sp_csv *csv, const char *csv_source, json_t **d
     bool complete = true;
     for (int c = 0; c < csv->columns; c++) {
         const sp_csv_cell *cell = sp_csv_header(csv, c);
+        const char *path = path_of(cell->text);
+        const char *other = path != NULL ? other_column(columns, path) : NULL;
         if (measured_kind(cell->text) >= 0 && measured < 0) {
             measured = measured_kind(cell->text);
-        } else if (names_a_setting(cell->text)) {
-            complete = complete && sp_json_put(columns, cell->text, json_string(cell->text));
+        } else if (other != NULL) {
+            sp_error_at(err, SP_ERR_CONTENT, csv_source, cell->line, cell->column,
+                        "column '%.64s': '%.64s' gives %s as well", cell->text, other, path);
+        } else if (path != NULL) {
+            complete = complete && sp_json_put(columns, cell->text, json_string(path));
         } else {
             no_setting(cell, csv_source, err);
         }

@@ -192,9 +192,11 @@ static void set_cell(row_writer *writer, const sp_map_column *column, const char
                      const sp_csv_cell *cell)
 {
     const json_t *value = json_object_get(column->values, cell->text);
-    if (cell->text[0] == '\0') {
-        cell_error(writer, name, cell, "a value");
-    } else if (column->values != NULL && value == NULL) {
+    // An empty cell leaves the setting as the base has it, or as it is by default.
+    if (cell->text[0] == '\0' && value == NULL) {
+        return;
+    }
+    if (column->values != NULL && value == NULL) {
         char list[SP_MAP_LIST];
         sp_map_list_values(column->values, list);
         cell_error(writer, name, cell, list);

@@ -250,6 +250,9 @@ static sp_status check_cells(table_reader *reader, size_t row, const sp_scenario
         sp_map_check check = reader->map.columns[c].check;
         double number = 0.0;
         bool is_number = sp_map_number(cell->text, &number);
+        if (cell->text[0] == '\0') {
+            continue;
+        }
         if (check == SP_MAP_CHECK_RANKS && (!is_number || number != (double)ranks)) {
             status = wrong_cell(reader, cell, name, "%lld, the row's tp x cp x pp x dp",
                                 (long long)ranks);
@@ -366,7 +369,7 @@ static sp_status read_scenario(table_reader *reader, size_t row, json_t *documen
     sp_error found = {0};
     int line = sp_csv_at(&reader->csv, row, 0)->line;
     snprintf(source, sizeof source, "%s:%d", reader->measurements->path, line);
-    sp_status status = SP_OK;
+    sp_status status = sp_scenario_place(document, reader->measurements->path, reader->err);
     for (int i = 0; status == SP_OK && i < reader->override_count; i++) {
         status = sp_scenario_override(document, reader->overrides[i], reader->err);
     }

@@ -107,6 +107,7 @@ static sp_status answer_plan(sp_planner *planner, const sp_lengths *lengths, str
         answer->memory_limit_bytes = plan->memory_limit_bytes;
         answer->dropped = plan->dropped;
         answer->truncated = plan->truncated;
+        answer->split = plan->split;
         answer->warnings = plan->warnings;
         memcpy(answer->settings, plan->settings, sizeof answer->settings);
         status = sp_batch_plan_text(planner, plan, &answer->text, &answer->bytes, failure);

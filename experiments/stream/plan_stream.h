@@ -29,7 +29,7 @@ typedef struct stream_answer {
     // The reason in its text has them, too.
     char settings[SP_WARNING_TEXT];
     int64_t peak_bytes, memory_limit_bytes;
-    int64_t dropped, truncated;
+    int64_t dropped, truncated, split;
     sp_warnings warnings;
 } stream_answer;
 

@@ -338,11 +338,28 @@ static sp_status check_keys(const sweep_spec *spec, sp_error *err)
     return status;
 }
 
+static sp_status place_paths(json_t *document, const char *file, sp_error *err)
+{
+    const char *path;
+    json_t *values;
+    sp_status status = sp_scenario_place(json_object_get(document, "base"), file, err);
+    json_object_foreach (json_object_get(document, "grid"), path, values) {
+        status = status == SP_OK ? sp_scenario_place_values(values, path, file, err) : status;
+    }
+    return status;
+}
+
 sp_status sweep_spec_read(const char *path, sweep_spec *spec, sp_error *err)
 {
     *spec = (sweep_spec){0};
     json_t *document = NULL;
     sp_status status = sp_json_read_file(path, DOCUMENT_LIMIT_BYTES, &document, err);
+    if (status == SP_OK) {
+        status = place_paths(document, path, err);
+        if (status != SP_OK) {
+            json_decref(document);
+        }
+    }
     if (status == SP_OK) {
         status = sweep_spec_from_json(document, path, spec, err);
     }

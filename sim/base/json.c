@@ -8,9 +8,26 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "sim/base/alloc.h"
+
 enum {
     DEFAULT_LIMIT_BYTES = 256 << 20,
+    PIPE_BYTES = 1 << 16, // read at once where the size is not known
 };
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+static bool is_blank(const char *text, size_t bytes)
+{
+    size_t i = 0;
+    while (i < bytes && is_space(text[i])) {
+        i++;
+    }
+    return i == bytes;
+}
 
 // jansson puts the text it stopped at into the message; only the part a person needs is kept.
 static sp_status syntax_error(sp_error *err, const char *source, const json_error_t *error)
@@ -19,6 +36,12 @@ static sp_status syntax_error(sp_error *err, const char *source, const json_erro
         return sp_error_at(err, SP_ERR_SYNTAX, source, error->line, error->column,
                            "a byte order mark (UTF-8 BOM) is no JSON: save the text without it");
     }
+    if (strstr(error->text, "'NaN") != NULL || strstr(error->text, "'Infinity") != NULL ||
+        strstr(error->text, "'-Infinity") != NULL) {
+        return sp_error_at(err, SP_ERR_SYNTAX, source, error->line, error->column,
+                           "NaN and Infinity, which Python writes, are no JSON: write null or a "
+                           "number");
+    }
     return sp_error_at(err, SP_ERR_SYNTAX, source, error->line, error->column, "%s", error->text);
 }
 
@@ -26,37 +49,152 @@ sp_status sp_json_read_text(const char *text, size_t bytes, const char *source, 
                             sp_error *err)
 {
     json_error_t error;
+    *root = NULL;
+    if (is_blank(text, bytes)) {
+        return sp_error_set(err, SP_ERR_SYNTAX, "%s: is empty, expected JSON", source);
+    }
     *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
     return *root == NULL ? syntax_error(err, source, &error) : SP_OK;
 }
 
-sp_status sp_json_read_file(const char *path, int64_t limit_bytes, json_t **root, sp_error *err)
+// The bytes of Python's NaN, Infinity or -Infinity that begin the text; 0: none does.
+static size_t not_finite(const char *text, size_t bytes)
+{
+    static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        size_t length = strlen(words[i]);
+        if (bytes >= length && memcmp(text, words[i], length) == 0) {
+            return length;
+        }
+    }
+    return 0;
+}
+
+// Does a value begin here, outside of strings?
+static bool begins_value(const char *text, size_t at)
+{
+    return at == 0 || is_space(text[at - 1]) || strchr(":,[", text[at - 1]) != NULL;
+}
+
+char *sp_json_from_python(const char *text, size_t bytes, size_t *plain_bytes)
+{
+    // "null" is longer than "NaN" by a byte, and what separates two of them is one at least.
+    char *plain = sp_malloc(bytes + bytes / 3 + 2);
+    size_t used = 0;
+    bool quoted = false;
+    for (size_t i = 0; plain != NULL && i < bytes;) {
+        size_t word = quoted || !begins_value(text, i) ? 0 : not_finite(text + i, bytes - i);
+        if (word > 0) {
+            memcpy(plain + used, "null     ", word > 4 ? word : 4);
+            used += word > 4 ? word : 4;
+            i += word;
+            continue;
+        }
+        bool escape = quoted && text[i] == '\\' && i + 1 < bytes;
+        quoted = quoted != (text[i] == '"');
+        memcpy(plain + used, text + i, escape ? 2 : 1);
+        used += escape ? 2 : 1;
+        i += escape ? 2 : 1;
+    }
+    *plain_bytes = used;
+    return plain;
+}
+
+static sp_status read_python_text(const char *text, size_t bytes, const char *source, json_t **root,
+                                  sp_error *err)
+{
+    size_t used = 0;
+    char *plain = sp_json_from_python(text, bytes, &used);
+    *root = NULL;
+    if (plain == NULL) {
+        return sp_error_no_memory(err, source);
+    }
+    sp_status status = sp_json_read_text(plain, used, source, root, err);
+    sp_free(plain);
+    return status;
+}
+
+static sp_status too_long(const char *path, int64_t bytes, int64_t limit_bytes, sp_error *err)
+{
+    return sp_error_set(err, SP_ERR_CONTENT, "%s: %lld bytes are more than the %lld read as JSON",
+                        path, (long long)bytes, (long long)limit_bytes);
+}
+
+// The caller frees *text.
+static sp_status read_stream(FILE *file, const char *path, int64_t limit_bytes, char **text,
+                             size_t *bytes, sp_error *err)
+{
+    struct stat info;
+    size_t room = 0;
+    void *held = NULL;
+    *bytes = 0;
+    if (fstat(fileno(file), &info) != 0 || S_ISDIR(info.st_mode)) {
+        return sp_error_set(err, SP_ERR_IO, "%s: is not a file", path);
+    }
+    if (info.st_size > limit_bytes) {
+        return too_long(path, info.st_size, limit_bytes, err);
+    }
+    // One byte more than a file has tells its end; the size of a pipe is not known.
+    size_t wanted = (size_t)info.st_size + 1 > PIPE_BYTES ? (size_t)info.st_size + 1 : PIPE_BYTES;
+    do {
+        if (!sp_reserve(&held, &room, *bytes + wanted, 1)) {
+            sp_free(held);
+            return sp_error_no_memory(err, path);
+        }
+        errno = 0;
+        *bytes += fread((char *)held + *bytes, 1, room - *bytes, file);
+    } while (*bytes == room && *bytes <= (size_t)limit_bytes);
+    sp_status status = SP_OK;
+    if (ferror(file)) {
+        status = sp_error_set(err, SP_ERR_IO, "%s: %s", path,
+                              errno != 0 ? strerror(errno) : "cannot be read");
+    } else if (*bytes > (size_t)limit_bytes) {
+        status = too_long(path, (int64_t)*bytes, limit_bytes, err);
+    }
+    if (status != SP_OK) {
+        sp_free(held);
+        return status;
+    }
+    *text = held;
+    return SP_OK;
+}
+
+typedef sp_status (*text_reader)(const char *text, size_t bytes, const char *source, json_t **root,
+                                 sp_error *err);
+
+static sp_status read_file(const char *path, int64_t limit_bytes, text_reader read_text,
+                           json_t **root, sp_error *err)
 {
     *root = NULL;
-    if (limit_bytes <= 0) {
-        limit_bytes = DEFAULT_LIMIT_BYTES;
-    }
-    FILE *file = fopen(path, "rb");
+    char *text = NULL;
+    size_t bytes = 0;
+    bool is_standard = strcmp(path, "-") == 0;
+    FILE *file = is_standard ? stdin : fopen(path, "rb");
     if (file == NULL) {
         return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
     }
-    sp_status status = SP_OK;
-    struct stat info;
-    if (fstat(fileno(file), &info) != 0 || S_ISDIR(info.st_mode)) {
-        status = sp_error_set(err, SP_ERR_IO, "%s: is not a file", path);
-    } else if (info.st_size > limit_bytes) {
-        status =
-            sp_error_set(err, SP_ERR_CONTENT, "%s: %lld bytes are more than the %lld read as JSON",
-                         path, (long long)info.st_size, (long long)limit_bytes);
-    } else {
-        json_error_t error;
-        *root = json_loadf(file, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
-        if (*root == NULL) {
-            status = syntax_error(err, path, &error);
-        }
+    path = is_standard ? "standard input" : path;
+    sp_status status = read_stream(file, path, limit_bytes > 0 ? limit_bytes : DEFAULT_LIMIT_BYTES,
+                                   &text, &bytes, err);
+    if (!is_standard) {
+        fclose(file);
     }
-    fclose(file);
+    if (status == SP_OK) {
+        status = read_text(text, bytes, path, root, err);
+        sp_free(text);
+    }
     return status;
+}
+
+sp_status sp_json_read_file(const char *path, int64_t limit_bytes, json_t **root, sp_error *err)
+{
+    return read_file(path, limit_bytes, sp_json_read_text, root, err);
+}
+
+sp_status sp_json_read_python_file(const char *path, int64_t limit_bytes, json_t **root,
+                                   sp_error *err)
+{
+    return read_file(path, limit_bytes, read_python_text, root, err);
 }
 
 void sp_json_quote(const json_t *value, char *text, size_t bytes)
@@ -216,9 +354,17 @@ int64_t sp_object_tokens(sp_object *object, const char *key, int64_t fallback, i
 {
     const json_t *value = sp_object_get(object, key);
     int64_t tokens = 0;
-    bool read = json_is_string(value) && sp_tokens_from_text(json_string_value(value), &tokens);
-    return read && tokens >= min && tokens <= max ? tokens
-                                                  : sp_object_int(object, key, fallback, min, max);
+    if (!json_is_string(value)) {
+        return sp_object_int(object, key, fallback, min, max);
+    }
+    bool read = sp_tokens_from_text(json_string_value(value), &tokens);
+    if (!read || tokens < min || tokens > max) {
+        sp_object_expected(object, key, value,
+                           "an integer from %lld to %lld, or such as \"32K\" (of 1024) or \"1M\"",
+                           (long long)min, (long long)max);
+        return fallback;
+    }
+    return tokens;
 }
 
 double sp_object_real(sp_object *object, const char *key, double fallback, double min, double max)
@@ -366,6 +512,13 @@ void sp_object_end(sp_object *object)
             continue;
         }
         const char *near = object->watch != NULL ? object->watch->meant(key) : NULL;
+        const char *why =
+            near == NULL && object->watch != NULL ? object->watch->missing(key) : NULL;
+        if (why != NULL) {
+            sp_error_in(object->err, SP_ERR_CONTENT, object->source, object->path,
+                        SP_UNKNOWN_KEY "%.64s': %s", key, why);
+            continue;
+        }
         if (near == NULL) {
             near = sp_nearest_name(key, object->known, object->known_count);
         }

@@ -19,6 +19,8 @@ enum {
 typedef struct sp_key_watch {
     // The dotted path of the key that somebody means who writes `key`, which nobody reads, or NULL.
     const char *(*meant)(const char *key);
+    // Why nothing stands for what others call `key`, or NULL.
+    const char *(*missing)(const char *key);
     // That of the key which is spelt most alike in the whole document, where none is in the object.
     const char *(*near)(const char *key);
     // That of the key in an object of this path that somebody means who writes a text in place of
@@ -29,14 +31,20 @@ typedef struct sp_key_watch {
     void *context;
 } sp_key_watch;
 
-// Reads a whole JSON file (duplicate keys refused). Files above limit_bytes (0: 256 MiB) are
-// refused unread. The caller owns *root.
+// Reads a whole JSON file (duplicate keys refused), "-" from standard input. Files above
+// limit_bytes (0: 256 MiB) are refused unread. The caller owns *root.
 SP_API sp_status sp_json_read_file(const char *path, int64_t limit_bytes, json_t **root,
                                    sp_error *err);
 
 // Parses a JSON text in memory; `source` names it in messages.
 SP_API sp_status sp_json_read_text(const char *text, size_t bytes, const char *source,
                                    json_t **root, sp_error *err);
+
+// JSON as Python writes it: NaN, Infinity and -Infinity are null.
+sp_status sp_json_read_python_file(const char *path, int64_t limit_bytes, json_t **root,
+                                   sp_error *err);
+// Such a text as JSON, with null in their place; the caller frees it. NULL when memory ran out.
+char *sp_json_from_python(const char *text, size_t bytes, size_t *plain_bytes);
 
 // One object being read. Every getter notes its key as known; sp_object_end() then reports the keys
 // nobody asked for. Content errors go to *err (collected, up to ten); the getters return the

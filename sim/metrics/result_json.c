@@ -303,6 +303,81 @@ json_t *sp_result_json(const sp_result *result, bool with_ranks)
     return object;
 }
 
+static const sp_result_key keys[] = {
+    {"schema", "slimpack/result/1."},
+    {"version", "Version of the program."},
+    {"strategy", "How samples became packs."},
+    {"schedule", "Order of the pipeline's actions."},
+    {"cp_overlap", "How context-parallel ranks exchange keys and values."},
+    {"chunks_per_rank", "Model chunks of each pipeline rank."},
+    {"stage_layers", "Layers of each virtual stage, where shares are not equal."},
+    {"iteration_ms", "Milliseconds of a step, the mean over the batches."},
+    {"bubble_ratio",
+     "Share of ranks x makespan in which no rank computes or waits for its own TP or "
+     "CP communication; gradient reduction and optimizer stand outside."},
+    {"bubble_ratio_longest_stage",
+     "The longest stage's span without its work, over that span: the zero-bubble papers' measure."},
+    {"bubble_ratio_published",
+     "Closed form of the zero-bubble tables, interleaved with uniform_costs."},
+    {"tokens_per_s", "Trained tokens a second: no padding, nothing dropped."},
+    {"tokens_per_gpu_s", "Trained tokens a second and GPU."},
+    {"tflops_per_gpu", "TFLOP/s of a GPU by Megatron's formula: all pairs of tokens are counted."},
+    {"tflops_per_gpu_causal", "TFLOP/s of a GPU with causal pairs counted once."},
+    {"mfu", "Model FLOPs utilization, of the GPU's peak: causal pairs counted once, backward twice "
+            "the forward, no recomputation."},
+    {"mfu_full_attention", "MFU with all pairs counted, as Megatron and SlimPipe do."},
+    {"hfu", "Hardware FLOPs utilization: as mfu, with recomputation."},
+    {"peak_memory_gib", "GiB of tensors on the fullest rank."},
+    {"peak_memory_allocator_gib", "GiB in blocks of PyTorch's allocator, as max_memory_allocated, "
+                                  "over all ranks and two steps."},
+    {"peak_memory_reserved_gib", "GiB that PyTorch's allocator reserves, as max_memory_reserved."},
+    {"memory_gib", "The fullest rank's GiB at its peak by kind."},
+    {"peak_memory", "Where and when the peak is, and the largest tensors then."},
+    {"oom", "Does the step need more memory than the limit?"},
+    {"memory_margin_gib", "GiB that are left below the limit by what PyTorch reserves."},
+    {"memory_stall_ms",
+     "Milliseconds of a step that a tight allocator takes to free and take blocks."},
+    {"fits", "yes, tight (the allocator has to free cached blocks) or no."},
+    {"time_breakdown_ms", "A rank's step by kind of time, the mean over ranks."},
+    {"imbalance", "How uneven ranks and packs are."},
+    {"imbalance.dp_max_over_mean", "Work of the busiest data-parallel rank over their mean."},
+    {"imbalance.forward_pack_cv", "Standard deviation over mean of the forward packs' times."},
+    {"imbalance.backward_pack_cv", "Standard deviation over mean of the backward packs' times."},
+    {"exchange", "Bytes of attention that ranks hand to each other (schedule.exchange)."},
+    {"microbatches", "Forward packs of a step, the mean over the batches."},
+    {"lower_bound_ms", "Milliseconds that no plan of this kind is faster than."},
+    {"gap", "Time of a step above lower_bound_ms, over lower_bound_ms."},
+    {"gap_work", "Time of a step above pure work, over pure work."},
+    {"gap_parts_ms",
+     "What the step takes beyond pure work: packs' costs, uneven ranks, idle stages."},
+    {"solver_ms", "Milliseconds that the strategy took for a batch on this machine."},
+    {"simulate_ms", "Milliseconds that the simulation of a batch took on this machine."},
+    {"tasks", "Actions and transfers of the simulated steps."},
+    {"edges", "Dependencies between them."},
+    {"model", "Name, parameters, and FLOPs of a token, forward and backward."},
+    {"provenance",
+     "The profile, and whether its rates are measured, published, fitted or assumed."},
+    {"jitter", "How many times the mean the slowest GPU takes (jitter.gpu_cv)."},
+    {"error", "Error of the profile on logged steps like this one that its fit had not seen."},
+    {"not_validated", "Why the error is not known."},
+    {"seed", "The workload's seed."},
+    {"lossless", "Are all samples trained, whole and in this step?"},
+    {"left_out_share",
+     "Share of tokens that the strategy dropped, or left for later batches at the end."},
+    {"cut_share",
+     "Share of trained tokens in pieces that do not see the beginning of their document."},
+    {"over_length_share", "Share of tokens that workload.over_length dropped or truncated."},
+    {"warnings", "What was lost, replaced or is not modelled."},
+    {"uncalibrated", "Sizes outside the profile's tables."},
+    {"batches", "The figures of each batch."},
+    {"ranks", "The figures of each rank."},
+};
+
+const sp_result_key *sp_result_key_at(int index)
+{
+    return index >= 0 && index < (int)(sizeof keys / sizeof keys[0]) ? &keys[index] : NULL;
+}
+
 json_t *sp_result_json_empty(void)
 {
     sp_result nothing = {.published_bubble_ratio = -1.0};

@@ -113,7 +113,7 @@ bool sp_cluster_of_profile(const char *profile, sp_cluster *cluster)
 static const sp_cluster *find(const char *name)
 {
     for (int i = 0; i < BUILTINS; i++) {
-        if (strcmp(builtin[i].name, name) == 0) {
+        if (sp_same_name(builtin[i].name, name)) {
             return &builtin[i];
         }
     }
@@ -177,7 +177,10 @@ void sp_cluster_from_object(sp_object *object, sp_cluster *cluster)
     if (base != NULL) {
         *cluster = *base;
     }
-    copy_text(object, "name", "custom", cluster->name, sizeof cluster->name);
+    // A built-in one in another spelling is called as it is here.
+    if (base == NULL) {
+        copy_text(object, "name", "custom", cluster->name, sizeof cluster->name);
+    }
     copy_text(object, "gpu", base != NULL ? base->gpu : "GPU", cluster->gpu, sizeof cluster->gpu);
     copy_text(object, "profile", base != NULL ? base->profile : "", cluster->profile,
               sizeof cluster->profile);

@@ -353,8 +353,9 @@ const char *sp_model_builtin_name(int index)
 
 const char *sp_model_builtin_meant(const char *word)
 {
-    const char *owned = strrchr(word, '/');
-    word = owned != NULL ? owned + 1 : word;
+    // One owner is that of a repository; longer paths and those that begin so are of files.
+    const char *owned = word[0] != '.' && word[0] != '~' ? strchr(word, '/') : NULL;
+    word = owned != NULL && owned > word ? owned + 1 : word;
     for (int i = 0; i < BUILTINS; i++) {
         if (sp_same_name(word, builtin[i].name)) {
             return builtin[i].name;

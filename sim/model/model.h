@@ -52,6 +52,12 @@ const char *sp_model_builtin_name(int index); // NULL past the last
 // also with an owner in front ("meta-llama/Llama-3-70B"); NULL: none.
 const char *sp_model_builtin_meant(const char *word);
 
+// The model that a name stands for: the config.json at that path or in the folder of that path,
+// else a built-in model. *known false: there is none, and no folder.
+SP_API sp_status sp_model_named(const char *name, sp_model *model, bool *known, sp_error *err);
+// Is it the path of a file, or of a folder that holds a config.json?
+bool sp_model_is_there(const char *path);
+
 // Reads a Hugging Face config.json (model_type llama, mistral, qwen2, qwen3, mixtral, gpt2,
 // gpt_neox); keys that are not read are ignored, missing ones take the architecture's defaults.
 sp_status sp_model_read_hf(const char *path, sp_model *model, sp_error *err);

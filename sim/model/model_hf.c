@@ -1,8 +1,13 @@
 // Hugging Face config.json. Defaults of absent keys are those of the transformers library's
 // configuration classes (src/transformers/models/*/configuration_*.py).
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "sim/model/model.h"
+
+enum { PATH_BYTES = 4096, KINDS_TEXT = 160 };
 
 // In the order of family_names.
 typedef enum hf_family { LLAMA, MISTRAL, QWEN2, QWEN3, MIXTRAL, GPT2, GPT_NEOX } hf_family;
@@ -10,17 +15,105 @@ typedef enum hf_family { LLAMA, MISTRAL, QWEN2, QWEN3, MIXTRAL, GPT2, GPT_NEOX }
 static const char *const family_names[] = {"llama",   "mistral", "qwen2",    "qwen3",
                                            "mixtral", "gpt2",    "gpt_neox", NULL};
 
+static sp_status read_config(const json_t *config, const char *source, const char *called,
+                             sp_model *model, sp_error *err);
 static void read_llama_family(sp_object *object, hf_family family, sp_model *model);
 static void read_gpt2(sp_object *object, sp_model *model);
 static void read_gpt_neox(sp_object *object, sp_model *model);
 static void name_model(sp_object *object, const char *fallback, sp_model *model);
+static void refuse_keys(sp_object *object, hf_family family, bool is_part);
+
+// ---- by name or path ----
+
+static bool is_there(const char *path, bool *is_folder)
+{
+    struct stat info;
+    bool exists = stat(path, &info) == 0;
+    *is_folder = exists && S_ISDIR(info.st_mode);
+    return exists;
+}
+
+static bool config_in(const char *folder, char path[PATH_BYTES])
+{
+    bool is_folder;
+    int bytes = snprintf(path, PATH_BYTES, "%s%sconfig.json", folder,
+                         folder[0] != '\0' && folder[strlen(folder) - 1] == '/' ? "" : "/");
+    return bytes < PATH_BYTES && is_there(path, &is_folder) && !is_folder;
+}
+
+bool sp_model_is_there(const char *path)
+{
+    bool is_folder;
+    char config[PATH_BYTES];
+    return is_there(path, &is_folder) && (!is_folder || config_in(path, config));
+}
+
+sp_status sp_model_named(const char *name, sp_model *model, bool *known, sp_error *err)
+{
+    bool is_folder;
+    char config[PATH_BYTES];
+    bool exists = name[0] != '\0' && is_there(name, &is_folder);
+    const char *built_in = sp_model_builtin_meant(name);
+    *known = true;
+    if (exists && !is_folder) {
+        return sp_model_read_hf(name, model, err);
+    }
+    if (exists && config_in(name, config)) {
+        return sp_model_read_hf(config, model, err);
+    }
+    // A plain name is that of a built-in model although a folder of results may be called so.
+    if (exists && (built_in == NULL || strchr(name, '/') != NULL)) {
+        return sp_error_set(err, SP_ERR_CONTENT,
+                            "%s: the folder holds no config.json, which Hugging Face's library "
+                            "writes beside the weights",
+                            name);
+    }
+    if (built_in != NULL) {
+        return sp_model_builtin(built_in, model, err);
+    }
+    *known = false;
+    return SP_OK;
+}
+
+// What the file is called, or its folder where it has the name that all have; the whole path where
+// a built-in model is called so, from which it is told apart.
+static void name_of_path(const char *path, char name[PATH_BYTES])
+{
+    static const char usual[] = "config.json";
+    const char *slash = strrchr(path, '/');
+    size_t file = slash != NULL ? (size_t)(slash - path) + 1 : 0;
+    bool is_usual = strcmp(path + file, usual) == 0;
+    const char *last = NULL;
+    snprintf(name, PATH_BYTES, "%s", path);
+    if (is_usual && file < PATH_BYTES) {
+        name[file > 1 ? file - 1 : file] = '\0';
+    }
+    if (is_usual && (name[0] == '\0' || strcmp(name, ".") == 0)) {
+        name[0] = '\0';
+        last = getcwd(name, PATH_BYTES) != NULL ? strrchr(name, '/') : NULL;
+    } else if (!is_usual) {
+        char *dot = strrchr(name, '.');
+        if (dot != NULL && dot > name + file && strcmp(dot, ".json") == 0) {
+            *dot = '\0';
+        }
+    }
+    last = last != NULL ? last : strrchr(name, '/');
+    last = last != NULL ? last + 1 : name;
+    if (last[0] == '\0') {
+        snprintf(name, PATH_BYTES, "%s", usual);
+    } else if (sp_model_builtin_meant(last) == NULL) {
+        memmove(name, last, strlen(last) + 1);
+    }
+}
 
 sp_status sp_model_read_hf(const char *path, sp_model *model, sp_error *err)
 {
     json_t *root = NULL;
-    sp_status status = sp_json_read_file(path, 0, &root, err);
+    char called[PATH_BYTES];
+    sp_status status = sp_json_read_python_file(path, 0, &root, err);
     if (status == SP_OK) {
-        status = sp_model_from_hf(root, path, model, err);
+        name_of_path(path, called);
+        status = read_config(root, path, called, model, err);
         json_decref(root);
     }
     return status;
@@ -28,37 +121,343 @@ sp_status sp_model_read_hf(const char *path, sp_model *model, sp_error *err)
 
 sp_status sp_model_from_hf(const json_t *config, const char *source, sp_model *model, sp_error *err)
 {
+    return read_config(config, source, NULL, model, err);
+}
+
+// ---- the document ----
+
+// Numbers tell kinds apart, so none is a misspelt other.
+static int family_of(sp_object *object)
+{
+    const json_t *value = sp_object_get(object, "model_type");
+    const char *kind = json_string_value(value);
+    char list[KINDS_TEXT] = "";
+    for (int i = 0; family_names[i] != NULL; i++) {
+        if (kind != NULL && strcmp(kind, family_names[i]) == 0) {
+            return i;
+        }
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s\"%s\"", i > 0 ? ", " : "", family_names[i]);
+    }
+    sp_object_expected(object, "model_type", value, "one of %s", list);
+    return -1;
+}
+
+static bool is_known_kind(const json_t *config)
+{
+    const char *kind = json_string_value(json_object_get(config, "model_type"));
+    for (int i = 0; kind != NULL && family_names[i] != NULL; i++) {
+        if (strcmp(kind, family_names[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// The text model of one that also sees or hears; what the file says of both stands around it.
+static json_t *text_part(sp_object *whole)
+{
+    const json_t *part = json_object_get(whole->json, "text_config");
+    json_t *text = json_is_object(part) ? json_copy((json_t *)(uintptr_t)part) : NULL;
+    const json_t *tied = json_object_get(whole->json, "tie_word_embeddings");
+    if (text != NULL && json_is_boolean(tied) &&
+        json_object_get(text, "tie_word_embeddings") == NULL &&
+        json_object_set(text, "tie_word_embeddings", (json_t *)(uintptr_t)tied) != 0) {
+        json_decref(text);
+        return NULL;
+    }
+    return text;
+}
+
+// `called` is the name of a file that gives none of its own; NULL: its kind.
+static sp_status read_config(const json_t *config, const char *source, const char *called,
+                             sp_model *model, sp_error *err)
+{
     sp_error local;
     sp_error_clear(&local);
     sp_error *found = err != NULL ? err : &local;
     int before = found->count + found->dropped;
+    char name[PATH_BYTES];
 
     *model = (sp_model){.layers = 1};
+    sp_object whole;
     sp_object object;
-    sp_object_begin(&object, config, source, "", found);
+    sp_object_begin(&whole, config, source, "", found);
+    object = whole;
+    json_t *text = NULL;
+    if (whole.json != NULL && !is_known_kind(config)) {
+        text = text_part(&whole);
+    }
+    if (text != NULL) {
+        refuse_keys(&whole, LLAMA, true);
+        sp_object_begin(&object, text, source, "text_config", found);
+    }
     if (object.json != NULL) {
         sp_object_require(&object, "model_type");
     }
-    if (found->count + found->dropped != before) {
-        return found->status;
+    int family = found->count + found->dropped == before ? family_of(&object) : -1;
+    if (family >= 0) {
+        snprintf(name, sizeof name, "%s%s", called != NULL ? called : family_names[family],
+                 text != NULL ? " (text)" : "");
+        name_model(text != NULL ? &whole : &object, name, model);
+        refuse_keys(&object, (hf_family)family, false);
+        if (family == GPT2) {
+            read_gpt2(&object, model);
+        } else if (family == GPT_NEOX) {
+            read_gpt_neox(&object, model);
+        } else {
+            read_llama_family(&object, (hf_family)family, model);
+        }
     }
-    hf_family family = (hf_family)sp_object_enum(&object, "model_type", family_names, LLAMA);
-    if (found->count + found->dropped != before) {
-        return found->status;
-    }
-    name_model(&object, family_names[family], model);
-    if (family == GPT2) {
-        read_gpt2(&object, model);
-    } else if (family == GPT_NEOX) {
-        read_gpt_neox(&object, model);
-    } else {
-        read_llama_family(&object, family, model);
-    }
-    if (found->count + found->dropped != before) {
-        return found->status;
-    }
-    return sp_model_check(model, source, "", found);
+    json_decref(text);
+    return found->count + found->dropped != before ? found->status
+                                                   : sp_model_check(model, source, "", found);
 }
+
+// ---- keys that are not modelled ----
+
+// One that begins with an underscore stands anywhere in a key, as a word; one that ends with it
+// begins a key.
+typedef struct refused_key {
+    const char *key;
+    const char *why;
+} refused_key;
+
+static const char quantized[] = "quantized weights are not modelled";
+static const char experts[] = "experts are modelled of model_type \"mixtral\" alone";
+static const char latent[] = "latent attention (MLA) is not modelled";
+static const char partly[] = "attention that does not read all tokens before is not modelled";
+static const char mixers[] = "layers other than attention and MLP are not modelled";
+static const char biases[] = "biases other than those of the model_type are not modelled";
+static const char norms[] = "norms other than those of the model_type are not modelled";
+static const char shapes[] = "heads and sizes that differ from the usual are not modelled";
+static const char caps[] = "caps on logits, which fused kernels lack, are not modelled";
+static const char heads[] = "layers that predict further tokens are not modelled";
+static const char parts[] = "parts beside the decoder are not modelled";
+static const char parallel[] = "attention and MLP side by side are not modelled";
+
+static const refused_key refused_keys[] = {
+    {"quantization_config", quantized},
+    {"quantization", quantized},
+    {"compression_config", quantized},
+    {"_expert_", experts},
+    {"_experts_", experts},
+    {"moe_", experts},
+    {"first_k_dense_replace", experts},
+    {"interleave_moe_layer_step", experts},
+    {"kv_lora_rank", latent},
+    {"q_lora_rank", latent},
+    {"o_lora_rank", latent},
+    {"qk_nope_head_dim", latent},
+    {"qk_rope_head_dim", latent},
+    {"v_head_dim", latent},
+    {"attention_chunk_size", partly},
+    {"sliding_window_pattern", partly},
+    {"attention_window", partly},
+    {"full_attention_interval", partly},
+    {"global_attn_every_n_layers", partly},
+    {"index_topk", partly},
+    {"sparse_attention_config", partly},
+    {"use_bidirectional_attention", "attention to later tokens is not modelled"},
+    {"mamba_", mixers},
+    {"ssm_", mixers},
+    {"linear_num_", mixers},
+    {"linear_conv_", mixers},
+    {"layers_block_type", mixers},
+    {"block_types", mixers},
+    {"hybrid_override_pattern", mixers},
+    {"block_configs", mixers},
+    {"attn_layer_indices", mixers},
+    {"bias", biases},
+    {"use_bias", biases},
+    {"add_bias_linear", biases},
+    {"qkv_bias", biases},
+    {"add_qkv_bias", biases},
+    {"attention_out_bias", biases},
+    {"lm_head_bias", biases},
+    {"mlp_bias", biases},
+    {"qk_norm", norms},
+    {"use_qk_norm", norms},
+    {"qk_layernorm", norms},
+    {"use_qk_layernorm", norms},
+    {"post_norm", norms},
+    {"use_post_norm", norms},
+    {"sandwich_norm", norms},
+    {"multi_query", shapes},
+    {"num_kv_heads", shapes},
+    {"n_kv_heads", shapes},
+    {"n_head_kv", shapes},
+    {"num_key_value_heads_per_layer", shapes},
+    {"num_kv_shared_layers", shapes},
+    {"hidden_size_per_layer_input", shapes},
+    {"attn_output_gate", shapes},
+    {"attn_logit_softcapping", caps},
+    {"final_logit_softcapping", caps},
+    {"num_nextn_predict_layers", heads},
+    {"mtp_", heads},
+    {"num_mtp_", heads},
+    {"eagle_config", heads},
+    {"add_cross_attention", parts},
+    {"cross_attention_layers", parts},
+    {"is_encoder_decoder", parts},
+    {"vision_config", parts},
+    {"audio_config", parts},
+    {"parallel_attn", parallel},
+    {"parallel_residual", parallel},
+    {"use_parallel_residual", parallel},
+};
+
+// Absent, null, false, 0, and an empty text, list or object ask for nothing.
+static bool asks_for_nothing(const json_t *value)
+{
+    return json_is_null(value) || json_is_false(value) ||
+           (json_is_number(value) && json_number_value(value) == 0.0) ||
+           (json_is_string(value) && json_string_length(value) == 0) ||
+           (json_is_array(value) && json_array_size(value) == 0) ||
+           (json_is_object(value) && json_object_size(value) == 0);
+}
+
+static bool has_word(const char *key, const char *word)
+{
+    char whole[SP_JSON_PATH];
+    snprintf(whole, sizeof whole, "_%.100s_", key);
+    return strstr(whole, word) != NULL;
+}
+
+static bool is_named(const char *key, const refused_key *refused)
+{
+    size_t length = strlen(refused->key);
+    if (refused->key[0] == '_') {
+        return has_word(key, refused->key);
+    }
+    return refused->key[length - 1] == '_' ? strncmp(key, refused->key, length) == 0
+                                           : strcmp(key, refused->key) == 0;
+}
+
+static bool is_of_family(const char *key, const refused_key *refused, hf_family family)
+{
+    bool has_biases = family == GPT2 || family == GPT_NEOX;
+    bool read = refused->why == biases && ((family == QWEN2 && strstr(key, "qkv") != NULL) ||
+                                           (family == LLAMA && strcmp(key, "mlp_bias") == 0));
+    return read || (refused->why == biases && has_biases && strcmp(key, "lm_head_bias") != 0) ||
+           (refused->why == experts && family == MIXTRAL &&
+            (strcmp(key, "num_local_experts") == 0 || strcmp(key, "num_experts_per_tok") == 0)) ||
+           (refused->why == norms && family == QWEN3 && strstr(key, "qk") != NULL) ||
+           (refused->why == parallel && family == GPT_NEOX);
+}
+
+// One expert is an MLP; vision and the like stand beside a text model that is read alone.
+static bool is_harmless(const char *key, const json_t *value, const refused_key *refused,
+                        bool is_part)
+{
+    bool counts = strcmp(key, "num_local_experts") == 0 || strcmp(key, "num_experts") == 0;
+    return asks_for_nothing(value) ||
+           (counts && json_is_number(value) && json_number_value(value) == 1.0) ||
+           (is_part && refused->why == parts);
+}
+
+static void refuse_key(sp_object *object, const char *key, const json_t *value, hf_family family,
+                       bool is_part)
+{
+    for (size_t i = 0; i < sizeof refused_keys / sizeof refused_keys[0]; i++) {
+        const refused_key *refused = &refused_keys[i];
+        if (is_named(key, refused)) {
+            if (!is_of_family(key, refused, family) && !is_harmless(key, value, refused, is_part)) {
+                sp_object_error(object, key, "%s: expected it to be absent or null", refused->why);
+            }
+            return;
+        }
+    }
+}
+
+// Classes with another head than that over the vocabulary.
+static void refuse_architectures(sp_object *object)
+{
+    static const char *const other[] = {"Classification", "QuestionAnswering", "Reward",
+                                        "MultipleChoice"};
+    const json_t *first = json_array_get(json_object_get(object->json, "architectures"), 0);
+    const char *name = json_string_value(first);
+    for (size_t i = 0; name != NULL && i < sizeof other / sizeof other[0]; i++) {
+        if (strstr(name, other[i]) != NULL) {
+            sp_object_expected(object, "architectures", first,
+                               "a model with a head over its vocabulary");
+        }
+    }
+}
+
+static void refuse_layer_types(sp_object *object)
+{
+    size_t i;
+    json_t *type;
+    json_array_foreach (json_object_get(object->json, "layer_types"), i, type) {
+        if (!json_is_string(type) || strcmp(json_string_value(type), "full_attention") != 0) {
+            sp_object_expected(object, "layer_types", type, "\"full_attention\" in all layers");
+            return;
+        }
+    }
+}
+
+// The type that weights are stored in. What is trained is BF16, or FP32 in stacks that do so.
+static void refuse_dtypes(sp_object *object)
+{
+    static const char *const keys[] = {"torch_dtype", "dtype"};
+    static const char *const read[] = {"bfloat16", "float16", "float32", "auto"};
+    for (size_t k = 0; k < 2; k++) {
+        const json_t *value = json_object_get(object->json, keys[k]);
+        const char *name = json_string_value(value);
+        name = name != NULL && strncmp(name, "torch.", 6) == 0 ? name + 6 : name;
+        bool known = name == NULL;
+        for (size_t i = 0; !known && i < sizeof read / sizeof read[0]; i++) {
+            known = strcmp(name, read[i]) == 0;
+        }
+        if (!known) {
+            sp_object_expected(object, keys[k], value, "bfloat16, float16 or float32");
+        }
+    }
+}
+
+// GELU by any of the names that approximations of it have, and what a gated MLP multiplies with.
+static void refuse_activations(sp_object *object, hf_family family)
+{
+    static const char *const keys[] = {"hidden_act", "hidden_activation", "activation_function"};
+    bool gelu = family == GPT2 || family == GPT_NEOX;
+    for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
+        const json_t *value = json_object_get(object->json, keys[k]);
+        const char *name = json_string_value(value);
+        bool known =
+            value == NULL || json_is_null(value) ||
+            (name != NULL && (gelu ? strstr(name, "gelu") != NULL
+                                   : strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0));
+        if (!known) {
+            sp_object_expected(object, keys[k], value, "%s",
+                               gelu ? "\"gelu\" or one of its approximations" : "\"silu\"");
+        }
+    }
+}
+
+// Keys that change parameters, bytes or time, and that nothing here reads. Those that change none
+// of these (rope_scaling, clip_qkv, partial_rotary_factor, dropout, ...) are passed over.
+// `is_part`: the file around a text_config.
+static void refuse_keys(sp_object *object, hf_family family, bool is_part)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach ((json_t *)(uintptr_t)object->json, key, value) {
+        refuse_key(object, key, value, family, is_part);
+    }
+    if (is_part) {
+        return;
+    }
+    refuse_architectures(object);
+    refuse_layer_types(object);
+    refuse_dtypes(object);
+    refuse_activations(object, family);
+    if (json_is_false(json_object_get(object->json, "is_causal"))) {
+        sp_object_error(object, "is_causal", "attention to later tokens is not modelled");
+    }
+}
+
+// ---- what is read ----
 
 static void name_model(sp_object *object, const char *fallback, sp_model *model)
 {
@@ -114,11 +513,14 @@ static void read_sizes(sp_object *object, sp_model *model)
 
 // Attention over the last tokens alone: Mistral 7B 0.1's. Every query reads all keys before it
 // here.
-static void refuse_window(sp_object *object, hf_family family)
+static void refuse_window(sp_object *object, hf_family family, const sp_model *model)
 {
     static const char key[] = "sliding_window";
     bool qwen = family == QWEN2 || family == QWEN3;
     bool used = family != LLAMA && (!qwen || sp_object_bool(object, "use_sliding_window", false));
+    // Layers before this one read all tokens.
+    const json_t *first = json_object_get(object->json, "max_window_layers");
+    used = used && !(qwen && json_is_integer(first) && json_integer_value(first) >= model->layers);
     if (used && object->json != NULL && json_is_integer(json_object_get(object->json, key))) {
         sp_object_error(object, key,
                         "windows of attention are not supported; null, which is the same for "
@@ -156,7 +558,7 @@ static void read_llama_family(sp_object *object, hf_family family, sp_model *mod
             (int)sp_object_int(object, "num_experts_per_tok", 2, 1, SP_I_MAX_EXPERTS);
     }
     read_biases(object, family, model);
-    refuse_window(object, family);
+    refuse_window(object, family, model);
 }
 
 // Qwen2 always has biases on q, k and v alone. Where `attention_bias` is read it covers the output
@@ -168,6 +570,9 @@ static void read_biases(sp_object *object, hf_family family, sp_model *model)
         return;
     }
     if (family != LLAMA && family != QWEN3) {
+        if (sp_object_bool(object, "attention_bias", false)) {
+            sp_object_error(object, "attention_bias", "%s", biases);
+        }
         return;
     }
     bool attention = sp_object_bool(object, "attention_bias", false);
@@ -206,6 +611,10 @@ static void read_gpt_neox(sp_object *object, sp_model *model)
     model->positional = SP_ROPE;
     read_sizes(object, model);
     model->kv_heads = model->heads;
+    if (sp_object_int(object, "num_key_value_heads", model->heads, 1, SP_I_MAX_HEADS) !=
+        model->heads) {
+        sp_object_error(object, "num_key_value_heads", "%s", shapes);
+    }
     model->head_dim = head_dim_of(object, "num_attention_heads", model, 0);
     model->tied_embeddings = sp_object_bool(object, "tie_word_embeddings", false);
     model->bias = sp_object_bool(object, "attention_bias", true);

@@ -4,9 +4,9 @@
 // row's "microbatch"; without it a pack is a micro-batch of its own. "documents" says of how many
 // samples those listed are pieces (strategy concat), "cut_tokens" how many of their tokens do not
 // see the beginning of their document. What forming the batches did
-// to the samples stands behind them ("over_length", "lengths_started_again"), and so does the
-// "reason" why a plan does not fit the memory. An action that runs side by side with the next one
-// ends in '&': "F4.0&", "B1.1".
+// to the samples stands behind them ("over_length", "left_over", "lengths_started_again"), and so
+// does the "reason" why a plan does not fit the memory. An action that runs side by side with the
+// next one ends in '&': "F4.0&", "B1.1".
 #ifndef SLIMPACK_SIM_PLAN_PLAN_JSON_H
 #define SLIMPACK_SIM_PLAN_PLAN_JSON_H
 

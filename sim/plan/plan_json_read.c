@@ -36,18 +36,19 @@ bool sp_plan_json_is_plan(const json_t *root)
 // What is said behind the batches of how they were formed.
 static void read_formed(sp_object *root, sp_batches *formed)
 {
-    formed->wrapped = sp_object_bool(root, "lengths_started_again", false);
-    const json_t *json = sp_object_get(root, "over_length");
-    if (json == NULL) {
-        return;
-    }
     sp_object object;
-    sp_object_begin(&object, json, root->source, "over_length", root->err);
-    if (object.json != NULL) {
+    formed->wrapped = sp_object_bool(root, "lengths_started_again", false);
+    if (sp_object_member(root, "over_length", &object)) {
         formed->dropped = required_int(&object, "dropped", 0, INT64_MAX);
         formed->truncated = required_int(&object, "truncated", 0, INT64_MAX);
+        formed->split = sp_object_int(&object, "split", 0, 0, INT64_MAX);
         formed->lost_tokens = sp_object_int(&object, "lost_tokens", 0, 0, INT64_MAX);
         formed->source_tokens = sp_object_int(&object, "source_tokens", 0, 0, INT64_MAX);
+        sp_object_end(&object);
+    }
+    if (sp_object_member(root, "left_over", &object)) {
+        formed->left_samples = required_int(&object, "samples", 0, INT64_MAX);
+        formed->left_tokens = required_int(&object, "tokens", 0, INT64_MAX);
         sp_object_end(&object);
     }
 }

@@ -191,12 +191,20 @@ sp_status sp_plan_json_end_reason(FILE *file, const sp_batches *formed, const ch
     sp_writer out;
     sp_writer_init(&out, file);
     sp_write(&out, "\n]");
-    if (formed->dropped + formed->truncated > 0) {
+    if (formed->dropped + formed->truncated + formed->split > 0) {
         sp_write(&out,
                  ", \"over_length\": {\"dropped\": %lld, \"truncated\": %lld, "
-                 "\"lost_tokens\": %lld, \"source_tokens\": %lld}",
+                 "\"lost_tokens\": %lld, \"source_tokens\": %lld",
                  (long long)formed->dropped, (long long)formed->truncated,
                  (long long)formed->lost_tokens, (long long)formed->source_tokens);
+        if (formed->split > 0) {
+            sp_write(&out, ", \"split\": %lld", (long long)formed->split);
+        }
+        sp_write(&out, "}");
+    }
+    if (formed->left_samples > 0) {
+        sp_write(&out, ", \"left_over\": {\"samples\": %lld, \"tokens\": %lld}",
+                 (long long)formed->left_samples, (long long)formed->left_tokens);
     }
     if (reason != NULL && reason[0] != '\0') {
         status = write_new(&out, ", \"reason\": ", json_string(reason), err);

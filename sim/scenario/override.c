@@ -1,14 +1,119 @@
-// Settings inside a name: it gives way to the object that it stands for.
+// What is done to a document before it is read: paths are placed, and a name with a setting inside
+// gives way to the object that it stands for.
+#include <stdio.h>
 #include <string.h>
 
 #include "sim/scenario/scenario_private.h"
+
+enum { PATH_BYTES = 4096 };
+
+typedef struct path_setting {
+    const char *path;
+    bool (*exists)(const char *name);
+    bool (*is_built_in)(const char *name);
+} path_setting;
+
+static bool is_model(const char *name)
+{
+    return sp_model_builtin_meant(name) != NULL;
+}
+
+static bool is_cluster(const char *name)
+{
+    return sp_cluster_builtin(name, &(sp_cluster){0}, NULL) == SP_OK;
+}
+
+// Which profiles there are says the disk: any other name than a path (sp_profile_load) may be one.
+static bool is_profile(const char *name)
+{
+    size_t length = strlen(name);
+    return strchr(name, '/') == NULL && (length < 5 || strcmp(name + length - 5, ".json") != 0);
+}
+
+static bool is_distribution(const char *name)
+{
+    return sp_distribution_find(name) != NULL;
+}
+
+static const path_setting path_settings[] = {
+    {"model", sp_model_is_there, is_model},
+    {"cluster", sp_i_is_file, is_cluster},
+    {"profile", sp_i_is_file, is_profile},
+    {"workload.lengths", sp_lengths_are_there, is_distribution},
+};
+
+enum { PATH_SETTINGS = sizeof path_settings / sizeof path_settings[0] };
+
+// *placed is NULL where the name stays as it is.
+static sp_status place_name(const path_setting *setting, const char *name, const char *file,
+                            json_t **placed, sp_error *err)
+{
+    char path[PATH_BYTES];
+    const char *slash = file != NULL ? strrchr(file, '/') : NULL;
+    int folder = slash != NULL ? (int)(slash - file) + 1 : 0;
+    *placed = NULL;
+    if (name == NULL || name[0] == '/' || name[0] == '\0') {
+        return SP_OK;
+    }
+    int bytes = snprintf(path, sizeof path, "%.*s%s", folder, folder > 0 ? file : "", name);
+    bool is_beside = folder > 0 && bytes < PATH_BYTES && setting->exists(path);
+    if (!is_beside) {
+        bytes = snprintf(path, sizeof path, "./%s", name);
+        if (strchr(name, '/') != NULL || bytes >= PATH_BYTES || !setting->is_built_in(name) ||
+            !setting->exists(path)) {
+            return SP_OK;
+        }
+    }
+    *placed = json_string(path);
+    return *placed != NULL ? SP_OK : sp_error_no_memory(err, "a path");
+}
+
+sp_status sp_scenario_place(json_t *root, const char *file, sp_error *err)
+{
+    sp_status status = SP_OK;
+    for (int i = 0; status == SP_OK && i < PATH_SETTINGS; i++) {
+        const char *key = path_settings[i].path;
+        const char *dot = strchr(key, '.');
+        json_t *section = dot != NULL ? json_object_get(root, "workload") : root;
+        json_t *placed = NULL;
+        key = dot != NULL ? dot + 1 : key;
+        const char *name = json_string_value(json_object_get(section, key));
+        status = place_name(&path_settings[i], name, file, &placed, err);
+        if (placed != NULL && !sp_json_put(section, key, placed)) {
+            status = sp_error_no_memory(err, "a path");
+        }
+    }
+    return status;
+}
+
+sp_status sp_scenario_place_values(json_t *values, const char *path, const char *file,
+                                   sp_error *err)
+{
+    for (int i = 0; i < PATH_SETTINGS; i++) {
+        if (strcmp(path_settings[i].path, path) != 0) {
+            continue;
+        }
+        for (size_t v = 0; v < json_array_size(values); v++) {
+            const char *name = json_string_value(json_array_get(values, v));
+            json_t *placed = NULL;
+            sp_status status = place_name(&path_settings[i], name, file, &placed, err);
+            if (status != SP_OK) {
+                return status;
+            }
+            if (placed != NULL && json_array_set_new(values, v, placed) != 0) {
+                return sp_error_no_memory(err, "a path");
+            }
+        }
+    }
+    return SP_OK;
+}
 
 // Models have no object form that takes its numbers from a name: all of them are written out.
 static sp_status model_object(const char *name, json_t **object, sp_error *err)
 {
     sp_model model = {0};
     bool known = false;
-    sp_status status = sp_i_scenario_model_of_name(name, &model, &known, err);
+    sp_status status = sp_model_named(name, &model, &known, err);
     if (status != SP_OK) {
         return status;
     }
@@ -63,6 +168,10 @@ static sp_status object_for(const json_t *root, const char *section, json_t **ob
 sp_status sp_scenario_open_name(json_t *root, const char *path, sp_error *err)
 {
     static const char *const sections[] = {"model", "cluster", "stack"};
+    sp_status placed = sp_scenario_place(root, NULL, err);
+    if (placed != SP_OK) {
+        return placed;
+    }
     for (size_t i = 0; json_is_object(root) && i < sizeof sections / sizeof sections[0]; i++) {
         size_t bytes = strlen(sections[i]);
         if (strncmp(path, sections[i], bytes) == 0 && path[bytes] == '.') {

@@ -19,6 +19,9 @@ sp_status sp_scenario_read(const char *path, const char *const *overrides, int o
     json_t *root = NULL;
     sp_status status = sp_json_read_file(path, DOCUMENT_LIMIT_BYTES, &root, err);
     if (status == SP_OK) {
+        status = sp_scenario_place(root, path, err);
+    }
+    if (status == SP_OK) {
         status = sp_scenario_from_json(root, path, overrides, override_count, scenario, err);
     }
     json_decref(root);
@@ -39,6 +42,7 @@ static sp_status read_document(sp_i_scenario_reader *reader, const json_t *root)
     sp_scenario *scenario = reader->scenario;
     sp_object_begin(&reader->root, root, scenario->source, "", reader->err);
     reader->watch.meant = sp_setting_meant;
+    reader->watch.missing = sp_setting_missing;
     reader->watch.near = sp_setting_near;
     reader->watch.held = sp_setting_held;
     reader->root.watch = &reader->watch;
@@ -82,6 +86,9 @@ static sp_status from_json(json_t *root, const char *source, const char *const *
     sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < override_count; i++) {
         status = sp_scenario_override(root, overrides[i], reader.err);
+    }
+    if (status == SP_OK) {
+        status = sp_scenario_place(root, NULL, reader.err);
     }
     if (status == SP_OK) {
         status = read_document(&reader, root);

@@ -128,8 +128,9 @@ typedef struct sp_scenario {
     struct sp_decode_spec *decode; // text to generate (sim/inference/decode.h); owned, NULL: none
 } sp_scenario;
 
-// Reads, checks and resolves a scenario; overrides are `path=value` texts (--set). Relative paths
-// inside are relative to the current directory. Up to ten content errors are collected.
+// Reads, checks and resolves a scenario; overrides are `path=value` texts (--set). Paths are placed
+// (sp_scenario_place); those of overrides are relative to the working directory. Up to ten content
+// errors are collected.
 SP_API sp_status sp_scenario_read(const char *path, const char *const *overrides,
                                   int override_count, sp_scenario *scenario, sp_error *err);
 // A scenario that is parsed already; `root` is changed by the overrides.
@@ -137,6 +138,14 @@ SP_API sp_status sp_scenario_from_json(json_t *root, const char *source,
                                        const char *const *overrides, int override_count,
                                        sp_scenario *scenario, sp_error *err);
 SP_API void sp_scenario_fini(sp_scenario *scenario);
+
+// Makes the paths in a document that is not read yet lead from the working directory: one that is
+// there relative to the folder of `file`, from which the document came, gets that folder in front.
+// An existing file, or the folder of a model, beats a built-in name. NULL: came from no file.
+SP_API sp_status sp_scenario_place(json_t *root, const char *file, sp_error *err);
+// The same of an array of values for the setting at `path`.
+sp_status sp_scenario_place_values(json_t *values, const char *path, const char *file,
+                                   sp_error *err);
 
 // Makes room for a setting in a document that is not read yet: where the path, whatever follows it,
 // leads into a model, a cluster or a stack that the document has as a name, or into the default

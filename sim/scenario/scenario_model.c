@@ -31,49 +31,13 @@ static int errors_so_far(const sp_i_scenario_reader *reader)
     return reader->err->count + reader->err->dropped;
 }
 
-// A name that was cut to its field may end inside a UTF-8 character, which JSON would refuse.
-static void trim_half_character(char *text)
-{
-    size_t length = strlen(text);
-    size_t lead = length;
-    while (lead > 0 && ((unsigned char)text[lead - 1] & 0xc0) == 0x80) {
-        lead--;
-    }
-    if (lead == 0) {
-        return;
-    }
-    unsigned char first = (unsigned char)text[--lead];
-    size_t whole = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-    if (length - lead < whole) {
-        text[lead] = '\0';
-    }
-}
-
-sp_status sp_i_scenario_model_of_name(const char *name, sp_model *model, bool *known, sp_error *err)
-{
-    const sp_i_names models = {"model", sp_model_builtin_count(), sp_model_builtin_name};
-    sp_status status = SP_OK;
-    *known = true;
-    if (sp_i_names_has(&models, name)) {
-        status = sp_model_builtin(name, model, err);
-    } else if (sp_i_is_file(name)) {
-        status = sp_model_read_hf(name, model, err);
-        trim_half_character(model->name);
-    } else if (sp_model_builtin_meant(name) != NULL) {
-        status = sp_model_builtin(sp_model_builtin_meant(name), model, err);
-    } else {
-        *known = false;
-    }
-    return status;
-}
-
 static void named_model(sp_i_scenario_reader *reader, const char *name)
 {
     const sp_i_names models = {"model", sp_model_builtin_count(), sp_model_builtin_name};
     sp_error found;
     bool known;
     sp_error_clear(&found);
-    sp_status status = sp_i_scenario_model_of_name(name, &reader->scenario->model, &known, &found);
+    sp_status status = sp_model_named(name, &reader->scenario->model, &known, &found);
     if (!known) {
         sp_i_names_error(&models, &reader->root, "model", true);
     }
@@ -210,8 +174,8 @@ static void read_cluster(sp_i_scenario_reader *reader)
         sp_cluster_from_object(&object, &scenario->cluster);
     } else if (!json_is_string(cluster)) {
         sp_object_expected(&reader->root, "cluster", cluster, "a name, a path or an object");
-    } else if (sp_i_names_has(&clusters, json_string_value(cluster))) {
-        sp_cluster_builtin(json_string_value(cluster), &scenario->cluster, reader->err);
+    } else if (sp_cluster_builtin(json_string_value(cluster), &scenario->cluster, NULL) == SP_OK) {
+        return;
     } else if (sp_i_is_file(json_string_value(cluster))) {
         cluster_of_file(reader, json_string_value(cluster));
     } else {

@@ -49,9 +49,6 @@ sp_status sp_i_scenario_keys(json_t *root, void (*known)(void *context, const ch
 // model, cluster, nodes and profile. The nodes are counted but not yet fitted to the ranks.
 void sp_i_scenario_read_model(sp_i_scenario_reader *reader);
 
-// The model behind a name or the path of a config.json; *known false: there is none.
-sp_status sp_i_scenario_model_of_name(const char *name, sp_model *model, bool *known,
-                                      sp_error *err);
 // The object in a cluster's file. The caller owns it.
 sp_status sp_i_scenario_cluster_file(const char *path, json_t **root, sp_error *err);
 
@@ -106,14 +103,12 @@ extern const char *const sp_i_draft_gpus_names[];
 
 bool sp_i_is_file(const char *path);
 
-// A table of built-in names, to look a word up and to list in messages.
+// A table of built-in names, to list in messages.
 typedef struct sp_i_names {
     const char *what; // "model"
     int count;
     const char *(*at)(int index);
 } sp_i_names;
-
-bool sp_i_names_has(const sp_i_names *names, const char *word);
 
 // Notes at `key` that its value is no name of the table, with the nearest one and the list; with
 // or_path also that it is no file either.

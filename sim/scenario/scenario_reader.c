@@ -12,16 +12,6 @@ bool sp_i_is_file(const char *path)
     return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
 }
 
-bool sp_i_names_has(const sp_i_names *names, const char *word)
-{
-    for (int i = 0; i < names->count; i++) {
-        if (strcmp(names->at(i), word) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 // "a, b, c" as far as it fits.
 static void list_names(const sp_i_names *names, char list[LIST_BYTES])
 {

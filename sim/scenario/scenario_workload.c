@@ -82,7 +82,7 @@ static void read_named(sp_i_scenario_reader *reader, sp_object *workload, const 
     if (spec->distribution != NULL) {
         return;
     }
-    if (sp_i_is_file(name)) {
+    if (sp_lengths_are_there(name)) {
         spec->lengths = &reader->scenario->lengths;
         return;
     }
@@ -127,33 +127,26 @@ static void read_source(sp_i_scenario_reader *reader, sp_object *workload)
     reader->column = from_file ? column : NULL;
 }
 
-// The samples of an inline array that are not dropped.
-static int64_t kept_of_array(const sp_scenario *scenario)
-{
-    const sp_workload_spec *spec = &scenario->workload;
-    bool drops = spec->over_length == SP_OVER_DROP && spec->context > 0;
-    int64_t kept = 0;
-    for (size_t i = 0; i < scenario->lengths.count; i++) {
-        kept += !drops || scenario->lengths.tokens[i] <= spec->context;
-    }
-    return kept;
-}
-
-static int64_t default_samples(const sp_i_scenario_reader *reader)
+static int64_t default_samples(sp_i_scenario_reader *reader)
 {
     const sp_scenario *scenario = reader->scenario;
     if (scenario->workload.uniform_tokens > 0) {
-        int64_t microbatches =
-            scenario->microbatches > 0 ? scenario->microbatches : 2 * scenario->layout.pp;
+        // A training step fills its pipeline; of prompts there is one where no more are asked for.
+        bool is_prefill = sp_object_has(&reader->root, "prefill");
+        int64_t microbatches = scenario->microbatches > 0 ? scenario->microbatches
+                               : is_prefill               ? 1
+                                                          : 2 * scenario->layout.pp;
         // At most 1e6 * 1e6 here; the product with the third factor is taken only below the limit.
         int64_t rows = microbatches * scenario->layout.dp;
         int64_t each = scenario->strategy.microbatch_samples;
         return rows > SP_I_MAX_SAMPLES ? INT64_MAX : rows * each;
     }
     if (reader->lengths == NULL) {
-        int64_t kept = kept_of_array(scenario);
-        // Nothing left is told when the batches are formed, with the lengths and the context.
-        return kept > 0 ? kept : 1;
+        // Of an array that was refused nothing is counted; nothing left is told when the batches
+        // are formed, with the lengths and the context.
+        int64_t samples =
+            scenario->workload.lengths != NULL ? sp_workload_samples(&scenario->workload) : 0;
+        return samples > 0 ? samples : 1;
     }
     return SP_I_DEFAULT_SAMPLES;
 }
@@ -176,7 +169,9 @@ static void read_batch_size(sp_i_scenario_reader *reader, sp_object *workload)
     }
     if (spec->samples_per_batch > SP_I_MAX_SAMPLES) {
         sp_object_error(workload, "samples_per_batch",
-                        "dp x microbatches x microbatch_samples makes more than %d samples",
+                        spec->lengths != NULL
+                            ? "the lengths make more than %d samples of up to the context"
+                            : "dp x microbatches x microbatch_samples makes more than %d samples",
                         SP_I_MAX_SAMPLES);
     } else if (spec->samples_per_batch * spec->batches > SP_I_MAX_SAMPLES_IN_ALL) {
         sp_object_error(workload, "batches",

@@ -25,24 +25,61 @@ static bool alike(const char *a, size_t length, const char *b)
     return b[length] == '\0';
 }
 
-static bool has_alias(const sp_setting *setting, const char *name)
+static bool holds_name(const char *names, const char *name)
 {
-    const char *alias = setting->aliases;
-    while (alias != NULL && *alias != '\0') {
-        size_t length = strcspn(alias, " ");
-        if (alike(alias, length, name)) {
+    while (*names != '\0') {
+        size_t length = strcspn(names, " ");
+        if (alike(names, length, name)) {
             return true;
         }
-        alias += length + (alias[length] == ' ');
+        names += length + (names[length] == ' ');
     }
     return false;
+}
+
+// What others set that nothing here stands for. A hint at the setting spelt most alike, or at one
+// of another matter, would change something else.
+static const struct {
+    const char *names, *why;
+} missing[] = {
+    {"ep etp ep_size expert_parallel expert_parallel_size expert_model_parallel_size "
+     "expert_tensor_parallel_size expert_parallel_degree moe_ep_size moe_tp_size dispatcher "
+     "moe_token_dispatcher_type expert_overlap expert_imbalance",
+     "expert parallelism is not modelled, every rank holds all experts of its layers"},
+    {"zero_group hsdp data_parallel_replicate_degree data_parallel_shard_degree dp_replicate "
+     "dp_shard num_distributed_optimizer_instances",
+     "states sharded over a part of the dp x cp ranks are not modelled"},
+    {"precision mixed_precision fp8 fp8_format fp8_recipe dtype torch_dtype",
+     "other precisions than BF16 are not modelled"},
+    {"mtp_num_layers num_nextn_predict_layers",
+     "layers that predict further tokens are not modelled"},
+    {"sliding_window window_size attention_chunk_size", "attention over a window is not modelled"},
+    {"kv_lora_rank q_lora_rank multi_latent_attention", "latent attention (MLA) is not modelled"},
+    {"num_shared_experts n_shared_experts moe_shared_expert_intermediate_size moe_layer_freq "
+     "first_k_dense_replace",
+     "shared experts, and dense layers beside those with experts, are not modelled"},
+    {"quantization_config", "quantized weights are not modelled"},
+    {"sp", "Megatron's is parallel.sequence_parallel, that of Ulysses parallel.cp"},
+};
+
+const char *sp_setting_missing(const char *name)
+{
+    name += strncmp(name, "--", 2) == 0 ? 2 : 0;
+    const char *dot = strrchr(name, '.');
+    name = dot != NULL ? dot + 1 : name;
+    for (size_t i = 0; i < sizeof missing / sizeof missing[0]; i++) {
+        if (holds_name(missing[i].names, name)) {
+            return missing[i].why;
+        }
+    }
+    return NULL;
 }
 
 static const sp_setting *by_alias(const char *name)
 {
     const sp_setting *setting = NULL;
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
-        if (has_alias(setting, name)) {
+        if (setting->aliases != NULL && holds_name(setting->aliases, name)) {
             return setting;
         }
     }
@@ -79,6 +116,13 @@ const sp_setting *sp_setting_find(const char *name)
     return found != NULL ? found : by_alias(name);
 }
 
+static size_t length_apart(const char *a, const char *b)
+{
+    size_t m = strlen(a);
+    size_t n = strlen(b);
+    return m > n ? m - n : n - m;
+}
+
 const char *sp_setting_near(const char *name)
 {
     const char *keys[SP_I_MOST_SETTINGS];
@@ -88,6 +132,10 @@ const char *sp_setting_near(const char *name)
         keys[count] = whole ? setting->key : last_part(setting->key);
     }
     const char *near = sp_nearest_name(name, keys, count);
+    // In another section that letters are lost or swapped is no more likely than another word.
+    if (near != NULL && !whole && (near[0] != name[0] || length_apart(near, name) > 2)) {
+        return NULL;
+    }
     for (int i = 0; near != NULL && i < count; i++) {
         if (keys[i] == near) {
             return sp_setting_at(i)->key;

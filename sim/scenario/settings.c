@@ -44,8 +44,9 @@ static const sp_setting settings[] = {
     // ---- what runs, and where ----
     {.key = "model", .type = "a name, a path or an object", .name_at = sp_model_builtin_name,
      .fallback = "none, it must be given unless uniform_costs stand in its place",
-     .text = "The transformer: a built-in name, the path of a Hugging Face config.json, or an object "
-             "with its shape (model.*). Case, hyphens and underscores of a name do not count."},
+     .text = "The transformer: a built-in name, the path of a Hugging Face config.json or of the "
+             "folder that holds one, or an object with its shape (model.*). What exists, beside the "
+             "scenario or in the working directory, goes before a built-in name. Case, hyphens and underscores of a name do not count."},
     {.key = "model.name", .type = "a string", .fallback = "\"custom\"",
      .text = "What the model is called in reports."},
     {.key = "model.layers", COUNT("1", "4096"), .fallback = "none, it must be given",
@@ -72,8 +73,7 @@ static const sp_setting settings[] = {
      .aliases = "hidden_act activation_function"},
     {.key = "model.experts", COUNT("0", "1024"), .fallback = "0, a dense MLP",
      .text = "Experts of each MLP. They are not spread over ranks: expert parallelism is 1.",
-     .aliases = "num_experts num_local_experts ep expert_parallel expert_model_parallel_size "
-                "expert_parallel_size"},
+     .aliases = "num_experts num_local_experts n_routed_experts"},
     {.key = "model.experts_per_token", COUNT("0", "1024"),
      .fallback = "0; required with experts",
      .text = "Experts that each token is routed to.",
@@ -464,10 +464,11 @@ static const sp_setting settings[] = {
     {.key = "workload.lengths", .type = "a name, a path or an array", .name_at = distribution_name,
      .fallback = "uniform samples",
      .text = "Lengths of the documents in tokens: a built-in distribution, an array, or a file (text, "
-             "CSV, JSONL, NumPy .npy, Megatron-LM .idx).",
+             "CSV, JSON, JSONL, NumPy .npy, Megatron-LM .idx or the common name of .idx and .bin), "
+             "which goes before a distribution of its name.",
      .aliases = "dataset data_path length_distribution"},
     {.key = "workload.column", .type = "a string", .fallback = "the only one, or one with a usual name such as length or tokens",
-     .text = "Column of a CSV file or key of a JSONL file that holds the lengths."},
+     .text = "Column of a CSV file or key of JSON objects that holds the lengths; of an array of token ids (input_ids) the number counts."},
     {.key = "workload.uniform", TOKENS("1", LENGTH), .fallback = "the context, else 4096",
      .text = "Tokens of every sample, where lengths are not stated."},
     {.key = "workload.context", TOKENS("1", LENGTH), .fallback = "the longest sample",
@@ -475,11 +476,11 @@ static const sp_setting settings[] = {
      .aliases = "seq_length seq_len sequence_length max_seq_len max_seq_length context_length "
                 "block_size max_length"},
     {.key = "workload.over_length", ONE_OF(sp_i_over_length_names), .fallback = "\"drop\"",
-     .text = "What becomes of samples longer than the context."},
+     .text = "What becomes of samples longer than the context; each piece of a split one is a sample."},
     {.key = "workload.order", ONE_OF(sp_i_order_names), .fallback = "\"shuffled\"",
      .text = "Samples in an order drawn by the seed, or as in the file.", .aliases = "shuffle"},
     {.key = "workload.samples_per_batch", COUNT("1", "10000000"),
-     .fallback = "512; an array's samples; of uniform ones what fills the micro-batches",
+     .fallback = "512; an array's samples or their pieces; of uniform ones what fills the micro-batches, or one prompt",
      .text = "Samples of a batch, over all data-parallel ranks.",
      .aliases = "gbs global_batch_size batch_size train_batch_size"},
     {.key = "workload.tokens_per_batch", TOKENS("1", "10000000000"), .fallback = "samples_per_batch holds",

@@ -40,6 +40,10 @@ SP_API const sp_setting *sp_setting_find(const char *name);
 // The key that is spelt most like a misspelt one, or most like its last part; NULL: none is near.
 SP_API const char *sp_setting_near(const char *name);
 
+// Why there is no setting of that name: what others call so is not modelled, or has no one name
+// here; NULL: nothing is known of it.
+SP_API const char *sp_setting_missing(const char *name);
+
 // The bytes of a key that name its section, 0 for a key of the document itself.
 SP_API size_t sp_setting_section(const char *key);
 

@@ -15,6 +15,7 @@ typedef struct sample {
     int64_t tokens;
     bool truncated;
     bool split;       // first piece of a longer sample
+    bool goes_on;     // a later piece of it
     bool second_pass; // or a later one
     int64_t dropped;  // samples dropped so far, of a distribution
     int64_t lost;     // tokens dropped so far, of a distribution, or truncated
@@ -35,6 +36,7 @@ typedef struct sampler {
 static sp_status check_spec(const sp_workload_spec *spec, sp_error *err);
 static sp_status check_context(const sp_workload_spec *spec, int64_t *dropped, sp_error *err);
 static void count_source(const sp_workload_spec *spec, sp_batches *batches);
+static void count_left(const sampler *from, const sample *pending, sp_batches *batches);
 static sp_status sampler_init(sampler *from, const sp_workload_spec *spec, sp_error *err);
 static sample next_sample(sampler *from);
 static sp_status fill_batch(sampler *from, sample *pending, sp_batches *batches, sp_batch *batch,
@@ -44,6 +46,7 @@ void sp_batch_fini(sp_batch *batch)
 {
     sp_free(batch->ids);
     sp_free(batch->tokens);
+    sp_free(batch->goes_on);
     *batch = (sp_batch){0};
 }
 
@@ -56,7 +59,7 @@ int64_t sp_batch_longest(const sp_batch *batch)
     return longest;
 }
 
-static sp_status batch_of(size_t count, sp_batch *batch, sp_error *err)
+static sp_status batch_of(size_t count, bool in_pieces, sp_batch *batch, sp_error *err)
 {
     *batch = (sp_batch){.count = count};
     if (count == 0) {
@@ -64,7 +67,8 @@ static sp_status batch_of(size_t count, sp_batch *batch, sp_error *err)
     }
     batch->ids = sp_calloc(count, sizeof *batch->ids);
     batch->tokens = sp_calloc(count, sizeof *batch->tokens);
-    if (batch->ids == NULL || batch->tokens == NULL) {
+    batch->goes_on = in_pieces ? sp_calloc(count, sizeof *batch->goes_on) : NULL;
+    if (batch->ids == NULL || batch->tokens == NULL || (in_pieces && batch->goes_on == NULL)) {
         sp_batch_fini(batch);
         return sp_error_no_memory(err, "a batch");
     }
@@ -76,12 +80,17 @@ static void put_sample(sp_batch *batch, size_t at, const sp_batch *from, size_t 
     batch->ids[at] = from->ids[i];
     batch->tokens[at] = from->tokens[i];
     batch->total_tokens += from->tokens[i];
+    if (from->goes_on != NULL) {
+        batch->goes_on[at] = from->goes_on[i];
+        batch->cut_tokens += from->goes_on[i] ? from->tokens[i] : 0;
+    }
 }
 
 sp_status sp_batch_join(const sp_batch *front, const sp_batch *back, sp_batch *joined,
                         sp_error *err)
 {
-    sp_status status = batch_of(front->count + back->count, joined, err);
+    bool in_pieces = front->goes_on != NULL || back->goes_on != NULL;
+    sp_status status = batch_of(front->count + back->count, in_pieces, joined, err);
     for (size_t i = 0; status == SP_OK && i < joined->count; i++) {
         bool of_front = i < front->count;
         put_sample(joined, i, of_front ? front : back, of_front ? i : i - front->count);
@@ -92,7 +101,7 @@ sp_status sp_batch_join(const sp_batch *front, const sp_batch *back, sp_batch *j
 sp_status sp_batch_pick(const sp_batch *batch, const int64_t *index, size_t count, sp_batch *picked,
                         sp_error *err)
 {
-    sp_status status = batch_of(count, picked, err);
+    sp_status status = batch_of(count, batch->goes_on != NULL, picked, err);
     for (size_t i = 0; status == SP_OK && i < count; i++) {
         put_sample(picked, i, batch, (size_t)index[i]);
     }
@@ -104,7 +113,7 @@ sp_status sp_batch_concatenate(const sp_batch *batch, int64_t context, bool acro
 {
     // Every row may cut one sample.
     size_t rows = (size_t)(batch->total_tokens / context) + 1;
-    sp_status status = batch_of(batch->count + rows, cut, err);
+    sp_status status = batch_of(batch->count + rows, false, cut, err);
     if (status != SP_OK) {
         return status;
     }
@@ -121,7 +130,8 @@ sp_status sp_batch_concatenate(const sp_batch *batch, int64_t context, bool acro
             cut->count += begins_sample;
             cut->ids[cut->count - 1] = begins_sample ? batch->ids[i] : cut->ids[cut->count - 1];
             cut->tokens[cut->count - 1] += tokens;
-            cut->cut_tokens += left < batch->tokens[i] ? tokens : 0;
+            bool goes_on = batch->goes_on != NULL && batch->goes_on[i];
+            cut->cut_tokens += goes_on || left < batch->tokens[i] ? tokens : 0;
             left -= tokens;
             room -= tokens;
         }
@@ -163,6 +173,7 @@ sp_status sp_batches_make(const sp_workload_spec *spec, sp_batches *batches, sp_
         status = fill_batch(&from, &pending, batches, &batches->batch[i], err);
     }
     count_source(spec, batches);
+    count_left(&from, &pending, batches);
     if (spec->context > 0) {
         batches->context = spec->context;
     }
@@ -368,6 +379,7 @@ static sample next_sample(sampler *from)
     from->remainder.tokens = over && splits ? drawn.tokens - spec->context : 0;
     drawn.truncated = over && !splits;
     drawn.split = over && splits && !goes_on;
+    drawn.goes_on = goes_on;
     from->lost += drawn.truncated ? drawn.tokens - spec->context : 0;
     drawn.tokens = over ? spec->context : drawn.tokens;
     drawn.second_pass = from->second_pass;
@@ -377,16 +389,22 @@ static sample next_sample(sampler *from)
     return drawn;
 }
 
-static sp_status reserve(sp_batch *batch, size_t *capacity, size_t needed, sp_error *err)
+static sp_status reserve(sp_batch *batch, bool in_pieces, size_t *capacity, size_t needed,
+                         sp_error *err)
 {
     size_t ids_capacity = *capacity;
     size_t tokens_capacity = *capacity;
+    size_t flags_capacity = batch->goes_on != NULL ? *capacity : 0;
     void *ids = batch->ids;
     void *tokens = batch->tokens;
-    bool made = sp_reserve(&ids, &ids_capacity, needed, sizeof *batch->ids) &&
-                sp_reserve(&tokens, &tokens_capacity, needed, sizeof *batch->tokens);
+    void *goes_on = batch->goes_on;
+    bool made =
+        sp_reserve(&ids, &ids_capacity, needed, sizeof *batch->ids) &&
+        sp_reserve(&tokens, &tokens_capacity, needed, sizeof *batch->tokens) &&
+        (!in_pieces || sp_reserve(&goes_on, &flags_capacity, needed, sizeof *batch->goes_on));
     batch->ids = ids;
     batch->tokens = tokens;
+    batch->goes_on = goes_on;
     *capacity = tokens_capacity;
     return made ? SP_OK : sp_error_no_memory(err, "samples of a batch");
 }
@@ -415,6 +433,52 @@ static void count_source(const sp_workload_spec *spec, sp_batches *batches)
     }
 }
 
+// The documents of the list that are not dropped, and their tokens, less what the batches took.
+static void count_left_of_list(const sp_workload_spec *spec, sp_batches *batches)
+{
+    bool drops = spec->context > 0 && spec->over_length == SP_OVER_DROP;
+    for (size_t i = 0; i < spec->lengths->count; i++) {
+        int64_t tokens = spec->lengths->tokens[i];
+        bool kept = !drops || tokens <= spec->context;
+        batches->left_samples += kept;
+        batches->left_tokens += kept ? tokens : 0;
+    }
+    for (int b = 0; b < batches->count; b++) {
+        const sp_batch *batch = &batches->batch[b];
+        for (size_t i = 0; i < batch->count; i++) {
+            batches->left_samples -= batch->goes_on == NULL || !batch->goes_on[i];
+        }
+        batches->left_tokens -= batch->total_tokens;
+    }
+    batches->left_tokens -= batches->truncated > 0 ? batches->lost_tokens : 0;
+}
+
+static void count_left(const sampler *from, const sample *pending, sp_batches *batches)
+{
+    const sp_workload_spec *spec = from->spec;
+    if (spec->lengths != NULL && !batches->wrapped) {
+        count_left_of_list(spec, batches);
+        batches->left_samples += pending->goes_on;
+    } else if (pending->goes_on) {
+        batches->left_samples = 1;
+        batches->left_tokens = pending->tokens + from->remainder.tokens;
+    }
+}
+
+int64_t sp_workload_samples(const sp_workload_spec *spec)
+{
+    int64_t samples = 0;
+    for (size_t i = 0; i < spec->lengths->count; i++) {
+        int64_t tokens = spec->lengths->tokens[i];
+        bool over = spec->context > 0 && tokens > spec->context;
+        int64_t pieces = over && spec->over_length == SP_OVER_SPLIT
+                             ? (tokens + spec->context - 1) / spec->context
+                             : 1;
+        samples += over && spec->over_length == SP_OVER_DROP ? 0 : pieces;
+    }
+    return samples;
+}
+
 double sp_batches_over_length_share(const sp_batches *batches)
 {
     if (batches->dropped + batches->truncated == 0) {
@@ -433,14 +497,19 @@ static sp_status fill_batch(sampler *from, sample *pending, sp_batches *batches,
     size_t capacity = 0;
     // The list's dropped samples are counted once, those of a distribution as they are drawn.
     bool count_dropped = spec->distribution != NULL;
+    bool in_pieces = spec->context > 0 && spec->over_length == SP_OVER_SPLIT;
     while (has_room(spec, batch, pending)) {
         size_t wanted =
             spec->samples_per_batch > 0 ? (size_t)spec->samples_per_batch : batch->count + 1;
         if (batch->count == capacity) {
-            sp_status status = reserve(batch, &capacity, wanted, err);
+            sp_status status = reserve(batch, in_pieces, &capacity, wanted, err);
             if (status != SP_OK) {
                 return status;
             }
+        }
+        if (in_pieces) {
+            batch->goes_on[batch->count] = pending->goes_on;
+            batch->cut_tokens += pending->goes_on ? pending->tokens : 0;
         }
         batch->ids[batch->count] = pending->id;
         batch->tokens[batch->count++] = pending->tokens;

@@ -38,6 +38,7 @@ typedef struct sp_batch {
     int64_t *tokens; // after truncation
     size_t count;
     int64_t total_tokens;
+    bool *goes_on;      // [count] of a document whose beginning it does not see; NULL: none
     size_t documents;   // that sp_batch_concatenate made these of; 0: each sample is one
     int64_t cut_tokens; // of them, of pieces that do not see the beginning of their document
 } sp_batch;
@@ -71,6 +72,9 @@ typedef struct sp_batches {
     // Tokens that the context drops or truncates, and of how many: of the whole list that samples
     // are dropped from, else of the samples that were drawn for the batches.
     int64_t lost_tokens, source_tokens;
+    // Samples that no batch took, or not to their end: of a list those of its first pass, and of
+    // any source the rest of a sample in pieces.
+    int64_t left_samples, left_tokens;
     bool wrapped; // the list was shorter than the batches: it was started again (reshuffled)
 } sp_batches;
 
@@ -78,6 +82,9 @@ SP_API void sp_batches_fini(sp_batches *batches);
 
 // Lost tokens over those of the source; NAN where samples were lost and their tokens are not known.
 double sp_batches_over_length_share(const sp_batches *batches);
+
+// Samples that one pass over the list makes: what is not dropped, and every piece of what is split.
+int64_t sp_workload_samples(const sp_workload_spec *spec);
 
 // Forms spec->batches batches. A list is shuffled by the seed (each further pass over it again) and
 // cut into consecutive pieces; over_length "error" names the first sample that is too long. A list

@@ -13,7 +13,8 @@ enum {
 
 // Column names and keys looked for when none is given, in this order.
 static const char *const column_names[] = {
-    "length", "lengths", "tokens", "num_tokens", "n_tokens", "seq_len", "input_length",
+    "length",  "lengths",      "tokens",    "num_tokens", "n_tokens",
+    "seq_len", "input_length", "input_ids", "token_ids",
 };
 
 enum { COLUMN_NAMES = sizeof column_names / sizeof column_names[0] };

@@ -8,6 +8,8 @@
 
 #include "sim/workload/length_reader.h"
 
+enum { PATH_BYTES = 4096 };
+
 static sp_status read_text(sp_i_reader *reader);
 
 static sp_i_length_format format_of_name(const char *path)
@@ -41,9 +43,38 @@ static sp_i_length_format format_of_name(const char *path)
     return SP_I_LENGTHS_ANY;
 }
 
+static bool is_file(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
+}
+
+// Megatron-LM names a pair of files by their common beginning, and the tokens lie in its .bin.
+static bool index_beside(const char *path, char index[PATH_BYTES])
+{
+    size_t length = strlen(path);
+    bool is_tokens = length > 4 && strcmp(path + length - 4, ".bin") == 0;
+    int bytes =
+        snprintf(index, PATH_BYTES, "%.*s.idx", (int)(is_tokens ? length - 4 : length), path);
+    return length < PATH_BYTES && bytes < PATH_BYTES && (is_tokens || !is_file(path)) &&
+           is_file(index);
+}
+
+bool sp_lengths_are_there(const char *path)
+{
+    char index[PATH_BYTES];
+    return is_file(path) || index_beside(path, index);
+}
+
 sp_status sp_lengths_read(const char *path, const char *column, sp_lengths *lengths, sp_error *err)
 {
+    char index[PATH_BYTES];
     *lengths = (sp_lengths){0};
+    if (strcmp(path, "-") == 0) {
+        return sp_i_lengths_read_stream(stdin, SP_I_LENGTHS_ANY, "standard input", column, lengths,
+                                        err);
+    }
+    path = index_beside(path, index) ? index : path;
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
         return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
@@ -112,9 +143,24 @@ static sp_i_length_format format_of_content(const sp_i_reader *reader)
 
 static sp_status read_as(sp_i_reader *reader, sp_i_length_format format)
 {
-    if (begins_with(reader, "\x1f\x8b", 2)) {
-        return sp_error_set(reader->err, SP_ERR_CONTENT,
-                            "%s: is compressed (gzip): unpack it first", reader->source);
+    static const struct {
+        const char *magic;
+        const char *what;
+    } others[] = {
+        {"\x1f\x8b", "is compressed (gzip): unpack it first"},
+        {"\x28\xb5\x2f\xfd", "is compressed (zstd): unpack it first"},
+        {"PK\x03\x04", "is an archive (zip, .npz): unpack it first"},
+        {"PAR1", "is Parquet, which is not read: write the lengths as .npy, CSV or JSONL"},
+        {"ARROW1", "is Arrow, which is not read: write the lengths as .npy, CSV or JSONL"},
+    };
+    if (reader->begin == reader->end) {
+        return SP_OK; // holds no lengths
+    }
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        if (begins_with(reader, others[i].magic, strlen(others[i].magic))) {
+            return sp_error_set(reader->err, SP_ERR_CONTENT, "%s: %s", reader->source,
+                                others[i].what);
+        }
     }
     if (begins_with(reader, "\xef\xbb\xbf", 3)) {
         reader->begin += 3;
@@ -159,7 +205,8 @@ sp_status sp_i_lengths_read_stream(FILE *stream, sp_i_length_format format, cons
         status = SP_ERR_CONTENT;
     }
     if (status == SP_OK && lengths->count == 0) {
-        status = sp_error_set(err, SP_ERR_CONTENT, "%s: holds no lengths", source);
+        status = sp_error_set(err, SP_ERR_CONTENT, "%s: %sholds no lengths", source,
+                              reader.bytes == 0 ? "is empty, " : "");
     }
     if (status == SP_OK) {
         status = sp_i_lengths_trim(lengths, err);

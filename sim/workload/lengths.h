@@ -3,6 +3,7 @@
 #ifndef SLIMPACK_SIM_WORKLOAD_LENGTHS_H
 #define SLIMPACK_SIM_WORKLOAD_LENGTHS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,12 +28,17 @@ sp_status sp_i_lengths_reserve(sp_lengths *lengths, size_t count, sp_error *err)
 // Gives back the room that the list does not use.
 sp_status sp_i_lengths_trim(sp_lengths *lengths, sp_error *err);
 
+// Is there a file of that name, or the .idx of a Megatron-LM dataset so called?
+SP_API bool sp_lengths_are_there(const char *path);
+
 // Reads a file, streaming: memory is the list itself and a fixed buffer. The format follows the
-// name (.txt, .csv/.tsv, .jsonl/.ndjson, .json, .npy, .idx), otherwise the first bytes. `column`
-// names the CSV column or the JSONL key (NULL: the only one, or the first of length, lengths,
-// tokens, num_tokens, n_tokens, seq_len, input_length that is there). A zero, negative, fractional
-// or non-finite length, a wrong dtype and a truncated file are content errors with the line (text
-// formats) or the element index; a line cannot be longer than 1 MiB.
+// name (.txt, .csv/.tsv, .jsonl/.ndjson, .json, .npy, .idx), otherwise the first bytes. "-" is
+// standard input, and the common name of a Megatron-LM pair, or its .bin, stands for the .idx.
+// `column` names the CSV column or the key of JSON objects (NULL: the only one, or the first of
+// length, lengths, tokens, num_tokens, n_tokens, seq_len, input_length, input_ids, token_ids that
+// is there); under a key that ends with "ids" the ids of an array are counted. A zero, negative,
+// fractional or non-finite length, a wrong dtype and a truncated file are content errors with the
+// line (text formats) or the element index; a line cannot be longer than 1 MiB.
 sp_status sp_lengths_read(const char *path, const char *column, sp_lengths *lengths, sp_error *err);
 
 #endif

@@ -1,9 +1,11 @@
-// JSON lines (an object with the length under one key, or a bare number, per line) and the flat
-// JSON array, which is scanned by hand so that the whole of it never stands in memory.
+// JSON lines (an object with the length under one key, or a bare number, per line) and a JSON array
+// of numbers or of such objects, which is scanned by hand so that the whole of it never stands in
+// memory. Of a document's token ids (input_ids) the number is its length.
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
 
+#include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/workload/length_reader.h"
 
@@ -13,9 +15,34 @@ enum {
     NUMBER = 64,    // longest number
 };
 
-static sp_status take_value(sp_i_reader *reader, const json_t *value)
+// Where a value stands: in the current line, or at `where` ("[5]") of an array.
+typedef struct list_item {
+    const json_t *json;
+    const char *where; // NULL: the line
+} list_item;
+
+static sp_status wrong_item(sp_i_reader *reader, const list_item *item, const char *text)
 {
-    double number = json_is_number(value) ? json_number_value(value) : 0;
+    return item->where == NULL
+               ? sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0, "%s",
+                             text)
+               : sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, item->where, "%s", text);
+}
+
+static bool holds_ids(const char *key)
+{
+    size_t length = strlen(key);
+    return length >= 3 && strcmp(key + length - 3, "ids") == 0;
+}
+
+// key NULL: a bare number.
+static sp_status take_value(sp_i_reader *reader, const list_item *item, const char *key,
+                            const json_t *value)
+{
+    bool counted = key != NULL && json_is_array(value) && holds_ids(key);
+    double number = counted                 ? (double)json_array_size(value)
+                    : json_is_number(value) ? json_number_value(value)
+                                            : 0;
     bool whole = number == floor(number);
     if (whole && number >= 1 && number <= SP_MAX_LENGTH_TOKENS) {
         return sp_lengths_append(reader->lengths, (int64_t)number, reader->err);
@@ -26,7 +53,7 @@ static sp_status take_value(sp_i_reader *reader, const json_t *value)
     } else {
         sp_json_quote(value, found, sizeof found);
     }
-    return sp_i_refuse(reader, NULL, found);
+    return sp_i_refuse(reader, item->where, found);
 }
 
 // The key of the lengths, by the first object.
@@ -52,32 +79,48 @@ static sp_status choose_key(sp_i_reader *reader, json_t *object, char key[KEY_BY
 }
 
 // *key is NULL until the first object.
-static sp_status take_line(sp_i_reader *reader, json_t *root, const char **key,
+static sp_status take_item(sp_i_reader *reader, const list_item *item, const char **key,
                            char chosen[KEY_BYTES])
 {
-    if (!json_is_object(root)) {
-        if (*key == NULL && json_is_number(root)) {
-            return take_value(reader, root);
+    char text[SP_I_QUOTE + KEY_BYTES];
+    if (!json_is_object(item->json)) {
+        if (*key == NULL && json_is_number(item->json)) {
+            return take_value(reader, item, NULL, item->json);
         }
         char found[SP_I_QUOTE];
-        sp_json_quote(root, found, sizeof found);
-        return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0,
-                           "expected an object, got %s", found);
+        sp_json_quote(item->json, found, sizeof found);
+        snprintf(text, sizeof text, "expected an object, got %s", found);
+        return wrong_item(reader, item, text);
     }
-    const json_t *value = *key == NULL ? NULL : json_object_get(root, *key);
-    if (value != NULL) {
-        return take_value(reader, value);
+    if (*key == NULL) {
+        sp_status status = choose_key(reader, (json_t *)(uintptr_t)item->json, chosen);
+        if (status != SP_OK) {
+            return status;
+        }
+        *key = chosen;
     }
-    if (*key != NULL) {
-        return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0,
-                           "no key '%s'", *key);
+    const json_t *value = json_object_get(item->json, *key);
+    if (value == NULL) {
+        snprintf(text, sizeof text, "no key '%s'", *key);
+        return wrong_item(reader, item, text);
     }
-    sp_status status = choose_key(reader, root, chosen);
-    if (status != SP_OK) {
-        return status;
+    return take_value(reader, item, *key, value);
+}
+
+// Integers as reals, since other keys (hashes) may hold more than 63 bits; lengths are exact all
+// the same. Python's NaN in another key harms nobody.
+static json_t *load(const char *text, size_t bytes, json_error_t *error)
+{
+    static const size_t flags =
+        JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL;
+    json_t *root = json_loadb(text, bytes, flags, error);
+    if (root == NULL) {
+        size_t plain_bytes = 0;
+        char *plain = sp_json_from_python(text, bytes, &plain_bytes);
+        root = plain != NULL ? json_loadb(plain, plain_bytes, flags, NULL) : NULL;
+        sp_free(plain);
     }
-    *key = chosen;
-    return take_value(reader, json_object_get(root, chosen));
+    return root;
 }
 
 sp_status sp_i_lengths_read_jsonl(sp_i_reader *reader)
@@ -97,18 +140,13 @@ sp_status sp_i_lengths_read_jsonl(sp_i_reader *reader)
         if (n == 0) {
             continue;
         }
-        // Integers as reals, since other keys (hashes) may hold more than 63 bits; lengths are
-        // exact all the same.
         json_error_t error;
-        json_t *root = json_loadb(line, n,
-                                  JSON_REJECT_DUPLICATES | JSON_DECODE_ANY |
-                                      JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL,
-                                  &error);
+        json_t *root = load(line, n, &error);
         if (root == NULL) {
             return sp_error_at(reader->err, SP_ERR_SYNTAX, reader->source, reader->line,
                                error.column, "%s", error.text);
         }
-        status = take_line(reader, root, &key, chosen);
+        status = take_item(reader, &(list_item){.json = root}, &key, chosen);
         json_decref(root);
         if (status != SP_OK) {
             return status;
@@ -120,6 +158,9 @@ typedef struct array_scanner {
     sp_i_reader *reader;
     sp_status status; // of the last read from the stream
     long line, column;
+    const char *key; // of objects; NULL until the first
+    char chosen[KEY_BYTES];
+    char *text; // of an object; owned
 } array_scanner;
 
 enum { END = -1 };
@@ -180,7 +221,7 @@ static sp_status take_element(array_scanner *scanner, int64_t index)
     char text[NUMBER];
     size_t n = 0;
     int c = peek(scanner);
-    bool nested = c == '"' || c == '{' || c == '[';
+    bool nested = c == '"' || c == '[';
     while (c != END && c != ',' && c != ']' && !sp_i_is_space(c) && n < sizeof text) {
         text[n++] = (char)c;
         skip(scanner);
@@ -205,32 +246,98 @@ static sp_status take_element(array_scanner *scanner, int64_t index)
     return nested || n == sizeof text ? SP_ERR_CONTENT : status;
 }
 
+// The text of the object that begins at the position; *bytes is 0 after an error.
+static sp_status take_object_text(array_scanner *scanner, size_t *bytes)
+{
+    sp_i_reader *reader = scanner->reader;
+    size_t n = 0;
+    int depth = 0;
+    bool quoted = false;
+    bool escaped = false;
+    *bytes = 0;
+    if (scanner->text == NULL) {
+        scanner->text = sp_malloc(SP_I_LINE_BYTES);
+        if (scanner->text == NULL) {
+            return sp_error_no_memory(reader->err, "an object of lengths");
+        }
+    }
+    do {
+        int c = peek(scanner);
+        if (c == END) {
+            return unexpected(scanner, "'}'");
+        }
+        if (n == SP_I_LINE_BYTES) {
+            return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, scanner->line, 0,
+                               "the object is longer than %d bytes", (int)SP_I_LINE_BYTES);
+        }
+        scanner->text[n++] = (char)c;
+        skip(scanner);
+        quoted = quoted != (c == '"' && !escaped);
+        escaped = quoted && c == '\\' && !escaped;
+        depth += quoted ? 0 : (c == '{' || c == '[') - (c == '}' || c == ']');
+    } while (depth > 0);
+    *bytes = n;
+    return SP_OK;
+}
+
+static sp_status take_object(array_scanner *scanner, int64_t index)
+{
+    sp_i_reader *reader = scanner->reader;
+    char where[32];
+    size_t bytes = 0;
+    long line = scanner->line;
+    sp_status status = take_object_text(scanner, &bytes);
+    if (status != SP_OK) {
+        return status;
+    }
+    json_error_t error;
+    json_t *object = load(scanner->text, bytes, &error);
+    if (object == NULL) {
+        return sp_error_at(reader->err, SP_ERR_SYNTAX, reader->source, line + error.line - 1,
+                           error.line > 1 ? error.column : 0, "%s", error.text);
+    }
+    snprintf(where, sizeof where, "[%lld]", (long long)index);
+    status = take_item(reader, &(list_item){.json = object, .where = where}, &scanner->key,
+                       scanner->chosen);
+    json_decref(object);
+    return status;
+}
+
+static sp_status scan_array(array_scanner *scanner);
+
 sp_status sp_i_lengths_read_json(sp_i_reader *reader)
 {
     array_scanner scanner = {.reader = reader, .line = 1, .column = 1};
-    if (peek_past_space(&scanner) != '[') {
-        return unexpected(&scanner, "'['");
+    sp_status status = scan_array(&scanner);
+    sp_free(scanner.text);
+    return status;
+}
+
+static sp_status scan_array(array_scanner *scanner)
+{
+    if (peek_past_space(scanner) != '[') {
+        return unexpected(scanner, "'['");
     }
-    skip(&scanner);
-    int c = peek_past_space(&scanner);
+    skip(scanner);
+    int c = peek_past_space(scanner);
     for (int64_t index = 0; c != ']' || index > 0; index++) {
-        sp_status status = take_element(&scanner, index);
+        sp_status status = c == '{' ? take_object(scanner, index) : take_element(scanner, index);
         if (status != SP_OK) {
             return status;
         }
-        c = peek_past_space(&scanner);
+        c = peek_past_space(scanner);
         if (c == ']') {
             break;
         }
         if (c != ',') {
-            return unexpected(&scanner, "',' or ']'");
+            return unexpected(scanner, "',' or ']'");
         }
-        skip(&scanner);
-        c = peek_past_space(&scanner);
+        skip(scanner);
+        c = peek_past_space(scanner);
     }
-    skip(&scanner);
-    if (peek_past_space(&scanner) != END || scanner.status != SP_OK) {
-        return unexpected(&scanner, "the end of the file");
+    skip(scanner);
+    if (peek_past_space(scanner) != END || scanner->status != SP_OK) {
+        return unexpected(scanner, "the end of the file");
     }
     return SP_OK;
 }

@@ -21,12 +21,19 @@ typedef struct npy_header {
     npy_piece shape;
     bool structured; // dtype is no single type
     int dimensions;
-    uint64_t count; // of the first dimension
+    uint64_t count; // of elements
+    bool is_matrix; // two dimensions are not 1
     bool has_dtype, has_shape;
 } npy_header;
 
+// An integer type: "<i8", ">u2", "|i1".
+typedef struct npy_type {
+    size_t bytes; // 0: none
+    bool is_signed, is_big_endian;
+} npy_type;
+
 static bool parse_header(const char *text, size_t n, npy_header *header);
-static sp_status read_elements(sp_i_reader *reader, uint64_t count, size_t element_bytes);
+static sp_status read_elements(sp_i_reader *reader, uint64_t count, npy_type type);
 
 static sp_status malformed(sp_i_reader *reader, const char *what)
 {
@@ -64,22 +71,33 @@ static sp_status read_preamble(sp_i_reader *reader, size_t *bytes)
     return SP_OK;
 }
 
-static bool is_type(const npy_piece *dtype, const char *name)
+static bool is_text(const npy_piece *piece, const char *text)
 {
-    return dtype->bytes == strlen(name) && memcmp(dtype->at, name, dtype->bytes) == 0;
+    return piece->bytes == strlen(text) && memcmp(piece->at, text, piece->bytes) == 0;
 }
 
-static sp_status check_header(sp_i_reader *reader, const npy_header *header, size_t *element_bytes)
+static npy_type type_of(const npy_piece *dtype)
+{
+    const char *at = dtype->at;
+    bool is_integer = dtype->bytes == 3 && memchr("<>|=", at[0], 4) != NULL &&
+                      (at[1] == 'i' || at[1] == 'u') && memchr("1248", at[2], 4) != NULL;
+    return is_integer ? (npy_type){.bytes = (size_t)(at[2] - '0'),
+                                   .is_signed = at[1] == 'i',
+                                   .is_big_endian = at[0] == '>'}
+                      : (npy_type){0};
+}
+
+static sp_status check_header(sp_i_reader *reader, const npy_header *header, npy_type *type)
 {
     char found[SP_I_QUOTE];
-    *element_bytes = is_type(&header->dtype, "<i4") ? 4 : is_type(&header->dtype, "<i8") ? 8 : 0;
-    if (header->structured || *element_bytes == 0) {
+    *type = header->structured ? (npy_type){0} : type_of(&header->dtype);
+    if (type->bytes == 0) {
         sp_quote(header->dtype.at, header->dtype.bytes, found);
         return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, "dtype",
-                           "expected '<i4' or '<i8', got %s%s%s", header->structured ? "" : "'",
-                           found, header->structured ? "" : "'");
+                           "expected integers such as '<i4' or '<u8', got %s%s%s",
+                           header->structured ? "" : "'", found, header->structured ? "" : "'");
     }
-    if (header->dimensions != 1) {
+    if (header->dimensions < 1 || header->is_matrix) {
         sp_quote(header->shape.at, header->shape.bytes, found);
         return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, "shape",
                            "expected one dimension, got %s", found);
@@ -119,51 +137,64 @@ sp_status sp_i_lengths_read_npy(sp_i_reader *reader)
         return status;
     }
     npy_header header = {0};
-    size_t element_bytes = 0;
+    npy_type type = {0};
     if (!parse_header(reader->buffer + reader->begin, bytes, &header)) {
         return malformed(reader,
                          "the header is no dictionary of 'descr', 'fortran_order', 'shape'");
     }
-    status = check_header(reader, &header, &element_bytes);
+    status = check_header(reader, &header, &type);
     if (status != SP_OK) {
         return status;
     }
     reader->begin += bytes;
     // The size of a pipe is not known: the list grows then, and what is missing shows at its end.
     if (reader->bytes >= 0) {
-        status = check_size(reader, reader->begin - before, header.count, element_bytes);
+        status = check_size(reader, reader->begin - before, header.count, type.bytes);
         if (status != SP_OK) {
             return status;
         }
     }
-    return read_elements(reader, header.count, element_bytes);
+    return read_elements(reader, header.count, type);
 }
 
-static sp_status read_elements(sp_i_reader *reader, uint64_t count, size_t element_bytes)
+// The bits of an element, with the sign carried to all 64.
+static uint64_t element_bits(const char *bytes, npy_type type)
+{
+    uint64_t bits = sp_i_little_endian(bytes, type.bytes);
+    if (type.is_big_endian) {
+        bits = 0;
+        for (size_t i = 0; i < type.bytes; i++) {
+            bits = bits << 8 | (unsigned char)bytes[i];
+        }
+    }
+    uint64_t sign = UINT64_C(1) << (8 * type.bytes - 1);
+    return type.is_signed ? (bits ^ sign) - sign : bits;
+}
+
+static sp_status read_elements(sp_i_reader *reader, uint64_t count, npy_type type)
 {
     for (uint64_t i = 0; i < count; i++) {
-        if (reader->end - reader->begin < element_bytes) {
+        if (reader->end - reader->begin < type.bytes) {
             sp_status status = sp_i_reader_fill(reader);
             if (status != SP_OK) {
                 return status;
             }
-            if (reader->end < element_bytes) {
+            if (reader->end < type.bytes) {
                 return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
                                    "truncated: ends after %llu of %llu elements",
                                    (unsigned long long)i, (unsigned long long)count);
             }
         }
-        uint64_t bits = sp_i_little_endian(reader->buffer + reader->begin, element_bytes);
-        reader->begin += element_bytes;
-        int64_t tokens = element_bytes == 4 ? (int32_t)(uint32_t)bits : (int64_t)bits;
+        uint64_t bits = element_bits(reader->buffer + reader->begin, type);
+        reader->begin += type.bytes;
         sp_status status;
-        if (tokens >= 1 && tokens <= SP_MAX_LENGTH_TOKENS) {
-            status = sp_lengths_append(reader->lengths, tokens, reader->err);
+        if (bits >= 1 && bits <= SP_MAX_LENGTH_TOKENS) {
+            status = sp_lengths_append(reader->lengths, (int64_t)bits, reader->err);
         } else {
             char where[TEXT];
             char found[TEXT];
             snprintf(where, sizeof where, "[%llu]", (unsigned long long)i);
-            snprintf(found, sizeof found, "%lld", (long long)tokens);
+            snprintf(found, sizeof found, type.is_signed ? "%lld" : "%llu", (long long)bits);
             status = sp_i_refuse(reader, where, found);
         }
         if (status != SP_OK) {
@@ -273,9 +304,9 @@ static bool take_shape(npy_cursor *cursor, npy_header *header)
         if (!take_count(cursor, &count)) {
             return false;
         }
-        if (header->dimensions++ == 0) {
-            header->count = count;
-        }
+        bool is_first = header->dimensions++ == 0;
+        header->is_matrix = header->is_matrix || (!is_first && count != 1 && header->count != 1);
+        header->count = is_first || header->count == 1 ? count : header->count;
         if (!take(cursor, ',') && (cursor->at == cursor->end || *cursor->at != ')')) {
             return false;
         }
@@ -296,10 +327,10 @@ static bool parse_header(const char *text, size_t n, npy_header *header)
             return false;
         }
         skip_blanks(&cursor);
-        // The order of the elements is the same either way in one dimension.
-        bool valid = is_type(&key, "descr")           ? take_dtype(&cursor, header)
-                     : is_type(&key, "fortran_order") ? take_bool(&cursor)
-                     : is_type(&key, "shape")         ? take_shape(&cursor, header)
+        // The order of the elements is the same either way where all but one dimension are 1.
+        bool valid = is_text(&key, "descr")           ? take_dtype(&cursor, header)
+                     : is_text(&key, "fortran_order") ? take_bool(&cursor)
+                     : is_text(&key, "shape")         ? take_shape(&cursor, header)
                                                       : false;
         if (!valid) {
             return false;

@@ -111,6 +111,11 @@ static void warn_of_batches(sp_result *result, const sp_batches *batches)
         sp_warnings_add(&result->warnings, "samples longer than the context, split: %lld",
                         (long long)batches->split);
     }
+    if (batches->left_samples > 0) {
+        sp_warnings_add(&result->warnings,
+                        "samples in no batch, or not to their end: %lld (%lld tokens)",
+                        (long long)batches->left_samples, (long long)batches->left_tokens);
+    }
     if (batches->wrapped) {
         sp_warnings_add(&result->warnings,
                         "the list of lengths is shorter than the batches: it was started again");

@@ -85,6 +85,7 @@ sp_status sp_plan_batch(sp_planner *planner, const int64_t *tokens, size_t count
         made->batch = batches.batch[0];
         made->dropped = batches.dropped;
         made->truncated = batches.truncated;
+        made->split = batches.split;
         made->lost_tokens = batches.lost_tokens;
         made->source_tokens = batches.source_tokens;
         batches.batch[0] = (sp_batch){0};
@@ -137,20 +138,16 @@ static sp_status make_batch(const sp_scenario *scenario, const int64_t *tokens, 
     if (status != SP_OK) {
         return status;
     }
-    int64_t kept = 0;
-    for (size_t i = 0; i < count; i++) {
-        kept += workload->context <= 0 || workload->over_length != SP_OVER_DROP ||
-                tokens[i] <= workload->context;
-    }
     // The list is only read, but owned where it usually comes from.
     const sp_lengths list = {.tokens = (int64_t *)tokens, .count = count};
-    const sp_workload_spec spec = {.lengths = &list,
-                                   .context = workload->context,
-                                   .over_length = workload->over_length,
-                                   .samples_per_batch = kept > 0 ? kept : 1,
-                                   .batches = 1,
-                                   .order = SP_ORDER_FILE,
-                                   .source = "batch"};
+    sp_workload_spec spec = {.lengths = &list,
+                             .context = workload->context,
+                             .over_length = workload->over_length,
+                             .batches = 1,
+                             .order = SP_ORDER_FILE,
+                             .source = "batch"};
+    int64_t samples = sp_workload_samples(&spec);
+    spec.samples_per_batch = samples > 0 ? samples : 1;
     return sp_batches_make(&spec, batches, err);
 }
 
@@ -270,6 +267,7 @@ sp_status sp_batch_plan_text(const sp_planner *planner, const sp_batch_plan *pla
     if (status == SP_OK) {
         const sp_batches formed = {.dropped = plan->dropped,
                                    .truncated = plan->truncated,
+                                   .split = plan->split,
                                    .lost_tokens = plan->lost_tokens,
                                    .source_tokens = plan->source_tokens};
         status = sp_plan_json_end_reason(file, &formed, plan->reason, err);

@@ -35,7 +35,8 @@ typedef struct sp_batch_plan {
     // that none of those tried is enough; "" of all others, as each setting is a whole step. Where
     // that batch has no plan at all, the error says so.
     char settings[SP_WARNING_TEXT];
-    int64_t dropped, truncated; // samples longer than the context, as workload.over_length says
+    // Samples longer than the context, as workload.over_length says.
+    int64_t dropped, truncated, split;
     int64_t lost_tokens, source_tokens; // what that costs of the tokens given
     sp_warnings warnings;
 } sp_batch_plan;

@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "sim/base/alloc.h"
 #include "sim/model/footprint.h"
 #include "sim/model/model.h"
 
@@ -13,7 +14,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     json_t *root = NULL;
     sp_error err;
     sp_error_clear(&err);
-    if (sp_json_read_text((const char *)data, size, "config.json", &root, &err) != SP_OK) {
+    size_t bytes = 0;
+    char *text = sp_json_from_python((const char *)data, size, &bytes);
+    SP_ASSERT(text != NULL);
+    sp_status read = sp_json_read_text(text, bytes, "config.json", &root, &err);
+    sp_free(text);
+    if (read != SP_OK) {
         SP_ASSERT(err.count > 0);
         return 0;
     }

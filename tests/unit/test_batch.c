@@ -453,5 +453,124 @@ TEST(long_samples_are_split)
     assert_int_equal(batches.truncated, 0);
     assert_int_equal(batches.lost_tokens, 0);
     assert_int_equal(batches.dropped, 0);
+    assert_int_equal(batches.left_samples, 0);
+    // Of 25 the last 15 do not see the beginning, of 31 the last 21.
+    assert_int_equal(batches.batch[0].cut_tokens, 36);
+    assert_int_equal(sp_workload_samples(&spec), 10);
+    // Rows of 7 cut pieces again, and a token is counted once: the 36, and of what sees its
+    // beginning the piece of 10 after 5 in the rows 5+2 | 7 | 1+..., which loses 8, that of sample
+    // 2 (30 before it, 2 in row 4) 5 in the next row, and that of sample 3 (40 before it) 8.
+    sp_batch cut;
+    must_succeed(sp_batch_concatenate(&batches.batch[0], 7, false, &cut, ERR));
+    assert_int_equal(cut.cut_tokens, 36 + (10 - 2) + (10 - 5) + (10 - 2));
+    sp_batch_fini(&cut);
+    sp_batches_fini(&batches);
+    // Three of the pieces are left over, and so are two whole samples.
+    spec.samples_per_batch = 5;
+    must_succeed(sp_batches_make(&spec, &batches, ERR));
+    assert_int_equal(batches.left_samples, 2);
+    assert_int_equal(batches.left_tokens, 32);
+    sp_batches_fini(&batches);
+    spec.samples_per_batch = 2;
+    must_succeed(sp_batches_make(&spec, &batches, ERR));
+    assert_int_equal(batches.left_samples, 4);
+    assert_int_equal(batches.left_tokens, 72 - 15);
+    sp_batches_fini(&batches);
+}
+
+// Every token of a list is in a batch of its first pass, was dropped or truncated, or is left over;
+// pieces that go on are those that a split document has behind its first.
+TEST(no_token_is_lost_without_a_word)
+{
+    enum { MOST = 40 };
+    sp_prng prng = prng_seeded(977);
+    for (int round = 0; round < 4000; round++) {
+        int64_t tokens[MOST];
+        const sp_lengths lengths = {.tokens = tokens, .count = 1 + sp_prng_below(&prng, MOST)};
+        int64_t context = (int64_t)sp_prng_below(&prng, 60);
+        int64_t total = 0;
+        int64_t over = 0;
+        int64_t above = 0; // tokens beyond the context
+        int64_t pieces = 0;
+        for (size_t i = 0; i < lengths.count; i++) {
+            tokens[i] = 1 + (int64_t)sp_prng_below(&prng, sp_prng_below(&prng, 5) == 0 ? 400 : 50);
+            bool is_over = context > 0 && tokens[i] > context;
+            total += tokens[i];
+            over += is_over ? tokens[i] : 0;
+            above += is_over ? tokens[i] - context : 0;
+            pieces += context > 0 ? (tokens[i] + context - 1) / context : 1;
+        }
+        static const sp_over_length kinds[] = {SP_OVER_DROP, SP_OVER_TRUNCATE, SP_OVER_SPLIT};
+        sp_workload_spec spec = {.lengths = &lengths,
+                                 .context = context,
+                                 .over_length = kinds[sp_prng_below(&prng, 3)],
+                                 .batches = 1 + (int)sp_prng_below(&prng, 4),
+                                 .seed = (uint64_t)round,
+                                 .order = (sp_order)sp_prng_below(&prng, 2)};
+        int64_t size = 1 + (int64_t)sp_prng_below(&prng, 100);
+        *(sp_prng_below(&prng, 2) == 0 ? &spec.samples_per_batch : &spec.tokens_per_batch) = size;
+        bool splits = spec.over_length == SP_OVER_SPLIT;
+        bool drops = spec.over_length == SP_OVER_DROP;
+        if (drops && over == total) {
+            continue;
+        }
+        sp_batches batches;
+        must_succeed(sp_batches_make(&spec, &batches, ERR));
+        int64_t taken = 0;
+        int64_t begun = 0;
+        int64_t truncated = 0;
+        for (int b = 0; b < batches.count; b++) {
+            int64_t cut = 0;
+            for (size_t i = 0; i < batches.batch[b].count; i++) {
+                bool goes_on = splits && context > 0 && batches.batch[b].goes_on[i];
+                int64_t of_list = tokens[batches.batch[b].ids[i]];
+                begun += !goes_on;
+                cut += goes_on ? batches.batch[b].tokens[i] : 0;
+                truncated +=
+                    spec.over_length == SP_OVER_TRUNCATE ? of_list - batches.batch[b].tokens[i] : 0;
+            }
+            taken += batches.batch[b].total_tokens;
+            assert_int_equal(batches.batch[b].cut_tokens, cut);
+        }
+        assert_int_equal(batches.lost_tokens, drops ? over : truncated);
+        if (!batches.wrapped) {
+            assert_int_equal(taken + batches.lost_tokens + batches.left_tokens, total);
+            assert_int_equal(batches.left_samples == 0, batches.left_tokens == 0);
+        } else {
+            assert_true(begun + batches.dropped > (int64_t)lengths.count);
+        }
+        sp_batches_fini(&batches);
+        // One batch of all samples leaves nothing over.
+        spec.batches = 1;
+        spec.tokens_per_batch = 0;
+        spec.samples_per_batch = sp_workload_samples(&spec);
+        must_succeed(sp_batches_make(&spec, &batches, ERR));
+        assert_false(batches.wrapped);
+        assert_int_equal(batches.left_samples, 0);
+        assert_int_equal(batches.left_tokens, 0);
+        assert_int_equal(batches.batch[0].total_tokens + batches.lost_tokens, total);
+        if (splits) {
+            assert_int_equal(batches.batch[0].count, pieces);
+            assert_int_equal(batches.batch[0].cut_tokens, above);
+        }
+        sp_batches_fini(&batches);
+    }
+}
+
+// A distribution has no end, but a sample in pieces has.
+TEST(rest_of_a_uniform_sample_is_left_over)
+{
+    const sp_workload_spec spec = {.uniform_tokens = 35,
+                                   .context = 10,
+                                   .over_length = SP_OVER_SPLIT,
+                                   .samples_per_batch = 3,
+                                   .batches = 2};
+    sp_batches batches;
+    must_succeed(sp_batches_make(&spec, &batches, ERR));
+    // 10 10 10 | 5 10 10: of the second sample 15 are left.
+    assert_int_equal(batches.left_samples, 1);
+    assert_int_equal(batches.left_tokens, 15);
+    assert_int_equal(batches.batch[0].cut_tokens, 20);
+    assert_int_equal(batches.batch[1].cut_tokens, 15);
     sp_batches_fini(&batches);
 }

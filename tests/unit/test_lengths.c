@@ -169,7 +169,7 @@ TEST(csv_names_what_is_wrong)
          "f:4: expected a delimiter after the closing quote"},
         {"t,length\n\"a,5\n", NULL, SP_ERR_SYNTAX, "f:2: a quoted field does not end"},
         {"length\n", NULL, SP_ERR_CONTENT, "f: holds no lengths"},
-        {"", NULL, SP_ERR_CONTENT, "f: holds no lengths"},
+        {"", NULL, SP_ERR_CONTENT, "f: is empty, holds no lengths"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         expect_error(bad[i].text, SP_I_LENGTHS_CSV, bad[i].column, bad[i].status, bad[i].message);
@@ -203,6 +203,47 @@ TEST(jsonl_reads_key_and_numbers)
     expect_list("{\"only\": 7}\n{\"only\": 8}\n{\"only\": 9}\n", SP_I_LENGTHS_JSONL, NULL, tokens,
                 3);
     expect_list("7\n8\n9\n", SP_I_LENGTHS_JSONL, NULL, tokens, 3);
+    // Python's NaN in another key.
+    expect_list("{\"loss\": NaN, \"length\": 7}\n{\"loss\": -Infinity, \"length\": 8}\n"
+                "{\"length\": 9, \"x\": \"\\\\\", \"y\": [NaN,NaN]}\n",
+                SP_I_LENGTHS_JSONL, NULL, tokens, 3);
+}
+
+// Of the ids of a document's tokens the number is its length; of an array under another key it may
+// be anything.
+TEST(token_ids_are_counted)
+{
+    const int64_t tokens[] = {3, 5, 2};
+    static const char ids[] = "{\"id\": 7, \"input_ids\": [0, 1, 2]}\n"
+                              "{\"input_ids\": [0, 1, 2, 3, 4]}\n{\"input_ids\": [0, 1]}\n";
+    expect_list(ids, SP_I_LENGTHS_JSONL, NULL, tokens, 3);
+    expect_list("[{\"token_ids\": [0, 1, 2]},\n {\"token_ids\": [0, 1, 2, 3, 4]},\n"
+                " {\"token_ids\": [0, 1]}]",
+                SP_I_LENGTHS_JSON, NULL, tokens, 3);
+    expect_error("{\"input_ids\": []}\n", SP_I_LENGTHS_JSONL, NULL, SP_ERR_CONTENT,
+                 "f:1: " RANGE "[]");
+    expect_error("{\"lengths\": [5, 6]}\n", SP_I_LENGTHS_JSONL, NULL, SP_ERR_CONTENT,
+                 "f:1: " RANGE "[5.0,6.0]");
+}
+
+TEST(json_reads_objects)
+{
+    const int64_t tokens[] = {100, 2000, 512};
+    expect_list("[\n  {\n    \"length\": 100\n  },\n  {\"length\": 2000, \"text\": \"}]\\\"{\"},\n"
+                "  {\"x\": {\"length\": 1}, \"length\": 512}\n]\n",
+                SP_I_LENGTHS_JSON, NULL, tokens, 3);
+    expect_list("[{\"a\": 100}, {\"a\": 2000}, {\"b\": 1, \"a\": 512}]", SP_I_LENGTHS_JSON, "a",
+                tokens, 3);
+    expect_error("[{\"length\": 5}, {\"length\": 0}]", SP_I_LENGTHS_JSON, NULL, SP_ERR_CONTENT,
+                 "f: [1]: " RANGE "0");
+    expect_error("[{\"length\": 5}, {\"tokens\": 5}]", SP_I_LENGTHS_JSON, NULL, SP_ERR_CONTENT,
+                 "f: [1]: no key 'length'");
+    expect_error("[{\"a\": 5, \"b\": 6}]", SP_I_LENGTHS_JSON, NULL, SP_ERR_CONTENT,
+                 "f: which key holds the lengths? (there are: a, b)");
+    expect_error("[{\"length\": 5}, {\"length\": ", SP_I_LENGTHS_JSON, NULL, SP_ERR_SYNTAX,
+                 "f:1:28: expected '}', got the end of the file");
+    expect_error("[{\"length\": 5},\n {\"length\" 6}]", SP_I_LENGTHS_JSON, NULL, SP_ERR_SYNTAX,
+                 "f:2: ':' expected near '6'");
 }
 
 TEST(jsonl_names_what_is_wrong)
@@ -226,16 +267,18 @@ TEST(jsonl_names_what_is_wrong)
          "f:1: no key 'token' (did you mean 'tokens'?)"},
         {"{\"a\": 5, \"b\": 6}\n", NULL, SP_ERR_CONTENT,
          "f:1: which key holds the lengths? (there are: a, b)"},
-        {"", NULL, SP_ERR_CONTENT, "f: holds no lengths"},
+        {"", NULL, SP_ERR_CONTENT, "f: is empty, holds no lengths"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         expect_error(bad[i].text, SP_I_LENGTHS_JSONL, bad[i].column, bad[i].status, bad[i].message);
     }
+    expect_error("{\"tokens\": 5}\n{\"tokens\": NaN}\n", SP_I_LENGTHS_JSONL, NULL, SP_ERR_CONTENT,
+                 "f:2: " RANGE "null");
     sp_lengths lengths;
-    const char *text = "{\"tokens\": 5}\n{\"tokens\": NaN}\n";
+    const char *text = "{\"tokens\": 5}\n{\"tokens\": 5x}\n";
     assert_int_equal(read_bytes(text, strlen(text), SP_I_LENGTHS_JSONL, NULL, &lengths),
                      SP_ERR_SYNTAX);
-    assert_memory_equal(ERR->message[0], "f:2:14: ", 8);
+    assert_memory_equal(ERR->message[0], "f:2:", 4);
 }
 
 TEST(json_reads_flat_array)
@@ -306,6 +349,36 @@ TEST(long_lists_come_back)
     }
     sp_free(text);
     sp_free(tokens);
+}
+
+// A Megatron-LM dataset is named by what its two files have in common.
+TEST(a_pair_is_named_by_its_beginning)
+{
+    char folder[] = "/tmp/slimpack-pair-XXXXXX";
+    // One sequence of 7 tokens of two bytes, one document.
+    static const char index[] = "MMIDIDX\0\0\1\0\0\0\0\0\0\0\10\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0"
+                                "\7\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0";
+    assert_non_null(mkdtemp(folder));
+    char path[64];
+    snprintf(path, sizeof path, "%s/set.idx", folder);
+    FILE *file = fopen(path, "wb");
+    assert_int_equal(fwrite(index, 1, sizeof index, file), sizeof index);
+    assert_int_equal(fclose(file), 0);
+    static const char *const names[] = {"set", "set.idx", "set.bin"};
+    for (int i = 0; i < 3; i++) {
+        sp_lengths lengths;
+        char name[64];
+        snprintf(name, sizeof name, "%s/%s", folder, names[i]);
+        assert_true(sp_lengths_are_there(name));
+        must_succeed(sp_lengths_read(name, NULL, &lengths, ERR));
+        assert_int_equal(lengths.count, 1);
+        assert_int_equal(lengths.tokens[0], 7);
+        sp_lengths_fini(&lengths);
+    }
+    remove(path);
+    snprintf(path, sizeof path, "%s/set", folder);
+    assert_false(sp_lengths_are_there(path));
+    rmdir(folder);
 }
 
 TEST(content_decides_where_the_name_does_not)

@@ -114,14 +114,14 @@ TEST(npy_refuses_other_arrays)
     const struct {
         const char *descr, *shape, *message;
     } bad[] = {
-        {"'|i1'", "(3,)", "f: dtype: expected '<i4' or '<i8', got '|i1'"},
-        {"'>i8'", "(3,)", "f: dtype: expected '<i4' or '<i8', got '>i8'"},
-        {"'<f4'", "(3,)", "f: dtype: expected '<i4' or '<i8', got '<f4'"},
-        {"'|O'", "(3,)", "f: dtype: expected '<i4' or '<i8', got '|O'"},
+        {"'<f4'", "(3,)", "f: dtype: expected integers such as '<i4' or '<u8', got '<f4'"},
+        {"'|O'", "(3,)", "f: dtype: expected integers such as '<i4' or '<u8', got '|O'"},
         {"[('a', '<i4'), ('b', '<i8')]", "(3,)",
-         "f: dtype: expected '<i4' or '<i8', got [('a', '<i4'), ('b', '<i8')]"},
+         "f: dtype: expected integers such as '<i4' or '<u8', got [('a', '<i4'), ('b', '<i8')]"},
         {"'<i8'", "()", "f: shape: expected one dimension, got ()"},
-        {"'<i8'", "(3, 1)", "f: shape: expected one dimension, got (3, 1)"},
+        {"'|b1'", "(3,)", "f: dtype: expected integers such as '<i4' or '<u8', got '|b1'"},
+        {"'<i8'", "(3, 2)", "f: shape: expected one dimension, got (3, 2)"},
+        {"'<i8'", "(3, 1, 0)", "f: shape: expected one dimension, got (3, 1, 0)"},
         {"'<i8'", "(0,)", "f: holds no lengths"},
         {"'<i8'", "(5,)", "f: truncated: needs 105 bytes for 5 elements, has 65"},
         {"'<i8'", "(9223372036854775807,)",
@@ -159,6 +159,45 @@ TEST(npy_names_the_element)
     npy(file, 1, "{'descr': '<i8', 'fortran_order': False, 'shape': (1,)}");
     put_integer(file, UINT64_C(2147483648), 8);
     expect_error(file, "f: [0]: expected a length from 1 to 2147483647, got 2147483648");
+}
+
+// Every integer type of NumPy, in both byte orders; a column is a list.
+TEST(npy_reads_all_integers)
+{
+    file_bytes *file = new_file();
+    static const char kinds[] = {'i', 'u'};
+    static const char orders[] = {'<', '>', '|', '='};
+    static const char *const shapes[] = {"(2,)", "(2, 1)", "(1, 2)"};
+    for (size_t bytes = 1; bytes <= 8; bytes *= 2) {
+        for (size_t k = 0; k < 12; k++) {
+            char header[128];
+            char kind = kinds[k % 2];
+            char order = orders[k % 4];
+            // The largest length of the type, or of all.
+            uint64_t most = (UINT64_C(1) << (8 * bytes - (kind == 'i' || bytes == 8))) - 1;
+            int64_t tokens[] = {100, most > 2147483647 ? 2147483647 : (int64_t)most};
+            snprintf(header, sizeof header,
+                     "{'descr': '%c%c%zu', 'fortran_order': %s, 'shape': %s}", order, kind, bytes,
+                     k % 3 == 0 ? "True" : "False", shapes[k % 3]);
+            npy(file, 1, header);
+            for (int i = 0; i < 2; i++) {
+                uint64_t bits = 0;
+                for (size_t b = 0; b < bytes; b++) {
+                    uint64_t byte = (uint64_t)tokens[i] >> (8 * b) & 255;
+                    bits |= byte << (8 * (order == '>' ? bytes - 1 - b : b));
+                }
+                put_integer(file, bits, bytes);
+            }
+            expect_list(file, tokens, 2);
+        }
+    }
+    npy(file, 1, "{'descr': '>i2', 'fortran_order': False, 'shape': (2,)}");
+    put_integer(file, 0x0100, 2);
+    put_integer(file, 0xfeff, 2);
+    expect_error(file, "f: [1]: expected a length from 1 to 2147483647, got -2");
+    npy(file, 1, "{'descr': '<u8', 'fortran_order': False, 'shape': (1,)}");
+    put_integer(file, UINT64_MAX, 8);
+    expect_error(file, "f: [0]: expected a length from 1 to 2147483647, got 18446744073709551615");
 }
 
 static sp_status read_piped(const file_bytes *file, sp_lengths *lengths)

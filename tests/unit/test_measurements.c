@@ -133,6 +133,25 @@ TEST(without_map)
     sp_measurements_fini(&m);
 }
 
+// A column is what the help knows a setting by, and an empty cell leaves it as it is by default.
+TEST(columns_by_other_names)
+{
+    sp_measurements m;
+    const char csv[] = "model,cluster,tensor_model_parallel_size,DP,seq_length,global_batch_size,"
+                       "recompute,iteration_ms\n"
+                       "llama-3-8b,H100-8,2,4,8192,16,,1200.5\n"
+                       "llama-3-8b,,,,8K,,full,900\n";
+    must_succeed(read_table(csv, NULL, NULL, 0, &m, ERR));
+    assert_int_equal(m.count, 2);
+    assert_same_scenario(&m.cases[0].scenario,
+                         "{'model': 'llama-3-8b', 'cluster': 'h100-8', 'parallel': {'tp': 2, 'dp': "
+                         "4}, 'workload': {'context': 8192, 'samples_per_batch': 16}}");
+    assert_same_scenario(&m.cases[1].scenario,
+                         "{'model': 'llama-3-8b', 'workload': {'context': 8192}, 'memory': "
+                         "{'recompute': 'full'}}");
+    sp_measurements_fini(&m);
+}
+
 // ---- mistakes ----
 
 static void assert_messages(const char *csv, const char *map, const char *first, const char *second)
@@ -174,8 +193,9 @@ TEST(wrong_cells)
     assert_messages(SMALL_HEADER "2,2,4,8,a,0\n2,2,4,8,a,-3\n", small_map,
                     "t.csv:2:11: column 'ms': expected a finite number above 0, got \"0\"",
                     "t.csv:3:11: column 'ms': expected a finite number above 0, got \"-3\"");
+    // An empty cell is as the default has it: dp 1.
     assert_messages(SMALL_HEADER "2,,4,8,a,1\ninf,2,4,8,a,1\n", small_map,
-                    "t.csv:2:3: column 'dp': expected a value, got an empty cell",
+                    "t.csv:2:4: column 'gpus': expected 2, the row's tp x cp x pp x dp, got \"4\"",
                     "t.csv:3:1: column 'tp': expected an integer from 1 to 4096, got \"inf\"");
     assert_messages(SMALL_HEADER "2,2,8,8,a,1\n2,2,4,7,a,1\n", small_map,
                     "t.csv:2:5: column 'gpus': expected 4, the row's tp x cp x pp x dp, got \"8\"",
@@ -200,8 +220,11 @@ TEST(wrong_columns)
                    "t.csv:1:24: unknown column 'comment': t.json says nothing of it (null there "
                    "ignores it)");
     assert_message(SMALL_HEADER, small_map, "t.csv: has a header and no rows");
-    assert_message("tp,iteration_ms\n1,2\n", NULL,
-                   "t.csv:1:1: unknown column 'tp' (did you mean 'parallel.tp'?)");
+    assert_message("model,tp,tp_size,iteration_ms\nllama-13b,1,1,2\n", NULL,
+                   "t.csv:1:10: column 'tp_size': 'tp' gives parallel.tp as well");
+    assert_message("model,ep,iteration_ms\nllama-13b,1,2\n", NULL,
+                   "t.csv:1:7: unknown column 'ep': expert parallelism is not modelled, every rank "
+                   "holds all experts of its layers");
     assert_messages("parallel.tp,time\n1,2\n", NULL,
                     "t.csv:1:13: unknown column 'time': without a map a column is named by the "
                     "setting that it gives, such as parallel.tp",

@@ -179,9 +179,14 @@ TEST(huggingface_errors_name_key_and_file)
               "config.json: key 'model_type' is missing");
     assert_int_equal(read_text("[1]", &model, ERR), SP_ERR_CONTENT);
 
-    must_fail_with(read_text("{\"model_type\":\"qwen4\"}", &model, ERR), SP_ERR_CONTENT,
-                   "config.json: model_type: expected one of");
-    assert_non_null(strstr(ERR->message[0], "did you mean \"qwen"));
+    // Another kind is no misspelt one.
+    must_fail(read_text("{\"model_type\":\"llama4\"}", &model, ERR), SP_ERR_CONTENT,
+              "config.json: model_type: expected one of \"llama\", \"mistral\", \"qwen2\", "
+              "\"qwen3\", \"mixtral\", \"gpt2\", \"gpt_neox\", got \"llama4\"");
+    must_fail_with(read_text("{\"model_type\":\"gemma3\",\"text_config\":{\"model_type\":"
+                             "\"gemma3_text\"}}",
+                             &model, ERR),
+                   SP_ERR_CONTENT, "config.json: text_config.model_type: expected one of");
 
     const char *bias = "{\"model_type\":\"llama\",\"hidden_size\":64,\"num_attention_heads\":4,"
                        "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128,"
@@ -207,6 +212,99 @@ TEST(huggingface_errors_name_key_and_file)
 
     sp_error_clear(ERR);
     assert_int_equal(sp_model_read_hf("/nonexistent/config.json", &model, ERR), SP_ERR_IO);
+}
+
+// Of a published config.json of each family, keys that mean nothing here, and each key that changes
+// what is computed.
+TEST(huggingface_keys_that_are_not_modelled_are_refused)
+{
+    static const char llama[] = "'hidden_size':64,'num_attention_heads':32,'vocab_size':10,"
+                                "'num_hidden_layers':2,'intermediate_size':128";
+    static const char gpt2[] = "'n_embd':64,'n_head':4,'vocab_size':10,'n_layer':2";
+    static const struct {
+        const char *kind, *more;
+        const char *refused; // NULL: read
+    } cases[] = {
+        {"llama", "'rope_scaling':{'factor':8.0},'pretraining_tp':2,'rms_norm_eps':1e-5", NULL},
+        {"llama", "'attention_dropout':0.0,'use_cache':true,'torch_dtype':'float16'", NULL},
+        {"llama", "'quantization_config':null,'num_local_experts':0,'kv_lora_rank':null", NULL},
+        {"llama", "'layer_types':['full_attention','full_attention'],'clip_qkv':8", NULL},
+        {"qwen2", "'use_sliding_window':false,'max_window_layers':1,'sliding_window':4096", NULL},
+        {"qwen2", "'use_sliding_window':true,'max_window_layers':2,'sliding_window':4096", NULL},
+        {"qwen2", "'qkv_bias':true", NULL},
+        {"mixtral", "'router_aux_loss_coef':0.02,'router_jitter_noise':0.0", NULL},
+        {"qwen3", "'use_qk_norm':true", NULL},
+        {"gpt2", "'activation_function':'gelu_new','use_bias':true,'n_ctx':1024", NULL},
+        {"gpt_neox", "'use_parallel_residual':true,'rotary_pct':0.25,'hidden_act':'gelu'", NULL},
+        {"llama", "'quantization_config':{'quant_method':'awq'}", "quantization_config"},
+        {"llama", "'num_local_experts':8", "num_local_experts"},
+        {"llama", "'num_experts':64", "num_experts"},
+        {"llama", "'n_routed_experts':64", "n_routed_experts"},
+        {"qwen3", "'moe_intermediate_size':768", "moe_intermediate_size"},
+        {"qwen2", "'shared_expert_intermediate_size':512", "shared_expert_intermediate_size"},
+        {"mixtral", "'n_shared_experts':1", "n_shared_experts"},
+        {"llama", "'kv_lora_rank':512", "kv_lora_rank"},
+        {"llama", "'q_lora_rank':1536", "q_lora_rank"},
+        {"llama", "'hidden_act':'relu'", "hidden_act"},
+        {"mistral", "'hidden_act':'gelu_pytorch_tanh'", "hidden_act"},
+        {"gpt2", "'activation_function':'relu'", "activation_function"},
+        {"gpt_neox", "'hidden_act':'silu'", "hidden_act"},
+        {"llama", "'attention_chunk_size':8192", "attention_chunk_size"},
+        {"qwen3", "'layer_types':['sliding_attention','full_attention']", "layer_types"},
+        {"mistral", "'sliding_window':4096", "sliding_window"},
+        {"qwen2", "'use_sliding_window':true,'max_window_layers':1,'sliding_window':4096",
+         "sliding_window"},
+        {"llama", "'attn_logit_softcapping':50.0", "attn_logit_softcapping"},
+        {"llama", "'use_qk_norm':true", "use_qk_norm"},
+        {"mistral", "'mlp_bias':true", "mlp_bias"},
+        {"mistral", "'attention_bias':true", "attention_bias"},
+        {"llama", "'bias':true", "bias"},
+        {"qwen2", "'lm_head_bias':true", "lm_head_bias"},
+        {"llama", "'num_nextn_predict_layers':1", "num_nextn_predict_layers"},
+        {"llama", "'mamba_d_state':16", "mamba_d_state"},
+        {"llama", "'parallel_attn':true", "parallel_attn"},
+        {"gpt2", "'multi_query':true", "multi_query"},
+        {"gpt2", "'add_cross_attention':true", "add_cross_attention"},
+        {"gpt_neox", "'num_key_value_heads':4", "num_key_value_heads"},
+        {"mistral", "'vision_config':{'hidden_size':1024}", "vision_config"},
+        {"llama", "'is_causal':false", "is_causal"},
+        {"llama", "'torch_dtype':'float8_e4m3fn'", "torch_dtype"},
+        {"llama", "'architectures':['LlamaForSequenceClassification']", "architectures"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[400];
+        char expected[80];
+        sp_model model;
+        bool is_gpt2 = strcmp(cases[i].kind, "gpt2") == 0;
+        snprintf(text, sizeof text, "{'model_type':'%s',%s,%s}", cases[i].kind,
+                 is_gpt2 ? gpt2 : llama, cases[i].more);
+        for (char *c = text; *c != '\0'; c++) {
+            *c = *c == '\'' ? '"' : *c;
+        }
+        if (cases[i].refused == NULL) {
+            must_succeed(read_text(text, &model, ERR));
+            continue;
+        }
+        snprintf(expected, sizeof expected, "config.json: %s: ", cases[i].refused);
+        must_fail_with(read_text(text, &model, ERR), SP_ERR_CONTENT, expected);
+        assert_int_equal(ERR->count, 1);
+    }
+}
+
+// mistralai/Mistral-Small-3.1-24B: its text model has the parameters of Mistral-Small-24B-2501.
+TEST(text_part_of_a_model_that_sees)
+{
+    sp_model model =
+        from_hf("{\"model_type\":\"mistral3\",\"vision_config\":{\"model_type\":\"pixtral\"},"
+                "\"text_config\":{\"model_type\":\"mistral\",\"hidden_size\":5120,\"head_dim\":128,"
+                "\"intermediate_size\":32768,\"num_attention_heads\":32,\"num_hidden_layers\":40,"
+                "\"num_key_value_heads\":8,\"sliding_window\":null,\"vocab_size\":131072}}");
+    assert_int_equal(sp_model_parameters(&model), 23572403200);
+    assert_string_equal(model.name, "mistral (text)");
+    must_fail_with(read_text("{\"model_type\":\"mistral3\",\"quantization_config\":{\"bits\":4},"
+                             "\"text_config\":{\"model_type\":\"mistral\"}}",
+                             &model, ERR),
+                   SP_ERR_CONTENT, "config.json: quantization_config: ");
 }
 
 static void object_from(const char *text, sp_model *model, sp_error *err)

@@ -467,6 +467,46 @@ TEST(keys_are_the_documented_ones)
     sp_result_fini(&r);
 }
 
+static const char *text_of_key(const char *key)
+{
+    const sp_result_key *found = NULL;
+    for (int i = 0; (found = sp_result_key_at(i)) != NULL; i++) {
+        if (strcmp(found->key, key) == 0) {
+            return found->text;
+        }
+    }
+    return NULL;
+}
+
+TEST(every_key_is_explained_and_there)
+{
+    sp_result r = described();
+    add_both(&r);
+    r.published_bubble_ratio = 0.25;
+    r.has_exchange = true;
+    json_t *json = sp_result_json(&r, true);
+    const char *key;
+    json_t *value;
+    json_object_foreach (json, key, value) {
+        if (text_of_key(key) == NULL) {
+            fail_msg("no text for %s", key);
+        }
+    }
+    const sp_result_key *row = NULL;
+    for (int i = 0; (row = sp_result_key_at(i)) != NULL; i++) {
+        const char *dot = strchr(row->key, '.');
+        const json_t *holder = dot != NULL ? member(json, "imbalance") : json;
+        // Of steps with jitter or unequal shares alone.
+        bool rare = strcmp(row->key, "jitter") == 0 || strcmp(row->key, "stage_layers") == 0 ||
+                    strcmp(row->key, "gap_parts_ms") == 0;
+        if (json_object_get(holder, dot != NULL ? dot + 1 : row->key) == NULL && !rare) {
+            fail_msg("no result has %s", row->key);
+        }
+    }
+    json_decref(json);
+    sp_result_fini(&r);
+}
+
 // What a batch delays comes again in the next one, so only what is left after the last is lost.
 TEST(shares_of_tokens)
 {

@@ -1,5 +1,7 @@
 // Scenarios that are right: defaults, every key, sources of every kind, and reading the resolved
 // document again. Expected values are the defaults and rules of the documented scenario format.
+#include <sys/stat.h>
+
 #include "sim/base/units.h"
 #include "tests/support/scenario_fixture.h"
 
@@ -205,6 +207,78 @@ TEST(hugging_face_path)
     sp_scenario_fini(&s);
 }
 
+static void write_text(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    fputs(json_text("%s", text), file);
+    assert_int_equal(fclose(file), 0);
+}
+
+// What exists beats what is built in: a folder of a model and files that are called like built-in
+// names, in the working directory and beside the scenario.
+TEST(existing_paths_beat_names)
+{
+    static const char small[] = "{'model_type': 'llama', 'hidden_size': 64, 'vocab_size': 100, "
+                                "'intermediate_size': 128, 'num_attention_heads': 4, "
+                                "'num_hidden_layers': 3, 'time_step_limit': [0.0, Infinity], "
+                                "'eps': NaN}";
+    static const char text[] = "{'model': 'llama-3.1-70b', 'cluster': 'h800-8', 'profile': 'a100', "
+                               "'workload': {'lengths': 'wikipedia'}}";
+    sp_scenario s;
+    fixture_begin();
+    assert_int_equal(mkdir("own", 0700), 0);
+    assert_int_equal(mkdir("own/llama-3.1-70b", 0700), 0);
+    write_text("own/llama-3.1-70b/config.json", small);
+    write_text("own/h800-8", "{'name': 'mine', 'gpus_per_node': 4, 'gpu': 'X', 'peak_tflops': 500, "
+                             "'memory_gib': 24, 'hbm_gb_per_s': 900, 'nvlink_gb_per_s': 50, "
+                             "'nics_per_node': 1, 'nic_gbit_per_s': 100, 'profile': 'h800'}");
+    write_text("own/a100", FIXTURE_PROFILE(", 'name': 'own'"));
+    write_text("own/wikipedia", "5\n6\n");
+    write_text("own/s.json", text);
+    for (int here = 0; here < 2; here++) {
+        if (here != 0) {
+            assert_int_equal(chdir("own"), 0);
+            must_read(text, &s);
+        } else {
+            must_succeed(sp_scenario_read("own/s.json", NULL, 0, &s, ERR));
+        }
+        assert_int_equal(s.model.layers, 3);
+        // Told apart from the built-in one.
+        assert_string_equal(s.model.name, here != 0 ? "./llama-3.1-70b" : "own/llama-3.1-70b");
+        assert_string_equal(s.cluster.name, "mine");
+        assert_string_equal(s.profile.name, "own");
+        assert_int_equal(s.lengths.count, 2);
+        // As resolved it is read the same, and overrides are relative to the working directory.
+        json_t *resolved = json_deep_copy(s.resolved);
+        sp_scenario again;
+        must_succeed(sp_scenario_from_json(resolved, "again.json", NULL, 0, &again, ERR));
+        assert_true(json_equal(again.resolved, s.resolved));
+        sp_scenario_fini(&again);
+        json_decref(resolved);
+        sp_scenario_fini(&s);
+    }
+    assert_int_equal(chdir(".."), 0);
+    const char *const set[] = {"model=llama-3.1-70b", "cluster=h800-8", "profile=a100",
+                               "workload.lengths=wikipedia"};
+    must_succeed(sp_scenario_read("own/s.json", set, 4, &s, ERR));
+    assert_int_equal(s.model.layers, 80);
+    assert_string_equal(s.cluster.name, "h800-8");
+    assert_non_null(s.workload.distribution);
+    sp_scenario_fini(&s);
+    // A folder of results is no model.
+    remove("own/llama-3.1-70b/config.json");
+    must_succeed(sp_scenario_read("own/s.json", NULL, 0, &s, ERR));
+    assert_int_equal(s.model.layers, 80);
+    sp_scenario_fini(&s);
+    remove("own/h800-8");
+    remove("own/a100");
+    remove("own/wikipedia");
+    remove("own/s.json");
+    rmdir("own/llama-3.1-70b");
+    rmdir("own");
+}
+
 TEST(cluster_and_profile)
 {
     static const struct {
@@ -348,6 +422,20 @@ TEST(default_batch_size)
         assert_int_equal(s.workload.uniform_tokens, cases[i].uniform);
         sp_scenario_fini(&s);
     }
+}
+
+// A training step fills its pipeline where nothing says how many samples it has; prompts are one.
+TEST(one_prompt_by_default)
+{
+    sp_scenario s;
+    must_read("{'model': 'llama-13b', 'parallel': {'pp': 2}, 'workload': {'context': 4096}}", &s);
+    assert_int_equal(s.workload.samples_per_batch, 4);
+    sp_scenario_fini(&s);
+    must_read("{'model': 'llama-13b', 'parallel': {'pp': 2}, 'workload': {'context': 4096}, "
+              "'prefill': {}}",
+              &s);
+    assert_int_equal(s.workload.samples_per_batch, 1);
+    sp_scenario_fini(&s);
 }
 
 TEST(length_sources)

@@ -82,7 +82,7 @@ TEST(runtime)
     static const wrong prefixes[] = {
         {"{'model': 'lama-13b'}", "scenario.json: model: \"lama-13b\" is neither a built-in model "
                                   "nor a file (did you mean \"llama-13b\"?); built in: "},
-        {"{'model': '.'}", "scenario.json: model: \".\" is neither a built-in model nor a file; "},
+        {"{'model': '..'}", "scenario.json: model: ..: the folder holds no config.json, "},
         {"{'model': 'llama-13b', 'cluster': 'h10-8'}",
          "scenario.json: cluster: \"h10-8\" is neither a built-in cluster nor a file (did you mean "
          "\"h100-8\"?); built in: a100-8, a100-selene, "},

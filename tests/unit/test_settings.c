@@ -253,6 +253,40 @@ TEST(unknown_keys_name_what_is_meant)
     read_one("{'model': 'llama-13b', 'recomput': 'full'}",
              "scenario.json: unknown key 'recomput' (did you mean 'memory.recompute'?)");
     read_one("{'model': 'llama-13b', 'xyz': 2}", "scenario.json: unknown key 'xyz'");
+    // A key of another section that is only half alike is another matter.
+    read_one("{'model': 'llama-13b', 'peak_memory_gib': 2}",
+             "scenario.json: unknown key 'peak_memory_gib'");
+}
+
+// Nothing is hinted at that would change something else.
+TEST(what_is_not_modelled_is_said)
+{
+    static const char why[] =
+        "expert parallelism is not modelled, every rank holds all experts of its layers";
+    static const char *const keys[] = {"ep", "etp", "expert_model_parallel_size",
+                                       "expert_parallel_size"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        char text[200];
+        char message[200];
+        snprintf(text, sizeof text, "{'model': 'llama-13b', 'parallel': {'%s': 2}}", keys[i]);
+        snprintf(message, sizeof message, "scenario.json: parallel: unknown key '%s': %s", keys[i],
+                 why);
+        read_one(text, message);
+        assert_null(sp_setting_find(keys[i]));
+    }
+    assert_string_equal(sp_setting_missing("--Expert-Model-Parallel-Size"), why);
+    assert_string_equal(sp_setting_missing("parallel.ep"), why);
+    assert_null(sp_setting_missing("tp"));
+    // No name has two meanings.
+    const sp_setting *setting = NULL;
+    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        char aliases[600];
+        snprintf(aliases, sizeof aliases, "%s", setting->aliases != NULL ? setting->aliases : "");
+        assert_null(sp_setting_missing(setting->key));
+        for (char *word = strtok(aliases, " "); word != NULL; word = strtok(NULL, " ")) {
+            assert_null(sp_setting_missing(word));
+        }
+    }
 }
 
 TEST(tokens_in_binary_thousands)
@@ -267,12 +301,14 @@ TEST(tokens_in_binary_thousands)
     assert_int_equal(s.workload.tokens_per_batch, 4194304);
     assert_int_equal(s.strategy.chunk_tokens, 2048);
     sp_scenario_fini(&s);
-    read_one("{'model': 'llama-13b', 'workload': {'context': '128X'}}",
-             "scenario.json: workload.context: expected an integer from 1 to 2147483647, got "
-             "\"128X\"");
-    read_one("{'model': 'llama-13b', 'workload': {'context': '4096M'}}",
-             "scenario.json: workload.context: expected an integer from 1 to 2147483647, got "
-             "\"4096M\"");
+    read_one(
+        "{'model': 'llama-13b', 'workload': {'context': '128X'}}",
+        "scenario.json: workload.context: expected an integer from 1 to 2147483647, or such as "
+        "\"32K\" (of 1024) or \"1M\", got \"128X\"");
+    read_one(
+        "{'model': 'llama-13b', 'workload': {'context': '4096M'}}",
+        "scenario.json: workload.context: expected an integer from 1 to 2147483647, or such as "
+        "\"32K\" (of 1024) or \"1M\", got \"4096M\"");
     int64_t tokens = 7;
     assert_true(sp_tokens_from_text("0", &tokens));
     assert_int_equal(tokens, 0);
