@@ -340,7 +340,7 @@ static const cli_option options[] = {
     CLI_FLAG_OPTION("dry-run", sweep_args, dry_run,
                     "count the points and show the first ones, nothing else"),
     CLI_INT_OPTION("top", "N", sweep_args, top, 1, SWEEP_MOST_TOP,
-                   "points that are listed (default 5)"),
+                   "points that are listed of each workload and model of the grid (default 5)"),
     {.kind = CLI_STRING,
      .name = "by",
      .value = "FIGURE",
@@ -422,6 +422,10 @@ const cli_command cli_cmd_sweep = {
         "else less the peak; simulate counts them of every step. Where no point fits well, a line "
         "says so, with the margin "
         "of the first."
+        "\n\nWhere the grid changes model or workload (workload.context, say), "
+        "steps do not do the same work: the fastest points "
+        "and the front are those of each workload and model. A condition may write numbers of "
+        "tokens as settings do (\"context > 8K\")."
         "\n\nA grid may have more combinations than could ever be evaluated: --sample draws some, "
         "and --search begins with a sample and goes on with points near its Pareto front."
         "\n\nProcesses that mpirun starts share one sweep: rank 0 reads SPEC, hands out points as "

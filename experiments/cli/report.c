@@ -124,7 +124,7 @@ static sp_status fill_file(const char *file_path, const char *path, cli_writer w
 {
     FILE *file = fopen(file_path, "w");
     if (file == NULL) {
-        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+        return sp_error_system(err, path, errno);
     }
     errno = 0;
     sp_status status = write(file, what, err);
@@ -161,7 +161,7 @@ sp_status cli_replace_file(const char *path, cli_writer write, const void *what,
     snprintf(part, bytes, "%s.part", path);
     sp_status status = fill_file(part, path, write, what, err);
     if (status == SP_OK && rename(part, path) != 0) {
-        status = sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+        status = sp_error_system(err, path, errno);
     }
     if (status != SP_OK) {
         remove(part);
@@ -175,7 +175,7 @@ sp_status cli_check_writable(const char *path, sp_error *err)
     bool exists = access(path, F_OK) == 0;
     FILE *file = fopen(path, "a");
     if (file == NULL) {
-        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+        return sp_error_system(err, path, errno);
     }
     fclose(file);
     if (!exists) {

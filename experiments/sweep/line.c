@@ -1,5 +1,6 @@
 #include "experiments/sweep/line.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -210,10 +211,10 @@ sp_status sweep_line_read(const sweep_spec *spec, int64_t combination, const cha
 {
     const char *expected = "";
     json_error_t wrong;
+    errno = 0;
     json_t *row = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, &wrong);
     if (row == NULL) {
-        return sp_error_at(err, SP_ERR_SYNTAX, at->path, at->number, wrong.column, "%s",
-                           wrong.text);
+        return sp_json_load_error(err, at->path, at->number, &wrong);
     }
     sp_status status = SP_OK;
     if (!sweep_digest_read(row, digest, &expected)) {

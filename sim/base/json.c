@@ -13,21 +13,27 @@ enum {
 };
 
 // jansson puts the text it stopped at into the message; only the part a person needs is kept.
-static sp_status syntax_error(sp_error *err, const char *source, const json_error_t *error)
+sp_status sp_json_load_error(sp_error *err, const char *source, long line,
+                             const json_error_t *error)
 {
+    if (errno == ENOMEM) {
+        return sp_error_no_memory(err, source);
+    }
+    line = line > 0 ? line : error->line;
     if (strstr(error->text, "'\xef\xbb\xbf") != NULL) {
-        return sp_error_at(err, SP_ERR_SYNTAX, source, error->line, error->column,
+        return sp_error_at(err, SP_ERR_SYNTAX, source, line, error->column,
                            "a byte order mark (UTF-8 BOM) is no JSON: save the text without it");
     }
-    return sp_error_at(err, SP_ERR_SYNTAX, source, error->line, error->column, "%s", error->text);
+    return sp_error_at(err, SP_ERR_SYNTAX, source, line, error->column, "%s", error->text);
 }
 
 sp_status sp_json_read_text(const char *text, size_t bytes, const char *source, json_t **root,
                             sp_error *err)
 {
     json_error_t error;
+    errno = 0;
     *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
-    return *root == NULL ? syntax_error(err, source, &error) : SP_OK;
+    return *root == NULL ? sp_json_load_error(err, source, 0, &error) : SP_OK;
 }
 
 sp_status sp_json_read_file(const char *path, int64_t limit_bytes, json_t **root, sp_error *err)
@@ -38,7 +44,7 @@ sp_status sp_json_read_file(const char *path, int64_t limit_bytes, json_t **root
     }
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
-        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+        return sp_error_system(err, path, errno);
     }
     sp_status status = SP_OK;
     struct stat info;
@@ -50,9 +56,11 @@ sp_status sp_json_read_file(const char *path, int64_t limit_bytes, json_t **root
                          path, (long long)info.st_size, (long long)limit_bytes);
     } else {
         json_error_t error;
+        errno = 0;
         *root = json_loadf(file, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
         if (*root == NULL) {
-            status = syntax_error(err, path, &error);
+            status = ferror(file) != 0 ? sp_error_system(err, path, errno)
+                                       : sp_json_load_error(err, path, 0, &error);
         }
     }
     fclose(file);

@@ -1,5 +1,6 @@
 // JSON lines (an object with the length under one key, or a bare number, per line) and the flat
 // JSON array, which is scanned by hand so that the whole of it never stands in memory.
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
@@ -100,13 +101,13 @@ sp_status sp_i_lengths_read_jsonl(sp_i_reader *reader)
         // Integers as reals, since other keys (hashes) may hold more than 63 bits; lengths are
         // exact all the same.
         json_error_t error;
+        errno = 0;
         json_t *root = json_loadb(line, n,
                                   JSON_REJECT_DUPLICATES | JSON_DECODE_ANY |
                                       JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL,
                                   &error);
         if (root == NULL) {
-            return sp_error_at(reader->err, SP_ERR_SYNTAX, reader->source, reader->line,
-                               error.column, "%s", error.text);
+            return sp_json_load_error(reader->err, reader->source, reader->line, &error);
         }
         status = take_line(reader, root, &key, chosen);
         json_decref(root);
