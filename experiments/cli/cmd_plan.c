@@ -99,7 +99,10 @@ static int write_plan(const plan_args *args, const sp_scenario *scenario)
         cli_print_notes(args->common.quiet || args->common.json, &result);
         exit_status = cli_answer(exit_status, !sp_result_is_oom(&result));
     } else {
-        exit_status = cli_fail(&err);
+        json_t *nothing =
+            json_pack("{s:n, s:s, s:n, s:n, s:n, s:[]}", "plan", "strategy",
+                      scenario->strategy.kind, "schedule", "lossless", "oom", "batches");
+        exit_status = cli_fail_json(args->common.json, "slimpack/plan-summary/1", nothing, 0, &err);
     }
     sp_result_fini(&result);
     return exit_status;
@@ -173,7 +176,9 @@ static int check(const char *path, bool json, bool quiet)
         cli_print_notes(quiet || json, &c.result);
         exit_status = cli_answer(exit_status, !sp_result_is_oom(&c.result));
     } else {
-        exit_status = cli_fail(&err);
+        json_t *nothing = json_pack("{s:o*, s:n, s:n, s:n, s:n}", "plan", json_string(path),
+                                    "batches", "actions", "iteration_ms", "oom");
+        exit_status = cli_fail_json(json, "slimpack/plan-check/1", nothing, 0, &err);
     }
     sp_result_fini(&c.result);
     sp_plan_input_fini(&c.in);

@@ -7,6 +7,7 @@
 #include "experiments/cli/tune_report.h"
 #include "experiments/cli/tune_shortage.h"
 #include "sim/base/json.h"
+#include "sim/base/parallel.h"
 #include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 
@@ -321,15 +322,23 @@ static int run(const void *given, const cli_operands *operands)
                                            .shown = shown,
                                            .threads = cli_threads(args->jobs),
                                            .quiet = args->common.quiet};
+    cli_catch_stop();
     if (status == SP_OK) {
         status = sweep_layouts_find(t.base, &t.scenario, &options, &layouts, &err);
     }
+    // What is known by then is evaluated and printed all the same.
+    sp_stop_forget();
     cli_tuned tuned = {.options = &options,
                        .layouts = &layouts,
                        .current_ms = (double)NAN,
+                       .scenario = &t.scenario,
                        .batches = &t.batches,
+                       .stopped = layouts.stopped,
                        .top = (int)args->top};
-    if (status == SP_OK && layouts.count == 0) {
+    if (status == SP_OK && layouts.stopped && layouts.ranked_count == 0) {
+        status = sp_error_set(&err, SP_ERR_STOPPED,
+                              "stopped by a signal before a point that fits was found");
+    } else if (status == SP_OK && layouts.count == 0) {
         status = sp_error_set(&err, SP_ERR_INFEASIBLE,
                               "no layout of %lld GPUs that is searched has what --set states",
                               (long long)args->gpus);
@@ -341,12 +350,18 @@ static int run(const void *given, const cli_operands *operands)
     if (status == SP_OK) {
         status = answer(args, &t, &tuned, &exit_status, &err);
     }
+    if (status != SP_OK) {
+        json_t *nothing = t.batches.count > 0 ? cli_tuned_json_empty(&tuned) : NULL;
+        exit_status = cli_fail_json(args->common.json, "slimpack/tune/1", nothing, 0, &err);
+    } else if (exit_status == 0 && layouts.stopped) {
+        exit_status = cli_exit_of_stop();
+    }
     sweep_layouts_fini(&layouts);
     sp_batches_fini(&t.batches);
     sp_scenario_fini(&t.scenario);
     json_decref(t.current);
     json_decref(t.base);
-    return status == SP_OK ? exit_status : cli_fail(&err);
+    return exit_status;
 }
 
 // ---- the command ----

@@ -52,11 +52,15 @@ static sp_status evaluate_one(void *context, int worker, int job, sp_error *err)
     sweep_layouts_finder *f = context;
     sweep_layout *point = f->block[job];
     const sweep_evaluator *evaluator = &f->evaluator[point->strategy];
-    sp_status status =
-        sweep_evaluate_point(evaluator, worker, point->combination, &point->digest, err);
-    point->evaluated = status == SP_OK;
-    point->hurried = evaluator->options.effort_percent > 0;
-    point->counted = evaluator->options.allocator_peak;
+    sweep_digest digest;
+    sp_status status = sweep_evaluate_point(evaluator, worker, point->combination, &digest, err);
+    // One that is stopped stays what it was.
+    if (status == SP_OK) {
+        point->digest = digest;
+        point->evaluated = true;
+        point->hurried = evaluator->options.effort_percent > 0;
+        point->counted = evaluator->options.allocator_peak;
+    }
     return status;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/parallel.h"
 #include "sim/base/progress.h"
 #include "solver/evaluate/evaluation.h"
 #include "solver/time_limit.h"
@@ -61,6 +62,8 @@ sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
     } else if (status == SP_OK && ev.repeats && !options->no_causes) {
         status = sp_i_recompute_find(&ev, batches, err);
     }
+    // A search that was stopped has cut its choice short.
+    status = status == SP_OK ? sp_stop_check(err) : status;
     sp_i_evaluate_end(&ev, status);
     return status;
 }
