@@ -13,7 +13,6 @@
 
 enum {
     MOST_STRATEGIES = 32,
-    MOST_GPUS = 1 << 20,
     TOP = 10,
     SURVIVORS = 24,
     TOKENS = 4 << 20,   // of a batch, as Llama 3 trained with (arXiv 2407.21783, section 3.4.1) ...
@@ -90,7 +89,7 @@ static sp_status divide(const json_t *document, int64_t gpus, const char *option
     for (size_t i = 0; i < sizeof degrees / sizeof degrees[0]; i++) {
         // What is no degree is told when the scenario is read.
         double number = json_number_value(json_object_get(parallel, degrees[i]));
-        int64_t degree = number >= 1.0 && number <= MOST_GPUS ? (int64_t)number : 0;
+        int64_t degree = number >= 1.0 && number <= CLI_TUNE_MOST_GPUS ? (int64_t)number : 0;
         if (degree > 0 && *left % degree != 0) {
             return sp_error_set(err, SP_ERR_USAGE,
                                 "%s parallel.%s=%lld: the degrees stated do not divide the %lld "
@@ -375,7 +374,7 @@ static const cli_option options[] = {
      .at = offsetof(cli_tune_args, gpus),
      .help = "GPUs to train on",
      .min = 1,
-     .max = MOST_GPUS},
+     .max = CLI_TUNE_MOST_GPUS},
     CLI_TEXT_OPTION(CLI_STRING, 0, "cluster", "NAME", cli_tune_args, cluster,
                     "cluster preset (default: h100-8)"),
     CLI_TOKENS_OPTION("context", cli_tune_args, context, "longest sample in tokens, such as 32K"),

@@ -268,6 +268,7 @@ sp_status sweep_layouts_evaluate(sweep_layouts_finder *f, sp_error *err)
     snprintf(label, sizeof label, "trying layouts%s%s", alone ? " of " : "",
              alone ? f->options->strategies[0] : "");
     sp_progress_begin(&progress, label, all->count, f->options->quiet);
+    sp_progress_update(&progress, 0);
     sp_status status = evaluate_points(f, 0, rows, 0, &progress, err);
     if (status == SP_OK && chooses) {
         status = choose_survivors(f, err);

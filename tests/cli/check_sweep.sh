@@ -203,6 +203,22 @@ grep -q '^error: .*h800.json: Too many open files$' messages || complain "no fil
 "$program" sweep files.json -o files.jsonl --resume --quiet >/dev/null || complain "going on with handles"
 cmp files.jsonl files.ref || complain "lines written for want of file handles stay"
 
+# A value that was edited is no result.
+sed -E '2s/"iteration_ms":[0-9]/"iteration_ms":7/' files.ref >files.jsonl
+message=$("$program" sweep files.json -o files.jsonl --resume --quiet 2>&1)
+expect "status of an edited line" 3 "$?"
+case $message in
+"error: files.jsonl:2: the line was changed after it was written"*) ;;
+*) complain "an edited line: $message" ;;
+esac
+"$program" merge files.json files.jsonl -o merged.jsonl --quiet >/dev/null 2>&1 && complain "an edited line is merged"
+head -n 1 files.ref >files.jsonl
+"$program" sweep files.json -o files.jsonl --resume --quiet >/dev/null
+cmp files.jsonl files.ref || complain "lines behind an edited one"
+# Files of versions that wrote no checks are gone on with.
+sed 's/,"check":"[0-9a-f]*"}$/}/' files.ref >files.jsonl
+"$program" sweep files.json -o files.jsonl --resume --quiet >/dev/null || complain "lines without checks"
+
 # Tokens are numbers in conditions; another context is another question.
 cat >contexts.json <<'SPEC'
 {"schema": "slimpack/sweep/1",
