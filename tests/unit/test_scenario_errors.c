@@ -534,8 +534,9 @@ TEST(memory_of_json_runs_out)
         sp_error_clear(ERR);
         json_set_alloc_funcs(allowed_malloc, free);
         jansson_allows = n;
-        static const char text[] = "{\"model\": \"llama-7b\", \"cluster\": \"h100-8\", \"profile\": "
-                                   "\"h100\", \"workload\": {\"lengths\": [1000, 2000]}}";
+        static const char text[] =
+            "{\"model\": \"llama-7b\", \"cluster\": \"h100-8\", \"profile\": "
+            "\"h100\", \"workload\": {\"lengths\": [1000, 2000]}}";
         sp_status status = sp_json_read_text(text, sizeof text - 1, "s.json", &root, ERR);
         if (status == SP_OK) {
             status = sp_scenario_from_json(root, "s.json", set, 2, &s, ERR);
@@ -559,4 +560,27 @@ TEST(memory_of_json_runs_out)
         json_decref(root);
     }
     free(expected);
+}
+
+// What the system ran out of is no property of an input; a file that it refuses is there.
+TEST(errors_of_the_system)
+{
+    static const struct {
+        int error;
+        sp_status status;
+        int exit_status;
+    } cases[] = {
+        {EMFILE, SP_ERR_SYSTEM, 4},    {ENFILE, SP_ERR_SYSTEM, 4}, {EINTR, SP_ERR_SYSTEM, 4},
+        {ENOMEM, SP_ERR_NO_MEMORY, 4}, {EACCES, SP_ERR_ACCESS, 3}, {ENOENT, SP_ERR_IO, 3},
+        {ENOSPC, SP_ERR_IO, 3},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char expected[SP_ERROR_TEXT];
+        sp_error_clear(ERR);
+        assert_int_equal(sp_error_system(ERR, "f.json", cases[i].error), cases[i].status);
+        assert_int_equal(sp_status_exit(cases[i].status), cases[i].exit_status);
+        assert_int_equal(sp_status_is_fatal(cases[i].status), cases[i].status != SP_ERR_IO);
+        snprintf(expected, sizeof expected, "f.json: %s", strerror(cases[i].error));
+        assert_string_equal(ERR->message[0], expected);
+    }
 }
