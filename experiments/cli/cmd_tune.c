@@ -350,6 +350,7 @@ static int run(const void *given, const cli_operands *operands)
         status = answer(args, &t, &tuned, &exit_status, &err);
     }
     if (status != SP_OK) {
+        tuned.scenario = &t.scenario;
         json_t *nothing = t.batches.count > 0 ? cli_tuned_json_empty(&tuned) : NULL;
         exit_status = cli_fail_json(args->common.json, "slimpack/tune/1", nothing, 0, &err);
     } else if (exit_status == 0 && layouts.stopped) {

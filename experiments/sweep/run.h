@@ -17,8 +17,7 @@ typedef struct sweep_run_options {
 // depend on the number of threads and ranks. After an error the file holds whole lines and can be
 // gone on with. A kill, and a stop (sp_stop_request), which ends the run soon and is no error, lose
 // the points in work and those that wait for an earlier one, at most SWEEP_WINDOW for each thread.
-// SP_ERR_LIMIT where more than SWEEP_MOST_POINTS points would be
-// walked.
+// SP_ERR_LIMIT where more than SWEEP_MOST_POINTS points would be walked.
 enum { SWEEP_WINDOW = 256 };
 sp_status sweep_run(const sweep_spec *spec, const char *path, const sweep_run_options *options,
                     sweep_summary *summary, sp_error *err);
