@@ -253,8 +253,11 @@ static sp_status unknown_name(const char *name, sp_error *err)
                               "unknown backend '%.64s' (did you mean '%s'? known: %s)", name, near,
                               text);
     } else {
+        // The plug-in that the documentation speaks of is not everywhere.
+        bool cuda = strcmp(name, "cuda") == 0;
         status =
-            sp_error_set(err, SP_ERR_CONTENT, "unknown backend '%.64s' (known: %s)", name, text);
+            sp_error_set(err, SP_ERR_CONTENT, "unknown backend '%.64s' (known: %s%s)", name, text,
+                         cuda ? "; cuda is a plug-in that is built where CMake finds CUDA" : "");
     }
     sp_free(known);
     sp_backend_names_fini(&names);

@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "sim/base/parallel.h"
 #include "sim/base/progress.h"
 #include "solver/mip.h"
 
@@ -12,7 +13,7 @@ double sp_i_time_left_s(int64_t limit_ms, double spent_s)
 
 bool sp_i_deadline_is_past(double deadline_s)
 {
-    return deadline_s > 0.0 && sp_clock_s() > deadline_s;
+    return sp_stop_requested() || (deadline_s > 0.0 && sp_clock_s() > deadline_s);
 }
 
 double sp_i_deadline_part_s(double deadline_s, double share)

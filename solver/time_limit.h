@@ -1,7 +1,8 @@
 // When a search ends by time and takes the best that it has. Private to solver.
 //
 // A deadline is a time of sp_clock_s(); 0: there is none. A search looks at it before each step
-// after its first, so that there is a plan, as late as it is by one step at most.
+// after its first, so that there is a plan, as late as it is by one step at most. A stop that was
+// asked for (sp_stop_request) is a deadline that is past; what was found by then is no answer.
 #ifndef SLIMPACK_SOLVER_TIME_LIMIT_H
 #define SLIMPACK_SOLVER_TIME_LIMIT_H
 

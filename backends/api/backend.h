@@ -173,7 +173,8 @@ typedef struct sp_backend_ops {
     const sp_backend_option_info *options; // that a request may set; ends with a NULL key
 
     // Required. Devices are numbered from 0; a backend without any on this machine has 0 of them,
-    // and that is no error.
+    // and that is no error. device_info is then asked for one nevertheless, and says why there is
+    // none and what to do.
     sp_status (*device_count)(int *count, sp_error *err);
     sp_status (*device_info)(int device, sp_device_info *info, sp_error *err);
     // Required. Runs request->steps steps, which `steps` has room for, zeroed. What it leaves there

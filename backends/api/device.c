@@ -43,10 +43,23 @@ sp_status sp_backend_device_count(const sp_backend *backend, int *count, sp_erro
     return backend->ops.device_count(count, err);
 }
 
+// Why it has none only the backend knows, which tells when it is asked for one.
+static sp_status no_device(const sp_backend *backend, int device, sp_error *err)
+{
+    sp_device_info none = {0};
+    sp_status status = backend->ops.device_info(device, &none, err);
+    return status != SP_OK ? status
+                           : sp_error_set(err, SP_ERR_USAGE, "backend '%s' finds no device here",
+                                          backend->ops.name);
+}
+
 static sp_status check_device(const sp_backend *backend, int device, sp_error *err)
 {
     int count;
     sp_status status = sp_backend_device_count(backend, &count, err);
+    if (status == SP_OK && count == 0) {
+        return no_device(backend, device, err);
+    }
     if (status == SP_OK && (device < 0 || device >= count)) {
         status = sp_error_set(err, SP_ERR_USAGE, "backend '%s' has no device %d (it has %d)",
                               backend->ops.name, device, count);

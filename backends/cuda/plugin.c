@@ -18,10 +18,23 @@ static sp_status count_devices(int *count, sp_error *err)
 static sp_status describe(int device, sp_device_info *info, sp_error *err)
 {
     sp_i_cuda_api api;
-    sp_i_cuda_info gpu;
+    sp_i_cuda_info gpu = {0};
+    char reason[SP_I_CUDA_TEXT];
+    int count = 0;
     sp_i_cuda_api_init(&api);
     const sp_i_cuda_device of = {&api, device};
-    sp_status status = sp_i_cuda_device_info(&of, &gpu, err);
+    sp_status status = sp_i_cuda_device_count(&api, &count, reason, err);
+    if (status == SP_OK && count == 0) {
+        status =
+            sp_error_set(err, SP_ERR_USAGE,
+                         "backend 'cuda' finds no NVIDIA GPU: %s (nvidia-smi lists the GPUs of "
+                         "the driver; CUDA_VISIBLE_DEVICES may hide them; --backend host runs "
+                         "on the CPU)",
+                         reason);
+    }
+    if (status == SP_OK) {
+        status = sp_i_cuda_device_info(&of, &gpu, err);
+    }
     *info = (sp_device_info){0};
     snprintf(info->name, sizeof info->name, "%s", gpu.name);
     info->capabilities = SP_I_EXEC_CAPABILITIES | SP_CAN(BF16);

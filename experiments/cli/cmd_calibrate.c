@@ -292,7 +292,7 @@ static int calibrate_backend(const calibrate_args *args)
     }
     if (status != SP_OK) {
         json_decref(profile);
-        return cli_fail_of(process, &err);
+        return cli_fail_json(args->common.json, "slimpack/profile/1", json_object(), process, &err);
     }
     if (process == 0) {
         warn_of_drift(profile);

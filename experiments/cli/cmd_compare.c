@@ -35,8 +35,10 @@ static sp_status show_memory_curve(const cli_compare_args *args, const char *pat
         status = cli_memory_curve(&cmp->scenario, &cmp->batches, names, cmp->count,
                                   cli_threads(args->jobs), &curve, err);
     }
+    *exit_status = json_object_get(curve, "stopped") != NULL ? cli_exit_of_stop() : 0;
     if (status == SP_OK && args->common.json) {
-        *exit_status = cli_print_json(curve);
+        int printed = cli_print_json(curve);
+        *exit_status = printed != 0 ? printed : *exit_status;
         return SP_OK;
     }
     if (status == SP_OK) {
@@ -54,6 +56,7 @@ static int run(const void *given, const cli_operands *operands)
     cli_comparison cmp = {0};
     sp_error err = {0};
     sp_status status = cli_comparison_choose(args, &cmp, &err);
+    cli_catch_stop();
     if (status == SP_OK && args->memory_curve) {
         status = show_memory_curve(args, operands->items[0], &cmp, &exit_status, &err);
     } else if (status == SP_OK) {
@@ -76,7 +79,8 @@ static int run(const void *given, const cli_operands *operands)
                          cmp.rows[i].reason);
             }
         }
-        exit_status = cli_answer(exit_status, any);
+        exit_status =
+            exit_status == 0 && cmp.stopped ? cli_exit_of_stop() : cli_answer(exit_status, any);
     } else if (status != SP_OK) {
         exit_status = cli_fail(&err);
     }
@@ -92,7 +96,7 @@ static const cli_option options[] = {
      .name = "strategies",
      .value = "LIST",
      .at = offsetof(cli_compare_args, strategies),
-     .help = "packing strategies to compare, the first is the baseline (default: all)",
+     .help = "packing strategies to compare, the first is the baseline (default: all, over packed)",
      .names = sp_strategy_names},
     {.kind = CLI_STRING,
      .name = "schedules",
@@ -164,6 +168,13 @@ const cli_command cli_cmd_compare = {
         "where they cannot be counted (simulate says why). A row with less than 3 % of the limit "
         "to spare, or a tenth where blocks are not counted, is marked tight and may run several "
         "times slower."
+        "\n\nSpeed-ups are over the first of --strategies or --schedules, which is told where it "
+        "runs "
+        "out of memory. Without a list the first row is packed, as most software packs, or where "
+        "that does not fit the first strategy that does and trains all tokens: no step that is "
+        "padded to the context, or that cannot run."
+        "\n\nCtrl-C ends a comparison with the rows that are known (exit status 130; with "
+        "--best-layout also the best layout so far), a second one at once."
         "\n\nA row that runs out of memory is marked oom; a warning (with --json its reason) says "
         "which sample needs how much. The exit status is 1 when no row can be trained.",
     .examples = examples,

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "experiments/cli/report.h"
+#include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/prng.h"
 #include "sim/workload/distribution.h"
@@ -227,6 +228,31 @@ static void print_source(const source *from)
     print_histogram(&from->stats);
 }
 
+static int print_json(const source *from, int count)
+{
+    json_t *all = json_array();
+    for (int i = 0; i < count; i++) {
+        json_array_append_new(all, source_json(&from[i]));
+    }
+    // An append that failed has left the array too short.
+    bool complete = json_array_size(all) == (size_t)count;
+    json_t *printed = !complete ? NULL : count == 1 ? json_array_get(all, 0) : all;
+    json_incref(printed);
+    json_decref(all);
+    return cli_print_json(printed);
+}
+
+static int print_sources(const source *from, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (i > 0) {
+            putchar('\n');
+        }
+        print_source(&from[i]);
+    }
+    return 0;
+}
+
 static int run(const void *given, const cli_operands *operands)
 {
     const lengths_args *args = given;
@@ -238,32 +264,19 @@ static int run(const void *given, const cli_operands *operands)
         return list_distributions(args->common.json);
     }
     sp_error err = {0};
-    json_t *all = json_array();
-    for (int i = 0; i < operands->count; i++) {
-        source from;
-        if (read_source(operands->items[i], args, &from, &err) != SP_OK) {
-            json_decref(all);
-            return cli_fail(&err);
-        }
-        if (args->common.json) {
-            json_array_append_new(all, source_json(&from));
-            continue;
-        }
-        if (i > 0) {
-            putchar('\n');
-        }
-        print_source(&from);
+    source *from = sp_calloc((size_t)operands->count, sizeof *from);
+    if (from == NULL) {
+        sp_error_no_memory(&err, "sources of lengths");
     }
-    if (!args->common.json) {
-        json_decref(all);
-        return 0;
+    // All are read before the first is printed.
+    for (int i = 0; from != NULL && i < operands->count; i++) {
+        read_source(operands->items[i], args, &from[i], &err);
     }
-    // An append that failed has left the array too short.
-    bool complete = json_array_size(all) == (size_t)operands->count;
-    json_t *printed = !complete ? NULL : operands->count == 1 ? json_array_get(all, 0) : all;
-    json_incref(printed);
-    json_decref(all);
-    return cli_print_json(printed);
+    exit_status = err.status != SP_OK ? cli_fail(&err)
+                  : args->common.json ? print_json(from, operands->count)
+                                      : print_sources(from, operands->count);
+    sp_free(from);
+    return exit_status;
 }
 
 // ---- the command ----

@@ -99,7 +99,10 @@ static int write_plan(const plan_args *args, const sp_scenario *scenario)
         cli_print_notes(args->common.quiet || args->common.json, &result);
         exit_status = cli_answer(exit_status, !sp_result_is_oom(&result));
     } else {
-        exit_status = cli_fail(&err);
+        json_t *nothing =
+            json_pack("{s:n, s:s, s:n, s:n, s:n, s:[]}", "plan", "strategy",
+                      scenario->strategy.kind, "schedule", "lossless", "oom", "batches");
+        exit_status = cli_fail_json(args->common.json, "slimpack/plan-summary/1", nothing, 0, &err);
     }
     sp_result_fini(&result);
     return exit_status;
@@ -173,7 +176,9 @@ static int check(const char *path, bool json, bool quiet)
         cli_print_notes(quiet || json, &c.result);
         exit_status = cli_answer(exit_status, !sp_result_is_oom(&c.result));
     } else {
-        exit_status = cli_fail(&err);
+        json_t *nothing = json_pack("{s:o*, s:n, s:n, s:n, s:n}", "plan", json_string(path),
+                                    "batches", "actions", "iteration_ms", "oom");
+        exit_status = cli_fail_json(json, "slimpack/plan-check/1", nothing, 0, &err);
     }
     sp_result_fini(&c.result);
     sp_plan_input_fini(&c.in);
@@ -184,7 +189,7 @@ static int check(const char *path, bool json, bool quiet)
 
 typedef struct answers {
     bool quiet;
-    int64_t count, infeasible, oom, dropped, truncated, split;
+    int64_t count, invalid, infeasible, oom, dropped, truncated, split;
     sp_warnings seen;
 } answers;
 
@@ -192,6 +197,11 @@ typedef struct answers {
 static void warn_of(answers *a, const stream_answer *answer)
 {
     long long line = (long long)answer->line;
+    if (answer->invalid && a->invalid++ < SP_ERROR_MESSAGES) {
+        sp_error err = {0};
+        sp_error_set(&err, SP_ERR_CONTENT, "%s", answer->reason);
+        cli_fail(&err);
+    }
     if (answer->infeasible && a->infeasible++ == 0) {
         cli_warn(a->quiet, "line %lld: no plan: %s", line, answer->reason);
     }
@@ -246,6 +256,9 @@ static void print_totals(const answers *a)
     if (a->oom > 0) {
         cli_warn(a->quiet, "out of memory: %lld of %lld plans", (long long)a->oom, count);
     }
+    if (a->invalid > 0) {
+        cli_warn(a->quiet, "no batch: %lld of %lld lines", (long long)a->invalid, count);
+    }
     if (a->infeasible > 0) {
         cli_warn(a->quiet, "without a plan: %lld of %lld batches", (long long)a->infeasible, count);
     }
@@ -263,7 +276,8 @@ static int stream(const sp_scenario *scenario, int64_t jobs, int64_t ahead, bool
     if (status != SP_OK) {
         return cli_fail(&err);
     }
-    return cli_answer(0, a.oom + a.infeasible == 0);
+    return a.invalid > 0 ? sp_status_exit(SP_ERR_CONTENT)
+                         : cli_answer(0, a.oom + a.infeasible == 0);
 }
 
 // ---- what was asked for ----
@@ -368,8 +382,11 @@ const cli_command cli_cmd_plan = {
         "next batches are planned on other threads. A batch for which there is no plan is answered "
         "by a document without batches that holds the reason; a plan that needs more memory than "
         "there is holds its reason, too, and of the first line that lacks memory the settings are "
-        "tried and named in its reason that would make it fit. A line that is no batch ends the "
-        "stream with an error that names it; the lines before it are answered."
+        "tried and named in its reason that would make it fit. A line that is no batch is answered "
+        "by "
+        "such a document, too, with the status \"invalid\" and the reason, which is also told as "
+        "an "
+        "error, and makes the exit status 3 at the end."
         "\n\nWith --check a plan is read and every rule of plans is checked, independently of what "
         "made it: each slice in one forward and one backward pack, the order of slices and "
         "actions, lengths within the context. It is then simulated, which finds ranks that "

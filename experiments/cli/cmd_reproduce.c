@@ -206,15 +206,19 @@ static const char *const formats[] = {"png", "svg", NULL};
 
 // ---- the list ----
 
+static sp_status read_figure(const figure_folder *folder, const char *name, figure_spec *spec,
+                             sp_error *err)
+{
+    char path[SP_DATA_PATH];
+    sp_status status = figure_folder_file(folder, name, path, err);
+    return status == SP_OK ? figure_spec_read(path, spec, err) : status;
+}
+
 static sp_status list_one(const figure_folder *folder, const char *name, json_t *list,
                           sp_error *err)
 {
-    char path[SP_DATA_PATH];
     figure_spec spec;
-    sp_status status = figure_folder_file(folder, name, path, err);
-    if (status == SP_OK) {
-        status = figure_spec_read(path, &spec, err);
-    }
+    sp_status status = read_figure(folder, name, &spec, err);
     if (status != SP_OK) {
         return status;
     }
@@ -269,16 +273,25 @@ static sp_status report(const reproduce_args *args, const figure_reproduction *r
     return args->output != NULL ? write_reproduction(args->output, args->plot, r, err) : SP_OK;
 }
 
+// Before the first one runs, which may take minutes.
+static sp_status check_names(const figure_folder *folder, const cli_operands *operands,
+                             sp_error *err)
+{
+    for (int i = 0; i < operands->count; i++) {
+        figure_spec spec = {0};
+        if (read_figure(folder, operands->items[i], &spec, err) == SP_OK) {
+            figure_spec_fini(&spec);
+        }
+    }
+    return err->status;
+}
+
 static sp_status reproduce_one(const reproduce_args *args, const figure_folder *folder,
                                const char *name, totals *sum, sp_error *err)
 {
-    char path[SP_DATA_PATH];
     figure_spec spec = {0};
     figure_reproduction reproduction;
-    sp_status status = figure_folder_file(folder, name, path, err);
-    if (status == SP_OK) {
-        status = figure_spec_read(path, &spec, err);
-    }
+    sp_status status = read_figure(folder, name, &spec, err);
     if (status != SP_OK) {
         return status;
     }
@@ -298,8 +311,9 @@ static int reproduce(const reproduce_args *args, const figure_folder *folder,
     int count = args->all ? folder->count : operands->count;
     sp_error err = {0};
     totals sum = {.figures = args->common.json ? json_array() : NULL};
-    sp_status status = SP_OK;
-    if (args->output != NULL && mkdir(args->output, 0777) != 0 && errno != EEXIST) {
+    sp_status status = check_names(folder, operands, &err);
+    if (status == SP_OK && args->output != NULL && mkdir(args->output, 0777) != 0 &&
+        errno != EEXIST) {
         status = sp_error_set(&err, SP_ERR_IO, "%.512s: %s", args->output, strerror(errno));
     }
     for (int i = 0; status == SP_OK && i < count; i++) {

@@ -103,7 +103,8 @@ static int run_plan(const run_args *args, const char *path)
         status = execute(args, &in, &executor, &execution, &err);
     }
     if (status != SP_OK) {
-        exit_status = cli_fail_of(executor.process, &err);
+        exit_status = cli_fail_json(args->common.json, "slimpack/result/1", sp_result_json_empty(),
+                                    executor.process, &err);
     } else if (args->common.json) {
         exit_status = cli_print_json(sp_execution_result_json(&execution));
     } else {

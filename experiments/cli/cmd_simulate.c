@@ -178,7 +178,8 @@ static int run(const void *given, const cli_operands *operands)
         cli_print_notes(args->common.quiet || args->common.json, &result);
         exit_status = cli_answer(exit_status, !sp_result_is_oom(&result));
     } else {
-        exit_status = cli_fail(&err);
+        exit_status =
+            cli_fail_json(args->common.json, "slimpack/result/1", sp_result_json_empty(), 0, &err);
     }
     sp_result_fini(&result);
     input_fini(&in);

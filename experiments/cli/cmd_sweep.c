@@ -1,4 +1,3 @@
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,10 +9,7 @@
 #include "sim/base/json.h"
 #include "sim/base/progress.h"
 
-enum {
-    FIRST_POINTS = 5,     // that --dry-run shows
-    EXIT_BY_SIGNAL = 128, // plus the signal's number, as a shell reports it
-};
+enum { FIRST_POINTS = 5 }; // that --dry-run shows
 
 typedef struct sweep_args {
     cli_common common;
@@ -23,25 +19,6 @@ typedef struct sweep_args {
 } sweep_args;
 
 _Static_assert((int)CLI_MOST_THREADS <= (int)SWEEP_MOST_THREADS, "threads");
-
-static volatile sig_atomic_t stop_signal;
-
-// The second signal ends the program at once.
-static void on_stop(int signal_number)
-{
-    stop_signal = signal_number;
-}
-
-// What the parent ignores, as a shell does for a job in the background, stays ignored.
-static void catch_signal(int signal_number)
-{
-    struct sigaction action = {.sa_handler = on_stop, .sa_flags = (int)SA_RESETHAND};
-    struct sigaction before;
-    sigemptyset(&action.sa_mask);
-    if (sigaction(signal_number, NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
-        sigaction(signal_number, &action, NULL);
-    }
-}
 
 // ---- what is asked ----
 
@@ -234,7 +211,7 @@ static int print_answer(const sweep_args *args, const sweep_summary *summary)
     }
     if (exit_status == 0 && summary->stopped) {
         cli_warn(args->common.quiet, "stopped by a signal; --resume goes on from here");
-        return EXIT_BY_SIGNAL + (int)stop_signal;
+        return cli_exit_of_stop();
     }
     return cli_answer(exit_status, summary->best_count > 0);
 }
@@ -247,16 +224,14 @@ static int sweep(const sweep_args *args, sweep_summary *summary, const sweep_cho
                              .ranks = all->ranks,
                              .resume = args->resume,
                              .quiet = args->common.quiet,
-                             .choice = *choice,
-                             .stop = &stop_signal};
+                             .choice = *choice};
     if (args->csv) {
         cli_sweep_csv_head(stdout, summary->spec);
         bool every = args->top == 0 && args->pareto == NULL;
         summary->options.each = every ? print_row : NULL;
         summary->options.context = summary;
     }
-    catch_signal(SIGINT);
-    catch_signal(SIGTERM);
+    cli_catch_stop();
     double started_s = sp_clock_s();
     if (sweep_run(summary->spec, args->output, &how, summary, &err) != SP_OK) {
         return cli_fail(&err);
@@ -340,7 +315,7 @@ static const cli_option options[] = {
     CLI_FLAG_OPTION("dry-run", sweep_args, dry_run,
                     "count the points and show the first ones, nothing else"),
     CLI_INT_OPTION("top", "N", sweep_args, top, 1, SWEEP_MOST_TOP,
-                   "points that are listed (default 5)"),
+                   "points that are listed of each workload and model of the grid (default 5)"),
     {.kind = CLI_STRING,
      .name = "by",
      .value = "FIGURE",
@@ -422,6 +397,10 @@ const cli_command cli_cmd_sweep = {
         "else less the peak; simulate counts them of every step. Where no point fits well, a line "
         "says so, with the margin "
         "of the first."
+        "\n\nWhere the grid changes model or workload (workload.context, say), "
+        "steps do not do the same work: the fastest points "
+        "and the front are those of each workload and model. A condition may write numbers of "
+        "tokens as settings do (\"context > 8K\")."
         "\n\nA grid may have more combinations than could ever be evaluated: --sample draws some, "
         "and --search begins with a sample and goes on with points near its Pareto front."
         "\n\nProcesses that mpirun starts share one sweep: rank 0 reads SPEC, hands out points as "

@@ -7,12 +7,12 @@
 #include "experiments/cli/tune_report.h"
 #include "experiments/cli/tune_shortage.h"
 #include "sim/base/json.h"
+#include "sim/base/parallel.h"
 #include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 
 enum {
     MOST_STRATEGIES = 32,
-    MOST_GPUS = 1 << 20,
     TOP = 10,
     SURVIVORS = 24,
     TOKENS = 4 << 20,   // of a batch, as Llama 3 trained with (arXiv 2407.21783, section 3.4.1) ...
@@ -89,7 +89,7 @@ static sp_status divide(const json_t *document, int64_t gpus, const char *option
     for (size_t i = 0; i < sizeof degrees / sizeof degrees[0]; i++) {
         // What is no degree is told when the scenario is read.
         double number = json_number_value(json_object_get(parallel, degrees[i]));
-        int64_t degree = number >= 1.0 && number <= MOST_GPUS ? (int64_t)number : 0;
+        int64_t degree = number >= 1.0 && number <= CLI_TUNE_MOST_GPUS ? (int64_t)number : 0;
         if (degree > 0 && *left % degree != 0) {
             return sp_error_set(err, SP_ERR_USAGE,
                                 "%s parallel.%s=%lld: the degrees stated do not divide the %lld "
@@ -321,15 +321,23 @@ static int run(const void *given, const cli_operands *operands)
                                            .shown = shown,
                                            .threads = cli_threads(args->jobs),
                                            .quiet = args->common.quiet};
+    cli_catch_stop();
     if (status == SP_OK) {
         status = sweep_layouts_find(t.base, &t.scenario, &options, &layouts, &err);
     }
+    // What is known by then is evaluated and printed all the same.
+    sp_stop_forget();
     cli_tuned tuned = {.options = &options,
                        .layouts = &layouts,
                        .current_ms = (double)NAN,
+                       .scenario = &t.scenario,
                        .batches = &t.batches,
+                       .stopped = layouts.stopped,
                        .top = (int)args->top};
-    if (status == SP_OK && layouts.count == 0) {
+    if (status == SP_OK && layouts.stopped && layouts.ranked_count == 0) {
+        status = sp_error_set(&err, SP_ERR_STOPPED,
+                              "stopped by a signal before a point that fits was found");
+    } else if (status == SP_OK && layouts.count == 0) {
         status = sp_error_set(&err, SP_ERR_INFEASIBLE,
                               "no layout of %lld GPUs that is searched has what --set states",
                               (long long)args->gpus);
@@ -341,12 +349,19 @@ static int run(const void *given, const cli_operands *operands)
     if (status == SP_OK) {
         status = answer(args, &t, &tuned, &exit_status, &err);
     }
+    if (status != SP_OK) {
+        tuned.scenario = &t.scenario;
+        json_t *nothing = t.batches.count > 0 ? cli_tuned_json_empty(&tuned) : NULL;
+        exit_status = cli_fail_json(args->common.json, "slimpack/tune/1", nothing, 0, &err);
+    } else if (exit_status == 0 && layouts.stopped) {
+        exit_status = cli_exit_of_stop();
+    }
     sweep_layouts_fini(&layouts);
     sp_batches_fini(&t.batches);
     sp_scenario_fini(&t.scenario);
     json_decref(t.current);
     json_decref(t.base);
-    return status == SP_OK ? exit_status : cli_fail(&err);
+    return exit_status;
 }
 
 // ---- the command ----
@@ -360,7 +375,7 @@ static const cli_option options[] = {
      .at = offsetof(cli_tune_args, gpus),
      .help = "GPUs to train on",
      .min = 1,
-     .max = MOST_GPUS},
+     .max = CLI_TUNE_MOST_GPUS},
     CLI_TEXT_OPTION(CLI_STRING, 0, "cluster", "NAME", cli_tune_args, cluster,
                     "cluster preset (default: h100-8)"),
     CLI_TOKENS_OPTION("context", cli_tune_args, context, "longest sample in tokens, such as 32K"),

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/parallel.h"
 #include "sim/base/progress.h"
 #include "solver/evaluate/evaluate.h"
 
@@ -46,6 +47,7 @@ sp_status cli_comparison_choose(const cli_compare_args *args, cli_comparison *cm
 {
     cmp->of_schedules = args->schedules != NULL;
     const char *list = cmp->of_schedules ? args->schedules : args->strategies;
+    cmp->listed = list != NULL;
     cmp->rows = sp_calloc(CLI_MOST_COMPARED, sizeof *cmp->rows);
     sp_status status = cmp->rows == NULL ? sp_error_no_memory(err, "a comparison") : SP_OK;
     if (status == SP_OK && args->schedules != NULL && args->strategies != NULL) {
@@ -139,12 +141,17 @@ static sp_status evaluate_best(const cli_compare_args *args, const cli_compariso
         sweep_layouts_find(cmp->root, &cmp->scenario, &options_of_search, &layouts, err);
     memcpy(r->of_status, layouts.of_status, sizeof r->of_status);
     r->left_out = layouts.left_out;
-    if (status == SP_OK && layouts.ranked_count == 0) {
+    if (status == SP_OK && layouts.ranked_count == 0 && layouts.stopped) {
+        status = sp_error_set(err, SP_ERR_STOPPED, "no layout that fits was found before the stop");
+    } else if (status == SP_OK && layouts.ranked_count == 0) {
         status = sp_error_set(err, SP_ERR_INFEASIBLE, "no layout fits: %s", layouts.reason);
     }
-    if (status == SP_OK) {
+    if (status == SP_OK && !layouts.stopped) {
         status = sweep_layouts_refine(&options_of_search, cmp->scenario.source, &layouts, err);
     }
+    // The best so far is evaluated all the same.
+    r->stopped = layouts.stopped || sp_stop_requested();
+    sp_stop_forget();
     r->tight_ms = (double)NAN;
     if (status == SP_OK) {
         note_tight(&layouts, r);
@@ -185,7 +192,8 @@ static sp_status evaluate_row(const cli_compare_args *args, const char *path, cl
     if (args->best_layout && (r->status == SP_OK || !sp_status_is_fatal(r->status))) {
         r->status = evaluate_best(args, cmp, r, err);
     }
-    if (r->status != SP_OK && !sp_status_is_fatal(r->status)) {
+    cmp->stopped = cmp->stopped || r->status == SP_ERR_STOPPED || r->stopped;
+    if (r->status == SP_ERR_STOPPED || (r->status != SP_OK && !sp_status_is_fatal(r->status))) {
         snprintf(r->reason, sizeof r->reason, "%s",
                  err->count > 0 ? err->message[0] : sp_status_text(r->status));
         sp_error_clear(err);
@@ -235,6 +243,36 @@ sp_status cli_comparison_read(const cli_compare_args *args, const char *path, cl
     return status;
 }
 
+static sp_status leave_row(cli_compared *r)
+{
+    r->status = SP_ERR_STOPPED;
+    snprintf(r->reason, sizeof r->reason, "not evaluated");
+    return SP_OK;
+}
+
+// How good a baseline a row is: one that fits before one that does not, then one that somebody
+// would run, then the stack's own way.
+static int suits(const cli_compared *r)
+{
+    if (r->status != SP_OK) {
+        return 0;
+    }
+    bool run = r->result.lossless && strcmp(r->name, "padded") != 0;
+    return 1 + 4 * !sp_result_is_oom(&r->result) + 2 * run + (strcmp(r->name, "packed") == 0);
+}
+
+static void choose_baseline(cli_comparison *cmp)
+{
+    int first = 0;
+    for (int i = 1; i < cmp->count; i++) {
+        first = suits(&cmp->rows[i]) > suits(&cmp->rows[first]) ? i : first;
+    }
+    cli_compared *rows = cmp->rows;
+    cli_compared baseline = rows[first];
+    memmove(&rows[1], &rows[0], (size_t)first * sizeof rows[0]);
+    rows[0] = baseline;
+}
+
 sp_status cli_comparison_evaluate(const cli_compare_args *args, const char *path,
                                   cli_comparison *cmp, sp_error *err)
 {
@@ -245,16 +283,20 @@ sp_status cli_comparison_evaluate(const cli_compare_args *args, const char *path
     sp_progress_begin(&progress, "comparing", cmp->count, quiet);
     for (int i = 0; status == SP_OK && i < cmp->count; i++) {
         sp_progress_update(&progress, i);
-        status = evaluate_row(args, path, cmp, &cmp->rows[i], err);
+        status = cmp->stopped ? leave_row(&cmp->rows[i])
+                              : evaluate_row(args, path, cmp, &cmp->rows[i], err);
     }
     sp_progress_end(&progress);
+    if (status == SP_OK && !cmp->listed) {
+        choose_baseline(cmp);
+    }
     return status;
 }
 
 const char *cli_compared_status(const cli_compared *r)
 {
     if (r->status != SP_OK) {
-        return "infeasible";
+        return r->status == SP_ERR_STOPPED ? "stopped" : "infeasible";
     }
     return sp_result_is_oom(&r->result) ? "oom" : "ok";
 }

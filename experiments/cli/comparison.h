@@ -25,6 +25,7 @@ typedef struct cli_compared {
     // With --best-layout: where, how many layouts there were, and the time in the stated one (NAN:
     // none, or it does not fit).
     char layout[CLI_LAYOUT];
+    bool stopped; // the search for it: there may be a better one
     int64_t of_status[SWEEP_STATUSES], left_out;
     double stated_ms;
     // The fastest layout that fits tightly, where that is faster than the row's; NAN: there is
@@ -39,7 +40,9 @@ typedef struct cli_comparison {
     sp_scenario scenario;
     sp_batches batches;
     bool of_schedules;
-    cli_compared *rows; // [count]; owned
+    bool listed;        // names were stated: the first is the baseline
+    bool stopped;       // by a signal, before all rows were evaluated
+    cli_compared *rows; // [count], the baseline first; owned
     int count;
 } cli_comparison;
 
@@ -52,13 +55,15 @@ sp_status cli_comparison_choose(const cli_compare_args *args, cli_comparison *cm
 sp_status cli_comparison_read(const cli_compare_args *args, const char *path, cli_comparison *cmp,
                               sp_error *err);
 
-// Does that, and evaluates every row. One that cannot be has its reason.
+// Does that, and evaluates every row. One that cannot be has its reason. Without a list the
+// baseline is `packed` where that fits, else the first row that fits and trains all tokens, else
+// the first that fits: no row that nobody would run. A stop ends it with the rows that there are.
 sp_status cli_comparison_evaluate(const cli_compare_args *args, const char *path,
                                   cli_comparison *cmp, sp_error *err);
 
 void cli_comparison_fini(cli_comparison *cmp);
 
-// "ok", "oom" or "infeasible".
+// "ok", "oom", "infeasible", or "stopped": not evaluated.
 const char *cli_compared_status(const cli_compared *r);
 
 // The table, and {"schema": "slimpack/comparison/1", ...}, which the caller owns

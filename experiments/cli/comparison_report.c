@@ -41,6 +41,9 @@ static json_t *row_json(const cli_comparison *cmp, const cli_compared *r)
             sp_json_put(layouts, "left_out", json_integer(r->left_out));
             sp_json_put(object, "layouts", layouts);
             sp_json_put(object, "layout", sp_json_text_or_null(r->layout));
+            if (r->stopped) {
+                sp_json_put(object, "stopped", json_true());
+            }
             sp_json_put(object, "stated_layout_ms", sp_json_figure(r->stated_ms));
             sp_json_put(object, "tight_layout", sp_json_text_or_null(r->tight_layout));
             sp_json_put(object, "tight_layout_ms", sp_json_figure(r->tight_ms));
@@ -56,8 +59,9 @@ json_t *cli_comparison_json(const cli_comparison *cmp)
         json_array_append_new(rows, row_json(cmp, &cmp->rows[i]));
     }
     bool oom = cmp->rows[0].status == SP_OK && sp_result_is_oom(&cmp->rows[0].result);
-    return json_pack("{s:s, s:s, s:b, s:o}", "schema", "slimpack/comparison/1", "baseline",
-                     cmp->rows[0].name, "baseline_oom", (int)oom, "rows", rows);
+    return json_pack("{s:s, s:s, s:b, s:o, s:o*}", "schema", "slimpack/comparison/1", "baseline",
+                     cmp->rows[0].name, "baseline_oom", (int)oom, "rows", rows, "stopped",
+                     cmp->stopped ? json_true() : NULL);
 }
 
 enum { FACTOR = 32, STATUS = CLI_LOSS + 16 };
@@ -116,11 +120,11 @@ static void print_best_row(const cli_comparison *cmp, const cli_compared *r)
     if (isfinite(r->stated_ms)) {
         snprintf(stated, sizeof stated, "%.1f", r->stated_ms);
     }
-    printf("%-18s %12.1f %8s %12s %8s %7.2f %% %7.2f %% %9.2f %9.2f  %s; %s\n", r->name, ms,
+    printf("%-18s %12.1f %8s %12s %8s %7.2f %% %7.2f %% %9.2f %9.2f  %s; %s%s\n", r->name, ms,
            factor_text(speedup(cmp, r), factor), stated, factor_text(r->stated_ms / ms, layout),
            100.0 * sp_result_mfu(result, SP_FLOPS_MEGATRON), 100.0 * sp_result_bubble_ratio(result),
            sp_gib_from_bytes(result->peak_bytes), sp_gib_from_bytes(sp_result_margin_bytes(result)),
-           status_text(result, status), r->layout);
+           status_text(result, status), r->layout, r->stopped ? "; search stopped" : "");
     if (isfinite(r->tight_ms)) {
         printf("%18s %12.1f ms left out: fits tightly (margin %.2f GiB by what PyTorch reserves); "
                "%s\n",
@@ -158,8 +162,24 @@ static void print_rows(const cli_comparison *cmp, int width,
         if (r->status == SP_OK) {
             print(cmp, r);
         } else {
-            printf("%-*s infeasible: %s\n", width, r->name, r->reason);
+            printf("%-*s %s: %s\n", width, r->name, cli_compared_status(r), r->reason);
         }
+    }
+}
+
+// What the speed-ups are over, where no list says it or it cannot run.
+static void print_baseline(const cli_comparison *cmp)
+{
+    const cli_compared *base = &cmp->rows[0];
+    if (base->status == SP_OK && sp_result_is_oom(&base->result)) {
+        printf("speed-up: over %s, which runs out of memory: %s\n", base->name,
+               cmp->listed ? "another one first in the list makes a baseline that can run"
+                           : "no strategy fits");
+    } else if (base->status == SP_OK && !cmp->listed) {
+        printf("speed-up: over %s (--strategies: over the first of the list)\n", base->name);
+    }
+    if (cmp->stopped) {
+        puts("stopped by a signal: rows are what was known by then");
     }
 }
 
@@ -186,6 +206,7 @@ static void print_schedules(const cli_comparison *cmp)
     printf("%-12s %14s %9s %10s %13s %9s %9s %9s %9s  %s\n", "schedule", "iteration ms", "speed-up",
            "bubble", "longest stage", "units", "last rank", "peak GiB", "margin", "status");
     print_rows(cmp, 12, print_schedule_row);
+    print_baseline(cmp);
 }
 
 static void print_table(const cli_comparison *cmp)
@@ -209,12 +230,14 @@ static void print_table(const cli_comparison *cmp)
                "speed-up", "scenario ms", "gain", "MFU full", "bubble", "peak GiB", "margin",
                "status; best layout");
         print_rows(cmp, 18, print_best_row);
+        print_baseline(cmp);
         return;
     }
     printf("%-12s %14s %9s %12s %11s %9s %10s %10s %9s %9s %9s %10s %8s %9s  %s\n", "strategy",
            "iteration ms", "speed-up", "tokens/s/GPU", "TFLOP/s/GPU", "MFU full", "MFU causal",
            "bubble", "peak GiB", "margin", "imbalance", "gap", "packs", "solver ms", "status");
     print_rows(cmp, 12, print_row);
+    print_baseline(cmp);
     puts("gap: to the best bound proved for plans of the row's kind in its schedule; another "
          "strategy may be faster");
 }

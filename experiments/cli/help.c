@@ -176,6 +176,8 @@ void cli_print_manual(FILE *out)
         {"3", "bad input, or a file that cannot be read or written"},
         {"4", "a limit was hit"},
         {"70", "a defect of the program"},
+        {"130",
+         "stopped by Ctrl-C (143: by SIGTERM); tune, compare and sweep print what they know"},
     };
     fprintf(out, ".TH SLIMPACK 1 \"\" \"slimpack %s\"\n", SP_VERSION);
     section(out, "NAME");

@@ -29,8 +29,9 @@ typedef struct limits {
     const sp_scenario *scenario;
     const sp_batches *batches;
     const char *const *strategies;
-    int count;  // of strategies
-    int points; // so far
+    int count;    // of strategies
+    int points;   // so far
+    bool stopped; // before the last one
     int64_t limit_bytes[MOST_POINTS];
     cell cells[MOST_POINTS][MOST_STRATEGIES];
 } limits;
@@ -150,7 +151,8 @@ static json_t *curve_json(const limits *c)
                               json_pack("{s:f, s:o}", "limit_gib",
                                         sp_gib_from_bytes(c->limit_bytes[at]), "rows", rows));
     }
-    return json_pack("{s:s, s:o}", "schema", "slimpack/memory_curve/1", "points", points);
+    return json_pack("{s:s, s:o, s:o*}", "schema", "slimpack/memory_curve/1", "points", points,
+                     "stopped", c->stopped ? json_true() : NULL);
 }
 
 // Until no strategy fits.
@@ -167,7 +169,14 @@ static sp_status evaluate_limits(limits *c, int threads, sp_error *err)
         }
         limit_bytes = STEP * limit_bytes;
     }
-    return status;
+    if (status != SP_ERR_STOPPED || c->points == 1) {
+        return status;
+    }
+    // The limits before the last one are whole.
+    c->points--;
+    c->stopped = true;
+    sp_error_clear(err);
+    return SP_OK;
 }
 
 sp_status cli_memory_curve(const sp_scenario *scenario, const sp_batches *batches,
@@ -238,6 +247,9 @@ void cli_print_memory_curve(const json_t *curve)
             carried = print_cell(row, limit_gib) || carried;
         }
         printf("\n");
+    }
+    if (json_object_get(curve, "stopped") != NULL) {
+        puts("stopped by a signal: less memory was not tried");
     }
     if (carried) {
         puts("*: the plan that was made for less memory, which is faster or fits better");

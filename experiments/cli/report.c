@@ -3,12 +3,15 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/json.h"
+#include "sim/base/parallel.h"
 
 enum {
     LINE_COLUMNS = 80,
@@ -37,12 +40,72 @@ int cli_fail_of(int process, const sp_error *err)
     if (err->count == 0) {
         fprintf(stderr, "%serror: %s\n", who, sp_status_text(err->status));
     }
-    return sp_status_exit(err->status);
+    return err->status == SP_ERR_STOPPED ? cli_exit_of_stop() : sp_status_exit(err->status);
+}
+
+static json_t *reason_json(const sp_error *err)
+{
+    char text[SP_ERROR_MESSAGES * SP_ERROR_TEXT];
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < err->count; i++) {
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i > 0 ? "; " : "",
+                                 err->message[i]);
+    }
+    return json_string(used > 0 ? text : sp_status_text(err->status));
+}
+
+int cli_fail_json(bool json, const char *schema, json_t *nothing, int process, const sp_error *err)
+{
+    bool stopped = err->status == SP_ERR_STOPPED;
+    if (!json || process > 0 || nothing == NULL || (err->status != SP_ERR_INFEASIBLE && !stopped)) {
+        json_decref(nothing);
+        return cli_fail_of(process, err);
+    }
+    sp_json_put(nothing, "schema", json_string(schema));
+    sp_json_put(nothing, "status", json_string(stopped ? "stopped" : "infeasible"));
+    sp_json_put(nothing, "reason", reason_json(err));
+    int printed = cli_print_json(nothing);
+    int failed = cli_fail_of(process, err);
+    return printed != 0 ? printed : failed;
 }
 
 int cli_answer(int exit_status, bool positive)
 {
     return exit_status == 0 && !positive ? sp_status_exit(SP_ERR_INFEASIBLE) : exit_status;
+}
+
+static volatile sig_atomic_t stop_signal = SIGINT;
+
+// The second signal ends the program at once.
+static void on_stop(int signal_number)
+{
+    stop_signal = signal_number;
+    sp_stop_request();
+}
+
+// What the parent ignores, as a shell does for a job in the background, stays ignored. A call that
+// reads goes on.
+static void catch_signal(int signal_number)
+{
+    struct sigaction action = {.sa_handler = on_stop, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    struct sigaction before;
+    sigemptyset(&action.sa_mask);
+    if (sigaction(signal_number, NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
+        sigaction(signal_number, &action, NULL);
+    }
+}
+
+void cli_catch_stop(void)
+{
+    catch_signal(SIGINT);
+    catch_signal(SIGTERM);
+}
+
+int cli_exit_of_stop(void)
+{
+    const int by_signal = 128;
+    return by_signal + (int)stop_signal;
 }
 
 int cli_usage_error(const cli_command *command, const char *format, ...)
@@ -124,7 +187,7 @@ static sp_status fill_file(const char *file_path, const char *path, cli_writer w
 {
     FILE *file = fopen(file_path, "w");
     if (file == NULL) {
-        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+        return sp_error_system(err, path, errno);
     }
     errno = 0;
     sp_status status = write(file, what, err);
@@ -161,7 +224,7 @@ sp_status cli_replace_file(const char *path, cli_writer write, const void *what,
     snprintf(part, bytes, "%s.part", path);
     sp_status status = fill_file(part, path, write, what, err);
     if (status == SP_OK && rename(part, path) != 0) {
-        status = sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+        status = sp_error_system(err, path, errno);
     }
     if (status != SP_OK) {
         remove(part);
@@ -175,7 +238,7 @@ sp_status cli_check_writable(const char *path, sp_error *err)
     bool exists = access(path, F_OK) == 0;
     FILE *file = fopen(path, "a");
     if (file == NULL) {
-        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+        return sp_error_system(err, path, errno);
     }
     fclose(file);
     if (!exists) {

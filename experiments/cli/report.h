@@ -16,9 +16,21 @@ int cli_fail(const sp_error *err);
 // Does so for one of several processes that execute together: those but the first say who they are.
 int cli_fail_of(int process, const sp_error *err);
 
+// Where there is no answer for a reason that is one itself (SP_ERR_INFEASIBLE, SP_ERR_STOPPED),
+// --json holds all the same: prints `nothing`, which it takes over (the keys of the answer, null),
+// with schema, status ("infeasible", "stopped") and reason. Then, or with other errors,
+// cli_fail_of().
+int cli_fail_json(bool json, const char *schema, json_t *nothing, int process, const sp_error *err);
+
 // The exit status of a command that printed its answer: 1 where all went well and the answer is
 // negative.
 int cli_answer(int exit_status, bool positive);
+
+// From now on the first SIGINT or SIGTERM is a stop (sp_stop_request), the second ends the program.
+void cli_catch_stop(void);
+
+// The exit status of a command that such a signal stopped, as a shell reports it: 130 or 143.
+int cli_exit_of_stop(void);
 
 // Reports wrong usage with a pointer to the command's help (NULL: the program's); returns 2.
 int cli_usage_error(const cli_command *command, const char *format, ...) SP_PRINTF(2, 3);

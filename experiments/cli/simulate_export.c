@@ -44,7 +44,7 @@ sp_status cli_exports_end(cli_exports *exports, sp_error *err)
                : named(exports, sp_plan_json_end_formed(exports->plan_file, exports->formed, err),
                        err);
     if (fclose(exports->plan_file) != 0 && status == SP_OK && !failed) {
-        status = sp_error_set(err, SP_ERR_IO, "%s: %s", exports->plan, strerror(errno));
+        status = sp_error_system(err, exports->plan, errno);
     }
     exports->plan_file = NULL;
     return status;
@@ -100,7 +100,7 @@ sp_status cli_exports_begin(cli_exports *exports, int pp, sp_error *err)
     }
     exports->plan_file = fopen(exports->plan, "w");
     if (exports->plan_file == NULL) {
-        return sp_error_set(err, SP_ERR_IO, "%s: %s", exports->plan, strerror(errno));
+        return sp_error_system(err, exports->plan, errno);
     }
     return named(exports, sp_plan_json_begin(exports->plan_file, exports->scenario, err), err);
 }

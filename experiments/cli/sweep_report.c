@@ -12,6 +12,8 @@
 enum {
     REASON_SHOWN = 200, // characters
     CELL = 64,
+    TITLE = 128,
+    GROUPS_SHOWN = 16,
 };
 
 // ---- the columns of the grid ----
@@ -124,9 +126,9 @@ static void print_table(const sweep_spec *spec, const sweep_best *points, int64_
 }
 
 // Points that fit tightly are ranked last, so where the first is one, all are.
-static void print_tight_pick(const sweep_summary *summary)
+static void print_tight_pick(const sweep_best *best)
 {
-    const sweep_digest *first = &summary->best[0].digest;
+    const sweep_digest *first = &best->digest;
     if (first->fits == SP_FITS_TIGHT) {
         int column = printf("no point fits well: ");
         char text[160];
@@ -135,6 +137,43 @@ static void print_tight_pick(const sweep_summary *summary)
                  "times slower than predicted",
                  first->figure[SWEEP_MEMORY_MARGIN_GIB]);
         cli_print_wrapped(stdout, text, column, 2);
+    }
+}
+
+// "fastest points that fit, context 8K:"
+static void print_title(const sweep_summary *summary, const sweep_best *first, const char *title)
+{
+    int64_t digit[SWEEP_AXES];
+    printf("\n%s", title);
+    sweep_spec_digits(summary->spec, first->combination, digit);
+    for (int g = 0; g < summary->group_axis_count; g++) {
+        char text[CELL];
+        int a = summary->group_axes[g];
+        cell(summary->spec, a, digit[a], text);
+        printf(", %s %s", axis_name(summary->spec, a), text);
+    }
+    puts(":");
+}
+
+// A table for each group of points, with what `note` says of its first.
+static void print_groups(const sweep_summary *summary, const sweep_best *points, int64_t count,
+                         const char *title, void (*note)(const sweep_best *first))
+{
+    int64_t from = 0;
+    for (int groups = 0; from < count && groups < GROUPS_SHOWN; groups++) {
+        int64_t end = from;
+        while (end < count && points[end].group == points[from].group) {
+            end++;
+        }
+        print_title(summary, &points[from], title);
+        print_table(summary->spec, &points[from], end - from);
+        if (note != NULL) {
+            note(&points[from]);
+        }
+        from = end;
+    }
+    if (from < count) {
+        puts("... and of further workloads or models: --json and --csv list all, --where chooses");
     }
 }
 
@@ -160,16 +199,22 @@ static void print_best(const sweep_summary *summary)
         }
         return;
     }
+    char title[TITLE];
     if (options->by_figure) {
-        printf("\npoints that fit with the %s %s:\n",
-               sweep_figure_better[options->by] > 0 ? "most" : "least",
-               sweep_figure_names[options->by]);
+        snprintf(title, sizeof title, "points that fit with the %s %s",
+                 sweep_figure_better[options->by] > 0 ? "most" : "least",
+                 sweep_figure_names[options->by]);
     } else {
-        puts("\nfastest points that fit:");
+        snprintf(title, sizeof title, "fastest points that fit");
     }
-    print_table(summary->spec, summary->best, summary->best_count);
-    print_tight_pick(summary);
+    print_groups(summary, summary->best, summary->best_count, title, print_tight_pick);
     print_not_validated(summary);
+    if (summary->mixed > 0) {
+        char number[CLI_GROUPED];
+        printf("points of %s workloads or models are ranked together, though their steps are not "
+               "the same work: --where chooses some\n",
+               cli_grouped(summary->mixed, number));
+    }
 }
 
 void cli_print_sweep(const sweep_summary *summary, const char *output)
@@ -197,9 +242,10 @@ void cli_print_sweep(const sweep_summary *summary, const char *output)
     }
     print_best(summary);
     if (options->front && summary->front_count > 0) {
-        printf("\nthe Pareto front of %s and %s:\n", sweep_figure_names[options->x],
-               sweep_figure_names[options->y]);
-        print_table(summary->spec, summary->front, summary->front_count);
+        char title[TITLE];
+        snprintf(title, sizeof title, "the Pareto front of %s and %s",
+                 sweep_figure_names[options->x], sweep_figure_names[options->y]);
+        print_groups(summary, summary->front, summary->front_count, title, NULL);
     }
 }
 
@@ -246,6 +292,14 @@ json_t *cli_sweep_json(const sweep_summary *summary)
         (json_int_t)summary->spec->combinations, "points", (json_int_t)summary->points, "resumed",
         (json_int_t)summary->resumed, "written", (json_int_t)summary->written, "status", statuses,
         "best", points_json(summary->spec, summary->best, summary->best_count));
+    if (summary->group_axis_count > 0) {
+        json_t *paths = json_array();
+        for (int g = 0; g < summary->group_axis_count; g++) {
+            const char *path = summary->spec->axes[summary->group_axes[g]].path;
+            json_array_append_new(paths, json_string(path));
+        }
+        sp_json_put(json, "per", paths);
+    }
     if (options->front) {
         sp_json_put(json, "pareto",
                     json_pack("{s:s, s:s, s:o}", "x", sweep_figure_names[options->x], "y",
@@ -363,7 +417,10 @@ static sp_status write_front(FILE *out, const void *given, sp_error *err)
     sp_status status = write_points(out, what, err);
     fputs("\n\n", out);
     for (int64_t i = 0; i < what->summary->front_count; i++) {
-        const double *figure = what->summary->front[i].digest.figure;
+        const sweep_best *point = &what->summary->front[i];
+        const double *figure = point->digest.figure;
+        // A blank line ends the line of one group.
+        fputs(i > 0 && point[-1].group != point->group ? "\n" : "", out);
         fprintf(out, "%.10g %.10g\n", figure[options->x], figure[options->y]);
     }
     return status;

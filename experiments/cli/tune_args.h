@@ -5,6 +5,8 @@
 #include "experiments/cli/options.h"
 #include "experiments/sweep/layouts.h"
 
+enum { CLI_TUNE_MOST_GPUS = 1 << 20 };
+
 typedef struct cli_tune_args {
     cli_common common;
     cli_list set, current;

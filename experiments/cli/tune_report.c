@@ -258,6 +258,9 @@ static void print_expandable(const cli_tuned *tuned)
 
 void cli_print_tuned(const cli_tuned *tuned)
 {
+    if (tuned->stopped) {
+        puts("stopped by a signal before all points were tried: the fastest so far");
+    }
     print_answer(tuned);
     print_question(tuned);
     print_source(tuned);
@@ -325,19 +328,35 @@ static json_t *question_json(const cli_tuned *tuned)
                      (json_int_t)tuned->batches->context, "tokens_per_step", tokens_of(tuned));
 }
 
+static json_t *counts_json(const sweep_layouts *all)
+{
+    json_t *points = json_object();
+    for (int s = 0; s < SWEEP_STATUSES; s++) {
+        sp_json_put(points, sweep_status_names[s], json_integer(all->of_status[s]));
+    }
+    sp_json_put(points, "left_out", json_integer(all->left_out));
+    sp_json_put(points, "dropped", json_integer(all->dropped));
+    return points;
+}
+
+json_t *cli_tuned_json_empty(const cli_tuned *tuned)
+{
+    json_t *question = question_json(tuned);
+    sp_json_put(question, "gpus", json_integer(tuned->options->gpus));
+    return json_pack("{s:o, s:n, s:n, s:n, s:n, s:n, s:n, s:o, s:[], s:[], s:n, s:[], s:{}}",
+                     "question", question, "answer", "nearest_error", "within_error", "go_on",
+                     "current_ms", "current_reason", "points", counts_json(tuned->layouts), "top",
+                     "front", "limits_ms", "findings", "choices");
+}
+
 json_t *cli_tuned_json(const cli_tuned *tuned)
 {
     const sweep_layouts *all = tuned->layouts;
     double ms[SP_TIME_PARTS];
     int64_t count = 0;
     const sweep_layout **front = tuned_front(all, &count);
-    json_t *points = json_object();
+    json_t *points = counts_json(all);
     json_t *limits = json_object();
-    for (int s = 0; s < SWEEP_STATUSES; s++) {
-        sp_json_put(points, sweep_status_names[s], json_integer(all->of_status[s]));
-    }
-    sp_json_put(points, "left_out", json_integer(all->left_out));
-    sp_json_put(points, "dropped", json_integer(all->dropped));
     sp_result_time_parts(tuned->result, ms);
     for (int i = 0; i < SP_TIME_PARTS; i++) {
         sp_json_put(limits, cli_time_part_names[i], json_real(ms[i]));
@@ -354,5 +373,8 @@ json_t *cli_tuned_json(const cli_tuned *tuned)
         points_json(tuned, front, count), "limits_ms", limits, "findings", cli_findings_json(tuned),
         "choices", cli_choices_json(tuned));
     free((void *)front);
+    if (object != NULL && tuned->stopped) {
+        sp_json_put(object, "stopped", json_true());
+    }
     return object;
 }

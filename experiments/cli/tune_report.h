@@ -17,6 +17,7 @@ typedef struct cli_tuned {
     double current_left_out; // share of tokens that its strategy leaves out
     const char *current;     // why not, else NULL
     int top;                 // layouts listed
+    bool stopped;            // by a signal: the answer is the best so far
     const char *go_on;       // the command that makes something of the answer
 } cli_tuned;
 
@@ -29,5 +30,8 @@ void cli_print_tuned(const cli_tuned *tuned);
 // "current_ms", "current_reason" (of a current_ms that is null), "points", "top", "front",
 // "limits_ms", "findings", "choices"}; the caller owns it. NULL when memory ran out.
 json_t *cli_tuned_json(const cli_tuned *tuned);
+
+// Its keys where no point fits, null but for the question and the counts of points.
+json_t *cli_tuned_json_empty(const cli_tuned *tuned);
 
 #endif

@@ -55,27 +55,32 @@ static sp_status find_gpus(const cli_shortage *shortage, sp_error *err)
                                      .stated_count = count,
                                      .gpus = asked->gpus,
                                      .threads = asked->threads,
-                                     .quiet = true};
+                                     .quiet = asked->quiet};
     sp_status status = stated != NULL ? SP_OK : SP_ERR_NO_MEMORY;
     bool found = false;
-    for (int i = 0; status == SP_OK && !found && i < DOUBLINGS; i++) {
+    for (int i = 0;
+         status == SP_OK && !found && i < DOUBLINGS && options.gpus <= CLI_TUNE_MOST_GPUS / 2;
+         i++) {
         char layout[CLI_TUNE_POINT];
         sweep_layouts layouts;
         sp_error own = {0};
         options.gpus *= 2;
         status = sweep_layouts_find(base, shortage->scenario, &options, &layouts, &own);
         found = status == SP_OK && layouts.ranked_count > 0;
+        status = status == SP_OK && layouts.stopped ? SP_ERR_STOPPED : status;
         if (found) {
             sp_error_set(err, SP_ERR_INFEASIBLE, "%lld GPUs are enough: %s",
                          (long long)options.gpus,
                          cli_tune_point(&options, &layouts, layouts.ranked[0], layout));
         }
-        if (status != SP_OK) {
+        if (status != SP_OK && status != SP_ERR_STOPPED) {
             sp_error_set(err, status, "%s", own.message[0]);
         }
         sweep_layouts_fini(&layouts);
     }
-    if (status == SP_OK && !found) {
+    if (status == SP_ERR_STOPPED) {
+        sp_error_set(err, SP_ERR_INFEASIBLE, "more GPUs were not tried: stopped by a signal");
+    } else if (status == SP_OK && !found) {
         sp_error_set(err, SP_ERR_INFEASIBLE, "nor does any on up to %lld GPUs",
                      (long long)options.gpus);
     }

@@ -104,7 +104,10 @@ static int validate_scenario(const cli_validate *args, json_t *document)
         bool oom = sp_result_is_oom(&execution.predicted) || sp_result_is_oom(&execution.measured);
         exit_status = exit_status == 0 && oom ? sp_status_exit(SP_ERR_INFEASIBLE) : exit_status;
     } else {
-        exit_status = cli_fail_of(executor.process, &err);
+        exit_status = cli_fail_json(args->common.json, "slimpack/validation/1",
+                                    json_pack("{s:n, s:n, s:n, s:n, s:[]}", "clock", "predicted",
+                                              "measured", "error", "ranks"),
+                                    executor.process, &err);
     }
     sp_execution_fini(&execution);
     cli_executor_end(&executor);

@@ -243,7 +243,10 @@ static sp_status recalled(sp_status status)
         return SP_ERR_CONTENT;
     case SP_ERR_IO:
     case SP_ERR_SYNTAX:
+    case SP_ERR_ACCESS:
+    case SP_ERR_SYSTEM:
     case SP_ERR_NO_MEMORY:
+    case SP_ERR_STOPPED:
         return SP_ERR_INTERNAL;
     case SP_OK:
     case SP_ERR_INFEASIBLE:

@@ -76,7 +76,10 @@ sp_status sp_set_run_case(const sp_scenario_case *of, const sp_execution_options
     case SP_ERR_USAGE:
     case SP_ERR_IO:
     case SP_ERR_SYNTAX:
+    case SP_ERR_ACCESS:
+    case SP_ERR_SYSTEM:
     case SP_ERR_NO_MEMORY:
+    case SP_ERR_STOPPED:
         return sp_error_set(err, status, "%s: %s: %.400s", of->group, of->name,
                             reason.count > 0 ? reason.message[0] : sp_status_text(status));
     }

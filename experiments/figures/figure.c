@@ -1,5 +1,6 @@
 #include "experiments/figures/figure.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -333,14 +334,16 @@ static void add_name(void *context, const char *name)
 
 sp_status figure_folder_list(figure_folder *folder, sp_error *err)
 {
+    int error = 0;
     *folder = (figure_folder){0};
     for (int f = 0; folder->count == 0 && sp_data_folder("experiments/figures", f, folder->path);
          f++) {
-        sp_data_each_document(folder->path, add_name, folder);
+        error = sp_data_each_document(folder->path, add_name, folder);
     }
     qsort(folder->names, (size_t)folder->count, sizeof folder->names[0], compare_names);
-    return folder->count > 0
-               ? SP_OK
+    return folder->count > 0 ? SP_OK
+           : error != 0 && error != ENOENT
+               ? sp_error_system(err, folder->path, error)
                : sp_error_set(err, SP_ERR_IO, "no figures found in %.512s", folder->path);
 }
 

@@ -36,8 +36,7 @@ static sp_status read_bytes(FILE *file, const char *path, sp_csv *csv, size_t *b
         }
         size_t got = fread(csv->text + *bytes, 1, capacity - *bytes - 1, file);
         if (got == 0) {
-            return ferror(file) != 0 ? sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno))
-                                     : SP_OK;
+            return ferror(file) != 0 ? sp_error_system(err, path, errno) : SP_OK;
         }
         *bytes += got;
     }
@@ -295,7 +294,7 @@ sp_status sp_csv_read_file(const char *path, sp_csv *csv, sp_error *err)
     *csv = (sp_csv){0};
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
-        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+        return sp_error_system(err, path, errno);
     }
     sp_status status = fstat(fileno(file), &info) != 0 || S_ISDIR(info.st_mode)
                            ? sp_error_set(err, SP_ERR_IO, "%s: is not a file", path)

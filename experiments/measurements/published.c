@@ -1,5 +1,6 @@
 #include "experiments/measurements/published.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,16 +43,18 @@ static void add_name(void *context, const char *name)
 
 sp_status sp_published_list(sp_published *published, sp_error *err)
 {
+    int error = 0;
     *published = (sp_published){0};
     char folder[SP_DATA_PATH];
     for (int f = 0; published->count == 0 && sp_data_folder("experiments/published", f, folder);
          f++) {
         snprintf(published->folder, sizeof published->folder, "%s", folder);
-        sp_data_each_document(published->folder, add_name, published);
+        error = sp_data_each_document(published->folder, add_name, published);
     }
     qsort(published->names, (size_t)published->count, sizeof published->names[0], compare_names);
-    return published->count > 0
-               ? SP_OK
+    return published->count > 0 ? SP_OK
+           : error != 0 && error != ENOENT
+               ? sp_error_system(err, published->folder, error)
                : sp_error_set(err, SP_ERR_IO, "no published tables found in %.512s",
                               published->folder);
 }

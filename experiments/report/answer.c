@@ -215,7 +215,8 @@ static void add_comparison(line *to, const json_t *comparison)
     const char *baseline = string(comparison, "baseline");
     double speedup = number(best, "speedup");
     if (baseline != NULL && isfinite(speedup)) {
-        add(to, ", %.2fx %s", speedup, baseline);
+        bool oom = json_is_true(json_object_get(comparison, "baseline_oom"));
+        add(to, ", %.2fx %s%s", speedup, baseline, oom ? ", which is out of memory" : "");
     }
 }
 

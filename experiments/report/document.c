@@ -1,5 +1,6 @@
 #include "experiments/report/document.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "experiments/report/timeline.h"
@@ -221,9 +222,10 @@ static sp_status read_whole(report_input *input, FILE *file, sp_error *err)
 {
     json_error_t at;
     rewind(file);
+    errno = 0;
     input->json = json_loadf(file, FLAGS, &at);
     if (input->json == NULL) {
-        return sp_error_at(err, SP_ERR_SYNTAX, input->path, at.line, at.column, "%s", at.text);
+        return sp_json_load_error(err, input->path, 0, &at);
     }
     return json_is_object(input->json)
                ? sp_error_set(err, SP_ERR_SYNTAX, "%s: a zero byte is no JSON", input->path)

@@ -210,12 +210,13 @@ static sp_status read_line(report_input *input, const char *line, size_t bytes, 
                            sp_error *err)
 {
     json_error_t at;
+    errno = 0;
     json_t *row = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, &at);
     if (row == NULL) {
         // A sweep that still runs, or was killed, may leave a part of its last line.
-        return line[bytes - 1] != '\n'
+        return line[bytes - 1] != '\n' && errno != ENOMEM
                    ? SP_OK
-                   : sp_error_at(err, SP_ERR_SYNTAX, input->path, number, at.column, "%s", at.text);
+                   : sp_json_load_error(err, input->path, number, &at);
     }
     if (!json_is_object(row) || !json_is_object(json_object_get(row, "point"))) {
         json_decref(row);
@@ -240,7 +241,7 @@ static sp_status read_lines(report_input *input, FILE *file, sp_error *err)
         status = read_line(input, line, (size_t)bytes, ++number, err);
     }
     if (status == SP_OK && ferror(file) != 0) {
-        status = sp_error_set(err, SP_ERR_IO, "%s: %s", input->path, strerror(errno));
+        status = sp_error_system(err, input->path, errno);
     }
     free(line);
     return status;
@@ -286,7 +287,7 @@ static sp_status open_input(report_input *input, sp_error *err)
     }
     FILE *file = fopen(input->path, "r");
     if (file == NULL) {
-        return sp_error_set(err, SP_ERR_IO, "%s: %s", input->path, strerror(errno));
+        return sp_error_system(err, input->path, errno);
     }
     sp_status status = fstat(fileno(file), &info) != 0 || S_ISDIR(info.st_mode)
                            ? sp_error_set(err, SP_ERR_IO, "%s: is not a file", input->path)

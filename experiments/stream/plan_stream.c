@@ -80,13 +80,13 @@ static void stop_reading(void *context)
 
 // ---- answers ----
 
-static sp_status answer_infeasible(stream_answer *answer, sp_error *failure)
+static sp_status answer_without_plan(stream_answer *answer, sp_error *failure)
 {
-    answer->infeasible = true;
     memcpy(answer->reason, failure->message[0], sizeof answer->reason);
     sp_error_clear(failure);
-    json_t *root = json_pack("{s:s, s:[], s:o*}", "schema", "slimpack/plan/1", "batches", "reason",
-                             json_string(answer->reason));
+    json_t *root =
+        json_pack("{s:s, s:[], s:s*, s:o*}", "schema", "slimpack/plan/1", "batches", "status",
+                  answer->invalid ? "invalid" : NULL, "reason", json_string(answer->reason));
     answer->text = json_dumps(root, JSON_COMPACT);
     json_decref(root);
     if (answer->text == NULL) {
@@ -94,6 +94,12 @@ static sp_status answer_infeasible(stream_answer *answer, sp_error *failure)
     }
     answer->bytes = strlen(answer->text);
     return SP_OK;
+}
+
+static sp_status answer_infeasible(stream_answer *answer, sp_error *failure)
+{
+    answer->infeasible = true;
+    return answer_without_plan(answer, failure);
 }
 
 static sp_status answer_plan(sp_planner *planner, const sp_lengths *lengths, stream_answer *answer,
@@ -124,11 +130,16 @@ static sp_status plan_line(void *context, int worker, void *item, sp_error *err)
     sp_lengths lengths;
     sp_error found = {0};
     sp_status status = stream_read_lengths(line->text, line->bytes, s->options->name,
-                                           line->answer.line, &lengths, err);
+                                           line->answer.line, &lengths, &found);
     sp_free(line->text);
     line->text = NULL;
+    if (status != SP_OK && !sp_status_is_fatal(status)) {
+        line->answer.invalid = true;
+        return answer_without_plan(&line->answer, &found) == SP_OK ? SP_OK
+                                                                   : sp_error_add(err, &found);
+    }
     if (status != SP_OK) {
-        return status;
+        return sp_error_add(err, &found);
     }
     status = answer_plan(s->planners[worker], &lengths, &line->answer, &found);
     line->lacks_memory = status == SP_OK ? line->answer.oom
@@ -140,7 +151,7 @@ static sp_status plan_line(void *context, int worker, void *item, sp_error *err)
         sp_lengths_fini(&lengths);
     }
     // Lengths that were read well may still make no batch: none that fits the context.
-    if (status == SP_ERR_INFEASIBLE || status == SP_ERR_CONTENT) {
+    if (status != SP_OK && !sp_status_is_fatal(status)) {
         status = answer_infeasible(&line->answer, &found);
     }
     return status == SP_OK ? SP_OK

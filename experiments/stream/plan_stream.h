@@ -21,8 +21,9 @@ typedef struct stream_answer {
     char *text;
     size_t bytes;
     bool infeasible;
-    // Of an infeasible batch; of the first answer that lacks memory with the settings that would
-    // make it fit.
+    bool invalid; // the line is no batch: such a document, too, with "status": "invalid"
+    // Of an infeasible batch or an invalid line; of the first answer that lacks memory with the
+    // settings that would make it fit.
     char reason[SP_ERROR_TEXT];
     bool oom;
     // What sp_batch_plan says of settings, of the first answer that is out of memory; "" of others.
@@ -37,9 +38,9 @@ typedef struct stream_answer {
 typedef sp_status (*stream_sink)(void *context, const stream_answer *answer, sp_error *err);
 
 // Reads batches from `fd` until its end. The sink is called on the caller's thread; the answers do
-// not depend on the number of threads. A line that is no batch ends the stream with an error that
-// names it, after the answers to the lines before; so does an error of the sink. What the stream
-// still holds is left unread.
+// not depend on the number of threads. An error of the sink ends the stream, and so does a line
+// longer than STREAM_LINE_BYTES, after the answers to the lines before. What the stream still holds
+// is left unread.
 sp_status stream_plans(const sp_scenario *scenario, int fd, const stream_options *options,
                        stream_sink sink, void *context, sp_error *err);
 

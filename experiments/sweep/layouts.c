@@ -17,23 +17,34 @@ static void forget_scout(sweep_layouts_finder *f)
     }
 }
 
+// What was evaluated before a stop is an answer.
+static sp_status unless_stopped(sweep_layouts *all, sp_status status, sp_error *err)
+{
+    if (status != SP_ERR_STOPPED) {
+        return status;
+    }
+    all->stopped = true;
+    sp_error_clear(err);
+    return SP_OK;
+}
+
 static sp_status find(sweep_layouts_finder *f, sp_error *err)
 {
     sweep_layouts *all = f->layouts;
-    sp_status status = sweep_layouts_bound(f, err);
+    sp_status status = unless_stopped(all, sweep_layouts_bound(f, err), err);
     f->order = sp_calloc((size_t)all->count + 1, sizeof *f->order);
     all->ranked = sp_calloc((size_t)all->count + 1, sizeof *all->ranked);
     if (status == SP_OK && (f->order == NULL || all->ranked == NULL)) {
         status = sp_error_no_memory(err, "layouts");
     }
-    if (status == SP_OK) {
-        status = sweep_layouts_evaluate(f, err);
+    if (status == SP_OK && !all->stopped) {
+        status = unless_stopped(all, sweep_layouts_evaluate(f, err), err);
     }
     forget_scout(f);
     if (status == SP_OK) {
-        status = sweep_layouts_rank(f, err);
+        status = unless_stopped(all, sweep_layouts_rank(f, err), err);
     }
-    return status == SP_OK ? sweep_layouts_find_reason(f, err) : status;
+    return status == SP_OK && !all->stopped ? sweep_layouts_find_reason(f, err) : status;
 }
 
 // Where all strategies search and survivors are wanted, none would choose them.

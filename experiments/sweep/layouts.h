@@ -60,6 +60,7 @@ typedef struct sweep_layouts {
     int64_t of_status[SWEEP_STATUSES];
     int64_t left_out; // for their bounds
     int64_t dropped;  // no survivors
+    bool stopped;     // before the end (sp_stop_request): `ranked` is of what was evaluated by then
     // Where nothing fits: the point that lacks the least memory, else the first that has a plan or
     // a scenario at least, and why it does not fit; NULL: none was evaluated.
     const sweep_layout *nearest;
@@ -73,8 +74,8 @@ typedef struct sweep_layouts {
 // and rank_tokens and chunk_tokens in powers of two. Strategies of rows come first. A point is left
 // out where pure work alone takes longer than one that was evaluated and fits well, so without
 // `survivors` the fastest is that of all points. Of equally fast ones the first in the order of
-// `point` counts; those that fit tightly come last. Nothing depends on `threads`. The caller calls
-// sweep_layouts_fini(), also after an error.
+// `point` counts; those that fit tightly come last. Nothing depends on `threads`. A stop is no
+// error. The caller calls sweep_layouts_fini(), also after an error.
 sp_status sweep_layouts_find(const json_t *base, const sp_scenario *scenario,
                              const sweep_layouts_options *options, sweep_layouts *layouts,
                              sp_error *err);

@@ -1,11 +1,13 @@
 // The bounds of points.
+#include <math.h>
+
 #include "experiments/sweep/layouts_private.h"
 #include "sim/base/alloc.h"
 #include "sim/base/parallel.h"
 #include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 
-enum { DEGREES = 4 }; // axes of a layout alone
+enum { DEGREES = 4, DP_AXIS = 3 }; // axes of a layout alone, and which of them is dp
 
 int64_t sweep_layouts_work_of(const sweep_layouts_finder *f, const sweep_layout *point)
 {
@@ -43,6 +45,21 @@ static sp_status bound_one(void *context, int worker, int job, sp_error *err)
     return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;
 }
 
+// Data-parallel ranks over the most that work where each sample is trained by one: the work is
+// spread over so many fewer.
+static double idle_factor(const sweep_layouts_finder *f, const sweep_layout *point)
+{
+    const sweep_spec *spec = &f->layouts->spec[point->strategy];
+    int64_t digit[SWEEP_AXES];
+    size_t most = 1;
+    for (int b = 0; b < f->batches.count; b++) {
+        most = f->batches.batch[b].count > most ? f->batches.batch[b].count : most;
+    }
+    sweep_spec_digits(spec, point->combination, digit);
+    const json_t *dp = json_array_get(spec->axes[DP_AXIS].values, (size_t)digit[DP_AXIS]);
+    return fmax(json_number_value(dp) / (double)most, 1.0);
+}
+
 sp_status sweep_layouts_bound(sweep_layouts_finder *f, sp_error *err)
 {
     sweep_layouts *all = f->layouts;
@@ -71,9 +88,11 @@ sp_status sweep_layouts_bound(sweep_layouts_finder *f, sp_error *err)
     for (int64_t i = 0; status == SP_OK && i < all->count; i++) {
         // Documents that are cut see less of each other: less work than the batch has.
         const char *name = f->options->strategies[all->point[i].strategy];
-        bool whole = !sp_strategy_find(name)->joins_documents;
-        all->point[i].bound_ms =
-            whole ? f->bound_ms[sweep_layouts_work_of(f, &all->point[i])] : 0.0;
+        const sp_strategy *strategy = sp_strategy_find(name);
+        double idle = strategy->kind == SP_STRATEGY_ROWS ? idle_factor(f, &all->point[i]) : 1.0;
+        all->point[i].bound_ms = strategy->joins_documents
+                                     ? 0.0
+                                     : idle * f->bound_ms[sweep_layouts_work_of(f, &all->point[i])];
     }
     return status;
 }

@@ -52,11 +52,15 @@ static sp_status evaluate_one(void *context, int worker, int job, sp_error *err)
     sweep_layouts_finder *f = context;
     sweep_layout *point = f->block[job];
     const sweep_evaluator *evaluator = &f->evaluator[point->strategy];
-    sp_status status =
-        sweep_evaluate_point(evaluator, worker, point->combination, &point->digest, err);
-    point->evaluated = status == SP_OK;
-    point->hurried = evaluator->options.effort_percent > 0;
-    point->counted = evaluator->options.allocator_peak;
+    sweep_digest digest;
+    sp_status status = sweep_evaluate_point(evaluator, worker, point->combination, &digest, err);
+    // One that is stopped stays what it was.
+    if (status == SP_OK) {
+        point->digest = digest;
+        point->evaluated = true;
+        point->hurried = evaluator->options.effort_percent > 0;
+        point->counted = evaluator->options.allocator_peak;
+    }
     return status;
 }
 
@@ -264,6 +268,7 @@ sp_status sweep_layouts_evaluate(sweep_layouts_finder *f, sp_error *err)
     snprintf(label, sizeof label, "trying layouts%s%s", alone ? " of " : "",
              alone ? f->options->strategies[0] : "");
     sp_progress_begin(&progress, label, all->count, f->options->quiet);
+    sp_progress_update(&progress, 0);
     sp_status status = evaluate_points(f, 0, rows, 0, &progress, err);
     if (status == SP_OK && chooses) {
         status = choose_survivors(f, err);

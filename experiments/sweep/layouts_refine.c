@@ -59,11 +59,13 @@ static void keep_better(sweep_layouts *best, sweep_layouts *found)
     bool better = found->ranked_count > 0 &&
                   (best->ranked_count == 0 ||
                    sweep_is_better(&found->ranked[0]->digest, &best->ranked[0]->digest));
+    bool stopped = best->stopped || found->stopped;
     if (better) {
         sweep_layouts swapped = *best;
         *best = *found;
         *found = swapped;
     }
+    best->stopped = stopped;
     sweep_layouts_fini(found);
 }
 
@@ -78,11 +80,11 @@ sp_status sweep_layouts_refine(const sweep_layouts_options *options, const char 
     sweep_layouts best = {0};
     sweep_layouts found;
     sp_status status = SP_OK;
-    for (int s = 0; status == SP_OK && s < count; s++) {
+    for (int s = 0; status == SP_OK && s < count && !best.stopped; s++) {
         status = look_around(options, source, layouts, start[s], &found, err);
         keep_better(&best, &found);
     }
-    if (status == SP_OK && best.ranked_count > 0) {
+    if (status == SP_OK && best.ranked_count > 0 && !best.stopped) {
         status = look_around(options, source, &best, best.ranked[0], &found, err);
         keep_better(&best, &found);
     }

@@ -1,5 +1,6 @@
 #include "experiments/sweep/line.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -46,6 +47,32 @@ static bool put_digest(json_t *row, const sweep_digest *digest)
     return complete;
 }
 
+// Behind the members of a line stands a check of them, by which a line that was changed is told.
+enum { CHECK = 32 }; // `,"check":"0123456789abcdef"}`
+
+static void check_of(const char *members, size_t bytes, char check[CHECK])
+{
+    char tag[SWEEP_TAG];
+    sweep_tag(members, bytes, tag);
+    snprintf(check, CHECK, ",\"check\":\"%s\"}", tag);
+}
+
+// Lines of a version without checks are taken as they are.
+static bool is_as_written(const json_t *row, const char *line, size_t bytes)
+{
+    char check[CHECK];
+    check_of("", 0, check);
+    size_t length = strlen(check);
+    if (json_object_get(row, "check") == NULL) {
+        return true;
+    }
+    if (bytes < length) {
+        return false;
+    }
+    check_of(line, bytes - length, check);
+    return memcmp(line + bytes - length, check, length) == 0;
+}
+
 // The line of a point with its newline, without what it has no value for; freed with free(). NULL
 // when memory ran out.
 static char *write_line(const sweep_spec *spec, int64_t combination, const sweep_digest *digest)
@@ -59,9 +86,10 @@ static char *write_line(const sweep_spec *spec, int64_t combination, const sweep
         put_text(row, "reason", digest->reason) &&
         sp_json_put(row, "base", json_string(spec->base_tag)) && put_digest(row, digest)) {
         size_t bytes = json_dumpb(row, NULL, 0, LINE_FLAGS);
-        line = malloc(bytes + 2);
+        line = malloc(bytes + CHECK + 2);
         if (line != NULL && json_dumpb(row, line, bytes, LINE_FLAGS) == bytes) {
-            memcpy(line + bytes, "\n", 2);
+            check_of(line, bytes - 1, line + bytes - 1);
+            strcat(line, "\n");
         }
     }
     json_decref(row);
@@ -210,13 +238,17 @@ sp_status sweep_line_read(const sweep_spec *spec, int64_t combination, const cha
 {
     const char *expected = "";
     json_error_t wrong;
+    errno = 0;
     json_t *row = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, &wrong);
     if (row == NULL) {
-        return sp_error_at(err, SP_ERR_SYNTAX, at->path, at->number, wrong.column, "%s",
-                           wrong.text);
+        return sp_json_load_error(err, at->path, at->number, &wrong);
     }
     sp_status status = SP_OK;
-    if (!sweep_digest_read(row, digest, &expected)) {
+    if (!is_as_written(row, line, bytes)) {
+        status = sp_error_at(err, SP_ERR_CONTENT, at->path, at->number, 0,
+                             "the line was changed after it was written (its check differs): "
+                             "without it and the lines behind it --resume evaluates them again");
+    } else if (!sweep_digest_read(row, digest, &expected)) {
         status = sp_error_at(err, SP_ERR_CONTENT, at->path, at->number, 0, "expected %s", expected);
     }
     if (status == SP_OK) {

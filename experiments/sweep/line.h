@@ -28,7 +28,7 @@ typedef struct sweep_line_at {
 } sweep_line_at;
 
 // Reads the line of a combination, without its newline; a content error where it is that of another
-// point or sweep.
+// point or sweep, or was changed.
 sp_status sweep_line_read(const sweep_spec *spec, int64_t combination, const char *line,
                           size_t bytes, const sweep_line_at *at, sweep_digest *digest,
                           sp_error *err);

@@ -39,7 +39,7 @@ static sp_status open_shards(const char *const *files, int count, shard *shards,
         shards[i].path = files[i];
         shards[i].lines = fopen(files[i], "r");
         if (shards[i].lines == NULL) {
-            return sp_error_set(err, SP_ERR_IO, "%s: %s", files[i], strerror(errno));
+            return sp_error_system(err, files[i], errno);
         }
         next_line(&shards[i]);
     }

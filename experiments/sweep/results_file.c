@@ -13,7 +13,7 @@ static const double sync_every_s = 1.0;
 
 static sp_status failed(const sweep_file *file, sp_error *err)
 {
-    return sp_error_set(err, SP_ERR_IO, "%s: %s", file->path, strerror(errno));
+    return sp_error_system(err, file->path, errno);
 }
 
 // Two sweeps on one file would mix their lines. The lock goes with the process, however it ends; a

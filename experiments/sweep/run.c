@@ -23,6 +23,7 @@ enum { SHARES_OF_REST = 4 };
 // Points that a thread takes at once.
 typedef struct swept_block {
     int count;
+    bool cut;       // the points behind `count` were stopped
     sweep_row *row; // owned
 } swept_block;
 
@@ -35,6 +36,7 @@ typedef struct runner {
     sweep_choice choice;
     int workers;         // threads of this rank, and one for each block that others take
     int64_t made;        // points that are in blocks
+    bool cut;            // a block was, so that no later line has its place
     atomic_int together; // points of a block that takes block_s
     sp_progress progress;
 } runner;
@@ -128,6 +130,14 @@ static sp_status evaluate_block(void *context, int worker, void *item, sp_error 
     double started_s = sp_clock_s();
     for (int i = 0; status == SP_OK && !done && i < block->count; i++) {
         status = sweep_row_evaluate(&run->evaluator, worker, &block->row[i], err);
+        if (status == SP_ERR_STOPPED) {
+            block->count = i;
+            block->cut = true;
+        }
+    }
+    if (block->cut) {
+        sp_error_clear(err);
+        return SP_OK;
     }
     if (!done) {
         learn_speed(run, block, sp_clock_s() - started_s);
@@ -140,6 +150,10 @@ static sp_status write_block(void *context, void *item, sp_error *err)
     runner *run = context;
     const swept_block *block = item;
     sp_status status = SP_OK;
+    if (run->cut) {
+        return SP_OK; // a point before it is missing
+    }
+    run->cut = block->cut;
     for (int i = 0; status == SP_OK && i < block->count; i++) {
         const sweep_row *row = &block->row[i];
         status = sweep_file_append(&run->file, row->line, strlen(row->line), err);
@@ -163,7 +177,7 @@ static void drop_block(void *item)
 static bool stops(void *context)
 {
     const runner *run = context;
-    run->summary->stopped = run->options->stop != NULL && *run->options->stop != 0;
+    run->summary->stopped = run->cut || sp_stop_requested();
     return run->summary->stopped;
 }
 
@@ -187,6 +201,7 @@ static sp_status run_points(runner *run, sp_error *err)
     while (status == SP_OK && !run->summary->stopped && run->choice.chosen_count > chosen) {
         chosen = run->choice.chosen_count;
         status = sp_ordered_run(&how, err);
+        run->summary->stopped = run->summary->stopped || run->cut;
         if (status == SP_OK && !run->summary->stopped) {
             status = sweep_choice_extend(&run->choice, run->summary, err);
         }

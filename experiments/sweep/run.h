@@ -2,8 +2,6 @@
 #ifndef SLIMPACK_EXPERIMENTS_SWEEP_RUN_H
 #define SLIMPACK_EXPERIMENTS_SWEEP_RUN_H
 
-#include <signal.h>
-
 #include "experiments/sweep/choice.h"
 #include "experiments/sweep/ranks.h"
 
@@ -13,15 +11,13 @@ typedef struct sweep_run_options {
     bool resume;        // go on with a file that is there
     bool quiet;         // no progress
     sweep_choice_options choice;
-    // Ends the run early once it is not 0, with whole lines; may be NULL.
-    const volatile sig_atomic_t *stop;
 } sweep_run_options;
 
 // Runs the sweep into `path` and adds its lines to `summary`, which has begun. The lines do not
 // depend on the number of threads and ranks. After an error the file holds whole lines and can be
-// gone on with. A kill loses the points in work and those that wait for an earlier one, at most
-// SWEEP_WINDOW for each thread. SP_ERR_LIMIT where more than SWEEP_MOST_POINTS points would be
-// walked.
+// gone on with. A kill, and a stop (sp_stop_request), which ends the run soon and is no error, lose
+// the points in work and those that wait for an earlier one, at most SWEEP_WINDOW for each thread.
+// SP_ERR_LIMIT where more than SWEEP_MOST_POINTS points would be walked.
 enum { SWEEP_WINDOW = 256 };
 sp_status sweep_run(const sweep_spec *spec, const char *path, const sweep_run_options *options,
                     sweep_summary *summary, sp_error *err);

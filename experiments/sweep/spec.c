@@ -140,19 +140,24 @@ static void read_document(sweep_spec *spec, sp_error *err)
     }
 }
 
-// FNV-1a (Fowler, Noll, Vo; 64 bits) of the base with sorted keys.
+void sweep_tag(const char *text, size_t bytes, char tag[SWEEP_TAG])
+{
+    uint64_t hash = 14695981039346656037u;
+    for (size_t i = 0; i < bytes; i++) {
+        hash = (hash ^ (unsigned char)text[i]) * 1099511628211u;
+    }
+    snprintf(tag, SWEEP_TAG, "%016llx", (unsigned long long)hash);
+}
+
+// Of the base with sorted keys.
 static sp_status tag_base(sweep_spec *spec, sp_error *err)
 {
     char *text = json_dumps(spec->base, JSON_COMPACT | JSON_SORT_KEYS);
     if (text == NULL) {
         return sp_error_no_memory(err, "a sweep");
     }
-    uint64_t hash = 14695981039346656037u;
-    for (const char *c = text; *c != '\0'; c++) {
-        hash = (hash ^ (unsigned char)*c) * 1099511628211u;
-    }
+    sweep_tag(text, strlen(text), spec->base_tag);
     free(text);
-    snprintf(spec->base_tag, sizeof spec->base_tag, "%016llx", (unsigned long long)hash);
     return SP_OK;
 }
 

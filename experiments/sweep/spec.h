@@ -14,7 +14,7 @@
 enum {
     SWEEP_AXES = 32,
     SWEEP_AXIS_VALUES = 1000000,
-    SWEEP_BASE_TAG = 17,
+    SWEEP_TAG = 17,
     SWEEP_SOURCE = 256,
 };
 
@@ -32,9 +32,12 @@ typedef struct sweep_spec {
     int axis_count;
     int64_t combinations;
     sweep_symbols symbols;
-    sweep_where *where;            // NULL: every combination is a point
-    char base_tag[SWEEP_BASE_TAG]; // tells results of one base from those of another
+    sweep_where *where;       // NULL: every combination is a point
+    char base_tag[SWEEP_TAG]; // tells results of one base from those of another
 } sweep_spec;
+
+// Tells a text from another: FNV-1a (Fowler, Noll, Vo; 64 bits) in hexadecimal.
+void sweep_tag(const char *text, size_t bytes, char tag[SWEEP_TAG]);
 
 sp_status sweep_spec_read(const char *path, sweep_spec *spec, sp_error *err);
 // Takes over the document.

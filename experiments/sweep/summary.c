@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/json.h"
 
 bool sweep_figure_find(const char *name, sweep_figure *figure)
 {
@@ -102,20 +103,44 @@ static bool is_better(const sweep_summary *summary, const sweep_digest *a, const
     return isnan(y) ? !isnan(x) : x > y;
 }
 
-static void rank(sweep_summary *summary, const sweep_best *point)
+// The first of points, ordered by group, whose group is not below `group`.
+static int64_t begin_of(const sweep_best *points, int64_t count, int64_t group)
 {
-    int64_t at = summary->best_count;
-    while (at > 0 && is_better(summary, &point->digest, &summary->best[at - 1].digest)) {
+    int64_t low = 0;
+    while (low < count) {
+        int64_t middle = low + (count - low) / 2;
+        if (points[middle].group < group) {
+            low = middle + 1;
+        } else {
+            count = middle;
+        }
+    }
+    return low;
+}
+
+static sp_status rank(sweep_summary *summary, const sweep_best *point, sp_error *err)
+{
+    int64_t count = summary->best_count;
+    int64_t first = begin_of(summary->best, count, point->group);
+    int64_t end = begin_of(summary->best, count, point->group + 1);
+    int64_t at = end;
+    while (at > first && is_better(summary, &point->digest, &summary->best[at - 1].digest)) {
         at--;
     }
-    if (at == summary->options.top) {
-        return;
+    if (at - first == summary->options.top) {
+        return SP_OK;
     }
-    int64_t last = summary->best_count < summary->options.top ? summary->best_count++
-                                                              : summary->options.top - 1;
+    if (!sp_reserve((void **)&summary->best, &summary->best_capacity, (size_t)count + 1,
+                    sizeof *summary->best)) {
+        return sp_error_no_memory(err, "the best points");
+    }
+    // The last of a full group makes room, else all behind it go one further.
+    bool full = end - first == summary->options.top;
     memmove(&summary->best[at + 1], &summary->best[at],
-            (size_t)(last - at) * sizeof summary->best[0]);
+            (size_t)((full ? end - 1 : count) - at) * sizeof summary->best[0]);
     summary->best[at] = *point;
+    summary->best_count = count + !full;
+    return SP_OK;
 }
 
 // ---- the front ----
@@ -127,17 +152,19 @@ static sp_status add_to_front(sweep_summary *summary, const sweep_best *point, s
     double better_x = sweep_figure_better[x];
     double better_y = sweep_figure_better[y];
     const double *own = point->digest.figure;
-    int64_t kept = 0;
+    int64_t first = begin_of(summary->front, summary->front_count, point->group);
+    int64_t end = begin_of(summary->front, summary->front_count, point->group + 1);
+    int64_t kept = first;
     if (isnan(own[x]) || isnan(own[y])) {
         return SP_OK;
     }
-    for (int64_t i = 0; i < summary->front_count; i++) {
+    for (int64_t i = first; i < end; i++) {
         const double *other = summary->front[i].digest.figure;
         if (better_x * other[x] >= better_x * own[x] && better_y * other[y] >= better_y * own[y]) {
             return SP_OK;
         }
     }
-    for (int64_t i = 0; i < summary->front_count; i++) {
+    for (int64_t i = first; i < end; i++) {
         const double *other = summary->front[i].digest.figure;
         bool dominated =
             better_x * own[x] >= better_x * other[x] && better_y * own[y] >= better_y * other[y];
@@ -145,19 +172,59 @@ static sp_status add_to_front(sweep_summary *summary, const sweep_best *point, s
             summary->front[kept++] = summary->front[i];
         }
     }
-    if (!sp_reserve((void **)&summary->front, &summary->front_capacity, (size_t)kept + 1,
+    // What is behind the group closes up.
+    memmove(&summary->front[kept], &summary->front[end],
+            (size_t)(summary->front_count - end) * sizeof *summary->front);
+    int64_t count = summary->front_count - (end - kept);
+    if (!sp_reserve((void **)&summary->front, &summary->front_capacity, (size_t)count + 1,
                     sizeof *summary->front)) {
         return sp_error_no_memory(err, "a Pareto front");
     }
     int64_t at = kept;
-    while (at > 0 && summary->front[at - 1].digest.figure[x] > own[x]) {
+    while (at > first && summary->front[at - 1].digest.figure[x] > own[x]) {
         at--;
     }
     memmove(&summary->front[at + 1], &summary->front[at],
-            (size_t)(kept - at) * sizeof *summary->front);
+            (size_t)(count - at) * sizeof *summary->front);
     summary->front[at] = *point;
-    summary->front_count = kept + 1;
+    summary->front_count = count + 1;
     return SP_OK;
+}
+
+// ---- groups ----
+
+// Does a setting change what is to be trained?
+static bool is_work(const char *path)
+{
+    return sp_json_paths_overlap(path, "model") || sp_json_paths_overlap(path, "workload");
+}
+
+static void choose_groups(sweep_summary *summary)
+{
+    const sweep_spec *spec = summary->spec;
+    int64_t groups = 1;
+    for (int a = 0; a < spec->axis_count; a++) {
+        if (spec->axes[a].count > 1 && is_work(spec->axes[a].path)) {
+            summary->group_axes[summary->group_axis_count++] = a;
+            groups *= spec->axes[a].count;
+        }
+    }
+    if (groups > SWEEP_MOST_GROUPS) {
+        summary->group_axis_count = 0;
+        summary->mixed = groups;
+    }
+}
+
+static int64_t group_of(const sweep_summary *summary, int64_t combination)
+{
+    int64_t digit[SWEEP_AXES];
+    int64_t group = 0;
+    sweep_spec_digits(summary->spec, combination, digit);
+    for (int g = 0; g < summary->group_axis_count; g++) {
+        int a = summary->group_axes[g];
+        group = group * summary->spec->axes[a].count + digit[a];
+    }
+    return group;
 }
 
 // ---- the summary ----
@@ -172,8 +239,8 @@ sp_status sweep_summary_begin(sweep_summary *summary, const sweep_spec *spec,
     if (summary->options.top == 0) {
         summary->options.top = SWEEP_TOP;
     }
-    summary->best = sp_calloc((size_t)summary->options.top, sizeof *summary->best);
-    if (summary->best == NULL || (summary->options.where != NULL && !make_symbols(summary))) {
+    choose_groups(summary);
+    if (summary->options.where != NULL && !make_symbols(summary)) {
         return sp_error_no_memory(err, "the summary of a sweep");
     }
     return summary->options.where != NULL
@@ -198,9 +265,10 @@ sp_status sweep_summary_add(sweep_summary *summary, int64_t combination, const s
     if (status != SP_OK || !listed) {
         return status;
     }
-    const sweep_best point = {.combination = combination, .digest = *digest};
-    rank(summary, &point);
-    return summary->options.front ? add_to_front(summary, &point, err) : SP_OK;
+    const sweep_best point = {
+        .combination = combination, .group = group_of(summary, combination), .digest = *digest};
+    status = rank(summary, &point, err);
+    return status == SP_OK && summary->options.front ? add_to_front(summary, &point, err) : status;
 }
 
 void sweep_summary_fini(sweep_summary *summary)

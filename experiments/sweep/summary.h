@@ -1,14 +1,16 @@
 // What the lines of a sweep say together: how many are of which status, the best points, and the
-// Pareto front of two figures. Memory does not grow with the number of lines.
+// Pareto front of two figures. Points of other work (another workload or model on an axis of the
+// grid) answer another question: each such group has its own best points and its own front. Memory
+// does not grow with the number of lines.
 #ifndef SLIMPACK_EXPERIMENTS_SWEEP_SUMMARY_H
 #define SLIMPACK_EXPERIMENTS_SWEEP_SUMMARY_H
 
 #include "experiments/sweep/point.h"
 
-enum { SWEEP_TOP = 5, SWEEP_MOST_TOP = 1000 };
+enum { SWEEP_TOP = 5, SWEEP_MOST_TOP = 1000, SWEEP_MOST_GROUPS = 1024 };
 
 typedef struct sweep_summary_options {
-    int64_t top;     // points that are kept, the best first; 0: SWEEP_TOP
+    int64_t top;     // points that are kept of a group, the best first; 0: SWEEP_TOP
     bool by_figure;  // the best by figure `by`; else the fastest. Those that fit tightly come last
     sweep_figure by; //
     const char *where; // condition on settings and figures of the points that are listed, as in
@@ -23,6 +25,7 @@ typedef struct sweep_summary_options {
 
 typedef struct sweep_best {
     int64_t combination;
+    int64_t group;
     sweep_digest digest;
 } sweep_best;
 
@@ -34,9 +37,13 @@ typedef struct sweep_summary {
     int64_t written; // lines in the file now
     int64_t of_status[SWEEP_STATUSES];
     char reason[SWEEP_STATUSES][SP_ERROR_TEXT]; // the first of each
-    sweep_best *best;                           // of equal ones the first; owned
+    int group_axes[SWEEP_AXES];                 // by which points are grouped
+    int group_axis_count;
+    int64_t mixed;    // groups that are too many to be told apart: all points are one; else 0
+    sweep_best *best; // by group, then the best first, of equal ones the first; owned
     int64_t best_count;
-    sweep_best *front; // owned
+    size_t best_capacity;
+    sweep_best *front; // by group; owned
     int64_t front_count;
     size_t front_capacity;
     bool stopped;             // before the end

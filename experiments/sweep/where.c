@@ -5,6 +5,7 @@
 
 #include "experiments/sweep/where_private.h"
 #include "sim/base/alloc.h"
+#include "sim/base/json.h"
 
 void sweep_symbols_fini(sweep_symbols *symbols)
 {
@@ -71,8 +72,28 @@ static bool truth(evaluation *ev, const sweep_node *node, sweep_value value)
     return value.number != 0.0;
 }
 
+// A text that is a number of tokens, as settings may be written ("8K"), is that number beside a
+// number and beside another such text.
+static sweep_value as_number(sweep_value value)
+{
+    int64_t tokens = 0;
+    bool read = value.kind == SWEEP_STRING && sp_tokens_from_text(value.text, &tokens);
+    return read ? (sweep_value){.kind = SWEEP_NUMBER, .number = (double)tokens} : value;
+}
+
+static void read_tokens(sweep_value *a, sweep_value *b)
+{
+    sweep_value x = as_number(*a);
+    sweep_value y = as_number(*b);
+    if (x.kind == SWEEP_NUMBER && y.kind == SWEEP_NUMBER) {
+        *a = x;
+        *b = y;
+    }
+}
+
 static bool equal(sweep_value a, sweep_value b)
 {
+    read_tokens(&a, &b);
     if (a.kind != b.kind) {
         return false;
     }
@@ -82,6 +103,7 @@ static bool equal(sweep_value a, sweep_value b)
 static sweep_value compare(evaluation *ev, const sweep_node *node, sweep_value a, sweep_value b)
 {
     double difference = 0.0;
+    read_tokens(&a, &b);
     if (a.kind == SWEEP_NUMBER && b.kind == SWEEP_NUMBER) {
         difference = a.number < b.number ? -1.0 : a.number > b.number ? 1.0 : 0.0;
     } else if (a.kind == SWEEP_STRING && b.kind == SWEEP_STRING) {
@@ -97,6 +119,7 @@ static sweep_value compare(evaluation *ev, const sweep_node *node, sweep_value a
 static sweep_value calculate(evaluation *ev, const sweep_node *node, sweep_value a, sweep_value b)
 {
     sweep_value result = {.kind = SWEEP_NUMBER};
+    read_tokens(&a, &b);
     if (a.kind != SWEEP_NUMBER || b.kind != SWEEP_NUMBER) {
         return failed(ev, node, "numbers", a.kind != SWEEP_NUMBER ? a : b);
     }
@@ -143,6 +166,7 @@ static sweep_value evaluate(evaluation *ev, int index)
                                               : boolean(truth(ev, node, evaluate(ev, node->right)));
     }
     sweep_value right = evaluate(ev, node->right);
+    right = node->op == OP_NEG ? as_number(right) : right;
     switch (node->op) {
     case OP_NOT:
         return boolean(!truth(ev, node, right));

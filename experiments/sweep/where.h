@@ -42,9 +42,11 @@ enum {
 
 // Reads a condition. Grammar, from loosest to tightest: || ; && ; == != < <= > >= (which do not
 // chain); + - ; * / % ; unary ! - ; number, 'string' or "string", true, false, null, name, ( ).
-// A name is the full path of a setting or its last part where no other setting shares it; tp, cp,
-// pp and dp are those of `parallel`, and 1 where nothing sets them. Errors name source, path and
-// the character. All of these are referred to and must outlive the condition.
+// A number of tokens may be written 128K or 1M; a text that is one, as a setting may have it, is
+// that number beside a number. A name is the full path of a setting or its last part where no other
+// setting shares it; tp, cp, pp and dp are those of `parallel`, and 1 where nothing sets them.
+// Errors name source, path and the character. All of these are referred to and must outlive the
+// condition.
 sp_status sweep_where_parse(const char *text, const char *source, const char *path,
                             const sweep_symbols *symbols, sweep_where **where, sp_error *err);
 void sweep_where_free(sweep_where *where);

@@ -14,7 +14,8 @@ enum {
     TIGHTEST = 5, // of the binary operators
     COMPARISON = 3,
     HINTS = 1024,
-    NAME = 160
+    NAME = 160,
+    NUMBER = 32,
 };
 
 typedef struct parser {
@@ -116,10 +117,32 @@ static int add_value(parser *in, int at, sweep_value value)
     return add_node(in, (sweep_node){.op = OP_VALUE, .at = at, .value = value});
 }
 
+// Does the text begin with a number of tokens such as 128K? Takes it.
+static bool take_tokens(parser *in, int64_t *tokens)
+{
+    char text[NUMBER];
+    size_t length = strspn(in->next, "0123456789");
+    bool unit = length + 1 < sizeof text && in->next[length] != '\0' &&
+                strchr("KkMm", in->next[length]) != NULL;
+    char after = unit ? in->next[length + 1] : '\0';
+    if (!unit || isalnum((unsigned char)after) || after == '_' || after == '.') {
+        return false;
+    }
+    memcpy(text, in->next, length + 1);
+    text[length + 1] = '\0';
+    bool read = sp_tokens_from_text(text, tokens);
+    in->next += read ? length + 1 : 0;
+    return read;
+}
+
 // Decimal only: strtod would also read hexadecimal digits.
 static int parse_number(parser *in)
 {
     int at = character(in);
+    int64_t tokens = 0;
+    if (take_tokens(in, &tokens)) {
+        return add_value(in, at, (sweep_value){.kind = SWEEP_NUMBER, .number = (double)tokens});
+    }
     size_t length = strspn(in->next, "0123456789.");
     if (in->next[length] == 'e' || in->next[length] == 'E') {
         size_t sign = in->next[length + 1] == '+' || in->next[length + 1] == '-';

@@ -1,6 +1,7 @@
 #include "sim/base/data_folder.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,8 +46,8 @@ bool sp_data_folder(const char *name, int n, char folder[SP_DATA_PATH])
     return true;
 }
 
-void sp_data_each_document(const char *folder, void (*visit)(void *context, const char *name),
-                           void *context)
+int sp_data_each_document(const char *folder, void (*visit)(void *context, const char *name),
+                          void *context)
 {
     static const char ending[] = ".json";
     DIR *directory = opendir(folder);
@@ -61,7 +62,9 @@ void sp_data_each_document(const char *folder, void (*visit)(void *context, cons
             visit(context, name);
         }
     }
-    if (directory != NULL) {
-        closedir(directory);
+    if (directory == NULL) {
+        return errno;
     }
+    closedir(directory);
+    return 0;
 }

@@ -13,10 +13,10 @@ enum { SP_DATA_PATH = 4096 }; // bytes of a file name: as long as Linux opens an
 // exist.
 bool sp_data_folder(const char *name, int n, char folder[SP_DATA_PATH]);
 
-// Names the JSON documents of a folder, each without its ending, in no order; none where the folder
-// cannot be read.
-void sp_data_each_document(const char *folder, void (*visit)(void *context, const char *name),
-                           void *context);
+// Names the JSON documents of a folder, each without its ending, in no order. Returns 0, or the
+// error number with which the system refuses the folder.
+int sp_data_each_document(const char *folder, void (*visit)(void *context, const char *name),
+                          void *context);
 
 // The folder of the running program; "" where it cannot be told.
 void sp_program_folder(char folder[SP_DATA_PATH]);

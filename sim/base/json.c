@@ -30,19 +30,24 @@ static bool is_blank(const char *text, size_t bytes)
 }
 
 // jansson puts the text it stopped at into the message; only the part a person needs is kept.
-static sp_status syntax_error(sp_error *err, const char *source, const json_error_t *error)
+sp_status sp_json_load_error(sp_error *err, const char *source, long line,
+                             const json_error_t *error)
 {
+    if (errno == ENOMEM) {
+        return sp_error_no_memory(err, source);
+    }
+    line = line > 0 ? line : error->line;
     if (strstr(error->text, "'\xef\xbb\xbf") != NULL) {
-        return sp_error_at(err, SP_ERR_SYNTAX, source, error->line, error->column,
+        return sp_error_at(err, SP_ERR_SYNTAX, source, line, error->column,
                            "a byte order mark (UTF-8 BOM) is no JSON: save the text without it");
     }
     if (strstr(error->text, "'NaN") != NULL || strstr(error->text, "'Infinity") != NULL ||
         strstr(error->text, "'-Infinity") != NULL) {
-        return sp_error_at(err, SP_ERR_SYNTAX, source, error->line, error->column,
+        return sp_error_at(err, SP_ERR_SYNTAX, source, line, error->column,
                            "NaN and Infinity, which Python writes, are no JSON: write null or a "
                            "number");
     }
-    return sp_error_at(err, SP_ERR_SYNTAX, source, error->line, error->column, "%s", error->text);
+    return sp_error_at(err, SP_ERR_SYNTAX, source, line, error->column, "%s", error->text);
 }
 
 sp_status sp_json_read_text(const char *text, size_t bytes, const char *source, json_t **root,
@@ -53,8 +58,9 @@ sp_status sp_json_read_text(const char *text, size_t bytes, const char *source, 
     if (is_blank(text, bytes)) {
         return sp_error_set(err, SP_ERR_SYNTAX, "%s: is empty, expected JSON", source);
     }
+    errno = 0;
     *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
-    return *root == NULL ? syntax_error(err, source, &error) : SP_OK;
+    return *root == NULL ? sp_json_load_error(err, source, 0, &error) : SP_OK;
 }
 
 // The bytes of Python's NaN, Infinity or -Infinity that begin the text; 0: none does.
@@ -146,8 +152,7 @@ static sp_status read_stream(FILE *file, const char *path, int64_t limit_bytes, 
     } while (*bytes == room && *bytes <= (size_t)limit_bytes);
     sp_status status = SP_OK;
     if (ferror(file)) {
-        status = sp_error_set(err, SP_ERR_IO, "%s: %s", path,
-                              errno != 0 ? strerror(errno) : "cannot be read");
+        status = sp_error_system(err, path, errno);
     } else if (*bytes > (size_t)limit_bytes) {
         status = too_long(path, (int64_t)*bytes, limit_bytes, err);
     }
@@ -171,7 +176,7 @@ static sp_status read_file(const char *path, int64_t limit_bytes, text_reader re
     bool is_standard = strcmp(path, "-") == 0;
     FILE *file = is_standard ? stdin : fopen(path, "rb");
     if (file == NULL) {
-        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+        return sp_error_system(err, path, errno);
     }
     path = is_standard ? "standard input" : path;
     sp_status status = read_stream(file, path, limit_bytes > 0 ? limit_bytes : DEFAULT_LIMIT_BYTES,

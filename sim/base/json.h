@@ -46,6 +46,12 @@ sp_status sp_json_read_python_file(const char *path, int64_t limit_bytes, json_t
 // Such a text as JSON, with null in their place; the caller frees it. NULL when memory ran out.
 char *sp_json_from_python(const char *text, size_t bytes, size_t *plain_bytes);
 
+// The error of a text that jansson did not read, errno having been 0 before; `line` is that of a
+// text which is one line of its source, else 0. jansson tells memory that ran out as wrong syntax:
+// SP_ERR_NO_MEMORY then.
+sp_status sp_json_load_error(sp_error *err, const char *source, long line,
+                             const json_error_t *error);
+
 // One object being read. Every getter notes its key as known; sp_object_end() then reports the keys
 // nobody asked for. Content errors go to *err (collected, up to ten); the getters return the
 // default then, so that reading goes on. `json` may be NULL (absent): every getter returns its

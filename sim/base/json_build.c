@@ -1,6 +1,7 @@
 // Building JSON, and setting what a dotted path names.
 #include "sim/base/json.h"
 
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 
@@ -114,14 +115,18 @@ sp_status sp_json_override(json_t *root, const char *assignment, sp_error *err)
         return sp_error_no_memory(err, "an override");
     }
     path[equals - assignment] = '\0';
+    errno = 0;
     json_t *value = json_loads(equals + 1, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
-    if (value == NULL) {
+    if (value == NULL && errno != ENOMEM) {
         value = json_string(equals + 1);
     }
     sp_status status = SP_OK;
     char *last = NULL;
     json_t *holder = value == NULL ? NULL : holder_of(root, path, &last);
-    if (holder == NULL || last[0] == '\0') {
+    if (holder == NULL && errno == ENOMEM) {
+        status = sp_error_no_memory(err, "an override");
+        json_decref(value);
+    } else if (holder == NULL || last[0] == '\0') {
         status =
             sp_error_set(err, SP_ERR_USAGE, "--set %s: no such place in the scenario", assignment);
         json_decref(value);

@@ -8,6 +8,28 @@
 
 #include "sim/base/alloc.h"
 
+static atomic_bool stop_requested;
+
+void sp_stop_request(void)
+{
+    atomic_store_explicit(&stop_requested, true, memory_order_relaxed);
+}
+
+void sp_stop_forget(void)
+{
+    atomic_store_explicit(&stop_requested, false, memory_order_relaxed);
+}
+
+bool sp_stop_requested(void)
+{
+    return atomic_load_explicit(&stop_requested, memory_order_relaxed);
+}
+
+sp_status sp_stop_check(sp_error *err)
+{
+    return sp_stop_requested() ? sp_error_set(err, SP_ERR_STOPPED, "stopped by a signal") : SP_OK;
+}
+
 typedef struct shared {
     sp_i_job job;
     void *context;
@@ -33,7 +55,10 @@ static void *work(void *argument)
         if (job >= w->all->count) {
             return NULL;
         }
-        w->status = w->all->job(w->all->context, w->index, job, &w->err);
+        w->status = sp_stop_check(&w->err);
+        if (w->status == SP_OK) {
+            w->status = w->all->job(w->all->context, w->index, job, &w->err);
+        }
         if (w->status != SP_OK) {
             w->failed = job;
             // Later jobs need not run; those taken before go on.
@@ -47,7 +72,8 @@ static sp_status in_order(int count, sp_i_job job, void *context, sp_error *err)
 {
     sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < count; i++) {
-        status = job(context, 0, i, err);
+        status = sp_stop_check(err);
+        status = status == SP_OK ? job(context, 0, i, err) : status;
     }
     return status;
 }

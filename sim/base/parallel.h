@@ -1,4 +1,4 @@
-// Independent jobs on several threads.
+// Independent jobs on several threads, and a stop that ends them all early.
 #ifndef SLIMPACK_SIM_BASE_PARALLEL_H
 #define SLIMPACK_SIM_BASE_PARALLEL_H
 
@@ -7,12 +7,21 @@
 
 #include "sim/base/status.h"
 
+// A stop that somebody asks for, such as a person with Ctrl-C: what simulates, searches or runs
+// jobs looks at it now and then, and ends with SP_ERR_STOPPED. Of the whole process, until it is
+// forgotten. sp_stop_request() may be called by a signal handler.
+void sp_stop_request(void);
+void sp_stop_forget(void);
+bool sp_stop_requested(void);
+// SP_OK, or SP_ERR_STOPPED where a stop was asked for.
+sp_status sp_stop_check(sp_error *err);
+
 // One job; `worker` tells apart the threads, 0 to threads - 1, for what each keeps of its own.
 typedef sp_status (*sp_i_job)(void *context, int worker, int job, sp_error *err);
 
 // Runs jobs 0 to count - 1, each once, on up to `threads` threads, this one among them; fewer where
 // the system has no more. The error is that of the lowest job that failed, whatever the threads;
-// jobs after a failed one may not have run.
+// jobs after a failed one, or after a stop was asked for, may not have run.
 sp_status sp_parallel_for(int threads, int count, sp_i_job job, void *context, sp_error *err);
 
 // Items that are made one after another, worked on by several threads, and taken in the order in

@@ -1,8 +1,10 @@
 #include "sim/base/status.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 const char *sp_status_text(sp_status status)
 {
@@ -18,7 +20,8 @@ const char *sp_status_text(sp_status status)
 
 bool sp_status_is_fatal(sp_status status)
 {
-    return status == SP_ERR_NO_MEMORY || status == SP_ERR_INTERNAL;
+    return status == SP_ERR_NO_MEMORY || status == SP_ERR_SYSTEM || status == SP_ERR_ACCESS ||
+           status == SP_ERR_STOPPED || status == SP_ERR_INTERNAL;
 }
 
 int sp_status_exit(sp_status status)
@@ -119,6 +122,32 @@ sp_status sp_error_add(sp_error *err, const sp_error *from)
 sp_status sp_error_no_memory(sp_error *err, const char *what)
 {
     return sp_error_set(err, SP_ERR_NO_MEMORY, "out of memory (%s)", what);
+}
+
+static sp_status status_of_system(int error)
+{
+    switch (error) {
+    case ENOMEM:
+        return SP_ERR_NO_MEMORY;
+    case EMFILE:
+    case ENFILE:
+    case EAGAIN:
+    case EINTR:
+    case ENOLCK:
+    case ENOBUFS:
+        return SP_ERR_SYSTEM;
+    case EACCES:
+    case EPERM:
+    case EIO:
+        return SP_ERR_ACCESS;
+    default:
+        return SP_ERR_IO;
+    }
+}
+
+sp_status sp_error_system(sp_error *err, const char *source, int error)
+{
+    return sp_error_set(err, status_of_system(error), "%s: %s", source, strerror(error));
 }
 
 void sp_i_assert_failed(const char *condition, const char *file, int line)

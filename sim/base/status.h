@@ -31,11 +31,14 @@
     X(SP_ERR_INFEASIBLE, 1, "no feasible answer")   \
     X(SP_ERR_USAGE, 2, "wrong usage")               \
     X(SP_ERR_IO, 3, "cannot read or write")         \
+    X(SP_ERR_ACCESS, 3, "access is refused")        \
     X(SP_ERR_SYNTAX, 3, "malformed input")          \
     X(SP_ERR_CONTENT, 3, "invalid input")           \
     X(SP_ERR_DEADLOCK, 3, "the plan cannot finish") \
     X(SP_ERR_LIMIT, 4, "a limit was hit")           \
+    X(SP_ERR_SYSTEM, 4, "a limit of the system")    \
     X(SP_ERR_NO_MEMORY, 4, "out of memory")         \
+    X(SP_ERR_STOPPED, 130, "stopped by a signal")   \
     X(SP_ERR_INTERNAL, 70, "internal defect")
 
 typedef enum sp_status {
@@ -47,11 +50,12 @@ typedef enum sp_status {
 // One line of English for a status; never NULL.
 SP_API const char *sp_status_text(sp_status status);
 
-// The exit status that the command line gives for a status (0, 1, 2, 3, 4 or 70).
+// The exit status that the command line gives for a status (0, 1, 2, 3, 4, 70 or 130).
 SP_API int sp_status_exit(sp_status status);
 
-// Does it end whatever goes on, as memory that ran out or a defect of ours? All others are answers
-// about what was asked: where several things are tried, a row or a candidate with its reason.
+// Does it end whatever goes on, as memory or file handles that ran out, a file that may not be
+// read, a signal or a defect of ours? All others are answers about what was asked: where several
+// things are tried, a row or a candidate with its reason.
 bool sp_status_is_fatal(sp_status status);
 
 enum {
@@ -91,6 +95,11 @@ sp_status sp_error_add(sp_error *err, const sp_error *from);
 
 // Shorthand for SP_ERR_NO_MEMORY with what was being allocated.
 sp_status sp_error_no_memory(sp_error *err, const char *what);
+
+// "source: text" of an error number of the system: SP_ERR_NO_MEMORY or SP_ERR_SYSTEM where it ran
+// out of something, so that another time may go well, SP_ERR_ACCESS where it refuses a file that is
+// there, else SP_ERR_IO.
+sp_status sp_error_system(sp_error *err, const char *source, int error);
 
 // A check on our own code, kept in release builds: prints file, line and condition, then aborts.
 #define SP_ASSERT(condition) \

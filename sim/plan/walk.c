@@ -1,3 +1,4 @@
+#include "sim/base/parallel.h"
 #include "sim/plan/walk_private.h"
 
 void sp_i_walk_enqueue(sp_i_walk *w, sp_i_walk_rank *rank)
@@ -478,7 +479,7 @@ static void wake(sp_i_walk *w, const sp_pack *pack, int pp_rank)
 // Runs as many actions of a rank as can run.
 static sp_status visit(sp_i_walk *w, sp_i_walk_rank *rank, sp_error *err)
 {
-    sp_status status = SP_OK;
+    sp_status status = sp_stop_check(err);
     size_t before = rank->done;
     while (status == SP_OK && rank->held == 0 && rank->done < rank->stage->count) {
         sp_i_walk_start start = {0};

@@ -64,6 +64,8 @@ void sp_i_adopt_errors(sp_object *object, const char *key, const sp_error *found
     for (int i = 0; i < found->count; i++) {
         if (of_a_file) {
             sp_error_in(object->err, SP_ERR_CONTENT, object->source, key, "%s", found->message[i]);
+        } else if (found->status == SP_ERR_ACCESS || found->status == SP_ERR_SYSTEM) {
+            sp_error_in(object->err, found->status, object->source, key, "%s", found->message[i]);
         } else {
             sp_error_set(object->err, found->status, "%s", found->message[i]);
         }

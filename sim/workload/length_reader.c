@@ -31,7 +31,7 @@ sp_status sp_i_reader_init(sp_i_reader *reader)
     if (reader->start >= 0 && fseeko(reader->stream, 0, SEEK_END) == 0) {
         reader->bytes = ftello(reader->stream) - reader->start;
         if (fseeko(reader->stream, reader->start, SEEK_SET) != 0) {
-            return sp_error_set(reader->err, SP_ERR_IO, "%s: %s", reader->source, strerror(errno));
+            return sp_error_system(reader->err, reader->source, errno);
         }
     }
     reader->buffer = sp_malloc(BUFFER_BYTES);

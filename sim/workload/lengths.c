@@ -77,7 +77,7 @@ sp_status sp_lengths_read(const char *path, const char *column, sp_lengths *leng
     path = index_beside(path, index) ? index : path;
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
-        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+        return sp_error_system(err, path, errno);
     }
     struct stat info;
     sp_status status;

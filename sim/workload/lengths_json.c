@@ -1,6 +1,7 @@
 // JSON lines (an object with the length under one key, or a bare number, per line) and a JSON array
 // of numbers or of such objects, which is scanned by hand so that the whole of it never stands in
 // memory. Of a document's token ids (input_ids) the number is its length.
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
@@ -141,10 +142,10 @@ sp_status sp_i_lengths_read_jsonl(sp_i_reader *reader)
             continue;
         }
         json_error_t error;
+        errno = 0;
         json_t *root = load(line, n, &error);
         if (root == NULL) {
-            return sp_error_at(reader->err, SP_ERR_SYNTAX, reader->source, reader->line,
-                               error.column, "%s", error.text);
+            return sp_json_load_error(reader->err, reader->source, reader->line, &error);
         }
         status = take_item(reader, &(list_item){.json = root}, &key, chosen);
         json_decref(root);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/parallel.h"
 #include "sim/base/progress.h"
 #include "solver/evaluate/evaluation.h"
 #include "solver/time_limit.h"
@@ -64,6 +65,8 @@ sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
     } else if (status == SP_OK && ev.repeats && !options->no_causes) {
         status = sp_i_recompute_find(&ev, batches, err);
     }
+    // A search that was stopped has cut its choice short.
+    status = status == SP_OK ? sp_stop_check(err) : status;
     sp_i_evaluate_end(&ev, status);
     return status;
 }
@@ -440,24 +443,25 @@ static void count_padding(sp_i_evaluation *ev, const sp_packing *packing)
     }
 }
 
-// Packs mostly come in the order of their ranks: the search for the next rank's goes on from there.
+// O(packs + dp). Without memory for it there is no such warning.
 static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing)
 {
     const sp_pack_list *packs = &packing->forward;
     long long made = sp_i_step_microbatches(packing);
     int dp = ev->steps.scenario->layout.dp;
     int idle = 0;
-    size_t at = 0;
-    for (int d = 0; d < dp && made < dp; d++) {
-        size_t left = packs->count;
-        for (; left > 0; left--, at = at + 1 < packs->count ? at + 1 : 0) {
-            const sp_pack *pack = &packs->packs[at];
-            if (d >= pack->dp_first && d < pack->dp_first + pack->dp_count) {
-                break;
-            }
-        }
-        idle += left == 0;
+    // Of each rank the packs that begin there less those that end before it.
+    int64_t *begun = made < dp ? sp_calloc((size_t)dp + 1, sizeof *begun) : NULL;
+    for (size_t k = 0; begun != NULL && k < packs->count; k++) {
+        begun[packs->packs[k].dp_first]++;
+        begun[packs->packs[k].dp_first + packs->packs[k].dp_count]--;
     }
+    int64_t packs_of_rank = 0;
+    for (int d = 0; begun != NULL && d < dp; d++) {
+        packs_of_rank += begun[d];
+        idle += packs_of_rank == 0;
+    }
+    sp_free(begun);
     if (idle > 0) {
         sp_warnings_add(&ev->steps.result->warnings,
                         "%lld micro-batches leave %d of %d data-parallel ranks idle", made, idle,

@@ -52,7 +52,7 @@ cmp one three || complain "one and three threads answer differently"
 sed -n 11p one >line.json
 "$program" plan --check line.json --quiet >/dev/null || complain "an answer breaks a rule"
 
-# A line that is no batch: the lines before it are answered.
+# A line that is no batch is answered by its reason, and the lines around it as they are without it.
 {
     head -n 7 batches
     echo '[1, 2'
@@ -62,17 +62,14 @@ message=$(stream -j 2 <bad 2>&1 >answers)
 expect "status of a bad line" 3 "$?"
 expect "message of a bad line" \
     "error: standard input:8:6: expected ',' or ']', got the end of the line" "$message"
-cmp answers <(head -n 7 one) || complain "other answers before a bad line"
+cmp <(sed 8d answers) <(head -n 7 one && tail -n 20 one) || complain "other answers around a bad line"
+expect "answer to a bad line" \
+    "{\"schema\":\"slimpack/plan/1\",\"batches\":[],\"status\":\"invalid\",\"reason\":\"${message#error: }\"}" \
+    "$(sed -n 8p answers)"
+expect "a line of the terminal for each of ten bad lines alone" "10 1" \
+    "$(yes x | head -n 12 | "$program" plan "$scenario" --stream 2>&1 >/dev/null | awk '/^error: / { e++ } /^warning: no batch: 12 of 12 lines/ { w++ } END { print e, w }')"
 
-# The same while the input stays open: the error does not wait for its end.
 mkfifo pipe
-stream -j 2 <pipe >answers 2>/dev/null &
-pid=$!
-exec 9>pipe
-cat bad >&9
-wait "$pid"
-expect "status of a bad line on an open input" 3 "$?"
-exec 9>&-
 
 # A client that sends a line only after it has the answer to the last one.
 mkfifo answered
@@ -84,8 +81,11 @@ for n in 1 2 3; do
     IFS= read -r -t 20 answer <&7 || complain "no answer to line $n"
     expect "answer to line $n" "$(sed -n "${n}p" one)" "$answer"
 done
+echo '[1, ' >&8
+IFS= read -r -t 20 answer <&7 || complain "no answer to a bad line while the input is open"
 exec 8>&- 7<&-
-wait "$pid" || complain "the end of the input fails"
+wait "$pid"
+expect "status of a bad line on an open input" 3 "$?"
 
 # A last line without newline counts; half a line is an error.
 printf '[5]\n[6]' | stream >answers || complain "a last line without newline fails"

@@ -34,6 +34,24 @@ alone() { # LIMIT
 expect "with the stated limit" 0 "$(alone "$need")"
 expect "with one per cent less" 1 "$(alone "$less")"
 
+# Where no plan can be made --json holds the answer all the same: figures null, why not in words.
+cat >none.json <<'END'
+{"model": {"layers": 4, "hidden": 1024, "ffn": 4096, "heads": 8, "vocab": 1000}, "cluster": "h800-8",
+ "strategy": {"kind": "dynapipe"}, "memory": {"limit_gib": 0.25}, "workload": {"lengths": [100]}}
+END
+no_plan() { # SCHEMA MEMBER ARGUMENT...
+    local schema=$1 member=$2
+    shift 2
+    "$program" "$@" --json >none.out 2>/dev/null
+    expect "status of $1 without a plan" 1 "$?"
+    for text in "\"schema\": \"slimpack/$schema/1\"" "\"$member\": null" '"status": "infeasible"' '"reason": "none.json: memory.limit_gib: sample 0 '; do
+        grep -qF "$text" none.out || complain "$1 without a plan lacks $text: $(cat none.out)"
+    done
+}
+no_plan result iteration_ms simulate none.json
+no_plan plan-summary plan plan none.json -o none.plan
+no_plan validation measured validate none.json --backend fake
+
 # Settings that are named are enough.
 "$program" simulate s.json --quiet --set memory.recompute=full --set 'workload.lengths=[65536]' \
     --set workload.samples_per_batch=1 >/dev/null

@@ -188,4 +188,52 @@ iteration_ms,peak_memory_gib, got 'iteration_ms'" \
 expect "a second figure that is unknown" \
     "error: 'peek_memory_gib' is not a figure of a sweep (did you mean 'peak_memory_gib'?)" \
     "$("$program" sweep s.json -o f.jsonl --pareto iteration_ms,peek_memory_gib 2>&1)"
+# A file handle short (0 to 2 and the results file are open) is no property of a point: the sweep
+# ends, and goes on where there are more.
+cat >files.json <<'SPEC'
+{"schema": "slimpack/sweep/1",
+ "base": {"model": "llama-7b", "cluster": "h800-8", "workload": {"lengths": [1000, 2000]}},
+ "grid": {"parallel.tp": [1, 2], "parallel.pp": [1, 2], "profile": ["h800"]}}
+SPEC
+"$program" sweep files.json -o files.ref --quiet >/dev/null
+(exec 3<&- 4<&- 5<&- 6<&- 7<&- 8<&- 9<&- && ulimit -n 4 && exec "$program" sweep files.json -o files.jsonl --quiet -j 1) >/dev/null 2>messages
+expect "status without file handles" 4 "$?"
+expect "lines without file handles" 0 "$(lines_in files.jsonl)"
+grep -q '^error: .*h800.json: Too many open files$' messages || complain "no file handles: $(cat messages)"
+"$program" sweep files.json -o files.jsonl --resume --quiet >/dev/null || complain "going on with handles"
+cmp files.jsonl files.ref || complain "lines written for want of file handles stay"
+
+# A value that was edited is no result.
+sed -E '2s/"iteration_ms":[0-9]/"iteration_ms":7/' files.ref >files.jsonl
+message=$("$program" sweep files.json -o files.jsonl --resume --quiet 2>&1)
+expect "status of an edited line" 3 "$?"
+case $message in
+"error: files.jsonl:2: the line was changed after it was written"*) ;;
+*) complain "an edited line: $message" ;;
+esac
+"$program" merge files.json files.jsonl -o merged.jsonl --quiet >/dev/null 2>&1 && complain "an edited line is merged"
+head -n 1 files.ref >files.jsonl
+"$program" sweep files.json -o files.jsonl --resume --quiet >/dev/null
+cmp files.jsonl files.ref || complain "lines behind an edited one"
+# Files of versions that wrote no checks are gone on with.
+sed 's/,"check":"[0-9a-f]*"}$/}/' files.ref >files.jsonl
+"$program" sweep files.json -o files.jsonl --resume --quiet >/dev/null || complain "lines without checks"
+
+# Tokens are numbers in conditions; another context is another question.
+cat >contexts.json <<'SPEC'
+{"schema": "slimpack/sweep/1",
+ "base": {"model": "llama-7b", "cluster": "h800-8", "workload": {"lengths": [1000, 8000]}},
+ "grid": {"workload.context": ["8K", 16384], "parallel.tp": [4, 8]},
+ "where": "context <= 16K"}
+SPEC
+"$program" sweep contexts.json -o contexts.jsonl --quiet >/dev/null || complain "contexts"
+listed() { "$program" sweep contexts.json -o contexts.jsonl --resume --quiet --csv --where "$1" --top 9 |
+    sed 1d | cut -d, -f1 | sort | uniq -c | tr -s ' \n' ' '; }
+expect "context == 8192" " 2 8K " "$(listed 'context == 8192')"
+expect "context > 8K" " 2 16384 " "$(listed 'context > 8K')"
+expect "context < 128K" " 2 16384 2 8K " "$(listed 'context < 128K')"
+expect "one front each" "the Pareto front of iteration_ms and peak_memory_gib, context 8K:
+the Pareto front of iteration_ms and peak_memory_gib, context 16384:" \
+    "$("$program" sweep contexts.json -o contexts.jsonl --resume --quiet --pareto iteration_ms,peak_memory_gib | grep '^the Pareto')"
+
 exit "$failed"

@@ -180,4 +180,49 @@ head -n 1 current.txt | grep -q ' of 77 GiB; the current one: out of memory$' ||
 wide --current memory.limit_gib=0.01 --json >current.json
 expect "a time that is null" null "$(value current_ms current.json)"
 expect "its reason" '"out of memory"' "$(value current_reason current.json)"
+
+# More ranks than samples are left out where they are no faster, not the fastest: trying all finds no other.
+few() { "$program" tune model.json --gpus 32 --context 8K --tokens-per-batch 24K --quiet --json "$@" >few.json; value iteration_ms few.json; }
+expect "with 3 samples for up to 32 ranks" "$(few --exhaustive)" "$(few)"
+
+# What does not fit is an answer for programs, too.
+"$program" tune model.json --gpus 2 --context 8K --set memory.limit_gib=0.01 --quiet --json >none.json 2>messages
+expect "status where nothing fits" 1 "$?"
+for member in '"schema": "slimpack/tune/1"' '"answer": null' '"status": "infeasible"' '"gpus": 2' '"reason": "none of '; do
+    grep -qF "$member" none.json || complain "what does not fit lacks $member: $(cat none.json)"
+done
+
+# Ctrl-C: what is known by then. Jobs in the background would ignore it otherwise.
+set -m
+stop_after() { # SECONDS ARGUMENT...
+    seconds=$1
+    shift
+    "$program" "$@" --quiet >stopped.txt 2>messages &
+    pid=$!
+    sleep "$seconds"
+    kill -INT "$pid"
+    wait "$pid"
+}
+stop_after 1 tune llama-3-70b --gpus 1024 --context 32K --lengths wikipedia --exhaustive --set jitter.gpu_cv=0
+expect "status of a tune that is stopped" 130 "$?"
+grep -q '^stopped by a signal before all points were tried: the fastest so far$' stopped.txt ||
+    grep -q '^error: stopped by a signal before a point that fits was found$' messages || complain "a tune that is stopped: $(head -n 2 stopped.txt messages)"
+cat >many.json <<'END'
+{"model": "llama-7b", "cluster": "h800-8", "parallel": {"tp": 8, "pp": 2, "dp": 2},
+ "workload": {"lengths": "wikipedia", "context": 65536, "samples_per_batch": 512, "batches": 64}}
+END
+stop_after 1 compare many.json --strategies packed,flexsp,slimpack-zb
+expect "status of a comparison that is stopped" 130 "$?"
+grep -qE '^packed ' stopped.txt && grep -qE '^slimpack-zb +stopped: ' stopped.txt && grep -q '^stopped by a signal' stopped.txt || complain "a comparison that is stopped: $(cat stopped.txt messages)"
+
+# Without a list a comparison is with a baseline that can be run, not with rows padded to the context.
+cat >small.json <<'END'
+{"model": "llama-7b", "cluster": "h800-8", "parallel": {"tp": 8},
+ "workload": {"lengths": [900, 300, 200, 4000, 1200, 700], "context": 8192}}
+END
+"$program" compare small.json --quiet --json >compared.json
+expect "baseline without a list" '"packed" false "packed" 1.0' \
+    "$(for key in baseline baseline_oom strategy speedup; do value $key compared.json; done | paste -sd ' ')"
+"$program" compare small.json --quiet --strategies padded,packed --json | grep -q '"baseline": "padded"' || complain "the first of a list is the baseline"
+"$program" compare small.json --quiet --strategies padded,packed --set memory.limit_gib=1 | grep -q '^speed-up: over padded, which runs out of memory' || complain "a baseline without memory"
 exit "$failed"

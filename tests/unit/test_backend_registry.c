@@ -51,6 +51,47 @@ TEST(built_in_backends)
     sp_registry_free(registry);
 }
 
+static sp_status count_none(int *count, sp_error *err)
+{
+    (void)err;
+    *count = 0;
+    return SP_OK;
+}
+
+static sp_status describe_none(int device, sp_device_info *info, sp_error *err)
+{
+    (void)device;
+    *info = (sp_device_info){0};
+    return sp_error_set(err, SP_ERR_USAGE, "no GPU was found: look for one");
+}
+
+static sp_status execute_none(int device, const sp_run_request *request, sp_measured_step *steps,
+                              void **state, sp_error *err)
+{
+    (void)device, (void)request, (void)steps;
+    *state = NULL;
+    return sp_error_set(err, SP_ERR_USAGE, "never");
+}
+
+// Why a machine has none of its devices the backend says, not that there are 0.
+TEST(a_backend_without_devices_says_why)
+{
+    const sp_backend_ops ops = {.abi = SP_BACKEND_ABI,
+                                .size = sizeof(sp_backend_ops),
+                                .types = SP_BACKEND_TYPES,
+                                .name = "none",
+                                .description = "has no devices",
+                                .device_count = count_none,
+                                .device_info = describe_none,
+                                .execute = execute_none};
+    sp_backend *backend = NULL;
+    sp_device_info info;
+    must_succeed(sp_i_backend_new(&ops, "none", &backend, ERR));
+    must_fail_with(sp_backend_device_info(backend, 0, &info, ERR), SP_ERR_USAGE,
+                   "no GPU was found: look for one");
+    sp_backend_free(backend);
+}
+
 TEST(a_plugin_is_loaded_once)
 {
     sp_registry *registry = open_registry("/nowhere:" SP_TEST_PLUGIN_DIR);

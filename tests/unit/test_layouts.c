@@ -1,5 +1,6 @@
 // The best layout of a strategy against every layout evaluated one by one.
 #include "experiments/sweep/layouts.h"
+#include "sim/base/parallel.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -451,5 +452,23 @@ TEST(nothing_fits)
     assert_int_equal(layouts.of_status[SWEEP_OK], 0);
     assert_true(layouts.of_status[SWEEP_OOM] > 0);
     assert_non_null(strstr(layouts.reason, "GiB"));
+    sweep_layouts_fini(&layouts);
+}
+
+// A search that is stopped is no error: it has what was evaluated by then, here nothing.
+TEST(a_stop_is_no_error)
+{
+    char text[RUN_TEXT] = "";
+    put_json(text, BASE ", 'parallel': {'tp': 2}}");
+    sp_stop_request();
+    sweep_layouts layouts = find(text, "packed", false, 2);
+    sp_stop_forget();
+    assert_true(layouts.stopped);
+    assert_int_equal(layouts.ranked_count, 0);
+    assert_true(layouts.count > 0);
+    sweep_layouts_fini(&layouts);
+    layouts = find(text, "packed", false, 2);
+    assert_false(layouts.stopped);
+    assert_true(layouts.ranked_count > 0);
     sweep_layouts_fini(&layouts);
 }

@@ -96,3 +96,30 @@ TEST(out_of_memory)
         assert_int_equal(j.runs[0], threads == 1);
     }
 }
+
+// A stop lets no further job begin.
+static sp_status stop_at_third(void *context, int worker, int job, sp_error *err)
+{
+    (void)worker, (void)err;
+    atomic_fetch_add((atomic_int *)context, 1);
+    if (job == 2) {
+        sp_stop_request();
+    }
+    return SP_OK;
+}
+
+TEST(a_stop_ends_the_jobs)
+{
+    for (int threads = 1; threads <= 4; threads++) {
+        atomic_int runs = 0;
+        sp_error_clear(ERR);
+        assert_int_equal(sp_parallel_for(threads, 1000000, stop_at_third, &runs, ERR),
+                         SP_ERR_STOPPED);
+        assert_string_equal(ERR->message[0], "stopped by a signal");
+        assert_int_equal(sp_status_exit(ERR->status), 130);
+        assert_true(atomic_load(&runs) < 1000000);
+        sp_stop_forget();
+        sp_error_clear(ERR);
+        must_succeed(sp_parallel_for(threads, 2, stop_at_third, &runs, ERR));
+    }
+}

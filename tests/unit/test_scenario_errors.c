@@ -1,5 +1,7 @@
 // Scenarios that are wrong: what is said about each mistake, that all mistakes of a document are
 // said at once, and that nothing is lost when memory runs out at any place.
+#include <errno.h>
+
 #include "tests/support/scenario_fixture.h"
 
 #include "tests/support/memory_failures.h"
@@ -506,4 +508,79 @@ TEST(memory_runs_out)
                          "'mine'}}",
                          NULL, 0);
     fail_each_allocation("{'uniform_costs': {'f_ms': 1, 'b_ms': 1}}", set, 1);
+}
+
+// jansson takes its memory by itself, and tells one that ran out as wrong syntax or not at all.
+static long jansson_allows;
+
+static void *allowed_malloc(size_t bytes)
+{
+    if (jansson_allows == 0) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    jansson_allows -= jansson_allows > 0;
+    return malloc(bytes);
+}
+
+TEST(memory_of_json_runs_out)
+{
+    const char *set[] = {"parallel.tp=2", "cluster.gpus_per_node=4"};
+    char *expected = NULL;
+    bool done = false;
+    for (long n = -1; !done; n++) {
+        sp_scenario s = {0};
+        json_t *root = NULL;
+        sp_error_clear(ERR);
+        json_set_alloc_funcs(allowed_malloc, free);
+        jansson_allows = n;
+        static const char text[] =
+            "{\"model\": \"llama-7b\", \"cluster\": \"h100-8\", \"profile\": "
+            "\"h100\", \"workload\": {\"lengths\": [1000, 2000]}}";
+        sp_status status = sp_json_read_text(text, sizeof text - 1, "s.json", &root, ERR);
+        if (status == SP_OK) {
+            status = sp_scenario_from_json(root, "s.json", set, 2, &s, ERR);
+        }
+        jansson_allows = -1;
+        json_set_alloc_funcs(malloc, free);
+        char *resolved = status == SP_OK ? json_dumps(s.resolved, JSON_COMPACT) : NULL;
+        if (n < 0) {
+            expected = resolved;
+        } else if (status == SP_OK) {
+            // Nothing that is left out passes for the whole.
+            if (strcmp(resolved, expected) != 0) {
+                fail_msg("%ld allocations: %s", n, resolved);
+            }
+            done = true;
+            free(resolved);
+        } else if (status != SP_ERR_NO_MEMORY || ERR->count == 0) {
+            fail_msg("%ld allocations: status %d, %s", n, (int)status, ERR->message[0]);
+        }
+        sp_scenario_fini(&s);
+        json_decref(root);
+    }
+    free(expected);
+}
+
+// What the system ran out of is no property of an input; a file that it refuses is there.
+TEST(errors_of_the_system)
+{
+    static const struct {
+        int error;
+        sp_status status;
+        int exit_status;
+    } cases[] = {
+        {EMFILE, SP_ERR_SYSTEM, 4},    {ENFILE, SP_ERR_SYSTEM, 4}, {EINTR, SP_ERR_SYSTEM, 4},
+        {ENOMEM, SP_ERR_NO_MEMORY, 4}, {EACCES, SP_ERR_ACCESS, 3}, {ENOENT, SP_ERR_IO, 3},
+        {ENOSPC, SP_ERR_IO, 3},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char expected[SP_ERROR_TEXT];
+        sp_error_clear(ERR);
+        assert_int_equal(sp_error_system(ERR, "f.json", cases[i].error), cases[i].status);
+        assert_int_equal(sp_status_exit(cases[i].status), cases[i].exit_status);
+        assert_int_equal(sp_status_is_fatal(cases[i].status), cases[i].status != SP_ERR_IO);
+        snprintf(expected, sizeof expected, "f.json: %s", strerror(cases[i].error));
+        assert_string_equal(ERR->message[0], expected);
+    }
 }

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "experiments/sweep/run.h"
+#include "sim/base/parallel.h"
 #include "sim/base/prng.h"
 
 static void must_read(const char *text, sweep_spec *spec)
@@ -79,14 +80,14 @@ static void keep(const sweep_summary *summary, ran *kept)
     memcpy(kept->best, summary->best, (size_t)summary->best_count * sizeof kept->best[0]);
 }
 
-static sp_status run_sweep(const char *text, const char *path, int threads, bool resume,
-                           const volatile sig_atomic_t *stop, ran *kept, sp_error *err)
+static sp_status run_sweep(const char *text, const char *path, int threads, bool resume, ran *kept,
+                           sp_error *err)
 {
     sweep_spec spec;
     sweep_summary summary;
     fixture_begin();
     must_read(text, &spec);
-    sweep_run_options options = {.threads = threads, .resume = resume, .quiet = true, .stop = stop};
+    sweep_run_options options = {.threads = threads, .resume = resume, .quiet = true};
     sp_error_clear(err);
     sp_status status = sweep_summary_begin(&summary, &spec, NULL, err);
     if (status == SP_OK) {
@@ -101,7 +102,7 @@ static sp_status run_sweep(const char *text, const char *path, int threads, bool
 static json_t *fresh_lines(const char *text, int threads, ran *summary)
 {
     remove("out.jsonl");
-    must_succeed(run_sweep(text, "out.jsonl", threads, false, NULL, summary, ERR));
+    must_succeed(run_sweep(text, "out.jsonl", threads, false, summary, ERR));
     json_t *lines = lines_of("out.jsonl");
     remove("out.jsonl");
     return lines;
@@ -287,7 +288,7 @@ TEST(resumed_files_are_the_same)
     ran summary;
     size_t bytes = 0;
     remove("out.jsonl");
-    must_succeed(run_sweep(UNIFORM_SWEEP, "out.jsonl", 2, false, NULL, &summary, ERR));
+    must_succeed(run_sweep(UNIFORM_SWEEP, "out.jsonl", 2, false, &summary, ERR));
     char *text = file_text("out.jsonl", &bytes);
     json_t *expected = lines_of("out.jsonl");
     sp_prng_seed(&prng, 7);
@@ -298,7 +299,7 @@ TEST(resumed_files_are_the_same)
             whole += text[c] == '\n';
         }
         write_text("out.jsonl", text, cut);
-        must_succeed(run_sweep(UNIFORM_SWEEP, "out.jsonl", 1 + i % 4, true, NULL, &summary, ERR));
+        must_succeed(run_sweep(UNIFORM_SWEEP, "out.jsonl", 1 + i % 4, true, &summary, ERR));
         assert_int_equal(summary.resumed, whole);
         assert_int_equal(summary.written, UNIFORM_POINTS);
         json_t *lines = lines_of("out.jsonl");
@@ -324,7 +325,7 @@ TEST(files_that_do_not_fit_are_refused)
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         size_t bytes = 0;
         write_text("out.jsonl", texts[i], strlen(texts[i]));
-        sp_status status = run_sweep(UNIFORM_SWEEP, "out.jsonl", 2, true, NULL, &summary, ERR);
+        sp_status status = run_sweep(UNIFORM_SWEEP, "out.jsonl", 2, true, &summary, ERR);
         assert_int_equal(sp_status_exit(status), 3);
         assert_non_null(strstr(ERR->message[0], "out.jsonl:1:"));
         char *text = file_text("out.jsonl", &bytes);
@@ -338,30 +339,30 @@ TEST(files_that_do_not_fit_are_refused)
     assert_int_equal(run_sweep("{'base': {'uniform_costs': {'f_ms': 1, 'b_ms': 1}}, 'grid': "
                                "{'schedule.kind': ['gpipe'], 'parallel.pp': [1], "
                                "'schedule.microbatches': [8], 'parallel.chunks_per_rank': [1]}}",
-                               "out.jsonl", 2, true, NULL, &summary, ERR),
+                               "out.jsonl", 2, true, &summary, ERR),
                      SP_ERR_CONTENT);
     assert_non_null(strstr(ERR->message[0], "out.jsonl:2: is past the last point"));
     // Without being told to go on, a file that holds something is left alone.
-    assert_int_equal(run_sweep(UNIFORM_SWEEP, "out.jsonl", 2, false, NULL, &summary, ERR),
-                     SP_ERR_IO);
+    assert_int_equal(run_sweep(UNIFORM_SWEEP, "out.jsonl", 2, false, &summary, ERR), SP_ERR_IO);
     remove("out.jsonl");
-    assert_int_equal(run_sweep(UNIFORM_SWEEP, "no/such/out.jsonl", 2, false, NULL, &summary, ERR),
+    assert_int_equal(run_sweep(UNIFORM_SWEEP, "no/such/out.jsonl", 2, false, &summary, ERR),
                      SP_ERR_IO);
 }
 
 TEST(a_stop_leaves_whole_lines)
 {
-    static const volatile sig_atomic_t at_once = 1;
     ran summary;
     json_t *expected = fresh_lines(UNIFORM_SWEEP, 2, &summary);
-    must_succeed(run_sweep(UNIFORM_SWEEP, "out.jsonl", 1, false, &at_once, &summary, ERR));
-    // One thread is at most its window ahead.
-    assert_true(summary.written <= SWEEP_WINDOW + 1);
+    sp_stop_request();
+    must_succeed(run_sweep(UNIFORM_SWEEP, "out.jsonl", 1, false, &summary, ERR));
+    sp_stop_forget();
+    // No point was whole: none is written as what a search found by then.
+    assert_int_equal(summary.written, 0);
     assert_true(summary.stopped);
     json_t *lines = lines_of("out.jsonl");
     assert_int_equal(json_array_size(lines), summary.written);
     json_decref(lines);
-    must_succeed(run_sweep(UNIFORM_SWEEP, "out.jsonl", 2, true, NULL, &summary, ERR));
+    must_succeed(run_sweep(UNIFORM_SWEEP, "out.jsonl", 2, true, &summary, ERR));
     lines = lines_of("out.jsonl");
     assert_true(json_equal(lines, expected));
     json_decref(lines);

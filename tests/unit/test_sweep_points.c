@@ -310,6 +310,51 @@ TEST(front_and_list_agree_with_all_pairs)
     sweep_spec_fini(&spec);
 }
 
+// Steps of another context are other work: each context has its front and its list, though the
+// short one's dominate all. Axes of more combinations than are told apart are one group.
+TEST(points_of_other_work_are_not_mixed)
+{
+    sweep_spec spec;
+    const sweep_summary_options options = {
+        .top = 2, .front = true, .x = SWEEP_ITERATION_MS, .y = SWEEP_PEAK_MEMORY_GIB};
+    read_text("{\"base\": {}, \"grid\": {\"parallel.tp\": [1, 2, 4], \"workload.context\": "
+              "[\"8K\", \"32K\"]}}",
+              &spec);
+    sweep_summary summary;
+    must_succeed(sweep_summary_begin(&summary, &spec, &options, ERR));
+    for (int64_t c = 0; c < 6; c++) {
+        sweep_digest digest;
+        sweep_digest_begin(&digest, SWEEP_OK);
+        // With tp a step takes less time and more memory, with the context four times as much.
+        double tp = (double)(1 << c / 2);
+        digest.figure[SWEEP_ITERATION_MS] = (c % 2 == 0 ? 100.0 : 400.0) / tp;
+        digest.figure[SWEEP_PEAK_MEMORY_GIB] = (c % 2 == 0 ? 1.0 : 50.0) + tp;
+        must_succeed(sweep_summary_add(&summary, c, &digest, ERR));
+    }
+    static const int64_t front[] = {4, 2, 0, 5, 3, 1};
+    static const int64_t best[] = {4, 2, 5, 3};
+    assert_int_equal(summary.front_count, 6);
+    assert_int_equal(summary.best_count, 4);
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(summary.front[i].combination, front[i]);
+        assert_int_equal(summary.front[i].group, i / 3);
+        assert_true(i >= 4 || summary.best[i].combination == best[i]);
+    }
+    sweep_summary_fini(&summary);
+    sweep_spec_fini(&spec);
+    char text[8192] = "{\"base\": {}, \"grid\": {\"model\": [\"a\", \"b\"], \"workload.seed\": [0";
+    for (int i = 1; i <= SWEEP_MOST_GROUPS / 2; i++) {
+        snprintf(text + strlen(text), sizeof text - strlen(text), ",%d", i);
+    }
+    strcat(text, "]}}");
+    read_text(text, &spec);
+    must_succeed(sweep_summary_begin(&summary, &spec, &options, ERR));
+    assert_int_equal(summary.group_axis_count, 0);
+    assert_int_equal(summary.mixed, SWEEP_MOST_GROUPS + 2);
+    sweep_summary_fini(&summary);
+    sweep_spec_fini(&spec);
+}
+
 // A search over a made-up landscape with its optimum at one corner finds it, evaluates no point
 // twice, and does the same again.
 TEST(search_finds_the_front)

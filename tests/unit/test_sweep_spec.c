@@ -18,9 +18,10 @@ static void must_read(const char *text, sweep_spec *spec)
 
 // ---- the condition ----
 
-#define GRID_OF_LAYOUTS                                                                 \
-    "{'base': {'model': 'llama-13b', 'parallel': {'dp': 4}, 'workload': {'seed': 3}}, " \
-    "'grid': {'parallel.tp': [1, 2, 8], 'parallel.pp': [1, 4], 'memory.recompute': "    \
+#define GRID_OF_LAYOUTS                                                                          \
+    "{'base': {'model': 'llama-13b', 'parallel': {'dp': 4}, 'workload': {'seed': 3, 'context': " \
+    "'8K'}}, "                                                                                   \
+    "'grid': {'parallel.tp': [1, 2, 8], 'parallel.pp': [1, 4], 'memory.recompute': "             \
     "['none', 'full'], 'parallel.sequence_parallel': [null, true, false]}"
 
 // The value of a condition for the combination tp 8, pp 4, recompute full, sequence_parallel true.
@@ -71,6 +72,11 @@ TEST(where_is_true_or_false)
         {"(1 < 2) == true", true},
         {" \t( ( tp ) ) ", true},
         {"--1 == 1 && !!tp", true},
+        {"context == 8192 && context == '8K' && context == 8K && '8192' == context", true},
+        {"context > 8192 || context < 8192 || context != 8k", false},
+        {"context <= 128K && context < 1M && 1m == 1048576", true},
+        {"2 * context == 16K && context / 1K == 8 && -context == -8192", true},
+        {"'8K' == '8192' && '8k' == '8K' && 'K' != 1024", true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         bool value = !cases[i].value;
@@ -93,6 +99,7 @@ TEST(where_errors_name_the_character)
         {"tp pp", "character 4: expected an operator or the end, got 'p'"},
         {"1 < tp < 9", "character 8: expected '&&' or '||' (comparisons do not chain), got '<'"},
         {"'none", "character 6: expected the closing quote, got the end"},
+        {"8Kb", "character 1: expected a decimal number, got '8K'"},
         {"12abc", "character 1: expected a decimal number, got '12a'"},
         {"0x10", "character 1: expected a decimal number, got '0x'"},
         {"1e999", "character 1: expected a decimal number, got '1e999'"},

@@ -50,7 +50,11 @@ sp_status sp_i_cuda_device_count(const sp_i_cuda_api *api, int *count, char reas
         code == cudaErrorCompatNotSupportedOnDevice) {
         (void)api->GetLastError();
         *count = 0;
-        snprintf(reason, SP_I_CUDA_TEXT, "%s", api->GetErrorString(code));
+        // Where there is no driver at all the runtime calls it too old.
+        int driver = 1;
+        bool none_there = api->DriverGetVersion(&driver) == cudaSuccess && driver == 0;
+        snprintf(reason, SP_I_CUDA_TEXT, "%s",
+                 none_there ? "no driver is installed" : api->GetErrorString(code));
         return SP_OK;
     }
     if (code == cudaSuccess && *count == 0) {
