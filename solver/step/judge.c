@@ -123,7 +123,8 @@ static sp_status judge(const sp_strategy_input *input, const sp_packing *packing
                        const sp_packflow_outcome *best, sp_packflow_outcome *outcome, sp_error *err)
 {
     asked ask = {.best = best, .deadline_s = input->deadline_s};
-    const sp_evaluate_options options = {.no_bounds = true,
+    const sp_evaluate_options options = {.engine = {.no_cycle = true},
+                                         .no_bounds = true,
                                          .no_causes = true,
                                          .observer = best != NULL ? ask_allocator : NULL,
                                          .observer_context = &ask};
