@@ -162,7 +162,7 @@ static sp_status level_once(sp_i_search *s, bool *improved, sp_error *err)
     moved m = {.s = s, .split = &tried, .group = {slow, fast}};
     if (status == SP_OK && any) {
         // Slower than the slowest is of no use, a little faster is.
-        s->enough_ns = (int64_t)(0.5 * (slow_ns + fast_ns));
+        s->enough_ns = sp_whole(0.5 * (slow_ns + fast_ns));
         status = sp_parallel_for(s->threads, 2, search_moved, &m, err);
         s->left -= s->used[0] + s->used[1];
         *improved = status == SP_OK && sp_packflow_is_better(&m.best[0].out, &s->best[slow].out) &&

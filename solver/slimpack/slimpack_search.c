@@ -169,7 +169,7 @@ static sp_status look_at_groupings(sp_i_search *s, sp_i_groupings *others,
     sp_packflow_outcome least = *first;
     int64_t effort = LEAST_LOOK * sp_layout_vstages(&s->input->scenario->layout);
     effort = sp_larger(effort, s->options.effort / SP_I_SEARCH_PARTS);
-    least.makespan_ns = (int64_t)(PROMISING * (double)least.makespan_ns);
+    least.makespan_ns = sp_whole(PROMISING * (double)least.makespan_ns);
     *best = -1;
     for (int i = 0; status == SP_OK && i < others->count && !sp_i_search_is_late(s); i++) {
         swap_groups(s, &others->split[i]);
