@@ -121,8 +121,8 @@ static double work_ns(const sp_packflow_job *job, int vstages)
     double sum = sum_ns(job->f_ns, job->forward * stages);
     sum += sum_ns(job->b_ns, job->backward * stages);
     sum += sum_ns(job->w_ns, job->backward * stages);
-    return sum + vstages * (sum_ns(job->p2p_f_ns, job->forward) +
-                            sum_ns(job->p2p_b_ns, job->backward));
+    return sum +
+           vstages * (sum_ns(job->p2p_f_ns, job->forward) + sum_ns(job->p2p_b_ns, job->backward));
 }
 
 sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_step *steps,
