@@ -6,6 +6,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "solver/strategy_list.h"
+#include "solver/time_limit.h"
 
 const char *const sp_strategy_names[] = {
 #define X(text, function, ...) text,
@@ -105,7 +106,7 @@ sp_status sp_i_take_exchange(const sp_strategy *strategy, sp_scenario *scenario,
 static sp_status resolve(const sp_strategy *strategy, sp_scenario *scenario, bool compared,
                          sp_error *err);
 
-sp_status sp_strategy_resolve(sp_scenario *scenario, bool compared, sp_error *err)
+static sp_status resolve_all(sp_scenario *scenario, bool compared, sp_error *err)
 {
     const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
     if (scenario->uniform || scenario->order_resolved || strategy == NULL ||
@@ -125,6 +126,20 @@ sp_status sp_strategy_resolve(sp_scenario *scenario, bool compared, sp_error *er
     }
     sp_status status = resolve(strategy, scenario, compared, err);
     return status == SP_OK && cuts_layers(scenario) ? sp_i_choose_cut(scenario, err) : status;
+}
+
+sp_status sp_strategy_resolve(sp_scenario *scenario, bool compared, sp_error *err)
+{
+    sp_strategy_spec *spec = &scenario->strategy;
+    if (spec->meter != NULL || spec->time_limit_ms > 0) {
+        return resolve_all(scenario, compared, err);
+    }
+    sp_i_meter meter = {.limit = sp_i_most_work(scenario->workload.batches)};
+    spec->meter = &meter;
+    sp_status status = resolve_all(scenario, compared, err);
+    spec->curtailed = meter.ended;
+    spec->meter = NULL;
+    return status;
 }
 
 // Which layers "auto" takes is chosen afterwards.

@@ -30,3 +30,73 @@ int64_t sp_i_deadline_left_ms(double deadline_s)
     double left_s = deadline_s - sp_clock_s();
     return left_s > 0.0 ? (int64_t)(1e3 * left_s) : 0;
 }
+
+// ---- by work ----
+
+// Work of an action of a simulated step, and of a slice; packs that are looked through for one;
+// virtual stages that PackFlow looks at while it does all else for an action.
+enum { SIMULATED = 8, SLICED = 20, LOOKS = 32, SCANNED = 16 };
+
+void sp_i_spend(const sp_scenario *scenario, int64_t units)
+{
+    if (scenario->strategy.meter != NULL) {
+        scenario->strategy.meter->spent += units;
+    }
+}
+
+int64_t sp_i_timed_work(const sp_layout *layout, int64_t actions)
+{
+    return actions * sp_layout_vstages(layout) * (LOOKS + layout->pp + layout->chunks) / LOOKS;
+}
+
+static int64_t count_ranks(const sp_pack_list *list)
+{
+    int64_t ranks = 0;
+    for (size_t k = 0; k < list->count; k++) {
+        ranks += list->packs[k].dp_count;
+    }
+    return ranks;
+}
+
+void sp_i_spend_step(const sp_scenario *scenario, const sp_packing *packing)
+{
+    const bool mirrors = packing->backward.count == 0;
+    const sp_pack_list *backward = mirrors ? &packing->forward : &packing->backward;
+    int64_t packs = count_ranks(&packing->forward) + count_ranks(backward);
+    int64_t slices = (int64_t)(packing->forward.slice_count + backward->slice_count);
+    const sp_layout *layout = &scenario->layout;
+    sp_i_spend(scenario, SIMULATED * packs * sp_layout_vstages(layout) + SLICED * slices +
+                             sp_i_timed_work(layout, packs));
+    // Each data-parallel rank looks for its packs among all.
+    const int64_t all = (int64_t)(packing->forward.count + backward->count);
+    sp_i_spend(scenario, layout->dp * all / SCANNED);
+}
+
+bool sp_i_is_late(const sp_scenario *scenario, double deadline_s)
+{
+    sp_i_meter *meter = scenario->strategy.meter;
+    const bool spent = meter != NULL && meter->spent >= meter->limit;
+    if (spent) {
+        meter->ended = true;
+    }
+    return spent || sp_i_deadline_is_past(deadline_s);
+}
+
+int64_t sp_i_begin_part(const sp_scenario *scenario, double share)
+{
+    sp_i_meter *meter = scenario->strategy.meter;
+    if (meter == NULL) {
+        return 0;
+    }
+    const int64_t limit = meter->limit;
+    const int64_t left = limit - meter->spent;
+    meter->limit = left > 0 ? meter->spent + (int64_t)(share * (double)left) : limit;
+    return limit;
+}
+
+void sp_i_end_part(const sp_scenario *scenario, int64_t limit)
+{
+    if (scenario->strategy.meter != NULL) {
+        scenario->strategy.meter->limit = limit;
+    }
+}

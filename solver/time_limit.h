@@ -1,4 +1,4 @@
-// When a search ends by time and takes the best that it has. Private to solver.
+// When a search ends by time or by work and takes the best that it has. Private to solver.
 //
 // A deadline is a time of sp_clock_s(); 0: there is none. A search looks at it before each step
 // after its first, so that there is a plan, as late as it is by one step at most. A stop that was
@@ -8,6 +8,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "sim/plan/packing.h"
+#include "sim/scenario/scenario.h"
 
 // Of the limit of a batch, what choices before it have left; 0: no limit (limit_ms 0).
 double sp_i_time_left_s(int64_t limit_ms, double spent_s);
@@ -19,5 +22,37 @@ double sp_i_deadline_part_s(double deadline_s, double share);
 
 // In whole milliseconds, 0 where nothing is left; SP_I_NO_TIME_LIMIT (mip.h).
 int64_t sp_i_deadline_left_ms(double deadline_s);
+
+// ---- by work ----
+
+// Where no time limit is stated, a plan is bounded by what it does, so that equal input has an
+// equal plan on every machine. One unit is an action that the search for packs times, about 20 ns.
+#define SP_I_MOST_WORK INT64_C(200000000)
+
+// In proportion, for plans of so many batches.
+static inline int64_t sp_i_most_work(int batches)
+{
+    return SP_I_MOST_WORK * (batches > 1 ? batches : 1);
+}
+
+typedef struct sp_i_meter {
+    int64_t spent, limit;
+    bool ended; // the limit has ended some search
+} sp_i_meter;
+
+// A scenario without a meter spends nothing that counts.
+void sp_i_spend(const sp_scenario *scenario, int64_t units);
+// PackFlow's run over so many actions of all virtual stages, each of which looks at the others.
+int64_t sp_i_timed_work(const sp_layout *layout, int64_t actions);
+// A simulation of the whole step, with costs and memory of all its actions.
+void sp_i_spend_step(const sp_scenario *scenario, const sp_packing *packing);
+
+// Is the deadline past, or all work spent?
+bool sp_i_is_late(const sp_scenario *scenario, double deadline_s);
+
+// Leaves that share of the work to the first of several searches, until sp_i_end_part() with the
+// limit that is returned.
+int64_t sp_i_begin_part(const sp_scenario *scenario, double share);
+void sp_i_end_part(const sp_scenario *scenario, int64_t limit);
 
 #endif

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "sim/base/units.h"
+
 // The three packs: { samples of equal length, tokens of each, context of each }.
 typedef struct probe {
     int samples;
@@ -108,5 +110,5 @@ int64_t sp_i_slice_tokens(const sp_i_work *work, int64_t begin, double work_s)
     // 0.5 q l^2 + (t + q o) l = w, in the form without cancellation.
     double q = pair_s(work);
     double linear = token_s(work) + q * (double)begin;
-    return (int64_t)(2.0 * work_s / (linear + sqrt(linear * linear + 2.0 * q * work_s)));
+    return sp_whole(2.0 * work_s / (linear + sqrt(linear * linear + 2.0 * q * work_s)));
 }

@@ -21,6 +21,15 @@ static inline int64_t sp_ns_from_ms(double ms)
     return (int64_t)llround(ms * SP_NS_PER_MS);
 }
 
+// A number without its fraction; what int64_t does not hold is the largest or the least of it.
+static inline int64_t sp_whole(double number)
+{
+    if (number >= 9223372036854775807.0) {
+        return INT64_MAX;
+    }
+    return number > -9223372036854775808.0 ? (int64_t)number : INT64_MIN;
+}
+
 static inline double sp_ms_from_ns(int64_t ns)
 {
     return (double)ns / SP_NS_PER_MS;

@@ -258,7 +258,7 @@ static sp_status run_named(const sp_plan *plan, const sp_step_costs *costs,
     const char *source = options->source != NULL ? options->source : "plan";
     sp_error walk_err = {0};
     sp_status status = run(plan, costs, options, traffic, timeline, counts, &walk_err);
-    if (status == SP_ERR_DEADLOCK) {
+    if (status == SP_ERR_DEADLOCK && !options->no_cycle) {
         return name_cycle(plan, costs, source, &walk_err, err);
     }
     for (int i = 0; status != SP_OK && i < walk_err.count; i++) {

@@ -14,6 +14,7 @@ typedef struct sp_engine_options {
     bool unfold; // simulate alike data-parallel ranks one by one (tests: must not change a number)
     bool memory_points;        // keep the whole memory timeline, not only the peaks
     bool verify;               // check the makespan against an independent longest path (igraph)
+    bool no_cycle;             // a deadlock is told in the words of the walk, without its cycle
     const char *source;        // names the plan in messages; NULL: "plan"
     sp_jitter jitter;          // gpu_cv 0: all GPUs are alike
     const sp_network *network; // whose links transfers may share; NULL: each takes what it costs
@@ -24,7 +25,8 @@ typedef struct sp_engine_counts {
 } sp_engine_counts;
 
 // Simulates the plan. A plan that cannot finish is SP_ERR_DEADLOCK with the cycle in the plan's
-// words; a failed --verify is SP_ERR_INTERNAL.
+// words, which takes many times as long to find as the simulation; a failed --verify is
+// SP_ERR_INTERNAL.
 sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
                       const sp_engine_options *options, sp_timeline *timeline,
                       sp_memory_timeline *memory, sp_engine_counts *counts, sp_error *err);

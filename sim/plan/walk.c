@@ -419,6 +419,54 @@ static inline sp_status run_alone(sp_i_walk *w, sp_i_walk_rank *rank, const step
     return finish(w, rank, s, start, true, err);
 }
 
+// Moves the start behind what another rank did, of which the latest end counts.
+static void wait_latest(const sp_i_walk_start *other, sp_i_walk_start *start)
+{
+    if (other->at_ns > start->at_ns) {
+        start->at_ns = other->at_ns;
+        start->awaited_ns = other->awaited_ns;
+    } else if (other->at_ns == start->at_ns && other->awaited_ns > start->awaited_ns) {
+        start->awaited_ns = other->awaited_ns;
+    }
+}
+
+static bool is_later(const sp_i_walk_start *a, const sp_i_walk_start *b)
+{
+    return a->at_ns > b->at_ns || (a->at_ns == b->at_ns && a->awaited_ns > b->awaited_ns);
+}
+
+// Moves the start of each of the first so many w->members behind what all of them did before:
+// behind the latest of the others, which is the second latest for the latest itself. O(count).
+static void wait_others(const sp_i_walk *w, int count, bool copies)
+{
+    sp_i_walk_start latest = {.at_ns = SP_NOT_YET};
+    sp_i_walk_start second = latest;
+    int last = 0;
+    size_t waits = 0;
+    for (int j = 0; j < count; j++) {
+        sp_i_walk_start did = {.at_ns = SP_NOT_YET};
+        sp_i_walk_wait_rank(w->members[j], false, &did);
+        if (copies) {
+            step member = step_at(w, w->members[j], w->members[j]->done);
+            wait_copies_back(w, &member, false, &did);
+        }
+        waits += did.waits;
+        w->starts[j].waits -= did.waits;
+        if (j == 0 || is_later(&did, &latest)) {
+            second = latest;
+            latest = did;
+            last = j;
+        } else if (is_later(&did, &second)) {
+            second = did;
+        }
+    }
+    for (int i = 0; i < count; i++) {
+        w->starts[i].waits += waits;
+        sp_i_walk_wait_rank(w->members[i], true, &w->starts[i]);
+        wait_latest(i == last ? &second : &latest, &w->starts[i]);
+    }
+}
+
 // Runs a merged pack on all its ranks, each behind its own inputs; each also waits for what the
 // others did before, and a backward for what comes back to them.
 static sp_status run_merged(sp_i_walk *w, const step *s, sp_error *err)
@@ -440,15 +488,7 @@ static sp_status run_merged(sp_i_walk *w, const step *s, sp_error *err)
         status = execute(w, ranks[ran], &member, err);
         stalled = ranks[ran]->held != 0;
     }
-    for (int i = 0; i < pack->dp_count; i++) {
-        for (int j = 0; j < pack->dp_count; j++) {
-            sp_i_walk_wait_rank(ranks[j], i == j, &w->starts[i]);
-            if (i != j && copies) {
-                step member = step_at(w, ranks[j], ranks[j]->done);
-                wait_copies_back(w, &member, false, &w->starts[i]);
-            }
-        }
-    }
+    wait_others(w, pack->dp_count, copies);
     if (w->driver->joint_inputs) {
         sp_i_walk_level(w->starts, pack->dp_count);
     }

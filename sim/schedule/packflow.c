@@ -7,6 +7,9 @@
 
 #define NEVER INT64_MAX
 
+// The ends of all actions fit int64_t.
+#define MOST_NS 9e18
+
 enum { WORD = 64 }; // bits
 
 // How far a virtual stage is through its lists, packs ended or running, and when its next forward
@@ -102,6 +105,26 @@ size_t sp_packflow_length(const sp_packflow_job *job)
            (size_t)job->layout->chunks;
 }
 
+static double sum_ns(const int64_t *times, size_t count)
+{
+    double sum = 0.0;
+    for (size_t i = 0; times != NULL && i < count; i++) {
+        sum += (double)times[i];
+    }
+    return sum;
+}
+
+// No order of the actions ends later.
+static double work_ns(const sp_packflow_job *job, int vstages)
+{
+    const size_t stages = (size_t)vstages;
+    double sum = sum_ns(job->f_ns, job->forward * stages);
+    sum += sum_ns(job->b_ns, job->backward * stages);
+    sum += sum_ns(job->w_ns, job->backward * stages);
+    return sum +
+           vstages * (sum_ns(job->p2p_f_ns, job->forward) + sum_ns(job->p2p_b_ns, job->backward));
+}
+
 sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_step *steps,
                           sp_packflow_outcome *outcome, sp_error *err)
 {
@@ -112,6 +135,9 @@ sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_step *steps,
              .outcome = outcome};
     void *memory;
     *outcome = (sp_packflow_outcome){0};
+    if (!(work_ns(job, r.vstages) < MOST_NS)) {
+        return sp_error_set(err, SP_ERR_LIMIT, "the actions of a step add up to over 285 years");
+    }
     if (!begin(&r, &memory)) {
         return sp_error_no_memory(err, "the order of a packing");
     }

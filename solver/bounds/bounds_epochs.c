@@ -66,6 +66,11 @@ long sp_i_epochs_least_s(const sp_i_side *side, double idle_s, const double *cov
     return w.steps;
 }
 
+static int slot_of(const walk *w, double cost_s)
+{
+    return (int)fmin(SLOTS, cost_s / w->slot_s + 0.5);
+}
+
 // Does a lead on at least as well as b, for no more?
 static bool is_better(const slot *a, const slot *b)
 {
@@ -166,7 +171,7 @@ static void start(walk *w, int from, slot way)
     if (way.cost_s + remaining_s(w, way.content_s) >= w->worst_s) {
         return;
     }
-    int at = (int)(way.cost_s / w->slot_s + 0.5);
+    int at = slot_of(w, way.cost_s);
     at = at > from ? at : from + 1;
     if (at >= SLOTS) {
         int reached = 0;
@@ -186,7 +191,7 @@ static void start(walk *w, int from, slot way)
 // Is there a way that costs no more and leads on at least as well?
 static bool is_dominated(const walk *w, int from, const slot *way)
 {
-    int at = (int)(way->cost_s / w->slot_s + 0.5);
+    int at = slot_of(w, way->cost_s);
     int end = at - NEAR > from ? at - NEAR : from;
     for (int i = at < SLOTS ? at : SLOTS - 1; i > end; i--) {
         if (is_better(&w->slots[i], way)) {

@@ -18,6 +18,7 @@ static void warn_of_batches(sp_result *result, const sp_batches *batches);
 static void warn_of_delayed(sp_i_evaluation *ev, sp_status status);
 static void warn_of_padding(sp_i_evaluation *ev, sp_status status);
 static void count_padding(sp_i_evaluation *ev, const sp_packing *packing);
+static void warn_of_bound(sp_i_evaluation *ev, sp_status status);
 static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing);
 static void warn_of_repeats(sp_i_evaluation *ev, const sp_plan *plan);
 static void warn_of_whole_backwards(sp_i_evaluation *ev, const sp_packing *packing);
@@ -56,6 +57,7 @@ sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
     }
     warn_of_delayed(&ev, status);
     warn_of_padding(&ev, status);
+    warn_of_bound(&ev, status);
     if (status == SP_ERR_INFEASIBLE && ev.refused && !options->no_causes) {
         status = sp_i_oom_settings_of_refused(&ev, batches, err);
     }
@@ -143,6 +145,17 @@ static void warn_of_padding(sp_i_evaluation *ev, sp_status status)
             "multiple of 2 x cp tokens under context parallelism, here %lld tokens "
             "(%.1f %%) more",
             (long long)ev->padding_tokens, 100.0 * (double)ev->padding_tokens / (double)ev->tokens);
+    }
+}
+
+static void warn_of_bound(sp_i_evaluation *ev, sp_status status)
+{
+    const sp_strategy_spec *spec = &ev->steps.scenario->strategy;
+    if (status == SP_OK && (ev->curtailed || spec->curtailed)) {
+        sp_warnings_add(&ev->steps.result->warnings,
+                        "%s took the best plan of the first %lld million units of its search; "
+                        "strategy.time_limit_ms states a bound by time in their place",
+                        spec->kind, (long long)(SP_I_MOST_WORK / 1000000));
     }
 }
 
@@ -281,7 +294,12 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
         batch = &step->own;
     }
     sp_oom_diagnosis refused = {0};
-    const sp_strategy_input input = {.scenario = scenario,
+    sp_i_meter meter = {.limit = SP_I_MOST_WORK};
+    sp_scenario metered = *scenario;
+    if (metered.strategy.meter == NULL && metered.strategy.time_limit_ms == 0) {
+        metered.strategy.meter = &meter;
+    }
+    const sp_strategy_input input = {.scenario = &metered,
                                      .batch = batch,
                                      .carried = ev->carried.count,
                                      .context = context,
@@ -294,6 +312,7 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
     if (status == SP_OK) {
         status = strategy->pack(&input, &step->packing, err);
     }
+    ev->curtailed = ev->curtailed || meter.ended;
     ev->refused = status == SP_ERR_INFEASIBLE && refused.limit_bytes > 0;
     if (ev->refused) {
         ev->oom = refused;

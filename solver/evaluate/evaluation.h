@@ -14,6 +14,8 @@ typedef struct sp_i_evaluation {
     sp_scenario own;
     sp_oom_diagnosis oom; // the worst of the result's batches so far, or of one that was refused
     bool refused;         // for lack of memory: the strategy has no plan
+    int64_t tried;        // work of other settings that were tried (solver/time_limit.h)
+    bool curtailed;       // the bound of work has ended some search
     bool repeats;         // some packs so far run their forward again
     sp_i_group_starts starts;
     sp_i_kept_step kept; // of the batch at hand

@@ -7,12 +7,14 @@
 #include "sim/model/footprint.h"
 #include "solver/evaluate/evaluation.h"
 #include "solver/strategy.h"
+#include "solver/time_limit.h"
 
 enum {
     MOST_DOUBLINGS = 3, // of a degree of parallelism: what is further is another cluster
     MOST_SEARCHED = 2,  // where a strategy searches by effort, which takes as long each time
     MOST_TRIED = 19,    // settings in all
     MOST_TRIED_SEARCHED = 7,
+    PARTS = 5, // of the most work of a plan, for a setting that a step may need to fit
     SETTING = 64,
 };
 
@@ -55,8 +57,8 @@ typedef struct trial {
 
 // The batches stay: no setting that is tried changes them. The limit and the strategy are those of
 // the evaluation, which may have put others in place of what was read.
-static sp_status evaluate(const sp_i_evaluation *ev, const sp_batches *batches,
-                          sp_scenario *scenario, trial *found, sp_error *err)
+static sp_status evaluate(sp_i_evaluation *ev, const sp_batches *batches, sp_scenario *scenario,
+                          trial *found, sp_error *err)
 {
     const sp_evaluate_options *stated = ev->steps.options;
     const sp_evaluate_options options = {.no_bounds = true,
@@ -72,12 +74,18 @@ static sp_status evaluate(const sp_i_evaluation *ev, const sp_batches *batches,
     // All settings together have no more time than the plan had.
     scenario->strategy.time_limit_ms = sp_ceil_div(scenario->strategy.time_limit_ms,
                                                    searches(ev) ? MOST_TRIED_SEARCHED : MOST_TRIED);
+    sp_i_meter meter = {.limit = sp_i_most_work(batches->count) / PARTS};
+    // One that fits is planned as it would be by itself, since its time is told.
+    if (ev->oom.limit_bytes > 0 && searches(ev) && scenario->strategy.time_limit_ms == 0) {
+        scenario->strategy.meter = &meter;
+    }
     bool hopeless = false;
     sp_status status = states_are_too_much(scenario, &hopeless, err);
     if (status != SP_OK || hopeless) {
         return status;
     }
     status = sp_evaluate(scenario, batches, &options, &result, err);
+    ev->tried += meter.spent;
     if (status == SP_OK && !sp_result_is_oom(&result)) {
         found->bytes = result.peak_bytes;
         found->ms = sp_result_iteration_ms(&result);
@@ -87,12 +95,15 @@ static sp_status evaluate(const sp_i_evaluation *ev, const sp_batches *batches,
 }
 
 // Only fatal errors are returned.
-static sp_status try_settings(const sp_i_evaluation *ev, const sp_batches *batches,
+static sp_status try_settings(sp_i_evaluation *ev, const sp_batches *batches,
                               const char *const *settings, int count, trial *found, sp_error *err)
 {
     sp_error own;
     sp_scenario scenario;
     *found = (trial){0};
+    if (ev->tried >= sp_i_most_work(batches->count)) {
+        return SP_OK;
+    }
     sp_error_clear(&own);
     json_t *document = json_deep_copy(ev->stated->stated);
     if (document == NULL) {

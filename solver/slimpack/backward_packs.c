@@ -121,7 +121,7 @@ static int64_t tail_tokens(const regrouping *r, const sp_slice *slice, double ro
     // The last x tokens take (t + q e) x - 0.5 q x^2, e the end of the slice.
     double q = r->work->backward.pair_s;
     double linear = r->work->backward.token_s + q * (double)(slice->begin + slice->tokens);
-    double x = 2.0 * room_s / (linear + sqrt(linear * linear - 2.0 * q * room_s));
+    double x = 2.0 * room_s / (linear + sqrt(fmax(0.0, linear * linear - 2.0 * q * room_s)));
     int64_t tokens = (int64_t)x / r->slice_tokens * r->slice_tokens;
     return tokens + r->slice_tokens > slice->tokens ? slice->tokens : tokens;
 }

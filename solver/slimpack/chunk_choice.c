@@ -7,6 +7,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/progress.h"
 #include "solver/slimpack/slimpack_search.h"
+#include "solver/strategies/job_choice.h"
 #include "solver/strategy_list.h"
 #include "solver/time_limit.h"
 
@@ -73,6 +74,7 @@ typedef struct choice {
     sp_batches batches; // the first of the workload
     int64_t effort;     // of one look
     cut_look look;
+    bool mirrored;     // whole steps as slimpack-symmetric looks at them
     double deadline_s; // 0: none
     bool hurried;      // no time to look at any: the first that is possible is taken
     cut *cuts;         // best first
@@ -81,7 +83,7 @@ typedef struct choice {
 
 static bool is_late(const choice *c)
 {
-    return sp_i_deadline_is_past(c->deadline_s);
+    return sp_i_is_late(c->scenario, c->deadline_s);
 }
 
 static sp_status search_cut(const choice *c, const sp_strategy_input *input, bool split, bool whole,
@@ -91,7 +93,7 @@ static sp_status search_cut(const choice *c, const sp_strategy_input *input, boo
     sp_packflow_outcome outcome;
     bool judged = c->look != AS_PREDICTED;
     const sp_i_slimpack_options options = {
-        .asymmetric = c->look == AS_STEPS && c->scenario->strategy.asymmetric &&
+        .asymmetric = c->look == AS_STEPS && !c->mirrored && c->scenario->strategy.asymmetric &&
                       !sp_strategy_find(c->scenario->strategy.kind)->symmetric,
         .split = split,
         .whole = whole,
@@ -293,13 +295,70 @@ static sp_status look_again(choice *c, int count, cut_look look, int64_t effort,
 }
 
 // At the best cuts as whole steps. The others, of which no step is known, stay behind these.
-static sp_status look_at_steps(choice *c, int count, int64_t effort, sp_error *err)
+static sp_status look_at_whole(choice *c, int count, int64_t effort, sp_error *err)
 {
     int all = c->count;
     c->count = all < count ? all : count;
     sp_status status = all > 1 ? look_again(c, c->count, AS_STEPS, effort, err) : SP_OK;
     c->count = all;
     return status;
+}
+
+// The plan of the first batch in a cut, as it will be made.
+static sp_status plan(const choice *c, const cut *tried, sp_packflow_outcome *outcome,
+                      sp_error *err)
+{
+    sp_error own;
+    sp_scenario with = *c->scenario;
+    sp_error_clear(&own);
+    *outcome = SP_PACKFLOW_WORST;
+    with.layout = layout_of(c->scenario, tried);
+    sp_status status = sp_scenario_resolve_layout(&with, &own);
+    if (status == SP_OK) {
+        status = sp_i_job_run(&with, &c->batches, 0.0, outcome, &own);
+    }
+    return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;
+}
+
+// Puts a cut in front if its plan is better than that of the cut that is there.
+static sp_status prefer_by_plan(choice *c, int number, sp_error *err)
+{
+    sp_packflow_outcome first, other;
+    int at = 0;
+    while (c->cuts[at].number != number) {
+        at++;
+    }
+    const cut tried = c->cuts[at];
+    sp_status status = plan(c, &c->cuts[0], &first, err);
+    if (status == SP_OK) {
+        status = plan(c, &tried, &other, err);
+    }
+    if (status == SP_OK && sp_packflow_is_better(&other, &first)) {
+        memmove(c->cuts + 1, c->cuts, (size_t)at * sizeof *c->cuts);
+        c->cuts[0] = tried;
+    }
+    return status;
+}
+
+// A short look tells badly what packs of their own backward gain in a cut. Where slimpack-symmetric
+// would take another cut, plans decide, so that slimpack is not slower than it.
+static sp_status look_at_steps(choice *c, int count, int64_t effort, sp_error *err)
+{
+    const sp_scenario *scenario = c->scenario;
+    cut cuts[MOST_CHUNKS * CUT_KINDS];
+    choice symmetric = *c;
+    bool plans = sp_strategy_find(scenario->strategy.kind)->pack == sp_i_pack_slimpack &&
+                 scenario->strategy.asymmetric && c->deadline_s <= 0.0 && c->count > 1;
+    memcpy(cuts, c->cuts, (size_t)c->count * sizeof *cuts);
+    symmetric.cuts = cuts;
+    symmetric.mirrored = true;
+    sp_status status = look_at_whole(c, count, effort, err);
+    if (status == SP_OK && plans) {
+        status = look_at_whole(&symmetric, count, effort, err);
+    }
+    return status == SP_OK && plans && cuts[0].number != c->cuts[0].number
+               ? prefer_by_plan(c, cuts[0].number, err)
+               : status;
 }
 
 // Where one of them fits.

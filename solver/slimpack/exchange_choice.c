@@ -22,6 +22,7 @@ enum { LOOK = 60000 };
 
 // Part of a time limit in which the ways are compared, and the least that is enough.
 #define CHOOSING 0.1
+#define CHOOSING_WORK 0.7 // where work is bounded, and the plan has work of its own
 #define LEAST_S 1e-3
 
 // More than any step needs.
@@ -61,6 +62,11 @@ typedef struct choice {
     sp_cp_overlap fastest;
     int64_t fastest_ns;
 } choice;
+
+static bool is_late(const choice *c)
+{
+    return sp_i_is_late(c->scenario, c->deadline_s);
+}
 
 static bool may_run(const choice *c, sp_cp_overlap way)
 {
@@ -144,7 +150,7 @@ static sp_status look_at_all(choice *c, sp_error *err)
     c->fastest_ns = c->least.makespan_ns;
     for (size_t i = 0; status == SP_OK && i < sizeof ways / sizeof ways[0]; i++) {
         sp_packflow_outcome outcome;
-        if (ways[i] == own || !may_run(c, ways[i]) || sp_i_deadline_is_past(c->deadline_s)) {
+        if (ways[i] == own || !may_run(c, ways[i]) || is_late(c)) {
             continue;
         }
         status = look(c, ways[i], &outcome, err);
@@ -157,10 +163,13 @@ static sp_status look_at_all(choice *c, sp_error *err)
     return status;
 }
 
-// A way as the job's first batch then runs in it, with model chunks of its own.
-static sp_status plan(const choice *c, sp_cp_overlap way, double deadline_s,
+// A way as the job's first batch then runs in it, with model chunks of its own, in that share of
+// what is left.
+static sp_status plan(const choice *c, sp_cp_overlap way, double share,
                       sp_packflow_outcome *outcome, sp_error *err)
 {
+    const double deadline_s = sp_i_deadline_part_s(c->deadline_s, share);
+    const int64_t limit = sp_i_begin_part(c->scenario, share);
     sp_error own;
     sp_scenario tried = *c->scenario;
     sp_error_clear(&own);
@@ -183,6 +192,7 @@ static sp_status plan(const choice *c, sp_cp_overlap way, double deadline_s,
         status = sp_i_job_run(&tried, &c->batches, deadline_s, outcome, &own);
     }
     sp_free(tried.chosen_layers);
+    sp_i_end_part(c->scenario, limit);
     return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;
 }
 
@@ -194,13 +204,12 @@ static sp_status decide_by_plans(choice *c, sp_error *err)
     const sp_cp_overlap own = c->scenario->memory.stack.cp_overlap;
     const sp_cp_overlap other = c->best == c->fastest ? own : c->best;
     sp_packflow_outcome of_other, of_fastest;
-    if (c->fastest == own || (c->best == c->fastest && !c->unlimited) ||
-        sp_i_deadline_is_past(c->deadline_s)) {
+    if (c->fastest == own || (c->best == c->fastest && !c->unlimited) || is_late(c)) {
         return SP_OK;
     }
-    sp_status status = plan(c, other, sp_i_deadline_part_s(c->deadline_s, 0.5), &of_other, err);
+    sp_status status = plan(c, other, 0.5, &of_other, err);
     if (status == SP_OK) {
-        status = plan(c, c->fastest, c->deadline_s, &of_fastest, err);
+        status = plan(c, c->fastest, 1.0, &of_fastest, err);
     }
     if (status == SP_OK) {
         c->best = sp_packflow_is_better(&of_other, &of_fastest) ? other : c->fastest;
@@ -214,15 +223,13 @@ static sp_status plan_all(choice *c, sp_error *err)
 {
     const sp_cp_overlap own = c->best;
     const int count = (int)(sizeof ways / sizeof ways[0]);
-    sp_status status =
-        plan(c, own, sp_i_deadline_part_s(c->deadline_s, 1.0 / (count + 1)), &c->least, err);
-    for (int i = 0; status == SP_OK && i < count && !sp_i_deadline_is_past(c->deadline_s); i++) {
+    sp_status status = plan(c, own, 1.0 / (count + 1), &c->least, err);
+    for (int i = 0; status == SP_OK && i < count && !is_late(c); i++) {
         sp_packflow_outcome outcome;
         if (ways[i] == own || !may_run(c, ways[i])) {
             continue;
         }
-        status =
-            plan(c, ways[i], sp_i_deadline_part_s(c->deadline_s, 1.0 / (count - i)), &outcome, err);
+        status = plan(c, ways[i], 1.0 / (count - i), &outcome, err);
         if (status == SP_OK && is_worth(&outcome, &c->least)) {
             c->least = outcome;
             c->best = ways[i];
@@ -255,10 +262,12 @@ sp_status sp_i_choose_exchange(sp_scenario *scenario, sp_error *err)
     sp_workload_spec first = scenario->workload;
     first.batches = 1;
     c.deadline_s = limit_s > 0.0 ? begun_s + limit_s : 0.0;
+    const int64_t limit = sp_i_begin_part(scenario, CHOOSING_WORK);
     sp_status status = sp_batches_make(&first, &c.batches, err);
     if (status == SP_OK) {
         status = choose(&c, err);
     }
+    sp_i_end_part(scenario, limit);
     sp_batches_fini(&c.batches);
     scenario->strategy.spent_s += sp_clock_s() - begun_s;
     if (status != SP_OK || c.best == scenario->memory.stack.cp_overlap) {

@@ -1,15 +1,15 @@
 #include "sim/base/alloc.h"
 #include "sim/base/parallel.h"
-#include "sim/base/progress.h"
 #include "sim/base/units.h"
 #include "solver/slimpack/search_state.h"
 #include "solver/step/step.h"
+#include "solver/time_limit.h"
 
 enum { VAIN = 3 }; // improvements
 
 bool sp_i_search_is_late(const sp_i_search *s)
 {
-    return s->options.deadline_s > 0.0 && sp_clock_s() > s->options.deadline_s;
+    return sp_i_is_late(s->input->scenario, s->options.deadline_s);
 }
 
 static sp_i_rank_samples samples_of(const sp_i_rank_group *group)
@@ -50,7 +50,14 @@ static sp_status search_group(void *context, int worker, int index, sp_error *er
                            ? sp_i_search_regrouped(&shapes, &samples, best, err)
                            : sp_i_search_shape(&shapes, &samples, ranks->work_s, warm, best, err);
     s->used[index] = s->share - shapes.effort;
+    s->spent[index] = shapes.spent;
     return status;
+}
+
+static void take_used(sp_i_search *s, int index)
+{
+    s->left -= s->used[index];
+    sp_i_spend(s->input->scenario, s->spent[index]);
 }
 
 static sp_status search_groups(sp_i_search *s, int count, int64_t effort, int64_t enough_ns,
@@ -60,7 +67,7 @@ static sp_status search_groups(sp_i_search *s, int count, int64_t effort, int64_
     s->enough_ns = enough_ns;
     sp_status status = sp_parallel_for(s->threads, count, search_group, s, err);
     for (int i = 0; i < count; i++) {
-        s->left -= s->used[i];
+        take_used(s, i);
     }
     return status;
 }
@@ -136,6 +143,7 @@ static sp_status search_moved(void *context, int worker, int which, sp_error *er
     sp_status status =
         sp_i_search_shape(&shapes, &samples, ranks->work_s, warm, &m->best[which], err);
     m->s->used[which] = m->s->share - shapes.effort;
+    m->s->spent[which] = shapes.spent;
     return status;
 }
 
@@ -162,9 +170,10 @@ static sp_status level_once(sp_i_search *s, bool *improved, sp_error *err)
     moved m = {.s = s, .split = &tried, .group = {slow, fast}};
     if (status == SP_OK && any) {
         // Slower than the slowest is of no use, a little faster is.
-        s->enough_ns = (int64_t)(0.5 * (slow_ns + fast_ns));
+        s->enough_ns = sp_whole(0.5 * (slow_ns + fast_ns));
         status = sp_parallel_for(s->threads, 2, search_moved, &m, err);
-        s->left -= s->used[0] + s->used[1];
+        take_used(s, 0);
+        take_used(s, 1);
         *improved = status == SP_OK && sp_packflow_is_better(&m.best[0].out, &s->best[slow].out) &&
                     sp_packflow_is_better(&m.best[1].out, &s->best[slow].out);
     }
@@ -327,6 +336,7 @@ sp_status sp_i_search_is_slower(sp_i_search *s, bool *slower, sp_error *err)
         sp_i_best_shape again = s->best[g];
         if (ranks->count > 0) {
             status = sp_i_search_shape(&shapes, &samples, ranks->work_s, true, &again, err);
+            sp_i_spend(s->input->scenario, shapes.spent);
             *slower = status == SP_OK && sp_packflow_is_better(&s->best[g].out, &again.out);
         }
     }

@@ -11,6 +11,9 @@
 
 enum { EXCHANGES = 256, EXCHANGES_PER_MACHINE = 64 };
 
+// Each exchange looks at all machines: of more than 4096 machines there are fewer exchanges.
+#define MOST_LOOKS (INT64_C(1) << 30)
+
 static bool may_take(const sp_i_makespan *m, int machine, size_t job)
 {
     return m->least == NULL || m->least[job] <= m->size[machine] || m->size[machine] == m->size[0];
@@ -219,6 +222,7 @@ sp_status sp_i_makespan_exchange(sp_i_makespan *m, double stop_s, sp_error *err)
             l.first[machine] = i - 1;
         }
         int64_t left = EXCHANGES + (int64_t)EXCHANGES_PER_MACHINE * m->machines;
+        left = left < MOST_LOOKS / m->machines ? left : MOST_LOOKS / m->machines;
         while (left-- > 0 && improve(m, &l, stop_s)) {
         }
         sum_loads(m);

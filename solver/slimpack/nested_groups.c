@@ -41,7 +41,7 @@ static sp_status try_packs(nested *n, sp_strategy_pack_function pack, int64_t to
     sp_packflow_outcome judged;
     sp_scenario scenario = *n->input->scenario;
     sp_strategy_input with = *n->input;
-    if (sp_i_deadline_is_past(with.deadline_s)) {
+    if (sp_i_is_late(with.scenario, with.deadline_s)) {
         return SP_OK;
     }
     scenario.strategy.rank_tokens = tokens;

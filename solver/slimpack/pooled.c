@@ -184,7 +184,7 @@ static sp_status choose_excess(const sp_strategy_input *input, zoning *z, sp_err
     sp_status status = SP_OK;
     int best = 0;
     for (int excess = 0; status == SP_OK && excess < 2 * z->dp &&
-                         (excess == 0 || !sp_i_deadline_is_past(input->deadline_s));
+                         (excess == 0 || !sp_i_is_late(input->scenario, input->deadline_s));
          excess = excess == 0 ? 1 : 2 * excess) {
         sp_packflow_outcome judged;
         zone_all(z, excess);

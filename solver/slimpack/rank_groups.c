@@ -123,18 +123,24 @@ static bool change(const chooser *c, choice *chosen, int level, bool join, bool 
     return false;
 }
 
+// Jobs that a descent may try to place, at each level of groups.
+#define MOST_PLACED (INT64_C(1) << 24)
+
 // Steepest descent. That the last group ends earlier often takes several steps; the overload of all
 // of them says whether a step was one of these.
 static void descend(chooser *c, choice *chosen)
 {
     enum { WAYS = 4 };
+    const int64_t each = (int64_t)c->m.jobs * c->levels + c->p->dp;
+    int64_t left = MOST_PLACED / each;
     bool better = true;
-    while (better && chosen->end_s > (1.0 + LATE) * c->bound_s) {
+    while (better && left > 0 && chosen->end_s > (1.0 + LATE) * c->bound_s) {
         choice best = *chosen;
         for (int k = 0; k < WAYS * (c->levels - 1); k++) {
             choice tried = *chosen;
             if (change(c, &tried, k / WAYS, k % 2 == 0, k % WAYS >= 2)) {
                 weigh(c, &tried);
+                left--;
                 best = tried.overload < best.overload ? tried : best;
             }
         }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/units.h"
 #include "sim/schedule/packflow.h"
 
 // Packs whose transfers are measured, tokens on a rank.
@@ -87,7 +88,7 @@ int64_t sp_i_rank_scorer_most_tokens(sp_i_rank_scorer *s, bool split)
             bytes += (double)s->room.token_bytes[v] + s->memory.sums[v] / TYPICAL;
             room += s->memory.sums[v];
         }
-        int64_t tokens = bytes > 0.0 ? (int64_t)(room / bytes) : INT64_MAX;
+        int64_t tokens = bytes > 0.0 ? sp_whole(room / bytes) : INT64_MAX;
         most = tokens < most ? tokens : most;
     }
     return most < 1 ? 1 : most;

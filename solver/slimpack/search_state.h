@@ -22,7 +22,7 @@ typedef struct sp_i_search {
     int retained;          // packs of each block that keep their activations; 0: all
     int64_t left;          // effort
     int64_t share;         // of each of them
-    int64_t *used;         // [groups] by each of them
+    int64_t *used, *spent; // [groups] effort and work of each of them
     int64_t enough_ns;     // no need for any of them to be faster
     uint64_t round;        // of improvements: each goes other ways
     bool regroups;         // they look for backward packs of their own

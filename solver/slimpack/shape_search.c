@@ -6,6 +6,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "sim/base/progress.h"
+#include "solver/time_limit.h"
 
 enum {
     MOST_PACKS = 4096,
@@ -24,6 +25,9 @@ enum {
     VAIN = 4,              // steps of each coordinate that may be in vain
     SAMPLES_PER_ACTION = 4 // that are placed while one action is timed
 };
+
+// Work (solver/time_limit.h) of the price of a pack, and of a sample or a slice.
+enum { PRICED = 16, PLACED = 4 };
 
 // A start with whole samples that takes longer than so many times the best shape is left.
 #define NEAR 1.25
@@ -57,6 +61,8 @@ static sp_status try_shape(sp_i_shape_search *search, const sp_i_rank_samples *s
     size_t actions = packing.forward.count + (search->split ? 2 : 1) * packing.backward.count;
     search->effort -= (int64_t)actions * sp_layout_vstages(layout) +
                       (int64_t)(samples->count / SAMPLES_PER_ACTION);
+    search->spent += sp_i_timed_work(layout, (int64_t)actions) + PRICED * (int64_t)actions +
+                     PLACED * (int64_t)(samples->count + packing.forward.slice_count);
     sp_free(needs.pack);
     sp_packing_fini(&packing);
     return status;

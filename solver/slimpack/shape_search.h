@@ -65,6 +65,7 @@ typedef struct sp_i_shape_search {
     int64_t slice_tokens; // 0: searched as well
     int retained;         // of the shapes (micropacks.h)
     int64_t effort;       // left: actions that may be timed, of all virtual stages
+    int64_t spent;        // work so far (solver/time_limit.h)
     uint64_t seed;        // of its random ways
     int64_t enough_ns;    // a shape that is as fast ends the search; 0: none is
     double deadline_s;    // of sp_clock_s(): no more trials after it; 0: none

@@ -5,6 +5,8 @@
 
 // Part of the time in which packs are searched for before nested groups are tried.
 #define SEARCHING 0.5
+// Part of the work before nested groups, and packs of all ranks, are tried.
+#define PACKING_WORK 0.6
 
 static sp_status pack_pooled(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
@@ -43,7 +45,9 @@ static sp_status search(const sp_strategy_input *input, bool asymmetric, sp_pack
     if (sp_i_may_nest(input->scenario)) {
         options.deadline_s = sp_i_deadline_part_s(options.deadline_s, SEARCHING);
     }
+    const int64_t limit = sp_i_begin_part(input->scenario, PACKING_WORK);
     sp_status status = sp_i_slimpack_search(input, &options, packing, &outcome, err);
+    sp_i_end_part(input->scenario, limit);
     if (status == SP_OK) {
         status = sp_i_try_nested_groups(input, packing, &outcome, err);
         if (status == SP_OK) {
@@ -90,7 +94,8 @@ sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *pack
     glance.effort = sp_i_slimpack_effort(&input->scenario->strategy, GLANCE);
     glance.deadline_s = sp_i_deadline_part_s(options.deadline_s, GLANCING);
     outcome[0] = outcome[1] = SP_PACKFLOW_WORST;
-    for (int split = 1; status == SP_OK && split >= 0 && !sp_i_deadline_is_past(glance.deadline_s);
+    for (int split = 1;
+         status == SP_OK && split >= 0 && !sp_i_is_late(input->scenario, glance.deadline_s);
          split--) {
         glance.split = split != 0;
         status = sp_i_slimpack_search(input, &glance, NULL, &outcome[split], err);
@@ -101,7 +106,7 @@ sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *pack
     options.split = !sp_packflow_is_better(&outcome[0], &outcome[1]);
     status = sp_i_slimpack_search(input, &options, packing, &outcome[0], err);
     if (status != SP_OK || !sp_packflow_is_short(&outcome[0]) ||
-        sp_i_deadline_is_past(options.deadline_s)) {
+        sp_i_is_late(input->scenario, options.deadline_s)) {
         return status;
     }
     sp_packing other;

@@ -28,6 +28,7 @@ enum {
     TYPICAL_TOKENS = 4096,
     SLICE_TOKENS = 8192, // that ranks are merged for before any packs are tried
     MANY_SAMPLES = 48,   // a rank
+    SPLIT = 20,          // work of a sample that is given to a rank (solver/time_limit.h)
     LEAST_LOOK = 500     // actions timed of each virtual stage for other groups of ranks
 };
 
@@ -68,6 +69,7 @@ static void search_fini(sp_i_search *s)
     sp_free(s->best);
     sp_free(s->order);
     sp_free(s->used);
+    sp_free(s->spent);
     sp_i_rank_split_fini(&s->ranks);
 }
 
@@ -114,7 +116,9 @@ static sp_status search_init(sp_i_search *s, const sp_strategy_input *input,
     s->best = sp_calloc((size_t)dp, sizeof *s->best);
     s->order = sp_calloc((size_t)dp + 1, sizeof *s->order);
     s->used = sp_calloc((size_t)dp + 1, sizeof *s->used);
-    sp_status status = s->scorers != NULL && s->best != NULL && s->order != NULL && s->used != NULL
+    s->spent = sp_calloc((size_t)dp + 1, sizeof *s->spent);
+    sp_status status = s->scorers != NULL && s->best != NULL && s->order != NULL &&
+                               s->used != NULL && s->spent != NULL
                            ? SP_OK
                            : sp_error_no_memory(err, "the search for a packing");
     for (int i = 0; status == SP_OK && i < s->threads; i++) {
@@ -128,6 +132,7 @@ static sp_status search_init(sp_i_search *s, const sp_strategy_input *input,
     if (status == SP_OK) {
         status = sp_i_work_measure(input->cost, TYPICAL_TOKENS, &s->work, err);
     }
+    sp_i_spend(scenario, SPLIT * (int64_t)input->batch->count);
     return status == SP_OK ? split_ranks(s, err) : status;
 }
 
@@ -169,7 +174,7 @@ static sp_status look_at_groupings(sp_i_search *s, sp_i_groupings *others,
     sp_packflow_outcome least = *first;
     int64_t effort = LEAST_LOOK * sp_layout_vstages(&s->input->scenario->layout);
     effort = sp_larger(effort, s->options.effort / SP_I_SEARCH_PARTS);
-    least.makespan_ns = (int64_t)(PROMISING * (double)least.makespan_ns);
+    least.makespan_ns = sp_whole(PROMISING * (double)least.makespan_ns);
     *best = -1;
     for (int i = 0; status == SP_OK && i < others->count && !sp_i_search_is_late(s); i++) {
         swap_groups(s, &others->split[i]);
@@ -203,7 +208,7 @@ sp_status sp_i_try_packs(const sp_strategy_input *input, sp_strategy_pack_functi
     sp_error own;
     sp_packing tried;
     sp_packflow_outcome judged;
-    if (sp_i_deadline_is_past(input->deadline_s)) {
+    if (sp_i_is_late(input->scenario, input->deadline_s)) {
         return SP_OK;
     }
     sp_error_clear(&own);
@@ -260,6 +265,7 @@ static sp_status search_other_groups(sp_i_search *s, sp_packing *best, sp_packfl
     if (status != SP_OK) {
         return status;
     }
+    sp_i_spend(s->input->scenario, SP_I_GROUPINGS * SPLIT * (int64_t)s->input->batch->count);
     status = look_at_groupings(s, &others, outcome, &at, err);
     if (status == SP_OK && at >= 0 && !sp_i_search_is_late(s)) {
         swap_groups(s, &others.split[at]);
@@ -327,7 +333,7 @@ sp_status sp_i_slimpack_search(const sp_strategy_input *input, const sp_i_slimpa
                   input->scenario->strategy.dp_merge && input->scenario->layout.dp > 1;
     sp_status status = search_once(input, options, packing, outcome, err);
     if (status == SP_OK && packing != NULL && starts &&
-        !sp_i_deadline_is_past(options->deadline_s)) {
+        !sp_i_is_late(input->scenario, options->deadline_s)) {
         status = search_apart(input, options, packing, outcome, err);
         if (status != SP_OK) {
             sp_packing_fini(packing);

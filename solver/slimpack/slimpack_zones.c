@@ -52,7 +52,7 @@ static sp_status pack_pooled(const sp_strategy_input *input, sp_packing *packing
     return sp_i_pack_pooled(input, sp_i_pack_slimpack, packing, err);
 }
 
-// Shares of the time that is left, for slimpack and for packs of all ranks.
+// Shares of the time and work that are left, for slimpack and for packs of all ranks.
 #define ALONE 0.45
 #define POOLED 0.75
 
@@ -63,12 +63,16 @@ sp_status sp_i_pack_slimpack_zones(const sp_strategy_input *input, sp_packing *p
     sp_packflow_outcome outcome;
     bool pools = sp_i_may_pool(input->scenario);
     with.deadline_s = sp_i_deadline_part_s(input->deadline_s, pools ? ALONE : POOLED);
+    const int64_t limit = sp_i_begin_part(input->scenario, ALONE);
     sp_status status = sp_i_pack_slimpack(&with, packing, err);
-    if (status == SP_OK && !sp_i_deadline_is_past(input->deadline_s)) {
+    sp_i_end_part(input->scenario, limit);
+    if (status == SP_OK && !sp_i_is_late(input->scenario, input->deadline_s)) {
         status = sp_step_judge_blocks(input, packing, &SP_PACKFLOW_WORST, &outcome, err);
         if (status == SP_OK && pools) {
             with.deadline_s = sp_i_deadline_part_s(input->deadline_s, POOLED);
+            const int64_t rest = sp_i_begin_part(input->scenario, POOLED);
             status = sp_i_try_packs(&with, pack_pooled, packing, &outcome, err);
+            sp_i_end_part(input->scenario, rest);
         }
         if (status == SP_OK) {
             status = sp_i_try_packs(input, sp_i_pack_zeppelin, packing, &outcome, err);

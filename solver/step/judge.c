@@ -9,7 +9,7 @@
 
 // Blocks are not counted of steps in which a rank runs more forwards and backwards of layers, as
 // that would take over 0.2 s by an estimate (about 40 us for a forward and a backward).
-enum { MOST_LAYER_PASSES = 8192 };
+enum { MOST_LAYER_PASSES = 8192, PASS_UNITS = 200 };
 
 sp_status sp_i_steps_init(sp_i_steps *steps, sp_error *err)
 {
@@ -80,15 +80,15 @@ static sp_packflow_outcome outcome_of(const sp_result *alone)
                                  .overfull = tight && alone->reserved_peak_bytes > 0};
 }
 
-static bool is_soon_counted(const sp_scenario *scenario, const sp_timeline *timeline)
+// Of the fullest rank: forwards and backwards of one layer, times the virtual stages.
+static size_t layer_passes(const sp_scenario *scenario, const sp_timeline *timeline)
 {
     size_t most = 0;
     for (size_t r = 0; r < timeline->rank_count; r++) {
         size_t count = timeline->ranks[r].count;
         most = count > most ? count : most;
     }
-    return most * (size_t)scenario->model.layers <=
-           MOST_LAYER_PASSES * (size_t)sp_layout_vstages(&scenario->layout);
+    return most * (size_t)scenario->model.layers;
 }
 
 static bool is_worth_asking(const asked *a)
@@ -100,7 +100,7 @@ static bool is_worth_asking(const asked *a)
     return scenario->layout.pp == 1 && scenario->memory_model == SP_MEMORY_TENSORS &&
            alone->memory_limit_bytes > 0 && at_best.lacking_bytes == 0 &&
            (double)alone->peak_bytes > AMPLE * (double)alone->memory_limit_bytes &&
-           sp_packflow_is_better(&at_best, a->best) && !sp_i_deadline_is_past(a->deadline_s);
+           sp_packflow_is_better(&at_best, a->best) && !sp_i_is_late(scenario, a->deadline_s);
 }
 
 static sp_status ask_allocator(void *context, const sp_step_view *view, sp_error *err)
@@ -108,9 +108,12 @@ static sp_status ask_allocator(void *context, const sp_step_view *view, sp_error
     asked *a = context;
     const sp_scenario *scenario = a->steps->scenario;
     const char *obstacle;
-    if (!is_worth_asking(a) || !is_soon_counted(scenario, view->timeline)) {
+    const size_t passes = layer_passes(scenario, view->timeline);
+    const size_t vstages = (size_t)sp_layout_vstages(&scenario->layout);
+    if (!is_worth_asking(a) || passes > MOST_LAYER_PASSES * vstages) {
         return SP_OK;
     }
+    sp_i_spend(scenario, (int64_t)(passes / vstages) * PASS_UNITS);
     double enough_bytes = (1.0 - SP_RESERVED_TIGHT) * (double)scenario->memory_limit_bytes;
     return sp_allocator_reserved(view->timeline, view->costs, view->memory, &scenario->model,
                                  &scenario->memory, (int64_t)enough_bytes, &a->reserved_bytes,
@@ -123,7 +126,8 @@ static sp_status judge(const sp_strategy_input *input, const sp_packing *packing
                        const sp_packflow_outcome *best, sp_packflow_outcome *outcome, sp_error *err)
 {
     asked ask = {.best = best, .deadline_s = input->deadline_s};
-    const sp_evaluate_options options = {.no_bounds = true,
+    const sp_evaluate_options options = {.engine = {.no_cycle = true},
+                                         .no_bounds = true,
                                          .no_causes = true,
                                          .observer = best != NULL ? ask_allocator : NULL,
                                          .observer_context = &ask};
@@ -148,6 +152,7 @@ static sp_status judge(const sp_strategy_input *input, const sp_packing *packing
     if (status == SP_OK) {
         status = sp_i_step_alone(&steps, packing, &own);
     }
+    sp_i_spend_step(input->scenario, packing);
     if (status == SP_OK) {
         alone.reserved_peak_bytes = ask.reserved_bytes;
         sp_result_add_stalls(&alone, steps.scenario->profile.interference.tight_microbatch_s);

@@ -93,7 +93,7 @@ static sp_unit_load load_of(const sp_fullest_pack *fullest, int64_t tokens)
     int64_t all = tokens * fullest->dp_count;
     return (sp_unit_load){.tokens = all,
                           .kv_tokens = all,
-                          .pairs = (int64_t)ceil(fullest->pairs_per_token * (double)all),
+                          .pairs = sp_whole(ceil(fullest->pairs_per_token * (double)all)),
                           .seen_tokens = fullest->seen_tokens,
                           .slices = fullest->slices,
                           .collects = true};
@@ -183,7 +183,7 @@ void sp_pack_memory_room(const sp_pack_memory *memory, const sp_layout *layout, 
                          int64_t limit_bytes, const sp_pack_room *room)
 {
     for (int s = 0; s < sp_layout_vstages(layout); s++) {
-        room->token_bytes[s] = (int64_t)ceil(split ? memory->split[s] : memory->whole[s]);
+        room->token_bytes[s] = sp_whole(ceil(split ? memory->split[s] : memory->whole[s]));
     }
     for (int r = 0; r < layout->pp; r++) {
         double running = 0.0;
@@ -197,7 +197,7 @@ void sp_pack_memory_room(const sp_pack_memory *memory, const sp_layout *layout, 
         }
         double left = (double)limit_bytes - memory->states[r] - running - sums;
         room->room_bytes[r] = left > 0.0 ? (int64_t)left : 0;
-        room->again_bytes[r] = (int64_t)ceil(again);
+        room->again_bytes[r] = sp_whole(ceil(again));
     }
 }
 

@@ -201,16 +201,18 @@ static sp_status run_jobs(job *jobs, const sp_scenario *scenario, const sp_i_job
     sp_status status = sp_batches_make(&scenario->workload, &batches, err);
     for (int i = 0; status == SP_OK && i < count; i++) {
         double part_s = sp_i_deadline_part_s(deadline_s, 1.0 / (count - i));
+        const int64_t limit = sp_i_begin_part(scenario, 1.0 / (count - i));
         status = try_way(&jobs[i], scenario, &ways[i], part_s, compared, err);
         jobs[i].context = batches.context;
         if (status == SP_OK && batches.count > 0) {
             status = run_next(&jobs[i], &batches.batch[0], part_s, err);
         }
+        sp_i_end_part(scenario, limit);
     }
     *fastest = status == SP_OK ? fastest_of(jobs, count) : 0;
     for (int b = 1; status == SP_OK && b < batches.count; b++) {
         status = run_ways(jobs, count, &batches.batch[b], deadline_s, err);
-        if (sp_i_deadline_is_past(deadline_s)) {
+        if (sp_i_is_late(scenario, deadline_s)) {
             break;
         }
         *fastest = fastest_of(jobs, count);

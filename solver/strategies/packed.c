@@ -70,8 +70,8 @@ sp_status sp_i_pack_packed_tuned(const sp_strategy_input *input, sp_packing *pac
     int64_t longest = sp_batch_longest(input->batch);
     double ratio = (double)longest / (double)input->context;
     sp_status status = judge(input, length, &best, err);
-    for (int i = 1; status == SP_OK && i < LENGTHS && !sp_i_deadline_is_past(input->deadline_s);
-         i++) {
+    for (int i = 1;
+         status == SP_OK && i < LENGTHS && !sp_i_is_late(input->scenario, input->deadline_s); i++) {
         sp_packflow_outcome tried;
         double shorter = (double)input->context * pow(ratio, (double)i / (LENGTHS - 1));
         int64_t next = (int64_t)fmax(shorter, (double)longest);

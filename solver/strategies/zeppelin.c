@@ -152,7 +152,7 @@ static sp_status judge(const sp_strategy_input *input, const way *tried, way *be
 {
     sp_packing packing;
     sp_packflow_outcome outcome;
-    if (sp_i_deadline_is_past(input->deadline_s)) {
+    if (sp_i_is_late(input->scenario, input->deadline_s)) {
         return SP_OK;
     }
     sp_status status = pack(input, tried, &packing, err);

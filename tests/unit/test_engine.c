@@ -142,20 +142,24 @@ static void add(sp_plan *plan, int dp, int pp, sp_action_kind kind, int pack)
     assert_true(sp_stage_plan_add(sp_plan_stage(plan, dp, pp), kind, 0, pack));
 }
 
-static sp_status run_uniform(const sp_plan *plan, sp_error *err)
+static sp_status run_with(const sp_plan *plan, sp_engine_options options, sp_error *err)
 {
     sp_uniform_costs uniform = {.f_ms = 1.0, .b_ms = 1.0, .w_ms = 1.0};
     sp_step_costs costs;
     sp_timeline timeline;
     sp_memory_timeline memory;
     sp_engine_counts counts;
-    sp_engine_options options = {0};
     must_succeed(sp_step_costs_uniform(&uniform, &plan->layout, plan->packing, &costs, ERR));
     sp_status status = sp_simulate(plan, &costs, &options, &timeline, &memory, &counts, err);
     sp_timeline_fini(&timeline);
     sp_memory_timeline_fini(&memory);
     sp_step_costs_fini(&costs);
     return status;
+}
+
+static sp_status run_uniform(const sp_plan *plan, sp_error *err)
+{
+    return run_with(plan, (sp_engine_options){0}, err);
 }
 
 // Rank 0 wants B0 before it has sent F1, rank 1 wants F1 before it gives B0.
@@ -183,6 +187,11 @@ TEST(deadlock_is_named)
     assert_non_null(strstr(ERR->message[0], "F1 on dp 0 pp 1"));
     assert_non_null(strstr(ERR->message[0], "its gradient"));
     assert_non_null(strstr(ERR->message[0], "its input"));
+    // A search that only tries a plan is told what the walk knows.
+    sp_error_clear(ERR);
+    must_fail_with(run_with(&plan, (sp_engine_options){.no_cycle = true}, ERR), SP_ERR_DEADLOCK,
+                   "which cannot run before it");
+    assert_null(strstr(ERR->message[0], "the plan cannot finish"));
     sp_plan_fini(&plan);
     sp_packing_fini(&packing);
 }

@@ -545,6 +545,16 @@ TEST(memory_that_is_enough_names_no_setting)
     run_fini(&r);
 }
 
+// A sample that no rank holds is looked at on all of 32,000, each of which waits for the others.
+TEST(a_sample_is_tried_on_many_ranks)
+{
+    scenario_run r;
+    run_good("{'model': 'llama-70b', 'cluster': 'h100-8', 'nodes': 4000}",
+             &(sp_evaluate_options){.no_bounds = true}, &r);
+    assert_true(sp_result_is_oom(&r.result));
+    run_fini(&r);
+}
+
 // ---- the whole result ----
 
 // Where every sample fits by itself, the plan holds too many: the text says what both need.

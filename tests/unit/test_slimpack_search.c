@@ -4,6 +4,7 @@
 
 #include "sim/base/progress.h"
 #include "solver/slimpack/slimpack_search.h"
+#include "solver/time_limit.h"
 #include "tests/support/drawn_packs.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -273,4 +274,140 @@ TEST(time_limits_hold_for_both_searches)
     sp_cost_model_fini(&cost);
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);
+}
+
+// ---- bounds of work ----
+
+static const char long_samples[] =
+    "{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 4, 'pp': 2, 'dp': 4}, "
+    "'workload': {'lengths': [200000, 9000, 700, 40000, 120, 3000, 65536, 5], 'context': 262144}, "
+    "'strategy': {'kind': 'slimpack'}}";
+
+static void plan_within(int64_t limit, int threads, sp_i_meter *meter, sp_packflow_outcome *outcome)
+{
+    planned p;
+    must_succeed_for(long_samples, run_read(long_samples, &p.scenario, ERR));
+    *meter = (sp_i_meter){.limit = limit};
+    p.scenario.strategy.meter = meter;
+    must_succeed(sp_strategy_resolve(&p.scenario, false, ERR));
+    must_succeed(sp_evaluate_batches(&p.scenario, &p.batches, ERR));
+    must_succeed(sp_scenario_cost_model(&p.scenario, &p.cost, ERR));
+    const sp_strategy_input input = {.scenario = &p.scenario,
+                                     .batch = &p.batches.batch[0],
+                                     .context = p.batches.context,
+                                     .cost = &p.cost,
+                                     .threads = threads};
+    const sp_i_slimpack_options options = sp_i_slimpack_options_of(&input, true, false);
+    must_succeed(sp_i_slimpack_search(&input, &options, &p.packing, outcome, ERR));
+    assert_pack_rules(&p.packing);
+    planned_fini(&p);
+}
+
+// There is a plan however little work is left, the same on any number of threads; what goes beyond
+// the bound is a small part of it, or the first look of each choice.
+TEST(work_bounds_the_choices_and_the_search)
+{
+    static const int64_t limits[] = {1, 1000000, 4000000};
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        sp_i_meter one, three;
+        sp_packflow_outcome of_one, of_three;
+        plan_within(limits[i], 1, &one, &of_one);
+        plan_within(limits[i], 3, &three, &of_three);
+        assert_true(one.ended);
+        assert_true(one.spent < 2 * limits[i] + 2000000);
+        assert_int_equal(one.spent, three.spent);
+        assert_int_equal(of_one.makespan_ns, of_three.makespan_ns);
+    }
+}
+
+TEST(without_a_bound_of_work_nothing_is_late)
+{
+    sp_i_meter meter = {.limit = 0};
+    sp_scenario scenario = {.strategy = {.time_limit_ms = 0}};
+    assert_false(sp_i_is_late(&scenario, 0.0));
+    scenario.strategy.meter = &meter;
+    assert_true(sp_i_is_late(&scenario, 0.0));
+    assert_true(meter.ended);
+}
+
+// The first of several searches leaves the rest to the others.
+TEST(parts_of_work)
+{
+    sp_i_meter meter = {.spent = 100, .limit = 1100};
+    const sp_scenario scenario = {.strategy = {.meter = &meter}};
+    const int64_t limit = sp_i_begin_part(&scenario, 0.25);
+    assert_int_equal(meter.limit, 350);
+    sp_i_spend(&scenario, 300);
+    assert_true(sp_i_is_late(&scenario, 0.0));
+    sp_i_end_part(&scenario, limit);
+    assert_false(sp_i_is_late(&scenario, 0.0));
+}
+
+// ---- what int64_t does not hold ----
+
+// By formulas that know no tensors no packs fit, and none has a time: looks at other groups of
+// ranks begin with the largest number.
+TEST(no_packs_fit_the_planner_s_formulas)
+{
+    scenario_run r;
+    run_good("{'model': 'llama-7b', 'parallel': {'pp': 2, 'dp': 2}, 'memory': {'model': "
+             "'slimpipe-planner'}, 'workload': {'samples_per_batch': 1}, 'strategy': {'kind': "
+             "'slimpack-symmetric'}}",
+             &(sp_evaluate_options){.no_bounds = true, .no_causes = true}, &r);
+    assert_true(sp_result_iteration_ms(&r.result) > 0.0);
+    run_fini(&r);
+}
+
+TEST(steps_of_centuries_are_refused)
+{
+    static const char text[] =
+        "{'model': {'name': 'giant', 'layers': 1024, 'hidden': 65536, 'ffn': 262144, 'heads': 512, "
+        "'kv_heads': 512, 'vocab': 1000000}, 'cluster': 'a100-8', 'parallel': {'pp': 2, 'dp': 2, "
+        "'chunks_per_rank': 1}, 'memory': {'recompute': 'full'}, 'strategy': {'kind': "
+        "'slimpack-symmetric'}, 'workload': {'context': 100000000, 'lengths': [50000000, "
+        "100000000, 33333333, 33333333, 100, 100, 100000000, 100, 2, 1]}}";
+    sp_scenario scenario;
+    sp_batches batches;
+    sp_result result;
+    const sp_evaluate_options options = {.no_bounds = true, .no_causes = true};
+    must_succeed_for(text, run_read(text, &scenario, ERR));
+    must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
+    must_fail_with(sp_evaluate(&scenario, &batches, &options, &result, ERR), SP_ERR_LIMIT,
+                   "over 285 years");
+    sp_batches_fini(&batches);
+    sp_scenario_fini(&scenario);
+}
+
+// ---- against its own symmetric form ----
+
+static double step_of(const char *parallel, const char *lengths, const char *kind)
+{
+    scenario_run r;
+    run_good(json_text("{'model': 'llama-13b', 'cluster': 'h800-8', 'parallel': {%s}, 'memory': "
+                       "{'limit_gib': 80}, 'workload': {'lengths': [%s], 'context': 4096}, "
+                       "'strategy': {'kind': '%s'}}",
+                       parallel, lengths, kind),
+             &(sp_evaluate_options){.no_bounds = true, .no_causes = true}, &r);
+    double ms = sp_result_iteration_ms(&r.result);
+    run_fini(&r);
+    return ms;
+}
+
+// The first took 1.3 % longer, in chunks that a short look preferred.
+TEST(no_slower_than_symmetric)
+{
+    static const struct {
+        const char *parallel, *lengths;
+    } cases[] = {{"'tp': 4, 'pp': 2, 'dp': 2, 'zero': 0",
+                  "4096, 217, 92, 1040, 4096, 1153, 9, 188, 800, 4096"},
+                 {"'tp': 2, 'pp': 2, 'dp': 1, 'zero': 1", "4096, 17, 2092, 140, 900, 33"},
+                 {"'tp': 4, 'pp': 4, 'dp': 1, 'zero': 1", "512, 517, 592, 540, 3096, 253, 90"},
+                 {"'tp': 2, 'pp': 1, 'dp': 4, 'zero': 1", "4096, 3017, 92, 140, 4000, 53, 709"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        double own_ms = step_of(cases[i].parallel, cases[i].lengths, "slimpack");
+        double symmetric_ms = step_of(cases[i].parallel, cases[i].lengths, "slimpack-symmetric");
+        if (own_ms > symmetric_ms) {
+            fail_msg("%s: %.6f ms, symmetric %.6f", cases[i].lengths, own_ms, symmetric_ms);
+        }
+    }
 }
