@@ -91,6 +91,8 @@ typedef struct sp_result {
     sp_warnings warnings;
     char oom_diagnosis[SP_WARNING_TEXT]; // what a step out of memory would have needed; also a
                                          // warning
+    // With which settings it would fit, or be faster where memory is short; part of a warning.
+    char settings[SP_WARNING_TEXT];
     char uncalibrated[8][160];
     int uncalibrated_count;
     // SlimPipe's attention exchange: busiest rank over mean before and after, sent in all.

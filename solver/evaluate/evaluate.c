@@ -28,6 +28,7 @@ static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *
                                  const sp_step_costs *costs, sp_batch_facts *facts, sp_error *err);
 static sp_status diagnose_oom(sp_i_evaluation *ev, const sp_packing *packing, sp_error *err);
 static void note_oom(const sp_i_evaluation *ev);
+static void take_settings(sp_i_evaluation *ev, const char *settings);
 static bool has_ended(const sp_i_evaluation *ev);
 static sp_status refuse_order(const sp_i_evaluation *ev, const sp_packing *packing,
                               sp_status status, sp_error *err);
@@ -57,6 +58,7 @@ sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
     }
     if (status == SP_OK && ev.oom.limit_bytes > 0 && !options->no_causes) {
         status = sp_i_oom_settings_find(&ev, batches, err);
+        sp_oom_diagnosis_settings(&ev.oom, result->settings);
         note_oom(&ev);
     } else if (status == SP_OK && ev.repeats && !options->no_causes) {
         status = sp_i_recompute_find(&ev, batches, err);
@@ -83,8 +85,27 @@ sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, i
         status = sp_batch_pick(last->batch, last->delayed, last->delayed_count, &ev.carried, err);
     }
     warn_of_delayed(&ev, status);
+    if (status == SP_OK && options->settings != NULL) {
+        take_settings(&ev, options->settings);
+    }
     sp_i_evaluate_end(&ev, status);
     return status;
+}
+
+// A plan is not made anew with others.
+static void take_settings(sp_i_evaluation *ev, const char *settings)
+{
+    sp_result *result = ev->steps.result;
+    bool oom = ev->oom.limit_bytes > 0;
+    if (oom || ev->repeats) {
+        snprintf(result->settings, sizeof result->settings, "%s", settings);
+    }
+    if (oom) {
+        ev->oom.settings = settings;
+        note_oom(ev);
+    } else if (ev->repeats) {
+        sp_warnings_add(&result->warnings, "%s", settings);
+    }
 }
 
 static bool has_ended(const sp_i_evaluation *ev)
@@ -277,6 +298,7 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
     if (status != SP_OK) {
         return status;
     }
+    sp_packing_merge_sides(&step->packing);
     status = strategy->sliced ? sp_i_step_check_count(steps, &step->packing, err)
                               : sp_i_step_rows(steps, &step->packing, err);
     if (status != SP_OK) {
