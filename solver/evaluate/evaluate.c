@@ -19,6 +19,9 @@ static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing);
 static void warn_of_repeats(sp_i_evaluation *ev, const sp_plan *plan);
 static void warn_of_whole_backwards(sp_i_evaluation *ev, const sp_packing *packing);
 static void warn_of_gathers(sp_i_evaluation *ev, const sp_packing *packing);
+static void note_copies(sp_i_evaluation *ev, const sp_plan *plan, const sp_step_costs *costs);
+static sp_status refuse_idle_offload(const sp_i_evaluation *ev, sp_error *err);
+static void warn_of_idle_offload(const sp_i_evaluation *ev);
 static sp_status evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *batch,
                                 int64_t context, sp_error *err);
 static sp_status evaluate_plan(sp_i_evaluation *ev, int index, const sp_plan *plan, sp_error *err);
@@ -53,6 +56,9 @@ sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
         status = evaluate_batch(&ev, b, &batches->batch[b], batches->context, err);
     }
     warn_of_delayed(&ev, status);
+    if (status == SP_OK && batches->count > 0) {
+        status = refuse_idle_offload(&ev, err);
+    }
     if (status == SP_ERR_INFEASIBLE && ev.refused && !options->no_causes) {
         status = sp_i_oom_settings_of_refused(&ev, batches, err);
     }
@@ -364,6 +370,7 @@ static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *
     warn_of_repeats(ev, plan);
     warn_of_whole_backwards(ev, plan->packing);
     warn_of_gathers(ev, plan->packing);
+    note_copies(ev, plan, costs);
     if (plan->packing->dropped_count + plan->packing->delayed_count > 0) {
         ev->steps.result->lossless = false;
     }
@@ -392,6 +399,77 @@ static void warn_of_repeats(sp_i_evaluation *ev, const sp_plan *plan)
                         "memory is short: %zu of %zu packs run their forward again before their "
                         "backward",
                         again, packs->count);
+    }
+}
+
+static void note_copies(sp_i_evaluation *ev, const sp_plan *plan, const sp_step_costs *costs)
+{
+    const sp_layout *layout = &plan->layout;
+    bool may = costs->offloaded_bytes != NULL && ev->steps.scenario->memory.offload_ratio > 0.0;
+    for (int s = 0; may && !ev->copies && s < layout->dp * layout->pp; s++) {
+        const sp_stage_plan *stage = &plan->stages[s];
+        for (size_t a = 0; a < stage->count && !ev->copies; a++) {
+            const sp_action *action = &stage->actions[a];
+            if (action->kind == SP_ACTION_O) {
+                int vstage = sp_layout_vstage(layout, s % layout->pp, action->chunk);
+                size_t unit = sp_step_costs_units(costs, (size_t)action->pack) +
+                              sp_i_memory_class(costs, vstage);
+                ev->offloads = true;
+                ev->copies = costs->offloaded_bytes[unit] > 0;
+            }
+        }
+    }
+}
+
+static bool should_copy(const sp_i_evaluation *ev)
+{
+    const sp_scenario *scenario = ev->steps.scenario;
+    return !scenario->uniform && scenario->memory.offload_ratio > 0.0 &&
+           scenario->memory_model == SP_MEMORY_TENSORS;
+}
+
+static void say_why_none_copies(const sp_i_evaluation *ev, char text[SP_WARNING_TEXT])
+{
+    const sp_scenario *scenario = ev->steps.scenario;
+    if (ev->offloads) {
+        snprintf(text, SP_WARNING_TEXT,
+                 "nothing is offloaded: what recomputation \"%s\" keeps of a pack are tensors of "
+                 "less than 1 MiB, which are not worth a copy",
+                 sp_recompute_names[scenario->memory.recompute]);
+    } else {
+        snprintf(
+            text, SP_WARNING_TEXT,
+            "nothing is offloaded: schedule \"%s\" with parallel.pp %d runs each backward right "
+            "behind its forward, and copies within a pack are not modelled",
+            sp_schedule_names[scenario->schedule.kind], scenario->layout.pp);
+    }
+}
+
+// A ratio that changes nothing is refused, but of a plan, which stands, and of one batch of many.
+static sp_status refuse_idle_offload(const sp_i_evaluation *ev, sp_error *err)
+{
+    char text[SP_WARNING_TEXT];
+    if (!should_copy(ev) || ev->copies || has_ended(ev)) {
+        return SP_OK;
+    }
+    say_why_none_copies(ev, text);
+    return sp_error_in(err, SP_ERR_CONTENT, ev->steps.scenario->source, "memory.offload_ratio",
+                       "%s; leave it 0", text);
+}
+
+static void warn_of_idle_offload(const sp_i_evaluation *ev)
+{
+    char text[SP_WARNING_TEXT];
+    sp_result *result = ev->steps.result;
+    double ratio = ev->steps.scenario->memory.offload_ratio;
+    if (should_copy(ev) && !ev->copies) {
+        say_why_none_copies(ev, text);
+        sp_warnings_add(&result->warnings, "%s", text);
+    } else if (!ev->steps.scenario->uniform && ratio > 0.0 && result->batch_count > 0 &&
+               result->peak.of[SP_MEM_OFFLOADED] == 0) {
+        sp_warnings_add(&result->warnings,
+                        "memory.offload_ratio %g takes nothing off the peak: nothing is away then",
+                        ratio);
     }
 }
 
@@ -480,6 +558,7 @@ void sp_i_evaluate_end(sp_i_evaluation *ev, sp_status status)
         ev->steps.result->uncalibrated_count =
             sp_uncalibrated_lines(&ev->steps.cost.uncalibrated, ev->steps.result->uncalibrated);
         sp_i_steps_fini(&ev->steps);
+        warn_of_idle_offload(ev);
         sp_result_add_stalls(ev->steps.result,
                              ev->steps.scenario->profile.interference.tight_microbatch_s);
         sp_result_warn_of_memory(ev->steps.result);

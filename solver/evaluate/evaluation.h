@@ -15,6 +15,8 @@ typedef struct sp_i_evaluation {
     sp_oom_diagnosis oom; // the worst of the result's batches so far, or of one that was refused
     bool refused;         // for lack of memory: the strategy has no plan
     bool repeats;         // some packs so far run their forward again
+    bool offloads;        // some so far have an action that copies to host memory
+    bool copies;          // and it takes something there
     sp_i_group_starts starts;
     sp_i_kept_step kept; // of the batch at hand
     sp_batch carried;    // what the batches so far delayed; it stands in front of the next one
