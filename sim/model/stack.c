@@ -161,7 +161,6 @@ static const struct {
     {"transposed_output", has_explicit_tensors, EXPLICIT "attention gives its output by tokens"},
     {"attention_mask", has_explicit_tensors, EXPLICIT "attention follows from the lengths"},
     {"score_buffer", has_explicit_tensors, EXPLICIT "scores go when they were read"},
-#undef EXPLICIT
     {"device_bytes", has_autograd_tensors, "stack.tensors is \"autograd\""},
     {"cudnn_attention", has_autograd_tensors, "stack.tensors is \"autograd\""},
     {"cudnn_attention", counts_no_device, "stack.device_bytes is off"},
@@ -291,37 +290,6 @@ static sp_cp_overlap read_cp_overlap(sp_object *object, sp_cp_overlap fallback)
     return (sp_cp_overlap)sp_object_enum(object, "cp_overlap", sp_cp_overlap_names, (int)fallback);
 }
 
-static bool *switch_of(sp_stack *stack, const char *key)
-{
-    size_t i = 0;
-    while (strcmp(switches[i].key, key) != 0) {
-        i++;
-    }
-    return (bool *)((char *)stack + switches[i].offset);
-}
-
-// What is stated is refused where it is idle, what the named stack brings is off.
-static void drop_idle(sp_object *object, sp_stack *stack)
-{
-    for (size_t i = 0; i < sizeof idle / sizeof idle[0]; i++) {
-        bool *on = switch_of(stack, idle[i].key);
-        if (*on && idle[i].is_idle(stack)) {
-            if (sp_object_has(object, idle[i].key)) {
-                sp_object_error(object, idle[i].key, "changes nothing: %s", idle[i].reason);
-            }
-            *on = false;
-        }
-    }
-    if (has_explicit_tensors(stack) && stack->split_limit_bytes > 0) {
-        if (sp_object_has(object, "split_limit_mib")) {
-            sp_object_error(object, "split_limit_mib",
-                            "changes nothing: stack.tensors is \"explicit\", whose blocks are not "
-                            "PyTorch's");
-        }
-        stack->split_limit_bytes = 0;
-    }
-}
-
 static void read_switches(sp_object *object, sp_stack *stack)
 {
     if (sp_object_has(object, "name") || stack->name[0] == '\0') {
@@ -346,7 +314,6 @@ static void read_switches(sp_object *object, sp_stack *stack)
     stack->split_limit_bytes = mib(object, "split_limit_mib", stack->split_limit_bytes);
     stack->work_spaces = sp_object_int(object, "work_spaces", stack->work_spaces, 0, 64);
     stack->work_space_bytes = mib(object, "work_space_mib", stack->work_space_bytes);
-    drop_idle(object, stack);
 }
 
 void sp_stack_from_member(sp_object *parent, const char *key, sp_stack *stack)
@@ -367,6 +334,41 @@ void sp_stack_from_member(sp_object *parent, const char *key, sp_stack *stack)
     sp_object_member(parent, key, &object);
     read_switches(&object, stack);
     sp_object_end(&object);
+}
+
+static bool *switch_of(sp_stack *stack, const char *key)
+{
+    size_t i = 0;
+    while (strcmp(switches[i].key, key) != 0) {
+        i++;
+    }
+    return (bool *)((char *)stack + switches[i].offset);
+}
+
+static void refuse_stated(sp_object *object, const char *key, const char *reason)
+{
+    if (object->json != NULL && sp_object_has(object, key)) {
+        sp_object_error(object, key, "changes nothing: %s", reason);
+    }
+}
+
+void sp_stack_drop_idle(sp_object *parent, const char *key, sp_stack *stack)
+{
+    sp_object object = {0};
+    if (json_is_object(sp_object_get(parent, key))) {
+        sp_object_member(parent, key, &object);
+    }
+    for (size_t i = 0; i < sizeof idle / sizeof idle[0]; i++) {
+        bool *on = switch_of(stack, idle[i].key);
+        if (*on && idle[i].is_idle(stack)) {
+            refuse_stated(&object, idle[i].key, idle[i].reason);
+            *on = false;
+        }
+    }
+    if (has_explicit_tensors(stack) && stack->split_limit_bytes > 0) {
+        refuse_stated(&object, "split_limit_mib", EXPLICIT "its blocks are not PyTorch's");
+        stack->split_limit_bytes = 0;
+    }
 }
 
 json_t *sp_stack_to_json(const sp_stack *stack)

@@ -161,6 +161,10 @@ bool sp_stack_keeps_bf16_logits(const sp_stack *stack);
 // "work_space_mib"}; absent: *stack stays. Errors are collected in parent->err.
 void sp_stack_from_member(sp_object *parent, const char *key, sp_stack *stack);
 
+// Switches that say nothing beside others: an error where `key` of `parent` states one that is on,
+// off where the named stack brings it.
+void sp_stack_drop_idle(sp_object *parent, const char *key, sp_stack *stack);
+
 // A stack as a document, every switch stated; NULL when memory ran out.
 json_t *sp_stack_to_json(const sp_stack *stack);
 

@@ -456,8 +456,9 @@ static const sp_setting settings[] = {
              "SlimPipe's planner, which know ZeRO 1, fp32 gradients and sequence parallelism alone."},
     {.key = "memory.offload_ratio", REAL("0", "1"), .fallback = "0",
      .text = "Share of the activations that is copied to the host after the forward and back before "
-             "the backward. Refused where no backward leaves time for it: with one pipeline rank most "
-             "schedules run each behind its forward.",
+             "the backward. Where no backward leaves time for it (with one pipeline rank most "
+             "schedules run each behind its forward) there is none, and with full recomputation it is "
+             "refused.",
      .aliases = "cpu_offloading activation_offload"},
     {.key = "memory.reserve_gib", REAL("0", "1e+06"), .fallback = "that of the cluster, 3 on GPUs",
      .text = "GiB of a GPU that CUDA's context, NCCL, cuBLAS and fragmentation take. No use beside "

@@ -429,10 +429,8 @@ static void note_copies(sp_i_evaluation *ev, const sp_plan *plan, const sp_step_
             const sp_action *action = &stage->actions[a];
             if (action->kind == SP_ACTION_O) {
                 int vstage = sp_layout_vstage(layout, s % layout->pp, action->chunk);
-                size_t unit = sp_step_costs_units(costs, (size_t)action->pack) +
-                              sp_i_memory_class(costs, vstage);
                 ev->offloads = true;
-                ev->copies = costs->offloaded_bytes[unit] > 0;
+                ev->copies = sp_step_costs_offloaded(costs, (size_t)action->pack, vstage) > 0;
             }
         }
     }
@@ -462,11 +460,14 @@ static void say_why_none_copies(const sp_i_evaluation *ev, char text[SP_WARNING_
     }
 }
 
-// A ratio that changes nothing is refused, but of a plan, which stands, and of one batch of many.
+// On one pipeline rank with full recomputation, where copies layer by layer are what is asked for.
+// What follows from the samples of a batch, and a plan, which stands, is warned of.
 static sp_status refuse_idle_offload(const sp_i_evaluation *ev, sp_error *err)
 {
     char text[SP_WARNING_TEXT];
-    if (!should_copy(ev) || ev->copies || has_ended(ev)) {
+    bool may = ev->steps.scenario->layout.pp > 1 || ev->offloads ||
+               ev->steps.scenario->memory.recompute != SP_RECOMPUTE_FULL;
+    if (may || !should_copy(ev) || has_ended(ev)) {
         return SP_OK;
     }
     say_why_none_copies(ev, text);
