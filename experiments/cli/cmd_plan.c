@@ -36,8 +36,10 @@ static sp_status make_plans(const plan_args *args, const sp_scenario *scenario, 
                            .quiet = args->common.quiet,
                            .plan = args->output,
                            .scenario = scenario->resolved,
-                           .formed = &batches};
-    sp_evaluate_options evaluate = {.threads = cli_threads(args->jobs),
+                           .formed = &batches,
+                           .settings = result->settings};
+    sp_evaluate_options evaluate = {.allocator_peak = true,
+                                    .threads = cli_threads(args->jobs),
                                     .observer = cli_exports_observe,
                                     .observer_context = &exports};
     status = cli_exports_begin(&exports, scenario->layout.pp, err);
@@ -128,7 +130,10 @@ static sp_status check_plan(const char *path, checked *c, sp_error *err)
     }
     // The rules look at one rank at a time: whether the ranks wait for each other in a circle, and
     // what they hold together, shows in the step.
-    const sp_evaluate_options how = {.engine = {.verify = true}, .formed = &c->in.plans.formed};
+    const sp_evaluate_options how = {.engine = {.verify = true},
+                                     .allocator_peak = true,
+                                     .formed = &c->in.plans.formed,
+                                     .settings = json_string_value(c->in.plans.settings)};
     return sp_evaluate_plans(&c->in.scenario, c->in.plans.plans, c->in.plans.count, &how,
                              &c->result, err);
 }

@@ -112,7 +112,9 @@ static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_r
     exports.quiet = args->common.quiet;
     exports.text = text;
     exports.scenario = in->scenario.resolved;
+    exports.planner_memory = in->scenario.memory_model != SP_MEMORY_TENSORS;
     exports.formed = formed;
+    exports.settings = result->settings;
     if (!in->scenario.uniform) {
         exports.network = sp_scenario_network(&in->scenario);
     }
@@ -121,9 +123,15 @@ static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_r
         .allocator_peak = true,
         .threads = cli_threads(args->jobs),
         .formed = formed,
+        .settings = args->set.count == 0 ? json_string_value(in->plans.settings) : NULL,
         .observer = cli_exports_observe,
         .observer_context = &exports};
     int batches = in->is_plan ? in->plans.count : in->scenario.uniform ? 1 : in->batches.count;
+    if (exports.planner_memory && (exports.trace != NULL || exports.plot != NULL)) {
+        cli_warn(exports.quiet,
+                 "memory.model \"slimpipe-planner\" knows one figure alone: trace and "
+                 "plot show no memory");
+    }
     if (exports.batch >= batches) {
         return sp_error_set(err, SP_ERR_USAGE, "--batch %lld: the last of %d is %d",
                             (long long)exports.batch, batches, batches - 1);

@@ -39,10 +39,11 @@ sp_status cli_exports_end(cli_exports *exports, sp_error *err)
         return SP_OK;
     }
     bool failed = err->status == SP_ERR_IO && ferror(exports->plan_file) != 0; // and was told
-    sp_status status =
-        failed ? SP_OK
-               : named(exports, sp_plan_json_end_formed(exports->plan_file, exports->formed, err),
-                       err);
+    sp_status status = failed ? SP_OK
+                              : named(exports,
+                                      sp_plan_json_end_reason(exports->plan_file, exports->formed,
+                                                              NULL, exports->settings, err),
+                                      err);
     if (fclose(exports->plan_file) != 0 && status == SP_OK && !failed) {
         status = sp_error_system(err, exports->plan, errno);
     }
@@ -105,12 +106,6 @@ sp_status cli_exports_begin(cli_exports *exports, int pp, sp_error *err)
     return named(exports, sp_plan_json_begin(exports->plan_file, exports->scenario, err), err);
 }
 
-// Uniform costs hold no bytes: there is no memory to show.
-static const sp_memory_timeline *memory_of(const sp_step_view *view)
-{
-    return view->costs->unit != NULL ? view->memory : NULL;
-}
-
 // What the writers of files take.
 typedef struct shown {
     const cli_exports *exports;
@@ -121,6 +116,14 @@ typedef struct shown {
     double *link_bytes;
     size_t rank;
 } shown;
+
+// There is no memory to show where uniform costs hold no bytes, or a planner's formulas say a
+// figure that the tensors of the step do not add up to.
+static const sp_memory_timeline *memory_of(const shown *s)
+{
+    bool known = s->view->costs->unit != NULL && !s->exports->planner_memory;
+    return known ? s->view->memory : NULL;
+}
 
 static bool is_perfetto(const char *path)
 {
@@ -134,10 +137,10 @@ static sp_status write_trace(FILE *file, const void *what, sp_error *err)
     const shown *s = what;
     const sp_export_window *window = &s->exports->window;
     return is_perfetto(s->exports->trace)
-               ? sp_export_perfetto(file, s->view->timeline, memory_of(s->view), window,
-                                    s->predecessors, err)
-               : sp_export_trace(file, s->view->timeline, memory_of(s->view), window,
-                                 s->predecessors, NULL, err);
+               ? sp_export_perfetto(file, s->view->timeline, memory_of(s), window, s->predecessors,
+                                    err)
+               : sp_export_trace(file, s->view->timeline, memory_of(s), window, s->predecessors,
+                                 NULL, err);
 }
 
 // A trace as JSON is read whole.
@@ -147,7 +150,7 @@ static void warn_of_events(const shown *s)
         return;
     }
     int64_t events =
-        sp_export_trace_events(s->view->timeline, &s->exports->window, memory_of(s->view) != NULL);
+        sp_export_trace_events(s->view->timeline, &s->exports->window, memory_of(s) != NULL);
     if (events > TRACE_EVENTS) {
         char grouped[CLI_GROUPED];
         cli_warn(s->exports->quiet,
@@ -172,7 +175,7 @@ static sp_status show_trace(shown *s, sp_error *err)
 static sp_status write_plot_data(FILE *file, const void *what, sp_error *err)
 {
     const shown *s = what;
-    return sp_export_gnuplot(file, s->view->timeline, memory_of(s->view), &s->exports->window, err);
+    return sp_export_gnuplot(file, s->view->timeline, memory_of(s), &s->exports->window, err);
 }
 
 static sp_status write_memory_snapshot(FILE *file, const void *what, sp_error *err)
@@ -184,10 +187,13 @@ static sp_status write_memory_snapshot(FILE *file, const void *what, sp_error *e
 // The rank whose peak is the largest.
 static sp_status write_snapshot(shown *s, sp_error *err)
 {
-    const sp_memory_timeline *memory = memory_of(s->view);
+    const sp_memory_timeline *memory = memory_of(s);
     if (memory == NULL) {
-        return sp_error_set(err, SP_ERR_USAGE,
-                            "--memory-snapshot: uniform costs have no memory to show");
+        return sp_error_set(err, SP_ERR_USAGE, "--memory-snapshot: %s",
+                            s->exports->planner_memory
+                                ? "memory.model \"slimpipe-planner\" knows no tensors to show; "
+                                  "\"tensors\" does"
+                                : "uniform costs have no memory to show");
     }
     for (size_t r = 1; r < memory->rank_count; r++) {
         if (sp_bytes_total(&memory->ranks[r].peak) > sp_bytes_total(&memory->ranks[s->rank].peak)) {

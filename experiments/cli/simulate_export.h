@@ -24,8 +24,10 @@ typedef struct cli_exports {
     bool critical_path;   // text, to `text`
     FILE *text;
     const char *plan;
+    bool planner_memory;      // memory.model is no sum of tensors
     const json_t *scenario;   // resolved, for the plan
     const sp_batches *formed; // for the plan
+    const char *settings;     // for the plan: those of the result, where they stand afterwards
     FILE *plan_file;          // open while batches are evaluated
     sp_export_window window;  // trace_ranks and trace_window as read
     int *ranks;               // those of the window

@@ -205,6 +205,13 @@ static inline size_t sp_step_costs_units(const sp_step_costs *costs, size_t pack
     return has * (size_t)costs->classes;
 }
 
+// What a copy to host memory takes of a forward pack on a virtual stage.
+static inline int64_t sp_step_costs_offloaded(const sp_step_costs *costs, size_t pack, int vstage)
+{
+    return costs
+        ->offloaded_bytes[sp_step_costs_units(costs, pack) + sp_i_memory_class(costs, vstage)];
+}
+
 // The transfers in the costs; borrows their tables.
 static inline sp_link_times sp_step_costs_links(const sp_step_costs *costs)
 {

@@ -116,7 +116,8 @@ sp_status sp_allocator_replay(const sp_timeline *timeline, const sp_step_costs *
         sp_allocator_peak with = {0};
         const sp_memory_options kept = with_lingering(options);
         status = replay(timeline, costs, memory, model, &kept, forward_pack, which, &with, err);
-        peak->reserved_bytes = with.reserved_bytes;
+        peak->reserved_bytes = sp_larger(peak->reserved_bytes, with.reserved_bytes);
+        peak->least_bytes = sp_larger(peak->least_bytes, with.least_bytes);
     }
     sp_free(forward_pack);
     return status;
@@ -291,6 +292,8 @@ static sp_status two_steps(sp_i_rank_replay *l, const sp_i_pieces *pieces,
         peak->allocated_bytes =
             allocated > peak->allocated_bytes ? allocated : peak->allocated_bytes;
         peak->reserved_bytes = reserved > peak->reserved_bytes ? reserved : peak->reserved_bytes;
+        peak->least_bytes =
+            sp_larger(peak->least_bytes, sp_block_allocator_least(l->memory.blocks));
     }
     free_blocks(l);
     return l->memory.status;

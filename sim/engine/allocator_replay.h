@@ -17,6 +17,7 @@ typedef enum sp_world_rank { SP_NO_RANK, SP_FIRST_RANK, SP_LAST_RANK } sp_world_
 typedef struct sp_allocator_peak {
     int64_t allocated_bytes; // in allocated blocks: torch.cuda.max_memory_allocated
     int64_t reserved_bytes;  // in segments taken from the device: torch.cuda.max_memory_reserved
+    int64_t least_bytes;     // what the device must have (sp_block_allocator_least)
 } sp_allocator_peak;
 
 // Of one rank, or the largest of all ranks (SP_NO_RANK), each number by itself. A rank's

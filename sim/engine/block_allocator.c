@@ -26,6 +26,8 @@ struct sp_block_allocator {
     sp_i_block_pool large, small;
     int64_t split_limit;
     int64_t next_address; // all segments lie below; equals the bytes reserved
+    int64_t idle;         // in segments without a block in use
+    int64_t least;        // sp_block_allocator_least
     int64_t allocated;
     int64_t peak;
 };
@@ -104,9 +106,16 @@ static sp_i_block_pool *pool_of(sp_block_allocator *allocator, bool small)
     return small ? &allocator->small : &allocator->large;
 }
 
+// Of a block that is alone in its segment, which can then be given back.
+static int64_t whole_segment(const sp_i_block *block)
+{
+    return block->previous == SP_NO_BLOCK && block->next == SP_NO_BLOCK ? block->bytes : 0;
+}
+
 static void insert_free(sp_block_allocator *allocator, int32_t id)
 {
     sp_i_block *blocks = allocator->blocks;
+    allocator->idle += whole_segment(&blocks[id]);
     sp_i_block_pool_insert(pool_of(allocator, blocks[id].small), blocks, id);
 }
 
@@ -133,7 +142,9 @@ static int32_t take_free(sp_block_allocator *allocator, int64_t bytes, bool smal
     if (oversize ? found - bytes >= LARGE_SEGMENT_BYTES : found >= allocator->split_limit) {
         return SP_NO_BLOCK;
     }
-    return sp_i_block_pool_take(pool, allocator->blocks, at);
+    int32_t id = sp_i_block_pool_take(pool, allocator->blocks, at);
+    allocator->idle -= whole_segment(&allocator->blocks[id]);
+    return id;
 }
 
 static int32_t new_segment(sp_block_allocator *allocator, int64_t bytes, bool small)
@@ -147,6 +158,7 @@ static int32_t new_segment(sp_block_allocator *allocator, int64_t bytes, bool sm
         .small = small,
     };
     allocator->next_address += bytes;
+    allocator->least = sp_larger(allocator->least, allocator->next_address - allocator->idle);
     return id;
 }
 
@@ -232,6 +244,7 @@ static bool take_if_free(sp_block_allocator *allocator, int32_t id)
     if (id == SP_NO_BLOCK || !allocator->blocks[id].free) {
         return false;
     }
+    allocator->idle -= whole_segment(&allocator->blocks[id]);
     sp_i_block_pool_remove(pool_of(allocator, allocator->blocks[id].small), allocator->blocks, id);
     return true;
 }
@@ -268,6 +281,11 @@ int64_t sp_block_allocator_allocated(const sp_block_allocator *allocator)
 int64_t sp_block_allocator_reserved(const sp_block_allocator *allocator)
 {
     return allocator->next_address;
+}
+
+int64_t sp_block_allocator_least(const sp_block_allocator *allocator)
+{
+    return allocator->least;
 }
 
 int64_t sp_block_allocator_peak(const sp_block_allocator *allocator)

@@ -53,6 +53,10 @@ int64_t sp_block_bytes(const sp_block_allocator *allocator, int32_t block);
 // (torch.cuda.memory_allocated, memory_reserved, max_memory_allocated).
 int64_t sp_block_allocator_allocated(const sp_block_allocator *allocator);
 int64_t sp_block_allocator_reserved(const sp_block_allocator *allocator);
+// Bytes of all segments but those without a block in use, the most that these were when a segment
+// was taken. A device that has less fails there: PyTorch then gives back segments that are not in
+// use, and gaps in the others stay.
+int64_t sp_block_allocator_least(const sp_block_allocator *allocator);
 int64_t sp_block_allocator_peak(const sp_block_allocator *allocator);
 
 #endif

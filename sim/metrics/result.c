@@ -289,9 +289,16 @@ double sp_result_microbatches(const sp_result *result)
     return (double)result->sum.microbatches / batches_of(result);
 }
 
+// Gaps between blocks alone can be more than the device has, unless a larger limit was stated.
+static bool has_too_large_gaps(const sp_result *result)
+{
+    return result->least_device_bytes > sp_larger(result->device_bytes, result->memory_limit_bytes);
+}
+
 bool sp_result_is_oom(const sp_result *result)
 {
-    return result->memory_limit_bytes > 0 && result->peak_bytes > result->memory_limit_bytes;
+    return result->memory_limit_bytes > 0 &&
+           (result->peak_bytes > result->memory_limit_bytes || has_too_large_gaps(result));
 }
 
 const char *const sp_fits_names[] = {"yes", "tight", "no", NULL};
@@ -346,6 +353,16 @@ void sp_result_add_stalls(sp_result *result, double microbatch_s)
 
 void sp_result_warn_of_memory(sp_result *result)
 {
+    if (sp_result_is_oom(result) && result->peak_bytes <= result->memory_limit_bytes) {
+        char text[SP_WARNING_TEXT];
+        snprintf(text, sizeof text,
+                 "PyTorch's allocator needs %.2f GiB, with gaps between blocks, where the GPU has "
+                 "%.2f; without gaps (expandable_segments:True) the peak of %.2f is within %.2f",
+                 sp_gib_from_bytes(result->least_device_bytes),
+                 sp_gib_from_bytes(result->device_bytes), sp_gib_from_bytes(result->peak_bytes),
+                 sp_gib_from_bytes(result->memory_limit_bytes));
+        sp_result_note_oom(result, text);
+    }
     if (sp_result_fits(result) == SP_FITS_TIGHT) {
         sp_warnings_add(
             &result->warnings,

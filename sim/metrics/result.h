@@ -77,6 +77,7 @@ typedef struct sp_result {
     double peak_flops_per_s;
     int64_t memory_limit_bytes;   // 0: none
     int64_t memory_reserve_bytes; // what the limit leaves of the GPU; 0: the limit was stated
+    int64_t device_bytes;         // all of a GPU's memory
     char profile[64];
     sp_level level;
     sp_network_detail network;
@@ -91,6 +92,8 @@ typedef struct sp_result {
     sp_warnings warnings;
     char oom_diagnosis[SP_WARNING_TEXT]; // what a step out of memory would have needed; also a
                                          // warning
+    // With which settings it would fit, or be faster where memory is short; part of a warning.
+    char settings[SP_WARNING_TEXT];
     char uncalibrated[8][160];
     int uncalibrated_count;
     // SlimPipe's attention exchange: busiest rank over mean before and after, sent in all.
@@ -115,6 +118,7 @@ typedef struct sp_result {
     sp_peak_memory peak_memory;   // filled by the caller, of the batch with the largest peak
     int64_t allocator_peak_bytes; // maximum over the batches that the caller fills; 0: unknown
     int64_t reserved_peak_bytes;  // the largest that the allocator takes from the device
+    int64_t least_device_bytes;   // that it cannot do without; 0: unknown
     int64_t rank_peak_bytes, rank_reserved_bytes; // both of the one rank that was asked for
 } sp_result;
 
@@ -170,7 +174,8 @@ SP_API double sp_result_left_out_share(const sp_result *result);
 SP_API double sp_result_cut_share(const sp_result *result);
 SP_API bool sp_result_is_oom(const sp_result *result);
 
-// Does the step fit? `no`: the peak is above the limit. `tight`: it is not, but what PyTorch would
+// Does the step fit? `no`: the peak is above the limit, or blocks with the gaps between them above
+// all of the device's memory. `tight`: it is not, but what PyTorch would
 // reserve is above (1 - SP_RESERVED_TIGHT) of the limit; where that is not known, the peak is above
 // (1 - SP_MEMORY_TIGHT) of it. `none`: bytes or limit are not known.
 //
@@ -193,7 +198,7 @@ SP_API int64_t sp_result_margin_bytes(const sp_result *result);
 // Lengthens every step that does not fit well by what each micro-batch of a rank then waits for the
 // allocator (profile.h). Once, after the last batch and before the warning.
 void sp_result_add_stalls(sp_result *result, double microbatch_s);
-// Warns of a tight step. Once, after the last batch.
+// Warns of a tight step, and of one that lacks memory for gaps alone. Once, after the last batch.
 void sp_result_warn_of_memory(sp_result *result);
 
 // The JSON object of a result (result_json.c); ranks[] only where asked for. NULL when memory runs

@@ -77,7 +77,7 @@ bool sp_rank_order_read(const char *text, sp_rank_order *order)
 {
     unsigned seen = 0;
     int places = 0;
-    sp_rank_order read = {.given = true};
+    sp_rank_order read = {.given = false};
     for (bool more = true; more; text += 3) {
         int axis = axis_named(text);
         if ((axis == SP_AXES && strncmp(text, "ep", 2) != 0) || (seen >> axis & 1u) != 0 ||
@@ -86,6 +86,7 @@ bool sp_rank_order_read(const char *text, sp_rank_order *order)
         }
         seen |= 1u << axis;
         if (axis < SP_AXES) {
+            read.given = read.given || axis != places;
             read.axis[places++] = (sp_axis)axis;
         }
         more = text[2] == '-';

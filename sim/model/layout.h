@@ -16,7 +16,7 @@ typedef enum sp_placement { SP_PLACE_LINEAR, SP_PLACE_V } sp_placement;
 typedef enum sp_axis { SP_AXIS_TP, SP_AXIS_CP, SP_AXIS_DP, SP_AXIS_PP, SP_AXES } sp_axis;
 
 typedef struct sp_rank_order {
-    bool given; // false: TP, CP, DP, PP
+    bool given; // false: TP, CP, DP, PP, stated or not
     sp_axis axis[SP_AXES];
 } sp_rank_order;
 

@@ -49,7 +49,12 @@ static const sp_stack builtin[] = {
      .copied_logits = true,
      .lingering_inputs = true,
      .gradient_buckets = true},
-    {.name = "fsdp-2024", .unfused_weight_gradient = true, .gradient_reduce_dtype = SP_REDUCE_BF16},
+    // Its loss is cross_entropy(pred.float(), labels): the copy, and the softmax beside it (github
+    // pytorch/torchtitan, torchtitan/components/loss.py).
+    {.name = "fsdp-2024",
+     .unfused_weight_gradient = true,
+     .gradient_reduce_dtype = SP_REDUCE_BF16,
+     .copied_logits = true},
     {.name = "reference",
      .fused_swiglu = true,
      .timed_accumulation = true,
@@ -106,6 +111,69 @@ static const struct {
     {"cudnn_attention", offsetof(sp_stack, cudnn_attention)},
 };
 
+static bool has_explicit_tensors(const sp_stack *stack)
+{
+    return stack->tensors == SP_TENSORS_EXPLICIT;
+}
+
+static bool has_autograd_tensors(const sp_stack *stack)
+{
+    return stack->tensors == SP_TENSORS_AUTOGRAD;
+}
+
+static bool counts_no_device(const sp_stack *stack)
+{
+    return !stack->device_bytes;
+}
+
+static bool fuses_cross_entropy(const sp_stack *stack)
+{
+    return stack->fused_cross_entropy;
+}
+
+static bool adds_weight_gradients_apart(const sp_stack *stack)
+{
+    return stack->unfused_weight_gradient;
+}
+
+static bool unfuses_softmax(const sp_stack *stack)
+{
+    return stack->unfused_softmax;
+}
+
+static bool keeps_gathered_inputs(const sp_stack *stack)
+{
+    return stack->keep_gathered_inputs;
+}
+
+// Switches that say nothing beside others. A key of `switches`, when it is idle, and why.
+static const struct {
+    const char *key;
+    bool (*is_idle)(const sp_stack *stack);
+    const char *reason;
+} idle[] = {
+#define EXPLICIT "stack.tensors is \"explicit\", and "
+    {"fused_cross_entropy", has_explicit_tensors,
+     EXPLICIT "the gradient of the logits takes their place anyway"},
+    {"copied_logits", has_explicit_tensors,
+     EXPLICIT "the gradient of the logits takes their place"},
+    {"lingering_inputs", has_explicit_tensors, EXPLICIT "its blocks are not PyTorch's"},
+    {"transposed_output", has_explicit_tensors, EXPLICIT "attention gives its output by tokens"},
+    {"attention_mask", has_explicit_tensors, EXPLICIT "attention follows from the lengths"},
+    {"score_buffer", has_explicit_tensors, EXPLICIT "scores go when they were read"},
+    {"device_bytes", has_autograd_tensors, "stack.tensors is \"autograd\""},
+    {"cudnn_attention", has_autograd_tensors, "stack.tensors is \"autograd\""},
+    {"cudnn_attention", counts_no_device, "stack.device_bytes is off"},
+    {"copied_logits", fuses_cross_entropy,
+     "stack.fused_cross_entropy is on, which makes no copy of the logits"},
+    {"dummy_weight_gradients", adds_weight_gradients_apart,
+     "stack.unfused_weight_gradient is on, and autograd gets the gradients themselves"},
+    {"fused_softmax_limited", unfuses_softmax,
+     "stack.unfused_softmax is on, for any number of keys"},
+    {"lingering_inputs", keeps_gathered_inputs,
+     "stack.keep_gathered_inputs is on, and they stay for good"},
+};
+
 enum {
     BUILTIN = sizeof builtin / sizeof builtin[0],
     SWITCHES = sizeof switches / sizeof switches[0]
@@ -148,6 +216,16 @@ bool sp_stack_builtin(const char *name, sp_stack *stack)
 double sp_stack_gradient_bytes(const sp_stack *stack)
 {
     return stack->gradient_reduce_dtype == SP_REDUCE_BF16 ? 2.0 : 4.0;
+}
+
+bool sp_stack_buckets_gradients(const sp_stack *stack, const sp_layout *layout)
+{
+    return layout->zero == 2 && has_autograd_tensors(stack) && !sp_stack_is_fsdp(stack);
+}
+
+bool sp_stack_is_fsdp(const sp_stack *stack)
+{
+    return strcmp(stack->name, "fsdp-2024") == 0;
 }
 
 bool sp_stack_passes_keys(const sp_stack *stack)
@@ -256,6 +334,41 @@ void sp_stack_from_member(sp_object *parent, const char *key, sp_stack *stack)
     sp_object_member(parent, key, &object);
     read_switches(&object, stack);
     sp_object_end(&object);
+}
+
+static bool *switch_of(sp_stack *stack, const char *key)
+{
+    size_t i = 0;
+    while (strcmp(switches[i].key, key) != 0) {
+        i++;
+    }
+    return (bool *)((char *)stack + switches[i].offset);
+}
+
+static void refuse_stated(sp_object *object, const char *key, const char *reason)
+{
+    if (object->json != NULL && sp_object_has(object, key)) {
+        sp_object_error(object, key, "changes nothing: %s", reason);
+    }
+}
+
+void sp_stack_drop_idle(sp_object *parent, const char *key, sp_stack *stack)
+{
+    sp_object object = {0};
+    if (json_is_object(sp_object_get(parent, key))) {
+        sp_object_member(parent, key, &object);
+    }
+    for (size_t i = 0; i < sizeof idle / sizeof idle[0]; i++) {
+        bool *on = switch_of(stack, idle[i].key);
+        if (*on && idle[i].is_idle(stack)) {
+            refuse_stated(&object, idle[i].key, idle[i].reason);
+            *on = false;
+        }
+    }
+    if (has_explicit_tensors(stack) && stack->split_limit_bytes > 0) {
+        refuse_stated(&object, "split_limit_mib", EXPLICIT "its blocks are not PyTorch's");
+        stack->split_limit_bytes = 0;
+    }
 }
 
 json_t *sp_stack_to_json(const sp_stack *stack)

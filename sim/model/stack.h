@@ -89,7 +89,7 @@ typedef struct sp_stack {
     // The loss writes its gradient into the bf16 logits; off: it keeps an fp32 softmax, made in
     // place of an fp32 copy of them.
     bool fused_cross_entropy;
-    bool copied_logits; // without it: the fp32 copy is one tensor, the softmax another
+    bool copied_logits; // it makes the softmax beside that copy
     // Where the GEMM adds a weight gradient to its buffer, autograd still gets a bf16 tensor of the
     // weight's shape: one for each shape is made in the first backward and kept (get_dummy_wgrad of
     // Transformer Engine, which Megatron-LM's core/tensor_parallel/layers.py uses for the head).
@@ -137,6 +137,13 @@ extern const char *const sp_tensor_names[];
 // Are tensors explicit and counted as a GPU holds them?
 bool sp_stack_counts_device(const sp_stack *stack);
 
+// Has its framework buckets of all gradients with the layout's ZeRO, whatever the named stack says?
+// DeepSpeed's, by whose name ZeRO 2 goes: gradients are bf16 tensors of the whole model until they
+// are reduced. FSDP reduces and frees those of a unit within its backward, and so do explicit
+// tensors.
+bool sp_stack_buckets_gradients(const sp_stack *stack, const sp_layout *layout);
+bool sp_stack_is_fsdp(const sp_stack *stack);
+
 // Do keys and values pass the ranks of a CP group in turn, behind the attention?
 bool sp_stack_passes_keys(const sp_stack *stack);
 
@@ -153,6 +160,10 @@ bool sp_stack_keeps_bf16_logits(const sp_stack *stack);
 // "tensors": "autograd"|"explicit", "bucket_mib", "split_limit_mib", "work_spaces",
 // "work_space_mib"}; absent: *stack stays. Errors are collected in parent->err.
 void sp_stack_from_member(sp_object *parent, const char *key, sp_stack *stack);
+
+// Switches that say nothing beside others: an error where `key` of `parent` states one that is on,
+// off where the named stack brings it.
+void sp_stack_drop_idle(sp_object *parent, const char *key, sp_stack *stack);
 
 // A stack as a document, every switch stated; NULL when memory ran out.
 json_t *sp_stack_to_json(const sp_stack *stack);

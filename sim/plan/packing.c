@@ -84,6 +84,31 @@ bool sp_pack_list_add(sp_pack_list *list, sp_slice slice, bool last)
     return true;
 }
 
+static bool same_packs(const sp_pack_list *a, const sp_pack_list *b)
+{
+    bool same = a->count == b->count && a->slice_count == b->slice_count;
+    for (size_t i = 0; i < a->count && same; i++) {
+        const sp_pack *x = &a->packs[i];
+        const sp_pack *y = &b->packs[i];
+        same = x->dp_first == y->dp_first && x->dp_count == y->dp_count &&
+               x->slice_count == y->slice_count && x->gathers == y->gathers;
+    }
+    for (size_t i = 0; i < a->slice_count && same; i++) {
+        const sp_slice *x = &a->slices[i];
+        const sp_slice *y = &b->slices[i];
+        same = x->sample == y->sample && x->begin == y->begin && x->tokens == y->tokens &&
+               x->computed_tokens == y->computed_tokens && x->zone == y->zone;
+    }
+    return same;
+}
+
+void sp_packing_merge_sides(sp_packing *packing)
+{
+    if (packing->backward.count > 0 && same_packs(&packing->forward, &packing->backward)) {
+        pack_list_fini(&packing->backward);
+    }
+}
+
 const sp_pack_list *sp_packing_backward(const sp_packing *packing)
 {
     return packing->backward.count > 0 ? &packing->backward : &packing->forward;

@@ -93,6 +93,9 @@ bool sp_pack_list_add(sp_pack_list *list, sp_slice slice, bool last);
 // The backward packs: `backward`, or `forward` where there are no others.
 const sp_pack_list *sp_packing_backward(const sp_packing *packing);
 
+// Drops backward packs that are the forward packs, one to one: none means these.
+void sp_packing_merge_sides(sp_packing *packing);
+
 // Equal packs for uniform costs, in slices: micro-batch m is one sample of `slices` tokens on rank
 // m % dp, each pack one token of it; the backward packs hold them in reverse. Fills *batch, which
 // the caller frees after the packing.

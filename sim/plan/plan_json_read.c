@@ -55,7 +55,7 @@ static void read_formed(sp_object *root, sp_batches *formed)
 
 // The document around the batches; its batches array.
 static const json_t *read_head(const json_t *root, const char *source, json_t **scenario,
-                               sp_batches *formed, sp_error *err)
+                               json_t **settings, sp_batches *formed, sp_error *err)
 {
     sp_object object;
     sp_object_begin(&object, root, source, "", err);
@@ -76,6 +76,9 @@ static const json_t *read_head(const json_t *root, const char *source, json_t **
     }
     read_formed(&object, formed);
     sp_object_string(&object, "reason", ""); // is found again where the plan is simulated
+    if (sp_object_string(&object, "settings", NULL) != NULL) {
+        *settings = json_incref(json_object_get(root, "settings"));
+    }
     sp_object_end(&object);
     *scenario = json_incref((json_t *)stored);
     return batches;
@@ -90,7 +93,8 @@ sp_status sp_plan_json_read(const json_t *root, const char *source, const sp_lay
         err = &own;
     }
     *file = (sp_plan_file){0};
-    const json_t *batches = read_head(root, source, &file->scenario, &file->formed, err);
+    const json_t *batches =
+        read_head(root, source, &file->scenario, &file->settings, &file->formed, err);
     if (err->status != SP_OK) {
         goto out;
     }
@@ -140,6 +144,7 @@ void sp_plan_file_fini(sp_plan_file *file)
     sp_free(file->packings);
     sp_free(file->batches);
     json_decref(file->scenario);
+    json_decref(file->settings);
     *file = (sp_plan_file){0};
 }
 
@@ -339,26 +344,6 @@ static bool read_packs(reader *r, const json_t *array, const char *side, sp_pack
     return true;
 }
 
-static bool same_packs(const sp_pack_list *a, const sp_pack_list *b)
-{
-    bool same = a->count == b->count && a->slice_count == b->slice_count;
-    for (size_t i = 0; i < a->count && same; i++) {
-        const sp_pack *x = &a->packs[i];
-        const sp_pack *y = &b->packs[i];
-        same = x->dp_first == y->dp_first && x->dp_count == y->dp_count &&
-               x->slice_count == y->slice_count && x->gathers == y->gathers;
-    }
-    for (size_t i = 0; i < a->slice_count && same; i++) {
-        const sp_slice *x = &a->slices[i];
-        const sp_slice *y = &b->slices[i];
-        same = x->sample == y->sample && x->begin == y->begin && x->tokens == y->tokens &&
-               x->computed_tokens == y->computed_tokens && x->zone == y->zone;
-    }
-    return same;
-}
-
-// Backward packs equal to the forward packs are kept as none: a plan without backward packs means
-// these.
 static void merge_sides(reader *r, const json_t *backward)
 {
     sp_packing *packing = r->packing;
@@ -367,10 +352,8 @@ static void merge_sides(reader *r, const json_t *backward)
         snprintf(path, sizeof path, "batches[%d].backward_packs", r->index);
         sp_error_in(r->err, SP_ERR_CONTENT, r->source, path,
                     "there are none, but %zu forward packs", packing->forward.count);
-    } else if (same_packs(&packing->forward, &packing->backward)) {
-        sp_free(packing->backward.packs);
-        sp_free(packing->backward.slices);
-        packing->backward = (sp_pack_list){0};
+    } else {
+        sp_packing_merge_sides(packing);
     }
 }
 

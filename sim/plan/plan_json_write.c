@@ -181,33 +181,34 @@ sp_status sp_plan_json_end(FILE *file, sp_error *err)
 
 sp_status sp_plan_json_end_formed(FILE *file, const sp_batches *formed, sp_error *err)
 {
-    return sp_plan_json_end_reason(file, formed, NULL, err);
+    return sp_plan_json_end_reason(file, formed, NULL, NULL, err);
+}
+
+static sp_status write_text(sp_writer *out, const char *key, const char *text, sp_error *err)
+{
+    return text != NULL && text[0] != '\0' ? write_new(out, key, json_string(text), err) : SP_OK;
 }
 
 sp_status sp_plan_json_end_reason(FILE *file, const sp_batches *formed, const char *reason,
-                                  sp_error *err)
+                                  const char *settings, sp_error *err)
 {
-    sp_status status = SP_OK;
     sp_writer out;
     sp_writer_init(&out, file);
     sp_write(&out, "\n]");
     if (formed->dropped + formed->truncated + formed->split > 0) {
         sp_write(&out,
-                 ", \"over_length\": {\"dropped\": %lld, \"truncated\": %lld, "
-                 "\"lost_tokens\": %lld, \"source_tokens\": %lld",
-                 (long long)formed->dropped, (long long)formed->truncated,
+                 ", \"over_length\": {\"dropped\": %lld, \"truncated\": %lld, \"split\": %lld, "
+                 "\"lost_tokens\": %lld, \"source_tokens\": %lld}",
+                 (long long)formed->dropped, (long long)formed->truncated, (long long)formed->split,
                  (long long)formed->lost_tokens, (long long)formed->source_tokens);
-        if (formed->split > 0) {
-            sp_write(&out, ", \"split\": %lld", (long long)formed->split);
-        }
-        sp_write(&out, "}");
     }
     if (formed->left_samples > 0) {
         sp_write(&out, ", \"left_over\": {\"samples\": %lld, \"tokens\": %lld}",
                  (long long)formed->left_samples, (long long)formed->left_tokens);
     }
-    if (reason != NULL && reason[0] != '\0') {
-        status = write_new(&out, ", \"reason\": ", json_string(reason), err);
+    sp_status status = write_text(&out, ", \"reason\": ", reason, err);
+    if (status == SP_OK) {
+        status = write_text(&out, ", \"settings\": ", settings, err);
     }
     sp_write(&out, "%s}\n", formed->wrapped ? ", \"lengths_started_again\": true" : "");
     return finish(&out, status, err);

@@ -206,6 +206,17 @@ static void resolve_schedule(sp_scenario *scenario)
     }
 }
 
+// What ZeRO 2 keeps by its framework is a switch of the stack, where that is not stated.
+static void resolve_buckets(sp_i_scenario_reader *reader)
+{
+    sp_stack *stack = &reader->scenario->memory.stack;
+    const json_t *stated = json_object_get(reader->root.json, "stack");
+    if (json_object_get(stated, "gradient_buckets") == NULL &&
+        sp_stack_buckets_gradients(stack, &reader->scenario->layout)) {
+        stack->gradient_buckets = true;
+    }
+}
+
 static void read_network(sp_i_scenario_reader *reader)
 {
     sp_object network;
@@ -262,6 +273,7 @@ static void read_sections(sp_i_scenario_reader *reader)
         sp_i_scenario_resolve_uniform(reader);
         return;
     }
+    resolve_buckets(reader);
     read_network(reader);
     read_jitter(reader);
     sp_i_scenario_read_memory(reader);

@@ -210,6 +210,7 @@ static void read_stack(sp_i_scenario_reader *reader)
     reader->scenario->cp_overlap_given = json_object_get(stated, "cp_overlap") != NULL;
     reader->scenario->cp_ring_nics_given = json_object_get(stated, "cp_ring_nics") != NULL;
     sp_stack_from_member(&reader->root, "stack", stack);
+    sp_stack_drop_idle(&reader->root, "stack", stack);
 }
 
 // The memory section of a scenario: what is kept, recomputed and copied away, and how much of a GPU

@@ -256,7 +256,9 @@ static const sp_setting settings[] = {
     STACK_SWITCH("fused_cross_entropy",
                  "The loss writes its gradient into the bf16 logits and keeps no fp32 softmax."),
     STACK_SWITCH("copied_logits",
-                 "The fp32 softmax is made in place of the fp32 copy of the logits."),
+                 "The loss copies the bf16 logits to fp32 and makes the softmax beside the copy: 10 "
+                 "bytes a logit. Off: in place of the copy, 6 bytes. No use with "
+                 "fused_cross_entropy."),
     STACK_SWITCH("dummy_weight_gradients",
                  "A bf16 tensor of each weight's shape is kept for autograd beside the gradient "
                  "buffer (Transformer Engine)."),
@@ -269,7 +271,9 @@ static const sp_setting settings[] = {
     STACK_SWITCH("attention_mask", "The ends of the model get a mask, a byte for each pair of tokens."),
     STACK_SWITCH("score_buffer", "Unfused attention keeps a buffer for its scores."),
     STACK_SWITCH("gradient_buckets",
-                 "Data-parallel ranks keep bf16 buckets of all gradients beside the fp32 sums."),
+                 "Data-parallel ranks keep bf16 buckets of all gradients beside the fp32 sums. Where "
+                 "it is not stated on with ZeRO 2, as in DeepSpeed, but not with FSDP and explicit "
+                 "tensors."),
     STACK_SWITCH("device_bytes",
                  "Explicit tensors are counted as the cuda backend holds them."),
     STACK_SWITCH("cudnn_attention",
@@ -449,13 +453,16 @@ static const sp_setting settings[] = {
      .aliases = "use_flash_attn attention_backend flash_attention"},
     {.key = "memory.model", ONE_OF(sp_i_memory_model_names), .fallback = "\"tensors\"",
      .text = "How the peak is predicted: from the tensors of every action, or by the formulas of "
-             "SlimPipe's planner."},
+             "SlimPipe's planner, which know ZeRO 1, fp32 gradients and sequence parallelism alone."},
     {.key = "memory.offload_ratio", REAL("0", "1"), .fallback = "0",
      .text = "Share of the activations that is copied to the host after the forward and back before "
-             "the backward.",
+             "the backward. Where no backward leaves time for it (with one pipeline rank most "
+             "schedules run each behind its forward) there is none, and with full recomputation it is "
+             "refused.",
      .aliases = "cpu_offloading activation_offload"},
     {.key = "memory.reserve_gib", REAL("0", "1e+06"), .fallback = "that of the cluster, 3 on GPUs",
-     .text = "GiB of a GPU that CUDA's context, NCCL, cuBLAS and fragmentation take."},
+     .text = "GiB of a GPU that CUDA's context, NCCL, cuBLAS and fragmentation take. No use beside "
+             "limit_gib."},
     {.key = "memory.limit_gib", REAL("0.001", "1e+06"),
      .fallback = "the GPU's memory less reserve_gib",
      .text = "GiB that a step may hold on one GPU."},

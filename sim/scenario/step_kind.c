@@ -5,7 +5,8 @@
 
 static int64_t context_tokens(const sp_workload_spec *workload);
 static bool fills_rows(const sp_workload_spec *workload);
-static void name_stack(const sp_stack *stack, const sp_profile *profile, char word[SP_STEP_WORD]);
+static void name_stack(const sp_stack *stack, const sp_layout *layout, const sp_profile *profile,
+                       char word[SP_STEP_WORD]);
 
 void sp_step_kind_of(const sp_scenario *scenario, const sp_profile *profile, sp_step_kind *kind)
 {
@@ -33,7 +34,7 @@ void sp_step_kind_of(const sp_scenario *scenario, const sp_profile *profile, sp_
     for (int w = 0; w < SP_STEP_WORDS; w++) {
         snprintf(kind->word[w], SP_STEP_WORD, "%s", words[w]);
     }
-    name_stack(&memory->stack, profile, kind->word[SP_STEP_STACK]);
+    name_stack(&memory->stack, layout, profile, kind->word[SP_STEP_STACK]);
 }
 
 // A context that is not stated is the longest sample.
@@ -74,12 +75,14 @@ static bool is_same_stack(const sp_stack *a, const sp_stack *b)
     return same;
 }
 
-static void name_stack(const sp_stack *stack, const sp_profile *profile, char word[SP_STEP_WORD])
+static void name_stack(const sp_stack *stack, const sp_layout *layout, const sp_profile *profile,
+                       char word[SP_STEP_WORD])
 {
     sp_stack named = profile->stack;
     if (strcmp(named.name, stack->name) != 0) {
         sp_stack_builtin(stack->name, &named);
     }
+    named.gradient_buckets = named.gradient_buckets || sp_stack_buckets_gradients(&named, layout);
     bool same = is_same_stack(stack, &named);
     snprintf(word, SP_STEP_WORD, "%.80s%s", stack->name, same ? "" : ", changed");
 }

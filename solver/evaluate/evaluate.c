@@ -23,6 +23,9 @@ static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing);
 static void warn_of_repeats(sp_i_evaluation *ev, const sp_plan *plan);
 static void warn_of_whole_backwards(sp_i_evaluation *ev, const sp_packing *packing);
 static void warn_of_gathers(sp_i_evaluation *ev, const sp_packing *packing);
+static void note_copies(sp_i_evaluation *ev, const sp_plan *plan, const sp_step_costs *costs);
+static sp_status refuse_idle_offload(const sp_i_evaluation *ev, sp_error *err);
+static void warn_of_idle_offload(const sp_i_evaluation *ev);
 static sp_status evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *batch,
                                 int64_t context, sp_error *err);
 static sp_status evaluate_plan(sp_i_evaluation *ev, int index, const sp_plan *plan, sp_error *err);
@@ -32,6 +35,7 @@ static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *
                                  const sp_step_costs *costs, sp_batch_facts *facts, sp_error *err);
 static sp_status diagnose_oom(sp_i_evaluation *ev, const sp_packing *packing, sp_error *err);
 static void note_oom(const sp_i_evaluation *ev);
+static void take_settings(sp_i_evaluation *ev, const char *settings);
 static bool has_ended(const sp_i_evaluation *ev);
 static sp_status refuse_order(const sp_i_evaluation *ev, const sp_packing *packing,
                               sp_status status, sp_error *err);
@@ -58,11 +62,15 @@ sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
     warn_of_delayed(&ev, status);
     warn_of_padding(&ev, status);
     warn_of_bound(&ev, status);
+    if (status == SP_OK && batches->count > 0) {
+        status = refuse_idle_offload(&ev, err);
+    }
     if (status == SP_ERR_INFEASIBLE && ev.refused && !options->no_causes) {
         status = sp_i_oom_settings_of_refused(&ev, batches, err);
     }
     if (status == SP_OK && ev.oom.limit_bytes > 0 && !options->no_causes) {
         status = sp_i_oom_settings_find(&ev, batches, err);
+        sp_oom_diagnosis_settings(&ev.oom, result->settings);
         note_oom(&ev);
     } else if (status == SP_OK && ev.repeats && !options->no_causes) {
         status = sp_i_recompute_find(&ev, batches, err);
@@ -92,8 +100,27 @@ sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, i
     }
     warn_of_delayed(&ev, status);
     warn_of_padding(&ev, status);
+    if (status == SP_OK && options->settings != NULL) {
+        take_settings(&ev, options->settings);
+    }
     sp_i_evaluate_end(&ev, status);
     return status;
+}
+
+// A plan is not made anew with others.
+static void take_settings(sp_i_evaluation *ev, const char *settings)
+{
+    sp_result *result = ev->steps.result;
+    bool oom = ev->oom.limit_bytes > 0;
+    if (oom || ev->repeats) {
+        snprintf(result->settings, sizeof result->settings, "%s", settings);
+    }
+    if (oom) {
+        ev->oom.settings = settings;
+        note_oom(ev);
+    } else if (ev->repeats) {
+        sp_warnings_add(&result->warnings, "%s", settings);
+    }
 }
 
 static bool has_ended(const sp_i_evaluation *ev)
@@ -320,6 +347,7 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
     if (status != SP_OK) {
         return status;
     }
+    sp_packing_merge_sides(&step->packing);
     status = strategy->sliced ? sp_i_step_check_count(steps, &step->packing, err)
                               : sp_i_step_rows(steps, &step->packing, err);
     if (status != SP_OK) {
@@ -386,6 +414,7 @@ static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *
     warn_of_whole_backwards(ev, plan->packing);
     warn_of_gathers(ev, plan->packing);
     count_padding(ev, plan->packing);
+    note_copies(ev, plan, costs);
     if (plan->packing->dropped_count + plan->packing->delayed_count > 0) {
         ev->steps.result->lossless = false;
     }
@@ -414,6 +443,78 @@ static void warn_of_repeats(sp_i_evaluation *ev, const sp_plan *plan)
                         "memory is short: %zu of %zu packs run their forward again before their "
                         "backward",
                         again, packs->count);
+    }
+}
+
+static void note_copies(sp_i_evaluation *ev, const sp_plan *plan, const sp_step_costs *costs)
+{
+    const sp_layout *layout = &plan->layout;
+    bool may = costs->offloaded_bytes != NULL && ev->steps.scenario->memory.offload_ratio > 0.0;
+    for (int s = 0; may && !ev->copies && s < layout->dp * layout->pp; s++) {
+        const sp_stage_plan *stage = &plan->stages[s];
+        for (size_t a = 0; a < stage->count && !ev->copies; a++) {
+            const sp_action *action = &stage->actions[a];
+            if (action->kind == SP_ACTION_O) {
+                int vstage = sp_layout_vstage(layout, s % layout->pp, action->chunk);
+                ev->offloads = true;
+                ev->copies = sp_step_costs_offloaded(costs, (size_t)action->pack, vstage) > 0;
+            }
+        }
+    }
+}
+
+static bool should_copy(const sp_i_evaluation *ev)
+{
+    const sp_scenario *scenario = ev->steps.scenario;
+    return !scenario->uniform && scenario->memory.offload_ratio > 0.0 &&
+           scenario->memory_model == SP_MEMORY_TENSORS;
+}
+
+static void say_why_none_copies(const sp_i_evaluation *ev, char text[SP_WARNING_TEXT])
+{
+    const sp_scenario *scenario = ev->steps.scenario;
+    if (ev->offloads) {
+        snprintf(text, SP_WARNING_TEXT,
+                 "nothing is offloaded: what recomputation \"%s\" keeps of a pack are tensors of "
+                 "less than 1 MiB, which are not worth a copy",
+                 sp_recompute_names[scenario->memory.recompute]);
+    } else {
+        snprintf(
+            text, SP_WARNING_TEXT,
+            "nothing is offloaded: schedule \"%s\" with parallel.pp %d runs each backward right "
+            "behind its forward, and copies within a pack are not modelled",
+            sp_schedule_names[scenario->schedule.kind], scenario->layout.pp);
+    }
+}
+
+// On one pipeline rank with full recomputation, where copies layer by layer are what is asked for.
+// What follows from the samples of a batch, and a plan, which stands, is warned of.
+static sp_status refuse_idle_offload(const sp_i_evaluation *ev, sp_error *err)
+{
+    char text[SP_WARNING_TEXT];
+    bool may = ev->steps.scenario->layout.pp > 1 || ev->offloads ||
+               ev->steps.scenario->memory.recompute != SP_RECOMPUTE_FULL;
+    if (may || !should_copy(ev) || has_ended(ev)) {
+        return SP_OK;
+    }
+    say_why_none_copies(ev, text);
+    return sp_error_in(err, SP_ERR_CONTENT, ev->steps.scenario->source, "memory.offload_ratio",
+                       "%s; leave it 0", text);
+}
+
+static void warn_of_idle_offload(const sp_i_evaluation *ev)
+{
+    char text[SP_WARNING_TEXT];
+    sp_result *result = ev->steps.result;
+    double ratio = ev->steps.scenario->memory.offload_ratio;
+    if (should_copy(ev) && !ev->copies) {
+        say_why_none_copies(ev, text);
+        sp_warnings_add(&result->warnings, "%s", text);
+    } else if (!ev->steps.scenario->uniform && ratio > 0.0 && result->batch_count > 0 &&
+               result->peak.of[SP_MEM_OFFLOADED] == 0) {
+        sp_warnings_add(&result->warnings,
+                        "memory.offload_ratio %g takes nothing off the peak: nothing is away then",
+                        ratio);
     }
 }
 
@@ -524,6 +625,7 @@ void sp_i_evaluate_end(sp_i_evaluation *ev, sp_status status)
         ev->steps.result->uncalibrated_count =
             sp_uncalibrated_lines(&ev->steps.cost.uncalibrated, ev->steps.result->uncalibrated);
         sp_i_steps_fini(&ev->steps);
+        warn_of_idle_offload(ev);
         sp_result_add_stalls(ev->steps.result,
                              ev->steps.scenario->profile.interference.tight_microbatch_s);
         sp_result_warn_of_memory(ev->steps.result);

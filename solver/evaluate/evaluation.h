@@ -17,6 +17,8 @@ typedef struct sp_i_evaluation {
     int64_t tried;        // work of other settings that were tried (solver/time_limit.h)
     bool curtailed;       // the bound of work has ended some search
     bool repeats;         // some packs so far run their forward again
+    bool offloads;        // some so far have an action that copies to host memory
+    bool copies;          // and it takes something there
     sp_i_group_starts starts;
     sp_i_kept_step kept; // of the batch at hand
     sp_batch carried;    // what the batches so far delayed; it stands in front of the next one

@@ -94,6 +94,24 @@ static sp_status evaluate(sp_i_evaluation *ev, const sp_batches *batches, sp_sce
     return status;
 }
 
+// One rank has no sequence to split and one chunk, and there are mostly as many slices as pipeline
+// ranks: with other degrees these are as where they are not stated, so that a resolved document,
+// which states them all, leads to the same settings.
+static void open_defaults(const sp_scenario *stated, json_t *document)
+{
+    const sp_layout *layout = &stated->layout;
+    json_t *parallel = json_object_get(document, "parallel");
+    if (layout->tp == 1) {
+        json_object_del(parallel, "sequence_parallel");
+    }
+    if (layout->pp == 1 && layout->chunks == 1) {
+        json_object_del(parallel, "chunks_per_rank");
+    }
+    if (stated->schedule.slices == layout->pp) {
+        json_object_del(json_object_get(document, "schedule"), "slices");
+    }
+}
+
 // Only fatal errors are returned.
 static sp_status try_settings(sp_i_evaluation *ev, const sp_batches *batches,
                               const char *const *settings, int count, trial *found, sp_error *err)
@@ -110,6 +128,7 @@ static sp_status try_settings(sp_i_evaluation *ev, const sp_batches *batches,
         return sp_error_no_memory(err, "a scenario");
     }
     json_object_del(document, "nodes");
+    open_defaults(ev->stated, document);
     sp_status status =
         sp_scenario_from_json(document, ev->stated->source, settings, count, &scenario, &own);
     if (status == SP_OK) {
@@ -212,9 +231,10 @@ sp_status sp_i_recompute_find(sp_i_evaluation *ev, const sp_batches *batches, sp
     }
     sp_status status = try_settings(ev, batches, (const char *const[]){RECOMPUTE}, 1, &found, err);
     if (status == SP_OK && found.bytes > 0 && found.ms < now_ms) {
-        sp_warnings_add(&result->warnings,
-                        "memory.recompute full would take %.3f ms instead of %.3f, in %.2f GiB",
-                        found.ms, now_ms, sp_gib_from_bytes(found.bytes));
+        snprintf(result->settings, sizeof result->settings,
+                 "memory.recompute full would take %.3f ms instead of %.3f, in %.2f GiB", found.ms,
+                 now_ms, sp_gib_from_bytes(found.bytes));
+        sp_warnings_add(&result->warnings, "%s", result->settings);
     }
     return status;
 }

@@ -270,7 +270,7 @@ sp_status sp_batch_plan_text(const sp_planner *planner, const sp_batch_plan *pla
                                    .split = plan->split,
                                    .lost_tokens = plan->lost_tokens,
                                    .source_tokens = plan->source_tokens};
-        status = sp_plan_json_end_reason(file, &formed, plan->reason, err);
+        status = sp_plan_json_end_reason(file, &formed, plan->reason, plan->settings, err);
     }
     return close_text(file, text, bytes, status, err);
 }

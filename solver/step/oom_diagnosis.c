@@ -333,6 +333,10 @@ static void say_settings(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
 {
     char figure[FIGURE];
     const char *before = "; fits with ";
+    if (s->settings != NULL) {
+        sp_append(text, SP_WARNING_TEXT, "; %s", s->settings);
+        return;
+    }
     if (s->recompute_bytes > 0) {
         sp_append(text, SP_WARNING_TEXT, "%smemory.recompute full (%s)", before,
                   gib(s->recompute_bytes, figure));

@@ -3,10 +3,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sim/base/units.h"
 #include "sim/engine/jitter.h"
 #include "sim/model/inventory.h"
 #include "solver/step/step.h"
 #include "solver/strategy.h"
+
+// A parameter, beyond its bf16 gradient: of 3.6 bytes that runs of DeepSpeed's BF16 optimizer need
+// beyond shares of gradients, its reduce buckets among them.
+#define DEEPSPEED_SUM_BYTES 1.6
 
 static void describe_slowest(const sp_scenario *scenario, sp_slowest_gpu *slowest);
 static bool falls_back(const sp_scenario *scenario);
@@ -43,6 +48,7 @@ void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
     describe_slowest(scenario, &result->slowest);
     result->peak_flops_per_s = scenario->cluster.peak_flops_per_s;
     result->memory_limit_bytes = scenario->memory_limit_bytes;
+    result->device_bytes = scenario->cluster.memory_bytes;
     int64_t reserve_bytes = scenario->memory_reserve_bytes;
     bool left = scenario->memory_limit_bytes + reserve_bytes == scenario->cluster.memory_bytes;
     result->memory_reserve_bytes = left ? reserve_bytes : 0;
@@ -86,10 +92,67 @@ static double published_bubble(const sp_scenario *scenario)
     return bubble / (work + bubble);
 }
 
+// What frameworks keep beside their shares of parameters and gradients, and is not counted.
+static void warn_of_sharding(const sp_scenario *scenario, sp_warnings *warnings)
+{
+    const sp_layout *layout = &scenario->layout;
+    const sp_stack *stack = &scenario->memory.stack;
+    double parameters =
+        (double)sp_model_parameters(&scenario->model) / ((double)layout->tp * layout->pp);
+    double ranks = (double)layout->dp * layout->cp;
+    if (layout->zero == 2 && ranks > 1.0 && stack->gradient_buckets) {
+        sp_warnings_add(warnings,
+                        "zero 2: bf16 buckets of all gradients stand beside the shares "
+                        "(stack.gradient_buckets), as in DeepSpeed; sums in fp32 as its BF16 "
+                        "optimizer has, about %.2f GiB more, are not counted",
+                        DEEPSPEED_SUM_BYTES * parameters / SP_GIB);
+    }
+    if (layout->zero >= 2 && ranks > 1.0 && layout->pp > 1 && sp_stack_is_fsdp(stack)) {
+        double whole = sp_stack_gradient_bytes(stack) + (layout->zero >= 3 ? 2.0 : 0.0);
+        sp_warnings_add(warnings,
+                        "zero %d with a pipeline: FSDP keeps %sgradients whole between "
+                        "micro-batches, about %.2f GiB more, which is not counted",
+                        layout->zero, layout->zero >= 3 ? "parameters and " : "",
+                        whole * parameters * (1.0 - 1.0 / ranks) / SP_GIB);
+    }
+}
+
+// Unless the limit is what it leaves, or nobody asked for it.
+static void warn_of_reserve(const sp_scenario *scenario, sp_warnings *warnings)
+{
+    const sp_cluster *cluster = &scenario->cluster;
+    int64_t reserve_bytes = scenario->memory_reserve_bytes;
+    if (reserve_bytes != cluster->reserve_bytes &&
+        scenario->memory_limit_bytes + reserve_bytes != cluster->memory_bytes) {
+        sp_warnings_add(warnings,
+                        "memory.reserve_gib %.4g changes nothing: memory.limit_gib is stated",
+                        sp_gib_from_bytes(reserve_bytes));
+    }
+}
+
+// What the planner's formulas do not know (planner_memory.h).
+static void warn_of_planner(const sp_scenario *scenario, sp_warnings *warnings)
+{
+    const sp_stack *stack = &scenario->memory.stack;
+    const sp_layout *layout = &scenario->layout;
+    if (scenario->memory_model != SP_MEMORY_SLIMPIPE_PLANNER) {
+        return;
+    }
+    if (layout->zero != 1 || stack->gradient_reduce_dtype != SP_REDUCE_FP32 ||
+        stack->gradient_buckets || (layout->tp > 1 && !layout->sequence_parallel)) {
+        sp_warnings_add(warnings,
+                        "memory.model \"slimpipe-planner\" counts ZeRO 1, fp32 gradients and "
+                        "sequence parallelism, whatever parallel.* and stack.* say");
+    }
+    if (scenario->memory.offload_ratio > 0.0) {
+        sp_warnings_add(warnings, "memory.model \"slimpipe-planner\": offloading takes no time");
+    }
+}
+
 // Settings whose time rests on an assumption, or is not counted.
 static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warnings)
 {
-    if (scenario->memory.offload_ratio > 0.0) {
+    if (scenario->memory.offload_ratio > 0.0 && scenario->memory_model == SP_MEMORY_TENSORS) {
         sp_warnings_add(warnings,
                         "offloading: copies run at an assumed host link rate of %.0f GB/s",
                         scenario->cluster.host_link_bytes_per_s / 1e9);
@@ -100,6 +163,9 @@ static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warn
                         "ranks",
                         scenario->layout.zero);
     }
+    warn_of_sharding(scenario, warnings);
+    warn_of_planner(scenario, warnings);
+    warn_of_reserve(scenario, warnings);
     if (scenario->shares_open) {
         sp_warnings_add(warnings,
                         "%d layers do not make equal shares for pp %d: %s cuts them as with "

@@ -153,6 +153,7 @@ static sp_status count_blocks(const sp_i_steps *steps, const sp_timeline *timeli
         sp_result *r = steps->result;
         r->allocator_peak_bytes = sp_larger(r->allocator_peak_bytes, all.allocated_bytes);
         r->reserved_peak_bytes = sp_larger(r->reserved_peak_bytes, all.reserved_bytes);
+        r->least_device_bytes = sp_larger(r->least_device_bytes, all.least_bytes);
         r->rank_peak_bytes = sp_larger(r->rank_peak_bytes, one.allocated_bytes);
         r->rank_reserved_bytes = sp_larger(r->rank_reserved_bytes, one.reserved_bytes);
     }

@@ -157,6 +157,7 @@ typedef struct sp_oom_diagnosis {
         int degree;           // that fits, else the largest that was tried; 0: none was
     } degree[SP_OOM_DEGREES]; // parallel.tp, cp and pp
     bool both;                // with memory.recompute full, as neither alone is enough
+    const char *settings;     // NULL, or sp_oom_diagnosis_settings() of the same, found before
 } sp_oom_diagnosis;
 
 // Looks among the samples of a packing (of each number of ranks that share samples the one of most

@@ -86,7 +86,7 @@ static void check_reserved(const step *s, const sp_step_costs *costs, const sp_a
 
 static int64_t replay(const step *s, const sp_step_costs *costs, const char **obstacle)
 {
-    sp_allocator_peak peak = {-1, -1};
+    sp_allocator_peak peak = {-1, -1, -1};
     must_succeed(sp_allocator_replay(&s->timeline, costs, &s->memory, &s->model, &s->options,
                                      SP_NO_RANK, &peak, obstacle, ERR));
     assert_true(peak.reserved_bytes >= peak.allocated_bytes);
@@ -302,7 +302,7 @@ TEST(memory_runs_out)
     s.options.offload_ratio = 0.5;
     memory_failures failing = {.fewer = 50};
     while (memory_fails(&failing)) {
-        sp_allocator_peak peak = {-1, -1};
+        sp_allocator_peak peak = {-1, -1, -1};
         const char *obstacle;
         sp_error_clear(ERR);
         memory_try(&failing,

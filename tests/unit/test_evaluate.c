@@ -59,9 +59,12 @@ static void random_text(sp_prng *prng, char text[RUN_TEXT])
              tp > 1 && sp_prng_below(prng, 2) == 0 ? ", 'sequence_parallel': false" : "");
     put_json(text, "'schedule': {'kind': '%s', 'group': 'even', 'microbatch_samples': %d}, ",
              schedule, pick(prng, sizes, 3));
-    put_json(text, "'memory': {'recompute': '%s', 'attention': '%s', 'offload_ratio': %g}, ",
-             recompute[sp_prng_below(prng, 5)], sp_prng_below(prng, 3) == 0 ? "unfused" : "flash",
-             0.25 * (double)sp_prng_below(prng, 3));
+    double ratio = 0.25 * (double)sp_prng_below(prng, 3);
+    const char *attention = sp_prng_below(prng, 3) == 0 ? "unfused" : "flash";
+    const char *mode = recompute[sp_prng_below(prng, 5)];
+    bool idle = pp == 1 && strcmp(mode, "full") == 0; // a copy is refused
+    put_json(text, "'memory': {'recompute': '%s', 'attention': '%s', 'offload_ratio': %g}, ", mode,
+             attention, idle ? 0.0 : ratio);
     put_json(text, "'strategy': {'kind': '%s'}, 'workload': {'lengths': [",
              sp_strategy_names[sp_prng_below(prng, 4)]);
     int samples = 2 + prng_below(prng, 30);

@@ -200,8 +200,9 @@ TEST(free_settings_are_said)
     run_good(TINY_MODEL "'parallel': {'dp': 2, 'zero': 3, 'vocab_parallel': true}, "
                         "'memory': {'offload_ratio': 0.5}, 'workload': {'lengths': [10, 20]}}",
              &run_verified, &r);
-    assert_int_equal(r.result.warnings.count, 3);
+    assert_int_equal(r.result.warnings.count, 4);
     assert_true(has_text(&r.result.warnings, "offloading"));
+    assert_true(has_text(&r.result.warnings, "nothing is offloaded"));
     assert_true(has_text(&r.result.warnings, "zero 3"));
     assert_true(has_text(&r.result.warnings, "vocab_parallel"));
     run_fini(&r);

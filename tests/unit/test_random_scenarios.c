@@ -367,8 +367,9 @@ TEST(no_rank_holds_less_than_nothing)
         "'memory': {'limit_gib': 500}, 'workload': {'lengths': [4639, 3135, 3607, 1363, 1354, 265, "
         "3294, 594, 3735, 1554, 2897, 1769, 1367, 424, 1479, 4423, 3703, 3424, 3683]}, 'strategy': "
         "{'kind': 'slimpack'}, ",
-        "{'model': 'llama-7b', 'memory': {'limit_gib': 5000, 'recompute': 'full', 'offload_ratio': "
-        "1.0}, 'workload': {'lengths': [16384]}, 'strategy': {'kind': 'slimpack-symmetric'}, "
+        "{'model': 'llama-7b', 'parallel': {'pp': 2}, 'memory': {'limit_gib': 5000, 'recompute': "
+        "'full', 'offload_ratio': 1.0}, 'workload': {'lengths': [16384, 16384]}, 'strategy': "
+        "{'kind': 'slimpack-symmetric'}, "
         "'stack': {'name': 'ours', 'tensors': 'explicit'}, ",
         "{'model': {'layers': 16, 'hidden': 1536, 'ffn': 6144, 'heads': 16, 'vocab': 50304, "
         "'activation': 'gelu', 'norm': 'layernorm', 'tied_embeddings': true, 'positional': "

@@ -411,3 +411,68 @@ TEST(hiding_never_slows_a_step)
         assert_true(hidden.peak_bytes == shown.peak_bytes);
     }
 }
+
+// Stated switches that say nothing beside others, and what a named stack brings of them.
+TEST(idle_switches)
+{
+    static const struct {
+        const char *stack, *message; // NULL: is read
+    } cases[] = {
+        {"{'name': 'cuda', 'transposed_output': true}",
+         "scenario.json: stack.transposed_output: changes nothing: stack.tensors is \"explicit\", "
+         "and "
+         "attention gives its output by tokens"},
+        {"{'name': 'ours', 'cudnn_attention': true}",
+         "scenario.json: stack.cudnn_attention: changes nothing: stack.tensors is \"autograd\""},
+        {"{'name': 'megatron-core-2025', 'copied_logits': true}",
+         "scenario.json: stack.copied_logits: changes nothing: stack.fused_cross_entropy is on, "
+         "which "
+         "makes no copy of the logits"},
+        {"{'name': 'reference', 'split_limit_mib': 20}",
+         "scenario.json: stack.split_limit_mib: changes nothing: stack.tensors is \"explicit\", "
+         "and "
+         "its blocks are not PyTorch's"},
+        {"{'name': 'cuda', 'transposed_output': false}", NULL},
+        {"{'name': 'megatron-core-2025', 'fused_cross_entropy': false, 'copied_logits': true}",
+         NULL},
+        {"{'name': 'megatron-core-2025', 'tensors': 'explicit'}", NULL}};
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        sp_scenario s;
+        sp_error_clear(ERR);
+        char text[256];
+        snprintf(text, sizeof text, "{'model': 'llama-13b', 'stack': %s}", cases[i].stack);
+        if (cases[i].message != NULL) {
+            must_fail_with(fixture_read(text, &s, ERR), SP_ERR_CONTENT, cases[i].message);
+        } else {
+            must_succeed_for(text, fixture_read(text, &s, ERR));
+            bool explicit_tensors = s.memory.stack.tensors == SP_TENSORS_EXPLICIT;
+            assert_true(!explicit_tensors || !s.memory.stack.fused_cross_entropy);
+            sp_scenario_fini(&s);
+        }
+    }
+}
+
+// DeepSpeed's buckets of ZeRO 2: 2 bytes of every parameter, but where they are ruled out.
+TEST(zero_2_has_buckets)
+{
+    static const struct {
+        const char *zero, *stack;
+        bool buckets;
+    } cases[] = {{"2", "'ours'", true},
+                 {"1", "'ours'", false},
+                 {"3", "'ours'", false},
+                 {"2", "'megatron-core-2025'", true},
+                 {"2", "{'name': 'ours', 'gradient_buckets': false}", false},
+                 {"2", "'fsdp-2024'", false},
+                 {"2", "'cuda'", false}};
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        sp_scenario s;
+        char text[256];
+        snprintf(text, sizeof text,
+                 "{'model': 'llama-13b', 'parallel': {'dp': 8, 'zero': %s}, 'stack': %s}",
+                 cases[i].zero, cases[i].stack);
+        must_succeed_for(text, fixture_read(text, &s, ERR));
+        assert_true(s.memory.stack.gradient_buckets == cases[i].buckets);
+        sp_scenario_fini(&s);
+    }
+}
