@@ -5,6 +5,7 @@
 
 #include "sim/engine/jitter.h"
 #include "sim/model/inventory.h"
+#include "solver/setting_uses.h"
 #include "solver/step/step.h"
 #include "solver/strategy.h"
 
@@ -27,6 +28,7 @@ void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
     snprintf(result->schedule, sizeof result->schedule, "%s",
              sp_schedule_names[scenario->schedule.kind]);
     sp_scenario_step_error(scenario, &result->step_error);
+    sp_warn_of_unused(scenario, SP_RUN_STEP, &result->warnings);
     if (scenario->uniform) {
         return;
     }

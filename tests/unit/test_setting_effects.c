@@ -8,6 +8,7 @@
 #include "sim/scenario/decode_scenario.h"
 #include "sim/scenario/scenario_private.h"
 #include "sim/scenario/settings.h"
+#include "solver/setting_uses.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -281,6 +282,17 @@ static const effect effects[] = {
 
 enum { EFFECTS = sizeof effects / sizeof effects[0], MOST_ASSIGNMENTS = 16 };
 
+// Where the command puts them.
+static void put_warnings(const sp_scenario *scenario, sp_run_kind run, json_t *result)
+{
+    sp_warnings warnings = {.count = 0};
+    if (result != NULL) {
+        sp_warn_of_unused(scenario, run, &warnings);
+        sp_json_put(result, "warnings",
+                    sp_json_lines(warnings.text[0], SP_WARNING_TEXT, warnings.count));
+    }
+}
+
 static sp_status result_of(const sp_scenario *scenario, kind_of_run kind, json_t **result,
                            sp_error *err)
 {
@@ -292,6 +304,7 @@ static sp_status result_of(const sp_scenario *scenario, kind_of_run kind, json_t
         status = sp_decode_scenario(scenario, &decoded, err);
         *result =
             status == SP_OK ? sp_decode_result_json(scenario->decode, &machine, &decoded) : NULL;
+        put_warnings(scenario, SP_RUN_DECODE, *result);
         return status;
     }
     status = sp_evaluate_batches(scenario, &batches, err);
@@ -299,6 +312,7 @@ static sp_status result_of(const sp_scenario *scenario, kind_of_run kind, json_t
         sp_prefill_result read;
         status = sp_prefill(scenario, &batches.batch[0], NULL, NULL, &read, err);
         *result = status == SP_OK ? sp_prefill_json(scenario, &read, 0) : NULL;
+        put_warnings(scenario, SP_RUN_PREFILL, *result);
         if (status == SP_OK) {
             sp_prefill_result_fini(&read);
         }
@@ -407,6 +421,25 @@ static bool is_value(const sp_setting *setting, const char *value, const char *t
     return strcmp(written(setting, value), json_text("%s", text)) == 0;
 }
 
+// Is the setting among those that have no effect?
+static bool is_said_unused(const json_t *result, const char *key)
+{
+    const json_t *warnings = json_object_get(result, "warnings");
+    size_t bytes = strlen(key);
+    for (size_t i = 0; i < json_array_size(warnings); i++) {
+        const char *text = json_string_value(json_array_get(warnings, i));
+        const char *end = strstr(text, " no effect ");
+        const char *at = text;
+        while (end != NULL && (at = strstr(at, key)) != NULL && at < end) {
+            if (at[bytes] == ' ' || at[bytes] == ',') {
+                return true;
+            }
+            at += bytes;
+        }
+    }
+    return false;
+}
+
 // Counts 1 where `other` makes no difference.
 static int failures_of(const effect *e, const json_t *one, const char *other)
 {
@@ -419,6 +452,11 @@ static int failures_of(const effect *e, const json_t *one, const char *other)
         print_message("%s (%s): %s and %s make no difference to %s%s%s\n", e->key, e->beside,
                       e->one, other, e->figure != NULL ? e->figure : "time and memory",
                       why != NULL ? ": " : "", why != NULL ? why : "");
+    }
+    if (is_said_unused(one, e->key) || is_said_unused(two, e->key)) {
+        print_message("%s (%s): %s or %s is said to have no effect\n", e->key, e->beside, e->one,
+                      other);
+        good = false;
     }
     json_decref(two);
     return !good;
@@ -541,4 +579,207 @@ TEST(every_value_of_an_enumeration_has_a_row)
             }
         }
     }
+}
+
+// Scenarios in which a setting has no effect: `one` and `other` give one result, and what is stated
+// otherwise than by default is said.
+// clang-format off
+static const effect voids[] = {
+    TIME_OR_MEMORY("prefill.alpha", TRAIN, "", "0.95", "0.5"),
+    TIME_OR_MEMORY("decode.batch", TRAIN, "", "1", "2"),
+    TIME_OR_MEMORY("stack.hide_forward_gather", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.hide_forward_reduce", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.hide_backward_gather", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.hide_backward_reduce", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.keep_gathered_inputs", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.lingering_inputs", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("parallel.sequence_parallel", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.blocking_transfers", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("parallel.vocab_parallel", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.whole_transfers", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.whole_transfers", TRAIN, "parallel.pp=2", "false", "true"),
+    TIME_OR_MEMORY("stack.hide_gradient_reduce", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.bucketed_tail", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.bucket_mib", TRAIN, "", "0", "100"),
+    TIME_OR_MEMORY("stack.hide_parameter_gather", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.gradient_buckets", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("parallel.zero", TRAIN, "parallel.pp=2", "1", "2"),
+    TIME_OR_MEMORY("stack.hide_gradient_all_reduce", TRAIN, "parallel.dp=2", "false", "true"),
+    TIME_OR_MEMORY("stack.sharded_step", TRAIN, "parallel.dp=2", "false", "true"),
+    TIME_OR_MEMORY("stack.fused_softmax_limited", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.unfused_softmax", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.score_buffer", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.copied_logits", TRAIN, "stack.fused_cross_entropy=true", "false", "true"),
+    TIME_OR_MEMORY("stack.device_bytes", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.cudnn_attention", TRAIN, "stack.tensors='explicit'", "false", "true"),
+    TIME_OR_MEMORY("stack.cp_overlap", TRAIN, "parallel.dp=2", "'attention'", "'blocking'"),
+    TIME_OR_MEMORY("stack.cp_a2a_ranks", TRAIN, "parallel.cp=2", "0", "2"),
+    TIME_OR_MEMORY("stack.cp_ring_nics", TRAIN, "", "0", "1"),
+    TIME_OR_MEMORY("stack.cp_ring_nics", TRAIN, "parallel.cp=2 stack.cp_overlap='blocking'", "0", "1"),
+    TIME_OR_MEMORY("stack.cp_lone_rings", TRAIN, "parallel.cp=2", "false", "true"),
+    TIME_OR_MEMORY("parallel.order", TRAIN, "parallel.dp=2", "'tp-cp-dp-pp'", "'pp-tp-cp-dp'"),
+    TIME_OR_MEMORY("network.detail", TRAIN, "parallel.tp=2", "'closed'", "'flows'"),
+    TIME_OR_MEMORY("network.collectives", TRAIN, "parallel.pp=2", "'profile'", "'ring'"),
+    TIME_OR_MEMORY("jitter.seed", TRAIN, "", "1", "2"),
+    TIME_OR_MEMORY("schedule.group", UNIFORM, "parallel.pp=2", "2", "4"),
+    TIME_OR_MEMORY("schedule.group", COSTS, "", "4", "8"),
+    TIME_OR_MEMORY("schedule.slices", UNIFORM, "parallel.pp=2", "1", "4"),
+    TIME_OR_MEMORY("schedule.slices", COSTS, "", "1", "4"),
+    TIME_OR_MEMORY("schedule.slices", TRAIN, "parallel.pp=2 strategy.kind='slimpack'", "", "4"),
+    TIME_OR_MEMORY("schedule.slices", TRAIN, "parallel.pp=2 strategy.kind='slimpipe' strategy.slice_tokens=512", "2", "4"),
+    TIME_OR_MEMORY("schedule.slices", UNIFORM, "parallel.pp=2 schedule.kind='terapipe' schedule.slice_rule='shortest'", "2", "4"),
+    TIME_OR_MEMORY("schedule.slice_rule", UNIFORM, "parallel.pp=2", "'tokens'", "'flops'"),
+    TIME_OR_MEMORY("schedule.exchange", UNIFORM, "parallel.pp=2", "false", "true"),
+    TIME_OR_MEMORY("schedule.retained_chunks", TRAIN, "parallel.pp=2", "1", "2"),
+    TIME_OR_MEMORY("schedule.memory_limit_microbatches", UNIFORM, "parallel.pp=4", "4", "8"),
+    TIME_OR_MEMORY("schedule.microbatch_samples", TRAIN, "parallel.dp=2 strategy.kind='hybrid-cp'", "1", "2"),
+    TIME_OR_MEMORY("memory.reserve_gib", TRAIN, "memory.limit_gib=40", "3", "10"),
+    TIME_OR_MEMORY("workload.order", UNIFORM, "", "'shuffled'", "'file'"),
+    TIME_OR_MEMORY("workload.seed", UNIFORM, "", "1", "2"),
+    TIME_OR_MEMORY("workload.seed", TRAIN, "", "1", "2"),
+    TIME_OR_MEMORY("strategy.cp_sharding", TRAIN, "parallel.dp=2", "'even'", "'document'"),
+    TIME_OR_MEMORY("strategy.cp_ring_steps", TRAIN, "parallel.cp=2", "false", "true"),
+    TIME_OR_MEMORY("strategy.group_start_ms", TRAIN, "parallel.dp=2", "0", "50"),
+    TIME_OR_MEMORY("strategy.pad_to", TRAIN, "", "'context'", "'longest'"),
+    TIME_OR_MEMORY("strategy.outlier_queues", TRAIN, "", "2", "0"),
+    TIME_OR_MEMORY("strategy.outlier_tokens", TRAIN, "strategy.kind='balanced' strategy.outlier_queues=0", "", "1000"),
+    TIME_OR_MEMORY("strategy.pack_tokens", TRAIN, "", "", "5000"),
+    TIME_OR_MEMORY("strategy.max_per_pack", TRAIN, "", "", "2"),
+    TIME_OR_MEMORY("strategy.rank_tokens", TRAIN, "parallel.dp=2", "", "1000"),
+    TIME_OR_MEMORY("strategy.pack_rounds", TRAIN, "parallel.dp=2", "false", "true"),
+    TIME_OR_MEMORY("strategy.attention_across", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("strategy.chunk_tokens", TRAIN, "", "", "1024"),
+    TIME_OR_MEMORY("strategy.slice_tokens", TRAIN, "", "", "1024"),
+    TIME_OR_MEMORY("strategy.slice_tokens", TRAIN, "parallel.pp=2 strategy.kind='slimpack' strategy.slices=false", "", "1024"),
+    TIME_OR_MEMORY("strategy.time_limit_ms", TRAIN, "", "", "1000"),
+    TIME_OR_MEMORY("strategy.mip_gap", TRAIN, "", "", "0.1"),
+    TIME_OR_MEMORY("strategy.mip_gap", TRAIN, "parallel.dp=2 strategy.kind='slimpack' strategy.milp=false", "", "0.1"),
+    TIME_OR_MEMORY("strategy.slices", TRAIN, "", "true", "false"),
+    TIME_OR_MEMORY("strategy.asymmetric", TRAIN, "strategy.kind='slimpack-symmetric'", "true", "false"),
+    TIME_OR_MEMORY("strategy.taper", TRAIN, "", "true", "false"),
+    TIME_OR_MEMORY("strategy.dp_merge", TRAIN, "strategy.kind='slimpack'", "true", "false"),
+    TIME_OR_MEMORY("strategy.milp", TRAIN, "", "true", "false"),
+    TIME_OR_MEMORY("strategy.zones", TRAIN, "", "true", "false"),
+    TIME_OR_MEMORY("strategy.remap", TRAIN, "", "true", "false"),
+    TIME_OR_MEMORY("strategy.gathers", TRAIN, "", "true", "false"),
+    TIME_OR_MEMORY("strategy.kind", PREFILL, "", "'packed'", "'slimpack'"),
+    TIME_OR_MEMORY("strategy.taper", PREFILL, "", "true", "false"),
+    TIME_OR_MEMORY("schedule.kind", PREFILL, "", "'1f1b'", "'gpipe'"),
+    TIME_OR_MEMORY("memory.recompute", PREFILL, "", "'none'", "'full'"),
+    TIME_OR_MEMORY("network.detail", PREFILL, "parallel.pp=2", "'closed'", "'flows'"),
+    TIME_OR_MEMORY("decode.batch", PREFILL, "", "1", "2"),
+    TIME_OR_MEMORY("parallel.zero", PREFILL, "parallel.cp=2", "1", "0"),
+    TIME_OR_MEMORY("stack.cp_overlap", PREFILL, "", "'attention'", "'blocking'"),
+    TIME_OR_MEMORY("prefill.alpha", PREFILL, "prefill.attention='dense'", "0.95", "0.5"),
+    TIME_OR_MEMORY("prefill.deal", PREFILL, "prefill.attention='xattention'", "'cost'", "'heads'"),
+    TIME_OR_MEMORY("prefill.dense_below", PREFILL, "prefill.attention='dense'", "0", "4096"),
+    TIME_OR_MEMORY("workload.batches", PREFILL, "workload.samples_per_batch=1", "1", "2"),
+    TIME_OR_MEMORY("workload.lengths", DECODE, "", "", "[100,200]"),
+    TIME_OR_MEMORY("schedule.slices", DECODE, "parallel.pp=2", "1", "4"),
+    TIME_OR_MEMORY("memory.attention", DECODE, "", "'flash'", "'unfused'"),
+    TIME_OR_MEMORY("prefill.alpha", DECODE, "", "0.95", "0.5"),
+    TIME_OR_MEMORY("decode.depth", DECODE, "decode.method='plain'", "8", "6"),
+    TIME_OR_MEMORY("decode.text.ease", DECODE, "decode.method='plain'", "0.57", "1"),
+    TIME_OR_MEMORY("decode.graphs", DECODE, "decode.method='plain'", "64", "0"),
+    TIME_OR_MEMORY("decode.alpha", DECODE, "decode.method='eagle'", "4", "2"),
+    TIME_OR_MEMORY("decode.alpha", DECODE, "decode.extend=false decode.prune=false", "4", "2"),
+    TIME_OR_MEMORY("decode.keep", DECODE, "decode.prune=false", "[0.3,0.6,1.0]", "[0.1,0.2,0.3]"),
+    TIME_OR_MEMORY("decode.batch_policy", DECODE, "decode.batch=1", "'pad'", "'ragged'"),
+};
+// clang-format on
+
+enum { VOIDS = sizeof voids / sizeof voids[0] };
+
+static int failures_of_void(const effect *e)
+{
+    json_t *one = result_with(e, e->one);
+    json_t *two = result_with(e, e->other);
+    bool good = refusal_of(one) == NULL && refusal_of(two) == NULL &&
+                !any_differs(one, two, NULL) && !is_said_unused(one, e->key) &&
+                is_said_unused(two, e->key);
+    if (!good) {
+        const char *why = refusal_of(two) != NULL ? refusal_of(two) : "";
+        print_message("%s (%s): %s and %s: %s%s%s%s\n", e->key, e->beside, e->one, e->other, why,
+                      any_differs(one, two, NULL) ? "there is a difference; " : "",
+                      is_said_unused(one, e->key) ? "the first is said to have no effect; " : "",
+                      is_said_unused(two, e->key) ? "" : "the second is not said");
+    }
+    json_decref(one);
+    json_decref(two);
+    return !good;
+}
+
+TEST(settings_without_an_effect_are_said)
+{
+    int failures = 0;
+    for (int i = 0; i < VOIDS; i++) {
+        failures += failures_of_void(&voids[i]);
+    }
+    assert_int_equal(failures, 0);
+}
+
+static sp_run_kind run_of(kind_of_run kind)
+{
+    return kind == PREFILL ? SP_RUN_PREFILL : kind == DECODE ? SP_RUN_DECODE : SP_RUN_STEP;
+}
+
+// What is unused in a document, which becomes the resolved one; false: it is refused.
+static bool resolve_unused(json_t **root, const char *const *assignments, int count,
+                           kind_of_run kind, sp_warnings *unused)
+{
+    sp_scenario scenario;
+    sp_error_clear(ERR);
+    sp_status status =
+        sp_scenario_from_json(*root, "test.json", assignments, count, &scenario, ERR);
+    if (status == SP_OK && run_of(kind) == SP_RUN_STEP) {
+        status = sp_strategy_resolve(&scenario, false, ERR);
+    }
+    if (status == SP_OK) {
+        sp_warn_of_unused(&scenario, run_of(kind), unused);
+        json_decref(*root);
+        *root = json_incref(scenario.resolved);
+    }
+    sp_scenario_fini(&scenario);
+    return status == SP_OK;
+}
+
+// A resolved document states every setting: what was unused stays so, and nothing else is.
+static int failures_as_resolved(const effect *e)
+{
+    char beside[512];
+    char stated[512];
+    const char *assignments[MOST_ASSIGNMENTS];
+    const char *value = strcmp(e->other, "*") == 0 ? e->one : e->other;
+    int count = add_assignments(e->key, e->beside, beside, sizeof beside, assignments, 0);
+    count = add_assignments(e->key, value, stated, sizeof stated, assignments, count);
+    json_t *root = json_document(documents[e->kind]);
+    sp_warnings first = {.count = 0};
+    sp_warnings second = {.count = 0};
+    bool good = true;
+    if (resolve_unused(&root, assignments, count, e->kind, &first)) {
+        good = resolve_unused(&root, NULL, 0, e->kind, &second) && first.count == second.count;
+        for (int i = 0; good && i < first.count; i++) {
+            good = strcmp(first.text[i], second.text[i]) == 0;
+        }
+    }
+    if (!good) {
+        print_message("%s (%s): %s: resolved it is unused otherwise: %d and %d: %s; %s\n", e->key,
+                      e->beside, value, first.count, second.count, first.text[0], second.text[0]);
+    }
+    json_decref(root);
+    return !good;
+}
+
+TEST(resolved_documents_leave_as_much_unused)
+{
+    int failures = 0;
+    write_columns();
+    for (int i = 0; i < EFFECTS; i++) {
+        failures += effects[i].none == NULL ? failures_as_resolved(&effects[i]) : 0;
+    }
+    for (int i = 0; i < VOIDS; i++) {
+        failures += failures_as_resolved(&voids[i]);
+    }
+    remove(COLUMNS);
+    assert_int_equal(failures, 0);
 }
