@@ -8,6 +8,8 @@
 #include "sim/scenario/settings.h"
 #include "solver/strategy.h"
 
+#define NO_EFFECT " no effect "
+
 // What is asked of a scenario's settings.
 typedef struct question {
     const sp_scenario *scenario;
@@ -464,11 +466,11 @@ static void warn(const question *q, const use *unmet, sp_warnings *warnings)
 {
     char readers[256];
     if (unmet->is_for != NULL) {
-        sp_warnings_add(warnings, "%s has no effect here: it is for %s", q->key, unmet->is_for);
+        sp_warnings_add(warnings, "%s has" NO_EFFECT "here: it is for %s", q->key, unmet->is_for);
         return;
     }
     list_readers(option_of(q->key), readers, sizeof readers);
-    sp_warnings_add(warnings, "%s has no effect with strategy %s: it is for %s", q->key,
+    sp_warnings_add(warnings, "%s has" NO_EFFECT "with strategy %s: it is for %s", q->key,
                     q->asked->name, readers);
 }
 
@@ -484,7 +486,7 @@ static void warn_of_row(question *q, sp_run_kind run, const use *row, sp_warning
             sp_append(keys, sizeof keys, "%s%s", count++ > 0 ? ", " : "", setting->key);
         }
     }
-    sp_warnings_add(warnings, "%s %s no effect here: %s for %s", keys, count > 1 ? "have" : "has",
+    sp_warnings_add(warnings, "%s %s" NO_EFFECT "here: %s for %s", keys, count > 1 ? "have" : "has",
                     count > 1 ? "they are" : "it is", row->is_for);
 }
 
@@ -504,5 +506,50 @@ void sp_warn_of_unused(const sp_scenario *scenario, sp_run_kind run, sp_warnings
         } else if (unmet != NULL) {
             warn(&q, unmet, warnings);
         }
+    }
+}
+
+// The bytes that name the settings; 0: the warning is another one.
+static size_t unused_bytes(const char *text)
+{
+    const char *has = strstr(text, " has" NO_EFFECT);
+    const char *have = strstr(text, " have" NO_EFFECT);
+    const char *end = has != NULL ? has : have;
+    return end != NULL ? (size_t)(end - text) : 0;
+}
+
+static bool says_unused(const sp_warnings *warnings, const char *keys, size_t bytes)
+{
+    for (int i = 0; i < warnings->count; i++) {
+        if (unused_bytes(warnings->text[i]) == bytes &&
+            strncmp(warnings->text[i], keys, bytes) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool all_say_unused(sp_warnings *const *rows, int count, const char *text)
+{
+    size_t bytes = unused_bytes(text);
+    bool all = true;
+    for (int r = 0; bytes > 0 && r < count; r++) {
+        all = all && says_unused(rows[r], text, bytes);
+    }
+    return all;
+}
+
+void sp_keep_unused_of_all(sp_warnings *const *rows, int count)
+{
+    // What all rows say stays in every one of them, whichever is judged first.
+    for (int r = 0; r < count; r++) {
+        int kept = 0;
+        for (int i = 0; i < rows[r]->count; i++) {
+            const char *text = rows[r]->text[i];
+            if (all_say_unused(rows, count, text)) {
+                memmove(rows[r]->text[kept++], text, sizeof rows[r]->text[0]);
+            }
+        }
+        rows[r]->count = kept;
     }
 }
