@@ -112,7 +112,8 @@ static bool exchanges_some_heads(const question *q)
 
 static bool passes_keys(const question *q)
 {
-    return exchanges_keys(q) && sp_stack_passes_keys(&q->scenario->memory.stack);
+    bool own = q->strategy != NULL && q->strategy->brings_exchange;
+    return own || (splits_packs(q) && sp_stack_passes_keys(&q->scenario->memory.stack));
 }
 
 static bool has_zones(const question *q)

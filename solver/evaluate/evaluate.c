@@ -12,6 +12,7 @@
 // before it ends, and for writing the packs and their order down.
 #define SEARCHING 0.8
 
+static void warn_of_order(sp_i_evaluation *ev);
 static sp_status resolve(sp_i_evaluation *ev, sp_error *err);
 static void warn_of_batches(sp_result *result, const sp_batches *batches);
 static void warn_of_delayed(sp_i_evaluation *ev, sp_status status);
@@ -20,6 +21,7 @@ static void count_padding(sp_i_evaluation *ev, const sp_packing *packing);
 static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing);
 static void warn_of_repeats(sp_i_evaluation *ev, const sp_plan *plan);
 static void warn_of_whole_backwards(sp_i_evaluation *ev, const sp_packing *packing);
+static void warn_of_no_copies(sp_i_evaluation *ev, const sp_plan *plan);
 static void warn_of_gathers(sp_i_evaluation *ev, const sp_packing *packing);
 static sp_status evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *batch,
                                 int64_t context, sp_error *err);
@@ -150,6 +152,7 @@ sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
     }
     ev->spent_s = ev->steps.scenario->strategy.spent_s;
     sp_i_step_describe(ev->steps.scenario, result);
+    warn_of_order(ev);
     if (scenario->uniform) {
         return SP_OK;
     }
@@ -159,6 +162,19 @@ sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
         status = sp_i_group_starts_init(&ev->starts, ev->steps.scenario, err);
     }
     return status == SP_OK ? sp_i_steps_init(&ev->steps, err) : status;
+}
+
+// In a comparison a stated order is for the strategies that bring none.
+static void warn_of_order(sp_i_evaluation *ev)
+{
+    sp_schedule_kind runs = ev->steps.scenario->schedule.kind;
+    if (ev->stated->schedule_given && ev->stated->schedule.kind != runs) {
+        sp_warnings_add(&ev->steps.result->warnings,
+                        "schedule.kind \"%s\" is not for strategy %s, which brings its own order, "
+                        "\"%s\"",
+                        sp_schedule_names[ev->stated->schedule.kind],
+                        ev->steps.scenario->strategy.kind, sp_schedule_names[runs]);
+    }
 }
 
 // Evaluates in a copy what its strategy has still to choose or to bring an order into.
@@ -358,6 +374,7 @@ static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *
     warn_of_repeats(ev, plan);
     warn_of_whole_backwards(ev, plan->packing);
     warn_of_gathers(ev, plan->packing);
+    warn_of_no_copies(ev, plan);
     count_padding(ev, plan->packing);
     if (plan->packing->dropped_count + plan->packing->delayed_count > 0) {
         ev->steps.result->lossless = false;
@@ -432,6 +449,19 @@ static void count_padding(sp_i_evaluation *ev, const sp_packing *packing)
             ev->padding_tokens += (multiple - slice->tokens % multiple) % multiple;
             ev->tokens += slice->tokens;
         }
+    }
+}
+
+// What is read at once stays (sp_schedule_add_offload).
+static void warn_of_no_copies(sp_i_evaluation *ev, const sp_plan *plan)
+{
+    const sp_scenario *scenario = ev->steps.scenario;
+    bool copies = !scenario->uniform && scenario->memory.offload_ratio > 0.0 &&
+                  scenario->memory_model == SP_MEMORY_TENSORS;
+    if (copies && sp_plan_find(plan, SP_ACTION_O) == NULL) {
+        sp_warnings_add(&ev->steps.result->warnings,
+                        "memory.offload_ratio has no effect here: each forward's backward comes "
+                        "right behind it, so that nothing is copied away");
     }
 }
 

@@ -633,6 +633,7 @@ static const effect voids[] = {
     TIME_OR_MEMORY("schedule.retained_chunks", TRAIN, "parallel.pp=2", "1", "2"),
     TIME_OR_MEMORY("schedule.memory_limit_microbatches", UNIFORM, "parallel.pp=4", "4", "8"),
     TIME_OR_MEMORY("schedule.microbatch_samples", TRAIN, "parallel.dp=2 strategy.kind='hybrid-cp'", "1", "2"),
+    TIME_OR_MEMORY("memory.offload_ratio", TRAIN, "", "0", "1"),
     TIME_OR_MEMORY("memory.reserve_gib", TRAIN, "memory.limit_gib=40", "3", "10"),
     TIME_OR_MEMORY("workload.order", UNIFORM, "", "'shuffled'", "'file'"),
     TIME_OR_MEMORY("workload.seed", UNIFORM, "", "1", "2"),
@@ -782,4 +783,86 @@ TEST(resolved_documents_leave_as_much_unused)
     }
     remove(COLUMNS);
     assert_int_equal(failures, 0);
+}
+
+// ---- stated values that something else takes the place of ----
+
+static const sp_evaluate_options usual = {.no_bounds = true};
+
+static bool says(const sp_warnings *warnings, const char *text)
+{
+    for (int i = 0; i < warnings->count; i++) {
+        if (strstr(warnings->text[i], text) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+#define TWO_STAGES                                                                          \
+    MODEL ", 'parallel': {'pp': 2}, 'workload': {'lengths': [4096, 300, 1500, 2500, 900], " \
+          "'context': 4096}, "
+
+TEST(an_order_that_a_strategy_replaces_is_said)
+{
+    static const char *const names[] = {"packed", "slimpack"};
+    sp_scenario scenario;
+    sp_batches batches = {0};
+    sp_comparison_row rows[2];
+    read_good(TWO_STAGES "'schedule': {'kind': 'gpipe'}, 'strategy': {'taper': false, 'pad_to': "
+                         "'longest'}}",
+              &scenario);
+    must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
+    must_succeed(sp_compare(&scenario, &batches, names, 2, &usual, rows, ERR));
+    assert_false(says(&rows[0].result.warnings, "schedule.kind"));
+    assert_true(says(&rows[1].result.warnings, "schedule.kind \"gpipe\" is not for strategy "
+                                               "slimpack, which brings its own order"));
+    // One row reads strategy.taper, none strategy.pad_to.
+    sp_warnings *const warnings[] = {&rows[0].result.warnings, &rows[1].result.warnings};
+    assert_true(says(warnings[0], "strategy.taper has no effect"));
+    sp_keep_unused_of_all(warnings, 2);
+    assert_false(says(warnings[0], "strategy.taper has no effect"));
+    for (int i = 0; i < 2; i++) {
+        assert_true(says(warnings[i], "strategy.pad_to has no effect"));
+    }
+    assert_true(says(warnings[1], "schedule.kind"));
+    sp_compare_fini(rows, 2);
+    sp_batches_fini(&batches);
+    sp_scenario_fini(&scenario);
+}
+
+// The layers make two chunks on each of two ranks, and 10 do not.
+TEST(interleaving_of_one_chunk_is_said)
+{
+    scenario_run r;
+    run_good(TWO_STAGES "'schedule': {'kind': 'interleaved'}}", &usual, &r);
+    assert_false(says(&r.result.warnings, "one chunk per rank"));
+    run_fini(&r);
+    run_good("{'model': {'layers': 10, 'hidden': 512, 'heads': 8, 'vocab': 1000, 'ffn': 1024}, "
+             "'parallel': {'pp': 2}, 'schedule': {'kind': 'interleaved'}}",
+             &usual, &r);
+    assert_true(says(&r.result.warnings, "one chunk per rank"));
+    run_fini(&r);
+}
+
+TEST(a_strategy_that_runs_as_another_is_said)
+{
+    scenario_run r;
+    read_good(TWO_STAGES "'strategy': {'kind': 'te-cp'}}", &r.scenario);
+    snprintf(r.scenario.strategy.asked, sizeof r.scenario.strategy.asked, "zeppelin");
+    must_succeed(sp_evaluate_batches(&r.scenario, &r.batches, ERR));
+    must_succeed(sp_evaluate(&r.scenario, &r.batches, &usual, &r.result, ERR));
+    assert_true(says(&r.result.warnings, "zeppelin runs this job as te-cp does"));
+    run_fini(&r);
+}
+
+TEST(nodes_are_stated_once)
+{
+    sp_scenario scenario;
+    assert_int_equal(run_read("{'model': 'llama-13b', 'cluster': {'name': 'h100-8', 'nodes': 2}, "
+                              "'nodes': 1, 'parallel': {'tp': 8}}",
+                              &scenario, ERR),
+                     SP_ERR_CONTENT);
+    assert_string_equal(ERR->message[0],
+                        "test.json: nodes: is 1, cluster.nodes is 2: state one of them");
 }
