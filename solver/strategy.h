@@ -59,10 +59,12 @@ typedef struct sp_strategy {
     // Its system exchanges in rings: it does so where a scenario states stack.cp_ring_nics and no
     // cp_overlap, so that all strategies of a comparison pay for the NICs by one rule.
     bool rings;
-    bool joins_documents; // samples are joined and cut before they are packed
-    bool outlier_queues;  // may delay samples to later batches: then it is not lossless
-    bool symmetric;       // of SlimPack: backward packs are the forward packs
-    bool by_effort;       // searches as long as its effort lasts (sp_strategy_spec)
+    bool shares_ranks;     // several data-parallel ranks may take part in one pack
+    bool own_microbatches; // of its own making, not of schedule.microbatch_samples rows
+    bool joins_documents;  // samples are joined and cut before they are packed
+    bool outlier_queues;   // may delay samples to later batches: then it is not lossless
+    bool symmetric;        // of SlimPack: backward packs are the forward packs
+    bool by_effort;        // searches as long as its effort lasts (sp_strategy_spec)
     // The strategy that it is where layouts have no pipeline; NULL: it is its own.
     const char *without_pipeline;
     // Chooses stack.cp_overlap, before the chunks, where the scenario does not state it; NULL: it

@@ -27,13 +27,13 @@
       "as packed, with as many packs for every data-parallel rank (Megatron-LM)", "rank_tokens")  \
     X("hybrid-cp", hybrid_cp, BUDGETS,                                                            \
       "ranks grouped for long samples in balanced rounds, no barrier between (Megatron-LM)",      \
-      "rank_tokens, pack_rounds", .rings = true)                                                  \
+      "rank_tokens, pack_rounds", SP_SHARES_RANKS, .rings = true)                                 \
     X("flexsp", flexsp, SEARCH,                                                                   \
       "ranks grouped anew for every micro-batch, with GLPK (arXiv 2412.01523)",                   \
-      "rank_tokens, time_limit_ms, mip_gap")                                                      \
+      "rank_tokens, time_limit_ms, mip_gap", SP_SHARES_RANKS)                                     \
     X("bytescale", bytescale, BUDGETS,                                                            \
       "ranks grouped for long samples, short ones level the load (arXiv 2502.21231)",             \
-      "rank_tokens", .rings = true)                                                               \
+      "rank_tokens", SP_SHARES_RANKS, .rings = true)                                              \
     X("te-cp", te_cp, BUDGETS, "every sample in a ring of all ranks (Transformer Engine)",        \
       "rank_tokens", SP_EXCHANGES(ATTENTION), .cp_ring_nics = 1)                                  \
     X("llama-cp", llama_cp, BUDGETS,                                                              \
@@ -62,9 +62,9 @@
       .choose_job = sp_i_choose_slimpack_zones)                                                   \
     X("dynapipe", dynapipe, SEARCH,                                                               \
       "micro-batches by dynamic programme, padded to their longest (arXiv 2311.10418)",           \
-      "time_limit_ms")                                                                            \
+      "time_limit_ms", .own_microbatches = true)                                                  \
     X("chunkflow", chunkflow, BUDGETS, "chunks of equal length (arXiv 2503.02356)",               \
-      "chunk_tokens", .sliced = true, SP_BRINGS(CHUNKFLOW))                                       \
+      "chunk_tokens", .sliced = true, .own_microbatches = true, SP_BRINGS(CHUNKFLOW))             \
     X("slimpipe", slimpipe, BUDGETS, "rows in slices of equal length (arXiv 2504.14519)",         \
       "slice_tokens", .sliced = true, .cuts_rows = true, SP_BRINGS(SLIMPIPE))                     \
     X("balanced", balanced, BUDGETS,                                                              \
@@ -73,10 +73,11 @@
 // clang-format on
 
 #define SP_OF_SLIMPACK "slice_tokens, time_limit_ms, mip_gap, slices, taper, dp_merge, milp"
-#define SP_SEARCHES_PACKS                                   \
-    .sliced = true, SP_BRINGS(PACKFLOW), .by_effort = true, \
-    .choose_exchange = sp_i_choose_exchange, .choose_chunks = sp_i_choose_chunks
-#define SP_EXCHANGES(way) .brings_exchange = true, .cp_overlap = SP_CP_##way
+#define SP_SHARES_RANKS .shares_ranks = true, .own_microbatches = true
+#define SP_SEARCHES_PACKS                                                    \
+    SP_SHARES_RANKS, .sliced = true, SP_BRINGS(PACKFLOW), .by_effort = true, \
+                     .choose_exchange = sp_i_choose_exchange, .choose_chunks = sp_i_choose_chunks
+#define SP_EXCHANGES(way) SP_SHARES_RANKS, .brings_exchange = true, .cp_overlap = SP_CP_##way
 #define SP_BRINGS(order) .brings_order = true, .schedule = SP_SCHEDULE_##order
 
 #define X(name, function, ...)                                                          \

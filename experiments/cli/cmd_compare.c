@@ -4,6 +4,7 @@
 #include "experiments/cli/memory_curve.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
+#include "solver/setting_uses.h"
 
 static void list_strategies(FILE *out)
 {
@@ -49,6 +50,19 @@ static sp_status show_memory_curve(const cli_compare_args *args, const char *pat
     return status;
 }
 
+// A setting that one row reads is of use in the comparison.
+static void keep_shared_warnings(cli_comparison *cmp)
+{
+    sp_warnings *warnings[CLI_MOST_COMPARED];
+    int count = 0;
+    for (int i = 0; i < cmp->count; i++) {
+        if (cmp->rows[i].status == SP_OK) {
+            warnings[count++] = &cmp->rows[i].result.warnings;
+        }
+    }
+    sp_keep_unused_of_all(warnings, count);
+}
+
 static int run(const void *given, const cli_operands *operands)
 {
     const cli_compare_args *args = given;
@@ -63,6 +77,7 @@ static int run(const void *given, const cli_operands *operands)
         status = cli_comparison_evaluate(args, operands->items[0], &cmp, &err);
     }
     if (status == SP_OK && !args->memory_curve) {
+        keep_shared_warnings(&cmp);
         if (args->common.json) {
             exit_status = cli_print_json(cli_comparison_json(&cmp));
         } else {

@@ -9,6 +9,7 @@
 #include "sim/base/units.h"
 #include "sim/prefill/prefill.h"
 #include "sim/scenario/settings.h"
+#include "solver/setting_uses.h"
 
 enum { PROMPTS_SHOWN = 16 };
 
@@ -209,9 +210,12 @@ static json_t *execution_json(const prefill_args *args, const sp_prefill_result 
     return sp_json_built(b);
 }
 
-static void print_notes(bool quiet, const sp_prefill_result *result)
+static void print_notes(bool quiet, const sp_warnings *warnings, const sp_prefill_result *result)
 {
     char lines[SP_RANGES][160];
+    for (int i = 0; i < warnings->count; i++) {
+        cli_warn(quiet, "%s", warnings->text[i]);
+    }
     int count = sp_uncalibrated_lines(&result->uncalibrated, lines);
     for (int i = 0; i < count; i++) {
         cli_warn(quiet, "outside the profile's tables: %s", lines[i]);
@@ -244,12 +248,18 @@ static sp_status find_answer(const prefill_args *args, const sp_scenario *scenar
 
 static int show_answer(const prefill_args *args, const sp_scenario *scenario, const answer *a)
 {
+    sp_warnings warnings = {.count = 0};
+    sp_warn_of_unused(scenario, SP_RUN_PREFILL, &warnings);
     int exit_status = 0;
     if (args->common.json) {
         json_t *object = sp_prefill_json(scenario, &a->result, a->crossover_tokens);
         if (object != NULL && a->executed) {
             sp_json_put(object, "executed",
                         execution_json(args, &a->result, a->longest, &a->outcome));
+        }
+        if (object != NULL) {
+            sp_json_put(object, "warnings",
+                        sp_json_lines(warnings.text[0], SP_WARNING_TEXT, warnings.count));
         }
         exit_status = cli_print_json(object);
     } else {
@@ -258,7 +268,7 @@ static int show_answer(const prefill_args *args, const sp_scenario *scenario, co
             print_execution(args, &a->result, a->longest, &a->outcome);
         }
     }
-    print_notes(args->common.quiet || args->common.json, &a->result);
+    print_notes(args->common.quiet || args->common.json, &warnings, &a->result);
     return cli_answer(exit_status, sp_prefill_fits(scenario, &a->result));
 }
 

@@ -87,10 +87,7 @@ static void input_fini(input *in)
 static void warn_of_choice(bool quiet, const sp_scenario *scenario)
 {
     const sp_strategy_spec *strategy = &scenario->strategy;
-    if (strategy->asked[0] != '\0' && strcmp(strategy->asked, strategy->kind) != 0) {
-        cli_warn(quiet, "%s runs this job as %s does, which is faster over its batches",
-                 strategy->asked, strategy->kind);
-    } else if (strategy->exchange_of[0] != '\0') {
+    if (strategy->exchange_of[0] != '\0' && strcmp(strategy->asked, strategy->kind) == 0) {
         cli_warn(quiet,
                  "%s exchanges keys and values as %s does (stack.cp_overlap, stack.cp_ring_nics), "
                  "which is faster over the job's batches",

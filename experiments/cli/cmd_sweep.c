@@ -81,6 +81,9 @@ static sp_status choice_options(const sweep_args *args, sweep_choice_options *ch
         return sp_error_set(err, SP_ERR_USAGE, "--shard expects I/N, 1 to N, such as 2/8, got '%s'",
                             args->shard);
     }
+    if (args->seed > 0 && args->sample == 0 && args->search == 0) {
+        return sp_error_set(err, SP_ERR_USAGE, "--seed is for --sample and --search");
+    }
     if (args->search > 0 && (args->sample > 0 || args->shard != NULL)) {
         return sp_error_set(err, SP_ERR_USAGE, "--search chooses its own points: no --%s with it",
                             args->sample > 0 ? "sample" : "shard");

@@ -66,9 +66,32 @@ static sp_status parse_window(const char *text, sp_export_window *window, sp_err
     return SP_OK;
 }
 
+// A selection of nothing would have no effect.
+static sp_status check_selection(const cli_exports *exports, sp_error *err)
+{
+    bool draws = exports->trace != NULL || exports->plot != NULL || exports->timeline;
+    bool shows = draws || exports->snapshot != NULL || exports->graphml != NULL ||
+                 exports->topology != NULL || exports->critical_path;
+    if ((exports->trace_ranks != NULL || exports->trace_window != NULL) && !draws) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "%s selects from --trace, --timeline or --plot, and none is asked for",
+                            exports->trace_ranks != NULL ? "--trace-ranks" : "--trace-window");
+    }
+    if (exports->batch > 0 && !shows) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "--batch %lld: nothing that shows one batch is asked for, such as "
+                            "--trace or --timeline",
+                            (long long)exports->batch);
+    }
+    return SP_OK;
+}
+
 static sp_status read_selection(cli_exports *exports, int pp, sp_error *err)
 {
-    sp_status status = SP_OK;
+    sp_status status = check_selection(exports, err);
+    if (status != SP_OK) {
+        return status;
+    }
     if (exports->trace_window != NULL) {
         status = parse_window(exports->trace_window, &exports->window, err);
     }

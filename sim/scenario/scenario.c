@@ -70,6 +70,7 @@ static sp_status read_document(sp_i_scenario_reader *reader, const json_t *root)
         return sp_error_no_memory(reader->err, "a scenario");
     }
     scenario->workload.source = workload_source(scenario);
+    sp_i_scenario_note_stated(scenario, root);
     return SP_OK;
 }
 
@@ -184,11 +185,6 @@ static void read_schedule(sp_i_scenario_reader *reader)
         sp_object_error(&schedule, "microbatch_samples",
                         "has no use beside uniform_costs, got %lld",
                         (long long)scenario->strategy.microbatch_samples);
-    }
-    if (spec->exchange && spec->kind != SP_SCHEDULE_SLIMPIPE && scenario->schedule_given) {
-        sp_object_error(&schedule, "exchange",
-                        "only \"slimpipe\" exchanges attention, kind is \"%s\"",
-                        sp_schedule_names[spec->kind]);
     }
     sp_object_end(&schedule);
 }

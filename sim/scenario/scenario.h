@@ -17,7 +17,12 @@
 #include "sim/network/topology.h"
 #include "sim/schedule/schedule.h"
 #include "sim/workload/batch.h"
-enum { SP_STRATEGY_NAME = 32, SP_SOURCE_NAME = 256, SP_MAX_OUTLIER_QUEUES = 16 };
+enum {
+    SP_STRATEGY_NAME = 32,
+    SP_SOURCE_NAME = 256,
+    SP_MAX_OUTLIER_QUEUES = 16,
+    SP_STATED_WORDS = 4
+};
 
 typedef enum sp_pad_to { SP_PAD_CONTEXT, SP_PAD_LONGEST } sp_pad_to;
 
@@ -94,7 +99,8 @@ typedef struct sp_scenario {
     char source[SP_SOURCE_NAME]; // file name, for messages
     json_t *resolved;            // all settings as resolved (for --explain and plan.json); owned
     json_t *stated; // the document with its overrides; owned, NULL: read through a cache
-    bool uniform;   // uniform_costs in place of a model
+    uint64_t states[SP_STATED_WORDS]; // bits of sp_scenario_states
+    bool uniform;                     // uniform_costs in place of a model
     sp_uniform_costs uniform_costs;
     sp_model model;
     sp_cluster cluster;
@@ -199,6 +205,10 @@ sp_status sp_scenario_cost_model(const sp_scenario *scenario, struct sp_cost_mod
 
 // The links whose traffic is predicted; borrows the scenario's cluster.
 sp_network sp_scenario_network(const sp_scenario *scenario);
+
+// Does the document state setting number `setting` of the table (sp_setting_at) otherwise than it
+// is where nothing is stated?
+bool sp_scenario_states(const sp_scenario *scenario, int setting);
 
 // What follows from the settings, for people (--explain): ranks, virtual stages, micro-batches
 // where given, nodes, layers per chunk (fewest and most where they differ), parameters. The caller

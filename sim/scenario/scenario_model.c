@@ -22,8 +22,15 @@ void sp_i_scenario_read_model(sp_i_scenario_reader *reader)
     default_profile(reader);
     sp_profile_join(&scenario->profile, &scenario->cluster);
     read_stack(reader);
+    int of_cluster = scenario->cluster.nodes;
     scenario->cluster.nodes =
-        (int)sp_object_int(&reader->root, "nodes", scenario->cluster.nodes, 1, SP_I_MAX_RANKS);
+        (int)sp_object_int(&reader->root, "nodes", of_cluster, 1, SP_I_MAX_RANKS);
+    const json_t *stated = json_object_get(reader->root.json, "cluster");
+    if (json_object_get(stated, "nodes") != NULL && of_cluster > 0 &&
+        scenario->cluster.nodes != of_cluster) {
+        sp_object_error(&reader->root, "nodes", "is %d, cluster.nodes is %d: state one of them",
+                        scenario->cluster.nodes, of_cluster);
+    }
 }
 
 static int errors_so_far(const sp_i_scenario_reader *reader)

@@ -26,7 +26,7 @@ enum {
     SP_I_MAX_SAMPLES_IN_ALL = 100000000, // of all batches
     SP_I_DEFAULT_SAMPLES = 512,          // of one batch, from a file or a distribution
     SP_I_DEFAULT_UNIFORM_TOKENS = 4096,
-    SP_I_MOST_SETTINGS = 224, // in the table of settings.c
+    SP_I_MOST_SETTINGS = 64 * SP_STATED_WORDS, // in the table of settings.c
 };
 
 typedef struct sp_i_scenario_reader {
@@ -88,6 +88,9 @@ sp_status sp_i_scenario_cache_profile(sp_scenario_cache *cache, const char *name
                                       sp_profile *profile, sp_error *err);
 sp_status sp_i_scenario_cache_lengths(sp_scenario_cache *cache, const char *path,
                                       const char *column, sp_lengths *lengths, sp_error *err);
+
+// Notes what the document states otherwise than by default (sp_scenario_states), after all else.
+void sp_i_scenario_note_stated(sp_scenario *scenario, const json_t *root);
 
 // The document that says every setting as resolved; NULL when memory ran out.
 json_t *sp_i_scenario_to_json(const sp_i_scenario_reader *reader);

@@ -181,6 +181,8 @@ static json_t *schedule_object(const sp_scenario *scenario)
     }
     if (scenario->schedule.slices > 0) {
         sp_json_add_int(&b, "slices", scenario->schedule.slices);
+    }
+    if (scenario->schedule.slices > 0 || scenario->schedule.slice_rule != SP_SLICE_TOKENS) {
         sp_json_add_text(&b, "slice_rule", sp_slice_rule_names[scenario->schedule.slice_rule]);
     }
     if (scenario->schedule.exchange) {
@@ -275,7 +277,7 @@ json_t *sp_i_scenario_to_json(const sp_i_scenario_reader *reader)
     if (has_network(scenario)) {
         sp_json_add(&b, "network", network_object(scenario));
     }
-    if (scenario->jitter.gpu_cv > 0.0) {
+    if (!scenario->uniform && (scenario->jitter.gpu_cv > 0.0 || scenario->jitter.seed != 1)) {
         sp_json_add(&b, "jitter", jitter_object(&scenario->jitter));
     }
     sp_json_add(&b, "schedule", schedule_object(scenario));

@@ -125,7 +125,8 @@ json_t *sp_i_strategy_to_json(const sp_scenario *scenario)
     if (scenario->layout.cp_ring_steps) {
         sp_json_add_bool(&b, "cp_ring_steps", true);
     }
-    if (strcmp(strategy->kind, "balanced") == 0) {
+    if (strcmp(strategy->kind, "balanced") == 0 ||
+        strategy->outlier_queues != DEFAULT_OUTLIER_QUEUES) {
         sp_json_add_int(&b, "outlier_queues", strategy->outlier_queues);
     }
     add_settings(&b, settings, SETTINGS, strategy);

@@ -13,6 +13,7 @@
 // before it ends, and for writing the packs and their order down.
 #define SEARCHING 0.8
 
+static void warn_of_order(sp_i_evaluation *ev);
 static sp_status resolve(sp_i_evaluation *ev, sp_error *err);
 static void warn_of_batches(sp_result *result, const sp_batches *batches);
 static void warn_of_delayed(sp_i_evaluation *ev, sp_status status);
@@ -198,6 +199,7 @@ sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
     }
     ev->spent_s = ev->steps.scenario->strategy.spent_s;
     sp_i_step_describe(ev->steps.scenario, result);
+    warn_of_order(ev);
     if (scenario->uniform) {
         return SP_OK;
     }
@@ -207,6 +209,19 @@ sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
         status = sp_i_group_starts_init(&ev->starts, ev->steps.scenario, err);
     }
     return status == SP_OK ? sp_i_steps_init(&ev->steps, err) : status;
+}
+
+// In a comparison a stated order is for the strategies that bring none.
+static void warn_of_order(sp_i_evaluation *ev)
+{
+    sp_schedule_kind runs = ev->steps.scenario->schedule.kind;
+    if (ev->stated->schedule_given && ev->stated->schedule.kind != runs) {
+        sp_warnings_add(&ev->steps.result->warnings,
+                        "schedule.kind \"%s\" is not for strategy %s, which brings its own order, "
+                        "\"%s\"",
+                        sp_schedule_names[ev->stated->schedule.kind],
+                        ev->steps.scenario->strategy.kind, sp_schedule_names[runs]);
+    }
 }
 
 // Evaluates in a copy what its strategy has still to choose or to bring an order into.

@@ -6,6 +6,7 @@
 #include "sim/base/units.h"
 #include "sim/engine/jitter.h"
 #include "sim/model/inventory.h"
+#include "solver/setting_uses.h"
 #include "solver/step/step.h"
 #include "solver/strategy.h"
 
@@ -16,6 +17,7 @@
 static void describe_slowest(const sp_scenario *scenario, sp_slowest_gpu *slowest);
 static bool falls_back(const sp_scenario *scenario);
 static double published_bubble(const sp_scenario *scenario);
+static void warn_of_replaced(const sp_scenario *scenario, sp_warnings *warnings);
 static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warnings);
 static void warn_of_other_gpu(const sp_scenario *scenario, sp_warnings *warnings);
 
@@ -32,6 +34,8 @@ void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
     snprintf(result->schedule, sizeof result->schedule, "%s",
              sp_schedule_names[scenario->schedule.kind]);
     sp_scenario_step_error(scenario, &result->step_error);
+    warn_of_replaced(scenario, &result->warnings);
+    sp_warn_of_unused(scenario, SP_RUN_STEP, &result->warnings);
     if (scenario->uniform) {
         return;
     }
@@ -149,6 +153,20 @@ static void warn_of_planner(const sp_scenario *scenario, sp_warnings *warnings)
     }
 }
 
+// What is stated and runs as something else.
+static void warn_of_replaced(const sp_scenario *scenario, sp_warnings *warnings)
+{
+    const sp_strategy_spec *strategy = &scenario->strategy;
+    if (strategy->asked[0] != '\0' && strcmp(strategy->asked, strategy->kind) != 0) {
+        sp_warnings_add(warnings, "%s runs this job as %s does, which is faster over its batches",
+                        strategy->asked, strategy->kind);
+    }
+    if (scenario->schedule.kind == SP_SCHEDULE_INTERLEAVED && scenario->layout.chunks == 1) {
+        sp_warnings_add(warnings, "schedule.kind \"interleaved\" runs one chunk per rank here "
+                                  "(parallel.chunks_per_rank), which is 1f1b");
+    }
+}
+
 // Settings whose time rests on an assumption, or is not counted.
 static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warnings)
 {
@@ -176,7 +194,7 @@ static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warn
         sp_warnings_add(warnings, "network.detail auto is closed here: flows do not go with "
                                   "vocab_parallel");
     }
-    if (scenario->layout.vocab_parallel) {
+    if (scenario->layout.vocab_parallel && scenario->layout.pp > 1) {
         sp_warnings_add(warnings,
                         "vocab_parallel: a rank's share of the head waits for the last stage, "
                         "not for the other ranks' sums inside it; its exchange counts as TP "

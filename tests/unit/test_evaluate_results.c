@@ -197,8 +197,9 @@ TEST(losses_are_said)
 TEST(free_settings_are_said)
 {
     scenario_run r;
-    run_good(TINY_MODEL "'parallel': {'dp': 2, 'zero': 3, 'vocab_parallel': true}, "
-                        "'memory': {'offload_ratio': 0.5}, 'workload': {'lengths': [10, 20]}}",
+    run_good(TINY_MODEL "'parallel': {'dp': 2, 'pp': 2, 'zero': 3, 'vocab_parallel': true}, "
+                        "'memory': {'offload_ratio': 0.5}, 'workload': {'lengths': [10, 20, 30, "
+                        "40], 'context': 40}}",
              &run_verified, &r);
     assert_int_equal(r.result.warnings.count, 4);
     assert_true(has_text(&r.result.warnings, "offloading"));

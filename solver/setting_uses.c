@@ -1,0 +1,556 @@
+#include "solver/setting_uses.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/base/writer.h"
+#include "sim/inference/decode.h"
+#include "sim/scenario/settings.h"
+#include "solver/strategy.h"
+
+#define NO_EFFECT " no effect "
+
+// What is asked of a scenario's settings.
+typedef struct question {
+    const sp_scenario *scenario;
+    const sp_strategy *strategy; // NULL with uniform costs
+    const sp_strategy *asked;    // which had another one take its place, or `strategy`
+    const char *key;
+} question;
+
+typedef bool is_used(const question *q);
+
+// Where settings have an effect; the first row of a setting that says no counts.
+typedef struct use {
+    const char *keys;   // settings with spaces between them; with a dot at its end all of a section
+    is_used *used;      // NULL: nowhere
+    const char *is_for; // in words
+} use;
+
+// ---- layouts ----
+
+static int data_ranks(const question *q)
+{
+    return q->scenario->layout.dp * q->scenario->layout.cp;
+}
+
+static bool splits_tensors(const question *q)
+{
+    return q->scenario->layout.tp > 1;
+}
+
+static bool has_pipeline(const question *q)
+{
+    return q->scenario->layout.pp > 1;
+}
+
+static bool sends_tensor_shares(const question *q)
+{
+    return has_pipeline(q) && splits_tensors(q);
+}
+
+static bool reduces_gradients(const question *q)
+{
+    return data_ranks(q) > 1;
+}
+
+// What ZeRO 3 gathers has buffers on one rank, too, and with explicit tensors what ZeRO 2 adds up.
+static bool shards_states(const question *q)
+{
+    bool is_explicit = q->scenario->memory.stack.tensors == SP_TENSORS_EXPLICIT;
+    return reduces_gradients(q) || q->scenario->layout.zero >= (is_explicit ? 2 : 3);
+}
+
+static bool reduces_whole_gradients(const question *q)
+{
+    return reduces_gradients(q) && q->scenario->layout.zero == 0;
+}
+
+static bool has_links(const question *q)
+{
+    return has_pipeline(q) || reduces_gradients(q);
+}
+
+static bool has_collectives(const question *q)
+{
+    return splits_tensors(q) || reduces_gradients(q);
+}
+
+static bool has_orders(const question *q)
+{
+    const sp_layout *l = &q->scenario->layout;
+    return (l->tp > 1) + (l->cp > 1) + (l->dp > 1) + (l->pp > 1) > 1;
+}
+
+static bool has_jitter(const question *q)
+{
+    return q->scenario->jitter.gpu_cv > 0.0;
+}
+
+// ---- packs that several ranks share ----
+
+static bool may_share_packs(const question *q)
+{
+    return q->scenario->layout.dp > 1 && q->strategy != NULL &&
+           (q->strategy->shares_ranks || q->asked->shares_ranks);
+}
+
+static bool splits_packs(const question *q)
+{
+    return q->scenario->layout.cp > 1 || may_share_packs(q);
+}
+
+static bool exchanges_keys(const question *q)
+{
+    return splits_packs(q) || (q->strategy != NULL && q->strategy->brings_exchange);
+}
+
+static bool exchanges_some_heads(const question *q)
+{
+    return splits_packs(q) && q->scenario->memory.stack.cp_overlap == SP_CP_A2A_P2P;
+}
+
+static bool passes_keys(const question *q)
+{
+    bool own = q->strategy != NULL && q->strategy->brings_exchange;
+    return own || (splits_packs(q) && sp_stack_passes_keys(&q->scenario->memory.stack));
+}
+
+static bool has_zones(const question *q)
+{
+    return may_share_packs(q) && q->asked->choose_job != NULL;
+}
+
+static bool has_uneven_rings(const question *q)
+{
+    return splits_packs(q) && q->scenario->layout.cp_sharding != SP_SHARD_EVEN &&
+           sp_stack_passes_keys(&q->scenario->memory.stack);
+}
+
+// ---- the software ----
+
+static bool keeps_scores(const question *q)
+{
+    return q->scenario->memory.attention == SP_ATTENTION_UNFUSED;
+}
+
+static bool copies_logits(const question *q)
+{
+    return !q->scenario->memory.stack.fused_cross_entropy;
+}
+
+static bool has_explicit_tensors(const question *q)
+{
+    return q->scenario->memory.stack.tensors == SP_TENSORS_EXPLICIT;
+}
+
+static bool counts_device(const question *q)
+{
+    return sp_stack_counts_device(&q->scenario->memory.stack);
+}
+
+static bool limit_follows(const question *q)
+{
+    const sp_scenario *s = q->scenario;
+    return s->memory_limit_bytes + s->memory_reserve_bytes == s->cluster.memory_bytes;
+}
+
+// ---- schedules ----
+
+static bool is_interleaved(const question *q)
+{
+    return q->scenario->schedule.kind == SP_SCHEDULE_INTERLEAVED && q->scenario->layout.chunks > 1;
+}
+
+static bool cuts_rows(const question *q)
+{
+    return sp_schedule_traits_of(q->scenario->schedule.kind).sliced &&
+           (q->strategy == NULL || !q->strategy->sliced);
+}
+
+static bool counts_slices(const question *q)
+{
+    const sp_scenario *s = q->scenario;
+    // What a strategy with slices of its own writes into the resolved scenario is not stated.
+    if (q->strategy != NULL && q->strategy->sliced && s->schedule.slices == s->layout.pp) {
+        return true;
+    }
+    bool slimpipe = q->strategy != NULL && q->strategy->cuts_rows && s->strategy.slice_tokens == 0;
+    return slimpipe || (cuts_rows(q) && s->schedule.slice_rule != SP_SLICE_SHORTEST);
+}
+
+static bool is_slimpipe(const question *q)
+{
+    return q->scenario->schedule.kind == SP_SCHEDULE_SLIMPIPE;
+}
+
+static bool is_chunkflow(const question *q)
+{
+    return q->scenario->schedule.kind == SP_SCHEDULE_CHUNKFLOW;
+}
+
+static bool is_zb_auto(const question *q)
+{
+    return q->scenario->schedule.kind == SP_SCHEDULE_ZB_AUTO;
+}
+
+// Uniform samples fill what the micro-batches hold where the batch is not stated.
+static bool has_rows(const question *q)
+{
+    return q->strategy == NULL || !q->strategy->own_microbatches ||
+           q->scenario->workload.uniform_tokens > 0;
+}
+
+// ---- data ----
+
+static bool has_lengths(const question *q)
+{
+    return q->scenario->workload.uniform_tokens == 0;
+}
+
+static bool draws(const question *q)
+{
+    const sp_workload_spec *w = &q->scenario->workload;
+    return has_jitter(q) || w->distribution != NULL ||
+           (has_lengths(q) && w->order == SP_ORDER_SHUFFLED);
+}
+
+// ---- prompts and text ----
+
+static bool samples_attention(const question *q)
+{
+    return q->scenario->prefill.attention == SP_PREFILL_SAMPLE;
+}
+
+static bool is_sparse(const question *q)
+{
+    return q->scenario->prefill.attention != SP_PREFILL_DENSE;
+}
+
+static bool drafts_tokens(const question *q)
+{
+    return q->scenario->decode->how.method != SP_DECODE_PLAIN;
+}
+
+static bool follows_entropy(const question *q)
+{
+    return q->scenario->decode->how.method == SP_DECODE_HETEROSPEC;
+}
+
+static bool adds_layers(const question *q)
+{
+    return q->scenario->decode->how.extend || q->scenario->decode->how.prune;
+}
+
+static bool prunes_trees(const question *q)
+{
+    return q->scenario->decode->how.prune;
+}
+
+static bool batches_sequences(const question *q)
+{
+    return q->scenario->decode->batch > 1;
+}
+
+// ---- strategies ----
+
+static bool reads_option(const sp_strategy *strategy, const char *option)
+{
+    size_t bytes = strlen(option);
+    const char *at = strategy->options;
+    while ((at = strstr(at, option)) != NULL) {
+        bool begins = at == strategy->options || at[-1] == ' ';
+        if (begins && (at[bytes] == ',' || at[bytes] == '\0')) {
+            return true;
+        }
+        at += bytes;
+    }
+    return false;
+}
+
+static const char *option_of(const char *key)
+{
+    return key + strlen("strategy.");
+}
+
+static bool is_option(const question *q)
+{
+    return reads_option(q->strategy, option_of(q->key)) ||
+           reads_option(q->asked, option_of(q->key));
+}
+
+static bool has_data_ranks(const question *q)
+{
+    return q->scenario->layout.dp > 1;
+}
+
+static bool has_queues(const question *q)
+{
+    return q->scenario->strategy.outlier_queues > 0;
+}
+
+static bool cuts_samples(const question *q)
+{
+    return q->scenario->strategy.slices || !reads_option(q->asked, "slices");
+}
+
+static bool has_programs(const question *q)
+{
+    return q->scenario->strategy.milp || !reads_option(q->asked, "milp");
+}
+
+// clang-format off
+#define OPTIONS                                                                                    \
+    "strategy.pad_to strategy.outlier_queues strategy.outlier_tokens strategy.pack_tokens "        \
+    "strategy.max_per_pack strategy.rank_tokens strategy.pack_rounds strategy.attention_across "   \
+    "strategy.chunk_tokens strategy.slice_tokens strategy.time_limit_ms strategy.mip_gap "         \
+    "strategy.slices strategy.asymmetric strategy.taper strategy.dp_merge strategy.milp "          \
+    "strategy.zones strategy.remap strategy.gathers"
+
+// What a step of training alone asks of the stack.
+#define OF_BACKWARDS                                                                               \
+    "stack.unfused_weight_gradient stack.timed_accumulation stack.in_place_lookup_gradient "       \
+    "stack.hide_backward_gather stack.hide_backward_reduce stack.hide_gradient_reduce "            \
+    "stack.hide_gradient_all_reduce stack.hide_parameter_gather stack.bucketed_tail "              \
+    "stack.sharded_step stack.fused_cross_entropy stack.copied_logits "                            \
+    "stack.dummy_weight_gradients stack.keep_gathered_inputs stack.lingering_inputs "              \
+    "stack.gradient_buckets stack.gradient_reduce_dtype stack.bucket_mib "
+
+static const use of_steps[] = {
+    {"prefill.", NULL, "`slimpack prefill`"},
+    {"decode.", NULL, "`slimpack decode`"},
+    {"stack.hide_forward_gather stack.hide_forward_reduce stack.hide_backward_gather "
+     "stack.hide_backward_reduce stack.keep_gathered_inputs stack.lingering_inputs "
+     "parallel.sequence_parallel", splits_tensors, "parallel.tp above 1"},
+    {"stack.blocking_transfers parallel.vocab_parallel", has_pipeline, "parallel.pp above 1"},
+    {"stack.whole_transfers", sends_tensor_shares, "parallel.pp and parallel.tp above 1"},
+    {"stack.hide_gradient_reduce stack.bucketed_tail stack.bucket_mib "
+     "stack.hide_parameter_gather stack.gradient_buckets", reduces_gradients,
+     "parallel.dp or parallel.cp above 1"},
+    {"parallel.zero", shards_states, "parallel.dp or parallel.cp above 1"},
+    {"stack.hide_gradient_all_reduce stack.sharded_step", reduces_whole_gradients,
+     "parallel.zero 0 and parallel.dp or parallel.cp above 1"},
+    {"stack.fused_softmax_limited stack.unfused_softmax stack.score_buffer", keeps_scores,
+     "memory.attention \"unfused\""},
+    {"stack.copied_logits", copies_logits, "a loss without stack.fused_cross_entropy"},
+    {"stack.device_bytes", has_explicit_tensors, "stack.tensors \"explicit\""},
+    {"stack.cudnn_attention", counts_device,
+     "stack.tensors \"explicit\" with stack.device_bytes"},
+    {"stack.cp_overlap", exchanges_keys,
+     "parallel.cp above 1, or strategies whose packs several data-parallel ranks share"},
+    {"stack.cp_a2a_ranks", exchanges_some_heads, "stack.cp_overlap \"a2a+p2p\" and parallel.cp above 1"},
+    {"stack.cp_ring_nics", passes_keys, "rings of ranks that share a pack (stack.cp_overlap)"},
+    {"stack.cp_lone_rings", has_zones,
+     "strategies zeppelin and slimpack-zones on several data-parallel ranks"},
+    {"parallel.order", has_orders, "layouts of more than one dimension"},
+    {"network.detail", has_links, "several pipeline, data-parallel or context-parallel ranks"},
+    {"network.collectives", has_collectives,
+     "several tensor-parallel, data-parallel or context-parallel ranks"},
+    {"jitter.seed", has_jitter, "jitter.gpu_cv above 0"},
+    {"schedule.group", is_interleaved, "schedule.kind \"interleaved\" with several chunks"},
+    {"schedule.slices", counts_slices,
+     "sliced schedules (terapipe, seq1f1b, slimpipe) of rows that nothing else cuts"},
+    {"schedule.slice_rule", cuts_rows,
+     "sliced schedules (terapipe, seq1f1b, slimpipe) of rows that nothing else cuts"},
+    {"schedule.exchange", is_slimpipe, "schedule.kind \"slimpipe\""},
+    {"schedule.retained_chunks", is_chunkflow, "schedule.kind \"chunkflow\""},
+    {"schedule.memory_limit_microbatches", is_zb_auto, "schedule.kind \"zb-auto\""},
+    {"schedule.microbatch_samples", has_rows, "strategies that fill rows"},
+    {"memory.reserve_gib", limit_follows, "a limit that memory.limit_gib does not state"},
+    {"workload.order", has_lengths, "samples that differ (workload.lengths)"},
+    {"workload.seed", draws, "what is drawn: lengths of a distribution, or a shuffled order"},
+    {"strategy.cp_sharding", splits_packs,
+     "parallel.cp above 1, or strategies whose packs several data-parallel ranks share"},
+    {"strategy.cp_ring_steps", has_uneven_rings,
+     "rings (stack.cp_overlap) of uneven shares (strategy.cp_sharding)"},
+    {"strategy.group_start_ms", may_share_packs,
+     "strategies whose packs several data-parallel ranks share"},
+    {OPTIONS, is_option, NULL},
+    {"strategy.dp_merge strategy.zones strategy.remap strategy.gathers",
+     has_data_ranks, "parallel.dp above 1"},
+    {"strategy.outlier_tokens", has_queues, "strategy.outlier_queues above 0"},
+    {"strategy.slice_tokens", cuts_samples, "strategy.slices true"},
+    {"strategy.mip_gap", has_programs, "strategy.milp true"},
+};
+
+#define OF_STEPS                                                                                   \
+    OF_BACKWARDS OPTIONS " strategy.kind strategy.cp_ring_steps strategy.group_start_ms "          \
+    "schedule.group schedule.slices schedule.slice_rule schedule.exchange "                        \
+    "schedule.retained_chunks schedule.memory_limit_microbatches memory.recompute memory.model "   \
+    "memory.offload_ratio parallel.zero network.detail jitter.seed workload.batches "
+
+static const use of_prompts[] = {
+    {OF_STEPS "schedule.kind", NULL, "steps of training"},
+    {"decode.", NULL, "`slimpack decode`"},
+    {"parallel.sequence_parallel stack.hide_forward_gather stack.hide_forward_reduce",
+     splits_tensors, "parallel.tp above 1"},
+    {"stack.cp_overlap strategy.cp_sharding", splits_packs, "parallel.cp above 1"},
+    {"stack.cp_a2a_ranks", exchanges_some_heads, "stack.cp_overlap \"a2a+p2p\" and parallel.cp above 1"},
+    {"prefill.alpha prefill.window_share prefill.row_share prefill.stripe_share prefill.fixed_us "
+     "prefill.deal", samples_attention, "prefill.attention \"sample\""},
+    {"prefill.dense_below", is_sparse, "attention that does not read every key (prefill.attention)"},
+};
+
+static const use of_text[] = {
+    {OF_STEPS "memory.attention parallel.order parallel.sequence_parallel strategy.cp_sharding "
+     "stack.cp_overlap stack.cp_a2a_ranks stack.cp_ring_nics stack.cp_lone_rings schedule.microbatches "
+     "schedule.microbatch_samples", NULL, "steps of training"},
+    {"workload.lengths workload.column workload.uniform workload.context workload.over_length "
+     "workload.order workload.tokens_per_batch", NULL,
+     "batches that are read: decode.prompt_tokens and decode.sequences say what is generated"},
+    {"prefill.", NULL, "`slimpack prefill`"},
+    {"decode.depth decode.top_k decode.draft_tokens decode.text. decode.draft decode.draft_tp "
+     "decode.draft_gpus decode.batch_policy decode.graphs decode.eagle_graphs decode.call_ms "
+     "decode.graph_miss_ms", drafts_tokens, "methods that draft tokens (decode.method)"},
+    {"decode.alpha decode.extend decode.prune decode.keep decode.text.training_ease "
+     "decode.text.training_tokens_per_call", follows_entropy, "decode.method \"heterospec\""},
+    {"decode.alpha", adds_layers, "decode.extend or decode.prune true"},
+    {"decode.keep", prunes_trees, "decode.prune true"},
+    {"decode.batch_policy", batches_sequences, "decode.batch above 1"},
+};
+// clang-format on
+
+#define ROWS(table) (table), sizeof(table) / sizeof(table)[0]
+
+// Is the key among those of the row?
+static bool names_key(const char *keys, const char *key)
+{
+    while (*keys != '\0') {
+        size_t bytes = strcspn(keys, " ");
+        bool is_section = keys[bytes - 1] == '.';
+        if (strncmp(keys, key, bytes) == 0 && (is_section || key[bytes] == '\0')) {
+            return true;
+        }
+        keys += bytes;
+        keys += strspn(keys, " ");
+    }
+    return false;
+}
+
+static const use *unmet_use(const question *q, const use *rows, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (names_key(rows[i].keys, q->key) && (rows[i].used == NULL || !rows[i].used(q))) {
+            return &rows[i];
+        }
+    }
+    return NULL;
+}
+
+static const use *find_unmet(const question *q, sp_run_kind run)
+{
+    switch (run) {
+    case SP_RUN_PREFILL:
+        return unmet_use(q, ROWS(of_prompts));
+    case SP_RUN_DECODE:
+        return unmet_use(q, ROWS(of_text));
+    case SP_RUN_STEP:
+        break;
+    }
+    return unmet_use(q, ROWS(of_steps));
+}
+
+// "slimpack, slimpack-zb": the strategies that read an option.
+static void list_readers(const char *option, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; sp_strategy_names[i] != NULL; i++) {
+        if (reads_option(sp_strategy_find(sp_strategy_names[i]), option) && used < bytes) {
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used > 0 ? ", " : "",
+                                     sp_strategy_names[i]);
+        }
+    }
+}
+
+static void warn(const question *q, const use *unmet, sp_warnings *warnings)
+{
+    char readers[256];
+    if (unmet->is_for != NULL) {
+        sp_warnings_add(warnings, "%s has" NO_EFFECT "here: it is for %s", q->key, unmet->is_for);
+        return;
+    }
+    list_readers(option_of(q->key), readers, sizeof readers);
+    sp_warnings_add(warnings, "%s has" NO_EFFECT "with strategy %s: it is for %s", q->key,
+                    q->asked->name, readers);
+}
+
+// Settings of one row that are for something else altogether share a warning.
+static void warn_of_row(question *q, sp_run_kind run, const use *row, sp_warnings *warnings)
+{
+    const sp_setting *setting = NULL;
+    char keys[SP_WARNING_TEXT / 2] = "";
+    int count = 0;
+    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        q->key = setting->key;
+        if (sp_scenario_states(q->scenario, i) && find_unmet(q, run) == row) {
+            sp_append(keys, sizeof keys, "%s%s", count++ > 0 ? ", " : "", setting->key);
+        }
+    }
+    sp_warnings_add(warnings, "%s %s" NO_EFFECT "here: %s for %s", keys, count > 1 ? "have" : "has",
+                    count > 1 ? "they are" : "it is", row->is_for);
+}
+
+void sp_warn_of_unused(const sp_scenario *scenario, sp_run_kind run, sp_warnings *warnings)
+{
+    const sp_strategy_spec *spec = &scenario->strategy;
+    bool packs = run == SP_RUN_STEP && !scenario->uniform;
+    question q = {.scenario = scenario};
+    q.strategy = packs ? sp_strategy_find(spec->kind) : NULL;
+    q.asked = packs && spec->asked[0] != '\0' ? sp_strategy_find(spec->asked) : q.strategy;
+    const sp_setting *setting = NULL;
+    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        q.key = setting->key;
+        const use *unmet = sp_scenario_states(scenario, i) ? find_unmet(&q, run) : NULL;
+        if (unmet != NULL && unmet->used == NULL) {
+            warn_of_row(&q, run, unmet, warnings); // said once: the text is that of its first key
+        } else if (unmet != NULL) {
+            warn(&q, unmet, warnings);
+        }
+    }
+}
+
+// The bytes that name the settings; 0: the warning is another one.
+static size_t unused_bytes(const char *text)
+{
+    const char *has = strstr(text, " has" NO_EFFECT);
+    const char *have = strstr(text, " have" NO_EFFECT);
+    const char *end = has != NULL ? has : have;
+    return end != NULL ? (size_t)(end - text) : 0;
+}
+
+static bool says_unused(const sp_warnings *warnings, const char *keys, size_t bytes)
+{
+    for (int i = 0; i < warnings->count; i++) {
+        if (unused_bytes(warnings->text[i]) == bytes &&
+            strncmp(warnings->text[i], keys, bytes) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool all_say_unused(sp_warnings *const *rows, int count, const char *text)
+{
+    size_t bytes = unused_bytes(text);
+    bool all = true;
+    for (int r = 0; bytes > 0 && r < count; r++) {
+        all = all && says_unused(rows[r], text, bytes);
+    }
+    return all;
+}
+
+void sp_keep_unused_of_all(sp_warnings *const *rows, int count)
+{
+    // What all rows say stays in every one of them, whichever is judged first.
+    for (int r = 0; r < count; r++) {
+        int kept = 0;
+        for (int i = 0; i < rows[r]->count; i++) {
+            const char *text = rows[r]->text[i];
+            if (all_say_unused(rows, count, text)) {
+                memmove(rows[r]->text[kept++], text, sizeof rows[r]->text[0]);
+            }
+        }
+        rows[r]->count = kept;
+    }
+}

@@ -1,0 +1,21 @@
+// Settings that a scenario states and that have no effect on it, by one table (setting_uses.c).
+#ifndef SLIMPACK_SOLVER_SETTING_USES_H
+#define SLIMPACK_SOLVER_SETTING_USES_H
+
+#include "sim/metrics/result.h"
+#include "sim/scenario/scenario.h"
+
+// What a scenario is asked for. One document may serve all three.
+typedef enum sp_run_kind { SP_RUN_STEP, SP_RUN_PREFILL, SP_RUN_DECODE } sp_run_kind;
+
+// Warns of each setting that the scenario states otherwise than by default and that changes nothing
+// there: with its strategy, schedule and layout, as resolved (sp_strategy_resolve), or in a run of
+// this kind. Sweeps and comparisons state what only some of their scenarios read: such a setting is
+// no error.
+SP_API void sp_warn_of_unused(const sp_scenario *scenario, sp_run_kind run, sp_warnings *warnings);
+
+// Of rows that one scenario is compared in: leaves out of each such warning of a setting that
+// another row reads.
+SP_API void sp_keep_unused_of_all(sp_warnings *const *rows, int count);
+
+#endif

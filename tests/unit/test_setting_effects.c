@@ -1,0 +1,868 @@
+// Every setting of the table against what it changes: a key that is read and then ignored changes
+// no figure and is found here.
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/inference/decode_json.h"
+#include "sim/prefill/prefill.h"
+#include "sim/scenario/decode_scenario.h"
+#include "sim/scenario/scenario_private.h"
+#include "sim/scenario/settings.h"
+#include "solver/setting_uses.h"
+#include "solver/strategy.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+typedef enum kind_of_run { TRAIN, UNIFORM, COSTS, PREFILL, DECODE } kind_of_run;
+
+#define MODEL                                                                                    \
+    "{'model': {'layers': 8, 'hidden': 1024, 'ffn': 2816, 'heads': 16, 'kv_heads': 8, 'vocab': " \
+    "32000}, 'cluster': 'h100-8', 'stack': 'ours'"
+
+static const char *const documents[] = {
+    [TRAIN] = MODEL ", 'workload': {'context': 4096, 'order': 'file', 'lengths': [4096, 300, 1500, "
+                    "2500, 3900, 100, 700, 3000, 900, 4000, 200, 2048, 1700, 1200, 3500, 600, 800, "
+                    "2900]}}",
+    [UNIFORM] = MODEL "}",
+    [COSTS] = "{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'w_ms': 1}, 'parallel': {'pp': 4}, "
+              "'schedule': {'kind': 'zb-h1', 'microbatches': 8}}",
+    [PREFILL] = "{'model': 'llama-3-8b', 'cluster': 'a100-8', 'workload': {'order': 'file', "
+                "'lengths': [20000, 3000]}, 'prefill': {'attention': 'sample'}}",
+    [DECODE] = "{'model': 'llama-3-8b', 'cluster': 'h100-8', 'decode': {'sequences': 12, "
+               "'prompt_tokens': 256, 'output_tokens': 64, 'batch': 2}}",
+};
+
+// Two values of a setting that must not give the same figure.
+typedef struct effect {
+    const char *key;
+    kind_of_run kind;
+    // Settings beside it, "path=value" with spaces between them and ' for ".
+    const char *beside;
+    // A value, or such settings; "": it is not stated. "*" stands for each of its values but `one`.
+    const char *one, *other;
+    // A path into the result; NULL: any of `times_and_memory`. "refused": `other` is.
+    const char *figure;
+    const char *none; // why no figure can differ, in place of all else but the key
+} effect;
+
+static const char *const times_and_memory[] = {"iteration_ms",
+                                               "peak_memory_gib",
+                                               "peak_memory_allocator_gib",
+                                               "peak_memory_reserved_gib",
+                                               "ttft_ms",
+                                               "tokens_per_s",
+                                               NULL};
+
+// clang-format off
+// Time or memory must differ, or the figure.
+#define TIME_OR_MEMORY(...) {__VA_ARGS__, NULL, NULL}
+#define FIGURE(...) {__VA_ARGS__, NULL}
+#define NONE(key_, why) {.key = (key_), .none = (why)}
+static const effect effects[] = {
+    NONE("schema", "there is one version"),
+    TIME_OR_MEMORY("nodes", TRAIN, "parallel.tp=8", "1", "2"),
+    TIME_OR_MEMORY("profile", TRAIN, "", "'h100'", "'a100'"),
+    TIME_OR_MEMORY("model", TRAIN, "", "'llama-2-7b'", "'llama-3-8b'"),
+    FIGURE("model.name", TRAIN, "", "'a'", "'b'", "model.name"),
+    TIME_OR_MEMORY("model.layers", TRAIN, "", "8", "4"),
+    TIME_OR_MEMORY("model.hidden", TRAIN, "model.head_dim=64", "1024", "2048"),
+    TIME_OR_MEMORY("model.ffn", TRAIN, "", "2816", "4096"),
+    TIME_OR_MEMORY("model.heads", TRAIN, "model.head_dim=64", "16", "32"),
+    TIME_OR_MEMORY("model.kv_heads", TRAIN, "", "8", "16"),
+    TIME_OR_MEMORY("model.head_dim", TRAIN, "", "64", "128"),
+    TIME_OR_MEMORY("model.vocab", TRAIN, "", "32000", "64000"),
+    TIME_OR_MEMORY("model.activation", TRAIN, "", "'swiglu'", "*"),
+    TIME_OR_MEMORY("model.experts", TRAIN, "model.experts_per_token=2", "4", "8"),
+    TIME_OR_MEMORY("model.experts_per_token", TRAIN, "model.experts=4", "1", "2"),
+    TIME_OR_MEMORY("model.norm", TRAIN, "", "'rmsnorm'", "*"),
+    TIME_OR_MEMORY("model.positional", TRAIN, "model.max_positions=4096", "'rope'", "*"),
+    TIME_OR_MEMORY("model.max_positions", TRAIN, "model.positional='learned'", "4096", "8192"),
+    TIME_OR_MEMORY("model.tied_embeddings", TRAIN, "", "false", "*"),
+    TIME_OR_MEMORY("model.bias", TRAIN, "", "false", "*"),
+    TIME_OR_MEMORY("model.qkv_bias", TRAIN, "", "false", "*"),
+    TIME_OR_MEMORY("model.qk_norm", TRAIN, "", "false", "*"),
+    TIME_OR_MEMORY("model.dropout", TRAIN, "", "false", "*"),
+
+    TIME_OR_MEMORY("uniform_costs.f_ms", COSTS, "", "1", "2"),
+    TIME_OR_MEMORY("uniform_costs.b_ms", COSTS, "", "1", "2"),
+    TIME_OR_MEMORY("uniform_costs.w_ms", COSTS, "", "1", "2"),
+    TIME_OR_MEMORY("uniform_costs.p2p_ms", COSTS, "", "0", "1"),
+    TIME_OR_MEMORY("uniform_costs.per_chunk", COSTS, "schedule.kind='interleaved'", "false", "*"),
+    TIME_OR_MEMORY("uniform_costs.attention_share", COSTS, "schedule.kind='seq1f1b'", "0", "0.5"),
+    FIGURE("uniform_costs.memory_units", COSTS, "", "", "{'f':2,'b':-1,'w':-1}", "ranks.0.activation_units_peak"),
+    FIGURE("uniform_costs.memory_units.f", COSTS, "", "", "uniform_costs.memory_units={'f':2,'b':0,'w':-2}", "ranks.0.activation_units_peak"),
+    FIGURE("uniform_costs.memory_units.b", COSTS, "", "uniform_costs.memory_units={'f':1,'b':0,'w':-1}", "uniform_costs.memory_units={'f':1,'b':-1,'w':0}", "ranks.3.activation_units_peak"),
+    FIGURE("uniform_costs.memory_units.w", COSTS, "", "uniform_costs.memory_units={'f':1,'b':0,'w':-1}", "uniform_costs.memory_units={'f':1,'b':-0.5,'w':-0.5}", "ranks.3.activation_units_peak"),
+
+    TIME_OR_MEMORY("cluster", TRAIN, "parallel.tp=2", "'h100-8'", "'a100-8'"),
+    TIME_OR_MEMORY("cluster.name", TRAIN, "parallel.tp=2", "'h100-8'", "'a100-8'"),
+    FIGURE("cluster.gpu", TRAIN, "profile='a100'", "'A100'", "'H100'", "warnings"),
+    TIME_OR_MEMORY("cluster.profile", TRAIN, "", "'h100'", "'a100'"),
+    NONE("cluster.source", "a note, for reports"),
+    FIGURE("cluster.peak_tflops", TRAIN, "", "989.5", "1500", "mfu"),
+    FIGURE("cluster.memory_gib", TRAIN, "", "80", "40", "memory_margin_gib"),
+    NONE("cluster.hbm_gb_per_s", "what the profile was measured with stands for it"),
+    TIME_OR_MEMORY("cluster.nvlink_gb_per_s", TRAIN, "parallel.tp=2", "450", "200"),
+    TIME_OR_MEMORY("cluster.nvls", TRAIN, "parallel.tp=8 network.collectives='auto'", "false", "*"),
+    TIME_OR_MEMORY("cluster.nic_gbit_per_s", TRAIN, "parallel.dp=16", "400", "100"),
+    TIME_OR_MEMORY("cluster.host_link_gb_per_s", TRAIN, "parallel.pp=4 memory.offload_ratio=1", "25", "5"),
+    TIME_OR_MEMORY("cluster.nvlink_latency_us", TRAIN, "parallel.pp=2", "1", "50"),
+    TIME_OR_MEMORY("cluster.nic_latency_us", TRAIN, "parallel.tp=8 parallel.pp=2", "1", "50"),
+    TIME_OR_MEMORY("cluster.host_link_latency_us", TRAIN, "parallel.pp=4 memory.offload_ratio=1", "0", "1000"),
+    TIME_OR_MEMORY("cluster.gpus_per_node", TRAIN, "parallel.tp=8", "8", "4"),
+    TIME_OR_MEMORY("cluster.nics_per_node", TRAIN, "parallel.dp=16", "8", "2"),
+    TIME_OR_MEMORY("cluster.fabric.rails", TRAIN, "parallel.dp=16 network.detail='flows' cluster.fabric.pxn=false parallel.zero=3 parallel.cp=2 cluster.fabric.oversubscription=4", "8", "1"),
+    TIME_OR_MEMORY("cluster.fabric.nodes_per_leaf", TRAIN, "parallel.dp=32 network.detail='flows' cluster.fabric.oversubscription=8", "0", "1"),
+    TIME_OR_MEMORY("cluster.fabric.oversubscription", TRAIN, "parallel.dp=32 network.detail='flows' cluster.fabric.nodes_per_leaf=1", "1", "8"),
+    TIME_OR_MEMORY("cluster.fabric.spine_latency_us", TRAIN, "parallel.dp=32 network.detail='flows' cluster.fabric.nodes_per_leaf=1", "0", "500"),
+    TIME_OR_MEMORY("cluster.fabric.nic_affinity", TRAIN, "parallel.tp=4 parallel.pp=2 parallel.dp=2 network.detail='flows' cluster.nics_per_node=2 cluster.fabric.rails=2", "'block'", "*"),
+    TIME_OR_MEMORY("cluster.fabric.pxn", TRAIN, "parallel.pp=8 parallel.dp=2 parallel.order='pp-tp-cp-dp' cluster.gpus_per_node=3 network.detail='flows' cluster.fabric.oversubscription=8", "false", "*"),
+    TIME_OR_MEMORY("cluster.nodes", TRAIN, "parallel.tp=8", "1", "2"),
+
+    TIME_OR_MEMORY("stack", TRAIN, "parallel.tp=2 parallel.pp=2 parallel.dp=2", "'ours'", "*"),
+    TIME_OR_MEMORY("stack.name", TRAIN, "parallel.tp=2 parallel.pp=2 parallel.dp=2", "'ours'", "*"),
+    TIME_OR_MEMORY("stack.fused_swiglu", TRAIN, "", "false", "*"),
+    TIME_OR_MEMORY("stack.unfused_norms", TRAIN, "", "false", "*"),
+    TIME_OR_MEMORY("stack.fused_softmax_limited", TRAIN, "memory.attention='unfused'", "false", "*"),
+    TIME_OR_MEMORY("stack.unfused_softmax", TRAIN, "memory.attention='unfused'", "false", "*"),
+    TIME_OR_MEMORY("stack.unfused_weight_gradient", TRAIN, "", "false", "*"),
+    TIME_OR_MEMORY("stack.timed_accumulation", TRAIN, "", "false", "*"),
+    TIME_OR_MEMORY("stack.in_place_lookup_gradient", TRAIN, "", "false", "*"),
+    TIME_OR_MEMORY("stack.hide_forward_gather", TRAIN, "parallel.tp=2", "false", "*"),
+    TIME_OR_MEMORY("stack.hide_forward_reduce", TRAIN, "parallel.tp=2", "false", "*"),
+    TIME_OR_MEMORY("stack.hide_backward_gather", TRAIN, "parallel.tp=2", "false", "*"),
+    TIME_OR_MEMORY("stack.hide_backward_reduce", TRAIN, "parallel.tp=2", "false", "*"),
+    TIME_OR_MEMORY("stack.hide_gradient_reduce", TRAIN, "parallel.dp=2", "false", "*"),
+    TIME_OR_MEMORY("stack.hide_gradient_all_reduce", TRAIN, "parallel.dp=2 parallel.zero=0", "false", "*"),
+    TIME_OR_MEMORY("stack.hide_parameter_gather", TRAIN, "parallel.dp=2", "false", "*"),
+    TIME_OR_MEMORY("stack.bucketed_tail", TRAIN, "parallel.dp=16 stack.hide_gradient_reduce=true", "false", "*"),
+    TIME_OR_MEMORY("stack.sharded_step", TRAIN, "parallel.dp=2 parallel.zero=0", "false", "*"),
+    TIME_OR_MEMORY("stack.blocking_transfers", TRAIN, "parallel.pp=2", "false", "*"),
+    TIME_OR_MEMORY("stack.whole_transfers", TRAIN, "parallel.tp=2 parallel.pp=2 parallel.sequence_parallel=false", "false", "*"),
+    TIME_OR_MEMORY("stack.fused_cross_entropy", TRAIN, "", "false", "*"),
+    TIME_OR_MEMORY("stack.copied_logits", TRAIN, "", "false", "*"),
+    TIME_OR_MEMORY("stack.dummy_weight_gradients", TRAIN, "", "false", "*"),
+    TIME_OR_MEMORY("stack.keep_gathered_inputs", TRAIN, "parallel.tp=2", "false", "*"),
+    FIGURE("stack.lingering_inputs", TRAIN, "parallel.tp=2", "false", "*", "peak_memory_reserved_gib"),
+    TIME_OR_MEMORY("stack.transposed_output", TRAIN, "schedule.microbatch_samples=2", "false", "*"),
+    TIME_OR_MEMORY("stack.attention_mask", TRAIN, "", "false", "*"),
+    TIME_OR_MEMORY("stack.score_buffer", TRAIN, "memory.attention='unfused'", "false", "*"),
+    TIME_OR_MEMORY("stack.gradient_buckets", TRAIN, "parallel.dp=2", "false", "*"),
+    TIME_OR_MEMORY("stack.device_bytes", TRAIN, "stack.tensors='explicit'", "false", "*"),
+    TIME_OR_MEMORY("stack.cudnn_attention", TRAIN, "stack.tensors='explicit' stack.device_bytes=true memory.recompute='full' model.vocab=100 model.ffn=64 workload.context=65536 workload.lengths=[65536]", "false", "*"),
+    TIME_OR_MEMORY("stack.cp_overlap", TRAIN, "parallel.cp=4 stack.cp_a2a_ranks=2", "'attention'", "*"),
+    TIME_OR_MEMORY("stack.cp_a2a_ranks", TRAIN, "parallel.cp=4 stack.cp_overlap='a2a+p2p'", "2", "4"),
+    TIME_OR_MEMORY("stack.cp_ring_nics", TRAIN, "parallel.cp=16 stack.cp_overlap='attention'", "1", "8"),
+    TIME_OR_MEMORY("stack.cp_lone_rings", TRAIN, "parallel.dp=4 strategy.kind='zeppelin' strategy.rank_tokens=1024", "false", "*"),
+    TIME_OR_MEMORY("stack.gradient_reduce_dtype", TRAIN, "parallel.dp=2", "'fp32'", "*"),
+    TIME_OR_MEMORY("stack.tensors", TRAIN, "", "'autograd'", "*"),
+    TIME_OR_MEMORY("stack.bucket_mib", TRAIN, "parallel.dp=2 stack.hide_gradient_reduce=true", "0", "100"),
+    FIGURE("stack.split_limit_mib", TRAIN, "", "0", "32", "peak_memory_reserved_gib"),
+    TIME_OR_MEMORY("stack.work_spaces", TRAIN, "", "0", "8"),
+    TIME_OR_MEMORY("stack.work_space_mib", TRAIN, "", "0", "64"),
+
+    TIME_OR_MEMORY("parallel.tp", TRAIN, "", "1", "2"),
+    TIME_OR_MEMORY("parallel.cp", TRAIN, "", "1", "2"),
+    TIME_OR_MEMORY("parallel.pp", TRAIN, "", "1", "2"),
+    TIME_OR_MEMORY("parallel.dp", TRAIN, "", "1", "2"),
+    TIME_OR_MEMORY("parallel.chunks_per_rank", UNIFORM, "parallel.pp=2", "1", "2"),
+    TIME_OR_MEMORY("parallel.layers_per_chunk", UNIFORM, "parallel.pp=2", "4", "2"),
+    TIME_OR_MEMORY("parallel.stage_layers", UNIFORM, "parallel.pp=2", "[4,4]", "[5,3]"),
+    TIME_OR_MEMORY("parallel.stage_layers", UNIFORM, "parallel.pp=2 model.layers=9", "[2,7]", "*"),
+    TIME_OR_MEMORY("parallel.sequence_parallel", TRAIN, "parallel.tp=2", "false", "*"),
+    TIME_OR_MEMORY("parallel.vocab_parallel", TRAIN, "parallel.pp=2", "false", "*"),
+    TIME_OR_MEMORY("parallel.zero", TRAIN, "parallel.dp=2", "1", "0"),
+    TIME_OR_MEMORY("parallel.zero", TRAIN, "parallel.dp=2", "1", "2"),
+    TIME_OR_MEMORY("parallel.zero", TRAIN, "parallel.dp=2", "2", "3"),
+    TIME_OR_MEMORY("parallel.order", TRAIN, "parallel.tp=8 parallel.pp=2", "'tp-cp-dp-pp'", "'pp-tp-cp-dp'"),
+
+    TIME_OR_MEMORY("network.detail", TRAIN, "parallel.tp=4 parallel.pp=4 parallel.dp=4 parallel.zero=3 cluster.nics_per_node=1", "'closed'", "*"),
+    TIME_OR_MEMORY("network.collectives", TRAIN, "parallel.tp=8", "'profile'", "*"),
+    TIME_OR_MEMORY("jitter.gpu_cv", TRAIN, "", "0", "0.05"),
+    TIME_OR_MEMORY("jitter.seed", TRAIN, "jitter.gpu_cv=0.05", "1", "2"),
+
+    TIME_OR_MEMORY("schedule.kind", UNIFORM, "parallel.pp=2 schedule.microbatches=8", "'1f1b'", "*"),
+    TIME_OR_MEMORY("schedule.group", UNIFORM, "parallel.pp=2 parallel.chunks_per_rank=2 schedule.microbatches=8", "2", "4"),
+    TIME_OR_MEMORY("schedule.slices", UNIFORM, "parallel.pp=2 schedule.kind='seq1f1b'", "2", "4"),
+    TIME_OR_MEMORY("schedule.slice_rule", UNIFORM, "parallel.pp=2 schedule.kind='terapipe'", "'tokens'", "*"),
+    TIME_OR_MEMORY("schedule.exchange", TRAIN, "parallel.pp=4 schedule.kind='slimpipe'", "false", "*"),
+    TIME_OR_MEMORY("schedule.retained_chunks", TRAIN, "parallel.pp=2 strategy.kind='chunkflow' strategy.chunk_tokens=512", "1", "2"),
+    TIME_OR_MEMORY("schedule.memory_limit_microbatches", UNIFORM, "parallel.pp=4 schedule.kind='zb-auto' schedule.microbatches=8", "4", "8"),
+    TIME_OR_MEMORY("schedule.microbatches", UNIFORM, "", "4", "8"),
+    TIME_OR_MEMORY("schedule.microbatch_samples", TRAIN, "", "1", "2"),
+
+    TIME_OR_MEMORY("memory.recompute", TRAIN, "", "'none'", "*"),
+    TIME_OR_MEMORY("memory.attention", TRAIN, "", "'flash'", "*"),
+    TIME_OR_MEMORY("memory.model", TRAIN, "", "'tensors'", "*"),
+    TIME_OR_MEMORY("memory.offload_ratio", TRAIN, "parallel.pp=4", "0", "1"),
+    FIGURE("memory.reserve_gib", TRAIN, "", "3", "10", "memory_margin_gib"),
+    FIGURE("memory.limit_gib", TRAIN, "", "60", "70", "memory_margin_gib"),
+
+    TIME_OR_MEMORY("workload.lengths", TRAIN, "", "[4096]", "[2048]"),
+    TIME_OR_MEMORY("workload.lengths", UNIFORM, "workload.context=4096 workload.samples_per_batch=32", "'wikipedia'", "*"),
+    TIME_OR_MEMORY("workload.column", UNIFORM, "workload.lengths='test_setting_effects.csv'", "'one'", "'other'"),
+    TIME_OR_MEMORY("workload.uniform", UNIFORM, "", "2048", "4096"),
+    TIME_OR_MEMORY("workload.context", TRAIN, "", "4096", "8192"),
+    TIME_OR_MEMORY("workload.over_length", TRAIN, "workload.context=2048", "'drop'", "'truncate'"),
+    TIME_OR_MEMORY("workload.over_length", TRAIN, "workload.context=2048", "'drop'", "'split'"),
+    FIGURE("workload.over_length", TRAIN, "workload.context=2048", "'drop'", "'error'", "refused"),
+    TIME_OR_MEMORY("workload.order", TRAIN, "", "'file'", "*"),
+    TIME_OR_MEMORY("workload.samples_per_batch", TRAIN, "", "4", "8"),
+    TIME_OR_MEMORY("workload.tokens_per_batch", TRAIN, "", "8192", "16384"),
+    TIME_OR_MEMORY("workload.batches", TRAIN, "workload.samples_per_batch=4", "1", "2"),
+    TIME_OR_MEMORY("workload.seed", TRAIN, "workload.order='shuffled' workload.samples_per_batch=4", "1", "2"),
+
+    TIME_OR_MEMORY("strategy.kind", TRAIN, "parallel.dp=3 parallel.pp=2 workload.context=8192", "'packed'", "*"),
+    TIME_OR_MEMORY("strategy.pad_to", TRAIN, "strategy.kind='padded'", "'context'", "*"),
+    TIME_OR_MEMORY("strategy.cp_sharding", TRAIN, "parallel.cp=2", "'even'", "*"),
+    TIME_OR_MEMORY("strategy.cp_ring_steps", TRAIN, "parallel.cp=4 strategy.cp_sharding='sequence' stack.cp_overlap='attention'", "false", "*"),
+    TIME_OR_MEMORY("strategy.outlier_queues", TRAIN, "strategy.kind='balanced' workload.batches=3 workload.samples_per_batch=6", "2", "0"),
+    TIME_OR_MEMORY("strategy.outlier_tokens", TRAIN, "strategy.kind='balanced' workload.batches=3 workload.samples_per_batch=6", "2000", "3950"),
+    TIME_OR_MEMORY("strategy.pack_tokens", TRAIN, "strategy.kind='balanced' strategy.outlier_queues=0 workload.lengths=[3000,1096,2000,2096,1500,1500,1096]", "4096", "12000"),
+    TIME_OR_MEMORY("strategy.max_per_pack", TRAIN, "strategy.kind='lpfhp'", "1", "4"),
+    TIME_OR_MEMORY("strategy.rank_tokens", TRAIN, "parallel.dp=4 strategy.kind='hybrid-cp'", "1024", "4096"),
+    TIME_OR_MEMORY("strategy.group_start_ms", TRAIN, "parallel.dp=4 strategy.kind='hybrid-cp' strategy.rank_tokens=1024", "0", "100"),
+    TIME_OR_MEMORY("strategy.pack_rounds", TRAIN, "parallel.dp=4 strategy.kind='hybrid-cp' strategy.rank_tokens=1024", "false", "*"),
+    TIME_OR_MEMORY("strategy.attention_across", TRAIN, "strategy.kind='concat'", "false", "*"),
+    TIME_OR_MEMORY("strategy.chunk_tokens", TRAIN, "strategy.kind='chunkflow'", "1024", "2048"),
+    TIME_OR_MEMORY("strategy.slice_tokens", TRAIN, "parallel.pp=2 strategy.kind='slimpipe'", "512", "1024"),
+    NONE("strategy.time_limit_ms", "an end of the search by time: plans may stay as they are"),
+    NONE("strategy.mip_gap", "integer programs may be solved to the end before the gap ends them"),
+    TIME_OR_MEMORY("strategy.slices", TRAIN, "parallel.pp=4 strategy.kind='slimpack'", "true", "*"),
+    TIME_OR_MEMORY("strategy.asymmetric", TRAIN, "parallel.pp=4 strategy.kind='slimpack'", "true", "*"),
+    TIME_OR_MEMORY("strategy.taper", TRAIN, "parallel.pp=4 strategy.kind='slimpack'", "true", "*"),
+    TIME_OR_MEMORY("strategy.dp_merge", TRAIN, "parallel.pp=2 parallel.dp=4 strategy.kind='slimpack' workload.context=16384 workload.lengths=[16384,300,200]", "true", "*"),
+    TIME_OR_MEMORY("strategy.milp", TRAIN, "parallel.pp=2 parallel.dp=4 strategy.kind='slimpack'", "true", "*"),
+    TIME_OR_MEMORY("strategy.zones", TRAIN, "parallel.dp=4 strategy.kind='zeppelin'", "true", "*"),
+    TIME_OR_MEMORY("strategy.remap", TRAIN, "parallel.dp=16 strategy.kind='zeppelin' workload.context=65536 workload.lengths=[65536,9000,5000,300,200]", "true", "*"),
+    TIME_OR_MEMORY("strategy.gathers", TRAIN, "parallel.dp=16 strategy.kind='zeppelin' workload.context=65536 workload.lengths=[65536,9000,5000,300,200] strategy.remap=false", "true", "*"),
+
+    TIME_OR_MEMORY("prefill.attention", PREFILL, "", "'dense'", "*"),
+    TIME_OR_MEMORY("prefill.alpha", PREFILL, "", "0.95", "0.8"),
+    TIME_OR_MEMORY("prefill.window_share", PREFILL, "", "0.08", "0.2"),
+    TIME_OR_MEMORY("prefill.row_share", PREFILL, "", "0.05", "0.1"),
+    TIME_OR_MEMORY("prefill.stripe_share", PREFILL, "", "0.1", "0.3"),
+    TIME_OR_MEMORY("prefill.fixed_us", PREFILL, "", "0", "500"),
+    TIME_OR_MEMORY("prefill.deal", PREFILL, "", "'cost'", "*"),
+    TIME_OR_MEMORY("prefill.chunk_tokens", PREFILL, "parallel.pp=2", "2048", "8192"),
+    TIME_OR_MEMORY("prefill.together", PREFILL, "", "false", "*"),
+    TIME_OR_MEMORY("prefill.dense_below", PREFILL, "", "0", "10000"),
+
+    TIME_OR_MEMORY("decode.method", DECODE, "", "'plain'", "*"),
+    TIME_OR_MEMORY("decode.depth", DECODE, "", "6", "8"),
+    TIME_OR_MEMORY("decode.top_k", DECODE, "", "4", "10"),
+    TIME_OR_MEMORY("decode.draft_tokens", DECODE, "", "30", "60"),
+    TIME_OR_MEMORY("decode.alpha", DECODE, "", "1", "4"),
+    TIME_OR_MEMORY("decode.extend", DECODE, "", "true", "*"),
+    TIME_OR_MEMORY("decode.prune", DECODE, "", "true", "*"),
+    TIME_OR_MEMORY("decode.keep", DECODE, "", "[0.3,0.6,1.0]", "[0.1,0.2,0.3]"),
+    TIME_OR_MEMORY("decode.text.ease", DECODE, "", "0", "2"),
+    TIME_OR_MEMORY("decode.text.spread", DECODE, "", "0.1", "2"),
+    TIME_OR_MEMORY("decode.text.noise", DECODE, "", "0.1", "2"),
+    TIME_OR_MEMORY("decode.text.persistence", DECODE, "", "0", "1"),
+    TIME_OR_MEMORY("decode.text.agreement", DECODE, "", "1", "8"),
+    TIME_OR_MEMORY("decode.text.blind", DECODE, "", "0", "0.5"),
+    TIME_OR_MEMORY("decode.text.tokens_per_call", DECODE, "", "3", "5"),
+    TIME_OR_MEMORY("decode.text.training_ease", DECODE, "", "-2", "3"),
+    TIME_OR_MEMORY("decode.text.training_tokens_per_call", DECODE, "", "2", "6"),
+    TIME_OR_MEMORY("decode.draft", DECODE, "model='llama-3-70b' parallel.tp=8", "'eagle'", "'llama-3-8b'"),
+    TIME_OR_MEMORY("decode.draft_tp", DECODE, "parallel.tp=8 model='llama-3-70b' decode.draft='llama-3-8b'", "1", "2"),
+    TIME_OR_MEMORY("decode.draft_gpus", DECODE, "", "'shared'", "*"),
+    TIME_OR_MEMORY("decode.sequences", DECODE, "", "12", "13"),
+    TIME_OR_MEMORY("decode.prompt_tokens", DECODE, "", "256", "8192"),
+    TIME_OR_MEMORY("decode.output_tokens", DECODE, "", "64", "128"),
+    TIME_OR_MEMORY("decode.batch", DECODE, "", "1", "2"),
+    TIME_OR_MEMORY("decode.batch_policy", DECODE, "decode.batch=4", "'pad'", "*"),
+    TIME_OR_MEMORY("decode.graphs", DECODE, "decode.graph_miss_ms=5", "64", "1"),
+    FIGURE("decode.eagle_graphs", DECODE, "decode.graph_miss_ms=5", "64", "0", "speedup_over_eagle"),
+    TIME_OR_MEMORY("decode.call_ms", DECODE, "", "0", "2"),
+    TIME_OR_MEMORY("decode.graph_miss_ms", DECODE, "", "0", "5"),
+};
+// clang-format on
+
+enum { EFFECTS = sizeof effects / sizeof effects[0], MOST_ASSIGNMENTS = 16 };
+
+// Where the command puts them.
+static void put_warnings(const sp_scenario *scenario, sp_run_kind run, json_t *result)
+{
+    sp_warnings warnings = {.count = 0};
+    if (result != NULL) {
+        sp_warn_of_unused(scenario, run, &warnings);
+        sp_json_put(result, "warnings",
+                    sp_json_lines(warnings.text[0], SP_WARNING_TEXT, warnings.count));
+    }
+}
+
+static sp_status result_of(const sp_scenario *scenario, kind_of_run kind, json_t **result,
+                           sp_error *err)
+{
+    sp_batches batches = {0};
+    sp_status status = SP_OK;
+    if (kind == DECODE) {
+        sp_decode_result decoded;
+        sp_decode_machine machine = sp_decode_machine_of(scenario);
+        status = sp_decode_scenario(scenario, &decoded, err);
+        *result =
+            status == SP_OK ? sp_decode_result_json(scenario->decode, &machine, &decoded) : NULL;
+        put_warnings(scenario, SP_RUN_DECODE, *result);
+        return status;
+    }
+    status = sp_evaluate_batches(scenario, &batches, err);
+    if (status == SP_OK && kind == PREFILL) {
+        sp_prefill_result read;
+        status = sp_prefill(scenario, &batches.batch[0], NULL, NULL, &read, err);
+        *result = status == SP_OK ? sp_prefill_json(scenario, &read, 0) : NULL;
+        put_warnings(scenario, SP_RUN_PREFILL, *result);
+        if (status == SP_OK) {
+            sp_prefill_result_fini(&read);
+        }
+    } else if (status == SP_OK) {
+        const sp_evaluate_options options = {.allocator_peak = true};
+        sp_result made;
+        status = sp_evaluate(scenario, &batches, &options, &made, err);
+        *result = status == SP_OK ? sp_result_json(&made, true) : NULL;
+        sp_result_fini(&made);
+    }
+    sp_batches_fini(&batches);
+    return status;
+}
+
+// Appends the settings of a text, or `key` with the text as its value.
+static int add_assignments(const char *key, const char *text, char *space, size_t bytes,
+                           const char **assignments, int count)
+{
+    char *rest = space;
+    bool is_value = text[0] != '\0' && strchr(text, '=') == NULL;
+    snprintf(space, bytes, "%s%s%s", is_value ? key : "", is_value ? "=" : "", text);
+    for (char *c = space; *c != '\0'; c++) {
+        *c = *c == '\'' ? '"' : *c;
+    }
+    for (char *word = strtok_r(space, " ", &rest); word != NULL;
+         word = strtok_r(NULL, " ", &rest)) {
+        assert_true(count < MOST_ASSIGNMENTS);
+        assignments[count++] = word;
+    }
+    return count;
+}
+
+// The result with a value; an error where the scenario is refused.
+static json_t *result_with(const effect *e, const char *value)
+{
+    char beside[512];
+    char stated[512];
+    const char *assignments[MOST_ASSIGNMENTS];
+    int count = add_assignments(e->key, e->beside, beside, sizeof beside, assignments, 0);
+    count = add_assignments(e->key, value, stated, sizeof stated, assignments, count);
+    json_t *root = json_document(documents[e->kind]);
+    json_t *result = NULL;
+    sp_scenario scenario;
+    sp_error_clear(ERR);
+    sp_status status = sp_scenario_from_json(root, "test.json", assignments, count, &scenario, ERR);
+    if (status == SP_OK) {
+        status = result_of(&scenario, e->kind, &result, ERR);
+    }
+    if (status != SP_OK) {
+        result = json_pack("{s:s}", "refused", ERR->count > 0 ? ERR->message[0] : "");
+    }
+    sp_scenario_fini(&scenario);
+    json_decref(root);
+    return result;
+}
+
+static const json_t *figure_of(const json_t *result, const char *path)
+{
+    char text[128];
+    char *rest = text;
+    snprintf(text, sizeof text, "%s", path);
+    for (char *word = strtok_r(text, ".", &rest); word != NULL; word = strtok_r(NULL, ".", &rest)) {
+        result = json_is_array(result) ? json_array_get(result, (size_t)atoi(word))
+                                       : json_object_get(result, word);
+    }
+    return result;
+}
+
+static bool differs(const json_t *a, const json_t *b, const char *path)
+{
+    const json_t *one = figure_of(a, path);
+    const json_t *other = figure_of(b, path);
+    return one != NULL && other != NULL && !json_equal(one, other);
+}
+
+static bool any_differs(const json_t *a, const json_t *b, const char *path)
+{
+    bool found = path != NULL && differs(a, b, path);
+    for (int i = 0; path == NULL && times_and_memory[i] != NULL; i++) {
+        found = found || differs(a, b, times_and_memory[i]);
+    }
+    return found;
+}
+
+static const char *refusal_of(const json_t *result)
+{
+    return json_string_value(json_object_get(result, "refused"));
+}
+
+// The values of enumerations, of names that are built in, and of strategies.
+static const char *value_at(const sp_setting *setting, int index)
+{
+    return strcmp(setting->key, "strategy.kind") == 0 ? sp_strategy_names[index]
+                                                      : sp_setting_value(setting, index);
+}
+
+// As it stands in a document: switches without quotes.
+static const char *written(const sp_setting *setting, const char *value)
+{
+    bool is_switch = setting->type != NULL && strcmp(setting->type, "true or false") == 0;
+    return json_text(is_switch ? "%s" : "\"%s\"", value);
+}
+
+static bool is_value(const sp_setting *setting, const char *value, const char *text)
+{
+    return strcmp(written(setting, value), json_text("%s", text)) == 0;
+}
+
+// Is the setting among those that have no effect?
+static bool is_said_unused(const json_t *result, const char *key)
+{
+    const json_t *warnings = json_object_get(result, "warnings");
+    size_t bytes = strlen(key);
+    for (size_t i = 0; i < json_array_size(warnings); i++) {
+        const char *text = json_string_value(json_array_get(warnings, i));
+        const char *end = strstr(text, " no effect ");
+        const char *at = text;
+        while (end != NULL && (at = strstr(at, key)) != NULL && at < end) {
+            if (at[bytes] == ' ' || at[bytes] == ',') {
+                return true;
+            }
+            at += bytes;
+        }
+    }
+    return false;
+}
+
+// Counts 1 where `other` makes no difference.
+static int failures_of(const effect *e, const json_t *one, const char *other)
+{
+    json_t *two = result_with(e, other);
+    bool refusal = e->figure != NULL && strcmp(e->figure, "refused") == 0;
+    const char *why = refusal_of(one) != NULL ? refusal_of(one) : refusal ? NULL : refusal_of(two);
+    bool good =
+        why == NULL && (refusal ? refusal_of(two) != NULL : any_differs(one, two, e->figure));
+    if (!good) {
+        print_message("%s (%s): %s and %s make no difference to %s%s%s\n", e->key, e->beside,
+                      e->one, other, e->figure != NULL ? e->figure : "time and memory",
+                      why != NULL ? ": " : "", why != NULL ? why : "");
+    }
+    if (is_said_unused(one, e->key) || is_said_unused(two, e->key)) {
+        print_message("%s (%s): %s or %s is said to have no effect\n", e->key, e->beside, e->one,
+                      other);
+        good = false;
+    }
+    json_decref(two);
+    return !good;
+}
+
+static int failures_of_row(const effect *e)
+{
+    const sp_setting *setting = sp_setting_find(e->key);
+    const char *value = NULL;
+    json_t *one = result_with(e, e->one);
+    int failures = 0;
+    if (strcmp(e->other, "*") != 0) {
+        failures = failures_of(e, one, e->other);
+    } else {
+        for (int v = 0; (value = value_at(setting, v)) != NULL; v++) {
+            if (!is_value(setting, value, e->one)) {
+                failures += failures_of(e, one, written(setting, value));
+            }
+        }
+    }
+    json_decref(one);
+    return failures;
+}
+
+#define COLUMNS "test_setting_effects.csv"
+
+static void write_columns(void)
+{
+    FILE *file = fopen(COLUMNS, "w");
+    assert_non_null(file);
+    fputs("one,other\n4096,100\n4096,200\n", file);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void check_rows(kind_of_run first, kind_of_run last)
+{
+    int failures = 0;
+    write_columns();
+    for (int i = 0; i < EFFECTS; i++) {
+        bool here = effects[i].kind >= first && effects[i].kind <= last;
+        failures += effects[i].none == NULL && here ? failures_of_row(&effects[i]) : 0;
+    }
+    remove(COLUMNS);
+    assert_int_equal(failures, 0);
+}
+
+TEST(settings_of_a_step_change_a_figure)
+{
+    check_rows(TRAIN, TRAIN);
+}
+
+TEST(settings_of_other_runs_change_a_figure)
+{
+    check_rows(UNIFORM, DECODE);
+}
+
+static bool has_row(const char *key)
+{
+    for (int i = 0; i < EFFECTS; i++) {
+        if (strcmp(effects[i].key, key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// An object has none of its own: the keys in it do.
+static bool is_section(const char *key)
+{
+    const sp_setting *setting = NULL;
+    size_t length = strlen(key);
+    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        if (strncmp(setting->key, key, length) == 0 && setting->key[length] == '.') {
+            return true;
+        }
+    }
+    return false;
+}
+
+TEST(every_setting_has_a_row)
+{
+    const sp_setting *setting = NULL;
+    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        if (!has_row(setting->key) && !is_section(setting->key)) {
+            fail_msg("%s has no row here: say what it changes, or why it changes nothing",
+                     setting->key);
+        }
+    }
+    for (int i = 0; i < EFFECTS; i++) {
+        setting = sp_setting_find(effects[i].key);
+        if (setting == NULL || strcmp(setting->key, effects[i].key) != 0) {
+            fail_msg("%s is not in the table of settings", effects[i].key);
+        }
+    }
+}
+
+static bool value_has_row(const sp_setting *setting, const char *value)
+{
+    for (int i = 0; i < EFFECTS; i++) {
+        const effect *e = &effects[i];
+        if (strcmp(e->key, setting->key) == 0 &&
+            (e->none != NULL || strcmp(e->other, "*") == 0 || is_value(setting, value, e->one) ||
+             is_value(setting, value, e->other))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Models and clusters that are built in stand for what their own keys say.
+TEST(every_value_of_an_enumeration_has_a_row)
+{
+    const sp_setting *setting = NULL;
+    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        const char *value = NULL;
+        bool is_named = strcmp(setting->key, "model") == 0 || strcmp(setting->key, "cluster") == 0;
+        for (int v = 0; !is_named && (value = value_at(setting, v)) != NULL; v++) {
+            if (!value_has_row(setting, value)) {
+                fail_msg("%s \"%s\" has no row here", setting->key, value);
+            }
+        }
+    }
+}
+
+// Scenarios in which a setting has no effect: `one` and `other` give one result, and what is stated
+// otherwise than by default is said.
+// clang-format off
+static const effect voids[] = {
+    TIME_OR_MEMORY("prefill.alpha", TRAIN, "", "0.95", "0.5"),
+    TIME_OR_MEMORY("decode.batch", TRAIN, "", "1", "2"),
+    TIME_OR_MEMORY("stack.hide_forward_gather", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.hide_forward_reduce", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.hide_backward_gather", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.hide_backward_reduce", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.keep_gathered_inputs", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.lingering_inputs", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("parallel.sequence_parallel", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.blocking_transfers", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("parallel.vocab_parallel", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.whole_transfers", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.whole_transfers", TRAIN, "parallel.pp=2", "false", "true"),
+    TIME_OR_MEMORY("stack.hide_gradient_reduce", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.bucketed_tail", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.bucket_mib", TRAIN, "", "0", "100"),
+    TIME_OR_MEMORY("stack.hide_parameter_gather", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.gradient_buckets", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("parallel.zero", TRAIN, "parallel.pp=2", "1", "2"),
+    TIME_OR_MEMORY("stack.hide_gradient_all_reduce", TRAIN, "parallel.dp=2", "false", "true"),
+    TIME_OR_MEMORY("stack.sharded_step", TRAIN, "parallel.dp=2", "false", "true"),
+    TIME_OR_MEMORY("stack.fused_softmax_limited", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.unfused_softmax", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.score_buffer", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.copied_logits", TRAIN, "stack.fused_cross_entropy=true", "false", "true"),
+    TIME_OR_MEMORY("stack.device_bytes", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.cudnn_attention", TRAIN, "stack.tensors='explicit'", "false", "true"),
+    TIME_OR_MEMORY("stack.cp_overlap", TRAIN, "parallel.dp=2", "'attention'", "'blocking'"),
+    TIME_OR_MEMORY("stack.cp_a2a_ranks", TRAIN, "parallel.cp=2", "0", "2"),
+    TIME_OR_MEMORY("stack.cp_ring_nics", TRAIN, "", "0", "1"),
+    TIME_OR_MEMORY("stack.cp_ring_nics", TRAIN, "parallel.cp=2 stack.cp_overlap='blocking'", "0", "1"),
+    TIME_OR_MEMORY("stack.cp_lone_rings", TRAIN, "parallel.cp=2", "false", "true"),
+    TIME_OR_MEMORY("parallel.order", TRAIN, "parallel.dp=2", "'tp-cp-dp-pp'", "'pp-tp-cp-dp'"),
+    TIME_OR_MEMORY("network.detail", TRAIN, "parallel.tp=2", "'closed'", "'flows'"),
+    TIME_OR_MEMORY("network.collectives", TRAIN, "parallel.pp=2", "'profile'", "'ring'"),
+    TIME_OR_MEMORY("jitter.seed", TRAIN, "", "1", "2"),
+    TIME_OR_MEMORY("schedule.group", UNIFORM, "parallel.pp=2", "2", "4"),
+    TIME_OR_MEMORY("schedule.group", COSTS, "", "4", "8"),
+    TIME_OR_MEMORY("schedule.slices", UNIFORM, "parallel.pp=2", "1", "4"),
+    TIME_OR_MEMORY("schedule.slices", COSTS, "", "1", "4"),
+    TIME_OR_MEMORY("schedule.slices", TRAIN, "parallel.pp=2 strategy.kind='slimpack'", "", "4"),
+    TIME_OR_MEMORY("schedule.slices", TRAIN, "parallel.pp=2 strategy.kind='slimpipe' strategy.slice_tokens=512", "2", "4"),
+    TIME_OR_MEMORY("schedule.slices", UNIFORM, "parallel.pp=2 schedule.kind='terapipe' schedule.slice_rule='shortest'", "2", "4"),
+    TIME_OR_MEMORY("schedule.slice_rule", UNIFORM, "parallel.pp=2", "'tokens'", "'flops'"),
+    TIME_OR_MEMORY("schedule.exchange", UNIFORM, "parallel.pp=2", "false", "true"),
+    TIME_OR_MEMORY("schedule.retained_chunks", TRAIN, "parallel.pp=2", "1", "2"),
+    TIME_OR_MEMORY("schedule.memory_limit_microbatches", UNIFORM, "parallel.pp=4", "4", "8"),
+    TIME_OR_MEMORY("schedule.microbatch_samples", TRAIN, "parallel.dp=2 strategy.kind='hybrid-cp'", "1", "2"),
+    TIME_OR_MEMORY("memory.offload_ratio", TRAIN, "", "0", "1"),
+    TIME_OR_MEMORY("memory.reserve_gib", TRAIN, "memory.limit_gib=40", "3", "10"),
+    TIME_OR_MEMORY("workload.order", UNIFORM, "", "'shuffled'", "'file'"),
+    TIME_OR_MEMORY("workload.seed", UNIFORM, "", "1", "2"),
+    TIME_OR_MEMORY("workload.seed", TRAIN, "", "1", "2"),
+    TIME_OR_MEMORY("strategy.cp_sharding", TRAIN, "parallel.dp=2", "'even'", "'document'"),
+    TIME_OR_MEMORY("strategy.cp_ring_steps", TRAIN, "parallel.cp=2", "false", "true"),
+    TIME_OR_MEMORY("strategy.group_start_ms", TRAIN, "parallel.dp=2", "0", "50"),
+    TIME_OR_MEMORY("strategy.pad_to", TRAIN, "", "'context'", "'longest'"),
+    TIME_OR_MEMORY("strategy.outlier_queues", TRAIN, "", "2", "0"),
+    TIME_OR_MEMORY("strategy.outlier_tokens", TRAIN, "strategy.kind='balanced' strategy.outlier_queues=0", "", "1000"),
+    TIME_OR_MEMORY("strategy.pack_tokens", TRAIN, "", "", "5000"),
+    TIME_OR_MEMORY("strategy.max_per_pack", TRAIN, "", "", "2"),
+    TIME_OR_MEMORY("strategy.rank_tokens", TRAIN, "parallel.dp=2", "", "1000"),
+    TIME_OR_MEMORY("strategy.pack_rounds", TRAIN, "parallel.dp=2", "false", "true"),
+    TIME_OR_MEMORY("strategy.attention_across", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("strategy.chunk_tokens", TRAIN, "", "", "1024"),
+    TIME_OR_MEMORY("strategy.slice_tokens", TRAIN, "", "", "1024"),
+    TIME_OR_MEMORY("strategy.slice_tokens", TRAIN, "parallel.pp=2 strategy.kind='slimpack' strategy.slices=false", "", "1024"),
+    TIME_OR_MEMORY("strategy.time_limit_ms", TRAIN, "", "", "1000"),
+    TIME_OR_MEMORY("strategy.mip_gap", TRAIN, "", "", "0.1"),
+    TIME_OR_MEMORY("strategy.mip_gap", TRAIN, "parallel.dp=2 strategy.kind='slimpack' strategy.milp=false", "", "0.1"),
+    TIME_OR_MEMORY("strategy.slices", TRAIN, "", "true", "false"),
+    TIME_OR_MEMORY("strategy.asymmetric", TRAIN, "strategy.kind='slimpack-symmetric'", "true", "false"),
+    TIME_OR_MEMORY("strategy.taper", TRAIN, "", "true", "false"),
+    TIME_OR_MEMORY("strategy.dp_merge", TRAIN, "strategy.kind='slimpack'", "true", "false"),
+    TIME_OR_MEMORY("strategy.milp", TRAIN, "", "true", "false"),
+    TIME_OR_MEMORY("strategy.zones", TRAIN, "", "true", "false"),
+    TIME_OR_MEMORY("strategy.remap", TRAIN, "", "true", "false"),
+    TIME_OR_MEMORY("strategy.gathers", TRAIN, "", "true", "false"),
+    TIME_OR_MEMORY("strategy.kind", PREFILL, "", "'packed'", "'slimpack'"),
+    TIME_OR_MEMORY("strategy.taper", PREFILL, "", "true", "false"),
+    TIME_OR_MEMORY("schedule.kind", PREFILL, "", "'1f1b'", "'gpipe'"),
+    TIME_OR_MEMORY("memory.recompute", PREFILL, "", "'none'", "'full'"),
+    TIME_OR_MEMORY("network.detail", PREFILL, "parallel.pp=2", "'closed'", "'flows'"),
+    TIME_OR_MEMORY("decode.batch", PREFILL, "", "1", "2"),
+    TIME_OR_MEMORY("parallel.zero", PREFILL, "parallel.cp=2", "1", "0"),
+    TIME_OR_MEMORY("stack.cp_overlap", PREFILL, "", "'attention'", "'blocking'"),
+    TIME_OR_MEMORY("prefill.alpha", PREFILL, "prefill.attention='dense'", "0.95", "0.5"),
+    TIME_OR_MEMORY("prefill.deal", PREFILL, "prefill.attention='xattention'", "'cost'", "'heads'"),
+    TIME_OR_MEMORY("prefill.dense_below", PREFILL, "prefill.attention='dense'", "0", "4096"),
+    TIME_OR_MEMORY("workload.batches", PREFILL, "workload.samples_per_batch=1", "1", "2"),
+    TIME_OR_MEMORY("workload.lengths", DECODE, "", "", "[100,200]"),
+    TIME_OR_MEMORY("schedule.slices", DECODE, "parallel.pp=2", "1", "4"),
+    TIME_OR_MEMORY("memory.attention", DECODE, "", "'flash'", "'unfused'"),
+    TIME_OR_MEMORY("prefill.alpha", DECODE, "", "0.95", "0.5"),
+    TIME_OR_MEMORY("decode.depth", DECODE, "decode.method='plain'", "8", "6"),
+    TIME_OR_MEMORY("decode.text.ease", DECODE, "decode.method='plain'", "0.57", "1"),
+    TIME_OR_MEMORY("decode.graphs", DECODE, "decode.method='plain'", "64", "0"),
+    TIME_OR_MEMORY("decode.alpha", DECODE, "decode.method='eagle'", "4", "2"),
+    TIME_OR_MEMORY("decode.alpha", DECODE, "decode.extend=false decode.prune=false", "4", "2"),
+    TIME_OR_MEMORY("decode.keep", DECODE, "decode.prune=false", "[0.3,0.6,1.0]", "[0.1,0.2,0.3]"),
+    TIME_OR_MEMORY("decode.batch_policy", DECODE, "decode.batch=1", "'pad'", "'ragged'"),
+};
+// clang-format on
+
+enum { VOIDS = sizeof voids / sizeof voids[0] };
+
+static int failures_of_void(const effect *e)
+{
+    json_t *one = result_with(e, e->one);
+    json_t *two = result_with(e, e->other);
+    bool good = refusal_of(one) == NULL && refusal_of(two) == NULL &&
+                !any_differs(one, two, NULL) && !is_said_unused(one, e->key) &&
+                is_said_unused(two, e->key);
+    if (!good) {
+        const char *why = refusal_of(two) != NULL ? refusal_of(two) : "";
+        print_message("%s (%s): %s and %s: %s%s%s%s\n", e->key, e->beside, e->one, e->other, why,
+                      any_differs(one, two, NULL) ? "there is a difference; " : "",
+                      is_said_unused(one, e->key) ? "the first is said to have no effect; " : "",
+                      is_said_unused(two, e->key) ? "" : "the second is not said");
+    }
+    json_decref(one);
+    json_decref(two);
+    return !good;
+}
+
+TEST(settings_without_an_effect_are_said)
+{
+    int failures = 0;
+    for (int i = 0; i < VOIDS; i++) {
+        failures += failures_of_void(&voids[i]);
+    }
+    assert_int_equal(failures, 0);
+}
+
+static sp_run_kind run_of(kind_of_run kind)
+{
+    return kind == PREFILL ? SP_RUN_PREFILL : kind == DECODE ? SP_RUN_DECODE : SP_RUN_STEP;
+}
+
+// What is unused in a document, which becomes the resolved one; false: it is refused.
+static bool resolve_unused(json_t **root, const char *const *assignments, int count,
+                           kind_of_run kind, sp_warnings *unused)
+{
+    sp_scenario scenario;
+    sp_error_clear(ERR);
+    sp_status status =
+        sp_scenario_from_json(*root, "test.json", assignments, count, &scenario, ERR);
+    if (status == SP_OK && run_of(kind) == SP_RUN_STEP) {
+        status = sp_strategy_resolve(&scenario, false, ERR);
+    }
+    if (status == SP_OK) {
+        sp_warn_of_unused(&scenario, run_of(kind), unused);
+        json_decref(*root);
+        *root = json_incref(scenario.resolved);
+    }
+    sp_scenario_fini(&scenario);
+    return status == SP_OK;
+}
+
+// A resolved document states every setting: what was unused stays so, and nothing else is.
+static int failures_as_resolved(const effect *e)
+{
+    char beside[512];
+    char stated[512];
+    const char *assignments[MOST_ASSIGNMENTS];
+    const char *value = strcmp(e->other, "*") == 0 ? e->one : e->other;
+    int count = add_assignments(e->key, e->beside, beside, sizeof beside, assignments, 0);
+    count = add_assignments(e->key, value, stated, sizeof stated, assignments, count);
+    json_t *root = json_document(documents[e->kind]);
+    sp_warnings first = {.count = 0};
+    sp_warnings second = {.count = 0};
+    bool good = true;
+    if (resolve_unused(&root, assignments, count, e->kind, &first)) {
+        good = resolve_unused(&root, NULL, 0, e->kind, &second) && first.count == second.count;
+        for (int i = 0; good && i < first.count; i++) {
+            good = strcmp(first.text[i], second.text[i]) == 0;
+        }
+    }
+    if (!good) {
+        print_message("%s (%s): %s: resolved it is unused otherwise: %d and %d: %s; %s\n", e->key,
+                      e->beside, value, first.count, second.count, first.text[0], second.text[0]);
+    }
+    json_decref(root);
+    return !good;
+}
+
+TEST(resolved_documents_leave_as_much_unused)
+{
+    int failures = 0;
+    write_columns();
+    for (int i = 0; i < EFFECTS; i++) {
+        failures += effects[i].none == NULL ? failures_as_resolved(&effects[i]) : 0;
+    }
+    for (int i = 0; i < VOIDS; i++) {
+        failures += failures_as_resolved(&voids[i]);
+    }
+    remove(COLUMNS);
+    assert_int_equal(failures, 0);
+}
+
+// ---- stated values that something else takes the place of ----
+
+static const sp_evaluate_options usual = {.no_bounds = true};
+
+static bool says(const sp_warnings *warnings, const char *text)
+{
+    for (int i = 0; i < warnings->count; i++) {
+        if (strstr(warnings->text[i], text) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+#define TWO_STAGES                                                                          \
+    MODEL ", 'parallel': {'pp': 2}, 'workload': {'lengths': [4096, 300, 1500, 2500, 900], " \
+          "'context': 4096}, "
+
+TEST(an_order_that_a_strategy_replaces_is_said)
+{
+    static const char *const names[] = {"packed", "slimpack"};
+    sp_scenario scenario;
+    sp_batches batches = {0};
+    sp_comparison_row rows[2];
+    read_good(TWO_STAGES "'schedule': {'kind': 'gpipe'}, 'strategy': {'taper': false, 'pad_to': "
+                         "'longest'}}",
+              &scenario);
+    must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
+    must_succeed(sp_compare(&scenario, &batches, names, 2, &usual, rows, ERR));
+    assert_false(says(&rows[0].result.warnings, "schedule.kind"));
+    assert_true(says(&rows[1].result.warnings, "schedule.kind \"gpipe\" is not for strategy "
+                                               "slimpack, which brings its own order"));
+    // One row reads strategy.taper, none strategy.pad_to.
+    sp_warnings *const warnings[] = {&rows[0].result.warnings, &rows[1].result.warnings};
+    assert_true(says(warnings[0], "strategy.taper has no effect"));
+    sp_keep_unused_of_all(warnings, 2);
+    assert_false(says(warnings[0], "strategy.taper has no effect"));
+    for (int i = 0; i < 2; i++) {
+        assert_true(says(warnings[i], "strategy.pad_to has no effect"));
+    }
+    assert_true(says(warnings[1], "schedule.kind"));
+    sp_compare_fini(rows, 2);
+    sp_batches_fini(&batches);
+    sp_scenario_fini(&scenario);
+}
+
+// The layers make two chunks on each of two ranks, and 10 do not.
+TEST(interleaving_of_one_chunk_is_said)
+{
+    scenario_run r;
+    run_good(TWO_STAGES "'schedule': {'kind': 'interleaved'}}", &usual, &r);
+    assert_false(says(&r.result.warnings, "one chunk per rank"));
+    run_fini(&r);
+    run_good("{'model': {'layers': 10, 'hidden': 512, 'heads': 8, 'vocab': 1000, 'ffn': 1024}, "
+             "'parallel': {'pp': 2}, 'schedule': {'kind': 'interleaved'}}",
+             &usual, &r);
+    assert_true(says(&r.result.warnings, "one chunk per rank"));
+    run_fini(&r);
+}
+
+TEST(a_strategy_that_runs_as_another_is_said)
+{
+    scenario_run r;
+    read_good(TWO_STAGES "'strategy': {'kind': 'te-cp'}}", &r.scenario);
+    snprintf(r.scenario.strategy.asked, sizeof r.scenario.strategy.asked, "zeppelin");
+    must_succeed(sp_evaluate_batches(&r.scenario, &r.batches, ERR));
+    must_succeed(sp_evaluate(&r.scenario, &r.batches, &usual, &r.result, ERR));
+    assert_true(says(&r.result.warnings, "zeppelin runs this job as te-cp does"));
+    run_fini(&r);
+}
+
+TEST(nodes_are_stated_once)
+{
+    sp_scenario scenario;
+    assert_int_equal(run_read("{'model': 'llama-13b', 'cluster': {'name': 'h100-8', 'nodes': 2}, "
+                              "'nodes': 1, 'parallel': {'tp': 8}}",
+                              &scenario, ERR),
+                     SP_ERR_CONTENT);
+    assert_string_equal(ERR->message[0],
+                        "test.json: nodes: is 1, cluster.nodes is 2: state one of them");
+}
