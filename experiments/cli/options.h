@@ -8,6 +8,15 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "sim/base/writer.h"
+
+// ---- text ----
+
+// Names of models and files, and all else that a command prints by %s, may hold what steers a
+// terminal: whatever is printed here goes through sp_print().
+#define printf(...) sp_print(stdout, __VA_ARGS__)
+#define fprintf(...) sp_print(__VA_ARGS__)
+
 // ---- options ----
 
 typedef enum cli_kind {

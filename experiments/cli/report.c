@@ -51,7 +51,7 @@ int cli_usage_error(const cli_command *command, const char *format, ...)
     fflush(stdout);
     fputs("error: ", stderr);
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    sp_vprint(stderr, format, args);
     va_end(args);
     fprintf(stderr, "\nrun 'slimpack help%s%s' for the usage\n", command == NULL ? "" : " ",
             command == NULL ? "" : command->name);
@@ -67,7 +67,7 @@ void cli_warn(bool quiet, const char *format, ...)
     fflush(stdout);
     fputs("warning: ", stderr);
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    sp_vprint(stderr, format, args);
     va_end(args);
     fputc('\n', stderr);
 }
