@@ -215,18 +215,13 @@ static void put_words(FILE *out, const cli_command *command)
     }
 }
 
-static bool is_file(const cli_option *option)
-{
-    return option->kind == CLI_FILE || option->kind == CLI_OUTPUT;
-}
-
 // Patterns "command --name" (and "command -n") of the options of one kind, or of several.
 static void put_patterns(FILE *out, bool files)
 {
     bool first = true;
     for (int i = 0; cli_commands[i] != NULL; i++) {
         for (const cli_option *option = cli_commands[i]->options; option->name != NULL; option++) {
-            if (option->kind == CLI_FLAG || is_file(option) != files) {
+            if (option->kind == CLI_FLAG || cli_is_file(option->kind) != files) {
                 continue;
             }
             fprintf(out, "%s\"%s --%s\"", first ? "" : " | ", cli_commands[i]->name, option->name);

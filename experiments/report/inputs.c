@@ -6,11 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include "experiments/report/document.h"
 #include "experiments/report/timeline.h"
 #include "sim/base/alloc.h"
+#include "sim/base/files.h"
 #include "sim/base/json.h"
 
 enum { QUOTED = 48, KNOWN = 512 };
@@ -276,21 +277,47 @@ static bool is_perfetto(const char *path)
     return ending != NULL && strcmp(ending, ".pftrace") == 0;
 }
 
+// Puts a temporary file with what a pipe holds in the pipe's place.
+static sp_status keep_stream(const char *path, FILE **file, sp_error *err)
+{
+    char bytes[16384];
+    size_t count;
+    FILE *kept = tmpfile();
+    if (kept == NULL) {
+        return sp_error_set(err, SP_ERR_IO, "%s: no temporary file: %s", path, strerror(errno));
+    }
+    errno = 0;
+    while ((count = fread(bytes, 1, sizeof bytes, *file)) > 0 &&
+           fwrite(bytes, 1, count, kept) == count) {
+    }
+    if (ferror(*file) != 0 || fflush(kept) != 0 || ferror(kept) != 0) {
+        sp_status status = sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+        fclose(kept);
+        return status;
+    }
+    rewind(kept);
+    fclose(*file);
+    *file = kept;
+    return SP_OK;
+}
+
 static sp_status open_input(report_input *input, sp_error *err)
 {
-    struct stat info;
     if (is_perfetto(input->path)) {
         return sp_error_set(err, SP_ERR_CONTENT,
                             "%s: a report reads traces as JSON, which --trace FILE.json writes",
                             input->path);
     }
-    FILE *file = fopen(input->path, "r");
-    if (file == NULL) {
-        return sp_error_set(err, SP_ERR_IO, "%s: %s", input->path, strerror(errno));
+    FILE *file;
+    sp_status status = sp_input_open(input->path, &file, err);
+    if (status != SP_OK) {
+        return status;
     }
-    sp_status status = fstat(fileno(file), &info) != 0 || S_ISDIR(info.st_mode)
-                           ? sp_error_set(err, SP_ERR_IO, "%s: is not a file", input->path)
-                           : report_input_read(input, file, err);
+    // A document is looked at more than once.
+    if (lseek(fileno(file), 0, SEEK_CUR) < 0) {
+        status = keep_stream(input->path, &file, err);
+    }
+    status = status == SP_OK ? report_input_read(input, file, err) : status;
     fclose(file);
     return status;
 }

@@ -8,53 +8,129 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "sim/base/files.h"
+
 enum {
     DEFAULT_LIMIT_BYTES = 256 << 20,
+    FLAGS = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY,
 };
 
-// jansson puts the text it stopped at into the message; only the part a person needs is kept.
-static sp_status syntax_error(sp_error *err, const char *source, const json_error_t *error)
+// ---- memory that runs out ----
+
+// jansson tells of it in few places: in the others a text reads as a malformed one.
+static _Thread_local bool ran_out;
+
+static void *take_noted(size_t bytes)
 {
-    if (strstr(error->text, "'\xef\xbb\xbf") != NULL) {
+    void *memory = malloc(bytes);
+    ran_out = ran_out || memory == NULL;
+    return memory;
+}
+
+void sp_json_watch_memory(void)
+{
+    json_set_alloc_funcs(take_noted, free);
+}
+
+// ---- texts ----
+
+// What was read, unless memory ran out in the course of it; else what jansson says was wrong. It
+// puts the text it stopped at into the message; only the part a person needs is kept.
+static sp_status take_document(json_t *read, const json_error_t *error, bool blank,
+                               const char *source, json_t **root, sp_error *err)
+{
+    *root = NULL;
+    if (ran_out || (read == NULL && (json_error_code(error) == json_error_out_of_memory ||
+                                     error->text[0] == '\0'))) {
+        json_decref(read);
+        return sp_error_no_memory(err, source);
+    }
+    if (read == NULL && blank) {
+        return sp_error_set(err, SP_ERR_SYNTAX, "%s: is empty, expected JSON", source);
+    }
+    if (read == NULL && strstr(error->text, "'\xef\xbb\xbf") != NULL) {
         return sp_error_at(err, SP_ERR_SYNTAX, source, error->line, error->column,
                            "a byte order mark (UTF-8 BOM) is no JSON: save the text without it");
     }
-    return sp_error_at(err, SP_ERR_SYNTAX, source, error->line, error->column, "%s", error->text);
+    if (read == NULL) {
+        return sp_error_at(err, SP_ERR_SYNTAX, source, error->line, error->column, "%s",
+                           error->text);
+    }
+    *root = read;
+    return SP_OK;
+}
+
+static bool is_blank(const char *text, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        if (strchr(" \t\r\n", text[i]) == NULL || text[i] == '\0') {
+            return false;
+        }
+    }
+    return true;
 }
 
 sp_status sp_json_read_text(const char *text, size_t bytes, const char *source, json_t **root,
                             sp_error *err)
 {
     json_error_t error;
-    *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
-    return *root == NULL ? syntax_error(err, source, &error) : SP_OK;
+    ran_out = false;
+    json_t *read = json_loadb(text, bytes, FLAGS, &error);
+    return take_document(read, &error, read == NULL && is_blank(text, bytes), source, root, err);
+}
+
+typedef struct json_stream {
+    FILE *file;
+    int64_t bytes, limit_bytes;
+    bool blank; // all of them
+} json_stream;
+
+static size_t give(void *buffer, size_t room, void *context)
+{
+    json_stream *s = context;
+    size_t count = fread(buffer, 1, room, s->file);
+    s->blank = s->blank && is_blank(buffer, count);
+    s->bytes += (int64_t)count;
+    return s->bytes <= s->limit_bytes ? count : 0;
+}
+
+static sp_status too_large(const char *source, int64_t limit_bytes, sp_error *err)
+{
+    return sp_error_set(err, SP_ERR_CONTENT, "%s: is more than the %lld bytes read as JSON", source,
+                        (long long)limit_bytes);
+}
+
+sp_status sp_json_read_stream(FILE *file, int64_t limit_bytes, const char *source, json_t **root,
+                              sp_error *err)
+{
+    json_error_t error;
+    json_stream s = {.file = file, .limit_bytes = limit_bytes, .blank = true};
+    ran_out = false;
+    errno = 0;
+    json_t *read = json_load_callback(give, &s, FLAGS, &error);
+    int why = errno;
+    if (ferror(file) != 0 || s.bytes > limit_bytes) {
+        json_decref(read);
+        *root = NULL;
+        return ferror(file) != 0 ? sp_error_set(err, SP_ERR_IO, "%s: %s", source, strerror(why))
+                                 : too_large(source, limit_bytes, err);
+    }
+    return take_document(read, &error, s.blank, source, root, err);
 }
 
 sp_status sp_json_read_file(const char *path, int64_t limit_bytes, json_t **root, sp_error *err)
 {
     *root = NULL;
-    if (limit_bytes <= 0) {
-        limit_bytes = DEFAULT_LIMIT_BYTES;
+    limit_bytes = limit_bytes > 0 ? limit_bytes : DEFAULT_LIMIT_BYTES;
+    FILE *file;
+    sp_status status = sp_input_open(path, &file, err);
+    if (status != SP_OK) {
+        return status;
     }
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) {
-        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
-    }
-    sp_status status = SP_OK;
     struct stat info;
-    if (fstat(fileno(file), &info) != 0 || S_ISDIR(info.st_mode)) {
-        status = sp_error_set(err, SP_ERR_IO, "%s: is not a file", path);
-    } else if (info.st_size > limit_bytes) {
-        status =
-            sp_error_set(err, SP_ERR_CONTENT, "%s: %lld bytes are more than the %lld read as JSON",
-                         path, (long long)info.st_size, (long long)limit_bytes);
-    } else {
-        json_error_t error;
-        *root = json_loadf(file, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
-        if (*root == NULL) {
-            status = syntax_error(err, path, &error);
-        }
-    }
+    status = fstat(fileno(file), &info) == 0 && info.st_size > limit_bytes
+                 ? too_large(path, limit_bytes, err)
+                 : sp_json_read_stream(file, limit_bytes, path, root, err);
     fclose(file);
     return status;
 }
@@ -363,6 +439,11 @@ void sp_object_end(sp_object *object)
             known = strcmp(object->known[i], key) == 0;
         }
         if (known) {
+            continue;
+        }
+        if (object->err->count == SP_ERROR_MESSAGES) {
+            // It is counted; looking for a name like each of very many would take minutes.
+            sp_error_set(object->err, SP_ERR_CONTENT, "unknown key");
             continue;
         }
         const char *near = object->watch != NULL ? object->watch->meant(key) : NULL;

@@ -7,6 +7,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "sim/base/status.h"
 
@@ -29,14 +30,23 @@ typedef struct sp_key_watch {
     void *context;
 } sp_key_watch;
 
-// Reads a whole JSON file (duplicate keys refused). Files above limit_bytes (0: 256 MiB) are
-// refused unread. The caller owns *root.
+// Reads a whole JSON file (duplicate keys refused), which may be a pipe. Files above limit_bytes
+// (0: 256 MiB) are refused, where their size is known unread. The caller owns *root.
 SP_API sp_status sp_json_read_file(const char *path, int64_t limit_bytes, json_t **root,
                                    sp_error *err);
 
 // Parses a JSON text in memory; `source` names it in messages.
 SP_API sp_status sp_json_read_text(const char *text, size_t bytes, const char *source,
                                    json_t **root, sp_error *err);
+
+// Reads what follows of a stream likewise.
+sp_status sp_json_read_stream(FILE *file, int64_t limit_bytes, const char *source, json_t **root,
+                              sp_error *err);
+
+// Has jansson allocate through a function that notes where memory runs out: texts are then read
+// whole or are SP_ERR_NO_MEMORY. Without it jansson takes some of them for malformed ones. Call it
+// before threads begin.
+void sp_json_watch_memory(void);
 
 // One object being read. Every getter notes its key as known; sp_object_end() then reports the keys
 // nobody asked for. Content errors go to *err (collected, up to ten); the getters return the

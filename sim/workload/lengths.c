@@ -1,11 +1,10 @@
 #include "sim/workload/lengths.h"
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "sim/base/files.h"
 #include "sim/workload/length_reader.h"
 
 static sp_status read_text(sp_i_reader *reader);
@@ -44,17 +43,12 @@ static sp_i_length_format format_of_name(const char *path)
 sp_status sp_lengths_read(const char *path, const char *column, sp_lengths *lengths, sp_error *err)
 {
     *lengths = (sp_lengths){0};
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) {
-        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+    FILE *file;
+    sp_status status = sp_input_open(path, &file, err);
+    if (status != SP_OK) {
+        return status;
     }
-    struct stat info;
-    sp_status status;
-    if (fstat(fileno(file), &info) == 0 && S_ISDIR(info.st_mode)) {
-        status = sp_error_set(err, SP_ERR_IO, "%s: is a directory", path);
-    } else {
-        status = sp_i_lengths_read_stream(file, format_of_name(path), path, column, lengths, err);
-    }
+    status = sp_i_lengths_read_stream(file, format_of_name(path), path, column, lengths, err);
     fclose(file);
     return status;
 }
@@ -154,7 +148,9 @@ sp_status sp_i_lengths_read_stream(FILE *stream, sp_i_length_format format, cons
     if (status != SP_OK) {
         goto out;
     }
-    status = read_as(&reader, format);
+    status = reader.begin < reader.end
+                 ? read_as(&reader, format)
+                 : sp_error_set(err, SP_ERR_CONTENT, "%s: is empty, expected lengths", source);
     if (status == SP_OK && reader.refused > 0) {
         status = SP_ERR_CONTENT;
     }

@@ -79,6 +79,7 @@ FAKE.json"
 FAKE"
     expect_calm simulate names.json "--trac${esc}e" x
     expect_calm simulate names.json --trace "none${esc}/x.json"
+    expect_calm simulate names.json "-$esc"
     expect_calm "com${esc}mand"
     expect_calm help "top${esc}ic"
     printf '{"base": {"uniform_costs": {"f_ms": 1, "b_ms": 1}}, "grid": {"strategy.kind": ["packed", "p\\u001b[2J\\nFAKE"]}}' >spec.json
