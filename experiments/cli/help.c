@@ -4,6 +4,11 @@
 #include "experiments/cli/report.h"
 #include "experiments/cli/settings_help.h"
 
+static const char streams[] =
+    "A file named - is standard input, or standard output where it is written; what people are "
+    "told "
+    "goes to standard error then. A file that is written is whole or as it was.";
+
 void cli_print_overview(FILE *out)
 {
     fputs("usage: slimpack <command> [options] [arguments]\n"
@@ -18,6 +23,8 @@ void cli_print_overview(FILE *out)
     for (int i = 0; cli_commands[i] != NULL; i++) {
         fprintf(out, "  %-10s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
     }
+    fputc('\n', out);
+    cli_print_wrapped(out, streams, 0, 0);
 }
 
 enum { HELP_COLUMN = 26 };
@@ -192,6 +199,8 @@ void cli_print_manual(FILE *out)
     }
     put_settings(out);
     put_examples(out);
+    section(out, "FILES");
+    put_text(out, streams, ".PP");
     section(out, "EXIT STATUS");
     for (size_t i = 0; i < sizeof exits / sizeof exits[0]; i++) {
         fprintf(out, ".TP\n.B %s\n", exits[i].status);

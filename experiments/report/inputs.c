@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <unistd.h>
-
 #include "experiments/report/document.h"
 #include "experiments/report/timeline.h"
 #include "sim/base/alloc.h"
@@ -277,30 +275,6 @@ static bool is_perfetto(const char *path)
     return ending != NULL && strcmp(ending, ".pftrace") == 0;
 }
 
-// Puts a temporary file with what a pipe holds in the pipe's place.
-static sp_status keep_stream(const char *path, FILE **file, sp_error *err)
-{
-    char bytes[16384];
-    size_t count;
-    FILE *kept = tmpfile();
-    if (kept == NULL) {
-        return sp_error_set(err, SP_ERR_IO, "%s: no temporary file: %s", path, strerror(errno));
-    }
-    errno = 0;
-    while ((count = fread(bytes, 1, sizeof bytes, *file)) > 0 &&
-           fwrite(bytes, 1, count, kept) == count) {
-    }
-    if (ferror(*file) != 0 || fflush(kept) != 0 || ferror(kept) != 0) {
-        sp_status status = sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
-        fclose(kept);
-        return status;
-    }
-    rewind(kept);
-    fclose(*file);
-    *file = kept;
-    return SP_OK;
-}
-
 static sp_status open_input(report_input *input, sp_error *err)
 {
     if (is_perfetto(input->path)) {
@@ -313,11 +287,7 @@ static sp_status open_input(report_input *input, sp_error *err)
     if (status != SP_OK) {
         return status;
     }
-    // A document is looked at more than once.
-    if (lseek(fileno(file), 0, SEEK_CUR) < 0) {
-        status = keep_stream(input->path, &file, err);
-    }
-    status = status == SP_OK ? report_input_read(input, file, err) : status;
+    status = report_input_read(input, file, err);
     fclose(file);
     return status;
 }

@@ -14,11 +14,14 @@
 #include "sim/base/alloc.h"
 
 enum {
-    INPUTS_KEPT = 256,  // the latest inputs that no output may replace
+    INPUTS_KEPT = 256, // the latest inputs that no output may replace
+    PIPES_KEPT = 64,
     MOST_PARTS = 64,    // unfinished outputs that a signal takes away
     PART_NAME = 64,     // bytes
     PART_NAMES = 10000, // tried, where ended processes of one number have left theirs
 };
+
+static const int64_t PIPE_LIMIT_BYTES = (int64_t)16 << 30; // an endless one must not fill the disk
 
 static sp_status failed(const char *path, int error, sp_error *err)
 {
@@ -47,7 +50,7 @@ int sp_descriptor_of(const char *path)
 }
 
 // A stream of its own over the descriptor, whose position it shares. Opened by its name, a file
-// would be read or written from its beginning, and a socket not at all.
+// would be written from its beginning, and a socket not at all.
 static FILE *open_descriptor(int descriptor, const char *mode)
 {
     int copy = dup(descriptor);
@@ -102,24 +105,130 @@ static void note_input(const struct stat *file)
     pthread_mutex_unlock(&inputs.mutex);
 }
 
+// Pipes that were read: each is kept in a temporary file without a name, because many commands read
+// an input for each thing they try, and some look at it twice.
+static struct {
+    pthread_mutex_t mutex;
+    struct kept_pipe {
+        identity pipe;
+        int descriptor; // of the temporary file
+    } items[PIPES_KEPT];
+    int count;
+} pipes = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+// The file of a descriptor with a position of its own, or NULL.
+static FILE *open_again(int descriptor, off_t position)
+{
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
+    FILE *file = fopen(path, "rb");
+    if (file != NULL && fseeko(file, position, SEEK_SET) != 0) {
+        fclose(file);
+        file = NULL;
+    }
+    return file;
+}
+
+static sp_status copy_pipe(const char *path, FILE *from, FILE *to, sp_error *err)
+{
+    char bytes[16384];
+    int64_t total = 0;
+    size_t count;
+    errno = 0;
+    while ((count = fread(bytes, 1, sizeof bytes, from)) > 0) {
+        total += (int64_t)count;
+        if (total > PIPE_LIMIT_BYTES) {
+            return sp_error_set(err, SP_ERR_LIMIT,
+                                "%s: a pipe with more than %lld GiB: write them to a file", path,
+                                (long long)(PIPE_LIMIT_BYTES >> 30));
+        }
+        if (fwrite(bytes, 1, count, to) != count) {
+            break;
+        }
+    }
+    return ferror(from) != 0 || ferror(to) != 0 || fflush(to) != 0
+               ? sp_error_set(err, SP_ERR_IO, "%s: cannot be kept in a temporary file: %s", path,
+                              strerror(errno))
+               : SP_OK;
+}
+
+// Reads all of the pipe; *descriptor is that of the file that holds it.
+static sp_status keep_pipe(const char *path, int *descriptor, sp_error *err)
+{
+    int given = sp_descriptor_of(path);
+    FILE *from = given >= 0 ? open_descriptor(given, "rb") : fopen(path, "rb");
+    FILE *to = from != NULL ? tmpfile() : NULL;
+    sp_status status = to != NULL ? copy_pipe(path, from, to, err) : failed(path, errno, err);
+    *descriptor = status == SP_OK ? dup(fileno(to)) : -1;
+    if (status == SP_OK && *descriptor < 0) {
+        status = failed(path, errno, err);
+    }
+    if (from != NULL) {
+        fclose(from);
+    }
+    if (to != NULL) {
+        fclose(to);
+    }
+    return status;
+}
+
+static sp_status open_pipe(const char *path, const struct stat *info, FILE **file, sp_error *err)
+{
+    int descriptor = -1;
+    sp_status status = SP_OK;
+    pthread_mutex_lock(&pipes.mutex);
+    for (int i = 0; i < pipes.count && descriptor < 0; i++) {
+        const struct kept_pipe *kept = &pipes.items[i];
+        bool same = kept->pipe.device == info->st_dev && kept->pipe.inode == info->st_ino;
+        descriptor = same ? kept->descriptor : -1;
+    }
+    if (descriptor < 0 && pipes.count == PIPES_KEPT) {
+        status = sp_error_set(err, SP_ERR_LIMIT, "%s: more than %d pipes are read", path,
+                              (int)PIPES_KEPT);
+    } else if (descriptor < 0) {
+        status = keep_pipe(path, &descriptor, err);
+        if (status == SP_OK) {
+            pipes.items[pipes.count++] = (struct kept_pipe){
+                .pipe = {.device = info->st_dev, .inode = info->st_ino}, .descriptor = descriptor};
+        }
+    }
+    pthread_mutex_unlock(&pipes.mutex);
+    if (status == SP_OK) {
+        *file = open_again(descriptor, 0);
+        status = *file != NULL ? SP_OK : failed(path, errno, err);
+    }
+    return status;
+}
+
 sp_status sp_input_open(const char *path, FILE **file, sp_error *err)
 {
     struct stat info;
     int descriptor = sp_descriptor_of(path);
-    FILE *opened = descriptor >= 0 ? open_descriptor(descriptor, "rb") : fopen(path, "rb");
     *file = NULL;
-    if (opened == NULL || fstat(fileno(opened), &info) != 0 || S_ISDIR(info.st_mode)) {
-        sp_status status = opened != NULL ? sp_error_set(err, SP_ERR_IO, "%s: is a directory", path)
-                                          : failed(path, errno, err);
-        if (opened != NULL) {
-            fclose(opened);
-        }
-        return status;
+    if ((descriptor >= 0 ? fstat(descriptor, &info) : stat(path, &info)) != 0) {
+        return failed(path, errno, err);
+    }
+    if (S_ISDIR(info.st_mode)) {
+        return sp_error_set(err, SP_ERR_IO, "%s: is a directory", path);
+    }
+    if (S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode) ||
+        (descriptor >= 0 && isatty(descriptor) == 1)) {
+        return open_pipe(path, &info, file, err);
+    }
+    // By its name a file that was handed over would be read from its beginning.
+    off_t position = descriptor >= 0 ? lseek(descriptor, 0, SEEK_CUR) : -1;
+    *file = position >= 0     ? open_again(descriptor, position)
+            : descriptor >= 0 ? NULL
+                              : fopen(path, "rb");
+    if (*file == NULL && descriptor >= 0) {
+        *file = open_descriptor(descriptor, "rb");
+    }
+    if (*file == NULL) {
+        return failed(path, errno, err);
     }
     if (S_ISREG(info.st_mode)) {
         note_input(&info);
     }
-    *file = opened;
     return SP_OK;
 }
 

@@ -3,6 +3,7 @@
 #ifndef SLIMPACK_SIM_BASE_FILES_H
 #define SLIMPACK_SIM_BASE_FILES_H
 
+#include <stdint.h>
 #include <stdio.h>
 
 #include "sim/base/status.h"
@@ -11,8 +12,9 @@
 #define SP_STANDARD_INPUT "/dev/stdin"
 #define SP_STANDARD_OUTPUT "/dev/stdout"
 
-// Opens a file for reading; it may be a pipe, which can be read once. No output of this process
-// writes over a regular file that was opened so. SP_ERR_IO names the path; a folder is no file.
+// Opens a file for reading. It may be a pipe, a socket or a terminal, which is read to its end,
+// once, and can be sought in and opened again. No output of this process writes over a regular file
+// that was opened so. SP_ERR_IO names the path; a folder is no file.
 sp_status sp_input_open(const char *path, FILE **file, sp_error *err);
 
 // An output being written. A regular file is written beside its place and put there at the end:
