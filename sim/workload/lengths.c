@@ -148,9 +148,7 @@ sp_status sp_i_lengths_read_stream(FILE *stream, sp_i_length_format format, cons
     if (status != SP_OK) {
         goto out;
     }
-    status = reader.begin < reader.end
-                 ? read_as(&reader, format)
-                 : sp_error_set(err, SP_ERR_CONTENT, "%s: is empty, expected lengths", source);
+    status = read_as(&reader, format);
     if (status == SP_OK && reader.refused > 0) {
         status = SP_ERR_CONTENT;
     }
