@@ -17,14 +17,28 @@ enum {
 
 // ---- memory that runs out ----
 
-// jansson tells of it in few places: in the others a text reads as a malformed one.
-static _Thread_local bool ran_out;
+// jansson tells of it in few places: in the others a text reads as a malformed one, or is read on
+// with an attempt for each byte.
+static _Thread_local bool reads, ran_out;
 
 static void *take_noted(size_t bytes)
 {
-    void *memory = malloc(bytes);
-    ran_out = ran_out || memory == NULL;
+    void *memory = reads && ran_out ? NULL : malloc(bytes);
+    ran_out = reads && memory == NULL;
     return memory;
+}
+
+static void begin_reading(void)
+{
+    reads = true;
+    ran_out = false;
+}
+
+// Did memory suffice?
+static bool end_reading(void)
+{
+    reads = false;
+    return !ran_out;
 }
 
 void sp_json_watch_memory(void)
@@ -40,8 +54,8 @@ static sp_status take_document(json_t *read, const json_error_t *error, bool bla
                                const char *source, json_t **root, sp_error *err)
 {
     *root = NULL;
-    if (ran_out || (read == NULL && (json_error_code(error) == json_error_out_of_memory ||
-                                     error->text[0] == '\0'))) {
+    if (!end_reading() || (read == NULL && (json_error_code(error) == json_error_out_of_memory ||
+                                            error->text[0] == '\0'))) {
         json_decref(read);
         return sp_error_no_memory(err, source);
     }
@@ -74,7 +88,7 @@ sp_status sp_json_read_text(const char *text, size_t bytes, const char *source, 
                             sp_error *err)
 {
     json_error_t error;
-    ran_out = false;
+    begin_reading();
     json_t *read = json_loadb(text, bytes, FLAGS, &error);
     return take_document(read, &error, read == NULL && is_blank(text, bytes), source, root, err);
 }
@@ -105,7 +119,7 @@ sp_status sp_json_read_stream(FILE *file, int64_t limit_bytes, const char *sourc
 {
     json_error_t error;
     json_stream s = {.file = file, .limit_bytes = limit_bytes, .blank = true};
-    ran_out = false;
+    begin_reading();
     errno = 0;
     json_t *read = json_load_callback(give, &s, FLAGS, &error);
     int why = errno;
