@@ -7,7 +7,6 @@ build/slimpack compare experiments/demo.json --strategies packed,packed-tuned,ff
 build/slimpack simulate experiments/demo.json --set strategy.kind=slimpack --set workload.batches=1 --quiet >experiments/results/step.txt
 build/slimpack simulate experiments/demo.json --set strategy.kind=slimpack --set workload.batches=1 --set parallel.dp=1 \
     --set nodes=8 --set workload.samples_per_batch=128 --plot experiments/results/step.png --quiet >/dev/null
-rm experiments/results/step.png.dat
 build/slimpack compare experiments/zoo.json --schedules 1f1b,zb-h1,zb-v,slimpipe --quiet >experiments/results/zoo_four.txt
 build/bench/engine >experiments/results/engine.json
 build/bench/schedules >experiments/results/schedules.jsonl

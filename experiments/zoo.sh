@@ -12,7 +12,6 @@ for schedule in $schedules; do
     esac
     build/slimpack simulate experiments/zoo.json --set schedule.kind="$schedule" \
         --set parallel.chunks_per_rank=$chunks --plot "plots/zoo/$schedule.png" --quiet >/dev/null
-    rm "plots/zoo/$schedule.png.dat"
 done
 build/slimpack compare experiments/zoo.json --quiet \
     --schedules "$(echo "$schedules" | tr ' ' ,)" >experiments/results/zoo.txt

@@ -9,12 +9,19 @@
 #ifndef SLIMPACK_KERNELS_KERNELS_H
 #define SLIMPACK_KERNELS_KERNELS_H
 
+#include <stdbool.h>
+
 // ---- what a program does once before it calls kernels (start.c) ----
 
 // Makes OpenBLAS work in the calling thread alone, so that every worker of a backend computes on
 // its own core and equal calls give equal bits. Call it once, before the workers start: the setting
-// is one of the whole process. Kernels may then be called from any number of threads.
-void sp_kernels_start(void);
+// is one of the whole process. Kernels may then be called from any number of threads. False where
+// there is no address space for the work memory of a thread on each core.
+bool sp_kernels_start(void);
+
+// Can OpenBLAS map what it needs for so many threads? Where it cannot, it tries again for ever.
+// Asks the kernel alone, so that it may be called before the C library is ready.
+bool sp_kernels_have_room(int threads);
 
 // The instruction set OpenBLAS chose, such as "Haswell", for the record of a measurement; "none" in
 // a build without OpenBLAS.

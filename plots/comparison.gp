@@ -1,12 +1,12 @@
 # Two timelines of one plan on one axis of time: what was predicted over what was measured.
 #
-#   gnuplot -e "datafile='steps.png.dat'; outfile='steps.png'" plots/comparison.gp
+#   gnuplot -e "datafile='steps.dat'; outfile='steps.png'" plots/comparison.gp
 #
-# The data is what `slimpack validate --backend --plot` writes beside the picture; its comment lines
+# The data is what `slimpack validate --backend --plot` draws; its comment lines
 # name the columns. outfile ends in .png or .svg. Optional: figure_width=1400 (pixels).
 
 if (!exists("datafile") || !exists("outfile")) {
-    print "usage: gnuplot -e \"datafile='steps.png.dat'; outfile='steps.png'\" plots/comparison.gp"
+    print "usage: gnuplot -e \"datafile='steps.dat'; outfile='steps.png'\" plots/comparison.gp"
     exit status 2
 }
 if (!exists("figure_width")) figure_width = 1400

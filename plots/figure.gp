@@ -2,19 +2,21 @@
 #
 #   gnuplot -e "datafile='figure.dat'; outfile='figure.png'" plots/figure.gp
 #
-# The data is what `slimpack reproduce --plot` writes beside the picture: a comment with the figure's
-# name and title, then label, published, computed.
-# outfile ends in .png or .svg. Optional: figure_title='...', figure_width=1000 (pixels).
+# The data is what `slimpack reproduce --plot` draws: the figure's name and title, then label,
+# published, computed. outfile ends in .png or .svg. Optional: figure_title='...',
+# figure_width=1000 (pixels).
 
 if (!exists("datafile") || !exists("outfile")) {
     print "usage: gnuplot -e \"datafile='figure.dat'; outfile='figure.png'\" plots/figure.gp"
     exit status 2
 }
-if (!exists("figure_title")) figure_title = system(sprintf("head -n 1 '%s'", datafile))[3:]
+stats datafile index 0 using (name = strcol(1), title = strcol(2), 0) nooutput
+# The name stands above the title, which may fill a line of its own.
+if (!exists("figure_title")) figure_title = name . "\n" . title
 if (!exists("figure_width")) figure_width = 1000
 
-stats datafile using 2 name "P" nooutput
-stats datafile using 3 name "C" nooutput
+stats datafile index 1 using 2 name "P" nooutput
+stats datafile index 1 using 3 name "C" nooutput
 rows = P_records
 # Each row has a label and two bars, as long as somebody reads them.
 labelled = rows <= 120
@@ -30,9 +32,7 @@ if (outfile[strlen(outfile) - 3:] eq ".svg") {
     }
 }
 set output outfile
-# The name stands above the title, which may fill a line of its own.
-at = strstrt(figure_title, ": ")
-set title (at > 0 ? figure_title[:at - 1] . "\n" . figure_title[at + 2:] : figure_title) noenhanced
+set title figure_title noenhanced
 set border 3 lc rgb "#606060"
 set xtics out nomirror scale 0.6
 set ytics out nomirror scale 0.6
@@ -47,7 +47,7 @@ if (!labelled) {
     set xlabel "published"
     set ylabel "computed"
     plot x lc rgb "#606060" dt 2, \
-        datafile using 2:3 with points pt 7 ps 0.6 lc rgb "#3b6fb6"
+        datafile index 1 using 2:3 with points pt 7 ps 0.6 lc rgb "#3b6fb6"
 } else {
     # Points whose values are of one size share an axis that begins at 0.
     zero = 0
@@ -61,6 +61,6 @@ if (!labelled) {
     set yrange [rows - 0.4:-0.6]
     set ytics noenhanced
     set style fill solid 0.9 noborder
-    plot datafile using (zero):0:(zero):2:($0 - 0.36):($0):ytic(1) with boxxyerror title "published" lc rgb "#b0b0b0", \
-        "" using (zero):0:(zero):3:($0):($0 + 0.36) with boxxyerror title "computed" lc rgb "#3b6fb6"
+    plot datafile index 1 using (zero):0:(zero):2:($0 - 0.36):($0):ytic(1) with boxxyerror title "published" lc rgb "#b0b0b0", \
+        "" index 1 using (zero):0:(zero):3:($0):($0 + 0.36) with boxxyerror title "computed" lc rgb "#3b6fb6"
 }

@@ -2,7 +2,7 @@
 #
 #   gnuplot -e "datafile='pareto.dat'; outfile='pareto.png'" plots/pareto.gp
 #
-# The data is what `slimpack sweep --plot` writes beside the picture: the names of the figures, the
+# The data is what `slimpack sweep --plot` draws: the names of the figures, the
 # points that fit, the front. outfile ends in .png or .svg. Optional: figure_title='...',
 # figure_width=1000 (pixels).
 

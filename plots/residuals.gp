@@ -2,7 +2,7 @@
 #
 #   gnuplot -e "datafile='residuals.dat'; outfile='residuals.png'" plots/residuals.gp
 #
-# The data is what `slimpack calibrate --plot` writes beside the picture, a block for each table; its
+# The data is what `slimpack calibrate --plot` draws, a block for each table; its
 # first line names the columns. outfile ends in .png or .svg. Optional: figure_title='...',
 # figure_width=900 (pixels).
 

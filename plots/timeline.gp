@@ -2,7 +2,7 @@
 #
 #   gnuplot -e "datafile='timeline.dat'; outfile='timeline.png'" plots/timeline.gp
 #
-# The data is what `slimpack simulate --plot` writes beside the picture; its comment lines name the
+# The data is what `slimpack simulate --plot` draws; its comment lines name the
 # columns. outfile ends in .png or .svg. Optional: figure_title='...', figure_width=1400 (pixels).
 
 if (!exists("datafile") || !exists("outfile")) {

@@ -2,7 +2,7 @@
 #
 #   gnuplot -e "datafile='validation.dat'; outfile='validation.png'" plots/validation.gp
 #
-# The data is what `slimpack validate --plot` writes beside the picture: a block for each table, its
+# The data is what `slimpack validate --plot` draws: a block for each table, its
 # comment line names the columns. outfile ends in .png or .svg. Optional: figure_title='...',
 # figure_width=1400 (pixels).
 

@@ -5,6 +5,7 @@
 #include "backends/executor/run.h"
 #include "backends/executor/tensors.h"
 #include "sim/base/alloc.h"
+#include "sim/base/files.h"
 
 // Tokens and targets of one run of positions. Padding gets a token but no target, and the last
 // position of its slice, for which a position table has a row.
@@ -252,11 +253,12 @@ static sp_status check_bytes(const sp_i_exec_text *text, const char *path, int64
 sp_status sp_i_exec_text_read(const char *path, int64_t vocab, sp_i_exec_text *text, sp_error *err)
 {
     *text = (sp_i_exec_text){0};
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) {
-        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+    FILE *file;
+    sp_status status = sp_input_open(path, &file, err);
+    if (status != SP_OK) {
+        return status;
     }
-    sp_status status = read_all(file, path, text, err);
+    status = read_all(file, path, text, err);
     fclose(file);
     status = status == SP_OK ? check_bytes(text, path, vocab, err) : status;
     if (status != SP_OK) {

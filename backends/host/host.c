@@ -44,9 +44,21 @@ static sp_status check(int device, const sp_run_request *request, sp_error *err)
     return status;
 }
 
+sp_status sp_i_host_start(sp_error *err)
+{
+    return sp_kernels_start()
+               ? SP_OK
+               : sp_error_no_memory(err, "address space for OpenBLAS, 136 MiB a core; "
+                                         "see ulimit -v");
+}
+
 sp_status sp_i_host_run_new_cpu(const sp_run_request *request, sp_i_exec_run **run, sp_error *err)
 {
-    sp_kernels_start();
+    *run = NULL;
+    sp_status status = sp_i_host_start(err);
+    if (status != SP_OK) {
+        return status;
+    }
     const sp_i_exec_site site = {.backend = backend,
                                  .runtime = sp_runtime_cpu(),
                                  .math = request->precision == SP_FP64 ? &sp_i_exec_math_f64
@@ -94,9 +106,10 @@ static sp_status tensor_read(void *state, size_t index, double *values, sp_error
 static sp_status reference(int device, int ranks, double *seconds, sp_error *err)
 {
     (void)device;
-    sp_kernels_start();
-    return ranks == 0 ? sp_i_host_reference_s(seconds, err)
-                      : sp_i_host_reference_wall_s(ranks, seconds, err);
+    sp_status status = sp_i_host_start(err);
+    return status != SP_OK ? status
+           : ranks == 0    ? sp_i_host_reference_s(seconds, err)
+                           : sp_i_host_reference_wall_s(ranks, seconds, err);
 }
 
 const sp_backend_ops sp_host_backend = {

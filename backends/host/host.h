@@ -15,6 +15,9 @@
 // option `bytes` says "real"; requests' limits are in the same measure.
 extern const sp_backend_ops sp_host_backend;
 
+// Once before kernels are called; without address space for their work memory SP_ERR_NO_MEMORY.
+sp_status sp_i_host_start(sp_error *err);
+
 // A run on this machine's CPU.
 sp_status sp_i_host_run_new_cpu(const sp_run_request *request, sp_i_exec_run **run, sp_error *err);
 

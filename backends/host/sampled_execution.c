@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "backends/host/host.h"
 #include "sim/base/alloc.h"
 #include "sim/base/parallel.h"
 #include "sim/base/prng.h"
@@ -163,8 +164,8 @@ sp_status sp_sampled_execute(const sp_sampled_execution *what, sp_sampled_outcom
                                       .options = what->options,
                                       .len = what->tokens,
                                       .clock_s = clock_s};
-    sp_kernels_start();
-    sp_status status = reserve(&t, err);
+    sp_status status = sp_i_host_start(err);
+    status = status == SP_OK ? reserve(&t, err) : status;
     if (status == SP_OK) {
         draw(&t);
         double started_s = clock_s();

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "sim/base/json.h"
+#include "sim/base/writer.h"
 
 // Columns of text and of numbers; what is longer pushes the rest aside.
 enum { TEXT = 44, WIDE = 14, NARROW = 8, FIGURE = 32 };
@@ -11,13 +12,13 @@ enum { TEXT = 44, WIDE = 14, NARROW = 8, FIGURE = 32 };
 static void print_head(FILE *out, const char *const *names, int count, int width)
 {
     static const char dashes[] = "--------------------------------------------------";
-    fprintf(out, "| %-*s |", TEXT, names[0]);
+    sp_print(out, "| %-*s |", TEXT, names[0]);
     for (int c = 1; c < count; c++) {
-        fprintf(out, " %*s |", width, names[c]);
+        sp_print(out, " %*s |", width, names[c]);
     }
-    fprintf(out, "\n| %.*s |", TEXT, dashes);
+    sp_print(out, "\n| %.*s |", TEXT, dashes);
     for (int c = 1; c < count; c++) {
-        fprintf(out, " %.*s: |", width - 1, dashes);
+        sp_print(out, " %.*s: |", width - 1, dashes);
     }
     fputc('\n', out);
 }
@@ -28,7 +29,7 @@ static void print_percent(FILE *out, int width, bool known, double fraction, con
     if (known) {
         snprintf(text, sizeof text, format, 100.0 * fraction);
     }
-    fprintf(out, " %*s |", width, text);
+    sp_print(out, " %*s |", width, text);
 }
 
 // ---- parts ----
@@ -39,25 +40,25 @@ static void print_constants(FILE *out, const fit_outcome *outcome)
     print_head(out, names, sizeof names / sizeof names[0], WIDE);
     for (int i = 0; i < outcome->model.constant_count; i++) {
         const fit_value *value = &outcome->values[i];
-        fprintf(out, "| %-*s | %*.*g |", TEXT, outcome->model.constants[i].path, WIDE, FIT_DIGITS,
-                value->value);
+        sp_print(out, "| %-*s | %*.*g |", TEXT, outcome->model.constants[i].path, WIDE, FIT_DIGITS,
+                 value->value);
         print_percent(out, WIDE, value->spread >= 0.0 && !value->undetermined, value->spread,
                       "%.1f");
-        fprintf(out, " %*s | %*s |\n", WIDE, outcome->model.constants[i].unit, WIDE,
-                value->undetermined ? "no row says"
-                : value->at_bound   ? "at its bound"
-                                    : "");
+        sp_print(out, " %*s | %*s |\n", WIDE, outcome->model.constants[i].unit, WIDE,
+                 value->undetermined ? "no row says"
+                 : value->at_bound   ? "at its bound"
+                                     : "");
     }
     if (outcome->resamples > 0) {
-        fprintf(out, "\nsd: of %d bootstrap resamples\n", outcome->resamples);
+        sp_print(out, "\nsd: of %d bootstrap resamples\n", outcome->resamples);
     } else {
         fputs("\nsd: of the linearised fit\n", out);
     }
     for (int c = 0; c < outcome->correlation_count; c++) {
         const fit_correlation *pair = &outcome->correlations[c];
-        fprintf(out, "correlated: %s and %s, r = %.3f: the rows hardly tell them apart\n",
-                outcome->model.constants[pair->a].path, outcome->model.constants[pair->b].path,
-                pair->r);
+        sp_print(out, "correlated: %s and %s, r = %.3f: the rows hardly tell them apart\n",
+                 outcome->model.constants[pair->a].path, outcome->model.constants[pair->b].path,
+                 pair->r);
     }
 }
 
@@ -69,14 +70,14 @@ static void print_errors(FILE *out, const fit_outcome *outcome)
     for (int t = 0; t < outcome->rows.table_count; t++) {
         const sp_prediction_errors *errors = &outcome->errors[t];
         const sp_prediction_errors *folds = &outcome->fold_errors[t];
-        fprintf(out, "| %-*s | %*zu |", TEXT, outcome->rows.tables[t].name, NARROW,
-                outcome->rows.tables[t].count);
+        sp_print(out, "| %-*s | %*zu |", TEXT, outcome->rows.tables[t].name, NARROW,
+                 outcome->rows.tables[t].count);
         print_percent(out, NARROW, errors->known, errors->mean, "%.2f");
         print_percent(out, NARROW, errors->known, errors->median, "%.2f");
         print_percent(out, NARROW, errors->known, errors->bias, "%+.2f");
         print_percent(out, NARROW, errors->known, errors->worst, "%+.1f");
         print_percent(out, NARROW, folds->known, folds->mean, "%.2f");
-        fprintf(out, " %*d |\n", NARROW, outcome->folds[t]);
+        sp_print(out, " %*d |\n", NARROW, outcome->folds[t]);
     }
 }
 
@@ -93,8 +94,8 @@ static void print_moved(FILE *out, const fit_outcome *outcome, const fit_ablatio
         }
     }
     if (moved >= 0) {
-        fprintf(out, " %s %.4g to %.4g", outcome->model.constants[moved].path,
-                outcome->values[moved].value, ablation->constants[moved]);
+        sp_print(out, " %s %.4g to %.4g", outcome->model.constants[moved].path,
+                 outcome->values[moved].value, ablation->constants[moved]);
     }
     fputs(" |\n", out);
 }
@@ -102,11 +103,11 @@ static void print_moved(FILE *out, const fit_outcome *outcome, const fit_ablatio
 static void print_ablation(FILE *out, const fit_outcome *outcome,
                            const fit_ablation_result *ablation)
 {
-    fprintf(out, "| %-*s |", TEXT, ablation != NULL ? ablation->name : "nothing");
+    sp_print(out, "| %-*s |", TEXT, ablation != NULL ? ablation->name : "nothing");
     for (int t = 0; t < outcome->rows.table_count; t++) {
         double refitted = ablation != NULL ? ablation->refitted[t].mean : outcome->errors[t].mean;
         double kept = ablation != NULL ? ablation->kept[t].mean : outcome->errors[t].mean;
-        fprintf(out, " %8.2f | %8.2f |", 100.0 * refitted, 100.0 * kept);
+        sp_print(out, " %8.2f | %8.2f |", 100.0 * refitted, 100.0 * kept);
     }
     if (ablation != NULL) {
         print_moved(out, outcome, ablation);
@@ -117,7 +118,7 @@ static void print_ablation(FILE *out, const fit_outcome *outcome,
 
 static void print_ablations(FILE *out, const fit_outcome *outcome)
 {
-    fprintf(out, "| %-*s |", TEXT, "taken away, mean error in %");
+    sp_print(out, "| %-*s |", TEXT, "taken away, mean error in %");
     for (int t = 0; t < outcome->rows.table_count; t++) {
         fputs(" refitted |     kept |", out);
     }
@@ -133,7 +134,7 @@ static void print_ablations(FILE *out, const fit_outcome *outcome)
     if (outcome->rows.table_count > 1) {
         fputs("\nColumns by table:", out);
         for (int t = 0; t < outcome->rows.table_count; t++) {
-            fprintf(out, "%s %s", t > 0 ? "," : "", outcome->rows.tables[t].name);
+            sp_print(out, "%s %s", t > 0 ? "," : "", outcome->rows.tables[t].name);
         }
         fputc('\n', out);
     }
@@ -150,8 +151,8 @@ static void print_unexplained(FILE *out, const fit_outcome *outcome)
     for (size_t row = 0; row < outcome->rows.count; row++) {
         count += fabs(error_of(outcome, row)) > FIT_UNEXPLAINED;
     }
-    fprintf(out, "%zu of %zu rows are off by more than %.0f %%.\n", count, outcome->rows.count,
-            100.0 * FIT_UNEXPLAINED);
+    sp_print(out, "%zu of %zu rows are off by more than %.0f %%.\n", count, outcome->rows.count,
+             100.0 * FIT_UNEXPLAINED);
     if (count == 0) {
         return;
     }
@@ -162,10 +163,10 @@ static void print_unexplained(FILE *out, const fit_outcome *outcome)
         double error = error_of(outcome, row);
         if (fabs(error) > FIT_UNEXPLAINED) {
             const sp_measured_case *measured = outcome->rows.cases[row];
-            fprintf(out, "| %s | %d | %s | %.5g | %.5g | %+.1f |\n",
-                    outcome->rows.tables[fit_rows_table(&outcome->rows, row)].name, measured->line,
-                    measured->label, outcome->rows.observed[row], outcome->predicted[row],
-                    100.0 * error);
+            sp_print(out, "| %s | %d | %s | %.5g | %.5g | %+.1f |\n",
+                     outcome->rows.tables[fit_rows_table(&outcome->rows, row)].name, measured->line,
+                     measured->label, outcome->rows.observed[row], outcome->predicted[row],
+                     100.0 * error);
         }
     }
 }
@@ -174,24 +175,24 @@ static void print_sources(FILE *out, const fit_outcome *outcome)
 {
     for (int t = 0; t < outcome->rows.table_count; t++) {
         const sp_measurements *table = &outcome->rows.tables[t];
-        fprintf(out, "- %s: %zu rows of %s", table->name, table->count,
-                sp_measured_names[table->kind]);
-        fprintf(out, table->source[0] != '\0' ? ". %s\n" : "%s\n", table->source);
+        sp_print(out, "- %s: %zu rows of %s", table->name, table->count,
+                 sp_measured_names[table->kind]);
+        sp_print(out, table->source[0] != '\0' ? ". %s\n" : "%s\n", table->source);
     }
 }
 
 void fit_report_text(FILE *out, const fit_spec *spec, const fit_outcome *outcome, bool whole)
 {
     if (whole) {
-        fprintf(out, "# Profile %s, fitted to measured steps\n\n", spec->name);
+        sp_print(out, "# Profile %s, fitted to measured steps\n\n", spec->name);
         if (spec->description[0] != '\0') {
-            fprintf(out, "%s\n\n", spec->description);
+            sp_print(out, "%s\n\n", spec->description);
         }
-        fprintf(out,
-                "Starts from profile %s; soft-L1 loss of scale %g on the logarithm of "
-                "predicted / measured; %d iterations%s.\n\n",
-                spec->profile, spec->loss_scale, outcome->iterations,
-                outcome->converged ? "" : ", not converged");
+        sp_print(out,
+                 "Starts from profile %s; soft-L1 loss of scale %g on the logarithm of "
+                 "predicted / measured; %d iterations%s.\n\n",
+                 spec->profile, spec->loss_scale, outcome->iterations,
+                 outcome->converged ? "" : ", not converged");
         print_sources(out, outcome);
         fputs("\n## Constants\n\n", out);
     }
@@ -205,7 +206,7 @@ void fit_report_text(FILE *out, const fit_spec *spec, const fit_outcome *outcome
     if (whole) {
         fputs("\n## Rows that the model does not explain\n\n", out);
         for (size_t i = 0; i < json_array_size(spec->tried); i++) {
-            fprintf(out, "- %s\n", json_string_value(json_array_get(spec->tried, i)));
+            sp_print(out, "- %s\n", json_string_value(json_array_get(spec->tried, i)));
         }
         fputs(json_array_size(spec->tried) > 0 ? "\n" : "", out);
         print_unexplained(out, outcome);
@@ -218,14 +219,14 @@ void fit_report_data(FILE *out, const fit_outcome *outcome)
     for (int t = 0; t < outcome->rows.table_count; t++) {
         for (size_t row = outcome->rows.first[t]; row < outcome->rows.first[t + 1]; row++) {
             double left_out = outcome->left_out[row];
-            fprintf(out, "%d %.9g %.9g %.6g ", t, outcome->rows.observed[row],
-                    outcome->predicted[row], 100.0 * error_of(outcome, row));
+            sp_print(out, "%d %.9g %.9g %.6g ", t, outcome->rows.observed[row],
+                     outcome->predicted[row], 100.0 * error_of(outcome, row));
             if (left_out > 0.0) {
-                fprintf(out, "%.6g", 100.0 * (left_out / outcome->rows.observed[row] - 1.0));
+                sp_print(out, "%.6g", 100.0 * (left_out / outcome->rows.observed[row] - 1.0));
             } else {
                 fputc('-', out);
             }
-            fprintf(out, " \"%s\"\n", outcome->rows.tables[t].name);
+            sp_print(out, " \"%s\"\n", outcome->rows.tables[t].name);
         }
         fputs("\n\n", out);
     }

@@ -8,6 +8,7 @@
 #include "experiments/cli/report.h"
 #include "experiments/execution/set_validation.h"
 #include "sim/base/alloc.h"
+#include "sim/base/files.h"
 
 // Time that the measurements of --backend may take.
 #define LIMIT_S 40.0
@@ -248,7 +249,7 @@ static sp_status measure(const calibrate_args *args, json_t **profile, int *proc
     }
     // The others may be on computers that have no such folder.
     if (status == SP_OK && args->output != NULL && *process == 0) {
-        status = cli_check_writable(args->output, err);
+        status = sp_output_check(args->output, err);
         request.part = keep_part;
         request.part_context = (void *)(uintptr_t)args;
     }
@@ -341,10 +342,10 @@ static int run(const void *given, const cli_operands *operands)
     }
     sp_status status = args->plot != NULL ? cli_plot_check(args->plot, &err) : SP_OK;
     if (status == SP_OK && args->output != NULL) {
-        status = cli_check_writable(args->output, &err);
+        status = sp_output_check(args->output, &err);
     }
     if (status == SP_OK && args->report != NULL) {
-        status = cli_check_writable(args->report, &err);
+        status = sp_output_check(args->report, &err);
     }
     if (status == SP_OK) {
         status = list_sources(args, operands, &sources, &err);
@@ -358,10 +359,10 @@ static int run(const void *given, const cli_operands *operands)
 
 static const cli_option options[] = {
     CLI_TEXT_OPTION(
-        CLI_LIST, 0, "from-measurements", "TABLE", calibrate_args, tables,
+        CLI_FILES, 0, "from-measurements", "TABLE", calibrate_args, tables,
         "table of measured steps (CSV), or several, separated by commas; may be repeated"),
     CLI_TEXT_OPTION(
-        CLI_LIST, 0, "map", "FILE", calibrate_args, maps,
+        CLI_FILES, 0, "map", "FILE", calibrate_args, maps,
         "what the columns of a table mean, one for each table in their order (default: the "
         ".json file beside the table, where there is one)"),
     CLI_TEXT_OPTION(CLI_FILE, 0, "fit", "SPEC", calibrate_args, fit,
@@ -384,8 +385,9 @@ static const cli_option options[] = {
                     "with --backend: a few seconds and small sizes in place of a minute"),
     CLI_TEXT_OPTION(CLI_OUTPUT, 0, "report", "FILE", calibrate_args, report,
                     "write a report (Markdown), with the rows that are not explained"),
-    CLI_TEXT_OPTION(CLI_OUTPUT, 0, "plot", "FILE", calibrate_args, plot,
-                    "draw the residuals with gnuplot (.png or .svg); the data stays in FILE.dat"),
+    CLI_TEXT_OPTION(
+        CLI_KEPT, 0, "plot", "FILE", calibrate_args, plot,
+        "draw the residuals with gnuplot (.png or .svg), or keep the data for that (.dat)"),
     CLI_INT_OPTION("folds", "N", calibrate_args, folds, 0, FIT_FOLDS,
                    "folds of the cross-validation of every table; 0: none (default: as SPEC says)"),
     CLI_INT_OPTION("bootstrap", "N", calibrate_args, bootstrap, 0, FIT_RESAMPLES,

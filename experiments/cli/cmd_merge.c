@@ -44,7 +44,7 @@ static int run(const void *given, const cli_operands *operands)
 }
 
 static const cli_option options[] = {
-    CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", merge_args, output, "results file"),
+    CLI_TEXT_OPTION(CLI_KEPT, 'o', "output", "FILE", merge_args, output, "results file"),
     CLI_SAMPLE_OPTIONS(merge_args),
     CLI_COMMON_OPTIONS(merge_args),
     {0},

@@ -36,7 +36,7 @@ static int make_page(const report_args *args, const cli_operands *operands)
         status = report_page_init(&page, &inputs, &err);
     }
     if (status == SP_OK) {
-        status = cli_replace_file(args->output, write_page, &page, &err);
+        status = cli_write_file(args->output, write_page, &page, &err);
     }
     int exit_status = status == SP_OK ? tell(args, &page) : cli_fail(&err);
     report_page_fini(&page);

@@ -157,24 +157,34 @@ static sp_status write_text(FILE *file, const void *what, sp_error *err)
     return SP_OK;
 }
 
+// A text between double quotes, of which it holds none.
+static void put_quoted(FILE *file, const char *text)
+{
+    fputc('"', file);
+    for (; *text != '\0'; text++) {
+        fputc(*text == '"' ? '\'' : *text == '\n' ? ' ' : *text, file);
+    }
+    fputc('"', file);
+}
+
 static sp_status write_data(FILE *file, const void *what, sp_error *err)
 {
     const figure_reproduction *r = what;
     (void)err;
-    fprintf(file, "# %s: %s\n# label, published, computed\n", r->spec->name, r->spec->title);
+    fputs("# name, title\n", file);
+    put_quoted(file, r->spec->name);
+    fputc(' ', file);
+    put_quoted(file, r->spec->title);
+    fputs("\n\n\n# label, published, computed\n", file);
     for (size_t i = 0; i < r->count; i++) {
         const figure_outcome *o = &r->outcomes[i];
-        fputc('"', file);
-        for (const char *c = o->label; *c != '\0'; c++) {
-            fputc(*c == '"' ? '\'' : *c, file);
-        }
-        fprintf(file, "\" %.15g %.15g\n", o->published, o->computed);
+        put_quoted(file, o->label);
+        fprintf(file, " %.15g %.15g\n", o->published, o->computed);
     }
     return SP_OK;
 }
 
-// DIR/NAME.txt, NAME.json and, with a plot format ("png", "svg"; NULL: none), NAME.FORMAT with its
-// data in NAME.FORMAT.dat.
+// DIR/NAME.txt, NAME.json and, with a plot format (NULL: none), NAME.FORMAT.
 static sp_status write_reproduction(const char *folder, const char *format,
                                     const figure_reproduction *r, sp_error *err)
 {
@@ -202,7 +212,7 @@ typedef struct reproduce_args {
     bool all;
 } reproduce_args;
 
-static const char *const formats[] = {"png", "svg", NULL};
+static const char *const formats[] = {"png", "svg", "dat", NULL};
 
 // ---- the list ----
 
@@ -340,8 +350,9 @@ static int run(const void *given, const cli_operands *operands)
     const reproduce_args *args = given;
     sp_error err = {0};
     figure_folder folder;
-    if (args->plot != NULL && strcmp(args->plot, "png") != 0 && strcmp(args->plot, "svg") != 0) {
-        return cli_usage_error(&cli_cmd_reproduce, "--plot expects png or svg, got '%s'",
+    if (args->plot != NULL && strcmp(args->plot, "png") != 0 && strcmp(args->plot, "svg") != 0 &&
+        strcmp(args->plot, "dat") != 0) {
+        return cli_usage_error(&cli_cmd_reproduce, "--plot expects png, svg or dat, got '%s'",
                                args->plot);
     }
     if (args->plot != NULL && args->output == NULL) {
@@ -361,15 +372,15 @@ static int run(const void *given, const cli_operands *operands)
 
 static const cli_option options[] = {
     CLI_FLAG_OPTION("all", reproduce_args, all, "every figure that travels with the program"),
-    CLI_TEXT_OPTION(CLI_FILE, 'o', "output", "DIR", reproduce_args, output,
+    CLI_TEXT_OPTION(CLI_FOLDER, 'o', "output", "DIR", reproduce_args, output,
                     "write NAME.txt and NAME.json of each figure there"),
     {.kind = CLI_STRING,
      .name = "plot",
      .value = "FORMAT",
      .at = offsetof(reproduce_args, plot),
      .names = formats,
-     .help = "with -o: draw each figure with gnuplot, as png or svg (the data stays in "
-             "NAME.FORMAT.dat)"},
+     .help =
+         "with -o: draw each figure with gnuplot (png or svg), or keep the data for that (dat)"},
     CLI_JOBS_OPTION(reproduce_args),
     CLI_COMMON_OPTIONS(reproduce_args),
     {0},

@@ -132,7 +132,7 @@ static const cli_option options[] = {
     CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", run_args, output,
                     "write the result with the measured timeline of every batch (JSON)"),
     CLI_TEXT_OPTION(
-        CLI_OUTPUT, 0, "record", "FILE", run_args, record,
+        CLI_KEPT, 0, "record", "FILE", run_args, record,
         "keep what was executed for 'slimpack validate --executed' on any machine (JSON)"),
     CLI_STEP_OPTIONS(run_args),
     CLI_BATCH_OPTION(run_args, "trace, timeline and plot"),

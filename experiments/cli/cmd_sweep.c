@@ -310,7 +310,7 @@ static int run(const void *given, const cli_operands *operands)
 // ---- the command ----
 
 static const cli_option options[] = {
-    CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", sweep_args, output,
+    CLI_TEXT_OPTION(CLI_KEPT, 'o', "output", "FILE", sweep_args, output,
                     "results file, one JSON object per line in the order of the points"),
     CLI_FLAG_OPTION("resume", sweep_args, resume,
                     "go on with the results file of a sweep that was stopped; of a finished one "
@@ -337,9 +337,9 @@ static const cli_option options[] = {
     CLI_FLAG_OPTION("csv", sweep_args, csv,
                     "print CSV on standard output in place of the summary: every point, or those "
                     "of --where, --top or --pareto"),
-    CLI_TEXT_OPTION(CLI_OUTPUT, 0, "plot", "FILE", sweep_args, plot,
+    CLI_TEXT_OPTION(CLI_KEPT, 0, "plot", "FILE", sweep_args, plot,
                     "draw the points and the Pareto front (default iteration_ms,peak_memory_gib) "
-                    "with gnuplot (.png or .svg; the data stays in FILE.dat)"),
+                    "with gnuplot (.png or .svg), or keep the data for that (.dat)"),
     CLI_SAMPLE_OPTIONS(sweep_args),
     CLI_INT_OPTION("search", "N", sweep_args, search, 1, 1000000,
                    "evaluate N points that a search looks for along the Pareto front (default "

@@ -6,6 +6,7 @@
 #include "experiments/cli/tune_args.h"
 #include "experiments/cli/tune_report.h"
 #include "experiments/cli/tune_shortage.h"
+#include "sim/base/files.h"
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
 #include "solver/evaluate/evaluate.h"
@@ -305,7 +306,7 @@ static int run(const void *given, const cli_operands *operands)
     if (args->gpus == 0 || args->context == 0) {
         return cli_usage_error(&cli_cmd_tune, "'tune' needs --gpus N and --context N");
     }
-    sp_status status = args->output != NULL ? cli_check_writable(args->output, &err) : SP_OK;
+    sp_status status = args->output != NULL ? sp_output_check(args->output, &err) : SP_OK;
     if (status == SP_OK) {
         status = begin(args, &t, &err);
     }

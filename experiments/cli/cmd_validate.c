@@ -102,18 +102,18 @@ static const cli_option options[] = {
     CLI_SET_OPTION(cli_validate),
     CLI_FLAG_OPTION("rows", cli_validate, rows, "list every case"),
     CLI_TEXT_OPTION(
-        CLI_OUTPUT, 0, "plot", "FILE", cli_validate, plot,
-        "draw computed over measured, or both timelines of --backend, as .png or .svg (needs "
-        "gnuplot)"),
+        CLI_KEPT, 0, "plot", "FILE", cli_validate, plot,
+        "draw computed over measured, or both timelines of --backend, with gnuplot (.png or "
+        ".svg), or keep the data for that (.dat)"),
     CLI_EXECUTE_OPTIONS(cli_validate, "6"),
     CLI_INT_OPTION(
         "repeat", "N", cli_validate, repeat, 1, SP_MOST_REPEAT,
         "runs of each case of a set; of those at the speed of the calibration the one of "
         "median time is shown (default 1)"),
     CLI_TEXT_OPTION(
-        CLI_FILE, 0, "export", "FOLDER", cli_validate, export,
+        CLI_FOLDER, 0, "export", "FOLDER", cli_validate, export,
         "write the plan of each case of a set to FOLDER, to be executed on another machine"),
-    CLI_TEXT_OPTION(CLI_FILE, 0, "executed", "FOLDER", cli_validate, executed,
+    CLI_TEXT_OPTION(CLI_FOLDER, 0, "executed", "FOLDER", cli_validate, executed,
                     "take what another machine executed of each case of a set from FOLDER"),
     CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", cli_validate, output,
                     "keep the report of --backend in a file (JSON)"),

@@ -4,6 +4,11 @@
 #include "experiments/cli/report.h"
 #include "experiments/cli/settings_help.h"
 
+static const char streams[] =
+    "A file named - is standard input, or standard output where it is written; what people are "
+    "told "
+    "goes to standard error then. A file that is written is whole or as it was.";
+
 void cli_print_overview(FILE *out)
 {
     fputs("usage: slimpack <command> [options] [arguments]\n"
@@ -18,6 +23,8 @@ void cli_print_overview(FILE *out)
     for (int i = 0; cli_commands[i] != NULL; i++) {
         fprintf(out, "  %-10s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
     }
+    fputc('\n', out);
+    cli_print_wrapped(out, streams, 0, 0);
 }
 
 enum { HELP_COLUMN = 26 };
@@ -194,6 +201,8 @@ void cli_print_manual(FILE *out)
     }
     put_settings(out);
     put_examples(out);
+    section(out, "FILES");
+    put_text(out, streams, ".PP");
     section(out, "EXIT STATUS");
     for (size_t i = 0; i < sizeof exits / sizeof exits[0]; i++) {
         fprintf(out, ".TP\n.B %s\n", exits[i].status);
@@ -217,18 +226,13 @@ static void put_words(FILE *out, const cli_command *command)
     }
 }
 
-static bool is_file(const cli_option *option)
-{
-    return option->kind == CLI_FILE || option->kind == CLI_OUTPUT;
-}
-
 // Patterns "command --name" (and "command -n") of the options of one kind, or of several.
 static void put_patterns(FILE *out, bool files)
 {
     bool first = true;
     for (int i = 0; cli_commands[i] != NULL; i++) {
         for (const cli_option *option = cli_commands[i]->options; option->name != NULL; option++) {
-            if (option->kind == CLI_FLAG || is_file(option) != files) {
+            if (option->kind == CLI_FLAG || cli_is_file(option->kind) != files) {
                 continue;
             }
             fprintf(out, "%s\"%s --%s\"", first ? "" : " | ", cli_commands[i]->name, option->name);

@@ -4,9 +4,15 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "experiments/cli/report.h"
+#include "sim/base/files.h"
 #include "sim/base/json.h"
+
+#ifdef SP_PREPARES_OPENBLAS
+#include "kernels/kernels.h"
+#endif
 
 enum { MOST_COMMANDS = 32 };
 
@@ -17,11 +23,67 @@ const cli_command *const cli_commands[] = {
     &cli_cmd_lengths, &cli_cmd_report,   &cli_cmd_help,      NULL,
 };
 
+// ---- before the libraries begin ----
+
+#ifdef SP_PREPARES_OPENBLAS
+// OpenBLAS, which igraph brings along as well, maps 128 MiB for each of its threads when it is
+// loaded and tries again for ever where there is no address space. We never use its threads. The C
+// library is not ready here: system calls alone.
+enum { MOST_VARIABLES = 4096 };
+
+static bool begins_with(const char *text, const char *start)
+{
+    while (*start != '\0' && *text == *start) {
+        text++;
+        start++;
+    }
+    return *start == '\0';
+}
+
+static void prepare_openblas(int argc, char **argv, char **environment)
+{
+    static char one_thread[] = "OPENBLAS_NUM_THREADS=1";
+    static char failed[] =
+        "error: too little address space to begin (see ulimit -v, OPENBLAS_NUM_THREADS)\n";
+    static char *variables[MOST_VARIABLES];
+    int count = 0;
+    (void)argc;
+    for (char **at = environment; *at != NULL && count < MOST_VARIABLES - 2; at++) {
+        if (begins_with(*at, one_thread) && (*at)[sizeof one_thread - 1] == '\0') {
+            return;
+        }
+        if (!begins_with(*at, "OPENBLAS_NUM_THREADS=")) {
+            variables[count++] = *at;
+        }
+    }
+    if (sp_kernels_have_room((int)sysconf(_SC_NPROCESSORS_ONLN))) {
+        return;
+    }
+    variables[count] = one_thread;
+    execve("/proc/self/exe", argv, variables);
+    ssize_t written = write(STDERR_FILENO, failed, sizeof failed - 1);
+    (void)written;
+    _exit(sp_status_exit(SP_ERR_NO_MEMORY));
+}
+
+__attribute__((section(".preinit_array"),
+               used)) static void (*const before_libraries)(int, char **,
+                                                            char **) = prepare_openblas;
+#endif
+
 // A failed SP_ASSERT ends in SIGABRT; the command line promises 70 for a defect of ours.
 static void on_abort(int signal_number)
 {
     (void)signal_number;
+    sp_outputs_abandon();
     _Exit(sp_status_exit(SP_ERR_INTERNAL));
+}
+
+// No part of an output stays behind. The handler is gone by now: the signal then ends the process.
+static void on_end(int signal_number)
+{
+    sp_outputs_abandon();
+    raise(signal_number);
 }
 
 static void prepare_streams(void)
@@ -35,9 +97,16 @@ static void prepare_streams(void)
         }
     }
     // Some parents leave SIGPIPE ignored; `slimpack ... | head` must end quietly all the same.
-    struct sigaction action = {.sa_handler = SIG_DFL};
-    sigaction(SIGPIPE, &action, NULL);
-    action.sa_handler = on_abort;
+    static const int ends[] = {SIGPIPE, SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = on_end, .sa_flags = (int)SA_RESETHAND};
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        struct sigaction before;
+        bool ignored = sigaction(ends[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN;
+        if (ends[i] == SIGPIPE || !ignored) {
+            sigaction(ends[i], &action, NULL);
+        }
+    }
+    action = (struct sigaction){.sa_handler = on_abort};
     sigaction(SIGABRT, &action, NULL);
 }
 
@@ -105,5 +174,6 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     prepare_streams();
+    sp_json_watch_memory();
     return close_output(dispatch(argc, argv));
 }

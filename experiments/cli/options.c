@@ -80,6 +80,8 @@ static int store(parser *in, const cli_option *option, const char *value)
     case CLI_STRING:
     case CLI_FILE:
     case CLI_OUTPUT:
+    case CLI_KEPT:
+    case CLI_FOLDER:
         if (value[0] == '\0') {
             return cli_usage_error(in->command, "option '--%s' needs a value: %s", option->name,
                                    option->value);
@@ -89,6 +91,7 @@ static int store(parser *in, const cli_option *option, const char *value)
     case CLI_INT:
         return store_int(in, option, value);
     case CLI_LIST:
+    case CLI_FILES:
         return store_in_list(in, option, value);
     }
     return CLI_PROCEED;
@@ -114,7 +117,7 @@ static int parse_letters(parser *in, const char *letters)
             return show_help(in);
         }
         if (option->name == NULL) {
-            return cli_usage_error(in->command, "unknown option '-%c'", *letters);
+            return cli_usage_error(in->command, "unknown option '-%.1s'", letters);
         }
         letters++;
         bool attached = option->kind != CLI_FLAG && *letters != '\0';
@@ -229,7 +232,7 @@ static int check_operands(const cli_command *command, const cli_operands *operan
 static void free_lists(const cli_command *command, void *args)
 {
     for (const cli_option *option = command->options; option->name != NULL; option++) {
-        if (option->kind == CLI_LIST) {
+        if (option->kind == CLI_LIST || option->kind == CLI_FILES) {
             cli_list list;
             memcpy(&list, (const char *)args + option->at, sizeof list);
             sp_free((void *)list.items);
@@ -255,7 +258,7 @@ int cli_run(const cli_command *command, int argc, char **argv)
         result = check_operands(command, &operands);
     }
     if (result == CLI_PROCEED) {
-        result = cli_check_outputs(command, args, &operands);
+        result = cli_prepare_files(command, args, &operands);
     }
     if (result == CLI_PROCEED) {
         result = command->run(args, &operands);

@@ -8,15 +8,27 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "sim/base/writer.h"
+
+// ---- text ----
+
+// Names of models and files, and all else that a command prints by %s, may hold what steers a
+// terminal: whatever is printed here goes through sp_print().
+#define printf(...) sp_print(stdout, __VA_ARGS__)
+#define fprintf(...) sp_print(__VA_ARGS__)
+
 // ---- options ----
 
 typedef enum cli_kind {
     CLI_FLAG,   // bool
     CLI_INT,    // int64_t from min to max
     CLI_STRING, // const char *
-    CLI_FILE,   // const char *, completed as a file name
-    CLI_OUTPUT, // a CLI_FILE that is written: no other one of the command line may be that file
+    CLI_FILE,   // const char *, a file that is read, "-" for standard input
+    CLI_OUTPUT, // const char *, a file that is written, "-" for standard output
+    CLI_KEPT,   // a CLI_OUTPUT that must be a file, because it is written again or read
+    CLI_FOLDER, // const char *
     CLI_LIST,   // cli_list, may be given several times
+    CLI_FILES,  // a CLI_LIST of files that are read, "-" for standard input
 } cli_kind;
 
 // The values of a repeated option, in order. The texts belong to argv.
@@ -60,7 +72,7 @@ enum { CLI_MOST_THREADS = 1024 };
 #define CLI_TOKENS_OPTION(long_name, type, member, text)                                           \
     {.kind = CLI_INT, .name = long_name, .value = "N", .at = offsetof(type, member), .min = 1,     \
      .max = (int64_t)1 << 40, .counts_tokens = true, .help = text}
-// Of kind CLI_STRING, CLI_FILE, CLI_OUTPUT or CLI_LIST; short_name 0: none.
+// Of a kind whose values are texts; short_name 0: none.
 #define CLI_TEXT_OPTION(of_kind, short_name, long_name, stands, type, member, text)                \
     {.kind = of_kind, .letter = short_name, .name = long_name, .value = stands,                    \
      .at = offsetof(type, member), .help = text}
@@ -153,13 +165,18 @@ enum { CLI_PROCEED = -1 };
 
 // Reads argv[1..argc) by the command's table and runs it; returns the exit status. --help prints
 // the help (0), wrong usage is reported (2). `--name value`, `--name=value`, `-n value`, `-nvalue`,
-// bundled letters; `--` ends the options; the last of several values counts. An output that is also
-// another file of the command line is refused. argv is put in another order.
+// bundled letters; `--` ends the options; the last of several values counts. "-" as a file is a
+// standard stream, and where that is standard output, people are told things on stderr. An output
+// that is also another file of the command line is refused. argv is put in another order.
 int cli_run(const cli_command *command, int argc, char **argv);
 
-// CLI_PROCEED where no output of the command is another of its files, by device and inode, or by
-// folder and name where neither is there; else that is reported, and the exit status returned.
-int cli_check_outputs(const cli_command *command, const void *args, const cli_operands *operands);
+// Does the value of such an option name a file?
+bool cli_is_file(cli_kind kind);
+
+// Puts the names of the standard streams in the place of "-". CLI_PROCEED where no output of the
+// command is another of its files, by device and inode, or by folder and name where neither is
+// there, and no stream is used twice; else that is reported, and the exit status returned.
+int cli_prepare_files(const cli_command *command, void *args, const cli_operands *operands);
 
 // Threads for a number of jobs that CLI_JOBS_OPTION read.
 int cli_threads(int64_t jobs);

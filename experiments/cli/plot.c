@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -9,12 +10,20 @@
 #include <unistd.h>
 
 #include "sim/base/data_folder.h"
+#include "sim/base/files.h"
 #include "sim/metrics/export.h"
 
 enum {
-    PATH_BYTES = 1024,
+    FOLDER_BYTES = 1024,
+    FILE_BYTES = FOLDER_BYTES + 16,
+    SAID_BYTES = 256,  // of what gnuplot says
     NOT_STARTED = 127, // exit status of the child when gnuplot could not be started
 };
+
+// gnuplot runs shell commands that file names and the data hold ("| command", "< command"). It
+// works in a folder of our own, on files of these names.
+static const char data_name[] = "data";
+static const char said_name[] = "said";
 
 // The script in the first folder of the program that has it; the last one's name where none has.
 static void script_path(const char *name, char path[SP_DATA_PATH])
@@ -27,22 +36,66 @@ static void script_path(const char *name, char path[SP_DATA_PATH])
     }
 }
 
-static sp_status run_gnuplot(const char *script, const char *settings, const char *path,
-                             sp_error *err)
+static bool ends_in(const char *path, const char *ending)
 {
-    char file[SP_DATA_PATH];
-    script_path(script, file);
+    const char *dot = strrchr(path, '.');
+    return dot != NULL && strcmp(dot, ending) == 0;
+}
+
+static const char *picture_name(const char *path)
+{
+    return ends_in(path, ".svg") ? "picture.svg" : "picture.png";
+}
+
+static void draw_in(const char *folder, const char *settings, const char *script)
+{
+    int said = -1;
+    if (chdir(folder) == 0) {
+        said = open(said_name, O_WRONLY | O_CREAT, 0600);
+    }
+    if (said < 0) {
+        _exit(EXIT_FAILURE);
+    }
+    dup2(said, STDOUT_FILENO);
+    dup2(said, STDERR_FILENO);
+    execlp("gnuplot", "gnuplot", "-e", settings, script, (char *)NULL);
+    _exit(NOT_STARTED);
+}
+
+static const char *name_file(const char *folder, const char *name, char file[FILE_BYTES])
+{
+    snprintf(file, FILE_BYTES, "%s/%s", folder, name);
+    return file;
+}
+
+// The last line that gnuplot has written, which tells what was wrong.
+static void read_said(const char *folder, char said[SAID_BYTES])
+{
+    char line[SAID_BYTES];
+    char file[FILE_BYTES];
+    snprintf(said, SAID_BYTES, "no message");
+    FILE *lines = fopen(name_file(folder, said_name, file), "r");
+    while (lines != NULL && fgets(line, sizeof line, lines) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        if (line[strspn(line, " ^\t")] != '\0') {
+            memcpy(said, line, sizeof line);
+        }
+    }
+    if (lines != NULL) {
+        fclose(lines);
+    }
+}
+
+static sp_status run_gnuplot(const char *folder, const char *name, const char *path, sp_error *err)
+{
+    char script[SP_DATA_PATH];
+    char settings[64];
+    script_path(name, script);
+    snprintf(settings, sizeof settings, "datafile='%s'; outfile='%s'", data_name,
+             picture_name(path));
     pid_t child = fork();
     if (child == 0) {
-        // gnuplot remarks on empty panels; what it says of real faults, the command that the error
-        // names repeats.
-        int nowhere = open("/dev/null", O_WRONLY);
-        if (nowhere >= 0) {
-            dup2(nowhere, STDOUT_FILENO);
-            dup2(nowhere, STDERR_FILENO);
-        }
-        execlp("gnuplot", "gnuplot", "-e", settings, file, (char *)NULL);
-        _exit(NOT_STARTED);
+        draw_in(folder, settings, script);
     }
     int status = 0;
     if (child < 0 || waitpid(child, &status, 0) < 0) {
@@ -53,63 +106,107 @@ static sp_status run_gnuplot(const char *script, const char *settings, const cha
                             path);
     }
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-        return sp_error_set(err, SP_ERR_IO,
-                            "%s: gnuplot could not draw it; try: gnuplot -e \"%s\" %s", path,
-                            settings, file);
+        char said[SAID_BYTES];
+        read_said(folder, said);
+        return sp_error_set(err, SP_ERR_IO, "%s: gnuplot could not draw it with %s: %s", path,
+                            script, said);
     }
     return SP_OK;
 }
 
 // gnuplot (5.4) does not say that a disk was full: what begins as PNG or SVG must end as that does.
-static bool is_whole(const char *path)
+static bool is_whole(FILE *file)
 {
     enum { END = 16 };
     char text[END + 1] = "";
-    struct stat found;
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) {
-        return false;
-    }
-    bool regular = fstat(fileno(file), &found) == 0 && S_ISREG(found.st_mode);
     int first = getc(file);
     size_t bytes = fseek(file, -END, SEEK_END) == 0 ? fread(text, 1, END, file) : 0;
-    fclose(file);
-    bool ends = first == '<'    ? strstr(text, "</svg>") != NULL
-                : first == 0x89 ? bytes == END && memcmp(text + END - 8, "IEND", 4) == 0
-                                : first != EOF;
-    return !regular || ends;
+    rewind(file);
+    return first == '<'    ? strstr(text, "</svg>") != NULL
+           : first == 0x89 ? bytes == END && memcmp(text + END - 8, "IEND", 4) == 0
+                           : first != EOF;
+}
+
+static sp_status copy_picture(FILE *to, const void *what, sp_error *err)
+{
+    (void)err;
+    FILE *from = (FILE *)(uintptr_t)what;
+    char bytes[4096];
+    size_t count;
+    while ((count = fread(bytes, 1, sizeof bytes, from)) > 0) {
+        fwrite(bytes, 1, count, to);
+    }
+    return SP_OK;
+}
+
+static sp_status take_picture(const char *folder, const char *path, sp_error *err)
+{
+    char file[FILE_BYTES];
+    FILE *picture = fopen(name_file(folder, picture_name(path), file), "rb");
+    sp_status status = SP_OK;
+    if (picture == NULL || !is_whole(picture)) {
+        status = sp_error_set(err, SP_ERR_IO, "%s: not the whole picture could be written", path);
+    }
+    if (status == SP_OK) {
+        status = cli_write_file(path, copy_picture, picture, err);
+    }
+    if (picture != NULL) {
+        fclose(picture);
+    }
+    return status;
 }
 
 sp_status cli_plot_check(const char *path, sp_error *err)
 {
-    const char *dot = strrchr(path, '.');
-    if (dot == NULL || (strcmp(dot, ".png") != 0 && strcmp(dot, ".svg") != 0)) {
-        return sp_error_set(err, SP_ERR_USAGE, "--plot expects a .png or .svg file, got '%s'",
+    if (!ends_in(path, ".png") && !ends_in(path, ".svg") && !ends_in(path, ".dat")) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "--plot expects a .png or .svg file, or .dat for the data, got '%s'",
                             path);
     }
-    // The names go into a quoted gnuplot string.
-    if (strlen(path) > PATH_BYTES - 8 || strchr(path, '\'') != NULL || strchr(path, '\n') != NULL) {
-        return sp_error_set(err, SP_ERR_USAGE, "--plot: cannot use the file name '%s'", path);
+    return sp_output_check(path, err);
+}
+
+static sp_status make_folder(char folder[FOLDER_BYTES], sp_error *err)
+{
+    const char *parent = getenv("TMPDIR");
+    int length = snprintf(folder, FOLDER_BYTES, "%s/slimpack-XXXXXX",
+                          parent != NULL && parent[0] != '\0' ? parent : "/tmp");
+    if (length >= FOLDER_BYTES) {
+        errno = ENAMETOOLONG;
     }
-    return cli_check_writable(path, err);
+    return length < FOLDER_BYTES && mkdtemp(folder) != NULL
+               ? SP_OK
+               : sp_error_set(err, SP_ERR_IO, "%s: %s", folder, strerror(errno));
+}
+
+static void remove_folder(const char *folder, const char *path)
+{
+    const char *const names[] = {data_name, said_name, picture_name(path)};
+    char file[FILE_BYTES];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        unlink(name_file(folder, names[i], file));
+    }
+    rmdir(folder);
 }
 
 sp_status cli_plot(const char *script, const char *path, cli_writer write, const void *what,
                    sp_error *err)
 {
-    char data[PATH_BYTES];
-    char settings[2 * PATH_BYTES + 64];
+    char folder[FOLDER_BYTES];
+    char file[FILE_BYTES];
     sp_status status = cli_plot_check(path, err);
+    if (status == SP_OK && ends_in(path, ".dat")) {
+        return cli_write_file(path, write, what, err);
+    }
+    status = status == SP_OK ? make_folder(folder, err) : status;
     if (status != SP_OK) {
         return status;
     }
-    snprintf(data, sizeof data, "%s.dat", path);
-    snprintf(settings, sizeof settings, "datafile='%s'; outfile='%s'", data, path);
-    status = cli_write_file(data, write, what, err);
-    status = status == SP_OK ? run_gnuplot(script, settings, path, err) : status;
-    return status != SP_OK || is_whole(path)
-               ? status
-               : sp_error_set(err, SP_ERR_IO, "%s: not the whole picture could be written", path);
+    status = cli_write_file(name_file(folder, data_name, file), write, what, err);
+    status = status == SP_OK ? run_gnuplot(folder, script, path, err) : status;
+    status = status == SP_OK ? take_picture(folder, path, err) : status;
+    remove_folder(folder, path);
+    return status;
 }
 
 typedef struct comparison {

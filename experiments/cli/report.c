@@ -6,10 +6,8 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "sim/base/alloc.h"
+#include "sim/base/files.h"
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
 
@@ -114,7 +112,7 @@ int cli_usage_error(const cli_command *command, const char *format, ...)
     fflush(stdout);
     fputs("error: ", stderr);
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    sp_vprint(stderr, format, args);
     va_end(args);
     fprintf(stderr, "\nrun 'slimpack help%s%s' for the usage\n", command == NULL ? "" : " ",
             command == NULL ? "" : command->name);
@@ -130,7 +128,7 @@ void cli_warn(bool quiet, const char *format, ...)
     fflush(stdout);
     fputs("warning: ", stderr);
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    sp_vprint(stderr, format, args);
     va_end(args);
     fputc('\n', stderr);
 }
@@ -181,70 +179,19 @@ sp_status cli_name_file(const char *path, sp_error *err)
     return sp_error_set(err, SP_ERR_IO, "%s: %s", path, text);
 }
 
-// Writes to `file_path`; messages name `path`.
-static sp_status fill_file(const char *file_path, const char *path, cli_writer write,
-                           const void *what, sp_error *err)
-{
-    FILE *file = fopen(file_path, "w");
-    if (file == NULL) {
-        return sp_error_system(err, path, errno);
-    }
-    errno = 0;
-    sp_status status = write(file, what, err);
-    int error = errno;
-    bool failed = ferror(file) != 0;
-    if (fclose(file) != 0) {
-        error = failed ? error : errno;
-        failed = true;
-    }
-    if (status == SP_ERR_IO) {
-        return cli_name_file(path, err);
-    }
-    return status == SP_OK && failed ? sp_error_set(err, SP_ERR_IO, "%s: %s", path,
-                                                    error != 0 ? strerror(error) : "cannot write")
-                                     : status;
-}
-
 sp_status cli_write_file(const char *path, cli_writer write, const void *what, sp_error *err)
 {
-    return fill_file(path, path, write, what, err);
-}
-
-sp_status cli_replace_file(const char *path, cli_writer write, const void *what, sp_error *err)
-{
-    struct stat found;
-    if (stat(path, &found) == 0 && !S_ISREG(found.st_mode)) {
-        return cli_write_file(path, write, what, err);
-    }
-    size_t bytes = strlen(path) + sizeof ".part";
-    char *part = sp_malloc(bytes);
-    if (part == NULL) {
-        return sp_error_no_memory(err, "a file name");
-    }
-    snprintf(part, bytes, "%s.part", path);
-    sp_status status = fill_file(part, path, write, what, err);
-    if (status == SP_OK && rename(part, path) != 0) {
-        status = sp_error_system(err, path, errno);
-    }
+    sp_output out;
+    sp_status status = sp_output_open(&out, path, err);
     if (status != SP_OK) {
-        remove(part);
+        return status;
     }
-    sp_free(part);
-    return status;
-}
-
-sp_status cli_check_writable(const char *path, sp_error *err)
-{
-    bool exists = access(path, F_OK) == 0;
-    FILE *file = fopen(path, "a");
-    if (file == NULL) {
-        return sp_error_system(err, path, errno);
-    }
-    fclose(file);
-    if (!exists) {
-        remove(path);
-    }
-    return SP_OK;
+    errno = 0;
+    status = write(out.file, what, err);
+    int error = errno; // by which sp_output_close() names the cause
+    status = status == SP_ERR_IO ? cli_name_file(path, err) : status;
+    errno = error;
+    return sp_output_close(&out, status, err);
 }
 
 void cli_print_wrapped(FILE *out, const char *text, int column, int indent)

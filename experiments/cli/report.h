@@ -45,34 +45,27 @@ int cli_print_json(json_t *root);
 // Takes over `root` (NULL likewise) and writes to a file what cli_print_json() prints.
 sp_status cli_write_json(const char *path, json_t *root, sp_error *err);
 
-// Opens a file, has `write` fill it, and closes it. An SP_ERR_IO error names the file; what the
-// stream could not write is one, whether `write` looks or not.
+// Opens an output (sim/base/files.h), has `write` fill it, and closes it. An SP_ERR_IO error names
+// the file; what the stream could not write is one, whether `write` looks or not.
 typedef sp_status (*cli_writer)(FILE *file, const void *what, sp_error *err);
 sp_status cli_write_file(const char *path, cli_writer write, const void *what, sp_error *err);
 
 // Puts the file before what the error record says of writing it; returns SP_ERR_IO.
 sp_status cli_name_file(const char *path, sp_error *err);
 
-// As cli_write_file(), but what stood at `path` stays until the whole file is written, and no part
-// of one is left after an error. A device or a pipe is written to as it is.
-sp_status cli_replace_file(const char *path, cli_writer write, const void *what, sp_error *err);
-
 // Figures: data for gnuplot, and gnuplot itself.
 // Is the name one that can be drawn to, and can it be written?
 sp_status cli_plot_check(const char *path, sp_error *err);
 
-// Draws to `path` (.png or .svg) with a script of plots/; the data, which `write` writes, stays
-// beside it, in a file of that name with ".dat" after it. Without gnuplot an SP_ERR_IO error says
-// which package to install.
+// Draws to `path` (.png or .svg) with a script of plots/ from data that `write` writes, or writes
+// that data alone (.dat). gnuplot works in a temporary folder, where no name of the caller's
+// reaches it. Without gnuplot an SP_ERR_IO error says which package to install.
 sp_status cli_plot(const char *script, const char *path, cli_writer write, const void *what,
                    sp_error *err);
 
 // Draws two timelines of one plan, what was predicted over what was measured, on one axis of time.
 sp_status cli_plot_comparison(const char *path, const sp_timeline *predicted,
                               const sp_timeline *measured, sp_error *err);
-
-// A command may take minutes: says before whether the file can be written, and leaves it as it is.
-sp_status cli_check_writable(const char *path, sp_error *err);
 
 // Prints words from `indent` on, the first line beginning at column `column`, wrapped at column 80;
 // an empty line in the text stays one. Ends with a newline.

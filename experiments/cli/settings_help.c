@@ -471,10 +471,11 @@ void cli_print_settings_markdown(FILE *out)
         bool own = sp_setting_section(setting->key) > 0 || is_section(section);
         const char *title = own ? section : "the document itself";
         if (strcmp(title, before) != 0) {
+            fputs(i > 0 ? "\n" : "", out);
             fprintf(out,
-                    "%s## %s%s%s\n\n| key | values | default | what it does |\n| --- | --- | "
+                    "## %s%s%s\n\n| key | values | default | what it does |\n| --- | --- | "
                     "--- | --- |\n",
-                    i > 0 ? "\n" : "", own ? "`" : "", title, own ? "`" : "");
+                    own ? "`" : "", title, own ? "`" : "");
             snprintf(before, sizeof before, "%s", title);
         }
         put_row(out, setting);

@@ -1,6 +1,5 @@
 #include "experiments/cli/simulate_export.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -35,20 +34,14 @@ sp_status cli_exports_end(cli_exports *exports, sp_error *err)
 {
     sp_free(exports->ranks);
     exports->ranks = NULL;
-    if (exports->plan_file == NULL) {
-        return SP_OK;
+    sp_status status = err->status;
+    if (status == SP_OK && exports->plan_file.file != NULL) {
+        status = named(exports,
+                       sp_plan_json_end_reason(exports->plan_file.file, exports->formed, NULL,
+                                               exports->settings, err),
+                       err);
     }
-    bool failed = err->status == SP_ERR_IO && ferror(exports->plan_file) != 0; // and was told
-    sp_status status = failed ? SP_OK
-                              : named(exports,
-                                      sp_plan_json_end_reason(exports->plan_file, exports->formed,
-                                                              NULL, exports->settings, err),
-                                      err);
-    if (fclose(exports->plan_file) != 0 && status == SP_OK && !failed) {
-        status = sp_error_system(err, exports->plan, errno);
-    }
-    exports->plan_file = NULL;
-    return status;
+    return sp_output_close(&exports->plan_file, status, err);
 }
 
 // Reads "FROM-TO" (milliseconds) into the window.
@@ -122,11 +115,11 @@ sp_status cli_exports_begin(cli_exports *exports, int pp, sp_error *err)
     if (status != SP_OK || exports->plan == NULL) {
         return status;
     }
-    exports->plan_file = fopen(exports->plan, "w");
-    if (exports->plan_file == NULL) {
-        return sp_error_system(err, exports->plan, errno);
-    }
-    return named(exports, sp_plan_json_begin(exports->plan_file, exports->scenario, err), err);
+    status = sp_output_open(&exports->plan_file, exports->plan, err);
+    return status == SP_OK
+               ? named(exports, sp_plan_json_begin(exports->plan_file.file, exports->scenario, err),
+                       err)
+               : status;
 }
 
 // What the writers of files take.
@@ -341,13 +334,14 @@ sp_status cli_exports_observe(void *context, const sp_step_view *view, sp_error 
 {
     cli_exports *exports = context;
     sp_status status = SP_OK;
-    if (exports->plan_file != NULL) {
+    if (exports->plan_file.file != NULL) {
         sp_plan_predictions predictions = {.lower_bound_ms = view->lower_bound_ms,
                                            .predicted_ms =
                                                sp_ms_from_ns(view->timeline->iteration_ns)};
         status = named(
             exports,
-            sp_plan_json_batch(exports->plan_file, view->batch, view->plan, predictions, err), err);
+            sp_plan_json_batch(exports->plan_file.file, view->batch, view->plan, predictions, err),
+            err);
     }
     if (status != SP_OK || view->batch != exports->batch) {
         return status;

@@ -3,6 +3,7 @@
 #define SLIMPACK_EXPERIMENTS_CLI_SIMULATE_EXPORT_H
 
 #include "experiments/cli/options.h"
+#include "sim/base/files.h"
 #include "sim/metrics/export.h"
 #include "solver/evaluate/evaluate.h"
 
@@ -28,7 +29,7 @@ typedef struct cli_exports {
     const json_t *scenario;   // resolved, for the plan
     const sp_batches *formed; // for the plan
     const char *settings;     // for the plan: those of the result, where they stand afterwards
-    FILE *plan_file;          // open while batches are evaluated
+    sp_output plan_file;      // open while batches are evaluated
     sp_export_window window;  // trace_ranks and trace_window as read
     int *ranks;               // those of the window
 } cli_exports;
@@ -44,9 +45,9 @@ typedef struct cli_exports {
     CLI_TEXT_OPTION(CLI_STRING, 0, "trace-window", "FROM-TO", type, exports.trace_window,         \
                     "part of the step that they show, in milliseconds"),                          \
     CLI_FLAG_OPTION("timeline", type, exports.timeline, "draw the timeline in the terminal"),     \
-    CLI_TEXT_OPTION(CLI_OUTPUT, 0, "plot", "FILE", type, exports.plot,                              \
-                    "draw timeline and memory with gnuplot (.png or .svg); the data stays in "    \
-                    "FILE.dat")
+    CLI_TEXT_OPTION(CLI_KEPT, 0, "plot", "FILE", type, exports.plot,                              \
+                    "draw timeline and memory with gnuplot (.png or .svg), or keep the data for " \
+                    "that (.dat)")
 // `shows` is text: what of it shows one batch.
 #define CLI_BATCH_OPTION(type, shows)                                                             \
     CLI_INT_OPTION("batch", "N", type, exports.batch, 0, CLI_MOST_BATCHES,                        \
@@ -57,7 +58,8 @@ typedef struct cli_exports {
 bool cli_exports_need_memory(const cli_exports *exports);
 
 // Reads the selections for `pp` pipeline ranks, checks the names of files that are drawn, and opens
-// the plan file. cli_exports_end closes it; call both, whatever happened between.
+// the plan file. cli_exports_end closes it, and leaves none after an error; call both, whatever
+// happened between.
 sp_status cli_exports_begin(cli_exports *exports, int pp, sp_error *err);
 sp_status cli_exports_end(cli_exports *exports, sp_error *err);
 

@@ -313,15 +313,13 @@ json_t *cli_sweep_json(const sweep_summary *summary)
 
 static void put_field(FILE *out, const char *text)
 {
-    if (strpbrk(text, ",\"\r\n") == NULL) {
-        fputs(text, out);
-        return;
+    const char *quote = strpbrk(text, ",\"") != NULL ? "\"" : "";
+    fputs(quote, out);
+    for (size_t piece; *text != '\0'; text += piece) {
+        piece = *text == '"' ? 1 : strcspn(text, "\"");
+        fprintf(out, "%s%.*s", *text == '"' ? "\"" : "", (int)piece, text);
     }
-    fputc('"', out);
-    for (; *text != '\0'; text++) {
-        fputs(*text == '"' ? "\"\"" : (const char[]){*text, '\0'}, out);
-    }
-    fputc('"', out);
+    fputs(quote, out);
 }
 
 void cli_sweep_csv_head(FILE *out, const sweep_spec *spec)

@@ -8,6 +8,7 @@
 #include "experiments/cli/validate_modes.h"
 #include "experiments/execution/remote.h"
 #include "sim/base/alloc.h"
+#include "sim/base/files.h"
 #include "sim/base/units.h"
 
 enum { NAME = 30, PATH_BYTES = 1024 };
@@ -98,7 +99,7 @@ static void print_mean(const char *what, double figure, double bound)
 {
     char text[CLI_PERCENT];
     char bound_text[CLI_PERCENT];
-    printf("%s %s", what, cli_percent(figure, "%.1f %%", text));
+    printf("\n%s %s", what, cli_percent(figure, "%.1f %%", text));
     if (bound >= 0.0) {
         printf(" (at most %s%s)", cli_percent(bound, "%.1f %%", bound_text),
                figure <= bound ? "" : ": MISSED");
@@ -115,7 +116,7 @@ static void print_summary(const sp_set_summary *summary, const sp_scenario_set_b
             printf(", %zu %s", summary->of_status[s], sp_case_status_names[s]);
         }
     }
-    print_mean("\niteration time, mean absolute error", summary->iteration_time_mape,
+    print_mean("iteration time, mean absolute error", summary->iteration_time_mape,
                bounds->iteration_time_mape);
     printf(", bias %s", cli_percent(summary->iteration_time_bias, "%+.1f %%", bias));
     if (isnan(summary->largest_bubble_error)) {
@@ -127,7 +128,7 @@ static void print_summary(const sp_set_summary *summary, const sp_scenario_set_b
         printf(" (at most %.4f%s)", bounds->bubble_ratio_abs,
                summary->largest_bubble_error <= bounds->bubble_ratio_abs ? "" : ": MISSED");
     }
-    print_mean("\npeak memory, mean absolute error over ranks", summary->peak_memory_mape,
+    print_mean("peak memory, mean absolute error over ranks", summary->peak_memory_mape,
                bounds->peak_memory_mape);
     printf("\nmemory held between actions: as predicted in every category in %zu of %zu cases\n",
            summary->memory_exact, summary->memory_compared);
@@ -360,18 +361,13 @@ static sp_status export_cases(set_run *run, sp_error *err)
     }
     char path[PATH_BYTES];
     snprintf(path, sizeof path, "%s/runs.txt", args->export);
-    run->runs = fopen(path, "w");
-    if (run->runs == NULL) {
-        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
-    }
-    sp_status status = SP_OK;
+    sp_output runs;
+    sp_status status = sp_output_open(&runs, path, err);
+    run->runs = runs.file;
     for (size_t i = 0; status == SP_OK && i < run->set.count; i++) {
         status = export_case(run, i, err);
     }
-    if (fclose(run->runs) != 0 && status == SP_OK) {
-        status = sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
-    }
-    return status;
+    return sp_output_close(&runs, status, err);
 }
 
 // A case without a plan, or out of memory, is no success.

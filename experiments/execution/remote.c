@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "sim/base/files.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 
@@ -73,18 +74,19 @@ static sp_status write_plan(const sp_scenario_case *of, const sp_execution_optio
 sp_status sp_set_export_case(const sp_scenario_case *of, const sp_execution_options *options,
                              const char *path, sp_case_outcome *outcome, sp_error *err)
 {
-    exporter e = {.file = fopen(path, "w")};
-    if (e.file == NULL) {
-        return sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+    sp_output out;
+    sp_status status = sp_output_open(&out, path, err);
+    if (status != SP_OK) {
+        return status;
     }
-    sp_status status = write_plan(of, options, &e, outcome, err);
-    if (fclose(e.file) != 0 && status == SP_OK) {
-        status = sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno));
+    exporter e = {.file = out.file};
+    status = write_plan(of, options, &e, outcome, err);
+    bool kept = status != SP_OK || sp_case_has_figures(outcome);
+    sp_status closed = sp_output_close(&out, kept ? status : SP_ERR_INFEASIBLE, err);
+    if (!kept) {
+        remove(path); // an earlier plan of the case, which has none now
     }
-    if (status != SP_OK || !sp_case_has_figures(outcome)) {
-        remove(path);
-    }
-    return status;
+    return kept ? closed : SP_OK;
 }
 
 // ---- execution with a record ----
@@ -109,16 +111,17 @@ static json_t *new_record(const sp_plan_input *in, const sp_execution_options *o
 static sp_status write_record(const char *path, json_t *record, sp_error *err)
 {
     const size_t flags = JSON_COMPACT | JSON_REAL_PRECISION(17); // each number comes back
-    if (record == NULL) {
-        return sp_error_no_memory(err, "a record");
+    sp_output out = {0};
+    sp_status status =
+        record != NULL ? sp_output_open(&out, path, err) : sp_error_no_memory(err, "a record");
+    if (status == SP_OK) {
+        errno = 0;
+        bool written = json_dumpf(record, out.file, flags) == 0 || ferror(out.file) != 0;
+        status = sp_output_close(&out, written ? SP_OK : SP_ERR_NO_MEMORY, err);
+        status = written ? status : sp_error_no_memory(err, "a record");
     }
-    errno = 0;
-    bool written = json_dump_file(record, path, flags) == 0;
-    int why = errno;
     json_decref(record);
-    return written ? SP_OK
-                   : sp_error_set(err, SP_ERR_IO, "%s: %s", path,
-                                  why != 0 ? strerror(why) : "cannot write");
+    return status;
 }
 
 sp_status sp_execution_run_recorded(const sp_plan_input *in, const sp_execution_options *options,

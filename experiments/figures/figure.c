@@ -353,7 +353,8 @@ sp_status figure_folder_file(const figure_folder *folder, const char *name, char
     const char *names[FIGURE_MOST];
     const char *ending = strrchr(name, '.');
     int length = 0;
-    bool found = ending != NULL && ending != name && strcmp(ending, ".json") == 0;
+    bool found = (ending != NULL && ending != name && strcmp(ending, ".json") == 0) ||
+                 strchr(name, '/') != NULL;
     if (found) {
         length = snprintf(path, SP_DATA_PATH, "%s", name);
     }

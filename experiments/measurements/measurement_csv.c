@@ -3,9 +3,9 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/files.h"
 
 enum { SHOWN = 64 }; // bytes of a cell in a message
 
@@ -289,16 +289,14 @@ static sp_status read_owned(sp_csv *csv, size_t bytes, const char *source, sp_er
 
 sp_status sp_csv_read_file(const char *path, sp_csv *csv, sp_error *err)
 {
-    struct stat info;
     size_t bytes = 0;
     *csv = (sp_csv){0};
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) {
-        return sp_error_system(err, path, errno);
+    FILE *file;
+    sp_status status = sp_input_open(path, &file, err);
+    if (status != SP_OK) {
+        return status;
     }
-    sp_status status = fstat(fileno(file), &info) != 0 || S_ISDIR(info.st_mode)
-                           ? sp_error_set(err, SP_ERR_IO, "%s: is not a file", path)
-                           : read_bytes(file, path, csv, &bytes, err);
+    status = read_bytes(file, path, csv, &bytes, err);
     fclose(file);
     if (status != SP_OK) {
         sp_csv_fini(csv);

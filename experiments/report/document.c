@@ -220,12 +220,10 @@ static void drop(report_input *input)
 // byte behind a number or a word.
 static sp_status read_whole(report_input *input, FILE *file, sp_error *err)
 {
-    json_error_t at;
     rewind(file);
-    errno = 0;
-    input->json = json_loadf(file, FLAGS, &at);
-    if (input->json == NULL) {
-        return sp_json_load_error(err, input->path, 0, &at);
+    sp_status status = sp_json_read_stream(file, INT64_MAX, input->path, &input->json, err);
+    if (status != SP_OK) {
+        return status;
     }
     return json_is_object(input->json)
                ? sp_error_set(err, SP_ERR_SYNTAX, "%s: a zero byte is no JSON", input->path)

@@ -6,11 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <sys/stat.h>
-
 #include "experiments/report/document.h"
 #include "experiments/report/timeline.h"
 #include "sim/base/alloc.h"
+#include "sim/base/files.h"
 #include "sim/base/json.h"
 
 enum { QUOTED = 48, KNOWN = 512 };
@@ -279,19 +278,17 @@ static bool is_perfetto(const char *path)
 
 static sp_status open_input(report_input *input, sp_error *err)
 {
-    struct stat info;
     if (is_perfetto(input->path)) {
         return sp_error_set(err, SP_ERR_CONTENT,
                             "%s: a report reads traces as JSON, which --trace FILE.json writes",
                             input->path);
     }
-    FILE *file = fopen(input->path, "r");
-    if (file == NULL) {
-        return sp_error_system(err, input->path, errno);
+    FILE *file;
+    sp_status status = sp_input_open(input->path, &file, err);
+    if (status != SP_OK) {
+        return status;
     }
-    sp_status status = fstat(fileno(file), &info) != 0 || S_ISDIR(info.st_mode)
-                           ? sp_error_set(err, SP_ERR_IO, "%s: is not a file", input->path)
-                           : report_input_read(input, file, err);
+    status = report_input_read(input, file, err);
     fclose(file);
     return status;
 }

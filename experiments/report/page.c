@@ -102,7 +102,11 @@ static void write_escaped(sp_writer *out, const char *text)
             sp_write(out, "&quot;");
             break;
         default:
-            sp_write(out, "%c", *text);
+            if (*text == 0x7f || (*text > 0 && *text < 0x20)) {
+                sp_write(out, "&#xfffd;"); // HTML has no control characters
+            } else {
+                sp_write(out, "%c", *text);
+            }
         }
     }
 }

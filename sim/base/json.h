@@ -7,6 +7,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "sim/base/status.h"
 
@@ -31,8 +32,8 @@ typedef struct sp_key_watch {
     void *context;
 } sp_key_watch;
 
-// Reads a whole JSON file (duplicate keys refused), "-" from standard input. Files above
-// limit_bytes (0: 256 MiB) are refused unread. The caller owns *root.
+// Reads a whole JSON file (duplicate keys refused), which may be a pipe. Files above limit_bytes
+// (0: 256 MiB) are refused, where their size is known unread. The caller owns *root.
 SP_API sp_status sp_json_read_file(const char *path, int64_t limit_bytes, json_t **root,
                                    sp_error *err);
 
@@ -51,6 +52,15 @@ char *sp_json_from_python(const char *text, size_t bytes, size_t *plain_bytes);
 // SP_ERR_NO_MEMORY then.
 sp_status sp_json_load_error(sp_error *err, const char *source, long line,
                              const json_error_t *error);
+
+// Reads what follows of a stream likewise.
+sp_status sp_json_read_stream(FILE *file, int64_t limit_bytes, const char *source, json_t **root,
+                              sp_error *err);
+
+// Has jansson allocate through a function that notes where memory runs out: texts are then read
+// whole or are SP_ERR_NO_MEMORY. Without it jansson takes some of them for malformed ones. Call it
+// before threads begin.
+void sp_json_watch_memory(void);
 
 // One object being read. Every getter notes its key as known; sp_object_end() then reports the keys
 // nobody asked for. Content errors go to *err (collected, up to ten); the getters return the

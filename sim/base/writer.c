@@ -119,6 +119,188 @@ sp_status sp_writer_finish(sp_writer *out, const char *what, sp_error *err)
     return SP_OK;
 }
 
+// ---- text for people ----
+
+// Bytes of the character at text[0..bytes) that a terminal only shows, or 0 where it is a control
+// character (C0, DEL, C1), one that changes lines or the direction of writing, or no UTF-8.
+static size_t shown_bytes(const unsigned char *text, size_t bytes)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    unsigned char first = text[0];
+    if (first < 0x80) {
+        return first >= 0x20 && first != 0x7f ? 1 : 0;
+    }
+    size_t length = first >= 0xf0 && first < 0xf8   ? 4
+                    : first >= 0xe0 && first < 0xf0 ? 3
+                    : first >= 0xc0 && first < 0xe0 ? 2
+                                                    : 0;
+    if (length == 0 || length > bytes) {
+        return 0;
+    }
+    uint32_t character = first & (0x7fu >> length);
+    for (size_t i = 1; i < length; i++) {
+        if ((text[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+        character = character << 6 | (text[i] & 0x3f);
+    }
+    bool control = character < 0xa0 || (character >= 0x2028 && character <= 0x202e) ||
+                   (character >= 0x2066 && character <= 0x2069);
+    bool valid = character >= least[length] && character <= 0x10ffff &&
+                 (character < 0xd800 || character > 0xdfff);
+    return valid && !control ? length : 0;
+}
+
+// What stands for text[0..bytes), into `out` where that is not NULL; returns its bytes.
+static size_t escape(FILE *out, const char *text, size_t bytes)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < bytes;) {
+        char code[8];
+        const unsigned char *at = (const unsigned char *)text + i;
+        size_t shown = shown_bytes(at, bytes - i);
+        const char *piece = shown > 0 ? text + i : code;
+        size_t length = shown;
+        if (shown == 0) {
+            char letter = *at == '\n' ? 'n' : *at == '\t' ? 't' : *at == '\r' ? 'r' : '\0';
+            length =
+                (size_t)(letter != '\0' ? snprintf(code, sizeof code, "\\%c", letter)
+                                        : snprintf(code, sizeof code, "\\x%02x", (unsigned)*at));
+        }
+        if (out != NULL) {
+            fwrite(piece, 1, length, out);
+        }
+        used += length;
+        i += shown > 0 ? shown : 1;
+    }
+    return used;
+}
+
+static int print_text(FILE *out, const char *text, bool left, int width, int precision)
+{
+    size_t bytes = 0;
+    text = text != NULL ? text : "(null)";
+    while ((precision < 0 || bytes < (size_t)precision) && text[bytes] != '\0') {
+        bytes++;
+    }
+    int used = (int)escape(NULL, text, bytes);
+    int blanks = width > used ? width - used : 0;
+    fprintf(out, "%*s", left ? 0 : blanks, "");
+    escape(out, text, bytes);
+    fprintf(out, "%*s", left ? blanks : 0, "");
+    return used + blanks;
+}
+
+// One conversion of a format.
+typedef struct conversion {
+    char flags[8];
+    int width, precision; // -1: no precision
+    char size[3];         // "l", "ll", "z" or ""
+    char kind;
+} conversion;
+
+static int number_at(const char **at)
+{
+    int number = 0;
+    while (**at >= '0' && **at <= '9') {
+        number = 10 * number + (*(*at)++ - '0');
+    }
+    return number;
+}
+
+// Behind the '%'.
+static conversion read_conversion(const char **at, va_list *args)
+{
+    conversion c = {.precision = -1};
+    size_t flags = strspn(*at, "-+ #0");
+    SP_ASSERT(flags < sizeof c.flags - 4);
+    memcpy(c.flags, *at, flags);
+    *at += flags;
+    bool given = **at == '*';
+    c.width = given ? va_arg(*args, int) : number_at(at);
+    *at += given;
+    if (c.width < 0) {
+        c.width = -c.width;
+        c.flags[flags] = '-';
+    }
+    if (**at == '.') {
+        ++*at;
+        given = **at == '*';
+        c.precision = given ? va_arg(*args, int) : number_at(at);
+        *at += given;
+    }
+    size_t size = strspn(*at, "lz");
+    SP_ASSERT(size < sizeof c.size);
+    memcpy(c.size, *at, size);
+    *at += size;
+    c.kind = *(*at)++;
+    return c;
+}
+
+static int print_number(FILE *out, const conversion *c, va_list *args)
+{
+    char format[24];
+    snprintf(format, sizeof format, c->precision < 0 ? "%%%s*%s%s%c" : "%%%s*.*%s%s%c", c->flags,
+             "", c->size, c->kind);
+    // The format is one conversion of the caller's, whose type is the argument's.
+#if defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+#endif
+#define PRINT(type)                                                         \
+    (c->precision < 0 ? fprintf(out, format, c->width, va_arg(*args, type)) \
+                      : fprintf(out, format, c->width, c->precision, va_arg(*args, type)))
+    if (strchr("aefgAEFG", c->kind) != NULL) {
+        return PRINT(double);
+    }
+    SP_ASSERT(strchr("dicouxX", c->kind) != NULL);
+    return c->size[0] == 'z'   ? PRINT(size_t)
+           : c->size[1] == 'l' ? PRINT(long long)
+           : c->size[0] == 'l' ? PRINT(long)
+                               : PRINT(int);
+#undef PRINT
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
+}
+
+int sp_vprint(FILE *out, const char *format, va_list given)
+{
+    int used = 0;
+    va_list args;
+    va_copy(args, given);
+    while (*format != '\0') {
+        size_t plain = strcspn(format, "%");
+        fwrite(format, 1, plain, out);
+        used += (int)plain;
+        format += plain;
+        if (*format == '\0') {
+            break;
+        }
+        format++;
+        if (*format == '%') {
+            fputc(*format++, out);
+            used++;
+            continue;
+        }
+        conversion c = read_conversion(&format, &args);
+        used += c.kind == 's' ? print_text(out, va_arg(args, const char *),
+                                           strchr(c.flags, '-') != NULL, c.width, c.precision)
+                              : print_number(out, &c, &args);
+    }
+    va_end(args);
+    return used;
+}
+
+int sp_print(FILE *out, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int used = sp_vprint(out, format, args);
+    va_end(args);
+    return used;
+}
+
 void sp_append(char *text, size_t bytes, const char *format, ...)
 {
     size_t used = strlen(text);

@@ -1,8 +1,10 @@
 // Writing text: a buffered writer that formats integers itself, because traces and plans run to
-// millions of numbers and printf is several times slower, and a printf that adds to a text.
+// millions of numbers and printf is several times slower, a printf for people, and one that adds to
+// a text.
 #ifndef SLIMPACK_SIM_BASE_WRITER_H
 #define SLIMPACK_SIM_BASE_WRITER_H
 
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -25,6 +27,12 @@ void sp_write(sp_writer *out, const char *format, ...) SP_PRINTF(2, 3);
 void sp_write_bytes(sp_writer *out, const void *bytes, size_t count);
 // Writes out what is buffered. SP_ERR_IO if any write failed; `what` names the output.
 sp_status sp_writer_finish(sp_writer *out, const char *what, sp_error *err);
+
+// Text for people: as fprintf(), but what %s inserts cannot steer a terminal or begin a line.
+// Control characters, line ends and what is no UTF-8 are written as \n, \t, \r and \x1b are.
+// Conversions are %s, those of int, long, long long and size_t, and those of double.
+int sp_print(FILE *out, const char *format, ...) SP_PRINTF(2, 3);
+int sp_vprint(FILE *out, const char *format, va_list args);
 
 // Adds to a text that has place for `bytes` in all, and is cut off there.
 void sp_append(char *text, size_t bytes, const char *format, ...) SP_PRINTF(3, 4);

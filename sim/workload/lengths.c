@@ -1,11 +1,11 @@
 #include "sim/workload/lengths.h"
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "sim/base/files.h"
 #include "sim/workload/length_reader.h"
 
 enum { PATH_BYTES = 4096 };
@@ -70,22 +70,13 @@ sp_status sp_lengths_read(const char *path, const char *column, sp_lengths *leng
 {
     char index[PATH_BYTES];
     *lengths = (sp_lengths){0};
-    if (strcmp(path, "-") == 0) {
-        return sp_i_lengths_read_stream(stdin, SP_I_LENGTHS_ANY, "standard input", column, lengths,
-                                        err);
-    }
     path = index_beside(path, index) ? index : path;
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) {
-        return sp_error_system(err, path, errno);
+    FILE *file;
+    sp_status status = sp_input_open(path, &file, err);
+    if (status != SP_OK) {
+        return status;
     }
-    struct stat info;
-    sp_status status;
-    if (fstat(fileno(file), &info) == 0 && S_ISDIR(info.st_mode)) {
-        status = sp_error_set(err, SP_ERR_IO, "%s: is a directory", path);
-    } else {
-        status = sp_i_lengths_read_stream(file, format_of_name(path), path, column, lengths, err);
-    }
+    status = sp_i_lengths_read_stream(file, format_of_name(path), path, column, lengths, err);
     fclose(file);
     return status;
 }

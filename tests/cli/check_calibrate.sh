@@ -67,6 +67,6 @@ cmp jobs1.json jobs3.json && cmp jobs1.json mine.json && cmp out1.json out3.json
 if command -v gnuplot >/dev/null; then
     "$program" calibrate runs.csv --fit fit.json --folds 0 --bootstrap 0 --no-ablation \
         --plot residuals.png --quiet >/dev/null || complain "no plot"
-    [ -s residuals.png ] && [ -s residuals.png.dat ] || complain "the plot is empty"
+    [ -s residuals.png ] || complain "the plot is empty"
 fi
 exit "$failed"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # check_outputs.sh PROGRAM SOURCE: an output that is another file of the command line is refused before anything is
-# computed or written, by whatever name.
+# computed or written, by whatever name; standard streams, what an output replaces, and names that gnuplot would run.
 set -u
 program=$1
 source=$2
@@ -22,6 +22,7 @@ refused() { # WORD... : the command line
     esac
     cmp before.json scenario.json || complain "$*: the scenario was changed"
     [ -e new.json ] && complain "$*: an output was made"
+    true
 }
 refused simulate scenario.json --trace new.json --plan new.json
 refused simulate scenario.json --trace new.json --graphml ./new.json
@@ -40,4 +41,114 @@ refused validate --measurements scenario.json --map map.json -o scenario.json
     complain "two outputs of one name: exit $?"
 [ -s new.json ] && [ -s folder/new.json ] || complain "two outputs of one name: not both written"
 "$program" simulate scenario.json --plan /dev/null --trace /dev/null --quiet >/dev/null || complain "/dev/null: exit $?"
+# ---- standard output and other streams ----
+
+expect_told() { # TEXT WORD... : refused as wrong usage, with this text
+    told=$1
+    shift
+    message=$("$program" "$@" --quiet 2>&1 >out.txt)
+    expect "exit of $*" 2 "$?"
+    case $message in
+    *"$told"*) ;;
+    *) complain "$*: $message" ;;
+    esac
+}
+"$program" simulate scenario.json --trace trace.json --quiet >shown.txt
+"$program" simulate scenario.json --trace - --quiet >out.txt 2>err.txt || complain "--trace -: exit $?"
+cmp trace.json out.txt || complain "--trace -: not the trace"
+cmp shown.txt err.txt || complain "--trace -: not the text on standard error"
+"$program" simulate scenario.json --trace /dev/stdout --quiet 2>err.txt | cmp trace.json - || complain "a pipe: not the trace"
+"$program" plan scenario.json -o plan.json --quiet >/dev/null
+"$program" plan - -o - --quiet <scenario.json 2>/dev/null | cmp plan.json - || complain "plan - -o -: not the plan"
+[ -e ./- ] && complain "a file called -"
+for command in simulate compare prefill "plan -o /dev/null" "run --backend fake" "plan --check" report lengths; do
+    input=scenario.json
+    case $command in
+    run* | *--check) input=plan.json ;;
+    report) command="report -o page.html" && "$program" simulate scenario.json --json >result.json && input=result.json ;;
+    lengths) echo 512 >lengths.txt && input=lengths.txt ;;
+    esac
+    # shellcheck disable=SC2086
+    "$program" $command $input --quiet >file.out 2>&1
+    # shellcheck disable=SC2086
+    cat $input | "$program" $command - --quiet >pipe.out 2>&1 || complain "$command -: exit $?"
+    sed "s,/dev/stdin,$input,g" pipe.out | sed 's/  *[0-9.]* ms to .*//' | head -n 3 >pipe.txt
+    sed 's/  *[0-9.]* ms to .*//' file.out | head -n 3 | cmp -s - pipe.txt || complain "$command: another answer from a pipe"
+done
+expect_told "standard output" simulate scenario.json --trace - --json
+expect_told "standard output" simulate scenario.json --trace - --plan -
+expect_told "can be read once" plan - --stream
+expect_told "cannot be '-'" simulate scenario.json --plot -
+expect_told "cannot be '-'" reproduce zb_v -o -
+expect_told "cannot be '-'" sweep scenario.json -o -
+expect_told "same file 'out.txt'" simulate scenario.json --trace out.txt
+
+# ---- what stood there ----
+
+# Neither a picture's data nor an output of several files replaces what was read.
+echo '{"uniform_costs": {"f_ms": 1, "b_ms": 1}, "parallel": {"pp": 2}}' >z.png.dat
+cp z.png.dat z.json
+"$program" simulate z.png.dat --plot z.png --quiet >/dev/null
+cmp -s z.json z.png.dat || complain "--plot: the scenario was changed"
+echo 512 >lengths.txt
+echo '{"model": "llama-7b", "workload": {"lengths": "lengths.txt"}}' >reads.json
+expect_told "input of this command" simulate reads.json --trace lengths.txt
+[ "$(cat lengths.txt)" = 512 ] || complain "the lengths were changed"
+cp "$source/experiments/figures/zb_v.json" figure.json
+cp figure.json figure.before
+"$program" reproduce ./figure.json -o . --quiet >/dev/null 2>&1
+cmp -s figure.json figure.before || complain "reproduce -o: the figure was changed"
+
+# The mode of what is replaced and a link to it stay, and nothing is left beside it.
+mkdir kept
+"$program" plan scenario.json -o kept/plan.json --quiet >/dev/null
+chmod 640 kept/plan.json
+ln -s plan.json kept/link.json
+"$program" plan scenario.json --set workload.seed=2 -o kept/link.json --quiet >/dev/null
+expect "mode" 640 "$(stat -c %a kept/plan.json)"
+[ -L kept/link.json ] || complain "the link was replaced"
+grep -q '"seed":2' <(tr -d ' ' <kept/plan.json) || complain "the link's file was not written"
+
+# An output that fails, or that a signal ends, leaves what stood there.
+cp kept/plan.json plan.before
+(
+    ulimit -f 1
+    trap '' XFSZ
+    "$program" plan scenario.json --set workload.batches=64 -o kept/plan.json --quiet >/dev/null 2>&1
+)
+cmp -s plan.before kept/plan.json || complain "a full disk: the old plan is gone"
+for signal in HUP TERM; do
+    "$program" plan scenario.json --set workload.batches=100000 -o kept/plan.json --quiet >/dev/null 2>&1 &
+    process=$!
+    for _ in $(seq 100); do
+        ls -A kept | grep -q part && break
+        sleep 0.05
+    done
+    kill -$signal $process 2>/dev/null || complain "$signal: the plan ended too soon"
+    { wait $process; } 2>/dev/null
+    cmp -s plan.before kept/plan.json || complain "$signal: the old plan is gone"
+done
+expect "files beside the outputs" "link.json plan.json" "$(ls -A kept | tr '\n' ' ' | sed 's/ $//')"
+
+# ---- names that a shell or gnuplot would run ----
+
+if command -v gnuplot >/dev/null; then
+    mkdir names temporary && cd names || exit 1
+    cp ../z.json s.json
+    printf '{"base": {"uniform_costs": {"f_ms": 1, "b_ms": 1}}, "grid": {"parallel.pp": [1, 2]}}' >spec.json
+    export TMPDIR="$work/temporary"
+    for name in '|touch PWNED;cat>x.png' '<touch PWNED #.png' '`touch PWNED`.png' '$(touch PWNED).png' "it's.png" \
+        'a"b.svg' $'new\nline.png' '-e.png' 'x.png;touch PWNED.png' '%s.png'; do
+        "$program" simulate s.json "--plot=$name" --quiet >/dev/null || complain "$name: exit $?"
+        [ -s "./$name" ] || complain "$name: no picture"
+        rm -f "./$name"
+    done
+    "$program" sweep spec.json -o r.jsonl --pareto iteration_ms,bubble_ratio '--plot=|touch PWNED;cat>y.png' --quiet >/dev/null ||
+        complain "sweep: exit $?"
+    mkdir '|touch PWNED #' && "$program" reproduce zb_v -o '|touch PWNED #' --plot png --quiet >/dev/null
+    [ -s '|touch PWNED #/zb_v.png' ] || complain "reproduce: no picture"
+    [ -e PWNED ] && complain "a name was run as a command"
+    expect "temporary files" "" "$(ls -A "$TMPDIR")"
+    cd .. || exit 1
+fi
 exit "$failed"

@@ -33,8 +33,9 @@ cmp "$work/one" "$work/two"
 # A picture says what it shows, and its labels, the last one too, are whole.
 if command -v gnuplot >/dev/null; then
     "$program" reproduce zb_table5 zb_v --quiet -o "$work" --plot svg >/dev/null
+    "$program" reproduce zb_table5 zb_v --quiet -o "$work" --plot dat >/dev/null
     for name in zb_table5 zb_v; do
-        label=$(tail -n 1 "$work/$name.svg.dat" | cut -d '"' -f 2)
+        label=$(tail -n 1 "$work/$name.dat" | cut -d '"' -f 2)
         grep -q ">$name<" "$work/$name.svg" || { echo "$name.svg: no title"; exit 1; }
         grep -q ">$label<" "$work/$name.svg" || { echo "$name.svg: no $label"; exit 1; }
     done

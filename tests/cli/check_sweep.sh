@@ -125,7 +125,7 @@ expect "message of no folder for a picture" "error: none/out.svg: No such file o
 
 # A picture of which a full disk keeps the first half.
 mkdir half
-printf '#!/bin/sh\nprintf "<svg> %%0999d" 0 >half.svg\n' >half/gnuplot && chmod +x half/gnuplot
+printf '#!/bin/sh\nprintf "<svg> %%0999d" 0 >picture.svg\n' >half/gnuplot && chmod +x half/gnuplot
 message=$(PATH=$PWD/half:$PATH "$program" sweep s.json -o full.jsonl --resume --plot half.svg \
     --pareto iteration_ms,bubble_ratio 2>&1 >/dev/null)
 expect "status of half a picture" 3 "$?"

@@ -321,7 +321,7 @@ TEST(packs_hold_the_ids_of_their_samples)
 
 TEST(texts_are_read_back_as_they_were)
 {
-    static const char text[] = "</script><!-- & \xc3\xa9 \" ' \\";
+    static const char text[] = "</script><!-- & \xc3\xa9 \" ' \\\x1b[2J\n";
     char *const paths[] = {result_path};
     made m;
     json_t *result = json_pack("{s:s, s:f, s:s}", "schema", "slimpack/result/1", "iteration_ms",
@@ -337,6 +337,8 @@ TEST(texts_are_read_back_as_they_were)
     assert_true(json_equal(document, result));
     char *page = page_text(&m);
     assert_non_null(strstr(page, "<h1 id=\"answer\">&lt;/script&gt;&lt;!-- &amp; \xc3\xa9 &quot;"));
+    assert_non_null(strstr(page, "&#xfffd;[2J&#xfffd;"));
+    assert_null(strchr(page, '\x1b'));
     free(page);
     json_decref(data);
     json_decref(result);

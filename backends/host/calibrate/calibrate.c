@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "backends/host/calibrate/calibration.h"
+#include "backends/host/host.h"
 #include "kernels/kernels.h"
 #include "sim/base/order.h"
 
@@ -105,7 +106,10 @@ sp_status sp_i_host_calibrate(int device, const sp_calibration_request *request,
                                .probe = request->precision == SP_FP64 ? &sp_i_exec_probe_f64
                                                                       : &sp_i_exec_probe_f32};
     choose_sizes(request, &c);
-    sp_kernels_start();
+    status = sp_i_host_start(err);
+    if (status != SP_OK) {
+        return status;
+    }
     c.document = begin_document(&c);
     status = c.document != NULL ? time_reference(&c, err) : sp_error_no_memory(err, "a profile");
     for (size_t i = 0; status == SP_OK && i < sizeof parts / sizeof parts[0]; i++) {

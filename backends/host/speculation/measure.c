@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "backends/host/host.h"
 #include "backends/host/speculation/generate.h"
 #include "kernels/kernels.h"
 #include "sim/base/alloc.h"
@@ -130,12 +131,15 @@ sp_status sp_small_measure_run(const sp_speculation *how, int sequences, int tok
     measuring m = {
         .how = how, .sequences = sequences, .tokens = tokens, .seed = seed, .measure = measure};
     *measure = (sp_small_measure){.bins = {.count = 1}, .lossless = true};
-    sp_kernels_start();
+    sp_status status = sp_i_host_start(err);
+    if (status != SP_OK) {
+        return status;
+    }
     m.samples = sp_calloc((size_t)sequences * (size_t)tokens, sizeof *m.samples);
     if (m.samples == NULL) {
         return sp_error_no_memory(err, "calls of small models");
     }
-    sp_status status = each_sequence(&m, sequences, fit_on, err);
+    status = each_sequence(&m, sequences, fit_on, err);
     if (status == SP_OK) {
         status = sp_bins_fit(m.samples, m.sample_count, LEAST_IN_BIN, &measure->bins, err);
     }

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# check_memory_limit.sh PROGRAM SOURCE: with little address space the program works or says so (status 4), and never
+# hangs. OpenBLAS, loaded with the program, would try for ever to map memory for its threads.
+set -u
+program=$1
+source=$2
+. "$(dirname "$0")/prelude.sh"
+if grep -q -e __asan_init -e __tsan_init "$program"; then
+    echo "sanitizers need more address space"
+    exit 77
+fi
+cd "$work" || exit 1
+limited() { # KIB WORD... : the command line
+    (
+        ulimit -v "$1" || exit 99
+        shift
+        timeout 60 "$program" "$@" 2>&1
+    )
+}
+
+told=$(limited 200000 --version)
+expect "exit status of --version" 0 "$?"
+expect "--version" "$("$program" --version)" "$told"
+export OPENBLAS_NUM_THREADS=16
+told=$(limited 200000 --version)
+expect "exit status of --version with 16 threads" 0 "$?"
+unset OPENBLAS_NUM_THREADS
+echo '{"uniform_costs": {"f_ms": 1, "b_ms": 1}, "parallel": {"pp": 2}}' >uniform.json
+limited 200000 simulate uniform.json --json >limited.json
+expect "exit status of simulate" 0 "$?"
+"$program" simulate uniform.json --json >whole.json
+cmp -s <(grep -v '_ms": [0-9.e-]*,$' limited.json) <(grep -v '_ms": [0-9.e-]*,$' whole.json) || complain "another result"
+
+# Without memory for the products nothing is executed.
+if limited 200000 run --help >/dev/null && [ "$(getconf _NPROCESSORS_ONLN)" -gt 1 ]; then
+    told=$(limited 200000 validate "$source/experiments/host_small.json" --backend host --quiet)
+    case "$? $told" in
+    "4 error: out of memory (address space for OpenBLAS"*) ;;
+    "0 "*) ;; # built without OpenBLAS
+    *) complain "the host backend: $told" ;;
+    esac
+fi
+
+# A document that memory does not suffice for is no malformed one.
+{
+    printf '{"uniform_costs": {"f_ms": 1, "b_ms": 1}, "workload": {"lengths": ['
+    yes '1000,' | head -n 6000000 | tr -d '\n'
+    printf '1]}}'
+} >many.json
+told=$(limited 200000 simulate many.json)
+expect "exit status of a large document" 4 "$?"
+expect "its message" "error: out of memory (many.json)" "$told"
+{
+    printf '{"model": "'
+    head -c 60000000 /dev/zero | tr '\0' a
+    printf '"}'
+} >text.json
+told=$(limited 200000 simulate text.json)
+expect "exit status of a large text" 4 "$?"
+expect "its message" "error: out of memory (text.json)" "$told"
+exit "$failed"

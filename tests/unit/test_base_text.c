@@ -1,0 +1,132 @@
+// Text for people, and texts that are read as JSON.
+#include <float.h>
+#include <limits.h>
+
+#include "sim/base/json.h"
+#include "sim/base/writer.h"
+#include "tests/support/test_main.h"
+
+enum { BYTES = 512 };
+
+// What a stream was given.
+static void read_back(FILE *file, char text[BYTES])
+{
+    rewind(file);
+    size_t bytes = fread(text, 1, BYTES - 1, file);
+    text[bytes] = '\0';
+    fclose(file);
+}
+
+// sp_print() beside printf() where no text holds what is escaped: the same bytes and count.
+#define SAME(...)                                                     \
+    do {                                                              \
+        char expected[BYTES];                                         \
+        char found[BYTES];                                            \
+        FILE *file = tmpfile();                                       \
+        assert_non_null(file);                                        \
+        int count = snprintf(expected, sizeof expected, __VA_ARGS__); \
+        assert_int_equal(sp_print(file, __VA_ARGS__), count);         \
+        read_back(file, found);                                       \
+        assert_string_equal(found, expected);                         \
+    } while (0)
+
+TEST(prints_as_printf_does)
+{
+    SAME("plain, 100 %%, \n\t two lines\n");
+    SAME("%d|%5d|%-5d|%05d|%+d|% d|%i", -7, 42, 42, 42, 42, 42, INT_MIN);
+    SAME("%lld|%20lld|%llu|%llx", (long long)INT64_MIN, (long long)INT64_MAX,
+         (unsigned long long)UINT64_MAX, 255ULL);
+    SAME("%ld|%lu|%zu|%-8zu|%u|%x|%X|%o|%#x", -3L, 3UL, (size_t)12, (size_t)SIZE_MAX, 7u, 254u,
+         254u, 8u, 8u);
+    SAME("%f|%.3f|%10.2f|%-10.2f|%+.1f|%e|%.2e|%g|%.9g|%G|%a", 1.5, 2.0 / 3.0, 1e6, 1e6, 0.05, 1e-7,
+         DBL_MAX, 1e20, 0.1, 1e-20, 1.0);
+    SAME("%f|%5.1f|%g", (double)NAN, (double)INFINITY, -(double)INFINITY);
+    SAME("%*d|%-*d|%.*f|%*.*f|%*d", 6, 1, 6, 1, 2, 3.14159, 9, 1, 2.55, -6, 1);
+    SAME("%s|%10s|%-10s|%.2s|%10.2s|%.*s|%*s|%.0s|%.s", "text", "text", "text", "text", "text", 3,
+         "text", -8, "text", "text", "text");
+    SAME("%c%c%c", 'a', '%', 'z');
+    SAME("%s", "z\xc3\xbc"
+               "rich \xe4\xb8\xad\xe6\x96\x87 \xf0\x9f\x9a\x80");
+}
+
+static void expect_escaped(const char *text, const char *expected)
+{
+    char found[BYTES];
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    assert_int_equal(sp_print(file, "%s", text), strlen(expected));
+    read_back(file, found);
+    assert_string_equal(found, expected);
+}
+
+TEST(escapes_what_steers_a_terminal)
+{
+    expect_escaped("m\x1b]0;title\a\x1b[2J\nFAKE", "m\\x1b]0;title\\x07\\x1b[2J\\nFAKE");
+    expect_escaped("a\tb\rc\x7f\b", "a\\tb\\rc\\x7f\\x08");
+    // CSI as one character of Latin-1's C1 set, by itself and as UTF-8.
+    expect_escaped("\x9b"
+                   "31m",
+                   "\\x9b"
+                   "31m");
+    expect_escaped("\xc2\x9b"
+                   "31m",
+                   "\\xc2\\x9b"
+                   "31m");
+    // A line separator, an override of direction and an isolate (U+2028, U+202E, U+2067).
+    expect_escaped("\xe2\x80\xa8\xe2\x80\xae\xe2\x81\xa7",
+                   "\\xe2\\x80\\xa8\\xe2\\x80\\xae\\xe2\\x81\\xa7");
+    // No UTF-8: cut short, too long a form, a surrogate, past the last character.
+    expect_escaped("\xc3", "\\xc3");
+    expect_escaped("\xe4\xb8", "\\xe4\\xb8");
+    expect_escaped("\xc0\xaf", "\\xc0\\xaf");
+    expect_escaped("\xed\xa0\x80", "\\xed\\xa0\\x80");
+    expect_escaped("\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80");
+    expect_escaped("\xff", "\\xff");
+}
+
+TEST(pads_what_is_escaped)
+{
+    char found[BYTES];
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    sp_print(file, "%-6s|%6s|%.1s", "\n", "\x01", "\x1b[31m");
+    read_back(file, found);
+    assert_string_equal(found, "\\n    |  \\x01|\\x1b");
+}
+
+static void expect_refused(const char *text, const char *told)
+{
+    sp_error err = {0};
+    json_t *root = NULL;
+    assert_int_equal(sp_json_read_text(text, strlen(text), "s.json", &root, &err), SP_ERR_SYNTAX);
+    assert_null(root);
+    assert_string_equal(err.message[0], told);
+}
+
+TEST(says_that_a_text_is_empty)
+{
+    expect_refused("", "s.json: is empty, expected JSON");
+    expect_refused(" \n\t\r\n", "s.json: is empty, expected JSON");
+    expect_refused("{", "s.json:1:1: string or '}' expected near end of file");
+}
+
+// Ten errors are told; the others are counted at once, without a look for names like theirs.
+TEST(counts_very_many_unknown_keys)
+{
+    enum { KEYS = 100000 };
+    sp_error err = {0};
+    sp_object object;
+    json_t *root = json_object();
+    for (int i = 0; i < KEYS; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "key%d", i);
+        assert_int_equal(json_object_set_new(root, key, json_integer(i)), 0);
+    }
+    sp_object_begin(&object, root, "s.json", "", &err);
+    sp_object_get(&object, "known");
+    sp_object_end(&object);
+    assert_int_equal(err.status, SP_ERR_CONTENT);
+    assert_int_equal(err.count, SP_ERROR_MESSAGES);
+    assert_int_equal(err.dropped, KEYS - SP_ERROR_MESSAGES);
+    json_decref(root);
+}
