@@ -183,6 +183,14 @@ typedef struct recording {
 
 // ---- one record ----
 
+// Six significant digits: so exactly are steps compared.
+static json_t *bound_json(double value)
+{
+    char text[NUMBER];
+    snprintf(text, sizeof text, "%.6g", value);
+    return value == floor(value) ? json_integer((json_int_t)value) : json_real(strtod(text, NULL));
+}
+
 // Values of one figure among the chosen rows.
 static json_t *range_json(const recording *r, size_t count, int figure)
 {
@@ -193,7 +201,11 @@ static json_t *range_json(const recording *r, size_t count, int figure)
         least = fmin(least, value);
         most = fmax(most, value);
     }
-    return json_pack("[I, I]", (json_int_t)least, (json_int_t)most);
+    if (figure == SP_STEP_BUBBLE) { // a step of a slightly other one is like these
+        least = floor(100.0 * least) / 100.0;
+        most = ceil(100.0 * most) / 100.0;
+    }
+    return json_pack("[o, o]", bound_json(least), bound_json(most));
 }
 
 static json_t *words_json(const recording *r, size_t count, int word)
@@ -330,12 +342,21 @@ static sp_status record_kinds(recording *r)
 
 static sp_status record_table(recording *r, const sp_profile *profile)
 {
-    for (size_t i = 0; i < r->count; i++) {
+    sp_status status = SP_OK;
+    for (size_t i = 0; status == SP_OK && i < r->count; i++) {
         const sp_measured_case *measured = r->outcome->rows.cases[r->first + i];
-        sp_step_kind_of(&measured->scenario, profile, &r->kinds[i]);
+        double predicted = 0.0;
+        sp_result result = {0};
+        status = sp_measured_case_evaluate(measured, r->outcome->rows.tables[r->table].kind,
+                                           profile, &predicted, &result, r->err);
+        sp_step_kind_of(&measured->scenario, profile, sp_result_bubble_ratio(&result),
+                        &r->kinds[i]);
+        sp_result_fini(&result);
         r->chosen[i] = i;
     }
-    sp_status status = record(r, r->count, NULL);
+    if (status == SP_OK) {
+        status = record(r, r->count, NULL);
+    }
     bool by_kind = r->spec->tables[r->table].errors_by_count > 0;
     return status == SP_OK && by_kind ? record_kinds(r) : status;
 }

@@ -33,6 +33,27 @@ static int64_t gpus_of(const sp_scenario *scenario)
            (apart ? (int64_t)scenario->layout.dp * spec->draft_tp : 0);
 }
 
+// How much of the time is the host's, and what says so.
+static void print_host_share(FILE *out, const sp_scenario *scenario, const sp_decode_result *r)
+{
+    const sp_profile *profile = &scenario->profile;
+    bool graphed = profile->decode.kernel_s > 0.0 && scenario->decode->graphs > 0;
+    char from[SP_PROFILE_NAME + 32];
+    snprintf(from, sizeof from, "%s by profile %s", sp_level_names[profile->decode.level],
+             profile->name);
+    if (r->how.method == SP_DECODE_PLAIN) {
+        fprintf(out, ", no host time but %s%.2f us a kernel (%s)",
+                graphed ? "in a graph " : "launches of ",
+                1e6 * (graphed ? profile->decode.kernel_s : profile->kernel_s),
+                graphed ? from : "as in training");
+    } else {
+        fprintf(out, ", host %.1f %% of the time (%s)", 100.0 * sp_decode_host_share(r),
+                r->host_of_profile ? from
+                : r->host_unknown  ? "a call's is not known, 0 is taken"
+                                   : "decode.call_ms");
+    }
+}
+
 static void print_first_lines(FILE *out, const sp_scenario *scenario, const sp_decode_result *r)
 {
     const sp_decode_spec *spec = scenario->decode;
@@ -47,6 +68,7 @@ static void print_first_lines(FILE *out, const sp_scenario *scenario, const sp_d
         fprintf(out, ", %.2fx over EAGLE's trees (depth %d, %d tokens)", r->eagle_s / r->seconds,
                 spec->how.depth, spec->how.nodes);
     }
+    print_host_share(out, scenario, r);
     fprintf(out, "\n%s on %lld %s (%s): tp %d, pp %d, dp %d, draft %s, batch %d\n\n",
             scenario->model.name, (long long)gpus_of(scenario), scenario->cluster.gpu,
             scenario->cluster.name, scenario->layout.tp, scenario->layout.pp, scenario->layout.dp,
@@ -58,6 +80,7 @@ static void print_first_lines(FILE *out, const sp_scenario *scenario, const sp_d
 
 static void print_times(FILE *out, const sp_scenario *scenario, const sp_decode_result *r)
 {
+    const sp_decode_spec *spec = scenario->decode;
     const sp_decode_counts *counts = &r->counts;
     double ms = 1e3 / (double)counts->steps;
     char number[CLI_SHORT_NUMBER];
@@ -85,6 +108,11 @@ static void print_times(FILE *out, const sp_scenario *scenario, const sp_decode_
                 100.0 * sp_decode_verify_share(r));
     }
     putc('\n', out);
+    if (scenario->profile.decode.source[0] != '\0' &&
+        (r->host_of_profile || (scenario->profile.decode.kernel_s > 0.0 && spec->graphs > 0))) {
+        int column = fputs("                 host and graphs by: ", out) >= 0 ? 17 : 0;
+        cli_print_wrapped(out, scenario->profile.decode.source, column + 20, column);
+    }
 }
 
 static void print_calls(FILE *out, const sp_decode_spec *spec, const sp_decode_result *r)
@@ -213,13 +241,14 @@ static sp_status execute(const sp_scenario *scenario, executed *e, sp_error *err
     return status;
 }
 
-static void print_notes(bool quiet, const sp_decode_spec *spec, const sp_decode_result *r,
+static void print_notes(bool quiet, const sp_scenario *scenario, const sp_decode_result *r,
                         const sp_warnings *unused)
 {
     const char *warnings[SP_DECODE_WARNINGS + 1];
     char lines[SP_RANGES][160];
     int count = sp_uncalibrated_lines(&r->uncalibrated, lines);
-    sp_decode_warnings(spec, r, warnings);
+    cli_print_profile_notes(quiet, scenario);
+    sp_decode_warnings(scenario->decode, r, warnings);
     for (int i = 0; warnings[i] != NULL; i++) {
         cli_warn(quiet, "%s", warnings[i]);
     }
@@ -261,7 +290,7 @@ static int print(const decode_args *args, const sp_scenario *scenario, const sp_
     if (e != NULL) {
         print_executed(stdout, e);
     }
-    print_notes(args->common.quiet, scenario->decode, r, &unused);
+    print_notes(args->common.quiet, scenario, r, &unused);
     return 0;
 }
 

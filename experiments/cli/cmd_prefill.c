@@ -105,10 +105,10 @@ static void print_result(const sp_scenario *scenario, const sp_prefill_result *r
 {
     const sp_prefill_parts *parts = &result->parts;
     cli_print_place(stdout, scenario);
-    printf(", %zu prompt%s\nthe workload's first batch, seed %llu, profile %s (%s)\n\n",
-           result->count, result->count == 1 ? "" : "s",
-           (unsigned long long)scenario->workload.seed, scenario->profile.name,
-           sp_level_names[sp_profile_level(&scenario->profile)]);
+    char profile[CLI_PROFILE];
+    printf(", %zu prompt%s\nthe workload's first batch, seed %llu, profile %s\n\n", result->count,
+           result->count == 1 ? "" : "s", (unsigned long long)scenario->workload.seed,
+           cli_profile_text(scenario, sp_profile_level(&scenario->profile), profile));
     printf("  first token    %.3f ms%s\n", sp_ms_from_ns(result->last_ns),
            result->count > 1 ? " (of the last prompt)" : "");
     if (scenario->prefill.attention != SP_PREFILL_DENSE) {
@@ -210,8 +210,10 @@ static json_t *execution_json(const prefill_args *args, const sp_prefill_result 
     return sp_json_built(b);
 }
 
-static void print_notes(bool quiet, const sp_warnings *warnings, const sp_prefill_result *result)
+static void print_notes(bool quiet, const sp_scenario *scenario, const sp_warnings *warnings,
+                        const sp_prefill_result *result)
 {
+    cli_print_profile_notes(quiet, scenario);
     char lines[SP_RANGES][160];
     for (int i = 0; i < warnings->count; i++) {
         cli_warn(quiet, "%s", warnings->text[i]);
@@ -268,7 +270,7 @@ static int show_answer(const prefill_args *args, const sp_scenario *scenario, co
             print_execution(args, &a->result, a->longest, &a->outcome);
         }
     }
-    print_notes(args->common.quiet || args->common.json, &warnings, &a->result);
+    print_notes(args->common.quiet || args->common.json, scenario, &warnings, &a->result);
     return cli_answer(exit_status, sp_prefill_fits(scenario, &a->result));
 }
 

@@ -39,8 +39,9 @@ static const char *wrong_backend_usage(const cli_validate *args, int operands)
     if (args->published || args->measurements != NULL) {
         return "--published, --measurements and --backend exclude each other";
     }
-    if (args->table != NULL || args->map != NULL || args->profile != NULL || args->rows) {
-        return "--table, --map, --profile and --rows are for tables of measured steps";
+    if (args->table != NULL || args->map != NULL || args->profile != NULL || args->rows ||
+        args->bound_percent != 0) {
+        return "--table, --map, --profile, --bound and --rows are for tables of measured steps";
     }
     return wrong_remote_usage(args);
 }
@@ -99,6 +100,10 @@ static const cli_option options[] = {
         "such a file)"),
     CLI_TEXT_OPTION(CLI_FILE, 0, "profile", "PROFILE", cli_validate, profile,
                     "compute with this profile in place of the tables' own"),
+    CLI_INT_OPTION(
+        "bound", "PERCENT", cli_validate, bound_percent, 1, 1000,
+        "the mean error that a table may have, of bubble ratios the largest, in percent, "
+        "in place of the bound that its map states"),
     CLI_SET_OPTION(cli_validate),
     CLI_FLAG_OPTION("rows", cli_validate, rows, "list every case"),
     CLI_TEXT_OPTION(
@@ -125,7 +130,7 @@ static const cli_option options[] = {
 static const char *const examples[] = {
     "slimpack validate --published",
     "slimpack validate --published --table a100_multi_node --rows",
-    "slimpack validate --measurements my_runs.csv --profile a100",
+    "slimpack validate --measurements my_runs.csv --profile a100 --bound 10",
     "slimpack validate experiments/host_small.json --backend host",
     "slimpack validate experiments/validate_host.json --backend fake --set profile=host -o "
     "report.json",
@@ -141,7 +146,8 @@ const cli_command cli_cmd_validate = {
     .max_operands = 1,
     .description =
         "Simulates every row of tables of measured steps and prints for each table the mean error, "
-        "the bias, the worst row, the bound that the table states and, where there is one, the "
+        "the bias, the worst row, the bound that the table or --bound states and, where there is "
+        "one, the "
         "error that others published for it."
         "\n\n--published takes the tables that travel with the program, --measurements one of your "
         "own. A row of a table is a scenario and what was measured of it: iteration_ms, "

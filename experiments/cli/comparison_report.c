@@ -1,9 +1,11 @@
 // The rows of a comparison for people and for programs.
 #include <math.h>
+#include <string.h>
 
 #include "experiments/cli/comparison.h"
 #include "experiments/cli/report.h"
 #include "sim/base/units.h"
+#include "sim/base/writer.h"
 
 // Baseline time over this row's, where samples were left out for as many tokens; NAN where one of
 // the two is missing.
@@ -154,6 +156,23 @@ static void print_schedule_row(const cli_comparison *cmp, const cli_compared *r)
     }
 }
 
+// Does any row wait where there is no pipeline that could have a bubble?
+static bool waits(const cli_comparison *cmp)
+{
+    for (int i = 0; i < cmp->count; i++) {
+        if (cmp->rows[i].status == SP_OK && cli_waits_for_peers(&cmp->rows[i].result)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// With one layout for all rows.
+static const char *idle_name(const cli_comparison *cmp)
+{
+    return waits(cmp) ? "waiting" : "bubble";
+}
+
 static void print_rows(const cli_comparison *cmp, int width,
                        void (*print)(const cli_comparison *cmp, const cli_compared *r))
 {
@@ -164,6 +183,10 @@ static void print_rows(const cli_comparison *cmp, int width,
         } else {
             printf("%-*s %s: %s\n", width, r->name, cli_compared_status(r), r->reason);
         }
+    }
+    if (waits(cmp)) {
+        printf("%s: there is no pipeline, data-parallel ranks wait for those with more work\n",
+               cmp->root != NULL ? "bubble with pp 1" : "waiting");
     }
 }
 
@@ -183,14 +206,50 @@ static void print_baseline(const cli_comparison *cmp)
     }
 }
 
-// All rows are steps of one kind.
-static void print_error_of_times(const sp_scenario *scenario)
+// Is what is told of one row's error told of the other's, too? Of rows without a known error one
+// reason is enough.
+static bool shares_error(const cli_compared *row, const cli_compared *other)
+{
+    char text[2][CLI_STEP_ERROR];
+    if (row->status != SP_OK || other->status != SP_OK) {
+        return false;
+    }
+    bool known = row->result.step_error.known;
+    return known == other->result.step_error.known &&
+           (!known || strcmp(cli_step_error(&row->result.step_error, text[0]),
+                             cli_step_error(&other->result.step_error, text[1])) == 0);
+}
+
+// Once for all rows, or by kinds of them: they may differ in schedule, stack and bubble.
+static void print_error_of_times(const cli_comparison *cmp)
 {
     char text[CLI_STEP_ERROR];
-    sp_step_error error;
-    sp_scenario_step_error(scenario, &error);
-    int column = printf("times ");
-    cli_print_wrapped(stdout, cli_step_error(&error, text), column, column);
+    char rows[CLI_STEP_ERROR];
+    int answers = 0;
+    for (int i = 0; i < cmp->count; i++) {
+        answers += cmp->rows[i].status == SP_OK;
+    }
+    for (int i = 0; i < cmp->count; i++) {
+        const cli_compared *row = &cmp->rows[i];
+        int alike = 0;
+        bool told = row->status != SP_OK;
+        rows[0] = '\0';
+        for (int k = 0; k < cmp->count; k++) {
+            if (shares_error(&cmp->rows[k], row)) {
+                told = told || k < i;
+                sp_append(rows, sizeof rows, "%s%s", alike++ > 0 ? ", " : "of ", cmp->rows[k].name);
+            }
+        }
+        if (told) {
+            continue;
+        }
+        int column = printf("times ");
+        if (alike < answers) {
+            cli_print_wrapped(stdout, rows, column, column);
+            printf("%*s", column, "");
+        }
+        cli_print_wrapped(stdout, cli_step_error(&row->result.step_error, text), column, column);
+    }
     putchar('\n');
 }
 
@@ -201,10 +260,10 @@ static void print_schedules(const cli_comparison *cmp)
     if (cmp->scenario.uniform) {
         putchar('\n');
     } else {
-        print_error_of_times(&cmp->scenario);
+        print_error_of_times(cmp);
     }
     printf("%-12s %14s %9s %10s %13s %9s %9s %9s %9s  %s\n", "schedule", "iteration ms", "speed-up",
-           "bubble", "longest stage", "units", "last rank", "peak GiB", "margin", "status");
+           idle_name(cmp), "longest stage", "units", "last rank", "peak GiB", "margin", "status");
     print_rows(cmp, 12, print_schedule_row);
     print_baseline(cmp);
 }
@@ -213,18 +272,19 @@ static void print_table(const cli_comparison *cmp)
 {
     char tokens[CLI_SHORT_NUMBER];
     char over[CLI_LOSS];
+    char profile[CLI_PROFILE];
     double sum = 0.0;
     for (int b = 0; b < cmp->batches.count; b++) {
         sum += (double)cmp->batches.batch[b].total_tokens;
     }
     cli_print_headline(stdout, &cmp->scenario);
     cli_loss_text((cli_loss){.over_length = sp_batches_over_length_share(&cmp->batches)}, over);
-    printf("%d batch%s, %s tokens each (mean)%s%s, context %lld, seed %llu, profile %s (%s)\n",
+    printf("%d batch%s, %s tokens each (mean)%s%s, context %lld, seed %llu, profile %s\n",
            cmp->batches.count, cmp->batches.count == 1 ? "" : "es",
            cli_short_number(sum / cmp->batches.count, tokens), over[0] != '\0' ? ", " : "", over,
            (long long)cmp->batches.context, (unsigned long long)cmp->scenario.workload.seed,
-           cmp->scenario.profile.name, sp_level_names[sp_profile_level(&cmp->scenario.profile)]);
-    print_error_of_times(&cmp->scenario);
+           cli_profile_text(&cmp->scenario, sp_profile_level(&cmp->scenario.profile), profile));
+    print_error_of_times(cmp);
     if (cmp->root != NULL) {
         printf("%-18s %12s %8s %12s %8s %9s %9s %9s %9s  %s\n", "strategy", "iteration ms",
                "speed-up", "scenario ms", "gain", "MFU full", "bubble", "peak GiB", "margin",
@@ -235,7 +295,8 @@ static void print_table(const cli_comparison *cmp)
     }
     printf("%-12s %14s %9s %12s %11s %9s %10s %10s %9s %9s %9s %10s %8s %9s  %s\n", "strategy",
            "iteration ms", "speed-up", "tokens/s/GPU", "TFLOP/s/GPU", "MFU full", "MFU causal",
-           "bubble", "peak GiB", "margin", "imbalance", "gap", "packs", "solver ms", "status");
+           idle_name(cmp), "peak GiB", "margin", "imbalance", "gap", "packs", "solver ms",
+           "status");
     print_rows(cmp, 12, print_row);
     print_baseline(cmp);
     puts("gap: to the best bound proved for plans of the row's kind in its schedule; another "

@@ -126,9 +126,10 @@ static void print_table(const sp_scenario *scenario, const json_t *rows)
     size_t i;
     const json_t *row;
     cli_print_place(stdout, scenario);
-    printf("\none prompt, seed %llu, profile %s (%s); times not validated\n\n",
-           (unsigned long long)scenario->workload.seed, scenario->profile.name,
-           sp_level_names[sp_profile_level(&scenario->profile)]);
+    char profile[CLI_PROFILE];
+    printf("\none prompt, seed %llu, profile %s; times not validated\n\n",
+           (unsigned long long)scenario->workload.seed,
+           cli_profile_text(scenario, sp_profile_level(&scenario->profile), profile));
     printf("    tokens  attention    alpha   first token ms  speed-up  of attention  status\n");
     json_array_foreach (rows, i, row) {
         print_row(row);

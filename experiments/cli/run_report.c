@@ -226,6 +226,12 @@ static void print_gap_parts(FILE *out, const sp_result *result)
     fputc('\n', out);
 }
 
+bool cli_waits_for_peers(const sp_result *result)
+{
+    const double shown = 0.00005; // as 0.01 %
+    return result->layout.pp == 1 && sp_result_bubble_ratio(result) >= shown;
+}
+
 static void print_speed(FILE *out, const sp_result *result)
 {
     fprintf(out, "  iteration      %.3f ms", sp_result_iteration_ms(result));
@@ -237,6 +243,13 @@ static void print_speed(FILE *out, const sp_result *result)
     fputc('\n', out);
     print_gap_parts(out, result);
     print_error(out, result);
+    if (cli_waits_for_peers(result)) {
+        print_percent(out, "  waiting        ", sp_result_bubble_ratio(result));
+        fputs("  for data-parallel ranks with more work: there is no pipeline\n", out);
+        print_throughput(out, result);
+        print_loss(out, result);
+        return;
+    }
     print_percent(out, "  bubble         ", sp_result_bubble_ratio(result));
     print_percent(out, "  (longest stage ", sp_result_bubble_ratio_longest_stage(result));
     if (result->published_bubble_ratio >= 0.0) {
@@ -259,7 +272,8 @@ static void print_time(FILE *out, const sp_result *result)
     const char *separator = "";
     for (int i = 0; i < SP_TIME_PARTS; i++) {
         if (ms[i] >= 0.0005) {
-            fprintf(out, "%s%s %.3f", separator, cli_time_part_names[i], ms[i]);
+            bool waits = i == SP_TIME_BUBBLE && cli_waits_for_peers(result);
+            fprintf(out, "%s%s %.3f", separator, waits ? "waiting" : cli_time_part_names[i], ms[i]);
             if (i == SP_TIME_COMPUTE && launch_ms >= 0.0005) {
                 fprintf(out, " (launches %.3f)", launch_ms);
             }
@@ -345,8 +359,8 @@ static void print_ranks(FILE *out, const sp_result *result)
     int pp = result->layout.pp;
     double batches = (double)result->batch_count;
     bool with_memory = result->parameters > 0;
-    fprintf(out, "\n   pp      busy ms      span ms    bubble   units%s\n",
-            with_memory ? "    peak GiB" : "");
+    fprintf(out, "\n   pp      busy ms      span ms   %s   units%s\n",
+            cli_waits_for_peers(result) ? "waiting" : " bubble", with_memory ? "    peak GiB" : "");
     for (int r = 0; r < pp && r < CLI_RANKS_SHOWN; r++) {
         sp_rank_metrics worst = result->ranks[r];
         for (int d = 1; d < result->layout.dp; d++) {
@@ -415,7 +429,8 @@ void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *r
     print_peak(out, result);
     print_ranks(out, result);
     if (!scenario->uniform) {
-        fprintf(out, "\nprofile %s (%s), seed %llu", result->profile, sp_level_names[result->level],
+        char profile[CLI_PROFILE];
+        fprintf(out, "\nprofile %s, seed %llu", cli_profile_text(scenario, result->level, profile),
                 (unsigned long long)result->seed);
         if (result->network != SP_NETWORK_CLOSED) {
             fprintf(out, ", network %s", sp_network_detail_names[result->network]);
@@ -429,6 +444,36 @@ void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *r
         }
         fputc('\n', out);
         print_slowest(out, result);
+    }
+}
+
+const char *cli_profile_text(const sp_scenario *scenario, sp_level level, char text[CLI_PROFILE])
+{
+    const sp_profile *profile = &scenario->profile;
+    const struct {
+        double by;
+        const char *with;
+    } scales[] = {{profile->compute_scale, "peak"}, {profile->memory_scale, "HBM"}};
+    const char *separator = ", scaled by";
+    int used = snprintf(text, CLI_PROFILE, "%s", profile->name);
+    for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++) {
+        if (scales[i].by > 0.0) {
+            used += snprintf(text + used, (size_t)(CLI_PROFILE - used), "%s %.3g (%s)", separator,
+                             scales[i].by, scales[i].with);
+            separator = " and";
+        }
+    }
+    snprintf(text + used, (size_t)(CLI_PROFILE - used), " (%s)", sp_level_names[level]);
+    return text;
+}
+
+void cli_print_profile_notes(bool quiet, const sp_scenario *scenario)
+{
+    char lines[SP_PROFILE_LINES][SP_PROFILE_LINE];
+    int count =
+        sp_profile_lines(&scenario->profile, &scenario->cluster, &scenario->memory.stack, lines);
+    for (int i = 0; i < count; i++) {
+        cli_warn(quiet, "%s", lines[i]);
     }
 }
 

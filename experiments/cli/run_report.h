@@ -28,11 +28,22 @@ extern const char *const cli_time_part_names[];
 
 // Warnings, and table ranges that were left, on standard error.
 void cli_print_notes(bool quiet, const sp_result *result);
+// What the profile does not hold for as it is (sp_profile_lines), where no result says it.
+void cli_print_profile_notes(bool quiet, const sp_scenario *scenario);
+
+// "h100 (assumed)"; of rates that the cluster's GPU changed "h100, scaled by 0.303 (peak) and 0.299
+// (HBM) (assumed)"; returns text.
+enum { CLI_PROFILE = SP_PROFILE_NAME + 80 };
+const char *cli_profile_text(const sp_scenario *scenario, sp_level level, char text[CLI_PROFILE]);
 
 // "±3.0 % in the median, 8.1 % for nine in ten, on 607 logged steps like this (scope)", or "not
 // validated: ..." with the reason; returns text.
 enum { CLI_STEP_ERROR = 480 };
 const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]);
+
+// Is the step's idle time no pipeline's, but that of waiting for data-parallel ranks with more
+// work?
+bool cli_waits_for_peers(const sp_result *result);
 
 // "ok", "tight" or "oom".
 const char *cli_memory_word(const sp_result *result);

@@ -238,13 +238,16 @@ static int find_all(const cli_tuned *tuned, finding list[FINDINGS])
     double per_step = 1.0 / ((double)result->batch_count * SP_NS_PER_MS * step_ms);
     int count = 0;
     sp_result_time_parts(result, ms);
+    // Without a pipeline it is of the uneven ranks below.
+    double waiting_ms = cli_waits_for_peers(result) ? ms[SP_TIME_BUBBLE] : 0.0;
+    ms[SP_TIME_BUBBLE] -= waiting_ms;
     for (int i = 0; i < SP_TIME_PARTS; i++) {
         if (i == 0 || ms[i] >= told_share * step_ms) {
             add_finding(tuned, &part_kinds[i], ms[i] / step_ms, list, &count);
         }
     }
     double packs = result->sum.gap_packs_ns * per_step;
-    double uneven = result->sum.gap_uneven_ns * per_step;
+    double uneven = fmax(result->sum.gap_uneven_ns * per_step, waiting_ms / step_ms);
     if (packs >= told_share) {
         add_finding(tuned, &pack_kind, packs, list, &count);
     }

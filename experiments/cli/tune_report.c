@@ -35,8 +35,7 @@ static const char *time_text(double ms, char text[TIME])
     return text;
 }
 
-// How many behind the first are no slower than by the error, or by that of the nearest logged
-// steps.
+// How many behind the first are no slower than by the error; 0 where that is not known.
 static int64_t count_within(const cli_tuned *tuned)
 {
     const sweep_layouts *all = tuned->layouts;
@@ -47,33 +46,23 @@ static int64_t count_within(const cli_tuned *tuned)
            sweep_whole_ms(&all->ranked[within]->digest) <= bound_ms) {
         within++;
     }
-    return tuned->result->step_error.steps > 0 ? within - 1 : 0;
+    return tuned->result->step_error.known ? within - 1 : 0;
 }
 
-// " ±4.0 % (the 2nd is within it)", or that the error is not known, with what is nearest.
+// " ±4.0 % (the 2nd is within it)", or that the error is not known.
 static void print_error(const cli_tuned *tuned)
 {
     const sp_step_error *error = &tuned->result->step_error;
     int64_t within = count_within(tuned);
-    if (error->known) {
-        printf(" ±%.1f %%", 100.0 * error->median);
-    } else {
-        printf(" (error not known");
-        if (error->steps > 0) {
-            printf("; ±%.1f %% on the nearest %lld logged step%s", 100.0 * error->median,
-                   (long long)error->steps, error->steps == 1 ? "" : "s");
-        }
+    if (!error->known) {
+        fputs(" (error not known)", stdout);
+        return;
     }
-    if (within > 0) {
-        fputs(error->known ? " (" : "; ", stdout);
-        if (within == 1) {
-            fputs("the 2nd is within it", stdout);
-        } else {
-            printf("the next %lld are within it", (long long)within);
-        }
-    }
-    if (!error->known || within > 0) {
-        putchar(')');
+    printf(" ±%.1f %%", 100.0 * error->median);
+    if (within == 1) {
+        fputs(" (the 2nd is within it)", stdout);
+    } else if (within > 1) {
+        printf(" (the next %lld are within it)", (long long)within);
     }
 }
 
@@ -137,13 +126,14 @@ static void print_question(const cli_tuned *tuned)
     const sp_scenario *scenario = tuned->scenario;
     char number[CLI_SHORT_NUMBER];
     char over[CLI_LOSS];
+    char profile[CLI_PROFILE];
     cli_loss_text((cli_loss){.over_length = tuned->result->over_length_share}, over);
-    printf("%s on %lld %s (%s), %s tokens a step%s%s, context %lld, profile %s (%s), stack %s\n",
+    printf("%s on %lld %s (%s), %s tokens a step%s%s, context %lld, profile %s, stack %s\n",
            scenario->model.name, (long long)sp_layout_ranks(&scenario->layout),
            scenario->cluster.gpu, scenario->cluster.name,
            cli_short_number(tokens_of(tuned), number), over[0] != '\0' ? ", " : "", over,
-           (long long)tuned->batches->context, scenario->profile.name,
-           sp_level_names[sp_profile_level(&scenario->profile)],
+           (long long)tuned->batches->context,
+           cli_profile_text(scenario, sp_profile_level(&scenario->profile), profile),
            json_string_value(stack_of(scenario)));
 }
 
@@ -309,14 +299,14 @@ static json_t *current_reason(const cli_tuned *tuned)
                : json_string(tuned->current != NULL ? tuned->current : "--current names no layout");
 }
 
-// Of the nearest logged steps, where none is like the answer.
+// The nearest logged steps, where none is like the answer: of their errors nothing is told.
 static json_t *nearest_json(const sp_step_error *error)
 {
     if (error->known || error->steps == 0) {
         return json_null();
     }
-    return json_pack("{s:f, s:I, s:s}", "median", error->median, "steps", (json_int_t)error->steps,
-                     "scope", error->scope);
+    return json_pack("{s:n, s:I, s:s}", "median", "steps", (json_int_t)error->steps, "scope",
+                     error->scope);
 }
 
 static json_t *question_json(const cli_tuned *tuned)

@@ -19,6 +19,7 @@ typedef struct cli_validate {
     const char *map, *profile, *plot, *output;
     const char *export, *executed; // folders; at most one is not NULL
     int64_t repeat;                // of each case of a set
+    int64_t bound_percent;         // 0: what the tables state
     cli_execute execute;
     const char *scenario; // path, of one or of a set of them
 } cli_validate;

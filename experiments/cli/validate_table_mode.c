@@ -68,6 +68,9 @@ static sp_status validate_table(const cli_validate *args, const char *path, tabl
                                 sp_error *err)
 {
     sp_status status = read_table(args, path, &all->measurements[all->count], err);
+    if (status == SP_OK && args->bound_percent != 0) {
+        all->measurements[all->count].bound = (double)args->bound_percent / 100.0;
+    }
     if (status == SP_OK) {
         status = sp_validation_run(&all->measurements[all->count], cli_threads(args->jobs),
                                    &all->validations[all->count], err);
@@ -215,6 +218,22 @@ static void print_table(const sp_validation *v)
     }
 }
 
+// Of tables without a bound none is kept or missed.
+static void print_unbound(const sp_validation *validations, int count)
+{
+    const char *separator = "no bound stated for ";
+    for (int i = 0; i < count; i++) {
+        const sp_measurements *m = validations[i].measurements;
+        if (m->bound < 0.0) {
+            printf("%s%s", separator, m->name);
+            separator = ", ";
+        }
+    }
+    if (strcmp(separator, ", ") == 0) {
+        fputs(" (bound_percent in the table's map, or --bound PERCENT)\n", stdout);
+    }
+}
+
 static void print_tables(const sp_validation *validations, int count)
 {
     bool bubbles = false;
@@ -238,6 +257,7 @@ static void print_tables(const sp_validation *validations, int count)
               stdout);
     }
     fputs("fitted: constants of the profile that were fitted to measurements.\n", stdout);
+    print_unbound(validations, count);
     for (int i = 0; i < count; i++) {
         const sp_measurements *m = validations[i].measurements;
         if (m->published_error >= 0.0) {
@@ -396,7 +416,8 @@ static json_t *table_json(const sp_validation *v)
         sp_json_put(object, "bias_plain", json_real(v->plain_errors.bias));
     }
     sp_json_put(object, "bound", m->bound >= 0.0 ? json_real(m->bound) : json_null());
-    sp_json_put(object, "within_bound", json_boolean(v->within_bound));
+    sp_json_put(object, "within_bound",
+                m->bound >= 0.0 ? json_boolean(v->within_bound) : json_null());
     sp_json_put(object, "published", published_json(m));
     sp_json_put(object, "cases", cases);
     return object;
@@ -417,8 +438,13 @@ static json_t *tables_json(const tables *all)
     for (int i = 0; i < all->count; i++) {
         json_array_append_new(list, table_json(&all->validations[i]));
     }
-    return json_pack("{s:s, s:b, s:o}", "schema", "slimpack/validation/1", "within_bounds",
-                     (int)within_bounds(all), "tables", list);
+    int unbound = 0;
+    for (int i = 0; i < all->count; i++) {
+        unbound += all->measurements[i].bound < 0.0;
+    }
+    return json_pack("{s:s, s:o, s:i, s:o}", "schema", "slimpack/validation/1", "within_bounds",
+                     unbound < all->count ? json_boolean(within_bounds(all)) : json_null(),
+                     "without_bound", unbound, "tables", list);
 }
 
 // ---- figure ----

@@ -61,7 +61,8 @@ static sp_status evaluate(const sp_measured_case *measured, sp_measured kind,
                      : kind == SP_MEASURED_LAST_RANK_BYTES         ? SP_LAST_RANK
                                                                    : SP_NO_RANK,
         .no_bounds = true,
-        .no_causes = true};
+        .no_causes = true,
+        .any_rate = profile != NULL};
     return profile != NULL
                ? evaluate_with(measured, profile, &options, result, err)
                : sp_evaluate(&measured->scenario, &measured->batches, &options, result, err);

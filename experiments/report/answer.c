@@ -45,26 +45,17 @@ static void add_time(line *to, double ms)
     }
 }
 
-// The error of the profile, or that none is known for such a step; `nearest`: of logged steps that
-// are the nearest, or null.
-static void add_time_near(line *to, const json_t *result, const json_t *nearest)
+// The error of the profile, or that none is known for such a step.
+static void add_time_with_error(line *to, const json_t *result)
 {
     double median = number(json_object_get(result, "error"), "median");
     median = isfinite(median) ? median : number(result, "median_error");
     add_time(to, number(result, "iteration_ms"));
     if (isfinite(median)) {
         add(to, " ±%.1f %%", 100.0 * median);
-    } else if (isfinite(number(nearest, "median"))) {
-        add(to, " (error not known; ±%.1f %% on the nearest %.0f logged steps)",
-            100.0 * number(nearest, "median"), number(nearest, "steps"));
     } else if (string(result, "not_validated") != NULL) {
         add(to, " (error not validated)");
     }
-}
-
-static void add_time_with_error(line *to, const json_t *result)
-{
-    add_time_near(to, result, NULL);
 }
 
 static void add_memory(line *to, const json_t *result)
@@ -227,7 +218,7 @@ static void add_tune(line *to, const json_t *tune)
     add(to, "fastest that fits: %s", strategy != NULL ? strategy : "one step");
     add_settings(to, json_object_get(json_array_get(json_object_get(tune, "top"), 0), "point"));
     add(to, ": ");
-    add_time_near(to, answer, json_object_get(tune, "nearest_error"));
+    add_time_with_error(to, answer);
     add_loss(to, answer);
     add_memory(to, answer);
 }
@@ -299,6 +290,46 @@ static void add_execution(line *to, const json_t *predicted, const json_t *execu
     add(to, ", error %+.2f %%", 100.0 * (ms[0] / ms[1] - 1.0));
 }
 
+static size_t count_unbound(const json_t *tables)
+{
+    size_t unbound = 0;
+    size_t i;
+    const json_t *table;
+    json_array_foreach (tables, i, table) {
+        if (!isfinite(number(table, "bound"))) {
+            unbound++;
+        }
+    }
+    return unbound;
+}
+
+// The row that is farthest off among the tables without a bound whose errors are fractions.
+static void add_worst(line *to, const json_t *tables)
+{
+    const json_t *worst = NULL;
+    const json_t *of = NULL;
+    size_t i;
+    const json_t *table;
+    json_array_foreach (tables, i, table) {
+        const json_t *row = json_object_get(table, "worst");
+        const char *kind = string(table, "error_is");
+        bool counts = !isfinite(number(table, "bound")) && isfinite(number(row, "error")) &&
+                      kind != NULL && strcmp(kind, "fraction") == 0;
+        if (counts &&
+            (worst == NULL || fabs(number(row, "error")) > fabs(number(worst, "error")))) {
+            worst = row;
+            of = table;
+        }
+    }
+    if (worst != NULL) {
+        const char *label = string(worst, "label");
+        add(to, "; mean error %.1f %%, the worst row line %.0f%s%s: %+.1f %%",
+            100.0 * number(of, "mean_absolute_error"), number(worst, "line"),
+            label != NULL && label[0] != '\0' ? ", " : "", label != NULL ? label : "",
+            100.0 * number(worst, "error"));
+    }
+}
+
 static void add_validation(line *to, const json_t *validation)
 {
     const json_t *tables = json_object_get(validation, "tables");
@@ -306,10 +337,19 @@ static void add_validation(line *to, const json_t *validation)
     const json_t *error = json_object_get(validation, "error");
     if (predicted == NULL) {
         const json_t *within = json_object_get(validation, "within_bounds");
-        add(to, "%zu %s of measured steps", json_array_size(tables),
-            tables != NULL ? "tables" : "cases");
-        if (json_is_boolean(within)) {
-            add(to, ", %s", json_is_true(within) ? "all within their bounds" : "outside a bound");
+        size_t unbound = count_unbound(tables);
+        size_t count = json_array_size(tables);
+        add(to, "%zu %s of measured steps", count, tables != NULL ? "tables" : "cases");
+        if (json_is_boolean(within) && (tables == NULL || unbound < count)) {
+            add(to, ", %s",
+                json_is_false(within) ? "outside a bound"
+                : unbound > 0         ? "those with a bound within it"
+                                      : "all within their bounds");
+        }
+        if (unbound > 0) {
+            add(to, unbound < count ? ", no bound stated for %zu" : ", no bound stated (--bound)",
+                unbound);
+            add_worst(to, tables);
         }
         return;
     }

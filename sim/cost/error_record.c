@@ -8,10 +8,28 @@
 #include "sim/base/writer.h"
 #include "sim/model/inventory.h"
 
-const char *const sp_step_figure_names[] = {
-    "model_parameters", "experts", "gpus", "tp", "tp_nodes", "cp", "pp", "zero", "context", NULL};
+const char *const sp_step_figure_names[] = {"model_parameters",
+                                            "experts",
+                                            "gpus",
+                                            "tp",
+                                            "tp_nodes",
+                                            "cp",
+                                            "pp",
+                                            "zero",
+                                            "context",
+                                            "chunks",
+                                            "microbatch",
+                                            "bubble",
+                                            "peak_tflops",
+                                            "memory_gib",
+                                            "hbm_gb_per_s",
+                                            "nvlink_gb_per_s",
+                                            "gpus_per_node",
+                                            "nics_per_node",
+                                            "nic_gbit_per_s",
+                                            NULL};
 const char *const sp_step_word_names[] = {"cluster",   "stack",   "precision", "attention",
-                                          "recompute", "lengths", NULL};
+                                          "recompute", "lengths", "schedule",  NULL};
 
 const char *sp_step_trait_name(int trait)
 {
@@ -23,8 +41,10 @@ const char *sp_step_trait_name(int trait)
 
 static bool figure_holds(const sp_error_record *record, const sp_step_kind *kind, int figure)
 {
+    const double rounding = 1e-5; // records are written with six digits
     double value = kind->figure[figure];
-    return value >= record->least[figure] && value <= record->most[figure];
+    return isnan(value) || (value >= record->least[figure] * (1.0 - rounding) &&
+                            value <= record->most[figure] * (1.0 + rounding));
 }
 
 static bool word_holds(const sp_error_record *record, const sp_step_kind *kind, int word)
@@ -69,6 +89,9 @@ static bool is_nearer(const sp_error_record *a, int a_failed, const sp_error_rec
 }
 
 // ---- what keeps a record off ----
+
+enum { MOST_TOLD = 5 }; // traits that are named
+
 static void add_figure(char text[SP_NOT_VALIDATED], double value)
 {
     bool billions = value >= 1e8;
@@ -102,29 +125,47 @@ static void add_words(char text[SP_NOT_VALIDATED], const char *list)
     sp_append(text, SP_NOT_VALIDATED, ")");
 }
 
+static void tell_trait(const sp_error_record *record, const sp_step_kind *kind, int trait,
+                       char text[SP_NOT_VALIDATED])
+{
+    int word = trait - SP_STEP_FIGURES;
+    if (word < 0) {
+        sp_append(text, SP_NOT_VALIDATED, "%s ", sp_step_figure_names[trait]);
+        add_figure(text, kind->figure[trait]);
+        add_range(text, record->least[trait], record->most[trait]);
+    } else {
+        sp_append(text, SP_NOT_VALIDATED, "%s %s", sp_step_word_names[word], kind->word[word]);
+        add_words(text, record->words[word]);
+    }
+}
+
+// No error of such other steps is told: it says nothing of this one.
 static void tell_failed(const sp_error_record *record, const sp_step_kind *kind,
                         char text[SP_NOT_VALIDATED])
 {
     const char *separator = "no logged step has ";
+    int told = 0;
+    int left = 0;
     text[0] = '\0';
-    for (int f = 0; f < SP_STEP_FIGURES; f++) {
-        if (!figure_holds(record, kind, f)) {
-            sp_append(text, SP_NOT_VALIDATED, "%s%s ", separator, sp_step_figure_names[f]);
-            add_figure(text, kind->figure[f]);
-            add_range(text, record->least[f], record->most[f]);
-            separator = ", ";
+    for (int trait = 0; trait < SP_STEP_FIGURES + SP_STEP_WORDS; trait++) {
+        bool holds = trait < SP_STEP_FIGURES ? figure_holds(record, kind, trait)
+                                             : word_holds(record, kind, trait - SP_STEP_FIGURES);
+        if (holds) {
+            continue;
         }
-    }
-    for (int w = 0; w < SP_STEP_WORDS; w++) {
-        if (!word_holds(record, kind, w)) {
-            sp_append(text, SP_NOT_VALIDATED, "%s%s %s", separator, sp_step_word_names[w],
-                      kind->word[w]);
-            add_words(text, record->words[w]);
-            separator = ", ";
+        if (told == MOST_TOLD) {
+            left++;
+            continue;
         }
+        sp_append(text, SP_NOT_VALIDATED, "%s", separator);
+        tell_trait(record, kind, trait, text);
+        separator = ", ";
+        told++;
     }
-    sp_append(text, SP_NOT_VALIDATED, "; the nearest are %lld with a median error of %.1f %%: %s",
-              (long long)record->steps, 100.0 * record->median, record->scope);
+    if (left > 0) {
+        sp_append(text, SP_NOT_VALIDATED, " and %d more", left);
+    }
+    sp_append(text, SP_NOT_VALIDATED, "; the nearest logged: %s", record->scope);
 }
 
 void sp_step_error_find(const sp_error_records *records, const sp_step_kind *kind,
@@ -149,10 +190,11 @@ void sp_step_error_find(const sp_error_records *records, const sp_step_kind *kin
     found->known = best_failed == 0;
     if (!found->known) {
         tell_failed(best, kind, found->not_validated);
+    } else {
+        found->median = best->median;
+        found->p90 = best->p90;
+        found->bias = best->bias;
     }
-    found->median = best->median;
-    found->p90 = best->p90;
-    found->bias = best->bias;
     found->steps = best->steps;
     memcpy(found->scope, best->scope, sizeof found->scope);
 }
@@ -203,6 +245,7 @@ static const char *const *const allowed[SP_STEP_WORDS] = {
     [SP_STEP_ATTENTION] = sp_attention_names,
     [SP_STEP_RECOMPUTE] = sp_recompute_names,
     [SP_STEP_LENGTHS] = lengths,
+    [SP_STEP_SCHEDULE] = NULL,
 };
 
 // [least, most], or one number for both.

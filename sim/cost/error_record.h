@@ -20,6 +20,17 @@ typedef enum sp_step_figure {
     SP_STEP_PP,
     SP_STEP_ZERO,
     SP_STEP_CONTEXT, // tokens
+    SP_STEP_CHUNKS,
+    SP_STEP_MICROBATCH, // rows
+    SP_STEP_BUBBLE,     // share of the ranks' time; NAN: not known yet
+    // Of the cluster, by its data sheet.
+    SP_STEP_PEAK,   // TFLOP/s
+    SP_STEP_MEMORY, // GiB
+    SP_STEP_HBM,    // GB/s
+    SP_STEP_NVLINK, // GB/s
+    SP_STEP_NODE,   // GPUs
+    SP_STEP_NODE_NICS,
+    SP_STEP_NIC, // Gbit/s
     SP_STEP_FIGURES
 } sp_step_figure;
 
@@ -30,6 +41,7 @@ typedef enum sp_step_word {
     SP_STEP_ATTENTION,
     SP_STEP_RECOMPUTE,
     SP_STEP_LENGTHS, // "uniform": every sample fills its row; else "mixed"
+    SP_STEP_SCHEDULE,
     SP_STEP_WORDS
 } sp_step_word;
 
@@ -80,8 +92,8 @@ void sp_i_error_records_fini(sp_error_records *records);
 // What the records say of a step.
 typedef struct sp_step_error {
     bool known;
-    // Where it is not known, those of the nearest logged steps; steps 0: there are none.
-    double median, p90, bias;
+    double median, p90, bias; // 0 where it is not known: errors of other steps tell nothing
+    // Where it is not known, the nearest logged steps; steps 0: there are none.
     int64_t steps;
     char scope[SP_ERROR_SCOPE];
     char not_validated[SP_NOT_VALIDATED]; // why it is not known

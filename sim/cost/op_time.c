@@ -52,9 +52,21 @@ void sp_i_note_range(const sp_op_timer *timer, sp_range_kind kind, double x, dou
     use->table_most[kind] = fmin(use->table_most[kind], last);
 }
 
+// By a captured graph of which the profile says what its kernels take.
+static bool is_replayed(const sp_op_timer *timer)
+{
+    return timer->graphed && timer->profile->decode.kernel_s > 0.0;
+}
+
+// Of one kernel; `otherwise` where it is not replayed.
+static double fixed_s(const sp_op_timer *timer, double otherwise)
+{
+    return is_replayed(timer) ? timer->profile->decode.kernel_s : otherwise;
+}
+
 double sp_time_launch(const sp_op_timer *timer, int kernels)
 {
-    return kernels * timer->profile->kernel_s;
+    return kernels * fixed_s(timer, timer->profile->kernel_s);
 }
 
 double sp_time_memory(const sp_op_timer *timer, double bytes, int kernels)
@@ -106,18 +118,19 @@ static double curve_gemm(const sp_op_timer *timer, double m, double n, double k)
     double rate = sp_i_curve_hold(curve, edge) * (edge < first ? edge / first : 1.0);
     double compute_s = 2.0 * m * n * k / rate;
     double memory_s = BYTES_BF16 * (m * k + k * n + m * n) / profile->memory_bytes_per_s;
-    return fmax(compute_s, memory_s) + profile->kernel_s;
+    return fmax(compute_s, memory_s) + fixed_s(timer, profile->kernel_s);
 }
 
-// Twice the elements of the result as the tiles cover them, whole waves of them (profile.h).
-static double covered(const sp_gemm_model *model, double batch, double m, double n)
+// Twice the elements of the result as the tiles cover them, whole waves of them (profile.h) unless
+// the product is split over k so that no SM waits.
+static double covered(const sp_gemm_model *model, double batch, double m, double n, bool splits)
 {
     double least = 2.0 * batch * m * n;
     for (int i = 0; model->sms > 0 && i < model->tile_count; i++) {
         double rows = model->tiles[i].m;
         double columns = model->tiles[i].n;
         double tiles = ceil(batch * ceil(m / rows) * ceil(n / columns));
-        double waves = ceil(tiles / model->sms);
+        double waves = splits ? tiles / model->sms : ceil(tiles / model->sms);
         double work = waves * model->sms * 2.0 * rows * columns / model->tiles[i].efficiency;
         least = i == 0 ? work : fmin(least, work);
     }
@@ -127,10 +140,11 @@ static double covered(const sp_gemm_model *model, double batch, double m, double
 static double tile_gemm(const sp_op_timer *timer, double batch, double m, double n, double k)
 {
     const sp_gemm_model *model = &timer->profile->gemm_model;
-    double compute_s = covered(model, batch, m, n) * (k + model->half_rate_k) / model->flops_per_s;
+    double compute_s = covered(model, batch, m, n, is_replayed(timer)) * (k + model->half_rate_k) /
+                       model->flops_per_s;
     double memory_s =
         BYTES_BF16 * batch * (m * k + k * n + m * n) / timer->profile->memory_bytes_per_s;
-    return fmax(compute_s, memory_s) + model->fixed_s;
+    return fmax(compute_s, memory_s) + fixed_s(timer, model->fixed_s);
 }
 
 double sp_time_gemm(const sp_op_timer *timer, sp_gemm_pass pass, double tokens, double n, double k)

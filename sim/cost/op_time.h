@@ -31,6 +31,7 @@ typedef struct sp_op_timer {
     sp_uncalibrated *uncalibrated; // may be NULL
     // Of collectives by algorithm, which more than NVLink and NICs can slow; NULL: by those alone.
     const struct sp_i_lone_lines *lone;
+    bool graphed; // kernels are replayed from a captured graph (the profile's decode.kernel_s)
 } sp_op_timer;
 
 // One GEMM in bf16 over `tokens`, the other two dimensions as the pass has them.

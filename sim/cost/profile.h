@@ -104,7 +104,11 @@ typedef struct sp_interference_model {
 typedef struct sp_decode_model {
     double call_s;       // of every call: ranks the tree, builds its mask, moves what was accepted
     double graph_miss_s; // more where the call's shape has no captured graph
+    // Of each kernel or product of a captured graph, in place of kernel_s, of gemm_model.fixed_s
+    // and of the tile model's whole waves: of few rows products are split over k. 0: these hold.
+    double kernel_s;
     sp_level level;
+    char source[240];
 } sp_decode_model;
 
 // Score traffic of the unfused attention: bytes times factor * (keys / from)^growth, the keys held
@@ -125,12 +129,18 @@ typedef struct sp_group_model {
 typedef struct sp_profile {
     char name[SP_PROFILE_NAME];
     char gpu[SP_CLUSTER_NAME];
+    // Of the GPU that the rates were reached on, by its data sheet; 0: not stated, and after
+    // sp_profile_join: nobody knows.
+    double peak_flops_per_s, hbm_bytes_per_s;
+    double compute_scale, memory_scale; // by which sp_profile_join multiplied rates; 0: by nothing
     sp_stack stack; // software that the numbers hold for; name "" where none is stated
     // Profiles of the GPU under other software, which a scenario that states such a stack gets.
     struct {
         char stack[SP_PROFILE_NAME], profile[SP_PROFILE_NAME];
     } for_stack[SP_PROFILE_STACKS];
     int for_stacks;
+    // That of these of the scenario's stack, where the scenario states this one all the same.
+    char of_stack[SP_PROFILE_NAME];
     bool has_cluster;
     sp_cluster cluster; // where the profile carries one
     // GEMM rate in FLOP/s over the edge of the equivalent cube, cbrt(m*n*k).
@@ -190,15 +200,28 @@ sp_status sp_profile_each_name(void (*visit)(void *context, const char *name), v
 // From a parsed document.
 sp_status sp_profile_from_json(const json_t *root, const char *source, sp_profile *profile,
                                sp_error *err);
-// Makes the rates inside a node those of the cluster: what takes longer than the latency (NVLink's
-// rate, sends between pipeline ranks, all collectives inside a node) takes the less, the more
-// NVLink has there over what it has where the profile was measured. That is the profile's
+// Makes the rates those of the cluster's GPUs. Products and attention go with the peak of the
+// cluster's GPU over that of the GPU which the profile is of, memory-bound work with the bandwidth
+// of its memory over that one's; launches, fixed times and the host's stay. The profile's GPU is
+// the one whose peak_flops_per_s and hbm_bytes_per_s it states, else that of its own cluster, else
+// that of the built-in cluster of this name where the profile is that cluster's or describes its
+// GPU, else of the first built-in cluster of the GPU that the profile describes or that uses it by
+// name, else of the built-in cluster of this name; where none says it, rates stay.
+//
+// Makes the rates inside a node those of the cluster, too: what takes longer than the latency
+// (NVLink's rate, sends between pipeline ranks, all collectives inside a node) takes the less, the
+// more NVLink has there over what it has where the profile was measured. That is the profile's
 // nvlink_nominal_bytes_per_s, else that of its own cluster, else of the first built-in cluster that
 // uses the profile by its name; where none says it, and where both are the same, nothing changes.
 // Rates that were changed are assumed. A cluster of which nothing is known (rate 0) changes
 // nothing. Latencies that the cluster states take the place of the profile's, but for those within
 // measured times of collectives. A second time nothing changes.
 void sp_profile_join(sp_profile *profile, const sp_cluster *cluster);
+enum { SP_PROFILE_LINES = 5, SP_PROFILE_LINE = 320 };
+// What a profile that was joined to a cluster, under a stack, does not hold for as it is: another
+// GPU, rates that were scaled, other software. Returns the number of lines.
+int sp_profile_lines(const sp_profile *profile, const sp_cluster *cluster, const sp_stack *stack,
+                     char lines[SP_PROFILE_LINES][SP_PROFILE_LINE]);
 // A copy that owns its tables.
 sp_status sp_profile_copy(const sp_profile *from, sp_profile *to, sp_error *err);
 void sp_profile_fini(sp_profile *profile);

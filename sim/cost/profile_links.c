@@ -1,5 +1,7 @@
-// The links of a profile as a cluster has them.
+// The rates of a profile as a cluster has them.
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "sim/cost/profile_private.h"
 
@@ -76,8 +78,93 @@ static void take_latencies(sp_profile *profile, const sp_cluster *cluster)
     }
 }
 
+// ---- the GPU ----
+
+// By the data sheet, of the GPU that the profile is of; zeros: nobody knows.
+static sp_cluster own_gpu(const sp_profile *profile, const sp_cluster *cluster)
+{
+    sp_cluster own;
+    sp_cluster named;
+    bool is_builtin = sp_cluster_builtin(cluster->name, &named, NULL) == SP_OK;
+    if (profile->has_cluster) {
+        own = profile->cluster;
+    } else if (is_builtin && (strcmp(named.profile, profile->name) == 0 ||
+                              sp_gpu_is_described(profile->gpu, named.gpu))) {
+        own = named;
+    } else if (!sp_cluster_of_gpu(profile->gpu, &own) &&
+               !sp_cluster_of_profile(profile->name, &own) && is_builtin) {
+        own = named;
+    }
+    if (profile->peak_flops_per_s > 0.0) {
+        own.peak_flops_per_s = profile->peak_flops_per_s;
+    }
+    if (profile->hbm_bytes_per_s > 0.0) {
+        own.hbm_bytes_per_s = profile->hbm_bytes_per_s;
+    }
+    return own;
+}
+
+// 1, to the last bit, where a figure of both was written down with other units.
+static double ratio(double cluster, double own)
+{
+    const double rounding = 1e-9;
+    double by = own > 0.0 && cluster > 0.0 ? cluster / own : 1.0;
+    return fabs(by - 1.0) < rounding ? 1.0 : by;
+}
+
+static void scale_rate(sp_curve *curve, double by)
+{
+    for (int i = 0; i < curve->points; i++) {
+        curve->y[i] *= by;
+    }
+    curve->level = SP_LEVEL_ASSUMED;
+}
+
+static void scale_compute(sp_profile *profile, double by)
+{
+    sp_curve *rates[] = {&profile->gemm_rate,
+                         &profile->attention_forward_causal,
+                         &profile->attention_forward_full,
+                         &profile->attention_backward_causal,
+                         &profile->attention_backward_full,
+                         &profile->attention_forward_block,
+                         &profile->attention_backward_block};
+    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
+        scale_rate(rates[i], by);
+    }
+    for (int i = 0; i < profile->gemm_tables; i++) {
+        scale_transfers(&profile->gemm[i].time_s, false, by);
+        profile->gemm[i].time_s.level = SP_LEVEL_ASSUMED;
+    }
+    profile->gemm_model.flops_per_s *= by;
+    profile->gemm_model.level = SP_LEVEL_ASSUMED;
+}
+
+static void join_gpu(sp_profile *profile, const sp_cluster *cluster)
+{
+    sp_cluster own = own_gpu(profile, cluster);
+    double compute = ratio(cluster->peak_flops_per_s, own.peak_flops_per_s);
+    double memory = ratio(cluster->hbm_bytes_per_s, own.hbm_bytes_per_s);
+    if (compute != 1.0) { // 1: not a bit changes
+        scale_compute(profile, compute);
+        profile->compute_scale = compute;
+    }
+    if (memory != 1.0) {
+        profile->memory_bytes_per_s *= memory;
+        profile->memory_level = SP_LEVEL_ASSUMED;
+        profile->memory_scale = memory;
+    }
+    if (own.peak_flops_per_s > 0.0) {
+        profile->peak_flops_per_s = cluster->peak_flops_per_s;
+    }
+    if (own.hbm_bytes_per_s > 0.0) {
+        profile->hbm_bytes_per_s = cluster->hbm_bytes_per_s;
+    }
+}
+
 void sp_profile_join(sp_profile *profile, const sp_cluster *cluster)
 {
+    join_gpu(profile, cluster);
     double nominal = nominal_bytes_per_s(profile);
     double by = nominal > 0.0 && cluster->nvlink_bytes_per_s > 0.0
                     ? cluster->nvlink_bytes_per_s / nominal
@@ -88,4 +175,42 @@ void sp_profile_join(sp_profile *profile, const sp_cluster *cluster)
         profile->nvlink_nominal_bytes_per_s = cluster->nvlink_bytes_per_s;
     }
     take_latencies(profile, cluster);
+}
+
+int sp_profile_lines(const sp_profile *profile, const sp_cluster *cluster, const sp_stack *stack,
+                     char lines[SP_PROFILE_LINES][SP_PROFILE_LINE])
+{
+    int count = 0;
+    if (profile->gpu[0] != '\0' && !sp_gpu_is_described(profile->gpu, cluster->gpu) &&
+        strcmp(profile->name, cluster->profile) != 0) {
+        snprintf(lines[count++], SP_PROFILE_LINE,
+                 "profile %s describes the %s, the cluster's GPUs are %s: utilisation is against "
+                 "the latter's peak",
+                 profile->name, profile->gpu, cluster->gpu);
+    }
+    if (profile->peak_flops_per_s <= 0.0 || profile->hbm_bytes_per_s <= 0.0) {
+        snprintf(lines[count++], SP_PROFILE_LINE,
+                 "nothing says which GPU profile %s is of: the cluster's peak_tflops and "
+                 "hbm_gb_per_s change none of its times; peak_tflops and hbm_gb_per_s in the "
+                 "profile state that GPU's",
+                 profile->name);
+    }
+    if (profile->compute_scale > 0.0) {
+        snprintf(lines[count++], SP_PROFILE_LINE,
+                 "rates of profile %s scaled by %.4g: matrix products and attention go with the "
+                 "cluster's peak of %.5g TFLOP/s",
+                 profile->name, profile->compute_scale, cluster->peak_flops_per_s / 1e12);
+    }
+    if (profile->memory_scale > 0.0) {
+        snprintf(lines[count++], SP_PROFILE_LINE,
+                 "rates of profile %s scaled by %.4g: memory-bound work goes with the cluster's "
+                 "HBM of %.5g GB/s",
+                 profile->name, profile->memory_scale, cluster->hbm_bytes_per_s / 1e9);
+    }
+    if (profile->of_stack[0] != '\0') {
+        snprintf(lines[count++], SP_PROFILE_LINE,
+                 "profile %s is stated; its numbers for stack %s are profile %s's", profile->name,
+                 stack->name, profile->of_stack);
+    }
+    return count;
 }

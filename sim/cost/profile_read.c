@@ -262,6 +262,12 @@ sp_status sp_profile_from_json(const json_t *json, const char *source, sp_profil
     }
     sp_object_text(&root, "name", name, profile->name, sizeof profile->name);
     sp_object_text(&root, "gpu", "", profile->gpu, sizeof profile->gpu);
+    profile->peak_flops_per_s =
+        SP_I_FLOPS_PER_TFLOP *
+        sp_object_real(&root, "peak_tflops", 0.0, SP_I_PROFILE_LEAST, SP_I_PROFILE_MOST);
+    profile->hbm_bytes_per_s =
+        SP_I_BYTES_PER_GB *
+        sp_object_real(&root, "hbm_gb_per_s", 0.0, SP_I_PROFILE_LEAST, SP_I_PROFILE_MOST);
     sp_stack_from_member(&root, "stack", &profile->stack);
     read_for_stack(&root, profile);
     sp_object cluster;

@@ -81,9 +81,10 @@ static void read_decode(sp_object *root, sp_decode_model *decode)
     const constant constants[] = {
         {"call_us", &decode->call_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
         {"graph_miss_us", &decode->graph_miss_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
+        {"kernel_us", &decode->kernel_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
     };
     READ_CONSTANTS(&object, constants);
-    decode->level = sp_i_profile_provenance(&object, NULL);
+    decode->level = sp_i_profile_provenance(&object, decode->source);
     sp_object_end(&object);
 }
 

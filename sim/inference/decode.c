@@ -144,6 +144,7 @@ sp_status sp_decode_run(const sp_decode_spec *job, const sp_decode_machine *mach
                    result->memory.apart <= machine->memory_limit_bytes;
     bool drafts = spec->how.method != SP_DECODE_PLAIN;
     result->host_unknown = drafts && spec->call_ms < 0.0 && pricer.host_s <= 0.0;
+    result->host_of_profile = drafts && spec->call_ms < 0.0 && pricer.host_s > 0.0;
     // What a draft's text is like is never measured.
     result->level = drafts ? SP_LEVEL_ASSUMED : sp_profile_level(machine->profile);
     if (status == SP_OK && drafts) {

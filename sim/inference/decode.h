@@ -103,7 +103,8 @@ typedef struct sp_decode_result {
     sp_decode_memory memory;
     bool fits; // target and draft
     sp_uncalibrated uncalibrated;
-    bool host_unknown; // neither spec nor profile says what the host adds to a call: nothing
+    bool host_unknown;    // neither spec nor profile says what the host adds to a call: nothing
+    bool host_of_profile; // the profile says it
     sp_level level;
 } sp_decode_result;
 

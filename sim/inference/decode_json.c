@@ -32,6 +32,11 @@ void sp_decode_warnings(const sp_decode_spec *spec, const sp_decode_result *resu
         texts[count++] = "the profile does not say what the host adds to a call with drafted "
                          "tokens: 0 is taken, decode.call_ms states it";
     }
+    if (result->host_of_profile) {
+        texts[count++] = "what the host adds to a call is the profile's, of one model under one "
+                         "server: between models of one machine it differs by more than ten, "
+                         "decode.call_ms states yours";
+    }
     if (sp_decode_extrapolates(spec)) {
         texts[count++] = "extrapolated: acceptance is fitted to trees of decode.depth 8, top_k 10 "
                          "and 48 to 60 draft_tokens";
@@ -51,6 +56,11 @@ double sp_decode_step_ms(const sp_decode_result *result)
 double sp_decode_verify_share(const sp_decode_result *result)
 {
     return result->counts.verify_s / result->seconds;
+}
+
+double sp_decode_host_share(const sp_decode_result *result)
+{
+    return (result->counts.host_s + result->counts.miss_s) / result->seconds;
 }
 
 double sp_decode_low_share(const sp_decode_result *result)
@@ -160,6 +170,7 @@ static void add_times(sp_json_builder *b, const sp_decode_result *result)
     sp_json_add(b, "step_time_ms", times_json(result));
     sp_json_add_real(b, "verify_share", sp_decode_verify_share(result));
     sp_json_add_real(b, "draft_share", result->counts.draft_s / result->seconds);
+    sp_json_add_real(b, "host_share", sp_decode_host_share(result));
     sp_json_add_real(b, "speedup_over_plain", result->plain_s / result->seconds);
     sp_json_add(b, "speedup_over_eagle",
                 drafts ? json_real(result->eagle_s / result->seconds) : json_null());
@@ -172,11 +183,34 @@ static void add_times(sp_json_builder *b, const sp_decode_result *result)
     sp_json_add(b, "eagle_tokens", drafts ? json_integer(result->eagle.tokens) : json_null());
 }
 
-static json_t *warnings_json(const sp_decode_spec *spec, const sp_decode_result *result)
+static json_t *warnings_json(const sp_decode_spec *spec, const sp_decode_machine *machine,
+                             const sp_decode_result *result)
 {
-    const char *texts[SP_DECODE_WARNINGS + 1];
+    const char *texts[SP_DECODE_WARNINGS + SP_PROFILE_LINES + 1];
+    char lines[SP_PROFILE_LINES][SP_PROFILE_LINE];
+    int count = sp_profile_lines(machine->profile, machine->cluster, machine->stack, lines);
+    int own = 0;
     sp_decode_warnings(spec, result, texts);
+    while (texts[own] != NULL) {
+        own++;
+    }
+    for (int i = 0; i < count; i++) {
+        texts[own++] = lines[i];
+    }
+    texts[own] = NULL;
     return sp_json_texts(texts);
+}
+
+// What says how long the host takes; null: nothing does, or there is no draft.
+static json_t *host_source_json(const sp_decode_spec *spec, const sp_decode_machine *machine,
+                                const sp_decode_result *result)
+{
+    if (result->host_of_profile) {
+        return json_string(machine->profile->decode.source);
+    }
+    return result->how.method != SP_DECODE_PLAIN && spec->call_ms >= 0.0
+               ? json_string("decode.call_ms")
+               : json_null();
 }
 
 static json_t *uncalibrated_json(const sp_decode_result *result)
@@ -205,9 +239,10 @@ json_t *sp_decode_result_json(const sp_decode_spec *spec, const sp_decode_machin
     sp_json_add(&b, "provenance",
                 json_pack("{s:s, s:s}", "profile", machine->profile->name, "level",
                           sp_level_names[result->level]));
+    sp_json_add(&b, "host_source", host_source_json(spec, machine, result));
     sp_json_add_bool(&b, "extrapolated", sp_decode_extrapolates(spec));
     sp_json_add(&b, "uncalibrated", uncalibrated_json(result));
-    sp_json_add(&b, "warnings", warnings_json(spec, result));
+    sp_json_add(&b, "warnings", warnings_json(spec, machine, result));
     sp_json_add(&b, "not_modelled", sp_json_texts(sp_decode_not_modelled));
     sp_json_add_int(&b, "seed", (int64_t)spec->seed);
     sp_json_add_text(&b, "version", SP_VERSION);

@@ -13,7 +13,7 @@ extern const char *const sp_decode_not_modelled[];
 bool sp_decode_extrapolates(const sp_decode_spec *spec);
 
 // What a reader should be warned of, NULL behind the last.
-enum { SP_DECODE_WARNINGS = 3 };
+enum { SP_DECODE_WARNINGS = 4 };
 void sp_decode_warnings(const sp_decode_spec *spec, const sp_decode_result *result,
                         const char *texts[SP_DECODE_WARNINGS + 1]);
 
@@ -22,6 +22,9 @@ double sp_decode_step_ms(const sp_decode_result *result);
 
 // Share of that in which the target verifies.
 double sp_decode_verify_share(const sp_decode_result *result);
+
+// Share of it that is the host's, capture of graphs included.
+double sp_decode_host_share(const sp_decode_result *result);
 
 // Share of the calls in the bins of low entropy.
 double sp_decode_low_share(const sp_decode_result *result);

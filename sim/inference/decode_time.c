@@ -30,6 +30,8 @@ void sp_i_call_pricer_init(sp_i_call_pricer *pricer, const sp_decode_spec *spec,
                            machine->model, machine->layout);
     sp_forward_pricer_init(&pricer->draft, machine->profile, machine->cluster, machine->stack,
                            &draft, &alone);
+    pricer->target.timer.graphed = spec->graphs > 0;
+    pricer->draft.timer.graphed = spec->graphs > 0;
     pricer->uncalibrated = (sp_uncalibrated){0};
     pricer->target.timer.uncalibrated = &pricer->uncalibrated;
     pricer->draft.timer.uncalibrated = &pricer->uncalibrated;

@@ -79,6 +79,7 @@ typedef struct sp_result {
     int64_t memory_reserve_bytes; // what the limit leaves of the GPU; 0: the limit was stated
     int64_t device_bytes;         // all of a GPU's memory
     char profile[64];
+    double compute_scale, memory_scale; // of the profile's rates, by the cluster; 0: none
     sp_level level;
     sp_network_detail network;
     sp_collective_algorithm collectives;

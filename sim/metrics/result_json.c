@@ -165,6 +165,12 @@ static void put_model(const sp_result *result, json_t *object)
     json_t *provenance = json_object();
     sp_json_put(provenance, "profile", sp_json_text_or_null(result->profile));
     sp_json_put(provenance, "level", json_string(sp_level_names[result->level]));
+    if (result->compute_scale > 0.0) {
+        put(provenance, "compute_scale", result->compute_scale);
+    }
+    if (result->memory_scale > 0.0) {
+        put(provenance, "memory_scale", result->memory_scale);
+    }
     if (result->network != SP_NETWORK_CLOSED) {
         sp_json_put(provenance, "network", json_string(sp_network_detail_names[result->network]));
     }

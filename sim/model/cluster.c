@@ -110,6 +110,25 @@ bool sp_cluster_of_profile(const char *profile, sp_cluster *cluster)
     return false;
 }
 
+bool sp_gpu_is_described(const char *described, const char *gpu)
+{
+    size_t length = strlen(gpu);
+    return length > 0 && strncmp(described, gpu, length) == 0 &&
+           (described[length] == '\0' || described[length] == ' ');
+}
+
+bool sp_cluster_of_gpu(const char *described, sp_cluster *cluster)
+{
+    for (int i = 0; i < BUILTINS; i++) {
+        if (sp_gpu_is_described(described, builtin[i].gpu)) {
+            *cluster = builtin[i];
+            return true;
+        }
+    }
+    *cluster = (sp_cluster){0};
+    return false;
+}
+
 static const sp_cluster *find(const char *name)
 {
     for (int i = 0; i < BUILTINS; i++) {

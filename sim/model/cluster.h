@@ -103,6 +103,10 @@ int sp_cluster_builtin_count(void);
 const char *sp_cluster_builtin_name(int index);
 // The first built-in cluster that uses the profile; false, and nothing, where there is none.
 bool sp_cluster_of_profile(const char *profile, sp_cluster *cluster);
+// The first built-in cluster of the GPU that a profile says it describes; false, and nothing, where
+// there is none. "H100 SXM" describes an "H100".
+bool sp_cluster_of_gpu(const char *described, sp_cluster *cluster);
+bool sp_gpu_is_described(const char *described, const char *gpu);
 
 // A `cluster` object (in a scenario or a profile): {"name", "gpu", "profile", "peak_tflops",
 // "memory_gib", "hbm_gb_per_s", "gpus_per_node", "nodes", "nvlink_gb_per_s", "nvls",

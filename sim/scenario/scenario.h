@@ -231,9 +231,12 @@ SP_API sp_status sp_scenario_from_json_cached(json_t *root, const char *source,
 // Of a scenario with a model, predicted with a profile. `stack` is its name where all its switches
 // are as the profile's stack, or else the built-in one, of that name has them; else the name with
 // ", changed".
-void sp_step_kind_of(const sp_scenario *scenario, const sp_profile *profile, sp_step_kind *kind);
+// `bubble` is that of the prediction, NAN before there is one.
+void sp_step_kind_of(const sp_scenario *scenario, const sp_profile *profile, double bubble,
+                     sp_step_kind *kind);
 
-// What the scenario's profile says of steps of its kind.
-SP_API void sp_scenario_step_error(const sp_scenario *scenario, sp_step_error *found);
+// What the scenario's profile says of steps of its kind, with such a bubble; NAN: whatever it is.
+SP_API void sp_scenario_step_error(const sp_scenario *scenario, double bubble,
+                                   sp_step_error *found);
 
 #endif

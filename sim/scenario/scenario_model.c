@@ -100,6 +100,18 @@ static const char *profile_for_stack(const sp_profile *profile, const char *stac
     return NULL;
 }
 
+// By the scenario, or by the cluster in it: no other takes its place.
+static bool is_profile_stated(const sp_i_scenario_reader *reader)
+{
+    const sp_cluster *cluster = &reader->scenario->cluster;
+    const json_t *object = json_object_get(reader->root.json, "cluster");
+    sp_cluster builtin;
+    return json_object_get(reader->root.json, "profile") != NULL ||
+           json_object_get(object, "profile") != NULL ||
+           sp_cluster_builtin(cluster->name, &builtin, NULL) != SP_OK ||
+           strcmp(builtin.profile, cluster->profile) != 0;
+}
+
 static void load_profile(sp_i_scenario_reader *reader, const char *name)
 {
     sp_profile *profile = &reader->scenario->profile;
@@ -108,11 +120,13 @@ static void load_profile(sp_i_scenario_reader *reader, const char *name)
     reader->profile = name;
     sp_status status = sp_i_scenario_cache_profile(reader->cache, name, profile, &found);
     const char *other = status == SP_OK ? profile_for_stack(profile, stated_stack(reader)) : NULL;
-    if (other != NULL) {
-        char other_name[SP_PROFILE_NAME];
-        snprintf(other_name, sizeof other_name, "%s", other);
+    if (other != NULL && is_profile_stated(reader)) {
+        snprintf(profile->of_stack, sizeof profile->of_stack, "%s", other);
+    } else if (other != NULL) {
+        snprintf(reader->profile_name, sizeof reader->profile_name, "%s", other);
+        reader->profile = reader->profile_name;
         sp_profile_fini(profile);
-        status = sp_i_scenario_cache_profile(reader->cache, other_name, profile, &found);
+        status = sp_i_scenario_cache_profile(reader->cache, reader->profile, profile, &found);
     }
     if (status != SP_OK) {
         sp_i_adopt_errors(&reader->root, "profile", &found);

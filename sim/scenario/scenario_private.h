@@ -35,8 +35,9 @@ typedef struct sp_i_scenario_reader {
     sp_error *err;
     sp_scenario_cache *cache; // NULL: files are read
     // Texts of the document, which they must not outlive.
-    const char *profile; // or the name in scenario->cluster
-    const char *lengths; // built-in name or path; NULL: an array, or uniform samples
+    const char *profile;                // or the name in scenario->cluster, or profile_name
+    char profile_name[SP_PROFILE_NAME]; // that the stack has in place of the cluster's
+    const char *lengths;                // built-in name or path; NULL: an array, or uniform samples
     const char *column;
     sp_key_watch watch; // of the whole document
 } sp_i_scenario_reader;

@@ -39,7 +39,8 @@ static const sp_setting settings[] = {
      .aliases = "num_nodes nnodes"},
     {.key = "profile", .type = "a name or a path", .fallback = "that of the cluster",
      .text = "Measured or fitted rates of the GPU and its links, by which actions are priced; "
-             "`slimpack help profiles` lists them."},
+             "`slimpack help profiles` lists them. A stated one is used whatever the stack is; that of "
+             "a cluster gives way to the one it names for a stated stack (for_stack)."},
 
     // ---- what runs, and where ----
     {.key = "model", .type = "a name, a path or an object", .name_at = sp_model_builtin_name,
@@ -143,13 +144,16 @@ static const sp_setting settings[] = {
      .text = "Where the figures come from, for reports."},
     {.key = "cluster.peak_tflops", RATE,
      .fallback = "that of the built-in cluster, else it must be given",
-     .text = "Peak of one GPU with dense bf16 products, in TFLOP/s. MFU refers to it."},
+     .text = "Peak of one GPU with dense bf16 products, in TFLOP/s. MFU refers to it, and the profile's "
+             "rates of products and attention go with it: on a GPU of half the peak of the one that "
+             "the profile is of they take twice as long."},
     {.key = "cluster.memory_gib", RATE,
      .fallback = "that of the built-in cluster, else it must be given",
      .text = "Memory of one GPU, in GiB."},
     {.key = "cluster.hbm_gb_per_s", RATE,
      .fallback = "that of the built-in cluster, else it must be given",
-     .text = "Bandwidth of that memory, in GB/s."},
+     .text = "Bandwidth of that memory, in GB/s. Memory-bound work of the profile goes with it as "
+             "products go with peak_tflops."},
     {.key = "cluster.nvlink_gb_per_s", RATE,
      .fallback = "that of the built-in cluster, else it must be given",
      .text = "NVLink bandwidth of one GPU in one direction, in GB/s. The profile's rates inside a node "
@@ -670,7 +674,8 @@ static const sp_setting settings[] = {
     {.key = "decode.eagle_graphs", COUNT("0", "1024"), .fallback = "as graphs",
      .text = "The same of EAGLE's trees, over which a speed-up is told."},
     {.key = "decode.call_ms", REAL("0", "1e+06"), .fallback = "that of the profile, else 0",
-     .text = "Milliseconds that the host adds to a step with drafted tokens."},
+     .text = "Milliseconds that the host adds to a step with drafted tokens. The profile's is of one "
+             "model under one server."},
     {.key = "decode.graph_miss_ms", REAL("0", "1e+06"), .fallback = "that of the profile, else 0",
      .text = "Milliseconds more of a step whose shape has no captured graph: it is launched kernel by "
              "kernel, or captured."},

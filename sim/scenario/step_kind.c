@@ -1,14 +1,20 @@
 #include "sim/scenario/scenario.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "sim/base/units.h"
+
 static int64_t context_tokens(const sp_workload_spec *workload);
+static void add_cluster(const sp_cluster *cluster, double figure[SP_STEP_FIGURES]);
+static const char *cluster_name(const sp_cluster *cluster);
 static bool fills_rows(const sp_workload_spec *workload);
 static void name_stack(const sp_stack *stack, const sp_layout *layout, const sp_profile *profile,
                        char word[SP_STEP_WORD]);
 
-void sp_step_kind_of(const sp_scenario *scenario, const sp_profile *profile, sp_step_kind *kind)
+void sp_step_kind_of(const sp_scenario *scenario, const sp_profile *profile, double bubble,
+                     sp_step_kind *kind)
 {
     const sp_layout *layout = &scenario->layout;
     const sp_memory_options *memory = &scenario->memory;
@@ -23,18 +29,58 @@ void sp_step_kind_of(const sp_scenario *scenario, const sp_profile *profile, sp_
     figure[SP_STEP_PP] = layout->pp;
     figure[SP_STEP_ZERO] = layout->zero;
     figure[SP_STEP_CONTEXT] = (double)context_tokens(&scenario->workload);
+    figure[SP_STEP_CHUNKS] = layout->chunks;
+    figure[SP_STEP_MICROBATCH] = (double)scenario->strategy.microbatch_samples;
+    figure[SP_STEP_BUBBLE] = bubble;
+    add_cluster(&scenario->cluster, figure);
     const char *words[SP_STEP_WORDS] = {
-        [SP_STEP_CLUSTER] = scenario->cluster.name,
+        [SP_STEP_CLUSTER] = cluster_name(&scenario->cluster),
         [SP_STEP_STACK] = "",
         [SP_STEP_PRECISION] = "bf16", // the only one that is priced
         [SP_STEP_ATTENTION] = sp_attention_names[memory->attention],
         [SP_STEP_RECOMPUTE] = sp_recompute_names[memory->recompute],
         [SP_STEP_LENGTHS] = fills_rows(&scenario->workload) ? "uniform" : "mixed",
+        [SP_STEP_SCHEDULE] = sp_schedule_names[scenario->schedule.kind],
     };
     for (int w = 0; w < SP_STEP_WORDS; w++) {
         snprintf(kind->word[w], SP_STEP_WORD, "%s", words[w]);
     }
     name_stack(&memory->stack, layout, profile, kind->word[SP_STEP_STACK]);
+}
+
+static void add_cluster(const sp_cluster *cluster, double figure[SP_STEP_FIGURES])
+{
+    figure[SP_STEP_PEAK] = cluster->peak_flops_per_s / 1e12;
+    figure[SP_STEP_MEMORY] = sp_gib_from_bytes(cluster->memory_bytes);
+    figure[SP_STEP_HBM] = cluster->hbm_bytes_per_s / 1e9;
+    figure[SP_STEP_NVLINK] = cluster->nvlink_bytes_per_s / 1e9;
+    figure[SP_STEP_NODE] = cluster->gpus_per_node;
+    figure[SP_STEP_NODE_NICS] = cluster->nics_per_node;
+    figure[SP_STEP_NIC] = cluster->nic_bytes_per_s * 8.0 / 1e9;
+}
+
+// A cluster of another name with the figures of a built-in one is the latter.
+static const char *cluster_name(const sp_cluster *cluster)
+{
+    double figure[SP_STEP_FIGURES] = {0.0};
+    sp_cluster builtin;
+    if (sp_cluster_builtin(cluster->name, &builtin, NULL) == SP_OK) {
+        return cluster->name;
+    }
+    add_cluster(cluster, figure);
+    for (int i = 0; i < sp_cluster_builtin_count(); i++) {
+        double other[SP_STEP_FIGURES] = {0.0};
+        sp_cluster_builtin(sp_cluster_builtin_name(i), &builtin, NULL);
+        add_cluster(&builtin, other);
+        bool same = true;
+        for (int f = SP_STEP_PEAK; f <= SP_STEP_NIC; f++) {
+            same = same && fabs(figure[f] - other[f]) <= 1e-6 * other[f];
+        }
+        if (same) {
+            return sp_cluster_builtin_name(i);
+        }
+    }
+    return cluster->name;
 }
 
 // A context that is not stated is the longest sample.
@@ -87,7 +133,7 @@ static void name_stack(const sp_stack *stack, const sp_layout *layout, const sp_
     snprintf(word, SP_STEP_WORD, "%.80s%s", stack->name, same ? "" : ", changed");
 }
 
-void sp_scenario_step_error(const sp_scenario *scenario, sp_step_error *found)
+void sp_scenario_step_error(const sp_scenario *scenario, double bubble, sp_step_error *found)
 {
     sp_step_kind kind;
     char profile[SP_PROFILE_NAME + 16];
@@ -109,7 +155,11 @@ void sp_scenario_step_error(const sp_scenario *scenario, sp_step_error *found)
         *found = (sp_step_error){.not_validated = "no logged step was compared with jitter"};
         return;
     }
-    sp_step_kind_of(scenario, &scenario->profile, &kind);
+    if (scenario->memory.offload_ratio > 0.0) {
+        *found = (sp_step_error){.not_validated = "no logged step was compared with offloading"};
+        return;
+    }
+    sp_step_kind_of(scenario, &scenario->profile, bubble, &kind);
     snprintf(profile, sizeof profile, "%s (%s)", scenario->profile.name,
              sp_level_names[sp_profile_level(&scenario->profile)]);
     sp_step_error_find(&scenario->profile.errors, &kind, profile, found);

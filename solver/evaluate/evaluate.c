@@ -1,5 +1,6 @@
 #include "solver/evaluate/evaluate.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -37,6 +38,8 @@ static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *
 static sp_status diagnose_oom(sp_i_evaluation *ev, const sp_packing *packing, sp_error *err);
 static void note_oom(const sp_i_evaluation *ev);
 static void take_settings(sp_i_evaluation *ev, const char *settings);
+static sp_status refuse_utilisation(const sp_scenario *scenario, sp_result *result, sp_error *err);
+static void note_error(const sp_i_evaluation *ev, sp_status status);
 static bool has_ended(const sp_i_evaluation *ev);
 static sp_status refuse_order(const sp_i_evaluation *ev, const sp_packing *packing,
                               sp_status status, sp_error *err);
@@ -66,6 +69,9 @@ sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
     if (status == SP_OK && batches->count > 0) {
         status = refuse_idle_offload(&ev, err);
     }
+    if (status == SP_OK && !options->any_rate) {
+        status = refuse_utilisation(scenario, result, err);
+    }
     if (status == SP_ERR_INFEASIBLE && ev.refused && !options->no_causes) {
         status = sp_i_oom_settings_of_refused(&ev, batches, err);
     }
@@ -78,6 +84,7 @@ sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
     }
     // A search that was stopped has cut its choice short.
     status = status == SP_OK ? sp_stop_check(err) : status;
+    note_error(&ev, status);
     sp_i_evaluate_end(&ev, status);
     return status;
 }
@@ -104,6 +111,10 @@ sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, i
     if (status == SP_OK && options->settings != NULL) {
         take_settings(&ev, options->settings);
     }
+    if (status == SP_OK) {
+        status = refuse_utilisation(scenario, result, err);
+    }
+    note_error(&ev, status);
     sp_i_evaluate_end(&ev, status);
     return status;
 }
@@ -122,6 +133,47 @@ static void take_settings(sp_i_evaluation *ev, const char *settings)
     } else if (ev->repeats) {
         sp_warnings_add(&result->warnings, "%s", settings);
     }
+}
+
+// Of a step whose bubble is known.
+static void note_error(const sp_i_evaluation *ev, sp_status status)
+{
+    sp_result *result = ev->steps.result;
+    if (status == SP_OK && result->step_error.known) {
+        sp_scenario_step_error(ev->steps.scenario, sp_result_bubble_ratio(result),
+                               &result->step_error);
+    }
+}
+
+// No GPU computes more than its peak: the peak is wrong, or the rates are another GPU's. Of the
+// pairs that causal attention leaves out, a formula may count more.
+static sp_status refuse_utilisation(const sp_scenario *scenario, sp_result *result, sp_error *err)
+{
+    double mfu = sp_result_mfu(result, SP_FLOPS_CAUSAL);
+    double most = fmax(mfu, sp_result_hfu(result));
+    double peak_tflops = scenario->cluster.peak_flops_per_s / 1e12;
+    bool is_assumed = strncmp(scenario->cluster.source, "assumed", strlen("assumed")) == 0;
+    bool of_no_gpu = strncmp(scenario->profile.gpu, "none", strlen("none")) == 0;
+    if (most > 1.0 && (is_assumed || of_no_gpu)) {
+        sp_warnings_add(&result->warnings,
+                        "utilisation is above 100 %%: the %.5g TFLOP/s of cluster %s are %s",
+                        peak_tflops, scenario->cluster.name,
+                        of_no_gpu ? "of another GPU than the profile's, which is none"
+                                  : "assumed, and the profile was measured on a faster one");
+    } else if (most > 1.0) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "cluster.peak_tflops",
+                           "the predicted step would use %.1f %% of it: expected at least the "
+                           "%.5g TFLOP/s that profile %s computes with, got %.5g; state the peak "
+                           "of the GPU that the profile is of (peak_tflops in the profile), or "
+                           "name a profile of the cluster's",
+                           100.0 * most, most * peak_tflops, scenario->profile.name, peak_tflops);
+    }
+    if (sp_result_mfu(result, SP_FLOPS_MEGATRON) > 1.0) {
+        sp_warnings_add(&result->warnings,
+                        "MFU with full attention is above 100 %%: Megatron's formula counts pairs "
+                        "that causal attention does not compute");
+    }
+    return SP_OK;
 }
 
 static bool has_ended(const sp_i_evaluation *ev)

@@ -31,6 +31,7 @@ typedef struct sp_evaluate_options {
     bool ends_when_oom; // no further batches after the first that is out of memory
     int effort_percent; // of the effort of strategies that search by effort; 0: all of it
     int threads;        // to solve each batch on; 0: one. The plans are the same for any number
+    bool any_rate;      // rates above the GPU's peak are no error: a fit tries constants
     bool compared;      // schedule.kind is for the strategies that bring no order of their own
     const sp_batches *formed;  // of plans: what their batches left out; NULL: nothing is known
     const char *settings;      // of plans: sp_result.settings as they were planned; NULL: not known

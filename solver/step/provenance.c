@@ -19,7 +19,7 @@ static bool falls_back(const sp_scenario *scenario);
 static double published_bubble(const sp_scenario *scenario);
 static void warn_of_replaced(const sp_scenario *scenario, sp_warnings *warnings);
 static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warnings);
-static void warn_of_other_gpu(const sp_scenario *scenario, sp_warnings *warnings);
+static void warn_of_profile(const sp_scenario *scenario, sp_warnings *warnings);
 
 void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
 {
@@ -33,7 +33,7 @@ void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
     result->layout.stage_layers = NULL;
     snprintf(result->schedule, sizeof result->schedule, "%s",
              sp_schedule_names[scenario->schedule.kind]);
-    sp_scenario_step_error(scenario, &result->step_error);
+    sp_scenario_step_error(scenario, (double)NAN, &result->step_error);
     warn_of_replaced(scenario, &result->warnings);
     sp_warn_of_unused(scenario, SP_RUN_STEP, &result->warnings);
     if (scenario->uniform) {
@@ -44,6 +44,8 @@ void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
              sp_cp_overlap_names[scenario->memory.stack.cp_overlap]);
     snprintf(result->model_name, sizeof result->model_name, "%s", scenario->model.name);
     snprintf(result->profile, sizeof result->profile, "%s", scenario->profile.name);
+    result->compute_scale = scenario->profile.compute_scale;
+    result->memory_scale = scenario->profile.memory_scale;
     result->parameters = sp_model_parameters(&scenario->model);
     result->flops_per_token = 3.0 * sp_model_forward_flops(&scenario->model, 1.0, 0.0);
     result->network = falls_back(scenario) ? SP_NETWORK_CLOSED : scenario->network;
@@ -62,7 +64,7 @@ void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
     result->lossless =
         sp_strategy_is_lossless(sp_strategy_find(scenario->strategy.kind), &scenario->strategy);
     warn_of_free_settings(scenario, &result->warnings);
-    warn_of_other_gpu(scenario, &result->warnings);
+    warn_of_profile(scenario, &result->warnings);
 }
 
 static void describe_slowest(const sp_scenario *scenario, sp_slowest_gpu *slowest)
@@ -208,22 +210,13 @@ static bool falls_back(const sp_scenario *scenario)
     return scenario->layout.vocab_parallel && scenario->network == SP_NETWORK_AUTO;
 }
 
-// "H100 SXM" describes an "H100".
-static bool describes(const char *profile_gpu, const char *gpu)
+static void warn_of_profile(const sp_scenario *scenario, sp_warnings *warnings)
 {
-    size_t length = strlen(gpu);
-    return strncmp(profile_gpu, gpu, length) == 0 &&
-           (profile_gpu[length] == '\0' || profile_gpu[length] == ' ');
-}
-
-static void warn_of_other_gpu(const sp_scenario *scenario, sp_warnings *warnings)
-{
-    if (!describes(scenario->profile.gpu, scenario->cluster.gpu) &&
-        strcmp(scenario->profile.name, scenario->cluster.profile) != 0) {
-        sp_warnings_add(warnings,
-                        "profile %s describes the %s, the cluster's GPUs are %s: utilisation is "
-                        "against the latter's peak",
-                        scenario->profile.name, scenario->profile.gpu, scenario->cluster.gpu);
+    char lines[SP_PROFILE_LINES][SP_PROFILE_LINE];
+    int count =
+        sp_profile_lines(&scenario->profile, &scenario->cluster, &scenario->memory.stack, lines);
+    for (int i = 0; i < count; i++) {
+        sp_warnings_add(warnings, "%s", lines[i]);
     }
 }
 

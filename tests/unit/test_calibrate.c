@@ -459,6 +459,9 @@ TEST(records_of_left_out_rows)
     assert_true(all->least[SP_STEP_GPUS] == 8.0 && all->most[SP_STEP_GPUS] == 8.0);
     assert_true(all->least[SP_STEP_TP] == 1.0 && all->most[SP_STEP_TP] == 8.0);
     assert_string_equal(all->words[SP_STEP_LENGTHS], "uniform");
+    assert_string_equal(all->words[SP_STEP_SCHEDULE], "1f1b");
+    assert_true(all->least[SP_STEP_PEAK] > 0.0 && all->most[SP_STEP_PEAK] < 1e4);
+    assert_true(all->least[SP_STEP_BUBBLE] >= 0.0 && all->most[SP_STEP_BUBBLE] < 1.0);
     assert_non_null(strstr(all->source, "3 folds of whole groups by model.hidden"));
     double bias = 0.0;
     int below = 0;
@@ -473,7 +476,8 @@ TEST(records_of_left_out_rows)
     for (int i = 0; i < ROWS; i++) {
         sp_step_kind kind;
         sp_step_error found;
-        sp_step_kind_of(&outcome.rows.cases[i]->scenario, &profile, &kind);
+        sp_step_kind_of(&outcome.rows.cases[i]->scenario, &profile, all->most[SP_STEP_BUBBLE],
+                        &kind);
         sp_step_error_find(&profile.errors, &kind, "fitted", &found);
         assert_true(found.known);
         assert_int_equal(found.steps, i % 3 == 0 ? ROWS : 2 * ROWS / 3);

@@ -269,11 +269,17 @@ TEST(an_unknown_host_is_told)
         f.spec.how = (sp_speculation){
             .method = rows[i].method, .depth = 8, .top_k = 10, .nodes = 60, .alpha = 4};
         f.profile.decode.call_s = rows[i].profile_s;
+        sp_profile_join(&f.profile, &f.cluster);
         sp_decode_machine machine = machine_of(&f);
         sp_decode_result r = run(&f);
         json_t *json = sp_decode_result_json(&f.spec, &machine, &r);
         assert_int_equal(r.host_unknown, rows[i].unknown);
-        assert_int_equal(json_array_size(json_object_get(json, "warnings")), rows[i].unknown);
+        assert_int_equal(r.host_of_profile, rows[i].host_s > 0.0);
+        // And the flat profile is of no A800.
+        assert_int_equal(json_array_size(json_object_get(json, "warnings")),
+                         1 + (rows[i].unknown || rows[i].host_s > 0.0));
+        assert_close(json_real_value(json_object_get(json, "host_share")),
+                     (r.counts.host_s + r.counts.miss_s) / r.seconds, 1e-9);
         assert_close(r.counts.host_s, rows[i].host_s * (double)r.counts.steps, 1e-9);
         json_decref(json);
         sp_profile_fini(&f.profile);

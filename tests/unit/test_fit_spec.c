@@ -114,8 +114,9 @@ TEST(refused)
          "fit.json: tables.t.folds: unknown key 'counts' (did you mean 'count'?)"},
         {HEAD "'constants': {'a': " CONSTANT "}, 'tables': {'t': {'errors_by': ['tp', 'model']}}}",
          "fit.json: tables.t.errors_by: expected some of model_parameters, experts, gpus, tp, "
-         "tp_nodes, cp, pp, zero, context, cluster, stack, precision, attention, recompute, "
-         "lengths, got 'model'"},
+         "tp_nodes, cp, pp, zero, context, chunks, microbatch, bubble, peak_tflops, memory_gib, "
+         "hbm_gb_per_s, nvlink_gb_per_s, gpus_per_node, nics_per_node, nic_gbit_per_s, cluster, "
+         "stack, precision, attention, recompute, lengths, schedule, got 'model'"},
         {HEAD BODY ", 'ablations': [{'name': 'x'}]}",
          "fit.json: ablations[0].set: is missing: an ablation changes the profile (set), the "
          "scenarios (scenario) or both"},

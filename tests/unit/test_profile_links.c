@@ -222,6 +222,174 @@ TEST(built_in_clusters)
     assert_int_equal(equal, sp_cluster_builtin_count() - 1);
 }
 
+// ---- the GPU ----
+
+#define OWN_GPU "peak_tflops=1000", "hbm_gb_per_s=4000"
+#define GEMM_TIMES                                                                             \
+    "gemm=[{\"n\":512,\"k\":512,\"level\":\"measured\",\"source\":\"s\",\"points\":[[100,12]," \
+    "[200,22],[400,42]]}]"
+
+typedef struct gpu_times {
+    double gemm_s, table_s, attention_s, memory_s;
+} gpu_times;
+
+static gpu_times times_on(const char *const *overrides, double peak, double hbm)
+{
+    sp_cluster cluster = plain_cluster;
+    const sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
+    cluster.peak_flops_per_s = peak;
+    cluster.hbm_bytes_per_s = hbm;
+    flat_profile_load(overrides, &profile);
+    sp_profile_join(&profile, &cluster);
+    sp_profile_join(&profile, &cluster); // changes nothing
+    gpu_times times = {sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 4096, 4096, 4096),
+                       sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 400, 512, 512),
+                       sp_time_attention_slice(&timer, 0, 4096.0, 0.0, 8.0, 128.0),
+                       sp_time_memory(&timer, 1e9, 0)};
+    sp_profile_fini(&profile);
+    return times;
+}
+
+// A GPU of half the peak takes twice as long for products and attention, one of half the memory
+// rate for what is bound by that. Tables of times keep their latency: 2 us here, 0.1 us a row.
+TEST(rates_go_with_the_gpu)
+{
+    const char *const overrides[] = {OWN_GPU, GEMM_TIMES, NULL};
+    gpu_times own = times_on(overrides, 1e15, 4e12);
+    gpu_times slow = times_on(overrides, 5e14, 4e12);
+    gpu_times thin = times_on(overrides, 1e15, 1e12);
+    assert_close(own.gemm_s, 2.0 * 4096.0 * 4096.0 * 4096.0 / FLAT_GEMM_FLOPS_PER_S, 1e-12);
+    assert_close(own.table_s, 42e-6, 1e-9);
+    assert_close(own.memory_s, 1e9 / FLAT_MEMORY_BYTES_PER_S, 1e-12);
+    assert_close(slow.gemm_s, 2.0 * own.gemm_s, 1e-12);
+    assert_close(slow.table_s, 2e-6 + 2.0 * 40e-6, 1e-9);
+    assert_close(slow.attention_s, 2.0 * own.attention_s, 1e-12);
+    assert_true(slow.memory_s == own.memory_s);
+    assert_true(thin.gemm_s == own.gemm_s && thin.attention_s == own.attention_s);
+    assert_close(thin.memory_s, 4.0 * own.memory_s, 1e-12);
+}
+
+// Which GPU a profile is of, by the rule in profile.h; 0: nobody knows.
+TEST(whose_gpu_a_profile_is_of)
+{
+    static const char carried[] =
+        "cluster={\"name\":\"own\",\"peak_tflops\":500,\"memory_gib\":1,\"hbm_gb_per_s\":1,"
+        "\"nvlink_gb_per_s\":100,\"nic_gbit_per_s\":1}";
+    const struct {
+        const char *overrides[3];
+        const char *cluster; // its name
+        double tflops;
+    } cases[] = {
+        {{"name=x"}, "mine", 0.0},
+        {{"peak_tflops=300"}, "mine", 300.0},
+        {{"peak_tflops=300", carried}, "mine", 300.0},
+        {{carried, "gpu=H100"}, "h100-8", 500.0},
+        {{"gpu=H100 SXM"}, "mine", 989.4},
+        {{"gpu=A100 SXM 80GB"}, "h100-8", 312.0},
+        {{"name=b200"}, "mine", 2250.0},
+        {{"name=b200", "gpu=B200 SXM"}, "gb200-nvl72", 2500.0}, // whose profile it is
+        {{"name=x"}, "a100-8", 312.0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *overrides[4] = {cases[i].overrides[0], cases[i].overrides[1], NULL};
+        sp_cluster cluster = plain_cluster;
+        snprintf(cluster.name, sizeof cluster.name, "%s", cases[i].cluster);
+        cluster.peak_flops_per_s = 1e14;
+        flat_profile_load(overrides, &profile);
+        sp_profile_join(&profile, &cluster);
+        double scale = cases[i].tflops > 0.0 ? 100.0 / cases[i].tflops : 0.0;
+        assert_close(profile.compute_scale, scale, 1e-12);
+        assert_close(profile.gemm_rate.y[0], FLAT_GEMM_FLOPS_PER_S * (scale > 0.0 ? scale : 1.0),
+                     1e-12);
+        char lines[SP_PROFILE_LINES][SP_PROFILE_LINE];
+        int count = sp_profile_lines(&profile, &cluster, &(sp_stack){.name = "ours"}, lines);
+        const char *told = scale > 0.0 ? "scaled by" : "nothing says which GPU profile x is of";
+        bool found = false;
+        for (int l = 0; l < count; l++) {
+            found = found || strstr(lines[l], told) != NULL;
+        }
+        assert_true(found);
+        sp_profile_fini(&profile);
+    }
+}
+
+// The last bit of a figure that was written with other units is no other GPU.
+TEST(rounded_figures_scale_nothing)
+{
+    const char *const overrides[] = {OWN_GPU, NULL};
+    gpu_times own = times_on(overrides, 1e15, 4e12);
+    gpu_times rounded = times_on(overrides, 1e15 * (1.0 + 1e-15), 4e12 * (1.0 - 1e-15));
+    assert_memory_equal(&own, &rounded, sizeof own);
+}
+
+// Every built-in cluster has the rates of its own profile as its file has them.
+TEST(own_clusters_scale_nothing)
+{
+    for (int i = 0; i < sp_cluster_builtin_count(); i++) {
+        sp_cluster cluster;
+        must_succeed(sp_cluster_builtin(sp_cluster_builtin_name(i), &cluster, ERR));
+        must_succeed(sp_profile_load(cluster.profile, &profile, ERR));
+        sp_level level = sp_profile_level(&profile);
+        sp_profile_join(&profile, &cluster);
+        assert_true(profile.compute_scale == 0.0 && profile.memory_scale == 0.0);
+        assert_true(level <= sp_profile_level(&profile));
+        sp_profile_fini(&profile);
+    }
+}
+
+// A step on a GPU of another peak, from the text of a scenario to what is told of it: time, level,
+// provenance.
+TEST(steps_on_another_gpu)
+{
+    static const char step[] =
+        "{'model': 'llama-13b', 'profile': 'h100-burst', 'cluster': {'name': 'h100-8'%s}, "
+        "'parallel': {'tp': 8}, 'workload': {'uniform': 4096, 'samples_per_batch': 2}}";
+    scenario_run own, other;
+    char text[512];
+    snprintf(text, sizeof text, step, "");
+    run_good(text, &run_verified, &own);
+    snprintf(text, sizeof text, step, ", 'peak_tflops': 989.4, 'hbm_gb_per_s': 3350");
+    run_good(text, &run_verified, &other);
+    assert_true(sp_result_iteration_ms(&other.result) == sp_result_iteration_ms(&own.result));
+    assert_true(other.result.level == own.result.level);
+    run_fini(&other);
+    snprintf(text, sizeof text, step, ", 'peak_tflops': 494.7");
+    run_good(text, &run_verified, &other);
+    // Products and attention are most of what is computed.
+    double own_ms[SP_TIME_PARTS], other_ms[SP_TIME_PARTS];
+    sp_result_time_parts(&own.result, own_ms);
+    sp_result_time_parts(&other.result, other_ms);
+    double ratio = other_ms[SP_TIME_COMPUTE] / own_ms[SP_TIME_COMPUTE];
+    assert_true(ratio > 1.5 && ratio < 2.0);
+    assert_close(other_ms[SP_TIME_OPTIMIZER], own_ms[SP_TIME_OPTIMIZER], 1e-9);
+    assert_true(other.result.level == SP_LEVEL_ASSUMED);
+    assert_close(other.result.compute_scale, 0.5, 1e-12);
+    assert_true(other.result.memory_scale == 0.0);
+    run_fini(&other);
+    run_fini(&own);
+}
+
+// No GPU computes more than its peak: a profile that nothing is known of, on a cluster of little.
+TEST(utilisation_above_the_peak_is_an_error)
+{
+    scenario_run r;
+    FILE *file = fopen("fast.json", "wb");
+    assert_non_null(file);
+    fputs(flat_profile_text, file);
+    assert_int_equal(fclose(file), 0);
+    sp_error_clear(ERR);
+    assert_int_equal(
+        run_text("{'model': 'llama-13b', 'profile': './fast.json', 'cluster': {'name': 'mine', "
+                 "'peak_tflops': 100, 'memory_gib': 900, 'hbm_gb_per_s': 900, 'nvlink_gb_per_s': "
+                 "400, 'nic_gbit_per_s': 400}, 'workload': {'uniform': 4096, 'samples_per_batch': "
+                 "2}}",
+                 &run_verified, &r, ERR),
+        SP_ERR_CONTENT);
+    assert_non_null(strstr(ERR->message[0], "cluster.peak_tflops: the predicted step would use "));
+    run_fini(&r);
+    assert_int_equal(remove("fast.json"), 0);
+}
+
 // ---- steps ----
 
 static double step_ms(const char *parallel, const char *detail, double nvlink_gb_per_s)

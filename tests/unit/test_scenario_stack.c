@@ -68,30 +68,63 @@ TEST(scenario_beats_profile_beats_default)
     assert_int_equal(remove("stacked.json"), 0);
 }
 
-// A profile may name another that holds for other software: a scenario that states such a stack
-// gets it.
+// A profile may name another that holds for other software: a scenario that states such a stack and
+// no profile gets it, and its resolved document names it. A stated profile stays.
 TEST(a_stack_brings_its_profile)
 {
     static const struct {
-        const char *stack, *found;
-    } cases[] = {{"'ours'", "base"},
-                 {"'fsdp-2024'", "base"},
-                 {"'nanotron-2025'", "other"},
-                 {"{'name': 'nanotron-2025', 'fused_swiglu': true}", "other"}};
+        const char *profile, *cluster, *stack, *found, *instead;
+    } cases[] = {
+        {"", "'h800-8'", "'ours'", "h800", ""},
+        {"", "'h800-8'", "'fsdp-2024'", "h800", ""},
+        {"", "'h800-8'", "'nanotron-2025'", "other", ""},
+        {"", "{'name': 'h800-8', 'nvlink_gb_per_s': 100}", "'nanotron-2025'", "other", ""},
+        {"", "'h800-8'", "{'name': 'nanotron-2025', 'fused_swiglu': true}", "other", ""},
+        {"'profile': 'h800', ", "'h800-8'", "'nanotron-2025'", "h800", "other"},
+        {"'profile': 'h800', ", "'h800-8'", "'fsdp-2024'", "h800", ""},
+        {"", "{'name': 'h800-8', 'profile': 'h800'}", "'nanotron-2025'", "h800", "other"},
+        {"'profile': 'other', ", "'h800-8'", "'ours'", "other", ""},
+    };
     write_profile("other", "{'name': 'nanotron-2025'}");
-    write_profile("base", "{'name': 'ours'}, 'for_stack': {'nanotron-2025': 'other'}");
+    write_profile("h800", "{'name': 'ours'}, 'for_stack': {'nanotron-2025': 'other'}");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[256];
-        sp_scenario s;
-        snprintf(text, sizeof text,
-                 "{'model': 'llama-13b', 'profile': 'base', 'cluster': 'h800-8', 'stack': %s}",
-                 cases[i].stack);
+        sp_scenario s, again;
+        snprintf(text, sizeof text, "{'model': 'llama-13b', %s'cluster': %s, 'stack': %s}",
+                 cases[i].profile, cases[i].cluster, cases[i].stack);
         read_with(text, NULL, 0, &s);
         assert_string_equal(s.profile.name, cases[i].found);
+        assert_string_equal(s.profile.of_stack, cases[i].instead);
+        json_t *resolved = json_deep_copy(s.resolved);
+        must_succeed(sp_scenario_from_json(resolved, "again", NULL, 0, &again, ERR));
+        assert_string_equal(again.profile.name, cases[i].found);
+        json_decref(resolved);
+        sp_scenario_fini(&again);
         sp_scenario_fini(&s);
     }
-    assert_int_equal(remove("base.json"), 0);
     assert_int_equal(remove("other.json"), 0);
+    write_profile("h800", "{'name': 'ours'}");
+}
+
+// What was stated all the same is told.
+TEST(a_stated_profile_beside_the_stacks_own_is_warned_of)
+{
+    scenario_run r;
+    write_profile("other", "{'name': 'nanotron-2025'}");
+    write_profile("h800", "{'name': 'ours'}, 'for_stack': {'nanotron-2025': 'other'}");
+    run_good(TINY_MODEL "'cluster': 'h800-8', 'profile': 'h800', 'stack': 'nanotron-2025', "
+                        "'workload': {'uniform': 512, 'samples_per_batch': 2}}",
+             &run_verified, &r);
+    bool told = false;
+    for (int i = 0; i < r.result.warnings.count; i++) {
+        told = told || strcmp(r.result.warnings.text[i],
+                              "profile h800 is stated; its numbers for stack nanotron-2025 are "
+                              "profile other's") == 0;
+    }
+    assert_true(told);
+    run_fini(&r);
+    assert_int_equal(remove("other.json"), 0);
+    write_profile("h800", "{'name': 'ours'}");
 }
 
 TEST(overrides_name_it_and_switch_it)

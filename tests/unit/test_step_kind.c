@@ -1,6 +1,8 @@
 // What kind of step a scenario asks for.
 #include "sim/scenario/scenario.h"
 
+#include <math.h>
+
 #include "tests/support/scenario_fixture.h"
 
 static void read_scenario(const char *text, sp_scenario *scenario)
@@ -14,7 +16,7 @@ static void read_kind(const char *text, sp_step_kind *kind)
 {
     sp_scenario s;
     read_scenario(text, &s);
-    sp_step_kind_of(&s, &s.profile, kind);
+    sp_step_kind_of(&s, &s.profile, 0.25, kind);
     sp_scenario_fini(&s);
 }
 
@@ -35,6 +37,18 @@ TEST(figures_of_a_scenario)
     assert_true(kind.figure[SP_STEP_PP] == 2.0);
     assert_true(kind.figure[SP_STEP_ZERO] == 0.0);
     assert_true(kind.figure[SP_STEP_CONTEXT] == 512.0);
+    assert_true(kind.figure[SP_STEP_CHUNKS] == 1.0);
+    assert_true(kind.figure[SP_STEP_MICROBATCH] == 1.0);
+    assert_true(kind.figure[SP_STEP_BUBBLE] == 0.25);
+    // The built-in cluster, by the data sheet of its source.
+    assert_close(kind.figure[SP_STEP_PEAK], 312.0, 1e-12);
+    assert_close(kind.figure[SP_STEP_MEMORY], 80.0, 1e-12);
+    assert_close(kind.figure[SP_STEP_HBM], 2039.0, 1e-12);
+    assert_close(kind.figure[SP_STEP_NVLINK], 300.0, 1e-12);
+    assert_close(kind.figure[SP_STEP_NODE], 8.0, 1e-12);
+    assert_close(kind.figure[SP_STEP_NODE_NICS], 4.0, 1e-12);
+    assert_close(kind.figure[SP_STEP_NIC], 200.0, 1e-12);
+    assert_string_equal(kind.word[SP_STEP_SCHEDULE], "1f1b");
     assert_string_equal(kind.word[SP_STEP_CLUSTER], "a100-8");
     assert_string_equal(kind.word[SP_STEP_STACK], "ours");
     assert_string_equal(kind.word[SP_STEP_PRECISION], "bf16");
@@ -46,6 +60,29 @@ TEST(figures_of_a_scenario)
     assert_true(kind.figure[SP_STEP_PARAMETERS] == 6738415616.0);
     assert_true(kind.figure[SP_STEP_TP_NODES] == 1.0);
     assert_true(kind.figure[SP_STEP_EXPERTS] == 0.0);
+}
+
+// A cluster is what its figures say, whatever it is called.
+TEST(equal_figures_make_a_cluster)
+{
+    static const struct {
+        const char *cluster, *word;
+    } cases[] = {{"{'name': 'h800-8', 'peak_tflops': 300}", "h800-8"},
+                 {"{'name': 'mine', 'profile': 'a100', 'peak_tflops': 312, 'memory_gib': 80, "
+                  "'hbm_gb_per_s': 2039, 'nvlink_gb_per_s': 300, 'nics_per_node': 4, "
+                  "'nic_gbit_per_s': 200}",
+                  "a100-8"},
+                 {"{'name': 'mine', 'profile': 'a100', 'peak_tflops': 312, 'memory_gib': 40, "
+                  "'hbm_gb_per_s': 2039, 'nvlink_gb_per_s': 300, 'nics_per_node': 4, "
+                  "'nic_gbit_per_s': 200}",
+                  "mine"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[300];
+        sp_step_kind kind;
+        snprintf(text, sizeof text, "{'model': 'llama-13b', 'cluster': %s}", cases[i].cluster);
+        read_kind(text, &kind);
+        assert_string_equal(kind.word[SP_STEP_CLUSTER], cases[i].word);
+    }
 }
 
 TEST(lengths_and_context)
@@ -100,10 +137,10 @@ TEST(profile_has_a_stack_of_its_own)
     read_scenario("{'model': 'llama-13b', 'stack': {'name': 'megatron-core-2024', "
                   "'split_limit_mib': 21}}",
                   &s);
-    sp_step_kind_of(&s, &s.profile, &kind);
+    sp_step_kind_of(&s, &s.profile, (double)NAN, &kind);
     assert_string_equal(kind.word[SP_STEP_STACK], "megatron-core-2024, changed");
     s.profile.stack = s.memory.stack;
-    sp_step_kind_of(&s, &s.profile, &kind);
+    sp_step_kind_of(&s, &s.profile, (double)NAN, &kind);
     assert_string_equal(kind.word[SP_STEP_STACK], "megatron-core-2024");
     sp_scenario_fini(&s);
 }
