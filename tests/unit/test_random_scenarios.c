@@ -240,7 +240,7 @@ TEST(no_faster_card_slows_these_plans)
         "'parallel': {'pp': 2, 'tp': 2, 'dp': 3, 'zero': 3, 'order': 'pp-tp-cp-dp'}, 'strategy': "
         "{'kind': 'hybrid-dp'}",
         "'parallel': {'pp': 4, 'dp': 3, 'zero': 3}, 'strategy': {'kind': 'packed'}, 'schedule': "
-        "{'kind': 'interleaved'}",
+        "{'kind': 'zb-h1'}",
     };
     for (int c = 0; c < COUNT_OF(cases); c++) {
         int64_t last_ns = INT64_MAX;
