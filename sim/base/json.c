@@ -13,6 +13,7 @@
 enum {
     DEFAULT_LIMIT_BYTES = 256 << 20,
     PIPE_BYTES = 1 << 16, // read at once where the size is not known
+    JSON_FLAGS = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY,
 };
 
 static bool is_space(char c)
@@ -36,25 +37,7 @@ static sp_status syntax_error(sp_error *err, const char *source, const json_erro
         return sp_error_at(err, SP_ERR_SYNTAX, source, error->line, error->column,
                            "a byte order mark (UTF-8 BOM) is no JSON: save the text without it");
     }
-    if (strstr(error->text, "'NaN") != NULL || strstr(error->text, "'Infinity") != NULL ||
-        strstr(error->text, "'-Infinity") != NULL) {
-        return sp_error_at(err, SP_ERR_SYNTAX, source, error->line, error->column,
-                           "NaN and Infinity, which Python writes, are no JSON: write null or a "
-                           "number");
-    }
     return sp_error_at(err, SP_ERR_SYNTAX, source, error->line, error->column, "%s", error->text);
-}
-
-sp_status sp_json_read_text(const char *text, size_t bytes, const char *source, json_t **root,
-                            sp_error *err)
-{
-    json_error_t error;
-    *root = NULL;
-    if (is_blank(text, bytes)) {
-        return sp_error_set(err, SP_ERR_SYNTAX, "%s: is empty, expected JSON", source);
-    }
-    *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
-    return *root == NULL ? syntax_error(err, source, &error) : SP_OK;
 }
 
 // The bytes of Python's NaN, Infinity or -Infinity that begin the text; 0: none does.
@@ -98,6 +81,37 @@ char *sp_json_from_python(const char *text, size_t bytes, size_t *plain_bytes)
     }
     *plain_bytes = used;
     return plain;
+}
+
+// Python's NaN is told where nothing else is wrong with the text.
+static bool is_python(const char *text, size_t bytes)
+{
+    size_t used = 0;
+    char *plain = sp_json_from_python(text, bytes, &used);
+    json_t *root = plain != NULL && used != 0 && (used != bytes || memcmp(plain, text, used) != 0)
+                       ? json_loadb(plain, used, JSON_FLAGS, NULL)
+                       : NULL;
+    bool parsed = root != NULL;
+    json_decref(root);
+    sp_free(plain);
+    return parsed;
+}
+
+sp_status sp_json_read_text(const char *text, size_t bytes, const char *source, json_t **root,
+                            sp_error *err)
+{
+    json_error_t error;
+    *root = NULL;
+    if (is_blank(text, bytes)) {
+        return sp_error_set(err, SP_ERR_SYNTAX, "%s: is empty, expected JSON", source);
+    }
+    *root = json_loadb(text, bytes, JSON_FLAGS, &error);
+    if (*root == NULL && is_python(text, bytes)) {
+        return sp_error_at(err, SP_ERR_SYNTAX, source, error.line, error.column,
+                           "NaN and Infinity, which Python writes, are no JSON: write null or a "
+                           "number");
+    }
+    return *root == NULL ? syntax_error(err, source, &error) : SP_OK;
 }
 
 static sp_status read_python_text(const char *text, size_t bytes, const char *source, json_t **root,
@@ -519,8 +533,13 @@ void sp_object_end(sp_object *object)
                         SP_UNKNOWN_KEY "%.64s': %s", key, why);
             continue;
         }
-        if (near == NULL) {
-            near = sp_nearest_name(key, object->known, object->known_count);
+        const char *own = sp_nearest_name(key, object->known, object->known_count);
+        // A key of another section by this name does something else where one of the object's own
+        // is nearly so called.
+        bool is_elsewhere =
+            near != NULL && strrchr(near, '.') != NULL && sp_same_name(strrchr(near, '.') + 1, key);
+        if (near == NULL || (is_elsewhere && own != NULL && strlen(key) > 3)) {
+            near = own;
         }
         if (near == NULL) {
             near = with_word(object, key);
