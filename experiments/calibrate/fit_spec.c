@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/json.h"
+#include "sim/scenario/scenario.h"
 
 enum { DOCUMENT_LIMIT_BYTES = 16 << 20 };
 
@@ -342,5 +343,11 @@ sp_status fit_spec_read(const char *path, fit_spec *spec, sp_error *err)
     *spec = (fit_spec){0};
     json_t *document = NULL;
     sp_status status = sp_json_read_file(path, DOCUMENT_LIMIT_BYTES, &document, err);
+    if (status == SP_OK) {
+        status = sp_scenario_place(document, path, err);
+        if (status != SP_OK) {
+            json_decref(document);
+        }
+    }
     return status == SP_OK ? fit_spec_from_json(document, path, spec, err) : status;
 }

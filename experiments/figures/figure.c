@@ -8,6 +8,7 @@
 #include "experiments/sweep/points.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
+#include "sim/scenario/scenario.h"
 
 enum { DOCUMENT_LIMIT_BYTES = 16 << 20, PLACE = 32 };
 
@@ -314,6 +315,12 @@ sp_status figure_spec_read(const char *path, figure_spec *spec, sp_error *err)
     *spec = (figure_spec){0};
     json_t *document = NULL;
     sp_status status = sp_json_read_file(path, DOCUMENT_LIMIT_BYTES, &document, err);
+    if (status == SP_OK) {
+        status = sp_scenario_place(json_object_get(document, "base"), path, err);
+        if (status != SP_OK) {
+            json_decref(document);
+        }
+    }
     return status == SP_OK ? figure_spec_from_json(document, path, spec, err) : status;
 }
 

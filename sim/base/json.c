@@ -50,44 +50,6 @@ void sp_json_watch_memory(void)
 
 // ---- texts ----
 
-// jansson puts the text it stopped at into the message; only the part a person needs is kept.
-sp_status sp_json_load_error(sp_error *err, const char *source, long line,
-                             const json_error_t *error)
-{
-    if (errno == ENOMEM || json_error_code(error) == json_error_out_of_memory) {
-        return sp_error_no_memory(err, source);
-    }
-    line = line > 0 ? line : error->line;
-    if (strstr(error->text, "'\xef\xbb\xbf") != NULL) {
-        return sp_error_at(err, SP_ERR_SYNTAX, source, line, error->column,
-                           "a byte order mark (UTF-8 BOM) is no JSON: save the text without it");
-    }
-    if (strstr(error->text, "'NaN") != NULL || strstr(error->text, "'Infinity") != NULL ||
-        strstr(error->text, "'-Infinity") != NULL) {
-        return sp_error_at(err, SP_ERR_SYNTAX, source, line, error->column,
-                           "NaN and Infinity, which Python writes, are no JSON: write null or a "
-                           "number");
-    }
-    return sp_error_at(err, SP_ERR_SYNTAX, source, line, error->column, "%s", error->text);
-}
-
-// What was read, unless memory ran out in the course of it; else what jansson says was wrong.
-static sp_status take_document(json_t *read, const json_error_t *error, bool blank,
-                               const char *source, json_t **root, sp_error *err)
-{
-    *root = NULL;
-    if (!end_reading() || (read == NULL && error->text[0] == '\0')) {
-        json_decref(read);
-        return sp_error_no_memory(err, source);
-    }
-    if (read == NULL) {
-        return blank ? sp_error_set(err, SP_ERR_SYNTAX, "%s: is empty, expected JSON", source)
-                     : sp_json_load_error(err, source, 0, error);
-    }
-    *root = read;
-    return SP_OK;
-}
-
 static bool is_space(char c)
 {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
@@ -102,82 +64,20 @@ static bool is_blank(const char *text, size_t bytes)
     return i == bytes;
 }
 
-sp_status sp_json_read_text(const char *text, size_t bytes, const char *source, json_t **root,
-                            sp_error *err)
+// jansson puts the text it stopped at into the message; only the part a person needs is kept.
+sp_status sp_json_load_error(sp_error *err, const char *source, long line,
+                             const json_error_t *error)
 {
-    json_error_t error;
-    begin_reading();
-    errno = 0;
-    json_t *read = json_loadb(text, bytes, FLAGS, &error);
-    return take_document(read, &error, read == NULL && is_blank(text, bytes), source, root, err);
-}
-
-typedef struct json_stream {
-    FILE *file;
-    int64_t bytes, limit_bytes;
-    bool blank; // all of them
-} json_stream;
-
-static size_t give(void *buffer, size_t room, void *context)
-{
-    json_stream *s = context;
-    size_t count = fread(buffer, 1, room, s->file);
-    s->blank = s->blank && is_blank(buffer, count);
-    s->bytes += (int64_t)count;
-    return s->bytes <= s->limit_bytes ? count : 0;
-}
-
-static sp_status too_large(const char *source, int64_t limit_bytes, sp_error *err)
-{
-    return sp_error_set(err, SP_ERR_CONTENT, "%s: is more than the %lld bytes read as JSON", source,
-                        (long long)limit_bytes);
-}
-
-sp_status sp_json_read_stream(FILE *file, int64_t limit_bytes, const char *source, json_t **root,
-                              sp_error *err)
-{
-    json_error_t error;
-    json_stream s = {.file = file, .limit_bytes = limit_bytes, .blank = true};
-    begin_reading();
-    errno = 0;
-    json_t *read = json_load_callback(give, &s, FLAGS, &error);
-    int why = errno;
-    if (ferror(file) != 0 || s.bytes > limit_bytes) {
-        json_decref(read);
-        *root = NULL;
-        return ferror(file) != 0 ? sp_error_system(err, source, why)
-                                 : too_large(source, limit_bytes, err);
+    if (errno == ENOMEM || json_error_code(error) == json_error_out_of_memory) {
+        return sp_error_no_memory(err, source);
     }
-    return take_document(read, &error, s.blank, source, root, err);
-}
-
-typedef sp_status (*stream_reader)(FILE *file, int64_t limit_bytes, const char *source,
-                                   json_t **root, sp_error *err);
-
-static sp_status read_file(const char *path, int64_t limit_bytes, stream_reader read,
-                           json_t **root, sp_error *err)
-{
-    *root = NULL;
-    limit_bytes = limit_bytes > 0 ? limit_bytes : DEFAULT_LIMIT_BYTES;
-    FILE *file;
-    sp_status status = sp_input_open(path, &file, err);
-    if (status != SP_OK) {
-        return status;
+    line = line > 0 ? line : error->line;
+    if (strstr(error->text, "'\xef\xbb\xbf") != NULL) {
+        return sp_error_at(err, SP_ERR_SYNTAX, source, line, error->column,
+                           "a byte order mark (UTF-8 BOM) is no JSON: save the text without it");
     }
-    struct stat info;
-    status = fstat(fileno(file), &info) == 0 && info.st_size > limit_bytes
-                 ? too_large(path, limit_bytes, err)
-                 : read(file, limit_bytes, path, root, err);
-    fclose(file);
-    return status;
+    return sp_error_at(err, SP_ERR_SYNTAX, source, line, error->column, "%s", error->text);
 }
-
-sp_status sp_json_read_file(const char *path, int64_t limit_bytes, json_t **root, sp_error *err)
-{
-    return read_file(path, limit_bytes, sp_json_read_stream, root, err);
-}
-
-// ---- as Python writes it ----
 
 // The bytes of Python's NaN, Infinity or -Infinity that begin the text; 0: none does.
 static size_t not_finite(const char *text, size_t bytes)
@@ -222,35 +122,148 @@ char *sp_json_from_python(const char *text, size_t bytes, size_t *plain_bytes)
     return plain;
 }
 
-static sp_status read_python_stream(FILE *file, int64_t limit_bytes, const char *source,
-                                    json_t **root, sp_error *err)
+// Python's NaN is told where nothing else is wrong with the text.
+static bool is_python(const char *text, size_t bytes)
 {
-    size_t room = 0;
-    size_t bytes = 0;
-    void *text = NULL;
-    bool ok = true;
-    errno = 0;
-    do {
-        ok = sp_reserve(&text, &room, bytes + PIPE_BYTES, 1);
-        bytes += ok ? fread((char *)text + bytes, 1, room - bytes, file) : 0;
-    } while (ok && bytes == room && bytes <= (size_t)limit_bytes);
-    int why = errno;
     size_t used = 0;
-    bool whole = ok && ferror(file) == 0 && bytes <= (size_t)limit_bytes;
-    char *plain = whole ? sp_json_from_python(text, bytes, &used) : NULL;
-    sp_status status = ferror(file) != 0 ? sp_error_system(err, source, why)
-                       : ok && !whole    ? too_large(source, limit_bytes, err)
-                       : plain == NULL   ? sp_error_no_memory(err, source)
-                                         : sp_json_read_text(plain, used, source, root, err);
+    char *plain = sp_json_from_python(text, bytes, &used);
+    json_t *root = plain != NULL && used != 0 && (used != bytes || memcmp(plain, text, used) != 0)
+                       ? json_loadb(plain, used, FLAGS, NULL)
+                       : NULL;
+    bool parsed = root != NULL;
+    json_decref(root);
     sp_free(plain);
-    sp_free(text);
+    return parsed;
+}
+
+sp_status sp_json_read_text(const char *text, size_t bytes, const char *source, json_t **root,
+                            sp_error *err)
+{
+    json_error_t error;
+    *root = NULL;
+    if (is_blank(text, bytes)) {
+        return sp_error_set(err, SP_ERR_SYNTAX, "%s: is empty, expected JSON", source);
+    }
+    begin_reading();
+    errno = 0;
+    *root = json_loadb(text, bytes, FLAGS, &error);
+    if (!end_reading()) {
+        json_decref(*root); // of which a part may be missing
+        *root = NULL;
+        return sp_error_no_memory(err, source);
+    }
+    if (*root == NULL && is_python(text, bytes)) {
+        return sp_error_at(err, SP_ERR_SYNTAX, source, error.line, error.column,
+                           "NaN and Infinity, which Python writes, are no JSON: write null or a "
+                           "number");
+    }
+    return *root == NULL ? sp_json_load_error(err, source, 0, &error) : SP_OK;
+}
+
+static sp_status read_python_text(const char *text, size_t bytes, const char *source, json_t **root,
+                                  sp_error *err)
+{
+    size_t used = 0;
+    char *plain = sp_json_from_python(text, bytes, &used);
+    *root = NULL;
+    if (plain == NULL) {
+        return sp_error_no_memory(err, source);
+    }
+    sp_status status = sp_json_read_text(plain, used, source, root, err);
+    sp_free(plain);
     return status;
+}
+
+static sp_status too_long(const char *path, int64_t bytes, int64_t limit_bytes, sp_error *err)
+{
+    return sp_error_set(err, SP_ERR_CONTENT, "%s: %lld bytes are more than the %lld read as JSON",
+                        path, (long long)bytes, (long long)limit_bytes);
+}
+
+// The caller frees *text.
+static sp_status read_stream(FILE *file, const char *path, int64_t limit_bytes, char **text,
+                             size_t *bytes, sp_error *err)
+{
+    struct stat info;
+    size_t room = 0;
+    void *held = NULL;
+    *bytes = 0;
+    if (fstat(fileno(file), &info) != 0) {
+        return sp_error_system(err, path, errno);
+    }
+    if (info.st_size > limit_bytes) {
+        return too_long(path, info.st_size, limit_bytes, err);
+    }
+    // One byte more than a file has tells its end; the size of a pipe is not known.
+    size_t wanted = (size_t)info.st_size + 1 > PIPE_BYTES ? (size_t)info.st_size + 1 : PIPE_BYTES;
+    do {
+        if (!sp_reserve(&held, &room, *bytes + wanted, 1)) {
+            sp_free(held);
+            return sp_error_no_memory(err, path);
+        }
+        errno = 0;
+        *bytes += fread((char *)held + *bytes, 1, room - *bytes, file);
+    } while (*bytes == room && *bytes <= (size_t)limit_bytes);
+    sp_status status = SP_OK;
+    if (ferror(file)) {
+        status = sp_error_system(err, path, errno);
+    } else if (*bytes > (size_t)limit_bytes) {
+        status = too_long(path, (int64_t)*bytes, limit_bytes, err);
+    }
+    if (status != SP_OK) {
+        sp_free(held);
+        return status;
+    }
+    *text = held;
+    return SP_OK;
+}
+
+typedef sp_status (*text_reader)(const char *text, size_t bytes, const char *source, json_t **root,
+                                 sp_error *err);
+
+static sp_status read_open(FILE *file, int64_t limit_bytes, const char *source,
+                           text_reader read_text, json_t **root, sp_error *err)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    *root = NULL;
+    sp_status status = read_stream(file, source, limit_bytes, &text, &bytes, err);
+    if (status == SP_OK) {
+        status = read_text(text, bytes, source, root, err);
+        sp_free(text);
+    }
+    return status;
+}
+
+static sp_status read_file(const char *path, int64_t limit_bytes, text_reader read_text,
+                           json_t **root, sp_error *err)
+{
+    *root = NULL;
+    FILE *file;
+    sp_status status = sp_input_open(path, &file, err);
+    if (status == SP_OK) {
+        status = read_open(file, limit_bytes > 0 ? limit_bytes : DEFAULT_LIMIT_BYTES, path,
+                           read_text, root, err);
+        fclose(file);
+    }
+    return status;
+}
+
+sp_status sp_json_read_stream(FILE *file, int64_t limit_bytes, const char *source, json_t **root,
+                              sp_error *err)
+{
+    return read_open(file, limit_bytes, source, sp_json_read_text, root, err);
+}
+
+sp_status sp_json_read_file(const char *path, int64_t limit_bytes, json_t **root, sp_error *err)
+{
+    return read_file(path, limit_bytes, sp_json_read_text, root, err);
 }
 
 sp_status sp_json_read_python_file(const char *path, int64_t limit_bytes, json_t **root,
                                    sp_error *err)
 {
-    return read_file(path, limit_bytes, read_python_stream, root, err);
+    return read_file(path, limit_bytes, read_python_text, root, err);
 }
 
 void sp_json_quote(const json_t *value, char *text, size_t bytes)
@@ -580,8 +593,13 @@ void sp_object_end(sp_object *object)
                         SP_UNKNOWN_KEY "%.64s': %s", key, why);
             continue;
         }
-        if (near == NULL) {
-            near = sp_nearest_name(key, object->known, object->known_count);
+        const char *own = sp_nearest_name(key, object->known, object->known_count);
+        // A key of another section by this name does something else where one of the object's own
+        // is nearly so called.
+        bool is_elsewhere =
+            near != NULL && strrchr(near, '.') != NULL && sp_same_name(strrchr(near, '.') + 1, key);
+        if (near == NULL || (is_elsewhere && own != NULL && strlen(key) > 3)) {
+            near = own;
         }
         if (near == NULL) {
             near = with_word(object, key);

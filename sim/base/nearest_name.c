@@ -84,10 +84,28 @@ static const char *next_number(const char *text, size_t *digits)
     return text;
 }
 
+// Are the names alike but for their digits?
+static bool like_letters(const char *a, const char *b)
+{
+    for (;;) {
+        a += strspn(a, "0123456789");
+        b += strspn(b, "0123456789");
+        if (tolower((unsigned char)*a) != tolower((unsigned char)*b)) {
+            return false;
+        }
+        if (*a == '\0') {
+            return true;
+        }
+        a++;
+        b++;
+    }
+}
+
 // Numbers say what letters cannot: llama-3-405b is no misspelt llama-3-70b. Digits may be missing
-// at an end, or be others.
+// at an end, or be others where all else is alike: llama-4 is no misspelt llama-7b.
 static bool like_numbers(const char *a, const char *b)
 {
+    bool others = like_letters(a, b);
     for (;;) {
         size_t m = 0;
         size_t n = 0;
@@ -96,7 +114,7 @@ static bool like_numbers(const char *a, const char *b)
         if (m == 0 || n == 0) {
             return true;
         }
-        if (m != n && strncmp(a, b, least(m, n)) != 0) {
+        if ((m != n || !others) && strncmp(a, b, least(m, n)) != 0) {
             return false;
         }
         a += m;

@@ -190,6 +190,17 @@ static bool replace_sections(json_t *base, const json_t *own)
     return ok;
 }
 
+// A path that a profile names leads from its own folder, where that has it.
+static void beside(const char *name, const char *file, char path[SP_PROFILE_PATH])
+{
+    const char *slash = strrchr(file, '/');
+    int folder = slash != NULL && name[0] != '/' && is_path(name) ? (int)(slash - file) + 1 : 0;
+    int length = snprintf(path, SP_PROFILE_PATH, "%.*s%s", folder, file, name);
+    if (length >= SP_PROFILE_PATH || access(path, F_OK) != 0) {
+        snprintf(path, SP_PROFILE_PATH, "%s", name);
+    }
+}
+
 // Takes over *root, a profile that extends another, and makes it the whole one.
 static sp_status extend(json_t **root, const char *file, int depth, sp_error *err)
 {
@@ -210,7 +221,9 @@ static sp_status extend(json_t **root, const char *file, int depth, sp_error *er
                              "expected at most %d profiles that extend each other", (int)EXTENDED);
     }
     if (status == SP_OK) {
-        status = read_document(name, root, base_file, err);
+        char path[SP_PROFILE_PATH];
+        beside(name, file, path);
+        status = read_document(path, root, base_file, err);
     }
     if (status == SP_OK) {
         status = extend(root, base_file, depth - 1, err);

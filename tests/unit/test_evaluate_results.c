@@ -158,6 +158,29 @@ static bool has_text(const sp_warnings *warnings, const char *text)
     return false;
 }
 
+// By default every piece of an array is trained; what fewer samples leave over is said.
+TEST(pieces_of_split_samples_are_counted)
+{
+    scenario_run r;
+    run_good(TINY_MODEL "'workload': {'lengths': [1000, 10, 20], 'context': 100, "
+                        "'over_length': 'split'}}",
+             &run_verified, &r);
+    assert_int_equal(r.result.batches[0].facts.tokens, 1030);
+    assert_int_equal(r.result.batches[0].facts.samples, 12);
+    assert_close(sp_result_cut_share(&r.result), 900.0 / 1030.0, 1e-12);
+    assert_int_equal(r.result.warnings.count, 1);
+    assert_true(has_text(&r.result.warnings, "samples longer than the context, split: 1"));
+    run_fini(&r);
+    run_good(TINY_MODEL "'workload': {'lengths': [1000, 10, 20], 'context': 100, 'order': 'file', "
+                        "'over_length': 'split', 'samples_per_batch': 4}}",
+             &run_verified, &r);
+    assert_int_equal(r.result.batches[0].facts.tokens, 400);
+    assert_close(sp_result_cut_share(&r.result), 0.75, 1e-12);
+    assert_true(
+        has_text(&r.result.warnings, "samples in no batch, or not to their end: 3 (630 tokens)"));
+    run_fini(&r);
+}
+
 TEST(losses_are_said)
 {
     scenario_run r;

@@ -37,6 +37,7 @@ TEST(numbers_are_no_misspellings)
 {
     check("llama-3-405b", NULL);
     check("llama-9b", "llama-7b");
+    check("llama-4", NULL);
     check("lama-3-70b", "llama-3-70b");
     check("h10-8", "h100-8"); // a digit is missing
 }

@@ -206,8 +206,17 @@ TEST(extends_another)
     assert_string_equal(profile.for_stack[0].stack, "ours");
     assert_string_equal(profile.for_stack[0].profile, "faster");
     sp_profile_fini(&profile);
-    static const char *const names[] = {"base", "faster", "fastest", "alias"};
-    for (size_t i = 0; i < 4; i++) {
+    // A path leads from the profile's own folder, wherever the program runs.
+    char path[64];
+    write_text(folder, "by_path",
+               "{\"schema\": \"slimpack/profile/1\", \"name\": \"by_path\", "
+               "\"extends\": \"./base.json\"}");
+    snprintf(path, sizeof path, "%s/by_path.json", folder);
+    must_succeed(sp_profile_load(path, &profile, ERR));
+    assert_int_equal(profile.fitted_constants, 1);
+    sp_profile_fini(&profile);
+    static const char *const names[] = {"base", "faster", "fastest", "alias", "by_path"};
+    for (size_t i = 0; i < 5; i++) {
         remove_flat(folder, names[i]);
     }
     assert_int_equal(rmdir(folder), 0);

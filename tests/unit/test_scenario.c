@@ -266,6 +266,12 @@ TEST(existing_paths_beat_names)
     assert_string_equal(s.cluster.name, "h800-8");
     assert_non_null(s.workload.distribution);
     sp_scenario_fini(&s);
+    // Values of a grid are placed as well.
+    json_t *values = json_document("['llama-3.1-70b', 'llama-13b', 7, '/own']");
+    must_succeed(sp_scenario_place_values(values, "model", "own/sweep.json", ERR));
+    assert_string_equal(json_string_value(json_array_get(values, 0)), "own/llama-3.1-70b");
+    assert_string_equal(json_string_value(json_array_get(values, 1)), "llama-13b");
+    json_decref(values);
     // A folder of results is no model.
     remove("own/llama-3.1-70b/config.json");
     must_succeed(sp_scenario_read("own/s.json", NULL, 0, &s, ERR));

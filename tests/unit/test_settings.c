@@ -253,6 +253,8 @@ TEST(unknown_keys_name_what_is_meant)
     read_one("{'model': 'llama-13b', 'recomput': 'full'}",
              "scenario.json: unknown key 'recomput' (did you mean 'memory.recompute'?)");
     read_one("{'model': 'llama-13b', 'xyz': 2}", "scenario.json: unknown key 'xyz'");
+    read_one("{'model': 'llama-13b', 'workload': {'batch': 2}}",
+             "scenario.json: workload: unknown key 'batch' (did you mean 'batches'?)");
     // A key of another section that is only half alike is another matter.
     read_one("{'model': 'llama-13b', 'peak_memory_gib': 2}",
              "scenario.json: unknown key 'peak_memory_gib'");
