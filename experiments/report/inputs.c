@@ -117,6 +117,12 @@ static sp_status check_validation(const report_input *input, sp_error *err)
 static sp_status check_input(const report_input *input, sp_error *err)
 {
     const json_t *time = json_object_get(input->json, "iteration_ms");
+    const char *outcome = json_string_value(json_object_get(input->json, "status"));
+    const char *reason = json_string_value(json_object_get(input->json, "reason"));
+    if (outcome != NULL && reason != NULL && strcmp(outcome, "ok") != 0) {
+        return sp_error_set(err, SP_ERR_CONTENT, "%s: holds no figures to show (%s): %s",
+                            input->path, outcome, reason);
+    }
     switch (input->kind) {
     case REPORT_RESULT:
         return json_is_number(time) ? SP_OK

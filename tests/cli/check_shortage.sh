@@ -49,6 +49,9 @@ no_plan() { # SCHEMA MEMBER ARGUMENT...
     done
 }
 no_plan result iteration_ms simulate none.json
+"$program" report none.out -o none.html 2>messages
+expect "status of a report of a step without a plan" 3 "$?"
+grep -q '^error: none.out: holds no figures to show (infeasible): none.json: memory.limit_gib: ' messages || complain "report: $(cat messages)"
 no_plan plan-summary plan plan none.json -o none.plan
 no_plan validation measured validate none.json --backend fake
 
