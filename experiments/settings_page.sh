@@ -18,6 +18,8 @@ cat >"$new" <<'PAGE'
 lines of one key, of the last part of a key where that is unique, or of a name from elsewhere, and `slimpack help settings` lists all keys.
 A dotted key stands for nested objects, `parallel.pp` for `{"parallel": {"pp": 8}}`, and `--set parallel.pp=8` overrides it.
 A name under *elsewhere* is what other programs call the setting: it is not read, and the error names the key that is.
+A setting that is stated otherwise than by default and has no effect where it stands (`schedule.group` without interleaving, an option that
+the strategy does not read) is a warning, in `warnings` of the JSON too; `compare` tells those that none of its rows reads.
 
 PAGE
 "$program" help --markdown >>"$new"
