@@ -19,6 +19,8 @@ lines of one key, of the last part of a key where that is unique, or of a name f
 A dotted key stands for nested objects, `parallel.pp` for `{"parallel": {"pp": 8}}`, and `--set parallel.pp=8` overrides it.
 A name under *elsewhere* is what other programs call the setting: only the header of a table of measurements takes it, and elsewhere the
 error names the key that is read. Relative paths are looked up beside the document and then in the working directory.
+A setting that is stated otherwise than by default and has no effect where it stands (`schedule.group` without interleaving, an option that
+the strategy does not read) is a warning, in `warnings` of the JSON too; `compare` tells those that none of its rows reads.
 
 PAGE
 "$program" help --markdown >>"$new"

@@ -10,7 +10,7 @@
 // What defaults of a scenario follow from.
 typedef struct defaults {
     const sp_scenario *scenario;
-    json_t *stack; // every switch of the named stack; owned, NULL: there is none
+    json_t *stack; // every switch of the named stack; owned, NULL: nobody asks
 } defaults;
 
 static const json_t *value_at(const json_t *root, const char *key)
@@ -27,18 +27,10 @@ static const json_t *value_at(const json_t *root, const char *key)
 static json_t *named_stack(const sp_scenario *scenario)
 {
     sp_stack named = scenario->profile.stack;
-    if (scenario->uniform) {
-        return NULL;
-    }
     if (strcmp(named.name, scenario->memory.stack.name) != 0) {
         sp_stack_builtin(scenario->memory.stack.name, &named);
     }
     return sp_stack_to_json(&named);
-}
-
-static json_t *number(double value)
-{
-    return json_real(value);
 }
 
 // Defaults that follow from other settings, in the place of the table's words; NULL: none does.
@@ -49,31 +41,31 @@ static json_t *derived_default(const defaults *d, const char *key)
     bool sliced = sp_schedule_traits_of(scenario->schedule.kind).sliced;
     if (strcmp(key, "schedule.group") == 0 ||
         strcmp(key, "schedule.memory_limit_microbatches") == 0) {
-        return number(scenario->layout.pp);
+        return json_real(scenario->layout.pp);
     }
     if (strcmp(key, "schedule.slices") == 0) {
-        return number(sliced ? scenario->layout.pp : 1);
+        return json_real(sliced ? scenario->layout.pp : 1);
     }
     if (strcmp(key, "stack.cp_ring_nics") == 0) {
-        return number(0.0);
+        return json_real(0.0); // which switches that are written out leave out
     }
     if (strcmp(key, "parallel.sequence_parallel") == 0) {
         return json_boolean(scenario->layout.tp > 1 && !scenario->uniform);
     }
     if (strcmp(key, "memory.reserve_gib") == 0) {
-        return number(sp_gib_from_bytes(scenario->cluster.reserve_bytes));
+        return json_real(sp_gib_from_bytes(scenario->cluster.reserve_bytes));
     }
     if (strcmp(key, "workload.context") == 0 && scenario->workload.uniform_tokens > 0) {
-        return number((double)scenario->workload.uniform_tokens);
+        return json_real((double)scenario->workload.uniform_tokens);
     }
     if (strcmp(key, "workload.uniform") == 0) {
-        return number((double)scenario->workload.context);
+        return json_real((double)scenario->workload.context);
     }
     if (decode != NULL && strcmp(key, "decode.alpha") == 0) {
-        return number(sp_speculation_usual_alpha(decode->how.depth));
+        return json_real(sp_speculation_usual_alpha(decode->how.depth));
     }
     if (decode != NULL && strcmp(key, "decode.eagle_graphs") == 0) {
-        return number(decode->graphs);
+        return json_real(decode->graphs);
     }
     return NULL;
 }
@@ -105,7 +97,8 @@ static bool is_equal(const sp_setting *setting, const json_t *value, const json_
 
 void sp_i_scenario_note_stated(sp_scenario *scenario, const json_t *root)
 {
-    defaults d = {.scenario = scenario, .stack = named_stack(scenario)};
+    bool switches = json_is_object(json_object_get(root, "stack"));
+    defaults d = {.scenario = scenario, .stack = switches ? named_stack(scenario) : NULL};
     const sp_setting *setting = NULL;
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
         const json_t *value = value_at(root, setting->key);

@@ -1,7 +1,9 @@
 // Every setting of the table against what it changes: a key that is read and then ignored changes
 // no figure and is found here.
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "sim/inference/decode_json.h"
 #include "sim/prefill/prefill.h"
@@ -482,24 +484,37 @@ static int failures_of_row(const effect *e)
 }
 
 #define COLUMNS "test_setting_effects.csv"
+enum { FOLDER = 64 };
 
-static void write_columns(void)
+// In a folder of its own, which becomes the current one: tests run side by side.
+static void write_columns(char folder[FOLDER])
 {
+    snprintf(folder, FOLDER, "/tmp/slimpack-settings-XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(chdir(folder), 0);
     FILE *file = fopen(COLUMNS, "w");
     assert_non_null(file);
     fputs("one,other\n4096,100\n4096,200\n", file);
     assert_int_equal(fclose(file), 0);
 }
 
+static void remove_columns(const char *folder)
+{
+    remove(COLUMNS);
+    assert_int_equal(chdir("/"), 0);
+    rmdir(folder);
+}
+
 static void check_rows(kind_of_run first, kind_of_run last)
 {
     int failures = 0;
-    write_columns();
+    char folder[FOLDER];
+    write_columns(folder);
     for (int i = 0; i < EFFECTS; i++) {
         bool here = effects[i].kind >= first && effects[i].kind <= last;
         failures += effects[i].none == NULL && here ? failures_of_row(&effects[i]) : 0;
     }
-    remove(COLUMNS);
+    remove_columns(folder);
     assert_int_equal(failures, 0);
 }
 
@@ -774,14 +789,15 @@ static int failures_as_resolved(const effect *e)
 TEST(resolved_documents_leave_as_much_unused)
 {
     int failures = 0;
-    write_columns();
+    char folder[FOLDER];
+    write_columns(folder);
     for (int i = 0; i < EFFECTS; i++) {
         failures += effects[i].none == NULL ? failures_as_resolved(&effects[i]) : 0;
     }
     for (int i = 0; i < VOIDS; i++) {
         failures += failures_as_resolved(&voids[i]);
     }
-    remove(COLUMNS);
+    remove_columns(folder);
     assert_int_equal(failures, 0);
 }
 
