@@ -60,7 +60,7 @@ const char *cli_loss_text(cli_loss loss, char text[CLI_LOSS])
     return text;
 }
 
-// What is not as usual of a schedule's slices and chunks.
+// What is not as usual of a schedule's groups, slices and chunks.
 static int print_slices(const sp_scenario *scenario, char *text, size_t bytes)
 {
     const sp_schedule_spec *schedule = &scenario->schedule;
@@ -69,6 +69,11 @@ static int print_slices(const sp_scenario *scenario, char *text, size_t bytes)
     text[0] = '\0';
     if (sliced && schedule->slices != scenario->layout.pp) {
         used += snprintf(text, bytes, ", %d slices", schedule->slices);
+    }
+    if (schedule->group != 0 && schedule->kind == SP_SCHEDULE_INTERLEAVED) {
+        used += schedule->group == SP_GROUP_EVEN
+                    ? snprintf(text, bytes, ", even groups")
+                    : snprintf(text, bytes, ", groups of %d", schedule->group);
     }
     if (schedule->exchange && schedule->kind == SP_SCHEDULE_SLIMPIPE) {
         used += snprintf(text + used, bytes - (size_t)used, ", exchange");

@@ -247,9 +247,10 @@ static void pin(json_t *grid, const json_t *base, const sweep_layouts_options *o
 }
 
 // Settings of the base that the grid takes the place of are left out where not every point has
-// them, but not those that are stated.
-static json_t *base_of(const json_t *base, const sweep_layouts_options *options,
-                       const char *strategy)
+// them, but not those that are stated. How many micro-batches lengths make is up to the strategy,
+// so that groups must take any number.
+static json_t *base_of(const json_t *base, const sp_scenario *scenario,
+                       const sweep_layouts_options *options, const char *strategy)
 {
     static const struct {
         const char *path, *section, *key;
@@ -266,10 +267,17 @@ static json_t *base_of(const json_t *base, const sweep_layouts_options *options,
             json_object_del(json_object_get(copy, taken[i].section), taken[i].key);
         }
     }
-    if (!json_is_object(json_object_get(copy, "strategy"))) {
-        sp_json_put(copy, "strategy", json_object());
+    for (size_t i = 0; i < 2; i++) {
+        const char *section = i == 0 ? "strategy" : "schedule";
+        if (!json_is_object(json_object_get(copy, section))) {
+            sp_json_put(copy, section, json_object());
+        }
     }
     sp_json_put(json_object_get(copy, "strategy"), "kind", json_string(strategy));
+    json_t *schedule = json_object_get(copy, "schedule");
+    if (scenario->workload.uniform_tokens == 0 && json_object_get(schedule, "group") == NULL) {
+        sp_json_put(schedule, "group", json_string("even"));
+    }
     return copy;
 }
 
@@ -301,8 +309,9 @@ static sp_status spec_of(const json_t *base, const sp_scenario *scenario, int64_
     json_t *grid = options->around ? grid_around(base, scenario, context, strategy)
                                    : grid_of(scenario, context, strategy, gpus, options->wide);
     pin(grid, base, options);
-    json_t *document = json_pack("{s: s, s: o, s: o, s: s}", "schema", SWEEP_SCHEMA, "base",
-                                 base_of(base, options, name), "grid", grid, "where", where);
+    json_t *document =
+        json_pack("{s: s, s: o, s: o, s: s}", "schema", SWEEP_SCHEMA, "base",
+                  base_of(base, scenario, options, name), "grid", grid, "where", where);
     return document != NULL ? sweep_spec_from_json(document, scenario->source, spec, err)
                             : sp_error_no_memory(err, "layouts");
 }

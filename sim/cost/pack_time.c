@@ -291,7 +291,10 @@ static variant *variant_new(const sp_i_pack_timer *packs, int dp_count)
     v->tp = sp_cluster_group(packs->cluster, packs->layout, SP_DIM_TP);
     v->head_ranks = sp_stack_head_ranks(&packs->memory.stack, &v->layout);
     v->cp = sp_cluster_nested_groups(packs->cluster, packs->layout, dp_count, v->head_ranks);
-    if (v->layout.cp_sharding != SP_SHARD_EVEN && v->layout.cp > 1) {
+    // A rank that exchanges heads with all others has all tokens of them: equal work, however the
+    // rows are cut.
+    bool uneven = v->layout.cp_sharding != SP_SHARD_EVEN && v->head_ranks < v->layout.cp;
+    if (uneven) {
         v->rank_s = sp_calloc(2 * (size_t)v->layout.cp, sizeof *v->rank_s);
         v->ring = v->layout.cp_ring_steps ? sp_i_cp_ring_new(v->layout.cp) : NULL;
         if (v->rank_s == NULL || (v->layout.cp_ring_steps && v->ring == NULL)) {

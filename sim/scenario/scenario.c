@@ -1,6 +1,7 @@
 #include "sim/scenario/scenario.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "sim/base/alloc.h"
 #include "sim/cost/cost_model.h"
@@ -131,6 +132,21 @@ void sp_scenario_fini(sp_scenario *scenario)
     *scenario = (sp_scenario){0};
 }
 
+static int read_group(sp_object *schedule)
+{
+    const json_t *group = sp_object_get(schedule, "group");
+    if (json_is_string(group) && strcmp(json_string_value(group), SP_I_GROUP_EVEN) == 0) {
+        return SP_GROUP_EVEN;
+    }
+    if (group != NULL && !json_is_number(group)) {
+        sp_object_expected(schedule, "group", group,
+                           "an integer from 1 to %d or \"" SP_I_GROUP_EVEN "\"",
+                           SP_I_MAX_MICROBATCHES);
+        return 0;
+    }
+    return (int)sp_object_int(schedule, "group", 0, 1, SP_I_MAX_MICROBATCHES);
+}
+
 // Keys that only some kinds use stand beside any kind, so that one scenario serves a comparison.
 static void read_schedule(sp_i_scenario_reader *reader)
 {
@@ -141,7 +157,7 @@ static void read_schedule(sp_i_scenario_reader *reader)
     scenario->schedule_given = sp_object_has(&schedule, "kind");
     spec->kind = (sp_schedule_kind)sp_object_enum(&schedule, "kind", sp_schedule_names,
                                                   (int)SP_SCHEDULE_1F1B);
-    spec->group = (int)sp_object_int(&schedule, "group", 0, 1, SP_I_MAX_MICROBATCHES);
+    spec->group = read_group(&schedule);
     spec->slices = (int)sp_object_int(&schedule, "slices", 0, 1, SP_I_MAX_SLICES);
     spec->slice_rule = (sp_slice_rule)sp_object_enum(&schedule, "slice_rule", sp_slice_rule_names,
                                                      (int)SP_SLICE_TOKENS);

@@ -170,9 +170,13 @@ static sp_status check_head_groups(const sp_scenario *scenario, sp_error *err)
     }
     const char *of = queries ? "key heads" : "heads";
     return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.cp_overlap",
-                       "a2a needs %s that tp x cp divides: %d %s, %lld ranks", of,
+                       "a2a needs %s that tp x cp divides: %d %s, %lld ranks%s", of,
                        queries ? scenario->model.kv_heads : scenario->model.heads, of,
-                       (long long)groups);
+                       (long long)groups,
+                       queries && groups % scenario->model.kv_heads == 0
+                           ? ", as in Megatron-Core and Transformer Engine; verl and DeepSpeed's "
+                             "ALST repeat key heads, which is not modelled"
+                           : "");
 }
 
 // A share of a vocabulary stands in its rank's list, and flows need actions in the order of time

@@ -9,6 +9,7 @@
 #include "sim/scenario/scenario.h"
 
 #define SP_I_SCENARIO_SCHEMA "slimpack/scenario/1"
+#define SP_I_GROUP_EVEN "even" // schedule.group
 #define SP_I_DEFAULT_CLUSTER "h100-8"
 
 // Bounds of single settings, chosen so that every product of them that is formed fits 63 bits.

@@ -174,7 +174,9 @@ static json_t *schedule_object(const sp_scenario *scenario)
 {
     sp_json_builder b = sp_json_build();
     sp_json_add_text(&b, "kind", sp_schedule_names[scenario->schedule.kind]);
-    if (scenario->schedule.group > 0) {
+    if (scenario->schedule.group == SP_GROUP_EVEN) {
+        sp_json_add_text(&b, "group", SP_I_GROUP_EVEN);
+    } else if (scenario->schedule.group > 0) {
         sp_json_add_int(&b, "group", scenario->schedule.group);
     }
     if (scenario->schedule.slices > 0) {

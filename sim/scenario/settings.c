@@ -410,8 +410,10 @@ static const sp_setting settings[] = {
      .fallback = "\"1f1b\", \"interleaved\" with several chunks, or what the strategy brings",
      .text = "The pipeline schedule; `slimpack help schedules` says a line of each.",
      .aliases = "pipeline_schedule"},
-    {.key = "schedule.group", COUNT("1", "1000000"), .fallback = "pp",
-     .text = "Interleaved: micro-batches of one chunk in a row.",
+    {.key = "schedule.group", COUNT("1", "1000000") " or \"" SP_I_GROUP_EVEN "\"", .fallback = "pp",
+     .text = "Interleaved: micro-batches of one chunk in a row. Each group needs as many as there are pipeline "
+             "ranks, the last one too, as Megatron-LM asks; \"" SP_I_GROUP_EVEN "\" spreads any number over groups "
+             "whose sizes differ by one, which no framework does.",
      .aliases = "microbatch_group_size_per_vp_stage"},
     {.key = "schedule.slices", COUNT("1", "65536"), .fallback = "pp with sliced schedules, else 1",
      .text = "Slices that each row is cut into, with sliced schedules (terapipe, seq1f1b, slimpipe)."},

@@ -2,57 +2,68 @@
 // chunk) run in groups of g >= p micro-batches: inside a group chunk 0 of all g, then chunk 1, ...;
 // backwards take the same list with the chunks mirrored. Rank r runs 2(p-1-r) + (v-1)g forwards
 // first. Bubble (p-1)(F+B)/v for g = p; (v-1)g + 2(p-1-r) + 1 chunks in flight.
+#include <stdio.h>
+
 #include "sim/schedule/sliced.h"
 
-// Where group `index` of `groups` begins. With a given size the last group takes the remainder;
-// without one the micro-batches are spread evenly over floor(m/p) groups, so that no group falls
-// below p (fewer than p micro-batches make one group).
-static int group_begin(const sp_i_schedule_job *job, int groups, int index)
+// Sizes of groups that are spread evenly differ by one. The last of groups of a given size takes
+// the remainder.
+static int group_begin(const sp_i_schedule_job *job, int size, int index)
 {
-    if (job->spec->group > 0) {
-        int begin = index * job->spec->group;
-        return begin < job->microbatches ? begin : job->microbatches;
+    int m = job->microbatches;
+    if (size == SP_GROUP_EVEN) {
+        int groups = m >= job->pp ? m / job->pp : 1;
+        return (int)((int64_t)m * index / groups);
     }
-    return (int)((int64_t)job->microbatches * index / groups);
+    return index <= m / size ? index * size : m;
 }
 
-// Megatron-LM asks the same of its groups (microbatch_group_size_per_virtual_pipeline_stage).
-static sp_status check_group(const sp_i_schedule_job *job)
+// A group smaller than the pipeline would wait for its own backwards, so Megatron-LM asks for at
+// least p micro-batches in each, the last one too (microbatch_group_size_per_vp_stage; p by
+// default).
+static sp_status check_group(const sp_i_schedule_job *job, int size)
 {
-    int group = job->spec->group;
-    int rest = group > 0 ? job->microbatches % group : 0;
-    if (group == 0 || (group >= job->pp && (rest == 0 || rest >= job->pp))) {
+    int m = job->microbatches;
+    int rest = size > 0 ? m % size : 0;
+    bool fits = size >= job->pp && size <= m && (rest == 0 || rest >= job->pp);
+    if (m == 0 || size == SP_GROUP_EVEN || fits) {
         return SP_OK;
     }
+    char text[64] = "";
+    if (m >= job->pp) {
+        snprintf(text, sizeof text, "; %d or \"even\" would do", m);
+    }
     return sp_error_in(job->err, SP_ERR_CONTENT, job->source, "schedule.group",
-                       "%d micro-batches in groups of %d leave a group smaller than the %d "
-                       "pipeline ranks",
-                       job->microbatches, group, job->pp);
+                       "%d micro-batches cannot be cut into groups of %d%s of which each has at "
+                       "least the %d of parallel.pp%s",
+                       m, size, job->spec->group == 0 ? " (parallel.pp by default)" : "", job->pp,
+                       text);
 }
 
 void sp_i_schedule_interleaved(sp_i_schedule_job *job)
 {
     int m = job->microbatches;
-    int given = job->spec->group;
-    int groups = given > 0 ? (m + given - 1) / given : m >= job->pp ? m / job->pp : 1;
     int chunks = job->plan->layout.chunks;
-    if (job->pp == 1 && chunks > 1) {
+    int size = job->spec->group != 0 ? job->spec->group : job->pp;
+    if (chunks == 1) {
+        size = m; // 1F1B, whatever the groups
+    } else if (job->pp == 1) {
         job->status =
             sp_error_in(job->err, SP_ERR_CONTENT, job->source, "schedule.kind",
                         "\"interleaved\" with several chunks needs parallel.pp of at least 2");
     } else {
-        job->status = check_group(job);
+        job->status = check_group(job, size);
     }
     if (job->status != SP_OK) {
         return;
     }
     sp_i_sliced order = sp_i_sliced_begin(job);
     int largest = 0;
-    for (int g = 0; g < groups; g++) {
-        int begin = group_begin(job, groups, g);
-        int end = group_begin(job, groups, g + 1);
+    for (int g = 0, begin = 0; begin < m; g++) {
+        int end = group_begin(job, size, g + 1);
         largest = end - begin > largest ? end - begin : largest;
         sp_i_sliced_group(&order, begin, end);
+        begin = end;
     }
     sp_i_sliced_emit(&order, 2, (chunks - 1) * (int64_t)largest, INT_MAX);
 }

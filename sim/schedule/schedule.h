@@ -74,9 +74,13 @@ typedef enum sp_slice_rule { SP_SLICE_TOKENS, SP_SLICE_FLOPS, SP_SLICE_SHORTEST 
 
 extern const char *const sp_slice_rule_names[]; // "tokens", "flops", "shortest", NULL
 
+enum { SP_GROUP_EVEN = -1 };
+
 typedef struct sp_schedule_spec {
     sp_schedule_kind kind;
-    int group;  // interleaved: micro-batches of one chunk in a row; 0: pp
+    // interleaved: micro-batches of one chunk in a row; 0: pp; SP_GROUP_EVEN: spread evenly over as
+    // many groups of at least pp as there can be, which any number of micro-batches allows
+    int group;
     int slices; // sliced schedules: packs that a row is cut into; 0: one
     sp_slice_rule slice_rule;
     bool exchange;       // slimpipe: ranks even out their attention at every step

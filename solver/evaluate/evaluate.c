@@ -16,6 +16,8 @@ static sp_status resolve(sp_i_evaluation *ev, sp_error *err);
 static void warn_of_batches(sp_result *result, const sp_batches *batches);
 static void warn_of_delayed(sp_i_evaluation *ev, sp_status status);
 static void warn_of_bound(sp_i_evaluation *ev, sp_status status);
+static void warn_of_padding(sp_i_evaluation *ev, sp_status status);
+static void count_padding(sp_i_evaluation *ev, const sp_packing *packing);
 static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing);
 static void warn_of_repeats(sp_i_evaluation *ev, const sp_plan *plan);
 static void warn_of_whole_backwards(sp_i_evaluation *ev, const sp_packing *packing);
@@ -54,6 +56,7 @@ sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
     }
     warn_of_delayed(&ev, status);
     warn_of_bound(&ev, status);
+    warn_of_padding(&ev, status);
     if (status == SP_ERR_INFEASIBLE && ev.refused && !options->no_causes) {
         status = sp_i_oom_settings_of_refused(&ev, batches, err);
     }
@@ -85,6 +88,7 @@ sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, i
         status = sp_batch_pick(last->batch, last->delayed, last->delayed_count, &ev.carried, err);
     }
     warn_of_delayed(&ev, status);
+    warn_of_padding(&ev, status);
     sp_i_evaluate_end(&ev, status);
     return status;
 }
@@ -128,10 +132,23 @@ static void warn_of_bound(sp_i_evaluation *ev, sp_status status)
 {
     const sp_strategy_spec *spec = &ev->steps.scenario->strategy;
     if (status == SP_OK && (ev->curtailed || spec->curtailed)) {
-        sp_warnings_add(&ev->steps.result->warnings,
-                        "%s took the best plan of the first %lld million units of its search; "
-                        "strategy.time_limit_ms states a bound by time in their place",
-                        spec->kind, (long long)(SP_I_MOST_WORK / 1000000));
+        sp_warnings_add(
+            &ev->steps.result->warnings,
+            "%s took the best plan so far when its search came to the bound of its work; "
+            "strategy.time_limit_ms states a bound by time instead",
+            spec->kind);
+    }
+}
+
+static void warn_of_padding(sp_i_evaluation *ev, sp_status status)
+{
+    if (status == SP_OK && ev->padding_tokens > 0) {
+        sp_warnings_add(
+            &ev->steps.result->warnings,
+            "not modelled: Transformer Engine's packed rows (THD) pad each document to a "
+            "multiple of 2 x cp tokens under context parallelism, here %lld tokens "
+            "(%.1f %%) more",
+            (long long)ev->padding_tokens, 100.0 * (double)ev->padding_tokens / (double)ev->tokens);
     }
 }
 
@@ -362,6 +379,7 @@ static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *
     warn_of_repeats(ev, plan);
     warn_of_whole_backwards(ev, plan->packing);
     warn_of_gathers(ev, plan->packing);
+    count_padding(ev, plan->packing);
     if (plan->packing->dropped_count + plan->packing->delayed_count > 0) {
         ev->steps.result->lossless = false;
     }
@@ -414,6 +432,27 @@ static void warn_of_gathers(sp_i_evaluation *ev, const sp_packing *packing)
                         "%zu of %zu packs gather keys and values as llama-cp does, because their "
                         "ring would take longer",
                         gathers, packs->count);
+    }
+}
+
+// Every document, or slice of one, is cut into 2 x cp chunks of equal tokens there
+// (github.com/NVIDIA/TransformerEngine/pull/2129). A row that is cut as a whole needs none of it,
+// nor do passes written by hand, which take any share.
+static void count_padding(sp_i_evaluation *ev, const sp_packing *packing)
+{
+    const sp_scenario *scenario = ev->steps.scenario;
+    const sp_pack_list *packs = &packing->forward;
+    bool rows = scenario->layout.cp_sharding == SP_SHARD_SEQUENCE ||
+                scenario->memory.stack.tensors != SP_TENSORS_AUTOGRAD;
+    for (size_t k = 0; k < packs->count && !rows && !scenario->uniform; k++) {
+        const sp_pack *pack = &packs->packs[k];
+        int64_t multiple = 2 * (int64_t)scenario->layout.cp * pack->dp_count;
+        const sp_slice *slice = &packs->slices[pack->first_slice];
+        for (const sp_slice *end = slice + pack->slice_count; slice < end && multiple > 2;
+             slice++) {
+            ev->padding_tokens += (multiple - slice->tokens % multiple) % multiple;
+            ev->tokens += slice->tokens;
+        }
     }
 }
 

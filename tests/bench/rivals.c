@@ -82,6 +82,9 @@ static void add_orders(const char *strategy)
     for (size_t s = 0; s < sizeof schedules / sizeof schedules[0]; s++) {
         add(strategy, schedules[s].kind);
         set_number("parallel.chunks_per_rank", schedules[s].chunks);
+        if (strcmp(schedules[s].kind, "interleaved") == 0) {
+            set_text("schedule.group", "even"); // for any number of micro-batches
+        }
     }
 }
 

@@ -136,7 +136,7 @@ for row in $(echo $rows | tr , ' '); do
         s/^ *recompute (.*)$/--set memory.recompute=\1/p; s/^ *cp_overlap (.*)$/--set stack.cp_overlap=\1/p; s/^ *(rank_tokens [0-9]+)$/--set strategy.\1/p' | tr ' ' '=' |
         sed 's/^--set=/--set /' | tr '\n' ' ')
     [ "$row" = slimpack ] || settings="$settings$(echo "$layout" | tr ',' '\n' | sed -nE \
-        's/^ *([0-9]+) chunks$/--set parallel.chunks_per_rank=\1/p; s/^ *(1f1b|interleaved|(zb|v)-[a-z0-9]+)$/--set schedule.kind=\1/p' |
+        's/^ *([0-9]+) chunks$/--set parallel.chunks_per_rank=\1/p; s/^ *even groups$/--set schedule.group=even/p; s/^ *(1f1b|interleaved|(zb|v)-[a-z0-9]+)$/--set schedule.kind=\1/p' |
         tr '\n' ' ')"
     # shellcheck disable=SC2086
     "$program" simulate uneven.json --set strategy.kind=$row $settings --json --quiet >simulated.json

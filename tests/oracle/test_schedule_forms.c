@@ -172,8 +172,8 @@ TEST(peak_units)
     }
 }
 
-// Micro-batch counts that p does not divide: no deadlock, every unit once (sp_plan_check runs), and
-// the makespan between the work bound plus fill and twice it.
+// Groups that are spread evenly, for counts that p does not divide: no deadlock, every unit once
+// (sp_plan_check runs), and the makespan between the work bound plus fill and twice it.
 TEST(interleaved_uneven_groups)
 {
     for (int p = 2; p <= 6; p++) {
@@ -183,6 +183,7 @@ TEST(interleaved_uneven_groups)
                                   .pp = p,
                                   .chunks = v,
                                   .microbatches = m,
+                                  .group = SP_GROUP_EVEN,
                                   .ns = {1000, 1500, 500}};
                 int64_t unit = c.f_ns + c.i_ns + c.w_ns;
                 int64_t ns = makespan(&c);

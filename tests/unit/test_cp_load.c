@@ -169,6 +169,31 @@ static int random_slices(sp_prng *prng, sp_slice slices[MOST_SLICES])
     return count;
 }
 
+// All-to-all over heads gives a rank all tokens for its heads (Ulysses, arXiv 2309.14509): each has
+// a cp-th of all pairs, however rows are cut, also where data-parallel ranks are merged.
+TEST(heads_cost_an_even_share)
+{
+    flat_profile_load(NULL, &profile);
+    sp_prng prng;
+    sp_prng_seed(&prng, 23);
+    for (int round = 0; round < 200; round++) {
+        sp_slice slices[MOST_SLICES];
+        int count = random_slices(&prng, slices);
+        int cp = 1 << sp_prng_below(&prng, 3);
+        int merged = 1 << sp_prng_below(&prng, 2);
+        double pairs2 = 0.0;
+        for (int i = 0; i < count; i++) {
+            pairs2 += (double)slices[i].tokens * (double)(2 * slices[i].begin + slices[i].tokens);
+        }
+        for (int i = 0; i < 3; i++) {
+            pack_times_case of = case_of(ways[i], cp, 2);
+            of.memory.stack.cp_overlap = SP_CP_A2A;
+            assert_pairs2(attention_of(&of, slices, count, merged), pairs2 / (cp * merged));
+        }
+    }
+    sp_profile_fini(&profile);
+}
+
 // Over both passes, with the forward once more where it runs again.
 static double step_s(attention a, bool recomputed)
 {

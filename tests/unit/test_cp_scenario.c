@@ -144,3 +144,37 @@ TEST(ways_in_a_step)
         assert_true(adaptive <= step_ms(parallel, "document"));
     }
 }
+
+// Padding of documents to 2 x cp tokens is said where rows are cut document by document, not where
+// they are cut as wholes.
+TEST(padding_of_documents_is_said)
+{
+    static const struct {
+        const char *parallel, *way, *text;
+    } cases[] = {
+        // 500, 700, 1100, 300 and 900 are 4 below a multiple of 8.
+        {"'cp': 4", "even", "here 20 tokens (0.0 %) more"},
+        {"'cp': 4", "document", "here 20 tokens (0.0 %) more"},
+        {"'cp': 4", "sequence", NULL},
+        {"'cp': 1", "even", NULL},
+        // To 64: 16, 12, 4, 24, 52, 20, 48, 32, 32, 56, 0 and 60.
+        {"'cp': 32", "even", "here 356 tokens (0.6 %) more"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[RUN_TEXT], strategy[64];
+        scenario_run r;
+        snprintf(strategy, sizeof strategy, "'cp_sharding': '%s'", cases[i].way);
+        write_scenario(text, cases[i].parallel, "", strategy);
+        run_good(text, &run_verified, &r);
+        const char *said = NULL;
+        for (int w = 0; w < r.result.warnings.count; w++) {
+            const char *found = strstr(r.result.warnings.text[w], "not modelled: Transformer");
+            said = found != NULL ? found : said;
+        }
+        assert_int_equal(said != NULL, cases[i].text != NULL);
+        if (said != NULL) {
+            assert_non_null(strstr(said, cases[i].text));
+        }
+        run_fini(&r);
+    }
+}

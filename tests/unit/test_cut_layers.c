@@ -355,7 +355,8 @@ static void random_scenario(sp_prng *prng, const way *run, int layers, int pp, c
     }
     snprintf(format, TEXT,
              "{'model': {'layers': %d, 'hidden': 2048, 'ffn': 5504, 'heads': 16, 'vocab': %d}, "
-             "'cluster': 'h100-8', 'schedule': {'kind': '%s'}, 'strategy': {'kind': '%s'}, "
+             "'cluster': 'h100-8', 'schedule': {'kind': '%s', 'group': 'even'}, 'strategy': "
+             "{'kind': '%s'}, "
              "'memory': {'recompute': '%s', 'limit_gib': %d}, 'workload': {'order': 'file', "
              "'context': 16384, 'lengths': [%s]}, 'parallel': {'tp': %d, 'pp': %d, 'dp': %d%%s}}",
              layers, 4000 << prng_below(prng, 7), run->schedule, run->kind,

@@ -17,7 +17,7 @@ static void simulate(const sp_plan *plan, const sp_step_costs *costs, bool unfol
 static void generate(sp_schedule_kind kind, const sp_layout *layout, const sp_packing *packing,
                      sp_plan *plan)
 {
-    sp_schedule_spec spec = {.kind = kind};
+    sp_schedule_spec spec = {.kind = kind, .group = SP_GROUP_EVEN};
     must_succeed(sp_plan_init(plan, layout, packing, ERR));
     must_succeed(sp_schedule_generate(&spec, NULL, "test", plan, ERR));
     must_succeed(sp_plan_check(plan, "test", ERR));

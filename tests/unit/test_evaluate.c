@@ -57,8 +57,8 @@ static void random_text(sp_prng *prng, char text[RUN_TEXT])
              "'chunks_per_rank': %d%s}, ",
              tp, pick(prng, degrees, 3), pp, pick(prng, sizes, 3), prng_below(prng, 4), chunks,
              tp > 1 && sp_prng_below(prng, 2) == 0 ? ", 'sequence_parallel': false" : "");
-    put_json(text, "'schedule': {'kind': '%s', 'microbatch_samples': %d}, ", schedule,
-             pick(prng, sizes, 3));
+    put_json(text, "'schedule': {'kind': '%s', 'group': 'even', 'microbatch_samples': %d}, ",
+             schedule, pick(prng, sizes, 3));
     put_json(text, "'memory': {'recompute': '%s', 'attention': '%s', 'offload_ratio': %g}, ",
              recompute[sp_prng_below(prng, 5)], sp_prng_below(prng, 3) == 0 ? "unfused" : "flash",
              0.25 * (double)sp_prng_below(prng, 3));
@@ -355,6 +355,36 @@ TEST(microbatches_must_agree)
              &run_verified, &r);
     assert_int_equal(r.result.batches[0].facts.microbatches, 8);
     run_fini(&r);
+}
+
+// Megatron-LM's rule (schedules.py, forward_backward_pipelining_with_interleaving): a group has at
+// least as many micro-batches as there are pipeline ranks, at most all, and so has the last one.
+// Where no group is stated it is that of the documentation, parallel.pp.
+TEST(groups_of_microbatches_as_megatron_asks)
+{
+    const int pp = 4;
+    for (int m = 1; m <= 13; m++) {
+        for (int group = 0; group <= 14; group++) {
+            char text[512], stated[64] = "";
+            scenario_run r;
+            if (group > 0) {
+                snprintf(stated, sizeof stated, ", 'group': %d", group);
+            }
+            snprintf(text, sizeof text,
+                     "{'uniform_costs': {'f_ms': 1, 'b_ms': 2}, 'parallel': {'pp': %d, "
+                     "'chunks_per_rank': 2}, 'schedule': {'kind': 'interleaved', 'microbatches': "
+                     "%d%s}}",
+                     pp, m, stated);
+            int size = group > 0 ? group : pp;
+            if (size >= pp && size <= m && (m % size == 0 || m % size >= pp)) {
+                run_good(text, &run_verified, &r);
+            } else {
+                must_fail_with(run_text(text, &run_verified, &r, ERR), SP_ERR_CONTENT,
+                               "schedule.group");
+            }
+            run_fini(&r);
+        }
+    }
 }
 
 TEST(unknown_strategy)

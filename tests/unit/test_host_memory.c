@@ -28,7 +28,8 @@ TEST(whole_samples_hold_what_is_predicted)
     is_as_predicted("{}", "'schedule': {'kind': 'gpipe'}");
     is_as_predicted("{'pp': 2, 'dp': 2}", "'schedule': {'kind': '1f1b'}");
     is_as_predicted("{'pp': 2, 'dp': 3, 'zero': 0}", "'schedule': {'kind': '1f1b'}");
-    is_as_predicted("{'pp': 2, 'chunks_per_rank': 2}", "'schedule': {'kind': 'interleaved'}");
+    is_as_predicted("{'pp': 2, 'chunks_per_rank': 2}",
+                    "'schedule': {'kind': 'interleaved', 'group': 'even'}");
     is_as_predicted("{'pp': 2}", "'strategy': {'kind': 'padded'}");
 }
 

@@ -81,7 +81,8 @@ TEST(every_schedule_offloads)
 {
     const char *memory = "'offload_ratio': 0.7";
     wide("{}", memory, "'schedule': {'kind': 'gpipe'}");
-    wide("{'pp': 2, 'chunks_per_rank': 2}", memory, "'schedule': {'kind': 'interleaved'}");
+    wide("{'pp': 2, 'chunks_per_rank': 2}", memory,
+         "'schedule': {'kind': 'interleaved', 'group': 'even'}");
     wide("{'pp': 4}", memory, "'schedule': {'kind': 'zb-h1'}");
     wide("{'pp': 2}", memory, "'schedule': {'kind': 'zb-v'}");
 }

@@ -69,7 +69,8 @@ TEST(one_forward_one_backward)
     peaks_agree(4, ", 'zero': 0", "'strategy': {'kind': 'padded'}");
 }
 
-TEST_CALL(chunks, peaks_agree(2, ", 'chunks_per_rank': 2", "'schedule': {'kind': 'interleaved'}"))
+TEST_CALL(chunks, peaks_agree(2, ", 'chunks_per_rank': 2",
+                              "'schedule': {'kind': 'interleaved', 'group': 'even'}"))
 
 TEST(split_backwards)
 {

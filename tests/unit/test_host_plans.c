@@ -144,7 +144,7 @@ static features agrees_in_slices(const char *parallel, const char *recompute, co
 }
 
 #define STRATEGY(kind) "'strategy': {'kind': '" kind "'}"
-#define SCHEDULE(kind) "'schedule': {'kind': '" kind "'}"
+#define SCHEDULE(kind) "'schedule': {'kind': '" kind "', 'group': 'even'}"
 
 TEST(one_rank)
 {

@@ -64,8 +64,8 @@ static void try_one(const char *base, const char *strategy, const char *limit_gi
     put_json(text, "%s, 'parallel': {'tp': %d, 'cp': %d, 'pp': %d, 'dp': %d", base, at[0], at[1],
              at[2], at[3]);
     if (way < KINDS) {
-        put_json(text, ", 'chunks_per_rank': %d}, 'schedule': {'kind': '%s'", ways[way].chunks,
-                 ways[way].schedule);
+        put_json(text, ", 'chunks_per_rank': %d}, 'schedule': {'kind': '%s'%s", ways[way].chunks,
+                 ways[way].schedule, strstr(base, "lengths") != NULL ? ", 'group': 'even'" : "");
     }
     put_json(text, "}, 'memory': {'recompute': '%s', 'limit_gib': %s}, 'strategy': {'kind': '%s'}}",
              recompute, limit_gib, strategy);

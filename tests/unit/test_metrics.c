@@ -354,7 +354,8 @@ TEST(time_adds_up)
         layout.pp = 2 + prng_below(&prng, 4);
         layout.dp = 1 + prng_below(&prng, 4);
         sp_schedule_spec spec = {
-            .kind = (sp_schedule_kind)sp_prng_below(&prng, SP_SCHEDULE_INTERLEAVED + 1)};
+            .kind = (sp_schedule_kind)sp_prng_below(&prng, SP_SCHEDULE_INTERLEAVED + 1),
+            .group = SP_GROUP_EVEN};
         layout.chunks = spec.kind == SP_SCHEDULE_INTERLEAVED ? 1 + prng_below(&prng, 3) : 1;
         sp_packing packing;
         sp_plan plan;

@@ -70,7 +70,7 @@ TEST(holders_add_up_to_the_peak)
         "{'kind': '1f1b'}",
         "{'kind': 'zb-h1'}",
         "{'kind': 'zb-v'}",
-        "{'kind': 'interleaved'}",
+        "{'kind': 'interleaved', 'group': 'even'}",
         "{'kind': 'seq1f1b', 'slices': 4}",
         "{'kind': 'slimpipe', 'slices': 4}",
         "{'kind': 'terapipe', 'slices': 2}",

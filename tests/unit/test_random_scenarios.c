@@ -85,7 +85,7 @@ static int put_order(sp_prng *prng, char *text, int pp)
                   strcmp(kind, "chunkflow") == 0;
     put_json(text, "'strategy': {'kind': '%s'}, 'schedule': {'kind': '%s'%s}", ONE_OF(prng, packed),
              kind,
-             !sliced           ? ""
+             !sliced           ? ", 'group': 'even'"
              : one_in(prng, 2) ? ", 'slices': 2"
                                : ", 'slices': 4");
     return strcmp(kind, "interleaved") == 0 ? 2 : 0;

@@ -195,7 +195,8 @@ TEST(schedule_and_memory)
         {"{'model': 'llama-13b', 'schedule': {'microbatches': 0}}",
          "scenario.json: schedule.microbatches: expected an integer from 1 to 1000000, got 0"},
         {"{'model': 'llama-13b', 'schedule': {'group': true}}",
-         "scenario.json: schedule.group: expected an integer from 1 to 1000000, got true"},
+         "scenario.json: schedule.group: expected an integer from 1 to 1000000 or \"even\", got "
+         "true"},
         {"{'model': 'llama-13b', 'memory': {'recompute': 'ful'}}",
          "scenario.json: memory.recompute: expected one of \"none\", \"activation\", "
          "\"partial-fc1\", \"attention\", \"full\", got \"ful\" (did you mean \"full\"?)"},

@@ -156,7 +156,9 @@ TEST(heads_must_divide)
                      "heads, 8 ranks"},
                  {16,
                   "scenario.json: stack.cp_overlap: a2a needs key heads that tp x cp divides: 4 "
-                  "key heads, 8 ranks"}};
+                  "key heads, 8 ranks, as in Megatron-Core and Transformer Engine; verl and "
+                  "DeepSpeed's ALST "
+                  "repeat key heads, which is not modelled"}};
     for (int i = 0; i < 2; i++) {
         char made[512];
         sp_scenario s;
