@@ -216,6 +216,18 @@ static void warn_of_delayed(sp_i_evaluation *ev, sp_status status)
     }
 }
 
+static void warn_of_bound(sp_i_evaluation *ev, sp_status status)
+{
+    const sp_strategy_spec *spec = &ev->steps.scenario->strategy;
+    if (status == SP_OK && (ev->curtailed || spec->curtailed)) {
+        sp_warnings_add(
+            &ev->steps.result->warnings,
+            "%s took the best plan so far when its search came to the bound of its work; "
+            "strategy.time_limit_ms states a bound by time instead",
+            spec->kind);
+    }
+}
+
 static void warn_of_padding(sp_i_evaluation *ev, sp_status status)
 {
     if (status == SP_OK && ev->padding_tokens > 0) {
@@ -225,17 +237,6 @@ static void warn_of_padding(sp_i_evaluation *ev, sp_status status)
             "multiple of 2 x cp tokens under context parallelism, here %lld tokens "
             "(%.1f %%) more",
             (long long)ev->padding_tokens, 100.0 * (double)ev->padding_tokens / (double)ev->tokens);
-    }
-}
-
-static void warn_of_bound(sp_i_evaluation *ev, sp_status status)
-{
-    const sp_strategy_spec *spec = &ev->steps.scenario->strategy;
-    if (status == SP_OK && (ev->curtailed || spec->curtailed)) {
-        sp_warnings_add(&ev->steps.result->warnings,
-                        "%s took the best plan of the first %lld million units of its search; "
-                        "strategy.time_limit_ms states a bound by time in their place",
-                        spec->kind, (long long)(SP_I_MOST_WORK / 1000000));
     }
 }
 
@@ -388,7 +389,8 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
         batch = &step->own;
     }
     sp_oom_diagnosis refused = {0};
-    sp_i_meter meter = {.limit = SP_I_MOST_WORK};
+    // Choices that have ended at their bound leave a plan little to gain.
+    sp_i_meter meter = {.limit = SP_I_MOST_WORK / (scenario->strategy.curtailed ? 2 : 1)};
     sp_scenario metered = *scenario;
     if (metered.strategy.meter == NULL && metered.strategy.time_limit_ms == 0) {
         metered.strategy.meter = &meter;

@@ -55,6 +55,14 @@ typedef struct trial {
     double ms;     // of a mean step that fits
 } trial;
 
+// Work of all settings: as much as the plan had, or little where a plan of so many actions has
+// ended at its bound.
+static int64_t most_tried(const sp_i_evaluation *ev, const sp_batches *batches)
+{
+    bool curtailed = ev->curtailed || ev->steps.scenario->strategy.curtailed;
+    return sp_i_most_work(batches->count) / (curtailed ? PARTS : 1);
+}
+
 // The batches stay: no setting that is tried changes them. The limit and the strategy are those of
 // the evaluation, which may have put others in place of what was read.
 static sp_status evaluate(sp_i_evaluation *ev, const sp_batches *batches, sp_scenario *scenario,
@@ -74,7 +82,7 @@ static sp_status evaluate(sp_i_evaluation *ev, const sp_batches *batches, sp_sce
     // All settings together have no more time than the plan had.
     scenario->strategy.time_limit_ms = sp_ceil_div(scenario->strategy.time_limit_ms,
                                                    searches(ev) ? MOST_TRIED_SEARCHED : MOST_TRIED);
-    sp_i_meter meter = {.limit = sp_i_most_work(batches->count) / PARTS};
+    sp_i_meter meter = {.limit = most_tried(ev, batches) / PARTS};
     // One that fits is planned as it would be by itself, since its time is told.
     if (ev->oom.limit_bytes > 0 && searches(ev) && scenario->strategy.time_limit_ms == 0) {
         scenario->strategy.meter = &meter;
@@ -119,7 +127,7 @@ static sp_status try_settings(sp_i_evaluation *ev, const sp_batches *batches,
     sp_error own;
     sp_scenario scenario;
     *found = (trial){0};
-    if (ev->tried >= sp_i_most_work(batches->count)) {
+    if (ev->tried >= most_tried(ev, batches)) {
         return SP_OK;
     }
     sp_error_clear(&own);
