@@ -6,7 +6,6 @@
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 #include "sim/scenario/decode_scenario.h"
-#include "solver/setting_uses.h"
 
 // ---- text that a model generates ----
 
@@ -241,8 +240,7 @@ static sp_status execute(const sp_scenario *scenario, executed *e, sp_error *err
     return status;
 }
 
-static void print_notes(bool quiet, const sp_scenario *scenario, const sp_decode_result *r,
-                        const sp_warnings *unused)
+static void print_notes(bool quiet, const sp_scenario *scenario, const sp_decode_result *r)
 {
     const char *warnings[SP_DECODE_WARNINGS + 1];
     char lines[SP_RANGES][160];
@@ -252,9 +250,7 @@ static void print_notes(bool quiet, const sp_scenario *scenario, const sp_decode
     for (int i = 0; warnings[i] != NULL; i++) {
         cli_warn(quiet, "%s", warnings[i]);
     }
-    for (int i = 0; i < unused->count; i++) {
-        cli_warn(quiet, "%s", unused->text[i]);
-    }
+    cli_print_unused(quiet, scenario, SP_RUN_DECODE);
     for (int i = 0; i < count; i++) {
         cli_warn(quiet, "outside the profile's tables: %s", lines[i]);
     }
@@ -265,13 +261,9 @@ static int print(const decode_args *args, const sp_scenario *scenario, const sp_
                  const executed *e)
 {
     sp_decode_machine machine = sp_decode_machine_of(scenario);
-    sp_warnings unused = {.count = 0};
-    sp_warn_of_unused(scenario, SP_RUN_DECODE, &unused);
     if (args->common.json) {
         json_t *object = sp_decode_result_json(scenario->decode, &machine, r);
-        for (int i = 0; i < unused.count; i++) {
-            json_array_append_new(json_object_get(object, "warnings"), json_string(unused.text[i]));
-        }
+        cli_add_unused(object, scenario, SP_RUN_DECODE);
         if (object != NULL && args->explain) {
             sp_json_put(object, "scenario", json_incref(scenario->resolved));
         }
@@ -290,7 +282,7 @@ static int print(const decode_args *args, const sp_scenario *scenario, const sp_
     if (e != NULL) {
         print_executed(stdout, e);
     }
-    print_notes(args->common.quiet, scenario, r, &unused);
+    print_notes(args->common.quiet, scenario, r);
     return 0;
 }
 

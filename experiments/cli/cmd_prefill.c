@@ -9,7 +9,6 @@
 #include "sim/base/units.h"
 #include "sim/prefill/prefill.h"
 #include "sim/scenario/settings.h"
-#include "solver/setting_uses.h"
 
 enum { PROMPTS_SHOWN = 16 };
 
@@ -210,14 +209,11 @@ static json_t *execution_json(const prefill_args *args, const sp_prefill_result 
     return sp_json_built(b);
 }
 
-static void print_notes(bool quiet, const sp_scenario *scenario, const sp_warnings *warnings,
-                        const sp_prefill_result *result)
+static void print_notes(bool quiet, const sp_scenario *scenario, const sp_prefill_result *result)
 {
-    cli_print_profile_notes(quiet, scenario);
     char lines[SP_RANGES][160];
-    for (int i = 0; i < warnings->count; i++) {
-        cli_warn(quiet, "%s", warnings->text[i]);
-    }
+    cli_print_profile_notes(quiet, scenario);
+    cli_print_unused(quiet, scenario, SP_RUN_PREFILL);
     int count = sp_uncalibrated_lines(&result->uncalibrated, lines);
     for (int i = 0; i < count; i++) {
         cli_warn(quiet, "outside the profile's tables: %s", lines[i]);
@@ -250,8 +246,6 @@ static sp_status find_answer(const prefill_args *args, const sp_scenario *scenar
 
 static int show_answer(const prefill_args *args, const sp_scenario *scenario, const answer *a)
 {
-    sp_warnings warnings = {.count = 0};
-    sp_warn_of_unused(scenario, SP_RUN_PREFILL, &warnings);
     int exit_status = 0;
     if (args->common.json) {
         json_t *object = sp_prefill_json(scenario, &a->result, a->crossover_tokens);
@@ -259,10 +253,7 @@ static int show_answer(const prefill_args *args, const sp_scenario *scenario, co
             sp_json_put(object, "executed",
                         execution_json(args, &a->result, a->longest, &a->outcome));
         }
-        if (object != NULL) {
-            sp_json_put(object, "warnings",
-                        sp_json_lines(warnings.text[0], SP_WARNING_TEXT, warnings.count));
-        }
+        cli_add_unused(object, scenario, SP_RUN_PREFILL);
         exit_status = cli_print_json(object);
     } else {
         print_result(scenario, &a->result, a->crossover_tokens);
@@ -270,7 +261,7 @@ static int show_answer(const prefill_args *args, const sp_scenario *scenario, co
             print_execution(args, &a->result, a->longest, &a->outcome);
         }
     }
-    print_notes(args->common.quiet || args->common.json, scenario, &warnings, &a->result);
+    print_notes(args->common.quiet || args->common.json, scenario, &a->result);
     return cli_answer(exit_status, sp_prefill_fits(scenario, &a->result));
 }
 
@@ -351,6 +342,8 @@ static int run(const void *given, const cli_operands *operands)
     }
     if (status != SP_OK) {
         exit_status = cli_fail(&err);
+    } else if (many) {
+        cli_print_profile_notes(args->common.quiet || args->common.json, &scenario);
     }
     sp_scenario_fini(&scenario);
     return exit_status;

@@ -178,10 +178,11 @@ sp_status cli_prefill_table(sp_scenario *scenario, const char *lengths, const ch
         status = add_length(scenario, &t, (int64_t)t.lengths[i], err);
     }
     if (status == SP_OK && json) {
-        *exit_status = cli_print_json(
-            json_pack("{s:s, s:s, s:s, s:I, s:s, s:O}", "schema", "slimpack/prefill-comparison/1",
-                      "model", scenario->model.name, "profile", scenario->profile.name, "seed",
-                      (json_int_t)scenario->workload.seed, "version", SP_VERSION, "rows", t.rows));
+        *exit_status = cli_print_json(json_pack(
+            "{s:s, s:s, s:s, s:o, s:I, s:s, s:O}", "schema", "slimpack/prefill-comparison/1",
+            "model", scenario->model.name, "profile", scenario->profile.name, "warnings",
+            sp_prefill_warnings_json(scenario), "seed", (json_int_t)scenario->workload.seed,
+            "version", SP_VERSION, "rows", t.rows));
     } else if (status == SP_OK) {
         print_table(scenario, t.rows);
     }

@@ -477,6 +477,24 @@ void cli_print_profile_notes(bool quiet, const sp_scenario *scenario)
     }
 }
 
+void cli_print_unused(bool quiet, const sp_scenario *scenario, sp_run_kind run)
+{
+    sp_warnings unused = {.count = 0};
+    sp_warn_of_unused(scenario, run, &unused);
+    for (int i = 0; i < unused.count; i++) {
+        cli_warn(quiet, "%s", unused.text[i]);
+    }
+}
+
+void cli_add_unused(json_t *result, const sp_scenario *scenario, sp_run_kind run)
+{
+    sp_warnings unused = {.count = 0};
+    sp_warn_of_unused(scenario, run, &unused);
+    for (int i = 0; i < unused.count; i++) {
+        json_array_append_new(json_object_get(result, "warnings"), json_string(unused.text[i]));
+    }
+}
+
 void cli_print_notes(bool quiet, const sp_result *result)
 {
     for (int i = 0; i < result->warnings.count; i++) {

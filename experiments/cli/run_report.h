@@ -6,6 +6,7 @@
 
 #include "sim/metrics/result.h"
 #include "sim/scenario/scenario.h"
+#include "solver/setting_uses.h"
 
 // Model, cluster and layout, without a newline.
 void cli_print_place(FILE *out, const sp_scenario *scenario);
@@ -28,8 +29,12 @@ extern const char *const cli_time_part_names[];
 
 // Warnings, and table ranges that were left, on standard error.
 void cli_print_notes(bool quiet, const sp_result *result);
-// What the profile does not hold for as it is (sp_profile_lines), where no result says it.
+// The warnings of prompts and text, for which there is no sp_result: the profile's, then settings
+// without effect.
 void cli_print_profile_notes(bool quiet, const sp_scenario *scenario);
+void cli_print_unused(bool quiet, const sp_scenario *scenario, sp_run_kind run);
+// Adds the latter to `warnings` of their result; NULL stays.
+void cli_add_unused(json_t *result, const sp_scenario *scenario, sp_run_kind run);
 
 // "h100 (assumed)"; of rates that the cluster's GPU changed "h100, scaled by 0.303 (peak) and 0.299
 // (HBM) (assumed)"; returns text.

@@ -76,7 +76,7 @@ static json_t *uncalibrated_array(const sp_prefill_result *result)
     return sp_json_lines(lines[0], sizeof lines[0], count);
 }
 
-static json_t *warnings_array(const sp_scenario *scenario)
+json_t *sp_prefill_warnings_json(const sp_scenario *scenario)
 {
     char lines[SP_PROFILE_LINES][SP_PROFILE_LINE];
     int count =
@@ -131,7 +131,7 @@ json_t *sp_prefill_json(const sp_scenario *scenario, const sp_prefill_result *re
     sp_json_add(&b, "memory_gib", memory_object(scenario, result));
     sp_json_add(&b, "provenance", provenance_object(scenario));
     sp_json_add(&b, "uncalibrated", uncalibrated_array(result));
-    sp_json_add(&b, "warnings", warnings_array(scenario));
+    sp_json_add(&b, "warnings", sp_prefill_warnings_json(scenario));
     sp_json_add(&b, "not_modelled", sp_json_texts(sp_prefill_not_modelled));
     sp_json_add_int(&b, "seed", (int64_t)scenario->workload.seed);
     sp_json_add_text(&b, "version", SP_VERSION);
