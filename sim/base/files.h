@@ -3,6 +3,7 @@
 #ifndef SLIMPACK_SIM_BASE_FILES_H
 #define SLIMPACK_SIM_BASE_FILES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -11,6 +12,9 @@
 // The standard streams by name, also where they are no files that could be opened again.
 #define SP_STANDARD_INPUT "/dev/stdin"
 #define SP_STANDARD_OUTPUT "/dev/stdout"
+
+// Is something there, and no folder?
+bool sp_is_file(const char *path);
 
 // Opens a file for reading. It may be a pipe, a socket or a terminal, which is read to its end,
 // once, and can be sought in and opened again. No output of this process writes over a regular file

@@ -187,6 +187,8 @@ typedef struct sp_profile {
 
 enum { SP_PROFILE_PATH = 4096 }; // bytes of a profile's file name: as long as Linux opens any
 
+// Is it the path of a profile? It has a slash in it or ends in ".json"; else it is a name.
+bool sp_profile_is_path(const char *name);
 // By name or path. Names are looked up in $SLIMPACK_PROFILE_PATH (colon-separated), then in the
 // program's own folders (sim/base/data_folder.h).
 sp_status sp_profile_load(const char *name, sp_profile *profile, sp_error *err);

@@ -124,7 +124,7 @@ static sp_status unknown_name(const char *name, sp_error *err)
     return status;
 }
 
-static bool is_path(const char *name)
+bool sp_profile_is_path(const char *name)
 {
     size_t length = strlen(name);
     return strchr(name, '/') != NULL || (length > 5 && strcmp(name + length - 5, ".json") == 0);
@@ -147,7 +147,7 @@ static sp_status read_document(const char *name, json_t **root, char file[SP_PRO
                                sp_error *err)
 {
     *root = NULL;
-    if (!is_path(name)) {
+    if (!sp_profile_is_path(name)) {
         return name[0] != '\0' && find_file(name, file) ? sp_json_read_file(file, LIMIT, root, err)
                                                         : unknown_name(name, err);
     }
@@ -194,7 +194,8 @@ static bool replace_sections(json_t *base, const json_t *own)
 static void beside(const char *name, const char *file, char path[SP_PROFILE_PATH])
 {
     const char *slash = strrchr(file, '/');
-    int folder = slash != NULL && name[0] != '/' && is_path(name) ? (int)(slash - file) + 1 : 0;
+    int folder =
+        slash != NULL && name[0] != '/' && sp_profile_is_path(name) ? (int)(slash - file) + 1 : 0;
     int length = snprintf(path, SP_PROFILE_PATH, "%.*s%s", folder, file, name);
     if (length >= SP_PROFILE_PATH || access(path, F_OK) != 0) {
         snprintf(path, SP_PROFILE_PATH, "%s", name);

@@ -2,12 +2,13 @@
 // configuration classes (src/transformers/models/*/configuration_*.py).
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "sim/base/data_folder.h"
+#include "sim/base/files.h"
 #include "sim/model/model.h"
 
-enum { PATH_BYTES = 4096, KINDS_TEXT = 160 };
+enum { KINDS_TEXT = 160 };
 
 // In the order of family_names.
 typedef enum hf_family { LLAMA, MISTRAL, QWEN2, QWEN3, MIXTRAL, GPT2, GPT_NEOX } hf_family;
@@ -25,44 +26,33 @@ static void refuse_keys(sp_object *object, hf_family family, bool is_part);
 
 // ---- by name or path ----
 
-static bool is_there(const char *path, bool *is_folder)
+static bool config_in(const char *folder, char path[SP_DATA_PATH])
 {
-    struct stat info;
-    bool exists = stat(path, &info) == 0;
-    *is_folder = exists && S_ISDIR(info.st_mode);
-    return exists;
-}
-
-static bool config_in(const char *folder, char path[PATH_BYTES])
-{
-    bool is_folder;
-    int bytes = snprintf(path, PATH_BYTES, "%s%sconfig.json", folder,
+    int bytes = snprintf(path, SP_DATA_PATH, "%s%sconfig.json", folder,
                          folder[0] != '\0' && folder[strlen(folder) - 1] == '/' ? "" : "/");
-    return bytes < PATH_BYTES && is_there(path, &is_folder) && !is_folder;
+    return bytes < SP_DATA_PATH && sp_is_file(path);
 }
 
 bool sp_model_is_there(const char *path)
 {
-    bool is_folder;
-    char config[PATH_BYTES];
-    return is_there(path, &is_folder) && (!is_folder || config_in(path, config));
+    char config[SP_DATA_PATH];
+    return sp_is_file(path) || config_in(path, config);
 }
 
 sp_status sp_model_named(const char *name, sp_model *model, bool *known, sp_error *err)
 {
-    bool is_folder;
-    char config[PATH_BYTES];
-    bool exists = name[0] != '\0' && is_there(name, &is_folder);
+    char config[SP_DATA_PATH];
     const char *built_in = sp_model_builtin_meant(name);
     *known = true;
-    if (exists && !is_folder) {
+    if (sp_is_file(name)) {
         return sp_model_read_hf(name, model, err);
     }
-    if (exists && config_in(name, config)) {
+    bool is_folder = access(name, F_OK) == 0;
+    if (is_folder && config_in(name, config)) {
         return sp_model_read_hf(config, model, err);
     }
     // A plain name is that of a built-in model although a folder of results may be called so.
-    if (exists && (built_in == NULL || strchr(name, '/') != NULL)) {
+    if (is_folder && (built_in == NULL || strchr(name, '/') != NULL)) {
         return sp_error_set(err, SP_ERR_CONTENT,
                             "%s: the folder holds no config.json, which Hugging Face's library "
                             "writes beside the weights",
@@ -77,20 +67,20 @@ sp_status sp_model_named(const char *name, sp_model *model, bool *known, sp_erro
 
 // What the file is called, or its folder where it has the name that all have; the whole path where
 // a built-in model is called so, from which it is told apart.
-static void name_of_path(const char *path, char name[PATH_BYTES])
+static void name_of_path(const char *path, char name[SP_DATA_PATH])
 {
     static const char usual[] = "config.json";
     const char *slash = strrchr(path, '/');
     size_t file = slash != NULL ? (size_t)(slash - path) + 1 : 0;
     bool is_usual = strcmp(path + file, usual) == 0;
     const char *last = NULL;
-    snprintf(name, PATH_BYTES, "%s", path);
-    if (is_usual && file < PATH_BYTES) {
+    snprintf(name, SP_DATA_PATH, "%s", path);
+    if (is_usual && file < SP_DATA_PATH) {
         name[file > 1 ? file - 1 : file] = '\0';
     }
     if (is_usual && (name[0] == '\0' || strcmp(name, ".") == 0)) {
         name[0] = '\0';
-        last = getcwd(name, PATH_BYTES) != NULL ? strrchr(name, '/') : NULL;
+        last = getcwd(name, SP_DATA_PATH) != NULL ? strrchr(name, '/') : NULL;
     } else if (!is_usual) {
         char *dot = strrchr(name, '.');
         if (dot != NULL && dot > name + file && strcmp(dot, ".json") == 0) {
@@ -100,7 +90,7 @@ static void name_of_path(const char *path, char name[PATH_BYTES])
     last = last != NULL ? last : strrchr(name, '/');
     last = last != NULL ? last + 1 : name;
     if (last[0] == '\0') {
-        snprintf(name, PATH_BYTES, "%s", usual);
+        snprintf(name, SP_DATA_PATH, "%s", usual);
     } else if (sp_model_builtin_meant(last) == NULL) {
         memmove(name, last, strlen(last) + 1);
     }
@@ -109,7 +99,7 @@ static void name_of_path(const char *path, char name[PATH_BYTES])
 sp_status sp_model_read_hf(const char *path, sp_model *model, sp_error *err)
 {
     json_t *root = NULL;
-    char called[PATH_BYTES];
+    char called[SP_DATA_PATH];
     sp_status status = sp_json_read_python_file(path, 0, &root, err);
     if (status == SP_OK) {
         name_of_path(path, called);
@@ -177,7 +167,7 @@ static sp_status read_config(const json_t *config, const char *source, const cha
     sp_error_clear(&local);
     sp_error *found = err != NULL ? err : &local;
     int before = found->count + found->dropped;
-    char name[PATH_BYTES];
+    char name[SP_DATA_PATH];
 
     *model = (sp_model){.layers = 1};
     sp_object whole;

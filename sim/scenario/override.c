@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sim/base/data_folder.h"
+#include "sim/base/files.h"
 #include "sim/scenario/scenario_private.h"
-
-enum { PATH_BYTES = 4096 };
 
 typedef struct path_setting {
     const char *path;
@@ -23,11 +23,10 @@ static bool is_cluster(const char *name)
     return sp_cluster_builtin(name, &(sp_cluster){0}, NULL) == SP_OK;
 }
 
-// Which profiles there are says the disk: any other name than a path (sp_profile_load) may be one.
+// Which profiles there are says the disk: any other name than a path may be one.
 static bool is_profile(const char *name)
 {
-    size_t length = strlen(name);
-    return strchr(name, '/') == NULL && (length < 5 || strcmp(name + length - 5, ".json") != 0);
+    return !sp_profile_is_path(name);
 }
 
 static bool is_distribution(const char *name)
@@ -37,8 +36,8 @@ static bool is_distribution(const char *name)
 
 static const path_setting path_settings[] = {
     {"model", sp_model_is_there, is_model},
-    {"cluster", sp_i_is_file, is_cluster},
-    {"profile", sp_i_is_file, is_profile},
+    {"cluster", sp_is_file, is_cluster},
+    {"profile", sp_is_file, is_profile},
     {"workload.lengths", sp_lengths_are_there, is_distribution},
 };
 
@@ -48,7 +47,7 @@ enum { PATH_SETTINGS = sizeof path_settings / sizeof path_settings[0] };
 static sp_status place_name(const path_setting *setting, const char *name, const char *file,
                             json_t **placed, sp_error *err)
 {
-    char path[PATH_BYTES];
+    char path[SP_DATA_PATH];
     const char *slash = file != NULL ? strrchr(file, '/') : NULL;
     int folder = slash != NULL ? (int)(slash - file) + 1 : 0;
     *placed = NULL;
@@ -56,10 +55,10 @@ static sp_status place_name(const path_setting *setting, const char *name, const
         return SP_OK;
     }
     int bytes = snprintf(path, sizeof path, "%.*s%s", folder, folder > 0 ? file : "", name);
-    bool is_beside = folder > 0 && bytes < PATH_BYTES && setting->exists(path);
+    bool is_beside = folder > 0 && bytes < SP_DATA_PATH && setting->exists(path);
     if (!is_beside) {
         bytes = snprintf(path, sizeof path, "./%s", name);
-        if (strchr(name, '/') != NULL || bytes >= PATH_BYTES || !setting->is_built_in(name) ||
+        if (strchr(name, '/') != NULL || bytes >= SP_DATA_PATH || !setting->is_built_in(name) ||
             !setting->exists(path)) {
             return SP_OK;
         }
@@ -150,7 +149,7 @@ static sp_status object_for(const json_t *root, const char *section, json_t **ob
         return model_object(name, object, err);
     }
     if (strcmp(section, "cluster") == 0 && name != NULL &&
-        sp_cluster_builtin(name, &cluster, NULL) != SP_OK && sp_i_is_file(name)) {
+        sp_cluster_builtin(name, &cluster, NULL) != SP_OK && sp_is_file(name)) {
         return sp_i_scenario_cluster_file(name, object, err);
     }
     if (strcmp(section, "cluster") == 0 && (stated == NULL || json_is_null(stated))) {

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sim/base/files.h"
 #include "sim/base/units.h"
 #include "sim/scenario/scenario_private.h"
 
@@ -197,7 +198,7 @@ static void read_cluster(sp_i_scenario_reader *reader)
         sp_object_expected(&reader->root, "cluster", cluster, "a name, a path or an object");
     } else if (sp_cluster_builtin(json_string_value(cluster), &scenario->cluster, NULL) == SP_OK) {
         return;
-    } else if (sp_i_is_file(json_string_value(cluster))) {
+    } else if (sp_is_file(json_string_value(cluster))) {
         cluster_of_file(reader, json_string_value(cluster));
     } else {
         sp_i_names_error(&clusters, &reader->root, "cluster", true);

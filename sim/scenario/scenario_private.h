@@ -90,6 +90,11 @@ sp_status sp_i_scenario_cache_profile(sp_scenario_cache *cache, const char *name
 sp_status sp_i_scenario_cache_lengths(sp_scenario_cache *cache, const char *path,
                                       const char *column, sp_lengths *lengths, sp_error *err);
 
+// The stack of that name as it is where a scenario of such a layout states no switch: the
+// profile's, or else the built-in one.
+sp_stack sp_i_named_stack(const sp_stack *stack, const sp_layout *layout,
+                          const sp_profile *profile);
+
 // Notes what the document states otherwise than by default (sp_scenario_states), after all else.
 void sp_i_scenario_note_stated(sp_scenario *scenario, const json_t *root);
 
@@ -104,8 +109,6 @@ extern const char *const sp_i_pad_to_names[];
 extern const char *const sp_i_prefill_names[];
 extern const char *const sp_i_deal_names[];
 extern const char *const sp_i_draft_gpus_names[];
-
-bool sp_i_is_file(const char *path);
 
 // A table of built-in names, to list in messages.
 typedef struct sp_i_names {

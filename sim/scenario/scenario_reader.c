@@ -2,15 +2,8 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { NAMES = 128, LIST_BYTES = 400, FOUND_BYTES = 80 };
-
-bool sp_i_is_file(const char *path)
-{
-    struct stat info;
-    return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
-}
 
 // "a, b, c" as far as it fits.
 static void list_names(const sp_i_names *names, char list[LIST_BYTES])

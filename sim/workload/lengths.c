@@ -3,12 +3,10 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "sim/base/data_folder.h"
 #include "sim/base/files.h"
 #include "sim/workload/length_reader.h"
-
-enum { PATH_BYTES = 4096 };
 
 static sp_status read_text(sp_i_reader *reader);
 
@@ -43,32 +41,26 @@ static sp_i_length_format format_of_name(const char *path)
     return SP_I_LENGTHS_ANY;
 }
 
-static bool is_file(const char *path)
-{
-    struct stat info;
-    return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
-}
-
 // Megatron-LM names a pair of files by their common beginning, and the tokens lie in its .bin.
-static bool index_beside(const char *path, char index[PATH_BYTES])
+static bool index_beside(const char *path, char index[SP_DATA_PATH])
 {
     size_t length = strlen(path);
     bool is_tokens = length > 4 && strcmp(path + length - 4, ".bin") == 0;
     int bytes =
-        snprintf(index, PATH_BYTES, "%.*s.idx", (int)(is_tokens ? length - 4 : length), path);
-    return length < PATH_BYTES && bytes < PATH_BYTES && (is_tokens || !is_file(path)) &&
-           is_file(index);
+        snprintf(index, SP_DATA_PATH, "%.*s.idx", (int)(is_tokens ? length - 4 : length), path);
+    return length < SP_DATA_PATH && bytes < SP_DATA_PATH && (is_tokens || !sp_is_file(path)) &&
+           sp_is_file(index);
 }
 
 bool sp_lengths_are_there(const char *path)
 {
-    char index[PATH_BYTES];
-    return is_file(path) || index_beside(path, index);
+    char index[SP_DATA_PATH];
+    return sp_is_file(path) || index_beside(path, index);
 }
 
 sp_status sp_lengths_read(const char *path, const char *column, sp_lengths *lengths, sp_error *err)
 {
-    char index[PATH_BYTES];
+    char index[SP_DATA_PATH];
     *lengths = (sp_lengths){0};
     path = index_beside(path, index) ? index : path;
     FILE *file;
