@@ -1,6 +1,5 @@
 #include "experiments/sweep/merge.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include "experiments/sweep/merge_private.h"
 #include "experiments/sweep/results_file.h"
 #include "sim/base/alloc.h"
+#include "sim/base/files.h"
 
 // A shard's file, and the line of it that comes next.
 typedef struct shard {
@@ -37,9 +37,9 @@ static sp_status open_shards(const char *const *files, int count, shard *shards,
 {
     for (int i = 0; i < count; i++) {
         shards[i].path = files[i];
-        shards[i].lines = fopen(files[i], "r");
-        if (shards[i].lines == NULL) {
-            return sp_error_system(err, files[i], errno);
+        sp_status status = sp_input_open(files[i], &shards[i].lines, err);
+        if (status != SP_OK) {
+            return status;
         }
         next_line(&shards[i]);
     }

@@ -6,6 +6,7 @@
 
 #include "experiments/sweep/line.h"
 #include "sim/base/alloc.h"
+#include "sim/base/files.h"
 
 enum {
     TOLD_LINES = 2,
@@ -23,7 +24,8 @@ typedef struct told_shard {
 
 static void read_lines(told_shard *told)
 {
-    FILE *file = fopen(told->path, "r");
+    FILE *file = NULL;
+    sp_input_open(told->path, &file, NULL); // what is wrong with it was told
     for (int i = 0; i < TOLD_LINES; i++) {
         size_t room = 0;
         told->number[i] = -1;
