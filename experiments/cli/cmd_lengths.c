@@ -1,6 +1,5 @@
 #include <errno.h>
 #include <inttypes.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "experiments/cli/report.h"
@@ -95,8 +94,7 @@ static sp_status read_source(const char *name, const lengths_args *args, source 
         int64_t samples = args->samples > 0 ? args->samples : DEFAULT_SAMPLES;
         out->seed = args->seed >= 0 ? args->seed : DEFAULT_SEED;
         status = draw(out->distribution, samples, out->seed, &lengths, err);
-    } else if (!sp_lengths_are_there(name) && access(name, F_OK) != 0 && errno == ENOENT &&
-               strcmp(name, "-") != 0) {
+    } else if (!sp_lengths_are_there(name) && access(name, F_OK) != 0 && errno == ENOENT) {
         status = no_such_source(name, err);
     } else {
         status = sp_lengths_read(name, args->column, &lengths, err);

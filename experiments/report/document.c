@@ -1,6 +1,5 @@
 #include "experiments/report/document.h"
 
-#include <errno.h>
 #include <string.h>
 
 #include "experiments/report/timeline.h"
