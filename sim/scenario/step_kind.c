@@ -1,4 +1,4 @@
-#include "sim/scenario/scenario.h"
+#include "sim/scenario/scenario_private.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -121,14 +121,20 @@ static bool is_same_stack(const sp_stack *a, const sp_stack *b)
     return same;
 }
 
-static void name_stack(const sp_stack *stack, const sp_layout *layout, const sp_profile *profile,
-                       char word[SP_STEP_WORD])
+sp_stack sp_i_named_stack(const sp_stack *stack, const sp_layout *layout, const sp_profile *profile)
 {
     sp_stack named = profile->stack;
     if (strcmp(named.name, stack->name) != 0) {
         sp_stack_builtin(stack->name, &named);
     }
     named.gradient_buckets = named.gradient_buckets || sp_stack_buckets_gradients(&named, layout);
+    return named;
+}
+
+static void name_stack(const sp_stack *stack, const sp_layout *layout, const sp_profile *profile,
+                       char word[SP_STEP_WORD])
+{
+    const sp_stack named = sp_i_named_stack(stack, layout, profile);
     bool same = is_same_stack(stack, &named);
     snprintf(word, SP_STEP_WORD, "%.80s%s", stack->name, same ? "" : ", changed");
 }

@@ -123,19 +123,6 @@ static void warn_of_sharding(const sp_scenario *scenario, sp_warnings *warnings)
     }
 }
 
-// Unless the limit is what it leaves, or nobody asked for it.
-static void warn_of_reserve(const sp_scenario *scenario, sp_warnings *warnings)
-{
-    const sp_cluster *cluster = &scenario->cluster;
-    int64_t reserve_bytes = scenario->memory_reserve_bytes;
-    if (reserve_bytes != cluster->reserve_bytes &&
-        scenario->memory_limit_bytes + reserve_bytes != cluster->memory_bytes) {
-        sp_warnings_add(warnings,
-                        "memory.reserve_gib %.4g changes nothing: memory.limit_gib is stated",
-                        sp_gib_from_bytes(reserve_bytes));
-    }
-}
-
 // What the planner's formulas do not know (planner_memory.h).
 static void warn_of_planner(const sp_scenario *scenario, sp_warnings *warnings)
 {
@@ -185,7 +172,6 @@ static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warn
     }
     warn_of_sharding(scenario, warnings);
     warn_of_planner(scenario, warnings);
-    warn_of_reserve(scenario, warnings);
     if (scenario->shares_open) {
         sp_warnings_add(warnings,
                         "%d layers do not make equal shares for pp %d: %s cuts them as with "
