@@ -38,7 +38,7 @@ static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *
 static sp_status diagnose_oom(sp_i_evaluation *ev, const sp_packing *packing, sp_error *err);
 static void note_oom(const sp_i_evaluation *ev);
 static void take_settings(sp_i_evaluation *ev, const char *settings);
-static sp_status refuse_utilisation(const sp_scenario *scenario, sp_result *result, sp_error *err);
+static sp_status refuse_utilisation(const sp_i_evaluation *ev, sp_error *err);
 static void note_error(const sp_i_evaluation *ev, sp_status status);
 static bool has_ended(const sp_i_evaluation *ev);
 static sp_status refuse_order(const sp_i_evaluation *ev, const sp_packing *packing,
@@ -69,8 +69,8 @@ sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
     if (status == SP_OK && batches->count > 0) {
         status = refuse_idle_offload(&ev, err);
     }
-    if (status == SP_OK && !options->any_rate) {
-        status = refuse_utilisation(scenario, result, err);
+    if (status == SP_OK) {
+        status = refuse_utilisation(&ev, err);
     }
     if (status == SP_ERR_INFEASIBLE && ev.refused && !options->no_causes) {
         status = sp_i_oom_settings_of_refused(&ev, batches, err);
@@ -108,11 +108,11 @@ sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, i
     }
     warn_of_delayed(&ev, status);
     warn_of_padding(&ev, status);
+    if (status == SP_OK) {
+        status = refuse_utilisation(&ev, err);
+    }
     if (status == SP_OK && options->settings != NULL) {
         take_settings(&ev, options->settings);
-    }
-    if (status == SP_OK) {
-        status = refuse_utilisation(scenario, result, err);
     }
     note_error(&ev, status);
     sp_i_evaluate_end(&ev, status);
@@ -147,8 +147,13 @@ static void note_error(const sp_i_evaluation *ev, sp_status status)
 
 // No GPU computes more than its peak: the peak is wrong, or the rates are another GPU's. Of the
 // pairs that causal attention leaves out, a formula may count more.
-static sp_status refuse_utilisation(const sp_scenario *scenario, sp_result *result, sp_error *err)
+static sp_status refuse_utilisation(const sp_i_evaluation *ev, sp_error *err)
 {
+    const sp_scenario *scenario = ev->steps.scenario;
+    sp_result *result = ev->steps.result;
+    if (ev->steps.options->any_rate) {
+        return SP_OK;
+    }
     double mfu = sp_result_mfu(result, SP_FLOPS_CAUSAL);
     double most = fmax(mfu, sp_result_hfu(result));
     double peak_tflops = scenario->cluster.peak_flops_per_s / 1e12;
@@ -390,7 +395,7 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
     }
     sp_oom_diagnosis refused = {0};
     // Choices that have ended at their bound leave a plan little to gain.
-    sp_i_meter meter = {.limit = SP_I_MOST_WORK / (scenario->strategy.curtailed ? 2 : 1)};
+    sp_work_meter meter = {.limit = SP_I_MOST_WORK / (scenario->strategy.curtailed ? 2 : 1)};
     sp_scenario metered = *scenario;
     if (metered.strategy.meter == NULL && metered.strategy.time_limit_ms == 0) {
         metered.strategy.meter = &meter;
