@@ -134,21 +134,6 @@ static bool keeps_scores(const question *q)
     return q->scenario->memory.attention == SP_ATTENTION_UNFUSED;
 }
 
-static bool copies_logits(const question *q)
-{
-    return !q->scenario->memory.stack.fused_cross_entropy;
-}
-
-static bool has_explicit_tensors(const question *q)
-{
-    return q->scenario->memory.stack.tensors == SP_TENSORS_EXPLICIT;
-}
-
-static bool counts_device(const question *q)
-{
-    return sp_stack_counts_device(&q->scenario->memory.stack);
-}
-
 static bool limit_follows(const question *q)
 {
     const sp_scenario *s = q->scenario;
@@ -332,10 +317,6 @@ static const use of_steps[] = {
      "parallel.zero 0 and parallel.dp or parallel.cp above 1"},
     {"stack.fused_softmax_limited stack.unfused_softmax stack.score_buffer", keeps_scores,
      "memory.attention \"unfused\""},
-    {"stack.copied_logits", copies_logits, "a loss without stack.fused_cross_entropy"},
-    {"stack.device_bytes", has_explicit_tensors, "stack.tensors \"explicit\""},
-    {"stack.cudnn_attention", counts_device,
-     "stack.tensors \"explicit\" with stack.device_bytes"},
     {"stack.cp_overlap", exchanges_keys,
      "parallel.cp above 1, or strategies whose packs several data-parallel ranks share"},
     {"stack.cp_a2a_ranks", exchanges_some_heads, "stack.cp_overlap \"a2a+p2p\" and parallel.cp above 1"},
@@ -400,7 +381,7 @@ static const use of_text[] = {
      "batches that are read: decode.prompt_tokens and decode.sequences say what is generated"},
     {"prefill.", NULL, "`slimpack prefill`"},
     {"decode.depth decode.top_k decode.draft_tokens decode.text. decode.draft decode.draft_tp "
-     "decode.draft_gpus decode.batch_policy decode.graphs decode.eagle_graphs decode.call_ms "
+     "decode.draft_gpus decode.batch_policy decode.eagle_graphs decode.call_ms "
      "decode.graph_miss_ms", drafts_tokens, "methods that draft tokens (decode.method)"},
     {"decode.alpha decode.extend decode.prune decode.keep decode.text.training_ease "
      "decode.text.training_tokens_per_call", follows_entropy, "decode.method \"heterospec\""},

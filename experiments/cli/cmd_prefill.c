@@ -260,8 +260,9 @@ static int show_answer(const prefill_args *args, const sp_scenario *scenario, co
                         execution_json(args, &a->result, a->longest, &a->outcome));
         }
         if (object != NULL) {
-            sp_json_put(object, "warnings",
-                        sp_json_lines(warnings.text[0], SP_WARNING_TEXT, warnings.count));
+            json_t *unused = sp_json_lines(warnings.text[0], SP_WARNING_TEXT, warnings.count);
+            json_array_extend(json_object_get(object, "warnings"), unused);
+            json_decref(unused);
         }
         exit_status = cli_print_json(object);
     } else {

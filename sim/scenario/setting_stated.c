@@ -26,10 +26,8 @@ static const json_t *value_at(const json_t *root, const char *key)
 
 static json_t *named_stack(const sp_scenario *scenario)
 {
-    sp_stack named = scenario->profile.stack;
-    if (strcmp(named.name, scenario->memory.stack.name) != 0) {
-        sp_stack_builtin(scenario->memory.stack.name, &named);
-    }
+    sp_stack named =
+        sp_i_unchanged_stack(&scenario->memory.stack, &scenario->layout, &scenario->profile);
     return sp_stack_to_json(&named);
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/scenario/scenario_private.h"
 
 static int64_t context_tokens(const sp_workload_spec *workload);
 static void add_cluster(const sp_cluster *cluster, double figure[SP_STEP_FIGURES]);
@@ -121,14 +122,21 @@ static bool is_same_stack(const sp_stack *a, const sp_stack *b)
     return same;
 }
 
-static void name_stack(const sp_stack *stack, const sp_layout *layout, const sp_profile *profile,
-                       char word[SP_STEP_WORD])
+sp_stack sp_i_unchanged_stack(const sp_stack *stack, const sp_layout *layout,
+                              const sp_profile *profile)
 {
     sp_stack named = profile->stack;
     if (strcmp(named.name, stack->name) != 0) {
         sp_stack_builtin(stack->name, &named);
     }
     named.gradient_buckets = named.gradient_buckets || sp_stack_buckets_gradients(&named, layout);
+    return named;
+}
+
+static void name_stack(const sp_stack *stack, const sp_layout *layout, const sp_profile *profile,
+                       char word[SP_STEP_WORD])
+{
+    sp_stack named = sp_i_unchanged_stack(stack, layout, profile);
     bool same = is_same_stack(stack, &named);
     snprintf(word, SP_STEP_WORD, "%.80s%s", stack->name, same ? "" : ", changed");
 }
