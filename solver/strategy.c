@@ -134,7 +134,7 @@ sp_status sp_strategy_resolve(sp_scenario *scenario, bool compared, sp_error *er
     if (spec->meter != NULL || spec->time_limit_ms > 0) {
         return resolve_all(scenario, compared, err);
     }
-    sp_work_meter meter = {.limit = sp_i_most_work(scenario->workload.batches)};
+    sp_meter meter = {.limit = sp_i_most_work(scenario->workload.batches)};
     spec->meter = &meter;
     sp_status status = resolve_all(scenario, compared, err);
     spec->curtailed = meter.ended;

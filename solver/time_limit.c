@@ -74,7 +74,7 @@ void sp_i_spend_step(const sp_scenario *scenario, const sp_packing *packing)
 
 bool sp_i_is_late(const sp_scenario *scenario, double deadline_s)
 {
-    sp_work_meter *meter = scenario->strategy.meter;
+    sp_meter *meter = scenario->strategy.meter;
     const bool spent = meter != NULL && meter->spent >= meter->limit;
     if (spent) {
         meter->ended = true;
@@ -84,7 +84,7 @@ bool sp_i_is_late(const sp_scenario *scenario, double deadline_s)
 
 int64_t sp_i_begin_part(const sp_scenario *scenario, double share)
 {
-    sp_work_meter *meter = scenario->strategy.meter;
+    sp_meter *meter = scenario->strategy.meter;
     if (meter == NULL) {
         return 0;
     }

@@ -35,10 +35,10 @@ static inline int64_t sp_i_most_work(int batches)
     return SP_I_MOST_WORK * (batches > 1 ? batches : 1);
 }
 
-typedef struct sp_work_meter {
+typedef struct sp_meter {
     int64_t spent, limit;
     bool ended; // the limit has ended some search
-} sp_work_meter;
+} sp_meter;
 
 // A scenario without a meter spends nothing that counts.
 void sp_i_spend(const sp_scenario *scenario, int64_t units);

@@ -10,6 +10,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/files.h"
+#include "sim/base/units.h"
 
 enum {
     DEFAULT_LIMIT_BYTES = 256 << 20,
@@ -188,14 +189,12 @@ static sp_status read_stream(FILE *file, const char *path, int64_t limit_bytes, 
     size_t room = 0;
     void *held = NULL;
     *bytes = 0;
-    if (fstat(fileno(file), &info) != 0) {
-        return sp_error_system(err, path, errno);
+    // The size of a pipe is not known, nor that of a stream without a file.
+    int64_t size = fstat(fileno(file), &info) == 0 ? info.st_size : 0;
+    if (size > limit_bytes) {
+        return too_long(path, size, limit_bytes, err);
     }
-    if (info.st_size > limit_bytes) {
-        return too_long(path, info.st_size, limit_bytes, err);
-    }
-    // One byte more than a file has tells its end; the size of a pipe is not known.
-    size_t wanted = (size_t)info.st_size + 1 > PIPE_BYTES ? (size_t)info.st_size + 1 : PIPE_BYTES;
+    size_t wanted = (size_t)sp_larger(size + 1, PIPE_BYTES); // one byte more tells the end
     do {
         if (!sp_reserve(&held, &room, *bytes + wanted, 1)) {
             sp_free(held);

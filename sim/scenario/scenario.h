@@ -50,13 +50,12 @@ typedef struct sp_strategy_spec {
     // slimpipe: tokens of a slice, 0: each row in schedule.slices; slimpack: long samples are cut
     // at multiples of it, 0: searched
     int64_t slice_tokens;
-    int64_t time_limit_ms; // for solving one batch; 0: the strategy's own
-    double spent_s;        // of the first batch's limit, by choosing what the job keeps
-    int effort_percent;    // of a search's own effort; 0: all of it (sp_evaluate_options sets it)
-    struct sp_work_meter
-        *meter;     // work of the plan at hand (solver/time_limit.h); NULL: not bounded
-    bool curtailed; // the bound of work ended what chose for the job
-    double mip_gap; // at which they count as solved; negative: the strategy's own
+    int64_t time_limit_ms;  // for solving one batch; 0: the strategy's own
+    double spent_s;         // of the first batch's limit, by choosing what the job keeps
+    int effort_percent;     // of a search's own effort; 0: all of it (sp_evaluate_options sets it)
+    struct sp_meter *meter; // work of the plan at hand (solver/time_limit.h); NULL: not bounded
+    bool curtailed;         // the bound of work ended what chose for the job
+    double mip_gap;         // at which they count as solved; negative: the strategy's own
     // slimpack without a part of it (ablation): samples cut; backward packs of their own; packs
     // that grow and shrink; ranks merged for long samples; integer programs
     bool slices, asymmetric, taper, dp_merge, milp;

@@ -24,6 +24,13 @@ static const json_t *value_at(const json_t *root, const char *key)
     return json_is_null(root) ? NULL : root;
 }
 
+static json_t *named_stack(const sp_scenario *scenario)
+{
+    sp_stack named =
+        sp_i_unchanged_stack(&scenario->memory.stack, &scenario->layout, &scenario->profile);
+    return sp_stack_to_json(&named);
+}
+
 // Defaults that follow from other settings, in the place of the table's words; NULL: none does.
 static json_t *derived_default(const defaults *d, const char *key)
 {
@@ -89,9 +96,7 @@ static bool is_equal(const sp_setting *setting, const json_t *value, const json_
 void sp_i_scenario_note_stated(sp_scenario *scenario, const json_t *root)
 {
     bool switches = json_is_object(json_object_get(root, "stack"));
-    const sp_stack named =
-        sp_i_named_stack(&scenario->memory.stack, &scenario->layout, &scenario->profile);
-    defaults d = {.scenario = scenario, .stack = switches ? sp_stack_to_json(&named) : NULL};
+    defaults d = {.scenario = scenario, .stack = switches ? named_stack(scenario) : NULL};
     const sp_setting *setting = NULL;
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
         const json_t *value = value_at(root, setting->key);

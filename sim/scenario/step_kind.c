@@ -1,10 +1,11 @@
-#include "sim/scenario/scenario_private.h"
+#include "sim/scenario/scenario.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/scenario/scenario_private.h"
 
 static int64_t context_tokens(const sp_workload_spec *workload);
 static void add_cluster(const sp_cluster *cluster, double figure[SP_STEP_FIGURES]);
@@ -121,7 +122,8 @@ static bool is_same_stack(const sp_stack *a, const sp_stack *b)
     return same;
 }
 
-sp_stack sp_i_named_stack(const sp_stack *stack, const sp_layout *layout, const sp_profile *profile)
+sp_stack sp_i_unchanged_stack(const sp_stack *stack, const sp_layout *layout,
+                              const sp_profile *profile)
 {
     sp_stack named = profile->stack;
     if (strcmp(named.name, stack->name) != 0) {
@@ -134,7 +136,7 @@ sp_stack sp_i_named_stack(const sp_stack *stack, const sp_layout *layout, const 
 static void name_stack(const sp_stack *stack, const sp_layout *layout, const sp_profile *profile,
                        char word[SP_STEP_WORD])
 {
-    const sp_stack named = sp_i_named_stack(stack, layout, profile);
+    sp_stack named = sp_i_unchanged_stack(stack, layout, profile);
     bool same = is_same_stack(stack, &named);
     snprintf(word, SP_STEP_WORD, "%.80s%s", stack->name, same ? "" : ", changed");
 }

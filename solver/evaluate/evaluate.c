@@ -395,7 +395,7 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
     }
     sp_oom_diagnosis refused = {0};
     // Choices that have ended at their bound leave a plan little to gain.
-    sp_work_meter meter = {.limit = SP_I_MOST_WORK / (scenario->strategy.curtailed ? 2 : 1)};
+    sp_meter meter = {.limit = SP_I_MOST_WORK / (scenario->strategy.curtailed ? 2 : 1)};
     sp_scenario metered = *scenario;
     if (metered.strategy.meter == NULL && metered.strategy.time_limit_ms == 0) {
         metered.strategy.meter = &meter;

@@ -82,7 +82,7 @@ static sp_status evaluate(sp_i_evaluation *ev, const sp_batches *batches, sp_sce
     // All settings together have no more time than the plan had.
     scenario->strategy.time_limit_ms = sp_ceil_div(scenario->strategy.time_limit_ms,
                                                    searches(ev) ? MOST_TRIED_SEARCHED : MOST_TRIED);
-    sp_work_meter meter = {.limit = most_tried(ev, batches) / PARTS};
+    sp_meter meter = {.limit = most_tried(ev, batches) / PARTS};
     // One that fits is planned as it would be by itself, since its time is told.
     if (ev->oom.limit_bytes > 0 && searches(ev) && scenario->strategy.time_limit_ms == 0) {
         scenario->strategy.meter = &meter;

@@ -106,6 +106,9 @@ TEST(remote_execution_is_the_local_one)
         sp_execution direct, recalled;
         f.options.executed = NULL;
         f.options.memory_points = true;
+        // No output may replace an input of this process.
+        remove("case.json");
+        remove("case.result.json");
         must_succeed(sp_set_export_case(of, &f.options, "case.json", &exported, ERR));
         assert_int_equal(exported.status, SP_CASE_OK);
         execute_remotely(&f.options, "case.json", "case.result.json");

@@ -283,12 +283,11 @@ static const char long_samples[] =
     "'workload': {'lengths': [200000, 9000, 700, 40000, 120, 3000, 65536, 5], 'context': 262144}, "
     "'strategy': {'kind': 'slimpack'}}";
 
-static void plan_within(int64_t limit, int threads, sp_work_meter *meter,
-                        sp_packflow_outcome *outcome)
+static void plan_within(int64_t limit, int threads, sp_meter *meter, sp_packflow_outcome *outcome)
 {
     planned p;
     must_succeed_for(long_samples, run_read(long_samples, &p.scenario, ERR));
-    *meter = (sp_work_meter){.limit = limit};
+    *meter = (sp_meter){.limit = limit};
     p.scenario.strategy.meter = meter;
     must_succeed(sp_strategy_resolve(&p.scenario, false, ERR));
     must_succeed(sp_evaluate_batches(&p.scenario, &p.batches, ERR));
@@ -310,7 +309,7 @@ TEST(work_bounds_the_choices_and_the_search)
 {
     static const int64_t limits[] = {1, 1000000, 4000000};
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
-        sp_work_meter one, three;
+        sp_meter one, three;
         sp_packflow_outcome of_one, of_three;
         plan_within(limits[i], 1, &one, &of_one);
         plan_within(limits[i], 3, &three, &of_three);
@@ -323,7 +322,7 @@ TEST(work_bounds_the_choices_and_the_search)
 
 TEST(without_a_bound_of_work_nothing_is_late)
 {
-    sp_work_meter meter = {.limit = 0};
+    sp_meter meter = {.limit = 0};
     sp_scenario scenario = {.strategy = {.time_limit_ms = 0}};
     assert_false(sp_i_is_late(&scenario, 0.0));
     scenario.strategy.meter = &meter;
@@ -334,7 +333,7 @@ TEST(without_a_bound_of_work_nothing_is_late)
 // The first of several searches leaves the rest to the others.
 TEST(parts_of_work)
 {
-    sp_work_meter meter = {.spent = 100, .limit = 1100};
+    sp_meter meter = {.spent = 100, .limit = 1100};
     const sp_scenario scenario = {.strategy = {.meter = &meter}};
     const int64_t limit = sp_i_begin_part(&scenario, 0.25);
     assert_int_equal(meter.limit, 350);
