@@ -423,10 +423,10 @@ const cli_command cli_cmd_tune = {
     .description =
         "Finds how a model trains fastest on so many GPUs: tensor, context, pipeline and data "
         "parallelism, schedule, packing strategy, recomputation and ZeRO stage. MODEL is a "
-        "built-in name or a Hugging Face config.json."
-        "\n\nThe first line is the answer, with the error of its profile on logged "
-        "steps like it, or, where it is not known, that of the nearest ones, and how many points "
-        "lie within it. Then come the fastest points, the front of time against peak memory, what "
+        "built-in name, a Hugging Face config.json or the folder that holds one."
+        "\n\nThe first line is the answer, with the error of its profile on logged steps like it "
+        "and how many points lie within it, or that no logged step is like it. Then come the "
+        "fastest points, the front of time against peak memory, what "
         "limits the step and what other points that were evaluated save of it or cost, what each "
         "other choice would cost if all others could still be chosen freely, and the command to "
         "go on with. A point is left out where pure work alone (no bubble, no fixed "
@@ -453,9 +453,10 @@ const cli_command cli_cmd_tune = {
         "whose tp is 2, --set strategy.kind=packed that strategy. Options and --set do not state "
         "one "
         "thing twice."
+        "\n\nCtrl-C ends the search with the fastest so far (exit status 130), a second one at "
+        "once."
         "\n\nThe exit status is 1 when no point fits; the point that lacks the least memory is "
-        "told "
-        "then, and how many GPUs, doubled until something fits, are enough.",
+        "told then, and how many GPUs, doubled until something fits, are enough.",
     .examples = examples,
     .options = options,
     .args_bytes = sizeof(cli_tune_args),

@@ -6,8 +6,7 @@
 
 static const char streams[] =
     "A file named - is standard input, or standard output where it is written; what people are "
-    "told "
-    "goes to standard error then. A file that is written is whole or as it was.";
+    "told goes to standard error then. A file that is written is whole or as it was.";
 
 void cli_print_overview(FILE *out)
 {
