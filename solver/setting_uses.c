@@ -10,7 +10,7 @@
 
 #define NO_EFFECT " no effect "
 
-// What is asked of a scenario's settings.
+// A key that is looked up, and the scenario that states it.
 typedef struct question {
     const sp_scenario *scenario;
     const sp_strategy *strategy; // NULL with uniform costs
@@ -54,7 +54,7 @@ static bool reduces_gradients(const question *q)
     return data_ranks(q) > 1;
 }
 
-// What ZeRO 3 gathers has buffers on one rank, too, and with explicit tensors what ZeRO 2 adds up.
+// ZeRO 3 has buffers on one rank, too, and with explicit tensors ZeRO 2 has.
 static bool shards_states(const question *q)
 {
     bool is_explicit = q->scenario->memory.stack.tensors == SP_TENSORS_EXPLICIT;
@@ -156,7 +156,7 @@ static bool cuts_rows(const question *q)
 static bool counts_slices(const question *q)
 {
     const sp_scenario *s = q->scenario;
-    // What a strategy with slices of its own writes into the resolved scenario is not stated.
+    // A strategy with slices of its own writes as many into the resolved scenario.
     if (q->strategy != NULL && q->strategy->sliced && s->schedule.slices == s->layout.pp) {
         return true;
     }
@@ -297,7 +297,7 @@ static bool has_programs(const question *q)
     "strategy.slices strategy.asymmetric strategy.taper strategy.dp_merge strategy.milp "          \
     "strategy.zones strategy.remap strategy.gathers"
 
-// What a step of training alone asks of the stack.
+// Switches of the stack that a step of training alone reads.
 #define OF_BACKWARDS                                                                               \
     "stack.unfused_weight_gradient stack.timed_accumulation stack.in_place_lookup_gradient "       \
     "stack.hide_backward_gather stack.hide_backward_reduce stack.hide_gradient_reduce "            \
@@ -530,7 +530,7 @@ static bool all_say_unused(sp_warnings *const *rows, int count, const char *text
 
 void sp_keep_unused_of_all(sp_warnings *const *rows, int count)
 {
-    // What all rows say stays in every one of them, whichever is judged first.
+    // A warning of all rows stays in each of them, whichever is looked at first.
     for (int r = 0; r < count; r++) {
         int kept = 0;
         for (int i = 0; i < rows[r]->count; i++) {

@@ -5,7 +5,7 @@
 #include "sim/metrics/result.h"
 #include "sim/scenario/scenario.h"
 
-// What a scenario is asked for. One document may serve all three.
+// A scenario is asked for one of these. One document may serve all three.
 typedef enum sp_run_kind { SP_RUN_STEP, SP_RUN_PREFILL, SP_RUN_DECODE } sp_run_kind;
 
 // Warns of each setting that the scenario states otherwise than by default and that changes nothing
@@ -14,7 +14,7 @@ typedef enum sp_run_kind { SP_RUN_STEP, SP_RUN_PREFILL, SP_RUN_DECODE } sp_run_k
 // no error.
 SP_API void sp_warn_of_unused(const sp_scenario *scenario, sp_run_kind run, sp_warnings *warnings);
 
-// Of rows that one scenario is compared in: leaves out of each such warning of a setting that
+// Rows in which one scenario is compared: leaves out of each such warning of a setting that
 // another row reads.
 SP_API void sp_keep_unused_of_all(sp_warnings *const *rows, int count);
 

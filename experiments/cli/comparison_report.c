@@ -190,7 +190,7 @@ static void print_rows(const cli_comparison *cmp, int width,
     }
 }
 
-// What the speed-ups are over, where no list says it or it cannot run.
+// Names the baseline, where no list says it or it cannot run.
 static void print_baseline(const cli_comparison *cmp)
 {
     const cli_compared *base = &cmp->rows[0];

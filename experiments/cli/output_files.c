@@ -189,7 +189,7 @@ static int check_output(const cli_command *command, const void *args, const cli_
         // Two outputs are compared once.
         bool compared = other == output || (is_output(other) && other < output);
         const char *file = compared ? NULL : file_of(other, args);
-        // Of standard output give_standard_output() tells.
+        // give_standard_output() tells of standard output.
         if (file != NULL && sp_descriptor_of(path) < 0 && is_same_file(path, file)) {
             return cli_usage_error(command, "--%s and --%s are the same file '%s'", output->name,
                                    other->name, path);

@@ -82,7 +82,7 @@ static void on_stop(int signal_number)
     sp_stop_request();
 }
 
-// What the parent ignores, as a shell does for a job in the background, stays ignored. A call that
+// A signal that the parent ignores, as a shell does for a background job, stays so. A call that
 // reads goes on.
 static void catch_signal(int signal_number)
 {

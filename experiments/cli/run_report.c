@@ -60,7 +60,7 @@ const char *cli_loss_text(cli_loss loss, char text[CLI_LOSS])
     return text;
 }
 
-// What is not as usual of a schedule's groups, slices and chunks.
+// Prints groups, slices and chunks of a schedule that are not as usual.
 static int print_slices(const sp_scenario *scenario, char *text, size_t bytes)
 {
     const sp_schedule_spec *schedule = &scenario->schedule;

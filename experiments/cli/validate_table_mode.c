@@ -218,7 +218,7 @@ static void print_table(const sp_validation *v)
     }
 }
 
-// Of tables without a bound none is kept or missed.
+// Tables without a bound neither keep nor miss one.
 static void print_unbound(const sp_validation *validations, int count)
 {
     const char *separator = "no bound stated for ";

@@ -17,7 +17,7 @@ static void forget_scout(sweep_layouts_finder *f)
     }
 }
 
-// What was evaluated before a stop is an answer.
+// A stop is no error: points that were evaluated before it are an answer.
 static sp_status unless_stopped(sweep_layouts *all, sp_status status, sp_error *err)
 {
     if (status != SP_ERR_STOPPED) {

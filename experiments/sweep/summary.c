@@ -172,7 +172,7 @@ static sp_status add_to_front(sweep_summary *summary, const sweep_best *point, s
             summary->front[kept++] = summary->front[i];
         }
     }
-    // What is behind the group closes up.
+    // Points of later groups close up.
     memmove(&summary->front[kept], &summary->front[end],
             (size_t)(summary->front_count - end) * sizeof *summary->front);
     int64_t count = summary->front_count - (end - kept);

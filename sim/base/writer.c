@@ -151,7 +151,7 @@ static size_t shown_bytes(const unsigned char *text, size_t bytes)
     return valid && !control ? length : 0;
 }
 
-// What stands for text[0..bytes), into `out` where that is not NULL; returns its bytes.
+// Writes what stands for text[0..bytes) to `out` where that is not NULL; returns its bytes.
 static size_t escape(FILE *out, const char *text, size_t bytes)
 {
     size_t used = 0;

@@ -139,7 +139,8 @@ typedef struct sp_profile {
         char stack[SP_PROFILE_NAME], profile[SP_PROFILE_NAME];
     } for_stack[SP_PROFILE_STACKS];
     int for_stacks;
-    // That of these of the scenario's stack, where the scenario states this one all the same.
+    // The one of them for the scenario's stack, where the scenario states this profile all the
+    // same.
     char of_stack[SP_PROFILE_NAME];
     bool has_cluster;
     sp_cluster cluster; // where the profile carries one
@@ -220,7 +221,7 @@ sp_status sp_profile_from_json(const json_t *root, const char *source, sp_profil
 // measured times of collectives. A second time nothing changes.
 void sp_profile_join(sp_profile *profile, const sp_cluster *cluster);
 enum { SP_PROFILE_LINES = 5, SP_PROFILE_LINE = 320 };
-// What a profile that was joined to a cluster, under a stack, does not hold for as it is: another
+// Says where a profile that was joined to a cluster, under a stack, does not hold as it is: another
 // GPU, rates that were scaled, other software. Returns the number of lines.
 int sp_profile_lines(const sp_profile *profile, const sp_cluster *cluster, const sp_stack *stack,
                      char lines[SP_PROFILE_LINES][SP_PROFILE_LINE]);

@@ -205,7 +205,7 @@ static inline size_t sp_step_costs_units(const sp_step_costs *costs, size_t pack
     return has * (size_t)costs->classes;
 }
 
-// What a copy to host memory takes of a forward pack on a virtual stage.
+// Bytes that a copy to host memory takes of a forward pack on a virtual stage.
 static inline int64_t sp_step_costs_offloaded(const sp_step_costs *costs, size_t pack, int vstage)
 {
     return costs

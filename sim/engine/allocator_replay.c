@@ -221,7 +221,7 @@ static void list_ranks(const sp_timeline *timeline, const sp_memory_timeline *me
     }
 }
 
-// What ranks allocate follows from their lists: those that are alike are replayed as such also
+// Allocations of ranks follow from their lists: those that are alike are replayed as such also
 // where each of them ran for itself.
 static sp_status replay_fullest(const sp_timeline *timeline, const sp_step_costs *costs,
                                 const sp_memory_timeline *memory, const sp_model *model,

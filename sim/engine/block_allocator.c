@@ -106,7 +106,7 @@ static sp_i_block_pool *pool_of(sp_block_allocator *allocator, bool small)
     return small ? &allocator->small : &allocator->large;
 }
 
-// Of a block that is alone in its segment, which can then be given back.
+// The bytes of a block that is alone in its segment, which can then be given back; else 0.
 static int64_t whole_segment(const sp_i_block *block)
 {
     return block->previous == SP_NO_BLOCK && block->next == SP_NO_BLOCK ? block->bytes : 0;

@@ -87,7 +87,7 @@ static double hidden_s(const exchanged *of, int64_t shown_ns)
     return fmax(0.0, of->gather.s + of->scatter.s - (double)shown_ns / SP_NS_PER_S);
 }
 
-// What is shorter alone is hidden more, but for what has no work beside it. Returns what nothing
+// An exchange that is shorter alone is hidden more, but for its bare part. Returns what nothing
 // hides of it; *slows_ns is how much longer the work takes.
 static int64_t shorten_all(const sp_i_sharded *s, const sp_sharded_stage *stage, exchanged *of,
                            int64_t dp_ns, int64_t *slows_ns)

@@ -201,7 +201,7 @@ static json_t *warnings_json(const sp_decode_spec *spec, const sp_decode_machine
     return sp_json_texts(texts);
 }
 
-// What says how long the host takes; null: nothing does, or there is no draft.
+// Names the source of the time that the host takes; null: there is none, or no draft.
 static json_t *host_source_json(const sp_decode_spec *spec, const sp_decode_machine *machine,
                                 const sp_decode_result *result)
 {

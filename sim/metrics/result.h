@@ -206,8 +206,8 @@ void sp_result_warn_of_memory(sp_result *result);
 // out.
 SP_API json_t *sp_result_json(const sp_result *result, bool with_ranks);
 
-// What a key of a result says, with its unit; a member of an object behind a dot. NULL past the
-// last.
+// A key of a result and what it says, with its unit; a member of an object behind a dot. NULL past
+// the last.
 typedef struct sp_result_key {
     const char *key, *text;
 } sp_result_key;

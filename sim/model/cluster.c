@@ -295,7 +295,7 @@ static sp_group worst_joint(const sp_cluster *cluster, const sp_layout *layout, 
 static sp_group describe(int64_t first, progression p, int64_t per_node);
 static bool is_worse(const sp_group *a, const sp_group *b);
 
-// Of the context-parallel ranks of dp_count neighbouring data-parallel ranks.
+// The worst group of context-parallel ranks of dp_count neighbouring data-parallel ranks.
 static sp_group joint_group(const sp_cluster *cluster, const sp_layout *layout, int dp_count)
 {
     progression p = over_two(layout, SP_AXIS_CP, SP_AXIS_DP, dp_count);
@@ -446,7 +446,7 @@ static bool begins_block(const sp_layout *layout, int dp_count, int64_t rank)
            dp + dp_count <= layout->dp;
 }
 
-// Of all such blocks, p being one of them.
+// The worst of all such blocks, p being one of them.
 static sp_group worst_joint(const sp_cluster *cluster, const sp_layout *layout, int dp_count,
                             progression p, every part)
 {

@@ -65,8 +65,8 @@ sp_status sp_model_named(const char *name, sp_model *model, bool *known, sp_erro
     return SP_OK;
 }
 
-// What the file is called, or its folder where it has the name that all have; the whole path where
-// a built-in model is called so, from which it is told apart.
+// Names the model as the file, or its folder where it has the name that all have; the whole path
+// where a built-in model is called so, from which it is told apart.
 static void name_of_path(const char *path, char name[SP_DATA_PATH])
 {
     static const char usual[] = "config.json";

@@ -67,7 +67,7 @@ SP_API sp_status sp_prefill_crossover(const sp_scenario *scenario, int64_t *toke
 // slimpack/prefill/1; NULL when memory ran out. A crossover of 0 is null there.
 SP_API json_t *sp_prefill_json(const sp_scenario *scenario, const sp_prefill_result *result,
                                int64_t crossover_tokens);
-// What the profile does not hold for as it is, as an array of texts; NULL when memory runs out.
+// Texts that say where the profile does not hold as it is, an array; NULL when memory runs out.
 json_t *sp_prefill_warnings_json(const sp_scenario *scenario);
 
 #endif

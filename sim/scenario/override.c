@@ -1,4 +1,4 @@
-// What is done to a document before it is read: paths are placed, and a name with a setting inside
+// Prepares a document before it is read: paths are placed, and a name with a setting inside
 // gives way to the object that it stands for.
 #include <stdio.h>
 #include <string.h>

@@ -202,7 +202,8 @@ static void resolve_schedule(sp_scenario *scenario)
     }
 }
 
-// What ZeRO 2 keeps by its framework is a switch of the stack, where that is not stated.
+// The buckets that ZeRO 2 keeps by its framework are a switch of the stack, where that is not
+// stated.
 static void resolve_buckets(sp_i_scenario_reader *reader)
 {
     sp_stack *stack = &reader->scenario->memory.stack;

@@ -142,7 +142,7 @@ static int64_t default_samples(sp_i_scenario_reader *reader)
         return rows > SP_I_MAX_SAMPLES ? INT64_MAX : rows * each;
     }
     if (reader->lengths == NULL) {
-        // Of an array that was refused nothing is counted; nothing left is told when the batches
+        // An array that was refused is not counted; nothing left is told when the batches
         // are formed, with the lengths and the context.
         int64_t samples =
             scenario->workload.lengths != NULL ? sp_workload_samples(&scenario->workload) : 0;

@@ -37,8 +37,8 @@ static bool holds_name(const char *names, const char *name)
     return false;
 }
 
-// What others set that nothing here stands for. A hint at the setting spelt most alike, or at one
-// of another matter, would change something else.
+// Names that others set and nothing here stands for. A hint at the setting spelt most alike, or at
+// one of another matter, would change something else.
 static const struct {
     const char *names, *why;
 } missing[] = {

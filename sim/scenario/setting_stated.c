@@ -7,7 +7,7 @@
 #include "sim/scenario/scenario_private.h"
 #include "sim/scenario/settings.h"
 
-// What defaults of a scenario follow from.
+// Defaults of a scenario follow from these.
 typedef struct defaults {
     const sp_scenario *scenario;
     json_t *stack; // every switch of the named stack; owned, NULL: nobody asks

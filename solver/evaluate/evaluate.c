@@ -135,7 +135,7 @@ static void take_settings(sp_i_evaluation *ev, const char *settings)
     }
 }
 
-// Of a step whose bubble is known.
+// Finds the error anew where it depends on the bubble, which is known by now.
 static void note_error(const sp_i_evaluation *ev, sp_status status)
 {
     sp_result *result = ev->steps.result;
@@ -561,8 +561,9 @@ static void say_why_none_copies(const sp_i_evaluation *ev, char text[SP_WARNING_
     }
 }
 
-// On one pipeline rank with full recomputation, where copies layer by layer are what is asked for.
-// What follows from the samples of a batch, and a plan, which stands, is warned of.
+// Refused is offloading that copies nothing on one pipeline rank with full recomputation, where
+// copies layer by layer are asked for. Where that follows from the samples of a batch, and of a
+// plan, which stands, there is a warning.
 static sp_status refuse_idle_offload(const sp_i_evaluation *ev, sp_error *err)
 {
     char text[SP_WARNING_TEXT];
@@ -644,7 +645,7 @@ static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing)
     long long made = sp_i_step_microbatches(packing);
     int dp = ev->steps.scenario->layout.dp;
     int idle = 0;
-    // Of each rank the packs that begin there less those that end before it.
+    // For each rank the packs that begin there less those that end before it.
     int64_t *begun = made < dp ? sp_calloc((size_t)dp + 1, sizeof *begun) : NULL;
     for (size_t k = 0; begun != NULL && k < packs->count; k++) {
         begun[packs->packs[k].dp_first]++;

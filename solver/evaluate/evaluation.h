@@ -23,7 +23,7 @@ typedef struct sp_i_evaluation {
     sp_i_kept_step kept; // of the batch at hand
     sp_batch carried;    // what the batches so far delayed; it stands in front of the next one
     double spent_s;      // of the time limit of the next batch
-    // Of documents that are shared by context-parallel ranks, and that would be added to them.
+    // Those of documents that context-parallel ranks share, and what padding would add to them.
     int64_t tokens, padding_tokens;
 } sp_i_evaluation;
 

@@ -80,7 +80,7 @@ static sp_packflow_outcome outcome_of(const sp_result *alone)
                                  .overfull = tight && alone->reserved_peak_bytes > 0};
 }
 
-// Of the fullest rank: forwards and backwards of one layer, times the virtual stages.
+// Forwards and backwards of one layer on the fullest rank, times the virtual stages.
 static size_t layer_passes(const sp_scenario *scenario, const sp_timeline *timeline)
 {
     size_t most = 0;

@@ -98,7 +98,7 @@ static double published_bubble(const sp_scenario *scenario)
     return bubble / (work + bubble);
 }
 
-// What frameworks keep beside their shares of parameters and gradients, and is not counted.
+// Frameworks keep this beside their shares of parameters and gradients; it is not counted.
 static void warn_of_sharding(const sp_scenario *scenario, sp_warnings *warnings)
 {
     const sp_layout *layout = &scenario->layout;
@@ -123,7 +123,7 @@ static void warn_of_sharding(const sp_scenario *scenario, sp_warnings *warnings)
     }
 }
 
-// What the planner's formulas do not know (planner_memory.h).
+// The planner's formulas do not know all settings (planner_memory.h).
 static void warn_of_planner(const sp_scenario *scenario, sp_warnings *warnings)
 {
     const sp_stack *stack = &scenario->memory.stack;
@@ -142,7 +142,7 @@ static void warn_of_planner(const sp_scenario *scenario, sp_warnings *warnings)
     }
 }
 
-// What is stated and runs as something else.
+// Some things that are stated run as something else.
 static void warn_of_replaced(const sp_scenario *scenario, sp_warnings *warnings)
 {
     const sp_strategy_spec *strategy = &scenario->strategy;
