@@ -37,7 +37,7 @@ static sp_status make_plans(const plan_args *args, const sp_scenario *scenario, 
                            .plan = args->output,
                            .scenario = scenario->resolved,
                            .formed = &batches,
-                           .settings = result->settings};
+                           .result = result};
     sp_evaluate_options evaluate = {.allocator_peak = true,
                                     .threads = cli_threads(args->jobs),
                                     .observer = cli_exports_observe,
@@ -133,6 +133,7 @@ static sp_status check_plan(const char *path, checked *c, sp_error *err)
     const sp_evaluate_options how = {.engine = {.verify = true},
                                      .allocator_peak = true,
                                      .formed = &c->in.plans.formed,
+                                     .curtailed = c->in.plans.curtailed,
                                      .settings = json_string_value(c->in.plans.settings)};
     return sp_evaluate_plans(&c->in.scenario, c->in.plans.plans, c->in.plans.count, &how,
                              &c->result, err);

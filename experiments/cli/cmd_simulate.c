@@ -111,7 +111,7 @@ static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_r
     exports.scenario = in->scenario.resolved;
     exports.planner_memory = in->scenario.memory_model != SP_MEMORY_TENSORS;
     exports.formed = formed;
-    exports.settings = result->settings;
+    exports.result = result;
     if (!in->scenario.uniform) {
         exports.network = sp_scenario_network(&in->scenario);
     }
@@ -120,6 +120,7 @@ static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_r
         .allocator_peak = true,
         .threads = cli_threads(args->jobs),
         .formed = formed,
+        .curtailed = in->plans.curtailed,
         .settings = args->set.count == 0 ? json_string_value(in->plans.settings) : NULL,
         .observer = cli_exports_observe,
         .observer_context = &exports};

@@ -36,10 +36,11 @@ sp_status cli_exports_end(cli_exports *exports, sp_error *err)
     exports->ranks = NULL;
     sp_status status = err->status;
     if (status == SP_OK && exports->plan_file.file != NULL) {
-        status = named(exports,
-                       sp_plan_json_end_reason(exports->plan_file.file, exports->formed, NULL,
-                                               exports->settings, err),
-                       err);
+        const sp_plan_notes notes = {.settings = exports->result->settings,
+                                     .curtailed = exports->result->curtailed};
+        status = named(
+            exports, sp_plan_json_end_noted(exports->plan_file.file, exports->formed, &notes, err),
+            err);
     }
     return sp_output_close(&exports->plan_file, status, err);
 }

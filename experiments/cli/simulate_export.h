@@ -28,7 +28,7 @@ typedef struct cli_exports {
     bool planner_memory;      // memory.model is no sum of tensors
     const json_t *scenario;   // resolved, for the plan
     const sp_batches *formed; // for the plan
-    const char *settings;     // for the plan: those of the result, where they stand afterwards
+    const sp_result *result;  // for the plan, which is noted with what stands there afterwards
     sp_output plan_file;      // open while batches are evaluated
     sp_export_window window;  // trace_ranks and trace_window as read
     int *ranks;               // those of the window

@@ -93,6 +93,7 @@ typedef struct sp_result {
     sp_warnings warnings;
     char oom_diagnosis[SP_WARNING_TEXT]; // what a step out of memory would have needed; also a
                                          // warning
+    bool curtailed; // a bound of work ended the search for the plans; also a warning
     // With which settings it would fit, or be faster where memory is short; part of a warning.
     char settings[SP_WARNING_TEXT];
     char uncalibrated[8][160];

@@ -5,8 +5,9 @@
 // samples those listed are pieces (strategy concat), "cut_tokens" how many of their tokens do not
 // see the beginning of their document. What forming the batches did
 // to the samples stands behind them ("over_length", "left_over", "lengths_started_again"), and so
-// do the "reason" why a plan does not fit the memory and the "settings" that were tried for it. An
-// action that runs side by side with the next one ends in '&': "F4.0&", "B1.1".
+// do the "reason" why a plan does not fit the memory, the "settings" that were tried for it, and
+// "curtailed" where a bound of work ended the search for it. An action that runs side by side with
+// the next one ends in '&': "F4.0&", "B1.1".
 #ifndef SLIMPACK_SIM_PLAN_PLAN_JSON_H
 #define SLIMPACK_SIM_PLAN_PLAN_JSON_H
 
@@ -28,15 +29,22 @@ SP_API sp_status sp_plan_json_batch(FILE *file, int index, const sp_plan *plan,
 SP_API sp_status sp_plan_json_end(FILE *file, sp_error *err);
 // The end, with what these batches left out (their samples are not looked at).
 SP_API sp_status sp_plan_json_end_formed(FILE *file, const sp_batches *formed, sp_error *err);
-// The same with the reason why the plan does not fit, and with which other settings it would, which
-// only planning anew finds out; NULL or "": none.
-SP_API sp_status sp_plan_json_end_reason(FILE *file, const sp_batches *formed, const char *reason,
-                                         const char *settings, sp_error *err);
+// How a plan was found, which only planning anew would say again.
+typedef struct sp_plan_notes {
+    const char *reason;   // why it does not fit; NULL or "": it does
+    const char *settings; // with which others it would; NULL or "": none is known
+    bool curtailed;       // a bound of work ended the search for it
+} sp_plan_notes;
+
+// The end of a plan with notes.
+SP_API sp_status sp_plan_json_end_noted(FILE *file, const sp_batches *formed,
+                                        const sp_plan_notes *notes, sp_error *err);
 
 // A plan file in memory; owns its batches, packings and plans.
 typedef struct sp_plan_file {
     json_t *scenario;  // as stored
     json_t *settings;  // that were tried for it, a string; NULL: none is known
+    bool curtailed;    // a bound of work ended the search for it
     sp_batches formed; // what forming the batches left out, and no batch
     int count;
     sp_batch *batches;

@@ -54,8 +54,8 @@ static void read_formed(sp_object *root, sp_batches *formed)
 }
 
 // The document around the batches; its batches array.
-static const json_t *read_head(const json_t *root, const char *source, json_t **scenario,
-                               json_t **settings, sp_batches *formed, sp_error *err)
+static const json_t *read_head(const json_t *root, const char *source, sp_plan_file *file,
+                               sp_error *err)
 {
     sp_object object;
     sp_object_begin(&object, root, source, "", err);
@@ -74,13 +74,14 @@ static const json_t *read_head(const json_t *root, const char *source, json_t **
     if (batches != NULL && json_array_size(batches) == 0) {
         sp_object_error(&object, "batches", "expected at least one batch");
     }
-    read_formed(&object, formed);
+    read_formed(&object, &file->formed);
+    file->curtailed = sp_object_bool(&object, "curtailed", false);
     sp_object_string(&object, "reason", ""); // is found again where the plan is simulated
     if (sp_object_string(&object, "settings", NULL) != NULL) {
-        *settings = json_incref(json_object_get(root, "settings"));
+        file->settings = json_incref(json_object_get(root, "settings"));
     }
     sp_object_end(&object);
-    *scenario = json_incref((json_t *)stored);
+    file->scenario = json_incref((json_t *)stored);
     return batches;
 }
 
@@ -93,8 +94,7 @@ sp_status sp_plan_json_read(const json_t *root, const char *source, const sp_lay
         err = &own;
     }
     *file = (sp_plan_file){0};
-    const json_t *batches =
-        read_head(root, source, &file->scenario, &file->settings, &file->formed, err);
+    const json_t *batches = read_head(root, source, file, err);
     if (err->status != SP_OK) {
         goto out;
     }

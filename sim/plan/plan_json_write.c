@@ -181,7 +181,7 @@ sp_status sp_plan_json_end(FILE *file, sp_error *err)
 
 sp_status sp_plan_json_end_formed(FILE *file, const sp_batches *formed, sp_error *err)
 {
-    return sp_plan_json_end_reason(file, formed, NULL, NULL, err);
+    return sp_plan_json_end_noted(file, formed, &(sp_plan_notes){.reason = NULL}, err);
 }
 
 static sp_status write_text(sp_writer *out, const char *key, const char *text, sp_error *err)
@@ -189,8 +189,8 @@ static sp_status write_text(sp_writer *out, const char *key, const char *text, s
     return text != NULL && text[0] != '\0' ? write_new(out, key, json_string(text), err) : SP_OK;
 }
 
-sp_status sp_plan_json_end_reason(FILE *file, const sp_batches *formed, const char *reason,
-                                  const char *settings, sp_error *err)
+sp_status sp_plan_json_end_noted(FILE *file, const sp_batches *formed, const sp_plan_notes *notes,
+                                 sp_error *err)
 {
     sp_writer out;
     sp_writer_init(&out, file);
@@ -206,10 +206,11 @@ sp_status sp_plan_json_end_reason(FILE *file, const sp_batches *formed, const ch
         sp_write(&out, ", \"left_over\": {\"samples\": %lld, \"tokens\": %lld}",
                  (long long)formed->left_samples, (long long)formed->left_tokens);
     }
-    sp_status status = write_text(&out, ", \"reason\": ", reason, err);
+    sp_status status = write_text(&out, ", \"reason\": ", notes->reason, err);
     if (status == SP_OK) {
-        status = write_text(&out, ", \"settings\": ", settings, err);
+        status = write_text(&out, ", \"settings\": ", notes->settings, err);
     }
-    sp_write(&out, "%s}\n", formed->wrapped ? ", \"lengths_started_again\": true" : "");
+    sp_write(&out, "%s%s}\n", notes->curtailed ? ", \"curtailed\": true" : "",
+             formed->wrapped ? ", \"lengths_started_again\": true" : "");
     return finish(&out, status, err);
 }

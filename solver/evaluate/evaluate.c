@@ -20,7 +20,6 @@ static void warn_of_batches(sp_result *result, const sp_batches *batches);
 static void warn_of_delayed(sp_i_evaluation *ev, sp_status status);
 static void warn_of_padding(sp_i_evaluation *ev, sp_status status);
 static void count_padding(sp_i_evaluation *ev, const sp_packing *packing);
-static void warn_of_bound(sp_i_evaluation *ev, sp_status status);
 static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing);
 static void warn_of_repeats(sp_i_evaluation *ev, const sp_plan *plan);
 static void warn_of_whole_backwards(sp_i_evaluation *ev, const sp_packing *packing);
@@ -65,7 +64,7 @@ sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
     }
     warn_of_delayed(&ev, status);
     warn_of_padding(&ev, status);
-    warn_of_bound(&ev, status);
+    sp_i_evaluate_bound(&ev, status);
     if (status == SP_OK && batches->count > 0) {
         status = refuse_idle_offload(&ev, err);
     }
@@ -108,6 +107,7 @@ sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, i
     }
     warn_of_delayed(&ev, status);
     warn_of_padding(&ev, status);
+    sp_i_evaluate_bound(&ev, status);
     if (status == SP_OK) {
         status = refuse_utilisation(&ev, err);
     }
@@ -221,10 +221,12 @@ static void warn_of_delayed(sp_i_evaluation *ev, sp_status status)
     }
 }
 
-static void warn_of_bound(sp_i_evaluation *ev, sp_status status)
+void sp_i_evaluate_bound(sp_i_evaluation *ev, sp_status status)
 {
     const sp_strategy_spec *spec = &ev->steps.scenario->strategy;
-    if (status == SP_OK && (ev->curtailed || spec->curtailed)) {
+    bool curtailed = ev->curtailed || spec->curtailed || ev->steps.options->curtailed;
+    if (status == SP_OK && curtailed) {
+        ev->steps.result->curtailed = true;
         sp_warnings_add(
             &ev->steps.result->warnings,
             "%s took the best plan so far when its search came to the bound of its work; "

@@ -192,6 +192,8 @@ static sp_status evaluate(sp_planner *planner, const sp_batches *batches, sp_bat
         plan->peak_bytes = result->peak_bytes;
         plan->memory_limit_bytes = result->memory_limit_bytes;
         plan->oom = sp_result_is_oom(result);
+        sp_i_evaluate_bound(&planner->evaluation, status);
+        plan->curtailed = result->curtailed;
         plan->warnings = result->warnings;
         snprintf(plan->reason, sizeof plan->reason, "%s", result->oom_diagnosis);
     }
@@ -270,7 +272,9 @@ sp_status sp_batch_plan_text(const sp_planner *planner, const sp_batch_plan *pla
                                    .split = plan->split,
                                    .lost_tokens = plan->lost_tokens,
                                    .source_tokens = plan->source_tokens};
-        status = sp_plan_json_end_reason(file, &formed, plan->reason, plan->settings, err);
+        const sp_plan_notes notes = {
+            .reason = plan->reason, .settings = plan->settings, .curtailed = plan->curtailed};
+        status = sp_plan_json_end_noted(file, &formed, &notes, err);
     }
     return close_text(file, text, bytes, status, err);
 }

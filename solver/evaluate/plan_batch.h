@@ -27,6 +27,7 @@ typedef struct sp_batch_plan {
     double lower_bound_ms;      // no plan of these samples is faster
     int64_t peak_bytes;         // of the fullest rank
     int64_t memory_limit_bytes; // 0: none
+    bool curtailed;             // a bound of work ended the search for it; also a warning
     bool oom;                   // the peak is above the limit; the plan is whole all the same
     // Of a plan that is out of memory: the sample and bytes, or the bytes of the plan, with the
     // settings where they were tried; else "".

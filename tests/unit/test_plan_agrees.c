@@ -59,6 +59,7 @@ static json_t *result_of_plan(const char *text, FILE *file)
     must_succeed_for(text, sp_plan_json_read(root, "plan", &scenario.layout, &plans, ERR));
     const sp_evaluate_options options = {.allocator_peak = true,
                                          .formed = &plans.formed,
+                                         .curtailed = plans.curtailed,
                                          .settings = json_string_value(plans.settings)};
     must_succeed_for(
         text, sp_evaluate_plans(&scenario, plans.plans, plans.count, &options, &result, ERR));
@@ -97,8 +98,8 @@ static bool is_searched(const char *strategy)
     return sp_strategy_find(strategy)->by_effort;
 }
 
-// False: the scenario cannot be planned.
-static bool agrees(const char *text)
+// False: the scenario cannot be planned. `curtailed`: a bound of work ended what chose for it.
+static bool agrees_noted(const char *text, bool curtailed)
 {
     sp_error_clear(ERR);
     scenario_run r = {0};
@@ -108,6 +109,7 @@ static bool agrees(const char *text)
     if (status == SP_OK) {
         status = sp_strategy_resolve(&r.scenario, false, ERR);
     }
+    r.scenario.strategy.curtailed = r.scenario.strategy.curtailed || curtailed;
     if (status == SP_OK) {
         status = sp_evaluate_batches(&r.scenario, &r.batches, ERR);
     }
@@ -120,15 +122,18 @@ static bool agrees(const char *text)
     }
     bool planned = status == SP_OK;
     if (planned) {
-        must_succeed_for(text,
-                         sp_plan_json_end_reason(file, &r.batches, NULL, r.result.settings, ERR));
+        const sp_plan_notes notes = {.settings = r.result.settings,
+                                     .curtailed = r.result.curtailed};
+        must_succeed_for(text, sp_plan_json_end_noted(file, &r.batches, &notes, ERR));
         json_t *of_scenario = result_keys(&r.result);
+        assert_true(r.result.curtailed || !curtailed);
         json_t *of_plan = result_of_plan(text, file);
         json_t *of_resolved = result_of_resolved(text, r.scenario.resolved);
         assert_true(r.result.reserved_peak_bytes >= r.result.allocator_peak_bytes);
         assert_same_keys(text, "plan", of_scenario, of_plan);
         // Settings are tried with what the strategy then chooses, where it is not stated.
-        if (r.result.settings[0] != '\0' && is_searched(r.scenario.strategy.kind)) {
+        bool tried = r.result.settings[0] != '\0' && is_searched(r.scenario.strategy.kind);
+        if (tried || curtailed) {
             json_object_del(of_scenario, "warnings");
             json_object_del(of_resolved, "warnings");
         }
@@ -142,6 +147,11 @@ static bool agrees(const char *text)
     run_fini(&r);
     fclose(file);
     return planned;
+}
+
+static bool agrees(const char *text)
+{
+    return agrees_noted(text, false);
 }
 
 static int drawn(sp_prng *prng, const int *from, uint64_t count)
@@ -202,6 +212,15 @@ static void put_workload(sp_prng *prng, char *text)
              " %d}, ",
              2048 << sp_prng_below(prng, 4), 1 + prng_below(prng, 16), 1 + prng_below(prng, 3),
              over_length[sp_prng_below(prng, COUNT_OF(over_length))], 1 + prng_below(prng, 99));
+}
+
+TEST(plans_keep_that_a_bound_ended_their_search)
+{
+    assert_true(agrees_noted("{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, "
+                             "'vocab': 1000}, 'cluster': 'h800-8', 'parallel': {'dp': 2}, "
+                             "'strategy': {'kind': 'slimpack'}, 'workload': {'lengths': [4000, "
+                             "300, 2000, 50]}}",
+                             true));
 }
 
 // So many scenarios of each strategy, and of each schedule, must be planned for the property to say
