@@ -234,7 +234,7 @@ static sp_status read_all(FILE *file, const char *path, sp_i_exec_text *text, sp
         got = fread(text->bytes + text->count, 1, PIECE, file);
         text->count += got;
     }
-    return ferror(file) ? sp_error_set(err, SP_ERR_IO, "%s: %s", path, strerror(errno)) : SP_OK;
+    return ferror(file) ? sp_error_system(err, path, errno) : SP_OK;
 }
 
 static sp_status check_bytes(const sp_i_exec_text *text, const char *path, int64_t vocab,

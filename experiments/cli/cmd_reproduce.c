@@ -324,7 +324,7 @@ static int reproduce(const reproduce_args *args, const figure_folder *folder,
     sp_status status = check_names(folder, operands, &err);
     if (status == SP_OK && args->output != NULL && mkdir(args->output, 0777) != 0 &&
         errno != EEXIST) {
-        status = sp_error_set(&err, SP_ERR_IO, "%.512s: %s", args->output, strerror(errno));
+        status = sp_error_system(&err, args->output, errno);
     }
     for (int i = 0; status == SP_OK && i < count; i++) {
         const char *name = args->all ? folder->names[i] : operands->items[i];

@@ -174,9 +174,8 @@ static sp_status make_folder(char folder[FOLDER_BYTES], sp_error *err)
     if (length >= FOLDER_BYTES) {
         errno = ENAMETOOLONG;
     }
-    return length < FOLDER_BYTES && mkdtemp(folder) != NULL
-               ? SP_OK
-               : sp_error_set(err, SP_ERR_IO, "%s: %s", folder, strerror(errno));
+    return length < FOLDER_BYTES && mkdtemp(folder) != NULL ? SP_OK
+                                                            : sp_error_system(err, folder, errno);
 }
 
 static void remove_folder(const char *folder, const char *path)

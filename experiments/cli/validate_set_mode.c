@@ -353,7 +353,7 @@ static sp_status export_cases(set_run *run, sp_error *err)
 {
     const cli_validate *args = run->args;
     if (mkdir(args->export, 0777) != 0 && errno != EEXIST) {
-        return sp_error_set(err, SP_ERR_IO, "%s: %s", args->export, strerror(errno));
+        return sp_error_system(err, args->export, errno);
     }
     if (!args->common.json) {
         printf("%-10s %-*s %10s %8s %9s %8s  %s\n", "group", NAME, "case", "pred. ms", "bubble",
