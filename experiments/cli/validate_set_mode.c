@@ -1,7 +1,6 @@
 // slimpack validate SET --backend, with --export as well
 #include <errno.h>
 #include <math.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "experiments/cli/report.h"

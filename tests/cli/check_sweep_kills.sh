@@ -146,6 +146,8 @@ refused "one too many" "shard 2 of 3 is there twice: t2 and t2" t3 t1 t2 t2
 head -n 10 h2 >h3
 refused "an unfinished shard" "h3:11: a point is missing" h1 h3
 "$program" merge s.json h2 h1 -o both >/dev/null || complain "merging two shards failed"
+"$program" merge s.json <(cat h2) - -o piped <h1 >/dev/null || complain "merging shards from pipes failed"
+cmp both piped || complain "shards from pipes"
 cmp both whole || complain "two shards differ from the whole"
 expect "merging into a file that holds something" "error: both: exists and holds $(stat -c %s both) bytes (remove it first)" \
     "$("$program" merge s.json h2 h1 -o both 2>&1)"
