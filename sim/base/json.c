@@ -184,11 +184,11 @@ static sp_status too_long(const char *path, int64_t bytes, int64_t limit_bytes, 
 static sp_status read_stream(FILE *file, const char *path, int64_t limit_bytes, char **text,
                              size_t *bytes, sp_error *err)
 {
-    struct stat info;
+    struct stat info = {0}; // of no size where a stream has no descriptor
     size_t room = 0;
     void *held = NULL;
     *bytes = 0;
-    if (fstat(fileno(file), &info) != 0) {
+    if (fileno(file) >= 0 && fstat(fileno(file), &info) != 0) {
         return sp_error_system(err, path, errno);
     }
     if (info.st_size > limit_bytes) {
