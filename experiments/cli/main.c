@@ -108,6 +108,9 @@ static void prepare_streams(void)
     }
     action = (struct sigaction){.sa_handler = on_abort};
     sigaction(SIGABRT, &action, NULL);
+    // A write beyond the limit of a file's size fails then, as one on a full disk does.
+    action = (struct sigaction){.sa_handler = SIG_IGN};
+    sigaction(SIGXFSZ, &action, NULL);
 }
 
 static int close_output(int exit_status)

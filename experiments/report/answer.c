@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "experiments/report/pairs.h"
+#include "experiments/sweep/summary.h"
 
 typedef struct line {
     char *text;
@@ -177,8 +178,23 @@ static bool is_better(const json_t *a, const json_t *b)
     return a_tight != b_tight ? b_tight : whole_ms(a) < whole_ms(b);
 }
 
-// The best row of those whose status is "ok", or that have none, else NULL.
-static const json_t *fastest(const json_t *rows)
+// Do two points of a sweep train the same: model and workload?
+static bool is_same_work(const json_t *a, const json_t *b)
+{
+    const char *path;
+    json_t *value;
+    json_object_foreach (json_object_get(a, "point"), path, value) {
+        const json_t *other = json_object_get(json_object_get(b, "point"), path);
+        if (sweep_is_work(path) && !json_equal(value, other)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// The best row of those whose status is "ok", or that have none, else NULL. `work`: of the rows
+// that train what this one does; NULL: of all.
+static const json_t *fastest(const json_t *rows, const json_t *work)
 {
     const json_t *best = NULL;
     for (size_t i = 0; i < json_array_size(rows); i++) {
@@ -186,7 +202,7 @@ static const json_t *fastest(const json_t *rows)
         const char *status = string(row, "status");
         double ms = number(row, "iteration_ms");
         if ((status == NULL || strcmp(status, "ok") == 0) && isfinite(ms) &&
-            (best == NULL || is_better(row, best))) {
+            (work == NULL || is_same_work(row, work)) && (best == NULL || is_better(row, best))) {
             best = row;
         }
     }
@@ -196,7 +212,7 @@ static const json_t *fastest(const json_t *rows)
 static void add_comparison(line *to, const json_t *comparison)
 {
     const json_t *rows = json_object_get(comparison, "rows");
-    const json_t *best = fastest(rows);
+    const json_t *best = fastest(rows, NULL);
     if (best == NULL) {
         add(to, "none of %zu fits", json_array_size(rows));
         return;
@@ -223,26 +239,56 @@ static void add_tune(line *to, const json_t *tune)
     add_memory(to, answer);
 }
 
-// `count`: of the points, of which `rows` may be the best alone.
-static void add_points(line *to, const json_t *rows, double count)
+// Is the work of row `index` that of no row before it?
+static bool is_new_work(const json_t *rows, size_t index)
 {
-    const json_t *best = fastest(rows);
+    for (size_t i = 0; i < index; i++) {
+        if (is_same_work(json_array_get(rows, index), json_array_get(rows, i))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// The fastest point with the work of row `index`.
+static void add_point(line *to, const json_t *rows, size_t index)
+{
+    const json_t *best = fastest(rows, json_array_get(rows, index));
     if (best == NULL) {
-        add(to, "none of %.0f points fits", count);
+        add(to, "none fits");
         return;
     }
     const json_t *point = json_object_get(best, "point");
     const char *strategy = string(best, "strategy");
     const char *chosen = string(point, "strategy.kind");
-    add(to, "fastest of %.0f points: %s", count,
-        strategy != NULL ? strategy
-        : chosen != NULL ? chosen
-                         : "one step");
+    add(to, "%s", strategy != NULL ? strategy : chosen != NULL ? chosen : "one step");
     add_settings(to, point);
     add(to, ": ");
     add_time_with_error(to, best);
     add_loss(to, best);
     add_memory(to, best);
+}
+
+// `count`: of the points, of which `rows` may be the best alone. Steps of other work are no rivals:
+// the first few contexts, batches and the like have a point each.
+static void add_points(line *to, const json_t *rows, double count)
+{
+    enum { WORKS = 3 };
+    if (fastest(rows, NULL) == NULL) {
+        add(to, "none of %.0f points fits", count);
+        return;
+    }
+    add(to, "fastest of %.0f points: ", count);
+    int works = 0;
+    for (size_t i = 0; i < json_array_size(rows) && works <= WORKS; i++) {
+        if (!is_new_work(rows, i)) {
+            continue;
+        }
+        add(to, "%s", works == 0 ? "" : works < WORKS ? "; " : "; and more");
+        if (works++ < WORKS) {
+            add_point(to, rows, i);
+        }
+    }
 }
 
 static void add_summary(line *to, const json_t *summary)
@@ -257,7 +303,7 @@ static void add_curve(line *to, const json_t *curve)
 {
     const json_t *points = json_object_get(curve, "points");
     const json_t *first = json_array_get(points, 0);
-    const json_t *best = fastest(json_object_get(first, "rows"));
+    const json_t *best = fastest(json_object_get(first, "rows"), NULL);
     const json_t *least = NULL;
     if (best == NULL) {
         add(to, "no strategy fits");
@@ -265,14 +311,14 @@ static void add_curve(line *to, const json_t *curve)
     }
     for (size_t i = 0; i < json_array_size(points); i++) {
         const json_t *point = json_array_get(points, i);
-        least = fastest(json_object_get(point, "rows")) != NULL ? point : least;
+        least = fastest(json_object_get(point, "rows"), NULL) != NULL ? point : least;
     }
     const char *name = string(best, "strategy");
     add(to, "fastest of %zu strategies with %.2f GiB: %s, ",
         json_array_size(json_object_get(first, "rows")), number(first, "limit_gib"),
         name != NULL ? name : "one step");
     add_time(to, number(best, "iteration_ms"));
-    best = fastest(json_object_get(least, "rows"));
+    best = fastest(json_object_get(least, "rows"), NULL);
     name = string(best, "strategy");
     add(to, "; with %.2f GiB: %s, ", number(least, "limit_gib"), name != NULL ? name : "one step");
     add_time(to, number(best, "iteration_ms"));

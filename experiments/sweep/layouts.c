@@ -1,4 +1,5 @@
 #include <math.h>
+#include <string.h>
 
 #include "experiments/sweep/layouts_private.h"
 #include "sim/base/alloc.h"
@@ -138,6 +139,21 @@ json_t *sweep_layouts_settings(const sweep_layouts *layouts, const sweep_layout 
     return sweep_spec_point(spec, digit);
 }
 
+// Even groups stand in the base for points that interleave chunks; elsewhere they have no effect.
+static void leave_out_unused_group(json_t *document)
+{
+    json_t *schedule = json_object_get(document, "schedule");
+    const char *kind = json_string_value(json_object_get(schedule, "kind"));
+    const char *group = json_string_value(json_object_get(schedule, "group"));
+    const json_t *chunks =
+        json_object_get(json_object_get(document, "parallel"), "chunks_per_rank");
+    bool interleaved =
+        kind != NULL && strcmp(kind, "interleaved") == 0 && json_integer_value(chunks) != 1;
+    if (kind != NULL && !interleaved && group != NULL && strcmp(group, "even") == 0) {
+        json_object_del(schedule, "group");
+    }
+}
+
 json_t *sweep_layouts_document(const sweep_layouts *layouts, const sweep_layout *point)
 {
     int64_t digit[SWEEP_AXES];
@@ -146,5 +162,6 @@ json_t *sweep_layouts_document(const sweep_layouts *layouts, const sweep_layout 
     json_t *shared = sweep_spec_scenario(spec, spec->document, digit);
     json_t *document = json_deep_copy(shared);
     json_decref(shared);
+    leave_out_unused_group(document);
     return document;
 }

@@ -193,8 +193,7 @@ static sp_status add_to_front(sweep_summary *summary, const sweep_best *point, s
 
 // ---- groups ----
 
-// Does a setting change what is to be trained?
-static bool is_work(const char *path)
+bool sweep_is_work(const char *path)
 {
     return sp_json_paths_overlap(path, "model") || sp_json_paths_overlap(path, "workload");
 }
@@ -204,7 +203,7 @@ static void choose_groups(sweep_summary *summary)
     const sweep_spec *spec = summary->spec;
     int64_t groups = 1;
     for (int a = 0; a < spec->axis_count; a++) {
-        if (spec->axes[a].count > 1 && is_work(spec->axes[a].path)) {
+        if (spec->axes[a].count > 1 && sweep_is_work(spec->axes[a].path)) {
             summary->group_axes[summary->group_axis_count++] = a;
             groups *= spec->axes[a].count;
         }

@@ -60,6 +60,9 @@ sp_status sweep_summary_add(sweep_summary *summary, int64_t combination, const s
                             sp_error *err);
 void sweep_summary_fini(sweep_summary *summary);
 
+// Does a setting change what is to be trained?
+bool sweep_is_work(const char *path);
+
 // The figure of that name; false where there is none.
 bool sweep_figure_find(const char *name, sweep_figure *figure);
 

@@ -185,7 +185,7 @@ static sp_status too_long(const char *path, int64_t bytes, int64_t limit_bytes, 
 static sp_status read_stream(FILE *file, const char *path, int64_t limit_bytes, char **text,
                              size_t *bytes, sp_error *err)
 {
-    struct stat info;
+    struct stat info = {0}; // of no size where a stream has no descriptor
     size_t room = 0;
     void *held = NULL;
     *bytes = 0;

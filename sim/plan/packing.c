@@ -102,6 +102,22 @@ static bool same_packs(const sp_pack_list *a, const sp_pack_list *b)
     return same;
 }
 
+static int64_t cut_tokens_of(const sp_batch *batch, const int64_t *samples, size_t count)
+{
+    int64_t tokens = 0;
+    for (size_t i = 0; i < count && batch->goes_on != NULL; i++) {
+        tokens += batch->goes_on[samples[i]] ? batch->tokens[samples[i]] : 0;
+    }
+    return tokens;
+}
+
+int64_t sp_packing_cut_tokens(const sp_packing *packing)
+{
+    const sp_batch *batch = packing->batch;
+    return batch->cut_tokens - cut_tokens_of(batch, packing->dropped, packing->dropped_count) -
+           cut_tokens_of(batch, packing->delayed, packing->delayed_count);
+}
+
 void sp_packing_merge_sides(sp_packing *packing)
 {
     if (packing->backward.count > 0 && same_packs(&packing->forward, &packing->backward)) {

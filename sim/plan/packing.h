@@ -93,6 +93,10 @@ bool sp_pack_list_add(sp_pack_list *list, sp_slice slice, bool last);
 // The backward packs: `backward`, or `forward` where there are no others.
 const sp_pack_list *sp_packing_backward(const sp_packing *packing);
 
+// Tokens of the batch's cut_tokens that are trained: less those of pieces that the strategy dropped
+// or delayed.
+int64_t sp_packing_cut_tokens(const sp_packing *packing);
+
 // Drops backward packs that are the forward packs, one to one: none means these.
 void sp_packing_merge_sides(sp_packing *packing);
 

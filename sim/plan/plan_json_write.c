@@ -57,8 +57,9 @@ sp_status sp_plan_json_begin(FILE *file, const json_t *scenario, sp_error *err)
     return finish(&out, status, err);
 }
 
-static void write_samples(sp_writer *out, const sp_batch *batch)
+static void write_samples(sp_writer *out, const sp_packing *packing)
 {
+    const sp_batch *batch = packing->batch;
     sp_write(out, "{\"samples\": [");
     for (size_t i = 0; batch != NULL && i < batch->count; i++) {
         sp_write(out, "%s{\"id\": %lld, \"tokens\": %lld}", i > 0 ? ", " : "",
@@ -68,8 +69,9 @@ static void write_samples(sp_writer *out, const sp_batch *batch)
     if (batch != NULL && batch->documents > 0) {
         sp_write(out, ", \"documents\": %zu", batch->documents);
     }
-    if (batch != NULL && batch->cut_tokens > 0) {
-        sp_write(out, ", \"cut_tokens\": %lld", (long long)batch->cut_tokens);
+    int64_t cut_tokens = batch != NULL ? sp_packing_cut_tokens(packing) : 0;
+    if (cut_tokens > 0) {
+        sp_write(out, ", \"cut_tokens\": %lld", (long long)cut_tokens);
     }
 }
 
@@ -159,7 +161,7 @@ sp_status sp_plan_json_batch(FILE *file, int index, const sp_plan *plan,
     sp_writer out;
     sp_writer_init(&out, file);
     sp_write(&out, "%s", index > 0 ? ",\n" : "\n");
-    write_samples(&out, packing->batch);
+    write_samples(&out, packing);
     write_packs(&out, "forward_packs", &packing->forward);
     write_packs(&out, "backward_packs", sp_packing_backward(packing));
     write_stages(&out, plan);

@@ -58,7 +58,9 @@ static const struct {
     {"num_shared_experts n_shared_experts moe_shared_expert_intermediate_size moe_layer_freq "
      "first_k_dense_replace",
      "shared experts, and dense layers beside those with experts, are not modelled"},
-    {"quantization_config", "quantized weights are not modelled"},
+    {"quantization_config quantization quantize quant_method compression_config load_in_4bit "
+     "load_in_8bit",
+     "quantized weights are not modelled"},
     {"sp", "Megatron's is parallel.sequence_parallel, that of Ulysses parallel.cp"},
 };
 
@@ -136,12 +138,16 @@ const char *sp_setting_near(const char *name)
     if (near != NULL && !whole && (near[0] != name[0] || length_apart(near, name) > 2)) {
         return NULL;
     }
+    // Of several keys that end so the workload's: "seed" is rather its than that of jitter.
+    const char *key = NULL;
     for (int i = 0; near != NULL && i < count; i++) {
-        if (keys[i] == near) {
-            return sp_setting_at(i)->key;
+        const char *other = sp_setting_at(i)->key;
+        if (keys[i] == near ||
+            (strcmp(keys[i], near) == 0 && strncmp(other, "workload.", 9) == 0)) {
+            key = other;
         }
     }
-    return NULL;
+    return key;
 }
 
 const char *sp_setting_meant(const char *key)

@@ -53,7 +53,7 @@ static const sp_setting settings[] = {
     {.key = "model.layers", COUNT("1", "4096"), .fallback = "none, it must be given",
      .text = "Transformer layers.", .aliases = "num_layers num_hidden_layers n_layer"},
     {.key = "model.hidden", COUNT("1", "262144"), .fallback = "none, it must be given",
-     .text = "Width of the hidden states.", .aliases = "hidden_size d_model n_embd"},
+     .text = "Width of the hidden states.", .aliases = "hidden_size d_model n_embd dim"},
     {.key = "model.ffn", COUNT("1", "2097152"),
      .fallback = "4 times hidden; required with \"swiglu\"",
      .text = "Width of the MLP, of one expert where there are experts.",
@@ -329,7 +329,7 @@ static const sp_setting settings[] = {
      .aliases = "tensor_model_parallel_size tensor_parallel_size tp_size tensor_parallel"},
     {.key = "parallel.cp", COUNT("1", "4096"), .fallback = "1",
      .text = "Context-parallel ranks: the tokens of each pack are split over so many GPUs.",
-     .aliases = "context_parallel_size cp_size sequence_parallel_size ulysses ring_attention"},
+     .aliases = "context_parallel_size context_parallel cp_size sequence_parallel_size ulysses ring_attention"},
     {.key = "parallel.pp", COUNT("1", "4096"), .fallback = "1",
      .text = "Pipeline ranks: the layers are split over so many GPUs.",
      .aliases = "pipeline_model_parallel_size pipeline_parallel_size pp_size pipeline_parallel "

@@ -30,17 +30,19 @@ static sp_status wrong_item(sp_i_reader *reader, const list_item *item, const ch
                : sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, item->where, "%s", text);
 }
 
-static bool holds_ids(const char *key)
+// Ids of one document: of a batch of them (an array of arrays) each is another length.
+static bool holds_ids(const char *key, const json_t *value)
 {
     size_t length = strlen(key);
-    return length >= 3 && strcmp(key + length - 3, "ids") == 0;
+    return length >= 3 && strcmp(key + length - 3, "ids") == 0 && json_is_array(value) &&
+           !json_is_array(json_array_get(value, 0));
 }
 
 // key NULL: a bare number.
 static sp_status take_value(sp_i_reader *reader, const list_item *item, const char *key,
                             const json_t *value)
 {
-    bool counted = key != NULL && json_is_array(value) && holds_ids(key);
+    bool counted = key != NULL && holds_ids(key, value);
     double number = counted                 ? (double)json_array_size(value)
                     : json_is_number(value) ? json_number_value(value)
                                             : 0;

@@ -179,6 +179,25 @@ TEST(pieces_of_split_samples_are_counted)
     assert_true(
         has_text(&r.result.warnings, "samples in no batch, or not to their end: 3 (630 tokens)"));
     run_fini(&r);
+    // "balanced" delays all pieces of the long sample here: no more is cut than is trained.
+    run_good(TINY_MODEL "'workload': {'lengths': [1000, 10, 20], 'context': 100, "
+                        "'over_length': 'split', 'order': 'file'}, "
+                        "'strategy': {'kind': 'balanced'}}",
+             &run_verified, &r);
+    assert_int_equal(r.result.batches[0].facts.delayed_tokens, 1020);
+    assert_int_equal(r.result.batches[0].facts.cut_tokens, 0);
+    run_fini(&r);
+    int64_t tokens[] = {100, 100, 30, 7};
+    bool goes_on[] = {false, true, true, true};
+    int64_t delayed[] = {0, 1};
+    int64_t dropped[] = {3};
+    const sp_batch batch = {.tokens = tokens, .count = 4, .goes_on = goes_on, .cut_tokens = 137};
+    const sp_packing packing = {.batch = &batch,
+                                .delayed = delayed,
+                                .delayed_count = 2,
+                                .dropped = dropped,
+                                .dropped_count = 1};
+    assert_int_equal(sp_packing_cut_tokens(&packing), 30);
 }
 
 TEST(losses_are_said)

@@ -135,6 +135,11 @@ static double best_ms(const sweep_layouts *layouts)
 {
     assert_true(layouts->ranked_count > 0);
     json_t *best = sweep_layouts_document(layouts, layouts->ranked[0]);
+    // A setting of the search's own that has no effect would be warned of.
+    const json_t *schedule = json_object_get(best, "schedule");
+    const char *kind = json_string_value(json_object_get(schedule, "kind"));
+    assert_true(kind == NULL || strcmp(kind, "interleaved") == 0 ||
+                json_object_get(schedule, "group") == NULL);
     double ms = document_ms(best);
     json_decref(best);
     return ms;

@@ -222,6 +222,8 @@ TEST(token_ids_are_counted)
                 SP_I_LENGTHS_JSON, NULL, tokens, 3);
     expect_error("{\"input_ids\": []}\n", SP_I_LENGTHS_JSONL, NULL, SP_ERR_CONTENT,
                  "f:1: " RANGE "[]");
+    expect_error("{\"input_ids\": [[7, 8], [9]]}\n", SP_I_LENGTHS_JSONL, NULL, SP_ERR_CONTENT,
+                 "f:1: " RANGE "[[7.0,8.0],[9.0]]");
     expect_error("{\"lengths\": [5, 6]}\n", SP_I_LENGTHS_JSONL, NULL, SP_ERR_CONTENT,
                  "f:1: " RANGE "[5.0,6.0]");
 }

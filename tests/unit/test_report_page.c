@@ -370,6 +370,23 @@ TEST(the_answer_tells_the_layout_and_the_limit)
     "{\"point\": {\"parallel.tp\": " #tp "}, \"status\": \"ok\", \"iteration_ms\": " #ms \
     ", \"peak_memory_gib\": 70, \"fits\": \"" fits "\"" more "}\n"
 
+TEST(points_of_other_work_are_no_rivals)
+{
+    char *const paths[] = {result_path};
+    char answer[REPORT_ANSWER];
+    made m;
+    write_text(
+        result_path,
+        "{\"point\": {\"workload.context\": 8192, \"parallel.tp\": 1}, \"iteration_ms\": 40}\n"
+        "{\"point\": {\"workload.context\": 4096, \"parallel.tp\": 1}, \"iteration_ms\": 30}\n"
+        "{\"point\": {\"workload.context\": 8192, \"parallel.tp\": 2}, \"iteration_ms\": 50}\n");
+    must_succeed(make(&m, paths, 1, ERR));
+    assert_string_equal(report_answer(&m.page, answer),
+                        "fastest of 3 points: one step, context 8192, tp 1: 40.0 ms; "
+                        "one step, context 4096, tp 1: 30.0 ms");
+    unmake(&m);
+}
+
 TEST(tight_points_come_behind_all_others)
 {
     static const struct {

@@ -216,6 +216,11 @@ TEST(settings_are_found)
     assert_null(sp_setting_find("nothing_of_ours"));
     assert_string_equal(sp_setting_near("paralel.pp"), "parallel.pp");
     assert_null(sp_setting_near("zzzzzzzz"));
+    assert_string_equal(sp_setting_near("seed"), "workload.seed");
+    assert_string_equal(sp_setting_near("sede"), "workload.seed");
+    assert_string_equal(sp_setting_meant("dim"), "model.hidden");
+    assert_string_equal(sp_setting_meant("context_parallel"), "parallel.cp");
+    assert_non_null(sp_setting_missing("model.quantization"));
 }
 
 TEST(model_names_in_other_spellings)
