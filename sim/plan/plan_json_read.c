@@ -190,6 +190,7 @@ static sp_status read_batch(reader *r, const json_t *json)
     const json_t *samples = array_member(&object, "samples");
     size_t documents = (size_t)sp_object_int(&object, "documents", 0, 1, INT64_MAX);
     int64_t cut_tokens = sp_object_int(&object, "cut_tokens", 0, 0, INT64_MAX);
+    bool whole_backwards = sp_object_bool(&object, "whole_backwards", false);
     const json_t *forward = array_member(&object, "forward_packs");
     const json_t *backward = array_member(&object, "backward_packs");
     const json_t *stages = array_member(&object, "stages");
@@ -207,6 +208,7 @@ static sp_status read_batch(reader *r, const json_t *json)
     }
     r->batch->documents = documents;
     r->batch->cut_tokens = cut_tokens;
+    packing->whole_backwards = whole_backwards;
     merge_sides(r, backward);
     if (!read_left_out(r, dropped, delayed) ||
         sp_plan_init(r->plan, r->layout, packing, r->err) != SP_OK || !read_stages(r, stages)) {

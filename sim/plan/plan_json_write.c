@@ -73,6 +73,9 @@ static void write_samples(sp_writer *out, const sp_packing *packing)
     if (cut_tokens > 0) {
         sp_write(out, ", \"cut_tokens\": %lld", (long long)cut_tokens);
     }
+    if (packing->whole_backwards) {
+        sp_write(out, ", \"whole_backwards\": true");
+    }
 }
 
 static void write_slices(sp_writer *out, const sp_pack_list *list, const sp_pack *pack)

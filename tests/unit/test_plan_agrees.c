@@ -313,7 +313,11 @@ TEST(choices_and_folds)
         "{'model': 'llama-7b', 'parallel': {'tp': 2, 'pp': 4, 'cp': 4, 'stage_layers': [1, 10, 12, "
         "9]}, 'memory': {'recompute': 'partial-fc1'}, 'workload': {'context': 2048, "
         "'samples_per_batch': 37}, 'schedule': {'kind': 'gpipe'}, 'stack': {'name': "
-        "'nanotron-2025'}}"};
+        "'nanotron-2025'}}",
+        // Packed as slimpack does, for lack of memory.
+        "{'model': 'llama-13b', 'cluster': 'a100-8', 'parallel': {'pp': 2, 'zero': 0}, 'workload': "
+        "{'lengths': [20000, 2000, 20000, 8, 511], 'context': 8192, 'over_length': 'split'}, "
+        "'strategy': {'kind': 'slimpack-zb'}}"};
     for (int i = 0; i < COUNT_OF(cases); i++) {
         assert_true(agrees(json_text("%s", cases[i])));
     }
