@@ -113,10 +113,10 @@ grep -q '"seed":2' <(tr -d ' ' <kept/plan.json) || complain "the link's file was
 cp kept/plan.json plan.before
 (
     ulimit -f 1
-    trap '' XFSZ
     "$program" plan scenario.json --set workload.batches=64 -o kept/plan.json --quiet >/dev/null 2>&1
 )
 cmp -s plan.before kept/plan.json || complain "a full disk: the old plan is gone"
+expect "parts left by a full disk" 0 "$(ls -A kept | grep -c part)"
 for signal in HUP TERM; do
     "$program" plan scenario.json --set workload.batches=100000 -o kept/plan.json --quiet >/dev/null 2>&1 &
     process=$!
