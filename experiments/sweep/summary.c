@@ -172,9 +172,10 @@ static sp_status add_to_front(sweep_summary *summary, const sweep_best *point, s
             summary->front[kept++] = summary->front[i];
         }
     }
-    // Points of later groups close up.
-    memmove(&summary->front[kept], &summary->front[end],
-            (size_t)(summary->front_count - end) * sizeof *summary->front);
+    if (summary->front_count > end) { // points of later groups close up
+        memmove(&summary->front[kept], &summary->front[end],
+                (size_t)(summary->front_count - end) * sizeof *summary->front);
+    }
     int64_t count = summary->front_count - (end - kept);
     if (!sp_reserve((void **)&summary->front, &summary->front_capacity, (size_t)count + 1,
                     sizeof *summary->front)) {
