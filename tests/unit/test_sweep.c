@@ -77,7 +77,9 @@ static void keep(const sweep_summary *summary, ran *kept)
                   .stopped = summary->stopped};
     memcpy(kept->of_status, summary->of_status, sizeof kept->of_status);
     memcpy(kept->reason, summary->reason, sizeof kept->reason);
-    memcpy(kept->best, summary->best, (size_t)summary->best_count * sizeof kept->best[0]);
+    for (int64_t i = 0; i < summary->best_count; i++) {
+        kept->best[i] = summary->best[i];
+    }
 }
 
 static sp_status run_sweep(const char *text, const char *path, int threads, bool resume, ran *kept,
