@@ -172,12 +172,6 @@ static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warn
     }
     warn_of_sharding(scenario, warnings);
     warn_of_planner(scenario, warnings);
-    if (scenario->shares_open) {
-        sp_warnings_add(warnings,
-                        "%d layers do not make equal shares for pp %d: %s cuts them as with "
-                        "parallel.stage_layers \"auto\"",
-                        scenario->model.layers, scenario->layout.pp, scenario->strategy.kind);
-    }
     if (falls_back(scenario)) {
         sp_warnings_add(warnings, "network.detail auto is closed here: flows do not go with "
                                   "vocab_parallel");
