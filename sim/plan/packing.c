@@ -118,9 +118,14 @@ int64_t sp_packing_cut_tokens(const sp_packing *packing)
            cut_tokens_of(batch, packing->delayed, packing->delayed_count);
 }
 
+bool sp_packing_repeats_sides(const sp_packing *packing)
+{
+    return packing->backward.count > 0 && same_packs(&packing->forward, &packing->backward);
+}
+
 void sp_packing_merge_sides(sp_packing *packing)
 {
-    if (packing->backward.count > 0 && same_packs(&packing->forward, &packing->backward)) {
+    if (sp_packing_repeats_sides(packing)) {
         pack_list_fini(&packing->backward);
     }
 }

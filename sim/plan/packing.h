@@ -97,7 +97,10 @@ const sp_pack_list *sp_packing_backward(const sp_packing *packing);
 // or delayed.
 int64_t sp_packing_cut_tokens(const sp_packing *packing);
 
-// Drops backward packs that are the forward packs, one to one: none means these.
+// Are the backward packs the forward packs, one to one, in a list of their own? Their memory is
+// counted by slices then, and forwards that run again keep nothing.
+bool sp_packing_repeats_sides(const sp_packing *packing);
+// Drops such backward packs: none means the forward packs.
 void sp_packing_merge_sides(sp_packing *packing);
 
 // Equal packs for uniform costs, in slices: micro-batch m is one sample of `slices` tokens on rank

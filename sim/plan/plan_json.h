@@ -4,11 +4,12 @@
 // row's "microbatch"; without it a pack is a micro-batch of its own. "documents" says of how many
 // samples those listed are pieces (strategy concat), "cut_tokens" how many tokens are trained that
 // do not see the beginning of their document, "whole_backwards" that they were packed without
-// input gradients apart for lack of memory. What forming the batches did to the samples stands
+// input gradients apart for lack of memory, "regrouped" that backward packs which are the forward
+// packs are a list of their own all the same. What forming the batches did to the samples stands
 // behind them ("over_length", "left_over", "lengths_started_again"), and so do the "reason" why a
-// plan does not fit the memory, the "settings" that were tried for it, and "curtailed" where a bound
-// of work ended the search for it. An action that runs side by side with the next one ends in '&':
-// "F4.0&", "B1.1".
+// plan does not fit the memory, the "settings" that were tried for it, and "curtailed" where a
+// bound of work ended the search for it. An action that runs side by side with the next one ends in
+// '&': "F4.0&", "B1.1".
 #ifndef SLIMPACK_SIM_PLAN_PLAN_JSON_H
 #define SLIMPACK_SIM_PLAN_PLAN_JSON_H
 

@@ -174,7 +174,7 @@ static void wrong_value(reader *r, const char *path, const char *expected, const
 
 static bool read_samples(reader *r, const json_t *array);
 static bool read_packs(reader *r, const json_t *array, const char *side, sp_pack_list *list);
-static void merge_sides(reader *r, const json_t *backward);
+static void merge_sides(reader *r, const json_t *backward, bool regrouped);
 static bool read_left_out(reader *r, const json_t *dropped, const json_t *delayed);
 static bool read_stages(reader *r, const json_t *array);
 
@@ -191,6 +191,7 @@ static sp_status read_batch(reader *r, const json_t *json)
     size_t documents = (size_t)sp_object_int(&object, "documents", 0, 1, INT64_MAX);
     int64_t cut_tokens = sp_object_int(&object, "cut_tokens", 0, 0, INT64_MAX);
     bool whole_backwards = sp_object_bool(&object, "whole_backwards", false);
+    bool regrouped = sp_object_bool(&object, "regrouped", false);
     const json_t *forward = array_member(&object, "forward_packs");
     const json_t *backward = array_member(&object, "backward_packs");
     const json_t *stages = array_member(&object, "stages");
@@ -209,7 +210,7 @@ static sp_status read_batch(reader *r, const json_t *json)
     r->batch->documents = documents;
     r->batch->cut_tokens = cut_tokens;
     packing->whole_backwards = whole_backwards;
-    merge_sides(r, backward);
+    merge_sides(r, backward, regrouped);
     if (!read_left_out(r, dropped, delayed) ||
         sp_plan_init(r->plan, r->layout, packing, r->err) != SP_OK || !read_stages(r, stages)) {
         return SP_ERR_NO_MEMORY;
@@ -346,7 +347,7 @@ static bool read_packs(reader *r, const json_t *array, const char *side, sp_pack
     return true;
 }
 
-static void merge_sides(reader *r, const json_t *backward)
+static void merge_sides(reader *r, const json_t *backward, bool regrouped)
 {
     sp_packing *packing = r->packing;
     if (backward != NULL && packing->backward.count == 0 && packing->forward.count > 0) {
@@ -354,7 +355,7 @@ static void merge_sides(reader *r, const json_t *backward)
         snprintf(path, sizeof path, "batches[%d].backward_packs", r->index);
         sp_error_in(r->err, SP_ERR_CONTENT, r->source, path,
                     "there are none, but %zu forward packs", packing->forward.count);
-    } else {
+    } else if (!regrouped) {
         sp_packing_merge_sides(packing);
     }
 }

@@ -73,6 +73,9 @@ static void write_samples(sp_writer *out, const sp_packing *packing)
     if (cut_tokens > 0) {
         sp_write(out, ", \"cut_tokens\": %lld", (long long)cut_tokens);
     }
+    if (sp_packing_repeats_sides(packing)) {
+        sp_write(out, ", \"regrouped\": true");
+    }
     if (packing->whole_backwards) {
         sp_write(out, ", \"whole_backwards\": true");
     }

@@ -423,7 +423,6 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
     if (status != SP_OK) {
         return status;
     }
-    sp_packing_merge_sides(&step->packing);
     status = strategy->sliced ? sp_i_step_check_count(steps, &step->packing, err)
                               : sp_i_step_rows(steps, &step->packing, err);
     if (status != SP_OK) {
