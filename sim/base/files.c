@@ -83,20 +83,20 @@ static struct {
     size_t count; // in all; the latest INPUTS_KEPT are held
 } inputs = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-static bool find_input(const struct stat *file)
+static identity *find_input(const struct stat *file)
 {
     for (size_t i = 0; i < inputs.count && i < INPUTS_KEPT; i++) {
         if (inputs.items[i].device == file->st_dev && inputs.items[i].inode == file->st_ino) {
-            return true;
+            return &inputs.items[i];
         }
     }
-    return false;
+    return NULL;
 }
 
 static bool was_read(const struct stat *file)
 {
     pthread_mutex_lock(&inputs.mutex);
-    bool found = find_input(file);
+    bool found = find_input(file) != NULL;
     pthread_mutex_unlock(&inputs.mutex);
     return found;
 }
@@ -104,9 +104,20 @@ static bool was_read(const struct stat *file)
 static void note_input(const struct stat *file)
 {
     pthread_mutex_lock(&inputs.mutex);
-    if (!find_input(file)) {
+    if (find_input(file) == NULL) {
         inputs.items[inputs.count++ % INPUTS_KEPT] =
             (identity){.device = file->st_dev, .inode = file->st_ino};
+    }
+    pthread_mutex_unlock(&inputs.mutex);
+}
+
+// A new file may have the inode of an input that was removed.
+static void forget_input(const struct stat *file)
+{
+    pthread_mutex_lock(&inputs.mutex);
+    identity *removed = find_input(file);
+    if (removed != NULL) {
+        *removed = (identity){0};
     }
     pthread_mutex_unlock(&inputs.mutex);
 }
@@ -352,6 +363,10 @@ static bool open_beside(sp_output *out, const place *at)
         return false;
     }
     note_part(out->part);
+    struct stat created;
+    if (fstat(descriptor, &created) == 0) {
+        forget_input(&created);
+    }
     if (at->there) {
         // Who may read it stays as it was, as far as that is ours to say.
         int given = fchown(descriptor, at->info.st_uid, at->info.st_gid);

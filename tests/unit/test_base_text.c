@@ -1,7 +1,8 @@
-// Text for people, and texts that are read as JSON.
+// Text for people, texts that are read as JSON, and files.
 #include <float.h>
 #include <limits.h>
 
+#include "sim/base/files.h"
 #include "sim/base/json.h"
 #include "sim/base/writer.h"
 #include "tests/support/test_main.h"
@@ -129,4 +130,27 @@ TEST(counts_very_many_unknown_keys)
     assert_int_equal(err.count, SP_ERROR_MESSAGES);
     assert_int_equal(err.dropped, KEYS - SP_ERROR_MESSAGES);
     json_decref(root);
+}
+
+static void write_a(const char *path)
+{
+    sp_output out;
+    must_succeed(sp_output_open(&out, path, ERR));
+    fputs("a", out.file);
+    must_succeed(sp_output_close(&out, SP_OK, ERR));
+}
+
+// File systems give the inode of a removed file to a new one: that one was never read.
+TEST(an_output_with_the_inode_of_a_removed_input_is_no_input)
+{
+    for (int i = 0; i < 100; i++) {
+        FILE *file;
+        write_a("read");
+        must_succeed(sp_input_open("read", &file, ERR));
+        fclose(file);
+        remove("read");
+        write_a("written");
+        write_a("written");
+        remove("written");
+    }
 }
