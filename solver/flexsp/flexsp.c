@@ -18,7 +18,10 @@
 
 // The solver in the paper's artifact has 5 s a batch. That is so many simplex iterations of
 // programs with some 200 columns, and unlike time it gives one plan on every machine.
-enum { MOST_ITERATIONS = 150000 };
+enum { MOST_ITERATIONS = 150000, LEAST_ITERATIONS = 10 };
+
+// Numbers of micro-batches that are tried one by one.
+enum { SINGLE_STEPS = 64 };
 
 // A pack of `count` samples with `tokens` in all, the same to a token.
 static sp_status time_of(const sp_strategy_input *input, int degree, int64_t count, int64_t tokens,
@@ -247,6 +250,13 @@ static sp_status drop_empty(sp_i_flexsp_plan *plan, size_t count, sp_error *err)
     return SP_OK;
 }
 
+// Enough for each micro-batch, that a program may come to an end?
+static bool leaves_iterations(const sp_i_flexsp_problem *problem, size_t runs)
+{
+    return problem->iteration_limit == 0 ||
+           (int64_t)runs <= problem->iteration_limit / LEAST_ITERATIONS;
+}
+
 // *fits: every micro-batch found groups.
 static sp_status solve_parts(const sp_i_flexsp_problem *problem, double started_s,
                              const size_t *first, size_t runs, sp_i_flexsp_plan *plan, bool *fits,
@@ -267,7 +277,7 @@ static sp_status solve_parts(const sp_i_flexsp_problem *problem, double started_
             status = sp_i_flexsp_search(&part, err);
         }
         *fits = status == SP_OK && part.time < HUGE_VAL;
-        if (*fits && problem->time_limit_ms > 0) {
+        if (*fits && problem->time_limit_ms > 0 && leaves_iterations(problem, runs)) {
             sp_i_mip_result result;
             bool improved = false;
             int64_t parts = (int64_t)(runs - m);
@@ -303,16 +313,19 @@ sp_status sp_i_flexsp_solve(const sp_i_flexsp_problem *problem, sp_i_flexsp_plan
     for (size_t i = 0; i < problem->count; i++) {
         total += problem->tokens[i];
     }
-    // Every sample fits all ranks, so as many micro-batches as samples always do.
-    size_t runs = (size_t)sp_ceil_div(total, problem->rank_tokens * problem->ranks);
+    // Filled one after the other they are as few as hold no more than all ranks do. Every sample
+    // fits all ranks, so as many micro-batches as samples always do. After some steps of one they
+    // are larger, so that few more follow.
     bool fits = problem->count == 0;
-    while (status == SP_OK && !fits) {
+    size_t runs = 0;
+    if (status == SP_OK && !fits) {
+        runs = cut(problem, problem->rank_tokens * problem->ranks, first);
+    }
+    for (int tried = 0; status == SP_OK && !fits; tried++) {
         int64_t most = least_largest_sum(problem, runs, total, first);
-        if (most <= problem->rank_tokens * problem->ranks) {
-            size_t made = cut(problem, most, first);
-            status = solve_parts(problem, started_s, first, made, plan, &fits, err);
-        }
-        runs++;
+        size_t made = cut(problem, most, first);
+        status = solve_parts(problem, started_s, first, made, plan, &fits, err);
+        runs += 1 + (tried < SINGLE_STEPS ? 0 : runs / SINGLE_STEPS);
     }
     if (status == SP_OK) {
         status = drop_empty(plan, problem->count, err);
