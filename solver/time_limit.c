@@ -34,14 +34,21 @@ int64_t sp_i_deadline_left_ms(double deadline_s)
 // ---- by work ----
 
 // Work of an action of a simulated step, and of a slice; packs that are looked through for one;
-// virtual stages that PackFlow looks at while it does all else for an action.
-enum { SIMULATED = 8, SLICED = 20, LOOKS = 32, SCANNED = 16 };
+// virtual stages that PackFlow looks at while it does all else for an action; work of a rank
+// without packs.
+enum { SIMULATED = 8, SLICED = 20, LOOKS = 32, SCANNED = 16, IDLE = 50 };
 
 void sp_i_spend(const sp_scenario *scenario, int64_t units)
 {
     if (scenario->strategy.meter != NULL) {
         scenario->strategy.meter->spent += units;
     }
+}
+
+void sp_i_spend_idle(const sp_scenario *scenario, int64_t filled)
+{
+    const int64_t idle = scenario->layout.dp - filled;
+    sp_i_spend(scenario, idle > 0 ? IDLE * idle * sp_layout_vstages(&scenario->layout) : 0);
 }
 
 int64_t sp_i_timed_work(const sp_layout *layout, int64_t actions)
@@ -67,6 +74,7 @@ void sp_i_spend_step(const sp_scenario *scenario, const sp_packing *packing)
     const sp_layout *layout = &scenario->layout;
     sp_i_spend(scenario, SIMULATED * packs * sp_layout_vstages(layout) + SLICED * slices +
                              sp_i_timed_work(layout, packs));
+    sp_i_spend_idle(scenario, packs / 2);
     // Each data-parallel rank looks for its packs among all.
     const int64_t all = (int64_t)(packing->forward.count + backward->count);
     sp_i_spend(scenario, layout->dp * all / SCANNED);

@@ -42,6 +42,9 @@ typedef struct sp_meter {
 
 // A scenario without a meter spends nothing that counts.
 void sp_i_spend(const sp_scenario *scenario, int64_t units);
+// Data-parallel ranks beyond those that samples or packs fill, of a layout far too large for its
+// batch: each has a place in all tables.
+void sp_i_spend_idle(const sp_scenario *scenario, int64_t filled);
 // PackFlow's run over so many actions of all virtual stages, each of which looks at the others.
 int64_t sp_i_timed_work(const sp_layout *layout, int64_t actions);
 // A simulation of the whole step, with costs and memory of all its actions.

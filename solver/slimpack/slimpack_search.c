@@ -133,6 +133,7 @@ static sp_status search_init(sp_i_search *s, const sp_strategy_input *input,
         status = sp_i_work_measure(input->cost, TYPICAL_TOKENS, &s->work, err);
     }
     sp_i_spend(scenario, SPLIT * (int64_t)input->batch->count);
+    sp_i_spend_idle(scenario, (int64_t)input->batch->count);
     return status == SP_OK ? split_ranks(s, err) : status;
 }
 
@@ -266,6 +267,7 @@ static sp_status search_other_groups(sp_i_search *s, sp_packing *best, sp_packfl
         return status;
     }
     sp_i_spend(s->input->scenario, SP_I_GROUPINGS * SPLIT * (int64_t)s->input->batch->count);
+    sp_i_spend_idle(s->input->scenario, (int64_t)s->input->batch->count);
     status = look_at_groupings(s, &others, outcome, &at, err);
     if (status == SP_OK && at >= 0 && !sp_i_search_is_late(s)) {
         swap_groups(s, &others.split[at]);
