@@ -83,6 +83,9 @@ sp_status sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *time
 
 // ---- unit_costs.c: bytes of every pack on every stage class, and copies to the host ----
 
+// SP_ERR_LIMIT for a pack whose times or bytes are beyond what sums of them have room for.
+sp_status sp_i_beyond_limit(const sp_pack *pack, sp_error *err);
+
 // Fills unit, backward_unit, offloaded_bytes, o_ns and l_ns. O(slices + packs * classes).
 sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *packing,
                                sp_step_costs *costs, sp_error *err);

@@ -13,7 +13,7 @@
 // Packs up to this size keep every product of tokens and bytes within int64_t.
 #define MOST_TOKENS ((int64_t)1 << 40)
 
-static sp_status beyond_limit(const sp_pack *pack, sp_error *err)
+sp_status sp_i_beyond_limit(const sp_pack *pack, sp_error *err)
 {
     return sp_error_set(err, SP_ERR_LIMIT,
                         "a pack of %lld tokens takes longer, or holds more, than is simulated",
@@ -102,13 +102,14 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
         }
         status = is_countable(pack)
                      ? sp_i_pack_time_of(cost->packs, &timer, forward, pack, false, &time, err)
-                     : beyond_limit(pack, err);
+                     : sp_i_beyond_limit(pack, err);
         if (status == SP_OK) {
             fill_forward(cost, &timer, pack, &time, k, costs);
             costs->cp_f[k] = time.cp[SP_PASS_F];
             status = sp_i_zone_costs_note(costs, &time, false, k, err);
-            status = status == SP_OK && is_cut(costs->f, k, cost->classes) ? beyond_limit(pack, err)
-                                                                           : status;
+            status = status == SP_OK && is_cut(costs->f, k, cost->classes)
+                         ? sp_i_beyond_limit(pack, err)
+                         : status;
             costs->p2p_f_bytes[k] =
                 fill_transfer(&timer, cost, pack, time.layout, &costs->p2p_f_ns[k],
                               &costs->p2p_f_internode_ns[k]);
@@ -124,14 +125,15 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
         }
         status = is_countable(pack)
                      ? sp_i_pack_time_of(cost->packs, &timer, row.list, row.pack, true, &time, err)
-                     : beyond_limit(pack, err);
+                     : sp_i_beyond_limit(pack, err);
         if (status == SP_OK) {
             fill_backward(cost, &timer, pack, &time, k, costs);
             costs->cp_i[k] = time.cp[SP_PASS_I];
             costs->cp_r[k] = time.cp[SP_PASS_RECOMPUTE];
             status = sp_i_zone_costs_note(costs, &time, true, k, err);
-            status = status == SP_OK && is_cut(costs->b, k, cost->classes) ? beyond_limit(pack, err)
-                                                                           : status;
+            status = status == SP_OK && is_cut(costs->b, k, cost->classes)
+                         ? sp_i_beyond_limit(pack, err)
+                         : status;
             costs->p2p_b_bytes[k] =
                 fill_transfer(&timer, cost, pack, time.layout, &costs->p2p_b_ns[k],
                               &costs->p2p_b_internode_ns[k]);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/units.h"
 #include "sim/cost/time_private.h"
 #include "sim/plan/regroup.h"
 
@@ -160,6 +161,23 @@ static int32_t find_row(known_loads *known, const sp_unit_load *load, int32_t dp
     return (int32_t)known->count++;
 }
 
+// Products of bytes stop at SP_MOST_BYTES, or at what is left of that for each layer: units that
+// come close hold an unknown number, and what one takes another would not give back.
+static bool is_beyond(const sp_unit_bytes *unit)
+{
+    const sp_bytes *const held[] = {&unit->held,           &unit->weights, &unit->repeated,
+                                    &unit->forward,        &unit->repeat,  &unit->backward,
+                                    &unit->input_gradient, &unit->first,   &unit->loaded_backward};
+    const int64_t most = SP_MOST_BYTES / 2;
+    bool beyond = unit->gradients_begun >= most || unit->gradients_found >= most;
+    for (size_t i = 0; i < sizeof held / sizeof(*held); i++) {
+        for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+            beyond = beyond || held[i]->of[c] >= most || held[i]->of[c] <= -most;
+        }
+    }
+    return beyond;
+}
+
 // Packs of one load share a row, which has some hundred bytes for each class.
 static sp_status fill_list(const filler *f, const sp_pack_list *list, bool backward,
                            sp_unit_bytes **units, int32_t *row_of, size_t *rows, sp_error *err)
@@ -169,8 +187,9 @@ static sp_status fill_list(const filler *f, const sp_pack_list *list, bool backw
     size_t capacity = 0;
     known_loads known = {0};
     bool ok = make_slots(&known, list->count);
+    sp_status status = SP_OK;
     *rows = 0;
-    for (size_t k = 0; ok && k < list->count; k++) {
+    for (size_t k = 0; ok && status == SP_OK && k < list->count; k++) {
         const sp_pack *pack = &list->packs[k];
         sp_unit_load load = load_of(f, list, k, backward);
         row_of[k] = find_row(&known, &load, pack->dp_count);
@@ -181,14 +200,18 @@ static sp_status fill_list(const filler *f, const sp_pack_list *list, bool backw
             sp_layout layout = *cost->layout;
             layout.cp *= pack->dp_count;
             layout.dp /= pack->dp_count;
+            sp_unit_bytes *row = *units + *rows * classes;
             sp_footprint_units(cost->model, &layout, cost->class_stage, cost->classes,
-                               &cost->memory, &load, *units + *rows * classes);
+                               &cost->memory, &load, row);
+            for (size_t c = 0; c < classes && status == SP_OK; c++) {
+                status = is_beyond(&row[c]) ? sp_i_beyond_limit(pack, err) : SP_OK;
+            }
             *rows = known.count;
         }
     }
     sp_free(known.items);
     sp_free(known.slots);
-    return ok ? SP_OK : sp_error_no_memory(err, "the costs of a packing");
+    return ok ? status : sp_error_no_memory(err, "the costs of a packing");
 }
 
 // The tables hold units as they are on the GPU; a copy between it and its host runs at the link's

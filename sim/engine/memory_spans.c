@@ -325,6 +325,12 @@ sp_status sp_i_walk_rank(sp_i_memory_walk *w, sp_error *err)
     look_ahead(w);
     bool lone = w->rank->copy_count == 0 && w->rank->share_count == 0;
     ok = ok && (lone ? run_spans(w) : run_in_order(w) && run_shares(w));
+    if (w->above) {
+        return sp_error_set(err, SP_ERR_LIMIT,
+                            "dp %d pp %d holds more than the %lld bytes that are counted; use "
+                            "shorter samples, or fewer of them a batch",
+                            w->rank->dp, w->rank->pp, (long long)SP_I_MOST_HELD);
+    }
     if (!ok) {
         return sp_error_no_memory(err, "the memory timeline");
     }

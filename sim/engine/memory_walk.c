@@ -239,6 +239,10 @@ static void look_below(sp_i_memory_walk *w)
 bool sp_i_walk_note_total(sp_i_memory_walk *w, int64_t total)
 {
     look_below(w);
+    w->above = w->above || total > SP_I_MOST_HELD;
+    if (w->above) {
+        return false;
+    }
     if (w->peak != NULL && !w->peak_noted && total == w->peak_bytes) {
         note_peak_state(w);
     }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # check_settings.sh PROGRAM SOURCE: experiments/SCENARIO.md is what the program says of its settings, a page that
-# differs is noticed, every key, section and list has a page of its own, and values may be written as people write them.
+# differs is noticed, every key, section and list has a page of its own, values may be written as people write them, and
+# the largest value of every number ends in an answer or a refusal.
 set -euo pipefail
 program=$1
 source=$2
@@ -33,4 +34,37 @@ echo '{"model": "LLaMA2_13B", "cluster": "h800-8", "nodes": 2, "parallel": {"tp"
 for line in '"context": 131072' '"name": "llama-2-13b"' '"dp": 4'; do
     grep -q "$line" "$work/resolved" || { echo "no line $line in the resolved scenario"; failed=1; }
 done
+
+# The status and the first error of a simulation with a setting.
+ends() { # SCENARIO SETTING...
+    local scenario=$1 status=0
+    shift
+    timeout 60 "$program" simulate "$scenario" --quiet "${@/#/--set=}" >"$work/out" 2>"$work/err" || status=$?
+    case $status in 0 | 1 | 3 | 4) ;; *) return 1 ;; esac
+    ! grep -qwi 'nan\|-nan\|inf' "$work/out"
+}
+echo '{"model": "llama-7b", "cluster": "h800-8", "parallel": {"tp": 2, "pp": 2, "dp": 2},
+       "workload": {"lengths": [5000, 300, 7000, 20, 900, 4000, 8192, 1], "context": 8192}}' >"$work/usual"
+# So many batches and samples are a matter of minutes and of memory, not of sums.
+sed -n 's/^| `\([a-z0-9_.]*\)` | an\{0,1\} \(integer\|number\) from [-0-9.e+]* to \([0-9.e+]*\) .*/\1=\3/p; s/^| `\([a-z0-9_.]*\)` | an\{0,1\} \(integer\|number\) from [-0-9.e+]* to \([0-9]*\);.*/\1=\3/p' \
+    "$source/experiments/SCENARIO.md" |
+    grep -v '^prefill\.\|^decode\.\|^uniform_costs\.\|^workload.\(batches\|samples_per_batch\|tokens_per_batch\)=' >"$work/largest"
+[ "$(wc -l <"$work/largest")" -gt 60 ] || { echo "few numbers in SCENARIO.md"; failed=1; }
+while read -r setting; do
+    ends "$work/usual" "$setting" || { echo "$setting: $(cat "$work/err")"; failed=1; }
+done <"$work/largest"
+
+# Bytes of so many layers pass what sums of them have room for: refused with the pack, not lost in differences.
+echo '{"model": {"layers": 1024, "hidden": 65536, "heads": 32, "ffn": 11008, "vocab": 32000}, "cluster": "h800-8",
+       "parallel": {"tp": 2}, "workload": {"lengths": [50000000], "context": 50000000}}' >"$work/deep"
+for setting in strategy.kind=slimpack strategy.kind=slimpack-zb strategy.kind=chunkflow schedule.kind=slimpipe \
+    schedule.kind=seq1f1b; do
+    for pp in 1 4; do
+        ends "$work/deep" "$setting" "parallel.pp=$pp" cluster.peak_tflops=1e9 cluster.hbm_gb_per_s=1e9 ||
+            { echo "deep, $setting, pp $pp: $(cat "$work/err")"; failed=1; }
+    done
+done
+ends "$work/deep" strategy.kind=chunkflow cluster.peak_tflops=1e9 cluster.hbm_gb_per_s=1e9
+grep -q '^error: a pack of 4224 tokens takes longer, or holds more, than is simulated$' "$work/err" ||
+    { echo "chunks of a deep model: $(cat "$work/err")"; failed=1; }
 exit "$failed"
