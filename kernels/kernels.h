@@ -23,8 +23,7 @@ bool sp_kernels_start(void);
 // Asks the kernel alone, so that it may be called before the C library is ready.
 bool sp_kernels_have_room(int threads);
 
-// The instruction set OpenBLAS chose, such as "Haswell", for the record of a measurement; "none" in
-// a build without OpenBLAS.
+// The instruction set OpenBLAS chose, such as "Haswell", for the record of a measurement.
 const char *sp_kernels_blas_core(void);
 
 #define SP_KERNEL_BITS 32

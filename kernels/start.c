@@ -7,13 +7,11 @@
 
 #include "kernels/kernels.h"
 
-#ifdef SP_OPENBLAS
 #include <cblas.h>
 
 // Exported, but in no header.
 void *blas_memory_alloc(int where);
 void blas_memory_free(void *memory);
-#endif
 
 enum {
     MOST_THREADS = 128,          // of OpenBLAS
@@ -41,7 +39,6 @@ bool sp_kernels_have_room(int threads)
 
 bool sp_kernels_start(void)
 {
-#ifdef SP_OPENBLAS
     static atomic_bool started;
     if (!atomic_exchange(&started, true)) {
         void *memory[MOST_THREADS];
@@ -60,15 +57,10 @@ bool sp_kernels_start(void)
         }
     }
     openblas_set_num_threads(1);
-#endif
     return true;
 }
 
 const char *sp_kernels_blas_core(void)
 {
-#ifdef SP_OPENBLAS
     return openblas_get_corename();
-#else
-    return "none";
-#endif
 }

@@ -1,8 +1,6 @@
 #include "solver/mip.h"
 
-#ifdef SP_GLPK
 #include <glpk.h>
-#endif
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -59,22 +57,6 @@ void sp_i_mip_add_term(sp_i_mip *mip, int column, double coefficient)
             .row = (int)mip->row_count - 1, .column = column, .coefficient = coefficient};
     }
 }
-
-#ifndef SP_GLPK
-
-sp_status sp_i_mip_solve(const sp_i_mip *mip, const sp_i_mip_options *options,
-                         sp_i_mip_result *result, double *value, sp_error *err)
-{
-    (void)mip;
-    (void)options;
-    (void)value;
-    *result = (sp_i_mip_result){.outcome = SP_I_MIP_UNKNOWN, .bound = -HUGE_VAL};
-    return sp_error_set(err, SP_ERR_USAGE,
-                        "an integer program needs GLPK, which this build does not have "
-                        "(strategy.milp=false plans without one)");
-}
-
-#else
 
 enum {
     SAID = 200, // bytes kept of what GLPK said last
@@ -385,5 +367,3 @@ sp_status sp_i_mip_solve(const sp_i_mip *mip, const sp_i_mip_options *options,
     sp_free(job.coefficient);
     return status;
 }
-
-#endif

@@ -14,6 +14,8 @@
 # Exit status: 0 all parts passed, 1 one failed or a threshold was missed, 77 no GPU here.
 # SP_GPU_BUILD: build folder (default build-gpu). SP_GPU_SECONDS: time for everything (default 570).
 # SP_GPU_REQUESTS: plans to execute, as experiments/export_gpu.sh writes them (default gpu-requests).
+# SP_GPU_LIBRARIES: libraries for a machine without packages, as libraries.sh packs them (default
+# gpu-libraries.tar.xz); taken where there is such a file.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 out=${1:-${OUT:-gpu-out}}
@@ -99,6 +101,8 @@ for folder in "$cuda/lib64" "$cuda/lib"; do
     [ -d "$folder" ] && LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
 done
 export LD_LIBRARY_PATH
+libraries=${SP_GPU_LIBRARIES:-gpu-libraries.tar.xz}
+[ ! -e "$libraries" ] || eval "$(sh tests/gpu/libraries.sh unpack "$libraries" "$build/libraries")"
 have nvcc || PATH=$PATH:$cuda/bin
 
 environment() {
