@@ -36,7 +36,7 @@ static void script_path(const char *name, char path[SP_DATA_PATH])
     }
 }
 
-static bool ends_in(const char *path, const char *ending)
+bool cli_ends_in(const char *path, const char *ending)
 {
     const char *dot = strrchr(path, '.');
     return dot != NULL && strcmp(dot, ending) == 0;
@@ -44,7 +44,7 @@ static bool ends_in(const char *path, const char *ending)
 
 static const char *picture_name(const char *path)
 {
-    return ends_in(path, ".svg") ? "picture.svg" : "picture.png";
+    return cli_ends_in(path, ".svg") ? "picture.svg" : "picture.png";
 }
 
 static void draw_in(const char *folder, const char *settings, const char *script)
@@ -158,7 +158,7 @@ static sp_status take_picture(const char *folder, const char *path, sp_error *er
 
 sp_status cli_plot_check(const char *path, sp_error *err)
 {
-    if (!ends_in(path, ".png") && !ends_in(path, ".svg") && !ends_in(path, ".dat")) {
+    if (!cli_ends_in(path, ".png") && !cli_ends_in(path, ".svg") && !cli_ends_in(path, ".dat")) {
         return sp_error_set(err, SP_ERR_USAGE,
                             "--plot expects a .png or .svg file, or .dat for the data, got '%s'",
                             path);
@@ -194,7 +194,7 @@ sp_status cli_plot(const char *script, const char *path, cli_writer write, const
     char folder[FOLDER_BYTES];
     char file[FILE_BYTES];
     sp_status status = cli_plot_check(path, err);
-    if (status == SP_OK && ends_in(path, ".dat")) {
+    if (status == SP_OK && cli_ends_in(path, ".dat")) {
         return cli_write_file(path, write, what, err);
     }
     status = status == SP_OK ? make_folder(folder, err) : status;

@@ -53,6 +53,9 @@ sp_status cli_write_file(const char *path, cli_writer write, const void *what, s
 // Puts the file before what the error record says of writing it; returns SP_ERR_IO.
 sp_status cli_name_file(const char *path, sp_error *err);
 
+// Does the name of a file end so?
+bool cli_ends_in(const char *path, const char *ending);
+
 // Figures: data for gnuplot, and gnuplot itself.
 // Is the name one that can be drawn to, and can it be written?
 sp_status cli_plot_check(const char *path, sp_error *err);

@@ -38,8 +38,8 @@ typedef struct cli_exports {
 // Rows of an option table, for a member `cli_exports exports` of the argument struct.
 #define CLI_STEP_OPTIONS(type)                                                                    \
     CLI_TEXT_OPTION(CLI_OUTPUT, 0, "trace", "FILE", type, exports.trace,                            \
-                    "write a trace that opens in ui.perfetto.dev: Perfetto's own form where FILE " \
-                    "ends in .pftrace, else JSON"),                                               \
+                    "write a trace that opens in ui.perfetto.dev, as JSON; compressed where FILE "  \
+                    "ends in .gz"),                                                               \
     CLI_TEXT_OPTION(CLI_STRING, 0, "trace-ranks", "LIST", type, exports.trace_ranks,              \
                     "pipeline ranks that trace, timeline and plot show, such as 0-3,7"),          \
     CLI_TEXT_OPTION(CLI_STRING, 0, "trace-window", "FROM-TO", type, exports.trace_window,         \

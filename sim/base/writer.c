@@ -9,13 +9,16 @@ enum { MAX_DIGITS = 20 }; // of a 64-bit integer
 void sp_writer_init(sp_writer *out, FILE *file)
 {
     out->file = file;
+    out->sink = NULL;
     out->used = 0;
     out->error_number = 0;
 }
 
 static void drain(sp_writer *out)
 {
-    if (out->used > 0 && out->error_number == 0) {
+    if (out->used > 0 && out->error_number == 0 && out->sink != NULL) {
+        out->error_number = out->sink(out->context, out->buffer, out->used);
+    } else if (out->used > 0 && out->error_number == 0) {
         errno = 0;
         if (fwrite(out->buffer, 1, out->used, out->file) != out->used) {
             out->error_number = errno != 0 ? errno : EIO;
@@ -106,6 +109,9 @@ void sp_write(sp_writer *out, const char *format, ...)
 sp_status sp_writer_finish(sp_writer *out, const char *what, sp_error *err)
 {
     drain(out);
+    if (out->error_number == 0 && out->sink != NULL) {
+        out->error_number = out->sink(out->context, NULL, 0);
+    }
     if (out->error_number == 0) {
         errno = 0;
         if (fflush(out->file) != 0) {

@@ -14,11 +14,16 @@ enum { SP_WRITER_BYTES = 32 * 1024 }; // written to the file at once
 
 typedef struct sp_writer {
     FILE *file;
+    // Takes the bytes on their way to the file, and none where they end; returns an errno or 0.
+    // NULL: the file takes them.
+    int (*sink)(void *context, const char *bytes, size_t count);
+    void *context;
     size_t used;
     int error_number; // errno of the first write that failed, else 0
     char buffer[SP_WRITER_BYTES];
 } sp_writer;
 
+// Without a sink, which may be set before the first byte.
 void sp_writer_init(sp_writer *out, FILE *file);
 // As printf for %s, %c, %d, %zu and %lld alone. A precision from 1 to 9 of %lld is the number of
 // its decimals: %.3lld writes 1234567 as 1234.567.

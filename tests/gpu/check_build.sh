@@ -32,7 +32,7 @@ needs_only() { # BINARY PATTERN...
         $allowed || { echo "$binary needs $library" >&2 && exit 1; }
     done
 }
-needs_only slimpack jansson igraph glpk gsl gslcblas openblas
+needs_only slimpack jansson igraph z glpk gsl gslcblas openblas
 needs_only backends/libslimpack-backend-cuda.so jansson cudart
 # The system's headers of these libraries must have stayed out: they are not on the machine that this
 # stands for.
@@ -45,7 +45,7 @@ read_headers() {
     grep -ho '#include <.*' "$source"/kernels/*.cu "$source"/kernels/*.cuh | sed 's|.*<|/usr/include/|'
 }
 [ "$(read_headers | grep -c '/usr/include/')" -gt 100 ] || { echo "headers that were read are not known" >&2; exit 1; }
-if read_headers | grep -oE '(^| )/usr/[^ ]*/(jansson|igraph|glpk|cblas|gsl|cmocka)[^ /]*\.h' | sort -u | grep .; then
+if read_headers | grep -oE '(^| )/usr/[^ ]*/(jansson|igraph|glpk|zlib|cblas|gsl|cmocka)[^ /]*\.h' | sort -u | grep .; then
     echo "headers of other packages were read" >&2
     exit 1
 fi

@@ -18,7 +18,7 @@ pack() { # ARCHIVE
     archive=$(realpath "$1")
     list=$(mktemp)
     trap 'rm -f "$list"' EXIT
-    for package in jansson igraph gsl openblas; do
+    for package in jansson igraph zlib gsl openblas; do
         for module in $(modules_of $package | sort -u); do
             echo "$(pkg-config --variable=pcfiledir "$module")/$module.pc"
         done
@@ -26,9 +26,9 @@ pack() { # ARCHIVE
             find "$folder" -name '*.h'
         done
     done >"$list"
-    printf '#include <%s>\n' jansson.h jansson_config.h gsl/gsl_multifit_nlinear.h gsl/gsl_linalg.h glpk.h |
-        cc -x c -M - | tr ' ' '\n' | grep -E '/(jansson|gsl|glpk)[^ ]*\.h$' >>"$list"
-    for library in jansson igraph gsl gslcblas openblas glpk; do
+    printf '#include <%s>\n' jansson.h jansson_config.h gsl/gsl_multifit_nlinear.h gsl/gsl_linalg.h glpk.h zlib.h |
+        cc -x c -M - | tr ' ' '\n' | grep -E '/(jansson|gsl|glpk|zlib|zconf)[^ ]*\.h$' >>"$list"
+    for library in jansson igraph z gsl gslcblas openblas glpk; do
         named=$(cc -print-file-name=lib$library.so)
         [ -e "$named" ] || named=$(pkg-config --variable=libdir $library)/lib$library.so
         echo "$named"
