@@ -6,13 +6,12 @@
 #include <unistd.h>
 
 #include "backends/api/device.h"
-#include "backends/fake/fake.h"
 #include "backends/host/host.h"
 #include "sim/base/alloc.h"
 #include "sim/base/data_folder.h"
 #include "sim/base/json.h"
 
-static const sp_backend_ops *const builtin[] = {&sp_fake_backend, &sp_host_backend, NULL};
+static const sp_backend_ops *const builtin[] = {&sp_host_backend, NULL};
 
 typedef struct entry {
     sp_backend *backend; // owned

@@ -144,7 +144,7 @@ static const char *const examples[] = {
     "slimpack plan experiments/host_small.json -o plan.json && slimpack run plan.json --backend "
     "host",
     "slimpack run plan.json --backend host --precision fp64 --steps 10 --timeline",
-    "slimpack run plan.json --backend fake --option jitter=0.1 -o measured.json",
+    "slimpack run plan.json --backend host --clock wall -o measured.json",
     NULL,
 };
 
@@ -158,8 +158,7 @@ const cli_command cli_cmd_run = {
         "Executes the steps of a plan on a backend: exactly the plan's actions, each rank's in the "
         "plan's order. Prints what was measured as 'simulate' prints what is predicted, and the "
         "time and the loss of every step. Each batch is trained from the same starting parameters."
-        "\n\nBackends are host (a real transformer on the CPU), fake (no work: the simulator's "
-        "durations or scripted ones, and failures on demand) and shared libraries "
+        "\n\nBackends are host (a real transformer on the CPU) and shared libraries "
         "libslimpack-backend-NAME.so, looked up in $SLIMPACK_BACKEND_PATH. A failing rank, a peer "
         "that never answers and memory that runs out end the run with the rank, the action and the "
         "reason."

@@ -1,11 +1,23 @@
-#include "backends/fake/fake.h"
-
+// A backend that does no work, as a plug-in: actions take the simulator's times, or scripted ones,
+// in virtual time. It is for tests of whoever calls a backend, with failures on demand.
+//
+// Device 0 can do everything but keep the wall clock; device 1, "plain", runs whole samples,
+// forward and full backward, one model chunk per rank, at most 16 ranks, in fp64.
+//
+// Times and memory come from request->costs. Without costs every kind of action of the plan needs
+// a scripted duration, and nothing is held. With jitter 0 and costs alone timeline and memory are
+// the simulator's.
+//
+// A SELECTOR is a letter, then if wanted the pack, the chunk after a dot and the rank (dp.pp) after
+// '@': "F", "B3", "F3.1@0.2"; what is left out matches all. For failures the first action run that
+// matches counts, of durations the last match; a selector that no action matches is an error.
+#include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backends/api/backend.h"
-#include "backends/fake/fake_options.h"
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "sim/cost/action_cost.h"
@@ -14,18 +26,246 @@
 #include "sim/plan/vocab_shares.h"
 #include "sim/plan/walk.h"
 
+// ---- options ----
+
+enum { ANY = -1 };
+
+// Largest time in an option; sums of a few fit int64_t.
+#define MOST_NS (INT64_MAX / 8)
+
+typedef struct action_selector {
+    bool given;
+    uint8_t kind;
+    int32_t pack; // or ANY, as those below
+    int chunk, dp, pp;
+} action_selector;
+
+typedef struct scripted_time {
+    action_selector selector;
+    int64_t ns;
+} scripted_time;
+
+typedef enum damage_kind {
+    DAMAGE_NONE,
+    DAMAGE_ORDER,
+    DAMAGE_OVERLAP,
+    DAMAGE_EARLY,
+    DAMAGE_MISSING,
+    DAMAGE_LEAK
+} damage_kind;
+
+typedef struct fake_options {
+    scripted_time *scripted; // owned
+    size_t scripted_count, scripted_capacity;
+    int64_t p2p_ns;
+    double jitter;
+    action_selector fail, stall, exhaust, damaged;
+    damage_kind damage;
+    bool has_loss;
+    double loss;
+    const char *tensor; // NAME=V;V;..., or NULL
+} fake_options;
+
+static const sp_backend_option_info fake_option_list[] = {
+    {"durations", "SELECTOR=NS,...: what actions take, in place of the costs"},
+    {"p2p_ns", "NS: what a transfer between ranks takes, where there are no costs"},
+    {"jitter", "J in [0, 1): actions take 1 +- up to J of their time"},
+    {"fail", "SELECTOR: this action fails"},
+    {"stall", "SELECTOR: this action never ends"},
+    {"exhaust", "SELECTOR: this action allocates over the limit"},
+    {"damage", "order|overlap|early|missing|leak:SELECTOR: the timeline is wrong there"},
+    {"loss", "NUMBER: the loss of every step"},
+    {"tensor", "NAME=V;V;...: a tensor that can be read"},
+    {NULL, NULL}};
+
+static sp_status wrong(const sp_backend_option *option, const char *expected, sp_error *err)
+{
+    return sp_error_set(err, SP_ERR_USAGE, "backend 'fake': %s: expected %s, got \"%.100s\"",
+                        option->key, expected, option->value);
+}
+
+// Pieces: each moves *text behind what it read, false where nothing fits.
+
+static bool read_integer(const char **text, int64_t most, int64_t *value)
+{
+    char *end;
+    if (**text < '0' || **text > '9') {
+        return false;
+    }
+    errno = 0;
+    long long read = strtoll(*text, &end, 10);
+    *text = end;
+    *value = read;
+    return errno == 0 && read <= most;
+}
+
+// `lead`, then an integer, if `lead` is what comes next.
+static bool read_after(const char **text, char lead, int *value)
+{
+    int64_t read = ANY;
+    bool ok = true;
+    if (**text == lead) {
+        (*text)++;
+        ok = read_integer(text, INT_MAX, &read);
+    }
+    *value = (int)read;
+    return ok;
+}
+
+static bool read_selector(const char **text, action_selector *selector)
+{
+    const char *letter = **text != '\0' ? strchr(sp_action_letters, **text) : NULL;
+    int64_t pack = ANY;
+    if (letter == NULL) {
+        return false;
+    }
+    *selector =
+        (action_selector){.given = true, .kind = (uint8_t)(letter - sp_action_letters), .pp = ANY};
+    (*text)++;
+    bool ok = **text < '0' || **text > '9' || read_integer(text, INT_MAX, &pack);
+    selector->pack = (int32_t)pack;
+    ok = ok && read_after(text, '.', &selector->chunk) && read_after(text, '@', &selector->dp);
+    if (ok && selector->dp != ANY) {
+        ok = read_after(text, '.', &selector->pp) && selector->pp != ANY;
+    }
+    return ok;
+}
+
+static bool read_whole_selector(const char *text, action_selector *selector)
+{
+    return read_selector(&text, selector) && *text == '\0';
+}
+
+static bool read_number(const char *text, double *value)
+{
+    char *end;
+    *value = strtod(text, &end);
+    return end != text && *end == '\0' && isfinite(*value);
+}
+
+static sp_status read_durations(const sp_backend_option *option, fake_options *options,
+                                sp_error *err)
+{
+    const char *text = option->value;
+    do {
+        scripted_time scripted;
+        if (!read_selector(&text, &scripted.selector) || *text++ != '=' ||
+            !read_integer(&text, MOST_NS, &scripted.ns) || (*text != ',' && *text != '\0')) {
+            return wrong(option, "SELECTOR=NS,... such as F=2000,B3@0.1=5000", err);
+        }
+        if (!sp_reserve((void **)&options->scripted, &options->scripted_capacity,
+                        options->scripted_count + 1, sizeof *options->scripted)) {
+            return sp_error_no_memory(err, "scripted durations");
+        }
+        options->scripted[options->scripted_count++] = scripted;
+    } while (*text++ == ',');
+    return SP_OK;
+}
+
+static sp_status read_damage(const sp_backend_option *option, fake_options *options, sp_error *err)
+{
+    static const char *const names[] = {[DAMAGE_ORDER] = "order:",
+                                        [DAMAGE_OVERLAP] = "overlap:",
+                                        [DAMAGE_EARLY] = "early:",
+                                        [DAMAGE_MISSING] = "missing:",
+                                        [DAMAGE_LEAK] = "leak:"};
+    for (size_t d = DAMAGE_ORDER; d < sizeof names / sizeof names[0]; d++) {
+        size_t length = strlen(names[d]);
+        if (strncmp(option->value, names[d], length) == 0 &&
+            read_whole_selector(option->value + length, &options->damaged)) {
+            options->damage = (damage_kind)d;
+            return SP_OK;
+        }
+    }
+    return wrong(option, "order, overlap, early, missing or leak, a colon and an action", err);
+}
+
+static sp_status read_selected(const sp_backend_option *option, action_selector *selector,
+                               sp_error *err)
+{
+    return read_whole_selector(option->value, selector)
+               ? SP_OK
+               : wrong(option, "an action such as F, B3 or F3.1@0.2", err);
+}
+
+static sp_status read_option(const sp_backend_option *option, fake_options *options, sp_error *err)
+{
+    const char *key = option->key;
+    if (strcmp(key, "durations") == 0) {
+        return read_durations(option, options, err);
+    }
+    if (strcmp(key, "fail") == 0) {
+        return read_selected(option, &options->fail, err);
+    }
+    if (strcmp(key, "stall") == 0) {
+        return read_selected(option, &options->stall, err);
+    }
+    if (strcmp(key, "exhaust") == 0) {
+        return read_selected(option, &options->exhaust, err);
+    }
+    if (strcmp(key, "damage") == 0) {
+        return read_damage(option, options, err);
+    }
+    if (strcmp(key, "p2p_ns") == 0) {
+        const char *text = option->value;
+        return read_integer(&text, MOST_NS, &options->p2p_ns) && *text == '\0'
+                   ? SP_OK
+                   : wrong(option, "nanoseconds", err);
+    }
+    if (strcmp(key, "jitter") == 0) {
+        return read_number(option->value, &options->jitter) && options->jitter >= 0.0 &&
+                       options->jitter < 1.0
+                   ? SP_OK
+                   : wrong(option, "a number in [0, 1)", err);
+    }
+    if (strcmp(key, "loss") == 0) {
+        options->has_loss = true;
+        return read_number(option->value, &options->loss) ? SP_OK : wrong(option, "a number", err);
+    }
+    options->tensor = option->value;
+    return SP_OK;
+}
+
+static void fake_options_fini(fake_options *options)
+{
+    sp_free(options->scripted);
+    *options = (fake_options){0};
+}
+
+static sp_status fake_options_read(const sp_run_request *request, fake_options *options,
+                                   sp_error *err)
+{
+    *options = (fake_options){0};
+    sp_status status = SP_OK;
+    for (size_t o = 0; status == SP_OK && o < request->option_count; o++) {
+        status = read_option(&request->options[o], options, err);
+    }
+    if (status != SP_OK) {
+        fake_options_fini(options);
+    }
+    return status;
+}
+
+static bool selects(const action_selector *s, const sp_plan_place *place)
+{
+    return s->given && s->kind == place->action.kind &&
+           (s->pack == ANY || s->pack == place->action.pack) &&
+           (s->chunk == ANY || s->chunk == place->action.chunk) &&
+           (s->dp == ANY || s->dp == place->dp) && (s->pp == ANY || s->pp == place->pp);
+}
+
 // ---- what actions take, and which of them fail ----
 
 typedef struct fake_time {
     const sp_run_request *request;
-    const sp_i_fake_options *options;
+    const fake_options *options;
     int step;
 } fake_time;
 
-static const sp_i_scripted *script_of(const sp_i_fake_options *options, const sp_plan_place *place)
+static const scripted_time *script_of(const fake_options *options, const sp_plan_place *place)
 {
     for (size_t i = options->scripted_count; i > 0; i--) {
-        if (sp_i_selects(&options->scripted[i - 1].selector, place)) {
+        if (selects(&options->scripted[i - 1].selector, place)) {
             return &options->scripted[i - 1];
         }
     }
@@ -49,7 +289,7 @@ static double draw(const fake_time *t, const sp_plan_place *place)
 static int64_t scale(int64_t ns, double factor)
 {
     double scaled = floor((double)ns * factor + 0.5);
-    return scaled < (double)SP_I_FAKE_MOST_NS ? (int64_t)scaled : SP_I_FAKE_MOST_NS;
+    return scaled < (double)MOST_NS ? (int64_t)scaled : MOST_NS;
 }
 
 static void add_jitter(const fake_time *t, const sp_plan_place *place, sp_action_cost *cost)
@@ -69,16 +309,16 @@ static sp_status run_action(void *context, const sp_walk_action *action, sp_walk
     const fake_time *t = context;
     const sp_plan_place *place = &action->place;
     const sp_plan *plan = t->request->plan;
-    if (sp_i_selects(&t->options->fail, place)) {
+    if (selects(&t->options->fail, place)) {
         return sp_error_at_action(err, SP_ERR_INTERNAL, plan, place, "it failed, as asked for");
     }
-    if (sp_i_selects(&t->options->exhaust, place)) {
+    if (selects(&t->options->exhaust, place)) {
         return sp_error_at_action(err, SP_ERR_INFEASIBLE, plan, place,
                                   "no memory left under the limit of %lld bytes, as asked for",
                                   (long long)t->request->memory_limit_bytes);
     }
-    outcome->stalls = sp_i_selects(&t->options->stall, place);
-    const sp_i_scripted *scripted = script_of(t->options, place);
+    outcome->stalls = selects(&t->options->stall, place);
+    const scripted_time *scripted = script_of(t->options, place);
     if (scripted != NULL) {
         outcome->took = (sp_action_cost){.compute_ns = scripted->ns};
     } else if (t->request->costs != NULL) {
@@ -114,7 +354,7 @@ static bool has_cost(const sp_step_costs *costs, sp_action action)
 }
 
 // Is there a time for every action of the plan?
-static sp_status check_times(const sp_run_request *request, const sp_i_fake_options *options,
+static sp_status check_times(const sp_run_request *request, const fake_options *options,
                              sp_error *err)
 {
     const sp_plan *plan = request->plan;
@@ -146,7 +386,7 @@ typedef struct fake_tensor {
     double *values; // owned
 } fake_tensor;
 
-static sp_status wrong(const char *text, sp_error *err)
+static sp_status wrong_tensor(const char *text, sp_error *err)
 {
     return sp_error_set(err, SP_ERR_USAGE,
                         "backend 'fake': tensor: expected NAME=V;V;..., got \"%.100s\"", text);
@@ -158,7 +398,7 @@ static sp_status read_tensor(const char *text, fake_tensor *tensor, sp_error *er
     size_t name = strcspn(text, "=");
     *tensor = (fake_tensor){.info = {.precision = SP_FP64, .dims = 1}};
     if (name == 0 || name >= SP_TENSOR_NAME || text[name] == '\0') {
-        return wrong(text, err);
+        return wrong_tensor(text, err);
     }
     memcpy(tensor->info.name, text, name);
     const char *rest = text + name + 1;
@@ -174,7 +414,7 @@ static sp_status read_tensor(const char *text, fake_tensor *tensor, sp_error *er
         if (end == rest || !isfinite(value) || (*end != ';' && *end != '\0')) {
             sp_free(tensor->values);
             tensor->values = NULL;
-            return wrong(text, err);
+            return wrong_tensor(text, err);
         }
         tensor->values[tensor->info.elements++] = value;
         more = *end == ';';
@@ -192,42 +432,41 @@ typedef struct span_list {
     size_t *count;
 } span_list;
 
-static void damage_span(const sp_i_fake_options *options, span_list list, size_t i)
+static void damage_span(const fake_options *options, span_list list, size_t i)
 {
     sp_span *span = &list.spans[i];
     sp_span *before = i > 0 ? span - 1 : span;
     sp_action action = span->action;
     switch (options->damage) {
-    case SP_I_DAMAGE_ORDER:
+    case DAMAGE_ORDER:
         span->action = before->action;
         before->action = action;
         break;
-    case SP_I_DAMAGE_OVERLAP:
+    case DAMAGE_OVERLAP:
         span->start_ns = before->end_ns - 1;
         break;
-    case SP_I_DAMAGE_EARLY:
+    case DAMAGE_EARLY:
         // Everything before it on its rank takes no time.
         for (sp_span *s = list.spans; s < span; s++) {
             s->start_ns = s->end_ns = 0;
         }
         span->start_ns = 0;
         break;
-    case SP_I_DAMAGE_MISSING:
+    case DAMAGE_MISSING:
         memmove(span, span + 1, (*list.count - i - 1) * sizeof *span);
         (*list.count)--;
         break;
-    case SP_I_DAMAGE_NONE:
-    case SP_I_DAMAGE_LEAK:
+    case DAMAGE_NONE:
+    case DAMAGE_LEAK:
         break;
     }
 }
 
-static bool damage_row(const sp_i_fake_options *options, const sp_rank_timeline *rank,
-                       span_list list)
+static bool damage_row(const fake_options *options, const sp_rank_timeline *rank, span_list list)
 {
     for (size_t i = 0; i < *list.count; i++) {
         sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = list.spans[i].action};
-        if (sp_i_selects(&options->damaged, &place)) {
+        if (selects(&options->damaged, &place)) {
             damage_span(options, list, i);
             return true;
         }
@@ -247,14 +486,14 @@ static bool leak(sp_rank_memory *memory, const sp_rank_timeline *rank)
 }
 
 // Damages a step as the options ask; false when memory runs out.
-static bool damage_step(const sp_i_fake_options *options, sp_measured_step *step)
+static bool damage_step(const fake_options *options, sp_measured_step *step)
 {
-    for (size_t r = 0; options->damage != SP_I_DAMAGE_NONE && r < step->timeline.rank_count; r++) {
+    for (size_t r = 0; options->damage != DAMAGE_NONE && r < step->timeline.rank_count; r++) {
         sp_rank_timeline *rank = &step->timeline.ranks[r];
         span_list spans = {rank->spans, &rank->count};
         span_list copies = {rank->copies, &rank->copy_count};
         if (damage_row(options, rank, spans) || damage_row(options, rank, copies)) {
-            return options->damage != SP_I_DAMAGE_LEAK || leak(&step->memory.ranks[r], rank);
+            return options->damage != DAMAGE_LEAK || leak(&step->memory.ranks[r], rank);
         }
     }
     return true;
@@ -282,14 +521,14 @@ static sp_status device_info(int device, sp_device_info *info, sp_error *err)
 
 // ---- checks ----
 
-static bool selects_any(const sp_plan *plan, const sp_i_selector *selector)
+static bool selects_any(const sp_plan *plan, const action_selector *selector)
 {
     for (int d = 0; d < plan->layout.dp; d++) {
         for (int p = 0; p < plan->layout.pp; p++) {
             const sp_stage_plan *stage = sp_plan_stage(plan, d, p);
             for (size_t a = 0; a < stage->count; a++) {
                 sp_plan_place place = {.dp = d, .pp = p, .action = stage->actions[a]};
-                if (sp_i_selects(selector, &place)) {
+                if (selects(selector, &place)) {
                     return true;
                 }
             }
@@ -298,11 +537,11 @@ static bool selects_any(const sp_plan *plan, const sp_i_selector *selector)
     return false;
 }
 
-static sp_status check_selectors(const sp_plan *plan, const sp_i_fake_options *o, sp_error *err)
+static sp_status check_selectors(const sp_plan *plan, const fake_options *o, sp_error *err)
 {
     const struct {
         const char *key;
-        const sp_i_selector *selector;
+        const action_selector *selector;
     } all[] = {{"fail", &o->fail},
                {"stall", &o->stall},
                {"exhaust", &o->exhaust},
@@ -319,15 +558,15 @@ static sp_status check_selectors(const sp_plan *plan, const sp_i_fake_options *o
 static sp_status check(int device, const sp_run_request *request, sp_error *err)
 {
     (void)device;
-    sp_i_fake_options options;
-    sp_status status = sp_i_fake_options_read(request, &options, err);
+    fake_options options;
+    sp_status status = fake_options_read(request, &options, err);
     if (status == SP_OK) {
         status = check_selectors(request->plan, &options, err);
     }
     if (status == SP_OK) {
         status = check_times(request, &options, err);
     }
-    sp_i_fake_options_fini(&options);
+    fake_options_fini(&options);
     return status;
 }
 
@@ -375,8 +614,8 @@ static sp_status check_limit(const sp_run_request *request, const sp_measured_st
     return SP_OK;
 }
 
-static sp_status run_step(const sp_run_request *request, const sp_i_fake_options *options,
-                          int number, sp_measured_step *step, sp_error *err)
+static sp_status run_step(const sp_run_request *request, const fake_options *options, int number,
+                          sp_measured_step *step, sp_error *err)
 {
     fake_time time = {.request = request, .options = options, .step = number};
     const sp_step_costs *costs = request->costs;
@@ -409,7 +648,7 @@ static sp_status run_step(const sp_run_request *request, const sp_i_fake_options
     return status;
 }
 
-static sp_status new_state(const sp_i_fake_options *options, void **state, sp_error *err)
+static sp_status new_state(const fake_options *options, void **state, sp_error *err)
 {
     if (options->tensor == NULL) {
         return SP_OK;
@@ -431,8 +670,8 @@ static sp_status execute(int device, const sp_run_request *request, sp_measured_
                          void **state, sp_error *err)
 {
     (void)device;
-    sp_i_fake_options options;
-    sp_status status = sp_i_fake_options_read(request, &options, err);
+    fake_options options;
+    sp_status status = fake_options_read(request, &options, err);
     if (status == SP_OK) {
         status = new_state(&options, state, err);
     }
@@ -448,7 +687,7 @@ static sp_status execute(int device, const sp_run_request *request, sp_measured_
             status = sp_error_no_memory(err, "a damaged timeline");
         }
     }
-    sp_i_fake_options_fini(&options);
+    fake_options_fini(&options);
     return status;
 }
 
@@ -483,13 +722,14 @@ static sp_status tensor_read(void *state, size_t index, double *values, sp_error
     return SP_OK;
 }
 
-const sp_backend_ops sp_fake_backend = {
+extern const sp_backend_ops sp_backend_plugin;
+const sp_backend_ops sp_backend_plugin = {
     .abi = SP_BACKEND_ABI,
     .size = sizeof(sp_backend_ops),
     .types = SP_BACKEND_TYPES,
     .name = "fake",
     .description = "no work: simulated or scripted durations in virtual time, failures on demand",
-    .options = sp_i_fake_option_list,
+    .options = fake_option_list,
     .device_count = device_count,
     .device_info = device_info,
     .execute = execute,
