@@ -134,7 +134,7 @@ TEST(csv_reads_named_column)
 {
     const int64_t tokens[] = {7, 8, 9};
     const char *text = "id,\"n \"\"tok\"\"\",text\r\n"
-                       "1,7,\"a, b\"\r\n\r\n"
+                       "1,7, \"a, b\"\r\n\r\n"
                        "2,\"8\",\"two\nlines \"\"q\"\"\"\r\n"
                        "3,9,5\" pipe";
     expect_list(text, SP_I_LENGTHS_CSV, "n \"tok\"", tokens, 3);
@@ -166,8 +166,8 @@ TEST(csv_names_what_is_wrong)
         {"id,length\n1,5,\n", NULL, SP_ERR_CONTENT,
          "f:2: expected 2 fields as in the first line, got 3"},
         {"t,length\n\"a\nb\",5\n\"a\"b,5\n", NULL, SP_ERR_SYNTAX,
-         "f:4: expected a delimiter after the closing quote"},
-        {"t,length\n\"a,5\n", NULL, SP_ERR_SYNTAX, "f:2: a quoted field does not end"},
+         "f:4:4: expected a delimiter or the end of the line after the closing quote"},
+        {"t,length\n\"a,5\n", NULL, SP_ERR_SYNTAX, "f:2:1: a quoted field does not end"},
         {"length\n", NULL, SP_ERR_CONTENT, "f: holds no lengths"},
         {"", NULL, SP_ERR_CONTENT, "f: is empty, holds no lengths"},
     };
