@@ -68,11 +68,9 @@ const cli_command cli_cmd_merge = {
     .max_operands = -1,
     .description =
         "Makes one results file of those that 'slimpack sweep SPEC --shard I/N' (or auto) wrote, "
-        "in any "
-        "order, one for each of the N shards: the file that one sweep of all points would have "
-        "written. Each line is compared with its point, so a missing, unfinished or foreign file "
-        "is "
-        "an error. --sample and --seed are those of the shards.",
+        "in any order, one for each of the N shards: the file that one sweep of all points would "
+        "have written. Each line is compared with its point, so a missing, unfinished or foreign "
+        "file is an error. --sample and --seed are those of the shards.",
     .examples = examples,
     .options = options,
     .args_bytes = sizeof(merge_args),

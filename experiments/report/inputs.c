@@ -298,6 +298,10 @@ static sp_status unpack(const char *path, FILE *packed, FILE **plain, sp_error *
         written = count <= 0 || fwrite(bytes, 1, (size_t)count, to) == (size_t)count;
         reason = written ? reason : errno;
     }
+    if (to != NULL && written && fflush(to) != 0) {
+        written = false;
+        reason = errno;
+    }
     sp_status status = SP_OK;
     if (from == NULL || to == NULL || !written) {
         status = sp_error_system(err, path, reason);
