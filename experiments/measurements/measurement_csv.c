@@ -73,10 +73,10 @@ static sp_status keep_cell(csv_reader *reader, const sp_csv_cell *cell)
 }
 
 // The text of a field ends where it lies, over what comes behind it and was read.
-static sp_status read_cell(const csv_reader *reader, sp_i_csv_record *record, sp_csv_cell *cell)
+static sp_status read_cell(const csv_reader *reader, sp_csv_record *record, sp_csv_cell *cell)
 {
-    sp_i_csv_field field;
-    sp_status status = sp_i_csv_next_field(record, &field, reader->err);
+    sp_csv_field field;
+    sp_status status = sp_csv_next_field(record, &field, reader->err);
     if (status != SP_OK) {
         return status;
     }
@@ -88,7 +88,7 @@ static sp_status read_cell(const csv_reader *reader, sp_i_csv_record *record, sp
                            field.column + (int)(quote - field.text),
                            "a quote inside a cell that does not begin with one");
     }
-    (void)sp_i_csv_copy_field(&field, text);
+    (void)sp_csv_copy_field(&field, text);
     return SP_OK;
 }
 
@@ -133,7 +133,7 @@ static sp_status end_record(csv_reader *reader, int cells, const sp_csv_cell *ex
 }
 
 // Cells past those of the header are read, not kept.
-static sp_status read_record(csv_reader *reader, sp_i_csv_record *record)
+static sp_status read_record(csv_reader *reader, sp_csv_record *record)
 {
     const sp_csv *csv = reader->csv;
     int kept = csv->columns > 0 ? csv->columns : SP_CSV_COLUMNS;
@@ -160,14 +160,14 @@ static sp_status read_records(csv_reader *reader)
     }
     while (status == SP_OK && reader->at < reader->end) {
         size_t left = (size_t)(reader->end - reader->at);
-        size_t bytes = sp_i_csv_record_bytes(reader->at, left, ',');
+        size_t bytes = sp_csv_record_bytes(reader->at, left, ',');
         bytes = bytes > 0 ? bytes : left;
-        sp_i_csv_record record = {.at = reader->at,
-                                  .end = reader->at + bytes,
-                                  .delimiter = ',',
-                                  .source = reader->source,
-                                  .line = reader->line,
-                                  .line_begin = reader->at};
+        sp_csv_record record = {.at = reader->at,
+                                .end = reader->at + bytes,
+                                .delimiter = ',',
+                                .source = reader->source,
+                                .line = reader->line,
+                                .line_begin = reader->at};
         record.end -= record.end > record.at && record.end[-1] == '\n';
         record.end -= record.end > record.at && record.end[-1] == '\r';
         reader->at += bytes;

@@ -7,7 +7,7 @@ static bool is_blank(char c, char delimiter)
     return (c == ' ' || c == '\t') && c != delimiter;
 }
 
-size_t sp_i_csv_record_bytes(const char *text, size_t bytes, char delimiter)
+size_t sp_csv_record_bytes(const char *text, size_t bytes, char delimiter)
 {
     enum { FIELD_START, PLAIN, QUOTED, QUOTE_SEEN } state = FIELD_START;
     for (size_t i = 0; i < bytes; i++) {
@@ -27,14 +27,14 @@ size_t sp_i_csv_record_bytes(const char *text, size_t bytes, char delimiter)
     return 0;
 }
 
-static sp_status wrong_at(const sp_i_csv_record *record, long line, int column, sp_error *err,
+static sp_status wrong_at(const sp_csv_record *record, long line, int column, sp_error *err,
                           const char *text)
 {
     return sp_error_at(err, SP_ERR_SYNTAX, record->source, line, column, "%s", text);
 }
 
 // `record->at` is behind the opening quote.
-static sp_status take_quoted(sp_i_csv_record *record, sp_i_csv_field *field, sp_error *err)
+static sp_status take_quoted(sp_csv_record *record, sp_csv_field *field, sp_error *err)
 {
     const char *at = record->at;
     const char *end = record->end;
@@ -59,7 +59,7 @@ static sp_status take_quoted(sp_i_csv_record *record, sp_i_csv_field *field, sp_
     return SP_OK;
 }
 
-static void take_plain(sp_i_csv_record *record, sp_i_csv_field *field)
+static void take_plain(sp_csv_record *record, sp_csv_field *field)
 {
     const char *at = record->at;
     const char *end = memchr(at, record->delimiter, (size_t)(record->end - at));
@@ -72,14 +72,14 @@ static void take_plain(sp_i_csv_record *record, sp_i_csv_field *field)
     field->bytes = (size_t)(end - at);
 }
 
-sp_status sp_i_csv_next_field(sp_i_csv_record *record, sp_i_csv_field *field, sp_error *err)
+sp_status sp_csv_next_field(sp_csv_record *record, sp_csv_field *field, sp_error *err)
 {
     sp_status status = SP_OK;
     while (record->at < record->end && is_blank(*record->at, record->delimiter)) {
         record->at++;
     }
-    *field = (sp_i_csv_field){.line = record->line,
-                              .column = (int)(record->at - record->line_begin) + 1};
+    *field =
+        (sp_csv_field){.line = record->line, .column = (int)(record->at - record->line_begin) + 1};
     if (record->at < record->end && *record->at == '"') {
         record->at++;
         status = take_quoted(record, field, err);
@@ -90,7 +90,7 @@ sp_status sp_i_csv_next_field(sp_i_csv_record *record, sp_i_csv_field *field, sp
     return status;
 }
 
-char *sp_i_csv_copy_field(const sp_i_csv_field *field, char *out)
+char *sp_csv_copy_field(const sp_csv_field *field, char *out)
 {
     for (size_t i = 0; i < field->bytes; i++) {
         *out++ = field->text[i];

@@ -72,7 +72,7 @@ sp_status sp_i_reader_fill(sp_i_reader *reader)
 static size_t line_bytes(const char *text, size_t n, char delimiter)
 {
     if (delimiter != '\0') {
-        return sp_i_csv_record_bytes(text, n, delimiter);
+        return sp_csv_record_bytes(text, n, delimiter);
     }
     const char *newline = memchr(text, '\n', n);
     return newline == NULL ? 0 : (size_t)(newline - text) + 1;

@@ -24,12 +24,12 @@ sp_status sp_i_lengths_read_tsv(sp_i_reader *reader)
     return read_table(reader, '\t');
 }
 
-static sp_status count_fields(sp_i_reader *reader, sp_i_csv_record record, int *count)
+static sp_status count_fields(sp_i_reader *reader, sp_csv_record record, int *count)
 {
-    sp_i_csv_field field;
+    sp_csv_field field;
     *count = 0;
     while (record.at != NULL) {
-        sp_status status = sp_i_csv_next_field(&record, &field, reader->err);
+        sp_status status = sp_csv_next_field(&record, &field, reader->err);
         if (status != SP_OK) {
             return status;
         }
@@ -38,9 +38,9 @@ static sp_status count_fields(sp_i_reader *reader, sp_i_csv_record record, int *
     return SP_OK;
 }
 
-static sp_status read_header(sp_i_reader *reader, sp_i_csv_record record, csv_table *table)
+static sp_status read_header(sp_i_reader *reader, sp_csv_record record, csv_table *table)
 {
-    sp_i_csv_field field;
+    sp_csv_field field;
     sp_status status = count_fields(reader, record, &table->columns);
     if (status != SP_OK) {
         return status;
@@ -55,11 +55,11 @@ static sp_status read_header(sp_i_reader *reader, sp_i_csv_record record, csv_ta
     bool numbers = true;
     for (int i = 0; i < table->columns; i++) {
         int64_t tokens = 0;
-        status = sp_i_csv_next_field(&record, &field, reader->err);
+        status = sp_csv_next_field(&record, &field, reader->err);
         SP_ASSERT(status == SP_OK);
         numbers = numbers && sp_parse_length(field.text, field.bytes, &tokens);
         table->names[i] = out;
-        out = sp_i_csv_copy_field(&field, out);
+        out = sp_csv_copy_field(&field, out);
     }
     if (numbers) {
         char quoted[SP_I_QUOTE];
@@ -72,13 +72,13 @@ static sp_status read_header(sp_i_reader *reader, sp_i_csv_record record, csv_ta
     return sp_i_choose_column(reader, "column", table->names, table->columns, &table->chosen);
 }
 
-static sp_status read_row(sp_i_reader *reader, sp_i_csv_record record, const csv_table *table)
+static sp_status read_row(sp_i_reader *reader, sp_csv_record record, const csv_table *table)
 {
-    sp_i_csv_field field;
-    sp_i_csv_field chosen = {0};
+    sp_csv_field field;
+    sp_csv_field chosen = {0};
     int fields = 0;
     for (; record.at != NULL; fields++) {
-        sp_status status = sp_i_csv_next_field(&record, &field, reader->err);
+        sp_status status = sp_csv_next_field(&record, &field, reader->err);
         if (status != SP_OK) {
             return status;
         }
@@ -108,7 +108,7 @@ static sp_status read_table(sp_i_reader *reader, char delimiter)
     csv_table table = {0};
     sp_status status = SP_OK;
     while (status == SP_OK) {
-        sp_i_csv_record record = {.delimiter = delimiter, .source = reader->source};
+        sp_csv_record record = {.delimiter = delimiter, .source = reader->source};
         size_t n = 0;
         status = sp_i_reader_line(reader, delimiter, &record.at, &n);
         if (status != SP_OK || record.at == NULL) {

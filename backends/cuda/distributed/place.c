@@ -26,15 +26,15 @@ static sp_status read_rendezvous(lookup_call lookup, bool one_machine, sp_i_plac
                                  sp_error *err)
 {
     static const char *const runs[] = {"SLIMPACK_RUN_ID", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"};
-    const char *folder = sp_i_launcher_get(lookup, "SLIMPACK_RENDEZVOUS");
+    const char *folder = sp_launcher_get(lookup, "SLIMPACK_RENDEZVOUS");
     const char *run = NULL;
     for (size_t i = 0; i < sizeof runs / sizeof *runs && run == NULL; i++) {
-        run = sp_i_launcher_get(lookup, runs[i]);
+        run = sp_launcher_get(lookup, runs[i]);
     }
     add_to_name(place->run, sizeof place->run, run != NULL ? run : "run");
-    if (sp_i_launcher_get(lookup, "MASTER_PORT") != NULL) {
+    if (sp_launcher_get(lookup, "MASTER_PORT") != NULL) {
         add_to_name(place->run, sizeof place->run, "-");
-        add_to_name(place->run, sizeof place->run, sp_i_launcher_get(lookup, "MASTER_PORT"));
+        add_to_name(place->run, sizeof place->run, sp_launcher_get(lookup, "MASTER_PORT"));
     }
     if (folder == NULL && one_machine) {
         snprintf(place->folder, sizeof place->folder, "/tmp/slimpack-%lu", (unsigned long)getuid());
@@ -55,10 +55,10 @@ static sp_status read_rendezvous(lookup_call lookup, bool one_machine, sp_i_plac
     return SP_OK;
 }
 
-static sp_status read_ranks(lookup_call lookup, sp_i_launcher_place *launched, sp_i_place *place,
+static sp_status read_ranks(lookup_call lookup, sp_launcher_place *launched, sp_i_place *place,
                             sp_error *err)
 {
-    sp_status status = sp_i_launcher_read(lookup, true, launched, err);
+    sp_status status = sp_launcher_read(lookup, true, launched, err);
     *place = (sp_i_place){.rank = launched->rank,
                           .ranks = launched->ranks,
                           .local_rank = launched->local_rank,
@@ -68,7 +68,7 @@ static sp_status read_ranks(lookup_call lookup, sp_i_launcher_place *launched, s
 
 sp_status sp_i_place_read(char *(*lookup)(const char *name), sp_i_place *place, sp_error *err)
 {
-    sp_i_launcher_place launched;
+    sp_launcher_place launched;
     sp_status status = read_ranks(lookup, &launched, place, err);
     return status == SP_OK && place->ranks > 1
                ? read_rendezvous(lookup, launched.one_machine, place, err)
@@ -77,7 +77,7 @@ sp_status sp_i_place_read(char *(*lookup)(const char *name), sp_i_place *place, 
 
 sp_status sp_i_place_of_process(sp_i_place *place, sp_error *err)
 {
-    sp_i_launcher_place launched;
+    sp_launcher_place launched;
     sp_status status = read_ranks(getenv, &launched, place, err);
     // torchrun's processes are none of MPI's.
     bool torchrun = place->variable != NULL && strcmp(place->variable, "RANK") == 0;
