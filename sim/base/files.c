@@ -55,6 +55,12 @@ bool sp_is_file(const char *path)
     return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
 }
 
+bool sp_is_stream(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+}
+
 // A stream of its own over the descriptor, whose position it shares. Opened by its name, a file
 // would be written from its beginning, and a socket not at all.
 static FILE *open_descriptor(int descriptor, const char *mode)

@@ -81,6 +81,11 @@ expect_told "can be read once" plan - --stream
 expect_told "cannot be '-'" simulate scenario.json --plot -
 expect_told "cannot be '-'" reproduce zb_v -o -
 expect_told "cannot be '-'" sweep scenario.json -o -
+expect_told "cannot be '/dev/stdout'" run plan.json --backend fake --record /dev/stdout
+# A record goes to a pipe once, when it is whole.
+timeout 60 "$program" run plan.json --backend fake --record >(cat >record.json) --quiet >/dev/null || complain "--record to a pipe: exit $?"
+for _ in $(seq 100); do [ -s record.json ] && break; sleep 0.05; done
+expect "records in a pipe" 1 "$(grep -o '"schema":"slimpack/execution/1"' record.json | wc -l)"
 expect_told "same file 'out.txt'" simulate scenario.json --trace out.txt
 
 # ---- what stood there ----
