@@ -80,14 +80,8 @@ static void on_abort(int signal_number)
 {
     (void)signal_number;
     sp_outputs_abandon();
+    cli_plot_abandon();
     _Exit(sp_status_exit(SP_ERR_INTERNAL));
-}
-
-// No part of an output stays behind. The handler is gone by now: the signal then ends the process.
-static void on_end(int signal_number)
-{
-    sp_outputs_abandon();
-    raise(signal_number);
 }
 
 static void prepare_streams(void)
@@ -101,8 +95,9 @@ static void prepare_streams(void)
         }
     }
     // Some parents leave SIGPIPE ignored; `slimpack ... | head` must end quietly all the same.
-    static const int ends[] = {SIGPIPE, SIGINT, SIGTERM, SIGHUP};
-    struct sigaction action = {.sa_handler = on_end, .sa_flags = (int)SA_RESETHAND};
+    static const int ends[] = {SIGPIPE, SIGINT,  SIGTERM, SIGHUP, SIGQUIT,
+                               SIGALRM, SIGUSR1, SIGUSR2, SIGXCPU};
+    struct sigaction action = {.sa_handler = cli_end, .sa_flags = (int)SA_RESETHAND};
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
         struct sigaction before;
         bool ignored = sigaction(ends[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN;

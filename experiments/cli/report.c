@@ -73,11 +73,23 @@ int cli_answer(int exit_status, bool positive)
     return exit_status == 0 && !positive ? sp_status_exit(SP_ERR_INFEASIBLE) : exit_status;
 }
 
-static volatile sig_atomic_t stop_signal = SIGINT;
+void cli_end(int signal_number)
+{
+    struct sigaction action = {.sa_handler = SIG_DFL};
+    sp_outputs_abandon();
+    cli_plot_abandon();
+    sigaction(signal_number, &action, NULL);
+    raise(signal_number);
+}
+
+static volatile sig_atomic_t stop_signal; // 0: none has come
 
 // The second signal ends the program at once.
 static void on_stop(int signal_number)
 {
+    if (stop_signal != 0) {
+        cli_end(signal_number);
+    }
     stop_signal = signal_number;
     sp_stop_request();
 }
@@ -86,7 +98,7 @@ static void on_stop(int signal_number)
 // reads goes on.
 static void catch_signal(int signal_number)
 {
-    struct sigaction action = {.sa_handler = on_stop, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    struct sigaction action = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
     struct sigaction before;
     sigemptyset(&action.sa_mask);
     if (sigaction(signal_number, NULL, &before) == 0 && before.sa_handler != SIG_IGN) {

@@ -122,7 +122,7 @@ cp kept/plan.json plan.before
 )
 cmp -s plan.before kept/plan.json || complain "a full disk: the old plan is gone"
 expect "parts left by a full disk" 0 "$(ls -A kept | grep -c part)"
-for signal in HUP TERM; do
+for signal in HUP TERM USR1; do
     "$program" plan scenario.json --set workload.batches=100000 -o kept/plan.json --quiet >/dev/null 2>&1 &
     process=$!
     for _ in $(seq 100); do
@@ -134,6 +134,23 @@ for signal in HUP TERM; do
     cmp -s plan.before kept/plan.json || complain "$signal: the old plan is gone"
 done
 expect "files beside the outputs" "link.json plan.json" "$(ls -A kept | tr '\n' ' ' | sed 's/ $//')"
+
+# Nor does a picture: gnuplot is ended with the program, and its folder goes.
+mkdir slow slow/tmp
+printf '#!/bin/sh\necho $$ >"%s/slow/pid"\nexec sleep 60\n' "$work" >slow/gnuplot
+chmod +x slow/gnuplot
+for signal in INT TERM; do
+    rm -f slow/pid
+    # A shell has its background jobs ignore SIGINT.
+    PATH="$work/slow:$PATH" TMPDIR="$work/slow/tmp" env --default-signal=INT "$program" simulate z.json \
+        --plot slow/p.png --quiet >/dev/null 2>&1 &
+    process=$!
+    for _ in $(seq 200); do [ -s slow/pid ] && break; sleep 0.05; done
+    kill -$signal $process
+    { wait $process; } 2>/dev/null
+    kill -0 "$(cat slow/pid)" 2>/dev/null && complain "$signal: gnuplot goes on"
+    expect "$signal: temporary files of a picture" "" "$(ls -A slow/tmp)"
+done
 
 # ---- names that a shell or gnuplot would run ----
 
