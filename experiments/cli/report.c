@@ -145,6 +145,12 @@ void cli_warn(bool quiet, const char *format, ...)
     fputc('\n', stderr);
 }
 
+static int print_json_text(const char *text, size_t bytes, void *out)
+{
+    sp_print_json_text(out, text, bytes);
+    return ferror((FILE *)out) != 0 ? -1 : 0;
+}
+
 int cli_print_json(json_t *root)
 {
     sp_error err = {0};
@@ -152,8 +158,9 @@ int cli_print_json(json_t *root)
         sp_error_no_memory(&err, "the JSON output");
         return cli_fail(&err);
     }
-    int failed = json_dumpf(root, stdout,
-                            JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(JSON_DIGITS));
+    int failed =
+        json_dump_callback(root, print_json_text, stdout,
+                           JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(JSON_DIGITS));
     json_decref(root);
     // main() reports what could not be written, by the error flag of the stream.
     if (failed != 0 && ferror(stdout) == 0) {
