@@ -43,6 +43,11 @@ static const path_setting path_settings[] = {
 
 enum { PATH_SETTINGS = sizeof path_settings / sizeof path_settings[0] };
 
+const char *sp_scenario_path_setting(int i)
+{
+    return i < PATH_SETTINGS ? path_settings[i].path : NULL;
+}
+
 // *placed is NULL where the name stays as it is.
 static sp_status place_name(const path_setting *setting, const char *name, const char *file,
                             json_t **placed, sp_error *err)

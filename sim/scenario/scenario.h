@@ -155,6 +155,9 @@ SP_API sp_status sp_scenario_place(json_t *root, const char *file, sp_error *err
 sp_status sp_scenario_place_values(json_t *values, const char *path, const char *file,
                                    sp_error *err);
 
+// The settings whose values may be names of files, from 0 on; NULL behind the last one.
+const char *sp_scenario_path_setting(int i);
+
 // Makes room for a setting in a document that is not read yet: where the path, whatever follows it,
 // leads into a model, a cluster or a stack that the document has as a name, or into the default
 // cluster, the name is replaced by the object that stands for it.
