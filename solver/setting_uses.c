@@ -485,7 +485,8 @@ void sp_warn_of_unused(const sp_scenario *scenario, sp_run_kind run, sp_warnings
     bool packs = run == SP_RUN_STEP && !scenario->uniform;
     question q = {.scenario = scenario};
     q.strategy = packs ? sp_strategy_find(spec->kind) : NULL;
-    q.asked = packs && spec->asked[0] != '\0' ? sp_strategy_find(spec->asked) : q.strategy;
+    q.asked = packs ? sp_strategy_find(spec->asked) : NULL;
+    q.asked = q.asked != NULL ? q.asked : q.strategy;
     const sp_setting *setting = NULL;
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
         q.key = setting->key;

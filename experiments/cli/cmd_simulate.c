@@ -83,24 +83,6 @@ static void input_fini(input *in)
     json_decref(in->root);
 }
 
-// What a strategy has chosen for the whole job (sp_strategy_resolve).
-static void warn_of_choice(bool quiet, const sp_scenario *scenario)
-{
-    const sp_strategy_spec *strategy = &scenario->strategy;
-    if (strategy->exchange_of[0] != '\0' && strcmp(strategy->asked, strategy->kind) == 0) {
-        cli_warn(quiet,
-                 "%s exchanges keys and values as %s does (stack.cp_overlap, stack.cp_ring_nics), "
-                 "which is faster over the job's batches",
-                 strategy->kind, strategy->exchange_of);
-    }
-    if (strategy->exchange_chosen) {
-        cli_warn(quiet,
-                 "%s exchanges keys and values by stack.cp_overlap \"%s\", which it finds faster "
-                 "than the stack's own; one that is stated is obeyed",
-                 strategy->kind, sp_cp_overlap_names[scenario->memory.stack.cp_overlap]);
-    }
-}
-
 static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_result *result,
                           sp_error *err)
 {
@@ -180,7 +162,6 @@ static int run(const void *given, const cli_operands *operands)
     }
     if (status == SP_OK) {
         exit_status = print(args, &in, &result);
-        warn_of_choice(args->common.quiet || args->common.json, &in.scenario);
         cli_print_notes(args->common.quiet || args->common.json, &result);
         exit_status = cli_answer(exit_status, !sp_result_is_oom(&result));
     } else {

@@ -268,6 +268,7 @@ static void read_sections(sp_i_scenario_reader *reader)
     resolve_schedule(scenario);
     if (scenario->uniform) {
         sp_i_scenario_resolve_uniform(reader);
+        sp_i_scenario_read_chosen(reader);
         return;
     }
     resolve_buckets(reader);
@@ -278,4 +279,5 @@ static void read_sections(sp_i_scenario_reader *reader)
     sp_i_scenario_read_strategy(reader);
     sp_i_scenario_read_prefill(reader);
     sp_i_scenario_read_decode(reader);
+    sp_i_scenario_read_chosen(reader);
 }

@@ -98,6 +98,9 @@ sp_stack sp_i_unchanged_stack(const sp_stack *stack, const sp_layout *layout,
 // Notes what the document states otherwise than by default (sp_scenario_states), after all else.
 void sp_i_scenario_note_stated(sp_scenario *scenario, const json_t *root);
 
+// chosen, after all else: what a strategy was asked for, and chose.
+void sp_i_scenario_read_chosen(sp_i_scenario_reader *reader);
+
 // The document that says every setting as resolved; NULL when memory ran out.
 json_t *sp_i_scenario_to_json(const sp_i_scenario_reader *reader);
 

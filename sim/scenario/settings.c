@@ -31,6 +31,10 @@ static const char *distribution_name(int index)
 static const sp_setting settings[] = {
     {.key = "schema", .type = "\"slimpack/scenario/1\"", .fallback = "\"slimpack/scenario/1\"",
      .text = "Kind and version of the document."},
+    {.key = "chosen", .type = "an object", .fallback = "{}",
+     .text = "In a resolved document the settings that the scenario does not state, by key: the value "
+             "that follows or that a strategy chose, and what was stated in its place. A document "
+             "that still has that value is read as one that does not state it; a plan keeps it."},
 
     {.key = "nodes", COUNT("1", "10000000"),
      .fallback = "as many as the ranks need, the last one part filled",

@@ -93,7 +93,10 @@ sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, i
 {
     sp_i_evaluation ev;
     sp_scenario planned = *scenario; // what a job keeps was chosen before
-    snprintf(planned.strategy.asked, sizeof planned.strategy.asked, "%s", planned.strategy.kind);
+    if (planned.strategy.asked[0] == '\0') {
+        snprintf(planned.strategy.asked, sizeof planned.strategy.asked, "%s",
+                 planned.strategy.kind);
+    }
     sp_status status = sp_i_evaluate_begin(&ev, &planned, options, result, err);
     if (status == SP_OK && options->formed != NULL) {
         warn_of_batches(result, options->formed);
@@ -756,6 +759,8 @@ static sp_status evaluate_row(const sp_scenario *scenario, const sp_batches *bat
     own.order_resolved = own.order_resolved && strcmp(own.strategy.kind, row->strategy) == 0;
     snprintf(own.strategy.kind, sizeof own.strategy.kind, "%s", row->strategy);
     own.strategy.asked[0] = '\0';
+    own.strategy.exchange_of[0] = '\0';
+    own.strategy.exchange_chosen = false;
     row->status = sp_evaluate(&own, batches, &compared, &row->result, &met);
     if (row->status == SP_OK) {
         return SP_OK;

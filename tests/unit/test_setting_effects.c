@@ -62,6 +62,7 @@ static const char *const times_and_memory[] = {"iteration_ms",
 #define NONE(key_, why) {.key = (key_), .none = (why)}
 static const effect effects[] = {
     NONE("schema", "there is one version"),
+    NONE("chosen", "says what a resolved document has and nobody stated"),
     TIME_OR_MEMORY("nodes", TRAIN, "parallel.tp=8", "1", "2"),
     TIME_OR_MEMORY("profile", TRAIN, "", "'h100'", "'a100'"),
     TIME_OR_MEMORY("model", TRAIN, "", "'llama-2-7b'", "'llama-3-8b'"),
