@@ -88,12 +88,13 @@ static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_r
 {
     const sp_batches *formed = in->is_plan ? &in->plans.formed : &in->batches;
     cli_exports exports = args->exports;
-    exports.quiet = args->common.quiet;
     exports.text = text;
     exports.scenario = in->scenario.resolved;
     exports.planner_memory = in->scenario.memory_model != SP_MEMORY_TENSORS;
     exports.formed = formed;
     exports.result = result;
+    sp_warnings shown = {.count = 0};
+    exports.warnings = &shown;
     if (!in->scenario.uniform) {
         exports.network = sp_scenario_network(&in->scenario);
     }
@@ -108,9 +109,8 @@ static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_r
         .observer_context = &exports};
     int batches = in->is_plan ? in->plans.count : in->scenario.uniform ? 1 : in->batches.count;
     if (exports.planner_memory && (exports.trace != NULL || exports.plot != NULL)) {
-        cli_warn(exports.quiet,
-                 "memory.model \"slimpipe-planner\" knows one figure alone: trace and "
-                 "plot show no memory");
+        sp_warnings_add(&shown, "memory.model \"slimpipe-planner\" knows one figure alone: trace "
+                                "and plot show no memory");
     }
     if (exports.batch >= batches) {
         return sp_error_set(err, SP_ERR_USAGE, "--batch %lld: the last of %d is %d",
@@ -123,6 +123,7 @@ static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_r
                              : sp_evaluate(&in->scenario, &in->batches, &evaluate, result, err);
     }
     sp_status closed = cli_exports_end(&exports, err);
+    cli_add_warnings(&result->warnings, &shown);
     return status != SP_OK ? status : closed;
 }
 
