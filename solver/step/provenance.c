@@ -170,11 +170,6 @@ static void warn_of_replaced(const sp_scenario *scenario, sp_warnings *warnings)
 // Settings whose time rests on an assumption, or is not counted.
 static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warnings)
 {
-    if (scenario->memory.offload_ratio > 0.0 && scenario->memory_model == SP_MEMORY_TENSORS) {
-        sp_warnings_add(warnings,
-                        "offloading: copies run at an assumed host link rate of %.0f GB/s",
-                        scenario->cluster.host_link_bytes_per_s / 1e9);
-    }
     if (scenario->layout.zero >= 2 && scenario->layout.dp > 1) {
         sp_warnings_add(warnings,
                         "zero %d: exchanges inside a step do not wait for slower data-parallel "
