@@ -62,6 +62,9 @@ static sp_status read_document(sp_i_scenario_reader *reader, const json_t *root)
     if (status == SP_OK && !scenario->uniform) {
         status = sp_i_scenario_load_lengths(reader);
     }
+    if (status == SP_OK && !scenario->uniform) {
+        status = sp_i_scenario_check_window(reader);
+    }
     if (status != SP_OK) {
         return status;
     }

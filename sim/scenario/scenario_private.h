@@ -84,6 +84,10 @@ json_t *sp_i_decode_to_json(const sp_scenario *scenario);
 // Reads the file that workload.lengths names, if it names one.
 sp_status sp_i_scenario_load_lengths(sp_i_scenario_reader *reader);
 
+// A content error where a sample may be longer than the window of the model's attention; after the
+// lengths are there.
+sp_status sp_i_scenario_check_window(const sp_i_scenario_reader *reader);
+
 // As sp_profile_load and sp_lengths_read; without a cache (NULL) they read the file.
 sp_status sp_i_scenario_cache_profile(sp_scenario_cache *cache, const char *name,
                                       sp_profile *profile, sp_error *err);
