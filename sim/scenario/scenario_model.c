@@ -94,7 +94,7 @@ static const char *stated_stack(const sp_i_scenario_reader *reader)
 static const char *profile_for_stack(const sp_profile *profile, const char *stack)
 {
     for (int i = 0; i < profile->for_stacks; i++) {
-        if (strcmp(profile->for_stack[i].stack, stack) == 0) {
+        if (sp_same_name(profile->for_stack[i].stack, stack)) {
             return profile->for_stack[i].profile;
         }
     }
