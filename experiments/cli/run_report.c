@@ -47,8 +47,9 @@ const char *cli_loss_text(cli_loss loss, char text[CLI_LOSS])
     const struct {
         double share;
         const char *what;
-    } parts[] = {
-        {loss.left_out, "left out"}, {loss.cut, "cut off"}, {loss.over_length, "over the context"}};
+    } parts[] = {{loss.left_out, "left out"},
+                 {loss.cut, "cut from their beginning"},
+                 {loss.over_length, "over the context"}};
     bool shown = loss.left_out > 0.0 || loss.cut > 0.0;
     int used = snprintf(text, CLI_LOSS, "%s", loss.lossy && !shown ? "not lossless" : "");
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {

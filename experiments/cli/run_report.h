@@ -65,7 +65,8 @@ typedef struct cli_loss {
     bool lossy; // whether tokens show it or not
 } cli_loss;
 
-// "", or "12.3 % of tokens left out, 1.2 % of tokens cut off, 4.5 % of tokens over the context", or
+// "", or "12.3 % of tokens left out, 1.2 % of tokens cut from their beginning, 4.5 % of tokens over
+// the context", or
 // "not lossless" where no token shows it; returns text.
 enum { CLI_LOSS = 120 };
 const char *cli_loss_text(cli_loss loss, char text[CLI_LOSS]);
