@@ -479,14 +479,46 @@ static void warn_of_row(question *q, sp_run_kind run, const use *row, sp_warning
                     count > 1 ? "they are" : "it is", row->is_for);
 }
 
+static void warn_of_dtype(const sp_model *model, sp_warnings *warnings)
+{
+    if (model->stored_dtype != SP_STORED_BF16) {
+        sp_warnings_add(warnings,
+                        "the model's weights are stored as %s (model.stored_dtype, or torch_dtype "
+                        "of its config.json), and computed with in BF16 here",
+                        sp_stored_dtype_names[model->stored_dtype]);
+    }
+}
+
+// A file goes before a built-in name. A model's name says so.
+static void warn_of_files(const sp_scenario *scenario, sp_run_kind run, sp_warnings *warnings)
+{
+    const char *cluster = strstr(scenario->cluster.source, SP_CLUSTER_FILE);
+    const char *lengths = scenario->workload.source;
+    const char *slash = lengths != NULL ? strrchr(lengths, '/') : NULL;
+    if (cluster != NULL) {
+        sp_warnings_add(warnings, "cluster is the file %s, not the built-in one of that name",
+                        cluster + strlen(SP_CLUSTER_FILE));
+    }
+    if (slash != NULL && run != SP_RUN_DECODE && scenario->workload.lengths != NULL &&
+        sp_distribution_find(slash + 1) != NULL) {
+        sp_warnings_add(warnings,
+                        "workload.lengths is the file %s, not the built-in distribution of that "
+                        "name",
+                        lengths);
+    }
+}
+
 void sp_warn_of_unused(const sp_scenario *scenario, sp_run_kind run, sp_warnings *warnings)
 {
     const sp_strategy_spec *spec = &scenario->strategy;
     bool packs = run == SP_RUN_STEP && !scenario->uniform;
     question q = {.scenario = scenario};
     q.strategy = packs ? sp_strategy_find(spec->kind) : NULL;
-    q.asked = packs && spec->asked[0] != '\0' ? sp_strategy_find(spec->asked) : q.strategy;
+    q.asked = packs ? sp_strategy_find(spec->asked) : NULL;
+    q.asked = q.asked != NULL ? q.asked : q.strategy;
     const sp_setting *setting = NULL;
+    warn_of_files(scenario, run, warnings);
+    warn_of_dtype(&scenario->model, warnings);
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
         q.key = setting->key;
         const use *unmet = sp_scenario_states(scenario, i) ? find_unmet(&q, run) : NULL;

@@ -4,6 +4,7 @@
 
 #include "experiments/cli/report.h"
 #include "experiments/cli/tune_args.h"
+#include "experiments/cli/tune_parts.h"
 #include "experiments/cli/tune_report.h"
 #include "experiments/cli/tune_shortage.h"
 #include "sim/base/files.h"
@@ -275,6 +276,10 @@ static sp_status answer(const cli_tune_args *args, const tuning *t, cli_tuned *t
     sp_status status = command != NULL ? SP_OK : sp_error_no_memory(err, "a command");
     if (status == SP_OK) {
         status = evaluate(t, document, cli_threads(args->jobs), &scenario, &result, err);
+    }
+    // For people it stands beside the answer.
+    if (status == SP_OK && args->common.json && scenario.model.experts > 0) {
+        sp_warnings_add(&result.warnings, "%s", CLI_TUNE_EXPERTS);
     }
     tuned->scenario = &scenario;
     tuned->result = &result;

@@ -510,7 +510,7 @@ int sp_object_enum(sp_object *object, const char *key, const char *const *names,
     char list[192] = "";
     size_t used = 0;
     for (; names[n] != NULL; n++) {
-        if (json_is_string(value) && strcmp(json_string_value(value), names[n]) == 0) {
+        if (json_is_string(value) && sp_same_name(json_string_value(value), names[n])) {
             return n;
         }
         int more =

@@ -74,7 +74,7 @@ static sp_status place_name(const path_setting *setting, const char *name, const
 
 sp_status sp_scenario_place(json_t *root, const char *file, sp_error *err)
 {
-    sp_status status = SP_OK;
+    sp_status status = file != NULL ? sp_scenario_undo_choices(root, err) : SP_OK;
     for (int i = 0; status == SP_OK && i < PATH_SETTINGS; i++) {
         const char *key = path_settings[i].path;
         const char *dot = strchr(key, '.');

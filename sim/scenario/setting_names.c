@@ -53,7 +53,8 @@ static const struct {
      "other precisions than BF16 are not modelled"},
     {"mtp_num_layers num_nextn_predict_layers",
      "layers that predict further tokens are not modelled"},
-    {"sliding_window window_size attention_chunk_size", "attention over a window is not modelled"},
+    {"sliding_window window_size attention_chunk_size",
+     "attention over a window is not modelled where samples are longer (model.window_tokens)"},
     {"kv_lora_rank q_lora_rank multi_latent_attention", "latent attention (MLA) is not modelled"},
     {"num_shared_experts n_shared_experts moe_shared_expert_intermediate_size moe_layer_freq "
      "first_k_dense_replace",

@@ -31,6 +31,10 @@ static const char *distribution_name(int index)
 static const sp_setting settings[] = {
     {.key = "schema", .type = "\"slimpack/scenario/1\"", .fallback = "\"slimpack/scenario/1\"",
      .text = "Kind and version of the document."},
+    {.key = "chosen", .type = "an object", .fallback = "{}",
+     .text = "In a resolved document the settings that the scenario does not state, by key: the value "
+             "that follows or that a strategy chose, and what was stated in its place. A document "
+             "that still has that value is read as one that does not state it; a plan keeps it."},
 
     {.key = "nodes", COUNT("1", "10000000"),
      .fallback = "as many as the ranks need, the last one part filled",
@@ -88,6 +92,12 @@ static const sp_setting settings[] = {
     {.key = "model.max_positions", COUNT("0", "134217728"), .fallback = "0, not counted",
      .text = "Rows of a learned table of positions, in tokens.",
      .aliases = "max_position_embeddings n_positions"},
+    {.key = "model.window_tokens", TOKENS("1", "134217728"), .fallback = "none, all tokens before it",
+     .text = "Tokens that a token attends to, itself among them (sliding_window of a config.json). "
+             "Attention reads all tokens here: samples longer than the window are refused."},
+    {.key = "model.stored_dtype", ONE_OF(sp_stored_dtype_names), .fallback = "\"bfloat16\"",
+     .text = "Type that the weights are stored in (torch_dtype of a config.json). Steps compute in "
+             "BF16 all the same, with a warning."},
     {.key = "model.tied_embeddings", SWITCH, .fallback = "false",
      .text = "Embedding and LM head share one matrix.",
      .aliases = "tie_word_embeddings"},

@@ -198,12 +198,26 @@ TEST(huggingface_errors_name_key_and_file)
     const char *window = "{\"model_type\":\"mistral\",\"hidden_size\":64,\"num_attention_heads\":8,"
                          "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128,"
                          "\"sliding_window\":4096}";
-    must_fail_with(read_text(window, &model, ERR), SP_ERR_CONTENT,
-                   "config.json: sliding_window: windows of attention are not supported");
+    must_succeed(read_text(window, &model, ERR));
+    assert_int_equal(model.window_tokens, 4096);
     const char *unused = "{\"model_type\":\"qwen2\",\"hidden_size\":64,\"num_attention_heads\":32,"
                          "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128,"
                          "\"sliding_window\":4096,\"use_sliding_window\":false}";
     must_succeed(read_text(unused, &model, ERR));
+    assert_int_equal(model.window_tokens, 0);
+    const char *some = "{\"model_type\":\"qwen2\",\"hidden_size\":64,\"num_attention_heads\":32,"
+                       "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128,"
+                       "\"layer_types\":[\"full_attention\",\"sliding_attention\"],"
+                       "\"sliding_window\":512,\"torch_dtype\":\"float16\"}";
+    must_succeed(read_text(some, &model, ERR));
+    assert_int_equal(model.window_tokens, 512);
+    assert_int_equal(model.stored_dtype, SP_STORED_FP16);
+    // One message of one cause: heads divide no size that was refused.
+    const char *none = "{\"model_type\":\"llama\",\"hidden_size\":0,\"num_attention_heads\":32,"
+                       "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128}";
+    must_fail_with(read_text(none, &model, ERR), SP_ERR_CONTENT, "config.json: hidden_size: ");
+    assert_int_equal(ERR->count, 1);
+    sp_error_clear(ERR);
 
     const char *odd = "{\"model_type\":\"llama\",\"hidden_size\":65,\"num_attention_heads\":4,"
                       "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128}";
@@ -231,6 +245,7 @@ TEST(huggingface_keys_that_are_not_modelled_are_refused)
         {"llama", "'layer_types':['full_attention','full_attention'],'clip_qkv':8", NULL},
         {"qwen2", "'use_sliding_window':false,'max_window_layers':1,'sliding_window':4096", NULL},
         {"qwen2", "'use_sliding_window':true,'max_window_layers':2,'sliding_window':4096", NULL},
+        {"qwen2", "'use_sliding_window':true,'max_window_layers':1,'sliding_window':4096", NULL},
         {"qwen2", "'qkv_bias':true", NULL},
         {"mixtral", "'router_aux_loss_coef':0.02,'router_jitter_noise':0.0", NULL},
         {"qwen3", "'use_qk_norm':true", NULL},
@@ -251,8 +266,8 @@ TEST(huggingface_keys_that_are_not_modelled_are_refused)
         {"gpt_neox", "'hidden_act':'silu'", "hidden_act"},
         {"llama", "'attention_chunk_size':8192", "attention_chunk_size"},
         {"qwen3", "'layer_types':['sliding_attention','full_attention']", "layer_types"},
-        {"mistral", "'sliding_window':4096", "sliding_window"},
-        {"qwen2", "'use_sliding_window':true,'max_window_layers':1,'sliding_window':4096",
+        {"mistral", "'sliding_window':-1", "sliding_window"},
+        {"qwen2", "'use_sliding_window':true,'max_window_layers':1,'sliding_window':'4K'",
          "sliding_window"},
         {"llama", "'attn_logit_softcapping':50.0", "attn_logit_softcapping"},
         {"llama", "'use_qk_norm':true", "use_qk_norm"},

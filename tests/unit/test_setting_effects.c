@@ -62,6 +62,7 @@ static const char *const times_and_memory[] = {"iteration_ms",
 #define NONE(key_, why) {.key = (key_), .none = (why)}
 static const effect effects[] = {
     NONE("schema", "there is one version"),
+    NONE("chosen", "says what a resolved document has and nobody stated"),
     TIME_OR_MEMORY("nodes", TRAIN, "parallel.tp=8", "1", "2"),
     TIME_OR_MEMORY("profile", TRAIN, "", "'h100'", "'a100'"),
     TIME_OR_MEMORY("model", TRAIN, "", "'llama-2-7b'", "'llama-3-8b'"),
@@ -79,6 +80,8 @@ static const effect effects[] = {
     TIME_OR_MEMORY("model.norm", TRAIN, "", "'rmsnorm'", "*"),
     TIME_OR_MEMORY("model.positional", TRAIN, "model.max_positions=4096", "'rope'", "*"),
     TIME_OR_MEMORY("model.max_positions", TRAIN, "model.positional='learned'", "4096", "8192"),
+    NONE("model.window_tokens", "a sample longer than the window is refused, and others see all"),
+    FIGURE("model.stored_dtype", TRAIN, "", "'bfloat16'", "*", "warnings"),
     TIME_OR_MEMORY("model.tied_embeddings", TRAIN, "", "false", "*"),
     TIME_OR_MEMORY("model.bias", TRAIN, "", "false", "*"),
     TIME_OR_MEMORY("model.qkv_bias", TRAIN, "", "false", "*"),
