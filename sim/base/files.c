@@ -352,6 +352,9 @@ static int open_part(sp_output *out)
     for (int tries = 0; descriptor < 0 && tries < PART_NAMES; tries++) {
         snprintf(out->part + folder, PART_NAME, ".slimpack-%ld-%d.part", (long)getpid(),
                  atomic_fetch_add(&latest, 1));
+        if (tries == 0) {
+            note_part(out->part); // before it is there, or a signal in between would leave it
+        }
         descriptor = open(out->part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (descriptor < 0 && errno != EEXIST) {
             break;
@@ -368,7 +371,6 @@ static bool open_beside(sp_output *out, const place *at)
     if (descriptor < 0) {
         return false;
     }
-    note_part(out->part);
     struct stat created;
     if (fstat(descriptor, &created) == 0) {
         forget_input(&created);
