@@ -44,9 +44,10 @@ static bool has_pipeline(const question *q)
     return q->scenario->layout.pp > 1;
 }
 
+// With sequence parallelism each TP rank holds its share alone.
 static bool sends_tensor_shares(const question *q)
 {
-    return has_pipeline(q) && splits_tensors(q);
+    return has_pipeline(q) && splits_tensors(q) && !q->scenario->layout.sequence_parallel;
 }
 
 static bool reduces_gradients(const question *q)
@@ -64,6 +65,30 @@ static bool shards_states(const question *q)
 static bool reduces_whole_gradients(const question *q)
 {
     return reduces_gradients(q) && q->scenario->layout.zero == 0;
+}
+
+static bool reduces_after_backward(const question *q)
+{
+    return q->scenario->layout.zero < 2;
+}
+
+static bool gathers_after_step(const question *q)
+{
+    return q->scenario->layout.zero == 1 || q->scenario->layout.zero == 2;
+}
+
+static bool communicates_after_backward(const question *q)
+{
+    return reduces_after_backward(q) || gathers_after_step(q);
+}
+
+static bool has_buckets(const question *q)
+{
+    const sp_stack *stack = &q->scenario->memory.stack;
+    return (stack->bucketed_epilogue && communicates_after_backward(q)) ||
+           (stack->hide_gradient_reduce && reduces_after_backward(q)) ||
+           (stack->hide_gradient_all_reduce && q->scenario->layout.zero == 0) ||
+           (stack->hide_parameter_gather && gathers_after_step(q));
 }
 
 static bool has_links(const question *q)
@@ -128,6 +153,16 @@ static bool has_uneven_rings(const question *q)
 }
 
 // ---- the software ----
+
+static bool gates_mlp(const question *q)
+{
+    return q->scenario->model.activation == SP_SWIGLU;
+}
+
+static bool has_position_table(const question *q)
+{
+    return q->scenario->model.positional == SP_LEARNED;
+}
 
 static bool keeps_scores(const question *q)
 {
@@ -306,6 +341,10 @@ static bool has_programs(const question *q)
     "stack.dummy_weight_gradients stack.keep_gathered_inputs stack.lingering_inputs "              \
     "stack.gradient_buckets stack.gradient_reduce_dtype stack.bucket_mib "
 
+#define OF_MODELS                                                                                  \
+    {"model.max_positions", has_position_table, "model.positional \"learned\""},                   \
+    {"stack.fused_swiglu", gates_mlp, "model.activation \"swiglu\""}
+
 static const use of_steps[] = {
     {"prefill.", NULL, "`slimpack prefill`"},
     {"decode.", NULL, "`slimpack decode`"},
@@ -313,10 +352,20 @@ static const use of_steps[] = {
      "stack.hide_backward_reduce stack.keep_gathered_inputs stack.lingering_inputs "
      "parallel.sequence_parallel", splits_tensors, "parallel.tp above 1"},
     {"stack.blocking_transfers parallel.vocab_parallel", has_pipeline, "parallel.pp above 1"},
-    {"stack.whole_transfers", sends_tensor_shares, "parallel.pp and parallel.tp above 1"},
+    OF_MODELS,
+    {"stack.whole_transfers", sends_tensor_shares,
+     "parallel.pp and parallel.tp above 1 without parallel.sequence_parallel"},
     {"stack.hide_gradient_reduce stack.bucketed_tail stack.bucket_mib "
      "stack.hide_parameter_gather stack.gradient_buckets", reduces_gradients,
      "parallel.dp or parallel.cp above 1"},
+    {"stack.hide_gradient_reduce", reduces_after_backward,
+     "parallel.zero 0 or 1: from 2 on gradients are scattered within the backwards"},
+    {"stack.hide_parameter_gather", gathers_after_step,
+     "parallel.zero 1 or 2: others gather no parameters after the step"},
+    {"stack.bucketed_tail", communicates_after_backward,
+     "parallel.zero up to 2: with 3 nothing is left after the backward"},
+    {"stack.bucket_mib", has_buckets,
+     "gradients or parameters that go bucket by bucket (stack.bucketed_tail or stack.hide_*)"},
     {"parallel.zero", shards_states, "parallel.dp or parallel.cp above 1"},
     {"stack.hide_gradient_all_reduce stack.sharded_step", reduces_whole_gradients,
      "parallel.zero 0 and parallel.dp or parallel.cp above 1"},
@@ -367,6 +416,7 @@ static const use of_steps[] = {
 
 static const use of_prompts[] = {
     {OF_STEPS "schedule.kind", NULL, "steps of training"},
+    OF_MODELS,
     {"decode.", NULL, "`slimpack decode`"},
     {"parallel.sequence_parallel stack.hide_forward_gather stack.hide_forward_reduce",
      splits_tensors, "parallel.tp above 1"},
@@ -381,6 +431,7 @@ static const use of_text[] = {
     {OF_STEPS "memory.attention parallel.order parallel.sequence_parallel strategy.cp_sharding "
      "stack.cp_overlap stack.cp_a2a_ranks stack.cp_ring_nics stack.cp_lone_rings schedule.microbatches "
      "schedule.microbatch_samples", NULL, "steps of training"},
+    OF_MODELS,
     {"workload.lengths workload.column workload.uniform workload.context workload.over_length "
      "workload.order workload.tokens_per_batch", NULL,
      "batches that are read: decode.prompt_tokens and decode.sequences say what is generated"},

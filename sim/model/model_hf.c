@@ -281,6 +281,7 @@ static const refused_key refused_keys[] = {
     {"num_kv_shared_layers", shapes},
     {"hidden_size_per_layer_input", shapes},
     {"attn_output_gate", shapes},
+    {"pruned_heads", shapes},
     {"attn_logit_softcapping", caps},
     {"final_logit_softcapping", caps},
     {"num_nextn_predict_layers", heads},
@@ -426,7 +427,7 @@ static void refuse_activations(sp_object *object, hf_family family)
 }
 
 // Keys that change parameters, bytes or time, and that nothing here reads. Those that change none
-// of these (rope_scaling, clip_qkv, partial_rotary_factor, dropout, ...) are passed over.
+// of these (rope_scaling, clip_qkv, partial_rotary_factor, a Llama's dropout, ...) are passed over.
 // `is_part`: the file around a text_config.
 static void refuse_keys(sp_object *object, hf_family family, bool is_part)
 {
@@ -502,7 +503,7 @@ static void read_sizes(sp_object *object, sp_model *model)
 }
 
 // Attention over the last tokens alone: Mistral 7B 0.1's. Every query reads all keys before it
-// here.
+// here. A Qwen file that asks for windows without their size has the library's 4096 tokens.
 static void refuse_window(sp_object *object, hf_family family, const sp_model *model)
 {
     static const char key[] = "sliding_window";
@@ -511,11 +512,30 @@ static void refuse_window(sp_object *object, hf_family family, const sp_model *m
     // Layers before this one read all tokens.
     const json_t *first = json_object_get(object->json, "max_window_layers");
     used = used && !(qwen && json_is_integer(first) && json_integer_value(first) >= model->layers);
-    if (used && object->json != NULL && json_is_integer(json_object_get(object->json, key))) {
+    if (!used || object->json == NULL) {
+        return;
+    }
+    const json_t *window = json_object_get(object->json, key);
+    if (json_is_integer(window) || (window == NULL && qwen)) {
         sp_object_error(object, key,
                         "windows of attention are not supported; null, which is the same for "
                         "contexts no longer than the window, reads all keys");
     }
+}
+
+// Masks that the dropout of hidden states and of the attention leaves, where there is one.
+static void read_dropout(sp_object *object, const char *const keys[], double usual, sp_model *model)
+{
+    double first = 0.0;
+    for (int i = 0; keys[i] != NULL; i++) {
+        double share = sp_object_real(object, keys[i], usual, 0.0, 1.0);
+        first = i == 0 ? share : first;
+        if ((share > 0.0) != (first > 0.0)) {
+            sp_object_error(object, keys[i], "dropout in one place and none at %s is not modelled",
+                            keys[0]);
+        }
+    }
+    model->dropout = first > 0.0 ? SP_DROPOUT_ON : SP_DROPOUT_OFF;
 }
 
 static void read_biases(sp_object *object, hf_family family, sp_model *model);
@@ -592,6 +612,8 @@ static void read_gpt2(sp_object *object, sp_model *model)
     model->tied_embeddings = sp_object_bool(object, "tie_word_embeddings", true);
     model->bias = true;
     model->qkv_bias = true;
+    static const char *const dropouts[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop", NULL};
+    read_dropout(object, dropouts, 0.1, model);
 }
 
 static void read_gpt_neox(sp_object *object, sp_model *model)
@@ -612,4 +634,6 @@ static void read_gpt_neox(sp_object *object, sp_model *model)
         sp_object_error(object, "attention_bias", "biases on the MLP alone are not supported");
     }
     model->qkv_bias = model->bias;
+    static const char *const dropouts[] = {"hidden_dropout", "attention_dropout", NULL};
+    read_dropout(object, dropouts, 0.0, model);
 }
