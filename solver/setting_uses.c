@@ -177,9 +177,14 @@ static bool limit_follows(const question *q)
 
 // ---- schedules ----
 
+static bool has_chunks(const question *q)
+{
+    return q->scenario->layout.chunks > 1;
+}
+
 static bool is_interleaved(const question *q)
 {
-    return q->scenario->schedule.kind == SP_SCHEDULE_INTERLEAVED && q->scenario->layout.chunks > 1;
+    return q->scenario->schedule.kind == SP_SCHEDULE_INTERLEAVED && has_chunks(q);
 }
 
 static bool cuts_rows(const question *q)
@@ -383,6 +388,8 @@ static const use of_steps[] = {
      "several tensor-parallel, data-parallel or context-parallel ranks"},
     {"jitter.seed", has_jitter, "jitter.gpu_cv above 0"},
     {"schedule.group", is_interleaved, "schedule.kind \"interleaved\" with several chunks"},
+    {"uniform_costs.per_chunk", has_chunks, "schedules of several chunks (parallel.chunks_per_rank)"},
+    {"uniform_costs.attention_share", cuts_rows, "sliced schedules (terapipe, seq1f1b, slimpipe)"},
     {"schedule.slices", counts_slices,
      "sliced schedules (terapipe, seq1f1b, slimpipe) of rows that nothing else cuts"},
     {"schedule.slice_rule", cuts_rows,

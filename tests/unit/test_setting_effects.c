@@ -644,6 +644,8 @@ static const effect voids[] = {
     TIME_OR_MEMORY("jitter.seed", TRAIN, "", "1", "2"),
     TIME_OR_MEMORY("schedule.group", UNIFORM, "parallel.pp=2", "2", "4"),
     TIME_OR_MEMORY("schedule.group", COSTS, "", "4", "8"),
+    TIME_OR_MEMORY("uniform_costs.per_chunk", COSTS, "", "false", "true"),
+    TIME_OR_MEMORY("uniform_costs.attention_share", COSTS, "", "0", "0.5"),
     TIME_OR_MEMORY("schedule.slices", UNIFORM, "parallel.pp=2", "1", "4"),
     TIME_OR_MEMORY("schedule.slices", COSTS, "", "1", "4"),
     TIME_OR_MEMORY("schedule.slices", TRAIN, "parallel.pp=2 strategy.kind='slimpack'", "", "4"),
