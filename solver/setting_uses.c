@@ -228,6 +228,11 @@ static bool has_rows(const question *q)
 
 // ---- data ----
 
+static bool has_uniform_samples(const question *q)
+{
+    return q->scenario->workload.uniform_tokens > 0;
+}
+
 static bool has_lengths(const question *q)
 {
     return q->scenario->workload.uniform_tokens == 0;
@@ -416,7 +421,10 @@ static const use of_steps[] = {
 };
 
 #define OF_STEPS                                                                                   \
-    OF_BACKWARDS OPTIONS " strategy.kind strategy.cp_ring_steps strategy.group_start_ms "          \
+    OF_BACKWARDS                                                                                   \
+    "stack.transposed_output stack.attention_mask stack.score_buffer stack.tensors "               \
+    "stack.split_limit_mib stack.work_spaces stack.work_space_mib stack.whole_transfers "          \
+    OPTIONS " strategy.kind strategy.cp_ring_steps strategy.group_start_ms "          \
     "schedule.group schedule.slices schedule.slice_rule schedule.exchange "                        \
     "schedule.retained_chunks schedule.memory_limit_microbatches memory.recompute memory.model "   \
     "memory.offload_ratio parallel.zero network.detail jitter.seed workload.batches "
@@ -428,6 +436,12 @@ static const use of_prompts[] = {
     {"parallel.sequence_parallel stack.hide_forward_gather stack.hide_forward_reduce",
      splits_tensors, "parallel.tp above 1"},
     {"stack.cp_overlap strategy.cp_sharding", splits_packs, "parallel.cp above 1"},
+    {"stack.cp_ring_nics", passes_keys, "rings of ranks that share a prompt (stack.cp_overlap)"},
+    {"stack.fused_softmax_limited stack.unfused_softmax", keeps_scores, "memory.attention \"unfused\""},
+    {"stack.blocking_transfers", has_pipeline, "parallel.pp above 1"},
+    {"network.collectives", has_collectives, "several tensor-parallel or context-parallel ranks"},
+    {"schedule.microbatches schedule.microbatch_samples", has_uniform_samples,
+     "uniform samples (workload.uniform)"},
     {"stack.cp_a2a_ranks", exchanges_some_heads, "stack.cp_overlap \"a2a+p2p\" and parallel.cp above 1"},
     {"prefill.alpha prefill.window_share prefill.row_share prefill.stripe_share prefill.fixed_us "
      "prefill.deal", samples_attention, "prefill.attention \"sample\""},
@@ -436,8 +450,13 @@ static const use of_prompts[] = {
 
 static const use of_text[] = {
     {OF_STEPS "memory.attention parallel.order parallel.sequence_parallel strategy.cp_sharding "
-     "stack.cp_overlap stack.cp_a2a_ranks stack.cp_ring_nics stack.cp_lone_rings schedule.microbatches "
-     "schedule.microbatch_samples", NULL, "steps of training"},
+     "stack.cp_overlap stack.cp_a2a_ranks stack.cp_ring_nics stack.cp_lone_rings "
+     "stack.fused_softmax_limited stack.unfused_softmax stack.blocking_transfers "
+     "schedule.microbatches schedule.microbatch_samples schedule.kind", NULL, "steps of training"},
+    {"stack.hide_forward_gather", NULL, "many tokens at a time: steps and prompts"},
+    {"stack.hide_forward_reduce", splits_tensors, "parallel.tp above 1"},
+    {"parallel.vocab_parallel", has_pipeline, "parallel.pp above 1"},
+    {"network.collectives", splits_tensors, "parallel.tp above 1"},
     OF_MODELS,
     {"workload.lengths workload.column workload.uniform workload.context workload.over_length "
      "workload.order workload.tokens_per_batch", NULL,
