@@ -141,6 +141,18 @@ static bool passes_keys(const question *q)
     return own || (splits_packs(q) && sp_stack_passes_keys(&q->scenario->memory.stack));
 }
 
+// False where all that passes inside the only node is collectives that take the profile's times.
+static bool waits_for_nvlink(const question *q)
+{
+    const sp_scenario *s = q->scenario;
+    const sp_profile *profile = &s->profile;
+    bool inside = sp_layout_ranks(&s->layout) <= s->cluster.gpus_per_node;
+    bool timed = profile->groups.bytes_per_s.points > 0 ||
+                 profile->collective[SP_ALL_REDUCE].points > 0 || !has_collectives(q);
+    return !inside || !timed || has_pipeline(q) || splits_packs(q) ||
+           profile->algorithm != SP_ALGORITHM_PROFILE || s->network != SP_NETWORK_CLOSED;
+}
+
 static bool has_zones(const question *q)
 {
     return may_share_packs(q) && q->asked->choose_job != NULL;
@@ -387,6 +399,8 @@ static const use of_steps[] = {
     {"stack.cp_ring_nics", passes_keys, "rings of ranks that share a pack (stack.cp_overlap)"},
     {"stack.cp_lone_rings", has_zones,
      "strategies zeppelin and slimpack-zones on several data-parallel ranks"},
+    {"cluster.nvlink_latency_us", waits_for_nvlink,
+     "sends, rings, and collectives that the profile has no times of"},
     {"parallel.order", has_orders, "layouts of more than one dimension"},
     {"network.detail", has_links, "several pipeline, data-parallel or context-parallel ranks"},
     {"network.collectives", has_collectives,

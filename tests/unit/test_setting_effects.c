@@ -638,6 +638,7 @@ static const effect voids[] = {
     TIME_OR_MEMORY("stack.cp_ring_nics", TRAIN, "", "0", "1"),
     TIME_OR_MEMORY("stack.cp_ring_nics", TRAIN, "parallel.cp=2 stack.cp_overlap='blocking'", "0", "1"),
     TIME_OR_MEMORY("stack.cp_lone_rings", TRAIN, "parallel.cp=2", "false", "true"),
+    TIME_OR_MEMORY("cluster.nvlink_latency_us", TRAIN, "parallel.tp=8", "", "1000"),
     TIME_OR_MEMORY("parallel.order", TRAIN, "parallel.dp=2", "'tp-cp-dp-pp'", "'pp-tp-cp-dp'"),
     TIME_OR_MEMORY("network.detail", TRAIN, "parallel.tp=2", "'closed'", "'flows'"),
     TIME_OR_MEMORY("network.collectives", TRAIN, "parallel.pp=2", "'profile'", "'ring'"),
