@@ -230,9 +230,15 @@ static const refused_key refused_keys[] = {
     {"quantization_config", quantized},
     {"quantization", quantized},
     {"compression_config", quantized},
+    {"quant_method", quantized},
+    {"quantization_bit", quantized},
+    {"load_in_4bit", quantized},
+    {"load_in_8bit", quantized},
     {"_expert_", experts},
     {"_experts_", experts},
-    {"moe_", experts},
+    {"_moe_", experts},
+    {"mlp_only_layers", experts},
+    {"ffn_config", experts},
     {"first_k_dense_replace", experts},
     {"interleave_moe_layer_step", experts},
     {"kv_lora_rank", latent},
@@ -241,9 +247,12 @@ static const refused_key refused_keys[] = {
     {"qk_nope_head_dim", latent},
     {"qk_rope_head_dim", latent},
     {"v_head_dim", latent},
+    {"use_mla", latent},
     {"attention_chunk_size", partly},
     {"sliding_window_pattern", partly},
     {"attention_window", partly},
+    {"attention_window_size", partly},
+    {"window_attention", partly},
     {"full_attention_interval", partly},
     {"global_attn_every_n_layers", partly},
     {"index_topk", partly},
@@ -251,6 +260,8 @@ static const refused_key refused_keys[] = {
     {"use_bidirectional_attention", "attention to later tokens is not modelled"},
     {"mamba_", mixers},
     {"ssm_", mixers},
+    {"d_state", mixers},
+    {"state_size", mixers},
     {"linear_num_", mixers},
     {"linear_conv_", mixers},
     {"layers_block_type", mixers},
@@ -263,6 +274,7 @@ static const refused_key refused_keys[] = {
     {"add_bias_linear", biases},
     {"qkv_bias", biases},
     {"add_qkv_bias", biases},
+    {"use_qkv_bias", biases},
     {"attention_out_bias", biases},
     {"lm_head_bias", biases},
     {"mlp_bias", biases},
@@ -274,6 +286,11 @@ static const refused_key refused_keys[] = {
     {"use_post_norm", norms},
     {"sandwich_norm", norms},
     {"multi_query", shapes},
+    {"multi_query_attention", shapes},
+    {"multi_query_group_num", shapes},
+    {"attn_config", shapes},
+    {"num_attention_heads_per_layer", shapes},
+    {"new_decoder_architecture", shapes},
     {"num_kv_heads", shapes},
     {"n_kv_heads", shapes},
     {"n_head_kv", shapes},
@@ -290,6 +307,8 @@ static const refused_key refused_keys[] = {
     {"eagle_config", heads},
     {"add_cross_attention", parts},
     {"cross_attention_layers", parts},
+    {"cross_attention_hidden_size", parts},
+    {"encoder_layers", parts},
     {"is_encoder_decoder", parts},
     {"vision_config", parts},
     {"audio_config", parts},
@@ -503,12 +522,14 @@ static void read_sizes(sp_object *object, sp_model *model)
 }
 
 // Attention over the last tokens alone: Mistral 7B 0.1's. Every query reads all keys before it
-// here. A Qwen file that asks for windows without their size has the library's 4096 tokens.
+// here, a Llama's among them, whose class has no windows but whose file may be of another. A Qwen
+// file that asks for windows without their size has the library's 4096 tokens.
 static void refuse_window(sp_object *object, hf_family family, const sp_model *model)
 {
     static const char key[] = "sliding_window";
     bool qwen = family == QWEN2 || family == QWEN3;
-    bool used = family != LLAMA && (!qwen || sp_object_bool(object, "use_sliding_window", false));
+    bool used =
+        (family != LLAMA && !qwen) || sp_object_bool(object, "use_sliding_window", family == LLAMA);
     // Layers before this one read all tokens.
     const json_t *first = json_object_get(object->json, "max_window_layers");
     used = used && !(qwen && json_is_integer(first) && json_integer_value(first) >= model->layers);
