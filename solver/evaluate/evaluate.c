@@ -657,7 +657,7 @@ static void count_padding(sp_i_evaluation *ev, const sp_packing *packing)
     }
 }
 
-// Of the longest sample, all of its slices counted.
+// The end of the longest sample is that of its last slice.
 static void note_positions(sp_i_evaluation *ev, const sp_packing *packing)
 {
     const sp_pack_list *packs = &packing->forward;
