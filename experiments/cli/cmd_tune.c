@@ -56,6 +56,13 @@ static sp_status check_conflicts(const cli_tune_args *args, sp_error *err)
                                 pairs[i].option, pairs[i].path);
         }
     }
+    if (args->tokens_per_batch > 0 && args->tokens_per_batch < args->context &&
+        args->lengths == NULL) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "--tokens-per-batch %lld holds no sample of the %lld tokens of "
+                            "--context",
+                            (long long)args->tokens_per_batch, (long long)args->context);
+    }
     return SP_OK;
 }
 
@@ -65,7 +72,7 @@ static json_t *workload_of(const cli_tune_args *args)
     int64_t tokens = args->tokens_per_batch > 0 ? args->tokens_per_batch
                      : least > TOKENS           ? least
                                                 : TOKENS;
-    int64_t samples = tokens / args->context > 0 ? tokens / args->context : 1;
+    int64_t samples = tokens / args->context;
     bool sized = cli_tune_is_set(args, "workload.samples_per_batch") ||
                  cli_tune_is_set(args, "workload.tokens_per_batch");
     json_t *workload = args->lengths != NULL

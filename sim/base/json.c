@@ -564,6 +564,18 @@ static const char *with_word(const sp_object *object, const char *word)
     return count == 1 ? found : NULL;
 }
 
+// "name" and "type" are what others call the kind of a thing.
+static const char *kind_of(const sp_object *object, const char *key)
+{
+    bool is_kind = strcmp(key, "name") == 0 || strcmp(key, "type") == 0;
+    for (int i = 0; is_kind && i < object->known_count; i++) {
+        if (strcmp(object->known[i], "kind") == 0) {
+            return object->known[i];
+        }
+    }
+    return NULL;
+}
+
 void sp_object_end(sp_object *object)
 {
     if (object->json == NULL) {
@@ -584,7 +596,10 @@ void sp_object_end(sp_object *object)
             sp_error_set(object->err, SP_ERR_CONTENT, "unknown key");
             continue;
         }
-        const char *near = object->watch != NULL ? object->watch->meant(key) : NULL;
+        const char *near = kind_of(object, key);
+        if (near == NULL && object->watch != NULL) {
+            near = object->watch->meant(key);
+        }
         const char *why =
             near == NULL && object->watch != NULL ? object->watch->missing(key) : NULL;
         if (why != NULL) {

@@ -147,6 +147,12 @@ static void check_relations(checker *check, const sp_model *model)
                     "%d key and value heads do not divide %d query heads", model->kv_heads,
                     model->heads);
     }
+    if (model->bias && !model->qkv_bias) {
+        check->good = false;
+        place_of(check, "qkv_bias", place, sizeof place);
+        sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
+                    "is false, while \"bias\" gives every linear layer one, that of QKV too");
+    }
     if (model->positional == SP_ROPE && model->head_dim % 2 != 0) {
         check->good = false;
         place_of(check, "head_dim", place, sizeof place);

@@ -233,9 +233,14 @@ static const refused_key refused_keys[] = {
     {"quantization_config", quantized},
     {"quantization", quantized},
     {"compression_config", quantized},
+    {"quant_method", quantized},
+    {"quantization_bit", quantized},
+    {"load_in_4bit", quantized},
+    {"load_in_8bit", quantized},
     {"_expert_", experts},
     {"_experts_", experts},
-    {"moe_", experts},
+    {"_moe_", experts},
+    {"mlp_only_layers", experts},
     {"first_k_dense_replace", experts},
     {"interleave_moe_layer_step", experts},
     {"kv_lora_rank", latent},
@@ -244,9 +249,12 @@ static const refused_key refused_keys[] = {
     {"qk_nope_head_dim", latent},
     {"qk_rope_head_dim", latent},
     {"v_head_dim", latent},
+    {"use_mla", latent},
     {"attention_chunk_size", partly},
     {"sliding_window_pattern", partly},
     {"attention_window", partly},
+    {"attention_window_size", partly},
+    {"window_attention", partly},
     {"full_attention_interval", partly},
     {"global_attn_every_n_layers", partly},
     {"index_topk", partly},
@@ -254,6 +262,8 @@ static const refused_key refused_keys[] = {
     {"use_bidirectional_attention", "attention to later tokens is not modelled"},
     {"mamba_", mixers},
     {"ssm_", mixers},
+    {"d_state", mixers},
+    {"state_size", mixers},
     {"linear_num_", mixers},
     {"linear_conv_", mixers},
     {"layers_block_type", mixers},
@@ -266,6 +276,7 @@ static const refused_key refused_keys[] = {
     {"add_bias_linear", biases},
     {"qkv_bias", biases},
     {"add_qkv_bias", biases},
+    {"use_qkv_bias", biases},
     {"attention_out_bias", biases},
     {"lm_head_bias", biases},
     {"mlp_bias", biases},
@@ -277,6 +288,12 @@ static const refused_key refused_keys[] = {
     {"use_post_norm", norms},
     {"sandwich_norm", norms},
     {"multi_query", shapes},
+    {"multi_query_attention", shapes},
+    {"multi_query_group_num", shapes},
+    {"attn_config", shapes},
+    {"ffn_config", shapes},
+    {"num_attention_heads_per_layer", shapes},
+    {"new_decoder_architecture", shapes},
     {"num_kv_heads", shapes},
     {"n_kv_heads", shapes},
     {"n_head_kv", shapes},
@@ -284,6 +301,7 @@ static const refused_key refused_keys[] = {
     {"num_kv_shared_layers", shapes},
     {"hidden_size_per_layer_input", shapes},
     {"attn_output_gate", shapes},
+    {"pruned_heads", shapes},
     {"attn_logit_softcapping", caps},
     {"final_logit_softcapping", caps},
     {"num_nextn_predict_layers", heads},
@@ -292,6 +310,8 @@ static const refused_key refused_keys[] = {
     {"eagle_config", heads},
     {"add_cross_attention", parts},
     {"cross_attention_layers", parts},
+    {"cross_attention_hidden_size", parts},
+    {"encoder_layers", parts},
     {"is_encoder_decoder", parts},
     {"vision_config", parts},
     {"audio_config", parts},
@@ -437,7 +457,7 @@ static void refuse_activations(sp_object *object, hf_family family)
 }
 
 // Keys that change parameters, bytes or time, and that nothing here reads. Those that change none
-// of these (rope_scaling, clip_qkv, partial_rotary_factor, dropout, ...) are passed over.
+// of these (rope_scaling, clip_qkv, partial_rotary_factor, a Llama's dropout, ...) are passed over.
 // `is_part`: the file around a text_config.
 static void refuse_keys(sp_object *object, hf_family family, bool is_part)
 {
@@ -515,11 +535,15 @@ static void read_sizes(sp_object *object, sp_model *model)
 }
 
 // Attention over the last tokens alone: Mistral 7B 0.1's. Every query reads all keys before it
-// here, which is the same for samples no longer than the window.
+// here, which is the same for samples no longer than the window. A Llama's among them, whose class
+// has no windows but whose file may be of another. A Qwen file that asks for windows without their
+// size has the library's 4096 tokens.
 static void read_window(sp_object *object, hf_family family, sp_model *model)
 {
+    enum { QWEN_WINDOW = 4096 };
     bool qwen = family == QWEN2 || family == QWEN3;
-    bool used = family != LLAMA && (!qwen || sp_object_bool(object, "use_sliding_window", false));
+    bool used =
+        (family != LLAMA && !qwen) || sp_object_bool(object, "use_sliding_window", family == LLAMA);
     // Layers before this one read all tokens.
     const json_t *first = json_object_get(object->json, "max_window_layers");
     used = used && !(qwen && json_is_integer(first) && json_integer_value(first) >= model->layers);
@@ -529,8 +553,24 @@ static void read_window(sp_object *object, hf_family family, sp_model *model)
         used = used || is_windowed(type);
     }
     if (used) {
-        model->window_tokens = sp_object_int(object, "sliding_window", 0, 1, SP_I_MAX_POSITIONS);
+        model->window_tokens = sp_object_int(object, "sliding_window", qwen ? QWEN_WINDOW : 0, 1,
+                                             SP_I_MAX_POSITIONS);
     }
+}
+
+// Masks that the dropout of hidden states and of the attention leaves, where there is one.
+static void read_dropout(sp_object *object, const char *const keys[], double usual, sp_model *model)
+{
+    double first = 0.0;
+    for (int i = 0; keys[i] != NULL; i++) {
+        double share = sp_object_real(object, keys[i], usual, 0.0, 1.0);
+        first = i == 0 ? share : first;
+        if ((share > 0.0) != (first > 0.0)) {
+            sp_object_error(object, keys[i], "dropout in one place and none at %s is not modelled",
+                            keys[0]);
+        }
+    }
+    model->dropout = first > 0.0 ? SP_DROPOUT_ON : SP_DROPOUT_OFF;
 }
 
 static void read_biases(sp_object *object, hf_family family, sp_model *model);
@@ -607,6 +647,8 @@ static void read_gpt2(sp_object *object, sp_model *model)
     model->tied_embeddings = sp_object_bool(object, "tie_word_embeddings", true);
     model->bias = true;
     model->qkv_bias = true;
+    static const char *const dropouts[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop", NULL};
+    read_dropout(object, dropouts, 0.1, model);
 }
 
 static void read_gpt_neox(sp_object *object, sp_model *model)
@@ -627,4 +669,6 @@ static void read_gpt_neox(sp_object *object, sp_model *model)
         sp_object_error(object, "attention_bias", "biases on the MLP alone are not supported");
     }
     model->qkv_bias = model->bias;
+    static const char *const dropouts[] = {"hidden_dropout", "attention_dropout", NULL};
+    read_dropout(object, dropouts, 0.0, model);
 }

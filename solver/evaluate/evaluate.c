@@ -21,6 +21,7 @@ static void warn_of_delayed(sp_i_evaluation *ev, sp_status status);
 static void warn_of_padding(sp_i_evaluation *ev);
 static void warn_of_bound(sp_i_evaluation *ev);
 static void count_padding(sp_i_evaluation *ev, const sp_packing *packing);
+static void note_positions(sp_i_evaluation *ev, const sp_packing *packing);
 static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing);
 static void warn_of_repeats(sp_i_evaluation *ev, const sp_plan *plan);
 static void warn_of_whole_backwards(sp_i_evaluation *ev, const sp_packing *packing);
@@ -39,6 +40,7 @@ static sp_status diagnose_oom(sp_i_evaluation *ev, const sp_packing *packing, sp
 static void note_oom(const sp_i_evaluation *ev);
 static void take_settings(sp_i_evaluation *ev, const char *settings);
 static sp_status refuse_utilisation(const sp_i_evaluation *ev, sp_error *err);
+static void warn_of_positions(sp_i_evaluation *ev);
 static void note_error(const sp_i_evaluation *ev, sp_status status);
 static bool has_ended(const sp_i_evaluation *ev);
 static sp_status refuse_order(const sp_i_evaluation *ev, const sp_packing *packing,
@@ -227,6 +229,7 @@ void sp_i_evaluate_note(sp_i_evaluation *ev, sp_status status)
 {
     if (status == SP_OK) {
         warn_of_padding(ev);
+        warn_of_positions(ev);
         warn_of_bound(ev);
         warn_of_offload(ev);
     }
@@ -254,6 +257,19 @@ static void warn_of_padding(sp_i_evaluation *ev)
             "multiple of 2 x cp tokens under context parallelism, here %lld tokens "
             "(%.1f %%) more",
             (long long)ev->padding_tokens, 100.0 * (double)ev->padding_tokens / (double)ev->tokens);
+    }
+}
+
+// A learned table is read row by row: beyond its end a program stops.
+static void warn_of_positions(sp_i_evaluation *ev)
+{
+    const sp_model *model = &ev->steps.scenario->model;
+    if (model->positional == SP_LEARNED && model->max_positions > 0 &&
+        ev->positions > model->max_positions) {
+        sp_warnings_add(&ev->steps.result->warnings,
+                        "model.max_positions: the table of %lld positions ends before samples of "
+                        "%lld tokens do, which no program trains",
+                        (long long)model->max_positions, (long long)ev->positions);
     }
 }
 
@@ -506,6 +522,7 @@ static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *
     warn_of_whole_backwards(ev, plan->packing);
     warn_of_gathers(ev, plan->packing);
     count_padding(ev, plan->packing);
+    note_positions(ev, plan->packing);
     note_copies(ev, plan, costs);
     if (plan->packing->dropped_count + plan->packing->delayed_count > 0) {
         ev->steps.result->lossless = false;
@@ -660,6 +677,16 @@ static void count_padding(sp_i_evaluation *ev, const sp_packing *packing)
             ev->padding_tokens += (multiple - slice->tokens % multiple) % multiple;
             ev->tokens += slice->tokens;
         }
+    }
+}
+
+// The end of the longest sample is that of its last slice.
+static void note_positions(sp_i_evaluation *ev, const sp_packing *packing)
+{
+    const sp_pack_list *packs = &packing->forward;
+    for (size_t i = 0; i < packs->slice_count && !ev->steps.scenario->uniform; i++) {
+        int64_t end = packs->slices[i].begin + packs->slices[i].tokens;
+        ev->positions = end > ev->positions ? end : ev->positions;
     }
 }
 

@@ -25,6 +25,7 @@ typedef struct sp_i_evaluation {
     double spent_s;      // of the time limit of the next batch
     // Those of documents that context-parallel ranks share, and what padding would add to them.
     int64_t tokens, padding_tokens;
+    int64_t positions; // of the longest sample, in tokens
 } sp_i_evaluation;
 
 // A batch on its way. The plan refers to the packing: it stays where it is.

@@ -200,6 +200,24 @@ TEST(pieces_of_split_samples_are_counted)
     assert_int_equal(sp_packing_cut_tokens(&packing), 30);
 }
 
+// GPT-2's table has 1024 rows.
+TEST(samples_beyond_a_table_of_positions_are_said)
+{
+    static const char gpt2[] =
+        "{'model': {'layers': 2, 'hidden': 64, 'heads': 4, 'vocab': 100, 'activation': 'gelu', "
+        "'positional': 'learned', 'max_positions': 1024}, 'workload': {'lengths': [500, %d]}}";
+    for (int tokens = 1024; tokens <= 1025; tokens++) {
+        scenario_run r;
+        char text[300];
+        snprintf(text, sizeof text, gpt2, tokens);
+        run_good(text, &run_verified, &r);
+        assert_int_equal(has_text(&r.result.warnings, "the table of 1024 positions ends before "
+                                                      "samples of 1025 tokens do"),
+                         tokens > 1024);
+        run_fini(&r);
+    }
+}
+
 TEST(losses_are_said)
 {
     scenario_run r;

@@ -247,6 +247,7 @@ TEST(huggingface_keys_that_are_not_modelled_are_refused)
         {"qwen2", "'use_sliding_window':true,'max_window_layers':2,'sliding_window':4096", NULL},
         {"qwen2", "'use_sliding_window':true,'max_window_layers':1,'sliding_window':4096", NULL},
         {"qwen2", "'qkv_bias':true", NULL},
+        {"qwen2", "'use_sliding_window':true,'max_window_layers':2", NULL},
         {"mixtral", "'router_aux_loss_coef':0.02,'router_jitter_noise':0.0", NULL},
         {"qwen3", "'use_qk_norm':true", NULL},
         {"gpt2", "'activation_function':'gelu_new','use_bias':true,'n_ctx':1024", NULL},
@@ -269,6 +270,18 @@ TEST(huggingface_keys_that_are_not_modelled_are_refused)
         {"mistral", "'sliding_window':-1", "sliding_window"},
         {"qwen2", "'use_sliding_window':true,'max_window_layers':1,'sliding_window':'4K'",
          "sliding_window"},
+        {"qwen3", "'use_sliding_window':true,'max_window_layers':1", "sliding_window"},
+        {"llama", "'pruned_heads':{'1':[0]}", "pruned_heads"},
+        {"llama", "'sliding_window':4096", "sliding_window"},
+        {"llama", "'sliding_window':4096,'use_sliding_window':false", NULL},
+        {"llama", "'num_moe_layers':3", "num_moe_layers"},
+        {"qwen3", "'mlp_only_layers':[1]", "mlp_only_layers"},
+        {"llama", "'quant_method':'gptq'", "quant_method"},
+        {"mistral", "'multi_query_group_num':2", "multi_query_group_num"},
+        {"llama", "'attention_window_size':2048", "attention_window_size"},
+        {"llama", "'use_mla':true", "use_mla"},
+        {"gpt2", "'resid_pdrop':0.0,'embd_pdrop':0.0,'attn_pdrop':0.1", "attn_pdrop"},
+        {"gpt_neox", "'hidden_dropout':0.1", "attention_dropout"},
         {"llama", "'attn_logit_softcapping':50.0", "attn_logit_softcapping"},
         {"llama", "'use_qk_norm':true", "use_qk_norm"},
         {"mistral", "'mlp_bias':true", "mlp_bias"},
@@ -303,6 +316,32 @@ TEST(huggingface_keys_that_are_not_modelled_are_refused)
         snprintf(expected, sizeof expected, "config.json: %s: ", cases[i].refused);
         must_fail_with(read_text(text, &model, ERR), SP_ERR_CONTENT, expected);
         assert_int_equal(ERR->count, 1);
+    }
+}
+
+// The library's GPT-2 drops a tenth where the file says nothing, its GPT-NeoX nothing (Pythia).
+TEST(dropout_follows_the_file)
+{
+    static const struct {
+        const char *kind, *more;
+        sp_dropout dropout;
+    } cases[] = {
+        {"gpt2", "", SP_DROPOUT_ON},
+        {"gpt2", ",'resid_pdrop':0.0,'embd_pdrop':0.0,'attn_pdrop':0", SP_DROPOUT_OFF},
+        {"gpt_neox", "", SP_DROPOUT_OFF},
+        {"gpt_neox", ",'hidden_dropout':0.1,'attention_dropout':0.1", SP_DROPOUT_ON},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[400];
+        snprintf(text, sizeof text,
+                 "{'model_type':'%s','n_embd':64,'n_head':4,'n_layer':2,'hidden_size':64,"
+                 "'num_attention_heads':4,'num_hidden_layers':2,'intermediate_size':128,"
+                 "'vocab_size':10%s}",
+                 cases[i].kind, cases[i].more);
+        for (char *c = text; *c != '\0'; c++) {
+            *c = *c == '\'' ? '"' : *c;
+        }
+        assert_int_equal(from_hf(text).dropout, cases[i].dropout);
     }
 }
 
@@ -383,6 +422,17 @@ TEST(scenario_object)
                 &model, ERR);
     assert_string_equal(ERR->message[0], "scenario.json: model.kv_heads: 3 key and value heads do "
                                          "not divide 4 query heads");
+}
+
+TEST(one_linear_layer_without_a_bias_among_others_is_refused)
+{
+    sp_model model;
+    object_from("{\"layers\":2,\"hidden\":64,\"heads\":4,\"ffn\":128,\"vocab\":8,\"bias\":true,"
+                "\"qkv_bias\":false}",
+                &model, ERR);
+    assert_string_equal(ERR->message[0],
+                        "scenario.json: model.qkv_bias: is false, while \"bias\" gives every "
+                        "linear layer one, that of QKV too");
 }
 
 TEST(oversized_model_is_refused)
