@@ -205,6 +205,18 @@ TEST(huggingface_errors_name_key_and_file)
                          "\"sliding_window\":4096,\"use_sliding_window\":false}";
     must_succeed(read_text(unused, &model, ERR));
     assert_int_equal(model.window_tokens, 0);
+    // A Llama file of another library's model; a Qwen file without the size.
+    const char *llama = "{\"model_type\":\"llama\",\"hidden_size\":64,\"num_attention_heads\":8,"
+                        "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128,"
+                        "\"sliding_window\":2048}";
+    must_succeed(read_text(llama, &model, ERR));
+    assert_int_equal(model.window_tokens, 2048);
+    const char *sizeless =
+        "{\"model_type\":\"qwen3\",\"hidden_size\":64,\"num_attention_heads\":32,"
+        "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128,"
+        "\"max_window_layers\":1,\"use_sliding_window\":true}";
+    must_succeed(read_text(sizeless, &model, ERR));
+    assert_int_equal(model.window_tokens, 4096);
     const char *some = "{\"model_type\":\"qwen2\",\"hidden_size\":64,\"num_attention_heads\":32,"
                        "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128,"
                        "\"layer_types\":[\"full_attention\",\"sliding_attention\"],"
@@ -270,10 +282,7 @@ TEST(huggingface_keys_that_are_not_modelled_are_refused)
         {"mistral", "'sliding_window':-1", "sliding_window"},
         {"qwen2", "'use_sliding_window':true,'max_window_layers':1,'sliding_window':'4K'",
          "sliding_window"},
-        {"qwen3", "'use_sliding_window':true,'max_window_layers':1", "sliding_window"},
         {"llama", "'pruned_heads':{'1':[0]}", "pruned_heads"},
-        {"llama", "'sliding_window':4096", "sliding_window"},
-        {"llama", "'sliding_window':4096,'use_sliding_window':false", NULL},
         {"llama", "'num_moe_layers':3", "num_moe_layers"},
         {"qwen3", "'mlp_only_layers':[1]", "mlp_only_layers"},
         {"llama", "'quant_method':'gptq'", "quant_method"},
