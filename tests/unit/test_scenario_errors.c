@@ -204,6 +204,13 @@ TEST(schedule_and_memory)
          "\"partial-fc1\", \"attention\", \"full\", got \"ful\" (did you mean \"full\"?)"},
         {"{'model': 'llama-13b', 'memory': {'attention': 3}}",
          "scenario.json: memory.attention: expected one of \"flash\", \"unfused\", got 3"},
+        // As the document is read: packing, which comes before the memory, may take long.
+        {"{'model': 'gpt3-6.7b', 'memory': {'model': 'slimpipe-planner'}}",
+         "scenario.json: memory.model: \"slimpipe-planner\" knows models with SwiGLU, which "
+         "'gpt3-6.7b' has not"},
+        {"{'model': 'llama-13b', 'memory': {'model': 'slimpipe-planner', 'offload_ratio': 0.5}}",
+         "scenario.json: memory.offload_ratio: \"slimpipe-planner\" offloads with the schedule "
+         "\"slimpipe\" alone"},
         {"{'model': 'llama-13b', 'memory': {'offload_ratio': 1.5}}",
          "scenario.json: memory.offload_ratio: expected a number from 0 to 1, got 1.5"},
         {"{'model': 'llama-13b', 'memory': {'reserve_gib': 80}}",
