@@ -486,9 +486,6 @@ TEST(a_list_without_lengths)
     sp_scenario_fini(&s);
 }
 
-// jansson takes its memory by itself, and tells one that ran out as wrong syntax or not at all.
-static long jansson_allows;
-
 // What the system ran out of is no property of an input; a file that it refuses is there.
 TEST(errors_of_the_system)
 {
