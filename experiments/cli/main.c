@@ -84,6 +84,17 @@ static void on_abort(int signal_number)
     _Exit(sp_status_exit(SP_ERR_INTERNAL));
 }
 
+static void on_out_of_memory(size_t bytes)
+{
+    static const char told[] = "error: out of memory\n";
+    (void)bytes;
+    sp_outputs_abandon();
+    cli_plot_abandon();
+    ssize_t written = write(STDERR_FILENO, told, sizeof told - 1);
+    (void)written;
+    _Exit(sp_status_exit(SP_ERR_NO_MEMORY));
+}
+
 static void prepare_streams(void)
 {
     // A closed standard stream would give its number to the next file opened, and output meant for
@@ -195,6 +206,6 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     prepare_streams();
-    sp_json_watch_memory();
+    sp_set_memory_handler(on_out_of_memory);
     return close_output(dispatch(argc, argv));
 }
