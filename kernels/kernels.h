@@ -19,6 +19,9 @@
 // there is no address space for the work memory of a thread on each core.
 bool sp_kernels_start(void);
 
+// The same for more threads than cores at once.
+bool sp_kernels_start_threads(int threads);
+
 // Can OpenBLAS map what it needs for so many threads? Where it cannot, it tries again for ever.
 // Asks the kernel alone, so that it may be called before the C library is ready.
 bool sp_kernels_have_room(int threads);

@@ -53,7 +53,8 @@ static sp_status execute(const run_args *args, const sp_plan_input *in, cli_exec
                          sp_execution *execution, sp_error *err)
 {
     measured m = {.exports = args->exports};
-    m.exports.quiet = args->common.quiet;
+    sp_warnings shown = {.count = 0};
+    m.exports.warnings = &shown;
     // With --json standard output belongs to the result alone.
     m.exports.text = args->common.json ? stderr : stdout;
     if (m.exports.batch >= in->plans.count) {
@@ -71,7 +72,6 @@ static sp_status execute(const run_args *args, const sp_plan_input *in, cli_exec
     if (executor->process > 0) {
         m.exports.trace = m.exports.plot = output = record = NULL;
         m.exports.timeline = false;
-        m.exports.quiet = true;
     }
     if (status == SP_OK && output != NULL) {
         m.timelines = json_array();
@@ -83,6 +83,7 @@ static sp_status execute(const run_args *args, const sp_plan_input *in, cli_exec
     if (status == SP_OK) {
         status = sp_execution_run_recorded(in, &executor->options, record, execution, err);
     }
+    cli_add_warnings(&execution->measured.warnings, &shown);
     if (status == SP_OK && output != NULL) {
         status = write_measured(output, execution, m.timelines, err);
     }

@@ -170,10 +170,10 @@ static void warn_of_events(const shown *s)
         sp_export_trace_events(s->view->timeline, &s->exports->window, memory_of(s) != NULL);
     if (events > TRACE_EVENTS) {
         char grouped[CLI_GROUPED];
-        cli_warn(s->exports->quiet,
-                 "%s: %s events may be more than a trace viewer can open; --trace-ranks and "
-                 "--trace-window select a part, a FILE.pftrace is smaller",
-                 s->exports->trace, cli_grouped(events, grouped));
+        sp_warnings_add(s->exports->warnings,
+                        "%s: %s events may be more than a trace viewer can open; --trace-ranks and "
+                        "--trace-window select a part, a FILE.pftrace is smaller",
+                        s->exports->trace, cli_grouped(events, grouped));
     }
 }
 

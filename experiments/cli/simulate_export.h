@@ -12,7 +12,6 @@ enum { CLI_MOST_BATCHES = 1000000 };
 // What was asked for; NULL or false where it was not. All but the plan show one batch.
 typedef struct cli_exports {
     int64_t batch;
-    bool quiet;
     const char *trace;
     const char *trace_ranks;  // "0-3,8": pipeline ranks
     const char *trace_window; // "FROM-TO" in ms
@@ -29,6 +28,7 @@ typedef struct cli_exports {
     const json_t *scenario;   // resolved, for the plan
     const sp_batches *formed; // for the plan
     const sp_result *result;  // for the plan, which is noted with what stands there afterwards
+    sp_warnings *warnings;    // of what is shown
     sp_output plan_file;      // open while batches are evaluated
     sp_export_window window;  // trace_ranks and trace_window as read
     int *ranks;               // those of the window

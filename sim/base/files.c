@@ -55,6 +55,12 @@ bool sp_is_file(const char *path)
     return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
 }
 
+bool sp_is_stream(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+}
+
 // A stream of its own over the descriptor, whose position it shares. Opened by its name, a file
 // would be written from its beginning, and a socket not at all.
 static FILE *open_descriptor(int descriptor, const char *mode)
@@ -346,6 +352,9 @@ static int open_part(sp_output *out)
     for (int tries = 0; descriptor < 0 && tries < PART_NAMES; tries++) {
         snprintf(out->part + folder, PART_NAME, ".slimpack-%ld-%d.part", (long)getpid(),
                  atomic_fetch_add(&latest, 1));
+        if (tries == 0) {
+            note_part(out->part); // before it is there, or a signal in between would leave it
+        }
         descriptor = open(out->part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (descriptor < 0 && errno != EEXIST) {
             break;
@@ -362,7 +371,6 @@ static bool open_beside(sp_output *out, const place *at)
     if (descriptor < 0) {
         return false;
     }
-    note_part(out->part);
     struct stat created;
     if (fstat(descriptor, &created) == 0) {
         forget_input(&created);

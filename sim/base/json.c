@@ -469,7 +469,7 @@ int sp_object_enum(sp_object *object, const char *key, const char *const *names,
     char list[192] = "";
     size_t used = 0;
     for (; names[n] != NULL; n++) {
-        if (json_is_string(value) && strcmp(json_string_value(value), names[n]) == 0) {
+        if (json_is_string(value) && sp_same_name(json_string_value(value), names[n])) {
             return n;
         }
         int more =
@@ -523,6 +523,18 @@ static const char *with_word(const sp_object *object, const char *word)
     return count == 1 ? found : NULL;
 }
 
+// "name" and "type" are what others call the kind of a thing.
+static const char *kind_of(const sp_object *object, const char *key)
+{
+    bool is_kind = strcmp(key, "name") == 0 || strcmp(key, "type") == 0;
+    for (int i = 0; is_kind && i < object->known_count; i++) {
+        if (strcmp(object->known[i], "kind") == 0) {
+            return object->known[i];
+        }
+    }
+    return NULL;
+}
+
 void sp_object_end(sp_object *object)
 {
     if (object->json == NULL) {
@@ -543,7 +555,10 @@ void sp_object_end(sp_object *object)
             sp_error_set(object->err, SP_ERR_CONTENT, "unknown key");
             continue;
         }
-        const char *near = object->watch != NULL ? object->watch->meant(key) : NULL;
+        const char *near = kind_of(object, key);
+        if (near == NULL && object->watch != NULL) {
+            near = object->watch->meant(key);
+        }
         const char *why =
             near == NULL && object->watch != NULL ? object->watch->missing(key) : NULL;
         if (why != NULL) {

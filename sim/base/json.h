@@ -110,7 +110,7 @@ void sp_object_text(sp_object *object, const char *key, const char *fallback, ch
 // The member "schema" of a document: absent, or this one.
 void sp_object_schema(sp_object *root, const char *schema);
 
-// One of the names (NULL-terminated); returns its index.
+// One of the names (NULL-terminated), whatever case, hyphens and underscores; returns its index.
 int sp_object_enum(sp_object *object, const char *key, const char *const *names, int fallback);
 
 // A required key that is missing is a content error.

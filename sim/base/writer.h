@@ -34,6 +34,10 @@ sp_status sp_writer_finish(sp_writer *out, const char *what, sp_error *err);
 int sp_print(FILE *out, const char *format, ...) SP_PRINTF(2, 3);
 int sp_vprint(FILE *out, const char *format, va_list args);
 
+// Text of a JSON document, as it is but for characters above the ASCII ones that could steer a
+// terminal: these are written as JSON writes them by their number.
+void sp_print_json_text(FILE *out, const char *text, size_t bytes);
+
 // Adds to a text that has place for `bytes` in all, and is cut off there.
 void sp_append(char *text, size_t bytes, const char *format, ...) SP_PRINTF(3, 4);
 

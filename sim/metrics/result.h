@@ -207,6 +207,10 @@ void sp_result_warn_of_memory(sp_result *result);
 // out.
 SP_API json_t *sp_result_json(const sp_result *result, bool with_ranks);
 
+// Its keys that a document of another kind has as well: `warnings` and `uncalibrated`. Lack of
+// memory leaves them out; `object` may be NULL.
+SP_API void sp_result_put_notes(const sp_result *result, json_t *object);
+
 // A key of a result and what it says, with its unit; a member of an object behind a dot. NULL past
 // the last.
 typedef struct sp_result_key {

@@ -297,16 +297,21 @@ json_t *sp_result_json(const sp_result *result, bool with_ranks)
     sp_json_put(object, "seed", json_integer((json_int_t)result->seed));
     sp_json_put(object, "lossless", json_boolean(result->lossless));
     put_shares(result, object);
-    sp_json_put(object, "warnings",
-                sp_json_lines(result->warnings.text[0], SP_WARNING_TEXT, result->warnings.count));
-    sp_json_put(object, "uncalibrated",
-                sp_json_lines(result->uncalibrated[0], sizeof result->uncalibrated[0],
-                              result->uncalibrated_count));
+    sp_result_put_notes(result, object);
     sp_json_put(object, "batches", json_batches(result));
     if (with_ranks) {
         sp_json_put(object, "ranks", json_ranks(result));
     }
     return object;
+}
+
+void sp_result_put_notes(const sp_result *result, json_t *object)
+{
+    sp_json_put(object, "warnings",
+                sp_json_lines(result->warnings.text[0], SP_WARNING_TEXT, result->warnings.count));
+    sp_json_put(object, "uncalibrated",
+                sp_json_lines(result->uncalibrated[0], sizeof result->uncalibrated[0],
+                              result->uncalibrated_count));
 }
 
 static const sp_result_key keys[] = {

@@ -147,6 +147,12 @@ static void check_relations(checker *check, const sp_model *model)
                     "%d key and value heads do not divide %d query heads", model->kv_heads,
                     model->heads);
     }
+    if (model->bias && !model->qkv_bias) {
+        check->good = false;
+        place_of(check, "qkv_bias", place, sizeof place);
+        sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
+                    "is false, while \"bias\" gives every linear layer one, that of QKV too");
+    }
     if (model->positional == SP_ROPE && model->head_dim % 2 != 0) {
         check->good = false;
         place_of(check, "head_dim", place, sizeof place);
@@ -163,6 +169,7 @@ static void check_relations(checker *check, const sp_model *model)
 const char *const sp_activation_names[] = {"swiglu", "gelu", "squared-relu", NULL};
 const char *const sp_norm_names[] = {"rmsnorm", "layernorm", NULL};
 const char *const sp_positional_names[] = {"rope", "learned", NULL};
+const char *const sp_stored_dtype_names[] = {"bfloat16", "float16", "float32", NULL};
 
 static void read_attention_shape(sp_object *object, sp_model *model)
 {
@@ -170,7 +177,9 @@ static void read_attention_shape(sp_object *object, sp_model *model)
     model->heads = (int)sp_object_int(object, "heads", 1, 1, SP_I_MAX_HEADS);
     model->kv_heads = (int)sp_object_int(object, "kv_heads", model->heads, 1, SP_I_MAX_HEADS);
     bool given = sp_object_has(object, "head_dim");
-    if (!given && model->hidden % model->heads != 0) {
+    // Of a size that was refused nothing more is told.
+    bool is_hidden = json_integer_value(json_object_get(object->json, "hidden")) == model->hidden;
+    if (!given && is_hidden && model->hidden % model->heads != 0) {
         sp_object_error(object, "heads",
                         "%d heads do not divide a hidden size of %lld, and "
                         "head_dim is not given",
@@ -219,6 +228,9 @@ void sp_model_from_object(sp_object *object, sp_model *model)
     model->positional =
         (sp_positional)sp_object_enum(object, "positional", sp_positional_names, SP_ROPE);
     model->max_positions = sp_object_int(object, "max_positions", 0, 0, SP_I_MAX_POSITIONS);
+    model->window_tokens = sp_object_tokens(object, "window_tokens", 0, 1, SP_I_MAX_POSITIONS);
+    model->stored_dtype = (sp_stored_dtype)sp_object_enum(object, "stored_dtype",
+                                                          sp_stored_dtype_names, SP_STORED_BF16);
     model->tied_embeddings = sp_object_bool(object, "tied_embeddings", false);
     model->bias = sp_object_bool(object, "bias", false);
     model->qkv_bias = sp_object_bool(object, "qkv_bias", model->bias);
@@ -249,6 +261,13 @@ json_t *sp_model_to_json(const sp_model *model)
     ok = ok && sp_json_put(root, "positional", json_string(sp_positional_names[model->positional]));
     if (model->max_positions > 0) {
         ok = ok && sp_json_put(root, "max_positions", json_integer(model->max_positions));
+    }
+    if (model->window_tokens > 0) {
+        ok = ok && sp_json_put(root, "window_tokens", json_integer(model->window_tokens));
+    }
+    if (model->stored_dtype != SP_STORED_BF16) {
+        ok = ok && sp_json_put(root, "stored_dtype",
+                               json_string(sp_stored_dtype_names[model->stored_dtype]));
     }
     ok = ok && sp_json_put(root, "tied_embeddings", json_boolean(model->tied_embeddings));
     ok = ok && sp_json_put(root, "bias", json_boolean(model->bias));

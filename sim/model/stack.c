@@ -205,7 +205,7 @@ const char *sp_stack_builtin_summary(int index)
 bool sp_stack_builtin(const char *name, sp_stack *stack)
 {
     for (int i = 0; i < BUILTIN; i++) {
-        if (strcmp(builtin[i].name, name) == 0) {
+        if (sp_same_name(builtin[i].name, name)) {
             *stack = builtin[i];
             return true;
         }

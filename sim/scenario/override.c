@@ -43,6 +43,11 @@ static const path_setting path_settings[] = {
 
 enum { PATH_SETTINGS = sizeof path_settings / sizeof path_settings[0] };
 
+const char *sp_scenario_path_setting(int i)
+{
+    return i < PATH_SETTINGS ? path_settings[i].path : NULL;
+}
+
 // *placed is NULL where the name stays as it is.
 static sp_status place_name(const path_setting *setting, const char *name, const char *file,
                             json_t **placed, sp_error *err)
@@ -69,7 +74,7 @@ static sp_status place_name(const path_setting *setting, const char *name, const
 
 sp_status sp_scenario_place(json_t *root, const char *file, sp_error *err)
 {
-    sp_status status = SP_OK;
+    sp_status status = file != NULL ? sp_scenario_undo_choices(root, err) : SP_OK;
     for (int i = 0; status == SP_OK && i < PATH_SETTINGS; i++) {
         const char *key = path_settings[i].path;
         const char *dot = strchr(key, '.');

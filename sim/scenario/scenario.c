@@ -62,6 +62,9 @@ static sp_status read_document(sp_i_scenario_reader *reader, const json_t *root)
     if (status == SP_OK && !scenario->uniform) {
         status = sp_i_scenario_load_lengths(reader);
     }
+    if (status == SP_OK && !scenario->uniform) {
+        status = sp_i_scenario_check_window(reader);
+    }
     if (status != SP_OK) {
         return status;
     }
@@ -268,6 +271,7 @@ static void read_sections(sp_i_scenario_reader *reader)
     resolve_schedule(scenario);
     if (scenario->uniform) {
         sp_i_scenario_resolve_uniform(reader);
+        sp_i_scenario_read_chosen(reader);
         return;
     }
     resolve_buckets(reader);
@@ -278,4 +282,5 @@ static void read_sections(sp_i_scenario_reader *reader)
     sp_i_scenario_read_strategy(reader);
     sp_i_scenario_read_prefill(reader);
     sp_i_scenario_read_decode(reader);
+    sp_i_scenario_read_chosen(reader);
 }

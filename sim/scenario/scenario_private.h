@@ -84,6 +84,10 @@ json_t *sp_i_decode_to_json(const sp_scenario *scenario);
 // Reads the file that workload.lengths names, if it names one.
 sp_status sp_i_scenario_load_lengths(sp_i_scenario_reader *reader);
 
+// A content error where a sample may be longer than the window of the model's attention; after the
+// lengths are there.
+sp_status sp_i_scenario_check_window(const sp_i_scenario_reader *reader);
+
 // As sp_profile_load and sp_lengths_read; without a cache (NULL) they read the file.
 sp_status sp_i_scenario_cache_profile(sp_scenario_cache *cache, const char *name,
                                       sp_profile *profile, sp_error *err);
@@ -97,6 +101,9 @@ sp_stack sp_i_unchanged_stack(const sp_stack *stack, const sp_layout *layout,
 
 // Notes what the document states otherwise than by default (sp_scenario_states), after all else.
 void sp_i_scenario_note_stated(sp_scenario *scenario, const json_t *root);
+
+// chosen, after all else: what a strategy was asked for, and chose.
+void sp_i_scenario_read_chosen(sp_i_scenario_reader *reader);
 
 // The document that says every setting as resolved; NULL when memory ran out.
 json_t *sp_i_scenario_to_json(const sp_i_scenario_reader *reader);

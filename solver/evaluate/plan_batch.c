@@ -177,7 +177,7 @@ static sp_status evaluate(sp_planner *planner, const sp_batches *batches, sp_bat
 {
     sp_result *result = &planner->result;
     sp_result_fini(result);
-    sp_i_step_describe(planner->scenario, result);
+    sp_i_evaluate_describe(&planner->evaluation);
     sp_i_step step;
     sp_status status =
         sp_i_evaluate_batch(&planner->evaluation, 0, &plan->batch, batches->context, &step, err);
@@ -192,7 +192,7 @@ static sp_status evaluate(sp_planner *planner, const sp_batches *batches, sp_bat
         plan->peak_bytes = result->peak_bytes;
         plan->memory_limit_bytes = result->memory_limit_bytes;
         plan->oom = sp_result_is_oom(result);
-        sp_i_evaluate_bound(&planner->evaluation, status);
+        sp_i_evaluate_note(&planner->evaluation, status);
         plan->curtailed = result->curtailed;
         plan->warnings = result->warnings;
         snprintf(plan->reason, sizeof plan->reason, "%s", result->oom_diagnosis);

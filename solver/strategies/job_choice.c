@@ -142,9 +142,7 @@ sp_status sp_i_job_run(const sp_scenario *scenario, const sp_batches *batches, d
 
 static sp_status take_way(sp_scenario *scenario, const sp_i_job_way *way, sp_error *err)
 {
-    sp_status status = sp_scenario_set_strategy(scenario, way->kind, err);
-    snprintf(scenario->strategy.exchange_of, sizeof scenario->strategy.exchange_of, "%s",
-             way->exchange_of != NULL ? way->exchange_of : "");
+    sp_status status = sp_scenario_set_strategy(scenario, way->kind, way->exchange_of, err);
     if (status == SP_OK && way->exchange_of != NULL) {
         status = sp_i_take_exchange(sp_strategy_find(way->exchange_of), scenario, err);
         scenario->order_resolved = false;

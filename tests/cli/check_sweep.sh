@@ -236,4 +236,22 @@ expect "one front each" "the Pareto front of iteration_ms and peak_memory_gib, c
 the Pareto front of iteration_ms and peak_memory_gib, context 16384:" \
     "$("$program" sweep contexts.json -o contexts.jsonl --resume --quiet --pareto iteration_ms,peak_memory_gib | grep '^the Pareto')"
 
+# Rows of a file that has changed since are not gone on with, in the base or in the grid.
+printf '100\n200\n' >lengths.txt
+printf '300\n' >other.txt
+for spec in '"base": {"model": "llama-7b", "workload": {"lengths": "lengths.txt"}}, "grid": {"parallel.pp": [1, 2]}' \
+    '"base": {"model": "llama-7b"}, "grid": {"workload.lengths": ["other.txt", "lengths.txt"]}'; do
+    echo "{\"schema\": \"slimpack/sweep/1\", $spec}" >files.json
+    rm -f files.jsonl
+    "$program" sweep files.json -o files.jsonl --quiet >/dev/null
+    "$program" sweep files.json -o files.jsonl --resume --quiet >/dev/null 2>&1
+    [ $? -le 1 ] || complain "files as they were: not gone on with"
+    echo 400 >>lengths.txt
+    message=$("$program" sweep files.json -o files.jsonl --resume --quiet 2>&1 >/dev/null)
+    expect "exit status with a file that has changed" 3 "$?"
+    case $message in
+    *"or a file that it names has changed"*) ;;
+    *) complain "a file that has changed: $message" ;;
+    esac
+done
 exit "$failed"

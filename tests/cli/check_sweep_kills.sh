@@ -149,6 +149,17 @@ refused "an unfinished shard" "h3:11: a point is missing" h1 h3
 "$program" merge s.json <(cat h2) - -o piped <h1 >/dev/null || complain "merging shards from pipes failed"
 cmp both piped || complain "shards from pipes"
 cmp both whole || complain "two shards differ from the whole"
+# What is merged is whole or not there, whenever the merge is ended.
+for _ in $(seq 20); do
+    rm -f half
+    "$program" merge s.json h2 h1 -o half >/dev/null 2>&1 &
+    process=$!
+    sleep "0.0$((RANDOM % 5))$((RANDOM % 10))"
+    kill -TERM $process 2>/dev/null
+    { wait $process; } 2>/dev/null
+    [ ! -e half ] || cmp -s half whole || complain "a part of what was merged"
+done
+expect "parts of what was merged" 0 "$(ls -A | grep -c part)"
 expect "merging into a file that holds something" "error: both: exists and holds $(stat -c %s both) bytes (remove it first)" \
     "$("$program" merge s.json h2 h1 -o both 2>&1)"
 exit "$failed"

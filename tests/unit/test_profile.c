@@ -1,3 +1,4 @@
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "tests/support/flat_profile.h"
@@ -279,6 +280,19 @@ TEST(finds_names)
     must_fail_with(sp_profile_load("zeta-cpu", &profile, ERR), SP_ERR_CONTENT,
                    "unknown profile 'zeta-cpu' (did you mean 'zeta-gpu'?");
     assert_non_null(strstr(ERR->message[0], "yotta-gpu, zeta-gpu"));
+
+    must_succeed(sp_profile_load("Zeta_GPU", &profile, ERR));
+    sp_profile_fini(&profile);
+
+    // A list that cannot be read whole is none.
+    struct rlimit files;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    const struct rlimit none = {.rlim_cur = 0, .rlim_max = files.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    sp_status listed = sp_profile_load("zeta-cpu", &profile, ERR);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+    assert_int_equal(listed, SP_ERR_SYSTEM);
+    sp_error_clear(ERR);
 
     snprintf(path, sizeof path, "%s/zeta-gpu.json", first);
     must_succeed(sp_profile_load(path, &profile, ERR));

@@ -106,6 +106,8 @@ TEST(where_errors_name_the_character)
         {"dpx == 1", "character 1: unknown name 'dpx' (did you mean 'dp'?)"},
         {"parallel.tpp", "character 1: unknown name 'parallel.tpp' (did you mean 'parallel.tp'?)"},
         {"xylophone", "character 1: 'xylophone' is set neither by the grid nor by the base"},
+        {"tp == xylophone", "character 7: 'xylophone' is set neither by the grid nor by the base; "
+                            "a text stands in quotes"},
         {"1 / (tp - 8)", "character 3: division by zero"},
         {"1 % 0", "character 3: division by zero"},
         {"recompute + 1", "character 11: '+' needs numbers, got a string"},
