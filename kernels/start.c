@@ -1,13 +1,12 @@
 #define _DEFAULT_SOURCE // MAP_ANONYMOUS
 
+#include <cblas.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "kernels/kernels.h"
-
-#include <cblas.h>
 
 // Exported, but in no header.
 void *blas_memory_alloc(int where);
@@ -61,6 +60,7 @@ static bool map_work_memory(int count)
 
 bool sp_kernels_start_threads(int threads)
 {
+    bool started = true;
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     static int own = -1;
     pthread_mutex_lock(&mutex);
@@ -68,7 +68,7 @@ bool sp_kernels_start_threads(int threads)
     own = own < 0 ? openblas_get_num_threads() - 1 : own;
     int cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
     int count = (threads > cores ? threads : cores) + own;
-    bool started = map_work_memory(count < MOST_THREADS ? count : MOST_THREADS);
+    started = map_work_memory(count < MOST_THREADS ? count : MOST_THREADS);
     openblas_set_num_threads(1);
     pthread_mutex_unlock(&mutex);
     return started;

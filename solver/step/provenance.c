@@ -170,6 +170,12 @@ static void warn_of_replaced(const sp_scenario *scenario, sp_warnings *warnings)
 // Settings whose time rests on an assumption, or is not counted.
 static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warnings)
 {
+    if (!scenario->uniform && scenario->cluster.memory_bytes > 0 &&
+        scenario->memory_limit_bytes > scenario->cluster.memory_bytes) {
+        sp_warnings_add(warnings, "memory.limit_gib: %.6g GiB are more than the %.6g of a GPU",
+                        sp_gib_from_bytes(scenario->memory_limit_bytes),
+                        sp_gib_from_bytes(scenario->cluster.memory_bytes));
+    }
     if (scenario->layout.zero >= 2 && scenario->layout.dp > 1) {
         sp_warnings_add(warnings,
                         "zero %d: exchanges inside a step do not wait for slower data-parallel "

@@ -566,8 +566,9 @@ TEST(results_that_say_why_not)
 {
     sp_result result;
     // With room, so that no other warning stands beside this one.
-    evaluate("{'model': 'llama-7b', 'parallel': {'pp': 2}, 'memory': {'limit_gib': 1000, 'model': "
-             "'slimpipe-planner'}, 'workload': {'uniform': 4096, 'samples_per_batch': 4}}",
+    evaluate("{'model': 'llama-7b', 'parallel': {'pp': 2}, 'cluster': {'name': 'h800-8', "
+             "'memory_gib': 1000}, 'memory': {'model': 'slimpipe-planner'}, 'workload': "
+             "{'uniform': 4096, 'samples_per_batch': 4}}",
              &result);
     assert_int_equal(result.allocator_peak_bytes, 0);
     assert_int_equal(result.warnings.count, 1);

@@ -687,8 +687,10 @@ TEST(offloading_without_effect)
     run_fini(&r);
     sp_error_clear(ERR);
     run_good(json_text(format, 1, "none", 1), &brief, &r);
-    assert_int_equal(r.result.warnings.count, 1);
-    assert_non_null(strstr(r.result.warnings.text[0], "nothing is offloaded"));
+    assert_int_equal(r.result.warnings.count, 2);
+    assert_string_equal(r.result.warnings.text[0],
+                        "memory.limit_gib: 500 GiB are more than the 80 of a GPU");
+    assert_non_null(strstr(r.result.warnings.text[1], "nothing is offloaded"));
     run_fini(&r);
     run_good(json_text(format, 4, "full", 1), &brief, &r);
     run_good(json_text(format, 4, "full", 0), &brief, &without);
