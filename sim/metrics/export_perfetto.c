@@ -354,12 +354,9 @@ sp_status sp_export_perfetto(FILE *file, const sp_timeline *timeline,
                   .name_iid = sp_calloc(sp_i_trace_names(timeline->plan), sizeof *p.name_iid)};
     const sp_i_trace_writer writer = {
         .context = &p, .process = write_process, .slice = write_slice, .memory = write_memory};
-    if (p.name_iid == NULL) {
-        return sp_error_no_memory(err, "the names of a trace");
-    }
     sp_writer_init(&p.out, file);
     write_first_packet(&p);
-    sp_status status = sp_i_trace_walk(&content, &writer, err);
+    sp_i_trace_walk(&content, &writer);
     sp_free(p.name_iid);
-    return status == SP_OK ? sp_writer_finish(&p.out, "trace", err) : status;
+    return sp_writer_finish(&p.out, "trace", err);
 }

@@ -95,8 +95,7 @@ typedef struct sp_i_trace_content {
 } sp_i_trace_content;
 
 // Gives what lies in the window to the writer, rank after rank.
-sp_status sp_i_trace_walk(const sp_i_trace_content *content, const sp_i_trace_writer *writer,
-                          sp_error *err);
+void sp_i_trace_walk(const sp_i_trace_content *content, const sp_i_trace_writer *writer);
 
 // One more than the largest number of a name.
 size_t sp_i_trace_names(const sp_plan *plan);

@@ -132,11 +132,11 @@ static void write_memory(void *context, const sp_rank_memory *memory, size_t pro
     }
 }
 
-static sp_status write_events(sp_trace *trace, const sp_i_trace_content *content, sp_error *err)
+static void write_events(sp_trace *trace, const sp_i_trace_content *content)
 {
     const sp_i_trace_writer writer = {
         .context = trace, .process = write_process, .slice = write_slice, .memory = write_memory};
-    return sp_i_trace_walk(content, &writer, err);
+    sp_i_trace_walk(content, &writer);
 }
 
 sp_status sp_export_trace(FILE *file, const sp_timeline *timeline, const sp_memory_timeline *memory,
@@ -148,12 +148,12 @@ sp_status sp_export_trace(FILE *file, const sp_timeline *timeline, const sp_memo
     sp_writer_init(&out, file);
     sp_trace trace = {.out = &out, .window = window};
     sp_write(&out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
-    sp_status status = write_events(&trace, &content, err);
+    write_events(&trace, &content);
     sp_write(&out, "\n]}\n");
     if (events != NULL) {
         *events = trace.events;
     }
-    return status == SP_OK ? sp_writer_finish(&out, "trace", err) : status;
+    return sp_writer_finish(&out, "trace", err);
 }
 
 static int64_t count_overlaps(const sp_export_window *window, const sp_span *spans, size_t count)
@@ -173,7 +173,7 @@ int64_t sp_export_trace_events(const sp_timeline *timeline, const sp_export_wind
 {
     const sp_i_trace_content content = {.timeline = timeline, .window = window};
     sp_trace trace = {.window = window};
-    write_events(&trace, &content, NULL);
+    write_events(&trace, &content);
     for (size_t i = 0; with_memory && i < timeline->rank_count; i++) {
         const sp_rank_timeline *rank = &timeline->ranks[i];
         int64_t counted = sp_i_export_has_rank(window, rank)

@@ -72,18 +72,15 @@ static bool is_shown(const walk *w, sp_timeline_item item)
 }
 
 // Marks the part of the path that is shown, unless that is a single item.
-static sp_status find_path(walk *w, sp_error *err)
+static void find_path(walk *w)
 {
     sp_timeline_item *items = NULL;
     size_t count = 0;
-    sp_status status = w->content->predecessors != NULL
-                           ? sp_critical_path(w->content->predecessors, &items, &count, err)
-                           : SP_OK;
-    w->marks = sp_calloc(count, sizeof *w->marks);
-    if (status == SP_OK && w->marks == NULL) {
-        status = sp_error_no_memory(err, "the critical path");
+    if (w->content->predecessors != NULL) {
+        sp_critical_path(w->content->predecessors, &items, &count);
     }
-    for (size_t i = 0; status == SP_OK && i < count; i++) {
+    w->marks = sp_calloc(count, sizeof *w->marks);
+    for (size_t i = 0; i < count; i++) {
         if (is_shown(w, items[i])) {
             w->marks[w->mark_count++] =
                 (mark){.item = items[i], .place = i, .on_path = SP_I_PATH_GOES_ON};
@@ -97,7 +94,6 @@ static sp_status find_path(walk *w, sp_error *err)
         w->mark_count = 0;
     }
     sp_free(items);
-    return status;
 }
 
 static sp_i_on_path take_mark(walk *w, sp_timeline_item item)
@@ -211,8 +207,7 @@ static void show_rank(walk *w, size_t process)
     }
 }
 
-sp_status sp_i_trace_walk(const sp_i_trace_content *content, const sp_i_trace_writer *writer,
-                          sp_error *err)
+void sp_i_trace_walk(const sp_i_trace_content *content, const sp_i_trace_writer *writer)
 {
     const sp_timeline *timeline = content->timeline;
     SP_ASSERT(content->memory == NULL || content->memory->rank_count == timeline->rank_count);
@@ -220,14 +215,13 @@ sp_status sp_i_trace_walk(const sp_i_trace_content *content, const sp_i_trace_wr
               .writer = writer,
               .chunks = timeline->plan->layout.chunks,
               .packs = packs_of(timeline->plan)};
-    sp_status status = find_path(&w, err);
-    for (size_t r = 0; status == SP_OK && r < timeline->rank_count; r++) {
+    find_path(&w);
+    for (size_t r = 0; r < timeline->rank_count; r++) {
         if (sp_i_export_has_rank(content->window, &timeline->ranks[r])) {
             show_rank(&w, r);
         }
     }
     sp_free(w.marks);
-    return status;
 }
 
 void sp_i_trace_series(const sp_rank_memory *memory, bool used[SP_MEM_CATEGORIES])
