@@ -343,10 +343,6 @@ static int open_part(sp_output *out)
     const char *slash = strrchr(out->target, '/');
     size_t folder = slash != NULL ? (size_t)(slash - out->target) + 1 : 0;
     out->part = sp_malloc(folder + PART_NAME);
-    if (out->part == NULL) {
-        errno = ENOMEM;
-        return -1;
-    }
     memcpy(out->part, out->target, folder);
     int descriptor = -1;
     for (int tries = 0; descriptor < 0 && tries < PART_NAMES; tries++) {
@@ -366,7 +362,7 @@ static int open_part(sp_output *out)
 // errno says why not.
 static bool open_beside(sp_output *out, const place *at)
 {
-    out->target = at->there ? realpath(out->path, NULL) : strdup(out->path);
+    out->target = at->there ? realpath(out->path, NULL) : sp_strdup(out->path);
     int descriptor = out->target != NULL ? open_part(out) : -1;
     if (descriptor < 0) {
         return false;

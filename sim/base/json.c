@@ -101,7 +101,7 @@ static bool is_python(const char *text, size_t bytes)
 {
     size_t used = 0;
     char *plain = sp_json_from_python(text, bytes, &used);
-    json_t *root = used != 0 && (used != bytes || memcmp(plain, text, used) != 0)
+    json_t *root = used != bytes || memcmp(plain, text, used) != 0
                        ? json_loadb(plain, used, FLAGS, NULL)
                        : NULL;
     bool parsed = root != NULL;

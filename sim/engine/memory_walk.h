@@ -55,8 +55,8 @@ typedef struct sp_i_memory_walk {
     sp_action below_action;
 } sp_i_memory_walk;
 
-sp_status sp_i_memory_walks_init(sp_i_memory_walks *shared, const sp_timeline *timeline,
-                                 const sp_step_costs *costs, bool points, sp_error *err);
+void sp_i_memory_walks_init(sp_i_memory_walks *shared, const sp_timeline *timeline,
+                            const sp_step_costs *costs, bool points);
 void sp_i_memory_walks_fini(sp_i_memory_walks *shared);
 
 static inline void sp_i_walk_add(sp_bytes *to, const sp_bytes *change, int sign)
@@ -124,16 +124,17 @@ void sp_i_walk_free_slices(sp_i_memory_walk *w, sp_action action);
 // What the weight gradient of a regrouped pack needs is there, or goes.
 void sp_i_walk_defer(sp_i_memory_walk *w, sp_action action, bool there);
 
-// Notes what is held at a time; false where memory for the points of the course runs out. Mostly
-// there is nothing to note: it is no new peak.
-bool sp_i_walk_note_total(sp_i_memory_walk *w, int64_t total);
-static inline bool sp_i_walk_note(sp_i_memory_walk *w, int64_t time_ns)
+// Notes what is held at a time. Mostly there is nothing to note: it is no new peak.
+void sp_i_walk_note_total(sp_i_memory_walk *w, int64_t total);
+static inline void sp_i_walk_note(sp_i_memory_walk *w, int64_t time_ns)
 {
     int64_t total = sp_bytes_total(&w->now);
     bool may_matter =
         total > w->most_bytes || w->shared->points || w->peak != NULL || sp_i_falls_below(&w->now);
     w->time_ns = time_ns;
-    return !may_matter || sp_i_walk_note_total(w, total);
+    if (may_matter) {
+        sp_i_walk_note_total(w, total);
+    }
 }
 
 // Walks a whole rank (memory_spans.c): what its actions, its shares of a vocabulary and its copies

@@ -228,18 +228,15 @@ static bool is_in_window(const sp_trace *trace, sp_timeline_item item)
 }
 
 // Marks the part of the path that is shown, unless that is a single item.
-static sp_status find_path(sp_trace *trace, sp_error *err)
+static void find_path(sp_trace *trace)
 {
     sp_timeline_item *items = NULL;
     size_t count = 0;
-    sp_status status = trace->predecessors != NULL
-                           ? sp_critical_path(trace->predecessors, &items, &count, err)
-                           : SP_OK;
-    trace->marks = sp_calloc(count, sizeof *trace->marks);
-    if (status == SP_OK && trace->marks == NULL) {
-        status = sp_error_no_memory(err, "the critical path");
+    if (trace->predecessors != NULL) {
+        sp_critical_path(trace->predecessors, &items, &count);
     }
-    for (size_t i = 0; status == SP_OK && i < count; i++) {
+    trace->marks = sp_calloc(count, sizeof *trace->marks);
+    for (size_t i = 0; i < count; i++) {
         if (is_in_window(trace, items[i])) {
             trace->marks[trace->mark_count++] =
                 (mark){.item = items[i], .place = i, .on_path = PATH_GOES_ON};
@@ -253,7 +250,6 @@ static sp_status find_path(sp_trace *trace, sp_error *err)
         trace->mark_count = 0;
     }
     sp_free(items);
-    return status;
 }
 
 static path_place take_mark(sp_trace *trace, sp_timeline_item item)
@@ -357,28 +353,26 @@ static void write_rank(sp_trace *trace, size_t process)
     }
 }
 
-static sp_status write_events(sp_trace *trace, sp_error *err)
+static void write_events(sp_trace *trace)
 {
     const sp_timeline *timeline = trace->timeline;
     SP_ASSERT(trace->memory == NULL || trace->memory->rank_count == timeline->rank_count);
-    sp_status status = find_path(trace, err);
-    for (size_t r = 0; status == SP_OK && r < timeline->rank_count; r++) {
+    find_path(trace);
+    for (size_t r = 0; r < timeline->rank_count; r++) {
         if (sp_i_export_has_rank(trace->window, &timeline->ranks[r])) {
             write_rank(trace, r);
         }
     }
     sp_free(trace->marks);
-    return status;
 }
 
 static sp_status write_trace(sp_writer *out, sp_trace *trace, sp_error *err)
 {
     trace->out = out;
     sp_write(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
-    sp_status status = write_events(trace, err);
+    write_events(trace);
     sp_write(out, "\n]}\n");
-    sp_status finished = sp_writer_finish(out, "trace", status == SP_OK ? err : NULL);
-    return status != SP_OK ? status : finished;
+    return sp_writer_finish(out, "trace", err);
 }
 
 sp_status sp_export_trace(FILE *file, const sp_timeline *timeline, const sp_memory_timeline *memory,
@@ -460,7 +454,7 @@ int64_t sp_export_trace_events(const sp_timeline *timeline, const sp_export_wind
                                bool with_memory)
 {
     sp_trace trace = {.timeline = timeline, .window = window};
-    write_events(&trace, NULL);
+    write_events(&trace);
     for (size_t i = 0; with_memory && i < timeline->rank_count; i++) {
         const sp_rank_timeline *rank = &timeline->ranks[i];
         int64_t counted = sp_i_export_has_rank(window, rank)

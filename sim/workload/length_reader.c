@@ -36,9 +36,6 @@ sp_status sp_i_reader_init(sp_i_reader *reader)
         }
     }
     reader->buffer = sp_malloc(BUFFER_BYTES);
-    if (reader->buffer == NULL) {
-        return sp_error_no_memory(reader->err, "input buffer");
-    }
     return sp_i_reader_fill(reader);
 }
 

@@ -48,9 +48,6 @@ static sp_status read_header(sp_i_reader *reader, sp_csv_record record, csv_tabl
     // One terminator for each field takes the place of its delimiter.
     table->text = sp_malloc((size_t)(record.end - record.at) + 1);
     table->names = sp_calloc((size_t)table->columns, sizeof *table->names);
-    if (table->text == NULL || table->names == NULL) {
-        return sp_error_no_memory(reader->err, "column names");
-    }
     char *out = table->text;
     bool numbers = true;
     for (int i = 0; i < table->columns; i++) {

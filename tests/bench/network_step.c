@@ -78,8 +78,7 @@ static void add_send(step *s, int64_t start_ns, double bytes)
 
 static void add_stage(step *s, int64_t from, int64_t to, int pp, bool backward)
 {
-    sp_error err = {0};
-    require(sp_route_pairs(s->topology, &from, &to, 1, &s->routes[s->route_count++], &err), &err);
+    sp_route_pairs(s->topology, &from, &to, 1, &s->routes[s->route_count++]);
     for (int m = 0; m < s->microbatches; m++) {
         add_send(s, backward ? backward_ns(s, pp, m) + BACKWARD_NS : forward_ns(pp, m) + FORWARD_NS,
                  STAGE_BYTES);
@@ -88,8 +87,7 @@ static void add_stage(step *s, int64_t from, int64_t to, int pp, bool backward)
 
 static void add_group(step *s, const int64_t *gpus, int count, int pp, bool is_cp)
 {
-    sp_error err = {0};
-    require(sp_route_rings(s->topology, gpus, 1, count, &s->routes[s->route_count++], &err), &err);
+    sp_route_rings(s->topology, gpus, 1, count, &s->routes[s->route_count++]);
     for (int m = 0; is_cp && m < s->microbatches; m++) {
         add_send(s, forward_ns(pp, m), RING_BYTES);
         add_send(s, backward_ns(s, pp, m), 2.0 * RING_BYTES);

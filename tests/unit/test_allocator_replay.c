@@ -281,8 +281,7 @@ TEST(all_passes_count)
     sp_i_rank_replay l;
     must_succeed(
         sp_i_rank_replay_init(&l, &s.plan, &s.timeline.ranks[0], &s.model, &s.options, NULL, ERR));
-    l.memory = (sp_i_unit_memory){.err = ERR};
-    must_succeed(sp_block_allocator_new(0, &l.memory.blocks, ERR));
+    l.memory = (sp_i_unit_memory){.blocks = sp_block_allocator_new(0), .err = ERR};
     must_succeed(sp_i_rank_replay_step(&l));
     const sp_tensor_program *program = &l.last_shape->program;
     size_t of_pack =
@@ -306,8 +305,7 @@ TEST(pieces_cover_the_parameters)
         int64_t total = 0, largest = 0;
         for (int r = 0; r < ranks; r++) {
             sp_i_pieces pieces = {0};
-            assert_int_equal(sp_i_optimizer_pieces(&model, &layout, stages, r, &pieces, NULL),
-                             SP_OK);
+            sp_i_optimizer_pieces(&model, &layout, stages, r, &pieces);
             int64_t share = 0;
             for (size_t i = 0; i < pieces.count; i++) {
                 assert_true(pieces.elements[i] > 0);
@@ -333,7 +331,7 @@ TEST(pieces_at_a_border)
     static const int64_t expected[] = {4 << 20, 8 << 20, 1 << 20, 3 << 20, 1024, 1024};
     for (int r = 0; r < 2; r++) {
         sp_i_pieces pieces = {0};
-        assert_int_equal(sp_i_optimizer_pieces(&model, &layout, &stage, r, &pieces, NULL), SP_OK);
+        sp_i_optimizer_pieces(&model, &layout, &stage, r, &pieces);
         assert_int_equal(pieces.count, 6);
         assert_memory_equal(pieces.elements, expected, sizeof expected);
         free(pieces.elements);
@@ -352,7 +350,7 @@ static void shape_of(sp_i_unit_shape *shape, sp_recompute recompute, double rati
     assert_int_equal(sp_tensor_program_build(&model, &layout, &stage, &options, 8192, 0,
                                              INT64_C(8192) * 8192, &shape->program, NULL),
                      SP_OK);
-    assert_int_equal(sp_i_unit_shape_init(shape, ratio, NULL), SP_OK);
+    sp_i_unit_shape_init(shape, ratio);
 }
 
 static int64_t away(const sp_i_unit_shape *shape)
@@ -424,15 +422,14 @@ TEST(units_come_back_whole)
     for (int recompute = 0; recompute < SP_RECOMPUTE_MODES; recompute++) {
         for (int percent = 5; percent <= 100; percent += 5) {
             sp_i_unit_shape shape;
-            sp_block_allocator *blocks = NULL;
+            sp_block_allocator *blocks = sp_block_allocator_new(0);
             shape_of(&shape, (sp_recompute)recompute, percent / 100.0);
-            assert_int_equal(sp_block_allocator_new(0, &blocks, NULL), SP_OK);
             sp_i_unit_memory memory = {.blocks = blocks};
             int64_t buffer = -1;
             for (int round = 0; round < 3; round++) {
                 sp_i_unit unit;
                 int32_t block = SP_NO_BLOCK;
-                assert_true(sp_i_unit_begin(&memory, &unit, &shape));
+                sp_i_unit_begin(&unit, &shape);
                 assert_int_equal(sp_block_allocate(blocks, 32 * MIB, &block, NULL), SP_OK);
                 sp_i_unit_adopt(&unit, shape.program.input, block);
                 sp_i_unit_run(&memory, &unit, SP_PROGRAM_FORWARD);
@@ -492,13 +489,16 @@ TEST(copies_anywhere)
                 sp_action action = stage->actions[a];
                 bool backward = action.kind == SP_ACTION_B;
                 int pack = backward ? SLOTS - 1 - a : a;
-                assert_true(sp_stage_plan_add(&to, (sp_action_kind)action.kind, 0, pack));
+                sp_stage_plan_add(&to, (sp_action_kind)action.kind, 0, pack);
                 for (int k = 0; k < UNITS; k++) {
-                    assert_true(out[k] != a || sp_stage_plan_add(&to, SP_ACTION_O, 0, k));
+                    if (out[k] == a) {
+                        sp_stage_plan_add(&to, SP_ACTION_O, 0, k);
+                    }
                 }
                 for (int k = 0; k < UNITS; k++) {
-                    assert_true(out[k] < 0 || back[k] != a ||
-                                sp_stage_plan_add(&to, SP_ACTION_L, 0, k));
+                    if (out[k] >= 0 && back[k] == a) {
+                        sp_stage_plan_add(&to, SP_ACTION_L, 0, k);
+                    }
                 }
             }
             sp_free(stage->actions);
