@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cuda/attention/attention_packed.h"
+#include "backends/cuda/attention/attention.h"
 #include "backends/cuda/device/runtime.h"
 #include "backends/cuda/distributed/multi_process.h"
 #include "backends/cuda/distributed/nccl_transport.h"
@@ -27,7 +27,7 @@ typedef struct execution {
 const sp_backend_option_info sp_i_cuda_option_list[] = {
     SP_I_EXEC_OPTION_LIST,
     {"cudnn", "\"on\" (default): attention by cuDNN where it is there and takes the pack; \"off\": "
-              "slimpack's own kernels"},
+              "by plain reference kernels"},
     {"partition", "on the wall clock: \"on\" (default), each rank has SMs of its own, and it is an "
                   "error where the driver cannot split the device; \"off\": all share them"},
     {"transport",
@@ -52,16 +52,9 @@ static sp_status read_switch(const sp_run_request *request, const char *key, boo
     return SP_OK;
 }
 
-static sp_status check_shapes(const sp_run_request *request, sp_error *err)
+static sp_status check_attention(const sp_run_request *request, sp_error *err)
 {
-    const sp_model *model = request->model;
     const char *way = sp_i_cuda_option(request, "attention");
-    const char *refusal = model != NULL ? sp_i_cuda_attention_model_refusal(model) : NULL;
-    if (refusal != NULL) {
-        return sp_error_set(err, SP_ERR_CONTENT,
-                            "backend 'cuda' cannot execute heads of %lld features: %s",
-                            (long long)model->head_dim, refusal);
-    }
     if (way != NULL && strcmp(way, "ring") == 0) {
         return sp_error_set(err, SP_ERR_USAGE,
                             "backend 'cuda': attention: keys pass round a ring on the CPU alone");
@@ -76,7 +69,7 @@ sp_status sp_i_cuda_check_request(int device, const sp_run_request *request, sp_
     sp_status status = sp_i_exec_check(request, backend, err);
     sp_status own = read_switch(request, "cudnn", &on, err);
     own = own == SP_OK ? read_switch(request, "partition", &on, err) : own;
-    own = own == SP_OK ? check_shapes(request, err) : own;
+    own = own == SP_OK ? check_attention(request, err) : own;
     sp_i_cuda_process_options chosen;
     own = own == SP_OK ? sp_i_cuda_process_options_read(request, &chosen, err) : own;
     return status != SP_OK ? status : own;

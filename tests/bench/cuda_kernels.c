@@ -1,13 +1,11 @@
-// Speed of the CUDA kernels beside a device-to-device copy measured in the same run, and
-// attention's operations per second, with the second-level cache cold. One JSON line on stdout for
-// each kernel; bytes count every tensor once, operations of attention the visible pairs alone.
+// Speed of the CUDA kernels beside a device-to-device copy measured in the same run, with the
+// second-level cache cold. One JSON line on stdout for each kernel; bytes count every tensor once.
 // Exits 77 with the reason where there is no device. That the kernels are right is what tests/gpu
 // checks.
 #include <math.h>
 
 #include "kernels/cuda_kernels.h"
 #include "tests/bench/cuda_timing.h"
-#include "tests/support/attention_tiles.h"
 
 // Each tensor is 256 MiB in bf16, four times the second-level cache of an H200.
 enum {
@@ -295,119 +293,6 @@ static void report_streams(void)
     }
 }
 
-// ---- Attention: one slice of a sample over its keys so far ----
-
-static sp_kernel_attention_shape shape;
-static sp_cuda_attention_tables tables;
-
-static int run_attention(void)
-{
-    return sp_cuda_attention_forward(&shape, &tables, NULL);
-}
-
-static int run_attention_delta(void)
-{
-    return sp_cuda_attention_delta(&shape, &tables, NULL);
-}
-
-static int run_attention_queries(void)
-{
-    return sp_cuda_attention_backward_queries(&shape, &tables, NULL);
-}
-
-static int run_attention_keys(void)
-{
-    return sp_cuda_attention_backward_keys(&shape, &tables, NULL);
-}
-
-static void *copied(const void *from, size_t bytes)
-{
-    void *memory = room(bytes);
-    need(cudaMemcpy(memory, from, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
-    return memory;
-}
-
-static void set_up_attention(int64_t head_dim, int64_t kv_heads, int64_t begin, int64_t len)
-{
-    static sp_cuda_attention_tile query_tiles[TOKENS / SP_CUDA_ATTENTION_TILE];
-    static sp_cuda_attention_tile key_tiles[TOKENS / SP_CUDA_ATTENTION_TILE];
-    shape = (sp_kernel_attention_shape){.heads = FEATURES / head_dim,
-                                        .kv_heads = kv_heads,
-                                        .head_dim = head_dim,
-                                        .q_stride = FEATURES,
-                                        .kv_stride = kv_heads * head_dim,
-                                        .out_stride = FEATURES,
-                                        .scale = 1.0 / sqrt((double)head_dim)};
-    sp_cuda_attention_slice slice = {.q = x[0],
-                                     .out = x[1],
-                                     .lse = rows[0],
-                                     .dout = x[2],
-                                     .delta = rows[1],
-                                     .dq = x[3],
-                                     .query_begin = begin,
-                                     .queries = len};
-    sp_cuda_attention_keys keys = {
-        .k = x[0], .v = x[2], .dk = wide[0], .dv = wide[1], .keys = begin + len};
-    sp_cuda_attention_group group = {0, 1, 0, 1};
-    tables = (sp_cuda_attention_tables){.slices = &slice,
-                                        .keys = &keys,
-                                        .groups = &group,
-                                        .query_tiles = query_tiles,
-                                        .key_tiles = key_tiles,
-                                        .slice_count = 1,
-                                        .key_count = 1,
-                                        .group_count = 1};
-    count_attention_tiles(&tables);
-    need(sp_cuda_attention_plan(&shape, &tables), "sp_cuda_attention_plan");
-    tables.slices = copied(&slice, sizeof slice);
-    tables.keys = copied(&keys, sizeof keys);
-    tables.groups = copied(&group, sizeof group);
-    tables.query_tiles = copied(query_tiles, sizeof query_tiles);
-    tables.key_tiles = copied(key_tiles, sizeof key_tiles);
-}
-
-static void report_attention(int64_t head_dim, int64_t kv_heads, int64_t begin, int64_t len)
-{
-    static const struct {
-        const char *name;
-        int (*run)(void);
-        double operations; // of a pair and a feature of its head
-    } cases[] = {
-        {"attention", run_attention, 4},
-        {"attention_delta", run_attention_delta, 0},
-        {"attention_backward_queries", run_attention_queries, 6},
-        {"attention_backward_keys", run_attention_keys, 8},
-    };
-    set_up_attention(head_dim, kv_heads, begin, len);
-    double pairs = (double)len * (double)begin + (double)len * (double)(len + 1) / 2;
-    double ms[4];
-    char name[128];
-    for (int i = 0; i < 4; i++) {
-        cuda_timing t = cuda_measure(cases[i].run, cases[i].name, flush, FLUSH_BYTES);
-        ms[i] = t.median_ms;
-        snprintf(name, sizeof name, "%s_d%d_kv%d_q%d_k%d", cases[i].name, (int)head_dim,
-                 (int)kv_heads, (int)len, (int)(begin + len));
-        if (cases[i].operations > 0) {
-            cuda_report(device, name, t, cases[i].operations * pairs * FEATURES, 1e-12, "TFLOP/s",
-                        "itself", 0);
-        } else {
-            cuda_report(device, name, t, 4.0 * (double)len * FEATURES, 1e-9, "GB/s", "itself", 0);
-        }
-    }
-    // The usual count: without what recomputing the scores costs a second time.
-    double both_ms = ms[1] + ms[2] + ms[3];
-    cuda_timing backward = {both_ms, both_ms, both_ms};
-    snprintf(name, sizeof name, "attention_backward_d%d_kv%d_q%d_k%d", (int)head_dim, (int)kv_heads,
-             (int)len, (int)(begin + len));
-    cuda_report(device, name, backward, 10.0 * pairs * FEATURES, 1e-12, "TFLOP/s", "sum of parts",
-                0);
-    cudaFree((void *)(uintptr_t)tables.slices);
-    cudaFree((void *)(uintptr_t)tables.keys);
-    cudaFree((void *)(uintptr_t)tables.groups);
-    cudaFree(tables.query_tiles);
-    cudaFree(tables.key_tiles);
-}
-
 int main(void)
 {
     int count = 0;
@@ -419,14 +304,5 @@ int main(void)
     }
     set_up();
     report_streams();
-    // What has become of the numbers by now would be multiplied with less power.
-    for (int i = 0; i < TENSORS; i++) {
-        fill(x[i], ELEMENTS, sizeof *x[i]);
-    }
-    report_attention(128, 8, 0, 8192);
-    report_attention(128, 32, 0, 8192);
-    report_attention(64, 8, 0, 8192);
-    report_attention(128, 8, 6144, 2048);
-    report_attention(128, 8, 30720, 2048);
     return 0;
 }

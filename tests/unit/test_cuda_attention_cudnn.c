@@ -1,7 +1,9 @@
 // What cuDNN's attention is given of a pack. What computes in its place here reads the tensors by
-// their shapes, lengths and offsets, in fp64; outputs and gradients agree with those of the CPU's
-// kernels, slice by slice, within 1e-2 in the norm of each tensor, lse within 1e-3.
-#include "backends/cuda/attention/attention_packed.h"
+// their shapes, lengths and offsets, by the reference kernels; outputs and gradients agree with
+// those of the CPU's kernels, slice by slice, within 1e-2 in the norm of each tensor, lse within
+// 1e-3.
+#include "backends/cuda/attention/attention.h"
+#include "backends/executor/stage.h"
 #include "sim/model/explicit_state.h"
 #include "tests/gpu/support/attention_case.h"
 #include "tests/support/test_main.h"

@@ -1,4 +1,4 @@
-// In place of attention.c where cuDNN's headers were not there when this was built.
+// In place of cudnn_attention.c where cuDNN's headers were not there when this was built.
 #include "backends/cuda/attention/attention.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"

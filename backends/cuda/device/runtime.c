@@ -98,7 +98,7 @@ static sp_status take_memory(sp_i_cuda_runtime *m, int64_t bytes, int64_t spare_
     return status;
 }
 
-// Without cuDNN attention is our own kernels' work.
+// Without cuDNN attention is the reference kernels' work.
 static void find_cudnn(sp_i_cuda_runtime *m, sp_i_cuda_stream_context *context)
 {
     sp_error why;

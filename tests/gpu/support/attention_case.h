@@ -51,7 +51,7 @@ sp_status case_run(attention_case *c, sp_error *err);
 double case_error(const attention_case *c, double *lse_error);
 void case_fini(attention_case *c);
 
-// ---- cuDNN's attention by fp64 kernels of the CPU (fake_attention.c) ----
+// ---- in place of cuDNN's attention (fake_attention.c) ----
 
 struct sp_i_cuda_attention {
     int forward, backward; // calls that compute
