@@ -204,7 +204,8 @@ static bool plugin_names(sp_backend_names *names)
 // `name` is what the backend must be called; NULL: anything.
 static sp_status load(sp_registry *registry, const char *path, const char *name, sp_error *err)
 {
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    // jansson keeps calling the allocator of the library that was loaded last (sim/base/json.c).
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == NULL) {
         const char *why = dlerror();
         return sp_error_set(err, SP_ERR_IO, "%s: cannot load: %s", path, why != NULL ? why : "?");

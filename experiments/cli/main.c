@@ -79,6 +79,16 @@ static void on_abort(int signal_number)
     _Exit(sp_status_exit(SP_ERR_INTERNAL));
 }
 
+static void on_out_of_memory(size_t bytes)
+{
+    static const char told[] = "error: out of memory\n";
+    (void)bytes;
+    sp_outputs_abandon();
+    ssize_t written = write(STDERR_FILENO, told, sizeof told - 1);
+    (void)written;
+    _Exit(sp_status_exit(SP_ERR_NO_MEMORY));
+}
+
 // No part of an output stays behind. The handler is gone by now: the signal then ends the process.
 static void on_end(int signal_number)
 {
@@ -177,6 +187,6 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     prepare_streams();
-    sp_json_watch_memory();
+    sp_set_memory_handler(on_out_of_memory);
     return close_output(dispatch(argc, argv));
 }

@@ -57,11 +57,6 @@ sp_status sp_json_load_error(sp_error *err, const char *source, long line,
 sp_status sp_json_read_stream(FILE *file, int64_t limit_bytes, const char *source, json_t **root,
                               sp_error *err);
 
-// Has jansson allocate through a function that notes where memory runs out: texts are then read
-// whole or are SP_ERR_NO_MEMORY. Without it jansson takes some of them for malformed ones. Call it
-// before threads begin.
-void sp_json_watch_memory(void);
-
 // One object being read. Every getter notes its key as known; sp_object_end() then reports the keys
 // nobody asked for. Content errors go to *err (collected, up to ten); the getters return the
 // default then, so that reading goes on. `json` may be NULL (absent): every getter returns its

@@ -360,8 +360,12 @@ int32_t sp_i_program_backward(sp_i_program_builder *b, sp_tensor_events *weights
                                        b->stage->layers * b->kv_cached);
     }
     int32_t gradient = b->stage->head ? head_backward(b) : program->output_gradient;
+    int32_t parameters = b->stage->layers > 0 ? sp_i_program_gather_parameters(b) : SP_NO_TENSOR;
     for (int layer = b->stage->layers - 1; layer >= 0 && !b->failed; layer--) {
+        int32_t next = layer > 0 ? sp_i_program_gather_parameters(b) : SP_NO_TENSOR;
         gradient = layer_backward(b, layer, gradient);
+        sp_i_program_free(b, parameters);
+        parameters = next;
     }
     if (sp_stage_is_empty(b->stage)) {
         gradient = sp_i_program_allocate(b, "gradient of the input", b->hidden);

@@ -255,9 +255,14 @@ void sp_i_program_forward(sp_i_program_builder *b)
     if (b->stage->embedding) {
         at = embedding_forward(b);
     }
+    int32_t parameters = b->stage->layers > 0 ? sp_i_program_gather_parameters(b) : SP_NO_TENSOR;
     for (int layer = 0; layer < b->stage->layers && !b->failed; layer++) {
+        bool last = layer + 1 == b->stage->layers;
+        int32_t next = last ? SP_NO_TENSOR : sp_i_program_gather_parameters(b);
         at = sp_i_program_layer_forward(b, at, "layer output");
         save_layer(b, layer);
+        sp_i_program_free(b, parameters);
+        parameters = next;
     }
     if (sp_stage_is_empty(b->stage)) {
         at = sp_i_program_allocate(b, "output", b->hidden);

@@ -82,6 +82,13 @@ int32_t sp_i_program_make(sp_i_program_builder *b, const char *name)
     return b->now[r];
 }
 
+int32_t sp_i_program_gather_parameters(sp_i_program_builder *b)
+{
+    return b->gathered_parameters > 0
+               ? sp_i_program_allocate(b, "gathered parameters", b->gathered_parameters)
+               : SP_NO_TENSOR;
+}
+
 enum { BF16 = 2 };
 
 static void measure(sp_i_program_builder *b, const sp_model *model, const sp_stack *stack);
@@ -171,6 +178,9 @@ static void measure(sp_i_program_builder *b, const sp_model *model, const sp_sta
     b->fc1 = sp_mul_bytes(rows, BF16 * shard.fc1 * shard.active);
     b->logits = sp_mul_bytes(rows, BF16 * shard.vocab);
     sp_footprint_weights(model, layout, b->weights);
+    const sp_stage one_layer = {.layers = 1};
+    b->gathered_parameters =
+        layout->zero >= 3 ? BF16 * sp_footprint_parameters(model, layout, &one_layer, 1) : 0;
     b->mask = stack->attention_mask ? sp_ceil_div(b->pairs, layout->cp) : 0;
     b->table = sp_mul_bytes(shard.vocab, BF16 * model->hidden);
     if (b->unfused_attention) {

@@ -14,6 +14,7 @@
 #include "sim/model/footprint.h"
 #include "sim/model/layout.h"
 #include "sim/model/model.h"
+#include "sim/model/planner_memory.h"
 #include "sim/network/topology.h"
 #include "sim/schedule/schedule.h"
 #include "sim/workload/batch.h"
@@ -166,6 +167,9 @@ sp_status sp_scenario_override(json_t *root, const char *assignment, sp_error *e
 // Resolves the layout that a schedule change brings (chunks default by kind) and checks that
 // layout, model, cluster and schedule fit together.
 sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err);
+
+// What SlimPipe's planner is asked, without the tokens.
+sp_planner_options sp_scenario_planner_options(const sp_scenario *scenario);
 
 // For what does not choose how the model is cut: a content error where shares_open.
 sp_status sp_scenario_check_shares(const sp_scenario *scenario, sp_error *err);

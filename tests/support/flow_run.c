@@ -33,19 +33,3 @@ void flow_run(const flow_step *s, const sp_network *network, sp_timeline *timeli
     flow_reduced_last(timeline);
     sp_memory_timeline_fini(&memory);
 }
-
-void flow_run_without_memory(const flow_step *s)
-{
-    const sp_engine_options options = {.network = &s->network};
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_timeline timeline;
-        sp_memory_timeline memory;
-        sp_engine_counts counts;
-        sp_error_clear(ERR);
-        memory_try(&failing,
-                   sp_simulate(&s->plan, &s->costs, &options, &timeline, &memory, &counts, ERR),
-                   ERR);
-        sp_timeline_fini(&timeline);
-        sp_memory_timeline_fini(&memory);
-    }
-}

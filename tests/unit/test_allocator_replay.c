@@ -293,27 +293,6 @@ TEST(all_passes_count)
     step_fini(&s);
 }
 
-// Wherever memory runs out, that is what comes back, and nothing is lost.
-TEST(memory_runs_out)
-{
-    step s;
-    gpipe(&s, 2, 2, SP_RECOMPUTE_FULL);
-    must_succeed(sp_schedule_add_offload(&s.plan, ERR));
-    s.options.offload_ratio = 0.5;
-    memory_failures failing = {.fewer = 50};
-    while (memory_fails(&failing)) {
-        sp_allocator_peak peak = {-1, -1, -1};
-        const char *obstacle;
-        sp_error_clear(ERR);
-        memory_try(&failing,
-                   sp_allocator_replay(&s.timeline, &s.costs, &s.memory, &s.model, &s.options,
-                                       SP_NO_RANK, &peak, &obstacle, ERR),
-                   ERR);
-    }
-    assert_true(failing.allowed > 50);
-    step_fini(&s);
-}
-
 // ---- the optimizer's pieces ----
 
 // The shares of all ranks put together are all parameters; no share is larger than another's but

@@ -88,13 +88,6 @@ TEST(fake_fails)
     close_device();
 }
 
-TEST(fake_survives_no_memory)
-{
-    conformance_device d = open_fake();
-    conformance_survives_no_memory(&d);
-    close_device();
-}
-
 TEST(plugin_conforms)
 {
     conformance_device d = open_sample();

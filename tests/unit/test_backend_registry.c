@@ -237,20 +237,3 @@ TEST(processes_of_a_run)
               "environment: SAMPLE_RANK is not set");
     sp_registry_free(registry);
 }
-
-TEST(memory_may_run_out)
-{
-    assert_int_equal(setenv("SLIMPACK_BACKEND_PATH", SP_TEST_PLUGIN_DIR, 1), 0);
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_registry *registry = NULL;
-        const sp_backend *backend = NULL;
-        sp_backend_names names = {0};
-        memory_begin(&failing);
-        sp_status status = sp_registry_new(&registry, NULL);
-        status = status == SP_OK ? sp_registry_find(registry, "sample", &backend, NULL) : status;
-        status = status == SP_OK ? sp_registry_names(&names, NULL) : status;
-        memory_end(&failing, status, NULL);
-        sp_backend_names_fini(&names);
-        sp_registry_free(registry);
-    }
-}

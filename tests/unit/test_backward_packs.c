@@ -204,26 +204,3 @@ TEST(forward_packs_stay)
         sp_packing_fini(&regrouped);
     }
 }
-
-TEST(allocation_failures)
-{
-    const sp_i_shape shape = {.backward = {.flat = 4, .grow = 1.0, .shrink = 1.0},
-                              .slice_tokens = 10};
-    for (int regroup = 0; regroup < 2; regroup++) {
-        for (memory_failures failing = {0}; memory_fails(&failing);) {
-            sp_packing packing;
-            sp_i_needs needs = {0};
-            by_hand(three_blocks, BY_HAND, &packing);
-            memory_begin(&failing);
-            bool ok = regroup != 0 ? sp_i_backward_regroup(&drawn_work, &shape, three_blocks_tied,
-                                                           &packing, &needs)
-                                   : sp_i_backward_mirror(three_blocks_tied, 0, &packing, &needs);
-            memory_end(&failing, ok ? SP_OK : SP_ERR_NO_MEMORY, NULL);
-            if (ok) {
-                assert_pack_rules(&packing);
-            }
-            sp_free(needs.pack);
-            sp_packing_fini(&packing);
-        }
-    }
-}

@@ -53,18 +53,3 @@ TEST(the_longest_sample_limits_the_ranks)
     batch.merged = true;
     assert_true(sp_bound_flow_shop_s(&costs, &batch) == 0.0);
 }
-
-TEST(running_out_of_memory_is_reported)
-{
-    const sp_bound_costs costs = {
-        .stages = 4, .f_token_s = 1.0, .b_token_s = 2.0, .i_token_s = 2.0};
-    const int64_t tokens[] = {7, 1, 2};
-    const sp_bound_batch batch = {.tokens = tokens, .count = 3, .ranks = 1};
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
-        double bound_s;
-        sp_error_clear(ERR);
-        memory_try(&failing, sp_bound_growth_s(&costs, &batch, &bound_s, ERR), ERR);
-    }
-    assert_true(failing.rounds > 1);
-}

@@ -195,20 +195,6 @@ static attention_case little(int cp)
     return c;
 }
 
-TEST(host_memory_that_runs_out_is_an_error)
-{
-    sp_status status = SP_ERR_NO_MEMORY;
-    attention_case c = little(1);
-    for (c.failing = 1; status != SP_OK; c.failing++) {
-        sp_error_clear(ERR);
-        assert_true(c.failing < 100);
-        status = case_run(&c, ERR);
-        assert_true(status == SP_OK || status == SP_ERR_NO_MEMORY);
-    }
-    assert_true(c.failing > 5);
-    case_fini(&c);
-}
-
 // From less than the tensors need to what the passes need.
 TEST(memory_over_the_limit_is_an_error)
 {

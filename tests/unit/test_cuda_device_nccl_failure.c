@@ -257,15 +257,3 @@ TEST(versions_that_differ_are_said)
                             "rank 1: NCCL is 22003 here and 22809 at rank 0");
     }
 }
-
-TEST(memory_can_run_out_anywhere)
-{
-    memory_failures refused = {0};
-    while (memory_fails(&refused)) {
-        reset_world();
-        memory_begin(&refused);
-        run_world(1, call_each, LONG_MS);
-        memory_end(&refused, world[0].status, NULL);
-    }
-    assert_true(refused.allowed > 2);
-}

@@ -528,30 +528,6 @@ TEST(samples_too_long_are_infeasible)
     bench_fini(&b);
 }
 
-TEST(allocation_failures)
-{
-    static bench b;
-    bench_init(&b, 2, 4, 1000);
-    b.batch.count = 5;
-    for (size_t i = 0; i < 5; i++) {
-        b.tokens[i] = 900 - 200 * (int64_t)i;
-        b.batch.total_tokens += b.tokens[i];
-    }
-    for (int i = 0; strategies[i] != NULL; i++) {
-        for (memory_failures failing = {.keeps_blocks = true};
-             memory_fails(&failing);) { // times that the cost model remembers
-            sp_error_clear(ERR);
-            sp_packing packing;
-            memory_try(&failing, pack(&b, strategies[i], &packing, ERR), ERR);
-            if (failing.status == SP_OK) {
-                assert_valid(&b, strategies[i], &packing);
-                sp_packing_fini(&packing);
-            }
-        }
-    }
-    bench_fini(&b);
-}
-
 // Two ranks share every pack: the first of the job takes so much longer, and no later batch does.
 TEST(groups_start_once)
 {

@@ -331,19 +331,3 @@ TEST(differencing_example)
     assert_int_equal(sp_i_karmarkar_karp(weight, 5, 2, part, NULL), SP_OK);
     assert_true(heaviest(weight, 5, part) == 16.0);
 }
-
-TEST(allocation_failures)
-{
-    sp_prng prng = prng_seeded(13);
-    fixture f;
-    fixture_init(&f, &prng);
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_error_clear(ERR);
-        sp_packing packing;
-        memory_try(&failing, sp_strategy_find("dynapipe")->pack(&f.input, &packing, ERR), ERR);
-        if (failing.status == SP_OK) {
-            sp_packing_fini(&packing);
-        }
-    }
-    fixture_fini(&f);
-}

@@ -413,25 +413,3 @@ TEST(explicit_recompute)
     sp_plan_fini(&plan);
     sp_packing_fini(&packing);
 }
-
-// Every allocation of a simulation may fail; each failure is reported and nothing leaks.
-TEST(allocation_failures)
-{
-    uniform_case c = {
-        .kind = SP_SCHEDULE_1F1B, .pp = 2, .dp = 2, .microbatches = 3, .ns = {1000, 1000, 1000}};
-    sp_engine_options options = {.memory_points = true};
-    uniform_step step;
-    uniform_step_run(&c, &options, &step);
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_error_clear(ERR);
-        sp_timeline timeline;
-        sp_memory_timeline memory;
-        sp_engine_counts counts;
-        memory_try(&failing,
-                   sp_simulate(&step.plan, &step.costs, &options, &timeline, &memory, &counts, ERR),
-                   ERR);
-        sp_timeline_fini(&timeline);
-        sp_memory_timeline_fini(&memory);
-    }
-    uniform_step_fini(&step);
-}

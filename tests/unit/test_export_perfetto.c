@@ -486,18 +486,3 @@ TEST(a_full_disk_is_an_error)
     fclose(file);
     made_timeline_free(&made);
 }
-
-TEST(memory_runs_out)
-{
-    made_timeline made;
-    made_spec spec = made_default();
-    make_timeline(&made, &spec);
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        FILE *file = tmpfile();
-        sp_error_clear(ERR);
-        memory_try(&failing,
-                   sp_export_perfetto(file, &made.timeline, &made.memory, NULL, NULL, ERR), ERR);
-        fclose(file);
-    }
-    made_timeline_free(&made);
-}

@@ -456,21 +456,6 @@ TEST(pipes_are_read)
     sp_lengths_fini(&lengths);
 }
 
-TEST(failing_allocations_are_reported)
-{
-    const char *texts[] = {"7\n8\n", "id,length\n1,7\n1,8\n", "{\"length\": 7}\n{\"length\": 8}\n",
-                           "[7, 8]"};
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        for (memory_failures failing = {0}; memory_fails(&failing);) {
-            sp_lengths lengths;
-            memory_try(&failing,
-                       read_bytes(texts[i], strlen(texts[i]), SP_I_LENGTHS_ANY, NULL, &lengths),
-                       NULL);
-            sp_lengths_fini(&lengths);
-        }
-    }
-}
-
 TEST(appending_keeps_little_in_reserve)
 {
     sp_lengths lengths = {0};

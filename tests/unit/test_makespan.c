@@ -165,14 +165,3 @@ TEST(exchanges_end_where_none_helps)
     }
     assert_true(better > 100);
 }
-
-TEST(allocation_failures)
-{
-    static drawn d;
-    sp_prng prng = prng_seeded(41);
-    draw(&d, &prng, 30, 4, false);
-    sp_i_makespan_longest_first(&d.m, d.heap);
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        memory_try(&failing, sp_i_makespan_exchange(&d.m, 0.0, NULL), NULL);
-    }
-}

@@ -363,39 +363,3 @@ TEST(random_plans_run)
     }
     assert_true(merged > 0);
 }
-
-static void make_failing(const sp_i_shape *shape, memory_failures *failing)
-{
-    sp_error_clear(ERR);
-    sp_packing rank, all;
-    sp_i_needs needs = {0};
-    sp_i_rank_samples samples = drawn_samples(&d, 0, 1);
-    sp_packing_init(&rank, &d.batch, 1);
-    sp_packing_init(&all, &d.batch, 1);
-    memory_begin(failing);
-    sp_status status =
-        sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, &rank, &needs, ERR);
-    if (status == SP_OK) {
-        status = sp_i_micropacks_append(&rank, &all, ERR);
-    }
-    if (memory_end(failing, status, ERR) == SP_OK) {
-        assert_pack_rules(&all);
-    }
-    sp_free(needs.pack);
-    sp_packing_fini(&rank);
-    sp_packing_fini(&all);
-}
-
-TEST(allocation_failures)
-{
-    sp_prng prng = prng_seeded(97);
-    draw_batch(&prng, 20000, &d);
-    for (int regrouped = 0; regrouped < 2; regrouped++) {
-        sp_i_shape shape = even;
-        shape.regrouped = regrouped != 0;
-        shape.backward = (sp_i_taper){.flat = 11, .grow = 1.0, .shrink = 1.0};
-        for (memory_failures failing = {0}; memory_fails(&failing);) {
-            make_failing(&shape, &failing);
-        }
-    }
-}

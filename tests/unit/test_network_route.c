@@ -635,17 +635,3 @@ TEST(a_ring_carries_its_bytes_over_every_node)
     }
     flat_network_end(&f);
 }
-
-TEST(memory_that_runs_out_is_reported)
-{
-    flat_network f;
-    flat_network_begin("h100-8", 2, &f);
-    const int64_t gpus[] = {0, 1, 2, 3, 8, 9, 10, 11};
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_route route = {0};
-        sp_error_clear(ERR);
-        memory_try(&failing, sp_route_rings(f.topology, gpus, 1, 8, &route, ERR), ERR);
-        sp_route_fini(&route);
-    }
-    flat_network_end(&f);
-}

@@ -440,36 +440,6 @@ TEST(planners_share_a_scenario)
 
 // ---- memory that runs out ----
 
-static sp_status plan_once(const sp_scenario *scenario, sp_error *err)
-{
-    sp_planner *planner = NULL;
-    sp_batch_plan *plan = NULL;
-    char *text = NULL;
-    size_t bytes = 0;
-    sp_status status = sp_planner_new(scenario, &planner, err);
-    if (status == SP_OK) {
-        status = sp_plan_batch(planner, list, PER_BATCH, &plan, err);
-    }
-    if (status == SP_OK) {
-        status = sp_batch_plan_text(planner, plan, &text, &bytes, err);
-    }
-    sp_batch_plan_text_free(text);
-    sp_batch_plan_free(plan);
-    sp_planner_free(planner);
-    return status;
-}
-
-TEST(every_allocation_may_fail)
-{
-    sp_scenario scenario;
-    must_succeed(run_read(LIST_SCENARIO, &scenario, ERR));
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_error_clear(ERR);
-        memory_try(&failing, plan_once(&scenario, ERR), ERR);
-    }
-    sp_scenario_fini(&scenario);
-}
-
 // ---- what the scenario asks of its plans ----
 
 TEST(scenario_rules)

@@ -492,14 +492,3 @@ TEST(collects_up_to_ten_findings)
     assert_int_equal(ERR->count, SP_ERROR_MESSAGES);
     teardown(&f);
 }
-
-TEST(memory_failures_are_reported)
-{
-    fixture f;
-    sliced(&f);
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        memory_try(&failing, check(&f), NULL);
-        assert_int_equal(ERR->status, failing.status);
-    }
-    teardown(&f);
-}

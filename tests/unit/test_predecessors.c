@@ -250,34 +250,3 @@ TEST(the_path_is_that_of_the_graph)
              &options, &r);
     run_fini(&r);
 }
-
-static sp_status fail_memory(void *context, const sp_step_view *view, sp_error *err)
-{
-    (void)context;
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_predecessors *predecessors;
-        sp_timeline_item *items = NULL;
-        size_t count;
-        sp_error_clear(err);
-        sp_status status = sp_predecessors_new(view->timeline, view->costs, &predecessors, err);
-        if (status == SP_OK) {
-            status = sp_critical_path(predecessors, &items, &count, err);
-        }
-        memory_try(&failing, status, err);
-        sp_free(items);
-        sp_predecessors_free(predecessors);
-    }
-    return SP_OK;
-}
-
-TEST(memory_runs_out)
-{
-    scenario_run r;
-    const sp_evaluate_options options = {.observer = fail_memory};
-    run_good("{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 32000}, "
-             "'cluster': 'h100-8', 'profile': 'h100', 'memory': {'offload_ratio': 1.0}, "
-             "'workload': {'lengths': [500, 300, 120], 'context': 512, 'order': 'file', "
-             "'samples_per_batch': 3}, 'parallel': {'pp': 2}}",
-             &options, &r);
-    run_fini(&r);
-}

@@ -340,19 +340,3 @@ TEST(shipped_profiles)
     assert_true(profile.gemm_rate.x[2] == 4096.0 && profile.gemm_rate.y[2] == 789e12);
     sp_profile_fini(&profile);
 }
-
-TEST(survives_failing_memory)
-{
-    sp_profile profile;
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
-        json_t *root = NULL;
-        must_succeed(
-            sp_json_read_text(flat_profile_text, strlen(flat_profile_text), "flat", &root, ERR));
-        memory_try(&failing, sp_profile_from_json(root, "flat", &profile, ERR), ERR);
-        json_decref(root);
-    }
-    // One block for each of the three tables of the flat profile.
-    assert_int_equal(failing.rounds, 4);
-    sp_profile_fini(&profile);
-}

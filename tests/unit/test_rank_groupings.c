@@ -124,20 +124,3 @@ TEST(one_sample_on_any_ranks)
     sp_i_groupings_fini(&others);
     fixture_fini(&f);
 }
-
-TEST(allocation_failures)
-{
-    sp_prng prng = prng_seeded(3);
-    fixture f;
-    fixture_init(&f, 4, 4, &prng);
-    memory_failures failing = {.keeps_blocks = true}; // times that the cost model remembers
-    while (memory_fails(&failing)) {
-        sp_i_groupings others;
-        memory_try(
-            &failing,
-            sp_i_groupings_make(&f.ranks.cost, &f.work, &f.batch, SHARE, 0, &f.first, &others, ERR),
-            ERR);
-        sp_i_groupings_fini(&others);
-    }
-    fixture_fini(&f);
-}

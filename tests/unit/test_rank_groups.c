@@ -160,14 +160,3 @@ TEST(tokens_ask_for_ranks)
     sizes_of(&d, size);
     assert_int_equal(size[0], 2);
 }
-
-TEST(allocation_failures)
-{
-    static drawn d;
-    int size[MOST_RANKS];
-    outliers(&d, 2, 2.0, 300, 8, 8);
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        int groups;
-        memory_try(&failing, sp_i_group_sizes(&d.problem, size, &groups, NULL), NULL);
-    }
-}

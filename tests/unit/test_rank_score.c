@@ -340,32 +340,3 @@ TEST(fits_up_to_the_limit)
     sp_packing_fini(&packing);
     case_fini(&c);
 }
-
-TEST(allocation_failures)
-{
-    static scored_case c;
-    case_init(1, 2, 1, 2, "", &c);
-    sp_prng prng = prng_seeded(109);
-    draw_batch(&prng, 2000, &d);
-    const sp_i_shape shape = {.forward = {.flat = 4, .grow = 1.0, .shrink = 1.0},
-                              .slice_tokens = 128};
-    sp_packing packing;
-    sp_i_needs needs = {0};
-    make(1, &shape, &packing, &needs);
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_error_clear(ERR);
-        sp_i_rank_scorer scorer;
-        sp_packflow_outcome outcome;
-        memory_begin(&failing);
-        sp_status status = sp_i_rank_scorer_init(&scorer, &c.scenario, &c.cost, LONGEST, ERR);
-        if (status == SP_OK) {
-            status = sp_i_rank_score(&scorer, &packing, needs.pack, true, NULL, &outcome, ERR);
-        }
-        memory_end(&failing, status, ERR);
-        // Of a failed start it does nothing.
-        sp_i_rank_scorer_fini(&scorer);
-    }
-    sp_free(needs.pack);
-    sp_packing_fini(&packing);
-    case_fini(&c);
-}

@@ -269,30 +269,3 @@ TEST(moves_lose_nothing)
     }
     assert_true(moves > 500);
 }
-
-TEST(allocation_failures)
-{
-    sp_prng prng = prng_seeded(8);
-    static drawn_batch d;
-    draw(&d, &prng, 30, 1000);
-    sp_i_rank_split split, copy;
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
-        sp_error_clear(ERR);
-        memory_try(&failing, assumed_split(&d.work, &d.batch, 4, 2, 0.5, 0, &split, ERR), ERR);
-    }
-    failing = (memory_failures){0};
-    while (memory_fails(&failing)) {
-        sp_error_clear(ERR);
-        memory_try(&failing, sp_i_rank_split_copy(&split, &copy, ERR), ERR);
-    }
-    bool moved = false;
-    failing = (memory_failures){0};
-    assert_true(memory_fails(&failing));
-    memory_try(&failing, sp_i_rank_split_move(&d.work, &d.batch, &copy, 0, 1, 1e9, &moved, NULL),
-               NULL);
-    assert_int_equal(failing.status, SP_ERR_NO_MEMORY);
-    assert_split(&d, 4, 2, &copy);
-    sp_i_rank_split_fini(&copy);
-    sp_i_rank_split_fini(&split);
-}

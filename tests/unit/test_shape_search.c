@@ -242,27 +242,3 @@ TEST(enough_is_enough)
     }
     case_fini(&c);
 }
-
-TEST(allocation_failures)
-{
-    static search_case c;
-    sp_prng prng = prng_seeded(139);
-    case_init(2, &c);
-    draw(&prng, &c);
-    sp_i_shape_search search = c.search;
-    sp_i_rank_samples samples = drawn_samples(&d, 0, 1);
-    search.effort = 1000;
-    for (memory_failures failing = {.keeps_blocks = true};
-         memory_fails(&failing);) { // times that the cost model remembers
-        sp_error_clear(ERR);
-        sp_i_best_shape best;
-        memory_begin(&failing);
-        search.effort = 1000;
-        sp_status status = sp_i_search_shape(&search, &samples, c.work_s, false, &best, ERR);
-        if (status == SP_OK) {
-            status = sp_i_search_regrouped(&search, &samples, &best, ERR);
-        }
-        memory_end(&failing, status, ERR);
-    }
-    case_fini(&c);
-}

@@ -444,25 +444,3 @@ TEST(shortest_slices_of_random_rows)
         sp_packing_fini(&r.packing);
     }
 }
-
-TEST(allocation_failures)
-{
-    static const int64_t tokens[] = {30, 20};
-    rows r;
-    one_row(tokens, tokens, 2, &r);
-    quadratic q = {.token_ns = 1};
-    sp_terapipe_problem p = {
-        .tokens = 9, .granularity = 2, .stages = 4, .time = quadratic_ns, .context = &q};
-    memory_failures failing = {.keeps_blocks = true};
-    while (memory_fails(&failing)) {
-        memory_try(&failing, sp_slice_rows(&r.packing, 4, SP_SLICE_TOKENS, NULL, "test", NULL),
-                   NULL);
-    }
-    sp_packing_fini(&r.packing);
-    failing = (memory_failures){0};
-    while (memory_fails(&failing)) {
-        sp_terapipe_slices slices;
-        memory_try(&failing, sp_terapipe_slices_find(&p, &slices, NULL), NULL);
-        sp_terapipe_slices_fini(&slices);
-    }
-}

@@ -322,12 +322,3 @@ TEST(difficulty_persists)
     assert_within(squares / CALLS, 1.0, 0.05);
     assert_within(products / CALLS, 0.5, 0.05);
 }
-
-TEST(memory_runs_out)
-{
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_speculation how = heterospec(2, 2, 5);
-        sp_error_clear(ERR);
-        memory_try(&failing, sp_speculation_fit_bins(&how, &mixed, 1, 20, ERR), ERR);
-    }
-}

@@ -438,21 +438,3 @@ TEST(axes_may_hold_objects)
     assert_int_equal(points, 3);
     sweep_spec_fini(&spec);
 }
-
-TEST(spec_survives_lack_of_memory)
-{
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
-        sweep_spec spec;
-        sp_error_clear(ERR);
-        json_t *document =
-            json_document("{'base': {'model': 'llama-13b'}, 'grid': {'cluster.gpus_per_node': [4], "
-                          "'model.heads': [40, 32], 'parallel.tp': [1, 2, 8]}, "
-                          "'where': 'heads % tp <= 8 && model.name != \\u0027full\\u0027'}");
-        memory_try(&failing, sweep_spec_from_json(document, "sweep.json", &spec, ERR), ERR);
-        if (failing.status == SP_OK) {
-            sweep_spec_fini(&spec);
-        }
-    }
-    assert_true(failing.allowed > 5);
-}

@@ -246,13 +246,3 @@ TEST(zones_that_meet_take_no_less)
     }
     assert_true(longer > 0);
 }
-
-TEST(allocations_that_fail)
-{
-    sp_prng prng = prng_seeded(33);
-    flow_step s;
-    random_zones zones;
-    draw_step(&prng, true, &zones, &s);
-    flow_run_without_memory(&s);
-    flow_step_fini(&s);
-}

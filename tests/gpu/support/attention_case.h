@@ -16,10 +16,9 @@ typedef struct case_result {
 typedef struct attention_case {
     // ---- set by the test, before slices are added ----
     int64_t heads, kv_heads, head_dim;
-    int cp, dp, parts;   // 0: 1; a case with dp has merged packs alone
-    bool ring;           // keys go round
-    int64_t limit_bytes; // of the ranks' arenas; 0: none
-    long failing;        // allocations before all fail while rank 0 attends, less 1; 0: none do
+    int cp, dp, parts;          // 0: 1; a case with dp has merged packs alone
+    bool ring;                  // keys go round
+    int64_t limit_bytes;        // of the ranks' arenas; 0: none
     sp_i_cuda_attention *plans; // cuDNN's
     // ---- kept by the case ----
     sp_kernel_attention_shape shape;
