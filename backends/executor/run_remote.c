@@ -44,9 +44,6 @@ sp_status sp_i_exec_check_transport(const sp_run_request *request, const sp_i_ex
     if (status == SP_OK && options.emulated_links) {
         return refuse(site, "emulated links between", err);
     }
-    if (status == SP_OK && site->repeats) {
-        return refuse(site, "steps that are captured on", err);
-    }
     return status;
 }
 

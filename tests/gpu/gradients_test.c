@@ -1,6 +1,6 @@
 // Gradients of small plans on a GPU against the plain step in fp64 on the CPU, tensor by tensor
-// (gradients.h): with slimpack's own attention, and with cuDNN's where it takes the pack. The plans
-// were made elsewhere (thresholds/gradients, or the folder in SP_GPU_GRADIENTS). Prints
+// (gradients.h): with the reference kernels' attention, and with cuDNN's where it takes the pack.
+// The plans were made elsewhere (thresholds/gradients, or the folder in SP_GPU_GRADIENTS). Prints
 // a line for each; `share` is the largest distance over its bound.
 #include <dirent.h>
 #include <errno.h>

@@ -17,7 +17,8 @@ foreach(bits 32 64)
 endforeach()
 
 function(sp_add_kernels_suite target device entry_prefix label)
-  add_executable(${target} ${kernels_suite} ${kernels_folder}/kernels_device_${device}.c)
+  add_executable(${target} ${kernels_suite} ${kernels_folder}/attention_reference.c
+                           ${kernels_folder}/kernels_device_${device}.c)
   sp_own_target(${target})
   target_link_libraries(${target} PRIVATE ${ARGN} gpu_reference_f64 gpu_reference_f32
                                           $<$<BOOL:${SP_MATH_LIBRARY}>:m>)

@@ -3,7 +3,6 @@
 #include <limits.h>
 #include <stdlib.h>
 
-#include "backends/cuda/attention/attention_pass.h"
 #include "backends/cuda/calibrate/calibration.h"
 #include "backends/cuda/device/events.h"
 #include "backends/cuda/distributed/calibrate_together.h"
@@ -81,7 +80,7 @@ static sp_status calibrate_device(const sp_i_cuda_device *device,
     sp_i_cuda_calibration c = {.device = *device,
                                .cublas = &cublas,
                                .launch = sp_i_cuda_launch_element,
-                               .attend = sp_i_cuda_attention_launch,
+                               .attend = sp_cuda_attention,
                                .request = request,
                                .delay = sp_i_cuda_put_delay,
                                .places = request->partitions > 1 ? request->partitions : 1};

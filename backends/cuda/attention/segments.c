@@ -1,18 +1,129 @@
-#include "backends/cuda/attention/attention_packed.h"
-
+// Which segments a pack of the executor is, and how cuDNN's attention takes them.
 #include <stdlib.h>
 
+#include "backends/cuda/attention/attention.h"
 #include "kernels/cuda_grid.h"
 #include "sim/base/alloc.h"
 
-enum {
-    LEAST_LENGTH = 512,
-    LEAST_ROWS = 128,
-    ROW_STEPS = 8, // to each doubling
-    HEAD_STEP = 16,
-    TABLES = SP_I_CUDA_ATTENTION_TENSORS - SP_I_CUDA_QUERY_LENGTHS,
-    LENGTH_TABLES = SP_I_CUDA_Q_OFFSETS - SP_I_CUDA_QUERY_LENGTHS
-};
+// ---- launches ----
+
+typedef struct entry {
+    int32_t sample, place;
+    int64_t begin;
+} entry;
+
+static int compare(const void *a, const void *b)
+{
+    const entry *x = a;
+    const entry *y = b;
+    if (x->sample != y->sample) {
+        return x->sample < y->sample ? -1 : 1;
+    }
+    if (x->begin != y->begin) {
+        return x->begin < y->begin ? -1 : 1;
+    }
+    return (x->place > y->place) - (x->place < y->place);
+}
+
+static const sp_i_exec_slice *at_work(const sp_i_cuda_launches *launches, int32_t i)
+{
+    return &launches->slices->slice[launches->pack->slice[launches->order[i]]];
+}
+
+static bool sort_slices(sp_i_cuda_launches *launches)
+{
+    int32_t count = launches->pack->count;
+    entry *entries = sp_calloc((size_t)count, sizeof *entries);
+    if (entries == NULL) {
+        return false;
+    }
+    for (int32_t i = 0; i < count; i++) {
+        const sp_i_exec_slice *slice = &launches->slices->slice[launches->pack->slice[i]];
+        entries[i] = (entry){slice->sample, i, slice->begin};
+    }
+    if (count > 0) {
+        qsort(entries, (size_t)count, sizeof *entries, compare);
+    }
+    for (int32_t i = 0; i < count; i++) {
+        launches->order[i] = entries[i].place;
+    }
+    sp_free(entries);
+    return true;
+}
+
+// A group ends with its sample, and behind a padded slice.
+static void cut_groups(sp_i_cuda_launches *launches)
+{
+    sp_i_cuda_group *group = NULL;
+    for (int32_t i = 0; i < launches->pack->count; i++) {
+        const sp_i_exec_slice *slice = at_work(launches, i);
+        const sp_i_exec_slice *before = i > 0 ? at_work(launches, i - 1) : NULL;
+        bool same = before != NULL && before->sample == slice->sample;
+        if (!same || before->computed > before->tokens) {
+            int launch = same ? group->launch + 1 : 0;
+            group = &launches->group[launches->groups++];
+            *group = (sp_i_cuda_group){.launch = launch, .first = i};
+            launches->count = launch + 1 > launches->count ? launch + 1 : launches->count;
+        }
+        group->count++;
+    }
+}
+
+// The slices of a group's sample up to its last one, which alone shows its padding. Without `seen`
+// they are only counted.
+static size_t fill_seen(const sp_i_cuda_launches *launches, const sp_i_cuda_group *group,
+                        sp_i_cuda_seen *seen)
+{
+    const sp_i_exec_slice *slices = launches->slices->slice;
+    int32_t last = launches->pack->slice[launches->order[group->first + group->count - 1]];
+    size_t count = 0;
+    for (int32_t e = last; e != SP_I_EXEC_NONE; e = slices[e].earlier) {
+        int64_t shown = e == last ? slices[e].computed : slices[e].tokens;
+        if (seen != NULL) {
+            seen[count] = (sp_i_cuda_seen){.slice = e, .end = slices[e].begin + shown};
+        }
+        count++;
+    }
+    return count;
+}
+
+bool sp_i_cuda_launches_init(sp_i_cuda_launches *launches, const sp_i_exec_slices *slices,
+                             const sp_i_exec_pack *pack)
+{
+    size_t count = (size_t)pack->count;
+    *launches = (sp_i_cuda_launches){.slices = slices,
+                                     .pack = pack,
+                                     .order = sp_calloc(count, sizeof *launches->order),
+                                     .group = sp_calloc(count, sizeof *launches->group)};
+    if (launches->order == NULL || launches->group == NULL || !sort_slices(launches)) {
+        sp_i_cuda_launches_fini(launches);
+        return false;
+    }
+    cut_groups(launches);
+    for (size_t g = 0; g < launches->groups; g++) {
+        launches->group[g].first_seen = launches->seen_count;
+        launches->group[g].seen = fill_seen(launches, &launches->group[g], NULL);
+        launches->seen_count += launches->group[g].seen;
+    }
+    launches->seen = sp_calloc(launches->seen_count, sizeof *launches->seen);
+    if (launches->seen == NULL) {
+        sp_i_cuda_launches_fini(launches);
+        return false;
+    }
+    for (size_t g = 0; g < launches->groups; g++) {
+        (void)fill_seen(launches, &launches->group[g],
+                        launches->seen + launches->group[g].first_seen);
+    }
+    return true;
+}
+
+void sp_i_cuda_launches_fini(sp_i_cuda_launches *launches)
+{
+    sp_free(launches->order);
+    sp_free(launches->group);
+    sp_free(launches->seen);
+    *launches = (sp_i_cuda_launches){0};
+}
 
 // ---- segments ----
 
@@ -91,7 +202,29 @@ void sp_i_cuda_segments_fini(sp_i_cuda_segments *s)
     *s = (sp_i_cuda_segments){0};
 }
 
+void sp_i_cuda_segments_table(const sp_i_cuda_segments *s, sp_cuda_attention_segment *table)
+{
+    for (int32_t i = 0; i < s->count; i++) {
+        const sp_i_cuda_segment *segment = &s->of[i];
+        table[i] = (sp_cuda_attention_segment){.row = segment->row,
+                                               .queries = segment->queries,
+                                               .key_row = s->key_row[segment->group],
+                                               .keys = segment->keys,
+                                               .gradient_row = segment->gradient_row};
+    }
+}
+
 // ---- the shape of a plan ----
+
+enum {
+    LEAST_LENGTH = 512,
+    LEAST_ROWS = 128,
+    ROW_STEPS = 8, // to each doubling
+    HEAD_STEP = 16,
+    MOST_HEAD = 128,
+    TABLES = SP_I_CUDA_ATTENTION_TENSORS - SP_I_CUDA_QUERY_LENGTHS,
+    LENGTH_TABLES = SP_I_CUDA_Q_OFFSETS - SP_I_CUDA_QUERY_LENGTHS
+};
 
 static int64_t power_of_two(int64_t least, int64_t n)
 {
@@ -114,7 +247,7 @@ static int64_t round_rows(int64_t rows)
 
 bool sp_i_cuda_cudnn_takes(const sp_kernel_attention_shape *shape)
 {
-    return shape->head_dim % HEAD_STEP == 0;
+    return shape->head_dim % HEAD_STEP == 0 && shape->head_dim <= MOST_HEAD;
 }
 
 static bool offsets_fit(const sp_i_cuda_segments *segments, int64_t rows,
@@ -219,33 +352,15 @@ void sp_i_cuda_packed_tensors(const sp_i_cuda_attention_shape *packed, int32_t *
 
 // ---- what plans are made for ----
 
-bool sp_i_cuda_attention_one_plan(const sp_i_cuda_attention_shape *x,
-                                  const sp_i_cuda_attention_shape *y)
+bool sp_i_cuda_attention_serves(const sp_i_cuda_attention_shape *plan,
+                                const sp_i_cuda_attention_shape *needed)
 {
-    return x->segments == y->segments && x->queries == y->queries && x->keys == y->keys &&
-           sp_i_cuda_attention_alike(x, y);
-}
-
-bool sp_i_cuda_attention_alike(const sp_i_cuda_attention_shape *x,
-                               const sp_i_cuda_attention_shape *y)
-{
-    return x->heads == y->heads && x->kv_heads == y->kv_heads && x->head_dim == y->head_dim &&
-           x->q_stride == y->q_stride && x->kv_stride == y->kv_stride &&
-           x->out_stride == y->out_stride && x->dq_stride == y->dq_stride &&
-           x->dkv_stride == y->dkv_stride;
-}
-
-// Blocks of a forward are tiles of queries, those of a backward tiles of keys; the other length is
-// gone through up to what is there.
-int64_t sp_i_cuda_attention_area(const sp_i_cuda_attention_shape *s, bool backward)
-{
-    return s->segments * (backward ? s->keys : s->queries);
-}
-
-bool sp_i_cuda_attention_near(int64_t planned_area, int64_t needed_area)
-{
-    enum { MOST_TIMES = 4, SMALL = 32768 };
-    return planned_area <= SMALL || planned_area <= MOST_TIMES * needed_area;
+    return plan->segments >= needed->segments && plan->queries >= needed->queries &&
+           plan->keys >= needed->keys && plan->heads == needed->heads &&
+           plan->kv_heads == needed->kv_heads && plan->head_dim == needed->head_dim &&
+           plan->q_stride == needed->q_stride && plan->kv_stride == needed->kv_stride &&
+           plan->out_stride == needed->out_stride && plan->dq_stride == needed->dq_stride &&
+           plan->dkv_stride == needed->dkv_stride;
 }
 
 const char *sp_i_cuda_attention_refusal(const sp_i_cuda_attention_shape *s)
@@ -268,4 +383,20 @@ const char *sp_i_cuda_attention_refusal(const sp_i_cuda_attention_shape *s)
         }
     }
     return NULL;
+}
+
+int64_t sp_i_cuda_attention_parts(const sp_i_cuda_attention_shape *s,
+                                  int64_t offset[SP_I_CUDA_WORKSPACE_PARTS])
+{
+    const int64_t spread = s->heads != s->kv_heads ? s->all_keys : 0;
+    const int64_t bytes[SP_I_CUDA_WORKSPACE_PARTS] = {
+        4 * s->all_queries * s->dq_stride, 4 * s->all_queries * s->heads,
+        4 * spread * s->dkv_stride * (s->heads / s->kv_heads),
+        4 * spread * s->dkv_stride * (s->heads / s->kv_heads)};
+    int64_t sum = 0;
+    for (int i = 0; i < SP_I_CUDA_WORKSPACE_PARTS; i++) {
+        offset[i] = sum;
+        sum += (bytes[i] + 255) / 256 * 256;
+    }
+    return sum;
 }
