@@ -153,14 +153,12 @@ enum { SP_COMM_WHAT = 64 };
 // In the caller's storage, until both ranks' calls have returned.
 typedef struct sp_comm_flag {
     atomic_bool raised;
-    int64_t raised_ns; // the clock of the rank that raised it (comm.h), when it arrives
+    int64_t raised_ns; // the clock of the rank that raised it (comm.h)
     sp_fence fence;    // what that rank had been given
 } sp_comm_flag;
 
-// For the flag's own rank, and it has not been raised. Never waits. For what arrives `ns` later, 0
-// or more: what the device is given for the waiting rank is held up until that time, on a device
-// that can (sp_runtime_ops.mark_later).
-void sp_comm_flag_raise(sp_comm *me, int waiting_rank, sp_comm_flag *flag, int64_t ns);
+// For the flag's own rank, and it has not been raised. Never waits.
+void sp_comm_flag_raise(sp_comm *me, int waiting_rank, sp_comm_flag *flag);
 // Waits until `raiser` raises the flag; it stays so. `what` stands in reports ("rank 2: B1: waits
 // for F3.1 of pp 1"), cut to SP_COMM_WHAT - 1 bytes.
 sp_status sp_comm_flag_wait(sp_comm *me, const sp_comm_flag *flag, int raiser, const char *what,

@@ -111,8 +111,7 @@ static sp_status make_runtime(execution *e, int device, const sp_run_request *re
     sp_i_cuda_runtime_options options = {.ranks = layout->tp * layout->cp * layout->pp * layout->dp,
                                          .partitioned = request->clock == SP_CLOCK_WALL &&
                                                         e->rendezvous == NULL,
-                                         .spare_bytes = e->spare_bytes,
-                                         .delay = sp_i_cuda_put_delay};
+                                         .spare_bytes = e->spare_bytes};
     bool split = false;
     const char *reason = NULL;
     sp_status status = read_switch(request, "cudnn", &options.cudnn, err);

@@ -16,8 +16,7 @@ static sp_status refuse(const sp_i_exec_site *site, const char *what, sp_error *
                         site->backend, what);
 }
 
-// ZeRO 2 and 3 reach into the memory of other ranks, keys and values go round through it; links
-// that are there need no emulation.
+// ZeRO 2 and 3 reach into the memory of other ranks, keys and values go round through it.
 sp_status sp_i_exec_check_transport(const sp_run_request *request, const sp_i_exec_site *site,
                                     sp_error *err)
 {
@@ -40,9 +39,6 @@ sp_status sp_i_exec_check_transport(const sp_run_request *request, const sp_i_ex
     }
     if (status == SP_OK && options.attention_way != SP_COMM_GATHERED) {
         return refuse(site, "attention in a ring of", err);
-    }
-    if (status == SP_OK && options.emulated_links) {
-        return refuse(site, "emulated links between", err);
     }
     if (status == SP_OK && site->repeats) {
         return refuse(site, "steps that are captured on", err);

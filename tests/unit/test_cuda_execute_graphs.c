@@ -196,8 +196,8 @@ static void puts_must_be_fewer(const put_counts *launched2, const put_counts *la
 
 typedef struct plan_case {
     const char *model, *layout, *more;
-    bool counts, links; // puts, which are compared; emulated between pipeline ranks
-    bool limits;        // clipped gradients, a deadline that is far away
+    bool counts; // puts, which are compared
+    bool limits; // clipped gradients, a deadline that is far away
 } plan_case;
 
 typedef sp_status observer(void *context, const sp_step_view *view, sp_error *err);
@@ -223,17 +223,15 @@ static void with_plan(const plan_case *c, observer *see)
 
 static sp_run_request request_of(const observed *o, const sp_step_view *view)
 {
-    static const sp_backend_option links[] = {{"links", "emulated"}};
     static const sp_backend_option clip[] = {{"clip", "0.01"}};
-    return (sp_run_request){
-        RUN_OF(view->plan, &o->run.scenario.model, &o->run.scenario.memory),
-        .costs = view->costs,
-        .timeout_ns = o->of->limits ? INT64_C(1000000000000000) : 0,
-        .clock = SP_CLOCK_WALL,
-        .precision = SP_BF16,
-        .seed = 5,
-        RUN_OPTIONS(o->of->limits ? clip : links, o->of->limits || o->of->links),
-        .memory_points = true};
+    return (sp_run_request){RUN_OF(view->plan, &o->run.scenario.model, &o->run.scenario.memory),
+                            .costs = view->costs,
+                            .timeout_ns = o->of->limits ? INT64_C(1000000000000000) : 0,
+                            .clock = SP_CLOCK_WALL,
+                            .precision = SP_BF16,
+                            .seed = 5,
+                            RUN_OPTIONS(clip, o->of->limits),
+                            .memory_points = true};
 }
 
 static sp_status compare(void *context, const sp_step_view *view, sp_error *err)
@@ -271,7 +269,7 @@ static sp_status compare(void *context, const sp_step_view *view, sp_error *err)
 
 static void agree(const char *model, const char *layout, const char *more)
 {
-    const plan_case c = {model, layout, more, false, false, false};
+    const plan_case c = {model, layout, more, false, false};
     with_plan(&c, compare);
 }
 
@@ -283,25 +281,12 @@ TEST(stages)
     agree(GPT, "{'pp': 2}", SLICED);
 }
 
-// Their delays stand on streams beside the ranks', which each message brings into the capture, and
-// its reader out of it.
-TEST(emulated_links)
-{
-    static const plan_case cases[] = {
-        {LLAMA, "{'pp': 2}", PLAIN, false, true, false},
-        {LLAMA, "{'pp': 2, 'tp': 2, 'sequence_parallel': true}", SLICED, false, true, false},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        with_plan(&cases[i], compare);
-    }
-}
-
 // With a deadline ranks that take turns do so on a thread beside the one that keeps it.
 TEST(limits)
 {
     static const plan_case cases[] = {
-        {LLAMA, "{'pp': 2, 'tp': 2, 'sequence_parallel': true}", PLAIN, false, false, true},
-        {LLAMA, "{'pp': 2, 'dp': 2, 'zero': 2}", PLAIN, false, false, true},
+        {LLAMA, "{'pp': 2, 'tp': 2, 'sequence_parallel': true}", PLAIN, false, true},
+        {LLAMA, "{'pp': 2, 'dp': 2, 'zero': 2}", PLAIN, false, true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         with_plan(&cases[i], compare);
@@ -344,9 +329,9 @@ TEST(offload)
 
 TEST(a_repeated_step_puts_no_action_down)
 {
-    const plan_case plain = {LLAMA, "{'pp': 2}", PLAIN, true, false, false};
+    const plan_case plain = {LLAMA, "{'pp': 2}", PLAIN, true, false};
     const plan_case wide = {
-        GPT, "{'pp': 2, 'tp': 2, 'sequence_parallel': true}", SLICED, true, false, false};
+        GPT, "{'pp': 2, 'tp': 2, 'sequence_parallel': true}", SLICED, true, false};
     with_plan(&plain, compare);
     with_plan(&wide, compare);
 }
@@ -423,7 +408,7 @@ static sp_status fail_calls(void *context, const sp_step_view *view, sp_error *e
 
 TEST(failures_name_their_call)
 {
-    const plan_case c = {LLAMA, "{'pp': 2}", PLAIN, false, false, false};
+    const plan_case c = {LLAMA, "{'pp': 2}", PLAIN, false, false};
     with_plan(&c, fail_calls);
 }
 
@@ -461,9 +446,9 @@ static sp_status fail_launches(void *context, const sp_step_view *view, sp_error
 
 TEST(failing_launches_end_a_capture)
 {
-    const plan_case two = {LLAMA, "{'pp': 2}", PLAIN, false, false, false};
-    const plan_case four = {
-        LLAMA, "{'pp': 2, 'tp': 2, 'sequence_parallel': true}", PLAIN, false, false, false};
+    const plan_case two = {LLAMA, "{'pp': 2}", PLAIN, false, false};
+    const plan_case four = {LLAMA, "{'pp': 2, 'tp': 2, 'sequence_parallel': true}", PLAIN, false,
+                            false};
     with_plan(&two, fail_launches);
     with_plan(&four, fail_launches);
 }
@@ -503,6 +488,6 @@ static sp_status fail_on_demand(void *context, const sp_step_view *view, sp_erro
 
 TEST(what_cannot_be_repeated_is_said)
 {
-    const plan_case c = {GPT, "{'pp': 2}", PLAIN, false, false, false};
+    const plan_case c = {GPT, "{'pp': 2}", PLAIN, false, false};
     with_plan(&c, fail_on_demand);
 }
