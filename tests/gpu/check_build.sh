@@ -17,7 +17,7 @@ mkdir -p "$build"
 eval "$("$source/tests/gpu/libraries.sh" unpack "$build/libraries.tar" "$build/libraries")"
 rm "$build/libraries.tar"
 # Optimization changes nothing that is looked at here.
-(cd "$source" && cmake --preset gpu -B "$build" -DSP_WERROR=ON -DSP_MPI=OFF \
+(cd "$source" && cmake --preset gpu -B "$build" -DSP_WERROR=ON \
     -DCMAKE_C_FLAGS_RELEASE=-O0 -DSP_CUDA_KERNELS="$kernels")
 cmake --build "$build" --parallel "$(getconf _NPROCESSORS_ONLN)"
 

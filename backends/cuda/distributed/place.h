@@ -9,7 +9,6 @@
 enum {
     SP_I_PLACE_FOLDER = 512,
     SP_I_PLACE_RUN = 128,
-    SP_I_PLACE_RANKS = 1 << 16, // most ranks of a run
 };
 
 typedef struct sp_i_place {
@@ -23,14 +22,10 @@ typedef struct sp_i_place {
     char run[SP_I_PLACE_RUN];
 } sp_i_place;
 
-// Reads it from the environment; `lookup` is getenv or a test's. The first of these that is set:
-//   RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE      torchrun
-//   OMPI_COMM_WORLD_RANK, .._SIZE, .._LOCAL_RANK, ..    Open MPI
-//   PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, ..             MPICH and others
-//   SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, ..       srun; a batch script itself is no rank
-// The folder is SLIMPACK_RENDEZVOUS; ranks that are all on this machine need none. The run is named
-// by SLIMPACK_RUN_ID, TORCHELASTIC_RUN_ID or SLURM_JOB_ID, the first that is set, and MASTER_PORT.
-// SP_ERR_USAGE with the variable's name.
+// Reads it from the environment, rank and ranks as sim/base/launcher.h says; `lookup` is getenv or
+// a test's. The folder is SLIMPACK_RENDEZVOUS; ranks that are all on this machine need none. The
+// run is named by SLIMPACK_RUN_ID, TORCHELASTIC_RUN_ID or SLURM_JOB_ID, the first that is set, and
+// MASTER_PORT. SP_ERR_USAGE with the variable's name.
 sp_status sp_i_place_read(char *(*lookup)(const char *name), sp_i_place *place, sp_error *err);
 
 // Of this process. Where MPI's launcher started it and this build has MPI, rank and ranks are MPI's
