@@ -40,9 +40,9 @@ typedef struct sp_comm_options {
     struct sp_transport *transport; // where other ranks are processes, see below; or NULL
 } sp_comm_options;
 
-// With a transport the world knows all ranks, but only the transport's own is here: runs are its
-// alone, and collectives, the world's failure and what a rank may wait for are the transport's
-// matter. Queues and flags reach no other rank. Groups are everyone's: all processes make the same
+// With a transport the world knows all ranks, but only the transport's own is here: runs and
+// failures are its alone, and collectives and what a rank may wait for are the transport's matter.
+// Queues and flags reach no other rank. Groups are everyone's: all processes make the same
 // ones in the same order, as the first of their transport. The transport outlives the world.
 
 // One at a time: the ranks of sp_comm_run are fibers of one thread, so that each computes with the

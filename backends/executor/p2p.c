@@ -171,14 +171,15 @@ static sp_status wait_transfer(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_acti
 {
     char name[32];
     char what[SP_COMM_WHAT];
-    sp_action_name(from->action, sp_i_exec_layout(run)->chunks, name);
-    snprintf(what, sizeof what, "%s of dp %d pp %d", name, from->dp, from->pp);
     sp_i_exec_p2p_slot at = slot_at(run, rank, action, vstage_of(run, rank, action));
     int writer = sp_i_exec_rank_number(run, from->dp, from->pp, sp_i_exec_member(run, rank));
-    return sp_i_exec_is_remote(run, writer)
-               ? sp_i_exec_wait_receive(run, rank, &at, writer, what, err)
-               : sp_comm_flag_wait(rank->links.me, &sp_i_exec_p2p_buffer_at(&run->p2p, &at)->full,
-                                   writer, what, err);
+    if (sp_i_exec_is_remote(run, writer)) {
+        return sp_i_exec_wait_receive(run, rank, &at, writer, err);
+    }
+    sp_action_name(from->action, sp_i_exec_layout(run)->chunks, name);
+    snprintf(what, sizeof what, "%s of dp %d pp %d", name, from->dp, from->pp);
+    return sp_comm_flag_wait(rank->links.me, &sp_i_exec_p2p_buffer_at(&run->p2p, &at)->full, writer,
+                             what, err);
 }
 
 sp_status sp_i_exec_wait_input(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action action,

@@ -8,7 +8,7 @@
 
 #include "backends/cuda/calibrate/calibrate.h"
 #include "backends/cuda/calibrate/calibration.h"
-#include "backends/cuda/distributed/rendezvous.h"
+#include "backends/cuda/distributed/multi_process.h"
 #include "sim/cost/profile.h"
 
 // Of a partition less is measured: what it is beside the whole.
@@ -67,7 +67,7 @@ int main(int argc, char **argv)
                                             .seed = 1,
                                             .limit_s = partitions > 1 ? PARTITION_LIMIT_S : LIMIT_S,
                                             .partitions = (int)partitions};
-    if (sp_i_place_of_process(&place, &err) != SP_OK ||
+    if (sp_i_place_read(getenv, &place, &err) != SP_OK ||
         sp_i_cuda_device_info(&device, &info, &err) != SP_OK) {
         return fail(&err);
     }
