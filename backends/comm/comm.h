@@ -67,9 +67,6 @@ sp_status sp_comm_world_new(int ranks, const sp_comm_options *options, sp_comm_w
 // received are dropped.
 void sp_comm_world_free(sp_comm_world *world);
 
-// Lets the ranks compute one at a time from now on, or side by side. No rank may be in a run.
-void sp_comm_set_one_at_a_time(sp_comm_world *world, bool one_at_a_time);
-
 int sp_comm_world_ranks(const sp_comm_world *world);
 sp_comm *sp_comm_of(sp_comm_world *world, int rank);
 int sp_comm_rank(const sp_comm *me);

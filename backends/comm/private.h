@@ -134,7 +134,7 @@ struct sp_comm_world {
     sp_arena memory; // of tables and groups
     int rank_count;
     sp_comm *ranks;
-    int spins, free_spins; // free_spins where ranks compute side by side
+    int spins; // 0 where ranks compute one at a time
     int queue_slots;
     sp_runtime *runtime;
     sp_transport *transport; // or NULL

@@ -31,9 +31,6 @@ const sp_backend_option_info sp_i_cuda_option_list[] = {
               "slimpack's own kernels"},
     {"partition", "on the wall clock: \"on\" (default), each rank has SMs of its own, and it is an "
                   "error where the driver cannot split the device; \"off\": all share them"},
-    {"graphs", "\"on\": on the wall clock a step's actions are captured into a CUDA graph in the "
-               "second step, which later ones launch; \"off\" (default): every step launches its "
-               "kernels"},
     {"transport",
      "\"threads\": all ranks on one GPU; \"nccl\": a process and a GPU for each, as a "
      "launcher starts them, on the wall clock; \"auto\" (default): nccl where there are "
@@ -54,23 +51,6 @@ static sp_status read_switch(const sp_run_request *request, const char *key, boo
                             value);
     }
     return SP_OK;
-}
-
-// The first and the last step of what is repeated differ in nothing but tokens, targets and times.
-static sp_status read_graphs(const sp_run_request *request, bool *graphs, sp_error *err)
-{
-    const char *dropout = sp_i_cuda_option(request, "dropout");
-    sp_status status = read_switch(request, "graphs", graphs, err);
-    *graphs = *graphs && sp_i_cuda_option(request, "graphs") != NULL;
-    if (status == SP_OK && *graphs && request->clock != SP_CLOCK_WALL) {
-        status = sp_error_set(err, SP_ERR_USAGE,
-                              "backend 'cuda': graphs: steps are repeated on the wall clock alone");
-    }
-    if (status == SP_OK && *graphs && dropout != NULL && strtod(dropout, NULL) > 0.0) {
-        status = sp_error_set(err, SP_ERR_USAGE,
-                              "backend 'cuda': graphs: dropout draws other masks in every step");
-    }
-    return status;
 }
 
 static sp_status check_shapes(const sp_run_request *request, sp_error *err)
@@ -97,7 +77,6 @@ sp_status sp_i_cuda_check_request(int device, const sp_run_request *request, sp_
     sp_status status = sp_i_exec_check(request, backend, err);
     sp_status own = read_switch(request, "cudnn", &on, err);
     own = own == SP_OK ? read_switch(request, "partition", &on, err) : own;
-    own = own == SP_OK ? read_graphs(request, &on, err) : own;
     own = own == SP_OK ? check_shapes(request, err) : own;
     sp_i_cuda_process_options chosen;
     own = own == SP_OK ? sp_i_cuda_process_options_read(request, &chosen, err) : own;
@@ -190,14 +169,11 @@ static sp_status execute(execution *e, const sp_i_cuda_tables *tables, const sp_
     if (status == SP_OK && e->multi_process) {
         status = connect_ranks(e, place, device, request, tables->nccl, err);
     }
-    bool graphs = false;
-    status = status == SP_OK ? read_graphs(request, &graphs, err) : status;
     if (status == SP_OK) {
         const sp_i_exec_site site = {.backend = backend,
                                      .runtime = e->runtime,
                                      .math = &sp_i_exec_math_bf16,
-                                     .transport = e->transport,
-                                     .repeats = graphs};
+                                     .transport = e->transport};
         status = sp_i_exec_run_new(request, &site, &e->run, err);
     }
     status = status == SP_OK ? prepare_attention(e, err) : status;

@@ -21,8 +21,6 @@ sp_status sp_i_exec_run_new(const sp_run_request *request, const sp_i_exec_site 
     made->request = request;
     made->runtime = site->runtime;
     made->math = site->math;
-    made->repeats = site->repeats;
-    SP_ASSERT(!site->repeats || site->runtime->ops->replay != NULL);
     made->transport = site->transport;
     made->here = site->transport != NULL ? (size_t)site->transport->rank : 0;
     made->end_here =

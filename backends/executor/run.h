@@ -182,9 +182,7 @@ typedef struct sp_i_exec_site {
     const char *backend;
     sp_runtime *runtime;
     const sp_i_exec_math *math;
-    bool repeats; // on the wall clock: the device captures the second step, and repeats it
-    sp_transport *transport; // of a rank alone, whose device this is, and nothing is repeated;
-                             // NULL: all ranks work here
+    sp_transport *transport; // of a rank alone, whose device this is; NULL: all ranks work here
 } sp_i_exec_site;
 
 typedef struct sp_i_exec_run {
@@ -215,8 +213,6 @@ typedef struct sp_i_exec_run {
     int64_t step_began_ns; // on the wall clock, by the device's stamps
     int64_t wall_began_ns; // the step's begin by this computer's clock
     int64_t elapsed_ns;    // over all steps
-    bool repeats;          // of the site; how far it is:
-    bool rehearsed, capturing, captured;
 } sp_i_exec_run;
 
 // What it can execute (backends/api/capabilities.h), but for precisions.

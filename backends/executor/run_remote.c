@@ -39,9 +39,6 @@ sp_status sp_i_exec_check_transport(const sp_run_request *request, const sp_i_ex
     if (status == SP_OK && options.attention_way != SP_COMM_GATHERED) {
         return refuse(site, "attention in a ring of", err);
     }
-    if (status == SP_OK && site->repeats) {
-        return refuse(site, "steps that are captured on", err);
-    }
     return status;
 }
 

@@ -41,7 +41,6 @@ static void fill_tokens(const sp_i_exec_run *run, sp_i_exec_job *job)
     }
 }
 
-// A step that repeats another keeps what that one's actions noted, but for their times.
 static void forget_actions(const sp_i_exec_run *run, sp_i_exec_rank *rank)
 {
     memset(rank->log, 0,
@@ -61,9 +60,7 @@ static sp_status begin_rank(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_e
         ops->zero(run->runtime, sp_i_exec_stage_of(run, rank, c)->loss,
                   (int64_t)(rank->job->slices.forward_count * sizeof(double)));
     }
-    if (!run->captured) {
-        forget_actions(run, rank);
-    }
+    forget_actions(run, rank);
     return sp_i_exec_synchronize_rank(run, rank, err);
 }
 

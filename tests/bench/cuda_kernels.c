@@ -6,7 +6,6 @@
 #include <math.h>
 
 #include "kernels/cuda_kernels.h"
-#include "kernels/cuda_sample.h"
 #include "tests/bench/cuda_timing.h"
 #include "tests/support/attention_tiles.h"
 
@@ -409,113 +408,6 @@ static void report_attention(int64_t head_dim, int64_t kv_heads, int64_t begin, 
     cudaFree(tables.key_tiles);
 }
 
-// ---- sampled attention ----
-
-enum { SAMPLED_TOKENS = 32768, STRIPE_EVERY = 50, SAMPLED_EVERY = 20 };
-
-static sp_cuda_sample_queries sample_queries;
-static sp_cuda_sample_tables sample_tables;
-static sp_cuda_sample_bands sample_bands;
-static sp_cuda_sample_sums sample_sums;
-
-static int run_sample(void)
-{
-    return sp_cuda_sample_attention(&shape, &sample_queries, &sample_tables, NULL);
-}
-
-static int run_sample_mass(void)
-{
-    return sp_cuda_sample_mass(&shape, &sample_bands, &sample_sums, NULL);
-}
-
-static void *need_memory(size_t count, size_t bytes)
-{
-    void *memory = calloc(count, bytes);
-    if (memory == NULL) {
-        fprintf(stderr, "out of memory\n");
-        exit(1);
-    }
-    return memory;
-}
-
-// Every head keeps a window of 8 % and each 50th key. Returns the kept pairs of all heads.
-static double plan_sample(int64_t heads)
-{
-    int32_t *column = need_memory((size_t)heads * SAMPLED_TOKENS, sizeof *column);
-    sp_kernel_sample_mask *masks = need_memory((size_t)heads, sizeof *masks);
-    for (int64_t h = 0; h < heads; h++) {
-        masks[h] = (sp_kernel_sample_mask){.window = SAMPLED_TOKENS * 8 / 100,
-                                           .dense_from = SAMPLED_TOKENS - 1,
-                                           .grain = 1,
-                                           .column = column + h * SAMPLED_TOKENS};
-        for (int32_t j = 0; j < SAMPLED_TOKENS; j += STRIPE_EVERY) {
-            masks[h].column[masks[h].columns++] = j;
-        }
-    }
-    size_t items = (size_t)(heads * sp_kernel_sample_blocks(SAMPLED_TOKENS));
-    sp_kernel_sample_item *work = need_memory(items, sizeof *work);
-    sp_cuda_sample_tables t = {0};
-    size_t runs = (size_t)sp_cuda_sample_plan(heads, masks, 0, SAMPLED_TOKENS, work, &t);
-    sp_cuda_sample_item *host_items = t.items = need_memory(items, sizeof *t.items);
-    sp_cuda_sample_run *host_runs = t.runs = need_memory(runs, sizeof *t.runs);
-    sp_cuda_sample_plan(heads, masks, 0, SAMPLED_TOKENS, work, &t);
-    double pairs = 0;
-    for (size_t i = 0; i < items; i++) {
-        pairs += (double)work[i].cost;
-    }
-    t.column = copied(column, (size_t)heads * SAMPLED_TOKENS * sizeof *column);
-    t.items = copied(host_items, items * sizeof *host_items);
-    t.runs = copied(host_runs, runs * sizeof *host_runs);
-    sample_tables = t;
-    free(column);
-    free(masks);
-    free(work);
-    free(host_items);
-    free(host_runs);
-    return pairs;
-}
-
-// Each 20th query is sampled. Returns the pairs of all heads that they see.
-static double set_up_bands(int64_t heads)
-{
-    enum { SAMPLED = SAMPLED_TOKENS / SAMPLED_EVERY };
-    static int32_t position[SAMPLED];
-    double pairs = 0;
-    for (int i = 0; i < SAMPLED; i++) {
-        position[i] = (i + 1) * SAMPLED_EVERY - 1;
-        pairs += (double)heads * (position[i] + 1);
-    }
-    sample_bands = (sp_cuda_sample_bands){.q = x[0],
-                                          .k = x[0],
-                                          .lse = rows[0],
-                                          .position = copied(position, sizeof position),
-                                          .keys = SAMPLED_TOKENS,
-                                          .sampled = SAMPLED,
-                                          .window = SAMPLED_TOKENS * 8 / 100};
-    sample_sums =
-        (sp_cuda_sample_sums){.before = wide[0], .inside = wide[0] + heads * SAMPLED_TOKENS};
-    return pairs;
-}
-
-static void report_sample(void)
-{
-    set_up_attention(HEAD_DIM, 8, 0, SAMPLED_TOKENS);
-    sample_queries = (sp_cuda_sample_queries){
-        .q = x[0], .k = x[0], .v = x[2], .out = x[1], .lse = rows[0], .queries = SAMPLED_TOKENS};
-    double kept = plan_sample(shape.heads);
-    double seen = set_up_bands(shape.heads);
-    double all = (double)SAMPLED_TOKENS * (SAMPLED_TOKENS + 1) / 2 * (double)shape.heads;
-    cuda_timing dense = cuda_measure(run_attention, "attention", flush, FLUSH_BYTES);
-    double rate = cuda_report(device, "attention_k32768", dense, 4.0 * all * HEAD_DIM, 1e-12,
-                              "TFLOP/s", "itself", 0);
-    cuda_timing t = cuda_measure(run_sample, "sample_attention", flush, FLUSH_BYTES);
-    cuda_report(device, "sample_attention_k32768", t, 4.0 * kept * HEAD_DIM, 1e-12, "TFLOP/s",
-                "attention", rate);
-    t = cuda_measure(run_sample_mass, "sample_mass", flush, FLUSH_BYTES);
-    cuda_report(device, "sample_mass_k32768", t, 2.0 * seen * HEAD_DIM, 1e-12, "TFLOP/s",
-                "attention", rate);
-}
-
 int main(void)
 {
     int count = 0;
@@ -536,6 +428,5 @@ int main(void)
     report_attention(64, 8, 0, 8192);
     report_attention(128, 8, 6144, 2048);
     report_attention(128, 8, 30720, 2048);
-    report_sample();
     return 0;
 }

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 static const kernel_case *const lists[] = {
-    kernels_elementwise_cases, kernels_norm_cases,      kernels_rows_cases,  kernels_loss_cases,
-    kernels_reduce_cases,      kernels_attention_cases, kernels_delay_cases, kernels_sample_cases};
+    kernels_elementwise_cases, kernels_norm_cases,      kernels_rows_cases, kernels_loss_cases,
+    kernels_reduce_cases,      kernels_attention_cases, kernels_delay_cases};
 
 static void run_case(const kernel_case *c)
 {

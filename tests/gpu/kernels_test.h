@@ -31,7 +31,6 @@ extern const kernel_case kernels_loss_cases[];
 extern const kernel_case kernels_reduce_cases[];
 extern const kernel_case kernels_attention_cases[];
 extern const kernel_case kernels_delay_cases[];
-extern const kernel_case kernels_sample_cases[];
 
 #define EXPECT(condition)                                                       \
     do {                                                                        \

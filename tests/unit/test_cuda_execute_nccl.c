@@ -141,12 +141,12 @@ static void open_fixture(fixture *f)
     f->request = (sp_run_request){RUN_OF(&f->plan, &f->model, &memory), .clock = SP_CLOCK_WALL,
                                   RUN_STEPS(SP_BF16, 1, 2), RUN_OPTIONS(f->options, 2)};
     f->backend = multi_gpu_backend_new();
-    sp_emulated_takes = emulated_kernels_skip; // nothing here depends on values
+    sp_emulated_skips = true; // nothing here depends on values
 }
 
 static void close_fixture(fixture *f)
 {
-    sp_emulated_takes = NULL;
+    sp_emulated_skips = false;
     multi_gpu_backend_free(f->backend);
     sp_plan_fini(&f->plan);
     sp_packing_fini(&f->packing);

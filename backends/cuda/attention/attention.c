@@ -22,7 +22,6 @@ typedef struct plans {
     sp_i_cudnn_api api;
     pthread_mutex_t lock; // of what follows
     int users;
-    size_t count;
     entry *first;
 } plans;
 
@@ -33,7 +32,7 @@ struct sp_i_cuda_attention {
 };
 
 static sp_status find(sp_i_cuda_attention *a, const sp_i_cuda_attention_shape *shape, bool backward,
-                      bool nearest, entry **found, sp_error *err);
+                      bool larger, entry **found, sp_error *err);
 static sp_status check(const sp_i_cuda_attention *a, cudnnStatus_t code, const char *call,
                        sp_error *err);
 
@@ -120,14 +119,6 @@ static sp_status check(const sp_i_cuda_attention *a, cudnnStatus_t code, const c
     a->plans->api.GetLastErrorString(detail, sizeof detail);
     return sp_error_set(err, SP_ERR_INTERNAL, "GPU %d: %s failed with %s: %s", a->device.index,
                         call, a->plans->api.GetErrorString(code), detail);
-}
-
-size_t sp_i_cuda_attention_plans(const sp_i_cuda_attention *a)
-{
-    (void)pthread_mutex_lock(&a->plans->lock);
-    size_t count = a->plans->count;
-    (void)pthread_mutex_unlock(&a->plans->lock);
-    return count;
 }
 
 // Bytes of our own parts of the backward's workspace; cuDNN's come behind them.
@@ -272,51 +263,35 @@ static sp_status make(sp_i_cuda_attention *a, const sp_i_cuda_attention_shape *s
     return SP_OK;
 }
 
-static bool serves(const entry *e, const sp_i_cuda_attention_shape *s, bool backward)
-{
-    return e->backward == backward && sp_i_cuda_attention_alike(&e->shape, s) &&
-           e->shape.segments >= s->segments && e->shape.queries >= s->queries &&
-           e->shape.keys >= s->keys &&
-           sp_i_cuda_attention_near(sp_i_cuda_attention_area(&e->shape, backward),
-                                    sp_i_cuda_attention_area(s, backward));
-}
-
-// The plan of this very shape or, with `nearest`, the least that serves it; NULL: none yet.
+// The plan of this very shape or, with `larger`, one that serves it; NULL: none yet.
 static entry *look_up(const plans *p, const sp_i_cuda_attention_shape *shape, bool backward,
-                      bool nearest)
+                      bool larger)
 {
-    entry *found = NULL;
     for (entry *e = p->first; e != NULL; e = e->next) {
-        bool own = e->backward == backward && sp_i_cuda_attention_one_plan(&e->shape, shape);
-        if (own && !nearest) {
+        if (e->backward == backward && sp_i_cuda_attention_serves(&e->shape, shape) &&
+            (larger || sp_i_cuda_attention_serves(shape, &e->shape))) {
             return e;
         }
-        if (own || (nearest && serves(e, shape, backward))) {
-            bool less = found == NULL || sp_i_cuda_attention_area(&e->shape, backward) <
-                                             sp_i_cuda_attention_area(&found->shape, backward);
-            found = less ? e : found;
-        }
     }
-    return found;
+    return NULL;
 }
 
 // The lock is held while a plan is made: who wants the plan as well waits for this one.
 static sp_status find(sp_i_cuda_attention *a, const sp_i_cuda_attention_shape *shape, bool backward,
-                      bool nearest, entry **found, sp_error *err)
+                      bool larger, entry **found, sp_error *err)
 {
     const char *refusal = sp_i_cuda_attention_refusal(shape);
     if (refusal != NULL) {
         return sp_error_set(err, SP_ERR_USAGE, "cuDNN's attention does not take %s", refusal);
     }
     (void)pthread_mutex_lock(&a->plans->lock);
-    entry *e = look_up(a->plans, shape, backward, nearest);
+    entry *e = look_up(a->plans, shape, backward, larger);
     sp_status status = SP_OK;
     if (e == NULL) {
         status = make(a, shape, backward, &e, err);
         if (status == SP_OK) {
             e->next = a->plans->first;
             a->plans->first = e;
-            a->plans->count++;
         }
     }
     (void)pthread_mutex_unlock(&a->plans->lock);

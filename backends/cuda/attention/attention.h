@@ -58,27 +58,20 @@ void sp_i_cuda_attention_free(sp_i_cuda_attention *attention);
 // What cuDNN does not take, as text; NULL: nothing is known against the shape.
 const char *sp_i_cuda_attention_refusal(const sp_i_cuda_attention_shape *shape);
 
-// Whether two shapes have one plan: tokens of all segments are nothing to it, only to its
-// workspace.
-bool sp_i_cuda_attention_one_plan(const sp_i_cuda_attention_shape *x,
-                                  const sp_i_cuda_attention_shape *y);
-// Whether they differ in no more than numbers of segments, lengths and tokens.
-bool sp_i_cuda_attention_alike(const sp_i_cuda_attention_shape *x,
-                               const sp_i_cuda_attention_shape *y);
-// What a launch of the plan goes over, in tokens: blocks whose tokens are not there end at once,
-// but are started.
-int64_t sp_i_cuda_attention_area(const sp_i_cuda_attention_shape *shape, bool backward);
-// Whether a plan of the one area may serve a shape of the other: at most four times as many blocks
-// are started, or so few (256 tiles a head) that starting them takes some microseconds.
-bool sp_i_cuda_attention_near(int64_t planned_area, int64_t needed_area);
+// Whether a plan of the one shape computes the other: heads and strides are the plan's, and there
+// are no more segments, and no longer ones, than it is for. Tokens of all segments are nothing to a
+// plan, only to its workspace.
+bool sp_i_cuda_attention_serves(const sp_i_cuda_attention_shape *plan,
+                                const sp_i_cuda_attention_shape *needed);
 
-// Finds the plan with the least area that serves a shape and is near it, else makes one of this
-// shape; *shape becomes that of the plan, whose tables of lengths it takes.
+// Finds a plan that serves a shape, else makes one of this shape; *shape becomes that of the plan,
+// whose tables of lengths it takes.
 sp_status sp_i_cuda_attention_plan(sp_i_cuda_attention *attention, sp_i_cuda_attention_shape *shape,
                                    bool backward, sp_error *err);
 
-// Bytes that a pass needs beside its tensors. Makes the plan, which takes up to a second; O(shapes)
-// after that. SP_ERR_USAGE for a refused shape, SP_ERR_INTERNAL where cuDNN finds no engine.
+// Bytes that a pass needs beside its tensors. Makes the plan where there is none of this very
+// shape, which takes up to a second; O(plans) after that. SP_ERR_USAGE for a refused shape,
+// SP_ERR_INTERNAL where cuDNN finds no engine.
 sp_status sp_i_cuda_attention_workspace(sp_i_cuda_attention *attention,
                                         const sp_i_cuda_attention_shape *shape, bool backward,
                                         int64_t *bytes, sp_error *err);
@@ -88,8 +81,5 @@ sp_status sp_i_cuda_attention_run(sp_i_cuda_attention *attention,
                                   const sp_i_cuda_attention_shape *shape, bool backward,
                                   void *const tensors[SP_I_CUDA_ATTENTION_TENSORS], void *workspace,
                                   cudaStream_t stream, sp_error *err);
-
-// Plans that were made.
-size_t sp_i_cuda_attention_plans(const sp_i_cuda_attention *attention);
 
 #endif

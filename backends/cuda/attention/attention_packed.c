@@ -219,33 +219,15 @@ void sp_i_cuda_packed_tensors(const sp_i_cuda_attention_shape *packed, int32_t *
 
 // ---- what plans are made for ----
 
-bool sp_i_cuda_attention_one_plan(const sp_i_cuda_attention_shape *x,
-                                  const sp_i_cuda_attention_shape *y)
+bool sp_i_cuda_attention_serves(const sp_i_cuda_attention_shape *plan,
+                                const sp_i_cuda_attention_shape *needed)
 {
-    return x->segments == y->segments && x->queries == y->queries && x->keys == y->keys &&
-           sp_i_cuda_attention_alike(x, y);
-}
-
-bool sp_i_cuda_attention_alike(const sp_i_cuda_attention_shape *x,
-                               const sp_i_cuda_attention_shape *y)
-{
-    return x->heads == y->heads && x->kv_heads == y->kv_heads && x->head_dim == y->head_dim &&
-           x->q_stride == y->q_stride && x->kv_stride == y->kv_stride &&
-           x->out_stride == y->out_stride && x->dq_stride == y->dq_stride &&
-           x->dkv_stride == y->dkv_stride;
-}
-
-// Blocks of a forward are tiles of queries, those of a backward tiles of keys; the other length is
-// gone through up to what is there.
-int64_t sp_i_cuda_attention_area(const sp_i_cuda_attention_shape *s, bool backward)
-{
-    return s->segments * (backward ? s->keys : s->queries);
-}
-
-bool sp_i_cuda_attention_near(int64_t planned_area, int64_t needed_area)
-{
-    enum { MOST_TIMES = 4, SMALL = 32768 };
-    return planned_area <= SMALL || planned_area <= MOST_TIMES * needed_area;
+    return plan->segments >= needed->segments && plan->queries >= needed->queries &&
+           plan->keys >= needed->keys && plan->heads == needed->heads &&
+           plan->kv_heads == needed->kv_heads && plan->head_dim == needed->head_dim &&
+           plan->q_stride == needed->q_stride && plan->kv_stride == needed->kv_stride &&
+           plan->out_stride == needed->out_stride && plan->dq_stride == needed->dq_stride &&
+           plan->dkv_stride == needed->dkv_stride;
 }
 
 const char *sp_i_cuda_attention_refusal(const sp_i_cuda_attention_shape *s)

@@ -64,9 +64,8 @@ bool sp_i_cuda_by_cudnn(const sp_i_cuda_pass *pass, const sp_i_cuda_launches *la
 // Why the model's attention is not computed, as text; NULL: it is.
 const char *sp_i_cuda_attention_model_refusal(const sp_model *model);
 
-// Makes cuDNN's plans of all packs of these ranks, which takes more than a second for each and
-// would else count as time of the first step. Shapes of a run that are near each other get one plan
-// (sp_i_cuda_attention_near).
+// Makes cuDNN's plans for all packs of these ranks, one forward and one backward, because making
+// one takes more than a second and would else count as time of the first step.
 sp_status sp_i_cuda_attention_prepare(sp_i_cuda_attention *attention,
                                       const sp_i_exec_job *const *jobs, size_t count,
                                       sp_error *err);

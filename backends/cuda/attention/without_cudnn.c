@@ -37,9 +37,3 @@ sp_status sp_i_cuda_attention_run(sp_i_cuda_attention *attention,
 {
     SP_UNREACHABLE("attention without cuDNN");
 }
-
-size_t sp_i_cuda_attention_plans(const sp_i_cuda_attention *attention)
-{
-    SP_ASSERT(attention == NULL);
-    return 0;
-}

@@ -62,11 +62,9 @@ void sp_i_cuda_release(sp_i_cuda_rank *rank);
 void *sp_i_cuda_scratch(sp_i_cuda_rank *rank, int64_t bytes);
 // While held: from memory of the caller, which may change it when the call returns.
 void sp_i_cuda_stage(sp_i_cuda_rank *rank, void *to, const void *from, int64_t bytes);
-// While held: numbers of the caller, or the order of tokens by them (sp_cuda_embedding_order). The
-// caller may change them when the call returns; a captured step (runtime.h) reads them again, from
-// where they are now, whenever it is repeated.
-void sp_i_cuda_stage_numbers(sp_i_cuda_rank *rank, void *to, const int64_t *numbers, int64_t count,
-                             bool ordered);
+// While held: the order of tokens by these numbers (sp_cuda_embedding_order), which the caller may
+// change when the call returns.
+void sp_i_cuda_stage_order(sp_i_cuda_rank *rank, void *to, const int64_t *numbers, int64_t count);
 // While held: a product on the rank's stream. With a bias (NULL: none) it returns whether the
 // product adds it (sp_i_cuda_gemm_run_biased).
 bool sp_i_cuda_multiply(sp_i_cuda_rank *rank, const sp_i_cuda_product *product,

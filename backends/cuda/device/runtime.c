@@ -55,7 +55,6 @@ void sp_i_cuda_runtime_free(sp_runtime *runtime)
     }
     sp_i_cuda_runtime *m = sp_i_cuda_runtime_of(runtime);
     const sp_i_cuda_api *api = m->device.api;
-    sp_i_cuda_runtime_drop_graph(m);
     for (int i = 0; m->context != NULL && i < m->contexts; i++) {
         sp_i_cuda_stream_context_fini(&m->context[i], &m->device);
     }
@@ -172,14 +171,12 @@ static void enter(sp_runtime *runtime, int rank)
 
 static sp_status synchronize(sp_runtime *runtime, sp_error *err)
 {
+    (void)runtime;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
-    // What was put down before something went wrong runs to its end all the same. What a capture
-    // keeps does not run yet.
-    if (!sp_i_cuda_runtime_of(runtime)->capturing) {
-        cudaError_t code = rank->device.api->StreamSynchronize(rank->stream);
-        if (rank->status == SP_OK) {
-            sp_i_cuda_note(rank, (int)code, "cudaStreamSynchronize", __FILE__, __LINE__);
-        }
+    // What was put down before something went wrong runs to its end all the same.
+    cudaError_t code = rank->device.api->StreamSynchronize(rank->stream);
+    if (rank->status == SP_OK) {
+        sp_i_cuda_note(rank, (int)code, "cudaStreamSynchronize", __FILE__, __LINE__);
     }
     return rank->status == SP_OK ? SP_OK
                                  : sp_error_set(err, rank->status, "%s", rank->error.message[0]);
@@ -217,10 +214,6 @@ static const sp_runtime_ops machine_ops = {.allocate = sp_i_cuda_runtime_allocat
                                            .synchronize = synchronize,
                                            .begin = begin,
                                            .end = end,
-                                           .rehearse = sp_i_cuda_runtime_rehearse,
-                                           .capture_begin = sp_i_cuda_runtime_capture_begin,
-                                           .capture_end = sp_i_cuda_runtime_capture_end,
-                                           .replay = sp_i_cuda_runtime_replay,
                                            .plain_memory = false};
 
 #if defined(__has_include)

@@ -53,15 +53,13 @@ void case_fini(attention_case *c);
 
 // ---- cuDNN's attention by fp64 kernels of the CPU (fake_attention.c) ----
 
-enum { FAKE_PLANS = 256 };
-
 struct sp_i_cuda_attention {
     int forward, backward; // calls that compute
     int segments;          // of all of them
     bool large;            // plans are larger than what is asked for
     sp_status fails;       // what the next calls return
-    // What was asked for, forward and backward.
-    sp_i_cuda_attention_shape plan[2][FAKE_PLANS];
+    // Forward and backward: the plan that was made last, and how many were.
+    sp_i_cuda_attention_shape plan[2];
     int plans[2];
 };
 

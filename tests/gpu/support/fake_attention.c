@@ -21,25 +21,20 @@ void sp_i_cuda_attention_free(sp_i_cuda_attention *attention)
     SP_ASSERT(attention == NULL);
 }
 
-size_t sp_i_cuda_attention_plans(const sp_i_cuda_attention *attention)
-{
-    return (size_t)(attention->plans[0] + attention->plans[1]);
-}
-
 sp_status sp_i_cuda_attention_plan(sp_i_cuda_attention *attention, sp_i_cuda_attention_shape *shape,
                                    bool backward, sp_error *err)
 {
-    int *plans = &attention->plans[backward];
-    int p = 0;
+    sp_i_cuda_attention_shape *plan = &attention->plan[backward];
     if (attention->fails != SP_OK) {
         return sp_error_set(err, attention->fails, "no engine is found");
     }
-    while (p < *plans && !sp_i_cuda_attention_one_plan(&attention->plan[backward][p], shape)) {
-        p++;
+    if (attention->plans[backward] == 0 || !sp_i_cuda_attention_serves(plan, shape)) {
+        attention->plans[backward]++;
+        *plan = *shape;
     }
-    SP_ASSERT(p < FAKE_PLANS);
-    attention->plan[backward][p] = *shape;
-    *plans += p == *plans;
+    shape->segments = plan->segments;
+    shape->queries = plan->queries;
+    shape->keys = plan->keys;
     if (attention->large) {
         shape->segments *= 2;
         shape->queries *= 2;

@@ -107,21 +107,19 @@ inline int sp_i_multiprocessors()
 // Launches until one fails; below 0: none does. C programs set it too.
 extern "C" long sp_emulated_launches;
 
-// NULL, or what is asked with every launch whether it takes it over, to run it whenever it wants
-// and then to drop it. C programs set it.
-typedef bool sp_emulated_taker(sp_cuda_stream stream, void (*run)(void *), void *launch,
-                               void (*drop)(void *));
-extern "C" sp_emulated_taker *sp_emulated_takes;
+// Kernels are dropped without being run: for what does not depend on values, such as bytes held and
+// calls that fail. C programs set it.
+extern "C" bool sp_emulated_skips;
 
 // Runs all threads of all blocks; returns 0, or 1 for a launch that no device takes.
-int sp_i_emulated_launch(dim3 grid, int threads, size_t shared_bytes, sp_cuda_stream stream,
+int sp_i_emulated_launch(dim3 grid, int threads, size_t shared_bytes,
                          const std::function<void()> &thread);
 
 template <class... Parameters, class... Arguments>
 int sp_i_launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes,
-                sp_cuda_stream stream, Arguments... arguments)
+                sp_cuda_stream, Arguments... arguments)
 {
-    return sp_i_emulated_launch(grid, threads, shared_bytes, stream, [=] { kernel(arguments...); });
+    return sp_i_emulated_launch(grid, threads, shared_bytes, [=] { kernel(arguments...); });
 }
 
 #endif
