@@ -1,12 +1,13 @@
 // Speed of the CUDA kernels beside a device-to-device copy measured in the same run, and
 // attention's operations per second, with the second-level cache cold. One JSON line on stdout for
 // each kernel; bytes count every tensor once, operations of attention the visible pairs alone.
-// Exits 77 with the reason where there is no device. That the kernels are right is what tests/gpu
-// checks.
+// Exit status 77 with the reason where there is no device. That the kernels are right is what other
+// commands check.
 #include <math.h>
 
 #include "kernels/cuda_kernels.h"
 #include "tests/bench/cuda_timing.h"
+#include "tests/gpu/gpu_check.h"
 #include "tests/support/attention_tiles.h"
 
 // Each tensor is 256 MiB in bf16, four times the second-level cache of an H200.
@@ -408,8 +409,10 @@ static void report_attention(int64_t head_dim, int64_t kv_heads, int64_t begin, 
     cudaFree(tables.key_tiles);
 }
 
-int main(void)
+int gpu_kernels_bench(int argc, char **argv)
 {
+    (void)argc;
+    (void)argv;
     int count = 0;
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess || count == 0) {

@@ -9,7 +9,7 @@
 #include "backends/cuda/device/partition.h"
 #include "backends/cuda/device/runtime_state.h"
 #include "backends/cuda/products/gemm.h"
-#include "tests/gpu/gpu_test.h"
+#include "tests/gpu/gpu_check.h"
 
 static sp_status failures_leave_the_device_usable(gpu_test *t, sp_error *err)
 {
@@ -288,8 +288,10 @@ static sp_status products_are_those_of_a_linear_layer(gpu_test *t, sp_error *err
     return status;
 }
 
-int main(void)
+int gpu_device_test(int argc, char **argv)
 {
+    (void)argc;
+    (void)argv;
     static const gpu_case cases[] = {
         {"failures_leave_the_device_usable", failures_leave_the_device_usable},
         {"random_numbers_are_normal", random_numbers_are_normal},

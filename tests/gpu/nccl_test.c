@@ -1,6 +1,6 @@
 // NCCL on GPUs, through worlds and groups: alone, or as the ranks that a launcher starts
-// (torchrun --no-python --nproc-per-node 8 nccl_test), each with the GPU of its local rank. Two
-// ranks or more also time the collectives: rank 0 prints a profile's "collective_times".
+// (torchrun --no-python --nproc-per-node 8 gpu_check nccl_test), each with the GPU of its local
+// rank. Two ranks or more also time the collectives: rank 0 prints a profile's "collective_times".
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "backends/cuda/device/device.h"
 #include "backends/cuda/distributed/calibrate_together.h"
 #include "sim/base/alloc.h"
-#include "tests/gpu/gpu_test.h"
+#include "tests/gpu/gpu_check.h"
 
 enum { WIDTH = 1 << 12, TIMEOUT_MS = 60000 };
 enum { TIMED_BYTES = 256 << 20, SMALL_TIMED_BYTES = 1 << 20 };
@@ -231,8 +231,10 @@ static sp_status ranks_exchange(gpu_test *t, sp_error *err)
     return status;
 }
 
-int main(void)
+int gpu_nccl_test(int argc, char **argv)
 {
+    (void)argc;
+    (void)argv;
     static const gpu_case cases[] = {{"ranks_exchange", ranks_exchange}};
     return gpu_run_cases(cases, sizeof cases / sizeof *cases);
 }
