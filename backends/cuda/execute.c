@@ -264,5 +264,8 @@ sp_status sp_i_cuda_tensor_info(void *state, size_t index, sp_tensor_info *info,
 
 sp_status sp_i_cuda_tensor_read(void *state, size_t index, double *values, sp_error *err)
 {
-    return sp_i_exec_tensor_read(((execution *)state)->run, index, values, err);
+    execution *e = state;
+    sp_status status = sp_i_exec_tensor_read(e->run, index, values, err);
+    e->failed = e->failed || status != SP_OK;
+    return status;
 }

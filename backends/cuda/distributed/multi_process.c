@@ -178,7 +178,9 @@ static sp_status put_id(const sp_i_place *place, const char *card, const void *i
     folder_of(place, folder);
     snprintf(hidden, sizeof hidden, "%s.new", place->file);
     (void)mkdir(folder, 0700);
-    FILE *file = fopen(hidden, "wb");
+    // Who reads it could join the run.
+    int opened = open(hidden, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    FILE *file = opened >= 0 ? fdopen(opened, "wb") : NULL;
     bool good =
         file != NULL && fprintf(file, "%s\n", card) > 0 && fwrite(id, 1, bytes, file) == bytes;
     good = file != NULL && fclose(file) == 0 && good;
