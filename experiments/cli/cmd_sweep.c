@@ -79,15 +79,15 @@ static bool read_shard(const char *text, sweep_choice_options *choice)
 static sp_status read_launcher(sweep_args *args, sweep_choice_options *choice, sp_error *err)
 {
     bool asked = args->shard != NULL;
-    sp_i_launcher_place place;
-    sp_status status = sp_i_launcher_read(getenv, false, &place, err);
+    sp_launcher_place place;
+    sp_status status = sp_launcher_read(getenv, false, &place, err);
     if (status != SP_OK || (!asked && place.ranks == 1)) {
         return status;
     }
     if (place.variable == NULL) {
         return sp_error_set(err, SP_ERR_USAGE,
                             "--shard auto: no launcher started this process: %s are not set",
-                            sp_i_launcher_variables);
+                            sp_launcher_variables);
     }
     choice->shard = place.rank + 1;
     choice->shards = place.ranks;

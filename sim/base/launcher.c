@@ -39,13 +39,13 @@ static const launcher launchers[] = {
 };
 enum { TORCHRUN, OPEN_MPI, PMI, LAUNCHERS = sizeof launchers / sizeof *launchers };
 
-const char sp_i_launcher_variables[] =
+const char sp_launcher_variables[] =
     "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE (Open MPI), PMI_RANK and PMI_SIZE (MPICH, PMI), "
     "SLURM_PROCID and SLURM_NTASKS (srun; a batch script itself is no rank)";
 
 typedef char *(*lookup_call)(const char *name);
 
-const char *sp_i_launcher_get(lookup_call lookup, const char *name)
+const char *sp_launcher_get(lookup_call lookup, const char *name)
 {
     const char *value = lookup(name);
     return value != NULL && value[0] != '\0' ? value : NULL;
@@ -54,7 +54,7 @@ const char *sp_i_launcher_get(lookup_call lookup, const char *name)
 static sp_status get_number(lookup_call lookup, const char *name, int from, int to, int *number,
                             sp_error *err)
 {
-    const char *text = sp_i_launcher_get(lookup, name);
+    const char *text = sp_launcher_get(lookup, name);
     if (text == NULL) {
         return sp_error_set(err, SP_ERR_USAGE, "environment: %s is not set", name);
     }
@@ -75,7 +75,7 @@ static const char *first_set(lookup_call lookup, const char *const names[NAMES])
     const char *name = names[0];
     for (int i = 0; i < NAMES && names[i] != NULL; i++) {
         name = names[i];
-        if (sp_i_launcher_get(lookup, name) != NULL) {
+        if (sp_launcher_get(lookup, name) != NULL) {
             break;
         }
     }
@@ -87,29 +87,29 @@ static const char *first_set(lookup_call lookup, const char *const names[NAMES])
 // nobody starts.
 static bool is_started_by(lookup_call lookup, const launcher *l)
 {
-    bool has_rank = sp_i_launcher_get(lookup, l->rank) != NULL;
+    bool has_rank = sp_launcher_get(lookup, l->rank) != NULL;
     if (l->slurm) {
-        return has_rank && (sp_i_launcher_get(lookup, "SLURM_JOB_ID") == NULL ||
-                            sp_i_launcher_get(lookup, "SLURM_STEP_ID") != NULL);
+        return has_rank && (sp_launcher_get(lookup, "SLURM_JOB_ID") == NULL ||
+                            sp_launcher_get(lookup, "SLURM_STEP_ID") != NULL);
     }
-    return has_rank || sp_i_launcher_get(lookup, l->ranks[0]) != NULL;
+    return has_rank || sp_launcher_get(lookup, l->ranks[0]) != NULL;
 }
 
-static sp_status read_place(lookup_call lookup, const launcher *l, sp_i_launcher_place *place,
+static sp_status read_place(lookup_call lookup, const launcher *l, sp_launcher_place *place,
                             sp_error *err)
 {
-    *place = (sp_i_launcher_place){.local_rank = -1, .variable = l->rank};
+    *place = (sp_launcher_place){.local_rank = -1, .variable = l->rank};
     sp_status status =
-        get_number(lookup, first_set(lookup, l->ranks), 1, SP_I_LAUNCHER_RANKS, &place->ranks, err);
+        get_number(lookup, first_set(lookup, l->ranks), 1, SP_LAUNCHER_RANKS, &place->ranks, err);
     if (status == SP_OK) {
         status = get_number(lookup, l->rank, 0, place->ranks - 1, &place->rank, err);
     }
     const char *local = first_set(lookup, l->local);
-    if (status == SP_OK && sp_i_launcher_get(lookup, local) != NULL) {
+    if (status == SP_OK && sp_launcher_get(lookup, local) != NULL) {
         status = get_number(lookup, local, 0, place->ranks - 1, &place->local_rank, err);
     }
-    const char *here = l->here != NULL ? sp_i_launcher_get(lookup, l->here) : NULL;
-    const char *machines = l->machines != NULL ? sp_i_launcher_get(lookup, l->machines) : NULL;
+    const char *here = l->here != NULL ? sp_launcher_get(lookup, l->here) : NULL;
+    const char *machines = l->machines != NULL ? sp_launcher_get(lookup, l->machines) : NULL;
     long local_ranks = here != NULL ? strtol(here, NULL, 10) : 0;
     place->local_ranks = local_ranks > 0 && local_ranks <= place->ranks ? (int)local_ranks : 0;
     place->one_machine =
@@ -118,10 +118,9 @@ static sp_status read_place(lookup_call lookup, const launcher *l, sp_i_launcher
 }
 
 // One that was started inside the other has the variables of both, and either may be meant.
-static sp_status check_agreement(lookup_call lookup, const sp_i_launcher_place *place,
-                                 sp_error *err)
+static sp_status check_agreement(lookup_call lookup, const sp_launcher_place *place, sp_error *err)
 {
-    sp_i_launcher_place other;
+    sp_launcher_place other;
     if (place->variable != launchers[OPEN_MPI].rank || !is_started_by(lookup, &launchers[PMI])) {
         return SP_OK;
     }
@@ -134,10 +133,10 @@ static sp_status check_agreement(lookup_call lookup, const sp_i_launcher_place *
     return status;
 }
 
-sp_status sp_i_launcher_read(lookup_call lookup, bool torchrun, sp_i_launcher_place *place,
-                             sp_error *err)
+sp_status sp_launcher_read(lookup_call lookup, bool torchrun, sp_launcher_place *place,
+                           sp_error *err)
 {
-    *place = (sp_i_launcher_place){.ranks = 1, .local_ranks = 1, .one_machine = true};
+    *place = (sp_launcher_place){.ranks = 1, .local_ranks = 1, .one_machine = true};
     for (int i = torchrun ? TORCHRUN : OPEN_MPI; i < LAUNCHERS; i++) {
         if (is_started_by(lookup, &launchers[i])) {
             sp_status status = read_place(lookup, &launchers[i], place, err);

@@ -71,7 +71,7 @@ static sp_status connect_ranks(member *m, sp_error *err)
 
 // ---- collectives ----
 
-// Sizes 2, 4, ... of a world of SP_I_LAUNCHER_RANKS.
+// Sizes 2, 4, ... of a world of SP_LAUNCHER_RANKS.
 enum { GROUPS = 17 };
 
 typedef struct groups {

@@ -40,12 +40,12 @@ static void name_run(lookup_call lookup, char *name, size_t bytes)
     const char *id = NULL;
     size_t i = 0;
     for (; i < sizeof ids / sizeof *ids && id == NULL; i++) {
-        id = sp_i_launcher_get(lookup, ids[i]);
+        id = sp_launcher_get(lookup, ids[i]);
     }
     bool slurm = id != NULL && i == sizeof ids / sizeof *ids;
     add_to_name(name, bytes, id != NULL ? id : "run");
     for (i = slurm ? 0 : 1; i < 2; i++) {
-        const char *text = sp_i_launcher_get(lookup, more[i]);
+        const char *text = sp_launcher_get(lookup, more[i]);
         if (text != NULL) {
             add_to_name(name, bytes, "-");
             add_to_name(name, bytes, text);
@@ -58,7 +58,7 @@ static sp_status find_file(lookup_call lookup, bool one_machine, sp_i_place *pla
     enum { NAME = 160 };
     char name[NAME] = "";
     char own[64];
-    const char *folder = sp_i_launcher_get(lookup, "SLIMPACK_RENDEZVOUS");
+    const char *folder = sp_launcher_get(lookup, "SLIMPACK_RENDEZVOUS");
     if (folder == NULL && !one_machine) {
         return sp_error_set(err, SP_ERR_USAGE,
                             "environment: SLIMPACK_RENDEZVOUS is not set: %d ranks that may be on "
@@ -81,8 +81,8 @@ static sp_status find_file(lookup_call lookup, bool one_machine, sp_i_place *pla
 
 sp_status sp_i_place_read(char *(*lookup)(const char *name), sp_i_place *place, sp_error *err)
 {
-    sp_i_launcher_place launched;
-    sp_status status = sp_i_launcher_read(lookup, true, &launched, err);
+    sp_launcher_place launched;
+    sp_status status = sp_launcher_read(lookup, true, &launched, err);
     *place = (sp_i_place){.rank = launched.rank,
                           .ranks = launched.ranks,
                           .local_rank = launched.local_rank,
