@@ -77,11 +77,6 @@ typedef struct sp_runtime_ops {
 
     // The point that the calling thread's rank has come to.
     sp_fence (*mark)(sp_runtime *runtime);
-    // That point, `ns` nanoseconds (above 0) of the device's time after it at the earliest: what
-    // waits for it is held up, what the rank is given next is not. Such points of one rank come one
-    // after another, each no sooner than `ns` after the one before it, as what goes over one link
-    // does. May be NULL.
-    sp_fence (*mark_later)(sp_runtime *runtime, int64_t ns);
     // What the calling thread's rank is given from now on is done after that point.
     void (*wait)(sp_runtime *runtime, sp_fence fence);
 

@@ -17,9 +17,10 @@ static const char backend[] = "cuda";
 typedef struct execution {
     sp_i_cuda_api api;
     sp_i_cublas_api cublas;
-    sp_i_rendezvous *rendezvous; // of ranks that are processes, and
-    sp_transport *transport;     // or NULL
-    int64_t spare_bytes;         // left to what is between them
+    bool multi_process; // ranks are processes
+    bool failed;
+    sp_transport *transport; // of ranks that are processes, or NULL
+    int64_t spare_bytes;     // left to what is between them
     sp_runtime *runtime;
     sp_i_exec_run *run;
 } execution;
@@ -81,10 +82,9 @@ static sp_status make_runtime(execution *e, int device, const sp_run_request *re
     const sp_layout *layout = &request->plan->layout;
     const sp_i_cuda_device of = {&e->api, device};
     sp_i_cuda_runtime_options options = {.ranks = layout->tp * layout->cp * layout->pp * layout->dp,
-                                         .partitioned = request->clock == SP_CLOCK_WALL &&
-                                                        e->rendezvous == NULL,
-                                         .spare_bytes = e->spare_bytes,
-                                         .delay = sp_i_cuda_put_delay};
+                                         .partitioned =
+                                             request->clock == SP_CLOCK_WALL && !e->multi_process,
+                                         .spare_bytes = e->spare_bytes};
     bool split = false;
     const char *reason = NULL;
     sp_status status = read_switch(request, "cudnn", &options.cudnn, err);
@@ -123,43 +123,23 @@ static sp_status prepare_attention(const execution *e, sp_error *err)
 
 // ---- ranks that are processes ----
 
-static sp_status join_processes(execution *e, const sp_i_place *place, int device,
-                                const sp_run_request *request, int *own, sp_error *err)
+static sp_status connect_ranks(execution *e, const sp_i_place *place, int device,
+                               const sp_run_request *request, const struct sp_i_nccl_api *nccl,
+                               sp_error *err)
 {
     uint32_t hash = 0;
     char card[32];
     sp_status status = sp_i_cuda_request_hash(request, &hash, err);
     snprintf(card, sizeof card, "plan %08x", (unsigned)hash);
-    status = status == SP_OK ? sp_i_rendezvous_join(place, card, sp_i_cuda_timeout_ms(request),
-                                                    &e->rendezvous, err)
-                             : status;
-    return status == SP_OK ? sp_i_cuda_process_device(&e->api, place, device, own, err) : status;
-}
-
-static sp_status connect_ranks(execution *e, int device, const sp_run_request *request,
-                               const struct sp_i_nccl_api *nccl, sp_error *err)
-{
     const sp_i_nccl_transport_options options = {
         .device = {&e->api, device},
         .runtime = e->runtime,
-        .rendezvous = e->rendezvous,
+        .place = place,
+        .card = card,
         .api = nccl,
         .timeout_ms = sp_i_cuda_timeout_ms(request),
     };
-    return sp_i_nccl_transport_new(&options, &e->transport, err);
-}
-
-// The others wait for this rank. Where they know already, as of what fails in a step, that stays.
-static void tell_others(const execution *e, sp_status status, const sp_error *err)
-{
-    const char *text = err->count > 0 ? err->message[0] : sp_status_text(status);
-    char with_rank[SP_ERROR_TEXT];
-    if (e->transport != NULL) {
-        snprintf(with_rank, sizeof with_rank, "rank %d: %.600s", e->transport->rank, text);
-        (void)e->transport->ops->abort(e->transport, status, with_rank);
-    } else if (e->rendezvous != NULL) {
-        (void)sp_i_rendezvous_abort(e->rendezvous, status, "%.600s", text);
-    }
+    return status == SP_OK ? sp_i_nccl_transport_new(&options, &e->transport, err) : status;
 }
 
 // ---- execution ----
@@ -169,18 +149,18 @@ static sp_status execute(execution *e, const sp_i_cuda_tables *tables, const sp_
                          sp_error *err)
 {
     sp_i_cuda_process_options chosen;
-    bool multi_process = false;
     sp_status status = sp_i_cuda_process_options_read(request, &chosen, err);
     status = status == SP_OK
-                 ? sp_i_cuda_is_multi_process(request, &chosen, place, &multi_process, err)
+                 ? sp_i_cuda_is_multi_process(request, &chosen, place, &e->multi_process, err)
                  : status;
-    if (status == SP_OK && multi_process) {
+    if (status == SP_OK && e->multi_process) {
         e->spare_bytes = chosen.spare_bytes;
-        status = join_processes(e, place, device, request, &device, err);
+        sp_i_meeting_clear(place); // before the others can look, who take up their GPU first
+        status = sp_i_cuda_process_device(&e->api, place, device, &device, err);
     }
     status = status == SP_OK ? make_runtime(e, device, request, err) : status;
-    if (status == SP_OK && multi_process) {
-        status = connect_ranks(e, device, request, tables->nccl, err);
+    if (status == SP_OK && e->multi_process) {
+        status = connect_ranks(e, place, device, request, tables->nccl, err);
     }
     if (status == SP_OK) {
         const sp_i_exec_site site = {.backend = backend,
@@ -200,8 +180,6 @@ sp_status sp_i_cuda_execute_at(const sp_i_cuda_tables *tables, const sp_i_place 
                                const sp_run_request *request, sp_measured_step *steps, void **state,
                                sp_error *err)
 {
-    sp_error own = {0};
-    sp_error *where = err != NULL ? err : &own;
     *state = NULL;
     execution *e = sp_calloc(1, sizeof *e);
     if (e == NULL) {
@@ -210,10 +188,8 @@ sp_status sp_i_cuda_execute_at(const sp_i_cuda_tables *tables, const sp_i_place 
     e->api = *tables->cuda;
     e->cublas = *tables->cublas;
     *state = e;
-    sp_status status = execute(e, tables, place, device, request, steps, where);
-    if (status != SP_OK) {
-        tell_others(e, status, where);
-    }
+    sp_status status = execute(e, tables, place, device, request, steps, err);
+    e->failed = status != SP_OK;
     return status;
 }
 
@@ -239,7 +215,7 @@ sp_status sp_i_cuda_execute(int device, const sp_run_request *request, sp_measur
         return sp_error_set(err, SP_ERR_USAGE, "backend 'cuda': no cuBLASLt: %s", reason);
     }
     const sp_i_cuda_tables tables = {&api, &cublas, NULL};
-    sp_status status = sp_i_place_of_process(&place, err);
+    sp_status status = sp_i_place_read(getenv, &place, err);
     return status == SP_OK
                ? sp_i_cuda_execute_at(&tables, &place, device, request, steps, state, err)
                : status;
@@ -248,6 +224,11 @@ sp_status sp_i_cuda_execute(int device, const sp_run_request *request, sp_measur
 void sp_i_cuda_free_state(void *state)
 {
     execution *e = state;
+    // The GPU's work may wait for other ranks for ever, and so would who frees what it uses: that
+    // ends with the process.
+    if (e != NULL && e->multi_process && e->failed) {
+        return;
+    }
     if (e != NULL && e->run != NULL) {
         sp_i_exec_run_free(e->run);
     }
@@ -256,9 +237,6 @@ void sp_i_cuda_free_state(void *state)
     }
     if (e != NULL && e->runtime != NULL) {
         sp_i_cuda_runtime_free(e->runtime);
-    }
-    if (e != NULL && e->rendezvous != NULL) {
-        sp_i_rendezvous_free(e->rendezvous);
     }
     sp_free(e);
 }
@@ -279,5 +257,8 @@ sp_status sp_i_cuda_tensor_info(void *state, size_t index, sp_tensor_info *info,
 
 sp_status sp_i_cuda_tensor_read(void *state, size_t index, double *values, sp_error *err)
 {
-    return sp_i_exec_tensor_read(((execution *)state)->run, index, values, err);
+    execution *e = state;
+    sp_status status = sp_i_exec_tensor_read(e->run, index, values, err);
+    e->failed = e->failed || status != SP_OK;
+    return status;
 }

@@ -25,10 +25,8 @@ sp_status sp_i_exec_run_new(const sp_run_request *request, const sp_i_exec_site 
     made->here = site->transport != NULL ? (size_t)site->transport->rank : 0;
     made->end_here =
         site->transport != NULL ? made->here + 1 : (size_t)sp_layout_ranks(&plan->layout);
-    sp_error own = {0};
-    sp_status status = make(made, site, &own);
+    sp_status status = make(made, site, err);
     if (status != SP_OK) {
-        status = sp_i_exec_report_failure(made, status, &own, err);
         sp_i_exec_run_free(made);
         return status;
     }

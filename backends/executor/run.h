@@ -112,7 +112,7 @@ typedef struct sp_i_exec_options {
          "ring whose hops between nodes of N ranks go over the others of both, too"},              \
         {"links",                                                                                  \
          "between pipeline ranks: \"off\" (default), as the machine is, or \"emulated\", hidden "  \
-         "states arrive as late as predicted; on the CPU on the virtual clock alone"},             \
+         "states arrive as late as predicted, on the virtual clock alone"},                        \
         {"bytes",                                                                                  \
          "that memory is counted and limited in: \"table\", as the saved-tensor table counts "     \
          "mixed-precision training, \"real\", or \"taken\", of the device, blocks that are kept "  \
@@ -311,15 +311,10 @@ void sp_i_exec_send(sp_i_exec_run *run, sp_i_exec_rank *rank, const sp_i_exec_p2
 sp_status sp_i_exec_post_receives(sp_i_exec_run *run, sp_i_exec_rank *rank, size_t action,
                                   sp_error *err);
 sp_status sp_i_exec_wait_receive(sp_i_exec_run *run, sp_i_exec_rank *rank,
-                                 const sp_i_exec_p2p_slot *at, int writer, const char *what,
-                                 sp_error *err);
+                                 const sp_i_exec_p2p_slot *at, int writer, sp_error *err);
 sp_status sp_i_exec_channels_end(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *err);
-// Adds an error to another and returns its status. With a transport all ranks fail for it; where
-// another rank failed before for another reason, that reason is added and returned. With a
-// transport: gives what this process's rank noted in a step to all others, and takes theirs; then
-// sets the clocks of all ranks by each other (run_remote.c).
-sp_status sp_i_exec_report_failure(const sp_i_exec_run *run, sp_status status, const sp_error *own,
-                                   sp_error *err);
+// With a transport: gives what this process's rank noted in a step to all others, and takes theirs;
+// then sets the clocks of all ranks by each other (run_remote.c).
 sp_status sp_i_exec_share_step(sp_i_exec_run *run, sp_error *err);
 sp_status sp_i_exec_set_clocks(sp_i_exec_run *run, sp_error *err);
 

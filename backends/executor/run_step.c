@@ -180,7 +180,7 @@ static sp_status merge_step(sp_i_exec_run *run, sp_timeline *timeline, sp_error 
     return status;
 }
 
-static sp_status run_step(sp_i_exec_run *run, sp_measured_step *step, sp_error *err)
+sp_status sp_i_exec_run_step(sp_i_exec_run *run, sp_measured_step *step, sp_error *err)
 {
     bool wall = run->request->clock == SP_CLOCK_WALL;
     bool multi_process = run->transport != NULL;
@@ -205,13 +205,6 @@ static sp_status run_step(sp_i_exec_run *run, sp_measured_step *step, sp_error *
     step->has_loss = run->jobs[0].slices.trained > 0;
     step->loss = sum_loss(run);
     return sp_i_exec_fill_memory(run, step, err);
-}
-
-sp_status sp_i_exec_run_step(sp_i_exec_run *run, sp_measured_step *step, sp_error *err)
-{
-    sp_error own = {0};
-    sp_status status = run_step(run, step, &own);
-    return sp_i_exec_report_failure(run, status, &own, err);
 }
 
 // ---- Tokens of samples ----

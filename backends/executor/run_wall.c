@@ -43,13 +43,6 @@ static sp_status begin_together(sp_i_exec_run *run, sp_i_exec_rank *rank)
     return status == SP_OK ? begin_clock(run, &rank->err) : status;
 }
 
-// So that the others end with the same words.
-static void tell_others(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_status status)
-{
-    sp_comm_world_abort(run->world, status, "%s",
-                        rank->err.count > 0 ? rank->err.message[0] : sp_status_text(status));
-}
-
 static sp_status run_rank(sp_comm *me, void *data, sp_error *err)
 {
     sp_i_exec_run *run = data;
@@ -73,9 +66,6 @@ static sp_status run_rank(sp_comm *me, void *data, sp_error *err)
     status = status == SP_OK ? end_rank(run, rank) : status;
     if (status != SP_OK) {
         sp_error_add(err, &rank->err);
-    }
-    if (status != SP_OK && run->transport != NULL) {
-        tell_others(run, rank, status);
     }
     sp_comm_set_action(me, "");
     return status;

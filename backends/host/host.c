@@ -32,16 +32,7 @@ static sp_status device_info(int device, sp_device_info *info, sp_error *err)
 static sp_status check(int device, const sp_run_request *request, sp_error *err)
 {
     (void)device;
-    sp_i_exec_options set;
-    sp_status status = sp_i_exec_check(request, backend, err);
-    // A core has nothing that keeps a message back while its thread goes on.
-    if (request->clock == SP_CLOCK_WALL &&
-        sp_i_exec_options_read(request, backend, &set, NULL) == SP_OK && set.emulated_links) {
-        sp_status own = sp_error_set(
-            err, SP_ERR_USAGE, "backend 'host': links: can be emulated on the virtual clock alone");
-        status = status != SP_OK ? status : own;
-    }
-    return status;
+    return sp_i_exec_check(request, backend, err);
 }
 
 static sp_status start_threads(int threads, sp_error *err)

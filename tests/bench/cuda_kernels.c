@@ -1,11 +1,12 @@
 // Speed of the CUDA kernels beside a device-to-device copy measured in the same run, with the
 // second-level cache cold. One JSON line on stdout for each kernel; bytes count every tensor once.
-// Exits 77 with the reason where there is no device. That the kernels are right is what tests/gpu
-// checks.
+// Exit status 77 with the reason where there is no device. That the kernels are right is what other
+// commands check.
 #include <math.h>
 
 #include "kernels/cuda_kernels.h"
 #include "tests/bench/cuda_timing.h"
+#include "tests/gpu/gpu_check.h"
 
 // Each tensor is 256 MiB in bf16, four times the second-level cache of an H200.
 enum {
@@ -293,8 +294,10 @@ static void report_streams(void)
     }
 }
 
-int main(void)
+int gpu_kernels_bench(int argc, char **argv)
 {
+    (void)argc;
+    (void)argv;
     int count = 0;
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess || count == 0) {

@@ -49,6 +49,6 @@ if read_headers | grep -oE '(^| )/usr/[^ ]*/(jansson|igraph|glpk|zlib|cblas|gsl|
     echo "headers of other packages were read" >&2
     exit 1
 fi
-"$build/tests/gpu/checklist" --list >/dev/null
+"$build/tests/gpu/gpu_check" --list >/dev/null
 "$build/slimpack" run "$source/tests/gpu/several/2/pp2.json" --backend host --quiet >/dev/null
 echo "the program builds with the libraries of an archive"

@@ -64,7 +64,7 @@ static void run_cases(const char *name, bool apart, int *run, int *failed)
     }
 }
 
-int main(int argc, char **argv)
+int gpu_kernels_test(int argc, char **argv)
 {
     const bool apart = argc < 2 && getenv("SP_GPU_ONE_PROCESS") == NULL;
     int run = 0, failed = 0;

@@ -23,6 +23,9 @@ typedef struct kernel_case {
 #function, function   \
     }
 
+// The suite as a program or a command of one (gpu_check.h), whose arguments these are.
+int gpu_kernels_test(int argc, char **argv);
+
 // Each ends with {NULL, NULL}.
 extern const kernel_case kernels_elementwise_cases[];
 extern const kernel_case kernels_norm_cases[];

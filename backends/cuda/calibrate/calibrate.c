@@ -152,7 +152,7 @@ sp_status sp_i_cuda_calibrate(int device, const sp_calibration_request *request,
     *profile = NULL;
     sp_status status = check_request(request, err);
     if (status == SP_OK) {
-        status = sp_i_place_of_process(&place, err);
+        status = sp_i_place_read(getenv, &place, err);
     }
     if (status != SP_OK) {
         return status;

@@ -23,7 +23,6 @@ sp_status sp_i_cuda_runtime_new(const sp_i_cuda_device *device, const sp_i_cubla
     }
     m->base.ops = &machine_ops;
     m->device = *device;
-    m->delay = options->delay;
     m->ranks = options->ranks;
     m->contexts = options->partitioned ? options->ranks : 1;
     m->rank = sp_calloc((size_t)m->ranks, sizeof *m->rank);
@@ -208,7 +207,6 @@ static const sp_runtime_ops machine_ops = {.allocate = sp_i_cuda_runtime_allocat
                                            .reduce = sp_i_cuda_runtime_reduce,
                                            .sum_of_squares = sp_i_cuda_runtime_sum_of_squares,
                                            .mark = sp_i_cuda_runtime_mark,
-                                           .mark_later = sp_i_cuda_runtime_mark_later,
                                            .wait = sp_i_cuda_runtime_wait,
                                            .now_ns = sp_i_cuda_runtime_now_ns,
                                            .stamp = sp_i_cuda_runtime_stamp,

@@ -48,7 +48,6 @@ typedef struct sp_i_cuda_runtime {
     sp_i_cuda_stream_context *context;
     cudaStream_t stream;              // of all ranks, or
     sp_i_cuda_partitions *partitions; // of each
-    sp_i_cuda_delay delay;            // or NULL
     pthread_mutex_t lock;             // of the arena and of the reference
     bool locks;
     char no_cudnn[SP_I_CUDA_TEXT]; // why not
@@ -83,7 +82,6 @@ void sp_i_cuda_runtime_sum_of_squares(sp_runtime *runtime, sp_element element, i
 
 // Order between ranks, and times.
 sp_fence sp_i_cuda_runtime_mark(sp_runtime *runtime);
-sp_fence sp_i_cuda_runtime_mark_later(sp_runtime *runtime, int64_t ns);
 void sp_i_cuda_runtime_wait(sp_runtime *runtime, sp_fence fence);
 int64_t sp_i_cuda_runtime_now_ns(sp_runtime *runtime);
 uint64_t sp_i_cuda_runtime_stamp(sp_runtime *runtime);

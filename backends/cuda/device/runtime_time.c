@@ -7,8 +7,6 @@
 
 enum { FAR_NS = 100000000 }; // 0.1 s, which fp32 holds to 8 ns
 
-static const uint64_t late_point = UINT64_C(1) << 63; // points of a stream context's side stream
-
 // ---- order ----
 
 sp_fence sp_i_cuda_runtime_mark(sp_runtime *runtime)
@@ -31,64 +29,13 @@ sp_fence sp_i_cuda_runtime_mark(sp_runtime *runtime)
 void sp_i_cuda_runtime_wait(sp_runtime *runtime, sp_fence fence)
 {
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
-    bool late = (fence.point & late_point) != 0;
-    if (fence.point == 0 || (fence.rank == rank->number && !late)) {
+    if (fence.point == 0 || fence.rank == rank->number) {
         return;
     }
     const sp_i_cuda_runtime *m = sp_i_cuda_runtime_of(runtime);
     const sp_i_cuda_stream_context *context = m->rank[fence.rank].context;
-    const sp_i_cuda_events *events = late ? &context->late : &context->points;
     SP_I_CUDA_CALL(rank, StreamWaitEvent, rank->stream,
-                   events->event[fence.point % SP_I_CUDA_POINTS], 0);
-}
-
-// On the SMs of the ranks' stream, so that a delay takes none from others'.
-static void make_side(sp_i_cuda_runtime *m, sp_i_cuda_rank *rank)
-{
-    sp_i_cuda_stream_context *context = rank->context;
-    if (context->side == NULL && m->partitions == NULL) {
-        SP_I_CUDA_CALL(rank, StreamCreateWithPriority, &context->side, cudaStreamNonBlocking, 0);
-    } else if (context->side == NULL && rank->status == SP_OK) {
-        sp_i_cuda_fail(rank,
-                       sp_i_cuda_partition_stream_new(m->partitions, (int)(context - m->context),
-                                                      &context->side, &rank->error),
-                       &rank->error);
-    }
-    if (rank->status == SP_OK) {
-        sp_i_cuda_fail(rank,
-                       sp_i_cuda_events_init(&m->device, SP_I_CUDA_POINTS + 1, false,
-                                             &context->late, &rank->error),
-                       &rank->error);
-    }
-}
-
-// The side stream waits for the rank's, lets the time pass and records the point. It does one after
-// the other, whatever the rank has put down since.
-sp_fence sp_i_cuda_runtime_mark_later(sp_runtime *runtime, int64_t ns)
-{
-    sp_i_cuda_runtime *m = sp_i_cuda_runtime_of(runtime);
-    sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
-    sp_i_cuda_stream_context *context = rank->context;
-    sp_fence fence = {0};
-    SP_ASSERT(ns > 0 && m->delay != NULL);
-    sp_i_cuda_hold(rank);
-    if (context->late.event == NULL) {
-        make_side(m, rank);
-    }
-    if (rank->status == SP_OK) {
-        uint64_t point = context->late_marks++ % SP_I_CUDA_POINTS;
-        cudaEvent_t here = context->late.event[SP_I_CUDA_POINTS];
-        fence = (sp_fence){rank->number, late_point | point};
-        SP_I_CUDA_CALL(rank, EventRecord, here, rank->stream);
-        SP_I_CUDA_CALL(rank, StreamWaitEvent, context->side, here, 0);
-        if (rank->status == SP_OK) {
-            sp_i_cuda_note(rank, (int)m->delay(ns, context->side), "a link's delay", __FILE__,
-                           __LINE__);
-        }
-        SP_I_CUDA_CALL(rank, EventRecord, context->late.event[point], context->side);
-    }
-    sp_i_cuda_release(rank);
-    return fence;
+                   context->points.event[fence.point % SP_I_CUDA_POINTS], 0);
 }
 
 // ---- the clock of virtual time ----

@@ -46,11 +46,6 @@ void sp_i_cuda_stream_context_fini(sp_i_cuda_stream_context *context,
     if (context->stream != NULL) {
         (void)device->api->StreamSynchronize(context->stream);
     }
-    if (context->side != NULL) {
-        (void)device->api->StreamSynchronize(context->side);
-        (void)device->api->StreamDestroy(context->side);
-    }
-    sp_i_cuda_events_fini(&context->late);
     sp_i_cuda_events_fini(&context->clock);
     sp_i_cuda_events_fini(&context->points);
     sp_i_cuda_events_fini(&context->chunks);

@@ -34,11 +34,6 @@ struct sp_i_cuda_stream_context {
     // Point p is event p mod SP_I_CUDA_POINTS; a later point of the same event is as good.
     sp_i_cuda_events points;
     uint64_t marks;
-    // Points that come later: a stream beside the ranks', with delays on it, and its events, of
-    // which the last is for the ranks' stream. Made when first used.
-    cudaStream_t side;
-    sp_i_cuda_events late;
-    uint64_t late_marks;
     // The clock: `clock_ns` is the time of event `clock_at`.
     sp_i_cuda_events clock;
     int clock_at;

@@ -1,11 +1,25 @@
-// Tests that need a GPU: each case prints one JSON line. A program's exit status is 0 where all
-// cases passed, 1 where one failed, 77 without a GPU. Each of several cases runs in a process of
-// its own, for a minute at most; with SP_GPU_ONE_PROCESS in the environment all run in one, for
-// checkers that follow one. With SP_GPU_SMALL what is long under a checker is left out.
-#ifndef SLIMPACK_TESTS_GPU_GPU_TEST_H
-#define SLIMPACK_TESTS_GPU_GPU_TEST_H
+// gpu_check COMMAND [ARGUMENT...]: what is asked of a GPU, by the names below. Exit status: 0 all
+// went well, 1 something failed, 2 wrong usage, 77 no GPU or nothing to look at.
+#ifndef SLIMPACK_TESTS_GPU_GPU_CHECK_H
+#define SLIMPACK_TESTS_GPU_GPU_CHECK_H
 
 #include "backends/cuda/device/device.h"
+
+// The commands; argv[0] is the command's name.
+int gpu_checklist(int argc, char **argv);
+int gpu_device_test(int argc, char **argv);
+int gpu_attention_test(int argc, char **argv);
+int gpu_gradients_test(int argc, char **argv);
+int gpu_nccl_test(int argc, char **argv);
+int gpu_kernels_test(int argc, char **argv); // kernels_test.c
+int gpu_kernels_bench(int argc, char **argv);
+int gpu_products(int argc, char **argv);
+int gpu_gaps(int argc, char **argv);
+int gpu_calibrate(int argc, char **argv);
+
+// Tests by cases, each of which prints one JSON line. Each of several cases runs in a process of
+// its own, for a minute at most; with SP_GPU_ONE_PROCESS in the environment all run in one, for
+// checkers that follow one. With SP_GPU_SMALL what is long under a checker is left out.
 
 typedef struct gpu_test {
     sp_i_cuda_api api;
@@ -22,7 +36,7 @@ typedef struct gpu_case {
     sp_status (*run)(gpu_test *test, sp_error *err);
 } gpu_case;
 
-// Runs all cases; the program's exit status.
+// Runs all cases; the command's exit status.
 int gpu_run_cases(const gpu_case *cases, int count);
 
 // Fails the case where `holds` is false; the text is the finding either way, the first failure's

@@ -1,4 +1,4 @@
-#include "tests/gpu/gpu_test.h"
+#include "tests/gpu/gpu_check.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -13,7 +13,50 @@
 #include "backends/cuda/device/device.h"
 #include "kernels/bf16.h"
 
-enum { NO_GPU = 77, CASE_S = 60 };
+enum { USAGE = 2, NO_GPU = 77, CASE_S = 60 };
+
+// ---- commands ----
+
+typedef struct command {
+    const char *name, *arguments;
+    int (*run)(int argc, char **argv);
+} command;
+
+static const command commands[] = {
+    {"checklist", " [--list] [CHECK...]", gpu_checklist},
+    {"device_test", "", gpu_device_test},
+    {"attention_test", "", gpu_attention_test},
+    {"gradients_test", "", gpu_gradients_test},
+#ifdef SP_GPU_NCCL
+    {"nccl_test", "", gpu_nccl_test},
+#endif
+    {"kernels_test", " [CASE]", gpu_kernels_test},
+    {"kernels_bench", "", gpu_kernels_bench},
+    {"products", " PLAN...", gpu_products},
+    {"gaps", " FOLDER", gpu_gaps},
+    {"calibrate", " FOLDER [PARTITIONS]", gpu_calibrate},
+};
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+// "--list" prints the names.
+int main(int argc, char **argv)
+{
+    bool lists = argc == 2 && strcmp(argv[1], "--list") == 0;
+    for (int i = 0; i < COMMANDS; i++) {
+        if (lists) {
+            puts(commands[i].name);
+        } else if (argc > 1 && strcmp(commands[i].name, argv[1]) == 0) {
+            return commands[i].run(argc - 1, argv + 1);
+        }
+    }
+    for (int i = 0; i < COMMANDS && !lists; i++) {
+        fprintf(stderr, "%s gpu_check %s%s\n", i == 0 ? "usage:" : "      ", commands[i].name,
+                commands[i].arguments);
+    }
+    return lists ? 0 : USAGE;
+}
+
+// ---- tests by cases ----
 
 static bool start(gpu_test *t)
 {
