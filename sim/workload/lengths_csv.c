@@ -91,7 +91,8 @@ static sp_status read_row(sp_i_reader *reader, sp_csv_record record, const csv_t
     }
     int64_t tokens = 0;
     if (sp_parse_length(chosen.text, chosen.bytes, &tokens)) {
-        return sp_lengths_append(reader->lengths, tokens, reader->err);
+        sp_lengths_append(reader->lengths, tokens, NULL);
+        return SP_OK;
     }
     char quoted[SP_I_QUOTE];
     char found[SP_I_QUOTE + 2];
