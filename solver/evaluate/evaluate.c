@@ -291,7 +291,7 @@ sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
     sp_i_step_recompute(&ev->steps);
     status = sp_result_note_layers(result, &ev->steps.scenario->layout, err);
     if (status == SP_OK) {
-        status = sp_i_group_starts_init(&ev->starts, ev->steps.scenario, err);
+        sp_i_group_starts_init(&ev->starts, ev->steps.scenario);
     }
     return status == SP_OK ? sp_i_steps_init(&ev->steps, err) : status;
 }
@@ -331,9 +331,6 @@ static sp_status resolve(sp_i_evaluation *ev, sp_error *err)
     ev->own = *scenario;
     ev->own.chosen_layers = NULL;
     ev->own.resolved = json_deep_copy(scenario->resolved);
-    if (ev->own.resolved == NULL) {
-        return sp_error_no_memory(err, "a scenario");
-    }
     ev->steps.scenario = &ev->own;
     ev->own.strategy.effort_percent = ev->steps.options->effort_percent;
     return sp_strategy_resolve(&ev->own, ev->steps.options->compared, err);
@@ -690,21 +687,24 @@ static void note_positions(sp_i_evaluation *ev, const sp_packing *packing)
     }
 }
 
-// O(packs + dp). Without memory for it there is no such warning.
+// O(packs + dp).
 static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing)
 {
     const sp_pack_list *packs = &packing->forward;
     long long made = sp_i_step_microbatches(packing);
     int dp = ev->steps.scenario->layout.dp;
     int idle = 0;
+    if (made >= dp) {
+        return;
+    }
     // For each rank the packs that begin there less those that end before it.
-    int64_t *begun = made < dp ? sp_calloc((size_t)dp + 1, sizeof *begun) : NULL;
-    for (size_t k = 0; begun != NULL && k < packs->count; k++) {
+    int64_t *begun = sp_calloc((size_t)dp + 1, sizeof *begun);
+    for (size_t k = 0; k < packs->count; k++) {
         begun[packs->packs[k].dp_first]++;
         begun[packs->packs[k].dp_first + packs->packs[k].dp_count]--;
     }
     int64_t packs_of_rank = 0;
-    for (int d = 0; begun != NULL && d < dp; d++) {
+    for (int d = 0; d < dp; d++) {
         packs_of_rank += begun[d];
         idle += packs_of_rank == 0;
     }

@@ -31,9 +31,6 @@ static sp_status states_are_too_much(const sp_scenario *scenario, bool *more, sp
     const sp_layout *layout = &scenario->layout;
     int vstages = sp_layout_vstages(layout);
     sp_stage *stages = sp_calloc((size_t)vstages, sizeof *stages);
-    if (stages == NULL) {
-        return sp_error_no_memory(err, "pipeline stages");
-    }
     sp_status status =
         sp_layout_stages(layout, scenario->model.layers, scenario->source, stages, err);
     if (status == SP_OK) {
@@ -114,9 +111,6 @@ static sp_status try_settings(sp_i_evaluation *ev, const sp_batches *batches,
     }
     sp_error_clear(&own);
     json_t *document = json_deep_copy(ev->stated->stated);
-    if (document == NULL) {
-        return sp_error_no_memory(err, "a scenario");
-    }
     // At as many data-parallel ranks, whatever they followed from, and with all that follows from
     // other settings open.
     char ranks[SETTING];

@@ -31,9 +31,6 @@ sp_status sp_planner_new(const sp_scenario *scenario, sp_planner **planner, sp_e
                            "have no samples that could be planned");
     }
     sp_planner *made = sp_calloc(1, sizeof *made);
-    if (made == NULL) {
-        return sp_error_no_memory(err, "a planner");
-    }
     sp_status status =
         sp_i_evaluate_begin(&made->evaluation, scenario, &made->options, &made->result, err);
     made->scenario = made->evaluation.steps.scenario;
@@ -77,9 +74,6 @@ sp_status sp_plan_batch(sp_planner *planner, const int64_t *tokens, size_t count
     sp_batches batches = {0};
     *plan = NULL;
     sp_batch_plan *made = sp_calloc(1, sizeof *made);
-    if (made == NULL) {
-        return sp_error_no_memory(err, "the plan of a batch");
-    }
     sp_status status = make_batch(planner->scenario, tokens, count, &batches, err);
     if (status == SP_OK) {
         made->batch = batches.batch[0];

@@ -57,7 +57,7 @@ sp_status sp_i_step_simulate(sp_i_steps *steps, int index, const sp_plan *plan,
     // GPUs that differ may be faster than those of the profile, from which bounds follow.
     bool bounded = !steps->options->no_bounds && !(engine.jitter.gpu_cv > 0.0);
     if (status == SP_OK && bounded) {
-        status = sp_i_step_bounds(steps, plan, costs, &metrics, facts, err);
+        sp_i_step_bounds(steps, plan, costs, &metrics, facts);
     }
     if (status == SP_OK) {
         status = sp_result_add(steps->result, &metrics, facts, err);

@@ -22,14 +22,14 @@ static void make(const sp_i_shape *shape, int dp, sp_packing *packing, sp_i_need
 {
     sp_i_rank_samples samples = drawn_samples(&d, 0, dp);
     sp_packing_init(packing, &d.batch, dp);
-    must_succeed(sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, packing, needs, ERR));
+    sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, packing, needs);
 }
 
 // All samples on the groups of a split, with merged ranks or (merge_share 0) without.
 static void fill(int dp, double merge_share, const sp_i_shape *shape, sp_packing *packing)
 {
     sp_i_rank_split split;
-    must_succeed(assumed_split(&drawn_work, &d.batch, dp, 8, merge_share, 0, &split, ERR));
+    assumed_split(&drawn_work, &d.batch, dp, 8, merge_share, 0, &split);
     sp_packing_init(packing, &d.batch, dp);
     for (int g = 0; g < split.count; g++) {
         const sp_i_rank_group *group = &split.groups[g];
@@ -38,8 +38,7 @@ static void fill(int dp, double merge_share, const sp_i_shape *shape, sp_packing
         sp_i_needs needs = {0};
         sp_packing_init(&rank, &d.batch, dp);
         if (group->count > 0) {
-            must_succeed(
-                sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, &rank, &needs, ERR));
+            sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, &rank, &needs);
             assert_needs(&rank, &needs);
         }
         must_succeed(sp_i_micropacks_append(&rank, packing, ERR));

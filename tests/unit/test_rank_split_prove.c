@@ -44,7 +44,7 @@ static double best_s(const drawn *d, size_t i, double load_s[RANKS])
 
 static void make(const drawn *d, int ranks, sp_i_rank_split *split)
 {
-    must_succeed(assumed_split(&some_work, &d->batch, ranks, 1, 0.0, 0, split, ERR));
+    assumed_split(&some_work, &d->batch, ranks, 1, 0.0, 0, split);
 }
 
 // Every sample once, longest first, with the work that is said.

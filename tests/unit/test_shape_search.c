@@ -72,8 +72,7 @@ static void make_best(search_case *c, const sp_i_shape_search *search, const sp_
     sp_i_rank_samples samples = drawn_samples(&d, 0, 1);
     sp_packflow_outcome again;
     sp_packing_init(packing, &d.batch, 1);
-    must_succeed(
-        sp_i_micropacks_make(&c->work, &d.batch, &samples, &best->shape, packing, &needs, ERR));
+    sp_i_micropacks_make(&c->work, &d.batch, &samples, &best->shape, packing, &needs);
     assert_pack_rules(packing);
     must_succeed(
         sp_i_rank_score(&c->scorer, packing, needs.pack, search->split, NULL, &again, ERR));
