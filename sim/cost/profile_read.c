@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sim/base/writer.h"
 #include "sim/cost/profile_private.h"
 
 #define SCHEMA "slimpack/profile/1"
@@ -235,9 +236,11 @@ static void name_of_source(const char *source, char name[SP_PROFILE_NAME])
     const char *slash = strrchr(source, '/');
     const char *base = slash == NULL ? source : slash + 1;
     size_t length = strlen(base);
+    size_t fitting = sp_fitting(base, SP_PROFILE_NAME);
     if (length > 5 && strcmp(base + length - 5, ".json") == 0) {
         length -= 5;
     }
+    length = length < fitting ? length : fitting;
     snprintf(name, SP_PROFILE_NAME, "%.*s", (int)length, base);
 }
 

@@ -7,6 +7,7 @@
 #include "sim/base/data_folder.h"
 #include "sim/base/files.h"
 #include "sim/base/units.h"
+#include "sim/base/writer.h"
 #include "sim/model/model.h"
 
 enum { KINDS_TEXT = 160 };
@@ -484,14 +485,7 @@ static void name_model(sp_object *object, const char *fallback, sp_model *model)
     const json_t *given = sp_object_get(object, "_name_or_path");
     const char *text = json_is_string(given) ? json_string_value(given) : "";
     text = text[0] != '\0' ? text : fallback;
-    size_t length = strlen(text);
-    if (length >= sizeof model->name) {
-        // Cut between characters: half of one is not valid UTF-8 and could not be written as JSON.
-        length = sizeof model->name - 1;
-        while (length > 0 && ((unsigned char)text[length] & 0xC0u) == 0x80u) {
-            length--;
-        }
-    }
+    size_t length = sp_fitting(text, sizeof model->name);
     memcpy(model->name, text, length);
     model->name[length] = '\0';
 }

@@ -69,7 +69,10 @@ static sp_status place_name(const path_setting *setting, const char *name, const
         }
     }
     *placed = json_string(path);
-    return *placed != NULL ? SP_OK : sp_error_no_memory(err, "a path");
+    return *placed != NULL
+               ? SP_OK
+               : sp_error_set(err, SP_ERR_CONTENT,
+                              "%s: no document can hold this path, which is not UTF-8", path);
 }
 
 sp_status sp_scenario_place(json_t *root, const char *file, sp_error *err)
