@@ -154,10 +154,8 @@ static json_t *text_part(sp_object *whole)
     json_t *text = json_is_object(part) ? json_copy((json_t *)(uintptr_t)part) : NULL;
     const json_t *tied = json_object_get(whole->json, "tie_word_embeddings");
     if (text != NULL && json_is_boolean(tied) &&
-        json_object_get(text, "tie_word_embeddings") == NULL &&
-        json_object_set(text, "tie_word_embeddings", (json_t *)(uintptr_t)tied) != 0) {
-        json_decref(text);
-        return NULL;
+        json_object_get(text, "tie_word_embeddings") == NULL) {
+        json_object_set(text, "tie_word_embeddings", (json_t *)(uintptr_t)tied);
     }
     return text;
 }
@@ -547,8 +545,8 @@ static void read_window(sp_object *object, hf_family family, sp_model *model)
         used = used || is_windowed(type);
     }
     if (used) {
-        model->window_tokens = sp_object_int(object, "sliding_window", qwen ? QWEN_WINDOW : 0, 1,
-                                             SP_I_MAX_POSITIONS);
+        model->window_tokens =
+            sp_object_int(object, "sliding_window", qwen ? QWEN_WINDOW : 0, 1, SP_I_MAX_POSITIONS);
     }
 }
 
