@@ -71,7 +71,7 @@ double sp_i_cp_exchange_s(const sp_i_attention *attention, sp_group cp,
 double sp_i_exposed_cp_s(const sp_i_attention *attention, double cp_s, double attention_s,
                          double qkv_s, bool backward);
 
-sp_i_cp_ring *sp_i_cp_ring_new(int cp); // NULL without memory
+sp_i_cp_ring *sp_i_cp_ring_new(int cp);
 void sp_i_cp_ring_free(sp_i_cp_ring *ring);
 void sp_i_cp_ring_clear(sp_i_cp_ring *ring);
 // A piece (sp_i_cp_visit), those of a sample in their order. Keys of earlier packs, and of more
