@@ -132,7 +132,7 @@ typedef struct sp_i_cp_row {
 // pack over several CP ranks must hold the slices of one forward pack, whose cut it then keeps:
 // otherwise activations would have to change ranks in between. *forward_pack is sp_regroup's,
 // freed by the caller; NULL for the other ways, and where there are no backward packs. Errors:
-// SP_ERR_CONTENT at strategy.cp_sharding of `source`, SP_ERR_NO_MEMORY. O(slices * log slices).
+// SP_ERR_CONTENT at strategy.cp_sharding of `source`. O(slices * log slices).
 sp_status sp_i_cp_regroup(const sp_layout *layout, const sp_packing *packing, const char *source,
                           int32_t **forward_pack, sp_error *err);
 
