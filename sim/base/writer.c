@@ -335,3 +335,15 @@ void sp_append(char *text, size_t bytes, const char *format, ...)
     vsnprintf(text + used, bytes - used, format, args);
     va_end(args);
 }
+
+size_t sp_fitting(const char *text, size_t bytes)
+{
+    size_t length = strlen(text);
+    if (length >= bytes) {
+        length = bytes - 1;
+        while (length > 0 && ((unsigned char)text[length] & 0xC0u) == 0x80u) {
+            length--;
+        }
+    }
+    return length;
+}

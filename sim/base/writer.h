@@ -46,4 +46,8 @@ void sp_print_json_text(FILE *out, const char *text, size_t bytes);
 // Adds to a text that has place for `bytes` in all, and is cut off there.
 void sp_append(char *text, size_t bytes, const char *format, ...) SP_PRINTF(3, 4);
 
+// Bytes of `text` that have place among so many with the terminator, cut between characters: half
+// of one is no UTF-8, which no JSON text holds.
+size_t sp_fitting(const char *text, size_t bytes);
+
 #endif

@@ -66,9 +66,6 @@ static sp_status all_names(name_list **names, sp_error *err)
 {
     *names = NULL;
     name_list *list = sp_calloc(1, sizeof *list);
-    if (list == NULL) {
-        return sp_error_no_memory(err, "the list of profiles");
-    }
     char folder[SP_PROFILE_PATH];
     size_t next = 0;
     int error = 0;
@@ -191,13 +188,12 @@ static bool is_alias(const json_t *own)
 
 // Sections of `own` stand in place of the base's; null takes one away. What the base says of itself
 // does not hold for a profile that changes it.
-static bool replace_sections(json_t *base, const json_t *own)
+static void replace_sections(json_t *base, const json_t *own)
 {
     static const char *const of_itself[] = {"name", "fit", "errors", "for_stack"};
     size_t removed = is_alias(own) ? 1 : sizeof of_itself / sizeof of_itself[0];
     const char *key;
     json_t *value;
-    bool ok = true;
     for (size_t i = 0; i < removed; i++) {
         json_object_del(base, of_itself[i]);
     }
@@ -205,10 +201,9 @@ static bool replace_sections(json_t *base, const json_t *own)
         if (json_is_null(value) || strcmp(key, "extends") == 0) {
             json_object_del(base, key);
         } else {
-            ok = ok && json_object_set(base, key, value) == 0;
+            json_object_set(base, key, value);
         }
     }
-    return ok;
 }
 
 // A path that a profile names leads from its own folder, where that has it.
@@ -250,8 +245,8 @@ static sp_status extend(json_t **root, const char *file, int depth, sp_error *er
     if (status == SP_OK) {
         status = extend(root, base_file, depth - 1, err);
     }
-    if (status == SP_OK && !replace_sections(*root, own)) {
-        status = sp_error_no_memory(err, "a profile");
+    if (status == SP_OK) {
+        replace_sections(*root, own);
     }
     json_decref(own);
     return status;

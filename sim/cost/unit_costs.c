@@ -31,7 +31,6 @@ sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *pack
     }
     if (status == SP_OK && packing->batch != NULL && sp_stack_counts_device(&cost->memory.stack)) {
         f.end = sp_calloc(packing->batch->count, sizeof *f.end);
-        status = f.end != NULL ? SP_OK : sp_error_no_memory(err, "the ends of samples");
     }
     if (status == SP_OK) {
         fill_list(&f, &packing->forward, !regrouped, costs->unit, costs->unit_pack);

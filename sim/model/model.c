@@ -247,42 +247,36 @@ void sp_model_from_object(sp_object *object, sp_model *model)
 json_t *sp_model_to_json(const sp_model *model)
 {
     json_t *root = json_object();
-    bool ok = root != NULL;
-    ok = ok && sp_json_put(root, "name", json_string(model->name));
-    ok = ok && sp_json_put(root, "layers", json_integer(model->layers));
-    ok = ok && sp_json_put(root, "hidden", json_integer(model->hidden));
-    ok = ok && sp_json_put(root, "ffn", json_integer(model->ffn));
-    ok = ok && sp_json_put(root, "heads", json_integer(model->heads));
-    ok = ok && sp_json_put(root, "kv_heads", json_integer(model->kv_heads));
-    ok = ok && sp_json_put(root, "head_dim", json_integer(model->head_dim));
-    ok = ok && sp_json_put(root, "vocab", json_integer(model->vocab));
-    ok = ok && sp_json_put(root, "activation", json_string(sp_activation_names[model->activation]));
-    ok = ok && sp_json_put(root, "norm", json_string(sp_norm_names[model->norm]));
-    ok = ok && sp_json_put(root, "positional", json_string(sp_positional_names[model->positional]));
+    sp_json_put(root, "name", json_string(model->name));
+    sp_json_put(root, "layers", json_integer(model->layers));
+    sp_json_put(root, "hidden", json_integer(model->hidden));
+    sp_json_put(root, "ffn", json_integer(model->ffn));
+    sp_json_put(root, "heads", json_integer(model->heads));
+    sp_json_put(root, "kv_heads", json_integer(model->kv_heads));
+    sp_json_put(root, "head_dim", json_integer(model->head_dim));
+    sp_json_put(root, "vocab", json_integer(model->vocab));
+    sp_json_put(root, "activation", json_string(sp_activation_names[model->activation]));
+    sp_json_put(root, "norm", json_string(sp_norm_names[model->norm]));
+    sp_json_put(root, "positional", json_string(sp_positional_names[model->positional]));
     if (model->max_positions > 0) {
-        ok = ok && sp_json_put(root, "max_positions", json_integer(model->max_positions));
+        sp_json_put(root, "max_positions", json_integer(model->max_positions));
     }
     if (model->window_tokens > 0) {
-        ok = ok && sp_json_put(root, "window_tokens", json_integer(model->window_tokens));
+        sp_json_put(root, "window_tokens", json_integer(model->window_tokens));
     }
     if (model->stored_dtype != SP_STORED_BF16) {
-        ok = ok && sp_json_put(root, "stored_dtype",
-                               json_string(sp_stored_dtype_names[model->stored_dtype]));
+        sp_json_put(root, "stored_dtype", json_string(sp_stored_dtype_names[model->stored_dtype]));
     }
-    ok = ok && sp_json_put(root, "tied_embeddings", json_boolean(model->tied_embeddings));
-    ok = ok && sp_json_put(root, "bias", json_boolean(model->bias));
-    ok = ok && sp_json_put(root, "qkv_bias", json_boolean(model->qkv_bias));
-    ok = ok && sp_json_put(root, "qk_norm", json_boolean(model->qk_norm));
+    sp_json_put(root, "tied_embeddings", json_boolean(model->tied_embeddings));
+    sp_json_put(root, "bias", json_boolean(model->bias));
+    sp_json_put(root, "qkv_bias", json_boolean(model->qkv_bias));
+    sp_json_put(root, "qk_norm", json_boolean(model->qk_norm));
     if (model->dropout != SP_DROPOUT_USUAL) {
-        ok = ok && sp_json_put(root, "dropout", json_boolean(model->dropout == SP_DROPOUT_ON));
+        sp_json_put(root, "dropout", json_boolean(model->dropout == SP_DROPOUT_ON));
     }
     if (model->experts > 0) {
-        ok = ok && sp_json_put(root, "experts", json_integer(model->experts));
-        ok = ok && sp_json_put(root, "experts_per_token", json_integer(model->experts_per_token));
-    }
-    if (!ok) {
-        json_decref(root);
-        return NULL;
+        sp_json_put(root, "experts", json_integer(model->experts));
+        sp_json_put(root, "experts_per_token", json_integer(model->experts_per_token));
     }
     return root;
 }

@@ -74,7 +74,7 @@ sp_status sp_model_from_hf(const json_t *config, const char *source, sp_model *m
 // collected in object->err.
 void sp_model_from_object(sp_object *object, sp_model *model);
 
-// A model as a document, every key stated; NULL when memory ran out.
+// A model as a document, every key stated.
 json_t *sp_model_to_json(const sp_model *model);
 
 // Checks that the numbers make a transformer (heads divide, kv_heads divide heads, ...). `source`

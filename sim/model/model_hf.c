@@ -7,6 +7,7 @@
 #include "sim/base/data_folder.h"
 #include "sim/base/files.h"
 #include "sim/base/units.h"
+#include "sim/base/writer.h"
 #include "sim/model/model.h"
 
 enum { KINDS_TEXT = 160 };
@@ -153,10 +154,8 @@ static json_t *text_part(sp_object *whole)
     json_t *text = json_is_object(part) ? json_copy((json_t *)(uintptr_t)part) : NULL;
     const json_t *tied = json_object_get(whole->json, "tie_word_embeddings");
     if (text != NULL && json_is_boolean(tied) &&
-        json_object_get(text, "tie_word_embeddings") == NULL &&
-        json_object_set(text, "tie_word_embeddings", (json_t *)(uintptr_t)tied) != 0) {
-        json_decref(text);
-        return NULL;
+        json_object_get(text, "tie_word_embeddings") == NULL) {
+        json_object_set(text, "tie_word_embeddings", (json_t *)(uintptr_t)tied);
     }
     return text;
 }
@@ -484,14 +483,7 @@ static void name_model(sp_object *object, const char *fallback, sp_model *model)
     const json_t *given = sp_object_get(object, "_name_or_path");
     const char *text = json_is_string(given) ? json_string_value(given) : "";
     text = text[0] != '\0' ? text : fallback;
-    size_t length = strlen(text);
-    if (length >= sizeof model->name) {
-        // Cut between characters: half of one is not valid UTF-8 and could not be written as JSON.
-        length = sizeof model->name - 1;
-        while (length > 0 && ((unsigned char)text[length] & 0xC0u) == 0x80u) {
-            length--;
-        }
-    }
+    size_t length = sp_fitting(text, sizeof model->name);
     memcpy(model->name, text, length);
     model->name[length] = '\0';
 }
@@ -553,8 +545,8 @@ static void read_window(sp_object *object, hf_family family, sp_model *model)
         used = used || is_windowed(type);
     }
     if (used) {
-        model->window_tokens = sp_object_int(object, "sliding_window", qwen ? QWEN_WINDOW : 0, 1,
-                                             SP_I_MAX_POSITIONS);
+        model->window_tokens =
+            sp_object_int(object, "sliding_window", qwen ? QWEN_WINDOW : 0, 1, SP_I_MAX_POSITIONS);
     }
 }
 

@@ -165,7 +165,7 @@ void sp_stack_from_member(sp_object *parent, const char *key, sp_stack *stack);
 // off where the named stack brings it.
 void sp_stack_drop_idle(sp_object *parent, const char *key, sp_stack *stack);
 
-// A stack as a document, every switch stated; NULL when memory ran out.
+// A stack as a document, every switch stated.
 json_t *sp_stack_to_json(const sp_stack *stack);
 
 #endif

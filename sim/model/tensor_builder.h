@@ -13,7 +13,6 @@
 typedef struct sp_i_program_builder {
     sp_tensor_program *program;
     sp_tensor_events *to; // the pass that events go to
-    bool failed;          // out of memory
     const sp_layout *layout;
     const sp_stage *stage;
     sp_recompute mode; // of the layer at hand: none while a whole layer is rebuilt

@@ -225,7 +225,7 @@ bool sp_scenario_states(const sp_scenario *scenario, int setting);
 
 // What follows from the settings, for people (--explain): ranks, virtual stages, micro-batches
 // where given, nodes, layers per chunk (fewest and most where they differ), parameters. The caller
-// owns it; NULL when memory ran out.
+// owns it.
 SP_API json_t *sp_scenario_derived(const sp_scenario *scenario);
 
 // What scenarios read from files, read once for many of them: profiles by name and lists of lengths

@@ -25,9 +25,6 @@ static sp_status check_chunks(const sp_scenario *scenario, sp_error *err)
 static sp_status check_stages(const sp_scenario *scenario, const sp_layout *layout, sp_error *err)
 {
     sp_stage *stages = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *stages);
-    if (stages == NULL) {
-        return sp_error_no_memory(err, "pipeline stages");
-    }
     sp_status status =
         sp_layout_stages(layout, scenario->model.layers, scenario->source, stages, err);
     sp_free(stages);

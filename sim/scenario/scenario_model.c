@@ -184,8 +184,11 @@ static void cluster_of_file(sp_i_scenario_reader *reader, const char *path)
     const char *slash = strrchr(path, '/');
     sp_cluster named;
     if (sp_cluster_builtin(slash != NULL ? slash + 1 : path, &named, NULL) == SP_OK) {
-        sp_append(cluster->source, sizeof cluster->source, "%s" SP_CLUSTER_FILE "%s",
-                  cluster->source[0] != '\0' ? "; " : "", path);
+        sp_append(cluster->source, sizeof cluster->source, "%s" SP_CLUSTER_FILE,
+                  cluster->source[0] != '\0' ? "; " : "");
+        size_t room = sizeof cluster->source - strlen(cluster->source);
+        sp_append(cluster->source, sizeof cluster->source, "%.*s", (int)sp_fitting(path, room),
+                  path);
     }
 }
 

@@ -69,15 +69,14 @@ void sp_i_scenario_read_memory(sp_i_scenario_reader *reader);
 // workload. Its defaults follow from the layout and the schedule, which must have been read.
 void sp_i_scenario_read_workload(sp_i_scenario_reader *reader);
 
-// strategy, and the document that says it as resolved (NULL when memory ran out).
+// strategy, and the document that says it as resolved.
 void sp_i_scenario_read_strategy(sp_i_scenario_reader *reader);
 json_t *sp_i_strategy_to_json(const sp_scenario *scenario);
 
-// prefill, and the document that says it as resolved (NULL when memory ran out).
+// prefill, and the document that says it as resolved.
 void sp_i_scenario_read_prefill(sp_i_scenario_reader *reader);
 json_t *sp_i_prefill_to_json(const sp_prefill_spec *prefill);
-// decode, after everything else; and the document that says it as resolved (NULL when memory ran
-// out).
+// decode, after everything else; and the document that says it as resolved.
 void sp_i_scenario_read_decode(sp_i_scenario_reader *reader);
 json_t *sp_i_decode_to_json(const sp_scenario *scenario);
 
@@ -105,7 +104,7 @@ void sp_i_scenario_note_stated(sp_scenario *scenario, const json_t *root);
 // chosen, after all else: what a strategy was asked for, and chose.
 void sp_i_scenario_read_chosen(sp_i_scenario_reader *reader);
 
-// The document that says every setting as resolved; NULL when memory ran out.
+// The document that says every setting as resolved.
 json_t *sp_i_scenario_to_json(const sp_i_scenario_reader *reader);
 
 // NULL-terminated, in the order of the enums.

@@ -88,12 +88,14 @@ void sp_i_scenario_read_chosen(sp_i_scenario_reader *reader)
 }
 
 // Takes over `value`; NULL: there is none.
-static bool add_entry(json_t *chosen, const char *key, json_t *value, json_t *stated)
+static void add_entry(json_t *chosen, const char *key, json_t *value, json_t *stated)
 {
     json_t *entry = json_object();
-    bool ok = sp_json_put(entry, "value", value != NULL ? value : json_null());
-    ok = ok && (stated == NULL || json_object_set(entry, "stated", stated) == 0);
-    return sp_json_put(chosen, key, entry) && ok;
+    sp_json_put(entry, "value", value != NULL ? value : json_null());
+    if (stated != NULL) {
+        json_object_set(entry, "stated", stated);
+    }
+    sp_json_put(chosen, key, entry);
 }
 
 // Of a document that was read, and the one that says it as resolved.
@@ -101,56 +103,49 @@ static json_t *chosen_object(const sp_scenario *scenario, const json_t *root,
                              const json_t *resolved)
 {
     json_t *chosen = json_object();
-    bool ok = chosen != NULL;
-    for (int i = 0; ok && i < CHOSEN_KEYS; i++) {
+    for (int i = 0; i < CHOSEN_KEYS; i++) {
         const char *key = chosen_keys[i];
         json_t *value = setting_at(resolved, key);
         const json_t *before = chosen_entry(root, key);
         bool stated = setting_at(root, key) != NULL || strcmp(key, "strategy.kind") == 0 ||
                       (scenario->chunks_given && strcmp(key, "parallel.chunks_per_rank") == 0);
         if (before != NULL) {
-            ok = sp_json_put(chosen, key, json_deep_copy(before));
+            sp_json_put(chosen, key, json_deep_copy(before));
         } else if (value != NULL && !stated) {
-            ok = add_entry(chosen, key, json_incref(value), NULL);
+            add_entry(chosen, key, json_incref(value), NULL);
         }
-    }
-    if (!ok) {
-        json_decref(chosen);
-        return NULL;
     }
     return chosen;
 }
 
 // Writes what a strategy chose, or NULL for nothing, in the place of what the document says; takes
 // over `value`.
-static bool put_choice(json_t *root, const char *key, json_t *value)
+static void put_choice(json_t *root, const char *key, json_t *value)
 {
     json_t *section = section_of(root, key);
     json_t *chosen = json_object_get(root, "chosen");
     json_t *entry = json_object_get(chosen, key);
     json_t *before = setting_at(root, key);
-    bool ok = true;
     if (entry != NULL) {
-        ok = sp_json_put(entry, "value", value != NULL ? json_incref(value) : json_null());
+        sp_json_put(entry, "value", value != NULL ? json_incref(value) : json_null());
     } else if (chosen != NULL && (value == NULL ? before != NULL : !is_value(before, value))) {
-        ok = add_entry(chosen, key, json_incref(value), before);
+        add_entry(chosen, key, json_incref(value), before);
     }
     if (value == NULL) {
         json_object_del(section, leaf_of(key));
-        return ok;
+    } else {
+        sp_json_put(section, leaf_of(key), value);
     }
-    return sp_json_put(section, leaf_of(key), value) && ok;
 }
 
 sp_status sp_scenario_undo_choices(json_t *root, sp_error *err)
 {
-    bool ok = true;
     for (int i = 0; i < CHOSEN_KEYS; i++) {
         const char *key = chosen_keys[i];
         const json_t *entry = chosen_entry(root, key);
         json_t *stated = json_object_get(entry, "stated");
         if (stated != NULL) {
-            ok = sp_json_put(section_of(root, key), leaf_of(key), json_incref(stated)) && ok;
+            sp_json_put(section_of(root, key), leaf_of(key), json_incref(stated));
         } else if (entry != NULL) {
             json_object_del(section_of(root, key), leaf_of(key));
         }
@@ -161,7 +156,8 @@ sp_status sp_scenario_undo_choices(json_t *root, sp_error *err)
     if (json_object_size(json_object_get(root, "chosen")) == 0) {
         json_object_del(root, "chosen");
     }
-    return ok ? SP_OK : sp_error_no_memory(err, "a scenario");
+    (void)err;
+    return SP_OK;
 }
 
 // ---- the document ----
@@ -294,11 +290,8 @@ static json_t *uniform_object(const sp_uniform_costs *costs)
 static json_t *stage_layers_array(const sp_layout *layout)
 {
     json_t *array = json_array();
-    for (int s = 0; array != NULL && s < sp_layout_vstages(layout); s++) {
-        if (json_array_append_new(array, json_integer(layout->stage_layers[s])) != 0) {
-            json_decref(array);
-            return NULL;
-        }
+    for (int s = 0; s < sp_layout_vstages(layout); s++) {
+        json_array_append_new(array, json_integer(layout->stage_layers[s]));
     }
     return array;
 }
@@ -377,11 +370,8 @@ static json_t *memory_object(const sp_scenario *scenario)
 static json_t *lengths_array(const sp_lengths *lengths)
 {
     json_t *array = json_array();
-    for (size_t i = 0; array != NULL && i < lengths->count; i++) {
-        if (json_array_append_new(array, json_integer(lengths->tokens[i])) != 0) {
-            json_decref(array);
-            return NULL;
-        }
+    for (size_t i = 0; i < lengths->count; i++) {
+        json_array_append_new(array, json_integer(lengths->tokens[i]));
     }
     return array;
 }
@@ -463,24 +453,20 @@ sp_status sp_scenario_set_order(sp_scenario *scenario, sp_error *err)
     if (status != SP_OK) {
         return status;
     }
-    // A scenario that no document says has none to keep up.
-    bool none =
-        json_object_get(root, "schedule") == NULL || json_object_get(root, "parallel") == NULL;
-    json_t *layers = layout->stage_layers != NULL && !none ? stage_layers_array(layout) : NULL;
-    bool ok =
-        none || ((layout->stage_layers == NULL || layers != NULL) &&
-                 put_choice(root, "parallel.chunks_per_rank", json_integer(layout->chunks)) &&
-                 put_choice(root, "parallel.stage_layers", layers) &&
-                 put_choice(root, "schedule.kind", json_string(sp_schedule_names[schedule->kind])));
-    if (ok && !none && schedule->slices > 0) {
-        ok = put_choice(root, "schedule.slices", json_integer(schedule->slices)) &&
-             put_choice(root, "schedule.slice_rule",
-                        json_string(sp_slice_rule_names[schedule->slice_rule]));
-    }
-    if (!ok) {
-        return sp_error_no_memory(err, "a scenario");
-    }
     scenario->order_resolved = true;
+    // A scenario that no document says has none to keep up.
+    if (json_object_get(root, "schedule") == NULL || json_object_get(root, "parallel") == NULL) {
+        return SP_OK;
+    }
+    put_choice(root, "parallel.chunks_per_rank", json_integer(layout->chunks));
+    put_choice(root, "parallel.stage_layers",
+               layout->stage_layers != NULL ? stage_layers_array(layout) : NULL);
+    put_choice(root, "schedule.kind", json_string(sp_schedule_names[schedule->kind]));
+    if (schedule->slices > 0) {
+        put_choice(root, "schedule.slices", json_integer(schedule->slices));
+        put_choice(root, "schedule.slice_rule",
+                   json_string(sp_slice_rule_names[schedule->slice_rule]));
+    }
     return SP_OK;
 }
 
@@ -489,18 +475,23 @@ sp_status sp_scenario_set_strategy(sp_scenario *scenario, const char *kind, cons
 {
     sp_strategy_spec *strategy = &scenario->strategy;
     json_t *chosen = json_object_get(scenario->resolved, "chosen");
-    bool ok = chosen == NULL || add_entry(chosen, "strategy.kind", json_string(kind),
-                                          setting_at(scenario->resolved, "strategy.kind"));
+    if (chosen != NULL) {
+        add_entry(chosen, "strategy.kind", json_string(kind),
+                  setting_at(scenario->resolved, "strategy.kind"));
+    }
     snprintf(strategy->kind, sizeof strategy->kind, "%s", kind);
     snprintf(strategy->exchange_of, sizeof strategy->exchange_of, "%s",
              exchange_of != NULL ? exchange_of : "");
-    if (ok && chosen != NULL && exchange_of != NULL) {
-        ok = sp_json_put(json_object_get(chosen, "strategy.kind"), "exchange_of",
-                         json_string(exchange_of));
+    if (chosen != NULL && exchange_of != NULL) {
+        sp_json_put(json_object_get(chosen, "strategy.kind"), "exchange_of",
+                    json_string(exchange_of));
     }
     json_t *section = json_object_get(scenario->resolved, "strategy");
-    ok = ok && (section == NULL || sp_json_put(section, "kind", json_string(kind)));
-    return ok ? SP_OK : sp_error_no_memory(err, "a scenario");
+    if (section != NULL) {
+        sp_json_put(section, "kind", json_string(kind));
+    }
+    (void)err;
+    return SP_OK;
 }
 
 sp_status sp_scenario_set_stack(sp_scenario *scenario, sp_error *err)
@@ -508,20 +499,17 @@ sp_status sp_scenario_set_stack(sp_scenario *scenario, sp_error *err)
     static const char *const switches[] = {"stack.cp_overlap", "stack.cp_ring_nics"};
     json_t *stack = json_object_get(scenario->resolved, "stack");
     json_t *now = stack != NULL ? sp_stack_to_json(&scenario->memory.stack) : NULL;
-    bool ok = stack == NULL || now != NULL;
-    for (size_t i = 0; ok && stack != NULL && i < sizeof switches / sizeof switches[0]; i++) {
-        ok = put_choice(scenario->resolved, switches[i],
-                        json_incref(json_object_get(now, leaf_of(switches[i]))));
+    for (size_t i = 0; stack != NULL && i < sizeof switches / sizeof switches[0]; i++) {
+        put_choice(scenario->resolved, switches[i],
+                   json_incref(json_object_get(now, leaf_of(switches[i]))));
     }
     json_decref(now);
     json_t *entry = json_object_get(json_object_get(scenario->resolved, "chosen"), switches[0]);
-    if (ok && entry != NULL && scenario->strategy.exchange_chosen) {
-        ok = sp_json_put(entry, "searched", json_true());
-    }
-    if (!ok) {
-        return sp_error_no_memory(err, "a scenario");
+    if (entry != NULL && scenario->strategy.exchange_chosen) {
+        sp_json_put(entry, "searched", json_true());
     }
     scenario->order_resolved = true;
+    (void)err;
     return SP_OK;
 }
 

@@ -290,7 +290,7 @@ static void measure_simulation(sp_layout layout, int microbatches, bool uneven)
     layout.chunks = 1;
     require(uniform_packing(&packing, layout.dp, microbatches, &err), &err);
     require(plan_by_schedule(&plan, &layout, &packing, SP_SCHEDULE_1F1B, &err), &err);
-    require(sp_i_step_costs_init(&costs, &layout, &packing, 1, false, &err), &err);
+    sp_i_step_costs_init(&costs, &layout, &packing, 1, false);
     fill_costs(&layout, uneven, &costs);
     const sp_network network = {.detail = SP_NETWORK_FLOWS, .cluster = &cluster, .rates = rates};
     const sp_engine_options options = {.network = &network};

@@ -133,7 +133,7 @@ TEST(every_rank_takes_its_own_factor)
     sp_step_costs costs;
     simulated_plan s;
     must_succeed(uniform_packing(&packing, layout.dp, 3, ERR));
-    must_succeed(sp_i_step_costs_init(&costs, &layout, &packing, 1, false, ERR));
+    sp_i_step_costs_init(&costs, &layout, &packing, 1, false);
     for (size_t k = 0; k < packing.forward.count; k++) {
         costs.f[k].compute_ns = 10000;
         costs.b[k].compute_ns = 20000;

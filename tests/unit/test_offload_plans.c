@@ -85,7 +85,7 @@ TEST(regrouped_slices)
     for (int k = 0; k < 4; k++) {
         sp_stage_plan_add(stage, k < 2 ? SP_ACTION_F : SP_ACTION_B, 0, k % 2);
     }
-    must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, true, ERR));
+    sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, true);
     for (int k = 0; k < 2; k++) {
         s.costs.f[k].compute_ns = 10;
         s.costs.b[k].compute_ns = 20;
@@ -352,7 +352,7 @@ TEST(circles_beside_copies)
     offload_step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1}};
     must_succeed(uniform_packing(&s.packing, 1, 2, ERR));
     must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, ERR));
-    must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, true, ERR));
+    sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, true);
     static const sp_action first[] = {{.kind = SP_ACTION_F},
                                       {.kind = SP_ACTION_B},
                                       {.kind = SP_ACTION_F, .pack = 1},
