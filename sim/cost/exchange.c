@@ -93,28 +93,30 @@ static size_t others_of(const sp_step_costs *costs)
 }
 
 // A copy of a table with its rows spread over the virtual stages, other classes behind them.
-// `pack_of` as sp_step_costs.unit_pack.
-static void *spread_of(const sp_step_costs *costs, size_t vstages, const void *table,
-                       const int32_t *pack_of, size_t packs, size_t bytes)
+static void *spread(const sp_step_costs *costs, size_t vstages, const void *table, size_t rows,
+                    size_t bytes)
 {
-    size_t rows = vstages + others_of(costs);
-    char *made = sp_calloc(packs * rows, bytes);
-    for (size_t k = 0; k < packs; k++) {
-        size_t has = pack_of != NULL ? (size_t)pack_of[k] : k;
-        for (size_t s = 0; has == k && s < rows; s++) {
+    size_t columns = vstages + others_of(costs);
+    char *made = sp_calloc(rows * columns, bytes);
+    for (size_t k = 0; k < rows; k++) {
+        for (size_t s = 0; s < columns; s++) {
             size_t class = s < vstages ? (size_t)costs->class_of_vstage[s]
                                        : (size_t)costs->stage_classes + s - vstages;
             size_t from = k * (size_t)costs->classes + class;
-            memcpy(made + (k * rows + s) * bytes, (const char *)table + from * bytes, bytes);
+            memcpy(made + (k * columns + s) * bytes, (const char *)table + from * bytes, bytes);
         }
     }
     return made;
 }
 
-static void *spread(const sp_step_costs *costs, size_t vstages, const void *table, size_t packs,
-                    size_t bytes)
+// Rows of so many packs (sp_step_costs.unit_row).
+static size_t count_rows(const int32_t *row_of, size_t packs)
 {
-    return spread_of(costs, vstages, table, NULL, packs, bytes);
+    size_t rows = row_of == NULL ? packs : 0;
+    for (size_t k = 0; row_of != NULL && k < packs; k++) {
+        rows += (size_t)row_of[k] == rows;
+    }
+    return rows;
 }
 
 // Only the tables that depend on the class are filled.
@@ -139,20 +141,21 @@ static void widen(const sp_step_costs *costs, const sp_layout *layout, sp_step_c
         wide->class_of_vstage[s] = (int)s;
         wide->memory_class_of_vstage[s] = shares ? costs->memory_class_of_vstage[s] + moved : 0;
     }
+    const size_t unit_rows = count_rows(costs->unit_row, forward);
     if (costs->unit != NULL) {
-        wide->unit =
-            spread_of(costs, vstages, costs->unit, costs->unit_pack, forward, sizeof *costs->unit);
+        wide->unit = spread(costs, vstages, costs->unit, unit_rows, sizeof *costs->unit);
     }
     if (costs->backward_unit != NULL) {
         wide->backward_unit =
-            spread(costs, vstages, costs->backward_unit, backward, sizeof *costs->backward_unit);
+            spread(costs, vstages, costs->backward_unit,
+                   count_rows(costs->backward_unit_row, backward), sizeof *costs->backward_unit);
     }
     // Copies to host memory come all together.
     if (costs->o_ns != NULL) {
         wide->o_ns = spread(costs, vstages, costs->o_ns, forward, sizeof *costs->o_ns);
         wide->l_ns = spread(costs, vstages, costs->l_ns, forward, sizeof *costs->l_ns);
-        wide->offloaded_bytes =
-            spread(costs, vstages, costs->offloaded_bytes, forward, sizeof *costs->offloaded_bytes);
+        wide->offloaded_bytes = spread(costs, vstages, costs->offloaded_bytes, unit_rows,
+                                       sizeof *costs->offloaded_bytes);
     }
 }
 

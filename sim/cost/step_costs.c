@@ -31,7 +31,8 @@ void sp_step_costs_fini(sp_step_costs *costs)
     sp_free(costs->buckets);
     sp_free(costs->sharded);
     sp_free(costs->unit);
-    sp_free(costs->unit_pack);
+    sp_free(costs->unit_row);
+    sp_free(costs->backward_unit_row);
     sp_free(costs->backward_unit);
     sp_free(costs->states);
     *costs = (sp_step_costs){0};
@@ -85,17 +86,21 @@ static void make_tables(sp_step_costs *costs, const sp_layout *layout, const sp_
         costs->cp_r = pack_table(backward, sizeof *costs->cp_r, written);
         costs->layers_of_vstage =
             sp_calloc((size_t)sp_layout_vstages(layout), sizeof *costs->layers_of_vstage);
-        costs->offloaded_bytes =
-            pack_table(forward * rows, sizeof *costs->offloaded_bytes, written);
         costs->o_ns = pack_table(forward * rows, sizeof *costs->o_ns, written);
         costs->l_ns = pack_table(forward * rows, sizeof *costs->l_ns, written);
-        costs->unit = pack_table(forward * rows, sizeof *costs->unit, written);
         costs->states = sp_calloc(pp, sizeof *costs->states);
     }
+    // Whoever fills the others knows how many rows there are of what units hold.
     if (with_memory && written) {
-        costs->unit_pack = pack_table(forward, sizeof *costs->unit_pack, written);
+        costs->unit_row = pack_table(forward, sizeof *costs->unit_row, written);
+    } else if (with_memory) {
+        costs->unit = pack_table(forward * rows, sizeof *costs->unit, written);
+        costs->offloaded_bytes =
+            pack_table(forward * rows, sizeof *costs->offloaded_bytes, written);
     }
-    if (with_memory && packing->backward.count > 0) {
+    if (with_memory && written && packing->backward.count > 0) {
+        costs->backward_unit_row = pack_table(backward, sizeof *costs->backward_unit_row, written);
+    } else if (with_memory && packing->backward.count > 0) {
         costs->backward_unit = pack_table(backward * rows, sizeof *costs->backward_unit, written);
     }
 }

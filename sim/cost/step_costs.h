@@ -167,10 +167,11 @@ typedef struct sp_step_costs {
     // and PCIe included; false: by rates of NVLink and NICs.
     bool lone_times;
     // Memory: NULL for uniform costs.
-    sp_unit_bytes *unit; // forward packs, [pack * classes + class]; all of `held` on the GPU
-    // [forward packs]: the pack whose rows of `unit` a pack has, the first of a run of equal ones;
-    // those of the others are not filled. NULL: each has its own.
-    int32_t *unit_pack;
+    sp_unit_bytes *unit; // forward packs, [row * classes + class]; all of `held` on the GPU
+    // [forward packs] and [backward packs]: the row of a pack in `unit` or `backward_unit`. Equal
+    // packs share one, and rows count up in the order of the first packs that have them. NULL: the
+    // row of a pack is its index.
+    int32_t *unit_row, *backward_unit_row;
     // The part of a unit's activations that O takes away and L brings back, like `unit`.
     int64_t *offloaded_bytes;
     sp_unit_bytes
@@ -197,11 +198,18 @@ static inline size_t sp_i_memory_class(const sp_step_costs *costs, int vstage)
     return (size_t)of[vstage];
 }
 
-// Where the rows of `unit` of a forward pack begin.
+// Where the row of a forward pack in `unit` begins.
 static inline size_t sp_step_costs_units(const sp_step_costs *costs, size_t pack)
 {
-    size_t has = costs->unit_pack != NULL ? (size_t)costs->unit_pack[pack] : pack;
-    return has * (size_t)costs->classes;
+    size_t row = costs->unit_row != NULL ? (size_t)costs->unit_row[pack] : pack;
+    return row * (size_t)costs->classes;
+}
+
+// Where that of a backward pack in `backward_unit` begins.
+static inline size_t sp_step_costs_backward_units(const sp_step_costs *costs, size_t pack)
+{
+    size_t row = costs->backward_unit_row != NULL ? (size_t)costs->backward_unit_row[pack] : pack;
+    return row * (size_t)costs->classes;
 }
 
 // Bytes that a copy to host memory takes of a forward pack on a virtual stage.

@@ -12,19 +12,25 @@ typedef struct filler {
     sp_slice_sums *sums; // of backward packs
     int32_t *same;       // forward packs of backward packs of their own; NULL: not asked
     int64_t *end;        // [samples], zeros between packs; NULL: seen tokens are not asked
+    bool counts_pairs;   // something that is held grows with pairs
     sp_step_costs *costs;
 } filler;
 
-static void fill_list(const filler *f, const sp_pack_list *list, bool backward,
-                      sp_unit_bytes *units, int32_t *row_of);
-static void fill_copies(const filler *f);
-static void move_shares(const filler *f, size_t packs, sp_unit_bytes *units);
+static sp_status fill_list(const filler *f, const sp_pack_list *list, bool backward,
+                           sp_unit_bytes **units, int32_t *row_of, size_t *rows, sp_error *err);
+static sp_status fill_copies(const filler *f, size_t rows, sp_error *err);
+static void move_shares(const filler *f, size_t packs, sp_unit_bytes *units, const int32_t *row_of);
 
 sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *packing,
                                sp_step_costs *costs, sp_error *err)
 {
-    filler f = {.cost = cost, .packing = packing, .costs = costs};
-    bool regrouped = costs->backward_unit != NULL;
+    filler f = {.cost = cost,
+                .packing = packing,
+                .counts_pairs = cost->memory.attention == SP_ATTENTION_UNFUSED ||
+                                cost->memory.stack.attention_mask,
+                .costs = costs};
+    size_t rows = 0;
+    const bool regrouped = costs->backward_unit_row != NULL;
     sp_status status = sp_slice_sums_make(packing, cost->layout->cp, &f.sums, err);
     if (status == SP_OK && regrouped && cost->memory.stack.tensors == SP_TENSORS_EXPLICIT) {
         status = sp_same_packs(packing, &f.same, err);
@@ -33,13 +39,21 @@ sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *pack
         f.end = sp_calloc(packing->batch->count, sizeof *f.end);
     }
     if (status == SP_OK) {
-        fill_list(&f, &packing->forward, !regrouped, costs->unit, costs->unit_pack);
-        fill_copies(&f);
-        if (regrouped) {
-            fill_list(&f, &packing->backward, true, costs->backward_unit, NULL);
-        }
-        move_shares(&f, costs->forward_packs, costs->unit);
-        move_shares(&f, regrouped ? costs->backward_packs : 0, costs->backward_unit);
+        status =
+            fill_list(&f, &packing->forward, !regrouped, &costs->unit, costs->unit_row, &rows, err);
+    }
+    if (status == SP_OK) {
+        status = fill_copies(&f, rows, err);
+    }
+    if (status == SP_OK && regrouped) {
+        status = fill_list(&f, &packing->backward, true, &costs->backward_unit,
+                           costs->backward_unit_row, &rows, err);
+    }
+    if (status == SP_OK) {
+        move_shares(&f, costs->forward_packs, costs->unit, costs->unit_row);
+    }
+    if (status == SP_OK && regrouped) {
+        move_shares(&f, costs->backward_packs, costs->backward_unit, costs->backward_unit_row);
     }
     sp_free(f.sums);
     sp_free(f.same);
@@ -68,7 +82,7 @@ static sp_unit_load load_of(const filler *f, const sp_pack_list *list, size_t k,
     const sp_pack *pack = &list->packs[k];
     sp_unit_load load = {.tokens = pack->computed,
                          .kv_tokens = pack->kv_tokens,
-                         .pairs = pack->full_pairs,
+                         .pairs = f->counts_pairs ? pack->full_pairs : 0,
                          .seen_tokens = seen_tokens(f, list, pack),
                          .slices = f->end != NULL ? (int64_t)pack->slice_count : 0};
     if (backward) {
@@ -86,68 +100,127 @@ static bool is_alike(const sp_unit_load *a, const sp_unit_load *b)
            a->seen_tokens == b->seen_tokens && a->slices == b->slices && a->collects == b->collects;
 }
 
-// Samples of one length make equal packs one after the other.
-static void fill_list(const filler *f, const sp_pack_list *list, bool backward,
-                      sp_unit_bytes *units, int32_t *row_of)
+// Packs of different loads, each with a row, to be found by their load.
+typedef struct known_load {
+    sp_unit_load load;
+    int32_t dp_count;
+} known_load;
+
+typedef struct known_loads {
+    known_load *items;
+    size_t count, capacity;
+    int32_t *slots; // [slot_count]: an item, which is a row, or -1
+    size_t slot_count;
+} known_loads;
+
+static bool make_slots(known_loads *known, size_t packs)
+{
+    known->slot_count = 16;
+    while (known->slot_count < 2 * packs) {
+        known->slot_count *= 2;
+    }
+    known->slots = sp_malloc(known->slot_count * sizeof *known->slots);
+    for (size_t i = 0; known->slots != NULL && i < known->slot_count; i++) {
+        known->slots[i] = -1;
+    }
+    return known->slots != NULL;
+}
+
+// FNV-1a over the words of a load; the high bits go into the low ones, by which slots are chosen.
+static size_t hash_load(const sp_unit_load *load, int32_t dp_count)
+{
+    const int64_t words[] = {load->tokens,       load->kv_tokens, load->pairs,
+                             load->seen_tokens,  load->slices,    load->begun_tokens,
+                             load->found_tokens, load->collects,  dp_count};
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        hash = (hash ^ (uint64_t)words[i]) * 0x100000001b3u;
+    }
+    return (size_t)(hash ^ hash >> 32);
+}
+
+// The row of the load, a new one behind all others where it is not known; -1 without memory.
+static int32_t find_row(known_loads *known, const sp_unit_load *load, int32_t dp_count)
+{
+    size_t slot = hash_load(load, dp_count) & (known->slot_count - 1);
+    while (known->slots[slot] >= 0) {
+        const known_load *item = &known->items[known->slots[slot]];
+        if (item->dp_count == dp_count && is_alike(&item->load, load)) {
+            return known->slots[slot];
+        }
+        slot = (slot + 1) & (known->slot_count - 1);
+    }
+    if (!sp_reserve((void **)&known->items, &known->capacity, known->count + 1,
+                    sizeof *known->items)) {
+        return -1;
+    }
+    known->slots[slot] = (int32_t)known->count;
+    known->items[known->count] = (known_load){*load, dp_count};
+    return (int32_t)known->count++;
+}
+
+// Packs of one load share a row, which has some hundred bytes for each class.
+static sp_status fill_list(const filler *f, const sp_pack_list *list, bool backward,
+                           sp_unit_bytes **units, int32_t *row_of, size_t *rows, sp_error *err)
 {
     const sp_cost_model *cost = f->cost;
     size_t classes = (size_t)cost->classes;
-    sp_unit_load before = {0};
-    for (size_t k = 0; k < list->count; k++) {
+    size_t capacity = 0;
+    known_loads known = {0};
+    bool ok = make_slots(&known, list->count);
+    *rows = 0;
+    for (size_t k = 0; ok && k < list->count; k++) {
         const sp_pack *pack = &list->packs[k];
         sp_unit_load load = load_of(f, list, k, backward);
-        sp_unit_bytes *row = units + k * classes;
-        if (k > 0 && pack->dp_count == pack[-1].dp_count && is_alike(&load, &before)) {
-            if (row_of != NULL) {
-                row_of[k] = row_of[k - 1];
-            } else {
-                memcpy(row, row - classes, classes * sizeof *row);
-            }
-            continue;
-        }
-        // A merged pack is sharded over its data-parallel ranks like context parallelism.
-        sp_layout layout = *cost->layout;
-        layout.cp *= pack->dp_count;
-        layout.dp /= pack->dp_count;
-        sp_footprint_units(cost->model, &layout, cost->class_stage, cost->classes, &cost->memory,
-                           &load, row);
-        before = load;
-        if (row_of != NULL) {
-            row_of[k] = (int32_t)k;
+        row_of[k] = find_row(&known, &load, pack->dp_count);
+        ok = row_of[k] >= 0 &&
+             sp_reserve((void **)units, &capacity, known.count * classes, sizeof **units);
+        if (ok && known.count > *rows) {
+            // A merged pack is sharded over its data-parallel ranks like context parallelism.
+            sp_layout layout = *cost->layout;
+            layout.cp *= pack->dp_count;
+            layout.dp /= pack->dp_count;
+            sp_footprint_units(cost->model, &layout, cost->class_stage, cost->classes,
+                               &cost->memory, &load, *units + *rows * classes);
+            *rows = known.count;
         }
     }
+    sp_free(known.items);
+    sp_free(known.slots);
+    return ok ? SP_OK : sp_error_no_memory(err, "the costs of a packing");
 }
 
 // The tables hold units as they are on the GPU; a copy between it and its host runs at the link's
 // rate.
-static void copy_unit(const sp_cost_model *cost, sp_unit_bytes *unit, int64_t *bytes, int64_t *ns)
+static int64_t copy_ns(const sp_cluster *cluster, int64_t bytes)
 {
-    *bytes = unit->held.of[SP_MEM_OFFLOADED];
-    unit->held.of[SP_MEM_ACTIVATIONS] += *bytes;
-    unit->held.of[SP_MEM_OFFLOADED] = 0;
-    const sp_cluster *cluster = cost->cluster;
-    *ns = *bytes > 0 ? sp_i_cut_ns(cluster->host_link_latency_s +
-                                   (double)*bytes / cluster->host_link_bytes_per_s)
+    return bytes > 0 ? sp_i_cut_ns(cluster->host_link_latency_s +
+                                   (double)bytes / cluster->host_link_bytes_per_s)
                      : 0;
 }
 
-static void fill_copies(const filler *f)
+static sp_status fill_copies(const filler *f, size_t rows, sp_error *err)
 {
     sp_step_costs *costs = f->costs;
     size_t classes = (size_t)costs->classes;
+    costs->offloaded_bytes = sp_malloc(rows * classes * sizeof *costs->offloaded_bytes + 1);
+    if (costs->offloaded_bytes == NULL) {
+        return sp_error_no_memory(err, "the costs of a packing");
+    }
+    for (size_t at = 0; at < rows * classes; at++) {
+        sp_bytes *held = &costs->unit[at].held;
+        costs->offloaded_bytes[at] = held->of[SP_MEM_OFFLOADED];
+        held->of[SP_MEM_ACTIVATIONS] += held->of[SP_MEM_OFFLOADED];
+        held->of[SP_MEM_OFFLOADED] = 0;
+    }
     for (size_t k = 0; k < costs->forward_packs; k++) {
-        size_t rows = sp_step_costs_units(costs, k);
+        const int64_t *bytes = &costs->offloaded_bytes[sp_step_costs_units(costs, k)];
         for (size_t c = 0; c < classes; c++) {
-            size_t at = k * classes + c;
-            if (rows == k * classes) {
-                copy_unit(f->cost, &costs->unit[at], &costs->offloaded_bytes[at], &costs->o_ns[at]);
-            } else {
-                costs->offloaded_bytes[at] = costs->offloaded_bytes[rows + c];
-                costs->o_ns[at] = costs->o_ns[rows + c];
-            }
-            costs->l_ns[at] = costs->o_ns[at];
+            costs->o_ns[k * classes + c] = copy_ns(f->cost->cluster, bytes[c]);
+            costs->l_ns[k * classes + c] = costs->o_ns[k * classes + c];
         }
     }
+    return SP_OK;
 }
 
 // Without tensor parallelism nobody gathers the gradient of the lookup: all that is left of a share
@@ -165,15 +238,18 @@ static bool has_no_input_gradient(const filler *f, const sp_unit_bytes *units, s
 // A share of the embedding leaves nothing: what it looks up goes into a message, and the mask of a
 // dropout is on the first stage's rank. Whoever shares a
 // head that runs again keeps nothing until then: the hidden states come a second time.
-static void move_shares(const filler *f, size_t packs, sp_unit_bytes *units)
+static void move_shares(const filler *f, size_t packs, sp_unit_bytes *units, const int32_t *row_of)
 {
     static const sp_bytes nothing;
     const sp_step_costs *costs = f->costs;
+    size_t rows = 0;
     for (size_t k = 0; costs->share_class > 0 && k < packs; k++) {
-        if (units == costs->unit && sp_step_costs_units(costs, k) != k * (size_t)costs->classes) {
+        if ((size_t)row_of[k] != rows) {
             continue;
         }
-        sp_unit_bytes *embedding = &units[k * (size_t)costs->classes + (size_t)costs->share_class];
+        sp_unit_bytes *embedding =
+            &units[rows * (size_t)costs->classes + (size_t)costs->share_class];
+        rows++;
         embedding->forward.of[SP_MEM_WORKSPACE] +=
             embedding->forward.of[SP_MEM_ACTIVATIONS] + embedding->held.of[SP_MEM_ACTIVATIONS];
         embedding->forward.of[SP_MEM_ACTIVATIONS] = 0;

@@ -124,15 +124,14 @@ typedef struct sp_i_rank_replay {
     size_t action_count;
     sp_stage *vstages; // [pp * chunks]
     sp_stage *stages;  // [chunks]: of this rank
-    // Shapes of the packs' units, at [pack * chunks + chunk]: made when first asked for, equal ones
-    // shared.
+    // Shapes of units, at [row * chunks + chunk], made when first asked for: packs of one row of
+    // the costs (sp_step_costs.unit_row) share them.
     sp_i_unit_shape **shape_of;
     sp_i_unit_shape *last_shape; // and by it all others; owned
-    // What the last shape of each chunk was made for.
-    const sp_pack **shaped_for; // [chunks]
-    sp_i_unit *units;           // [packs * chunks]
-    int32_t *next_forward;      // [actions]: the first forward at or behind it, or -1
-    int32_t *next_backward;     // [actions]: the first B or I at or behind it, or -1
+    const int32_t *unit_row;     // NULL: each pack has its own
+    sp_i_unit *units;            // [packs * chunks]
+    int32_t *next_forward;       // [actions]: the first forward at or behind it, or -1
+    int32_t *next_backward;      // [actions]: the first B or I at or behind it, or -1
     sp_i_unit_memory memory;
     // Memory between units.
     int32_t received, received_gradient; // for the next forward and backward
@@ -143,12 +142,12 @@ typedef struct sp_i_rank_replay {
     sp_arena work;  // holds the arrays
 } sp_i_rank_replay;
 
-// forward_pack: the forward pack of each backward pack; NULL where they are the same list. To be
-// freed with sp_i_rank_replay_fini whatever comes back.
+// forward_pack: the forward pack of each backward pack; NULL where they are the same list.
+// unit_row: of the step's costs. To be freed with sp_i_rank_replay_fini whatever comes back.
 sp_status sp_i_rank_replay_init(sp_i_rank_replay *l, const sp_plan *plan,
                                 const sp_rank_timeline *rank, const sp_model *model,
                                 const sp_memory_options *options, const int32_t *forward_pack,
-                                sp_error *err);
+                                const int32_t *unit_row, sp_error *err);
 void sp_i_rank_replay_fini(sp_i_rank_replay *l);
 
 // One step on l->memory, which afterwards holds what it held before, and the load buffers; nothing

@@ -24,7 +24,7 @@ static void find_next(sp_i_rank_replay *l)
 sp_status sp_i_rank_replay_init(sp_i_rank_replay *l, const sp_plan *plan,
                                 const sp_rank_timeline *rank, const sp_model *model,
                                 const sp_memory_options *options, const int32_t *forward_pack,
-                                sp_error *err)
+                                const int32_t *unit_row, sp_error *err)
 {
     const sp_layout *layout = &plan->layout;
     const sp_stage_plan *stage = sp_plan_stage(plan, rank->dp, rank->pp);
@@ -32,6 +32,7 @@ sp_status sp_i_rank_replay_init(sp_i_rank_replay *l, const sp_plan *plan,
                             .model = model,
                             .options = options,
                             .rank = rank,
+                            .unit_row = unit_row,
                             .action_count = stage->count};
     size_t chunks = (size_t)layout->chunks;
     size_t units = plan->packing->forward.count * chunks;
@@ -39,7 +40,6 @@ sp_status sp_i_rank_replay_init(sp_i_rank_replay *l, const sp_plan *plan,
     l->vstages = sp_arena_take(&l->work, vstages, sizeof *l->vstages);
     l->stages = sp_arena_take(&l->work, chunks, sizeof *l->stages);
     l->shape_of = sp_arena_take(&l->work, units, sizeof(*l->shape_of));
-    l->shaped_for = sp_arena_take(&l->work, chunks, sizeof(*l->shaped_for));
     l->units = sp_arena_take(&l->work, units, sizeof *l->units);
     l->actions = sp_arena_take(&l->work, stage->count, sizeof *l->actions);
     l->next_forward = sp_arena_take(&l->work, stage->count + 1, sizeof *l->next_forward);
@@ -77,12 +77,6 @@ static size_t unit_index(const sp_i_rank_replay *l, sp_action action)
     return (size_t)action.pack * (size_t)l->plan->layout.chunks + action.chunk;
 }
 
-static bool same_shape(const sp_pack *a, const sp_pack *b)
-{
-    return a->dp_count == b->dp_count && a->computed == b->computed &&
-           a->kv_tokens == b->kv_tokens && a->full_pairs == b->full_pairs;
-}
-
 static sp_i_unit_shape *make_shape(sp_i_rank_replay *l, const sp_pack *pack, int chunk)
 {
     sp_error *err = l->memory.err;
@@ -105,17 +99,11 @@ static sp_i_unit_shape *make_shape(sp_i_rank_replay *l, const sp_pack *pack, int
 // Of no use where l->memory fails.
 static const sp_i_unit_shape *shape_for(sp_i_rank_replay *l, sp_action action)
 {
-    sp_i_unit_shape **known = &l->shape_of[unit_index(l, action)];
-    const sp_pack *packs = l->plan->packing->forward.packs;
-    const sp_pack *pack = &packs[action.pack];
-    const sp_pack **last = &l->shaped_for[action.chunk];
-    if (*known == NULL && *last != NULL && same_shape(*last, pack)) {
-        sp_action earlier = action;
-        earlier.pack = (int32_t)(*last - packs);
-        *known = l->shape_of[unit_index(l, earlier)];
-    } else if (*known == NULL) {
-        *known = make_shape(l, pack, action.chunk);
-        *last = pack;
+    sp_action row = action;
+    row.pack = l->unit_row != NULL ? l->unit_row[action.pack] : action.pack;
+    sp_i_unit_shape **known = &l->shape_of[unit_index(l, row)];
+    if (*known == NULL) {
+        *known = make_shape(l, &l->plan->packing->forward.packs[action.pack], action.chunk);
     }
     return *known;
 }

@@ -16,11 +16,26 @@ enum {
     RANKS = 8,           // replayed at most
     RANKS_PER_STAGE = 2, // of one pipeline rank
     EXACT = 3,           // of the data-parallel ranks that a replayed one stands for
-    EVENTS = 13000000    // after so many allocations and releases nothing more is begun
+    EVENTS = 13000000,   // after so many allocations and releases nothing more is begun
+    // Forwards and backwards of a layer that one rank runs. Beyond, its replay alone would take
+    // over 5 s (about 5 us for each of them).
+    MOST_LAYER_PASSES = 1 << 20
 };
+
+const char SP_REPLAY_TOO_LONG[] = "a rank runs more than 1048576 forwards and backwards of layers";
 
 static sp_status rank_peak(sp_i_rank_replay *l, int64_t enough_bytes, sp_allocator_peak *peak,
                            sp_error *err);
+
+size_t sp_layer_passes(const sp_timeline *timeline, const sp_model *model)
+{
+    size_t most = 0;
+    for (size_t r = 0; r < timeline->rank_count; r++) {
+        size_t count = timeline->ranks[r].count;
+        most = count > most ? count : most;
+    }
+    return most * (size_t)model->layers / (size_t)sp_layout_vstages(&timeline->plan->layout);
+}
 
 // Finds the forward pack of every backward pack; *packs stays NULL where they are the same list.
 static void match_packs(const sp_plan *plan, int32_t **packs, const char **obstacle)
@@ -49,11 +64,15 @@ static void match_packs(const sp_plan *plan, int32_t **packs, const char **obsta
 }
 
 // The forward pack of every backward pack (match_packs), or why the step has no such view.
-static void prepare(const sp_timeline *timeline, const sp_step_costs *costs,
+static void prepare(const sp_timeline *timeline, const sp_step_costs *costs, const sp_model *model,
                     const sp_memory_options *options, int32_t **forward_pack, const char **obstacle)
 {
     *forward_pack = NULL;
     *obstacle = NULL;
+    if (sp_layer_passes(timeline, model) > MOST_LAYER_PASSES) {
+        *obstacle = SP_REPLAY_TOO_LONG;
+        return;
+    }
     if (costs->unit == NULL) {
         *obstacle = "uniform costs know no bytes";
         return;
@@ -73,17 +92,18 @@ static sp_status replay_fullest(const sp_timeline *timeline, const sp_step_costs
                                 int64_t enough_bytes, sp_allocator_peak *peak, sp_error *err);
 static sp_status replay_one(const sp_timeline *timeline, const sp_model *model,
                             const sp_memory_options *options, const int32_t *forward_pack,
-                            sp_world_rank which, sp_allocator_peak *peak, sp_error *err);
+                            const int32_t *unit_row, sp_world_rank which, sp_allocator_peak *peak,
+                            sp_error *err);
 
 static sp_status replay(const sp_timeline *timeline, const sp_step_costs *costs,
                         const sp_memory_timeline *memory, const sp_model *model,
                         const sp_memory_options *options, const int32_t *forward_pack,
                         sp_world_rank which, sp_allocator_peak *peak, sp_error *err)
 {
-    return which == SP_NO_RANK
-               ? replay_fullest(timeline, costs, memory, model, options, forward_pack, INT64_MAX,
-                                peak, err)
-               : replay_one(timeline, model, options, forward_pack, which, peak, err);
+    return which == SP_NO_RANK ? replay_fullest(timeline, costs, memory, model, options,
+                                                forward_pack, INT64_MAX, peak, err)
+                               : replay_one(timeline, model, options, forward_pack, costs->unit_row,
+                                            which, peak, err);
 }
 
 // Reserved are also inputs that another stream may still read, where the stack has such.
@@ -103,7 +123,7 @@ sp_status sp_allocator_replay(const sp_timeline *timeline, const sp_step_costs *
     int32_t *forward_pack;
     *peak = (sp_allocator_peak){0};
     sp_status status = SP_OK;
-    prepare(timeline, costs, options, &forward_pack, obstacle);
+    prepare(timeline, costs, model, options, &forward_pack, obstacle);
     bool known = *obstacle == NULL;
     if (known) {
         status = replay(timeline, costs, memory, model, options, forward_pack, which, peak, err);
@@ -128,7 +148,7 @@ sp_status sp_allocator_reserved(const sp_timeline *timeline, const sp_step_costs
     sp_allocator_peak peak = {0};
     const sp_memory_options kept = with_lingering(options);
     sp_status status = SP_OK;
-    prepare(timeline, costs, options, &forward_pack, obstacle);
+    prepare(timeline, costs, model, options, &forward_pack, obstacle);
     if (*obstacle == NULL) {
         status = replay_fullest(timeline, costs, memory, model, &kept, forward_pack, enough_bytes,
                                 &peak, err);
@@ -175,8 +195,8 @@ static bool choose_rank(const alike_rank *ranks, size_t rank_count, size_t chose
 
 static sp_status replay_ranks(const alike_rank *ranks, size_t rank_count, const sp_plan *plan,
                               const sp_model *model, const sp_memory_options *options,
-                              const int32_t *forward_pack, int64_t enough_bytes,
-                              sp_allocator_peak *peak, sp_error *err)
+                              const int32_t *forward_pack, const int32_t *unit_row,
+                              int64_t enough_bytes, sp_allocator_peak *peak, sp_error *err)
 {
     size_t chosen[RANKS];
     int64_t events = 0;
@@ -189,7 +209,7 @@ static sp_status replay_ranks(const alike_rank *ranks, size_t rank_count, const 
         }
         sp_i_rank_replay l;
         status = sp_i_rank_replay_init(&l, plan, &ranks[chosen[i]].rank, model, options,
-                                       forward_pack, err);
+                                       forward_pack, unit_row, err);
         l.events = events;
         if (status == SP_OK) {
             status = rank_peak(&l, enough_bytes, peak, err);
@@ -237,8 +257,8 @@ static sp_status replay_fullest(const sp_timeline *timeline, const sp_step_costs
     for (size_t r = 0; alike.members == NULL && r < count; r++) {
         ranks[r] = (alike_rank){timeline->ranks[r], sp_bytes_total(&memory->ranks[r].peak)};
     }
-    sp_status status =
-        replay_ranks(ranks, count, plan, model, options, forward_pack, enough_bytes, peak, err);
+    sp_status status = replay_ranks(ranks, count, plan, model, options, forward_pack,
+                                    costs->unit_row, enough_bytes, peak, err);
     sp_i_alike_fini(&alike);
     sp_free(ranks);
     return status;
@@ -411,7 +431,8 @@ static bool stands_for(const sp_rank_timeline *rank, int pp, int dp)
 
 static sp_status replay_one(const sp_timeline *timeline, const sp_model *model,
                             const sp_memory_options *options, const int32_t *forward_pack,
-                            sp_world_rank which, sp_allocator_peak *peak, sp_error *err)
+                            const int32_t *unit_row, sp_world_rank which, sp_allocator_peak *peak,
+                            sp_error *err)
 {
     const sp_layout *layout = &timeline->plan->layout;
     bool last = which == SP_LAST_RANK;
@@ -425,7 +446,7 @@ static sp_status replay_one(const sp_timeline *timeline, const sp_model *model,
     sp_i_rank_replay l;
     sp_i_pieces pieces = {0};
     sp_status status = sp_i_rank_replay_init(&l, timeline->plan, &timeline->ranks[r], model,
-                                             options, forward_pack, err);
+                                             options, forward_pack, unit_row, err);
     if (status == SP_OK) {
         int64_t share = last ? (int64_t)layout->dp * layout->cp - 1 : 0;
         sp_i_optimizer_pieces(model, layout, l.stages, share, &pieces);

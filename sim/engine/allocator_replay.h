@@ -20,6 +20,11 @@ typedef struct sp_allocator_peak {
     int64_t least_bytes;     // what the device must have (sp_block_allocator_least)
 } sp_allocator_peak;
 
+// Forwards and backwards of one layer on the rank that runs most, by which a replay's time goes.
+size_t sp_layer_passes(const sp_timeline *timeline, const sp_model *model);
+
+extern const char SP_REPLAY_TOO_LONG[];
+
 // Of one rank, or the largest of all ranks (SP_NO_RANK), each number by itself. A rank's
 // allocations follow the order of its plan, not the clock: the caching allocator works as the host
 // launches. Moments of the optimizer come at the end of the first iteration, out of what the
@@ -31,7 +36,7 @@ typedef struct sp_allocator_peak {
 //
 // Where a step has no such view *obstacle says why and *peak is 0; else it is NULL: uniform
 // costs, a stack with explicit tensors, backward packs that are not the forward packs in another
-// order, forwards that run again.
+// order, forwards that run again, a replay that would take too long (SP_REPLAY_TOO_LONG).
 sp_status sp_allocator_replay(const sp_timeline *timeline, const sp_step_costs *costs,
                               const sp_memory_timeline *memory, const sp_model *model,
                               const sp_memory_options *options, sp_world_rank which,

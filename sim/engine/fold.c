@@ -5,12 +5,13 @@
 #include "sim/base/alloc.h"
 #include "sim/plan/regroup.h"
 
-// A table of the costs with a row of `bytes` for each pack; NULL: the costs have none.
+// A table of the costs with rows of `bytes`, one for each pack or for equal ones; NULL: the costs
+// have none.
 typedef struct column {
     const void *rows;
     size_t bytes;
-    bool hashed;            // tells packs apart that are not alike
-    const int32_t *pack_of; // [packs]: the pack whose row a pack has; NULL: each has its own
+    bool hashed;           // tells packs apart that are not alike
+    const int32_t *row_of; // [packs]: the row of a pack; NULL: its index
 } column;
 
 enum { COLUMNS = 7 };
@@ -64,10 +65,10 @@ static void columns_of(const sp_step_costs *c, int side, column columns[COLUMNS]
     const column forward[COLUMNS] = {
         {c->f, n * sizeof *c->f, true, NULL},
         {c->p2p_f_ns, sizeof *c->p2p_f_ns, true, NULL},
-        {c->unit, n * sizeof *c->unit, true, c->unit_pack},
+        {c->unit, n * sizeof *c->unit, true, c->unit_row},
         {c->o_ns, n * sizeof *c->o_ns, true, NULL},
         {c->p2p_f_internode_ns, sizeof *c->p2p_f_internode_ns, false, NULL},
-        {c->offloaded_bytes, n * sizeof *c->offloaded_bytes, false, NULL},
+        {c->offloaded_bytes, n * sizeof *c->offloaded_bytes, false, c->unit_row},
         {c->l_ns, n * sizeof *c->l_ns, false, NULL},
     };
     const column backward[COLUMNS] = {
@@ -77,15 +78,15 @@ static void columns_of(const sp_step_costs *c, int side, column columns[COLUMNS]
         {c->r, n * sizeof *c->r, false, NULL},
         {c->p2p_b_ns, sizeof *c->p2p_b_ns, false, NULL},
         {c->p2p_b_internode_ns, sizeof *c->p2p_b_internode_ns, false, NULL},
-        {c->backward_unit, n * sizeof *c->backward_unit, false, NULL},
+        {c->backward_unit, n * sizeof *c->backward_unit, false, c->backward_unit_row},
     };
     memcpy(columns, side == 0 ? forward : backward, COLUMNS * sizeof *columns);
 }
 
 static inline const unsigned char *row_of(const column *of, size_t pack)
 {
-    size_t has = of->pack_of != NULL ? (size_t)of->pack_of[pack] : pack;
-    return (const unsigned char *)of->rows + has * of->bytes;
+    size_t row = of->row_of != NULL ? (size_t)of->row_of[pack] : pack;
+    return (const unsigned char *)of->rows + row * of->bytes;
 }
 
 static inline bool same_row(const column *of, size_t a, size_t b)

@@ -59,7 +59,7 @@ const sp_unit_bytes *sp_i_walk_backward(const sp_i_memory_walk *w, sp_action act
     if (!sp_i_walk_is_regrouped(w)) {
         return &costs->unit[sp_i_walk_unit(w, action.pack, action.chunk)];
     }
-    size_t row = (size_t)action.pack * (size_t)costs->classes;
+    size_t row = sp_step_costs_backward_units(costs, (size_t)action.pack);
     return &costs->backward_unit[row + w->shared->class_of[action.chunk]];
 }
 

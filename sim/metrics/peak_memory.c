@@ -218,7 +218,7 @@ static void add_units(explanation *e)
     for (size_t p = 0; p < plan->packing->backward.count; p++) {
         for (int chunk = 0; chunk < parts; chunk++) {
             if (e->state.deferred[p * (size_t)parts + (size_t)chunk] != 0) {
-                size_t row = p * (size_t)e->costs->classes + class_of(e, chunk);
+                size_t row = sp_step_costs_backward_units(e->costs, p) + class_of(e, chunk);
                 add_all(e, kept, &e->costs->backward_unit[row].weights);
             }
         }

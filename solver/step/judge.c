@@ -78,17 +78,6 @@ static sp_packflow_outcome outcome_of(const sp_result *alone)
                                  .overfull = tight && alone->reserved_peak_bytes > 0};
 }
 
-// Forwards and backwards of one layer on the fullest rank, times the virtual stages.
-static size_t layer_passes(const sp_scenario *scenario, const sp_timeline *timeline)
-{
-    size_t most = 0;
-    for (size_t r = 0; r < timeline->rank_count; r++) {
-        size_t count = timeline->ranks[r].count;
-        most = count > most ? count : most;
-    }
-    return most * (size_t)scenario->model.layers;
-}
-
 static bool is_worth_asking(const asked *a)
 {
     const sp_scenario *scenario = a->steps->scenario;
@@ -106,12 +95,11 @@ static sp_status ask_allocator(void *context, const sp_step_view *view, sp_error
     asked *a = context;
     const sp_scenario *scenario = a->steps->scenario;
     const char *obstacle;
-    const size_t passes = layer_passes(scenario, view->timeline);
-    const size_t vstages = (size_t)sp_layout_vstages(&scenario->layout);
-    if (!is_worth_asking(a) || passes > MOST_LAYER_PASSES * vstages) {
+    const size_t passes = sp_layer_passes(view->timeline, &scenario->model);
+    if (!is_worth_asking(a) || passes > MOST_LAYER_PASSES) {
         return SP_OK;
     }
-    sp_i_spend(scenario, (int64_t)(passes / vstages) * PASS_UNITS);
+    sp_i_spend(scenario, (int64_t)passes * PASS_UNITS);
     double enough_bytes = (1.0 - SP_RESERVED_TIGHT) * (double)scenario->memory_limit_bytes;
     return sp_allocator_reserved(view->timeline, view->costs, view->memory, &scenario->model,
                                  &scenario->memory, (int64_t)enough_bytes, &a->reserved_bytes,

@@ -142,6 +142,10 @@ static sp_status count_blocks(const sp_i_steps *steps, const sp_timeline *timeli
     bool asked = options->allocator_peak || options->rank_peak != SP_NO_RANK;
     if (status == SP_OK && obstacle != NULL && asked) {
         sp_warnings_add(&steps->result->warnings, "no peak_memory_allocator_gib: %s", obstacle);
+    } else if (status == SP_OK && obstacle == SP_REPLAY_TOO_LONG) {
+        sp_warnings_add(&steps->result->warnings,
+                        "memory is tight, and what PyTorch reserves for it is not counted: %s",
+                        obstacle);
     }
     if (status == SP_OK) {
         sp_result *r = steps->result;

@@ -272,6 +272,21 @@ TEST(one_rank)
     }
 }
 
+// A step of two actions on a rank is replayed with up to half as many layers as it may pass.
+TEST(long_replays_are_not_begun)
+{
+    const char *obstacle = NULL;
+    step s;
+    gpipe(&s, 1, 1, SP_RECOMPUTE_NONE);
+    s.ranks[0].count = s.plan.stages[0].count;
+    s.model.layers = 1 << 19;
+    assert_int_equal(sp_layer_passes(&s.timeline, &s.model), 1 << 20);
+    s.model.layers++;
+    assert_int_equal(replay(&s, &s.costs, &obstacle), 0);
+    assert_ptr_equal(obstacle, SP_REPLAY_TOO_LONG);
+    step_fini(&s);
+}
+
 // By what a step allocates and releases the work of a replay is limited: forwards and backwards.
 TEST(all_passes_count)
 {
@@ -279,8 +294,8 @@ TEST(all_passes_count)
     step s;
     gpipe(&s, 1, PACKS, SP_RECOMPUTE_NONE);
     sp_i_rank_replay l;
-    must_succeed(
-        sp_i_rank_replay_init(&l, &s.plan, &s.timeline.ranks[0], &s.model, &s.options, NULL, ERR));
+    must_succeed(sp_i_rank_replay_init(&l, &s.plan, &s.timeline.ranks[0], &s.model, &s.options,
+                                       NULL, NULL, ERR));
     l.memory = (sp_i_unit_memory){.blocks = sp_block_allocator_new(0), .err = ERR};
     must_succeed(sp_i_rank_replay_step(&l));
     const sp_tensor_program *program = &l.last_shape->program;

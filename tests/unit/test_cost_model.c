@@ -523,6 +523,32 @@ TEST(layer_efficiency)
     sp_profile_fini(&profile);
 }
 
+// With flash attention packs of as many tokens hold the same, whatever their samples are, and share
+// one row of bytes wherever they stand. Scores that are kept grow with pairs of tokens.
+TEST(packs_that_hold_the_same_share_a_row)
+{
+    static const int64_t samples[][2] = {{500, 500}, {400, 500}, {900, 100}, {1000, 0}, {100, 800}};
+    static const int32_t expected[2][5] = {{0, 1, 0, 0, 1}, {0, 1, 2, 3, 4}};
+    for (int unfused = 0; unfused < 2; unfused++) {
+        fixture f;
+        sp_memory_options options = {.attention =
+                                         unfused ? SP_ATTENTION_UNFUSED : SP_ATTENTION_FLASH};
+        begin(&f, &llama, single, NULL, options);
+        for (int k = 0; k < 5; k++) {
+            add_pack(&f, 1);
+            add_slice(&f, 2 * k, 0, samples[k][0], true);
+            if (samples[k][1] > 0) {
+                add_slice(&f, 2 * k + 1, 0, samples[k][1], true);
+            }
+        }
+        build(&f);
+        for (size_t k = 0; k < 5; k++) {
+            assert_int_equal(f.costs.unit_row[k], expected[unfused][k]);
+        }
+        end(&f);
+    }
+}
+
 TEST(rejects_uneven_stages)
 {
     sp_layout layout = single;

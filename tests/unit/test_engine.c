@@ -356,6 +356,25 @@ TEST(critical_path_adds_up)
     sp_packing_fini(&packing);
 }
 
+// 33 packs that 2^19 ranks share have 66 * 2^19 actions, of the 64 * 2^19 that a plan may have.
+TEST(plans_that_are_too_large_are_refused)
+{
+    const sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1 << 19, .chunks = 1};
+    const sp_schedule_spec spec = {.kind = SP_SCHEDULE_1F1B};
+    sp_packing packing;
+    sp_plan plan;
+    sp_packing_init(&packing, NULL, layout.dp);
+    for (int k = 0; k < 33; k++) {
+        assert_true(sp_pack_list_begin(&packing.forward, 0, layout.dp));
+    }
+    must_succeed(sp_plan_init(&plan, &layout, &packing, ERR));
+    must_fail(sp_schedule_generate(&spec, NULL, "test", &plan, ERR), SP_ERR_LIMIT,
+              "17301504 packs on 1 virtual stages make more than the 33554432 actions that a plan "
+              "can have; use fewer samples a batch, or longer packs");
+    sp_plan_fini(&plan);
+    sp_packing_fini(&packing);
+}
+
 // GraphML holds every action and dependency.
 TEST(graphml_is_complete)
 {

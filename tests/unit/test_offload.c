@@ -297,7 +297,7 @@ TEST(costs_of_copies)
             const sp_unit_bytes *unit = &costs.unit[sp_step_costs_units(&costs, k)];
             assert_int_equal(unit->held.of[SP_MEM_ACTIVATIONS], whole);
             assert_int_equal(unit->held.of[SP_MEM_OFFLOADED], 0);
-            assert_int_equal(costs.offloaded_bytes[at], leaves);
+            assert_int_equal(costs.offloaded_bytes[sp_step_costs_units(&costs, k)], leaves);
             assert_true(llabs((costs.o_ns[at] - latency_ns) * 50 - leaves) <= 50);
             assert_int_equal(costs.l_ns[at], costs.o_ns[at]);
         }
